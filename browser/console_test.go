@@ -13,22 +13,22 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// A desk is an operator's desk: a browser that shows the console of `userdb serve`, and the command
-// line.
-type desk struct {
+// A console is an operator's desk: a browser that shows the console of `userdb serve`, and the
+// command line.
+type console struct {
 	*browser
 	program, store, schema string
 	setup                  string // the link that the service printed
 }
 
-// sit starts the service, with its accounts in a file, and opens a browser.
-func sit(t *testing.T, l look, scripts bool) *desk {
+// openConsole starts the service, with its accounts in a file, and opens a browser.
+func openConsole(t *testing.T, l window, scripts bool) *console {
 	t.Helper()
 	schema, err := filepath.Abs("testdata/schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &desk{store: "file:" + filepath.Join(t.TempDir(), "accounts.db"), schema: schema}
+	d := &console{store: "file:" + filepath.Join(t.TempDir(), "accounts.db"), schema: schema}
 	d.browser = open(t, l, scripts, func(b *browser) {
 		d.program = b.build("./cmd/userdb")
 		cmd := exec.Command(d.program, "serve", "--store", d.store, "--schema", schema, "--listen", "127.0.0.1:0", "--reset-link", "https://shop.example/reset?token={secret}")
@@ -61,7 +61,7 @@ func sit(t *testing.T, l look, scripts bool) *desk {
 }
 
 // userdb runs the command on the store that is served.
-func (d *desk) userdb(stdin string, args ...string) string {
+func (d *console) userdb(stdin string, args ...string) string {
 	d.t.Helper()
 	cmd := exec.Command(d.program, append([]string{"--store", d.store, "--schema", d.schema}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -72,8 +72,8 @@ func (d *desk) userdb(stdin string, args ...string) string {
 	return string(out)
 }
 
-// people creates the accounts that the tasks use.
-func (d *desk) people() {
+// createAccounts creates the accounts that the tasks use.
+func (d *console) createAccounts() {
 	d.t.Helper()
 	d.userdb(password+"\n", "create", "user", "uid=9a4c88dbc084", "name=Alice", "email=alice@example.com", "job=baker", "--tag", "vip", "--password-stdin")
 	var lines strings.Builder
@@ -88,133 +88,133 @@ func (d *desk) people() {
 }
 
 // setUp opens the link and creates the first operator.
-func (d *desk) setUp() {
+func (d *console) setUp() {
 	d.t.Helper()
 	d.visit("/console/find")
-	d.at("Sign in")
+	d.onPage("Sign in")
 	d.visit(d.setup)
-	d.at("Make the first operator")
-	d.send("/console/setup", "name", "", "password", "short")
-	d.at("Make the first operator")
-	d.problem("name", "This is needed.")
-	d.problem("password", "This is too short")
-	d.send("/console/setup", "name", "root", "password", password)
-	d.at("Find an account", "root")
+	d.onPage("Make the first operator")
+	d.submit("/console/setup", "name", "", "password", "short")
+	d.onPage("Make the first operator")
+	d.wantProblem("name", "This is needed.")
+	d.wantProblem("password", "This is too short")
+	d.submit("/console/setup", "name", "root", "password", password)
+	d.onPage("Find an account", "root")
 	d.visit(d.setup)
-	d.at("This link is not good any more")
+	d.onPage("This link is not good any more")
 }
 
 // TestConsole carries out every task of the console in every kind of window, with and without
 // scripts.
 func TestConsole(t *testing.T) {
-	for i, l := range looks {
+	for i, l := range windows {
 		for _, scripts := range []bool{false, true} {
 			// This runs each look once, and each width both with and without scripts.
 			if scripts != (i%2 == 0) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s-scripts-%v", l.name, scripts), func(t *testing.T) {
-				d := sit(t, l, scripts)
-				d.people()
+				d := openConsole(t, l, scripts)
+				d.createAccounts()
 				d.setUp()
-				d.finding()
-				d.helping()
-				d.editing()
-				d.listing()
-				d.looking()
-				d.keeping()
-				d.caring()
-				d.leaving()
+				d.find()
+				d.manageAccount()
+				d.editAccount()
+				d.listAccounts()
+				d.viewPages()
+				d.manageKeys()
+				d.maintain()
+				d.signOutAndIn()
 			})
 		}
 	}
 }
 
-func (d *desk) finding() {
+func (d *console) find() {
 	d.t.Helper()
 	d.visit("/console/find")
-	d.send("/console/find", "q", "ＡＬＩＣＥ")
-	d.at("Find an account", "ＡＬＩＣＥ is read as alice: this account.", "They can sign in")
-	d.send("/console/find", "q", "alcie")
-	d.at("Find an account", "Nobody has alcie; one letter away is")
-	d.send("/console/find", "q", "person 0")
-	d.at("Find an account", "Others that begin so", "Person 07")
+	d.submit("/console/find", "q", "ＡＬＩＣＥ")
+	d.onPage("Find an account", "ＡＬＩＣＥ is read as alice: this account.", "They can sign in")
+	d.submit("/console/find", "q", "alcie")
+	d.onPage("Find an account", "Nobody has alcie; one letter away is")
+	d.submit("/console/find", "q", "person 0")
+	d.onPage("Find an account", "Others that begin so", "Person 07")
 	if d.scripts {
 		d.run("typing", chromedp.Evaluate(`document.querySelector("#q").value = ""; 0`, nil), chromedp.SendKeys("#q", "perso", chromedp.ByQuery))
 		d.until("suggestions", `String(document.querySelectorAll("#suggestions option").length)`, "8")
 	}
-	d.send("/console/find", "q", "alice@EXAMPLE.com")
+	d.submit("/console/find", "q", "alice@EXAMPLE.com")
 	d.follow("opening the account", chromedp.Click("article h2 a", chromedp.ByQuery))
-	d.at("Alice", "They can sign in", "made the account")
+	d.onPage("Alice", "They can sign in", "made the account")
 }
 
 // press submits the form of an action.
-func (d *desk) press(action string) {
+func (d *console) press(action string) {
 	d.t.Helper()
 	d.follow("pressing "+action, chromedp.Click(fmt.Sprintf("form[action$=%q] button", action), chromedp.ByQuery))
 }
 
 const alice = "/console/types/user/9a4c88dbc084"
 
-func (d *desk) helping() {
+func (d *console) manageAccount() {
 	d.t.Helper()
 	d.press("/disable")
-	d.at("Alice", "They cannot sign in: the account is disabled, by operator root at", "The account is disabled.", "Operator root disabled the account")
+	d.onPage("Alice", "They cannot sign in: the account is disabled, by operator root at", "The account is disabled.", "Operator root disabled the account")
 	d.press("/enable")
-	d.at("Alice", "They can sign in", "The account may sign in again.")
+	d.onPage("Alice", "They can sign in", "The account may sign in again.")
 	d.press("/waits")
-	d.at("Alice", "nobody has to wait")
+	d.onPage("Alice", "nobody has to wait")
 	d.press("/sessions/end")
-	d.at("Alice", "They are signed out there.")
+	d.onPage("Alice", "They are signed out there.")
 	d.press("/tokens")
-	d.at("Alice", "This link is shown once: send it to alice@example.com.", "https://shop.example/reset?token=", "is unused and good until")
-	d.send(alice+"/password", "password", "short")
-	d.at("Alice")
-	d.problem("password", "This is too short")
-	d.send(alice+"/password", "password", "another long password")
-	d.at("Alice", "The password is set.", "void since a password was set")
+	d.onPage("Alice", "This link is shown once: send it to alice@example.com.", "https://shop.example/reset?token=", "is unused and good until")
+	d.submit(alice+"/password", "password", "short")
+	d.onPage("Alice")
+	d.wantProblem("password", "This is too short")
+	d.submit(alice+"/password", "password", "another long password")
+	d.onPage("Alice", "The password is set.", "void since a password was set")
 	d.run("writing a tag", chromedp.SendKeys("#add", "<b>new</b>", chromedp.ByQuery))
 	d.follow("adding it", chromedp.Click(`form:has(#add) button`, chromedp.ByQuery))
-	d.at("Alice", "The tags are changed.", "<b>new</b>", "vip")
+	d.onPage("Alice", "The tags are changed.", "<b>new</b>", "vip")
 	d.press("/tags")
-	d.at("Alice", "The tags are changed.")
+	d.onPage("Alice", "The tags are changed.")
 }
 
-func (d *desk) editing() {
+func (d *console) editAccount() {
 	d.t.Helper()
 	d.visit(alice)
-	d.send(alice, "f-email", "no address")
-	d.at("Alice")
-	d.problem("f-email", "This is not an e-mail address.")
-	d.send(alice, "f-email", "P07@example.com")
-	d.at("Alice", "p07@example.com is the email of Person 07.")
-	d.send(alice, "f-email", "alice@example.org", "f-job", "smith")
-	d.at("Change how this account is found?", "alice@example.com becomes alice@example.org")
-	d.send(alice)
-	d.at("Alice", "The account is changed.")
+	d.submit(alice, "f-email", "no address")
+	d.onPage("Alice")
+	d.wantProblem("f-email", "This is not an e-mail address.")
+	d.submit(alice, "f-email", "P07@example.com")
+	d.onPage("Alice", "p07@example.com is the email of Person 07.")
+	d.submit(alice, "f-email", "alice@example.org", "f-job", "smith")
+	d.onPage("Change how this account is found?", "alice@example.com becomes alice@example.org")
+	d.submit(alice)
+	d.onPage("Alice", "The account is changed.")
 	var stale string
 	d.run("reading the revision", chromedp.Evaluate(`document.querySelector("[name=rev]").value`, &stale))
 	d.userdb("", "set", "email=alice@example.org", "job=cook")
-	d.send(alice, "f-job", "gardener")
-	d.at("Alice", "Somebody else changed this account meanwhile.", "Stored now: cook")
-	d.send(alice)
-	d.at("Alice", "The account is changed.")
-	d.abroad()
+	d.submit(alice, "f-job", "gardener")
+	d.onPage("Alice", "Somebody else changed this account meanwhile.", "Stored now: cook")
+	d.submit(alice)
+	d.onPage("Alice", "The account is changed.")
+	d.editInternational()
 }
 
-// abroad changes another field of an account whose address browsers would rewrite.
-func (d *desk) abroad() {
+// editInternational changes another field of an account whose address browsers would rewrite.
+func (d *console) editInternational() {
 	d.t.Helper()
 	const jo = "/console/types/user/a0b1c2d3e4f5"
 	d.userdb(password+"\n", "create", "user", "uid=a0b1c2d3e4f5", "name=Jo", "email=user@straße.example", "bio=one\ntwo", "--password-stdin")
 	d.visit(jo)
-	d.send(jo, "f-job", "smith")
-	d.at("Jo", "The account is changed.")
+	d.submit(jo, "f-job", "smith")
+	d.onPage("Jo", "The account is changed.")
 	d.visit(jo)
-	d.send(jo, "f-email", "jo@straße.example")
-	d.at("Change how this account is found?", "user@straße.example becomes jo@straße.example")
-	d.send(jo)
-	d.at("Jo", "The account is changed.")
+	d.submit(jo, "f-email", "jo@straße.example")
+	d.onPage("Change how this account is found?", "user@straße.example becomes jo@straße.example")
+	d.submit(jo)
+	d.onPage("Jo", "The account is changed.")
 	if out := d.userdb("", "get", "uid=a0b1c2d3e4f5", "--json"); !strings.Contains(out, `"jo@straße.example"`) || !strings.Contains(out, `"one\ntwo"`) {
 		d.t.Errorf("the account is %s", out)
 	}
@@ -222,52 +222,52 @@ func (d *desk) abroad() {
 	d.visit(alice)
 }
 
-func (d *desk) listing() {
+func (d *console) listAccounts() {
 	d.t.Helper()
 	d.visit("/console/types/user")
-	d.at("Accounts: user", "31 accounts.", "Person")
+	d.onPage("Accounts: user", "31 accounts.", "Person")
 	d.run("choosing", chromedp.SetValue("#by", "job", chromedp.ByQuery), chromedp.SetValue("#order", "name", chromedp.ByQuery))
-	d.send("/console/types/user", "value", "cook")
-	d.at("Accounts: user", "30 accounts.", "Person 24", "job is cook")
+	d.submit("/console/types/user", "value", "cook")
+	d.onPage("Accounts: user", "30 accounts.", "Person 24", "job is cook")
 	d.follow("the page after", chromedp.Click(`.pages a`, chromedp.ByQuery))
-	d.at("Accounts: user", "Person 29")
+	d.onPage("Accounts: user", "Person 29")
 	d.run("choosing", chromedp.SetValue("#disabled", "true", chromedp.ByQuery))
-	d.send("/console/types/user")
-	d.at("Accounts: user", "There are none.")
+	d.submit("/console/types/user")
+	d.onPage("Accounts: user", "There are none.")
 }
 
-func (d *desk) looking() {
+func (d *console) viewPages() {
 	d.t.Helper()
 	d.visit("/console/history")
-	d.at("History", "Alice: Operator root changed job")
+	d.onPage("History", "Alice: Operator root changed job")
 	if d.scripts {
 		d.userdb("", "disable", "uid=u05")
 		d.until("what happens", `String([...document.querySelectorAll(".events li")].some(li => li.textContent.includes("Person 05: The command line disabled")))`, "true")
 	}
 	d.run("choosing", chromedp.SetValue("#kind", "tags", chromedp.ByQuery))
-	d.send("/console/history")
-	d.at("History", "changed tags")
+	d.submit("/console/history")
+	d.onPage("History", "changed tags")
 	d.visit("/console/schema")
-	d.at("Schema", "email and name: no value fits both, which is proved", "MiB")
+	d.onPage("Schema", "email and name: no value fits both, which is proved", "MiB")
 	d.visit("/console/status")
 	d.until("the figures", `String(document.body.innerText.includes("Append-only") || document.body.innerText.includes("As it was"))`, "true")
-	d.at("Status", "In the last seven days")
+	d.onPage("Status", "In the last seven days")
 }
 
-func (d *desk) keeping() {
+func (d *console) manageKeys() {
 	d.t.Helper()
 	d.visit("/console/keys")
-	d.send("/console/keys", "name", "webshop")
-	d.at("API keys", "Choose at least one.")
+	d.submit("/console/keys", "name", "webshop")
+	d.onPage("API keys", "Choose at least one.")
 	d.run("choosing", chromedp.Click("#scope-read", chromedp.ByQuery))
-	d.send("/console/keys", "name", "webshop")
-	d.at("API keys", "The key webshop is made.", "udb_")
+	d.submit("/console/keys", "name", "webshop")
+	d.onPage("API keys", "The key webshop is made.", "udb_")
 	d.press("/revoke")
-	d.at("API keys", "The key is revoked.", "There are none.")
+	d.onPage("API keys", "The key is revoked.", "There are none.")
 }
 
-// more returns a file with one account and one line that is refused.
-func (d *desk) more() string {
+// importFile returns a file with one account and one line that is refused.
+func (d *console) importFile() string {
 	d.t.Helper()
 	file := filepath.Join(d.t.TempDir(), "more.csv")
 	if err := os.WriteFile(file, []byte("uid,name,email\nm1,More,more@example.com\nm2,Other,no address\n"), 0o600); err != nil {
@@ -276,46 +276,47 @@ func (d *desk) more() string {
 	return file
 }
 
-// caring imports a file after a dry run, exports all accounts, runs a check, and confirms a repair.
-func (d *desk) caring() {
+// maintain imports a file after a dry run, exports all accounts, runs a check, and confirms a
+// repair.
+func (d *console) maintain() {
 	d.t.Helper()
 	d.visit("/console/import")
-	d.send("/console/import")
-	d.at("Import accounts", "Choose a file.")
-	d.run("choosing a file", chromedp.SetUploadFiles("#file", []string{d.more()}, chromedp.ByQuery))
-	d.send("/console/import")
-	d.settled("1 would be created", "1 refused", "Line 3")
-	d.send("/console/import")
-	d.settled("1 created", "1 refused")
+	d.submit("/console/import")
+	d.onPage("Import accounts", "Choose a file.")
+	d.run("choosing a file", chromedp.SetUploadFiles("#file", []string{d.importFile()}, chromedp.ByQuery))
+	d.submit("/console/import")
+	d.waitForJob("1 would be created", "1 refused", "Line 3")
+	d.submit("/console/import")
+	d.waitForJob("1 created", "1 refused")
 	d.visit("/console/export")
-	d.at("Export accounts")
-	d.send("/console/export")
-	d.settled("Wrote 32 accounts.", "Download accounts.jsonl")
+	d.onPage("Export accounts")
+	d.submit("/console/export")
+	d.waitForJob("Wrote 32 accounts.", "Download accounts.jsonl")
 	d.visit("/console/check")
-	d.at("Check")
-	d.send("/console/check")
-	d.settled("Nothing is wrong.")
+	d.onPage("Check")
+	d.submit("/console/check")
+	d.waitForJob("Nothing is wrong.")
 	d.visit("/console/check")
 	d.follow("repairing", chromedp.Click(`form:has([name=repair]) button`, chromedp.ByQuery))
-	d.at("Repair all accounts?", "No facet is deleted.")
-	d.send("/console/check")
-	d.settled("Nothing is wrong.")
+	d.onPage("Repair all accounts?", "No facet is deleted.")
+	d.submit("/console/check")
+	d.waitForJob("Nothing is wrong.")
 }
 
-func (d *desk) leaving() {
+func (d *console) signOutAndIn() {
 	d.t.Helper()
 	d.follow("signing out", chromedp.Click(`form[action="/console/signout"] button`, chromedp.ByQuery))
-	d.at("Sign in")
-	d.send("/console/signin", "name", "root", "password", "wrong")
-	d.at("Sign in", "Wrong name or password.")
+	d.onPage("Sign in")
+	d.submit("/console/signin", "name", "root", "password", "wrong")
+	d.onPage("Sign in", "Wrong name or password.")
 	d.visit(alice)
-	d.at("Sign in")
-	d.send("/console/signin", "name", "ROOT", "password", password)
-	d.at("Alice")
+	d.onPage("Sign in")
+	d.submit("/console/signin", "name", "ROOT", "password", password)
+	d.onPage("Alice")
 }
 
-// settled waits until a job has ended.
-func (d *desk) settled(words ...string) {
+// waitForJob waits until a job has ended.
+func (d *console) waitForJob(words ...string) {
 	d.t.Helper()
 	for range 100 {
 		var running bool
@@ -327,140 +328,140 @@ func (d *desk) settled(words ...string) {
 	}
 	var heading string
 	d.run("reading", chromedp.Evaluate(`document.querySelector("h1").textContent`, &heading))
-	d.at(heading, words...)
+	d.onPage(heading, words...)
 }
 
 // TestConsoleByKeyboard does an operator's work without a mouse.
 func TestConsoleByKeyboard(t *testing.T) {
-	d := sit(t, looks[3], true)
-	d.people()
+	d := openConsole(t, windows[3], true)
+	d.createAccounts()
 	d.visit(d.setup)
-	d.at("Make the first operator")
+	d.onPage("Make the first operator")
 	d.tabTo("name")
 	d.keys("root", kb.Tab, password)
 	d.enter(kb.Enter)
-	d.at("Find an account")
+	d.onPage("Find an account")
 	d.run("reading where the focus is", chromedp.Evaluate(`document.activeElement.blur(); 0`, nil))
 	d.tabTo("q")
 	d.keys("alice")
 	d.enter(kb.Enter)
-	d.at("Find an account", "this account")
+	d.onPage("Find an account", "this account")
 	d.tabTo("Alice")
 	d.enter(kb.Enter)
-	d.at("Alice", "They can sign in")
+	d.onPage("Alice", "They can sign in")
 	d.tabTo("f-job")
 	d.keys(kb.End, "!")
 	d.enter(kb.Enter)
-	d.at("Alice", "The account is changed.")
+	d.onPage("Alice", "The account is changed.")
 	d.choose("Disable the account")
-	d.at("Alice", "They cannot sign in")
+	d.onPage("Alice", "They cannot sign in")
 	d.choose("Make the link")
-	d.at("Alice", "a disabled account has no links")
+	d.onPage("Alice", "a disabled account has no links")
 	d.choose("Enable the account")
-	d.at("Alice", "They can sign in")
+	d.onPage("Alice", "They can sign in")
 	d.choose("End all sessions")
-	d.at("Alice", "They are signed out there.")
+	d.onPage("Alice", "They are signed out there.")
 	d.choose("Forget wrong guesses")
-	d.at("Alice", "nobody has to wait")
+	d.onPage("Alice", "nobody has to wait")
 	d.tabTo("life")
 	d.keys("s", kb.Tab)
 	d.enter(kb.Enter)
-	d.at("Alice", "This link is shown once")
+	d.onPage("Alice", "This link is shown once")
 	d.tabTo("password")
 	d.keys("another long password")
 	d.enter(kb.Enter)
-	d.at("Alice", "The password is set.")
+	d.onPage("Alice", "The password is set.")
 	d.tabTo("add")
 	d.keys("blue")
 	d.enter(kb.Enter)
-	d.at("Alice", "The tags are changed.", "blue")
+	d.onPage("Alice", "The tags are changed.", "blue")
 	d.choose("remove the tag blue")
-	d.at("Alice", "The tags are changed.")
-	d.looksByKeyboard()
-	d.keepsByKeyboard()
+	d.onPage("Alice", "The tags are changed.")
+	d.viewPagesByKeyboard()
+	d.maintainByKeyboard()
 	d.choose("Sign out")
-	d.at("Sign in")
+	d.onPage("Sign in")
 	d.tabTo("name")
 	d.keys("root", kb.Tab, "wrong")
 	d.enter(kb.Enter)
-	d.at("Sign in", "Wrong name or password.")
+	d.onPage("Sign in", "Wrong name or password.")
 }
 
-// looksByKeyboard visits lists, the history, the schema and the status.
-func (d *desk) looksByKeyboard() {
+// viewPagesByKeyboard visits lists, the history, the schema and the status.
+func (d *console) viewPagesByKeyboard() {
 	d.t.Helper()
 	d.choose("Accounts")
-	d.at("Accounts: user", "31 accounts.")
+	d.onPage("Accounts: user", "31 accounts.")
 	d.tabTo("by")
 	d.keys("j")
 	d.tabTo("value")
 	d.keys("cook")
 	d.enter(kb.Enter)
-	d.at("Accounts: user", "30 accounts.", "job is cook")
+	d.onPage("Accounts: user", "30 accounts.", "job is cook")
 	d.choose("Next page")
-	d.at("Accounts: user", "30 accounts.", "job is cook")
+	d.onPage("Accounts: user", "30 accounts.", "job is cook")
 	d.choose("History")
-	d.at("History", "Operator root set the password")
+	d.onPage("History", "Operator root set the password")
 	d.tabTo("kind")
 	d.keys("t")
 	d.choose("Show")
-	d.at("History", "changed tags")
+	d.onPage("History", "changed tags")
 	d.choose("Schema")
-	d.at("Schema")
+	d.onPage("Schema")
 	d.choose("Status")
-	d.at("Status")
+	d.onPage("Status")
 }
 
-// keepsByKeyboard creates and revokes a key, imports, exports, checks and repairs. It chooses the
-// file without the keyboard, because that window is the system's.
-func (d *desk) keepsByKeyboard() {
+// maintainByKeyboard creates and revokes a key, imports, exports, checks and repairs. It chooses
+// the file without the keyboard, because that window is the system's.
+func (d *console) maintainByKeyboard() {
 	d.t.Helper()
 	d.choose("Keys")
-	d.at("API keys")
+	d.onPage("API keys")
 	d.tabTo("name")
 	d.keys("webshop")
 	d.tabTo("scope-read")
 	d.keys(" ")
 	d.choose("Make the key")
-	d.at("API keys", "The key webshop is made.")
+	d.onPage("API keys", "The key webshop is made.")
 	d.choose("Revoke webshop")
-	d.at("API keys", "The key is revoked.")
+	d.onPage("API keys", "The key is revoked.")
 	d.choose("Import")
-	d.at("Import accounts")
+	d.onPage("Import accounts")
 	d.tabTo("file")
-	d.run("choosing a file", chromedp.SetUploadFiles("#file", []string{d.more()}, chromedp.ByQuery))
+	d.run("choosing a file", chromedp.SetUploadFiles("#file", []string{d.importFile()}, chromedp.ByQuery))
 	d.choose("Read the file")
-	d.settled("1 would be created", "1 refused")
+	d.waitForJob("1 would be created", "1 refused")
 	d.choose("Import the file")
-	d.settled("1 created", "1 refused")
+	d.waitForJob("1 created", "1 refused")
 	d.choose("Export")
-	d.at("Export accounts")
+	d.onPage("Export accounts")
 	d.tabTo("type")
 	d.choose("Export")
-	d.settled("Wrote 32 accounts.")
+	d.waitForJob("Wrote 32 accounts.")
 	for _, button := range []string{"Check", "Repair …"} {
 		d.choose("Check")
-		d.at("Check")
+		d.onPage("Check")
 		d.tabTo("To the content")
 		d.keys(kb.Enter)
 		d.choose(button)
 		if button != "Check" {
-			d.at("Repair all accounts?")
+			d.onPage("Repair all accounts?")
 			d.choose("Repair now")
 		}
-		d.settled("Nothing is wrong.")
+		d.waitForJob("Nothing is wrong.")
 	}
 }
 
 // choose follows a link or presses a button that has this text.
-func (d *desk) choose(text string) {
+func (d *console) choose(text string) {
 	d.t.Helper()
 	d.tabTo(text)
 	d.enter(kb.Enter)
 }
 
 // enter presses a key that leads to another page.
-func (d *desk) enter(key string) {
+func (d *console) enter(key string) {
 	d.t.Helper()
 	d.follow("a key", chromedp.KeyEvent(key))
 }

@@ -27,29 +27,29 @@ const password = "correct horse battery"
 
 // A browser is one Chromium window that shows a site of its own.
 type browser struct {
-	t     *testing.T
-	ctx   context.Context
-	base  string
-	mails string
-	read  []string // mails that have been read
-	look  string   // of the window; names screenshots
-	axe   string   // the source of axe-core; if "", it checks no page
-	shots int
+	t          *testing.T
+	ctx        context.Context
+	base       string
+	mails      string
+	read       []string // mails that have been read
+	windowName string   // of the window; names screenshots
+	axe        string   // the source of axe-core; if "", it checks no page
+	shots      int
 
 	scripts bool // whether pages may run scripts
 }
 
-// A look describes a window.
-type look struct {
+// A window describes a window of a device.
+type window struct {
 	name   string
 	width  int64
 	scheme string
 }
 
-var looks = []look{{"phone-light", 360, "light"}, {"phone-dark", 360, "dark"}, {"desk-light", 1280, "light"}, {"desk-dark", 1280, "dark"}}
+var windows = []window{{"phone-light", 360, "light"}, {"phone-dark", 360, "dark"}, {"desktop-light", 1280, "light"}, {"desktop-dark", 1280, "dark"}}
 
 // open opens a window. serve starts the site and sets its address.
-func open(t *testing.T, l look, scripts bool, serve func(b *browser)) *browser {
+func open(t *testing.T, l window, scripts bool, serve func(b *browser)) *browser {
 	t.Helper()
 	chromium := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -58,13 +58,13 @@ func open(t *testing.T, l look, scripts bool, serve func(b *browser)) *browser {
 		}
 	}
 	if chromium == "" {
-		t.Skip("there is no chromium")
+		t.Skip("chromium is not installed")
 	}
 	axe, err := os.ReadFile("node_modules/axe-core/axe.min.js")
 	if err != nil {
-		t.Log("there is no axe-core, and no page is judged by it: run npm ci")
+		t.Log("axe-core is missing, so it checks no page: run npm ci")
 	}
-	b := &browser{t: t, mails: t.TempDir(), look: l.name, axe: string(axe), scripts: scripts}
+	b := &browser{t: t, mails: t.TempDir(), windowName: l.name, axe: string(axe), scripts: scripts}
 	serve(b)
 	flags := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium), chromedp.NoSandbox,
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(int(l.width), 900))
@@ -139,8 +139,8 @@ func (b *browser) until(what, expression, want string) {
 	b.t.Fatalf("%s: %q, want %q:\n%s", what, got, want, text)
 }
 
-// at waits for a page with this heading and checks it.
-func (b *browser) at(heading string, words ...string) {
+// onPage waits for a page with this heading and checks it.
+func (b *browser) onPage(heading string, words ...string) {
 	b.t.Helper()
 	b.until("heading", `document.querySelector("h1")?.textContent ?? ""`, heading)
 	var text string
@@ -150,39 +150,39 @@ func (b *browser) at(heading string, words ...string) {
 			b.t.Errorf("at %q there is no %q:\n%s", heading, word, text)
 		}
 	}
-	b.judge(heading)
+	b.checkPage(heading)
 }
 
-// judge checks the page with axe-core and checks that nothing is wider than the window. It also
+// checkPage checks the page with axe-core and checks that nothing is wider than the window. It also
 // takes a screenshot if SCREENSHOTS names a directory.
-func (b *browser) judge(heading string) {
+func (b *browser) checkPage(heading string) {
 	b.t.Helper()
 	var wide bool
 	b.run("measuring", chromedp.Evaluate(`document.documentElement.scrollWidth > document.documentElement.clientWidth`, &wide))
 	if wide {
-		b.t.Errorf("%s, %s: the page is wider than the window", b.look, heading)
+		b.t.Errorf("%s, %s: the page is wider than the window", b.windowName, heading)
 	}
 	var rewriting string
 	b.run("looking at the inputs", chromedp.Evaluate(`[...document.querySelectorAll("input")].map(i => i.type)
 		.filter(t => !["text", "search", "password", "hidden", "checkbox", "file"].includes(t)).join()`, &rewriting))
 	if rewriting != "" {
-		b.t.Errorf("%s, %s: inputs of the type %s change what they show", b.look, heading, rewriting)
+		b.t.Errorf("%s, %s: inputs of the type %s change what they show", b.windowName, heading, rewriting)
 	}
 	if b.axe != "" {
-		b.judgeByAxe(heading)
+		b.checkWithAxe(heading)
 	}
 	if dir := os.Getenv("SCREENSHOTS"); dir != "" {
 		var png []byte
 		b.run("screenshot", chromedp.FullScreenshot(&png, 100))
 		b.shots++
-		name := fmt.Sprintf("%s-%02d-%s.png", b.look, b.shots, regexp.MustCompile(`\W+`).ReplaceAllString(heading, "-"))
+		name := fmt.Sprintf("%s-%02d-%s.png", b.windowName, b.shots, regexp.MustCompile(`\W+`).ReplaceAllString(heading, "-"))
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), png, 0o600)); err != nil {
 			b.t.Fatal(err)
 		}
 	}
 }
 
-func (b *browser) judgeByAxe(heading string) {
+func (b *browser) checkWithAxe(heading string) {
 	b.t.Helper()
 	var found string
 	await := func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
@@ -191,7 +191,7 @@ func (b *browser) judgeByAxe(heading string) {
 		emulation.SetScriptExecutionDisabled(!b.scripts))
 	var violations []json.RawMessage
 	if err := json.Unmarshal([]byte(found), &violations); err != nil || len(violations) > 0 {
-		b.t.Errorf("%s, %s: %v: %s", b.look, heading, err, found)
+		b.t.Errorf("%s, %s: %v: %s", b.windowName, heading, err, found)
 	}
 }
 
@@ -204,8 +204,8 @@ func (b *browser) visit(path string) {
 	b.run("visiting "+path, chromedp.Navigate(path))
 }
 
-// send fills in a form, whose inputs are named by their ids, and submits it.
-func (b *browser) send(path string, fields ...string) {
+// submit fills in a form, whose inputs are named by their ids, and submits it.
+func (b *browser) submit(path string, fields ...string) {
 	b.t.Helper()
 	form := fmt.Sprintf("form[action^=%q]", path)
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -216,8 +216,9 @@ func (b *browser) send(path string, fields ...string) {
 	b.follow("sending "+form, chromedp.Click(form+" button", chromedp.ByQuery))
 }
 
-// problem checks that a field has an error message that both people and assistive software find.
-func (b *browser) problem(field, text string) {
+// wantProblem checks that a field has an error message that both people and assistive software
+// find.
+func (b *browser) wantProblem(field, text string) {
 	b.t.Helper()
 	var got string
 	b.run("reading the problem", chromedp.Evaluate(fmt.Sprintf(

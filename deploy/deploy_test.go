@@ -28,8 +28,8 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// need skips a test unless 'make deploy' runs it and the program is installed.
-func need(t *testing.T, program string) {
+// requireProgram skips a test unless 'make deploy' runs it and the program is installed.
+func requireProgram(t *testing.T, program string) {
 	t.Helper()
 	if os.Getenv("USERDB_DEPLOY") == "" {
 		t.Skip("'make deploy' runs it")
@@ -90,9 +90,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// served starts a command that serves HTTP and returns its address. The command and all processes
-// that it started end with the test.
-func served(t *testing.T, cmd *exec.Cmd) string {
+// startServing starts a command that serves HTTP and returns its address. The command and all
+// processes that it started end with the test.
+func startServing(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	text, err := cmd.StderrPipe()
@@ -114,9 +114,9 @@ func served(t *testing.T, cmd *exec.Cmd) string {
 	return ""
 }
 
-// answer sends a request with an API key and returns the status, the body and the headers of the
+// send sends a request with an API key and returns the status, the body and the headers of the
 // response.
-func answer(t *testing.T, method, url, key, body string, headers ...string) (int, string, http.Header) {
+func send(t *testing.T, method, url, key, body string, headers ...string) (int, string, http.Header) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	must(t, err)
@@ -144,7 +144,7 @@ func answer(t *testing.T, method, url, key, body string, headers ...string) (int
 
 // TestUnit checks the unit with systemd.
 func TestUnit(t *testing.T) {
-	need(t, "systemd-analyze")
+	requireProgram(t, "systemd-analyze")
 	unit := filepath.Join(t.TempDir(), "userdb@.service")
 	write(t, unit, strings.ReplaceAll(read(t, "userdb@.service"), "/usr/local/bin/userdb", program))
 	if out := output(t, nil, "systemd-analyze", "verify", unit); strings.Contains(out, unit) {
@@ -263,7 +263,7 @@ func TestRights(t *testing.T) {
 	store := strings.TrimSpace(strings.Replace(read(t, filepath.Join(dir, "userdb.env")), "redis:6379/0", address, 1))
 	cmd := exec.CommandContext(t.Context(), program, "serve", "--scim", "--listen", "127.0.0.1:0")
 	cmd.Env = append(os.Environ(), store)
-	life(t, served(t, cmd), keyOf(t, store, "admin"))
+	exercise(t, startServing(t, cmd), keyOf(t, store, "admin"))
 	output(t, []string{store}, program, "check")
 	if out := output(t, []string{store}, program, "status", "--json"); strings.Contains(out, "evicts") {
 		t.Error(out)
@@ -279,8 +279,8 @@ func keyOf(t *testing.T, store, scope string) string {
 	return made.Secret
 }
 
-// life exercises a service: accounts, sessions, histories, lists, import and export.
-func life(t *testing.T, address, key string) {
+// exercise uses most of a service: accounts, sessions, histories, lists, import and export.
+func exercise(t *testing.T, address, key string) {
 	t.Helper()
 	uid := ""
 	for _, step := range []struct {
@@ -300,7 +300,7 @@ func life(t *testing.T, address, key string) {
 		{"GET", "/v1/status", "", 200},
 		{"DELETE", "/v1/types/user/entries/UID", "", 204},
 	} {
-		status, body, header := answer(t, step.method, address+strings.ReplaceAll(step.path, "UID", uid), key, step.body)
+		status, body, header := send(t, step.method, address+strings.ReplaceAll(step.path, "UID", uid), key, step.body)
 		if status != step.status || strings.Contains(body, `"refused":1`) {
 			t.Errorf("%s %s: %d %s", step.method, step.path, status, body)
 		}
@@ -312,7 +312,7 @@ func life(t *testing.T, address, key string) {
 
 // TestImage builds the image and sends a request to its container.
 func TestImage(t *testing.T) {
-	need(t, "buildah")
+	requireProgram(t, "buildah")
 	// Inside a container, other storage drivers and other isolation may not be allowed.
 	storage := []string{"STORAGE_DRIVER=vfs", "BUILDAH_ISOLATION=chroot"}
 	output(t, storage, "./image.sh", "buildah")
@@ -323,8 +323,8 @@ func TestImage(t *testing.T) {
 	})
 	cmd := exec.CommandContext(t.Context(), "buildah", "run", container, "--", "/userdb", "serve", "--store", "memory:", "--listen", "127.0.0.1:0")
 	cmd.Env = append(os.Environ(), storage...)
-	address := served(t, cmd)
-	if status, body, _ := answer(t, "GET", address+"/readyz", "", ""); status != http.StatusOK {
+	address := startServing(t, cmd)
+	if status, body, _ := send(t, "GET", address+"/readyz", "", ""); status != http.StatusOK {
 		t.Errorf("readyz: %d %s", status, body)
 	}
 	image := output(t, storage, "buildah", "inspect", "--type", "image", "localhost/userdb:latest")
@@ -338,7 +338,7 @@ func TestImage(t *testing.T) {
 // TestDist unpacks the release for this machine, and checks that two builds of one commit are
 // identical.
 func TestDist(t *testing.T) {
-	need(t, "sha256sum")
+	requireProgram(t, "sha256sum")
 	system := strings.ReplaceAll(strings.TrimSpace(output(t, nil, "go", "env", "GOOS", "GOARCH")), "\n", "/")
 	sums := output(t, nil, "./dist.sh", system)
 	if again := output(t, nil, "./dist.sh", system); again != sums {

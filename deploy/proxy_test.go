@@ -22,8 +22,8 @@ import (
 // TestProxy runs nginx in front of two service processes, one of which ends, and in front of a site
 // whose visitors have sessions.
 func TestProxy(t *testing.T) {
-	need(t, "nginx")
-	need(t, "openssl")
+	requireProgram(t, "nginx")
+	requireProgram(t, "openssl")
 	store := "USERDB_STORE=" + redistest.Start(t).URL()
 	var processes []*exec.Cmd
 	var addresses []string
@@ -31,7 +31,7 @@ func TestProxy(t *testing.T) {
 		words := strings.Fields(strings.Replace(unitCommand(t), ":%i", ":0", 1))
 		cmd := exec.CommandContext(t.Context(), program, words[1:]...)
 		cmd.Env = append(os.Environ(), store)
-		addresses = append(addresses, strings.TrimPrefix(served(t, cmd), "http://"))
+		addresses = append(addresses, strings.TrimPrefix(startServing(t, cmd), "http://"))
 		processes = append(processes, cmd)
 	}
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -39,33 +39,33 @@ func TestProxy(t *testing.T) {
 	}))
 	defer site.Close()
 	admin := keyOf(t, store, "admin")
-	front := proxied(t, addresses, strings.TrimPrefix(site.URL, "http://"), keyOf(t, store, "login"))
+	front := startNginx(t, addresses, strings.TrimPrefix(site.URL, "http://"), keyOf(t, store, "login"))
 
-	life(t, front, admin)
-	_, made, _ := answer(t, "POST", front+"/v1/types/user/entries", admin, `{"uid":"carol","facets":{"email":"carol@example.com"}}`)
-	_, begun, _ := answer(t, "POST", front+"/v1/types/user/entries/carol/sessions", admin, `{}`)
+	exercise(t, front, admin)
+	_, made, _ := send(t, "POST", front+"/v1/types/user/entries", admin, `{"uid":"carol","facets":{"email":"carol@example.com"}}`)
+	_, begun, _ := send(t, "POST", front+"/v1/types/user/entries/carol/sessions", admin, `{}`)
 	_, secret, _ := strings.Cut(begun, `"secret":"`)
 	secret, _, _ = strings.Cut(secret, `"`)
 	if secret == "" {
 		t.Fatal(made, begun)
 	}
 	// A visitor without a session cannot claim to be somebody: nginx redirects to the sign-in page.
-	if status, body, header := answer(t, "GET", front+"/account", "", "", "Host", "app.example.com", "Userdb-Uid", "carol"); status != http.StatusSeeOther || !strings.HasSuffix(header.Get("Location"), "/signin") {
+	if status, body, header := send(t, "GET", front+"/account", "", "", "Host", "app.example.com", "Userdb-Uid", "carol"); status != http.StatusSeeOther || !strings.HasSuffix(header.Get("Location"), "/signin") {
 		t.Errorf("without a session: %d %s", status, body)
 	}
-	if status, body, _ := answer(t, "GET", front+"/signin", "", "", "Host", "app.example.com", "Userdb-Uid", "carol"); status != http.StatusOK || body != `/signin for ""` {
+	if status, body, _ := send(t, "GET", front+"/signin", "", "", "Host", "app.example.com", "Userdb-Uid", "carol"); status != http.StatusOK || body != `/signin for ""` {
 		t.Errorf("the page to sign in: %d %s", status, body)
 	}
-	if status, body, _ := answer(t, "GET", front+"/account", "", "", "Host", "app.example.com", "Userdb-Uid", "mallory", "Cookie", "session="+secret); status != http.StatusOK || body != `/account for "carol"` {
+	if status, body, _ := send(t, "GET", front+"/account", "", "", "Host", "app.example.com", "Userdb-Uid", "mallory", "Cookie", "session="+secret); status != http.StatusOK || body != `/account for "carol"` {
 		t.Errorf("with a session: %d %s", status, body)
 	}
 
-	operate(t, front, store)
+	uploadToConsole(t, front, store)
 
 	// Requests do not fail when a process is told to end.
 	must(t, processes[0].Process.Signal(os.Interrupt))
 	for done := time.Now().Add(2 * time.Second); time.Now().Before(done); {
-		if status, body, _ := answer(t, "POST", front+"/v1/types/user/lookup", admin, `{"value":"carol@example.com"}`); status != http.StatusOK {
+		if status, body, _ := send(t, "POST", front+"/v1/types/user/lookup", admin, `{"value":"carol@example.com"}`); status != http.StatusOK {
 			t.Fatalf("while a process is replaced: %d %s", status, body)
 		}
 	}
@@ -89,9 +89,9 @@ func TestWholeRequests(t *testing.T) {
 	}
 }
 
-// operate signs in to the console and uploads a file that is longer than nginx allows by default.
-// Only the process that has the file shows its lines.
-func operate(t *testing.T, front, store string) {
+// uploadToConsole signs in to the console and uploads a file that is longer than nginx allows by
+// default. Only the process that has the file shows its lines.
+func uploadToConsole(t *testing.T, front, store string) {
 	t.Helper()
 	add := exec.CommandContext(t.Context(), program, "operator", "add", "root", "--password-stdin")
 	add.Env, add.Stdin = append(os.Environ(), store), strings.NewReader("correct horse battery\n")
@@ -99,7 +99,7 @@ func operate(t *testing.T, front, store string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	form := "application/x-www-form-urlencoded"
-	status, body, header := answer(t, "POST", front+"/console/signin", "", "name=root&password=correct+horse+battery", "Content-Type", form)
+	status, body, header := send(t, "POST", front+"/console/signin", "", "name=root&password=correct+horse+battery", "Content-Type", form)
 	if status != http.StatusSeeOther {
 		t.Fatalf("signing in: %d %s", status, body)
 	}
@@ -108,19 +108,19 @@ func operate(t *testing.T, front, store string) {
 	}
 	cookie, _, _ := strings.Cut(header.Get("Set-Cookie"), ";")
 	file := "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"people.csv\"\r\n\r\nname\n" + strings.Repeat("no name\a\n", 300_000) + "\r\n--x--\r\n"
-	status, body, header = answer(t, "POST", front+"/console/import", "", file, "Content-Type", "multipart/form-data; boundary=x", "Cookie", cookie)
+	status, body, header = send(t, "POST", front+"/console/import", "", file, "Content-Type", "multipart/form-data; boundary=x", "Cookie", cookie)
 	if status != http.StatusSeeOther {
 		t.Fatalf("a long file: %d %s", status, body)
 	}
 	for range 20 {
-		if _, body, _ = answer(t, "GET", front+header.Get("Location"), "", "", "Cookie", cookie); strings.Contains(body, "Another process of the service") {
+		if _, body, _ = send(t, "GET", front+header.Get("Location"), "", "", "Cookie", cookie); strings.Contains(body, "Another process of the service") {
 			t.Fatal("the operator came to the other process")
 		}
 	}
 }
 
-// proxied starts nginx with nginx.conf and returns its URL.
-func proxied(t *testing.T, services []string, site, key string) string {
+// startNginx starts nginx with nginx.conf and returns its URL.
+func startNginx(t *testing.T, services []string, site, key string) string {
 	t.Helper()
 	dir := t.TempDir()
 	must(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // nginx' workers are another user

@@ -153,9 +153,9 @@ var (
 	url   = regexp.MustCompile(`redis://localhost:6379(/0)?`)
 )
 
-// script returns a shell script of a page's commands. Each must exit with 0, or with the status
-// that a comment "exits N" names.
-func script(page string, blocks []string) string {
+// shellScript returns a shell script of a page's commands. Each must exit with 0, or with the
+// status that a comment "exits N" names.
+func shellScript(page string, blocks []string) string {
 	var b strings.Builder
 	for line := range strings.Lines(strings.Join(blocks, "")) {
 		line = strings.TrimSpace(line)
@@ -183,23 +183,23 @@ func TestCommands(t *testing.T) {
 		}
 		t.Run(page, func(t *testing.T) {
 			dir := t.TempDir()
-			fill(t, page, bin, dir)
-			text := script(page, code)
+			prepare(t, page, bin, dir)
+			text := shellScript(page, code)
 			if url.MatchString(text) {
 				server := redistest.Start(t)
 				if page == "moving.md" {
-					original(t, server, dir)
+					loadOriginal(t, server, dir)
 				}
 				text = url.ReplaceAllString(text, server.URL())
 			}
-			shell(t, bin, dir, text)
-			wantPrivate(t, dir)
+			runScript(t, bin, dir, text)
+			checkPrivate(t, dir)
 		})
 	}
 }
 
-// wantPrivate checks that nobody else may read the files with secrets that a page has created.
-func wantPrivate(t *testing.T, dir string) {
+// checkPrivate checks that nobody else may read the files with secrets that a page has created.
+func checkPrivate(t *testing.T, dir string) {
 	t.Helper()
 	secret := regexp.MustCompile(`key|password|token|serve\.log|backup`)
 	files, err := os.ReadDir(dir)
@@ -214,8 +214,8 @@ func wantPrivate(t *testing.T, dir string) {
 	}
 }
 
-// shell runs a script with a store of its own, which is a file unless the script uses another.
-func shell(t *testing.T, bin, dir, text string) {
+// runScript runs a script with a store of its own, which is a file unless the script uses another.
+func runScript(t *testing.T, bin, dir, text string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", "trap 'kill $(jobs -p) 2> /dev/null' EXIT\n"+text)
 	cmd.WaitDelay = 10 * time.Second // for processes that still run after a script failed
@@ -230,8 +230,8 @@ func shell(t *testing.T, bin, dir, text string) {
 	}
 }
 
-// fill creates the files and accounts that a page assumes.
-func fill(t *testing.T, page, bin, dir string) {
+// prepare creates the files and accounts that a page assumes.
+func prepare(t *testing.T, page, bin, dir string) {
 	t.Helper()
 	user, err := json.Marshal(schema.User())
 	if err != nil {
@@ -247,17 +247,17 @@ func fill(t *testing.T, page, bin, dir string) {
 		}
 	}
 	if page == "import.md" {
-		exports(t, dir)
+		writeExports(t, dir)
 	}
 	switch page {
 	case "../README.md", "moving.md", "stores.md":
 	default:
-		shell(t, bin, dir, "echo 'correct horse battery' | userdb create user uid=17c0 email=alice@example.com name=Alice --password-stdin")
+		runScript(t, bin, dir, "echo 'correct horse battery' | userdb create user uid=17c0 email=alice@example.com name=Alice --password-stdin")
 	}
 }
 
-// exports writes exports of other products, and programs that print tables.
-func exports(t *testing.T, dir string) {
+// writeExports writes exports of other products, and programs that print tables.
+func writeExports(t *testing.T, dir string) {
 	t.Helper()
 	const samples = "../maintain/transfer/testdata/"
 	for name, of := range map[string]string{
@@ -286,8 +286,8 @@ p1,pat,pat@example.com,` + bcrypt + `';; esac`,
 	}
 }
 
-// original writes the original program's records to a server, and its schema to a file.
-func original(t *testing.T, server *redistest.Server, dir string) {
+// loadOriginal writes the original program's records to a server, and its schema to a file.
+func loadOriginal(t *testing.T, server *redistest.Server, dir string) {
 	t.Helper()
 	const data = "../testdata/original/"
 	text, err := os.ReadFile(data + "original_options.json")

@@ -55,11 +55,11 @@ func (c Cookie) name(secure bool) string {
 	return name
 }
 
-// patience limits how long a request waits for the store.
-const patience = 10 * time.Second
+// storeTimeout limits how long a request waits for the store.
+const storeTimeout = 10 * time.Second
 
-func patient(r *http.Request) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(r.Context(), patience)
+func withTimeout(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.Context(), storeTimeout)
 }
 
 type visitorKey struct{}
@@ -102,7 +102,7 @@ func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 		if !a.signedIn(w, r, e) {
 			return false
 		}
-		ctx, done := patient(r)
+		ctx, done := withTimeout(r)
 		defer done()
 		has, err := a.Users.Tags(hints.Key(e.Key())).Has(ctx, tag)
 		switch {
@@ -142,7 +142,7 @@ func (a Auth) handler(next http.Handler, may func(http.ResponseWriter, *http.Req
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var v visitor
 		if secret := a.secret(r); secret != "" {
-			ctx, done := patient(r)
+			ctx, done := withTimeout(r)
 			var err error
 			v.entry, v.session, err = a.Users.Session(ctx, secret)
 			if done(); err != nil && !errors.Is(err, userdb.ErrNotFound) {
@@ -189,7 +189,7 @@ func (a Auth) Attempt(r *http.Request) userdb.Attempt {
 // Show the same message for every ErrLogin, whatever was wrong; for a *userdb.WaitError, say how
 // long to wait.
 func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, password string) (userdb.Entry, error) {
-	ctx, done := patient(r)
+	ctx, done := withTimeout(r)
 	defer done()
 	const logins = 3 // a login starts over if the password changes meanwhile
 	for n := range logins {
@@ -212,7 +212,7 @@ func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, passwor
 func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) error {
 	o := a.Session
 	o.Origin, o.Agent = Origin(r, a.Proxies), r.UserAgent()
-	ctx, done := patient(r)
+	ctx, done := withTimeout(r)
 	defer done()
 	s, secret, err := a.Users.StartSession(ctx, e, o)
 	if err != nil {
@@ -231,7 +231,7 @@ func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) erro
 // It returns the errors of Login, and sets [userdb.Session.Verified] to now on success. Call it
 // only if Verified is too long ago.
 func (a Auth) Verify(r *http.Request, password string) error {
-	ctx, done := patient(r)
+	ctx, done := withTimeout(r)
 	defer done()
 	_, _, err := a.Users.VerifySession(ctx, a.secret(r), password, a.Attempt(r))
 	return err
@@ -244,7 +244,7 @@ func (a Auth) SignOut(w http.ResponseWriter, r *http.Request) error {
 	if secret == "" {
 		return nil
 	}
-	ctx, done := patient(r)
+	ctx, done := withTimeout(r)
 	defer done()
 	if err := a.Users.EndSession(ctx, secret); err != nil {
 		return err

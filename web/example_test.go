@@ -31,7 +31,7 @@ func Example() {
 		return
 	}
 
-	// The mailed secret proves that whoever uses it can read mail sent to the address.
+	// Using the mailed secret proves that somebody can read mail to the address.
 	invitation, err := users.Invite(ctx, "email", "ann@example.com", userdb.Token{}, userdb.Attempt{Origin: "192.0.2.7"})
 	if err != nil {
 		fmt.Println(err)

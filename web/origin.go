@@ -13,16 +13,16 @@ import (
 // appends the address that it received the request from, and everything before that is text the
 // visitor wrote. Origin returns "" if the address is unknown, as for a Unix socket.
 func Origin(r *http.Request, proxies []netip.Prefix) string {
-	address, ok := connected(r)
+	address, ok := peerAddress(r)
 	var before []string
 	if ok && trusted(address, proxies) { // anyone else could write anything here, of any length
-		before = forwarded(r)
+		before = forwardedFor(r)
 	}
 	for _, text := range slices.Backward(before) {
 		if !ok || !trusted(address, proxies) {
 			break
 		}
-		address, ok = parse(text)
+		address, ok = parseAddress(text)
 	}
 	switch {
 	case !ok:
@@ -34,11 +34,12 @@ func Origin(r *http.Request, proxies []netip.Prefix) string {
 	return prefix.String()
 }
 
-// connected returns the address of the connection's peer.
-func connected(r *http.Request) (netip.Addr, bool) { return parse(r.RemoteAddr) }
+// peerAddress returns the address of the connection's peer.
+func peerAddress(r *http.Request) (netip.Addr, bool) { return parseAddress(r.RemoteAddr) }
 
-// forwarded returns the addresses in X-Forwarded-For, in the order in which proxies appended them.
-func forwarded(r *http.Request) []string {
+// forwardedFor returns the addresses in X-Forwarded-For, in the order in which proxies appended
+// them.
+func forwardedFor(r *http.Request) []string {
 	text := strings.Join(r.Header.Values("X-Forwarded-For"), ",")
 	if text == "" {
 		return nil
@@ -46,8 +47,8 @@ func forwarded(r *http.Request) []string {
 	return strings.Split(text, ",")
 }
 
-// parse parses an address with or without a port, and drops its zone.
-func parse(text string) (netip.Addr, bool) {
+// parseAddress parses an address with or without a port, and drops its zone.
+func parseAddress(text string) (netip.Addr, bool) {
 	text = strings.TrimSpace(text)
 	if at, err := netip.ParseAddrPort(text); err == nil {
 		return at.Addr().WithZone("").Unmap(), true
@@ -66,7 +67,7 @@ func (a Auth) secure(r *http.Request) bool {
 	if r.TLS != nil {
 		return true
 	}
-	address, ok := connected(r)
+	address, ok := peerAddress(r)
 	if !ok || !trusted(address, a.Proxies) {
 		return false
 	}

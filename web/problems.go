@@ -34,19 +34,19 @@ var Texts = Catalogue{
 	"non-empty":           "This is needed.",
 	"email":               "This is not an e-mail address.",
 	"size":                "This is too long.",
-	"key":                 "This is too long, or has characters that it cannot have.",
+	"key":                 "This is too long or contains characters that are not allowed.",
 	"password min":        "This is too short: {reason}.",
 	"password max":        "This is too long.",
 	"password blocklist":  "This is one of the most common passwords, which are tried first.",
 	"password identifier": "This is your own name or address, which is tried first.",
 	"login":               "Wrong name or password.",
 	"wait":                "Too many attempts. Try again in {seconds} seconds.",
-	"busy":                "Too many people sign in at the moment. Try again in {seconds} seconds.",
-	"conflict":            "This was changed meanwhile. Look at it again.",
-	"gone":                "This is not good any more.",
-	"unavailable":         "Something does not answer. Try again in a moment.",
-	"unknown":             "Something does not answer. Look whether it was done before you try again.",
-	"":                    "This cannot be: {reason}.",
+	"busy":                "Too many people are signing in. Try again in {seconds} seconds.",
+	"conflict":            "This was changed in the meantime. Check it and send it again.",
+	"gone":                "This is no longer valid.",
+	"unavailable":         "The service is not responding. Try again in a moment.",
+	"unknown":             "The service is not responding. Check whether this was done before you try again.",
+	"":                    "This is not allowed: {reason}.",
 }
 
 // Problems returns everything that an error says is wrong with a form, and nil for a nil error. An
@@ -56,7 +56,7 @@ func Problems(err error) []Problem {
 	if err == nil {
 		return nil
 	}
-	if joined, is := err.(interface{ Unwrap() []error }); is && !known(err) {
+	if joined, is := err.(interface{ Unwrap() []error }); is && !isStoreError(err) {
 		var all []Problem
 		for _, e := range joined.Unwrap() {
 			all = append(all, Problems(e)...)
@@ -66,8 +66,8 @@ func Problems(err error) []Problem {
 	return []Problem{problem(err)}
 }
 
-// known reports whether err has a meaning of its own although it wraps several errors.
-func known(err error) bool {
+// isStoreError reports whether err has a meaning of its own although it wraps several errors.
+func isStoreError(err error) bool {
 	return errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnconfirmed) || errors.Is(err, userdb.ErrUnavailable)
 }
 

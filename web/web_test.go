@@ -33,7 +33,7 @@ const (
 )
 
 // A site serves one account, alice, over HTTP.
-type place struct {
+type site struct {
 	t      *testing.T
 	users  *userdb.Type
 	auth   web.Auth
@@ -42,7 +42,7 @@ type place struct {
 	last   error // of the latest form
 }
 
-func newPlace(t *testing.T, tls bool, edit func(*web.Auth)) *place {
+func newSite(t *testing.T, tls bool, edit func(*web.Auth)) *site {
 	t.Helper()
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
 	if err != nil {
@@ -57,7 +57,7 @@ func newPlace(t *testing.T, tls bool, edit func(*web.Auth)) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &place{t: t, users: users, auth: web.Auth{Users: users, SignInPath: "/signin"}}
+	p := &site{t: t, users: users, auth: web.Auth{Users: users, SignInPath: "/signin"}}
 	if edit != nil {
 		edit(&p.auth)
 	}
@@ -73,7 +73,7 @@ func newPlace(t *testing.T, tls bool, edit func(*web.Auth)) *place {
 	return p
 }
 
-func (p *place) mux() http.Handler {
+func (p *site) mux() http.Handler {
 	mux := http.NewServeMux()
 	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "hello %s, %v", web.Entry(r.Context()).Text("name"), web.Session(r.Context()).Agent != "")
@@ -97,7 +97,7 @@ func (p *place) mux() http.Handler {
 }
 
 // do sends a request. It returns the status with the body, or with the target of a redirect.
-func (p *place) do(method, path string, form ...string) string {
+func (p *site) do(method, path string, form ...string) string {
 	p.t.Helper()
 	values := url.Values{}
 	for i := 0; i+1 < len(form); i += 2 {
@@ -120,14 +120,14 @@ func (p *place) do(method, path string, form ...string) string {
 	return strings.TrimSpace(fmt.Sprint(resp.StatusCode, " ", string(body)))
 }
 
-func (p *place) want(what, got, want string) {
+func (p *site) want(what, got, want string) {
 	p.t.Helper()
 	if got != want {
 		p.t.Errorf("%s: %q, want %q", what, got, want)
 	}
 }
 
-func (p *place) signIn() {
+func (p *site) signIn() {
 	p.t.Helper()
 	p.want("sign in", p.do("POST", "/signin", "identifier", "alice", "password", clear), "303 /")
 }
@@ -135,7 +135,7 @@ func (p *place) signIn() {
 // TestSignIn signs in and out, and visits pages that require an entry or a tag.
 func TestSignIn(t *testing.T) {
 	for _, tls := range []bool{false, true} {
-		p := newPlace(t, tls, nil)
+		p := newSite(t, tls, nil)
 		p.want("a visitor", p.do("GET", "/"), "200 hello , false")
 		p.want("who is not signed in", p.do("GET", "/account?a=1&b=/2"), "303 /signin?return=%2Faccount%3Fa%3D1%26b%3D%2F2")
 		p.want("a form of one", p.do("POST", "/account"), "303 /signin")
@@ -176,7 +176,7 @@ func mustURL(t *testing.T, text string) *url.URL {
 // TestOneSession checks that signing in twice in one browser leaves one session, and that a new
 // password ends it.
 func TestOneSession(t *testing.T) {
-	p := newPlace(t, false, nil)
+	p := newSite(t, false, nil)
 	p.signIn()
 	p.signIn()
 	n := 0
@@ -198,7 +198,7 @@ func TestOneSession(t *testing.T) {
 // their earlier sessions no longer count.
 func TestAllowed(t *testing.T) {
 	var refuse atomic.Bool
-	p := newPlace(t, false, func(a *web.Auth) {
+	p := newSite(t, false, func(a *web.Auth) {
 		a.Allowed = func(e userdb.Entry) bool { return !refuse.Load() || e.Text("name") != "alice" }
 	})
 	p.signIn()
@@ -214,7 +214,7 @@ func TestAllowed(t *testing.T) {
 // TestNoSignInPage checks that the answer is 401 without a sign-in page, and that a visitor is not
 // taken for signed out because the store does not answer.
 func TestNoSignInPage(t *testing.T) {
-	p := newPlace(t, false, func(a *web.Auth) { a.SignInPath = "" })
+	p := newSite(t, false, func(a *web.Auth) { a.SignInPath = "" })
 	p.want("nobody", p.do("GET", "/account"), "401 Unauthorized")
 	p.signIn()
 	ended, cancel := context.WithCancel(t.Context())
@@ -225,15 +225,15 @@ func TestNoSignInPage(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	p.mux().ServeHTTP(w, req)
-	p.want("no answer", fmt.Sprint(w.Code, " ", w.Body), "503 Something does not answer. Try again in a moment.\n")
-	told := ""
+	p.want("no answer", fmt.Sprint(w.Code, " ", w.Body), "503 The service is not responding. Try again in a moment.\n")
+	failedPath := ""
 	p.auth.Failed = func(w http.ResponseWriter, r *http.Request, err error) {
-		told = r.URL.Path
+		failedPath = r.URL.Path
 		w.WriteHeader(http.StatusTeapot)
 	}
 	w = httptest.NewRecorder()
 	p.mux().ServeHTTP(w, req)
-	p.want("no answer, of the application's own", fmt.Sprint(w.Code, told), "418/account")
+	p.want("no answer, of the application's own", fmt.Sprint(w.Code, failedPath), "418/account")
 }
 
 // TestCookie checks the cookie's attributes for requests over HTTP, TLS and proxies.
@@ -246,7 +246,7 @@ func TestCookie(t *testing.T) {
 		{"http://example.com/", "192.0.2.1:1", "https, http", "id", "id=; Path=/; Max-Age=2592000; HttpOnly; SameSite=Lax"},
 		{"http://example.com/", "203.0.113.1:1", "https", "id", "id=; Path=/; Max-Age=2592000; HttpOnly; SameSite=Lax"},
 	} {
-		p := newPlace(t, false, func(a *web.Auth) { a.Cookie.Name, a.Proxies = tt.name, proxy })
+		p := newSite(t, false, func(a *web.Auth) { a.Cookie.Name, a.Proxies = tt.name, proxy })
 		r := httptest.NewRequestWithContext(t.Context(), "POST", tt.url, nil)
 		r.RemoteAddr = tt.from
 		if tt.proto != "" {
@@ -270,7 +270,7 @@ func TestCookie(t *testing.T) {
 // differs from this program's.
 func TestCookieClock(t *testing.T) {
 	for _, off := range []time.Duration{-2 * time.Hour, 0, 2 * time.Hour} {
-		p := newPlace(t, false, nil)
+		p := newSite(t, false, nil)
 		db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
 		if err == nil {
 			t.Cleanup(func() { _ = db.Close() })
@@ -382,7 +382,7 @@ func TestReturnPath(t *testing.T) {
 // TestProblems checks that Problems returns everything that is wrong with a form, each with its
 // field and a text, and nothing that visitors need not know.
 func TestProblems(t *testing.T) {
-	p := newPlace(t, false, nil)
+	p := newSite(t, false, nil)
 	_, err := p.users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "alice", "email", "x"), Password: "short"})
 	secret := errors.New("dial tcp 10.0.0.1:6379: refused")
 	for _, tt := range []struct {
@@ -392,15 +392,15 @@ func TestProblems(t *testing.T) {
 		{nil, ""},
 		{err, "email email: This is not an e-mail address.; name taken: Somebody has this already. Choose another one.; " +
 			"password min: This is too short: 5 characters are fewer than 8."},
-		{&password.PolicyError{Rule: "strength", Reason: "its strength 1 is less than 3"}, "password strength: This cannot be: its strength 1 is less than 3."},
+		{&password.PolicyError{Rule: "strength", Reason: "its strength 1 is less than 3"}, "password strength: This is not allowed: its strength 1 is less than 3."},
 		{userdb.ErrLogin, " login: Wrong name or password."},
 		{&userdb.WaitError{Wait: 1500e6}, " wait: Too many attempts. Try again in 2 seconds."},
-		{fmt.Errorf("saving: %w", userdb.ErrConflict), " conflict: This was changed meanwhile. Look at it again."},
-		{userdb.ErrNotFound, " gone: This is not good any more."},
-		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, secret), " unavailable: Something does not answer. Try again in a moment."},
-		{fmt.Errorf("%w: %w", userdb.ErrOutcomeUnknown, secret), " unknown: Something does not answer. Look whether it was done before you try again."},
-		{fmt.Errorf("%w: %w", userdb.ErrUnconfirmed, secret), " unknown: Something does not answer. Look whether it was done before you try again."},
-		{secret, " unavailable: Something does not answer. Try again in a moment."},
+		{fmt.Errorf("saving: %w", userdb.ErrConflict), " conflict: This was changed in the meantime. Check it and send it again."},
+		{userdb.ErrNotFound, " gone: This is no longer valid."},
+		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, secret), " unavailable: The service is not responding. Try again in a moment."},
+		{fmt.Errorf("%w: %w", userdb.ErrOutcomeUnknown, secret), " unknown: The service is not responding. Check whether this was done before you try again."},
+		{fmt.Errorf("%w: %w", userdb.ErrUnconfirmed, secret), " unknown: The service is not responding. Check whether this was done before you try again."},
+		{secret, " unavailable: The service is not responding. Try again in a moment."},
 	} {
 		var got []string
 		for _, one := range web.Problems(tt.err) {

@@ -130,7 +130,7 @@ app.post('/forgot', async (req, res) => {
     // was sent.
     if (!['not_found', 'throttled', 'hint', 'usage'].includes(err.code)) throw err
   }
-  send(res, 200, pages.page('Look into your mail', 'If there is such an account, a link is on its way. It is good for an hour.'))
+  send(res, 200, pages.page('Check your mail', 'If there is such an account, a link is on its way. It works for an hour.'))
 })
 
 // The link only shows a form. Programs that scan mail also open links, and only the POST spends the
@@ -142,7 +142,7 @@ app.post('/reset', async (req, res) => {
   try {
     enter(res, await ask('POST', '/v1/password-resets', { purpose: 'reset', secret, password, session: {}, ...visit(req) }))
   } catch (err) {
-    if (err.code === 'not_found') return send(res, 404, pages.forgot({ said: 'That link was used, or is too old. Ask for another one.' }))
+    if (err.code === 'not_found') return send(res, 404, pages.forgot({ said: 'That link was used or has expired. Ask for another one.' }))
     again(res, err, pages.reset, ['password'], { secret })
   }
 })
@@ -152,7 +152,7 @@ app.use((err, req, res, next) => {
   if (res.headersSent) return next(err)
   if (err instanceof Away) {
     console.error(`${err.message} ${err.cause?.cause ?? err.cause ?? ''}`)
-    return send(res.set('Retry-After', '5'), 503, pages.page('Please come back in a moment', 'Accounts are out of reach just now. Try it again.'))
+    return send(res.set('Retry-After', '5'), 503, pages.page('Please come back in a moment', 'Accounts are not available just now. Try again.'))
   }
   if (err.code === 'throttled') {
     const wait = err.wait < 90 ? `${err.wait} seconds` : `${Math.ceil(err.wait / 60)} minutes`
@@ -161,7 +161,7 @@ app.use((err, req, res, next) => {
   // Other errors are of requests that Express cannot read.
   const ours = err instanceof Refusal || !(err.status < 500)
   console.error(err)
-  send(res, ours ? 500 : err.status, pages.page('That did not work', ours ? 'It is our fault, and written down.' : 'Please go back and try again.'))
+  send(res, ours ? 500 : err.status, pages.page('That did not work', ours ? 'The error is ours, and has been logged.' : 'Please go back and try again.'))
 })
 
 const server = app.listen(Number(process.env.PORT ?? 3000), process.env.HOST ?? 'localhost', (err) => {

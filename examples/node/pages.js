@@ -39,12 +39,12 @@ export const login = (state) => page('Sign in', html`${form('/login', state, [
 
 export const forgot = (state) => page('Forgotten', form('/forgot', state, field('identifier', 'Name or e-mail', 'text', 'username', state), 'Send me a link'))
 
-export const reset = (state) => page('A new password', form('/reset', state, [
+export const reset = (state) => page('Choose a new password', form('/reset', state, [
   html`<input type="hidden" name="secret" value="${state.secret}">`,
   field('password', 'New password', 'password', 'new-password', state)], 'Set it'))
 
 export const account = (entry, state) => page(`Hello, ${entry.facets.name}`, html`<p>${entry.facets.email}</p>
 <h2>Change the password</h2>${form('/password', state, [
-  field('current', 'Password until now', 'password', 'current-password', state),
+  field('current', 'Current password', 'password', 'current-password', state),
   field('password', 'New password', 'password', 'new-password', state)], 'Change it')}
 <h2>Sign out</h2>${form('/logout', {}, '', 'Sign out')}${form('/logout-everywhere', {}, '', 'Sign out everywhere')}`)

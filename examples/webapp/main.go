@@ -36,15 +36,17 @@ var templates = template.Must(template.ParseFS(files, "pages/*.html"))
 
 // A site is the application.
 type site struct {
-	users             *userdb.Type
-	auth              web.Auth
-	mail, admin, base string // mail directory; administrator's address; base URL of links
+	users *userdb.Type
+	auth  web.Auth
+	mail  string // the directory of mails
+	admin string // the administrator's address
+	base  string // the beginning of links; requests do not choose it
 }
 
 func main() {
 	s, listen, store := &site{}, flag.String("listen", "127.0.0.1:8080", "the `ADDRESS` to listen on"), flag.String("store", "memory:", "the `URL` of the accounts")
-	flag.StringVar(&s.mail, "mail", "", "the `DIR` that mails are written to")
-	flag.StringVar(&s.admin, "admin", "", "the account that is made for this `ADDRESS` gets the tag admin")
+	flag.StringVar(&s.mail, "mail", "", "the `DIR` to write mails to")
+	flag.StringVar(&s.admin, "admin", "", "give the tag admin to the account of this `ADDRESS` when it is created")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -56,7 +58,7 @@ func main() {
 // run serves until ctx ends, and lets requests in progress finish.
 func (s *site) run(ctx context.Context, listen, store string) error {
 	if info, err := os.Stat(s.mail); err != nil || !info.IsDir() || flag.NArg() > 0 {
-		return errors.Join(errors.New("want --mail DIR, a folder that is there, and nothing besides flags"), err)
+		return errors.Join(errors.New("want --mail DIR, an existing directory, and no arguments besides flags"), err)
 	}
 	text, _ := files.Open("pages/schema.json") // embedded
 	accounts, err := schema.Load(text)
@@ -110,12 +112,12 @@ type page struct {
 
 // Of returns the problems of a field, or of the form as a whole if field is "".
 func (p page) Of(field string) []web.Problem {
-	return slices.DeleteFunc(slices.Clone(p.Problems), func(one web.Problem) bool { return p.beside(one) != field })
+	return slices.DeleteFunc(slices.Clone(p.Problems), func(one web.Problem) bool { return p.fieldOf(one) != field })
 }
 
-// beside returns the form's field that a problem belongs to. With two passwords, either the old one
-// is wrong or the new one is too weak.
-func (p page) beside(one web.Problem) string {
+// fieldOf returns the form's field that a problem belongs to. With two passwords, either the old
+// one is wrong or the new one is too weak.
+func (p page) fieldOf(one web.Problem) string {
 	if one.Rule == "login" && p.Form.Has("email") {
 		return "password"
 	}
@@ -221,9 +223,9 @@ func (s *site) handler() http.Handler {
 
 func me(r *http.Request) hints.Hint { return hints.UID(web.Entry(r.Context()).UID()) }
 
-// hushed returns nil for errors that must not be shown. The page after a form is the same for
+// conceal returns nil for errors that must not be shown. The page after a form is the same for
 // everybody, and a session that has already ended counts as ended.
-func hushed(err error) error {
+func conceal(err error) error {
 	if errors.Is(err, userdb.ErrTooManyAttempts) || errors.Is(err, userdb.ErrNotFound) {
 		return nil
 	}
@@ -240,7 +242,7 @@ func (s *site) signUp(_ http.ResponseWriter, r *http.Request) (string, error) {
 	default:
 		err = s.send(i.Address, "Welcome", "Choose a name and a password:", "/welcome?token="+i.Secret)
 	}
-	return "/sent?to=" + url.QueryEscape(typed), hushed(err)
+	return "/sent?to=" + url.QueryEscape(typed), conceal(err)
 }
 
 func (s *site) invitation(r *http.Request) (any, error) {
@@ -288,7 +290,7 @@ func (s *site) forgot(_ http.ResponseWriter, r *http.Request) (string, error) {
 	if err == nil {
 		err = s.send(to, "Another password", "Choose another password for your account:", "/reset?token="+secret)
 	}
-	return "/sent?to=" + url.QueryEscape(typed), hushed(err)
+	return "/sent?to=" + url.QueryEscape(typed), conceal(err)
 }
 
 func (s *site) peek(purpose string) func(*http.Request) (any, error) {
@@ -344,7 +346,7 @@ func (s *site) password(w http.ResponseWriter, r *http.Request) (string, error) 
 	return s.start(w, r, e, err, "password")
 }
 
-// email asks for the password again: whoever uses an open session may not be its owner, and an
+// email asks for the password again: somebody at an open session may not be its owner, and an
 // address gives access to the account.
 func (s *site) email(_ http.ResponseWriter, r *http.Request) (string, error) {
 	to, old := r.PostFormValue("email"), web.Entry(r.Context()).Text("email")
@@ -358,7 +360,7 @@ func (s *site) email(_ http.ResponseWriter, r *http.Request) (string, error) {
 	if err == nil {
 		err = s.send(old, "Another address", "Somebody who gave your password asked to change your address to "+to+". If it was not you, choose another password:", "/forgot")
 	}
-	return "/sent?to=" + url.QueryEscape(to), hushed(err)
+	return "/sent?to=" + url.QueryEscape(to), conceal(err)
 }
 
 func (s *site) endDevices(_ http.ResponseWriter, r *http.Request) (string, error) {
@@ -366,7 +368,7 @@ func (s *site) endDevices(_ http.ResponseWriter, r *http.Request) (string, error
 		_, err := s.users.EndSessions(r.Context(), me(r))
 		return "/signin?done=everywhere", err
 	}
-	return "/account/devices?done=device", hushed(s.users.EndSessionID(r.Context(), me(r), r.PostFormValue("id")))
+	return "/account/devices?done=device", conceal(s.users.EndSessionID(r.Context(), me(r), r.PostFormValue("id")))
 }
 
 // list returns a page of accounts whose names begin with the search, after the account that has the

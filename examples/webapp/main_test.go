@@ -57,7 +57,7 @@ func eachStore(t *testing.T, test func(t *testing.T, v *visitor)) {
 			server := httptest.NewServer(s.handler())
 			t.Cleanup(server.Close)
 			s.base = server.URL
-			test(t, (&visitor{t: t, s: s, server: server, read: map[string]bool{}}).another())
+			test(t, (&visitor{t: t, s: s, server: server, read: map[string]bool{}}).newVisitor())
 		})
 	}
 }
@@ -69,8 +69,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// another returns another browser at the same site.
-func (v *visitor) another() *visitor {
+// newVisitor returns another browser at the same site.
+func (v *visitor) newVisitor() *visitor {
 	jar, _ := cookiejar.New(nil)
 	o := *v
 	o.client = &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -108,8 +108,8 @@ func (v *visitor) do(want int, path string, form ...string) string {
 	return string(body)
 }
 
-// alert checks that a page shows a problem beside a field, or above the form if field is "".
-func (v *visitor) alert(body, field, text string) {
+// wantProblem checks that a page shows a problem beside a field, or above the form if field is "".
+func (v *visitor) wantProblem(body, field, text string) {
 	v.t.Helper()
 	want := fmt.Sprintf(`<span class="problem" id="%s-problem" role="alert">%s`, field, text)
 	if field == "" {
@@ -171,9 +171,9 @@ func TestSignUp(t *testing.T) {
 		e, err := v.s.users.Find(t.Context(), hints.Any("disabled"))
 		must(t, err)
 		must(t, v.s.users.Disable(t.Context(), hints.UID(e.UID())))
-		v = v.another()
-		v.alert(v.do(422, "/signup", "email", "no address"), "email", "This is not an e-mail address.")
-		v.alert(v.do(422, "/signup", "email", ""), "email", "This is needed.")
+		v = v.newVisitor()
+		v.wantProblem(v.do(422, "/signup", "email", "no address"), "email", "This is not an e-mail address.")
+		v.wantProblem(v.do(422, "/signup", "email", ""), "email", "This is needed.")
 		pages := map[string]bool{}
 		for _, address := range []string{"known@example.com", "disabled@example.com", "new@example.com", "limit@example.com"} {
 			for n := range 5 {
@@ -214,8 +214,8 @@ func TestAccount(t *testing.T) {
 			t.Error("the page does not say which address it is")
 		}
 		page := v.do(422, "/welcome", "token", tokenOf(welcome), "name", "", "password", "short")
-		v.alert(page, "name", "This is needed.")
-		v.alert(page, "password", "This is too short")
+		v.wantProblem(page, "name", "This is needed.")
+		v.wantProblem(page, "password", "This is too short")
 		if to := v.do(303, "/welcome", "token", tokenOf(welcome), "name", "ann", "password", password); to != "/account?done=welcome" {
 			t.Errorf("goes on to %s", to)
 		}
@@ -237,13 +237,13 @@ func TestAccount(t *testing.T) {
 		}
 		second := rev.FindStringSubmatch(page)[1]
 		page = v.do(422, "/account/edit", "rev", second, "name", "a@b", "job", "")
-		v.alert(page, "name", "This cannot be")
+		v.wantProblem(page, "name", "This is not allowed")
 		v.do(303, "/account/edit", "rev", rev.FindStringSubmatch(page)[1], "name", "annie", "job", "")
 
-		other := v.another()
+		other := v.newVisitor()
 		other.do(303, "/signin", "identifier", "annie", "password", password)
-		v.alert(v.do(422, "/account/password", "old", "wrong", "new", "battery staple horse"), "old", "Wrong name or password.")
-		v.alert(v.do(422, "/account/password", "old", password, "new", "short"), "new", "This is too short")
+		v.wantProblem(v.do(422, "/account/password", "old", "wrong", "new", "battery staple horse"), "old", "Wrong name or password.")
+		v.wantProblem(v.do(422, "/account/password", "old", password, "new", "short"), "new", "This is too short")
 		v.do(303, "/account/password", "old", password, "new", "battery staple horse")
 		v.do(200, "/account")
 		if to := other.do(303, "/account"); !strings.HasPrefix(to, "/signin?return=") {
@@ -251,9 +251,9 @@ func TestAccount(t *testing.T) {
 		}
 
 		const now = "battery staple horse"
-		v.alert(v.do(422, "/account/email", "email", "new@example.com"), "password", "Wrong name or password.")
-		v.alert(v.do(422, "/account/email", "email", "new@example.com", "password", password), "password", "Wrong name or password.")
-		v.alert(v.do(422, "/account/email", "email", "no address", "password", now), "email", "This is not an e-mail address.")
+		v.wantProblem(v.do(422, "/account/email", "email", "new@example.com"), "password", "Wrong name or password.")
+		v.wantProblem(v.do(422, "/account/email", "email", "new@example.com", "password", password), "password", "Wrong name or password.")
+		v.wantProblem(v.do(422, "/account/email", "email", "no address", "password", now), "email", "This is not an e-mail address.")
 		v.do(303, "/account/email", "email", "new@example.com", "password", now)
 		links := v.links()
 		confirm := links["new@example.com"]
@@ -368,7 +368,7 @@ func TestAway(t *testing.T) {
 			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Set-Cookie") != "" {
 				t.Errorf("%s: %d %v", path, w.Code, w.Header())
 			}
-			v.alert(w.Body.String(), "", "Something does not answer.")
+			v.wantProblem(w.Body.String(), "", "The service is not responding.")
 		}
 		v.do(200, "/account")
 	})
@@ -378,23 +378,23 @@ func TestAway(t *testing.T) {
 func TestForgotten(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		v.signUp("ann@example.com", "ann")
-		v = v.another()
+		v = v.newVisitor()
 		v.do(303, "/forgot", "identifier", "ANN")
 		reset := v.link("ann@example.com")
 		v.do(200, reset)
-		v.alert(v.do(422, "/reset", "token", tokenOf(reset), "password", "short"), "password", "This is too short")
+		v.wantProblem(v.do(422, "/reset", "token", tokenOf(reset), "password", "short"), "password", "This is too short")
 		v.do(303, "/reset", "token", tokenOf(reset), "password", "battery staple horse")
 		v.do(200, "/account")
 		v.do(410, reset)
 		v.do(410, "/reset", "token", tokenOf(reset), "password", "battery staple horse")
 		v.do(410, "/reset?token=made-up")
 		v.do(410, "/reset")
-		v = v.another()
-		v.alert(v.do(422, "/signin", "identifier", "ann", "password", password), "", "Wrong name or password.")
+		v = v.newVisitor()
+		v.wantProblem(v.do(422, "/signin", "identifier", "ann", "password", password), "", "Wrong name or password.")
 		for range 9 {
 			v.do(422, "/signin", "identifier", "ann", "password", "wrong")
 		}
-		v.alert(v.do(429, "/signin", "identifier", "ann", "password", "wrong"), "", "Too many attempts.")
+		v.wantProblem(v.do(429, "/signin", "identifier", "ann", "password", "wrong"), "", "Too many attempts.")
 	})
 }
 
@@ -407,11 +407,11 @@ func TestAdmin(t *testing.T) {
 				"email", fmt.Sprintf("user%02d@example.com", i), "number", fmt.Sprintf("000000%02d", i)), Password: password})
 			must(t, err)
 		}
-		member := v.another()
+		member := v.newVisitor()
 		member.do(303, "/signin", "identifier", "00000007", "password", password)
 		member.do(403, "/admin")
 		member.do(403, "/admin", "uid", "x", "do", "disable")
-		v.another().do(303, "/admin")
+		v.newVisitor().do(303, "/admin")
 		v.signUp("root@example.com", "root")
 		page := v.do(200, "/admin")
 		after := regexp.MustCompile(`href="(/admin\?[^"]*after=[^"]+)"`).FindStringSubmatch(page)

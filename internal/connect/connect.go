@@ -59,7 +59,7 @@ func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 		boundClient(c)
 		return single.New(c, single.Options{}), nil
 	case *redis.ClusterClient:
-		if err := writesWhereItReads(c.Options()); err != nil {
+		if err := checkReadsMasters(c.Options()); err != nil {
 			return nil, err
 		}
 		return cluster.New(c, cluster.Options{Node: boundClient}), nil
@@ -131,7 +131,7 @@ func openEmbedded(ctx context.Context, path string) (store.Engine, error) {
 }
 
 func openServer(text string, cache store.Cache) (store.Engine, error) {
-	o, secured, err := optionsOf(text, redis.ParseURL)
+	o, secured, err := parseOptions(text, redis.ParseURL)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func openSentinel(text string, cache store.Cache) (store.Engine, error) {
 	if cache.Entries > 0 {
 		return nil, fmt.Errorf("%w: go-redis caches one server that a URL names, not one that Sentinels name", store.ErrCache)
 	}
-	o, secured, err := optionsOf(text, redis.ParseFailoverURL)
+	o, secured, err := parseOptions(text, redis.ParseFailoverURL)
 	switch {
 	case err != nil:
 		return nil, err
@@ -176,43 +176,43 @@ type sentinelHook struct{ boundHook }
 func (sentinelHook) DialHook(dial redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
-		return conn, noMaster(err)
+		return conn, unknownMaster(err)
 	}
 }
 
-// noMaster replaces the nil that Sentinels return for an unknown master, so that it is not mistaken
-// for the server's nil, which means that a key does not exist.
-func noMaster(err error) error {
+// unknownMaster replaces the nil that Sentinels return for an unknown master, so that it is not
+// mistaken for the server's nil, which means that a key does not exist.
+func unknownMaster(err error) error {
 	if errors.Is(err, redis.Nil) {
-		return fmt.Errorf("%w: no Sentinel that answers knows a master of the name that is asked for", store.ErrUnsuitable)
+		return fmt.Errorf("%w: no Sentinel that answers knows a master of this name", store.ErrUnsuitable)
 	}
 	return err
 }
 
-// reload is how often a cluster client reads the topology again. Without it a client learns of a
-// failover only from a node's redirect, and a dead master sends none.
-const reload = 2 * time.Second
+// reloadInterval is how often a cluster client reads the topology again. Without it a client learns
+// of a failover only from a node's redirect, and a dead master sends none.
+const reloadInterval = 2 * time.Second
 
 func openCluster(text string, cache store.Cache) (store.Engine, error) {
 	if cache.Entries > 0 {
 		return nil, fmt.Errorf("%w: go-redis caches one server that a URL names, not a cluster", store.ErrCache)
 	}
-	o, secured, err := optionsOf(text, redis.ParseClusterURL)
+	o, secured, err := parseOptions(text, redis.ParseClusterURL)
 	if err != nil {
 		return nil, err
 	}
-	if err := writesWhereItReads(o); err != nil {
+	if err := checkReadsMasters(o); err != nil {
 		return nil, err
 	}
 	o.TLSConfig, o.ContextTimeoutEnabled = secured, true
-	o.ClusterStateReloadInterval = reload
+	o.ClusterStateReloadInterval = reloadInterval
 	o.Dialer = newDialer(o.DialTimeout, secured)
 	c := redis.NewClusterClient(o)
 	return cluster.New(c, cluster.Options{Close: c.Close}), nil
 }
 
-// writesWhereItReads returns an error for clients that read from replicas, which may be behind.
-func writesWhereItReads(o *redis.ClusterOptions) error {
+// checkReadsMasters returns an error for clients that read from replicas, which may be behind.
+func checkReadsMasters(o *redis.ClusterOptions) error {
 	if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
 		return fmt.Errorf("%w: it reads from replicas, which may be behind, so that one identifier could mean two people; "+
 			"leave ReadOnly, RouteByLatency and RouteRandomly off", store.ErrUnsuitable)

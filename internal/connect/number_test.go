@@ -16,9 +16,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// counter starts a server that refuses the commands with which a connection begins and answers
-// every other one with the same reply.
-func counter(t *testing.T, reply string) (addr string) {
+// startConstant starts a server that refuses the commands with which a connection begins and
+// answers every other one with the same reply.
+func startConstant(t *testing.T, reply string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -35,7 +35,7 @@ func counter(t *testing.T, reply string) (addr string) {
 				defer conn.Close()
 				in := bufio.NewReader(conn)
 				for {
-					words, err := request(in)
+					words, err := readCommand(in)
 					if err != nil {
 						return
 					}
@@ -53,8 +53,8 @@ func counter(t *testing.T, reply string) (addr string) {
 	return l.Addr().String()
 }
 
-// request reads a command, which is an array of bulk strings.
-func request(in *bufio.Reader) (words []string, err error) {
+// readCommand reads a command, which is an array of bulk strings.
+func readCommand(in *bufio.Reader) (words []string, err error) {
 	line, err := in.ReadString('\n')
 	n, _ := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "*")))
 	for range n {
@@ -77,7 +77,7 @@ func request(in *bufio.Reader) (words []string, err error) {
 // cannot refuse it, since a number is a valid reply.
 func TestNumbersAreNoLists(t *testing.T) {
 	for _, number := range []string{":-1\r\n", ":9223372036854775807\r\n", "$-1\r\n", "$1\r\n1\r\n"} {
-		e, err := Open(t.Context(), "redis://"+counter(t, number)+"?max_retries=-1", store.Cache{})
+		e, err := Open(t.Context(), "redis://"+startConstant(t, number)+"?max_retries=-1", store.Cache{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestNumbersAreNoLists(t *testing.T) {
 		if texts, err := store.Texts(t.Context(), e, []string{"a"}); err == nil {
 			t.Errorf("%q: got %v, want an error", number, texts)
 		}
-		c := redis.NewClient(&redis.Options{Addr: counter(t, number), MaxRetries: -1})
+		c := redis.NewClient(&redis.Options{Addr: startConstant(t, number), MaxRetries: -1})
 		t.Cleanup(func() { c.Close() })
 		for name, cmd := range map[string]func(context.Context) *redis.Cmd{
 			"mget":  func(ctx context.Context) *redis.Cmd { return c.Do(ctx, "mget", "a") },

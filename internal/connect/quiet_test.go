@@ -17,7 +17,7 @@ func TestQuiet(t *testing.T) {
 	refusal := "-ERR no\r\n"
 	reply.Store(&refusal)
 	child := exec.Command(os.Args[0], "-test.run=^TestQuietChild$")
-	child.Env = append(os.Environ(), "QUIET_CHILD="+liar(t, &reply))
+	child.Env = append(os.Environ(), "QUIET_CHILD="+startLiar(t, &reply))
 	var out, printed bytes.Buffer
 	child.Stdout, child.Stderr = &out, &printed
 	if err := child.Run(); err != nil {

@@ -19,15 +19,15 @@ import (
 )
 
 // errReply is the error for a reply that no Redis server sends.
-var errReply = errors.New("the server announces a reply that cannot be one")
+var errReply = errors.New("the server sent an invalid reply")
 
 // Limits of a reply. A client allocates memory for a reply as soon as its length is announced, and
 // a program does not survive running out of memory.
 const (
-	mostBytes = 512 << 20 // of a bulk string, as in Redis
-	mostItems = 1 << 24   // still expected, in all open arrays together
-	mostDepth = 32        // of nested arrays
-	mostLine  = 1 << 20   // bytes of a line, such as an error or a number
+	maxBytes = 512 << 20 // of a bulk string, as in Redis
+	maxItems = 1 << 24   // still expected, in all open arrays together
+	maxDepth = 32        // of nested arrays
+	maxLine  = 1 << 20   // bytes of a line, such as an error or a number
 )
 
 // A framing parses a stream of replies just far enough to know the lengths that they announce.
@@ -36,16 +36,16 @@ type framing struct {
 	line  []byte // the beginning of a line that is not yet complete
 	lists []int  // the items still to come of each open array, the outermost first
 	items int    // the sum of lists
-	bad   error
+	err   error
 }
 
-// take parses the next bytes. After an error it returns the same error forever.
-func (f *framing) take(b []byte) error {
-	for f.bad == nil {
+// parse parses the next bytes. After an error it returns the same error forever.
+func (f *framing) parse(b []byte) error {
+	for f.err == nil {
 		n := min(f.skip, len(b))
 		f.skip -= n
 		b = b[n:]
-		if n = f.short(b); n > 0 {
+		if n = f.parseShort(b); n > 0 {
 			b = b[n:]
 			continue
 		}
@@ -55,22 +55,22 @@ func (f *framing) take(b []byte) error {
 			line = f.line
 		}
 		switch {
-		case len(line) > mostLine:
-			f.bad = fmt.Errorf("%w: a line of over %d bytes", errReply, mostLine)
+		case len(line) > maxLine:
+			f.err = fmt.Errorf("%w: a line of over %d bytes", errReply, maxLine)
 		case !ended:
 			return nil
 		default:
-			f.bad = f.header(bytes.TrimSuffix(line, []byte("\r")))
+			f.err = f.parseHeader(bytes.TrimSuffix(line, []byte("\r")))
 			f.line, b = f.line[:0], rest
 		}
 	}
-	return f.bad
+	return f.err
 }
 
-// short parses the header of a bulk string of less than 10,000 bytes, which most headers are, and
-// returns the header's length, or 0 if b does not begin with one. It makes reading entries three
-// times as fast.
-func (f *framing) short(b []byte) int {
+// parseShort parses the header of a bulk string of less than 10,000 bytes, which most headers are,
+// and returns the header's length, or 0 if b does not begin with one. It makes reading entries
+// three times as fast.
+func (f *framing) parseShort(b []byte) int {
 	if len(f.line) > 0 || len(b) == 0 || b[0] != '$' {
 		return 0
 	}
@@ -90,17 +90,17 @@ func (f *framing) short(b []byte) int {
 	return 0
 }
 
-// header parses a line that begins a reply or is a whole one.
-func (f *framing) header(line []byte) error {
+// parseHeader parses a line that begins a reply or is a whole one.
+func (f *framing) parseHeader(line []byte) error {
 	if len(line) == 0 {
 		return fmt.Errorf("%w: an empty line", errReply)
 	}
 	n, most, text := 0, 0, false
 	switch line[0] {
 	case '$', '=', '!':
-		most, text = mostBytes, true
+		most, text = maxBytes, true
 	case '*', '~', '>', '%', '|':
-		most = mostItems
+		most = maxItems
 	}
 	if most > 0 {
 		var err error
@@ -118,8 +118,8 @@ func (f *framing) header(line []byte) error {
 	}
 	if n > 0 {
 		f.lists, f.items = append(f.lists, n), f.items+n
-		if len(f.lists) > mostDepth || f.items > mostItems {
-			return fmt.Errorf("%w: %d lists in one another with %d items to come", errReply, len(f.lists), f.items)
+		if len(f.lists) > maxDepth || f.items > maxItems {
+			return fmt.Errorf("%w: %d nested lists with %d items to come", errReply, len(f.lists), f.items)
 		}
 		return nil
 	}
@@ -138,27 +138,27 @@ func (f *framing) endItem() {
 	}
 }
 
-// A bounded connection fails on a reply that announces more than a server can have. Without it
+// A boundedConn fails on a reply that announces more than a server can have. Without it
 // go-redis would allocate that much at once, and the process would die. The caller gets the error
 // that the store is unavailable.
-type bounded struct {
+type boundedConn struct {
 	net.Conn
 	replies framing
 }
 
 // Read implements net.Conn. After a bad reply it reads nothing more.
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.replies.bad == nil {
+func (b *boundedConn) Read(p []byte) (int, error) {
+	if b.replies.err == nil {
 		n, err := b.Conn.Read(p)
-		if b.replies.take(p[:n]) == nil {
+		if b.replies.parse(p[:n]) == nil {
 			return n, err
 		}
 	}
-	return 0, b.replies.bad
+	return 0, b.replies.err
 }
 
 // NetConn returns the underlying connection. go-redis asks for it.
-func (b *bounded) NetConn() net.Conn { return b.Conn }
+func (b *boundedConn) NetConn() net.Conn { return b.Conn }
 
 // A boundHook wraps the connections that a client dials as bounded ones.
 type boundHook struct{}
@@ -167,13 +167,13 @@ func (boundHook) DialHook(dial redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
-			return nil, noMaster(err)
+			return nil, unknownMaster(err)
 		}
-		b := &bounded{Conn: conn}
+		b := &boundedConn{Conn: conn}
 		// go-redis uses a syscall.Conn to check that the connection is open.
 		if socket, is := conn.(syscall.Conn); is {
 			return struct {
-				*bounded
+				*boundedConn
 				syscall.Conn
 			}{b, socket}, nil
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// liar starts a server that answers every command with the current reply.
-func liar(t *testing.T, reply *atomic.Pointer[string]) (addr string) {
+// startLiar starts a server that answers every command with the current reply.
+func startLiar(t *testing.T, reply *atomic.Pointer[string]) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -58,8 +58,8 @@ func answerAll(conn net.Conn, reply *atomic.Pointer[string]) {
 	}
 }
 
-// absurd holds replies that no server sends. Believing the first one kills a client.
-var absurd = map[string]string{
+// badReplies holds replies that no server sends. Believing the first one kills a client.
+var badReplies = map[string]string{
 	"a text":            "$9999999999999\r\n",
 	"a verbatim text":   "=9999999999999\r\n",
 	"an error":          "!9999999999999\r\n",
@@ -74,14 +74,14 @@ var absurd = map[string]string{
 	"lists in lists":    strings.Repeat("*1\r\n", 1<<16),
 	"many lists":        strings.Repeat("*9000000\r\n", 20),
 	"an empty line":     "\r\n",
-	"an endless line":   "+" + strings.Repeat("x", mostLine+1),
+	"an endless line":   "+" + strings.Repeat("x", maxLine+1),
 }
 
 func TestAbsurdReplies(t *testing.T) {
 	var reply atomic.Pointer[string]
-	addr := liar(t, &reply)
+	addr := startLiar(t, &reply)
 	ctx := t.Context()
-	for name, text := range absurd {
+	for name, text := range badReplies {
 		t.Run(name, func(t *testing.T) {
 			reply.Store(&text)
 			engines := map[string]store.Engine{}
@@ -157,7 +157,7 @@ func TestFramingFollows(t *testing.T) {
 	for size := 1; size <= len(everyReply); size++ {
 		var f framing
 		for at := 0; at < len(everyReply); at += size {
-			if err := f.take([]byte(everyReply[at:min(at+size, len(everyReply))])); err != nil {
+			if err := f.parse([]byte(everyReply[at:min(at+size, len(everyReply))])); err != nil {
 				t.Fatalf("in pieces of %d bytes: %v", size, err)
 			}
 		}
@@ -170,17 +170,17 @@ func TestFramingFollows(t *testing.T) {
 func FuzzFraming(f *testing.F) {
 	f.Add([]byte(everyReply), 3)
 	f.Add([]byte("*3\r\n$1\r\na\r\n|1\r\n"), 1)
-	for _, text := range absurd {
+	for _, text := range badReplies {
 		f.Add([]byte(text[:min(len(text), 100)]), 7)
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, size int) {
 		size = max(1, size%64)
 		var once, pieces framing
-		_ = once.take(stream)
+		_ = once.parse(stream)
 		for at := 0; at < len(stream); at += size {
-			_ = pieces.take(stream[at:min(at+size, len(stream))])
+			_ = pieces.parse(stream[at:min(at+size, len(stream))])
 		}
-		if (once.bad == nil) != (pieces.bad == nil) || once.bad == nil && (once.items != pieces.items || once.skip != pieces.skip) {
+		if (once.err == nil) != (pieces.err == nil) || once.err == nil && (once.items != pieces.items || once.skip != pieces.skip) {
 			t.Errorf("%q: at once %+v, in pieces of %d %+v", stream, once, size, pieces)
 		}
 	})

@@ -20,25 +20,25 @@ func badURL(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrURL, fmt.Sprintf(format, args...))
 }
 
-// optionsOf parses a URL with one of go-redis' functions, and its TLS parameters, which go-redis
+// parseOptions parses a URL with one of go-redis' functions, and its TLS parameters, which go-redis
 // does not know. It refuses URLs that go-redis would read as another server or another password
 // than the user meant.
-func optionsOf[T any](text string, parse func(string) (*T, error)) (*T, *tls.Config, error) {
+func parseOptions[T any](text string, parse func(string) (*T, error)) (*T, *tls.Config, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, nil, badURL("it cannot be taken apart; " +
-			"in user and password, other characters than letters and digits are written as %%40 (this one is @)")
+		return nil, nil, badURL("it cannot be parsed; " +
+			"in user and password, write characters other than letters and digits like %%40, which is @")
 	}
 	q, err := url.ParseQuery(u.RawQuery)
 	switch {
 	case u.Opaque != "" || u.Scheme != "unix" && !strings.Contains(text, "://"):
-		return nil, nil, badURL("after the scheme come // and the host")
+		return nil, nil, badURL("want // and the host after the scheme")
 	case strings.Contains(text, "#"):
-		return nil, nil, badURL("a # in it is written as %%23")
+		return nil, nil, badURL("write # as %%23")
 	case err != nil:
-		return nil, nil, badURL("what follows the ? is no list of parameters")
+		return nil, nil, badURL("the text after the ? is not a list of parameters")
 	case !slices.Contains([]string{"", "0", "false", "1", "true"}, q.Get("skip_verify")):
-		return nil, nil, badURL("skip_verify is true or false")
+		return nil, nil, badURL("want true or false for skip_verify")
 	case u.Scheme != "rediss" && (q.Get("tls_ca")+q.Get("tls_cert")+q.Get("tls_key") != "" || unverified(q)):
 		return nil, nil, badURL("tls_ca, tls_cert, tls_key and skip_verify are for rediss://, rediss+sentinel:// and rediss+cluster://")
 	}
@@ -49,9 +49,9 @@ func optionsOf[T any](text string, parse func(string) (*T, error)) (*T, *tls.Con
 	u.RawQuery = theirs.Encode()
 	o, err := parse(u.String())
 	if err != nil {
-		return nil, nil, hidden(err)
+		return nil, nil, redact(err)
 	}
-	secured, err := secure(u, q)
+	secured, err := tlsConfig(u, q)
 	return o, secured, err
 }
 
@@ -61,8 +61,8 @@ func unverified(q url.Values) bool {
 	return q.Get("skip_verify") == "1" || q.Get("skip_verify") == "true"
 }
 
-// secure returns the TLS configuration for a URL, or nil if it does not use TLS.
-func secure(u *url.URL, q url.Values) (*tls.Config, error) {
+// tlsConfig returns the TLS configuration for a URL, or nil if it does not use TLS.
+func tlsConfig(u *url.URL, q url.Values) (*tls.Config, error) {
 	if u.Scheme != "rediss" {
 		return nil, nil
 	}
@@ -70,10 +70,10 @@ func secure(u *url.URL, q url.Values) (*tls.Config, error) {
 	if ca := q.Get("tls_ca"); ca != "" {
 		text, err := os.ReadFile(ca)
 		if err != nil {
-			return nil, badFile("tls_ca", err)
+			return nil, fileError("tls_ca", err)
 		}
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(text) {
-			return nil, badURL("tls_ca: there is no certificate in PEM in it")
+			return nil, badURL("tls_ca: the file holds no PEM certificate")
 		}
 	}
 	cert, key := q.Get("tls_cert"), q.Get("tls_key")
@@ -85,38 +85,38 @@ func secure(u *url.URL, q url.Values) (*tls.Config, error) {
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
-		return nil, badFile("tls_cert and tls_key", err)
+		return nil, fileError("tls_cert and tls_key", err)
 	}
 	c.Certificates = []tls.Certificate{pair}
 	return c, nil
 }
 
-// badFile returns the error for a file without the file's name, which is part of the URL.
-func badFile(parameter string, err error) error {
+// fileError returns the error for a file without the file's name, which is part of the URL.
+func fileError(parameter string, err error) error {
 	if path, is := errors.AsType[*fs.PathError](err); is {
 		return badURL("%s: a file cannot be read: %v", parameter, path.Err)
 	}
 	return badURL("%s: %v", parameter, err)
 }
 
-// Warnings returns what to warn the user of about a valid URL.
+// Warnings returns warnings about a valid URL, such as that a certificate is not checked.
 func Warnings(text string) []string {
 	u, err := url.Parse(text)
 	if err != nil || !strings.HasPrefix(u.Scheme, "rediss") || !unverified(u.Query()) {
 		return nil
 	}
-	return []string{"skip_verify: the server's certificate is not checked, so that anyone in between can read and change everything; " +
-		"name its CA with tls_ca"}
+	return []string{"skip_verify: the server's certificate is not checked, so anyone between you and the server can read and change everything; " +
+		"set tls_ca to its CA"}
 }
 
-// refused matches those of go-redis' errors about a URL that quote nothing of it.
-var refused = regexp.MustCompile(`^redis: (invalid [a-z_]+ (?:number|duration|boolean)|empty unix socket path|invalid database number)`)
+// safeErrors matches go-redis' errors about a URL that quote no part of it.
+var safeErrors = regexp.MustCompile(`^redis: (invalid [a-z_]+ (?:number|duration|boolean)|empty unix socket path|invalid database number)`)
 
-// hidden returns go-redis' error about a URL without the part that quotes it.
-func hidden(err error) error {
-	if words := refused.FindStringSubmatch(err.Error()); words != nil {
+// redact returns go-redis' error about a URL without the part that quotes it.
+func redact(err error) error {
+	if words := safeErrors.FindStringSubmatch(err.Error()); words != nil {
 		return badURL("%s", words[1])
 	}
-	return badURL("it is no URL of a Redis server, or has a parameter that go-redis does not have; " +
-		"want a host, a port and the number of a database")
+	return badURL("it is not the URL of a Redis server, or has a parameter that go-redis does not know; " +
+		"want a host, a port and a database number")
 }

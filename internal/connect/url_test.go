@@ -167,15 +167,15 @@ func TestTLS(t *testing.T) {
 func TestTLSOptions(t *testing.T) {
 	p := newPKI(t)
 	query := "skip_verify=1&tls_ca=" + p.ca + "&tls_cert=" + p.clientCert + "&tls_key=" + p.clientKey
-	server, serverTLS, err := optionsOf("rediss://h/3?"+query, redis.ParseURL)
+	server, serverTLS, err := parseOptions("rediss://h/3?"+query, redis.ParseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sentinel, sentinelTLS, err := optionsOf("rediss://h?master_name=m&addr=h2:1&"+query, redis.ParseFailoverURL)
+	sentinel, sentinelTLS, err := parseOptions("rediss://h?master_name=m&addr=h2:1&"+query, redis.ParseFailoverURL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster, clusterTLS, err := optionsOf("rediss://h?addr=h2:1&"+query, redis.ParseClusterURL)
+	cluster, clusterTLS, err := parseOptions("rediss://h?addr=h2:1&"+query, redis.ParseClusterURL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestTLSOptions(t *testing.T) {
 			t.Errorf("%d: %+v", i, c)
 		}
 	}
-	_, bare, err := optionsOf("rediss://h", redis.ParseURL)
+	_, bare, err := parseOptions("rediss://h", redis.ParseURL)
 	if err != nil || bare.InsecureSkipVerify || bare.RootCAs != nil {
 		t.Errorf("by default: %+v, %v", bare, err)
 	}
@@ -195,7 +195,7 @@ func TestTLSOptions(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := optionsOf("rediss://h?tls_ca="+empty, redis.ParseURL); err == nil {
+	if _, _, err := parseOptions("rediss://h?tls_ca="+empty, redis.ParseURL); err == nil {
 		t.Error("a CA file without a certificate is taken")
 	}
 }

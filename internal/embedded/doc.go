@@ -34,7 +34,7 @@
 //
 // One process at a time opens the file; it may let others use it (socket.go). A file holds at most
 // 50,000 records and 1 GiB. At most 20,000 records may be the store's own ones that expire
-// (passing.go). There is only database 0, and there are only strings, hashes, lists, sets, zsets
+// (expiring.go). There is only database 0, and there are only strings, hashes, lists, sets, zsets
 // and streams. The only client is the engine of package single, which sends no pattern that
 // miniredis cannot match and no command that blocks. Records expire late by at most a twentieth of
 // the time that the store is busy: a millisecond in a small store, about half a second with 50,000
@@ -87,8 +87,8 @@ func (e *DamageError) Error() string {
 // Is reports whether target is ErrDamaged.
 func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
 
-// exposed wraps the error of a file that others may write in ErrExposed.
-func exposed(err error) error {
+// exposedError wraps the error of a file that others may write in ErrExposed.
+func exposedError(err error) error {
 	if errors.Is(err, ownfile.ErrOthers) {
 		return fmt.Errorf("%w: %w", ErrExposed, err)
 	}

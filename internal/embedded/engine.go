@@ -142,7 +142,7 @@ func (c *conn) run(command []string) error {
 		c.queued = false
 	case name == "EXEC" && c.queued:
 		e.version.Add(1)
-	case e.changes(name):
+	case e.isWrite(name):
 		c.queued = true
 	}
 	e.srv.Dispatch(c.peer, command)
@@ -160,26 +160,26 @@ func (e *engine) close() {
 
 // before runs before every command, including those that scripts call.
 func (e *engine) before(_ *server.Peer, name string, _ ...string) bool {
-	if e.changes(name) {
+	if e.isWrite(name) {
 		e.version.Add(1)
 	}
 	return false
 }
 
-// keepers lists the commands that do not change a record although miniredis does not call them
+// nonWriters lists the commands that do not change a record although miniredis does not call them
 // read-only. EVAL is one of them: the calls that a script makes count one by one.
-var keepers = strings.Fields("AUTH CLIENT CLUSTER COMMAND DISCARD ECHO EVAL EVALSHA EXEC HELLO INFO MEMORY MULTI OBJECT PING" +
+var nonWriters = strings.Fields("AUTH CLIENT CLUSTER COMMAND DISCARD ECHO EVAL EVALSHA EXEC HELLO INFO MEMORY MULTI OBJECT PING" +
 	" PUBLISH PUBSUB QUIT SCRIPT SELECT TIME UNWATCH WAIT WATCH")
 
-func (e *engine) changes(name string) bool {
-	return e.srv.IsRegisteredCommand(name) && !e.srv.IsReadOnlyCommand(name) && !slices.Contains(keepers, name)
+func (e *engine) isWrite(name string) bool {
+	return e.srv.IsRegisteredCommand(name) && !e.srv.IsReadOnlyCommand(name) && !slices.Contains(nonWriters, name)
 }
 
-// mayChange reports whether a client's command may change records. Unlike changes, it counts
+// mayWrite reports whether a client's command may change records. Unlike isWrite, it counts
 // scripts and EXEC.
-func (e *engine) mayChange(cmd redis.Cmder) bool {
+func (e *engine) mayWrite(cmd redis.Cmder) bool {
 	name := strings.ToUpper(cmd.Name())
-	return e.changes(name) || name == "EVAL" || name == "EVALSHA" || name == "EXEC"
+	return e.isWrite(name) || name == "EVAL" || name == "EVALSHA" || name == "EXEC"
 }
 
 // snapshot returns a copy of all records, sorted by key, with their version. It deletes the surplus
@@ -200,11 +200,11 @@ func (e *engine) snapshot() ([]record, uint64, error) {
 			records = append(records, r)
 		}
 	}
-	goes := surplus(records)
-	for key := range goes {
+	deleted := surplus(records)
+	for key := range deleted {
 		db.Del(key)
 	}
-	records = slices.DeleteFunc(records, func(r record) bool { return goes[r.Key] })
+	records = slices.DeleteFunc(records, func(r record) bool { return deleted[r.Key] })
 	return records, e.version.Load(), nil
 }
 

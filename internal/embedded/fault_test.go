@@ -98,8 +98,8 @@ func (f *faultyFile) Close() error {
 	return f.syncWriter.Close()
 }
 
-// faulty returns a store that holds the record old=v, on a disk that can fail.
-func faulty(t *testing.T) (*Store, *faultyDisk) {
+// openFaulty returns a store that holds the record old=v, on a disk that can fail.
+func openFaulty(t *testing.T) (*Store, *faultyDisk) {
 	s := open(t, file(t))
 	do(t, s.Client(), "SET old v")
 	d := &faultyDisk{}
@@ -110,7 +110,7 @@ func faulty(t *testing.T) (*Store, *faultyDisk) {
 func TestFullDisk(t *testing.T) {
 	for _, step := range []string{"create", "write", "sync", "close", "rename"} {
 		t.Run(step, func(t *testing.T) {
-			s, d := faulty(t)
+			s, d := openFaulty(t)
 			before, err := os.ReadFile(s.path)
 			if err != nil {
 				t.Fatal(err)
@@ -143,7 +143,7 @@ func TestFullDisk(t *testing.T) {
 
 // TestUnsyncedDirectory checks that memory follows the file if the new file already has its name.
 func TestUnsyncedDirectory(t *testing.T) {
-	s, d := faulty(t)
+	s, d := openFaulty(t)
 	d.set("directory")
 	if err := s.Client().Set(t.Context(), "new", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
 		t.Errorf("got %v", err)
@@ -184,7 +184,7 @@ func TestFullTmpfs(t *testing.T) {
 // TestFaultsUnderLoad lets many writers run into failures. A change that was answered is in the
 // file, a change that failed with ErrUnsaved is not, and memory equals the file.
 func TestFaultsUnderLoad(t *testing.T) {
-	s, d := faulty(t)
+	s, d := openFaulty(t)
 	var all sync.WaitGroup
 	var done, unsaved sync.Map
 	for i := range 16 {
@@ -230,7 +230,7 @@ func TestFaultsUnderLoad(t *testing.T) {
 
 // TestFaultInBulk checks that any failed write, even another caller's, undoes the whole bulk.
 func TestFaultInBulk(t *testing.T) {
-	s, d := faulty(t)
+	s, d := openFaulty(t)
 	ctx, end := s.Bulk(t.Context())
 	if err := s.Client().Set(ctx, "bulk", "v", 0).Err(); err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ func TestFaultInBulk(t *testing.T) {
 
 // TestFaultAndDamage checks that memory goes back only to a file that can be read.
 func TestFaultAndDamage(t *testing.T) {
-	s, d := faulty(t)
+	s, d := openFaulty(t)
 	d.set("write")
 	if err := s.Client().Set(t.Context(), "new", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
 		t.Fatal(err)
@@ -325,7 +325,7 @@ func TestTempFileIsALink(t *testing.T) {
 
 func TestOpenLeavesDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
-	whole := encoded(t, some())
+	whole := encoded(t, someRecords())
 	for _, damaged := range [][]byte{{}, whole[:len(whole)-1], append([]byte("x"), whole...)} {
 		if err := os.WriteFile(path, damaged, 0o600); err != nil {
 			t.Fatal(err)

@@ -92,7 +92,7 @@ func readFile(path string) ([]record, error) {
 func readLimited(path string) ([]byte, error) {
 	f, err := ownfile.Open(path, os.O_RDONLY)
 	if err != nil {
-		return nil, exposed(err)
+		return nil, exposedError(err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
@@ -267,7 +267,7 @@ func (d *decoder) records() ([]record, error) {
 				return nil, err
 			}
 			if end.Records != len(records) {
-				return nil, fmt.Errorf("%d records, but there should be %d", len(records), end.Records)
+				return nil, fmt.Errorf("%d records, want %d", len(records), end.Records)
 			}
 			return records, nil
 		}
@@ -276,7 +276,7 @@ func (d *decoder) records() ([]record, error) {
 			return nil, err
 		}
 		if seen[r.Key] {
-			return nil, fmt.Errorf("record %q for the second time", r.Key)
+			return nil, fmt.Errorf("record %q appears twice", r.Key)
 		}
 		seen[r.Key], records = true, append(records, r)
 	}
@@ -294,16 +294,16 @@ func decodeRecord(line []byte) (record, error) {
 		}
 	}
 	if values != 1 || r.Until < 0 {
-		return record{}, fmt.Errorf("record %q has not one value of one type", r.Key)
+		return record{}, fmt.Errorf("record %q does not have exactly one value", r.Key)
 	}
 	for _, pair := range r.ZSet {
 		if score, err := strconv.ParseFloat(pair[1], 64); err != nil || math.IsNaN(score) {
-			return record{}, fmt.Errorf("record %q: %q is no score", r.Key, pair[1])
+			return record{}, fmt.Errorf("record %q: %q is not a score", r.Key, pair[1])
 		}
 	}
 	for _, entry := range r.Stream {
 		if len(entry)%2 == 0 {
-			return record{}, fmt.Errorf("record %q: an entry of a stream without its value", r.Key)
+			return record{}, fmt.Errorf("record %q: an entry of a stream lacks a value", r.Key)
 		}
 	}
 	return r.decoded()

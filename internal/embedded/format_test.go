@@ -18,8 +18,8 @@ import (
 
 func text(s string) *string { return &s }
 
-// some returns records of most types, some of them binary.
-func some() []record {
+// someRecords returns records of most types, some of them binary.
+func someRecords() []record {
 	return []record{
 		{Key: "", String: text("")},
 		{Key: "a\nb<&>\u2028", Hash: map[string]string{"~isa": "user", "": "x", "k": "\x00"}},
@@ -131,7 +131,7 @@ func TestEngineKeepsRecords(t *testing.T) {
 // TestDecodeFindsDamage checks that decode finds every flipped bit and every truncation, on the
 // line itself or, if a newline is damaged, on the line before.
 func TestDecodeFindsDamage(t *testing.T) {
-	file := encoded(t, some())
+	file := encoded(t, someRecords())
 	for at := range file {
 		line := 1 + bytes.Count(file[:at], []byte("\n"))
 		if _, got, err := decode(file[:at]); err == nil || got != line {
@@ -148,7 +148,7 @@ func TestDecodeFindsDamage(t *testing.T) {
 }
 
 func TestDecodeFindsMovedLines(t *testing.T) {
-	lines := bytes.SplitAfter(encoded(t, some()), []byte("\n"))
+	lines := bytes.SplitAfter(encoded(t, someRecords()), []byte("\n"))
 	lines = lines[:len(lines)-1]
 	for i := range lines {
 		without := slices.Delete(slices.Clone(lines), i, i+1)
@@ -166,9 +166,9 @@ func TestDecodeFindsMovedLines(t *testing.T) {
 	}
 }
 
-// summed returns a file of the given lines with correct sums. The lines lack their closing brace.
+// withSums returns a file of the given lines with correct sums. The lines lack their closing brace.
 // Only a faulty program could write such files.
-func summed(bodies ...string) []byte {
+func withSums(bodies ...string) []byte {
 	var running sum
 	var out bytes.Buffer
 	for _, body := range bodies {
@@ -186,21 +186,21 @@ func TestDecodeErrors(t *testing.T) {
 	}{
 		{"empty", "", 1, "the file ends too early"},
 		{"foreign", "hello\n", 1, "the checksum is missing"},
-		{"foreign JSON", string(summed(`{"a":1`)), 1, `json: unknown field "a"`},
-		{"another program", string(summed(`{"userdb":"x","version":1`)), 1, "not the header of an embedded store"},
-		{"newer", string(summed(`{"userdb":"embedded","version":2`)), 1, errNewer.Error()},
-		{"no end", string(summed(head)), 2, "the file ends too early"},
-		{"count", string(summed(head, `{"records":1`)), 2, "0 records, but there should be 1"},
-		{"end is no number", string(summed(head, `{"records":"1"`)), 2, "json: cannot unmarshal string into Go struct field trailer.records of type int"},
-		{"after the end", string(summed(head, `{"records":0`, `{"records":0`)), 3, "text after the end"},
-		{"no value", string(summed(head, key)), 2, `record "k" has not one value of one type`},
-		{"empty value", string(summed(head, key+`,"set":[]`)), 2, `record "k" has not one value of one type`},
-		{"two values", string(summed(head, key+`,"string":"","list":["a"]`)), 2, `record "k" has not one value of one type`},
-		{"negative time", string(summed(head, key+`,"string":"","until":-1`)), 2, `record "k" has not one value of one type`},
-		{"score", string(summed(head, key+`,"zset":[["m","x"]]`)), 2, `record "k": "x" is no score`},
-		{"NaN", string(summed(head, key+`,"zset":[["m","NaN"]]`)), 2, `record "k": "NaN" is no score`},
-		{"base64", string(summed(head, `{"base64":true,"key":"*","string":""`)), 2, "illegal base64 data at input byte 0"},
-		{"twice", string(summed(head, key+`,"string":""`, key+`,"string":"x"`)), 3, `record "k" for the second time`},
+		{"foreign JSON", string(withSums(`{"a":1`)), 1, `json: unknown field "a"`},
+		{"another program", string(withSums(`{"userdb":"x","version":1`)), 1, "not the header of an embedded store"},
+		{"newer", string(withSums(`{"userdb":"embedded","version":2`)), 1, errNewer.Error()},
+		{"no end", string(withSums(head)), 2, "the file ends too early"},
+		{"count", string(withSums(head, `{"records":1`)), 2, "0 records, want 1"},
+		{"end is no number", string(withSums(head, `{"records":"1"`)), 2, "json: cannot unmarshal string into Go struct field trailer.records of type int"},
+		{"after the end", string(withSums(head, `{"records":0`, `{"records":0`)), 3, "text after the end"},
+		{"no value", string(withSums(head, key)), 2, `record "k" does not have exactly one value`},
+		{"empty value", string(withSums(head, key+`,"set":[]`)), 2, `record "k" does not have exactly one value`},
+		{"two values", string(withSums(head, key+`,"string":"","list":["a"]`)), 2, `record "k" does not have exactly one value`},
+		{"negative time", string(withSums(head, key+`,"string":"","until":-1`)), 2, `record "k" does not have exactly one value`},
+		{"score", string(withSums(head, key+`,"zset":[["m","x"]]`)), 2, `record "k": "x" is not a score`},
+		{"NaN", string(withSums(head, key+`,"zset":[["m","NaN"]]`)), 2, `record "k": "NaN" is not a score`},
+		{"base64", string(withSums(head, `{"base64":true,"key":"*","string":""`)), 2, "illegal base64 data at input byte 0"},
+		{"twice", string(withSums(head, key+`,"string":""`, key+`,"string":"x"`)), 3, `record "k" appears twice`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -213,10 +213,10 @@ func TestDecodeErrors(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(encoded(f, some()))
+	f.Add(encoded(f, someRecords()))
 	f.Add(encoded(f, nil))
 	// The sums are right, but a value is empty.
-	f.Add(summed(`{"userdb":"embedded","version":1`, `{"key":"k","set":[]`, `{"records":1`))
+	f.Add(withSums(`{"userdb":"embedded","version":1`, `{"key":"k","set":[]`, `{"records":1`))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		records, line, err := decode(file)
 		if err != nil {
@@ -239,7 +239,7 @@ func TestReadFile(t *testing.T) {
 	}
 	for _, test := range []struct{ file, want string }{
 		{"x\n", path + ": line 1: the checksum is missing; the file was left as it is: put a backup in its place, or move it away to begin empty"},
-		{string(summed(`{"userdb":"embedded","version":2`)), path + ": embedded: the file was written by a newer userdb; update this one"},
+		{string(withSums(`{"userdb":"embedded","version":2`)), path + ": embedded: the file was written by a newer userdb; update this one"},
 	} {
 		if err := os.WriteFile(path, []byte(test.file), 0o600); err != nil {
 			t.Fatal(err)

@@ -252,7 +252,7 @@ func TestOpenErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		dir:                       dir + " is no regular file",
+		dir:                       dir + " is not a regular file",
 		dir + "/":                 dir + "/ is a directory: the store is a file",
 		filepath.Join(plain, "f"): "not a directory",
 	} {

@@ -50,7 +50,7 @@ func (s *Store) bulkOf(ctx context.Context) *bulk {
 // run runs do as one command, which belongs to b unless b is nil.
 func (s *Store) run(ctx context.Context, b *bulk, do func() error) error {
 	if ctx.Err() != nil {
-		return ended(ctx)
+		return contextError(ctx)
 	}
 	if err := s.enter(b); err != nil {
 		return err
@@ -104,13 +104,14 @@ func (s *Store) wait(ctx context.Context, version uint64) error {
 		select {
 		case <-done:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ErrWaiting, ended(ctx))
+			return fmt.Errorf("%w: %w", ErrWaiting, contextError(ctx))
 		}
 	}
 }
 
-// ended returns the error of a context that has ended. It matches ctx.Err() and includes the cause.
-func ended(ctx context.Context) error {
+// contextError returns the error of a context that has ended. It matches ctx.Err() and includes the
+// cause.
+func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
 		return cause
@@ -194,7 +195,7 @@ func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func() error
 	var answer error
 	b := h.store.bulkOf(ctx)
 	err := h.store.run(ctx, b, func() error {
-		if !slices.ContainsFunc(cmds, h.store.engine.mayChange) {
+		if !slices.ContainsFunc(cmds, h.store.engine.mayWrite) {
 			answer = next()
 			return nil
 		}
@@ -235,12 +236,12 @@ func lockFile(ctx context.Context, of string) (*os.File, *redis.Client, error) {
 	path := of + ".lock"
 	f, err := ownfile.Open(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
-		return nil, nil, fmt.Errorf("locking the embedded store: %w", exposed(err))
+		return nil, nil, fmt.Errorf("locking the embedded store: %w", exposedError(err))
 	}
 	pause := 5 * time.Millisecond
 	for {
-		held, err := tryLock(f)
-		if held {
+		locked, err := tryLock(f)
+		if locked {
 			return f, nil, nil
 		}
 		if err != nil {

@@ -23,13 +23,13 @@ import (
 
 const socketSuffix = ".sock"
 
-// mostBatch limits how many commands of one connection are answered, and written to the file,
+// maxBatch limits how many commands of one connection are answered, and written to the file,
 // together.
-const mostBatch = 256
+const maxBatch = 256
 
-// partingTime limits how long a client may take to read the last answers after its connection was
+// closeGrace limits how long a client may take to read the last answers after its connection was
 // closed for reading.
-const partingTime = 2 * time.Second
+const closeGrace = 2 * time.Second
 
 // Serve lets other processes of this user use the store through a socket beside the file, until
 // stop is called. Open dials that socket if the file is locked. Serve returns ErrServed if this
@@ -120,7 +120,7 @@ func (o *connections) close() {
 	defer o.mu.Unlock()
 	o.closed = true
 	for c := range o.all {
-		_ = c.SetWriteDeadline(time.Now().Add(partingTime)) // fails if the connection has ended
+		_ = c.SetWriteDeadline(time.Now().Add(closeGrace)) // fails if the connection has ended
 		if half, is := c.(interface{ CloseRead() error }); !is || half.CloseRead() != nil {
 			c.Close()
 		}
@@ -137,7 +137,7 @@ func (s *Store) serve(c net.Conn) {
 			return
 		}
 		batch := [][]string{command}
-		for in.Buffered() > 0 && len(batch) < mostBatch {
+		for in.Buffered() > 0 && len(batch) < maxBatch {
 			if command, err = readCommand(in); err != nil {
 				return
 			}
@@ -146,7 +146,7 @@ func (s *Store) serve(c net.Conn) {
 		if err := s.answer(local, batch); err != nil {
 			local.out.Reset()
 			for range batch {
-				fmt.Fprintf(&local.out, "-%s\r\n", wireOf(err))
+				fmt.Fprintf(&local.out, "-%s\r\n", toWire(err))
 			}
 		}
 		if _, err := local.out.WriteTo(out); err != nil || out.Flush() != nil {
@@ -179,7 +179,7 @@ var wireErrors = []struct {
 	all  []error // errors that the word stands for; the first one identifies it
 }{{"USERDBFULL", []error{ErrFull, ErrUnsaved}}, {"USERDBUNSAVED", []error{ErrUnsaved}}, {"USERDBCLOSED", []error{ErrClosed}}}
 
-func wireOf(err error) string {
+func toWire(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	for _, w := range wireErrors {
 		if errors.Is(err, w.all[0]) {
@@ -217,19 +217,19 @@ func dialServed(ctx context.Context, path string) *redis.Client {
 	o := clientOptions(func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", path) })
 	o.ContextTimeoutEnabled, o.PoolSize = true, 10
 	client := redis.NewClient(o)
-	client.AddHook(told{})
+	client.AddHook(remoteErrors{})
 	return client
 }
 
 // A remoteErrors hook turns the errors that another process sent into errors of this package.
-type told struct{}
+type remoteErrors struct{}
 
-func (told) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (remoteErrors) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (told) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (remoteErrors) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if is := meant(err); is != nil {
+		if is := fromWire(err); is != nil {
 			cmd.SetErr(is)
 			return is
 		}
@@ -237,11 +237,11 @@ func (told) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (told) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (remoteErrors) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
 		for _, cmd := range cmds {
-			if is := meant(cmd.Err()); is != nil {
+			if is := fromWire(cmd.Err()); is != nil {
 				cmd.SetErr(is)
 				err = is
 			}
@@ -250,7 +250,7 @@ func (told) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 	}
 }
 
-func meant(err error) error {
+func fromWire(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -251,9 +251,9 @@ func readLink(path string) (string, error) {
 		return "", err
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, err := ownfile.Readlink(path)
-		return target, exposed(err)
+		return target, exposedError(err)
 	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("%s is no regular file", path)
+		return "", fmt.Errorf("%s is not a regular file", path)
 	}
 	return "", nil
 }

@@ -154,7 +154,7 @@ func nodeReady(client *redis.Client, running, masters int) error {
 	}
 	healthy, replicas := 0, 0
 	for line := range strings.Lines(nodes) {
-		flags := strings.Split(strings.Fields(line)[2], ",") // "nofailover" must not count as "fail"
+		flags := strings.Split(strings.Fields(line)[2], ",") // "nofailover" is not "fail"
 		if slices.Contains(flags, "fail") || slices.Contains(flags, "fail?") || slices.Contains(flags, "handshake") {
 			continue
 		}

@@ -16,7 +16,7 @@ const (
 	busOffset = 10_000
 )
 
-var taken struct {
+var usedPorts struct {
 	sync.Mutex
 	ports map[int]bool // that this process has used; a port is never used twice
 }
@@ -24,18 +24,18 @@ var taken struct {
 // freePort returns a port that nobody listens on. With bus, nobody listens on its cluster bus port
 // either.
 func freePort(bus bool) (int, error) {
-	taken.Lock()
-	defer taken.Unlock()
+	usedPorts.Lock()
+	defer usedPorts.Unlock()
 	const attempts = 1000
 	for range attempts {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)
-		if taken.ports[port] || !isFree(port) || bus && !isFree(port+busOffset) {
+		if usedPorts.ports[port] || !isFree(port) || bus && !isFree(port+busOffset) {
 			continue
 		}
-		if taken.ports == nil {
-			taken.ports = map[int]bool{}
+		if usedPorts.ports == nil {
+			usedPorts.ports = map[int]bool{}
 		}
-		taken.ports[port] = true
+		usedPorts.ports[port] = true
 		return port, nil
 	}
 	return 0, errors.New("no free port")

@@ -32,8 +32,8 @@ func program(t testing.TB) string {
 }
 
 // keeper runs its arguments in the background, prints their process id, and ends when they do. If
-// its input ends first, the test process has died. Then it removes their directory and kills them.
-// It does so in this order because keeper itself ends after the kill.
+// its input ends first, the test process has died. Then it removes their directory and kills them,
+// in this order because the kill also ends keeper.
 const keeper = `
 exec 3<&0
 "$@" 3<&- >"$REDISTEST_DIR/log" 2>&1 &

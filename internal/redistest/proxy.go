@@ -28,9 +28,9 @@ type Proxy struct {
 }
 
 type fault struct {
-	replies bool // cut the reply, not the request
-	left    int  // how many more cuts; below 0 means unlimited
-	holding []byte
+	replies    bool // cut the reply, not the request
+	left       int  // how many more cuts; below 0 means unlimited
+	containing []byte
 }
 
 // NewProxy returns a proxy in front of s that ends with the test.
@@ -95,14 +95,14 @@ func (p *Proxy) Pass() { p.set(fault{}); p.Delay(0); p.LosePushes(false) }
 // CutRequests closes the connection instead of forwarding the next n requests that contain the
 // text. If n is below 0 it cuts all of them; an empty text matches every request. It replaces
 // earlier cuts.
-func (p *Proxy) CutRequests(n int, holding string) {
-	p.set(fault{left: n, holding: []byte(holding)})
+func (p *Proxy) CutRequests(n int, containing string) {
+	p.set(fault{left: n, containing: []byte(containing)})
 }
 
 // CutReplies forwards the next n such requests, and closes the connection instead of forwarding
 // their replies.
-func (p *Proxy) CutReplies(n int, holding string) {
-	p.set(fault{replies: true, left: n, holding: []byte(holding)})
+func (p *Proxy) CutReplies(n int, containing string) {
+	p.set(fault{replies: true, left: n, containing: []byte(containing)})
 }
 
 // Delay delays every request and every reply by d, one after the other on each connection.
@@ -208,7 +208,7 @@ func (l *link) run(pass func(value []byte) bool, from, to net.Conn) {
 		if err != nil || !pass(value) {
 			return
 		}
-		if l.proxy.swallows(value) {
+		if l.proxy.drops(value) {
 			continue
 		}
 		l.proxy.wait()
@@ -218,7 +218,7 @@ func (l *link) run(pass func(value []byte) bool, from, to net.Conn) {
 	}
 }
 
-func (p *Proxy) swallows(value []byte) bool {
+func (p *Proxy) drops(value []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mute && isPush(value)
@@ -237,7 +237,7 @@ func (l *link) request(value []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.requests++
-	if p.fault.left == 0 || !bytes.Contains(value, p.fault.holding) {
+	if p.fault.left == 0 || !bytes.Contains(value, p.fault.containing) {
 		return true
 	}
 	p.fault.left = max(p.fault.left-1, -1)

@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// through returns a proxy, a client that connects through it and does not retry, and a client that
-// connects directly.
-func through(t *testing.T) (*Proxy, *redis.Client, *redis.Client) {
+// startProxied returns a proxy, a client that connects through it and does not retry, and a client
+// that connects directly.
+func startProxied(t *testing.T) (*Proxy, *redis.Client, *redis.Client) {
 	s := Shared(t)
 	p := NewProxy(t, s)
 	o, err := redis.ParseURL(p.URL())
@@ -27,7 +27,7 @@ func through(t *testing.T) (*Proxy, *redis.Client, *redis.Client) {
 }
 
 func TestProxyPasses(t *testing.T) {
-	p, c, direct := through(t)
+	p, c, direct := startProxied(t)
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
@@ -67,7 +67,7 @@ func TestProxyCuts(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			p, c, direct := through(t)
+			p, c, direct := startProxied(t)
 			if err := c.Ping(t.Context()).Err(); err != nil { // so that the handshake is done
 				t.Fatal(err)
 			}
@@ -109,7 +109,7 @@ func TestProxyCutsInPipeline(t *testing.T) {
 }
 
 func TestProxyCutAll(t *testing.T) {
-	p, c, _ := through(t)
+	p, c, _ := startProxied(t)
 	conn := c.Conn()
 	defer conn.Close()
 	if err := conn.Ping(t.Context()).Err(); err != nil {
@@ -125,7 +125,7 @@ func TestProxyCutAll(t *testing.T) {
 }
 
 func TestProxyDelays(t *testing.T) {
-	p, c, _ := through(t)
+	p, c, _ := startProxied(t)
 	if err := c.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestProxyDialerBreaks(t *testing.T) {
 }
 
 func TestProxyLosesPushes(t *testing.T) {
-	p, c, direct := through(t)
+	p, c, direct := startProxied(t)
 	sub := c.Subscribe(t.Context(), "news")
 	defer sub.Close()
 	received := func() any {

@@ -22,7 +22,7 @@ func appendValue(out []byte, in *bufio.Reader) ([]byte, error) {
 		return nil, err
 	}
 	out = append(out, line...)
-	bytes, values, err := size(line)
+	bytes, values, err := parseSize(line)
 	if err != nil {
 		return nil, err
 	}
@@ -41,9 +41,9 @@ func appendValue(out []byte, in *bufio.Reader) ([]byte, error) {
 	return out, nil
 }
 
-// size returns, from a value's first line, how many more bytes or how many more values belong to
-// it.
-func size(line []byte) (bytes, values int, err error) {
+// parseSize returns, from a value's first line, how many more bytes or how many more values belong
+// to it.
+func parseSize(line []byte) (bytes, values int, err error) {
 	var n int
 	switch line[0] {
 	case '$', '!', '=', '*', '~', '>', '%', '|':

@@ -17,7 +17,7 @@ import (
 // operators, which deploy/secrets.sh gives to the service.
 func Rights(t testing.TB) (app, operator []string) {
 	t.Helper()
-	text, err := page("redis-acl.md")
+	text, err := readPage("redis-acl.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +34,8 @@ func Rights(t testing.TB) (app, operator []string) {
 	return rules[0], rules[1]
 }
 
-// page reads a page of docs, whatever package of the module the test is in.
-func page(name string) (string, error) {
+// readPage reads a page of docs, whatever package of the module the test is in.
+func readPage(name string) (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {

@@ -206,7 +206,7 @@ func (s *Server) end(sig os.Signal) error {
 		return nil
 	}
 	if s.shared {
-		return errors.New("a shared server is not for one test to end")
+		return errors.New("a test cannot end a shared server")
 	}
 	s.proc.signal(sig)
 	s.proc = nil

@@ -118,7 +118,7 @@ func TestEdit(t *testing.T) {
 		if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Rev() != rev {
 			t.Errorf("a form that was not touched changed the account: %v", err)
 		}
-		d.has(d.do(http.StatusUnprocessableEntity, at, "rev", rev, "email", "no address", "age", "old", "name", ""), "This is not an e-mail address.", "This cannot be: ")
+		d.has(d.do(http.StatusUnprocessableEntity, at, "rev", rev, "email", "no address", "age", "old", "name", ""), "This is not an e-mail address.", "This is not allowed: ")
 		body := d.do(http.StatusConflict, at, "rev", rev, "email", "BOB@example.com", "job", "cook")
 		d.has(body, "Somebody has this already.", "bob@example.com is the email of Bob", "user/email:bob@example.com/~prk names user/uid:u2")
 		if value(body, "email") != "BOB@example.com" || value(body, "job") != "cook" || value(body, "rev") != rev {

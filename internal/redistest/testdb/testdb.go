@@ -57,13 +57,13 @@ type Site struct {
 // docs/redis-acl.md.
 var Restricted bool
 
-// withoutUsers holds the clients of embedded servers, which do not support users.
-var withoutUsers sync.Map
+// embeddedClients holds the clients of embedded servers, which do not support users.
+var embeddedClients sync.Map
 
-// clientOf returns the client to open a store with. raw is an administrator's client.
-func clientOf(t *testing.T, raw *redis.Client) *redis.Client {
+// siteClient returns the client to open a store with. raw is an administrator's client.
+func siteClient(t *testing.T, raw *redis.Client) *redis.Client {
 	t.Helper()
-	if _, is := withoutUsers.Load(raw); is || !Restricted {
+	if _, is := embeddedClients.Load(raw); is || !Restricted {
 		return raw
 	}
 	_, rights := redistest.Rights(t)
@@ -112,14 +112,14 @@ func EmbeddedClient(t *testing.T) *redis.Client {
 		t.Fatal(err)
 	}
 	client := store.Client()
-	withoutUsers.Store(client, true)
-	t.Cleanup(func() { store.Close(); withoutUsers.Delete(client) })
+	embeddedClients.Store(client, true)
+	t.Cleanup(func() { store.Close(); embeddedClients.Delete(client) })
 	return client
 }
 
 func Open(t *testing.T, raw *redis.Client, ns recordkey.Namespace, sch schema.Schema) *Site {
 	t.Helper()
-	client := clientOf(t, raw)
+	client := siteClient(t, raw)
 	db, err := userdb.New(t.Context(), client, userdb.Options{Schema: sch, Namespace: ns})
 	if err != nil {
 		t.Fatal(err)

@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestPassing checks that if strangers create too many counters, the oldest are deleted and nothing
+// TestSurplus checks that if strangers create too many counters, the oldest are deleted and nothing
 // else is.
-func TestPassing(t *testing.T) {
+func TestSurplus(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
 	s, err := Open(ctx, path)
 	if err != nil {
@@ -22,7 +22,7 @@ func TestPassing(t *testing.T) {
 	defer s.Close()
 	stays := []string{"~/session/{user/uid:a}", "~acme/~/token/{~acme/user/uid:a}", "~/throttle/user/uid/a", "user/uid:gone"}
 	goes := []string{"~/throttle/user/nobody/x", "~acme/~/visits/user/identifier/x", "~~userdb/~/token/{~~userdb/once/name:x}"}
-	const more = maxPassing + 10
+	const more = maxExpiring + 10
 	if _, err := s.Client().Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, key := range append(slices.Clone(stays), goes...) {
 			p.Set(ctx, key, "1", time.Hour+time.Duration(i)*time.Second)
@@ -43,7 +43,7 @@ func TestPassing(t *testing.T) {
 	for _, r := range records {
 		keys = append(keys, r.Key)
 	}
-	if n := len(keys); n != maxPassing+1 {
+	if n := len(keys); n != maxExpiring+1 {
 		t.Errorf("%d records", n)
 	}
 	for _, key := range stays {

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// maxPassing limits how many records of a file may be the store's own ones that expire, so that
-// what strangers can create leaves room for entries.
-const maxPassing = 20_000
+// maxExpiring is the largest number of the store's own expiring records in a file. What strangers
+// can create must leave room for entries.
+const maxExpiring = 20_000
 
 // ownRecord matches the keys of the store's own records in any namespace. leastRecord matches those
 // that are deleted first: throttle counters of unknown identifiers and of origins, counters of
@@ -19,27 +19,27 @@ var (
 )
 
 // surplus returns the keys of the records to delete, starting with those that expire first. There
-// are some if the store's own expiring records exceed maxPassing, or if all records exceed what a
-// file may hold.
+// are none unless the store's own expiring records exceed maxExpiring, or all records together
+// exceed the limit of a file.
 func surplus(records []record) map[string]bool {
-	passing := 0
+	expiring := 0
 	var least []int
 	for i, r := range records {
 		if r.Until == 0 || !ownRecord.MatchString(r.Key) {
 			continue
 		}
-		if passing++; leastRecord.MatchString(r.Key) {
+		if expiring++; leastRecord.MatchString(r.Key) {
 			least = append(least, i)
 		}
 	}
-	most := min(maxPassing, max(0, MaxRecords-(len(records)-passing)))
-	if passing <= most {
+	most := min(maxExpiring, max(0, MaxRecords-(len(records)-expiring)))
+	if expiring <= most {
 		return nil
 	}
 	slices.SortStableFunc(least, func(a, b int) int { return cmp.Compare(records[a].Until, records[b].Until) })
-	goes := map[string]bool{}
-	for _, i := range least[:min(passing-most, len(least))] {
-		goes[records[i].Key] = true
+	deleted := map[string]bool{}
+	for _, i := range least[:min(expiring-most, len(least))] {
+		deleted[records[i].Key] = true
 	}
-	return goes
+	return deleted
 }
