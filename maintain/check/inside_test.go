@@ -51,10 +51,10 @@ func TestConfirm(t *testing.T) {
 		return finding{Problem: Problem{Key: key, Code: "x"}, at: at, seen: seen}
 	}
 	for _, tt := range []struct {
-		name  string
-		looks []findings // what each check finds; the last one repeats
-		want  string
-		count int
+		name   string
+		rounds []findings // what each check finds; the last one repeats
+		want   string
+		count  int
 	}{
 		{"nothing", []findings{nil}, "", 1},
 		{"twice the same", []findings{{problem(1, "b", "1")}, {problem(0, "b", "1")}}, "b", 2},
@@ -67,7 +67,7 @@ func TestConfirm(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			count, items := 0, []item{{raw: "a"}, {raw: "b"}, {raw: "c"}}
 			got, err := confirm(t.Context(), func(_ context.Context, r *report, items []item) {
-				found := tt.looks[min(count, len(tt.looks)-1)]
+				found := tt.rounds[min(count, len(tt.rounds)-1)]
 				for _, f := range found {
 					if items[f.at].raw != f.Key {
 						t.Errorf("look %d is at %v, want %s at %d", count, items, f.Key, f.at)

@@ -195,8 +195,8 @@ func (c *checker) checkPlaces(ctx context.Context, orders []item, of map[string]
 			if err != nil {
 				return err
 			}
-			mine := filter(membersOf(order, members), func(m item) bool { return of == nil || of[change.PlaceOwner(m.member)] })
-			if err := c.examine(ctx, c.checkOrderMembers, mine); err != nil {
+			wanted := filter(membersOf(order, members), func(m item) bool { return of == nil || of[change.PlaceOwner(m.member)] })
+			if err := c.examine(ctx, c.checkOrderMembers, wanted); err != nil {
 				return err
 			}
 			if len(members) < q.Count {

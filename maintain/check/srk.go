@@ -51,12 +51,12 @@ func notEmpty(isa string) bool { return isa != "" }
 // readOwners reads one facet of each owner, and the whole entry if that facet does not fit.
 func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
 	var reads []store.LookAt
-	var asked, whole []*owner
+	var asked, toRead []*owner
 	for i := range owners {
 		switch o := &owners[i]; {
 		case !o.key.IsValid() || o.key.Field() != o.t.Schema.Primary:
 		case o.fits == nil:
-			whole = append(whole, o)
+			toRead = append(toRead, o)
 		default:
 			reads, asked = append(reads, store.LookAt{Key: o.key.String(), As: store.LookField, Field: o.field}), append(asked, o)
 		}
@@ -65,12 +65,12 @@ func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
 		o := asked[i]
 		fits := facet.Is && o.fits(facet.Wire)
 		if o.matched, o.live = fits, fits; !fits {
-			whole = append(whole, o)
+			toRead = append(toRead, o)
 		}
 	}
-	hashes := read(ctx, r, c.Engine, records.Map(whole, func(o *owner) string { return o.key.String() }), store.Hashes)
+	hashes := read(ctx, r, c.Engine, records.Map(toRead, func(o *owner) string { return o.key.String() }), store.Hashes)
 	for i, h := range hashes {
-		whole[i].fields, whole[i].live = h.Fields, !h.Other && !records.Gone(h.Fields)
+		toRead[i].fields, toRead[i].live = h.Fields, !h.Other && !records.Gone(h.Fields)
 	}
 }
 

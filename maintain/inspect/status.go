@@ -174,7 +174,7 @@ func (st *Status) noteFailure(ctx context.Context, db *userdb.DB, what string, e
 // loadTypes determines the schema in force and adds its types to st.
 func (st *Status) loadTypes(ctx context.Context, db *userdb.DB) (map[string]schema.Type, error) {
 	stored, err := migrate.StoredSchema(ctx, db)
-	begun, begunErr := migrate.BegunSchema(ctx, db)
+	unfinished, begunErr := migrate.BegunSchema(ctx, db)
 	if err := st.noteFailure(ctx, db, "the stored schema", cmp.Or(err, begunErr)); err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (st *Status) loadTypes(ctx context.Context, db *userdb.DB) (map[string]sche
 	for _, name := range slices.Sorted(maps.Keys(inForce)) {
 		t := inForce[name]
 		_, is := stored.Types[name]
-		_, changing := begun.Types[name]
+		_, changing := unfinished.Types[name]
 		s := TypeStatus{Type: name, Stored: is, Changing: changing, Fields: len(t.Fields)}
 		if t.Fold != schema.FoldExact {
 			s.Canonical = cmp.Or(t.Form, schema.FormVersion())

@@ -79,14 +79,14 @@ func TestStatus(t *testing.T) {
 			t.Errorf("by another schema\n got %s\nwant %s", got, want+"; schema")
 		}
 		s.Do(t, "HSET", "~/schema/user", "next", testdb.Must(s.Raw.HGet(s.Ctx, s.Key("~/schema/user"), "schema").Result()))
-		begun := strings.Replace(want, "stored=true changing=false", "stored=true changing=true", 1)
-		if got := s.summary(t); got != begun+"; schema_change" {
-			t.Errorf("under way\n got %s\nwant %s", got, begun)
+		changing := strings.Replace(want, "stored=true changing=false", "stored=true changing=true", 1)
+		if got := s.summary(t); got != changing+"; schema_change" {
+			t.Errorf("under way\n got %s\nwant %s", got, changing)
 		}
 
 		// The status still includes everything else if something cannot be determined.
 		s.Do(t, "HSET", "~/schema/user", "schema", "{")
-		damaged := strings.Replace(begun, "stored=true", "stored=false", 1) + "; not_learned; schema_change"
+		damaged := strings.Replace(changing, "stored=true", "stored=false", 1) + "; not_learned; schema_change"
 		if got := s.summary(t); got != damaged {
 			t.Errorf("a damaged schema\n got %s\nwant %s", got, damaged)
 		}

@@ -74,8 +74,8 @@ func TestMaintenanceOnCluster(t *testing.T) {
 	if _, err := b.Type(t, "user").Find(s.Ctx, hints.Field("alias", "DORA").Of("user")); err != nil {
 		t.Errorf("in the copy: %v", err)
 	}
-	if gone, err := migrate.DropNamespace(s.Ctx, s.DB, testdb.Space(t, "a")); err != nil || gone != n {
-		t.Errorf("dropped %d of %d, %v", gone, n, err)
+	if dropped, err := migrate.DropNamespace(s.Ctx, s.DB, testdb.Space(t, "a")); err != nil || dropped != n {
+		t.Errorf("dropped %d of %d, %v", dropped, n, err)
 	}
 	testdb.Same(t, "what stays", b.Check(t, check.Options{}), nil)
 	testdb.Same(t, "what stays outside", s.Check(t, check.Options{}), nil)

@@ -117,7 +117,7 @@ func (s *migration) describe() string {
 }
 
 // describeOther returns the differences that affect no keys of records.
-func (s *migration) describeOther(said []string) (words []string) {
+func (s *migration) describeOther(described []string) (words []string) {
 	before := s.from.Whole()
 	before.Retired = nil // a name that comes back counts as new
 	relation, text := s.currentType().Schema.Against(before)
@@ -130,7 +130,7 @@ func (s *migration) describeOther(said []string) (words []string) {
 		return nil
 	}
 	for _, word := range strings.Split(text, ", and ") {
-		if !strings.Contains(strings.Join(said, ", and "), word) {
+		if !strings.Contains(strings.Join(described, ", and "), word) {
 			words = append(words, word)
 		}
 	}

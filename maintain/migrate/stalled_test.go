@@ -117,11 +117,11 @@ func TestConcurrentAppliers(t *testing.T) {
 				t.Errorf("part of the index: %d, %v", len(n.Entries), err)
 			}
 		}
-		whole := false
-		others := func() { testdb.Must(s.apply(s.Ctx, to)); whole = true }
+		finished := false
+		others := func() { testdb.Must(s.apply(s.Ctx, to)); finished = true }
 		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, isStep[store.AwaitSchema], others), to))
 		err := plan.Apply(s.Ctx, func(int64, int64) {
-			if whole {
+			if finished {
 				count()
 			}
 		})

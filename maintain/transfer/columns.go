@@ -121,7 +121,7 @@ func (im *importer) checkInput(ctx context.Context, r io.Reader) error {
 	if err == nil && ctx.Err() == nil && lines > 0 {
 		err = im.columns.checkUnused()
 	}
-	if unread, is := errors.AsType[*ReadError](err); is && unread != nil {
+	if readErr, is := errors.AsType[*ReadError](err); is && readErr != nil {
 		err = nil // the import reports the error when it gets there
 	} else {
 		im.namesChecked = true

@@ -62,8 +62,8 @@ func TestImportUnknownNames(t *testing.T) {
 					t.Errorf("read once: %+v, %v", report, err)
 				}
 				rest := strings.Join(strings.SplitAfter(tt.in, "\n")[tt.line-1:], "")
-				if unread, is := errors.AsType[*transfer.ReadError](err); is && unread.Offset != int64(len(tt.in)-len(rest)) {
-					t.Errorf("read once: %d bytes before it, want %d", unread.Offset, len(tt.in)-len(rest))
+				if readErr, is := errors.AsType[*transfer.ReadError](err); is && readErr.Offset != int64(len(tt.in)-len(rest)) {
+					t.Errorf("read once: %d bytes before it, want %d", readErr.Offset, len(tt.in)-len(rest))
 				}
 			})
 		})
@@ -252,8 +252,8 @@ func TestImportResumeOptions(t *testing.T) {
 	const in = "uid,mail\n1,a@x.org\n2,b@x.org\n"
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
-		begun := transfer.ImportOptions{CSV: true, Map: map[string]string{"mail": "email"}}
-		o := begun
+		original := transfer.ImportOptions{CSV: true, Map: map[string]string{"mail": "email"}}
+		o := original
 		var state transfer.ImportState
 		o.Save = func(now transfer.ImportState) error { state = now; return nil }
 		s.importText(t, in, o, created(2))
@@ -264,14 +264,14 @@ func TestImportResumeOptions(t *testing.T) {
 			"mapping": func(o *transfer.ImportOptions) { o.Map = map[string]string{"mail": "name"} },
 			"ignored": func(o *transfer.ImportOptions) { o.Map, o.Ignore = nil, []string{"mail"} },
 		} {
-			o := begun
+			o := original
 			o.Resume = state
 			change(&o)
 			if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o); !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "was started") {
 				t.Errorf("another %s: %v", name, err)
 			}
 		}
-		o = begun
+		o = original
 		o.Resume = state
 		s.importText(t, in, o, created(2))
 		s.Do(t, "DEL", "~/secret") // simulates another store

@@ -22,9 +22,9 @@ func TestLongestRow(t *testing.T) {
 					t.Fatal(err)
 				}
 				longest, last := readAll(s)
-				var unread *ReadError
+				var readErr *ReadError
 				taken := last == nil && longest == maxImportLine
-				if refused := errors.As(last, &unread); taken != (over == 0) || refused == taken {
+				if refused := errors.As(last, &readErr); taken != (over == 0) || refused == taken {
 					t.Errorf("%d bytes after %d, ended by %q: the longest has %d, %v", len(row), len(before), tt.end, longest, last)
 				}
 			}

@@ -332,9 +332,9 @@ func (im *importer) run(ctx context.Context) error {
 func (im *importer) startBatches(ctx context.Context, started chan<- *batch, finished <-chan *batch) error {
 	var before []*batch // started but not finished
 	concurrent := 1     // the first batch stores the schema, which faster writes require
-	for most := im.firstSize; ; most = im.batchSize {
+	for limit := im.firstSize; ; limit = im.batchSize {
 		b := im.newBatch()
-		more, readErr := im.fillBatch(b, most)
+		more, readErr := im.fillBatch(b, limit)
 		im.prepare(ctx, b)
 		// They share a key that either may claim or release.
 		shares := func(o *batch) bool { return o.needs.Meets(b.needs) }
@@ -390,9 +390,9 @@ func (im *importer) addToSum(l *line) {
 func (im *importer) checksum() string { return hex.EncodeToString(im.sum.Sum(nil)) }
 
 // fillBatch reads lines into a batch. An error means that the input ends after them.
-func (im *importer) fillBatch(b *batch, most int) (more bool, err error) {
+func (im *importer) fillBatch(b *batch, limit int) (more bool, err error) {
 	more = true
-	for size := int64(0); len(b.lines) < most && size < maxBatchBytes; {
+	for size := int64(0); len(b.lines) < limit && size < maxBatchBytes; {
 		b.lines = append(b.lines, line{})
 		l := &b.lines[len(b.lines)-1]
 		if more, err = im.src.next(l); !more || err != nil {
@@ -407,8 +407,8 @@ func (im *importer) fillBatch(b *batch, most int) (more bool, err error) {
 			}
 		}
 		im.addToSum(l)
-		if size += l.size; most > clearBatch && (im.clearPasswords || im.src.mayBeClear(l)) {
-			most = clearBatch
+		if size += l.size; limit > clearBatch && (im.clearPasswords || im.src.mayBeClear(l)) {
+			limit = clearBatch
 		}
 	}
 	b.sum = im.checksum()

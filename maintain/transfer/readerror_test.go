@@ -64,8 +64,8 @@ func TestImportReadError(t *testing.T) {
 					Refused: func(line int64, reason string) { t.Errorf("line %d: %s", line, reason) },
 				}
 				report, err := transfer.Import(s.Ctx, s.DB, in, o)
-				var unread *transfer.ReadError
-				if !errors.As(err, &unread) || unread.Line != tt.line || unread.Offset != int64(len(tt.good)) || report != created(tt.lines) {
+				var readErr *transfer.ReadError
+				if !errors.As(err, &readErr) || readErr.Line != tt.line || readErr.Offset != int64(len(tt.good)) || report != created(tt.lines) {
 					t.Fatalf("%+v, %v; want line %d, byte %d of a ReadError, and %d lines", report, err, tt.line, len(tt.good), tt.lines)
 				}
 				if errors.Is(err, errBroken) != tt.broken || errors.Is(err, transfer.ErrInput) == tt.broken {
