@@ -18,14 +18,14 @@ func TestEstimateMedian(t *testing.T) {
 	a, b := estimateMedian(few), estimateMedian(many)
 	for _, e := range []estimate{a, b} {
 		if !(e.Low <= e.Ratio && e.Ratio <= e.High) {
-			t.Errorf("%v: the median lies outside of its own interval", e)
+			t.Errorf("%v: the median is outside its own interval", e)
 		}
 		if e.Low > 1.5 || e.High < 1.5 {
 			t.Errorf("%v does not contain 1.5", e)
 		}
 	}
 	if b.High-b.Low > (a.High-a.Low)/3 {
-		t.Errorf("1000 figures give %v, which is hardly narrower than %v of 20", b, a)
+		t.Errorf("1000 figures give %v, hardly narrower than %v from 20", b, a)
 	}
 	if again := estimateMedian(few); again != a {
 		t.Errorf("the same figures give %v, then %v", a, again)
@@ -94,7 +94,7 @@ func TestRowNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range rows {
 		if seen[r.name] {
-			t.Errorf("two rows are called %s", r.name)
+			t.Errorf("two rows have the name %s", r.name)
 		}
 		seen[r.name] = true
 	}

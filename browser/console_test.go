@@ -55,7 +55,7 @@ func openConsole(t *testing.T, l window, scripts bool) *console {
 		}()
 	})
 	if d.setup == "" || d.base == "" {
-		t.Fatalf("the set-up link %q, listening on %q", d.setup, d.base)
+		t.Fatalf("got the setup link %q, listening on %q", d.setup, d.base)
 	}
 	return d
 }

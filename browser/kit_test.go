@@ -39,7 +39,7 @@ type browser struct {
 	scripts bool // whether pages may run scripts
 }
 
-// A window describes a window of a device.
+// A window describes the size and the color scheme of a browser window.
 type window struct {
 	name   string
 	width  int64
@@ -166,7 +166,7 @@ func (b *browser) checkPage(heading string) {
 	b.run("looking at the inputs", chromedp.Evaluate(`[...document.querySelectorAll("input")].map(i => i.type)
 		.filter(t => !["text", "search", "password", "hidden", "checkbox", "file"].includes(t)).join()`, &rewriting))
 	if rewriting != "" {
-		b.t.Errorf("%s, %s: inputs of the type %s change what they show", b.windowName, heading, rewriting)
+		b.t.Errorf("%s, %s: browsers rewrite the text of inputs of type %s", b.windowName, heading, rewriting)
 	}
 	if b.axe != "" {
 		b.checkWithAxe(heading)
@@ -240,12 +240,12 @@ func (b *browser) tabTo(name string) {
 			chromedp.Evaluate(`getComputedStyle(document.activeElement).outlineStyle`, &outline))
 		if at == name {
 			if outline == "none" {
-				b.t.Errorf("%s: nobody sees that it has the focus", name)
+				b.t.Errorf("%s has the focus, but that is not visible", name)
 			}
 			return
 		}
 	}
-	b.t.Fatalf("Tab never comes to %q", name)
+	b.t.Fatalf("Tab never reaches %q", name)
 }
 
 func (b *browser) keys(keys ...string) {

@@ -52,7 +52,7 @@ func (b *browser) link(to string) string {
 			return strings.TrimSpace(regexp.MustCompile(`(?m)^http\S+$`).FindString(string(text)))
 		}
 	}
-	b.t.Fatal("no mail has come")
+	b.t.Fatal("no mail came")
 	return ""
 }
 
@@ -80,12 +80,12 @@ func (b *browser) linkAmong(to, other string) (link string) {
 			if strings.HasPrefix(string(text), "To: "+to+"\n") {
 				link = strings.TrimSpace(regexp.MustCompile(`(?m)^http\S+$`).FindString(string(text)))
 			} else if !strings.HasPrefix(string(text), "To: "+other+"\n") {
-				b.t.Errorf("a mail is %s; want one to %s", text, other)
+				b.t.Errorf("got the mail %s, want one to %s", text, other)
 			}
 		}
 		return link
 	}
-	b.t.Fatal("no two mails have come")
+	b.t.Fatal("no two mails came")
 	return ""
 }
 

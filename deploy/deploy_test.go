@@ -110,7 +110,7 @@ func startServing(t *testing.T, cmd *exec.Cmd) string {
 		}
 		said.WriteString(lines.Text() + "\n")
 	}
-	t.Fatalf("%s does not serve: %s", cmd.Path, said.String())
+	t.Fatalf("%s does not listen: %s", cmd.Path, said.String())
 	return ""
 }
 
@@ -159,17 +159,17 @@ func TestProxyFlags(t *testing.T) {
 		t.Errorf("the unit starts %s", unitCommand(t))
 	}
 	if file := read(t, "Containerfile"); !strings.Contains(file, `"--behind-proxy", "--proxy", "gateway"]`) {
-		t.Errorf("the container is started by %s", file)
+		t.Errorf("the Containerfile is %s", file)
 	}
 	page, nginx := read(t, "../docs/deploy.md"), read(t, "nginx.conf")
 	for _, port := range []string{"8470", "8471"} {
 		if !strings.Contains(page, "userdb@"+port) || strings.Count(nginx, "server 127.0.0.1:"+port+";") != 2 {
-			t.Errorf("port %s is not that of a unit, or not in nginx.conf", port)
+			t.Errorf("port %s is missing in docs/deploy.md or nginx.conf", port)
 		}
 	}
 	for location := range strings.SplitSeq(nginx[strings.Index(nginx, "server_name app."):], "location ") {
 		if strings.Contains(location, "proxy_pass") && !strings.Contains(location, "proxy_set_header X-Forwarded-For $remote_addr;") {
-			t.Errorf("a visitor's own X-Forwarded-For goes on: %s", location)
+			t.Errorf("nginx forwards a visitor's own X-Forwarded-For: %s", location)
 		}
 	}
 }
@@ -204,7 +204,7 @@ func TestCompose(t *testing.T) {
 	must(t, yaml.Unmarshal([]byte(read(t, "compose.yaml")), &file))
 	redis, userdb := file.Services["redis"], file.Services["userdb"]
 	if !slices.Equal(redis.Command, []string{"redis-server", "/etc/userdb/redis.conf"}) || len(redis.Ports) > 0 {
-		t.Errorf("Redis is started by %q, and heard at %q", redis.Command, redis.Ports)
+		t.Errorf("Redis has the command %q and the ports %q", redis.Command, redis.Ports)
 	}
 	for _, volume := range []string{"redis:/data", "./redis.conf:/etc/userdb/redis.conf:ro", "./redis.acl:/etc/userdb/redis.acl:ro"} {
 		if !slices.Contains(redis.Volumes, volume) {
@@ -215,16 +215,16 @@ func TestCompose(t *testing.T) {
 		t.Error("the volume redis is not declared")
 	}
 	if len(userdb.Ports) != 1 || !strings.HasPrefix(userdb.Ports[0], "127.0.0.1:") {
-		t.Errorf("the service is heard at %q", userdb.Ports)
+		t.Errorf("the service has the ports %q", userdb.Ports)
 	}
 	if !userdb.ReadOnly || !slices.Equal(userdb.CapDrop, []string{"ALL"}) || len(userdb.SecurityOpt) != 1 {
-		t.Errorf("the service may do more than it has to: %+v", userdb)
+		t.Errorf("the service has more rights than it needs: %+v", userdb)
 	}
 	if userdb.EnvFile != "userdb.env" || userdb.Environment != nil || redis.Environment != nil {
-		t.Error("what is secret is not in userdb.env alone")
+		t.Error("a secret is outside userdb.env")
 	}
 	if d, err := time.ParseDuration(userdb.StopGracePeriod); err != nil || d < 25*time.Second {
-		t.Errorf("the service has %v to end", d)
+		t.Errorf("the service gets only %v to end", d)
 	}
 }
 
@@ -234,18 +234,18 @@ func TestRights(t *testing.T) {
 	write(t, filepath.Join(dir, "secrets.sh"), read(t, "secrets.sh"))
 	output(t, nil, "sh", filepath.Join(dir, "secrets.sh"))
 	if err := exec.CommandContext(t.Context(), "sh", filepath.Join(dir, "secrets.sh")).Run(); err == nil {
-		t.Error("secrets.sh makes another password over the one that is in use")
+		t.Error("secrets.sh overwrites a password that is in use")
 	}
 	if info, err := os.Stat(filepath.Join(dir, "userdb.env")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Error("others may read the password")
 	}
 	acl := strings.Split(strings.TrimSpace(read(t, filepath.Join(dir, "redis.acl"))), "\n")
 	if acl[0] != "user default off" || len(acl) != 2 {
-		t.Fatalf("the rights are %q", acl)
+		t.Fatalf("redis.acl is %q", acl)
 	}
 	_, rights, _ := strings.Cut(acl[1], " ~* ")
 	if page := read(t, "../docs/redis-acl.md"); !strings.Contains(page, "operator on >PASSWORD ~* "+rights+"\n") {
-		t.Errorf("docs/redis-acl.md has other rights of an operator than %s", rights)
+		t.Errorf("docs/redis-acl.md gives operators other rights than %s", rights)
 	}
 	settings := []string{acl[1]}
 	for line := range strings.Lines(read(t, "redis.conf")) {
@@ -342,7 +342,7 @@ func TestDist(t *testing.T) {
 	system := strings.ReplaceAll(strings.TrimSpace(output(t, nil, "go", "env", "GOOS", "GOARCH")), "\n", "/")
 	sums := output(t, nil, "./dist.sh", system)
 	if again := output(t, nil, "./dist.sh", system); again != sums {
-		t.Errorf("%s\nand then\n%s", sums, again)
+		t.Errorf("first\n%s\nthen\n%s", sums, again)
 	}
 	dir, archives := t.TempDir(), 0
 	found, err := filepath.Glob("../dist/*.tar.gz")
@@ -352,7 +352,7 @@ func TestDist(t *testing.T) {
 		output(t, nil, "tar", "-xzf", archive, "-C", dir, "--strip-components=1")
 	}
 	if archives != 1 {
-		t.Fatalf("%d archives", archives)
+		t.Fatalf("%d archives, want 1", archives)
 	}
 	for _, file := range []string{"userdb", "LICENSE", "completion/userdb.bash", "man/userdb.1", "man/userdb-serve.1"} {
 		if info, err := os.Stat(filepath.Join(dir, file)); err != nil || info.Size() == 0 {

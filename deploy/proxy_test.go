@@ -54,7 +54,7 @@ func TestProxy(t *testing.T) {
 		t.Errorf("without a session: %d %s", status, body)
 	}
 	if status, body, _ := send(t, "GET", front+"/signin", "", "", "Host", "app.example.com", "Userdb-Uid", "carol"); status != http.StatusOK || body != `/signin for ""` {
-		t.Errorf("the page to sign in: %d %s", status, body)
+		t.Errorf("the sign-in page: %d %s", status, body)
 	}
 	if status, body, _ := send(t, "GET", front+"/account", "", "", "Host", "app.example.com", "Userdb-Uid", "mallory", "Cookie", "session="+secret); status != http.StatusOK || body != `/account for "carol"` {
 		t.Errorf("with a session: %d %s", status, body)
@@ -85,7 +85,7 @@ func TestWholeRequests(t *testing.T) {
 		}
 	}
 	if want := []string{"= /console/import", "~ ^/v1/types/[^/]+/import$"}; !slices.Equal(unbuffered, want) {
-		t.Errorf("unbuffered are %q, want %q", unbuffered, want)
+		t.Errorf("unbuffered: %q, want %q", unbuffered, want)
 	}
 }
 
@@ -114,7 +114,7 @@ func uploadToConsole(t *testing.T, front, store string) {
 	}
 	for range 20 {
 		if _, body, _ = send(t, "GET", front+header.Get("Location"), "", "", "Cookie", cookie); strings.Contains(body, "Another process of the service") {
-			t.Fatal("the operator came to the other process")
+			t.Fatal("a request of the operator went to the other process")
 		}
 	}
 }

@@ -107,7 +107,7 @@ func TestGo(t *testing.T) {
 		}
 	}
 	if seen < 3 {
-		t.Errorf("only %d blocks of Go were found", seen)
+		t.Errorf("found only %d blocks of Go", seen)
 	}
 }
 
@@ -360,7 +360,7 @@ func TestLinksAndPicture(t *testing.T) {
 	}
 	drawn, err := exec.CommandContext(t.Context(), "go", "run", "./img").Output()
 	if err != nil || string(drawn) != string(picture) {
-		t.Errorf("img/identifiers.svg is not what ./img draws: %v", err)
+		t.Errorf("img/identifiers.svg differs from what ./img draws: %v", err)
 	}
 	if text, err := os.ReadFile("../README.md"); err != nil || strings.Count(string(text), "\n") > 130 {
 		t.Errorf("README has over 130 lines: %v", err)

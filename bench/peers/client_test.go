@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 		}
 		for n := range x.text {
 			if _, size, err := c.parse([]byte(x.text[:n])); err != nil || size != 0 {
-				t.Errorf("%s: of the first %d bytes %d are an answer, %v", x.name, n, size, err)
+				t.Errorf("%s: the first %d bytes contain an answer of %d, %v", x.name, n, size, err)
 			}
 		}
 		if _, size, err := c.parse([]byte(x.text + "HTTP")); err != nil || size != len(x.text) {

@@ -113,7 +113,7 @@ func TestJudgeShowsNoSecret(t *testing.T) {
 	}
 	e.begin(200)
 	if err := e.check(answer{503, nil, []byte(`{"code":"busy"}`)}); err == nil || !strings.Contains(err.Error(), "busy") {
-		t.Errorf("%v, want what the server says", err)
+		t.Errorf("%v, want the body of the refusal", err)
 	}
 }
 

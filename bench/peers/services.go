@@ -176,7 +176,7 @@ func (t tools) startUserdb(ctx context.Context, s *service, dir, store, accounts
 	s.loading = time.Since(begin)
 	var err error
 	if s.key, err = t.run(ctx, env, t.userdb, "key", "create", "bench", "--scope", "read", "write", "login"); err != nil {
-		return fmt.Errorf("making a key: %w", err)
+		return fmt.Errorf("creating a key: %w", err)
 	}
 	p, err := start(dir, s.name+"-userdb", env, t.userdb, "serve", "--listen", "127.0.0.1:0")
 	if err != nil {
@@ -256,7 +256,7 @@ func (s *service) begin(ctx context.Context, ask func(r *request, e *expectation
 			err = errors.New("no secret in the answer")
 		}
 		if err != nil {
-			return fmt.Errorf("%s: beginning a session: %w", s.name, err)
+			return fmt.Errorf("%s: starting a session: %w", s.name, err)
 		}
 		s.sessions = append(s.sessions, session{text, i})
 	}

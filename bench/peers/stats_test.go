@@ -61,7 +61,7 @@ func TestBootstrapCovers(t *testing.T) {
 		}
 		low, high := bootstrap(xs)
 		if m := median(xs); low > m || m > high {
-			t.Errorf("the interval %v to %v is without the median %v", low, high, m)
+			t.Errorf("the interval %v to %v does not contain the median %v", low, high, m)
 		}
 		if low <= 2 && 2 <= high {
 			covered++
@@ -79,6 +79,6 @@ func TestBootstrapOfEqualValues(t *testing.T) {
 		t.Errorf("the interval is %v to %v, want 2 to 2", low, high)
 	}
 	if low, high := bootstrap(nil); low != 0 || high != 0 {
-		t.Errorf("without values the interval is %v to %v, want 0 to 0", low, high)
+		t.Errorf("the interval of no values is %v to %v, want 0 to 0", low, high)
 	}
 }

@@ -182,7 +182,8 @@ func (s *site) page(name string, load func(*http.Request) (any, error), do func(
 	})
 }
 
-// guard wraps all pages. It refuses forms from other sites, and hides links with secrets from them.
+// guard wraps all pages. It refuses forms from other sites, and keeps them from learning links with
+// secrets.
 func guard(next http.Handler) http.Handler {
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")

@@ -125,7 +125,7 @@ func (v *visitor) link(to string) string {
 	v.t.Helper()
 	links := v.links()
 	if len(links) != 1 || links[to] == "" {
-		v.t.Fatalf("the mails lead to %v, want one to %s", links, to)
+		v.t.Fatalf("got mails with the links %v, want one to %s", links, to)
 	}
 	return links[to]
 }
@@ -145,7 +145,7 @@ func (v *visitor) links() map[string]string {
 		must(v.t, err)
 		mail := regexp.MustCompile(`^To: (.*)\nSubject: (?s:.*)\n(http\S+)\n$`).FindStringSubmatch(string(text))
 		if mail == nil {
-			v.t.Fatalf("a mail is\n%s", text)
+			v.t.Fatalf("got the mail\n%s", text)
 		}
 		links[mail[1]] = mail[2]
 	}
@@ -211,21 +211,21 @@ func TestAccount(t *testing.T) {
 		v.do(303, "/signup", "email", "ann@example.com")
 		welcome := v.link("ann@example.com")
 		if page := v.do(200, welcome); !strings.Contains(page, "ann@example.com") {
-			t.Error("the page does not say which address it is")
+			t.Error("the page does not show the address")
 		}
 		page := v.do(422, "/welcome", "token", tokenOf(welcome), "name", "", "password", "short")
 		v.wantProblem(page, "name", "This is needed.")
 		v.wantProblem(page, "password", "This is too short")
 		if to := v.do(303, "/welcome", "token", tokenOf(welcome), "name", "ann", "password", password); to != "/account?done=welcome" {
-			t.Errorf("goes on to %s", to)
+			t.Errorf("redirected to %s", to)
 		}
 		for _, again := range []string{v.do(410, welcome), v.do(410, "/welcome", "token", tokenOf(welcome), "name", "eve", "password", password)} {
 			if strings.Contains(again, `name="password"`) {
-				t.Error("a spent link has its form")
+				t.Error("a link that was used still shows its form")
 			}
 		}
 		if !strings.Contains(v.do(200, "/account?done=welcome"), `role="status"`) || strings.Contains(v.do(200, "/account?done=<b>"), "<b>") {
-			t.Error("what was done")
+			t.Error("the page does not show what was done, or shows HTML of the query")
 		}
 
 		rev := regexp.MustCompile(`name="rev" value="([^"]+)"`)
@@ -233,7 +233,7 @@ func TestAccount(t *testing.T) {
 		v.do(303, "/account/edit", "rev", first, "name", "ann", "job", "cook")
 		page = v.do(409, "/account/edit", "rev", first, "name", "ann", "job", "baker")
 		if !strings.Contains(page, "cook") || !strings.Contains(page, `value="baker"`) {
-			t.Error("a conflict shows both values")
+			t.Error("a conflict does not show both values")
 		}
 		second := rev.FindStringSubmatch(page)[1]
 		page = v.do(422, "/account/edit", "rev", second, "name", "a@b", "job", "")
@@ -247,7 +247,7 @@ func TestAccount(t *testing.T) {
 		v.do(303, "/account/password", "old", password, "new", "battery staple horse")
 		v.do(200, "/account")
 		if to := other.do(303, "/account"); !strings.HasPrefix(to, "/signin?return=") {
-			t.Errorf("another device goes to %s", to)
+			t.Errorf("another device was redirected to %s", to)
 		}
 
 		const now = "battery staple horse"
@@ -258,7 +258,7 @@ func TestAccount(t *testing.T) {
 		links := v.links()
 		confirm := links["new@example.com"]
 		if !strings.HasSuffix(links["ann@example.com"], "/forgot") || len(links) != 2 {
-			t.Errorf("the mails lead to %v: the old address hears nothing", links)
+			t.Errorf("the mails lead to %v, want one to each address", links)
 		}
 		if page := v.do(200, "/account"); !strings.Contains(page, "ann@example.com") {
 			t.Error("the address has changed before it was confirmed")
@@ -416,23 +416,23 @@ func TestAdmin(t *testing.T) {
 		page := v.do(200, "/admin")
 		after := regexp.MustCompile(`href="(/admin\?[^"]*after=[^"]+)"`).FindStringSubmatch(page)
 		if !strings.Contains(page, "root@example.com") || strings.Contains(page, "user24") || after == nil {
-			t.Fatal("the first page")
+			t.Fatal("the first page shows the wrong accounts or no link to the second")
 		}
 		if page := v.do(200, strings.ReplaceAll(after[1], "&amp;", "&")); !strings.Contains(page, "user24") || strings.Contains(page, "user01") {
-			t.Error("the second page")
+			t.Error("the second page shows the wrong accounts")
 		}
 		v.do(200, "/admin?after=made-up")
 		if page := v.do(200, "/admin?q=user1"); strings.Contains(page, "user09") || !strings.Contains(page, "user19") {
-			t.Error("by the beginning of a name")
+			t.Error("a search by the beginning of a name shows the wrong accounts")
 		}
 		page = v.do(200, "/admin?q=USER07@example.com")
 		if !strings.Contains(page, "user07") || strings.Contains(page, "user08") {
-			t.Error("by an identifier")
+			t.Error("a search by an identifier shows the wrong accounts")
 		}
 		uid := regexp.MustCompile(`name="uid" value="([^"]+)"`).FindStringSubmatch(page)[1]
 		to := v.do(303, "/admin?q=USER07@example.com&after=", "uid", uid, "do", "disable")
 		if page := v.do(200, to); !strings.Contains(page, "Enable") || !strings.Contains(page, "The account is disabled.") {
-			t.Error("disabled")
+			t.Error("the page does not show that the account is disabled")
 		}
 		member.do(303, "/account")
 		member.do(422, "/signin", "identifier", "user07", "password", password)

@@ -48,7 +48,7 @@ func Open(ctx context.Context, text string, cache store.Cache) (store.Engine, er
 // client.
 func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 	if cache.Entries > 0 {
-		return nil, fmt.Errorf("%w: the client is the caller's, and a cache has one of its own; open the store by its URL", store.ErrCache)
+		return nil, fmt.Errorf("%w: a cache needs a client of its own; open the store by its URL", store.ErrCache)
 	}
 	const stale = "it answers from a cache, which may be behind; leave ClientSideCache out, and see userdb.Options.Cache"
 	switch c := c.(type) {

@@ -68,7 +68,7 @@ func (f *framing) parse(b []byte) error {
 }
 
 // parseShort parses the header of a bulk string of less than 10,000 bytes, which most headers are,
-// and returns the header's length, or 0 if b does not begin with one. It makes reading entries
+// and returns the header's length, or 0 if b does not begin with one. It makes parsing entries
 // three times as fast.
 func (f *framing) parseShort(b []byte) int {
 	if len(f.line) > 0 || len(b) == 0 || b[0] != '$' {
@@ -138,9 +138,9 @@ func (f *framing) endItem() {
 	}
 }
 
-// A boundedConn fails on a reply that announces more than a server can have. Without it
-// go-redis would allocate that much at once, and the process would die. The caller gets the error
-// that the store is unavailable.
+// A boundedConn fails on a reply that announces more than a server can have. Without it go-redis
+// would allocate that much at once, and the process would die. The caller gets the error that the
+// store is unavailable.
 type boundedConn struct {
 	net.Conn
 	replies framing

@@ -144,7 +144,7 @@ func TestBoundedRealServer(t *testing.T) {
 			t.Errorf("protocol %d: %d bytes, %d items, %d fields, %v", protocol, len(got.Val()), len(list.Val()), len(hash.Val()), nested.Err())
 		}
 		if n := len(c.Options().Addr); n == 0 || c.Ping(ctx).Err() != nil {
-			t.Error("the client does not answer any more")
+			t.Error("the client no longer works")
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestErrorsQuoteNoURL(t *testing.T) {
 		e, err := Open(context.Background(), url, store.Cache{})
 		if err == nil {
 			e.Close()
-			t.Errorf("%q is opened", url)
+			t.Errorf("%q was opened", url)
 			continue
 		}
 		for _, text := range []string{err.Error(), fmt.Sprintf("%+v %#v", err, err)} {
@@ -196,6 +196,6 @@ func TestTLSOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := parseOptions("rediss://h?tls_ca="+empty, redis.ParseURL); err == nil {
-		t.Error("a CA file without a certificate is taken")
+		t.Error("a CA file without a certificate is accepted")
 	}
 }

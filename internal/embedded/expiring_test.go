@@ -11,8 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestSurplus checks that if strangers create too many counters, the oldest are deleted and nothing
-// else is.
+// TestSurplus checks that if strangers create too many counters, only the oldest ones are deleted.
 func TestSurplus(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
 	s, err := Open(ctx, path)
@@ -48,17 +47,17 @@ func TestSurplus(t *testing.T) {
 	}
 	for _, key := range stays {
 		if !slices.Contains(keys, key) {
-			t.Errorf("gone: %s", key)
+			t.Errorf("deleted: %s", key)
 		}
 	}
 	for _, key := range goes {
 		if slices.Contains(keys, key) || s.Client().Exists(ctx, key).Val() != 0 {
-			t.Errorf("stays: %s", key)
+			t.Errorf("still there: %s", key)
 		}
 	}
 	last := fmt.Sprint("~/throttle/user/nobody/", more-len(stays)-len(goes))
 	if !slices.Contains(keys, last) || slices.Contains(keys, "~/throttle/user/nobody/0") || slices.Contains(keys, "~/throttle/user/nobody/6") ||
 		!slices.ContainsFunc(keys, func(k string) bool { return strings.HasSuffix(k, "/7") }) {
-		t.Error("not the oldest are gone")
+		t.Error("surplus did not delete the oldest records")
 	}
 }

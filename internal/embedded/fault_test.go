@@ -221,7 +221,7 @@ func TestFaultsUnderLoad(t *testing.T) {
 		t.Errorf("on disk %v, want %v", got, want)
 	}
 	if failed == 0 || len(want) < 3 {
-		t.Errorf("%d failed, %d done: the test tests nothing", failed, len(want))
+		t.Errorf("%d changes failed and %d did not: the test tests nothing", failed, len(want))
 	}
 	if inMemory := s.Client().DBSize(t.Context()).Val(); int(inMemory) != len(want) {
 		t.Errorf("%d records in memory, want %d", inMemory, len(want))
@@ -302,7 +302,7 @@ func TestFolderAway(t *testing.T) {
 	s = open(t, path)
 	defer closeStore(t, s)
 	if got := s.Client().Exists(t.Context(), "before", "meanwhile", "after").Val(); got != 2 {
-		t.Errorf("%d records are there", got)
+		t.Errorf("%d of the records exist, want 2", got)
 	}
 }
 

@@ -249,7 +249,7 @@ func TestReadFile(t *testing.T) {
 			t.Errorf("got %v, want %q", err, test.want)
 		}
 		if errors.Is(err, ErrDamaged) == errors.Is(err, errNewer) {
-			t.Errorf("%v: damaged and newer are the same", err)
+			t.Errorf("%v: want either ErrDamaged or errNewer", err)
 		}
 	}
 }
@@ -272,7 +272,7 @@ func TestReadFileTooLarge(t *testing.T) {
 func TestRecordIsText(t *testing.T) {
 	whole := record{Key: "k", String: text("s"), Hash: map[string]string{"f": "v"}, List: []string{"l"}, Set: []string{"m"}, ZSet: [][2]string{{"z", "1"}}}
 	if !whole.isText() {
-		t.Error("a record of text is taken for a file of records")
+		t.Error("a record of UTF-8 is not text")
 	}
 	seen := 0
 	for _, at := range strings.Split("ksfvlmz", "") {

@@ -93,7 +93,7 @@ func TestKilled(t *testing.T) {
 		s := open(t, path)
 		kept, err := s.Client().Get(t.Context(), "n").Int()
 		if err != nil || kept < last {
-			t.Fatalf("the file has %d, %v; %d was answered", kept, err, last)
+			t.Fatalf("the file has %d, %v, but %d was answered", kept, err, last)
 		}
 		last = kept
 		closeStore(t, s)
@@ -140,7 +140,7 @@ func TestKilledOnFullDisk(t *testing.T) {
 		s := open(t, path)
 		kept, err := s.Client().Get(t.Context(), "n").Int()
 		if err != nil && !errors.Is(err, redis.Nil) || kept < last {
-			t.Fatalf("the file has %d, %v; %d was answered", kept, err, last)
+			t.Fatalf("the file has %d, %v, but %d was answered", kept, err, last)
 		}
 		closeStore(t, s)
 	}
@@ -157,7 +157,7 @@ func TestLockedByProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	cmd, out := child(t, path)
 	if !out.Scan() {
-		t.Fatal("the child says nothing")
+		t.Fatal("the child printed nothing")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -253,7 +253,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		dir:                       dir + " is not a regular file",
-		dir + "/":                 dir + "/ is a directory: the store is a file",
+		dir + "/":                 dir + "/ is a directory, want a file",
 		filepath.Join(plain, "f"): "not a directory",
 	} {
 		if _, err := Open(t.Context(), path); err == nil || !strings.HasSuffix(err.Error(), want) {
@@ -288,7 +288,7 @@ func TestDefaultPath(t *testing.T) {
 
 func TestDefaultPathWithoutHome(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("the error names a variable of the system")
+		t.Skip("the error names a variable that depends on the system")
 	}
 	for _, name := range []string{"HOME", "XDG_DATA_HOME", "LOCALAPPDATA"} {
 		t.Setenv(name, "")

@@ -38,7 +38,7 @@ func TestServed(t *testing.T) {
 		t.Errorf("in the file: %v, %v", records, err)
 	}
 	if got := s.Client().Get(ctx, "a").Val(); got != "1" {
-		t.Errorf("here: %q", got)
+		t.Errorf("in the store that serves: %q", got)
 	}
 	cmds, err := other.Client().Pipelined(ctx, func(p redis.Pipeliner) error {
 		for range 1000 {
@@ -64,7 +64,7 @@ func TestServed(t *testing.T) {
 		t.Error(err)
 	}
 	if err := other.Client().Set(ctx, "d", "1", 0).Err(); err == nil {
-		t.Error("nobody serves, and it is answered")
+		t.Error("a command was answered although nobody serves")
 	}
 	if err := errors.Join(other.Close(), s.Close()); err != nil {
 		t.Error(err)
@@ -117,7 +117,7 @@ func TestServedOnce(t *testing.T) {
 	third := open(t, path)
 	do(t, third.Client(), "SET k v")
 	if got := s.Client().Get(ctx, "k").Val(); got != "v" {
-		t.Errorf("it went elsewhere: %q", got)
+		t.Errorf("the command reached another store: %q", got)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
@@ -145,7 +145,7 @@ func TestServedToTheEnd(t *testing.T) {
 	time.Sleep(20 * time.Millisecond) // enough for a connection to be cut off, if it were
 	close(d.end)
 	if err := <-done; err != nil {
-		t.Errorf("it was taken: %v", err)
+		t.Errorf("an accepted command failed: %v", err)
 	}
 	if err := <-stopped; err != nil {
 		t.Error(err)

@@ -109,7 +109,7 @@ func (s *Store) load() error {
 	// The directory was moved or the disk is unmounted. The records are there again once it is
 	// back.
 	if err == nil && len(records) == 0 && s.kept > 0 {
-		err = fmt.Errorf("%w: %s is gone, which had %d records", ErrUnsaved, s.path, s.kept)
+		err = fmt.Errorf("%w: %s is missing; it had %d records", ErrUnsaved, s.path, s.kept)
 	}
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func dataDir(goos string) (string, error) {
 func resolve(path string) (string, error) {
 	const maxLinks = 40
 	if os.IsPathSeparator(path[len(path)-1]) {
-		return "", fmt.Errorf("%s is a directory: the store is a file", path)
+		return "", fmt.Errorf("%s is a directory, want a file", path)
 	}
 	for range maxLinks {
 		dir, err := makeDir(filepath.Dir(path))

@@ -241,7 +241,7 @@ func TestNothingListens(t *testing.T) {
 
 func TestModes(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("no modes")
+		t.Skip("Windows has no modes")
 	}
 	path := file(t)
 	s := open(t, path)
@@ -276,7 +276,7 @@ func TestManyWriters(t *testing.T) {
 		t.Errorf("%d records on disk, want 320", got)
 	}
 	if got := d.renames.Load(); got >= 320 {
-		t.Errorf("%d writes for 320 changes: none was shared", got)
+		t.Errorf("%d writes for 320 changes: no change shared a write", got)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestCloseWhileWriting(t *testing.T) {
 	}
 	done.Range(func(key, _ any) bool {
 		if !got[key] {
-			t.Errorf("%v is lost", key)
+			t.Errorf("the answered change %v is not in the file", key)
 		}
 		return true
 	})
@@ -389,14 +389,14 @@ func TestCloseWaitsForCommands(t *testing.T) {
 func TestExists(t *testing.T) {
 	path := file(t)
 	if Exists(path) {
-		t.Error("there is nothing yet")
+		t.Error("a store exists before it was created")
 	}
 	if _, err := os.Lstat(filepath.Dir(path)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it made the folder: %v", err)
+		t.Errorf("Exists created the directory: %v", err)
 	}
 	s := open(t, path)
 	if !Exists(path) {
-		t.Error("one that is open, and has no record yet, does not exist")
+		t.Error("an open store without records does not exist")
 	}
 	do(t, s.Client(), "set k v")
 	closeStore(t, s)

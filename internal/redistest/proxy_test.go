@@ -117,7 +117,7 @@ func TestProxyCutAll(t *testing.T) {
 	}
 	p.CutAll()
 	if err := conn.Ping(t.Context()).Err(); err == nil {
-		t.Error("the connection is there")
+		t.Error("the connection still works")
 	}
 	if err := c.Ping(t.Context()).Err(); err != nil {
 		t.Errorf("a new connection: %v", err)

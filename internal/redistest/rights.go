@@ -29,7 +29,7 @@ func Rights(t testing.TB) (app, operator []string) {
 		}
 	}
 	if len(rules) != 2 {
-		t.Fatalf("%d rules in the page", len(rules))
+		t.Fatalf("docs/redis-acl.md has %d rules, want 2", len(rules))
 	}
 	return rules[0], rules[1]
 }
@@ -84,7 +84,7 @@ func Restrict(t testing.TB, admin *redis.Client, rights []string) User {
 		}
 		for _, e := range entries {
 			if e.Username == u.Name && !slices.Contains(optional, e.Object) {
-				t.Errorf("the rights lack %s (%s)", e.Object, e.Context)
+				t.Errorf("the user lacks the right to %s (%s)", e.Object, e.Context)
 			}
 		}
 		if err := admin.Do(ctx, "acl", "deluser", u.Name).Err(); err != nil {

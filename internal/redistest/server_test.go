@@ -77,7 +77,7 @@ func TestEndsWithTheTest(t *testing.T) {
 		t.Skip("no server")
 	}
 	if s.proc != nil {
-		t.Error("it runs")
+		t.Error("the server is still running")
 	}
 	if _, err := os.Stat(s.dir); err == nil {
 		t.Errorf("%s was left", s.dir)
@@ -104,7 +104,7 @@ func TestShared(t *testing.T) {
 				t.Errorf("%d keys of another test", n)
 			}
 			if err := s.end(os.Kill); err == nil {
-				t.Error("one test can end it")
+				t.Error("a test could end the shared server")
 			}
 		})
 	}

@@ -88,7 +88,7 @@ func load(dir, file string, days int, out io.Writer) error {
 	}
 	token, err := superuser(app)
 	if err != nil {
-		return fmt.Errorf("making a superuser: %w", err)
+		return fmt.Errorf("creating a superuser: %w", err)
 	}
 	fmt.Fprintln(out, token)
 	return app.ResetBootstrapState()

@@ -205,7 +205,7 @@ func (s *Site) Check(t Tester, o check.Options) []string {
 			t.Fatal(err)
 		}
 		if strings.Contains(p.Text, "%!") {
-			t.Errorf("a text without its words: %v", p)
+			t.Errorf("a text with a bad format verb: %v", p)
 		}
 		found = append(found, p.Code+" "+p.Key)
 	}
@@ -254,7 +254,7 @@ func (s *Site) Clean(t Tester) {
 	}
 }
 
-var update = flag.Bool("update", false, "renew Golden files")
+var update = flag.Bool("update", false, "update golden files")
 
 func Golden(t *testing.T, path, got string) {
 	t.Helper()
@@ -268,7 +268,7 @@ func Golden(t *testing.T, path, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs (renew it with -update); got\n%s", path, got)
+		t.Errorf("%s differs (update it with -update); got\n%s", path, got)
 	}
 }
 

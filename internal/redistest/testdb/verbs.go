@@ -302,7 +302,7 @@ func Everything(ctx context.Context, db *userdb.DB) error {
 		second(users.Page(ctx, userdb.Query{After: "marked cursor"})),
 	} {
 		if refused == nil {
-			err = errors.Join(err, errors.New("what was to be refused was not"))
+			err = errors.Join(err, errors.New("a call that must be refused succeeded"))
 		}
 	}
 	return err
