@@ -24,11 +24,11 @@ func LengthPrefix(ns, key []byte) []byte {
 func SplitLengthPrefix(b []byte) (ns, key []byte, err error) {
 	const fn = "SplitLengthPrefix"
 	if len(b) < lengthSize {
-		return nil, nil, &SyntaxError{Func: fn, Input: string(b), At: len(b), Reason: "the length ends here"}
+		return nil, nil, &SyntaxError{Func: fn, Input: string(b), At: len(b), Reason: "length is truncated"}
 	}
 	n, rest := binary.BigEndian.Uint64(b), b[lengthSize:]
 	if n > uint64(len(rest)) {
-		return nil, nil, &SyntaxError{Func: fn, Input: string(b), At: len(b), Reason: "the namespace ends here"}
+		return nil, nil, &SyntaxError{Func: fn, Input: string(b), At: len(b), Reason: "namespace is truncated"}
 	}
 	return rest[:n:n], rest[n:], nil
 }
@@ -69,7 +69,7 @@ func SplitHexPath(b []byte) (ns [][]byte, key []byte, err error) {
 func unhex(b []byte, from, to int) ([]byte, error) {
 	for i, c := range b[from:to] {
 		if bytes.IndexByte([]byte(hexDigits), c) < 0 {
-			return nil, &SyntaxError{Func: "SplitHexPath", Input: string(b), At: from + i, Reason: "no lower-case hex digit"}
+			return nil, &SyntaxError{Func: "SplitHexPath", Input: string(b), At: from + i, Reason: "not a lower-case hex digit"}
 		}
 	}
 	if (to-from)%2 != 0 {

@@ -150,7 +150,7 @@ func TestProperty4OrderOfNamespaces(t *testing.T) {
 }
 
 // LengthPrefix lacks property 4; the order that it has instead is what its comment says.
-func TestProperty4NotOfLengthPrefix(t *testing.T) {
+func TestProperty4LengthPrefixLacksIt(t *testing.T) {
 	a, b := recordkey.LengthPrefix([]byte("aa"), nil), recordkey.LengthPrefix([]byte("b"), nil)
 	if bytes.Compare(a, b) < 0 {
 		t.Error("aa sorts before b: correct the comment on LengthPrefix")
@@ -164,7 +164,7 @@ func TestProperty4NotOfLengthPrefix(t *testing.T) {
 	})
 }
 
-func TestProperty5SeveralLevels(t *testing.T) {
+func TestProperty5Nesting(t *testing.T) {
 	forEach(t, 4, func(t *rapid.T, e encoding, draw func(string) rawKey) {
 		a, b := draw("a"), draw("b")
 		if got, err := e.decode(e.encode(a), len(a.path)); err != nil || !sameKey(got, a) {
@@ -182,7 +182,7 @@ func TestProperty5SeveralLevels(t *testing.T) {
 }
 
 // Of HexPath the orders hold at every depth: keys sort as their paths do, name by name.
-func TestProperty5WithOrderOfHexPath(t *testing.T) {
+func TestProperty5HexPathKeepsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawKey(t, "a", 0, 4), drawKey(t, "b", 0, 4)
 		want := slices.CompareFunc(append(slices.Clone(a.path), a.key), append(slices.Clone(b.path), b.key), bytes.Compare)
@@ -204,13 +204,13 @@ func TestBinaryForms(t *testing.T) {
 	}
 }
 
-func TestSplitsRefuse(t *testing.T) {
+func TestSplitErrors(t *testing.T) {
 	huge := binary.BigEndian.AppendUint64(nil, 1<<63)
 	for _, row := range []struct{ in, want string }{
-		{"", `"" at byte 0: the length ends here`},
-		{"1234567", `"1234567" at byte 7: the length ends here`},
-		{"\x00\x00\x00\x00\x00\x00\x00\x03ab", `"\x00\x00\x00\x00\x00\x00\x00\x03ab" at byte 10: the namespace ends here`},
-		{string(huge), `"\x80\x00\x00\x00\x00\x00\x00\x00" at byte 8: the namespace ends here`},
+		{"", `"" at byte 0: length is truncated`},
+		{"1234567", `"1234567" at byte 7: length is truncated`},
+		{"\x00\x00\x00\x00\x00\x00\x00\x03ab", `"\x00\x00\x00\x00\x00\x00\x00\x03ab" at byte 10: namespace is truncated`},
+		{string(huge), `"\x80\x00\x00\x00\x00\x00\x00\x00" at byte 8: namespace is truncated`},
 	} {
 		_, _, err := recordkey.SplitLengthPrefix([]byte(row.in))
 		checkErr(t, err, "recordkey.SplitLengthPrefix: "+row.want)
@@ -218,7 +218,7 @@ func TestSplitsRefuse(t *testing.T) {
 	for _, row := range []struct{ in, want string }{
 		{"66f", `"66f" at byte 3: odd number of hex digits`},
 		{"6\x0066", `"6\x0066" at byte 1: odd number of hex digits`},
-		{"66\x006F", `"66\x006F" at byte 4: no lower-case hex digit`},
+		{"66\x006F", `"66\x006F" at byte 4: not a lower-case hex digit`},
 	} {
 		_, _, err := recordkey.SplitHexPath([]byte(row.in))
 		checkErr(t, err, "recordkey.SplitHexPath: "+row.want)

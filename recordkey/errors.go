@@ -18,13 +18,13 @@ type SyntaxError struct {
 	Reason string // what is wrong there
 }
 
-// shownInput is how many bytes of an input an error message shows.
-const shownInput = 80
+// maxQuoted is how many bytes of an input an error message shows.
+const maxQuoted = 80
 
 // Error quotes the input, of a long one the part around the place.
 func (e *SyntaxError) Error() string {
-	from := max(0, min(e.At-shownInput/2, len(e.Input)-shownInput))
-	to := min(len(e.Input), from+shownInput)
+	from := max(0, min(e.At-maxQuoted/2, len(e.Input)-maxQuoted))
+	to := min(len(e.Input), from+maxQuoted)
 	before, after := "", ""
 	if from > 0 {
 		before = "…"

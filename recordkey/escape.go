@@ -14,23 +14,23 @@ const hexDigits = "0123456789abcdef"
 
 // How a byte of ASCII stands in an escaped crumb: 0 as it is, 'x' as +x and two hex digits, any other letter after a
 // plus sign.
-const hexed = 'x'
+const hexEscape = 'x'
 
-// letters says of a byte how it is escaped, meant of such a letter what it stands for.
+// escapeLetters says of a byte how it is escaped, meant of such a letter what it stands for.
 var (
-	letters = escapeLetters()
-	meant   = [256]byte{'+': '+', '_': ' ', ',': '/', '.': ':', '(': '{', ')': '}'}
+	escapeLetters = newEscapeLetters()
+	letterBytes   = [256]byte{'+': '+', '_': ' ', ',': '/', '.': ':', '(': '{', ')': '}'}
 )
 
-func escapeLetters() [256]byte {
-	t := [256]byte{0x7f: hexed}
+func newEscapeLetters() [256]byte {
+	t := [256]byte{0x7f: hexEscape}
 	for c := range 0x20 {
-		t[c] = hexed
+		t[c] = hexEscape
 	}
 	for c := utf8.RuneSelf; c < len(t); c++ {
-		t[c] = hexed // until the whole code point is seen
+		t[c] = hexEscape // peekUntil the whole code point is seen
 	}
-	for letter, c := range meant {
+	for letter, c := range letterBytes {
 		if c != 0 {
 			t[c] = byte(letter)
 		}
@@ -51,7 +51,7 @@ var hexRanges = [...]struct{ first, last rune }{
 	{0x3000, 0x3000},
 }
 
-func hexedRune(r rune) bool {
+func isHexEscaped(r rune) bool {
 	for _, hr := range hexRanges {
 		if r <= hr.last {
 			return r >= hr.first
@@ -60,27 +60,27 @@ func hexedRune(r rune) bool {
 	return false
 }
 
-// unit measures the first character of s, or its first byte where that is not UTF-8, and says how it is escaped.
-func unit(s string) (size int, letter byte) {
+// firstChar measures the first character of s, or its first byte where that is not UTF-8, and says how it is escaped.
+func firstChar(s string) (size int, letter byte) {
 	if s[0] < utf8.RuneSelf {
-		return 1, letters[s[0]]
+		return 1, escapeLetters[s[0]]
 	}
 	r, size := utf8.DecodeRuneInString(s)
-	if size == 1 || hexedRune(r) {
-		return size, hexed
+	if size == 1 || isHexEscaped(r) {
+		return size, hexEscape
 	}
 	return size, 0
 }
 
-// plain is the length of the part of s before the first character that is escaped.
-func plain(s string) int {
+// plainLen is the length of the part of s before the first character that is escaped.
+func plainLen(s string) int {
 	i := 0
 	for i < len(s) {
-		if letters[s[i]] == 0 {
+		if escapeLetters[s[i]] == 0 {
 			i++
 			continue
 		}
-		size, letter := unit(s[i:])
+		size, letter := firstChar(s[i:])
 		if letter != 0 {
 			return i
 		}
@@ -92,32 +92,32 @@ func plain(s string) int {
 // Escape writes crumb as it stands in a record key. Any bytes may be escaped, and no two texts give the same crumb; the
 // length is not checked, and the empty text stays empty.
 func Escape(crumb string) string {
-	if plain(crumb) == len(crumb) {
+	if plainLen(crumb) == len(crumb) {
 		return crumb
 	}
-	var buf [stackKey]byte
+	var buf [stackKeySize]byte
 	return string(appendEscaped(buf[:0], crumb))
 }
 
 func appendEscaped(b []byte, s string) []byte {
 	for {
-		n := plain(s)
+		n := plainLen(s)
 		b = append(b, s[:n]...)
 		if s = s[n:]; s == "" {
 			return b
 		}
-		size, letter := unit(s)
-		b = appendUnit(b, s[:size], letter)
+		size, letter := firstChar(s)
+		b = appendEscape(b, s[:size], letter)
 		s = s[size:]
 	}
 }
 
-func appendUnit(b []byte, raw string, letter byte) []byte {
-	if letter != hexed {
+func appendEscape(b []byte, raw string, letter byte) []byte {
+	if letter != hexEscape {
 		return append(b, '+', letter)
 	}
 	for i := range len(raw) {
-		b = append(b, '+', hexed, hexDigits[raw[i]>>4], hexDigits[raw[i]&15])
+		b = append(b, '+', hexEscape, hexDigits[raw[i]>>4], hexDigits[raw[i]&15])
 	}
 	return b
 }
@@ -143,7 +143,7 @@ func UnescapeLoose(text string) string {
 			return b.String()
 		}
 		b.WriteString(text[:i])
-		c, size, ok := escapedByte(text[i:])
+		c, size, ok := readEscape(text[i:])
 		if !ok {
 			c, size = '+', 1
 		}
@@ -177,7 +177,7 @@ func unescape(s string, n int) string {
 			return b.String()
 		}
 		b.WriteString(s[:i])
-		c, size, _ := escapedByte(s[i:])
+		c, size, _ := readEscape(s[i:])
 		b.WriteByte(c)
 		s = s[i+size:]
 	}
@@ -186,15 +186,15 @@ func unescape(s string, n int) string {
 // rawLen checks that s is what Escape gives and measures what it was given.
 func rawLen(s string) (n int, bad *fault) {
 	for i := 0; ; {
-		m := plain(s[i:])
+		m := plainLen(s[i:])
 		i, n = i+m, n+m
 		if i == len(s) {
 			return n, nil
 		}
 		if s[i] != '+' {
-			return n, &fault{i, bareReason(s[i:])}
+			return n, &fault{i, unescapedReason(s[i:])}
 		}
-		size, raw, reason := escapedUnit(s[i:])
+		size, raw, reason := measureEscape(s[i:])
 		if reason != "" {
 			return n, &fault{i, reason}
 		}
@@ -202,17 +202,17 @@ func rawLen(s string) (n int, bad *fault) {
 	}
 }
 
-func bareReason(s string) string {
-	size, letter := unit(s)
-	return strconv.Quote(s[:size]) + " must be written " + string(appendUnit(nil, s[:size], letter))
+func unescapedReason(s string) string {
+	size, letter := firstChar(s)
+	return strconv.Quote(s[:size]) + " must be written " + string(appendEscape(nil, s[:size], letter))
 }
 
-// escapedUnit measures the escapes of one character at the start of s, and the character. Escapes of a character that
+// measureEscape measures the escapes of one character at the start of s, and the character. Escapes of a character that
 // is not escaped that way have a reason.
-func escapedUnit(s string) (size, raw int, reason string) {
-	c, size, ok := escapedByte(s)
+func measureEscape(s string) (size, raw int, reason string) {
+	c, size, ok := readEscape(s)
 	if !ok {
-		return 0, 0, "+ that begins no escape"
+		return 0, 0, "invalid escape"
 	}
 	if size == 2 {
 		return size, 1, ""
@@ -220,37 +220,37 @@ func escapedUnit(s string) (size, raw int, reason string) {
 	char := [utf8.UTFMax]byte{c}
 	n := 1
 	for n < len(char) && len(s) > n*size && s[n*size] == '+' {
-		next, length, ok := escapedByte(s[n*size:])
+		next, length, ok := readEscape(s[n*size:])
 		if !ok || length != size {
 			break
 		}
 		char[n] = next
 		n++
 	}
-	return hexUnit(char[:n], size)
+	return measureHex(char[:n], size)
 }
 
-// hexUnit is escapedUnit for the bytes of a run of hex escapes, each of size bytes.
-func hexUnit(char []byte, size int) (int, int, string) {
+// measureHex is escapedUnit for the bytes of a run of hex escapes, each of size bytes.
+func measureHex(char []byte, size int) (int, int, string) {
 	n := 1
 	if char[0] >= utf8.RuneSelf {
 		var r rune
-		if r, n = utf8.DecodeRune(char); n > 1 && !hexedRune(r) {
-			return 0, 0, strconv.Quote(string(char[:n])) + " is not escaped like that"
+		if r, n = utf8.DecodeRune(char); n > 1 && !isHexEscaped(r) {
+			return 0, 0, strconv.Quote(string(char[:n])) + " must not be written in hex"
 		}
-	} else if letters[char[0]] != hexed {
-		return 0, 0, strconv.Quote(string(char[:1])) + " is not escaped like that"
+	} else if escapeLetters[char[0]] != hexEscape {
+		return 0, 0, strconv.Quote(string(char[:1])) + " must not be written in hex"
 	}
 	return n * size, n, ""
 }
 
-// escapedByte reads the one escape at the start of s.
-func escapedByte(s string) (c byte, size int, ok bool) {
+// readEscape reads the one escape at the start of s.
+func readEscape(s string) (c byte, size int, ok bool) {
 	if len(s) < 2 {
 		return 0, 0, false
 	}
-	if s[1] != hexed {
-		return meant[s[1]], 2, meant[s[1]] != 0
+	if s[1] != hexEscape {
+		return letterBytes[s[1]], 2, letterBytes[s[1]] != 0
 	}
 	if len(s) < 4 {
 		return 0, 0, false

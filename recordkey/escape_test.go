@@ -43,14 +43,14 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-func TestUnescapeRefuses(t *testing.T) {
+func TestUnescapeErrors(t *testing.T) {
 	_, err := recordkey.Unescape("a++_b c")
 	checkErr(t, err, `recordkey.Unescape: "a++_b c" at byte 5: " " must be written +_`)
 	_, err = recordkey.Unescape("a+")
-	checkErr(t, err, `recordkey.Unescape: "a+" at byte 1: + that begins no escape`)
+	checkErr(t, err, `recordkey.Unescape: "a+" at byte 1: invalid escape`)
 	_, err = recordkey.Unescape(strings.Repeat("y", 100) + "+x41" + strings.Repeat("z", 100))
 	checkErr(t, err, `recordkey.Unescape: …"`+strings.Repeat("y", 40)+"+x41"+strings.Repeat("z", 36)+
-		`"… at byte 100: "A" is not escaped like that`)
+		`"… at byte 100: "A" must not be written in hex`)
 }
 
 func TestUnescapeLoose(t *testing.T) {
@@ -105,7 +105,7 @@ func TestEscapedCodePoints(t *testing.T) {
 // JavaScript's \s, by which the original splits keys, has U+FEFF and lacks U+0085; the property
 // White_Space of Unicode is the other way round. U+180E lost it in Unicode 6.3, U+200B never
 // had it.
-func TestWhiteSpaceIsUnicodes(t *testing.T) {
+func TestWhiteSpaceIsUnicode(t *testing.T) {
 	for _, row := range []struct {
 		r       rune
 		escaped bool

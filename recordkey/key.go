@@ -54,22 +54,22 @@ type Key struct {
 // PRK is the key of an entry: typ/field:value, field being the type's primary field. A part that no key can hold
 // (empty, too long, a type or field that begins with a tilde) is a *SyntaxError.
 func PRK(typ, field, value string) (Key, error) {
-	return build("PRK", KindPRK, typ, field, value)
+	return newFacetKey("PRK", KindPRK, typ, field, value)
 }
 
 // SRK is the key under which the PRK of the entry with a secondary value is kept: typ/field:value/~prk. The value must
 // be in its canonical form already. Errors as of PRK.
 func SRK(typ, field, value string) (Key, error) {
-	return build("SRK", KindSRK, typ, field, value)
+	return newFacetKey("SRK", KindSRK, typ, field, value)
 }
 
 // Index is the key of the set of PRKs of all entries with a value in an indexed field, or with a member in an indexed
 // tertiary set: typ/field:value/~prks. Errors as of PRK.
 func Index(typ, field, value string) (Key, error) {
-	return build("Index", KindIndex, typ, field, value)
+	return newFacetKey("Index", KindIndex, typ, field, value)
 }
 
-func build(fn string, kind Kind, typ, field, value string) (Key, error) {
+func newFacetKey(fn string, kind Kind, typ, field, value string) (Key, error) {
 	if err := checkName(fn, "type", typ); err != nil {
 		return Key{}, err
 	}
@@ -121,7 +121,7 @@ func (k Key) Tertiary(name string) (Key, error) {
 // Own is the key of one of the store's own records: ~/part/part. Any part may begin with a tilde. No part at all, an
 // empty and a too long one are a *SyntaxError.
 func Own(parts ...string) (Key, error) {
-	name, err := ownName(parts)
+	name, err := joinParts(parts)
 	if err != nil {
 		return Key{}, err
 	}
@@ -135,7 +135,7 @@ func (k Key) Own(parts ...string) (Key, error) {
 	if k.kind != KindPRK {
 		return Key{}, &SyntaxError{Func: "Own", Input: k.String(), Reason: k.kind.String() + ", want PRK"}
 	}
-	name, err := ownName(parts)
+	name, err := joinParts(parts)
 	if err != nil {
 		return Key{}, err
 	}
@@ -143,15 +143,15 @@ func (k Key) Own(parts ...string) (Key, error) {
 	return k, nil
 }
 
-// ownName puts the parts of an own key together.
-func ownName(parts []string) (string, error) {
+// joinParts puts the parts of an own key together.
+func joinParts(parts []string) (string, error) {
 	if len(parts) == 0 {
-		return "", &SyntaxError{Func: "Own", Reason: "no part"}
+		return "", &SyntaxError{Func: "Own", Reason: "no parts"}
 	}
 	if len(parts) > maxDepth {
 		return "", &SyntaxError{Func: "Own", Input: parts[maxDepth], Reason: "more than 16 parts"}
 	}
-	var buf [stackKey]byte
+	var buf [stackKeySize]byte
 	b := buf[:0]
 	for i, part := range parts {
 		if err := checkCrumb("Own", "part", part); err != nil {
@@ -177,15 +177,15 @@ func (k Key) In(ns Namespace) Key {
 // PRK is the PRK of the entry that a tertiary key, or an own key, belongs to, k itself if it is a PRK, and otherwise
 // the zero Key.
 func (k Key) PRK() Key {
-	if k.kind != KindPRK && k.kind != KindTertiary && !k.ofEntry() {
+	if k.kind != KindPRK && k.kind != KindTertiary && !k.isOwnOfEntry() {
 		return Key{}
 	}
 	k.kind, k.name = KindPRK, ""
 	return k
 }
 
-// ofEntry reports whether k is the own key of an entry.
-func (k Key) ofEntry() bool { return k.kind == KindOwn && k.typ != "" }
+// isOwnOfEntry reports whether k is the own key of an entry.
+func (k Key) isOwnOfEntry() bool { return k.kind == KindOwn && k.typ != "" }
 
 // IsValid is false for the zero Key alone.
 func (k Key) IsValid() bool { return k.kind != 0 }

@@ -43,7 +43,7 @@ func checkErr(t *testing.T, err error, want string) {
 	}
 }
 
-func TestConstructorsRefuse(t *testing.T) {
+func TestConstructorErrors(t *testing.T) {
 	long := strings.Repeat("x", recordkey.MaxCrumb+1)
 	user := must(recordkey.PRK("user", "uid", "x"))
 	last := func(k recordkey.Key, err error) error { return err }
@@ -64,8 +64,8 @@ func TestConstructorsRefuse(t *testing.T) {
 		{last(user.Tertiary("~prk")), `recordkey.Tertiary: "~prk" at byte 0: name begins with ~`},
 		{last(parse("user/name:x/~prk").Tertiary("tags")), `recordkey.Tertiary: "user/name:x/~prk" at byte 0: SRK, want PRK`},
 		{last(recordkey.Key{}.Tertiary("tags")), `recordkey.Tertiary: "invalid Key" at byte 0: invalid kind 0, want PRK`},
-		{last(recordkey.Own()), `recordkey.Own: "" at byte 0: no part`},
-		{last(user.Own()), `recordkey.Own: "" at byte 0: no part`},
+		{last(recordkey.Own()), `recordkey.Own: "" at byte 0: no parts`},
+		{last(user.Own()), `recordkey.Own: "" at byte 0: no parts`},
 		{last(user.Own("token", "")), `recordkey.Own: "" at byte 0: part is empty`},
 		{last(parse("user/uid:x/tags").Own("token")), `recordkey.Own: "user/uid:x/tags" at byte 0: tertiary key, want PRK`},
 		{last(recordkey.Key{}.Own("token")), `recordkey.Own: "invalid Key" at byte 0: invalid kind 0, want PRK`},

@@ -35,7 +35,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-func TestNamespacesRefuse(t *testing.T) {
+func TestNamespaceErrors(t *testing.T) {
 	long := strings.Repeat("x", recordkey.MaxCrumb+1)
 	deepest := namespace(strings.Repeat("n/", 15) + "n")
 	sub := func(ns recordkey.Namespace, name string) error {
@@ -71,7 +71,7 @@ func TestNamespacesRefuse(t *testing.T) {
 }
 
 // A prefix selects exactly the keys of a namespace and of those inside it.
-func TestNoNamespaceReachesASibling(t *testing.T) {
+func TestNamespacesDoNotOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := crumbs().Draw(t, "a"), crumbs().Draw(t, "b")
 		inA, _ := recordkey.Namespace{}.Sub(a)

@@ -21,25 +21,25 @@ func (p Pattern) String() string {
 	case KindOwn:
 		b = append(b, ownPrefix...)
 		if p.Name != "" {
-			b = append(appendAny(b, p.Name), '/')
+			b = append(appendGlobPart(b, p.Name), '/')
 		}
 		return string(append(b, '*'))
 	}
-	b = append(appendAny(b, p.Type), '/')
-	b = append(appendAny(b, p.Field), ':')
-	b = appendAny(b, p.Value)
+	b = append(appendGlobPart(b, p.Type), '/')
+	b = append(appendGlobPart(b, p.Field), ':')
+	b = appendGlobPart(b, p.Value)
 	switch p.Kind {
 	case KindSRK:
 		b = append(b, srkEnding...)
 	case KindIndex:
 		b = append(b, indexEnding...)
 	case KindTertiary:
-		b = appendAny(append(b, '/'), p.Name)
+		b = appendGlobPart(append(b, '/'), p.Name)
 	}
 	return string(b)
 }
 
-func appendAny(b []byte, part string) []byte {
+func appendGlobPart(b []byte, part string) []byte {
 	if part == "" {
 		return append(b, '*')
 	}
@@ -53,10 +53,10 @@ func (p Pattern) Match(k Key) bool {
 		return k.IsValid() && strings.HasPrefix(k.ns.path, p.Namespace.path)
 	case KindOwn:
 		return k.kind == KindOwn && k.ns == p.Namespace &&
-			(p.Name == "" || k.ofEntry() && k.name == Escape(p.Name) || strings.HasPrefix(k.name, Escape(p.Name)+"/"))
+			(p.Name == "" || k.isOwnOfEntry() && k.name == Escape(p.Name) || strings.HasPrefix(k.name, Escape(p.Name)+"/"))
 	}
-	return k.kind == p.Kind && k.ns == p.Namespace && matches(p.Type, k.typ) &&
-		matches(p.Field, k.field) && matches(p.Value, k.value) && matches(p.Name, k.Name())
+	return k.kind == p.Kind && k.ns == p.Namespace && matchesPart(p.Type, k.typ) &&
+		matchesPart(p.Field, k.field) && matchesPart(p.Value, k.value) && matchesPart(p.Name, k.Name())
 }
 
 // Glob escapes text so that a SCAN pattern matches it literally. It does nothing else: for a
@@ -85,4 +85,4 @@ const globChars = `*?[]^-\`
 // regular expression of a pattern, and there a backslash before an E would end the literal text.
 const regexpEnd = `\E`
 
-func matches(want, got string) bool { return want == "" || want == got }
+func matchesPart(want, got string) bool { return want == "" || want == got }

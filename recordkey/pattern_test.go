@@ -74,27 +74,27 @@ func TestPatternMatch(t *testing.T) {
 	}
 }
 
-// matches reports whether Redis finds s by pattern, as its manual describes that: stars, question
+// redisMatches reports whether Redis finds s by pattern, as its manual describes that: stars, question
 // marks, classes of characters and backslashes.
-func matches(pattern, s string) bool {
+func redisMatches(pattern, s string) bool {
 	if pattern == "" {
 		return s == ""
 	}
 	if pattern[0] == '*' {
-		return matches(pattern[1:], s) || s != "" && matches(pattern, s[1:])
+		return redisMatches(pattern[1:], s) || s != "" && redisMatches(pattern, s[1:])
 	}
 	if s == "" {
 		return false
 	}
 	switch pattern[0] {
 	case '?':
-		return matches(pattern[1:], s[1:])
+		return redisMatches(pattern[1:], s[1:])
 	case '\\':
-		return pattern[1] == s[0] && matches(pattern[2:], s[1:])
+		return pattern[1] == s[0] && redisMatches(pattern[2:], s[1:])
 	case '[': // of classes, Glob makes one only
-		return pattern[:4] == `[\\]` && s[0] == '\\' && matches(pattern[4:], s[1:])
+		return pattern[:4] == `[\\]` && s[0] == '\\' && redisMatches(pattern[4:], s[1:])
 	}
-	return pattern[0] == s[0] && matches(pattern[1:], s[1:])
+	return pattern[0] == s[0] && redisMatches(pattern[1:], s[1:])
 }
 
 func TestGlob(t *testing.T) {
@@ -113,14 +113,14 @@ func TestGlob(t *testing.T) {
 func TestGlobMatchesItselfOnly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := crumbs().Draw(t, "a"), crumbs().Draw(t, "b")
-		if !matches(recordkey.Glob(a), a) || a != b && matches(recordkey.Glob(a), b) {
+		if !redisMatches(recordkey.Glob(a), a) || a != b && redisMatches(recordkey.Glob(a), b) {
 			t.Fatalf("%q and the pattern %q of %q", b, recordkey.Glob(a), a)
 		}
 	})
 }
 
 // Every pattern finds what it means, whatever text is in it; SCAN may find more.
-func TestPatternsFind(t *testing.T) {
+func TestPatternsMatchTheirKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := keys().Draw(t, "key")
 		p := recordkey.Pattern{
@@ -130,11 +130,11 @@ func TestPatternsFind(t *testing.T) {
 		if parts := k.Parts(); len(parts) > 1 {
 			p.Name = parts[0]
 		}
-		if !p.Match(k) || !matches(p.String(), k.String()) {
+		if !p.Match(k) || !redisMatches(p.String(), k.String()) {
 			t.Fatalf("%+v, as %q, does not find %s", p, p, k)
 		}
 		p.Field, p.Value = "", ""
-		if !p.Match(k) || !matches(p.String(), k.String()) {
+		if !p.Match(k) || !redisMatches(p.String(), k.String()) {
 			t.Fatalf("%+v, as %q, does not find %s", p, p, k)
 		}
 	})

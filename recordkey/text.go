@@ -2,15 +2,15 @@ package recordkey
 
 import "strings"
 
-// stackKey is how many bytes of a key are put together before the heap is used.
-const stackKey = 256
+// stackKeySize is how many bytes of a key are put together before the heap is used.
+const stackKeySize = 256
 
 // String is the key as Redis knows it. Of the zero Key it is "invalid Key", which is no key.
 func (k Key) String() string {
 	if k.kind == 0 {
 		return "invalid Key"
 	}
-	var buf [stackKey]byte
+	var buf [stackKeySize]byte
 	return string(k.append(buf[:0]))
 }
 
@@ -76,7 +76,7 @@ func Parse(s string) (Key, error) {
 		return parseOwn(s, ns, at+len(ownPrefix))
 	}
 	p := parser{in: s, at: at, end: len(s)}
-	k := p.key(ns)
+	k := p.readKey(ns)
 	if p.err != nil {
 		return Key{}, p.err
 	}
@@ -91,13 +91,13 @@ type parser struct {
 	err error
 }
 
-// key reads what is left after the namespaces.
-func (p *parser) key(ns Namespace) Key {
+// readKey reads what is left after the namespaces.
+func (p *parser) readKey(ns Namespace) Key {
 	k := Key{ns: ns}
-	k.typ = p.name("type", '/')
-	k.field = p.name("field", ':')
-	k.value = p.crumb("value", p.until('/'))
-	k.kind, k.name = p.ending()
+	k.typ = p.readName("type", '/')
+	k.field = p.readName("field", ':')
+	k.value = p.readCrumb("value", p.peekUntil('/'))
+	k.kind, k.name = p.readEnding()
 	return k
 }
 
@@ -107,8 +107,8 @@ func (p *parser) fail(at int, reason string) {
 	}
 }
 
-// until is the part before the next c, or all that is left.
-func (p *parser) until(c byte) string {
+// peekUntil is the part before the next c, or all that is left.
+func (p *parser) peekUntil(c byte) string {
 	rest := p.in[p.at:p.end]
 	if i := strings.IndexByte(rest, c); i >= 0 {
 		return rest[:i]
@@ -116,14 +116,14 @@ func (p *parser) until(c byte) string {
 	return rest
 }
 
-// name reads a crumb that must not begin with a tilde, and the c that must stand after it.
-func (p *parser) name(what string, c byte) string {
-	text := p.until(c)
+// readName reads a crumb that must not begin with a tilde, and the c that must stand after it.
+func (p *parser) readName(what string, c byte) string {
+	text := p.peekUntil(c)
 	if p.err == nil && strings.HasPrefix(text, "~") {
 		p.fail(p.at, what+tildeReason)
 		return ""
 	}
-	name := p.crumb(what, text)
+	name := p.readCrumb(what, text)
 	switch {
 	case p.err != nil:
 		return ""
@@ -135,7 +135,7 @@ func (p *parser) name(what string, c byte) string {
 	return name
 }
 
-func (p *parser) crumb(what, text string) string {
+func (p *parser) readCrumb(what, text string) string {
 	if p.err != nil {
 		return ""
 	}
@@ -148,8 +148,8 @@ func (p *parser) crumb(what, text string) string {
 	return unescape(text, n)
 }
 
-// ending reads what is left after the value.
-func (p *parser) ending() (Kind, string) {
+// readEnding reads what is left after the value.
+func (p *parser) readEnding() (Kind, string) {
 	if p.err != nil {
 		return 0, ""
 	}
@@ -167,7 +167,7 @@ func (p *parser) ending() (Kind, string) {
 		p.fail(p.at, "name"+tildeReason)
 		return 0, ""
 	}
-	return KindTertiary, p.crumb("name", rest)
+	return KindTertiary, p.readCrumb("name", rest)
 }
 
 // parseOwn checks the parts of an own key, which begin at byte at.
@@ -175,7 +175,7 @@ func parseOwn(s string, ns Namespace, at int) (Key, error) {
 	start := at
 	for depth := 1; ; depth++ {
 		if depth > 1 && strings.HasPrefix(s[at:], "{") {
-			return parseOfEntry(s, ns, s[start:at-1], at)
+			return parseOwnOfEntry(s, ns, s[start:at-1], at)
 		}
 		part, rest, more := strings.Cut(s[at:], "/")
 		if depth > maxDepth {
@@ -191,13 +191,13 @@ func parseOwn(s string, ns Namespace, at int) (Key, error) {
 	}
 }
 
-// parseOfEntry reads the entry's key that ends an own key: between braces, from byte at.
-func parseOfEntry(s string, ns Namespace, name string, at int) (Key, error) {
+// parseOwnOfEntry reads the entry's key that ends an own key: between braces, from byte at.
+func parseOwnOfEntry(s string, ns Namespace, name string, at int) (Key, error) {
 	p := parser{in: s, at: at + 1 + len(ns.path), end: len(s) - 1}
 	if !strings.HasPrefix(s[at+1:], ns.path) || s[p.end] != '}' {
-		return Key{}, &SyntaxError{Func: "Parse", Input: s, At: at, Reason: "not the key of an entry of the same namespace between braces"}
+		return Key{}, &SyntaxError{Func: "Parse", Input: s, At: at, Reason: "want the key of an entry in the same namespace between braces"}
 	}
-	k := p.key(ns)
+	k := p.readKey(ns)
 	if p.err == nil && k.kind != KindPRK {
 		p.fail(at+1, k.kind.String()+" between braces, want PRK")
 	}
