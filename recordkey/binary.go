@@ -6,21 +6,23 @@ import (
 	"encoding/hex"
 )
 
-// lengthSize is the size of the length in LengthPrefix: enough for every slice, so that no namespace is too long.
+// lengthSize is the size of the length in LengthPrefix in bytes. It fits the length of any slice.
 const lengthSize = 8
 
-// LengthPrefix is the length of ns as eight bytes (the highest first), ns and key, put together.
+// LengthPrefix returns the length of ns as eight big-endian bytes, followed by ns and key.
 //
-// Of the properties in the package documentation, 1, 2, 3 and 5 hold; 4 does not: a shorter namespace sorts before a
-// longer one, whatever their bytes. Namespaces nest by giving the result as key to another call: then at each level
-// either all keys or none must be made by LengthPrefix.
+// It has properties 1, 2, 3 and 5 of the package documentation. It lacks property 4: a shorter
+// namespace sorts before a longer one, whatever their bytes. To nest namespaces, pass the result as
+// the key to another call. Then, at each level, either all keys or no keys must come from
+// LengthPrefix.
 func LengthPrefix(ns, key []byte) []byte {
 	b := make([]byte, 0, lengthSize+len(ns)+len(key))
 	b = binary.BigEndian.AppendUint64(b, uint64(len(ns)))
 	return append(append(b, ns...), key...)
 }
 
-// SplitLengthPrefix undoes LengthPrefix; ns and key are parts of b. Anything else is a *SyntaxError.
+// SplitLengthPrefix reverses LengthPrefix. The returned ns and key share memory with b. The error
+// is a *SyntaxError if b is not a result of LengthPrefix.
 func SplitLengthPrefix(b []byte) (ns, key []byte, err error) {
 	const fn = "SplitLengthPrefix"
 	if len(b) < lengthSize {
@@ -33,10 +35,11 @@ func SplitLengthPrefix(b []byte) (ns, key []byte, err error) {
 	return rest[:n:n], rest[n:], nil
 }
 
-// HexPath is key in the namespace ns[0], in that the namespace ns[1] and so on: all of them, the key last, in
-// lower-case hexadecimal with a zero byte between two. It takes twice the room.
+// HexPath returns the encoding of key in nested namespaces, of which ns[0] is the outermost. It
+// writes the namespaces and then the key in lower-case hexadecimal, separated by zero bytes. The
+// result is about twice as long as the input.
 //
-// All five properties in the package documentation hold.
+// It has all five properties of the package documentation.
 func HexPath(ns [][]byte, key []byte) []byte {
 	n := hex.EncodedLen(len(key)) + len(ns)
 	for _, name := range ns {
@@ -49,7 +52,8 @@ func HexPath(ns [][]byte, key []byte) []byte {
 	return hex.AppendEncode(b, key)
 }
 
-// SplitHexPath undoes HexPath; ns is empty for a key in no namespace. Anything else is a *SyntaxError.
+// SplitHexPath reverses HexPath; ns is empty for a key outside any namespace. The error is a
+// *SyntaxError if b is not a result of HexPath.
 func SplitHexPath(b []byte) (ns [][]byte, key []byte, err error) {
 	for at := 0; ; {
 		n := bytes.IndexByte(b[at:], 0)

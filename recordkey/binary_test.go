@@ -11,13 +11,13 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// rawKey is a key of raw bytes in a path of namespaces.
+// A rawKey is a key of raw bytes in a path of namespaces.
 type rawKey struct {
 	path [][]byte
 	key  []byte
 }
 
-// bytesGen draws few different bytes, so that prefixes and equal parts are frequent.
+// bytesGen draws from only a few bytes, so that common prefixes and equal parts are frequent.
 func bytesGen() *rapid.Generator[[]byte] {
 	return rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, '0', 'f', 'o', 0xff}), 0, 4)
 }
@@ -30,12 +30,12 @@ func drawKey(t *rapid.T, label string, least, most int) rawKey {
 	return rawKey{pathGen(least, most).Draw(t, label+" path"), bytesGen().Draw(t, label+" key")}
 }
 
-// encoding is one of the two, for paths of any depth.
+// An encoding adapts LengthPrefix or HexPath to paths of any depth.
 type encoding struct {
 	name   string
 	encode func(rawKey) []byte
 	decode func(b []byte, depth int) (rawKey, error)
-	flat   bool // the depth is not in the encoding: all keys must have the same
+	flat   bool // the encoding does not contain the depth: all keys must have the same
 }
 
 var encodings = []encoding{
@@ -74,7 +74,7 @@ func samePath(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
 
 func sameKey(a, b rawKey) bool { return samePath(a.path, b.path) && bytes.Equal(a.key, b.key) }
 
-// forEach runs f for each encoding; depth is how deep paths may be beyond the first level.
+// forEach runs f for each encoding. Paths have up to depth levels beyond the first.
 func forEach(t *testing.T, depth int, f func(t *rapid.T, e encoding, draw func(label string) rawKey)) {
 	for _, e := range encodings {
 		t.Run(e.name, func(t *testing.T) {
@@ -100,7 +100,8 @@ func TestProperty1AnyLengthAnyBytes(t *testing.T) {
 					t.Fatalf("got %x, %v, want %x", got, err, k)
 				}
 			})
-			long := rawKey{[][]byte{bytes.Repeat([]byte{0xff}, 70_000)}, []byte{0}} // over 16 bits
+			// does not fit in 16 bits
+			long := rawKey{[][]byte{bytes.Repeat([]byte{0xff}, 70_000)}, []byte{0}}
 			if got, err := e.decode(e.encode(long), 1); err != nil || !sameKey(got, long) {
 				t.Errorf("a namespace of 70,000 bytes: %v", err)
 			}
@@ -117,7 +118,7 @@ func TestProperty2NoCollision(t *testing.T) {
 	})
 }
 
-// With the order kept, what is in a namespace must stand together, or a range would not select it.
+// The keys of a namespace must also be contiguous, or a range could not select them.
 func TestProperty3OrderWithinNamespace(t *testing.T) {
 	forEach(t, 0, func(t *rapid.T, e encoding, draw func(string) rawKey) {
 		a, b, other := draw("a"), draw("b"), draw("other")
@@ -137,7 +138,7 @@ func TestProperty3OrderWithinNamespace(t *testing.T) {
 }
 
 func TestProperty4OrderOfNamespaces(t *testing.T) {
-	e := encodings[1] // it does not hold for LengthPrefix: see the test below
+	e := encodings[1] // LengthPrefix lacks this property: see the next test
 	t.Run(e.name, func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			a, b := drawKey(t, "a", 1, 1), drawKey(t, "b", 1, 1)
@@ -149,7 +150,7 @@ func TestProperty4OrderOfNamespaces(t *testing.T) {
 	})
 }
 
-// LengthPrefix lacks property 4; the order that it has instead is what its comment says.
+// LengthPrefix lacks property 4. This test checks the order that its comment describes.
 func TestProperty4LengthPrefixLacksIt(t *testing.T) {
 	a, b := recordkey.LengthPrefix([]byte("aa"), nil), recordkey.LengthPrefix([]byte("b"), nil)
 	if bytes.Compare(a, b) < 0 {
@@ -173,7 +174,8 @@ func TestProperty5Nesting(t *testing.T) {
 		if !sameKey(a, b) && bytes.Equal(e.encode(a), e.encode(b)) {
 			t.Fatalf("%q and %q both give %q", a, b, e.encode(a))
 		}
-		prefix := e.encode(rawKey{path: a.path}) // all keys of a namespace, those of deeper ones too
+		// of all keys in the namespace, including nested ones
+		prefix := e.encode(rawKey{path: a.path})
 		inside := len(b.path) >= len(a.path) && samePath(a.path, b.path[:len(a.path)])
 		if bytes.HasPrefix(e.encode(b), prefix) != inside {
 			t.Fatalf("%q has the prefix of %q: %v", b, a.path, !inside)
@@ -181,7 +183,7 @@ func TestProperty5Nesting(t *testing.T) {
 	})
 }
 
-// Of HexPath the orders hold at every depth: keys sort as their paths do, name by name.
+// HexPath keeps the order at every depth: keys sort like their paths, name by name.
 func TestProperty5HexPathKeepsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawKey(t, "a", 0, 4), drawKey(t, "b", 0, 4)

@@ -1,42 +1,44 @@
-// Package recordkey is the grammar of record keys: it builds them, takes them apart and escapes what they are made of.
-// It knows no schema and no Redis.
+// Package recordkey builds, parses and escapes the keys of the records in Redis. It knows neither
+// schemas nor Redis itself.
 //
-//	user/uid:9a4c88dbc084                  PRK, the key of an entry
-//	user/email:john@example.com/~prk       SRK, where the PRK is found by a secondary value
-//	user/uid:9a4c88dbc084/tags             tertiary key, what else belongs to the entry
-//	user/job:Programmer/~prks              index key, all PRKs with that value
+//	user/uid:9a4c88dbc084                  PRK: the key of an entry
+//	user/email:john@example.com/~prk       SRK: holds the PRK of the entry with that value
+//	user/uid:9a4c88dbc084/tags             tertiary key: holds other data of the entry
+//	user/job:Programmer/~prks              index key: holds all PRKs with that value
 //	~acme/~eu/user/uid:9a4c88dbc084        a PRK in namespace eu of namespace acme
-//	~/schema/user, ~acme/~/schema/user     own keys, the store's own records
+//	~/schema/user, ~acme/~/schema/user     own keys: records of the store itself
 //	~acme/~/token/{~acme/user/uid:9a4c}    an own key of an entry, in the entry's cluster slot
 //
-// A [Key] is made by [PRK], [SRK], [Index], [Own], [Key.Tertiary], [Key.Own] or [Parse] and is nothing else than such a
-// text taken apart. No two keys have one text, and Parse gives back every key from its text.
+// A [Key] holds the parts of such a text. [PRK], [SRK], [Index], [Own], [Key.Tertiary], [Key.Own]
+// and [Parse] return keys. Different keys have different texts, and Parse returns the same Key for
+// the text of any key.
 //
 // # Escaping
 //
-// The parts are crumbs of 1 to 1024 bytes of any kind, counted before escaping. In a key they stand escaped:
+// The parts of a key are called crumbs. A crumb has 1 to 1024 bytes of any kind, counted before
+// escaping. In the text of a key, crumbs are escaped:
 //
-//	plus  space  /   :   {   }    each as two:    ++  +_  +,  +.  +(  +)
+//	plus  space  /   :   {   }    two characters:    ++  +_  +,  +.  +(  +)
 //	control characters, other white space, bytes that are not UTF-8    each byte:    +x85
 //
-// White space is what has the Unicode property White_Space, in a list that is frozen here. Braces are escaped because
-// Redis Cluster would choose a slot by what stands between them; only the own key of an entry has them, round the
-// entry's key.
+// White space is every character with the Unicode property White_Space, from a list that is frozen
+// in this package. Braces are escaped because Redis Cluster hashes the text between them to choose
+// a slot. Only the own key of an entry has braces, around the entry's key.
 //
 // # Binary keys
 //
-// [LengthPrefix] and [HexPath] are not about record keys: they put keys of raw bytes into
+// [LengthPrefix] and [HexPath] have nothing to do with record keys: they place keys of raw bytes in
 // namespaces of raw bytes. The document "Key namespacing for simple key value databases"
-// (github.com/webmaster128/key-namespacing) lists five properties:
+// (github.com/webmaster128/key-namespacing) lists five properties of such encodings:
 //
-//  1. namespaces and keys may be of any length and hold any bytes
-//  2. two keys in different namespaces never have one encoding
-//  3. the order of keys within a namespace is kept
-//  4. the order of namespaces is kept
-//  5. namespaces have several levels
+//  1. namespaces and keys may have any length and contain any bytes
+//  2. two keys in different namespaces never have the same encoding
+//  3. the order of the keys within a namespace is preserved
+//  4. the order of the namespaces is preserved
+//  5. namespaces can be nested
 //
 // HexPath has all of them, LengthPrefix all but the fourth.
 //
-// All functions are safe for concurrent use. Everything refused is a [*SyntaxError], which Is
+// All functions are safe for concurrent use. Every error is a [*SyntaxError], which matches
 // [ErrSyntax].
 package recordkey

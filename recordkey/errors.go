@@ -6,22 +6,23 @@ import (
 	"strconv"
 )
 
-// ErrSyntax is what every *SyntaxError is: a text that is no record key, no crumb or no
-// namespace, or a part that no key can hold.
+// ErrSyntax matches every *SyntaxError: the input is not a valid record key, crumb or namespace, or
+// is a part that no key can hold.
 var ErrSyntax = errors.New("recordkey: bad syntax")
 
-// SyntaxError says what is wrong with a text given to this package, and where.
+// SyntaxError describes what is wrong with an input to this package, and where.
 type SyntaxError struct {
-	Func   string // the function that refused, such as "Parse"
-	Input  string // the whole text it was given; of several, the one at fault
-	At     int    // offset in Input, in bytes
+	Func   string // the function that returned the error, such as "Parse"
+	Input  string // the whole input; of several arguments, the invalid one
+	At     int    // offset in Input in bytes
 	Reason string // what is wrong there
 }
 
-// maxQuoted is how many bytes of an input an error message shows.
+// maxQuoted limits how many bytes of the input an error message quotes.
 const maxQuoted = 80
 
-// Error quotes the input, of a long one the part around the place.
+// Error returns a message that quotes the input. It quotes only the part around At if the input is
+// long.
 func (e *SyntaxError) Error() string {
 	from := max(0, min(e.At-maxQuoted/2, len(e.Input)-maxQuoted))
 	to := min(len(e.Input), from+maxQuoted)

@@ -6,17 +6,18 @@ import (
 	"unicode/utf8"
 )
 
-// MaxCrumb is the greatest length of a crumb (a type, a field, a value, the name of a tertiary record or of a
-// namespace) in bytes, before escaping.
+// MaxCrumb is the maximum length of a crumb in bytes, before escaping. Types, fields, values and
+// the names of tertiary records and namespaces are crumbs.
 const MaxCrumb = 1 << 10
 
 const hexDigits = "0123456789abcdef"
 
-// How a byte of ASCII stands in an escaped crumb: 0 as it is, 'x' as +x and two hex digits, any other letter after a
-// plus sign.
+// hexEscape is the letter in escapeLetters for a byte that is escaped as +x and two hex digits. Any
+// other letter stands after a plus sign, and zero means that the byte is not escaped.
 const hexEscape = 'x'
 
-// escapeLetters says of a byte how it is escaped, meant of such a letter what it stands for.
+// escapeLetters maps each byte to how it is escaped. letterBytes maps the letter after a plus sign
+// back to the byte that it stands for.
 var (
 	escapeLetters = newEscapeLetters()
 	letterBytes   = [256]byte{'+': '+', '_': ' ', ',': '/', '.': ':', '(': '{', ')': '}'}
@@ -28,7 +29,7 @@ func newEscapeLetters() [256]byte {
 		t[c] = hexEscape
 	}
 	for c := utf8.RuneSelf; c < len(t); c++ {
-		t[c] = hexEscape // peekUntil the whole code point is seen
+		t[c] = hexEscape // unless firstChar finds a code point that is not escaped
 	}
 	for letter, c := range letterBytes {
 		if c != 0 {
@@ -38,9 +39,10 @@ func newEscapeLetters() [256]byte {
 	return t
 }
 
-// hexRanges are the code points beyond ASCII that are escaped: the C1 controls, and what had the property White_Space
-// in Unicode 16. The list is frozen: were it the library's of the day, a new version could give an old value a new key.
-// U+FEFF is not in it: it is no white space to Unicode, only to JavaScript's \s.
+// hexRanges lists the code points beyond ASCII that are escaped: the C1 controls, and the
+// characters with the property White_Space in Unicode 16. The list is frozen, because a newer
+// Unicode version in the library could change the keys of existing values. U+FEFF is missing on
+// purpose: it is white space only in JavaScript's \s, not in Unicode.
 var hexRanges = [...]struct{ first, last rune }{
 	{0x0080, 0x00a0},
 	{0x1680, 0x1680},
@@ -60,7 +62,8 @@ func isHexEscaped(r rune) bool {
 	return false
 }
 
-// firstChar measures the first character of s, or its first byte where that is not UTF-8, and says how it is escaped.
+// firstChar returns the size of the first character of s, or of its first byte if that is not valid
+// UTF-8, and how it is escaped.
 func firstChar(s string) (size int, letter byte) {
 	if s[0] < utf8.RuneSelf {
 		return 1, escapeLetters[s[0]]
@@ -72,7 +75,7 @@ func firstChar(s string) (size int, letter byte) {
 	return size, 0
 }
 
-// plainLen is the length of the part of s before the first character that is escaped.
+// plainLen returns the length of the part of s before the first character that must be escaped.
 func plainLen(s string) int {
 	i := 0
 	for i < len(s) {
@@ -89,8 +92,9 @@ func plainLen(s string) int {
 	return i
 }
 
-// Escape writes crumb as it stands in a record key. Any bytes may be escaped, and no two texts give the same crumb; the
-// length is not checked, and the empty text stays empty.
+// Escape returns crumb in the form that it has in a record key. Any bytes can be escaped, and
+// different inputs have different results. The empty string stays empty. Escape does not check the
+// length.
 func Escape(crumb string) string {
 	if plainLen(crumb) == len(crumb) {
 		return crumb
@@ -122,8 +126,9 @@ func appendEscape(b []byte, raw string, letter byte) []byte {
 	return b
 }
 
-// Unescape undoes Escape in one pass from the left. What Escape would not have written, such as a bare slash, +q or
-// +x41, is a *SyntaxError; the length is not checked.
+// Unescape reverses Escape in one pass from the left. The error is a *SyntaxError if crumb is not a
+// result of Escape, for example if it contains a bare slash, +q or +x41. Unescape does not check
+// the length.
 func Unescape(crumb string) (string, error) {
 	n, bad := rawLen(crumb)
 	if bad != nil {
@@ -132,8 +137,9 @@ func Unescape(crumb string) (string, error) {
 	return unescape(crumb, n), nil
 }
 
-// UnescapeLoose reads what people may have escaped: one pass from the left, in which all that is no escape stands for
-// itself. What it takes need not be what Escape writes, so it is not for keys.
+// UnescapeLoose unescapes text that people may or may not have escaped. It makes one pass from the
+// left and leaves everything that is not a valid escape as it is. It also accepts text that Escape
+// never returns, so do not use it for keys.
 func UnescapeLoose(text string) string {
 	var b strings.Builder
 	for {
@@ -152,7 +158,8 @@ func UnescapeLoose(text string) string {
 	}
 }
 
-// fault is why and where a crumb is refused; a pointer to it is nil when all is well.
+// A fault describes why a crumb was refused, and where. Functions return a nil *fault if the crumb
+// is valid.
 type fault struct {
 	at     int
 	reason string
@@ -162,8 +169,8 @@ func (f *fault) error(fn, input string, offset int) error {
 	return &SyntaxError{Func: fn, Input: input, At: offset + f.at, Reason: f.reason}
 }
 
-// unescape undoes Escape where rawLen found nothing wrong; n is what it measured. It allocates only where something is
-// escaped.
+// unescape reverses Escape for a crumb that rawLen accepted; n is the length that rawLen returned.
+// It allocates only if s contains an escape.
 func unescape(s string, n int) string {
 	if n == len(s) {
 		return s
@@ -183,7 +190,7 @@ func unescape(s string, n int) string {
 	}
 }
 
-// rawLen checks that s is what Escape gives and measures what it was given.
+// rawLen returns the length of s after unescaping, or a fault if s is not a result of Escape.
 func rawLen(s string) (n int, bad *fault) {
 	for i := 0; ; {
 		m := plainLen(s[i:])
@@ -207,8 +214,8 @@ func unescapedReason(s string) string {
 	return strconv.Quote(s[:size]) + " must be written " + string(appendEscape(nil, s[:size], letter))
 }
 
-// measureEscape measures the escapes of one character at the start of s, and the character. Escapes of a character that
-// is not escaped that way have a reason.
+// measureEscape returns the length of the escapes for the character at the start of s, and the
+// length of that character. The reason is not empty if the character must not be escaped this way.
 func measureEscape(s string) (size, raw int, reason string) {
 	c, size, ok := readEscape(s)
 	if !ok {
@@ -230,7 +237,8 @@ func measureEscape(s string) (size, raw int, reason string) {
 	return measureHex(char[:n], size)
 }
 
-// measureHex is escapedUnit for the bytes of a run of hex escapes, each of size bytes.
+// measureHex does the work of measureEscape for a run of hex escapes. char holds their bytes; each
+// escape takes size bytes.
 func measureHex(char []byte, size int) (int, int, string) {
 	n := 1
 	if char[0] >= utf8.RuneSelf {
@@ -244,7 +252,7 @@ func measureHex(char []byte, size int) (int, int, string) {
 	return n * size, n, ""
 }
 
-// readEscape reads the one escape at the start of s.
+// readEscape decodes the escape at the start of s and returns its size.
 func readEscape(s string) (c byte, size int, ok bool) {
 	if len(s) < 2 {
 		return 0, 0, false

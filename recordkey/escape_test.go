@@ -18,7 +18,7 @@ func TestEscape(t *testing.T) {
 		{"Just A. User", "Just+_A.+_User"},
 		{"http://example.com/foo/bar/", "http+.+,+,example.com+,foo+,bar+,"},
 		{"+", "++"},
-		{"a+_b", "a++_b"}, // what the original's four replacements read as "a+ b"
+		{"a+_b", "a++_b"}, // the original's four replacements read this as "a+ b"
 		{"{x}", "+(x+)"},
 		{"a\tb\r\n", "a+x09b+x0d+x0a"},
 		{"\x00\x1f\x7f", "+x00+x1f+x7f"},
@@ -29,7 +29,7 @@ func TestEscape(t *testing.T) {
 		{"\xc3", "+xc3"},
 		{"\xc3x", "+xc3x"},
 		{"\xed\xa0\x80", "+xed+xa0+x80"}, // half of a surrogate pair is not UTF-8
-		{"\xc0\xaf", "+xc0+xaf"},         // nor is a slash of two bytes
+		{"\xc0\xaf", "+xc0+xaf"},         // a slash encoded in two bytes is not UTF-8
 		{"\ufffd", "\ufffd"},
 		{"x41", "x41"},
 		{"+x41", "++x41"},
@@ -58,7 +58,7 @@ func TestUnescapeLoose(t *testing.T) {
 		{"", ""},
 		{"Just A. User", "Just A. User"},
 		{"Just+_A.+_User", "Just A. User"},
-		{"a++_b", "a+_b"}, // the original: "a+ b"
+		{"a++_b", "a+_b"}, // the original returns "a+ b"
 		{"a + b+", "a + b+"},
 		{"+q+x4+xc3+xa9+x41", "+q+x4éA"},
 		{"user/name:+(x+)", "user/name:{x}"},
@@ -75,7 +75,7 @@ func TestUnescapeLoose(t *testing.T) {
 	})
 }
 
-// The list is frozen here: a new version of Unicode must not move old values to new keys.
+// The list is frozen: a new Unicode version must not move existing values to new keys.
 func TestEscapedCodePoints(t *testing.T) {
 	want := map[rune]bool{'+': true, ' ': true, '/': true, ':': true, '{': true, '}': true}
 	add := func(first, last rune) {
@@ -83,8 +83,8 @@ func TestEscapedCodePoints(t *testing.T) {
 			want[r] = true
 		}
 	}
-	add(0x00, 0x1f)     // controls, with five white spaces among them
-	add(0x7f, 0xa0)     // DEL, C1 controls with U+0085, no-break space
+	add(0x00, 0x1f)     // control characters, including five white space characters
+	add(0x7f, 0xa0)     // DEL, and the C1 controls with U+0085, and no-break space
 	add(0x1680, 0x1680) // ogham space mark
 	add(0x2000, 0x200a) // en quad to hair space
 	add(0x2028, 0x2029) // line and paragraph separator
@@ -93,7 +93,7 @@ func TestEscapedCodePoints(t *testing.T) {
 	add(0x3000, 0x3000) // ideographic space
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if r >= 0xd800 && r <= 0xdfff {
-			continue // no character
+			continue // surrogates are not characters
 		}
 		s := string(r)
 		if got := recordkey.Escape(s) != s; got != want[r] {
@@ -102,9 +102,9 @@ func TestEscapedCodePoints(t *testing.T) {
 	}
 }
 
-// JavaScript's \s, by which the original splits keys, has U+FEFF and lacks U+0085; the property
-// White_Space of Unicode is the other way round. U+180E lost it in Unicode 6.3, U+200B never
-// had it.
+// The original splits keys at JavaScript's \s, which includes U+FEFF but not U+0085. Unicode's
+// property White_Space is the opposite. U+180E lost the property in Unicode 6.3; U+200B never had
+// it.
 func TestWhiteSpaceIsUnicode(t *testing.T) {
 	for _, row := range []struct {
 		r       rune
@@ -126,8 +126,8 @@ func TestEscapesDoNotCollide(t *testing.T) {
 		if a != b && recordkey.Escape(a) == recordkey.Escape(b) {
 			t.Fatalf("%q and %q give %q", a, b, recordkey.Escape(a))
 		}
-		// A whole is not the sum of its parts where bytes of one character are divided, but
-		// it is read back all the same.
+		// The parts may split a character that the whole contains. Unescape must still reverse the
+		// escaping of the whole.
 		if got, err := recordkey.Unescape(recordkey.Escape(a + b)); err != nil || got != a+b {
 			t.Fatalf("%q is read back as %q, %v", a+b, got, err)
 		}
@@ -137,7 +137,7 @@ func TestEscapesDoNotCollide(t *testing.T) {
 func FuzzEscape(f *testing.F) {
 	for _, seed := range []string{
 		"Just A. User", "a++_b", "+x41", "{x}", "\x00", "\u0085", "\ufeff", "\xc3\xa9\xc3",
-		"+xc3+xa9", "+xe2+x80+xa8", "+xff", // read as escaped, these are right and wrong
+		"+xc3+xa9", "+xe2+x80+xa8", "+xff", // valid and invalid escapes
 	} {
 		f.Add(seed)
 	}

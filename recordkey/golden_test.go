@@ -12,8 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden file anew")
 
-// TestGoldenKeys fails when a key is written otherwise than it was: then records that exist
-// would be lost.
+// TestGoldenKeys fails if the text of a key changes, because existing records would then be lost.
 func TestGoldenKeys(t *testing.T) {
 	const file = "testdata/keys.golden"
 	var b strings.Builder

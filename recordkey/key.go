@@ -6,19 +6,20 @@ import (
 	"strings"
 )
 
-// Kind says which record a key names. The zero Kind is no kind.
+// Kind says which kind of record a key names. The zero Kind is invalid.
 type Kind uint8
 
 // The kinds of keys, in the order in which the keys of one entry sort.
 const (
 	KindPRK      Kind = iota + 1 // user/uid:9a4c, an entry
-	KindSRK                      // user/name:bob/~prk, the PRK of the entry with that secondary value
-	KindTertiary                 // user/uid:9a4c/tags, what else belongs to an entry
-	KindIndex                    // user/job:Cook/~prks, the PRKs of the entries with that value
-	KindOwn                      // ~/schema/user, the store's own; ~/token/{user/uid:9a4c}, that of an entry
+	KindSRK                      // user/name:bob/~prk, the PRK of the entry with that name
+	KindTertiary                 // user/uid:9a4c/tags, other data of an entry
+	KindIndex                    // user/job:Cook/~prks, the PRKs of the entries with that job
+	KindOwn                      // ~/schema/user, the store's; ~/token/{user/uid:9a4c}, an entry's
 )
 
-// String names the kind, for people: "PRK", "SRK", "tertiary key", "index key", "own key".
+// String returns the name of the kind for people: "PRK", "SRK", "tertiary key", "index key" or "own
+// key".
 func (k Kind) String() string {
 	switch k {
 	case KindPRK:
@@ -35,36 +36,42 @@ func (k Kind) String() string {
 	return "invalid kind " + strconv.Itoa(int(k))
 }
 
-// Endings of keys, after the value; no tertiary name begins with a tilde.
+// Endings of keys, which follow the value. They cannot be tertiary names, because no tertiary name
+// begins with a tilde.
 const (
 	srkEnding   = "/~prk"
 	indexEnding = "/~prks"
 )
 
-// Key is a record key taken apart. Keys are comparable with ==, can be keys of a map, and are equal exactly when their
-// texts are. The zero Key is no key: IsValid is false, and it can be written nowhere. A Key is immutable and safe for
-// concurrent use.
+// A Key represents a parsed record key. Keys are comparable with ==, can be used as map keys, and
+// are equal exactly if their texts are. A Key is immutable and safe for concurrent use.
+//
+// The zero Key is not a valid key: IsValid returns false, and AppendText refuses it.
 type Key struct {
 	kind              Kind
 	ns                Namespace
 	typ, field, value string
-	name              string // of a tertiary record; of an own key all its parts, escaped, but for the entry's key
+
+	// name is the name of a tertiary record, or all parts of an own key, escaped and joined,
+	// without the key of the entry.
+	name string
 }
 
-// PRK is the key of an entry: typ/field:value, field being the type's primary field. A part that no key can hold
-// (empty, too long, a type or field that begins with a tilde) is a *SyntaxError.
+// PRK returns the key of an entry: typ/field:value. The field must be the primary field of the
+// type. The error is a *SyntaxError if a part is empty or too long, or if typ or field begins with
+// a tilde.
 func PRK(typ, field, value string) (Key, error) {
 	return newFacetKey("PRK", KindPRK, typ, field, value)
 }
 
-// SRK is the key under which the PRK of the entry with a secondary value is kept: typ/field:value/~prk. The value must
-// be in its canonical form already. Errors as of PRK.
+// SRK returns the key that holds the PRK of the entry with a secondary value: typ/field:value/~prk.
+// The value must already be canonical. SRK returns the same errors as PRK.
 func SRK(typ, field, value string) (Key, error) {
 	return newFacetKey("SRK", KindSRK, typ, field, value)
 }
 
-// Index is the key of the set of PRKs of all entries with a value in an indexed field, or with a member in an indexed
-// tertiary set: typ/field:value/~prks. Errors as of PRK.
+// Index returns the key of the set of PRKs of all entries with a value in an indexed field, or with
+// a member in an indexed tertiary set: typ/field:value/~prks. It returns the same errors as PRK.
 func Index(typ, field, value string) (Key, error) {
 	return newFacetKey("Index", KindIndex, typ, field, value)
 }
@@ -105,8 +112,8 @@ const (
 	longReason  = " is over 1024 bytes"
 )
 
-// Tertiary is the key of what an entry keeps under name: PRK/name. A key that is no PRK, an empty or too long name and
-// one that begins with a tilde are a *SyntaxError.
+// Tertiary returns the key of the tertiary record called name of entry k: PRK/name. The error is a
+// *SyntaxError if k is not a PRK, or if name is empty, too long or begins with a tilde.
 func (k Key) Tertiary(name string) (Key, error) {
 	if k.kind != KindPRK {
 		return Key{}, &SyntaxError{Func: "Tertiary", Input: k.String(), Reason: k.kind.String() + ", want PRK"}
@@ -118,8 +125,9 @@ func (k Key) Tertiary(name string) (Key, error) {
 	return k, nil
 }
 
-// Own is the key of one of the store's own records: ~/part/part. Any part may begin with a tilde. No part at all, an
-// empty and a too long one are a *SyntaxError.
+// Own returns the key of one of the store's own records: ~/part/part. Parts may begin with a tilde.
+// The error is a *SyntaxError if there are no parts or more than 16, or if one is empty or too
+// long.
 func Own(parts ...string) (Key, error) {
 	name, err := joinParts(parts)
 	if err != nil {
@@ -128,9 +136,10 @@ func Own(parts ...string) (Key, error) {
 	return Key{kind: KindOwn, name: name}, nil
 }
 
-// Own is the key of one of the store's own records of an entry: ~/part/part/{PRK}, where the whole key of the entry,
-// its namespace included, stands between braces. Redis Cluster makes the slot of what stands there, so the record lies
-// in the entry's slot. A key that is no PRK is a *SyntaxError, and so are parts that the function Own refuses.
+// Own returns the key of one of the store's own records about entry k: ~/part/part/{PRK}. The text
+// between the braces is the whole key of the entry, including its namespace. Redis Cluster hashes
+// only that text, so the record has the same slot as the entry. The error is a *SyntaxError if k is
+// not a PRK or if the function Own refuses the parts.
 func (k Key) Own(parts ...string) (Key, error) {
 	if k.kind != KindPRK {
 		return Key{}, &SyntaxError{Func: "Own", Input: k.String(), Reason: k.kind.String() + ", want PRK"}
@@ -143,7 +152,7 @@ func (k Key) Own(parts ...string) (Key, error) {
 	return k, nil
 }
 
-// joinParts puts the parts of an own key together.
+// joinParts escapes the parts of an own key and joins them with slashes.
 func joinParts(parts []string) (string, error) {
 	if len(parts) == 0 {
 		return "", &SyntaxError{Func: "Own", Reason: "no parts"}
@@ -165,8 +174,8 @@ func joinParts(parts []string) (string, error) {
 	return string(b), nil
 }
 
-// In is the same key in namespace ns, whatever the namespace of k was; an own key of an entry becomes that of the entry
-// there. The zero Key stays the zero Key.
+// In returns k moved to namespace ns, whatever its namespace was. The own key of an entry becomes
+// the own key of the same entry in ns. In returns the zero Key unchanged.
 func (k Key) In(ns Namespace) Key {
 	if k.IsValid() {
 		k.ns = ns
@@ -174,8 +183,8 @@ func (k Key) In(ns Namespace) Key {
 	return k
 }
 
-// PRK is the PRK of the entry that a tertiary key, or an own key, belongs to, k itself if it is a PRK, and otherwise
-// the zero Key.
+// PRK returns the PRK of the entry that a tertiary key or an own key belongs to. It returns k if k
+// is a PRK, and the zero Key for keys that belong to no entry.
 func (k Key) PRK() Key {
 	if k.kind != KindPRK && k.kind != KindTertiary && !k.isOwnOfEntry() {
 		return Key{}
@@ -187,25 +196,26 @@ func (k Key) PRK() Key {
 // isOwnOfEntry reports whether k is the own key of an entry.
 func (k Key) isOwnOfEntry() bool { return k.kind == KindOwn && k.typ != "" }
 
-// IsValid is false for the zero Key alone.
+// IsValid reports whether k is not the zero Key.
 func (k Key) IsValid() bool { return k.kind != 0 }
 
-// Kind says which record k names.
+// Kind returns the kind of record that k names.
 func (k Key) Kind() Kind { return k.kind }
 
-// Namespace is where k lies; zero in the whole store.
+// Namespace returns the namespace of k. It is zero for a key of the whole store.
 func (k Key) Namespace() Namespace { return k.ns }
 
-// Type is the type of the entry, as it was before escaping; "" in an own key that is no entry's.
+// Type returns the type of the entry, unescaped, or "" for an own key without an entry.
 func (k Key) Type() string { return k.typ }
 
-// Field is the primary, secondary or indexed field, as it was before escaping; "" in an own key that is no entry's.
+// Field returns the primary, secondary or indexed field, unescaped, or "" for an own key without an
+// entry.
 func (k Key) Field() string { return k.field }
 
-// Value is the field's value, as it was before escaping; "" in an own key that is no entry's.
+// Value returns the value of the field, unescaped, or "" for an own key without an entry.
 func (k Key) Value() string { return k.value }
 
-// Name is the name of a tertiary record, as it was before escaping, else "".
+// Name returns the unescaped name of a tertiary record, or "" for other kinds.
 func (k Key) Name() string {
 	if k.kind != KindTertiary {
 		return ""
@@ -213,22 +223,22 @@ func (k Key) Name() string {
 	return k.name
 }
 
-// Parts are what Own was given, without the entry; nil for any other key.
+// Parts returns the parts that were passed to Own, or nil for other kinds.
 func (k Key) Parts() []string {
 	if k.kind != KindOwn {
 		return nil
 	}
 	parts := strings.Split(k.name, "/")
 	for i, part := range parts {
-		n, _ := rawLen(part) // it was checked when k was made
+		n, _ := rawLen(part) // no fault: checked when k was made
 		parts[i] = unescape(part, n)
 	}
 	return parts
 }
 
-// Compare orders keys by namespace, type, field, value, kind and name, each by its bytes before escaping, so that what
-// belongs to an entry stands after it; it is not the order of their texts. It is 0 exactly for equal keys; the zero Key
-// comes first.
+// Compare orders keys by namespace, type, field, value, kind and name, each by its bytes before
+// escaping. The keys of an entry's other records therefore follow the key of the entry. This is not
+// the order of the keys' texts. Compare returns 0 exactly for equal keys; the zero Key comes first.
 func (k Key) Compare(o Key) int {
 	return cmp.Or(
 		strings.Compare(k.ns.path, o.ns.path),

@@ -10,7 +10,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// must is for keys that a test knows to be right.
+// must returns k for arguments that are known to be valid, and panics on error.
 func must(k recordkey.Key, err error) recordkey.Key {
 	if err != nil {
 		panic(err)
@@ -28,7 +28,7 @@ func namespace(path string) recordkey.Namespace {
 	return ns
 }
 
-// checkErr compares an error's text, and whether it is the package's.
+// checkErr checks the text of err, and that it is a *SyntaxError.
 func checkErr(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil {
@@ -77,7 +77,7 @@ func TestConstructorErrors(t *testing.T) {
 }
 
 func TestLongestCrumbs(t *testing.T) {
-	longest := strings.Repeat("\x00", recordkey.MaxCrumb) // escaped four times as long
+	longest := strings.Repeat("\x00", recordkey.MaxCrumb) // four times as long when escaped
 	k := must(recordkey.PRK(longest, longest, longest))
 	k = must(k.Tertiary(longest))
 	if got := parse(k.String()); got != k {

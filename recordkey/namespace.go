@@ -2,20 +2,22 @@ package recordkey
 
 import "strings"
 
-// maxDepth is how deep namespaces nest, and how many parts an own key has at most.
+// maxDepth limits how deep namespaces nest, and how many parts an own key has.
 const maxDepth = 16
 
 const deepReason = "more than 16 levels"
 
-// ownPrefix is the empty namespace, which no caller can have.
+// ownPrefix begins the store's own keys. It looks like a namespace with an empty name, which
+// callers cannot create.
 const ownPrefix = "~/"
 
-// Namespace is a prefix that gives a view of its own: ~acme/, and nested ~acme/~eu/.
-// Namespaces are comparable with ==; the zero Namespace is the whole store.
-type Namespace struct{ path string } // with all tildes and slashes, escaped
+// A Namespace is a key prefix that separates a set of keys from all others: ~acme/, or nested
+// ~acme/~eu/. Namespaces are comparable with ==. The zero Namespace is the whole store.
+type Namespace struct{ path string } // escaped, with all tildes and slashes
 
-// Sub is the namespace name inside n. The name may hold any bytes and begin with a tilde; an
-// empty one, one of over 1024 bytes and more than 16 levels are a *SyntaxError.
+// Sub returns the namespace called name inside n. The name may contain any bytes and may begin with
+// a tilde. The error is a *SyntaxError if name is empty or over 1024 bytes, or if the result has
+// more than 16 levels.
 func (n Namespace) Sub(name string) (Namespace, error) {
 	if err := checkCrumb("Sub", "name", name); err != nil {
 		return Namespace{}, err
@@ -26,10 +28,10 @@ func (n Namespace) Sub(name string) (Namespace, error) {
 	return Namespace{n.path + "~" + Escape(name) + "/"}, nil
 }
 
-// String is the prefix of all keys of n: "~acme/~eu/", and "" for the whole store.
+// String returns the prefix of all keys in n: "~acme/~eu/", or "" for the whole store.
 func (n Namespace) String() string { return n.path }
 
-// Path is what ParseNamespace takes: "acme/eu", and "" for the whole store.
+// Path returns n in the form that ParseNamespace accepts: "acme/eu", or "" for the whole store.
 func (n Namespace) Path() string {
 	var b strings.Builder
 	for level := range strings.SplitSeq(strings.TrimSuffix(n.path, "/"), "/") {
@@ -41,8 +43,8 @@ func (n Namespace) Path() string {
 	return b.String()
 }
 
-// ParseNamespace reads a namespace as people write it: escaped names with slashes between
-// them, "acme/eu". The empty text is the whole store. Else it fails as Sub does.
+// ParseNamespace parses a namespace as people write it: escaped names separated by slashes, as in
+// "acme/eu". The empty string is the whole store. ParseNamespace returns the same errors as Sub.
 func ParseNamespace(path string) (Namespace, error) {
 	ns, at := Namespace{}, 0
 	if path == "" {
@@ -64,7 +66,7 @@ func ParseNamespace(path string) (Namespace, error) {
 	}
 }
 
-// parseNamespaces reads the namespaces at the start of a key and says where they end.
+// parseNamespaces parses the namespaces at the start of a key and returns the offset after them.
 func parseNamespaces(s string) (ns Namespace, at int, err error) {
 	for depth := 0; strings.HasPrefix(s[at:], "~") && !strings.HasPrefix(s[at:], ownPrefix); depth++ {
 		if depth == maxDepth {

@@ -70,7 +70,7 @@ func TestNamespaceErrors(t *testing.T) {
 	}
 }
 
-// A prefix selects exactly the keys of a namespace and of those inside it.
+// A prefix selects exactly the keys of a namespace and of the namespaces inside it.
 func TestNamespacesDoNotOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := crumbs().Draw(t, "a"), crumbs().Draw(t, "b")

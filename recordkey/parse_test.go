@@ -72,7 +72,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// crumbs draws any bytes, most of them such that grammar minds.
+// crumbs draws arbitrary bytes, most of them significant to the grammar.
 func crumbs() *rapid.Generator[string] {
 	nasty := rapid.SampledFrom([]string{
 		"+", " ", "/", ":", "{", "}", "~", "*", "?", "[", "]", "^", "-", "\\", "x", "41", "_", "~prk", "~prks",
@@ -87,12 +87,12 @@ func crumbs() *rapid.Generator[string] {
 	})
 }
 
-// names draws crumbs that may be a type, a field or the name of a tertiary record.
+// names draws crumbs that can be a type, a field or the name of a tertiary record.
 func names() *rapid.Generator[string] {
 	return crumbs().Filter(func(s string) bool { return !strings.HasPrefix(s, "~") })
 }
 
-// keys draws keys of all kinds, in and out of namespaces.
+// keys draws keys of all kinds, inside and outside namespaces.
 func keys() *rapid.Generator[recordkey.Key] {
 	return rapid.Custom(func(t *rapid.T) recordkey.Key {
 		var ns recordkey.Namespace
@@ -135,8 +135,8 @@ func TestKeyTextsAreUnique(t *testing.T) {
 	})
 }
 
-// What stands between braces would choose the slot of a Redis Cluster: nothing does, but that an own record of
-// an entry lies in the entry's.
+// The text between braces would choose the slot of a Redis Cluster. Only the own record of an entry
+// has braces, so that it lies in the slot of the entry.
 func TestNoKeyHasBracesOrSpace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := keys().Draw(t, "key")
@@ -248,11 +248,12 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"user/uid:9a4c88dbc084", "user/email:john@example.com/~prk", "user/job:Cook/~prks", "user/uid:x/tags",
 		"~acme/~eu/user/uid:x", "~acme/~/throttle/a+,b", // namespaces and own keys
-		"user/name:Just+_A.+_User/~prk",         // as the original escapes
-		"user/uid:+x00+xc2+x85+xff+xe2+x80+xa8", // hex escapes, alone and in runs
-		"user/uid:+x41", "user/uid:+xc3+xa9",    // not what building gives
+		"user/name:Just+_A.+_User/~prk",         // escaped as the original does
+		"user/uid:+x00+xc2+x85+xff+xe2+x80+xa8", // hex escapes, single and in runs
+		"user/uid:+x41", "user/uid:+xc3+xa9",    // escapes that Escape never writes
 		"~~/~+_/a/b:c",
-		"~acme/~/token/{~acme/user/uid:9a4c}", "~/x/{~/y/{a/b:c}}", "~/x/{a/b:c", "~/{a/b:c}", "~/x/{a/b:c/d}", // own keys of entries, and what is not one
+		// own keys of entries, valid and invalid
+		"~acme/~/token/{~acme/user/uid:9a4c}", "~/x/{~/y/{a/b:c}}", "~/x/{a/b:c", "~/{a/b:c}", "~/x/{a/b:c/d}",
 	} {
 		f.Add(seed)
 	}
@@ -272,7 +273,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// rebuild makes a key like k from its parts.
+// rebuild returns a key made from the parts of k.
 func rebuild(k recordkey.Key) (r recordkey.Key, err error) {
 	switch k.Kind() {
 	case recordkey.KindPRK:

@@ -2,17 +2,23 @@ package recordkey
 
 import "strings"
 
-// Pattern selects keys of one kind, for SCAN. Every part is text, never a glob; a part left
-// empty stands for any. The zero Pattern is all keys of the whole store.
+// A Pattern selects keys of one kind, for SCAN. Its parts are plain text, never globs, and an empty
+// part matches anything. The zero Pattern matches all keys of the whole store.
 type Pattern struct {
-	Namespace          Namespace
-	Kind               Kind // zero: every kind, also in the namespaces inside; the parts are ignored
+	Namespace Namespace
+
+	// Kind is the kind of the keys. Zero selects all keys of the namespace and of those nested in
+	// it, and the fields below are ignored.
+	Kind               Kind
 	Type, Field, Value string
-	Name               string // of a tertiary record; of an own key its first part, if more follows
+
+	// Name is the name of a tertiary record, or the first part of an own key that has more than
+	// one.
+	Name string
 }
 
-// String is the pattern for Redis. A star in it also runs over slashes and colons, so SCAN may
-// find other keys too: ask Match.
+// String returns the pattern for Redis. Its stars also match slashes and colons, so SCAN may return
+// other keys as well: check them with Match.
 func (p Pattern) String() string {
 	b := []byte(Glob(p.Namespace.path))
 	switch p.Kind {
@@ -46,7 +52,7 @@ func appendGlobPart(b []byte, part string) []byte {
 	return append(b, Glob(Escape(part))...)
 }
 
-// Match reports whether k is one of the keys that p means.
+// Match reports whether p selects k.
 func (p Pattern) Match(k Key) bool {
 	switch p.Kind {
 	case 0:
@@ -59,8 +65,8 @@ func (p Pattern) Match(k Key) bool {
 		matchesPart(p.Field, k.field) && matchesPart(p.Value, k.value) && matchesPart(p.Name, k.Name())
 }
 
-// Glob escapes text so that a SCAN pattern matches it literally. It does nothing else: for a
-// crumb in a pattern call Glob(Escape(crumb)).
+// Glob escapes text so that a SCAN pattern matches it literally. It does not escape it for a key:
+// for a crumb in a pattern call Glob(Escape(crumb)).
 func Glob(text string) string {
 	if !strings.ContainsAny(text, globChars) {
 		return text
@@ -81,8 +87,8 @@ func Glob(text string) string {
 
 const globChars = `*?[]^-\`
 
-// regexpEnd is not escaped with a second backslash: miniredis, on which programs test, makes a
-// regular expression of a pattern, and there a backslash before an E would end the literal text.
+// regexpEnd must not be escaped with a second backslash. miniredis, which many tests use, turns a
+// pattern into a regular expression, in which a backslash before an E would end the literal text.
 const regexpEnd = `\E`
 
 func matchesPart(want, got string) bool { return want == "" || want == got }

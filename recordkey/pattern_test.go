@@ -43,7 +43,7 @@ func TestPatternMatch(t *testing.T) {
 	}
 	for _, row := range []struct {
 		p    recordkey.Pattern
-		want []int // which of keys
+		want []int // indices into keys
 	}{
 		{recordkey.Pattern{}, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}},
 		{recordkey.Pattern{Namespace: namespace("acme")}, []int{6, 7, 9}},
@@ -74,8 +74,8 @@ func TestPatternMatch(t *testing.T) {
 	}
 }
 
-// redisMatches reports whether Redis finds s by pattern, as its manual describes that: stars, question
-// marks, classes of characters and backslashes.
+// matches reports whether pattern matches s in Redis, whose manual describes stars, question marks,
+// character classes and backslashes.
 func redisMatches(pattern, s string) bool {
 	if pattern == "" {
 		return s == ""
@@ -91,7 +91,7 @@ func redisMatches(pattern, s string) bool {
 		return redisMatches(pattern[1:], s[1:])
 	case '\\':
 		return pattern[1] == s[0] && redisMatches(pattern[2:], s[1:])
-	case '[': // of classes, Glob makes one only
+	case '[': // the only class that Glob returns
 		return pattern[:4] == `[\\]` && s[0] == '\\' && redisMatches(pattern[4:], s[1:])
 	}
 	return pattern[0] == s[0] && redisMatches(pattern[1:], s[1:])
@@ -119,7 +119,7 @@ func TestGlobMatchesItselfOnly(t *testing.T) {
 	})
 }
 
-// Every pattern finds what it means, whatever text is in it; SCAN may find more.
+// Every pattern matches the keys that it should, whatever text it contains. SCAN may return more.
 func TestPatternsMatchTheirKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := keys().Draw(t, "key")
@@ -140,7 +140,7 @@ func TestPatternsMatchTheirKeys(t *testing.T) {
 	})
 }
 
-// miniredis has its own way to read patterns.
+// miniredis parses patterns differently from Redis.
 func TestNaughtyPatternsOnMiniredis(t *testing.T) {
 	ctx := context.Background()
 	server := miniredis.RunT(t)
@@ -150,7 +150,7 @@ func TestNaughtyPatternsOnMiniredis(t *testing.T) {
 	for _, s := range texts {
 		k, err := recordkey.SRK("user", "name", s)
 		if err != nil {
-			continue // empty, or too long
+			continue // empty or too long
 		}
 		server.Set(k.String(), "")
 	}

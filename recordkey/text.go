@@ -2,10 +2,11 @@ package recordkey
 
 import "strings"
 
-// stackKeySize is how many bytes of a key are put together before the heap is used.
+// stackKeySize is the number of bytes that a key can have without a buffer on the heap.
 const stackKeySize = 256
 
-// String is the key as Redis knows it. Of the zero Key it is "invalid Key", which is no key.
+// String returns the key as Redis stores it. For the zero Key it returns "invalid Key", which Parse
+// refuses.
 func (k Key) String() string {
 	if k.kind == 0 {
 		return "invalid Key"
@@ -14,7 +15,7 @@ func (k Key) String() string {
 	return string(k.append(buf[:0]))
 }
 
-// AppendText appends the key as Redis knows it to b; the zero Key is a *SyntaxError.
+// AppendText appends the key as Redis stores it to b. It returns a *SyntaxError for the zero Key.
 func (k Key) AppendText(b []byte) ([]byte, error) {
 	if k.kind == 0 {
 		return b, &SyntaxError{Func: "AppendText", Reason: "zero Key"}
@@ -22,10 +23,10 @@ func (k Key) AppendText(b []byte) ([]byte, error) {
 	return k.append(b), nil
 }
 
-// MarshalText is AppendText to nothing.
+// MarshalText returns the key as Redis stores it. It returns a *SyntaxError for the zero Key.
 func (k Key) MarshalText() ([]byte, error) { return k.AppendText(nil) }
 
-// UnmarshalText sets k to what Parse makes of text.
+// UnmarshalText sets k to the result of Parse. It leaves k unchanged on error.
 func (k *Key) UnmarshalText(text []byte) error {
 	parsed, err := Parse(string(text))
 	if err != nil {
@@ -57,16 +58,15 @@ func (k Key) append(b []byte) []byte {
 	return b
 }
 
-// appendFacet appends typ/field:value.
 func (k Key) appendFacet(b []byte) []byte {
 	b = appendEscaped(b, k.typ)
 	b = appendEscaped(append(b, '/'), k.field)
 	return appendEscaped(append(b, ':'), k.value)
 }
 
-// Parse takes a record key apart. It is the one inverse of Key.String: a text that no Key has, also one that only looks
-// like a key, such as user/uid:+x41, is a *SyntaxError. Nothing is allocated for a key in which nothing is escaped: its
-// parts are parts of s.
+// Parse parses a record key. It accepts exactly the texts that Key.String returns: the error is a
+// *SyntaxError even for a text that only resembles a key, such as user/uid:+x41. Parse does not
+// allocate if nothing in the key is escaped; the parts of the Key are then substrings of s.
 func Parse(s string) (Key, error) {
 	ns, at, err := parseNamespaces(s)
 	if err != nil {
@@ -83,15 +83,15 @@ func Parse(s string) (Key, error) {
 	return k, nil
 }
 
-// parser reads crumbs from the left; after the first error it reads nothing.
+// A parser reads crumbs from the left. After the first error it reads nothing more.
 type parser struct {
 	in  string
 	at  int
-	end int // what is read ends here
+	end int // where the parser stops reading
 	err error
 }
 
-// readKey reads what is left after the namespaces.
+// readKey reads the part of a key that follows the namespaces.
 func (p *parser) readKey(ns Namespace) Key {
 	k := Key{ns: ns}
 	k.typ = p.readName("type", '/')
@@ -107,7 +107,7 @@ func (p *parser) fail(at int, reason string) {
 	}
 }
 
-// peekUntil is the part before the next c, or all that is left.
+// peekUntil returns the input before the next c, or all remaining input if there is no c.
 func (p *parser) peekUntil(c byte) string {
 	rest := p.in[p.at:p.end]
 	if i := strings.IndexByte(rest, c); i >= 0 {
@@ -116,7 +116,7 @@ func (p *parser) peekUntil(c byte) string {
 	return rest
 }
 
-// readName reads a crumb that must not begin with a tilde, and the c that must stand after it.
+// readName reads a crumb that must not begin with a tilde, and the c that must follow it.
 func (p *parser) readName(what string, c byte) string {
 	text := p.peekUntil(c)
 	if p.err == nil && strings.HasPrefix(text, "~") {
@@ -148,7 +148,7 @@ func (p *parser) readCrumb(what, text string) string {
 	return unescape(text, n)
 }
 
-// readEnding reads what is left after the value.
+// readEnding reads everything after the value.
 func (p *parser) readEnding() (Kind, string) {
 	if p.err != nil {
 		return 0, ""
@@ -170,7 +170,7 @@ func (p *parser) readEnding() (Kind, string) {
 	return KindTertiary, p.readCrumb("name", rest)
 }
 
-// parseOwn checks the parts of an own key, which begin at byte at.
+// parseOwn parses the parts of an own key, which begin at offset at.
 func parseOwn(s string, ns Namespace, at int) (Key, error) {
 	start := at
 	for depth := 1; ; depth++ {
@@ -191,7 +191,7 @@ func parseOwn(s string, ns Namespace, at int) (Key, error) {
 	}
 }
 
-// parseOwnOfEntry reads the entry's key that ends an own key: between braces, from byte at.
+// parseOwnOfEntry parses the entry's key at the end of an own key: between braces, from offset at.
 func parseOwnOfEntry(s string, ns Namespace, name string, at int) (Key, error) {
 	p := parser{in: s, at: at + 1 + len(ns.path), end: len(s) - 1}
 	if !strings.HasPrefix(s[at+1:], ns.path) || s[p.end] != '}' {
@@ -208,7 +208,8 @@ func parseOwnOfEntry(s string, ns Namespace, name string, at int) (Key, error) {
 	return k, nil
 }
 
-// checkEscaped checks the escaped crumb that begins at byte at of input, and measures what it was before escaping.
+// checkEscaped checks the escaped crumb at offset at of input, and returns its length before
+// escaping.
 func checkEscaped(fn, what, input string, at int, crumb string) (n int, err error) {
 	n, bad := rawLen(crumb)
 	switch {
