@@ -29,7 +29,7 @@ const (
 // consists of, for people: `codec of "age": stored number; here text`. Policies of passwords, reserved values and the
 // version of the canonical form do not count: in the first two, the stored ones hold.
 func (t Type) Against(stored Type) (Relation, string) {
-	c := comparison{said: map[Relation][]string{}}
+	c := comparison{differences: map[Relation][]string{}}
 	c.same("primary field", stored.Primary, t.Primary)
 	c.same("fold", string(cmp.Or(stored.Fold, FoldCasefold)), string(cmp.Or(t.Fold, FoldCasefold)))
 	c.more("an open type", stored.Open, t.Open, Adds)
@@ -38,7 +38,7 @@ func (t Type) Against(stored Type) (Relation, string) {
 	}
 	for _, name := range sorted(stored.Fields) {
 		if _, has := t.Fields[name]; !has {
-			c.say(Lacks, "field %s is stored", bare(name))
+			c.say(Lacks, "field %s is stored", quoteIfUnclear(name))
 		}
 	}
 	for _, name := range sorted(t.Tertiary) {
@@ -46,26 +46,26 @@ func (t Type) Against(stored Type) (Relation, string) {
 	}
 	for _, name := range sorted(stored.Tertiary) {
 		if _, has := t.Tertiary[name]; !has {
-			c.say(Lacks, "tertiary record %s is stored", bare(name))
+			c.say(Lacks, "tertiary record %s is stored", quoteIfUnclear(name))
 		}
 	}
-	return c.relation, strings.Join(c.said[c.relation], ", and ")
+	return c.relation, strings.Join(c.differences[c.relation], ", and ")
 }
 
 // A comparison collects what two declarations differ in.
 type comparison struct {
-	relation Relation
-	said     map[Relation][]string
+	relation    Relation
+	differences map[Relation][]string
 }
 
 func (c *comparison) say(r Relation, format string, args ...any) {
 	c.relation = max(c.relation, r)
-	c.said[r] = append(c.said[r], fmt.Sprintf(format, args...))
+	c.differences[r] = append(c.differences[r], fmt.Sprintf(format, args...))
 }
 
 func (c *comparison) same(what, stored, here string) {
 	if stored != here {
-		c.say(Differs, "%s: stored %s; here %s", what, bare(stored), bare(here))
+		c.say(Differs, "%s: stored %s; here %s", what, quoteIfUnclear(stored), quoteIfUnclear(here))
 	}
 }
 
@@ -82,12 +82,12 @@ func (c *comparison) more(what string, stored, here bool, adding Relation) {
 func (c *comparison) field(name string, here Field, in Type) {
 	stored, has := in.Fields[name]
 	_, renamed := in.Fields[here.Was]
-	what := "field " + bare(name)
+	what := "field " + quoteIfUnclear(name)
 	switch {
 	case !has && slices.Contains(in.Retired, name):
 		c.say(Differs, "%s: retired", what)
 	case !has && renamed:
-		c.say(Builds, "%s: stored as %s", what, bare(here.Was))
+		c.say(Builds, "%s: stored as %s", what, quoteIfUnclear(here.Was))
 	case !has && here.Role == 0 && !here.Required:
 		c.say(Adds, "%s: not stored", what)
 	}
@@ -104,7 +104,7 @@ func (c *comparison) field(name string, here Field, in Type) {
 
 func (c *comparison) tertiary(name string, here Tertiary, in Type) {
 	stored, has := in.Tertiary[name]
-	what := "tertiary record " + bare(name)
+	what := "tertiary record " + quoteIfUnclear(name)
 	switch {
 	case has:
 		c.same("kind of "+what, stored.Kind, here.Kind)
@@ -120,16 +120,16 @@ func (c *comparison) tertiary(name string, here Tertiary, in Type) {
 func (t Type) Union(stored Type) Type {
 	union := stored
 	union.Open = stored.Open || t.Open
-	union.Fields = withMore(stored.Fields, t.Fields)
+	union.Fields = mergeMaps(stored.Fields, t.Fields)
 	for name, f := range union.Fields {
 		f.Was = ""
 		union.Fields[name] = f
 	}
-	union.Tertiary = withMore(stored.Tertiary, t.Tertiary)
+	union.Tertiary = mergeMaps(stored.Tertiary, t.Tertiary)
 	return union
 }
 
-func withMore[V any](some, more map[string]V) map[string]V {
+func mergeMaps[V any](some, more map[string]V) map[string]V {
 	if len(some)+len(more) == 0 {
 		return nil
 	}

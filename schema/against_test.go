@@ -26,22 +26,22 @@ func TestAgainst(t *testing.T) {
 	}{
 		{"the same", nil, nil, schema.Same, ""},
 		{"spelled out", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Codec: schema.CodecText} }, schema.Same, ""},
-		{"what does not count", nil, func(t *schema.Type) {
+		{"ignored properties", nil, func(t *schema.Type) {
 			t.Password = &schema.Password{Min: 12}
 			t.Fields["job"] = schema.Field{Reserved: []string{"root"}}
 		}, schema.Same, ""},
 		{
-			"a renamed field that is there", func(t *schema.Type) { t.Fields["b"] = schema.Field{} },
+			"already renamed field", func(t *schema.Type) { t.Fields["b"] = schema.Field{} },
 			func(t *schema.Type) { t.Fields["b"] = schema.Field{Was: "a"} }, schema.Same, "",
 		},
-		{"a field less", nil, func(t *schema.Type) { delete(t.Fields, "name") }, schema.Lacks, "field name is stored"},
-		{"a role less", nil, func(t *schema.Type) { t.Fields["name"] = schema.Field{Kind: "nickname"} }, schema.Lacks, "field name: role secondary: stored"},
+		{"missing field", nil, func(t *schema.Type) { delete(t.Fields, "name") }, schema.Lacks, "field name is stored"},
+		{"missing role", nil, func(t *schema.Type) { t.Fields["name"] = schema.Field{Kind: "nickname"} }, schema.Lacks, "field name: role secondary: stored"},
 		{"no index", nil, func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }, schema.Lacks, "tertiary record tags: indexed: stored"},
 		{"not required", func(t *schema.Type) { t.Fields["job"] = schema.Field{Required: true} }, nil, schema.Lacks, "field job: required: stored"},
 		{"closed", func(t *schema.Type) { t.Open = true }, nil, schema.Lacks, "an open type: stored"},
-		{"a record less", nil, func(t *schema.Type) { t.Tertiary = nil }, schema.Lacks, "tertiary record tags is stored"},
+		{"missing record", nil, func(t *schema.Type) { t.Tertiary = nil }, schema.Lacks, "tertiary record tags is stored"},
 		{"a plain field", nil, func(t *schema.Type) { t.Fields["c"] = schema.Field{} }, schema.Adds, "field c: not stored"},
-		{"a plain field, and one less", nil, func(t *schema.Type) { t.Fields["c"] = t.Fields["job"]; delete(t.Fields, "job") }, schema.Adds, "field c: not stored"},
+		{"a plain field more and a field less", nil, func(t *schema.Type) { t.Fields["c"] = t.Fields["job"]; delete(t.Fields, "job") }, schema.Adds, "field c: not stored"},
 		{"a record", nil, func(t *schema.Type) { t.Tertiary["x"] = schema.Tertiary{Kind: "set", Indexed: true} }, schema.Adds, "tertiary record x: not stored"},
 		{"open", nil, func(t *schema.Type) { t.Open = true }, schema.Adds, "an open type: not stored"},
 		{"a role", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Role: schema.RoleOrdered} }, schema.Builds, "field job: role ordered: not stored"},
@@ -98,7 +98,7 @@ func TestUnionLaw(t *testing.T) {
 		}
 		for _, here := range []schema.Type{a, b, stored} {
 			if r, words := here.Against(one); r > schema.Lacks {
-				t.Fatalf("a program cannot go by the union: %s", words)
+				t.Fatalf("a program cannot work with the union: %s", words)
 			}
 		}
 		if err := (schema.Schema{Types: map[string]schema.Type{"TYPE": one}}).Validate(); err != nil {

@@ -22,15 +22,15 @@ import (
 // A-label. The text before the @ is without quotes where it needs none. What cannot be a domain is text. The form of a
 // value alone decides, not its field: a value is looked for in all of them.
 func (t Type) Canonical(value string) string {
-	if t.Fold == FoldExact || len(value) > MaxFacet || folded(value) {
+	if t.Fold == FoldExact || len(value) > MaxFacet || isFolded(value) {
 		return value
 	}
-	if lower, is := lowered(value); is {
+	if lower, is := foldASCII(value); is {
 		return lower
 	}
 	for range maxRounds {
 		next := fold(value)
-		if next == value || folded(next) {
+		if next == value || isFolded(next) {
 			return next
 		}
 		value = next
@@ -42,8 +42,8 @@ func (t Type) Canonical(value string) string {
 // that alternates between two texts.
 const maxRounds = 7
 
-// folded reports whether s is ASCII that fold would not change. Most values are, and cost nothing.
-func folded(s string) bool {
+// isFolded reports whether s is ASCII that fold would not change. Most values are, and cost nothing.
+func isFolded(s string) bool {
 	last := byte(' ')
 	for i := range len(s) {
 		c := s[i]
@@ -58,10 +58,10 @@ func folded(s string) bool {
 	return s == "" || last != ' ' && last != '.'
 }
 
-// lowered returns s in lower case, if that is all that fold does to it. What is as long, and ASCII now, was ASCII before.
-func lowered(s string) (lower string, is bool) {
+// foldASCII returns s in lower case, if that is all that fold does to it. What is as long, and ASCII now, was ASCII before.
+func foldASCII(s string) (lower string, is bool) {
 	lower = strings.ToLower(s)
-	return lower, len(lower) == len(s) && folded(lower)
+	return lower, len(lower) == len(s) && isFolded(lower)
 }
 
 // fold is one round of FoldCasefold.
@@ -92,12 +92,12 @@ func foldRunes(s string) string { return foldCase(norm.NFKC.String(width.Fold.St
 
 // foldCase maps s by case, and removes invisible characters.
 func foldCase(s string) string {
-	return cases.Fold().String(strings.Map(seen, s))
+	return cases.Fold().String(strings.Map(mapVisible, s))
 }
 
-// seen makes cases.Fold right for Cherokee, whose small letters fold to the capital ones: it folds capital ones to
+// mapVisible makes cases.Fold right for Cherokee, whose small letters fold to the capital ones: it folds capital ones to
 // small ones too (golang.org/issue/46101), so that nothing would ever be folded. It drops invisible characters.
-func seen(r rune) rune {
+func mapVisible(r rune) rune {
 	switch {
 	case '\u13a0' <= r && r <= '\u13f5':
 		return unicode.ToLower(r)

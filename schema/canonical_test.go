@@ -49,10 +49,10 @@ func TestCanonical(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", test.give, got, test.want)
 		}
 		if got := (schema.Type{}).Canonical(test.give); got != test.want {
-			t.Errorf("%q: the zero fold gives %q, want %q", test.give, got, test.want)
+			t.Errorf("%q: the zero fold returns %q, want %q", test.give, got, test.want)
 		}
 		if got := exact.Canonical(test.give); got != test.give {
-			t.Errorf("%q: exact gives %q", test.give, got)
+			t.Errorf("%q: exact returns %q", test.give, got)
 		}
 	}
 }
@@ -68,9 +68,9 @@ func TestCanonicalLimit(t *testing.T) {
 	}
 }
 
-// stable fails unless the canonical form of s has the properties that the keys
+// checkCanonical fails unless the canonical form of s has the properties that the keys
 // of an entry hang on.
-func stable(t interface {
+func checkCanonical(t interface {
 	Helper()
 	Errorf(string, ...any)
 }, s string,
@@ -91,8 +91,8 @@ func stable(t interface {
 
 func TestCanonicalIsStable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		stable(t, rapid.String().Draw(t, "text"))
-		stable(t, string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")))
+		checkCanonical(t, rapid.String().Draw(t, "text"))
+		checkCanonical(t, string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")))
 	})
 }
 
@@ -114,8 +114,8 @@ func TestCanonicalOfRunes(t *testing.T) {
 	}
 }
 
-// TestCanonicalOfOthers takes the texts that others collected to break programs.
-func TestCanonicalOfOthers(t *testing.T) {
+// TestCanonicalOfNaughtyStrings takes the texts that others collected to break programs.
+func TestCanonicalOfNaughtyStrings(t *testing.T) {
 	var naughty []string
 	readJSON(t, "../testdata/blns.json", &naughty)
 	var golden []struct{ Input string }
@@ -127,7 +127,7 @@ func TestCanonicalOfOthers(t *testing.T) {
 		t.Fatalf("only %d texts", len(naughty))
 	}
 	for _, s := range naughty {
-		stable(t, s)
+		checkCanonical(t, s)
 	}
 }
 
@@ -157,7 +157,7 @@ func FuzzCanonical(f *testing.F) {
 	f.Add("a\u034fb@xn--strae-oqa.de.")
 	f.Add("https://u@نامه\u200cای.com:80/ß")
 	f.Add("a@[IPv6:0::1]")
-	f.Fuzz(func(t *testing.T, s string) { stable(t, s) })
+	f.Fuzz(func(t *testing.T, s string) { checkCanonical(t, s) })
 }
 
 func BenchmarkCanonical(b *testing.B) {

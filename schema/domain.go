@@ -63,12 +63,12 @@ func canonicalHost(s string) (string, bool) {
 		if isJoiner(r) {
 			return r
 		}
-		return seen(r)
+		return mapVisible(r)
 	})
 	if domain, ok := aLabels(s); ok {
 		return domain, true
 	}
-	return aLabels(strings.Map(seen, s)) // joiners where no script needs them
+	return aLabels(strings.Map(mapVisible, s)) // joiners where no script needs them
 }
 
 func aLabels(s string) (string, bool) {

@@ -96,13 +96,13 @@ func (p *problem) err() error {
 	}
 	steps := make([]string, len(p.path))
 	for i, step := range p.path {
-		steps[i] = bare(step)
+		steps[i] = quoteIfUnclear(step)
 	}
 	return &Error{Path: strings.Join(steps, "."), Reason: p.reason}
 }
 
-// bare returns a name as it is, or shortened and in quotes where it could be misread.
-func bare(name string) string {
+// quoteIfUnclear returns a name as it is, or shortened and in quotes where it could be misread.
+func quoteIfUnclear(name string) string {
 	unclear := func(r rune) bool { return !strconv.IsPrint(r) || strings.ContainsRune(" .,;:\"\ufffd", r) }
 	if name == "" || len(name) > maxShown || strings.ContainsFunc(name, unclear) {
 		return strconv.Quote(shorten(name))

@@ -37,7 +37,7 @@ func ExampleLoad_error() {
 	fmt.Println(bad.Reason)
 	// Output:
 	// true types.user.fields.added.codec
-	// unknown codec time; known are boolean, date, identity, json, null, number, text
+	// unknown codec time; want one of boolean, date, identity, json, null, number, text
 }
 
 func ExampleSchema() {

@@ -75,7 +75,7 @@ func list[T ~string](names []T) string {
 	}
 	shown := make([]string, len(names))
 	for i, name := range names {
-		shown[i] = bare(string(name))
+		shown[i] = quoteIfUnclear(string(name))
 	}
 	return strings.Join(shown, ", ")
 }
@@ -91,13 +91,13 @@ const (
 // of the Unicode and IDNA tables that the program was built with ("3/15.0.0").
 func FormVersion() string { return formVersion }
 
-var formVersion = formRules + "/" + tables(
+var formVersion = formRules + "/" + joinVersions(
 	unicode.Version, norm.Version, cases.UnicodeVersion, width.UnicodeVersion, idna.UnicodeVersion, bidi.UnicodeVersion,
 )
 
-// tables names all versions of tables that a program contains. There is one, unless it was built with libraries of
+// joinVersions names all versions of tables that a program contains. There is one, unless it was built with libraries of
 // different years.
-func tables(versions ...string) string {
+func joinVersions(versions ...string) string {
 	slices.Sort(versions)
 	return strings.Join(slices.Compact(versions), "+")
 }

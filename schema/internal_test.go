@@ -9,8 +9,8 @@ import (
 	"github.com/coffeenode/userdb/internal/structs"
 )
 
-// TestFoldedIsRight compares the quick tests that most values pass with fold itself.
-func TestFoldedIsRight(t *testing.T) {
+// TestFoldShortcuts compares the quick tests that most values pass with fold itself.
+func TestFoldShortcuts(t *testing.T) {
 	text := rapid.OneOf(
 		rapid.StringMatching(`[abz09.@" \[\]:/\\xn-]{0,12}`), rapid.StringMatching(`[ab".\\]{0,4}@[ab.-]{0,8}`),
 		rapid.StringMatching(`[aBK09.@" \[\]:/\\xXnN\x{212A}\x{130}-]{0,12}`), rapid.StringMatching(`(HTTP:/[/a]|A)[bC.:0@/XN-]{0,9}`),
@@ -20,11 +20,11 @@ func TestFoldedIsRight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		for range 20 {
 			s := text.Draw(t, "text")
-			lower, is := lowered(s)
+			lower, is := foldASCII(s)
 			if is && lower != s {
 				upper++
 			}
-			if is = is || folded(s); !is {
+			if is = is || isFolded(s); !is {
 				continue
 			}
 			met++
@@ -39,10 +39,10 @@ func TestFoldedIsRight(t *testing.T) {
 }
 
 // What readDateForm takes, readISODate reads as the same time; and it takes what Date writes.
-func TestDateForm(t *testing.T) {
+func TestParsePrintedDate(t *testing.T) {
 	for _, text := range []string{"2026-11-20T08:02:40.+12Z", "2026-11-20T08:02:40.-00Z", "2026-11-20T08:02:40,512Z", "2026-11-20T8:02:40.5120Z", "2026-02-30T08:02:40.512Z"} {
-		if _, is := readDateForm(text); is {
-			t.Errorf("%q is taken", text)
+		if _, is := parsePrintedDate(text); is {
+			t.Errorf("%q is accepted", text)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -50,13 +50,13 @@ func TestDateForm(t *testing.T) {
 			rapid.StringMatching(`\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-6]\d:[0-6]\d\.\d{3}Z`),
 			rapid.StringMatching(`\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}.[-+\d]{3}[Zz+]`),
 		).Draw(t, "text")
-		if got, is := readDateForm(text); is {
-			if want, reason := readISODate(text); reason != "" || !got.Equal(want) {
-				t.Fatalf("%q: %v, where readISODate says %v %q", text, got, want, reason)
+		if got, is := parsePrintedDate(text); is {
+			if want, reason := parseISODate(text); reason != "" || !got.Equal(want) {
+				t.Fatalf("%q: %v, but readISODate returns %v %q", text, got, want, reason)
 			}
 		}
 		at := time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "at")).UTC()
-		if got, is := readDateForm(Date(at).Wire()); !is || !got.Equal(at) {
+		if got, is := parsePrintedDate(Date(at).Wire()); !is || !got.Equal(at) {
 			t.Fatalf("%q is %v, %t", Date(at).Wire(), got, is)
 		}
 	})

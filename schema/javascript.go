@@ -35,13 +35,13 @@ func printNumber(f float64) string {
 	return strings.Replace(s, "e-0", "e-", 1) // Go writes e-07, JavaScript e-7
 }
 
-// aNumeral is a decimal number at the beginning of a text.
-var aNumeral = regexp.MustCompile(`^[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)`)
+// numeralPattern is a decimal number at the beginning of a text.
+var numeralPattern = regexp.MustCompile(`^[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)`)
 
-// readNumber reads text as parseFloat does: the longest beginning that is a number, and NaN where there is none. It
+// parseNumberPrefix reads text as parseFloat does: the longest beginning that is a number, and NaN where there is none. It
 // never fails.
-func readNumber(text string) float64 {
-	numeral := aNumeral.FindString(strings.TrimLeft(text, spaceOfJavaScript))
+func parseNumberPrefix(text string) float64 {
+	numeral := numeralPattern.FindString(strings.TrimLeft(text, javaScriptSpace))
 	if numeral == "" {
 		return math.NaN()
 	}
@@ -49,8 +49,8 @@ func readNumber(text string) float64 {
 	return f
 }
 
-// spaceOfJavaScript is what parseFloat skips. It is not what Unicode, or Go, calls white space.
-const spaceOfJavaScript = "\t\n\v\f\r \u00a0\u1680" +
+// javaScriptSpace is what parseFloat skips. It is not what Unicode, or Go, calls white space.
+const javaScriptSpace = "\t\n\v\f\r \u00a0\u1680" +
 	"\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a" +
 	"\u2028\u2029\u202f\u205f\u3000\ufeff"
 
@@ -78,8 +78,8 @@ func printDate(t time.Time) string {
 	return t.Format(dateForm)
 }
 
-// readDateForm reads a date as printDate writes it, and reports whether text is one. Nearly all dates are.
-func readDateForm(text string) (time.Time, bool) {
+// parsePrintedDate reads a date as printDate writes it, and reports whether text is one. Nearly all dates are.
+func parsePrintedDate(text string) (time.Time, bool) {
 	if n := len(text); n != len(dateForm) || text[n-5] != '.' || text[n-4] < '0' { // time.Parse takes a comma and a sign, too
 		return time.Time{}, false
 	}
@@ -92,43 +92,43 @@ func readDateForm(text string) (time.Time, bool) {
 var isoDate = regexp.MustCompile(`^(\d{4}|[+-]\d{6})-(\d\d)-(\d\d)` +
 	`(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:Z|([+-])(\d\d):(\d\d)))?$`)
 
-// readDate reads an ISO date, to the millisecond, and returns why it cannot.
-func readDate(text string) (t time.Time, reason string) {
-	if t, is := readDateForm(text); is {
+// parseDate reads an ISO date, to the millisecond, and returns why it cannot.
+func parseDate(text string) (t time.Time, reason string) {
+	if t, is := parsePrintedDate(text); is {
 		return t, ""
 	}
-	return readISODate(text)
+	return parseISODate(text)
 }
 
-// readISODate is readDate for all forms that ECMAScript has.
-func readISODate(text string) (t time.Time, reason string) {
+// parseISODate is readDate for all forms that ECMAScript has.
+func parseISODate(text string) (t time.Time, reason string) {
 	m := isoDate.FindStringSubmatch(text)
 	if m == nil || m[1] == "-000000" {
 		return t, "not a date like 2026-11-20 or 2026-11-20T08:02:40.512Z"
 	}
-	if number(m[9]) > 23 || number(m[10]) > 59 {
+	if digitsToInt(m[9]) > 23 || digitsToInt(m[10]) > 59 {
 		return t, "no such time zone"
 	}
-	east := time.Duration(number(m[8]+m[9]))*time.Hour + time.Duration(number(m[8]+m[10]))*time.Minute
-	year, month, day := number(m[1]), number(m[2]), number(m[3])
-	hour, minute, second := number(m[4]), number(m[5]), number(m[6])
+	east := time.Duration(digitsToInt(m[8]+m[9]))*time.Hour + time.Duration(digitsToInt(m[8]+m[10]))*time.Minute
+	year, month, day := digitsToInt(m[1]), digitsToInt(m[2]), digitsToInt(m[3])
+	hour, minute, second := digitsToInt(m[4]), digitsToInt(m[5]), digitsToInt(m[6])
 	if hour > 23 || minute > 59 || second > 59 {
 		return t, "no such time of day"
 	}
-	millis := number((m[7] + "000")[:3]) // JavaScript drops the digits after the third
+	millis := digitsToInt((m[7] + "000")[:3]) // JavaScript drops the digits after the third
 	t = time.Date(year, time.Month(month), day, hour, minute, second, millis*1e6, time.UTC)
 	if t.Year() != year || t.Day() != day {
 		return t, "no such day"
 	}
 	t = t.Add(-east)
 	if ms := t.UnixMilli(); ms < firstMilli || ms > lastMilli {
-		return t, "beyond the years that JavaScript's dates have"
+		return t, "outside the range of JavaScript dates"
 	}
 	return t, ""
 }
 
-// number reads digits, with or without a sign, that a regular expression has let through; none are 0.
-func number(digits string) int {
+// digitsToInt reads digits, with or without a sign, that a regular expression has let through; none are 0.
+func digitsToInt(digits string) int {
 	n, _ := strconv.Atoi(digits)
 	return n
 }
@@ -149,7 +149,7 @@ func stringify(c Codec, text []byte) (string, error) {
 	case !json.Valid(text):
 		return "", refuse(c, string(text), "not one JSON value")
 	}
-	root, p := parser{json.NewDecoder(bytes.NewReader(text)), "a member stands there twice"}.read("", maxNesting)
+	root, p := parser{json.NewDecoder(bytes.NewReader(text)), "a member appears twice"}.read("", maxNesting)
 	if p != nil {
 		return "", refuse(c, string(text), p.reason)
 	}

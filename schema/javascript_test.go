@@ -25,14 +25,14 @@ type answer struct {
 	Out *string
 }
 
-// oursDiffers are answers that are not ours, with the reason.
-var oursDiffers = map[answer]string{
+// deviations are answers that are not ours, with the reason.
+var deviations = map[answer]string{
 	{"json", "1e400", nil}:  "an infinity would be written as null without a word",
 	{"json", "-1e400", nil}: "an infinity would be written as null without a word",
 }
 
-// halfPair is half of a surrogate pair, as JSON.stringify writes it.
-var halfPair = regexp.MustCompile(`\\ud[89a-f][0-9a-f]{2}`)
+// surrogate is half of a surrogate pair, as JSON.stringify writes it.
+var surrogate = regexp.MustCompile(`\\ud[89a-f][0-9a-f]{2}`)
 
 // TestJavaScript compares with what a JavaScript engine answered.
 func TestJavaScript(t *testing.T) {
@@ -50,13 +50,13 @@ func TestJavaScript(t *testing.T) {
 			continue
 		}
 		if a.Op == "json" && a.Out != nil { // half a surrogate pair is no character of ours
-			whole := halfPair.ReplaceAllString(*a.Out, "\ufffd")
+			whole := surrogate.ReplaceAllString(*a.Out, "\ufffd")
 			halves += strings.Count(whole, "\ufffd")
 			a.Out = &whole
 		}
 		got := check[a.Op](a.In)
 		same := show(got) == show(a.Out)
-		if _, differs := oursDiffers[answer{a.Op, a.In, got}]; same == differs {
+		if _, differs := deviations[answer{a.Op, a.In, got}]; same == differs {
 			t.Errorf("%s(%q): got %s, JavaScript %s", a.Op, a.In, show(got), show(a.Out))
 		}
 	}
@@ -72,7 +72,7 @@ func TestJavaScript(t *testing.T) {
 func repeats(text string) bool {
 	_, err := schema.JSON(json.RawMessage(text))
 	var refused *schema.ValueError
-	return errors.As(err, &refused) && refused.Reason == "a member stands there twice"
+	return errors.As(err, &refused) && refused.Reason == "a member appears twice"
 }
 
 func answers(t *testing.T) (all []answer) {

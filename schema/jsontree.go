@@ -51,8 +51,8 @@ func syntaxProblem(file []byte, err error) *problem {
 
 // parser reads JSON that is known to be valid.
 type parser struct {
-	dec   *json.Decoder
-	twice string // what to say of two members of one name
+	dec         *json.Decoder
+	twiceReason string // what to say of two members of one name
 }
 
 // read reads the next value, with at most depth objects and lists in one another.
@@ -76,7 +76,7 @@ func (p parser) read(name string, depth int) (n node, _ *problem) {
 			token, _ := p.dec.Token()
 			name, _ = token.(string)
 			if seen[name] {
-				return n, problemf("%s", p.twice).at(name)
+				return n, problemf("%s", p.twiceReason).at(name)
 			}
 			seen[name] = true
 		}
@@ -94,9 +94,9 @@ func (p parser) read(name string, depth int) (n node, _ *problem) {
 const (
 	anObject = "an object"
 	aList    = "a list"
-	aText    = "a text"
+	aString  = "a text"
 	aNumber  = "a number"
-	aTruth   = "true or false"
+	aBoolean = "true or false"
 )
 
 func (n node) kind() string {
@@ -107,24 +107,24 @@ func (n node) kind() string {
 		}
 		return anObject
 	case string:
-		return aText
+		return aString
 	case json.Number:
 		return aNumber
 	case bool:
-		return aTruth
+		return aBoolean
 	}
 	return "null"
 }
 
 // reader takes nodes apart. It keeps the first problem, after which the rest does not matter.
 type reader struct {
-	path  []string // to the node that is read
-	found *problem
+	path    []string // to the node that is read
+	problem *problem
 }
 
 func (r *reader) fail(reason string, args ...any) {
-	if r.found == nil {
-		r.found = problemf(reason, args...).at(slices.Clone(r.path)...)
+	if r.problem == nil {
+		r.problem = problemf(reason, args...).at(slices.Clone(r.path)...)
 	}
 }
 
@@ -145,7 +145,7 @@ func (r *reader) object(n node, known members) {
 		if read, ok := known[item.name]; ok {
 			read(item)
 		} else {
-			r.fail("unknown key; known here are %s", list(sorted(known)))
+			r.fail("unknown key; want one of %s", list(sorted(known)))
 		}
 	})
 }
@@ -165,7 +165,7 @@ func (r *reader) each(n node, kind string, read func(item node)) {
 // text returns a text, which may not be empty.
 func (r *reader) text(n node) string {
 	text, _ := n.token.(string)
-	if r.want(n, aText) && text == "" {
+	if r.want(n, aString) && text == "" {
 		r.fail("empty; leave it out instead")
 	}
 	return text
@@ -190,5 +190,5 @@ func (r *reader) texts(n node) (texts []string) {
 	return texts
 }
 
-// truth returns true or false.
-func (r *reader) truth(n node) bool { return r.want(n, aTruth) && n.token == true }
+// boolean returns true or false.
+func (r *reader) boolean(n node) bool { return r.want(n, aBoolean) && n.token == true }

@@ -43,7 +43,7 @@ func read(file []byte) (Schema, *problem) {
 	var r reader
 	var s Schema
 	r.object(root, members{"types": func(n node) { s.Types = mapOf(&r, n, readType) }})
-	return s, cmp.Or(r.found, s.problem())
+	return s, cmp.Or(r.problem, s.problem())
 }
 
 func readType(r *reader, n node) (t Type) {
@@ -52,7 +52,7 @@ func readType(r *reader, n node) (t Type) {
 		"fold":      func(n node) { t.Fold = Fold(r.text(n)) },
 		"canonical": func(n node) { t.Form = r.text(n) },
 		"fields":    func(n node) { t.Fields = mapOf(r, n, readField) },
-		"open":      func(n node) { t.Open = r.truth(n) },
+		"open":      func(n node) { t.Open = r.boolean(n) },
 		"tertiary":  func(n node) { t.Tertiary = mapOf(r, n, readTertiary) },
 		"password":  func(n node) { t.Password = readPassword(r, n) },
 		"retired":   func(n node) { t.Retired = r.texts(n) },
@@ -68,7 +68,7 @@ func readField(r *reader, n node) (f Field) {
 		"kind":     func(n node) { f.Kind = r.text(n) },
 		"pattern":  func(n node) { f.Pattern = r.text(n) },
 		"was":      func(n node) { f.Was = r.text(n) },
-		"required": func(n node) { f.Required = r.truth(n) },
+		"required": func(n node) { f.Required = r.boolean(n) },
 		"reserved": func(n node) { f.Reserved = r.texts(n) },
 	})
 	return f
@@ -88,11 +88,11 @@ func readRole(r *reader, n node) (roles Role) {
 		name := r.text(n)
 		role, known := roleOf(name)
 		switch {
-		case r.found != nil:
+		case r.problem != nil:
 		case !known:
-			r.fail("unknown role %s; known are %s", bare(name), allRoles)
+			r.fail("unknown role %s; want one of %s", quoteIfUnclear(name), allRoles)
 		case roles.Has(role):
-			r.fail("the role %s stands there twice", name)
+			r.fail("the role %s appears twice", name)
 		}
 		roles |= role
 	}
@@ -107,7 +107,7 @@ func readRole(r *reader, n node) (roles Role) {
 func readTertiary(r *reader, n node) (t Tertiary) {
 	r.object(n, members{
 		"kind":    func(n node) { t.Kind = r.text(n) },
-		"indexed": func(n node) { t.Indexed = r.truth(n) },
+		"indexed": func(n node) { t.Indexed = r.boolean(n) },
 	})
 	return t
 }
@@ -118,7 +118,7 @@ func readPassword(r *reader, n node) *Password {
 		"cost":      func(n node) { p.Cost = r.integer(n) },
 		"min":       func(n node) { p.Min = r.integer(n) },
 		"strength":  func(n node) { p.Strength = r.integer(n) },
-		"blocklist": func(n node) { p.Blocklist = r.truth(n) },
+		"blocklist": func(n node) { p.Blocklist = r.boolean(n) },
 	})
 	return &p
 }
@@ -163,7 +163,7 @@ func readOriginal(root node) (Schema, *problem) {
 		"indexes":        func(n node) { o.indexes = mapOf(&r, n, readIndex) },
 	})
 	s := o.schema()
-	return s, cmp.Or(r.found, o.locate(s.problem()))
+	return s, cmp.Or(r.problem, o.locate(s.problem()))
 }
 
 func readCodecs(r *reader, n node) map[string]Codec {
@@ -177,7 +177,7 @@ func readIndex(r *reader, n node) (t Type) {
 		"secondary-keys": func(n node) { r.each(n, aList, func(key node) { readSecondary(r, key, t.Fields) }) },
 	})
 	if _, again := t.Fields[t.Primary]; again {
-		r.fail("%s is the primary key and a secondary key", bare(t.Primary))
+		r.fail("%s is the primary key and a secondary key", quoteIfUnclear(t.Primary))
 	}
 	return t
 }
@@ -185,7 +185,7 @@ func readIndex(r *reader, n node) (t Type) {
 func readSecondary(r *reader, n node, fields map[string]Field) {
 	name := r.text(n)
 	if _, again := fields[name]; again {
-		r.fail("%s is there already", bare(name))
+		r.fail("%s appears twice", quoteIfUnclear(name))
 	}
 	fields[name] = Field{Role: RoleSecondary}
 }

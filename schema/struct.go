@@ -80,9 +80,9 @@ func (t *Type) declare(from structs.Field) (reason string) {
 	}
 	switch primary := slices.Contains(from.Options, structs.Primary); {
 	case from.Name == passwordField:
-		return "a password is no facet of a struct: it has verbs of its own"
+		return "a struct cannot contain the password: it has its own methods"
 	case primary && t.Primary != "":
-		return "a second primary field, besides " + bare(t.Primary)
+		return "a second primary field, after " + quoteIfUnclear(t.Primary)
 	case primary:
 		t.Primary = from.Name
 		if f.Role == 0 && f.Codec == "" && f.Kind == "" { // then there is nothing to say of it

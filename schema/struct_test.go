@@ -97,39 +97,39 @@ func TestFromErrors(t *testing.T) {
 	wantFrom[*person](t, "schema: *schema_test.person: not a struct")
 	wantFrom[struct{ A string }](t, "schema: struct: no field has a tag userdb")
 	wantFrom[noKey](t, "schema: noKey: no field has the option primary")
-	wantFrom[mistyped](t, `schema: mistyped.Bad: tag "str,omitempty": unknown option "omitempty"; known are indexed, ordered, primary, required, secondary, kind=NAME`)
+	wantFrom[mistyped](t, `schema: mistyped.Bad: tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, kind=NAME`)
 	wantFrom[struct {
 		A string `userdb:"a,primary"`
 		B string `userdb:"b,primary"`
-	}](t, "schema: struct.B: a second primary field, besides a")
+	}](t, "schema: struct.B: a second primary field, after a")
 	wantFrom[struct {
 		A string `userdb:"a,primary,secondary"`
-	}](t, "schema: struct.A: role: two roles: it is the primary key")
+	}](t, "schema: struct.A: role: the primary field cannot have a role")
 	wantFrom[struct {
 		A int `userdb:"a,primary"`
-	}](t, "schema: struct.A: codec: a key is a text")
+	}](t, "schema: struct.A: codec: a key must be text")
 	wantFrom[struct {
 		noKey
 		A string `userdb:"a,primary"`
 		B int    `userdb:"b,secondary"`
-	}](t, "schema: struct.B: codec: a key is a text")
+	}](t, "schema: struct.B: codec: a key must be text")
 	wantFrom[struct {
 		A string `userdb:"a,primary"`
 		B struct {
 			C chan int
 		} `userdb:"b"`
-	}](t, "schema: struct.B: no codec holds type chan int (field C)")
+	}](t, "schema: struct.B: no codec supports type chan int (field C)")
 	wantFrom[struct {
 		A string `userdb:"a,primary"`
 		B string `userdb:"b,kind=mail"`
-	}](t, "schema: struct.B: kind: unknown kind mail; known are email, nickname, pattern, url, username")
+	}](t, "schema: struct.B: kind: unknown kind mail; want one of email, nickname, pattern, url, username")
 	wantFrom[struct {
 		A string `userdb:"a,primary"`
 		B string `userdb:"*"`
-	}](t, "schema: struct.B: the name * is reserved: in a hint it is every secondary field")
+	}](t, "schema: struct.B: the name * is reserved: in a hint it means every secondary field")
 	wantFrom[struct {
 		A string `userdb:"password,primary"`
-	}](t, "schema: struct.A: a password is no facet of a struct: it has verbs of its own")
+	}](t, "schema: struct.A: a struct cannot contain the password: it has its own methods")
 }
 
 func ExampleFrom() {

@@ -64,16 +64,16 @@ func (s Schema) typeProblem(name string, t Type) *problem {
 		rangeProblem(policy.Cost, 4, 15).at("password", "cost"),
 		rangeProblem(policy.Min, 0, 72).at("password", "min"),
 		rangeProblem(policy.Strength, 0, 4).at("password", "strength"),
-		s.confusion(name),
+		s.nameConflict(name),
 	)
 }
 
-// confusion finds a field with the name of a type: in the hint ["job","x"] it could not be said which is meant.
-func (s Schema) confusion(name string) *problem {
+// nameConflict finds a field with the name of a type: in the hint ["job","x"] it could not be said which is meant.
+func (s Schema) nameConflict(name string) *problem {
 	for _, other := range s.Names() {
 		t := s.Types[other]
 		if _, declared := t.Fields[name]; declared || t.Primary == name {
-			return problemf("a field of type %s has this name too", bare(other))
+			return problemf("a field of type %s also has this name", quoteIfUnclear(other))
 		}
 	}
 	return nil
@@ -86,31 +86,31 @@ func (t Type) primaryProblem() *problem {
 	f := t.Fields[t.Primary]
 	return cmp.Or(
 		problemIf(t.Primary == "", "the type has no primary key").at("primary"),
-		problemIf(t.Primary == passwordField, "a password is no key").at("primary"),
+		problemIf(t.Primary == passwordField, "a password cannot be a key").at("primary"),
 		nameProblem(t.Primary).at("primary"),
-		problemIf(f.Role != 0, "two roles: it is the primary key").at("fields", t.Primary, "role"),
-		problemIf(!isText(f.Codec), "a key is a text").at("fields", t.Primary, "codec"),
+		problemIf(f.Role != 0, "the primary field cannot have a role").at("fields", t.Primary, "role"),
+		problemIf(!isText(f.Codec), "a key must be text").at("fields", t.Primary, "codec"),
 	)
 }
 
 func (t Type) fieldProblem(name string, f Field) *problem {
 	noText := !isText(f.Codec) && slices.Contains(codecs, f.Codec)
 	return cmp.Or(
-		problemIf(f.Role.Has(RoleSecondary) && noText, "a key is a text").at("codec"),
-		problemIf(f.Role&^allRoles != 0, "unknown role; known are %s", allRoles).at("role"),
+		problemIf(f.Role.Has(RoleSecondary) && noText, "a key must be text").at("codec"),
+		problemIf(f.Role&^allRoles != 0, "unknown role; want one of %s", allRoles).at("role"),
 		choice(f.Codec, "codec", codecs).at("codec"),
 		choice(f.Kind, "kind", kinds).at("kind"),
 		f.patternProblem().at("pattern"),
 		f.reservedProblem().at("reserved"),
-		problemIf(name == passwordField && f.Role != 0, "a password is no key, and no index may hold it").at("role"),
-		problemIf(name == passwordField && noText, "a password is a text").at("codec"),
+		problemIf(name == passwordField && f.Role != 0, "a password cannot be a key or be indexed").at("role"),
+		problemIf(name == passwordField && noText, "a password must be text").at("codec"),
 		t.wasProblem(name, f.Was).at("was"),
 	)
 }
 
 func (f Field) patternProblem() *problem {
 	if f.Pattern == "" && f.Kind == "pattern" {
-		return problemf("the kind pattern needs one")
+		return problemf("the kind pattern requires a pattern")
 	}
 	if len(f.Pattern) > maxPattern {
 		return problemf("longer than %d bytes", maxPattern)
@@ -128,7 +128,7 @@ func (f Field) reservedProblem() *problem {
 	}
 	for _, value := range f.Reserved {
 		if value == "" || !utf8.ValidString(value) {
-			return problemf("%q is no value", shorten(value))
+			return problemf("%q is not a value", shorten(value))
 		}
 	}
 	return nil
@@ -140,11 +140,11 @@ func (t Type) wasProblem(name, was string) *problem {
 		return nil
 	}
 	if _, declared := t.Fields[was]; declared || was == t.Primary || was == passwordField || name == passwordField || name == t.Primary {
-		return problemf("%s is another field still, or a key or a password", bare(was))
+		return problemf("%s is still declared, or is a key or a password", quoteIfUnclear(was))
 	}
 	for other, f := range t.Fields {
 		if other != name && f.Was == was {
-			return problemf("another field was %s, too", bare(was))
+			return problemf("%s is also the previous name of another field", quoteIfUnclear(was))
 		}
 	}
 	return nameProblem(was)
@@ -153,7 +153,7 @@ func (t Type) wasProblem(name, was string) *problem {
 func (t Type) tertiaryProblem(name string, r Tertiary) *problem {
 	role := t.Fields[name].Role
 	return cmp.Or(
-		problemIf(r.Kind == "", "missing; known are %s", list(tertiaryKinds)).at("kind"),
+		problemIf(r.Kind == "", "missing; want one of %s", list(tertiaryKinds)).at("kind"),
 		problemIf(r.Indexed && r.Kind != "set", "only a set can be indexed").at("indexed"),
 		choice(r.Kind, "kind", tertiaryKinds).at("kind"),
 		problemIf(r.Indexed && role.Has(RoleIndexed|RoleOrdered), "the field of this name has an index already").at("indexed"),
@@ -167,7 +167,7 @@ func (t Type) retiredProblem() *problem {
 	for _, name := range t.Retired {
 		_, field := t.Fields[name]
 		_, tertiary := t.Tertiary[name]
-		if p := cmp.Or(nameProblem(name), problemIf(field && tertiary || name == t.Primary, "%s is declared, too", bare(name))); p != nil {
+		if p := cmp.Or(nameProblem(name), problemIf(field && tertiary || name == t.Primary, "%s is also declared", quoteIfUnclear(name))); p != nil {
 			return p
 		}
 	}
@@ -185,7 +185,7 @@ func (t Type) buildingProblem() *problem {
 			role, _ := roleOf(what)
 			indexed := t.Tertiary[name].Indexed && role == RoleIndexed
 			if !f.Role.Has(role) && !indexed && !(f.Required && what == RequiredRule) {
-				return problemf("not declared: %s", bare(what)).at("what", name)
+				return problemf("not declared: %s", quoteIfUnclear(what)).at("what", name)
 			}
 		}
 	}
@@ -200,7 +200,7 @@ func rangeProblem(value, least, most int) *problem {
 func nameProblem(name string) *problem {
 	switch {
 	case name == "*":
-		return problemf("the name * is reserved: in a hint it is every secondary field")
+		return problemf("the name * is reserved: in a hint it means every secondary field")
 	case strings.HasPrefix(name, "~"):
 		return problemf("names that begin with ~ are reserved for the store")
 	case !utf8.ValidString(name):
@@ -221,7 +221,7 @@ func choice[T ~string](name T, what string, known []T) *problem {
 	if name == "" || slices.Contains(known, name) {
 		return nil
 	}
-	return problemf("unknown %s %s; known are %s", what, bare(string(name)), list(known))
+	return problemf("unknown %s %s; want one of %s", what, quoteIfUnclear(string(name)), list(known))
 }
 
 // isText reports whether values of codec c are texts as they are.

@@ -30,9 +30,9 @@ func TestValidate(t *testing.T) {
 		{oneType(schema.Type{Primary: "i\xff"}), "schema: types.t.primary: the name is not UTF-8"},
 		{oneType(schema.Type{Primary: "id", Fields: map[string]schema.Field{"\xff": {}}}), `schema: types.t.fields."\xff": the name is not UTF-8`},
 		{oneType(schema.Type{Primary: "id", Fields: map[string]schema.Field{"f": {Pattern: "\xff"}}}), `schema: types.t.fields.f.pattern: invalid UTF-8: "\xff"`},
-		{oneType(schema.Type{Primary: "id", Fields: map[string]schema.Field{"f": {Reserved: []string{""}}}}), `schema: types.t.fields.f.reserved: "" is no value`},
-		{oneType(schema.Type{Primary: "id", Fields: map[string]schema.Field{"f": {Reserved: []string{"\xff"}}}}), `schema: types.t.fields.f.reserved: "\xff" is no value`},
-		{oneType(schema.Type{Primary: "id", Fields: map[string]schema.Field{"f": {Role: 64}}}), `schema: types.t.fields.f.role: unknown role; known are indexed, ordered, secondary`},
+		{oneType(schema.Type{Primary: "id", Fields: map[string]schema.Field{"f": {Reserved: []string{""}}}}), `schema: types.t.fields.f.reserved: "" is not a value`},
+		{oneType(schema.Type{Primary: "id", Fields: map[string]schema.Field{"f": {Reserved: []string{"\xff"}}}}), `schema: types.t.fields.f.reserved: "\xff" is not a value`},
+		{oneType(schema.Type{Primary: "id", Fields: map[string]schema.Field{"f": {Role: 64}}}), `schema: types.t.fields.f.role: unknown role; want one of indexed, ordered, secondary`},
 	}
 	for _, test := range tests {
 		err := test.give.Validate()

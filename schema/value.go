@@ -71,7 +71,7 @@ func (v Value) Number() (float64, bool) {
 	if v.codec != CodecNumber {
 		return 0, false
 	}
-	return readNumber(v.wire), true
+	return parseNumberPrefix(v.wire), true
 }
 
 // Bool returns v as a truth value, and false if it has another codec.
@@ -85,7 +85,7 @@ func (v Value) Time() (time.Time, bool) {
 	if v.codec != CodecDate {
 		return time.Time{}, false
 	}
-	t, _ := readDate(v.wire)
+	t, _ := parseDate(v.wire)
 	return t, true
 }
 
@@ -107,13 +107,13 @@ func (v Value) IsNull() bool {
 func (v Value) MarshalJSON() ([]byte, error) {
 	switch v.codec {
 	case CodecNumber:
-		f := readNumber(v.wire)
+		f := parseNumberPrefix(v.wire)
 		if math.IsNaN(f) || math.IsInf(f, 0) {
 			return quote(nil, printNumber(f)), nil
 		}
 		return []byte(printNumber(f)), nil
 	case CodecDate:
-		t, _ := readDate(v.wire)
+		t, _ := parseDate(v.wire)
 		return quote(nil, printDate(t)), nil
 	case CodecJSON, CodecBoolean, CodecNull:
 		return []byte(strings.ToValidUTF8(v.wire, "\ufffd")), nil
@@ -152,7 +152,7 @@ func Decode(c Codec, wire string) (Value, error) {
 		return Text(wire), nil
 	case CodecNumber:
 	case CodecDate:
-		_, reason = readDate(wire)
+		_, reason = parseDate(wire)
 	case CodecJSON:
 		if !json.Valid([]byte(wire)) {
 			reason = "not one JSON value"
@@ -194,7 +194,7 @@ func ParseText(c Codec, text string) (Value, error) {
 		}
 		return Value{}, refuse(c, text, "neither true nor false")
 	case CodecDate:
-		t, reason := readDate(text)
+		t, reason := parseDate(text)
 		if reason != "" {
 			return Value{}, refuse(c, text, reason)
 		}
@@ -211,7 +211,7 @@ func parseNumber(text string) (Value, error) {
 	if text == "NaN" {
 		return Number(math.NaN()), nil
 	}
-	if text == "" || aNumeral.FindString(text) != text {
+	if text == "" || numeralPattern.FindString(text) != text {
 		return Value{}, refuse(CodecNumber, text, "not a number")
 	}
 	f, err := strconv.ParseFloat(text, 64)
@@ -243,7 +243,7 @@ func ParseJSON(c Codec, raw json.RawMessage) (Value, error) {
 	case c == CodecNumber && begins("-0123456789"), c == CodecBoolean && begins("tf"):
 		return ParseText(c, text)
 	}
-	return Value{}, refuse(c, text, "another type of JSON value")
+	return Value{}, refuse(c, text, "wrong type of JSON value")
 }
 
 // withoutEscapes returns the text of a JSON string that has no escapes, and whether raw is one. Most are.

@@ -85,19 +85,19 @@ func TestAccessors(t *testing.T) {
 		when, isTime := v.Time()
 		raw, isJSON := v.JSON()
 		if isNumber != (c == schema.CodecNumber) || isNumber && f != 1.5 || !isNumber && f != 0 {
-			t.Errorf("%s: Number gives %g, %t", c, f, isNumber)
+			t.Errorf("%s: Number returns %g, %t", c, f, isNumber)
 		}
 		if isBool != (c == schema.CodecBoolean) || b != isBool {
-			t.Errorf("%s: Bool gives %t, %t", c, b, isBool)
+			t.Errorf("%s: Bool returns %t, %t", c, b, isBool)
 		}
 		if isTime != (c == schema.CodecDate) || isTime && when != now || !isTime && !when.IsZero() {
-			t.Errorf("%s: Time gives %s, %t", c, when, isTime)
+			t.Errorf("%s: Time returns %s, %t", c, when, isTime)
 		}
 		if isJSON != (c == schema.CodecJSON) || isJSON && string(raw) != `[1]` || !isJSON && raw != nil {
-			t.Errorf("%s: JSON gives %s, %t", c, raw, isJSON)
+			t.Errorf("%s: JSON returns %s, %t", c, raw, isJSON)
 		}
 		if v.IsNull() != (c == schema.CodecNull) {
-			t.Errorf("%s: IsNull gives %t", c, v.IsNull())
+			t.Errorf("%s: IsNull returns %t", c, v.IsNull())
 		}
 	}
 	if !mustJSON(" null ").IsNull() {
@@ -135,7 +135,7 @@ func TestDecode(t *testing.T) {
 		{"date", "2026-02-30", "", `schema: date value "2026-02-30": no such day`},
 		{"date", "2026-02-28T24:00Z", "", `schema: date value "2026-02-28T24:00Z": no such time of day`},
 		{"date", "2026-02-28T23:00+25:00", "", `schema: date value "2026-02-28T23:00+25:00": no such time zone`},
-		{"date", "+999999-01-01", "", `schema: date value "+999999-01-01": beyond the years that JavaScript's dates have`},
+		{"date", "+999999-01-01", "", `schema: date value "+999999-01-01": outside the range of JavaScript dates`},
 		{"date", strings.Repeat("é", 100), "", `schema: date value "` + strings.Repeat("é", 32) + `…": not a date like 2026-11-20 or 2026-11-20T08:02:40.512Z`},
 		{"dates", "2026-11-20", "", `schema: dates value "2026-11-20": unknown codec`},
 	}
@@ -222,8 +222,8 @@ func TestParseJSON(t *testing.T) {
 		raw, cast, problem string
 	}{
 		{"text", `"a\u0062"`, `"ab"`, ""},
-		{"text", `42`, "", `schema: text value "42": another type of JSON value`},
-		{"text", `{}`, "", `schema: text value "{}": another type of JSON value`},
+		{"text", `42`, "", `schema: text value "42": wrong type of JSON value`},
+		{"text", `{}`, "", `schema: text value "{}": wrong type of JSON value`},
 		{"text", `null`, `null`, ""},
 		{"identity", `"x"`, `"x"`, ""},
 		{"", `"x"`, `"x"`, ""},
@@ -231,15 +231,15 @@ func TestParseJSON(t *testing.T) {
 		{"number", `"NaN"`, `"NaN"`, ""},
 		{"number", `"-Infinity"`, `"-Infinity"`, ""},
 		{"number", `"42"`, "", `schema: number value "\"42\"": a string`},
-		{"number", `true`, "", `schema: number value "true": another type of JSON value`},
-		{"number", `[1]`, "", `schema: number value "[1]": another type of JSON value`},
+		{"number", `true`, "", `schema: number value "true": wrong type of JSON value`},
+		{"number", `[1]`, "", `schema: number value "[1]": wrong type of JSON value`},
 		{"boolean", `true`, `true`, ""},
 		{"boolean", `"true"`, "", `schema: boolean value "\"true\"": a string`},
-		{"boolean", `0`, "", `schema: boolean value "0": another type of JSON value`},
+		{"boolean", `0`, "", `schema: boolean value "0": wrong type of JSON value`},
 		{"null", `null`, `null`, ""},
 		{"null", `"null"`, "", `schema: null value "\"null\"": a string`},
 		{"date", `"2026-11-20"`, `"2026-11-20T00:00:00.000Z"`, ""},
-		{"date", `1795132800000`, "", `schema: date value "1795132800000": another type of JSON value`},
+		{"date", `1795132800000`, "", `schema: date value "1795132800000": wrong type of JSON value`},
 		{"json", `"x"`, `"x"`, ""},
 		{"json", `null`, `null`, ""},
 		{"text", `"x`, "", `schema: text value "\"x": not one JSON value`},

@@ -92,7 +92,7 @@ func ExampleType_Create() {
 	fmt.Println(err)
 	// Output:
 	// true name
-	// invalid value: name: an @ in it
+	// invalid value: name: contains an @
 }
 
 func ExampleType_Find() {
@@ -304,8 +304,8 @@ func ExampleOf_error() {
 	fmt.Println(err)
 	// Output:
 	// schema: struct.Mail: facet "emial": type "user" has no such field; did you mean "email"?
-	// schema: struct.Job: tag "job,omitempty": unknown option "omitempty"; known are indexed, ordered, primary, required, secondary, kind=NAME
-	// schema: struct.Job: facet "job" has codec text, which does not hold type int
+	// schema: struct.Job: tag "job,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, kind=NAME
+	// schema: struct.Job: facet "job" has codec text, which does not support type int
 }
 
 func ExampleTyped_Update() {

@@ -553,20 +553,20 @@ func TestTypedOf(t *testing.T) {
 		}](t, users, `schema: struct.Rev: ~rev needs type userdb.Revision, not string`)
 		wantOf[struct {
 			Added string `userdb:"added"`
-		}](t, users, `schema: struct.Added: facet "added" has codec date, which does not hold type string`)
+		}](t, users, `schema: struct.Added: facet "added" has codec date, which does not support type string`)
 		wantOf[struct {
 			Job string `userdb:"job,secondary"`
-		}](t, users, `schema: struct.Job: the tag says secondary of facet "job", and the schema does not`)
+		}](t, users, `schema: struct.Job: the tag declares secondary for facet "job", but the schema does not`)
 		wantOf[struct {
 			Job string `userdb:"job,omitempty"`
-		}](t, users, `schema: struct.Job: tag "job,omitempty": unknown option "omitempty"; known are indexed, ordered, primary, required, secondary, kind=NAME`)
-		wantOf[profile](t, users, `schema: profile.Job: the tag says indexed of facet "job", and the schema does not`)
+		}](t, users, `schema: struct.Job: tag "job,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, kind=NAME`)
+		wantOf[profile](t, users, `schema: profile.Job: the tag declares indexed for facet "job", but the schema does not`)
 		open := typeOf(t, s.open(userdb.Options{Namespace: space(t, "open"), Schema: wideSchema(schema.FoldCasefold)}), "user")
 		wantOf[struct {
 			Any string `userdb:"anything"`
 		}](t, open, "<nil>")
 		wantOf[struct {
 			Any int `userdb:"anything"`
-		}](t, open, `schema: struct.Any: facet "anything" has codec text, which does not hold type int`)
+		}](t, open, `schema: struct.Any: facet "anything" has codec text, which does not support type int`)
 	})
 }
