@@ -64,7 +64,7 @@ func refuseLocal(local string) string {
 			return "a dot without text on both sides before the @"
 		}
 		if strings.ContainsFunc(atom, notAtext) {
-			return "a character before the @ that must not stand there unquoted"
+			return "a character before the @ that needs quotes"
 		}
 	}
 	return ""
@@ -80,7 +80,7 @@ func notAtext(r rune) bool {
 // refuseQuoted takes a Quoted-string as it may be sent: no line breaks and no
 // control characters, not even after a backslash.
 func refuseQuoted(local string) string {
-	const open = "a quoted part before the @ that does not end there"
+	const open = "an unclosed quoted part before the @"
 	if len(local) < 2 || local[len(local)-1] != '"' {
 		return open
 	}
@@ -145,7 +145,7 @@ func refuseLabel(label string) string {
 	case label[0] == '-' || label[len(label)-1] == '-':
 		return "a part of the domain that begins or ends with a hyphen"
 	case strings.ContainsFunc(label, notLDH):
-		return "a character that no domain has"
+		return "a character that domains cannot contain"
 	case !ascii(label):
 		return refuseULabel(label)
 	case len(label) > maxLabel:
@@ -238,9 +238,9 @@ func refuseURL(value string) string {
 	case u.Host == "":
 		return "no host"
 	case u.User != nil:
-		return "a user in it"
+		return "contains a user name"
 	case strings.ContainsFunc(value, func(r rune) bool { return !visible(r) }):
-		return "a character that no URL has"
+		return "a character that URLs cannot contain"
 	}
 	return refuseHost(u)
 }

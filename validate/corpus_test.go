@@ -10,15 +10,15 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// originalRefusals are the values that the original wrote and the built-in schema
+// refusedFromOriginal are the values that the original wrote and the built-in schema
 // refuses, by what they begin with. It loads them under its own options.json,
 // which has no kinds.
-var originalRefusals = map[string]string{
-	"zwsp\u200bx":             "name: invisible: a character that nobody sees (U+200B)",
-	"bom\ufeffx":              "name: invisible: a character that nobody sees (U+FEFF)",
+var refusedFromOriginal = map[string]string{
+	"zwsp\u200bx":             "name: invisible: an invisible character (U+200B)",
+	"bom\ufeffx":              "name: invisible: an invisible character (U+FEFF)",
 	"xxxxxxxx":                "name: size: longer than 1 KiB",
 	"http://example.com/foo/": "name: nickname: begins like a URL",
-	"alice@hotmail.com":       "name: nickname: an @ in it", // as a name
+	"alice@hotmail.com":       "name: nickname: contains an @", // as a name
 	"":                        "non-empty: empty",
 }
 
@@ -31,7 +31,7 @@ func TestValuesOfTheOriginal(t *testing.T) {
 			continue
 		}
 		explained := false
-		for value, want := range originalRefusals {
+		for value, want := range refusedFromOriginal {
 			if strings.HasSuffix(got, want) && strings.HasPrefix(facet[1], value) && (value != "" || facet[1] == "") {
 				used[value], explained = true, true
 			}
@@ -40,7 +40,7 @@ func TestValuesOfTheOriginal(t *testing.T) {
 			t.Errorf("%s %.40q: %s", facet[0], facet[1], got)
 		}
 	}
-	for value := range originalRefusals {
+	for value := range refusedFromOriginal {
 		if !used[value] {
 			t.Errorf("nothing that begins with %q is refused", value)
 		}
@@ -90,7 +90,7 @@ func TestNaughtyStrings(t *testing.T) {
 	for _, s := range naughty {
 		value := r.typ.Canonical(s)
 		if takers := strings.Join(takenBy(r, value), " "); strings.Contains(takers, " ") && takers != "nickname username" {
-			t.Errorf("%q is taken by %s", value, takers)
+			t.Errorf("%q is accepted by %s", value, takers)
 		} else {
 			taken[takers]++
 		}
@@ -101,6 +101,6 @@ func TestNaughtyStrings(t *testing.T) {
 		}
 	}
 	if taken["nickname"] < 100 || taken["nickname username"] < 50 || taken[""] < 20 {
-		t.Errorf("by taker: %v", taken)
+		t.Errorf("accepted values by kind: %v", taken)
 	}
 }

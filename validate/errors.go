@@ -22,29 +22,29 @@ type Error struct {
 	Reason string
 }
 
-// shownField is how many bytes of a field's name an error shows.
-const shownField = 64
+// maxShown is how many bytes of a field's name an error shows.
+const maxShown = 64
 
 // Error names field and rule, once if they are the same.
 func (e *Error) Error() string {
 	if e.Field == "" || e.Field == e.Rule {
 		return e.Rule + ": " + e.Reason
 	}
-	return shown(e.Field) + ": " + e.Rule + ": " + e.Reason
+	return quoteIfUnclear(e.Field) + ": " + e.Rule + ": " + e.Reason
 }
 
 // Is reports whether target is ErrRule.
 func (e *Error) Is(target error) bool { return target == ErrRule }
 
-// shown makes a name fit for one line.
-func shown(name string) string {
-	if len(name) > shownField {
-		name = strings.ToValidUTF8(name[:shownField], "") + "…"
+// quoteIfUnclear makes a name fit for one line.
+func quoteIfUnclear(name string) string {
+	if len(name) > maxShown {
+		name = strings.ToValidUTF8(name[:maxShown], "") + "…"
 	}
-	if utf8.ValidString(name) && !strings.ContainsFunc(name, hidden) {
+	if utf8.ValidString(name) && !strings.ContainsFunc(name, notPrintable) {
 		return name
 	}
 	return strconv.Quote(name)
 }
 
-func hidden(r rune) bool { return !unicode.IsPrint(r) }
+func notPrintable(r rune) bool { return !unicode.IsPrint(r) }

@@ -45,7 +45,7 @@ func ExampleRules_Secondary() {
 	// Output:
 	// <nil>
 	// email: no @ in the address true
-	// name: nickname: an @ in it
+	// name: nickname: contains an @
 }
 
 func ExampleRules_Candidates() {

@@ -24,7 +24,7 @@ type kind struct {
 	// none. It costs a small part of the rule.
 	quick func(value string) bool
 	// seen: all characters of a value can be seen; only the two joiners are not.
-	seen bool
+	visible bool
 	// max is the greatest length of a value in bytes.
 	max int
 }
@@ -32,8 +32,8 @@ type kind struct {
 // maxQuick is the greatest length of a value that quick is asked about: no limit of a kind is less.
 const maxQuick = 63
 
-// takesQuickly reports whether value is right at the first look.
-func (k kind) takesQuickly(value string) bool {
+// acceptsQuickly reports whether value is right at the first look.
+func (k kind) acceptsQuickly(value string) bool {
 	return k.quick != nil && len(value) <= maxQuick && k.quick(value)
 }
 
@@ -88,7 +88,7 @@ func kindOf(name string, t schema.Type) (k kind, known bool) {
 	case "email":
 		k = kind{refuse: refuseEmail, phrases: []phrase{{expr: emailExpr, reason: "not an address"}}, quick: quickEmail, max: maxAddress}
 	case "url":
-		k = kind{refuse: refuseURL, phrases: []phrase{{expr: urlExpr, reason: "a character that no URL has"}}, max: recordkey.MaxCrumb}
+		k = kind{refuse: refuseURL, phrases: []phrase{{expr: urlExpr, reason: "a character that URLs cannot contain"}}, max: recordkey.MaxCrumb}
 	case "username":
 		profile := caseMapped
 		if t.Fold == schema.FoldExact {
@@ -100,15 +100,15 @@ func kindOf(name string, t schema.Type) (k kind, known bool) {
 	default:
 		return kind{}, false
 	}
-	k.seen = true
+	k.visible = true
 	return k, true
 }
 
 // families are the kinds that exclude all those of another family.
 var families = map[string]string{"email": "email", "url": "url", "username": "name", "nickname": "name"}
 
-// apart reports whether the kinds of t's secondary fields exclude each other. It is false where that is not known.
-func apart(t schema.Type) bool {
+// disjointKinds reports whether the kinds of t's secondary fields exclude each other. It is false where that is not known.
+func disjointKinds(t schema.Type) bool {
 	seen := map[string]bool{}
 	for _, field := range t.Secondary() {
 		family := families[t.Fields[field].Kind]
@@ -139,9 +139,9 @@ var (
 	casePreserved = precis.NewIdentifier(precis.FoldWidth, precis.Norm(norm.NFC))
 )
 
-// notOthers keep names apart from addresses, URLs and numbers: the original's closing advice.
-var notOthers = []phrase{
-	{not: true, expr: `@`, reason: "an @ in it"},
+// nameExclusions keep names apart from addresses, URLs and numbers: the original's closing advice.
+var nameExclusions = []phrase{
+	{not: true, expr: `@`, reason: "contains an @"},
 	{not: true, expr: `\A(?i:https?)://`, reason: "begins like a URL"},
 	{not: true, expr: `\A\p{Nd}+\z`, reason: "digits only"},
 }
@@ -155,11 +155,11 @@ func nameKind(t schema.Type, rfc string, profile *precis.Profile, quick func(str
 		case !ok:
 			return "a character that " + rfc + " does not allow there"
 		case t.Canonical(form) != value:
-			return "not in the form that " + rfc + " gives it"
+			return "not in the form that " + rfc + " prescribes"
 		}
 		return ""
 	}
-	phrases := append([]phrase{{expr: expr, reason: "not a name"}}, notOthers...)
+	phrases := append([]phrase{{expr: expr, reason: "not a name"}}, nameExclusions...)
 	return kind{refuse: refuse, phrases: phrases, quick: quick, max: recordkey.MaxCrumb}
 }
 

@@ -30,7 +30,7 @@ var lawValues = []string{
 }
 
 // A value that a field takes is looked for there, whatever the verdict.
-func TestCandidatesLeaveOutNoTaker(t *testing.T) {
+func TestCandidatesIncludeEveryAcceptingField(t *testing.T) {
 	narrowed := 0
 	rapid.Check(t, func(t *rapid.T) {
 		r := mustCompileRapid(t, drawType(t))
@@ -39,11 +39,11 @@ func TestCandidatesLeaveOutNoTaker(t *testing.T) {
 			candidates, takers := r.Candidates(value), takenBy(r, value)
 			for _, field := range takers {
 				if !slices.Contains(candidates, field) {
-					t.Fatalf("%s takes %q, candidates are %q", field, value, candidates)
+					t.Fatalf("%s accepts %q, candidates are %q", field, value, candidates)
 				}
 			}
 			if len(takers) == 0 && len(candidates) != len(r.secondary) {
-				t.Fatalf("nobody takes %q, candidates are %q", value, candidates)
+				t.Fatalf("no field accepts %q, candidates are %q", value, candidates)
 			}
 			if len(candidates) < len(r.secondary) {
 				narrowed++
@@ -111,7 +111,7 @@ func TestPhrasesAreRE2(t *testing.T) {
 	for _, name := range []string{"", "pattern", "email", "username", "nickname", "url"} {
 		k, known := kindOf(name, schema.Type{})
 		if !known || k.refuse == nil || k.max == 0 {
-			t.Errorf("%q is no kind", name)
+			t.Errorf("%q is not a known kind", name)
 		}
 		for _, ph := range k.phrases {
 			if _, err := syntax.Parse(ph.expr, syntax.Perl); err != nil || ph.reason == "" {

@@ -34,7 +34,7 @@ type Pair struct {
 	// Witness is, with Overlap, a value that both fields take, in canonical form. None of fewer code points exists,
 	// unless Note says that it may.
 	Witness string `json:"witness,omitempty"`
-	// Note is empty or tells people more, as that one of the fields takes no value at all.
+	// Note is empty or tells people more, as that one of the fields accepts no value.
 	Note string `json:"note,omitempty"`
 }
 
@@ -67,9 +67,9 @@ func check(t schema.Type, work int) ([]Pair, error) {
 			pair := Pair{A: a, B: b}
 			switch {
 			case empty[a]:
-				pair.Verdict, pair.Note = Orthogonal, shown(a)+" takes no value at all"
+				pair.Verdict, pair.Note = Orthogonal, quoteIfUnclear(a)+" accepts no value"
 			case empty[b]:
-				pair.Verdict, pair.Note = Orthogonal, shown(b)+" takes no value at all"
+				pair.Verdict, pair.Note = Orthogonal, quoteIfUnclear(b)+" accepts no value"
 			default:
 				pair.judge(p.Common(sets[a], sets[b]))
 			}
@@ -121,7 +121,7 @@ func (r *Rules) set(field string) (overlap.Set, error) {
 	for _, ph := range phrases {
 		e, err := overlap.Compile(ph.expr)
 		if err != nil {
-			return set, fmt.Errorf("the rules of %s: %w", shown(field), err)
+			return set, fmt.Errorf("the rules of %s: %w", quoteIfUnclear(field), err)
 		}
 		if ph.not {
 			e = e.Not()

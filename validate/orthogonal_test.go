@@ -60,7 +60,7 @@ func TestOriginalExampleIsOrthogonal(t *testing.T) {
 }
 
 // Each rule of the example removed, or one part of the rule for names.
-func TestOriginalExampleNeedsEachRule(t *testing.T) {
+func TestEachRuleOfOriginalExampleIsNeeded(t *testing.T) {
 	for _, c := range []struct {
 		without string
 		fields  map[string]schema.Field
@@ -114,26 +114,26 @@ func TestVerdicts(t *testing.T) {
 		{"word boundary at the end", exact, pattern(`a\b`), pattern(`^ba$`), Overlap, "ba", ""},
 		{"no word boundary", exact, pattern(`a\B`), pattern(`^a.$`), Overlap, "ab", ""},
 		{"word boundary is ASCII", exact, pattern(`^é\b`), pattern(`^é$`), Orthogonal, "", ""},
-		{"assertions in a row", exact, pattern(`a$^`), pattern(`a`), Orthogonal, "", "a takes no value at all"},
+		{"assertions in a row", exact, pattern(`a$^`), pattern(`a`), Orthogonal, "", "a accepts no value"},
 		{"fold", exact, pattern(`(?i)^abc$`), pattern(`^[A-Z]+$`), Overlap, "ABC", ""},
 		{"fold beyond ASCII", exact, pattern(`(?i)^k$`), pattern(`^[^kK]$`), Overlap, "\u212a", ""},
 		{"non-greedy", exact, pattern(`^a+?$`), pattern(`^a{3}$`), Overlap, "aaa", ""},
 		{"counts", exact, pattern(`^(aa)+$`), pattern(`^(aaa)+$`), Overlap, "aaaaaa", ""},
 		{"classes", exact, pattern(`^\p{Greek}$`), pattern(`^[[:alpha:]]$`), Orthogonal, "", ""},
 		{"the most readable of the shortest", exact, pattern(`^.{3}$`), pattern(`^\W.[^a-z]$`), Overlap, "!a0", ""},
-		{"surrogates are in no text", exact, pattern(`^[\x{d800}-\x{dfff}]$`), schema.Field{}, Orthogonal, "", "a takes no value at all"},
-		{"values are canonical", folded, pattern(`^[A-Z]+$`), pattern(`^A`), Orthogonal, "", "a takes no value at all"},
-		{"spaces are single", folded, pattern(` {2}`), schema.Field{}, Orthogonal, "", "a takes no value at all"},
+		{"surrogates are in no text", exact, pattern(`^[\x{d800}-\x{dfff}]$`), schema.Field{}, Orthogonal, "", "a accepts no value"},
+		{"values are canonical", folded, pattern(`^[A-Z]+$`), pattern(`^A`), Orthogonal, "", "a accepts no value"},
+		{"spaces are single", folded, pattern(` {2}`), schema.Field{}, Orthogonal, "", "a accepts no value"},
 		{"spaces are inside", folded, pattern(`^.? .?$`), schema.Field{}, Overlap, "a a", ""},
-		{"marks join", folded, pattern("^e[\u0301-\u0304]$"), schema.Field{}, Orthogonal, "", "a takes no value at all"},
+		{"marks join", folded, pattern("^e[\u0301-\u0304]$"), schema.Field{}, Orthogonal, "", "a accepts no value"},
 		{"marks that do not join", folded, pattern("^e[\u0301-\u0305]$"), schema.Field{}, Overlap, "e\u0305", ""},
 		{"a long value", exact, pattern(`^a{1000}b{24}$`), schema.Field{}, Overlap, strings.Repeat("a", 1000) + strings.Repeat("b", 24), ""},
-		{"too long a value", exact, pattern(`^a{1000}b{25}$`), schema.Field{}, Orthogonal, "", "a takes no value at all"},
-		{"too many bytes", exact, pattern(`^é{513}$`), schema.Field{}, Orthogonal, "", "a takes no value at all"},
+		{"too long a value", exact, pattern(`^a{1000}b{25}$`), schema.Field{}, Orthogonal, "", "a accepts no value"},
+		{"too many bytes", exact, pattern(`^é{513}$`), schema.Field{}, Orthogonal, "", "a accepts no value"},
 		{"kind and pattern are both wanted", exact, schema.Field{Kind: "email", Pattern: `^a`}, schema.Field{Kind: "email", Pattern: `^b`}, Orthogonal, "", ""},
 		{"reserved values are none", exact, schema.Field{Pattern: `^[ab]$`, Reserved: []string{"a"}}, schema.Field{Reserved: []string{"b"}}, Orthogonal, "", ""},
 		{"others are", exact, schema.Field{Pattern: `^[abc]$`, Reserved: []string{"a"}}, schema.Field{Reserved: []string{"b"}}, Overlap, "c", ""},
-		{"reserved in any case", folded, schema.Field{Pattern: `^(?:root|admin)$`, Reserved: []string{"ROOT", "Admin"}}, schema.Field{}, Orthogonal, "", "a takes no value at all"},
+		{"reserved in any case", folded, schema.Field{Pattern: `^(?:root|admin)$`, Reserved: []string{"ROOT", "Admin"}}, schema.Field{}, Orthogonal, "", "a accepts no value"},
 		{"e-mail and URL", folded, ofKind("email"), ofKind("url"), Orthogonal, "", ""},
 		{"e-mail and URL in quotes", folded, ofKind("email"), pattern(`http://`), Overlap, `"http://"@a`, ""},
 		{"literal", folded, schema.Field{Kind: "email", Pattern: `^[a-z]*@\[`}, pattern(`@.i`), Overlap, "a@[ipv6:::]", ""},
@@ -172,7 +172,7 @@ func TestNoPairs(t *testing.T) {
 }
 
 // One hard pair leaves enough for the others, and the proof of all ends.
-func TestHardPairsShareTheLimit(t *testing.T) {
+func TestHardPairsShareLimit(t *testing.T) {
 	fs := maps.Clone(original)
 	for _, name := range []string{"h1", "h2", "h3", "h4"} {
 		fs[name] = pattern(`[ab].{30}` + name + `.{30}$`)
@@ -208,7 +208,7 @@ func TestHostileExpressions(t *testing.T) {
 		if p.Verdict == Overlap {
 			continue
 		}
-		if want := "a takes no value at all"; p.Verdict != Orthogonal || p.Note != want {
+		if want := "a accepts no value"; p.Verdict != Orthogonal || p.Note != want {
 			t.Errorf("%.40q: got %s (%s)", expr, p.Verdict, p.Note)
 		}
 	}
@@ -229,7 +229,7 @@ func TestFamilies(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got, want := apart(typ), pairs[0].Verdict == Orthogonal; got != want {
+				if got, want := disjointKinds(typ), pairs[0].Verdict == Orthogonal; got != want {
 					t.Errorf("%s %s, %s: apart %v, the prover: %+v", fold, a, b, got, pairs[0])
 				}
 			}

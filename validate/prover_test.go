@@ -26,8 +26,8 @@ func texts(letters []rune, n int) []string {
 	return all[1:]
 }
 
-// shortestTaken returns the first of all that both fields take.
-func shortestTaken(r *Rules, all []string) (string, bool) {
+// shortestAccepted returns the first of all that both fields take.
+func shortestAccepted(r *Rules, all []string) (string, bool) {
 	for _, s := range all {
 		if r.Secondary("a", s) == nil && r.Secondary("b", s) == nil {
 			return s, true
@@ -36,8 +36,8 @@ func shortestTaken(r *Rules, all []string) (string, bool) {
 	return "", false
 }
 
-// proveQuickly is Check with a smaller limit.
-func proveQuickly(tb rapid.TB, t schema.Type) Pair {
+// checkWithSmallLimit is Check with a smaller limit.
+func checkWithSmallLimit(tb rapid.TB, t schema.Type) Pair {
 	tb.Helper()
 	pairs, err := check(t, 1<<22)
 	if err != nil {
@@ -55,9 +55,9 @@ var (
 	}
 )
 
-// TestProverAgainstAllShortValues does the same with kinds and canonical values.
+// TestProverMatchesAllShortValues does the same with kinds and canonical values.
 // Where a witness is not of these letters, a shorter one may exist among others.
-func TestProverAgainstAllShortValues(t *testing.T) {
+func TestProverMatchesAllShortValues(t *testing.T) {
 	all := texts(foldedLetters, 3)
 	parts := rapid.SampledFrom(append([]string{"|", "|", "(?:a|é)*", ".?", "[^@]+", "(?i:É){2}", "(?:^a|1$)", "(?m:^.*$)"}, foldedAtoms...))
 	exprs := rapid.Map(rapid.SliceOfN(parts, 0, 6), func(parts []string) string { return strings.Join(parts, "") })
@@ -71,15 +71,15 @@ func TestProverAgainstAllShortValues(t *testing.T) {
 			return f
 		}
 		typ := fields(folds.Draw(t, "fold"), map[string]schema.Field{"a": field("a"), "b": field("b")})
-		p := proveQuickly(t, typ)
+		p := checkWithSmallLimit(t, typ)
 		verdicts[p.Verdict]++
 		r := mustCompileRapid(t, typ)
-		shortest, found := shortestTaken(r, all)
+		shortest, found := shortestAccepted(r, all)
 		switch {
 		case p.Verdict == Orthogonal && found:
 			t.Fatalf("orthogonal, but both take %q", shortest)
 		case p.Verdict == Overlap && (r.Secondary("a", p.Witness) != nil || r.Secondary("b", p.Witness) != nil):
-			t.Fatalf("%q is no witness", p.Witness)
+			t.Fatalf("%q is not a witness", p.Witness)
 		case p.Verdict == Overlap && found && p.Note == "" && utf8.RuneCountInString(p.Witness) > utf8.RuneCountInString(shortest):
 			t.Fatalf("witness %q, but both take %q", p.Witness, shortest)
 		}
@@ -102,7 +102,7 @@ func mustCompileRapid(t *rapid.T, typ schema.Type) *Rules {
 
 // The prover leaves out every character that alone is not canonical. That is right
 // if none of them stands in a canonical value, and where spaces are as it thinks.
-func TestCanonicalValuesAreMadeOfCanonicalCharacters(t *testing.T) {
+func TestCanonicalValuesContainOnlyCanonicalCharacters(t *testing.T) {
 	r := mustCompile(t, fields(schema.FoldCasefold, nil))
 	runes := rapid.OneOf(rapid.Rune(), rapid.RuneFrom([]rune("  \t\u00a0\u2003İıſßΣς\u0345\u0301\u0308ﾞｶ가각\u1161ᾳ＠A\u1e9e\u00a8\u037a\u13a0\uab70\u200d\u200c\u034f\u3164\ufe0f。.@\"\\-")))
 	around := rapid.SampledFrom([][2]string{{"", ""}, {"a@", ""}, {"a@", ".de."}, {`"`, `"@x.org`}, {"http://", "/"}})

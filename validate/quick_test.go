@@ -22,7 +22,7 @@ var quickExprs = map[string]*regexp.Regexp{
 }
 
 // What a quick rule takes, its kind takes, by code and by expressions.
-func TestQuickRuleTakesNothingElse(t *testing.T) {
+func TestQuickRulesAcceptOnlyValidValues(t *testing.T) {
 	values := rapid.OneOf(
 		rapid.StringMatching(`[a-z0-9@. _-]{0,12}`),
 		rapid.StringMatching(`[a-z0-9]{1,5}([-._ ][a-z0-9]{0,4}){0,3}(@[a-z0-9]{1,5}([-.][a-z0-9]{0,4}){0,3})?`),
@@ -34,20 +34,20 @@ func TestQuickRuleTakesNothingElse(t *testing.T) {
 			r := mustCompile(t, typ).fields["f"]
 			check := func(t rapid.TB, value string) (taken bool) {
 				if got, want := r.kind.quick(value), quickExprs[name].MatchString(value); got != want {
-					t.Fatalf("%s: %q is taken: %v, want %v", name, value, got, want)
+					t.Fatalf("%s: %q is accepted: %v, want %v", name, value, got, want)
 				}
-				if !r.kind.takesQuickly(value) {
+				if !r.kind.acceptsQuickly(value) {
 					return false
 				}
 				if typ.Canonical(value) != value {
-					t.Fatalf("%s: %q is taken, and not canonical", name, value)
+					t.Fatalf("%s: %q is accepted, and not canonical", name, value)
 				}
 				if reason := r.kind.refuse(value); reason != "" {
-					t.Fatalf("%s: %q is taken, but %s", name, value, reason)
+					t.Fatalf("%s: %q is accepted, but %s", name, value, reason)
 				}
 				for _, p := range r.parts {
-					if !p.takes(value) {
-						t.Fatalf("%s: %q is taken, but %s", name, value, p.reason)
+					if !p.accepts(value) {
+						t.Fatalf("%s: %q is accepted, but %s", name, value, p.reason)
 					}
 				}
 				return true
@@ -60,7 +60,7 @@ func TestQuickRuleTakesNothingElse(t *testing.T) {
 				}
 			}
 			if taken < 5 {
-				t.Errorf("%s: %d values were taken: the test proves too little", name, taken)
+				t.Errorf("%s: %d values were accepted: the test proves too little", name, taken)
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func TestQuickRules(t *testing.T) {
 		{"nickname", "http://x", false},
 	} {
 		r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{"f": ofKind(tt.kind)})).fields["f"]
-		if got := r.kind.takesQuickly(tt.value); got != tt.want {
+		if got := r.kind.acceptsQuickly(tt.value); got != tt.want {
 			t.Errorf("%s %q: %v, want %v", tt.kind, tt.value, got, tt.want)
 		}
 	}

@@ -18,10 +18,10 @@ const MaxEntry = 1 << 20
 // Rules are the rules of one type. They are made by Compile, never change, and are safe for concurrent use. The zero
 // Rules is not usable.
 type Rules struct {
-	typ       schema.Type
-	fields    map[string]*rule
-	secondary []string // sorted
-	apart     bool     // their kinds alone tell that no value belongs to two of them
+	typ           schema.Type
+	fields        map[string]*rule
+	secondary     []string // sorted
+	disjointKinds bool     // their kinds alone tell that no value belongs to two of them
 }
 
 // Compile returns the rules of t, which must be valid: an unknown kind and a pattern that is no RE2 are refused as a
@@ -35,7 +35,7 @@ func Compile(t schema.Type) (*Rules, error) {
 		}
 		r.fields[name] = compiled
 	}
-	r.apart = apart(t)
+	r.disjointKinds = disjointKinds(t)
 	return r, nil
 }
 
@@ -99,15 +99,15 @@ func (r *Rules) secondaryFacet(rule *rule, v schema.Value) error {
 		return &Error{rule.field, "text", "not a text"}
 	}
 	if r.typ.Fold != schema.FoldExact {
-		if err := rule.checkSeen(v.Text()); err != nil {
+		if err := rule.checkVisible(v.Text()); err != nil {
 			return err
 		}
 	}
 	return r.Secondary(rule.field, r.typ.Canonical(v.Text()))
 }
 
-// checkSeen refuses characters that the canonical form does not have, and that nobody would see.
-func (r *rule) checkSeen(text string) error {
+// checkVisible refuses characters that the canonical form does not have, and that nobody would see.
+func (r *rule) checkVisible(text string) error {
 	if strings.IndexFunc(text, func(char rune) bool { return char < ' ' || char > '~' }) < 0 {
 		return nil
 	}
@@ -115,8 +115,8 @@ func (r *rule) checkSeen(text string) error {
 		switch {
 		case unicode.IsControl(char) && char != '\t' || char == '\u2028' || char == '\u2029':
 			return &Error{r.field, "control", fmt.Sprintf("a line break or control character (%U)", char)}
-		case r.kind.seen && (schema.Invisible(string(char)) || char == '\u2800'): // which is Braille without a dot
-			return &Error{r.field, "invisible", fmt.Sprintf("a character that nobody sees (%U)", char)}
+		case r.kind.visible && (schema.Invisible(string(char)) || char == '\u2800'): // which is Braille without a dot
+			return &Error{r.field, "invisible", fmt.Sprintf("an invisible character (%U)", char)}
 		}
 	}
 	return nil
@@ -146,7 +146,7 @@ func (r *rule) checkWire(field string, v schema.Value) error {
 // other rules). Of patterns only the prover of Check could tell, and it is not asked here: a lookup in a type that has
 // them is never narrowed.
 func (r *Rules) Candidates(value string) []string {
-	if r.apart && r.checkForm("", value) == nil {
+	if r.disjointKinds && r.checkForm("", value) == nil {
 		for _, field := range r.secondary {
 			if r.fields[field].check(r.typ, value) == nil {
 				return []string{field}
@@ -189,7 +189,7 @@ type rule struct {
 	field    string
 	role     schema.Role
 	codec    schema.Codec
-	name     string // of the kind
+	kindName string // of the kind
 	kind     kind
 	parts    []part          // all of them must take a value
 	reserved map[string]bool // canonical forms that no value may have
@@ -209,23 +209,23 @@ type phrase struct {
 	not          bool
 }
 
-func (p part) takes(value string) bool { return p.re.MatchString(value) != p.not }
+func (p part) accepts(value string) bool { return p.re.MatchString(value) != p.not }
 
 func compile(t schema.Type, field string, f schema.Field) (*rule, error) {
 	k, known := kindOf(f.Kind, t)
 	if !known {
-		return nil, refuseSchema(field, "kind", "no such kind")
+		return nil, refuseSchema(field, "kind", "unknown kind")
 	}
-	r := &rule{field: field, role: f.Role, codec: t.Codec(field), name: f.Kind, kind: k, reserved: make(map[string]bool)}
+	r := &rule{field: field, role: f.Role, codec: t.Codec(field), kindName: f.Kind, kind: k, reserved: make(map[string]bool)}
 	for _, ph := range k.phrases {
 		r.parts = append(r.parts, part{f.Kind, ph, regexp.MustCompile(ph.expr)})
 	}
 	if f.Pattern != "" {
 		re, err := regexp.Compile(f.Pattern)
 		if err != nil {
-			return nil, refuseSchema(field, "pattern", "no regular expression")
+			return nil, refuseSchema(field, "pattern", "not a regular expression")
 		}
-		r.parts = append(r.parts, part{"pattern", phrase{expr: f.Pattern, reason: "does not match " + shown(f.Pattern)}, re})
+		r.parts = append(r.parts, part{"pattern", phrase{expr: f.Pattern, reason: "does not match " + quoteIfUnclear(f.Pattern)}, re})
 	}
 	for _, value := range f.Reserved {
 		if form := t.Canonical(value); checkCrumb(field, form) == nil { // else it is no value anyway
@@ -242,13 +242,13 @@ func refuseSchema(field, member, reason string) error {
 // check applies kind, pattern and reserved values.
 func (r *rule) check(t schema.Type, value string) error {
 	parts := r.parts
-	if r.kind.takesQuickly(value) {
+	if r.kind.acceptsQuickly(value) {
 		parts = parts[len(r.kind.phrases):]
 	} else if reason := r.kind.refuse(value); reason != "" {
-		return &Error{r.field, r.name, reason}
+		return &Error{r.field, r.kindName, reason}
 	}
 	for _, p := range parts {
-		if !p.takes(value) {
+		if !p.accepts(value) {
 			return &Error{r.field, p.rule, p.reason}
 		}
 	}

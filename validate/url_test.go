@@ -33,9 +33,9 @@ func TestURL(t *testing.T) {
 		{"http://", "no host"},
 		{"http:///a", "no host"},
 		{"http://:80", "no domain"},
-		{"http://alice@example.org", "a user in it"},
-		{"http://alice:secret@example.org", "a user in it"},
-		{"http://@example.org", "a user in it"},
+		{"http://alice@example.org", "contains a user name"},
+		{"http://alice:secret@example.org", "contains a user name"},
+		{"http://@example.org", "contains a user name"},
 		{"http://example.org:", "no valid port"},
 		{"http://example.org:0", "no valid port"},
 		{"http://example.org:65536", "no valid port"},
@@ -43,9 +43,9 @@ func TestURL(t *testing.T) {
 		{"http://exa mple.org", "not a URL"},
 		{"http://example.org/%zz", "not a URL"},
 		{"http://example.org/\x00", "not a URL"},
-		{"http://example.org/a\u200bb", "a character that no URL has"},
-		{"http://example.org/a\u2028b", "a character that no URL has"},
-		{"http://exa_mple.org", "a character that no domain has"},
+		{"http://example.org/a\u200bb", "a character that URLs cannot contain"},
+		{"http://example.org/a\u2028b", "a character that URLs cannot contain"},
+		{"http://exa_mple.org", "a character that domains cannot contain"},
 		{"http://example..org", "a dot without text on both sides in the domain"},
 		{"http://example.org.", "a dot without text on both sides in the domain"},
 		{"http://" + strings.Repeat("a.", 128) + "a", "a domain longer than 255 bytes"},
@@ -64,7 +64,7 @@ func TestURLCharacters(t *testing.T) {
 	for _, c := range `<>"{}|\^` + "` " {
 		value := "http://example.org/a" + string(c)
 		err := r.fields["site"].check(r.typ, value)
-		if want := "site: url: a character that no URL has"; text(err) != want {
+		if want := "site: url: a character that URLs cannot contain"; text(err) != want {
 			t.Errorf("%q: got %q, want %q", value, text(err), want)
 		}
 	}
