@@ -36,10 +36,10 @@ const maxShown = 80
 
 // refuse is the error for an operator's text.
 func refuse(text, reason string) error {
-	return &Error{Hint: shown(text), Reason: reason}
+	return &Error{Hint: quoted(text), Reason: reason}
 }
 
-func shown(text string) string {
+func quoted(text string) string {
 	if len(text) > maxShown {
 		return strconv.Quote(strings.ToValidUTF8(text[:maxShown], "")) + "…"
 	}

@@ -43,7 +43,7 @@ func checkErr(t *testing.T, err error, want string) {
 	}
 	var hint *hints.Error
 	if !errors.Is(err, hints.ErrHint) || !errors.As(err, &hint) {
-		t.Errorf("%v is no *Error that Is ErrHint", err)
+		t.Errorf("%v is not an *Error that matches ErrHint", err)
 	}
 }
 

@@ -26,11 +26,11 @@ type form uint8
 const (
 	formNone   form = iota
 	formAny         // value, under every secondary field
-	formField       // field and value
+	formField       // resolveField and value
 	formUID         // value, under the primary field
 	formText        // value, an operator's text that is no key: a UID
 	formPair        // field, or perhaps a type, and value
-	formKey         // key
+	formKey         // resolveKey
 	formFacets      // part
 )
 
@@ -93,15 +93,15 @@ func (h Hint) String() string {
 	case formAny:
 		return "*"
 	case formField:
-		return "field " + shown(h.field)
+		return "field " + quoted(h.field)
 	case formUID:
 		return "UID"
 	case formText:
-		return shown(h.value)
+		return quoted(h.value)
 	case formPair:
-		return "pair of " + shown(h.field)
+		return "pair of " + quoted(h.field)
 	case formKey:
-		return shown(h.key.String())
+		return quoted(h.key.String())
 	case formFacets:
 		return "entry"
 	}

@@ -24,11 +24,11 @@ func AsEntry(s schema.Schema, b []byte) (Quintuplet, error) {
 	t, ok := s.Types[list[0]]
 	switch {
 	case !ok:
-		return Quintuplet{}, refuseJSON(b, "the schema has no type "+shown(list[0]))
+		return Quintuplet{}, refuseJSON(b, "the schema has no type "+quoted(list[0]))
 	case len(list) == 2:
-		return answer(s, list[0], t.Primary, list[1])
+		return quintupletOf(s, list[0], t.Primary, list[1])
 	}
-	return answer(s, list[0], list[1], list[2])
+	return quintupletOf(s, list[0], list[1], list[2])
 }
 
 // AsUser is the original's resolve_user_entry_hint, which is about entries of one type, there user: a text is a PRK or
@@ -37,7 +37,7 @@ func AsEntry(s schema.Schema, b []byte) (Quintuplet, error) {
 func AsUser(s schema.Schema, typ string, b []byte) (Quintuplet, error) {
 	t, ok := s.Types[typ]
 	if !ok {
-		return Quintuplet{}, refuseJSON(b, "the schema has no type "+shown(typ))
+		return Quintuplet{}, refuseJSON(b, "the schema has no type "+quoted(typ))
 	}
 	text, list, err := textOrList(b)
 	switch {
@@ -47,17 +47,17 @@ func AsUser(s schema.Schema, typ string, b []byte) (Quintuplet, error) {
 		if q, err := analyzeUnder(s, text); err == nil {
 			return q, nil
 		}
-		return answer(s, typ, t.Primary, text)
+		return quintupletOf(s, typ, t.Primary, text)
 	case len(list) != 2:
 		return Quintuplet{}, refuseJSON(b, fmt.Sprintf("list of %d, want two", len(list)))
 	}
-	return answer(s, typ, list[0], list[1])
+	return quintupletOf(s, typ, list[0], list[1])
 }
 
 // textOrList reads JSON; list is nil for a text. The original goes by ~isa alone: an object may call itself a list, and
 // every other one is no hint.
 func textOrList(b []byte) (text string, list []string, err error) {
-	text, list, part, err := readJSON(b, "neither a list nor a text")
+	text, list, part, err := readJSON(b, "neither a list nor a string")
 	if part == nil {
 		return text, list, err
 	}
@@ -68,16 +68,16 @@ func textOrList(b []byte) (text string, list []string, err error) {
 	for i := 0; fmt.Sprint(i) != string(n); i++ {
 		v, ok := part[fmt.Sprint(i)]
 		if !ok || v.Codec() != schema.CodecText {
-			return "", nil, refuseJSON(b, fmt.Sprintf("element %d is no text", i+1))
+			return "", nil, refuseJSON(b, fmt.Sprintf("element %d is not a string", i+1))
 		}
 		list = append(list, v.Text())
 	}
 	return "", list, nil
 }
 
-// answer builds the key of a field of a type that need not be declared. Instead of a key of the field *, which no
+// quintupletOf builds the key of a field of a type that need not be declared. Instead of a key of the field *, which no
 // record has, it gives the pattern of *.
-func answer(s schema.Schema, typ, field, value string) (Quintuplet, error) {
+func quintupletOf(s schema.Schema, typ, field, value string) (Quintuplet, error) {
 	t, ok := s.Types[typ]
 	if !ok {
 		t.Fold = schema.FoldExact
@@ -88,7 +88,7 @@ func answer(s schema.Schema, typ, field, value string) (Quintuplet, error) {
 	}
 	q := quintuplet(k)
 	if field == "*" {
-		q[1] = anyPattern(typ, k.Value())
+		q[1] = patternForAny(typ, k.Value())
 	}
 	return q, nil
 }
@@ -103,7 +103,7 @@ func analyzeUnder(s schema.Schema, text string) (Quintuplet, error) {
 	if k.Kind() == recordkey.KindPRK || !ok || t.Primary == k.Field() {
 		return quintuplet(k), nil
 	}
-	return answer(s, k.Type(), k.Field(), k.Value())
+	return quintupletOf(s, k.Type(), k.Field(), k.Value())
 }
 
 // Split is the original's split_record_key: the type, the field and the value of a PRK or an SRK, or with only, of keys
@@ -128,9 +128,9 @@ func Analyze(text string, only recordkey.Kind) (Quintuplet, error) {
 }
 
 func prkOrSRK(text string, only recordkey.Kind) (k recordkey.Key, err error) {
-	want := "no PRK or SRK"
+	want := "want PRK or SRK"
 	if only != 0 {
-		want = "no " + only.String()
+		want = "want " + only.String()
 	}
 	if len(text) > maxKey {
 		return k, refuse(text, want+": too long")
@@ -142,7 +142,7 @@ func prkOrSRK(text string, only recordkey.Kind) (k recordkey.Key, err error) {
 	case k.Namespace() != (recordkey.Namespace{}):
 		err = refuse(text, want+": it lies in a namespace")
 	case k.Kind() != recordkey.KindPRK && k.Kind() != recordkey.KindSRK || only != 0 && k.Kind() != only:
-		err = refuse(text, want+", but "+k.Kind().String())
+		err = refuse(text, want+", got "+k.Kind().String())
 	}
 	return k, err
 }

@@ -207,7 +207,7 @@ func TestOriginalProbes(t *testing.T) {
 	for _, p := range list {
 		f, ok := ours[p.Fn]
 		if !ok {
-			t.Errorf("nothing stands for %s", p.Fn)
+			t.Errorf("no counterpart of %s", p.Fn)
 			continue
 		}
 		got, want := "error", "error"
@@ -260,7 +260,7 @@ func compact(t *testing.T, v any) string {
 }
 
 // The refusals of the original, in our words.
-func TestAsRefuses(t *testing.T) {
+func TestAsErrors(t *testing.T) {
 	s := originalSchema(t)
 	entry := func(b string) error {
 		_, err := hints.AsEntry(s, []byte(b))
@@ -275,17 +275,17 @@ func TestAsRefuses(t *testing.T) {
 		err  error
 		want string
 	}{
-		{entry(`"17c07627d35e"`), `hints: "17c07627d35e": no PRK or SRK: at byte 12: no / after the type`},
-		{entry(`"user/uid:x/tags"`), `hints: "user/uid:x/tags": no PRK or SRK, but tertiary key`},
-		{entry(`"~acme/user/uid:x"`), `hints: "~acme/user/uid:x": no PRK or SRK: it lies in a namespace`},
+		{entry(`"17c07627d35e"`), `hints: "17c07627d35e": want PRK or SRK: at byte 12: no / after the type`},
+		{entry(`"user/uid:x/tags"`), `hints: "user/uid:x/tags": want PRK or SRK, got tertiary key`},
+		{entry(`"~acme/user/uid:x"`), `hints: "~acme/user/uid:x": want PRK or SRK: it lies in a namespace`},
 		{entry(`["name","Alice"]`), `hints: "[\"name\",\"Alice\"]": the schema has no type "name"`},
 		{entry(`["user"]`), `hints: "[\"user\"]": list of 1, want two or three`},
-		{entry(`["user","uid",5]`), `hints: "[\"user\",\"uid\",5]": element 3 is no text`},
+		{entry(`["user","uid",5]`), `hints: "[\"user\",\"uid\",5]": element 3 is not a string`},
 		{entry(`{"~isa":"user","uid":"x"}`), `hints: entry: an entry`},
-		{entry(`{"~isa":"list","length":2,"0":"user"}`), `hints: entry: element 2 is no text`},
-		{entry(`{"~isa":"list","length":2,"0":"user","1":7}`), `hints: entry: element 2 is no text`},
-		{entry(`true`), `hints: "true": neither a list nor a text`},
-		{entry(`["user","uid",`), `hints: "[\"user\",\"uid\",": no JSON value`},
+		{entry(`{"~isa":"list","length":2,"0":"user"}`), `hints: entry: element 2 is not a string`},
+		{entry(`{"~isa":"list","length":2,"0":"user","1":7}`), `hints: entry: element 2 is not a string`},
+		{entry(`true`), `hints: "true": neither a list nor a string`},
+		{entry(`["user","uid",`), `hints: "[\"user\",\"uid\",": not a JSON value`},
 		{user(`["user","uid","x"]`), `hints: "[\"user\",\"uid\",\"x\"]": list of 3, want two`},
 		{user(`["~isa","user"]`), `hints: field "~isa": field begins with ~`},
 		{user(`""`), `hints: field "uid": no value`},
@@ -308,18 +308,18 @@ func TestSplitAndAnalyzeRefuse(t *testing.T) {
 		err  error
 		want string
 	}{
-		{prk("user/name:x/~prk"), `hints: "user/name:x/~prk": no PRK, but SRK`},
-		{srk("user/uid:x"), `hints: "user/uid:x": no SRK, but PRK`},
-		{srk("user/job:x/~prks"), `hints: "user/job:x/~prks": no SRK, but index key`},
-		{prk("user/uid:a b"), `hints: "user/uid:a b": no PRK: at byte 10: " " must be written +_`},
-		{prk(strings.Repeat("é", 10_000)), `hints: "` + strings.Repeat("é", 40) + `"…: no PRK: too long`},
+		{prk("user/name:x/~prk"), `hints: "user/name:x/~prk": want PRK, got SRK`},
+		{srk("user/uid:x"), `hints: "user/uid:x": want SRK, got PRK`},
+		{srk("user/job:x/~prks"), `hints: "user/job:x/~prks": want SRK, got index key`},
+		{prk("user/uid:a b"), `hints: "user/uid:a b": want PRK: at byte 10: " " must be written +_`},
+		{prk(strings.Repeat("é", 10_000)), `hints: "` + strings.Repeat("é", 40) + `"…: want PRK: too long`},
 	} {
 		checkErr(t, row.err, row.want)
 	}
 }
 
 // Under a fold the answers name the keys that exist.
-func TestAsUsesTheCanonicalForm(t *testing.T) {
+func TestAsReturnsCanonicalValues(t *testing.T) {
 	s := schema.User()
 	for _, row := range []struct{ in, want string }{
 		{`["user","name","ALICE"]`, `["srk","user/name:alice/~prk","user","name","alice"]`},

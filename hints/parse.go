@@ -71,7 +71,7 @@ func cutField(text string) (field, value string, ok bool) {
 // the field in either; an object, which is an entry or a part of one; and a string, which is what Parse takes, but for
 // JSON. At most 1 MiB, its values as deep as schema.JSON takes them. All else is an *Error.
 func ParseJSON(b []byte) (Hint, error) {
-	text, list, part, err := readJSON(b, "neither a list nor an object nor a text")
+	text, list, part, err := readJSON(b, "neither a list, an object nor a string")
 	switch {
 	case err != nil:
 		return Hint{}, err
@@ -105,9 +105,9 @@ func readJSON(b []byte, neither string) (text string, list []string, part schema
 	case len(b) > maxJSON:
 		err = fmt.Errorf("over %d bytes", maxJSON)
 	case !utf8.Valid(b):
-		err = errors.New("no UTF-8")
+		err = errors.New("not UTF-8")
 	case !json.Valid(b):
-		err = errors.New("no JSON value")
+		err = errors.New("not a JSON value")
 	default:
 		switch value := bytes.TrimLeft(b, jsonSpace); value[0] {
 		case '[':
@@ -133,7 +133,7 @@ func readList(b []byte) ([]string, error) {
 	list := make([]string, len(raws))
 	for i, raw := range raws {
 		if raw[0] != '"' {
-			return nil, fmt.Errorf("element %d is no text", i+1)
+			return nil, fmt.Errorf("element %d is not a string", i+1)
 		}
 		list[i] = unquote(raw)
 	}
@@ -156,13 +156,13 @@ func readObject(b []byte) (schema.Facets, error) {
 		name, _ := dec.Token()
 		field := fmt.Sprint(name)
 		if _, again := part[field]; again {
-			return nil, errors.New("facet " + shown(field) + " stands there twice")
+			return nil, errors.New("facet " + quoted(field) + " appears twice")
 		}
 		var raw json.RawMessage
 		_ = dec.Decode(&raw)
 		v, err := facet(raw)
 		if err != nil {
-			return nil, errors.New("facet " + shown(field) + ": " + reasonOf(err))
+			return nil, errors.New("facet " + quoted(field) + ": " + reasonOf(err))
 		}
 		part[field] = v
 	}

@@ -57,21 +57,21 @@ func TestParseRefuses(t *testing.T) {
 	for _, row := range []struct{ text, want string }{
 		{"", `hints: empty hint`},
 		{strings.Repeat("x", 20_000), `hints: "` + strings.Repeat("x", 80) + `"…: over 16384 bytes`},
-		{`[`, `hints: "[": no JSON value`},
+		{`[`, `hints: "[": not a JSON value`},
 		{`[]`, `hints: "[]": list of 0, want two or three`},
 		{`["user"]`, `hints: "[\"user\"]": list of 1, want two or three`},
 		{`["user","name","x","y"]`, `hints: "[\"user\",\"name\",\"x\",\"y\"]": list of 4, want two or three`},
-		{`["user",7]`, `hints: "[\"user\",7]": element 2 is no text`},
-		{`["user",null]`, `hints: "[\"user\",null]": element 2 is no text`},
-		{`["user","x"] ["y"]`, `hints: "[\"user\",\"x\"] [\"y\"]": no JSON value`},
-		{"[\"user\",\"\xff\"]", `hints: "[\"user\",\"\xff\"]": no UTF-8`},
-		{`{"password":"$2a$10$abc"`, `hints: entry: no JSON value`}, // no entry is quoted: it may hold a hash
-		{`{"uid":"x","uid":"y"}`, `hints: entry: facet "uid" stands there twice`},
-		{`{"uid":"x","\u0075id":"y"}`, `hints: entry: facet "uid" stands there twice`},
-		{`{"uid":"x","more":[{"a":1,"a":2}]}`, `hints: entry: facet "more": a member stands there twice`},
+		{`["user",7]`, `hints: "[\"user\",7]": element 2 is not a string`},
+		{`["user",null]`, `hints: "[\"user\",null]": element 2 is not a string`},
+		{`["user","x"] ["y"]`, `hints: "[\"user\",\"x\"] [\"y\"]": not a JSON value`},
+		{"[\"user\",\"\xff\"]", `hints: "[\"user\",\"\xff\"]": not UTF-8`},
+		{`{"password":"$2a$10$abc"`, `hints: entry: not a JSON value`}, // no entry is quoted: it may hold a hash
+		{`{"uid":"x","uid":"y"}`, `hints: entry: facet "uid" appears twice`},
+		{`{"uid":"x","\u0075id":"y"}`, `hints: entry: facet "uid" appears twice`},
+		{`{"uid":"x","more":[{"a":1,"a":2}]}`, `hints: entry: facet "more": a member appears twice`},
 		{`{"n":1e999}`, `hints: entry: facet "n": a number is too large`},
-		{strings.Repeat("[", 101), `hints: "` + strings.Repeat("[", 80) + `"…: no JSON value`},
-		{strings.Repeat("[", 101) + strings.Repeat("]", 101), `hints: "` + strings.Repeat("[", 80) + `"…: element 1 is no text`},
+		{strings.Repeat("[", 101), `hints: "` + strings.Repeat("[", 80) + `"…: not a JSON value`},
+		{strings.Repeat("[", 101) + strings.Repeat("]", 101), `hints: "` + strings.Repeat("[", 80) + `"…: element 1 is not a string`},
 		{`{"a":` + strings.Repeat("[", 501) + strings.Repeat("]", 501) + `}`, `hints: entry: facet "a": nested too deeply`},
 		{`["` + strings.Repeat("x", 1<<20) + `"]`, `hints: "[\"` + strings.Repeat("x", 78) + `"…: over 1048576 bytes`},
 	} {
@@ -102,9 +102,9 @@ func TestParseJSON(t *testing.T) {
 		}
 	}
 	for _, row := range []struct{ in, want string }{
-		{``, `hints: "": no JSON value`},
-		{`7`, `hints: "7": neither a list nor an object nor a text`},
-		{`null`, `hints: "null": neither a list nor an object nor a text`},
+		{``, `hints: "": not a JSON value`},
+		{`7`, `hints: "7": neither a list, an object nor a string`},
+		{`null`, `hints: "null": neither a list, an object nor a string`},
 		{`""`, `hints: empty hint`},
 	} {
 		_, err := hints.ParseJSON([]byte(row.in))
@@ -138,7 +138,7 @@ func TestPairs(t *testing.T) {
 		t.Errorf("got %+v, %v, want the type in the pair", got, err)
 	}
 	_, err = pair.Resolve(twoTypes(), "user")
-	checkErr(t, err, `hints: UID: names type "order", wanted is "user"`)
+	checkErr(t, err, `hints: UID: names type "order", want "user"`)
 }
 
 // fuzzResolve resolves whatever was read, and checks what must hold for all targets.
@@ -218,6 +218,6 @@ func TestWord(t *testing.T) {
 		}
 	}
 	if _, is := hints.UID("17c0").Word(); is {
-		t.Error("a UID is no word")
+		t.Error("a UID is a word")
 	}
 }

@@ -37,22 +37,22 @@ func (h Hint) resolve(s schema.Schema, view string) (Target, error) {
 	}
 	decl, ok := s.Types[typ]
 	if !ok {
-		return Target{}, errors.New("the schema has no type " + shown(typ))
+		return Target{}, errors.New("the schema has no type " + quoted(typ))
 	}
 	r := resolver{typ, decl}
 	switch h.form {
 	case formAny:
-		return r.any(h.value)
+		return r.resolveAny(h.value)
 	case formField:
-		return r.field(h.field, h.value)
+		return r.resolveField(h.field, h.value)
 	case formUID, formText:
-		return r.field(decl.Primary, h.value)
+		return r.resolveField(decl.Primary, h.value)
 	case formKey:
-		return r.key(h.key)
+		return r.resolveKey(h.key)
 	case formFacets:
-		return r.facets(h.part)
+		return r.resolveFacets(h.part)
 	}
-	return Target{}, errors.New("no hint")
+	return Target{}, errors.New("not a hint")
 }
 
 // typeIn is the type that is meant in the view of a type: all that name one must agree.
@@ -63,7 +63,7 @@ func (h Hint) typeIn(view string) (typ string, err error) {
 		case typ == "":
 			typ = named
 		default:
-			return "", errors.New("names type " + shown(typ) + ", wanted is " + shown(named))
+			return "", errors.New("names type " + quoted(typ) + ", want " + quoted(named))
 		}
 	}
 	if typ == "" {
@@ -91,7 +91,7 @@ func (h Hint) unpair(s schema.Schema, view string) Hint {
 
 func checkKey(k recordkey.Key) error {
 	if ns := k.Namespace(); ns != (recordkey.Namespace{}) {
-		return errors.New("lies in namespace " + shown(ns.Path()) + ": use a view of it, and the key as it is there")
+		return errors.New("lies in namespace " + quoted(ns.Path()) + ": open a view of it and use the key without the namespace")
 	}
 	if k.Kind() != recordkey.KindPRK && k.Kind() != recordkey.KindSRK {
 		return errors.New(k.Kind().String() + ", want PRK or SRK")
@@ -106,7 +106,7 @@ func checkText(s schema.Schema, text string) error {
 		return nil
 	}
 	if _, err := recordkey.Parse(text); err != nil {
-		return errors.New("no record key: " + placeOf(err))
+		return errors.New("not a record key: " + placeOf(err))
 	}
 	return nil
 }
@@ -117,14 +117,14 @@ type resolver struct {
 	decl schema.Type
 }
 
-func (r resolver) field(field, value string) (Target, error) {
+func (r resolver) resolveField(field, value string) (Target, error) {
 	decl, ok := r.decl.Fields[field]
 	switch {
 	case field == r.decl.Primary:
 	case !ok:
-		return Target{}, errors.New("type " + shown(r.typ) + " has no such field")
+		return Target{}, errors.New("type " + quoted(r.typ) + " has no such field")
 	case !decl.Role.Has(schema.RoleSecondary):
-		return Target{}, errors.New("no secondary field of type " + shown(r.typ))
+		return Target{}, errors.New("not a secondary field of type " + quoted(r.typ))
 	}
 	k, err := r.keyOf(field, value)
 	return Target{Type: r.typ, Field: field, Value: k.Value(), Keys: []recordkey.Key{k}}, err
@@ -146,7 +146,7 @@ func (r resolver) keyOf(field, value string) (k recordkey.Key, err error) {
 	return recordkey.SRK(r.typ, field, value)
 }
 
-func (r resolver) any(value string) (Target, error) {
+func (r resolver) resolveAny(value string) (Target, error) {
 	k, err := r.keyOf("*", value) // checks it where there is no secondary field, too
 	if err != nil {
 		return Target{}, err
@@ -158,39 +158,39 @@ func (r resolver) any(value string) (Target, error) {
 			return Target{}, err
 		}
 	}
-	t.Pattern = anyPattern(r.typ, t.Value)
+	t.Pattern = patternForAny(r.typ, t.Value)
 	return t, nil
 }
 
-// anyPattern finds a canonical value under every field, declared or not.
-func anyPattern(typ, value string) string {
+// patternForAny finds a canonical value under every field, declared or not.
+func patternForAny(typ, value string) string {
 	return recordkey.Pattern{Kind: recordkey.KindSRK, Type: typ, Value: value}.String()
 }
 
-// key resolves a PRK or an SRK.
-func (r resolver) key(k recordkey.Key) (Target, error) {
+// resolveKey resolves a PRK or an SRK.
+func (r resolver) resolveKey(k recordkey.Key) (Target, error) {
 	isPrimary := k.Field() == r.decl.Primary
 	switch {
 	case k.Kind() == recordkey.KindPRK && !isPrimary:
-		return Target{}, errors.New("no PRK: the primary field of type " + shown(r.typ) + " is " + shown(r.decl.Primary))
+		return Target{}, errors.New("not a PRK: the primary field of type " + quoted(r.typ) + " is " + quoted(r.decl.Primary))
 	case k.Kind() == recordkey.KindSRK && isPrimary:
-		return Target{}, errors.New("no SRK: " + shown(k.Field()) + " is the primary field of type " + shown(r.typ))
+		return Target{}, errors.New("not an SRK: " + quoted(k.Field()) + " is the primary field of type " + quoted(r.typ))
 	}
-	return r.field(k.Field(), k.Value())
+	return r.resolveField(k.Field(), k.Value())
 }
 
-func (r resolver) facets(part schema.Facets) (Target, error) {
+func (r resolver) resolveFacets(part schema.Facets) (Target, error) {
 	uid, err := identifier(part, r.decl.Primary)
 	prk, prkErr := identifier(part, facetPRK)
 	switch err = cmp.Or(err, prkErr); {
 	case err != nil:
 		return Target{}, err
 	case prk != "":
-		return r.entryKey(prk, uid)
+		return r.resolveEntryKey(prk, uid)
 	case uid != "":
-		return r.field(r.decl.Primary, uid)
+		return r.resolveField(r.decl.Primary, uid)
 	}
-	return r.secondaries(part)
+	return r.resolveSecondaries(part)
 }
 
 // identifier is the text of a facet that points at an entry, "" where the entry has none.
@@ -200,34 +200,34 @@ func identifier(part schema.Facets, field string) (text string, err error) {
 		return "", nil
 	}
 	if c := v.Codec(); c != schema.CodecText && c != schema.CodecIdentity {
-		return "", errors.New("facet " + shown(field) + " is no text")
+		return "", errors.New("facet " + quoted(field) + " is not a string")
 	}
 	if v.Text() == "" {
-		return "", errors.New("facet " + shown(field) + " is empty")
+		return "", errors.New("facet " + quoted(field) + " is empty")
 	}
 	return v.Text(), nil
 }
 
-// entryKey resolves an entry's own PRK, with which its primary facet, if known, must agree.
-func (r resolver) entryKey(prk, uid string) (Target, error) {
+// resolveEntryKey resolves an entry's own PRK, with which its primary facet, if known, must agree.
+func (r resolver) resolveEntryKey(prk, uid string) (Target, error) {
 	if len(prk) > maxKey {
 		return Target{}, errors.New("~prk is too long")
 	}
 	k, err := recordkey.Parse(prk)
 	switch elsewhere := checkKey(k); {
 	case err != nil || k.Kind() != recordkey.KindPRK:
-		return Target{}, errors.New("~prk is no PRK")
+		return Target{}, errors.New("~prk is not a PRK")
 	case elsewhere != nil:
 		return Target{}, fmt.Errorf("~prk %w", elsewhere)
 	case k.Type() != r.typ:
-		return Target{}, errors.New("~prk is of type " + shown(k.Type()) + ", wanted is " + shown(r.typ))
+		return Target{}, errors.New("~prk is of type " + quoted(k.Type()) + ", want " + quoted(r.typ))
 	case uid != "" && k.Value() != uid:
-		return Target{}, errors.New("~prk and facet " + shown(r.decl.Primary) + " differ")
+		return Target{}, errors.New("~prk and facet " + quoted(r.decl.Primary) + " differ")
 	}
-	return r.key(k)
+	return r.resolveKey(k)
 }
 
-func (r resolver) secondaries(part schema.Facets) (Target, error) {
+func (r resolver) resolveSecondaries(part schema.Facets) (Target, error) {
 	t := Target{Type: r.typ}
 	for _, field := range r.decl.Secondary() {
 		value, err := identifier(part, field)
@@ -241,7 +241,7 @@ func (r resolver) secondaries(part schema.Facets) (Target, error) {
 		t.Keys = append(t.Keys, k)
 	}
 	if len(t.Keys) == 0 {
-		return Target{}, errors.New("has neither the primary nor a secondary facet of type " + shown(r.typ))
+		return Target{}, errors.New("has neither the primary nor a secondary facet of type " + quoted(r.typ))
 	}
 	t.Field, t.Value, t.All = t.Keys[0].Field(), t.Keys[0].Value(), len(t.Keys) > 1
 	return t, nil

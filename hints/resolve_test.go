@@ -85,18 +85,18 @@ func TestResolveRefuses(t *testing.T) {
 		view string
 		want string
 	}{
-		{hints.Hint{}, "user", `hints: zero Hint: no hint`},
+		{hints.Hint{}, "user", `hints: zero Hint: not a hint`},
 		{hints.Hint{}, "", `hints: zero Hint: names no type`},
 		{hints.UID("x"), "", `hints: UID: names no type`},
 		{hints.UID("x"), "team", `hints: UID: the schema has no type "team"`},
-		{hints.UID("x").Of("order"), "user", `hints: UID: names type "order", wanted is "user"`},
+		{hints.UID("x").Of("order"), "user", `hints: UID: names type "order", want "user"`},
 		{hints.UID(""), "user", `hints: UID: no value`},
 		{hints.UID(long), "user", `hints: UID: value is over 1024 bytes`},
 		{hints.UID(longer), "user", `hints: UID: the value is over 4096 bytes`},
 
 		{hints.Field("age", "4"), "user", `hints: field "age": type "user" has no such field`},
-		{hints.Field("job", "Cook"), "user", `hints: field "job": no secondary field of type "user"`},
-		{hints.Field("state", "open"), "order", `hints: field "state": no secondary field of type "order"`},
+		{hints.Field("job", "Cook"), "user", `hints: field "job": not a secondary field of type "user"`},
+		{hints.Field("state", "open"), "order", `hints: field "state": not a secondary field of type "order"`},
 		{hints.Field("*", "x"), "user", `hints: field "*": type "user" has no such field`},
 		{hints.Field("name", ""), "user", `hints: field "name": no value`},
 		{hints.Field("name", " \t "), "user", `hints: field "name": the value is blank`},
@@ -109,31 +109,31 @@ func TestResolveRefuses(t *testing.T) {
 
 		{hints.Key(recordkey.Key{}), "user", `hints: "invalid Key": invalid kind 0, want PRK or SRK`},
 		{hints.Key(key("team/id:x")), "", `hints: "team/id:x": the schema has no type "team"`},
-		{hints.Key(key("order/number:7")), "user", `hints: "order/number:7": names type "order", wanted is "user"`},
-		{hints.Key(key("order/number:7")).Of("user"), "", `hints: "order/number:7": names type "order", wanted is "user"`},
-		{hints.Key(key("user/name:x")), "user", `hints: "user/name:x": no PRK: the primary field of type "user" is "uid"`},
-		{hints.Key(key("user/uid:x/~prk")), "user", `hints: "user/uid:x/~prk": no SRK: "uid" is the primary field of type "user"`},
+		{hints.Key(key("order/number:7")), "user", `hints: "order/number:7": names type "order", want "user"`},
+		{hints.Key(key("order/number:7")).Of("user"), "", `hints: "order/number:7": names type "order", want "user"`},
+		{hints.Key(key("user/name:x")), "user", `hints: "user/name:x": not a PRK: the primary field of type "user" is "uid"`},
+		{hints.Key(key("user/uid:x/~prk")), "user", `hints: "user/uid:x/~prk": not an SRK: "uid" is the primary field of type "user"`},
 		{hints.Key(key("user/age:4/~prk")), "user", `hints: "user/age:4/~prk": type "user" has no such field`},
 		{hints.Key(key("user/uid:x/tags")), "user", `hints: "user/uid:x/tags": tertiary key, want PRK or SRK`},
 		{hints.Key(key("user/job:x/~prks")), "user", `hints: "user/job:x/~prks": index key, want PRK or SRK`},
 		{hints.Key(key("~/schema/user")), "user", `hints: "~/schema/user": own key, want PRK or SRK`},
-		{hints.Key(key("~acme/user/uid:x")), "user", `hints: "~acme/user/uid:x": lies in namespace "acme": use a view of it, and the key as it is there`},
+		{hints.Key(key("~acme/user/uid:x")), "user", `hints: "~acme/user/uid:x": lies in namespace "acme": open a view of it and use the key without the namespace`},
 
 		{facets(), "user", `hints: entry: has neither the primary nor a secondary facet of type "user"`},
 		{facets("job", "Cook"), "user", `hints: entry: has neither the primary nor a secondary facet of type "user"`},
 		{facets("name", "x"), "", `hints: entry: names no type`},
-		{facets("~isa", "order", "number", "7"), "user", `hints: entry: names type "order", wanted is "user"`},
+		{facets("~isa", "order", "number", "7"), "user", `hints: entry: names type "order", want "user"`},
 		{facets("uid", ""), "user", `hints: entry: facet "uid" is empty`},
 		{facets("name", "Alice", "email", ""), "user", `hints: entry: facet "email" is empty`},
 		{facets("name", " "), "user", `hints: entry: the value is blank`},
-		{hints.Facets(schema.Facets{"uid": schema.Number(5)}), "user", `hints: entry: facet "uid" is no text`},
-		{hints.Facets(schema.Facets{"name": schema.Date(time.Unix(0, 0))}), "user", `hints: entry: facet "name" is no text`},
-		{facets("~prk", "user/name:x/~prk"), "user", `hints: entry: ~prk is no PRK`},
-		{facets("~prk", "x"), "user", `hints: entry: ~prk is no PRK`},
+		{hints.Facets(schema.Facets{"uid": schema.Number(5)}), "user", `hints: entry: facet "uid" is not a string`},
+		{hints.Facets(schema.Facets{"name": schema.Date(time.Unix(0, 0))}), "user", `hints: entry: facet "name" is not a string`},
+		{facets("~prk", "user/name:x/~prk"), "user", `hints: entry: ~prk is not a PRK`},
+		{facets("~prk", "x"), "user", `hints: entry: ~prk is not a PRK`},
 		{facets("~prk", strings.Repeat("x", 20_000)), "user", `hints: entry: ~prk is too long`},
-		{facets("~prk", "order/number:x"), "user", `hints: entry: ~prk is of type "order", wanted is "user"`},
+		{facets("~prk", "order/number:x"), "user", `hints: entry: ~prk is of type "order", want "user"`},
 		{facets("~prk", "user/uid:x", "uid", "y"), "user", `hints: entry: ~prk and facet "uid" differ`},
-		{facets("~prk", "~acme/user/uid:x"), "user", `hints: entry: ~prk lies in namespace "acme": use a view of it, and the key as it is there`},
+		{facets("~prk", "~acme/user/uid:x"), "user", `hints: entry: ~prk lies in namespace "acme": open a view of it and use the key without the namespace`},
 	} {
 		got, err := row.hint.Resolve(twoTypes(), row.view)
 		checkErr(t, err, row.want)
@@ -222,7 +222,7 @@ func TestTypeOfHint(t *testing.T) {
 }
 
 // Whatever a visitor types stays under the type and the fields that the program named.
-func TestVisitorsTextIsNeverAKey(t *testing.T) {
+func TestVisitorTextIsNeverAKey(t *testing.T) {
 	s := twoTypes()
 	try := func(t interface {
 		Helper()
@@ -234,7 +234,7 @@ func TestVisitorsTextIsNeverAKey(t *testing.T) {
 			got, err := h.Resolve(s, "user")
 			if err != nil {
 				if len(text) > 3 && strings.Contains(err.Error(), text) {
-					t.Fatalf("%q stands in the error %v", text, err)
+					t.Fatalf("%q is in the error %v", text, err)
 				}
 				continue
 			}
