@@ -18,15 +18,15 @@ const longestHash = 512
 // digest is a stored hash, read, and what is known about its making.
 type digest struct {
 	hasher   *Hasher
-	hash     string  // of bcrypt
-	cost     int     // of bcrypt
-	foreign  matcher // of another algorithm, else nil
-	max      int     // most bytes of a password that it can be the hash of
+	hash     string  // value bcrypt
+	cost     int     // value bcrypt
+	foreign  matcher // value another algorithm, else nil
+	max      int     // max bytes of a password that it can be the hash of
 	pepper   *pepper // nil: none
 	original bool    // may be a hash of the original's
-	renew    string  // what speaks for a new hash once the password was right
+	renew    string  // name speaks for a new hash once the password was right
 
-	prehash   func([]byte) []byte // what another product does before bcrypt; nil: nothing
+	prehash   func([]byte) []byte // name another product does before bcrypt; nil: nothing
 	wordpress bool                // may be a hash of WordPress
 }
 
@@ -41,13 +41,13 @@ func (h *Hasher) parse(stored string) (digest, error) {
 	if d, ok, err := h.parseProduct(stored); ok {
 		return d, err
 	}
-	text := translated(stored)
+	text := normalize(stored)
 	for _, s := range schemes {
 		if m := s.shape.FindStringSubmatch(text); m != nil {
 			return h.parseForeign(s, text, m)
 		}
 	}
-	return digest{}, &HashError{Reason: refusal(stored)}
+	return digest{}, &HashError{Reason: unsupportedReason(stored)}
 }
 
 const bcryptLen = 60
@@ -60,13 +60,13 @@ func cutBcrypt(stored string) (mark, hash string, ok bool) {
 		return "", "", false
 	}
 	_, unnumbered := strconv.ParseUint(hash[4:6], 10, 8)
-	marked := len(mark) == markLen && mark[0] == 'p' && !strings.ContainsFunc(mark, isNo("-_"))
+	marked := len(mark) == markLen && mark[0] == 'p' && !strings.ContainsFunc(mark, notAlnum("-_"))
 	return mark, hash, (mark == "" || marked) && strings.Contains("aby", hash[2:3]) && unnumbered == nil &&
-		!strings.ContainsFunc(hash[7:], isNo("./"))
+		!strings.ContainsFunc(hash[7:], notAlnum("./"))
 }
 
-// isNo reports what is neither an ASCII letter or digit nor one of others.
-func isNo(others string) func(rune) bool {
+// notAlnum reports what is neither an ASCII letter or digit nor one of others.
+func notAlnum(others string) func(rune) bool {
 	return func(r rune) bool {
 		return !('0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' || strings.ContainsRune(others, r))
 	}
@@ -88,7 +88,7 @@ func (h *Hasher) parseBcrypt(mark, hash string) (digest, error) {
 	switch {
 	case hash[2] != 'a':
 		d.renew = renewAlgorithm
-	case d.pepper != h.newest().pepper:
+	case d.pepper != h.newDigest().pepper:
 		d.renew = renewPepper
 	case cost != h.cost:
 		d.renew = renewCost
@@ -134,7 +134,7 @@ func (d digest) secret(password string) ([]byte, error) {
 	if d.prehash != nil {
 		return d.prehash([]byte(password)), nil
 	}
-	return d.checked([]byte(password))
+	return d.checkRepeats([]byte(password))
 }
 
 // legacySecret is what the original gave to bcrypt for a password.
@@ -142,16 +142,16 @@ func (d digest) legacySecret(password string) ([]byte, error) {
 	// A unit of UTF-16 has up to three bytes in UTF-8, and one here at least.
 	if d.original && len(password) <= 3*maxBytes {
 		if b, ok := legacyBytes(password); ok && len(b) <= maxBytes {
-			return d.checked(b)
+			return d.checkRepeats(b)
 		}
 	}
 	return nil, ErrHash
 }
 
-// checked refuses what bcrypt takes for a shorter password.
-func (d digest) checked(secret []byte) ([]byte, error) {
+// checkRepeats refuses what bcrypt takes for a shorter password.
+func (d digest) checkRepeats(secret []byte) ([]byte, error) {
 	if d.foreign == nil && repeats(secret) {
-		return nil, &PolicyError{ruleNUL, "it repeats itself around a NUL byte, which bcrypt takes for its first part"}
+		return nil, &PolicyError{ruleNUL, "it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"}
 	}
 	return secret, nil
 }
@@ -163,15 +163,15 @@ func tooLong(most int) *PolicyError {
 // repeats reports whether a shorter password has the same bcrypt hashes: "ab" and "ab\x00ab" are one.
 func repeats(secret []byte) bool {
 	for i, c := range secret {
-		if c == 0 && bytes.Equal(bcryptReads(secret[:i]), bcryptReads(secret)) {
+		if c == 0 && bytes.Equal(bcryptInput(secret[:i]), bcryptInput(secret)) {
 			return true
 		}
 	}
 	return false
 }
 
-// bcryptReads is a password as bcrypt reads it: with a NUL at its end, again and again up to 72 bytes.
-func bcryptReads(secret []byte) []byte {
+// bcryptInput is a password as bcrypt reads it: with a NUL at its end, again and again up to 72 bytes.
+func bcryptInput(secret []byte) []byte {
 	ended := append(slices.Clip(secret), 0)
 	return bytes.Repeat(ended, maxBytes/len(ended)+1)[:maxBytes]
 }

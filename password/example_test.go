@@ -69,8 +69,8 @@ func ExampleStrength() {
 	//   "score": 0,
 	//   "entropy": 2.322,
 	//   "suggestions": [
-	//     "add another word or two, unusual ones",
-	//     "do not rely on a common word, name or password, nor on what you are called here, however it is spelled"
+	//     "add another word or two, preferably unusual",
+	//     "avoid common words, names and passwords, and your own names, in any spelling"
 	//   ]
 	// } <nil>
 }

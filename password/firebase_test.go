@@ -69,7 +69,7 @@ func TestFirebaseScrypt(t *testing.T) {
 	}
 }
 
-func TestFirebaseScryptRefused(t *testing.T) {
+func TestFirebaseScryptErrors(t *testing.T) {
 	good := firebaseAccounts(t)[0]
 	for _, tt := range []struct {
 		change func(*firebaseAccount)

@@ -20,7 +20,7 @@ import (
 type scheme struct {
 	name   string
 	shape  *regexp.Regexp // groups: numbers, and salt and key in base64
-	limits []limit        // in order: a later one may rely on the ones before
+	limits []limit        // replace order: a later one may rely on the ones before
 	max    int            // bytes of a password
 	decode func(string, numbers) (matcher, error)
 	// wordpress: it may be of WordPress, which changes passwords before it hashes them
@@ -39,15 +39,15 @@ func library(decode func(string) (algorithm.Digest, error)) func(string, numbers
 
 // limit bounds a number that a hash's cost hangs on.
 type limit struct {
-	what        string
-	of          func(numbers) int
-	least, most int
+	name     string
+	value    func(numbers) int
+	min, max int
 }
 
 // numbers are what a hash says of its cost, and how many bytes its salt and key have.
 type numbers map[string]int
 
-func is(name string) func(numbers) int {
+func parameter(name string) func(numbers) int {
 	return func(n numbers) int { return n[name] }
 }
 
@@ -58,12 +58,12 @@ var schemes = []scheme{
 		shape: regexp.MustCompile(`^\$argon2id\$v=19\$m=(?<m>[1-9]\d{0,8}),t=(?<t>[1-9]\d{0,8}),p=(?<p>[1-9]\d{0,8})` +
 			`\$(?<salt>[A-Za-z0-9+/]+)\$(?<key>[A-Za-z0-9+/]+)$`),
 		limits: []limit{
-			{"memory in KiB", is("m"), 8, 256 << 10},
-			{"passes", is("t"), 1, 64},
-			{"lanes", is("p"), 1, 16},
+			{"memory in KiB", parameter("m"), 8, 256 << 10},
+			{"passes", parameter("t"), 1, 64},
+			{"lanes", parameter("p"), 1, 16},
 			{"memory in KiB times passes", func(n numbers) int { return n["m"] * n["t"] }, 8, 1 << 20},
-			{"salt in bytes", is("salt"), 8, 64},
-			{"key in bytes", is("key"), 16, 64},
+			{"salt in bytes", parameter("salt"), 8, 64},
+			{"key in bytes", parameter("key"), 16, 64},
 		},
 		max:    maxPepperedBytes,
 		decode: library(argon2.DecodeVariant(argon2.VariantID)),
@@ -73,63 +73,63 @@ var schemes = []scheme{
 		shape: regexp.MustCompile(`^\$scrypt\$ln=(?<ln>[1-9]\d{0,8}),r=(?<r>[1-9]\d{0,8}),p=(?<p>[1-9]\d{0,8})` +
 			`\$(?<salt>[A-Za-z0-9+/]+)\$(?<key>[A-Za-z0-9+/]+)$`),
 		limits: []limit{
-			{"ln", is("ln"), 1, 20},
-			{"r", is("r"), 1, 32},
-			{"p", is("p"), 1, 16},
+			{"ln", parameter("ln"), 1, 20},
+			{"r", parameter("r"), 1, 32},
+			{"p", parameter("p"), 1, 16},
 			{"memory in bytes", func(n numbers) int { return 128 * n["r"] << n["ln"] }, 0, 256 << 20},
 			{"memory in bytes times p", func(n numbers) int { return 128 * n["r"] * n["p"] << n["ln"] }, 0, 512 << 20},
-			{"salt in bytes", is("salt"), 8, 64},
-			{"key in bytes", is("key"), 16, 64},
+			{"salt in bytes", parameter("salt"), 8, 64},
+			{"key in bytes", parameter("key"), 16, 64},
 		},
 		max:    maxPepperedBytes,
 		decode: library(scrypt.DecodeVariant(scrypt.VariantScrypt)),
 	},
-	pbkdf2Of("pbkdf2-sha1", `\$pbkdf2(?:-sha1)?`, 20, pbkdf2.VariantSHA1),
-	pbkdf2Of("pbkdf2-sha256", `\$pbkdf2-sha256`, 32, pbkdf2.VariantSHA256),
-	pbkdf2Of("pbkdf2-sha512", `\$pbkdf2-sha512`, 64, pbkdf2.VariantSHA512),
-	shaCryptOf("sha256-crypt", "5", 43, shacrypt.VariantSHA256),
-	shaCryptOf("sha512-crypt", "6", 86, shacrypt.VariantSHA512),
+	pbkdf2Scheme("pbkdf2-sha1", `\$pbkdf2(?:-sha1)?`, 20, pbkdf2.VariantSHA1),
+	pbkdf2Scheme("pbkdf2-sha256", `\$pbkdf2-sha256`, 32, pbkdf2.VariantSHA256),
+	pbkdf2Scheme("pbkdf2-sha512", `\$pbkdf2-sha512`, 64, pbkdf2.VariantSHA512),
+	shaCryptScheme("sha256-crypt", "5", 43, shacrypt.VariantSHA256),
+	shaCryptScheme("sha512-crypt", "6", 86, shacrypt.VariantSHA512),
 	{
 		name: "firebase-scrypt",
 		shape: regexp.MustCompile(`^\$firebase-scrypt\$ln=(?<ln>[1-9]\d{0,8}),r=(?<r>[1-9]\d{0,8}),p=1` +
 			`\$(?<salt>[A-Za-z0-9+/]+)\$(?<key>[A-Za-z0-9+/]+)$`),
 		limits: []limit{
-			{"ln", is("ln"), 1, 20},
-			{"r", is("r"), 1, 32},
+			{"ln", parameter("ln"), 1, 20},
+			{"r", parameter("r"), 1, 32},
 			{"memory in bytes", func(n numbers) int { return 128 * n["r"] << n["ln"] }, 0, 256 << 20},
-			{"salt and separator in bytes", is("salt"), 1, 128},
-			{"key in bytes", is("key"), 16, 128},
+			{"salt and separator in bytes", parameter("salt"), 1, 128},
+			{"key in bytes", parameter("key"), 16, 128},
 		},
 		max:    maxPepperedBytes,
 		decode: decodeFirebase,
 	},
-	phpassOf("P", true),
-	phpassOf("H", false),
+	phpassScheme("P", true),
+	phpassScheme("H", false),
 }
 
-// phpassOf is phpass of WordPress and others ($P$) or of phpBB ($H$). The last digit of a hash stands for two bits.
-func phpassOf(id string, wordpress bool) scheme {
+// phpassScheme is phpass of WordPress and others ($P$) or of phpBB ($H$). The last digit of a hash stands for two bits.
+func phpassScheme(id string, wordpress bool) scheme {
 	return scheme{
 		name:      "phpass",
 		shape:     regexp.MustCompile(`^\$` + id + `\$(?<log>[./0-9A-Za-z])[./0-9A-Za-z]{8}[./0-9A-Za-z]{21}[./01]$`),
-		limits:    []limit{{"binary logarithm of the rounds", is("log"), 7, 20}},
+		limits:    []limit{{"binary logarithm of the rounds", parameter("log"), 7, 20}},
 		max:       phpassMax,
 		decode:    decodePHPass,
 		wordpress: wordpress,
 	}
 }
 
-// pbkdf2Of is PBKDF2 with a hash of size bytes: every size bytes of its key cost all the iterations again.
-func pbkdf2Of(name, prefix string, size int, v pbkdf2.Variant) scheme {
+// pbkdf2Scheme is PBKDF2 with a hash of size bytes: every size bytes of its key cost all the iterations again.
+func pbkdf2Scheme(name, prefix string, size int, v pbkdf2.Variant) scheme {
 	blocks := func(n numbers) int { return (n["key"] + size - 1) / size * n["i"] }
 	return scheme{
 		name: name,
 		shape: regexp.MustCompile(`^` + prefix + `\$(?<i>[1-9]\d{0,8})` +
 			`\$(?<salt>[A-Za-z0-9./]+)\$(?<key>[A-Za-z0-9./]+)$`),
 		limits: []limit{
-			{"iterations", is("i"), 1, 2_000_000},
-			{"salt in bytes", is("salt"), 8, 64},
-			{"key in bytes", is("key"), 16, 64},
+			{"iterations", parameter("i"), 1, 2_000_000},
+			{"salt in bytes", parameter("salt"), 8, 64},
+			{"key in bytes", parameter("key"), 16, 64},
 			{"iterations times blocks", blocks, 1, 2_000_000},
 		},
 		max:    maxPepperedBytes,
@@ -137,8 +137,8 @@ func pbkdf2Of(name, prefix string, size int, v pbkdf2.Variant) scheme {
 	}
 }
 
-// shaCryptOf is sha-crypt, whose salt is at most 16 characters, and whose rounds read the password again each.
-func shaCryptOf(name, id string, key int, v shacrypt.Variant) scheme {
+// shaCryptScheme is sha-crypt, whose salt is at most 16 characters, and whose rounds read the password again each.
+func shaCryptScheme(name, id string, key int, v shacrypt.Variant) scheme {
 	rounds := func(n numbers) int { return cmp.Or(n["rounds"], shacrypt.IterationsDefaultOmitted) }
 	return scheme{
 		name: name,
@@ -154,8 +154,8 @@ func shaCryptOf(name, id string, key int, v shacrypt.Variant) scheme {
 func (h *Hasher) parseForeign(s scheme, stored string, m []string) (digest, error) {
 	n := s.numbers(m)
 	for _, l := range s.limits {
-		if v := l.of(n); v < l.least || v > l.most {
-			return digest{}, &HashError{Reason: fmt.Sprintf("%s: %s: %d is not between %d and %d", s.name, l.what, v, l.least, l.most)}
+		if v := l.value(n); v < l.min || v > l.max {
+			return digest{}, &HashError{Reason: fmt.Sprintf("%s: %s: %d is not between %d and %d", s.name, l.name, v, l.min, l.max)}
 		}
 	}
 	found, err := s.decode(stored, n)
@@ -181,12 +181,12 @@ func (s scheme) numbers(m []string) numbers {
 	return n
 }
 
-// refused are beginnings of hashes that are known and were not taken.
-var refused = []struct{ prefix, why string }{
-	{"$2x$", "$2x$ is bcrypt with a fault that makes passwords equal"},
+// unsupported are beginnings of hashes that are known and were not taken.
+var unsupported = []struct{ prefix, why string }{
+	{"$2x$", "$2x$ is a faulty bcrypt to which different passwords are equal"},
 	{"$2", "bcrypt, but malformed"},
 	{"$argon2id$", "argon2id, but malformed"},
-	{"$argon2", "of argon2 only argon2id is taken"},
+	{"$argon2", "argon2: only argon2id is supported"},
 	{"$scrypt$", "scrypt, but malformed"},
 	{"$pbkdf2", "PBKDF2, but malformed or not of SHA-1, SHA-256 or SHA-512"},
 	{"$5$", "sha-crypt, but malformed"},
@@ -197,15 +197,15 @@ var refused = []struct{ prefix, why string }{
 	{"$firebase-scrypt$", "Firebase's scrypt, but malformed"},
 	{"$P$", "phpass, but malformed"},
 	{"$H$", "phpass, but malformed"},
-	{"$S$", "of phpass only the portable form is taken"},
+	{"$S$", "phpass: only the portable form is supported"},
 	{"$wp", "WordPress's bcrypt, but malformed"},
-	{"$bcrypt-sha256$", "of bcrypt over SHA-256 only Django's bcrypt_sha256 is taken"},
+	{"$bcrypt-sha256$", "bcrypt over SHA-256: only Django's bcrypt_sha256 is supported"},
 	{"bcrypt_sha256$", "Django's bcrypt, but malformed"},
 	{"bcrypt$", "Django's bcrypt, but malformed"},
 	{"pbkdf2_", "Django's PBKDF2, but malformed or not of SHA-1 or SHA-256"},
 	{"scrypt$", "Django's scrypt, but malformed"},
 	{"argon2$argon2id$", "Django's argon2id, but malformed"},
-	{"argon2$", "of argon2 only argon2id is taken"},
+	{"argon2$", "argon2: only argon2id is supported"},
 	{"md5$", "too weak: MD5, with a salt or without"},
 	{"sha1$", "too weak: SHA-1, with a salt or without"},
 	{"crypt$", "too weak: crypt, which reads eight characters"},
@@ -213,8 +213,8 @@ var refused = []struct{ prefix, why string }{
 	{aspNetHead, "ASP.NET Identity's, but malformed or not of SHA-1, SHA-256 or SHA-512"},
 }
 
-// refusedShapes are the same for hashes that no beginning tells.
-var refusedShapes = []struct {
+// unsupportedShapes are the same for hashes that no beginning tells.
+var unsupportedShapes = []struct {
 	shape *regexp.Regexp
 	why   string
 }{
@@ -225,17 +225,17 @@ var refusedShapes = []struct {
 	{regexp.MustCompile(`^A[A-P][A-Za-z0-9+/]{64}==$`), "too weak: ASP.NET Identity's second version has 1000 rounds of SHA-1"},
 }
 
-// refusal is why a text is no hash for us.
-func refusal(stored string) string {
-	for _, r := range refused {
+// unsupportedReason is why a text is no hash for us.
+func unsupportedReason(stored string) string {
+	for _, r := range unsupported {
 		if strings.HasPrefix(stored, r.prefix) {
 			return r.why
 		}
 	}
-	for _, r := range refusedShapes {
+	for _, r := range unsupportedShapes {
 		if r.shape.MatchString(stored) {
 			return r.why
 		}
 	}
-	return "of an unknown algorithm"
+	return "unknown algorithm"
 }

@@ -74,7 +74,7 @@ func TestVerifyShaCryptLongPassword(t *testing.T) {
 }
 
 // Every cost has a cap; the highest that is taken stands beside the first that is not.
-func TestForeignCaps(t *testing.T) {
+func TestForeignLimits(t *testing.T) {
 	b64 := func(n int) string { return strings.Repeat("A", (n*8+5)/6) }
 	argon := func(m, t, p string, salt, key int) string {
 		return fmt.Sprintf("$argon2id$v=19$m=%s,t=%s,p=%s$%s$%s", m, t, p, b64(salt), b64(key))
@@ -109,8 +109,8 @@ func TestForeignCaps(t *testing.T) {
 		{argon("18446744073709551624", "1", "1", 16, 32), "argon2id, but malformed"},
 		{argon("64,m=9999999", "1", "1", 16, 32), "argon2id, but malformed"},
 		{strings.Replace(argon("64", "1", "1", 16, 32), "v=19", "v=16", 1), "argon2id, but malformed"},
-		{strings.Replace(argon("64", "1", "1", 16, 32), "2id", "2i", 1), "of argon2 only argon2id is taken"},
-		{strings.Replace(argon("64", "1", "1", 16, 32), "2id", "2d", 1), "of argon2 only argon2id is taken"},
+		{strings.Replace(argon("64", "1", "1", 16, 32), "2id", "2i", 1), "argon2: only argon2id is supported"},
+		{strings.Replace(argon("64", "1", "1", 16, 32), "2id", "2d", 1), "argon2: only argon2id is supported"},
 
 		{scrypt("18", "8", "2", 16, 64), ""},
 		{scrypt("20", "2", "1", 16, 64), ""},
@@ -142,13 +142,13 @@ func TestForeignCaps(t *testing.T) {
 		{sha("5", "999", 43), "sha256-crypt: rounds: 999 is not between 1000 and 1000000"},
 		{sha("6", "0", 86), "sha-crypt, but malformed"},
 		{sha("5", "1000", 86), "sha-crypt, but malformed"},
-		{sha("7", "1000", 86), "of an unknown algorithm"},
+		{sha("7", "1000", 86), "unknown algorithm"},
 		{"$6$" + strings.Repeat("s", 17) + "$" + strings.Repeat("a", 86), "sha-crypt, but malformed"},
 
-		{"$y$j9T$F5Jx5fExrKuPp53xLKQ..1$X3DX6M94c7o.9agCG9G317fhZg9SqC.5i5rd.RhAtQ7", "of an unknown algorithm"},
-		{"$sha1$40000$jtNX3nZ2$hBNaIXkt4wBI2o5rsi8KejSjNqIq", "of an unknown algorithm"},
-		{"$plaintext$secret", "of an unknown algorithm"},
-		{"{SSHA}D8oS9Y5WvQqZxP0d0mJ2aZb1c2VjcmV0", "of an unknown algorithm"},
+		{"$y$j9T$F5Jx5fExrKuPp53xLKQ..1$X3DX6M94c7o.9agCG9G317fhZg9SqC.5i5rd.RhAtQ7", "unknown algorithm"},
+		{"$sha1$40000$jtNX3nZ2$hBNaIXkt4wBI2o5rsi8KejSjNqIq", "unknown algorithm"},
+		{"$plaintext$secret", "unknown algorithm"},
+		{"{SSHA}D8oS9Y5WvQqZxP0d0mJ2aZb1c2VjcmV0", "unknown algorithm"},
 	} {
 		want := tt.err
 		if want != "" {
@@ -157,7 +157,7 @@ func TestForeignCaps(t *testing.T) {
 		err := h.Usable(tt.stored)
 		wantError(t, tt.stored[:min(len(tt.stored), 40)], err, want)
 		if err != nil && !errors.Is(err, ErrHash) {
-			t.Errorf("%v is no ErrHash", err)
+			t.Errorf("%v is not ErrHash", err)
 		}
 	}
 }

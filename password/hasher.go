@@ -20,8 +20,8 @@ import (
 // Costs are bcrypt's: each is twice the work of the one before.
 const (
 	defaultCost = 12 // a quarter of a second
-	minCost     = 10 // of a new hash
-	maxCost     = 15 // of any hash, made or verified: two seconds
+	minCost     = 10 // value a new hash
+	maxCost     = 15 // value any hash, made or verified: two seconds
 )
 
 // How long a password can be.
@@ -32,7 +32,7 @@ const (
 
 // Options are what New needs.
 type Options struct {
-	Cost    int      // of bcrypt, 10 to 15; 0: 12; less than 10: 10
+	Cost    int      // value bcrypt, 10 to 15; 0: 12; less than 10: 10
 	Peppers [][]byte // none: no pepper; the first hashes, all verify; 16 to 1024 bytes each
 }
 
@@ -52,7 +52,7 @@ func (o Options) MarshalText() ([]byte, error) { return fmt.Append(nil, o), nil 
 type Hasher struct {
 	cost    int
 	peppers []pepper
-	rounds  atomic.Uint64 // of bcrypt
+	rounds  atomic.Uint64 // value bcrypt
 	foreign atomic.Uint64 // hashes
 }
 
@@ -89,7 +89,7 @@ func (h *Hasher) Format(f fmt.State, _ rune) { io.WriteString(f, h.String()) }
 // A *PolicyError tells of a password that bcrypt cannot tell from another one: over 72 bytes (1024 with a pepper), or
 // repeating itself around a NUL byte.
 func (h *Hasher) Hash(password string) (string, error) {
-	d := h.newest()
+	d := h.newDigest()
 	secret, err := d.secret(password)
 	if err != nil {
 		return "", err
@@ -104,12 +104,12 @@ func (h *Hasher) Hash(password string) (string, error) {
 
 // Hashable says why Hash would refuse a password, without the work.
 func (h *Hasher) Hashable(password string) error {
-	_, err := h.newest().secret(password)
+	_, err := h.newDigest().secret(password)
 	return err
 }
 
-// newest is a digest as Hash makes it, without the hash.
-func (h *Hasher) newest() digest {
+// newDigest is a digest as Hash makes it, without the hash.
+func (h *Hasher) newDigest() digest {
 	d := digest{hasher: h, cost: h.cost, max: maxBytes}
 	if len(h.peppers) > 0 {
 		d.max, d.pepper = maxPepperedBytes, &h.peppers[0]
@@ -124,9 +124,9 @@ func (h *Hasher) Work() (rounds, foreign uint64) {
 }
 
 const (
-	leastPepper = 16 // bytes; NIST SP 800-63B-4 asks for 112 bits
-	mostPepper  = 1024
-	markLen     = 4 // with it a bcrypt string has the 64 bytes that Redis keeps compact
+	minPepper = 16 // bytes; NIST SP 800-63B-4 asks for 112 bits
+	maxPepper = 1024
+	markLen   = 4 // with it a bcrypt string has the 64 bytes that Redis keeps compact
 )
 
 // pepper is a secret key and the three characters that name it.
@@ -138,9 +138,9 @@ type pepper struct {
 func newPeppers(keys [][]byte) ([]pepper, error) {
 	var all []pepper
 	for i, key := range keys {
-		if len(key) < leastPepper || len(key) > mostPepper {
+		if len(key) < minPepper || len(key) > maxPepper {
 			return nil, fmt.Errorf("%w: pepper %d has %d bytes, not %d to %d",
-				ErrOptions, i+1, len(key), leastPepper, mostPepper)
+				ErrOptions, i+1, len(key), minPepper, maxPepper)
 		}
 		p := pepper{id: pepperID(key), key: slices.Clone(key)}
 		if j := slices.IndexFunc(all, func(q pepper) bool { return q.id == p.id }); j >= 0 {

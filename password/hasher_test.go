@@ -36,7 +36,7 @@ func TestNew(t *testing.T) {
 		h, err := New(tt.o)
 		wantError(t, fmt.Sprint(tt.o.Cost), err, tt.err)
 		if err != nil && !errors.Is(err, ErrOptions) {
-			t.Errorf("cost %d: %v is no ErrOptions", tt.o.Cost, err)
+			t.Errorf("cost %d: %v is not ErrOptions", tt.o.Cost, err)
 		}
 		if err == nil && h.Cost() != tt.cost {
 			t.Errorf("New with cost %d hashes with %d, want %d", tt.o.Cost, h.Cost(), tt.cost)
@@ -44,13 +44,13 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// asTests runs a function as Cheap runs tests.
-type asTests func()
+// testMain runs a function as Cheap runs tests.
+type testMain func()
 
-func (f asTests) Run() int { f(); return 0 }
+func (f testMain) Run() int { f(); return 0 }
 
 func TestNewInTestsOfOtherPackages(t *testing.T) {
-	hashcost.Cheap(asTests(func() {
+	hashcost.Cheap(testMain(func() {
 		for cost, want := range map[int]int{0: 4, 10: 4, 12: 4, 13: 5} {
 			h, err := New(Options{Cost: cost})
 			if err != nil || h.Cost() != want {
@@ -102,7 +102,7 @@ func TestHashForm(t *testing.T) {
 	}
 }
 
-func TestHashRefuses(t *testing.T) {
+func TestHashErrors(t *testing.T) {
 	plain, peppered := cheap(t), cheap(t, pepperA)
 	for _, tt := range []struct {
 		name     string
@@ -119,11 +119,11 @@ func TestHashRefuses(t *testing.T) {
 		{"1025 bytes", peppered, strings.Repeat("x", 1025), ruleMax, "password refused: over 1024 bytes"},
 		{"empty", plain, "", "", ""},
 		{"NUL", plain, "a\x00b", "", ""},
-		{"around NUL", plain, "ab\x00ab", ruleNUL, "password refused: it repeats itself around a NUL byte, which bcrypt takes for its first part"},
-		{"around NULs, cut", plain, stream("ab"), ruleNUL, "password refused: it repeats itself around a NUL byte, which bcrypt takes for its first part"},
-		{"NUL alone", plain, "\x00", ruleNUL, "password refused: it repeats itself around a NUL byte, which bcrypt takes for its first part"},
+		{"around NUL", plain, "ab\x00ab", ruleNUL, "password refused: it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"},
+		{"around NULs, cut", plain, stream("ab"), ruleNUL, "password refused: it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"},
+		{"NUL alone", plain, "\x00", ruleNUL, "password refused: it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"},
 		{"around NUL, peppered", peppered, "ab\x00ab", "", ""},
-		{"no UTF-8", plain, "\xff\xfe", "", ""},
+		{"not UTF-8", plain, "\xff\xfe", "", ""},
 	} {
 		hash, err := tt.h.Hash(tt.password)
 		wantError(t, tt.name, err, tt.err)
@@ -181,13 +181,13 @@ func stream(password string) string {
 }
 
 // No two passwords that Hash takes are the same to bcrypt.
-func TestNoTwoPasswordsShareAHash(t *testing.T) {
+func TestNoTwoPasswordsShareHash(t *testing.T) {
 	// That the danger is real:
 	hash := cheap(t).must(t, "ab")
 	if bcrypt.CompareHashAndPassword([]byte(hash), []byte("ab\x00ab")) != nil {
 		t.Error("bcrypt tells ab from ab NUL ab; then nothing needs to be refused")
 	}
-	d := cheap(t).newest()
+	d := cheap(t).newDigest()
 	few := rapid.SliceOfN(rapid.SampledFrom([]byte{0, 0, 0, 'a', 'b'}), 0, 72)
 	rapid.Check(t, func(r *rapid.T) {
 		part := string(few.Draw(r, "part"))
@@ -196,7 +196,7 @@ func TestNoTwoPasswordsShareAHash(t *testing.T) {
 			_, errA := d.secret(pair[0])
 			_, errB := d.secret(pair[1])
 			if errA == nil && errB == nil && pair[0] != pair[1] && stream(pair[0]) == stream(pair[1]) {
-				r.Fatalf("%q and %q are both taken", pair[0], pair[1])
+				r.Fatalf("%q and %q are both accepted", pair[0], pair[1])
 			}
 		}
 	})
@@ -229,7 +229,7 @@ func TestHasherPrintsNoPepper(t *testing.T) {
 }
 
 // A pepper's name is not the beginning of what passwords are turned into.
-func TestPepperNameIsNoPassword(t *testing.T) {
+func TestPepperNameDiffersFromSecret(t *testing.T) {
 	p := pepper{id: pepperID(pepperA), key: pepperA}
 	if got := string(p.apply([]byte("name of this pepper"))); strings.HasPrefix(got, p.id) {
 		t.Errorf("name %q begins what bcrypt gets, %q", p.id, got)

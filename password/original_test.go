@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// beyond are the passwords of the original that are wrong here, and why.
-var beyond = map[string]string{
+// refusedPasswords are the passwords of the original that are wrong here, and why.
+var refusedPasswords = map[string]string{
 	"create_user#108 password 73":  "over 72 bytes: the original cut it, and takes anything after the first 72",
 	"create_user#109 password 300": "over 72 bytes: the original cut it, and takes anything after the first 72",
 }
 
-// legacy are those that only its own encoding verifies.
-var legacy = map[string]bool{"create_user#105 password unicode": true}
+// legacyOnly are those that only its own encoding verifies.
+var legacyOnly = map[string]bool{"create_user#105 password unicode": true}
 
 // plain passwords are all alike: with the race detector they would take minutes.
 var plain = regexp.MustCompile(`^"pw[0-9]*"$`)
@@ -47,10 +47,10 @@ func TestOriginalFixture(t *testing.T) {
 		}
 		seen[r.From] = true
 		want := Result{OK: true}
-		if legacy[r.From] {
+		if legacyOnly[r.From] {
 			want.Renew = renewEncoding
 		}
-		if _, is := beyond[r.From]; is {
+		if _, is := refusedPasswords[r.From]; is {
 			want = Result{}
 		}
 		got, err := h.VerifyOriginal(value.Password, javaScriptText(t, r.Clear))
@@ -61,7 +61,7 @@ func TestOriginalFixture(t *testing.T) {
 	if n := len(seen) + skipped; n != 74 {
 		t.Errorf("the fixture holds %d passwords, want 74", n)
 	}
-	for from := range beyond {
+	for from := range refusedPasswords {
 		if !seen[from] {
 			t.Errorf("%s is not in the fixture", from)
 		}
@@ -87,9 +87,9 @@ func javaScriptText(t *testing.T, raw json.RawMessage) string {
 	}
 }
 
-// openwallDiffers are vectors that are not met, by the beginning of hash and
+// openwallDeviations are vectors that are not met, by the beginning of hash and
 // password, and why.
-var openwallDiffers = map[string]string{
+var openwallDeviations = map[string]string{
 	"0123456789abcdefghijklmnopqrstuvwxyzABCD": "over 72 bytes: there the rest is ignored",
 	strings.Repeat("\xaa", 40):                 "over 72 bytes: there the rest is ignored",
 }
@@ -136,7 +136,7 @@ func openwallWant(hash, expect, secret string) string {
 	switch {
 	case expect == "fail" || strings.HasPrefix(hash, "$2x$"):
 		return "unusable"
-	case openwallSafe[hash] || openwallDiffers[secret[:min(len(secret), 40)]] != "" && len(secret) > maxBytes:
+	case openwallSafe[hash] || openwallDeviations[secret[:min(len(secret), 40)]] != "" && len(secret) > maxBytes:
 		return "wrong"
 	default:
 		return "right"

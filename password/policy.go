@@ -18,9 +18,9 @@ import (
 // Policy is what a new password has to fulfil. There is no rule about kinds of characters. The zero Policy takes
 // everything; any other one also refuses the identifiers of the password's owner.
 type Policy struct {
-	Min       int  // least length in code points; 0: none
+	Min       int  // min length in code points; 0: none
 	Blocklist bool // refuse the 30,000 most common passwords
-	Strength  int  // least Report.Score, 1 to 4; 0: any
+	Strength  int  // min Report.Score, 1 to 4; 0: any
 }
 
 // Check returns nil if password may be set, else a *PolicyError with the first rule that it breaks. own are the
@@ -55,7 +55,7 @@ func (p Policy) checkKnown(folded string, own []string) error {
 			return &PolicyError{ruleBlocklist, "it is one of the most common passwords, which are tried first"}
 		}
 	}
-	if slices.ContainsFunc(own, func(id string) bool { return names(folded, id) }) {
+	if slices.ContainsFunc(own, func(id string) bool { return isIdentifier(folded, id) }) {
 		return &PolicyError{ruleIdentifier, "it is a name, address or other identifier of its owner"}
 	}
 	return nil
@@ -76,8 +76,8 @@ func (p Policy) checkStrength(password string, own []string) error {
 	return &PolicyError{ruleStrength, reason}
 }
 
-// names reports whether a folded password is an identifier or its local part.
-func names(folded, id string) bool {
+// isIdentifier reports whether a folded password is an identifier or its local part.
+func isIdentifier(folded, id string) bool {
 	id = fold(id)
 	local, _, _ := strings.Cut(id, "@")
 	return folded != "" && (folded == id || folded == local)

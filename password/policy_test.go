@@ -21,7 +21,7 @@ func TestPolicyCheck(t *testing.T) {
 		short   = "password refused: 7 characters are fewer than 8"
 		common  = "password refused: it is one of the most common passwords, which are tried first"
 		owners  = "password refused: it is a name, address or other identifier of its owner"
-		weak    = "password refused: its strength 0 is less than 3: add another word or two, unusual ones"
+		weak    = "password refused: its strength 0 is less than 3: add another word or two, preferably unusual"
 		tooLong = "password refused: over 1024 bytes"
 	)
 	for _, tt := range []struct {
@@ -67,7 +67,7 @@ func TestPolicyCheck(t *testing.T) {
 		{list, "hotmail.com", "", ""},
 
 		{full, "abcabcabc", ruleStrength, weak},
-		{full, "alice.b@hotmail.com1", ruleStrength, "password refused: its strength 1 is less than 3: add another word or two, unusual ones"},
+		{full, "alice.b@hotmail.com1", ruleStrength, "password refused: its strength 1 is less than 3: add another word or two, preferably unusual"},
 		{full, "fjord umbrella 91 quilts", "", ""},
 		{full, "qwertyuiop", ruleBlocklist, common}, // the first rule that it breaks
 		{Policy{Strength: 4}, "fjord umbrella 91 quilts", "", ""},
@@ -83,7 +83,7 @@ func TestPolicyCheck(t *testing.T) {
 }
 
 // Whatever the password: the reason for refusing it does not show it.
-func TestPolicyErrorHoldsNoPassword(t *testing.T) {
+func TestPolicyErrorDoesNotContainPassword(t *testing.T) {
 	p := Policy{Min: 12, Blocklist: true, Strength: 4}
 	words := rapid.SampledFrom([]string{"xyzzy", "qwertz", "Rumpelstiltskin", "19.11.1999", "😀ß", "zxcvbn"})
 	rapid.Check(t, func(r *rapid.T) {
@@ -95,7 +95,7 @@ func TestPolicyErrorHoldsNoPassword(t *testing.T) {
 }
 
 // The embedded list is the one it was made from.
-func TestBlocklistIsWhole(t *testing.T) {
+func TestBlocklistIsComplete(t *testing.T) {
 	text, err := unpack(packed)
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestBlocklistIsExact(t *testing.T) {
 }
 
 // A damaged list is an error, not an empty list.
-func TestBlocklistDamaged(t *testing.T) {
+func TestDamagedBlocklist(t *testing.T) {
 	for _, tt := range []struct {
 		packed []byte
 		err    string

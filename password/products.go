@@ -53,9 +53,9 @@ func djangoSecret(password []byte) []byte {
 	return hex.AppendEncode(nil, sum[:])
 }
 
-// translated is a text of Django or of ASP.NET Identity in the form that one of the schemes reads. Any other text stays
+// normalize is a text of Django or of ASP.NET Identity in the form that one of the schemes reads. Any other text stays
 // as it is.
-func translated(stored string) string {
+func normalize(stored string) string {
 	switch head, _, _ := strings.Cut(stored, "$"); {
 	case head == "pbkdf2_sha256" || head == "pbkdf2_sha1":
 		return djangoPBKDF2(stored)

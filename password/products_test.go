@@ -81,7 +81,7 @@ func TestVerifyProducts(t *testing.T) {
 }
 
 // A hash with another last character is of another password, or malformed.
-func TestProductsCompareAll(t *testing.T) {
+func TestProductsCompareWholeHash(t *testing.T) {
 	h := cheap(t)
 	for _, v := range productHashes(t) {
 		if costly(v) {
@@ -149,7 +149,7 @@ func TestWordPressForms(t *testing.T) {
 }
 
 // What another product wrote is not the original's, whichever bcrypt it has.
-func TestProductsAreNotTheOriginals(t *testing.T) {
+func TestProductHashesAreNotOriginal(t *testing.T) {
 	h := cheap(t)
 	if got, err := h.VerifyOriginal(raw(t, "a", cost, "\xe4"), "ä"); err != nil || !got.OK {
 		t.Fatalf("%+v, %v", got, err)
@@ -208,7 +208,7 @@ func identity(hash, iterations, salt uint32, rest int) string {
 }
 
 // Every cost of a product's text has a cap; what is malformed or too weak is refused with the reason.
-func TestProductCaps(t *testing.T) {
+func TestProductLimits(t *testing.T) {
 	hash := strings.Repeat("A", 43) + "="
 	bcrypted := func(prefix string, cost string) string { return prefix + "$2b$" + cost + "$" + strings.Repeat(".", 53) }
 	firebase := func(ln, r string, salt, key int) string {
@@ -237,8 +237,8 @@ func TestProductCaps(t *testing.T) {
 		{"scrypt$16385$0123456789ab$8$1$" + hash, "Django's scrypt, but malformed"},
 		{"scrypt$0$0123456789ab$8$1$" + hash, "Django's scrypt, but malformed"},
 		{"argon2$argon2id$v=19$m=262145,t=1,p=1$AAAAAAAAAAAAAAAA$" + hash[:43], "argon2id: memory in KiB: 262145 is not between 8 and 262144"},
-		{"argon2$argon2i$v=19$m=512,t=2,p=2$AAAAAAAAAAAAAAAA$" + hash[:43], "of argon2 only argon2id is taken"},
-		{"argon2argon2$argon2id$v=19$m=512,t=2,p=2$AAAAAAAAAAAAAAAA$" + hash[:43], "of an unknown algorithm"},
+		{"argon2$argon2i$v=19$m=512,t=2,p=2$AAAAAAAAAAAAAAAA$" + hash[:43], "argon2: only argon2id is supported"},
+		{"argon2argon2$argon2id$v=19$m=512,t=2,p=2$AAAAAAAAAAAAAAAA$" + hash[:43], "unknown algorithm"},
 
 		{bcrypted("bcrypt_sha256$", "15"), ""},
 		{bcrypted("bcrypt$", "15"), ""},
@@ -253,7 +253,7 @@ func TestProductCaps(t *testing.T) {
 		{bcrypted("bcrypt_sha256", "10"), "Django's bcrypt, but malformed"},
 		{bcrypted("bcrypt_sha256$", "1x"), "Django's bcrypt, but malformed"},
 		{bcrypted("bcrypt$bcrypt$", "10"), "Django's bcrypt, but malformed"},
-		{"$bcrypt-sha256$v=2,t=2b,r=12$n79VH.0Q2TMWmt3Oqt9uku$" + hash[:31], "of bcrypt over SHA-256 only Django's bcrypt_sha256 is taken"},
+		{"$bcrypt-sha256$v=2,t=2b,r=12$n79VH.0Q2TMWmt3Oqt9uku$" + hash[:31], "bcrypt over SHA-256: only Django's bcrypt_sha256 is supported"},
 
 		{pp("P", "I"), ""},
 		{pp("H", "5"), ""},
@@ -264,7 +264,7 @@ func TestProductCaps(t *testing.T) {
 		{pp("P", "B")[:33], "phpass, but malformed"},
 		{pp("P", "!"), "phpass, but malformed"},
 		{pp("H", "9") + ".", "phpass, but malformed"},
-		{pp("S", "D"), "of phpass only the portable form is taken"},
+		{pp("S", "D"), "phpass: only the portable form is supported"},
 
 		{firebase("18", "8", 11, 64), ""},
 		{firebase("20", "2", 1, 128), ""},
@@ -303,7 +303,7 @@ func TestProductCaps(t *testing.T) {
 		{"*2470C0C06DEE42FD1618BB99005ADCA2EC9D1E19", "too weak: 40 hexadecimal digits are SHA-1 without a salt"},
 		{strings.Repeat("0f", 32), "too weak: hexadecimal digits alone are a hash without a salt"},
 		{strings.Repeat("0f", 64), "too weak: hexadecimal digits alone are a hash without a salt"},
-		{strings.Repeat("0f", 17), "of an unknown algorithm"},
+		{strings.Repeat("0f", 17), "unknown algorithm"},
 		{"md5$seasalt$3f86d0d3d465b7b458c231bf3555c0e3", "too weak: MD5, with a salt or without"},
 		{"md5$$88a434c88cca4e900f7874cd98123f43", "too weak: MD5, with a salt or without"},
 		{"sha1$seasalt$cff36ea83f5706ce9aa7454e63e431fc726b2dc8", "too weak: SHA-1, with a salt or without"},
@@ -318,7 +318,7 @@ func TestProductCaps(t *testing.T) {
 		err := h.Usable(tt.stored)
 		wantError(t, tt.stored[:min(len(tt.stored), 40)], err, want)
 		if err != nil && !errors.Is(err, ErrHash) {
-			t.Errorf("%v is no ErrHash", err)
+			t.Errorf("%v is not ErrHash", err)
 		}
 	}
 }

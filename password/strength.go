@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	strengthLimit = 100 // code points that are looked at: uncapped, 1,000 take 22 seconds
-	ownLimit      = 32  // identifiers that are taken into account
+	maxExamined = 100 // code points that are looked at: uncapped, 1,000 take 22 seconds
+	maxOwn      = 32  // identifiers that are taken into account
 )
 
 // Report says how hard a password is to guess for somebody who has its hash and tries 10,000 a second, in the fields of
@@ -24,7 +24,7 @@ type Report struct {
 	Seconds     float64  `json:"ttc.seconds"` // until half of the guesses are tried
 	Score       int      `json:"score"`       // 0 to 4: below a thousand, a million, 10⁸, 10¹⁰ guesses, or more
 	Entropy     float64  `json:"entropy"`     // bits: the logarithm of the guesses
-	Suggestions []string `json:"suggestions"` // what would help; none at score 3 and 4
+	Suggestions []string `json:"suggestions"` // name would help; none at score 3 and 4
 }
 
 // MarshalJSON adds the original's name of its report.
@@ -42,11 +42,11 @@ func (r Report) MarshalJSON() ([]byte, error) {
 // where hashes run.
 func Strength(password string, own ...string) Report {
 	stand := standIns{}
-	inputs := make([]string, 0, ownLimit)
-	for _, id := range own[:min(len(own), ownLimit)] {
-		inputs = append(inputs, stand.in(id))
+	inputs := make([]string, 0, maxOwn)
+	for _, id := range own[:min(len(own), maxOwn)] {
+		inputs = append(inputs, stand.replace(id))
 	}
-	found := zxcvbn.PasswordStrength(stand.in(password), inputs)
+	found := zxcvbn.PasswordStrength(stand.replace(password), inputs)
 	r := Report{Score: found.Score, Entropy: round(math.Log2(max(found.Guesses, 1)))}
 	r.Seconds = round(found.Guesses / 2 / 10_000)
 	r.Level, r.Time = inWords(r.Seconds)
@@ -60,10 +60,10 @@ func Strength(password string, own ...string) Report {
 // code points: it would not see that "ääääääää" repeats one.
 type standIns map[rune]rune
 
-// in is as much of text as is looked at.
-func (s standIns) in(text string) string {
+// replace is as much of text as is looked at.
+func (s standIns) replace(text string) string {
 	runes := []rune(text)
-	runes = runes[:min(len(runes), strengthLimit)]
+	runes = runes[:min(len(runes), maxExamined)]
 	for i, r := range runes {
 		if r < utf8.RuneSelf {
 			continue
@@ -105,19 +105,19 @@ func inWords(seconds float64) (level int, text string) {
 	return len(units) + 1, "centuries"
 }
 
-// hints are what to do about a pattern that a guesser would use, in zxcvbn's names.
-var hints = []struct{ pattern, say string }{
-	{"dictionary", "do not rely on a common word, name or password, nor on what you are called here, however it is spelled"},
-	{"spatial", "do not rely on keys that lie side by side"},
-	{"repeat", "do not repeat characters or words"},
-	{"sequence", "do not rely on sequences like abc or 4321"},
-	{"date", "do not rely on dates"},
-	{"regex", "do not rely on years"},
+// advice are what to do about a pattern that a guesser would use, in zxcvbn's names.
+var advice = []struct{ pattern, say string }{
+	{"dictionary", "avoid common words, names and passwords, and your own names, in any spelling"},
+	{"spatial", "avoid keys that are next to each other"},
+	{"repeat", "avoid repeated characters and words"},
+	{"sequence", "avoid sequences like abc or 4321"},
+	{"date", "avoid dates"},
+	{"regex", "avoid years"},
 }
 
 func suggest(found zxcvbn.Result) []string {
-	all := []string{"add another word or two, unusual ones"}
-	for _, h := range hints {
+	all := []string{"add another word or two, preferably unusual"}
+	for _, h := range advice {
 		for _, m := range found.Sequence {
 			if m.Pattern == h.pattern && !slices.Contains(all, h.say) {
 				all = append(all, h.say)

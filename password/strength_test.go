@@ -69,7 +69,7 @@ func TestStrengthAgainstOriginal(t *testing.T) {
 }
 
 // From the original's own numbers the same words and levels follow.
-func TestTimeInWordsOfTheOriginal(t *testing.T) {
+func TestTimeInWordsMatchesOriginal(t *testing.T) {
 	all := originalReports(t)
 	if len(all) != 32 {
 		t.Fatalf("%d reports, want 32", len(all))
@@ -114,8 +114,8 @@ func TestTimeInWords(t *testing.T) {
 func TestStrengthJSON(t *testing.T) {
 	for password, want := range map[string]string{
 		"fjord umbrella 91 quilts": `{"~isa":"USERDB/password-strength-report","ttc.level":6,"ttc":"centuries","ttc.seconds":235633150008680,"score":4,"entropy":62.031,"suggestions":[]}`,
-		"123456":                   `{"~isa":"USERDB/password-strength-report","ttc.level":0,"ttc":"instant","ttc.seconds":0,"score":0,"entropy":1,"suggestions":["add another word or two, unusual ones","do not rely on a common word, name or password, nor on what you are called here, however it is spelled"]}`,
-		"":                         `{"~isa":"USERDB/password-strength-report","ttc.level":0,"ttc":"instant","ttc.seconds":0,"score":0,"entropy":0,"suggestions":["add another word or two, unusual ones"]}`,
+		"123456":                   `{"~isa":"USERDB/password-strength-report","ttc.level":0,"ttc":"instant","ttc.seconds":0,"score":0,"entropy":1,"suggestions":["add another word or two, preferably unusual","avoid common words, names and passwords, and your own names, in any spelling"]}`,
+		"":                         `{"~isa":"USERDB/password-strength-report","ttc.level":0,"ttc":"instant","ttc.seconds":0,"score":0,"entropy":0,"suggestions":["add another word or two, preferably unusual"]}`,
 	} {
 		got, err := json.Marshal(Strength(password))
 		if err != nil || string(got) != want {
@@ -135,8 +135,8 @@ func TestStrengthSuggestions(t *testing.T) {
 		{"1987", "regex"},
 	} {
 		got := Strength(tt.password).Suggestions
-		i := slices.IndexFunc(hints, func(h struct{ pattern, say string }) bool { return h.pattern == tt.pattern })
-		if !slices.Contains(got, hints[i].say) {
+		i := slices.IndexFunc(advice, func(h struct{ pattern, say string }) bool { return h.pattern == tt.pattern })
+		if !slices.Contains(got, advice[i].say) {
 			t.Errorf("%q: %q lacks what to say about %q", tt.password, got, tt.pattern)
 		}
 	}
@@ -146,22 +146,22 @@ func TestStrengthSuggestions(t *testing.T) {
 	}
 }
 
-func TestStrengthTakesOwnIntoAccount(t *testing.T) {
+func TestStrengthConsidersOwn(t *testing.T) {
 	const password = "grzegorzbrzeczyszczykiewicz"
 	alone, owned := Strength(password), Strength(password, "Grzegorz", "BRZECZYSZCZYKIEWICZ")
 	if alone.Score != 4 || owned.Score != 1 {
 		t.Errorf("scores %d and, by its owner, %d; want 4 and 1", alone.Score, owned.Score)
 	}
-	many := slices.Repeat([]string{"someone"}, ownLimit)
+	many := slices.Repeat([]string{"someone"}, maxOwn)
 	if got := Strength(password, append(many, "grzegorz", "brzeczyszczykiewicz")...); got.Score != 4 {
-		t.Errorf("score %d with the names after %d others, want 4: they are not looked at", got.Score, ownLimit)
+		t.Errorf("score %d with the names after %d others, want 4: they are not looked at", got.Score, maxOwn)
 	}
 }
 
-func TestStrengthIsCapped(t *testing.T) {
+func TestStrengthIsLimited(t *testing.T) {
 	for _, unit := range []string{"xK9!q", "日本語", "😀é", "\xff\xfe"} {
 		long := []rune(strings.Repeat(unit, 200_000))
-		first, more := string(long[:strengthLimit]), string(long[:strengthLimit+1])
+		first, more := string(long[:maxExamined]), string(long[:maxExamined+1])
 		got, want := Strength(string(long), more), Strength(first, first)
 		if got.Entropy != want.Entropy {
 			t.Errorf("%q over and over: %v bits, want the %v of its beginning", unit, got.Entropy, want.Entropy)

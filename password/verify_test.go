@@ -81,7 +81,7 @@ func TestVerifyLegacyEncoding(t *testing.T) {
 		{"before pepper and cost", peppered, raw(t, "a", 5, "\xe4"), "ä", Result{true, renewEncoding}},
 		{"lone surrogate", h, raw(t, "a", 4, "\xd8\x3d!"), "\xed\xa0\xbd!", Result{true, renewEncoding}},
 		{"wrong", h, raw(t, "a", 4, "\xe4"), "ö", Result{}},
-		{"no UTF-8", h, raw(t, "a", 4, "\xff\xfd"), "\xff", Result{}},
+		{"not UTF-8", h, raw(t, "a", 4, "\xff\xfd"), "\xff", Result{}},
 		{"no surrogate", h, raw(t, "a", 4, "\xd0\x40"), "\xedA\x80", Result{}},
 		{"no surrogate either", h, raw(t, "a", 4, "\xd8\x01"), "\xed\xa0A", Result{}},
 		{"half a surrogate", h, raw(t, "a", 4, "\xd8\x3d"), "\xed\xa0", Result{}},
@@ -115,7 +115,7 @@ func TestVerifyUnusable(t *testing.T) {
 	other := cheap(t, pepperB)
 	for _, tt := range []struct{ stored, err string }{
 		{other.must(t, "secret"), "stored hash is not usable: its pepper is not configured"},
-		{raw(t, "x", 4, "secret"), "stored hash is not usable: $2x$ is bcrypt with a fault that makes passwords equal"},
+		{raw(t, "x", 4, "secret"), "stored hash is not usable: $2x$ is a faulty bcrypt to which different passwords are equal"},
 		{strings.Replace(raw(t, "a", 4, "secret"), "$04$", "$31$", 1), "stored hash is not usable: bcrypt cost 31 is not between 4 and 15"},
 		{strings.Replace(raw(t, "a", 4, "secret"), "$04$", "$16$", 1), "stored hash is not usable: bcrypt cost 16 is not between 4 and 15"},
 		{strings.Replace(raw(t, "a", 4, "secret"), "$04$", "$03$", 1), "stored hash is not usable: bcrypt cost 3 is not between 4 and 15"},
@@ -124,7 +124,7 @@ func TestVerifyUnusable(t *testing.T) {
 		{raw(t, "a", 4, "secret") + "\n", "stored hash is not usable: bcrypt, but malformed"},
 		{"$1$saltsalt$qjXMvbEw8oaL.CzflDtaK/", "stored hash is not usable: md5 is too weak"},
 		{"$apr1$saltsalt$qjXMvbEw8oaL.CzflDtaK/", "stored hash is not usable: md5 is too weak"},
-		{"secret", "stored hash is not usable: of an unknown algorithm"},
+		{"secret", "stored hash is not usable: unknown algorithm"},
 		{strings.Repeat("$", 513), "stored hash is not usable: 513 bytes are over 512"},
 	} {
 		h := cheap(t, pepperA)
@@ -151,7 +151,7 @@ func TestVerifyUnusable(t *testing.T) {
 
 // Whichever identifier and whatever the answer: the work of one hash of the Hasher's own cost for
 // ASCII, of two for other text, unless the stored hash is dearer or foreign.
-func TestSameWorkForEveryAnswer(t *testing.T) {
+func TestSameWorkForEveryResult(t *testing.T) {
 	const own = 6
 	a, b := cheap(t, pepperA).at(own), cheap(t, pepperB).at(own)
 	for _, tt := range []struct {
@@ -159,7 +159,7 @@ func TestSameWorkForEveryAnswer(t *testing.T) {
 		stored string
 		one    work // for ASCII
 	}{
-		{"nobody", "", work{rounds: 1 << own}},
+		{"unknown identifier", "", work{rounds: 1 << own}},
 		{"right", a.must(t, "secret"), work{rounds: 1 << own}},
 		{"right, not ASCII", a.must(t, "pässwörd"), work{rounds: 1 << own}},
 		{"without pepper", raw(t, "a", own, "secret"), work{rounds: 1 << own}},
@@ -200,7 +200,7 @@ var formsOfPasswords = map[string]uint64{
 }
 
 // The dummy's work is bcrypt's, not an error that comes back at once.
-func TestDummyIsARealHash(t *testing.T) {
+func TestDummyIsRealHash(t *testing.T) {
 	h := cheap(t)
 	if _, err := h.parse("$2a$04$" + strings.Repeat(".", 53)); err != nil {
 		t.Fatal(err)

@@ -108,7 +108,7 @@ var policyCases = []struct{ password, rule, text string }{
 	{"Carol.LongName@example.com", "identifier", "password refused: it is a name, address or other identifier of its owner"},
 	{"uid-of-carol", "identifier", "password refused: it is a name, address or other identifier of its owner"},
 	{"a very longname", "", ""},
-	{"12341234567", "strength", "password refused: its strength 1 is less than 3: add another word or two, unusual ones"},
+	{"12341234567", "strength", "password refused: its strength 1 is less than 3: add another word or two, preferably unusual"},
 	{"the quick brown fox jumps over thirteen lazy dogs while it rains, twice a day", "max", "password refused: over 72 bytes"},
 }
 
