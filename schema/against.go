@@ -8,26 +8,30 @@ import (
 	"strings"
 )
 
-// Relation says how the declaration of a type by a program stands to the stored one, which is in force.
+// A Relation says how a program's declaration of a type compares with the stored one, which is in
+// force.
 type Relation int
 
-// The relations. Of several that hold, the last is meant.
+// The relations. If several hold, Against returns the last.
 const (
-	// Same: neither says more than the other.
+	// Same: the declarations say the same.
 	Same Relation = iota
-	// Lacks: the stored one has more fields, roles or tertiary records. A program can go by it.
+	// Lacks: the stored declaration has more fields, roles or tertiary records. A program can work
+	// with that.
 	Lacks
-	// Adds: the program's has more, and no record has to change for that.
+	// Adds: the program's declaration has more, but no record has to change.
 	Adds
-	// Builds: the program's has more, and records must be brought to it: roles, a required field, another name.
+	// Builds: the program's declaration has more, and records must be migrated: it adds roles,
+	// requires a field or renames one.
 	Builds
-	// Differs: they contradict each other, or the program's has a name that is retired.
+	// Differs: the declarations contradict each other, or the program's uses a retired name.
 	Differs
 )
 
-// Against compares t, a program's declaration, with the one of the same type that is stored, and says what that relation
-// consists of, for people: `codec of "age": stored number; here text`. Policies of passwords, reserved values and the
-// version of the canonical form do not count: in the first two, the stored ones hold.
+// Against compares t, a program's declaration, with the stored declaration of the same type. It
+// returns the relation and explains it for people: `codec of "age": stored number; here text`. It
+// ignores password policies and reserved values, for which the stored declaration is in force, and
+// the version of the canonical form.
 func (t Type) Against(stored Type) (Relation, string) {
 	c := comparison{differences: map[Relation][]string{}}
 	c.same("primary field", stored.Primary, t.Primary)
@@ -52,7 +56,7 @@ func (t Type) Against(stored Type) (Relation, string) {
 	return c.relation, strings.Join(c.differences[c.relation], ", and ")
 }
 
-// A comparison collects what two declarations differ in.
+// A comparison collects the differences between two declarations.
 type comparison struct {
 	relation    Relation
 	differences map[Relation][]string
@@ -69,7 +73,8 @@ func (c *comparison) same(what, stored, here string) {
 	}
 }
 
-// more compares what one of the two may have besides; it is adding where only the program has it.
+// more compares a property that either declaration may have. The relation is adding if only the
+// program's has it.
 func (c *comparison) more(what string, stored, here bool, adding Relation) {
 	switch {
 	case here && !stored:
@@ -116,7 +121,7 @@ func (c *comparison) tertiary(name string, here Tertiary, in Type) {
 	}
 }
 
-// Union is stored with what t has more and no record has to change for.
+// Union returns stored plus everything in t that can be added without changing a record.
 func (t Type) Union(stored Type) Type {
 	union := stored
 	union.Open = stored.Open || t.Open
@@ -139,7 +144,7 @@ func mergeMaps[V any](some, more map[string]V) map[string]V {
 	return all
 }
 
-// Whole is t without what is being built: what queries answer by.
+// Whole returns t without the roles and rules that are still being built. Queries use the result.
 func (t Type) Whole() Type {
 	if t.Building == nil {
 		return t
@@ -165,7 +170,8 @@ func (t Type) Whole() Type {
 	return whole
 }
 
-// Beyond is what t has more than another declaration of the same type that entries must be brought to.
+// Beyond returns the roles and rules of t that other lacks and to which entries must be migrated,
+// by the name of the field or tertiary record.
 func (t Type) Beyond(other Type) map[string][]string {
 	more := map[string][]string{}
 	for name, f := range t.Fields {

@@ -9,7 +9,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// with is the built-in type with a change.
+// with returns the built-in type after a change.
 func with(change func(*schema.Type)) schema.Type {
 	t := schema.User().Types["user"]
 	change(&t)
@@ -79,8 +79,8 @@ func TestAgainst(t *testing.T) {
 	}
 }
 
-// TestUnionLaw: of what a program adds, the union has it and all that is stored, each program can go by it, and it is the
-// same in whichever order they add.
+// TestUnionLaw checks that a union contains everything stored and everything that programs add,
+// that every program can work with it, and that the order of additions does not matter.
 func TestUnionLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stored := anyType().Draw(t, "stored")

@@ -10,17 +10,21 @@ import (
 	"golang.org/x/text/width"
 )
 
-// Canonical returns the form of a secondary value that keys and rules see. Under FoldExact that is the value itself.
-// Under FoldCasefold white space around it is cut and runs of it within become one space, then characters are mapped by
-// width, by NFKC and by case, and invisible ones (Unicode's default ignorable code points) are removed, again and again
-// until nothing changes, so that Canonical of the result is the result. Bytes that are not UTF-8 stay as they are. A
-// value longer than MaxFacet, too long for any key, is returned unchanged.
+// Canonical returns the form of a secondary value that keys and rules use. Under FoldExact it
+// returns value unchanged.
 //
-// A value in which a domain follows the last @, and one that begins with http:// or https:// and a domain, has that
-// domain as IDNA 2008 compares it: as A-labels, made by the mapping of UTS 46 that is not transitional, without a dot
-// at its end. So ß and ss, ς and σ, and a joiner that a script needs, make different domains, and a U-label is its
-// A-label. The text before the @ is without quotes where it needs none. What cannot be a domain is text. The form of a
-// value alone decides, not its field: a value is looked for in all of them.
+// Under FoldCasefold it trims white space and replaces inner runs of it with one space, maps
+// characters by width, NFKC and case, and removes invisible characters (Unicode's default ignorable
+// code points). It repeats this until nothing changes, so that a canonical value is its own
+// canonical form. Bytes that are not UTF-8 stay unchanged, and so does a value longer than
+// MaxFacet, which is too long for any key.
+//
+// If a domain follows the last @, or the value begins with http:// or https:// and a domain, the
+// domain gets the form in which IDNA 2008 compares it: A-labels from the non-transitional mapping
+// of UTS 46, without a trailing dot. So ß and ss, ς and σ, and joiners that a script needs make
+// different domains, and a U-label equals its A-label. The text before the @ loses its quotes if
+// they are not needed. A domain that is not valid is treated as text. Only the value decides
+// whether it has a domain, not the field, because a value may be looked up in all fields.
 func (t Type) Canonical(value string) string {
 	if t.Fold == FoldExact || len(value) > MaxFacet || isFolded(value) {
 		return value
@@ -38,11 +42,12 @@ func (t Type) Canonical(value string) string {
 	return value
 }
 
-// maxRounds is more than any text is known to need, which is three. It is odd, so that the tests would notice a mapping
-// that alternates between two texts.
+// maxRounds exceeds the number of rounds that any known text needs, which is three. It is odd so
+// that the tests would notice a mapping that alternates between two texts.
 const maxRounds = 7
 
-// isFolded reports whether s is ASCII that fold would not change. Most values are, and cost nothing.
+// isFolded reports whether s is ASCII that fold would not change. This is true for most values and
+// avoids the cost of folding them.
 func isFolded(s string) bool {
 	last := byte(' ')
 	for i := range len(s) {
@@ -51,20 +56,21 @@ func isFolded(s string) bool {
 		case c >= utf8.RuneSelf, 'A' <= c && c <= 'Z', '\t' <= c && c <= '\r', c == ' ' && last == ' ':
 			return false
 		case c == '"', c == '[', c == '/' && last == '/', c == '-' && last == '-':
-			return false // there may be a quoted part, an address in brackets, a URL, or an A-label
+			return false // possibly a quoted part, an address in brackets, a URL or an A-label
 		}
 		last = c
 	}
 	return s == "" || last != ' ' && last != '.'
 }
 
-// foldASCII returns s in lower case, if that is all that fold does to it. What is as long, and ASCII now, was ASCII before.
+// foldASCII returns s in lower case, and whether fold does nothing else to s. If the result is
+// ASCII and as long as s, s is ASCII.
 func foldASCII(s string) (lower string, is bool) {
 	lower = strings.ToLower(s)
 	return lower, len(lower) == len(s) && isFolded(lower)
 }
 
-// fold is one round of FoldCasefold.
+// fold applies one round of FoldCasefold.
 func fold(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if utf8.ValidString(s) {
@@ -87,16 +93,17 @@ func fold(s string) string {
 	return b.String()
 }
 
-// foldRunes maps s, which is UTF-8, by width, by NFKC and by case.
+// foldRunes maps s, which must be UTF-8, by width, NFKC and case.
 func foldRunes(s string) string { return foldCase(norm.NFKC.String(width.Fold.String(s))) }
 
-// foldCase maps s by case, and removes invisible characters.
+// foldCase maps s by case and removes invisible characters.
 func foldCase(s string) string {
 	return cases.Fold().String(strings.Map(mapVisible, s))
 }
 
-// mapVisible makes cases.Fold right for Cherokee, whose small letters fold to the capital ones: it folds capital ones to
-// small ones too (golang.org/issue/46101), so that nothing would ever be folded. It drops invisible characters.
+// mapVisible removes invisible characters and prepares Cherokee for cases.Fold. The small letters
+// of Cherokee fold to capital ones, but cases.Fold also folds capital letters to small ones
+// (golang.org/issue/46101), so that the result would never be stable.
 func mapVisible(r rune) rune {
 	switch {
 	case '\u13a0' <= r && r <= '\u13f5':
@@ -107,8 +114,8 @@ func mapVisible(r rune) rune {
 	return r
 }
 
-// ignorable reports whether r has Unicode's property Default_Ignorable_Code_Point, as UAX 44 derives it, but is
-// assigned: what is not may become anything yet.
+// ignorable reports whether r is assigned and has Unicode's property Default_Ignorable_Code_Point,
+// as UAX 44 derives it. Unassigned code points do not count, because they may become anything.
 func ignorable(r rune) bool {
 	switch {
 	case r < 0xad:
@@ -122,16 +129,16 @@ func ignorable(r rune) bool {
 	return false
 }
 
-// Invisible reports whether text holds an invisible character that Canonical removes, other than the two joiners, which
-// words of some scripts need.
+// Invisible reports whether text contains an invisible character that Canonical removes. The two
+// joiners do not count, because words of some scripts need them.
 func Invisible(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return !isJoiner(r) && ignorable(r) })
 }
 
 func isJoiner(r rune) bool { return r == '\u200c' || r == '\u200d' }
 
-// Unassigned reports whether text holds a code point that the Unicode tables of this program do not know. Its canonical
-// form is not decided yet.
+// Unassigned reports whether text contains a code point that is not assigned in the program's
+// Unicode tables. The canonical form of such a text may change with new tables.
 func Unassigned(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf && unicode.Is(unicode.Cn, r) })
 }

@@ -57,7 +57,7 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-// TestCanonicalLimit leaves alone what is too long for any key.
+// TestCanonicalLimit checks that a value too long for any key stays unchanged.
 func TestCanonicalLimit(t *testing.T) {
 	most := strings.Repeat("A", schema.MaxFacet)
 	if got := casefold.Canonical(most); got != strings.ToLower(most) {
@@ -68,8 +68,8 @@ func TestCanonicalLimit(t *testing.T) {
 	}
 }
 
-// checkCanonical fails unless the canonical form of s has the properties that the keys
-// of an entry hang on.
+// checkCanonical fails the test unless the canonical form of s has the properties that keys rely
+// on.
 func checkCanonical(t interface {
 	Helper()
 	Errorf(string, ...any)
@@ -96,9 +96,8 @@ func TestCanonicalIsStable(t *testing.T) {
 	})
 }
 
-// TestCanonicalOfRunes looks at every character that anything is known of: what
-// Unicode has as the same letter in another case is the same, and so are its
-// compositions and decompositions.
+// TestCanonicalOfRunes checks all assigned characters: letters that differ only in case have the
+// same canonical form, and so have compositions and decompositions.
 func TestCanonicalOfRunes(t *testing.T) {
 	for r := rune(0); r < 0x32000; r++ {
 		c := casefold.Canonical(string(r))
@@ -114,7 +113,7 @@ func TestCanonicalOfRunes(t *testing.T) {
 	}
 }
 
-// TestCanonicalOfNaughtyStrings takes the texts that others collected to break programs.
+// TestCanonicalOfNaughtyStrings checks texts that others collected to break programs.
 func TestCanonicalOfNaughtyStrings(t *testing.T) {
 	var naughty []string
 	readJSON(t, "../testdata/blns.json", &naughty)
@@ -141,7 +140,7 @@ func readJSON(t *testing.T, path string, to any) {
 	}
 }
 
-// TestCanonicalAllocs keeps what most values are from costing anything.
+// TestCanonicalAllocs checks that most values do not allocate.
 func TestCanonicalAllocs(t *testing.T) {
 	for _, s := range []string{"", "bob", "alice@hotmail.com", "just a. user", "17c07627d35e", "bob+tag@mail-1.example.org"} {
 		if n := testing.AllocsPerRun(100, func() { casefold.Canonical(s) }); n != 0 {

@@ -1,8 +1,8 @@
-// Package schema declares what an account store keeps, and how each value is written. It consists of data and pure
-// functions.
+// Package schema describes what an account store keeps and how it writes each value. It consists of
+// data and pure functions.
 //
-// A [Schema] has types, a [Type] fields. It comes from a file ([Load]), from the program ([From] writes a type by the tags of
-// a struct), or is the built-in one ([User]):
+// A [Schema] has types, and a [Type] has fields. A schema comes from a file ([Load]), from the
+// program ([From] derives a type from the tags of a struct), or is the built-in one ([User]):
 //
 //	{"types": {"user": {
 //	    "primary": "uid", "fold": "casefold",
@@ -12,38 +12,42 @@
 //	    "tertiary": {"tags": {"kind": "set", "indexed": true}},
 //	    "password": {"cost": 12, "min": 8}}}}
 //
-// json.Marshal of a Schema is such a file again. The options.json of the original is read too. What is wrong with a
-// schema is an [Error] with the path into the file. A schema that [Schema.Validate] has passed may be read from any
-// number of goroutines, and is not changed again.
+// json.Marshal of a Schema returns such a file. [Load] also reads the options.json of the original.
+// An [Error] says what is wrong with a schema, with a path into the file. Do not change a schema
+// after [Schema.Validate] accepted it: any number of goroutines may read it.
 //
 // # Where records lie
 //
-// The primary field, the fold, the version of its canonical form, the secondary and the indexed fields decide where the
-// records of a type lie. [Type.Fingerprint] is short for all that, and [Type.Difference] says in words why two of them
-// differ. Everything else in a schema may change from one day to the next.
+// The primary field, the fold, the version of its canonical form, and the secondary and indexed
+// fields determine the keys of a type's records. [Type.Fingerprint] returns a digest of all that,
+// and [Type.Difference] explains why two fingerprints differ. Everything else in a schema may
+// change at any time.
 //
-// The canonical form of a secondary value ([Type.Canonical]) is what keys hold and rules see: under FoldCasefold
-// "Alice", "alice " and "ＡＬＩＣＥ" are one value. Addresses and URLs have their domain as IDNA 2008 compares it:
+// Keys and rules use the canonical form of a secondary value ([Type.Canonical]): under
+// FoldCasefold, "Alice", "alice " and "ＡＬＩＣＥ" are the same value. In addresses and URLs the domain
+// has the form in which IDNA 2008 compares it:
 //
 //	bob@straße.de   "bob"@STRAẞE.de.   bob@xn--strae-oqa.de    bob@xn--strae-oqa.de
 //	bob@strasse.de  bo\u034fb@strasse.de                       bob@strasse.de
 //
-// The rules of the canonical form and the Unicode tables that it uses have a version, [FormVersion]. It is stored with
-// a schema and part of its fingerprint, so that a program of another version does not write.
+// The rules of the canonical form and its Unicode tables have a version, [FormVersion]. The version
+// is stored with a schema and is part of its fingerprint, so that a program with another version
+// does not write.
 //
 // # Values
 //
-// A [Value] is what stands in a facet. On the wire it is what the original writes, which is what JavaScript prints:
+// A [Value] is the value of a facet. On the wire it has the form that the original writes, which is
+// the form that JavaScript prints:
 //
 //	codec     wire                        in the JSON of an entry
-//	text      as it is                    "text"
-//	identity  as it is; read as a text    "text"
+//	text      unchanged                   "text"
+//	identity  unchanged; read as text     "text"
 //	number    42  1e+21  NaN  Infinity    42  1e+21  "NaN"  "Infinity"
 //	boolean   true  false                 true  false
 //	date      2026-11-20T08:02:40.512Z    "2026-11-20T08:02:40.512Z"
 //	json      {"a":[1,null]}              {"a":[1,null]}
 //	null      null                        null
 //
-// [Decode] reads what is written, [ParseText] what a person typed, [ParseJSON] what
-// stands in the JSON of an entry. What they refuse is a [ValueError].
+// [Decode] reads the wire form, [ParseText] reads what a person typed, and [ParseJSON] reads the
+// JSON of an entry. Their errors are of type [ValueError].
 package schema

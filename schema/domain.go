@@ -10,17 +10,18 @@ import (
 	"golang.org/x/text/cases"
 )
 
-// domains compares domains. It takes more than registries give out (hyphens anywhere, symbols, mixed directions): what
-// it did not take would be compared as text, in which ß is ss.
+// domains converts domains for comparison. It accepts more than registries do (hyphens anywhere,
+// symbols, mixed directions), because a domain that it refuses is compared as text, in which ß
+// equals ss.
 var domains = idna.New(
 	idna.MapForLookup(), idna.Transitional(false), idna.CheckHyphens(false), idna.VerifyDNSLength(true),
 )
 
-// maxHost is the greatest length of a domain in UTF-8: 253 characters.
+// maxHost is the maximum length of a domain in UTF-8: 253 characters.
 const maxHost = 253 * 4
 
-// foldHost gives an address or a URL its canonical form; false for another text, and where there is no host. s is
-// mapped by width and NFKC.
+// foldHost returns the canonical form of an address or a URL, and false if s has no valid host. The
+// caller has already mapped s by width and NFKC.
 func foldHost(s string) (form string, ok bool) {
 	if at, end := urlHost(s); at >= 0 {
 		host, ok := canonicalHost(s[at:end])
@@ -34,7 +35,8 @@ func foldHost(s string) (form string, ok bool) {
 	return unquote(foldCase(s[:at])) + "@" + host, ok
 }
 
-// urlHost returns where the host of a URL begins and ends; at is -1 if s is no URL.
+// urlHost returns the start and end of the host in a URL. It returns -1 for start if s is not a
+// URL.
 func urlHost(s string) (at, end int) {
 	scheme, _, ok := strings.Cut(s, "://")
 	if !ok || !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https") {
@@ -54,7 +56,8 @@ func urlHost(s string) (at, end int) {
 	return at, end
 }
 
-// canonicalHost is a domain in A-labels, or an IP address in brackets as RFC 5952 writes it; false for what is neither.
+// canonicalHost returns a domain in A-labels, or an IP address in brackets in the form of RFC 5952.
+// It returns false if s is neither.
 func canonicalHost(s string) (string, bool) {
 	if strings.HasPrefix(s, "[") {
 		return canonicalLiteral(s)
@@ -68,7 +71,7 @@ func canonicalHost(s string) (string, bool) {
 	if domain, ok := aLabels(s); ok {
 		return domain, true
 	}
-	return aLabels(strings.Map(mapVisible, s)) // joiners where no script needs them
+	return aLabels(strings.Map(mapVisible, s)) // without joiners, because no script needs them here
 }
 
 func aLabels(s string) (string, bool) {
@@ -80,8 +83,8 @@ func aLabels(s string) (string, bool) {
 	return domain, err == nil
 }
 
-// foldLabels maps by case all but the letters that IDNA 2008 tells apart. The capital ß is one, too: tables before
-// Unicode 15.1 still have it as ss.
+// foldLabels maps s by case, except for the letters that IDNA 2008 distinguishes. The capital ß is
+// one of them: tables before Unicode 15.1 still map it to ss.
 func foldLabels(s string, seen func(rune) rune) string {
 	var b strings.Builder
 	fold := cases.Fold()
@@ -100,8 +103,8 @@ func foldLabels(s string, seen func(rune) rune) string {
 	return b.String()
 }
 
-// canonicalLiteral gives the one form to an IPv6 address, which has many, with the tag of an e-mail address or, in a
-// URL, without.
+// canonicalLiteral returns the only canonical form of an IPv6 address in brackets. It keeps the tag
+// IPv6: of an e-mail address; URLs have none.
 func canonicalLiteral(s string) (string, bool) {
 	text, closed := strings.CutSuffix(strings.ToLower(s[1:]), "]")
 	text, tagged := strings.CutPrefix(text, "ipv6:")
@@ -120,8 +123,8 @@ var (
 	quotedPair   = regexp.MustCompile(`(?s)\\(.)`)
 )
 
-// unquote takes the quotes from the local part of an address where it is right without them, and the backslashes where
-// nothing needs them. What is not quoted rightly stays as it is.
+// unquote removes the quotes from the local part of an address if it is valid without them, and
+// otherwise all unnecessary backslashes. It returns an invalid quoted string unchanged.
 func unquote(local string) string {
 	quoted := quotedString.FindStringSubmatch(local)
 	if quoted == nil {

@@ -27,7 +27,7 @@ func TestCanonicalHosts(t *testing.T) {
 		{"bob@XN--STRAE-OQA.DE", "bob@xn--strae-oqa.de"},
 		{"bob@strasse.de", "bob@strasse.de"},
 		{"bob@STRASSE.de", "bob@strasse.de"},
-		{"straße@strasse.de", "strasse@strasse.de"}, // before the @ the fold holds
+		{"straße@strasse.de", "strasse@strasse.de"}, // case folding applies before the @
 		{"a@ΣΊΣΥΦΟΣ.gr", "a@xn--kxa6akbbkh.gr"},
 		{"a@σίσυφος.gr", "a@xn--kxa6ajbbmh.gr"},
 		{"a@σίσυφοσ.gr", "a@xn--kxa6akbbkh.gr"},
@@ -38,12 +38,13 @@ func TestCanonicalHosts(t *testing.T) {
 		{"a@x｡org", "a@x.org"},
 		{"a@x.org.", "a@x.org"},
 		{"a@x.org。", "a@x.org"},
-		{"a@x.org..", "a@x.org.."}, // no domain
+		{"a@x.org..", "a@x.org.."}, // not a valid domain
 		{"a@x..straße", "a@x..strasse"},
-		{"a@-ß", "a@xn----qfa"}, // no registry has it, and still it is not -ss
+		{"a@-ß", "a@xn----qfa"}, // not registrable, but still different from -ss
 		{"a@i❤.ws", "a@xn--i-7iq.ws"},
 		{"a@xn--i-7iq.ws", "a@xn--i-7iq.ws"},
-		{"a@xn--strasse-.de", "a@xn--strasse-.de"}, // no A-label, and no U-label has this one
+		// neither an A-label nor the A-label of any U-label
+		{"a@xn--strasse-.de", "a@xn--strasse-.de"},
 		{"a@xn--zzzzzzzzzzzz.de", "a@xn--zzzzzzzzzzzz.de"},
 		{"a@نامه\u200cای.com", "a@xn--mgba3gch31f060k.com"},
 		{"a@نامهای.com", "a@xn--mgba3gch31f.com"},
@@ -73,7 +74,7 @@ func TestCanonicalHosts(t *testing.T) {
 		{`"a\"@x.org`, `"a\"@x.org`},
 		{`"@x.org`, `"@x.org`},
 		{`a"b"@x.org`, `a"b"@x.org`},
-		{`"bob"`, `"bob"`}, // no address
+		{`"bob"`, `"bob"`}, // not an address
 		{`"bob"@`, `"bob"@`},
 		{"bo\u034fb@x.org", "bob@x.org"},
 		{"bo\u3164b@x.org", "bob@x.org"},
@@ -83,7 +84,8 @@ func TestCanonicalHosts(t *testing.T) {
 		{"bob\ufe0f\U000e0100@x.org", "bob@x.org"},
 		{"bo\u2060\ufeff\u200b\u202eb@x.org", "bob@x.org"},
 		{"\u200d@x.org", "@x.org"},
-		{"a@b@straße.de", "a@b@xn--strae-oqa.de"}, // no address to a mailer, but to a lax pattern
+		// not an address to a mailer, but to a lax pattern
+		{"a@b@straße.de", "a@b@xn--strae-oqa.de"},
 		{"@straße.de", "@strasse.de"},
 
 		{"http://straße.de/Straße", "http://xn--strae-oqa.de/strasse"},
@@ -98,8 +100,9 @@ func TestCanonicalHosts(t *testing.T) {
 		{"می\u200cخواهم", "میخواهم"},
 		{"o\u034fb", "ob"},
 		{"a\u034f\u0301", "á"},
-		{"\U000e0fff\u2065\ufff0", "\U000e0fff\u2065\ufff0"}, // unassigned: they may become anything
-		{"\u0600\ufff9\U00013430", "\u0600\ufff9\U00013430"}, // seen, though of category Cf
+		// unassigned, so they may become anything
+		{"\U000e0fff\u2065\ufff0", "\U000e0fff\u2065\ufff0"},
+		{"\u0600\ufff9\U00013430", "\u0600\ufff9\U00013430"}, // visible, although of category Cf
 	}
 	for _, test := range tests {
 		if got := casefold.Canonical(test.give); got != test.want {
@@ -112,7 +115,7 @@ func TestCanonicalHosts(t *testing.T) {
 	}
 }
 
-// assigned yields the code points of the planes that have any but private ones.
+// assigned yields the code points of all planes with characters outside private use.
 func assigned(yield func(rune) bool) {
 	for r := rune(0); r < 0xe1000; r++ {
 		if r == 0x32000 {
@@ -124,7 +127,7 @@ func assigned(yield func(rune) bool) {
 	}
 }
 
-// TestIgnorables holds the derivation against the examples and the count that Unicode 15.0 gives in
+// TestIgnorables compares the derivation with the count in Unicode 15.0's
 // DerivedCoreProperties.txt: 4174 code points, of which 3769 are not assigned.
 func TestIgnorables(t *testing.T) {
 	n := 0
@@ -144,7 +147,8 @@ func TestIgnorables(t *testing.T) {
 func TestUnassigned(t *testing.T) {
 	for text, want := range map[string]bool{
 		"": false, "bob": false, "é中\u200d\ue000": false, "\U0010fffd": false,
-		"a\u0378": true, "\ufffe": true, "\U000e0fff": true, "\U0001fae9": true, // of Unicode 16
+		// assigned in Unicode 16
+		"a\u0378": true, "\ufffe": true, "\U000e0fff": true, "\U0001fae9": true,
 	} {
 		if got := schema.Unassigned(text); got != want {
 			t.Errorf("%+q: got %t", text, got)
@@ -152,9 +156,10 @@ func TestUnassigned(t *testing.T) {
 	}
 }
 
-// TestFormVersion fails when what Canonical gives was changed, by a change of the code or of the tables.
-// The records of a database would not be found any more: raise formRules if it was the code. The
-// version of the tables is part of the version by itself. Then pin what the new version gives here.
+// TestFormVersion fails if a change of the code or of the tables changes a result of Canonical,
+// because the records of existing databases could no longer be found. If the code changed, raise
+// formRules; the version of the tables is part of the form's version anyway. Then update the pinned
+// digest.
 func TestFormVersion(t *testing.T) {
 	versions := []string{
 		unicode.Version, norm.Version, cases.UnicodeVersion, width.UnicodeVersion, bidi.UnicodeVersion, precis.UnicodeVersion, idna.UnicodeVersion,
@@ -206,7 +211,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// drawHost draws what looks like a host, or nearly so.
+// drawHost draws texts that are hosts or resemble them.
 func drawHost(t *rapid.T) string {
 	label := rapid.OneOf(
 		rapid.StringMatching(`[a-zA-ZäÖßẞςΣσé中ａ0-9-]{1,8}`), rapid.StringMatching(`xn--[a-z0-9-]{1,12}`),
@@ -220,7 +225,7 @@ func drawHost(t *rapid.T) string {
 	return host
 }
 
-// TestCanonicalAddressesAreStable draws addresses and URLs.
+// TestCanonicalAddressesAreStable checks drawn addresses and URLs.
 func TestCanonicalAddressesAreStable(t *testing.T) {
 	local := rapid.OneOf(
 		rapid.StringMatching(`[a-zA-Zß.＂"\\@ \x{200d}\x{34f}\x{3164}-]{0,10}`), rapid.StringMatching(`"([a-zß.@ ]|\\.)*"`), rapid.String(),
@@ -231,8 +236,8 @@ func TestCanonicalAddressesAreStable(t *testing.T) {
 	})
 }
 
-// TestCanonicalKeepsDomainsApart asks IDNA itself: two domains of different A-labels are never one value,
-// and two of the same always are.
+// TestCanonicalKeepsDomainsApart compares with IDNA: domains have the same canonical form exactly
+// if they have the same A-labels.
 func TestCanonicalKeepsDomainsApart(t *testing.T) {
 	strict := idna.New(idna.MapForLookup(), idna.Transitional(false), idna.BidiRule(), idna.VerifyDNSLength(true))
 	label := rapid.StringMatching(`[abßsςσähe]{1,4}`)

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// ErrSchema is what every *Error is, for errors.Is: a schema that cannot be used.
+// ErrSchema matches every *Error: the schema cannot be used.
 var ErrSchema = errors.New("schema: bad schema")
 
-// Error says what is wrong with a schema, and where.
+// Error describes what is wrong with a schema, and where.
 type Error struct {
-	// Path leads into the file: types.user.fields.email.codec. A name that could be misread stands in quotes. It is
-	// empty where the file as such is meant.
+	// Path leads into the file, as in types.user.fields.email.codec. Ambiguous names are quoted.
+	// Path is empty if the error concerns the whole file.
 	Path string
 	// Reason says what is wrong there.
 	Reason string
@@ -29,13 +29,13 @@ func (e *Error) Error() string {
 // Is reports whether target is ErrSchema.
 func (e *Error) Is(target error) bool { return target == ErrSchema }
 
-// ValueError says why something is not a value of a codec. It does not know of which field.
+// ValueError describes why an input is not a value of a codec. It does not name the field.
 type ValueError struct {
-	// Codec is the codec that was to read the value.
+	// Codec is the codec that refused the input.
 	Codec Codec
-	// Input is what was read, cut after maxShown bytes.
+	// Input is the input, cut after 64 bytes.
 	Input string
-	// Reason says what is wrong with it.
+	// Reason says what is wrong with the input.
 	Reason string
 }
 
@@ -43,10 +43,10 @@ func (e *ValueError) Error() string {
 	return fmt.Sprintf("schema: %s value %q: %s", e.Codec, e.Input, e.Reason)
 }
 
-// maxShown is the greatest part of an input that an error quotes, in bytes.
+// maxShown limits how many bytes of an input an error quotes.
 const maxShown = 64
 
-// refuse returns the error for an input of codec c.
+// refuse returns the error for an input that codec c does not accept.
 func refuse(c Codec, input, reason string) *ValueError {
 	return &ValueError{Codec: c, Input: shorten(input), Reason: reason}
 }
@@ -55,7 +55,7 @@ func tooLong(c Codec, input string) *ValueError {
 	return refuse(c, input, fmt.Sprintf("longer than %d bytes", MaxFacet))
 }
 
-// shorten cuts s between two characters, and says so.
+// shorten cuts s at a character boundary and appends an ellipsis if it is longer than maxShown.
 func shorten(s string) string {
 	if len(s) <= maxShown {
 		return s
@@ -63,7 +63,7 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:maxShown], "") + "…"
 }
 
-// problem is an Error whose path is not yet one text.
+// A problem is an Error whose path is not yet joined.
 type problem struct {
 	path   []string
 	reason string
@@ -73,7 +73,7 @@ func problemf(reason string, args ...any) *problem {
 	return &problem{reason: fmt.Sprintf(reason, args...)}
 }
 
-// problemIf is problemf where something is wrong, else nil.
+// problemIf returns problemf(reason, args...) if wrong is true, and nil otherwise.
 func problemIf(wrong bool, reason string, args ...any) *problem {
 	if !wrong {
 		return nil
@@ -81,7 +81,7 @@ func problemIf(wrong bool, reason string, args ...any) *problem {
 	return problemf(reason, args...)
 }
 
-// at puts steps before the path of p; there is no problem in nil.
+// at puts steps in front of the path of p. It returns nil if p is nil.
 func (p *problem) at(steps ...string) *problem {
 	if p == nil {
 		return nil
@@ -89,7 +89,7 @@ func (p *problem) at(steps ...string) *problem {
 	return &problem{append(steps, p.path...), p.reason}
 }
 
-// err returns p as an error, nil for nil.
+// err returns p as an error, or nil if p is nil.
 func (p *problem) err() error {
 	if p == nil {
 		return nil
@@ -101,7 +101,7 @@ func (p *problem) err() error {
 	return &Error{Path: strings.Join(steps, "."), Reason: p.reason}
 }
 
-// quoteIfUnclear returns a name as it is, or shortened and in quotes where it could be misread.
+// quoteIfUnclear returns name, or quotes and shortens it if it could be misread.
 func quoteIfUnclear(name string) string {
 	unclear := func(r rune) bool { return !strconv.IsPrint(r) || strings.ContainsRune(" .,;:\"\ufffd", r) }
 	if name == "" || len(name) > maxShown || strings.ContainsFunc(name, unclear) {

@@ -16,12 +16,13 @@ import (
 	"golang.org/x/text/width"
 )
 
-// placement is what decides where the records of a type lie. Its JSON is what a fingerprint is made of: neither names
-// nor order may change.
+// placement holds everything that determines the keys of a type's records. Fingerprints are hashes
+// of its JSON, so its names and their order must never change.
 type placement struct {
-	Primary   string   `json:"primary"`
-	Fold      Fold     `json:"fold"`
-	Form      string   `json:"canonical,omitempty"` // left out of the first, which had no versions
+	Primary string `json:"primary"`
+	Fold    Fold   `json:"fold"`
+	// empty for the first version, which had no number
+	Form      string   `json:"canonical,omitempty"`
 	Secondary []string `json:"secondary,omitempty"`
 	Indexed   []string `json:"indexed,omitempty"`
 	Ordered   []string `json:"ordered,omitempty"`
@@ -37,17 +38,19 @@ func (t Type) placement() placement {
 	return placement{t.Primary, fold, form, t.Secondary(), t.Indexed(), t.Ordered(), t.IndexedTertiary()}
 }
 
-// Fingerprint returns 16 hex digits that are the same for types whose records have the same keys: of one primary field,
-// fold, version of the canonical form, secondary, indexed and ordered fields, and indexed tertiary records. Nothing
-// else counts: neither fields without a role nor codecs, kinds, patterns, reserved values or passwords.
+// Fingerprint returns 16 hex digits that are equal for types whose records have the same keys. It
+// covers the primary field, the fold, the version of the canonical form, the secondary, indexed and
+// ordered fields, and the indexed tertiary records. It ignores everything else: fields without a
+// role, codecs, kinds, patterns, reserved values and passwords.
 func (t Type) Fingerprint() string {
-	text, _ := json.Marshal(t.placement()) // of texts: it cannot fail
+	text, _ := json.Marshal(t.placement()) // strings cannot fail
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
 }
 
-// Difference says what makes the fingerprints of t and of stored, a declaration of the same type that is in force
-// elsewhere, differ: "secondary fields: stored email, name; here email". It is empty where they do not.
+// Difference explains why the fingerprints of t and stored differ, as in "secondary fields: stored
+// email, name; here email". stored is the stored declaration of the same type. Difference returns
+// "" if the fingerprints are equal.
 func (t Type) Difference(stored Type) string {
 	here, there := t.placement(), stored.placement()
 	var said []string
@@ -68,7 +71,7 @@ func (t Type) Difference(stored Type) string {
 	return strings.Join(said, ", and ")
 }
 
-// list names things for people.
+// list joins names for people.
 func list[T ~string](names []T) string {
 	if len(names) == 0 {
 		return "none"
@@ -80,29 +83,30 @@ func list[T ~string](names []T) string {
 	return strings.Join(shown, ", ")
 }
 
-// The canonical form of FoldCasefold has versions: records that were written by one cannot be found by another. A
-// change of what Canonical gives for any value, or of what indexes make of it, raises formRules.
+// formRules is the version of the rules of FoldCasefold, whose canonical forms are part of keys: a
+// program cannot find records that were written under other rules. Raise it with any change to the
+// result of Canonical or to how indexes use it.
 const (
 	formRules = "3"
-	firstForm = "1" // of types that are stored without a version
+	firstForm = "1" // the version of types stored without one
 )
 
-// FormVersion is the version of the canonical form that Canonical gives under FoldCasefold: that of its rules, and that
-// of the Unicode and IDNA tables that the program was built with ("3/15.0.0").
+// FormVersion returns the version of the canonical form under FoldCasefold, such as "3/15.0.0". It
+// consists of the version of the rules and that of the Unicode and IDNA tables in the program.
 func FormVersion() string { return formVersion }
 
 var formVersion = formRules + "/" + joinVersions(
 	unicode.Version, norm.Version, cases.UnicodeVersion, width.UnicodeVersion, idna.UnicodeVersion, bidi.UnicodeVersion,
 )
 
-// joinVersions names all versions of tables that a program contains. There is one, unless it was built with libraries of
-// different years.
+// tables joins the distinct versions of the tables. There is only one, unless the program was built
+// with libraries of different years.
 func joinVersions(versions ...string) string {
 	slices.Sort(versions)
 	return strings.Join(slices.Compact(versions), "+")
 }
 
-// form is the version of the canonical form that t is declared for; "" where it has none.
+// form returns the version of the canonical form that t declares, or "" if t has no canonical form.
 func (t Type) form() string {
 	if t.Fold == FoldExact {
 		return ""
@@ -110,15 +114,15 @@ func (t Type) form() string {
 	return cmp.Or(t.Form, formVersion)
 }
 
-// InForm returns t as this program writes it, whichever version of the canonical form it names.
+// InForm returns t with the program's own version of the canonical form.
 func (t Type) InForm() Type {
 	t.Form = ""
 	t.Form = t.form()
 	return t
 }
 
-// FromStore returns t, read from a database, as a program has it: where it names no version, the first is meant, and
-// this program's need not be named.
+// FromStore returns t, which was read from a database, in the form of a program's schema. A missing
+// version becomes the first one, and the program's own version is left out.
 func (t Type) FromStore() Type {
 	switch {
 	case t.Fold == FoldExact, t.Form == formVersion:
@@ -129,8 +133,8 @@ func (t Type) FromStore() Type {
 	return t
 }
 
-// OtherForm reports whether the records of stored, a declaration that is in force elsewhere, differ from those of t
-// only in that their canonical values are of another version.
+// OtherForm reports whether only the version of the canonical form distinguishes the keys of t from
+// those of stored.
 func (t Type) OtherForm(stored Type) bool {
 	if t.form() == stored.form() || t.form() == "" || stored.form() == "" {
 		return false

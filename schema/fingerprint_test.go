@@ -6,8 +6,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// TestFingerprintStays fails when a change of the code would make every database
-// that exists refuse its own schema.
+// TestFingerprintStays fails if a change of the code would make every existing database refuse its
+// own schema.
 func TestFingerprintStays(t *testing.T) {
 	tests := map[string]struct {
 		typ  schema.Type
@@ -34,15 +34,14 @@ func changedOriginal(t *testing.T) schema.Type {
 	return typ
 }
 
-// changed is the built-in type after a change.
+// changed returns the built-in type after a change.
 func changed(change func(*schema.Type)) schema.Type {
 	t := schema.User().Types["user"]
 	change(&t)
 	return t
 }
 
-// TestDifference changes one thing at a time. What is said, and that the
-// fingerprints differ, go together.
+// TestDifference changes one property at a time, and checks that Difference and Fingerprint agree.
 func TestDifference(t *testing.T) {
 	tests := []struct {
 		change func(*schema.Type)

@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// FuzzLoad loads anything: what is refused is refused with a short *Error, and
-// what is not is valid and stays the same when it is written and loaded again.
+// FuzzLoad loads arbitrary files. An error must be a short *Error; a loaded schema must be valid
+// and must not change when it is written and loaded again.
 func FuzzLoad(f *testing.F) {
 	original, err := os.ReadFile("../testdata/original/original_options.json")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/coffeenode/userdb/internal/structs"
 )
 
-// TestFoldShortcuts compares the quick tests that most values pass with fold itself.
+// TestFoldShortcuts compares isFolded and foldASCII with fold itself.
 func TestFoldShortcuts(t *testing.T) {
 	text := rapid.OneOf(
 		rapid.StringMatching(`[abz09.@" \[\]:/\\xn-]{0,12}`), rapid.StringMatching(`[ab".\\]{0,4}@[ab.-]{0,8}`),
@@ -38,7 +38,8 @@ func TestFoldShortcuts(t *testing.T) {
 	}
 }
 
-// What readDateForm takes, readISODate reads as the same time; and it takes what Date writes.
+// TestParsePrintedDate checks that parsePrintedDate agrees with parseISODate and accepts every
+// result of Date.
 func TestParsePrintedDate(t *testing.T) {
 	for _, text := range []string{"2026-11-20T08:02:40.+12Z", "2026-11-20T08:02:40.-00Z", "2026-11-20T08:02:40,512Z", "2026-11-20T8:02:40.5120Z", "2026-02-30T08:02:40.512Z"} {
 		if _, is := parsePrintedDate(text); is {
@@ -62,7 +63,7 @@ func TestParsePrintedDate(t *testing.T) {
 	})
 }
 
-// TestTagOptions: a tag takes every role by its name.
+// TestTagOptions checks that a tag accepts every role by its name.
 func TestTagOptions(t *testing.T) {
 	for _, n := range roleNames {
 		if tag, err := structs.ParseTag("x," + n.name); err != nil || len(tag.Options) != 1 {

@@ -14,9 +14,10 @@ import (
 	"unicode/utf8"
 )
 
-// The wire of numbers, dates and JSON is what JavaScript prints, so that the original reads it.
+// Numbers, dates and JSON have the form on the wire that JavaScript prints, so that the original
+// can read them.
 
-// printNumber prints f as Number.prototype.toString does.
+// printNumber formats f like Number.prototype.toString.
 func printNumber(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -26,7 +27,7 @@ func printNumber(f float64) string {
 	case math.IsInf(f, -1):
 		return "-Infinity"
 	case f == 0:
-		return "0" // the negative zero too
+		return "0" // also for negative zero
 	}
 	if size := math.Abs(f); size >= 1e-6 && size < 1e21 {
 		return strconv.FormatFloat(f, 'f', -1, 64)
@@ -35,37 +36,39 @@ func printNumber(f float64) string {
 	return strings.Replace(s, "e-0", "e-", 1) // Go writes e-07, JavaScript e-7
 }
 
-// numeralPattern is a decimal number at the beginning of a text.
+// aNumeral matches a decimal number at the start of a text.
 var numeralPattern = regexp.MustCompile(`^[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)`)
 
-// parseNumberPrefix reads text as parseFloat does: the longest beginning that is a number, and NaN where there is none. It
-// never fails.
+// readNumber parses text like parseFloat: it parses the longest prefix that is a number and returns
+// NaN if there is none.
 func parseNumberPrefix(text string) float64 {
 	numeral := numeralPattern.FindString(strings.TrimLeft(text, javaScriptSpace))
 	if numeral == "" {
 		return math.NaN()
 	}
-	f, _ := strconv.ParseFloat(numeral, 64) // out of range is an infinity, as there
+	// a number out of range becomes infinite, as in JavaScript
+	f, _ := strconv.ParseFloat(numeral, 64)
 	return f
 }
 
-// javaScriptSpace is what parseFloat skips. It is not what Unicode, or Go, calls white space.
+// spaceOfJavaScript holds the characters that parseFloat skips. They differ from the white space of
+// Unicode and of Go.
 const javaScriptSpace = "\t\n\v\f\r \u00a0\u1680" +
 	"\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a" +
 	"\u2028\u2029\u202f\u205f\u3000\ufeff"
 
-// The first and the last millisecond that a JavaScript date can be, counted from 1970.
+// The first and last millisecond of JavaScript dates, counted from 1970.
 const (
 	firstMilli = -8_640_000_000_000_000
 	lastMilli  = 8_640_000_000_000_000
 )
 
-// dateForm is how toISOString prints the years 0 to 9999.
+// dateForm is the format of toISOString for the years 0 to 9999.
 const dateForm = "2006-01-02T15:04:05.000Z"
 
-// printDate prints t as toISOString does. A time outside of what JavaScript can tell becomes the nearest that it can.
+// printDate formats t like toISOString. It clamps t to the range of JavaScript dates.
 func printDate(t time.Time) string {
-	// UnixMilli overflows for times that are too far away.
+	// UnixMilli overflows for times that are far away.
 	seconds := min(max(t.Unix(), firstMilli/1000), lastMilli/1000)
 	millis := seconds * 1000
 	if seconds == t.Unix() {
@@ -78,21 +81,23 @@ func printDate(t time.Time) string {
 	return t.Format(dateForm)
 }
 
-// parsePrintedDate reads a date as printDate writes it, and reports whether text is one. Nearly all dates are.
+// readDateForm parses a date in the format of printDate, as almost all dates are, and reports
+// whether text is one.
 func parsePrintedDate(text string) (time.Time, bool) {
-	if n := len(text); n != len(dateForm) || text[n-5] != '.' || text[n-4] < '0' { // time.Parse takes a comma and a sign, too
+	// time.Parse also accepts a comma and a sign
+	if n := len(text); n != len(dateForm) || text[n-5] != '.' || text[n-4] < '0' {
 		return time.Time{}, false
 	}
 	t, err := time.Parse(dateForm, text)
 	return t, err == nil
 }
 
-// isoDate is the date format of ECMAScript, but for local time: where no zone is given only a day stands, which begins
-// in UTC.
+// isoDate matches the date format of ECMAScript, but without local time: a date with a time must
+// have a zone, and a date without one begins in UTC.
 var isoDate = regexp.MustCompile(`^(\d{4}|[+-]\d{6})-(\d\d)-(\d\d)` +
 	`(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:Z|([+-])(\d\d):(\d\d)))?$`)
 
-// parseDate reads an ISO date, to the millisecond, and returns why it cannot.
+// readDate parses an ISO date to the millisecond. If it cannot, it returns the reason.
 func parseDate(text string) (t time.Time, reason string) {
 	if t, is := parsePrintedDate(text); is {
 		return t, ""
@@ -100,7 +105,7 @@ func parseDate(text string) (t time.Time, reason string) {
 	return parseISODate(text)
 }
 
-// parseISODate is readDate for all forms that ECMAScript has.
+// readISODate parses a date in any form of ECMAScript. If it cannot, it returns the reason.
 func parseISODate(text string) (t time.Time, reason string) {
 	m := isoDate.FindStringSubmatch(text)
 	if m == nil || m[1] == "-000000" {
@@ -115,7 +120,7 @@ func parseISODate(text string) (t time.Time, reason string) {
 	if hour > 23 || minute > 59 || second > 59 {
 		return t, "no such time of day"
 	}
-	millis := digitsToInt((m[7] + "000")[:3]) // JavaScript drops the digits after the third
+	millis := digitsToInt((m[7] + "000")[:3]) // JavaScript ignores the digits after the third
 	t = time.Date(year, time.Month(month), day, hour, minute, second, millis*1e6, time.UTC)
 	if t.Year() != year || t.Day() != day {
 		return t, "no such day"
@@ -127,19 +132,21 @@ func parseISODate(text string) (t time.Time, reason string) {
 	return t, ""
 }
 
-// digitsToInt reads digits, with or without a sign, that a regular expression has let through; none are 0.
+// number parses digits, with or without a sign, that a regular expression has accepted. It returns
+// 0 for "".
 func digitsToInt(digits string) int {
 	n, _ := strconv.Atoi(digits)
 	return n
 }
 
-// maxNesting bounds the objects and lists that stand in one another.
+// maxNesting limits the nesting of objects and arrays.
 const maxNesting = 500
 
-// stringify writes one JSON text as JSON.stringify(JSON.parse(text)) does: compact, numbers in JavaScript's form, and
-// names that are list indices before the others. It refuses two members of one name, of which JavaScript takes the
-// later and other programs the earlier, and writes half a surrogate pair as U+FFFD, as encoding/json reads it. The
-// error is a *ValueError for codec c.
+// stringify returns one JSON text in the form of JSON.stringify(JSON.parse(text)): compact, with
+// numbers in JavaScript's notation and names that are array indices before the others. It refuses
+// two members with the same name, of which JavaScript uses the last and other programs the first.
+// An unpaired surrogate becomes U+FFFD, as in encoding/json. The error is a *ValueError for codec
+// c.
 func stringify(c Codec, text []byte) (string, error) {
 	switch {
 	case len(text) > maxQuoted:
@@ -156,7 +163,7 @@ func stringify(c Codec, text []byte) (string, error) {
 	return string(root.print(make([]byte, 0, len(text)))), nil
 }
 
-// print appends n as JSON.stringify writes it.
+// print appends n in the form of JSON.stringify.
 func (n node) print(out []byte) []byte {
 	switch token := n.token.(type) {
 	case json.Delim:
@@ -173,7 +180,7 @@ func (n node) print(out []byte) []byte {
 			}
 			out = item.print(out)
 		}
-		return append(out, byte(token)+2) // in ASCII ] is two after [, and } after {
+		return append(out, byte(token)+2) // in ASCII, ] is two after [, and } is two after {
 	case string:
 		return quote(out, token)
 	case float64:
@@ -185,8 +192,8 @@ func (n node) print(out []byte) []byte {
 	}
 }
 
-// listIndex returns the number that a name is as an index of a list, or MaxUint32 for any other name. JavaScript puts
-// such members first.
+// listIndex returns name as an array index, or MaxUint32 if it is not one. JavaScript writes
+// members with such names first.
 func listIndex(name string) uint32 {
 	n, err := strconv.ParseUint(name, 10, 32)
 	if err != nil || strconv.FormatUint(n, 10) != name {
@@ -195,7 +202,8 @@ func listIndex(name string) uint32 {
 	return uint32(n)
 }
 
-// quote appends s as JSON.stringify writes it. Bytes that are not UTF-8 become U+FFFD.
+// quote appends s as a JSON string in the form of JSON.stringify. Bytes that are not UTF-8 become
+// U+FFFD.
 func quote(out []byte, s string) []byte {
 	const escaped, letters = "\b\t\n\f\r\"\\", `btnfr"\`
 	out = append(out, '"')

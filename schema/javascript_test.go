@@ -17,24 +17,24 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// answer is one line of testdata/javascript.jsonl: what JavaScript makes of In, nil
-// where it throws or has no date.
+// An answer is one line of testdata/javascript.jsonl: what JavaScript returns for In, or nil if it
+// throws or has no date.
 type answer struct {
 	Op  string
 	In  string
 	Out *string
 }
 
-// deviations are answers that are not ours, with the reason.
+// deviations lists the answers that differ from ours, with the reason.
 var deviations = map[answer]string{
 	{"json", "1e400", nil}:  "an infinity would be written as null without a word",
 	{"json", "-1e400", nil}: "an infinity would be written as null without a word",
 }
 
-// surrogate is half of a surrogate pair, as JSON.stringify writes it.
+// surrogate matches an unpaired surrogate in the output of JSON.stringify.
 var surrogate = regexp.MustCompile(`\\ud[89a-f][0-9a-f]{2}`)
 
-// TestJavaScript compares with what a JavaScript engine answered.
+// TestJavaScript compares results with the answers of a JavaScript engine.
 func TestJavaScript(t *testing.T) {
 	check := map[string]func(string) *string{
 		"print":      printBits,
@@ -46,10 +46,10 @@ func TestJavaScript(t *testing.T) {
 	repeated, halves := 0, 0
 	for _, a := range answers(t) {
 		if a.Op == "json" && repeats(a.In) {
-			repeated++ // JavaScript takes the later member
+			repeated++ // JavaScript takes the last member
 			continue
 		}
-		if a.Op == "json" && a.Out != nil { // half a surrogate pair is no character of ours
+		if a.Op == "json" && a.Out != nil { // we replace unpaired surrogates
 			whole := surrogate.ReplaceAllString(*a.Out, "\ufffd")
 			halves += strings.Count(whole, "\ufffd")
 			a.Out = &whole
@@ -68,7 +68,7 @@ func TestJavaScript(t *testing.T) {
 	}
 }
 
-// repeats reports whether a JSON text is refused for two members of one name.
+// repeats reports whether a JSON text is refused because a member appears twice.
 func repeats(text string) bool {
 	_, err := schema.JSON(json.RawMessage(text))
 	var refused *schema.ValueError

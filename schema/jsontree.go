@@ -9,18 +9,19 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth bounds the nesting of a schema file. Ours needs five.
+// maxDepth limits the nesting of a schema file. A valid schema needs five levels.
 const maxDepth = 17
 
-// node is one JSON value. A member of an object has its name, an item of a list its index.
+// A node is one JSON value. Its name is the name of an object's member or the index of an array's
+// item.
 type node struct {
 	name  string
-	token json.Token // of an object or a list, the first
-	items []node     // what stands in it
+	token json.Token // the opening delimiter of an object or array
+	items []node     // the contents of an object or array
 }
 
-// parseFile reads one JSON value, and refuses what encoding/json lets pass: two members of one name, and bytes that are
-// not UTF-8.
+// parseFile parses one JSON value. Unlike encoding/json it refuses two members with the same name
+// and bytes that are not UTF-8.
 func parseFile(file []byte) (root node, p *problem) {
 	if len(file) > MaxFile {
 		return root, problemf("the file is larger than %d bytes", MaxFile)
@@ -37,7 +38,7 @@ func parseFile(file []byte) (root node, p *problem) {
 	return parser{dec, "named twice"}.read("", maxDepth)
 }
 
-// syntaxProblem says in which line and column the JSON ends to be JSON.
+// syntaxProblem returns a problem with the line and column of a JSON syntax error.
 func syntaxProblem(file []byte, err error) *problem {
 	syntax, ok := errors.AsType[*json.SyntaxError](err)
 	if !ok {
@@ -49,17 +50,17 @@ func syntaxProblem(file []byte, err error) *problem {
 	return problemf("not JSON: line %d, column %d: %v", line, column, err)
 }
 
-// parser reads JSON that is known to be valid.
+// A parser reads valid JSON.
 type parser struct {
 	dec         *json.Decoder
-	twiceReason string // what to say of two members of one name
+	twiceReason string // the reason to return for two members with the same name
 }
 
-// read reads the next value, with at most depth objects and lists in one another.
+// read reads the next value, which may contain at most depth levels of objects and arrays.
 func (p parser) read(name string, depth int) (n node, _ *problem) {
 	token, err := p.dec.Token()
 	if err != nil {
-		return n, problemf("a number is too large") // what else can be wrong with valid JSON?
+		return n, problemf("a number is too large") // the only possible error in valid JSON
 	}
 	n = node{name: name, token: token}
 	delim, nested := token.(json.Delim)
@@ -90,7 +91,7 @@ func (p parser) read(name string, depth int) (n node, _ *problem) {
 	return n, nil
 }
 
-// What a node is, for people.
+// Descriptions of nodes for people.
 const (
 	anObject = "an object"
 	aList    = "a list"
@@ -116,9 +117,9 @@ func (n node) kind() string {
 	return "null"
 }
 
-// reader takes nodes apart. It keeps the first problem, after which the rest does not matter.
+// A reader extracts values from nodes. It keeps the first problem and ignores all later ones.
 type reader struct {
-	path    []string // to the node that is read
+	path    []string // to the current node
 	problem *problem
 }
 
@@ -128,7 +129,7 @@ func (r *reader) fail(reason string, args ...any) {
 	}
 }
 
-// want reports whether n is of that kind.
+// want reports whether n is of the given kind.
 func (r *reader) want(n node, kind string) bool {
 	if n.kind() != kind {
 		r.fail("want %s, got %s", kind, n.kind())
@@ -136,10 +137,10 @@ func (r *reader) want(n node, kind string) bool {
 	return n.kind() == kind
 }
 
-// members are the functions that read the members of an object, by name.
+// members maps names of an object's members to the functions that read them.
 type members map[string]func(node)
 
-// object hands each member of n to its function.
+// object passes each member of n to its function.
 func (r *reader) object(n node, known members) {
 	r.each(n, anObject, func(item node) {
 		if read, ok := known[item.name]; ok {
@@ -150,7 +151,7 @@ func (r *reader) object(n node, known members) {
 	})
 }
 
-// each hands what stands in n, which must be of that kind, to read.
+// each passes each item of n, which must be of the given kind, to read.
 func (r *reader) each(n node, kind string, read func(item node)) {
 	if !r.want(n, kind) {
 		return
@@ -162,7 +163,7 @@ func (r *reader) each(n node, kind string, read func(item node)) {
 	}
 }
 
-// text returns a text, which may not be empty.
+// text returns a string, which must not be empty.
 func (r *reader) text(n node) string {
 	text, _ := n.token.(string)
 	if r.want(n, aString) && text == "" {
@@ -171,7 +172,7 @@ func (r *reader) text(n node) string {
 	return text
 }
 
-// integer returns a whole number.
+// integer returns an integer.
 func (r *reader) integer(n node) int {
 	if !r.want(n, aNumber) {
 		return 0
@@ -184,11 +185,11 @@ func (r *reader) integer(n node) int {
 	return int(i)
 }
 
-// texts are the items of a list of texts.
+// texts returns the items of an array of strings.
 func (r *reader) texts(n node) (texts []string) {
 	r.each(n, aList, func(item node) { texts = append(texts, r.text(item)) })
 	return texts
 }
 
-// boolean returns true or false.
+// truth returns a boolean.
 func (r *reader) boolean(n node) bool { return r.want(n, aBoolean) && n.token == true }

@@ -13,8 +13,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// TestDifferenceLaw: what Difference says and what Fingerprint compares is one
-// thing, seen from either side.
+// TestDifferenceLaw checks that Difference returns "" exactly if the fingerprints are equal.
 func TestDifferenceLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := anyType().Draw(t, "a")
@@ -29,7 +28,7 @@ func TestDifferenceLaw(t *testing.T) {
 	})
 }
 
-// TestNewFieldLaw: a new field moves records exactly if it has a role.
+// TestNewFieldLaw checks that a new field changes the fingerprint exactly if it has a role.
 func TestNewFieldLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stored := anyType().Draw(t, "type")
@@ -48,7 +47,7 @@ func TestNewFieldLaw(t *testing.T) {
 	})
 }
 
-// anyJSON draws what encoding/json can write and read without loss.
+// anyJSON draws values that encoding/json can write and read without loss.
 func anyJSON(depth int) *rapid.Generator[any] {
 	leaf := rapid.OneOf(
 		rapid.Just[any](nil),
@@ -67,8 +66,7 @@ func anyJSON(depth int) *rapid.Generator[any] {
 	)
 }
 
-// TestJSONLaw: JSON means the same after it was written, is as short as it can
-// be, and stays what it is.
+// TestJSONLaw checks that JSON preserves the meaning of a text, and does not change its own result.
 func TestJSONLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw, err := json.MarshalIndent(anyJSON(3).Draw(t, "value"), " ", "\t")
@@ -96,8 +94,8 @@ func TestNumberLaw(t *testing.T) {
 	})
 }
 
-// TestDateLaw: a date is read back to the millisecond, and in the years of four
-// digits dates are in the order of their texts, which ordered fields need.
+// TestDateLaw checks that dates keep their milliseconds. In years of four digits the order of dates
+// must be the order of their texts, which ordered fields rely on.
 func TestDateLaw(t *testing.T) {
 	first, last := at("0000-01-01T00:00:00Z").UnixMilli(), at("9999-12-31T23:59:59.999Z").UnixMilli()
 	rapid.Check(t, func(t *rapid.T) {
@@ -113,7 +111,7 @@ func TestDateLaw(t *testing.T) {
 	})
 }
 
-// TestManyReaders uses one schema from many goroutines, for the race detector.
+// TestManyReaders reads one schema from many goroutines, for the race detector.
 func TestManyReaders(t *testing.T) {
 	s := schema.User()
 	var wg sync.WaitGroup

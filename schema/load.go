@@ -8,17 +8,18 @@ import (
 	"slices"
 )
 
-// MaxFile is the greatest size of a schema file, in bytes.
+// MaxFile is the maximum size of a schema file in bytes.
 const MaxFile = 1 << 20
 
-// Load reads a schema, in our own form or in that of the original's options.json, and validates it. What is left out
-// has the meaning of its zero value, but for members of a password that is there: they are those of DefaultPassword.
+// Load reads and validates a schema in the form of this package or of the original's options.json.
+// Members that are left out have their zero value, except that members missing in a password object
+// have the values of DefaultPassword.
 //
-// The options.json of the original becomes a schema of open types with FoldExact, whose secondary keys are fields of text,
-// and whose Password asks nothing and has the cost bcrypt.rounds. How to reach the database (protocol, hostname, port,
-// collection-idx) is ignored.
+// The options.json of the original becomes a schema of open types with FoldExact. Its secondary
+// keys become text fields. Its passwords have no rules and the cost bcrypt.rounds. Load ignores how
+// to reach the database (protocol, hostname, port, collection-idx).
 //
-// What is wrong with the file is an *Error; a failure of r is returned as it is, wrapped.
+// The error is an *Error if the file is invalid. Load wraps the errors of r.
 func Load(r io.Reader) (Schema, error) {
 	file, err := io.ReadAll(io.LimitReader(r, MaxFile+1))
 	if err != nil {
@@ -31,7 +32,7 @@ func Load(r io.Reader) (Schema, error) {
 	return s, nil
 }
 
-// read makes a valid schema of a file, in whichever form.
+// read returns the valid schema of a file in either form.
 func read(file []byte) (Schema, *problem) {
 	root, p := parseFile(file)
 	switch {
@@ -123,7 +124,7 @@ func readPassword(r *reader, n node) *Password {
 	return &p
 }
 
-// mapOf reads an object whose names are the file's own; nil if there are none.
+// mapOf reads an object with arbitrary names. It returns nil if the object is empty.
 func mapOf[V any](r *reader, n node, read func(*reader, node) V) (m map[string]V) {
 	r.each(n, anObject, func(item node) {
 		if m == nil {
@@ -142,11 +143,11 @@ func isOriginal(root node) bool {
 	return !has("types") && (has("schema") || has("indexes"))
 }
 
-// original is what matters of an options.json.
+// original holds the parts of an options.json that Load uses.
 type original struct {
 	rounds  int
-	codecs  map[string]map[string]Codec // by type, by field
-	indexes map[string]Type             // by name: the primary field, and the roles of others
+	codecs  map[string]map[string]Codec // by type, then by field
+	indexes map[string]Type             // by type: the primary field and the secondary fields
 }
 
 func readOriginal(root node) (Schema, *problem) {
@@ -190,7 +191,7 @@ func readSecondary(r *reader, n node, fields map[string]Field) {
 	fields[name] = Field{Role: RoleSecondary}
 }
 
-// schema returns what o declares.
+// schema returns the schema that o declares.
 func (o original) schema() Schema {
 	s := Schema{Types: map[string]Type{}}
 	for _, name := range slices.Concat(sorted(o.codecs), sorted(o.indexes)) {
@@ -207,7 +208,7 @@ func (o original) schema() Schema {
 	return s
 }
 
-// locate turns the path of p, which leads into a schema of our form, into one that leads into the options.json.
+// locate converts the path of p from a path into a schema to a path into the options.json.
 func (o original) locate(p *problem) *problem {
 	if p == nil || len(p.path) < 2 {
 		return p

@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// The whole of our form, and the same from Go.
+// wholeFile uses every member of a schema file; wholeSchema is the same schema in Go.
 const wholeFile = `{"types": {
 	"user": {
 		"primary": "uid", "fold": "exact",
@@ -84,8 +84,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadOriginal reads the options.json under which the original wrote the
-// records of testdata/original.
+// TestLoadOriginal loads the options.json under which the original wrote the fixtures.
 func TestLoadOriginal(t *testing.T) {
 	got := originalSchema(t)
 	want := schema.Schema{Types: map[string]schema.Type{"user": {
@@ -120,10 +119,10 @@ func originalSchema(t *testing.T) schema.Schema {
 	return s
 }
 
-// own is a file of our form with one type, t.
+// own returns a schema file with one type, t.
 func own(members string) string { return `{"types":{"t":{` + members + `}}}` }
 
-// field is a file with one field, f, besides the primary one.
+// field returns a schema file with one field, f, besides the primary one.
 func field(members string) string {
 	return own(`"primary":"id","fields":{"f":{` + members + `}}`)
 }
@@ -132,7 +131,7 @@ func oneType(t schema.Type) schema.Schema {
 	return schema.Schema{Types: map[string]schema.Type{"t": t}}
 }
 
-// many is n members of an object.
+// many returns n members of an object.
 func many(n int, value string) string {
 	all := make([]string, n)
 	for i := range all {
@@ -141,10 +140,10 @@ func many(n int, value string) string {
 	return strings.Join(all, ",")
 }
 
-// TestLoadErrors gives a file that is wrong in one place, and what is said.
+// TestLoadErrors loads files with one mistake each.
 func TestLoadErrors(t *testing.T) {
 	tests := []struct{ file, want string }{
-		// No JSON.
+		// Not JSON.
 		{``, `schema: not JSON: line 1, column 1: unexpected end of JSON input`},
 		{"{\n  \"typ√\": }", `schema: not JSON: line 2, column 11: invalid character '}' looking for beginning of value`},
 		{own(`"primary":"id"`) + ` {}`, `schema: not JSON: line 1, column 34: invalid character '{' after top-level value`},
@@ -152,7 +151,7 @@ func TestLoadErrors(t *testing.T) {
 		{strings.Repeat(" ", schema.MaxFile) + "{}", `schema: the file is larger than 1048576 bytes`},
 		{`{"types":` + strings.Repeat("[", 20) + strings.Repeat("]", 20) + `}`, `schema: types.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0: nested too deeply`},
 
-		// Another shape.
+		// Wrong structure.
 		{`[]`, `schema: want an object, got a list`},
 		{`null`, `schema: want an object, got null`},
 		{`{}`, `schema: types: no type is declared`},
@@ -168,7 +167,7 @@ func TestLoadErrors(t *testing.T) {
 		{field(`"reserved":"root"`), `schema: types.t.fields.f.reserved: want a list, got a text`},
 		{field(`"reserved":["a",true]`), `schema: types.t.fields.f.reserved.1: want a text, got true or false`},
 
-		// Names that a field had before.
+		// Previous names of fields.
 		{own(`"primary":"id","fields":{"f":{"was":"g"},"g":{}}`), `schema: types.t.fields.f.was: g is still declared, or is a key or a password`},
 		{field(`"was":"id"`), `schema: types.t.fields.f.was: id is still declared, or is a key or a password`},
 		{field(`"was":"password"`), `schema: types.t.fields.f.was: password is still declared, or is a key or a password`},
@@ -176,7 +175,7 @@ func TestLoadErrors(t *testing.T) {
 		{own(`"primary":"id","fields":{"f":{"was":"h"},"g":{"was":"h"}}`), `schema: types.t.fields.f.was: h is also the previous name of another field`},
 		{field(`"was":"~h"`), `schema: types.t.fields.f.was: names that begin with ~ are reserved for the store`},
 
-		// Keys that nobody knows, or twice.
+		// Unknown and repeated keys.
 		{`{"types":{"t":{"primary":"id"}},"type":{}}`, `schema: type: unknown key; want one of types`},
 		{own(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; want one of building, canonical, fields, fold, open, password, primary, retired, tertiary`},
 		{field(`"rolle":"secondary"`), `schema: types.t.fields.f.rolle: unknown key; want one of codec, kind, pattern, required, reserved, role, was`},
@@ -188,7 +187,7 @@ func TestLoadErrors(t *testing.T) {
 		{own(`"primary":"id","fields":{"f":{},"\u0066":{}}`), `schema: types.t.fields.f: named twice`},
 		{field(`"x\ny":1`), `schema: types.t.fields.f."x\ny": unknown key; want one of codec, kind, pattern, required, reserved, role, was`},
 
-		// Words that nobody knows.
+		// Unknown words.
 		{field(`"codec":"nubmer"`), `schema: types.t.fields.f.codec: unknown codec nubmer; want one of boolean, date, identity, json, null, number, text`},
 		{field(`"role":"secondary","codec":"nubmer"`), `schema: types.t.fields.f.codec: unknown codec nubmer; want one of boolean, date, identity, json, null, number, text`},
 		{field(`"codec":""`), `schema: types.t.fields.f.codec: empty; leave it out instead`},
@@ -243,7 +242,7 @@ func TestLoadErrors(t *testing.T) {
 		{own(`"primary":"id","password":{"min":-1}`), `schema: types.t.password.min: -1 is not from 0 to 72`},
 		{own(`"primary":"id","password":{"strength":5}`), `schema: types.t.password.strength: 5 is not from 0 to 4`},
 
-		// Too many.
+		// Limits.
 		{`{"types":{` + many(65, `{"primary":"id"}`) + `}}`, `schema: types: more than 64 types`},
 		{own(`"primary":"id","fields":{` + many(257, `{}`) + `}`), `schema: types.t.fields: more than 256 fields`},
 		{own(`"primary":"id","tertiary":{` + many(257, `{"kind":"set"}`) + `}`), `schema: types.t.tertiary: more than 256 records`},
@@ -279,7 +278,7 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// TestLoadReader keeps the cause when the file cannot be read.
+// TestLoadReader checks that Load returns the reader's error.
 func TestLoadReader(t *testing.T) {
 	_, err := schema.Load(iotest.ErrReader(io.ErrClosedPipe))
 	if !errors.Is(err, io.ErrClosedPipe) || errors.Is(err, schema.ErrSchema) || err.Error() != "reading schema: io: read/write on closed pipe" {
@@ -287,7 +286,7 @@ func TestLoadReader(t *testing.T) {
 	}
 }
 
-// A field has one role, or several, in JSON as in Go.
+// A field may have one role or several, in JSON and in Go.
 func TestRoles(t *testing.T) {
 	for text, want := range map[string]schema.Role{
 		`"ordered"`:                         schema.RoleOrdered,

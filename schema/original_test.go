@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// lines reads a file of one JSON value a line.
+// lines reads a file with one JSON value on each line.
 func lines[V any](t *testing.T, path string) (all []V) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -31,9 +31,8 @@ func lines[V any](t *testing.T, path string) (all []V) {
 	return all
 }
 
-// TestReadsOfOriginal decodes every facet that the original wrote, and compares
-// with what the original itself read. There are no deviations: what it cannot
-// read, we cannot.
+// TestReadsOfOriginal decodes every facet that the original wrote and compares it with what the
+// original itself read. There are no deviations: what the original cannot read, we cannot read.
 func TestReadsOfOriginal(t *testing.T) {
 	user := originalSchema(t).Types["user"]
 	wires := hashes(t)
@@ -66,7 +65,7 @@ func TestReadsOfOriginal(t *testing.T) {
 	}
 }
 
-// hashes are the records of entries, by the JSON of their key.
+// hashes returns the hashes of entries by the JSON of their key.
 func hashes(t *testing.T) map[string]map[string]string {
 	all := map[string]map[string]string{}
 	for _, record := range lines[struct {
@@ -89,13 +88,13 @@ func hashes(t *testing.T) map[string]map[string]string {
 	return all
 }
 
-// special is how the files write what JSON lacks.
+// special is how the files represent values that JSON lacks.
 type special struct {
 	Num  string    `json:"$num"`
 	Date time.Time `json:"$date"`
 }
 
-// unpacked is a string as it stands in Redis, which here is always UTF-8.
+// unpacked returns a string as it is stored in Redis, which is always UTF-8 here.
 func unpacked(raw json.RawMessage) (s string) {
 	if json.Unmarshal(raw, &s) != nil {
 		return string(raw)
@@ -103,10 +102,10 @@ func unpacked(raw json.RawMessage) (s string) {
 	return s
 }
 
-// sameAsOriginal compares a value with what the original read.
+// sameAsOriginal reports whether v equals the value that the original read.
 func sameAsOriginal(v schema.Value, want json.RawMessage) bool {
 	var s special
-	_ = json.Unmarshal(want, &s) // most are none
+	_ = json.Unmarshal(want, &s) // most values are not special
 	switch v.Codec() {
 	case schema.CodecNumber:
 		f, ok := v.Number()
@@ -132,8 +131,8 @@ func sameJSON(a, b []byte) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// deviatingWrites are values that the original takes and we do not: no Value exists
-// for them for a field of that codec.
+// deviatingWrites lists values that the original accepts for a field although its codec has no such
+// value.
 var deviatingWrites = map[string]string{
 	`age: "42 years"`:       "a text is no number; the original does not look",
 	`age: true`:             "nor is a truth value",
@@ -141,8 +140,8 @@ var deviatingWrites = map[string]string{
 	`rating: "«undefined»"`: "undefined becomes the text undefined, which nobody can read",
 }
 
-// TestWritesOfOriginal makes values of what was given to the original, and
-// compares with what it wrote.
+// TestWritesOfOriginal parses the values that were given to the original and compares the results
+// with what the original wrote.
 func TestWritesOfOriginal(t *testing.T) {
 	user := originalSchema(t).Types["user"]
 	seen := 0
@@ -173,7 +172,7 @@ func TestWritesOfOriginal(t *testing.T) {
 	}
 }
 
-// withoutMarks is the text NaN for «NaN», as the file of calls writes it.
+// withoutMarks replaces «NaN», which the file contains, with NaN.
 func withoutMarks(raw json.RawMessage) json.RawMessage {
 	return bytes.ReplaceAll(bytes.ReplaceAll(raw, []byte("«"), nil), []byte("»"), nil)
 }

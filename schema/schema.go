@@ -9,123 +9,129 @@ import (
 	"strings"
 )
 
-// Schema declares every type that a store keeps, by name. Validate checks it; afterwards it must not be changed. The
-// zero Schema has no types and is not valid.
+// A Schema declares every type of a store by name. It must not be changed after Validate accepted
+// it. The zero Schema has no types and is not valid.
 type Schema struct {
 	Types map[string]Type `json:"types"`
 }
 
-// Type declares the entries of one type.
+// A Type declares the entries of one type.
 type Type struct {
-	// Primary is the name of the primary field. There is no default.
+	// Primary is the name of the primary field. It is required.
 	Primary string `json:"primary"`
-	// Fold is the canonical form of all secondary values. "" is FoldCasefold.
+	// Fold is the canonical form of all secondary values. "" means FoldCasefold.
 	Fold Fold `json:"fold,omitempty"`
-	// Form is the version of the canonical form that the records of a stored type have; see FormVersion. A program
-	// writes by its own, whatever it says here. "" is that.
+	// Form is the version of the canonical form in the records of a stored type; see FormVersion. A
+	// program always writes its own version, whatever Form says. "" means the program's version.
 	Form string `json:"canonical,omitempty"`
-	// Fields are the declared fields other than the primary one, by name.
+	// Fields holds the declared fields by name. The primary field may be left out.
 	Fields map[string]Field `json:"fields,omitempty"`
-	// Open says that entries take facets of fields that are not declared, too, and keep them as text. A type that is not
-	// open refuses them; what an entry already holds stays, and may be unset. Types of the original's options.json are open.
+	// Open allows entries to have undeclared facets, which are stored as text. Types that are not
+	// open refuse them, but entries keep the ones that they already have, and these can be removed.
+	// Types from the original's options.json are open.
 	Open bool `json:"open,omitempty"`
-	// Tertiary are the tertiary records of an entry, by name.
+	// Tertiary holds the tertiary records of an entry by name.
 	Tertiary map[string]Tertiary `json:"tertiary,omitempty"`
-	// Password says what passwords entries of the type take. Nil stands for the policy of DefaultPassword; see Policy.
+	// Password is the policy for passwords of the type's entries. Nil means DefaultPassword; see
+	// Policy.
 	Password *Password `json:"password,omitempty"`
-	// Retired are names of fields and tertiary records that a change of the schema has removed. Only such a change brings
-	// one back.
+	// Retired lists the names of fields and tertiary records that a change of the schema removed.
+	// Only another such change can declare one of them again.
 	Retired []string `json:"retired,omitempty"`
-	// Building is what entries are being brought to, in a stored schema. In a program's it means nothing. Nil: nothing.
+	// Building says what the entries of a stored type are still being migrated to. It has no
+	// meaning in a program's schema. Nil means that no migration is under way.
 	Building *Building `json:"building,omitempty"`
 }
 
-// Building is what the entries of a type are being brought to while programs write them. Writers keep all of it, and no query
-// answers by it until all entries are there.
+// A Building describes a migration of the entries of a type while programs write them. Writers
+// maintain everything in it, but queries do not use it before all entries have it.
 type Building struct {
-	// ID is another one whenever there is more to build.
+	// ID changes whenever something is added to the migration.
 	ID string `json:"id"`
-	// What are roles, by the name of the field or the indexed tertiary record, and RequiredRule.
+	// What lists roles and RequiredRule by the name of a field or an indexed tertiary record.
 	What map[string][]string `json:"what"`
 }
 
-// Has reports whether a role of a field, or the index of a tertiary record, is being built. b may be nil.
+// Has reports whether a role of a field, or the index of a tertiary record, is being built. b may
+// be nil.
 func (b *Building) Has(name string, role Role) bool {
 	return b != nil && slices.ContainsFunc(role.Names(), func(what string) bool { return slices.Contains(b.What[name], what) })
 }
 
-// Requires reports whether a field is to be required, and entries may lack it still. b may be nil.
+// Requires reports whether a field is becoming required while entries may still lack it. b may be
+// nil.
 func (b *Building) Requires(field string) bool {
 	return b != nil && slices.Contains(b.What[field], RequiredRule)
 }
 
-// RequiredRule is the rule of a field that is required: no live entry is made without it, or loses it.
+// RequiredRule names the rule of a required field: every live entry must have the field.
 const RequiredRule = "required"
 
-// Field declares one field. The zero Field is a text facet without a rule.
+// A Field declares one field. The zero Field is a text facet without rules.
 type Field struct {
-	// Role is what the field is besides a facet: one role, or several (RoleSecondary | RoleOrdered). 0 is nothing. In JSON
-	// it is a name, or a list of names.
+	// Role is the set of the field's roles, such as RoleSecondary | RoleOrdered. Zero means a facet
+	// and nothing more. In JSON it is a name or a list of names.
 	Role Role `json:"role,omitempty"`
-	// Codec is how values are written; "" is CodecText.
+	// Codec says how values are written. "" means CodecText.
 	Codec Codec `json:"codec,omitempty"`
-	// Kind names a rule for values: email, username, nickname, url, or pattern. "" means none.
+	// Kind names a rule for values: email, username, nickname, url or pattern. "" means no rule.
 	Kind string `json:"kind,omitempty"`
-	// Pattern is a regular expression in RE2 syntax that values match, besides their Kind. "" means none. The kind pattern
-	// needs one.
+	// Pattern is a regular expression in RE2 syntax that values must match in addition to their
+	// Kind. "" means no pattern. The kind pattern requires one.
 	Pattern string `json:"pattern,omitempty"`
-	// Was is the name that the field had in the schema before: a change of the schema renames the facets. Apart from
-	// that it means nothing. "" is a field of this name ever since.
+	// Was is the name of the field in the previous schema: a change of the schema renames the
+	// facets. It has no other meaning. "" means that the field was not renamed.
 	Was string `json:"was,omitempty"`
-	// Required says that no live entry is made or left without the field.
+	// Required says that every live entry must have the field.
 	Required bool `json:"required,omitempty"`
-	// Reserved are values that no entry may take, compared in canonical form.
+	// Reserved lists values that no entry may take. They are compared in canonical form.
 	Reserved []string `json:"reserved,omitempty"`
 }
 
-// Tertiary declares one tertiary record of every entry of a type.
+// A Tertiary declares one tertiary record of every entry of a type.
 type Tertiary struct {
-	// Kind is the Redis type: set, list, zset, hash or string. There is no default.
+	// Kind is the Redis type: set, list, zset, hash or string. It is required.
 	Kind string `json:"kind"`
-	// Indexed keeps, for each member, who has it. Only a set can be indexed.
+	// Indexed adds an index that lists the entries with each member. Only a set can be indexed.
 	Indexed bool `json:"indexed,omitempty"`
 }
 
-// Password is the policy for new passwords of one type. Its zero value asks nothing of a password. (A nil *Password is
-// not that: it is the default.)
+// A Password is the policy for new passwords of one type. The zero Password accepts any password.
+// (A nil *Password means the default policy instead.)
 type Password struct {
-	// Cost is the bcrypt cost of new hashes, 4 to 15 (two seconds); 0 is that of DefaultPassword.
+	// Cost is the bcrypt cost of new hashes, from 4 to 15 (two seconds). 0 means the cost of
+	// DefaultPassword.
 	Cost int `json:"cost"`
-	// Min is the least length in code points, at most 72; 0 means none.
+	// Min is the minimum length in code points, at most 72. 0 means no minimum.
 	Min int `json:"min"`
-	// Strength is the least zxcvbn score, 0 to 4; 0 means none.
+	// Strength is the minimum zxcvbn score, from 0 to 4. 0 means no minimum.
 	Strength int `json:"strength"`
 	// Blocklist refuses common passwords.
 	Blocklist bool `json:"blocklist"`
 }
 
-// Role is what a field is besides a facet: a set of roles.
+// A Role is a set of roles of a field.
 type Role uint8
 
-// The roles.
 const (
-	// RoleSecondary makes the values of a field identifiers, unique over the type.
+	// RoleSecondary makes the values of a field identifiers, which are unique within the type.
 	RoleSecondary Role = 1 << iota
-	// RoleIndexed keeps, for each value, who has it.
+	// RoleIndexed adds an index that lists the entries with each value.
 	RoleIndexed
-	// RoleOrdered keeps an index by which entries are listed in the order of their values: texts by their canonical form.
+	// RoleOrdered adds an index that lists entries in the order of their values. Texts are ordered
+	// by their canonical form.
 	RoleOrdered
 )
 
 const allRoles = RoleSecondary | RoleIndexed | RoleOrdered
 
-// roleNames are the roles as they are written, sorted by name.
+// roleNames lists the roles and their names, sorted by name.
 var roleNames = []struct {
 	role Role
 	name string
 }{{RoleIndexed, "indexed"}, {RoleOrdered, "ordered"}, {RoleSecondary, "secondary"}}
 
-// Has reports whether one of some roles is among those of r.
+// Has reports whether r contains at least one of the roles in some.
 func (r Role) Has(some Role) bool { return r&some != 0 }
 
 // Names returns the names of the roles, sorted.
@@ -140,7 +146,7 @@ func (r Role) Names() (names []string) {
 
 func (r Role) String() string { return strings.Join(r.Names(), ", ") }
 
-// MarshalJSON writes one role as its name, and several as a list of names.
+// MarshalJSON writes a single role as its name and several roles as a list of names.
 func (r Role) MarshalJSON() ([]byte, error) {
 	if names := r.Names(); len(names) != 1 {
 		return json.Marshal(names)
@@ -148,7 +154,7 @@ func (r Role) MarshalJSON() ([]byte, error) {
 	return json.Marshal(r.String())
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (r *Role) UnmarshalJSON(text []byte) error {
 	names := make([]string, 1)
 	if json.Unmarshal(text, &names[0]) != nil {
@@ -176,21 +182,20 @@ func roleOf(name string) (role Role, known bool) {
 	return 0, name == ""
 }
 
-// Fold is a canonical form.
+// A Fold names a canonical form.
 type Fold string
 
-// The folds.
 const (
-	// FoldExact leaves values as they are, as the original does.
+	// FoldExact leaves values unchanged, as the original does.
 	FoldExact Fold = "exact"
-	// FoldCasefold makes values equal that people take for the same; see Canonical.
+	// FoldCasefold makes values equal that people consider equal; see Canonical.
 	FoldCasefold Fold = "casefold"
 )
 
-// Codec is how a value is written to Redis.
+// A Codec names how a value is written to Redis.
 type Codec string
 
-// The codecs.
+// The codecs; see the table in the package documentation.
 const (
 	CodecText     Codec = "text"
 	CodecDate     Codec = "date"
@@ -201,11 +206,11 @@ const (
 	CodecIdentity Codec = "identity"
 )
 
-// DefaultPassword returns the policy that stands where a schema gives none: cost 12, at least 8 code points, none of
-// the common passwords.
+// DefaultPassword returns the policy for types without one: cost 12, at least 8 code points, and no
+// common passwords.
 func DefaultPassword() Password { return Password{Cost: 12, Min: 8, Blocklist: true} }
 
-// Policy returns the policy in force for the passwords of t. Its Cost is never 0.
+// Policy returns the policy for the passwords of t. Its Cost is never 0.
 func (t Type) Policy() Password {
 	if t.Password == nil {
 		return DefaultPassword()
@@ -215,8 +220,8 @@ func (t Type) Policy() Password {
 	return p
 }
 
-// User returns the built-in schema: the type user, whose entries are found by uid, email and name. Each call returns a
-// new value.
+// User returns the built-in schema: the type user, whose entries are identified by uid, email and
+// name. Each call returns a new value.
 func User() Schema {
 	return Schema{Types: map[string]Type{"user": {
 		Primary: "uid",
@@ -235,8 +240,8 @@ func User() Schema {
 // Names returns the names of the types, sorted.
 func (s Schema) Names() []string { return sorted(s.Types) }
 
-// Secondary returns the names of the secondary fields, sorted. Like the other lists of names it is built anew at each
-// call: keep it where it is needed often.
+// Secondary returns the names of the secondary fields, sorted. Like the other methods that list
+// names, it builds a new slice on each call, so keep the result if you need it often.
 func (t Type) Secondary() []string { return t.withRole(RoleSecondary) }
 
 // Indexed returns the names of the indexed fields, sorted.
@@ -258,7 +263,8 @@ func (t Type) IndexedTertiary() []string {
 	return namesWhere(t.Tertiary, func(r Tertiary) bool { return r.Indexed })
 }
 
-// Codec returns the codec of a field: CodecText where the schema names none, or does not name the field.
+// Codec returns the codec of a field. It returns CodecText for a field without a codec or without a
+// declaration.
 func (t Type) Codec(field string) Codec {
 	return cmp.Or(t.Fields[field].Codec, CodecText)
 }
@@ -267,7 +273,7 @@ func (t Type) withRole(role Role) []string {
 	return namesWhere(t.Fields, func(f Field) bool { return f.Role.Has(role) })
 }
 
-// namesWhere returns the names of what has a property, sorted.
+// namesWhere returns the sorted keys of m for whose values has returns true.
 func namesWhere[V any](m map[string]V, has func(V) bool) (names []string) {
 	for name, v := range m {
 		if has(v) {
@@ -278,5 +284,5 @@ func namesWhere[V any](m map[string]V, has func(V) bool) (names []string) {
 	return names
 }
 
-// sorted returns the keys of m in order.
+// sorted returns the keys of m, sorted.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

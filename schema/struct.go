@@ -8,30 +8,33 @@ import (
 	"github.com/coffeenode/userdb/internal/structs"
 )
 
-// From returns the type that the tags of a struct declare, for a program to complete with what tags do not say (Fold,
-// Tertiary, Password) and to put into a Schema under its name:
+// From returns the type that the tags of a struct declare. The program adds what tags cannot
+// express (Fold, Tertiary, Password) and puts the type into a Schema under its name:
 //
 //	type User struct {
-//		UID   string          `userdb:"uid,primary"`
-//		Rev   userdb.Revision `userdb:"~rev"`
-//		Email string          `userdb:"email,secondary,kind=email"`
-//		Age   *int            `userdb:"age,ordered"`
-//		Added time.Time       `userdb:"added,required"`
-//		Prefs map[string]bool `userdb:"prefs"`
+//	    UID   string          `userdb:"uid,primary"`
+//	    Rev   userdb.Revision `userdb:"~rev"`
+//	    Email string          `userdb:"email,secondary,kind=email"`
+//	    Age   *int            `userdb:"age,ordered"`
+//	    Added time.Time       `userdb:"added,required"`
+//	    Prefs map[string]bool `userdb:"prefs"`
 //	}
 //
-// A tag is the name of the facet and, after commas, options in the schema's own words: primary, of exactly one field; the
-// roles secondary, indexed and ordered; required; and kind=NAME. Fields without a tag, and with the tag "-", are left out.
-// Fields of an embedded struct, or a pointer to one, count as those of the struct: the one that is embedded less deeply hides
-// another of its name, as in encoding/json. A pointer to a value is declared like the value. "~rev" is no facet; see
-// userdb.Revision.
+// A tag consists of the name of the facet and options, separated by commas. The options use the
+// schema's own words: primary, which exactly one field must have; the roles secondary, indexed and
+// ordered; required; and kind=NAME. Fields without a tag, or with the tag "-", are ignored. Fields
+// of an embedded struct, or of an embedded pointer to a struct, count as fields of the outer
+// struct; as in encoding/json, the least deeply embedded field hides others of the same name. A
+// pointer to a value is declared like the value. "~rev" is not a facet; see userdb.Revision.
 //
-// The codec follows from the Go type: date for time.Time; text for strings and for what encoding.TextMarshaler and
-// TextUnmarshaler write and read; number; boolean; and json for the rest. To declare another one, change the Type: a
-// time.Time in a field of text keeps its nanoseconds.
+// The codec follows from the Go type: date for time.Time; text for strings and for types that
+// implement encoding.TextMarshaler and TextUnmarshaler; number; boolean; and json for all others.
+// To use another codec, change the returned Type: a time.Time in a text field keeps its
+// nanoseconds.
 //
-// The error is an *Error whose path is the field of the struct: a tag that cannot be read, an unexported field with a tag,
-// two fields of one name, a Go type that no codec holds, and all that Validate refuses.
+// The error is an *Error whose path is the field of the struct. It reports an invalid tag, an
+// unexported field with a tag, two fields with the same name, a Go type that no codec supports, and
+// everything that Validate refuses.
 func From[T any]() (Type, error) { return fromStruct(reflect.TypeFor[T]()) }
 
 func fromStruct(t reflect.Type) (Type, error) {
@@ -63,7 +66,7 @@ func fromStruct(t reflect.Type) (Type, error) {
 	return Type{}, &Error{Path: where, Reason: strings.Join(append(p.path, p.reason), ": ")}
 }
 
-// declare adds a field of a struct, and returns why that cannot be.
+// declare adds a field of a struct to t. If it cannot, it returns the reason.
 func (t *Type) declare(from structs.Field) (reason string) {
 	codecs, err := structs.Codecs(from.Type)
 	if err != nil {
@@ -71,7 +74,7 @@ func (t *Type) declare(from structs.Field) (reason string) {
 	}
 	f := Field{Codec: Codec(codecs[0]), Kind: from.Kind}
 	if f.Codec == CodecText {
-		f.Codec = "" // as in a schema that is written by hand
+		f.Codec = "" // the default is left out, as in a file
 	}
 	for _, option := range from.Options {
 		role, _ := roleOf(option) // 0 for primary and required
@@ -85,7 +88,7 @@ func (t *Type) declare(from structs.Field) (reason string) {
 		return "a second primary field, after " + quoteIfUnclear(t.Primary)
 	case primary:
 		t.Primary = from.Name
-		if f.Role == 0 && f.Codec == "" && f.Kind == "" { // then there is nothing to say of it
+		if f.Role == 0 && f.Codec == "" && f.Kind == "" { // it needs no declaration
 			return ""
 		}
 	}

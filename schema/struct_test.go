@@ -50,13 +50,13 @@ func TestFrom(t *testing.T) {
 		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
 	}
 	again, _ := schema.From[person]()
-	again.Fields["more"] = schema.Field{} // it is the caller's
+	again.Fields["more"] = schema.Field{} // must not change what From returns next
 	if third, _ := schema.From[person](); !reflect.DeepEqual(third, want) {
 		t.Errorf("after a change of another: %+v", third)
 	}
 }
 
-// TestFromUser: a struct says what the built-in schema says of its fields.
+// TestFromUser checks that a struct can declare the fields of the built-in schema.
 func TestFromUser(t *testing.T) {
 	type user struct {
 		UID   string    `userdb:"uid,primary"`

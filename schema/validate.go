@@ -11,16 +11,16 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// The most of what a schema may declare.
+// Limits on what a schema may declare.
 const (
 	maxTypes    = 64
-	maxFields   = 256 // of one type, and as many tertiary records
+	maxFields   = 256 // of one type; also the limit for tertiary records
 	maxReserved = 4096
 	maxPattern  = 4096 // bytes
 	maxRetired  = 4096 // names
 )
 
-// The names that members of a schema may have. Of the kinds of fields, package validate holds the rules.
+// Known values of schema members. Package validate implements the kinds of fields.
 var (
 	folds         = []Fold{FoldCasefold, FoldExact}
 	codecs        = []Codec{CodecBoolean, CodecDate, CodecIdentity, CodecJSON, CodecNull, CodecNumber, CodecText}
@@ -28,8 +28,8 @@ var (
 	tertiaryKinds = []string{"hash", "list", "set", "string", "zset"}
 )
 
-// Validate returns the first thing that is wrong with s, in the order of names, as an *Error, or nil. A function that
-// takes a schema from a program calls it once.
+// Validate returns the first problem of s, in the order of names, as an *Error, or nil if s is
+// valid. Functions that accept a schema from a program call it once.
 func (s Schema) Validate() error { return s.problem().err() }
 
 func (s Schema) problem() *problem {
@@ -39,7 +39,7 @@ func (s Schema) problem() *problem {
 	return eachName(s.Types, maxTypes, "types", s.typeProblem).at("types")
 }
 
-// eachName returns the first problem with what is declared by name.
+// eachName returns the first problem of the names and values in declared.
 func eachName[V any](declared map[string]V, most int, what string, problemOf func(string, V) *problem) *problem {
 	if len(declared) > most {
 		return problemf("more than %d %s", most, what)
@@ -68,7 +68,8 @@ func (s Schema) typeProblem(name string, t Type) *problem {
 	)
 }
 
-// nameConflict finds a field with the name of a type: in the hint ["job","x"] it could not be said which is meant.
+// confusion returns a problem if a field has the name of a type, because the hint ["job","x"] would
+// then be ambiguous.
 func (s Schema) nameConflict(name string) *problem {
 	for _, other := range s.Names() {
 		t := s.Types[other]
@@ -79,7 +80,7 @@ func (s Schema) nameConflict(name string) *problem {
 	return nil
 }
 
-// passwordField is the facet that holds the hash of a password.
+// passwordField is the facet that holds a password hash.
 const passwordField = "password"
 
 func (t Type) primaryProblem() *problem {
@@ -134,7 +135,7 @@ func (f Field) reservedProblem() *problem {
 	return nil
 }
 
-// wasProblem says why a field cannot have had the name that it says.
+// wasProblem returns why the field name cannot have been renamed from was, or nil.
 func (t Type) wasProblem(name, was string) *problem {
 	if was == "" {
 		return nil
@@ -174,7 +175,7 @@ func (t Type) retiredProblem() *problem {
 	return nil
 }
 
-// buildingProblem finds what records cannot be brought to, for it is not declared.
+// buildingProblem returns a problem if t.Building contains something that t does not declare.
 func (t Type) buildingProblem() *problem {
 	if t.Building == nil {
 		return nil
@@ -196,7 +197,7 @@ func rangeProblem(value, least, most int) *problem {
 	return problemIf(value < least || value > most, "%d is not from %d to %d", value, least, most)
 }
 
-// nameProblem says why a type, a field or a tertiary record cannot have a name.
+// nameProblem returns why name cannot name a type, a field or a tertiary record, or nil.
 func nameProblem(name string) *problem {
 	switch {
 	case name == "*":
@@ -216,7 +217,7 @@ func nameProblem(name string) *problem {
 	return nil
 }
 
-// choice is the problem with a name that must be one of a few, or left out.
+// choice returns a problem unless name is empty or one of known.
 func choice[T ~string](name T, what string, known []T) *problem {
 	if name == "" || slices.Contains(known, name) {
 		return nil
@@ -224,5 +225,5 @@ func choice[T ~string](name T, what string, known []T) *problem {
 	return problemf("unknown %s %s; want one of %s", what, quoteIfUnclear(string(name)), list(known))
 }
 
-// isText reports whether values of codec c are texts as they are.
+// isText reports whether codec c stores texts unchanged.
 func isText(c Codec) bool { return c == "" || c == CodecText || c == CodecIdentity }

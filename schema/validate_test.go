@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// TestValidate has what only a program can declare; TestLoadErrors has the rest.
+// TestValidate checks schemas that only a program can declare; TestLoadErrors checks the others.
 func TestValidate(t *testing.T) {
 	tests := []struct {
 		give schema.Schema
@@ -45,8 +45,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestValidateOrder says the same of many mistakes at each call: the first in the
-// order of names.
+// TestValidateOrder checks that Validate always returns the same of several mistakes: the first in
+// the order of names.
 func TestValidateOrder(t *testing.T) {
 	fields := map[string]schema.Field{}
 	for _, name := range strings.Fields("k i d b z m y") {
@@ -66,7 +66,7 @@ func TestErrorIsOnlyErrSchema(t *testing.T) {
 	}
 }
 
-// TestUserIsNew gives each caller a value that nobody else can change.
+// TestUserIsNew checks that callers of User cannot change each other's schema.
 func TestUserIsNew(t *testing.T) {
 	s := schema.User()
 	s.Types["user"].Fields["email"] = schema.Field{}
@@ -119,8 +119,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestRoundTrip writes and loads arbitrary valid schemas: the JSON of a schema is
-// a schema file.
+// TestRoundTrip writes and loads arbitrary valid schemas.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := anySchema().Draw(t, "schema")
@@ -140,8 +139,8 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// anySchema draws valid schemas. Types have capitals, so that no field has their
-// name.
+// anySchema draws valid schemas. The names of types begin with a capital letter, so that no field
+// has the same name.
 func anySchema() *rapid.Generator[schema.Schema] {
 	types := rapid.MapOfN(rapid.StringMatching(`[A-Z][A-Za-z0-9./: é]{0,8}`), anyType(), 1, 4)
 	return rapid.Map(types, func(t map[string]schema.Type) schema.Schema { return schema.Schema{Types: t} })
@@ -200,7 +199,7 @@ func anyTertiary() *rapid.Generator[schema.Tertiary] {
 	})
 }
 
-// orNil is m, or nil where it is empty: both are the same file.
+// orNil returns m, or nil if m is empty, because both are the same in a file.
 func orNil[V any](m map[string]V) map[string]V {
 	if len(m) == 0 {
 		return nil

@@ -11,32 +11,34 @@ import (
 	"unicode/utf8"
 )
 
-// Value is the value of one facet: a codec, and what it writes to Redis. Values are compared with ==, which compares
-// what is written: the number that was read as 42.0 is not Number(42). The zero Value is the empty text.
+// A Value is the value of one facet: a codec and the wire form that is stored in Redis. The
+// operator == compares both exactly, so the number that was read as 42.0 is not equal to
+// Number(42). The zero Value is the empty text.
 type Value struct {
-	codec Codec // "" is text, so that the zero Value is one
+	codec Codec // "" is text, so that the zero Value is valid
 	wire  string
 }
 
-// Facets are the facets of an entry, by field.
+// Facets holds the facets of an entry by field.
 type Facets map[string]Value
 
-// Text returns s as a value, unchanged.
+// Text returns a text value with the wire form s.
 func Text(s string) Value { return Value{wire: s} }
 
-// Number returns f as a value, written as JavaScript prints it: 42, 1e+21, NaN.
+// Number returns a number value in JavaScript's notation: 42, 1e+21, NaN.
 func Number(f float64) Value { return Value{CodecNumber, printNumber(f)} }
 
-// Bool returns b as a value, written true or false.
+// Bool returns a boolean value with the wire form true or false.
 func Bool(b bool) Value { return Value{CodecBoolean, strconv.FormatBool(b)} }
 
-// Date returns t as a value, written in UTC and cut to milliseconds. A time before the year -271821 or after 275760,
-// which JavaScript cannot tell, becomes the nearest that it can.
+// Date returns t as a value in UTC, truncated to milliseconds. JavaScript cannot represent times
+// before the year -271821 or after 275760; Date clamps them to the nearest time that it can.
 func Date(t time.Time) Value { return Value{CodecDate, printDate(t)} }
 
-// JSON returns raw, which must be one JSON value, written as JavaScript's JSON.stringify does: compact, members in
-// their order (names that are list indices first). Half a surrogate pair becomes U+FFFD. Two members of one name, and
-// what would be longer than MaxFacet, are refused. The error is a *ValueError.
+// JSON returns raw, which must be one JSON value, in the form of JavaScript's JSON.stringify:
+// compact, with the members in order, but names that are array indices first. An unpaired surrogate
+// becomes U+FFFD. The error is a *ValueError if raw is not valid JSON, if an object has two members
+// with the same name, or if the result is longer than MaxFacet.
 func JSON(raw json.RawMessage) (Value, error) {
 	out, err := stringify(CodecJSON, raw)
 	switch {
@@ -48,16 +50,16 @@ func JSON(raw json.RawMessage) (Value, error) {
 	return Value{CodecJSON, out}, nil
 }
 
-// Null returns the value of a field that is present, but without a value.
+// Null returns the value of a field that is present but has no value.
 func Null() Value { return Value{CodecNull, "null"} }
 
-// Codec returns the codec that writes v.
+// Codec returns the codec of v.
 func (v Value) Codec() Codec { return cmp.Or(v.codec, CodecText) }
 
-// Wire returns v as it is written to Redis.
+// Wire returns the form of v that is stored in Redis.
 func (v Value) Wire() string { return v.wire }
 
-// Text returns v for people: what is written, and nothing for Null. It never fails.
+// Text returns v for people: the wire form, or "" for Null. It never fails.
 func (v Value) Text() string {
 	if v.codec == CodecNull {
 		return ""
@@ -65,8 +67,8 @@ func (v Value) Text() string {
 	return v.wire
 }
 
-// Number returns v as a number, and false if it has another codec. What is written may be no number at all, if another
-// program wrote it: then it is read as JavaScript's parseFloat does, "42 years" as 42 and "many" as NaN.
+// Number returns v as a number, and whether v is one. If another program stored text that is not a
+// number, Number parses it like JavaScript's parseFloat: "42 years" as 42, and "many" as NaN.
 func (v Value) Number() (float64, bool) {
 	if v.codec != CodecNumber {
 		return 0, false
@@ -74,13 +76,13 @@ func (v Value) Number() (float64, bool) {
 	return parseNumberPrefix(v.wire), true
 }
 
-// Bool returns v as a truth value, and false if it has another codec.
+// Bool returns v as a boolean, and whether v is one.
 func (v Value) Bool() (b, ok bool) {
 	ok = v.codec == CodecBoolean
 	return ok && trimJSON(v.wire) == "true", ok
 }
 
-// Time returns v as a time in UTC, and false if it has another codec.
+// Time returns v as a time in UTC, and whether v is a date.
 func (v Value) Time() (time.Time, bool) {
 	if v.codec != CodecDate {
 		return time.Time{}, false
@@ -89,7 +91,7 @@ func (v Value) Time() (time.Time, bool) {
 	return t, true
 }
 
-// JSON returns v as it is written, and false if it has another codec. The bytes are the caller's.
+// JSON returns the wire form of v, and whether v is a JSON value. The caller may modify the bytes.
 func (v Value) JSON() (json.RawMessage, bool) {
 	if v.codec != CodecJSON {
 		return nil, false
@@ -97,13 +99,14 @@ func (v Value) JSON() (json.RawMessage, bool) {
 	return json.RawMessage(v.wire), true
 }
 
-// IsNull reports whether v is Null, or a JSON value that is null.
+// IsNull reports whether v is Null or the JSON value null.
 func (v Value) IsNull() bool {
 	return v.codec == CodecNull || v.codec == CodecJSON && trimJSON(v.wire) == "null"
 }
 
-// MarshalJSON returns v as it stands in the JSON of an entry: a text, a number, any JSON, a date as ISO text. Numbers
-// that JSON lacks become the texts NaN, Infinity and -Infinity. Bytes that are not UTF-8 become U+FFFD. It never fails.
+// MarshalJSON returns v as it appears in the JSON of an entry: a string, a number, any JSON value,
+// or a date as an ISO string. The numbers NaN, Infinity and -Infinity become strings, because JSON
+// lacks them. Bytes that are not UTF-8 become U+FFFD. MarshalJSON never fails.
 func (v Value) MarshalJSON() ([]byte, error) {
 	switch v.codec {
 	case CodecNumber:
@@ -122,11 +125,11 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	}
 }
 
-// trimJSON cuts the white space that JSON allows around a value.
+// trimJSON trims the white space that JSON allows around a value.
 func trimJSON(s string) string { return strings.Trim(s, " \t\n\r") }
 
-// Texts returns facets of texts, from pairs of a field and its value. Of two pairs with one field the later stands. A
-// last field without a value has the empty text.
+// Texts returns text facets from pairs of a field and its value. If a field appears twice, the
+// later pair wins. A last field without a value gets the empty text.
 func Texts(pairs ...string) Facets {
 	f := make(Facets, (len(pairs)+1)/2)
 	for pair := range slices.Chunk(pairs, 2) {
@@ -135,16 +138,17 @@ func Texts(pairs ...string) Facets {
 	return f
 }
 
-// MaxFacet is the greatest length of a facet as it is written, in bytes.
+// MaxFacet is the maximum length of the wire form of a facet in bytes.
 const MaxFacet = 64 << 10
 
-// maxQuoted is what MaxFacet bytes take at most as a JSON string.
+// maxQuoted is the maximum length of a facet as a JSON string: each byte may take six.
 const maxQuoted = 6*MaxFacet + 2
 
-// Decode returns the value that codec c wrote as wire; c "" is CodecText. It reads what the original reads, and keeps
-// it: Decode(c, wire) has that Wire. Any text is a number to the original (see Value.Number). A date must be an ISO
-// date that names its zone or is only a day, a boolean true or false (null is Null), and a null null; the original does
-// not look so closely. CodecIdentity gives a text. The error is a *ValueError.
+// Decode returns the value of codec c with the given wire form; c "" means CodecText. It accepts
+// what the original accepts and keeps the wire form unchanged. For CodecNumber it accepts any text
+// (see Value.Number), and for CodecIdentity it returns a text. It is stricter than the original in
+// three cases: a date must be an ISO date with a time zone or without a time, a boolean must be
+// true, false or null (null is Null), and a null must be null. The error is a *ValueError.
 func Decode(c Codec, wire string) (Value, error) {
 	reason := ""
 	switch c {
@@ -178,9 +182,9 @@ func Decode(c Codec, wire string) (Value, error) {
 	return Value{c, wire}, nil
 }
 
-// ParseText returns what a person means who types text for a field of codec c: a number like 42 or -1.5e3, true or
-// false, an ISO date, any JSON, null. Unlike Decode it takes nothing that only begins like a number. The error is a
-// *ValueError.
+// ParseText parses text that a person typed for a field of codec c: a number like 42 or -1.5e3,
+// true or false, an ISO date, any JSON value, or null. Unlike Decode it refuses text that only
+// begins like a number. The error is a *ValueError.
 func ParseText(c Codec, text string) (Value, error) {
 	if len(text) > MaxFacet {
 		return Value{}, tooLong(c, text)
@@ -206,7 +210,7 @@ func ParseText(c Codec, text string) (Value, error) {
 	}
 }
 
-// parseNumber reads a number and nothing else.
+// parseNumber parses a number and refuses any text after it.
 func parseNumber(text string) (Value, error) {
 	if text == "NaN" {
 		return Number(math.NaN()), nil
@@ -221,8 +225,8 @@ func parseNumber(text string) (Value, error) {
 	return Number(f), nil
 }
 
-// ParseJSON returns the value that stands as raw in the JSON of an entry, for a field of codec c: what
-// Value.MarshalJSON writes. A JSON null is Null, or, for CodecJSON, the JSON null. The error is a *ValueError.
+// ParseJSON parses the JSON form of a value of codec c, which Value.MarshalJSON writes. The JSON
+// null is Null, except for CodecJSON, which keeps it as JSON. The error is a *ValueError.
 func ParseJSON(c Codec, raw json.RawMessage) (Value, error) {
 	if c == CodecJSON {
 		return JSON(raw)
@@ -246,7 +250,8 @@ func ParseJSON(c Codec, raw json.RawMessage) (Value, error) {
 	return Value{}, refuse(c, text, "wrong type of JSON value")
 }
 
-// withoutEscapes returns the text of a JSON string that has no escapes, and whether raw is one. Most are.
+// withoutEscapes returns the text of a JSON string, and whether raw is a JSON string without
+// escapes, as most are.
 func withoutEscapes(raw json.RawMessage) (s string, ok bool) {
 	n := len(raw) - 1
 	if n < 1 || raw[0] != '"' || raw[n] != '"' {
@@ -260,7 +265,7 @@ func withoutEscapes(raw json.RawMessage) (s string, ok bool) {
 	return string(raw[1:n]), utf8.Valid(raw)
 }
 
-// fromString returns what a JSON string is for codec c.
+// fromString returns the value that a JSON string represents for codec c.
 func fromString(c Codec, quoted string) (Value, error) {
 	var s string
 	if err := json.Unmarshal([]byte(quoted), &s); err != nil {

@@ -36,7 +36,7 @@ func mustJSON(raw string) schema.Value {
 	return v
 }
 
-// TestValues has what each constructor writes, shows to people and casts.
+// TestValues checks the wire form, the text for people and the JSON of each constructor's value.
 func TestValues(t *testing.T) {
 	tests := []struct {
 		give                    schema.Value
@@ -73,7 +73,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestAccessors asks a value of each codec for what it is not.
+// TestAccessors calls the accessors of other codecs on a value of each codec.
 func TestAccessors(t *testing.T) {
 	now := at("2026-11-20T08:02:40.512Z")
 	for _, v := range []schema.Value{
@@ -105,13 +105,13 @@ func TestAccessors(t *testing.T) {
 	}
 }
 
-// TestDecode has what is refused, and what is taken although no constructor
-// writes it; the replay of the original and of JavaScript has the rest.
+// TestDecode checks errors, and wire forms that no constructor writes. The replays of the original
+// and of JavaScript cover the rest.
 func TestDecode(t *testing.T) {
 	tests := []struct {
 		codec   schema.Codec
 		wire    string
-		cast    string // "" where an error is wanted
+		cast    string // "" if an error is expected
 		problem string
 	}{
 		{"", "x", `"x"`, ""},
@@ -154,7 +154,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// checkValue wants a value of that cast, compacted, or an error of that text.
+// checkValue checks that v has the JSON cast, or that err has the text problem.
 func checkValue(t *testing.T, given string, v schema.Value, err error, cast, problem string) {
 	t.Helper()
 	var bad *schema.ValueError
@@ -260,7 +260,7 @@ func TestParseJSON(t *testing.T) {
 	}
 }
 
-// anyValue draws what constructors make, of text that is UTF-8.
+// anyValue draws results of the constructors, with texts in UTF-8.
 func anyValue() *rapid.Generator[schema.Value] {
 	return rapid.OneOf(
 		rapid.Map(rapid.String(), schema.Text),
@@ -275,8 +275,8 @@ func anyValue() *rapid.Generator[schema.Value] {
 	)
 }
 
-// TestValueRoundTrip reads back what was written: to Redis, for people who type,
-// and in the JSON of an entry.
+// TestValueRoundTrip checks that values can be read back from their wire form, as typed text, and
+// from the JSON of an entry.
 func TestValueRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := anyValue().Draw(t, "value")
@@ -311,8 +311,8 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// FuzzDecode reads anything with every codec. What can be read has JSON, is
-// written as it was, and its JSON can be read again.
+// FuzzDecode decodes arbitrary text with every codec. A decoded value must have valid JSON, keep
+// its wire form, and its JSON must be readable again.
 func FuzzDecode(f *testing.F) {
 	for _, wire := range []string{
 		"", "42 years", "-1e-7", "Infinity", "true", " null", "undefined", "2026-11-20T08:02:40.512Z", "-000001-02-29",
@@ -338,8 +338,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// readAgain wants the JSON of v to be a value with that JSON. Not all JSON that
-// others wrote can be written again: of too large a number nothing would be left.
+// readAgain checks that the JSON of v is a value with the same JSON. Some JSON that others wrote is
+// refused, for example because a number is too large.
 func readAgain(t *testing.T, v schema.Value, cast []byte) {
 	again, err := schema.ParseJSON(v.Codec(), cast)
 	if err != nil {
@@ -354,7 +354,7 @@ func readAgain(t *testing.T, v schema.Value, cast []byte) {
 	}
 }
 
-// escaped is s as a JSON string in which every character is escaped.
+// escaped returns s as a JSON string in which every character is escaped.
 func escaped(s string) json.RawMessage {
 	var b strings.Builder
 	for _, unit := range utf16.Encode([]rune(s)) {
@@ -363,7 +363,7 @@ func escaped(s string) json.RawMessage {
 	return json.RawMessage(`"` + b.String() + `"`)
 }
 
-// A string that stands there as it is means what the same one means with escapes.
+// A JSON string has the same meaning with and without escapes.
 func TestParseJSONWithAndWithoutEscapes(t *testing.T) {
 	values := rapid.OneOf(
 		rapid.StringMatching(`[0-9]{4}-[01][0-9]-[0-3][0-9](T[0-2][0-9]:[0-6][0-9]:[0-6][0-9]\.[0-9]{3}Z)?`),
