@@ -13,7 +13,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// The limits of RFC 5321 §4.5.3.1, in octets; a path has 256 with its brackets.
+// The limits of RFC 5321 §4.5.3.1 in octets. A path has up to 256 including its brackets, so an
+// address has up to 254.
 const (
 	maxLocal   = 64
 	maxDomain  = 255
@@ -32,7 +33,8 @@ const (
 		emailLabel + `(?:\.` + emailLabel + `)*|` + emailLiteral + `)\z`
 )
 
-// refuseEmail says why value is no Mailbox of RFC 5321 §4.1.2 with the extensions of RFC 6531 §3.3.
+// refuseEmail returns why value is not a Mailbox of RFC 5321 §4.1.2 with the extensions of RFC 6531
+// §3.3, or "".
 func refuseEmail(value string) string {
 	at := strings.LastIndexByte(value, '@')
 	switch {
@@ -77,8 +79,8 @@ func notAtext(r rune) bool {
 	return r <= ' ' || r == 0x7f || strings.ContainsRune(`"(),.:;<>@[\]`, r)
 }
 
-// refuseQuoted takes a Quoted-string as it may be sent: no line breaks and no
-// control characters, not even after a backslash.
+// refuseQuoted checks a Quoted-string in the form in which it may be sent: without line breaks and
+// control characters, even after a backslash.
 func refuseQuoted(local string) string {
 	const open = "an unclosed quoted part before the @"
 	if len(local) < 2 || local[len(local)-1] != '"' {
@@ -109,20 +111,23 @@ const (
 	tooLong   = "a part of the domain longer than 63 bytes"
 )
 
-// maxLabel is the greatest length of a label in octets, as DNS keeps it.
+// maxLabel is the maximum length of a label in the DNS, in octets.
 const maxLabel = 63
 
-// Expressions that contain all IPv4 and IPv6 addresses, and more, so that their automata are small.
+// Expressions that match all IPv4 and IPv6 addresses. They also match other texts, which keeps
+// their automata small.
 const (
 	ipv4Expr = `[0-9]{1,3}(?:\.[0-9]{1,3}){3}`
 	ipv6Expr = `[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*`
 )
 
-// labels has the letters, digits and marks of IDNA2008 (RFC 5892), and its rules about context: the identifier class of
-// PRECIS has the same derivation, plus the rest of printable ASCII.
+// labels accepts the letters, digits and marks of IDNA 2008 (RFC 5892) and applies its contextual
+// rules. The identifier class of PRECIS is derived in the same way, but also contains all other
+// printable ASCII characters.
 var labels = precis.NewIdentifier(precis.Norm(norm.NFC))
 
-// refuseDomain says why domain is no Domain of RFC 5321 with the U-labels of RFC 6531. One label is enough.
+// refuseDomain returns why domain is not a Domain of RFC 5321 with the U-labels of RFC 6531, or "".
+// A single label is valid.
 func refuseDomain(domain string) string {
 	switch {
 	case domain == "":
@@ -156,13 +161,13 @@ func refuseLabel(label string) string {
 	return ""
 }
 
-// notLDH reports whether r is ASCII but no letter, digit or hyphen.
+// notLDH reports whether r is ASCII but not a letter, digit or hyphen.
 func notLDH(r rune) bool {
 	return r < utf8.RuneSelf && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
 }
 
-// refuseULabel is stricter than x/net, which leaves out what IDNA2008 says of
-// symbols and of most characters that need a context.
+// refuseULabel checks a U-label. It is stricter than x/net, which omits the rules of IDNA 2008 for
+// symbols and for most characters that need a context.
 func refuseULabel(label string) string {
 	first, _ := utf8.DecodeRuneInString(label)
 	form, err := labels.String(label)
@@ -170,12 +175,12 @@ func refuseULabel(label string) string {
 		return notIDNA
 	}
 	if a, err := idna.Punycode.ToASCII(label); err != nil || len(a) > maxLabel {
-		return tooLong // as DNS keeps it
+		return tooLong // the limit applies to the A-label
 	}
 	return ""
 }
 
-// refuseALabel takes the A-labels of U-labels that are right, and no others.
+// refuseALabel accepts only the A-labels of valid U-labels.
 func refuseALabel(label string) string {
 	u, err := idna.Registration.ToUnicode(strings.ToLower(label))
 	if err != nil {
@@ -188,7 +193,8 @@ func ascii(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
 }
 
-// refuseLiteral takes the two address literals that RFC 5321 §4.1.3 defines, not those with a tag of their own.
+// refuseLiteral accepts only the two address literals that RFC 5321 §4.1.3 defines, not those with
+// other tags.
 func refuseLiteral(literal string) string {
 	const reason = "an address in brackets that is neither IPv4 nor IPv6"
 	text, closed := strings.CutSuffix(literal[1:], "]")
@@ -203,7 +209,8 @@ func refuseLiteral(literal string) string {
 	return reasonUnless(err == nil && ip.Is4(), reason)
 }
 
-// isIPv6 wants "::" to stand for two groups or more, as RFC 5321 does.
+// isIPv6 reports whether text is an IPv6 address of RFC 5321, in which "::" stands for at least two
+// groups.
 func isIPv6(text string) bool {
 	ip, err := netip.ParseAddr(text)
 	if err != nil || !ip.Is6() || ip.Zone() != "" {
@@ -211,7 +218,7 @@ func isIPv6(text string) bool {
 	}
 	groups := len(strings.FieldsFunc(text, func(r rune) bool { return r == ':' }))
 	if strings.Contains(text, ".") {
-		groups++ // an IPv4 address at the end is two
+		groups++ // a trailing IPv4 address counts as two groups
 	}
 	return !strings.Contains(text, "::") || groups <= 6
 }
@@ -226,8 +233,8 @@ func reasonUnless(ok bool, reason string) string {
 const urlExpr = `\A(?i:https?)://(?:[^\x00-\x20"#%/:<>?@\[\\\]^` + "`" + `{|}\x7f]+|\[` + ipv6Expr + `\])(?::[0-9]+)?` +
 	`(?:[/?#][^\x00-\x20"<>\\^` + "`" + `{|}\x7f]*)?\z`
 
-// refuseURL says why value is no absolute http or https URL (RFC 3986, 3987) with
-// a host. One that holds a user's name is refused: it may hold a password.
+// refuseURL returns why value is not an absolute http or https URL (RFC 3986, 3987) with a host, or
+// "". It refuses a URL with a user name, because that may include a password.
 func refuseURL(value string) string {
 	u, err := url.Parse(value)
 	switch {

@@ -7,7 +7,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// TestCanonicalAddresses goes the way of a facet that is written: its canonical form, and the rules.
+// TestCanonicalAddresses checks values in the way of a write: first their canonical form, then the
+// rules.
 func TestCanonicalAddresses(t *testing.T) {
 	r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{
 		"email": {Role: schema.RoleSecondary, Kind: "email"},
@@ -50,7 +51,7 @@ func TestCanonicalAddresses(t *testing.T) {
 		{"name", "\u0378", "name: unassigned: a character that is not in Unicode 15.0.0"},
 		{"user", "می\u200cخواهم", ""},
 		{"user", "bo\u00adb", "user: invisible: an invisible character (U+00AD)"},
-		{"other", "bo\u034fb", ""}, // no kind, and still one value with "bob"
+		{"other", "bo\u034fb", ""}, // no kind, but the same value as "bob"
 		{"other", "\u034f", "other: non-empty: empty"},
 		{"other", "\ufdd0", "other: unassigned: a character that is not in Unicode 15.0.0"},
 		{"other", "bo\U000e0fffb", "other: unassigned: a character that is not in Unicode 15.0.0"},
@@ -62,7 +63,7 @@ func TestCanonicalAddresses(t *testing.T) {
 	}
 }
 
-// Exact types take what they took: nothing is compared there but bytes.
+// Types with FoldExact compare bytes only, so they accept every form of a value.
 func TestExactAcceptsAnyForm(t *testing.T) {
 	r := mustCompile(t, fields(schema.FoldExact, map[string]schema.Field{
 		"name": {Role: schema.RoleSecondary}, "email": {Role: schema.RoleSecondary, Kind: "email"},
@@ -79,7 +80,7 @@ func TestExactAcceptsAnyForm(t *testing.T) {
 	}
 }
 
-// What the code takes in canonical form, the description takes as well.
+// Every value that the code accepts in canonical form also matches the expression.
 func TestCanonicalAddressesMatchExpression(t *testing.T) {
 	typ := fields(schema.FoldCasefold, map[string]schema.Field{"email": {Role: schema.RoleSecondary, Kind: "email"}})
 	r, taken := mustCompile(t, typ), 0

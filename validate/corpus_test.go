@@ -10,9 +10,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// refusedFromOriginal are the values that the original wrote and the built-in schema
-// refuses, by what they begin with. It loads them under its own options.json,
-// which has no kinds.
+// refusedFromOriginal lists values that the original wrote and the built-in schema refuses, by
+// their first characters. They load under the original's own options.json, which has no kinds.
 var refusedFromOriginal = map[string]string{
 	"zwsp\u200bx":             "name: invisible: an invisible character (U+200B)",
 	"bom\ufeffx":              "name: invisible: an invisible character (U+FEFF)",
@@ -47,7 +46,7 @@ func TestValuesOfTheOriginal(t *testing.T) {
 	}
 }
 
-// originalFacets are the e-mails and names that the original took and that are text.
+// originalFacets returns the text e-mail addresses and names that the original accepted.
 func originalFacets(t *testing.T) (facets [][2]string) {
 	f, err := os.Open("../testdata/original/original_creates.jsonl")
 	if err != nil {
@@ -74,8 +73,7 @@ func originalFacets(t *testing.T) (facets [][2]string) {
 	return facets
 }
 
-// No naughty string is taken by two kinds, and each is refused with a reason that
-// does not hold it.
+// No two kinds accept the same naughty string, and no reason for a refusal contains the string.
 func TestNaughtyStrings(t *testing.T) {
 	raw, err := os.ReadFile("../testdata/blns.json")
 	if err != nil {

@@ -1,32 +1,34 @@
-// Package validate decides which values a field takes, and whether the fields of a type can be mistaken for each other.
-// It knows the schema and no store.
+// Package validate decides which values a field accepts, and whether the fields of a type can be
+// confused with each other. It knows the schema and no store.
 //
-// A secondary value is text, not empty, at most a crumb long, none of the field's reserved values, and what the field's
-// kind and pattern want:
+// A secondary value must be text. It must not be empty, longer than a crumb, or one of the field's
+// reserved values, and it must satisfy the field's kind and pattern:
 //
 //	email      an address as in RFC 5321 and 6531, without comments and obsolete forms
-//	username   RFC 8265, no spaces
-//	nickname   RFC 8266, spaces inside
+//	username   RFC 8265, without spaces
+//	nickname   RFC 8266, which allows spaces inside
 //	url        an absolute http or https URL with a host
 //	pattern    an RE2 expression that matches anywhere in the value, unless it has anchors
 //
-// A username or nickname besides holds no @, does not begin with http:// or https://, and is not digits only. Rules see
-// the canonical form of a secondary value, and other facets as they are written. That a value is unique is the store's
-// to say.
+// In addition, a username or nickname must not contain an @, begin with http:// or https://, or
+// consist of digits only. Rules apply to the canonical form of a secondary value, and to the wire
+// form of other facets. The store, not this package, checks that values are unique.
 //
 // # Orthogonality
 //
-// Two fields are orthogonal when no value satisfies the rules of both. Then an identifier says by itself which field it
-// belongs to. [Check] proves that for each pair of secondary fields, or shows a shortest value that both take:
+// Two fields are orthogonal if no value satisfies the rules of both. An identifier then reveals
+// which of the fields it belongs to. For each pair of secondary fields, [Check] either proves that
+// they are orthogonal or returns a shortest value that both accept:
 //
 //	email kind email            orthogonal
 //	name  kind nickname
 //
-//	email pattern @             both take "http://@"
+//	email pattern @             both accept "http://@"
 //	home  pattern ^https?://.+
 //
-// The proof is of regular expressions (internal/overlap). A kind is code, but none of its values lies outside the
-// expressions that describe it; so what is proved of these is true of the kind, and what satisfies these is shown only
-// if the code takes it too. The proof is limited: it may end in "not decided", never in a wrong answer. A lookup needs
-// none: [Rules.Candidates] goes by the fields' kinds.
+// The proof is about regular expressions (internal/overlap). A kind is code, but every value that
+// it accepts also matches the expressions that describe it. So what is proved about the expressions
+// holds for the kind, and a value that matches them counts as an overlap only if the code accepts
+// it too. The proof has limits: its result may be "not decided", but it is never wrong. Lookups do
+// not depend on it: [Rules.Candidates] uses the kinds of the fields.
 package validate

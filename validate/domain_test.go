@@ -103,7 +103,7 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// No kind takes longer values than a crumb, and what it says of its length holds.
+// No kind accepts values longer than a crumb or longer than its max.
 func TestMaximumLengths(t *testing.T) {
 	for name, value := range map[string]string{
 		"email":    strings.Repeat("a", 64) + "@" + strings.Repeat("a.", 94) + "a",
@@ -126,8 +126,8 @@ func TestMaximumLengths(t *testing.T) {
 	}
 }
 
-// The samples are from RFC 3492 §7.1, names that are registered, and the last four
-// from the encoder of another language.
+// The samples are from RFC 3492 §7.1, then registered names; the last four are from another
+// language's encoder.
 func TestALabels(t *testing.T) {
 	for _, c := range []struct{ label, puny string }{
 		{"ليهمابتكلموشعربي؟", "egbpdaj6bu4bxfgehfvwxn"},
@@ -155,17 +155,17 @@ func TestALabels(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ label, want string }{
-		{strings.Repeat("中", 55), ""}, // 165 bytes of one character are few as an A-label
+		{strings.Repeat("中", 55), ""}, // 165 bytes, but short as an A-label
 		{strings.Repeat("中", 63), tooLong},
 		{"xn--n3h", notIDNA},  // a snowman
-		{"xn--bcher-KVA", ""}, // as everything in DNS, in any case
-		{"XN--BCHER-KVA", ""}, //
-		{"xn--bcher-", "a part of the domain that begins or ends with a hyphen"}, // of ASCII alone
-		{"xn--bcher-kv", notIDNA}, // cut off
+		{"xn--bcher-KVA", ""}, // DNS ignores case
+		{"XN--BCHER-KVA", ""},
+		{"xn--bcher-", "a part of the domain that begins or ends with a hyphen"}, // ASCII only
+		{"xn--bcher-kv", notIDNA}, // truncated
 		{"xn--", "a part of the domain that begins or ends with a hyphen"},
 		{"xn--a", notIDNA},
-		{"xn--bcher-epa", notIDNA}, // of BÜCHER, which is no U-label
-		{"xn--ab---zra", notIDNA},  // of ab--ü
+		{"xn--bcher-epa", notIDNA}, // from BÜCHER, which is not a U-label
+		{"xn--ab---zra", notIDNA},  // from ab--ü
 		{"xn--example-j06c", notIDNA},
 		{"xn", ""},
 	} {

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// isemailCase is one of the tests of the original isemail, which tells the
-// grammar that an address keeps to by its diagnosis.
+// An isemailCase is a test of the original isemail. Its diagnosis names the grammar that the
+// address follows.
 type isemailCase struct {
 	ID        string `xml:"id,attr"`
 	Address   string `xml:"address"`
@@ -35,7 +35,7 @@ func isemailCases(t *testing.T) []isemailCase {
 	return file.Tests
 }
 
-// restoreControls gives back the control characters for which the file has pictures.
+// restoreControls replaces the file's pictures of control characters with the characters.
 func restoreControls(s string) string {
 	return strings.Map(func(r rune) rune {
 		if 0x2400 <= r && r <= 0x2420 {
@@ -45,14 +45,14 @@ func restoreControls(s string) string {
 	}, s)
 }
 
-// isemailAccepts is what isemail's categories say of an address that is to be sent by
-// SMTP: it is right up to those of RFC 5321.
+// isemailAccepts reports whether an address with this diagnosis may be sent by SMTP. It is true for
+// the categories up to RFC 5321.
 func isemailAccepts(diagnosis string) bool {
 	name := strings.TrimPrefix(diagnosis, "ISEMAIL_")
 	return name == "VALID" || strings.HasPrefix(name, "DNSWARN_") || strings.HasPrefix(name, "RFC5321_")
 }
 
-// isemailDeviations are the diagnoses on which email decides otherwise.
+// isemailDeviations lists the diagnoses for which the kind email decides differently.
 var isemailDeviations = map[string]string{
 	"ISEMAIL_RFC5321_IPV6DEPRECATED": `RFC 5321 lets "::" stand for two groups or more; for one it is a form of older texts`,
 }
@@ -66,7 +66,7 @@ func TestEmailAgainstIsemail(t *testing.T) {
 			want = !want
 		}
 		address := restoreControls(c.Address)
-		reason := "empty" // which no kind is asked about
+		reason := "empty" // the kinds never see an empty value
 		if address != "" {
 			reason = refuseEmail(address)
 		}
@@ -84,7 +84,7 @@ func TestEmailAgainstIsemail(t *testing.T) {
 func TestEmail(t *testing.T) {
 	local64, local65 := strings.Repeat("a", 64), strings.Repeat("a", 65)
 	label63, label64 := strings.Repeat("a", 63), strings.Repeat("a", 64)
-	// 64, the @, two labels with their dots and one more: 254 bytes.
+	// 254 bytes: 64, the @, two labels with their dots, and a last label.
 	longest := local64 + "@" + label63 + "." + label63 + "." + strings.Repeat("a", 61)
 	for _, c := range []struct{ address, want string }{
 		{"alice@hotmail.com", ""},
@@ -155,8 +155,8 @@ func TestEmail(t *testing.T) {
 	}
 }
 
-// What the code takes, the expression that describes it takes as well: else the
-// rule would refuse it for a reason nobody meant.
+// Every value that the code accepts must match the expression. Otherwise the rule would refuse the
+// value for a reason that nobody intended.
 func TestEmailsMatchExpression(t *testing.T) {
 	described := regexp.MustCompile(emailExpr)
 	local := rapid.OneOf(rapid.StringMatching(`[a-z!#&'*+/=?^_{|}~é中.-]{1,8}`), rapid.StringMatching(`"([ !#-\[\]-~é]|\\[ -~])*"`))

@@ -8,24 +8,25 @@ import (
 	"unicode/utf8"
 )
 
-// ErrRule is what every *Error is, by errors.Is: a value that a rule refuses.
+// ErrRule matches every *Error: a rule refused a value.
 var ErrRule = errors.New("value refused by a rule")
 
-// Error says which rule of which field refuses a value. It never holds the value.
+// Error says which rule of which field refused a value. It never contains the value.
 type Error struct {
-	// Field is the name as it was given, of any length; empty for an entry.
+	// Field is the name that the caller passed, of any length. It is empty if the error concerns
+	// the whole entry.
 	Field string
-	// Rule is a kind (email, username, nickname, url), or pattern, text,
-	// non-empty, size, codec, canonical, unassigned, control, invisible, reserved, secondary or name.
+	// Rule is a kind (email, username, nickname, url), or one of pattern, text, non-empty, size,
+	// codec, canonical, unassigned, control, invisible, reserved, secondary and name.
 	Rule string
-	// Reason says what is wrong, without the value.
+	// Reason says what is wrong, without quoting the value.
 	Reason string
 }
 
-// maxShown is how many bytes of a field's name an error shows.
+// maxShown limits how many bytes of a field's name an error shows.
 const maxShown = 64
 
-// Error names field and rule, once if they are the same.
+// Error names the field and the rule, only once if they are the same.
 func (e *Error) Error() string {
 	if e.Field == "" || e.Field == e.Rule {
 		return e.Rule + ": " + e.Reason
@@ -36,7 +37,7 @@ func (e *Error) Error() string {
 // Is reports whether target is ErrRule.
 func (e *Error) Is(target error) bool { return target == ErrRule }
 
-// quoteIfUnclear makes a name fit for one line.
+// quoteIfUnclear returns name, shortened and quoted if it does not fit on one line.
 func quoteIfUnclear(name string) string {
 	if len(name) > maxShown {
 		name = strings.ToValidUTF8(name[:maxShown], "") + "…"

@@ -9,7 +9,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// everyKind has a field of each kind, which are orthogonal but for the two names.
+// everyKind has a field of each kind. All are orthogonal except the two names.
 var everyKind = map[string]schema.Field{
 	"email":    ofKind("email"),
 	"nickname": ofKind("nickname"),
@@ -17,7 +17,7 @@ var everyKind = map[string]schema.Field{
 	"username": ofKind("username"),
 }
 
-// FuzzKinds looks for panics, and for values that two kinds take.
+// FuzzKinds looks for panics, and for values that two kinds accept.
 func FuzzKinds(f *testing.F) {
 	for _, seed := range []string{
 		"alice@example.org", `"a b"@[IPv6:::]`, "a@[", "a@b.", "http://[::1]:80/?#", "http://a:b@c", "josé", "ⅷ", "\xff@a",
@@ -36,7 +36,8 @@ func FuzzKinds(f *testing.F) {
 			}
 			for _, field := range r.secondary {
 				asFacet, asValue := r.Facet(field, schema.Text(text)), r.Secondary(field, value)
-				more := r == folded && strings.ContainsFunc(text, droppedFromCanonical) // a facet is also looked at as it is written
+				// a facet is also checked in its wire form
+				more := r == folded && strings.ContainsFunc(text, droppedFromCanonical)
 				if (asFacet == nil) != (asValue == nil) && (asFacet == nil || !more) &&
 					len(text) <= schema.MaxFacet && !strings.ContainsRune(text, '\ufffd') {
 					t.Errorf("%s of %q: as a facet %v, as a value %v", field, text, asFacet, asValue)
@@ -46,7 +47,7 @@ func FuzzKinds(f *testing.F) {
 	})
 }
 
-// droppedFromCanonical reports whether the canonical form leaves out a character that a facet may not have.
+// droppedFromCanonical reports whether the canonical form drops r and a facet must not contain it.
 func droppedFromCanonical(r rune) bool {
 	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r == '\u2800' || schema.Invisible(string(r))
 }
@@ -61,8 +62,7 @@ func takenBy(r *Rules, value string) []string {
 	return takers
 }
 
-// FuzzProver looks for panics and wrong answers: text is a value that may prove
-// one wrong.
+// FuzzProver looks for panics and wrong results: text is a value that may refute a proof.
 func FuzzProver(f *testing.F) {
 	for _, seed := range [][3]string{
 		{`^https?://.+`, `@`, "http://@"},

@@ -6,7 +6,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// fields is a type whose secondary fields are these.
+// fields returns a type with the given secondary fields.
 func fields(fold schema.Fold, fs map[string]schema.Field) schema.Type {
 	t := schema.Type{Primary: "uid", Fold: fold, Fields: make(map[string]schema.Field)}
 	for name, f := range fs {
@@ -29,7 +29,7 @@ func mustCompile(tb testing.TB, t schema.Type) *Rules {
 	return r
 }
 
-// verdictOn returns what Check says of the fields a and b alone.
+// verdictOn returns the result of Check for the fields a and b.
 func verdictOn(tb testing.TB, fold schema.Fold, a, b schema.Field) Pair {
 	tb.Helper()
 	pairs, err := Check(fields(fold, map[string]schema.Field{"a": a, "b": b}))
@@ -42,7 +42,7 @@ func verdictOn(tb testing.TB, fold schema.Fold, a, b schema.Field) Pair {
 	return pairs[0]
 }
 
-// text is the text of err, empty for nil.
+// text returns the text of err, or "" if err is nil.
 func text(err error) string {
 	if err == nil {
 		return ""

@@ -13,32 +13,33 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// kind is a rule that is code, and its description by expressions.
+// A kind is a rule written in code, with regular expressions that describe it.
 type kind struct {
-	// refuse says what is wrong with a value that is valid UTF-8 and not empty; nothing if it is right.
+	// refuse returns what is wrong with a value, or "". The value is valid UTF-8 and not empty.
 	refuse func(value string) (reason string)
-	// phrases are expressions that hold for every value of the kind. They belong to the rule: what refuse lets through
-	// is held against them too.
+	// phrases are expressions that every value of the kind must satisfy. They are part of the rule:
+	// a value that refuse accepts must satisfy them as well.
 	phrases []phrase
-	// quick takes most values, if they are short, and none that refuse or a phrase would not take; nil where there is
-	// none. It costs a small part of the rule.
+	// quick accepts most short values at a fraction of the cost of refuse. It accepts only values
+	// that refuse and the phrases accept. It may be nil.
 	quick func(value string) bool
-	// seen: all characters of a value can be seen; only the two joiners are not.
+	// visible says that values must not contain invisible characters other than the two joiners.
 	visible bool
-	// max is the greatest length of a value in bytes.
+	// max is the maximum length of a value in bytes.
 	max int
 }
 
-// maxQuick is the greatest length of a value that quick is asked about: no limit of a kind is less.
+// maxQuick is the maximum length of a value that is passed to quick. It does not exceed the limit
+// of any kind.
 const maxQuick = 63
 
-// acceptsQuickly reports whether value is right at the first look.
+// acceptsQuickly reports whether quick accepts value.
 func (k kind) acceptsQuickly(value string) bool {
 	return k.quick != nil && len(value) <= maxQuick && k.quick(value)
 }
 
-// What most names and addresses look like: lower-case ASCII letters and digits, with a few signs between them. The
-// tests hold each to a regular expression.
+// The quick functions accept what most names and addresses look like: lower-case ASCII letters and
+// digits, with a few signs between them. Tests compare each of them with a regular expression.
 
 func quickName(value string) bool { return value != "" && letter(value[0]) && alnum(value, "._-") }
 
@@ -58,7 +59,8 @@ func quickEmail(value string) bool {
 	return found && dotted(local, "_-") && dotted(domain, "-") && !strings.Contains(domain, "--")
 }
 
-// dotted reports whether text is parts with dots between them, of letters and digits with signs between those.
+// dotted reports whether text consists of parts separated by dots. A part has letters, digits and
+// signs, and begins and ends with a letter or digit.
 func dotted(text, signs string) bool {
 	for part := range strings.SplitSeq(text, ".") {
 		if part == "" || !alnum(part, signs) || !alnum(part[:1], "") || !alnum(part[len(part)-1:], "") {
@@ -68,7 +70,7 @@ func dotted(text, signs string) bool {
 	return true
 }
 
-// alnum reports whether text has lower-case ASCII letters, digits and signs alone.
+// alnum reports whether text contains only lower-case ASCII letters, digits and signs.
 func alnum(text, signs string) bool {
 	for i := range len(text) {
 		if c := text[i]; !letter(c) && (c < '0' || c > '9') && strings.IndexByte(signs, c) < 0 {
@@ -80,7 +82,7 @@ func alnum(text, signs string) bool {
 
 func letter(c byte) bool { return 'a' <= c && c <= 'z' }
 
-// kindOf returns the kind of a field of type t by name; false if it is unknown.
+// kindOf returns the kind called name for a field of type t, and whether it is known.
 func kindOf(name string, t schema.Type) (k kind, known bool) {
 	switch name {
 	case "", "pattern":
@@ -104,10 +106,10 @@ func kindOf(name string, t schema.Type) (k kind, known bool) {
 	return k, true
 }
 
-// families are the kinds that exclude all those of another family.
+// families maps each kind to its family. Kinds of different families exclude each other.
 var families = map[string]string{"email": "email", "url": "url", "username": "name", "nickname": "name"}
 
-// disjointKinds reports whether the kinds of t's secondary fields exclude each other. It is false where that is not known.
+// disjointKinds reports whether the kinds of t's secondary fields are known to exclude each other.
 func disjointKinds(t schema.Type) bool {
 	seen := map[string]bool{}
 	for _, field := range t.Secondary() {
@@ -120,34 +122,36 @@ func disjointKinds(t schema.Type) bool {
 	return true
 }
 
-// Zero-width joiners are no graphic characters, but words of some scripts need them.
+// The zero-width joiners are not graphic characters, but words of some scripts need them.
 const (
 	zeroWidthNonJoiner = '\u200c'
 	zeroWidthJoiner    = '\u200d'
 )
 
-// visible reports whether r may stand in an address or URL beyond ASCII: what is neither control, white space, private
-// nor unassigned.
+// visible reports whether an address or URL may contain r, if r is beyond ASCII: it must not be a
+// control character, white space, private or unassigned.
 func visible(r rune) bool {
 	return unicode.IsPrint(r) || r == zeroWidthNonJoiner || r == zeroWidthJoiner
 }
 
-// The profiles of RFC 8265 but for their Bidi Rule, which they ask only of text with characters that run from right to
-// left; x/text asks it of any text beyond ASCII, and so refuses "josé_".
+// The profiles of RFC 8265, without their Bidi Rule. The RFC applies that rule only to text with
+// right-to-left characters, but x/text applies it to all text beyond ASCII and so refuses "josé_".
 var (
 	caseMapped    = precis.NewIdentifier(precis.FoldWidth, precis.LowerCase(), precis.Norm(norm.NFC))
 	casePreserved = precis.NewIdentifier(precis.FoldWidth, precis.Norm(norm.NFC))
 )
 
-// nameExclusions keep names apart from addresses, URLs and numbers: the original's closing advice.
+// nameExclusions keep names apart from addresses, URLs and numbers, as the original's documentation
+// advises at its end.
 var nameExclusions = []phrase{
 	{not: true, expr: `@`, reason: "contains an @"},
 	{not: true, expr: `\A(?i:https?)://`, reason: "begins like a URL"},
 	{not: true, expr: `\A\p{Nd}+\z`, reason: "digits only"},
 }
 
-// nameKind takes what profile leaves the same value. Under FoldExact that means unchanged: else two values could be one
-// name to the RFC.
+// nameKind returns a kind that accepts the values that profile does not change into another
+// canonical value. Under FoldExact that means values that it leaves unchanged: otherwise two values
+// could be the same name under the RFC.
 func nameKind(t schema.Type, rfc string, profile *precis.Profile, quick func(string) bool, expr string) kind {
 	refuse := func(value string) string {
 		form, ok := enforce(profile, value)
@@ -163,13 +167,14 @@ func nameKind(t schema.Type, rfc string, profile *precis.Profile, quick func(str
 	return kind{refuse: refuse, phrases: phrases, quick: quick, max: recordkey.MaxCrumb}
 }
 
-// enforce returns the form that profile gives value, and whether it allows it. A nickname has no Bidi Rule.
+// enforce applies profile to value and reports whether the profile allows it. Nicknames have no
+// Bidi Rule.
 func enforce(profile *precis.Profile, value string) (string, bool) {
 	form, err := profile.String(value)
 	return form, err == nil && form != "" && (profile == precis.Nickname || !badBidi(form))
 }
 
-// badBidi reports whether text runs from right to left and breaks the rule of RFC 5893 §2.
+// badBidi reports whether text runs from right to left and violates the rule of RFC 5893 §2.
 func badBidi(text string) bool {
 	return bidirule.DirectionString(text) == bidi.RightToLeft && !bidirule.ValidString(text)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// drawType draws a type of up to four secondary fields.
+// drawType draws a type with up to four secondary fields.
 func drawType(t *rapid.T) schema.Type {
 	fs := make(map[string]schema.Field)
 	for _, name := range []string{"a", "b", "c", "d"}[:rapid.IntRange(0, 4).Draw(t, "fields")] {
@@ -29,7 +29,7 @@ var lawValues = []string{
 	"a@straße.org", "a@xn--strae-oqa.org", `"a"@example.org`, "a@example.org.", "http://straße.org", "a\u034fb@example.org",
 }
 
-// A value that a field takes is looked for there, whatever the verdict.
+// Candidates must include every field that accepts the value, whatever the verdict.
 func TestCandidatesIncludeEveryAcceptingField(t *testing.T) {
 	narrowed := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -55,8 +55,8 @@ func TestCandidatesIncludeEveryAcceptingField(t *testing.T) {
 	}
 }
 
-// What is reserved is refused in each of its forms, and nothing else is by that rule;
-// spaces alone are no value, so nothing to reserve.
+// A reserved value is refused in each of its forms, and the rule refuses nothing else. Spaces alone
+// cannot be reserved, because they are not a value.
 func TestReserved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.StringMatching(`[aAéÉ.+*\\ ]{1,3}`), 1, 5).Draw(t, "reserved")
@@ -74,7 +74,7 @@ func TestReserved(t *testing.T) {
 	})
 }
 
-// The prover sees the same reserved values by an expression.
+// The prover sees the same reserved values through an expression.
 func TestReservedExpression(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		forms := make(map[string]bool)
@@ -90,8 +90,8 @@ func TestReservedExpression(t *testing.T) {
 	})
 }
 
-// What Facet says of a secondary field is what Secondary says of its canonical
-// form, and a rule never changes its mind.
+// Facet and Secondary agree about the canonical form of a secondary field, and repeated calls
+// return the same.
 func TestFacetAndSecondaryAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := mustCompileRapid(t, drawType(t))
@@ -106,7 +106,7 @@ func TestFacetAndSecondaryAgree(t *testing.T) {
 	})
 }
 
-// The expressions of the kinds read the same in both packages that compile them.
+// The expressions of the kinds mean the same in both packages that compile them.
 func TestPhrasesAreRE2(t *testing.T) {
 	for _, name := range []string{"", "pattern", "email", "username", "nickname", "url"} {
 		k, known := kindOf(name, schema.Type{})

@@ -37,10 +37,10 @@ func goldenCases(t *testing.T, profile string) []goldenCase {
 	return of
 }
 
-// deviation is why an input has another result here than in the golden file.
+// A deviation explains why an input has another result here than in the golden file.
 type deviation struct {
 	input, reason string
-	output        string // here; empty: refused
+	output        string // our result; empty if refused
 }
 
 const (
@@ -90,8 +90,8 @@ func testProfile(t *testing.T, golden []goldenCase, profile *precis.Profile, dev
 	}
 }
 
-// TestNameKindsMatchGolden goes through the complete rule: under FoldExact it takes
-// what the golden file leaves unchanged, but for the rules that are ours.
+// TestNameKindsMatchGolden checks complete rules: apart from our own rules, FoldExact accepts what
+// the golden file leaves unchanged.
 func TestNameKindsMatchGolden(t *testing.T) {
 	ours := map[string]string{
 		"name: username: contains an @":     "original's closing advice",
@@ -140,7 +140,8 @@ func TestNames(t *testing.T) {
 		{schema.FoldCasefold, "josé_", "", ""},
 		{schema.FoldCasefold, "نام", "", ""},
 		{schema.FoldCasefold, "1نام", "username: a character that RFC 8265 does not allow there", ""},
-		{schema.FoldCasefold, "\u13a0\u13a1", "", ""}, // Cherokee folds to upper case, and the profile maps to lower
+		// Cherokee folds to upper case, but the profile maps to lower case
+		{schema.FoldCasefold, "\u13a0\u13a1", "", ""},
 		{schema.FoldCasefold, "௧௨௩", "username: digits only", "nickname: digits only"},
 		{schema.FoldCasefold, "٣٤٥", "username: a character that RFC 8265 does not allow there", "nickname: digits only"},
 		{schema.FoldCasefold, "1a", "", ""},
@@ -160,8 +161,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The profiles of x/text ask the Bidi Rule of all text beyond ASCII. If that ends,
-// our own profiles can go.
+// The profiles of x/text apply the Bidi Rule to all text beyond ASCII. If they stop doing so, they
+// can replace our own.
 func TestStandardProfilesRefuseValidNames(t *testing.T) {
 	if _, err := precis.UsernameCasePreserved.String("josé_"); err == nil {
 		t.Error("precis.UsernameCasePreserved accepts josé_: use it")

@@ -11,38 +11,39 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Verdict is what the prover found about two fields. The zero Verdict is none of them.
+// A Verdict is what the prover found about two fields. The zero Verdict is not a verdict.
 type Verdict string
 
-// The verdicts.
 const (
-	// NotDecided: the limit was reached first. Treat it as Overlap.
+	// NotDecided means that the prover reached its limit. Treat it as Overlap.
 	NotDecided Verdict = "not decided"
-	// Orthogonal: no value satisfies both rules.
+	// Orthogonal means that no value satisfies both rules.
 	Orthogonal Verdict = "orthogonal"
-	// Overlap: there is a value that does.
+	// Overlap means that a value satisfies both rules.
 	Overlap Verdict = "overlap"
 )
 
-// Pair is the verdict on two secondary fields.
+// A Pair is the verdict on two secondary fields.
 type Pair struct {
-	// A and B are the fields, A before B.
+	// A and B are the fields, with A < B.
 	A string `json:"a"`
 	B string `json:"b"`
-	// Verdict tells whether a value can belong to both.
+	// Verdict says whether a value can belong to both.
 	Verdict Verdict `json:"verdict"`
-	// Witness is, with Overlap, a value that both fields take, in canonical form. None of fewer code points exists,
-	// unless Note says that it may.
+	// Witness is a value that both fields accept, in canonical form, if Verdict is Overlap. No such
+	// value has fewer code points, unless Note says so.
 	Witness string `json:"witness,omitempty"`
-	// Note is empty or tells people more, as that one of the fields accepts no value.
+	// Note adds an explanation for people, for example that one of the fields accepts no value. It
+	// may be empty.
 	Note string `json:"note,omitempty"`
 }
 
-// Check returns the verdict on every pair of secondary fields of t, sorted. It refuses what Compile refuses. It takes
-// about a millisecond a pair, and a second or two for all of them where expressions are hard.
+// Check returns the verdicts on all pairs of secondary fields of t, sorted. It returns the same
+// errors as Compile. It takes about a millisecond for each pair, and up to two seconds in total for
+// hard expressions.
 func Check(t schema.Type) ([]Pair, error) { return check(t, overlap.MaxWork) }
 
-// check is Check with a limit.
+// check does the work of Check within the given limit.
 func check(t schema.Type, work int) ([]Pair, error) {
 	r, err := Compile(t)
 	if err != nil {
@@ -79,7 +80,7 @@ func check(t schema.Type, work int) ([]Pair, error) {
 	return pairs, nil
 }
 
-// judge fills in what the prover found.
+// judge sets the verdict from the prover's result.
 func (p *Pair) judge(r overlap.Result) {
 	switch {
 	case r.Disjoint:
@@ -94,11 +95,11 @@ func (p *Pair) judge(r overlap.Result) {
 	}
 }
 
-// spaces is where spaces stand in a canonical value that is not exact.
+// spaces matches the texts in which spaces stand as in a canonical value under FoldCasefold.
 const spaces = `\A[^ ]+(?: [^ ]+)*\z`
 
-// canonical reports whether c can stand in a canonical value. A character that changes alone is changed in any text;
-// only a space is gone when it is alone.
+// canonical reports whether a canonical value may contain c. A character that Canonical changes on
+// its own is changed in any text. The space is the exception: it disappears only on its own.
 func (r *Rules) canonical(c rune) bool {
 	s := string(c)
 	return c == ' ' || r.typ.Canonical(s) == s
@@ -131,7 +132,7 @@ func (r *Rules) set(field string) (overlap.Set, error) {
 	return set, nil
 }
 
-// reservedExpr matches these forms and nothing else.
+// reservedExpr returns an expression that matches only the given forms.
 func reservedExpr(forms map[string]bool) string {
 	var quoted []string
 	for _, form := range slices.Sorted(maps.Keys(forms)) {

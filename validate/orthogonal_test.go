@@ -8,9 +8,9 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// plainName is the rule for names as RE2 says it, which cannot say "not": no @,
-// not http:// or https:// at the beginning, not only digits. It goes through the
-// letters of https:// one by one.
+// plainName is the rule for names as an RE2 expression: no @, no http:// or https:// at the
+// beginning, and not only digits. RE2 has no "not", so the expression goes through the letters of
+// https:// one by one.
 const plainName = `^(?:[^@h0-9][^@]*|[0-9]+[^@0-9][^@]*|` +
 	`h(?:[^@t][^@]*|t(?:[^@t][^@]*|t(?:[^@p][^@]*|p(?:[^@:s][^@]*|` + afterColon +
 	`|s(?:[^@:][^@]*|` + afterColon + `)?)?)?)?)?)$`
@@ -59,12 +59,12 @@ func TestOriginalExampleIsOrthogonal(t *testing.T) {
 	}
 }
 
-// Each rule of the example removed, or one part of the rule for names.
+// Each case removes one rule of the example, or one part of the rule for names.
 func TestEachRuleOfOriginalExampleIsNeeded(t *testing.T) {
 	for _, c := range []struct {
 		without string
 		fields  map[string]schema.Field
-		want    []string // pairs that overlap, with a witness
+		want    []string // overlapping pairs, each with a witness
 	}{
 		{"the rule for e-mails", with(original, "email", schema.Field{}), []string{`email invoice 0000000`, `email name a`, `email url http://a`}},
 		{"the rule for URLs", with(original, "url", schema.Field{}), []string{`email url a@a`, `invoice url 0000000`, `name url a`}},
@@ -171,7 +171,7 @@ func TestNoPairs(t *testing.T) {
 	}
 }
 
-// One hard pair leaves enough for the others, and the proof of all ends.
+// A hard pair leaves enough of the limit for the others, and the whole proof ends.
 func TestHardPairsShareLimit(t *testing.T) {
 	fs := maps.Clone(original)
 	for _, name := range []string{"h1", "h2", "h3", "h4"} {
@@ -193,8 +193,8 @@ func TestHardPairsShareLimit(t *testing.T) {
 	}
 }
 
-// Expressions that would take long or much memory if anything was done once more
-// for each of their instructions.
+// Expressions that would need much time or memory if the prover repeated any work for each of their
+// instructions.
 func TestHostileExpressions(t *testing.T) {
 	for _, expr := range []string{
 		strings.Repeat(`\pL{1000}`, 40),
@@ -214,7 +214,7 @@ func TestHostileExpressions(t *testing.T) {
 	}
 }
 
-// What the kinds alone tell is what the prover finds, under both folds.
+// The families of the kinds agree with the prover, under both folds.
 func TestFamilies(t *testing.T) {
 	kinds := []string{"email", "url", "username", "nickname", "pattern"}
 	of := map[string]schema.Field{"pattern": pattern(".")}

@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// texts returns all texts of 1 to n letters, the shortest first.
+// texts returns all texts of up to n letters, the shortest first.
 func texts(letters []rune, n int) []string {
 	all, from := []string{""}, 0
 	for range n {
@@ -26,7 +26,7 @@ func texts(letters []rune, n int) []string {
 	return all[1:]
 }
 
-// shortestAccepted returns the first of all that both fields take.
+// shortestAccepted returns the first text that both fields accept.
 func shortestAccepted(r *Rules, all []string) (string, bool) {
 	for _, s := range all {
 		if r.Secondary("a", s) == nil && r.Secondary("b", s) == nil {
@@ -36,7 +36,7 @@ func shortestAccepted(r *Rules, all []string) (string, bool) {
 	return "", false
 }
 
-// checkWithSmallLimit is Check with a smaller limit.
+// checkWithSmallLimit returns the result of Check for a type with two fields, with a smaller limit.
 func checkWithSmallLimit(tb rapid.TB, t schema.Type) Pair {
 	tb.Helper()
 	pairs, err := check(t, 1<<22)
@@ -46,7 +46,7 @@ func checkWithSmallLimit(tb rapid.TB, t schema.Type) Pair {
 	return pairs[0]
 }
 
-// Under FoldCasefold values are canonical, which no expression says exactly.
+// Under FoldCasefold values are canonical, which no expression can state exactly.
 var (
 	foldedLetters = []rune{'a', 'é', 'A', ' ', '\u0301', '1', '@', '.', '"', '!'}
 	foldedAtoms   = []string{
@@ -55,8 +55,8 @@ var (
 	}
 )
 
-// TestProverMatchesAllShortValues does the same with kinds and canonical values.
-// Where a witness is not of these letters, a shorter one may exist among others.
+// TestProverMatchesAllShortValues also compares kinds and canonical values. If a witness contains
+// other letters, a shorter one with other letters may exist.
 func TestProverMatchesAllShortValues(t *testing.T) {
 	all := texts(foldedLetters, 3)
 	parts := rapid.SampledFrom(append([]string{"|", "|", "(?:a|é)*", ".?", "[^@]+", "(?i:É){2}", "(?:^a|1$)", "(?m:^.*$)"}, foldedAtoms...))
@@ -100,8 +100,8 @@ func mustCompileRapid(t *rapid.T, typ schema.Type) *Rules {
 	return r
 }
 
-// The prover leaves out every character that alone is not canonical. That is right
-// if none of them stands in a canonical value, and where spaces are as it thinks.
+// The prover excludes every character that is not canonical on its own. That is correct if no
+// canonical value contains one, and if spaces occur only where the prover expects them.
 func TestCanonicalValuesContainOnlyCanonicalCharacters(t *testing.T) {
 	r := mustCompile(t, fields(schema.FoldCasefold, nil))
 	runes := rapid.OneOf(rapid.Rune(), rapid.RuneFrom([]rune("  \t\u00a0\u2003İıſßΣς\u0345\u0301\u0308ﾞｶ가각\u1161ᾳ＠A\u1e9e\u00a8\u037a\u13a0\uab70\u200d\u200c\u034f\u3164\ufe0f。.@\"\\-")))

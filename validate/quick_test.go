@@ -10,10 +10,10 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// quickKinds are the kinds with a quick rule.
+// quickKinds lists the kinds with a quick rule.
 var quickKinds = []string{"email", "username", "nickname"}
 
-// quickExprs are what the quick rules take.
+// quickExprs match exactly the values that the quick rules accept.
 var quickExprs = map[string]*regexp.Regexp{
 	"username": regexp.MustCompile(`^[a-z][a-z0-9._-]*$`),
 	"nickname": regexp.MustCompile(`^[a-z][a-z0-9._-]*(?: (?:[a-z][a-z0-9._-]*|[0-9]+))*$`),
@@ -21,7 +21,7 @@ var quickExprs = map[string]*regexp.Regexp{
 		`@[a-z0-9]+(?:-[a-z0-9]+)*(?:\.[a-z0-9]+(?:-[a-z0-9]+)*)*$`),
 }
 
-// What a quick rule takes, its kind takes, by code and by expressions.
+// A kind accepts every value that its quick rule accepts, by its code and by its expressions.
 func TestQuickRulesAcceptOnlyValidValues(t *testing.T) {
 	values := rapid.OneOf(
 		rapid.StringMatching(`[a-z0-9@. _-]{0,12}`),
@@ -66,7 +66,7 @@ func TestQuickRulesAcceptOnlyValidValues(t *testing.T) {
 	}
 }
 
-// A quick rule takes what most values look like, and leaves the limits to the kind.
+// A quick rule accepts common values and leaves the limits to the kind.
 func TestQuickRules(t *testing.T) {
 	long := strings.Repeat("a", 70)
 	for _, tt := range []struct {

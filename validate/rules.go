@@ -12,20 +12,21 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// MaxEntry is the greatest length of an entry in bytes: its facets as they are written, with their names.
+// MaxEntry is the maximum length of an entry in bytes: the wire form of its facets with their
+// names.
 const MaxEntry = 1 << 20
 
-// Rules are the rules of one type. They are made by Compile, never change, and are safe for concurrent use. The zero
-// Rules is not usable.
+// Rules holds the rules of one type. It never changes and is safe for concurrent use. Compile
+// returns it; the zero Rules is not usable.
 type Rules struct {
 	typ           schema.Type
 	fields        map[string]*rule
 	secondary     []string // sorted
-	disjointKinds bool     // their kinds alone tell that no value belongs to two of them
+	disjointKinds bool     // the kinds exclude each other, so a value belongs to at most one field
 }
 
-// Compile returns the rules of t, which must be valid: an unknown kind and a pattern that is no RE2 are refused as a
-// *schema.Error.
+// Compile returns the rules of t, which must be valid. The error is a *schema.Error if a kind is
+// unknown or a pattern is not RE2.
 func Compile(t schema.Type) (*Rules, error) {
 	r := &Rules{typ: t, fields: make(map[string]*rule), secondary: t.Secondary()}
 	for name, f := range t.Fields {
@@ -39,9 +40,10 @@ func Compile(t schema.Type) (*Rules, error) {
 	return r, nil
 }
 
-// Secondary returns what is wrong with a value of a secondary field, as an *Error, or nil. The value is canonical, as
-// schema.Type.Canonical gives it. A field that is not secondary has no such values. Under FoldCasefold a code point
-// that the Unicode tables do not know is refused: how it is compared is not decided yet.
+// Secondary checks a value of a secondary field and returns an *Error or nil. The value must be in
+// canonical form; see schema.Type.Canonical. A field that is not secondary accepts no value. Under
+// FoldCasefold, Secondary refuses code points that are unassigned in the program's Unicode tables,
+// because their canonical form is not yet known.
 func (r *Rules) Secondary(field, value string) error {
 	rule := r.fields[field]
 	if rule == nil || !rule.role.Has(schema.RoleSecondary) {
@@ -53,7 +55,7 @@ func (r *Rules) Secondary(field, value string) error {
 	return rule.check(r.typ, value)
 }
 
-// checkForm checks what is wanted of a value of any secondary field.
+// checkForm checks the rules that apply to the values of every secondary field.
 func (r *Rules) checkForm(field, value string) error {
 	if err := checkCrumb(field, value); err != nil {
 		return err
@@ -67,11 +69,13 @@ func (r *Rules) checkForm(field, value string) error {
 	return nil
 }
 
-// Facet returns what is wrong with a facet of an entry, as an *Error, or nil: its name, its length, whether it can be
-// read back as it is, and the field's kind, pattern and reserved values. Of a secondary field the canonical form is
-// checked as Secondary does it, and v as it is written for line breaks, control characters and, where there is a kind,
-// invisible ones: the canonical form has none, but mail and logs would have them. Of other fields v is checked as it is
-// written. Null has no value, and no rule looks at it, unless the field is part of a key.
+// Facet checks a facet of an entry and returns an *Error or nil. It checks the name, the length,
+// that the value can be read back unchanged, and the field's kind, pattern and reserved values.
+//
+// For a secondary field it checks the canonical form, as Secondary does. It also checks the wire
+// form for line breaks, control characters and, if the field has a kind, invisible characters: they
+// are not in the canonical form, but would get into mail and logs. For other fields it checks the
+// wire form. Null has no value and satisfies every rule, unless the field is part of a key.
 func (r *Rules) Facet(field string, v schema.Value) error {
 	if err := checkName(field); err != nil {
 		return err
@@ -106,7 +110,7 @@ func (r *Rules) secondaryFacet(rule *rule, v schema.Value) error {
 	return r.Secondary(rule.field, r.typ.Canonical(v.Text()))
 }
 
-// checkVisible refuses characters that the canonical form does not have, and that nobody would see.
+// checkVisible refuses invisible characters and control characters that the canonical form removes.
 func (r *rule) checkVisible(text string) error {
 	if strings.IndexFunc(text, func(char rune) bool { return char < ' ' || char > '~' }) < 0 {
 		return nil
@@ -115,15 +119,16 @@ func (r *rule) checkVisible(text string) error {
 		switch {
 		case unicode.IsControl(char) && char != '\t' || char == '\u2028' || char == '\u2029':
 			return &Error{r.field, "control", fmt.Sprintf("a line break or control character (%U)", char)}
-		case r.kind.visible && (schema.Invisible(string(char)) || char == '\u2800'): // which is Braille without a dot
+		// U+2800 is the empty Braille pattern
+		case r.kind.visible && (schema.Invisible(string(char)) || char == '\u2800'):
 			return &Error{r.field, "invisible", fmt.Sprintf("an invisible character (%U)", char)}
 		}
 	}
 	return nil
 }
 
-// checkWire wants a value that is read back from the database as it was given. In a text field that is the text of any
-// value; so is one without a rule.
+// checkWire checks that v can be read back from the database unchanged. A text field, or a field
+// without a rule, accepts the wire form of any value.
 func (r *rule) checkWire(field string, v schema.Value) error {
 	wire := v.Wire()
 	switch {
@@ -141,10 +146,11 @@ func (r *rule) checkWire(field string, v schema.Value) error {
 	return nil
 }
 
-// Candidates returns the secondary fields, sorted, in which a canonical value can be. Where the kinds of the fields
-// exclude each other, that is the field whose rule takes the value; all where no rule does (for what was written under
-// other rules). Of patterns only the prover of Check could tell, and it is not asked here: a lookup in a type that has
-// them is never narrowed.
+// Candidates returns the secondary fields, sorted, that may contain a canonical value. If the kinds
+// of the fields exclude each other, it returns the only field whose rule accepts the value.
+// Otherwise, or if no rule accepts it, Candidates returns all fields, because a value may have been
+// written under other rules. It does not reason about patterns, as Check does: a lookup in a type
+// with patterns is never narrowed.
 func (r *Rules) Candidates(value string) []string {
 	if r.disjointKinds && r.checkForm("", value) == nil {
 		for _, field := range r.secondary {
@@ -156,7 +162,7 @@ func (r *Rules) Candidates(value string) []string {
 	return slices.Clone(r.secondary)
 }
 
-// checkName refuses names that no facet has. Those of the store begin with "~".
+// checkName refuses names that no facet can have. Names that begin with "~" belong to the store.
 func checkName(field string) error {
 	switch {
 	case field == "":
@@ -171,7 +177,7 @@ func checkName(field string) error {
 	return nil
 }
 
-// checkCrumb checks what is wanted of a value that becomes part of a key.
+// checkCrumb checks the rules for a value that becomes part of a key.
 func checkCrumb(field, value string) error {
 	switch {
 	case value == "":
@@ -184,26 +190,26 @@ func checkCrumb(field, value string) error {
 	return nil
 }
 
-// rule is what one field wants of its values.
+// A rule holds the requirements of one field for its values.
 type rule struct {
 	field    string
 	role     schema.Role
 	codec    schema.Codec
-	kindName string // of the kind
+	kindName string // the name of the kind
 	kind     kind
-	parts    []part          // all of them must take a value
+	parts    []part          // a value must satisfy all of them
 	reserved map[string]bool // canonical forms that no value may have
 }
 
-// part is one expression of a rule. A value satisfies it by matching, or where not is set by not matching. Values and
-// the prover are held against the same expressions, so that no value lies outside what is proved.
+// A part is one expression of a rule. A value satisfies it by matching, or by not matching if not
+// is set. The prover uses the same expressions, so that its proofs cover all values.
 type part struct {
 	rule string
 	phrase
 	re *regexp.Regexp
 }
 
-// phrase is a part not compiled yet.
+// A phrase is a part that is not yet compiled.
 type phrase struct {
 	expr, reason string
 	not          bool
@@ -228,7 +234,8 @@ func compile(t schema.Type, field string, f schema.Field) (*rule, error) {
 		r.parts = append(r.parts, part{"pattern", phrase{expr: f.Pattern, reason: "does not match " + quoteIfUnclear(f.Pattern)}, re})
 	}
 	for _, value := range f.Reserved {
-		if form := t.Canonical(value); checkCrumb(field, form) == nil { // else it is no value anyway
+		// other values are refused anyway
+		if form := t.Canonical(value); checkCrumb(field, form) == nil {
 			r.reserved[form] = true
 		}
 	}
@@ -239,7 +246,7 @@ func refuseSchema(field, member, reason string) error {
 	return &schema.Error{Path: "fields." + field + "." + member, Reason: reason}
 }
 
-// check applies kind, pattern and reserved values.
+// check checks the kind, the pattern and the reserved values.
 func (r *rule) check(t schema.Type, value string) error {
 	parts := r.parts
 	if r.kind.acceptsQuickly(value) {

@@ -157,8 +157,7 @@ func TestErrorHidesControlCharacters(t *testing.T) {
 	}
 }
 
-// No error holds the value: it may be a password that somebody typed into the
-// wrong field.
+// No error contains the value, which may be a password typed into the wrong field.
 func TestErrorsDoNotContainValue(t *testing.T) {
 	r := mustCompile(t, shop)
 	rapid.Check(t, func(t *rapid.T) {
@@ -214,7 +213,8 @@ func TestCandidates(t *testing.T) {
 		{clash, "ab", "x y z"},
 		{clash, "a", "x y z"},
 		{clash, "c", "x y z"},
-		{hard, "d" + strings.Repeat("x", 20), "a b"}, // whether the fields are orthogonal is not decided
+		// whether the fields are orthogonal is not decided
+		{hard, "d" + strings.Repeat("x", 20), "a b"},
 		{mustCompile(t, schema.Type{}), "a", ""},
 		{mustCompile(t, fields("", map[string]schema.Field{"x": {}})), "a", "x"},
 	} {
@@ -247,7 +247,7 @@ func TestRulesAreSafeForConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// Patterns and reserved values hold for what the kind of a field takes, too.
+// Patterns and reserved values also apply to values that a quick rule accepts.
 func TestQuickRulesCheckPatternAndReserved(t *testing.T) {
 	f := schema.Field{Role: schema.RoleSecondary, Kind: "nickname", Pattern: "^[a-m]", Reserved: []string{"admin"}}
 	r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{"f": f}))

@@ -58,7 +58,7 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// Characters that url.Parse lets through, and the expression does not.
+// Characters that url.Parse accepts and the expression does not.
 func TestURLCharacters(t *testing.T) {
 	r := mustCompile(t, shop)
 	for _, c := range `<>"{}|\^` + "` " {
