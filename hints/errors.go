@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// ErrHint is what every *Error is: a hint that cannot be read, or that means nothing under
-// the schema. That nothing is found under a good hint is no such error.
+// ErrHint matches every *Error: a hint cannot be parsed, or has no meaning under the schema. It
+// does not mean that a valid hint leads to no entry.
 var ErrHint = errors.New("hints: bad hint")
 
-// Error says why a hint is refused.
+// Error describes why a hint is refused.
 type Error struct {
-	// Hint is the operator's text or the key, as Go would quote it, and cut after 80 bytes. Of
-	// other hints it says only what they are, such as field "email", * or entry: a visitor's
-	// text may be a mistyped password, and an entry may hold a hash.
+	// Hint is the operator's text or the key, quoted as in Go and cut after 80 bytes. For other
+	// hints it names only their form, such as field "email", * or entry, because a visitor's text
+	// may be a mistyped password and an entry may contain a hash.
 	Hint string
-	// Reason says what is wrong with it.
+	// Reason says what is wrong with the hint.
 	Reason string
 }
 
-// Error says what was given, as far as it may be told, and why it is refused.
+// Error returns the hint, as far as it may be shown, and the reason.
 func (e *Error) Error() string {
 	if e.Hint == "" {
 		return "hints: " + e.Reason
@@ -31,10 +31,10 @@ func (e *Error) Error() string {
 // Is reports whether target is ErrHint.
 func (e *Error) Is(target error) bool { return target == ErrHint }
 
-// maxShown is the greatest part of a text that an error quotes, in bytes.
+// maxShown limits how many bytes of a text an error quotes.
 const maxShown = 80
 
-// refuse is the error for an operator's text.
+// refuse returns the error for an operator's text.
 func refuse(text, reason string) error {
 	return &Error{Hint: quoted(text), Reason: reason}
 }

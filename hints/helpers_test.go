@@ -31,7 +31,7 @@ func checkGolden(t *testing.T, name, got string) {
 	}
 }
 
-// checkErr compares an error's text, and whether it is the package's.
+// checkErr checks the text of err, and that it is an *Error.
 func checkErr(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// MaxValue is the greatest length of a value in a hint, in bytes, before it is made canonical.
+// MaxValue is the maximum length of a value in a hint, in bytes, before it is made canonical.
 const MaxValue = 4 << 10
 
-// Hint points at an entry. The zero Hint is no hint, and resolves to nothing but an error.
+// A Hint identifies an entry. The zero Hint is not valid: Resolve returns an error.
 type Hint struct {
 	form         form
-	typ          string // "": named by nothing but what is inside the hint
+	typ          string // "" if nothing outside the hint names the type
 	field, value string
 	key          recordkey.Key
 	part         schema.Facets
@@ -25,56 +25,58 @@ type form uint8
 
 const (
 	formNone   form = iota
-	formAny         // value, under every secondary field
-	formField       // resolveField and value
-	formUID         // value, under the primary field
-	formText        // value, an operator's text that is no key: a UID
-	formPair        // field, or perhaps a type, and value
-	formKey         // resolveKey
+	formAny         // value, in any secondary field
+	formField       // field and value
+	formUID         // value, in the primary field
+	formText        // value: an operator's text that is not a key, so a UID
+	formPair        // field, which may be a type instead, and value
+	formKey         // key
 	formFacets      // part
 )
 
-// What an entry says of itself beside its facets.
+// Names under which an entry's JSON holds its type and its PRK.
 const (
 	facetType = "~isa"
 	facetPRK  = "~prk"
 )
 
-// Any points at the entry that has value in one of its secondary fields, whichever. The value may come from a visitor:
-// it is never taken for a key or a pattern.
+// Any identifies the entry that has value in any of its secondary fields. The value may come from a
+// visitor: it is never interpreted as a key or a pattern.
 func Any(value string) Hint { return Hint{form: formAny, value: value} }
 
-// Field points at the entry that has value in the primary or a secondary field. The value may come from a visitor: it
-// is never taken for a key. The field must not.
+// Field identifies the entry that has value in the primary field or a secondary one. The value may
+// come from a visitor: it is never interpreted as a key. The field must not come from a visitor.
 func Field(field, value string) Hint { return Hint{form: formField, field: field, value: value} }
 
-// UID points at the entry with that primary value.
+// UID identifies the entry with the given primary value.
 func UID(value string) Hint { return Hint{form: formUID, value: value} }
 
-// Key points at the entry with that PRK, or at the one whose PRK is kept under that SRK. The key must lie in no
-// namespace: views have relative keys.
+// Key identifies the entry with the given PRK, or the entry that the given SRK leads to. The key
+// must not lie in a namespace, because keys in a view are relative.
 func Key(k recordkey.Key) Hint { return Hint{form: formKey, key: k} }
 
-// Facets points at an entry by the entry itself or a part of it: by ~prk or the primary facet if it has one, else by
-// all its secondary facets, which must be those of one entry. ~isa names the type. Other facets are ignored, as are
-// those that are null. f is copied.
+// Facets identifies an entry by all or some of its facets: by ~prk or the primary facet if present,
+// and otherwise by all its secondary facets, which must belong to the same entry. ~isa names the
+// type. Facets ignores other facets and those that are null. It copies f.
 func Facets(f schema.Facets) Hint { return Hint{form: formFacets, part: maps.Clone(f)} }
 
-// Of is h, meant for entries of type typ. It is for hints that do not say the type themselves; where one names another,
-// Resolve refuses. In a pair such as ["order","7"] the first may be a type: then that counts, and typ is ignored.
+// Of returns h restricted to entries of type typ. It is meant for hints that do not name a type
+// themselves; Resolve returns an error if h names another type. In a pair such as ["order","7"] the
+// first element may be a type: in that case the pair's type counts and typ is ignored.
 func (h Hint) Of(typ string) Hint {
 	h.typ = typ
 	return h
 }
 
-// Word is the value of a hint that is a bare word to Parse, which points at the entry with that UID; false for any other hint.
+// Word returns the value of a hint that Parse read as a bare word, which means a UID. It returns
+// false for all other hints.
 func (h Hint) Word() (string, bool) { return h.value, h.form == formText }
 
 // IsZero reports whether h is the zero Hint.
 func (h Hint) IsZero() bool { return h.form == formNone && h.typ == "" }
 
-// Type is the type that h names, or "" if it names none. A pair such as ["user","17c0"] has none as yet, for only the
-// schema tells whether it begins with a type or a field.
+// Type returns the type that h names, or "" if it names none. It returns "" for a pair such as
+// ["user","17c0"], because only the schema can tell whether a pair begins with a type or a field.
 func (h Hint) Type() string {
 	switch h.form {
 	case formKey:
@@ -87,7 +89,7 @@ func (h Hint) Type() string {
 	return h.typ
 }
 
-// String is h for people and logs: no more than Error.Hint says.
+// String returns h for people and logs. It reveals no more than Error.Hint.
 func (h Hint) String() string {
 	switch h.form {
 	case formAny:
@@ -108,24 +110,26 @@ func (h Hint) String() string {
 	return "zero Hint"
 }
 
-// Target is what a hint means: records to look at. The zero Target has no records.
+// A Target holds the records that a hint refers to. The zero Target has no records.
 type Target struct {
-	// Type, Field and Value say what is looked for: Field is a primary or secondary field, or "*" for every secondary
-	// one; Value is canonical if it is a secondary value. Of several secondary facets of an entry they are the first by
-	// name.
+	// Type, Field and Value describe what to look for. Field is a primary or secondary field, or
+	// "*" for every secondary field. Value is canonical if Field is secondary. If an entry is
+	// identified by several secondary facets, Field and Value are the first of them by name.
 	Type, Field, Value string
-	// Keys are a PRK; an SRK; for "*" the SRKs of all secondary fields, by name, of which the first that leads to an
-	// entry is enough; or, with All, several SRKs. They lie in no namespace.
+	// Keys holds one PRK or one SRK, or several SRKs. For "*" it holds the SRKs of all secondary
+	// fields, sorted by name, and any one that leads to an entry suffices. The keys lie in no
+	// namespace.
 	Keys []recordkey.Key
-	// All means that every key must lead to one and the same entry. Else nothing is found.
+	// All means that every key must lead to the same entry, or the hint leads to none.
 	All bool
-	// Pattern finds, by SCAN, the SRKs of Value under every field, also those that the schema lacks. It is empty but
-	// for "*". In a namespace put recordkey.Glob of its String before it.
+	// Pattern is set only for "*". A SCAN with it finds the SRKs of Value under every field,
+	// including fields that the schema lacks. In a namespace, prefix it with recordkey.Glob of the
+	// namespace's String.
 	Pattern string
 }
 
-// MarshalJSON writes ["prk",KEY,TYPE,FIELD,VALUE], or "srk" with the first key, or for "*"
-// ["any",[SRK…],TYPE,"*",VALUE,PATTERN].
+// MarshalJSON writes ["prk",KEY,TYPE,FIELD,VALUE], or the same with "srk" and the first key. For
+// "*" it writes ["any",[SRK…],TYPE,"*",VALUE,PATTERN].
 func (t Target) MarshalJSON() ([]byte, error) {
 	list := any(Quintuplet{})
 	switch {
@@ -140,13 +144,13 @@ func (t Target) MarshalJSON() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // whether < and > are escaped is left to the encoder around this one
+	enc.SetEscapeHTML(false) // the outer encoder decides whether to escape < and >
 	err := enc.Encode(list)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// Quintuplet is the original's answer about a hint or a key: "prk" or "srk", the key, the type, the field and the
-// value. In JSON it is a list of five texts.
+// A Quintuplet is the original's description of a hint or a key: "prk" or "srk", the key, the type,
+// the field and the value. Its JSON is a list of five strings.
 type Quintuplet [5]string
 
 func quintuplet(k recordkey.Key) Quintuplet {

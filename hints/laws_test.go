@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// list is what an operator types for the list of texts.
+// list returns the JSON of a list of strings.
 func list(texts ...string) string {
 	b, err := json.Marshal(texts)
 	if err != nil {
@@ -21,7 +21,7 @@ func list(texts ...string) string {
 	return string(b)
 }
 
-// object is what an operator types for the entry with these facets.
+// object returns the JSON of an entry with the given facets.
 func object(pairs ...string) string {
 	facets := map[string]string{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -34,7 +34,7 @@ func object(pairs ...string) string {
 	return string(b)
 }
 
-// values draws texts in which keys, hints and patterns have something to trip over.
+// values draws texts that contain special characters of keys, hints and patterns.
 func values() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.StringN(1, 20, 100),
@@ -58,7 +58,7 @@ func parsed(t *rapid.T, text string) hints.Hint {
 	return h
 }
 
-// All ways to say one thing mean one thing.
+// All forms of a hint have the same target.
 func TestSecondaryFormsAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := values().Draw(t, "value")
@@ -113,7 +113,7 @@ func TestPrimaryFormsAgree(t *testing.T) {
 	})
 }
 
-// Any is Field under each secondary field, and its keys lead back to the same value.
+// Any equals Field under each secondary field, and its keys lead back to the same value.
 func TestAnyIsEveryField(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := values().Draw(t, "value")
@@ -136,7 +136,7 @@ func TestAnyIsEveryField(t *testing.T) {
 	})
 }
 
-// Where the field is declared, the functions of the original answer as Resolve does.
+// For declared fields, the functions of the original agree with Resolve.
 func TestAsAgreesWithResolve(t *testing.T) {
 	s := twoTypes()
 	rapid.Check(t, func(t *rapid.T) {

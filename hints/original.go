@@ -7,10 +7,12 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// AsEntry is the original's resolve_entry_hint, for a hint in JSON: a text, which must be a PRK or an SRK; a pair of a
-// type and a primary value; a triplet of type, field and value. As there, the type in a list must be declared, but not
-// the field, nor the type in a key; "*" as field gives the pattern for SCAN instead of the key. Unlike there, all parts
-// are crumbs, and read and escaped as such; values are canonical. All else, entries too, is an *Error.
+// AsEntry implements the original's resolve_entry_hint for a hint in JSON: a string that is a PRK
+// or an SRK, a pair of type and primary value, or a triplet of type, field and value. As in the
+// original, the type in a list must be declared, but not the field, nor the type in a key; and for
+// the field "*", the quintuplet contains the pattern for SCAN in place of the key. Unlike the
+// original, AsEntry escapes all parts as crumbs and returns canonical values. The error is an
+// *Error for all other hints, including entries.
 func AsEntry(s schema.Schema, b []byte) (Quintuplet, error) {
 	text, list, err := textOrList(b)
 	switch {
@@ -31,9 +33,9 @@ func AsEntry(s schema.Schema, b []byte) (Quintuplet, error) {
 	return quintupletOf(s, list[0], list[1], list[2])
 }
 
-// AsUser is the original's resolve_user_entry_hint, which is about entries of one type, there user: a text is a PRK or
-// SRK of whatever type, else a UID; a list is a pair of field and value. Otherwise it is as AsEntry; typ must be
-// declared.
+// AsUser implements the original's resolve_user_entry_hint, which concerns entries of one type,
+// user in the original. A string is a PRK or SRK of any type, or else a UID; a list is a pair of
+// field and value. In all other respects AsUser behaves like AsEntry. typ must be declared.
 func AsUser(s schema.Schema, typ string, b []byte) (Quintuplet, error) {
 	t, ok := s.Types[typ]
 	if !ok {
@@ -54,8 +56,8 @@ func AsUser(s schema.Schema, typ string, b []byte) (Quintuplet, error) {
 	return quintupletOf(s, typ, list[0], list[1])
 }
 
-// textOrList reads JSON; list is nil for a text. The original goes by ~isa alone: an object may call itself a list, and
-// every other one is no hint.
+// textOrList reads a string or a list from JSON; list is nil for a string. The original looks only
+// at ~isa, so it accepts an object that says it is a list and refuses every other object.
 func textOrList(b []byte) (text string, list []string, err error) {
 	text, list, part, err := readJSON(b, "neither a list nor a string")
 	if part == nil {
@@ -75,8 +77,8 @@ func textOrList(b []byte) (text string, list []string, err error) {
 	return "", list, nil
 }
 
-// quintupletOf builds the key of a field of a type that need not be declared. Instead of a key of the field *, which no
-// record has, it gives the pattern of *.
+// answer returns the quintuplet for a field and value. The type need not be declared. For the field
+// *, for which no record exists, it contains a pattern in place of the key.
 func quintupletOf(s schema.Schema, typ, field, value string) (Quintuplet, error) {
 	t, ok := s.Types[typ]
 	if !ok {
@@ -93,7 +95,8 @@ func quintupletOf(s schema.Schema, typ, field, value string) (Quintuplet, error)
 	return q, nil
 }
 
-// analyzeUnder answers about a key; the value of an SRK is made canonical where its type is declared.
+// analyzeUnder returns the quintuplet for a key. It makes the value of an SRK canonical if its type
+// is declared.
 func analyzeUnder(s schema.Schema, text string) (Quintuplet, error) {
 	k, err := prkOrSRK(text, 0)
 	if err != nil {
@@ -106,15 +109,17 @@ func analyzeUnder(s schema.Schema, text string) (Quintuplet, error) {
 	return quintupletOf(s, k.Type(), k.Field(), k.Value())
 }
 
-// Split is the original's split_record_key: the type, the field and the value of a PRK or an SRK, or with only, of keys
-// of that kind alone. They are crumbs as they stand in the key, escaped: recordkey.Unescape reads them. All else, a key
-// in a namespace too, is an *Error.
+// Split implements the original's split_record_key: it returns the type, field and value of a PRK
+// or an SRK. If only is not zero, it accepts only keys of that kind. The results are escaped as in
+// the key; recordkey.Unescape decodes them. The error is an *Error for all other keys, including
+// keys in a namespace.
 func Split(text string, only recordkey.Kind) ([3]string, error) {
 	q, err := Analyze(text, only)
 	return [3]string(q[2:]), err
 }
 
-// Analyze is the original's analyze_record_key: Split with the kind and the key itself.
+// Analyze implements the original's analyze_record_key: it returns the same as Split, with the kind
+// and the key itself.
 func Analyze(text string, only recordkey.Kind) (Quintuplet, error) {
 	k, err := prkOrSRK(text, only)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// probe is one call of the original, and what it answered.
+// A probe is one call of the original and its result.
 type probe struct {
 	Fn     string            `json:"fn"`
 	Args   []json.RawMessage `json:"args"`
@@ -24,7 +24,7 @@ type probe struct {
 	Error  string            `json:"error"`
 }
 
-// call is how a probe and the table below name it: fn("text"), fn(["list"]).
+// call returns the notation of p in the tables below: fn("text"), fn(["list"]).
 func (p probe) call() string {
 	args := make([]string, len(p.Args))
 	for i, arg := range p.Args {
@@ -63,8 +63,7 @@ func probes(t testing.TB) []probe {
 	return list
 }
 
-// text is the one argument of a function about texts; others are refused, as by a JavaScript
-// that minds types.
+// text returns the only argument of a function on strings. Other types are errors.
 func (p probe) text() (string, error) {
 	var s string
 	if len(p.Args) != 1 {
@@ -73,7 +72,7 @@ func (p probe) text() (string, error) {
 	return s, json.Unmarshal(p.Args[0], &s)
 }
 
-// triplet is a list of three texts, or three arguments.
+// triplet returns a list of three strings, or three arguments, as a list.
 func (p probe) triplet() (list []string, err error) {
 	b, err := json.Marshal(p.Args)
 	if len(p.Args) == 1 {
@@ -88,7 +87,7 @@ func (p probe) triplet() (list []string, err error) {
 	return list, nil
 }
 
-// ours is what stands here for the functions of the original.
+// ours maps functions of the original to their counterparts in this package.
 var ours = map[string]func(schema.Schema, probe) (any, error){
 	"resolve_entry_hint":      func(s schema.Schema, p probe) (any, error) { return hints.AsEntry(s, p.Args[0]) },
 	"resolve_user_entry_hint": func(s schema.Schema, p probe) (any, error) { return hints.AsUser(s, "user", p.Args[0]) },
@@ -175,7 +174,7 @@ func declared(get func(schema.Type) any) func(schema.Schema, probe) (any, error)
 	}
 }
 
-// deviations are why our answers differ. A pattern is one of probe.call.
+// deviations lists why our results differ from the original's. The patterns match probe.call.
 var deviations = []struct{ reason, pattern string }{
 	{
 		"JavaScript's \\s, by which the original splits, has U+FEFF and lacks U+0085; White_Space is the other way round",
@@ -198,8 +197,8 @@ var deviations = []struct{ reason, pattern string }{
 	{"there what every JavaScript object inherits is a type", `_type\("constructor"\)`},
 }
 
-// TestOriginalProbes replays every call of the original. The golden file holds where our answer
-// is another one, under the reason.
+// TestOriginalProbes replays every call of the original. The golden file lists the results that
+// differ, by reason.
 func TestOriginalProbes(t *testing.T) {
 	s := originalSchema(t)
 	found := make([]strings.Builder, len(deviations))
@@ -242,7 +241,7 @@ func TestOriginalProbes(t *testing.T) {
 	}
 }
 
-// compact writes v as JSON without the choices that JSON leaves.
+// compact returns the JSON of v in a unique form.
 func compact(t *testing.T, v any) string {
 	t.Helper()
 	b, err := json.Marshal(v)
@@ -259,7 +258,7 @@ func compact(t *testing.T, v any) string {
 	return string(b)
 }
 
-// The refusals of the original, in our words.
+// The errors of the original, in our words.
 func TestAsErrors(t *testing.T) {
 	s := originalSchema(t)
 	entry := func(b string) error {
@@ -318,7 +317,7 @@ func TestSplitAndAnalyzeRefuse(t *testing.T) {
 	}
 }
 
-// Under a fold the answers name the keys that exist.
+// For a type with a fold, the results contain the keys that exist.
 func TestAsReturnsCanonicalValues(t *testing.T) {
 	s := schema.User()
 	for _, row := range []struct{ in, want string }{

@@ -14,20 +14,20 @@ import (
 
 const (
 	maxJSON = 1 << 20  // bytes
-	maxKey  = 16 << 10 // bytes of a text that is a key: three crumbs, all of it escaped
+	maxKey  = 16 << 10 // bytes of a key: three crumbs, completely escaped
 )
 
-// Parse reads an operator's text. It is, in this order:
+// Parse parses an operator's text. It tries these forms in order:
 //
-//   - the JSON of a hint, if it begins with [ or {: see ParseJSON;
-//   - FIELD=VALUE, or *=VALUE for every secondary field, if the first = has no slash and no
-//     colon before it, and the text begins with no tilde;
-//   - a record key, with * for the field in an SRK meaning every secondary field;
-//   - else a UID.
+//   - the JSON of a hint, if the text begins with [ or {; see ParseJSON
+//   - FIELD=VALUE, or *=VALUE for every secondary field, if no slash or colon precedes the first = and
+//     the text does not begin with a tilde
+//   - a record key; in an SRK, the field * means every secondary field
+//   - a UID
 //
-// A text that begins like a key of a declared type but is not one, such as user/name:a b/~prk, is refused by Resolve. What
-// no other form can say, such as a UID with =, is said in JSON:
-// ["user","a=b"]. An empty or too long text and bad JSON are an *Error.
+// Resolve refuses a text that begins like a key of a declared type but is not one, such as
+// user/name:a b/~prk. Use JSON for values that the other forms cannot express, such as a UID with
+// =: ["user","a=b"]. The error is an *Error if the text is empty, too long or invalid JSON.
 func Parse(text string) (Hint, error) {
 	if json := strings.TrimLeft(text, jsonSpace); json != "" && (json[0] == '[' || json[0] == '{') {
 		return ParseJSON([]byte(json))
@@ -66,10 +66,16 @@ func cutField(text string) (field, value string, ok bool) {
 	return text[:i], text[i+1:], true
 }
 
-// ParseJSON reads the hints of the original: a triplet [type, field, value]; a pair, which is
-// [type, primary value] if Resolve finds such a type in the schema, else [field, value]; "*" for
-// the field in either; an object, which is an entry or a part of one; and a string, which is what Parse takes, but for
-// JSON. At most 1 MiB, its values as deep as schema.JSON takes them. All else is an *Error.
+// ParseJSON parses the hints of the original:
+//
+//   - a triplet [type, field, value]
+//   - a pair, which means [type, primary value] if the schema passed to Resolve has such a type, and
+//     [field, value] otherwise
+//   - an object: an entry or a part of one
+//   - a string in any form that Parse accepts except JSON
+//
+// In a list, the field "*" means every secondary field. The JSON has at most 1 MiB, and its values
+// may nest as deeply as in schema.JSON. The error is an *Error.
 func ParseJSON(b []byte) (Hint, error) {
 	text, list, part, err := readJSON(b, "neither a list, an object nor a string")
 	switch {
@@ -89,7 +95,8 @@ func ParseJSON(b []byte) (Hint, error) {
 	return Field(list[1], list[2]).Of(list[0]), nil
 }
 
-// refuseJSON quotes no object: it may be an entry with its password hash.
+// refuseJSON returns the error for JSON. It does not quote an object, because that may be an entry
+// with its password hash.
 func refuseJSON(b []byte, reason string) error {
 	if b = bytes.TrimLeft(b, jsonSpace); len(b) > 0 && b[0] == '{' {
 		return &Error{Hint: Hint{form: formFacets}.String(), Reason: reason}
@@ -99,7 +106,8 @@ func refuseJSON(b []byte, reason string) error {
 
 const jsonSpace = " \t\r\n"
 
-// readJSON reads a text, a list of texts, or facets: the others are nil. What neither says is said of another value.
+// readJSON reads a string, a list of strings or facets, and leaves the other results nil. The error
+// is neither for any other JSON value.
 func readJSON(b []byte, neither string) (text string, list []string, part schema.Facets, err error) {
 	switch {
 	case len(b) > maxJSON:
@@ -126,10 +134,9 @@ func readJSON(b []byte, neither string) (text string, list []string, part schema
 	return text, list, part, nil
 }
 
-// readList reads a list of texts.
 func readList(b []byte) ([]string, error) {
 	var raws []json.RawMessage
-	_ = json.Unmarshal(b, &raws) // it is a list
+	_ = json.Unmarshal(b, &raws) // b is a valid list
 	list := make([]string, len(raws))
 	for i, raw := range raws {
 		if raw[0] != '"' {
@@ -140,17 +147,17 @@ func readList(b []byte) ([]string, error) {
 	return list, nil
 }
 
-// unquote reads a string of valid JSON. Half a surrogate pair becomes U+FFFD, as where the original writes it.
+// unquote decodes a valid JSON string. An unpaired surrogate becomes U+FFFD, as in the original.
 func unquote(b []byte) (text string) {
 	_ = json.Unmarshal(b, &text)
 	return text
 }
 
-// readObject reads the facets of an entry; those that are not text are kept as what they are, for they identify
-// nothing.
+// readObject reads the facets of an entry. It keeps facets that are not text as JSON, because they
+// do not identify an entry.
 func readObject(b []byte) (schema.Facets, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
-	_, _ = dec.Token() // the JSON is valid: no token fails
+	_, _ = dec.Token() // Token cannot fail on valid JSON
 	part := schema.Facets{}
 	for dec.More() {
 		name, _ := dec.Token()

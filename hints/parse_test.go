@@ -9,12 +9,12 @@ import (
 	"github.com/coffeenode/userdb/hints"
 )
 
-// texts are operators' hints; the golden file says what becomes of each.
+// texts are operators' hints. The golden file contains the results.
 var texts = []string{
 	// record keys
 	"user/uid:17c07627d35e", "user/name:Alice/~prk", "user/name:Just+_A.+_User/~prk", "user/*:Alice/~prk",
 	"order/number:7", "team/id:x", "~acme/user/uid:x", "~a=b/user/uid:x", "user/uid:x/tags", "~/schema/user",
-	// no record keys, though they look like one
+	// texts that resemble record keys
 	"user/name:Just A. User/~prk", "user/uid:+x41", "user/uid:{x}", "user/uid:", "team/id:a b", "user:x", "user/x",
 	// fields and values
 	"name=Alice", "name= Just A.  User ", "uid=17c0", "*=Alice", "*=*", "*=", "=x", "name=", "age=4", "job=Cook",
@@ -25,7 +25,7 @@ var texts = []string{
 	`["user","email","a@b.c"]`, `["user","uid","17c0"]`, `["order","7"]`, `["user","17c0"]`, `["email","a@b.c"]`,
 	`["uid","17c0"]`, `["*","Alice"]`, `["user","*","Alice"]`, `["user","*","*"]`, `["*","*"]`, `["team","x"]`,
 	`["order","code","x"]`, `["user","a=b"]`, ` ["user","17c0"]`, `["user","~isa","x"]`, `["user","name",""]`,
-	// entries, whole and in part
+	// entries, complete and partial
 	`{"~isa":"user","~prk":"user/uid:x","uid":"x","name":"Alice","age":42,"rating":{"a":[1]},"added":null}`,
 	`{"~isa":"user","name":"Alice"}`, `{"name":"Alice","email":"a@b.c"}`, `{"~isa":"order","number":"7"}`,
 	`{"~isa":"user"}`, `{}`, `{"uid":5}`, `{"~isa":["user"],"uid":"x"}`, `{"name":"\ud800"}`,
@@ -65,7 +65,8 @@ func TestParseRefuses(t *testing.T) {
 		{`["user",null]`, `hints: "[\"user\",null]": element 2 is not a string`},
 		{`["user","x"] ["y"]`, `hints: "[\"user\",\"x\"] [\"y\"]": not a JSON value`},
 		{"[\"user\",\"\xff\"]", `hints: "[\"user\",\"\xff\"]": not UTF-8`},
-		{`{"password":"$2a$10$abc"`, `hints: entry: not a JSON value`}, // no entry is quoted: it may hold a hash
+		// not quoted: an entry may contain a hash
+		{`{"password":"$2a$10$abc"`, `hints: entry: not a JSON value`},
 		{`{"uid":"x","uid":"y"}`, `hints: entry: facet "uid" appears twice`},
 		{`{"uid":"x","\u0075id":"y"}`, `hints: entry: facet "uid" appears twice`},
 		{`{"uid":"x","more":[{"a":1,"a":2}]}`, `hints: entry: facet "more": a member appears twice`},
@@ -87,7 +88,8 @@ func TestParseJSON(t *testing.T) {
 	for _, row := range []struct{ in, want string }{
 		{`"user/uid:x"`, `["prk","user/uid:x","user","uid","x"]`},
 		{`"name=Alice"`, `["srk","user/name:alice/~prk","user","name","alice"]`},
-		{`"[\"user\",\"x\"]"`, `["prk","user/uid:[\"user\",\"x\"]","user","uid","[\"user\",\"x\"]"]`}, // no JSON in JSON
+		// JSON within JSON is not parsed
+		{`"[\"user\",\"x\"]"`, `["prk","user/uid:[\"user\",\"x\"]","user","uid","[\"user\",\"x\"]"]`},
 		{`"\u0061"`, `["prk","user/uid:a","user","uid","a"]`},
 		{"\t[ \"user\" ,\n\"[\\\"]\" ]\r\n", `["prk","user/uid:[\"]","user","uid","[\"]"]`},
 	} {
@@ -112,7 +114,7 @@ func TestParseJSON(t *testing.T) {
 	}
 }
 
-// Only brackets that nest count, however many stand in a text.
+// Brackets inside strings do not count as nesting.
 func TestBracketsInTexts(t *testing.T) {
 	many := strings.Repeat("[{", 200)
 	h, err := hints.Parse(`["user","\"\\` + many + `"]`)
@@ -124,7 +126,8 @@ func TestBracketsInTexts(t *testing.T) {
 	}
 }
 
-// A type named like a field does not pass the schema's own check, but a pair has one meaning then, too.
+// The schema's own check refuses a type named like a field, but even then a pair has a unique
+// meaning.
 func TestPairs(t *testing.T) {
 	pair, err := hints.ParseJSON([]byte(`["order","7"]`))
 	if err != nil {
@@ -141,7 +144,7 @@ func TestPairs(t *testing.T) {
 	checkErr(t, err, `hints: UID: names type "order", want "user"`)
 }
 
-// fuzzResolve resolves whatever was read, and checks what must hold for all targets.
+// fuzzResolve resolves h and checks the properties of all targets.
 func fuzzResolve(t *testing.T, h hints.Hint, err error) {
 	t.Helper()
 	for _, view := range []string{"", "user"} {
@@ -185,8 +188,10 @@ func FuzzParseJSON(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Add([]byte(`"user/uid:x"`))
-	f.Add([]byte(`{"0":"user","1":"uid","2":"x","~isa":"list","length":3}`)) // a list to the original
-	f.Add([]byte(`{"a":"\"[","b":[[{"c":"]"}]]}`))                           // brackets in and out of texts
+	// a list in the original
+	f.Add([]byte(`{"0":"user","1":"uid","2":"x","~isa":"list","length":3}`))
+	// brackets inside and outside strings
+	f.Add([]byte(`{"a":"\"[","b":[[{"c":"]"}]]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := hints.ParseJSON(b)
 		fuzzResolve(t, h, err)

@@ -11,9 +11,9 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Resolve says which records h means under s. In the view of one type, typ is that type, and h
-// may name no other; "" is for all types of the store, and h must name a type itself. The keys lie in
-// no namespace. Anything that cannot be resolved is an *Error.
+// Resolve returns the records that h refers to under s. In the view of one type, typ is that type
+// and h must not name another. For the whole store, typ is "" and h must name a type. The keys lie
+// in no namespace. The error is an *Error.
 func (h Hint) Resolve(s schema.Schema, typ string) (Target, error) {
 	h = h.unpair(s, typ)
 	t, err := h.resolve(s, typ)
@@ -25,7 +25,7 @@ func (h Hint) Resolve(s schema.Schema, typ string) (Target, error) {
 
 func (h Hint) resolve(s schema.Schema, view string) (Target, error) {
 	var err error
-	switch h.form { // what is wrong whatever the type
+	switch h.form { // errors that do not depend on the type
 	case formKey:
 		err = checkKey(h.key)
 	case formText:
@@ -55,7 +55,7 @@ func (h Hint) resolve(s schema.Schema, view string) (Target, error) {
 	return Target{}, errors.New("not a hint")
 }
 
-// typeIn is the type that is meant in the view of a type: all that name one must agree.
+// typeIn returns the type that h refers to in the view of a type. All names of a type must agree.
 func (h Hint) typeIn(view string) (typ string, err error) {
 	for _, named := range [...]string{h.Type(), h.typ, view} {
 		switch {
@@ -72,7 +72,7 @@ func (h Hint) typeIn(view string) (typ string, err error) {
 	return typ, nil
 }
 
-// unpair tells a pair that begins with a type from one that begins with a field.
+// unpair replaces a pair by the hint that it means under s: one by type or one by field.
 func (h Hint) unpair(s schema.Schema, view string) Hint {
 	if h.form != formPair {
 		return h
@@ -84,7 +84,7 @@ func (h Hint) unpair(s schema.Schema, view string) Hint {
 	case h.field == "*":
 		return Any(h.value).Of(h.typ)
 	case h.typ == "" && view == "":
-		return UID(h.value).Of(h.field) // and refused, for there is no such type
+		return UID(h.value).Of(h.field) // refused later, because there is no such type
 	}
 	return Field(h.field, h.value).Of(h.typ)
 }
@@ -99,7 +99,7 @@ func checkKey(k recordkey.Key) error {
 	return nil
 }
 
-// checkText refuses for a UID what was clearly meant to be a key.
+// checkText refuses a text that was clearly meant as a key but would be read as a UID.
 func checkText(s schema.Schema, text string) error {
 	typ, rest, _ := strings.Cut(text, "/")
 	if _, ok := s.Types[typ]; !ok || !strings.Contains(rest, ":") {
@@ -111,7 +111,7 @@ func checkText(s schema.Schema, text string) error {
 	return nil
 }
 
-// resolver resolves hints for entries of one type.
+// A resolver resolves hints to entries of one type.
 type resolver struct {
 	typ  string
 	decl schema.Type
@@ -130,7 +130,8 @@ func (r resolver) resolveField(field, value string) (Target, error) {
 	return Target{Type: r.typ, Field: field, Value: k.Value(), Keys: []recordkey.Key{k}}, err
 }
 
-// keyOf builds the PRK, or of another field the SRK, for which it makes value canonical.
+// keyOf returns the PRK for the primary field, or the SRK for another field with the canonical
+// value.
 func (r resolver) keyOf(field, value string) (k recordkey.Key, err error) {
 	switch {
 	case value == "":
@@ -147,7 +148,7 @@ func (r resolver) keyOf(field, value string) (k recordkey.Key, err error) {
 }
 
 func (r resolver) resolveAny(value string) (Target, error) {
-	k, err := r.keyOf("*", value) // checks it where there is no secondary field, too
+	k, err := r.keyOf("*", value) // checks the value even if there is no secondary field
 	if err != nil {
 		return Target{}, err
 	}
@@ -162,12 +163,12 @@ func (r resolver) resolveAny(value string) (Target, error) {
 	return t, nil
 }
 
-// patternForAny finds a canonical value under every field, declared or not.
+// anyPattern returns a pattern for a canonical value in any field, declared or not.
 func patternForAny(typ, value string) string {
 	return recordkey.Pattern{Kind: recordkey.KindSRK, Type: typ, Value: value}.String()
 }
 
-// resolveKey resolves a PRK or an SRK.
+// key resolves a PRK or an SRK.
 func (r resolver) resolveKey(k recordkey.Key) (Target, error) {
 	isPrimary := k.Field() == r.decl.Primary
 	switch {
@@ -193,7 +194,7 @@ func (r resolver) resolveFacets(part schema.Facets) (Target, error) {
 	return r.resolveSecondaries(part)
 }
 
-// identifier is the text of a facet that points at an entry, "" where the entry has none.
+// identifier returns the text of a facet that identifies an entry, or "" if the entry lacks it.
 func identifier(part schema.Facets, field string) (text string, err error) {
 	v, ok := part[field]
 	if !ok || v.IsNull() {
@@ -208,7 +209,7 @@ func identifier(part schema.Facets, field string) (text string, err error) {
 	return v.Text(), nil
 }
 
-// resolveEntryKey resolves an entry's own PRK, with which its primary facet, if known, must agree.
+// entryKey resolves the ~prk of an entry. If the entry has a primary facet, the two must agree.
 func (r resolver) resolveEntryKey(prk, uid string) (Target, error) {
 	if len(prk) > maxKey {
 		return Target{}, errors.New("~prk is too long")
@@ -247,7 +248,7 @@ func (r resolver) resolveSecondaries(part schema.Facets) (Target, error) {
 	return t, nil
 }
 
-// reasonOf keeps of an error about a key or a value what does not quote its input.
+// reasonOf returns the part of an error about a key or a value that does not quote its input.
 func reasonOf(err error) string {
 	if syntax, ok := errors.AsType[*recordkey.SyntaxError](err); ok {
 		return syntax.Reason
@@ -258,7 +259,7 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// placeOf is reasonOf with the position.
+// placeOf returns the same as reasonOf, with the position.
 func placeOf(err error) string {
 	if syntax, ok := errors.AsType[*recordkey.SyntaxError](err); ok {
 		return "at byte " + strconv.Itoa(syntax.At) + ": " + syntax.Reason

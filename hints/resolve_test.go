@@ -15,7 +15,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// twoTypes is the built-in schema and a type order, found by its number and an exact code.
+// twoTypes returns the built-in schema with another type, order, which has a number and an exact
+// code.
 func twoTypes() schema.Schema {
 	s := schema.User()
 	s.Types["order"] = schema.Type{
@@ -43,7 +44,8 @@ func TestResolve(t *testing.T) {
 		want string
 	}{
 		{hints.UID("17c0"), "user", `["prk","user/uid:17c0","user","uid","17c0"]`},
-		{hints.UID("17C0"), "user", `["prk","user/uid:17C0","user","uid","17C0"]`}, // primary values have no fold
+		// primary values are not folded
+		{hints.UID("17C0"), "user", `["prk","user/uid:17C0","user","uid","17C0"]`},
 		{hints.UID("7").Of("order"), "", `["prk","order/number:7","order","number","7"]`},
 		{hints.UID("user/uid:x"), "user", `["prk","user/uid:user+,uid+.x","user","uid","user/uid:x"]`},
 
@@ -143,7 +145,7 @@ func TestResolveRefuses(t *testing.T) {
 	}
 }
 
-// An entry with several secondary facets means one entry that has them all.
+// An entry with several secondary facets refers to the one entry that has all of them.
 func TestEntryWithSeveralSecondaryFacets(t *testing.T) {
 	both := hints.Facets(schema.Texts("name", "Alice", "email", "A@B.org"))
 	one := hints.Facets(schema.Texts("name", "Alice"))
@@ -163,7 +165,7 @@ func TestEntryWithSeveralSecondaryFacets(t *testing.T) {
 	}
 }
 
-// Whether < and > are escaped is for the encoder to say that writes the whole.
+// The outer encoder decides whether to escape < and >.
 func TestTargetsInJSON(t *testing.T) {
 	targets := map[string]hints.Target{}
 	for name, h := range map[string]hints.Hint{"any": hints.Any("<b>"), "one": hints.UID("<b>")} {
@@ -221,7 +223,7 @@ func TestTypeOfHint(t *testing.T) {
 	}
 }
 
-// Whatever a visitor types stays under the type and the fields that the program named.
+// Whatever a visitor types, the hint stays within the type and fields that the program named.
 func TestVisitorTextIsNeverAKey(t *testing.T) {
 	s := twoTypes()
 	try := func(t interface {
@@ -258,7 +260,7 @@ func TestVisitorTextIsNeverAKey(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { try(t, rapid.String().Draw(t, "text")) })
 }
 
-// UIDs and record keys name what they say, for every text.
+// UIDs and record keys resolve to themselves for every text.
 func TestNaughtyUIDs(t *testing.T) {
 	n := 0
 	for _, text := range naughtyStrings(t) {
@@ -294,7 +296,7 @@ func TestAllocationsOfResolve(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if got != 1 { // the list of keys
+	if got != 1 { // for the list of keys
 		t.Errorf("%v allocations, want 1", got)
 	}
 }
