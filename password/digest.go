@@ -12,25 +12,25 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// longestHash is more than any hash within the caps has.
+// longestHash exceeds the length of every acceptable hash.
 const longestHash = 512
 
-// digest is a stored hash, read, and what is known about its making.
+// A digest is a parsed hash and its properties.
 type digest struct {
 	hasher   *Hasher
-	hash     string  // value bcrypt
-	cost     int     // value bcrypt
-	foreign  matcher // value another algorithm, else nil
-	max      int     // max bytes of a password that it can be the hash of
-	pepper   *pepper // nil: none
-	original bool    // may be a hash of the original's
-	renew    string  // name speaks for a new hash once the password was right
+	hash     string  // of bcrypt
+	cost     int     // of bcrypt
+	foreign  matcher // for other algorithms; nil for bcrypt
+	max      int     // maximum length of a password in bytes
+	pepper   *pepper // may be nil
+	original bool    // the original may have written the hash
+	renew    string  // why to replace the hash after a correct password
 
-	prehash   func([]byte) []byte // name another product does before bcrypt; nil: nothing
-	wordpress bool                // may be a hash of WordPress
+	prehash   func([]byte) []byte // what another product applies before bcrypt; may be nil
+	wordpress bool                // WordPress may have written the hash
 }
 
-// parse reads what is stored.
+// parse parses a stored hash.
 func (h *Hasher) parse(stored string) (digest, error) {
 	if len(stored) > longestHash {
 		return digest{}, &HashError{Reason: fmt.Sprintf("%d bytes are over %d", len(stored), longestHash)}
@@ -52,8 +52,8 @@ func (h *Hasher) parse(stored string) (digest, error) {
 
 const bcryptLen = 60
 
-// cutBcrypt cuts a bcrypt string, $2a$10$ with 53 characters of salt and hash, from the mark of its pepper. A regular
-// expression would take longer, which an import would notice.
+// cutBcrypt splits the mark of a pepper from a bcrypt hash: $2a$10$ and 53 characters of salt and
+// hash. A regular expression would be slow enough to delay imports.
 func cutBcrypt(stored string) (mark, hash string, ok bool) {
 	mark, hash = stored[:max(0, len(stored)-bcryptLen)], stored[max(0, len(stored)-bcryptLen):]
 	if len(hash) != bcryptLen || hash[:2] != "$2" || hash[3] != '$' || hash[6] != '$' {
@@ -65,7 +65,8 @@ func cutBcrypt(stored string) (mark, hash string, ok bool) {
 		!strings.ContainsFunc(hash[7:], notAlnum("./"))
 }
 
-// notAlnum reports what is neither an ASCII letter or digit nor one of others.
+// notAlnum returns a function that reports whether a character is neither an ASCII letter or digit
+// nor in others.
 func notAlnum(others string) func(rune) bool {
 	return func(r rune) bool {
 		return !('0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' || strings.ContainsRune(others, r))
@@ -96,7 +97,8 @@ func (h *Hasher) parseBcrypt(mark, hash string) (digest, error) {
 	return d, nil
 }
 
-// try does the work of comparing in any case. There may be no secret, but an error: then nothing matches.
+// try compares a secret with the hash. It does the same work even if err is not nil and there is no
+// secret, in which case it returns false.
 func (d digest) try(secret []byte, err error) bool {
 	if d.foreign != nil {
 		d.hasher.foreign.Add(1)
@@ -104,26 +106,26 @@ func (d digest) try(secret []byte, err error) bool {
 		return right && failed == nil && err == nil
 	}
 	right := d.hasher.compare(d.hash, d.cost, secret)
-	// What a hash of a lower cost leaves of the work of one at the hasher's own, where each cost is twice the one
-	// before, is made up for: with another of the same cost it is that of the next.
+	// Make up for a stored hash of a lower cost. Each cost is twice the one before, so one more
+	// hash of the same cost brings the total to that of the next cost.
 	for cost := d.cost; cost < d.hasher.cost; cost++ {
 		d.hasher.compare(unmatched(cost), cost, nil)
 	}
 	return right && err == nil
 }
 
-// compare does the work of a bcrypt hash, and counts it.
+// compare compares a secret with a bcrypt hash and counts the work.
 func (h *Hasher) compare(hash string, cost int, secret []byte) bool {
 	h.rounds.Add(1 << cost)
 	return bcrypt.CompareHashAndPassword([]byte(hash), secret) == nil
 }
 
-// unmatched is a hash that no password matches.
+// unmatched returns a hash that no password matches.
 func unmatched(cost int) string {
 	return fmt.Sprintf("$2a$%02d$%s", cost, strings.Repeat(".", 53))
 }
 
-// secret is what the hash function gets for a password, or why it gets none.
+// secret returns the input of the hash function for a password, or an error if it is not hashable.
 func (d digest) secret(password string) ([]byte, error) {
 	if len(password) > d.max {
 		return nil, tooLong(d.max)
@@ -137,9 +139,9 @@ func (d digest) secret(password string) ([]byte, error) {
 	return d.checkRepeats([]byte(password))
 }
 
-// legacySecret is what the original gave to bcrypt for a password.
+// legacySecret returns the bytes that the original passed to bcrypt for a password.
 func (d digest) legacySecret(password string) ([]byte, error) {
-	// A unit of UTF-16 has up to three bytes in UTF-8, and one here at least.
+	// A UTF-16 unit has up to three bytes in UTF-8 and at least one here.
 	if d.original && len(password) <= 3*maxBytes {
 		if b, ok := legacyBytes(password); ok && len(b) <= maxBytes {
 			return d.checkRepeats(b)
@@ -148,7 +150,7 @@ func (d digest) legacySecret(password string) ([]byte, error) {
 	return nil, ErrHash
 }
 
-// checkRepeats refuses what bcrypt takes for a shorter password.
+// checkRepeats refuses a secret that bcrypt cannot distinguish from a shorter one.
 func (d digest) checkRepeats(secret []byte) ([]byte, error) {
 	if d.foreign == nil && repeats(secret) {
 		return nil, &PolicyError{ruleNUL, "it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"}
@@ -160,7 +162,8 @@ func tooLong(most int) *PolicyError {
 	return &PolicyError{ruleMax, fmt.Sprintf("over %d bytes", most)}
 }
 
-// repeats reports whether a shorter password has the same bcrypt hashes: "ab" and "ab\x00ab" are one.
+// repeats reports whether a shorter password has the same bcrypt hashes, as "ab" has for
+// "ab\x00ab".
 func repeats(secret []byte) bool {
 	for i, c := range secret {
 		if c == 0 && bytes.Equal(bcryptInput(secret[:i]), bcryptInput(secret)) {
@@ -170,16 +173,19 @@ func repeats(secret []byte) bool {
 	return false
 }
 
-// bcryptInput is a password as bcrypt reads it: with a NUL at its end, again and again up to 72 bytes.
+// bcryptInput returns the bytes that bcrypt reads: the password with a final NUL, repeated up to 72
+// bytes.
 func bcryptInput(secret []byte) []byte {
 	ended := append(slices.Clip(secret), 0)
 	return bytes.Repeat(ended, maxBytes/len(ended)+1)[:maxBytes]
 }
 
-// legacyBytes is text as the original gave it to bcrypt: of every UTF-16 unit the low byte, and before it the high byte
-// where that is not zero. It is not unique: "日" and "eå" are the same. Text that is not UTF-8 has no such form.
+// legacyBytes returns text in the encoding that the original passed to bcrypt: the low byte of
+// every UTF-16 unit, preceded by its high byte if that is not zero. The encoding is ambiguous: "日"
+// and "eå" have the same bytes. ok is false if text is not UTF-8.
 //
-// A lone surrogate, which JavaScript can hold, is taken in the three bytes that WTF-8 has for it.
+// legacyBytes also accepts a lone surrogate, which JavaScript strings may contain, in the three
+// bytes that WTF-8 uses for it.
 func legacyBytes(text string) (b []byte, ok bool) {
 	units := make([]uint16, 0, 2)
 	for len(text) > 0 {
@@ -201,8 +207,8 @@ func legacyBytes(text string) (b []byte, ok bool) {
 	return b, true
 }
 
-// loneSurrogate reads one in the form of three UTF-8 bytes from the start of text, which UTF-8 itself forbids; 0 if
-// text begins otherwise.
+// loneSurrogate returns the surrogate at the start of text, encoded in three bytes, which UTF-8
+// forbids. It returns 0 if there is none.
 func loneSurrogate(text string) uint16 {
 	if len(text) < 3 || text[0] != 0xed || text[1]&0xe0 != 0xa0 || text[2]&0xc0 != 0x80 {
 		return 0

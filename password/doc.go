@@ -1,23 +1,24 @@
-// Package password hashes passwords, checks them, and decides whether a new one may be set. It knows neither Redis nor
-// a schema.
+// Package password hashes passwords, verifies them, and decides whether a new password is
+// acceptable. It knows neither Redis nor schemas.
 //
-// A [Hasher] writes bcrypt as $2a$, which the original program reads too, and hashes the bytes of a password exactly as
-// given: nothing is trimmed, folded or normalised. What is stored:
+// A [Hasher] writes bcrypt hashes with the prefix $2a$, which the original program also reads. It
+// hashes the bytes of a password exactly as given, without trimming, folding or normalizing them.
+// The stored form is one of:
 //
 //	$2a$12$<22 characters of salt><31 of hash>        60 bytes
 //	pKEY$2a$12$<22 characters of salt><31 of hash>    64 bytes, with a pepper
 //
-// KEY is three characters that name the pepper and reveal nothing else of it. Both forms are short enough for Redis to
-// keep the entry compact.
+// KEY is three characters that identify the pepper and reveal nothing else about it. Both forms are
+// short enough for Redis to store the entry compactly.
 //
-// bcrypt reads 72 bytes and ignores the rest. So a longer password is refused when it is set, and is a wrong one when
-// it is checked. With a pepper, a secret key that is not in the database, 1024 bytes are allowed: bcrypt then gets the
-// base64 of the password's HMAC-SHA-384.
+// bcrypt reads 72 bytes and ignores the rest. A longer password is therefore refused when it is set
+// and wrong when it is verified. With a pepper, a secret key that is not in the database, the limit
+// is 1024 bytes: bcrypt then receives the base64 of the password's HMAC-SHA-384.
 //
-// # What is verified
+// # Supported hashes
 //
-// Besides its own, a Hasher verifies $2b$ and $2y$, argon2id, scrypt, PBKDF2 (SHA-1, SHA-256, SHA-512) and sha-crypt
-// ($5$, $6$) in their common text forms, and what other products store:
+// A Hasher also verifies $2b$ and $2y$, argon2id, scrypt, PBKDF2 (SHA-1, SHA-256, SHA-512) and
+// sha-crypt ($5$, $6$) in their common text forms, and the formats of other products:
 //
 //	pbkdf2_sha256$390000$<salt>$<key>                 Django; also pbkdf2_sha1$ and scrypt$
 //	argon2$argon2id$…  bcrypt$$2b$…  bcrypt_sha256$$2b$…    Django
@@ -26,26 +27,33 @@
 //	$wp$2y$10$<salt and hash>                         WordPress 6.8
 //	$firebase-scrypt$ln=14,r=8,p=1$<salt>$<key>       Firebase, by [FirebaseScrypt]
 //
-// Each is taken up to a cost that no server stalls on; the rest is an error that Is [ErrHash] and says what it is, such as
-// a bare MD5. After a good login [Result.Renew] tells whether the hash should be replaced by one of its own.
+// Each algorithm is accepted up to a cost that does not stall a server. For every other text the
+// error matches [ErrHash] and says what the text is, such as a bare MD5. After a successful login,
+// [Result.Renew] says whether to replace the hash with a new one.
 //
-// WordPress removes white space around a password, and adds backslashes to one that comes through a form. Both forms of
-// such a password are verified. A password that WordPress takes for another one as well is right, but not renewed: the
-// owner may type the other one.
+// WordPress removes white space around a password and adds backslashes to a password that comes
+// through a form. Both forms of such a password verify. If WordPress would also accept a different
+// password, the password verifies but the hash is not renewed, because the owner may type the other
+// one.
 //
-// The original hashed text that is not ASCII in an encoding of its own. A password that is not ASCII therefore costs
-// two hashes, one of ASCII one. That holds for every identifier: [Hasher.Dummy] does the same work for one that does
-// not exist, and what a hash of a lower cost leaves of that work is made up for. The exceptions are an imported hash of
-// a higher cost, and one of another algorithm: until its first good login it takes its own time, of another algorithm
-// once; and a hash of WordPress: twice for a password with quotes or backslashes.
+// The original hashed text beyond ASCII in an encoding of its own. Verifying a password beyond
+// ASCII therefore costs two hashes, and an ASCII password one. The cost is the same for every
+// identifier: [Hasher.Dummy] does the same work for an identifier that does not exist, and extra
+// work makes up for a stored hash of a lower cost. There are three exceptions. An imported hash
+// with a higher cost takes longer. A hash of another algorithm takes that algorithm's time, once,
+// until the first successful login. And a hash of WordPress takes twice that for a password with
+// quotes or backslashes.
 //
-// Several texts can be one in the original's encoding ("慢捤" is "abcd"), or in the two ("ä" in ours is "Ã¤" in the
-// original's). So only [Hasher.VerifyOriginal] tries it, for hashes that the original may have made; such a twin of the
-// right password is accepted there, as it was by the original, but does not replace the hash.
+// Different texts can have the same encoding in the original ("慢捤" equals "abcd"), or one text in
+// our encoding can equal another in the original's ("ä" equals "Ã¤"). So only
+// [Hasher.VerifyOriginal] tries the original's encoding, for hashes that the original may have
+// written. It accepts such a twin of the right password, as the original did, but the twin does not
+// replace the hash.
 //
-// # Whether a password is good enough
+// # Rules for new passwords
 //
-// A [Policy] holds the rules for new passwords, [Strength] the report that the original gave about them.
+// A [Policy] holds the rules for new passwords. [Strength] returns the original's report about a
+// password.
 //
-// No error of this package holds a password, a hash or a pepper.
+// No error of this package contains a password, a hash or a pepper.
 package password

@@ -3,15 +3,15 @@ package password
 import "errors"
 
 var (
-	// ErrPolicy is what every *PolicyError is: the password may not be set.
+	// ErrPolicy matches every *PolicyError: the password must not be set.
 	ErrPolicy = errors.New("password refused")
-	// ErrHash is what every *HashError is: nothing can be verified with what is stored.
+	// ErrHash matches every *HashError: the stored text cannot be used to verify a password.
 	ErrHash = errors.New("stored hash is not usable")
-	// ErrOptions: a cost or a pepper that New does not take.
+	// ErrOptions matches the errors of New about a cost or a pepper.
 	ErrOptions = errors.New("password options")
 )
 
-// What PolicyError.Rule can be, in the order in which the rules are tried.
+// The values of PolicyError.Rule, in the order in which the rules are checked.
 const (
 	ruleMax        = "max"
 	ruleMin        = "min"
@@ -21,28 +21,29 @@ const (
 	ruleNUL        = "nul"
 )
 
-// PolicyError says why a password may not be set. It Is ErrPolicy.
+// PolicyError says why a password must not be set. It matches ErrPolicy.
 type PolicyError struct {
-	// Rule is "max": more bytes than can be hashed; "min": fewer code points than Policy.Min; "blocklist": a common
-	// password; "identifier": one of its owner's; "strength": easier to guess than Policy.Strength allows; "nul":
-	// bcrypt takes it for a shorter one.
+	// Rule is one of: "max", more bytes than can be hashed; "min", fewer code points than
+	// Policy.Min; "blocklist", a common password; "identifier", an identifier of the owner;
+	// "strength", easier to guess than Policy.Strength allows; "nul", bcrypt cannot distinguish it
+	// from a shorter one.
 	Rule   string
-	Reason string // for people; never holds the password
+	Reason string // for people; never contains the password
 }
 
-// Error is "password refused" and the reason.
+// Error returns "password refused" and the reason.
 func (e *PolicyError) Error() string { return ErrPolicy.Error() + ": " + e.Reason }
 
-// Is makes every PolicyError an ErrPolicy.
+// Is reports whether target is ErrPolicy.
 func (e *PolicyError) Is(target error) bool { return target == ErrPolicy }
 
-// HashError says why a stored hash cannot be used. It Is ErrHash.
+// HashError says why a stored hash cannot be used. It matches ErrHash.
 type HashError struct {
-	Reason string // for operators; never holds the hash
+	Reason string // for operators; never contains the hash
 }
 
-// Error is "stored hash is not usable" and the reason.
+// Error returns "stored hash is not usable" and the reason.
 func (e *HashError) Error() string { return ErrHash.Error() + ": " + e.Reason }
 
-// Is makes every HashError an ErrHash.
+// Is reports whether target is ErrHash.
 func (e *HashError) Is(target error) bool { return target == ErrHash }

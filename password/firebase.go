@@ -12,8 +12,8 @@ import (
 	"golang.org/x/crypto/scrypt"
 )
 
-// FirebaseScrypt holds the password hash parameters of a Firebase project, as its console shows them. With them Stored
-// turns the accounts of an export into hashes that a Hasher verifies.
+// FirebaseScrypt holds the password hash parameters of a Firebase project, as shown in its console.
+// Its method Stored converts the accounts of an export to hashes that a Hasher verifies.
 type FirebaseScrypt struct {
 	SignerKey     string // base64_signer_key, a secret of the project
 	SaltSeparator string // base64_salt_separator; may be empty
@@ -21,28 +21,30 @@ type FirebaseScrypt struct {
 	MemCost       int    // mem_cost: 1 to 20
 }
 
-// Format writes the two numbers and no key, whatever the verb.
+// Format writes the two numbers for every verb, so that no key is printed.
 func (p FirebaseScrypt) Format(f fmt.State, _ rune) {
 	fmt.Fprintf(f, "password.FirebaseScrypt{Rounds: %d, MemCost: %d}", p.Rounds, p.MemCost)
 }
 
-// LogValue is the same for a log.
+// LogValue returns the same text as Format, for logs.
 func (p FirebaseScrypt) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
-// MarshalText is the same for JSON and other encodings.
+// MarshalText returns the same text as Format, for JSON and other encodings.
 func (p FirebaseScrypt) MarshalText() ([]byte, error) { return fmt.Append(nil, p), nil }
 
-// Stored returns what to store for an exported account with this passwordHash and this salt, both in base64 of either
-// alphabet, with or without padding:
+// Stored returns the text to store for an exported account with the given passwordHash and salt.
+// Both are in either alphabet of base64, with or without padding:
 //
 //	$firebase-scrypt$ln=14,r=8,p=1$<salt and separator>$<key>
 //
-// Firebase encrypts the signer key with what scrypt makes of the password, by AES in counter mode: each byte of the
-// signer key is combined with one of a key stream by exclusive or. The key stored here is that stream, so that a
-// password can be checked without the signer key, which stays out of the database. A stored hash and the account's line
-// of the export together give the signer key away: delete the export.
+// Firebase encrypts the signer key with AES in counter mode, under a key that scrypt derives from
+// the password: it XORs each byte of the signer key with a byte of a key stream. Stored keeps that
+// stream, so that a password can be checked without the signer key, which stays out of the
+// database. A stored hash and the account's line of the export together reveal the signer key:
+// delete the export.
 //
-// Errors are ErrHash: a part that is not base64, lengths that do not fit, or a cost above the limits.
+// The error matches ErrHash if a part is not base64, if the lengths do not fit, or if the cost
+// exceeds the limits.
 func (p FirebaseScrypt) Stored(passwordHash, salt string) (string, error) {
 	var parts [4][]byte
 	for i, part := range []struct{ name, text string }{
@@ -70,7 +72,7 @@ func (p FirebaseScrypt) Stored(passwordHash, salt string) (string, error) {
 	return stored, nil
 }
 
-// eitherBase64 decodes both alphabets of base64: the export has one, the server's interface the other.
+// eitherBase64 decodes both alphabets of base64: the export uses one, the server's API the other.
 func eitherBase64(text string) ([]byte, error) {
 	text = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
 	return base64.RawStdEncoding.DecodeString(text)

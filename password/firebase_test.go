@@ -23,7 +23,7 @@ func (a firebaseAccount) project() FirebaseScrypt {
 	return FirebaseScrypt{SignerKey: a.SignerKey, SaltSeparator: a.SaltSeparator, Rounds: a.Rounds, MemCost: a.MemCost}
 }
 
-// firebaseAccounts reads testdata/firebase-scrypt.json, which names the source of each.
+// firebaseAccounts reads testdata/firebase-scrypt.json, which names its sources.
 func firebaseAccounts(t *testing.T) (all []firebaseAccount) {
 	t.Helper()
 	var sources []struct {

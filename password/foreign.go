@@ -15,43 +15,44 @@ import (
 	"github.com/go-crypt/crypt/algorithm/shacrypt"
 )
 
-// scheme is an algorithm that imported hashes may have. Its shape and its limits are checked here, before the library
-// sees the text: it takes any cost.
+// A scheme is an algorithm of imported hashes. The package checks the shape and the limits before
+// it passes the text to the library, because the library accepts any cost.
 type scheme struct {
 	name   string
 	shape  *regexp.Regexp // groups: numbers, and salt and key in base64
-	limits []limit        // replace order: a later one may rely on the ones before
+	limits []limit        // in order: a limit may rely on those before it
 	max    int            // bytes of a password
 	decode func(string, numbers) (matcher, error)
-	// wordpress: it may be of WordPress, which changes passwords before it hashes them
+	// wordpress says that WordPress may have written the hash; it changes passwords before it
+	// hashes them.
 	wordpress bool
 }
 
-// matcher checks a password, and does the same work for a wrong one.
+// A matcher checks a password. A wrong password takes the same work as a right one.
 type matcher interface {
 	MatchBytesAdvanced(password []byte) (bool, error)
 }
 
-// library is a decoder of the library as a scheme needs it.
+// library adapts a decoder of the library to the type that a scheme needs.
 func library(decode func(string) (algorithm.Digest, error)) func(string, numbers) (matcher, error) {
 	return func(stored string, _ numbers) (matcher, error) { return decode(stored) }
 }
 
-// limit bounds a number that a hash's cost hangs on.
+// A limit bounds a number on which the cost of a hash depends.
 type limit struct {
 	name     string
 	value    func(numbers) int
 	min, max int
 }
 
-// numbers are what a hash says of its cost, and how many bytes its salt and key have.
+// numbers holds the parameters of a hash by name, and the lengths of its salt and key in bytes.
 type numbers map[string]int
 
 func parameter(name string) func(numbers) int {
 	return func(n numbers) int { return n[name] }
 }
 
-// The highest cost of each takes no more than two seconds and 256 MiB.
+// The highest accepted cost of each scheme takes at most two seconds and 256 MiB.
 var schemes = []scheme{
 	{
 		name: "argon2id",
@@ -107,7 +108,8 @@ var schemes = []scheme{
 	phpassScheme("H", false),
 }
 
-// phpassScheme is phpass of WordPress and others ($P$) or of phpBB ($H$). The last digit of a hash stands for two bits.
+// phpassScheme returns the scheme of phpass with the prefix $P$ (WordPress and others) or $H$
+// (phpBB). The last digit of a hash has only two significant bits.
 func phpassScheme(id string, wordpress bool) scheme {
 	return scheme{
 		name:      "phpass",
@@ -119,7 +121,8 @@ func phpassScheme(id string, wordpress bool) scheme {
 	}
 }
 
-// pbkdf2Scheme is PBKDF2 with a hash of size bytes: every size bytes of its key cost all the iterations again.
+// pbkdf2Scheme returns the scheme of PBKDF2 with a hash function of size bytes. Each started block
+// of size bytes in the key costs all iterations again.
 func pbkdf2Scheme(name, prefix string, size int, v pbkdf2.Variant) scheme {
 	blocks := func(n numbers) int { return (n["key"] + size - 1) / size * n["i"] }
 	return scheme{
@@ -137,7 +140,8 @@ func pbkdf2Scheme(name, prefix string, size int, v pbkdf2.Variant) scheme {
 	}
 }
 
-// shaCryptScheme is sha-crypt, whose salt is at most 16 characters, and whose rounds read the password again each.
+// shaCryptScheme returns a scheme of sha-crypt. Its salt has at most 16 characters, and each round
+// reads the password again.
 func shaCryptScheme(name, id string, key int, v shacrypt.Variant) scheme {
 	rounds := func(n numbers) int { return cmp.Or(n["rounds"], shacrypt.IterationsDefaultOmitted) }
 	return scheme{
@@ -150,7 +154,7 @@ func shaCryptScheme(name, id string, key int, v shacrypt.Variant) scheme {
 	}
 }
 
-// parseForeign reads a hash that has the shape of s; m are the groups of that.
+// parseForeign parses a hash with the shape of s; m holds the groups of the match.
 func (h *Hasher) parseForeign(s scheme, stored string, m []string) (digest, error) {
 	n := s.numbers(m)
 	for _, l := range s.limits {
@@ -160,7 +164,7 @@ func (h *Hasher) parseForeign(s scheme, stored string, m []string) (digest, erro
 	}
 	found, err := s.decode(stored, n)
 	if err != nil {
-		// The library's text may quote the hash.
+		// The library's error may quote the hash.
 		return digest{}, &HashError{Reason: s.name + ", but malformed"}
 	}
 	return digest{hasher: h, foreign: found, max: s.max, renew: renewAlgorithm, wordpress: s.wordpress}, nil
@@ -175,13 +179,13 @@ func (s scheme) numbers(m []string) numbers {
 		case "log":
 			n[name] = strings.Index(phpassDigits, m[i])
 		default:
-			n[name], _ = strconv.Atoi(m[i]) // nine digits at most; 0 where it says nothing
+			n[name], _ = strconv.Atoi(m[i]) // at most nine digits; 0 if the group is empty
 		}
 	}
 	return n
 }
 
-// unsupported are beginnings of hashes that are known and were not taken.
+// unsupported maps prefixes of known but unsupported hashes to the reason.
 var unsupported = []struct{ prefix, why string }{
 	{"$2x$", "$2x$ is a faulty bcrypt to which different passwords are equal"},
 	{"$2", "bcrypt, but malformed"},
@@ -213,7 +217,7 @@ var unsupported = []struct{ prefix, why string }{
 	{aspNetHead, "ASP.NET Identity's, but malformed or not of SHA-1, SHA-256 or SHA-512"},
 }
 
-// unsupportedShapes are the same for hashes that no beginning tells.
+// unsupportedShapes maps shapes of hashes without a prefix to the reason.
 var unsupportedShapes = []struct {
 	shape *regexp.Regexp
 	why   string
@@ -221,11 +225,11 @@ var unsupportedShapes = []struct {
 	{regexp.MustCompile(`^[0-9A-Fa-f]{32}$`), "too weak: 32 hexadecimal digits are MD5 without a salt"},
 	{regexp.MustCompile(`^\*?[0-9A-Fa-f]{40}$`), "too weak: 40 hexadecimal digits are SHA-1 without a salt"},
 	{regexp.MustCompile(`^(?:[0-9A-Fa-f]{64}|[0-9A-Fa-f]{128})$`), "too weak: hexadecimal digits alone are a hash without a salt"},
-	// A byte 0, 16 of salt and 32 of key.
+	// a zero byte, 16 bytes of salt and 32 of key
 	{regexp.MustCompile(`^A[A-P][A-Za-z0-9+/]{64}==$`), "too weak: ASP.NET Identity's second version has 1000 rounds of SHA-1"},
 }
 
-// unsupportedReason is why a text is no hash for us.
+// unsupportedReason returns why stored is not a usable hash.
 func unsupportedReason(stored string) string {
 	for _, r := range unsupported {
 		if strings.HasPrefix(stored, r.prefix) {

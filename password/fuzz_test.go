@@ -11,17 +11,17 @@ import (
 	"testing"
 )
 
-// FuzzVerify: whatever is stored and typed, the answer is right or an ErrHash, comes
-// without a panic and within the caps, and no password is right with more text after it.
+// FuzzVerify verifies arbitrary texts and passwords. Verify must return a Result or an error that
+// matches ErrHash, must stay within the limits, and must not accept a password with text appended.
 func FuzzVerify(f *testing.F) {
 	h := cheap(f, pepperA)
 	for _, v := range vectors {
-		f.Add(v.stored, v.password) // name has to be verified
+		f.Add(v.stored, v.password) // valid hashes
 	}
 	f.Add(h.must(f, "secret"), "secret")
-	f.Add(cheap(f).must(f, "ab"), "ab\x00ab")                         // one password to bcrypt
-	f.Add("$2a$31$"+strings.Repeat(".", 53), "x")                     // stalls for days
-	f.Add("$2a$04$"+strings.Repeat(".", 53), "\xed\xa0\xbd")          // half a surrogate
+	f.Add(cheap(f).must(f, "ab"), "ab\x00ab")                         // the same password to bcrypt
+	f.Add("$2a$31$"+strings.Repeat(".", 53), "x")                     // would take days
+	f.Add("$2a$04$"+strings.Repeat(".", 53), "\xed\xa0\xbd")          // a lone surrogate
 	f.Add("$argon2id$v=19$m=4294967295,t=1,p=1$AAAAAAAAAAA$AAAA", "") // 4 TiB
 	f.Add("$scrypt$ln=63,r=8,p=1$AAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAA", "")
 	f.Add("$5$rounds=999999999$salt$"+strings.Repeat("a", 43), "")
@@ -34,7 +34,7 @@ func FuzzVerify(f *testing.F) {
 	f.Add(productFirebase, "x")
 	f.Add("$P$z"+strings.Repeat(".", 30), "x")                        // hours
 	f.Add(identity(2, 1<<32-1, 16, 16+64), "x")                       // minutes
-	f.Add(identity(1, 1000, 1<<32-1, 16+32), "x")                     // a salt that is not there
+	f.Add(identity(1, 1000, 1<<32-1, 16+32), "x")                     // a salt that is missing
 	f.Add("scrypt$999999999$0123456789ab$999999999$999999999$AA", "") // exabytes
 	f.Add("pbkdf2_sha256$999999999$0123456789ab$"+strings.Repeat("A", 43)+"=", "x")
 	f.Add("$wp$2y$31$"+strings.Repeat(".", 53), "it's")
@@ -72,7 +72,7 @@ var (
 	phpLog = regexp.MustCompile(`^\$[PH]\$(.)`)
 )
 
-// costs are the numbers of a hash by their names, read in another way than parse does.
+// costs returns the numbers in a hash by name. It does not use parse.
 func costs(stored string) map[string]float64 {
 	n := map[string]float64{}
 	for _, m := range number.FindAllStringSubmatch(stored, -1) {
@@ -102,19 +102,20 @@ func withinCaps(stored string) bool {
 		n["rounds"] <= 1e6 && n["pbkdf2"] <= 2e6 && n[""] <= 15 && n["phpass"] <= 20
 }
 
-// expensive hashes would make fuzzing slow; that they have caps is all there is to know.
+// expensive reports whether a hash would make fuzzing slow. Such hashes are tested only for their
+// limits.
 func expensive(stored string) bool {
 	n := costs(stored)
 	return n["m"]*n["t"] > 4096 || n["r"]*n["p"]*math.Exp2(n["ln"]) > 4096 ||
 		n["rounds"] > 5000 || n["pbkdf2"] > 5000 || n[""] > 5 || n["phpass"] > 13
 }
 
-// FuzzStrength: every text has a report.
+// FuzzStrength checks that every text has a report.
 func FuzzStrength(f *testing.F) {
 	for _, s := range []string{"", "p@ssw0rd", "1/1/1999", "drowssap", "aAaAaA", "4bcd3fgh!", "qwER43@!"} {
 		f.Add(s, "me")
 	}
-	// Lower case of another length, ligatures, other planes, no UTF-8.
+	// Texts whose lower case has another length, ligatures, other planes, invalid UTF-8.
 	for _, s := range []string{"İİİ", "ȺȺȺȺ", "ﬁﬁﬁ123", "日本日本日本", "drowssap😀", "\xff\xfe"} {
 		f.Add(s, s)
 	}
@@ -127,7 +128,7 @@ func FuzzStrength(f *testing.F) {
 	})
 }
 
-// FuzzPolicy: a refusal is a PolicyError that does not show the password.
+// FuzzPolicy checks that every refusal is a PolicyError that does not contain the password.
 func FuzzPolicy(f *testing.F) {
 	f.Add("password", "me", 8)
 	f.Add("ｍｅ", "me", 1)
@@ -144,7 +145,7 @@ func FuzzPolicy(f *testing.F) {
 	})
 }
 
-// FuzzCutBcrypt: what is taken for bcrypt is what a regular expression takes for it.
+// FuzzCutBcrypt compares cutBcrypt with a regular expression.
 func FuzzCutBcrypt(f *testing.F) {
 	shape := regexp.MustCompile(`^(p[A-Za-z0-9_-]{3})?(\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53})$`)
 	for _, head := range []string{

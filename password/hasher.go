@@ -17,47 +17,48 @@ import (
 	"github.com/coffeenode/userdb/internal/hashcost"
 )
 
-// Costs are bcrypt's: each is twice the work of the one before.
+// bcrypt costs. Each takes twice the work of the one before.
 const (
 	defaultCost = 12 // a quarter of a second
-	minCost     = 10 // value a new hash
-	maxCost     = 15 // value any hash, made or verified: two seconds
+	minCost     = 10 // of a new hash
+	maxCost     = 15 // of any hash, new or verified: two seconds
 )
 
-// How long a password can be.
+// Limits on the length of a password in bytes.
 const (
 	maxBytes         = 72   // for bcrypt
 	maxPepperedBytes = 1024 // for everything else
 )
 
-// Options are what New needs.
+// Options configures a Hasher.
 type Options struct {
-	Cost    int      // value bcrypt, 10 to 15; 0: 12; less than 10: 10
-	Peppers [][]byte // none: no pepper; the first hashes, all verify; 16 to 1024 bytes each
+	Cost int // of bcrypt, 10 to 15; 0 means 12, and 1 to 9 mean 10
+	// the first is used to hash, all to verify; 16 to 1024 bytes each; may be empty
+	Peppers [][]byte
 }
 
-// Format writes the cost and how many peppers there are, whatever the verb.
+// Format writes the cost and the number of peppers for every verb, so that no pepper is printed.
 func (o Options) Format(f fmt.State, _ rune) {
 	fmt.Fprintf(f, "password.Options{Cost: %d, Peppers: %d}", o.Cost, len(o.Peppers))
 }
 
-// LogValue is the same for a log.
+// LogValue returns the same text as Format, for logs.
 func (o Options) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(o)) }
 
-// MarshalText is the same for JSON and other encodings.
+// MarshalText returns the same text as Format, for JSON and other encodings.
 func (o Options) MarshalText() ([]byte, error) { return fmt.Append(nil, o), nil }
 
-// Hasher makes and verifies hashes, those of one type of entry. It is safe for concurrent use. The zero Hasher is not
-// usable; make one with New.
+// A Hasher writes and verifies the password hashes of one type of entry. It is safe for concurrent
+// use. The zero Hasher is not usable; call New.
 type Hasher struct {
 	cost    int
 	peppers []pepper
-	rounds  atomic.Uint64 // value bcrypt
-	foreign atomic.Uint64 // hashes
+	rounds  atomic.Uint64 // of bcrypt
+	foreign atomic.Uint64 // hashes of other algorithms
 }
 
-// New returns a Hasher. Errors are ErrOptions: a cost above 15 or below 0, a pepper of a wrong length, two peppers that
-// would be confused.
+// New returns a Hasher. The error matches ErrOptions if the cost is above 15 or below 0, if a
+// pepper has an invalid length, or if two peppers have the same name.
 func New(o Options) (*Hasher, error) {
 	o.Cost = cmp.Or(o.Cost, defaultCost)
 	if o.Cost < 0 || o.Cost > maxCost {
@@ -72,22 +73,22 @@ func New(o Options) (*Hasher, error) {
 
 func init() { hashcost.Set = func(h hashcost.Hasher, cost int) { h.(*Hasher).cost = cost } }
 
-// Cost is the bcrypt cost of new hashes.
+// Cost returns the bcrypt cost of new hashes.
 func (h *Hasher) Cost() int { return h.cost }
 
-// String tells the cost and how many peppers there are, and never one of them.
+// String returns the cost and the number of peppers, but no pepper.
 func (h *Hasher) String() string {
 	return fmt.Sprintf("bcrypt cost %d, %d peppers", h.cost, len(h.peppers))
 }
 
-// Format is String, whatever the verb: %#v prints no pepper either.
+// Format writes String for every verb, so that even %#v prints no pepper.
 func (h *Hasher) Format(f fmt.State, _ rune) { io.WriteString(f, h.String()) }
 
-// Hash returns what to store for a password whose bytes are hashed as they are. It takes as long as its cost says,
-// whatever the password.
+// Hash returns the text to store for a password. It hashes the bytes of the password unchanged. Its
+// duration depends only on the cost.
 //
-// A *PolicyError tells of a password that bcrypt cannot tell from another one: over 72 bytes (1024 with a pepper), or
-// repeating itself around a NUL byte.
+// The error is a *PolicyError if bcrypt cannot distinguish the password from another: if it has
+// more than 72 bytes (1024 with a pepper), or repeats itself after a NUL byte.
 func (h *Hasher) Hash(password string) (string, error) {
 	d := h.newDigest()
 	secret, err := d.secret(password)
@@ -102,13 +103,13 @@ func (h *Hasher) Hash(password string) (string, error) {
 	return d.pepper.mark() + string(hash), nil
 }
 
-// Hashable says why Hash would refuse a password, without the work.
+// Hashable returns the error that Hash would return, without hashing.
 func (h *Hasher) Hashable(password string) error {
 	_, err := h.newDigest().secret(password)
 	return err
 }
 
-// newDigest is a digest as Hash makes it, without the hash.
+// newDigest returns the digest of a new hash, without the hash itself.
 func (h *Hasher) newDigest() digest {
 	d := digest{hasher: h, cost: h.cost, max: maxBytes}
 	if len(h.peppers) > 0 {
@@ -117,19 +118,20 @@ func (h *Hasher) newDigest() digest {
 	return d
 }
 
-// Work counts what was done so far: rounds of bcrypt, of which a hash of cost c takes 2 to the c, and hashes of other
-// algorithms. Equal work whatever is asked is what keeps the time of an answer from telling which accounts exist.
+// Work returns the work done so far: rounds of bcrypt, of which a hash of cost c takes 2 to the
+// power of c, and hashes of other algorithms. Tests use it to check that every request does the
+// same work, so that response times do not reveal which accounts exist.
 func (h *Hasher) Work() (rounds, foreign uint64) {
 	return h.rounds.Load(), h.foreign.Load()
 }
 
 const (
-	minPepper = 16 // bytes; NIST SP 800-63B-4 asks for 112 bits
+	minPepper = 16 // bytes; NIST SP 800-63B-4 requires 112 bits
 	maxPepper = 1024
-	markLen   = 4 // with it a bcrypt string has the 64 bytes that Redis keeps compact
+	markLen   = 4 // with the mark, a bcrypt hash has 64 bytes, which Redis still stores compactly
 )
 
-// pepper is a secret key and the three characters that name it.
+// A pepper is a secret key and the three characters that identify it.
 type pepper struct {
 	id  string
 	key []byte
@@ -151,15 +153,15 @@ func newPeppers(keys [][]byte) ([]pepper, error) {
 	return all, nil
 }
 
-// pepperID names a key by 18 bits of a MAC of its own: they do not lead back to the key, and it is another function
-// than the one that passwords go through.
+// pepperID returns 18 bits of a MAC that identify a key. They do not reveal the key, and the MAC
+// differs from the one that is applied to passwords.
 func pepperID(key []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte("name of this pepper"))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))[:markLen-1]
 }
 
-// mark is what stands before a hash made with p; nothing, where p is nil.
+// mark returns the prefix of hashes made with p, or "" if p is nil.
 func (p *pepper) mark() string {
 	if p == nil {
 		return ""
@@ -167,7 +169,7 @@ func (p *pepper) mark() string {
 	return "p" + p.id
 }
 
-// apply turns a password into the 64 characters that bcrypt gets.
+// apply returns the 64 characters that bcrypt receives for a password.
 func (p *pepper) apply(password []byte) []byte {
 	mac := hmac.New(sha512.New384, p.key)
 	mac.Write(password)

@@ -23,7 +23,7 @@ func TestNew(t *testing.T) {
 		{Options{Cost: 10}, 10, ""},
 		{Options{Cost: 13}, 13, ""},
 		{Options{Cost: 15}, 15, ""},
-		{Options{Cost: 4}, 10, ""}, // the floor
+		{Options{Cost: 4}, 10, ""}, // the minimum
 		{Options{Cost: 1}, 10, ""},
 		{Options{Cost: 16}, 0, "password options: bcrypt cost 16 is not between 0 and 15"},
 		{Options{Cost: -1}, 0, "password options: bcrypt cost -1 is not between 0 and 15"},
@@ -44,7 +44,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// testMain runs a function as Cheap runs tests.
+// testMain stands for a testing.M.
 type testMain func()
 
 func (f testMain) Run() int { f(); return 0 }
@@ -60,7 +60,7 @@ func TestNewInTestsOfOtherPackages(t *testing.T) {
 	}))
 }
 
-// The keys that New was given may be wiped or changed by the caller afterwards.
+// The caller may clear or change the peppers after New.
 func TestNewCopiesPeppers(t *testing.T) {
 	key := []byte("a key that will be wiped")
 	h := cheap(t, key)
@@ -71,8 +71,8 @@ func TestNewCopiesPeppers(t *testing.T) {
 	}
 }
 
-// What is written is $2a$ at the cost asked for, and short enough for Redis to keep
-// the entry compact; other bcrypt programs read it. A pepper's name must never change.
+// Hashes are $2a$ at the requested cost and short enough for Redis to store compactly, and other
+// bcrypt programs can read them. The name of a pepper must never change.
 func TestHashForm(t *testing.T) {
 	real, err := New(Options{Cost: 10})
 	if err != nil {
@@ -137,7 +137,7 @@ func TestHashErrors(t *testing.T) {
 	}
 }
 
-// Nothing is done to a password: another text, however alike, is wrong.
+// Passwords are not normalized: every different text is wrong, however similar.
 func TestBytesAreHashedAsGiven(t *testing.T) {
 	alike := []string{"Straße", "straße", "Strasse", " Straße", "Straße ", "Straße\n", "Straße\x00", "Straße", "Strasse\u0301", "Strassé", ""}
 	for _, h := range []*Hasher{cheap(t), cheap(t, pepperA)} {
@@ -175,14 +175,14 @@ func TestHashThenVerify(t *testing.T) {
 	})
 }
 
-// stream is what bcrypt makes of a password: it and a NUL, over and over, to 72 bytes.
+// stream returns what bcrypt reads of a password: the password and a NUL, repeated up to 72 bytes.
 func stream(password string) string {
 	return strings.Repeat(password+"\x00", 72)[:72]
 }
 
-// No two passwords that Hash takes are the same to bcrypt.
+// No two passwords that Hash accepts are the same to bcrypt.
 func TestNoTwoPasswordsShareHash(t *testing.T) {
-	// That the danger is real:
+	// The danger is real:
 	hash := cheap(t).must(t, "ab")
 	if bcrypt.CompareHashAndPassword([]byte(hash), []byte("ab\x00ab")) != nil {
 		t.Error("bcrypt tells ab from ab NUL ab; then nothing needs to be refused")
@@ -200,7 +200,7 @@ func TestNoTwoPasswordsShareHash(t *testing.T) {
 			}
 		}
 	})
-	// And no more is refused than has to be.
+	// Hash refuses no more than necessary.
 	rapid.Check(t, func(r *rapid.T) {
 		p := string(few.Draw(r, "password"))
 		shorter := false
@@ -213,7 +213,7 @@ func TestNoTwoPasswordsShareHash(t *testing.T) {
 	})
 }
 
-// Neither a pepper nor a hash shows when a Hasher is printed.
+// Printing a Hasher shows neither a pepper nor a hash.
 func TestHasherPrintsNoPepper(t *testing.T) {
 	h := cheap(t, pepperA)
 	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
@@ -228,7 +228,7 @@ func TestHasherPrintsNoPepper(t *testing.T) {
 	}
 }
 
-// A pepper's name is not the beginning of what passwords are turned into.
+// The name of a pepper is not the beginning of what it derives from a password.
 func TestPepperNameDiffersFromSecret(t *testing.T) {
 	p := pepper{id: pepperID(pepperA), key: pepperA}
 	if got := string(p.apply([]byte("name of this pepper"))); strings.HasPrefix(got, p.id) {
@@ -236,7 +236,7 @@ func TestPepperNameDiffersFromSecret(t *testing.T) {
 	}
 }
 
-// Hashable refuses what Hash refuses, for the same reason, and hashes nothing.
+// Hashable returns the same errors as Hash, and does not hash.
 func TestHashable(t *testing.T) {
 	h := cheap(t)
 	for _, pw := range []string{"", "correct horse", strings.Repeat("x", 72), strings.Repeat("x", 73), "x\x00x"} {

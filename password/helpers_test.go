@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// cost is that of the hashes that these tests make: the least that bcrypt has.
+// cost is the cost of hashes in these tests: the minimum of bcrypt.
 const cost = 4
 
 var (
@@ -16,7 +16,7 @@ var (
 	pepperB = []byte("pepper B, of 16+ bytes")
 )
 
-// cheap is a Hasher that is New's but for its cost.
+// cheap returns a Hasher with the given peppers and a low cost.
 func cheap(t testing.TB, peppers ...[]byte) *Hasher {
 	t.Helper()
 	h, err := New(Options{Peppers: peppers})
@@ -31,7 +31,7 @@ func (h *Hasher) at(cost int) *Hasher {
 	return h
 }
 
-// work is what Work returns.
+// work holds the results of Hasher.Work.
 type work struct{ rounds, foreign uint64 }
 
 func (h *Hasher) work() (w work) {
@@ -39,7 +39,7 @@ func (h *Hasher) work() (w work) {
 	return w
 }
 
-// during is the work that do makes.
+// during returns the work that do causes.
 func (h *Hasher) during(do func()) work {
 	before := h.work()
 	do()
@@ -56,7 +56,7 @@ func (h *Hasher) must(t testing.TB, password string) string {
 	return hash
 }
 
-// wantError fails unless err reads want, "" being none.
+// wantError fails the test unless the text of err is want. "" means no error.
 func wantError(t testing.TB, what string, err error, want string) {
 	t.Helper()
 	got := ""
@@ -68,7 +68,7 @@ func wantError(t testing.TB, what string, err error, want string) {
 	}
 }
 
-// eachLine decodes a file of JSON lines.
+// eachLine decodes each line of a JSON lines file.
 func eachLine[T any](t *testing.T, path string, do func(T)) {
 	t.Helper()
 	f, err := os.Open(path)

@@ -2,5 +2,5 @@
 
 package password
 
-// slow is whether the race detector makes hashes ten times slower.
+// slow reports whether the race detector slows hashing down by a factor of ten.
 const slow = false

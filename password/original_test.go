@@ -9,19 +9,20 @@ import (
 	"testing"
 )
 
-// refusedPasswords are the passwords of the original that are wrong here, and why.
+// refusedPasswords lists passwords of the original that are wrong here, and why.
 var refusedPasswords = map[string]string{
 	"create_user#108 password 73":  "over 72 bytes: the original cut it, and takes anything after the first 72",
 	"create_user#109 password 300": "over 72 bytes: the original cut it, and takes anything after the first 72",
 }
 
-// legacyOnly are those that only its own encoding verifies.
+// legacyOnly lists passwords that verify only in the original's encoding.
 var legacyOnly = map[string]bool{"create_user#105 password unicode": true}
 
-// plain passwords are all alike: with the race detector they would take minutes.
+// plain matches simple passwords, of which there are many. The race detector would need minutes for
+// them.
 var plain = regexp.MustCompile(`^"pw[0-9]*"$`)
 
-// TestOriginalFixture checks every password that the original hashed.
+// TestOriginalFixture verifies every password that the original hashed.
 func TestOriginalFixture(t *testing.T) {
 	h, err := New(Options{Cost: 10})
 	if err != nil {
@@ -68,7 +69,7 @@ func TestOriginalFixture(t *testing.T) {
 	}
 }
 
-// javaScriptText is what the original made of a password before it hashed it.
+// javaScriptText returns the text to which the original converted a password before it hashed it.
 func javaScriptText(t *testing.T, raw json.RawMessage) string {
 	t.Helper()
 	var v any
@@ -78,7 +79,7 @@ func javaScriptText(t *testing.T, raw json.RawMessage) string {
 	switch v := v.(type) {
 	case string:
 		return v
-	case []any: // its members with commas between; the fixture has one with one
+	case []any: // the members joined by commas; the fixture has only one member
 		return v[0].(string)
 	case map[string]any:
 		return "[object Object]"
@@ -87,15 +88,15 @@ func javaScriptText(t *testing.T, raw json.RawMessage) string {
 	}
 }
 
-// openwallDeviations are vectors that are not met, by the beginning of hash and
+// openwallDeviations lists vectors that do not verify here, by the beginning of the hash or
 // password, and why.
 var openwallDeviations = map[string]string{
 	"0123456789abcdefghijklmnopqrstuvwxyzABCD": "over 72 bytes: there the rest is ignored",
 	strings.Repeat("\xaa", 40):                 "over 72 bytes: there the rest is ignored",
 }
 
-// openwallSafe are $2a$ hashes that crypt_blowfish makes different from everybody
-// else's, so that they do not equal those of the faulty $2x$.
+// openwallSafe lists $2a$ hashes that crypt_blowfish alone computes differently, so that they do
+// not equal those of the faulty $2x$.
 var openwallSafe = map[string]bool{
 	"$2a$05$/OK.fbVrR/bpIqNJ5ianF.nqd1wy.pTMdcvrRWxyiGL2eMz.2a85.": true,
 	"$2a$05$/OK.fbVrR/bpIqNJ5ianF.ZC1JEJ8Z4gPfpe1JOr/oyPXTWl9EFd.": true,

@@ -5,8 +5,9 @@ import (
 	"crypto/subtle"
 )
 
-// phpass is its portable hash: $P$ or $H$, a digit for the binary logarithm of the rounds, eight characters of salt, and
-// 22 of hash. MD5 is weak, but not within as many rounds; the first login replaces it.
+// phpass is a portable phpass hash: $P$ or $H$, a digit for the binary logarithm of the rounds,
+// eight characters of salt, and 22 of hash. MD5 is weak, but this many rounds make up for it; the
+// first login replaces the hash.
 type phpass struct {
 	log  int
 	salt string
@@ -36,7 +37,7 @@ func (p phpass) sum(password []byte) []byte {
 	return phpassText(sum)
 }
 
-// phpassText writes six bits a digit, the lowest first.
+// phpassText writes sum with six bits in each digit, the lowest first.
 func phpassText(sum [md5.Size]byte) []byte {
 	var text []byte
 	for at := 0; at < len(sum); at += 3 {

@@ -15,19 +15,21 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Policy is what a new password has to fulfil. There is no rule about kinds of characters. The zero Policy takes
-// everything; any other one also refuses the identifiers of the password's owner.
+// A Policy holds the rules for a new password. It has no rules about classes of characters. The
+// zero Policy accepts every password; all others also refuse the identifiers of the password's
+// owner.
 type Policy struct {
-	Min       int  // min length in code points; 0: none
+	Min       int  // minimum length in code points; 0 means no minimum
 	Blocklist bool // refuse the 30,000 most common passwords
-	Strength  int  // min Report.Score, 1 to 4; 0: any
+	Strength  int  // minimum Report.Score, 1 to 4; 0 means no minimum
 }
 
-// Check returns nil if password may be set, else a *PolicyError with the first rule that it breaks. own are the
-// identifiers of its owner: name, e-mail address and so on.
+// Check returns nil if password may be set, and otherwise a *PolicyError for the first rule that it
+// violates. own holds the identifiers of the owner: name, e-mail address and so on.
 //
-// A common password is refused however its letters are cased, and so is an identifier, or the part of one before an
-// "@". A password that only holds an identifier is left to Strength, which takes own into account.
+// Check ignores case when it compares the password with common passwords and with identifiers and
+// their parts before an "@". It does not refuse a password that only contains an identifier;
+// Strength takes own into account instead.
 func (p Policy) Check(password string, own ...string) error {
 	if p == (Policy{}) {
 		return nil
@@ -44,7 +46,7 @@ func (p Policy) Check(password string, own ...string) error {
 	return p.checkStrength(password, own)
 }
 
-// checkKnown refuses what an attacker tries first.
+// checkKnown refuses the passwords that an attacker tries first.
 func (p Policy) checkKnown(folded string, own []string) error {
 	if p.Blocklist {
 		found, err := isCommon(folded)
@@ -76,25 +78,25 @@ func (p Policy) checkStrength(password string, own []string) error {
 	return &PolicyError{ruleStrength, reason}
 }
 
-// isIdentifier reports whether a folded password is an identifier or its local part.
+// isIdentifier reports whether a folded password is the identifier id or its local part.
 func isIdentifier(folded, id string) bool {
 	id = fold(id)
 	local, _, _ := strings.Cut(id, "@")
 	return folded != "" && (folded == id || folded == local)
 }
 
-// fold makes texts equal that differ in case, in width or in how their accents are written: an attacker tries all of
-// these. It is for comparing only.
+// fold makes texts equal that differ in case, width or the encoding of accents, because an attacker
+// tries all of these. The result is only for comparisons.
 func fold(text string) string {
 	return strings.TrimSpace(cases.Fold().String(norm.NFKC.String(text)))
 }
 
-// packed holds 30,000 common passwords, lower case, in rank order, one a line.
+// packed holds 30,000 common passwords in lower case, one on each line, the most common first.
 //
 //go:embed common-passwords.gz
 var packed []byte
 
-// common is the list sorted, unpacked when it is first needed.
+// common returns the sorted list, which it unpacks on the first call.
 var common = sync.OnceValues(func() ([]string, error) {
 	text, err := unpack(packed)
 	words := strings.Fields(text)

@@ -40,17 +40,17 @@ func TestPolicyCheck(t *testing.T) {
 		{min8, "äääääää", ruleMin, short}, // 14 bytes
 		{min8, "😀😀😀😀😀😀😀", ruleMin, short},
 		{min8, "😀😀😀😀😀😀😀😀", "", ""},
-		{min8, "e\u0301e\u0301e\u0301e\u0301", "", ""}, // code points, not what is seen
+		{min8, "e\u0301e\u0301e\u0301e\u0301", "", ""}, // code points count, not visible characters
 		{min8, "", ruleMin, "password refused: 0 characters are fewer than 8"},
 		{min8, "\xff\xff\xff\xff\xff\xff\xff", ruleMin, short},
 		{min8, strings.Repeat("x", 1024), "", ""},
 		{min8, strings.Repeat("x", 1025), ruleMax, tooLong},
 
 		{list, "123456", ruleBlocklist, common},
-		{list, "geekboy", ruleBlocklist, common}, // the last of the list
+		{list, "geekboy", ruleBlocklist, common}, // the last on the list
 		{list, "PassWord", ruleBlocklist, common},
 		{list, "ｐａｓｓｗｏｒｄ", ruleBlocklist, common},
-		{list, "㎩ssword", ruleBlocklist, common}, // its first character decomposes to "Pa"
+		{list, "㎩ssword", ruleBlocklist, common}, // the first character decomposes to "Pa"
 		{list, " password ", ruleBlocklist, common},
 		{list, "123456\npassword", "", ""},
 		{list, "", "", ""},
@@ -69,7 +69,7 @@ func TestPolicyCheck(t *testing.T) {
 		{full, "abcabcabc", ruleStrength, weak},
 		{full, "alice.b@hotmail.com1", ruleStrength, "password refused: its strength 1 is less than 3: add another word or two, preferably unusual"},
 		{full, "fjord umbrella 91 quilts", "", ""},
-		{full, "qwertyuiop", ruleBlocklist, common}, // the first rule that it breaks
+		{full, "qwertyuiop", ruleBlocklist, common}, // the first rule that it violates
 		{Policy{Strength: 4}, "fjord umbrella 91 quilts", "", ""},
 		{Policy{Strength: -1}, "1", "", ""},
 	} {
@@ -82,7 +82,7 @@ func TestPolicyCheck(t *testing.T) {
 	}
 }
 
-// Whatever the password: the reason for refusing it does not show it.
+// The reason for a refusal never contains the password.
 func TestPolicyErrorDoesNotContainPassword(t *testing.T) {
 	p := Policy{Min: 12, Blocklist: true, Strength: 4}
 	words := rapid.SampledFrom([]string{"xyzzy", "qwertz", "Rumpelstiltskin", "19.11.1999", "😀ß", "zxcvbn"})
@@ -94,7 +94,7 @@ func TestPolicyErrorDoesNotContainPassword(t *testing.T) {
 	})
 }
 
-// The embedded list is the one it was made from.
+// The embedded list equals its source.
 func TestBlocklistIsComplete(t *testing.T) {
 	text, err := unpack(packed)
 	if err != nil {
@@ -123,7 +123,7 @@ func TestBlocklistIsComplete(t *testing.T) {
 	}
 }
 
-// isCommon agrees with a plain search of the list, near misses included.
+// isCommon agrees with a linear search of the list, even for near misses.
 func TestBlocklistIsExact(t *testing.T) {
 	text, err := unpack(packed)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// bcryptText is a product's text of bcrypt: what stands before the hash, and what is done with a password before bcrypt.
+// A bcryptText is a product's text form of bcrypt.
 type bcryptText struct {
 	prefix    string
-	prehash   func([]byte) []byte // nil: nothing
+	prehash   func([]byte) []byte // applied to a password before bcrypt; may be nil
 	wordpress bool
 }
 
@@ -24,7 +24,7 @@ var bcryptTexts = []bcryptText{
 	{prefix: "bcrypt$"},
 }
 
-// parseProduct reads a product's text of bcrypt; ok reports whether stored has the shape of one.
+// parseProduct parses a product's text form of bcrypt. ok reports whether stored has such a form.
 func (h *Hasher) parseProduct(stored string) (d digest, ok bool, err error) {
 	for _, t := range bcryptTexts {
 		rest, prefixed := strings.CutPrefix(stored, t.prefix)
@@ -47,14 +47,14 @@ func (h *Hasher) parseProduct(stored string) (d digest, ok bool, err error) {
 	return digest{}, false, nil
 }
 
-// djangoSecret is what Django's bcrypt_sha256 gives to bcrypt.
+// djangoSecret returns the bytes that Django's bcrypt_sha256 passes to bcrypt.
 func djangoSecret(password []byte) []byte {
 	sum := sha256.Sum256(password)
 	return hex.AppendEncode(nil, sum[:])
 }
 
-// normalize is a text of Django or of ASP.NET Identity in the form that one of the schemes reads. Any other text stays
-// as it is.
+// normalize converts a text of Django or ASP.NET Identity to the form that one of the schemes
+// parses. It returns any other text unchanged.
 func normalize(stored string) string {
 	switch head, _, _ := strings.Cut(stored, "$"); {
 	case head == "pbkdf2_sha256" || head == "pbkdf2_sha1":
@@ -69,7 +69,7 @@ func normalize(stored string) string {
 	return stored
 }
 
-// Django's salts are text, and used as the text that they are. Its keys are in base64 with padding.
+// Django uses the text of a salt as its bytes. Its keys are in base64 with padding.
 var (
 	djangoPBKDF2Shape = regexp.MustCompile(`^pbkdf2_(sha1|sha256)\$([1-9]\d{0,8})\$([!-#%-~]{1,64})\$([A-Za-z0-9+/]+={0,2})$`)
 	djangoScryptShape = regexp.MustCompile(`^scrypt\$([1-9]\d{0,8})\$([!-#%-~]{1,64})\$([1-9]\d{0,8})\$([1-9]\d{0,8})` +
@@ -88,7 +88,7 @@ func djangoPBKDF2(stored string) string {
 	return pbkdf2Text(m[1], m[2], []byte(m[3]), key)
 }
 
-// djangoScrypt reads scrypt$N$SALT$R$P$KEY.
+// djangoScrypt converts scrypt$N$SALT$R$P$KEY.
 func djangoScrypt(stored string) string {
 	m := djangoScryptShape.FindStringSubmatch(stored)
 	if m == nil {
@@ -105,15 +105,16 @@ func djangoScrypt(stored string) string {
 		b64.EncodeToString([]byte(m[2])), b64.EncodeToString(key))
 }
 
-// pbkdf2Text is a hash in the text that the schemes of PBKDF2 read, whose base64 has a dot in place of the plus sign.
+// pbkdf2Text returns a hash in the form that the PBKDF2 schemes parse. Its base64 has dots in place
+// of plus signs.
 func pbkdf2Text(hash, iterations string, salt, key []byte) string {
 	b64 := base64.RawStdEncoding
 	return "$pbkdf2-" + hash + "$" + iterations + "$" +
 		strings.ReplaceAll(b64.EncodeToString(salt)+"$"+b64.EncodeToString(key), "+", ".")
 }
 
-// ASP.NET Identity's third version is, in base64: a byte 1; the hash function, the iterations and the salt's length as
-// numbers of four bytes each, the highest first; the salt; the key.
+// Version 3 of ASP.NET Identity consists of the following, in base64: a byte 1; the hash function,
+// the iterations and the length of the salt as big-endian 32-bit numbers; the salt; the key.
 const (
 	aspNetHead   = "AQAAAA" // 1, and a hash function below 4
 	aspNetHeader = 13       // bytes before the salt

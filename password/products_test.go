@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// productHash is a hash of another product, as that product or another implementation of it made it.
+// A productHash is a hash from another product or from another implementation of its algorithm.
 type productHash struct{ Stored, Password string }
 
-// productHashes reads testdata/foreign-hashes.json, which names the source of each.
+// productHashes reads testdata/foreign-hashes.json, which names its sources.
 func productHashes(t testing.TB) (all []productHash) {
 	t.Helper()
 	var sources []struct {
@@ -45,7 +45,8 @@ func readJSON(t testing.TB, path string, into any) {
 	}
 }
 
-// costly hashes are verified once only: they are other projects' own vectors.
+// costly reports whether a hash is slow to verify. Such hashes are other projects' own vectors and
+// are verified only once.
 func costly(v productHash) bool {
 	return strings.Contains(v.Stored, "$390000$") || strings.Contains(v.Stored, "m=102400") || strings.HasPrefix(v.Stored, "AQAAAAEAA9CQ")
 }
@@ -61,7 +62,7 @@ func TestVerifyProducts(t *testing.T) {
 			if err != nil || !got.OK {
 				t.Errorf("%.30s: %+v, %v, want it right", v.Stored, got, err)
 			}
-			// TestWordPressForms has those with white space around them.
+			// TestWordPressForms covers passwords with white space around them.
 			if got.Renew != renewAlgorithm && h.Hashable(v.Password) == nil && strings.Trim(v.Password, phpSpace) == v.Password {
 				t.Errorf("%.30s is not renewed", v.Stored)
 			}
@@ -80,7 +81,7 @@ func TestVerifyProducts(t *testing.T) {
 	}
 }
 
-// A hash with another last character is of another password, or malformed.
+// A hash with another last character belongs to another password or is malformed.
 func TestProductsCompareWholeHash(t *testing.T) {
 	h := cheap(t)
 	for _, v := range productHashes(t) {
@@ -100,10 +101,10 @@ func TestProductsCompareWholeHash(t *testing.T) {
 
 func TestWordPressForms(t *testing.T) {
 	h := cheap(t)
-	wp := func(secret string) string { // as WordPress 6.8 stores what reaches its functions
+	wp := func(secret string) string { // like WordPress 6.8
 		return "$wp" + raw(t, "y", cost, string(wordPressSecret([]byte(secret))))
 	}
-	pp := func(secret string) string { // as WordPress before 6.8 did
+	pp := func(secret string) string { // like WordPress before 6.8
 		const head = "$P$5saltsalt"
 		d, err := decodePHPass(head, numbers{"log": 7})
 		if err != nil {
@@ -148,7 +149,7 @@ func TestWordPressForms(t *testing.T) {
 	}
 }
 
-// What another product wrote is not the original's, whichever bcrypt it has.
+// A hash from another product is never the original's, whichever bcrypt prefix it has.
 func TestProductHashesAreNotOriginal(t *testing.T) {
 	h := cheap(t)
 	if got, err := h.VerifyOriginal(raw(t, "a", cost, "\xe4"), "ä"); err != nil || !got.OK {
@@ -162,7 +163,7 @@ func TestProductHashesAreNotOriginal(t *testing.T) {
 	}
 }
 
-// What bcrypt texts of other products cost is what a hash of our own costs.
+// A bcrypt hash from another product costs the same as our own.
 func TestSameWorkForProducts(t *testing.T) {
 	const own = 6
 	h := cheap(t).at(own)
@@ -198,7 +199,7 @@ func TestSameWorkForProducts(t *testing.T) {
 
 const productFirebase = "$firebase-scrypt$ln=4,r=8,p=1$AAECAwQFBgcICQ$AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
 
-// identity is a hash of ASP.NET Identity's third version with these numbers.
+// identity returns a hash of ASP.NET Identity, version 3, with the given numbers.
 func identity(hash, iterations, salt uint32, rest int) string {
 	b := []byte{1}
 	for _, n := range []uint32{hash, iterations, salt} {
@@ -207,7 +208,7 @@ func identity(hash, iterations, salt uint32, rest int) string {
 	return base64.StdEncoding.EncodeToString(append(b, make([]byte, rest)...))
 }
 
-// Every cost of a product's text has a cap; what is malformed or too weak is refused with the reason.
+// Every cost in a product's hash has a limit. Malformed and weak hashes are refused with a reason.
 func TestProductLimits(t *testing.T) {
 	hash := strings.Repeat("A", 43) + "="
 	bcrypted := func(prefix string, cost string) string { return prefix + "$2b$" + cost + "$" + strings.Repeat(".", 53) }

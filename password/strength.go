@@ -12,34 +12,37 @@ import (
 )
 
 const (
-	maxExamined = 100 // code points that are looked at: uncapped, 1,000 take 22 seconds
-	maxOwn      = 32  // identifiers that are taken into account
+	maxExamined = 100 // code points to examine; without a limit, 1,000 take 22 seconds
+	maxOwn      = 32  // identifiers to consider
 )
 
-// Report says how hard a password is to guess for somebody who has its hash and tries 10,000 a second, in the fields of
-// the original's report.
+// A Report says how hard a password is to guess for an attacker who has its hash and tries 10,000
+// guesses a second. It has the fields of the original's report.
 type Report struct {
-	Level       int      `json:"ttc.level"`   // 0 instant, 1 minutes, 2 hours, 3 days, 4 months, 5 years, 6 centuries
-	Time        string   `json:"ttc"`         // the same in words: "instant", "3 minutes", "centuries"
-	Seconds     float64  `json:"ttc.seconds"` // until half of the guesses are tried
-	Score       int      `json:"score"`       // 0 to 4: below a thousand, a million, 10⁸, 10¹⁰ guesses, or more
-	Entropy     float64  `json:"entropy"`     // bits: the logarithm of the guesses
-	Suggestions []string `json:"suggestions"` // name would help; none at score 3 and 4
+	// 0 instant, 1 minutes, 2 hours, 3 days, 4 months, 5 years, 6 centuries
+	Level int `json:"ttc.level"`
+	// the same in words: "instant", "3 minutes", "centuries"
+	Time    string  `json:"ttc"`
+	Seconds float64 `json:"ttc.seconds"` // until half of the guesses are tried
+	// 0 to 4: fewer than 10³, 10⁶, 10⁸, 10¹⁰ guesses, or more
+	Score       int      `json:"score"`
+	Entropy     float64  `json:"entropy"`     // binary logarithm of the guesses
+	Suggestions []string `json:"suggestions"` // how to improve; empty for scores 3 and 4
 }
 
 // MarshalJSON adds the original's name of its report.
 func (r Report) MarshalJSON() ([]byte, error) {
 	type fields Report
-	r.Suggestions = append([]string{}, r.Suggestions...) // a list, if an empty one
+	r.Suggestions = append([]string{}, r.Suggestions...) // an empty list instead of null
 	return json.Marshal(struct {
 		Isa string `json:"~isa"`
 		fields
 	}{"USERDB/password-strength-report", fields(r)})
 }
 
-// Strength estimates how hard the first 100 code points of a password are to guess. own are identifiers of its owner,
-// which are guessed early; up to 32 count. Most take a few milliseconds, but text made for it a second or two: run it
-// where hashes run.
+// Strength estimates how hard the first 100 code points of a password are to guess. own holds
+// identifiers of its owner, which attackers guess early; it considers up to 32. Most passwords take
+// a few milliseconds, but hostile text takes a second or two: run Strength where hashes run.
 func Strength(password string, own ...string) Report {
 	stand := standIns{}
 	inputs := make([]string, 0, maxOwn)
@@ -56,11 +59,11 @@ func Strength(password string, own ...string) Report {
 	return r
 }
 
-// standIns gives every character that is not ASCII a control character to stand for it. The library mixes up bytes and
-// code points: it would not see that "ääääääää" repeats one.
+// standIns maps every character beyond ASCII to a control character that replaces it. The library
+// confuses bytes and code points: it would not see that "ääääääää" repeats one character.
 type standIns map[rune]rune
 
-// replace is as much of text as is looked at.
+// replace returns the part of text to examine, with its characters replaced.
 func (s standIns) replace(text string) string {
 	runes := []rune(text)
 	runes = runes[:min(len(runes), maxExamined)]
@@ -70,7 +73,7 @@ func (s standIns) replace(text string) string {
 		}
 		r = unicode.ToLower(r)
 		if s[r] == 0 {
-			s[r] = rune(1 + 7*len(s)%31) // neighbours lie too far apart for a sequence
+			s[r] = rune(1 + 7*len(s)%31) // too far from its neighbors to look like a sequence
 		}
 		runes[i] = s[r]
 	}
@@ -88,7 +91,7 @@ const (
 	century = 100 * year
 )
 
-// inWords is the original's way to say how long something takes: one more than it is, rounded up.
+// inWords returns a duration as the original words it: the number of units, rounded up, plus one.
 func inWords(seconds float64) (level int, text string) {
 	units := []struct {
 		below, unit float64
@@ -105,7 +108,7 @@ func inWords(seconds float64) (level int, text string) {
 	return len(units) + 1, "centuries"
 }
 
-// advice are what to do about a pattern that a guesser would use, in zxcvbn's names.
+// advice maps the names of zxcvbn's patterns to advice against them.
 var advice = []struct{ pattern, say string }{
 	{"dictionary", "avoid common words, names and passwords, and your own names, in any spelling"},
 	{"spatial", "avoid keys that are next to each other"},

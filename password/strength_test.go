@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// report is one line of the original's answers.
+// A report is one line of the original's results.
 type report struct {
 	Password string
 	Result   struct {
@@ -40,8 +40,8 @@ func originalReports(t *testing.T) (all []report) {
 	return all
 }
 
-// TestStrengthAgainstOriginal writes down by how much each report differs from the
-// original's, whose zxcvbn is an older one with other dictionaries.
+// TestStrengthAgainstOriginal writes to a golden file how each report differs from the original's,
+// whose zxcvbn is older and has other dictionaries.
 func TestStrengthAgainstOriginal(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprintln(&b, "# entropy here (and how much more than the original's), score and time: original's > here, password")
@@ -68,7 +68,7 @@ func TestStrengthAgainstOriginal(t *testing.T) {
 	}
 }
 
-// From the original's own numbers the same words and levels follow.
+// The original's own numbers give the same words and levels.
 func TestTimeInWordsMatchesOriginal(t *testing.T) {
 	all := originalReports(t)
 	if len(all) != 32 {
@@ -78,7 +78,7 @@ func TestTimeInWordsMatchesOriginal(t *testing.T) {
 		if level, text := inWords(o.Result.Seconds); level != o.Result.Level || text != o.Result.Time {
 			t.Errorf("%v s: %d %q, want %d %q", o.Result.Seconds, level, text, o.Result.Level, o.Result.Time)
 		}
-		// Half of the guesses, 10,000 a second; the original rounds entropy first.
+		// Half of the guesses at 10,000 a second. The original rounds the entropy first.
 		if got := math.Exp2(o.Result.Entropy) / 2 / 10_000; math.Abs(got-o.Result.Seconds) > o.Result.Seconds/1000+0.001 {
 			t.Errorf("%q: %v s of %v bits, want %v", o.Password, got, o.Result.Entropy, o.Result.Seconds)
 		}
@@ -140,7 +140,7 @@ func TestStrengthSuggestions(t *testing.T) {
 			t.Errorf("%q: %q lacks what to say about %q", tt.password, got, tt.pattern)
 		}
 	}
-	// One thing is said once.
+	// No suggestion appears twice.
 	if got := Strength("dragonmonkey").Suggestions; len(got) != 2 {
 		t.Errorf("two words: %q, want two suggestions", got)
 	}
@@ -169,7 +169,7 @@ func TestStrengthIsLimited(t *testing.T) {
 	}
 }
 
-// Text that is not ASCII is worth no more than ASCII of the same make.
+// Text beyond ASCII gets no better score than ASCII with the same structure.
 func TestStrengthOfOtherScripts(t *testing.T) {
 	for _, tt := range []struct {
 		password, ascii string

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// What Result.Renew can be; the first that applies is told.
+// The values of Result.Renew. The first that applies is returned.
 const (
 	renewAlgorithm = "algorithm"
 	renewEncoding  = "encoding"
@@ -14,31 +14,35 @@ const (
 	renewCost      = "cost"
 )
 
-// Result is the answer to a password. The zero Result is "wrong".
+// A Result says whether a password is correct. The zero Result means that it is not.
 type Result struct {
 	OK bool
-	// Renew is "", or why the hash should be replaced by Hash(password): "algorithm": it is not $2a$; "encoding": it is
-	// of the original's form of text that is not ASCII; "pepper": it was made without one, or not with the first;
-	// "cost": it has another bcrypt cost. It is only set if OK, if Hash takes the password, and if no other password can
-	// be the one that the owner set.
+	// Renew says why the hash should be replaced by Hash(password), or is "". The reasons are
+	// "algorithm", the hash is not $2a$; "encoding", it uses the original's encoding of text beyond
+	// ASCII; "pepper", it was made without a pepper, or not with the first one; "cost", it has a
+	// different bcrypt cost. Renew is set only if OK is true, if Hash accepts the password, and if
+	// the owner cannot have set a different password.
 	Renew string
 }
 
-// Verify checks a password against what is stored. It does the work of one hash of h's cost, or of two if password is
-// not ASCII, whatever it answers, even an error: what a stored hash of a lower cost leaves of that is made up for. One
-// of a higher cost takes its own work, and a foreign one that of one hash; one of WordPress takes twice its work for a
-// password with quotes or backslashes. Nothing stored ("") is a wrong password; so
-// is one that is longer than what the hash can be of.
+// Verify checks a password against a stored hash. A password is wrong if stored is "" or if the
+// password is too long for the kind of hash.
 //
-// Errors are ErrHash: what is stored cannot be used, or its pepper is not among Options.Peppers. They are for the
-// operator, not for the visitor.
+// Verify does the work of one hash at h's cost, or of two if password is not ASCII, whatever the
+// result, even for an error. It does extra work to make up for a stored hash of a lower cost. A
+// hash of a higher cost takes its own time, and a hash of another algorithm takes the time of one
+// such hash, or of two if it is from WordPress and the password has quotes or backslashes.
+//
+// The error matches ErrHash if stored cannot be used or if its pepper is not in Options.Peppers. It
+// is meant for the operator, not for the visitor.
 func (h *Hasher) Verify(stored, password string) (Result, error) {
 	return h.verify(stored, password, false)
 }
 
-// VerifyOriginal is Verify, by the same work, for a hash that the original may have made: it also takes the password in
-// the original's form of text that is not ASCII. Several texts have one such form, ASCII among them: of a hash of our
-// own it would let in with passwords that were never set.
+// VerifyOriginal does the same as Verify, with the same work, for a hash that the original may have
+// written: it also accepts the password in the original's encoding of text beyond ASCII. Several
+// texts have the same encoding, even ASCII ones. Do not use it for our own hashes, because it would
+// accept passwords that were never set.
 func (h *Hasher) VerifyOriginal(stored, password string) (Result, error) {
 	return h.verify(stored, password, true)
 }
@@ -59,7 +63,7 @@ func (h *Hasher) verify(stored, password string, original bool) (Result, error) 
 // Dummy does the work of Verify, at h's own cost, for an identifier that does not exist.
 func (h *Hasher) Dummy(password string) { _, _ = h.verify("", password, false) }
 
-// Usable returns the error that Verify would, without the work: for imports.
+// Usable returns the error that Verify would return, without the work. Imports use it.
 func (h *Hasher) Usable(stored string) error {
 	if stored == "" {
 		return &HashError{Reason: "empty"}
@@ -79,8 +83,9 @@ func (d digest) check(password string) Result {
 	right := d.try(d.secret(password))
 	if !isASCII(password) && d.foreign == nil && d.try(d.legacySecret(password)) && !right {
 		if b, _ := legacyBytes(password); utf8.Valid(b) && !bytes.ContainsFunc(b, unicode.IsControl) {
-			// A person may have typed b: it may be the hash of that text, and this another one with the same bytes, or
-			// the right one garbled on its way. A hash of what arrived would lock the owner out.
+			// A person may have typed b. Then the hash may be of the text b, and the given password
+			// another text with the same bytes or the correct one garbled on its way. A hash of
+			// what arrived would lock out the owner.
 			return Result{OK: true}
 		}
 		right, d.renew = true, renewEncoding
@@ -88,7 +93,7 @@ func (d digest) check(password string) Result {
 	return d.result(right, password)
 }
 
-// result is the answer to a password that is right or not.
+// result returns the Result for a password that is right or wrong.
 func (d digest) result(right bool, password string) Result {
 	if err := d.hasher.Hashable(password); err != nil || !right {
 		d.renew = ""

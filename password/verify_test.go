@@ -8,7 +8,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// raw is a bcrypt hash of exactly these bytes, as another program made it.
+// raw returns a bcrypt hash of exactly these bytes, as another program would write it.
 func raw(t *testing.T, variant string, cost int, secret string) string {
 	t.Helper()
 	b, err := bcrypt.GenerateFromPassword([]byte(secret), cost)
@@ -64,10 +64,10 @@ func TestVerifyAndRenew(t *testing.T) {
 	}
 }
 
-// The original's form of text that is not ASCII.
+// The original's encoding of text beyond ASCII.
 func TestVerifyLegacyEncoding(t *testing.T) {
 	h, peppered := cheap(t), cheap(t, pepperA)
-	hi := strings.Repeat("ヒ", 30) // 90 bytes, and 60 in the original's form
+	hi := strings.Repeat("ヒ", 30) // 90 bytes, and 60 in the original's encoding
 	for _, tt := range []struct {
 		name     string
 		h        *Hasher
@@ -97,7 +97,7 @@ func TestVerifyLegacyEncoding(t *testing.T) {
 		{"plain ASCII, of another cost", h, raw(t, "a", 5, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
 		{"plain ASCII, and a pepper in force", peppered, h.must(t, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
 		{"UTF-8 of another text", h, h.must(t, "ä"), "쎤", Result{OK: true}},
-		// "ä" in UTF-8 reads "Ã¤" in Latin-1: renewed, it would lock out its owner.
+		// "ä" in UTF-8 reads "Ã¤" in Latin-1. A renewed hash would lock out the owner.
 		{"garbled on its way", h, h.must(t, "ä"), "Ã¤", Result{OK: true}},
 	} {
 		got, err := tt.h.VerifyOriginal(tt.stored, tt.password)
@@ -149,8 +149,8 @@ func TestVerifyUnusable(t *testing.T) {
 	}
 }
 
-// Whichever identifier and whatever the answer: the work of one hash of the Hasher's own cost for
-// ASCII, of two for other text, unless the stored hash is dearer or foreign.
+// Whatever the identifier and the result, Verify does the work of one hash at the Hasher's own cost
+// for ASCII, and of two for other text, unless the stored hash costs more or has another algorithm.
 func TestSameWorkForEveryResult(t *testing.T) {
 	const own = 6
 	a, b := cheap(t, pepperA).at(own), cheap(t, pepperB).at(own)
@@ -193,13 +193,13 @@ func TestSameWorkForEveryResult(t *testing.T) {
 	}
 }
 
-// formsOfPasswords are passwords, and how many hashes each takes.
+// formsOfPasswords maps passwords to the number of hashes that each takes.
 var formsOfPasswords = map[string]uint64{
 	"secret": 1, "wrong": 1, "": 1, strings.Repeat("x", 2000): 1, "ab\x00ab": 1,
 	"pässwörd": 2, "falsch ß": 2, "\xff\xff": 2, strings.Repeat("x", 2000) + "ä": 2, strings.Repeat("か", 30): 2, "Ã¤": 2,
 }
 
-// The dummy's work is bcrypt's, not an error that comes back at once.
+// The dummy does the work of bcrypt and does not fail at once.
 func TestDummyIsRealHash(t *testing.T) {
 	h := cheap(t)
 	if _, err := h.parse("$2a$04$" + strings.Repeat(".", 53)); err != nil {

@@ -8,14 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// WordPress removes white space around a password, and puts a backslash before some characters of what comes through one
-// of its forms, when it is set and when it is checked. What comes another way, by its commands or a plugin, is hashed
-// without backslashes. So both forms are tried where they differ.
+// WordPress removes white space around a password. If a password comes through one of its forms, it
+// also puts a backslash before some characters, both when the password is set and when it is
+// checked. Passwords that come from its commands or from plugins get no backslashes. So both forms
+// are tried if they differ.
 //
-// A password that WordPress takes for another one as well is right here, too, but is not written as a new hash: that
-// would lock out an owner who types the other one.
+// If WordPress would also accept a different password, the given password is correct but the hash
+// is not renewed: a new hash would lock out an owner who types the other password.
 
-// phpSpace is what PHP's trim removes.
+// phpSpace holds the characters that PHP's trim removes.
 const phpSpace = " \t\n\r\x00\x0b"
 
 var (
@@ -24,23 +25,24 @@ var (
 	wordPressID = []byte("wp-sha384")
 )
 
-// wordPressSecret is what WordPress 6.8 gives to bcrypt.
+// wordPressSecret returns the bytes that WordPress 6.8 passes to bcrypt.
 func wordPressSecret(password []byte) []byte {
 	mac := hmac.New(sha512.New384, wordPressID)
 	mac.Write([]byte(strings.Trim(string(password), phpSpace)))
 	return base64.StdEncoding.AppendEncode(nil, mac.Sum(nil))
 }
 
-// checkWordPress reports whether the password is right, and whether it is the only one that its owner can mean.
+// checkWordPress reports whether the password is correct, and whether the owner can have meant no
+// other.
 func (d digest) checkWordPress(password string) (right, only bool) {
 	form := strings.Trim(addSlashes.Replace(password), phpSpace)
 	right, only = d.try(d.secret(form)), strings.Trim(password, phpSpace) == password
-	// As every bcrypt hash, one of WordPress costs two for text that is not ASCII.
+	// Like every bcrypt hash, one of WordPress costs two hashes for a password beyond ASCII.
 	if form == password && (d.foreign != nil || isASCII(password)) {
 		return right, only
 	}
 	if d.try(d.secret(password)) && !right {
-		// phpass hashes what it is given; wordPressSecret trims.
+		// phpass hashes the password as given; wordPressSecret trims it.
 		right, only = true, (only || d.foreign != nil) && !slashed(password)
 	}
 	return right, only
