@@ -3,11 +3,11 @@
 //
 // A typed constructor returns a [Hint]; [Parse] and [ParseJSON] return one from an operator's text:
 //
-//	UID("17c07627d35e")                   17c07627d35e   uid=17c07627d35e   ["user","17c07627d35e"]
-//	Field("email", "al@hotmail.com")      email=al@hotmail.com   ["user","email","al@hotmail.com"]
-//	Any("Alice")                          *=Alice   ["*","Alice"]   ["user","*","Alice"]
-//	Key(k)                                user/uid:17c07627d35e   user/name:Alice/~prk
-//	Facets(f)                             {"~isa":"user","name":"Alice"}
+//	UID("17c07627d35e")               17c07627d35e   uid=17c07627d35e   ["user","17c07627d35e"]
+//	Field("email", "al@example.org")  email=al@example.org   ["email","al@example.org"]
+//	Any("Alice")                      *=Alice   ["*","Alice"]   ["user","*","Alice"]
+//	Key(k)                            user/uid:17c07627d35e   user/name:Alice/~prk
+//	Facets(f)                         {"~isa":"user","name":"Alice"}
 //
 // Pass a visitor's text to Any or Field, which never interpret it as a key. Parse would let the
 // visitor choose the type and the field.

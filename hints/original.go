@@ -77,8 +77,8 @@ func textOrList(b []byte) (text string, list []string, err error) {
 	return "", list, nil
 }
 
-// answer returns the quintuplet for a field and value. The type need not be declared. For the field
-// *, for which no record exists, it contains a pattern in place of the key.
+// quintupletOf returns the quintuplet for a field and value. The type need not be declared. For the
+// field *, for which no record exists, it contains a pattern in place of the key.
 func quintupletOf(s schema.Schema, typ, field, value string) (Quintuplet, error) {
 	t, ok := s.Types[typ]
 	if !ok {

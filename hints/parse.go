@@ -20,8 +20,8 @@ const (
 // Parse parses an operator's text. It tries these forms in order:
 //
 //   - the JSON of a hint, if the text begins with [ or {; see ParseJSON
-//   - FIELD=VALUE, or *=VALUE for every secondary field, if no slash or colon precedes the first = and
-//     the text does not begin with a tilde
+//   - FIELD=VALUE, or *=VALUE for every secondary field, if no slash or colon precedes the first =
+//     and the text does not begin with a tilde
 //   - a record key; in an SRK, the field * means every secondary field
 //   - a UID
 //
@@ -69,8 +69,8 @@ func cutField(text string) (field, value string, ok bool) {
 // ParseJSON parses the hints of the original:
 //
 //   - a triplet [type, field, value]
-//   - a pair, which means [type, primary value] if the schema passed to Resolve has such a type, and
-//     [field, value] otherwise
+//   - a pair, which means [type, primary value] if the schema passed to Resolve has such a type,
+//     and [field, value] otherwise
 //   - an object: an entry or a part of one
 //   - a string in any form that Parse accepts except JSON
 //

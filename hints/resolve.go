@@ -163,12 +163,12 @@ func (r resolver) resolveAny(value string) (Target, error) {
 	return t, nil
 }
 
-// anyPattern returns a pattern for a canonical value in any field, declared or not.
+// patternForAny returns a pattern for a canonical value in any field, declared or not.
 func patternForAny(typ, value string) string {
 	return recordkey.Pattern{Kind: recordkey.KindSRK, Type: typ, Value: value}.String()
 }
 
-// key resolves a PRK or an SRK.
+// resolveKey resolves a PRK or an SRK.
 func (r resolver) resolveKey(k recordkey.Key) (Target, error) {
 	isPrimary := k.Field() == r.decl.Primary
 	switch {
@@ -209,7 +209,8 @@ func identifier(part schema.Facets, field string) (text string, err error) {
 	return v.Text(), nil
 }
 
-// entryKey resolves the ~prk of an entry. If the entry has a primary facet, the two must agree.
+// resolveEntryKey resolves the ~prk of an entry. If the entry has a primary facet, the two must
+// agree.
 func (r resolver) resolveEntryKey(prk, uid string) (Target, error) {
 	if len(prk) > maxKey {
 		return Target{}, errors.New("~prk is too long")

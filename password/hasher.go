@@ -32,8 +32,11 @@ const (
 
 // Options configures a Hasher.
 type Options struct {
-	Cost int // of bcrypt, 10 to 15; 0 means 12, and 1 to 9 mean 10
-	// the first is used to hash, all to verify; 16 to 1024 bytes each; may be empty
+	// Cost is the bcrypt cost of new hashes, 10 to 15. 0 means 12, and 1 to 9 mean 10.
+	Cost int
+
+	// Peppers are secret keys of 16 to 1024 bytes each. New hashes use the first; all can verify.
+	// Without peppers, passwords are hashed as they are.
 	Peppers [][]byte
 }
 

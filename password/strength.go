@@ -19,15 +19,24 @@ const (
 // A Report says how hard a password is to guess for an attacker who has its hash and tries 10,000
 // guesses a second. It has the fields of the original's report.
 type Report struct {
-	// 0 instant, 1 minutes, 2 hours, 3 days, 4 months, 5 years, 6 centuries
+	// Level is the unit of Time: 0 instant, 1 minutes, 2 hours, 3 days, 4 months, 5 years,
+	// 6 centuries.
 	Level int `json:"ttc.level"`
-	// the same in words: "instant", "3 minutes", "centuries"
-	Time    string  `json:"ttc"`
-	Seconds float64 `json:"ttc.seconds"` // until half of the guesses are tried
-	// 0 to 4: fewer than 10³, 10⁶, 10⁸, 10¹⁰ guesses, or more
-	Score       int      `json:"score"`
-	Entropy     float64  `json:"entropy"`     // binary logarithm of the guesses
-	Suggestions []string `json:"suggestions"` // how to improve; empty for scores 3 and 4
+
+	// Time is the time to guess the password in words: "instant", "3 minutes", "centuries".
+	Time string `json:"ttc"`
+
+	// Seconds is the number of seconds until half of the guesses are tried.
+	Seconds float64 `json:"ttc.seconds"`
+
+	// Score is 0, 1, 2 or 3 if fewer than 10³, 10⁶, 10⁸ or 10¹⁰ guesses suffice, and 4 otherwise.
+	Score int `json:"score"`
+
+	// Entropy is the binary logarithm of the guesses.
+	Entropy float64 `json:"entropy"`
+
+	// Suggestions say how to improve the password. Scores 3 and 4 have none.
+	Suggestions []string `json:"suggestions"`
 }
 
 // MarshalJSON adds the original's name of its report.

@@ -39,7 +39,7 @@ func checkErr(t *testing.T, err error, want string) {
 	}
 	var syntax *recordkey.SyntaxError
 	if !errors.Is(err, recordkey.ErrSyntax) || !errors.As(err, &syntax) {
-		t.Errorf("%v is no *SyntaxError that Is ErrSyntax", err)
+		t.Errorf("%v is not a *SyntaxError that matches ErrSyntax", err)
 	}
 }
 

@@ -74,8 +74,8 @@ func TestPatternMatch(t *testing.T) {
 	}
 }
 
-// matches reports whether pattern matches s in Redis, whose manual describes stars, question marks,
-// character classes and backslashes.
+// redisMatches reports whether pattern matches s in Redis, whose manual describes stars, question
+// marks, character classes and backslashes.
 func redisMatches(pattern, s string) bool {
 	if pattern == "" {
 		return s == ""

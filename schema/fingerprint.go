@@ -99,8 +99,8 @@ var formVersion = formRules + "/" + joinVersions(
 	unicode.Version, norm.Version, cases.UnicodeVersion, width.UnicodeVersion, idna.UnicodeVersion, bidi.UnicodeVersion,
 )
 
-// tables joins the distinct versions of the tables. There is only one, unless the program was built
-// with libraries of different years.
+// joinVersions joins the distinct versions of the tables. There is only one, unless the program was
+// built with libraries of different years.
 func joinVersions(versions ...string) string {
 	slices.Sort(versions)
 	return strings.Join(slices.Compact(versions), "+")

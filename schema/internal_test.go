@@ -53,7 +53,7 @@ func TestParsePrintedDate(t *testing.T) {
 		).Draw(t, "text")
 		if got, is := parsePrintedDate(text); is {
 			if want, reason := parseISODate(text); reason != "" || !got.Equal(want) {
-				t.Fatalf("%q: %v, but readISODate returns %v %q", text, got, want, reason)
+				t.Fatalf("%q: %v, but parseISODate returns %v %q", text, got, want, reason)
 			}
 		}
 		at := time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "at")).UTC()

@@ -36,11 +36,11 @@ func printNumber(f float64) string {
 	return strings.Replace(s, "e-0", "e-", 1) // Go writes e-07, JavaScript e-7
 }
 
-// aNumeral matches a decimal number at the start of a text.
+// numeralPattern matches a decimal number at the start of a text.
 var numeralPattern = regexp.MustCompile(`^[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)`)
 
-// readNumber parses text like parseFloat: it parses the longest prefix that is a number and returns
-// NaN if there is none.
+// parseNumberPrefix parses text like parseFloat: it parses the longest prefix that is a number and
+// returns NaN if there is none.
 func parseNumberPrefix(text string) float64 {
 	numeral := numeralPattern.FindString(strings.TrimLeft(text, javaScriptSpace))
 	if numeral == "" {
@@ -51,7 +51,7 @@ func parseNumberPrefix(text string) float64 {
 	return f
 }
 
-// spaceOfJavaScript holds the characters that parseFloat skips. They differ from the white space of
+// javaScriptSpace holds the characters that parseFloat skips. They differ from the white space of
 // Unicode and of Go.
 const javaScriptSpace = "\t\n\v\f\r \u00a0\u1680" +
 	"\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a" +
@@ -81,7 +81,7 @@ func printDate(t time.Time) string {
 	return t.Format(dateForm)
 }
 
-// readDateForm parses a date in the format of printDate, as almost all dates are, and reports
+// parsePrintedDate parses a date in the format of printDate, as almost all dates are, and reports
 // whether text is one.
 func parsePrintedDate(text string) (time.Time, bool) {
 	// time.Parse also accepts a comma and a sign
@@ -97,7 +97,7 @@ func parsePrintedDate(text string) (time.Time, bool) {
 var isoDate = regexp.MustCompile(`^(\d{4}|[+-]\d{6})-(\d\d)-(\d\d)` +
 	`(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:Z|([+-])(\d\d):(\d\d)))?$`)
 
-// readDate parses an ISO date to the millisecond. If it cannot, it returns the reason.
+// parseDate parses an ISO date to the millisecond. If it cannot, it returns the reason.
 func parseDate(text string) (t time.Time, reason string) {
 	if t, is := parsePrintedDate(text); is {
 		return t, ""
@@ -105,7 +105,7 @@ func parseDate(text string) (t time.Time, reason string) {
 	return parseISODate(text)
 }
 
-// readISODate parses a date in any form of ECMAScript. If it cannot, it returns the reason.
+// parseISODate parses a date in any form of ECMAScript. If it cannot, it returns the reason.
 func parseISODate(text string) (t time.Time, reason string) {
 	m := isoDate.FindStringSubmatch(text)
 	if m == nil || m[1] == "-000000" {
@@ -132,8 +132,8 @@ func parseISODate(text string) (t time.Time, reason string) {
 	return t, ""
 }
 
-// number parses digits, with or without a sign, that a regular expression has accepted. It returns
-// 0 for "".
+// digitsToInt parses digits, with or without a sign, that a regular expression has accepted. It
+// returns 0 for "".
 func digitsToInt(digits string) int {
 	n, _ := strconv.Atoi(digits)
 	return n

@@ -191,5 +191,5 @@ func (r *reader) texts(n node) (texts []string) {
 	return texts
 }
 
-// truth returns a boolean.
+// boolean returns a boolean.
 func (r *reader) boolean(n node) bool { return r.want(n, aBoolean) && n.token == true }

@@ -144,8 +144,24 @@ func ExampleFrom() {
 		fmt.Println(err)
 		return
 	}
-	s := schema.Schema{Types: map[string]schema.Type{"account": account}}
-	text, err := json.Marshal(s)
+	text, err := json.MarshalIndent(account, "", "  ")
 	fmt.Println(string(text), err)
-	// Output: {"types":{"account":{"primary":"id","fields":{"age":{"role":"ordered","codec":"number"},"email":{"role":"secondary","kind":"email"},"since":{"codec":"date","required":true}}}}} <nil>
+	// Output:
+	// {
+	//   "primary": "id",
+	//   "fields": {
+	//     "age": {
+	//       "role": "ordered",
+	//       "codec": "number"
+	//     },
+	//     "email": {
+	//       "role": "secondary",
+	//       "kind": "email"
+	//     },
+	//     "since": {
+	//       "codec": "date",
+	//       "required": true
+	//     }
+	//   }
+	// } <nil>
 }

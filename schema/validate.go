@@ -68,8 +68,8 @@ func (s Schema) typeProblem(name string, t Type) *problem {
 	)
 }
 
-// confusion returns a problem if a field has the name of a type, because the hint ["job","x"] would
-// then be ambiguous.
+// nameConflict returns a problem if a field has the name of a type, because the hint ["job","x"]
+// would then be ambiguous.
 func (s Schema) nameConflict(name string) *problem {
 	for _, other := range s.Names() {
 		t := s.Types[other]
