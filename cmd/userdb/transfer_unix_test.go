@@ -406,9 +406,9 @@ func TestExposedFile(t *testing.T) {
 		mode os.FileMode
 		want string
 	}{
-		{"users.jsonl", 0o602, "its mode is -rw-----w-; if what is in it is right: chmod go-w"},
-		{"users.jsonl", 0o620, "its mode is -rw--w----; if what is in it is right: chmod go-w"},
-		{"users.jsonl.lock", 0o666, "its mode is -rw-rw-rw-; if what is in it is right: chmod go-w"},
+		{"users.jsonl", 0o602, "its mode is -rw-----w-; if its contents are right, run chmod go-w"},
+		{"users.jsonl", 0o620, "its mode is -rw--w----; if its contents are right, run chmod go-w"},
+		{"users.jsonl.lock", 0o666, "its mode is -rw-rw-rw-; if its contents are right, run chmod go-w"},
 		{"users.jsonl", 0o644, ""},
 	} {
 		useFile(t)

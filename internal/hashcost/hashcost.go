@@ -6,8 +6,8 @@ package hashcost
 import "sync/atomic"
 
 const (
-	saved = 8 // a hash of cost 12 costs as much as one of cost 4
-	least = 4 // what bcrypt has at least
+	reduction = 8 // a hash of cost 12 costs as much as one of cost 4
+	minCost   = 4 // what bcrypt has at least
 )
 
 var cheap atomic.Bool
@@ -26,10 +26,10 @@ func Of(cost int) int {
 	if !cheap.Load() {
 		return cost
 	}
-	return lower(cost)
+	return reduced(cost)
 }
 
-func lower(cost int) int { return max(cost-saved, least) }
+func reduced(cost int) int { return max(cost-reduction, minCost) }
 
 // A Hasher is a *password.Hasher, which this package cannot name: that one imports it.
 type Hasher interface{ Cost() int }
@@ -38,4 +38,4 @@ type Hasher interface{ Cost() int }
 var Set func(h Hasher, cost int)
 
 // Lower makes one hasher cheap, as all are under Cheap, before it is used.
-func Lower(h Hasher) { Set(h, lower(h.Cost())) }
+func Lower(h Hasher) { Set(h, reduced(h.Cost())) }

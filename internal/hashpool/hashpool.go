@@ -44,7 +44,7 @@ func (e *BusyError) Unwrap() error { return ErrBusy }
 
 // perWorker is how many jobs wait for one worker at most: at a quarter of a second for each the last one waits for 16
 // seconds.
-const perWorker = 64
+const queuePerWorker = 64
 
 // Pool runs jobs, a few at a time. It is safe for concurrent use. The zero Pool is not usable; make one with New.
 type Pool struct {
@@ -61,10 +61,10 @@ type Pool struct {
 // New returns a pool that runs so many jobs at once; 0 or less: one for each processor, and at most GOMAXPROCS.
 func New(workers int) *Pool {
 	if workers <= 0 {
-		workers = min(given(), runtime.NumCPU())
+		workers = min(initialProcs(), runtime.NumCPU())
 	}
-	leaveOne(workers)
-	p := &Pool{workers: workers, queue: perWorker * workers, turns: semaphore.NewWeighted(int64(workers))}
+	addProcessor(workers)
+	p := &Pool{workers: workers, queue: queuePerWorker * workers, turns: semaphore.NewWeighted(int64(workers))}
 	p.open, p.close = context.WithCancel(context.Background())
 	return p
 }
@@ -85,7 +85,7 @@ func (p *Pool) Do(ctx context.Context, job func()) error {
 	defer stop()
 	defer context.AfterFunc(p.open, stop)()
 	if err := p.turns.Acquire(wait, 1); err != nil {
-		return p.gaveUp(ctx)
+		return p.waitError(ctx)
 	}
 	defer p.turns.Release(1)
 	if err := p.refusal(ctx); err != nil {
@@ -93,15 +93,15 @@ func (p *Pool) Do(ctx context.Context, job func()) error {
 	}
 	begin := time.Now()
 	run(job)
-	p.took(time.Since(begin))
+	p.addDuration(time.Since(begin))
 	return nil
 }
 
 // given is how many processors Go had before the first pool.
-var given = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
+var initialProcs = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
 
 // leaveOne gives Go a processor besides those of the workers, unless the environment says how many it may have.
-func leaveOne(workers int) {
+func addProcessor(workers int) {
 	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) <= workers && workers <= runtime.NumCPU() {
 		runtime.GOMAXPROCS(workers + 1)
 	}
@@ -139,7 +139,7 @@ func (p *Pool) refusal(ctx context.Context) error {
 }
 
 // gaveUp says why a job was not given its turn.
-func (p *Pool) gaveUp(ctx context.Context) error {
+func (p *Pool) waitError(ctx context.Context) error {
 	err := p.refusal(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		p.mu.Lock()
@@ -166,7 +166,7 @@ func (p *Pool) enter(ctx context.Context) error {
 	if err := p.refusal(ctx); err != nil {
 		return err
 	}
-	if p.jobs >= p.workers+p.queue || p.late(ctx) {
+	if p.jobs >= p.workers+p.queue || p.tooLate(ctx) {
 		return &BusyError{p.ahead()}
 	}
 	p.jobs++
@@ -181,7 +181,7 @@ func (p *Pool) leave() {
 
 // late reports whether one more job would end after the deadline. A free worker is never refused, however short the
 // deadline: else an average that was once too long would keep away the very jobs that correct it.
-func (p *Pool) late(ctx context.Context) bool {
+func (p *Pool) tooLate(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	wait := p.ahead()
 	if !ok || wait <= 0 {
@@ -196,7 +196,7 @@ func (p *Pool) ahead() time.Duration {
 }
 
 // took adds one job to the average; the last eight count for most of it.
-func (p *Pool) took(d time.Duration) {
+func (p *Pool) addDuration(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mean == 0 {

@@ -140,8 +140,8 @@ func TestQueueIsBounded(t *testing.T) {
 		{func() *Pool { return newQueue(2, 5) }, 10, 3},
 		{func() *Pool { return newQueue(2, 5) }, 7, 0},
 		{func() *Pool { return newQueue(1, 0) }, 4, 3},
-		{func() *Pool { return New(2) }, 200, 200 - 2 - 2*perWorker},
-		{func() *Pool { return New(0) }, 1 + (1+perWorker)*min(given(), runtime.NumCPU()), 1},
+		{func() *Pool { return New(2) }, 200, 200 - 2 - 2*queuePerWorker},
+		{func() *Pool { return New(0) }, 1 + (1+queuePerWorker)*min(initialProcs(), runtime.NumCPU()), 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := tt.pool()
@@ -158,7 +158,7 @@ func TestQueueIsBounded(t *testing.T) {
 
 // With two workers, jobs of a second and seven that run or wait, one more ends
 // after four seconds.
-func TestRefusedWhenTooLateForTheDeadline(t *testing.T) {
+func TestRefusedIfTooLateForDeadline(t *testing.T) {
 	for _, tt := range []struct {
 		deadline time.Duration
 		want     error
@@ -191,7 +191,7 @@ func TestRefusedWhenTooLateForTheDeadline(t *testing.T) {
 
 // One job that took an hour (the process was suspended, say) must not keep all
 // later ones away.
-func TestOneSlowJobIsForgotten(t *testing.T) {
+func TestAverageForgetsSlowJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1)
 		defer p.Close()
@@ -210,7 +210,7 @@ func TestOneSlowJobIsForgotten(t *testing.T) {
 }
 
 // Where jobs take longer than they did before, a deadline may pass in the queue.
-func TestDeadlineInTheQueue(t *testing.T) {
+func TestDeadlineInQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1)
 		defer p.Close()
@@ -250,7 +250,7 @@ func TestEndedContext(t *testing.T) {
 }
 
 // What a job wrote must be complete when Do returns, so one that runs is not left.
-func TestRunningJobIsWaitedFor(t *testing.T) {
+func TestDoWaitsForRunningJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1)
 		defer p.Close()
@@ -279,7 +279,7 @@ func TestPanicGivesTheWorkerBack(t *testing.T) {
 }
 
 // A job that ends its goroutine ends its caller's: never a success.
-func TestExitIsNoSuccess(t *testing.T) {
+func TestGoexitIsNotSuccess(t *testing.T) {
 	p := newQueue(1, 0)
 	defer p.Close()
 	returned := false
@@ -307,7 +307,7 @@ func TestClose(t *testing.T) {
 			t.Errorf("Close took %v, want the second that the running jobs need", got)
 		}
 		if got := count(errs(), ErrClosed); got != 5 {
-			t.Errorf("%d waiting jobs were told ErrClosed, want 5", got)
+			t.Errorf("%d waiting jobs got ErrClosed, want 5", got)
 		}
 		if err := p.Do(t.Context(), second); !errors.Is(err, ErrClosed) {
 			t.Errorf("Do after Close: %v", err)

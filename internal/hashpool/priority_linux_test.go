@@ -7,7 +7,7 @@ import (
 )
 
 // A hash runs at a lower priority, and nothing else does.
-func TestJobsHaveALowerPriority(t *testing.T) {
+func TestJobsHaveLowerPriority(t *testing.T) {
 	nice := func() int {
 		const zero = 20 // the system adds it
 		n, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0)

@@ -32,13 +32,13 @@ func marshal[T any](v T, indent string) ([]byte, error) {
 
 // escape can take any character that is not printed for its escape: but for the ends of lines it can only stand in texts.
 func escape(text []byte) []byte {
-	if !bytes.ContainsFunc(text, hidden) {
+	if !bytes.ContainsFunc(text, notPrintable) {
 		return text
 	}
 	out := make([]byte, 0, len(text)+64)
 	for _, r := range string(text) {
 		switch {
-		case !hidden(r):
+		case !notPrintable(r):
 			out = utf8.AppendRune(out, r)
 		case r > 0xffff:
 			high, low := utf16.EncodeRune(r)
@@ -50,7 +50,7 @@ func escape(text []byte) []byte {
 	return out
 }
 
-func hidden(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }
+func notPrintable(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }
 
 // Whole reports whether a text of JSON is UTF-8 and has no half of a surrogate pair. Whatever is wrong so is read as U+FFFD: two texts
 // that are not the same would be one.

@@ -26,7 +26,7 @@ func TestMarshal(t *testing.T) {
 		}
 		for _, r := range string(text) {
 			if r != '\n' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Bidi_Control)) {
-				t.Errorf("%s: %U stands there", name, r)
+				t.Errorf("%s: %U is not escaped", name, r)
 			}
 		}
 		var back map[string][]string

@@ -63,7 +63,7 @@ func TestClasses(t *testing.T) {
 }
 
 // Every character is in exactly one class, with others that the same sets hold.
-func TestClassesPartTheCharacters(t *testing.T) {
+func TestEveryCharacterIsInOneClass(t *testing.T) {
 	atoms := append([]string{`\pL`, `\p{Greek}`, `\PM`, `(?i)[k-s]`, `[\x{d7f0}-\x{e010}]`, `[^\x{10ffff}]`, `(?i)ǆ`}, exactAtoms...)
 	exprs := rapid.SliceOfN(expressions(atoms), 1, 3)
 	rapid.Check(t, func(t *rapid.T) {
@@ -145,14 +145,14 @@ func TestPicks(t *testing.T) {
 }
 
 // A large class is not looked through to its end once there is something to show.
-func TestPicksOfALargeClassEndSoon(t *testing.T) {
+func TestLargeClassIsNotScannedWhole(t *testing.T) {
 	looked := 0
 	a, _ := alphabetOf(t, func(rune) bool { looked++; return true }, "")
 	if looked > 1000 {
 		t.Errorf("looked at %d characters", looked)
 	}
 	if a[0].complete {
-		t.Error("the class is said to be complete")
+		t.Error("the class claims to be complete")
 	}
 	looked = 0
 	c := class{ranges: []runeRange{{0xf0000, 0x10ffff}}} // private: no better ones come

@@ -50,14 +50,14 @@ func newAutomaton(e Expr, sets *runeSets, work *int) *automaton {
 		case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
 			a.reads[pc] = sets.id(inst)
 		case syntax.InstEmptyWidth:
-			sets.id(asserted(inst))
+			sets.id(assertedRunes(inst))
 		}
 	}
 	return a
 }
 
 // asserted is the set of runes that an assertion tells from others.
-func asserted(inst *syntax.Inst) *syntax.Inst {
+func assertedRunes(inst *syntax.Inst) *syntax.Inst {
 	if syntax.EmptyOp(inst.Arg)&(syntax.EmptyWordBoundary|syntax.EmptyNoWordBoundary) != 0 {
 		return wordRunes
 	}
@@ -97,7 +97,7 @@ func (a *automaton) step(s *state, class int) int32 {
 		}
 		readers = w.pcs
 	}
-	w := a.walk(seenAs(r), unseen)
+	w := a.walk(assertionClass(r), unseen)
 	for _, pc := range readers {
 		if set := a.reads[pc]; set >= 0 && a.alpha[class].in[set] == 1 {
 			w.from(a.prog.Inst[pc].Out)
@@ -147,7 +147,7 @@ func (a *automaton) dead(id int32) bool {
 }
 
 // takes reports whether a text that ends here is taken.
-func (a *automaton) takes(id int32) bool { return a.states[id].ends != a.not }
+func (a *automaton) accepts(id int32) bool { return a.states[id].ends != a.not }
 
 // walk follows a program from instruction to instruction without reading, between two characters. Where the next one is
 // unseen, assertions about it stay.
@@ -209,7 +209,7 @@ func (w *walk) assert(pc uint32, inst *syntax.Inst) {
 }
 
 // seenAs is what assertions see of r.
-func seenAs(r rune) rune {
+func assertionClass(r rune) rune {
 	switch {
 	case r == '\n':
 		return r

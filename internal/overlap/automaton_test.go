@@ -54,12 +54,12 @@ func TestAutomatonAgainstRegexp(t *testing.T) {
 		a := single(t, expr, not)
 		re := regexp.MustCompile(expr)
 		state := a.read(t, text)
-		if got, want := a.takes(state), re.MatchString(text) != not; got != want {
-			t.Fatalf("%q takes %q: got %v, want %v", expr, text, got, want)
+		if got, want := a.accepts(state), re.MatchString(text) != not; got != want {
+			t.Fatalf("%q accepts %q: got %v, want %v", expr, text, got, want)
 		}
 		longer := text + letters.Draw(t, "rest")
 		if a.dead(state) && re.MatchString(longer) != not {
-			t.Fatalf("%q is dead after %q, but takes %q", expr, text, longer)
+			t.Fatalf("%q is dead after %q, but accepts %q", expr, text, longer)
 		}
 	})
 }
@@ -140,7 +140,7 @@ func TestNodesAreLimited(t *testing.T) {
 }
 
 // A text was refused, and beyond the limit there may be others.
-func TestLimitAfterARefusedText(t *testing.T) {
+func TestLimitAfterRefusedText(t *testing.T) {
 	s := newSearch([]Expr{MustCompile(`^x$|[ab].{30}c`)}, 1000, 1<<40, anyRune)
 	if got := s.run(func(text string) bool { return text != "x" }); got != (Result{}) {
 		t.Errorf("got %+v, want undecided", got)

@@ -30,7 +30,7 @@ func common(work int, a, b string) Result {
 
 // TestProverAgainstAllShortTexts compares the verdicts on random expressions, both
 // ways and to the length, with what package regexp says of every short text.
-func TestProverAgainstAllShortTexts(t *testing.T) {
+func TestProverMatchesAllShortTexts(t *testing.T) {
 	const n = 4
 	all := texts(exactLetters, n)
 	exprs := expressions(exactAtoms)
@@ -54,7 +54,7 @@ func TestProverAgainstAllShortTexts(t *testing.T) {
 		case p.Disjoint && shortest != "":
 			t.Fatalf("disjoint, but both take %q", shortest)
 		case !p.Disjoint && (size == 0 || !reA.MatchString(p.Witness) || !reB.MatchString(p.Witness)):
-			t.Fatalf("%q is no witness", p.Witness)
+			t.Fatalf("%q is not a witness", p.Witness)
 		case !p.Disjoint && size <= n && size != utf8.RuneCountInString(shortest):
 			t.Fatalf("witness %q, the shortest text is %q", p.Witness, shortest)
 		case !p.Disjoint && size > n && shortest != "":

@@ -31,13 +31,13 @@ type search struct {
 
 // node is reached in level characters and no fewer, best by cost from another.
 type node struct {
-	at    []int32 // states
-	level int
-	cost  int
-	from  int32
-	class int32
-	takes bool    // a text may end here
-	next  []int32 // by class: a node, or noNode; nil before it is expanded
+	at      []int32 // states
+	level   int
+	cost    int
+	from    int32
+	class   int32
+	accepts bool    // a text may end here
+	next    []int32 // by class: a node, or noNode; nil before it is expanded
 }
 
 const noNode = -1
@@ -100,7 +100,7 @@ func (s *search) expand(id int32) {
 			continue
 		}
 		next[class] = s.visit(at)
-		s.lead(id, next[class], class)
+		s.recordEdge(id, next[class], class)
 	}
 	s.nodes[id].next = next
 }
@@ -130,9 +130,9 @@ func (s *search) visit(at []int32) int32 {
 
 func (s *search) add(at []int32) int32 {
 	id := int32(len(s.nodes))
-	n := node{at: at, level: s.level, from: noNode, takes: true}
+	n := node{at: at, level: s.level, from: noNode, accepts: true}
 	for i, a := range s.automata {
-		n.takes = n.takes && a.takes(at[i])
+		n.accepts = n.accepts && a.accepts(at[i])
 	}
 	s.nodes = append(s.nodes, n)
 	s.frontier = append(s.frontier, id)
@@ -141,7 +141,7 @@ func (s *search) add(at []int32) int32 {
 }
 
 // lead notes that a node of the level before leads to one, if it does so best.
-func (s *search) lead(from, to int32, class int) {
+func (s *search) recordEdge(from, to int32, class int) {
 	n := &s.nodes[to]
 	cost := s.nodes[from].cost + s.alpha[class].cost
 	if n.level == s.level && (n.from == noNode || cost < n.cost) {
@@ -153,7 +153,7 @@ func (s *search) lead(from, to int32, class int) {
 func (s *search) cheapestEnd() int32 {
 	best := int32(noNode)
 	for _, id := range s.frontier {
-		if s.nodes[id].takes && (best == noNode || s.nodes[id].cost < s.nodes[best].cost) {
+		if s.nodes[id].accepts && (best == noNode || s.nodes[id].cost < s.nodes[best].cost) {
 			best = id
 		}
 	}
@@ -208,7 +208,7 @@ func (e *enumeration) extend() bool {
 	ends := make([]bool, len(e.nodes))
 	for id, n := range e.nodes {
 		if len(e.ends) == 0 {
-			ends[id] = n.takes
+			ends[id] = n.accepts
 			continue
 		}
 		ends[id] = slices.ContainsFunc(n.next, func(next int32) bool {

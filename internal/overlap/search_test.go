@@ -91,7 +91,7 @@ func TestEnumerateTriesInOrder(t *testing.T) {
 		}
 	}
 	if !slices.IsSortedFunc(tried, func(a, b string) int { return len(a) - len(b) }) {
-		t.Errorf("not by length: %q", tried)
+		t.Errorf("not in order of length: %q", tried)
 	}
 	slices.Sort(tried)
 	slices.Sort(want)
@@ -101,7 +101,7 @@ func TestEnumerateTriesInOrder(t *testing.T) {
 }
 
 // A wrong answer is worse than none, however small the limit.
-func TestSmallLimitsGiveNoWrongAnswers(t *testing.T) {
+func TestSmallLimitsGiveNoWrongResults(t *testing.T) {
 	exprs := expressions(exactAtoms)
 	checkOften(t, 4, func(t *rapid.T) {
 		a, b := exprs.Draw(t, "a"), exprs.Draw(t, "b")

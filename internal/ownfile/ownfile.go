@@ -12,7 +12,7 @@ import (
 // ErrOthers is a file that others than this user may write, or have put there.
 var ErrOthers = errors.New("others may write the file")
 
-var errKind = errors.New("it is no regular file")
+var errKind = errors.New("not a regular file")
 
 // Create makes a file for this user alone, and opens it for writing. A file or a link of that name is unlinked before:
 // it could lead elsewhere, or be open somewhere else. What is neither, such as a folder or a device, is refused.
@@ -33,13 +33,13 @@ func Create(path string) (*os.File, error) {
 // Reopen opens a file that Create made before, and makes sure that it is still for this user alone. It follows no
 // link. ErrOthers: the file is another user's, or has a second name.
 func Reopen(path string, flag int) (*os.File, error) {
-	return checked(path, flag, 0, "open "+path, mine)
+	return openChecked(path, flag, 0, "open "+path, checkMine)
 }
 
 // Open opens a file, or makes it for this user alone where flag has os.O_CREATE. It follows no link. ErrOthers: it
 // belongs to another user than this one and root, or others may write it. That others may read it is no error.
 func Open(path string, flag int) (*os.File, error) {
-	return checked(path, flag, 0o600, path, closed)
+	return openChecked(path, flag, 0o600, path, checkNotWritable)
 }
 
 // Readlink is os.Readlink for a link that is followed by name, which no system guards as it does those in folders for
@@ -56,7 +56,7 @@ func Readlink(path string) (string, error) {
 }
 
 // checked opens a file, and refuses what is no regular one and what check refuses. The error for that begins with lead.
-func checked(path string, flag int, mode fs.FileMode, lead string, check func(*os.File, fs.FileInfo) error) (*os.File, error) {
+func openChecked(path string, flag int, mode fs.FileMode, lead string, check func(*os.File, fs.FileInfo) error) (*os.File, error) {
 	f, err := open(path, flag, mode)
 	if err != nil {
 		return nil, err

@@ -64,11 +64,11 @@ func TestOpenFiles(t *testing.T) {
 	for name, want := range map[string]struct{ create, reopen, open string }{
 		"nothing":       {"600 new", "no such file", "600 new"}, // made, with O_CREATE
 		"file":          {"600 new", "600 precious+new", "600 precious+new"},
-		"loose":         {"600 new", "600 precious+new", "others may write the file: its mode is -rw-rw-rw-; if what is in it is right: chmod go-w"},
+		"loose":         {"600 new", "600 precious+new", "others may write the file: its mode is -rw-rw-rw-; if its contents are right, run chmod go-w"},
 		"readable":      {"600 new", "600 precious+new", "644 precious+new"},
 		"group":         {"600 new", "600 precious+new", "others may write the file: its mode is -rw--w----"},
-		"folder":        {"it is no regular file", "is a directory", "is a directory"},
-		"pipe":          {"it is no regular file", "no such device or address", "no such device or address"},
+		"folder":        {"not a regular file", "is a directory", "is a directory"},
+		"pipe":          {"not a regular file", "no such device or address", "no such device or address"},
 		"link":          {"600 new", "it is a link", "it is a link"},
 		"dangling link": {"600 new", "it is a link", "it is a link"},
 		"second name":   {"600 new", "others may write the file: it has another owner, or a second name", "600 precious+new"},

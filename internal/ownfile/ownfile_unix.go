@@ -20,7 +20,7 @@ func open(path string, flag int, mode fs.FileMode) (*os.File, error) {
 }
 
 // mine refuses a file that this user did not make, or that has another name, too. It closes it to all others.
-func mine(f *os.File, info fs.FileInfo) error {
+func checkMine(f *os.File, info fs.FileInfo) error {
 	if owner(info) != os.Geteuid() || info.Sys().(*syscall.Stat_t).Nlink > 1 {
 		return fmt.Errorf("%w: it has another owner, or a second name", ErrOthers)
 	}
@@ -29,22 +29,22 @@ func mine(f *os.File, info fs.FileInfo) error {
 
 // trusted refuses a link that another user than this one and root has made.
 func trusted(info fs.FileInfo) error {
-	if other(info) {
+	if isForeign(info) {
 		return fmt.Errorf("%w: it is a link of the user %d", ErrOthers, owner(info))
 	}
 	return nil
 }
 
 // closed refuses a file that others than this user and root may write.
-func closed(_ *os.File, info fs.FileInfo) error {
+func checkNotWritable(_ *os.File, info fs.FileInfo) error {
 	switch {
-	case other(info):
+	case isForeign(info):
 		return fmt.Errorf("%w: it belongs to the user %d; make a copy of your own", ErrOthers, owner(info))
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%w: its mode is %v; if what is in it is right: chmod go-w", ErrOthers, info.Mode())
+		return fmt.Errorf("%w: its mode is %v; if its contents are right, run chmod go-w", ErrOthers, info.Mode())
 	}
 	return nil
 }
 
-func owner(info fs.FileInfo) int  { return int(info.Sys().(*syscall.Stat_t).Uid) }
-func other(info fs.FileInfo) bool { return owner(info) != os.Geteuid() && owner(info) != 0 }
+func owner(info fs.FileInfo) int      { return int(info.Sys().(*syscall.Stat_t).Uid) }
+func isForeign(info fs.FileInfo) bool { return owner(info) != os.Geteuid() && owner(info) != 0 }

@@ -47,7 +47,7 @@ func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup,
 		switch {
 		case k.Kind() == recordkey.KindSRK && t.Building.Has(k.Field(), schema.RoleSecondary):
 			if target.Pattern == "" { // a search under any field goes by the others
-				unbuilt = building(k.Field())
+				unbuilt = errBuilding(k.Field())
 			}
 		case k.Kind() == recordkey.KindPRK:
 			return t, store.Lookup{PRK: k.In(rd.NS)}, nil
@@ -88,7 +88,7 @@ func (rd *Reader) FindOne(ctx context.Context, l store.Lookup) (store.Record, er
 func (rd *Reader) FindMany(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	found, err := rd.Engine.Find(ctx, lookups)
 	for i := range found {
-		if found[i].Err == nil && !rd.meant(lookups[i], found[i].Record) {
+		if found[i].Err == nil && !rd.matchesLookup(lookups[i], found[i].Record) {
 			found[i] = store.Found{Err: store.ErrNotFound}
 		}
 	}
@@ -97,7 +97,7 @@ func (rd *Reader) FindMany(ctx context.Context, lookups []store.Lookup) ([]store
 
 // meant reports whether the facets that a record was found by have these values; of a field that another
 // schema has renamed there may be none.
-func (rd *Reader) meant(l store.Lookup, r store.Record) bool {
+func (rd *Reader) matchesLookup(l store.Lookup, r store.Record) bool {
 	if l.PRK.IsValid() {
 		return true
 	}

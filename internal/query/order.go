@@ -41,10 +41,10 @@ func (s *Selection) orderBy(q Query) error {
 		return nil
 	}
 	if !slices.Contains(s.Type.Ordered, q.Order) {
-		return change.Invalid(q.Order, "query", "not an ordered field; only by those can entries be listed in order"+those(s.Type.Ordered))
+		return change.Invalid(q.Order, "query", "not an ordered field; ordered fields"+joinFields(s.Type.Ordered))
 	}
 	if s.Type.Building.Has(q.Order, schema.RoleOrdered) {
-		return building(q.Order)
+		return errBuilding(q.Order)
 	}
 	prefix, isText := s.Type.OrderPrefix(q.Order, q.Prefix)
 	if q.Prefix != "" && !isText {
@@ -98,7 +98,7 @@ func (s *Selection) prefix(begin string) {
 // pageInOrder is Page of an ordered selection.
 func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, want int) ([]store.Found, string, error) {
 	at, err := parseBookmark(after, true)
-	if err == nil && at.last != "" && !slices.Equal(at.taken, s.mark()) {
+	if err == nil && at.last != "" && !slices.Equal(at.taken, s.orderDigest()) {
 		err = store.ErrCursor
 	}
 	if err != nil {
@@ -106,7 +106,7 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 	}
 	cursor := inOrder
 	if s.Backwards() {
-		s.order.Reverse, cursor = !s.order.Reverse, back
+		s.order.Reverse, cursor = !s.order.Reverse, backward
 	}
 	for {
 		members, err := rd.members(ctx, s, at, want)
@@ -117,7 +117,7 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 		if err != nil || len(members) < want {
 			return found, "", err
 		}
-		at = bookmark{cursor: cursor, last: members[len(members)-1], taken: s.mark()}
+		at = bookmark{cursor: cursor, last: members[len(members)-1], taken: s.orderDigest()}
 		if len(found) > 0 || !s.MayRead() {
 			return found, at.String(), nil
 		}
@@ -125,17 +125,17 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 }
 
 // mark tells the continuations of an order from those of another one.
-func (s Selection) mark() []uint64 { return []uint64{digest(s.order.Key)} }
+func (s Selection) orderDigest() []uint64 { return []uint64{digest(s.order.Key)} }
 
 // Backwards reports whether a selection leads back. Its entries come in the order in which they are read: from the one before
 // the place, away from it.
-func (s Selection) Backwards() bool { return strings.HasPrefix(s.from, back) }
+func (s Selection) Backwards() bool { return strings.HasPrefix(s.from, backward) }
 
 // Around are the continuations that lead on from a page, and back from it: of records as they were read, with the
 // continuation for what is left. From an empty page they lead where it was come from.
 func (s Selection) Around(page []store.Record, rest string) (next, before string) {
 	at := func(cursor, place string) string {
-		return bookmark{cursor: cursor, last: place, taken: s.mark()}.String()
+		return bookmark{cursor: cursor, last: place, taken: s.orderDigest()}.String()
 	}
 	first := ""
 	if len(page) > 0 {
@@ -146,13 +146,13 @@ func (s Selection) Around(page []store.Record, rest string) (next, before string
 	case s.field == "" || s.from == "":
 		return rest, ""
 	case s.Backwards() && first == "":
-		return at(inOrder+itself, from.last), rest
+		return at(inOrder+inclusive, from.last), rest
 	case s.Backwards():
 		return at(inOrder, first), rest
 	case first == "":
-		return rest, at(back+itself, from.last)
+		return rest, at(backward+inclusive, from.last)
 	}
-	return rest, at(back, first)
+	return rest, at(backward, first)
 }
 
 // members reads the next members of the ordered index, from a bookmark on.
@@ -160,7 +160,7 @@ func (rd *Reader) members(ctx context.Context, s Selection, at bookmark, want in
 	q := s.order
 	q.Count = want
 	if last := at.last; last != "" {
-		after := store.Bound{At: last, Open: !strings.HasSuffix(at.cursor, itself), Is: true}
+		after := store.Bound{At: last, Open: !strings.HasSuffix(at.cursor, inclusive), Is: true}
 		if q.Reverse && (!q.Max.Is || last < q.Max.At) {
 			q.Max = after
 		}

@@ -89,7 +89,7 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count, si
 		if err != nil {
 			return err
 		}
-		s.looked(count)
+		s.countScanned(count)
 		complete := at.cursor == "" && cursor == ""
 		rest := at.rest(prks)
 		for some := range slices.Chunk(rest, size) {
@@ -97,7 +97,7 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count, si
 			if err != nil {
 				return err
 			}
-			at.mark(some, complete)
+			at.add(some, complete)
 			if rest = rest[len(some):]; len(rest) == 0 {
 				at = bookmark{cursor: cursor}
 			}
@@ -130,7 +130,7 @@ func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)
 			}
 		}
 	}
-	if !s.all() {
+	if !s.selectsAll() {
 		for found, err := range rd.Batches(ctx, s) {
 			if err != nil {
 				return 0, err
@@ -185,21 +185,21 @@ func (rd *Reader) owns(t *change.Type, key recordkey.Key) bool {
 // cut in another way when asked again, the keys taken are remembered one by one, as hashes, so that none that is still
 // to come is missed. In an ordered listing it is the last place.
 type bookmark struct {
-	cursor string
-	last   string
-	taken  []uint64
-	more   []recordkey.Key // taken besides
+	cursor   string
+	last     string
+	taken    []uint64
+	unhashed []recordkey.Key // taken besides
 }
 
 // The cursors of ordered listings, and none of a server's: on from a place, and back from it; with its entry.
 const (
-	inOrder = "o"
-	back    = "b"
-	itself  = "="
+	inOrder   = "o"
+	backward  = "b"
+	inclusive = "="
 )
 
 func (b bookmark) atEnd() bool {
-	return b.cursor == "" && b.last == "" && len(b.taken)+len(b.more) == 0
+	return b.cursor == "" && b.last == "" && len(b.taken)+len(b.unhashed) == 0
 }
 
 // rest is what is left of a batch.
@@ -209,12 +209,12 @@ func (b bookmark) rest(prks []recordkey.Key) []recordkey.Key {
 	})
 }
 
-func (b *bookmark) mark(prks []recordkey.Key, complete bool) {
+func (b *bookmark) add(prks []recordkey.Key, complete bool) {
 	if complete {
 		b.last = prks[len(prks)-1].String()
 		return
 	}
-	b.more = append(b.more, prks...)
+	b.unhashed = append(b.unhashed, prks...)
 }
 
 func digest(k recordkey.Key) uint64 {
@@ -228,7 +228,7 @@ func (b bookmark) String() string {
 	if b.atEnd() {
 		return ""
 	}
-	for _, k := range b.more {
+	for _, k := range b.unhashed {
 		b.taken = append(b.taken, digest(k))
 	}
 	raw, _ := binary.Append(nil, binary.BigEndian, b.taken)
@@ -254,7 +254,7 @@ func parseBookmark(text string, ordered bool) (bookmark, error) {
 	}
 	b := bookmark{cursor: parts[0], last: string(last), taken: make([]uint64, len(raw)/8)}
 	_, err := binary.Decode(raw, binary.BigEndian, b.taken)
-	isOrdered := slices.Contains([]string{inOrder, back}, strings.TrimSuffix(b.cursor, itself))
+	isOrdered := slices.Contains([]string{inOrder, backward}, strings.TrimSuffix(b.cursor, inclusive))
 	if err != nil || b.atEnd() || ordered != isOrdered || ordered && (b.last == "" || len(b.taken) != 1) {
 		return bookmark{}, store.ErrCursor
 	}

@@ -37,7 +37,7 @@ func TestBookmark(t *testing.T) {
 		if !complete {
 			b.cursor = rapid.StringMatching(`[0-9]{1,20}|[0-9]-[a-z0-9_:]+-[0-9]+`).Draw(t, "cursor")
 		}
-		b.mark(batch[:n], complete)
+		b.add(batch[:n], complete)
 		read, err := parseBookmark(b.String(), false)
 		if err != nil {
 			t.Fatal(err)

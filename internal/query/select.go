@@ -52,7 +52,7 @@ type Selection struct {
 const keysPerRead = 100
 
 // looked counts keys that were looked through.
-func (s Selection) looked(keys int) {
+func (s Selection) countScanned(keys int) {
 	if s.left != nil {
 		*s.left -= keys / keysPerRead
 	}
@@ -74,7 +74,7 @@ func Select(t *change.Type, q Query) (Selection, error) {
 		return Selection{}, change.Invalid(change.TagsName, "query", "the schema declares no indexed set of that name")
 	}
 	if len(q.Has) > 0 && t.Building.Has(change.TagsName, schema.RoleIndexed) {
-		return Selection{}, building(change.TagsName)
+		return Selection{}, errBuilding(change.TagsName)
 	}
 	for _, tag := range q.Has {
 		key, ok := t.Index(change.TagsName, tag)
@@ -94,11 +94,11 @@ func Select(t *change.Type, q Query) (Selection, error) {
 }
 
 // those names the fields that could be meant.
-func those(fields ...[]string) string {
+func joinFields(fields ...[]string) string {
 	names := slices.Concat(fields...)
 	slices.Sort(names)
 	if names = slices.Compact(names); len(names) == 0 {
-		return ": there is none"
+		return ": none"
 	}
 	for i, name := range names {
 		names[i] = strconv.Quote(name)
@@ -124,9 +124,9 @@ func (s *Selection) selectField(field string, v schema.Value) error {
 		key, ok = t.Index(field, wire)
 		s.indexes, holder = append(s.indexes, key), "an index"
 	case t.Building.Has(field, schema.RoleSecondary|schema.RoleIndexed):
-		return building(field)
+		return errBuilding(field)
 	default:
-		return change.Invalid(field, "query", "neither an indexed nor a secondary field; only those can be asked for"+those(t.Indexed, t.Secondary))
+		return change.Invalid(field, "query", "neither an indexed nor a secondary field; fields to select by"+joinFields(t.Indexed, t.Secondary))
 	}
 	if !ok {
 		return change.Invalid(field, "key", "not a value that "+holder+" can hold")
@@ -136,7 +136,7 @@ func (s *Selection) selectField(field string, v schema.Value) error {
 }
 
 // building is the error for what is asked by an index that is not whole.
-func building(name string) error {
+func errBuilding(name string) error {
 	return fmt.Errorf("%w: of %s", store.ErrIndexBuilding, strconv.Quote(name))
 }
 
@@ -154,7 +154,7 @@ func (s Selection) Decides() recordkey.Key {
 }
 
 // all reports whether every entry of the type is selected.
-func (s Selection) all() bool {
+func (s Selection) selectsAll() bool {
 	return len(s.indexes) == 0 && s.from == "" && s.one == nil && s.disabled == nil && s.field == ""
 }
 
@@ -192,9 +192,9 @@ func (rd *Reader) filter(ctx context.Context, s Selection, candidates ...store.L
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(f store.Found) bool {
-		return f.Err == store.ErrNotFound || f.Err == nil && !s.holds(f.Record)
+		return f.Err == store.ErrNotFound || f.Err == nil && !s.matches(f.Record)
 	})
-	return rd.tagged(ctx, s, found)
+	return rd.withTags(ctx, s, found)
 }
 
 func lookups(prks []recordkey.Key) []store.Lookup {
@@ -205,7 +205,7 @@ func lookups(prks []recordkey.Key) []store.Lookup {
 	return all
 }
 
-func (s Selection) holds(r store.Record) bool {
+func (s Selection) matches(r store.Record) bool {
 	if s.disabled != nil && *s.disabled != (r.Fields[store.FieldDisabled] != "") {
 		return false
 	}
@@ -222,7 +222,7 @@ func (s Selection) holds(r store.Record) bool {
 }
 
 // tagged keeps the entries that have all tags of the selection.
-func (rd *Reader) tagged(ctx context.Context, s Selection, found []store.Found) ([]store.Found, error) {
+func (rd *Reader) withTags(ctx context.Context, s Selection, found []store.Found) ([]store.Found, error) {
 	if len(s.tags) == 0 {
 		return found, nil
 	}

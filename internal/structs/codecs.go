@@ -12,15 +12,15 @@ import (
 var (
 	Time = reflect.TypeFor[time.Time]()
 
-	marshalsText   = reflect.TypeFor[encoding.TextMarshaler]()
-	unmarshalsText = reflect.TypeFor[encoding.TextUnmarshaler]()
-	marshalsJSON   = reflect.TypeFor[json.Marshaler]()
-	unmarshalsJSON = reflect.TypeFor[json.Unmarshaler]()
+	textMarshaler   = reflect.TypeFor[encoding.TextMarshaler]()
+	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+	jsonMarshaler   = reflect.TypeFor[json.Marshaler]()
+	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
 )
 
 // Textual reports whether a type, or a pointer to it, is written as a text and read from one by its own methods.
 func Textual(t reflect.Type) bool {
-	writes, reads := methods(t, marshalsText, unmarshalsText)
+	writes, reads := methods(t, textMarshaler, textUnmarshaler)
 	return writes && reads
 }
 
@@ -63,7 +63,7 @@ func jsonProblem(t reflect.Type, seen map[reflect.Type]bool) error {
 		return nil
 	}
 	seen[t] = true
-	for _, pair := range [][2]reflect.Type{{marshalsJSON, unmarshalsJSON}, {marshalsText, unmarshalsText}} {
+	for _, pair := range [][2]reflect.Type{{jsonMarshaler, jsonUnmarshaler}, {textMarshaler, textUnmarshaler}} {
 		switch writes, reads := methods(t, pair[0], pair[1]); {
 		case writes != reads:
 			return fmt.Errorf("type %s has only one of the methods of %s and %s", t, pair[0], pair[1])
@@ -73,14 +73,14 @@ func jsonProblem(t reflect.Type, seen map[reflect.Type]bool) error {
 	}
 	switch t.Kind() {
 	case reflect.Chan, reflect.Func, reflect.Complex64, reflect.Complex128, reflect.UnsafePointer, reflect.Uintptr:
-		return fmt.Errorf("no codec holds type %s", t)
+		return fmt.Errorf("no codec supports type %s", t)
 	case reflect.Interface:
 		if t.NumMethod() > 0 {
 			return fmt.Errorf("no codec reads an interface with methods such as %s", t)
 		}
 	case reflect.Map:
 		if k := t.Key(); !isName(k) {
-			return fmt.Errorf("no codec holds type %s: its keys are no texts", t)
+			return fmt.Errorf("no codec supports type %s: its keys are not text", t)
 		}
 		return jsonProblem(t.Elem(), seen)
 	case reflect.Pointer, reflect.Slice, reflect.Array:
@@ -98,7 +98,7 @@ func isName(t reflect.Type) bool {
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return true
 	}
-	return t.Implements(marshalsText) && reflect.PointerTo(t).Implements(unmarshalsText)
+	return t.Implements(textMarshaler) && reflect.PointerTo(t).Implements(textUnmarshaler)
 }
 
 func membersProblem(t reflect.Type, seen map[reflect.Type]bool) error {

@@ -22,10 +22,10 @@ type Error struct {
 	Reason string
 }
 
-// known are the fields of the types that were asked for, and what is wrong with the others.
-var known sync.Map
+// want one of the fields of the types that were asked for, and what is wrong with the others.
+var cache sync.Map
 
-type answer struct {
+type cachedFields struct {
 	fields []Field
 	bad    *Error
 }
@@ -33,12 +33,12 @@ type answer struct {
 // Fields returns the tagged fields of a struct and of the structs embedded in it, which are read once for each type. They
 // are everybody's: nobody changes them.
 func Fields(t reflect.Type) ([]Field, *Error) {
-	if a, is := known.Load(t); is {
-		a := a.(answer)
+	if a, is := cache.Load(t); is {
+		a := a.(cachedFields)
 		return a.fields, a.bad
 	}
 	fields, bad := walk(t)
-	known.Store(t, answer{fields, bad})
+	cache.Store(t, cachedFields{fields, bad})
 	return fields, bad
 }
 
@@ -61,7 +61,7 @@ func walk(t reflect.Type) (fields []Field, bad *Error) {
 	}
 	seen, above := map[reflect.Type]bool{}, map[string]bool{}
 	for level := []part{{typ: t, path: Title(t)}}; len(level) > 0; {
-		found, deeper, bad := each(level)
+		found, deeper, bad := eachLevel(level)
 		if bad != nil {
 			return nil, bad
 		}
@@ -83,7 +83,7 @@ func walk(t reflect.Type) (fields []Field, bad *Error) {
 }
 
 // each gives the fields of one level, and the structs of the next.
-func each(level []part) (found []Field, deeper []part, bad *Error) {
+func eachLevel(level []part) (found []Field, deeper []part, bad *Error) {
 	paths := map[string]string{}
 	for _, p := range level {
 		fields, embedded, bad := p.fields()
@@ -92,7 +92,7 @@ func each(level []part) (found []Field, deeper []part, bad *Error) {
 		}
 		for _, f := range fields {
 			if other := paths[f.Name]; other != "" {
-				return nil, nil, &Error{f.Path, fmt.Sprintf("has the name %q, as has %s", f.Name, other)}
+				return nil, nil, &Error{f.Path, fmt.Sprintf("has the name %q, like %s", f.Name, other)}
 			}
 			paths[f.Name] = f.Path
 		}
@@ -118,9 +118,9 @@ func (p part) fields() (tagged []Field, embedded []part, bad *Error) {
 			}
 		case !has:
 		case !f.IsExported():
-			return nil, nil, &Error{path, "is not exported, so that it cannot be set"}
+			return nil, nil, &Error{path, "is not exported and cannot be set"}
 		case p.sealed:
-			return nil, nil, &Error{path, "is embedded by a pointer that is not exported, so that it cannot be set"}
+			return nil, nil, &Error{path, "is embedded as an unexported pointer and cannot be set"}
 		default:
 			tag, err := ParseTag(text)
 			if err != nil {

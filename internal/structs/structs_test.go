@@ -31,15 +31,15 @@ func TestParseTag(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        `tag "": the name is empty`,
 		",secondary":              `tag ",secondary": the name is empty`,
-		"str,omitempty":           `tag "str,omitempty": unknown option "omitempty"; known are indexed, ordered, primary, required, secondary, kind=NAME`,
-		"a,":                      `tag "a,": unknown option ""; known are indexed, ordered, primary, required, secondary, kind=NAME`,
-		"a, secondary":            `tag "a, secondary": unknown option " secondary"; known are indexed, ordered, primary, required, secondary, kind=NAME`,
-		"a,kind=":                 `tag "a,kind=": unknown option "kind="; known are indexed, ordered, primary, required, secondary, kind=NAME`,
-		"a,Secondary":             `tag "a,Secondary": unknown option "Secondary"; known are indexed, ordered, primary, required, secondary, kind=NAME`,
-		"a,ordered,ordered":       `tag "a,ordered,ordered": the option "ordered" stands there twice`,
-		"a,kind=email,kind=email": `tag "a,kind=email,kind=email": the option "kind=email" stands there twice`,
-		"a,kind=email,kind=url":   `tag "a,kind=email,kind=url": the option "kind=url" stands there twice`,
-		"~prk":                    `tag "~prk": names that begin with ~ are reserved for the store; known is ~rev`,
+		"str,omitempty":           `tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, kind=NAME`,
+		"a,":                      `tag "a,": unknown option ""; want one of indexed, ordered, primary, required, secondary, kind=NAME`,
+		"a, secondary":            `tag "a, secondary": unknown option " secondary"; want one of indexed, ordered, primary, required, secondary, kind=NAME`,
+		"a,kind=":                 `tag "a,kind=": unknown option "kind="; want one of indexed, ordered, primary, required, secondary, kind=NAME`,
+		"a,Secondary":             `tag "a,Secondary": unknown option "Secondary"; want one of indexed, ordered, primary, required, secondary, kind=NAME`,
+		"a,ordered,ordered":       `tag "a,ordered,ordered": the option "ordered" appears twice`,
+		"a,kind=email,kind=email": `tag "a,kind=email,kind=email": the option "kind=email" appears twice`,
+		"a,kind=email,kind=url":   `tag "a,kind=email,kind=url": the option "kind=url" appears twice`,
+		"~prk":                    `tag "~prk": names that begin with ~ are reserved for the store; the only one for structs is ~rev`,
 		"~rev,ordered":            `tag "~rev,ordered": ~rev has no options`,
 		" a":                      `tag " a": white space around the name`,
 		"\xff":                    `tag "\xff": the name is not UTF-8`,
@@ -157,11 +157,11 @@ func TestFields(t *testing.T) {
 		{struct {
 			A string `userdb:"a"`
 			B string `userdb:"a"`
-		}{}, `struct.B: has the name "a", as has struct.A`},
+		}{}, `struct.B: has the name "a", like struct.A`},
 		{struct {
 			Contact
 			Other
-		}{}, `struct.Other.Mail: has the name "email", as has struct.Contact.Mail`},
+		}{}, `struct.Other.Mail: has the name "email", like struct.Contact.Mail`},
 		{struct {
 			Other
 			Twin
@@ -171,24 +171,24 @@ func TestFields(t *testing.T) {
 			Twin
 			T struct{ Twin } `userdb:"x"`
 			*sealedTwice
-		}{}, `struct.sealedTwice.Other.Mail: is embedded by a pointer that is not exported, so that it cannot be set`},
+		}{}, `struct.sealedTwice.Other.Mail: is embedded as an unexported pointer and cannot be set`},
 		{struct {
 			a string `userdb:"a"`
-		}{}, "struct.a: is not exported, so that it cannot be set"},
+		}{}, "struct.a: is not exported and cannot be set"},
 		{struct {
 			address `userdb:"a"`
-		}{}, "struct.address: is not exported, so that it cannot be set"},
-		{struct{ *sealed }{}, "struct.sealed.A: is embedded by a pointer that is not exported, so that it cannot be set"},
+		}{}, "struct.address: is not exported and cannot be set"},
+		{struct{ *sealed }{}, "struct.sealed.A: is embedded as an unexported pointer and cannot be set"},
 		{struct {
 			A string `userdb:"str,omitempty"`
-		}{}, `struct.A: tag "str,omitempty": unknown option "omitempty"; known are indexed, ordered, primary, required, secondary, kind=NAME`},
+		}{}, `struct.A: tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, kind=NAME`},
 		{struct {
 			A string `userdb:""`
 		}{}, `struct.A: tag "": the name is empty`},
 		{struct {
 			Twin
 			Twin2
-		}{}, `struct.Twin2.Other.Mail: has the name "email", as has struct.Twin.Other.Mail`},
+		}{}, `struct.Twin2.Other.Mail: has the name "email", like struct.Twin.Other.Mail`},
 		{tagged(`userdb:email`), "struct.A: tag `userdb:email` is not of the form `userdb:\"name,option\"`"},
 		{tagged(`userdb:"a" json:"b" userdb:"c"`), "struct.A: tag `userdb:\"a\" json:\"b\" userdb:\"c\"` has the key userdb twice"},
 		{tagged(`json:"a"userdb:"b"`), "struct.A [0]"},
@@ -266,12 +266,12 @@ func TestCodecs(t *testing.T) {
 		{reflect.TypeFor[list](), "json"},
 		{reflect.TypeFor[any](), "json"},
 
-		{reflect.TypeFor[chan int](), "no codec holds type chan int"},
-		{reflect.TypeFor[func()](), "no codec holds type func()"},
-		{reflect.TypeFor[complex64](), "no codec holds type complex64"},
-		{reflect.TypeFor[[]*chan int](), "no codec holds type chan int"},
-		{reflect.TypeFor[map[[2]int]string](), "no codec holds type map[[2]int]string: its keys are no texts"},
-		{reflect.TypeFor[struct{ A struct{ B func() } }](), "no codec holds type func() (field B) (field A)"},
+		{reflect.TypeFor[chan int](), "no codec supports type chan int"},
+		{reflect.TypeFor[func()](), "no codec supports type func()"},
+		{reflect.TypeFor[complex64](), "no codec supports type complex64"},
+		{reflect.TypeFor[[]*chan int](), "no codec supports type chan int"},
+		{reflect.TypeFor[map[[2]int]string](), "no codec supports type map[[2]int]string: its keys are not text"},
+		{reflect.TypeFor[struct{ A struct{ B func() } }](), "no codec supports type func() (field B) (field A)"},
 		{reflect.TypeFor[io.Reader](), "no codec reads an interface with methods such as io.Reader"},
 		{reflect.TypeFor[onlyText](), "type structs_test.onlyText has only one of the methods of encoding.TextMarshaler and encoding.TextUnmarshaler"},
 		{reflect.TypeFor[[]onlyJSON](), "type structs_test.onlyJSON has only one of the methods of json.Marshaler and json.Unmarshaler"},

@@ -18,9 +18,9 @@ const RevName = "~rev"
 
 // The options that are no roles.
 const (
-	Primary  = "primary"
-	Required = "required"
-	kindIs   = "kind=" // with the name of a kind behind it
+	Primary    = "primary"
+	Required   = "required"
+	kindPrefix = "kind=" // with the name of a kind behind it
 )
 
 // options are what may follow the name in a tag, each in the schema's own word.
@@ -41,18 +41,18 @@ func ParseTag(text string) (Tag, error) {
 		return Tag{}, fmt.Errorf("tag %q: %s", text, reason)
 	}
 	for _, option := range parts[1:] {
-		kind, isKind := strings.CutPrefix(option, kindIs)
+		kind, isKind := strings.CutPrefix(option, kindPrefix)
 		switch {
 		case t.Name == RevName:
 			return Tag{}, fmt.Errorf("tag %q: %s has no options", text, RevName)
 		case isKind && kind != "" && t.Kind == "":
 			t.Kind = kind
 		case slices.Contains(t.Options, option) || isKind && t.Kind != "":
-			return Tag{}, fmt.Errorf("tag %q: the option %q stands there twice", text, option)
+			return Tag{}, fmt.Errorf("tag %q: the option %q appears twice", text, option)
 		case slices.Contains(options, option):
 			t.Options = append(t.Options, option)
 		default:
-			return Tag{}, fmt.Errorf("tag %q: unknown option %q; known are %s, kind=NAME", text, option, strings.Join(options, ", "))
+			return Tag{}, fmt.Errorf("tag %q: unknown option %q; want one of %s, kind=NAME", text, option, strings.Join(options, ", "))
 		}
 	}
 	return t, nil
@@ -64,7 +64,7 @@ func nameProblem(name string) string {
 	case name == "":
 		return "the name is empty"
 	case name != RevName && strings.HasPrefix(name, "~"):
-		return "names that begin with ~ are reserved for the store; known is " + RevName
+		return "names that begin with ~ are reserved for the store; the only one for structs is " + RevName
 	case strings.TrimSpace(name) != name:
 		return "white space around the name"
 	case !utf8.ValidString(name):

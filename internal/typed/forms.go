@@ -49,11 +49,11 @@ func formOf(t reflect.Type, c schema.Codec) form {
 }
 
 var (
-	errNull  = errors.New("points to null, which could not be told from nil")
-	errNaN   = errors.New("NaN is no number")
-	errYear  = errors.New("a time of a year that is not from 0 to 9999")
-	errRange = errors.New("a time beyond the years that JavaScript's dates have")
-	errUTF8  = errors.New("a text in it is not UTF-8")
+	errNull  = errors.New("points to null, which is indistinguishable from nil")
+	errNaN   = errors.New("NaN is not a number")
+	errYear  = errors.New("a time outside the years 0 to 9999")
+	errRange = errors.New("a time outside the range of JavaScript dates")
+	errUTF8  = errors.New("contains text that is not UTF-8")
 	errFit   = errors.New("cannot hold what is stored")
 )
 

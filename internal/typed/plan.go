@@ -68,22 +68,22 @@ func bind(f structs.Field, declared schema.Type, refuses func(string) string) (b
 	if reason := refuses(f.Name); reason != "" {
 		return b, fmt.Sprintf("facet %s: %s", strconv.Quote(f.Name), reason)
 	}
-	if claim := beyond(f.Tag, declared); claim != "" {
-		return b, fmt.Sprintf("the tag says %s of facet %s, and the schema does not", claim, strconv.Quote(f.Name))
+	if claim := undeclared(f.Tag, declared); claim != "" {
+		return b, fmt.Sprintf("the tag declares %s for facet %s, but the schema does not", claim, strconv.Quote(f.Name))
 	}
 	names, err := structs.Codecs(f.Type)
 	if err != nil {
 		return b, err.Error()
 	}
 	if !slices.Contains(names, string(codec)) {
-		return b, fmt.Sprintf("facet %s has codec %s, which does not hold type %s", strconv.Quote(f.Name), codec, f.Type)
+		return b, fmt.Sprintf("facet %s has codec %s, which does not support type %s", strconv.Quote(f.Name), codec, f.Type)
 	}
 	base, pointer := structs.Base(f.Type)
 	return field{f, codec, pointer, formOf(base, codec)}, ""
 }
 
 // beyond is what a tag says of its field and the schema does not; "" if that is nothing.
-func beyond(t structs.Tag, declared schema.Type) string {
+func undeclared(t structs.Tag, declared schema.Type) string {
 	f := declared.Fields[t.Name]
 	for _, option := range t.Options {
 		has := slices.Contains(f.Role.Names(), option) || option == structs.Required && f.Required ||

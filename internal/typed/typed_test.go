@@ -443,7 +443,7 @@ func TestChanges(t *testing.T) {
 		{"an empty text goes", map[string]string{"textp": ""}, func(v *everything) { v.TextP = nil }, map[string]*string{"textp": nil}},
 		{"as others write it", map[string]string{"i64": "42.0", "f64": "NaN", "at": "2026-11-20", "list": `[ "a" ]`, "b": "null"}, func(*everything) {}, nil},
 		{"as others write it, changed", map[string]string{"i64": "42.0", "f64": "NaN"}, func(v *everything) { v.I64, v.F64 = 43, 1 }, map[string]*string{"i64": new("43"), "f64": new("1")}},
-		{"what is less than a millisecond", map[string]string{"at": "2026-11-20T08:02:40.512Z"}, func(v *everything) { v.At = v.At.Add(999 * time.Microsecond) }, nil},
+		{"a fraction of a millisecond", map[string]string{"at": "2026-11-20T08:02:40.512Z"}, func(v *everything) { v.At = v.At.Add(999 * time.Microsecond) }, nil},
 		{"another zone", map[string]string{"at": "2026-11-20T08:02:40.512Z"}, func(v *everything) { v.At = v.At.In(time.FixedZone("", 3600)) }, nil},
 		{"within a list", map[string]string{"list": `["a"]`}, func(v *everything) { v.List[0] = "b" }, map[string]*string{"list": new(`["b"]`)}},
 		{"an empty list", map[string]string{"list": `["a"]`}, func(v *everything) { v.List = v.List[:0] }, map[string]*string{"list": new(`[]`)}},
@@ -467,7 +467,7 @@ func (failing) MarshalText() ([]byte, error)  { return nil, errors.New("no text"
 func (*failing) UnmarshalText(_ []byte) error { return nil }
 
 // TestRefused has what cannot be stored, in a new entry and in one that is changed.
-func TestRefused(t *testing.T) {
+func TestWriteErrors(t *testing.T) {
 	typ := everySchema(t)
 	typ.Fields["fails"] = schema.Field{}
 	p := planOf[struct {
@@ -479,15 +479,15 @@ func TestRefused(t *testing.T) {
 		edit func(*everything, **failing)
 		want string
 	}{
-		{func(v *everything, _ **failing) { v.F64 = math.NaN() }, "f64: Go field struct.everything.F64 (float64): NaN is no number"},
-		{func(v *everything, _ **failing) { v.F = new(math.NaN()) }, "f: Go field struct.everything.F (*float64): NaN is no number"},
-		{func(v *everything, _ **failing) { v.F32 = float32(math.NaN()) }, "f32: Go field struct.everything.F32 (float32): NaN is no number"},
-		{func(v *everything, _ **failing) { v.Part = &Part{At: late} }, "at: Go field struct.everything.Part.At (time.Time): a time beyond the years that JavaScript's dates have"},
-		{func(v *everything, _ **failing) { v.Part = &Part{Nano: late} }, "nano: Go field struct.everything.Part.Nano (time.Time): a time of a year that is not from 0 to 9999"},
+		{func(v *everything, _ **failing) { v.F64 = math.NaN() }, "f64: Go field struct.everything.F64 (float64): NaN is not a number"},
+		{func(v *everything, _ **failing) { v.F = new(math.NaN()) }, "f: Go field struct.everything.F (*float64): NaN is not a number"},
+		{func(v *everything, _ **failing) { v.F32 = float32(math.NaN()) }, "f32: Go field struct.everything.F32 (float32): NaN is not a number"},
+		{func(v *everything, _ **failing) { v.Part = &Part{At: late} }, "at: Go field struct.everything.Part.At (time.Time): a time outside the range of JavaScript dates"},
+		{func(v *everything, _ **failing) { v.Part = &Part{Nano: late} }, "nano: Go field struct.everything.Part.Nano (time.Time): a time outside the years 0 to 9999"},
 		{func(v *everything, _ **failing) { v.Any = math.NaN() }, "any: Go field struct.everything.inner.Any (interface {}): json: unsupported value: NaN"},
 		{func(v *everything, _ **failing) { v.Any = make(chan int) }, "any: Go field struct.everything.inner.Any (interface {}): json: unsupported type: chan int"},
-		{func(v *everything, _ **failing) { v.List = []string{"a\xff"} }, "list: Go field struct.everything.inner.List ([]string): a text in it is not UTF-8"},
-		{func(v *everything, _ **failing) { v.ListP = new([]int) }, "listp: Go field struct.everything.inner.ListP (*[]int): points to null, which could not be told from nil"},
+		{func(v *everything, _ **failing) { v.List = []string{"a\xff"} }, "list: Go field struct.everything.inner.List ([]string): contains text that is not UTF-8"},
+		{func(v *everything, _ **failing) { v.ListP = new([]int) }, "listp: Go field struct.everything.inner.ListP (*[]int): points to null, which is indistinguishable from nil"},
 		{func(v *everything, _ **failing) { v.Raw = json.RawMessage(`{"a":1,"a":2}`) }, "raw: Go field struct.everything.inner.Raw (json.RawMessage): schema: json value \"{\\\"a\\\":1,\\\"a\\\":2}\": a member stands there twice"},
 		{func(_ *everything, f **failing) { *f = &failing{} }, "fails: Go field struct.Fails (*typed_test.failing): no text"},
 	} {
@@ -535,12 +535,12 @@ func TestNew(t *testing.T) {
 	wantNew[facet[string]](t, codec("identity"), "<nil>")
 	wantNew[facet[string]](t, codec("json"), "<nil>")
 	wantNew[facet[int]](t, codec("json"), "<nil>")
-	wantNew[facet[string]](t, codec("number"), `schema: facet[string].V: facet "f" has codec number, which does not hold type string`)
-	wantNew[facet[string]](t, codec("boolean"), `schema: facet[string].V: facet "f" has codec boolean, which does not hold type string`)
-	wantNew[facet[int]](t, codec("text"), `schema: facet[int].V: facet "f" has codec text, which does not hold type int`)
-	wantNew[facet[int]](t, codec("null"), `schema: facet[int].V: facet "f" has codec null, which does not hold type int`)
-	wantNew[facet[*[]int]](t, codec("date"), `schema: facet[*[]int].V: facet "f" has codec date, which does not hold type *[]int`)
-	wantNew[facet[chan int]](t, codec("json"), "schema: facet[chan int].V: no codec holds type chan int")
+	wantNew[facet[string]](t, codec("number"), `schema: facet[string].V: facet "f" has codec number, which does not support type string`)
+	wantNew[facet[string]](t, codec("boolean"), `schema: facet[string].V: facet "f" has codec boolean, which does not support type string`)
+	wantNew[facet[int]](t, codec("text"), `schema: facet[int].V: facet "f" has codec text, which does not support type int`)
+	wantNew[facet[int]](t, codec("null"), `schema: facet[int].V: facet "f" has codec null, which does not support type int`)
+	wantNew[facet[*[]int]](t, codec("date"), `schema: facet[*[]int].V: facet "f" has codec date, which does not support type *[]int`)
+	wantNew[facet[chan int]](t, codec("json"), "schema: facet[chan int].V: no codec supports type chan int")
 	wantNew[int](t, codec(""), "schema: int: not a struct")
 	wantNew[struct {
 		A string `userdb:"g"`
@@ -553,18 +553,18 @@ func TestNew(t *testing.T) {
 		A string `userdb:"f,secondary,required,kind=email"`
 	}
 	wantNew[claims](t, with(schema.Field{Role: schema.RoleSecondary, Required: true, Kind: "email"}), "<nil>")
-	wantNew[claims](t, with(schema.Field{Role: schema.RoleIndexed, Required: true, Kind: "email"}), `schema: claims.A: the tag says secondary of facet "f", and the schema does not`)
-	wantNew[claims](t, with(schema.Field{Role: schema.RoleSecondary, Kind: "email"}), `schema: claims.A: the tag says required of facet "f", and the schema does not`)
-	wantNew[claims](t, with(schema.Field{Role: schema.RoleSecondary, Required: true}), `schema: claims.A: the tag says kind email of facet "f", and the schema does not`)
+	wantNew[claims](t, with(schema.Field{Role: schema.RoleIndexed, Required: true, Kind: "email"}), `schema: claims.A: the tag declares secondary for facet "f", but the schema does not`)
+	wantNew[claims](t, with(schema.Field{Role: schema.RoleSecondary, Kind: "email"}), `schema: claims.A: the tag declares required for facet "f", but the schema does not`)
+	wantNew[claims](t, with(schema.Field{Role: schema.RoleSecondary, Required: true}), `schema: claims.A: the tag declares kind email for facet "f", but the schema does not`)
 	wantNew[struct {
 		A string `userdb:"f,primary"`
-	}](t, codec(""), `schema: struct.A: the tag says primary of facet "f", and the schema does not`)
+	}](t, codec(""), `schema: struct.A: the tag declares primary for facet "f", but the schema does not`)
 	wantNew[struct {
 		A string `userdb:"uid,primary"`
 	}](t, codec(""), "<nil>")
 	wantNew[struct {
 		A int `userdb:"uid"`
-	}](t, codec(""), `schema: struct.A: facet "uid" has codec text, which does not hold type int`)
+	}](t, codec(""), `schema: struct.A: facet "uid" has codec text, which does not support type int`)
 }
 
 // TestReadAllocates nothing but what the struct points at.
