@@ -1,13 +1,14 @@
-// Package hashcost is the switch that makes password hashes cheap in tests: for all that this module hashes in its own, and
-// for one hasher in those of others, by package userdbtest. Only this module can import it, and only something that runs as
-// tests do can turn it, so no program does so by accident.
+// Package hashcost makes password hashes cheap in tests: every hash in this module's own tests, and
+// single hashers in the tests of other modules through package userdbtest. Only this module can
+// import it, and the only switch takes something that runs like tests, so no program makes its
+// hashes cheap by accident.
 package hashcost
 
 import "sync/atomic"
 
 const (
 	reduction = 8 // a hash of cost 12 costs as much as one of cost 4
-	minCost   = 4 // what bcrypt has at least
+	minCost   = 4 // the minimum of bcrypt
 )
 
 var cheap atomic.Bool
@@ -20,8 +21,8 @@ func Cheap(m interface{ Run() int }) int {
 	return m.Run()
 }
 
-// Of is the cost to hash with where cost is meant: the same, but eight less (and no less than four) in tests that run
-// under Cheap. So 12 and 13 still differ there.
+// Of returns the cost to hash with for a configured cost: the same, or eight less (but at least
+// four) in tests that run under Cheap. So 12 and 13 still differ there.
 func Of(cost int) int {
 	if !cheap.Load() {
 		return cost
@@ -31,11 +32,12 @@ func Of(cost int) int {
 
 func reduced(cost int) int { return max(cost-reduction, minCost) }
 
-// A Hasher is a *password.Hasher, which this package cannot name: that one imports it.
+// A Hasher is a *password.Hasher, which this package cannot name because package password imports
+// it.
 type Hasher interface{ Cost() int }
 
-// Set gives a *password.Hasher another cost. Package password sets it when it is loaded.
+// Set changes the cost of a *password.Hasher. Package password initializes it.
 var Set func(h Hasher, cost int)
 
-// Lower makes one hasher cheap, as all are under Cheap, before it is used.
+// Lower makes one hasher as cheap as all are under Cheap. Call it before using the hasher.
 func Lower(h Hasher) { Set(h, reduced(h.Cost())) }

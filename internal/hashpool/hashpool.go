@@ -1,15 +1,15 @@
-// Package hashpool bounds how many password hashes are made at once.
+// Package hashpool limits how many password hashes run at once.
 //
-// A hash keeps a processor busy for a quarter of a second. A [Pool] runs as many as it has workers, lets the others
-// wait in the order they came, and refuses at once those that it cannot serve before their deadline: that keeps a flood
-// of logins from growing into memory and from delaying everything else.
+// A hash keeps a processor busy for a quarter of a second. A [Pool] runs one job for each of its
+// workers, lets others wait in order of arrival, and immediately refuses jobs that it cannot finish
+// before their deadline. So a flood of logins neither fills memory nor delays everything else.
 //
-// Nothing else waits for them. Go looks at the network when one of its processors (GOMAXPROCS) has nothing to do, or
-// every 10 ms: where all of them make hashes, a read from Redis takes those 10 ms several times over. So a pool that
-// has as many workers as Go has processors gives Go one more. And on Linux a hash runs on a thread of lower
-// priority (nice 10), which gives way to other work.
+// Hashing does not slow down other work. Go polls the network when one of its processors
+// (GOMAXPROCS) is idle, or else every 10 ms; if all of them hash, a read from Redis waits for
+// several such polls. A pool with as many workers as Go has processors therefore gives Go one more.
+// And on Linux a hash runs on a thread of lower priority (nice 10), which yields to other work.
 //
-// A panic of a job is the caller's, and so is runtime.Goexit.
+// Do passes a panic or runtime.Goexit of a job on to its caller.
 package hashpool
 
 import (
@@ -25,16 +25,16 @@ import (
 )
 
 var (
-	// ErrBusy: more jobs wait than the pool takes, or than it can serve before the deadline of the caller. The job did
-	// not run; later it may.
+	// ErrBusy means that more jobs are waiting than the pool accepts, or than it can finish before
+	// the caller's deadline. The job did not run; it may be tried again later.
 	ErrBusy = errors.New("hashpool: too many jobs are waiting")
-	// ErrClosed: the pool is closed. The job did not run.
+	// ErrClosed means that the pool is closed. The job did not run.
 	ErrClosed = errors.New("hashpool: closed")
 )
 
-// A BusyError stands in the chain of ErrBusy.
+// A BusyError says how long to wait after ErrBusy, which it wraps.
 type BusyError struct {
-	Wait time.Duration // what the jobs that run or wait take, by what the last ones took
+	Wait time.Duration // how long one more job would wait, estimated from the last jobs
 }
 
 func (e *BusyError) Error() string { return ErrBusy.Error() }
@@ -42,11 +42,12 @@ func (e *BusyError) Error() string { return ErrBusy.Error() }
 // Unwrap returns ErrBusy.
 func (e *BusyError) Unwrap() error { return ErrBusy }
 
-// perWorker is how many jobs wait for one worker at most: at a quarter of a second for each the last one waits for 16
-// seconds.
+// queuePerWorker is the maximum number of waiting jobs for each worker. At a quarter of a second
+// each, the last one waits for 16 seconds.
 const queuePerWorker = 64
 
-// Pool runs jobs, a few at a time. It is safe for concurrent use. The zero Pool is not usable; make one with New.
+// A Pool runs a limited number of jobs at once. It is safe for concurrent use. The zero Pool is not
+// usable; call New.
 type Pool struct {
 	workers, queue int
 	turns          *semaphore.Weighted // one for each worker
@@ -54,11 +55,12 @@ type Pool struct {
 	close          context.CancelFunc
 
 	mu   sync.Mutex
-	jobs int           // how many run or wait
-	mean time.Duration // moving average of what a job takes; 0: none has run
+	jobs int           // running or waiting
+	mean time.Duration // moving average of a job's duration; 0 before the first job
 }
 
-// New returns a pool that runs so many jobs at once; 0 or less: one for each processor, and at most GOMAXPROCS.
+// New returns a pool that runs up to workers jobs at once. If workers is 0 or less, it uses the
+// number of processors, but at most GOMAXPROCS.
 func New(workers int) *Pool {
 	if workers <= 0 {
 		workers = min(initialProcs(), runtime.NumCPU())
@@ -69,13 +71,13 @@ func New(workers int) *Pool {
 	return p
 }
 
-// Do runs job and returns nil when it is done. It waits for its turn until ctx ends, and then returns ctx's error
-// without having run job, and ErrBusy with it if the deadline passed meanwhile. A job that has
-// begun is waited for even when ctx ends: what it wrote is complete when Do
-// returns.
+// Do runs job and returns nil when job is done. If ctx ends before job starts, Do returns ctx's
+// error without running job; if the deadline passed in the queue, the error matches ErrBusy as
+// well. Once job has started, Do waits for it even if ctx ends, so that what job wrote is complete
+// when Do returns.
 //
-// ErrBusy and ErrClosed are returned at once and without having run job; ErrClosed also when the pool is closed during
-// the wait.
+// Do returns ErrBusy and ErrClosed at once, without running job. It also returns ErrClosed if the
+// pool is closed while job waits.
 func (p *Pool) Do(ctx context.Context, job func()) error {
 	if err := p.enter(ctx); err != nil {
 		return err
@@ -97,24 +99,25 @@ func (p *Pool) Do(ctx context.Context, job func()) error {
 	return nil
 }
 
-// given is how many processors Go had before the first pool.
+// initialProcs returns GOMAXPROCS as it was before the first pool.
 var initialProcs = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
 
-// leaveOne gives Go a processor besides those of the workers, unless the environment says how many it may have.
+// addProcessor gives Go one processor more than there are workers, unless the environment sets
+// GOMAXPROCS.
 func addProcessor(workers int) {
 	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) <= workers && workers <= runtime.NumCPU() {
 		runtime.GOMAXPROCS(workers + 1)
 	}
 }
 
-// run runs a job on a thread of lower priority, which ends with it: a thread may lower its priority, but not raise
-// it again.
+// run runs a job on a thread of lower priority. The thread ends with the job, because a thread may
+// lower its priority but not raise it again.
 func run(job func()) {
 	var panicked any
 	ended := false
 	done := make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked, so that the thread ends
 		defer close(done)
 		defer func() { panicked = recover() }()
 		lowerPriority()
@@ -130,7 +133,7 @@ func run(job func()) {
 	}
 }
 
-// refusal says why a job may not run although it has its turn, or was not given one.
+// refusal returns why a job must not run, even if it has its turn, or nil.
 func (p *Pool) refusal(ctx context.Context) error {
 	if p.open.Err() != nil {
 		return ErrClosed
@@ -138,7 +141,7 @@ func (p *Pool) refusal(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// gaveUp says why a job was not given its turn.
+// waitError returns why a job did not get its turn.
 func (p *Pool) waitError(ctx context.Context) error {
 	err := p.refusal(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -149,8 +152,8 @@ func (p *Pool) waitError(ctx context.Context) error {
 	return err
 }
 
-// Close refuses all jobs from now on, those that wait too, and returns when those that run are done. It may be called
-// more than once.
+// Close refuses all further jobs, including those that are waiting, and returns when the running
+// jobs are done. It may be called more than once.
 func (p *Pool) Close() {
 	p.close()
 	all := int64(p.workers)
@@ -159,7 +162,7 @@ func (p *Pool) Close() {
 	}
 }
 
-// enter counts one more job, or says why it has to stay out.
+// enter counts one more job, or returns why the pool refuses it.
 func (p *Pool) enter(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,8 +182,9 @@ func (p *Pool) leave() {
 	p.jobs--
 }
 
-// late reports whether one more job would end after the deadline. A free worker is never refused, however short the
-// deadline: else an average that was once too long would keep away the very jobs that correct it.
+// tooLate reports whether one more job would end after its deadline. It returns false if a worker
+// is free, however close the deadline is: otherwise an average that was once too long would keep
+// away the very jobs that correct it.
 func (p *Pool) tooLate(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	wait := p.ahead()
@@ -190,12 +194,12 @@ func (p *Pool) tooLate(ctx context.Context) bool {
 	return wait+p.mean > time.Until(deadline)
 }
 
-// ahead returns how long one more job would wait; 0 if a worker is free.
+// ahead returns how long one more job would wait, or 0 if a worker is free.
 func (p *Pool) ahead() time.Duration {
 	return p.mean * time.Duration(max(p.jobs-p.workers+1, 0)) / time.Duration(p.workers)
 }
 
-// took adds one job to the average; the last eight count for most of it.
+// addDuration updates the average with the duration of one job. The last eight jobs dominate it.
 func (p *Pool) addDuration(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,17 +14,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// second is a job that takes one; the clock of these tests is synctest's.
+// second sleeps for one second of synctest's clock.
 func second() { time.Sleep(time.Second) }
 
-// within is a context that ends after d.
+// within returns a context that ends after d.
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// flood starts n jobs of a second and waits until each runs, waits or was refused.
+// flood starts n jobs of one second each, and waits until each is running, waiting or refused.
 func flood(t *testing.T, p *Pool, n int) (errs func() []error) {
 	t.Helper()
 	var (
@@ -47,7 +47,7 @@ func flood(t *testing.T, p *Pool, n int) (errs func() []error) {
 	}
 }
 
-// counted is how many jobs run or wait.
+// counted returns how many jobs are running or waiting.
 func (p *Pool) counted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +124,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 	})
 }
 
-// newQueue returns a pool in which so many jobs wait at most.
+// newQueue returns a pool with the given maximum number of waiting jobs.
 func newQueue(workers, queue int) *Pool {
 	p := New(workers)
 	p.queue = queue
@@ -156,8 +156,8 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// With two workers, jobs of a second and seven that run or wait, one more ends
-// after four seconds.
+// With two workers, jobs of one second, and seven jobs running or waiting, one more job ends after
+// four seconds.
 func TestRefusedIfTooLateForDeadline(t *testing.T) {
 	for _, tt := range []struct {
 		deadline time.Duration
@@ -171,7 +171,7 @@ func TestRefusedIfTooLateForDeadline(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := New(2)
 			defer p.Close()
-			flood(t, p, 1)() // teaches the pool what a job takes
+			flood(t, p, 1)() // tells the pool how long a job takes
 			wait := flood(t, p, 7)
 			begin := time.Now()
 			err := p.Do(within(t, tt.deadline), second)
@@ -189,8 +189,8 @@ func TestRefusedIfTooLateForDeadline(t *testing.T) {
 	}
 }
 
-// One job that took an hour (the process was suspended, say) must not keep all
-// later ones away.
+// One job that took an hour, for example because the process was suspended, must not keep all later
+// ones away.
 func TestAverageForgetsSlowJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1)
@@ -209,7 +209,7 @@ func TestAverageForgetsSlowJob(t *testing.T) {
 	})
 }
 
-// Where jobs take longer than they did before, a deadline may pass in the queue.
+// If jobs become slower, a deadline may pass in the queue.
 func TestDeadlineInQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1)
@@ -238,7 +238,7 @@ func TestEndedContext(t *testing.T) {
 		if err := p.Do(ctx, func() { ran = true }); !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled before: %v", err)
 		}
-		// The average is unknown as yet, so it is let in and runs out of time.
+		// The average is still unknown, so the pool accepts the job, and its deadline passes.
 		if err := p.Do(within(t, time.Millisecond), func() { ran = true }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("deadline while it waits: %v", err)
 		}
@@ -249,7 +249,7 @@ func TestEndedContext(t *testing.T) {
 	})
 }
 
-// What a job wrote must be complete when Do returns, so one that runs is not left.
+// What a job wrote must be complete when Do returns, so Do does not abandon a running job.
 func TestDoWaitsForRunningJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1)
@@ -278,7 +278,7 @@ func TestPanicGivesTheWorkerBack(t *testing.T) {
 	}
 }
 
-// A job that ends its goroutine ends its caller's: never a success.
+// A job that ends its goroutine also ends the caller's. It must not count as a success.
 func TestGoexitIsNotSuccess(t *testing.T) {
 	p := newQueue(1, 0)
 	defer p.Close()
@@ -320,7 +320,7 @@ func TestOneProcessorStaysFree(t *testing.T) {
 	cpus := runtime.NumCPU()
 	for _, tt := range []struct {
 		said           string // the environment's GOMAXPROCS
-		procs, workers int    // GOMAXPROCS before, and what New is asked for
+		procs, workers int    // GOMAXPROCS before, and the argument of New
 		want           int    // GOMAXPROCS after
 	}{
 		{"", cpus, cpus, cpus + 1},
@@ -343,7 +343,7 @@ func TestOneProcessorStaysFree(t *testing.T) {
 	}
 }
 
-// TestFloodLeavesNothing ends in synctest's own check that no goroutine is left.
+// TestFloodLeavesNothing relies on synctest's own check that no goroutine is left.
 func TestFloodLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newQueue(4, 50)
@@ -358,8 +358,8 @@ func TestFloodLeavesNothing(t *testing.T) {
 	})
 }
 
-// Whatever comes, when and with which patience: every job ran once or its caller
-// was told that it did not, and the pool is empty in the end.
+// Whatever jobs arrive, with whatever deadlines: each job ran once or its caller got an error, and
+// in the end the pool is empty.
 func TestEveryJobIsAccountedFor(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		workers := rapid.IntRange(1, 4).Draw(r, "workers")

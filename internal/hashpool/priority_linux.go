@@ -2,12 +2,14 @@ package hashpool
 
 import "syscall"
 
-// niceness gives a hash a tenth of what others get. With 19 it is a seventieth: too little beside a few busy programs.
+// niceness gives a hash a tenth of the processor time of other work. With 19 it would be a
+// seventieth, which is too little next to a few busy programs.
 const niceness = 10
 
-// lowerPriority makes the thread nicer. A thread that is nicer already, or that the system forbids it, runs as it is.
+// lowerPriority raises the niceness of the thread. It does nothing if the thread is nicer already
+// or the system forbids the change.
 func lowerPriority() {
-	const zero = 20 // the system adds it, to the opposite of what it is asked for
+	const zero = 20 // the system call returns 20 minus the niceness
 	if n, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0); err == nil && zero-n < niceness {
 		_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, niceness)
 	}

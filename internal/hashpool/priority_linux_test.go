@@ -9,7 +9,7 @@ import (
 // A hash runs at a lower priority, and nothing else does.
 func TestJobsHaveLowerPriority(t *testing.T) {
 	nice := func() int {
-		const zero = 20 // the system adds it
+		const zero = 20 // the system call returns 20 minus the niceness
 		n, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -2,5 +2,5 @@
 
 package hashpool
 
-// lowerPriority does nothing: elsewhere a priority is that of the whole process.
+// lowerPriority does nothing, because other systems set the priority of the whole process.
 func lowerPriority() {}

@@ -1,6 +1,6 @@
-// Package jsonline writes JSON in which nothing can drive a terminal: control characters and marks that turn the
-// direction of writing, which JSON has to let stand, are escaped like all else that is not printed. It also tells texts that can be read in
-// one way alone.
+// Package jsonline writes JSON that cannot control a terminal: it escapes every character that is
+// not printable, including control characters and marks that change the direction of text, which
+// JSON allows unescaped. It also detects JSON texts that readers may understand differently.
 package jsonline
 
 import (
@@ -13,10 +13,10 @@ import (
 	"unicode/utf8"
 )
 
-// Marshal writes v as one line, with its end.
+// Marshal returns v as JSON on one line, with a newline at the end.
 func Marshal[T any](v T) ([]byte, error) { return marshal(v, "") }
 
-// Indent is Marshal over several lines, for people.
+// Indent returns v as indented JSON for people.
 func Indent[T any](v T) ([]byte, error) { return marshal(v, "  ") }
 
 func marshal[T any](v T, indent string) ([]byte, error) {
@@ -30,7 +30,8 @@ func marshal[T any](v T, indent string) ([]byte, error) {
 	return escape(b.Bytes()), nil
 }
 
-// escape can take any character that is not printed for its escape: but for the ends of lines it can only stand in texts.
+// escape replaces every character that is not printable by its escape. Apart from line ends, such
+// characters can occur only in strings, where an escape means the same.
 func escape(text []byte) []byte {
 	if !bytes.ContainsFunc(text, notPrintable) {
 		return text
@@ -52,11 +53,11 @@ func escape(text []byte) []byte {
 
 func notPrintable(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }
 
-// Whole reports whether a text of JSON is UTF-8 and has no half of a surrogate pair. Whatever is wrong so is read as U+FFFD: two texts
-// that are not the same would be one.
+// Whole reports whether a JSON text is UTF-8 and has no unpaired surrogate. Readers replace
+// everything else by U+FFFD, so that two different texts would become the same.
 func Whole(text []byte) bool { return utf8.Valid(text) && !HalfPair(string(text)) }
 
-// HalfPair reports whether a JSON text has the escape of one half of a surrogate pair without the other.
+// HalfPair reports whether a JSON text has an escape of an unpaired surrogate.
 func HalfPair(raw string) bool {
 	for {
 		_, after, found := strings.Cut(raw, `\`)
@@ -82,10 +83,11 @@ func HalfPair(raw string) bool {
 	}
 }
 
-// Twice reports whether JSON has an object with two members of one name. Readers differ in which of them they take.
+// Twice reports whether a JSON text has an object with two members of the same name. Readers differ
+// in which of them they use.
 func Twice(text []byte) bool {
 	type object struct {
-		names map[string]bool // so far; nil: it is an array
+		names map[string]bool // names seen so far; nil for an array
 		next  bool            // a name comes next
 	}
 	in := json.NewDecoder(bytes.NewReader(text))

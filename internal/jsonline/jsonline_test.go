@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// Every character that is not printed is escaped, and read back as it was.
+// Every character that is not printable is escaped, and reads back unchanged.
 func TestMarshal(t *testing.T) {
 	var all strings.Builder
 	for r := rune(0); r <= unicode.MaxRune; r++ {

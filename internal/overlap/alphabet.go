@@ -7,16 +7,16 @@ import (
 	"unicode"
 )
 
-// alphabet parts all characters into classes that no automaton of a search can tell apart.
+// An alphabet divides all characters into classes that no automaton of a search distinguishes.
 type alphabet []class
 
-// class is a set of characters that stand for each other.
+// A class is a set of interchangeable characters.
 type class struct {
 	ranges   []runeRange // ascending
-	any      rune        // one of them, the automata's
-	in       string      // by rune set: 1 where it holds the class
-	picks    []rune      // those to make texts of, the most readable first
-	complete bool        // no other character of the class is allowed
+	any      rune        // a representative for the automata
+	in       string      // by rune set: 1 if the set contains the class
+	picks    []rune      // characters for witnesses, the most readable first
+	complete bool        // picks contains all allowed characters of the class
 	cost     int         // of the first pick; see costOf
 }
 
@@ -42,16 +42,16 @@ func (s *runeSets) id(inst *syntax.Inst) int {
 	return id
 }
 
-// What assertions look at.
+// The sets of runes that assertions distinguish.
 var (
 	wordRunes = &syntax.Inst{Op: syntax.InstRune, Rune: []rune{'0', '9', 'A', 'Z', '_', '_', 'a', 'z'}}
 	lineRunes = &syntax.Inst{Op: syntax.InstRune, Rune: []rune{'\n', '\n'}}
 )
 
-// The ends of the code points that no UTF-8 text holds.
+// The range of code points that UTF-8 text cannot contain.
 const firstSurrogate, afterSurrogates = 0xd800, 0xe000
 
-// newAlphabet parts the characters by sets, and drops classes none of whose characters is allowed.
+// newAlphabet divides the characters by sets, and drops classes without an allowed character.
 func newAlphabet(sets *runeSets, allowed func(rune) bool) alphabet {
 	var a alphabet
 	for _, c := range sets.classes() {
@@ -63,10 +63,10 @@ func newAlphabet(sets *runeSets, allowed func(rune) bool) alphabet {
 	return a
 }
 
-// classes joins the ranges between neighbouring cuts that are in the same sets.
+// classes returns the classes: it joins the ranges between cuts that belong to the same sets.
 func (s *runeSets) classes() []class {
 	var classes []class
-	indexes := make(map[string]int) // by the sets that hold the class
+	indexes := make(map[string]int) // by the sets that contain the class
 	cuts := s.cuts()
 	for i, lo := range cuts[:len(cuts)-1] {
 		if firstSurrogate <= lo && lo < afterSurrogates {
@@ -89,7 +89,7 @@ func (s *runeSets) classes() []class {
 	return classes
 }
 
-// cuts are the characters at which membership in a set can change.
+// cuts returns the characters at which membership in a set can change.
 func (s *runeSets) cuts() []rune {
 	cuts := []rune{0, firstSurrogate, afterSurrogates, unicode.MaxRune + 1}
 	for _, inst := range s.insts {
@@ -105,7 +105,7 @@ func (s *runeSets) cuts() []rune {
 	return slices.Compact(cuts)
 }
 
-// appendOrbit adds cuts around r and whatever differs from it by case only.
+// appendOrbit adds cuts around r and every rune that differs from it only by case.
 func appendOrbit(cuts []rune, r rune) []rune {
 	cuts = append(cuts, r, r+1)
 	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
@@ -114,20 +114,20 @@ func appendOrbit(cuts []rune, r rune) []rune {
 	return cuts
 }
 
-// What a character costs in a text that people read: the cheapest text among the shortest is shown.
+// The cost of a character in a text for people. The witness is the cheapest of the shortest texts.
 const (
 	costPlain  = iota // a-z
 	costDigit         // 0-9
 	costUpper         // A-Z
-	costSign          // the rest of ASCII that has a shape
+	costSign          // all other visible ASCII
 	costLetter        // other letters and digits
-	costShape         // other characters with a shape
-	costBlank         // a space, a mark that needs another character
+	costShape         // other visible characters
+	costBlank         // a space, or a mark that needs another character
 	costHidden = 1 << 16
 )
 
-// maxPicks is how many characters of a class are tried where its first one does not do, and maxScan how many are looked
-// at for readable ones.
+// maxPicks is the number of characters of a class to try if the first one fails. maxScan is the
+// number of characters to examine for readable ones.
 const (
 	maxPicks = 8
 	maxScan  = 1 << 12
@@ -154,8 +154,8 @@ func costOf(r rune) int {
 	}
 }
 
-// choose fills the class's picks with the cheapest of its allowed characters. What follows ASCII is left unseen where
-// there are picks, and no better one is to be expected.
+// choose sets the picks of the class to its cheapest allowed characters. It skips most characters
+// beyond ASCII if the class already has picks and better ones are unlikely.
 func (c *class) choose(allowed func(rune) bool) {
 	seen, readable := 0, 0
 	c.complete = true

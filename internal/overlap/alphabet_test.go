@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// alphabetOf is the common alphabet of expressions.
+// alphabetOf returns the common alphabet of expressions.
 func alphabetOf(tb rapid.TB, allowed func(rune) bool, exprs ...string) (alphabet, *runeSets) {
 	tb.Helper()
 	sets := newRuneSets()
@@ -28,7 +28,7 @@ func firsts(a alphabet) string {
 	return b.String()
 }
 
-// Each class is shown by the character that texts are made of, the cheapest first.
+// Each class is represented by its cheapest character.
 func TestClasses(t *testing.T) {
 	lower := func(r rune) bool { return !unicode.IsUpper(r) }
 	for _, c := range []struct {
@@ -62,7 +62,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// Every character is in exactly one class, with others that the same sets hold.
+// Every character is in exactly one class, together with others in the same sets.
 func TestEveryCharacterIsInOneClass(t *testing.T) {
 	atoms := append([]string{`\pL`, `\p{Greek}`, `\PM`, `(?i)[k-s]`, `[\x{d7f0}-\x{e010}]`, `[^\x{10ffff}]`, `(?i)ǆ`}, exactAtoms...)
 	exprs := rapid.SliceOfN(expressions(atoms), 1, 3)
@@ -101,7 +101,7 @@ func TestAlphabetHoldsAllCharacters(t *testing.T) {
 }
 
 func TestCosts(t *testing.T) {
-	// Each character costs more than the one before.
+	// Pairs of characters in the order of their costs.
 	for i, r := range []rune("az09AZ!~éあ×☃ \u0301\x00\u200b\ue000\U0010ffff") {
 		want := []int{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, costHidden, costHidden, costHidden, costHidden}[i]
 		if got := costOf(r); got != want {
@@ -144,7 +144,7 @@ func TestPicks(t *testing.T) {
 	}
 }
 
-// A large class is not looked through to its end once there is something to show.
+// choose does not examine a whole large class if it has found readable characters.
 func TestLargeClassIsNotScannedWhole(t *testing.T) {
 	looked := 0
 	a, _ := alphabetOf(t, func(rune) bool { looked++; return true }, "")
@@ -155,7 +155,7 @@ func TestLargeClassIsNotScannedWhole(t *testing.T) {
 		t.Error("the class claims to be complete")
 	}
 	looked = 0
-	c := class{ranges: []runeRange{{0xf0000, 0x10ffff}}} // private: no better ones come
+	c := class{ranges: []runeRange{{0xf0000, 0x10ffff}}} // private use: no better character follows
 	c.choose(func(rune) bool { looked++; return true })
 	if looked > maxScan || c.complete {
 		t.Errorf("looked at %d characters, complete is %v", looked, c.complete)

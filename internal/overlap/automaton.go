@@ -6,32 +6,33 @@ import (
 	"slices"
 )
 
-// automaton runs a program over all texts at once. A state is what the program may be doing after some texts; it is
-// built when a search first reaches it.
+// An automaton runs a program over all texts at once. A state represents everything that the
+// program can be doing after some text. States are built when a search first reaches them.
 type automaton struct {
 	prog   *syntax.Prog
 	not    bool
-	reads  []int // by instruction: the rune set it reads, or -1
+	reads  []int // by instruction: the rune set that it reads, or -1
 	alpha  alphabet
-	work   *int // what is left of it
+	work   *int // remaining work
 	states []state
 	ids    map[string]int32
-	mark   []uint32 // by instruction: the last walk that was there
+	mark   []uint32 // by instruction: the last walk that visited it
 	walks  uint32
-	revive bool // a match may still begin when nothing is left of those before
+	revive bool // a match may begin after all earlier attempts have failed
 }
 
-// state is a set of instructions that read the next character, and of assertions that need to see it.
+// A state is a set of instructions that read the next character and of assertions that depend on
+// it.
 type state struct {
 	pcs     []uint32
-	waiting bool // there are such assertions
-	prev    rune // the character before, as far as they look at it
-	matched bool // there is a match already, whatever follows
-	ends    bool // there is one if the text ends here
+	waiting bool // pcs contains such assertions
+	prev    rune // the previous character, as far as assertions distinguish it
+	matched bool // there is a match, whatever follows
+	ends    bool // there is a match if the text ends here
 	next    []int32
 }
 
-// Characters before and after a position, as assertions tell them apart.
+// Characters before and after a position, as assertions distinguish them.
 const (
 	unseen    rune = -2
 	textEdge  rune = -1
@@ -56,7 +57,7 @@ func newAutomaton(e Expr, sets *runeSets, work *int) *automaton {
 	return a
 }
 
-// asserted is the set of runes that an assertion tells from others.
+// assertedRunes returns the set of runes that an assertion distinguishes from all others.
 func assertedRunes(inst *syntax.Inst) *syntax.Inst {
 	if syntax.EmptyOp(inst.Arg)&(syntax.EmptyWordBoundary|syntax.EmptyNoWordBoundary) != 0 {
 		return wordRunes
@@ -64,7 +65,7 @@ func assertedRunes(inst *syntax.Inst) *syntax.Inst {
 	return lineRunes
 }
 
-// start returns the state before a text.
+// start returns the state before any text.
 func (a *automaton) start() int32 {
 	for _, prev := range []rune{'\n', wordRune, otherRune} {
 		w := a.walk(prev, unseen)
@@ -108,7 +109,7 @@ func (a *automaton) step(s *state, class int) int32 {
 	return a.state(w)
 }
 
-// state returns the number of the state that a walk ended in.
+// state returns the number of the state in which a walk ended.
 func (a *automaton) state(w *walk) int32 {
 	s := state{matched: w.matched, ends: w.matched}
 	if !w.matched {
@@ -137,7 +138,7 @@ func (a *automaton) state(w *walk) int32 {
 	return id
 }
 
-// dead reports whether no text with this beginning is taken.
+// dead reports whether the automaton accepts no text with this beginning.
 func (a *automaton) dead(id int32) bool {
 	s := &a.states[id]
 	if a.not {
@@ -146,15 +147,15 @@ func (a *automaton) dead(id int32) bool {
 	return !s.matched && len(s.pcs) == 0 && !a.revive
 }
 
-// takes reports whether a text that ends here is taken.
+// accepts reports whether the automaton accepts a text that ends here.
 func (a *automaton) accepts(id int32) bool { return a.states[id].ends != a.not }
 
-// walk follows a program from instruction to instruction without reading, between two characters. Where the next one is
-// unseen, assertions about it stay.
+// A walk follows the instructions of a program between two characters, without reading. If the next
+// character is unseen, it stops at assertions about it.
 type walk struct {
 	a          *automaton
 	prev, next rune
-	pcs        []uint32 // where it has to stop
+	pcs        []uint32 // where the walk stops
 	matched    bool
 	todo       []uint32
 }
@@ -164,7 +165,7 @@ func (a *automaton) walk(prev, next rune) *walk {
 	return &walk{a: a, prev: prev, next: next}
 }
 
-// from walks on from each of pcs.
+// from continues the walk from each of pcs.
 func (w *walk) from(pcs ...uint32) {
 	w.todo = append(w.todo, pcs...)
 	for len(w.todo) > 0 {
@@ -197,7 +198,7 @@ func (w *walk) visit(pc uint32) {
 	}
 }
 
-// assert goes on after an assertion that holds, and stops at one that cannot be decided yet.
+// assert continues after an assertion that holds, and stops at one that cannot be decided yet.
 func (w *walk) assert(pc uint32, inst *syntax.Inst) {
 	const backward = syntax.EmptyBeginText | syntax.EmptyBeginLine
 	switch {
@@ -208,7 +209,7 @@ func (w *walk) assert(pc uint32, inst *syntax.Inst) {
 	}
 }
 
-// seenAs is what assertions see of r.
+// assertionClass returns the representative of r for assertions.
 func assertionClass(r rune) rune {
 	switch {
 	case r == '\n':

@@ -9,7 +9,7 @@ import (
 
 func anyRune(rune) bool { return true }
 
-// single is one automaton with an alphabet of its own.
+// single returns an automaton with its own alphabet.
 func single(tb rapid.TB, expr string, not bool) *automaton {
 	tb.Helper()
 	e := MustCompile(expr)
@@ -17,7 +17,7 @@ func single(tb rapid.TB, expr string, not bool) *automaton {
 	return newSearch([]Expr{e}, 100, maxWork, anyRune).automata[0]
 }
 
-// classOf returns the class that holds r.
+// classOf returns the class that contains r.
 func (a alphabet) classOf(tb rapid.TB, r rune) int {
 	tb.Helper()
 	for i, c := range a {
@@ -92,19 +92,19 @@ func TestDead(t *testing.T) {
 	}
 }
 
-// The number of states shows that texts after which nothing can differ share one.
+// The number of states shows that texts share a state if nothing after them can differ.
 func TestStates(t *testing.T) {
 	for _, c := range []struct {
 		expr string
 		want int
 	}{
-		{`^a$`, 3},           // nothing, a, anything else
-		{`^[0-9]{7}$`, 9},    // nothing to seven digits, anything else
+		{`^a$`, 3},           // the empty text, a, anything else
+		{`^[0-9]{7}$`, 9},    // the empty text to seven digits, anything else
 		{`a`, 2},             // before and after an a
-		{`\Aa*\z`, 3},        // nothing, only a, anything else
+		{`\Aa*\z`, 3},        // the empty text, only a, anything else
 		{`[ab].{3}c`, 17},    // which of the last four were a or b, and the match
-		{`^(?:aa|b){2}$`, 6}, // not the instructions count, but where they lead
-		{`\b`, 3},            // nothing, no word so far, the match
+		{`^(?:aa|b){2}$`, 6}, // states depend on where instructions lead, not on the instructions
+		{`\b`, 3},            // the empty text, no word so far, the match
 	} {
 		a := single(t, c.expr, false)
 		for state := a.start(); int(state) < len(a.states); state++ {
@@ -139,7 +139,7 @@ func TestNodesAreLimited(t *testing.T) {
 	}
 }
 
-// A text was refused, and beyond the limit there may be others.
+// The predicate refuses one text, and there may be others beyond the limit.
 func TestLimitAfterRefusedText(t *testing.T) {
 	s := newSearch([]Expr{MustCompile(`^x$|[ab].{30}c`)}, 1000, 1<<40, anyRune)
 	if got := s.run(func(text string) bool { return text != "x" }); got != (Result{}) {

@@ -2,7 +2,7 @@ package overlap
 
 import "pgregory.net/rapid"
 
-// texts returns all texts of 1 to n letters, the shortest first.
+// texts returns all texts of up to n letters, the shortest first.
 func texts(letters []rune, n int) []string {
 	all, from := []string{""}, 0
 	for range n {
@@ -17,8 +17,7 @@ func texts(letters []rune, n int) []string {
 	return all[1:]
 }
 
-// expressions draws expressions over atoms, with everything that RE2 can join them
-// by.
+// expressions draws expressions over atoms, using every operator of RE2.
 func expressions(atoms []string) *rapid.Generator[string] { return nested(atoms, 4) }
 
 func nested(atoms []string, depth int) *rapid.Generator[string] {
@@ -41,7 +40,7 @@ func nested(atoms []string, depth int) *rapid.Generator[string] {
 	)
 }
 
-// checkOften is rapid.Check some times over: one check is quick here.
+// checkOften calls rapid.Check several times, because one check is fast here.
 func checkOften(t rapid.TB, times int, prop func(*rapid.T)) {
 	for range times {
 		rapid.Check(t, prop)

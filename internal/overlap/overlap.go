@@ -1,11 +1,12 @@
-// Package overlap proves that no text belongs to several sets at once, or finds a shortest one that does. A set is
-// described by regular expressions; where the set is defined by code as well, the expressions contain it:
+// Package overlap proves that no text belongs to all of several sets, or finds a shortest text that
+// does. Regular expressions describe a set. If code also defines the set, every text of the set
+// must match the expressions:
 //
 //	[a-z]+      [0-9]+      disjoint
 //	@           ^https?://. "http://@"
 //
-// A search walks through the finite automata of all expressions at once, a character at a time. Its effort is limited:
-// it may end undecided, and never with a wrong answer.
+// A search runs the finite automata of all expressions in parallel, one character at a time. Its
+// work is limited: it may end without a result, but its results are never wrong.
 package overlap
 
 import (
@@ -13,13 +14,13 @@ import (
 	"slices"
 )
 
-// An Expr is a regular expression as package regexp reads it. A text satisfies it by matching.
+// An Expr is a regular expression of package regexp. A text satisfies it by matching.
 type Expr struct {
 	prog *syntax.Prog
 	not  bool
 }
 
-// Compile returns the expression, and the error of regexp/syntax if it is not one.
+// Compile compiles a regular expression. The error is from regexp/syntax.
 func Compile(expr string) (Expr, error) {
 	tree, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
@@ -29,7 +30,7 @@ func Compile(expr string) (Expr, error) {
 	return Expr{prog: prog}, err
 }
 
-// MustCompile is Compile for constants. It panics where Compile fails.
+// MustCompile calls Compile and panics on error. It is meant for constants.
 func MustCompile(expr string) Expr {
 	e, err := Compile(expr)
 	if err != nil {
@@ -38,47 +39,47 @@ func MustCompile(expr string) Expr {
 	return e
 }
 
-// Not returns the expression that texts satisfy by not matching e.
+// Not returns an expression that texts satisfy by not matching e.
 func (e Expr) Not() Expr { return Expr{e.prog, !e.not} }
 
-// A Set is a set of texts. None of them is empty.
+// A Set is a set of texts. It does not contain the empty text.
 type Set struct {
 	// Exprs are satisfied by every text of the set.
 	Exprs []Expr
-	// Has reports whether a text that satisfies Exprs is in the set. An answer is shown only after Has has confirmed
-	// it.
+	// Has reports whether a text that satisfies Exprs is in the set. A text becomes a witness only
+	// if Has confirms it.
 	Has func(text string) bool
-	// Longest is the greatest length of a text in characters.
+	// Longest is the maximum length of a text in characters.
 	Longest int
 }
 
-// A Result is what is known of some sets' common texts: they are disjoint, or there is a witness, or neither was
-// decided within the limits.
+// A Result says whether sets have a common text. If it neither says that they are disjoint nor
+// contains a witness, the limits were reached first.
 type Result struct {
-	// Disjoint: no text is in all of the sets.
+	// Disjoint means that no text is in all sets.
 	Disjoint bool
-	// Witness is a text that is in all of them, or empty.
+	// Witness is a text that is in all sets, or "".
 	Witness string
-	// Shortest: no shorter text than Witness is.
+	// Shortest means that no text shorter than Witness is in all sets.
 	Shortest bool
 }
 
-// A Prover answers questions about sets of texts. It shares its work evenly among the questions that are still to come,
-// so that a hard one does not leave the others undecided.
+// A Prover answers questions about sets of texts. It divides its work evenly among the remaining
+// questions, so that a hard one does not use up the work for the others.
 type Prover struct {
-	// Every text satisfies Every, and is made of characters that Allowed reports.
+	// Every text satisfies Every and consists of characters for which Allowed returns true.
 	Every   []Expr
 	Allowed func(rune) bool
-	// Work is what all questions together may spend: MaxWork or less.
+	// Work limits the work for all questions together. It is at most MaxWork.
 	Work int
-	// Questions is how many are still to come.
+	// Questions is the number of questions to come.
 	Questions int
 }
 
-// MaxWork is the work of a second or two.
+// MaxWork is the work of one or two seconds.
 const MaxWork = 1 << 26
 
-// Common looks for a shortest text that is in all of the sets.
+// Common looks for a shortest text that is in all sets.
 func (p *Prover) Common(sets ...Set) Result {
 	exprs := slices.Clone(p.Every)
 	longest := sets[0].Longest

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// exactLetters has one letter of each class that exactAtoms can tell apart, so
-// that a shortest witness is among the texts over them.
+// exactLetters has one letter of each class that exactAtoms distinguish, so that the texts over
+// them include a shortest witness.
 var (
 	exactLetters = []rune{'a', 'A', 'z', '\n', '-', '!', 'ſ'} // ſ is a word character for (?i)
 	exactAtoms   = []string{
@@ -28,8 +28,8 @@ func common(work int, a, b string) Result {
 	return p.Common(set(a), set(b))
 }
 
-// TestProverAgainstAllShortTexts compares the verdicts on random expressions, both
-// ways and to the length, with what package regexp says of every short text.
+// TestProverMatchesAllShortTexts compares the results for random expressions, in both directions,
+// with package regexp on every short text.
 func TestProverMatchesAllShortTexts(t *testing.T) {
 	const n = 4
 	all := texts(exactLetters, n)

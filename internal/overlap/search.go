@@ -5,31 +5,32 @@ import (
 	"slices"
 )
 
-// The limits of one search: memory of some ten megabytes, and time of less than a second.
+// The limits of one search: some ten megabytes of memory, and less than a second.
 const (
 	maxNodes = 1 << 16
 	maxWork  = 1 << 24
 
-	maxTries = 1 << 11 // of one length
-	tryWork  = 1 << 10 // what a try costs beside a step of an automaton
-	nodeWork = 1 << 4  // and one way out of a node
+	maxTries = 1 << 11 // for each length
+	tryWork  = 1 << 10 // the work of a try, relative to one step of an automaton
+	nodeWork = 1 << 4  // the work of one edge out of a node
 )
 
-// search walks the automata of several expressions at once, a character at a time, from the empty text. A node is a
-// state of each.
+// A search runs the automata of several expressions in parallel, one character at a time, starting
+// from the empty text. A node consists of one state of each automaton.
 type search struct {
 	automata []*automaton
 	alpha    alphabet
-	work     int // that may still be spent
-	longest  int // characters
+	work     int // remaining work
+	longest  int // in characters
 	nodes    []node
 	ids      map[string]int32
-	frontier []int32 // nodes of the last level that is reached
-	level    int     // characters on the way to them
-	complete bool    // no text goes on after them
+	frontier []int32 // nodes of the last level reached
+	level    int     // number of characters that lead to frontier
+	complete bool    // no longer text is possible
 }
 
-// node is reached in level characters and no fewer, best by cost from another.
+// A node can be reached by level characters but not by fewer. from and class are its cheapest way
+// in.
 type node struct {
 	at      []int32 // states
 	level   int
@@ -37,13 +38,13 @@ type node struct {
 	from    int32
 	class   int32
 	accepts bool    // a text may end here
-	next    []int32 // by class: a node, or noNode; nil before it is expanded
+	next    []int32 // by class: a node, or noNode; nil before the node is expanded
 }
 
 const noNode = -1
 
-// newSearch prepares a search for texts of at most longest characters that satisfy all expressions and are made of
-// allowed characters.
+// newSearch returns a search for texts of at most longest characters that satisfy all expressions
+// and consist of allowed characters.
 func newSearch(exprs []Expr, longest, work int, allowed func(rune) bool) *search {
 	s := &search{work: work, longest: longest, ids: make(map[string]int32)}
 	sets := newRuneSets()
@@ -56,11 +57,11 @@ func newSearch(exprs []Expr, longest, work int, allowed func(rune) bool) *search
 		a.alpha = s.alpha
 		start[i] = a.start()
 	}
-	s.add(start) // not among the ids: no way leads back to the empty text
+	s.add(start) // not in ids, because nothing leads back to the empty text
 	return s
 }
 
-// run looks for a shortest text that satisfies the expressions and that has takes.
+// run looks for a shortest text that satisfies the expressions and for which has returns true.
 func (s *search) run(has func(string) bool) Result {
 	for s.advance() {
 		if end := s.cheapestEnd(); end != noNode {
@@ -73,7 +74,8 @@ func (s *search) run(has func(string) bool) Result {
 	return Result{Disjoint: s.complete}
 }
 
-// advance expands the nodes of the last level. It returns false at the end of all texts, and at the limits.
+// advance expands the nodes of the last level. It returns false if there are no longer texts or if
+// a limit is reached.
 func (s *search) advance() bool {
 	if len(s.frontier) == 0 || s.level == s.longest {
 		s.complete = true
@@ -105,7 +107,7 @@ func (s *search) expand(id int32) {
 	s.nodes[id].next = next
 }
 
-// after returns the states after one more character, nil where one of them is dead.
+// after returns the states after one more character, or nil if one of them is dead.
 func (s *search) after(at []int32, class int) []int32 {
 	next := make([]int32, len(at))
 	for i, a := range s.automata {
@@ -117,7 +119,7 @@ func (s *search) after(at []int32, class int) []int32 {
 	return next
 }
 
-// visit returns the node with these states, a new one if need be.
+// visit returns the node with the given states. It adds the node if necessary.
 func (s *search) visit(at []int32) int32 {
 	key, _ := binary.Append(nil, binary.BigEndian, at)
 	id, known := s.ids[string(key)]
@@ -140,7 +142,7 @@ func (s *search) add(at []int32) int32 {
 	return id
 }
 
-// lead notes that a node of the level before leads to one, if it does so best.
+// recordEdge records an edge from a node of the previous level if it is the cheapest one into to.
 func (s *search) recordEdge(from, to int32, class int) {
 	n := &s.nodes[to]
 	cost := s.nodes[from].cost + s.alpha[class].cost
@@ -149,7 +151,7 @@ func (s *search) recordEdge(from, to int32, class int) {
 	}
 }
 
-// cheapestEnd returns the node of the last level where the most readable text ends.
+// cheapestEnd returns the node of the last level at which the most readable text ends.
 func (s *search) cheapestEnd() int32 {
 	best := int32(noNode)
 	for _, id := range s.frontier {
@@ -160,7 +162,7 @@ func (s *search) cheapestEnd() int32 {
 	return best
 }
 
-// text returns the text that leads to a node.
+// text returns the cheapest text that leads to a node.
 func (s *search) text(id int32) string {
 	var reversed []rune
 	for ; s.nodes[id].from != noNode; id = s.nodes[id].from {
@@ -170,17 +172,17 @@ func (s *search) text(id int32) string {
 	return string(reversed)
 }
 
-// enumeration goes through the texts that the parts take, the shortest first.
+// An enumeration lists the texts that the automata accept, the shortest first.
 type enumeration struct {
 	*search
 	has  func(string) bool
-	ends [][]bool // by characters left and node: whether a text can end so
+	ends [][]bool // by remaining characters and node: whether a text can end this way
 	text []rune
-	left int  // tries, of one length
-	all  bool // no text was left out
+	left int  // remaining tries for the current length
+	all  bool // no text was skipped
 }
 
-// enumerate goes on where the code of a kind refuses the first text.
+// enumerate tries further texts after has refused the first one.
 func (s *search) enumerate(has func(string) bool) Result {
 	shortest := s.level
 	for s.advance() {
@@ -192,7 +194,8 @@ func (s *search) enumerate(has func(string) bool) Result {
 		}
 		e.left = maxTries
 		if size > 0 && e.spell(0, size) {
-			// All shorter texts are known unless some were left out or the limit came before their length.
+			// All shorter texts are known, unless some were skipped or a limit came before their
+			// length.
 			known := e.all && (s.complete || size < s.level)
 			return Result{Witness: string(e.text), Shortest: size == shortest || known}
 		}
@@ -203,7 +206,8 @@ func (s *search) enumerate(has func(string) bool) Result {
 	return Result{Disjoint: s.complete && e.all}
 }
 
-// extend finds the nodes that a text can end at one character later. It returns false if no text can.
+// extend finds the nodes from which a text can end one character later than before. It returns
+// false if there are none.
 func (e *enumeration) extend() bool {
 	ends := make([]bool, len(e.nodes))
 	for id, n := range e.nodes {
@@ -220,7 +224,8 @@ func (e *enumeration) extend() bool {
 	return slices.Contains(ends, true)
 }
 
-// spell tries the texts that go on from a node with size more characters, until one is right or the tries are used up.
+// spell tries the texts that continue from a node with size more characters. It stops when has
+// accepts one or no tries are left.
 func (e *enumeration) spell(id int32, size int) bool {
 	if size == 0 {
 		e.left--

@@ -48,8 +48,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// What the code of a kind refuses is followed by other texts of the length, then
-// by longer ones.
+// If has refuses a text, others of the same length follow, then longer ones.
 func TestEnumerate(t *testing.T) {
 	for _, c := range []struct {
 		exprs []string
@@ -74,14 +73,15 @@ func TestEnumerate(t *testing.T) {
 	}
 }
 
-// The texts are tried by length, none twice, and each is one that the parts take.
+// The search tries texts in order of length, none twice, and only texts that the expressions
+// accept.
 func TestEnumerateTriesInOrder(t *testing.T) {
 	var tried []string
 	searchFor(t, 4, "^[ab]*c?$", "NOT ba").run(func(s string) bool {
 		tried = append(tried, s)
 		return false
 	})
-	tried = tried[1:] // the first one was tried before
+	tried = tried[1:] // the first text was tried before
 	var want []string
 	for _, s := range texts([]rune("abc"), 4) {
 		if strings.Count(s, "c") == 0 || strings.IndexByte(s, 'c') == len(s)-1 {
@@ -100,7 +100,7 @@ func TestEnumerateTriesInOrder(t *testing.T) {
 	}
 }
 
-// A wrong answer is worse than none, however small the limit.
+// A small limit may prevent a result but must not cause a wrong one.
 func TestSmallLimitsGiveNoWrongResults(t *testing.T) {
 	exprs := expressions(exactAtoms)
 	checkOften(t, 4, func(t *rapid.T) {

@@ -1,5 +1,6 @@
-// Package ownfile opens files that are for this user alone: no other user may read them, and what others put in
-// their place is not trusted. Where a system has no owners and modes (Windows), its own rules for folders hold.
+// Package ownfile opens files that belong to this user only: it prevents other users from reading
+// them, and does not trust files that others put in their place. On systems without owners and
+// modes (Windows), the system's own rules for folders apply.
 package ownfile
 
 import (
@@ -9,13 +10,14 @@ import (
 	"os"
 )
 
-// ErrOthers is a file that others than this user may write, or have put there.
+// ErrOthers means that another user may write a file, or has put it there.
 var ErrOthers = errors.New("others may write the file")
 
 var errKind = errors.New("not a regular file")
 
-// Create makes a file for this user alone, and opens it for writing. A file or a link of that name is unlinked before:
-// it could lead elsewhere, or be open somewhere else. What is neither, such as a folder or a device, is refused.
+// Create creates a file that only this user can read, and opens it for writing. It first removes a
+// file or link with the same name, which may lead elsewhere or be open in another process. It
+// returns an error for anything else, such as a folder or a device.
 func Create(path string) (*os.File, error) {
 	info, err := os.Lstat(path)
 	if err == nil {
@@ -30,20 +32,23 @@ func Create(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// Reopen opens a file that Create made before, and makes sure that it is still for this user alone. It follows no
-// link. ErrOthers: the file is another user's, or has a second name.
+// Reopen opens a file that Create made before, and makes sure that only this user can read it. It
+// does not follow links. It returns ErrOthers if the file belongs to another user or has a second
+// name.
 func Reopen(path string, flag int) (*os.File, error) {
 	return openChecked(path, flag, 0, "open "+path, checkMine)
 }
 
-// Open opens a file, or makes it for this user alone where flag has os.O_CREATE. It follows no link. ErrOthers: it
-// belongs to another user than this one and root, or others may write it. That others may read it is no error.
+// Open opens a file, or creates it for this user only if flag contains os.O_CREATE. It does not
+// follow links. It returns ErrOthers if the file belongs to a user other than this one and root, or
+// if others may write it. Others may read it.
 func Open(path string, flag int) (*os.File, error) {
 	return openChecked(path, flag, 0o600, path, checkNotWritable)
 }
 
-// Readlink is os.Readlink for a link that is followed by name, which no system guards as it does those in folders for
-// all. ErrOthers: it belongs to another user than this one and root.
+// Readlink returns the target of a link. Unlike links in folders for everyone, no system guards
+// links that a program follows by name, so Readlink returns ErrOthers if the link belongs to a user
+// other than this one and root.
 func Readlink(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -55,7 +60,8 @@ func Readlink(path string) (string, error) {
 	return os.Readlink(path)
 }
 
-// checked opens a file, and refuses what is no regular one and what check refuses. The error for that begins with lead.
+// openChecked opens a file and returns an error if it is not regular or check refuses it. The text
+// of that error begins with lead.
 func openChecked(path string, flag int, mode fs.FileMode, lead string, check func(*os.File, fs.FileInfo) error) (*os.File, error) {
 	f, err := open(path, flag, mode)
 	if err != nil {
@@ -76,5 +82,5 @@ func openChecked(path string, flag int, mode fs.FileMode, lead string, check fun
 	return f, nil
 }
 
-// Trusted is nil for what this user or root has made, such as a socket; else ErrOthers.
+// Trusted returns nil if this user or root made a file, such as a socket, and ErrOthers otherwise.
 func Trusted(info fs.FileInfo) error { return trusted(info) }

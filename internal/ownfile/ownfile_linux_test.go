@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makers make what may stand at a name.
+// makers put different things at a path.
 var makers = map[string]func(t *testing.T, path string){
 	"nothing":  func(*testing.T, string) {},
 	"file":     func(t *testing.T, path string) { put(t, path, 0o600) },
@@ -50,7 +50,7 @@ func put(t *testing.T, path string, mode os.FileMode) {
 	check(t, os.Chmod(path, mode))
 }
 
-// state is a file's mode and contents.
+// state returns the mode and contents of a file.
 func state(path string) string {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -62,7 +62,7 @@ func state(path string) string {
 
 func TestOpenFiles(t *testing.T) {
 	for name, want := range map[string]struct{ create, reopen, open string }{
-		"nothing":       {"600 new", "no such file", "600 new"}, // made, with O_CREATE
+		"nothing":       {"600 new", "no such file", "600 new"}, // created, with O_CREATE
 		"file":          {"600 new", "600 precious+new", "600 precious+new"},
 		"loose":         {"600 new", "600 precious+new", "others may write the file: its mode is -rw-rw-rw-; if its contents are right, run chmod go-w"},
 		"readable":      {"600 new", "600 precious+new", "644 precious+new"},
@@ -106,7 +106,7 @@ func TestOpenFiles(t *testing.T) {
 	}
 }
 
-// A pipe is not waited at, and not taken, for reading either.
+// A pipe neither blocks nor opens, not even for reading.
 func TestPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	makers["pipe"](t, path)

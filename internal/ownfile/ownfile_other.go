@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// open refuses links where it can tell: here making one takes a right of its own.
+// open refuses links if it can detect them. Making a link requires a separate privilege here.
 func open(path string, flag int, mode fs.FileMode) (*os.File, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: errKind}

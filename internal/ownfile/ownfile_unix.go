@@ -10,16 +10,17 @@ import (
 	"syscall"
 )
 
-// open follows no link, and does not wait at a pipe.
+// open does not follow links and does not block on a pipe.
 func open(path string, flag int, mode fs.FileMode) (*os.File, error) {
 	f, err := os.OpenFile(path, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, mode)
-	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EMLINK) { // as FreeBSD says it
+	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.EMLINK) { // FreeBSD returns EMLINK
 		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.New("it is a link")}
 	}
 	return f, err
 }
 
-// mine refuses a file that this user did not make, or that has another name, too. It closes it to all others.
+// checkMine refuses a file that another user made or that has a second name. It makes the file
+// unreadable to all other users.
 func checkMine(f *os.File, info fs.FileInfo) error {
 	if owner(info) != os.Geteuid() || info.Sys().(*syscall.Stat_t).Nlink > 1 {
 		return fmt.Errorf("%w: it has another owner, or a second name", ErrOthers)
@@ -27,7 +28,7 @@ func checkMine(f *os.File, info fs.FileInfo) error {
 	return f.Chmod(0o600)
 }
 
-// trusted refuses a link that another user than this one and root has made.
+// trusted refuses a file that a user other than this one and root made.
 func trusted(info fs.FileInfo) error {
 	if isForeign(info) {
 		return fmt.Errorf("%w: it is a link of the user %d", ErrOthers, owner(info))
@@ -35,7 +36,7 @@ func trusted(info fs.FileInfo) error {
 	return nil
 }
 
-// closed refuses a file that others than this user and root may write.
+// checkNotWritable refuses a file that users other than this one and root may write.
 func checkNotWritable(_ *os.File, info fs.FileInfo) error {
 	switch {
 	case isForeign(info):

@@ -1,4 +1,5 @@
-// Package query reads entries: it turns a hint into a lookup, and lists what a query selects, by pages and in order.
+// Package query reads entries. It turns hints into lookups, and lists the entries that a query
+// selects, in pages and in order.
 package query
 
 import (
@@ -19,7 +20,7 @@ type Reader struct {
 	Engine store.Engine
 }
 
-// Target is what a hint means, and its type. typ "" is type-free.
+// Target returns the target of a hint and its type. If typ is "", the hint must name the type.
 func (rd *Reader) Target(h hints.Hint, typ string) (*change.Type, hints.Target, error) {
 	target, err := h.Resolve(rd.Schema, typ)
 	if err != nil {
@@ -29,9 +30,10 @@ func (rd *Reader) Target(h hints.Hint, typ string) (*change.Type, hints.Target, 
 	return t, target, err
 }
 
-// Resolve turns a hint into a lookup of one key at least. A search under any field is narrowed to the one field that
-// takes the value, if there is one. ErrNotFound: the type has no secondary field at all. ErrIndexBuilding:
-// it is sought by a field that entries are being brought to.
+// Resolve returns the lookup for a hint, with at least one key. It narrows a search in any field to
+// the only field that accepts the value, if the rules can tell. It returns ErrNotFound if the type
+// has no secondary field, and ErrIndexBuilding if the hint names a field whose values are still
+// being built.
 func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup, error) {
 	t, target, err := rd.Target(h, typ)
 	if err != nil {
@@ -46,7 +48,7 @@ func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup,
 	for _, k := range target.Keys {
 		switch {
 		case k.Kind() == recordkey.KindSRK && t.Building.Has(k.Field(), schema.RoleSecondary):
-			if target.Pattern == "" { // a search under any field goes by the others
+			if target.Pattern == "" { // a search in any field uses the other fields
 				unbuilt = errBuilding(k.Field())
 			}
 		case k.Kind() == recordkey.KindPRK:
@@ -64,7 +66,7 @@ func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup,
 	return t, l, nil
 }
 
-// Find reads the entry that a hint points at.
+// Find returns the entry that a hint identifies.
 func (rd *Reader) Find(ctx context.Context, h hints.Hint, typ string) (*change.Type, store.Record, error) {
 	t, l, err := rd.Resolve(h, typ)
 	if err != nil {
@@ -74,7 +76,7 @@ func (rd *Reader) Find(ctx context.Context, h hints.Hint, typ string) (*change.T
 	return t, r, err
 }
 
-// FindOne answers one lookup.
+// FindOne returns the entry of one lookup.
 func (rd *Reader) FindOne(ctx context.Context, l store.Lookup) (store.Record, error) {
 	found, err := rd.FindMany(ctx, []store.Lookup{l})
 	if err != nil {
@@ -83,8 +85,9 @@ func (rd *Reader) FindOne(ctx context.Context, l store.Lookup) (store.Record, er
 	return found[0].Record, found[0].Err
 }
 
-// FindMany answers lookups. An entry that was found by a value which it has only by another version of the canonical form
-// is not found: before records are brought over, bob@strasse.de must not lead to the owner of bob@straße.de.
+// FindMany returns the entries of several lookups. It does not return an entry that has the
+// looked-up value only under another version of the canonical form: until records are migrated,
+// bob@strasse.de must not lead to the owner of bob@straße.de.
 func (rd *Reader) FindMany(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	found, err := rd.Engine.Find(ctx, lookups)
 	for i := range found {
@@ -95,8 +98,8 @@ func (rd *Reader) FindMany(ctx context.Context, lookups []store.Lookup) ([]store
 	return found, err
 }
 
-// meant reports whether the facets that a record was found by have these values; of a field that another
-// schema has renamed there may be none.
+// matchesLookup reports whether the facets of a record have the values that it was looked up by. A
+// facet may be missing if another schema has renamed the field.
 func (rd *Reader) matchesLookup(l store.Lookup, r store.Record) bool {
 	if l.PRK.IsValid() {
 		return true
@@ -112,7 +115,7 @@ func (rd *Reader) matchesLookup(l store.Lookup, r store.Record) bool {
 	return l.All
 }
 
-// FindUndeclared searches for the value of a hint `*` under fields that the schema does not have.
+// FindUndeclared searches for the value of a hint with the field * in fields that the schema lacks.
 func (rd *Reader) FindUndeclared(ctx context.Context, h hints.Hint, typ string) (store.Record, error) {
 	_, target, err := rd.Target(h, typ)
 	if err == nil && target.Pattern == "" {

@@ -11,13 +11,13 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A bound is an end of a range of values.
+// A bound is one end of a range of values.
 type bound struct {
 	v           *schema.Value
 	upper, open bool
 }
 
-// bounds are those that a query sets.
+// bounds returns the bounds that the query sets.
 func (q Query) bounds() []bound {
 	low, high := q.Start, q.End
 	if q.Reverse {
@@ -34,7 +34,7 @@ func (q Query) bounds() []bound {
 	return slices.DeleteFunc(all, func(b bound) bool { return b.v == nil })
 }
 
-// orderBy checks the order that a query asks for, if it asks for one.
+// orderBy checks the order that a query requests, and stores it in s.
 func (s *Selection) orderBy(q Query) error {
 	bounds := q.bounds()
 	if q.Order == "" && !q.Reverse && q.Prefix == "" && len(bounds) == 0 {
@@ -71,7 +71,8 @@ func (s *Selection) orderBy(q Query) error {
 	return nil
 }
 
-// narrow narrows the range to what is not before a text or, with upper, to what is before it.
+// narrow restricts the range to texts before at if upper is true, and otherwise to texts from at
+// on.
 func (s *Selection) narrow(at string, upper bool) {
 	low, high := &s.order.Min, &s.order.Max
 	if !upper && (!low.Is || low.At < at) {
@@ -82,11 +83,11 @@ func (s *Selection) narrow(at string, upper bool) {
 	}
 }
 
-// prefix narrows the range to what begins with a text.
+// prefix restricts the range to texts that begin with begin.
 func (s *Selection) prefix(begin string) {
 	s.narrow(begin, false)
 	end := []byte(begin)
-	for len(end) > 0 && end[len(end)-1] == 0xff { // nothing comes after all that begins so
+	for len(end) > 0 && end[len(end)-1] == 0xff { // no text follows the range
 		end = end[:len(end)-1]
 	}
 	if len(end) > 0 {
@@ -95,7 +96,7 @@ func (s *Selection) prefix(begin string) {
 	}
 }
 
-// pageInOrder is Page of an ordered selection.
+// pageInOrder returns a page of an ordered selection.
 func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, want int) ([]store.Found, string, error) {
 	at, err := parseBookmark(after, true)
 	if err == nil && at.last != "" && !slices.Equal(at.taken, s.orderDigest()) {
@@ -124,15 +125,17 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 	}
 }
 
-// mark tells the continuations of an order from those of another one.
+// orderDigest returns a digest of the order, which tells its continuations from those of other
+// orders.
 func (s Selection) orderDigest() []uint64 { return []uint64{digest(s.order.Key)} }
 
-// Backwards reports whether a selection leads back. Its entries come in the order in which they are read: from the one before
-// the place, away from it.
+// Backwards reports whether a selection leads backwards from a position. Its entries then come in
+// the order in which they are read: the nearest to the position first.
 func (s Selection) Backwards() bool { return strings.HasPrefix(s.from, backward) }
 
-// Around are the continuations that lead on from a page, and back from it: of records as they were read, with the
-// continuation for what is left. From an empty page they lead where it was come from.
+// Around returns the continuations that lead forward and backward from a page. rest is the
+// continuation that was returned with the page. From an empty page they lead back to where the
+// reader came from.
 func (s Selection) Around(page []store.Record, rest string) (next, before string) {
 	at := func(cursor, place string) string {
 		return bookmark{cursor: cursor, last: place, taken: s.orderDigest()}.String()
@@ -155,7 +158,7 @@ func (s Selection) Around(page []store.Record, rest string) (next, before string
 	return rest, at(backward, first)
 }
 
-// members reads the next members of the ordered index, from a bookmark on.
+// members reads the next members of the ordered index, starting at a bookmark.
 func (rd *Reader) members(ctx context.Context, s Selection, at bookmark, want int) ([]string, error) {
 	q := s.order
 	q.Count = want
@@ -174,8 +177,8 @@ func (rd *Reader) members(ctx context.Context, s Selection, at bookmark, want in
 	return rd.Engine.Order(ctx, q)
 }
 
-// entriesAt are the entries of members of the ordered index, in their order: those that are live, belong there
-// (I4, I5) and are selected. What cannot be read comes first.
+// entriesAt returns the entries of members of the ordered index, in their order. It skips entries
+// that are not live, that do not belong there (I4, I5) or that are not selected. Errors come first.
 func (rd *Reader) entriesAt(ctx context.Context, s Selection, members []string) ([]store.Found, error) {
 	var prks []recordkey.Key
 	met := map[recordkey.Key]bool{}

@@ -17,14 +17,15 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// scanBatch is how many keys a listing asks for at a time, readBatch how many entries it reads at a time.
+// scanBatch is the number of keys that a listing requests at a time, readBatch the number of
+// entries that it reads at a time.
 const (
 	scanBatch = 1000
 	readBatch = 256
 )
 
-// Page reads at most want of the entries that a selection means, after a continuation ("": where the selection begins),
-// and the continuation for the rest, "" at the end.
+// Page returns up to want selected entries after a continuation, or from the start of the selection
+// if after is "". next is the continuation for the rest, or "" at the end.
 func (rd *Reader) Page(ctx context.Context, s Selection, after string, want int) (found []store.Found, next string, err error) {
 	switch after = cmp.Or(after, s.from); {
 	case s.field != "":
@@ -35,7 +36,7 @@ func (rd *Reader) Page(ctx context.Context, s Selection, after string, want int)
 		found, err = rd.filter(ctx, s, *s.one)
 		return found, "", err
 	}
-	// Most of what is scanned may belong to others.
+	// Most scanned keys may belong to other types.
 	err = rd.walk(ctx, s, after, max(want, scanBatch), want, func(some []store.Found, at bookmark) bool {
 		found, next = some, ""
 		if len(found) > 0 || !s.MayRead() {
@@ -46,10 +47,10 @@ func (rd *Reader) Page(ctx context.Context, s Selection, after string, want int)
 	return found, next, err
 }
 
-// Batches yields all entries that a selection means, some at a time. An error ends it.
+// Batches yields all selected entries in batches. It ends after an error.
 func (rd *Reader) Batches(ctx context.Context, s Selection) iter.Seq2[[]store.Found, error] {
 	return func(yield func([]store.Found, error) bool) {
-		if s.Backwards() { // for pages alone
+		if s.Backwards() { // only Page supports this
 			yield(nil, store.ErrCursor)
 			return
 		}
@@ -72,8 +73,8 @@ func (rd *Reader) Batches(ctx context.Context, s Selection) iter.Seq2[[]store.Fo
 	}
 }
 
-// walk scans for about count keys at a time, reads at most size of the entries at a time, and yields those that are
-// selected with the bookmark after them.
+// walk scans about count keys at a time and reads up to size entries at a time. It yields the
+// selected ones with the bookmark that follows them.
 func (rd *Reader) walk(ctx context.Context, s Selection, after string, count, size int, yield func([]store.Found, bookmark) bool) error {
 	at, err := parseBookmark(after, false)
 	if err != nil {
@@ -115,11 +116,13 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count, si
 	}
 }
 
-// countBatch is how many keys Count asks for at a time: a server takes a few milliseconds for them.
+// countBatch is the number of keys that Count requests at a time. A server needs a few milliseconds
+// for them.
 const countBatch = 5000
 
-// Count counts the entries that a selection means, and tells of those that cannot be read. Where all are meant, only what may be a
-// tombstone is read, and damage is counted, too.
+// Count returns the number of selected entries, and calls unreadable for each entry that cannot be
+// read. If all entries are selected, it reads only keys that may be tombstones, and counts damaged
+// entries as well.
 func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)) (n int64, err error) {
 	judge := func(found []store.Found) {
 		for _, f := range found {
@@ -162,7 +165,8 @@ func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)
 	return n, nil
 }
 
-// PRKs keeps of what SCAN found the type's own PRKs, in the order of their text, each once.
+// PRKs returns the PRKs of type t in the result of a SCAN, sorted by their text and without
+// duplicates.
 func (rd *Reader) PRKs(t *change.Type, keys []string) []recordkey.Key {
 	prks := make([]recordkey.Key, 0, len(keys))
 	slices.Sort(keys)
@@ -175,23 +179,25 @@ func (rd *Reader) PRKs(t *change.Type, keys []string) []recordkey.Key {
 	return prks
 }
 
-// owns reports whether a key is a PRK of the type in the view.
+// owns reports whether a key is a PRK of type t in the reader's view.
 func (rd *Reader) owns(t *change.Type, key recordkey.Key) bool {
 	return key.Kind() == recordkey.KindPRK && key.Type() == t.Name && key.Field() == t.Schema.Primary && key.Namespace() == rd.NS
 }
 
-// A bookmark is a position in a listing: a cursor of the server's and, inside the batch that it gives, what was taken
-// of it. A batch that was the complete keyspace is taken in order, up to a key. Of another batch, which the server may
-// cut in another way when asked again, the keys taken are remembered one by one, as hashes, so that none that is still
-// to come is missed. In an ordered listing it is the last place.
+// A bookmark is a position in a listing: a cursor of the server, and the keys of the current batch
+// that were already returned. If the batch was the complete keyspace, its keys are returned in
+// order, and last is the last of them. Otherwise the server may divide the keys differently next
+// time, so the bookmark remembers a hash of each returned key, and no key is missed. In an ordered
+// listing, last is the last member.
 type bookmark struct {
 	cursor   string
 	last     string
 	taken    []uint64
-	unhashed []recordkey.Key // taken besides
+	unhashed []recordkey.Key // also returned, not yet hashed
 }
 
-// The cursors of ordered listings, and none of a server's: on from a place, and back from it; with its entry.
+// The cursors of ordered listings, none of which is a server's cursor: forward from a position and
+// backward from it, and a suffix to include the entry at the position.
 const (
 	inOrder   = "o"
 	backward  = "b"
@@ -202,7 +208,7 @@ func (b bookmark) atEnd() bool {
 	return b.cursor == "" && b.last == "" && len(b.taken)+len(b.unhashed) == 0
 }
 
-// rest is what is left of a batch.
+// rest returns the keys of a batch that were not yet returned.
 func (b bookmark) rest(prks []recordkey.Key) []recordkey.Key {
 	return slices.DeleteFunc(prks, func(k recordkey.Key) bool {
 		return b.last != "" && k.String() <= b.last || slices.Contains(b.taken, digest(k))
@@ -223,7 +229,7 @@ func digest(k recordkey.Key) uint64 {
 	return h.Sum64()
 }
 
-// String is the bookmark as callers keep it: "" at the end of a listing.
+// String returns the text of the bookmark, or "" at the end of a listing.
 func (b bookmark) String() string {
 	if b.atEnd() {
 		return ""
@@ -236,7 +242,7 @@ func (b bookmark) String() string {
 	return strings.Join([]string{b.cursor, encode([]byte(b.last)), encode(raw)}, ".")
 }
 
-// maxBookmark bounds the continuation that a caller may hand in.
+// maxBookmark is the maximum length of a continuation from a caller.
 const maxBookmark = 1 << 20
 
 func parseBookmark(text string, ordered bool) (bookmark, error) {

@@ -37,32 +37,32 @@ type Query struct {
 // A Selection is a checked query, with the places to look for candidates.
 type Selection struct {
 	Type     *change.Type
-	one      *store.Lookup // a unique value is asked for: at most one entry
+	one      *store.Lookup // not nil if the query names a unique value, which at most one entry has
 	indexes  []recordkey.Key
-	where    map[string]string // facets on the wire, or canonical secondary values
+	where    map[string]string // wire forms of facets, or canonical secondary values
 	tags     []string
 	disabled *bool
-	field    string      // by whose values entries come; "": no order
-	order    store.Order // then
-	from     string      // the continuation to begin at; "": the beginning
-	left     *int        // how many entries may be read; nil: any number
+	field    string      // the field whose values determine the order; "" means no order
+	order    store.Order // only if field is set
+	from     string      // the continuation to start at; "" means the beginning
+	left     *int        // how many more entries may be read; nil means no limit
 }
 
-// keysPerRead is how many keys a page looks through for the price of an entry that it reads.
+// keysPerRead is the number of scanned keys that count as much as one entry read.
 const keysPerRead = 100
 
-// looked counts keys that were looked through.
+// countScanned counts scanned keys toward the limit on reads.
 func (s Selection) countScanned(keys int) {
 	if s.left != nil {
 		*s.left -= keys / keysPerRead
 	}
 }
 
-// MayRead reports whether a page may go on to read entries.
+// MayRead reports whether a page may read more entries.
 func (s Selection) MayRead() bool { return s.left == nil || *s.left > 0 }
 
-// Select checks a query. Fields that are neither indexed nor unique are refused: there is no way to
-// find them but reading everything.
+// Select checks a query. It refuses fields that are neither indexed nor unique, because only
+// reading every entry could find them.
 func Select(t *change.Type, q Query) (Selection, error) {
 	s := Selection{Type: t, tags: q.Has, where: map[string]string{}, disabled: q.Disabled}
 	for _, field := range slices.Sorted(maps.Keys(q.Where)) {
@@ -93,7 +93,7 @@ func Select(t *change.Type, q Query) (Selection, error) {
 	return s, s.orderBy(q)
 }
 
-// those names the fields that could be meant.
+// joinFields returns a list of fields for the end of an error message.
 func joinFields(fields ...[]string) string {
 	names := slices.Concat(fields...)
 	slices.Sort(names)
@@ -135,17 +135,18 @@ func (s *Selection) selectField(field string, v schema.Value) error {
 	return nil
 }
 
-// building is the error for what is asked by an index that is not whole.
+// errBuilding returns the error for a query by an index that is still being built.
 func errBuilding(name string) error {
 	return fmt.Errorf("%w: of %s", store.ErrIndexBuilding, strconv.Quote(name))
 }
 
-// ByIndex reports whether the answer depends on an index that entries may still have to be brought to.
+// ByIndex reports whether the result depends on an index that may still lack entries.
 func (s Selection) ByIndex() bool {
 	return len(s.indexes) > 0 || s.field != "" || s.one != nil && !s.one.PRK.IsValid()
 }
 
-// Decides is the index whose members are all that is selected; the zero key where none is.
+// Decides returns the index whose members are exactly the selected entries, or the zero Key if
+// there is none.
 func (s Selection) Decides() recordkey.Key {
 	if len(s.indexes) != 1 || s.from != "" || s.one != nil || s.disabled != nil || s.field != "" {
 		return recordkey.Key{}
@@ -153,12 +154,13 @@ func (s Selection) Decides() recordkey.Key {
 	return s.indexes[0]
 }
 
-// all reports whether every entry of the type is selected.
+// selectsAll reports whether every entry of the type is selected.
 func (s Selection) selectsAll() bool {
 	return len(s.indexes) == 0 && s.from == "" && s.one == nil && s.disabled == nil && s.field == ""
 }
 
-// source is where the candidates of a selection are: in the smallest of its index sets, or among all PRKs.
+// source returns the scan for the candidates of a selection: the smallest of its index sets, or all
+// PRKs.
 func (rd *Reader) source(ctx context.Context, s Selection) (store.Scan, error) {
 	if len(s.indexes) == 0 {
 		return store.Scan{Pattern: s.Type.Guard.Entries}, nil
@@ -170,7 +172,7 @@ func (rd *Reader) source(ctx context.Context, s Selection) (store.Scan, error) {
 	return store.Scan{Index: s.indexes[slices.Index(sizes, slices.Min(sizes))]}, nil
 }
 
-// candidates are the next PRKs of a source, and the cursor for the rest.
+// candidates returns the next PRKs of a scan, and the cursor for the rest.
 func (rd *Reader) candidates(ctx context.Context, s Selection, from store.Scan) ([]recordkey.Key, string, error) {
 	keys, next, err := rd.Engine.Scan(ctx, from)
 	if from.Index.IsValid() {
@@ -181,8 +183,8 @@ func (rd *Reader) candidates(ctx context.Context, s Selection, from store.Scan) 
 	return rd.PRKs(s.Type, keys), next, err
 }
 
-// filter keeps the candidates that are entries of the type and hold what was asked for. An index
-// member whose entry is not live, or holds another value, is never shown (I4, I5).
+// filter returns the candidates that are entries of the type and match the selection. It drops
+// index members whose entry is not live or has another value (I4, I5).
 func (rd *Reader) filter(ctx context.Context, s Selection, candidates ...store.Lookup) ([]store.Found, error) {
 	if s.left != nil {
 		*s.left -= len(candidates)
@@ -221,7 +223,7 @@ func (s Selection) matches(r store.Record) bool {
 	return true
 }
 
-// tagged keeps the entries that have all tags of the selection.
+// withTags returns the entries that have all tags of the selection.
 func (rd *Reader) withTags(ctx context.Context, s Selection, found []store.Found) ([]store.Found, error) {
 	if len(s.tags) == 0 {
 		return found, nil

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The interfaces by which types are written and read, and the type of times.
+// The type of times, and the interfaces with which types encode and decode themselves.
 var (
 	Time = reflect.TypeFor[time.Time]()
 
@@ -18,20 +18,22 @@ var (
 	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
 )
 
-// Textual reports whether a type, or a pointer to it, is written as a text and read from one by its own methods.
+// Textual reports whether a type, or a pointer to it, has methods to encode itself as text and to
+// decode it.
 func Textual(t reflect.Type) bool {
 	writes, reads := methods(t, textMarshaler, textUnmarshaler)
 	return writes && reads
 }
 
-// methods reports which of two interfaces a pointer to a type has: what is written and read here can be pointed at.
+// methods reports which of two interfaces a pointer to t implements. Values here are always
+// addressable.
 func methods(t, write, read reflect.Type) (writes, reads bool) {
 	p := reflect.PointerTo(t)
 	return p.Implements(write), p.Implements(read)
 }
 
-// Codecs returns the names of the codecs that hold a type, or what it points at: the best one first. Where there is none
-// the error says why.
+// Codecs returns the names of the codecs that support a type or its pointer's base type, the
+// preferred one first. The error says why there is none.
 func Codecs(t reflect.Type) ([]string, error) {
 	t, _ = Base(t)
 	err := jsonProblem(t, map[reflect.Type]bool{})
@@ -57,7 +59,8 @@ func Codecs(t reflect.Type) ([]string, error) {
 	return append(names, "json"), nil
 }
 
-// jsonProblem says why encoding/json cannot write a type and read it back. seen are the types above it, which may hold it.
+// jsonProblem returns why encoding/json cannot encode and decode a type, or nil. seen holds the
+// types that contain it, which may be recursive.
 func jsonProblem(t reflect.Type, seen map[reflect.Type]bool) error {
 	if seen[t] {
 		return nil
@@ -91,7 +94,7 @@ func jsonProblem(t reflect.Type, seen map[reflect.Type]bool) error {
 	return nil
 }
 
-// isName reports whether encoding/json makes names of members of a type.
+// isName reports whether encoding/json can encode values of a type as names of members.
 func isName(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,

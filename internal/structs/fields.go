@@ -11,18 +11,19 @@ import (
 // A Field is a tagged field of a struct.
 type Field struct {
 	Tag
-	Path  string // for people: Account.Address.City
-	Index []int  // as reflect.Value.FieldByIndex takes it
+	Path  string // for people, as in Account.Address.City
+	Index []int  // for reflect.Value.FieldByIndex
 	Type  reflect.Type
 }
 
-// An Error says what is wrong with a struct. It becomes a schema.Error, which this package cannot name.
+// An Error says what is wrong with a struct. Package schema converts it to a schema.Error, which
+// this package cannot import.
 type Error struct {
-	Path   string // the struct or its field: Account.Email
+	Path   string // the struct or its field, as in Account.Email
 	Reason string
 }
 
-// want one of the fields of the types that were asked for, and what is wrong with the others.
+// cache maps types to their cachedFields.
 var cache sync.Map
 
 type cachedFields struct {
@@ -30,8 +31,8 @@ type cachedFields struct {
 	bad    *Error
 }
 
-// Fields returns the tagged fields of a struct and of the structs embedded in it, which are read once for each type. They
-// are everybody's: nobody changes them.
+// Fields returns the tagged fields of a struct and of the structs embedded in it. It computes them
+// once for each type. Callers share the slice and must not modify it.
 func Fields(t reflect.Type) ([]Field, *Error) {
 	if a, is := cache.Load(t); is {
 		a := a.(cachedFields)
@@ -42,19 +43,19 @@ func Fields(t reflect.Type) ([]Field, *Error) {
 	return fields, bad
 }
 
-// Title is the name of a struct, for people.
+// Title returns the name of a struct, for people.
 func Title(t reflect.Type) string { return cmp.Or(t.Name(), "struct") }
 
-// A part is a struct, or one that is embedded in it.
+// A part is a struct or one that is embedded in it.
 type part struct {
 	typ    reflect.Type
 	path   string
 	index  []int
-	sealed bool // in a pointer that nobody can set
+	sealed bool // reached by an embedded pointer that cannot be set
 }
 
-// walk goes down level by level, as encoding/json does: of two fields with one name the one that is embedded less deeply
-// hides the other. On one level neither is meant, and that is an error.
+// walk visits the embedded structs level by level, like encoding/json: a field hides more deeply
+// embedded fields of the same name. Two fields of the same name on one level are an error.
 func walk(t reflect.Type) (fields []Field, bad *Error) {
 	if t.Kind() != reflect.Struct {
 		return nil, &Error{t.String(), "not a struct"}
@@ -71,7 +72,9 @@ func walk(t reflect.Type) (fields []Field, bad *Error) {
 			}
 			above[f.Name] = true
 		}
-		for _, p := range level { // only now: what is embedded twice on one level has all its fields twice
+		// Not before the level is complete: a struct that is embedded twice on one level has every
+		// field twice.
+		for _, p := range level {
 			seen[p.typ] = true
 		}
 		level = slices.DeleteFunc(deeper, func(p part) bool { return seen[p.typ] })
@@ -82,7 +85,7 @@ func walk(t reflect.Type) (fields []Field, bad *Error) {
 	return fields, nil
 }
 
-// each gives the fields of one level, and the structs of the next.
+// eachLevel returns the fields of one level and the structs of the next.
 func eachLevel(level []part) (found []Field, deeper []part, bad *Error) {
 	paths := map[string]string{}
 	for _, p := range level {
@@ -101,7 +104,8 @@ func eachLevel(level []part) (found []Field, deeper []part, bad *Error) {
 	return found, deeper, nil
 }
 
-// fields are those of one struct that are tagged, and the structs that are embedded in it without a tag.
+// fields returns the tagged fields of one struct, and the structs that are embedded in it without a
+// tag.
 func (p part) fields() (tagged []Field, embedded []part, bad *Error) {
 	for i := range p.typ.NumField() {
 		f := p.typ.Field(i)
@@ -132,7 +136,7 @@ func (p part) fields() (tagged []Field, embedded []part, bad *Error) {
 	return tagged, embedded, nil
 }
 
-// Base is what a pointer points at, and any other type itself.
+// Base returns the type that a pointer points to, or t itself if it is not a pointer.
 func Base(t reflect.Type) (base reflect.Type, pointer bool) {
 	if t.Kind() == reflect.Pointer {
 		return t.Elem(), true

@@ -50,7 +50,7 @@ func TestParseTag(t *testing.T) {
 	}
 }
 
-// FuzzParseTag: what is read is what was written, and what else could be meant is refused.
+// FuzzParseTag checks that a parsed tag contains exactly what the text says.
 func FuzzParseTag(f *testing.F) {
 	for _, text := range []string{"email,secondary,kind=email", "uid,primary", "~rev", "~rev,", "a,,", "str,omitempty", ",", "a\x00,required"} {
 		f.Add(text)
@@ -75,8 +75,8 @@ func FuzzParseTag(f *testing.F) {
 	})
 }
 
-// FuzzLookup holds our search for the key to that of package reflect: it finds nothing else, and refuses what reflect passes
-// over although the key is there.
+// FuzzLookup compares Lookup with package reflect: it must find the same, and refuse a tag in which
+// reflect overlooks the key.
 func FuzzLookup(f *testing.F) {
 	for _, tag := range []string{
 		`userdb:"email"`, `json:"a,omitempty" userdb:"email,secondary"  xml:"b"`, `userdb:email`, `userdb: "email"`, `json:"x"userdb:"y"`,
@@ -141,7 +141,7 @@ func TestFields(t *testing.T) {
 			io.Reader
 			Out Other
 		}{}, "struct.address.City [0 0], struct.address.Street [0 1], struct.Contact.Mail [1 0], struct.Contact.Deeper.Phone [1 1 1]"},
-		{struct { // the less deeply embedded hides the other
+		{struct { // the least deeply embedded field hides the other
 			Other
 			Mail string `userdb:"email"`
 		}{}, "struct.Mail [1]"},
@@ -219,7 +219,7 @@ type (
 	Twin2       struct{ Other }
 )
 
-// tagged is a struct whose field has a tag that go vet would not let pass.
+// tagged returns a struct whose field has a tag that go vet would refuse.
 func tagged(tag string) any {
 	f := reflect.StructField{Name: "A", Type: reflect.TypeFor[string](), Tag: reflect.StructTag(tag)}
 	return reflect.Zero(reflect.StructOf([]reflect.StructField{f})).Interface()

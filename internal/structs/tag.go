@@ -1,5 +1,6 @@
-// Package structs reads structs whose fields have `userdb` tags: the grammar of a tag, the tagged fields of a struct, and
-// which codecs hold a Go type. It knows no schema: roles and codecs are names here, those of package schema.
+// Package structs reads structs whose fields have `userdb` tags. It parses tags, collects the
+// tagged fields of a struct, and knows which codecs support a Go type. It does not import package
+// schema: roles and codecs are strings here, with the names of package schema.
 package structs
 
 import (
@@ -13,27 +14,27 @@ import (
 // Key is the key of a tag, as in `userdb:"email,secondary"`.
 const Key = "userdb"
 
-// RevName is the one name that is no facet: the revision of the entry.
+// RevName is the only name that is not a facet: the revision of the entry.
 const RevName = "~rev"
 
-// The options that are no roles.
+// The options that are not roles.
 const (
 	Primary    = "primary"
 	Required   = "required"
-	kindPrefix = "kind=" // with the name of a kind behind it
+	kindPrefix = "kind=" // followed by the name of a kind
 )
 
-// options are what may follow the name in a tag, each in the schema's own word.
+// options lists what may follow the name in a tag, in the schema's own words.
 var options = []string{"indexed", "ordered", Primary, Required, "secondary"}
 
-// A Tag is what a tag says: the name of a facet, and what From makes of its field.
+// A Tag holds the contents of a tag: the name of a facet and its options.
 type Tag struct {
 	Name    string
 	Options []string // without the kind, in the order of the tag
-	Kind    string   // ""; none is named
+	Kind    string   // "" if the tag names none
 }
 
-// ParseTag reads the value of a tag: a name, then options after commas. The error says what is wrong with it.
+// ParseTag parses the value of a tag: a name, followed by options separated by commas.
 func ParseTag(text string) (Tag, error) {
 	parts := strings.Split(text, ",")
 	t := Tag{Name: parts[0]}
@@ -58,7 +59,7 @@ func ParseTag(text string) (Tag, error) {
 	return t, nil
 }
 
-// nameProblem says what is wrong with the name in any schema, "" where nothing is.
+// nameProblem returns what is wrong with the name in any schema, or "".
 func nameProblem(name string) string {
 	switch {
 	case name == "":
@@ -73,8 +74,9 @@ func nameProblem(name string) string {
 	return ""
 }
 
-// Lookup finds our key in the tag of a struct field. Unlike reflect.StructTag.Lookup it refuses a tag that names the key
-// and cannot be read: the field would be left out without a word.
+// Lookup returns the value of our key in the tag of a struct field. Unlike reflect.StructTag.Lookup
+// it returns an error if the tag contains the key but is malformed, because the field would
+// otherwise be ignored silently.
 func Lookup(tag string) (value string, found bool, err error) {
 	for rest := strings.TrimLeft(tag, " "); rest != ""; rest = strings.TrimLeft(rest, " ") {
 		key, after, _ := strings.Cut(rest, ":")
@@ -92,13 +94,13 @@ func Lookup(tag string) (value string, found bool, err error) {
 		if found {
 			return "", false, fmt.Errorf("tag `%s` has the key %s twice", tag, Key)
 		}
-		value, _ = strconv.Unquote(quoted) // it is a quoted prefix
+		value, _ = strconv.Unquote(quoted) // cannot fail: quoted is a quoted prefix
 		found = true
 	}
 	return value, found, nil
 }
 
-// isKey reports whether reflect takes a text as the key in a tag.
+// isKey reports whether reflect accepts a text as a key in a tag.
 func isKey(text string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == '"' || r == 0x7f })
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A form is how values of one Go type are written by one codec.
+// A form converts between values of a Go type and their wire form in one codec.
 type form struct {
-	// write gives what is written, and whether that is as good as nothing: an empty text, the zero time, a nil list. Of a
-	// number and a boolean nothing is: 0 and false are values.
+	// write returns the wire form, and whether v is empty: an empty text, the zero time or a nil
+	// slice. Numbers and booleans are never empty: 0 and false are values.
 	write func(v reflect.Value) (wire string, empty bool, err error)
-	// read sets v, which is zero. It refuses what v cannot hold.
+	// read sets v, which is zero. It returns an error if v cannot hold the value.
 	read func(v reflect.Value, wire string) error
 }
 
-// formOf is the form of a type in a codec, which holds it, says structs.Codecs.
+// formOf returns the form of type t in codec c, which must be one of structs.Codecs(t).
 func formOf(t reflect.Type, c schema.Codec) form {
 	switch k := t.Kind(); {
 	case c == schema.CodecDate:
@@ -57,7 +57,7 @@ var (
 	errFit   = errors.New("cannot hold what is stored")
 )
 
-// value is what is written, as a value to be stored.
+// value returns the stored value with the given wire form.
 func (f *field) value(wire string) (schema.Value, error) {
 	if f.codec == schema.CodecNumber && wire == "NaN" {
 		return schema.Value{}, errNaN
@@ -65,7 +65,7 @@ func (f *field) value(wire string) (schema.Value, error) {
 	return schema.Decode(f.codec, wire)
 }
 
-// isNull reports whether a facet is there without a value.
+// isNull reports whether a facet is present without a value.
 func isNull(c schema.Codec, wire string) bool {
 	return (c == schema.CodecJSON || c == schema.CodecBoolean) && strings.Trim(wire, " \t\n\r") == "null"
 }
@@ -83,7 +83,7 @@ func writeMethod(v reflect.Value) (string, bool, error) {
 }
 
 func readMethod(v reflect.Value, wire string) error {
-	if wire == "" { // what would have been written as that is absent
+	if wire == "" { // write treats an empty text as absent
 		return nil
 	}
 	return v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(wire))
@@ -100,7 +100,7 @@ func readBool(v reflect.Value, wire string) error {
 	return err
 }
 
-// Whole numbers are written with all their digits, also those that JavaScript rounds when it reads them.
+// Integers keep all their digits, even those that JavaScript would round.
 func writeInt(v reflect.Value) (string, bool, error) {
 	return strconv.FormatInt(v.Int(), 10), false, nil
 }
@@ -141,7 +141,7 @@ func readUint(v reflect.Value, wire string) error {
 	return nil
 }
 
-// wholeNumber reads a whole number that is written as no whole number is, such as 42.0 and 1e3, and is exactly that.
+// wholeNumber parses an integer in another notation, such as 42.0 or 1e3, if it is exact.
 func wholeNumber(wire string) (f float64, whole bool) {
 	const exact = 1 << 53
 	v, err := schema.ParseText(schema.CodecNumber, wire)
@@ -151,15 +151,17 @@ func wholeNumber(wire string) (f float64, whole bool) {
 
 func writeFloat(v reflect.Value) (string, bool, error) {
 	f := v.Float()
-	if v.Kind() == reflect.Float32 { // with the digits that tell it from other numbers of its size
+	if v.Kind() == reflect.Float32 { // use the shortest digits that identify the float32
 		f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'g', -1, 32), 64)
 	}
-	return schema.Number(f).Wire(), false, nil // of the negative zero 0: they are equal, and an index has one of them
+	// negative zero becomes 0: the two are equal, and an index contains only one of them
+	return schema.Number(f).Wire(), false, nil
 }
 
 func readFloat(v reflect.Value, wire string) error {
 	f, err := strconv.ParseFloat(wire, v.Type().Bits())
-	if plain := strings.Trim(wire, "0123456789.+-eE") == ""; !plain { // Infinity, NaN, and what only Go calls a number
+	// Infinity, NaN, and notations that only Go accepts
+	if plain := strings.Trim(wire, "0123456789.+-eE") == ""; !plain {
 		var read schema.Value
 		read, err = schema.ParseText(schema.CodecNumber, wire)
 		f, _ = read.Number()
@@ -171,12 +173,12 @@ func readFloat(v reflect.Value, wire string) error {
 	return nil
 }
 
-// timeOf is the time in a field.
+// timeOf returns the time in a field.
 func timeOf(v reflect.Value) time.Time { return *v.Addr().Interface().(*time.Time) }
 
 func setTime(v reflect.Value, t time.Time) { *v.Addr().Interface().(*time.Time) = t }
 
-// The first and the last second of JavaScript's dates, counted from 1970.
+// The first and last second of JavaScript dates, counted from 1970.
 const (
 	firstSecond = -8_640_000_000_000
 	lastSecond  = 8_640_000_000_000
@@ -190,7 +192,8 @@ func writeDate(v reflect.Value) (string, bool, error) {
 	return schema.Date(t).Wire(), t.IsZero(), nil
 }
 
-// dateForm is how nearly all dates are written. Package time reads it fastest by the layout of all RFC 3339.
+// dateForm is the layout of nearly all dates. Package time parses it fastest with an RFC 3339
+// layout.
 const dateForm = "2006-01-02T15:04:05.000Z"
 
 func readDate(v reflect.Value, wire string) (err error) {
@@ -206,7 +209,7 @@ func readDate(v reflect.Value, wire string) (err error) {
 	return err
 }
 
-// A time in a field of text keeps its nanoseconds, which a date does not have.
+// A time in a text field keeps its nanoseconds, which a date drops.
 func writeTime(v reflect.Value) (string, bool, error) {
 	t := timeOf(v).UTC()
 	if year := t.Year(); year < 0 || year > 9999 {
@@ -224,7 +227,7 @@ func readTime(v reflect.Value, wire string) error {
 	}
 	t, err := time.Parse(time.RFC3339Nano, wire)
 	if err != nil {
-		return errFit // theirs quotes the value
+		return errFit // the error of package time quotes the value
 	}
 	setTime(v, t.UTC())
 	return nil
@@ -232,11 +235,13 @@ func readTime(v reflect.Value, wire string) error {
 
 var (
 	longNumber = regexp.MustCompile(`[0-9.]{16}`)
-	// notUTF8 is what encoding/json makes of bytes that are not UTF-8; the character U+FFFD it leaves as it is.
+	// notUTF8 matches what encoding/json writes for bytes that are not UTF-8. It writes the
+	// character U+FFFD itself unchanged.
 	notUTF8 = regexp.MustCompile(`(^|[^\\])(\\\\)*\\ufffd`)
 )
 
-// writeJSON writes as JavaScript does, but for numbers that it would round: they stay as they are.
+// writeJSON writes JSON in JavaScript's form, except for numbers that JavaScript would round: these
+// stay unchanged.
 func writeJSON(v reflect.Value) (wire string, empty bool, err error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -1,4 +1,4 @@
-// Package typed turns structs with `userdb` tags into facets, and facets into structs.
+// Package typed converts structs with `userdb` tags to facets, and facets to structs.
 package typed
 
 import (
@@ -11,34 +11,35 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A Plan is how the fields of a struct become the facets of entries of one type, and back. It is made once, never changes,
-// and is safe for concurrent use.
+// A Plan maps the fields of a struct to the facets of entries of one type. It never changes and is
+// safe for concurrent use.
 type Plan struct {
-	Rev     []int  // where the struct has the entry's revision; nil: nowhere
+	Rev     []int  // index of the field for the entry's revision; nil if there is none
 	primary string // the name of the primary field
 	fields  []field
 }
 
-// A field is one of the struct.
+// A field is a tagged field of the struct.
 type field struct {
 	structs.Field
 	codec   schema.Codec
-	pointer bool // nil is absent, and everything else is present
+	pointer bool // nil means absent, every other value present
 	form
 }
 
-// A Problem is a field that cannot be read, or written.
+// A Problem says that a field cannot be read or written.
 type Problem struct {
-	Field  string // the facet's
-	Reason string // for people: with the field of the struct
+	Field  string // the name of the facet
+	Reason string // for people; names the field of the struct
 }
 
 func (f *field) problem(err error) *Problem {
 	return &Problem{f.Name, fmt.Sprintf("Go field %s (%s): %v", f.Path, f.Type, err)}
 }
 
-// New is the plan of a struct for entries of a type. refuses says why a facet cannot be written, "" where it can; rev is
-// what a field for the revision must be. The error is a *schema.Error with the field of the struct.
+// New returns the plan of a struct for entries of a type. refuses returns why a facet cannot be
+// written, or "". rev is the required type of a field for the revision. The error is a
+// *schema.Error whose path is the field of the struct.
 func New(t reflect.Type, declared schema.Type, refuses func(field string) string, rev reflect.Type) (*Plan, error) {
 	tagged, bad := structs.Fields(t)
 	if bad != nil {
@@ -62,7 +63,7 @@ func New(t reflect.Type, declared schema.Type, refuses func(field string) string
 	return p, nil
 }
 
-// bind holds a field of the struct to the type, and returns what is wrong with it.
+// bind checks a field of the struct against the type, and returns what is wrong with it.
 func bind(f structs.Field, declared schema.Type, refuses func(string) string) (b field, reason string) {
 	codec := declared.Codec(f.Name)
 	if reason := refuses(f.Name); reason != "" {
@@ -82,7 +83,7 @@ func bind(f structs.Field, declared schema.Type, refuses func(string) string) (b
 	return field{f, codec, pointer, formOf(base, codec)}, ""
 }
 
-// beyond is what a tag says of its field and the schema does not; "" if that is nothing.
+// undeclared returns an option of a tag that the schema does not declare, or "".
 func undeclared(t structs.Tag, declared schema.Type) string {
 	f := declared.Fields[t.Name]
 	for _, option := range t.Options {
@@ -98,8 +99,8 @@ func undeclared(t structs.Tag, declared schema.Type) string {
 	return ""
 }
 
-// Read fills a zero struct with the facets of an entry as they are written. A facet that its codec cannot read is absent,
-// as it is to every reader of an entry.
+// Read fills a zero struct from the wire forms of an entry's facets. If a facet is not valid in its
+// codec, Read treats it as absent, like every reader of an entry.
 func (p *Plan) Read(v reflect.Value, wires map[string]string) *Problem {
 	for i := range p.fields {
 		f := &p.fields[i]
@@ -117,7 +118,7 @@ func (p *Plan) Read(v reflect.Value, wires map[string]string) *Problem {
 	return nil
 }
 
-// Facets are what a struct has for a new entry, with the primary value apart.
+// Facets returns the facets of a struct for a new entry, and the primary value separately.
 func (p *Plan) Facets(v reflect.Value) (uid string, facets schema.Facets, problem *Problem) {
 	facets = make(schema.Facets, len(p.fields))
 	for i := range p.fields {
@@ -143,8 +144,9 @@ func (p *Plan) Facets(v reflect.Value) (uid string, facets schema.Facets, proble
 	return uid, facets, nil
 }
 
-// Changes tells edit what a struct says otherwise than the entry it was read from: a facet and its new value, nil where it
-// is to be absent. What the struct would be read as from the entry is no change, however it is written there.
+// Changes calls edit for every facet in which a struct differs from the entry that it was read
+// from, with the new value, or nil if the facet becomes absent. Another notation for the same value
+// is not a change.
 func (p *Plan) Changes(v reflect.Value, wires map[string]string, edit func(field string, v *schema.Value)) *Problem {
 	for i := range p.fields {
 		f := &p.fields[i]
@@ -174,7 +176,7 @@ func (p *Plan) Changes(v reflect.Value, wires map[string]string, edit func(field
 	return nil
 }
 
-// same reports whether a struct that was read from what is written would be written in this way: 42.0 is 42.
+// same reports whether reading was and writing it again gives wire: 42.0 is the same as 42.
 func (f *field) same(was, wire string, is bool) bool {
 	if is && was == wire {
 		return true
@@ -187,7 +189,7 @@ func (f *field) same(was, wire string, is bool) bool {
 	return err == nil && isAgain == is && (!is || wireAgain == wire)
 }
 
-// get sets a field to what is written.
+// get sets a field from a wire form.
 func (f *field) get(into reflect.Value, wire string) error {
 	if isNull(f.codec, wire) {
 		return nil
@@ -203,7 +205,7 @@ func (f *field) get(into reflect.Value, wire string) error {
 	return err
 }
 
-// put is what a field is written as, and whether its facet is there at all.
+// put returns the wire form of a field, and whether the facet is present.
 func (f *field) put(from reflect.Value) (wire string, is bool, err error) {
 	if !f.pointer {
 		wire, empty, err := f.write(from)
@@ -219,7 +221,8 @@ func (f *field) put(from reflect.Value) (wire string, is bool, err error) {
 	return wire, true, err
 }
 
-// At is the field of a struct at an index; false where an embedded pointer on the way is nil, unless they are to be made.
+// At returns the field of a struct at an index. If an embedded pointer on the way is nil, it
+// allocates a struct if making is true, and returns false otherwise.
 func At(v reflect.Value, index []int, making bool) (reflect.Value, bool) {
 	for n, i := range index {
 		if n > 0 && v.Kind() == reflect.Pointer {

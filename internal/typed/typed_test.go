@@ -20,7 +20,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// revision stands for the one of package userdb.
+// revision stands for userdb.Revision.
 type revision struct{ rev string }
 
 // everything has a field of every kind.
@@ -49,7 +49,7 @@ type everything struct {
 	inner
 }
 
-// Part is embedded by a pointer.
+// Part is embedded as a pointer.
 type Part struct {
 	At    time.Time   `userdb:"at"`
 	AtP   *time.Time  `userdb:"atp"`
@@ -83,7 +83,8 @@ type tree struct {
 	Children []tree `json:",omitempty"`
 }
 
-// everySchema is what From says of everything, with the codecs that it would not choose.
+// everySchema returns the type that From declares for everything, with codecs that From would not
+// choose.
 func everySchema(t testing.TB) schema.Type {
 	t.Helper()
 	typ, err := schema.From[everything]()
@@ -107,7 +108,7 @@ func planOf[T any](t testing.TB, typ schema.Type) *typed.Plan {
 	return p
 }
 
-// written are the facets of a new entry as they are written.
+// written returns the wire forms of a new entry's facets.
 func written[T any](t rapid.TB, p *typed.Plan, v T) map[string]string {
 	uid, facets, bad := p.Facets(reflect.ValueOf(&v).Elem())
 	if bad != nil {
@@ -127,7 +128,7 @@ func read[T any](t rapid.TB, p *typed.Plan, wires map[string]string) (v T) {
 	return v
 }
 
-// changes are the edits of a struct that was read, as they are written; nil is absent.
+// changes returns the wire forms of the edits to a struct that was read; nil means absent.
 func changes[T any](t rapid.TB, p *typed.Plan, v T, wires map[string]string) map[string]*string {
 	edits := map[string]*string{}
 	bad := p.Changes(reflect.ValueOf(&v).Elem(), wires, func(field string, v *schema.Value) {
@@ -145,8 +146,8 @@ func changes[T any](t rapid.TB, p *typed.Plan, v T, wires map[string]string) map
 	return edits
 }
 
-// TestRoundTripLaw: what is written is read back as it was, down to a nil or an empty list, is of the field's codec, and is
-// no change.
+// TestRoundTripLaw checks that a written struct reads back the same, including nil and empty
+// slices, that each wire form is valid in its codec, and that there are no changes.
 func TestRoundTripLaw(t *testing.T) {
 	typ := everySchema(t)
 	p := planOf[everything](t, typ)
@@ -168,8 +169,8 @@ func TestRoundTripLaw(t *testing.T) {
 	})
 }
 
-// TestChangesLaw: after some fields were changed, the edits name those that are written in another way, and no others; with
-// the edits the entry is read as the struct.
+// TestChangesLaw checks that, after some fields changed, the edits name exactly those fields, and
+// that the edited entry reads back as the struct.
 func TestChangesLaw(t *testing.T) {
 	p := planOf[everything](t, everySchema(t))
 	rapid.Check(t, func(t *rapid.T) {
@@ -202,7 +203,7 @@ func TestChangesLaw(t *testing.T) {
 	})
 }
 
-// sparse takes an embedded struct that is zero for none: nothing of it is stored.
+// sparse replaces a zero embedded struct by nil, because nothing of it is stored.
 func sparse(v everything) everything {
 	if v.Part != nil && *v.Part == (Part{}) {
 		v.Part = nil
@@ -210,7 +211,7 @@ func sparse(v everything) everything {
 	return v
 }
 
-// stored is what the store keeps of a struct: times in UTC, in dates without what is less than a millisecond.
+// stored returns v as the store keeps it: times in UTC, and dates truncated to milliseconds.
 func stored(v everything) everything {
 	if v.Part == nil {
 		return v
@@ -231,7 +232,7 @@ func show(v any) string { return fmt.Sprintf("%+v %s", v, must(json.Marshal(v)))
 
 func must[T any](v T, _ error) T { return v }
 
-// maybe draws nil, too.
+// maybe draws pointers, including nil.
 func maybe[T any](g *rapid.Generator[T]) *rapid.Generator[*T] { return rapid.Ptr(g, true) }
 
 func anyTime() *rapid.Generator[time.Time] {
@@ -324,7 +325,8 @@ func anyInner() *rapid.Generator[inner] {
 	})
 }
 
-// TestWritten has how values are written, those of a zero struct first: numbers, booleans and what json has no nothing for.
+// TestWritten checks the wire forms of values. In a zero struct, numbers, booleans and JSON values
+// that cannot be nil are present.
 func TestWritten(t *testing.T) {
 	p := planOf[everything](t, everySchema(t))
 	zero := map[string]string{
@@ -356,7 +358,7 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// TestRead has what others may have written.
+// TestRead checks wire forms that other programs may have written.
 func TestRead(t *testing.T) {
 	p := planOf[everything](t, everySchema(t))
 	for _, tt := range []struct{ field, wire, want string }{
@@ -381,7 +383,7 @@ func TestRead(t *testing.T) {
 		{"f32", "1e39", "f32: Go field everything.F32 (float32): cannot hold what is stored"},
 		{"b", " true\n", "true"},
 		{"b", "null", "false"},
-		{"b", "yes", "false"}, // damaged: absent, as to Entry.Get
+		{"b", "yes", "false"}, // invalid, so absent, as in Entry.Get
 		{"bp", "null", "<nil>"},
 		{"at", "2026-11-20", "2026-11-20 00:00:00 +0000 UTC"},
 		{"at", "2026-11-20T09:02:40.5129+01:00", "2026-11-20 08:02:40.512 +0000 UTC"},
@@ -411,7 +413,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// fieldOf is the field of a struct, or of one embedded in it, with a tag of that name.
+// fieldOf returns the field with the tag name in a struct or a struct embedded in it.
 func fieldOf(v reflect.Value, name string) reflect.Value {
 	for _, f := range reflect.VisibleFields(v.Type()) {
 		if tag, _, _ := strings.Cut(f.Tag.Get("userdb"), ","); tag == name {
@@ -425,7 +427,7 @@ func fieldOf(v reflect.Value, name string) reflect.Value {
 	return reflect.Value{}
 }
 
-// TestChanges has what is a change, and what is not.
+// TestChanges checks which differences are changes.
 func TestChanges(t *testing.T) {
 	p := planOf[everything](t, everySchema(t))
 	for _, tt := range []struct {
@@ -466,7 +468,7 @@ type failing struct{ Text string }
 func (failing) MarshalText() ([]byte, error)  { return nil, errors.New("no text") }
 func (*failing) UnmarshalText(_ []byte) error { return nil }
 
-// TestRefused has what cannot be stored, in a new entry and in one that is changed.
+// TestWriteErrors checks values that cannot be stored, in new and in changed entries.
 func TestWriteErrors(t *testing.T) {
 	typ := everySchema(t)
 	typ.Fields["fails"] = schema.Field{}
@@ -525,7 +527,7 @@ type facet[V any] struct {
 	V V `userdb:"f"`
 }
 
-// TestNew has what is wrong with a struct for a type.
+// TestNew checks the errors for structs that do not fit a type.
 func TestNew(t *testing.T) {
 	with := func(f schema.Field) schema.Type {
 		return schema.Type{Primary: "uid", Fields: map[string]schema.Field{"f": f}}
@@ -567,7 +569,7 @@ func TestNew(t *testing.T) {
 	}](t, codec(""), `schema: struct.A: facet "uid" has codec text, which does not support type int`)
 }
 
-// TestReadAllocates nothing but what the struct points at.
+// TestReadAllocates checks that Read allocates only what the struct points to.
 func TestReadAllocates(t *testing.T) {
 	type flat struct {
 		UID  string    `userdb:"uid"`
@@ -587,7 +589,8 @@ func TestReadAllocates(t *testing.T) {
 		t.Errorf("%g allocations, want 1, for the pointer", got)
 	}
 	edit := func(string, *schema.Value) { t.Error("a change") }
-	if got := testing.AllocsPerRun(100, func() { p.Changes(into, wires, edit) }); got > 3 { // texts of i64, f64 and at
+	// the texts of i64, f64 and at
+	if got := testing.AllocsPerRun(100, func() { p.Changes(into, wires, edit) }); got > 3 {
 		t.Errorf("%g allocations to find no change, want 3", got)
 	}
 }
