@@ -34,15 +34,15 @@ const (
 // the version of the canonical form.
 func (t Type) Against(stored Type) (Relation, string) {
 	c := comparison{differences: map[Relation][]string{}}
-	c.same("primary field", stored.Primary, t.Primary)
-	c.same("fold", string(cmp.Or(stored.Fold, FoldCasefold)), string(cmp.Or(t.Fold, FoldCasefold)))
-	c.more("an open type", stored.Open, t.Open, Adds)
+	c.compareText("primary field", stored.Primary, t.Primary)
+	c.compareText("fold", string(cmp.Or(stored.Fold, FoldCasefold)), string(cmp.Or(t.Fold, FoldCasefold)))
+	c.comparePresence("an open type", stored.Open, t.Open, Adds)
 	for _, name := range sorted(t.Fields) {
 		c.field(name, t.Fields[name], stored)
 	}
 	for _, name := range sorted(stored.Fields) {
 		if _, has := t.Fields[name]; !has {
-			c.say(Lacks, "field %s is stored", quoteIfUnclear(name))
+			c.add(Lacks, "field %s is stored", quoteIfUnclear(name))
 		}
 	}
 	for _, name := range sorted(t.Tertiary) {
@@ -50,7 +50,7 @@ func (t Type) Against(stored Type) (Relation, string) {
 	}
 	for _, name := range sorted(stored.Tertiary) {
 		if _, has := t.Tertiary[name]; !has {
-			c.say(Lacks, "tertiary record %s is stored", quoteIfUnclear(name))
+			c.add(Lacks, "tertiary record %s is stored", quoteIfUnclear(name))
 		}
 	}
 	return c.relation, strings.Join(c.differences[c.relation], ", and ")
@@ -62,25 +62,25 @@ type comparison struct {
 	differences map[Relation][]string
 }
 
-func (c *comparison) say(r Relation, format string, args ...any) {
+func (c *comparison) add(r Relation, format string, args ...any) {
 	c.relation = max(c.relation, r)
 	c.differences[r] = append(c.differences[r], fmt.Sprintf(format, args...))
 }
 
-func (c *comparison) same(what, stored, here string) {
+func (c *comparison) compareText(what, stored, here string) {
 	if stored != here {
-		c.say(Differs, "%s: stored %s; here %s", what, quoteIfUnclear(stored), quoteIfUnclear(here))
+		c.add(Differs, "%s: stored %s; here %s", what, quoteIfUnclear(stored), quoteIfUnclear(here))
 	}
 }
 
-// more compares a property that either declaration may have. The relation is adding if only the
-// program's has it.
-func (c *comparison) more(what string, stored, here bool, adding Relation) {
+// comparePresence compares a property that either declaration may have. The relation is adding if
+// only the program's has it.
+func (c *comparison) comparePresence(what string, stored, here bool, adding Relation) {
 	switch {
 	case here && !stored:
-		c.say(adding, "%s: not stored", what)
+		c.add(adding, "%s: not stored", what)
 	case stored && !here:
-		c.say(Lacks, "%s: stored", what)
+		c.add(Lacks, "%s: stored", what)
 	}
 }
 
@@ -90,21 +90,21 @@ func (c *comparison) field(name string, here Field, in Type) {
 	what := "field " + quoteIfUnclear(name)
 	switch {
 	case !has && slices.Contains(in.Retired, name):
-		c.say(Differs, "%s: retired", what)
+		c.add(Differs, "%s: retired", what)
 	case !has && renamed:
-		c.say(Builds, "%s: stored as %s", what, quoteIfUnclear(here.Was))
+		c.add(Builds, "%s: stored as %s", what, quoteIfUnclear(here.Was))
 	case !has && here.Role == 0 && !here.Required:
-		c.say(Adds, "%s: not stored", what)
+		c.add(Adds, "%s: not stored", what)
 	}
 	if has {
-		c.same("codec of "+what, string(cmp.Or(stored.Codec, CodecText)), string(cmp.Or(here.Codec, CodecText)))
-		c.same("kind of "+what, cmp.Or(stored.Kind, "none"), cmp.Or(here.Kind, "none"))
-		c.same("pattern of "+what, stored.Pattern, here.Pattern)
+		c.compareText("codec of "+what, string(cmp.Or(stored.Codec, CodecText)), string(cmp.Or(here.Codec, CodecText)))
+		c.compareText("kind of "+what, cmp.Or(stored.Kind, "none"), cmp.Or(here.Kind, "none"))
+		c.compareText("pattern of "+what, stored.Pattern, here.Pattern)
 	}
 	for _, r := range roleNames {
-		c.more(what+": role "+r.name, stored.Role.Has(r.role), here.Role.Has(r.role), Builds)
+		c.comparePresence(what+": role "+r.name, stored.Role.Has(r.role), here.Role.Has(r.role), Builds)
 	}
-	c.more(what+": required", stored.Required, here.Required, Builds)
+	c.comparePresence(what+": required", stored.Required, here.Required, Builds)
 }
 
 func (c *comparison) tertiary(name string, here Tertiary, in Type) {
@@ -112,12 +112,12 @@ func (c *comparison) tertiary(name string, here Tertiary, in Type) {
 	what := "tertiary record " + quoteIfUnclear(name)
 	switch {
 	case has:
-		c.same("kind of "+what, stored.Kind, here.Kind)
-		c.more(what+": indexed", stored.Indexed, here.Indexed, Builds)
+		c.compareText("kind of "+what, stored.Kind, here.Kind)
+		c.comparePresence(what+": indexed", stored.Indexed, here.Indexed, Builds)
 	case slices.Contains(in.Retired, name):
-		c.say(Differs, "%s: retired", what)
+		c.add(Differs, "%s: retired", what)
 	default:
-		c.say(Adds, "%s: not stored", what)
+		c.add(Adds, "%s: not stored", what)
 	}
 }
 

@@ -29,7 +29,7 @@ func (t Type) Canonical(value string) string {
 	if t.Fold == FoldExact || len(value) > MaxFacet || isFolded(value) {
 		return value
 	}
-	if lower, is := foldASCII(value); is {
+	if lower, ok := foldASCII(value); ok {
 		return lower
 	}
 	for range maxRounds {
@@ -65,7 +65,7 @@ func isFolded(s string) bool {
 
 // foldASCII returns s in lower case, and whether fold does nothing else to s. If the result is
 // ASCII and as long as s, s is ASCII.
-func foldASCII(s string) (lower string, is bool) {
+func foldASCII(s string) (lower string, ok bool) {
 	lower = strings.ToLower(s)
 	return lower, len(lower) == len(s) && isFolded(lower)
 }

@@ -53,10 +53,10 @@ func (t Type) Fingerprint() string {
 // "" if the fingerprints are equal.
 func (t Type) Difference(stored Type) string {
 	here, there := t.placement(), stored.placement()
-	var said []string
+	var differences []string
 	compare := func(what string, there, here []string) {
 		if !slices.Equal(there, here) {
-			said = append(said, what+": stored "+list(there)+"; here "+list(here))
+			differences = append(differences, what+": stored "+list(there)+"; here "+list(here))
 		}
 	}
 	compare("primary field", []string{there.Primary}, []string{here.Primary})
@@ -68,7 +68,7 @@ func (t Type) Difference(stored Type) string {
 	compare("indexed fields", there.Indexed, here.Indexed)
 	compare("ordered fields", there.Ordered, here.Ordered)
 	compare("indexed tertiary records", there.Tertiary, here.Tertiary)
-	return strings.Join(said, ", and ")
+	return strings.Join(differences, ", and ")
 }
 
 // list joins names for people.

@@ -16,7 +16,7 @@ func TestFoldShortcuts(t *testing.T) {
 		rapid.StringMatching(`[aBK09.@" \[\]:/\\xXnN\x{212A}\x{130}-]{0,12}`), rapid.StringMatching(`(HTTP:/[/a]|A)[bC.:0@/XN-]{0,9}`),
 		rapid.StringMatching(`(http://|ftp://|x)[a.:0@/\[\]-]{0,9}`), rapid.StringMatching(`a@(xn--[a-z0-9-]{0,6}|[a-c.]{0,3})\.?`), rapid.String(),
 	)
-	met, upper := 0, 0
+	accepted, upper := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		for range 20 {
 			s := text.Draw(t, "text")
@@ -27,14 +27,14 @@ func TestFoldShortcuts(t *testing.T) {
 			if is = is || isFolded(s); !is {
 				continue
 			}
-			met++
+			accepted++
 			if got := fold(s); got != lower {
 				t.Fatalf("%q becomes %q, not %q", s, got, lower)
 			}
 		}
 	})
-	if met < 100 || upper < 100 {
-		t.Errorf("only %d and %d texts passed", met, upper)
+	if accepted < 100 || upper < 100 {
+		t.Errorf("only %d and %d texts passed", accepted, upper)
 	}
 }
 

@@ -99,7 +99,7 @@ var isoDate = regexp.MustCompile(`^(\d{4}|[+-]\d{6})-(\d\d)-(\d\d)` +
 
 // parseDate parses an ISO date to the millisecond. If it cannot, it returns the reason.
 func parseDate(text string) (t time.Time, reason string) {
-	if t, is := parsePrintedDate(text); is {
+	if t, ok := parsePrintedDate(text); ok {
 		return t, ""
 	}
 	return parseISODate(text)

@@ -84,13 +84,13 @@ func TestNaughtyStrings(t *testing.T) {
 		t.Fatalf("%d strings: %v", len(naughty), err)
 	}
 	r := mustCompile(t, fields("", everyKind))
-	taken := make(map[string]int)
+	accepted := make(map[string]int)
 	for _, s := range naughty {
 		value := r.typ.Canonical(s)
-		if takers := strings.Join(takenBy(r, value), " "); strings.Contains(takers, " ") && takers != "nickname username" {
-			t.Errorf("%q is accepted by %s", value, takers)
+		if accepting := strings.Join(acceptedBy(r, value), " "); strings.Contains(accepting, " ") && accepting != "nickname username" {
+			t.Errorf("%q is accepted by %s", value, accepting)
 		} else {
-			taken[takers]++
+			accepted[accepting]++
 		}
 		for _, field := range r.secondary {
 			if err := r.Secondary(field, value); err != nil && len(value) > 6 && strings.Contains(err.Error(), value) {
@@ -98,7 +98,7 @@ func TestNaughtyStrings(t *testing.T) {
 			}
 		}
 	}
-	if taken["nickname"] < 100 || taken["nickname username"] < 50 || taken[""] < 20 {
-		t.Errorf("accepted values by kind: %v", taken)
+	if accepted["nickname"] < 100 || accepted["nickname username"] < 50 || accepted[""] < 20 {
+		t.Errorf("accepted values by kind: %v", accepted)
 	}
 }

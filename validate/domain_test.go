@@ -84,8 +84,8 @@ func TestIPv6(t *testing.T) {
 		}
 		for _, value := range []string{"a@[IPv6:" + c.text + "]", "http://[" + c.text + "]/"} {
 			r := mustCompile(t, fields(schema.FoldExact, everyKind))
-			if takers := takenBy(r, value); len(takers) != 1 {
-				t.Errorf("%q is accepted by %q", value, takers)
+			if accepting := acceptedBy(r, value); len(accepting) != 1 {
+				t.Errorf("%q is accepted by %q", value, accepting)
 			}
 		}
 	}

@@ -30,9 +30,9 @@ func FuzzKinds(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, r := range []*Rules{folded, exact} {
 			value := r.typ.Canonical(text)
-			takers := takenBy(r, value)
-			if len(takers) > 1 && strings.Join(takers, " ") != "nickname username" {
-				t.Errorf("%q is accepted by %q", value, takers)
+			accepting := acceptedBy(r, value)
+			if len(accepting) > 1 && strings.Join(accepting, " ") != "nickname username" {
+				t.Errorf("%q is accepted by %q", value, accepting)
 			}
 			for _, field := range r.secondary {
 				asFacet, asValue := r.Facet(field, schema.Text(text)), r.Secondary(field, value)
@@ -52,14 +52,14 @@ func droppedFromCanonical(r rune) bool {
 	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r == '\u2800' || schema.Invisible(string(r))
 }
 
-func takenBy(r *Rules, value string) []string {
-	var takers []string
+func acceptedBy(r *Rules, value string) []string {
+	var accepting []string
 	for _, field := range r.secondary {
 		if r.Secondary(field, value) == nil {
-			takers = append(takers, field)
+			accepting = append(accepting, field)
 		}
 	}
-	return takers
+	return accepting
 }
 
 // FuzzProver looks for panics and wrong results: text is a value that may refute a proof.
@@ -82,10 +82,10 @@ func FuzzProver(f *testing.F) {
 			typ := fields(fold, map[string]schema.Field{"a": pattern(a), "b": pattern(b)})
 			p := checkWithSmallLimit(t, typ)
 			r := mustCompile(t, typ)
-			if p.Verdict == Orthogonal && len(takenBy(r, typ.Canonical(text))) == 2 {
+			if p.Verdict == Orthogonal && len(acceptedBy(r, typ.Canonical(text))) == 2 {
 				t.Errorf("%q and %q are orthogonal, but take %q", a, b, text)
 			}
-			if p.Verdict == Overlap && len(takenBy(r, p.Witness)) != 2 {
+			if p.Verdict == Overlap && len(acceptedBy(r, p.Witness)) != 2 {
 				t.Errorf("%q is not a witness of %q and %q", p.Witness, a, b)
 			}
 		}

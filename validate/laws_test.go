@@ -36,13 +36,13 @@ func TestCandidatesIncludeEveryAcceptingField(t *testing.T) {
 		r := mustCompileRapid(t, drawType(t))
 		for _, text := range lawValues {
 			value := r.typ.Canonical(text)
-			candidates, takers := r.Candidates(value), takenBy(r, value)
-			for _, field := range takers {
+			candidates, accepting := r.Candidates(value), acceptedBy(r, value)
+			for _, field := range accepting {
 				if !slices.Contains(candidates, field) {
 					t.Fatalf("%s accepts %q, candidates are %q", field, value, candidates)
 				}
 			}
-			if len(takers) == 0 && len(candidates) != len(r.secondary) {
+			if len(accepting) == 0 && len(candidates) != len(r.secondary) {
 				t.Fatalf("no field accepts %q, candidates are %q", value, candidates)
 			}
 			if len(candidates) < len(r.secondary) {

@@ -32,7 +32,7 @@ func TestQuickRulesAcceptOnlyValidValues(t *testing.T) {
 		for _, fold := range []schema.Fold{schema.FoldExact, schema.FoldCasefold} {
 			typ := fields(fold, map[string]schema.Field{"f": ofKind(name)})
 			r := mustCompile(t, typ).fields["f"]
-			check := func(t rapid.TB, value string) (taken bool) {
+			check := func(t rapid.TB, value string) (accepted bool) {
 				if got, want := r.kind.quick(value), quickExprs[name].MatchString(value); got != want {
 					t.Fatalf("%s: %q is accepted: %v, want %v", name, value, got, want)
 				}
@@ -53,14 +53,14 @@ func TestQuickRulesAcceptOnlyValidValues(t *testing.T) {
 				return true
 			}
 			rapid.Check(t, func(t *rapid.T) { check(t, values.Draw(t, "value")) })
-			taken := 0
+			accepted := 0
 			for seed := range 500 { // the same in every run
 				if check(t, values.Example(seed)) {
-					taken++
+					accepted++
 				}
 			}
-			if taken < 5 {
-				t.Errorf("%s: %d values were accepted: the test proves too little", name, taken)
+			if accepted < 5 {
+				t.Errorf("%s: %d values were accepted: the test proves too little", name, accepted)
 			}
 		}
 	}

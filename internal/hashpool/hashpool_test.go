@@ -319,7 +319,7 @@ func TestClose(t *testing.T) {
 func TestOneProcessorStaysFree(t *testing.T) {
 	cpus := runtime.NumCPU()
 	for _, tt := range []struct {
-		said           string // the environment's GOMAXPROCS
+		env           string // the environment's GOMAXPROCS
 		procs, workers int    // GOMAXPROCS before, and the argument of New
 		want           int    // GOMAXPROCS after
 	}{
@@ -331,7 +331,7 @@ func TestOneProcessorStaysFree(t *testing.T) {
 		{"2", cpus, cpus, cpus},
 	} {
 		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
-			t.Setenv("GOMAXPROCS", tt.said)
+			t.Setenv("GOMAXPROCS", tt.env)
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(tt.procs))
 			for range 2 {
 				New(tt.workers).Close()

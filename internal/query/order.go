@@ -181,15 +181,15 @@ func (rd *Reader) members(ctx context.Context, s Selection, at bookmark, want in
 // that are not live, that do not belong there (I4, I5) or that are not selected. Errors come first.
 func (rd *Reader) entriesAt(ctx context.Context, s Selection, members []string) ([]store.Found, error) {
 	var prks []recordkey.Key
-	met := map[recordkey.Key]bool{}
+	seen := map[recordkey.Key]bool{}
 	for _, m := range members {
 		key, err := recordkey.Parse(rd.NS.String() + change.PlaceOwner(m))
-		if err == nil && rd.owns(s.Type, key) && !met[key] {
-			prks, met[key] = append(prks, key), true
+		if err == nil && rd.owns(s.Type, key) && !seen[key] {
+			prks, seen[key] = append(prks, key), true
 		}
 	}
 	found, err := rd.filter(ctx, s, lookups(prks)...)
-	by := make(map[string]store.Found, len(found))
+	byMember := make(map[string]store.Found, len(found))
 	var sorted []store.Found
 	for _, f := range found {
 		if f.Err != nil {
@@ -198,12 +198,12 @@ func (rd *Reader) entriesAt(ctx context.Context, s Selection, members []string) 
 		}
 		if wire, has := f.Record.Fields[s.field]; has {
 			if p, ok := s.Type.Place(f.Record.Key, s.field, wire); ok {
-				by[p.Member] = f
+				byMember[p.Member] = f
 			}
 		}
 	}
 	for _, m := range members {
-		if f, ok := by[m]; ok {
+		if f, ok := byMember[m]; ok {
 			sorted = append(sorted, f)
 		}
 	}

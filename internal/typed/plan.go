@@ -123,11 +123,11 @@ func (p *Plan) Facets(v reflect.Value) (uid string, facets schema.Facets, proble
 	facets = make(schema.Facets, len(p.fields))
 	for i := range p.fields {
 		f := &p.fields[i]
-		from, there := At(v, f.Index, false)
-		if !there {
+		from, exists := At(v, f.Index, false)
+		if !exists {
 			continue
 		}
-		wire, is, err := f.put(from)
+		wire, present, err := f.put(from)
 		if err != nil {
 			return "", nil, f.problem(err)
 		}
@@ -135,7 +135,7 @@ func (p *Plan) Facets(v reflect.Value) (uid string, facets schema.Facets, proble
 			uid = wire
 			continue
 		}
-		if is {
+		if present {
 			if facets[f.Name], err = f.value(wire); err != nil {
 				return "", nil, f.problem(err)
 			}
@@ -150,20 +150,20 @@ func (p *Plan) Facets(v reflect.Value) (uid string, facets schema.Facets, proble
 func (p *Plan) Changes(v reflect.Value, wires map[string]string, edit func(field string, v *schema.Value)) *Problem {
 	for i := range p.fields {
 		f := &p.fields[i]
-		from, there := At(v, f.Index, false)
+		from, exists := At(v, f.Index, false)
 		was, had := wires[f.Name]
-		if !had && (!there || from.IsZero()) {
+		if !had && (!exists || from.IsZero()) {
 			continue
 		}
-		wire, is, err := "", false, error(nil)
-		if there {
-			wire, is, err = f.put(from)
+		wire, present, err := "", false, error(nil)
+		if exists {
+			wire, present, err = f.put(from)
 		}
 		switch {
 		case err != nil:
 			return f.problem(err)
-		case had && f.same(was, wire, is):
-		case is:
+		case had && f.same(was, wire, present):
+		case present:
 			value, err := f.value(wire)
 			if err != nil {
 				return f.problem(err)
@@ -177,16 +177,16 @@ func (p *Plan) Changes(v reflect.Value, wires map[string]string, edit func(field
 }
 
 // same reports whether reading was and writing it again gives wire: 42.0 is the same as 42.
-func (f *field) same(was, wire string, is bool) bool {
-	if is && was == wire {
+func (f *field) same(was, wire string, present bool) bool {
+	if present && was == wire {
 		return true
 	}
 	again := reflect.New(f.Type).Elem()
 	if f.get(again, was) != nil {
 		return false
 	}
-	wireAgain, isAgain, err := f.put(again)
-	return err == nil && isAgain == is && (!is || wireAgain == wire)
+	wireAgain, presentAgain, err := f.put(again)
+	return err == nil && presentAgain == present && (!present || wireAgain == wire)
 }
 
 // get sets a field from a wire form.
@@ -206,7 +206,7 @@ func (f *field) get(into reflect.Value, wire string) error {
 }
 
 // put returns the wire form of a field, and whether the facet is present.
-func (f *field) put(from reflect.Value) (wire string, is bool, err error) {
+func (f *field) put(from reflect.Value) (wire string, present bool, err error) {
 	if !f.pointer {
 		wire, empty, err := f.write(from)
 		return wire, !empty, err
