@@ -319,7 +319,7 @@ func TestClose(t *testing.T) {
 func TestOneProcessorStaysFree(t *testing.T) {
 	cpus := runtime.NumCPU()
 	for _, tt := range []struct {
-		env           string // the environment's GOMAXPROCS
+		env            string // the environment's GOMAXPROCS
 		procs, workers int    // GOMAXPROCS before, and the argument of New
 		want           int    // GOMAXPROCS after
 	}{
