@@ -100,7 +100,7 @@ func TestProperty1AnyLengthAnyBytes(t *testing.T) {
 					t.Fatalf("got %x, %v, want %x", got, err, k)
 				}
 			})
-			// does not fit in 16 bits
+			// The length of this namespace does not fit in 16 bits.
 			long := rawKey{[][]byte{bytes.Repeat([]byte{0xff}, 70_000)}, []byte{0}}
 			if got, err := e.decode(e.encode(long), 1); err != nil || !sameKey(got, long) {
 				t.Errorf("a namespace of 70,000 bytes: %v", err)
@@ -174,7 +174,7 @@ func TestProperty5Nesting(t *testing.T) {
 		if !sameKey(a, b) && bytes.Equal(e.encode(a), e.encode(b)) {
 			t.Fatalf("%q and %q both give %q", a, b, e.encode(a))
 		}
-		// of all keys in the namespace, including nested ones
+		// prefix is common to all keys in the namespace, including nested ones.
 		prefix := e.encode(rawKey{path: a.path})
 		inside := len(b.path) >= len(a.path) && samePath(a.path, b.path[:len(a.path)])
 		if bytes.HasPrefix(e.encode(b), prefix) != inside {

@@ -14,7 +14,7 @@ type Relation int
 
 // The relations. If several hold, Against returns the last.
 const (
-	// Same: the declarations say the same.
+	// Same: neither declaration has anything that the other lacks.
 	Same Relation = iota
 	// Lacks: the stored declaration has more fields, roles or tertiary records. A program can work
 	// with that.
