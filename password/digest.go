@@ -33,7 +33,7 @@ type digest struct {
 // parse parses a stored hash.
 func (h *Hasher) parse(stored string) (digest, error) {
 	if len(stored) > longestHash {
-		return digest{}, &HashError{Reason: fmt.Sprintf("%d bytes are over %d", len(stored), longestHash)}
+		return digest{}, &HashError{Reason: fmt.Sprintf("longer than %d bytes", longestHash)}
 	}
 	if mark, hash, ok := cutBcrypt(stored); ok {
 		return h.parseBcrypt(mark, hash)

@@ -125,7 +125,7 @@ func TestVerifyUnusable(t *testing.T) {
 		{"$1$saltsalt$qjXMvbEw8oaL.CzflDtaK/", "stored hash is not usable: md5 is too weak"},
 		{"$apr1$saltsalt$qjXMvbEw8oaL.CzflDtaK/", "stored hash is not usable: md5 is too weak"},
 		{"secret", "stored hash is not usable: unknown algorithm"},
-		{strings.Repeat("$", 513), "stored hash is not usable: 513 bytes are over 512"},
+		{strings.Repeat("$", 513), "stored hash is not usable: longer than 512 bytes"},
 	} {
 		h := cheap(t, pepperA)
 		got, err := h.Verify(tt.stored, "secret")

@@ -95,7 +95,7 @@ func (p parser) read(name string, depth int) (n node, _ *problem) {
 const (
 	anObject = "an object"
 	aList    = "a list"
-	aString  = "a text"
+	aString  = "a string"
 	aNumber  = "a number"
 	aBoolean = "true or false"
 )

@@ -157,7 +157,7 @@ func (t Type) tertiaryProblem(name string, r Tertiary) *problem {
 		problemIf(r.Kind == "", "missing; want one of %s", list(tertiaryKinds)).at("kind"),
 		problemIf(r.Indexed && r.Kind != "set", "only a set can be indexed").at("indexed"),
 		choice(r.Kind, "kind", tertiaryKinds).at("kind"),
-		problemIf(r.Indexed && role.Has(RoleIndexed|RoleOrdered), "the field of this name has an index already").at("indexed"),
+		problemIf(r.Indexed && role.Has(RoleIndexed|RoleOrdered), "the field of this name already has an index").at("indexed"),
 	)
 }
 
@@ -194,7 +194,7 @@ func (t Type) buildingProblem() *problem {
 }
 
 func rangeProblem(value, least, most int) *problem {
-	return problemIf(value < least || value > most, "%d is not from %d to %d", value, least, most)
+	return problemIf(value < least || value > most, "%d is not between %d and %d", value, least, most)
 }
 
 // nameProblem returns why name cannot name a type, a field or a tertiary record, or nil.

@@ -273,7 +273,7 @@ func fromString(c Codec, quoted string) (Value, error) {
 	}
 	number := slices.Contains([]string{"NaN", "Infinity", "-Infinity"}, s)
 	if c == CodecBoolean || c == CodecNull || c == CodecNumber && !number {
-		return Value{}, refuse(c, quoted, "a string")
+		return Value{}, refuse(c, quoted, "must not be a string")
 	}
 	return ParseText(c, s)
 }

@@ -100,7 +100,7 @@ func (r *Rules) Facet(field string, v schema.Value) error {
 
 func (r *Rules) secondaryFacet(rule *rule, v schema.Value) error {
 	if v.Codec() != schema.CodecText {
-		return &Error{rule.field, "text", "not a text"}
+		return &Error{rule.field, "text", "not text"}
 	}
 	if r.typ.Fold != schema.FoldExact {
 		if err := rule.checkVisible(v.Text()); err != nil {

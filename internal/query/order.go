@@ -63,7 +63,7 @@ func (s *Selection) orderBy(q Query) error {
 		s.narrow(at, b.upper)
 	}
 	if q.Prefix != "" && prefix == "" {
-		return change.Invalid(q.Order, "query", "nothing of the prefix is left in the canonical form")
+		return change.Invalid(q.Order, "query", "the prefix is empty in canonical form")
 	}
 	if q.Prefix != "" {
 		s.prefix(prefix)

@@ -153,7 +153,7 @@ func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)
 		}
 		counted, err := strconv.ParseInt(keys[0], 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("%w: %w: no number of entries", store.ErrUnavailable, store.ErrReply)
+			return 0, fmt.Errorf("%w: %w: not a number of entries", store.ErrUnavailable, store.ErrReply)
 		}
 		n += counted
 		found, err := rd.filter(ctx, s, lookups(rd.PRKs(s.Type, keys[1:]))...)

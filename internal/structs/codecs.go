@@ -79,7 +79,7 @@ func jsonProblem(t reflect.Type, seen map[reflect.Type]bool) error {
 		return fmt.Errorf("no codec supports type %s", t)
 	case reflect.Interface:
 		if t.NumMethod() > 0 {
-			return fmt.Errorf("no codec reads an interface with methods such as %s", t)
+			return fmt.Errorf("no codec supports an interface with methods, such as %s", t)
 		}
 	case reflect.Map:
 		if k := t.Key(); !isName(k) {

@@ -272,7 +272,7 @@ func TestCodecs(t *testing.T) {
 		{reflect.TypeFor[[]*chan int](), "no codec supports type chan int"},
 		{reflect.TypeFor[map[[2]int]string](), "no codec supports type map[[2]int]string: its keys are not text"},
 		{reflect.TypeFor[struct{ A struct{ B func() } }](), "no codec supports type func() (field B) (field A)"},
-		{reflect.TypeFor[io.Reader](), "no codec reads an interface with methods such as io.Reader"},
+		{reflect.TypeFor[io.Reader](), "no codec supports an interface with methods, such as io.Reader"},
 		{reflect.TypeFor[onlyText](), "type structs_test.onlyText has only one of the methods of encoding.TextMarshaler and encoding.TextUnmarshaler"},
 		{reflect.TypeFor[[]onlyJSON](), "type structs_test.onlyJSON has only one of the methods of json.Marshaler and json.Unmarshaler"},
 	} {

@@ -54,7 +54,7 @@ var (
 	errYear  = errors.New("a time outside the years 0 to 9999")
 	errRange = errors.New("a time outside the range of JavaScript dates")
 	errUTF8  = errors.New("contains text that is not UTF-8")
-	errFit   = errors.New("cannot hold what is stored")
+	errFit   = errors.New("cannot hold the stored value")
 )
 
 // value returns the stored value with the given wire form.
