@@ -26,7 +26,7 @@ type search struct {
 	ids      map[string]int32
 	frontier []int32 // nodes of the last level reached
 	level    int     // number of characters that lead to frontier
-	complete bool    // no longer text is possible
+	complete bool    // all texts have been reached
 }
 
 // A node can be reached by level characters but not by fewer. from and class are its cheapest way
@@ -74,8 +74,8 @@ func (s *search) run(has func(string) bool) Result {
 	return Result{Disjoint: s.complete}
 }
 
-// advance expands the nodes of the last level. It returns false if there are no longer texts or if
-// a limit is reached.
+// advance expands the nodes of the last level. It returns false if all texts have been reached
+// or a limit is exceeded.
 func (s *search) advance() bool {
 	if len(s.frontier) == 0 || s.level == s.longest {
 		s.complete = true
@@ -182,7 +182,7 @@ type enumeration struct {
 	all  bool // no text was skipped
 }
 
-// enumerate tries further texts after has refused the first one.
+// enumerate tries further texts if the function has rejects the first one.
 func (s *search) enumerate(has func(string) bool) Result {
 	shortest := s.level
 	for s.advance() {
@@ -224,8 +224,8 @@ func (e *enumeration) extend() bool {
 	return slices.Contains(ends, true)
 }
 
-// spell tries the texts that continue from a node with size more characters. It stops when has
-// accepts one or no tries are left.
+// spell tries the texts that continue from a node with size more characters. It stops when one
+// satisfies e.has or no tries are left.
 func (e *enumeration) spell(id int32, size int) bool {
 	if size == 0 {
 		e.left--

@@ -71,8 +71,7 @@ func (s *Selection) orderBy(q Query) error {
 	return nil
 }
 
-// narrow restricts the range to texts before at if upper is true, and otherwise to texts from at
-// on.
+// narrow excludes texts from at onward if upper is true, and texts before at otherwise.
 func (s *Selection) narrow(at string, upper bool) {
 	low, high := &s.order.Min, &s.order.Max
 	if !upper && (!low.Is || low.At < at) {
