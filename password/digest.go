@@ -109,7 +109,7 @@ func (d digest) try(secret []byte, err error) bool {
 	// Make up for a stored hash of a lower cost. Each cost is twice the one before, so one more
 	// hash of the same cost brings the total to that of the next cost.
 	for cost := d.cost; cost < d.hasher.cost; cost++ {
-		d.hasher.compare(unmatched(cost), cost, nil)
+		d.hasher.compare(unmatchableHash(cost), cost, nil)
 	}
 	return right && err == nil
 }
@@ -120,8 +120,8 @@ func (h *Hasher) compare(hash string, cost int, secret []byte) bool {
 	return bcrypt.CompareHashAndPassword([]byte(hash), secret) == nil
 }
 
-// unmatched returns a hash that no password matches.
-func unmatched(cost int) string {
+// unmatchableHash returns a hash that no password matches.
+func unmatchableHash(cost int) string {
 	return fmt.Sprintf("$2a$%02d$%s", cost, strings.Repeat(".", 53))
 }
 

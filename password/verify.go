@@ -49,7 +49,7 @@ func (h *Hasher) VerifyOriginal(stored, password string) (Result, error) {
 
 func (h *Hasher) verify(stored, password string, original bool) (Result, error) {
 	if stored == "" {
-		stored = unmatched(h.cost)
+		stored = unmatchableHash(h.cost)
 	}
 	d, err := h.parse(stored)
 	if err != nil {

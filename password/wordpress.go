@@ -43,13 +43,13 @@ func (d digest) checkWordPress(password string) (right, only bool) {
 	}
 	if d.try(d.secret(password)) && !right {
 		// phpass hashes the password as given; wordPressSecret trims it.
-		right, only = true, (only || d.foreign != nil) && !slashed(password)
+		right, only = true, (only || d.foreign != nil) && !hasSlashes(password)
 	}
 	return right, only
 }
 
-// slashed reports whether text may be a password with the backslashes that a form adds.
-func slashed(text string) bool {
+// hasSlashes reports whether text may be a password with the backslashes that a form adds.
+func hasSlashes(text string) bool {
 	rest := cutSlashes.Replace(text)
 	return rest != text && !strings.ContainsAny(rest, "'\"\\\x00")
 }

@@ -151,7 +151,7 @@ func refuseLabel(label string) string {
 		return "a part of the domain that begins or ends with a hyphen"
 	case strings.ContainsFunc(label, notLDH):
 		return "a character that domains cannot contain"
-	case !ascii(label):
+	case !isASCII(label):
 		return refuseULabel(label)
 	case len(label) > maxLabel:
 		return tooLong
@@ -171,7 +171,7 @@ func notLDH(r rune) bool {
 func refuseULabel(label string) string {
 	first, _ := utf8.DecodeRuneInString(label)
 	form, err := labels.String(label)
-	if err != nil || form != label || unicode.IsMark(first) || badBidi(label) {
+	if err != nil || form != label || unicode.IsMark(first) || violatesBidiRule(label) {
 		return notIDNA
 	}
 	if a, err := idna.Punycode.ToASCII(label); err != nil || len(a) > maxLabel {
@@ -189,7 +189,7 @@ func refuseALabel(label string) string {
 	return refuseULabel(u)
 }
 
-func ascii(s string) bool {
+func isASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
 }
 

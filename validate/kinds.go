@@ -41,7 +41,7 @@ func (k kind) acceptsQuickly(value string) bool {
 // The quick functions accept what most names and addresses look like: lower-case ASCII letters and
 // digits, with a few signs between them. Tests compare each of them with a regular expression.
 
-func quickName(value string) bool { return value != "" && letter(value[0]) && alnum(value, "._-") }
+func quickName(value string) bool { return value != "" && isLetter(value[0]) && isAlnum(value, "._-") }
 
 func quickNickname(value string) bool {
 	first := true
@@ -56,31 +56,31 @@ func quickNickname(value string) bool {
 
 func quickEmail(value string) bool {
 	local, domain, found := strings.Cut(value, "@")
-	return found && dotted(local, "_-") && dotted(domain, "-") && !strings.Contains(domain, "--")
+	return found && isDotted(local, "_-") && isDotted(domain, "-") && !strings.Contains(domain, "--")
 }
 
-// dotted reports whether text consists of parts separated by dots. A part has letters, digits and
+// isDotted reports whether text consists of parts separated by dots. A part has letters, digits and
 // signs, and begins and ends with a letter or digit.
-func dotted(text, signs string) bool {
+func isDotted(text, signs string) bool {
 	for part := range strings.SplitSeq(text, ".") {
-		if part == "" || !alnum(part, signs) || !alnum(part[:1], "") || !alnum(part[len(part)-1:], "") {
+		if part == "" || !isAlnum(part, signs) || !isAlnum(part[:1], "") || !isAlnum(part[len(part)-1:], "") {
 			return false
 		}
 	}
 	return true
 }
 
-// alnum reports whether text contains only lower-case ASCII letters, digits and signs.
-func alnum(text, signs string) bool {
+// isAlnum reports whether text contains only lower-case ASCII letters, digits and signs.
+func isAlnum(text, signs string) bool {
 	for i := range len(text) {
-		if c := text[i]; !letter(c) && (c < '0' || c > '9') && strings.IndexByte(signs, c) < 0 {
+		if c := text[i]; !isLetter(c) && (c < '0' || c > '9') && strings.IndexByte(signs, c) < 0 {
 			return false
 		}
 	}
 	return true
 }
 
-func letter(c byte) bool { return 'a' <= c && c <= 'z' }
+func isLetter(c byte) bool { return 'a' <= c && c <= 'z' }
 
 // kindOf returns the kind called name for a field of type t, and whether it is known.
 func kindOf(name string, t schema.Type) (k kind, known bool) {
@@ -171,10 +171,11 @@ func nameKind(t schema.Type, rfc string, profile *precis.Profile, quick func(str
 // Bidi Rule.
 func enforce(profile *precis.Profile, value string) (string, bool) {
 	form, err := profile.String(value)
-	return form, err == nil && form != "" && (profile == precis.Nickname || !badBidi(form))
+	return form, err == nil && form != "" && (profile == precis.Nickname || !violatesBidiRule(form))
 }
 
-// badBidi reports whether text runs from right to left and violates the rule of RFC 5893 §2.
-func badBidi(text string) bool {
+// violatesBidiRule reports whether text runs from right to left and violates the rule of RFC 5893
+// §2.
+func violatesBidiRule(text string) bool {
 	return bidirule.DirectionString(text) == bidi.RightToLeft && !bidirule.ValidString(text)
 }
