@@ -29,7 +29,7 @@
 //
 // Each algorithm is accepted up to a cost that does not stall a server. For every other text the
 // error matches [ErrHash] and says what the text is, such as a bare MD5. After a successful login,
-// [Result.Renew] says whether to replace the hash with a new one.
+// [Result.Renew] reports whether to replace the hash with a new one.
 //
 // WordPress removes white space around a password and adds backslashes to a password that comes
 // through a form. Both forms of such a password verify. If WordPress would also accept a different

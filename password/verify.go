@@ -14,7 +14,7 @@ const (
 	renewCost      = "cost"
 )
 
-// A Result says whether a password is correct. The zero Result means that it is not.
+// A Result reports whether a password is correct. The zero Result means that it is not.
 type Result struct {
 	OK bool
 	// Renew says why the hash should be replaced by Hash(password), or is "". The reasons are

@@ -28,7 +28,7 @@ type Pair struct {
 	// A and B are the fields, with A < B.
 	A string `json:"a"`
 	B string `json:"b"`
-	// Verdict says whether a value can belong to both.
+	// Verdict reports whether a value can belong to both.
 	Verdict Verdict `json:"verdict"`
 	// Witness is a value that both fields accept, in canonical form, if Verdict is Overlap. No such
 	// value has fewer code points, unless Note says so.

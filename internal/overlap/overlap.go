@@ -53,7 +53,7 @@ type Set struct {
 	Longest int
 }
 
-// A Result says whether sets have a common text. If it neither says that they are disjoint nor
+// A Result reports whether sets have a common text. If it neither says that they are disjoint nor
 // contains a witness, the limits were reached first.
 type Result struct {
 	// Disjoint means that no text is in all sets.
