@@ -273,7 +273,7 @@ func TestRights(t *testing.T) {
 // keyOf creates an API key with a scope and returns its secret.
 func keyOf(t *testing.T, store, scope string) string {
 	t.Helper()
-	out := output(t, []string{store}, program, "key", "create", scope, "--scope", scope, "--json")
+	out := output(t, []string{store}, program, "apikey", "create", scope, "--scope", scope, "--json")
 	var made struct{ Secret string }
 	must(t, json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &made))
 	return made.Secret

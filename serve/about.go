@@ -127,7 +127,7 @@ dt { margin-top: 1rem } dd { margin-left: 0 }
 </style>
 <main>
 <h1>userdb over HTTP</h1>
-<p>Requests carry an API key: <code>Authorization: Bearer udb_…</code>, made by <code>userdb key create</code>. The whole
+<p>Requests carry an API key: <code>Authorization: Bearer udb_…</code>, made by <code>userdb apikey create</code>. The whole
 description, for programs, is <a href="/openapi.json">/openapi.json</a>. Errors are <code>application/problem+json</code>.</p>
 <dl>{{range .}}
 <dt id="{{.ID}}"><code>{{.Method}} {{.Path}}</code></dt>

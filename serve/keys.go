@@ -45,7 +45,7 @@ func newKeyring(db *userdb.DB, lookups *budget) (*keyring, error) {
 	return &keyring{keys: keys, lookups: lookups, known: map[string]knownKey{}, wrong: map[string]int{}, now: time.Now}, err
 }
 
-var errWrongKey = problem(http.StatusUnauthorized, codeKey, "the request has no API key that is good: 'userdb key create' makes one, and it stands after Authorization: Bearer")
+var errWrongKey = problem(http.StatusUnauthorized, codeKey, "the request has no API key that is good: 'userdb apikey create' makes one, and it stands after Authorization: Bearer")
 
 // of is the key of a request.
 func (k *keyring) of(ctx context.Context, header, origin string) (own.Key, error) {

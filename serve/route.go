@@ -129,7 +129,7 @@ func (s *Service) routes() (http.Handler, error) {
 			Components: &huma.Components{
 				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
 				SecuritySchemes: map[string]*huma.SecurityScheme{
-					"key": {Type: "http", Scheme: "bearer", Description: "An API key: userdb key create NAME --scope SCOPE"},
+					"key": {Type: "http", Scheme: "bearer", Description: "An API key: userdb apikey create NAME --scope SCOPE"},
 				},
 			},
 		},

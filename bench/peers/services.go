@@ -175,7 +175,7 @@ func (t tools) startUserdb(ctx context.Context, s *service, dir, store, accounts
 	}
 	s.loading = time.Since(begin)
 	var err error
-	if s.key, err = t.run(ctx, env, t.userdb, "key", "create", "bench", "--scope", "read", "write", "login"); err != nil {
+	if s.key, err = t.run(ctx, env, t.userdb, "apikey", "create", "bench", "--scope", "read", "write", "login"); err != nil {
 		return fmt.Errorf("creating a key: %w", err)
 	}
 	p, err := start(dir, s.name+"-userdb", env, t.userdb, "serve", "--listen", "127.0.0.1:0")

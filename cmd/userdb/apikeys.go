@@ -56,8 +56,8 @@ func (k apiKey) text() string {
 	return strings.Join(words, ", ")
 }
 
-// withKeys makes f what a verb does with the API keys of the store.
-func (s *session) withKeys(f func(ctx context.Context, keys *own.Keys, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
+// withAPIKeys makes f what a verb does with the API keys of the store.
+func (s *session) withAPIKeys(f func(ctx context.Context, keys *own.Keys, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.run(func(ctx context.Context, words []string) error {
 		if err := s.open(ctx); err != nil {
 			return err
@@ -74,7 +74,16 @@ func (s *session) withKeys(f func(ctx context.Context, keys *own.Keys, words []s
 	}, traits...)
 }
 
-func createKeyVerb(s *session) *cobra.Command {
+func apiKeyVerb(s *session) *cobra.Command {
+	return group(&cobra.Command{
+		Use:   "apikey",
+		Short: "Make, list and revoke the API keys of 'userdb serve'",
+		Example: `  userdb apikey create webshop --scope read login
+  userdb apikey list`,
+	}, createAPIKeyVerb(s), listAPIKeysVerb(s), revokeAPIKeyVerb(s))
+}
+
+func createAPIKeyVerb(s *session) *cobra.Command {
 	var k own.Key
 	c := &cobra.Command{
 		Use:   "create NAME",
@@ -83,9 +92,9 @@ func createKeyVerb(s *session) *cobra.Command {
 hash is kept. A key is for the namespace of --namespace, and for all types where none is named. Scopes:
 read, write (passwords, disabling and tags, too), login (logins, sessions, tokens and invitations:
 what the backend of a web application needs), scim, admin (all).`,
-		Example: `  userdb key create webshop --scope read login --type user
-  userdb key create nightly --scope admin --expires 90d --json > key.json`,
-		RunE: s.withKeys(func(ctx context.Context, keys *own.Keys, words []string) error {
+		Example: `  userdb apikey create webshop --scope read login --type user
+  userdb apikey create nightly --scope admin --expires 90d --json > key.json`,
+		RunE: s.withAPIKeys(func(ctx context.Context, keys *own.Keys, words []string) error {
 			k.Name, k.Namespace = words[0], s.Namespace
 			for _, name := range k.Types {
 				if _, err := s.db.Type(name); err != nil {
@@ -119,13 +128,13 @@ what the backend of a web application needs), scim, admin (all).`,
 	return c
 }
 
-func listKeysVerb(s *session) *cobra.Command {
+func listAPIKeysVerb(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the API keys, without their secrets",
-		Example: `  userdb key create webshop --scope read > key.txt
-  userdb key list --json`,
-		RunE: s.withKeys(func(ctx context.Context, keys *own.Keys, _ []string) error {
+		Example: `  userdb apikey create webshop --scope read > key.txt
+  userdb apikey list --json`,
+		RunE: s.withAPIKeys(func(ctx context.Context, keys *own.Keys, _ []string) error {
 			all, err := keys.All(ctx)
 			if err != nil {
 				return err
@@ -140,21 +149,21 @@ func listKeysVerb(s *session) *cobra.Command {
 				}
 			}
 			if len(all) == 0 && !s.JSON {
-				return s.out.say(nil, "no keys; 'userdb key create' makes one")
+				return s.out.say(nil, "no keys; 'userdb apikey create' makes one")
 			}
 			return nil
 		}, reading),
 	}
 }
 
-func revokeKeyVerb(s *session) *cobra.Command {
+func revokeAPIKeyVerb(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke NAME",
 		Short: "End an API key: within five seconds no service takes it",
-		Example: `  userdb key create webshop --scope read > key.txt
-  userdb key revoke webshop`,
-		RunE: s.withKeys(func(ctx context.Context, keys *own.Keys, words []string) error {
-			err := s.revokeKey(ctx, keys, words[0])
+		Example: `  userdb apikey create webshop --scope read > key.txt
+  userdb apikey revoke webshop`,
+		RunE: s.withAPIKeys(func(ctx context.Context, keys *own.Keys, words []string) error {
+			err := s.revokeAPIKey(ctx, keys, words[0])
 			if errors.Is(err, userdb.ErrNotFound) {
 				err = fmt.Errorf("key %s: %w", shown(words[0]), userdb.ErrNotFound)
 			}
@@ -163,8 +172,8 @@ func revokeKeyVerb(s *session) *cobra.Command {
 	}
 }
 
-// revokeKey ends a key, and tells of it.
-func (s *session) revokeKey(ctx context.Context, keys *own.Keys, name string) error {
+// revokeAPIKey ends a key, and tells of it.
+func (s *session) revokeAPIKey(ctx context.Context, keys *own.Keys, name string) error {
 	err := keys.Revoke(ctx, name)
 	if err == nil {
 		err = own.Act(ctx, s.db, userdb.EventKeyRevoke, name)

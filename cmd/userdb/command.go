@@ -60,8 +60,8 @@ func newRoot(s *session) *cobra.Command {
 		{"Passwords", []*cobra.Command{loginVerb(s), passwdVerb(s), disableVerb(s), enableVerb(s), tokenVerb(s), passwordVerb(s)}},
 		{"Listings", []*cobra.Command{listVerb(s), countVerb(s), keysVerb(s), walkVerb(s), dumpVerb(s)}},
 		{"Care", []*cobra.Command{statusVerb(s), checkVerb(s), exportVerb(s), importVerb(s), removeVerb(s), schemaVerb(s), namespaceVerb(s)}},
-		{"Service", []*cobra.Command{serveVerb(s), operatorVerb(s), eventsVerb(s)}},
-		{"Tools", []*cobra.Command{hintVerb(s), keyVerb(s), versionVerb(s)}},
+		{"Service", []*cobra.Command{serveVerb(s), apiKeyVerb(s), operatorVerb(s), eventsVerb(s)}},
+		{"Tools", []*cobra.Command{hintVerb(s), recordKeyVerb(s), versionVerb(s)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.name, Title: group.name + ":"})
 		for _, verb := range group.verbs {

@@ -129,7 +129,7 @@ func TestFlagsMeanOneThing(t *testing.T) {
 func TestBytesAsTheyAre(t *testing.T) {
 	useFile(t)
 	for _, tt := range []struct{ args, want string }{
-		{"key escape \xff \xfe\xed\xa0\x80", "+xff\n+xfe+xed+xa0+x80\n"},
+		{"recordkey escape \xff \xfe\xed\xa0\x80", "+xff\n+xfe+xed+xa0+x80\n"},
 		{"create user uid=a name=Alice --tag \xff \xfe added=2026-01-02 --no-password", ""},
 		{"keys user/tags:*", "user/tags:+xfe/~prks\nuser/tags:+xff/~prks\n"},
 		{"tags list name=alice", `"\xfe"` + "\n" + `"\xff"` + "\n"},
@@ -172,7 +172,7 @@ func TestFlagsAnywhere(t *testing.T) {
 		{[]string{"get", "a", "b", "c"}, [][]string{{"--reveal"}, {"--json"}, {"--type", "t"}, {"--timeout=5s"}}},
 		{[]string{"create", "user", "x=y", "z=--json"}, [][]string{{"--tag", "a"}, {"--tag=-b"}, {"--no-password"}, {"--store", "memory:"}}},
 		{[]string{"tags", "add", "a", "b"}, [][]string{{"--json"}, {"--namespace", "n"}}},
-		{[]string{"key", "split", "a"}, [][]string{{"--only", "prk"}, {"--schema", "s"}}},
+		{[]string{"recordkey", "split", "a"}, [][]string{{"--only", "prk"}, {"--schema", "s"}}},
 		{[]string{"delete", "a"}, [][]string{{"--yes"}}},
 	}
 	root := theRoot()
@@ -208,7 +208,7 @@ func FuzzParse(f *testing.F) {
 	for _, line := range []string{
 		"", "get a", "--json\nget\n--\n--x", "create user --tag a b", "-", "--", "---", "--=", "-=x", "--tag", "-h", "--json=x",
 		"tags\nadd", "help\nhelp", "__complete\n--\n-", "list\n--limit\n99999999999999999999", "get\n--timeout\n1", "\xff\n\x1b",
-		"dump\n--format\n", "key\nsplit\n--only\n${HOME}", "\u2028", "get\n'\n\"",
+		"dump\n--format\n", "recordkey\nsplit\n--only\n${HOME}", "\u2028", "get\n'\n\"",
 	} {
 		f.Add(line)
 	}

@@ -17,7 +17,7 @@ import (
 func TestTimeLimit(t *testing.T) {
 	for line, want := range map[string]time.Duration{
 		"list user": 30 * time.Second, "create user": 30 * time.Second, "schema show": 30 * time.Second,
-		"check": 0, "schema check": 0, "hint x": 0, "key split x": 0, "export": 0, "import x": 0, "namespace drop x": 0,
+		"check": 0, "schema check": 0, "hint x": 0, "recordkey split x": 0, "export": 0, "import x": 0, "namespace drop x": 0,
 		"check --timeout 5s": 5 * time.Second, "list user --timeout 2m": 2 * time.Minute, "list user --timeout 0": 0,
 		"list user --timeout 1d12h": 36 * time.Hour,
 	} {

@@ -200,10 +200,10 @@ func (s *session) endActsOf(ctx context.Context, operator string, revoke bool) e
 		return err
 	}
 	for _, k := range made {
-		text := "the API key " + shown(k.Name) + " still works: 'userdb key revoke " + shown(k.Name) + "' ends it"
+		text := "the API key " + shown(k.Name) + " still works: 'userdb apikey revoke " + shown(k.Name) + "' ends it"
 		if revoke {
 			text = "revoked the API key " + shown(k.Name)
-			if err := s.revokeKey(ctx, keys, k.Name); err != nil {
+			if err := s.revokeAPIKey(ctx, keys, k.Name); err != nil {
 				return err
 			}
 		}

@@ -135,8 +135,8 @@ func TestKeysOfDisabled(t *testing.T) {
 	if _, err = keys.Create(hers, own.Key{Name: "shop", Scopes: []string{own.ScopeRead}}); err != nil {
 		t.Fatal(err)
 	}
-	operators(t, store, "", 0, "key", "create", "other", "--scope", "read")
-	if out := operators(t, store, "", 0, "key", "list"); !strings.Contains(out, "made by operator:Olga at 20") || !strings.Contains(out, "made by command at 20") {
+	operators(t, store, "", 0, "apikey", "create", "other", "--scope", "read")
+	if out := operators(t, store, "", 0, "apikey", "list"); !strings.Contains(out, "made by operator:Olga at 20") || !strings.Contains(out, "made by command at 20") {
 		t.Errorf("the list says %q", out)
 	}
 	out := operators(t, store, "", 0, "operator", "disable", "OLGA")
@@ -146,7 +146,7 @@ func TestKeysOfDisabled(t *testing.T) {
 	if out = operators(t, store, "", 0, "operator", "disable", "olga", "--revoke-keys"); !strings.Contains(out, "revoked the API key shop") {
 		t.Errorf("revoking says %q", out)
 	}
-	if out = operators(t, store, "", 0, "key", "list"); strings.Contains(out, "shop") || !strings.Contains(out, "other") {
+	if out = operators(t, store, "", 0, "apikey", "list"); strings.Contains(out, "shop") || !strings.Contains(out, "other") {
 		t.Errorf("left: %q", out)
 	}
 	if out = operators(t, store, "", 0, "events", "--kind", "operator_disable", "--kind", "key_revoke"); strings.Count(out, "by command") != 3 || !strings.Contains(out, "for Olga") {

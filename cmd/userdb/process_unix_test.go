@@ -85,7 +85,7 @@ func TestInterrupt(t *testing.T) {
 		if got != (result{130, "", want}) {
 			t.Errorf("%v at a server that does not answer: %+v", sig, got)
 		}
-		got = interrupt(t, "memory:", sig, "key escape --batch --json", func(in io.Writer, out io.Reader) {
+		got = interrupt(t, "memory:", sig, "recordkey escape --batch --json", func(in io.Writer, out io.Reader) {
 			io.WriteString(in, "\"a b\"\n")
 			if line, err := bufio.NewReader(out).ReadString('\n'); line != "{\"result\":\"a+_b\"}\n" {
 				t.Errorf("the first answer is %q, %v", line, err)

@@ -48,9 +48,9 @@ func serveVerb(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve accounts over HTTP, for programs in any language",
-		Long: `Serve accounts over HTTP, for programs with an API key ('userdb key create'). /openapi.json describes
-all of it, /docs for people. Without a certificate it listens on this machine alone, unless a proxy
-in front of it speaks TLS (--behind-proxy).
+		Long: `Serve accounts over HTTP, for programs with an API key ('userdb apikey create'). /openapi.json
+describes all of it, /docs for people. Without a certificate it listens on this machine alone,
+unless a proxy in front of it speaks TLS (--behind-proxy).
 
 Any number of processes may serve one Redis or cluster, and one a file. It says "listening on …" on
 standard error when it is ready, and then writes a line of JSON there for each request. SIGTERM lets

@@ -80,7 +80,7 @@ func waitFor(t *testing.T, what string, is func() bool) {
 func TestServeEndsUnderLoad(t *testing.T) {
 	eachServed(t, func(t *testing.T, store string, _ *redistest.Server) {
 		s := serveOn(t, store)
-		key := s.run("key", "create", "web", "--scope", "admin")
+		key := s.run("apikey", "create", "web", "--scope", "admin")
 		body, imported := s.begin(key, "")
 		_, err := io.WriteString(body, `{"facets":{"name":"begun"`)
 		if err != nil {
@@ -142,7 +142,7 @@ func TestServeKilledInImport(t *testing.T) {
 	const users = 4000
 	eachServed(t, func(t *testing.T, store string, _ *redistest.Server) {
 		s := serveOn(t, store)
-		key := s.run("key", "create", "web", "--scope", "admin")
+		key := s.run("apikey", "create", "web", "--scope", "admin")
 		body, answer := s.begin(key, "")
 		done := make(chan bool)
 		go func() {
@@ -190,7 +190,7 @@ func TestServeStoreAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.AppendOnly("always"))
 	s := serveOn(t, server.URL())
-	key := s.run("key", "create", "web", "--scope", "write", "read")
+	key := s.run("apikey", "create", "web", "--scope", "write", "read")
 	create := func(name string) int {
 		status, _, err := s.ask(key, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`"}}`)
 		if err != nil {
@@ -308,7 +308,7 @@ func TestServeKilledInStream(t *testing.T) {
 	const creates = 200
 	eachServed(t, func(t *testing.T, store string, _ *redistest.Server) {
 		s := serveOn(t, store)
-		key := s.run("key", "create", "web", "--scope", "admin")
+		key := s.run("apikey", "create", "web", "--scope", "admin")
 		var now atomic.Pointer[served]
 		now.Store(s)
 		_, page, err := s.ask(key, "GET", "/v1/events", "")

@@ -149,7 +149,7 @@ func (s *served) stop(sig os.Signal) int {
 func TestServe(t *testing.T) {
 	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
 	s := serveOn(t, store, "--metrics=127.0.0.1:0")
-	key := s.run("key", "create", "web", "--scope", "write", "read", "--type", "user")
+	key := s.run("apikey", "create", "web", "--scope", "write", "read", "--type", "user")
 	if status, body, err := s.ask(key, "POST", "/v1/types/user/entries", `{"facets":{"name":"alice"}}`); status != 201 {
 		t.Fatalf("created: %d %v %v", status, body, err)
 	}
@@ -161,7 +161,7 @@ func TestServe(t *testing.T) {
 	if status, body, _ := s.ask(key, "POST", "/v1/types/user/lookup", `{"value":"BOB"}`); status != 200 {
 		t.Errorf("made beside it: %d %v", status, body)
 	}
-	if got := s.run("key", "list"); !strings.HasPrefix(got, "web, write read, types user, made by command at ") {
+	if got := s.run("apikey", "list"); !strings.HasPrefix(got, "web, write read, types user, made by command at ") {
 		t.Errorf("keys: %q", got)
 	}
 	if got := s.stop(syscall.SIGTERM); got != 0 {
@@ -251,8 +251,8 @@ func TestServeExamples(t *testing.T) {
 func TestServeRefuses(t *testing.T) {
 	for _, line := range []string{
 		"serve --listen :0", "serve --listen 0.0.0.0:0", "serve --listen [::]:0", "serve --listen nosuch", "serve --tls-cert x", "serve --tls-cert x --tls-key y",
-		"serve --proxy 10.0.0.0/8", "serve --proxy x --behind-proxy", "serve --listen 127.0.0.1:0 --metrics nosuch", "key create x", "key create x --scope root",
-		"key create --scope read -- a/b", "key create x --scope read --type nosuch", "key create x --scope read --expires 0s", "key revoke",
+		"serve --proxy 10.0.0.0/8", "serve --proxy x --behind-proxy", "serve --listen 127.0.0.1:0 --metrics nosuch", "apikey create x", "apikey create x --scope root",
+		"apikey create --scope read -- a/b", "apikey create x --scope read --type nosuch", "apikey create x --scope read --expires 0s", "apikey revoke",
 		"serve --listen 127.0.0.1:0 --scim-username name", "serve --listen 127.0.0.1:0 --scim --scim-username nosuch", "serve --listen 127.0.0.1:0 --scim --scim-map x",
 		"serve --listen 127.0.0.1:0 --scim --scim-map x=a --scim-map y=a", "serve --listen 127.0.0.1:0 --scim --scim-mapping /nosuch",
 		"serve --listen 127.0.0.1:0 --scim --scim-mapping /dev/null",
@@ -265,7 +265,7 @@ func TestServeRefuses(t *testing.T) {
 		}
 	}
 	s := serveOn(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"))
-	s.run("key", "create", "web", "--scope", "read")
+	s.run("apikey", "create", "web", "--scope", "read")
 	for _, tt := range []struct {
 		store, line string
 		code        int
@@ -281,7 +281,7 @@ func TestServeRefuses(t *testing.T) {
 		{"memory:", "serve --listen 127.0.0.1:0 --session-cookie=", 2, "--session-cookie"},
 		{lockedFile(t), "serve --listen 127.0.0.1:0 --timeout 100ms", 6, "file is locked by another process"},
 		{s.store, "serve --listen 127.0.0.1:0", 2, "another 'userdb serve' has the file"},
-		{s.store, "key create WEB --scope read", 4, "key WEB: there is one already, whatever its case: revoke it, or choose another name\n"},
+		{s.store, "apikey create WEB --scope read", 4, "key WEB: there is one already, whatever its case: revoke it, or choose another name\n"},
 		{s.store, "events --kind logins", 2, "login_failed"},
 	} {
 		cmd, errs := start(t, tt.store, strings.Fields(tt.line)...)
@@ -289,7 +289,7 @@ func TestServeRefuses(t *testing.T) {
 			t.Errorf("%s: %v %s", tt.line, err, errs)
 		}
 	}
-	cmd, errs := start(t, "memory:", "key", "revoke", "nosuch")
+	cmd, errs := start(t, "memory:", "apikey", "revoke", "nosuch")
 	if err := cmd.Run(); code(err) != 3 {
 		t.Errorf("no such key: %v %s", err, errs)
 	}
@@ -306,7 +306,7 @@ func TestServeKilled(t *testing.T) {
 				store, creates = redistest.Start(t).URL(), 1000
 			}
 			one := serveOn(t, store)
-			key := one.run("key", "create", "web", "--scope", "write", "read")
+			key := one.run("apikey", "create", "web", "--scope", "write", "read")
 			var mu sync.Mutex
 			now := one
 			current := func() *served { mu.Lock(); defer mu.Unlock(); return now }

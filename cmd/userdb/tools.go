@@ -84,39 +84,37 @@ func hintJSON(text string) json.RawMessage {
 	return raw
 }
 
-func keyVerb(s *session) *cobra.Command {
+func recordKeyVerb(s *session) *cobra.Command {
 	return group(&cobra.Command{
-		Use:   "key",
-		Short: "API keys; and record keys: take them apart, escape and unescape",
-		Long: `Make, list and revoke the API keys of 'userdb serve'. And take record keys apart, escape and
-unescape: for that no store is asked.`,
-		Example: `  userdb key create webshop --scope read login
-  userdb key analyze user/name:Alice/~prk`,
+		Use:   "recordkey",
+		Short: "Take record keys apart, escape and unescape",
+		Long:  `Take record keys apart, escape and unescape texts as they stand in one. No store is asked.`,
+		Example: `  userdb recordkey analyze user/name:Alice/~prk
+  userdb recordkey escape 'Just A. User'`,
 	},
-		createKeyVerb(s), listKeysVerb(s), revokeKeyVerb(s),
 		splitVerb(s, &cobra.Command{
 			Use:   "split [TEXT…]",
 			Short: "Type, field and value of a key",
-			Example: `  userdb key split user/uid:17c07627d35e
-  userdb key split --only srk user/name:Alice+_Liddell/~prk`,
+			Example: `  userdb recordkey split user/uid:17c07627d35e
+  userdb recordkey split --only srk user/name:Alice+_Liddell/~prk`,
 		}, func(text string, kind recordkey.Kind) (any, error) { return hints.Split(text, kind) }),
 		splitVerb(s, &cobra.Command{
 			Use:   "analyze [TEXT…]",
 			Short: "Kind, key, type, field and value of a key",
-			Example: `  userdb key analyze user/uid:17c07627d35e user/name:Alice/~prk
-  userdb key analyze --only prk --batch < keys.jsonl`,
+			Example: `  userdb recordkey analyze user/uid:17c07627d35e user/name:Alice/~prk
+  userdb recordkey analyze --only prk --batch < keys.jsonl`,
 		}, func(text string, kind recordkey.Kind) (any, error) { return hints.Analyze(text, kind) }),
 		textVerb(s, &cobra.Command{
 			Use:   "escape [TEXT…]",
 			Short: "Write a text as it stands in a key",
-			Example: `  userdb key escape 'Just A. User'
-  userdb key escape -- -x http://example.com/`,
+			Example: `  userdb recordkey escape 'Just A. User'
+  userdb recordkey escape -- -x http://example.com/`,
 		}, func(text string) (any, error) { return recordkey.Escape(text), nil }),
 		textVerb(s, &cobra.Command{
 			Use:     "unescape [TEXT…]",
 			Short:   "Read a text as it stands in a key",
 			Long:    `Read a text as it stands in a key. What is no escape stands for itself.`,
-			Example: `  userdb key unescape Just+_A.+_User --json`,
+			Example: `  userdb recordkey unescape Just+_A.+_User --json`,
 		}, func(text string) (any, error) { return recordkey.UnescapeLoose(text), nil }),
 	)
 }

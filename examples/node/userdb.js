@@ -3,7 +3,7 @@
 const base = (process.env.USERDB_URL ?? 'http://127.0.0.1:8470').replace(/\/$/, '')
 const patience = Number(process.env.USERDB_TIMEOUT_MS ?? 10_000)
 const key = process.env.USERDB_KEY
-if (!key) throw new Error("USERDB_KEY is not set: 'userdb key create web --scope write login' makes one")
+if (!key) throw new Error("USERDB_KEY is not set: 'userdb apikey create web --scope write login' makes one")
 
 /** A Refusal is a problem (RFC 9457) that userdb answers: its code does not change, and errors has all that is wrong. */
 export class Refusal extends Error {

@@ -140,7 +140,7 @@ func serve(t *testing.T, store, listen string, flags ...string) *service {
 // key makes an API key.
 func (s *service) key(name string, scopes ...string) string {
 	s.t.Helper()
-	cmd := command(s.t, s.store, append([]string{"key", "create", name, "--scope"}, scopes...)...)
+	cmd := command(s.t, s.store, append([]string{"apikey", "create", name, "--scope"}, scopes...)...)
 	out, err := cmd.Output()
 	must(s.t, err)
 	return strings.TrimSpace(string(out))
