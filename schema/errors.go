@@ -29,6 +29,9 @@ func (e *Error) Error() string {
 // Is reports whether target is ErrSchema.
 func (e *Error) Is(target error) bool { return target == ErrSchema }
 
+// ErrValue matches every *ValueError: an input is not a value of a codec.
+var ErrValue = errors.New("schema: bad value")
+
 // ValueError describes why an input is not a value of a codec. It does not name the field.
 type ValueError struct {
 	// Codec is the codec that refused the input.
@@ -42,6 +45,9 @@ type ValueError struct {
 func (e *ValueError) Error() string {
 	return fmt.Sprintf("schema: %s value %q: %s", e.Codec, e.Input, e.Reason)
 }
+
+// Is reports whether target is ErrValue.
+func (e *ValueError) Is(target error) bool { return target == ErrValue }
 
 // maxShown limits how many bytes of an input an error quotes.
 const maxShown = 64

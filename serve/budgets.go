@@ -2,10 +2,10 @@ package serve
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/coffeenode/userdb/serve/console"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // Limits on the requests that are worked on at the same time, by what is known of their senders.
@@ -58,9 +58,7 @@ func (b *budget) take(ctx context.Context) (leave func(), err error) {
 		case <-timer.C:
 		}
 	}
-	p := problem(http.StatusServiceUnavailable, "unavailable", "too many requests at once")
-	p.RetryAfter = 1
-	return nil, p
+	return nil, problem(userdb.CodeUnavailable, "too many requests at once").retry(1)
 }
 
 func (b *budget) leave() func() {

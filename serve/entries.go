@@ -75,7 +75,7 @@ func matches(list string, e userdb.Entry) bool {
 	return false
 }
 
-var errPrecondition = problem(http.StatusPreconditionFailed, codePrecondition, "the entry has another revision than If-Match says: get it as it is now")
+var errPrecondition = problem(userdb.CodePrecondition, "the entry has another revision than If-Match says: get it as it is now")
 
 // The inputs that routes have in common.
 type (
@@ -179,7 +179,7 @@ func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput,
 	if in.IdempotencyKey == "" {
 		e, err = t.Create(ctx, n)
 	} else if e, err = t.CreateOnce(ctx, c.key.Name+"\x00"+in.IdempotencyKey, n); errors.Is(err, userdb.ErrNotFound) {
-		return nil, problem(http.StatusGone, "not_found", "the request of this idempotency key made an entry, which is gone since")
+		return nil, problem(userdb.CodeNotFound, "the request of this idempotency key made an entry, which is gone since").withStatus(http.StatusGone)
 	}
 	if err != nil {
 		return nil, err

@@ -82,3 +82,6 @@ func SpaceAge(d time.Duration) (undo func()) {
 	spaceAge = d
 	return func() { spaceAge = before }
 }
+
+// ProblemOf returns the problem that an error is answered with.
+func ProblemOf(err error) *Problem { return problemOf(err) }

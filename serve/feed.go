@@ -3,7 +3,6 @@ package serve
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"sync"
 	"time"
 
@@ -74,9 +73,7 @@ func (s *Service) join(db *userdb.DB, fresh *feed) (*feed, error) {
 		all += other.listeners
 	}
 	if all >= mostListeners {
-		p := problem(http.StatusServiceUnavailable, "unavailable", "too many listen")
-		p.RetryAfter = 10
-		return nil, p
+		return nil, problem(userdb.CodeUnavailable, "too many listen").retry(10)
 	}
 	f := cmp.Or(s.feeds[db], fresh)
 	if f != nil {

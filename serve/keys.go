@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -45,7 +44,7 @@ func newKeyring(db *userdb.DB, lookups *budget) (*keyring, error) {
 	return &keyring{keys: keys, lookups: lookups, known: map[string]knownKey{}, wrong: map[string]int{}, now: time.Now}, err
 }
 
-var errWrongKey = problem(http.StatusUnauthorized, codeKey, "the request has no API key that is good: 'userdb apikey create' makes one, and it stands after Authorization: Bearer")
+var errWrongKey = problem(userdb.CodeKey, "the request has no API key that is good: 'userdb apikey create' makes one, and it stands after Authorization: Bearer")
 
 // of is the key of a request.
 func (k *keyring) of(ctx context.Context, header, origin string) (own.Key, error) {
@@ -101,7 +100,5 @@ func (k *keyring) refused(origin string) error {
 	if k.wrong[origin] <= wrongKeys {
 		return errWrongKey
 	}
-	p := problem(http.StatusTooManyRequests, "throttled", "too many wrong keys come from there")
-	p.RetryAfter = int64(wrongsWindow.Seconds())
-	return p
+	return problem(userdb.CodeThrottled, "too many wrong keys come from there").retry(int64(wrongsWindow.Seconds()))
 }

@@ -234,9 +234,7 @@ func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, of Sel
 // gathering returns what a request is answered with for which no figure could be gathered in time.
 func gathering(err error) error {
 	if errors.Is(err, figures.ErrBusy) || errors.Is(err, context.DeadlineExceeded) {
-		p := problem(http.StatusServiceUnavailable, "unavailable", "this takes a while: ask again")
-		p.RetryAfter = 5
-		return p
+		return problem(userdb.CodeUnavailable, "this takes a while: ask again").retry(5)
 	}
 	return err
 }

@@ -226,7 +226,7 @@ func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput
 		return nil, err
 	}
 	if !in.Body.Current.is && !c.key.May(own.ScopeWrite) {
-		return nil, problem(http.StatusForbidden, codeScope, "without the scope write, a password is set by the current one")
+		return nil, problem(userdb.CodeScope, "without the scope write, a password is set by the current one")
 	}
 	if _, err := in.Body.options(in.Body.Session); err != nil {
 		return nil, err
@@ -278,7 +278,7 @@ func startSession(ctx context.Context, c *call, in *startInput) (*startedOutput,
 	case in.IfMatch != "" && !matches(in.IfMatch, e):
 		return nil, errPrecondition
 	case e.Disabled():
-		return nil, problem(http.StatusConflict, "conflict", "the entry is disabled")
+		return nil, problem(userdb.CodeConflict, "the entry is disabled")
 	}
 	out, err := signed(ctx, t, e, in.Body.Visit, &in.Body.SessionOptions)
 	if err != nil {
@@ -435,7 +435,7 @@ func inHeader(uid string) string {
 	return b.String()
 }
 
-var errNoSession = problem(http.StatusUnauthorized, "login", "the request has no cookie of a session that is good")
+var errNoSession = problem(userdb.CodeLogin, "the request has no cookie of a session that is good")
 
 func checkSession(ctx context.Context, c *call, _ *nothing) (*checkOutput, error) {
 	secret, err := c.request.Cookie(c.service.options.SessionCookie)

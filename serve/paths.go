@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // clean answers paths with a part that is empty or dots. A mux would send the client to the path without that, which is another one:
@@ -15,7 +17,7 @@ func clean(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := strings.TrimSuffix(r.URL.EscapedPath(), "/")
 		if p != "" && path.Clean(p) != p && !isSCIM(r.URL.Path) {
-			writeProblem(w, r, problem(http.StatusNotFound, "not_found", "there is no such path: a part of it is empty, or dots"))
+			writeProblem(w, r, problem(userdb.CodeNotFound, "there is no such path: a part of it is empty, or dots"))
 			return
 		}
 		next.ServeHTTP(w, r)

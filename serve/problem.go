@@ -13,12 +13,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/own"
-	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/password"
-	"github.com/coffeenode/userdb/recordkey"
-	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -63,7 +58,7 @@ func (p *Problem) GetHeaders() http.Header {
 		h.Set("Retry-After", strconv.FormatInt(p.RetryAfter, 10))
 	}
 	switch {
-	case p.Code == codeKey && p.Status == http.StatusUnauthorized:
+	case p.ErrorCode() == userdb.CodeKey && p.Status == http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Bearer realm="userdb"`)
 	case p.Status == http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Password realm="userdb"`)
@@ -71,39 +66,44 @@ func (p *Problem) GetHeaders() http.Header {
 	return h
 }
 
-// The codes that no error of the library has; those of the command line's come with verdicts.
-const (
-	codeKey          = "key"
-	codeScope        = "scope"
-	codePrecondition = "precondition"
-	codeIdempotency  = "idempotency"
-	codeOther        = "other"
-)
-
 // A Code is what a program tells problems apart by.
-type Code string
+type Code userdb.Code
 
 // Schema implements [huma.SchemaProvider].
 func (Code) Schema(huma.Registry) *huma.Schema {
-	all := []string{codeKey, codeScope, codePrecondition, codeIdempotency, codeOther}
-	for _, v := range verdicts {
-		all = append(all, string(v.code))
-	}
-	slices.Sort(all)
 	s := &huma.Schema{Type: huma.TypeString}
-	for _, code := range slices.Compact(all) {
-		s.Enum = append(s.Enum, code)
+	for _, code := range userdb.Codes() {
+		if code != userdb.CodeInterrupted { // of the command alone
+			s.Enum = append(s.Enum, string(code))
+		}
 	}
+	slices.SortFunc(s.Enum, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
 	return s
 }
 
-// problem is what a request is answered by code and status.
-func problem(status int, code Code, detail string) *Problem {
-	return &Problem{Type: "urn:userdb:error:" + string(code), Title: http.StatusText(status), Status: status, Detail: detail, Code: code}
+// problem returns a problem with the status of its code.
+func problem(code userdb.Code, detail string) *Problem {
+	p := &Problem{Type: "urn:userdb:error:" + string(code), Detail: detail, Code: Code(code)}
+	return p.withStatus(code.HTTPStatus())
 }
 
+// withStatus sets a status that says more than that of the code, such as 410 in place of 404.
+func (p *Problem) withStatus(status int) *Problem {
+	p.Status, p.Title = status, http.StatusText(status)
+	return p
+}
+
+// retry sets after how many seconds it is worth to ask again.
+func (p *Problem) retry(seconds int64) *Problem {
+	p.RetryAfter = seconds
+	return p
+}
+
+// ErrorCode makes a problem one of the errors that [userdb.CodeOf] knows.
+func (p *Problem) ErrorCode() userdb.Code { return userdb.Code(p.Code) }
+
 func usage(format string, args ...any) *Problem {
-	return problem(http.StatusBadRequest, "usage", fmt.Sprintf(format, args...))
+	return problem(userdb.CodeUsage, fmt.Sprintf(format, args...))
 }
 
 // misused is what a request is answered whose query is wrong in these ways; nil for none.
@@ -121,79 +121,57 @@ func misuse(name, format string, args ...any) Wrong {
 	return Wrong{Pointer: name, Rule: "usage", Detail: fmt.Sprintf(format, args...)}
 }
 
-// A verdict is what an error of the library is answered with.
-type verdict struct {
-	err    error
-	status int
-	code   Code
-	retry  int64
-}
-
-// verdicts are tried in order: what the store says first, then the caller's words, then entries.
-var verdicts = []verdict{
-	{userdb.ErrFileFull, http.StatusServiceUnavailable, "unavailable", 0},
-	{userdb.ErrOutcomeUnknown, http.StatusServiceUnavailable, "unavailable", 1},
-	{userdb.ErrUnconfirmed, http.StatusServiceUnavailable, "unavailable", 1},
-	{userdb.ErrIndexBuilding, http.StatusServiceUnavailable, "unavailable", 5},
-	{userdb.ErrUnavailable, http.StatusServiceUnavailable, "unavailable", 1},
-	{context.DeadlineExceeded, http.StatusServiceUnavailable, "unavailable", 1},
-	{context.Canceled, http.StatusServiceUnavailable, "unavailable", 1},
-	{own.ErrKey, http.StatusBadRequest, "usage", 0},
-	{transfer.ErrInput, http.StatusBadRequest, "usage", 0},
-	{userdb.ErrCursor, http.StatusBadRequest, "usage", 0},
-	{hints.ErrHint, http.StatusBadRequest, "hint", 0},
-	{recordkey.ErrSyntax, http.StatusBadRequest, "hint", 0},
-	{userdb.ErrSchemaMismatch, http.StatusConflict, "schema_mismatch", 0},
-	{schema.ErrSchema, http.StatusNotFound, "not_found", 0},
-	{userdb.ErrInvalid, http.StatusUnprocessableEntity, "invalid", 0},
-	{password.ErrPolicy, http.StatusUnprocessableEntity, "invalid", 0},
-	{userdb.ErrDuplicate, http.StatusConflict, "duplicate", 0},
-	{userdb.ErrConflict, http.StatusConflict, "conflict", 1},
-	{userdb.ErrNotFound, http.StatusNotFound, "not_found", 0},
-	{userdb.ErrLogin, http.StatusUnauthorized, "login", 0},
-	{userdb.ErrTooManyAttempts, http.StatusTooManyRequests, "throttled", 0},
-	{userdb.ErrCorrupt, http.StatusInternalServerError, "corrupt", 0},
-}
-
 // problemOf is what an error is answered with. What is wrong with the server is told to the log alone.
 func problemOf(err error) *Problem {
 	if p, is := errors.AsType[*Problem](err); is {
 		return p
 	}
+	code := userdb.CodeOf(err)
 	if e, is := errors.AsType[*scim.Error](err); is {
-		p := problem(e.Status, "usage", e.Detail)
+		p := problem(code, e.Detail).withStatus(e.Status)
 		p.scimType = e.Type
 		return p
 	}
-	i := slices.IndexFunc(verdicts, func(v verdict) bool { return errors.Is(err, v.err) })
-	if i < 0 {
-		return problem(http.StatusInternalServerError, codeOther, "something is wrong here: the log has it under the request_id")
+	detail := strings.ReplaceAll(err.Error(), "\n", "; ")
+	switch code {
+	case userdb.CodeUnavailable:
+		detail = unavailable(err)
+	case userdb.CodeCorrupt:
+		detail = "the entry is damaged: see 'userdb check'"
+	case userdb.CodeOther:
+		detail = "something is wrong here: the log has it under the request_id"
 	}
-	v := verdicts[i]
-	p := problem(v.status, v.code, strings.ReplaceAll(err.Error(), "\n", "; "))
-	switch {
-	case v.code == "unavailable":
-		p.Detail = unavailable(err)
-	case v.code == "corrupt":
-		p.Detail = "the entry is damaged: see 'userdb check'"
-	}
-	p.RetryAfter = v.retry
-	if wait, is := errors.AsType[*userdb.WaitError](err); is {
-		p.RetryAfter = seconds(wait.Wait)
-	}
-	if busy, is := errors.AsType[*userdb.BusyError](err); is {
-		p.Detail, p.RetryAfter = "too many logins at once", max(seconds(busy.Wait), 1)
-	}
-	if v.code == "invalid" || v.code == "duplicate" {
+	p := problem(code, detail).retry(retryAfter(code, err))
+	if code == userdb.CodeInvalid || code == userdb.CodeDuplicate {
 		p.Errors = wrongs(err)
 	}
 	if len(p.Errors) > 0 {
 		p.Field, p.Rule = p.Errors[0].Field, p.Errors[0].Rule
 	}
 	if p.Rule == "once" {
-		p = problem(v.status, codeIdempotency, "another request was made under this Idempotency-Key: a new request wants a new key")
+		p = problem(userdb.CodeIdempotency, "another request was made under this Idempotency-Key: a new request wants a new key")
 	}
 	return p
+}
+
+// retryAfter returns after how many seconds a request may succeed that failed with an error; 0 if
+// time alone does not help.
+func retryAfter(code userdb.Code, err error) int64 {
+	wait, throttled := errors.AsType[*userdb.WaitError](err)
+	busy, full := errors.AsType[*userdb.BusyError](err)
+	switch {
+	case throttled:
+		return seconds(wait.Wait)
+	case full:
+		return max(seconds(busy.Wait), 1)
+	case errors.Is(err, userdb.ErrFileFull), errors.Is(err, userdb.ErrUnsuitable):
+		return 0
+	case errors.Is(err, userdb.ErrIndexBuilding):
+		return 5
+	case code == userdb.CodeUnavailable, code == userdb.CodeConflict:
+		return 1
+	}
+	return 0
 }
 
 // seconds returns a duration in whole seconds, rounded up.
@@ -201,7 +179,10 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 
 // unavailable says what is known of a change, and nothing about servers. Of a request that changes one thing after another, part may be done.
 func unavailable(err error) string {
+	_, busy := errors.AsType[*userdb.BusyError](err)
 	switch {
+	case busy:
+		return "too many logins at once"
 	case errors.Is(err, scim.ErrPartly):
 		return "the store is not available: what was done before stays"
 	case errors.Is(err, context.Canceled):
@@ -267,7 +248,7 @@ var toPointer = strings.NewReplacer(".", "/", "[", "/", "]", "")
 
 // ofSchema is what is wrong with a request by the schema of its operation. Values stay out of it: they may be secrets.
 func ofSchema(m *huma.ErrorModel) *Problem {
-	p := problem(m.Status, "usage", "the request is not one that this route takes")
+	p := problem(userdb.CodeUsage, "the request is not one that this route takes").withStatus(m.Status)
 	switch m.Status {
 	case http.StatusRequestEntityTooLarge:
 		p.Detail = "the body is too large"
@@ -275,12 +256,9 @@ func ofSchema(m *huma.ErrorModel) *Problem {
 		p.Detail = "the body wants Content-Type: application/json"
 	case http.StatusNotAcceptable, http.StatusRequestTimeout:
 		p.Detail = m.Detail
-	case http.StatusUnprocessableEntity:
-		p.Status = http.StatusBadRequest
-	case http.StatusInternalServerError:
-		p.Status = http.StatusBadRequest // a body that broke off
+	case http.StatusUnprocessableEntity, http.StatusInternalServerError: // 500: a body that broke off
+		p.withStatus(http.StatusBadRequest)
 	}
-	p.Title = http.StatusText(p.Status)
 	for _, e := range m.Errors[:min(len(m.Errors), mostWrong)] {
 		if e == nil {
 			continue

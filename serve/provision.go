@@ -8,6 +8,7 @@ import (
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/serve/scim"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // Provision makes the store ready for directories, where Options ask for SCIM: it adds to the stored schema what that needs.
@@ -40,7 +41,7 @@ func (s *Service) provisionFor(c *call, w http.ResponseWriter, r *http.Request) 
 		typ = c.key.Types[0]
 	}
 	if !c.key.Sees(typ) {
-		return problem(http.StatusForbidden, codeScope, "the key is for several types, and not for "+scim.UserType)
+		return problem(userdb.CodeScope, "the key is for several types, and not for "+scim.UserType)
 	}
 	ns, err := recordkey.ParseNamespace(c.key.Namespace)
 	if err != nil {

@@ -56,7 +56,7 @@ func infoOf(ctx context.Context) *requestInfo {
 // typ is a type that the key sees.
 func (c *call) typ(ctx context.Context, name string) (*userdb.Type, error) {
 	if !c.key.Sees(name) {
-		return nil, problem(http.StatusForbidden, codeScope, "the key is not for this type")
+		return nil, problem(userdb.CodeScope, "the key is not for this type")
 	}
 	t, err := c.db.Type(name)
 	if err != nil { // perhaps it is new
@@ -66,7 +66,7 @@ func (c *call) typ(ctx context.Context, name string) (*userdb.Type, error) {
 		t, err = c.db.Type(name)
 	}
 	if err != nil {
-		err = problem(http.StatusNotFound, "not_found", "there is no such type")
+		err = problem(userdb.CodeNotFound, "there is no such type")
 	}
 	return t, err
 }
@@ -175,11 +175,11 @@ func (s *Service) noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Req
 		}
 	}
 	if len(allowed) == 0 {
-		writeProblem(w, r, problem(http.StatusNotFound, "not_found", "there is no such path: /docs shows those that there are"))
+		writeProblem(w, r, problem(userdb.CodeNotFound, "there is no such path: /docs shows those that there are"))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	writeProblem(w, r, problem(http.StatusMethodNotAllowed, "usage", "the path does not take this method"))
+	writeProblem(w, r, problem(userdb.CodeUsage, "the path does not take this method").withStatus(http.StatusMethodNotAllowed))
 }
 
 var errTwice = errors.New("a member is there twice")
@@ -298,8 +298,8 @@ func (s *Service) keyFor(req *http.Request, r route) (own.Key, error) {
 	ctx := req.Context()
 	key, err := s.ring.of(ctx, req.Header.Get("Authorization"), web.Origin(req, s.options.Proxies))
 	if err != nil {
-		if p := problemOf(err); p.Code == codeKey && r.badKey != 0 {
-			err = problem(r.badKey, codeKey, p.Detail)
+		if p := problemOf(err); p.ErrorCode() == userdb.CodeKey && r.badKey != 0 {
+			err = problem(userdb.CodeKey, p.Detail).withStatus(r.badKey)
 		}
 		return own.Key{}, err
 	}
@@ -309,7 +309,7 @@ func (s *Service) keyFor(req *http.Request, r route) (own.Key, error) {
 		may = may || key.May(scope)
 	}
 	if !may {
-		return own.Key{}, problem(http.StatusForbidden, codeScope, "the key does not have the scope "+strings.Join(r.scopes, " or "))
+		return own.Key{}, problem(userdb.CodeScope, "the key does not have the scope "+strings.Join(r.scopes, " or "))
 	}
 	return key, nil
 }

@@ -144,7 +144,7 @@ func (s *Service) space(ctx context.Context, path string, fresh bool) (*userdb.D
 		return nil, err
 	}
 	if !strings.HasPrefix(ns.String(), s.options.Namespace.String()) {
-		return nil, problem(http.StatusForbidden, codeScope, "the key is for a namespace that is not served here")
+		return nil, problem(userdb.CodeScope, "the key is for a namespace that is not served here")
 	}
 	db := s.db
 	if ns != s.options.Namespace {

@@ -248,7 +248,7 @@ func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedO
 		return nil, err
 	}
 	if len(in.Body.Tags) > 0 && !c.key.May(own.ScopeWrite) {
-		return nil, problem(http.StatusForbidden, codeScope, "the key does not have the scope write, which tags want")
+		return nil, problem(userdb.CodeScope, "the key does not have the scope write, which tags want")
 	}
 	n, err := c.newEntry(in.Type, in.Body.Facets, in.Body.Tags, in.Body.Password)
 	if err != nil {

@@ -247,8 +247,7 @@ func onImport(ctx context.Context, err error, report transfer.Report) error {
 	switch {
 	case refused: // its key is good no longer
 	case unread && endsOf(ctx).late.Err() != nil:
-		p = problem(http.StatusServiceUnavailable, "unavailable", "the service ends")
-		p.RetryAfter = 1
+		p = problem(userdb.CodeUnavailable, "the service ends").retry(1)
 	case unread && errors.Is(cut, transfer.ErrInput):
 		p = usage("%s", strings.ReplaceAll(cut.Err.Error(), "\n", "; "))
 	case unread:

@@ -6,10 +6,6 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/password"
-	"github.com/coffeenode/userdb/schema"
 )
 
 // An Observer is told what a DB does, and nothing about whom: names of verbs, kinds of events and classes of outcomes, never
@@ -54,46 +50,6 @@ type Observer interface {
 //
 // An error that is several of them has the word for the store's part. Later versions may have more words.
 type Outcome string
-
-// outcomes are the words for errors, tried in order.
-var outcomes = []struct {
-	err  error
-	word Outcome
-}{
-	{errPanicked, "panicked"},
-	{ErrOutcomeUnknown, "outcome_unknown"},
-	{ErrUnconfirmed, "unconfirmed"},
-	{ErrFileFull, "file_full"},
-	{ErrUnavailable, "unavailable"},
-	{ErrUnsuitable, "unsuitable"},
-	{ErrCorrupt, "corrupt"},
-	{ErrSchemaMismatch, "schema_mismatch"},
-	{ErrIndexBuilding, "index_building"},
-	{ErrTooManyAttempts, "throttled"},
-	{ErrLogin, "login"},
-	{hints.ErrHint, "hint"},
-	{ErrInvalid, "invalid"},
-	{password.ErrPolicy, "invalid"},
-	{schema.ErrSchema, "invalid"},
-	{ErrCursor, "invalid"},
-	{ErrConflict, "conflict"},
-	{ErrDuplicate, "duplicate"},
-	{ErrNotFound, "not_found"},
-	{context.Canceled, "canceled"},
-	{context.DeadlineExceeded, "timeout"},
-}
-
-func outcomeOf(err error) Outcome {
-	if err == nil {
-		return "ok"
-	}
-	for _, o := range outcomes {
-		if errors.Is(err, o.err) {
-			return o.word
-		}
-	}
-	return "other"
-}
 
 // failures are the outcomes that are not for the caller to mend.
 var failures = []Outcome{

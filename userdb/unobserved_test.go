@@ -1,6 +1,7 @@
 package userdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,10 +68,11 @@ func TestOutcomeWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	words := []Outcome{outcomeOf(nil), outcomeOf(errors.New("mine"))}
-	for _, o := range outcomes {
-		words = append(words, o.word)
-		if got := outcomeOf(fmt.Errorf("wrapped: %w", o.err)); got != o.word {
-			t.Errorf("%v is %s, want %s", o.err, got, o.word)
+	for _, row := range errorCodes {
+		word := cmp.Or(row.outcome, Outcome(row.code))
+		words = append(words, word)
+		if got := outcomeOf(fmt.Errorf("wrapped: %w", row.err)); got != word {
+			t.Errorf("%v is %s, want %s", row.err, got, word)
 		}
 	}
 	for _, w := range words {

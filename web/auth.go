@@ -30,7 +30,7 @@ type Auth struct {
 	// password.
 	Allowed func(e userdb.Entry) bool
 	// Failed answers a request for which the store failed or did not answer within ten seconds. If
-	// nil, the answer is 503 and does not show the error.
+	// nil, the answer has the status of the error's code, mostly 503, and does not show the error.
 	Failed func(w http.ResponseWriter, r *http.Request, err error)
 }
 
@@ -168,7 +168,7 @@ func (a Auth) fail(w http.ResponseWriter, r *http.Request, err error) {
 		a.Failed(w, r, err)
 		return
 	}
-	http.Error(w, Texts["unavailable"], http.StatusServiceUnavailable)
+	http.Error(w, Texts["unavailable"], userdb.CodeOf(err).HTTPStatus())
 }
 
 // secret returns the value of the request's session cookie, or "" if it has none.

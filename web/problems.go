@@ -12,7 +12,8 @@ import (
 
 // A Problem describes one thing that is wrong with a form.
 type Problem struct {
-	Field string // the facet, or "password", or "" for the whole form
+	Code  userdb.Code // the code of the error, which has the status of the answer
+	Field string      // the facet, or "password", or "" for the whole form
 	// Rule is the rule of the *userdb.FieldError or *password.PolicyError, or one of "taken",
 	// "login", "wait", "busy", "conflict", "gone", "unknown" and "unavailable".
 	Rule string
@@ -56,49 +57,44 @@ func Problems(err error) []Problem {
 	if err == nil {
 		return nil
 	}
-	if joined, is := err.(interface{ Unwrap() []error }); is && !isStoreError(err) {
-		var all []Problem
-		for _, e := range joined.Unwrap() {
-			all = append(all, Problems(e)...)
-		}
-		return all
+	code := userdb.CodeOf(err)
+	joined, is := err.(interface{ Unwrap() []error })
+	if !is || code != userdb.CodeInvalid && code != userdb.CodeDuplicate {
+		return []Problem{problem(code, err)}
 	}
-	return []Problem{problem(err)}
+	var all []Problem
+	for _, e := range joined.Unwrap() {
+		all = append(all, Problems(e)...)
+	}
+	return all
 }
 
-// isStoreError reports whether err has a meaning of its own although it wraps several errors.
-func isStoreError(err error) bool {
-	return errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnconfirmed) || errors.Is(err, userdb.ErrUnavailable)
-}
-
-func problem(err error) Problem {
-	p := Problem{Params: map[string]string{}}
-	var field *userdb.FieldError
-	var policy *password.PolicyError
-	var wait *userdb.WaitError
-	var busy *userdb.BusyError
+// problem returns the problem of an error that is one thing.
+func problem(code userdb.Code, err error) Problem {
+	p := Problem{Code: code, Rule: "unavailable", Params: map[string]string{}}
+	field, ofField := errors.AsType[*userdb.FieldError](err)
+	policy, ofPolicy := errors.AsType[*password.PolicyError](err)
+	wait, toWait := errors.AsType[*userdb.WaitError](err)
+	busy, isBusy := errors.AsType[*userdb.BusyError](err)
 	switch {
-	case errors.As(err, &policy):
+	case code == userdb.CodeInvalid && ofPolicy:
 		p.Field, p.Rule, p.Params["reason"] = "password", policy.Rule, policy.Reason
-	case errors.As(err, &field) && errors.Is(err, userdb.ErrDuplicate):
-		p.Field, p.Rule = field.Field, "taken"
-	case errors.As(err, &field):
+	case code == userdb.CodeInvalid && ofField:
 		p.Field, p.Rule, p.Params["reason"] = field.Field, field.Rule, field.Reason
-	case errors.As(err, &wait):
+	case code == userdb.CodeDuplicate && ofField:
+		p.Field, p.Rule = field.Field, "taken"
+	case code == userdb.CodeThrottled && toWait:
 		p.Rule, p.Params["seconds"] = "wait", seconds(wait.Wait)
-	case errors.As(err, &busy):
+	case code == userdb.CodeUnavailable && isBusy:
 		p.Rule, p.Params["seconds"] = "busy", seconds(max(busy.Wait, time.Second))
-	case errors.Is(err, userdb.ErrLogin):
-		p.Rule = "login"
-	case errors.Is(err, userdb.ErrConflict):
-		p.Rule = "conflict"
-	case errors.Is(err, userdb.ErrNotFound):
-		p.Rule = "gone"
-	case errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, userdb.ErrUnconfirmed):
-		// The change may have been made, or was made.
+	case errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, userdb.ErrUnconfirmed): // it may have been done, or was
 		p.Rule = "unknown"
-	default:
-		p.Rule = "unavailable"
+	case code == userdb.CodeLogin:
+		p.Rule = "login"
+	case code == userdb.CodeConflict:
+		p.Rule = "conflict"
+	case code == userdb.CodeNotFound:
+		p.Rule = "gone"
 	}
 	p.Text = Texts.Text(p)
 	return p

@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/userdb"
 )
 
-var errKeyTaken = errors.New("there is one already, whatever its case: revoke it, or choose another name")
+var errKeyTaken = coded.New(userdb.CodeDuplicate, "there is one already, whatever its case: revoke it, or choose another name")
 
 // apiKey is a key as it is printed.
 type apiKey struct {
@@ -66,11 +67,7 @@ func (s *session) withAPIKeys(f func(ctx context.Context, keys *own.Keys, words 
 		if err != nil {
 			return err
 		}
-		err = f(ctx, keys, words)
-		if errors.Is(err, own.ErrKey) {
-			return usagef("%v", err)
-		}
-		return err
+		return f(ctx, keys, words)
 	}, traits...)
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // theRoot is the declared command line.
@@ -215,7 +215,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		args := strings.Split(line, "\n")
 		s, err := parseLine(args...)
-		if err != nil && !errors.Is(err, errUsage) {
+		if err != nil && userdb.CodeOf(err) != userdb.CodeUsage {
 			t.Errorf("parse(%q) fails with %T: %v", args, err, err)
 		}
 		if err != nil && drives(oneLine(message(err))) {

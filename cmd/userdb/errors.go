@@ -13,39 +13,27 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/maintain/check"
-	"github.com/coffeenode/userdb/maintain/migrate"
-	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/password"
-	"github.com/coffeenode/userdb/recordkey"
-	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
+// The command's own errors. errDamage is what check says of records with errors: its exit status is 7.
 var (
-	errInterrupted = errors.New("interrupted")
-	errTimeout     = errors.New("not done in time")
-	errNoStore     = errors.New("no such store")
-	errStalled     = errors.New("the input did not come in time")
-	errUsage       = errors.New("usage")
-	errDamage      = errors.New("the check found damage")
+	errInterrupted = coded.New(userdb.CodeInterrupted, "interrupted")
+	errTimeout     = coded.New(userdb.CodeUnavailable, "not done in time")
+	errNoStore     = coded.New(userdb.CodeUnavailable, "no such store")
+	errStalled     = coded.New(userdb.CodeUnavailable, "the input did not come in time")
+	errDamage      = coded.New(userdb.CodeCorrupt, "the check found damage")
 )
 
 // A usageError says what is wrong with a command line, and what to write instead.
 type usageError string
 
-func (e usageError) Error() string        { return string(e) }
-func (e usageError) Is(target error) bool { return target == errUsage }
+func (e usageError) Error() string          { return string(e) }
+func (e usageError) ErrorCode() userdb.Code { return userdb.CodeUsage }
 
 func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(format, args...)) }
-
-// A verdict is what an error means to scripts: a code and an exit code that never change.
-type verdict struct {
-	err    error
-	code   string
-	exit   int
-	advice string // what to do, where the error does not say so itself
-}
 
 const unreachable = "is the store of --store (USERDB_STORE) the right one, and up?"
 
@@ -70,54 +58,47 @@ var refusals = []struct{ word, advice string }{
 	{"MISCONF", "the server cannot save to its disk: see its log"},
 }
 
-// verdicts are tried in order: what ended the run first, then the store, then the caller's words, then entries.
-var verdicts = []verdict{
-	{errInterrupted, "interrupted", 130, ""},
-	{errDamage, "corrupt", 7, ""},
-	{userdb.ErrFileDamaged, "corrupt", 1, ""},
-	{userdb.ErrOutcomeUnknown, "unavailable", 6, "the change was made whole or not at all: read the entry to see"},
-	{userdb.ErrUnconfirmed, "unavailable", 6, "the change was made: 'userdb check --repair' completes it, once the server no longer refuses"},
-	{userdb.ErrFileFull, "unavailable", 6, ""},
-	{userdb.ErrFileExposed, "unavailable", 6, ""},
-	{userdb.ErrFileLocked, "unavailable", 6, "wait for the other process, or give a longer --timeout"},
-	{errNoStore, "unavailable", 6, "is --store (USERDB_STORE) the right one? 'userdb create' and 'userdb import' make a new one"},
-	{errStalled, "unavailable", 6, "does something write to it? --timeout gives more time"},
-	{errTimeout, "unavailable", 6, "is the store of --store (USERDB_STORE) reachable? --timeout gives more time"},
-	{userdb.ErrIndexBuilding, "unavailable", 6, "it answers when 'userdb schema apply' has ended"},
-	{userdb.ErrUnavailable, "unavailable", 6, unreachable},
-	{errUsage, "usage", 2, ""},
-	{userdb.ErrURL, "usage", 2, "see --store in 'userdb --help'"},
-	{userdb.ErrUnsuitable, "usage", 2, ""},
-	{transfer.ErrInput, "usage", 2, ""},
-	{userdb.ErrCursor, "usage", 2, "give --after or --before what the same command said"},
-	{hints.ErrHint, "hint", 2, "see 'userdb hint --help'"},
-	{recordkey.ErrSyntax, "hint", 2, ""},
-	{userdb.ErrSchemaMismatch, "schema_mismatch", 2, ""},
-	{schema.ErrSchema, "schema", 2, ""},
-	{userdb.ErrInvalid, "invalid", 2, ""},
-	{password.ErrPolicy, "invalid", 2, ""},
-	{userdb.ErrNotFound, "not_found", 3, ""},
-	{errKeyTaken, "duplicate", 4, ""},
-	{errOperatorTaken, "duplicate", 4, ""},
-	{migrate.ErrCollision, "duplicate", 4, ""},
-	{migrate.ErrNotEmpty, "duplicate", 4, ""},
-	{check.ErrKeep, "usage", 2, ""},
-	{migrate.ErrNamespace, "usage", 2, ""},
-	{userdb.ErrDuplicate, "duplicate", 4, "another entry has it: choose another value"},
-	{userdb.ErrConflict, "conflict", 4, "get the entry as it is now, and try again"},
-	{userdb.ErrLogin, "login", 5, ""},
-	{errToken, "login", 5, ""},
-	{userdb.ErrTooManyAttempts, "throttled", 8, ""},
-	{userdb.ErrCorrupt, "corrupt", 1, "'userdb check' says more"},
+// advice is what to do about errors that do not say so themselves. It is tried in order, and given
+// only about the part of an error that its code is of.
+var advice = []struct {
+	err  error
+	text string
+}{
+	{userdb.ErrOutcomeUnknown, "the change was made whole or not at all: read the entry to see"},
+	{userdb.ErrUnconfirmed, "the change was made: 'userdb check --repair' completes it, once the server no longer refuses"},
+	{userdb.ErrFileFull, ""},
+	{userdb.ErrFileExposed, ""},
+	{userdb.ErrFileLocked, "wait for the other process, or give a longer --timeout"},
+	{errNoStore, "is --store (USERDB_STORE) the right one? 'userdb create' and 'userdb import' make a new one"},
+	{errStalled, "does something write to it? --timeout gives more time"},
+	{errTimeout, "is the store of --store (USERDB_STORE) reachable? --timeout gives more time"},
+	{userdb.ErrIndexBuilding, "it answers when 'userdb schema apply' has ended"},
+	{userdb.ErrUnavailable, unreachable},
+	{userdb.ErrURL, "see --store in 'userdb --help'"},
+	{userdb.ErrCursor, "give --after or --before what the same command said"},
+	{hints.ErrHint, "see 'userdb hint --help'"},
+	{userdb.ErrDuplicate, "another entry has it: choose another value"},
+	{userdb.ErrConflict, "get the entry as it is now, and try again"},
+	{userdb.ErrCorrupt, "'userdb check' says more"},
 }
 
-func judge(err error) verdict {
-	for _, v := range verdicts {
-		if errors.Is(err, v.err) {
-			return v
+func adviceOn(err error) string {
+	code := userdb.CodeOf(err)
+	for _, a := range advice {
+		if errors.Is(err, a.err) && userdb.CodeOf(a.err) == code {
+			return a.text
 		}
 	}
-	return verdict{err, "other", 1, ""}
+	return ""
+}
+
+// exitStatus returns the exit status that an error ends the command with.
+func exitStatus(err error) int {
+	code := userdb.CodeOf(err)
+	if code == userdb.CodeCorrupt && errors.Is(err, errDamage) {
+		return 7 // check did not fail: this is what it found
+	}
+	return code.ExitStatus()
 }
 
 // field is the field that an error is about, or "".
@@ -138,7 +119,7 @@ var credentials = regexp.MustCompile(`(://)\S*(@)|([?&]password=)[^\s&"]*`)
 // message is an error for people: what is wrong, and what to do.
 func message(err error) string {
 	text := credentials.ReplaceAllString(wrong(err), "$1$3…$2")
-	advice := judge(err).advice
+	advice := adviceOn(err)
 	if advice == unreachable && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, fs.ErrPermission)) { // it was reached
 		advice = ""
 	}
@@ -220,11 +201,11 @@ func report(w io.Writer, asJSON bool, err error) int {
 		return 0
 	}
 	type failure struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
-		Field   string `json:"field,omitempty"`
+		Code    userdb.Code `json:"code"`
+		Message string      `json:"message"`
+		Field   string      `json:"field,omitempty"`
 	}
-	v, text := judge(err), message(err)
-	errorOutput(w, asJSON).say(map[string]failure{"error": {v.code, text, field(err)}}, "userdb: "+oneLine(text)) // or nothing can be told
-	return v.exit
+	text := message(err)
+	errorOutput(w, asJSON).say(map[string]failure{"error": {userdb.CodeOf(err), text, field(err)}}, "userdb: "+oneLine(text)) // or nothing can be told
+	return exitStatus(err)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -18,10 +19,10 @@ import (
 )
 
 // Scripts rely on these: they never change.
-func TestVerdicts(t *testing.T) {
+func TestExitStatus(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
-		code string
+		code userdb.Code
 		exit int
 	}{
 		{errInterrupted, "interrupted", 130},
@@ -37,7 +38,11 @@ func TestVerdicts(t *testing.T) {
 		{userdb.ErrUnavailable, "unavailable", 6},
 		{usagef("wrong"), "usage", 2},
 		{userdb.ErrURL, "usage", 2},
-		{userdb.ErrUnsuitable, "usage", 2},
+		{userdb.ErrUnsuitable, "unavailable", 6},
+		{errors.Join(userdb.ErrNotFound, userdb.ErrCorrupt), "corrupt", 1},
+		{errors.Join(errDamage, errTimeout), "unavailable", 6},
+		{errKeyTaken, "duplicate", 4},
+		{errOperatorTaken, "duplicate", 4},
 		{userdb.ErrCursor, "usage", 2},
 		{&hints.Error{}, "hint", 2},
 		{&recordkey.SyntaxError{}, "hint", 2},
@@ -54,9 +59,21 @@ func TestVerdicts(t *testing.T) {
 		{userdb.ErrCorrupt, "corrupt", 1},
 		{errors.New("anything else"), "other", 1},
 	} {
-		got := judge(fmt.Errorf("doing something: %w", tt.err))
-		if got.code != tt.code || got.exit != tt.exit {
-			t.Errorf("judge(%v) = %s, %d; want %s, %d", tt.err, got.code, got.exit, tt.code, tt.exit)
+		err := fmt.Errorf("doing something: %w", tt.err)
+		if code, exit := userdb.CodeOf(err), exitStatus(err); code != tt.code || exit != tt.exit {
+			t.Errorf("%v has %s and %d; want %s and %d", err, code, exit, tt.code, tt.exit)
+		}
+	}
+}
+
+// TestExitStatusOfCodes: an error ends the command as its code says, and --help names each exit status.
+func TestExitStatusOfCodes(t *testing.T) {
+	for _, code := range userdb.Codes() {
+		if got := exitStatus(fmt.Errorf("wrapped: %w", coded.New(code, "an error"))); got != code.ExitStatus() {
+			t.Errorf("%s exits %d, want %d", code, got, code.ExitStatus())
+		}
+		if _, all, _ := strings.Cut(about, "Exit codes:"); !strings.Contains(strings.ReplaceAll(all, "\n", " "), fmt.Sprintf(" %d ", code.ExitStatus())) {
+			t.Errorf("--help does not say what %d is", code.ExitStatus())
 		}
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 func TestTimeLimit(t *testing.T) {
@@ -27,7 +27,7 @@ func TestTimeLimit(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{"-1ms", "soon", "d", "1d-1h", "", "1", "70000d"} {
-		if _, err := parseLine("list", "user", "--timeout="+wrong); !errors.Is(err, errUsage) {
+		if _, err := parseLine("list", "user", "--timeout="+wrong); userdb.CodeOf(err) != userdb.CodeUsage {
 			t.Errorf("--timeout=%s: %v", wrong, err)
 		}
 	}

@@ -9,11 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/userdb"
 )
 
-var errOperatorTaken = errors.New("there is one already, whatever its case: choose another name")
+var errOperatorTaken = coded.New(userdb.CodeDuplicate, "there is one already, whatever its case: choose another name")
 
 func operatorVerb(s *session) *cobra.Command {
 	return group(&cobra.Command{

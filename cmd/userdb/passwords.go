@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -174,7 +175,7 @@ func purposeFlag(c *cobra.Command, to *string, usage string) {
 }
 
 // errToken is an error of its own for what the library calls not found: no entry was asked for.
-var errToken = errors.New("wrong token: it is spent, expired, void or for another purpose")
+var errToken = coded.New(userdb.CodeLogin, "wrong token: it is spent, expired, void or for another purpose")
 
 func redeemVerb(s *session) *cobra.Command {
 	var purpose string

@@ -5,13 +5,13 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -51,7 +51,7 @@ type Key struct {
 }
 
 // ErrKey says what is wrong with a key that is to be made.
-var ErrKey = errors.New("no such key can be")
+var ErrKey = coded.New(userdb.CodeUsage, "no such key can be")
 
 func declareKey() (schema.Type, error) {
 	t, err := schema.From[Key]()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
@@ -38,9 +39,9 @@ const (
 
 var (
 	// ErrSetUp says that there is an operator, so that no set-up link is made.
-	ErrSetUp = errors.New("there is an operator")
+	ErrSetUp = coded.New(userdb.CodeConflict, "there is an operator")
 	// ErrSetupPending says that a set-up link was made within the last hour. Only its maker has it.
-	ErrSetupPending = errors.New("a set-up link was made within the hour")
+	ErrSetupPending = coded.New(userdb.CodeConflict, "a set-up link was made within the hour")
 )
 
 func declareOperator() schema.Type {

@@ -2,12 +2,12 @@ package check
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"slices"
 	"sync"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
@@ -15,7 +15,7 @@ import (
 )
 
 // ErrKeep is returned if Options.Keep contains something other than the PRK of a declared type.
-var ErrKeep = errors.New("not the record key of an entry")
+var ErrKeep = coded.New(userdb.CodeUsage, "not the record key of an entry")
 
 // Options say what Run checks and whether it repairs. The zero Options check all records and repair
 // nothing.

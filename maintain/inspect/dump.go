@@ -5,12 +5,12 @@ package inspect
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"slices"
 
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
@@ -62,7 +62,7 @@ func Dump(ctx context.Context, db *userdb.DB, w io.Writer, o Options) error {
 }
 
 // ErrFormat is returned if Dump does not know a format.
-var ErrFormat = errors.New("no such format of a dump")
+var ErrFormat = coded.New(userdb.CodeUsage, "no such format of a dump")
 
 type dumper struct {
 	*view.View

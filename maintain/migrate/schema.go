@@ -3,13 +3,13 @@ package migrate
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 
 	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
@@ -21,11 +21,11 @@ import (
 var (
 	// ErrCollision is returned if two entries would have the same secondary value under a schema,
 	// or if a schema requires a key that no record can have. Nothing was changed.
-	ErrCollision = errors.New("the records do not fit the schema")
+	ErrCollision = coded.New(userdb.CodeDuplicate, "the records do not fit the schema")
 	// ErrNamespace is returned for a namespace that cannot be copied or dropped.
-	ErrNamespace = errors.New("not a namespace to copy or drop")
+	ErrNamespace = coded.New(userdb.CodeUsage, "not a namespace to copy or drop")
 	// ErrNotEmpty is returned if the namespace to copy to holds records.
-	ErrNotEmpty = errors.New("the namespace holds records already")
+	ErrNotEmpty = coded.New(userdb.CodeDuplicate, "the namespace holds records already")
 )
 
 // StoredSchema returns the schema in the database: the types with which entries of the view's

@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/password"
@@ -92,7 +93,7 @@ type ImportState struct {
 }
 
 // ErrInput is the error for an input that Import cannot read, or for invalid options.
-var ErrInput = errors.New("bad input")
+var ErrInput = coded.New(userdb.CodeUsage, "bad input")
 
 // A ReadError reports that the input of an import could not be read to its end. All lines before
 // Line have been processed.

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // A batch holds consecutive lines of the input.
@@ -150,6 +150,9 @@ func (im *importer) apply(ctx context.Context, lines []*line, changes []store.Ch
 	return again, store.ErrConflict
 }
 
+// oneEntryCodes holds the codes of errors that concern one entry, after which the import continues.
+var oneEntryCodes = []userdb.Code{userdb.CodeDuplicate, userdb.CodeInvalid, userdb.CodeCorrupt, userdb.CodeNotFound}
+
 // applyOnce writes the changes of lines without rebuilding any. It returns as stale the lines that
 // were built under a schema that is no longer in force, together with the error of one of them.
 func (im *importer) applyOnce(ctx context.Context, lines []*line, changes []store.Change) (again, stale []*line, err error) {
@@ -160,18 +163,17 @@ func (im *importer) applyOnce(ctx context.Context, lines []*line, changes []stor
 			l.update = c
 		}
 		l.updating = !c.Create
-		switch {
+		switch code := userdb.CodeOf(err); {
 		case view.Followable(err):
 			stale, refusal = append(stale, l), err
 		case err == nil && c.Create:
 			l.finish(createdLine)
 		case err == nil:
 			l.finish(updatedLine)
-		case errors.Is(err, store.ErrConflict):
+		case code == userdb.CodeConflict:
 			again = append(again, l)
 			l.refuse(err)
-		case errors.Is(err, store.ErrDuplicate), errors.Is(err, change.ErrInvalid), errors.Is(err, store.ErrCorrupt),
-			errors.Is(err, store.ErrNotFound): // concerns one entry: the import continues
+		case slices.Contains(oneEntryCodes, code):
 			l.refuse(err)
 		default:
 			return nil, nil, err

@@ -248,7 +248,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	problems := web.Problems(err)
-	if statusOf(problems) >= http.StatusInternalServerError || isAny(err, userdb.ErrNotFound) {
+	if beyondForm(problems) || isAny(err, userdb.ErrNotFound) {
 		c.fail(w, r, err)
 		return
 	}

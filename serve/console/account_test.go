@@ -374,7 +374,7 @@ func TestStrangers(t *testing.T) {
 	d.signIn(operatorName, goodPassword)
 	must(t, d.console.operators.Disable(t.Context(), hints.Any(operatorName)))
 	closed("a disabled operator", d)
-	d.has(d.do(http.StatusUnprocessableEntity, "/console/signin", "name", operatorName, "password", goodPassword), "Wrong name or password.")
+	d.has(d.do(http.StatusUnauthorized, "/console/signin", "name", operatorName, "password", goodPassword), "Wrong name or password.")
 	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Disabled() {
 		t.Errorf("%v, %v", e, err)
 	}
@@ -410,7 +410,7 @@ func TestGuesses(t *testing.T) {
 	v := d.another()
 	const familiar, strangers = 8, 10 // this origin has signed in
 	for range familiar + strangers {
-		v.do(http.StatusUnprocessableEntity, "/console/signin", "name", operatorName, "password", "wrong")
+		v.do(http.StatusUnauthorized, "/console/signin", "name", operatorName, "password", "wrong")
 	}
 	v.has(v.do(http.StatusTooManyRequests, "/console/signin", "name", operatorName, "password", "wrong"), "Too many attempts. Try again in")
 }

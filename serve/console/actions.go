@@ -72,7 +72,7 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 			return
 		}
 		problems := web.Problems(err)
-		if statusOf(problems) >= http.StatusInternalServerError || isAny(err, userdb.ErrNotFound) {
+		if beyondForm(problems) || isAny(err, userdb.ErrNotFound) {
 			c.fail(w, r, err)
 			return
 		}

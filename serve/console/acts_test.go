@@ -33,8 +33,8 @@ func TestActs(t *testing.T) {
 			d := openWith(t, "memory:", history)
 			d.make("u1", "name", "Alice")
 			other := d.another()
-			other.do(http.StatusUnprocessableEntity, "/console/signin", "name", "OLGA", "password", "wrong")
-			other.do(http.StatusUnprocessableEntity, "/console/signin", "name", "my own password", "password", "wrong")
+			other.do(http.StatusUnauthorized, "/console/signin", "name", "OLGA", "password", "wrong")
+			other.do(http.StatusUnauthorized, "/console/signin", "name", "my own password", "password", "wrong")
 			d.do(http.StatusOK, "/console/keys", "name", "shop", "scope", "read")
 			d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "shop")
 			d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "shop") // it is revoked: nothing is done
@@ -80,7 +80,7 @@ func TestPasswordAgain(t *testing.T) {
 				t.Error("a password is shown")
 			}
 			again := append(d.fill(asked, path), "~password", "wrong")
-			d.has(d.do(http.StatusUnprocessableEntity, path, again...), "Wrong name or password.")
+			d.has(d.do(http.StatusUnauthorized, path, again...), "Wrong name or password.")
 		}
 		if all := d.do(http.StatusOK, "/console/keys"); strings.Contains(plain(all), "shop") {
 			t.Error("a key was made")

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/serve/internal/figures"
 	"github.com/coffeenode/userdb/userdb"
@@ -335,46 +333,58 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, p pag
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Password realm="userdb"`) // browsers know no such scheme, and show the page
+	}
 	w.WriteHeader(status)
 	_, _ = text.WriteTo(w) // a browser that is gone is told nothing
 }
 
 // fail answers with what went wrong.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
-	problems := web.Problems(err)
-	if len(problems) == 0 {
-		problems = []web.Problem{{Rule: "unavailable", Text: web.Texts["unavailable"]}}
+	if userdb.CodeOf(err) == userdb.CodeHint {
+		err = userdb.ErrNotFound // the path means nobody
 	}
-	status, title := statusOf(problems), "This does not work"
+	title, problems := "This does not work", web.Problems(err)
+	if len(problems) == 0 {
+		problems = []web.Problem{{Code: userdb.CodeOther, Text: web.Texts["unavailable"]}}
+	}
+	status := statusOf(problems)
 	if seconds := problems[0].Params["seconds"]; seconds != "" {
 		w.Header().Set("Retry-After", seconds)
 	}
-	switch {
-	case errors.Is(err, userdb.ErrNotFound), errors.Is(err, hints.ErrHint):
-		status, title, problems = http.StatusNotFound, "There is nothing here", []web.Problem{{Text: "What you look for does not exist, or not any more."}}
-	case errors.Is(err, userdb.ErrCorrupt):
-		status, problems = http.StatusConflict, []web.Problem{{Text: "A record of this account is damaged. The page Check tells what is wrong, and may repair it."}}
-	case status >= http.StatusInternalServerError:
+	if beyondForm(problems) {
 		c.options.Failed(r, err)
+	}
+	switch userdb.CodeOf(err) {
+	case userdb.CodeNotFound:
+		title = "There is nothing here"
+		problems = []web.Problem{{Text: "What you look for does not exist, or not any more."}}
+	case userdb.CodeCorrupt:
+		problems = []web.Problem{{Text: "A record of this account is damaged. The page Check tells what is wrong, and may repair it."}}
 	}
 	c.show(w, r, status, page{Name: "message", Title: title, Problems: problems})
 }
 
-// statusOf is the status of a page with problems.
+// statusOf returns the status of a page with problems: that of the first of their codes. Problems
+// that the console has found itself are about what was typed.
 func statusOf(problems []web.Problem) int {
-	codes := map[string]int{
-		"gone": http.StatusNotFound, "conflict": http.StatusConflict, "taken": http.StatusConflict, "wait": http.StatusTooManyRequests,
-		"busy": http.StatusServiceUnavailable, "unavailable": http.StatusServiceUnavailable, "unknown": http.StatusServiceUnavailable,
+	if len(problems) == 0 {
+		return http.StatusOK
 	}
-	for _, p := range problems {
-		if code, is := codes[p.Rule]; is {
-			return code
+	for _, code := range userdb.Codes() {
+		if slices.ContainsFunc(problems, func(p web.Problem) bool { return p.Code == code }) {
+			return code.HTTPStatus()
 		}
 	}
-	if len(problems) > 0 {
-		return http.StatusUnprocessableEntity
-	}
-	return http.StatusOK
+	return userdb.CodeInvalid.HTTPStatus()
+}
+
+// beyondForm reports whether no other text in a form would mend the problems.
+func beyondForm(problems []web.Problem) bool {
+	return slices.ContainsFunc(problems, func(p web.Problem) bool {
+		return p.Rule == "unavailable" || p.Rule == "unknown" || p.Rule == "busy"
+	})
 }
 
 func (c *Console) home(w http.ResponseWriter, r *http.Request) {

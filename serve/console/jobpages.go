@@ -60,7 +60,7 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 func (c *Console) began(w http.ResponseWriter, r *http.Request, j own.Job, err error, kind, title string, told userdb.EventKind) {
 	switch {
 	case errors.Is(err, errBusy):
-		c.showJobs(w, r, kind, title, web.Problem{Rule: "wait", Text: "Four jobs run already. Wait until one has ended, or stop one."})
+		c.showJobs(w, r, kind, title, web.Problem{Code: userdb.CodeThrottled, Text: "Four jobs run already. Wait until one has ended, or stop one."})
 	case err != nil:
 		c.fail(w, r, err)
 	default:

@@ -278,10 +278,10 @@ func (w *work) at(done, about int64) {
 
 // whatFailed is an error for the page of a job, without the keys of records.
 func whatFailed(err error) string {
-	switch {
-	case errors.Is(err, userdb.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+	switch code := userdb.CodeOf(err); {
+	case code == userdb.CodeUnavailable:
 		return "The store did not answer."
-	case errors.Is(err, userdb.ErrCorrupt):
+	case code == userdb.CodeCorrupt:
 		return "A record is damaged: the page Check tells which."
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission), isDisk(err):
 		return "The disk of the service did not take, or give, its file."

@@ -86,10 +86,10 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 	problems := web.Problems(err)
 	switch {
 	case errors.Is(err, own.ErrKey):
-		problems = []web.Problem{{Field: "scope", Rule: "scope", Text: "Choose at least one."}}
+		problems = []web.Problem{{Code: userdb.CodeOf(err), Field: "scope", Rule: "scope", Text: "Choose at least one."}}
 	case isAny(err, userdb.ErrInvalid):
-		problems = []web.Problem{{Field: "name", Rule: "name", Text: "A name has letters, digits, dots, hyphens and underscores, 64 at most."}}
-	case statusOf(problems) >= http.StatusInternalServerError:
+		problems = []web.Problem{{Code: userdb.CodeOf(err), Field: "name", Rule: "name", Text: "A name has letters, digits, dots, hyphens and underscores, 64 at most."}}
+	case beyondForm(problems):
 		c.fail(w, r, err)
 		return
 	}

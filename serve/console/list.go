@@ -83,12 +83,12 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		l.Rows = append(l.Rows, rowOf(e, declared, l.Columns))
 	}
 	l.Next, l.Prev = continued(l.Path, params, "n.", found.Next), continued(l.Path, params, "p.", found.Back)
-	p := page{Name: "list", Title: "Accounts: " + t.Name()}
+	p, status := page{Name: "list", Title: "Accounts: " + t.Name()}, http.StatusOK
 	switch {
 	case isAny(err, userdb.ErrCorrupt): // the others are good
 		p.Problems = []web.Problem{{Text: "A damaged account is left out. The page Check tells which."}}
 	case isAny(err, userdb.ErrInvalid, userdb.ErrCursor, hints.ErrHint):
-		p.Problems = []web.Problem{{Text: reasonOf(err)}}
+		p.Problems, status = []web.Problem{{Text: reasonOf(err)}}, userdb.CodeOf(err).HTTPStatus()
 	case err != nil:
 		c.fail(w, r, err)
 		return
@@ -104,10 +104,6 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	p.Data = l
-	status := http.StatusOK
-	if len(p.Problems) > 0 && len(l.Rows) == 0 {
-		status = http.StatusUnprocessableEntity
-	}
 	c.show(w, r, status, p)
 }
 

@@ -31,7 +31,7 @@ func TestNamespaces(t *testing.T) {
 
 		for name, d := range map[string]*desk{"anna": b, "bert": a, "Anna": root} {
 			other := d.another()
-			other.has(other.do(http.StatusUnprocessableEntity, "/console/signin", "name", name, "password", goodPassword), "Wrong name or password.")
+			other.has(other.do(http.StatusUnauthorized, "/console/signin", "name", name, "password", goodPassword), "Wrong name or password.")
 		}
 		thief := b.another()
 		thief.client.Jar = a.client.Jar // cookies go to a host, whatever its port

@@ -40,7 +40,7 @@ func TestSetup(t *testing.T) {
 	d.do(http.StatusGone, "/console/setup?token="+token, "name", "mallory", "password", goodPassword)
 	d.post(http.StatusSeeOther, "/console/signout")
 	d.do(http.StatusSeeOther, "/console/find")
-	d.has(d.do(http.StatusUnprocessableEntity, "/console/signin", "name", "root", "password", "wrong"), "Wrong name or password.")
+	d.has(d.do(http.StatusUnauthorized, "/console/signin", "name", "root", "password", "wrong"), "Wrong name or password.")
 	d.signIn("ＲＯＯＴ", goodPassword)
 }
 
@@ -105,7 +105,7 @@ func TestList(t *testing.T) {
 		d.has(d.do(http.StatusOK, at+"?where=job:nobody"), "0 accounts.", "There are none.")
 		d.has(d.do(http.StatusUnprocessableEntity, at+"?where=bio:x"), "bio")
 		d.has(d.do(http.StatusUnprocessableEntity, at+"?order=bio"), "bio")
-		d.do(http.StatusUnprocessableEntity, at+"?order=name&after=n.junk")
+		d.do(http.StatusBadRequest, at+"?order=name&after=n.junk")
 	})
 }
 
@@ -161,7 +161,7 @@ func TestKeys(t *testing.T) {
 	d.has(body, "webshop", "read, login")
 	d.lacks(body, secret)
 	d.has(d.do(http.StatusConflict, "/console/keys", "name", "WEBSHOP", "scope", "read"), "Somebody has this already.")
-	d.has(d.do(http.StatusUnprocessableEntity, "/console/keys", "name", "other"), "Choose at least one.")
+	d.has(d.do(http.StatusBadRequest, "/console/keys", "name", "other"), "Choose at least one.")
 	d.has(d.do(http.StatusUnprocessableEntity, "/console/keys", "name", "a b", "scope", "read"), "A name has letters")
 	for range 2 {
 		d.has(d.do(http.StatusOK, d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "webshop")), "The key is revoked.", "There are none.")

@@ -45,16 +45,15 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 		problems = web.Problems(err)
 	}
 	leave() // who reads the answer slowly keeps nobody out
-	status := statusOf(problems)
 	switch {
 	case errors.Is(err, userdb.ErrNotFound):
 		c.show(w, r, http.StatusGone, page{Name: "message", Title: "This link is not good any more", Data: "A set-up link is good for an hour, and only until there is an operator. “userdb operator add NAME” makes an operator at any time."})
 		return
-	case status == http.StatusServiceUnavailable, err != nil && len(problems) == 0:
+	case beyondForm(problems), err != nil && len(problems) == 0:
 		c.fail(w, r, err)
 		return
 	}
-	c.show(w, r, status, page{Name: "setup", Title: "Make the first operator", Problems: problems, Data: token})
+	c.show(w, r, statusOf(problems), page{Name: "setup", Title: "Make the first operator", Problems: problems, Data: token})
 }
 
 // signIn is throttled as any login is, and never tells what was wrong.
@@ -78,7 +77,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
 			return
 		}
-		if p.Problems = web.Problems(err); statusOf(p.Problems) == http.StatusServiceUnavailable {
+		if p.Problems = web.Problems(err); beyondForm(p.Problems) {
 			c.fail(w, r, err)
 			return
 		}
@@ -124,7 +123,7 @@ func (c *Console) verified(next http.HandlerFunc) http.HandlerFunc {
 				next(w, r)
 				return
 			}
-			if problems = web.Problems(err); statusOf(problems) >= http.StatusInternalServerError {
+			if problems = web.Problems(err); beyondForm(problems) {
 				c.fail(w, r, err)
 				return
 			}

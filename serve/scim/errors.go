@@ -21,6 +21,17 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Detail }
 
+// ErrorCode returns the code that goes with the status: [userdb.CodeUsage] for what no other code is
+// about, such as a filter that cannot be read.
+func (e *Error) ErrorCode() userdb.Code {
+	for _, code := range []userdb.Code{userdb.CodeNotFound, userdb.CodeDuplicate, userdb.CodeOther} {
+		if status, _ := code.SCIM(); status == e.Status {
+			return code
+		}
+	}
+	return userdb.CodeUsage
+}
+
 // Write answers a request with an error. Other headers are set already.
 func (e *Error) Write(w http.ResponseWriter) {
 	body := map[string]any{"schemas": []string{urnError}, "status": strconv.Itoa(e.Status), "detail": e.Detail}
@@ -81,18 +92,20 @@ func onID(err error) error {
 	return err
 }
 
-// public is an error of the library in words of SCIM, where it has some. All others are for the service to put.
+// public returns an error of the library in words of SCIM, if it has some. All others are for the
+// service to put.
 func public(err error) error {
 	_, own := errors.AsType[*Error](err)
+	status, scimType := userdb.CodeOf(err).SCIM()
 	switch {
 	case err == nil || own:
 		return err
-	case errors.Is(err, userdb.ErrDuplicate):
-		return &Error{http.StatusConflict, uniqueness, err.Error() + ": another resource has this value"}
-	case errors.Is(err, userdb.ErrInvalid):
-		return &Error{http.StatusBadRequest, invalidValue, err.Error()}
 	case errors.Is(err, ErrOptions): // it names the type, or its fields
 		return &Error{http.StatusInternalServerError, "", err.Error()}
+	case scimType == uniqueness:
+		return &Error{status, scimType, err.Error() + ": another resource has this value"}
+	case scimType != "":
+		return &Error{status, scimType, err.Error()}
 	}
 	return err
 }

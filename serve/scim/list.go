@@ -251,9 +251,6 @@ func (c *call) total(t *userdb.Type, name string) (int64, error) {
 		}
 		return sum.Entries, err
 	})
-	if errors.Is(err, figures.ErrBusy) {
-		err = fmt.Errorf("%w: %w", userdb.ErrUnavailable, err)
-	}
 	return total.Value, err
 }
 

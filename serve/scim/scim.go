@@ -137,6 +137,9 @@ func (r *room) open(ctx context.Context, db *userdb.DB, typ string) error {
 	if err == nil {
 		err = plan.Apply(ctx, nil)
 	}
+	if errors.Is(err, migrate.ErrCollision) {
+		err = fmt.Errorf("%w: the accounts of type %q do not fit what directories need: 'userdb schema apply --plan' says why", ErrOptions, typ)
+	}
 	if err != nil {
 		return err
 	}

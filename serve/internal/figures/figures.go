@@ -4,9 +4,11 @@ package figures
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
+
+	"github.com/coffeenode/userdb/internal/coded"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // Limits of what is gathered.
@@ -24,7 +26,7 @@ const (
 )
 
 // ErrBusy says that so many figures are being gathered that no other one is begun.
-var ErrBusy = errors.New("too many figures are being gathered")
+var ErrBusy = coded.New(userdb.CodeUnavailable, "too many figures are being gathered")
 
 // Figures are gathered in the background when somebody wants them, and known as they were then. The
 // zero value is ready. They are safe for concurrent use.

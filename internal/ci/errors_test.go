@@ -1,0 +1,283 @@
+package ci_test
+
+import (
+	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/connect"
+	"github.com/coffeenode/userdb/internal/embedded"
+	"github.com/coffeenode/userdb/internal/hashpool"
+	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/ownfile"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/inspect"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/scim"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/validate"
+)
+
+// publicErrors are all errors that packages export which programs can import, by package and name.
+// docs/errors.md says which code each has.
+var publicErrors = map[string]error{
+	"userdb.ErrOutcomeUnknown":  userdb.ErrOutcomeUnknown,
+	"userdb.ErrUnconfirmed":     userdb.ErrUnconfirmed,
+	"userdb.ErrUnavailable":     userdb.ErrUnavailable,
+	"userdb.BusyError":          &userdb.BusyError{},
+	"userdb.ErrUnsuitable":      userdb.ErrUnsuitable,
+	"userdb.ErrIndexBuilding":   userdb.ErrIndexBuilding,
+	"userdb.ErrFileFull":        userdb.ErrFileFull,
+	"userdb.ErrFileLocked":      userdb.ErrFileLocked,
+	"userdb.ErrFileExposed":     userdb.ErrFileExposed,
+	"userdb.ErrFileDamaged":     userdb.ErrFileDamaged,
+	"userdb.ErrCorrupt":         userdb.ErrCorrupt,
+	"userdb.ErrSchemaMismatch":  userdb.ErrSchemaMismatch,
+	"userdb.ErrURL":             userdb.ErrURL,
+	"userdb.ErrCache":           userdb.ErrCache,
+	"userdb.ErrCursor":          userdb.ErrCursor,
+	"userdb.ErrInvalid":         userdb.ErrInvalid,
+	"userdb.ErrDuplicate":       userdb.ErrDuplicate,
+	"userdb.ErrConflict":        userdb.ErrConflict,
+	"userdb.ErrNotFound":        userdb.ErrNotFound,
+	"userdb.ErrLogin":           userdb.ErrLogin,
+	"userdb.ErrTooManyAttempts": userdb.ErrTooManyAttempts,
+	"userdb.WaitError":          &userdb.WaitError{},
+	"userdb.ErrUnmarshal":       userdb.ErrUnmarshal,
+	"userdb.FieldError":         &userdb.FieldError{Err: userdb.ErrDuplicate},
+	"hints.ErrHint":             hints.ErrHint,
+	"hints.Error":               &hints.Error{},
+	"recordkey.ErrSyntax":       recordkey.ErrSyntax,
+	"recordkey.SyntaxError":     &recordkey.SyntaxError{},
+	"schema.ErrSchema":          schema.ErrSchema,
+	"schema.Error":              &schema.Error{},
+	"schema.ErrValue":           schema.ErrValue,
+	"schema.ValueError":         &schema.ValueError{},
+	"validate.ErrRule":          validate.ErrRule,
+	"validate.Error":            &validate.Error{},
+	"password.ErrPolicy":        password.ErrPolicy,
+	"password.PolicyError":      &password.PolicyError{},
+	"password.ErrHash":          password.ErrHash,
+	"password.HashError":        &password.HashError{},
+	"password.ErrOptions":       password.ErrOptions,
+	"check.ErrKeep":             check.ErrKeep,
+	"inspect.ErrFormat":         inspect.ErrFormat,
+	"migrate.ErrCollision":      migrate.ErrCollision,
+	"migrate.ErrNotEmpty":       migrate.ErrNotEmpty,
+	"migrate.ErrNamespace":      migrate.ErrNamespace,
+	"transfer.ErrInput":         transfer.ErrInput,
+	"transfer.ColumnError":      &transfer.ColumnError{},
+	"transfer.ReadError":        &transfer.ReadError{Err: userdb.ErrUnavailable},
+	"serve.Problem":             &serve.Problem{Code: "scope"},
+	"scim.Error":                &scim.Error{Status: 404},
+	"scim.ErrOptions":           scim.ErrOptions,
+	"scim.ErrPartly":            scim.ErrPartly,
+}
+
+// ofParts are the errors whose code is that of what is in them, with the code of the example above.
+var ofParts = map[string]userdb.Code{
+	"userdb.FieldError": "duplicate", "transfer.ReadError": "unavailable", "serve.Problem": "scope", "scim.Error": "not_found",
+}
+
+// internalErrors are those of internal packages. Some never leave them: they are CodeOther.
+var internalErrors = map[string]struct {
+	err  error
+	code userdb.Code
+}{
+	"change.ErrAnother":       {change.ErrAnother, userdb.CodeOther},
+	"change.ErrInvalid":       {change.ErrInvalid, userdb.CodeInvalid},
+	"connect.ErrURL":          {connect.ErrURL, userdb.CodeUsage},
+	"connect.ErrShared":       {connect.ErrShared, userdb.CodeOther},
+	"embedded.ErrLocked":      {embedded.ErrLocked, userdb.CodeUnavailable},
+	"embedded.ErrServed":      {embedded.ErrServed, userdb.CodeOther},
+	"embedded.ErrFull":        {embedded.ErrFull, userdb.CodeUnavailable},
+	"embedded.ErrDamaged":     {embedded.ErrDamaged, userdb.CodeCorrupt},
+	"embedded.DamageError":    {&embedded.DamageError{}, userdb.CodeCorrupt},
+	"embedded.ErrExposed":     {embedded.ErrExposed, userdb.CodeUnavailable},
+	"embedded.ErrUnsaved":     {embedded.ErrUnsaved, userdb.CodeOther},
+	"embedded.ErrWaiting":     {embedded.ErrWaiting, userdb.CodeOther},
+	"embedded.ErrClosed":      {embedded.ErrClosed, userdb.CodeOther},
+	"hashpool.ErrBusy":        {hashpool.ErrBusy, userdb.CodeOther},
+	"hashpool.BusyError":      {&hashpool.BusyError{}, userdb.CodeOther},
+	"hashpool.ErrClosed":      {hashpool.ErrClosed, userdb.CodeOther},
+	"own.ErrKey":              {own.ErrKey, userdb.CodeUsage},
+	"own.ErrSetUp":            {own.ErrSetUp, userdb.CodeConflict},
+	"own.ErrSetupPending":     {own.ErrSetupPending, userdb.CodeConflict},
+	"ownfile.ErrOthers":       {ownfile.ErrOthers, userdb.CodeOther},
+	"store.ErrNotFound":       {store.ErrNotFound, userdb.CodeNotFound},
+	"store.ErrDuplicate":      {store.ErrDuplicate, userdb.CodeDuplicate},
+	"store.ErrConflict":       {store.ErrConflict, userdb.CodeConflict},
+	"store.ErrIndexBuilding":  {store.ErrIndexBuilding, userdb.CodeUnavailable},
+	"store.ErrSchemaMismatch": {store.ErrSchemaMismatch, userdb.CodeSchemaMismatch},
+	"store.MismatchError":     {&store.MismatchError{}, userdb.CodeSchemaMismatch},
+	"store.ErrCorrupt":        {store.ErrCorrupt, userdb.CodeCorrupt},
+	"store.CorruptError":      {&store.CorruptError{}, userdb.CodeCorrupt},
+	"store.ErrUnavailable":    {store.ErrUnavailable, userdb.CodeUnavailable},
+	"store.ErrOutcomeUnknown": {store.ErrOutcomeUnknown, userdb.CodeUnavailable},
+	"store.ErrCursor":         {store.ErrCursor, userdb.CodeUsage},
+	"store.ErrUnsuitable":     {store.ErrUnsuitable, userdb.CodeUnavailable},
+	"store.ErrCache":          {store.ErrCache, userdb.CodeUsage},
+	"store.ErrUnconfirmed":    {store.ErrUnconfirmed, userdb.CodeUnavailable},
+	"store.ErrReply":          {store.ErrReply, userdb.CodeOther},
+	"store.FieldError":        {&store.FieldError{Err: store.ErrDuplicate}, userdb.CodeDuplicate},
+	"redisx.ErrAbandoned":     {redisx.ErrAbandoned, userdb.CodeOther},
+	"redisx.UnknownError":     {&redisx.UnknownError{Cause: context.Canceled}, userdb.CodeUnavailable},
+	"figures.ErrBusy":         {nil, ""}, // only serve may import it: serve/codes_test.go
+}
+
+// exportedErrors returns the names of all error variables and error types that packages of this
+// module export, with the folder of each.
+func exportedErrors(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{".git", "testdata", "node_modules", "bench", "redistest", "examples"}, d.Name()):
+			return fs.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, name := range errorNames(file) {
+			if ast.IsExported(name) {
+				found[file.Name.Name+"."+name] = filepath.ToSlash(filepath.Dir(path))
+			}
+		}
+		return nil
+	})
+	if err != nil || len(found) < 50 {
+		t.Fatalf("%d errors, %v", len(found), err)
+	}
+	return found
+}
+
+// errorNames returns the variables of a file whose names begin with Err, and the types with a method
+// Error.
+func errorNames(file *ast.File) (names []string) {
+	for _, decl := range file.Decls {
+		switch decl := decl.(type) {
+		case *ast.GenDecl:
+			for _, spec := range decl.Specs {
+				value, is := spec.(*ast.ValueSpec)
+				if !is || decl.Tok != token.VAR {
+					continue
+				}
+				for _, name := range value.Names {
+					if strings.HasPrefix(name.Name, "Err") {
+						names = append(names, name.Name)
+					}
+				}
+			}
+		case *ast.FuncDecl:
+			if decl.Recv == nil || decl.Name.Name != "Error" || len(decl.Type.Params.List) > 0 {
+				continue
+			}
+			of := decl.Recv.List[0].Type
+			if pointer, is := of.(*ast.StarExpr); is {
+				of = pointer.X
+			}
+			if name, is := of.(*ast.Ident); is {
+				names = append(names, name.Name)
+			}
+		}
+	}
+	return names
+}
+
+// TestErrorsHaveCodes: somebody has thought about the code of every error that a package exports.
+func TestErrorsHaveCodes(t *testing.T) {
+	found := exportedErrors(t)
+	for name, folder := range found {
+		_, public := publicErrors[name]
+		_, internal := internalErrors[name]
+		if internal != strings.Contains(folder, "internal/") || public == internal {
+			t.Errorf("%s has the error %s, and this test does not: which code is it?", folder, name)
+		}
+	}
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(publicErrors)), slices.Collect(maps.Keys(internalErrors))) {
+		if found[name] == "" {
+			t.Errorf("no package has the error %s", name)
+		}
+	}
+	for name, of := range internalErrors {
+		if got := userdb.CodeOf(of.err); got != of.code {
+			t.Errorf("%s is %s, want %s", name, got, of.code)
+		}
+	}
+}
+
+var (
+	codeRow  = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| [^|]+ \\| ([^|]+) \\| ([^|]+) \\| ([^|]+) \\|$")
+	errorRow = regexp.MustCompile("(?m)^\\| `([a-z]+\\.[A-Za-z]+)` \\| ([^|]+) \\|$")
+)
+
+// TestErrorPage holds docs/errors.md to the table.
+func TestErrorPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var codes []userdb.Code
+	for _, m := range codeRow.FindAllStringSubmatch(string(text), -1) {
+		code := userdb.Code(m[1])
+		codes = append(codes, code)
+		status, scimType := code.SCIM()
+		inSCIM := strconv.Itoa(status)
+		if scimType != "" {
+			inSCIM += " `" + scimType + "`"
+		}
+		exit := strconv.Itoa(code.ExitStatus())
+		if m[2] == "–" && exit == "1" {
+			exit = m[2] // only over HTTP
+		}
+		if want := []string{exit, strconv.Itoa(code.HTTPStatus()), inSCIM}; !slices.Equal(m[2:], want) {
+			t.Errorf("the page says of %s: %q, want %q", code, m[2:], want)
+		}
+	}
+	if !slices.Equal(codes, userdb.Codes()) {
+		t.Errorf("the page has the codes\n%q\nwant\n%q", codes, userdb.Codes())
+	}
+	said := map[string]bool{}
+	for _, m := range errorRow.FindAllStringSubmatch(string(text), -1) {
+		name, got := m[1], userdb.CodeOf(publicErrors[m[1]])
+		said[name] = true
+		if part, is := ofParts[name]; is {
+			if got != part || !strings.Contains(m[2], "its") && !strings.Contains(m[2], "that of") {
+				t.Errorf("the page says of %s: %s; its example is %s, want %s", name, m[2], got, part)
+			}
+			continue
+		}
+		if m[2] != "`"+string(got)+"`" {
+			t.Errorf("the page says of %s: %s, want `%s`", name, m[2], got)
+		}
+	}
+	for name := range publicErrors {
+		if !said[name] {
+			t.Errorf("the page has no row for %s", name)
+		}
+	}
+}

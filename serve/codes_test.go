@@ -1,0 +1,46 @@
+package serve_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/coded"
+	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/internal/figures"
+	"github.com/coffeenode/userdb/serve/scim"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestProblemsAgreeWithTheTable: over HTTP every error has the code and the status of the table, and
+// a client hears nothing about servers.
+func TestProblemsAgreeWithTheTable(t *testing.T) {
+	for _, code := range userdb.Codes() {
+		err := fmt.Errorf("host 10.0.0.1: %w", coded.New(code, "an error"))
+		if p := serve.ProblemOf(err); p.ErrorCode() != code || p.Status != code.HTTPStatus() || userdb.CodeOf(p) != code {
+			t.Errorf("%s is answered with %s and %d", code, p.Code, p.Status)
+		}
+	}
+	for _, tt := range []struct {
+		err    error
+		code   userdb.Code
+		status int
+		retry  int64
+	}{
+		{userdb.ErrUnsuitable, "unavailable", 503, 0},
+		{userdb.ErrFileFull, "unavailable", 503, 0},
+		{userdb.ErrIndexBuilding, "unavailable", 503, 5},
+		{userdb.ErrUnavailable, "unavailable", 503, 1},
+		{userdb.ErrConflict, "conflict", 409, 1},
+		{figures.ErrBusy, "unavailable", 503, 1},
+		{&scim.Error{Status: 404, Detail: "there is no such resource"}, "not_found", 404, 0},
+		{&scim.Error{Status: 413, Detail: "the body is too large"}, "usage", 413, 0},
+		{errors.New("10.0.0.1 says no"), "other", 500, 0},
+		{&userdb.FieldError{Err: userdb.ErrInvalid, Field: "idempotency", Rule: "once"}, "idempotency", 422, 0},
+	} {
+		p := serve.ProblemOf(tt.err)
+		if p.ErrorCode() != tt.code || p.Status != tt.status || p.RetryAfter != tt.retry {
+			t.Errorf("%v is answered with %s, %d and Retry-After %d; want %s, %d and %d", tt.err, p.Code, p.Status, p.RetryAfter, tt.code, tt.status, tt.retry)
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package console
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/coded"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// TestPagesAgreeWithTheTable: a page about an error has the status of the table; a path that means
+// nobody is a page that does not exist. What no operator can mend goes to the log.
+func TestPagesAgreeWithTheTable(t *testing.T) {
+	for _, code := range userdb.Codes() {
+		err, want := coded.New(code, "an error"), code.HTTPStatus()
+		if got := statusOf(web.Problems(err)); got != want {
+			t.Errorf("a form with %s is answered with %d, want %d", code, got, want)
+		}
+		if code == userdb.CodeHint {
+			want = userdb.CodeNotFound.HTTPStatus()
+		}
+		logged := false
+		c := &Console{options: Options{Failed: func(*http.Request, error) { logged = true }}}
+		w := httptest.NewRecorder()
+		c.fail(w, httptest.NewRequest(http.MethodGet, "/console/find", nil), err)
+		if w.Code != want || (w.Code >= http.StatusInternalServerError) && !logged {
+			t.Errorf("%s is answered with %d, want %d; logged: %v", code, w.Code, want, logged)
+		}
+	}
+	several := []web.Problem{{Code: userdb.CodeDuplicate}, {Code: userdb.CodeInvalid}}
+	if got := statusOf(several); got != http.StatusUnprocessableEntity {
+		t.Errorf("a form with a taken and a wrong value is answered with %d, want 422 as over HTTP", got)
+	}
+}

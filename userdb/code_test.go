@@ -1,0 +1,111 @@
+package userdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+)
+
+// ofOthers is an error of another package, with a code of its own.
+type ofOthers struct {
+	code Code
+	err  error
+}
+
+func (o *ofOthers) Error() string   { return "of others" }
+func (o *ofOthers) ErrorCode() Code { return o.code }
+func (o *ofOthers) Unwrap() error   { return o.err }
+
+// onlyHTTP are the codes that no error of the library has.
+var onlyHTTP = []Code{CodeKey, CodeScope, CodePrecondition, CodeIdempotency}
+
+// TestCodes: the constants and the table have the same codes, every code has an exit status and an
+// HTTP status, and an error of the library or a caller's own leads to it.
+func TestCodes(t *testing.T) {
+	for i, code := range Codes() {
+		if code.index() != i || slices.Index(Codes(), code) != i {
+			t.Errorf("%s is in the table twice", code)
+		}
+		if exit, status := code.ExitStatus(), code.HTTPStatus(); exit < 1 || exit > 255 || http.StatusText(status) == "" || status < 400 {
+			t.Errorf("%s has exit status %d and HTTP status %d", code, exit, status)
+		}
+		if status, _ := code.SCIM(); http.StatusText(status) == "" || status < 400 {
+			t.Errorf("%s has the status %d in SCIM", code, status)
+		}
+		reached := code == CodeInterrupted || slices.Contains(onlyHTTP, code)
+		for _, row := range errorCodes {
+			reached = reached || row.code == code
+		}
+		if !reached {
+			t.Errorf("no error is %s", code)
+		}
+		if got := CodeOf(fmt.Errorf("wrapped: %w", &ofOthers{code: code})); got != code {
+			t.Errorf("an error that says %s itself is %s", code, got)
+		}
+	}
+	if CodeOther.index() != len(codes)-1 {
+		t.Error("another code comes after CodeOther")
+	}
+	if Code("").ExitStatus() != 0 || Code("").HTTPStatus() != http.StatusOK || CodeOf(nil) != "" {
+		t.Error("no error is a failure")
+	}
+	if unknown := Code("nosuch"); unknown.ExitStatus() != 1 || unknown.HTTPStatus() != http.StatusInternalServerError {
+		t.Error("a code that is not in the table does not end as another error does")
+	}
+}
+
+// TestCodeOf: every row of the table decides about its own error, wrapped or not, and of two errors
+// that are joined the one whose code comes first decides, whatever their order.
+func TestCodeOf(t *testing.T) {
+	for _, a := range errorCodes {
+		if got := CodeOf(a.err); got != a.code {
+			t.Errorf("%v is %s, want %s", a.err, got, a.code)
+		}
+		if got := CodeOf(fmt.Errorf("wrapped: %w", &FieldError{Err: a.err, Field: "f"})); got != a.code {
+			t.Errorf("%v, wrapped, is %s, want %s", a.err, got, a.code)
+		}
+		for _, b := range errorCodes {
+			if errors.Is(a.err, ErrFileDamaged) || errors.Is(b.err, ErrFileDamaged) {
+				continue
+			}
+			want := first(a.code, b.code)
+			if a.err == errPanicked || b.err == errPanicked {
+				continue // it is never joined
+			}
+			for _, err := range []error{
+				errors.Join(a.err, b.err), fmt.Errorf("%w: %w", b.err, a.err), errors.Join(a.err, &ofOthers{code: b.code}),
+				&ofOthers{b.code, a.err},
+			} {
+				if got := CodeOf(err); got != want {
+					t.Errorf("%v with %v is %s, want %s", a.err, b.err, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestCodeExamples: what people meet.
+func TestCodeExamples(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want Code
+	}{
+		{fmt.Errorf("%w: %w", ErrUnavailable, ErrFileDamaged), CodeCorrupt},
+		{fmt.Errorf("%w: %w", ErrUnavailable, ErrFileFull), CodeUnavailable},
+		{fmt.Errorf("%w: %w", ErrUnavailable, context.DeadlineExceeded), CodeUnavailable},
+		{&BusyError{}, CodeUnavailable},
+		{&WaitError{}, CodeThrottled},
+		{errors.Join(&FieldError{Err: ErrDuplicate, Field: "name"}, &FieldError{Err: ErrInvalid, Field: "email"}), CodeInvalid},
+		{errors.Join(ErrNotFound, ErrCorrupt), CodeCorrupt},
+		{errors.Join(errors.New("mine"), ErrNotFound), CodeNotFound},
+		{errors.New("mine"), CodeOther},
+		{errPanicked, CodeOther},
+	} {
+		if got := CodeOf(tt.err); got != tt.want {
+			t.Errorf("%v is %s, want %s", tt.err, got, tt.want)
+		}
+	}
+}
