@@ -79,8 +79,8 @@ func Codes() []Code {
 	return all
 }
 
-// ExitStatus returns the exit status of the command: 0 for the zero Code, and 1 for a code that only
-// HTTP has, or that is not in the table.
+// ExitStatus returns the exit status of the command: 0 for the zero Code, and 1 for a code that
+// only HTTP has, or that is not in the table.
 func (c Code) ExitStatus() int {
 	if c == "" {
 		return 0

@@ -18,7 +18,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// The command's own errors. errDamage is what check says of records with errors: its exit status is 7.
+// The command's own errors. errDamage is what check says of records with errors: its exit status
+// is 7.
 var (
 	errInterrupted = coded.New(userdb.CodeInterrupted, "interrupted")
 	errTimeout     = coded.New(userdb.CodeUnavailable, "not done in time")

@@ -66,7 +66,8 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// TestExitStatusOfCodes: an error ends the command as its code says, and --help names each exit status.
+// TestExitStatusOfCodes: an error ends the command as its code says, and --help names each exit
+// status.
 func TestExitStatusOfCodes(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		if got := exitStatus(fmt.Errorf("wrapped: %w", coded.New(code, "an error"))); got != code.ExitStatus() {

@@ -175,8 +175,8 @@ func exportedErrors(t *testing.T) map[string]string {
 	return found
 }
 
-// errorNames returns the variables of a file whose names begin with Err, and the types with a method
-// Error.
+// errorNames returns the variables of a file whose names begin with Err, and the types with a
+// method Error.
 func errorNames(file *ast.File) (names []string) {
 	for _, decl := range file.Decls {
 		switch decl := decl.(type) {

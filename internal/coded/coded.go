@@ -1,4 +1,5 @@
-// Package coded makes the errors of packages that import userdb, and whose code its table cannot have.
+// Package coded makes errors that say their code themselves, for packages that import userdb: its
+// table cannot have them.
 package coded
 
 import "github.com/coffeenode/userdb/userdb"

@@ -21,8 +21,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Detail }
 
-// ErrorCode returns the code that goes with the status: [userdb.CodeUsage] for what no other code is
-// about, such as a filter that cannot be read.
+// ErrorCode returns the code that goes with the status: [userdb.CodeUsage] for what no other code
+// is about, such as a filter that cannot be read.
 func (e *Error) ErrorCode() userdb.Code {
 	for _, code := range []userdb.Code{userdb.CodeNotFound, userdb.CodeDuplicate, userdb.CodeOther} {
 		if status, _ := code.SCIM(); status == e.Status {
