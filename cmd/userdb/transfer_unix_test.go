@@ -59,7 +59,7 @@ func TestImportUnclosedQuote(t *testing.T) {
 	small := head + "4,\"Dan\n5,Eve\n"
 	for _, tt := range []struct{ in, why string }{
 		{big, "a row of over 16 MiB: is a quote not closed?"},
-		{small, "a quote that does not end"},
+		{small, "a quote that is not closed"},
 	} {
 		dir, store := folder(t, map[string]string{"staff.csv": tt.in})
 		got := process(t, dir, store, "import", "staff.csv")
