@@ -10,7 +10,7 @@ import (
 )
 
 // MaxValue is the maximum length of a value in a hint, in bytes, before it is made canonical.
-const MaxValue = 4 << 10
+const MaxValue = schema.MaxValue
 
 // A Hint identifies an entry. The zero Hint is not valid: Resolve returns an error.
 type Hint struct {

@@ -141,7 +141,7 @@ func (r resolver) keyOf(field, value string) (k recordkey.Key, err error) {
 	case field == r.decl.Primary:
 		return recordkey.PRK(r.typ, field, value)
 	}
-	if value = r.decl.Canonical(value); value == "" {
+	if value, _ = r.decl.Identifier(value); value == "" {
 		return k, errors.New("the value is blank")
 	}
 	return recordkey.SRK(r.typ, field, value)

@@ -42,6 +42,20 @@ func (t Type) Canonical(value string) string {
 	return value
 }
 
+// MaxValue is the maximum length, in bytes, of a text that is looked up or written as a secondary
+// value.
+const MaxValue = 4 << 10
+
+// Identifier returns the canonical form of a caller's text, which is to be looked up or written. It
+// returns false, without further work, if the text is longer than MaxValue and so identifies no
+// entry.
+func (t Type) Identifier(text string) (form string, ok bool) {
+	if len(text) > MaxValue {
+		return "", false
+	}
+	return t.Canonical(text), true
+}
+
 // maxRounds exceeds the number of rounds that any known text needs, which is three. It is odd so
 // that the tests would notice a mapping that alternates between two texts.
 const maxRounds = 7

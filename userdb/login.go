@@ -163,12 +163,13 @@ type proof struct {
 	lookup             store.Lookup // what the visitor named the entry by; the zero Lookup: nothing
 	r                  store.Record
 	identifier, origin string
+	digest             string // see nobody
 }
 
 // check compares a password, if the counters admit it. An attempt that they hold back takes no
 // place in the queue for a worker. Those that do wait are counted when they have a worker, so that
 // no more attempts are counted and not yet judged than there are workers.
-func (p proof) check(ctx context.Context, pw string) (password.Result, error) {
+func (p *proof) check(ctx context.Context, pw string) (password.Result, error) {
 	attempt, err := p.attempt(ctx)
 	if err != nil {
 		return password.Result{}, err
@@ -204,7 +205,7 @@ func (p proof) check(ctx context.Context, pw string) (password.Result, error) {
 
 // verify does the same work whether there is an entry or not. Only an entry whose password was never set here may
 // have a hash as the original made them.
-func (p proof) verify(ctx context.Context, pw string) password.Result {
+func (p *proof) verify(ctx context.Context, pw string) password.Result {
 	verify := p.t.db.hashers.Of(p.t.declared).Verify
 	if p.r.Fields[store.FieldChanged] == "" {
 		verify = p.t.db.hashers.Of(p.t.declared).VerifyOriginal
@@ -217,7 +218,7 @@ func (p proof) verify(ctx context.Context, pw string) password.Result {
 }
 
 // event names the entry or, where there is none, a keyed hash of the identifier: people type passwords there.
-func (p proof) event(kind EventKind) Event {
+func (p *proof) event(kind EventKind) Event {
 	e := Event{Kind: kind, PRK: p.r.Key, Origin: p.origin}
 	if !p.r.Live() {
 		e.Identifier = p.nobody()
@@ -225,13 +226,16 @@ func (p proof) event(kind EventKind) Event {
 	return e
 }
 
-// nobody is an identifier that nobody has, as it is counted and logged.
-func (p proof) nobody() string {
-	return p.t.db.digest("identifier", p.t.declared.Schema.Canonical(p.identifier))
+// nobody returns an identifier that nobody has as it is counted and logged.
+func (p *proof) nobody() string {
+	if p.digest == "" {
+		p.digest = p.t.typedDigest(p.identifier)
+	}
+	return p.digest
 }
 
 // attempt names the counters.
-func (p proof) attempt(ctx context.Context) (store.Counters, error) {
+func (p *proof) attempt(ctx context.Context) (store.Counters, error) {
 	if err := p.t.db.loadSecret(ctx); err != nil {
 		return store.Counters{}, err
 	}

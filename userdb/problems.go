@@ -82,8 +82,11 @@ func (t *Type) taken(ctx context.Context, old store.Record, facets map[string]st
 	var fields []string
 	var lookups []store.Lookup
 	for _, field := range t.declared.Secondary {
-		canonical := t.declared.Schema.Canonical(facets[field])
-		if canonical == "" || canonical == old.SKV(field) || slices.Contains(wrong, field) {
+		if slices.Contains(wrong, field) {
+			continue
+		}
+		canonical, _ := t.declared.Schema.Identifier(facets[field])
+		if canonical == "" || canonical == old.SKV(field) {
 			continue
 		}
 		var srks []recordkey.Key

@@ -108,7 +108,18 @@ func (t *Type) admitVisitor(ctx context.Context, what string, r store.Record, ty
 
 // throttled returns the event of a visitor who asked too often.
 func (t *Type) throttled(typed string, a Attempt) Event {
-	return Event{Kind: EventThrottle, Origin: a.Origin, Identifier: t.db.digest("identifier", t.declared.Schema.Canonical(typed))}
+	return Event{Kind: EventThrottle, Origin: a.Origin, Identifier: t.typedDigest(typed)}
+}
+
+// typedDigest returns the keyed hash under which a text that a visitor typed is counted and logged.
+// Of a text that is too long to be an identifier the beginning counts, so that it costs no more
+// than others.
+func (t *Type) typedDigest(typed string) string {
+	form, ok := t.declared.Schema.Identifier(typed)
+	if !ok {
+		form = typed[:schema.MaxValue]
+	}
+	return t.db.digest("identifier", form)
 }
 
 // admitChange counts the tokens that change a facet to an address, whichever accounts ask for them: each is a mail to somebody who may not want it.
@@ -219,7 +230,7 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	i = Invitation{Field: field, Address: address, Value: value}
 	if r.Live() {
 		i.Known = true
-		if r.SKV(field) == t.declared.Schema.Canonical(typed) {
+		if r.SKV(field) == t.declared.Schema.Canonical(address) {
 			i.Address = t.bare(r).Text(field)
 		}
 	}

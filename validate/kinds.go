@@ -154,6 +154,9 @@ var nameExclusions = []phrase{
 // could be the same name under the RFC.
 func nameKind(t schema.Type, rfc string, profile *precis.Profile, quick func(string) bool, expr string) kind {
 	refuse := func(value string) string {
+		if len(value) > recordkey.MaxCrumb {
+			return "longer than 1 KiB"
+		}
 		form, ok := enforce(profile, value)
 		switch {
 		case !ok:

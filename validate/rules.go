@@ -107,7 +107,11 @@ func (r *Rules) secondaryFacet(rule *rule, v schema.Value) error {
 			return err
 		}
 	}
-	return r.Secondary(rule.field, r.typ.Canonical(v.Text()))
+	form, ok := r.typ.Identifier(v.Text())
+	if !ok {
+		return &Error{rule.field, "size", "longer than 4 KiB"}
+	}
+	return r.Secondary(rule.field, form)
 }
 
 // checkVisible refuses invisible characters and control characters that the canonical form removes.
@@ -259,7 +263,14 @@ func (r *rule) check(t schema.Type, value string) error {
 			return &Error{r.field, p.rule, p.reason}
 		}
 	}
-	if len(r.reserved) > 0 && r.reserved[t.Canonical(value)] {
+	if len(r.reserved) == 0 {
+		return nil
+	}
+	form, ok := t.Identifier(value)
+	switch {
+	case !ok:
+		return &Error{r.field, "size", "longer than 4 KiB"}
+	case r.reserved[form]:
 		return &Error{r.field, "reserved", "no entry may take this value"}
 	}
 	return nil

@@ -89,7 +89,7 @@ func (s *session) tryCreate(ctx context.Context, words []string, n *userdb.NewEn
 		if !given {
 			continue
 		}
-		err := rules.Secondary(name, sc.Canonical(v.Wire()))
+		err := rules.Facet(name, v)
 		if rule, ok := errors.AsType[*validate.Error](err); ok { // as the store would say it
 			return &userdb.FieldError{Err: userdb.ErrInvalid, Field: rule.Field, Rule: rule.Rule, Reason: rule.Reason}
 		}

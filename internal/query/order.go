@@ -46,6 +46,9 @@ func (s *Selection) orderBy(q Query) error {
 	if s.Type.Building.Has(q.Order, schema.RoleOrdered) {
 		return errBuilding(q.Order)
 	}
+	if len(q.Prefix) > schema.MaxValue {
+		return change.Invalid(q.Order, "query", "the prefix is over 4 KiB")
+	}
 	prefix, isText := s.Type.OrderPrefix(q.Order, q.Prefix)
 	if q.Prefix != "" && !isText {
 		return change.Invalid(q.Order, "query", "only text has a prefix")

@@ -117,8 +117,9 @@ func (s *Selection) selectField(field string, v schema.Value) error {
 		key, err = t.PRK(wire)
 		s.one, ok = &store.Lookup{PRK: key}, err == nil
 	case slices.Contains(t.Secondary, field) && !t.Building.Has(field, schema.RoleSecondary):
-		wire = t.Schema.Canonical(wire)
-		key, ok = t.SRK(field, wire)
+		if wire, ok = t.Schema.Identifier(wire); ok {
+			key, ok = t.SRK(field, wire)
+		}
 		s.one = &store.Lookup{SRKs: []recordkey.Key{key}}
 	case slices.Contains(t.Indexed, field) && !t.Building.Has(field, schema.RoleIndexed):
 		key, ok = t.Index(field, wire)

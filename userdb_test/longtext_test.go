@@ -1,0 +1,113 @@
+package userdb_test
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// allocated returns how many bytes a call allocates.
+func allocated(call func()) int64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	call()
+	runtime.ReadMemStats(&after)
+	return int64(after.TotalAlloc - before.TotalAlloc)
+}
+
+// TestLongTexts: a text that is longer than any identifier costs no more if its canonical form takes
+// much work than if it takes none, whichever verb it comes to.
+func TestLongTexts(t *testing.T) {
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: orderedNames()})
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	users := typeOf(t, db, "user")
+	must(t, errOf(users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann", "email", "ann@example.com")})))
+	value := func(text string) schema.Facets { return schema.Facets{"name": schema.Text(text)} }
+	for name, verb := range map[string]func(text string) error{
+		"Login": func(text string) error {
+			return errOf(users.Login(t.Context(), text, "wrong password", userdb.Attempt{}))
+		},
+		"IssueForVisitor": func(text string) error {
+			_, _, err := users.IssueForVisitor(t.Context(), "email", text, userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: "192.0.2.7"})
+			return err
+		},
+		"Invite": func(text string) error {
+			return errOf(users.Invite(t.Context(), "email", text, userdb.Token{}, userdb.Attempt{}))
+		},
+		"Find":           func(text string) error { return errOf(users.Find(t.Context(), hints.Any(text))) },
+		"Find by field":  func(text string) error { return errOf(users.Find(t.Context(), hints.Field("name", text))) },
+		"Find by facets": func(text string) error { return errOf(users.Find(t.Context(), hints.Facets(value(text)))) },
+		"Where":          func(text string) error { return errOf(users.Page(t.Context(), userdb.Query{Where: value(text)})) },
+		"Prefix": func(text string) error {
+			return errOf(users.Page(t.Context(), userdb.Query{Order: "name", Prefix: text}))
+		},
+		"Bound": func(text string) error {
+			v := schema.Text(text)
+			return errOf(users.Page(t.Context(), userdb.Query{Order: "name", GTE: &v}))
+		},
+		"Create": func(text string) error { return errOf(users.Create(t.Context(), userdb.NewEntry{Facets: value(text)})) },
+		"Create, typed": func(text string) error {
+			return errOf(users.Create(t.Context(), userdb.NewEntry{Facets: value(text), Password: "x", Typed: true}))
+		},
+		"Reserved": func(text string) error {
+			return errOf(users.Create(t.Context(), userdb.NewEntry{Facets: schema.Facets{"title": schema.Text(text)}}))
+		},
+		"Change": func(text string) error {
+			return errOf(users.Issue(t.Context(), hints.UID("ann"), userdb.Token{Purpose: "change:email", Value: text}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			call := func(text string) (bytes int64) {
+				for range 3 { // the first may warm something up
+					bytes = allocated(func() {
+						if verb(text) == nil {
+							t.Errorf("a text of %d bytes is taken", len(text))
+						}
+					})
+				}
+				return bytes
+			}
+			plain := call(strings.Repeat("a", 63<<10))
+			for what, unit := range map[string]string{"ligatures": "\ufdfa", "domains": "ß@ß.", "marks": "e\u0301", "no UTF-8": "é\xff"} {
+				if n := call(strings.Repeat(unit, 63<<10/len(unit))); n > plain+100<<10 {
+					t.Errorf("%s: %d bytes are allocated, %d for a plain text", what, n, plain)
+				}
+			}
+		})
+	}
+}
+
+// orderedNames is a schema in which names are ordered and titles have reserved values.
+func orderedNames() schema.Schema {
+	sc := schema.User()
+	user := sc.Types["user"]
+	user.Fields["name"] = schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered, Kind: "nickname"}
+	user.Fields["title"] = schema.Field{Reserved: []string{"admin"}}
+	return sc
+}
+
+// TestLongTextsAreOne: of texts that are too long to be an identifier the beginning is counted, and
+// an attempt takes as many round trips and hashes as any.
+func TestLongTextsAreOne(t *testing.T) {
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	users := typeOf(t, db, "user")
+	held := time.Duration(0)
+	for n := range 12 {
+		_, err := users.Login(t.Context(), strings.Repeat("a", 5<<10)+itoa(n), "wrong password", userdb.Attempt{})
+		if wait, is := errors.AsType[*userdb.WaitError](err); is {
+			held = wait.Wait
+		}
+	}
+	if held == 0 {
+		t.Error("twelve attempts by long texts have not to wait")
+	}
+}
