@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -24,7 +26,8 @@ const (
 // MostJobs is how many jobs that have ended stay.
 const MostJobs = 20
 
-// jobSilence is how long a job that runs is not heard of until it is taken for lost.
+// jobSilence is how long a job that runs is not heard of until it is taken for lost, by the server's
+// clock: those of two processes may differ.
 const jobSilence = 30 * time.Second
 
 const jobType = "job"
@@ -66,6 +69,7 @@ func declareJob() (schema.Type, error) {
 
 // Jobs are those of a store, as those of a namespace see them. They are safe for concurrent use.
 type Jobs struct {
+	view  *view.View
 	all   *userdb.Type
 	typed *userdb.Typed[Job]
 	ns    string
@@ -82,21 +86,37 @@ func JobsOf(db *userdb.DB) (*Jobs, error) {
 		return nil, err
 	}
 	typed, err := userdb.Of[Job](t)
-	return &Jobs{t, typed, namespaceOf(db)}, err
+	return &Jobs{view.Of(own), t, typed, namespaceOf(db)}, err
 }
 
 // As returns the jobs that those of another namespace see.
-func (js *Jobs) As(ns string) *Jobs { return &Jobs{js.all, js.typed, ns} }
+func (js *Jobs) As(ns string) *Jobs { return &Jobs{js.view, js.all, js.typed, ns} }
+
+// now returns the time that jobs go by: the same for all processes, on a cluster that of one server.
+func (js *Jobs) now(ctx context.Context) (time.Time, error) {
+	if at := js.view.StoreTime(); !at.IsZero() {
+		return at, nil
+	}
+	key, err := recordkey.Own("jobs")
+	if err != nil {
+		return time.Time{}, err
+	}
+	return js.view.Engine.Time(ctx, key.In(view.Reserved))
+}
 
 // Begin notes a job that begins. Its ID, namespace, state and times are set here. Of those of the namespace that have ended, the oldest
 // make room.
 func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
-	j.ID, j.Namespace, j.State = strings.ToLower(rand.Text()), js.ns, JobRunning
-	j.Began = time.Now().UTC().Truncate(time.Millisecond)
-	j.Heard = j.Began
-	if err := js.prune(ctx); err != nil {
+	now, err := js.now(ctx)
+	if err == nil {
+		err = js.prune(ctx)
+	}
+	if err != nil {
 		return Job{}, err
 	}
+	j.ID, j.Namespace, j.State = strings.ToLower(rand.Text()), js.ns, JobRunning
+	j.Began = now.UTC().Truncate(time.Millisecond)
+	j.Heard = j.Began
 	return js.typed.Create(ctx, j)
 }
 
@@ -122,8 +142,12 @@ func (js *Jobs) prune(ctx context.Context) error {
 
 // Beat notes that a job goes on, and how far it is. stop: somebody wants it to end. ErrNotFound: nobody knows of it any more.
 func (js *Jobs) Beat(ctx context.Context, id string, done, about int64) (stop bool, err error) {
+	now, err := js.now(ctx)
+	if err != nil {
+		return false, err
+	}
 	j, err := js.typed.Update(ctx, hints.UID(id), func(j *Job) error {
-		j.Heard, j.Done, j.About = time.Now(), float64(done), float64(about)
+		j.Heard, j.Done, j.About = now, float64(done), float64(about)
 		return nil
 	})
 	return j.Stop, err
@@ -131,8 +155,12 @@ func (js *Jobs) Beat(ctx context.Context, id string, done, about int64) (stop bo
 
 // End notes what came of a job.
 func (js *Jobs) End(ctx context.Context, id, state, text string, done, about int64) error {
-	_, err := js.typed.Update(ctx, hints.UID(id), func(j *Job) error {
-		j.State, j.Text, j.Ended = state, text, time.Now()
+	now, err := js.now(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = js.typed.Update(ctx, hints.UID(id), func(j *Job) error {
+		j.State, j.Text, j.Ended = state, text, now
 		j.Done, j.About = float64(done), float64(about)
 		return nil
 	})
@@ -168,25 +196,36 @@ func (js *Jobs) Find(ctx context.Context, id string) (Job, error) {
 	if err == nil && !Sees(js.ns, j.Namespace) {
 		return Job{}, userdb.ErrNotFound
 	}
-	return seen(j), err
+	if err != nil || j.Over() {
+		return j, err
+	}
+	now, err := js.now(ctx)
+	return j.at(now), err
 }
 
 // All are the jobs, the newest first.
 func (js *Jobs) All(ctx context.Context) (all []Job, err error) {
+	var now time.Time // zero: not asked for yet
 	for j, err := range js.typed.All(ctx, userdb.Query{Order: "began", Reverse: true}) {
 		if err != nil {
 			return nil, err
 		}
-		if Sees(js.ns, j.Namespace) {
-			all = append(all, seen(j))
+		if !Sees(js.ns, j.Namespace) {
+			continue
 		}
+		if now.IsZero() && !j.Over() {
+			if now, err = js.now(ctx); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, j.at(now))
 	}
 	return all, nil
 }
 
-// seen is a job as it is now.
-func seen(j Job) Job {
-	if j.State == JobRunning && time.Since(j.Heard) > jobSilence {
+// at returns a job as it is at a time.
+func (j Job) at(now time.Time) Job {
+	if j.State == JobRunning && now.Sub(j.Heard) > jobSilence {
 		j.State = JobLost
 	}
 	return j

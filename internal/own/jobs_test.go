@@ -1,11 +1,16 @@
 package own_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -46,6 +51,52 @@ func TestJobs(t *testing.T) {
 		}
 		if _, err := jobs.Find(ctx, j.ID); !errors.Is(err, userdb.ErrNotFound) {
 			t.Errorf("the oldest: %v", err)
+		}
+	})
+}
+
+// A shifted engine has a server whose clock is ahead of this process.
+type shifted struct {
+	store.Engine
+	ahead time.Duration
+}
+
+func (s *shifted) Time(ctx context.Context, key recordkey.Key) (time.Time, error) {
+	at, err := s.Engine.Time(ctx, key)
+	return at.Add(s.ahead), err
+}
+
+// TestJobsClock: a job's times, and whether it is lost, go by the server's clock alone.
+func TestJobsClock(t *testing.T) {
+	eachStore(t, func(t *testing.T, db *userdb.DB) {
+		ctx, server := t.Context(), &shifted{ahead: -time.Hour}
+		db, err := view.With(db, func(c *view.Config) { server.Engine, c.Engine = c.Engine, server })
+		must(t, err)
+		jobs, err := own.JobsOf(db)
+		must(t, err)
+		j, err := jobs.Begin(ctx, own.Job{Kind: "check"})
+		must(t, err)
+		state := func(want string) {
+			t.Helper()
+			seen, err := jobs.Find(ctx, j.ID)
+			all, err2 := jobs.All(ctx)
+			if err != nil || err2 != nil || seen.State != want || len(all) != 1 || all[0].State != want {
+				t.Errorf("%+v, %+v, %v, %v; want %s", seen, all, err, err2, want)
+			}
+		}
+		if early := time.Since(j.Began); early < time.Hour-time.Minute || early > time.Hour+time.Minute {
+			t.Errorf("it began at %v", j.Began)
+		}
+		state(own.JobRunning)
+		if _, err := jobs.Beat(ctx, j.ID, 1, 2); err != nil {
+			t.Error(err)
+		}
+		state(own.JobRunning)
+		server.ahead += time.Minute
+		state(own.JobLost)
+		must(t, jobs.End(ctx, j.ID, own.JobDone, "", 2, 2))
+		if seen, err := jobs.Find(ctx, j.ID); err != nil || seen.State != own.JobDone || seen.Ended.Sub(seen.Began).Round(time.Minute) != time.Minute {
+			t.Errorf("%+v, %v", seen, err)
 		}
 	})
 }

@@ -158,6 +158,24 @@ func (ks *Keys) clock(key string) []any {
 	return []any{"eval", "return redis.call('TIME')", 1, key}
 }
 
+// Time implements [store.Engine].
+func (ks *Keys) Time(ctx context.Context, key recordkey.Key) (time.Time, error) {
+	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
+		cmd := redisx.NewOnce(ctx, ks.clock(key.String()))
+		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsTexts)
+	})
+	if err != nil {
+		return time.Time{}, redisx.Harmless(err)
+	}
+	words := redisx.Items(reply)
+	seconds, bad := strconv.ParseInt(redisx.Text(words, 0), 10, 64)
+	micros, bad2 := strconv.ParseInt(redisx.Text(words, 1), 10, 64)
+	if bad != nil || bad2 != nil {
+		return time.Time{}, fmt.Errorf("%w: not a time", store.ErrReply)
+	}
+	return time.Unix(seconds, micros*1000), nil
+}
+
 // failed is the error of asking, where err is what the client returned. To find a record of another Redis type is no error. After
 // one of the context the commands may still be under way, and are not looked at.
 func (f *findingSession) failed(err error) error {
