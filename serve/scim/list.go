@@ -1,10 +1,8 @@
 package scim
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"mime"
@@ -12,17 +10,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/coffeenode/userdb/internal/jsonline"
-	"github.com/coffeenode/userdb/serve/internal/figures"
 	"github.com/coffeenode/userdb/userdb"
 )
 
 const (
 	usualCount = 100
 	mostCount  = 200
-	stepCount  = 500 // entries that are passed over at a time
 
 	mostAttributes = 1000 // that a body names: each is compared for each attribute of each resource
 )
@@ -189,85 +184,6 @@ func (c *call) list(urn string, t *userdb.Type, s search, find func([]term) ([]u
 		out = append(out, s.only(urn, one))
 	}
 	return listed(s, total, out), nil
-}
-
-// page returns the entries from a place on, as they were added, and how many there are. Damaged ones are left out.
-func (c *call) page(t *userdb.Type, start, count int64) ([]userdb.Entry, int64, error) {
-	name := fmt.Sprint(c.name, "\x00", t == c.groups) // and not by the name of the type, which may be that of groups
-	m, known := c.h.marked(name, start)
-	if !known {
-		total, err := c.total(t, name)
-		if err != nil {
-			return nil, 0, err
-		}
-		m = mark{total: total, at: time.Now()}
-	}
-	if count == 0 || start >= m.total {
-		return nil, m.total, nil
-	}
-	var page []userdb.Entry
-	passed := start
-	if !known {
-		passed = 0
-	}
-	for more := true; more && int64(len(page)) < count; more = m.next != "" {
-		want := count - int64(len(page))
-		if passed < start {
-			want = min(start-passed, stepCount)
-		}
-		p, err := t.Page(c.ctx, userdb.Query{Order: addedField, Limit: int(want), After: m.next})
-		if err != nil && !errors.Is(err, userdb.ErrCorrupt) {
-			return nil, 0, err
-		}
-		if passed >= start {
-			page = append(page, p.Entries...)
-		}
-		passed += int64(len(p.Entries))
-		m.next = p.Next
-	}
-	if m.next == "" {
-		rest, err := c.undated(t, m.total-passed)
-		if err != nil {
-			return nil, 0, err
-		}
-		rest = rest[min(max(start-passed, 0), int64(len(rest))):]
-		return append(page, rest[:min(count-int64(len(page)), int64(len(rest)))]...), m.total, nil
-	}
-	c.h.mark(name, passed, m)
-	return page, m.total, nil
-}
-
-// total counts the entries of a type, once for all who ask at the same time. Damaged ones are left
-// out.
-func (c *call) total(t *userdb.Type, name string) (int64, error) {
-	all := userdb.Query{}
-	if t == c.groups { // of which there are few; users are counted by their keys
-		all.Order = addedField
-	}
-	total, err := figures.Gather(c.ctx, &c.h.figures, name, 0, func(ctx context.Context) (int64, error) {
-		sum, err := t.Count(ctx, all)
-		if errors.Is(err, userdb.ErrCorrupt) {
-			err = nil
-		}
-		return sum.Entries, err
-	})
-	return total.Value, err
-}
-
-// undated are the entries that no order has, as nobody knows when they were made; some, where there are.
-func (c *call) undated(t *userdb.Type, some int64) (rest []userdb.Entry, err error) {
-	if some <= 0 {
-		return nil, nil
-	}
-	for e, err := range t.All(c.ctx, userdb.Query{}) {
-		if err != nil && !errors.Is(err, userdb.ErrCorrupt) {
-			return nil, err
-		}
-		if _, dated := e.Get(addedField); err == nil && !dated {
-			rest = append(rest, e)
-		}
-	}
-	return distinct(rest), nil
 }
 
 // distinct are entries, each once, by their UIDs.

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/maintain/migrate"
@@ -249,33 +248,4 @@ func (c *call) url(kind, id string) string {
 		scheme = "https"
 	}
 	return scheme + "://" + c.r.Host + Prefix + "/" + kind + "/" + strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
-}
-
-// A mark is where a listing goes on.
-type mark struct {
-	next  string
-	total int64
-	at    time.Time
-}
-
-const (
-	markAge   = time.Minute
-	mostMarks = 1000
-)
-
-// mark remembers where a listing goes on after so many resources, so that the next page need not begin at the first one.
-func (h *Handler) mark(name string, passed int64, m mark) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.marks) >= mostMarks {
-		clear(h.marks)
-	}
-	h.marks[fmt.Sprint(name, "\x00", passed)] = m
-}
-
-func (h *Handler) marked(name string, passed int64) (mark, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	m, has := h.marks[fmt.Sprint(name, "\x00", passed)]
-	return m, has && time.Since(m.at) < markAge
 }
