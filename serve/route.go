@@ -17,6 +17,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
@@ -321,7 +322,7 @@ func (s *Service) callBy(req *http.Request, key own.Key) (*call, error) {
 	}
 	ctx := req.Context()
 	db, err := s.space(ctx, key.Namespace, false)
-	acting := userdb.WithActor(ctx, userdb.Actor{Who: "key:" + key.Name})
+	acting := userdb.WithActor(view.WithPeer(ctx, web.Origin(req, s.options.Proxies)), userdb.Actor{Who: "key:" + key.Name})
 	return &call{service: s, key: key, db: db, request: req.WithContext(acting)}, err
 }
 

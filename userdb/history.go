@@ -48,14 +48,15 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	login_failed   a wrong identifier or password; without Key: nobody has the identifier
 //	throttle       nothing was checked: too many failures before
 //
-// and, whether or not histories are kept, what operators of 'userdb serve' did, with Purpose for the name of what they did it to
+// and, whether or not histories are kept, what operators of 'userdb serve' did, or a command, or a program with an API key, with
+// Purpose for the name of what they did it to
 //
 //	waits                  the failed logins of an entry were forgotten
 //	key_create             an API key was made
 //	key_revoke             it was revoked
-//	import                 an import was begun
-//	export                 an export was begun
-//	repair                 a repair was begun
+//	import                 an import of entries of type Purpose was begun
+//	export                 an export of those entries was begun; "": of all, and with Key of that entry
+//	repair                 a repair was begun, as with export
 //	operator_add           an operator was made
 //	operator_disable       one may not sign in any more
 //	operator_enable        one may again
@@ -114,7 +115,7 @@ const (
 	EventEnd     EventKind = "end"
 )
 
-// tellLogin puts a login into the feed.
+// tellLogin puts a login, or the failure of one, into its feed.
 func (db *DB) tellLogin(ctx context.Context, e Event) {
 	kind := map[EventKind]EventKind{EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle}[e.Kind]
 	v := db.view()
@@ -122,7 +123,7 @@ func (db *DB) tellLogin(ctx context.Context, e Event) {
 		return
 	}
 	n := v.Note(view.WithActor(ctx, view.Actor{Origin: e.Origin}), kind, "")
-	if err := v.Engine.Tell(ctx, v.NS, store.FeedLogins, e.PRK, n); err != nil {
+	if err := v.Engine.Tell(ctx, v.NS, view.FeedOf(kind), e.PRK, n); err != nil {
 		v.Config.Log.WarnContext(ctx, "a login is missing in the feed", "error", err)
 	}
 }
@@ -204,8 +205,9 @@ type EventPage struct {
 }
 
 // Events reads the feed of what has happened in the namespace since Options.History is set, the oldest first, or the newest: all that histories
-// have, and logins. The events of one entry come in their order. Changes are kept for 90 days and up to 256 MiB, logins for 7 days and up to 64 MiB; an
-// embedded store keeps 2,000 of each.
+// have, and logins. The events of one entry come in their order. Changes are kept for 90
+// days and up to 256 MiB, good logins for 7 days and up to 48 MiB, failed ones for 7 days and up to 16 MiB, so that neither pushes the
+// others out; an embedded store keeps 2,000 of each.
 //
 // On one server an event stands in the feed by the same command that made the change. On a cluster that comes right after it. A process that
 // dies in between, or a master that does not answer for a minute, leaves it out until the next change of the entry, or its check with a repair,
@@ -243,7 +245,7 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 const mostReads = 10
 
 // feeds are those that Events reads as one.
-var feeds = [...]string{store.FeedChanges, store.FeedLogins}
+var feeds = [...]string{store.FeedChanges, store.FeedLogins, store.FeedFailures}
 
 // A feedReader reads a page.
 type feedReader struct {
@@ -295,7 +297,7 @@ func (r *feedReader) wants(feed string) bool {
 	if len(r.q.Kinds) == 0 {
 		return true
 	}
-	return slices.ContainsFunc(r.q.Kinds, func(kind EventKind) bool { return kind.OfLogin() == (feed == store.FeedLogins) })
+	return slices.ContainsFunc(r.q.Kinds, func(kind EventKind) bool { return view.FeedOf(kind) == feed })
 }
 
 // is reports whether an event is asked for.

@@ -2,6 +2,7 @@ package userdb_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -92,6 +93,55 @@ func TestSessionsShare(t *testing.T) {
 			t.Errorf("%d events, %d of them of sessions", len(all), sessions)
 		}
 	})
+}
+
+// TestTokensShare: an account's history keeps what else happened, however many tokens are asked for.
+func TestTokensShare(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users, h := typeOf(t, s.open(userdb.Options{History: true}), "user"), hints.UID("ann")
+		must(t, errOf(users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann")})))
+		for n := range 85 {
+			must(t, errOf(users.Update(t.Context(), h, func(e *userdb.Entry) error { e.Put("job", schema.Text(itoa(n))); return nil })))
+		}
+		for range 120 {
+			must(t, errOf(users.Issue(t.Context(), h, userdb.Token{Purpose: "reset"})))
+		}
+		all, err := users.History(t.Context(), h)
+		must(t, err)
+		issued := 0
+		for _, e := range all {
+			if e.Kind == userdb.EventIssue {
+				issued++
+			}
+		}
+		if len(all) != 100 || issued != 20 || all[99].Kind != userdb.EventUpdate {
+			t.Errorf("%d events, %d of tokens, which begin with %q", len(all), issued, eventTexts(all[max(0, len(all)-4):]))
+		}
+	})
+}
+
+// TestFloodOfFailures: however often visitors fail to log in, good logins and changes stay in the feed.
+func TestFloodOfFailures(t *testing.T) {
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{History: true})
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	users := typeOf(t, db, "user")
+	must(t, errOf(users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann"), Password: "correct horse battery"})))
+	must(t, errOf(users.Login(t.Context(), "ann", "correct horse battery", userdb.Attempt{Origin: "192.0.2.7"})))
+	for range 2500 { // an embedded store keeps 2,000
+		_, err := users.Login(t.Context(), "nobody", "wrong password", userdb.Attempt{})
+		if !errors.Is(err, userdb.ErrLogin) && !errors.Is(err, userdb.ErrTooManyAttempts) {
+			t.Fatal(err)
+		}
+	}
+	all := feed(t, db, 2, userdb.EventCreate, userdb.EventLogin)
+	if all[0].Kind != userdb.EventCreate || all[1].Kind != userdb.EventLogin {
+		t.Errorf("%q", eventTexts(all))
+	}
+	page, err := db.Events(t.Context(), userdb.EventQuery{Kinds: []userdb.EventKind{userdb.EventLoginFailed, userdb.EventThrottle}, Limit: 1000})
+	if err != nil || len(page.Events) != 1000 {
+		t.Errorf("%d failures, %v", len(page.Events), err)
+	}
 }
 
 // TestHistory: each verb leaves what it did beside the entry and in the feed, with the actor, and nothing of what was in it.

@@ -1,6 +1,7 @@
 package userdb_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,7 +10,7 @@ import (
 )
 
 // TestSecurityPage: every row of docs/security.md names what shows it, or says that nothing does, and every
-// test that it names is there, in the package that it names.
+// test that it names is there, of a row in the package that it names.
 func TestSecurityPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/security.md")
 	must(t, err)
@@ -39,6 +40,29 @@ func TestSecurityPage(t *testing.T) {
 	if named < 60 {
 		t.Errorf("the page names %d tests", named)
 	}
+	all := allTests(t)
+	for _, name := range regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(string(page), -1) {
+		if !all[name[1]] {
+			t.Errorf("no test is called %s", name[1])
+		}
+	}
+}
+
+// allTests returns the names of the tests of all packages.
+func allTests(t *testing.T) map[string]bool {
+	t.Helper()
+	all, test := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test[A-Za-z]+)\(`)
+	must(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, found := range test.FindAllStringSubmatch(string(text), -1) {
+			all[found[1]] = true
+		}
+		return err
+	}))
+	return all
 }
 
 // hasTest reports whether a package has a test or a script of that name.

@@ -71,8 +71,9 @@ const LongestLine = 1024
 
 // Feeds are the streams of what has happened in a namespace.
 const (
-	FeedChanges = "changes" // all that histories have
-	FeedLogins  = "logins"  // logins and failures, apart, so that a flood of them pushes no change out
+	FeedChanges  = "changes"  // all that histories have
+	FeedLogins   = "logins"   // good logins, apart, so that a flood of them pushes no change out
+	FeedFailures = "failures" // what anybody can make without an account, which pushes nothing else out
 )
 
 // FeedParts is in how many streams a feed lies on a cluster. One server writes into the first.
@@ -86,8 +87,9 @@ type FeedLimit struct {
 
 // FeedLimits are those of each feed. An embedded store, which is saved whole, has EmbeddedEntries of each.
 var FeedLimits = map[string]FeedLimit{
-	FeedChanges: {4 << 20, 256 << 20, 90 * 24 * time.Hour},
-	FeedLogins:  {1 << 20, 64 << 20, 7 * 24 * time.Hour},
+	FeedChanges:  {4 << 20, 256 << 20, 90 * 24 * time.Hour},
+	FeedLogins:   {768 << 10, 48 << 20, 7 * 24 * time.Hour},
+	FeedFailures: {256 << 10, 16 << 20, 7 * 24 * time.Hour},
 }
 
 // EmbeddedEntries is how many entries each feed of an embedded store has.

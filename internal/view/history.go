@@ -32,6 +32,14 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
 
+type peerKey struct{}
+
+// WithPeer returns a context for what a program does that calls from an address. Act tells the
+// address if the actor has no origin. Histories do not: it is no visitor's.
+func WithPeer(ctx context.Context, address string) context.Context {
+	return context.WithValue(ctx, peerKey{}, address)
+}
+
 // ActorOf is who does something under a context.
 func ActorOf(ctx context.Context) Actor {
 	a, _ := ctx.Value(actorKey{}).(Actor)
@@ -49,12 +57,25 @@ func (v *View) Note(ctx context.Context, kind EventKind, purpose string, fields 
 // Act puts into the feed of the namespace what an operator did, or what was done about one, whether or not histories are kept: to an
 // entry, or with the zero key to what about names.
 func (v *View) Act(ctx context.Context, kind EventKind, prk recordkey.Key, about string) error {
-	feed := store.FeedChanges
-	if kind.OfLogin() {
-		feed = store.FeedLogins
+	actor := ActorOf(ctx)
+	if actor.Origin == "" {
+		actor.Origin, _ = ctx.Value(peerKey{}).(string)
 	}
-	n := store.Note{Lines: []string{Line(ActorOf(ctx), kind, about, nil)}, Now: v.StoreTime()}
-	return v.Engine.Tell(ctx, v.NS, feed, prk, n)
+	n := store.Note{Lines: []string{Line(actor, kind, about, nil)}, Now: v.StoreTime()}
+	return v.Engine.Tell(ctx, v.NS, FeedOf(kind), prk, n)
+}
+
+// NoteWork notes, as Act does, that work on many entries begins: an import, an export or a repair.
+// about is the type whose entries they are, "" if they are of several; prk is the one entry that is
+// meant, if it is one. A program that names no actor and keeps no histories has nothing noted, and
+// neither has work on the store's own entries. A failure is logged, and is none of the work.
+func (v *View) NoteWork(ctx context.Context, kind EventKind, prk recordkey.Key, about string) {
+	if IsReserved(v.NS) || ActorOf(ctx).Who == "" && !v.Config.History {
+		return
+	}
+	if err := v.Act(ctx, kind, prk, about); err != nil {
+		v.Config.Log.WarnContext(ctx, "an event is missing in the feed", "kind", string(kind), "error", err)
+	}
 }
 
 // Limits of what a line tells.

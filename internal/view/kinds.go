@@ -3,6 +3,8 @@ package view
 import (
 	"slices"
 	"strings"
+
+	"github.com/coffeenode/userdb/internal/store"
 )
 
 // An EventKind is a userdb.EventKind.
@@ -64,11 +66,23 @@ func (k EventKind) OfOperator() bool {
 	return slices.Index(Kinds, k) >= slices.Index(Kinds, EventWaits)
 }
 
-// OfLogin reports whether events of a kind stand in the feed of logins, where a flood of them pushes no change out.
+// OfLogin reports whether a kind is a login, or the failure of one.
 func (k EventKind) OfLogin() bool {
 	switch k {
 	case EventLogin, EventLoginFailed, EventThrottle, EventOperatorLogin, EventOperatorLoginFailed:
 		return true
 	}
 	return false
+}
+
+// FeedOf returns the feed in which events of a kind stand. Those that anybody can make, without an
+// account, have one of their own: however many there are, no other event makes room for them.
+func FeedOf(k EventKind) string {
+	switch k {
+	case EventLogin, EventOperatorLogin:
+		return store.FeedLogins
+	case EventLoginFailed, EventThrottle, EventOperatorLoginFailed:
+		return store.FeedFailures
+	}
+	return store.FeedChanges
 }

@@ -51,7 +51,11 @@ type ExportOptions struct {
 //
 // The stored schema decides what is exported, including what the program's own schema lacks.
 //
+<<<<<<< HEAD
 // The Report counts the entries written (Read) and those that cannot be read (Refused).
+=======
+// Report counts the entries written (Read) and those that cannot be read (Refused). An export that finds something is an event, as with Import.
+>>>>>>> ff73adf (Events: work outside of the console is told, and no visitor pushes out what others did)
 func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (Report, error) {
 	v := view.Of(db)
 	stored, err := v.Follow(ctx, view.Leave, v.Schema.Names()...)
@@ -71,10 +75,24 @@ type exporter struct {
 	o      ExportOptions
 	w      *bufio.Writer
 	report Report
+	begun  bool
 }
 
 // exportBatch is the number of entries in memory at a time.
 const exportBatch = 100
+
+// begin notes that an export begins, once: of one entry or, for the zero key, of all. One that finds
+// nothing is none.
+func (x *exporter) begin(ctx context.Context, only recordkey.Key) {
+	about := ""
+	if names := x.Schema.Names(); len(names) == 1 && !only.IsValid() {
+		about = names[0]
+	}
+	if !x.begun {
+		x.begun = true
+		x.NoteWork(ctx, view.EventExport, only, about)
+	}
+}
 
 func (x *exporter) export(ctx context.Context) error {
 	if !x.o.Only.IsZero() {
@@ -98,6 +116,7 @@ func (x *exporter) writeOne(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	x.begin(ctx, r.Key)
 	read := store.EntryRead{PRK: r.Key}
 	for keys, err := range store.ScanAll(ctx, x.Engine, store.Scan{Pattern: recordkey.Glob(r.Key.String()) + "/*", Count: records.ScanBatch}) {
 		if err != nil {
@@ -134,6 +153,9 @@ func (x *exporter) writeType(ctx context.Context, t *change.Type) error {
 				read.Keys = append(read.Keys, key)
 			}
 			reads = append(reads, read)
+		}
+		if len(reads) > 0 {
+			x.begin(ctx, recordkey.Key{})
 		}
 		if err := x.write(ctx, t, reads); err != nil || x.o.Progress == nil {
 			return err

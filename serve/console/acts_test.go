@@ -48,14 +48,14 @@ func TestActs(t *testing.T) {
 				"key_create operator:Olga shop 127.0.0.1",
 				"key_revoke operator:Olga shop 127.0.0.1",
 				"waits operator:Olga  127.0.0.1",
-				"export operator:Olga Export of all accounts 127.0.0.1",
-				"repair operator:Olga Repair of all accounts 127.0.0.1",
+				"export operator:Olga user 127.0.0.1",
+				"repair operator:Olga  127.0.0.1",
 			}
 			if got := d.acts(); !slices.Equal(got, want) {
 				t.Errorf("told:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
 			d.has(d.do(http.StatusOK, "/console/history"), "This store: Operator Olga made the API key “shop” from 127.0.0.1",
-				"A visitor failed to sign in to the console as Olga from 127.0.0.1", "Operator Olga began: Export of all accounts")
+				"A visitor failed to sign in to the console as Olga from 127.0.0.1", "Operator Olga began the export of accounts of type user")
 		})
 	}
 }

@@ -56,17 +56,14 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 	c.show(w, r, statusOf(problems), page{Name: kind, Title: title, Data: data, Problems: problems})
 }
 
-// began answers where a job was to begin, and tells of it as an event, unless that is "".
-func (c *Console) began(w http.ResponseWriter, r *http.Request, j own.Job, err error, kind, title string, told userdb.EventKind) {
+// began answers where a job was to begin.
+func (c *Console) began(w http.ResponseWriter, r *http.Request, j own.Job, err error, kind, title string) {
 	switch {
 	case errors.Is(err, errBusy):
 		c.showJobs(w, r, kind, title, web.Problem{Code: userdb.CodeThrottled, Text: "Four jobs run already. Wait until one has ended, or stop one."})
 	case err != nil:
 		c.fail(w, r, err)
 	default:
-		if told != "" {
-			c.did(r, told, j.Title)
-		}
 		http.Redirect(w, r, "/console/jobs/"+j.ID, http.StatusSeeOther)
 	}
 }
@@ -83,11 +80,7 @@ func (c *Console) startCheck(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		j, err = c.jobs.checkJob(r.Context(), db, web.Entry(r.Context()).Text(own.OperatorName), repair)
 	}
-	told := userdb.EventKind("")
-	if repair {
-		told = userdb.EventRepair
-	}
-	c.began(w, r, j, err, "check", "Check", told)
+	c.began(w, r, j, err, "check", "Check")
 }
 
 func (c *Console) startExport(w http.ResponseWriter, r *http.Request) {
@@ -102,7 +95,7 @@ func (c *Console) startExport(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		j, err = c.jobs.exportJob(r.Context(), db, web.Entry(r.Context()).Text(own.OperatorName), typ)
 	}
-	c.began(w, r, j, err, "export", "Export accounts", userdb.EventExport)
+	c.began(w, r, j, err, "export", "Export accounts")
 }
 
 // startImport begins a dry run of a file that is sent, or the import of one that a dry run was made of.
@@ -135,11 +128,7 @@ func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 	if err != nil && dry {
 		u.drop()
 	}
-	told := userdb.EventImport
-	if dry {
-		told = ""
-	}
-	c.began(w, r, j, err, "import", "Import accounts", told)
+	c.began(w, r, j, err, "import", "Import accounts")
 }
 
 // An errUpload is what is wrong with a file that was sent, in words for the operator.

@@ -165,8 +165,12 @@ func actOf(e userdb.HistoryEvent) string {
 		return "made the API key " + name
 	case userdb.EventKeyRevoke:
 		return "revoked the API key " + name
-	case userdb.EventImport, userdb.EventExport, userdb.EventRepair:
-		return "began: " + e.Purpose
+	case userdb.EventImport:
+		return "began an import of accounts" + ifAny(" of type ", e.Purpose)
+	case userdb.EventExport:
+		return workOn("export", e)
+	case userdb.EventRepair:
+		return workOn("repair", e)
 	case userdb.EventOperatorAdd:
 		return "made the operator " + name
 	case userdb.EventOperatorDisable:
@@ -181,6 +185,14 @@ func actOf(e userdb.HistoryEvent) string {
 		return "failed to sign in to the console" + ifAny(" as ", e.Purpose)
 	}
 	return string(e.Kind)
+}
+
+// workOn returns that work on one account, on all, or on those of a type was begun.
+func workOn(what string, e userdb.HistoryEvent) string {
+	if e.Key.IsValid() {
+		return "began the " + what + " of the account"
+	}
+	return "began the " + what + " of " + cmp.Or(ifAny("accounts of type ", e.Purpose), "all accounts")
 }
 
 // kinds are those of events, as somebody chooses among them.

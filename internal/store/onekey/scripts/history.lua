@@ -78,20 +78,30 @@ local function name_of(line)
   return string.match(line, '^%d+ %S+ %S+ %S+ %S+ %S+ (%S+)$') or string.match(line, '^%S+')
 end
 
-local function of_session(line) return string.find(line, '^%d+ session_') ~= nil end
+-- shares are how many lines of a kind stay where others want room: an owner signs in often, and
+-- anybody may ask for tokens who knows an identifier. Neither pushes out what else was done.
+local shares = {session = 30, issue = 20}
 
--- trim removes the oldest lines beyond a hundred: those of sessions while there are more than thirty,
--- so that somebody who signs in often pushes nothing else out.
+local function kind_of(line)
+  local kind = string.match(line, '^%d+ (%l+)')
+  return shares[kind] and kind or 'other'
+end
+
+-- trim removes the oldest lines beyond a hundred: those of a kind that has more than its share, else
+-- others.
 local function trim(all)
-  local sessions = 0
+  local has = {session = 0, issue = 0, other = 0}
   for _, line in ipairs(all) do
-    if of_session(line) then sessions = sessions + 1 end
+    has[kind_of(line)] = has[kind_of(line)] + 1
   end
   while #all > 100 do
-    local at, from_sessions = 1, sessions > 30
-    while of_session(all[at]) ~= from_sessions do at = at + 1 end
+    local at, kind = 1, 'other'
+    for name, share in pairs(shares) do
+      if has[name] > share then kind = name end
+    end
+    while kind_of(all[at]) ~= kind do at = at + 1 end
     table.remove(all, at)
-    if from_sessions then sessions = sessions - 1 end
+    has[kind] = has[kind] - 1
   end
 end
 

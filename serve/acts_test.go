@@ -1,0 +1,80 @@
+package serve_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestWorkIsTold: imports and exports by an API key are events, with its name and the address that
+// it came from. The entries that an import makes are no visitor's, and have no address.
+func TestWorkIsTold(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		const line = `{"facets":{"name":"u1","email":"u1@example.com"}}`
+		c.do("200", "POST", "/v1/types/user/import?dry_run=true", line)
+		c.do("400 usage", "POST", "/v1/types/user/import?on_duplicate=maybe", line)
+		c.do("200", "POST", "/v1/types/user/import", line)
+		path := c.create(alice)
+		uid := path[strings.LastIndex(path, "/")+1:]
+		c.do("200", "GET", "/v1/types/user/export", "")
+		c.do("200", "GET", path+"/export", "")
+		c.do("204", "DELETE", path+"/waits", "")
+		told := func(query string) (all []string) {
+			t.Helper()
+			for _, e := range c.do("200", "GET", "/v1/events?"+query, "").in("events").([]any) {
+				m := e.(map[string]any)
+				all = append(all, fmt.Sprint(m["kind"], " ", m["who"], " ", m["purpose"], " ", m["uid"], " ", m["origin"]))
+			}
+			return all
+		}
+		c.equal("told", strings.Join(told("kind=import&kind=export&kind=repair&kind=waits"), "\n"), strings.Join([]string{
+			"import key:all user <nil> 127.0.0.1",
+			"export key:all user <nil> 127.0.0.1",
+			"export key:all <nil> " + uid + " 127.0.0.1",
+			"waits key:all <nil> " + uid + " 127.0.0.1",
+		}, "\n"))
+		for _, made := range told("kind=create") {
+			if !strings.HasSuffix(made, "<nil>") {
+				t.Errorf("with an address: %s", made)
+			}
+		}
+	})
+}
+
+// TestLongTexts: a text that is longer than any identifier costs a request no more if its canonical
+// form takes much work than if it takes none.
+func TestLongTexts(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		c.create(alice)
+		for path, form := range map[string]string{
+			"login":       `{"identifier":"%s","password":"wrong password"}`,
+			"tokens":      `{"identifier":"%s","purpose":"reset","field":"email","origin":"192.0.2.7"}`,
+			"invitations": `{"field":"email","address":"%s"}`,
+			"lookup":      `{"value":"%s"}`,
+			"entries":     `{"facets":{"name":"%s"},"password":"x"}`,
+		} {
+			call := func(text string) (bytes uint64) {
+				for range 3 { // the first may warm something up
+					var before, after runtime.MemStats
+					runtime.ReadMemStats(&before)
+					if r := c.send("POST", "/v1/types/user/"+path, fmt.Sprintf(form, text)); r.status < 400 {
+						t.Errorf("%s: %d %.200s", path, r.status, r.text)
+					}
+					runtime.ReadMemStats(&after)
+					bytes = after.TotalAlloc - before.TotalAlloc
+				}
+				return bytes
+			}
+			length := 4096 // characters, of which JSON counts as many as of bytes in others
+			if strings.HasPrefix(path, "entries") {
+				length = 20_000
+			}
+			plain := call(strings.Repeat("a", 3*length))
+			hard := call(strings.Repeat("\ufdfa", length))
+			if hard > plain+600<<10 {
+				t.Errorf("%s: %d bytes are allocated, %d for a plain text", path, hard, plain)
+			}
+		}
+	})
+}
