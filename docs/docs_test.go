@@ -340,6 +340,27 @@ func TestPinnedPrograms(t *testing.T) {
 	}
 }
 
+// TestTypedPasswords: an account that a page makes with a password from a form is not made without
+// one if the form has none.
+func TestTypedPasswords(t *testing.T) {
+	entry, found := regexp.MustCompile(`userdb\.NewEntry\{[^\n]*Password: *[a-z][^\n]*`), 0
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, made := range entry.FindAllString(string(text), -1) {
+			if found++; !strings.Contains(made, "Typed: true") {
+				t.Errorf("%s: %s", page, made)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no page makes an account with a password from a form")
+	}
+}
+
+// TestLinksAndPicture: every link leads to a page or a file, and the picture is what its program draws.
 func TestLinksAndPicture(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 	block := regexp.MustCompile("(?s)\n```.*?\n```") // in Go, Of[T](users) is not a link

@@ -52,7 +52,6 @@ type Options struct {
 // userdb.ErrSchemaMismatch if the schema in the database lays records out differently, ErrKeep, or
 // hints.ErrHint if a hint is invalid.
 //
-<<<<<<< HEAD
 // Without Options.Repair, Run writes nothing. It can run while the system is in use. Run yields a
 // problem only if a second check finds it again, with every entry involved at the same rev.
 // Concurrent writers therefore cause no false alarm, but Run may miss changes made while it runs.
@@ -63,17 +62,9 @@ type Options struct {
 // particular order, and one may be yielded twice if the server's tables grow or shrink during the
 // scan. If two entries have a value and neither has an SRK, Run yields srk_missing for both instead
 // of value_shared.
-=======
-// Without Repair it writes nothing. It may run while the system does. A problem is yielded only if it is still there
-// when it is looked at again, with every entry that it is about at the same rev, so writers cause no false alarm,
-// but what they change meanwhile may be missed. On a cluster, where a change is made in several steps, it must stay so
-// for as long as a writer may take for them: a check that finds something takes 17 seconds more there. It reads all
-// records by SCAN, in batches, so that memory stays flat; a problem may be yielded twice if the server's tables grow or
-// shrink meanwhile, and they come in no order. Where two entries have a value and neither an SRK, srk_missing of both
-// stands for value_shared.
 //
-// That a repair begins is an event, if an actor is named (userdb.WithActor) or histories are kept.
->>>>>>> ff73adf (Events: work outside of the console is told, and no visitor pushes out what others did)
+// A repair is recorded as an event when it starts, if the context names an actor (userdb.WithActor) or
+// histories are kept.
 func Run(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error] {
 	return start(ctx, view.Of(db), o, (*checker).run)
 }
@@ -118,16 +109,11 @@ func start(ctx context.Context, v *view.View, o Options, do func(*checker, conte
 	return func(yield func(Problem, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-<<<<<<< HEAD
-		out := make(chan update)
-		c := &checker{View: v, o: o, checksAll: o.Only.IsZero(), out: out}
-=======
 		if o.Repair {
 			noteRepair(ctx, v, o)
 		}
-		out := make(chan news)
-		c := &checker{View: v, o: o, entire: o.Only.IsZero(), out: out}
->>>>>>> ff73adf (Events: work outside of the console is told, and no visitor pushes out what others did)
+		out := make(chan update)
+		c := &checker{View: v, o: o, checksAll: o.Only.IsZero(), out: out}
 		var failed error
 		go func() {
 			defer close(out)
@@ -152,12 +138,8 @@ func start(ctx context.Context, v *view.View, o Options, do func(*checker, conte
 	}
 }
 
-<<<<<<< HEAD
-// send passes an update to the yielding goroutine, unless the update is empty.
-func (c *checker) send(ctx context.Context, n update) error {
-=======
-// noteRepair notes that a repair begins, with the key of the one entry that is to be repaired if the
-// hint tells which one that is.
+// noteRepair records the start of a repair, with the key of the entry to repair if the hint tells
+// which one that is.
 func noteRepair(ctx context.Context, v *view.View, o Options) {
 	var only recordkey.Key
 	about := ""
@@ -170,9 +152,8 @@ func noteRepair(ctx context.Context, v *view.View, o Options) {
 	v.NoteWork(ctx, view.EventRepair, only, about)
 }
 
-// send hands news over to the caller, if there is any.
-func (c *checker) send(ctx context.Context, n news) error {
->>>>>>> ff73adf (Events: work outside of the console is told, and no visitor pushes out what others did)
+// send passes an update to the yielding goroutine, unless the update is empty.
+func (c *checker) send(ctx context.Context, n update) error {
 	if len(n.found) == 0 && n.about == 0 {
 		return nil
 	}

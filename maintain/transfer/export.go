@@ -51,11 +51,8 @@ type ExportOptions struct {
 //
 // The stored schema decides what is exported, including what the program's own schema lacks.
 //
-<<<<<<< HEAD
 // The Report counts the entries written (Read) and those that cannot be read (Refused).
-=======
-// Report counts the entries written (Read) and those that cannot be read (Refused). An export that finds something is an event, as with Import.
->>>>>>> ff73adf (Events: work outside of the console is told, and no visitor pushes out what others did)
+// An export that finds something is recorded as an event, as in Import.
 func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (Report, error) {
 	v := view.Of(db)
 	stored, err := v.Follow(ctx, view.Leave, v.Schema.Names()...)
@@ -81,8 +78,8 @@ type exporter struct {
 // exportBatch is the number of entries in memory at a time.
 const exportBatch = 100
 
-// begin notes that an export begins, once: of one entry or, for the zero key, of all. One that finds
-// nothing is none.
+// begin records the start of the export once: of one entry or, for the zero key, of all. It is not
+// called for an export that finds nothing.
 func (x *exporter) begin(ctx context.Context, only recordkey.Key) {
 	about := ""
 	if names := x.Schema.Names(); len(names) == 1 && !only.IsValid() {

@@ -133,7 +133,6 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // other input it imports the lines before the undeclared name. All names in Map must occur in the
 // input, and in CSV also those in Ignore.
 //
-<<<<<<< HEAD
 // Memory use stays flat: Import holds some thousand lines at a time. It finishes lines in the order
 // of the input. The report counts all lines so far, including those before Resume. When ctx ends,
 // Import finishes and saves what it has started, and returns the error of ctx; it waits for a Read
@@ -141,16 +140,9 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // returns a *ReadError. Any other error that is not about a single line also ends the import;
 // Resume then continues from the last saved state. If an interrupted import created entries after
 // its last saved state, the next one recognizes them and counts them as created.
-=======
-// Memory stays flat: some thousand lines are held at a time. Lines are done with in their order. The report counts all
-// lines so far, also those before Resume. When ctx ends, what was begun is finished and saved, and the error is ctx's;
-// a Read that is under way is waited for. An input that cannot be read to its end is a *ReadError, and the lines before
-// that are done with. Any other error that is not about one line ends it, too; the last state that was saved is where
-// Resume goes on. An entry that an import created before it was cut off, and does not know of, is recognised and
-// counted as created.
 //
-// That an import begins is an event, if an actor is named (userdb.WithActor) or histories are kept.
->>>>>>> ff73adf (Events: work outside of the console is told, and no visitor pushes out what others did)
+// The start of an import is recorded as an event if the context names an actor (userdb.WithActor) or
+// histories are kept.
 func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (Report, error) {
 	im, err := newImporter(ctx, db, r, o)
 	if err != nil {
