@@ -34,8 +34,8 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 
 type peerKey struct{}
 
-// WithPeer returns a context for what a program does that calls from an address. Act tells the
-// address if the actor has no origin. Histories do not: it is no visitor's.
+// WithPeer returns a context for a call of a program that comes from an address. Act notes the
+// address if the actor has no origin. Histories do not, since it is not a visitor's.
 func WithPeer(ctx context.Context, address string) context.Context {
 	return context.WithValue(ctx, peerKey{}, address)
 }
@@ -65,10 +65,10 @@ func (v *View) Act(ctx context.Context, kind EventKind, prk recordkey.Key, about
 	return v.Engine.Tell(ctx, v.NS, FeedOf(kind), prk, n)
 }
 
-// NoteWork notes, as Act does, that work on many entries begins: an import, an export or a repair.
-// about is the type whose entries they are, "" if they are of several; prk is the one entry that is
-// meant, if it is one. A program that names no actor and keeps no histories has nothing noted, and
-// neither has work on the store's own entries. A failure is logged, and is none of the work.
+// NoteWork notes, as Act does, that an import, an export or a repair begins: of the entry at prk or,
+// for the zero key, of the entries of type about; "": of several types. It notes nothing if no actor
+// is named and no histories are kept, nor of work on the store's own entries. If noting fails, it
+// only logs that.
 func (v *View) NoteWork(ctx context.Context, kind EventKind, prk recordkey.Key, about string) {
 	if IsReserved(v.NS) || ActorOf(ctx).Who == "" && !v.Config.History {
 		return

@@ -138,14 +138,13 @@ func start(ctx context.Context, v *view.View, o Options, do func(*checker, conte
 	}
 }
 
-// noteRepair records the start of a repair, with the key of the entry to repair if the hint tells
-// which one that is.
+// noteRepair records the start of a repair, with the key of the entry if the hint is a key or a UID.
 func noteRepair(ctx context.Context, v *view.View, o Options) {
 	var only recordkey.Key
 	about := ""
 	if !o.Only.IsZero() {
 		about = o.Only.Type()
-		if _, target, err := v.Target(o.Only, ""); err == nil && target.Keys[0].Kind() == recordkey.KindPRK {
+		if _, target, err := v.Target(o.Only, ""); err == nil && len(target.Keys) == 1 && target.Keys[0].Kind() == recordkey.KindPRK {
 			only, about = target.Keys[0].In(v.NS), ""
 		}
 	}

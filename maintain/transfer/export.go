@@ -52,7 +52,8 @@ type ExportOptions struct {
 // The stored schema decides what is exported, including what the program's own schema lacks.
 //
 // The Report counts the entries written (Read) and those that cannot be read (Refused).
-// An export that finds something is recorded as an event, as in Import.
+//
+// The start of an export is recorded as an event, as in Import, unless it finds nothing.
 func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (Report, error) {
 	v := view.Of(db)
 	stored, err := v.Follow(ctx, view.Leave, v.Schema.Names()...)
@@ -78,8 +79,8 @@ type exporter struct {
 // exportBatch is the number of entries in memory at a time.
 const exportBatch = 100
 
-// begin records the start of the export once: of one entry or, for the zero key, of all. It is not
-// called for an export that finds nothing.
+// begin records the start of the export once: of one entry or, for the zero key, of all. It is called
+// when the first entry is found.
 func (x *exporter) begin(ctx context.Context, only recordkey.Key) {
 	about := ""
 	if names := x.Schema.Names(); len(names) == 1 && !only.IsValid() {

@@ -54,7 +54,7 @@ func (h *Handler) marked(name string, start int64) (mark, bool) {
 	return m, has && time.Since(m.at) < markAge
 }
 
-// errFar says that a request read as much as it may, and found nothing yet.
+// errFar says that a request read as much as it may and did not reach its page.
 var errFar = fmt.Errorf("%w: the page lies far behind many entries: ask again, it goes on from there", userdb.ErrUnavailable)
 
 // page returns the entries from a place on, and how many there are. Damaged ones are left out. It
