@@ -209,9 +209,10 @@ type EventPage struct {
 // days and up to 256 MiB, good logins for 7 days and up to 48 MiB, failed ones for 7 days and up to 16 MiB, so that neither pushes the
 // others out; an embedded store keeps 2,000 of each.
 //
-// On one server an event stands in the feed by the same command that made the change. On a cluster that comes right after it. A process that
-// dies in between, or a master that does not answer for a minute, leaves it out until the next change of the entry, or its check with a repair,
-// and for good if that comes over an hour later. ErrCursor: After is none.
+// On one server an event stands in the feed by the same command that made the change. On a cluster
+// that comes right after it. A process that dies in between, or a master that does not answer for
+// a minute, leaves it out until the next change of the entry, or a check with a repair that reads
+// it: within a day, if the entry was deleted. ErrCursor: After is none.
 func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err error) {
 	ctx, v := db.begin(ctx, "Events", &err)
 	defer v.end(&err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain/internal/records"
@@ -54,17 +56,25 @@ func (c *checker) checkOne(ctx context.Context) error {
 	return c.forEachBatch(ctx, pattern, func(ctx context.Context, keys []string) error { return c.checkRelated(ctx, keys, prks, related.srks) })
 }
 
-// publishHistory adds lines that are missing from the feed, using the histories of the entries.
+// publishHistory adds lines that are missing from the feed, using the histories of the entries, in the
+// first round of a repair. If a change is one step, no line can be missing.
 func (c *checker) publishHistory(ctx context.Context, prks []recordkey.Key) error {
-	for _, prk := range prks {
-		if c.o.Repair {
-			if _, err := c.Engine.Mend(ctx, store.Publish{Entry: prk}); err != nil {
-				return err
-			}
-		}
+	if c.fix == nil || c.fix.round != roundRecords || !c.inSteps {
+		return nil
 	}
-	return nil
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(publishers)
+	for _, prk := range prks {
+		group.Go(func() error {
+			_, err := c.Engine.Mend(ctx, store.Publish{Entry: prk})
+			return err
+		})
+	}
+	return group.Wait()
 }
+
+// publishers is the number of histories that are added to the feed at the same time.
+const publishers = 16
 
 // resolveHint returns the entries that a hint may mean: the one under its key if that is a PRK,
 // otherwise those that its SRKs name.

@@ -101,6 +101,9 @@ func (c *checker) classifyOwn(s *classified, raw string) {
 
 // checkRecords checks records of every kind, page by page, and then the members of sets.
 func (c *checker) checkRecords(ctx context.Context, s classified) error {
+	if err := c.publishHistory(ctx, records.Map(s.entries, func(it item) recordkey.Key { return it.key })); err != nil {
+		return err
+	}
 	for _, some := range []struct {
 		check checkFunc
 		items []item

@@ -5,12 +5,14 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/onekey"
+	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// The history of an entry is written in the commit itself; its part of the feed lies in another slot, and comes right after. With
-// a line go those before it that are missing there: so they stand in the order of the history, and what a process
-// that died has left out comes with the next change.
+// The history of an entry is written in the commit itself; its part of the feed lies in another
+// slot, and comes right after. With a line go those before it that are missing there, however old
+// they are: so they stand in the order of the history, and what a process that died has left out
+// comes with the next change, or with a repair that reads the entry.
 
 // feed puts into the feed what it lacks of the history of an entry.
 func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n store.Note, first string) (err error) {
@@ -33,6 +35,18 @@ func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n store.Note, firs
 	e.TrimNowAndThen(ctx, store.FeedChanges, stream.String())
 	_, _, err = e.run(ctx, onekey.FeedScript, []string{fed.String(), stream.String()}, args...)
 	return err
+}
+
+// publish takes what waits in an entry into its history, and puts into the feed what that lacks.
+func (e *Engine) publish(ctx context.Context, entry recordkey.Key) error {
+	live, note, err := e.field(ctx, entry, store.FieldNote)
+	if err == nil && live && !store.Settled(note.Wire) {
+		err = e.NoteAlone(ctx, entry, store.Note{})
+	}
+	if err != nil && !redisx.WrongType(err) {
+		return err
+	}
+	return e.feed(ctx, entry, store.Note{}, "")
 }
 
 func closeOf(close func() error) error {

@@ -24,10 +24,7 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	case store.Complete:
 		return true, e.complete(ctx, s.Entry, s.Fill)
 	case store.Publish:
-		if err := e.NoteAlone(ctx, s.Entry, store.Note{}); err != nil && !redisx.WrongType(err) {
-			return false, err
-		}
-		return true, e.feed(ctx, s.Entry, store.Note{}, "")
+		return true, e.publish(ctx, s.Entry)
 	case store.Copy:
 		return e.copy(ctx, s)
 	case store.AwaitSchema:

@@ -1,22 +1,63 @@
 -- feed: puts those lines of an entry's history into its part of a cluster's feed that it lacks, in their order. After history.lua.
 --
--- KEYS[1]  the names of those that came last, for two hours, in the slot of the part: separated by spaces
+-- KEYS[1]  the names of those that came last, in the slot of the part: separated by spaces
 -- KEYS[2]  the part, a stream
 -- Reply: how many there were
 --
--- Any process may do it, any number of times. What is older than an hour is there, or its writer died.
+-- Any process may do it, any number of times, and at any time. Lines come in their order: if one
+-- is there, so are those before it. The names are kept for two hours: a line of the last hour that
+-- is not among them is not there. An older one came within two seconds of its number, so that it
+-- is found in the stream, or not at all: if a line comes later, the names are kept for as long as
+-- the history is.
+local hour, soon = 3600000, 2000 -- milliseconds
 local fed = redis.pcall('GET', KEYS[1])
-local from, names, new = now() - hour * 1000, type(fed) == 'string' and fed or '', {}
-for line in string.gmatch(lines, '[^\n]+') do
-  local name = name_of(line) .. ' '
-  if number_of(line) > from and not string.find(names, name, 1, true) then
-    new[#new + 1] = prk .. ' ' .. string.match(line, '^%S+ %S+ %S+ %S+ %S+ %S+')
-    names = names .. name
+fed = type(fed) == 'string' and fed or ''
+local clock, from, all = redis.call('TIME'), now() / 1000 - hour, {}
+local real = clock[1] * 1000 + math.floor(clock[2] / 1000)
+for line in string.gmatch(lines, '[^\n]+') do all[#all + 1] = line end
+
+local function text_of(line) return prk .. ' ' .. (string.match(line, '^%S+ %S+ %S+ %S+ %S+ %S+') or line) end
+local function ms_of(line) return (number_of(line) or 0) / 1000 end
+
+-- came reports whether an old line is in the stream.
+local function came(line)
+  local at, text = ms_of(line), '\n' .. text_of(line) .. '\n'
+  local begin = redis.pcall('XRANGE', feed, '-', '+', 'COUNT', '1')
+  if begin.err or #begin == 0 then return false end
+  if tonumber(string.match(begin[1][1], '^%d+')) > at + soon then
+    return redis.call('XLEN', feed) >= 1000 -- else it was not trimmed, for a part has more before that
   end
+  local first, last = string.format('%.0f', math.floor(at - soon)), string.format('%.0f', math.ceil(at + soon))
+  for _ = 1, 10 do
+    local some = redis.call('XRANGE', feed, first, last, 'COUNT', '1000')
+    for _, one in ipairs(some) do
+      if string.find('\n' .. one[2][2] .. '\n', text, 1, true) then return true end
+    end
+    if #some < 1000 then return false end
+    first = '(' .. some[#some][1]
+  end
+  return true -- it is not known: once more would be once too often
 end
-if #new == 0 then return 0 end
-local id, refused = add(table.concat(new, '\n'))
-if refused then return refused end
+
+local first = #all + 1
+while first > 1 do
+  local line = all[first - 1]
+  if string.find(' ' .. fed, ' ' .. name_of(line) .. ' ', 1, true) then break end
+  if ms_of(line) < from and (ms_of(line) < from - life or came(line)) then break end
+  first = first - 1
+end
+if first > #all then return 0 end
+
+local new, names, late = {}, fed, redis.call('PTTL', KEYS[1]) > 2 * hour
+for i = first, #all do
+  new[#new + 1] = text_of(all[i])
+  names = names .. name_of(all[i]) .. ' '
+  late = late or math.abs(real - ms_of(all[i])) > soon
+end
 while #names > 4096 do names = string.match(names, ' (.*)') end
-redis.call('SET', KEYS[1], names, 'PX', '7200000')
-return #new
+local kept = late and life or string.format('%d', 2 * hour)
+local refused = keep(KEYS[1], names, kept)
+if refused then return refused end
+local _, no = add(table.concat(new, '\n'))
+if no then keep(KEYS[1], fed, kept) end -- they have not come
+return no or #new

@@ -1,0 +1,183 @@
+package userdb_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// unfed does something that is not put into the feed of a cluster, as if the process had died just
+// before.
+func (g *gate) unfed(do func()) {
+	g.t.Helper()
+	refused := make(chan bool, 10)
+	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		if !strings.Contains(wordsOf(cmds[0]), "~/feed/{") || !strings.HasPrefix(cmds[0].Name(), "eval") {
+			return send()
+		}
+		refused <- true
+		cmds[0].SetErr(context.Canceled)
+		return context.Canceled
+	})
+	defer g.tap.set(nil)
+	do()
+	<-refused
+}
+
+// wantFed wants these kinds of events of an entry in the feed, once each and in this order.
+func (g *gate) wantFed(what, name string, want ...string) {
+	g.t.Helper()
+	var got []string
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		got = nil
+		for _, e := range feedTo(g.t, g.db, 0) {
+			if e.Key.Value() == name {
+				got = append(got, string(e.Kind))
+			}
+		}
+		if len(got) >= len(want) || time.Now().After(deadline) {
+			break
+		}
+	}
+	if !slices.Equal(got, want) {
+		g.t.Errorf("%s: the feed has %q, want %q", what, got, want)
+	}
+}
+
+// repairs are all that read an entry.
+var repairs = map[string]func(prk recordkey.Key) check.Options{
+	"of all": func(recordkey.Key) check.Options { return check.Options{Repair: true} },
+	"by UID": func(prk recordkey.Key) check.Options { return check.Options{Only: hints.Key(prk), Repair: true} },
+	"by name": func(prk recordkey.Key) check.Options {
+		srk, _ := recordkey.SRK("user", "name", prk.Value())
+		return check.Options{Only: hints.Key(srk), Repair: true}
+	},
+}
+
+// TestFeedAfterDeath: where a process dies before an event is in the feed of a cluster, the feed
+// has it, however long ago that was, after the next change of the entry, or after any repair that
+// reads it; once, and in its place.
+func TestFeedAfterDeath(t *testing.T) {
+	for _, ago := range []time.Duration{0, 3 * time.Hour} {
+		t.Run(fmt.Sprint(ago), func(t *testing.T) {
+			eachGate(t, userdb.Options{History: true}, func(t *testing.T, g *gate) {
+				if g.has(oneScript) { // which is the script that makes the change
+					return
+				}
+				ctx := store.Alone(t.Context())
+				die := func(name string) {
+					t.Helper()
+					g.pass(-ago)
+					must(t, g.create(name, alicePassword))
+					g.wantFed("made", name, "create")
+					g.unfed(func() { must(t, setJob(ctx, g.users, name, "cook")) })
+					g.pass(ago)
+					g.wantFed("before", name, "create")
+				}
+				die("changed")
+				must(t, setJob(ctx, g.users, "changed", "baker"))
+				g.wantFed("changed", "changed", "create", "update", "update")
+				die("gone")
+				must(t, g.users.Delete(ctx, uid("gone")))
+				g.wantFed("deleted", "gone", "create", "update", "delete")
+				for how, options := range repairs {
+					name := strings.ReplaceAll(how, " ", "-")
+					die(name)
+					prk, err := recordkey.PRK("user", "uid", name)
+					must(t, err)
+					for p, err := range check.Run(ctx, g.db, options(prk)) {
+						must(t, err)
+						t.Errorf("repair %s found: %v", how, p)
+					}
+					g.wantFed("repair "+how, name, "create", "update")
+					must(t, setJob(ctx, g.users, name, "baker"))
+					g.wantFed("repair "+how+", changed", name, "create", "update", "update")
+				}
+			})
+		})
+	}
+}
+
+// TestFeedForgets: hours later, when it is forgotten which events of an entry came into the feed
+// of a cluster, the next change puts none of them there again.
+func TestFeedForgets(t *testing.T) {
+	eachGate(t, userdb.Options{History: true}, func(t *testing.T, g *gate) {
+		if g.has(oneScript) {
+			return
+		}
+		ctx := t.Context()
+		must(t, g.create("ann", alicePassword))
+		must(t, setJob(ctx, g.users, "ann", "cook"))
+		g.wantFed("on time", "ann", "create", "update")
+		forget := func() {
+			t.Helper()
+			g.pass(3 * time.Hour)
+			for _, key := range g.keys(ctx) {
+				if strings.Contains(key, "~/fed/") {
+					must(t, g.raw.Unlink(ctx, key).Err())
+				}
+			}
+		}
+		forget()
+		must(t, setJob(ctx, g.users, "ann", "baker"))
+		g.wantFed("hours later", "ann", "create", "update", "update")
+	})
+}
+
+// TestSameTagOfTwo: of two callers who add the same tag at the same time, and of whom one loses an
+// answer, one has changed something, and one line tells of it.
+func TestSameTagOfTwo(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		s.needs(manyClients)
+		users := typeOf(t, s.open(userdb.Options{History: true}), "user")
+		db, err := userdb.Open(t.Context(), s.url, userdb.Options{History: true})
+		must(t, err)
+		defer db.Close()
+		other := typeOf(t, db, "user")
+		for _, first := range []bool{true, false} { // who changes something: the one that loses no answer, or the one that does
+			name := fmt.Sprint("u", first)
+			_, err = users.Create(t.Context(), userdb.NewEntry{UID: name, Facets: schema.Texts("name", name)})
+			must(t, err)
+			var met atomic.Bool
+			s.tap.set(func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
+				words := strings.ToLower(wordsOf(cmds[0]))
+				adds := strings.HasPrefix(words, "sadd ") || strings.HasPrefix(words, "eval") && strings.Contains(words, " sadd ") && fmt.Sprint(cmds[0].Args()[2]) != "1"
+				if !adds || met.Swap(true) {
+					return send()
+				}
+				if first {
+					must(t, errOf(other.Tags(uid(name)).Add(ctx, "red")))
+				}
+				if err := send(); redis.HasErrorPrefix(err, "NOSCRIPT") {
+					met.Store(false)
+					return err
+				}
+				if !first {
+					must(t, errOf(other.Tags(uid(name)).Add(ctx, "red")))
+				}
+				cmds[0].SetErr(io.EOF)
+				return io.EOF
+			})
+			err = errOf(users.Tags(uid(name)).Add(t.Context(), "red"))
+			s.tap.set(nil)
+			must(t, err)
+			if got := linesOf(t, users, name); !met.Load() || !slices.Equal(got, []string{"create", "tags"}) {
+				t.Errorf("the other is first: %v: the history is %q", first, got)
+			}
+		}
+	})
+}
