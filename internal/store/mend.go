@@ -152,6 +152,12 @@ func StageKey(set recordkey.Key, rev string) string {
 	return set.Namespace().String() + stagePrefix + rev + "/{" + set.String() + "}"
 }
 
+// CallsKey is where a cluster keeps for some minutes what calls have done to a tertiary record, in
+// its slot.
+func CallsKey(record recordkey.Key) string {
+	return record.Namespace().String() + "~/did/{" + record.String() + "}"
+}
+
 // ParseStage reads such a key.
 func ParseStage(raw string) (set recordkey.Key, rev string, ok bool) {
 	namespace, rest, ok := strings.Cut(raw, stagePrefix)

@@ -497,6 +497,7 @@ var scriptNames = []struct {
 	{"filled", onekey.FilledScript},
 	{"schema", schemaScript},
 	{"would", wouldScript},
+	{"act", actScript},
 	{"note", onekey.NoteScript},
 	{"feed", onekey.FeedScript},
 	{"session", onekey.SessionScript},

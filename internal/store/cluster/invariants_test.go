@@ -48,10 +48,10 @@ func (s *simulation) violated() string {
 	return s.sessionsHold()
 }
 
-// keys are those of all records but what is laid ready.
+// keys are those of all records but what is laid ready, and what calls leave beside records.
 func (s *simulation) keys() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.world.cells)), func(k string) bool {
-		return strings.HasPrefix(k, "~/fill/") || s.world.at(k) == nil
+		return strings.HasPrefix(k, "~/fill/") || strings.HasPrefix(k, "~/did/") || s.world.at(k) == nil
 	})
 }
 

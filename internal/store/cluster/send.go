@@ -30,13 +30,14 @@ var (
 	dyingScript   = redisx.NewScript(scripts, "dying", redisx.IsNumber)
 	readyScript   = redisx.NewScript(scripts, "ready", redisx.IsNumber)
 	schemaScript  = redisx.NewScript(scripts, "schema", redisx.IsVerdict)
+	actScript     = redisx.NewScript(scripts, "act", redisx.IsVerdict, onekey.ChangesLua)
 	wouldScript   = redisx.NewScript(scripts, "would", redisx.IsNumber, onekey.ChangesLua)
 )
 
 // allScripts are loaded on every node.
 var allScripts = []redisx.Script{
 	claimScript, swapScript, fenceScript, prepareScript, commitScript, dyingScript,
-	readyScript, wouldScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript, onekey.RemoveScript,
+	readyScript, wouldScript, actScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript, onekey.RemoveScript,
 	onekey.EpochScript, onekey.SessionScript, onekey.InviteScript, onekey.LimitScript, onekey.NoteScript, onekey.TellScript, onekey.FeedScript, onekey.TrimScript,
 	onekey.BuryScript,
 }

@@ -52,19 +52,15 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	}
 }
 
-// runNoted runs a command, and notes it if it changed the record, which lies in another slot than the history. Before it
-// it asks whether the command would: where an answer is lost, or tells nothing of that, nothing else says so.
+// runNoted runs a command, and notes it if it changed the record, which lies in another slot than
+// the history.
 func (e *Engine) runNoted(ctx context.Context, op store.Op) (store.Reply, error) {
 	if len(op.Note.Lines) == 0 {
 		reply, _, err := e.runOp(ctx, op)
 		return reply, err
 	}
-	would, err := e.yes(ctx, wouldScript, op.Key.String(), append([]string{op.Command}, op.Args...)...)
-	if err != nil {
-		return store.Reply{}, err
-	}
-	reply, unsure, err := e.runOp(ctx, op)
-	if err != nil || !changed(op.Command, reply, would, unsure) {
+	reply, changed, err := e.act(ctx, op)
+	if err != nil || !changed {
 		return reply, err
 	}
 	if err := e.NoteAlone(ctx, op.PRK, op.Note); err != nil {
@@ -72,6 +68,43 @@ func (e *Engine) runNoted(ctx context.Context, op store.Op) (store.Reply, error)
 	}
 	e.feedLater(ctx, op.PRK, op.Note)
 	return reply, nil
+}
+
+// act runs a command, and reports whether it changed the record. Sent again, it knows what it did:
+// beside the record it leaves the name of the call for some minutes.
+func (e *Engine) act(ctx context.Context, op store.Op) (reply store.Reply, did bool, err error) {
+	if op.Once {
+		return e.actApart(ctx, op, false)
+	}
+	args := append([]string{e.newRev(), op.Command}, op.Args...)
+	answer, unsure, err := e.runOnce(ctx, actScript, []string{op.Key.String(), store.CallsKey(op.Key)}, args...)
+	switch {
+	case redisx.TryAgain(err):
+		return e.actApart(ctx, op, unsure)
+	case redisx.WrongType(err):
+		return reply, false, &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
+	case err != nil:
+		return reply, false, err
+	}
+	words := redisx.Items(answer)
+	n, err := redisx.Numbers(words[min(1, len(words)):])
+	if err != nil || len(n) != 1 {
+		return reply, false, &redisx.UnknownError{Cause: redisx.Unknown(redisx.Text(words, 0))}
+	}
+	return store.Reply{Int: n[0]}, redisx.Text(words, 0) == "changed", nil
+}
+
+// actApart is act for a command that is sent once, and for a slot that is being migrated, in which
+// no node may serve the record with what calls leave beside it. It asks before it whether the
+// command would change the record: where an answer is lost, or tells nothing of that, nothing else
+// says so. unsure reports whether it may have been carried out before.
+func (e *Engine) actApart(ctx context.Context, op store.Op, unsure bool) (store.Reply, bool, error) {
+	would, err := e.yes(ctx, wouldScript, op.Key.String(), append([]string{op.Command}, op.Args...)...)
+	if err != nil {
+		return store.Reply{}, false, err
+	}
+	reply, lost, err := e.runOp(ctx, op)
+	return reply, err == nil && changed(op.Command, reply, would || unsure, lost || unsure), err
 }
 
 // changed reports whether a command changed its record, by its reply, and by whether it would have before it was sent.

@@ -1,0 +1,31 @@
+-- act: a command on a tertiary record that is done once, however often it is sent. After
+-- changes.lua.
+--
+-- KEYS[1]  the record
+-- KEYS[2]  what the last calls were answered, for ten minutes, in its slot: "CALL=NUMBER", each
+--          with a space after it
+-- ARGV[1]  the call, of twelve characters      ARGV[2]  the command      ARGV[3…]  its arguments
+-- Reply: {"changed" or "same", what the command answered, a number}
+local call, command = table.remove(ARGV, 1), nil
+command = table.remove(ARGV, 1)
+local calls = redis.pcall('GET', KEYS[2])
+calls = type(calls) == 'string' and calls or ''
+local _, at = string.find(calls, call .. '=', 1, true)
+if at then return {'changed', tonumber(string.match(calls, '^%d+', at + 1))} end -- sent again
+
+local due, wrong = changes(KEYS[1], command, ARGV)
+if wrong and string.find(wrong, 'WRONGTYPE', 1, true) then return redis.error_reply(wrong) end
+local n, step = 0, (command == 'HSET' or command == 'ZADD') and 2000 or 1999
+for i = 1, math.max(#ARGV, 1), step do
+  local reply = redis.pcall(command, KEYS[1], unpack(ARGV, i, math.min(i + step - 1, #ARGV)))
+  if type(reply) == 'table' and reply.err then
+    if i == 1 then return redis.error_reply(reply.err) end
+    error({err = reply.err})
+  end
+  n = n + (tonumber(reply) or 0) -- SET answers a word
+end
+if not due then return {'same', n} end
+calls = calls .. call .. '=' .. string.format('%d', n) .. ' '
+while #calls > 4096 do calls = string.match(calls, ' (.*)') end
+redis.pcall('SET', KEYS[2], calls, 'PX', '600000') -- if it is refused, only a lost answer tells of nothing
+return {'changed', n}
