@@ -22,6 +22,7 @@ type Options struct {
 	Namespace   recordkey.Namespace    // zero: the whole store
 	OnSchema    OnSchema               // what is done where Schema has more than is stored
 	NewUID      func() (string, error) // nil: RandomUID(12)
+	randomUIDs  bool                   // it was nil
 	HashWorkers int                    // how many passwords are hashed at once; 0: as many as GOMAXPROCS; see docs/security.md
 	// Logger gets events and warnings; nil: nothing is logged. go-redis' own logger, one for the
 	// whole process, is silenced by importing this package; redis.SetLogger in main sets another.
@@ -96,7 +97,7 @@ func (o Options) withDefaults() Options {
 		o.CacheAge = 10 * time.Second
 	}
 	if o.NewUID == nil {
-		o.NewUID = RandomUID(12)
+		o.NewUID, o.randomUIDs = RandomUID(12), true
 	}
 	return o
 }

@@ -80,6 +80,7 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 		c, err := t.declared.Create(d)
 		var r store.Record
 		if err == nil {
+			c.Fresh = n.UID == "" && t.db.options.randomUIDs
 			var rev string
 			if rev, err = t.view.Apply(ctx, t.declared, c); done(err) {
 				r = change.Into(d.Facets, c, rev)

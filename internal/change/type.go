@@ -124,7 +124,7 @@ func (t *Type) Own(what string, parts ...string) (recordkey.Key, error) {
 
 // Counters is where the failed logins of an entry are counted.
 func (t *Type) Counters(r store.Record) (recordkey.Key, error) {
-	return t.Own("throttle", "uid", r.Key.Value())
+	return store.CountersKey(r.Key)
 }
 
 // Under is the type with another guard: for a change of the schema.

@@ -19,6 +19,7 @@ import (
 type Change struct {
 	Key       recordkey.Key // the PRK
 	Create    bool          // the entry must not be live; otherwise it must be, as Seen
+	Fresh     bool          // of a create: no entry ever had the key, which is random
 	Delete    bool          // leaves a tombstone; only Release, Unindex, Unrank and Drop go with it
 	Mend      bool          // the entry may lack ~isa, if it has facets
 	Seen      Seen          // what the entry was when it was read
@@ -172,6 +173,16 @@ func (g Guard) Containers(prk recordkey.Key) []Container {
 		if key, err := prk.Tertiary(name); err == nil {
 			all = append(all, Container{Key: key, Indexed: g.Tertiary[name]})
 		}
+	}
+	return all
+}
+
+// Before returns the records that an earlier entry at the key of a create may have left, as far as
+// the schema declares them: none of them is the new one's.
+func (c *Change) Before() []Container {
+	all := c.Schema.Containers(c.Key)
+	if counters, err := CountersKey(c.Key); err == nil {
+		all = append(all, Container{Key: counters})
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,6 +109,11 @@ func (r Record) OpenTokens(members map[string]string, now time.Time) (open []Ope
 	if r.Fields[FieldDisabled] != "" {
 		return nil
 	}
+	members = maps.Clone(members)
+	if members == nil {
+		members = map[string]string{}
+	}
+	maps.Copy(members, r.waitingTokens())
 	for hash, text := range members {
 		if t, ok := ParseToken(hash, text); ok && r.HasToken(hash) && t.Until.After(now) {
 			open = append(open, t)
@@ -145,6 +151,12 @@ type Limit struct {
 	Now     time.Time // zero: the server's clock
 }
 
+// CountersKey is where the failed logins of an entry are counted.
+func CountersKey(prk recordkey.Key) (recordkey.Key, error) {
+	key, err := recordkey.Own("throttle", prk.Type(), "uid", prk.Value())
+	return key.In(prk.Namespace()), err
+}
+
 // An Ending says what a change does to the tokens of its entry. Whatever it says, those that are bound to a facet which
 // the change sets or unsets end, and with a delete all.
 type Ending struct {
@@ -163,5 +175,29 @@ func (r Record) HasTokens() bool { return r.Fields[FieldTokens] != "" }
 
 // HasToken reports whether the token of that hash counts, as the entry was read, if there is one.
 func (r Record) HasToken(hash string) bool {
-	return r.HasTokens() && !slices.Contains(strings.Fields(r.Fields[FieldTokens]), hash)
+	if _, waits := r.waitingTokens()[hash]; waits {
+		return true
+	}
+	says, _, _ := strings.Cut(r.Fields[FieldTokens], "\n")
+	return says != "" && says[0] != '0' && !slices.Contains(strings.Fields(says), hash)
+}
+
+// EndedToken reports whether the token of that hash was spent or ended by a change of the entry,
+// as it was read, and is not removed yet.
+func (r Record) EndedToken(hash string) bool {
+	says, _, _ := strings.Cut(r.Fields[FieldTokens], "\n")
+	return slices.Contains(strings.Fields(says), hash)
+}
+
+// waitingTokens returns the members that wait in the entry, by their hashes: see
+// scripts/tokens.lua.
+func (r Record) waitingTokens() map[string]string {
+	all := map[string]string{}
+	_, lines, _ := strings.Cut(r.Fields[FieldTokens], "\n")
+	for line := range strings.SplitSeq(lines, "\n") {
+		if hash, member, ok := strings.Cut(line, " "); ok {
+			all[hash] = member
+		}
+	}
+	return all
 }

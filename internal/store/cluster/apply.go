@@ -43,10 +43,15 @@ type attempt struct {
 	stages  []stage         // what is laid ready
 	began   time.Time       // when the commit was sent; zero: it was not
 	unnoted bool            // what is to be noted stays in the entry
+	tokens  apartTokens     // the tokens, if their record was read apart
 	first   string          // what was noted, where it is all the history there is; "": it is not known
 	until   int64           // the commit may be made, by the server's clock in milliseconds
 	claims  []error         // what became of the claims
 }
+
+// Tokens that were read apart: what ~tokens said before, "" if they were not, and the record's
+// lines "NAME MEMBER".
+type apartTokens struct{ mark, members string }
 
 const (
 	giveBackTime = 2 * time.Second  // how long a verb goes on giving back what it has claimed
@@ -207,14 +212,27 @@ func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
 	}
 }
 
-// lookAll is step 3 for all SRKs. Tertiary records are laid ready at the same time.
+// lookAll is step 3 for all SRKs. At the same time tertiary records are laid ready, and those of
+// an earlier life of the entry are looked for, whose tombstone may have gone by now: a later
+// attempt has done that before (prepare).
 func (a *attempt) lookAll(ctx context.Context) error {
-	n := len(a.c.Elsewhere)
-	return parallel(n+len(a.stages), func(i int) error {
-		if i < n {
+	n, m := len(a.c.Elsewhere), len(a.stages)
+	var before []store.Container
+	if a.c.Create && !a.c.Fresh && !a.queues {
+		before = a.c.Before()
+	}
+	return parallel(n+m+len(before), func(i int) error {
+		switch {
+		case i < n:
 			return a.lookElsewhere(ctx, a.c.Elsewhere[i])
+		case i < n+m:
+			return a.layReady(ctx, a.stages[i-n])
 		}
-		return a.layReady(ctx, a.stages[i-n])
+		found, err := a.e.ask(ctx, redisx.IsNumber, "exists", before[i-n-m].Key.String())
+		if err == nil && found == int64(1) {
+			return errAgain // which drops it first
+		}
+		return err
 	})
 }
 

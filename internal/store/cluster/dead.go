@@ -50,15 +50,15 @@ func (e *Engine) ifDead(ctx context.Context, entry recordkey.Key, others string,
 // among them. Index members for facets, which a tombstone does not know any more, are left to a
 // check: no reader is shown them.
 func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string) error {
-	dead := store.Change{Key: c.Key, Delete: true, Schema: c.Schema, Drop: c.Schema.Containers(c.Key)}
+	dead := store.Change{Key: c.Key, Delete: true, Schema: c.Schema, Drop: c.Before()}
 	_, err := e.ifDead(ctx, c.Key, dying, func(ctx context.Context) error { return e.dropAll(ctx, dead) })
 	return err
 }
 
-// leftBehind reports whether there are tertiary records of an entry that is to be created: a
-// process has written them while an earlier entry died, and died itself.
+// leftBehind reports whether there are records of an entry that is to be created: a process has
+// written them while an earlier entry died, and died itself.
 func (e *Engine) leftBehind(ctx context.Context, c store.Change) (bool, error) {
-	all := c.Schema.Containers(c.Key)
+	all := c.Before()
 	found := make([]bool, len(all))
 	err := parallel(len(all), func(i int) error {
 		n, err := e.ask(ctx, redisx.IsNumber, "exists", all[i].Key.String())

@@ -16,7 +16,7 @@ import (
 var (
 	createScript = redisx.NewScript(scripts, "create", redisx.IsNumber)
 	// updateScript is for a change that notes nothing: the functions of the history, made anew for each call, take Redis 2 µs.
-	updateScript = redisx.NewScript(scripts, "update", redisx.IsNumber, "local function note() end\n")
+	updateScript = redisx.NewScript(scripts, "update", redisx.IsNumber, "local function unrighted() end\nlocal function note() end\n")
 	notedScript  = redisx.NewScript(scripts, "update", redisx.IsNumber, onekey.HistoryLua)
 )
 
@@ -141,7 +141,7 @@ const looks = 20
 // applyAny makes any change. unsure says that it may have been made already.
 func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsure bool) error {
 	if c.Create { // what a create that came to nothing left there, or an entry that was here before
-		c.Drop = c.Schema.Containers(c.Key)
+		c.Drop = c.Before()
 	}
 	c.Set = append(slices.Clip(c.Set), c.Canonicals()...)
 	a := attempt{e: e, c: e.withNamed(c), srks: slices.Concat(c.Claim, c.Elsewhere), rev: rev, may: c.Schema.Exact, unsure: unsure}
