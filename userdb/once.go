@@ -169,10 +169,15 @@ func (o once) place(ctx context.Context, uid string) (prk recordkey.Key, err err
 // made is the entry, if the request has made it. waiting: not yet.
 func (o once) made(ctx context.Context) (e Entry, waiting bool, err error) {
 	_, _, err = o.view.Engine.Peek(ctx, o.prk, o.name, o.view.StoreTime())
-	if !errors.Is(err, ErrNotFound) {
-		return Entry{}, err == nil, err
+	lies := err == nil
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return Entry{}, false, err
 	}
+	// A server may have refused to remove the token of the change that spent it.
 	r, err := o.view.FindOne(ctx, store.Lookup{PRK: o.prk})
+	if lies && (errors.Is(err, ErrNotFound) || err == nil && !r.EndedToken(o.name)) {
+		return Entry{}, true, nil
+	}
 	e, err = o.entry(r, err)
 	return e, false, err
 }

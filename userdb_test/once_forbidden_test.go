@@ -1,0 +1,56 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestCreateOnceForbidden sends a request while one command after the other is forbidden, so that
+// it may be refused in the middle, and again when all are allowed: the entry is made once, and the
+// request is answered with it, until the entry is deleted, also if something is forbidden
+// then.
+func TestCreateOnceForbidden(t *testing.T) {
+	app, _ := redistest.Rights(t)
+	n := userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n")}
+	once := func(ctx context.Context, db *userdb.DB) error {
+		return errOf(typeOf(t, db, "user").CreateOnce(ctx, "one", n))
+	}
+	remove := func(ctx context.Context, db *userdb.DB) error {
+		return typeOf(t, db, "user").Delete(ctx, hints.UID("u"))
+	}
+	for i := range 4 {
+		clustered := i%2 == 1
+		if i == 2 { // with tags other commands come first
+			n.Tags = []string{"admin"}
+		}
+		w := newACLWorld(t, clustered)
+		for _, command := range strings.Fields("unlink hdel pexpire expire persist sadd set hsetnx hset xadd rename") {
+			what := fmt.Sprintf("%s, cluster %v, tags %v", command, clustered, n.Tags)
+			must(t, w.admin.FlushAll(t.Context()).Err())
+			must(t, w.as("app", app, func(_ context.Context, db *userdb.DB) error {
+				add(t, typeOf(t, db, "user"), "first", "name", "first")
+				return nil
+			}))
+			first := w.forbid(app, command, once)
+			if err := w.as("app", app, once); err != nil {
+				t.Errorf("%s: first %v, then %v", what, first, err)
+				continue
+			}
+			if left := w.forbid(app, command, remove); left != nil {
+				err := w.as("app", app, remove)
+				if err != nil && !errors.Is(err, userdb.ErrNotFound) {
+					t.Errorf("%s: deleted: %v, then %v", what, left, err)
+				}
+			}
+			wantErr(t, what+": made, and gone since", w.as("app", app, once), userdb.ErrNotFound)
+		}
+	}
+}
