@@ -331,7 +331,7 @@ func (t *Type) held(ctx context.Context, purpose, secret string) (store.Record, 
 	if err != nil || len(purpose) > maxPurpose {
 		return store.Record{}, store.Token{}, ErrNotFound
 	}
-	token, _, err := t.view.Engine.Peek(ctx, prk, hashOf(secret), t.view.StoreTime())
+	token, err := t.view.Engine.PeekIssued(ctx, prk, hashOf(secret), t.view.StoreTime())
 	if err == nil && token.Purpose != purpose {
 		err = ErrNotFound
 	}

@@ -15,8 +15,6 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
-	"github.com/coffeenode/userdb/maintain/check"
-	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -28,6 +26,11 @@ func linesOf(t *testing.T, users *userdb.Type, uid string) []string {
 	must(t, err)
 	slices.Reverse(history)
 	return kindsOf(history)
+}
+
+// setJob makes a change of an entry that leaves one line.
+func setJob(ctx context.Context, users *userdb.Type, name, job string) error {
+	return errOf(users.Update(ctx, uid(name), func(e *userdb.Entry) error { e.Put("job", schema.Text(job)); return nil }))
 }
 
 func kindsOf(events []userdb.HistoryEvent) (kinds []string) {
@@ -42,11 +45,6 @@ func TestFeedTellsOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
 		users, ctx := typeOf(t, db, "user"), t.Context()
-		rename := func(uid string) {
-			t.Helper()
-			_, err := users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })
-			must(t, err)
-		}
 		want := map[string][]string{}
 		for i := range 5 {
 			for name, second := range map[string]func(e userdb.Entry){
@@ -67,7 +65,7 @@ func TestFeedTellsOnce(t *testing.T) {
 				e, err := users.Create(ctx, userdb.NewEntry{UID: uid})
 				must(t, err)
 				second(e)
-				rename(uid)
+				must(t, setJob(ctx, users, uid, "cook"))
 				want[uid] = []string{"create", name, "update"}
 			}
 		}
@@ -91,7 +89,7 @@ type notedVerb struct {
 
 var notedVerbs = []notedVerb{
 	{"update", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
-		return errOf(users.Update(ctx, uid(e.UID()), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil }))
+		return setJob(ctx, users, e.UID(), "cook")
 	}},
 	{"add a tag", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
 		return errOf(users.Tags(uid(e.UID())).Add(ctx, "b"))
@@ -127,6 +125,19 @@ var notedVerbs = []notedVerb{
 	{"delete", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
 		return users.Delete(ctx, uid(e.UID()))
 	}},
+}
+
+// notedUsers opens a view with a history, for notedVerbs.
+func (s *site) notedUsers() (*userdb.DB, *userdb.Type) {
+	db := s.open(userdb.Options{History: true, Schema: wideSchema(schema.FoldCasefold)})
+	return db, typeOf(s.t, db, "user")
+}
+
+// doLosing does a verb while the nth command that it sends is lost, from 0, or its answer.
+func (v notedVerb) doLosing(s *site, users *userdb.Type, e userdb.Entry, secret string, n int, done bool) error {
+	s.tap.loseNth(n, done)
+	defer s.tap.set(nil)
+	return v.do(s.t.Context(), users, e, secret)
 }
 
 // notedEntry makes an entry for notedVerbs, and returns a secret of its session.
@@ -177,18 +188,15 @@ func (t *tap) loseNth(n int, done bool) {
 // the feed.
 func TestLostAnswersAreNotedOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
-		db := s.open(userdb.Options{History: true, Schema: wideSchema(schema.FoldCasefold)})
-		users, name := typeOf(t, db, "user"), map[string]string{}
+		db, users := s.notedUsers()
+		name := map[string]string{}
 		for _, verb := range notedVerbs {
 			for n := range 4 {
 				for _, done := range []bool{true, false} {
 					key := fmt.Sprint("u", len(name))
 					name[key] = fmt.Sprintf("%s, command %d lost, done: %v", verb.name, n, done)
 					e, secret := notedEntry(t, users, key)
-					s.tap.loseNth(n, done)
-					err := verb.do(t.Context(), users, e, secret)
-					s.tap.set(nil)
-					if err != nil {
+					if err := verb.doLosing(s, users, e, secret, n, done); err != nil {
 						t.Fatalf("%s: %v", name[key], err)
 					}
 					if got := linesIf(t, users, key); got != setUp+1 && verb.name != "log in" && verb.name != "delete" {
@@ -273,15 +281,12 @@ var futileVerbs = []notedVerb{
 // TestFutileIsNotNoted: what changes nothing, or is refused, leaves no line.
 func TestFutileIsNotNoted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
-		db := s.open(userdb.Options{History: true, Schema: wideSchema(schema.FoldCasefold)})
-		users := typeOf(t, db, "user")
+		db, users := s.notedUsers()
 		for i, verb := range futileVerbs {
 			e, secret := notedEntry(t, users, fmt.Sprint("u", i))
 			must(t, s.raw.Set(t.Context(), "user/uid:"+e.UID()+"/friends", "x", 0).Err())
 			for _, lost := range []int{100, 0, 1} {
-				s.tap.loseNth(lost, true)
-				err := verb.do(t.Context(), users, e, secret)
-				s.tap.set(nil)
+				err := verb.doLosing(s, users, e, secret, lost, true)
 				if n := linesIf(t, users, e.UID()); err != nil || n != setUp {
 					t.Errorf("%s, command %d lost: %v; %d lines, want %d", verb.name, lost, err, n, setUp)
 				}
@@ -324,8 +329,7 @@ func TestVerbsInOpenSlot(t *testing.T) {
 		t.Errorf("while it moves: %q, want %q", got, want)
 	}
 	for i := range 120 {
-		_, err := users.Update(ctx, uid("ann"), func(e *userdb.Entry) error { e.Put("job", schema.Text(fmt.Sprint(i))); return nil })
-		must(t, err)
+		must(t, setJob(ctx, users, "ann", fmt.Sprint(i)))
 		want = append(want, "update")
 	}
 	if n := strings.Count(c.Client().HGet(ctx, "user/uid:ann", "~note").Val(), "\n") + 1; n != 100 {
@@ -347,57 +351,4 @@ func TestVerbsInOpenSlot(t *testing.T) {
 		t.Errorf("the new entry has %q", got)
 	}
 	mended(t, db, never)
-}
-
-// TestRepairPublishes: where a process dies before an event is in the feed of a cluster, the feed has it after a repair of the entry,
-// or its next change, once.
-func TestRepairPublishes(t *testing.T) {
-	eachGate(t, userdb.Options{History: true}, func(t *testing.T, g *gate) {
-		if g.has(oneScript) { // which is the script that makes the change
-			return
-		}
-		ctx, touched := t.Context(), 0
-		feedTo(t, g.db, 1)
-		touch := func() {
-			t.Helper()
-			_, err := g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { e.Put("job", schema.Text(fmt.Sprint(touched))); return nil })
-			must(t, err)
-			touched++
-		}
-		for _, next := range []func(){
-			func() { problemsOf(t, g.db, "alice") },
-			touch,
-		} {
-			refused := make(chan bool, 10)
-			g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
-				if !strings.Contains(wordsOf(cmds[0]), "~/feed/{") || !strings.HasPrefix(cmds[0].Name(), "eval") {
-					return send()
-				}
-				refused <- true
-				cmds[0].SetErr(context.Canceled)
-				return context.Canceled
-			})
-			touch()
-			<-refused
-			g.tap.set(nil)
-			if n := len(feedTo(t, g.db, 0)); n != touched {
-				t.Errorf("the feed has %d events before, want %d", n, touched)
-			}
-			next()
-			if n := len(feedTo(t, g.db, touched+1)); n != touched+1 {
-				t.Errorf("the feed has %d events, want %d", n, touched+1)
-			}
-		}
-	})
-}
-
-// problemsOf repairs one entry, which has no problem.
-func problemsOf(t *testing.T, db *userdb.DB, name string) {
-	t.Helper()
-	prk, err := recordkey.PRK("user", "uid", name)
-	must(t, err)
-	for p, err := range check.Run(t.Context(), db, check.Options{Only: hints.Key(prk), Repair: true}) {
-		must(t, err)
-		t.Errorf("found: %v", p)
-	}
 }

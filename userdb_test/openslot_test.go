@@ -179,8 +179,8 @@ func TestClusterDeletesInOpenSlot(t *testing.T) {
 	mended(t, db, never)
 }
 
-// TestTokensInOpenSlot spends tokens while the slot of their entry is being migrated: on the node where both lie or,
-// while they are apart, not at all, and then they are good after that. Entries without tokens know nothing of it.
+// TestTokensInOpenSlot spends and issues tokens while the slot of their entry is being migrated:
+// on the node where both lie, and while they are apart.
 func TestTokensInOpenSlot(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), redistest.StartCluster(t)
@@ -197,7 +197,7 @@ func TestTokensInOpenSlot(t *testing.T) {
 		must(t, err)
 		return secret
 	}
-	login, reset, change := issue("login"), issue("reset"), issue("change:name")
+	login, reset, change, verify := issue("login"), issue("reset"), issue("change:name"), issue("verify")
 	slot := c.OpenSlot("user/uid:alice")
 	_, _, err = users.Redeem(ctx, "login", login)
 	must(t, err)
@@ -206,15 +206,22 @@ func TestTokensInOpenSlot(t *testing.T) {
 	must(t, slot.From.Client().Do(ctx, "MIGRATE", host, port, "user/uid:alice", 0, 5000).Err())
 	_, _, err = users.Peek(ctx, "reset", reset)
 	must(t, err)
-	_, err = users.ResetPassword(ctx, "reset", reset, resetPassword)
-	wantErr(t, "apart", err, userdb.ErrUnavailable)
-	_, err = users.Issue(ctx, alice, userdb.Token{Purpose: "reset"})
-	wantErr(t, "apart", err, userdb.ErrUnavailable)
+	_, _, err = users.Redeem(ctx, "verify", verify)
+	must(t, err)
+	_, _, err = users.Redeem(ctx, "verify", verify)
+	wantErr(t, "spent, and not removed", err, userdb.ErrNotFound)
+	waits := issue("verify")
+	_, _, err = users.Redeem(ctx, "login", waits)
+	wantErr(t, "another purpose", err, userdb.ErrNotFound)
 	must(t, slot.From.Client().Do(ctx, "MIGRATE", host, port, aliceTokens, 0, 5000).Err())
 	_, err = users.ResetPassword(ctx, "reset", reset, resetPassword)
 	must(t, err)
 	_, _, err = users.Redeem(ctx, "change:name", change)
 	wantErr(t, "after a reset", err, userdb.ErrNotFound)
+	for name, secret := range map[string]string{"spent": verify, "issued while they were apart": waits} {
+		_, _, err = users.Redeem(ctx, "verify", secret)
+		wantErr(t, name+", after a reset", err, userdb.ErrNotFound)
+	}
 	_, err = users.Update(ctx, alice, func(e *userdb.Entry) error { // without tokens
 		e.Put("email", schema.Text("new@example.com"))
 		return nil

@@ -85,6 +85,8 @@ type Engine interface {
 	// Peek returns what was issued under the hash of a secret, and for how long it is good still; else ErrNotFound. It
 	// does not ask whether the entry has tokens at all.
 	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (t Token, left time.Duration, err error)
+	// PeekIssued is Peek for a token of a live entry, which may wait in the entry.
+	PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (Token, error)
 
 	// Invite keeps an invitation. ErrDuplicate: something lies there already. It ends by the Change that makes the entry.
 	Invite(ctx context.Context, i Invitation) error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/onekey"
@@ -42,13 +43,13 @@ func (a *attempt) commit(ctx context.Context) error {
 	case what == "conflict" && !a.c.Create && store.Rev(past) != a.c.Seen.Rev:
 		return store.ErrConflict
 	case what == "conflict", what == "dying", what == "filling":
-		return errAgain // it was only fenced, or is not ready yet
+		return errAgain // it was only fenced, is not ready yet, or has a token more
 	}
 	return &redisx.UnknownError{Cause: redisx.Unknown(what)}
 }
 
 // sendCommit sends the script. In a slot that is being migrated, where no node serves the entry and its history together, the entry
-// keeps what is to be noted until the next change.
+// keeps what is to be noted until the next change, and its tokens are read apart.
 func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err error) {
 	where, note := onekey.NotesRecord, a.c.Note
 	inEntry := a.c.Create && a.c.Seen == (store.Seen{}) && note.InEntry()
@@ -62,22 +63,52 @@ func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err e
 	switch {
 	case a.c.Create && where == onekey.NotesNowhere, a.c.Create && len(a.c.Note.Lines) == 0: // where it comes late, "until" is over
 		return a.e.runWithOthers(ctx, commitScript, keys, args...)
-	case where == onekey.NotesNowhere, len(a.c.Note.Lines) == 0:
+	case len(keys) == 1:
 		return a.e.run(ctx, commitScript, keys, args...)
 	}
 	reply, unsure, err = a.e.runOnce(ctx, commitScript, keys, args...)
-	if redisx.TryAgain(err) && !unsure {
+	switch {
+	case !redisx.TryAgain(err) || unsure:
+		return reply, unsure, err
+	case where != onekey.NotesNowhere && len(a.c.Note.Lines) > 0:
 		a.unnoted = true
-		return a.sendCommit(ctx)
+	default:
+		if err := a.readTokens(ctx); err != nil {
+			return nil, false, err
+		}
 	}
-	return reply, unsure, err
+	return a.sendCommit(ctx)
+}
+
+// readTokens reads the record of the entry's tokens for a commit that is not given it, after what
+// ~tokens says: a token that is issued later changes that.
+func (a *attempt) readTokens(ctx context.Context) error {
+	_, mark, err := a.e.field(ctx, a.c.Key, store.FieldTokens)
+	if a.tokens.mark = mark.Wire; err != nil || mark.Wire == "" {
+		a.c.Tokens.Known = false
+		return err
+	}
+	key, err := store.TokenKey(a.c.Key)
+	if err != nil {
+		return err
+	}
+	found, err := store.Hashes(ctx, a.e, []string{key.String()})
+	if err != nil {
+		return err
+	}
+	for name, member := range found[0].Fields {
+		if line := name + " " + member; !strings.Contains(line, "\n") { // else it is none
+			a.tokens.members += line + "\n"
+		}
+	}
+	return nil
 }
 
 // commitKeys has the record of the entry's tokens only where there is one: in a slot that is being migrated,
 // no node serves two keys while one of them is absent.
 func (a *attempt) commitKeys() []string {
 	keys := []string{a.c.Key.String()}
-	if a.c.Tokens.Known {
+	if a.c.Tokens.Known && a.tokens.mark == "" {
 		tokens, _ := store.TokenKey(a.c.Key) // every PRK has one
 		keys = append(keys, tokens.String())
 	}
@@ -99,7 +130,7 @@ func (a *attempt) commitArgs() []string {
 	}
 	args := slices.Concat(
 		[]string{a.rev, verb, a.c.Seen.Rev, a.c.Seen.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)},
-		onekey.EndingArgs(a.c.Tokens), []string{strconv.Itoa(len(a.c.Unset))}, a.c.Unset,
+		onekey.EndingArgs(a.c.Tokens), []string{a.tokens.mark, a.tokens.members, strconv.Itoa(len(a.c.Unset))}, a.c.Unset,
 	)
 	args = slices.Grow(args, 2*len(a.c.Set)+2)
 	for _, f := range a.c.Set {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
 )
 
 const historyOfA = "~/history/{user/uid:A}"
@@ -40,6 +41,23 @@ func (a *actor) line(kind string) store.Note {
 	return store.Note{Lines: []string{kind + " " + a.name + "." + strings.Fields(a.verb)[0] + " / / /"}}
 }
 
+// publish does what a repair does that reads an entry.
+func publish(uid string) verb {
+	return verb{name: "publish " + uid, do: func(ctx context.Context, a *actor) error {
+		prk, _ := people.PRK(uid)
+		_, err := a.engine.Mend(ctx, store.Publish{Entry: prk})
+		return err
+	}}
+}
+
+// published reports whether an actor has published the history at its end, when the others had
+// ended or died.
+func (x *explorer) published(r role, i int) bool {
+	verbs := x.scenario.actors[i]
+	last := len(verbs) - 1
+	return x.scenario.late && strings.HasPrefix(verbs[last].name, "publish") && r.at.done > last && r.at.errs[last] == nil
+}
+
 // historyScenarios are changes that leave lines, of one entry A.
 func historyScenarios() []scenario {
 	a := entries(some, "A email=a")
@@ -68,6 +86,10 @@ func historyScenarios() []scenario {
 		{"delete, create | update", a, 0, one(remove("A"), create("A", "email=x")), one(update("A", "job=y"))},
 	} {
 		all = append(all, scenario{name: "history: " + s.name, start: s.start, actors: [][]verb{s.left, s.right}, wins: s.wins, history: true})
+	}
+	for name, last := range map[string]verb{"update": update("A", "job=z"), "publish": publish("A")} {
+		actors := [][]verb{one(update("A", "email=x"), update("A", "job=x")), one(wait(7300), last)}
+		all = append(all, scenario{name: "history: updates | hours, " + name, start: a, actors: actors, history: true, late: true})
 	}
 	return all
 }
@@ -105,14 +127,17 @@ func (s *simulation) fedOfA() (lines []string) {
 	return lines
 }
 
-// unnoted says which change has no line in the history, or more than one, which line tells of what was not done, and which is out of
-// order in the feed, or missing before others; "" for none. What a server refused half-way may leave a line of what was not done, or
-// one twice in the feed.
+// unnoted says which change has no line in the history, or more than one, which line tells of what
+// was not done, and which is out of order in the feed, or missing before others; "" for none. Only
+// of a change that was refused half-way, and not acknowledged, a line may be missing.
 func (x *explorer) unnoted(m moment) string {
 	if !x.scenario.history {
 		return ""
 	}
 	lines := x.sim.linesOfA()
+	if n := tagLines(lines); n > 1 && x.onlyTags() {
+		return fmt.Sprintf("history: %d lines of a tag that was added once: %q", n, lines)
+	}
 	for i, r := range m.cast {
 		for j := range x.scenario.actors[i] {
 			n := 0
@@ -122,13 +147,13 @@ func (x *explorer) unnoted(m moment) string {
 				}
 			}
 			least, most := x.changed(m, r, i, j)
-			if n < least || n > most && m.fault < refused {
+			if n < least || n > most {
 				return fmt.Sprintf("history: %d lines of %d.%d, want %d to %d: %q", n, i, j, least, most, lines)
 			}
 		}
 	}
 	fed := x.sim.fedOfA()
-	if m.fault < refused && (len(fed) > len(lines) || !slices.Equal(fed, lines[:len(fed)])) {
+	if len(fed) > len(lines) || !slices.Equal(fed, lines[:len(fed)]) {
 		return fmt.Sprintf("feed: %q, while the history is %q", fed, lines)
 	}
 	return ""
@@ -147,7 +172,8 @@ func (x *explorer) changed(m moment, r role, i, j int) (least, most int) {
 			acknowledged = false // there was none to end
 		}
 	case "issue":
-		if x.sim.world.at(tokensOfA).field("h9") != nil {
+		mark, _ := x.sim.world.at("user/uid:A").field(store.FieldTokens).(string)
+		if x.sim.world.at(tokensOfA).field("h9") != nil || strings.Contains(mark, "h9 ") {
 			most = 1
 		}
 	case "tag": // of two that add the same, one changes something
@@ -156,13 +182,30 @@ func (x *explorer) changed(m moment, r role, i, j int) (least, most int) {
 		}
 		acknowledged = acknowledged && len(x.scenario.actors[1-i]) == 1 && strings.HasPrefix(x.scenario.actors[1-i][0].name, "update")
 	default:
-		n := int(m.commits >> (4 * (i*mostVerbs + j)) & 15)
-		return n, n
+		most = int(m.commits >> (4 * (i*mostVerbs + j)) & 15)
+		if m.fault < refused || acknowledged { // else it may have been refused in the middle
+			least = most
+		}
+		return least, most
 	}
 	if acknowledged {
 		least = 1
 	}
 	return least, most
+}
+
+// onlyTags reports whether all that the actors do is to add one tag.
+func (x *explorer) onlyTags() bool {
+	return !slices.ContainsFunc(slices.Concat(x.scenario.actors...), func(v verb) bool { return v.name != "tag A red" })
+}
+
+func tagLines(lines []string) (n int) {
+	for _, line := range lines {
+		if strings.Contains(line, " tags ") {
+			n++
+		}
+	}
+	return n
 }
 
 // unfed says what the feed lacks when all have ended, or died: of the lines up to the last one of somebody who has not died.
@@ -171,9 +214,12 @@ func (x *explorer) unfed(m moment) string {
 		return ""
 	}
 	lines, want := x.sim.linesOfA(), 0
+	if n := tagLines(lines); n != 1 && x.onlyTags() && m.deaths == 0 {
+		return fmt.Sprintf("history: %d lines of a tag that was added once: %q", n, lines)
+	}
 	for n, line := range lines {
 		for i, r := range m.cast {
-			if !r.dead && strings.Contains(line, fmt.Sprintf(" %d.", i)) {
+			if !r.dead && strings.Contains(line, fmt.Sprintf(" %d.", i)) || x.published(r, i) {
 				want = n + 1
 			}
 		}
@@ -182,4 +228,71 @@ func (x *explorer) unfed(m moment) string {
 		return fmt.Sprintf("feed: %q, while the history is %q", fed, lines)
 	}
 	return ""
+}
+
+// historyMutants are the engine without what keeps each line once and in its place.
+var historyMutants = []mutant{
+	{
+		name: "a note that cannot be put beside the entry is left out", in: []string{"history"}, finds: "history", kinds: []fault{tryAgain},
+		rewrite: replaced("  return waiting_with(waiting)\nend\n\n-- marked", "  return nil\nend\n\n-- marked"),
+	},
+	{
+		name: "a tombstone keeps no note", in: []string{"history: delete"}, finds: "history", kinds: []fault{tryAgain},
+		rewrite: replaced("strip(KEYS[1], done or stays_noted and about ~= '', ", "strip(KEYS[1], false, "),
+	},
+	{
+		name: "a command that is sent again does not know itself", in: []string{"history: tag | tag"}, finds: "history",
+		rewrite: replaced("if at then return {'changed'", "if false then return {'changed'"),
+	},
+	{
+		name: "what the record of the history does not take is lost", in: []string{"history: delete, create", "history: update, update"}, finds: "history", kinds: refusals,
+		rewrite: replaced("if refused and not feed then", "if false then"),
+	},
+	{
+		name: "a session that is sent again has no line", in: []string{"history: log in, end"}, finds: "history", kinds: refusals,
+		rewrite: replaced("local refused = marked() and note_beside(KEYS[2])\n    return refused or {hash}", "return {hash}"),
+	},
+	{
+		name: "a line comes before what it tells of", in: []string{"history: update | update"}, finds: "history", kinds: refusals, answer: noRight,
+		rewrite: replaced("refused = write('HSET', '~rev', remember, unpack(canonical))", "note_change()\n  refused = write('HSET', '~rev', remember, unpack(canonical))"),
+	},
+	{
+		name: "a line is taken for told before it is", in: []string{"history: update, update"}, finds: "feed", kinds: refusals, answer: noRight,
+		rewrite: replaced("if no then keep(KEYS[1], fed, kept) end", ""),
+	},
+	{
+		name: "what is older than an hour is passed over", in: []string{"history: updates | hours"}, finds: "feed",
+		rewrite: replaced("and (ms_of(line) < from - life or came(line)) then break", "then break"),
+	},
+	{
+		name: "what is older than an hour is not looked for", in: []string{"history: updates | hours"}, finds: "feed",
+		rewrite: replaced("or came(line)) then break", ") then break"),
+	},
+	{
+		name: "what waits is passed over", in: []string{"history: create, log in"}, finds: "history",
+		rewrite: replaced("put_on(all, waiting or '', time)\n  put_on(all, lines, time)\n  if #all", "put_on(all, lines, time)\n  if #all"),
+	},
+	{
+		name: "what waits comes after what is new", in: []string{"history: create"}, finds: "feed",
+		rewrite: replaced("put_on(all, waiting or '', time)\n  put_on(all, lines, time)\n  if #all", "put_on(all, lines, time)\n  put_on(all, waiting or '', time)\n  if #all"),
+	},
+	{
+		name: "a note that is sent again is another", in: []string{"history: create, tag"}, finds: "history",
+		tamper: func(_ *actor, args []string) ([]string, any) {
+			if args[1] == onekey.NoteScript.SHA { // without the mark
+				args = slices.Clone(args)
+				line := len(args) - 2
+				args[line] = strings.Join(strings.Fields(args[line])[:5], " ")
+			}
+			return args, nil
+		},
+	},
+	{
+		name: "every line goes into the feed each time", in: []string{"history"}, finds: "feed",
+		rewrite: replaced("if string.find(' ' .. fed, ' ' .. name_of(line) .. ' ', 1, true) then break end", ""),
+	},
+	{
+		name: "a line goes into the feed without those before it", in: []string{"history"}, finds: "feed",
+		rewrite: replaced("while first > 1 do", "while first > #all do"),
+	},
 }

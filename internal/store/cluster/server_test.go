@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -145,20 +146,27 @@ func (w *world) fromScript(l *lua.LState, raise bool) int {
 		t.RawSetString("err", lua.LString(reply))
 		l.Push(t)
 	case []any:
-		t := l.CreateTable(len(reply), 0)
-		for i, item := range reply {
-			switch item := item.(type) {
-			case string:
-				t.RawSetInt(i+1, lua.LString(item))
-			case int64:
-				t.RawSetInt(i+1, lua.LNumber(item))
-			default:
-				t.RawSetInt(i+1, lua.LFalse)
-			}
-		}
-		l.Push(t)
+		l.Push(tableOf(l, reply))
 	}
 	return 1
+}
+
+// tableOf returns a list as Lua has it.
+func tableOf(l *lua.LState, items []any) *lua.LTable {
+	t := l.CreateTable(len(items), 0)
+	for i, item := range items {
+		switch item := item.(type) {
+		case string:
+			t.RawSetInt(i+1, lua.LString(item))
+		case int64:
+			t.RawSetInt(i+1, lua.LNumber(item))
+		case []any:
+			t.RawSetInt(i+1, tableOf(l, item))
+		default:
+			t.RawSetInt(i+1, lua.LFalse)
+		}
+	}
+	return t
 }
 
 // doInScript runs a command of a script, unless it is the one that is refused.
@@ -176,7 +184,7 @@ func (w *world) doInScript(args []string) any {
 func (w *world) forbids(name string) bool { return w.refuse < 0 && writing[-w.refuse-1] == name }
 
 // writing are the commands of scripts that a server may refuse where it serves reads.
-var writing = []string{"set", "hset", "hdel", "hincrby", "unlink", "expire", "persist", "sadd", "rpush", "sunionstore", "rename", "srem"}
+var writing = []string{"set", "hset", "hdel", "hincrby", "unlink", "expire", "persist", "sadd", "rpush", "sunionstore", "rename", "srem", "xadd", "pexpire"}
 
 func fromLua(v lua.LValue) any {
 	switch v := v.(type) {
@@ -257,12 +265,30 @@ func init() {
 			return "OK"
 		},
 		"xadd": func(w *world, key string, c *cell, args []string) any {
-			text := args[len(args)-1]
+			n := &cell{kind: 'x', text: args[len(args)-1], hash: map[string]string{}}
 			if c != nil {
-				text = c.text + "\n" + text
+				n.text, n.hash = c.text+"\n"+n.text, maps.Clone(c.hash)
 			}
-			w.cells[key] = &cell{kind: 'x', text: text}
-			return "1-1"
+			for range strings.SplitSeq(args[len(args)-1], "\n") { // when each line came
+				n.hash[strconv.Itoa(len(n.hash))] = strconv.FormatInt(w.now, 10)
+			}
+			w.cells[key] = n
+			return fmt.Sprintf("%d-%d", w.now, len(n.hash))
+		},
+		"xlen": func(_ *world, _ string, c *cell, _ []string) any { return int64(len(c.names())) },
+		"xrange": func(_ *world, _ string, c *cell, args []string) any {
+			found := []any{}
+			if c == nil {
+				return found
+			}
+			low, _ := strconv.ParseInt(args[0], 10, 64) // 0 for "-"
+			high, err := strconv.ParseInt(args[1], 10, 64)
+			for i, line := range strings.Split(c.text, "\n") {
+				if at, _ := strconv.ParseInt(c.hash[strconv.Itoa(i)], 10, 64); at >= low && (err != nil || at <= high) {
+					found = append(found, []any{fmt.Sprintf("%d-%d", at, i), []any{"e", line}})
+				}
+			}
+			return found
 		},
 		"xtrim":  func(*world, string, *cell, []string) any { return int64(0) },
 		"memory": func(*world, string, *cell, []string) any { return int64(0) },

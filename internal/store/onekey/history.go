@@ -86,18 +86,18 @@ func relative(prk recordkey.Key) string {
 	return prk.In(recordkey.Namespace{}).String()
 }
 
-// writeNoted runs a script that notes something: if did says so of its reply. In a slot that is being
-// migrated no node serves its keys together with those of the history. Then the entry keeps the lines
-// where it is the first of the keys, and else they come after the script, by themselves.
+// writeNoted runs a script that notes something: if did says so of its reply. In a slot that is
+// being migrated no node may serve all keys. If the entry is the first of them, the script is run
+// on it alone then: what belongs into other records waits there. Else the lines come after the
+// script, by themselves.
 func (ks *Keys) writeNoted(
 	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, did func(reply any) bool,
 ) (reply any, err error) {
-	if len(n.Lines) == 0 {
-		reply, _, err = ks.client.Write(ctx, s, keys, append(args, ""))
-		return reply, err
-	}
 	entry, alone := prk.String(), slices.Clip(keys)
-	if keys[0] != entry {
+	switch {
+	case keys[0] == entry:
+		alone = alone[:1]
+	case len(n.Lines) > 0:
 		keys = append(alone, entry)
 	}
 	n = ks.marked(n)
@@ -125,7 +125,7 @@ func (ks *Keys) writeApart(
 		return reply, err
 	}
 	reply, _, err := ks.client.Write(ctx, s, keys, append(args, ""))
-	if err == nil && did(reply) {
+	if err == nil && len(n.Lines) > 0 && did(reply) {
 		err = ks.NoteAlone(ctx, prk, n)
 		if err != nil {
 			err = fmt.Errorf("%w: it was done, and could not be noted: %v", store.ErrOutcomeUnknown, err)

@@ -261,7 +261,21 @@ func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now ti
 	if err != nil {
 		return store.Token{}, 0, err
 	}
-	reply, _, err := ks.client.Write(ctx, PeekScript, []string{key.String()}, []string{hash, Millis(now)})
+	return ks.peek(ctx, key, hash, now, "")
+}
+
+// PeekIssued implements [store.Engine]: Peek, and a second script for a token that is not in the
+// record.
+func (ks *Keys) PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (store.Token, error) {
+	t, _, err := ks.Peek(ctx, prk, hash, now)
+	if errors.Is(err, store.ErrNotFound) {
+		t, _, err = ks.peek(ctx, prk, hash, now, "waiting")
+	}
+	return t, err
+}
+
+func (ks *Keys) peek(ctx context.Context, key recordkey.Key, hash string, now time.Time, where string) (store.Token, time.Duration, error) {
+	reply, _, err := ks.client.Write(ctx, PeekScript, []string{key.String()}, []string{hash, Millis(now), where})
 	if err != nil {
 		return store.Token{}, 0, redisx.Harmless(err)
 	}

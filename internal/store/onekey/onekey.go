@@ -21,7 +21,7 @@ var (
 	RemoveScript  = redisx.NewScript(scripts, "remove", redisx.IsNumber)
 	RestateScript = redisx.NewScript(scripts, "restate", redisx.IsNumber)
 	TombstoneLua  = redisx.Source(scripts, "tombstone")
-	BuryScript    = redisx.NewScript(scripts, "bury", redisx.IsNumber, TombstoneLua)
+	BuryScript    = redisx.NewScript(scripts, "bury", redisx.IsNumber, TokensLua, TombstoneLua)
 	PromoteScript = redisx.NewScript(scripts, "promote", redisx.IsNumber)
 	FilledScript  = redisx.NewScript(scripts, "filled", redisx.IsNumber)
 )
@@ -99,11 +99,26 @@ func (ks *Keys) Mend(ctx context.Context, s store.Step) (bool, error) {
 	case store.Restate:
 		return ks.restate(ctx, s)
 	case store.Bury:
-		return ks.Yes(ctx, BuryScript, []string{s.Entry.String()}, ks.options.TombstoneLife)
+		return ks.bury(ctx, s.Entry)
 	case store.Publish: // the feed has it by the script that noted it
 		return true, nil
 	}
 	return false, fmt.Errorf("no step that mends: %T", s)
+}
+
+// bury gives the script the record of tokens only if there is something to remove: in a slot that
+// is being migrated no node may serve both.
+func (ks *Keys) bury(ctx context.Context, entry recordkey.Key) (bool, error) {
+	tokens, err := store.TokenKey(entry)
+	if err != nil {
+		return false, err
+	}
+	args := []string{ks.options.TombstoneLife}
+	reply, _, err := ks.client.Write(ctx, BuryScript, []string{entry.String()}, args)
+	if reply == int64(2) {
+		reply, _, err = ks.client.Write(ctx, BuryScript, []string{entry.String(), tokens.String()}, args)
+	}
+	return reply == int64(1), redisx.Harmless(err)
 }
 
 func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {

@@ -34,7 +34,7 @@ type refuser struct {
 func (*refuser) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // writes are the commands of scripts that change records.
-const writes = "SET MSET HSET HSETNX HDEL SADD SREM ZADD ZREM RPUSH UNLINK EXPIRE PERSIST RENAME"
+const writes = "SET MSET HSET HSETNX HDEL SADD SREM ZADD ZREM RPUSH UNLINK EXPIRE PERSIST RENAME XADD"
 
 // refusing counts the writes of a script, and refuses the one at a number.
 const refusing = `local n, real, is = 0, redis, {}
@@ -168,7 +168,7 @@ var refusedVerbs = map[string]func(p pair, e *Engine) error{
 	"create with tags": func(p pair, e *Engine) error { return p.by(e, p.draft("u", "n", []string{"red", "blue"})) },
 	"create anew":      func(p pair, e *Engine) error { return p.by(e, p.draft("gone", "n", []string{"red"})) },
 	"create many": func(p pair, e *Engine) error {
-		cs := []store.Change{p.draft("u", "n", nil), p.draft("v", "m", []string{"red"}), p.draft("w", "l", []string{"blue"})}
+		cs := []store.Change{noted(p.draft("u", "n", nil)), noted(p.draft("v", "m", []string{"red"})), noted(p.draft("w", "l", []string{"blue"}))}
 		errs := e.ApplyAll(p.t.Context(), cs)
 		return errors.Join(errs...)
 	},
@@ -189,14 +189,70 @@ var refusedVerbs = map[string]func(p pair, e *Engine) error{
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		_, err = e.Tertiary(p.t.Context(), store.Op{PRK: prk, Key: key, Command: "SADD", Args: []string{"blue"}, Write: true, Index: index, Schema: p.users.Guard})
+		_, err = e.Tertiary(p.t.Context(), store.Op{PRK: prk, Key: key, Command: "SADD", Args: []string{"blue"}, Write: true, Index: index, Schema: p.users.Guard, Note: probeNote})
 		return err
 	},
 }
 
 func (p pair) by(e *Engine, c store.Change) error {
-	_, err := e.Apply(p.t.Context(), c)
+	_, err := e.Apply(p.t.Context(), noted(c))
 	return err
+}
+
+// probeNote is what refused verbs note.
+var probeNote = store.Note{Lines: []string{"probe / / / /"}}
+
+func noted(c store.Change) store.Change {
+	c.Note = probeNote
+	return c
+}
+
+// refusedDone says of each verb whether it was done.
+var refusedDone = map[string]struct {
+	uid  string // the entry
+	done func(p pair) bool
+}{
+	"create":           {"u", func(p pair) bool { return p.find("u").Live() }},
+	"create with tags": {"u", func(p pair) bool { return p.find("u").Live() }},
+	"create anew":      {"gone", func(p pair) bool { return p.find("gone").Live() }},
+	"create many":      {"u", func(p pair) bool { return p.find("u").Live() }},
+	"update":           {"a", func(p pair) bool { return p.find("a").Fields["name"] == "y" }},
+	"replace tags":     {"a", func(p pair) bool { return p.hasTag("green") }},
+	"delete":           {"a", func(p pair) bool { return !p.find("a").Live() }},
+	"tag":              {"a", func(p pair) bool { return p.hasTag("blue") }},
+}
+
+func (p pair) hasTag(tag string) bool {
+	return p.plain.client.SIsMember(p.t.Context(), "user/uid:a/tags", tag).Val()
+}
+
+// tellsOnly wants no line of a verb that was not done, and one of a verb that was acknowledged.
+func (p pair) tellsOnly(what, name string, acknowledged bool) {
+	p.t.Helper()
+	ctx, verb := p.t.Context(), refusedDone[name]
+	prk, _ := p.users.PRK(verb.uid)
+	lines, err := p.plain.Lines(ctx, prk)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	inHistory := strings.Count(strings.Join(lines, "\n"), " probe ")
+	inFeed := 0
+	for _, m := range p.plain.client.XRange(ctx, p.plain.FeedKey(prk.Namespace(), store.FeedChanges, prk), "-", "+").Val() {
+		inFeed += strings.Count(m.Values["e"].(string), prk.String()+" - probe ")
+	}
+	least, most := 0, 0
+	if verb.done(p) {
+		most = 1
+	}
+	if acknowledged {
+		least = 1
+	}
+	if name == "delete" { // its history goes with it
+		inHistory = min(max(inHistory, least), most)
+	}
+	if inHistory < least || inHistory > most || inFeed < least || inFeed > most {
+		p.report("%s: %d lines in the history, %d in the feed, want %d to %d", what, inHistory, inFeed, least, most)
+	}
 }
 
 // TestRefusedInTheMiddle has the server refuse each write of each script, one at a time. Nothing is
@@ -241,6 +297,10 @@ var singleMutants = []struct{ name, old, new string }{
 	{"a tombstone's end stays", "redis.call('PERSIST', entry)", ""},
 	{"tags are replaced in their place", "stage = KEYS[k + 2]", "stage = KEYS[k + 1]"},
 	{"the right to remove facets is not asked for", "if unset > 7 or head[5] then", "if false then"},
+	{"a line of a change comes before it", "refused = not again and (unrighted() or store_schema())", "refused = not again and (note(verb, head[6]) or store_schema())"},
+	{"a line of an update comes before it", "if refused then return refused end\n-- What the entry takes", "note('', head[5])\n-- What the entry takes"},
+	{"a line of a tag comes before it", "  local refused = due and unrighted()\n", "  local refused = due and note_beside(entry, head[6])\n"},
+	{"a line of a create comes before it", "local function write()\n  if note", "if note then pcall('XADD', KEYS[#KEYS], '*', 'e', ARGV[2] .. ' - ' .. line) end\nlocal function write()\n  if note"},
 	{"a create leaves what is there", "for _, d in ipairs(drops) do drop(d) end\n  if tombstone", "if tombstone"},
 }
 
@@ -296,6 +356,7 @@ func refusedBy(t *testing.T, srv *redistest.Server, r *refuser, name string) boo
 	if !r.used {
 		t.Fatal("no script was refused anything")
 	}
+	p.tellsOnly(what, name, err == nil)
 	cut := err != nil && (strings.HasPrefix(name, "create") || name == "delete")
 	p.sound(what, cut)
 	a := p.find("a")

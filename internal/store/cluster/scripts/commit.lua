@@ -7,7 +7,10 @@
 -- ARGV[5]  seconds that a tombstone lives      ARGV[6]  what ~dying says, "" for nothing that is left to do
 -- ARGV[7]  milliseconds of the clock until which it is known what schema is in force
 -- ARGV[8..11]  what goes of the tokens: "1" if all, the time, the hash and the purpose of the one that is spent
--- ARGV[12]  how many fields to unset, then those, then field, value, …: where tertiary records change, ~fill is the last
+-- ARGV[12], ARGV[13]  without KEYS[2]: ~tokens as it was when that record was read apart, "" if it
+--            was not, and what the record had, in lines "NAME MEMBER"
+-- ARGV[14]  how many fields to unset, then those, then field, value, …: where tertiary records
+--            change, ~fill is the last
 -- Reply: {"ok"} | {"ok", what is ~note of a new entry where there was no other for a day} | {"exists" | "absent" | "conflict" | "dying" | "filling" | "late", ~rev} | {"damaged"}
 --      | {"token", ~rev}: the one to be spent is not good | {"tokens", ~rev}: KEYS[2] is needed
 --
@@ -46,55 +49,73 @@ if not done and time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[7]) 
 -- What was laid ready must not outlive the entry, nor come to its place after what replaces it.
 if not done and head[5] and (ARGV[2] == 'delete' or ARGV[#ARGV - 1] == '~fill') then return {'filling', past} end
 
-local n, mark = tonumber(ARGV[12]), live and head[6]
+local n, mark = tonumber(ARGV[14]), live and head[6]
+if not done and ARGV[12] ~= '' and mark ~= ARGV[12] then return {'conflict', past} end -- a token was issued since
 local made = ARGV[2] == 'create' and ARGV[10] ~= '' and not done -- of an invitation, which lies where tokens will
-if made then mark = '1' end
+if made then mark = '1' .. spent_of(head[6]) end
 -- Sent again, it has ended its tokens, and removes what it could not: those that came since stay.
 local ending = {all = ARGV[2] == 'delete' and '1' or ARGV[8], now = ARGV[9], spend = ARGV[10], purpose = ARGV[11], touched = {}, made = made}
 if done then
-  if not KEYS[2] then mark = '' end
+  if not KEYS[2] and needs_record(mark) then mark = '' end
   ending = {all = '', now = ARGV[9], spend = '', purpose = '', touched = {}}
 else
-  for i = 13, 12 + n do ending.touched[#ending.touched + 1] = ARGV[i] end
-  for i = 13 + n, #ARGV, 2 do ending.touched[#ending.touched + 1] = ARGV[i] end
+  for i = 15, 14 + n do ending.touched[#ending.touched + 1] = ARGV[i] end
+  for i = 15 + n, #ARGV, 2 do ending.touched[#ending.touched + 1] = ARGV[i] end
 end
-if counts(mark) and not KEYS[2] then return {'tokens', past} end
-local tokens = end_tokens(KEYS[2], mark, ending)
+local members = KEYS[2] or ARGV[12] ~= '' and members_of(ARGV[13]) or nil
+if needs_record(mark) and not members then return {'tokens', past} end
+local tokens = end_tokens(members, mark, ending)
 if tokens.err then return redis.error_reply(tokens.err) end
 if tokens.refused then return {'token', past} end
 
 local remember = ARGV[1] .. string.sub(past, 1, 36)
-local noting, noted -- once it is certain that it will be made
+local refused = not done and unrighted()
+if refused then return refused end
+local kept = not done and waits(head[7]) or nil
 local function write(command, ...)
   local reply = redis.pcall(command, KEYS[1], ...)
   return type(reply) == 'table' and redis.error_reply(reply.err)
 end
+-- note_change comes right after the command that makes the change, and also when that was sent
+-- again: a line is known by its mark.
+local stays_noted = kept
+local function note_change()
+  local no, stays = note_of(KEYS[1], ARGV[2], head[7])
+  if no then error({err = no.err}) end
+  stays_noted = stays_noted or stays
+end
 if ARGV[2] == 'delete' then
   if not done then
-    local refused = write('PERSIST') or write('HDEL', '~none') -- neither changes anything: a live entry has no end
+    refused = write('PERSIST') or write('HDEL', '~none') -- neither changes anything: a live entry has no end
     if refused then return refused end
-    noting, noted = note(KEYS[1], 'delete', head[7])
-    if noting then return noting end
     local removal = {}
     if ARGV[6] ~= '' then removal = {'~dying', ARGV[6], '~since', time[1]} end
-    if noted and noted ~= '' then -- the tombstone keeps it
+    if kept then -- the tombstone keeps it
       removal[#removal + 1] = '~note'
-      removal[#removal + 1] = noted
+      removal[#removal + 1] = kept
+    end
+    if tokens.ended and #tokens.ended > 0 then
+      removal[#removal + 1] = '~tokens'
+      removal[#removal + 1] = '1 ' .. table.concat(tokens.ended, ' ')
     end
     refused = write('HSET', '~isa', '', '~rev', remember, unpack(removal))
     if refused then return refused end
+    note_change()
     redis.call('HDEL', KEYS[1], '~fence')
+  else
+    note_change()
   end
-  strip(KEYS[1], done or noted and noted ~= '')
+  strip(KEYS[1], done or stays_noted and about ~= '', done or tokens.ended and #tokens.ended > 0)
   redis.call('EXPIRE', KEYS[1], ARGV[5])
-  if counts(mark) then write_tokens(KEYS[2], tokens) end
+  if counts(mark) then write_tokens(members, tokens) end
+  if KEYS[2] and not done then redis.call('HDEL', KEYS[1], '~tokens') end
   return {'ok'}
 end
-local set = 13 + n
+local set = 15 + n
 -- A canonical value that goes because its facet is written as it is: it is that value until ~rev is written.
 local value, early, late, canonical = {}, {}, {}, {}
 for i = set, #ARGV, 2 do value[ARGV[i]] = ARGV[i + 1] end
-for i = 13, 12 + n do
+for i = 15, 14 + n do
   local now = string.sub(ARGV[i], 1, 5) == '~skv:' and value[string.sub(ARGV[i], 6)]
   if now then
     late[#late + 1] = ARGV[i]
@@ -106,14 +127,12 @@ for i = 13, 12 + n do
 end
 if not done then
   local tombstone = ARGV[2] == 'create' and (past ~= '' or fence ~= '')
-  local refused
   if tombstone or ARGV[2] == 'mend' or #early + #late > 0 or fence ~= '' or head[7] then
     refused = write('HSET', '~rev', past) or write('HDEL', '~none') or ARGV[2] == 'mend' and write('PERSIST')
     if refused then return refused end
   end
-  noting, noted = note(KEYS[1], ARGV[2], head[7])
-  if noting then return noting end
   if tombstone then -- its facets, and its end, go before it lives
+    if head[6] then redis.call('HDEL', KEYS[1], '~tokens') end
     if head[1] then strip(KEYS[1], true) end
     redis.call('PERSIST', KEYS[1])
   end
@@ -123,10 +142,9 @@ if not done then
     redis.call('HSET', KEYS[1], unpack(ARGV, set, set + 1999))
     set = set + 2000
   end
-  if noted == '' then late[#late + 1] = '~note' end
-  if noted and noted ~= '' then
+  if kept then
     canonical[#canonical + 1] = '~note'
-    canonical[#canonical + 1] = noted
+    canonical[#canonical + 1] = kept
   end
   if tokens.mark then
     canonical[#canonical + 1] = '~tokens'
@@ -139,8 +157,9 @@ if not done then
   for i = set, #ARGV do canonical[#canonical + 1] = ARGV[i] end
   refused = write('HSET', '~rev', remember, unpack(canonical))
   if refused then return refused end
-  if fence ~= '' then redis.call('HDEL', KEYS[1], '~fence') end
 end
+note_change()
+if not done and fence ~= '' then redis.call('HDEL', KEYS[1], '~fence') end
 for _, field in ipairs(late) do redis.call('HDEL', KEYS[1], field) end
-if counts(mark) then finish_tokens(KEYS[1], KEYS[2], tokens) end
-return {'ok', ARGV[2] == 'create' and past == '' and fence == '' and noted or nil}
+if counts(mark) then finish_tokens(KEYS[1], members, tokens) end
+return {'ok', ARGV[2] == 'create' and past == '' and fence == '' and kept or nil}

@@ -1,8 +1,10 @@
 -- bury: ends what a delete, or a fence of an entry that is not there, was refused in the middle
--- (I4). After tombstone.lua.
+-- (I4). After tokens.lua and tombstone.lua.
 --
--- KEYS[1]  the entry      ARGV[1]  seconds that a tombstone lives
--- Reply: 1 if it is a tombstone that goes by itself, 0 if it is an entry or damage
+-- KEYS[1]  the entry      KEYS[2]  the record of its tokens, where the reply was 2
+-- ARGV[1]  seconds that a tombstone lives
+-- Reply: 1 if it is a tombstone that goes by itself, 2 if its record of tokens is needed before
+-- that, 0 if it is an entry or damage
 local isa = redis.pcall('HGET', KEYS[1], '~isa')
 if type(isa) == 'table' then return redis.error_reply(isa.err) end
 if isa and isa ~= '' then return 0 end
@@ -13,9 +15,16 @@ if not isa then
   end
   if #fields == 0 then return 0 end
 end
+local spent = redis.call('HGET', KEYS[1], '~tokens')
+if spent and not KEYS[2] then return 2 end
+for name in string.gmatch(spent_of(spent or ''), '[^ ]+') do
+  local reply = redis.pcall('HDEL', KEYS[2], name)
+  if type(reply) == 'table' then return redis.error_reply(reply.err) end
+end
 if redis.call('PTTL', KEYS[1]) == -1 then
   local reply = redis.pcall('EXPIRE', KEYS[1], ARGV[1])
   if type(reply) == 'table' then return redis.error_reply(reply.err) end
 end
 if isa then strip(KEYS[1], true) end
+if spent then redis.call('HDEL', KEYS[1], '~tokens') end
 return 1

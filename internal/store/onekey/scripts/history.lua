@@ -12,6 +12,9 @@
 -- A line that stands in both is one. On one server a line goes into the feed at the same time: a stream of
 -- texts of lines "PRK LINE", with a hyphen for the number.
 --
+-- A script notes what it has done: if the server refuses one of its writes, no line tells of what
+-- was not done. Lines that wait in the entry are written by the command that writes its rev.
+--
 -- The last argument is "" if nothing is noted. Else it says which of them the last KEYS are: b(oth),
 -- r(ecord), f(eed) or n(one), and then the time in milliseconds, none for the server's. Before it stand the
 -- lines to be noted, without numbers but for feed.lua; the PRK; and how many entries the feed has at most.
@@ -23,7 +26,7 @@ if about ~= '' then
   if last == 'b' or last == 'f' then feed = table.remove(KEYS) end
   if last == 'b' or last == 'r' then record = table.remove(KEYS) end
 end
-local life, hour = '7776000000', '3600000' -- milliseconds
+local life, day = '7776000000', '86400000' -- milliseconds
 
 -- now is the time in microseconds, in digits: the one that is given, or that at which something came into the feed, or the server's.
 local function now(id)
@@ -57,14 +60,14 @@ local function keep(in_record, text, milliseconds)
 end
 
 -- read returns the lines of the record of the last so many milliseconds. Those of an entry that was here
--- before go an hour after the next was made.
+-- before go a day after the next was made.
 local function read(milliseconds, time)
   local past, all = redis.pcall('GET', record), {}
   if type(past) ~= 'string' then past = '' end -- of another Redis type it goes
   for line in string.gmatch(past, '[^\n]+') do
     local number, kind = string.match(line, '^(%d+) (%l+)')
     number = tonumber(number or '0')
-    if kind == 'create' and number < time - hour * 1000 then all = {} end
+    if kind == 'create' and number < time - day * 1000 then all = {} end
     if number > time - milliseconds * 1000 then all[#all + 1] = line end
   end
   return all
@@ -127,17 +130,43 @@ local function put_on(all, some, time)
   trim(all)
 end
 
--- note is the first thing that a script writes. how: create; delete, after which the record stays for an
--- hour, for the feed of a cluster, or not at all; "" for others. waiting is ~note of the entry, false for
--- none, nil if it was not read: then nothing is noted of an entry that is not live. It returns what the
--- server refuses, nil if it does not, and what ~note becomes, nil if that stays as it is.
-local function note(entry, how, waiting)
-  if about == '' then return nil end
-  if waiting == nil then
-    local head = redis.pcall('HMGET', entry, '~isa', '~note')
-    if head.err or not head[1] or head[1] == '' then return nil end
-    waiting = head[2]
+-- unrighted returns the error of a server that forbids this user what note writes, as far as it
+-- can be asked: then nothing is to be done.
+local function unrighted()
+  local may = about ~= '' and redis.acl_check_cmd
+  if may and record and not may('SET', record, '', 'PX', '1') then
+    return redis.error_reply("NOPERM this user has no permissions to run the 'set' command on the history")
   end
+  if may and feed and not may('XADD', feed, '*', 'e', '') then
+    return redis.error_reply("NOPERM this user has no permissions to run the 'xadd' command on the feed")
+  end
+end
+
+-- waiting_with returns lines that wait in the entry, false for none, with those that are to be
+-- noted.
+local function waiting_with(waiting)
+  local all, time = {}, tonumber(now())
+  put_on(all, waiting or '', time)
+  put_on(all, lines, time)
+  return table.concat(all, '\n')
+end
+
+-- waits returns what ~note of an entry becomes if the lines are to wait there, and nil if they are
+-- not. waiting is what it is: false for none.
+local function waits(waiting)
+  if about == '' or record or feed then return nil end
+  return waiting_with(waiting)
+end
+
+-- marked reports whether the lines are known when they are sent again.
+local function marked() return about ~= '' and string.find(lines, '^%S+ %S+ %S+ %S+ %S+ %S+') ~= nil end
+
+-- note writes the lines of what was done into the record and into the feed. how: create; delete,
+-- after which the record stays for a day, for the feed of a cluster, or not at all; "" for others.
+-- It returns what the server refuses, nil if it does not, and whether ~note is to go, whose lines
+-- are in the record now.
+local function note(how, waiting)
+  if not record then return nil end
   local id, refused
   if feed and lines ~= '' then
     id, refused = add(feed_text())
@@ -148,28 +177,42 @@ local function note(entry, how, waiting)
     put_on(all, lines, time)
     return keep(record, table.concat(all, '\n'), life)
   end
-  if not record then
-    put_on(all, waiting or '', time)
-    put_on(all, lines, time)
-    return nil, table.concat(all, '\n')
-  end
   if how == 'delete' and feed then
     redis.call('UNLINK', record)
     return nil
   end
-  all = read(how == 'create' and hour or life, time)
+  all = read(how == 'create' and day or life, time)
   put_on(all, waiting or '', time)
   put_on(all, lines, time)
-  if #all > 0 then refused = keep(record, table.concat(all, '\n'), how == 'delete' and hour or life) end
-  return refused, waiting and '' or nil
+  if #all > 0 then refused = keep(record, table.concat(all, '\n'), how == 'delete' and day or life) end
+  return refused, waiting and not refused
 end
 
--- settle makes ~note of an entry what note has returned, and returns what the server refuses.
-local function settle(entry, waiting)
-  if waiting == '' then
-    redis.call('HDEL', entry, '~note')
-  elseif waiting then
-    local reply = redis.pcall('HSET', entry, '~note', waiting)
-    if type(reply) == 'table' then return redis.error_reply(reply.err) end
+-- note_of notes what was done to an entry, or has the lines wait there if the server refuses to
+-- write the record. It returns what the server refuses of that, and whether ~note stays.
+local function note_of(entry, how, waiting)
+  local refused, goes = note(how, waiting)
+  if refused and not feed then
+    local reply = redis.pcall('HSET', entry, '~note', waiting_with(waiting))
+    if type(reply) ~= 'table' then return nil, true end
   end
+  if goes then redis.call('HDEL', entry, '~note') end
+  return refused, waiting and not goes
+end
+
+-- note_beside notes what was done beside a live entry, whose rev stays. waiting is ~note of the
+-- entry, false for none, nil if it was not read. It returns what the server refuses.
+local function note_beside(entry, waiting)
+  if about == '' then return nil end
+  if waiting == nil then
+    local head = redis.pcall('HMGET', entry, '~isa', '~note')
+    if head.err or not head[1] or head[1] == '' then return nil end
+    waiting = head[2]
+  end
+  local later = waits(waiting)
+  if later then
+    local reply = redis.pcall('HSET', entry, '~note', later)
+    return type(reply) == 'table' and redis.error_reply(reply.err) or nil
+  end
+  return (note_of(entry, '', waiting))
 end

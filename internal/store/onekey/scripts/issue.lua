@@ -1,6 +1,7 @@
 -- issue: puts a token beside a live entry, which keeps its rev. After tokens.lua and history.lua.
 --
--- KEYS[1]  the entry          KEYS[2]  the record of its tokens, in the same slot
+-- KEYS[1]  the entry          KEYS[2]  the record of its tokens, in the same slot; without it the
+--            token waits in the entry
 -- ARGV[1]  type               ARGV[2]  ~rev (its first twelve characters) as it was read, "" for none
 -- ARGV[3]  hash of the secret ARGV[4], ARGV[5]  purpose, and the facets that it is bound to
 -- ARGV[6]  value              ARGV[7]  milliseconds that it is good     ARGV[8]  how many stay, the newest
@@ -15,24 +16,50 @@ if string.sub(head[2] or '', 1, 12) ~= ARGV[2] then return {'conflict'} end
 local now = clock(ARGV[9])
 local tokens = read_tokens(KEYS[2], head[3], now)
 if tokens.err then return redis.error_reply(tokens.err) end
-local newest = 0
+local newest, says = 0, '1' .. string.sub(ARGV[3], 1, 6)
 for _, t in ipairs(tokens.open) do
-  if t.name == ARGV[3] then return {'ok'} end
+  if t.name == ARGV[3] then -- sent again: it does what may be left to do
+    if not t.waits then redis.call('HSET', KEYS[1], '~tokens', says .. string.sub(head[3], #tokens.says + 1)) end
+    local refused = marked() and note_beside(KEYS[1], head[4])
+    return refused or {'ok'}
+  end
   newest = math.max(newest, t.number)
 end
-local refused, waiting = note(KEYS[1], '', head[4])
-refused = refused or settle(KEYS[1], waiting)
+local refused = unrighted()
 if refused then return refused end
-if tokens.foreign then redis.call('UNLINK', KEYS[2]) end
 local ends = string.format('%.0f', now + ARGV[7])
-local text = table.concat({ends, string.format('%d', newest + 1), ARGV[4], ARGV[5], ARGV[6]}, ' ')
-local first = redis.pcall('HSET', KEYS[2], ARGV[3], text)
-if type(first) == 'table' then return redis.error_reply(first.err) end
+local number = newest + 1
+if not KEYS[2] then number = math.max(number, math.floor(now / 1000)) end -- above those of the record, too
+local text = table.concat({ends, string.format('%.0f', number), ARGV[4], ARGV[5], ARGV[6]}, ' ')
 table.sort(tokens.open, function(a, b) return a.number > b.number end)
 while #tokens.open >= tonumber(ARGV[8]) do
-  tokens.swept[#tokens.swept + 1] = table.remove(tokens.open).name
+  local oldest = table.remove(tokens.open)
+  if not oldest.waits then tokens.swept[#tokens.swept + 1] = oldest.name end
 end
-tokens.open[#tokens.open + 1] = token_of(ARGV[3], text, now)
-write_tokens(KEYS[2], tokens)
-if head[3] ~= '1' then redis.call('HSET', KEYS[1], '~tokens', '1') end
+if KEYS[2] then
+  if tokens.foreign then redis.call('UNLINK', KEYS[2]) end
+  local members = {ARGV[3], text}
+  for _, t in ipairs(tokens.open) do
+    if t.waits then
+      members[#members + 1] = t.name
+      members[#members + 1] = t.waits
+      t.waits = nil
+    end
+  end
+  local first = redis.pcall('HSET', KEYS[2], unpack(members))
+  if type(first) == 'table' then return redis.error_reply(first.err) end
+  tokens.open[#tokens.open + 1] = token_of(ARGV[3], text, now)
+  write_tokens(KEYS[2], tokens)
+  redis.call('HSET', KEYS[1], '~tokens', says)
+else
+  local t = token_of(ARGV[3], text, now)
+  t.waits = text
+  tokens.open[#tokens.open + 1] = t
+  if tokens.says == '' then tokens.says = '0' end
+  if spent_of(head[3]) ~= '' then tokens.ended = {string.sub(spent_of(head[3]), 2)} end
+  local first = redis.pcall('HSET', KEYS[1], '~tokens', mark_of(tokens))
+  if type(first) == 'table' then return redis.error_reply(first.err) end
+end
+refused = note_beside(KEYS[1], head[4])
+if refused then error({err = refused.err}) end
 return {'ok'}

@@ -5,5 +5,4 @@
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~note')
 if head.err then return redis.error_reply(head.err) end
 if not head[1] or head[1] == '' then return 0 end
-local refused, waiting = note(KEYS[1], '', head[2])
-return refused or settle(KEYS[1], waiting) or 1
+return note_beside(KEYS[1], head[2]) or 1

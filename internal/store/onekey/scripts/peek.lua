@@ -1,12 +1,17 @@
 -- peek: a token that is good, if the entry has ~tokens; it stays. After tokens.lua.
 --
--- KEYS[1]  the record of an entry's tokens
--- ARGV[1]  hash of the secret      ARGV[2]  the time, "" for the server's
+-- KEYS[1]  the record of an entry's tokens, or the entry, in which one may wait
+-- ARGV[1]  hash of the secret      ARGV[2]  the time, "" for the server's      ARGV[3]  "waiting"
+--            for the entry
 -- Reply: {member, milliseconds that it is good still} | {}
-local text = redis.pcall('HGET', KEYS[1], ARGV[1])
+local text = redis.pcall('HGET', KEYS[1], ARGV[3] == 'waiting' and '~tokens' or ARGV[1])
 if type(text) == 'table' then
   if string.find(text.err, 'WRONGTYPE', 1, true) then return {} end
   return redis.error_reply(text.err)
+end
+if ARGV[3] == 'waiting' and text then
+  local _, at = string.find(text, '\n' .. ARGV[1] .. ' ', 1, true)
+  text = at and string.match(text, '[^\n]+', at + 1)
 end
 local now = clock(ARGV[2])
 local token = text and token_of(ARGV[1], text, now)

@@ -60,15 +60,18 @@ if verb == 'seen' or verb == 'verify' or verb == 'end' then
   end
   local s = parse(text)
   if verb == 'end' and text and not string.find(text, '^%- ') then -- also one whose time is over: a clock may go back
-    local refused, waiting
-    if s then refused, waiting = note(KEYS[2], '') end
-    refused = refused or settle(KEYS[2], waiting)
+    local refused = s and unrighted()
     if refused then return refused end
     local reply = put('- ' .. ms(now + 3600000) .. (s and ' ' .. bond or ''), now + 3600000)
     if reply.err then return reply end
+    refused = s and note_beside(KEYS[2])
+    if refused then error({err = refused.err}) end
     return s and {hash} or {}
   end
-  if verb == 'end' and text and string.match(text, '^%- %d+ (.*)$') == bond then return {hash} end -- sent again
+  if verb == 'end' and text and string.match(text, '^%- %d+ (.*)$') == bond then -- sent again
+    local refused = marked() and note_beside(KEYS[2])
+    return refused or {hash}
+  end
   if not s or verb == 'end' then return {} end
   if verb == 'verify' then
     if s.bond ~= bond then return {} end
@@ -104,7 +107,10 @@ for i = 1, #all, 2 do
 end
 if verb == 'list' then return found end
 if verb == 'begin' then
-  if begun then return {hash, begun} end -- sent again
+  if begun then -- sent again
+    local refused = marked() and note_beside(KEYS[2])
+    return refused or {hash, begun}
+  end
   table.sort(open, function(a, b) return a.begun > b.begun end)
   for i = tonumber(ARGV[9]), #open do swept[#swept + 1] = open[i].name end
   -- Of those that were ended as many stay: else who signs in and out all the time makes each beginning slower.
@@ -113,8 +119,7 @@ if verb == 'begin' then
   local s = {life = now + ARGV[5], idle = tonumber(ARGV[6]), seen = now, verified = now, begun = now}
   s.rest = table.concat({bond, ARGV[7], ARGV[8]}, ' ')
   s.ends = math.min(s.life, now + s.idle)
-  local refused, waiting = note(KEYS[2], '')
-  refused = refused or settle(KEYS[2], waiting)
+  local refused = unrighted()
   if refused then return refused end
   found = put(member(s), s.ends)
   if found.err then return found end
@@ -123,4 +128,6 @@ elseif last == 0 then
   return {}
 end
 for _, name in ipairs(swept) do redis.call('HDEL', record, name) end
+local refused = verb == 'begin' and note_beside(KEYS[2])
+if refused then error({err = refused.err}) end
 return verb == 'begin' and found or {}

@@ -2,12 +2,19 @@
 --
 -- They are a hash beside the entry, in its slot. A member is named by the hash of a secret, and says
 --   UNTIL NUMBER PURPOSE FIELDS VALUE
--- until when it is good, in milliseconds; a number that is greater for a newer one; its purpose; the facets that
--- it is bound to, in hexadecimal digits, with slashes between; and the value, escaped as purposes are. Members of
--- other forms, and those whose time is over, count as absent. All do where the entry has no ~tokens: so
--- one field of the entry ends them all, and an entry that is created again inherits none. The field says "1" and, after
--- it, the names of members that ended with the last change: it is written with ~rev, so that they have
--- ended also where a server refuses to remove them then.
+-- until when it is good, in milliseconds; a number that is greater for a newer one; its purpose;
+-- the facets that it is bound to, in hexadecimal digits, with slashes between; and the value,
+-- escaped as purposes are. Members of other forms, and those whose time is over, count as absent.
+-- All do where the entry has no ~tokens: so one field of the entry ends them all, and an entry
+-- that is created again inherits none. The field says "1", which some letters of the name of the
+-- newest follow, and the names of members that have ended and may be there still: it is written
+-- with ~rev, so that they have ended also where a server refuses to remove them then.
+--
+-- In a slot that is being migrated no node may serve the record and the entry together. Then a
+-- token waits in ~tokens: lines "NAME MEMBER" follow what it says, and "0" in place of "1" says
+-- that the record does not count. The next token that is issued takes them into the record. A
+-- change goes by what the record had, which was read before, if ~tokens is still as it was before
+-- that: every token that is issued changes it.
 
 local function clock(given)
   if given ~= '' then return tonumber(given) end
@@ -26,18 +33,42 @@ end
 -- counts reports whether the entry has tokens, by what its ~tokens says.
 local function counts(mark) return mark and mark ~= '' end
 
+-- needs_record reports whether some of them may be in the record.
+local function needs_record(mark) return counts(mark) and string.sub(mark, 1, 1) ~= '0' end
+
+-- members_of takes a record apart that was read before, in lines "NAME MEMBER".
+local function members_of(text)
+  local all = {}
+  for name, member in string.gmatch(text, '([^ \n]+) ([^\n]+)') do
+    all[#all + 1] = name
+    all[#all + 1] = member
+  end
+  return all
+end
+
 -- read_tokens are those that count, open, the names of all other members, swept, and those of them that ended, ended.
+-- record is its key, what members_of has returned, or nil if it is not needed.
 local function read_tokens(record, mark, now)
   local tokens, over = {open = {}, swept = {}, ended = {}, now = now}, {}
-  for name in string.gmatch(mark or '', '[^ ]+') do over[name] = true end
-  local all = redis.pcall('HGETALL', record)
+  tokens.says, tokens.lines = string.match(mark or '', '^([^\n]*)\n?(.*)$')
+  tokens.says = string.match(tokens.says, '^[^ ]*')
+  for name in string.gmatch(string.match(mark or '', '^[^\n]*'), '[^ ]+') do over[name] = true end
+  local waiting, all = members_of(tokens.lines), record
+  for i = 1, #waiting, 2 do
+    local t = token_of(waiting[i], waiting[i + 1], now)
+    if t then
+      t.waits = waiting[i + 1]
+      tokens.open[#tokens.open + 1] = t
+    end
+  end
+  if type(record) ~= 'table' then all = record and redis.pcall('HGETALL', record) or {} end
   if all.err then
     if not string.find(all.err, 'WRONGTYPE', 1, true) then tokens.err = all.err end
     tokens.foreign = true
     return tokens
   end
   for i = 1, #all, 2 do
-    local t = counts(mark) and token_of(all[i], all[i + 1], now)
+    local t = needs_record(mark) and token_of(all[i], all[i + 1], now)
     if t and over[t.name] then
       tokens.ended[#tokens.ended + 1] = t.name
       t = nil
@@ -47,58 +78,81 @@ local function read_tokens(record, mark, now)
   return tokens
 end
 
+-- spent_of returns the names of tokens that have ended, by what ~tokens of an entry or a tombstone
+-- says, each after a space.
+local function spent_of(mark) return string.match(mark or '', '^[^ \n]+( [^\n]*)') or '' end
+
+-- mark_of returns what ~tokens is to say.
+local function mark_of(tokens)
+  local words, text = {tokens.says}, nil
+  for _, name in ipairs(tokens.ended) do words[#words + 1] = name end
+  text = table.concat(words, ' ')
+  for _, t in ipairs(tokens.open) do
+    if t.waits then text = text .. '\n' .. t.name .. ' ' .. t.waits end
+  end
+  return text
+end
+
 local function hexed(name)
   return (string.gsub(name, '.', function(c) return string.format('%02x', string.byte(c)) end))
 end
 
--- end_tokens finds out what a change does to the tokens of an entry, and writes nothing. e has: all, "1" if all go;
--- now; spend, a token that must be good, or refused is true, and its purpose, all of which goes; and
--- touched, the facets that the change sets or unsets; and made, if it makes the entry of an invitation. What stays is open then, and mark what ~tokens becomes with the
--- rev, nil if it stays as it is.
+-- end_tokens finds out what a change does to the tokens of an entry, and writes nothing. e has:
+-- all, "1" if all go; now; spend, a token that must be good, or refused is true, and its purpose,
+-- all of which goes; and touched, the facets that the change sets or unsets; and made, if it makes
+-- the entry of an invitation. What stays is open then, and mark what ~tokens becomes with the rev,
+-- nil if it stays as it is. It names a member that has ended until that is removed: so it is known
+-- of an invitation whether it made its entry.
 local function end_tokens(record, mark, e)
   if not counts(mark) then return {open = {}, refused = e.spend ~= ''} end
   local tokens = read_tokens(record, mark, clock(e.now))
+  local stay, touched, left, gone = {}, {}, #tokens.ended, false
   tokens.refused = e.spend ~= ''
-  local stay, touched = {}, {}
   for _, field in ipairs(e.touched) do touched[hexed(field)] = true end
   for _, t in ipairs(tokens.open) do
     if t.name == e.spend and t.purpose == e.purpose then tokens.refused = false end
     local goes = e.all == '1' or e.spend ~= '' and t.purpose == e.purpose
     for field in string.gmatch(t.fields, '%x+') do goes = goes or touched[field] end
-    if goes then
+    gone = gone or goes
+    if not goes then
+      stay[#stay + 1] = t
+    elseif not t.waits then
       tokens.swept[#tokens.swept + 1] = t.name
       tokens.ended[#tokens.ended + 1] = t.name
-    else
-      stay[#stay + 1] = t
     end
   end
   tokens.open = stay
-  if #stay == 0 and not e.made then
+  if #stay == 0 and left == 0 and not e.made then
     tokens.mark = ''
-  elseif #tokens.ended > 0 then
-    tokens.mark = '1 ' .. table.concat(tokens.ended, ' ')
+  elseif gone or left > 0 then
+    tokens.mark = mark_of(tokens)
   end
   return tokens
 end
 
--- write_tokens removes what does not count any more. The record lives as long as the last that does.
+-- write_tokens removes what does not count any more. The record lives as long as the last that
+-- does. One that was read before is left alone.
 local function write_tokens(record, tokens)
-  if #tokens.open == 0 then
+  if type(record) ~= 'string' then return end
+  local last = 0
+  for _, t in ipairs(tokens.open) do
+    if not t.waits then last = math.max(last, t.ends) end
+  end
+  if last == 0 then
     redis.call('UNLINK', record)
     return
   end
   for _, name in ipairs(tokens.swept) do redis.call('HDEL', record, name) end
-  local last = 0
-  for _, t in ipairs(tokens.open) do last = math.max(last, t.ends) end
   redis.call('PEXPIRE', record, string.format('%.0f', last - tokens.now))
 end
 
 -- finish_tokens is what follows a change of the entry: what ended is removed, and ~tokens names it no longer.
 local function finish_tokens(entry, record, tokens)
   write_tokens(record, tokens)
-  if tokens.mark and #tokens.open == 0 then
+  if tokens.mark == '' then
     redis.call('HDEL', entry, '~tokens')
-  elseif tokens.mark then
-    redis.call('HSET', entry, '~tokens', '1')
+  elseif tokens.mark and type(record) == 'string' then
+    tokens.ended = {}
+    if #tokens.open == 0 then redis.call('HDEL', entry, '~tokens') else redis.call('HSET', entry, '~tokens', mark_of(tokens)) end
   end
 end

@@ -45,7 +45,7 @@ local verb, expected = ARGV[8], ARGV[9]
 local set, unset, ranks, unranks, ending = list(), list(), list(), list(), list()
 local mark = live and head[5]
 local made = verb == 'create' and ending[3] ~= '' and rev ~= own -- of an invitation, which lies where tokens will
-if made then mark = '1' end
+if made then mark = '1' .. spent_of(head[5]) end
 local function ended()
   local touched = {}
   for i = 1, #set, 2 do touched[#touched + 1] = set[i] end
@@ -208,11 +208,8 @@ if not again and (verb == 'delete' or verb == 'mend' or tombstone or #unset > 0 
   refused = refused or verb == 'mend' and try('PERSIST') or try('HDEL', '~none')
   if refused then return refused end
 end
-refused = not again and store_schema()
+refused = not again and (unrighted() or store_schema())
 if refused then return refused end
-local noting, pending
-if not again then noting, pending = note(entry, verb, head[6]) end
-if noting then return noting end
 local wrote = unstored or again
 local function write(command, ...)
   if wrote then
@@ -264,12 +261,14 @@ if verb == 'delete' then
   -- not live on without its tags. What is left beside the tombstone is garbage, which no create
   -- inherits. The tombstone is written into the hash, and the facets go after: a key that is gone
   -- may not be written again in a slot that is being migrated.
-  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember)
+  local spent = {}
+  if tokens.ended and #tokens.ended > 0 then spent = {'~tokens', '1 ' .. table.concat(tokens.ended, ' ')} end
+  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))
   if refused then return refused end
-  strip(entry)
-  redis.call('EXPIRE', entry, 600)
+  strip(entry, false, again or #spent > 0)
   for _, d in ipairs(drops) do drop(d) end
   redis.call('UNLINK', KEYS[4])
+  redis.call('HDEL', entry, '~tokens')
 else
   refused = take_places()
   if refused then return refused end
@@ -278,6 +277,7 @@ else
   for _, d in ipairs(drops) do drop(d) end
   if tombstone then -- it has neither facets nor an end before it lives
     if verb == 'create' and head[1] then strip(entry) end
+    if verb == 'create' and head[5] then redis.call('HDEL', entry, '~tokens') end
     redis.call('PERSIST', entry)
   end
   if tombstone and verb == 'create' then -- who saw the entry that was here before begins no session of this one
@@ -295,7 +295,6 @@ else
     if refused then return refused end
   end
   if head[3] then unset[#unset + 1] = '~fence' end
-  if pending then unset[#unset + 1] = '~note' end
   in_pieces('HDEL', entry, unset)
   if tombstone then redis.call('HDEL', entry, '~dying', '~since') end
 end
@@ -307,5 +306,12 @@ end
 for i = 1, nleave do redis.call('SREM', KEYS[leave + i], prk) end
 for i = 1, nunrank do
   if not taken[KEYS[unrank + i] .. unranks[i]] then redis.call('ZREM', KEYS[unrank + i], unranks[i]) end
+end
+if verb == 'delete' then redis.call('EXPIRE', entry, 600) end -- no sooner: a create over a tombstone drops what is left
+if not again then
+  local goes
+  refused, goes = note(verb, head[6])
+  if refused then error({err = refused.err}) end
+  if goes then redis.call('HDEL', entry, '~note') end
 end
 return {'ok'}

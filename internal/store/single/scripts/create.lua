@@ -14,10 +14,14 @@ local last, line, note = #KEYS, ARGV[4], nil
 if line ~= '' then last = last - 1 end
 if call('EXISTS', KEYS[1], unpack(KEYS, 3, last)) ~= 0 then return 0 end
 if line ~= '' then
-  local id = pcall('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[6], '*', 'e', ARGV[2] .. ' - ' .. line)
-  if type(id) == 'table' and id.err then return redis.error_reply(id.err) end
-  local at, number = string.find(id, '-', 1, true), ARGV[5] .. '000 '
-  if number == '000 ' then number = string.sub(id, 1, at - 1) .. string.sub('00' .. string.sub(id, at + 1), -3) .. ' ' end
+  if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', KEYS[#KEYS], '*', 'e', '') then
+    return redis.error_reply("NOPERM this user has no permissions to run the 'xadd' command on the feed")
+  end
+  local number = ARGV[5] .. '000 '
+  if number == '000 ' then
+    local clock = call('TIME')
+    number = clock[1] .. string.sub('00000' .. clock[2], -6) .. ' '
+  end
   note = number .. line
 end
 local function write()
@@ -32,5 +36,9 @@ for i = 4, claimed do call('SET', KEYS[i], ARGV[2]) end
 if claimed > 2 then
   local reply = write()
   if type(reply) == 'table' then error({err = reply.err}) end
+end
+if note then -- what has been done
+  local id = pcall('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[6], '*', 'e', ARGV[2] .. ' - ' .. line)
+  if type(id) == 'table' and id.err then error({err = id.err}) end
 end
 return 1

@@ -79,12 +79,14 @@ local function list(command, key)
 end
 local number
 if noted then
-  local id = pcall('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[9], '*', 'e', table.concat(told, '\n'))
-  if failed(id) then return redis.error_reply(id.err) end
-  wrote = true
-  local hyphen = string.find(id, '-', 1, true)
+  if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', KEYS[#KEYS], '*', 'e', '') then
+    return redis.error_reply("NOPERM this user has no permissions to run the 'xadd' command on the feed")
+  end
   number = ARGV[8] .. '000 '
-  if number == '000 ' then number = string.sub(id, 1, hyphen - 1) .. string.sub('00' .. string.sub(id, hyphen + 1), -3) .. ' ' end
+  if number == '000 ' then
+    local clock = call('TIME')
+    number = clock[1] .. string.sub('00000' .. clock[2], -6) .. ' '
+  end
 end
 for i = 1, nsrk, 2000 do refused = refused or write('MSET', unpack(srks, i, min(i + 1999, nsrk))) end
 for i = 1, njoin do list('SADD', KEYS[join + i]) end
@@ -113,4 +115,5 @@ for _, shape in ipairs(shapes) do
     if refused then return refused end
   end
 end
+if noted then write('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[9], '*', 'e', table.concat(told, '\n')) end
 return {'ok'}

@@ -23,12 +23,11 @@ if #KEYS > 4 then -- only sets are indexed
 end
 local args = {}
 for i = 11, #ARGV do args[#args + 1] = ARGV[i] end
+local due, wrong = false, nil -- whether something is to be noted
 if writes and about ~= '' then
-  local due, wrong = changes(KEYS[4], ARGV[10], args)
+  due, wrong = changes(KEYS[4], ARGV[10], args)
   if wrong and string.find(wrong, 'WRONGTYPE', 1, true) then return redis.error_reply(wrong) end
-  local refused, waiting
-  if due then refused, waiting = note(entry, '', head[6]) end
-  refused = refused or settle(entry, waiting)
+  local refused = due and unrighted()
   if refused then return refused end
 end
 
@@ -54,4 +53,6 @@ for i = 1, math.max(#args, 1), step do
   if i == 1 or string.find(ARGV[10], 'PUSH') then reply = part else reply = reply + part end
 end
 for i = 5 + njoin, #KEYS do redis.call('SREM', KEYS[i], prk) end
+local refused = due and note_beside(entry, head[6])
+if refused then error({err = refused.err}) end
 return {'ok', reply}

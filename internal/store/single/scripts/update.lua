@@ -20,7 +20,7 @@ if unset > 7 or head[5] then -- a full server refuses the first, and one that fo
   if type(reply) ~= 'table' then reply = pcall('HDEL', KEYS[1], '~none') end
   if type(reply) == 'table' then return redis.error_reply(reply.err) end
 end
-local refused, kept = note(KEYS[1], '', head[5])
+local refused = unrighted()
 if refused then return refused end
 -- What the entry takes comes before its rev, and what it leaves after that (I1, I4, I7).
 local first
@@ -32,7 +32,10 @@ if claimed > 2 then
   local reply = write()
   if type(reply) == 'table' then error({err = reply.err}) end
 end
-if kept then call('HDEL', KEYS[1], '~note') end
 if unset > 7 then call('HDEL', KEYS[1], unpack(ARGV, 8, unset)) end
 if #KEYS > looked then call('UNLINK', unpack(KEYS, looked + 1)) end
+local goes
+refused, goes = note('', head[5])
+if refused then error({err = refused.err}) end
+if goes then call('HDEL', KEYS[1], '~note') end
 return 1

@@ -1,0 +1,133 @@
+package userdb_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// inOpenSlot runs a test on an entry ann whose slot is being migrated, with and without a history,
+// then closes the slot and runs the second part with the secret that the first has returned.
+func inOpenSlot(
+	t *testing.T, during func(ctx context.Context, t *testing.T, users *userdb.Type) string,
+	after func(ctx context.Context, t *testing.T, users *userdb.Type, secret string),
+) {
+	t.Helper()
+	for _, history := range []bool{false, true} {
+		t.Run(fmt.Sprintf("history %v", history), func(t *testing.T) {
+			t.Parallel()
+			ctx, c := t.Context(), redistest.StartCluster(t)
+			db, err := userdb.Open(ctx, c.URL(), userdb.Options{History: history})
+			must(t, err)
+			defer db.Close()
+			users := typeOf(t, db, "user")
+			add(t, users, "first", "name", "first")
+			slot := c.OpenSlot("user/uid:ann")
+			_, err = users.Create(ctx, userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "ann", "email", "ann@example.com"), Password: clearPassword})
+			must(t, err)
+			secret := during(ctx, t, users)
+			if n := c.Client().Exists(ctx, "~/token/{user/uid:ann}").Val(); n != 0 {
+				t.Error("there is a record of tokens: the slot is not open")
+			}
+			slot.Finish()
+			after(ctx, t, users, secret)
+			mended(t, db, never)
+		})
+	}
+}
+
+// issued issues a token to ann for a purpose.
+func issued(t *testing.T, users *userdb.Type, purpose, field string) string {
+	t.Helper()
+	secret, err := users.Issue(t.Context(), uid("ann"), userdb.Token{Purpose: purpose, Field: field})
+	must(t, err)
+	return secret
+}
+
+// TestTokensOfMovedEntry: while the slot of an entry is being migrated, tokens are issued, looked
+// at, spent and ended as at any other time, and those that are left are good afterwards.
+func TestTokensOfMovedEntry(t *testing.T) {
+	inOpenSlot(t, func(ctx context.Context, t *testing.T, users *userdb.Type) string {
+		spent, second := issued(t, users, "reset", ""), issued(t, users, "reset", "")
+		kept, bound := issued(t, users, "login", ""), issued(t, users, "verify", "email")
+		e, _, err := users.Peek(ctx, "reset", second)
+		if must(t, err); e.UID() != "ann" {
+			t.Errorf("peeked at %v", e)
+		}
+		_, _, err = users.Redeem(ctx, "login", spent)
+		wantErr(t, "another purpose", err, userdb.ErrNotFound)
+		_, _, err = users.Redeem(ctx, "reset", spent)
+		must(t, err)
+		for name, secret := range map[string]string{"spent": spent, "of the purpose": second} {
+			_, _, err = users.Redeem(ctx, "reset", secret)
+			wantErr(t, name, err, userdb.ErrNotFound)
+		}
+		must(t, errOf(users.Update(ctx, uid("ann"), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })))
+		s, err := users.Standing(ctx, uid("ann"))
+		if must(t, err); len(s.Tokens) != 2 {
+			t.Errorf("open tokens: %v", s.Tokens)
+		}
+		must(t, errOf(users.Update(ctx, uid("ann"), func(e *userdb.Entry) error { e.Put("email", schema.Text("a@example.com")); return nil })))
+		_, _, err = users.Peek(ctx, "verify", bound)
+		wantErr(t, "bound to a facet that was changed", err, userdb.ErrNotFound)
+		return kept
+	}, func(ctx context.Context, t *testing.T, users *userdb.Type, secret string) {
+		fresh := issued(t, users, "reset", "")
+		_, _, err := users.Redeem(ctx, "login", secret)
+		must(t, err)
+		_, _, err = users.Redeem(ctx, "reset", fresh)
+		must(t, err)
+	})
+}
+
+// TestDisableOfMovedEntry: what ends all tokens ends also those that wait in the entry.
+func TestDisableOfMovedEntry(t *testing.T) {
+	inOpenSlot(t, func(ctx context.Context, t *testing.T, users *userdb.Type) string {
+		secret := issued(t, users, "reset", "")
+		must(t, users.Disable(ctx, uid("ann")))
+		must(t, users.Enable(ctx, uid("ann")))
+		_, _, err := users.Redeem(ctx, "reset", secret)
+		wantErr(t, "ended", err, userdb.ErrNotFound)
+		issued(t, users, "reset", "")
+		must(t, users.Delete(ctx, uid("ann")))
+		return secret
+	}, func(ctx context.Context, t *testing.T, users *userdb.Type, secret string) {
+		add(t, users, "ann")
+		issued(t, users, "login", "")
+		_, _, err := users.Redeem(ctx, "reset", secret)
+		wantErr(t, "of an earlier entry", err, userdb.ErrNotFound)
+	})
+}
+
+// TestExpiredTokensOfMovedEntry has an entry that had tokens which have expired, so that their
+// record is not there: it is changed as any other while its slot is being migrated.
+func TestExpiredTokensOfMovedEntry(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), redistest.StartCluster(t)
+	db, err := userdb.Open(ctx, c.URL(), userdb.Options{})
+	must(t, err)
+	defer db.Close()
+	users := typeOf(t, db, "user")
+	add(t, users, "ann", "name", "ann")
+	issued(t, users, "reset", "")
+	must(t, c.Client().Unlink(ctx, "~/token/{user/uid:ann}").Err())
+	slot := c.OpenSlot("user/uid:ann")
+	secret := issued(t, users, "login", "")
+	must(t, errOf(users.Update(ctx, uid("ann"), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })))
+	if mark := c.Client().HGet(ctx, "user/uid:ann", "~tokens").Val(); !strings.Contains(mark, "\n") {
+		t.Errorf("~tokens says %q", mark)
+	}
+	_, _, err = users.Redeem(ctx, "login", secret)
+	must(t, err)
+	must(t, errOf(users.SetPassword(ctx, uid("ann"), clearPassword)))
+	slot.Finish()
+	secret = issued(t, users, "login", "")
+	_, _, err = users.Redeem(ctx, "login", secret)
+	must(t, err)
+	mended(t, db, never)
+}
