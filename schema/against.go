@@ -30,8 +30,8 @@ const (
 
 // Against compares t, a program's declaration, with the stored declaration of the same type. It
 // returns the relation and explains it for people: `codec of "age": stored number; here text`. It
-// ignores password policies and reserved values, for which the stored declaration is in force, and
-// the version of the canonical form.
+// ignores password policies, reserved values and limits of tertiary records, for which the stored
+// declaration is in force, and the version of the canonical form.
 func (t Type) Against(stored Type) (Relation, string) {
 	c := comparison{differences: map[Relation][]string{}}
 	c.compareText("primary field", stored.Primary, t.Primary)

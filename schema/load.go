@@ -109,6 +109,7 @@ func readTertiary(r *reader, n node) (t Tertiary) {
 	r.object(n, members{
 		"kind":    func(n node) { t.Kind = r.text(n) },
 		"indexed": func(n node) { t.Indexed = r.boolean(n) },
+		"max":     func(n node) { t.Max = r.integer(n) },
 	})
 	return t
 }

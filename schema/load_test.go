@@ -28,7 +28,7 @@ const wholeFile = `{"types": {
 		},
 		"tertiary": {
 			"tags":  {"kind": "set", "indexed": true},
-			"seen":  {"kind": "list", "indexed": false}
+			"seen":  {"kind": "list", "indexed": false, "max": 50}
 		},
 		"password": {"cost": 10, "min": 0, "strength": 3, "blocklist": false}
 	},
@@ -47,7 +47,7 @@ var wholeSchema = schema.Schema{Types: map[string]schema.Type{
 			"born":   {Role: schema.RoleOrdered, Codec: schema.CodecDate},
 			"job":    {},
 		},
-		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}, "seen": {Kind: "list"}},
+		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}, "seen": {Kind: "list", Max: 50}},
 		Password: &schema.Password{Cost: 10, Strength: 3},
 	},
 	"invoice": {Primary: "number"},
@@ -180,7 +180,7 @@ func TestLoadErrors(t *testing.T) {
 		{own(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; want one of building, canonical, fields, fold, open, password, primary, retired, tertiary`},
 		{field(`"rolle":"secondary"`), `schema: types.t.fields.f.rolle: unknown key; want one of codec, kind, pattern, required, reserved, role, was`},
 		{field(`"Role":"secondary"`), `schema: types.t.fields.f.Role: unknown key; want one of codec, kind, pattern, required, reserved, role, was`},
-		{own(`"primary":"id","tertiary":{"a":{"kind":"set","index":true}}`), `schema: types.t.tertiary.a.index: unknown key; want one of indexed, kind`},
+		{own(`"primary":"id","tertiary":{"a":{"kind":"set","index":true}}`), `schema: types.t.tertiary.a.index: unknown key; want one of indexed, kind, max`},
 		{own(`"primary":"id","password":{"rounds":1}`), `schema: types.t.password.rounds: unknown key; want one of blocklist, cost, min, strength`},
 		{`{"types":{"t":{"primary":"id"},"t":{"primary":"id"}}}`, `schema: types.t: named twice`},
 		{field(`"role":"secondary","role":"indexed"`), `schema: types.t.fields.f.role: named twice`},
@@ -209,6 +209,9 @@ func TestLoadErrors(t *testing.T) {
 		{own(`"primary":"id","fields":{"password":{"role":"indexed"}}`), `schema: types.t.fields.password.role: a password cannot be a key or be indexed`},
 		{own(`"primary":"id","fields":{"password":{"codec":"json"}}`), `schema: types.t.fields.password.codec: a password must be text`},
 		{own(`"primary":"password"`), `schema: types.t.primary: a password cannot be a key`},
+		{own(`"primary":"id","tertiary":{"a":{"kind":"list","max":-1}}`), `schema: types.t.tertiary.a.max: -1 is not from 0 to 100000`},
+		{own(`"primary":"id","tertiary":{"a":{"kind":"list","max":100001}}`), `schema: types.t.tertiary.a.max: 100001 is not from 0 to 100000`},
+		{own(`"primary":"id","tertiary":{"a":{"kind":"string","max":1}}`), `schema: types.t.tertiary.a.max: a string has no members`},
 		{own(`"primary":"id","tertiary":{"a":{"kind":"list","indexed":true}}`), `schema: types.t.tertiary.a.indexed: only a set can be indexed`},
 		{own(`"primary":"id","fields":{"a":{"role":"indexed"}},"tertiary":{"a":{"kind":"set","indexed":true}}`), `schema: types.t.tertiary.a.indexed: the field of this name already has an index`},
 		{own(`"primary":"id","fields":{"a":{"role":"ordered"}},"tertiary":{"a":{"kind":"set","indexed":true}}`), `schema: types.t.tertiary.a.indexed: the field of this name already has an index`},

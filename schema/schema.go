@@ -94,6 +94,22 @@ type Tertiary struct {
 	Kind string `json:"kind"`
 	// Indexed adds an index that lists the entries with each member. Only a set can be indexed.
 	Indexed bool `json:"indexed,omitempty"`
+	// Max is the most members that the record takes, at most 100,000; 0 is DefaultMax. A string
+	// has none. A record that holds more already can be read, shrunk and deleted; nothing is added
+	// until it holds fewer.
+	Max int `json:"max,omitempty"`
+}
+
+// DefaultMax is the most members of a tertiary record whose schema gives no other limit.
+const DefaultMax = 10_000
+
+// Limit returns the most members that r takes: Max or DefaultMax, and 0 for a string, which has no
+// members.
+func (r Tertiary) Limit() int {
+	if r.Kind == "string" {
+		return 0
+	}
+	return cmp.Or(r.Max, DefaultMax)
 }
 
 // A Password is the policy for new passwords of one type. The zero Password accepts any password.

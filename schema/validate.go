@@ -18,6 +18,7 @@ const (
 	maxReserved = 4096
 	maxPattern  = 4096 // bytes
 	maxRetired  = 4096 // names
+	maxMembers  = 100_000
 )
 
 // Known values of schema members. Package validate implements the kinds of fields.
@@ -157,6 +158,8 @@ func (t Type) tertiaryProblem(name string, r Tertiary) *problem {
 		problemIf(r.Kind == "", "missing; want one of %s", list(tertiaryKinds)).at("kind"),
 		problemIf(r.Indexed && r.Kind != "set", "only a set can be indexed").at("indexed"),
 		choice(r.Kind, "kind", tertiaryKinds).at("kind"),
+		problemIf(r.Kind == "string" && r.Max != 0, "a string has no members").at("max"),
+		rangeProblem(r.Max, 0, maxMembers).at("max"),
 		problemIf(r.Indexed && role.Has(RoleIndexed|RoleOrdered), "the field of this name already has an index").at("indexed"),
 	)
 }

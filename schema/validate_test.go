@@ -192,7 +192,7 @@ func anyTertiary() *rapid.Generator[schema.Tertiary] {
 	return rapid.SampledFrom([]schema.Tertiary{
 		{Kind: "set"},
 		{Kind: "set", Indexed: true},
-		{Kind: "list"},
+		{Kind: "list", Max: 7},
 		{Kind: "zset"},
 		{Kind: "hash"},
 		{Kind: "string"},

@@ -98,14 +98,20 @@ func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return due, nil
 }
 
-// withStoredPolicy returns t with the password policy and the reserved values of the stored type,
-// which take precedence.
+// withStoredPolicy returns t with the password policy, the reserved values and the limits of tertiary
+// records of the stored type, which take precedence.
 func withStoredPolicy(stored, t schema.Type) schema.Type {
 	t.Password = stored.Password
 	for name, f := range t.Fields {
 		if was, had := stored.Fields[name]; had {
 			f.Reserved = was.Reserved
 			t.Fields[name] = f
+		}
+	}
+	for name, r := range t.Tertiary {
+		if was, had := stored.Tertiary[name]; had {
+			r.Max = was.Max
+			t.Tertiary[name] = r
 		}
 	}
 	return t

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -78,8 +79,11 @@ func declare(name string, t schema.Type) declared {
 	}
 	for _, record := range t.TertiaryNames() {
 		note := ""
+		if most := t.Tertiary[record].Limit(); most > 0 {
+			note = fmt.Sprintf("at most %d members", most)
+		}
 		if t.Tertiary[record].Indexed {
-			note = "indexed"
+			note = "indexed, " + note
 		}
 		one.Records = append(one.Records, declaredField{Name: record, Codec: t.Tertiary[record].Kind, Note: note})
 	}

@@ -161,7 +161,7 @@ func needs(t schema.Type, m Mapping) (schema.Type, error) {
 	if tags, has := tertiary[tagsName]; has && tags.Kind != "set" {
 		err = errors.Join(err, fmt.Errorf("%w: %q is not a set", ErrOptions, tagsName))
 	}
-	tertiary[tagsName] = schema.Tertiary{Kind: "set", Indexed: true}
+	tertiary[tagsName] = schema.Tertiary{Kind: "set", Indexed: true, Max: tertiary[tagsName].Max}
 	t.Fields, t.Tertiary = fields, tertiary
 	t.Retired = slices.DeleteFunc(slices.Clone(t.Retired), func(name string) bool { _, is := fields[name]; return is || name == tagsName })
 	return t, err
