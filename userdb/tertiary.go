@@ -2,6 +2,7 @@ package userdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -26,7 +27,7 @@ const maxElements = 10_000
 
 func checkElements(name string, elements []string) error {
 	if len(elements) > maxElements {
-		return invalid(name, "size", "over 10,000 elements in one call")
+		return invalid(name, "max", "over 10,000 elements in one call")
 	}
 	if slices.ContainsFunc(elements, func(e string) bool { return len(e) > schema.MaxFacet }) {
 		return invalid(name, "size", "an element of over 64 KiB")
@@ -54,6 +55,9 @@ var verbs = map[string]string{
 	"ZRANGEBYSCORE": "SortedSet.Between", "ZREM": "SortedSet.Remove", "ZCARD": "SortedSet.Len",
 }
 
+// adding are the commands that add members, by how many of their arguments make one.
+var adding = map[string]int{"SADD": 1, "RPUSH": 1, "LPUSH": 1, "HSET": 2, "ZADD": 2, "ZINCRBY": 2}
+
 // do runs a command. Index members are kept for sets that the schema declares as indexed (I5).
 func (r tertiary) do(ctx context.Context, does effect, command string, args ...string) (reply store.Reply, err error) {
 	ctx, v := r.t.db.begin(ctx, verbs[command], &err)
@@ -70,11 +74,18 @@ func (r tertiary) do(ctx context.Context, does effect, command string, args ...s
 }
 
 func (r tertiary) run(ctx context.Context, does effect, command string, args []string) (store.Reply, error) {
+	most, each := 0, adding[command]
+	if each > 0 {
+		most = r.t.declared.Schema.Tertiary[r.name].Limit()
+	}
+	if most > 0 && len(args)/each > most {
+		return store.Reply{}, public(r.t.declared.TooMany(r.name))
+	}
 	_, l, err := r.t.view.Resolve(r.h, r.t.declared.Name)
 	if err != nil {
 		return store.Reply{}, err
 	}
-	op := store.Op{PRK: l.PRK, Command: command, Args: args, Write: does != reads, Once: does == writesOn}
+	op := store.Op{PRK: l.PRK, Command: command, Args: args, Write: does != reads, Once: does == writesOn, Most: most}
 	if !op.PRK.IsValid() {
 		e, err := r.t.view.FindOne(ctx, l)
 		if err != nil {
@@ -93,7 +104,10 @@ func (r tertiary) run(ctx context.Context, does effect, command string, args []s
 	if err != nil {
 		return store.Reply{}, public(err)
 	}
-	reply, err := r.t.view.Tertiary(ctx, r.t.declared, op)
+	reply, err := r.send(ctx, op)
+	if errors.Is(err, store.ErrFull) {
+		err = public(r.t.declared.TooMany(r.name))
+	}
 	same := reply.Int == 0 && (command == "SADD" || command == "SREM")
 	if op.Write && done(err) && !same {
 		r.t.tellUpdate(ctx, op.PRK, []string{r.name})
@@ -120,11 +134,14 @@ func text(reply store.Reply, err error) (string, bool, error) {
 	return reply.Text, err == nil && !reply.Nil, err
 }
 
-// Set is a tertiary record that holds a set, such as an entry's tags. Like [List], [Hash], [String] and [SortedSet] it
-// hangs on an entry, under a name that the schema declares with its Redis type. The first write makes it, and it goes
-// with its last element, as in Redis. Every method costs one round trip where the hint is a PRK or a UID, and two
-// otherwise; ErrNotFound says that the entry is not live, *schema.Error that the name is not declared with this type,
-// ErrCorrupt that the record is of another Redis type. Writes do not change the entry's Rev.
+// Set is a tertiary record that holds a set, such as an entry's tags. Like [List], [Hash],
+// [String] and [SortedSet] it hangs on an entry, under a name that the schema declares with its
+// Redis type. The first write makes it, and it goes with its last element, as in Redis. Every
+// method costs one round trip where the hint is a PRK or a UID, and two otherwise; ErrNotFound
+// says that the entry is not live, *schema.Error that the name is not declared with this type,
+// ErrCorrupt that the record is of another Redis type; and, of what adds members, a *FieldError of
+// the rule "max" that there would be more than the schema's limit. Writes do not change the
+// entry's Rev.
 type Set struct{ r tertiary }
 
 // Set names the tertiary set of the entry that a hint points at.
@@ -178,11 +195,12 @@ func (s Set) Has(ctx context.Context, member string) (bool, error) {
 	return n == 1, err
 }
 
-// Members returns all members, sorted; none where there is no record.
+// Members returns all members, sorted; none where there is no record. A set of more than about a
+// thousand is read in pages: members that come or go meanwhile may be missing.
 func (s Set) Members(ctx context.Context) ([]string, error) {
 	reply, err := s.r.do(ctx, reads, "SMEMBERS")
 	slices.Sort(reply.Items)
-	return reply.Items, err
+	return slices.Compact(reply.Items), err
 }
 
 // Len is how many members there are.

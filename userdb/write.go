@@ -122,6 +122,9 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 	}
 	if len(n.Tags) > 0 {
 		tags := distinct(n.Tags)
+		if len(tags) > t.declared.Schema.Tertiary[change.TagsName].Limit() {
+			_ = wrong.add(t.declared.TooMany(change.TagsName))
+		}
 		_ = wrong.add(checkElements(change.TagsName, tags))
 		d.Tertiary = []change.Content{{Name: change.TagsName, Kind: "set", Values: tags}}
 	}

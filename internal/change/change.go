@@ -93,6 +93,9 @@ func (t *Type) Delete(old store.Record) store.Change {
 // OwnFields is about how many fields of the store's own join the facets of an entry.
 const OwnFields = 6
 
+// maxFacets is how many facets an entry of an open type gets.
+const maxFacets = 10_000
+
 // difference compares an entry as it is with the facets it shall have, which Encode has checked.
 func (t *Type) difference(old store.Record, facets map[string]string) (store.Change, error) {
 	c := store.Change{Key: old.Key, Schema: t.Guard}
@@ -114,6 +117,9 @@ func (t *Type) difference(old store.Record, facets map[string]string) (store.Cha
 	}
 	if size > validate.MaxEntry {
 		return c, Invalid("", "size", "an entry of over 1 MiB")
+	}
+	if len(facets) > maxFacets && len(facets) > len(old.Fields) {
+		return c, Invalid("", "size", "an entry of over "+strconv.Itoa(maxFacets)+" facets")
 	}
 	if missing := t.Missing(old, facets); len(missing) > 0 {
 		return c, missing[0]
@@ -277,10 +283,23 @@ func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value
 	return nil
 }
 
+// TooMany returns the error that refuses members of a tertiary record beyond its limit.
+func (t *Type) TooMany(name string) error {
+	return Invalid(name, "max", "over "+strconv.Itoa(t.Schema.Tertiary[name].Limit())+" members")
+}
+
 // A Content is a tertiary record: its values are as in store.Members.
 type Content struct {
 	Name, Kind string
 	Values     []string
+}
+
+// members returns how many members so many values are.
+func (c Content) members(values int) int {
+	if c.Kind == "zset" || c.Kind == "hash" {
+		return values / 2
+	}
+	return values
 }
 
 // Replace adds tertiary records to a change: with a new entry they are born, and of a live one they take the place of
@@ -293,6 +312,9 @@ func (t *Type) Replace(c *store.Change, contents []Content) error {
 		}
 		if content.Kind == "set" {
 			values = slices.Compact(slices.Sorted(slices.Values(values)))
+		}
+		if limit := t.Schema.Tertiary[content.Name].Limit(); limit > 0 && content.members(len(values)) > limit {
+			return t.TooMany(content.Name)
 		}
 		key, index, err := t.Tertiary(c.Key, content.Name, content.Kind, values)
 		if err != nil {

@@ -8,14 +8,16 @@ import (
 )
 
 // A Step mends one record, or changes what is kept of a schema: it is an Align, a Remove, a
-// Complete, a Bury, a Publish, a Copy, a Restate or an AwaitSchema. Every step looks again at what it
-// depends on, in the same script where that lies on one server, and may be repeated.
+// Complete, a Drain, a Bury, a Publish, a Copy, a Restate or an AwaitSchema. Every step looks
+// again at what it depends on, in the same script where that lies on one server, and may be
+// repeated.
 type Step interface{ step() }
 
 func (Align) step()       {}
 func (Remove) step()      {}
 func (Restate) step()     {}
 func (Complete) step()    {}
+func (Drain) step()       {}
 func (Bury) step()        {}
 func (Publish) step()     {}
 func (Copy) step()        {}
@@ -66,6 +68,10 @@ type Complete struct {
 	Entry recordkey.Key
 	Fill  string
 }
+
+// Drain drops what is left of a record that a change replaced or dropped, with the index members
+// that no live entry's record has.
+type Drain struct{ Dropped }
 
 // Bury ends what a delete or a fence was refused in the middle: of an entry that was deleted the
 // facets go, and its tombstone gets a time to live. It reports whether there is a tombstone.
@@ -149,7 +155,7 @@ const stagePrefix = "~/fill/"
 
 // StageKey is where a record lies ready.
 func StageKey(set recordkey.Key, rev string) string {
-	return set.Namespace().String() + stagePrefix + rev + "/{" + set.String() + "}"
+	return besideKey(stagePrefix, set, rev)
 }
 
 // CallsKey is where a cluster keeps for some minutes what calls have done to a tertiary record, in
@@ -160,10 +166,5 @@ func CallsKey(record recordkey.Key) string {
 
 // ParseStage reads such a key.
 func ParseStage(raw string) (set recordkey.Key, rev string, ok bool) {
-	namespace, rest, ok := strings.Cut(raw, stagePrefix)
-	rev, rest, cut := strings.Cut(rest, "/{")
-	inner, closed := strings.CutSuffix(rest, "}")
-	set, err := recordkey.Parse(inner)
-	ok = ok && cut && closed && err == nil && set.Kind() == recordkey.KindTertiary && set.Namespace().String() == namespace
-	return set, rev, ok
+	return parseBeside(stagePrefix, raw)
 }

@@ -16,6 +16,7 @@ const (
 	FieldRev      = "~rev"
 	FieldFence    = "~fence"
 	FieldFill     = "~fill"     // on a cluster: what was laid ready before the entry was committed is not in its place yet
+	FieldDrop     = "~drop"     // on one server: records that a change moved away are not dropped yet, see DropKey
 	FieldTokens   = "~tokens"   // the single-use tokens beside the entry count, but those it names; some wait here: see scripts/tokens.lua
 	FieldNote     = "~note"     // lines of its history that lie here until more follow: see scripts/history.lua
 	FieldEpoch    = "~epoch"    // what sessions are bound to: a rev that is new when all of them end; absent before the first begins

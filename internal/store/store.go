@@ -43,7 +43,9 @@ type Engine interface {
 	// context it returns are answered before that. end saves them; if it fails, none of them was made. Other stores
 	// keep every change at once.
 	Bulk(ctx context.Context) (bulk context.Context, end func(context.Context) error)
-	// Tertiary runs one command on a tertiary record of a live entry.
+	// Tertiary runs one command on a tertiary record of a live entry. ErrFull: nothing was added.
+	// SMEMBERS and HGETALL read a record of more than about MemberBatch members page by page: what
+	// comes or goes meanwhile may be missing.
 	Tertiary(ctx context.Context, op Op) (Reply, error)
 
 	// Scan returns the next batch of a listing. The empty cursor begins, and the empty next cursor says that it was the
@@ -186,6 +188,7 @@ type Op struct {
 	Args    []string
 	Write   bool            // changes the record
 	Once    bool            // must not be sent again when the reply is lost
+	Most    int             // the most members that the record may have after a command that adds some; 0: any number
 	Index   []recordkey.Key // index sets that the entry joins
 	Unindex []recordkey.Key // index sets that it leaves
 	Schema  Guard           // for writes

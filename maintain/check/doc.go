@@ -13,6 +13,7 @@
 //
 //	code                 no.  what is wrong
 //	delete_unfinished    4 r  an entry was deleted, but the server refused to remove its facets
+//	drop_waiting         4 r  members of a large record, replaced or deleted, are not dropped yet
 //	entry_missing        0    the key in Options.Only leads to no live entry
 //	entry_not_compact    0 w  by the schema, Redis cannot keep entries compact (NotCompact only)
 //	facet_undecodable    0    the codec of its field cannot read a facet

@@ -317,3 +317,17 @@ func (c *checker) checkStaged(ctx context.Context, r *report, items []item) {
 		}
 	}
 }
+
+// checkDropped checks large records that changes have moved away to be dropped.
+func (c *checker) checkDropped(ctx context.Context, r *report, items []item) {
+	sizes := read(ctx, r, c.Engine, raws(items), func(ctx context.Context, e store.Engine, keys []string) ([]store.Raw, error) {
+		return store.Inspect(ctx, e, keys, 1)
+	})
+	for i, it := range items {
+		if sizes[i].Type == store.KindNone {
+			continue
+		}
+		f := r.addRaw(i, dropWaiting, it.raw[len(c.NS.String()):], "", sizes[i].Size)
+		f.step = store.Drain{Dropped: store.Dropped{Record: it.key, Rev: it.member}}
+	}
+}

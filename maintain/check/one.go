@@ -118,6 +118,10 @@ func relatedRecords(t *change.Type, prks, keys []recordkey.Key, es []*entry) (re
 		fill := store.ParseFill(e.key, e.fields[store.FieldFill])
 		for _, p := range fill.Parts {
 			related.staged = append(related.staged, item{raw: store.StageKey(p.Set, fill.Rev), key: p.Set, member: fill.Rev})
+			related.dropped = append(related.dropped, item{raw: store.DropKey(p.Set, fill.Rev), key: p.Set, member: fill.Rev})
+		}
+		for _, d := range store.ParseDropped(e.key, e.fields[store.FieldDrop]) {
+			related.dropped = append(related.dropped, item{raw: store.DropKey(d.Record, d.Rev), key: d.Record, member: d.Rev})
 		}
 	}
 	srks := slices.DeleteFunc(slices.Clone(keys), func(k recordkey.Key) bool { return k.Kind() == recordkey.KindPRK })

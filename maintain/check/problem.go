@@ -71,6 +71,7 @@ func define(name string, invariant int, r remedy, text string) *code {
 
 var (
 	deleteUnfinished = define("delete_unfinished", 4, fixRecord, "the entry was deleted, but its facets are still there")
+	dropWaiting      = define("drop_waiting", 4, fixRecord, "%d members of a replaced or deleted record are not dropped yet")
 	entryMissing     = define("entry_missing", 0, needsDecision, "there is no entry")
 	entryNotCompact  = define("entry_not_compact", 0, warning,
 		"%s; by its default limits, Redis does not keep such entries compact, so they take more memory")

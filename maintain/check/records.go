@@ -41,9 +41,9 @@ func (c *checker) forEachBatch(ctx context.Context, pattern string, do func(ctx 
 // A classified value holds items sorted by their kind.
 type classified struct {
 	entries, undeclared, srks, tertiary, indexes, unparsable []item
-	// orders, throttles and staged are records of the store's own: ordered indexes, login counters
-	// and staged elements.
-	orders, throttles, staged []item
+	// orders, throttles, staged and dropped are records of the store's own: ordered indexes, login
+	// counters, staged elements and elements that are to be dropped.
+	orders, throttles, staged, dropped []item
 
 	// placeOwners holds the relative PRKs of the entries whose places are checked; nil means all.
 	placeOwners map[string]bool
@@ -86,6 +86,10 @@ func (c *checker) classifyOwn(s *classified, raw string) {
 		s.staged = append(s.staged, item{raw: raw, key: set, member: rev})
 		return
 	}
+	if record, rev, ok := store.ParseDropKey(raw); ok && record.Namespace() == c.NS {
+		s.dropped = append(s.dropped, item{raw: raw, key: record, member: rev})
+		return
+	}
 	key, err := recordkey.Parse(raw)
 	if err != nil || key.Kind() != recordkey.KindOwn || key.Namespace() != c.NS {
 		return
@@ -112,6 +116,7 @@ func (c *checker) checkRecords(ctx context.Context, s classified) error {
 		{c.checkUndeclared, s.undeclared},
 		{c.checkThrottles, s.throttles},
 		{c.checkStaged, s.staged},
+		{c.checkDropped, s.dropped},
 		{func(ctx context.Context, r *report, items []item) { c.checkEntries(ctx, r, items) }, s.entries},
 		{c.checkSRKs, s.srks},
 		{c.checkTertiary, s.tertiary},

@@ -161,12 +161,17 @@ func hasKeys(ctx context.Context, v *view.View, ns recordkey.Namespace) (bool, e
 	return false, nil
 }
 
-// copyKey returns the key of a copied record. The key of staged elements contains the key of their
-// entry's record, which changes as well.
+// copyKey returns the key of a copied record. The key of elements that are staged or to be dropped
+// contains the key of their entry's record, which changes as well.
 func copyKey(key string, from, to recordkey.Namespace) string {
 	if set, rev, ok := store.ParseStage(key); ok {
 		if copied, err := recordkey.Parse(to.String() + strings.TrimPrefix(set.String(), from.String())); err == nil {
 			return store.StageKey(copied, rev)
+		}
+	}
+	if record, rev, ok := store.ParseDropKey(key); ok {
+		if copied, err := recordkey.Parse(to.String() + strings.TrimPrefix(record.String(), from.String())); err == nil {
+			return store.DropKey(copied, rev)
 		}
 	}
 	return to.String() + strings.TrimPrefix(key, from.String())

@@ -29,6 +29,7 @@ type simulation struct {
 	tamper     tamper
 	bareClaims bool  // tampering: see mutants
 	until      int64 // what actors know of the schema holds so long
+	batch      int   // more members than that are large; 0: as ever
 	patience   int   // how often an actor pauses before its time is over
 	client     *redis.Client
 	actors     []*actor
@@ -113,7 +114,7 @@ func (s *simulation) newActor(id int, verbs []verb) *actor {
 }
 
 func (s *simulation) newEngine(guard store.Guard) *Engine {
-	e := New(s.client, Options{})
+	e := New(s.client, Options{MemberBatch: s.batch})
 	fixed := time.Unix(1000, 0)
 	e.now = func() time.Time { return fixed }
 	e.background = func(ctx context.Context, _ time.Duration, do func(context.Context)) { do(ctx) }

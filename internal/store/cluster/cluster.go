@@ -14,6 +14,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -32,6 +33,8 @@ type Options struct {
 	Close func() error
 	// Node is called for every node that the client knows, and comes to know; nil: it is not.
 	Node func(*redis.Client)
+	// MemberBatch is store.MemberBatch; tests have less. 0: that.
+	MemberBatch int
 	// Now and Sleep are the clock of tests; nil: the system's.
 	Now   func() time.Time
 	Sleep func(context.Context, time.Duration) error
@@ -45,6 +48,7 @@ type Engine struct {
 	cc         *redis.ClusterClient // the same; nil over one server
 	node       func(*redis.Client)
 	latency    latency
+	batch      int      // store.MemberBatch
 	checked    sync.Map // a checkedSchema by the key of the schema
 	now        func() time.Time
 	sleep      func(context.Context, time.Duration) error
@@ -73,7 +77,8 @@ func New(client redis.UniversalClient, o Options) *Engine {
 		o.Sleep = redisx.Sleep
 	}
 	e := &Engine{
-		cc: cc, node: o.Node, now: o.Now, sleep: o.Sleep, newRev: store.NewRev, background: background,
+		batch: cmp.Or(o.MemberBatch, store.MemberBatch),
+		cc:    cc, node: o.Node, now: o.Now, sleep: o.Sleep, newRev: store.NewRev, background: background,
 		completers: make(chan struct{}, mostCompleters), reloaded: make(chan time.Time, 1),
 	}
 	for part := range e.unfed {
@@ -84,7 +89,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 		Attempts: attempts, Passing: redisx.Passing, Sent: redisx.Sent, Pause: e.pause, Before: e.reload,
 	}, false)
 	e.Keys = onekey.New(e.client, onekey.Options{
-		TombstoneLife: tombstoneLife, Notes: onekey.NotesRecord, Parts: true, NewRev: func() string { return e.newRev() }, Noted: e.feedLater, Close: func() error {
+		MemberBatch: e.batch, TombstoneLife: tombstoneLife, Notes: onekey.NotesRecord, Parts: true, NewRev: func() string { return e.newRev() }, Noted: e.feedLater, Close: func() error {
 			e.awaitFeeders()
 			return closeOf(o.Close)
 		},

@@ -87,12 +87,18 @@ func (e *Engine) dropAll(ctx context.Context, c store.Change) error {
 func (e *Engine) drop(ctx context.Context, d store.Container) error {
 	for {
 		var members []string
-		isSet := false
+		whole, isSet := true, false
 		if d.Indexed {
 			var err error
-			if members, isSet, err = e.Members(ctx, d.Key.String()); err != nil || isSet && len(members) == 0 {
+			if members, whole, isSet, err = e.Members(ctx, d.Key.String()); err != nil || isSet && len(members) == 0 {
 				return err
 			}
+		}
+		if !whole {
+			if err := e.dropSome(ctx, d); err != nil {
+				return err
+			}
+			continue
 		}
 		if _, err := e.command(ctx, redisx.IsNumber, "unlink", d.Key.String()); err != nil || !isSet {
 			return err
@@ -101,4 +107,16 @@ func (e *Engine) drop(ctx context.Context, d store.Container) error {
 			return err
 		}
 	}
+}
+
+// dropSome takes the members of a large set of a dead entry out of it, in batches, each after its
+// index members.
+func (e *Engine) dropSome(ctx context.Context, d store.Container) error {
+	return e.EachPage(ctx, d.Key.String(), func(members []string) error {
+		if _, err := e.alignMembers(ctx, d.Key, members, false); err != nil {
+			return err
+		}
+		_, err := e.command(ctx, redisx.IsNumber, redisx.AppendWords([]any{"srem", d.Key.String()}, members)...)
+		return err
+	})
 }

@@ -87,7 +87,7 @@ func (x *explorer) explore() string {
 	x.todo = make([][]moment, (x.preemptions+1)*(x.faults+1))
 	x.sim.reset(nil)
 	x.sim.patience = setting("USERDB_PAUSES", 4)
-	x.sim.until = math.MaxInt64
+	x.sim.until, x.sim.batch = math.MaxInt64, x.scenario.batch
 	if x.scenario.guarded {
 		x.sim.until = startTime + stale.Milliseconds()
 	}

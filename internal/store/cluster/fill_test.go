@@ -57,5 +57,5 @@ var fillMutants = []mutant{
 	{name: "a change overwrites what is to be put in place", in: []string{"fill: no tags | untag"}, finds: "tags: ", kinds: []fault{moved}, rewrite: replaced(
 		"ARGV[#ARGV - 1] == '~fill'", "false")},
 	{name: "what only goes is not laid ready", in: []string{"fill: no tags, tag | untag"}, finds: "tags: ", rewrite: replaced(
-		"if redis.call('EXISTS', KEYS[1]) == 0 then return 1 end", "if ARGV[1] ~= 'drop' and redis.call('EXISTS', KEYS[1]) == 0 then return 1 end")},
+		"if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end", "if ARGV[1] ~= 'drop' and redis.call('EXISTS', KEYS[1]) == 0 then return 0 end")},
 }

@@ -95,7 +95,7 @@ var growing = map[string]func(context.Context, *actor) error{
 	expels: func(ctx context.Context, a *actor) error {
 		for _, job := range []string{"cook", "baker"} {
 			index, _ := people.Index("job", job)
-			members, _, err := a.engine.Members(ctx, index.String())
+			members, _, _, err := a.engine.Members(ctx, index.String())
 			if err != nil {
 				return err
 			}

@@ -105,6 +105,17 @@ func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ms []memb
 // alignMembers brings the index members of an entry in line with the members of its indexed set,
 // which were put in or taken out. It reports whether the entry was live at the last look.
 func (e *Engine) alignMembers(ctx context.Context, set recordkey.Key, members []string, in bool) (live bool, err error) {
+	for len(members) > e.batch && err == nil {
+		live, err = e.alignBatch(ctx, set, members[:e.batch], in)
+		members = members[e.batch:]
+	}
+	if err != nil {
+		return live, err
+	}
+	return e.alignBatch(ctx, set, members, in)
+}
+
+func (e *Engine) alignBatch(ctx context.Context, set recordkey.Key, members []string, in bool) (live bool, err error) {
 	entry := set.PRK()
 	prk := entry.In(recordkey.Namespace{}).String()
 	var ms []membership

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,13 +46,13 @@ func (s *simulation) violated() string {
 			}
 		}
 	}
-	return s.sessionsHold()
+	return cmp.Or(s.dropsKnown(), s.sessionsHold())
 }
 
 // keys are those of all records but what is laid ready, and what calls leave beside records.
 func (s *simulation) keys() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.world.cells)), func(k string) bool {
-		return strings.HasPrefix(k, "~/fill/") || strings.HasPrefix(k, "~/did/") || s.world.at(k) == nil
+		return strings.HasPrefix(k, "~/fill/") || strings.HasPrefix(k, "~/drop/") || strings.HasPrefix(k, "~/did/") || s.world.at(k) == nil
 	})
 }
 
@@ -126,7 +127,7 @@ func (s *simulation) garbage() string {
 		if c == nil {
 			continue
 		}
-		if strings.HasPrefix(key, "~/fill/") {
+		if strings.HasPrefix(key, "~/fill/") || strings.HasPrefix(key, "~/drop/") {
 			return "left over: " + key
 		}
 		k, _ := recordkey.Parse(key)

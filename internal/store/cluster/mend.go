@@ -23,6 +23,8 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 		return e.remove(ctx, s)
 	case store.Complete:
 		return true, e.complete(ctx, s.Entry, s.Fill)
+	case store.Drain:
+		return true, e.Drain(ctx, store.DropKey(s.Record, s.Rev), s.Record, e.realign)
 	case store.Publish:
 		return true, e.publish(ctx, s.Entry)
 	case store.Copy:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/recordkey"
 )
 
 // Find implements [store.Engine]: one round of SRKs in parallel, one of entries.
@@ -69,7 +70,7 @@ func (e *Engine) readEntries(ctx context.Context, reads []store.EntryRead, entri
 	_, _, err := again(ctx, e, func() (any, error) {
 		pipe := e.client.Pipeline()
 		for j, i := range todo {
-			looks[j] = queueEntry(ctx, pipe, reads[i])
+			looks[j] = e.queueEntry(ctx, pipe, reads[i])
 			revs[j] = store.LookAt{Key: reads[i].PRK.String(), As: store.LookField, Field: store.FieldRev}
 		}
 		return nil, redisx.Exec(ctx, pipe)
@@ -98,12 +99,13 @@ func (e *Engine) readEntries(ctx context.Context, reads []store.EntryRead, entri
 	return nil
 }
 
-// queueEntry queues what reads an entry. What it returns makes the entry of the answers.
-func queueEntry(ctx context.Context, p redis.Pipeliner, r store.EntryRead) func() (store.Entry, error) {
+// queueEntry queues what reads an entry. What it returns makes the entry of the answers, and reads
+// what is left of records that are large.
+func (e *Engine) queueEntry(ctx context.Context, p redis.Pipeliner, r store.EntryRead) func() (store.Entry, error) {
 	entry := p.HGetAll(ctx, r.PRK.String())
 	kinds, parts := make([]*redis.StatusCmd, len(r.Keys)), make([]*redis.Cmd, len(r.Keys))
 	for i, k := range r.Keys {
-		command := whole(r.Kind[i])
+		command := e.Page(r.Kind[i], "")
 		kinds[i] = p.Type(ctx, k.String())
 		parts[i] = p.Do(ctx, redisx.AppendWords([]any{command[0], k.String()}, command[1:])...)
 	}
@@ -118,7 +120,7 @@ func queueEntry(ctx context.Context, p redis.Pipeliner, r store.EntryRead) func(
 			}
 			part, err := store.Part{Kind: kind.Val()}, error(nil)
 			if part.Kind == r.Kind[i] {
-				part.Values, err = valuesOf(part.Kind, parts[i])
+				part.Values, err = e.valuesOf(ctx, r.Keys[i], part.Kind, parts[i])
 			}
 			if err != nil && !redisx.WrongType(err) && !errors.Is(err, redis.Nil) {
 				return w, redisx.Fail(err)
@@ -129,31 +131,22 @@ func queueEntry(ctx context.Context, p redis.Pipeliner, r store.EntryRead) func(
 	}
 }
 
-// whole is the command that reads all of a tertiary record.
-func whole(kind string) []string {
-	switch kind {
-	case "list":
-		return []string{"LRANGE", "0", "-1"}
-	case "zset":
-		return []string{"ZRANGE", "0", "-1", "WITHSCORES"}
-	case "hash":
-		return []string{"HGETALL"}
-	case "string":
-		return []string{"GET"}
+// valuesOf returns the values of a record whose first page was read.
+func (e *Engine) valuesOf(ctx context.Context, key recordkey.Key, kind string, cmd *redis.Cmd) ([]string, error) {
+	reply, err := redisx.ParseReply(e.Page(kind, "")[0], cmd.Val())
+	if err = cmp.Or(cmd.Err(), err); err != nil || kind == "string" {
+		return []string{reply.Text}, err
 	}
-	return []string{"SMEMBERS"}
-}
-
-func valuesOf(kind string, cmd *redis.Cmd) ([]string, error) {
-	reply, err := redisx.ParseReply(whole(kind)[0], cmd.Val())
-	values := reply.Items
-	if kind == "string" {
-		values = []string{reply.Text}
+	values, next, err := e.PageOf(kind, "", reply)
+	if err == nil && next != "" {
+		var more []string
+		more, err = e.ReadOn(ctx, key, kind, next)
+		values = store.Distinct(kind, append(values, more...))
 	}
 	for i := 0; kind == "zset" && i+1 < len(values); i += 2 {
 		values[i], values[i+1] = values[i+1], values[i] // each score comes before its member
 	}
-	return values, cmp.Or(cmd.Err(), err)
+	return values, err
 }
 
 // Scan implements [store.Engine], one master after the other. While slots move between masters, keys in them may be missed

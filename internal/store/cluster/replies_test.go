@@ -120,7 +120,7 @@ func TestOddReplies(t *testing.T) {
 		odd                  []any
 	}{
 		{"exists", "exists", "", numbers},
-		{"sadd", "sadd", "user/uid:P/tags", numbers},
+		{"add", "evalsha", addScript.SHA, verdicts},
 		{"claim", "evalsha", claimScript.SHA, []any{nil, []any{}}},
 		{"ready", "evalsha", readyScript.SHA, numbers},
 		{"fence", "evalsha", fenceScript.SHA, numbers},

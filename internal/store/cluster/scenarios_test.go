@@ -136,6 +136,9 @@ func tagged(name, command, uid, t string, join bool) verb {
 			return err
 		}
 		op := store.Op{PRK: prk, Key: key, Command: command, Args: []string{t}, Write: true, Schema: people.Guard, Note: a.line("tags")}
+		if join {
+			op.Most = mostTags
+		}
 		if op.Index = index; !join {
 			op.Index, op.Unindex = nil, index
 		}
@@ -200,6 +203,7 @@ type scenario struct {
 	late   bool // no time goes by before the first actor has ended or died
 	// What actors know of the schema holds for ten seconds, and then they look again.
 	guarded bool
+	batch   int                                  // more members than that are large; 0: as ever
 	history bool                                 // each commit leaves a line, and goes into the feed
 	final   func(s *simulation) string           // what is wrong when all have ended or died, "" for nothing
 	answers func(m moment, s *simulation) string // likewise, by what the actors were answered
@@ -284,7 +288,7 @@ func scenarios() []scenario {
 	stored := with(tagged, storedSchema, hash("fingerprint="+people.Guard.Fingerprint))
 	dead := func(words string) *cell { return ending(hash(words), 1_000_000+300_000) }
 	one := func(v ...verb) []verb { return v }
-	return append(slices.Concat(tokenScenarios(), sessionScenarios(), growingScenarios(), historyScenarios(), fillScenarios(), halfScenarios()), []scenario{
+	return append(slices.Concat(tokenScenarios(), sessionScenarios(), growingScenarios(), historyScenarios(), fillScenarios(), halfScenarios(), largeScenarios()), []scenario{
 		{name: "create email=x | create email=x", start: nothing, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "email=x"))}, wins: 1},
 		{name: "create email=x | create name=x", start: nothing, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "name=x"))}, wins: 1},
 		{name: "create x,y | create y,x crosswise", start: nothing, actors: [][]verb{one(create("P", "email=x name=y")), one(create("Q", "email=y name=x"))}, wins: 1},

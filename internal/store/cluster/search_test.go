@@ -235,7 +235,7 @@ var budgets = []struct{ preemptions, faults int }{{1, 0}, {1, 1}, {2, 0}, {2, 1}
 
 // TestMutants takes one safeguard after the other out, and wants the search to notice.
 func TestMutants(t *testing.T) {
-	for _, m := range slices.Concat(mutants, historyMutants, tokenMutants, fillMutants, refusedMutants) {
+	for _, m := range slices.Concat(mutants, historyMutants, tokenMutants, fillMutants, refusedMutants, largeMutants) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

@@ -29,15 +29,16 @@ var (
 	commitScript  = redisx.NewScript(scripts, "commit", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, onekey.TombstoneLua)
 	dyingScript   = redisx.NewScript(scripts, "dying", redisx.IsNumber)
 	readyScript   = redisx.NewScript(scripts, "ready", redisx.IsNumber)
+	addScript     = redisx.NewScript(scripts, "add", redisx.IsVerdict, onekey.FullLua)
 	schemaScript  = redisx.NewScript(scripts, "schema", redisx.IsVerdict)
-	actScript     = redisx.NewScript(scripts, "act", redisx.IsVerdict, onekey.ChangesLua)
+	actScript     = redisx.NewScript(scripts, "act", redisx.IsVerdict, onekey.ChangesLua, onekey.FullLua)
 	wouldScript   = redisx.NewScript(scripts, "would", redisx.IsNumber, onekey.ChangesLua)
 )
 
 // allScripts are loaded on every node.
 var allScripts = []redisx.Script{
 	claimScript, swapScript, fenceScript, prepareScript, commitScript, dyingScript,
-	readyScript, wouldScript, actScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript, onekey.RemoveScript,
+	readyScript, wouldScript, actScript, addScript, onekey.DroppedScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript, onekey.RemoveScript,
 	onekey.EpochScript, onekey.SessionScript, onekey.InviteScript, onekey.LimitScript, onekey.NoteScript, onekey.TellScript, onekey.FeedScript, onekey.TrimScript,
 	onekey.BuryScript,
 }

@@ -240,7 +240,7 @@ func (w *world) at(key string) *cell {
 
 var kinds = map[string]byte{
 	"get": 's', "hget": 'h', "hmget": 'h', "hset": 'h', "hdel": 'h', "hgetall": 'h', "hkeys": 'h', "hexists": 'h', "hincrby": 'h',
-	"sadd": 'S', "srem": 'S', "smembers": 'S', "sismember": 'S', "smismember": 'S', "scard": 'S', "zadd": 'z', "zrem": 'z',
+	"sadd": 'S', "srem": 'S', "smembers": 'S', "sismember": 'S', "smismember": 'S', "scard": 'S', "sscan": 'S', "zadd": 'z', "zrem": 'z',
 }
 
 type command func(w *world, key string, c *cell, args []string) any
@@ -354,6 +354,7 @@ func init() {
 		"smembers": func(_ *world, _ string, c *cell, _ []string) any {
 			return each(c.names(), func(f string) any { return f })
 		},
+		"sscan":     sscan,
 		"scard":     func(_ *world, _ string, c *cell, _ []string) any { return int64(len(c.names())) },
 		"sismember": func(_ *world, _ string, c *cell, args []string) any { return number(c.field(args[0]) != nil) },
 		"smismember": func(_ *world, _ string, c *cell, args []string) any {

@@ -76,7 +76,7 @@ func (e *Engine) act(ctx context.Context, op store.Op) (reply store.Reply, did b
 	if op.Once {
 		return e.actApart(ctx, op, false)
 	}
-	args := append([]string{e.newRev(), op.Command}, op.Args...)
+	args := append([]string{e.newRev(), strconv.Itoa(op.Most), op.Command}, op.Args...)
 	answer, unsure, err := e.runOnce(ctx, actScript, []string{op.Key.String(), store.CallsKey(op.Key)}, args...)
 	switch {
 	case redisx.TryAgain(err):
@@ -87,6 +87,12 @@ func (e *Engine) act(ctx context.Context, op store.Op) (reply store.Reply, did b
 		return reply, false, err
 	}
 	words := redisx.Items(answer)
+	if redisx.Text(words, 0) == "full" {
+		if unsure { // an earlier sending may have filled it
+			return reply, true, store.ErrOutcomeUnknown
+		}
+		return reply, false, store.ErrFull
+	}
 	n, err := redisx.Numbers(words[min(1, len(words)):])
 	if err != nil || len(n) != 1 {
 		return reply, false, &redisx.UnknownError{Cause: redisx.Unknown(redisx.Text(words, 0))}
@@ -176,13 +182,21 @@ func (e *Engine) readTertiary(ctx context.Context, op store.Op) (store.Reply, er
 			filled, err = e.mustLive(ctx, op.PRK)
 			return err
 		}
-		reply, _, err = e.runOp(ctx, op)
+		reply, err = e.runRead(ctx, op)
 		return err
 	})
 	if err == nil && (filled || reply.Empty()) {
-		reply, _, err = e.runOp(ctx, op)
+		reply, err = e.runRead(ctx, op)
 	}
 	return reply, err
+}
+
+// runRead runs a command that reads, page by page where it reads much.
+func (e *Engine) runRead(ctx context.Context, op store.Op) (store.Reply, error) {
+	return e.ReadPages(op, func(op store.Op) (store.Reply, error) {
+		reply, _, err := e.runOp(ctx, op)
+		return reply, err
+	})
 }
 
 // runOp sends a tertiary command; one that must not be done twice is sent once. unsure reports whether it may have been
@@ -192,7 +206,22 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, uns
 	if op.Once {
 		retry.Passing = func(error) bool { return false }
 	}
+	full := false
 	_, unsure, err = retry.Do(ctx, func(bool) (any, error) {
+		if op.Most > 0 && op.Write {
+			words := append([]string{strconv.Itoa(op.Most), op.Command}, op.Args...)
+			value, err := addScript.Write(ctx, e.client.UniversalClient.Process, []string{op.Key.String()}, words)
+			answer := redisx.Items(value)
+			full = err == nil && redisx.Text(answer, 0) == "full"
+			switch {
+			case err != nil || full:
+			case redisx.Text(answer, 0) != "ok" || len(answer) != 2:
+				err = redisx.Unknown(redisx.Text(answer, 0))
+			default:
+				reply, err = redisx.ParseReply(op.Command, answer[1])
+			}
+			return nil, err
+		}
 		cmd := redisx.NewOnce(ctx, redisx.AppendWords([]any{op.Command, op.Key.String()}, op.Args))
 		err := e.client.UniversalClient.Process(ctx, cmd)
 		if err == nil || errors.Is(err, redis.Nil) {
@@ -201,6 +230,10 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, uns
 		return nil, err
 	})
 	switch {
+	case full && unsure: // an earlier sending may have filled it
+		return store.Reply{}, true, store.ErrOutcomeUnknown
+	case full:
+		return store.Reply{}, false, store.ErrFull
 	case redisx.WrongType(err):
 		return store.Reply{}, unsure, &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
 	case err != nil && op.Write:
@@ -256,18 +289,31 @@ func (a *attempt) fill() string {
 	return f.String()
 }
 
+// layReady lays a record ready, some of its members at a time: but for a list, whose items have an
+// order.
 func (a *attempt) layReady(ctx context.Context, s stage) error {
-	args := append([]string{stageLife, s.from.Command()}, s.from.Values...)
-	_, err := a.e.yes(ctx, readyScript, store.StageKey(s.Set, a.rev), args...)
-	return err
+	most := 2 * a.e.batch
+	if s.from.Command() == "RPUSH" {
+		most = len(s.from.Values)
+	}
+	for some := range slices.Chunk(s.from.Values, most) {
+		args := append([]string{stageLife, s.from.Command()}, some...)
+		if _, err := a.e.yes(ctx, readyScript, store.StageKey(s.Set, a.rev), args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // complete moves over what a ~fill field says.
 func (e *Engine) complete(ctx context.Context, entry recordkey.Key, fill string) error {
-	return e.Complete(ctx, entry, fill, func(set recordkey.Key, members []string) error {
-		_, err := e.alignMembers(ctx, set, members, true) // which takes out what is not due
-		return err
-	})
+	return e.Complete(ctx, entry, fill, e.realign)
+}
+
+// realign brings the index sets of members in line with the set that they are, or were, in.
+func (e *Engine) realign(ctx context.Context, set recordkey.Key, members []string) error {
+	_, err := e.alignMembers(ctx, set, members, true) // which takes out what is not due
+	return err
 }
 
 // mustLive is ErrNotFound for an entry that is not live. It completes a live one, and reports whether it had to.

@@ -2,6 +2,7 @@
 package onekey
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"fmt"
@@ -40,6 +41,8 @@ type Options struct {
 	// WholeSets: a set is read at once. The embedded server's cursors count members, so that one which leaves the set
 	// would make another be missed.
 	WholeSets bool
+	// MemberBatch is store.MemberBatch; tests have less. 0: that.
+	MemberBatch int
 	// TombstoneLife is how long a tombstone lives, in seconds.
 	TombstoneLife string
 	// Notes says which keys a script is given to note something: NotesBoth or NotesRecord.
@@ -67,6 +70,7 @@ func New(client *redisx.Client, o Options) *Keys {
 	if o.NewRev == nil {
 		o.NewRev = store.NewRev
 	}
+	o.MemberBatch = cmp.Or(o.MemberBatch, store.MemberBatch)
 	ks := &Keys{client: client, options: o}
 	ks.finds = redisx.NewBatcher(redisx.BatchMost, ks.findBatch)
 	return ks
@@ -161,14 +165,15 @@ func (ks *Keys) restate(ctx context.Context, r store.Restate) (bool, error) {
 
 // Complete puts in place what a ~fill field says. Any process may do it, any number of times. align brings the index sets
 // of members in line with the record that they are, or were, in.
-func (ks *Keys) Complete(
-	ctx context.Context, entry recordkey.Key, fill string, align func(set recordkey.Key, members []string) error,
-) error {
+func (ks *Keys) Complete(ctx context.Context, entry recordkey.Key, fill string, align Aligner) error {
 	f := store.ParseFill(entry, fill)
 	for _, p := range f.Parts {
-		members, err := ks.promote(ctx, p, f.Rev)
+		members, aside, err := ks.promote(ctx, p, f.Rev)
 		if err == nil && len(members) > 0 {
-			err = align(p.Set, members)
+			err = align(ctx, p.Set, members)
+		}
+		if err == nil && aside {
+			err = ks.Drain(ctx, store.DropKey(p.Set, f.Rev), p.Set, align)
 		}
 		if err != nil {
 			return err
@@ -178,37 +183,31 @@ func (ks *Keys) Complete(
 	return err
 }
 
-// promote reads the members first, and those of a set that is replaced: an answer that is lost would take them with it.
-func (ks *Keys) promote(ctx context.Context, p store.FillPart, rev string) (members []string, err error) {
+// promote reads the members first, and those of a set that is replaced: an answer that is lost
+// would take them with it. aside reports whether a set that was replaced may lie where it is to be
+// drained: one that was large, or that another call has moved there, and died.
+func (ks *Keys) promote(ctx context.Context, p store.FillPart, rev string) (members []string, aside bool, err error) {
 	stage := store.StageKey(p.Set, rev)
+	keys := []string{stage, p.Set.String()}
 	if p.Indexed {
 		var gone []string
-		isSet := false
-		if members, isSet, err = ks.Members(ctx, stage); err != nil {
-			return nil, err
+		isSet, whole := false, true
+		if members, isSet, err = ks.allMembers(ctx, stage); err != nil {
+			return nil, false, err
 		}
 		if p.How == store.FillReplace && len(members) > 0 || p.How == store.FillDrop && !isSet {
-			gone, _, err = ks.Members(ctx, p.Set.String())
+			if gone, whole, _, err = ks.Members(ctx, p.Set.String()); err != nil {
+				return nil, false, err
+			}
 		}
-		if err != nil {
-			return nil, err
+		if whole {
+			members = append(members, gone...)
+		} else {
+			keys, aside = append(keys, store.DropKey(p.Set, rev)), true
 		}
-		members = append(members, gone...)
 	}
-	_, err = ks.Yes(ctx, PromoteScript, []string{stage, p.Set.String()}, p.How)
-	return members, err
-}
-
-// Members reads a set, which may be absent, and reports whether it is no record of another Redis type.
-func (ks *Keys) Members(ctx context.Context, set string) (members []string, isSet bool, err error) {
-	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
-		cmd := redisx.NewOnce(ctx, []any{"smembers", set})
-		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsTexts)
-	})
-	if redisx.WrongType(err) {
-		return nil, false, nil
-	}
-	return redisx.Texts(reply), err == nil, redisx.Harmless(err)
+	did, err := ks.Yes(ctx, PromoteScript, keys, p.How, Flag(p.Indexed))
+	return members, aside || !did && p.Indexed && p.How != store.FillJoin, err
 }
 
 // Yes runs a script that may arrive twice, and reports whether it answered 1.

@@ -125,6 +125,7 @@ var shapes = map[string]Shape{
 	"ZADD": IsNumber, "ZREM": IsNumber, "ZCARD": IsNumber, "ZINCRBY": IsText, "ZSCORE": IsText | IsNil,
 	"ZRANGE": IsTexts, "ZRANGEBYSCORE": IsTexts,
 	"HSET": IsNumber, "HDEL": IsNumber, "HLEN": IsNumber, "HGET": IsText | IsNil, "HGETALL": IsTexts,
+	"SSCAN": IsTexts, "HSCAN": IsTexts,
 	"SET": IsText, "GET": IsText | IsNil, "UNLINK": IsNumber,
 }
 

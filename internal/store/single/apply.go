@@ -147,8 +147,12 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsur
 	a := attempt{e: e, c: e.withNamed(c), srks: slices.Concat(c.Claim, c.Elsewhere), rev: rev, may: c.Schema.Exact, unsure: unsure}
 	for range looks {
 		reply, err := a.send(ctx)
-		if err != nil || redisx.Text(reply, 0) == "ok" {
+		if err != nil {
 			return err
+		}
+		if redisx.Text(reply, 0) == "ok" {
+			e.drain(ctx, c.Key, redisx.Text(reply, 1))
+			return nil
 		}
 		if err := a.learn(ctx, reply); err != nil {
 			return err
@@ -292,12 +296,16 @@ func (a *attempt) srkNumber(item any) (int, bool) {
 }
 
 // knownMembers reads the members of indexed sets that go with the entry, so that the script can
-// declare the index sets that hold it.
+// declare the index sets that hold it. Of a set that is large it returns none: the script moves
+// that away.
 func (e *Engine) knownMembers(ctx context.Context, drop []store.Container) (known [][]string, err error) {
 	known = make([][]string, len(drop))
 	for i, d := range drop {
 		if d.Indexed && err == nil {
-			known[i], _, err = e.Members(ctx, d.Key.String())
+			var whole bool
+			if known[i], whole, _, err = e.Members(ctx, d.Key.String()); !whole {
+				known[i] = nil
+			}
 		}
 	}
 	return known, err
@@ -337,8 +345,12 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 		keys = appendKeys(append(keys, m.Key.String(), store.StageKey(m.Key, a.rev)), m.Index)
 	}
 	for i, d := range c.Drop {
-		keys = appendKeys(append(keys, d.Key.String()), memberIndexes(d.Key, known[i]))
-		args = appendList(append(args, onekey.Flag(d.Indexed)), known[i])
+		most := 0
+		if d.Indexed {
+			most = a.e.options.MemberBatch
+		}
+		keys = appendKeys(append(keys, d.Key.String(), store.DropKey(d.Key, a.rev)), memberIndexes(d.Key, known[i]))
+		args = appendList(append(args, strconv.Itoa(most)), known[i])
 	}
 	ns := c.Key.Namespace().String()
 	for _, o := range a.owners {

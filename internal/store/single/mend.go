@@ -3,6 +3,7 @@ package single
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/onekey"
@@ -11,8 +12,9 @@ import (
 )
 
 var (
-	alignScript = redisx.NewScript(scripts, "align", redisx.IsNumber)
-	orderScript = redisx.NewScript(scripts, "order", redisx.IsVerdict)
+	alignScript   = redisx.NewScript(scripts, "align", redisx.IsNumber)
+	realignScript = redisx.NewScript(scripts, "realign", redisx.IsNumber)
+	orderScript   = redisx.NewScript(scripts, "order", redisx.IsVerdict)
 )
 
 // Mend implements [store.Engine].
@@ -25,6 +27,8 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 		return e.alignIndex(ctx, s)
 	case store.Complete:
 		return true, e.completeEntry(ctx, s.Entry, s.Fill)
+	case store.Drain:
+		return true, e.Drain(ctx, store.DropKey(s.Record, s.Rev), s.Record, e.realign)
 	case store.Copy:
 		return e.copy(ctx, s)
 	case store.AwaitSchema:
@@ -74,17 +78,32 @@ func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
 // completeEntry puts in place what a ~fill field says, for entries that were moved here from a cluster before that was
 // done there.
 func (e *Engine) completeEntry(ctx context.Context, entry recordkey.Key, fill string) error {
-	prk := entry.In(recordkey.Namespace{}).String()
-	return e.Complete(ctx, entry, fill, func(set recordkey.Key, members []string) error {
-		for i, index := range memberIndexes(set, members) {
-			if index == set {
-				continue
-			}
-			at := store.Ranked{Key: index, Member: prk, Facet: store.Facet{Wire: members[i]}}
-			if _, err := e.alignIndex(ctx, store.Align{Entry: entry, At: at, Set: set}); err != nil {
-				return err
+	return e.Complete(ctx, entry, fill, e.realign)
+}
+
+// realign brings the index sets of members in line with the set that they are, or were, in.
+func (e *Engine) realign(ctx context.Context, set recordkey.Key, members []string) error {
+	for some := range slices.Chunk(members, e.options.MemberBatch) {
+		keys, args := []string{set.PRK().String(), set.String()}, []string{set.PRK().In(recordkey.Namespace{}).String()}
+		for i, index := range memberIndexes(set, some) {
+			if index != set {
+				keys, args = append(keys, index.String()), append(args, some[i])
 			}
 		}
-		return nil
-	})
+		if len(args) == 1 {
+			continue
+		}
+		if _, err := e.Yes(ctx, realignScript, keys, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drain drops the records that a change moved away, as ~drop of the entry names them. Nobody waits
+// for what it cannot do: the next change of the entry goes on, and so does a check.
+func (e *Engine) drain(ctx context.Context, entry recordkey.Key, dropped string) {
+	if dropped != "" {
+		_ = e.DrainAll(ctx, entry, dropped, e.realign)
+	}
 }

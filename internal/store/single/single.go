@@ -3,6 +3,7 @@
 package single
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"sync"
@@ -27,6 +28,8 @@ type Options struct {
 	Doubtful func(error) bool
 	// Match has the engine match SCAN's patterns itself, for a server that does it in another way than Redis.
 	Match bool
+	// MemberBatch is store.MemberBatch; tests have less. 0: that.
+	MemberBatch int
 	// FeedEntries is how many entries a feed has; 0: those of a server.
 	FeedEntries int64
 	// File is where an embedded store is kept; "": in memory alone.
@@ -64,10 +67,11 @@ var _ store.Engine = (*Engine)(nil)
 
 // New returns an engine over a client that speaks to one server.
 func New(client redis.UniversalClient, o Options) *Engine {
+	o.MemberBatch = cmp.Or(o.MemberBatch, store.MemberBatch)
 	e := &Engine{options: o}
 	// A batch has no caller's context, and so belongs to no bulk.
 	e.client = redisx.NewClient(client, redisx.Retry{Attempts: attempts, Passing: e.passing, Sent: e.sent, Pause: redisx.Pause}, o.Bulk != nil)
-	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, WholeSets: o.Match, Bulk: o.Bulk, Close: o.Close, Notes: onekey.NotesBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
+	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, WholeSets: o.Match, MemberBatch: o.MemberBatch, Bulk: o.Bulk, Close: o.Close, Notes: onekey.NotesBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
 	e.creates = redisx.NewBatcher(groupMost, func(ctx context.Context, all []*creation) { e.createAll(ctx, firsts(all)) })
 	return e
 }

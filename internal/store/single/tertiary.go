@@ -13,12 +13,16 @@ import (
 )
 
 var (
-	tertiaryScript = redisx.NewScript(scripts, "tertiary", redisx.IsVerdict, onekey.HistoryLua, onekey.ChangesLua, guardLua)
+	tertiaryScript = redisx.NewScript(scripts, "tertiary", redisx.IsVerdict, onekey.HistoryLua, onekey.ChangesLua, onekey.FullLua, guardLua)
 	readScript     = redisx.NewScript(scripts, "read", redisx.IsList)
 )
 
-// Tertiary implements [store.Engine]: one script.
+// Tertiary implements [store.Engine]: one script, and one for each page of what is read.
 func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error) {
+	return e.ReadPages(op, func(op store.Op) (store.Reply, error) { return e.runOp(ctx, op) })
+}
+
+func (e *Engine) runOp(ctx context.Context, op store.Op) (store.Reply, error) {
 	may := op.Schema.Exact || !op.Write
 	for range 3 {
 		reply, err := e.tertiary(ctx, op, may)
@@ -41,6 +45,8 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 			}
 		case "absent":
 			return store.Reply{}, store.ErrNotFound
+		case "full":
+			return store.Reply{}, store.ErrFull
 		case "schema":
 			return store.Reply{}, &store.MismatchError{Stored: redisx.Text(reply, 1)}
 		case "unstored":
@@ -60,7 +66,7 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 func (e *Engine) tertiary(ctx context.Context, op store.Op, may bool) ([]any, error) {
 	keys := []string{op.PRK.String(), op.Schema.Key.String(), op.Schema.Types.String(), op.Key.String()}
 	keys = appendKeys(appendKeys(keys, op.Index), op.Unindex)
-	args := append(guardArgs(op.PRK, op.Schema, "", may), onekey.Flag(op.Write), strconv.Itoa(len(op.Index)), op.Command)
+	args := append(guardArgs(op.PRK, op.Schema, "", may), onekey.Flag(op.Write), strconv.Itoa(len(op.Index)), op.Command, strconv.Itoa(op.Most))
 	args = append(args, op.Args...)
 	keys, args = e.Note(keys, args, onekey.NotesBoth, op.PRK, op.Note)
 	var reply any
@@ -86,15 +92,17 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 	pipe := e.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(reads))
 	for i, r := range reads {
-		cmds[i] = pipe.Do(ctx, readScript.Call(readKeys(r), r.Kind)...)
+		cmds[i] = pipe.Do(ctx, readScript.Call(readKeys(r), e.readArgs(r))...)
 	}
 	if err := redisx.Exec(ctx, pipe); err != nil {
 		return nil, err
 	}
 	entries := make([]store.Entry, len(reads))
 	for i, r := range reads {
-		inFull := func() store.Entry { return entryOf(r, e.client.Do(ctx, readScript.CallInFull(readKeys(r), r.Kind)...)) }
-		entries[i] = entryOf(r, cmds[i])
+		inFull := func() store.Entry {
+			return e.entryOf(ctx, r, e.client.Do(ctx, readScript.CallInFull(readKeys(r), e.readArgs(r))...))
+		}
+		entries[i] = e.entryOf(ctx, r, cmds[i])
 		if redisx.NoScript(cmds[i].Err()) {
 			entries[i] = inFull()
 		}
@@ -113,7 +121,13 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 
 func readKeys(r store.EntryRead) []string { return appendKeys([]string{r.PRK.String()}, r.Keys) }
 
-func entryOf(r store.EntryRead, cmd *redis.Cmd) store.Entry {
+func (e *Engine) readArgs(r store.EntryRead) []string {
+	return append([]string{strconv.Itoa(e.PageSize())}, r.Kind...)
+}
+
+// entryOf makes an entry of what the script answered, and reads what is left of records that are
+// large.
+func (e *Engine) entryOf(ctx context.Context, r store.EntryRead, cmd *redis.Cmd) store.Entry {
 	reply, err := cmd.Slice()
 	if err == nil {
 		err = redisx.AsMany(len(reply), 1+len(r.Keys))
@@ -127,10 +141,17 @@ func entryOf(r store.EntryRead, cmd *redis.Cmd) store.Entry {
 	w := store.Entry{Found: redisx.FoundAt(r.PRK, fieldsOf(redisx.Items(reply[0])), nil), Parts: make([]store.Part, len(reply)-1)}
 	for i, part := range reply[1:] {
 		pair, _ := part.([]any)
-		if redisx.IsVerdict.Check(part) != nil || len(pair) != 2 || redisx.IsTexts.Check(pair[1]) != nil {
+		if redisx.IsVerdict.Check(part) != nil || len(pair) != 3 || redisx.IsTexts.Check(pair[1]) != nil {
 			return store.Entry{Found: redisx.FoundAt(r.PRK, nil, redisx.IsTexts.Check(part))}
 		}
 		values := redisx.Texts(pair[1])
+		if rest := redisx.Text(pair, 2); rest != "" {
+			more, err := e.ReadOn(ctx, r.Keys[i], r.Kind[i], rest)
+			if err != nil {
+				return store.Entry{Found: store.Found{Err: err}}
+			}
+			values = store.Distinct(r.Kind[i], append(values, more...))
+		}
 		w.Parts[i] = store.Part{Kind: redisx.Text(pair, 0), Values: values}
 		for j := 0; w.Parts[i].Kind == "zset" && j+1 < len(values); j += 2 {
 			values[j], values[j+1] = values[j+1], values[j] // each score comes before its member

@@ -1,18 +1,23 @@
 -- act: a command on a tertiary record that is done once, however often it is sent. After
--- changes.lua.
+-- changes.lua and full.lua.
 --
 -- KEYS[1]  the record
 -- KEYS[2]  what the last calls were answered, for ten minutes, in its slot: "CALL=NUMBER", each
 --          with a space after it
--- ARGV[1]  the call, of twelve characters      ARGV[2]  the command      ARGV[3…]  its arguments
--- Reply: {"changed" or "same", what the command answered, a number}
-local call, command = table.remove(ARGV, 1), nil
-command = table.remove(ARGV, 1)
+-- ARGV[1]  the call, of twelve characters
+-- ARGV[2]  the most members that the record may have, "0" for any number
+-- ARGV[3]  the command      ARGV[4…]  its arguments
+-- Reply: {"changed" or "same", what the command answered, a number} | {"full"}
+local call, most, command = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+for _ = 1, 3 do table.remove(ARGV, 1) end
 local calls = redis.pcall('GET', KEYS[2])
 calls = type(calls) == 'string' and calls or ''
 local _, at = string.find(calls, call .. '=', 1, true)
 if at then return {'changed', tonumber(string.match(calls, '^%d+', at + 1))} end -- sent again
 
+local is_full, refused = full(KEYS[1], command, ARGV, most)
+if refused then return redis.error_reply(refused) end
+if is_full then return {'full'} end
 local due, wrong = changes(KEYS[1], command, ARGV)
 if wrong and string.find(wrong, 'WRONGTYPE', 1, true) then return redis.error_reply(wrong) end
 local n, step = 0, (command == 'HSET' or command == 'ZADD') and 2000 or 1999

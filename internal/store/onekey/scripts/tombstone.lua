@@ -3,7 +3,7 @@
 -- An entry whose ~isa is empty was deleted, whatever else the hash still has: only a delete writes
 -- that. A hash with facets and without ~isa is damage.
 
-local stays = {['~rev'] = true, ['~fence'] = true, ['~dying'] = true, ['~since'] = true}
+local stays = {['~rev'] = true, ['~fence'] = true, ['~dying'] = true, ['~since'] = true, ['~drop'] = true}
 
 -- strip removes what a tombstone does not keep, ~isa last: until then it is known that the rest is
 -- to go. If noted is true, ~note stays, with lines that wait for the history, and if spent is,

@@ -6,7 +6,7 @@
 --       SRKs to claim, SRKs elsewhere, SRKs to release, index sets to join, index sets to leave, ordered indexes
 --       to rank in, ordered indexes to leave, tertiary records to fill followed each by where it lies until it is whole and
 --       by its members' index sets,
---       containers to drop followed each by its known members' index sets,
+--       containers to drop followed each by where it is moved if it is large and by its known members' index sets,
 --       and last the entries (owners) that an earlier call was told of.
 -- ARGV  as in guard, then
 --   [8]  create | update | mend | delete       [9] expected ~rev; of a create "again" if it may have run before
@@ -15,10 +15,10 @@
 --   members of ordered indexes to add, and to remove, one for each such index,
 --   what goes of the tokens: "1" if all, the time, the hash and the purpose of the one that is spent,
 --   each fill's members, "1" if indexed and the command that puts them in (what was there is among the drops),
---   each drop's "1" if indexed and its known members,
+--   each drop's most members that go in this step, with their index members ("0" if it is not indexed), and its known members,
 --   each owner's (index of the SRK, claims first, what was seen there, field, canonical value).
 --
--- Reply: {"ok"} | {"conflict", ~rev} | {"exists", ~rev} | {"absent", ~rev} | {"schema", stored}
+-- Reply: {"ok"} | {"ok", ~drop} if there is something to drop in pieces now | {"conflict", ~rev} | {"exists", ~rev} | {"absent", ~rev} | {"schema", stored}
 --      | {"unstored"} | {"filling", ~fill} | {"occupied", i, SRV, i, SRV, …} | {"duplicate", i} | {"members"} | {"damaged"}
 --      | {"names", stored, field, …}: a delete, or a create over a tombstone, has to drop more, by the stored schema or by
 --        those fields beside it; it is told by ARGV[5] that the stored one was looked at
@@ -58,14 +58,14 @@ end
 -- Sent again before anybody else changed the entry, it does what may be left to do of that (I7). Tokens that came
 -- since stay.
 local again = rev == own
-if remembered() and not again then return {'ok'} end
+if remembered() and not again then return {'ok', head[7]} end
 if again and verb ~= 'delete' then
   in_pieces('HDEL', entry, unset)
   if counts(mark) then
     local tokens = end_tokens(KEYS[4], mark, {all = '', now = ending[2], spend = '', purpose = '', touched = {}})
     if not tokens.err then finish_tokens(entry, KEYS[4], tokens) end
   end
-  return {'ok'}
+  return {'ok', head[7]}
 end
 local tombstone = head[1] == '' -- of a delete or, without ~isa, of a fence
 local damaged = false
@@ -124,10 +124,11 @@ end
 k = k + nrank + nunrank
 
 -- What is born with the entry, and what goes with it.
-local fills, drops = {}, {}
+local fills, drops, replaced = {}, {}, {}
 for i = 1, nfill do
   local members = list()
   local indexed, command = take() == '1', take()
+  replaced[KEYS[k + 1]] = true
   fills[i] = {key = KEYS[k + 1], stage = KEYS[k + 2], members = members, index = k + 2, indexed = indexed, command = command}
   local last = k + 2 + (indexed and #members or 0)
   for j = k + 3, last do
@@ -136,23 +137,42 @@ for i = 1, nfill do
   end
   k = last
 end
+-- An indexed set that is large, and any large record that another takes the place of, is moved
+-- away, in no time, and dropped in pieces later; whoever made the change is told.
+local counting = {set = 'SCARD', list = 'LLEN', zset = 'ZCARD', hash = 'HLEN'}
+local function size_of(key)
+  local count = counting[redis.call('TYPE', key).ok]
+  local n = count and redis.pcall(count, key)
+  return type(n) == 'number' and n or 0
+end
+local dropping = head[7]
 for i = 1, ndrop do
-  local indexed, known, index = take() == '1', list(), {}
-  local key = KEYS[k + 1]
-  for j, member in ipairs(known) do index[member] = KEYS[k + 1 + j] end
+  local most, known, index = tonumber(take()), list(), {}
+  local key, aside, indexed = KEYS[k + 1], KEYS[k + 2], most > 0
+  for j, member in ipairs(known) do index[member] = KEYS[k + 2 + j] end
+  local d = {key = key, first = k + 3, last = k + 2 + #known}
+  k = d.last
   if indexed then
-    local members = redis.pcall('SMEMBERS', key)
-    if failed(members) then members = {} end -- another Redis type: it goes, too
-    for _, member in ipairs(members) do
-      if not index[member] then return {'members'} end
+    local n = redis.pcall('SCARD', key) -- a record of another Redis type goes, too
+    if type(n) == 'number' and n > most then
+      d.aside, d.last = aside, d.first - 1
+      local name = own .. ':' .. string.sub(key, #entry + 2)
+      if not string.find(dropping or '', name, 1, true) then dropping = (dropping and dropping .. ' ' or '') .. name end
+    else
+      local members = redis.pcall('SMEMBERS', key)
+      if failed(members) then members = {} end
+      for _, member in ipairs(members) do
+        if not index[member] then return {'members'} end
+      end
     end
+  elseif replaced[key] and size_of(key) > 1000 then
+    d.aside, d.free = aside, true
   end
-  drops[i] = {key = key, first = k + 2, last = k + 1 + #known}
-  for j = k + 2, k + 1 + #known do
+  drops[i] = d
+  for j = d.first, d.last do
     local n = redis.pcall('SCARD', KEYS[j])
     if failed(n) then return redis.error_reply(n.err) end
   end
-  k = k + 1 + #known
 end
 
 if (verb == 'delete' or tombstone and verb == 'create') and stored then
@@ -235,7 +255,13 @@ local function take_places()
 end
 local filled, joined = {}, {} -- keys that a drop leaves alone
 local function drop(d)
-  if not filled[d.key] then redis.call('UNLINK', d.key) end
+  if d.free then
+    redis.call('UNLINK', d.aside)
+  elseif d.aside and not filled[d.key] then
+    if redis.call('EXISTS', d.key) == 1 then redis.call('RENAME', d.key, d.aside) end
+  elseif not filled[d.key] then
+    redis.call('UNLINK', d.key)
+  end
   for j = d.first, d.last do
     if not joined[KEYS[j]] then redis.call('SREM', KEYS[j], prk) end
   end
@@ -253,7 +279,18 @@ local function fill(f)
     no = no or write(f.command, f.stage, unpack(f.members, i, math.min(i + 1999, #f.members)))
   end
   filled[f.key] = true
-  return no or write('RENAME', f.stage, f.key)
+  local aside
+  for _, d in ipairs(drops) do
+    if d.key == f.key and d.aside and redis.call('EXISTS', f.key) == 1 then aside = d.aside end
+  end
+  if not aside or no then return no or write('RENAME', f.stage, f.key) end
+  no = write('RENAME', f.key, aside)
+  if no then return no end
+  local reply = redis.pcall('RENAME', f.stage, f.key)
+  if failed(reply) then
+    redis.call('RENAME', aside, f.key)
+    error({err = reply.err})
+  end
 end
 
 if verb == 'delete' then
@@ -265,12 +302,14 @@ if verb == 'delete' then
   if tokens.ended and #tokens.ended > 0 then spent = {'~tokens', '1 ' .. table.concat(tokens.ended, ' ')} end
   refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))
   if refused then return refused end
+  if dropping ~= head[7] then redis.call('HSET', entry, '~drop', dropping) end
   strip(entry, false, again or #spent > 0)
   for _, d in ipairs(drops) do drop(d) end
   redis.call('UNLINK', KEYS[4])
   redis.call('HDEL', entry, '~tokens')
 else
   refused = take_places()
+  if live and dropping ~= head[7] then refused = refused or write('HSET', entry, '~drop', dropping) end
   if refused then return refused end
   for _, f in ipairs(fills) do refused = refused or fill(f) end
   if refused then return refused end
@@ -287,6 +326,10 @@ else
   if tokens.mark then
     set[#set + 1] = '~tokens'
     set[#set + 1] = tokens.mark
+  end
+  if not live and dropping ~= head[7] then
+    set[#set + 1] = '~drop'
+    set[#set + 1] = dropping
   end
   set[#set + 1] = '~rev'
   set[#set + 1] = remember
@@ -314,4 +357,4 @@ if not again then
   if refused then error({err = refused.err}) end
   if goes then redis.call('HDEL', entry, '~note') end
 end
-return {'ok'}
+return {'ok', dropping}

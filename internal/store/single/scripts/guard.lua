@@ -14,7 +14,7 @@ local function failed(reply) return type(reply) == 'table' and reply.err ~= nil 
 local entry, schema = KEYS[1], KEYS[2]
 local prk, prefix, own = ARGV[1], ARGV[2], ARGV[3]
 
-local head = redis.pcall('HMGET', entry, '~isa', '~rev', '~fence', '~fill', '~tokens', '~note')
+local head = redis.pcall('HMGET', entry, '~isa', '~rev', '~fence', '~fill', '~tokens', '~note', '~drop')
 if failed(head) then return redis.error_reply(head.err) end
 local live, past = head[1] and head[1] ~= '', head[2] or ''
 local rev = string.sub(past, 1, 12)

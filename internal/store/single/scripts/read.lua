@@ -1,21 +1,28 @@
--- read: an entry with tertiary records of its own, as they are at one moment.
+-- read: an entry with tertiary records of its own, or the beginning of those that are large, as
+-- they are at one moment.
 --
--- KEYS[1]  the entry, then tertiary records     ARGV  of each of those the Redis type it is asked as
--- Reply: {the entry: field, value, …; of each record: {its type, what is in it}}
+-- KEYS[1]  the entry, then tertiary records
+-- ARGV[1]  about how many elements of a record are read      ARGV[2..]  of each record the Redis type it is asked as
+-- Reply: {the entry: field, value, …; of each record: {its type, what is in it, where what is left begins, "" for nothing}}
 local entry = redis.pcall('HGETALL', KEYS[1])
 if entry.err then return redis.error_reply(entry.err) end
-local reply = {entry}
+local reply, most = {entry}, tonumber(ARGV[1])
 for i = 2, #KEYS do
   local key, kind = KEYS[i], redis.call('TYPE', KEYS[i]).ok
-  local items = {}
-  if kind == ARGV[i - 1] then
-    if kind == 'set' then items = redis.call('SMEMBERS', key)
-    elseif kind == 'list' then items = redis.call('LRANGE', key, '0', '-1')
-    elseif kind == 'zset' then items = redis.call('ZRANGE', key, '0', '-1', 'WITHSCORES')
-    elseif kind == 'hash' then items = redis.call('HGETALL', key)
+  local items, rest = {}, ''
+  if kind == ARGV[i] then
+    if kind == 'set' or kind == 'hash' then
+      local page = redis.call(kind == 'set' and 'SSCAN' or 'HSCAN', key, '0', 'COUNT', ARGV[1])
+      items, rest = page[2], page[1] ~= '0' and page[1] or ''
+    elseif kind == 'list' then
+      items = redis.call('LRANGE', key, '0', most - 1)
+      if #items == most then rest = ARGV[1] end
+    elseif kind == 'zset' then
+      items = redis.call('ZRANGE', key, '0', most - 1, 'WITHSCORES')
+      if #items == 2 * most then rest = ARGV[1] end
     elseif kind == 'string' then items = {redis.call('GET', key)}
     end
   end
-  reply[i] = {kind, items}
+  reply[i] = {kind, items, rest}
 end
 return reply

@@ -1,10 +1,11 @@
--- tertiary: one command on a tertiary record of a live entry, with the index sets of its members. After history.lua and changes.lua.
+-- tertiary: one command on a tertiary record of a live entry, with the index sets of its members.
+-- After history.lua, changes.lua and full.lua.
 --
 -- KEYS  as in guard, [4] the tertiary record, then the index sets to join, then those to leave.
 -- ARGV  as in guard, [8] "1" for a command that writes, [9] how many sets to join, [10] the command,
---       then its arguments after the key.
+--       [11] the most members that the record may have, "0" for any number, then the arguments of the command after the key.
 --
--- Reply: {"ok", what the command answered} | {"absent"} | {"filling", ~fill} | {"schema", stored} | {"unstored"}
+-- Reply: {"ok", what the command answered} | {"absent"} | {"filling", ~fill} | {"full"} | {"schema", stored} | {"unstored"}
 
 if not live then return {'absent'} end
 if head[4] then return {'filling', head[4]} end -- moved here from a cluster: what was born with the entry comes first
@@ -22,7 +23,10 @@ if #KEYS > 4 then -- only sets are indexed
   if failed(n) then return redis.error_reply(n.err) end
 end
 local args = {}
-for i = 11, #ARGV do args[#args + 1] = ARGV[i] end
+for i = 12, #ARGV do args[#args + 1] = ARGV[i] end
+local is_full, refusal = full(KEYS[4], ARGV[10], args, writes and tonumber(ARGV[11]) or 0)
+if refusal then return redis.error_reply(refusal) end
+if is_full then return {'full'} end
 local due, wrong = false, nil -- whether something is to be noted
 if writes and about ~= '' then
   due, wrong = changes(KEYS[4], ARGV[10], args)

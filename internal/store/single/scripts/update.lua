@@ -6,9 +6,9 @@
 -- ARGV[5]  expected ~rev  ARGV[6]  the rev to be written   ARGV[7]  how many fields to unset, then those, then field, value, …
 -- Reply: 1 if it is done, 0 if nothing was done
 local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV -- a global is looked up each time
-local head = pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~tokens', '~note')
+local head = pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~tokens', '~note', '~drop')
 local past = head[2]
-if not head[1] or head[1] == '' or not past or head[3] or head[4] or string.sub(past, 1, 12) ~= ARGV[5] then return 0 end
+if not head[1] or head[1] == '' or not past or head[3] or head[4] or head[6] or string.sub(past, 1, 12) ~= ARGV[5] then return 0 end
 if pcall('HGET', KEYS[2], 'fingerprint') ~= ARGV[1] then return 0 end
 local claimed, looked, unset = 2 + ARGV[3], 2 + ARGV[3] + ARGV[4], 7 + ARGV[7]
 if looked > 2 and call('EXISTS', unpack(KEYS, 3, looked)) ~= 0 then return 0 end

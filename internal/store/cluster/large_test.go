@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// mostTags is the limit of members in scenarios. No other scenario comes near it.
+const mostTags = 3
+
+// sscan returns members a page at a time. A cursor is the first byte of the members that come
+// next.
+func sscan(_ *world, _ string, c *cell, args []string) any {
+	from, _ := strconv.Atoi(args[0])
+	count, _ := strconv.Atoi(args[2])
+	next, page := "0", []any{}
+	for _, m := range c.names() {
+		if int(m[0]) < from {
+			continue
+		}
+		if last := len(page) - 1; len(page) >= count && page[last].(string)[0] != m[0] {
+			next = strconv.Itoa(int(m[0]))
+			break
+		}
+		page = append(page, m)
+	}
+	return []any{next, page}
+}
+
+// crowded returns an entry A with tags.
+func crowded(tags ...string) func() map[string]*cell {
+	return func() map[string]*cell {
+		cells := entries(some, "A email=a")()
+		set := &cell{kind: 'S', hash: map[string]string{}}
+		for _, t := range tags {
+			set.hash[t] = ""
+			cells["user/tags:"+t+"/~prks"] = setOf("user/uid:A")
+		}
+		cells["user/uid:A/tags"] = set
+		return cells
+	}
+}
+
+// dropsKnown says which record was moved away to be dropped, and is named by no entry any more:
+// nobody would go on with it.
+func (s *simulation) dropsKnown() string {
+	for _, key := range sortedKeys(s.world.cells) {
+		record, rev, is := store.ParseDropKey(key)
+		if !is || s.world.at(key) == nil {
+			continue
+		}
+		fill, _ := s.world.at(record.PRK().String()).field(store.FieldFill).(string)
+		if store.ParseFill(record.PRK(), fill).Rev != rev {
+			return "large: nobody drops " + key
+		}
+	}
+	return ""
+}
+
+// withinLimit says that an entry has more tags than it may.
+func withinLimit(s *simulation) string {
+	if tags := s.world.at("user/uid:A/tags").names(); len(tags) > mostTags {
+		return fmt.Sprintf("limit: the tags %q", tags)
+	}
+	return ""
+}
+
+// full is an error of a verb that was refused for it: nothing is wrong about that.
+func full(v verb) verb {
+	do := v.do
+	v.do = func(ctx context.Context, a *actor) error {
+		if err := do(ctx, a); !errors.Is(err, store.ErrFull) {
+			return err
+		}
+		return nil
+	}
+	return v
+}
+
+// largeScenarios returns changes that replace or drop sets of more members than one call handles,
+// and what others do before all of it is dropped; and adders at the limit.
+func largeScenarios() []scenario {
+	large, one := crowded("m", "n"), func(v ...verb) []verb { return v }
+	all := []scenario{
+		{name: "large: delete | create A anew | time", start: large, actors: [][]verb{one(remove("A")), one(create("A", "email=x", "red")), one(wait(30))}, final: anew, late: true, large: true},
+		{name: "large: delete, create | tag", start: large, actors: [][]verb{then(remove("A"), create("A", "email=x", "red")), one(tag("A", "n"))}},
+		{name: "large: other tags | delete, create", start: large, actors: [][]verb{one(retag("A", "red")), then(remove("A"), create("A", "email=x", "n"))}},
+		{name: "large: no tags | tag", start: large, actors: [][]verb{one(retag("A")), one(tag("A", "n"))}},
+		{name: "large: other tags | no tags", start: large, actors: [][]verb{one(retag("A", "n", "o")), one(retag("A"))}},
+	}
+	for i := range all {
+		all[i].batch = 1
+	}
+	return append(all,
+		scenario{name: "limit: tag | tag", start: crowded("m", "n"), actors: [][]verb{one(full(tag("A", "o"))), one(full(tag("A", "p")))}, final: withinLimit},
+	)
+}
+
+// largeMutants are the engine without what keeps a large set from being forgotten, and a limit
+// from being passed.
+var largeMutants = []mutant{
+	{name: "a death between hiding and dropping is forgotten", in: []string{"large: other tags"}, finds: "large: nobody drops", tamper: func(_ *actor, args []string) ([]string, any) {
+		if args[0] == "sscan" && strings.HasPrefix(args[1], "~/drop/") { // as if it were not looked for
+			return nil, []any{"0", []any{}}
+		}
+		if args[0] == "unlink" && strings.HasPrefix(args[1], "~/drop/") {
+			return nil, int64(0)
+		}
+		return args, nil
+	}},
+	{name: "a large set is inherited", in: []string{"large: delete | create A anew"}, finds: "I7: the new entry", rewrite: replaced("redis.call('TIME')[1] - last", "1000000")},
+	{name: "what another has moved away is not looked for", in: []string{"large: no tags | tag"}, finds: "large: nobody drops", rewrite: replaced(
+		"if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end", "if redis.call('EXISTS', KEYS[1]) == 0 then return 1 end")},
+	{name: "two at the limit", in: []string{"limit: "}, finds: "limit: the tags", rewrite: replaced("if is_full then return {'full'} end", "")},
+}

@@ -1,0 +1,225 @@
+package onekey
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+var (
+	FullLua       = redisx.Source(scripts, "full")
+	DroppedScript = redisx.NewScript(scripts, "dropped", redisx.IsNumber)
+)
+
+// An Aligner brings the index sets of members in line with the set that they are, or were, in.
+type Aligner func(ctx context.Context, set recordkey.Key, members []string) error
+
+// scanSet returns the next page of a set, and the cursor of the page after it; 0: there is none. A
+// record of another Redis type is no set and has no members.
+func (ks *Keys) scanSet(ctx context.Context, set string, cursor uint64) (members []string, next uint64, isSet bool, err error) {
+	command := []any{"sscan", set, strconv.FormatUint(cursor, 10), "count", ks.options.MemberBatch}
+	shape := redisx.IsList
+	if ks.options.WholeSets {
+		command, shape = []any{"smembers", set}, redisx.IsTexts
+	}
+	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
+		cmd := redisx.NewOnce(ctx, command)
+		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), shape)
+	})
+	if redisx.WrongType(err) {
+		return nil, 0, false, nil
+	}
+	if err == nil && !ks.options.WholeSets {
+		page := redisx.Items(reply)
+		if err = redisx.AsMany(len(page), 2); err == nil {
+			next, err = strconv.ParseUint(redisx.Text(page, 0), 10, 64)
+			reply = page[1]
+		}
+		err = redisx.Fail(cmp.Or(err, redisx.IsTexts.Check(reply)))
+	}
+	return redisx.Texts(reply), next, err == nil, redisx.Harmless(err)
+}
+
+// Members reads a set, which may be absent, up to about MemberBatch members. whole reports whether
+// that is all of it, and isSet whether it is no record of another Redis type.
+func (ks *Keys) Members(ctx context.Context, set string) (members []string, whole, isSet bool, err error) {
+	for cursor := uint64(0); ; {
+		var page []string
+		page, cursor, isSet, err = ks.scanSet(ctx, set, cursor)
+		members = append(members, page...)
+		if err != nil || cursor == 0 || len(members) > ks.options.MemberBatch {
+			slices.Sort(members)
+			members = slices.Compact(members)
+			return members, cursor == 0 && len(members) <= ks.options.MemberBatch, isSet, err
+		}
+	}
+}
+
+// allMembers reads all of a set page by page, and reports whether it is no record of another Redis
+// type.
+func (ks *Keys) allMembers(ctx context.Context, set string) (members []string, isSet bool, err error) {
+	for cursor, more := uint64(0), true; more; more = err == nil && cursor != 0 {
+		var page []string
+		page, cursor, isSet, err = ks.scanSet(ctx, set, cursor)
+		members = append(members, page...)
+	}
+	slices.Sort(members)
+	return slices.Compact(members), isSet, err
+}
+
+// EachPage calls do with all members of a set, MemberBatch at a time, until it finds none. do
+// takes them out of the set.
+func (ks *Keys) EachPage(ctx context.Context, set string, do func(members []string) error) error {
+	for found := true; found; {
+		found = false
+		for cursor, more := uint64(0), true; more; more = cursor != 0 {
+			var page []string
+			var err error
+			if page, cursor, _, err = ks.scanSet(ctx, set, cursor); err != nil {
+				return err
+			}
+			found = found || len(page) > 0
+			for some := range slices.Chunk(page, ks.options.MemberBatch) {
+				if err := do(some); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Drain takes all members out of the set at key, in batches, each after align has brought its
+// index sets in line with set. It may be interrupted, and done by several at a time. A record of
+// another Redis type goes at once.
+func (ks *Keys) Drain(ctx context.Context, key string, set recordkey.Key, align Aligner) error {
+	err := ks.EachPage(ctx, key, func(members []string) error {
+		if err := align(ctx, set, members); err != nil {
+			return err
+		}
+		return ks.count(ctx, redisx.AppendWords([]any{"srem", key}, members))
+	})
+	if err != nil {
+		return err
+	}
+	return ks.count(ctx, []any{"unlink", key})
+}
+
+// count sends a command that is answered by a number and may arrive twice.
+func (ks *Keys) count(ctx context.Context, command []any) error {
+	_, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
+		cmd := redisx.NewOnce(ctx, command)
+		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsNumber)
+	})
+	return redisx.Harmless(err)
+}
+
+// DrainAll drains the records that a ~drop field names, and takes the field out.
+func (ks *Keys) DrainAll(ctx context.Context, entry recordkey.Key, text string, align Aligner) error {
+	for _, d := range store.ParseDropped(entry, text) {
+		if err := ks.Drain(ctx, store.DropKey(d.Record, d.Rev), d.Record, align); err != nil {
+			return err
+		}
+	}
+	_, err := ks.Yes(ctx, DroppedScript, []string{entry.String()}, text)
+	return err
+}
+
+// scans are the commands that read page by page what others read whole.
+var scans = map[string]string{"SMEMBERS": "SSCAN", "HGETALL": "HSCAN"}
+
+// ReadPages reads a tertiary record by run, which runs one command: a set or a hash page by page.
+func (ks *Keys) ReadPages(op store.Op, run func(store.Op) (store.Reply, error)) (store.Reply, error) {
+	scan, is := scans[op.Command]
+	if !is || ks.options.WholeSets {
+		return run(op)
+	}
+	all := store.Reply{Items: []string{}}
+	for op, cursor := op, "0"; ; {
+		op.Command, op.Args = scan, []string{cursor, "COUNT", strconv.Itoa(ks.options.MemberBatch)}
+		page, err := run(op)
+		if err == nil && len(page.Items) == 0 {
+			err = redisx.Fail(redisx.IsVerdict.Check(nil))
+		}
+		if err != nil {
+			return store.Reply{}, err
+		}
+		all.Items = append(all.Items, page.Items[1:]...)
+		if cursor = page.Items[0]; cursor == "0" {
+			return all, nil
+		}
+	}
+}
+
+// Page returns the command, without its key, that reads a page of a record of a Redis type: the
+// one that begins at a place that PageOf returned, or the first one at "".
+func (ks *Keys) Page(kind, at string) []string {
+	at, most := cmp.Or(at, "0"), ks.PageSize()
+	first, _ := strconv.Atoi(at)
+	last := strconv.Itoa(first + most - 1)
+	switch kind {
+	case "list":
+		return []string{"LRANGE", at, last}
+	case "zset":
+		return []string{"ZRANGE", at, last, "WITHSCORES"}
+	case "hash":
+		return []string{"HSCAN", at, "COUNT", strconv.Itoa(most)}
+	case "string":
+		return []string{"GET"}
+	}
+	return []string{"SSCAN", at, "COUNT", strconv.Itoa(most)}
+}
+
+// PageOf returns the values of a page and where the next one begins, "" after the last.
+func (ks *Keys) PageOf(kind, at string, reply store.Reply) (values []string, next string, err error) {
+	first, _ := strconv.Atoi(at)
+	values, most := reply.Items, ks.PageSize()
+	switch {
+	case kind == "string":
+		return []string{reply.Text}, "", nil
+	case kind == "list" && len(values) >= most, kind == "zset" && len(values) >= 2*most:
+		return values, strconv.Itoa(first + most), nil
+	case kind == "list", kind == "zset":
+		return values, "", nil
+	case len(values) == 0:
+		return nil, "", redisx.IsVerdict.Check(nil)
+	case values[0] != "0":
+		next = values[0]
+	}
+	return values[1:], next, nil
+}
+
+// PageSize returns about how many elements of a record one command reads.
+func (ks *Keys) PageSize() int {
+	if ks.options.WholeSets {
+		return 1 << 30
+	}
+	return ks.options.MemberBatch
+}
+
+// ReadOn returns the values of a record from a place on, in pages that are read one after the
+// other. Those of a record that is of another Redis type by now are none.
+func (ks *Keys) ReadOn(ctx context.Context, key recordkey.Key, kind, at string) (all []string, err error) {
+	for at != "" {
+		words := ks.Page(kind, at)
+		cmd := ks.client.Do(ctx, redisx.AppendWords([]any{words[0], key.String()}, words[1:])...)
+		if redisx.WrongType(cmd.Err()) {
+			return all, nil
+		}
+		reply, err := redisx.ParseReply(words[0], cmd.Val())
+		var page []string
+		if err = cmp.Or(cmd.Err(), err); err == nil {
+			page, at, err = ks.PageOf(kind, at, reply)
+		}
+		if err != nil {
+			return nil, redisx.Fail(err)
+		}
+		all = append(all, page...)
+	}
+	return all, nil
+}

@@ -1,0 +1,26 @@
+-- full: what scripts begin with that add members to a tertiary record.
+
+local counting = {SADD = 'SCARD', HSET = 'HLEN', ZADD = 'ZCARD', ZINCRBY = 'ZCARD', LPUSH = 'LLEN', RPUSH = 'LLEN'}
+local finding = {HSET = 'HEXISTS', ZADD = 'ZSCORE', ZINCRBY = 'ZSCORE'}
+
+-- full reports whether a command would add members to a record and leave it with more than most,
+-- and returns the error of asking. Members that are there already are looked for only if there may
+-- be too many.
+local function full(key, command, args, most)
+  if most == 0 or not counting[command] then return false end
+  local n = redis.pcall(counting[command], key)
+  if type(n) == 'table' then return false, n.err end
+  local step = finding[command] and 2 or 1
+  if n + #args / step <= most then return false end
+  if step == 1 and command ~= 'SADD' then return true end
+  local new = 0
+  for i = 1, command == 'SADD' and #args or 0, 2000 do
+    for _, is in ipairs(redis.call('SMISMEMBER', key, unpack(args, i, math.min(i + 1999, #args)))) do new = new + 1 - is end
+  end
+  for i = 1, step == 2 and #args or 0, 2 do
+    local has = redis.pcall(finding[command], key, args[command == 'HSET' and i or i + 1])
+    if type(has) == 'table' then return false, has.err end
+    if not has or has == 0 then new = new + 1 end
+  end
+  return new > 0 and n + new > most
+end

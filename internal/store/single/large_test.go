@@ -1,0 +1,204 @@
+package single
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/redisx"
+)
+
+// A mortal process dies when it has sent so many commands. Its scripts may be mutants.
+type mortal struct {
+	left   int
+	mutate func(source string) string
+}
+
+var errDead = fmt.Errorf("the process has died: %w", context.Canceled)
+
+func (*mortal) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (m *mortal) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (m *mortal) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if m.left--; m.left < 0 {
+			cmd.SetErr(errDead)
+			return errDead
+		}
+		if args := cmd.Args(); cmd.Name() == "evalsha" && m.mutate != nil {
+			for _, s := range append(everyScript, realignScript) {
+				if args[1] == s.SHA {
+					args[0], args[1] = "eval", m.mutate(s.Source)
+				}
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// many are the tags of an entry that is large for an engine of smallBatch.
+var many = []string{"a", "b", "c", "d", "e", "f", "g"}
+
+const smallBatch = 2
+
+func (p pair) retagged(uid string, tags ...string) store.Change {
+	p.t.Helper()
+	r := p.find(uid)
+	c, _, err := p.users.Update(r, change.Bare(r), nil)
+	if err == nil {
+		err = p.users.Replace(&c, []change.Content{{Name: "tags", Kind: "set", Values: tags}})
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return c
+}
+
+// hiding are the changes after which a large set is gone.
+var hiding = map[string]func(p pair) store.Change{
+	"delete":  func(p pair) store.Change { return p.users.Delete(p.find("u")) },
+	"replace": func(p pair) store.Change { return p.retagged("u", "c", "x") },
+	"drop":    func(p pair) store.Change { return p.retagged("u") },
+}
+
+// following are what others do after a process has died that made one of those changes.
+var following = map[string]func(p pair) (store.Change, bool){
+	"create anew": func(p pair) (store.Change, bool) {
+		return p.draft("u", "anew", []string{"b", "y"}), !p.find("u").Live()
+	},
+	"create anew without tags": func(p pair) (store.Change, bool) {
+		return p.draft("u", "anew", nil), !p.find("u").Live()
+	},
+	"update": func(p pair) (store.Change, bool) {
+		if !p.find("u").Live() {
+			return store.Change{}, false
+		}
+		return p.updated("u", map[string]string{"uid": "u", "name": "m"}), true
+	},
+	"replace": func(p pair) (store.Change, bool) {
+		if !p.find("u").Live() {
+			return store.Change{}, false
+		}
+		return p.retagged("u", "a", "z"), true
+	},
+	"delete": func(p pair) (store.Change, bool) { return p.users.Delete(p.find("u")), p.find("u").Live() },
+}
+
+// clean looks for what is left of a large set: where it was moved, in indexes, and in ~drop.
+func (p pair) clean(what string) {
+	p.t.Helper()
+	ctx, client := p.t.Context(), p.plain.client
+	r := p.find("u")
+	tags := client.SMembers(ctx, "user/uid:u/tags").Val()
+	for key := range p.raw() {
+		if strings.HasPrefix(key, "~/drop/") {
+			p.report("%s: left over: %s", what, key)
+		}
+		tag, is := strings.CutPrefix(key, "user/tags:")
+		tag, _, _ = strings.Cut(tag, "/")
+		if is && client.SIsMember(ctx, key, "user/uid:u").Val() != (r.Live() && slices.Contains(tags, tag)) {
+			p.report("%s: I5: %s, tags %q", what, key, tags)
+		}
+	}
+	if drop := client.HGet(ctx, "user/uid:u", store.FieldDrop).Val(); drop != "" {
+		p.report("%s: ~drop is %q", what, drop)
+	}
+	p.sound(what, false)
+}
+
+// TestDiesBeforeAllIsDropped has a process die at each of its commands, after a change that
+// replaces or drops a large set. From then on readers see nothing of the set, the next change of
+// the entry drops the rest, and so does a check; a later entry of that UID inherits nothing.
+func TestDiesBeforeAllIsDropped(t *testing.T) {
+	srv := redistest.Start(t)
+	for name := range hiding {
+		for next := range following {
+			t.Run(name+", "+next, func(t *testing.T) {
+				for at := 1; diesAt(t, srv, at, nil, nil, name, next); at++ {
+					if at > 100 {
+						t.Fatal("it does not end")
+					}
+				}
+			})
+		}
+	}
+}
+
+// largeMutants are the scripts without what keeps a large set from being forgotten or inherited.
+var largeMutants = []struct{ name, old, new string }{
+	{"~drop is not written by a delete", "if dropping ~= head[7] then redis.call('HSET', entry, '~drop', dropping) end", ""},
+	{"~drop is not written by an update", "refused = refused or write('HSET', entry, '~drop', dropping)", ""},
+	{"a tombstone forgets ~drop", ", ['~drop'] = true}", "}"},
+	{"what is moved away stays in its place", "if redis.call('EXISTS', d.key) == 1 then redis.call('RENAME', d.key, d.aside) end", ""},
+	{"tags of the next entry go, too", "has[i - 2] == 1 and 'SADD' or 'SREM'", "'SREM'"},
+	{"the next change does not go on", "return {'ok', dropping}", "return {'ok', dropping ~= head[7] and dropping}"},
+	{"a short change passes ~drop by", "or head[3] or head[4] or head[6] or string", "or head[3] or head[4] or string"},
+}
+
+// TestLargeMutants takes one safeguard after the other out, and wants it to be noticed.
+func TestLargeMutants(t *testing.T) {
+	srv := redistest.Start(t)
+	for _, m := range largeMutants {
+		t.Run(m.name, func(t *testing.T) {
+			if !slices.ContainsFunc(append(everyScript, realignScript), func(s redisx.Script) bool { return strings.Contains(s.Source, m.old) }) {
+				t.Fatal("it changes no script")
+			}
+			found := ""
+			report := func(format string, args ...any) { found = fmt.Sprintf(format, args...) }
+			mutate := func(source string) string { return strings.Replace(source, m.old, m.new, 1) }
+			for name := range hiding {
+				for next := range following {
+					for at := 1; found == "" && at < 60 && diesAt(t, srv, at, mutate, report, name, next); at++ {
+					}
+				}
+			}
+			if found == "" {
+				t.Error("not found")
+			}
+			t.Log(found)
+		})
+	}
+}
+
+// diesAt reports whether a process that made a change died before it was done with it.
+func diesAt(t *testing.T, srv *redistest.Server, at int, mutate func(string) string, report func(string, ...any), name, next string) bool {
+	t.Helper()
+	if err := srv.Client().FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	p := newPair(t, srv)
+	if report != nil {
+		p.report = report
+	}
+	p.apply(p.draft("u", "n", many))
+	client, what := srv.Client(), fmt.Sprintf("dies at command %d", at)
+	m := &mortal{left: at, mutate: mutate}
+	client.AddHook(m)
+	_, err := New(client, Options{MemberBatch: smallBatch}).Apply(t.Context(), hiding[name](p))
+	hidden := !p.find("u").Live() || p.plain.client.SCard(t.Context(), "user/uid:u/tags").Val() <= smallBatch
+	if hidden != (err == nil) && m.left >= 0 {
+		p.report("%s: %v, and the tags are gone: %v", what, err, hidden)
+	}
+	if left := p.plain.client.SCard(t.Context(), "user/uid:u/tags").Val(); hidden && left > smallBatch {
+		p.report("%s: %d tags are shown still", what, left)
+	}
+	other := srv.Client()
+	other.AddHook(&mortal{left: 1 << 30, mutate: mutate})
+	if c, can := following[next](p); can {
+		if _, err := New(other, Options{MemberBatch: smallBatch}).Apply(t.Context(), c); err != nil {
+			p.report("%s, then %s: %v", what, next, err)
+		}
+		p.clean(what + ", then " + next)
+	}
+	return m.left < 0
+}

@@ -1,0 +1,86 @@
+package userdb
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/coffeenode/userdb/internal/store"
+)
+
+// send runs a command. A command that reads a range of a list or a sorted set, which may be of any
+// length, is sent once for each page of it.
+func (r tertiary) send(ctx context.Context, op store.Op) (store.Reply, error) {
+	switch op.Command {
+	case "LRANGE":
+		return r.sendRange(ctx, op, "LLEN", 1)
+	case "ZRANGE":
+		return r.sendRange(ctx, op, "ZCARD", 2)
+	case "ZRANGEBYSCORE":
+		return r.sendScores(ctx, op)
+	}
+	return r.t.view.Tertiary(ctx, r.t.declared, op)
+}
+
+// sendRange reads the elements from the first argument to the second one, both included. Only
+// where negative numbers do not say how many elements that may be, it asks for the length of the
+// record first.
+func (r tertiary) sendRange(ctx context.Context, op store.Op, length string, words int) (store.Reply, error) {
+	start, _ := strconv.ParseInt(op.Args[0], 10, 64)
+	stop, _ := strconv.ParseInt(op.Args[1], 10, 64)
+	short := (start < 0) == (stop < 0) && stop-start < store.MemberBatch
+	switch {
+	case short:
+		return r.t.view.Tertiary(ctx, r.t.declared, op)
+	case start < 0 || stop < -1:
+		of := op
+		of.Command, of.Args = length, nil
+		n, err := r.t.view.Tertiary(ctx, r.t.declared, of)
+		if err != nil {
+			return store.Reply{}, err
+		}
+		if start < 0 {
+			start = max(0, start+n.Int)
+		}
+		if stop < 0 {
+			stop += n.Int
+		}
+		if stop < 0 {
+			return store.Reply{}, nil
+		}
+	}
+	all := store.Reply{Items: []string{}}
+	for stop < 0 || start <= stop {
+		last := start + store.MemberBatch - 1
+		if stop >= 0 {
+			last = min(last, stop)
+		}
+		page := op
+		page.Args = append([]string{itoa(start), itoa(last)}, op.Args[2:]...)
+		reply, err := r.t.view.Tertiary(ctx, r.t.declared, page)
+		if err != nil {
+			return store.Reply{}, err
+		}
+		all.Items = append(all.Items, reply.Items...)
+		if len(reply.Items) < words*store.MemberBatch {
+			break
+		}
+		start = last + 1
+	}
+	return all, nil
+}
+
+// sendScores reads the members between two scores.
+func (r tertiary) sendScores(ctx context.Context, op store.Op) (store.Reply, error) {
+	all := store.Reply{Items: []string{}}
+	for {
+		page := op
+		page.Args = append(op.Args[:len(op.Args):len(op.Args)], "LIMIT", strconv.Itoa(len(all.Items)/2), strconv.Itoa(store.MemberBatch))
+		reply, err := r.t.view.Tertiary(ctx, r.t.declared, page)
+		if err != nil {
+			return store.Reply{}, err
+		}
+		if all.Items = append(all.Items, reply.Items...); len(reply.Items) < 2*store.MemberBatch {
+			return all, nil
+		}
+	}
+}
