@@ -221,6 +221,34 @@ func TestDirectoryWork(t *testing.T) {
 	})
 }
 
+// TestTagsAreFull: who has as many tags as the schema allows is not put into one more group, and
+// gets no tag by the API or an import: the answer names the record and the limit.
+func TestTagsAreFull(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		sc, o := directory()
+		tags := sc.Types["user"].Tertiary["tags"]
+		tags.Max = 2
+		sc.Types["user"].Tertiary["tags"] = tags
+		api := newClient(t, s.Under(t, sc), serve.Options{SCIM: &o})
+		c := api.with(api.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}}))
+		uid := c.person("a")
+		c.group("one", uid)
+		c.group("two", uid)
+		add := `{` + patchURN + `"Operations":[{"op":"add","path":"members","value":[{"value":"` + uid + `"}]}]}`
+		for _, r := range []reply{
+			c.scim("400 invalidValue", "PATCH", "/Groups/"+c.group("three"), add),
+			api.do("422 invalid", "PUT", "/v1/types/user/entries/"+uid+"/tags/x", ""),
+			api.do("422 invalid", "PUT", "/v1/types/user/entries/"+uid+"/tags", `{"tags":["x","y","z"]}`),
+			api.do("422 invalid", "POST", "/v1/types/user/entries", `{"uid":"other","tags":["x","y","z"]}`),
+		} {
+			if !strings.Contains(r.text, "tags") || !strings.Contains(r.text, "over 2 members") {
+				t.Errorf("the record and its limit are not named: %s", r.text)
+			}
+		}
+		api.do("200", "PUT", "/v1/types/user/entries/"+uid+"/tags", `{"tags":["x"]}`)
+	})
+}
+
 // TestHalfCharacters: what is no text is refused, and not read as another one: two identifiers, or two passwords, would be the same.
 func TestHalfCharacters(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {

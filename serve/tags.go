@@ -15,9 +15,9 @@ func (s *Service) tags() {
 	handle(s, route{id: "removeTag", method: "DELETE", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Take a tag from an entry", status: http.StatusNoContent}, removeTag)
 }
 
-// Tags are those of an entry.
+// Tags are those of an entry: as many as the schema allows.
 type Tags struct {
-	Tags []string `json:"tags" maxItems:"1000"`
+	Tags []string `json:"tags"`
 }
 
 type tagsOutput struct{ Body Tags }
@@ -36,7 +36,9 @@ func getTags(ctx context.Context, c *call, in *EntryPath) (*tagsOutput, error) {
 
 type replaceTagsInput struct {
 	EntryPath
-	Body Tags
+	Body struct {
+		Tags []string `json:"tags" maxItems:"1000" doc:"no more than the schema's max of the record"`
+	}
 }
 
 func replaceTags(ctx context.Context, c *call, in *replaceTagsInput) (*tagsOutput, error) {

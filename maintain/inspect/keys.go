@@ -131,26 +131,49 @@ func removeKey(ctx context.Context, v *view.View, relative string) error {
 	case kind == recordkey.KindTertiary && !t.Schema.Tertiary[key.Name()].Indexed:
 		return removeRecord(ctx, v, l)
 	}
-	raws, err := store.Inspect(ctx, v.Engine, []string{l.Key}, 0)
+	kinds, err := store.Kinds(ctx, v.Engine, []string{l.Key})
 	if err != nil {
 		return err
 	}
-	switch raw, field := raws[0], key.Field(); {
-	case kind == recordkey.KindSRK && raw.Type == "string" && raw.Wire != "":
-		l.Seen, l.Field, l.Value = raw.Text, field, key.Value()
-		l.Owner = key.Namespace().String() + store.Owner(raw.Wire)
-	case kind == recordkey.KindTertiary && raw.Type == "set":
-		return emptySet(ctx, v, t, key, raw.Items)
-	case kind == recordkey.KindIndex && raw.Type == "set" && (slices.Contains(t.Indexed, field) || t.Schema.Tertiary[field].Indexed):
-		for _, member := range raw.Items { // members whose entries are live stay (I5)
-			l.Member, l.Owner = member, key.Namespace().String()+member
-			if err := removeRecord(ctx, v, l); err != nil {
+	switch field := key.Field(); {
+	case kind == recordkey.KindSRK && kinds[0] == "string":
+		texts, err := store.Texts(ctx, v.Engine, []string{l.Key})
+		if err != nil {
+			return err
+		}
+		if texts[0].Wire != "" {
+			l.Seen, l.Field, l.Value = texts[0].Text, field, key.Value()
+			l.Owner = key.Namespace().String() + store.Owner(texts[0].Wire)
+		}
+	case kind == recordkey.KindTertiary && kinds[0] == "set":
+		return eachBatch(ctx, v, key, func(members []string) error { return removeMembers(ctx, v, t, key, members) })
+	case kind == recordkey.KindIndex && kinds[0] == "set" && (slices.Contains(t.Indexed, field) || t.Schema.Tertiary[field].Indexed):
+		return eachBatch(ctx, v, key, func(members []string) error {
+			for _, member := range members { // members whose entries are live stay (I5)
+				l.Member, l.Owner = member, key.Namespace().String()+member
+				if err := removeRecord(ctx, v, l); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return removeRecord(ctx, v, l)
+}
+
+// eachBatch calls do with the members of a set, in batches.
+func eachBatch(ctx context.Context, v *view.View, set recordkey.Key, do func(members []string) error) error {
+	for members, err := range store.ScanAll(ctx, v.Engine, store.Scan{Index: set, Count: store.MemberBatch}) {
+		if err != nil {
+			return err
+		}
+		for some := range slices.Chunk(members, store.MemberBatch) {
+			if err := do(some); err != nil {
 				return err
 			}
 		}
-		return nil
 	}
-	return removeRecord(ctx, v, l)
+	return nil
 }
 
 func removeRecord(ctx context.Context, v *view.View, l store.Remove) error {
@@ -186,9 +209,9 @@ func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordke
 	return err
 }
 
-// emptySet removes all members of an indexed set of a live entry, together with its index members
+// removeMembers removes members of an indexed set of a live entry, together with their index members
 // (I5). If there is no entry, it removes the set.
-func emptySet(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key, members []string) error {
+func removeMembers(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key, members []string) error {
 	op := store.Op{PRK: key.PRK(), Key: key, Command: "SREM", Args: members, Write: true}
 	for _, member := range members {
 		if index, ok := t.Index(key.Name(), member); ok {

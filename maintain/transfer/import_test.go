@@ -220,6 +220,35 @@ not json
 	})
 }
 
+// TestImportTooManyMembers refuses the lines whose records have more members than the schema
+// allows, by their numbers.
+func TestImportTooManyMembers(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		sch := full()
+		for _, name := range []string{"tags", "notes", "settings", "ranks"} {
+			r := sch.Types["user"].Tertiary[name]
+			r.Max = 2
+			sch.Types["user"].Tertiary[name] = r
+		}
+		var refused []string
+		o := transfer.ImportOptions{Refused: func(line int64, reason string) { refused = append(refused, fmt.Sprint(line, " ", reason)) }}
+		lines := []string{
+			`{"type":"user","facets":{"uid":"a"},"tertiary":{"tags":{"kind":"set","value":["x","y","x"]}}}`,
+			`{"type":"user","facets":{"uid":"b"},"tertiary":{"tags":{"kind":"set","value":["x","y","z"]}}}`,
+			`{"type":"user","facets":{"uid":"c"},"tertiary":{"notes":{"kind":"list","value":["x","x","x"]}}}`,
+			`{"type":"user","facets":{"uid":"d"},"tertiary":{"settings":{"kind":"hash","value":{"x":"1","y":"2","z":"3"}}}}`,
+			`{"type":"user","facets":{"uid":"e"},"tertiary":{"ranks":{"kind":"zset","value":[["x",1],["y",2],["z",3]]}}}`,
+		}
+		s.Under(t, sch).bring(t, strings.Join(lines, "\n"), o, transfer.Report{Read: 5, Created: 1, Refused: 4})
+		slices.Sort(refused)
+		for i, name := range []string{"tags", "notes", "settings", "ranks"} {
+			if i >= len(refused) || !strings.HasPrefix(refused[i], fmt.Sprint(i+2)) || !strings.Contains(refused[i], name) || !strings.Contains(refused[i], "over 2 members") {
+				t.Errorf("refused: %q, want line %d for %s", refused, i+2, name)
+			}
+		}
+	})
+}
+
 func TestImportCSV(t *testing.T) {
 	const in = "\ufeffuid,name,email,age,tags,clear_password,~isa,settings\r\n" +
 		"1,\"Ann, \"\"the\"\" first\",ann@x.org,41,go c++,correct horse,,\"{\"\"a\"\":\"\"b\"\"}\"\r\n" +

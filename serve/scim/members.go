@@ -155,6 +155,12 @@ func (r *room) gather(ctx context.Context, tag string, w crowd) error {
 	})
 }
 
+// tooMany reports whether a user has as many tags as the schema lets anybody have.
+func tooMany(err error) bool {
+	field, is := errors.AsType[*userdb.FieldError](err)
+	return is && field.Field == tagsName && field.Rule == "max"
+}
+
 const atOnce = 8 // users whose tags are changed
 
 // each does something to users, several at a time. Those that are not there are passed over.
@@ -164,7 +170,7 @@ func each(ctx context.Context, uids []string, do func(uid string) error) error {
 	for i := range min(atOnce, len(uids)) {
 		all.Go(func() {
 			for at := i; at < len(uids) && errs[i] == nil && ctx.Err() == nil; at += atOnce {
-				if err := do(uids[at]); !absent(err) {
+				if err := do(uids[at]); !absent(err) || tooMany(err) {
 					errs[i] = err
 				}
 			}
