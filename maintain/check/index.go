@@ -320,7 +320,7 @@ func (c *checker) checkStaged(ctx context.Context, r *report, items []item) {
 
 // checkDropped checks large records that changes have moved away to be dropped.
 func (c *checker) checkDropped(ctx context.Context, r *report, items []item) {
-	sizes := read(ctx, r, c.Engine, raws(items), func(ctx context.Context, e store.Engine, keys []string) ([]store.Raw, error) {
+	sizes := read(ctx, r, c.Engine, rawKeys(items), func(ctx context.Context, e store.Engine, keys []string) ([]store.Raw, error) {
 		return store.Inspect(ctx, e, keys, 1)
 	})
 	for i, it := range items {
