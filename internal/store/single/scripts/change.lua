@@ -153,14 +153,16 @@ for i = 1, ndrop do
   local d = {key = key, first = k + 3, last = k + 2 + #known}
   k = d.last
   if indexed then
-    local n = redis.pcall('SCARD', key) -- a record of another Redis type goes, too
-    if type(n) == 'number' and n > most then
+    local n = redis.pcall('SCARD', key)
+    if failed(n) then -- a record of another Redis type goes, too
+      if not string.find(n.err, 'WRONGTYPE', 1, true) then return redis.error_reply(n.err) end
+    elseif n > most then
       d.aside, d.last = aside, d.first - 1
       local name = own .. ':' .. string.sub(key, #entry + 2)
       if not string.find(dropping or '', name, 1, true) then dropping = (dropping and dropping .. ' ' or '') .. name end
     else
       local members = redis.pcall('SMEMBERS', key)
-      if failed(members) then members = {} end
+      if failed(members) then return redis.error_reply(members.err) end
       for _, member in ipairs(members) do
         if not index[member] then return {'members'} end
       end
