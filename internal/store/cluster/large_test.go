@@ -32,8 +32,8 @@ func sscan(_ *world, _ string, c *cell, args []string) any {
 	return []any{next, page}
 }
 
-// crowded returns an entry A with tags.
-func crowded(tags ...string) func() map[string]*cell {
+// withTags returns an entry A with tags.
+func withTags(tags ...string) func() map[string]*cell {
 	return func() map[string]*cell {
 		cells := entries(some, "A email=a")()
 		set := &cell{kind: 'S', hash: map[string]string{}}
@@ -85,7 +85,7 @@ func full(v verb) verb {
 // largeScenarios returns changes that replace or drop sets of more members than one call handles,
 // and what others do before all of it is dropped; and adders at the limit.
 func largeScenarios() []scenario {
-	large, one := crowded("m", "n"), func(v ...verb) []verb { return v }
+	large, one := withTags("m", "n"), func(v ...verb) []verb { return v }
 	all := []scenario{
 		{name: "large: delete | create A anew | time", start: large, actors: [][]verb{one(remove("A")), one(create("A", "email=x", "red")), one(wait(30))}, final: anew, late: true, large: true},
 		{name: "large: delete, create | tag", start: large, actors: [][]verb{then(remove("A"), create("A", "email=x", "red")), one(tag("A", "n"))}},
@@ -97,7 +97,7 @@ func largeScenarios() []scenario {
 		all[i].batch = 1
 	}
 	return append(all,
-		scenario{name: "limit: tag | tag", start: crowded("m", "n"), actors: [][]verb{one(full(tag("A", "o"))), one(full(tag("A", "p")))}, final: withinLimit},
+		scenario{name: "limit: tag | tag", start: withTags("m", "n"), actors: [][]verb{one(full(tag("A", "o"))), one(full(tag("A", "p")))}, final: withinLimit},
 	)
 }
 

@@ -138,7 +138,7 @@ for i = 1, nfill do
   k = last
 end
 -- An indexed set that is large, and any large record that another takes the place of, is moved
--- away, in no time, and dropped in pieces later; whoever made the change is told.
+-- away, in no time, and dropped in pieces later; the caller is told.
 local counting = {set = 'SCARD', list = 'LLEN', zset = 'ZCARD', hash = 'HLEN'}
 local function size_of(key)
   local count = counting[redis.call('TYPE', key).ok]
