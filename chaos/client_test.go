@@ -51,6 +51,9 @@ type client struct {
 	rnd   *rand.Rand
 	pool  *pool
 	tags  int
+	pulse *pulse
+
+	opened chan struct{} // closed when the store is open
 
 	mu    sync.Mutex
 	epoch int
@@ -63,7 +66,7 @@ func TestClient(t *testing.T) {
 	if text == "" {
 		t.Skip("a client of TestChaos, which runs it")
 	}
-	c := &client{t: t}
+	c := &client{t: t, pulse: newPulse(), opened: make(chan struct{})}
 	if err := json.Unmarshal([]byte(text), &c.orders); err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +80,7 @@ func TestClient(t *testing.T) {
 	if err := c.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	close(c.opened)
 	for {
 		c.one(t.Context(), c.current())
 	}
@@ -136,6 +140,8 @@ func (c *client) obey() {
 			c.epoch = n
 			c.woken.Broadcast()
 			c.mu.Unlock()
+		case "crowd":
+			go c.crowd(context.Background(), time.Duration(n)*time.Millisecond)
 		case "replies":
 			c.proxy.CutReplies(n, words[2])
 		case "requests":
@@ -207,12 +213,15 @@ func (c *client) tag() string {
 var times = []time.Duration{300 * time.Millisecond, 2 * time.Second, 2 * time.Second, 6 * time.Second}
 
 func (c *client) ask(ctx context.Context, epoch int, q ask) answer {
-	ctx, cancel := context.WithTimeout(ctx, times[c.rnd.IntN(len(times))])
-	defer cancel()
+	most, how := times[c.rnd.IntN(len(times))], c.rnd.IntN(3)
 	n := c.rec.n
 	c.rec.n++
 	c.must(c.rec.write(line{N: n, Epoch: epoch, At: now(), Ask: &q}))
-	a := caller{c.users, epoch, c.rnd.IntN(3), c.Services, c.Key}.do(userdb.WithActor(ctx, userdb.Actor{Who: whoOf(c.name(), n)}), q)
+	var a answer
+	late := c.pulse.within(userdb.WithActor(ctx, userdb.Actor{Who: whoOf(c.name(), n)}), most, func(ctx context.Context) {
+		a = caller{c.users, epoch, how, c.Services, c.Key}.do(ctx, q)
+	})
+	a.Late = late
 	c.must(c.rec.write(line{N: n, At: now(), Answer: &a}))
 	if a.What == "ok" && a.Secret != "" {
 		c.must(c.pool.add(secret{q.Verb, epoch, q.UID, a.Secret, a.ID}))

@@ -11,7 +11,7 @@
 // tokens and invitations, so that several use one at a time. Two more processes answer over HTTP as userdb serve does; clients send
 // them requests under few names, each of which makes one entry however often it is sent. A follower reads the feed all
 // the time. One nemesis kills masters, services and clients, stops them for a while, fails over, moves slots, which stay half
-// open, loses replies, and has servers refuse commands.
+// open, loses replies, has servers refuse commands, and has a crowd of calls meet a master that keeps silent.
 //
 // Nothing of that needs a right of the machine. The clocks of processes are an hour apart (view.Config.OwnClock); a full
 // disk is a limit on the size of the server's files (prlimit), a full memory a setting of the server, and a
@@ -21,7 +21,7 @@
 //
 // The run is made of cycles, a cycle of epochs. Each epoch has accounts and values of its own, so that a history is
 // short and begins with nothing. After each cycle all is healed and all clients pause: the epochs are judged, and the
-// raw records are read.
+// raw records are read. A run has at least as many cycles as it takes for each kind of step to come once.
 //
 // # What is judged
 //
@@ -33,11 +33,14 @@
 //     nobody took away, is read.
 //   - Sessions, tokens, invitations: none is good after its end, no token or invitation is used twice, and none is denied that
 //     nobody ended. No session is listed whose beginning was refused.
-//   - Names: all requests of one name make one entry, and it can be had when all is healed.
+//   - Names: all requests of one name make one entry, and it can be had when all is healed, from a service whose clock is
+//     ahead as well as from one whose clock is behind.
+//   - Waits: no call goes on after its context has ended, but for a grace of two seconds.
 //   - Lines: each operation is an actor of its own. Every acknowledged change has exactly one line in the feed, no other
 //     operation has one, and the lines of a live account are those of its history, in that order. Of an account
 //     that is gone the last lines may be missing if a client was killed.
-//   - The follower hears each event once, also after the last ones were taken out of the feed.
+//   - The follower hears each event once, also after the last ones were taken out of the feed, whether or not it reads
+//     before others come.
 //   - Raw records (raw_test.go), read with plain commands and parsed here, sharing no code with the project: I1, I2, I3, and
 //     tags again. Damage is only what stays when it is read once more.
 //   - Through the library, each entry's own identifiers find it.
@@ -67,9 +70,6 @@
 // ~fence; claims that do not look at the other fields; a takeover that does not fence; a delete that unlinks the entry
 // before it writes the tombstone; a delete that leaves tertiary records. That the judge and the reader of raw
 // records see what they are for is tested with every other test (TestJudge, TestLines, TestRaw).
-//
-// gate_test.go names the promises that the store is known not to keep yet. A run does not look at those, unless
-// USERDB_CHAOS_ALL is set: to nothing for all, or to a part of a promise's text.
 //
 // # Running it again
 //

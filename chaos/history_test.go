@@ -51,6 +51,7 @@ type answer struct {
 	Secret   string   `json:"secret,omitempty"` // that was given
 	ID       string   `json:"id,omitempty"`     // of a session, or of an entry besides the accounts
 	Text     string   `json:"text,omitempty"`   // of an error
+	Late     int64    `json:"late,omitempty"`   // milliseconds for which the call went on after its context, beyond grace
 }
 
 // An op is a question and its answer.
@@ -127,6 +128,9 @@ func (a answer) String() string {
 	}
 	if a.Secret+a.ID != "" {
 		text += " " + a.Secret + " " + a.ID
+	}
+	if a.Late > 0 {
+		text += fmt.Sprintf(" %d ms late", a.Late)
 	}
 	if a.Text != "" && a.What != "taken" && a.What != "absent" {
 		text += ": " + a.Text

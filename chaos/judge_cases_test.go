@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -85,7 +86,6 @@ func taken(o op, fields ...string) op {
 
 // TestJudge shows histories that are as they must be, and some that are not: what the judge cannot see, no run shows.
 func TestJudge(t *testing.T) {
-	t.Setenv("USERDB_CHAOS_ALL", "")
 	one, two := facets{1, 0, 0}, facets{0, 1, 0}
 	for _, tt := range []struct {
 		name string
@@ -110,6 +110,7 @@ func TestJudge(t *testing.T) {
 		{"a login when disabled", told(create(0, one, "ok"), password(0, 1), disable(0), login(1, 1, 0, one)), "account 0"},
 		{"a good login", told(create(0, one, "ok"), password(0, 1), login(1, 1, 0, one)), ""},
 		{"an odd answer", told(create(0, one, "odd")), "no documentation"},
+		{"a late answer", told(op{Ask: ask{Verb: "get"}, Answer: answer{What: "unknown", UID: -1, Late: 2500}}), "after its context"},
 		{"inherited tags", told(create(0, one, "ok", "a"), remove(0, "ok"), create(0, one, "ok", "b"), readTags(0, "a", "b")), "inherited"},
 		{"lost tags", told(create(0, one, "ok", "a"), readTags(0)), "not read"},
 		{"tags as they must be", told(create(0, one, "ok", "a"), remove(0, "ok"), create(0, one, "ok", "b"), readTags(0, "b")), ""},
@@ -167,19 +168,21 @@ func TestLines(t *testing.T) {
 			t.Errorf("%s: got %q, want %d", tt.name, got, tt.want)
 		}
 	}
-	history := []fedLine{made, refused}
+	history, full := []fedLine{made, refused}, slices.Repeat([]fedLine{refused}, mostLines)
 	for _, tt := range []struct {
-		name  string
-		heard []fedLine
-		good  bool
+		name           string
+		history, heard []fedLine
+		good           bool
 	}{
-		{"the same", []fedLine{made, refused}, true},
-		{"with an earlier life and logins", []fedLine{made, gone, made, line(0, "login"), refused}, true},
-		{"in another order", []fedLine{refused, made}, false},
-		{"one is missing", []fedLine{made}, false},
-		{"one is there twice", []fedLine{made, refused, refused}, false},
+		{"the same", history, []fedLine{made, refused}, true},
+		{"with an earlier life and logins", history, []fedLine{made, gone, made, line(0, "login"), refused}, true},
+		{"in another order", history, []fedLine{refused, made}, false},
+		{"one is missing", history, []fedLine{made}, false},
+		{"one is there twice", history, []fedLine{made, refused, refused}, false},
+		{"more than a history keeps", full, slices.Concat([]fedLine{made}, full), true},
+		{"more than a history keeps, and the last is missing", full, slices.Concat([]fedLine{made}, full[1:], []fedLine{gone}), false},
 	} {
-		if got := unfed(history, tt.heard); (got == "") != tt.good {
+		if got := unfed(tt.history, tt.heard); (got == "") != tt.good {
 			t.Errorf("%s: got %q", tt.name, got)
 		}
 	}

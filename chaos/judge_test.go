@@ -29,6 +29,9 @@ func judge(ops []op) (v verdict) {
 		if o.Answer.What == "odd" {
 			v.violations = append(v.violations, "an answer that no documentation has:\n    "+o.String())
 		}
+		if o.Answer.Late > 0 {
+			v.violations = append(v.violations, "a call went on after its context had ended:\n    "+o.String())
+		}
 	}
 	for uid := range accounts {
 		of := slices.DeleteFunc(slices.Clone(ops), func(o op) bool { return !o.ours(uid) })

@@ -45,6 +45,8 @@ func (s step) String() string {
 		return fmt.Sprintf("delay client %d by %d ms for %v", s.client, s.n, s.hold)
 	case "kill-service", "stop-service":
 		return fmt.Sprintf("%s %d for %v", s.kind, s.client%services, s.hold)
+	case "crowd":
+		return fmt.Sprintf("stop master %d for %v beside a crowd in client %d", s.shard, s.hold+crowdHold, s.client)
 	case "cut", "kill-client":
 		return fmt.Sprintf("%s %d", s.kind, s.client)
 	}
@@ -55,16 +57,17 @@ func (s step) String() string {
 var kinds = []string{
 	"kill", "kill", "stop", "stop", "failover", "failover", "move", "move", "move", "move", "move",
 	"replies", "replies", "requests", "cut", "delay", "kill-client", "kill-client", "stop-client", "stop-client",
-	"forbid", "forbid", "forbid", "fill", "disk", "kill-service", "stop-service",
+	"forbid", "forbid", "forbid", "fill", "disk", "kill-service", "stop-service", "crowd",
 }
 
 // inner are what may happen while slots are half open. No failover: see the package comment.
 var inner = []string{"", "", "kill", "stop", "replies", "kill-client", "stop-client", "delay"}
 
-// texts are in commands: of any script, or of a commit of a kind.
-var texts = []string{"evalsha", "create", "update", "delete"}
+// texts are in commands: of any script, or of such as do what a kind of line tells of.
+var texts = []string{"evalsha", "create", "update", "delete", "session_start", "session_end", "issue", "redeem"}
 
-// plan is what happens in a cycle. The first cycles have one of each kind.
+// plan is what happens in a cycle. The first cycles have one of each kind, so that however short a run is, it can find
+// each promise broken.
 func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 	kinds, firstKinds := possible(kind, kinds), possible(kind, firstKinds)
 	rnd := rand.New(rand.NewPCG(seed, uint64(cycle)))
@@ -77,11 +80,14 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 			after: tenths(0, 8), hold: tenths(2, 20), inside: inner[rnd.IntN(len(inner))], n: 1 + rnd.IntN(12),
 			text: texts[rnd.IntN(len(texts))], command: commands[rnd.IntN(len(commands))],
 		}
-		if each := 4*cycle + i; i < 4 && each < len(firstKinds) {
+		if each := firstOfCycle*cycle + i; i < firstOfCycle && each < len(firstKinds) {
 			s.kind, s.text = firstKinds[each], texts[0]
 		}
-		if s.kind == "stop-client" || s.kind == "stop" {
+		switch s.kind {
+		case "stop-client", "stop":
 			s.hold += tenths(0, 15)
+		case "forbid":
+			s.hold += tenths(5, 15) // some of all verbs come meanwhile
 		}
 		steps = append(steps, s)
 	}
@@ -91,14 +97,20 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 // possible returns those steps that can be made on a kind of store.
 func possible(kind string, steps []string) []string {
 	return slices.DeleteFunc(slices.Clone(steps), func(step string) bool {
-		return step == "move" && kind != onCluster || step == "failover" && kind == onOne ||
-			step == "forbid" && !refusalsAreWhole.holds()
+		return step == "move" && kind != onCluster || step == "failover" && kind == onOne
 	})
 }
 
-const stepsOfCycle = 6
+const (
+	stepsOfCycle = 6
+	firstOfCycle = 4               // of a kind that was not there before
+	crowdHold    = 3 * time.Second // at least: calls that wait for the silent master are late by then
+)
 
-var firstKinds = []string{"move", "kill-client", "kill", "replies", "failover", "stop", "stop-client", "move", "requests", "cut", "delay", "move", "forbid", "kill-service", "fill", "disk", "stop-service"}
+var firstKinds = []string{"move", "kill-client", "kill", "replies", "failover", "stop", "stop-client", "move", "requests", "cut", "delay", "move", "forbid", "kill-service", "fill", "disk", "stop-service", "crowd"}
+
+// leastCycles have one step of each kind.
+var leastCycles = (len(firstKinds) + firstOfCycle - 1) / firstOfCycle
 
 // A nemesis carries out steps.
 type nemesis struct {
@@ -125,6 +137,10 @@ func (n *nemesis) act(s step) {
 		r.settle()
 	case "stop":
 		r.stopMaster(s.shard, s.hold)
+		r.settle()
+	case "crowd":
+		r.process(s.client).say("crowd %d", (s.hold + crowdHold).Milliseconds())
+		r.stopMaster(s.shard, s.hold+crowdHold)
 		r.settle()
 	case "failover":
 		r.failover(s.shard)

@@ -32,6 +32,7 @@ type process struct {
 
 	mu   sync.Mutex
 	cuts int
+	late []string // what it said of calls of a crowd
 }
 
 // starter starts processes on a thread that stays: they are killed when that ends, and so with the parent, however
@@ -93,6 +94,10 @@ func (p *process) listen(output io.Reader) {
 			p.mu.Lock()
 			fmt.Sscan(words[1], &p.cuts)
 			p.mu.Unlock()
+		case len(words) == 2 && words[0] == "late":
+			p.mu.Lock()
+			p.late = append(p.late, fmt.Sprintf("a call of many in client %s went on for %s ms after its context had ended", p.name(), words[1]))
+			p.mu.Unlock()
 		}
 	}
 	p.cmd.Wait() // how it ended is no news
@@ -103,6 +108,15 @@ func (p *process) cutsSoFar() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cuts
+}
+
+// complaints returns those since the last call.
+func (p *process) complaints() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	late := p.late
+	p.late = nil
+	return late
 }
 
 // say gives the client a line; one that is dead does not hear it.

@@ -12,8 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commands are those that a server may be told to refuse.
-var commands = []string{"hset", "hdel", "set", "expire", "pexpire", "persist", "unlink", "sadd", "srem", "xadd", "rename"}
+// commands are those that a server may be told to refuse, as often as they stand here. The first ones come late in scripts.
+var commands = []string{
+	"hdel", "hdel", "expire", "expire", "unlink", "pexpire", "persist", "srem", "hset", "set", "sadd", "xadd", "rename",
+}
 
 // forbid has a master refuse a command for a while, as one does whose operator takes a right away.
 func (r *run) forbid(i int, command string, hold time.Duration) {

@@ -107,7 +107,7 @@ func (r *run) endServices() {
 // nameOf returns one of the few names under which requests of an epoch are sent again and again.
 func nameOf(epoch, n int) string { return fmt.Sprintf("%d.%d", epoch, n) }
 
-const names = 3
+const names = 8
 
 // once has a service make the one entry of a name.
 func (c caller) once(ctx context.Context, q ask) (a answer) {

@@ -36,12 +36,12 @@ func misread(g, r op, ops []op) string {
 	switch g.Answer.What {
 	case "ok":
 	case "unknown":
-		if later := bornSince(g, r, ops); read && later != "" && refusalsAreWhole.holds() {
+		if later := bornSince(g, r, ops); read && later != "" {
 			return "tags were inherited of a create that came to nothing by\n    " + later
 		}
 		return ""
 	default:
-		if read && refusalsAreWhole.holds() {
+		if read {
 			return "tags are read of a change that was refused"
 		}
 		return ""
@@ -58,7 +58,7 @@ func misread(g, r op, ops []op) string {
 		switch {
 		case between && read && d.Ask.Verb == "delete":
 			return "tags were inherited of an account that had been deleted by\n    " + d.String()
-		case between && read && tagsAreReplaced.holds():
+		case between && read:
 			return "tags are there that had been replaced by\n    " + d.String()
 		}
 		near = near || d.End > g.Begin && d.Begin < r.End

@@ -16,9 +16,9 @@ import (
 
 // verbs are what clients ask for, as often as they stand here.
 var verbs = []string{
-	"create", "create", "create", "create", "create", "update", "update", "update", "update", "update", "update", "delete", "delete",
+	"create", "create", "create", "create", "create", "update", "update", "update", "update", "update", "update", "delete", "delete", "delete",
 	"find", "find", "find", "find", "get", "get", "swap", "password", "login", "login", "disable", "enable", "enable", "tag", "tag", "replace", "tags", "tags",
-	"begin", "begin", "check", "check", "check", "end", "endid", "endall", "issue", "redeem", "redeem", "invite", "accept", "accept", "once", "once",
+	"begin", "begin", "begin", "check", "check", "check", "check", "end", "end", "endid", "endid", "endall", "issue", "redeem", "redeem", "invite", "accept", "accept", "once", "once",
 }
 
 func randomAsk(rnd *rand.Rand, tag func() string) ask {
