@@ -181,7 +181,7 @@ func (c *client) one(ctx context.Context, epoch int) {
 		return
 	}
 	c.ask(ctx, epoch, q)
-	if q.Verb == "create" && len(q.Tags) > 0 && c.rnd.IntN(3) == 0 {
+	if q.Verb == "create" && len(q.Tags) > 0 && c.rnd.IntN(2) == 0 {
 		c.ask(ctx, epoch, ask{Verb: "replace", UID: q.UID})
 	}
 }

@@ -168,6 +168,11 @@ func TestLines(t *testing.T) {
 			t.Errorf("%s: got %q, want %d", tt.name, got, tt.want)
 		}
 	}
+	begun, during := begin(0, "s"), remove(0, "ok")
+	begun.Begin, begun.End, during.N, during.Begin, during.End = 11, 19, 1, 12, 20
+	if got := wrongLines([]op{begun, during}, []fedLine{{"e1-0", during.who(), "delete"}}, nil); len(got) != 0 {
+		t.Errorf("a beginning that a delete has crossed: got %q", got)
+	}
 	history, full := []fedLine{made, refused}, slices.Repeat([]fedLine{refused}, mostLines)
 	for _, tt := range []struct {
 		name           string

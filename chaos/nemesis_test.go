@@ -107,7 +107,10 @@ const (
 	crowdHold    = 3 * time.Second // at least: calls that wait for the silent master are late by then
 )
 
-var firstKinds = []string{"move", "kill-client", "kill", "replies", "failover", "stop", "stop-client", "move", "requests", "cut", "delay", "move", "forbid", "kill-service", "fill", "disk", "stop-service", "crowd"}
+var firstKinds = []string{
+	"move", "kill-client", "forbid", "replies", "crowd", "kill", "failover", "stop", "stop-client", "requests", "cut", "delay", "kill-service",
+	"fill", "disk", "stop-service",
+}
 
 // leastCycles have one step of each kind.
 var leastCycles = (len(firstKinds) + firstOfCycle - 1) / firstOfCycle
