@@ -96,7 +96,7 @@ func TestChaos(t *testing.T) {
 	r.start()
 	n := &nemesis{r: r, done: map[string]int{}}
 	end := r.begun.Add(time.Duration(minutes * float64(time.Minute)))
-	for cycle := 0; cycle < leastCycles || time.Now().Before(end); cycle++ {
+	for cycle := 0; cycle < leastCycles(kind) || time.Now().Before(end); cycle++ {
 		r.cycle(cycle, n)
 		if t.Failed() {
 			return

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -64,12 +65,12 @@ var kinds = []string{
 var inner = []string{"", "", "kill", "stop", "replies", "kill-client", "stop-client", "delay"}
 
 // texts are in commands: of any script, or of such as do what a kind of line tells of.
-var texts = []string{"evalsha", "create", "update", "delete", "session_start", "session_end", "issue", "redeem"}
+var texts = []string{"evalsha", "create", "update", "delete", "session_start", "session_end", "session_end", "issue", "redeem"}
 
 // plan is what happens in a cycle. The first cycles have one of each kind, so that however short a run is, it can find
 // each promise broken.
 func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
-	kinds, firstKinds := possible(kind, kinds), possible(kind, firstKinds)
+	kinds, first := possible(kind, kinds), firstSteps(kind)
 	rnd := rand.New(rand.NewPCG(seed, uint64(cycle)))
 	tenths := func(least, most int) time.Duration {
 		return time.Duration(least+rnd.IntN(most-least+1)) * 100 * time.Millisecond
@@ -80,8 +81,9 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 			after: tenths(0, 8), hold: tenths(2, 20), inside: inner[rnd.IntN(len(inner))], n: 1 + rnd.IntN(12),
 			text: texts[rnd.IntN(len(texts))], command: commands[rnd.IntN(len(commands))],
 		}
-		if each := firstOfCycle*cycle + i; i < firstOfCycle && each < len(firstKinds) {
-			s.kind, s.text = firstKinds[each], texts[0]
+		if each := firstOfCycle*cycle + i; i < firstOfCycle && each < len(first) {
+			s.kind, s.text = first[each].kind, cmp.Or(first[each].text, texts[0])
+			s.command = cmp.Or(first[each].command, s.command)
 		}
 		switch s.kind {
 		case "stop-client", "stop":
@@ -107,13 +109,18 @@ const (
 	crowdHold    = 3 * time.Second // at least: calls that wait for the silent master are late by then
 )
 
-var firstKinds = []string{
-	"move", "kill-client", "forbid", "replies", "crowd", "kill", "failover", "stop", "stop-client", "requests", "cut", "delay", "kill-service",
-	"fill", "disk", "stop-service",
+// firstSteps returns those that come first on a kind of store, with what matters of them.
+func firstSteps(kind string) []step {
+	steps := []step{
+		{kind: "move"}, {kind: "kill-client"}, {kind: "forbid", command: "expire"}, {kind: "replies", text: "session_end"}, {kind: "crowd"},
+		{kind: "kill"}, {kind: "failover"}, {kind: "replies"}, {kind: "stop"}, {kind: "stop-client"}, {kind: "forbid", command: "hdel"},
+		{kind: "requests"}, {kind: "cut"}, {kind: "delay"}, {kind: "kill-service"}, {kind: "fill"}, {kind: "disk"}, {kind: "stop-service"},
+	}
+	return slices.DeleteFunc(steps, func(s step) bool { return len(possible(kind, []string{s.kind})) == 0 })
 }
 
-// leastCycles have one step of each kind.
-var leastCycles = (len(firstKinds) + firstOfCycle - 1) / firstOfCycle
+// leastCycles returns how many cycles have the first steps.
+func leastCycles(kind string) int { return (len(firstSteps(kind)) + firstOfCycle - 1) / firstOfCycle }
 
 // A nemesis carries out steps.
 type nemesis struct {
