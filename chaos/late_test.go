@@ -49,7 +49,7 @@ func (p *pulse) within(ctx context.Context, most time.Duration, call func(contex
 // A crowd changes accounts of its own, all at once: so many that the lines of what they do fill every queue for the feed
 // while a server keeps silent.
 const (
-	crowdSize = 48
+	crowdSize = 64
 	crowdMost = 500 * time.Millisecond // each call
 )
 

@@ -106,7 +106,7 @@ func possible(kind string, steps []string) []string {
 const (
 	stepsOfCycle = 6
 	firstOfCycle = 4               // of a kind that was not there before
-	crowdHold    = 3 * time.Second // at least: calls that wait for the silent master are late by then
+	crowdHold    = 5 * time.Second // at least: calls that wait for the silent master are late by then
 )
 
 // firstSteps returns those that come first on a kind of store, with what matters of them.
