@@ -172,7 +172,7 @@ func (c *client) current() int {
 }
 
 // one asks for one random thing; a swap is several. After some creates the tags are taken away at once, while they may not
-// be in place yet.
+// be in place yet, and some sessions are ended before anybody else can do so.
 func (c *client) one(ctx context.Context, epoch int) {
 	q := randomAsk(c.rnd, c.tag)
 	c.must(c.withSecret(&q, epoch))
@@ -180,9 +180,14 @@ func (c *client) one(ctx context.Context, epoch int) {
 		c.swap(ctx, epoch, q.UID)
 		return
 	}
-	c.ask(ctx, epoch, q)
-	if q.Verb == "create" && len(q.Tags) > 0 && c.rnd.IntN(2) == 0 {
+	a, again := c.ask(ctx, epoch, q), c.rnd.IntN(2) == 0
+	switch {
+	case again && q.Verb == "create" && len(q.Tags) > 0:
 		c.ask(ctx, epoch, ask{Verb: "replace", UID: q.UID})
+	case again && q.Verb == "begin" && a.What == "ok":
+		end := []string{"end", "endid"}[c.rnd.IntN(2)]
+		c.ask(ctx, epoch, ask{Verb: end, UID: q.UID, Secret: a.Secret, ID: a.ID})
+		c.ask(ctx, epoch, ask{Verb: "check", UID: q.UID, Secret: a.Secret})
 	}
 }
 
