@@ -239,7 +239,7 @@ func TestImportTooManyMembers(t *testing.T) {
 			`{"type":"user","facets":{"uid":"d"},"tertiary":{"settings":{"kind":"hash","value":{"x":"1","y":"2","z":"3"}}}}`,
 			`{"type":"user","facets":{"uid":"e"},"tertiary":{"ranks":{"kind":"zset","value":[["x",1],["y",2],["z",3]]}}}`,
 		}
-		s.Under(t, sch).bring(t, strings.Join(lines, "\n"), o, transfer.Report{Read: 5, Created: 1, Refused: 4})
+		s.Under(t, sch).importText(t, strings.Join(lines, "\n"), o, transfer.Report{Read: 5, Created: 1, Refused: 4})
 		slices.Sort(refused)
 		for i, name := range []string{"tags", "notes", "settings", "ranks"} {
 			if i >= len(refused) || !strings.HasPrefix(refused[i], fmt.Sprint(i+2)) || !strings.Contains(refused[i], name) || !strings.Contains(refused[i], "over 2 members") {
