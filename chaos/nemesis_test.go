@@ -41,7 +41,7 @@ func (s step) String() string {
 	case "forbid", "fill", "disk":
 		return s.whatRefuses()
 	case "replies", "requests":
-		return fmt.Sprintf("lose %d %s of client %d, %q", s.n, s.kind, s.client, s.text)
+		return fmt.Sprintf("lose %d %s of clients %d, %q", s.n, s.kind, s.clients(), s.text)
 	case "delay":
 		return fmt.Sprintf("delay client %d by %d ms for %v", s.client, s.n, s.hold)
 	case "kill-service", "stop-service":
@@ -65,7 +65,21 @@ var kinds = []string{
 var inner = []string{"", "", "kill", "stop", "replies", "kill-client", "stop-client", "delay"}
 
 // texts are in commands: of any script, or of such as do what a kind of line tells of.
-var texts = []string{"evalsha", "create", "update", "delete", "session_start", "session_end", "session_end", "issue", "redeem"}
+var (
+	rare  = []string{"session_start", "session_end", "session_end", "issue", "redeem"}
+	texts = append([]string{"evalsha", "create", "update", "delete"}, rare...)
+)
+
+// clients returns those that a step loses something of: all, if that is rare.
+func (s step) clients() (all []int) {
+	if !slices.Contains(rare, s.text) {
+		return []int{s.client}
+	}
+	for i := range clients {
+		all = append(all, i)
+	}
+	return all
+}
 
 // plan is what happens in a cycle. The first cycles have one of each kind, so that however short a run is, it can find
 // each promise broken.
@@ -163,7 +177,9 @@ func (n *nemesis) act(s step) {
 	case "move":
 		n.move(s)
 	case "replies", "requests":
-		r.process(s.client).say("%s %d %s", s.kind, s.n, s.text)
+		for _, i := range s.clients() {
+			r.process(i).say("%s %d %s", s.kind, s.n, s.text)
+		}
 	case "cut":
 		r.process(s.client).say("cut")
 	case "delay":
