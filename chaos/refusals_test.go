@@ -3,10 +3,13 @@
 package chaos
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,16 +38,16 @@ func (r *run) fill(i int, hold time.Duration) {
 
 // fillDisk has the disk of a master be full after some bytes more, which no right of the machine is needed for: the system
 // lets its process write no further into a file. The write that does not fit ends the process. It comes back with
-// what the file has.
+// what the file has, up to the last complete transaction.
 func (r *run) fillDisk(i, left int, hold time.Duration) {
 	master := r.master(i)
 	node := r.raw[master]
 	pid := r.pidOf(node)
 	dir, err := node.ConfigGet(r.ctx, "dir").Result()
 	r.must(err)
-	files, err := filepath.Glob(filepath.Join(dir["dir"], "appendonlydir", "*.incr.aof"))
+	pattern, size := filepath.Join(dir["dir"], "appendonlydir", "*.incr.aof"), int64(0)
+	files, err := filepath.Glob(pattern)
 	r.must(err)
-	size := int64(0)
 	for _, file := range files {
 		info, err := os.Stat(file)
 		r.must(err)
@@ -58,8 +61,82 @@ func (r *run) fillDisk(i, left int, hold time.Duration) {
 	if _, err := node.Ping(r.ctx).Result(); err != nil && !strings.Contains(err.Error(), "NOPERM") {
 		r.log("the disk of master %d was full: %v", i, err)
 	}
+	master.Kill()
+	files, err = filepath.Glob(pattern)
+	r.must(err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		r.must(err)
+		r.must(os.Truncate(file, int64(completeLength(text))))
+	}
 	master.Restart()
 	r.settle()
+}
+
+// completeLength returns the length of the part of an append-only file that ends with its last complete transaction. Redis 7.0
+// itself cuts off no more than an incomplete command: what it leaves of a transaction it carries out at the next but one start,
+// with the commands that follow. So half a script is there then, long after it was refused.
+func completeLength(text []byte) (complete int) {
+	open := false
+	for at := 0; ; {
+		command, n := commandAt(text[at:])
+		if n == 0 {
+			return complete
+		}
+		at += n
+		switch strings.ToUpper(command) {
+		case "MULTI":
+			open = true
+		case "EXEC":
+			open = false
+		}
+		if !open {
+			complete = at
+		}
+	}
+}
+
+// commandAt returns the name of the command at the beginning of a text, and its length, 0 if it is not complete.
+func commandAt(text []byte) (name string, length int) {
+	number := func(mark string) (n int, ok bool) {
+		line, _, found := bytes.Cut(text[length:], []byte("\r\n"))
+		digits, marked := strings.CutPrefix(string(line), mark)
+		n, err := strconv.Atoi(digits)
+		length += len(line) + 2
+		return n, found && marked && err == nil
+	}
+	words, ok := number("*")
+	for i := 0; ok && i < words; i++ {
+		var n int
+		if n, ok = number("$"); !ok || length+n+2 > len(text) {
+			return "", 0
+		}
+		if i == 0 {
+			name = string(text[length : length+n])
+		}
+		length += n + 2
+	}
+	if !ok {
+		return "", 0
+	}
+	return name, length
+}
+
+// TestCompleteLength cuts append-only files where Redis has to.
+func TestCompleteLength(t *testing.T) {
+	const set, multi, exec = "*2\r\n$3\r\nSET\r\n$1\r\na\r\n", "*1\r\n$5\r\nMULTI\r\n", "*1\r\n$4\r\nEXEC\r\n"
+	for _, tt := range []struct{ whole, rest string }{
+		{"", ""},
+		{set + multi + set + exec, ""},
+		{set, multi + set + exec[:5]},
+		{set, multi + set},
+		{set + multi + set + exec + set, set[:len(set)-1]},
+		{multi + exec, "*"},
+	} {
+		if got := completeLength([]byte(tt.whole + tt.rest)); got != len(tt.whole) {
+			t.Errorf("%q: got %d, want %d", tt.whole+tt.rest, got, len(tt.whole))
+		}
+	}
 }
 
 // whatRefuses says what a step is that has a server refuse.
