@@ -173,6 +173,11 @@ func TestLines(t *testing.T) {
 	if got := wrongLines([]op{begun, during}, []fedLine{{"e1-0", during.who(), "delete"}}, nil); len(got) != 0 {
 		t.Errorf("a beginning that a delete has crossed: got %q", got)
 	}
+	crossed := told(begin(0, "s"), using("endid", 0, "s", "absent"), using("check", 0, "s", "absent"), remove(0, "ok"))
+	crossed[1].End = crossed[3].End + 1 // its reply was lost, and then there was no account
+	if got := wrongSecrets(crossed); len(got) != 0 {
+		t.Errorf("an end that a delete has crossed: got %q", got)
+	}
 	history, full := []fedLine{made, refused}, slices.Repeat([]fedLine{refused}, mostLines)
 	for _, tt := range []struct {
 		name           string

@@ -34,10 +34,11 @@ func (o op) lines() (least, most int) {
 	return 0, 0
 }
 
-// crossedBy reports whether a delete may have come into the middle of an operation that is several commands on a cluster: before
-// its line, when nothing is left that the line would tell of, or after it, when the answer is that the account is gone.
+// crossedBy reports whether a delete may have come into the middle of an operation that is several commands on a cluster, or is
+// sent again after a lost reply: before its line, when nothing is left that the line would tell of, or after it, when
+// the answer is that the account is gone.
 func (o op) crossedBy(d op) bool {
-	return slices.Contains([]string{"begin", "tag"}, o.Ask.Verb) && d.Ask.Verb == "delete" && d.Ask.UID == o.Ask.UID &&
+	return slices.Contains([]string{"begin", "tag", "endid"}, o.Ask.Verb) && d.Ask.Verb == "delete" && d.Ask.UID == o.Ask.UID &&
 		removesTags(d) && d.End > o.Begin && d.Begin < o.End
 }
 
