@@ -53,7 +53,6 @@ type run struct {
 	users  *userdb.Type
 
 	follower *follower
-	killed   bool // a client was, in this cycle
 
 	services [services]*process
 	serves   []string // where they listen

@@ -23,7 +23,6 @@ func (r *run) cycle(i int, n *nemesis) {
 	ctx, stop := context.WithCancel(r.ctx)
 	defer stop()
 	var ended sync.WaitGroup
-	r.killed = false
 	ended.Go(func() { r.epochs(ctx) })
 	ended.Go(func() { r.follower.follow(ctx) })
 	for _, s := range steps {

@@ -37,8 +37,8 @@
 //     ahead as well as from one whose clock is behind.
 //   - Waits: no call goes on after its context has ended, but for a grace of two seconds.
 //   - Lines: each operation is an actor of its own. Every acknowledged change has exactly one line in the feed, no other
-//     operation has one, and the lines of a live account are those of its history, in that order. Of an account
-//     that is gone the last lines may be missing if a client was killed.
+//     operation has one, and the lines of a live account are those of its history, in that order. What a client that was
+//     killed has left out, or a server refused, comes with the next change, or with a repair of the account.
 //   - The follower hears each event once, also after the last ones were taken out of the feed, whether or not it reads
 //     before others come.
 //   - Raw records (raw_test.go), read with plain commands and parsed here, sharing no code with the project: I1, I2, I3, and

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -103,29 +104,53 @@ func (r *run) historyOf(uid string) (lines []fedLine) {
 	return lines
 }
 
-// feedTime is how long the feed may take to have everything, once all is healed.
-const feedTime = 20 * time.Second
+// How long the feed may take to have everything, once all is healed: by itself, and with repairs.
+const (
+	feedTime   = 5 * time.Second
+	repairTime = time.Minute
+)
 
 // judgeFeed compares the feed with the histories of an epoch, and with what was asked, once it has had the time to have
-// everything.
+// everything. What a process that died has left out, or a server has refused, a repair of the entry brings.
 func (r *run) judgeFeed(e int, ops []op) (violations []string) {
+	repaired := false
 	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		if err := r.follower.read(r.ctx); err != nil {
 			return []string{"the feed cannot be read: " + err.Error()}
 		}
-		excused := map[int]bool{nobodys: r.killed}
 		violations = nil
 		for uid := range accounts {
 			history := r.historyOf(uidOf(e, uid))
-			if history == nil {
-				excused[uid] = r.killed
-			} else if wrong := unfed(history, r.follower.of(uidOf(e, uid))); wrong != "" {
+			if wrong := unfed(history, r.follower.of(uidOf(e, uid))); history != nil && wrong != "" {
 				violations = append(violations, fmt.Sprintf("account %d: %s", uid, wrong))
 			}
 		}
-		violations = append(violations, wrongLines(ops, r.follower.everything(), excused)...)
-		if len(violations) == 0 || time.Since(begin) > feedTime || r.ctx.Err() != nil {
+		violations = append(violations, wrongLines(ops, r.follower.everything())...)
+		if len(violations) == 0 || time.Since(begin) > repairTime || r.ctx.Err() != nil {
 			return violations
+		}
+		if !repaired && time.Since(begin) > feedTime {
+			repaired = true
+			r.repairEach(e, ops)
+		}
+	}
+}
+
+// repairEach repairs each account of an epoch by itself, also those that are gone.
+func (r *run) repairEach(e int, ops []op) {
+	var uids []string
+	for uid := range accounts {
+		uids = append(uids, uidOf(e, uid))
+	}
+	for _, o := range ops {
+		if o.Ask.Verb == "accept" && o.Answer.What == "ok" {
+			uids = append(uids, o.Answer.ID)
+		}
+	}
+	r.log("epoch %d: the feed lacks something; repairing %q", e, uids)
+	for _, uid := range uids {
+		for _, err := range check.Run(r.ctx, r.db, check.Options{Only: hints.UID(uid), Repair: true}) {
+			r.must(err)
 		}
 	}
 }

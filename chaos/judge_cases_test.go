@@ -153,24 +153,22 @@ func TestLines(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		heard []fedLine
-		dead  bool // and a client was killed
 		want  int
 	}{
-		{"as it must be", []fedLine{made}, false, 0},
-		{"a change of unknown outcome that was made", []fedLine{made, gone}, false, 0},
-		{"twice", []fedLine{made, made}, false, 1},
-		{"missing", nil, false, 1},
-		{"missing for a client that was killed", nil, true, 0},
-		{"of what was not done", []fedLine{made, refused}, false, 1},
-		{"of what was not done, twice", []fedLine{made, made, refused}, false, 2},
+		{"as it must be", []fedLine{made}, 0},
+		{"a change of unknown outcome that was made", []fedLine{made, gone}, 0},
+		{"twice", []fedLine{made, made}, 1},
+		{"missing", nil, 1},
+		{"of what was not done", []fedLine{made, refused}, 1},
+		{"of what was not done, twice", []fedLine{made, made, refused}, 2},
 	} {
-		if got := wrongLines(ops, tt.heard, map[int]bool{0: tt.dead}); len(got) != tt.want {
+		if got := wrongLines(ops, tt.heard); len(got) != tt.want {
 			t.Errorf("%s: got %q, want %d", tt.name, got, tt.want)
 		}
 	}
 	begun, during := begin(0, "s"), remove(0, "ok")
 	begun.Begin, begun.End, during.N, during.Begin, during.End = 11, 19, 1, 12, 20
-	if got := wrongLines([]op{begun, during}, []fedLine{{"e1-0", during.who(), "delete"}}, nil); len(got) != 0 {
+	if got := wrongLines([]op{begun, during}, []fedLine{{"e1-0", during.who(), "delete"}}); len(got) != 0 {
 		t.Errorf("a beginning that a delete has crossed: got %q", got)
 	}
 	crossed := told(begin(0, "s"), using("endid", 0, "s", "absent"), using("check", 0, "s", "absent"), remove(0, "ok"))

@@ -187,7 +187,6 @@ func (n *nemesis) act(s step) {
 		time.Sleep(s.hold)
 		r.process(s.client).say("delay 0")
 	case "kill-client":
-		r.killed = true
 		r.replace(s.client)
 	case "stop-client":
 		pauseProcess(r.process(s.client), s.hold)
