@@ -29,15 +29,18 @@ func role(node *redis.Client, r *run) string {
 	return text
 }
 
-// master is the node of a shard that is the master now. Nobody but the nemesis changes that.
-func (r *run) master(i int) *redistest.Server {
-	for _, node := range r.shards[i].nodes {
-		if strings.Contains(role(r.raw[node], r), "role:master") {
-			return node
+// master returns the node of a shard that is the master now. Nobody but the nemesis changes that. One that has just begun may
+// not answer yet.
+func (r *run) master(i int) (found *redistest.Server) {
+	r.until(fmt.Sprintf("shard %d has a master", i), func() bool {
+		for _, node := range r.shards[i].nodes {
+			if found == nil && strings.Contains(role(r.raw[node], r), "role:master") {
+				found = node
+			}
 		}
-	}
-	r.t.Fatalf("shard %d has no master", i)
-	return nil
+		return found != nil
+	})
+	return found
 }
 
 func (r *run) replica(i int) *redistest.Server {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -213,6 +214,57 @@ func TestLostAnswersAreNotedOnce(t *testing.T) {
 			if got[key] != setUp+1 {
 				t.Errorf("%s: %d events, want %d", name[key], got[key], setUp+1)
 			}
+		}
+	})
+}
+
+// TestBeginningAfterTheEnd loses the answer to the beginning of a session, and has all sessions of the account, or the account, end
+// before it is sent again: there is one line of it.
+func TestBeginningAfterTheEnd(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		s.needs(interleaves)
+		db, users := s.notedUsers()
+		ends := []func(ctx context.Context, name string) error{
+			func(ctx context.Context, name string) error { return errOf(users.EndSessions(ctx, uid(name))) },
+			func(ctx context.Context, name string) error {
+				if err := users.Delete(ctx, uid(name)); err != nil {
+					return err
+				}
+				return errOf(users.Create(ctx, userdb.NewEntry{UID: name}))
+			},
+		}
+		for i, end := range ends {
+			e, err := users.Create(t.Context(), userdb.NewEntry{UID: fmt.Sprint("u", i)})
+			must(t, err)
+			lost := false
+			s.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+				if lost || !slices.ContainsFunc(cmds[0].Args(), func(arg any) bool { return argument(arg) == "begin" }) {
+					return send()
+				}
+				if err := send(); redis.HasErrorPrefix(err, "NOSCRIPT") {
+					return err
+				}
+				lost = true
+				if err := end(t.Context(), e.UID()); err != nil {
+					t.Error(err)
+				}
+				cmds[0].SetErr(io.EOF)
+				return io.EOF
+			})
+			_, _, err = users.StartSession(t.Context(), e, userdb.SessionOptions{})
+			s.tap.set(nil)
+			if !lost || err != nil && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrNotFound) {
+				t.Errorf("lost: %v; got %v", lost, err)
+			}
+		}
+		begun := map[string]int{}
+		for _, e := range feedTo(t, db, 7) {
+			if e.Kind == userdb.EventSessionStart {
+				begun[e.Key.Value()]++
+			}
+		}
+		if want := map[string]int{"u0": 1, "u1": 1}; !maps.Equal(begun, want) {
+			t.Errorf("beginnings in the feed: %v, want %v", begun, want)
 		}
 	})
 }

@@ -51,6 +51,14 @@ local function put(text, ends)
   stay(ends)
   return {hash, text}
 end
+-- note_begun notes that the session began, unless it is good for nothing: it is bound to an epoch that is over.
+-- The beginning may have been noted before then, and be sent again.
+local function note_begun()
+  if about == '' then return nil end
+  local head = redis.pcall('HMGET', KEYS[2], '~isa', '~note', '~epoch')
+  if head.err or not head[1] or head[1] == '' or head[3] ~= string.match(bond, '^[^/]*') then return nil end
+  return note_beside(KEYS[2], head[2])
+end
 
 if verb == 'seen' or verb == 'verify' or verb == 'end' then
   local text = redis.pcall('HGET', record, hash)
@@ -108,7 +116,7 @@ end
 if verb == 'list' then return found end
 if verb == 'begin' then
   if begun then -- sent again
-    local refused = marked() and note_beside(KEYS[2])
+    local refused = marked() and note_begun()
     return refused or {hash, begun}
   end
   table.sort(open, function(a, b) return a.begun > b.begun end)
@@ -128,6 +136,6 @@ elseif last == 0 then
   return {}
 end
 for _, name in ipairs(swept) do redis.call('HDEL', record, name) end
-local refused = verb == 'begin' and note_beside(KEYS[2])
+local refused = verb == 'begin' and note_begun()
 if refused then error({err = refused.err}) end
 return verb == 'begin' and found or {}
