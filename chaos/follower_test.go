@@ -131,13 +131,13 @@ func (r *run) judgeFeed(e int, ops []op) (violations []string) {
 		}
 		if !repaired && time.Since(begin) > feedTime {
 			repaired = true
-			r.repairEach(e, ops)
+			r.repairEach(e, ops, violations[0])
 		}
 	}
 }
 
 // repairEach repairs each account of an epoch by itself, also those that are gone.
-func (r *run) repairEach(e int, ops []op) {
+func (r *run) repairEach(e int, ops []op, why string) {
 	var uids []string
 	for uid := range accounts {
 		uids = append(uids, uidOf(e, uid))
@@ -147,9 +147,9 @@ func (r *run) repairEach(e int, ops []op) {
 			uids = append(uids, o.Answer.ID)
 		}
 	}
-	r.log("epoch %d: the feed lacks something; repairing %q", e, uids)
+	r.log("epoch %d: repairing %q, for %s", e, uids, why)
 	for _, uid := range uids {
-		for _, err := range check.Run(r.ctx, r.db, check.Options{Only: hints.UID(uid), Repair: true}) {
+		for _, err := range check.Run(r.ctx, r.db, check.Options{Only: hints.UID(uid).Of("user"), Repair: true}) {
 			r.must(err)
 		}
 	}

@@ -126,9 +126,24 @@ const (
 // firstSteps returns those that come first on a kind of store, with what matters of them.
 func firstSteps(kind string) []step {
 	steps := []step{
-		{kind: "move"}, {kind: "kill-client"}, {kind: "forbid", command: "expire"}, {kind: "replies", text: "session_end"}, {kind: "crowd"},
-		{kind: "kill"}, {kind: "failover"}, {kind: "replies"}, {kind: "stop"}, {kind: "stop-client"}, {kind: "forbid", command: "hdel"},
-		{kind: "requests"}, {kind: "cut"}, {kind: "delay"}, {kind: "kill-service"}, {kind: "fill"}, {kind: "disk"}, {kind: "stop-service"},
+		{kind: "move"},
+		{kind: "kill-client"},
+		{kind: "forbid", command: "expire"},
+		{kind: "replies", text: "session_end"},
+		{kind: "crowd"},
+		{kind: "kill"},
+		{kind: "failover"},
+		{kind: "replies"},
+		{kind: "stop"},
+		{kind: "stop-client"},
+		{kind: "forbid", command: "hdel"},
+		{kind: "requests"},
+		{kind: "cut"},
+		{kind: "delay"},
+		{kind: "kill-service"},
+		{kind: "fill"},
+		{kind: "disk"},
+		{kind: "stop-service"},
 	}
 	return slices.DeleteFunc(steps, func(s step) bool { return len(possible(kind, []string{s.kind})) == 0 })
 }
