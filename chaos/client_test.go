@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -226,7 +227,9 @@ func (c *client) ask(ctx context.Context, epoch int, q ask) answer {
 	late := c.pulse.within(userdb.WithActor(ctx, userdb.Actor{Who: whoOf(c.name(), n)}), most, func(ctx context.Context) {
 		a = caller{c.users, epoch, how, c.Services, c.Key}.do(ctx, q)
 	})
-	a.Late = late
+	if !slices.Contains(hashing, q.Verb) {
+		a.Late = late
+	}
 	c.must(c.rec.write(line{N: n, At: now(), Answer: &a}))
 	if a.What == "ok" && a.Secret != "" {
 		c.must(c.pool.add(secret{q.Verb, epoch, q.UID, a.Secret, a.ID}))

@@ -35,7 +35,7 @@
 //     nobody ended. No session is listed whose beginning was refused.
 //   - Names: all requests of one name make one entry, and it can be had when all is healed, from a service whose clock is
 //     ahead as well as from one whose clock is behind.
-//   - Waits: no call goes on after its context has ended, but for a grace of two seconds.
+//   - Waits: no call goes on after its context has ended, but for a grace of two seconds. Calls that hash a password are left out.
 //   - Lines: each operation is an actor of its own. Every acknowledged change has exactly one line in the feed, no other
 //     operation has one, and the lines of a live account are those of its history, in that order. What a client that was
 //     killed has left out, or a server refused, comes with the next change, or with a repair of the account.

@@ -18,6 +18,9 @@ const (
 	grace = 2 * time.Second // for which a call may go on after its context has ended
 )
 
+// hashing are the verbs that make a hash, which nothing interrupts. On a busy machine that may take seconds.
+var hashing = []string{"create", "login", "password"}
+
 // A pulse beats while its process runs. It has no beats for the time for which the process is stopped, or a busy machine
 // does not let it run. So it times calls in a process that a nemesis stops.
 type pulse struct{ beats atomic.Int64 }
