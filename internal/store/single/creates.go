@@ -28,6 +28,7 @@ type creation struct {
 	c   *store.Change
 	rev string
 	got outcome
+	err error // the server refused the script in the middle: then it may have made the entry, and has not noted it in the feed
 }
 
 // onlyCreates reports whether a change creates an entry, not a huge one, and nothing else. What it notes lies in the entry.
@@ -59,7 +60,7 @@ func (e *Engine) createWithOthers(ctx context.Context, c *store.Change, rev stri
 	case err != nil:
 		return outcome{}, redisx.Fail(err)
 	}
-	return one.got, nil
+	return one.got, one.err
 }
 
 // concurrent is how many changes are made at once that need scripts of their own.
@@ -80,7 +81,10 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	var rest []store.Change
 	var of []int
 	for i := range all {
-		if !all[i].got.done {
+		switch {
+		case all[i].err != nil:
+			errs[i] = fmt.Errorf("changing %s: %w", cs[i].Key, all[i].err)
+		case !all[i].got.done:
 			rest, of = append(rest, cs[i]), append(of, i)
 		}
 	}
@@ -132,6 +136,9 @@ func (g *group) take(cmd *redis.Cmd, sent func(error) bool) {
 	}
 	for _, c := range g.of {
 		c.got = outcome{done: err == nil && what == "ok", maybe: err != nil && sent(err)}
+		if c.got.maybe && redisx.IsAnswer(err) {
+			c.err = &redisx.UnknownError{Cause: err}
+		}
 	}
 }
 

@@ -185,11 +185,11 @@ var refusedVerbs = map[string]func(p pair, e *Engine) error{
 	"delete": func(p pair, e *Engine) error { return p.by(e, p.users.Delete(p.find("a"))) },
 	"tag": func(p pair, e *Engine) error {
 		prk, _ := p.users.PRK("a")
-		key, index, err := p.users.Tertiary(prk, "tags", "set", []string{"blue"})
+		key, index, err := p.users.Tertiary(prk, "tags", "set", []string{"green"})
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		_, err = e.Tertiary(p.t.Context(), store.Op{PRK: prk, Key: key, Command: "SADD", Args: []string{"blue"}, Write: true, Index: index, Schema: p.users.Guard, Note: probeNote})
+		_, err = e.Tertiary(p.t.Context(), store.Op{PRK: prk, Key: key, Command: "SADD", Args: []string{"green"}, Write: true, Index: index, Schema: p.users.Guard, Note: probeNote})
 		return err
 	},
 }
@@ -219,7 +219,7 @@ var refusedDone = map[string]struct {
 	"update":           {"a", func(p pair) bool { return p.find("a").Fields["name"] == "y" }},
 	"replace tags":     {"a", func(p pair) bool { return p.hasTag("green") }},
 	"delete":           {"a", func(p pair) bool { return !p.find("a").Live() }},
-	"tag":              {"a", func(p pair) bool { return p.hasTag("blue") }},
+	"tag":              {"a", func(p pair) bool { return p.hasTag("green") }},
 }
 
 func (p pair) hasTag(tag string) bool {
@@ -292,7 +292,7 @@ func TestForbidden(t *testing.T) {
 
 // singleMutants are the scripts without what keeps an account whole that is refused something.
 var singleMutants = []struct{ name, old, new string }{
-	{"the tags go before the entry is dead", "  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember)", "  for _, d in ipairs(drops) do drop(d) end\n  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember)"},
+	{"the tags go before the entry is dead", "  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))", "  for _, d in ipairs(drops) do drop(d) end\n  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))"},
 	{"what is half deleted is the next one's", "if verb == 'create' and head[1] then strip(entry) end", ""},
 	{"a tombstone's end stays", "redis.call('PERSIST', entry)", ""},
 	{"tags are replaced in their place", "stage = KEYS[k + 2]", "stage = KEYS[k + 1]"},
