@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,8 +97,9 @@ func (a *attempt) readTokens(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for name, member := range found[0].Fields {
-		if line := name + " " + member; !strings.Contains(line, "\n") { // else it is none
+	fields := found[0].Fields
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if line := name + " " + fields[name]; !strings.Contains(line, "\n") { // else it is none
 			a.tokens.members += line + "\n"
 		}
 	}

@@ -250,7 +250,11 @@ var historyMutants = []mutant{
 	},
 	{
 		name: "a session that is sent again has no line", in: []string{"history: log in, end"}, finds: "history", kinds: refusals,
-		rewrite: replaced("local refused = marked() and note_beside(KEYS[2])\n    return refused or {hash}", "return {hash}"),
+		rewrite: replaced("local refused = marked() and note_begun()", "local refused"),
+	},
+	{
+		name: "a token that is sent again after a change is another", in: []string{"history: create, issue"}, finds: "history", kinds: refusals,
+		rewrite: replaced("local now = clock(ARGV[9])\n", "local now = clock(ARGV[9])\nif string.sub(head[2] or '', 1, 12) ~= ARGV[2] then return {'conflict'} end\n"),
 	},
 	{
 		name: "a line comes before what it tells of", in: []string{"history: update | update"}, finds: "history", kinds: refusals, answer: noRight,

@@ -98,6 +98,7 @@ func largeScenarios() []scenario {
 	}
 	return append(all,
 		scenario{name: "limit: tag | tag", start: withTags("m", "n"), actors: [][]verb{one(full(tag("A", "o"))), one(full(tag("A", "p")))}, final: withinLimit},
+		scenario{name: "limit: tag | tag, noted", start: withTags("m", "n"), actors: [][]verb{one(noted(full(tag("A", "o")))), one(noted(full(tag("A", "p"))))}, final: withinLimit},
 	)
 }
 
@@ -116,5 +117,6 @@ var largeMutants = []mutant{
 	{name: "a large set is inherited", in: []string{"large: delete | create A anew"}, finds: "I7: the new entry", rewrite: replaced("redis.call('TIME')[1] - last", "1000000")},
 	{name: "what another has moved away is not looked for", in: []string{"large: no tags | tag"}, finds: "large: nobody drops", rewrite: replaced(
 		"if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end", "if redis.call('EXISTS', KEYS[1]) == 0 then return 1 end")},
-	{name: "two at the limit", in: []string{"limit: "}, finds: "limit: the tags", rewrite: replaced("if is_full then return {'full'} end", "")},
+	{name: "two at the limit", in: []string{"limit: tag | tag"}, finds: "limit: the tags", rewrite: replaced("if is_full then return {'full'} end\nlocal sum", "local sum")},
+	{name: "two at the limit, noted", in: []string{"limit: tag | tag, noted"}, finds: "limit: the tags", rewrite: replaced("if is_full then return {'full'} end\nlocal due", "local due")},
 }

@@ -228,6 +228,41 @@ func TestOutcomeUnknown(t *testing.T) {
 	}
 }
 
+// TestLostReplyInOpenSlot loses the answer to a tag, whose slot is being migrated when it is sent again: it is
+// noted if it was new, and only then.
+func TestLostReplyInOpenSlot(t *testing.T) {
+	for name, before := range map[string][]string{"new": {"m"}, "there": {"m", "red"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sent := 0
+				s := newSimulation(newWorld(unchanged), func(_ *actor, args []string) ([]string, any) {
+					if args[1] == actScript.SHA {
+						if sent++; sent > 1 {
+							return nil, elsewhere[tryAgain]
+						}
+					}
+					return args, nil
+				})
+				s.reset(withTags(before...)())
+				s.play(then(noted(tag("A", "red"))))
+				synctest.Wait()
+				defer s.close()
+				for a := s.actors[0]; len(a.waiting()) > 0; {
+					r, f := a.waiting()[0], none
+					if r.cmd != nil && r.args[1] == actScript.SHA && sent == 0 {
+						f = lost
+					}
+					s.step(r, f)
+				}
+				want := 2 - len(before)
+				if err := s.actors[0].results[0]; err != nil || sent != 2 || tagLines(s.linesOfA()) != want {
+					t.Errorf("sent %d times: %v; noted %q, want %d lines", sent, err, s.linesOfA(), want)
+				}
+			})
+		})
+	}
+}
+
 // TestScriptsInOpenSlot sends scripts to real nodes while the slot of their key is being migrated: what they write
 // is there afterwards, though what they remove would have to be written at another node.
 func TestScriptsInOpenSlot(t *testing.T) {

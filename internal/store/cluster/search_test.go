@@ -195,7 +195,7 @@ var mutants = []mutant{
 	{name: "sameepoch", finds: "sessions: one from", in: []string{"sessions: first: log in | delete"}, rewrite: replaced("canonical[#canonical + 1] = '~epoch'", "canonical[#canonical + 1] = '~other'")},
 	{name: "noending", finds: "sessions: one is good after", in: []string{"sessions: another: log in, end | late"}, rewrite: replaced(
 		"local reply = put('- ' .. ms(now + 3600000) .. (s and ' ' .. bond or ''), now + 3600000)", "local reply = {} redis.call('HDEL', record, hash)")},
-	{name: "beginanew", finds: "sessions: one is good after", in: []string{"sessions: another: log in, end | late"}, rewrite: replaced("if begun then return", "if false then return")},
+	{name: "beginanew", finds: "sessions: one is good after", in: []string{"sessions: another: log in, end | late"}, rewrite: replaced("if begun then -- sent again", "if false then -- sent again")},
 	{name: "noepoch", finds: "sessions: one from", in: []string{"sessions: another: log in | end all"}, tamper: func(_ *actor, args []string) ([]string, any) {
 		args = slices.Clone(args)
 		for i := range args {

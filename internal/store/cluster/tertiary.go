@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -74,13 +75,22 @@ func (e *Engine) runNoted(ctx context.Context, op store.Op) (store.Reply, error)
 // beside the record it leaves the name of the call for some minutes.
 func (e *Engine) act(ctx context.Context, op store.Op) (reply store.Reply, did bool, err error) {
 	if op.Once {
-		return e.actApart(ctx, op, false)
+		return e.actApart(ctx, op)
 	}
-	args := append([]string{e.newRev(), strconv.Itoa(op.Most), op.Command}, op.Args...)
+	call := e.newRev()
+	args := append([]string{call, strconv.Itoa(op.Most), op.Command}, op.Args...)
 	answer, unsure, err := e.runOnce(ctx, actScript, []string{op.Key.String(), store.CallsKey(op.Key)}, args...)
 	switch {
+	case redisx.TryAgain(err) && unsure:
+		if reply, did, err = e.answered(ctx, op, call); err == nil && !did {
+			reply, did, err = e.actApart(ctx, op)
+		}
+		if err != nil {
+			err = &redisx.UnknownError{Cause: err}
+		}
+		return reply, did, err
 	case redisx.TryAgain(err):
-		return e.actApart(ctx, op, unsure)
+		return e.actApart(ctx, op)
 	case redisx.WrongType(err):
 		return reply, false, &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
 	case err != nil:
@@ -89,7 +99,7 @@ func (e *Engine) act(ctx context.Context, op store.Op) (reply store.Reply, did b
 	words := redisx.Items(answer)
 	if redisx.Text(words, 0) == "full" {
 		if unsure { // an earlier sending may have filled it
-			return reply, true, store.ErrOutcomeUnknown
+			return reply, false, store.ErrOutcomeUnknown
 		}
 		return reply, false, store.ErrFull
 	}
@@ -100,17 +110,30 @@ func (e *Engine) act(ctx context.Context, op store.Op) (reply store.Reply, did b
 	return store.Reply{Int: n[0]}, redisx.Text(words, 0) == "changed", nil
 }
 
+// answered returns what a call was answered that has changed the record, by what it has left beside it.
+func (e *Engine) answered(ctx context.Context, op store.Op, call string) (reply store.Reply, did bool, err error) {
+	calls, err := e.read(ctx, redisx.IsText|redisx.IsNil, "get", store.CallsKey(op.Key))
+	text, _ := calls.(string)
+	for word := range strings.FieldsSeq(text) {
+		if n, is := strings.CutPrefix(word, call+"="); is {
+			reply.Int, err = strconv.ParseInt(n, 10, 64)
+			return reply, err == nil, err
+		}
+	}
+	return reply, false, err
+}
+
 // actApart is act for a command that is sent once, and for a slot that is being migrated, in which
 // no node may serve the record with what calls leave beside it. It asks before it whether the
 // command would change the record: where an answer is lost, or tells nothing of that, nothing else
-// says so. unsure reports whether it may have been carried out before.
-func (e *Engine) actApart(ctx context.Context, op store.Op, unsure bool) (store.Reply, bool, error) {
+// says so.
+func (e *Engine) actApart(ctx context.Context, op store.Op) (store.Reply, bool, error) {
 	would, err := e.yes(ctx, wouldScript, op.Key.String(), append([]string{op.Command}, op.Args...)...)
 	if err != nil {
 		return store.Reply{}, false, err
 	}
 	reply, lost, err := e.runOp(ctx, op)
-	return reply, err == nil && changed(op.Command, reply, would || unsure, lost || unsure), err
+	return reply, err == nil && changed(op.Command, reply, would, lost), err
 }
 
 // changed reports whether a command changed its record, by its reply, and by whether it would have before it was sent.

@@ -8,11 +8,11 @@
 -- ARGV[9]  the time, "" for the server's
 -- Reply: {"ok"} | {"absent"} | {"conflict"}
 --
--- Sent twice, it is one token (I7). ~tokens comes last: before, a first token does not count, and what ended stays so.
+-- Sent twice, it is one token (I7), also after a change of the entry that leaves the token good.
+-- ~tokens comes last: before, a first token does not count, and what ended stays so.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~tokens', '~note')
 if head.err then return redis.error_reply(head.err) end
 if head[1] ~= ARGV[1] then return {'absent'} end
-if string.sub(head[2] or '', 1, 12) ~= ARGV[2] then return {'conflict'} end
 local now = clock(ARGV[9])
 local tokens = read_tokens(KEYS[2], head[3], now)
 if tokens.err then return redis.error_reply(tokens.err) end
@@ -25,6 +25,7 @@ for _, t in ipairs(tokens.open) do
   end
   newest = math.max(newest, t.number)
 end
+if string.sub(head[2] or '', 1, 12) ~= ARGV[2] then return {'conflict'} end
 local refused = unrighted()
 if refused then return refused end
 local ends = string.format('%.0f', now + ARGV[7])
@@ -46,8 +47,13 @@ if KEYS[2] then
       t.waits = nil
     end
   end
-  local first = redis.pcall('HSET', KEYS[2], unpack(members))
+  local first, put, swept = redis.pcall('HSET', KEYS[2], unpack(members)), {}, tokens.swept
   if type(first) == 'table' then return redis.error_reply(first.err) end
+  tokens.swept = {} -- but for what is put there again, where ~tokens was refused before
+  for i = 1, #members, 2 do put[members[i]] = true end
+  for _, name in ipairs(swept) do
+    if not put[name] then tokens.swept[#tokens.swept + 1] = name end
+  end
   tokens.open[#tokens.open + 1] = token_of(ARGV[3], text, now)
   write_tokens(KEYS[2], tokens)
   redis.call('HSET', KEYS[1], '~tokens', says)
