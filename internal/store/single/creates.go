@@ -28,7 +28,9 @@ type creation struct {
 	c   *store.Change
 	rev string
 	got outcome
-	err error // the server refused the script in the middle: then it may have made the entry, and has not noted it in the feed
+	// err is set if the server refused the script in the middle: the entry may be there then, and is
+	// not noted in the feed.
+	err error
 }
 
 // onlyCreates reports whether a change creates an entry, not a huge one, and nothing else. What it notes lies in the entry.
