@@ -172,6 +172,11 @@ var refusedVerbs = map[string]func(p pair, e *Engine) error{
 		errs := e.ApplyAll(p.t.Context(), cs)
 		return errors.Join(errs...)
 	},
+	"create while others do": func(p pair, e *Engine) error {
+		e.creating.Add(redisx.Busy)
+		defer e.creating.Add(-redisx.Busy)
+		return p.by(e, p.draft("u", "n", []string{"red"}))
+	},
 	"update": func(p pair, e *Engine) error {
 		return p.by(e, p.updated("a", map[string]string{"uid": "a", "name": "y"})) // without its address
 	},
@@ -217,14 +222,15 @@ type verbDone struct {
 
 // refusedDone says of each verb whether it was done.
 var refusedDone = map[string]verbDone{
-	"create":           {"u", func(p pair) bool { return p.find("u").Live() }},
-	"create with tags": {"u", func(p pair) bool { return p.find("u").Live() }},
-	"create anew":      {"gone", func(p pair) bool { return p.find("gone").Live() }},
-	"create many":      {"u", func(p pair) bool { return p.find("u").Live() }},
-	"update":           {"a", func(p pair) bool { return p.find("a").Fields["name"] == "y" }},
-	"replace tags":     {"a", func(p pair) bool { return p.hasTag("green") }},
-	"delete":           {"a", func(p pair) bool { return !p.find("a").Live() }},
-	"tag":              {"a", func(p pair) bool { return p.hasTag("green") }},
+	"create":                 {"u", func(p pair) bool { return p.find("u").Live() }},
+	"create with tags":       {"u", func(p pair) bool { return p.find("u").Live() }},
+	"create anew":            {"gone", func(p pair) bool { return p.find("gone").Live() }},
+	"create many":            {"u", func(p pair) bool { return p.find("u").Live() }},
+	"create while others do": {"u", func(p pair) bool { return p.find("u").Live() }},
+	"update":                 {"a", func(p pair) bool { return p.find("a").Fields["name"] == "y" }},
+	"replace tags":           {"a", func(p pair) bool { return p.hasTag("green") }},
+	"delete":                 {"a", func(p pair) bool { return !p.find("a").Live() }},
+	"tag":                    {"a", func(p pair) bool { return p.hasTag("green") }},
 }
 
 func (p pair) hasTag(tag string) bool {
