@@ -99,7 +99,7 @@ func (a *attempt) readTokens(ctx context.Context) error {
 	}
 	fields := found[0].Fields
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if line := name + " " + fields[name]; !strings.Contains(line, "\n") { // else it is none
+		if line := name + " " + fields[name]; !strings.Contains(line, "\n") { // else it is no token
 			a.tokens.members += line + "\n"
 		}
 	}
