@@ -295,6 +295,13 @@ local function fill(f)
   end
 end
 
+-- note_done comes right after the command that makes the change: if a later one is refused, the
+-- next sending finds it made.
+local unnoted, goes
+local function note_done()
+  if not again then unnoted, goes = note(verb, head[6]) end
+end
+
 if verb == 'delete' then
   -- The entry is dead first, and then all goes that it had: whatever is refused of that, it does
   -- not live on without its tags. What is left beside the tombstone is garbage, which no create
@@ -304,6 +311,7 @@ if verb == 'delete' then
   if tokens.ended and #tokens.ended > 0 then spent = {'~tokens', '1 ' .. table.concat(tokens.ended, ' ')} end
   refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))
   if refused then return refused end
+  note_done()
   if dropping ~= head[7] then redis.call('HSET', entry, '~drop', dropping) end
   strip(entry, false, again or #spent > 0)
   for _, d in ipairs(drops) do drop(d) end
@@ -339,6 +347,7 @@ else
     refused = write('HSET', entry, unpack(set, i, math.min(i + 1999, #set)))
     if refused then return refused end
   end
+  note_done()
   if head[3] then unset[#unset + 1] = '~fence' end
   in_pieces('HDEL', entry, unset)
   if tombstone then redis.call('HDEL', entry, '~dying', '~since') end
@@ -353,10 +362,6 @@ for i = 1, nunrank do
   if not taken[KEYS[unrank + i] .. unranks[i]] then redis.call('ZREM', KEYS[unrank + i], unranks[i]) end
 end
 if verb == 'delete' then redis.call('EXPIRE', entry, 600) end -- no sooner: a create over a tombstone drops what is left
-if not again then
-  local goes
-  refused, goes = note(verb, head[6])
-  if refused then error({err = refused.err}) end
-  if goes then redis.call('HDEL', entry, '~note') end
-end
+if unnoted then error({err = unnoted.err}) end
+if goes then redis.call('HDEL', entry, '~note') end
 return {'ok', dropping}

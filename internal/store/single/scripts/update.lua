@@ -32,10 +32,11 @@ if claimed > 2 then
   local reply = write()
   if type(reply) == 'table' then error({err = reply.err}) end
 end
-if unset > 7 then call('HDEL', KEYS[1], unpack(ARGV, 8, unset)) end
-if #KEYS > looked then call('UNLINK', unpack(KEYS, looked + 1)) end
+-- The line comes right after the rev: if a later command is refused, the next sending finds it done.
 local goes
 refused, goes = note('', head[5])
+if unset > 7 then call('HDEL', KEYS[1], unpack(ARGV, 8, unset)) end
+if #KEYS > looked then call('UNLINK', unpack(KEYS, looked + 1)) end
 if refused then error({err = refused.err}) end
 if goes then call('HDEL', KEYS[1], '~note') end
 return 1

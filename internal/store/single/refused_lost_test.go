@@ -1,0 +1,67 @@
+package single
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+)
+
+// A refusalLoser loses the answer that a write was refused, so that a script is sent again, and is not refused then.
+type refusalLoser struct{ refuser *refuser }
+
+func (refusalLoser) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l refusalLoser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err != nil && strings.Contains(err.Error(), "refused in the middle") {
+			l.refuser.mu.Lock()
+			l.refuser.command = ""
+			l.refuser.mu.Unlock()
+			err = io.EOF
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+func (refusalLoser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestRefusalIsLost has the server refuse a command, and loses that answer. When the script is sent again, the change may be made
+// already, and only what it leaves is there still: the change has its line.
+func TestRefusalIsLost(t *testing.T) {
+	srv := redistest.Start(t)
+	for _, name := range []string{"update", "replace tags", "delete"} {
+		met := 0
+		for _, command := range []string{"HDEL", "UNLINK", "SREM", "EXPIRE"} {
+			if err := srv.Client().FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			p, r := newPair(t, srv), &refuser{command: command}
+			p.apply(p.draft("a", "x", []string{"red", "blue"}))
+			p.apply(p.updated("a", map[string]string{"uid": "a", "name": "X", "email": "e"}))
+			client := srv.Client()
+			client.AddHook(refusalLoser{r})
+			client.AddHook(r)
+			err := refusedVerbs[name](p, New(client, Options{}))
+			if err != nil {
+				t.Errorf("%s, %s refused: %v", name, command, err)
+			}
+			p.tellsOnly(fmt.Sprintf("%s, %s refused", name, command), name, err == nil)
+			if r.met {
+				met++
+			}
+		}
+		if met == 0 {
+			t.Errorf("%s was refused nothing", name)
+		}
+	}
+}
