@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/maintain/check"
@@ -148,11 +149,18 @@ func (r *run) repairEach(e int, ops []op, why string) {
 		}
 	}
 	r.log("epoch %d: repairing %q, for %s", e, uids, why)
-	for _, uid := range uids {
-		for _, err := range check.Run(r.ctx, r.db, check.Options{Only: hints.UID(uid).Of("user"), Repair: true}) {
-			r.must(err)
-		}
+	var group errgroup.Group
+	for _, uid := range uids { // at once, for each looks several times, with pauses
+		group.Go(func() error {
+			for _, err := range check.Run(r.ctx, r.db, check.Options{Only: hints.UID(uid).Of("user"), Repair: true}) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
+	r.must(group.Wait())
 }
 
 // forget takes the last event out of each part of the feed, as a failover might that loses it.
