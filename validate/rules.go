@@ -109,7 +109,7 @@ func (r *Rules) secondaryFacet(rule *rule, v schema.Value) error {
 	}
 	form, ok := r.typ.Identifier(v.Text())
 	if !ok {
-		return &Error{rule.field, "size", "longer than 1 KiB"} // which is what an identifier may have
+		return &Error{rule.field, "size", "longer than 1 KiB"} // the limit of an identifier
 	}
 	return r.Secondary(rule.field, form)
 }

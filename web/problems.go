@@ -69,7 +69,7 @@ func Problems(err error) []Problem {
 	return all
 }
 
-// problem returns the problem of an error that is one thing.
+// problem returns the problem for an error that reports one thing.
 func problem(code userdb.Code, err error) Problem {
 	p := Problem{Code: code, Rule: "unavailable", Params: map[string]string{}}
 	field, ofField := errors.AsType[*userdb.FieldError](err)
@@ -87,7 +87,8 @@ func problem(code userdb.Code, err error) Problem {
 		p.Rule, p.Params["seconds"] = "wait", seconds(wait.Wait)
 	case code == userdb.CodeUnavailable && isBusy:
 		p.Rule, p.Params["seconds"] = "busy", seconds(max(busy.Wait, time.Second))
-	case errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, userdb.ErrUnconfirmed): // it may have been done, or was
+	case errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, userdb.ErrUnconfirmed):
+		// The change may have been made, or was made.
 		p.Rule = "unknown"
 	case code == userdb.CodeLogin:
 		p.Rule = "login"

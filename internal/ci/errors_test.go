@@ -125,6 +125,7 @@ var internalErrors = map[string]struct {
 	"ownfile.ErrOthers":       {ownfile.ErrOthers, userdb.CodeOther},
 	"store.ErrNotFound":       {store.ErrNotFound, userdb.CodeNotFound},
 	"store.ErrDuplicate":      {store.ErrDuplicate, userdb.CodeDuplicate},
+	"store.ErrFull":           {store.ErrFull, userdb.CodeOther},
 	"store.ErrConflict":       {store.ErrConflict, userdb.CodeConflict},
 	"store.ErrIndexBuilding":  {store.ErrIndexBuilding, userdb.CodeUnavailable},
 	"store.ErrSchemaMismatch": {store.ErrSchemaMismatch, userdb.CodeSchemaMismatch},

@@ -63,8 +63,8 @@ type Options struct {
 // scan. If two entries have a value and neither has an SRK, Run yields srk_missing for both instead
 // of value_shared.
 //
-// A repair is recorded as an event when it starts, if the context names an actor (userdb.WithActor) or
-// histories are kept.
+// A repair is recorded as an event when it starts, if the context names an actor (userdb.WithActor)
+// or histories are kept.
 func Run(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error] {
 	return start(ctx, view.Of(db), o, (*checker).run)
 }
@@ -138,7 +138,8 @@ func start(ctx context.Context, v *view.View, o Options, do func(*checker, conte
 	}
 }
 
-// noteRepair records the start of a repair, with the key of the entry if the hint is a key or a UID.
+// noteRepair records the start of a repair, with the key of the entry if the hint is a key or
+// a UID.
 func noteRepair(ctx context.Context, v *view.View, o Options) {
 	var only recordkey.Key
 	about := ""

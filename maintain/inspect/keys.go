@@ -209,8 +209,8 @@ func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordke
 	return err
 }
 
-// removeMembers removes members of an indexed set of a live entry, together with their index members
-// (I5). If there is no entry, it removes the set.
+// removeMembers removes members of an indexed set of a live entry, together with their index
+// members (I5). If there is no entry, it removes the set.
 func removeMembers(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key, members []string) error {
 	op := store.Op{PRK: key.PRK(), Key: key, Command: "SREM", Args: members, Write: true}
 	for _, member := range members {

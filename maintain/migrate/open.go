@@ -98,8 +98,8 @@ func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return due, nil
 }
 
-// withStoredPolicy returns t with the password policy, the reserved values and the limits of tertiary
-// records of the stored type, which take precedence.
+// withStoredPolicy returns t with the password policy, the reserved values and the limits of
+// tertiary records of the stored type, which take precedence.
 func withStoredPolicy(stored, t schema.Type) schema.Type {
 	t.Password = stored.Password
 	for name, f := range t.Fields {

@@ -172,7 +172,8 @@ func TestDelayedMembers(t *testing.T) {
 		s.Raw.AddHook(&delayedCommand{
 			func(cmd redis.Cmder) bool {
 				key, command := fmt.Sprint(cmd.Args()[1]), cmd.Name()
-				if args := cmd.Args(); command == "evalsha" && len(args) > 5 { // the script that adds checks the limit first
+				// The script that adds members checks the limit first.
+				if args := cmd.Args(); command == "evalsha" && len(args) > 5 {
 					key, command = argText(args[3]), strings.ToLower(argText(args[5]))
 				}
 				return command == name && strings.HasSuffix(key, "user/uid:u1/likes")

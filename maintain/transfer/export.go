@@ -79,8 +79,8 @@ type exporter struct {
 // exportBatch is the number of entries in memory at a time.
 const exportBatch = 100
 
-// begin records the start of the export once: of one entry or, for the zero key, of all. It is called
-// when the first entry is found.
+// begin records the start of the export once: of one entry or, for the zero key, of all. It is
+// called when the first entry is found.
 func (x *exporter) begin(ctx context.Context, only recordkey.Key) {
 	about := ""
 	if names := x.Schema.Names(); len(names) == 1 && !only.IsValid() {

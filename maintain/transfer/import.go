@@ -141,8 +141,8 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // Resume then continues from the last saved state. If an interrupted import created entries after
 // its last saved state, the next one recognizes them and counts them as created.
 //
-// The start of an import is recorded as an event if the context names an actor (userdb.WithActor) or
-// histories are kept.
+// The start of an import is recorded as an event if the context names an actor (userdb.WithActor)
+// or histories are kept.
 func Import(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (Report, error) {
 	im, err := newImporter(ctx, db, r, o)
 	if err != nil {
