@@ -150,7 +150,7 @@ func (b *bench) measureAs(ctx context.Context, r row, suffix string, yield func(
 		return
 	}
 	if r.noisy && r.cpu > 0 {
-		b = b.lasting(longer*b.pairs, b.per)
+		b = b.withBlocks(longer*b.pairs, b.per)
 	}
 	sittings := cmp.Or(r.sittings, b.sittings)
 	began := time.Now()
