@@ -284,5 +284,5 @@ func TestExpressElsewhere(t *testing.T) {
 	v.get("/", 503, "come back in a moment")
 
 	v = express(t, "USERDB_URL="+s.url, "USERDB_KEY=udb_wrong").visitor()
-	v.post("/login", []string{"identifier", "bob", "password", first}, 500, "our fault")
+	v.post("/login", []string{"identifier", "bob", "password", first}, 500, "The error is ours")
 }
