@@ -40,7 +40,7 @@ func (a *attempt) commit(ctx context.Context) error {
 	case what == "absent", what == "token":
 		return store.ErrNotFound
 	case what == "damaged":
-		return &store.CorruptError{Key: a.c.Key.String(), Reason: "a hash without ~isa"}
+		return damagedError(a.c.Key)
 	case what == "conflict" && !a.c.Create && store.Rev(past) != a.c.Seen.Rev:
 		return store.ErrConflict
 	case what == "conflict", what == "dying", what == "filling":

@@ -68,6 +68,9 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error
 		if err == nil && c.Create && h.dying == "" {
 			left, err = e.leftBehind(ctx, c)
 		}
+		if left {
+			err = cmp.Or(err, e.refuseDamaged(ctx, c.Key))
+		}
 		switch {
 		case err != nil:
 			return store.Seen{}, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -66,6 +67,29 @@ func (e *Engine) leftBehind(ctx context.Context, c store.Change) (bool, error) {
 		return err
 	})
 	return slices.Contains(found, true), err
+}
+
+// refuseDamaged returns an error for a hash that has facets but no ~isa: it is not known that the entry
+// is dead, so the records at its key stay.
+func (e *Engine) refuseDamaged(ctx context.Context, entry recordkey.Key) error {
+	found, err := store.Hashes(ctx, e, []string{entry.String()})
+	if err != nil {
+		return err
+	}
+	if _, dead := found[0].Fields[store.FieldType]; dead {
+		return nil
+	}
+	for field := range found[0].Fields {
+		if !strings.HasPrefix(field, "~") {
+			return damagedError(entry)
+		}
+	}
+	return nil
+}
+
+// damagedError returns the error for a hash that has facets but no ~isa.
+func damagedError(entry recordkey.Key) error {
+	return &store.CorruptError{Key: entry.String(), Reason: "a hash without ~isa"}
 }
 
 // dropAll removes the tertiary records of an entry that was deleted. Those that the delete does not
