@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// repeats is by how much a ratio differs from run to run of the same code.
+// repeats is the relative difference of a ratio between two runs of the same code.
 const repeats = 0.03
 
 // readReport reads a report that report.write wrote.

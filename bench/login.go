@@ -57,7 +57,7 @@ func (b *bench) login(ctx context.Context) outcome {
 // oneHash returns a copy of b whose blocks last until each caller has computed one hash.
 func (b *bench) oneHash() *bench { return b.withBlocks(b.size(30, 16), time.Millisecond) }
 
-// freeFailures is how many wrong passwords for one entry do not yet make the next login wait.
+// freeFailures is the number of wrong passwords for one entry before the next login has to wait.
 const freeFailures = 9
 
 // refusedLogins lists kinds of users who cannot log in, and the prefix of their names.

@@ -139,8 +139,8 @@ func (b *bench) measure(ctx context.Context, r row, yield func(row, outcome)) {
 	}
 }
 
-// longer is how many times as many blocks a sitting has if the processor time of many callers is
-// judged: how many of their calls share a round trip changes from block to block.
+// longer multiplies the number of blocks of a sitting that judges the processor time of many
+// callers, because the number of calls that share a round trip changes from block to block.
 const longer = 4
 
 // measureAs runs a row under its name with a suffix, and yields it with its NAME-cpu and NAME-p99.

@@ -29,8 +29,8 @@ func role(node *redis.Client, r *run) string {
 	return text
 }
 
-// master returns the node of a shard that is the master now. Nobody but the nemesis changes that. One that has just begun may
-// not answer yet.
+// master returns the node of a shard that is the master now. Nobody but the nemesis changes that.
+// One that has just begun may not answer yet.
 func (r *run) master(i int) (found *redistest.Server) {
 	r.until(fmt.Sprintf("shard %d has a master", i), func() bool {
 		for _, node := range r.shards[i].nodes {

@@ -4,14 +4,16 @@
 //
 //	make chaos KIND=cluster MINUTES=10 SEED=7
 //
-// The store is a Redis Cluster, one server (KIND=one), or a master and its replica with Sentinels (KIND=sentinel).
-// Six clients are processes of their own: this test binary, run once more as TestClient. They ask for random verbs
-// over few accounts and few values, which all of them want under three fields, and write each question and each
-// answer, with the time of the machine's monotonic clock, to a file that outlives them. They share the secrets of sessions,
-// tokens and invitations, so that several use one at a time. Two more processes answer over HTTP as userdb serve does; clients send
-// them requests under few names, each of which makes one entry however often it is sent. A follower reads the feed all
-// the time. One nemesis kills masters, services and clients, stops them for a while, fails over, moves slots, which stay half
-// open, loses replies, has servers refuse commands, and has a crowd of calls meet a master that keeps silent.
+// The store is a Redis Cluster, one server (KIND=one), or a master and its replica with Sentinels
+// (KIND=sentinel). Six clients are processes of their own: this test binary, run once more as
+// TestClient. They ask for random verbs over few accounts and few values, which all of them want
+// under three fields, and write each question and each answer, with the time of the machine's
+// monotonic clock, to a file that outlives them. They share the secrets of sessions, tokens and
+// invitations, so that several use one at a time. Two more processes answer over HTTP as userdb
+// serve does; clients send them requests under few names, each of which makes one entry however
+// often it is sent. A follower reads the feed all the time. One nemesis kills masters, services and
+// clients, stops them for a while, fails over, moves slots, which stay half open, loses replies,
+// has servers refuse commands, and has a crowd of calls meet a master that keeps silent.
 //
 // Nothing of that needs a right of the machine. The clocks of processes are an hour apart (view.Config.OwnClock); a full
 // disk is a limit on the size of the server's files (prlimit), a full memory a setting of the server, and a
@@ -19,9 +21,10 @@
 //
 // # Time
 //
-// The run is made of cycles, a cycle of epochs. Each epoch has accounts and values of its own, so that a history is
-// short and begins with nothing. After each cycle all is healed and all clients pause: the epochs are judged, and the
-// raw records are read. A run has at least as many cycles as it takes for each kind of step to come once.
+// The run is made of cycles, a cycle of epochs. Each epoch has accounts and values of its own, so
+// that a history is short and begins with nothing. After each cycle all is healed and all clients
+// pause: the epochs are judged, and the raw records are read. A run has at least as many cycles as
+// it takes for each kind of step to come once.
 //
 // # What is judged
 //

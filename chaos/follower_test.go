@@ -111,8 +111,9 @@ const (
 	repairTime = time.Minute
 )
 
-// judgeFeed compares the feed with the histories of an epoch, and with what was asked, once it has had the time to have
-// everything. What a process that died has left out, or a server has refused, a repair of the entry brings.
+// judgeFeed compares the feed with the histories of an epoch, and with what was asked, once it has
+// had the time to have everything. What a process that died has left out, or a server has refused,
+// a repair of the entry brings.
 func (r *run) judgeFeed(e int, ops []op) (violations []string) {
 	repaired := false
 	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {

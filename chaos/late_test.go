@@ -18,11 +18,13 @@ const (
 	grace = 2 * time.Second // for which a call may go on after its context has ended
 )
 
-// hashing are the verbs that make a hash, which nothing interrupts. On a busy machine that may take seconds.
+// hashing are the verbs that make a hash, which nothing interrupts. On a busy machine that may take
+// seconds.
 var hashing = []string{"create", "login", "password"}
 
-// A pulse beats while its process runs. It has no beats for the time for which the process is stopped, or a busy machine
-// does not let it run. So it times calls in a process that a nemesis stops.
+// A pulse beats while its process runs. It has no beats for the time for which the process is
+// stopped, or a busy machine does not let it run. So it times calls in a process that a nemesis
+// stops.
 type pulse struct{ beats atomic.Int64 }
 
 func newPulse() *pulse {
@@ -35,8 +37,8 @@ func newPulse() *pulse {
 	return p
 }
 
-// within makes a call with a context of some length. It returns for how many milliseconds the call went on after that, 0 for
-// less than grace.
+// within makes a call with a context of some length. It returns for how many milliseconds the call
+// went on after that, 0 for less than grace.
 func (p *pulse) within(ctx context.Context, most time.Duration, call func(context.Context)) int64 {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -48,14 +50,15 @@ func (p *pulse) within(ctx context.Context, most time.Duration, call func(contex
 	return 0
 }
 
-// A crowd changes accounts of its own, all at once: so many that the lines of what they do fill every queue for the feed
-// while a server keeps silent.
+// A crowd changes accounts of its own, all at once: so many that the lines of what they do fill
+// every queue for the feed while a server keeps silent.
 const (
 	crowdSize = 64
 	crowdMost = 500 * time.Millisecond // each call
 )
 
-// crowd makes a crowd for a while. It tells the parent of calls that do not end with their contexts.
+// crowd makes a crowd for a while. It tells the parent of calls that do not end with their
+// contexts.
 func (c *client) crowd(ctx context.Context, hold time.Duration) {
 	<-c.opened
 	ctx, cancel := context.WithTimeout(ctx, hold)

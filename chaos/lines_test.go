@@ -34,9 +34,10 @@ func (o op) lines() (least, most int) {
 	return 0, 0
 }
 
-// crossedBy reports whether a delete, or for a beginning also what else ends all sessions, may have come into the middle of an
-// operation that is several commands on a cluster, or is sent again after a lost reply: before its line, when
-// nothing is left that the line would tell of, or after it, when the answer is that the account is gone.
+// crossedBy reports whether a delete, or for a beginning also what else ends all sessions, may have
+// come into the middle of an operation that is several commands on a cluster, or is sent again
+// after a lost reply: before its line, when nothing is left that the line would tell of, or after
+// it, when the answer is that the account is gone.
 func (o op) crossedBy(d op) bool {
 	after := []string{"delete"}
 	if o.Ask.Verb == "begin" { // the session is not good then
@@ -87,7 +88,8 @@ func unfed(history, heard []fedLine) string {
 	return fmt.Sprintf("the history is\n    %v\n  and the feed\n    %v", history, heard)
 }
 
-// The history of an account has so many lines at most. Beyond that the oldest go, and never one of so many that came last.
+// The history of an account has so many lines at most. Beyond that the oldest go, and never one of
+// so many that came last.
 const (
 	mostLines = 100
 	lastLines = 30

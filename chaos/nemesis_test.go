@@ -81,8 +81,8 @@ func (s step) clients() (all []int) {
 	return all
 }
 
-// plan is what happens in a cycle. The first cycles have one of each kind, so that however short a run is, it can find
-// each promise broken.
+// plan is what happens in a cycle. The first cycles have one of each kind, so that however short a
+// run is, it can find each promise broken.
 func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 	kinds, first := possible(kind, kinds), firstSteps(kind)
 	rnd := rand.New(rand.NewPCG(seed, uint64(cycle)))

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commands are those that a server may be told to refuse, as often as they stand here. The first ones come late in scripts.
+// commands are those that a server may be told to refuse, as often as they stand here. The first
+// ones come late in scripts.
 var commands = []string{
 	"hdel", "hdel", "expire", "expire", "unlink", "pexpire", "persist", "srem", "hset", "set", "sadd", "xadd", "rename",
 }
@@ -73,9 +74,10 @@ func (r *run) fillDisk(i, left int, hold time.Duration) {
 	r.settle()
 }
 
-// completeLength returns the length of the part of an append-only file that ends with its last complete transaction. Redis 7.0
-// itself cuts off no more than an incomplete command: what it leaves of a transaction it carries out at the next but one start,
-// with the commands that follow. So half a script is there then, long after it was refused.
+// completeLength returns the length of the part of an append-only file that ends with its last
+// complete transaction. Redis 7.0 itself cuts off no more than an incomplete command: what it
+// leaves of a transaction it carries out at the next but one start, with the commands that follow.
+// So half a script is there then, long after it was refused.
 func completeLength(text []byte) (complete int) {
 	open := false
 	for at := 0; ; {
@@ -96,7 +98,8 @@ func completeLength(text []byte) (complete int) {
 	}
 }
 
-// commandAt returns the name of the command at the beginning of a text, and its length, 0 if it is not complete.
+// commandAt returns the name of the command at the beginning of a text, and its length, 0 if it is
+// not complete.
 func commandAt(text []byte) (name string, length int) {
 	number := func(mark string) (n int, ok bool) {
 		line, _, found := bytes.Cut(text[length:], []byte("\r\n"))

@@ -103,7 +103,8 @@ func (o op) use(given op) use {
 	return none
 }
 
-// mostOf is how many secrets an account has that a verb gave: the newest. One invitation is as good as any other.
+// mostOf is how many secrets an account has that a verb gave: the newest. One invitation is as good
+// as any other.
 var mostOf = map[string]int{"begin": 100, "issue": 16, "invite": math.MaxInt}
 
 // misused says what is wrong with one use of a secret, if anything is.

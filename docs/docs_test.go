@@ -360,7 +360,8 @@ func TestTypedPasswords(t *testing.T) {
 	}
 }
 
-// TestLinksAndPicture: every link leads to a page or a file, and the picture is what its program draws.
+// TestLinksAndPicture: every link leads to a page or a file, and the picture is what its program
+// draws.
 func TestLinksAndPicture(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 	block := regexp.MustCompile("(?s)\n```.*?\n```") // in Go, Of[T](users) is not a link

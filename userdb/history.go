@@ -48,8 +48,8 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	login_failed   a wrong identifier or password; without Key: nobody has the identifier
 //	throttle       nothing was checked: too many failures before
 //
-// and, whether or not histories are kept, what operators of 'userdb serve' did, or a command, or a program with an API key, with
-// Purpose for the name of what they did it to
+// and, whether or not histories are kept, what operators of 'userdb serve' did, or a command, or a
+// program with an API key, with Purpose for the name of what they did it to
 //
 //	waits                  the failed logins of an entry were forgotten
 //	key_create             an API key was made
@@ -204,10 +204,11 @@ type EventPage struct {
 	End    string // of the first page of EventQuery.Latest: After for what comes in after it, without Latest
 }
 
-// Events reads the feed of what has happened in the namespace since Options.History is set, the oldest first, or the newest: all that histories
-// have, and logins. The events of one entry come in their order. Changes are kept for 90
-// days and up to 256 MiB, good logins for 7 days and up to 48 MiB, failed ones for 7 days and up to 16 MiB, so that neither pushes the
-// others out; an embedded store keeps 2,000 of each.
+// Events reads the feed of what has happened in the namespace since Options.History is set, the
+// oldest first, or the newest: all that histories have, and logins. The events of one entry come in
+// their order. Changes are kept for 90 days and up to 256 MiB, good logins for 7 days and up to 48
+// MiB, failed ones for 7 days and up to 16 MiB, so that neither pushes the others out; an embedded
+// store keeps 2,000 of each.
 //
 // On one server an event stands in the feed by the same command that made the change. On a cluster
 // that comes right after it. A process that dies in between, or a master that does not answer for

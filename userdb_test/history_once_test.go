@@ -218,8 +218,8 @@ func TestLostAnswersAreNotedOnce(t *testing.T) {
 	})
 }
 
-// TestBeginningAfterTheEnd loses the answer to the beginning of a session, and has all sessions of the account, or the account, end
-// before it is sent again: there is one line of it.
+// TestBeginningAfterTheEnd loses the answer to the beginning of a session, and has all sessions of
+// the account, or the account, end before it is sent again: there is one line of it.
 func TestBeginningAfterTheEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(interleaves)

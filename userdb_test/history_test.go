@@ -95,7 +95,8 @@ func TestSessionsShare(t *testing.T) {
 	})
 }
 
-// TestTokensShare: an account's history keeps what else happened, however many tokens are asked for.
+// TestTokensShare: an account's history keeps what else happened, however many tokens are asked
+// for.
 func TestTokensShare(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, h := typeOf(t, s.open(userdb.Options{History: true}), "user"), hints.UID("ann")
@@ -120,7 +121,8 @@ func TestTokensShare(t *testing.T) {
 	})
 }
 
-// TestFloodOfFailures: however often visitors fail to log in, good logins and changes stay in the feed.
+// TestFloodOfFailures: however often visitors fail to log in, good logins and changes stay in the
+// feed.
 func TestFloodOfFailures(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{History: true})
 	must(t, err)

@@ -21,8 +21,8 @@ func allocated(call func()) int64 {
 	return int64(after.TotalAlloc - before.TotalAlloc)
 }
 
-// TestLongTexts: a text that is longer than any identifier costs no more if its canonical form takes
-// much work than if it takes none, whichever verb it comes to.
+// TestLongTexts: a text that is longer than any identifier costs no more if its canonical form
+// takes much work than if it takes none, whichever verb it comes to.
 func TestLongTexts(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: orderedNames()})
 	must(t, err)

@@ -18,7 +18,7 @@ import (
 // sessions is how many visitors are signed in before the rows.
 const sessions = 100
 
-// loadLimit is how long loading the accounts may take.
+// loadLimit is the time limit for loading the accounts.
 const loadLimit = 2 * time.Minute
 
 // userSchema is the schema of our accounts. It has the fields and indexes of PocketBase's

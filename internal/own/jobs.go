@@ -26,8 +26,8 @@ const (
 // MostJobs is how many jobs that have ended stay.
 const MostJobs = 20
 
-// jobSilence is how long a job that runs is not heard of until it is taken for lost, by the server's
-// clock: those of two processes may differ.
+// jobSilence is how long a job that runs is not heard of until it is taken for lost, by the
+// server's clock: those of two processes may differ.
 const jobSilence = 30 * time.Second
 
 const jobType = "job"
@@ -92,7 +92,8 @@ func JobsOf(db *userdb.DB) (*Jobs, error) {
 // As returns the jobs that those of another namespace see.
 func (js *Jobs) As(ns string) *Jobs { return &Jobs{js.view, js.all, js.typed, ns} }
 
-// now returns the time that jobs go by: the same for all processes, on a cluster that of one server.
+// now returns the time that jobs go by: the same for all processes, on a cluster that of one
+// server.
 func (js *Jobs) now(ctx context.Context) (time.Time, error) {
 	if at := js.view.StoreTime(); !at.IsZero() {
 		return at, nil

@@ -22,8 +22,8 @@ type Engine interface {
 	// asks servers also for their settings and clocks, which the least rights of an application do not cover. What a
 	// server forbids to ask is left out.
 	Survey(ctx context.Context, closely bool) (Survey, error)
-	// Time returns the time by the server's clock: on a cluster, that of the server which has a key. Processes whose own
-	// clocks differ agree on it.
+	// Time returns the time by the server's clock: on a cluster, that of the server which has a
+	// key. Processes whose own clocks differ agree on it.
 	Time(ctx context.Context, key recordkey.Key) (time.Time, error)
 	// Close releases what the engine itself opened.
 	Close() error

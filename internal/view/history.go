@@ -65,10 +65,10 @@ func (v *View) Act(ctx context.Context, kind EventKind, prk recordkey.Key, about
 	return v.Engine.Tell(ctx, v.NS, FeedOf(kind), prk, n)
 }
 
-// NoteWork notes, as Act does, that an import, an export or a repair begins: of the entry at prk or,
-// for the zero key, of the entries of type about; "": of several types. It notes nothing if no actor
-// is named and no histories are kept, nor of work on the store's own entries. If noting fails, it
-// only logs that.
+// NoteWork notes, as Act does, that an import, an export or a repair begins: of the entry at prk
+// or, for the zero key, of the entries of type about; "": of several types. It notes nothing if no
+// actor is named and no histories are kept, nor of work on the store's own entries. If noting
+// fails, it only logs that.
 func (v *View) NoteWork(ctx context.Context, kind EventKind, prk recordkey.Key, about string) {
 	if IsReserved(v.NS) || ActorOf(ctx).Who == "" && !v.Config.History {
 		return

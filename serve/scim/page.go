@@ -19,8 +19,8 @@ const (
 	undatedStep = 250 // entries that one reads to find those without a date, beside 100 keys for each
 )
 
-// A mark is where a listing goes on. Entries come as they were added, and then those of which nobody
-// knows when that was, in no order.
+// A mark is where a listing goes on. Entries come as they were added, and then those of which
+// nobody knows when that was, in no order.
 type mark struct {
 	total   int64
 	at      time.Time
@@ -36,8 +36,8 @@ const (
 	mostMarks = 1000
 )
 
-// mark remembers where a listing goes on for those who ask for it from a place on, so that they need
-// not begin at the first entry.
+// mark remembers where a listing goes on for those who ask for it from a place on, so that they
+// need not begin at the first entry.
 func (h *Handler) mark(name string, start int64, m mark) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -69,8 +69,8 @@ func (e *Engine) leftBehind(ctx context.Context, c store.Change) (bool, error) {
 	return slices.Contains(found, true), err
 }
 
-// refuseDamaged returns an error for a hash that has facets but no ~isa: it is not known that the entry
-// is dead, so the records at its key stay.
+// refuseDamaged returns an error for a hash that has facets but no ~isa: it is not known that the
+// entry is dead, so the records at its key stay.
 func (e *Engine) refuseDamaged(ctx context.Context, entry recordkey.Key) error {
 	found, err := store.Hashes(ctx, e, []string{entry.String()})
 	if err != nil {

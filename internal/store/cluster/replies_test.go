@@ -228,8 +228,8 @@ func TestOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// TestLostReplyInOpenSlot loses the answer to a tag, whose slot is being migrated when it is sent again: it is
-// noted if it was new, and only then.
+// TestLostReplyInOpenSlot loses the answer to a tag, whose slot is being migrated when it is sent
+// again: it is noted if it was new, and only then.
 func TestLostReplyInOpenSlot(t *testing.T) {
 	for name, before := range map[string][]string{"new": {"m"}, "there": {"m", "red"}} {
 		t.Run(name, func(t *testing.T) {

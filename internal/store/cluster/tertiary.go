@@ -110,7 +110,8 @@ func (e *Engine) act(ctx context.Context, op store.Op) (reply store.Reply, did b
 	return store.Reply{Int: n[0]}, redisx.Text(words, 0) == "changed", nil
 }
 
-// answered returns what a call was answered that has changed the record, by what it has left beside it.
+// answered returns what a call was answered that has changed the record, by what it has left beside
+// it.
 func (e *Engine) answered(ctx context.Context, op store.Op, call string) (reply store.Reply, did bool, err error) {
 	calls, err := e.read(ctx, redisx.IsText|redisx.IsNil, "get", store.CallsKey(op.Key))
 	text, _ := calls.(string)

@@ -28,8 +28,8 @@ type creation struct {
 	c   *store.Change
 	rev string
 	got outcome
-	// err is set if the server refused the script in the middle: the entry may be there then, and is
-	// not noted in the feed.
+	// err is set if the server refused the script in the middle: the entry may be there then, and
+	// is not noted in the feed.
 	err error
 }
 

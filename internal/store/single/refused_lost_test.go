@@ -12,7 +12,8 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// A refusalLoser loses the answer that a write was refused, so that a script is sent again, and is not refused then.
+// A refusalLoser loses the answer that a write was refused, so that a script is sent again, and is
+// not refused then.
 type refusalLoser struct{ refuser *refuser }
 
 func (refusalLoser) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -35,8 +36,9 @@ func (refusalLoser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	return next
 }
 
-// TestRefusalIsLost has the server refuse a command, and loses that answer. When the script is sent again, the change may be made
-// already, and only what it leaves is there still: the change has its line.
+// TestRefusalIsLost has the server refuse a command, and loses that answer. When the script is sent
+// again, the change may be made already, and only what it leaves is there still: the change has its
+// line.
 func TestRefusalIsLost(t *testing.T) {
 	srv := redistest.Start(t)
 	for _, name := range []string{"update", "replace tags", "delete"} {

@@ -90,8 +90,8 @@ local function kind_of(line)
   return shares[kind] and kind or 'other'
 end
 
--- trim removes the oldest lines beyond a hundred: those of a kind that has more than its share, else
--- others.
+-- trim removes the oldest lines beyond a hundred: those of a kind that has more than its share,
+-- else others.
 local function trim(all)
   local has = {session = 0, issue = 0, other = 0}
   for _, line in ipairs(all) do

@@ -51,8 +51,8 @@ local function put(text, ends)
   stay(ends)
   return {hash, text}
 end
--- note_begun notes that the session began, unless it is good for nothing: it is bound to an epoch that is over.
--- The beginning may have been noted before then, and be sent again.
+-- note_begun notes that the session began, unless it is good for nothing: it is bound to an epoch
+-- that is over. The beginning may have been noted before then, and be sent again.
 local function note_begun()
   if about == '' then return nil end
   local head = redis.pcall('HMGET', KEYS[2], '~isa', '~note', '~epoch')

@@ -18,7 +18,8 @@
 --   each drop's most members that go in this step, with their index members ("0" if it is not indexed), and its known members,
 --   each owner's (index of the SRK, claims first, what was seen there, field, canonical value).
 --
--- Reply: {"ok"} | {"ok", ~drop} if there is something to drop in pieces now | {"conflict", ~rev} | {"exists", ~rev} | {"absent", ~rev} | {"schema", stored}
+-- Reply: {"ok"} | {"ok", ~drop} if there is something to drop in pieces now | {"conflict", ~rev} |
+-- {"exists", ~rev} | {"absent", ~rev} | {"schema", stored}
 --      | {"unstored"} | {"filling", ~fill} | {"occupied", i, SRV, i, SRV, …} | {"duplicate", i} | {"members"} | {"damaged"}
 --      | {"names", stored, field, …}: a delete, or a create over a tombstone, has to drop more, by the stored schema or by
 --        those fields beside it; it is told by ARGV[5] that the stored one was looked at

@@ -3,7 +3,8 @@
 --
 -- KEYS[1]  the entry, then tertiary records
 -- ARGV[1]  about how many elements of a record are read      ARGV[2..]  of each record the Redis type it is asked as
--- Reply: {the entry: field, value, …; of each record: {its type, what is in it, where what is left begins, "" for nothing}}
+-- Reply: {the entry: field, value, …; of each record: {its type, what is in it, where what is left
+-- begins, "" for nothing}}
 local entry = redis.pcall('HGETALL', KEYS[1])
 if entry.err then return redis.error_reply(entry.err) end
 local reply, most = {entry}, tonumber(ARGV[1])

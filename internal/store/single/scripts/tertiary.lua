@@ -5,7 +5,8 @@
 -- ARGV  as in guard, [8] "1" for a command that writes, [9] how many sets to join, [10] the command,
 --       [11] the most members that the record may have, "0" for any number, then the arguments of the command after the key.
 --
--- Reply: {"ok", what the command answered} | {"absent"} | {"filling", ~fill} | {"full"} | {"schema", stored} | {"unstored"}
+-- Reply: {"ok", what the command answered} | {"absent"} | {"filling", ~fill} | {"full"} |
+-- {"schema", stored} | {"unstored"}
 
 if not live then return {'absent'} end
 if head[4] then return {'filling', head[4]} end -- moved here from a cluster: what was born with the entry comes first

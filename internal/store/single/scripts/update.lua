@@ -32,7 +32,8 @@ if claimed > 2 then
   local reply = write()
   if type(reply) == 'table' then error({err = reply.err}) end
 end
--- The line comes right after the rev: if a later command is refused, the next sending finds it done.
+-- The line comes right after the rev: if a later command is refused, the next sending finds it
+-- done.
 local goes
 refused, goes = note('', head[5])
 if unset > 7 then call('HDEL', KEYS[1], unpack(ARGV, 8, unset)) end
