@@ -8,35 +8,38 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Lookup says where an entry is sought: at its PRK or, where that is the zero key, by SRKs.
+// A Lookup says where to look for an entry: at its PRK or, if that is the zero key, under SRKs.
 type Lookup struct {
 	PRK    recordkey.Key
 	SRKs   []recordkey.Key
 	All    bool // every SRK must name the entry; otherwise one is enough
-	Cached bool // a copy of the entry in this process will do, as it was a moment ago; of a PRK alone
+	Cached bool // a slightly old copy in this process is good enough; only for a lookup by PRK
 }
 
-// Found is the answer to a Lookup. Err is ErrNotFound, or ErrCorrupt for an entry that cannot be read.
+// Found holds the answer to a Lookup. Err is ErrNotFound, or ErrCorrupt if the entry cannot be
+// read.
 type Found struct {
 	Record Record
 	Err    error
 }
 
-// An EntryRead asks for an entry with tertiary records, each of one Redis type.
+// An EntryRead asks for an entry and some of its tertiary records, each with its expected Redis
+// type.
 type EntryRead struct {
 	PRK  recordkey.Key
 	Keys []recordkey.Key
 	Kind []string
 }
 
-// An Entry is the answer: the entry, or why it cannot be read, and the contents of each record asked for.
+// An Entry holds the answer to an EntryRead: the entry or the reason why it cannot be read, and the
+// contents of each record.
 type Entry struct {
 	Found
 	Parts []Part
 }
 
-// A Part is a tertiary record: of KindNone where it does not exist, else of the Redis type asked for, or
-// of another one and then without values. They are as in Members.Values.
+// A Part holds a tertiary record. Kind is KindNone if the record does not exist, and its Redis type
+// otherwise. A record of an unexpected type has no values. Values are as in Members.Values.
 type Part struct {
 	Kind   string
 	Values []string
@@ -50,8 +53,9 @@ type Candidate struct {
 	Problem string
 }
 
-// Believe makes of what SRKs led to the answer to a lookup. An SRK is believed only if its entry is
-// live, of the SRK's own type, and holds the value under one of the fields asked for (I1, I2, I4).
+// Believe returns the answer to a lookup from the candidates that its SRKs led to. It believes an
+// SRK only if its entry is live, has the SRK's own type, and holds the value under one of the
+// fields asked for (I1, I2, I4).
 func Believe(l Lookup, cs []Candidate) Found {
 	var found *Found
 	agreeing := 0
@@ -96,8 +100,8 @@ func believeOne(l Lookup, c Candidate) Found {
 	return FoundAt(key, c.Fields)
 }
 
-// holds reports whether the entry has the value of an SRK under its field or, where a lookup asks under
-// several, under another of them: the value may have moved between two reads.
+// holds reports whether the entry has the value of an SRK under its field or, if the lookup asks
+// under several fields, under another one of them: the value may have moved between two reads.
 func (r Record) holds(l Lookup, srk recordkey.Key) bool {
 	moved := func(k recordkey.Key) bool { return k.Value() == srk.Value() && r.holdsAt(k) }
 	return r.holdsAt(srk) || !l.All && slices.ContainsFunc(l.SRKs, moved)
@@ -105,7 +109,7 @@ func (r Record) holds(l Lookup, srk recordkey.Key) bool {
 
 func (r Record) holdsAt(srk recordkey.Key) bool { return r.Holds(srk.Field(), srk.Value()) }
 
-// Names reports whether the lookup asks for what the record is or holds. The zero Lookup names everything.
+// Names reports whether the record matches the lookup. Every record matches the zero Lookup.
 func (l Lookup) Names(r Record) bool {
 	switch {
 	case l.PRK.IsValid():
@@ -116,7 +120,7 @@ func (l Lookup) Names(r Record) bool {
 	return len(l.SRKs) == 0 || slices.ContainsFunc(l.SRKs, r.holdsAt)
 }
 
-// FoundAt makes an answer of the hash at a PRK (I3); nil fields are no reply at all.
+// FoundAt returns the answer for the hash at a PRK (I3). Nil fields mean that there was no reply.
 func FoundAt(key recordkey.Key, fields map[string]string) Found {
 	r := Record{Key: key, Fields: fields}
 	switch {

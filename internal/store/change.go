@@ -15,30 +15,34 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Change is all that one verb does to one entry. Every key in it lies in the namespace of Key.
+// A Change holds everything that one verb does to one entry. All its keys are in the namespace of
+// Key.
 type Change struct {
-	Key       recordkey.Key // the PRK
-	Create    bool          // the entry must not be live; otherwise it must be, as Seen
-	Fresh     bool          // of a create: no entry ever had the key, which is random
-	Delete    bool          // leaves a tombstone; only Release, Unindex, Unrank and Drop go with it
-	Mend      bool          // the entry may lack ~isa, if it has facets
-	Seen      Seen          // what the entry was when it was read
-	Set       []Facet
-	Unset     []string
-	Claim     []recordkey.Key // SRKs that shall name the entry
-	Elsewhere []recordkey.Key // SRKs of the claimed values under the other secondary fields: no entry may hold them
-	Release   []recordkey.Key // SRKs of values that go
-	Index     []recordkey.Key // index sets to be in
+	Key    recordkey.Key // the PRK
+	Create bool          // the entry must not be live; without Create it must be live, as Seen
+	Fresh  bool          // for a create: no entry ever had the key, because it is random
+	Delete bool          // leaves a tombstone; uses only Release, Unindex, Unrank and Drop
+	Mend   bool          // the entry may lack ~isa if it has facets
+	Seen   Seen          // the state of the entry when it was read
+	Set    []Facet
+	Unset  []string
+	Claim  []recordkey.Key // SRKs that must name the entry afterwards
+	// Elsewhere holds the SRKs of the claimed values under the other secondary fields. No entry may
+	// hold them.
+	Elsewhere []recordkey.Key
+	Release   []recordkey.Key // SRKs of values that the entry gives up
+	Index     []recordkey.Key // index sets to join
 	Unindex   []recordkey.Key // index sets to leave
 	Rank      []Ranked        // places in ordered indexes to take
-	Unrank    []Ranked        // and to leave
-	Add       []Members       // tertiary records that are born with the entry
-	Drop      []Container     // tertiary records that go with it, or before Add
+	Unrank    []Ranked        // places in ordered indexes to leave
+	Add       []Members       // tertiary records to create with the entry
+	Drop      []Container     // tertiary records to delete with the entry, or before Add
 	Tokens    Ending
 	Note      Note
 	Schema    Guard
 
-	// So many replicas of each server that has records of the change must have it within ReplicaTime; 0: the change does not wait.
+	// Replicas is how many replicas of each server that holds records of the change must confirm it
+	// within ReplicaTime. If it is 0, the change does not wait.
 	Replicas    int
 	ReplicaTime time.Duration
 }
@@ -47,10 +51,11 @@ type Change struct {
 type Ranked struct {
 	Key    recordkey.Key
 	Member string
-	Facet  Facet // the facet that gives the place
+	Facet  Facet // the facet that determines the place
 }
 
-// Members are put into the tertiary record Key; Index holds, for an indexed set, one index key a member.
+// Members holds values for the tertiary record Key. For an indexed set, Index holds one index key
+// for each member.
 type Members struct {
 	Key    recordkey.Key
 	Kind   string // set (or ""), list, zset, hash or string
@@ -58,23 +63,23 @@ type Members struct {
 	Index  []recordkey.Key
 }
 
-// commands put values into records.
+// commands maps a kind of record to the Redis command that writes its values.
 var commands = map[string]string{"": "SADD", "set": "SADD", "list": "RPUSH", "zset": "ZADD", "hash": "HSET", "string": "SET"}
 
-// Command is the Redis command that puts the values into the record.
+// Command returns the Redis command that writes the values into the record.
 func (m Members) Command() string { return commands[m.Kind] }
 
-// Replaces reports whether the change puts members in place of what is there: always, but in the case of a
-// set that is not dropped in the same change.
+// Replaces reports whether m replaces what is there. Only a set that the same change does not drop
+// keeps its members.
 func (c Change) Replaces(m Members) bool {
 	return m.Kind != "" && m.Kind != "set" ||
 		slices.ContainsFunc(c.Drop, func(d Container) bool { return d.Key == m.Key })
 }
 
-// Canonicals returns, for each canonical value that goes because its facet is written in that form
-// now, its field with the new value. It is written with the facet, and removed after that: if the
-// server refuses the removal, it only repeats the facet, and nobody else can take the value (I1,
-// I2).
+// Canonicals returns, for each canonical value that becomes unnecessary because the facet is now
+// written in canonical form, its field with the new value. The field is written together with the
+// facet and removed afterwards. If the server refuses the removal, the field only repeats the
+// facet, and nobody else can take the value (I1, I2).
 func (c *Change) Canonicals() (all []Facet) {
 	for _, field := range c.Unset {
 		of, is := strings.CutPrefix(field, FieldSKV(""))
@@ -90,19 +95,20 @@ func (c *Change) Canonicals() (all []Facet) {
 	return all
 }
 
-// A Container is a tertiary record; Indexed says that its members stand in index sets.
+// A Container identifies a tertiary record. Indexed says whether its members are in index sets.
 type Container struct {
 	Key     recordkey.Key
 	Indexed bool
 }
 
-// Needs are the keys that changes take or give back, and that creates need to be absent. They are kept as digests, an
-// eighth of their size: where two keys have one digest, the later change only goes by itself.
+// Needs is the set of keys that changes take or give up, and that creates require to be absent. It
+// holds digests, which are an eighth of the size. If two keys share a digest, the later change
+// merely runs on its own.
 type Needs map[uint64]struct{}
 
 var needSeed = maphash.MakeSeed()
 
-// Add notes the keys of a change, and reports whether none of them was noted before.
+// Add adds the keys of a change, and reports whether all of them are new.
 func (n Needs) Add(c *Change) bool {
 	before := len(n)
 	n[maphash.Comparable(needSeed, c.Key)] = struct{}{}
@@ -124,8 +130,8 @@ func (n Needs) Meets(o Needs) bool {
 	return false
 }
 
-// Each runs f for every change, many at a time, but for creates that need a key which one before them needs:
-// they come last, in their order, so that the first is made.
+// Each calls f for every change, many at a time. Creates that need a key of an earlier change come
+// last, in their order, so that the first of them wins.
 func Each(cs []Change, atOnce int, f func(i int)) {
 	var group errgroup.Group
 	group.SetLimit(atOnce)
@@ -144,26 +150,31 @@ func Each(cs []Change, atOnce int, f func(i int)) {
 	}
 }
 
-// Fields of the record that keeps a schema, ~/schema/TYPE.
+// Fields of ~/schema/TYPE, the record that holds a schema.
 const (
 	FieldFingerprint = "fingerprint"
 	FieldSchema      = "schema"
 	FieldNext        = "next" // see change.FieldNext
 )
 
-// A Guard is compared with what ~/schema/TYPE says, in every change.
+// A Guard describes the schema that ~/schema/TYPE must hold. Every change checks it.
 type Guard struct {
 	Key         recordkey.Key
-	Types       recordkey.Key // the set of types that have a schema stored
+	Types       recordkey.Key // the set of types whose schema is stored
 	Fingerprint string
-	JSON        string          // the schema itself, stored beside the fingerprint by the first change
-	Tertiary    map[string]bool // names of the tertiary records that the schema declares; true for indexed ones
-	Exact       bool            // may be stored where entries exist that no fingerprint describes
-	Entries     string          // the SCAN pattern of such entries
+	// JSON is the schema itself. The first change stores it beside the fingerprint.
+	JSON string
+	// Tertiary has the names of the tertiary records that the schema declares. The value is true
+	// for indexed ones.
+	Tertiary map[string]bool
+	// Exact allows the schema to be stored although entries exist that no fingerprint describes.
+	// Entries is the SCAN pattern that finds such entries.
+	Exact   bool
+	Entries string
 }
 
-// Containers returns the tertiary records of an entry that the schema declares, by name. What no
-// key can name is left out.
+// Containers returns the tertiary records of an entry that the schema declares, ordered by name. It
+// leaves out names that cannot be part of a key.
 func (g Guard) Containers(prk recordkey.Key) []Container {
 	if len(g.Tertiary) == 0 {
 		return nil
@@ -177,8 +188,9 @@ func (g Guard) Containers(prk recordkey.Key) []Container {
 	return all
 }
 
-// Before returns the records that an earlier entry at the key of a create may have left, as far as
-// the schema declares them: none of them is the new one's.
+// Before returns the records that an earlier entry with the key of a create may have left behind:
+// those that the schema declares, and the counters of logins. None of them belongs to the new
+// entry.
 func (c *Change) Before() []Container {
 	all := c.Schema.Containers(c.Key)
 	if counters, err := CountersKey(c.Key); err == nil {
@@ -187,8 +199,8 @@ func (c *Change) Before() []Container {
 	return all
 }
 
-// NoEntries answers a MismatchError where entries match the pattern of a Guard: entries that no stored
-// schema describes.
+// NoEntries returns a MismatchError if any entry matches pattern, the Entries of a Guard: no stored
+// schema describes it.
 func NoEntries(ctx context.Context, e Engine, pattern string) error {
 	for keys, err := range ScanAll(ctx, e, Scan{Pattern: pattern, Count: 1000}) {
 		if err != nil {
@@ -203,14 +215,14 @@ func NoEntries(ctx context.Context, e Engine, pattern string) error {
 	return nil
 }
 
-// A delete drops the tertiary records of every name that any program ever wrote under: programs whose schemas lay
-// records out in the same way may declare others. ~/schema/TYPE has a field for each such name, which is there
-// before the first record, or with it.
+// A delete drops the tertiary records of every name that any program ever used, because programs
+// whose schemas store records in the same way may declare different names. ~/schema/TYPE has a
+// field for each name, written before the first record of that name or together with it.
 
-// fieldTertiary is what such a field begins with; the name follows, escaped.
+// fieldTertiary is the prefix of such a field. The escaped name follows.
 const fieldTertiary = "tertiary:"
 
-// Named are those fields for the names that the guard's own schema declares.
+// Named returns the fields for the names that the guard's own schema declares.
 func (g Guard) Named() []string {
 	fields := slices.Sorted(maps.Keys(g.Tertiary))
 	for i, name := range fields {
@@ -219,7 +231,8 @@ func (g Guard) Named() []string {
 	return fields
 }
 
-// Indexes reports whether the schema in the fields of ~/schema/TYPE, or the one that records are being brought to, indexes a set.
+// Indexes reports whether a set is indexed under the schema in the fields of ~/schema/TYPE or,
+// during a schema change, under the next one.
 func Indexes(fields map[string]string, name string) bool {
 	var declared struct {
 		Tertiary map[string]struct{ Indexed bool } `json:"tertiary"`
@@ -228,7 +241,7 @@ func Indexes(fields map[string]string, name string) bool {
 	return declared.Tertiary[name].Indexed
 }
 
-// NamedIn are the names of tertiary records that the fields of ~/schema/TYPE have.
+// NamedIn returns the names of tertiary records that the fields of ~/schema/TYPE contain.
 func NamedIn(fields map[string]string) map[string]bool {
 	names := map[string]bool{}
 	for field := range fields {
@@ -240,15 +253,16 @@ func NamedIn(fields map[string]string) map[string]bool {
 	return names
 }
 
-// Stored is what a delete must know of ~/schema/TYPE.
+// Stored holds what a delete must know of ~/schema/TYPE.
 type Stored struct {
-	JSON  string   // the schema as it is stored
-	Named []string // fields of names; others are passed over
+	JSON  string   // the stored schema
+	Named []string // fields for names; all others are ignored
 }
 
-// Drops are the tertiary records of an entry that a delete must drop besides those of a change: of the names that the stored
-// schema declares, as far as it can be read, and of those that were written under. None of them is indexed: in that, all who
-// may write agree.
+// Drops returns the tertiary records that a delete must drop in addition to those of the change. It
+// covers every name that the stored schema declares, as far as that can be read, and every name
+// that was ever used. None of these records is indexed: all programs that may write agree on what
+// is indexed.
 func (s Stored) Drops(c Change) []Container {
 	var declared struct {
 		Tertiary map[string]json.RawMessage `json:"tertiary"`

@@ -31,7 +31,7 @@ func createOf(t rapid.TB, uid int, values ...int) *Change {
 	return c
 }
 
-// Needs are a set: compared with a map.
+// TestNeeds compares Needs with a map.
 func TestNeeds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		needs := [2]Needs{{}, {}}
@@ -69,7 +69,7 @@ func keyTexts(c *Change) func(func(string) bool) {
 	}
 }
 
-// Of creates that exclude each other the first comes first, and what excludes none waits for none.
+// TestEach checks that the first of several conflicting creates runs first.
 func TestEach(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var cs []Change

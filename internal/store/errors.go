@@ -9,7 +9,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// What an engine answers; userdb exports them under the same names.
+// Errors that engines return. Package userdb exports them under the same names.
 var (
 	ErrNotFound       = errors.New("not found")
 	ErrDuplicate      = errors.New("taken")
@@ -20,18 +20,22 @@ var (
 	ErrUnavailable    = errors.New("store unavailable")
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	ErrCursor         = errors.New("not a cursor of this listing")
-	ErrUnsuitable     = errors.New("unsuitable Redis server or client")      // the promise cannot be kept with it
-	ErrCache          = errors.New("entries of this store cannot be cached") // no copies of them can be kept in this process
-	ErrUnconfirmed    = errors.New("committed, not confirmed")               // not known to be whole, or on as many replicas as asked for
+	// ErrUnsuitable reports a server or client that makes it impossible to keep the promise.
+	ErrUnsuitable = errors.New("unsuitable Redis server or client")
+	// ErrCache reports that entries cannot be copied into this process.
+	ErrCache = errors.New("entries of this store cannot be cached")
+	// ErrUnconfirmed reports a change that was made but may be incomplete, or on fewer replicas
+	// than it asked for.
+	ErrUnconfirmed = errors.New("committed, not confirmed")
 )
 
-// ErrReply is a reply of another kind than the command has, or none at all without an error: through a client that
-// changes what it sends, or from what is no Redis server. It never means "no": whether the command was carried
-// out is not known.
+// ErrReply reports a reply of a kind that the command never returns, or a missing reply without an
+// error. Either the client changes what it sends, or the other end is not a Redis server. ErrReply
+// never means "no": it leaves open whether the command was carried out.
 var ErrReply = errors.New("a reply of another kind than the command has")
 
-// A FieldError names the field that an ErrDuplicate or a change.ErrInvalid is about, and for the latter the rule. It
-// never says which entry has a value.
+// A FieldError names the field that an ErrDuplicate or a change.ErrInvalid is about, and for the
+// latter also the rule. It never says which entry has a value.
 type FieldError struct {
 	Err         error
 	Field, Rule string
@@ -46,14 +50,15 @@ func (e *FieldError) Error() string {
 	return s
 }
 
-// Unwrap gives what the error is.
+// Unwrap returns the underlying error.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// Taken is the error that another entry has the UID, or the value of a secondary field.
+// Taken returns the error for a UID or secondary value that another entry already has.
 func Taken(field string) error { return &FieldError{Err: ErrDuplicate, Field: field} }
 
-// Duplicate is the error that another entry holds srk, one that c claims or looks at elsewhere. It names the field
-// that c claims the value for: the other's field is not told.
+// Duplicate returns the error for an SRK that another entry holds, and that c claims or checks
+// under another field. It names the field for which c claims the value, and does not reveal the
+// other entry's field.
 func Duplicate(c Change, srk recordkey.Key) error {
 	for _, claim := range c.Claim {
 		if claim.Value() == srk.Value() && !slices.Contains(c.Claim, srk) {
@@ -63,25 +68,26 @@ func Duplicate(c Change, srk recordkey.Key) error {
 	return Taken(srk.Field())
 }
 
-// A MismatchError carries the schema in the database; Stored is "" where entries exist and none is stored.
+// A MismatchError carries the schema in the database. Stored is "" if entries exist but no schema
+// is stored.
 type MismatchError struct{ Stored string }
 
 func (e *MismatchError) Error() string { return ErrSchemaMismatch.Error() }
 
-// Is makes the error an ErrSchemaMismatch.
+// Is reports whether target is ErrSchemaMismatch.
 func (e *MismatchError) Is(target error) bool { return target == ErrSchemaMismatch }
 
-// CorruptError says what is wrong with one record.
+// A CorruptError says what is wrong with one record.
 type CorruptError struct{ Key, Reason string }
 
 func (e *CorruptError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", ErrCorrupt, oneLine(e.Key), e.Reason)
 }
 
-// Is makes the error an ErrCorrupt.
+// Is reports whether target is ErrCorrupt.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
-// oneLine keeps an error on one line, whatever the key is.
+// oneLine makes a key safe to print on one line, whatever it contains.
 func oneLine(key string) string {
 	const most = 200
 	if len(key) > most {
@@ -95,12 +101,12 @@ func oneLine(key string) string {
 	}, key)
 }
 
-// IsEntryError reports whether an error concerns one entry only.
+// IsEntryError reports whether an error concerns only one entry.
 func IsEntryError(err error) bool {
 	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrCorrupt)
 }
 
-// NotOfEntry returns an error that concerns the store and not one entry alone; nil for others.
+// NotOfEntry returns err if it concerns the whole store, and nil if it concerns only one entry.
 func NotOfEntry(err error) error {
 	if IsEntryError(err) {
 		return nil

@@ -9,14 +9,20 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Note is what a change leaves in the history of its entry, and in the feed: see scripts/history.lua. Without Lines it leaves nothing.
+// A Note holds what a change adds to the history of its entry and to the feed: see
+// scripts/history.lua. Without Lines it adds nothing.
 type Note struct {
-	Lines []string  // KIND WHO ORIGIN FIELDS PURPOSE, each of them escaped, and no longer than LongestLine
-	Now   time.Time // zero: the server's clock
-	Call  string    // the rev of what is noted, from which each line has a mark; "": they have none
+	// Each line is KIND WHO ORIGIN FIELDS PURPOSE. Each word is escaped, and no line is longer than
+	// LongestLine.
+	Lines []string
+	// Now is the time of the lines; zero means the server's clock.
+	Now time.Time
+	// Call is the rev of the change. The marks of the lines are derived from it. If it is "", the
+	// lines have no marks.
+	Call string
 }
 
-// Marked returns the lines, each with a mark of its own.
+// Marked returns the lines, each with its own mark.
 func (n Note) Marked() []string {
 	if n.Call == "" {
 		return n.Lines
@@ -28,17 +34,17 @@ func (n Note) Marked() []string {
 	return all
 }
 
-// markLen is how much of a rev a mark has: it tells apart a hundred lines.
+// markLen is how much of a rev a mark contains. The line's number follows.
 const markLen = 8
 
-// LineTime is when a line of a history was noted, in microseconds.
+// LineTime returns the time at which a history line was written, in microseconds.
 func LineTime(line string) (microseconds int64) {
 	number, _, _ := strings.Cut(line, " ")
-	n, _ := strconv.ParseInt(number, 10, 64) // a line of another form is old
+	n, _ := strconv.ParseInt(number, 10, 64) // a malformed line counts as old
 	return n
 }
 
-// LineName returns what a line of a history is known by, as history.lua has it: its mark, or its number.
+// LineName returns what identifies a history line, as in history.lua: its mark, or else its number.
 func LineName(line string) string {
 	words := strings.Split(line, " ")
 	if len(words) == lineWords+1 {
@@ -47,10 +53,12 @@ func LineName(line string) string {
 	return words[0]
 }
 
+// lineWords is the number of words in a line without a mark.
 const lineWords = 6
 
-// InEntry reports whether what is noted of a new entry lies in it until more follows, as FieldNote: one line, without an address, which
-// would stay for longer than histories do.
+// InEntry reports whether the note of a new entry is stored in the entry, as FieldNote, until more
+// lines follow. That holds for a single line without an origin, because an origin would be kept for
+// longer than histories are.
 func (n Note) InEntry() bool {
 	if len(n.Lines) != 1 {
 		return false
@@ -60,45 +68,50 @@ func (n Note) InEntry() bool {
 	return strings.HasPrefix(origin, "/ ")
 }
 
-// Settled reports whether what lies in an entry as FieldNote may stay there until more follows: nothing, or what InEntry says.
+// Settled reports whether a FieldNote may stay in its entry until more lines follow: it is empty or
+// satisfies InEntry.
 func Settled(note string) bool {
 	words := strings.Fields(note)
 	return len(words) == 0 || len(words) == lineWords && words[1] == "create"
 }
 
-// LongestLine is how many bytes a line has.
+// LongestLine is the maximum length of a line in bytes.
 const LongestLine = 1024
 
-// Feeds are the streams of what has happened in a namespace.
+// Feeds of a namespace: streams of what has happened in it.
 const (
-	FeedChanges  = "changes"  // all that histories have
-	FeedLogins   = "logins"   // good logins, apart, so that a flood of them pushes no change out
-	FeedFailures = "failures" // what anybody can make without an account, which pushes nothing else out
+	FeedChanges = "changes" // everything that histories contain
+	FeedLogins  = "logins"  // successful logins, separate so that many of them push no change out
+	// FeedFailures holds what anybody can cause without an account. It is separate so that it
+	// pushes nothing else out.
+	FeedFailures = "failures"
 )
 
-// FeedParts is in how many streams a feed lies on a cluster. One server writes into the first.
+// FeedParts is the number of streams that make up a feed on a cluster. A single server writes only
+// to the first.
 const FeedParts = 16
 
-// A FeedLimit is how much a feed has at most.
+// A FeedLimit limits the size of a feed and the age of its entries.
 type FeedLimit struct {
 	Entries, Bytes int64
 	Life           time.Duration
 }
 
-// FeedLimits are those of each feed. An embedded store, which is saved whole, has EmbeddedEntries of each.
+// FeedLimits holds the limits of each feed. An embedded store, which is saved as a whole, keeps
+// only EmbeddedEntries in each.
 var FeedLimits = map[string]FeedLimit{
 	FeedChanges:  {4 << 20, 256 << 20, 90 * 24 * time.Hour},
 	FeedLogins:   {768 << 10, 48 << 20, 7 * 24 * time.Hour},
 	FeedFailures: {256 << 10, 16 << 20, 7 * 24 * time.Hour},
 }
 
-// EmbeddedEntries is how many entries each feed of an embedded store has.
+// EmbeddedEntries is the maximum number of entries in each feed of an embedded store.
 const EmbeddedEntries = 2000
 
-// HistoryKey is where the history of an entry lies: a text in its slot.
+// HistoryKey returns the key of an entry's history, a text in the entry's slot.
 func HistoryKey(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("history") }
 
-// FeedKey is where a part of a feed lies.
+// FeedKey returns the key of one part of a feed.
 func FeedKey(ns recordkey.Namespace, feed string, part int) (recordkey.Key, error) {
 	at, err := feedAt(ns, feed, part)
 	if err != nil {
@@ -107,7 +120,8 @@ func FeedKey(ns recordkey.Namespace, feed string, part int) (recordkey.Key, erro
 	return at.Own("feed")
 }
 
-// FedKey is where it lies, in the slot of its part of the feed, which line of an entry came into it last.
+// FedKey returns the key that holds, in the slot of a part of the feed, which lines of an entry
+// were last added to that part.
 func FedKey(prk recordkey.Key, feed string, part int) (recordkey.Key, error) {
 	at, err := feedAt(prk.Namespace(), feed, part)
 	if err != nil {
@@ -116,41 +130,48 @@ func FedKey(prk recordkey.Key, feed string, part int) (recordkey.Key, error) {
 	return at.Own("fed", prk.In(recordkey.Namespace{}).String())
 }
 
-// feedAt is no entry: what stands between the braces of a key decides its slot.
+// feedAt returns a key that is not an entry's: the text between its braces decides the slot of a
+// part of a feed.
 func feedAt(ns recordkey.Namespace, feed string, part int) (recordkey.Key, error) {
 	at, err := recordkey.PRK("feed", feed, strconv.Itoa(part))
 	return at.In(ns), err
 }
 
-// FeedPart is the part of a cluster's feed in which an entry stands.
+// FeedPart returns the part of a cluster's feed that an entry belongs to.
 func FeedPart(prk recordkey.Key) int {
 	h := fnv.New32a()
 	if prk.IsValid() {
-		_, _ = h.Write([]byte(prk.In(recordkey.Namespace{}).String())) // never fails, says its documentation
+		_, _ = h.Write([]byte(prk.In(recordkey.Namespace{}).String())) // Write never fails
 	}
 	return int(h.Sum32() % FeedParts)
 }
 
-// A Feed is read from a position on: of each part the ID of what was read last, "" from the beginning. With Reverse it is what comes
-// before that, the newest first, and "" is nothing.
+// A Feed asks for lines after a position. After holds, for each part, the ID of the last line read,
+// or "" to start at the beginning. With Reverse it asks for the lines before the position, newest
+// first; "" then means none.
 type Feed struct {
 	NS      recordkey.Namespace
 	Name    string
 	After   [FeedParts]string
 	Reverse bool
-	Count   int // about so many of each part
+	Count   int // approximate number of lines from each part
 }
 
-// A Fed is a line of a feed. Those that came at once have one ID but for its last number.
+// A Fed is a line of a feed. The IDs of lines that were added together differ only in the last
+// number.
 type Fed struct {
 	Part int
 	ID   string // MILLISECONDS-NUMBER:LINE
 	Text string // PRK LINE
 }
 
-// A FeedPage is what follows a position, in the order of each part.
+// A FeedPage holds the lines that follow a position, in order within each part.
 type FeedPage struct {
 	Fed []Fed
-	Gap [FeedParts]bool   // what the position names is there no longer, and perhaps other entries after it
-	At  [FeedParts]string // where it goes on after a gap: the greatest position not above that one, "" at the beginning
+	// Gap reports for each part whether the entry at the position is gone. Entries after it may be
+	// gone as well.
+	Gap [FeedParts]bool
+	// At is where to continue in each part after a gap: the greatest position that is not beyond
+	// the old one, or "" for the beginning.
+	At [FeedParts]string
 }

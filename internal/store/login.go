@@ -12,75 +12,78 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Counters names those that one attempt to log in is counted by.
+// Counters names the counters for one login attempt.
 type Counters struct {
-	Account recordkey.Key // counters of one account, or of one identifier that no entry has
-	Origin  recordkey.Key // counters of one origin; the zero key: the origin is not known
-	Name    string        // the origin's name inside the account's counters
+	Account recordkey.Key // counters of an account, or of an identifier that no entry has
+	Origin  recordkey.Key // counters of an origin; zero if the origin is unknown
+	Name    string        // the origin's name in the account's counters
 	Now     time.Time     // zero: the server's clock
 }
 
 // An Admission says how an attempt was counted.
 type Admission struct {
-	Wait time.Duration // until the next attempt; zero: this one is admitted
-	Own  bool          // on the own budget of an origin that logged in before, not on that of strangers
-	At   bool          // at its origin, too
+	Wait time.Duration // time to wait; zero if the attempt is admitted
+	Own  bool          // counted on the budget of a familiar origin, not on the strangers'
+	At   bool          // also counted at its origin
 }
 
-// Guesses are the attempts to log in that count against an account.
+// Guesses describes the login attempts that count against an account.
 type Guesses struct {
-	Now      time.Time     // when that was so, by the clock that counts
-	Wait     time.Duration // until an attempt from an origin that is not familiar is admitted; zero: it is
-	Failures int           // of strangers, in a window
-	Until    time.Time     // the end of the window; zero: there is none
-	Familiar []Familiar    // origins that logged in, the latest first
+	Now      time.Time     // the time of the answer, by the clock that counts
+	Wait     time.Duration // how long an unfamiliar origin must wait; zero if it need not
+	Failures int           // by strangers in the current window
+	Until    time.Time     // the end of the window; zero if there is none
+	Familiar []Familiar    // origins that logged in before, latest first
 }
 
-// A Familiar origin logged in before.
+// A Familiar describes an origin that logged in before.
 type Familiar struct {
 	LastLogin time.Time
-	Failures  int // on its own budget
+	Failures  int // counted on its own budget
 }
 
-// Parts are the counters of the account and those of the origin, each by themselves: on a cluster they lie in two slots.
+// Parts returns the counters of the account and those of the origin separately. On a cluster they
+// are in two slots.
 func (a Counters) Parts() [2]Counters {
 	account, origin := a, a
 	account.Origin, origin.Account = recordkey.Key{}, recordkey.Key{}
 	return [2]Counters{account, origin}
 }
 
-// Limits of throttling. Failures are counted in a window that begins with the first of them. Each of an account's
-// familiar origins, those that logged in before, has a budget of its own, which no other origin can use up; whatever
-// goes beyond it counts among the failures of strangers. So strangers cannot lock the owner out, and between two good
-// logins an account stands no more than StrangerMost + FamiliarOrigins * FamiliarMost = 100 failures in a window.
+// Limits of throttling. Failures are counted in a window that begins with the first one. Each
+// familiar origin of an account, one that logged in before, has its own budget, which no other
+// origin can use up. Its failures beyond the budget count among those of strangers. So strangers
+// cannot lock the owner out, and between two successful logins an account suffers at most
+// StrangerMost + FamiliarOrigins * FamiliarMost = 100 failures in a window.
 const (
 	ThrottleWindow  = 24 * time.Hour
-	StrangerFree    = 10 // failures before delays begin, which double from a second
+	StrangerFree    = 10 // failures before delays begin, which double from one second
 	StrangerMost    = 60 // failures in a window
 	FamiliarMost    = 8  // failures of one familiar origin in a window
-	FamiliarOrigins = 5  // how many are remembered, the latest
+	FamiliarOrigins = 5  // number of familiar origins remembered, the latest ones
 	FamiliarLife    = 90 * 24 * time.Hour
 	OriginWindow    = time.Hour
 	OriginFree      = 30 // failures of one origin, over all accounts, before delays begin
 	LongestDelay    = 15 * time.Minute
 )
 
-// A Token is what the store knows of a single-use token.
+// A Token describes a single-use token.
 type Token struct {
-	Hash    string   // of the secret, without spaces
+	Hash    string   // hash of the secret, without spaces
 	Purpose string   // not empty
 	Fields  []string // facets that it is bound to: it ends when one of them is set or unset
 	Value   string
 }
 
-// An OpenToken is a token as it lies beside its entry.
+// An OpenToken is a valid token as it is stored beside its entry.
 type OpenToken struct {
 	Token
-	Until  time.Time // it is good before that
-	Number uint64    // greater for a newer one
+	Until  time.Time // when it expires
+	Number uint64    // greater for newer tokens
 }
 
-// ParseToken reads a member of the record of an entry's tokens, as scripts/tokens.lua says; false for another text.
+// ParseToken parses a member of the record of an entry's tokens, in the format of
+// scripts/tokens.lua. It returns false for any other text.
 func ParseToken(hash, text string) (t OpenToken, ok bool) {
 	words := strings.Split(text, " ")
 	if len(words) != 5 {
@@ -104,7 +107,8 @@ func ParseToken(hash, text string) (t OpenToken, ok bool) {
 	return t, cmp.Or(err1, err2, err3, err4) == nil
 }
 
-// OpenTokens are the tokens of an entry that are good at a time, the newest first. members are the record at TokenKey.
+// OpenTokens returns the tokens of an entry that are valid at now, newest first. members is the
+// record at TokenKey.
 func (r Record) OpenTokens(members map[string]string, now time.Time) (open []OpenToken) {
 	if r.Fields[FieldDisabled] != "" {
 		return nil
@@ -125,11 +129,11 @@ func (r Record) OpenTokens(members map[string]string, now time.Time) (open []Ope
 	return open
 }
 
-// An Issue is a token to be kept.
+// An Issue asks to store a token.
 type Issue struct {
 	Token
 	PRK  recordkey.Key
-	Rev  string // of the entry
+	Rev  string // the entry's rev
 	Life time.Duration
 	Note Note
 	Now  time.Time // zero: the server's clock
@@ -143,7 +147,7 @@ type Invitation struct {
 	Now  time.Time // zero: the server's clock
 }
 
-// A Limit is how often something may be done in a time.
+// A Limit says how often something may be done in a period of time.
 type Limit struct {
 	Counter recordkey.Key
 	Most    int
@@ -151,29 +155,34 @@ type Limit struct {
 	Now     time.Time // zero: the server's clock
 }
 
-// CountersKey is where the failed logins of an entry are counted.
+// CountersKey returns the key of the record that counts failed logins of an entry.
 func CountersKey(prk recordkey.Key) (recordkey.Key, error) {
 	key, err := recordkey.Own("throttle", prk.Type(), "uid", prk.Value())
 	return key.In(prk.Namespace()), err
 }
 
-// An Ending says what a change does to the tokens of its entry. Whatever it says, those that are bound to a facet which
-// the change sets or unsets end, and with a delete all.
+// An Ending says what a change does to the tokens of its entry. In any case, tokens bound to a
+// facet that the change sets or unsets end, and a delete ends all tokens.
 type Ending struct {
-	Known   bool      // the entry was read with tokens
-	All     bool      // all end
-	Spend   string    // the hash of a token that must be good, or else the change is ErrNotFound; of a create, of an invitation; "": none
-	Purpose string    // of that one: it ends, and all others of the purpose
+	Known bool // the entry was read together with its tokens
+	All   bool // all tokens end
+	// Spend is the hash of a token that must be valid, or "" for none. If it is not valid, the
+	// change fails with ErrNotFound. For a create it is the hash of an invitation.
+	Spend string
+	// Purpose is that token's purpose. All tokens with this purpose end.
+	Purpose string
 	Now     time.Time // zero: the server's clock
 }
 
-// TokenKey is where the tokens of an entry lie: a hash in its slot, as scripts/tokens.lua says.
+// TokenKey returns the key of an entry's tokens, a hash in the entry's slot: see
+// scripts/tokens.lua.
 func TokenKey(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("token") }
 
-// HasTokens reports whether tokens of the entry count, as it was read.
+// HasTokens reports whether tokens of the entry counted when it was read.
 func (r Record) HasTokens() bool { return r.Fields[FieldTokens] != "" }
 
-// HasToken reports whether the token of that hash counts, as the entry was read, if there is one.
+// HasToken reports whether the token with that hash, if there is one, counted when the entry was
+// read.
 func (r Record) HasToken(hash string) bool {
 	if _, waits := r.waitingTokens()[hash]; waits {
 		return true
@@ -182,14 +191,14 @@ func (r Record) HasToken(hash string) bool {
 	return says != "" && says[0] != '0' && !slices.Contains(strings.Fields(says), hash)
 }
 
-// EndedToken reports whether the token of that hash was spent or ended by a change of the entry,
-// as it was read, and is not removed yet.
+// EndedToken reports whether the token with that hash had been spent or ended by a change when the
+// entry was read, and had not been removed yet.
 func (r Record) EndedToken(hash string) bool {
 	says, _, _ := strings.Cut(r.Fields[FieldTokens], "\n")
 	return slices.Contains(strings.Fields(says), hash)
 }
 
-// waitingTokens returns the members that wait in the entry, by their hashes: see
+// waitingTokens returns the tokens that are stored in the entry itself, by hash: see
 // scripts/tokens.lua.
 func (r Record) waitingTokens() map[string]string {
 	all := map[string]string{}

@@ -2,47 +2,53 @@ package store
 
 import "context"
 
-// Looking says what of a raw record is asked for.
+// Looking says what to read of a raw record.
 type Looking uint8
 
-// What a look asks for.
+// What to read of a record.
 const (
-	LookType  Looking = iota // only of which Redis type it is
+	LookType  Looking = iota // only its Redis type
 	LookText                 // a string
 	LookField                // one field of a hash
 	LookHash                 // a hash with all its fields
 	LookSet                  // the beginning of a set
-	LookAll                  // type, time to live and elements, whatever it is
+	LookAll                  // type, time to live and elements of a record of any type
 )
 
-// A LookAt asks for one record. Its key is raw, and may parse or not.
+// A LookAt asks for one record. Its key is raw and may not parse.
 type LookAt struct {
 	Key   string
 	As    Looking
-	Field string // of LookField
-	Count int    // of LookSet, about how many members; of LookAll, how many elements at most, 0: all
+	Field string // for LookField
+	// Count is for LookSet the approximate number of members, and for LookAll the maximum number of
+	// elements. If it is 0, LookAll reads all of them.
+	Count int
 }
 
-// A Raw is a record as Redis holds it, as far as a look asked for it.
+// A Raw is a record as Redis holds it, as far as it was read.
 type Raw struct {
 	Key    string
-	Text                     // LookText, LookField, LookAll of a string
-	Other  bool              // it is a record of another Redis type than the look wants
-	Fields map[string]string // LookHash; empty where there is no record
-	Items  []string          // of a set, a list or a sorted set
-	Next   string            // LookSet: the cursor with which Scan reads on, "" at the end
+	Text                     // from LookText and LookField, and from LookAll for a string
+	Other  bool              // the record is of another Redis type than expected
+	Fields map[string]string // from LookHash; empty if there is no record
+	Items  []string          // elements of a set, list or sorted set
+	Next   string            // from LookSet: the cursor with which Scan continues, "" at the end
 
-	// LookAll, and of LookType the first one.
-	Type     string // string, hash, set, list, zset, stream, or what the server says; KindNone: absent
+	// LookAll sets the following fields, and LookType sets only Type.
+	//
+	// Type is string, hash, set, list, zset, stream, or what the server answers, and KindNone if
+	// there is no record.
+	Type     string
 	Pairs    []Facet
-	Scores   []float64 // of a zset, beside Items
+	Scores   []float64 // of a zset, parallel to Items
 	Messages []Message // of a stream
-	Size     int64     // elements, or bytes of a string; there may be more than were read
-	TTL      int64     // milliseconds; -1 for none
-	Problem  string    // why it could not be read
+	// Size is the number of elements, or of bytes in a string. It may be more than was read.
+	Size    int64
+	TTL     int64  // time to live in milliseconds; -1 for none
+	Problem string // why the record could not be read
 }
 
-// A Text is a string, or one field of a hash; Is is false where it does not exist.
+// A Text holds a string, or one field of a hash. Is reports whether it exists.
 type Text struct {
 	Wire string
 	Is   bool
@@ -51,13 +57,13 @@ type Text struct {
 // KindNone is the Redis type of a record that does not exist.
 const KindNone = "none"
 
-// A Message is one of a stream.
+// A Message is an entry of a stream.
 type Message struct {
 	ID    string
 	Pairs []Facet
 }
 
-// lookAt looks at records, all in the same way.
+// lookAt reads records, all in the same way.
 func lookAt(ctx context.Context, e Engine, keys []string, how LookAt) ([]Raw, error) {
 	at := make([]LookAt, len(keys))
 	for i, key := range keys {
@@ -86,20 +92,22 @@ func Hashes(ctx context.Context, e Engine, keys []string) ([]Raw, error) {
 	return lookAt(ctx, e, keys, LookAt{As: LookHash})
 }
 
-// Sets reads the beginning of each set, about count members; Scan reads on.
+// Sets reads the beginning of each set, about count members. Scan reads the rest.
 func Sets(ctx context.Context, e Engine, keys []string, count int) ([]Raw, error) {
 	return lookAt(ctx, e, keys, LookAt{As: LookSet, Count: count})
 }
 
-// Inspect reads records whatever they are, at most limit elements of each; 0: all.
+// Inspect reads records of any Redis type, at most limit elements of each. If limit is 0, it reads
+// all elements.
 func Inspect(ctx context.Context, e Engine, keys []string, limit int) ([]Raw, error) {
 	return lookAt(ctx, e, keys, LookAt{As: LookAll, Count: limit})
 }
 
-// Alone makes a context whose caller knows that nobody writes meanwhile, as a test does that has ended its writers.
+// Alone returns a context whose caller knows that nobody else is writing, as a test does after it
+// has stopped its writers.
 func Alone(ctx context.Context) context.Context { return context.WithValue(ctx, aloneKey{}, true) }
 
 type aloneKey struct{}
 
-// IsAlone reports whether a context is of [Alone].
+// IsAlone reports whether a context was made by [Alone].
 func IsAlone(ctx context.Context) bool { return ctx.Value(aloneKey{}) != nil }

@@ -8,35 +8,36 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// MemberBatch is the most members of a tertiary record that one call handles while a record is
-// dropped, and about how many one reply returns: every other client waits for a call.
+// MemberBatch is the maximum number of members of a tertiary record that one call removes while it
+// drops a record, and about the number that one reply returns. Every other client waits for the
+// call.
 const MemberBatch = 1000
 
-// ErrFull is the answer to an [Op] that would leave a record with more members than Op.Most.
+// ErrFull reports that an [Op] would leave a record with more than Op.Most members.
 var ErrFull = errors.New("as many members as the record takes")
 
-// An indexed set of more than MemberBatch members that a change replaces or drops is moved away
-// first, in the step that makes the change: to ~/drop/REV/{KEY}, in the slot of the record.
-// Readers, and a later entry of that UID, no longer see it. Its members then leave it in batches,
-// each after its index member. On one server the field ~drop of the entry, or of its tombstone,
-// names the records that are still there, as "REV:NAME REV:NAME …"; on a cluster ~fill does.
+// When a change replaces or drops an indexed set of more than MemberBatch members, it first moves
+// the set away, in the same step, to ~/drop/REV/{KEY} in the slot of the record. Readers no longer
+// see it, nor does a later entry with that UID. Its members are then removed in batches, each after
+// its index member. On one server, the field ~drop of the entry or of its tombstone names the
+// records that are left, as "REV:NAME REV:NAME …". On a cluster, ~fill names them.
 const dropPrefix = "~/drop/"
 
-// DropKey returns where a record lies that a change with a rev replaced or dropped.
+// DropKey returns the key to which the change that wrote rev moves a record.
 func DropKey(record recordkey.Key, rev string) string { return besideKey(dropPrefix, record, rev) }
 
-// ParseDropKey reads such a key.
+// ParseDropKey parses a key made by DropKey.
 func ParseDropKey(raw string) (record recordkey.Key, rev string, ok bool) {
 	return parseBeside(dropPrefix, raw)
 }
 
-// A Dropped is a record that a change with a rev moved away.
+// A Dropped is a record that the change that wrote Rev moved away.
 type Dropped struct {
 	Record recordkey.Key
 	Rev    string
 }
 
-// ParseDropped reads the field ~drop of an entry. What no record can be called is left out.
+// ParseDropped parses the field ~drop of an entry. It ignores names that no record can have.
 func ParseDropped(entry recordkey.Key, text string) (all []Dropped) {
 	for item := range strings.FieldsSeq(text) {
 		rev, escaped, _ := strings.Cut(item, ":")
@@ -51,12 +52,12 @@ func ParseDropped(entry recordkey.Key, text string) (all []Dropped) {
 	return all
 }
 
-// besideKey returns the key of a record that lies in the slot of another one: PREFIX REV/{KEY}.
+// besideKey returns the key of a record in the slot of another one: PREFIX REV/{KEY}.
 func besideKey(prefix string, record recordkey.Key, rev string) string {
 	return record.Namespace().String() + prefix + rev + "/{" + record.String() + "}"
 }
 
-// parseBeside reads such a key of a tertiary record.
+// parseBeside parses a key made by besideKey for a tertiary record.
 func parseBeside(prefix, raw string) (record recordkey.Key, rev string, ok bool) {
 	namespace, rest, ok := strings.Cut(raw, prefix)
 	rev, rest, cut := strings.Cut(rest, "/{")
@@ -66,8 +67,8 @@ func parseBeside(prefix, raw string) (record recordkey.Key, rev string, ok bool)
 	return record, rev, ok
 }
 
-// Distinct returns the values of a record that was read in pages: those of a set sorted, each
-// once.
+// Distinct returns the values of a record that was read in pages. The values of a set are sorted
+// and free of duplicates.
 func Distinct(kind string, values []string) []string {
 	if kind != "set" {
 		return values

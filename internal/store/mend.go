@@ -7,10 +7,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Step mends one record, or changes what is kept of a schema: it is an Align, a Remove, a
-// Complete, a Drain, a Bury, a Publish, a Copy, a Restate or an AwaitSchema. Every step looks
-// again at what it depends on, in the same script where that lies on one server, and may be
-// repeated.
+// A Step repairs one record, or changes what is stored about a schema. Steps are Align, Remove,
+// Complete, Drain, Bury, Publish, Copy, Restate and AwaitSchema. Every step first checks again what
+// it depends on, in the same script if that is on one server, and may be repeated.
 type Step interface{ step() }
 
 func (Align) step()       {}
@@ -23,95 +22,104 @@ func (Publish) step()     {}
 func (Copy) step()        {}
 func (AwaitSchema) step() {}
 
-// Align puts an entry into an index, or takes it out, whichever is due to what the entry holds now, and reports of an index
-// set whether it is in it (I5). It is due while the entry is live and holds the facet of its place or, where Set is a key, the
-// tertiary set has the facet's value. A record of another Redis type in the place of an index set that is due is replaced.
+// Align puts an entry into an index or takes it out, depending on what the entry holds now (I5).
+// For an index set it reports whether the entry is in it afterwards. The entry belongs in the index
+// while it is live and holds the facet of its place or, if Set is a key, while the tertiary set
+// contains the facet's value. When Align adds an entry to an index set, it replaces a record of
+// another Redis type in its place.
 //
-// With Free it frees a place in an ordered index, unless the entry is live and has by now another value than the facet
-// given, which does not lead there; the zero Entry is one that is not there.
+// With Free, Align removes a place in an ordered index to which the given facet does not lead. The
+// place stays if the entry is live and has another value by now. The zero Entry means that there is
+// no entry.
 type Align struct {
 	Entry recordkey.Key
-	At    Ranked // in an index set: the member that stands for the entry
+	At    Ranked // in an index set, the member that stands for the entry
 	Set   recordkey.Key
 	Free  bool
 }
 
-// Ordered reports whether it is about an ordered index.
+// Ordered reports whether the step is about an ordered index.
 func (a Align) Ordered() bool { return a.At.Key.Kind() == recordkey.KindOwn }
 
-// Remove removes a raw record, or one member of a set, while all that it says still holds and no live entry holds the
-// record, and reports whether it did (I1, I4).
+// Remove removes a raw record, or one member of a set, if everything it says still holds and no
+// live entry holds the record. It reports whether it did (I1, I4).
 type Remove struct {
-	Key    string // raw: it may not parse
-	Kind   string // where not empty, the record goes only if it is of another Redis type than this
-	Seen   Text   // where there is one, the record must still be exactly this string
-	Member string // where not empty, only this member of the set goes
-	Owner  string // raw key of the entry that may hold it; "" for a record that belongs to none
-	Field  string // where not empty, the entry holds it only with this Value under this secondary field; a record that
-	Value  string // belongs to none goes only if it is a hash with this Value in this Field
-	Schema Guard  // where it has a key, the record goes only while this schema is stored; else ErrConflict
+	Key    string // raw; may not parse
+	Kind   string // if not empty, remove the record only if it has another Redis type
+	Seen   Text   // if set, the record must still be exactly this string
+	Member string // if not empty, remove only this member of the set
+	Owner  string // raw key of the entry that may hold it; "" for a record without an owner
+	// If Field is not empty, the entry holds the record only with this Value under this secondary
+	// field. A record without an owner is removed only if it is a hash with this Value in this
+	// Field.
+	Field string
+	Value string
+	// If Schema has a key, the record is removed only while this schema is stored; otherwise the
+	// step returns ErrConflict.
+	Schema Guard
 }
 
-// Restate replaces what is stored of a schema, if it still has the fingerprint seen ("": none is stored). False: another
-// is stored.
+// Restate replaces the stored schema if it still has the fingerprint Seen, which is "" if none is
+// stored. It reports false if another schema is stored.
 type Restate struct {
 	Guard Guard
 	Seen  string
 	State []Facet
 }
 
-// Publish puts into the feed what it lacks of an entry's history, where a process died before it did.
+// Publish adds lines of an entry's history to the feed that are missing there because a process
+// died before it added them.
 type Publish struct{ Entry recordkey.Key }
 
-// Complete puts in place what an entry's ~fill field says.
+// Complete moves the records that an entry's ~fill field names into their places.
 type Complete struct {
 	Entry recordkey.Key
 	Fill  string
 }
 
-// Drain drops what is left of a record that a change replaced or dropped, with the index members
+// Drain deletes the rest of a record that a change replaced or dropped, together with index members
 // that no live entry's record has.
 type Drain struct{ Dropped }
 
-// Bury ends what a delete or a fence was refused in the middle: of an entry that was deleted the
-// facets go, and its tombstone gets a time to live. It reports whether there is a tombstone.
+// Bury finishes a delete or a fence that a server refused halfway. It removes the facets of a
+// deleted entry and gives its tombstone a time to live. It reports whether there is a tombstone.
 type Bury struct{ Entry recordkey.Key }
 
-// Copy copies a record, whatever its Redis type, with its time to live, over what is at To. A record that is not there
-// is not copied: false.
+// Copy copies a record of any Redis type, with its time to live, over the record at To. It reports
+// false if there is no record at From.
 type Copy struct{ From, To string }
 
-// AwaitSchema returns when no writer goes on by what was stored of a schema before.
+// AwaitSchema waits until no writer still relies on a schema that was stored before.
 type AwaitSchema struct{}
 
-// On a cluster, tertiary records that are born with an entry are laid ready in a place of the attempt's own,
-// ~/fill/REV/{KEY}, whose braces put it into the slot of the record; the entry's field ~fill says that they belong to it,
-// until they are in place.
+// On a cluster, the tertiary records of a new entry are prepared at keys that belong to one
+// attempt: ~/fill/REV/{KEY}, whose braces put them into the slot of the record. The entry's field
+// ~fill says that they belong to it until they are in place.
 
-// A Fill is what a ~fill field says: records that were laid ready by a change that writes a rev.
+// A Fill holds the contents of a ~fill field: the records that the change that wrote Rev prepared.
 type Fill struct {
 	Rev   string
 	Parts []FillPart
 }
 
-// A FillPart is one of them.
+// A FillPart describes one of these records.
 type FillPart struct {
 	Set     recordkey.Key
 	Indexed bool
 	How     string // FillJoin, FillReplace or FillDrop
 }
 
-// How a record that was laid ready is put in place.
+// How a prepared record is put in place.
 const (
-	FillJoin    = "join"    // its members join those of the set
-	FillReplace = "replace" // it takes the place of what is there
-	FillDrop    = "drop"    // what is there goes, and so does what was laid ready, an empty string
+	FillJoin    = "join"    // its members are added to the set
+	FillReplace = "replace" // it replaces the existing record
+	FillDrop    = "drop"    // the existing record and the prepared one, an empty string, go
 )
 
-// fillMarks stand for them in a ~fill field.
+// fillMarks maps these ways to their marks in a ~fill field.
 var fillMarks = map[string]string{FillJoin: "", FillReplace: "r", FillDrop: "d"}
 
-// String is the field: the rev, then each record's name with marks.
+// String returns the field: the rev, then the name of each record with its marks.
 func (f Fill) String() string {
 	text := f.Rev
 	for _, p := range f.Parts {
@@ -124,7 +132,7 @@ func (f Fill) String() string {
 	return text
 }
 
-// ParseFill reads the field of an entry. What no record can be called is left out.
+// ParseFill parses the field of an entry. It ignores names that no record can have.
 func ParseFill(entry recordkey.Key, text string) Fill {
 	rev, names, _ := strings.Cut(text, " ")
 	f := Fill{Rev: rev}
@@ -147,24 +155,24 @@ func ParseFill(entry recordkey.Key, text string) Fill {
 	return f
 }
 
-// StageLife is how long a record lies ready: until a check has looked what became of its attempt. Redis counts
-// it down, which tells when it was laid.
+// StageLife is the time to live of a prepared record: long enough for a check to find out what
+// became of the attempt. The time that remains shows when the record was prepared.
 const StageLife = 10 * 365 * 24 * time.Hour
 
 const stagePrefix = "~/fill/"
 
-// StageKey is where a record lies ready.
+// StageKey returns the key at which a record is prepared.
 func StageKey(set recordkey.Key, rev string) string {
 	return besideKey(stagePrefix, set, rev)
 }
 
-// CallsKey is where a cluster keeps for some minutes what calls have done to a tertiary record, in
-// its slot.
+// CallsKey returns the key at which a cluster remembers, for some minutes, what calls have done to
+// a tertiary record. It is in the slot of that record.
 func CallsKey(record recordkey.Key) string {
 	return record.Namespace().String() + "~/did/{" + record.String() + "}"
 }
 
-// ParseStage reads such a key.
+// ParseStage parses a key made by StageKey.
 func ParseStage(raw string) (set recordkey.Key, rev string, ok bool) {
 	return parseBeside(stagePrefix, raw)
 }

@@ -6,24 +6,26 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Session is what the store knows of one: see scripts/session.lua.
+// A Session describes a session as it is stored: see scripts/session.lua.
 type Session struct {
-	ID       string // the hash of its secret
-	Bond     string // the Bond of the entry when it began
+	ID       string // hash of its secret
+	Bond     string // the entry's Bond when the session began
 	Begun    time.Time
-	Seen     time.Time // to the minute
-	Verified time.Time // when its owner last gave the password
-	Ends     time.Time // whatever is done until then
-	Idle     time.Duration
-	Origin   string
-	Agent    string
+	Seen     time.Time // when it was last seen, to the minute
+	Verified time.Time // when the owner last gave the password
+	Ends     time.Time // when it ends even if it is used
+	// Idle is the time after Seen at which the session ends if it is not used.
+	Idle   time.Duration
+	Origin string
+	Agent  string
 }
 
-// A Start is a session to be kept, of an entry as a login has seen it.
+// A Start asks to store a session of an entry as a login has read it.
 type Start struct {
-	PRK        recordkey.Key
-	Seen       map[string]string // the fields of the entry then
-	First      string            // of NewFirstEpoch: the epoch of the entry from now on, if it has none
+	PRK  recordkey.Key
+	Seen map[string]string // the entry's fields at that time
+	// First is a value of NewFirstEpoch: the entry's epoch from now on, if it has none.
+	First      string
 	ID         string
 	Life, Idle time.Duration
 	Origin     string
@@ -32,43 +34,45 @@ type Start struct {
 	Now        time.Time // zero: the server's clock
 }
 
-// What is done to the sessions of an entry.
+// Operations on the sessions of an entry.
 const (
-	SessionsList   = "list"   // all that have the Bond
-	SessionsClear  = "clear"  // those that have the Bond go
-	SessionsEnd    = "end"    // the one with the ID ends
-	SessionsVerify = "verify" // the owner of the one with the ID gave the password
+	SessionsList   = "list"   // return all sessions that have the Bond
+	SessionsClear  = "clear"  // remove the sessions that have the Bond
+	SessionsEnd    = "end"    // end the session with the ID
+	SessionsVerify = "verify" // record that the owner of the session with the ID gave the password
 )
 
-// A SessionsOp is something to be done to the sessions of an entry.
+// A SessionsOp describes an operation on the sessions of an entry.
 type SessionsOp struct {
 	PRK  recordkey.Key
 	What string
 	ID   string
 	Bond string
-	Note Note      // where one ends
+	Note Note      // for a session that ends
 	Now  time.Time // zero: the server's clock
 }
 
-// MostSessions is how many sessions an entry has at a time: the newest.
+// MostSessions is the maximum number of sessions of an entry. The newest ones stay.
 const MostSessions = 100
 
-// SessionsKey is where the sessions of an entry lie: a hash in its slot.
+// SessionsKey returns the key of an entry's sessions, a hash in the entry's slot.
 func SessionsKey(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("session") }
 
-// NewFirstEpoch returns the epoch for an entry that has none yet. It begins with a hyphen, as no other does.
+// NewFirstEpoch returns the epoch for an entry that has none. Unlike all others, it begins with a
+// hyphen.
 func NewFirstEpoch() string { return "-" + NewRev()[1:] }
 
-// Bond is what sessions are bound to: those of an entry are good while it has the same one. It is new when sessions end: the
-// epoch is, and the time of a password also where a program set it that knows no sessions.
+// Bond returns what sessions of an entry are bound to. A session is valid while the entry has the
+// same Bond. The Bond changes when sessions end: either the epoch changes or, if the password was
+// set by a program that does not know sessions, the time of the password.
 func Bond(fields map[string]string) string {
 	return recordkey.Escape(fields[FieldEpoch]) + "/" + recordkey.Escape(fields[FieldChanged])
 }
 
-// Live reports whether the session, if it is one, has not ended by then.
+// Live reports whether the session is still valid at now. The zero Session is not.
 func (s Session) Live(now time.Time) bool { return s.Ends.After(now) && s.Seen.Add(s.Idle).After(now) }
 
-// Admits reports whether the session, if it is one of the record's entry, is good for it.
+// Admits reports whether the session, if it belongs to the record's entry, is valid for it.
 func (s Session) Admits(r Record) bool {
 	return s.Bond == Bond(r.Fields) && r.Fields[FieldEpoch] != "" && r.Fields[FieldDisabled] == ""
 }

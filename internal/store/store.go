@@ -1,9 +1,10 @@
-// Package store, with the folders below it, is all that sends Redis commands. It says what is done to the records, in
-// values that know nothing of scripts or slots; an engine (single, cluster) does it.
+// Package store is the only code that sends Redis commands, together with the packages below it. It
+// describes what happens to records in values that know nothing of scripts or slots. An engine
+// (single or cluster) carries it out.
 //
-// A verb reads entries with a [Lookup] and changes one with a [Change]; nothing else writes entries, SRKs or index
-// members. Values inside records (SRVs, ~prk, index members) are PRKs relative to the namespace of the record that
-// holds them, so that a namespace can be copied record by record.
+// Callers read entries with a [Lookup] and change one with a [Change]. Nothing else writes entries,
+// SRKs or index members. Values inside records (SRVs, ~prk, index members) are PRKs relative to the
+// namespace of the record that holds them, so a namespace can be copied record by record.
 package store
 
 import (
@@ -14,127 +15,144 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// An Engine keeps records. All methods are safe for concurrent use and end with their context.
+// An Engine stores and finds records. All methods are safe for concurrent use and return when their
+// context ends.
 type Engine interface {
-	// Ping asks the server for an answer; ErrUnavailable keeps the cause.
+	// Ping checks that the server answers. Otherwise it returns ErrUnavailable, which wraps the
+	// cause.
 	Ping(ctx context.Context) error
-	// Survey looks at what the engine was opened over. An error of ErrUnsuitable is about what can never work. closely
-	// asks servers also for their settings and clocks, which the least rights of an application do not cover. What a
-	// server forbids to ask is left out.
+	// Survey describes the servers behind the engine. It returns ErrUnsuitable if they can never
+	// work. With closely it also asks for their settings and clocks, which an application's least
+	// privileges do not cover. Survey leaves out whatever a server forbids it to ask.
 	Survey(ctx context.Context, closely bool) (Survey, error)
-	// Time returns the time by the server's clock: on a cluster, that of the server which has a
-	// key. Processes whose own clocks differ agree on it.
+	// Time returns the time by the server's clock. On a cluster it asks the server that holds key.
+	// Processes whose own clocks differ agree on it.
 	Time(ctx context.Context, key recordkey.Key) (time.Time, error)
 	// Close releases what the engine itself opened.
 	Close() error
 
-	// Find answers each lookup, in order. An error that concerns one of them stands in its Found.
+	// Find answers each lookup, in order. An error that concerns only one lookup is in its Found.
 	Find(ctx context.Context, lookups []Lookup) ([]Found, error)
-	// Read reads entries, each with tertiary records of its own as they were at one moment. On a cluster it is one
-	// moment for the entry, but a tertiary record may be newer than the others.
+	// Read reads entries, each with tertiary records of its own, as they were at one moment. On a
+	// cluster, a tertiary record may be newer than the rest.
 	Read(ctx context.Context, reads []EntryRead) ([]Entry, error)
-	// Apply makes one change, all of it or nothing, and returns the rev that the entry has then. A change that was
-	// made, but is not on as many replicas as it asks for, is ErrUnconfirmed; on a cluster also one of which a server
-	// refuses what is due after it.
+	// Apply makes one change, all of it or nothing, and returns the entry's new rev. It returns
+	// ErrUnconfirmed if the change was made but did not reach as many replicas as it asks for, or,
+	// on a cluster, if a server refused the work that follows the commit.
 	Apply(ctx context.Context, c Change) (rev string, err error)
-	// ApplyAll makes changes, each as Apply does, many at a time. Of creates that exclude each other the first is made.
+	// ApplyAll makes changes as Apply does, many at a time. If creates exclude each other, the
+	// first one wins.
 	ApplyAll(ctx context.Context, cs []Change) []error
-	// Bulk begins a run of changes that a store which is kept in a file saves together: those that are made with the
-	// context it returns are answered before that. end saves them; if it fails, none of them was made. Other stores
-	// keep every change at once.
+	// Bulk begins a run of changes that a store kept in a file saves together. Changes made with
+	// the returned context are answered before they are saved. end saves them; if it fails, none of
+	// them was made. Other stores save every change at once.
 	Bulk(ctx context.Context) (bulk context.Context, end func(context.Context) error)
-	// Tertiary runs one command on a tertiary record of a live entry. ErrFull: nothing was added.
-	// SMEMBERS and HGETALL read a record of more than about MemberBatch members page by page: what
-	// comes or goes meanwhile may be missing.
+	// Tertiary runs one command on a tertiary record of a live entry. If it returns ErrFull,
+	// nothing was added. SMEMBERS and HGETALL read a record of more than about MemberBatch members
+	// page by page, and may miss members that are added or removed meanwhile.
 	Tertiary(ctx context.Context, op Op) (Reply, error)
 
-	// Scan returns the next batch of a listing. The empty cursor begins, and the empty next cursor says that it was the
-	// last batch. What is there all the time is returned at least once; others may be, and any may be returned twice.
+	// Scan returns the next batch of a listing. An empty cursor starts it; an empty next ends it.
+	// Whatever exists during the whole listing is returned at least once. Other things may be
+	// returned as well, and anything may be returned twice.
 	Scan(ctx context.Context, s Scan) (found []string, next string, err error)
 	// Order returns the next members of an ordered index between two bounds.
 	Order(ctx context.Context, o Order) ([]string, error)
-	// Sizes returns how many members each index set has, and for the zero key about how many records the server holds.
+	// Sizes returns the number of members of each index set, and for the zero key the approximate
+	// number of records on the server.
 	Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, error)
-	// Holds reports for each set, or ordered index, whether it has the member. It does not ask whether the entry is
-	// live. With atOnce the answers are of one moment, as far as one server has the sets.
+	// Holds reports for each set or ordered index whether it has the member. It does not check that
+	// the entry is live. With atOnce, all answers of one server describe the same moment.
 	Holds(ctx context.Context, members []Member, atOnce bool) ([]bool, error)
 
-	// Look reads records as they are, many at a time, for those who judge them. Nothing is believed: a record of
-	// another Redis type is an answer, not an error. Answers come in the order of what was asked.
+	// Look reads many raw records at a time, for callers that judge them. It trusts nothing: a
+	// record of another Redis type is an answer, not an error. Answers are in the order of the
+	// questions.
 	Look(ctx context.Context, at []LookAt) ([]Raw, error)
-	// Linger waits before the nth look, from 0, at what may be damage or a change that is under way, and reports
-	// whether to look: if not, every writer whose change was seen has ended it or died. Under [Alone] it does not wait.
+	// Linger waits before the nth look, from 0, at what may be damage or a change under way. It
+	// returns false if there is no need to look again: every writer whose change was seen has
+	// finished or died. Under [Alone] it does not wait.
 	Linger(ctx context.Context, n int) (bool, error)
-	// Mend makes one step that mends a record, and reports what the step says.
+	// Mend carries out one repair step and reports the result that the step defines.
 	Mend(ctx context.Context, s Step) (bool, error)
 
-	// Admit counts an attempt to log in as a failure, until Forgive says that it was none, or returns how long to wait
-	// before the next one. It is exact: of attempts at the same time, no more are admitted than the limits say.
+	// Admit counts a login attempt as a failure until Forgive takes it back, or returns how long to
+	// wait before the next attempt. It is exact: concurrent attempts never exceed the limits.
 	Admit(ctx context.Context, a Counters) (Admission, error)
-	// LoginWait returns how long Admit would have an attempt wait, and counts nothing.
+	// LoginWait returns how long Admit would make an attempt wait. It counts nothing.
 	LoginWait(ctx context.Context, a Counters) (time.Duration, error)
-	// Forgive takes a failure back that was a success, and remembers its origin.
+	// Forgive takes back a failure that turned out to be a success, and remembers its origin.
 	Forgive(ctx context.Context, a Counters, as Admission) error
-	// Guesses are what counts against the account, as the next Admit would find it. It writes nothing.
+	// Guesses returns what counts against the account, as the next Admit would find it. It writes
+	// nothing.
 	Guesses(ctx context.Context, a Counters) (Guesses, error)
-	// Reset forgets the failures of an account. Its familiar origins stay.
+	// Reset clears the failures of an account. Its familiar origins stay.
 	Reset(ctx context.Context, a Counters) error
-	// Secret returns the random text at key. Where there is none, it is fresh from now on.
+	// Secret returns the random text at key. If there is none, it stores fresh and returns it.
 	Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error)
-	// Issue keeps a single-use token of a live entry that still has the rev, which it keeps; else ErrConflict, or
-	// ErrNotFound. A token ends by a Change.
+	// Issue stores a single-use token of a live entry without changing the entry's rev. It returns
+	// ErrConflict if the entry has another rev by now, and ErrNotFound if it is gone. Only a Change
+	// ends a token.
 	Issue(ctx context.Context, i Issue) error
-	// Peek returns what was issued under the hash of a secret, and for how long it is good still; else ErrNotFound. It
-	// does not ask whether the entry has tokens at all.
+	// Peek returns the token that was issued under the hash of a secret, and how long it remains
+	// valid, or ErrNotFound. It does not check that the entry has any valid tokens.
 	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (t Token, left time.Duration, err error)
-	// PeekIssued is Peek for a token of a live entry, which may wait in the entry.
+	// PeekIssued is like Peek for a token of a live entry, and also finds a token that is still
+	// stored in the entry itself.
 	PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (Token, error)
 
-	// Invite keeps an invitation. ErrDuplicate: something lies there already. It ends by the Change that makes the entry.
+	// Invite stores an invitation. It returns ErrDuplicate if something is already stored there.
+	// The Change that creates the entry ends the invitation.
 	Invite(ctx context.Context, i Invitation) error
-	// Limit counts something, if that is within the limit, or returns how long to wait. It is exact.
+	// Limit counts one use if the limit allows it; otherwise it returns how long to wait. It is
+	// exact.
 	Limit(ctx context.Context, l Limit) (wait time.Duration, err error)
 
-	// History are the lines of an entry's history, the oldest first.
+	// History returns the lines of an entry's history, oldest first.
 	History(ctx context.Context, prk recordkey.Key) ([]string, error)
-	// Feed reads some of a feed.
+	// Feed reads the part of a feed that follows a position.
 	Feed(ctx context.Context, f Feed) (FeedPage, error)
-	// FeedEnd is the position at the end of a feed; of a part that has nothing, "".
+	// FeedEnd returns the position at the end of a feed. It is "" for a part that is empty.
 	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [FeedParts]string, err error)
-	// Tell puts a line about an entry, or about no entry for the zero key, into a feed.
+	// Tell appends a line to a feed, about an entry or, for the zero key, about no entry.
 	Tell(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n Note) error
 
-	// StartSession keeps a session of a live entry, if that is not disabled and has not ended all its sessions since it
-	// was seen; else ErrNotFound, or ErrConflict. The oldest goes where there would be more than MostSessions.
+	// StartSession stores a session of a live entry. It returns ErrNotFound if the entry is gone or
+	// disabled, and ErrConflict if all its sessions were ended since the login read it. If the
+	// entry already has MostSessions sessions, the oldest ends.
 	StartSession(ctx context.Context, s Start) (Session, error)
-	// FindSession returns an entry and its session of that ID, in one round trip; once a minute another one notes that
-	// the session was seen. ErrNotFound: it has ended. The caller asks whether the session admits to the entry.
+	// FindSession returns an entry and its session with that ID in one round trip. Once a minute a
+	// second one records that the session was seen. It returns ErrNotFound if the session has
+	// ended. The caller must check that the session is valid for the entry.
 	FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (Record, Session, error)
-	// Sessions does something to the sessions of an entry, and returns those that it was done to.
+	// Sessions carries out op on sessions of an entry, and returns the sessions it applied to.
 	Sessions(ctx context.Context, op SessionsOp) ([]Session, error)
 }
 
-// A Cache says how many entries are copied into this process, about, and how old a copy gets at most. The zero Cache
-// keeps nothing. A copy goes when the server says that the entry has changed, which is a moment after it has. What this
-// engine wrote itself it has seen, once the writing has returned.
+// A Cache limits the copies of entries in this process: about how many there are, and how old one
+// may get. The zero Cache keeps none. A copy is dropped when the server reports that the entry has
+// changed, which is a moment after the change. The engine's own writes are visible as soon as they
+// return.
 type Cache struct {
 	Entries int
 	Age     time.Duration
 }
 
-// A Scan asks for about Count record keys that match a Redis glob or, where Index is a key, members of that set.
+// A Scan asks for about Count record keys that match a Redis glob or, if Index is set, for members
+// of that set.
 //
-// With a Tally, what is found begins with a number, in digits: of keys with that beginning and no slash after it, so many have no
-// end of life, as tombstones have one. Those that have one follow.
+// With a Tally, each batch starts with a number in digits: how many keys begin with Tally, have no
+// slash after it and have no time to live. Keys with a time to live, as tombstones have one, follow
+// it.
 type Scan struct {
 	Pattern string
-	Tally   string // if it is not "", the PRKs that begin with it and have no end of life are only counted
+	Tally   string // if not "", PRKs with this prefix and no time to live are only counted
 	Index   recordkey.Key
 	Cursor  string
 	Count   int
 }
 
-// ScanAll yields what one SCAN after the other finds, until one finds an error or the last has been made.
+// ScanAll yields the result of one Scan after another until one fails or the listing ends.
 func ScanAll(ctx context.Context, e Engine, at Scan) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		for {
@@ -147,7 +165,8 @@ func ScanAll(ctx context.Context, e Engine, at Scan) iter.Seq2[[]string, error] 
 	}
 }
 
-// An Order asks for at most Count members of the ordered index Key between two bounds, in reverse from Max down to Min.
+// An Order asks for at most Count members of the ordered index Key between two bounds. With Reverse
+// it goes down from Max to Min.
 type Order struct {
 	Key      recordkey.Key
 	Min, Max Bound
@@ -155,14 +174,14 @@ type Order struct {
 	Count    int
 }
 
-// A Bound is an end of a range of members. The zero Bound sets no limit.
+// A Bound is one end of a range of members. The zero Bound sets no limit.
 type Bound struct {
 	At   string
-	Open bool // without At itself
+	Open bool // excludes At itself
 	Is   bool
 }
 
-// Lex is the bound as the commands of sorted sets take it; free stands for the zero Bound.
+// Lex returns the bound as commands on sorted sets expect it. It returns free for the zero Bound.
 func (b Bound) Lex(free string) string {
 	switch {
 	case !b.Is:
@@ -173,29 +192,29 @@ func (b Bound) Lex(free string) string {
 	return "[" + b.At
 }
 
-// A Member is asked for by Holds: a member of a set or, with Ordered, of an ordered index.
+// A Member names a member of a set or, with Ordered, of an ordered index, for Holds to look up.
 type Member struct {
 	Set     recordkey.Key
 	Value   string
 	Ordered bool
 }
 
-// An Op is one command on a tertiary record: its name and what follows the key.
+// An Op describes one command on a tertiary record: its name and the arguments after the key.
 type Op struct {
 	PRK     recordkey.Key
 	Key     recordkey.Key
 	Command string
 	Args    []string
 	Write   bool            // changes the record
-	Once    bool            // must not be sent again when the reply is lost
-	Most    int             // the most members that the record may have after a command that adds some; 0: any number
-	Index   []recordkey.Key // index sets that the entry joins
-	Unindex []recordkey.Key // index sets that it leaves
+	Once    bool            // must not be sent again if the reply is lost
+	Most    int             // limit on the record's members after adding some; 0: no limit
+	Index   []recordkey.Key // index sets for the entry to join
+	Unindex []recordkey.Key // index sets for it to leave
 	Schema  Guard           // for writes
 	Note    Note            // for writes
 }
 
-// A Reply is what one command on a tertiary record answered. Nil is set where there was nothing.
+// A Reply is the result of one command on a tertiary record. Nil reports that there was none.
 type Reply struct {
 	Nil   bool
 	Int   int64
@@ -203,5 +222,5 @@ type Reply struct {
 	Items []string
 }
 
-// Empty reports whether there was nothing: no element, no such member.
+// Empty reports whether the reply holds nothing: no element, no such member.
 func (r Reply) Empty() bool { return r.Int == 0 && r.Text == "" && len(r.Items) == 0 }

@@ -5,13 +5,16 @@ import (
 	"time"
 )
 
-// A Survey is what an engine was opened over.
+// A Survey describes the servers or the file that an engine was opened on.
 type Survey struct {
 	Store   string   // InMemory, InFile, OnServer, BySentinel or OnCluster
-	File    string   // the path of an embedded store that is kept in one
-	Servers []Server // the masters of a cluster, or the one server; none of an embedded store
-	Steps   bool     // changes are made in several steps, between which records look damaged
-	Bulks   bool     // it saves each bulk before the next begins; so does what makes changes one by one
+	File    string   // the path of an embedded store that is kept in a file
+	Servers []Server // the masters of a cluster, or the one server; empty for an embedded store
+	// Steps reports whether a change is made in several steps, between which records look damaged.
+	Steps bool
+	// Bulks reports whether the store saves each bulk before the next one begins. So does a store
+	// that makes changes one at a time.
+	Bulks bool
 }
 
 // Where an engine keeps the records.
@@ -23,7 +26,8 @@ const (
 	OnCluster  = "cluster"
 )
 
-// A Server is what a Redis server tells of itself. What it does not tell, or does not let this user ask, is "" or nil.
+// A Server holds what a Redis server says about itself. A field is "" or nil if the server does not
+// say, or does not let this user ask.
 type Server struct {
 	Name        string // its address
 	Version     string // "redis 7.0.15", "valkey 8.0.1"
@@ -32,30 +36,32 @@ type Server struct {
 	AppendOnly  string // yes or no
 	AppendFsync string // always, everysec or no
 	Save        string // when it makes snapshots, as in "3600 1 300 100", or NoSave
-	LastSave    string // how the last snapshot went: ok or err
-	LastAppend  string // likewise, the last write to the append-only file
-	Replicas    *int64 // that are connected
-	MinReplicas *int64 // that must be connected, or it refuses to write
+	LastSave    string // result of the last snapshot: ok or err
+	LastAppend  string // result of the last write to the append-only file: ok or err
+	Replicas    *int64 // number of connected replicas
+	MinReplicas *int64 // number of connected replicas without which it refuses writes
 	Clock       *Clock
 }
 
-// What a server tells.
+// Values that a server reports.
 const (
 	RoleMaster  = "master"
 	RoleReplica = "replica"
 	NoSave      = "never"
 )
 
-// A Clock is how far a server's clock is ahead of this program's, give or take Within.
+// A Clock says how far a server's clock is ahead of this program's, give or take Within.
 type Clock struct{ Ahead, Within time.Duration }
 
-// ClockOf is the clock of a server that told the time at some moment between before and after.
+// ClockOf returns the clock of a server that gave its time as told at some moment between before
+// and after.
 func ClockOf(told, before, after time.Time) Clock {
 	half := after.Sub(before) / 2
 	return Clock{Ahead: told.Sub(before.Add(half)), Within: half}
 }
 
-// MayLose says which changes that the server has acknowledged are gone after a crash; "" where it does not tell.
+// MayLose describes the acknowledged changes that a crash may lose. It returns "" if the server
+// does not say enough.
 func (s Server) MayLose() string {
 	switch {
 	case s.AppendOnly == "yes" && s.AppendFsync == "always":
@@ -72,14 +78,14 @@ func (s Server) MayLose() string {
 	return ""
 }
 
-// A Warning says what of a server's settings and state may lose what, and what mends it.
+// A Warning describes a setting or a state of a server that may lose data, and how to fix it.
 type Warning struct {
 	Code   string
 	Text   string
-	Breaks bool // the promise that one identifier means one entry
+	Breaks bool // it breaks the promise that one identifier means one entry
 }
 
-// Warnings are what is wrong with servers.
+// Warnings returns the problems of servers.
 func Warnings(servers []Server) (all []Warning) {
 	for _, s := range servers {
 		for _, w := range []struct {
@@ -107,10 +113,11 @@ func Warnings(servers []Server) (all []Warning) {
 	return append(all, clockWarning(servers)...)
 }
 
-// Apart is how far the clocks of a cluster's nodes may be apart.
+// Apart is how far the clocks of a cluster's nodes may differ.
 const Apart = 2 * time.Second
 
-// clockWarning is about the two clocks that are furthest apart, if that is too far whatever the round trips took.
+// clockWarning returns a warning about the two clocks that differ most if they differ by more than
+// Apart, even allowing for the round trips.
 func clockWarning(servers []Server) []Warning {
 	var most time.Duration
 	var a, b string

@@ -25,7 +25,7 @@ func TestClockOf(t *testing.T) {
 	}
 }
 
-// node is a server whose clock is ahead by some milliseconds, give or take some.
+// node returns a server whose clock is ahead by some milliseconds, give or take within.
 func node(name string, ahead, within int) store.Server {
 	ms := time.Millisecond
 	return store.Server{Name: name, Clock: &store.Clock{Ahead: time.Duration(ahead) * ms, Within: time.Duration(within) * ms}}
@@ -57,7 +57,8 @@ func TestClockWarnings(t *testing.T) {
 	}
 }
 
-// TestServerWarnings: what breaks the promise is told apart, and what is as Redis comes is not cried at.
+// TestServerWarnings checks that warnings single out what breaks the promise, and that a server
+// with Redis's default settings causes none.
 func TestServerWarnings(t *testing.T) {
 	for _, test := range []struct {
 		server store.Server

@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/single"
 )
 
-// guess fails at an account, from all origins at once and keeping to the waits, until nothing is admitted before end.
-// It returns how often it was admitted.
+// guess fails to log in to an account, from all origins at once and with the required waits, until
+// end. It returns how many attempts were admitted.
 func (b *bench) guess(account string, end time.Time, origins ...string) (admitted int) {
 	b.t.Helper()
 	for b.now.Before(end) {
@@ -36,7 +36,8 @@ func (b *bench) guess(account string, end time.Time, origins ...string) (admitte
 	return admitted
 }
 
-// TestNoMoreThanAHundredFailures: an attacker with every origin of the owner gets no more.
+// TestNoMoreThanAHundredFailures checks the limit for an attacker who has every origin of the
+// owner.
 func TestNoMoreThanAHundredFailures(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "hundred")
@@ -50,7 +51,7 @@ func TestNoMoreThanAHundredFailures(t *testing.T) {
 	})
 }
 
-// TestDelaysGrow shows the waits of an attacker who does not stop.
+// TestDelaysGrow checks the waits of an attacker who does not stop.
 func TestDelaysGrow(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "delays")
@@ -67,7 +68,7 @@ func TestDelaysGrow(t *testing.T) {
 		for len(want) < 59 {
 			want = append(want, "15m0s")
 		}
-		// Ten free ones, ten doublings, 15 minutes each: the rest of the day is what is left then.
+		// Ten free ones, ten doublings, then 15 minutes each. The last wait is the rest of the day.
 		want = append(want, (24*time.Hour - 1023*time.Second - 40*15*time.Minute).String(), "0")
 		if !slices.Equal(got, want) {
 			t.Errorf("waits:\ngot  %v\nwant %v", got, want)
@@ -75,7 +76,8 @@ func TestDelaysGrow(t *testing.T) {
 	})
 }
 
-// TestStrangersCannotLockTheOwnerOut: whatever they do and for however long, a familiar origin comes in.
+// TestStrangersCannotLockTheOwnerOut checks that a familiar origin can log in whatever strangers
+// do, and for however long.
 func TestStrangersCannotLockTheOwnerOut(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "lock")
@@ -94,8 +96,8 @@ func TestStrangersCannotLockTheOwnerOut(t *testing.T) {
 	})
 }
 
-// TestOneOriginOverAllAccounts: an origin that tries one password on every account is held back, but not at the
-// account that it logged in to before.
+// TestOneOriginOverAllAccounts checks that an origin that tries one password on every account is
+// delayed, but not at the account that it logged in to before.
 func TestOneOriginOverAllAccounts(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "spray")
@@ -118,8 +120,9 @@ func TestOneOriginOverAllAccounts(t *testing.T) {
 	})
 }
 
-// TestCountingIsExact sends attempts at the same time. Whatever order they come in, the limits hold; a
-// cluster, where account and origin are asked at the same time, may refuse some that one server admits.
+// TestCountingIsExact makes attempts at the same time. The limits hold in whatever order they
+// arrive. A cluster asks account and origin at the same time, and may refuse some attempts that one
+// server admits.
 func TestCountingIsExact(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "exact")
@@ -157,7 +160,7 @@ func (b *bench) storm(account, origin string, n int) (admitted int) {
 	return admitted
 }
 
-// TestDamagedCounters: a record of another kind is an error, and stays.
+// TestDamagedCounters checks that a record of another Redis type is an error, and stays.
 func TestDamagedCounters(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newBench(t, e, raw, "damaged")
@@ -174,7 +177,7 @@ func TestDamagedCounters(t *testing.T) {
 	})
 }
 
-// TestFullServerAdmitsNobody: a server that cannot count refuses, and forgets nothing.
+// TestFullServerAdmitsNobody checks that a server that cannot count refuses and keeps its counters.
 func TestFullServerAdmitsNobody(t *testing.T) {
 	s := redistest.Start(t)
 	c := s.Client()

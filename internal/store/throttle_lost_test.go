@@ -11,7 +11,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/single"
 )
 
-// TestThrottleLostReplies loses the answers to calls that count: they are sent again, and count once.
+// TestThrottleLostReplies loses the replies to calls that count. The calls are sent again, and
+// count once.
 func TestThrottleLostReplies(t *testing.T) {
 	srv := redistest.Shared(t)
 	p := redistest.NewProxy(t, srv)

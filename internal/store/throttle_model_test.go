@@ -6,8 +6,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// A throttle is what the documentation says that counting attempts does, without Redis and without
-// the script. Times are those of the attempts.
+// A throttle is a model of the documented rules for counting attempts, without Redis and without
+// the script. It uses the times of the attempts.
 type throttle struct {
 	accounts map[string]*account
 	origins  map[string]*window
@@ -19,7 +19,7 @@ type window struct {
 	ends, next time.Time
 }
 
-// An account has, beside strangers, the origins that logged in before, each with its failures.
+// An account holds the failures of strangers and, for each origin that logged in before, its own.
 type account struct {
 	strangers window
 	seen      map[string]time.Time
@@ -58,14 +58,14 @@ func (m *throttle) origin(name string, now time.Time) *window {
 	return m.origins[name]
 }
 
-// refresh forgets a window that has ended, and one without failures.
+// refresh clears a window that has ended or has no failures.
 func (w *window) refresh(now time.Time) {
 	if w.failures == 0 || !now.Before(w.ends) {
 		*w = window{}
 	}
 }
 
-// wait is how long a window holds an attempt back; most is 0 for no end.
+// wait returns how long the window delays an attempt. most limits its failures; 0 means no limit.
 func (w *window) wait(now time.Time, most int) time.Duration {
 	if most > 0 && w.failures >= most {
 		return w.ends.Sub(now)
@@ -87,13 +87,13 @@ func (w *window) fail(now time.Time, length time.Duration, free int) {
 	}
 }
 
-// unfail takes a failure back, and its delay.
+// unfail takes back a failure and its delay.
 func (w *window) unfail(now time.Time) {
 	w.failures, w.next = max(w.failures-1, 0), time.Time{}
 	w.refresh(now)
 }
 
-// hasOwn reports whether an origin has a failure of its own left.
+// hasOwn reports whether an origin may still fail on its own budget.
 func (a *account) hasOwn(origin string) bool {
 	_, familiar := a.seen[origin]
 	return familiar && a.own[origin] < store.FamiliarMost
@@ -135,8 +135,9 @@ func (m *throttle) withdraw(name, origin string, now time.Time, as store.Admissi
 	}
 }
 
-// forgive: a good login without an origin ends what strangers did; one with an origin makes that
-// familiar, with all its failures forgotten, and the one that logged in longest ago is forgotten for it.
+// forgive records a successful login. Without an origin, it clears the failures of strangers. With
+// an origin, it clears that origin's failures and makes it familiar, in place of the origin that
+// logged in longest ago if there are too many.
 func (m *throttle) forgive(name, origin string, now time.Time, as store.Admission) {
 	a := m.account(name, now)
 	if origin == "" {
@@ -165,7 +166,7 @@ func (m *throttle) reset(name string, now time.Time) {
 	clear(a.own)
 }
 
-// life is how long an account's counters are needed; 0: not at all.
+// life returns how long an account's counters are needed, 0 if they are not.
 func (m *throttle) life(name string, now time.Time) time.Duration {
 	a := m.account(name, now)
 	last := now

@@ -21,8 +21,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// throttlers are the engines that count; open gives one with a client beside it. Every embedded one is a
-// store of its own. One server is a cluster of one.
+// throttlers lists the engines under test. open returns an engine and a client for its server. Each
+// embedded engine has its own store. The cluster consists of one server.
 var throttlers = []struct {
 	name string
 	open func(t *testing.T) (throttler, redis.UniversalClient)
@@ -56,7 +56,7 @@ func eachThrottler(t *testing.T, test func(t *testing.T, e throttler, raw redis.
 	}
 }
 
-// own is a key of the store's own.
+// own returns a key of the store's own.
 func own(t testing.TB, parts ...string) recordkey.Key {
 	t.Helper()
 	k, err := recordkey.Own(append([]string{"throttle"}, parts...)...)
@@ -66,13 +66,13 @@ func own(t testing.TB, parts ...string) recordkey.Key {
 	return k
 }
 
-// A throttler is an engine, as far as it counts attempts.
+// A throttler is an engine together with its method Withdraw.
 type throttler interface {
 	store.Engine
 	Withdraw(ctx context.Context, a store.Counters, as store.Admission) error
 }
 
-// A bench is one engine's counters and the model's, at one time.
+// A bench runs the same calls on an engine's counters and on the model, at one time.
 type bench struct {
 	t      *testing.T
 	e      throttler
@@ -117,7 +117,7 @@ func (b *bench) ok(what string, err error) {
 	}
 }
 
-// look wants what the model would say to a stranger.
+// look checks that the engine answers a stranger as the model does.
 func (b *bench) look(account string) {
 	b.t.Helper()
 	got, err := b.e.Guesses(context.Background(), b.attempt(account, ""))
@@ -141,7 +141,7 @@ func (b *bench) look(account string) {
 	}
 }
 
-// admit lets an attempt in, or not, and wants what the model says.
+// admit makes an attempt, and checks that the engine answers as the model does.
 func (b *bench) admit(account, origin string) store.Admission {
 	b.t.Helper()
 	b.look(account)
@@ -181,7 +181,7 @@ func (b *bench) reset(account string) {
 	b.model.reset(account, b.now)
 }
 
-// succeed is a good login, if it is admitted.
+// succeed makes a successful login if it is admitted, and reports whether it was.
 func (b *bench) succeed(account, origin string) bool {
 	b.t.Helper()
 	as := b.admit(account, origin)
@@ -191,7 +191,7 @@ func (b *bench) succeed(account, origin string) bool {
 	return as.Wait == 0
 }
 
-// lives wants the counters of an account, written just now, to expire when they are not needed any more.
+// lives checks that an account's counters, written just now, expire when they are no longer needed.
 func (b *bench) lives(account string) {
 	b.t.Helper()
 	key := own(b.t, b.prefix, account).String()
@@ -241,7 +241,7 @@ func (w *walk) step() {
 	}
 }
 
-// pass lets time go by: often to just where something ends.
+// pass lets time go by, often until just before or after something ends.
 func (w *walk) pass() {
 	spans := []time.Duration{
 		time.Millisecond, time.Second, w.last, w.last - time.Millisecond, time.Minute, store.LongestDelay,
@@ -250,7 +250,7 @@ func (w *walk) pass() {
 	w.now = w.now.Add(max(spans[w.r.IntN(len(spans))], 0))
 }
 
-// overlap is two attempts at the same time, which end in any order and way.
+// overlap makes two attempts at the same time, which end in either order and in any way.
 func (w *walk) overlap(account, origin string) {
 	_, other := w.who()
 	origins := [2]string{origin, other}
@@ -264,7 +264,7 @@ func (w *walk) overlap(account, origin string) {
 	}
 }
 
-// burst is a guesser who keeps to the waits.
+// burst makes n attempts, with the required waits.
 func (w *walk) burst(account, origin string, n int) {
 	for range n {
 		as := w.admit(account, origin)
@@ -275,10 +275,10 @@ func (w *walk) burst(account, origin string, n int) {
 	}
 }
 
-// seed makes the sequences the same ones every time.
+// seed makes every run use the same sequences.
 const seed = 3
 
-// walks is how many sequences each engine sees; USERDB_WALKS is another number.
+// walks returns the number of sequences for each engine. USERDB_WALKS overrides it.
 func walks() int {
 	if n, err := strconv.Atoi(os.Getenv("USERDB_WALKS")); err == nil {
 		return n
@@ -286,10 +286,11 @@ func walks() int {
 	return 2000
 }
 
-// TestThrottleIsTheModel runs random sequences of logins against the model, in lanes that have an engine each:
-// an embedded store does one thing at a time.
+// TestThrottleIsTheModel compares random sequences of logins with the model. It runs them in
+// parallel lanes, each with its own engine, because an embedded store does one thing at a time.
 func TestThrottleIsTheModel(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(800)) // scripts of the embedded store leave much to collect
+	// The embedded store's scripts produce a lot of garbage.
+	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	for _, engine := range throttlers {
 		t.Run(engine.name, func(t *testing.T) {
 			var wg sync.WaitGroup
@@ -311,7 +312,7 @@ func newWalk(t *testing.T, e throttler, raw redis.UniversalClient, i int) *walk 
 	return &walk{bench: newBench(t, e, raw, fmt.Sprint(i)), r: rand.New(rand.NewPCG(seed, uint64(i)))}
 }
 
-// run does some steps, and then looks whether the counters will go in time.
+// run takes some steps, and then checks that the counters will expire in time.
 func (w *walk) run() {
 	for range 2 + w.r.IntN(8) {
 		w.step()
