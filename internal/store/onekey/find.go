@@ -10,8 +10,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// FindByCommands answers lookups with two rounds of commands that need no script: SRKs, then the entries that they name.
-// That is for servers on which the lookup script may not touch the entry, and for clusters.
+// FindByCommands answers lookups with two rounds of plain commands: first SRKs, then the entries
+// that they name. It serves clusters, and servers on which the lookup script may not touch the
+// entry.
 func (ks *Keys) FindByCommands(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	found, err := ks.findByCommands(ctx, lookups)
 	for i := range found {
@@ -24,8 +25,8 @@ func (ks *Keys) FindByCommands(ctx context.Context, lookups []store.Lookup) ([]s
 	return found, err
 }
 
-// sure reads once more what two reads may have seen at two moments: a value that just moves between two fields is
-// found nowhere, or at the one who gives it up and at the one who takes it.
+// sure reads again if two reads may have seen two moments. A value that moves meanwhile may be
+// found nowhere, or both at the entry that gives it up and at the entry that takes it.
 func (ks *Keys) sure(ctx context.Context, l store.Lookup, f store.Found) (store.Found, error) {
 	for range 2 {
 		nowhere := errors.Is(f.Err, store.ErrNotFound)
@@ -61,9 +62,10 @@ func (ks *Keys) findByCommands(ctx context.Context, lookups []store.Lookup) ([]s
 	return found, nil
 }
 
-// FindBatched answers a lookup in one batch with those of other callers, by commands: many of them cost the server
-// less than a script each. sure is false where the answer may be of two moments, so that the lookup must be answered by
-// itself. An error is one of the context.
+// FindBatched answers a lookup together with those of other callers, in one batch of plain
+// commands. Many lookups cost the server less this way than with one script each. If sure is false,
+// the two reads may have seen different moments, and the caller must make the lookup again on its
+// own. The only errors are those of the context.
 func (ks *Keys) FindBatched(ctx context.Context, l store.Lookup) (found store.Found, sure bool, err error) {
 	r := &reading{Lookup: l}
 	if err := ks.finds.Do(ctx, r); err != nil {
@@ -72,27 +74,30 @@ func (ks *Keys) FindBatched(ctx context.Context, l store.Lookup) (found store.Fo
 	return r.found, r.sure, nil
 }
 
-// findBatch answers lookups of many callers. Where all of them failed, each is answered by itself.
+// findBatch answers the lookups of many callers. If all of them fail, none is sure, and each caller
+// makes its lookup again.
 func (ks *Keys) findBatch(ctx context.Context, rs []*reading) {
 	if ks.read(ctx, rs) != nil {
 		return
 	}
 	for _, r := range rs {
-		r.sure = r.found.Err == nil || len(r.srvs) == 1 && r.srvs[0].Err() == redis.Nil // of two keys, a value may move between them
+		// With several SRKs, a value may have moved between them.
+		r.sure = r.found.Err == nil || len(r.srvs) == 1 && r.srvs[0].Err() == redis.Nil
 	}
 }
 
-// A reading is a lookup under way: what its SRKs held, the entries that they name, and the answer.
+// A reading is a lookup in progress: what its SRKs hold, the entries that they name, and the
+// answer.
 type reading struct {
 	store.Lookup
 	entry   *redis.MapStringStringCmd
 	srvs    []*redis.StringCmd
 	entries []*redis.MapStringStringCmd
 	found   store.Found
-	sure    bool // it is of one moment
+	sure    bool // the answer describes a single moment
 }
 
-// read answers lookups in two round trips. An error is about all of them.
+// read answers lookups in two round trips. An error concerns all of them.
 func (ks *Keys) read(ctx context.Context, rs []*reading) error {
 	var cmds []redis.Cmder
 	for round := range 2 {
@@ -110,7 +115,8 @@ func (ks *Keys) read(ctx context.Context, rs []*reading) error {
 	return nil
 }
 
-// queue adds the commands of a round: SRKs, or an entry at its PRK; then the entries that the SRKs name.
+// queue appends the commands of a round: first SRKs, or the entry at a PRK; then the entries that
+// the SRKs name.
 func (r *reading) queue(ctx context.Context, round int, cmds []redis.Cmder) []redis.Cmder {
 	switch {
 	case round == 0 && r.PRK.IsValid():

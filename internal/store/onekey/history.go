@@ -17,14 +17,15 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Scripts that note something begin with HistoryLua, and those that ask whether a command would change
-// a tertiary record with ChangesLua.
+// HistoryLua precedes every script that adds to a history or a feed. ChangesLua precedes every
+// script that checks whether a command would change a tertiary record.
 var (
 	HistoryLua = redisx.Source(scripts, "history")
 	ChangesLua = redisx.Source(scripts, "changes")
 )
 
-// NoteScript notes something beside an entry, TellScript in the feed alone, and FeedScript what the feed of a cluster lacks.
+// NoteScript adds lines to an entry's history, TellScript only to a feed. FeedScript adds to a
+// cluster's feed what it lacks. TrimScript trims a feed.
 var (
 	NoteScript = redisx.NewScript(scripts, "note", redisx.IsNumber, HistoryLua)
 	TrimScript = redisx.NewScript(scripts, "trim", redisx.IsNumber)
@@ -32,15 +33,15 @@ var (
 	FeedScript = redisx.NewScript(scripts, "feed", redisx.IsNumber, HistoryLua)
 )
 
-// What the last keys of a script are that notes something, as history.lua has it.
+// These constants say which keys history.lua writes. They are the last keys of a script.
 const (
-	NotesNowhere = "n" // but in the entry itself
+	NotesNowhere = "n" // none: the lines go into the entry
 	NotesRecord  = "r"
 	NotesBoth    = "b" // the record and the feed
 	NotesFeed    = "f"
 )
 
-// Note adds to the keys and arguments of a script what history.lua takes.
+// Note appends the keys and arguments that history.lua expects to those of a script.
 func (ks *Keys) Note(keys, args []string, where string, prk recordkey.Key, n store.Note) ([]string, []string) {
 	if len(n.Lines) == 0 {
 		return keys, append(args, "")
@@ -55,7 +56,7 @@ func (ks *Keys) Note(keys, args []string, where string, prk recordkey.Key, n sto
 	return keys, append(args, ks.NoteArgs(where, store.FeedChanges, prk, n)...)
 }
 
-// MostFed is how many entries a feed has at most.
+// MostFed returns the maximum number of entries in a feed.
 func (ks *Keys) MostFed(feed string) string {
 	most := store.FeedLimits[feed].Entries
 	if ks.options.FeedEntries > 0 {
@@ -64,21 +65,22 @@ func (ks *Keys) MostFed(feed string) string {
 	return strconv.FormatInt(most, 10)
 }
 
-// FeedKey is the stream in which what happened to an entry stands.
+// FeedKey returns the key of the stream that records what happens to an entry.
 func (ks *Keys) FeedKey(ns recordkey.Namespace, feed string, prk recordkey.Key) string {
 	part := 0
 	if ks.options.Parts {
 		part = store.FeedPart(prk)
 	}
-	key, _ := store.FeedKey(ns, feed, part) // the names are good
+	key, _ := store.FeedKey(ns, feed, part) // the names are valid
 	return key.String()
 }
 
-// NoteArgs are the last arguments of a script, as history.lua takes them.
+// NoteArgs returns the last arguments of a script, as history.lua expects them.
 func (ks *Keys) NoteArgs(where, feed string, prk recordkey.Key, n store.Note) []string {
 	return []string{ks.MostFed(feed), relative(prk), strings.Join(n.Marked(), "\n"), where + Millis(n.Now)}
 }
 
+// relative returns the PRK without its namespace, or "-" for the zero key.
 func relative(prk recordkey.Key) string {
 	if !prk.IsValid() {
 		return "-"
@@ -86,10 +88,10 @@ func relative(prk recordkey.Key) string {
 	return prk.In(recordkey.Namespace{}).String()
 }
 
-// writeNoted runs a script that notes something: if did says so of its reply. In a slot that is
-// being migrated no node may serve all keys. If the entry is the first of them, the script is run
-// on it alone then: what belongs into other records waits there. Else the lines come after the
-// script, by themselves.
+// writeNoted runs a script that also adds lines to the history if did reports, for its reply, that
+// it did something. In a slot that is being migrated, no node may serve all its keys. If the entry
+// is the first key, writeNoted then runs the script on the entry only, and lines for other records
+// stay in the entry. Otherwise it writes the lines after the script.
 func (ks *Keys) writeNoted(
 	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, did func(reply any) bool,
 ) (reply any, err error) {
@@ -115,7 +117,7 @@ func (ks *Keys) writeNoted(
 	return reply, err
 }
 
-// writeApart does what writeNoted does, without the record of the history.
+// writeApart does the work of writeNoted without the record of the history.
 func (ks *Keys) writeApart(
 	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, did func(reply any) bool,
 ) (any, error) {
@@ -134,7 +136,7 @@ func (ks *Keys) writeApart(
 	return reply, err
 }
 
-// marked gives marks to the lines of a note that may be sent in several commands, as on a cluster.
+// marked adds marks to the lines of a note that may be sent by several commands, as on a cluster.
 func (ks *Keys) marked(n store.Note) store.Note {
 	if n.Call == "" && ks.options.Notes == NotesRecord {
 		n.Call = ks.options.NewRev()
@@ -142,7 +144,8 @@ func (ks *Keys) marked(n store.Note) store.Note {
 	return n
 }
 
-// Noted follows what has noted something.
+// Noted runs after lines were added. It calls Options.Noted or, if that is nil, sometimes trims the
+// feed.
 func (ks *Keys) Noted(ctx context.Context, prk recordkey.Key, n store.Note) {
 	switch {
 	case len(n.Lines) == 0:
@@ -153,14 +156,15 @@ func (ks *Keys) Noted(ctx context.Context, prk recordkey.Key, n store.Note) {
 	}
 }
 
-// writeTogether runs a script, but once where a node does not serve its keys together.
+// writeTogether runs a script, but does not repeat it if a node does not serve its keys together.
 func (ks *Keys) writeTogether(ctx context.Context, s redisx.Script, keys, args []string) (reply any, unsure bool, err error) {
 	retry := ks.client.Retry
 	retry.Passing = func(err error) bool { return ks.client.Retry.Passing(err) && !redisx.TryAgain(err) }
 	return retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, ks.client.Process, keys, args) })
 }
 
-// NoteAlone notes something beside a live entry, or in it, together with what waits there: without lines that alone.
+// NoteAlone adds lines to the history of a live entry, or to the entry itself, together with the
+// lines that the entry already holds. Without new lines it only moves those to the history.
 func (ks *Keys) NoteAlone(ctx context.Context, prk recordkey.Key, n store.Note) error {
 	record, err := store.HistoryKey(prk)
 	if err != nil {
@@ -174,10 +178,10 @@ func (ks *Keys) NoteAlone(ctx context.Context, prk recordkey.Key, n store.Note) 
 	return redisx.Harmless(err)
 }
 
-// trimTime is how long a feed is trimmed for.
+// trimTime limits how long a trim may take.
 const trimTime = 10 * time.Second
 
-// TrimNowAndThen trims a feed after one in about a thousand of what comes into it, and does not wait for that.
+// TrimNowAndThen trims a feed about once in a thousand calls. It does not wait for the result.
 func (ks *Keys) TrimNowAndThen(ctx context.Context, feed, stream string) {
 	if time.Now().UnixMicro()%1000 != 7 {
 		return
@@ -189,7 +193,8 @@ func (ks *Keys) TrimNowAndThen(ctx context.Context, feed, stream string) {
 	}()
 }
 
-// Trim takes the oldest out of a stream that has more than a limit, some at a time, and returns how many entries are left.
+// Trim removes some of the oldest entries of a stream that exceeds a limit. It returns how many
+// entries are left.
 func (ks *Keys) Trim(ctx context.Context, stream string, l store.FeedLimit) (int64, error) {
 	reply, _, err := ks.client.Write(ctx, TrimScript, []string{stream}, []string{strconv.FormatInt(l.Bytes, 10), strconv.FormatInt(l.Life.Milliseconds(), 10)})
 	n, _ := reply.(int64)
@@ -201,14 +206,15 @@ func (ks *Keys) History(ctx context.Context, prk recordkey.Key) ([]string, error
 	all, err := ks.Lines(ctx, prk)
 	for i, line := range slices.Backward(all) {
 		if words := strings.Fields(line); len(words) > 1 && words[1] == "create" {
-			return all[i:], err // what was before was another entry
+			return all[i:], err // earlier lines are about another entry
 		}
 	}
 	return all, err
 }
 
-// Lines are all that is noted of an entry, and of one that was there before, in the order in which it was noted: what waits in the
-// entry came after what is in the record. It is read before that: so no line is missing whose successor is there.
+// Lines returns the history of an entry, and of an earlier entry with the same key, in order. Lines
+// stored in the entry are newer than those in the record. They are read first, so that no line is
+// missing while its successor is present.
 func (ks *Keys) Lines(ctx context.Context, prk recordkey.Key) ([]string, error) {
 	key, err := store.HistoryKey(prk)
 	if err != nil {
@@ -230,7 +236,7 @@ func (ks *Keys) Lines(ctx context.Context, prk recordkey.Key) ([]string, error) 
 	}), nil
 }
 
-// linesAt reads lines by a command, none from a record of another Redis type.
+// linesAt reads lines with a command. It returns none for a record of another Redis type.
 func (ks *Keys) linesAt(ctx context.Context, args ...any) ([]string, error) {
 	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
 		cmd := redisx.NewOnce(ctx, args)
@@ -243,7 +249,7 @@ func (ks *Keys) linesAt(ctx context.Context, args ...any) ([]string, error) {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' }), nil
 }
 
-// Tell implements [store.Engine]. A line that is sent again is known by its mark.
+// Tell implements [store.Engine]. A line that is sent again is recognized by its mark.
 func (ks *Keys) Tell(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n store.Note) error {
 	n.Call = ks.options.NewRev()
 	stream, begin := ks.FeedKey(ns, feed, prk), time.Now()
@@ -259,7 +265,7 @@ func (ks *Keys) Tell(ctx context.Context, ns recordkey.Namespace, feed string, p
 	return redisx.Harmless(err)
 }
 
-// Feed implements [store.Engine]: a command for each part, in one round trip.
+// Feed implements [store.Engine] with one command for each part, in one round trip.
 func (ks *Keys) Feed(ctx context.Context, f store.Feed) (page store.FeedPage, err error) {
 	cmds := make([]redis.Cmder, store.FeedParts)
 	for i := range cmds {
@@ -291,7 +297,7 @@ func (ks *Keys) Feed(ctx context.Context, f store.Feed) (page store.FeedPage, er
 		for j, m := range found {
 			all := linesOf(m)
 			if j == 0 && m.ID == after {
-				n, _ := strconv.Atoi(read) // it was written here
+				n, _ := strconv.Atoi(read) // this package wrote the number
 				all = all[min(n, len(all)):]
 			}
 			page.Fed = append(page.Fed, fedOf(i, m, all)...)
@@ -300,8 +306,8 @@ func (ks *Keys) Feed(ctx context.Context, f store.Feed) (page store.FeedPage, er
 	return page, ks.goOn(ctx, f, &page)
 }
 
-// goOn finds where a reader goes on if a part does not have its position: it was trimmed, or lost
-// by a failover.
+// goOn finds where a reader continues in each part that lacks its position, because the part was
+// trimmed or because a failover lost some of it.
 func (ks *Keys) goOn(ctx context.Context, f store.Feed, page *store.FeedPage) error {
 	var parts []int
 	var cmds []redis.Cmder
@@ -321,12 +327,13 @@ func (ks *Keys) goOn(ctx context.Context, f store.Feed, page *store.FeedPage) er
 	return nil
 }
 
-// backwards are the lines of entries that come before a position: the number of a line of the entry after.
+// backwards returns the lines of entries that come before a position: the line numbered read of the
+// entry after.
 func backwards(part int, found []redis.XMessage, after, read string) (all []store.Fed) {
 	for _, m := range found {
 		lines := fedOf(part, m, linesOf(m))
 		if m.ID == after {
-			n, _ := strconv.Atoi(read) // it was written here
+			n, _ := strconv.Atoi(read) // this package wrote the number
 			lines = lines[:min(max(n-1, 0), len(lines))]
 		}
 		slices.Reverse(lines)
@@ -335,13 +342,14 @@ func backwards(part int, found []redis.XMessage, after, read string) (all []stor
 	return all
 }
 
-// linesOf are the lines of an entry of a feed.
+// linesOf returns the lines of an entry of a feed.
 func linesOf(m redis.XMessage) []string {
 	text, _ := m.Values["e"].(string)
 	return strings.Split(text, "\n")
 }
 
-// fedOf are the last lines of an entry. A line without a number has the time at which it came.
+// fedOf returns last, the final lines of the entry m, as lines of a feed. A line without a number
+// gets the time at which it was added.
 func fedOf(part int, m redis.XMessage, last []string) []store.Fed {
 	ms, _, _ := strings.Cut(m.ID, "-")
 	fed, before := make([]store.Fed, len(last)), len(linesOf(m))-len(last)
@@ -370,7 +378,7 @@ func (ks *Keys) FeedEnd(ctx context.Context, ns recordkey.Namespace, name string
 	return after, nil
 }
 
-// endOf returns the position after the entry that a command found, "" if it found none.
+// endOf returns the position after the entry that a command found, or "" if it found none.
 func endOf(cmd redis.Cmder) string {
 	last := cmd.(*redis.XMessageSliceCmd).Val()
 	if len(last) == 0 {

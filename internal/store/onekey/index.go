@@ -47,7 +47,8 @@ func (ks *Keys) Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, er
 		if k.IsValid() {
 			cmds[i] = pipe.SCard(ctx, k.String())
 		} else {
-			cmds[i] = ks.client.DBSize(ctx) // on a cluster of all masters, which no pipeline asks
+			// On a cluster this asks all masters, which no pipeline does.
+			cmds[i] = ks.client.DBSize(ctx)
 		}
 	}
 	if err := redisx.Exec(ctx, pipe); err != nil {
@@ -63,7 +64,7 @@ func (ks *Keys) Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, er
 	return sizes, nil
 }
 
-// Holds implements [store.Engine], with atOnce by a transaction where the sets are in one slot.
+// Holds implements [store.Engine]. With atOnce it uses a transaction if the sets are in one slot.
 func (ks *Keys) Holds(ctx context.Context, members []store.Member, atOnce bool) ([]bool, error) {
 	pipe := ks.client.Pipeline()
 	if atOnce && ks.options.OneSlot {
@@ -102,5 +103,5 @@ func (ks *Keys) Order(ctx context.Context, o store.Order) ([]string, error) {
 	return members, readError(o.Key, err, NotSortedSet)
 }
 
-// NotSortedSet is what is wrong with an ordered index of another Redis type.
+// NotSortedSet describes the damage of an ordered index that has another Redis type.
 const NotSortedSet = "an ordered index that is not a sorted set (WRONGTYPE)"

@@ -20,7 +20,7 @@ import (
 
 var throttleScript = redisx.NewScript(scripts, "throttle", redisx.IsList)
 
-// Admit implements [store.Engine]: one script for both counters.
+// Admit implements [store.Engine] with one script for both counters.
 func (ks *Keys) Admit(ctx context.Context, a store.Counters) (store.Admission, error) {
 	return ks.admission(ctx, "admit", a)
 }
@@ -41,7 +41,7 @@ func (ks *Keys) LoginWait(ctx context.Context, a store.Counters) (time.Duration,
 	return as.Wait, err
 }
 
-// Ask returns what Admit would say, and counts nothing.
+// Ask returns what Admit would return, and counts nothing.
 func (ks *Keys) Ask(ctx context.Context, a store.Counters) (store.Admission, error) {
 	return ks.admission(ctx, "ask", a)
 }
@@ -52,7 +52,8 @@ func (ks *Keys) Forgive(ctx context.Context, a store.Counters, as store.Admissio
 	return err
 }
 
-// Withdraw takes back an admission whose attempt did not happen: on a cluster, from one counter at a time.
+// Withdraw takes back an admission whose attempt did not take place. On a cluster it does so for
+// one counter at a time.
 func (ks *Keys) Withdraw(ctx context.Context, a store.Counters, as store.Admission) error {
 	_, err := ks.throttle(ctx, "withdraw", a, as)
 	return err
@@ -64,10 +65,11 @@ func (ks *Keys) Reset(ctx context.Context, a store.Counters) error {
 	return err
 }
 
-// resendTime is how long a call is sent again: the counters remember it for a minute.
+// resendTime limits how long a call is sent again. The counters remember a call for a minute.
 const resendTime = 30 * time.Second
 
-// throttle sends the script until it is answered. It knows a call that it has carried out (I7).
+// throttle sends the script until it is answered. The script recognizes a call that it has already
+// carried out (I7).
 func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as store.Admission) ([]int64, error) {
 	if verb != "admit" && verb != "ask" && !as.At {
 		a.Origin = recordkey.Key{}
@@ -106,7 +108,8 @@ func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as 
 	return counts, nil
 }
 
-// numbersOf reads a reply of throttle.lua; ErrCorrupt names the record that is no counters.
+// numbersOf parses a reply of throttle.lua. It returns ErrCorrupt for a record that does not hold
+// counters.
 func numbersOf(keys []string, reply any) ([]int64, error) {
 	counts, err := redisx.Numbers(reply)
 	if len(counts) == 2 && counts[0] == -2 && 1 <= counts[1] && int(counts[1]) <= len(keys) {
@@ -115,10 +118,11 @@ func numbersOf(keys []string, reply any) ([]int64, error) {
 	return counts, err
 }
 
-// lookHead is how many numbers throttle.lua answers to a look before those of familiar origins.
+// lookHead is how many numbers of a reply to "look" precede those of familiar origins.
 const lookHead = 5
 
-// Guesses implements [store.Engine]: the script that counts has the rule, and only looks here. It may arrive twice.
+// Guesses implements [store.Engine] with the script that counts, because that has the rules. Here
+// it only reads, and so may arrive twice.
 func (ks *Keys) Guesses(ctx context.Context, a store.Counters) (store.Guesses, error) {
 	keys, args := throttleArgs("look", store.Counters{Account: a.Account, Now: a.Now}, store.Admission{})
 	reply, _, err := ks.client.Write(ctx, throttleScript, keys, args)
@@ -146,10 +150,12 @@ func (ks *Keys) Guesses(ctx context.Context, a store.Counters) (store.Guesses, e
 	return g, nil
 }
 
-// errCounted: so many others were counted meanwhile that the counters have forgotten this one.
+// errCounted reports that so many other calls were counted meanwhile that the counters have
+// forgotten this one.
 var errCounted = errors.New("an answer was lost, and it is not known whether the attempt was counted")
 
-// sinceArg is where throttle.lua reads since when the call is being sent.
+// sinceArg is the index of the argument that tells throttle.lua how long ago the call was first
+// sent.
 const sinceArg = 14
 
 func throttleArgs(verb string, a store.Counters, as store.Admission) (keys, args []string) {
@@ -183,7 +189,8 @@ func (ks *Keys) Secret(ctx context.Context, key recordkey.Key, fresh string) (st
 	return secret, readError(key, err, "not a string (WRONGTYPE)")
 }
 
-// TokensLua is what every script begins with that has to do with tokens; and the scripts of Issue and Peek.
+// TokensLua precedes every script that uses tokens. The other variables are the scripts of Issue,
+// Peek, Invite and Limit.
 var (
 	TokensLua   = redisx.Source(scripts, "tokens")
 	IssueScript = redisx.NewScript(scripts, "issue", redisx.IsVerdict, TokensLua, HistoryLua)
@@ -193,10 +200,10 @@ var (
 	LimitScript  = redisx.NewScript(scripts, "limit", redisx.IsNumber)
 )
 
-// mostTokens is how many tokens of an entry are good at a time: the newest.
+// mostTokens is the maximum number of valid tokens of an entry. The newest ones stay.
 const mostTokens = 16
 
-// Issue implements [store.Engine]: one script, harmless when sent again.
+// Issue implements [store.Engine] with one script, which may be sent again.
 func (ks *Keys) Issue(ctx context.Context, i store.Issue) error {
 	key, err := store.TokenKey(i.PRK)
 	if err != nil {
@@ -217,7 +224,7 @@ func (ks *Keys) Issue(ctx context.Context, i store.Issue) error {
 	return store.ErrNotFound
 }
 
-// tokenArgs lays a token out as scripts read it: hash, purpose, facets, value.
+// tokenArgs returns a token as scripts expect it: hash, purpose, facets, value.
 func tokenArgs(t store.Token) []string {
 	fields := make([]string, len(t.Fields))
 	for i, f := range t.Fields {
@@ -226,7 +233,7 @@ func tokenArgs(t store.Token) []string {
 	return []string{t.Hash, recordkey.Escape(t.Purpose), strings.Join(fields, "/"), recordkey.Escape(t.Value)}
 }
 
-// Invite implements [store.Engine]: one script, harmless when sent again.
+// Invite implements [store.Engine] with one script, which may be sent again.
 func (ks *Keys) Invite(ctx context.Context, i store.Invitation) error {
 	key, err := store.TokenKey(i.PRK)
 	if err != nil {
@@ -243,7 +250,8 @@ func (ks *Keys) Invite(ctx context.Context, i store.Invitation) error {
 	return nil
 }
 
-// Limit implements [store.Engine]: one script. Sent again after a lost answer, it counts twice, which lets nobody do more.
+// Limit implements [store.Engine] with one script. If it is sent again after a lost reply, it
+// counts twice, which lets nobody do more.
 func (ks *Keys) Limit(ctx context.Context, l store.Limit) (time.Duration, error) {
 	reply, _, err := ks.client.Write(ctx, LimitScript, []string{l.Counter.String()}, []string{
 		strconv.Itoa(l.Most), strconv.FormatInt(l.Window.Milliseconds(), 10), Millis(l.Now),
@@ -255,7 +263,7 @@ func (ks *Keys) Limit(ctx context.Context, l store.Limit) (time.Duration, error)
 	return time.Duration(wait) * time.Millisecond, nil
 }
 
-// Peek implements [store.Engine]: one script, which only reads and may arrive twice.
+// Peek implements [store.Engine] with one script. It only reads, and so may arrive twice.
 func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (store.Token, time.Duration, error) {
 	key, err := store.TokenKey(prk)
 	if err != nil {
@@ -264,8 +272,8 @@ func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now ti
 	return ks.peek(ctx, key, hash, now, "")
 }
 
-// PeekIssued implements [store.Engine]: Peek, and a second script for a token that is not in the
-// record.
+// PeekIssued implements [store.Engine]. It calls Peek, and runs a second script if the token is not
+// in the record.
 func (ks *Keys) PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (store.Token, error) {
 	t, _, err := ks.Peek(ctx, prk, hash, now)
 	if errors.Is(err, store.ErrNotFound) {
@@ -288,12 +296,12 @@ func (ks *Keys) peek(ctx context.Context, key recordkey.Key, hash string, now ti
 	return t.Token, time.Duration(left) * time.Millisecond, nil
 }
 
-// EndingArgs lays an ending out as scripts read it: all, now, spend, purpose.
+// EndingArgs returns an ending as scripts expect it: all, now, spend, purpose.
 func EndingArgs(e store.Ending) []string {
 	return []string{Flag(e.All), Millis(e.Now), e.Spend, recordkey.Escape(e.Purpose)}
 }
 
-// Millis is a time as scripts read it; "" for the zero time.
+// Millis returns a time in milliseconds, as scripts expect it, or "" for the zero time.
 func Millis(at time.Time) string {
 	if at.IsZero() {
 		return ""

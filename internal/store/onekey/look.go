@@ -15,7 +15,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// Look implements [store.Engine] in one round trip, or two for store.LookAll: what they are, then what they hold.
+// Look implements [store.Engine] in one round trip, or in two for store.LookAll: the first one
+// reads the types, the second one the contents.
 func (ks *Keys) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error) {
 	raws, takers, pipe := make([]store.Raw, len(at)), make([]taker, len(at)), ks.client.Pipeline()
 	if ks.options.OneSlot {
@@ -43,7 +44,7 @@ func (ks *Keys) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error
 	if err := redisx.Exec(ctx, pipe); err != nil {
 		return nil, err
 	}
-	for i, take := range inside { // why a record could not be read stands in it
+	for i, take := range inside { // the record itself says why it could not be read
 		if err := take(&raws[i]); err != nil {
 			raws[i].Problem = err.Error()
 		}
@@ -51,13 +52,13 @@ func (ks *Keys) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error
 	return raws, nil
 }
 
-// A taker puts into a record what its commands were answered.
+// A taker stores the replies to its commands in a record.
 type taker func(*store.Raw) error
 
-// mgetKeys is how many strings one command reads: every other client waits for it.
+// mgetKeys is how many strings one command reads. Every other client waits for it.
 const mgetKeys = 1000
 
-// queueTexts queues the strings, many to a command.
+// queueTexts queues reads of strings, many to a command.
 func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, takers []taker) {
 	var of []int
 	for i, a := range at {
@@ -85,7 +86,7 @@ func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, ta
 	}
 }
 
-// queueLook queues the first commands of a look.
+// queueLook queues the first commands that read a record.
 func queueLook(ctx context.Context, pipe redis.Pipeliner, at store.LookAt) taker {
 	switch at.As {
 	case store.LookText:
@@ -132,11 +133,11 @@ func takeText(cmd *redis.StringCmd) taker {
 	}
 }
 
-// stringBytes is how much of a string stands for one element of a limit.
+// stringBytes is how many bytes of a string count as one element.
 const stringBytes = 64
 
-// contents are the commands on a record of a Redis type, without its key: one for how many elements it has, and one that
-// reads as many of them as limit says; 0: all.
+// contents returns two commands for a record of a Redis type, without the key. size returns the
+// number of its elements. read returns as many of them as limit says; 0 means all.
 func contents(kind string, limit int) (size string, read []any) {
 	switch last := limit - 1; {
 	case kind == "string":
@@ -172,7 +173,7 @@ func takeContents(size, read *redis.Cmd) taker {
 			return redisx.IsText.Check(reply)
 		case r.Type == "stream":
 			return putMessages(r, reply)
-		case strings.HasSuffix(read.Name(), "scan"): // a cursor, and elements
+		case strings.HasSuffix(read.Name(), "scan"): // a cursor and elements
 			page := redisx.Items(reply)
 			if err := redisx.AsMany(len(page), 2); err != nil {
 				return err

@@ -16,11 +16,11 @@ var (
 	DroppedScript = redisx.NewScript(scripts, "dropped", redisx.IsNumber)
 )
 
-// An Aligner brings the index sets of members in line with the set that they are, or were, in.
+// An Aligner updates the index sets of members to match the tertiary set that they are or were in.
 type Aligner func(ctx context.Context, set recordkey.Key, members []string) error
 
-// scanSet returns the next page of a set, and the cursor of the page after it; 0: there is none. A
-// record of another Redis type is no set and has no members.
+// scanSet returns the next page of a set, and the cursor of the page after it, which is 0 if this
+// is the last one. A record of another Redis type is not a set and has no members.
 func (ks *Keys) scanSet(ctx context.Context, set string, cursor uint64) (members []string, next uint64, isSet bool, err error) {
 	command := []any{"sscan", set, strconv.FormatUint(cursor, 10), "count", ks.options.MemberBatch}
 	shape := redisx.IsList
@@ -45,8 +45,8 @@ func (ks *Keys) scanSet(ctx context.Context, set string, cursor uint64) (members
 	return redisx.Texts(reply), next, err == nil, redisx.Harmless(err)
 }
 
-// Members reads a set, which may be absent, up to about MemberBatch members. whole reports whether
-// that is all of it, and isSet whether it is no record of another Redis type.
+// Members reads up to about MemberBatch members of a set, which may be absent. whole reports
+// whether that is the whole set. isSet is false if the record has another Redis type.
 func (ks *Keys) Members(ctx context.Context, set string) (members []string, whole, isSet bool, err error) {
 	for cursor := uint64(0); ; {
 		var page []string
@@ -60,8 +60,7 @@ func (ks *Keys) Members(ctx context.Context, set string) (members []string, whol
 	}
 }
 
-// allMembers reads all of a set page by page, and reports whether it is no record of another Redis
-// type.
+// allMembers reads a whole set page by page. isSet is false if the record has another Redis type.
 func (ks *Keys) allMembers(ctx context.Context, set string) (members []string, isSet bool, err error) {
 	for cursor, more := uint64(0), true; more; more = err == nil && cursor != 0 {
 		var page []string
@@ -72,8 +71,8 @@ func (ks *Keys) allMembers(ctx context.Context, set string) (members []string, i
 	return slices.Compact(members), isSet, err
 }
 
-// EachPage calls do with all members of a set, MemberBatch at a time, until it finds none. do
-// takes them out of the set.
+// EachPage calls do with all members of a set, MemberBatch at a time, until it finds none. do must
+// remove them from the set.
 func (ks *Keys) EachPage(ctx context.Context, set string, do func(members []string) error) error {
 	for found := true; found; {
 		found = false
@@ -94,9 +93,9 @@ func (ks *Keys) EachPage(ctx context.Context, set string, do func(members []stri
 	return nil
 }
 
-// Drain takes all members out of the set at key, in batches, each after align has brought its
-// index sets in line with set. It may be interrupted, and done by several at a time. A record of
-// another Redis type goes at once.
+// Drain removes all members from the set at key, in batches. For each batch it first calls align,
+// which updates the members' index sets to match set. It may be interrupted, and several processes
+// may do it at the same time. A record of another Redis type is deleted at once.
 func (ks *Keys) Drain(ctx context.Context, key string, set recordkey.Key, align Aligner) error {
 	err := ks.EachPage(ctx, key, func(members []string) error {
 		if err := align(ctx, set, members); err != nil {
@@ -110,7 +109,7 @@ func (ks *Keys) Drain(ctx context.Context, key string, set recordkey.Key, align 
 	return ks.count(ctx, []any{"unlink", key})
 }
 
-// count sends a command that is answered by a number and may arrive twice.
+// count sends a command that returns a number and may arrive twice.
 func (ks *Keys) count(ctx context.Context, command []any) error {
 	_, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
 		cmd := redisx.NewOnce(ctx, command)
@@ -119,7 +118,7 @@ func (ks *Keys) count(ctx context.Context, command []any) error {
 	return redisx.Harmless(err)
 }
 
-// DrainAll drains the records that a ~drop field names, and takes the field out.
+// DrainAll drains the records that a ~drop field names, and then removes the field.
 func (ks *Keys) DrainAll(ctx context.Context, entry recordkey.Key, text string, align Aligner) error {
 	for _, d := range store.ParseDropped(entry, text) {
 		if err := ks.Drain(ctx, store.DropKey(d.Record, d.Rev), d.Record, align); err != nil {
@@ -130,10 +129,11 @@ func (ks *Keys) DrainAll(ctx context.Context, entry recordkey.Key, text string, 
 	return err
 }
 
-// scans are the commands that read page by page what others read whole.
+// scans maps commands that read a whole record to commands that read it page by page.
 var scans = map[string]string{"SMEMBERS": "SSCAN", "HGETALL": "HSCAN"}
 
-// ReadPages reads a tertiary record by run, which runs one command: a set or a hash page by page.
+// ReadPages reads a tertiary record with run, which runs one command. It reads a set or a hash page
+// by page.
 func (ks *Keys) ReadPages(op store.Op, run func(store.Op) (store.Reply, error)) (store.Reply, error) {
 	scan, is := scans[op.Command]
 	if !is || ks.options.WholeSets {
@@ -156,8 +156,8 @@ func (ks *Keys) ReadPages(op store.Op, run func(store.Op) (store.Reply, error)) 
 	}
 }
 
-// Page returns the command, without its key, that reads a page of a record of a Redis type: the
-// one that begins at a place that PageOf returned, or the first one at "".
+// Page returns the command, without its key, that reads one page of a record of a Redis type. The
+// page begins at a position that PageOf returned, or at the beginning for "".
 func (ks *Keys) Page(kind, at string) []string {
 	at, most := cmp.Or(at, "0"), ks.PageSize()
 	first, _ := strconv.Atoi(at)
@@ -175,7 +175,8 @@ func (ks *Keys) Page(kind, at string) []string {
 	return []string{"SSCAN", at, "COUNT", strconv.Itoa(most)}
 }
 
-// PageOf returns the values of a page and where the next one begins, "" after the last.
+// PageOf returns the values of a page and the position of the next one, which is "" after the last
+// page.
 func (ks *Keys) PageOf(kind, at string, reply store.Reply) (values []string, next string, err error) {
 	first, _ := strconv.Atoi(at)
 	values, most := reply.Items, ks.PageSize()
@@ -202,8 +203,8 @@ func (ks *Keys) PageSize() int {
 	return ks.options.MemberBatch
 }
 
-// ReadOn returns the values of a record from a place on, in pages that are read one after the
-// other. Those of a record that is of another Redis type by now are none.
+// ReadOn returns the values of a record from a position on. It reads one page after another. It
+// returns what it has read if the record turns out to be of another Redis type.
 func (ks *Keys) ReadOn(ctx context.Context, key recordkey.Key, kind, at string) (all []string, err error) {
 	for at != "" {
 		words := ks.Page(kind, at)

@@ -1,4 +1,5 @@
-// Package onekey is what both engines do alike: single commands, pipelines of them, and scripts on records of one slot.
+// Package onekey holds what both engines do in the same way: single commands, pipelines of them,
+// and scripts on records of one slot.
 package onekey
 
 import (
@@ -27,41 +28,41 @@ var (
 	FilledScript  = redisx.NewScript(scripts, "filled", redisx.IsNumber)
 )
 
-// Keys are those methods of an engine that need one slot at a time.
+// Keys holds the methods of an engine that need only one slot at a time.
 type Keys struct {
 	client  *redisx.Client
 	finds   *redisx.Batcher[*reading]
 	options Options
 }
 
-// Options say what the server of a client can do.
+// Options describe what the server of a client can do, and how the engine uses it.
 type Options struct {
-	// OneSlot: one command may read many strings.
+	// OneSlot says that all keys are on one server, so that one command may read many strings.
 	OneSlot bool
-	// WholeSets: a set is read at once. The embedded server's cursors count members, so that one which leaves the set
-	// would make another be missed.
+	// WholeSets makes the engine read a set in one command. The embedded server's cursors count
+	// members, so that the removal of one makes the scan miss another.
 	WholeSets bool
-	// MemberBatch is store.MemberBatch; tests have less. 0: that.
+	// MemberBatch replaces store.MemberBatch in tests. 0 means store.MemberBatch.
 	MemberBatch int
-	// TombstoneLife is how long a tombstone lives, in seconds.
+	// TombstoneLife is the time to live of a tombstone in seconds.
 	TombstoneLife string
-	// Notes says which keys a script is given to note something: NotesBoth or NotesRecord.
+	// Notes says which keys a script needs to write the history: NotesBoth or NotesRecord.
 	Notes string
-	// Parts: a feed has store.FeedParts parts, and not one.
+	// Parts says that a feed has store.FeedParts parts instead of one.
 	Parts bool
-	// FeedEntries is how many entries a feed has; 0: those of store.FeedLimits.
+	// FeedEntries is the maximum number of entries in a feed. 0 means those of store.FeedLimits.
 	FeedEntries int64
-	// NewRev makes a random text that names a call; nil: store.NewRev.
+	// NewRev returns a random text that identifies a call. nil means store.NewRev.
 	NewRev func() string
-	// Noted is called when something was noted beside an entry; nil: nothing.
+	// Noted is called after lines were added to the history of an entry, unless it is nil.
 	Noted func(ctx context.Context, prk recordkey.Key, n store.Note)
-	// Bulk begins a run of changes that are saved together; nil: each is saved at once.
+	// Bulk begins a run of changes that are saved together. nil means that each is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
-	// Close releases what was opened for the engine; nil leaves the client open.
+	// Close releases what was opened for the engine. nil leaves the client open.
 	Close func() error
 }
 
-// New returns them for what a client speaks to.
+// New returns the Keys for a client.
 func New(client *redisx.Client, o Options) *Keys {
 	if o.Close == nil {
 		o.Close = func() error { return nil }
@@ -76,13 +77,14 @@ func New(client *redisx.Client, o Options) *Keys {
 	return ks
 }
 
-// Client is the client that the engine was given, for those who watch it, and for tests that look at the records themselves.
+// Client returns the client that the engine was given, for callers that watch it, and for tests
+// that read the records themselves.
 func (ks *Keys) Client() redis.UniversalClient { return ks.client.UniversalClient }
 
 // Ping implements [store.Engine].
 func (ks *Keys) Ping(ctx context.Context) error { return redisx.Fail(ks.client.Ping(ctx).Err()) }
 
-// Close implements [store.Engine]; further calls return the same.
+// Close implements [store.Engine]. Further calls return the same error.
 func (ks *Keys) Close() error { return ks.options.Close() }
 
 // Bulk implements [store.Engine].
@@ -94,8 +96,8 @@ func (ks *Keys) Bulk(ctx context.Context) (context.Context, func(context.Context
 	return bulk, func(ctx context.Context) error { return redisx.Fail(end(ctx)) }
 }
 
-// Mend makes the steps that need one slot: store.Bury, store.Restate and store.Remove, in a cluster
-// without an owner.
+// Mend carries out the steps that need one slot: store.Bury, store.Restate, and store.Remove, which
+// on a cluster must have no owner.
 func (ks *Keys) Mend(ctx context.Context, s store.Step) (bool, error) {
 	switch s := s.(type) {
 	case store.Remove:
@@ -104,14 +106,14 @@ func (ks *Keys) Mend(ctx context.Context, s store.Step) (bool, error) {
 		return ks.restate(ctx, s)
 	case store.Bury:
 		return ks.bury(ctx, s.Entry)
-	case store.Publish: // the feed has it by the script that noted it
+	case store.Publish: // the script that wrote the line added it to the feed
 		return true, nil
 	}
 	return false, fmt.Errorf("no step that mends: %T", s)
 }
 
-// bury gives the script the record of tokens only if there is something to remove: in a slot that
-// is being migrated no node may serve both.
+// bury finishes a delete. It passes the record of tokens to the script only if there is something
+// to remove, because no node may serve both keys in a slot that is being migrated.
 func (ks *Keys) bury(ctx context.Context, entry recordkey.Key) (bool, error) {
 	tokens, err := store.TokenKey(entry)
 	if err != nil {
@@ -136,7 +138,8 @@ func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {
 	return ks.RemoveUntil(ctx, r, keys, "")
 }
 
-// RemoveUntil removes a record, and answers ErrConflict after until, a time in milliseconds by the server's clock; "": at any time.
+// RemoveUntil removes a record. It returns ErrConflict after until, a time in milliseconds by the
+// server's clock; "" means no limit.
 func (ks *Keys) RemoveUntil(ctx context.Context, r store.Remove, keys []string, until string) (bool, error) {
 	args := []string{r.Kind, Flag(r.Seen.Is), r.Seen.Wire, r.Member, r.Field, r.Value, r.Schema.Fingerprint, until}
 	reply, _, err := ks.client.Write(ctx, RemoveScript, keys, args)
@@ -146,7 +149,8 @@ func (ks *Keys) RemoveUntil(ctx context.Context, r store.Remove, keys []string, 
 	return reply == int64(1), redisx.Harmless(err)
 }
 
-// restate has every later change of another writer compare with the new state.
+// restate replaces the stored schema. Every later change by another writer is compared with the new
+// one.
 func (ks *Keys) restate(ctx context.Context, r store.Restate) (bool, error) {
 	g := r.Guard
 	_, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
@@ -163,8 +167,9 @@ func (ks *Keys) restate(ctx context.Context, r store.Restate) (bool, error) {
 	return ks.Yes(ctx, RestateScript, []string{g.Key.String()}, args...)
 }
 
-// Complete puts in place what a ~fill field says. Any process may do it, any number of times. align brings the index sets
-// of members in line with the record that they are, or were, in.
+// Complete puts the records that a ~fill field names in their places. Any process may do so, any
+// number of times. align updates the index sets of members to match the record that they are or
+// were in.
 func (ks *Keys) Complete(ctx context.Context, entry recordkey.Key, fill string, align Aligner) error {
 	f := store.ParseFill(entry, fill)
 	for _, p := range f.Parts {
@@ -183,9 +188,10 @@ func (ks *Keys) Complete(ctx context.Context, entry recordkey.Key, fill string, 
 	return err
 }
 
-// promote reads the members first, and those of a set that is replaced: an answer that is lost
-// would take them with it. aside reports whether a set that was replaced may lie where it is to be
-// drained: one that was large, or that another call has moved there, and died.
+// promote puts one prepared record in its place, and returns the members whose index sets must be
+// updated. It reads them first, including those of a set that is replaced, because a lost reply
+// would lose them. aside reports whether the replaced set may lie where it must still be drained:
+// either it was large, or another call moved it there and died.
 func (ks *Keys) promote(ctx context.Context, p store.FillPart, rev string) (members []string, aside bool, err error) {
 	stage := store.StageKey(p.Set, rev)
 	keys := []string{stage, p.Set.String()}
@@ -210,13 +216,13 @@ func (ks *Keys) promote(ctx context.Context, p store.FillPart, rev string) (memb
 	return members, aside || !did && p.Indexed && p.How != store.FillJoin, err
 }
 
-// Yes runs a script that may arrive twice, and reports whether it answered 1.
+// Yes runs a script that may arrive twice, and reports whether it returned 1.
 func (ks *Keys) Yes(ctx context.Context, s redisx.Script, keys []string, args ...string) (bool, error) {
 	reply, _, err := ks.client.Write(ctx, s, keys, args)
 	return reply == int64(1), redisx.Harmless(err)
 }
 
-// Flag is a boolean as scripts read it.
+// Flag returns a boolean as scripts expect it.
 func Flag(b bool) string {
 	if b {
 		return "1"
@@ -224,7 +230,8 @@ func Flag(b bool) string {
 	return "0"
 }
 
-// readError is the error of reading a record, which is damaged for that reason where it is of another Redis type.
+// readError returns the error of reading a record. If the record has another Redis type, it is
+// damaged for the given reason.
 func readError(key recordkey.Key, err error, reason string) error {
 	if redisx.WrongType(err) {
 		return &store.CorruptError{Key: key.String(), Reason: reason}

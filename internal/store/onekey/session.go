@@ -15,14 +15,15 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// EpochScript looks at the entry of a session, and SessionScript at the record of its sessions.
+// EpochScript runs on the entry of a session, and SessionScript on the record of its sessions.
 var (
 	EpochScript   = redisx.NewScript(scripts, "epoch", redisx.IsVerdict)
 	SessionScript = redisx.NewScript(scripts, "session", redisx.IsTexts, HistoryLua)
 )
 
-// StartSession implements [store.Engine]: two scripts, each harmless when sent again. Where the entry ends all its sessions
-// between them, the session that the second one keeps is bound to an epoch that is over.
+// StartSession implements [store.Engine] with two scripts, each of which may be sent again. If the
+// entry ends all its sessions between them, the session that the second one stores is bound to an
+// epoch that is over.
 func (ks *Keys) StartSession(ctx context.Context, s store.Start) (store.Session, error) {
 	bond, err := ks.bond(ctx, s)
 	if err != nil {
@@ -34,13 +35,13 @@ func (ks *Keys) StartSession(ctx context.Context, s store.Start) (store.Session,
 	switch {
 	case err != nil:
 		return store.Session{}, fmt.Errorf("beginning a session: %w", err)
-	case len(found) == 0: // it was ended before it was answered
+	case len(found) == 0: // it ended before the reply came
 		return store.Session{}, store.ErrConflict
 	}
 	return found[0], nil
 }
 
-// bond is what a session of the entry is bound to, if one may begin.
+// bond returns what a session of the entry is bound to, if one may begin.
 func (ks *Keys) bond(ctx context.Context, s store.Start) (string, error) {
 	reply, _, err := ks.client.Write(ctx, EpochScript, []string{s.PRK.String()}, []string{
 		s.PRK.Type(), store.Rev(s.Seen[store.FieldRev]), s.Seen[store.FieldEpoch], s.Seen[store.FieldChanged], s.First,
@@ -58,8 +59,9 @@ func (ks *Keys) bond(ctx context.Context, s store.Start) (string, error) {
 	return "", store.ErrNotFound
 }
 
-// Sessions implements [store.Engine]: one script, harmless when sent again. An end is known by its
-// call, so that the call that has ended a session hears of it although the first answer was lost.
+// Sessions implements [store.Engine] with one script, which may be sent again. A session that ends
+// records the call that ended it. If the reply is lost, the repeated call therefore still reports
+// that it ended the session.
 func (ks *Keys) Sessions(ctx context.Context, op store.SessionsOp) ([]store.Session, error) {
 	mark := op.Bond
 	if op.What == store.SessionsEnd {
@@ -91,11 +93,11 @@ func (ks *Keys) sessions(ctx context.Context, prk recordkey.Key, what string, n 
 	return did(reply), nil
 }
 
-// seenEvery is how often it is kept that a session was seen.
+// seenEvery is how often the time at which a session was seen is stored.
 const seenEvery = time.Minute
 
-// FindSession implements [store.Engine]. The session, the time and the entry are commands of one round trip, in any order: a
-// session that has ended does not come back, nor does an epoch.
+// FindSession implements [store.Engine]. It reads the session, the time and the entry by commands
+// of one round trip, in any order: neither a session that has ended nor an epoch comes back.
 func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (store.Record, store.Session, error) {
 	key, err := store.SessionsKey(prk)
 	if err != nil {
@@ -119,7 +121,7 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 		return found.Record, s, nil
 	}
 	reply, _, err := ks.client.Write(ctx, SessionScript, []string{key.String()}, []string{"seen", Millis(now), id, ""})
-	if err != nil { // then it was seen longer ago
+	if err != nil { // the older time stays
 		return found.Record, s, nil
 	}
 	seen := parseSessions(redisx.Texts(reply))
@@ -129,12 +131,12 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	return found.Record, seen[0], nil
 }
 
-// findingSession is what is asked to find one.
+// findingSession holds the commands that find a session.
 type findingSession struct {
-	member redisx.Once // so that the client does not repeat what Retry does
+	member redisx.Once // not repeated by the client, because Retry does that
 	entry  *redis.MapStringStringCmd
 	clock  *redis.TimeCmd
-	told   time.Time // the time, where the caller tells it
+	told   time.Time // the time, if the caller gave it
 	cmds   []redis.Cmder
 }
 
@@ -150,7 +152,8 @@ func (ks *Keys) newFindingSession(ctx context.Context, prk recordkey.Key, key, i
 	return f
 }
 
-// clock is the command that asks the server of a key for its time. In a cluster, TIME without a key goes to any node.
+// clock returns the command that asks the server of a key for its time. On a cluster, TIME without
+// a key goes to any node.
 func (ks *Keys) clock(key string) []any {
 	if ks.options.OneSlot {
 		return []any{"time"}
@@ -176,8 +179,9 @@ func (ks *Keys) Time(ctx context.Context, key recordkey.Key) (time.Time, error) 
 	return time.Unix(seconds, micros*1000), nil
 }
 
-// failed is the error of asking, where err is what the client returned. To find a record of another Redis type is no error. After
-// one of the context the commands may still be under way, and are not looked at.
+// failed returns the error of the commands, given the one that the client returned. A record of
+// another Redis type is not an error. After an error of the context the commands may still be under
+// way, and failed does not look at them.
 func (f *findingSession) failed(err error) error {
 	if err != nil && !redisx.IsAnswer(err) && !errors.Is(err, redis.Nil) {
 		return err
@@ -190,7 +194,7 @@ func (f *findingSession) failed(err error) error {
 	return nil
 }
 
-// session is the one that was found; the zero Session where there is none.
+// session returns the session that was found, or the zero Session.
 func (f *findingSession) session(id string) store.Session {
 	text, _ := f.member.Val().(string)
 	s, err := parseSession(id, text)
@@ -207,7 +211,8 @@ func (f *findingSession) now() time.Time {
 	return f.told
 }
 
-// parseSessions reads members and their names as session.lua answers them; it passes over other texts.
+// parseSessions parses a reply of session.lua: members, each after its name. It ignores other
+// texts.
 func parseSessions(texts []string) (all []store.Session) {
 	for i := 0; i+1 < len(texts); i += 2 {
 		if s, err := parseSession(texts[i], texts[i+1]); err == nil {
@@ -219,7 +224,7 @@ func parseSessions(texts []string) (all []store.Session) {
 
 var errSession = errors.New("not a session")
 
-// mostDigits is how long a number in a member may be, here as in session.lua.
+// mostDigits is the maximum length of a number in a member, here as in session.lua.
 const mostDigits = 15
 
 func parseSession(id, text string) (store.Session, error) {

@@ -6,8 +6,8 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// TestThrottleForgets sends a call again after more others than the counters remember: it counts nothing, and says that it is
-// not known whether it was counted.
+// TestThrottleForgets repeats a call after more other calls than the counters remember. The call
+// must count nothing and report that it is unknown whether it was counted before.
 func TestThrottleForgets(t *testing.T) {
 	raw, ctx, key := redistest.Shared(t).Client(), t.Context(), "~/throttle/forgets"
 	call := func(token, since string) []int64 {

@@ -1,6 +1,7 @@
--- changes: what every script begins with that asks whether a command on a tertiary record would change it.
+-- changes precedes scripts that check whether a command on a tertiary record would change it.
 
--- changes reports whether a command changes a record, as that is now, and the error of asking, such as WRONGTYPE.
+-- changes reports whether a command would change a record as it is now. It also returns the error
+-- of finding out, such as WRONGTYPE.
 local function changes(key, command, args)
   local function ask(name, ...)
     local reply = redis.pcall(name, key, ...)
@@ -38,7 +39,7 @@ local function changes(key, command, args)
     end
     return wrong ~= nil, wrong
   elseif command == 'SET' then
-    return ask('GET') ~= args[1] -- over a record of another type, too
+    return ask('GET') ~= args[1] -- a record of another type counts as a change
   elseif command == 'UNLINK' then
     return ask('EXISTS') ~= 0
   elseif command == 'LPOP' or command == 'RPOP' then

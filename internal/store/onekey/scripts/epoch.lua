@@ -1,13 +1,17 @@
--- epoch: the epoch that a session of an entry is bound to. It gives the entry one if it has none.
+-- epoch returns the epoch that a session of an entry is bound to. It gives the entry one if it has
+-- none.
 --
 -- KEYS[1]  the entry
--- ARGV[1]  type      ARGV[2], ARGV[3], ARGV[4]  its ~rev (the first twelve characters), ~epoch and ~passwd as a login saw
---          them, "" for none      ARGV[5]  the epoch for an entry without one
--- Reply: {"ok", epoch} | {"absent"}: it is gone, or disabled | {"conflict"}: all sessions have ended since, or the entry was
---        made anew
+-- ARGV[1]  type
+-- ARGV[2], ARGV[3], ARGV[4]  the first twelve characters of ~rev, ~epoch and ~passwd as a login
+--          read them, "" for none
+-- ARGV[5]  the epoch for an entry without one
+-- Reply: {"ok", epoch} | {"absent"}: the entry is gone or disabled
+--        | {"conflict"}: all sessions have ended since, or the entry was created again
 --
--- An entry that was seen without an epoch may have been another one of the same name, long ago. So its rev must be among
--- those that this one remembers, and if this one was made over a tombstone, which its epoch tells, not from before that.
+-- A login that read an entry without an epoch may have read an earlier entry of the same name. So
+-- the rev that it read must be among those that this entry remembers. If this entry was created
+-- over a tombstone, which its epoch shows, the rev must not be older than that.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~epoch', '~passwd', '~disabled')
 if head.err then return redis.error_reply(head.err) end
 local function text(n) return head[n] or '' end

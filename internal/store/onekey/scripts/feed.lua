@@ -1,14 +1,15 @@
--- feed: puts those lines of an entry's history into its part of a cluster's feed that it lacks, in their order. After history.lua.
+-- feed adds the lines of an entry's history that a part of a cluster's feed lacks, in order. It
+-- follows history.lua.
 --
--- KEYS[1]  the names of those that came last, in the slot of the part: separated by spaces
+-- KEYS[1]  the names of the lines added last, separated by spaces, in the slot of the part
 -- KEYS[2]  the part, a stream
--- Reply: how many there were
+-- Reply: the number of lines added
 --
--- Any process may do it, any number of times, and at any time. Lines come in their order: if one
--- is there, so are those before it. The names are kept for two hours: a line of the last hour that
--- is not among them is not there. An older one came within two seconds of its number, so that it
--- is found in the stream, or not at all: if a line comes later, the names are kept for as long as
--- the history is.
+-- Any process may run it, any number of times, at any time. Lines are added in order: if a line is
+-- there, so are all lines before it. Names are kept for two hours, so a line of the last hour whose
+-- name is missing is not in the stream. An older line was added within two seconds of its number,
+-- so that it is found near there in the stream or not at all. If lines are added later than that,
+-- the names are kept for as long as the history.
 local hour, soon = 3600000, 2000 -- milliseconds
 local fed = redis.pcall('GET', KEYS[1])
 fed = type(fed) == 'string' and fed or ''
@@ -25,7 +26,7 @@ local function came(line)
   local begin = redis.pcall('XRANGE', feed, '-', '+', 'COUNT', '1')
   if begin.err or #begin == 0 then return false end
   if tonumber(string.match(begin[1][1], '^%d+')) > at + soon then
-    return redis.call('XLEN', feed) >= 1000 -- else it was not trimmed, for a part has more before that
+    return redis.call('XLEN', feed) >= 1000 -- a shorter one was never trimmed
   end
   local first, last = string.format('%.0f', math.floor(at - soon)), string.format('%.0f', math.ceil(at + soon))
   for _ = 1, 10 do
@@ -36,7 +37,7 @@ local function came(line)
     if #some < 1000 then return false end
     first = '(' .. some[#some][1]
   end
-  return true -- it is not known: once more would be once too often
+  return true -- unknown; adding it again would risk adding it twice
 end
 
 local first = #all + 1
@@ -59,5 +60,5 @@ local kept = late and life or string.format('%d', 2 * hour)
 local refused = keep(KEYS[1], names, kept)
 if refused then return refused end
 local _, no = add(table.concat(new, '\n'))
-if no then keep(KEYS[1], fed, kept) end -- they have not come
+if no then keep(KEYS[1], fed, kept) end -- they were not added
 return no or #new

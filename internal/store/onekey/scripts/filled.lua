@@ -1,5 +1,6 @@
--- filled: all that was laid ready for an entry has been moved over.
+-- filled removes ~fill from an entry whose prepared records are all in place.
 --
--- KEYS[1]  the entry      ARGV[1]  what ~fill says
+-- KEYS[1]  the entry      ARGV[1]  the expected value of ~fill
+-- Reply: 1
 if redis.call('HGET', KEYS[1], '~fill') == ARGV[1] then redis.call('HDEL', KEYS[1], '~fill') end
 return 1

@@ -1,11 +1,11 @@
--- full: what scripts begin with that add members to a tertiary record.
+-- full precedes scripts that add members to a tertiary record.
 
 local counting = {SADD = 'SCARD', HSET = 'HLEN', ZADD = 'ZCARD', ZINCRBY = 'ZCARD', LPUSH = 'LLEN', RPUSH = 'LLEN'}
 local finding = {HSET = 'HEXISTS', ZADD = 'ZSCORE', ZINCRBY = 'ZSCORE'}
 
--- full reports whether a command would add members to a record and leave it with more than most,
--- and returns the error of asking. Members that are there already are looked for only if there may
--- be too many.
+-- full reports whether a command would add members to a record and leave it with more than most. It
+-- also returns the error of finding out. It looks for members that are already there only if there
+-- may be too many.
 local function full(key, command, args, most)
   if most == 0 or not counting[command] then return false end
   local n = redis.pcall(counting[command], key)

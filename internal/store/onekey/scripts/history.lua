@@ -1,23 +1,27 @@
--- history: what every script begins with that notes what became of an entry.
+-- history precedes every script that writes lines to the history of an entry.
 --
--- The record is a text beside the entry, in its slot, of lines
+-- The history is a text beside the entry, in its slot. It consists of lines
 --   NUMBER KIND WHO ORIGIN FIELDS PURPOSE MARK
--- in the order in which they were noted: at most a hundred, of 90 days. NUMBER is the time in microseconds,
--- and greater than those of the lines beside which it was noted. It stays as it is, and so does the line. MARK names a line that was sent in
--- several commands, or may have been; others are named by their number.
+-- in the order in which they were written: at most a hundred, from the last 90 days. NUMBER is the
+-- time in microseconds, made greater than the numbers of the lines that were there already. Neither
+-- it nor the rest of a line ever changes. MARK names a line that was sent by several commands, or
+-- may have been. Other lines are named by their number.
 --
--- Lines may also wait in ~note of the entry: that of a create, which saves a record, and on a cluster any,
--- in a slot that is being migrated, where no node serves two keys while one of them is absent. Whatever
--- notes something has the entry among its keys, and puts into the record what waits before what it adds.
--- A line that stands in both is one. On one server a line goes into the feed at the same time: a stream of
--- texts of lines "PRK LINE", with a hyphen for the number.
+-- Lines may also wait in ~note of the entry. The line of a create does, which saves a record. On a
+-- cluster any line may, in a slot that is being migrated, where no node serves two keys while one
+-- of them is absent. A script that writes lines has the entry among its keys. It moves waiting
+-- lines into the record before it adds its own. A line that is in both places counts once. On one
+-- server a line is added to the feed at the same time. The feed is a stream of texts of lines "PRK
+-- LINE", with a hyphen in place of the number.
 --
--- A script notes what it has done: if the server refuses one of its writes, no line tells of what
--- was not done. Lines that wait in the entry are written by the command that writes its rev.
+-- A script writes lines after it has done what they say. So if the server refuses one of its
+-- writes, no line describes what was not done. Lines that wait in the entry are written by the
+-- command that writes its rev.
 --
--- The last argument is "" if nothing is noted. Else it says which of them the last KEYS are: b(oth),
--- r(ecord), f(eed) or n(one), and then the time in milliseconds, none for the server's. Before it stand the
--- lines to be noted, without numbers but for feed.lua; the PRK; and how many entries the feed has at most.
+-- The last argument is "" if there is nothing to write. Otherwise it says which keys come last:
+-- b(oth), r(ecord), f(eed) or n(one). The time in milliseconds follows, or nothing for the server's
+-- time. The arguments before it are the maximum number of entries in the feed, the PRK, and the
+-- lines, which have numbers only for feed.lua.
 
 local about, lines, prk, most, feed, record = table.remove(ARGV), nil, nil, nil, nil, nil
 if about ~= '' then
@@ -28,7 +32,8 @@ if about ~= '' then
 end
 local life, day = '7776000000', '86400000' -- milliseconds
 
--- now is the time in microseconds, in digits: the one that is given, or that at which something came into the feed, or the server's.
+-- now returns the time in microseconds, as digits: the given time, else the time at which the
+-- feed's entry id was added, else the server's time.
 local function now(id)
   if #about > 1 then return string.sub(about, 2) .. '000' end
   if id then
@@ -39,14 +44,14 @@ local function now(id)
   return clock[1] .. string.sub('00000' .. clock[2], -6)
 end
 
--- add puts a text into the feed, and returns its ID.
+-- add appends a text to the feed, and returns its ID.
 local function add(text)
   local id = redis.pcall('XADD', feed, 'MAXLEN', '~', most, '*', 'e', text)
   if type(id) == 'table' and id.err then return nil, redis.error_reply(id.err) end
   return id
 end
 
--- feed_text are lines of the entry as the feed has them.
+-- feed_text returns the entry's new lines as the feed stores them.
 local function feed_text()
   if not string.find(lines, '\n', 1, true) then return prk .. ' - ' .. lines end
   local text = {}
@@ -59,11 +64,11 @@ local function keep(in_record, text, milliseconds)
   if reply.err then return redis.error_reply(reply.err) end
 end
 
--- read returns the lines of the record of the last so many milliseconds. Those of an entry that was here
--- before go a day after the next was made.
+-- read returns the lines of the record from the last so many milliseconds. Lines of an earlier
+-- entry disappear a day after the next one was created.
 local function read(milliseconds, time)
   local past, all = redis.pcall('GET', record), {}
-  if type(past) ~= 'string' then past = '' end -- of another Redis type it goes
+  if type(past) ~= 'string' then past = '' end -- a record of another Redis type is replaced
   for line in string.gmatch(past, '[^\n]+') do
     local number, kind = string.match(line, '^(%d+) (%l+)')
     number = tonumber(number or '0')
@@ -73,16 +78,16 @@ local function read(milliseconds, time)
   return all
 end
 
--- number_of returns the number of a line, nil for one that has none yet.
+-- number_of returns the number of a line, or nil if it has none yet.
 local function number_of(line) return tonumber(string.match(line, '^(%d+) ') or '') end
 
--- name_of returns what a line is known by.
+-- name_of returns the name of a line.
 local function name_of(line)
   return string.match(line, '^%d+ %S+ %S+ %S+ %S+ %S+ (%S+)$') or string.match(line, '^%S+')
 end
 
--- shares are how many lines of a kind stay where others want room: an owner signs in often, and
--- anybody may ask for tokens who knows an identifier. Neither pushes out what else was done.
+-- shares limits how many lines of a kind stay when others need room. An owner signs in often, and
+-- anybody who knows an identifier may ask for tokens. Neither pushes out the other lines.
 local shares = {session = 30, issue = 20}
 
 local function kind_of(line)
@@ -90,8 +95,7 @@ local function kind_of(line)
   return shares[kind] and kind or 'other'
 end
 
--- trim removes the oldest lines beyond a hundred: those of a kind that has more than its share,
--- else others.
+-- trim removes the oldest lines beyond a hundred. It prefers a kind that has more than its share.
 local function trim(all)
   local has = {session = 0, issue = 0, other = 0}
   for _, line in ipairs(all) do
@@ -108,7 +112,7 @@ local function trim(all)
   end
 end
 
--- put_on puts lines that are not there yet at the end of others, and gives numbers to those without one.
+-- put_on appends the lines that are not there yet to all, and gives numbers to those without one.
 local function put_on(all, some, time)
   local has, last = {}, 0
   for _, line in ipairs(all) do
@@ -130,8 +134,8 @@ local function put_on(all, some, time)
   trim(all)
 end
 
--- unrighted returns the error of a server that forbids this user what note writes, as far as it
--- can be asked: then nothing is to be done.
+-- unrighted returns the error of a server that forbids this user the commands that note needs, as
+-- far as the server can be asked. The script must then do nothing.
 local function unrighted()
   local may = about ~= '' and redis.acl_check_cmd
   if may and record and not may('SET', record, '', 'PX', '1') then
@@ -142,8 +146,8 @@ local function unrighted()
   end
 end
 
--- waiting_with returns lines that wait in the entry, false for none, with those that are to be
--- noted.
+-- waiting_with returns the lines that wait in the entry, false for none, together with the new
+-- lines.
 local function waiting_with(waiting)
   local all, time = {}, tonumber(now())
   put_on(all, waiting or '', time)
@@ -151,20 +155,20 @@ local function waiting_with(waiting)
   return table.concat(all, '\n')
 end
 
--- waits returns what ~note of an entry becomes if the lines are to wait there, and nil if they are
--- not. waiting is what it is: false for none.
+-- waits returns the new value of ~note if the new lines are to wait in the entry, and nil if they
+-- are not. waiting is the old value, false for none.
 local function waits(waiting)
   if about == '' or record or feed then return nil end
   return waiting_with(waiting)
 end
 
--- marked reports whether the lines are known when they are sent again.
+-- marked reports whether the lines can be recognized when they are sent again.
 local function marked() return about ~= '' and string.find(lines, '^%S+ %S+ %S+ %S+ %S+ %S+') ~= nil end
 
--- note writes the lines of what was done into the record and into the feed. how: create; delete,
--- after which the record stays for a day, for the feed of a cluster, or not at all; "" for others.
--- It returns what the server refuses, nil if it does not, and whether ~note is to go, whose lines
--- are in the record now.
+-- note writes the lines to the record and to the feed. how is "create", "delete", or "" for other
+-- changes. After a delete, a cluster's record stays for a day, for the feed; otherwise it is
+-- deleted. note returns the error if the server refuses, else nil, and whether ~note must be
+-- removed because its lines are in the record now.
 local function note(how, waiting)
   if not record then return nil end
   local id, refused
@@ -188,8 +192,9 @@ local function note(how, waiting)
   return refused, waiting and not refused
 end
 
--- note_of notes what was done to an entry, or has the lines wait there if the server refuses to
--- write the record. It returns what the server refuses of that, and whether ~note stays.
+-- note_of writes the lines of a change to an entry, or makes them wait there if the server refuses
+-- to write the record. It returns the error if the server refuses that as well, and whether ~note
+-- stays.
 local function note_of(entry, how, waiting)
   local refused, goes = note(how, waiting)
   if refused and not feed then
@@ -200,8 +205,8 @@ local function note_of(entry, how, waiting)
   return refused, waiting and not goes
 end
 
--- note_beside notes what was done beside a live entry, whose rev stays. waiting is ~note of the
--- entry, false for none, nil if it was not read. It returns what the server refuses.
+-- note_beside writes the lines of a change beside a live entry, whose rev stays. waiting is ~note
+-- of the entry, false for none, nil if it was not read. It returns the error if the server refuses.
 local function note_beside(entry, waiting)
   if about == '' then return nil end
   if waiting == nil then

@@ -1,11 +1,13 @@
--- invite: puts an invitation where the tokens of the entry will lie that it is for. After tokens.lua.
+-- invite stores an invitation where the tokens of its future entry will be. It follows tokens.lua.
 --
 -- KEYS[1]  the record of the tokens
--- ARGV[1]  hash of the secret      ARGV[2], ARGV[3]  purpose, and what it is bound to
--- ARGV[4]  value                   ARGV[5]  milliseconds that it is good      ARGV[6]  the time, "" for the server's
--- Reply: {"ok"} | {"exists"}: something lies there that is good still
+-- ARGV[1]  hash of the secret      ARGV[2], ARGV[3]  purpose, and the facets that it is bound to
+-- ARGV[4]  value                   ARGV[5]  how long it is valid, in milliseconds
+-- ARGV[6]  the time, "" for the server's
+-- Reply: {"ok"} | {"exists"}: the record holds something that is still valid
 --
--- Sent twice, it is one invitation (I7). It counts while there is no entry, and is spent by the change that makes one.
+-- Sent twice, it is one invitation (I7). It is valid while there is no entry, and the change that
+-- creates the entry spends it.
 local now = clock(ARGV[6])
 local tokens = read_tokens(KEYS[1], '1', now)
 if tokens.err then return redis.error_reply(tokens.err) end
@@ -17,7 +19,8 @@ local text = table.concat({string.format('%.0f', now + ARGV[5]), '1', ARGV[2], A
 local first = redis.pcall('HSET', KEYS[1], ARGV[1], text)
 if type(first) == 'table' then return redis.error_reply(first.err) end
 for i, name in ipairs(tokens.swept) do
-  if name == ARGV[1] then table.remove(tokens.swept, i) break end -- it was over, and is written anew
+  -- It had expired and is written again.
+  if name == ARGV[1] then table.remove(tokens.swept, i) break end
 end
 tokens.open[1] = token_of(ARGV[1], text, now)
 write_tokens(KEYS[1], tokens)

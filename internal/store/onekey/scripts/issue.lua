@@ -1,15 +1,17 @@
--- issue: puts a token beside a live entry, which keeps its rev. After tokens.lua and history.lua.
+-- issue stores a token beside a live entry without changing its rev. It follows tokens.lua and
+-- history.lua.
 --
 -- KEYS[1]  the entry          KEYS[2]  the record of its tokens, in the same slot; without it the
 --            token waits in the entry
--- ARGV[1]  type               ARGV[2]  ~rev (its first twelve characters) as it was read, "" for none
+-- ARGV[1]  type               ARGV[2]  the rev (twelve characters) that was read, "" for none
 -- ARGV[3]  hash of the secret ARGV[4], ARGV[5]  purpose, and the facets that it is bound to
--- ARGV[6]  value              ARGV[7]  milliseconds that it is good     ARGV[8]  how many stay, the newest
+-- ARGV[6]  value              ARGV[7]  how long it is valid, in milliseconds
+-- ARGV[8]  maximum number of tokens; the newest stay
 -- ARGV[9]  the time, "" for the server's
 -- Reply: {"ok"} | {"absent"} | {"conflict"}
 --
--- Sent twice, it is one token (I7), also after a change of the entry that leaves the token good.
--- ~tokens comes last: before, a first token does not count, and what ended stays so.
+-- Sent twice, it is one token (I7), even if the entry changed in between and left the token valid.
+-- ~tokens is written last: until then a first token does not count, and ended tokens stay ended.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~tokens', '~note')
 if head.err then return redis.error_reply(head.err) end
 if head[1] ~= ARGV[1] then return {'absent'} end
@@ -18,7 +20,7 @@ local tokens = read_tokens(KEYS[2], head[3], now)
 if tokens.err then return redis.error_reply(tokens.err) end
 local newest, says = 0, '1' .. string.sub(ARGV[3], 1, 6)
 for _, t in ipairs(tokens.open) do
-  if t.name == ARGV[3] then -- sent again: it does what may be left to do
+  if t.name == ARGV[3] then -- sent again: finish what may be unfinished
     if not t.waits then redis.call('HSET', KEYS[1], '~tokens', says .. string.sub(head[3], #tokens.says + 1)) end
     local refused = marked() and note_beside(KEYS[1], head[4])
     return refused or {'ok'}
@@ -30,7 +32,8 @@ local refused = unrighted()
 if refused then return refused end
 local ends = string.format('%.0f', now + ARGV[7])
 local number = newest + 1
-if not KEYS[2] then number = math.max(number, math.floor(now / 1000)) end -- above those of the record, too
+-- The number must also exceed those in the record, which was not read.
+if not KEYS[2] then number = math.max(number, math.floor(now / 1000)) end
 local text = table.concat({ends, string.format('%.0f', number), ARGV[4], ARGV[5], ARGV[6]}, ' ')
 table.sort(tokens.open, function(a, b) return a.number > b.number end)
 while #tokens.open >= tonumber(ARGV[8]) do
@@ -49,7 +52,7 @@ if KEYS[2] then
   end
   local first, put, swept = redis.pcall('HSET', KEYS[2], unpack(members)), {}, tokens.swept
   if type(first) == 'table' then return redis.error_reply(first.err) end
-  tokens.swept = {} -- but for what is put there again, where ~tokens was refused before
+  tokens.swept = {} -- except what is written there again, if ~tokens was refused before
   for i = 1, #members, 2 do put[members[i]] = true end
   for _, name in ipairs(swept) do
     if not put[name] then tokens.swept[#tokens.swept + 1] = name end

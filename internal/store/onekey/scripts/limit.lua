@@ -1,8 +1,10 @@
--- limit: counts what may be done so often in a time, exactly, however many come at once.
+-- limit counts one use of something that is limited per period. It is exact, however many calls
+-- arrive at once.
 --
--- KEYS[1]  a counter: "N UNTIL", how often by now, and when it begins anew
--- ARGV[1]  how often at most      ARGV[2]  in how many milliseconds      ARGV[3]  the time, "" for the server's
--- Reply: milliseconds to wait, 0 if it was counted. Sent again, it is counted twice.
+-- KEYS[1]  a counter: "N UNTIL", the number of uses, and when the period ends
+-- ARGV[1]  the limit      ARGV[2]  length of the period in milliseconds
+-- ARGV[3]  the time, "" for the server's
+-- Reply: milliseconds to wait, 0 if the use was counted. Sent again, it counts twice.
 local now = tonumber(ARGV[3])
 if not now then
   local time = redis.call('TIME')

@@ -1,7 +1,9 @@
--- members: one step of SSCAN over an index, from its beginning where the cursor is another process's (redisx.Cursor).
+-- members takes one step of SSCAN over an index. It starts again if the cursor belongs to another
+-- process (redisx.Cursor).
 --
--- KEYS[1]  the index set      ARGV[1]  cursor      ARGV[2]  the process that it is of, or ""      ARGV[3]  about how many
--- Reply: {this process, "" where it may not be asked, next cursor, members}
+-- KEYS[1]  the index set      ARGV[1]  cursor      ARGV[2]  the process that made it, or ""
+-- ARGV[3]  approximate number of members
+-- Reply: {this process, "" if the server forbids asking; next cursor; members}
 local info = redis.pcall('INFO', 'server')
 local process = type(info) == 'string' and string.sub(string.match(info, 'run_id:(%w+)') or '', 1, 8) or ''
 local at = ARGV[1]

@@ -1,7 +1,9 @@
--- note: a note by itself, of something that was done in other commands. After history.lua.
+-- note adds lines to the history about something that other commands did. It follows history.lua.
 --
--- KEYS[1]  the entry. Sent again, it is one note, by the mark of the line.
--- Reply: 1, or 0 where it is not live
+-- KEYS[1]  the entry
+-- Reply: 1, or 0 if the entry is not live
+--
+-- Sent again, it is recognized by the marks of the lines.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~note')
 if head.err then return redis.error_reply(head.err) end
 if not head[1] or head[1] == '' then return 0 end

@@ -1,9 +1,10 @@
--- peek: a token that is good, if the entry has ~tokens; it stays. After tokens.lua.
+-- peek returns a valid token and leaves it as it is. Whether the token counts depends on ~tokens of
+-- its entry. peek follows tokens.lua.
 --
--- KEYS[1]  the record of an entry's tokens, or the entry, in which one may wait
--- ARGV[1]  hash of the secret      ARGV[2]  the time, "" for the server's      ARGV[3]  "waiting"
---            for the entry
--- Reply: {member, milliseconds that it is good still} | {}
+-- KEYS[1]  the record of an entry's tokens, or the entry itself, in which a token may wait
+-- ARGV[1]  hash of the secret      ARGV[2]  the time, "" for the server's
+-- ARGV[3]  "waiting" if KEYS[1] is the entry
+-- Reply: {member, milliseconds for which it is still valid} | {}
 local text = redis.pcall('HGET', KEYS[1], ARGV[3] == 'waiting' and '~tokens' or ARGV[1])
 if type(text) == 'table' then
   if string.find(text.err, 'WRONGTYPE', 1, true) then return {} end

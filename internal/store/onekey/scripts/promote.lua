@@ -1,12 +1,13 @@
--- promote: what was laid ready before an entry was committed becomes its tertiary record. It
--- happens once: where nothing lies ready any more, the record stays as it is.
+-- promote moves a record that was prepared before its entry was committed to its place. It does so
+-- once: if there is no prepared record, the tertiary record stays as it is.
 --
--- KEYS[1]  what was laid ready, in the same slot      KEYS[2]  the tertiary record
--- KEYS[3]  where the record is moved that another takes the place of, or that goes; not given where it goes in this step
--- ARGV[1]  "join": into the set that is there         "replace": over what is there
---          "drop": what is there goes, and so does what was laid ready, an empty string
--- ARGV[2]  "1": the record is an indexed set, and small; else what is replaced is freed in the background
--- Reply: 1, or 0 where nothing lies ready any more
+-- KEYS[1]  the prepared record, in the same slot      KEYS[2]  the tertiary record
+-- KEYS[3]  where to move the old record if it is replaced or dropped; absent if it is deleted here
+-- ARGV[1]  "join": add to the existing set         "replace": replace the existing record
+--          "drop": delete the existing record and the prepared one, an empty string
+-- ARGV[2]  "1" if the record is a small indexed set; otherwise Redis frees the old record in the
+--          background
+-- Reply: 1, or 0 if there is no prepared record
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 local function failed(reply) return type(reply) == 'table' and reply.err end
 if ARGV[1] == 'join' then
@@ -17,7 +18,7 @@ if ARGV[1] == 'join' then
 end
 local reply, moved = nil, false
 if ARGV[1] == 'replace' then
-  -- Its time to live goes first: the record must not go when that is over.
+  -- Its time to live is removed first, so that the new record does not expire.
   reply = redis.pcall('PERSIST', KEYS[1])
   if failed(reply) then return redis.error_reply(reply.err) end
 end
@@ -35,5 +36,5 @@ else
   reply = redis.pcall('UNLINK', KEYS[1], KEYS[2])
 end
 if not failed(reply) then return 1 end
-if moved then redis.call('RENAME', KEYS[3], KEYS[2]) end -- or nobody would know where it is
+if moved then redis.call('RENAME', KEYS[3], KEYS[2]) end -- otherwise nobody would know where it is
 return redis.error_reply(reply.err)

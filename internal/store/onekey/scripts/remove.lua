@@ -1,14 +1,16 @@
--- remove: removes a record, or one member of a set, that is not what it must be, or that no live entry holds, if that is
--- still so (I1, I4).
+-- remove removes a record, or one member of a set, that is wrong or that no live entry holds, if
+-- that is still so (I1, I4).
 --
--- KEYS[1]  the record          KEYS[2]  the entry it belongs to, if any          KEYS[n]  ~/schema/TYPE, where ARGV[7] is given
--- ARGV[1]  the Redis type that it must be of: it goes if it is of another one; ""
--- ARGV[2]  "1": it goes if it is exactly the string ARGV[3]      ARGV[4]  the one set member that goes, or ""
--- ARGV[5], ARGV[6]  secondary field and canonical value that make the entry hold it, or ""; where no entry is given, a
---                   field that the record must have, a hash, with this value
+-- KEYS[1]  the record          KEYS[2]  the entry it belongs to, if any
+-- KEYS[n]  ~/schema/TYPE, if ARGV[7] is given
+-- ARGV[1]  the expected Redis type, or "": the record is removed only if it has another one
+-- ARGV[2]  "1" if the record must be exactly the string ARGV[3]
+-- ARGV[4]  the set member to remove, or "" for the whole record
+-- ARGV[5], ARGV[6]  secondary field and canonical value by which the entry holds the record, or "";
+--                   without an entry, a field and value that the record, a hash, must have
 -- ARGV[7]  the fingerprint that the stored schema must have, or ""
--- ARGV[8]  milliseconds of the clock until which it is known which one it has, or ""
--- Reply: 1 if it went, else 0; -1 where the stored schema is, or may be, another one
+-- ARGV[8]  server time in milliseconds until which the stored schema is known, or ""
+-- Reply: 1 if it was removed, else 0; -1 if the stored schema is, or may be, another one
 if ARGV[7] ~= '' and redis.pcall('HGET', KEYS[#KEYS], 'fingerprint') ~= ARGV[7] then return -1 end
 if ARGV[8] ~= '' then
   local time = redis.call('TIME')

@@ -1,12 +1,12 @@
--- restate: replaces what is stored of a schema, in one step, if it is still what was seen.
+-- restate replaces the stored schema in one step if it is still the one that was seen.
 --
--- KEYS[1]  ~/schema/TYPE      ARGV[1]  the fingerprint seen, "" for none
--- ARGV[2], …                  all fields of the new state: field, value, …; the first is the fingerprint;
---                             none: nothing shall be stored. Names of tertiary records stay.
--- Reply: 1 if it is so now, else 0
+-- KEYS[1]  ~/schema/TYPE      ARGV[1]  the fingerprint that was seen, "" for none
+-- ARGV[2], …                  all fields of the new state: field, value, …, first the fingerprint;
+--                             none if no schema is to be stored. Names of tertiary records stay.
+-- Reply: 1 if the new state is stored now, else 0
 --
--- The new state is written before what is left of the old one goes: a key that is gone may not be written
--- again in a slot that is being migrated.
+-- The new state is written before the rest of the old one is removed, because a deleted key may not
+-- be written again in a slot that is being migrated.
 local stored = redis.pcall('HGET', KEYS[1], 'fingerprint')
 if type(stored) == 'table' then return redis.error_reply(stored.err) end
 stored = stored or ''
@@ -15,8 +15,8 @@ local reply
 if #ARGV == 1 then
   reply = redis.pcall('UNLINK', KEYS[1])
 else
-  -- A full server refuses the first, and one that forbids HDEL the second: neither changes
-  -- anything.
+  -- A full server refuses the first command, and a server that forbids HDEL the second one. Neither
+  -- changes anything.
   if stored ~= '' then reply = redis.pcall('HSET', KEYS[1], 'fingerprint', stored) end
   if stored ~= '' and type(reply) ~= 'table' then reply = redis.pcall('HDEL', KEYS[1], '~none') end
   if type(reply) ~= 'table' then reply = redis.pcall('HSET', KEYS[1], unpack(ARGV, 2)) end

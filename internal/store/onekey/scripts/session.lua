@@ -1,22 +1,26 @@
--- session: the sessions of an entry, a hash in its slot. After history.lua.
+-- session works on the sessions of an entry, which are a hash in its slot. It follows history.lua.
 --
--- A member is named by the hash of a secret, and says
+-- A member's name is the hash of a secret. Its value is
 --   ENDS IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
--- when the session ends whatever is done, and how long after it was seen last, in milliseconds; when that was, when its
--- owner last gave the password, and when it began; what the entry must have for it to be good; and two escaped texts. One that was
--- ended says "- UNTIL CALL" for an hour (the last hundred do), so that a beginning which arrives late does not bring it back. Members of other forms,
--- and those whose time is over, count as absent.
+-- ENDS is when the session ends in any case, IDLE how long after SEEN it ends if it is not used,
+-- SEEN when it was last seen, VERIFIED when its owner last gave the password, and BEGUN when it
+-- began, all in milliseconds. BOND is what the entry must have for the session to be valid. ORIGIN
+-- and AGENT are escaped texts. Members of other forms, and expired ones, count as absent.
 --
--- The entry is not looked at, but for the lines of its history that wait: in a slot that is being migrated, no node serves
--- two keys while one of them is absent. So it does not matter either whether what is done here comes before or after a change
--- of the entry.
+-- An ended session says "- UNTIL CALL" for an hour, so that a late "begin" does not bring it back.
+-- Only the last hundred of them stay.
 --
--- KEYS[1]  the record      KEYS[2]  the entry, where something is noted
+-- The entry itself is not read, except for waiting lines of its history: in a slot that is being
+-- migrated, no node serves two keys while one of them is absent. It therefore does not matter
+-- whether the script runs before or after a change of the entry.
+--
+-- KEYS[1]  the record      KEYS[2]  the entry, if lines are written to its history
 -- ARGV[1]  begin | seen | verify | end | list | clear      ARGV[2]  the time, "" for the server's
--- ARGV[3]  hash of the secret      ARGV[4]  bond; to end: the call, by which it knows what it has done when it is sent again
--- ARGV[5..9]  to begin: milliseconds until it ends, and of idleness; origin, agent; how many stay, the newest, and of those
---             that were ended
--- Reply: {hash, member, …} of the sessions that it was done to; to end: {hash} or {}
+-- ARGV[3]  hash of the secret
+-- ARGV[4]  bond; for "end" the call, by which it recognizes what it did when it is sent again
+-- ARGV[5..9]  for "begin": milliseconds until it ends, milliseconds of idleness, origin, agent, and
+--             how many sessions stay, the newest; as many ended ones stay
+-- Reply: {hash, member, …} of the affected sessions; for "end" {hash} or {}
 local record, verb, hash, bond = KEYS[1], ARGV[1], ARGV[3], ARGV[4]
 local now = tonumber(ARGV[2])
 if not now then
@@ -26,7 +30,7 @@ end
 local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
 local function ms(n) return string.format('%.0f', n) end
 
--- parse takes a member apart; nil for one that counts as absent.
+-- parse returns the parts of a member, or nil if it counts as absent.
 local function parse(text)
   local s, rest = {}, nil
   s.life, s.idle, s.seen, s.verified, s.begun, s.bond, rest = string.match(text or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) ([^ ]+) ([^ ]* [^ ]*)$')
@@ -41,7 +45,7 @@ end
 local function member(s)
   return table.concat({ms(s.life), ms(s.idle), ms(s.seen), ms(s.verified), ms(s.begun), s.rest}, ' ')
 end
--- stay has the record live until a time, at least.
+-- stay extends the record's time to live at least until ends.
 local function stay(ends)
   if redis.call('PTTL', record) < ends - now then redis.call('PEXPIRE', record, ms(ends - now)) end
 end
@@ -51,8 +55,9 @@ local function put(text, ends)
   stay(ends)
   return {hash, text}
 end
--- note_begun notes that the session began, unless it is good for nothing: it is bound to an epoch
--- that is over. The beginning may have been noted before then, and be sent again.
+-- note_begun writes the beginning of the session to the history, unless the session is useless
+-- because its epoch is over. The beginning may have been written before that, and is now sent
+-- again.
 local function note_begun()
   if about == '' then return nil end
   local head = redis.pcall('HMGET', KEYS[2], '~isa', '~note', '~epoch')
@@ -67,7 +72,8 @@ if verb == 'seen' or verb == 'verify' or verb == 'end' then
     return redis.error_reply(text.err)
   end
   local s = parse(text)
-  if verb == 'end' and text and not string.find(text, '^%- ') then -- also one whose time is over: a clock may go back
+  -- End an expired session as well, because a clock may go back.
+  if verb == 'end' and text and not string.find(text, '^%- ') then
     local refused = s and unrighted()
     if refused then return refused end
     local reply = put('- ' .. ms(now + 3600000) .. (s and ' ' .. bond or ''), now + 3600000)
@@ -121,7 +127,8 @@ if verb == 'begin' then
   end
   table.sort(open, function(a, b) return a.begun > b.begun end)
   for i = tonumber(ARGV[9]), #open do swept[#swept + 1] = open[i].name end
-  -- Of those that were ended as many stay: else who signs in and out all the time makes each beginning slower.
+  -- As many ended sessions stay. Otherwise somebody who keeps signing in and out makes each
+  -- beginning slower.
   table.sort(over, function(a, b) return a.ended > b.ended end)
   for i = tonumber(ARGV[9]), #over do swept[#swept + 1] = over[i].name end
   local s = {life = now + ARGV[5], idle = tonumber(ARGV[6]), seen = now, verified = now, begun = now}

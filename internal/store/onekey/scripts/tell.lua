@@ -1,7 +1,8 @@
--- tell: a line in a feed, of what no history has. After history.lua.
+-- tell adds a line to a feed that is in no history. It follows history.lua.
 --
 -- KEYS[1]  the stream
--- ARGV[1]  the mark of the line      ARGV[2]  milliseconds since it was sent first, if it may be there, else ""
+-- ARGV[1]  the mark of the line
+-- ARGV[2]  milliseconds since it was first sent, if it may be there already, else ""
 -- Reply: 1
 if ARGV[2] ~= '' then
   local clock = redis.call('TIME')
@@ -10,7 +11,8 @@ if ARGV[2] ~= '' then
   for i = 1, past.err and 0 or #past do
     if string.sub(past[i][2][2], -#ARGV[1]) == ARGV[1] then return 1 end
   end
-  if not past.err and #past == 10000 then return 1 end -- it is not known: once is more than it would be told then
+  -- Unknown. Adding it again would risk adding it twice.
+  if not past.err and #past == 10000 then return 1 end
 end
 local _, refused = add(feed_text())
 return refused or 1

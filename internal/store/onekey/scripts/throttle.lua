@@ -1,30 +1,34 @@
--- throttle: counts attempts to log in, exactly, however many come at once.
+-- throttle counts login attempts, exactly, however many arrive at once.
 --
 -- KEYS     hashes of counters: an account's, an origin's, or one of each
 -- ARGV[1]  admit | ask | forgive | withdraw | reset | look
 -- ARGV[2]  now in milliseconds, or "" for the server's clock
--- ARGV[3]  the origin's name inside an account's counters, or ""
--- ARGV[4]  to forgive or withdraw, "1": the attempt was counted on its origin's own budget
--- ARGV[5..13]  limits: window, strangers' free and most, a familiar origin's most, how many familiar
---          origins and for how long, an origin's window and free, longest delay; times in milliseconds
+-- ARGV[3]  the origin's name in an account's counters, or ""
+-- ARGV[4]  for "forgive" and "withdraw": "1" if the attempt was counted on its origin's own budget
+-- ARGV[5..13]  limits: window, strangers' free and most, a familiar origin's most, how many
+--              familiar origins and for how long, an origin's window and free, longest delay;
+--              times in milliseconds
 -- ARGV[14]  the call's own token, of twelve characters
--- ARGV[15]  milliseconds since it was sent first, if that may have been carried out, else ""
+-- ARGV[15]  milliseconds since it was first sent, if it may have been carried out then, else ""
 -- ARGV[16..]   for each key: account | origin
 --
--- Reply: {wait, own, at}: milliseconds to wait, 0 if the attempt is admitted; 1 if it was counted on
--- its origin's own budget; 1 if it was counted at its origin. {-1}: it was sent before, and it is not known whether it
--- was carried out then; nothing was done. {-2, n}: KEYS[n] is no such hash; nothing was done.
+-- Reply: {wait, own, at}: milliseconds to wait, 0 if the attempt is admitted; 1 if it was counted
+-- on its origin's own budget; 1 if it was counted at its origin.
+-- {-1}: it was sent before, and it is unknown whether it was carried out; nothing was done.
+-- {-2, n}: KEYS[n] does not hold counters; nothing was done.
 --
--- To ask is to admit without counting: it writes nothing, and at is 0.
+-- "ask" is "admit" without counting: it writes nothing, and at is 0.
 --
--- A look is at one account, as a stranger finds it, and writes nothing. Reply to it: {0, now, milliseconds that the next attempt
--- has to wait, failures of strangers, end of their window or 0, then for each familiar origin when it logged in last and its failures}.
+-- "look" reads one account, as a stranger finds it, and writes nothing. Its reply is {0, now,
+-- milliseconds until the next attempt, failures of strangers, end of their window or 0}, followed
+-- for each familiar origin by the time of its last login and its failures.
 --
--- An account:  sn su sa   failures of strangers, end of their window, when the next one may come
+-- An account:  sn su sa   failures of strangers, end of their window, time of the next attempt
 --              o:NAME     when that origin last logged in; n:NAME its failures
 --              fu         end of the window of those failures
 -- An origin:   sn su sa
--- Both:        k          the calls of the last minute, at most 64, the newest first: token, 0 to 3 (own + 2 at), seconds
+-- Both:        k          the calls of the last minute, at most 64, newest first: token, 0 to 3
+--                         (own + 2 at), seconds
 
 local verb, name = ARGV[1], ARGV[3]
 local L = {}
@@ -51,7 +55,7 @@ local function forget_old(h)
   end
 end
 
--- An origin that logged in before has a budget of its own, while it lasts.
+-- own reports whether the origin logged in before and its own budget is not used up.
 local function own(h)
   return name ~= '' and h['o:' .. name] ~= nil and num(h, 'n:' .. name) < fmost
 end
@@ -75,7 +79,7 @@ local function count(h, kind)
   if n >= free then h.sa = text(now + math.min(1000 * 2 ^ math.min(n - free, 30), longest)) end
 end
 
--- As if there had been no attempt: there could be none while there was a delay.
+-- withdraw undoes an attempt. No delay can have been in force, or there would have been no attempt.
 local function withdraw(h, kind)
   if kind == 'account' and ARGV[4] == '1' then
     h['n:' .. name] = text(math.max(num(h, 'n:' .. name) - 1, 0))
@@ -84,7 +88,7 @@ local function withdraw(h, kind)
   end
 end
 
--- The oldest familiar origin makes room for a new one.
+-- remember makes the origin familiar. A new origin replaces the oldest if there are too many.
 local function remember(h)
   h['o:' .. name], h['n:' .. name] = text(now), nil
   local n, oldest = 0, nil
@@ -113,7 +117,8 @@ local function reset(h)
   end
 end
 
--- A call that arrives once more, since its answer was lost, is answered as it was, and not done again.
+-- A call that arrives again, because its reply was lost, gets the same answer and is not carried
+-- out again.
 local token, since, seconds = ARGV[14], tonumber(ARGV[15]), math.floor(now / 1000)
 local entry, most, minute = 23, 64, 60
 local function second(k, i) return tonumber(string.sub(k, i + 13, i + 22)) or 0 end
@@ -135,7 +140,7 @@ local function note(h, how)
   h.k = token .. how .. string.format('%010d', seconds) .. string.sub(k, 1, last)
 end
 
--- Without failures there is no window.
+-- tidy removes a window without failures.
 local function tidy(h)
   if num(h, 'sn') == 0 then h.sn, h.su, h.sa = nil, nil, nil end
   local any = false
@@ -146,7 +151,7 @@ local function tidy(h)
   if not any then h.fu = nil end
 end
 
--- The first write is the one that a full server refuses: then nothing changed.
+-- write stores the counters. A full server refuses the first command, and then nothing has changed.
 local function write(key, h, was)
   tidy(h)
   local set, gone = {}, {}
@@ -160,10 +165,11 @@ local function write(key, h, was)
     if h[f] == nil then gone[#gone + 1] = f end
   end
   if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
-  redis.call('PEXPIRE', key, text(math.max(last - now, 0) + minute * 1000)) -- the times inside decide; this only cleans up
+  -- Only the times inside the hash matter. The expiry merely cleans up.
+  redis.call('PEXPIRE', key, text(math.max(last - now, 0) + minute * 1000))
 end
 
--- What is no counter at all would end the script in the middle.
+-- sound reports whether a hash holds only counters. Anything else would end the script halfway.
 local calls = string.rep('.', 12) .. string.rep('%d', 11)
 local function sound(h)
   for f, v in pairs(h) do
@@ -210,7 +216,8 @@ if verb == 'ask' or verb == 'admit' and longer > 0 and not mine then return {lon
 
 local act = {admit = count, forgive = forgive, withdraw = withdraw, reset = reset}
 local own_budget, at = mine and 1 or 0, 0
--- Its origin does not hold back an attempt that has a budget of its own, and then does not count it.
+-- An origin's delay does not apply to an attempt with its own budget, and the origin then does not
+-- count it.
 local function due(i) return verb ~= 'admit' or waits[i] == 0 end
 for i in ipairs(KEYS) do
   if due(i) and kinds[i] == 'origin' then at = 1 end

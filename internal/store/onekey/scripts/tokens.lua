@@ -1,20 +1,23 @@
--- tokens: what every script that looks at single-use tokens of an entry, or ends some, begins with.
+-- tokens precedes every script that reads or ends single-use tokens of an entry.
 --
--- They are a hash beside the entry, in its slot. A member is named by the hash of a secret, and says
+-- The tokens are a hash beside the entry, in its slot. A member's name is the hash of a secret. Its
+-- value is
 --   UNTIL NUMBER PURPOSE FIELDS VALUE
--- until when it is good, in milliseconds; a number that is greater for a newer one; its purpose;
--- the facets that it is bound to, in hexadecimal digits, with slashes between; and the value,
--- escaped as purposes are. Members of other forms, and those whose time is over, count as absent.
--- All do where the entry has no ~tokens: so one field of the entry ends them all, and an entry
--- that is created again inherits none. The field says "1", which some letters of the name of the
--- newest follow, and the names of members that have ended and may be there still: it is written
--- with ~rev, so that they have ended also where a server refuses to remove them then.
+-- UNTIL is when the token expires, in milliseconds. NUMBER is greater for newer tokens. FIELDS are
+-- the facets that the token is bound to, in hexadecimal digits, separated by slashes. PURPOSE and
+-- VALUE are escaped. Members of other forms, and expired ones, count as absent. If the entry has no
+-- ~tokens, all members do. So one field of the entry ends all its tokens, and an entry that is
+-- created again inherits none.
 --
--- In a slot that is being migrated no node may serve the record and the entry together. Then a
--- token waits in ~tokens: lines "NAME MEMBER" follow what it says, and "0" in place of "1" says
--- that the record does not count. The next token that is issued takes them into the record. A
--- change goes by what the record had, which was read before, if ~tokens is still as it was before
--- that: every token that is issued changes it.
+-- ~tokens says "1", followed by some letters of the name of the newest token, and then the names of
+-- members that have ended but may still be there. It is written together with ~rev, so that these
+-- tokens have ended even if a server then refuses to remove them.
+--
+-- In a slot that is being migrated, no node may serve the record and the entry together. A new
+-- token then waits in ~tokens: lines "NAME MEMBER" follow its first line, and "0" in place of "1"
+-- says that the record does not count. The next token that is issued moves waiting tokens into the
+-- record. A change uses a copy of the record that was read earlier, provided that ~tokens has not
+-- changed since: issuing a token always changes it.
 
 local function clock(given)
   if given ~= '' then return tonumber(given) end
@@ -22,7 +25,7 @@ local function clock(given)
   return now[1] * 1000 + math.floor(now[2] / 1000)
 end
 
--- token_of takes a member apart; nil for one that counts as absent.
+-- token_of returns the parts of a member, or nil if it counts as absent.
 local function token_of(name, text, now)
   local ends, number, purpose, fields = string.match(text, '^(%d+) (%d+) ([^ ]+) ([^ ]*) ')
   ends = tonumber(ends)
@@ -30,13 +33,13 @@ local function token_of(name, text, now)
   return {name = name, ends = ends, number = tonumber(number), purpose = purpose, fields = fields}
 end
 
--- counts reports whether the entry has tokens, by what its ~tokens says.
+-- counts reports whether the entry has tokens, given its ~tokens.
 local function counts(mark) return mark and mark ~= '' end
 
--- needs_record reports whether some of them may be in the record.
+-- needs_record reports whether some of the tokens may be in the record.
 local function needs_record(mark) return counts(mark) and string.sub(mark, 1, 1) ~= '0' end
 
--- members_of takes a record apart that was read before, in lines "NAME MEMBER".
+-- members_of returns the members of a record that was read earlier, given as lines "NAME MEMBER".
 local function members_of(text)
   local all = {}
   for name, member in string.gmatch(text, '([^ \n]+) ([^\n]+)') do
@@ -46,8 +49,9 @@ local function members_of(text)
   return all
 end
 
--- read_tokens are those that count, open, the names of all other members, swept, and those of them that ended, ended.
--- record is its key, what members_of has returned, or nil if it is not needed.
+-- read_tokens returns the tokens that count in open, the names of all other members in swept, and
+-- those of them that have ended in ended. record is the key of the record, a result of members_of,
+-- or nil if it is not needed.
 local function read_tokens(record, mark, now)
   local tokens, over = {open = {}, swept = {}, ended = {}, now = now}, {}
   tokens.says, tokens.lines = string.match(mark or '', '^([^\n]*)\n?(.*)$')
@@ -78,11 +82,11 @@ local function read_tokens(record, mark, now)
   return tokens
 end
 
--- spent_of returns the names of tokens that have ended, by what ~tokens of an entry or a tombstone
--- says, each after a space.
+-- spent_of returns the names of ended tokens in ~tokens of an entry or a tombstone, each after a
+-- space.
 local function spent_of(mark) return string.match(mark or '', '^[^ \n]+( [^\n]*)') or '' end
 
--- mark_of returns what ~tokens is to say.
+-- mark_of returns the new value of ~tokens.
 local function mark_of(tokens)
   local words, text = {tokens.says}, nil
   for _, name in ipairs(tokens.ended) do words[#words + 1] = name end
@@ -97,12 +101,17 @@ local function hexed(name)
   return (string.gsub(name, '.', function(c) return string.format('%02x', string.byte(c)) end))
 end
 
--- end_tokens finds out what a change does to the tokens of an entry, and writes nothing. e has:
--- all, "1" if all go; now; spend, a token that must be good, or refused is true, and its purpose,
--- all of which goes; and touched, the facets that the change sets or unsets; and made, if it makes
--- the entry of an invitation. What stays is open then, and mark what ~tokens becomes with the rev,
--- nil if it stays as it is. It names a member that has ended until that is removed: so it is known
--- of an invitation whether it made its entry.
+-- end_tokens finds out what a change does to the tokens of an entry, and writes nothing. Its
+-- argument e holds:
+--   all      "1" if all tokens end
+--   now      the time
+--   spend    a token that must be valid; otherwise the result's refused is true
+--   purpose  the purpose of that token, all of whose tokens end
+--   touched  the facets that the change sets or unsets
+--   made     true if the change creates the entry of an invitation
+-- In the result, open holds the tokens that stay. mark is the new value of ~tokens, to be written
+-- with the rev, or nil if it stays as it is. mark names a member that has ended until it is
+-- removed, so that it is known whether an invitation created its entry.
 local function end_tokens(record, mark, e)
   if not counts(mark) then return {open = {}, refused = e.spend ~= ''} end
   local tokens = read_tokens(record, mark, clock(e.now))
@@ -130,8 +139,8 @@ local function end_tokens(record, mark, e)
   return tokens
 end
 
--- write_tokens removes what does not count any more. The record lives as long as the last that
--- does. One that was read before is left alone.
+-- write_tokens removes the members that no longer count, and lets the record expire with the last
+-- one that does. It does nothing if the record was read earlier.
 local function write_tokens(record, tokens)
   if type(record) ~= 'string' then return end
   local last = 0
@@ -146,7 +155,8 @@ local function write_tokens(record, tokens)
   redis.call('PEXPIRE', record, string.format('%.0f', last - tokens.now))
 end
 
--- finish_tokens is what follows a change of the entry: what ended is removed, and ~tokens names it no longer.
+-- finish_tokens does the work that follows a change of the entry: it removes ended tokens, and
+-- their names from ~tokens.
 local function finish_tokens(entry, record, tokens)
   write_tokens(record, tokens)
   if tokens.mark == '' then

@@ -1,14 +1,14 @@
--- tombstone: what scripts begin with that leave one of an entry, or make an entry over one.
+-- tombstone precedes scripts that leave a tombstone, or create an entry over one.
 --
 -- An entry whose ~isa is empty was deleted, whatever else the hash still has: only a delete writes
--- that. A hash with facets and without ~isa is damage.
+-- that. A hash that has facets but no ~isa is damage.
 
 local stays = {['~rev'] = true, ['~fence'] = true, ['~dying'] = true, ['~since'] = true, ['~drop'] = true}
 
--- strip removes what a tombstone does not keep, ~isa last: until then it is known that the rest is
--- to go. If noted is true, ~note stays, with lines that wait for the history, and if spent is,
--- ~tokens, which names tokens of the entry that have ended and may be in their record still: no
--- invitation among them is good again.
+-- strip removes the fields that a tombstone does not keep. It removes ~isa last, because an empty
+-- ~isa shows that the rest must go. If noted is true, ~note stays, with the lines that wait for the
+-- history. If spent is true, ~tokens stays. It names tokens that have ended but may still be in
+-- their record, so that none of them becomes valid again as an invitation.
 local function strip(entry, noted, spent)
   local going = {}
   for _, field in ipairs(redis.call('HKEYS', entry)) do
