@@ -10,19 +10,22 @@ import (
 )
 
 const (
-	// Busy is how many callers are under way when further ones begin to share round trips. Measured, a single
-	// caller loses half its speed by sharing, four lose up to a quarter, sixteen gain half, and 128 find three times as much.
+	// Busy is how many callers must be active before further ones share round trips. Measurements
+	// show that sharing costs a single caller half its speed and four callers up to a quarter.
+	// Sixteen callers gain half, and 128 become three times as fast.
 	Busy = 8
-	// Flushes is how many batches are under way at once. While one is at the server, the callers of the other go on. Measured, one
-	// alone loses a sixth of the speed, and a third one gains nothing and makes the batches smaller.
-	Flushes   = 2
-	flushTime = 10 * time.Second // how long one may take
-	// BatchMost is how many calls are in a batch, where nothing else bounds it.
+	// Flushes is how many batches are in flight at once. While one is at the server, the callers of
+	// the other continue. Measurements show that a single batch loses a sixth of the speed, and
+	// that a third one gains nothing and makes the batches smaller.
+	Flushes = 2
+	// flushTime limits how long a flush may take.
+	flushTime = 10 * time.Second
+	// BatchMost is the default limit on the calls in a batch.
 	BatchMost = 256
 )
 
-// A Batcher sends what many callers ask for at the same time, many calls in one round trip. No call waits for
-// others to come: those that come while no flush is free go with the next one.
+// A Batcher sends the concurrent calls of many callers together, many in one round trip. No call
+// waits for others to come. Calls that arrive while all flushes are in flight go with the next one.
 type Batcher[T any] struct {
 	flush   func(context.Context, []T)
 	most    int
@@ -31,26 +34,33 @@ type Batcher[T any] struct {
 	flushes int
 }
 
-// A call is what one caller asks for.
+// A call holds the items that one caller passes to Do.
 type call[T any] struct {
-	of       []T
-	done     chan struct{} // closed after the flush; what was done may be read then
-	panicked any           // what a hook of the client did in the flush: the caller panics with it, as without others
+	of []T
+	// done is closed after the flush. Only then may the results be read.
+	done chan struct{}
+	// panicked is the panic of a hook of the client during the flush. The caller panics with it, as
+	// it would without a batch.
+	panicked any
 }
 
-// ErrAbandoned: the context ended while the call was under way; the server may carry it out.
+// ErrAbandoned reports that the context ended while the call was in flight. The server may still
+// carry it out.
 var ErrAbandoned = errors.New("no answer before the end of the context")
 
-// errExited: a hook of the client ended the goroutine of a flush (runtime.Goexit), which was not its callers'.
+// errExited reports that a hook of the client ended the goroutine of a flush (runtime.Goexit),
+// which did not belong to any of its callers.
 var errExited = errors.New("a hook ended the goroutine that many callers shared")
 
-// NewBatcher returns a batcher of at most so many calls. flush ends when all of them are answered.
+// NewBatcher returns a Batcher with batches of up to most calls. flush must not return before all
+// of them are answered.
 func NewBatcher[T any](most int, flush func(context.Context, []T)) *Batcher[T] {
 	return &Batcher[T]{flush: flush, most: most}
 }
 
-// Do sends what a call asks for, in one batch with what others do, and waits until it is answered. An error is one of the context, with
-// ErrAbandoned where it was under way already: then it must not be looked at any more.
+// Do sends the items of a call in one batch with those of others, and waits until they are
+// answered. The only errors are those of the context. If the call was already in flight, the error
+// is also ErrAbandoned, and the items must not be used any more.
 func (b *Batcher[T]) Do(ctx context.Context, of ...T) error {
 	c := &call[T]{of: of, done: make(chan struct{})}
 	b.mu.Lock()
@@ -74,7 +84,7 @@ func (b *Batcher[T]) Do(ctx context.Context, of ...T) error {
 	}
 }
 
-// abandoned is an ErrAbandoned that knows when the call is over.
+// abandoned is an ErrAbandoned that knows when the call is finished.
 type abandoned struct {
 	done  <-chan struct{}
 	cause error
@@ -83,7 +93,8 @@ type abandoned struct {
 func (a *abandoned) Error() string   { return ErrAbandoned.Error() + ": " + a.cause.Error() }
 func (a *abandoned) Unwrap() []error { return []error{ErrAbandoned, a.cause} }
 
-// Over waits until a call that err left under way is over: the server carries it out no more. Other errors are about what is.
+// Over waits for the call that err left in flight, until the server can no longer carry it out. It
+// returns at once for other errors.
 func Over(ctx context.Context, err error) error {
 	a, is := errors.AsType[*abandoned](err)
 	if !is {
@@ -97,7 +108,7 @@ func Over(ctx context.Context, err error) error {
 	}
 }
 
-// takeBack removes a call that is in no batch yet.
+// takeBack removes a call that is not in a batch yet, and reports whether it did.
 func (b *Batcher[T]) takeBack(c *call[T]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +117,7 @@ func (b *Batcher[T]) takeBack(c *call[T]) bool {
 	return len(b.waiting) < before
 }
 
-// run flushes until no call waits.
+// run sends batches until no call waits.
 func (b *Batcher[T]) run() {
 	for {
 		runtime.Gosched() // callers that are about to come may still join the batch
@@ -129,7 +140,8 @@ func (b *Batcher[T]) send(batch []*call[T]) {
 	ended := false
 	defer func() {
 		panicked := recover()
-		if !ended && panicked == nil { // runtime.Goexit: another goroutine goes on in place of this one
+		// After runtime.Goexit, another goroutine takes the place of this one.
+		if !ended && panicked == nil {
 			panicked = errExited
 			go b.run()
 		}
@@ -138,7 +150,7 @@ func (b *Batcher[T]) send(batch []*call[T]) {
 			close(c.done)
 		}
 	}()
-	// The contexts of the callers end their waiting, and none may end the others' flush.
+	// A caller's context ends only its own wait. It must not end the flush, which others share.
 	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
 	defer cancel()
 	all := make([]T, 0, len(batch))

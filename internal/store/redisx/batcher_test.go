@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// TestBatcher has many callers come while the first flushes are under way: few further ones answer them all, and
-// nothing goes on after the last.
+// TestBatcher makes many calls while the first flushes are under way. A few more flushes must
+// answer all of them, and nothing may be left running afterwards.
 func TestBatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, most = 200, 16
@@ -47,8 +47,8 @@ func TestBatcher(t *testing.T) {
 	})
 }
 
-// TestBatcherPanic has a flush panic or end its goroutine, as a hook of the client may: each of its callers panics,
-// and the next flushes go on.
+// TestBatcherPanic makes a flush panic or end its goroutine, as a hook of the client may. Each of
+// its callers must panic, and later flushes must work.
 func TestBatcherPanic(t *testing.T) {
 	b := NewBatcher(2, func(_ context.Context, some []int) {
 		switch {

@@ -1,5 +1,5 @@
-// Package redisx is what both engines need of Redis: scripts, retries, batches of many callers, the decoding of replies and
-// errors, and the questions that are asked of a server before it is trusted.
+// Package redisx holds what both engines need to talk to Redis: scripts, retries, batches of many
+// callers, the decoding of replies and errors, and the checks of a server before it is trusted.
 package redisx
 
 import (
@@ -14,18 +14,18 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// A meaning is what a server's answer means for the command.
+// A meaning is a set of conclusions to draw from a server's error reply.
 type meaning uint8
 
 const (
 	refused   meaning = 1 << iota // the server cannot serve now, or not us
-	passing                       // another attempt may be served
-	moved                         // the node does not serve the slot, or not alone
+	passing                       // another attempt may succeed
+	moved                         // the node does not serve the slot, or not on its own
 	wrongType                     // the record is of another Redis type
 	noScript                      // the server does not have the script
 )
 
-// answers are how the answers begin that mean something.
+// answers lists the prefixes of error replies that have a meaning.
 var answers = []struct {
 	means  meaning
 	begins []string
@@ -38,17 +38,18 @@ var answers = []struct {
 		"ERR Protocol error: unauthenticated", // NOAUTH for a command of many words
 		"ERR The user executing the script",   // NOPERM for a command in a script
 		"ERR ACL failure in script",           // the same, of later versions
-		"EXECABORT",                           // of what was refused among several commands; none was carried out
+		// one of several commands was refused, so that none was carried out
+		"EXECABORT",
 	}},
 	{wrongType, []string{"WRONGTYPE"}},
 	{noScript, []string{"NOSCRIPT"}},
 }
 
-// nonLocal is in the answer to a script that met a key which its node does not serve any more, as only the second of two
-// commands on a key can in a slot that is being migrated.
+// nonLocal is part of the error of a script that met a key that its node no longer serves. In a
+// slot that is being migrated, this can happen to the second of two commands on the same key.
 const nonLocal = "cript attempted to access a non local key"
 
-// has reports whether err is an answer that means m.
+// has reports whether err is a reply that means m.
 func has(err error, m meaning) bool {
 	text := answerOf(err)
 	for _, a := range answers {
@@ -61,7 +62,7 @@ func has(err error, m meaning) bool {
 	return m&(refused|passing|moved) != 0 && strings.Contains(text, nonLocal)
 }
 
-// answerOf is the text of an error that the server itself answered; "" for others.
+// answerOf returns the text of an error that the server itself returned, or "" for other errors.
 func answerOf(err error) string {
 	if a, is := errors.AsType[redis.Error](err); is {
 		return a.Error()
@@ -69,19 +70,20 @@ func answerOf(err error) string {
 	return ""
 }
 
-// IsAnswer reports whether the server itself answered, so that what it says is known to be so.
+// IsAnswer reports whether err comes from the server itself, so that what it says is certain.
 func IsAnswer(err error) bool { return answerOf(err) != "" }
 
-// Moved reports whether err is the answer of a node that does not serve the slot, or not alone.
+// Moved reports whether err comes from a node that does not serve the slot, or not on its own.
 func Moved(err error) bool { return has(err, moved) }
 
-// TryAgain reports whether err is the answer of a node that cannot serve several keys of a slot now, which is being migrated.
+// TryAgain reports whether err comes from a node that cannot serve several keys of a slot at the
+// moment, because the slot is being migrated.
 func TryAgain(err error) bool { return strings.HasPrefix(answerOf(err), "TRYAGAIN") }
 
-// WrongType reports whether err is the answer for a record of another Redis type.
+// WrongType reports whether err says that the record has another Redis type.
 func WrongType(err error) bool { return has(err, wrongType) }
 
-// NoScript reports whether err is the answer of a server that does not have a script.
+// NoScript reports whether err says that the server does not have the script.
 func NoScript(err error) bool { return has(err, noScript) }
 
 // Passing reports whether another attempt may succeed.
@@ -92,11 +94,13 @@ func Passing(err error) bool {
 	return !errors.Is(err, store.ErrReply) && !errors.Is(err, store.ErrUnsuitable) && !errors.Is(err, context.Canceled) && !errors.Is(err, redis.ErrClosed)
 }
 
-// Sent reports whether the server may have run the command: false only where it certainly did not.
+// Sent reports whether the server may have run the command. It returns false only if the server
+// certainly did not.
 func Sent(err error) bool {
 	text := answerOf(err)
 	switch {
-	case text != "": // a command in the middle of a script has failed, which may have written before
+	// An error inside a script: earlier commands of the script may have written.
+	case text != "":
 		return strings.Contains(text, " @user_script") || strings.Contains(text, "Error running script")
 	case errors.Is(err, ErrAbandoned):
 		return true
@@ -109,7 +113,7 @@ func Sent(err error) bool {
 	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// Fail makes one of the store's errors of what a client returned. The cause stays in the chain.
+// Fail turns an error of the client into one of the store's errors, which wraps it.
 func Fail(err error) error {
 	switch {
 	case err == nil, errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrUnsuitable):

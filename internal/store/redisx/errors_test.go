@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// answer is an error that a server answered.
+// answer is an error reply of a server.
 type answer string
 
 func (a answer) Error() string { return string(a) }
@@ -78,7 +78,8 @@ func TestParseReply(t *testing.T) {
 		{"LRANGE", []any{"a", int64(2)}, store.Reply{Items: []string{"a", "2"}}, true},
 		{"SMEMBERS", []any{}, store.Reply{}, true},
 		{"LRANGE", []any{"a", nil}, store.Reply{}, false},
-		{"LRANGE", []any{[]any{}, "a"}, store.Reply{Items: []string{"a"}}, true}, // pairs, as a newer protocol has them
+		// Pairs, as in a newer protocol.
+		{"LRANGE", []any{[]any{}, "a"}, store.Reply{Items: []string{"a"}}, true},
 		{"LRANGE", []any{errors.New("x")}, store.Reply{}, false},
 		{"ZSCORE", 3.5, store.Reply{Text: "3.5"}, true},
 		{"ZCARD", 3.5, store.Reply{}, false},

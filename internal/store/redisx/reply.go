@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Shape is the set of kinds that a reply may be of.
+// A Shape is the set of kinds that a reply may have.
 type Shape uint8
 
 // Kinds of replies. A verdict is a list that begins with a word.
@@ -38,7 +38,7 @@ func (s Shape) String() string {
 	return strings.Join(names, " or ")
 }
 
-// Check is ErrReply for a reply of another kind.
+// Check returns ErrReply if the reply v has another kind.
 func (s Shape) Check(v any) error {
 	if s&shapeOf(v) != 0 {
 		return nil
@@ -46,7 +46,7 @@ func (s Shape) Check(v any) error {
 	return fmt.Errorf("%w: %T, want %v", store.ErrReply, v, s)
 }
 
-// shapeOf is every shape that a reply has.
+// shapeOf returns all kinds that a reply belongs to.
 func shapeOf(v any) Shape {
 	switch v := v.(type) {
 	case nil:
@@ -71,8 +71,8 @@ func shapeOf(v any) Shape {
 	return 0
 }
 
-// Answer is what a command was answered, if that is of a kind that its reply may be of. Where the context ended, the
-// command may still be under way, and is not looked at.
+// Answer returns the reply to a command if it has an expected kind. It does not look at the command
+// after an error of the context, because the command may still be under way.
 func Answer(cmd *redis.Cmd, err error, reply Shape) (any, error) {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
@@ -83,16 +83,16 @@ func Answer(cmd *redis.Cmd, err error, reply Shape) (any, error) {
 	return cmd.Val(), nil
 }
 
-// List is the reply to a command that is answered by a list of n. Commands like MGET are sent by Do and read so: the
-// methods that go-redis has for them take a number, or the length of a text, for the length of a list, and make room for
-// as much.
+// List returns the reply to a command that returns a list of n items. Commands like MGET are sent
+// by Do and read by List. The methods of go-redis for them would take a number, or the length of a
+// text, for the length of a list, and allocate that much.
 func List(cmd *redis.Cmd, n int) ([]any, error) {
 	v, err := Answer(cmd, cmd.Err(), IsList)
 	list := Items(v)
 	return list, cmp.Or(err, AsMany(len(list), n))
 }
 
-// AsMany is ErrReply where a list that answers one by one is not as long as what was asked.
+// AsMany returns ErrReply unless a list has as many answers as there were questions.
 func AsMany(got, want int) error {
 	if got == want {
 		return nil
@@ -100,13 +100,14 @@ func AsMany(got, want int) error {
 	return fmt.Errorf("%w: %d answers, want %d", store.ErrReply, got, want)
 }
 
-// Unknown is ErrReply for a word that no script of ours answers.
+// Unknown returns ErrReply for a word that none of our scripts returns.
 func Unknown(word string) error {
 	const most = 40
 	return fmt.Errorf("%w: unknown answer %.*q", store.ErrReply, most, word)
 }
 
-// FoundAt makes an answer of the reply to HGETALL at a PRK, or of the error of reading it (I3).
+// FoundAt returns the answer for the reply to HGETALL at a PRK, or for the error of reading it
+// (I3).
 func FoundAt(key recordkey.Key, fields map[string]string, err error) store.Found {
 	switch {
 	case WrongType(err):
@@ -117,7 +118,7 @@ func FoundAt(key recordkey.Key, fields map[string]string, err error) store.Found
 	return store.FoundAt(key, fields)
 }
 
-// shapes are the kinds of replies to tertiary commands.
+// shapes maps tertiary commands to the kinds of their replies.
 var shapes = map[string]Shape{
 	"SADD": IsNumber, "SREM": IsNumber, "SISMEMBER": IsNumber, "SCARD": IsNumber, "SMEMBERS": IsTexts,
 	"RPUSH": IsNumber, "LPUSH": IsNumber, "LREM": IsNumber, "LLEN": IsNumber,
@@ -129,7 +130,8 @@ var shapes = map[string]Shape{
 	"SET": IsText, "GET": IsText | IsNil, "UNLINK": IsNumber,
 }
 
-// ParseReply takes what a client made of the reply to a tertiary command; ErrReply where it is of another kind.
+// ParseReply parses what a client returned for a tertiary command. It returns ErrReply if the reply
+// has another kind.
 func ParseReply(command string, v any) (r store.Reply, err error) {
 	v = flat(v)
 	if err := shapes[command].Check(v); err != nil {
@@ -148,7 +150,8 @@ func ParseReply(command string, v any) (r store.Reply, err error) {
 	return r, nil
 }
 
-// flat undoes what a newer protocol makes of pairs: maps, and scores as numbers in lists of their own.
+// flat converts the nested replies of a newer protocol to a flat list: maps, and scores that are
+// numbers in nested lists.
 func flat(v any) any {
 	var list []any
 	switch v := v.(type) {
@@ -175,19 +178,19 @@ func flat(v any) any {
 	return v
 }
 
-// Elements are those of a record, as one list of texts in any protocol.
+// Elements returns the elements of a record as one list of texts, in any protocol.
 func Elements(reply any) ([]string, error) {
 	list := flat(reply)
 	return Texts(list), IsTexts.Check(list)
 }
 
-// Items are those of a reply that is a list.
+// Items returns the items of a list reply, or nil for another reply.
 func Items(reply any) []any {
 	list, _ := reply.([]any)
 	return list
 }
 
-// Text is item i of a list, "" where it is no text.
+// Text returns item i of a list, or "" if it is not a text.
 func Text(list []any, i int) string {
 	if i >= len(list) {
 		return ""
@@ -196,7 +199,7 @@ func Text(list []any, i int) string {
 	return s
 }
 
-// Texts are those of a reply that is a list of texts.
+// Texts returns the items of a reply that is a list of texts.
 func Texts(reply any) []string {
 	list := Items(reply)
 	all := make([]string, len(list))
@@ -206,7 +209,7 @@ func Texts(reply any) []string {
 	return all
 }
 
-// Numbers are those of a reply that is a list of numbers.
+// Numbers returns the items of a reply that is a list of numbers.
 func Numbers(reply any) ([]int64, error) {
 	list := Items(reply)
 	all := make([]int64, len(list))

@@ -16,18 +16,21 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// A Client is a client with what engines need beyond it: retries, and batches of single commands. Those go each by
-// itself while few callers are under way, and in one pipeline with others when many are.
+// A Client adds retries and batches to a redis client. A single command goes on its own while few
+// callers are active, and in one pipeline with others while many are.
 type Client struct {
 	redis.UniversalClient
 	Retry   Retry
 	alone   bool
-	callers atomic.Int32 // that are under way
-	server  batchers     // of the one server
-	nodes   sync.Map     // batchers by the address of a node of a cluster: one that does not answer keeps only its own callers waiting
+	callers atomic.Int32 // number of active callers
+	server  batchers     // for the one server
+	// nodes maps the address of a cluster node to its batchers, so that a node that does not answer
+	// delays only its own callers.
+	nodes sync.Map
 }
 
-// batchers send commands to one server. The client repeats a pipeline only if it may repeat all of it.
+// batchers send commands to one server. There are two, because the client repeats a pipeline only
+// if it may repeat all of it.
 type batchers struct{ repeated, once *Batcher[redis.Cmder] }
 
 func (c *Client) newBatchers() batchers {
@@ -35,14 +38,14 @@ func (c *Client) newBatchers() batchers {
 	return batchers{NewBatcher(BatchMost, flush), NewBatcher(BatchMost, flush)}
 }
 
-// NewClient returns a client; alone: every command is sent by itself.
+// NewClient returns a Client. If alone is true, it sends every command on its own.
 func NewClient(c redis.UniversalClient, r Retry, alone bool) *Client {
 	s := &Client{UniversalClient: c, Retry: r, alone: alone}
 	s.server = s.newBatchers()
 	return s
 }
 
-// batchersOf are those of the server that a command goes to.
+// batchersOf returns the batchers for the server that a command goes to.
 func (c *Client) batchersOf(ctx context.Context, cmd redis.Cmder) (batchers, error) {
 	cluster, is := c.UniversalClient.(*redis.ClusterClient)
 	if !is {
@@ -65,7 +68,8 @@ func (c *Client) batchersOf(ctx context.Context, cmd redis.Cmder) (batchers, err
 	return known.(batchers), nil
 }
 
-// Process sends one command. After an error of ctx the command may still be under way, and must not be looked at.
+// Process sends one command. After an error of ctx the command may still be under way and must not
+// be used.
 func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
 	defer c.callers.Add(-1)
 	if callers := c.callers.Add(1); callers <= Busy || c.alone {
@@ -77,8 +81,8 @@ func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
 	return cmd.Err()
 }
 
-// OfOneSlot sends commands on keys of one slot in one round trip, as Process sends one. An error is one of ctx, or of a command:
-// those stand in them.
+// OfOneSlot sends commands on keys of one slot in one round trip, as Process sends one. It returns
+// an error of ctx or of a command; each command also holds its own error.
 func (c *Client) OfOneSlot(ctx context.Context, cmds ...redis.Cmder) error {
 	defer c.callers.Add(-1)
 	if callers := c.callers.Add(1); callers <= Busy || c.alone {
@@ -91,7 +95,7 @@ func (c *Client) OfOneSlot(ctx context.Context, cmds ...redis.Cmder) error {
 func (c *Client) withOthers(ctx context.Context, cmds ...redis.Cmder) error {
 	to, err := c.batchersOf(ctx, cmds[0])
 	if err != nil {
-		return c.together(ctx, cmds) // which says what is wrong
+		return c.together(ctx, cmds) // which returns the cause
 	}
 	batcher := to.repeated
 	if slices.ContainsFunc(cmds, redis.Cmder.NoRetry) {
@@ -100,8 +104,8 @@ func (c *Client) withOthers(ctx context.Context, cmds ...redis.Cmder) error {
 	return batcher.Do(ctx, cmds...)
 }
 
-// All sends commands in one round trip. The error of each stands in it, and the first is returned. After an error of ctx they are
-// not to be looked at.
+// All sends commands in one round trip. Each command holds its own error, and All returns the
+// first. After an error of ctx the commands must not be used.
 func (c *Client) All(ctx context.Context, cmds []redis.Cmder) error {
 	switch len(cmds) {
 	case 0:
@@ -119,7 +123,8 @@ func (c *Client) together(ctx context.Context, cmds []redis.Cmder) error {
 	pipe := c.Pipeline()
 	_ = pipe.BatchProcess(ctx, cmds...)
 	_, err := pipe.Exec(ctx)
-	if err != nil && !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) { // a hook of the client says so
+	// If no command has the error, it comes from a hook of the client.
+	if err != nil && !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
 		for _, cmd := range cmds {
 			cmd.SetErr(err)
 		}
@@ -127,19 +132,21 @@ func (c *Client) together(ctx context.Context, cmds []redis.Cmder) error {
 	return err
 }
 
-// Write runs a script until its outcome is known: one that may arrive twice, or knows itself by a mark (I7). unsure
-// reports whether an earlier attempt may have been carried out: then the caller decides what an answer proves.
+// Write runs a script until its outcome is known. The script must be one that may arrive twice, or
+// that recognizes its own mark (I7). unsure reports whether an earlier attempt may have been
+// carried out; the caller then decides what the reply proves.
 func (c *Client) Write(ctx context.Context, s Script, keys, args []string) (reply any, unsure bool, err error) {
 	return c.Retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, c.Process, keys, args) })
 }
 
-// Exec sends a pipeline whose commands are judged one by one. An error is about all of them.
+// Exec sends a pipeline whose commands are checked one by one. An error concerns all of them.
 func Exec(ctx context.Context, pipe redis.Pipeliner) error {
 	cmds, err := pipe.Exec(ctx)
 	return Answered(cmds, err)
 }
 
-// Answered is the error of commands that were not all answered; what one of them was answered stands there.
+// Answered returns an error if some command was not answered. Each command keeps its own reply or
+// error.
 func Answered(cmds []redis.Cmder, err error) error {
 	if err != nil && !IsAnswer(err) {
 		return Fail(err)
@@ -152,20 +159,25 @@ func Answered(cmds []redis.Cmder, err error) error {
 	return nil
 }
 
-// firstWait is the wait before something is sent for the second time. Each further wait is twice as long.
+// firstWait is the wait before the second attempt. Each further wait is twice as long.
 const firstWait = 10 * time.Millisecond
 
-// A Retry sends something again until a server answers, as long as that makes sense.
+// A Retry repeats attempts until a server answers, as long as that makes sense.
 type Retry struct {
 	Attempts int
-	Passing  func(error) bool                           // another attempt may succeed
-	Sent     func(error) bool                           // the server may have carried it out
-	Pause    func(context.Context, time.Duration) error // waits, with jitter
-	Before   func(context.Context, error)               // is called before each further attempt; nil: nothing
+	// Passing reports whether another attempt may succeed.
+	Passing func(error) bool
+	// Sent reports whether the server may have carried out the attempt.
+	Sent func(error) bool
+	// Pause waits, with jitter.
+	Pause func(context.Context, time.Duration) error
+	// Before is called before each further attempt. It may be nil.
+	Before func(context.Context, error)
 }
 
-// Do sends something that may arrive twice. unsure reports whether an earlier attempt may have been carried out:
-// then an answer may be about the second time.
+// Do calls send, which may arrive twice, until it succeeds or another attempt makes no sense.
+// unsure reports whether an earlier attempt may have been carried out; the reply may then be about
+// the repetition.
 func (r *Retry) Do(ctx context.Context, send func(unsure bool) (any, error)) (value any, unsure bool, err error) {
 	for attempt := range r.Attempts {
 		if value, err = send(unsure); err == nil {
@@ -188,17 +200,18 @@ func (r *Retry) Do(ctx context.Context, send func(unsure bool) (any, error)) (va
 	return nil, false, Fail(err)
 }
 
-// An UnknownError is about something that may have been done.
+// An UnknownError reports that something may or may not have been done.
 type UnknownError struct{ Cause error }
 
 func (u *UnknownError) Error() string {
 	return store.ErrOutcomeUnknown.Error() + ": " + u.Cause.Error()
 }
 
-// Unwrap makes the error an ErrOutcomeUnknown besides what its cause is.
+// Unwrap returns ErrOutcomeUnknown and the cause.
 func (u *UnknownError) Unwrap() []error { return []error{store.ErrOutcomeUnknown, u.Cause} }
 
-// Harmless is the error of something that may be done any number of times: whether it was does not matter.
+// Harmless returns the error of an operation that may be repeated any number of times. It replaces
+// an UnknownError by its cause, because it does not matter whether the operation was carried out.
 func Harmless(err error) error {
 	if u, is := errors.AsType[*UnknownError](err); is {
 		return Fail(u.Cause)
@@ -206,7 +219,7 @@ func Harmless(err error) error {
 	return err
 }
 
-// Pause waits for d, give or take half of it.
+// Pause waits for d, plus or minus up to half of it.
 func Pause(ctx context.Context, d time.Duration) error { return Sleep(ctx, d/2+rand.N(d)) }
 
 // Sleep waits for d, or until the context ends.
@@ -219,19 +232,19 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// A Script is Lua source, the name under which a server keeps it, and the kinds that its replies may be of.
+// A Script holds Lua source, the hash by which a server knows it, and the kinds of its replies.
 type Script struct {
 	Source, SHA string
 	Reply       Shape
 }
 
-// NewScript returns a script of a package, with what all its scripts of that kind begin with.
+// NewScript returns the script with that name in scripts, preceded by the sources in before.
 func NewScript(scripts embed.FS, name string, reply Shape, before ...string) Script {
 	source := strings.Join(before, "") + Source(scripts, name)
 	return Script{source, redis.NewScript(source).Hash(), reply}
 }
 
-// Source is one file of a package's scripts.
+// Source returns the file with that name in scripts.
 func Source(scripts embed.FS, name string) string {
 	source, err := scripts.ReadFile("scripts/" + name + ".lua")
 	if err != nil {
@@ -240,20 +253,20 @@ func Source(scripts embed.FS, name string) string {
 	return string(source)
 }
 
-// Once is a command that the client does not repeat: a write whose reply was lost is sent again by the
-// engine, which then knows that it was.
+// Once is a command that the client does not repeat. If the reply to a write is lost, the engine
+// sends it again, and so knows that it was repeated.
 type Once struct{ *redis.Cmd }
 
-// NewOnce returns such a command.
+// NewOnce returns a Once for the words of a command.
 func NewOnce(ctx context.Context, call []any) Once { return Once{redis.NewCmd(ctx, call...)} }
 
-// NoRetry is asked by the client.
+// NoRetry tells the client not to repeat the command.
 func (Once) NoRetry() bool { return true }
 
 // A Process sends one command, as a client's Process does.
 type Process func(ctx context.Context, cmd redis.Cmder) error
 
-// Read runs a script, in full where the server did not have it.
+// Read runs a script by its hash, or by its source if the server does not have it.
 func (s Script) Read(ctx context.Context, process Process, keys, args []string) (any, error) {
 	cmd := redis.NewCmd(ctx, s.Call(keys, args)...)
 	err := process(ctx, cmd)
@@ -264,16 +277,16 @@ func (s Script) Read(ctx context.Context, process Process, keys, args []string) 
 	return Answer(cmd, err, s.Reply)
 }
 
-// Write is Read for a script that writes, which the client must not repeat.
+// Write runs a script as Read does, except that the client does not repeat it, because it writes.
 func (s Script) Write(ctx context.Context, process Process, keys, args []string) (any, error) {
 	once := func(ctx context.Context, cmd redis.Cmder) error { return process(ctx, Once{cmd.(*redis.Cmd)}) }
 	return s.Read(ctx, once, keys, args)
 }
 
-// Call is the command that runs the script by its name.
+// Call returns the command that runs the script by its hash.
 func (s Script) Call(keys, args []string) []any { return evalArgs("evalsha", s.SHA, keys, args) }
 
-// CallInFull is the command for a server that does not have the script.
+// CallInFull returns the command that runs the script by its source.
 func (s Script) CallInFull(keys, args []string) []any { return evalArgs("eval", s.Source, keys, args) }
 
 func evalArgs(command, what string, keys, args []string) []any {
@@ -282,7 +295,8 @@ func evalArgs(command, what string, keys, args []string) []any {
 	return AppendWords(AppendWords(all, keys), args)
 }
 
-// AppendWords appends pointers to texts: each text would be copied to become an argument.
+// AppendWords appends pointers to texts, because each text itself would be copied when it becomes
+// an argument.
 func AppendWords(all []any, texts []string) []any {
 	for i := range texts {
 		all = append(all, &texts[i])
@@ -290,13 +304,15 @@ func AppendWords(all []any, texts []string) []any {
 	return all
 }
 
-// Load gives a server scripts, in one round trip. Those that it does not have are sent in full later.
+// Load loads scripts into a server in one round trip. Scripts that the server lacks are sent in
+// full later.
 func Load(ctx context.Context, server redis.Cmdable, scripts []Script) error {
 	pipe := server.Pipeline()
 	for _, s := range scripts {
 		pipe.ScriptLoad(ctx, s.Source)
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !IsAnswer(err) { // it may forbid that, and run them
+	// A server may forbid loading scripts but run them.
+	if _, err := pipe.Exec(ctx); err != nil && !IsAnswer(err) {
 		return Fail(err)
 	}
 	return nil

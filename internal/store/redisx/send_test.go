@@ -14,10 +14,11 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// foo is in slot 12182, and a in slot 15495.
+// The slot of foo is 12182, and that of a is 15495.
 const firstKey, secondKey = "foo", "a"
 
-// twoNodes is a client of a cluster: firstKey has its slot on the first node, and secondKey on the second.
+// twoNodes returns a client of a cluster in which firstKey is on the first node and secondKey on
+// the second.
 func twoNodes(t *testing.T, h *trips) *redisx.Client {
 	first, second := miniredis.RunT(t).Addr(), miniredis.RunT(t).Addr()
 	cc := redis.NewClusterClient(&redis.ClusterOptions{
@@ -34,7 +35,8 @@ func twoNodes(t *testing.T, h *trips) *redisx.Client {
 	return redisx.NewClient(cc, redisx.Retry{}, false)
 }
 
-// TestNodesApart: callers of a node that does not answer keep no callers of another node waiting, however many share round trips.
+// TestNodesApart checks that a node that does not answer delays no callers of another node, however
+// many of them share round trips.
 func TestNodesApart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -49,7 +51,8 @@ func TestNodesApart(t *testing.T) {
 		}
 	}})
 	var all sync.WaitGroup
-	for range redisx.Busy + redisx.Flushes { // one after the other, so that none shares a flush
+	// Start one after the other, so that none shares a flush.
+	for range redisx.Busy + redisx.Flushes {
 		all.Go(func() {
 			if err := c.Process(ctx, redis.NewCmd(ctx, "incr", secondKey)); err != nil {
 				t.Error(err)
@@ -67,9 +70,11 @@ func TestNodesApart(t *testing.T) {
 	all.Wait()
 }
 
-// TestNodesShare: callers of one node of a cluster share round trips where many come at once, each with the answer to its own command.
+// TestNodesShare checks that many concurrent callers of one cluster node share round trips, and
+// that each gets the reply to its own command.
 func TestNodesShare(t *testing.T) {
-	h, ctx := &trips{before: func(redis.Cmder) { time.Sleep(time.Millisecond) }}, t.Context() // others come meanwhile
+	// Each command takes a millisecond, so that others come meanwhile.
+	h, ctx := &trips{before: func(redis.Cmder) { time.Sleep(time.Millisecond) }}, t.Context()
 	c := twoNodes(t, h)
 	var all sync.WaitGroup
 	for i := range 500 {
@@ -90,9 +95,9 @@ func TestNodesShare(t *testing.T) {
 	}
 }
 
-// trips notes how many commands a round trip had at most.
+// trips records the largest number of commands in one round trip.
 type trips struct {
-	before func(redis.Cmder) // is called before each
+	before func(redis.Cmder) // called before each
 
 	sync.Mutex
 	most int

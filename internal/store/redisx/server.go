@@ -15,8 +15,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// OneSlot refuses a client of one server that speaks to a node of a cluster, or to an endpoint that
-// spreads keys over several servers: no script could change all records of an entry there.
+// OneSlot returns an error if the client of one server talks to a node of a cluster, or to an
+// endpoint that spreads keys over several servers. No script could change all records of an entry
+// there.
 func OneSlot(ctx context.Context, c redis.Cmdable) error {
 	err := c.Eval(ctx, "return 1", []string{"~/probe/1", "~/probe/2"}).Err()
 	if Moved(err) || strings.HasPrefix(answerOf(err), "CROSSSLOT") {
@@ -26,8 +27,8 @@ func OneSlot(ctx context.Context, c redis.Cmdable) error {
 	return nil
 }
 
-// faithful are commands of every way that an engine sends them, on records that nobody writes, with the kinds of
-// their replies.
+// faithful lists commands of every way that an engine sends them, on records that nobody writes,
+// with the kinds of their replies.
 var faithful = []struct {
 	reply Shape
 	args  []any
@@ -40,9 +41,10 @@ var faithful = []struct {
 	{IsList, []any{"smembers", "~/probe/1"}},
 }
 
-// Faithful refuses a client through which a command does not come back as it was sent: with a reply of another
-// kind, or that of another command. A router or a hook of the caller's may do that (so does a ClusterClient with a dynamic
-// command-info resolver), and "not there" would be read where nothing was answered.
+// Faithful returns an error if commands or replies are changed on the way, so that a reply has
+// another kind or belongs to another command. A router or a hook of the caller may do that, and so
+// does a ClusterClient with a dynamic command-info resolver. "Not there" would then be read where
+// nothing was answered.
 func Faithful(ctx context.Context, c redis.UniversalClient) error {
 	for _, f := range faithful {
 		cmd := NewOnce(ctx, f.args)
@@ -67,7 +69,8 @@ func Faithful(ctx context.Context, c redis.UniversalClient) error {
 	return unfaithful("eval", err)
 }
 
-// unfaithful passes over what a server forbids: that is for the verbs to say.
+// unfaithful returns the error for a command that Faithful sent. It ignores what a server forbids,
+// because the verbs report that.
 func unfaithful(command any, err error) error {
 	switch {
 	case err == nil, IsAnswer(err):
@@ -79,16 +82,17 @@ func unfaithful(command any, err error) error {
 	return Fail(err)
 }
 
-// A Cursor is where a SCAN goes on: a cursor, and the process that it is of. The tables of a server that has begun anew,
-// or of the replica that replaced it, are in another order, in which an old cursor means nothing.
+// A Cursor says where a SCAN continues, and which process made the cursor. After a restart, or on
+// the replica that replaced a server, the tables are in another order, and an old cursor means
+// nothing.
 //
 //	42_9f0c3a1e
 type Cursor struct {
 	At      uint64
-	Process string // of a server that does not say it: ""
+	Process string // "" if the server does not say
 }
 
-// ParseCursor reads what String made; "" is the beginning.
+// ParseCursor parses the result of String; "" is the beginning.
 func ParseCursor(text string) (Cursor, error) {
 	if text == "" {
 		return Cursor{}, nil
@@ -101,7 +105,7 @@ func ParseCursor(text string) (Cursor, error) {
 	return Cursor{at, process}, nil
 }
 
-// String is "" at the end.
+// String returns the cursor as text, "" at the end.
 func (p Cursor) String() string {
 	if p.At == 0 {
 		return ""
@@ -109,8 +113,8 @@ func (p Cursor) String() string {
 	return strings.TrimSuffix(fmt.Sprintf("%d_%s", p.At, p.Process), "_")
 }
 
-// Scan takes one step of a SCAN on a server, from its beginning where the cursor is another process's: then keys come
-// twice, and none is missed.
+// Scan takes one step of a SCAN on a server. If the cursor belongs to another process, it starts
+// again: keys may come twice, but none is missed.
 func Scan(ctx context.Context, server redis.Cmdable, p Cursor, s store.Scan) ([]string, Cursor, error) {
 	for {
 		pipe := server.Pipeline()
@@ -119,7 +123,8 @@ func Scan(ctx context.Context, server redis.Cmdable, p Cursor, s store.Scan) ([]
 			return nil, Cursor{}, err
 		}
 		keys, next, err := step.Result()
-		if tally := s.Tally; tally != "" && IsAnswer(err) { // such a server keeps scripts from keys that are not named
+		// Such a server does not let scripts read undeclared keys.
+		if tally := s.Tally; tally != "" && IsAnswer(err) {
 			s.Tally = ""
 			if keys, p, err = Scan(ctx, server, p, s); err == nil {
 				keys, err = Tally(ctx, server, keys, tally)
@@ -138,7 +143,7 @@ func Scan(ctx context.Context, server redis.Cmdable, p Cursor, s store.Scan) ([]
 	}
 }
 
-// scan queues a SCAN, or a script that answers like one.
+// scan queues a SCAN, or a script with the same kind of reply.
 func scan(ctx context.Context, pipe redis.Pipeliner, at uint64, s store.Scan) *redis.ScanCmd {
 	if s.Tally == "" {
 		return pipe.Scan(ctx, at, s.Pattern, int64(s.Count))
@@ -148,7 +153,7 @@ func scan(ctx context.Context, pipe redis.Pipeliner, at uint64, s store.Scan) *r
 	return step
 }
 
-// tallyScript takes a step of SCAN: its cursor, pattern and COUNT, then the Tally.
+// tallyScript takes a step of SCAN. Its arguments are cursor, pattern, COUNT and Tally.
 const tallyScript = `local found, counted, others = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3]), 0, {''}
 local from, find, call = #ARGV[4] + 1, string.find, redis.call
 for _, key in ipairs(found[2]) do
@@ -163,7 +168,7 @@ end
 others[1] = tostring(counted)
 return {found[1], others}`
 
-// Tally does for keys what a script does for a Scan with a Tally, where there can be none.
+// Tally does the work of tallyScript on keys, for a server that cannot run it.
 func Tally(ctx context.Context, server redis.Cmdable, keys []string, begin string) ([]string, error) {
 	pipe := server.Pipeline()
 	keys = slices.DeleteFunc(keys, func(key string) bool { return strings.Contains(strings.TrimPrefix(key, begin), "/") })
@@ -186,11 +191,12 @@ func Tally(ctx context.Context, server redis.Cmdable, keys []string, begin strin
 	return others, nil
 }
 
-// rewriteRev writes what is there once more: WAIT waits for the writes of its own connection, and with
-// this one for all that were made on the server before it. A server that took over meanwhile, and does not have
-// the change, does not know its rev.
+// rewriteRev writes an entry's rev again without changing it. WAIT waits for the writes of its own
+// connection, and with this write for all earlier ones on the server. A server that took over
+// meanwhile without the change does not know its rev.
 //
-// KEYS[1] the entry, ARGV[1] the rev that it wrote. Reply: 1 if it has the change.
+// KEYS[1] is the entry, ARGV[1] the rev that was written.
+// The reply is 1 if the server has the change.
 const rewriteRev = `local past = redis.call('HGET', KEYS[1], '~rev')
 if not past then return 0 end
 for i = 1, #past, 12 do
@@ -201,12 +207,12 @@ for i = 1, #past, 12 do
 end
 return 0`
 
-// rewriteSRV does the same for an SRK. KEYS[1] the SRK, ARGV[1] its value.
+// rewriteSRV does the same for an SRK. KEYS[1] is the SRK, ARGV[1] its value.
 const rewriteSRV = `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1])
 return 1`
 
-// Confirm waits for n replicas of a server that has an entry, or an SRK, as it was seen: with a rev, or a value.
+// Confirm waits until n replicas have an entry with a rev, or an SRK with a value.
 func Confirm(ctx context.Context, c redis.Cmdable, key recordkey.Key, seen string, n int, most time.Duration) error {
 	script := rewriteSRV
 	if key.Kind() == recordkey.KindPRK {

@@ -12,8 +12,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// Survey asks a server about itself in one round trip. closely asks also for what the least rights of an application do
-// not cover. What it forbids is left out. name is its address; "": it is asked for that, too.
+// Survey asks a server about itself in one round trip. With closely it also asks for what an
+// application's least privileges do not cover. It leaves out what the server forbids. name is the
+// server's address; if it is "", Survey asks for that as well.
 func Survey(ctx context.Context, c redis.Cmdable, name string, closely bool) (store.Server, error) {
 	const nameless = "that Sentinels name"
 	if !closely {
@@ -48,13 +49,14 @@ func Survey(ctx context.Context, c redis.Cmdable, name string, closely bool) (st
 	return s, nil
 }
 
-// serverOf reads what INFO says.
+// serverOf parses the reply to INFO.
 func serverOf(name, info string) store.Server {
 	s := store.Server{
 		Name: name, Eviction: field(info, "maxmemory_policy"), Replicas: number(field(info, "connected_slaves")),
 		LastSave: field(info, "rdb_last_bgsave_status"), LastAppend: field(info, "aof_last_write_status"),
 	}
-	product := cmp.Or(field(info, "server_name"), "redis") // others say beside their own version which of Redis they are like
+	// Other products also report the version of Redis that they correspond to.
+	product := cmp.Or(field(info, "server_name"), "redis")
 	if version := field(info, product+"_version"); version != "" {
 		s.Version = product + " " + version
 	}
@@ -73,7 +75,7 @@ func serverOf(name, info string) store.Server {
 	return s
 }
 
-// number reads a number that a server tells; nil: it does not.
+// number parses a number from a server, or returns nil.
 func number(text string) *int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -82,7 +84,7 @@ func number(text string) *int64 {
 	return &n
 }
 
-// field reads one line of INFO, "" where the server does not say it.
+// field returns one line of INFO, or "" if there is none.
 func field(info, name string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {

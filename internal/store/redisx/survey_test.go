@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// described is what a survey found, for tests to compare.
+// described returns a survey as text, for comparison.
 func described(s store.Server) string {
 	text := strings.Join([]string{s.Role, s.Eviction, s.AppendOnly, s.AppendFsync, s.LastAppend, s.Save, s.LastSave}, " ")
 	for _, n := range []*int64{s.Replicas, s.MinReplicas} {
@@ -71,7 +71,8 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// TestSurveyNames: one that Sentinels name tells its own address, unless that is forbidden.
+// TestSurveyNames checks that a server found through Sentinels reports its own address, unless that
+// is forbidden.
 func TestSurveyNames(t *testing.T) {
 	server := redistest.Start(t, redistest.Config("user app on nopass ~* +@all -client|info"))
 	s, err := Survey(t.Context(), server.Client(), "", true)

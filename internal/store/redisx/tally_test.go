@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// TestTally: entries are counted, whether scripts may run or not; their records and those of other types are not, and what has an
-// end of life is named.
+// TestTally checks that entries are counted, with or without scripts, but not their records or
+// other types, and that keys with a time to live are named.
 func TestTally(t *testing.T) {
 	srv := redistest.Start(t, redistest.Config("user app on nopass ~* +@all -eval"))
 	c, ctx := srv.Client(), t.Context()
