@@ -41,7 +41,7 @@ func TestBelieve(t *testing.T) {
 		{"the holder", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "user/uid:1", alice())}, "user/uid:1"},
 		{"nothing there", Lookup{SRKs: []recordkey.Key{name}}, nil, "not found"},
 		{"a dead entry", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "user/uid:1", map[string]string{})}, "not found"},
-		{"no answer about the entry", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "user/uid:1", nil)}, "store unavailable: a reply of another kind than the command has: no hash for user/name:alice/~prk"},
+		{"no answer about the entry", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "user/uid:1", nil)}, "store unavailable: reply of an unexpected kind: no hash for user/name:alice/~prk"},
 		{"a tombstone", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "user/uid:1", map[string]string{"~rev": "x"})}, "not found"},
 		{"a live entry with another value", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "user/uid:1", alice("~skv:name", "alicia"))}, "not found"},
 		{"the facet, where no canonical value is kept", Lookup{SRKs: []recordkey.Key{addr}}, []Candidate{at(addr, "user/uid:1", alice())}, "user/uid:1"},

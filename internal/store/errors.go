@@ -32,7 +32,7 @@ var (
 // ErrReply reports a reply of a kind that the command never returns, or a missing reply without an
 // error. Either the client changes what it sends, or the other end is not a Redis server. ErrReply
 // never means "no": it leaves open whether the command was carried out.
-var ErrReply = errors.New("a reply of another kind than the command has")
+var ErrReply = errors.New("reply of an unexpected kind")
 
 // A FieldError names the field that an ErrDuplicate or a change.ErrInvalid is about, and for the
 // latter also the rule. It never says which entry has a value.

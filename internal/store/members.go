@@ -14,7 +14,7 @@ import (
 const MemberBatch = 1000
 
 // ErrFull reports that an [Op] would leave a record with more than Op.Most members.
-var ErrFull = errors.New("as many members as the record takes")
+var ErrFull = errors.New("the record is full")
 
 // When a change replaces or drops an indexed set of more than MemberBatch members, it first moves
 // the set away, in the same step, to ~/drop/REV/{KEY} in the slot of the record. Readers no longer

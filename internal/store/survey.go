@@ -97,12 +97,12 @@ func Warnings(servers []Server) (all []Warning) {
 			{s.Role == RoleReplica, Warning{"replica", "is a replica: it may be behind and takes no writes; open its master", true}},
 			{s.AppendOnly == "no" && s.Save == NoSave, Warning{
 				"not_persistent",
-				"keeps nothing on disk: all records are gone when it ends; set appendonly yes", false,
+				"keeps nothing on disk: all records are lost when it stops; set appendonly yes", false,
 			}},
-			{s.LastSave == "err", Warning{"save_failed", "could not make its last snapshot: later changes are in none, and it may refuse writes; " +
-				"its log has the reason, as a full disk (see its settings dir and stop-writes-on-bgsave-error)", false}},
+			{s.LastSave == "err", Warning{"save_failed", "could not make its last snapshot: later changes are in no snapshot, and it may refuse writes; " +
+				"its log has the reason, such as a full disk (see its settings dir and stop-writes-on-bgsave-error)", false}},
 			{s.LastAppend == "err", Warning{"append_failed", "could not write to its append-only file: a crash loses what is not in it, " +
-				"and it refuses writes; its log has the reason, as a full disk (see its setting appenddirname)", false}},
+				"and it refuses writes; its log has the reason, such as a full disk (see its setting appenddirname)", false}},
 		} {
 			if w.due {
 				w.Text = "the server " + s.Name + " " + w.Text
@@ -135,6 +135,6 @@ func clockWarning(servers []Server) []Warning {
 		return nil
 	}
 	text := fmt.Sprintf("the clock of the server %s is ahead of that of %s by %v or more, and they may differ by %v: writes are refused, or "+
-		"made by a schema that has just changed; set the clocks, and keep them by NTP", a, b, most.Round(time.Millisecond), Apart)
+		"made under a schema that has just changed; set the clocks, and keep them right with NTP", a, b, most.Round(time.Millisecond), Apart)
 	return []Warning{{"clocks", text, false}}
 }

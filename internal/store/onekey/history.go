@@ -130,7 +130,7 @@ func (ks *Keys) writeApart(
 	if err == nil && len(n.Lines) > 0 && did(reply) {
 		err = ks.NoteAlone(ctx, prk, n)
 		if err != nil {
-			err = fmt.Errorf("%w: it was done, and could not be noted: %v", store.ErrOutcomeUnknown, err)
+			err = fmt.Errorf("%w: it was done, but could not be added to the history: %v", store.ErrOutcomeUnknown, err)
 		}
 	}
 	return reply, err

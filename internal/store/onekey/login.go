@@ -113,7 +113,7 @@ func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as 
 func numbersOf(keys []string, reply any) ([]int64, error) {
 	counts, err := redisx.Numbers(reply)
 	if len(counts) == 2 && counts[0] == -2 && 1 <= counts[1] && int(counts[1]) <= len(keys) {
-		return nil, &store.CorruptError{Key: keys[counts[1]-1], Reason: "no counters of attempts to log in"}
+		return nil, &store.CorruptError{Key: keys[counts[1]-1], Reason: "not a record of login counters"}
 	}
 	return counts, err
 }
@@ -127,7 +127,7 @@ func (ks *Keys) Guesses(ctx context.Context, a store.Counters) (store.Guesses, e
 	keys, args := throttleArgs("look", store.Counters{Account: a.Account, Now: a.Now}, store.Admission{})
 	reply, _, err := ks.client.Write(ctx, throttleScript, keys, args)
 	if err != nil {
-		return store.Guesses{}, fmt.Errorf("looking at attempts: %w", redisx.Harmless(err))
+		return store.Guesses{}, fmt.Errorf("reading the counted attempts: %w", redisx.Harmless(err))
 	}
 	n, err := numbersOf(keys, reply)
 	switch {
@@ -137,7 +137,7 @@ func (ks *Keys) Guesses(ctx context.Context, a store.Counters) (store.Guesses, e
 		err = redisx.AsMany(len(n), lookHead)
 	}
 	if err != nil {
-		return store.Guesses{}, fmt.Errorf("looking at attempts: %w", redisx.Fail(err))
+		return store.Guesses{}, fmt.Errorf("reading the counted attempts: %w", redisx.Fail(err))
 	}
 	g := store.Guesses{Now: time.UnixMilli(n[1]), Wait: time.Duration(n[2]) * time.Millisecond, Failures: int(n[3])}
 	if n[4] > 0 {
@@ -152,7 +152,7 @@ func (ks *Keys) Guesses(ctx context.Context, a store.Counters) (store.Guesses, e
 
 // errCounted reports that so many other calls were counted meanwhile that the counters have
 // forgotten this one.
-var errCounted = errors.New("an answer was lost, and it is not known whether the attempt was counted")
+var errCounted = errors.New("a reply was lost, and it is unknown whether the attempt was counted")
 
 // sinceArg is the index of the argument that tells throttle.lua how long ago the call was first
 // sent.

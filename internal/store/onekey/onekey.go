@@ -109,7 +109,7 @@ func (ks *Keys) Mend(ctx context.Context, s store.Step) (bool, error) {
 	case store.Publish: // the script that wrote the line added it to the feed
 		return true, nil
 	}
-	return false, fmt.Errorf("no step that mends: %T", s)
+	return false, fmt.Errorf("unknown repair step: %T", s)
 }
 
 // bury finishes a delete. It passes the record of tokens to the script only if there is something

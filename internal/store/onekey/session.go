@@ -34,7 +34,7 @@ func (ks *Keys) StartSession(ctx context.Context, s store.Start) (store.Session,
 		recordkey.Escape(s.Origin), recordkey.Escape(s.Agent), strconv.Itoa(store.MostSessions))
 	switch {
 	case err != nil:
-		return store.Session{}, fmt.Errorf("beginning a session: %w", err)
+		return store.Session{}, fmt.Errorf("starting a session: %w", err)
 	case len(found) == 0: // it ended before the reply came
 		return store.Session{}, store.ErrConflict
 	}
@@ -47,7 +47,7 @@ func (ks *Keys) bond(ctx context.Context, s store.Start) (string, error) {
 		s.PRK.Type(), store.Rev(s.Seen[store.FieldRev]), s.Seen[store.FieldEpoch], s.Seen[store.FieldChanged], s.First,
 	})
 	if err != nil {
-		return "", fmt.Errorf("beginning a session: %w", redisx.Harmless(err))
+		return "", fmt.Errorf("starting a session: %w", redisx.Harmless(err))
 	}
 	words := redisx.Items(reply)
 	switch redisx.Text(words, 0) {

@@ -46,7 +46,7 @@ type call[T any] struct {
 
 // ErrAbandoned reports that the context ended while the call was in flight. The server may still
 // carry it out.
-var ErrAbandoned = errors.New("no answer before the end of the context")
+var ErrAbandoned = errors.New("the context ended before the answer")
 
 // errExited reports that a hook of the client ended the goroutine of a flush (runtime.Goexit),
 // which did not belong to any of its callers.

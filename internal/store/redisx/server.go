@@ -21,7 +21,7 @@ import (
 func OneSlot(ctx context.Context, c redis.Cmdable) error {
 	err := c.Eval(ctx, "return 1", []string{"~/probe/1", "~/probe/2"}).Err()
 	if Moved(err) || strings.HasPrefix(answerOf(err), "CROSSSLOT") {
-		return fmt.Errorf("%w: it spreads records over several servers; open a cluster by its own URL, redis+cluster://HOST:PORT, "+
+		return fmt.Errorf("%w: it spreads records over several servers; open a cluster with its own URL, redis+cluster://HOST:PORT, "+
 			"or with a redis.ClusterClient: %w", store.ErrUnsuitable, err)
 	}
 	return nil
@@ -76,7 +76,7 @@ func unfaithful(command any, err error) error {
 	case err == nil, IsAnswer(err):
 		return nil
 	case errors.Is(err, store.ErrReply):
-		return fmt.Errorf("%w: %v does not come back as it was sent: %w; give a client without a command-info resolver and hooks of your own",
+		return fmt.Errorf("%w: the client alters %v or its reply: %w; use one without a command-info resolver and without hooks of your own",
 			store.ErrUnsuitable, command, err)
 	}
 	return Fail(err)
@@ -225,7 +225,7 @@ func Confirm(ctx context.Context, c redis.Cmdable, key recordkey.Key, seen strin
 		return fmt.Errorf("%w: %w", store.ErrUnconfirmed, err)
 	}
 	if is, _ := has.Int(); is != 1 {
-		return fmt.Errorf("%w: the server does not have it any more", store.ErrUnconfirmed)
+		return fmt.Errorf("%w: the server no longer has the change", store.ErrUnconfirmed)
 	}
 	if got, _ := replicas.Int(); got < n {
 		return fmt.Errorf("%w: on %d of %d replicas after %v", store.ErrUnconfirmed, got, n, most)
