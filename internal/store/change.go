@@ -63,11 +63,11 @@ type Members struct {
 	Index  []recordkey.Key
 }
 
-// commands maps a kind of record to the Redis command that writes its values.
-var commands = map[string]string{"": "SADD", "set": "SADD", "list": "RPUSH", "zset": "ZADD", "hash": "HSET", "string": "SET"}
+// writeCommands maps a kind of record to the Redis command that writes its values.
+var writeCommands = map[string]string{"": "SADD", "set": "SADD", "list": "RPUSH", "zset": "ZADD", "hash": "HSET", "string": "SET"}
 
 // Command returns the Redis command that writes the values into the record.
-func (m Members) Command() string { return commands[m.Kind] }
+func (m Members) Command() string { return writeCommands[m.Kind] }
 
 // Replaces reports whether m replaces what is there. Only a set that the same change does not drop
 // keeps its members.
@@ -82,8 +82,8 @@ func (c Change) Replaces(m Members) bool {
 // facet, and nobody else can take the value (I1, I2).
 func (c *Change) Canonicals() (all []Facet) {
 	for _, field := range c.Unset {
-		of, is := strings.CutPrefix(field, FieldSKV(""))
-		if !is {
+		of, ok := strings.CutPrefix(field, FieldSKV(""))
+		if !ok {
 			continue
 		}
 		for _, f := range c.Set {
@@ -123,7 +123,7 @@ func (n Needs) Add(c *Change) bool {
 // Meets reports whether two sets have a key in common.
 func (n Needs) Meets(o Needs) bool {
 	for k := range n {
-		if _, is := o[k]; is {
+		if _, ok := o[k]; ok {
 			return true
 		}
 	}
@@ -219,14 +219,14 @@ func NoEntries(ctx context.Context, e Engine, pattern string) error {
 // whose schemas store records in the same way may declare different names. ~/schema/TYPE has a
 // field for each name, written before the first record of that name or together with it.
 
-// fieldTertiary is the prefix of such a field. The escaped name follows.
-const fieldTertiary = "tertiary:"
+// tertiaryPrefix is the prefix of such a field. The escaped name follows.
+const tertiaryPrefix = "tertiary:"
 
 // Named returns the fields for the names that the guard's own schema declares.
 func (g Guard) Named() []string {
 	fields := slices.Sorted(maps.Keys(g.Tertiary))
 	for i, name := range fields {
-		fields[i] = fieldTertiary + recordkey.Escape(name)
+		fields[i] = tertiaryPrefix + recordkey.Escape(name)
 	}
 	return fields
 }
@@ -245,8 +245,8 @@ func Indexes(fields map[string]string, name string) bool {
 func NamedIn(fields map[string]string) map[string]bool {
 	names := map[string]bool{}
 	for field := range fields {
-		escaped, is := strings.CutPrefix(field, fieldTertiary)
-		if name, err := recordkey.Unescape(escaped); is && err == nil {
+		escaped, ok := strings.CutPrefix(field, tertiaryPrefix)
+		if name, err := recordkey.Unescape(escaped); ok && err == nil {
 			names[name] = true
 		}
 	}
@@ -270,8 +270,8 @@ func (s Stored) Drops(c Change) []Container {
 	_ = json.Unmarshal([]byte(s.JSON), &declared)
 	names := slices.Collect(maps.Keys(declared.Tertiary))
 	for _, field := range s.Named {
-		escaped, is := strings.CutPrefix(field, fieldTertiary)
-		if name, err := recordkey.Unescape(escaped); is && err == nil {
+		escaped, ok := strings.CutPrefix(field, tertiaryPrefix)
+		if name, err := recordkey.Unescape(escaped); ok && err == nil {
 			names = append(names, name)
 		}
 	}

@@ -113,7 +113,7 @@ func HistoryKey(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("hist
 
 // FeedKey returns the key of one part of a feed.
 func FeedKey(ns recordkey.Namespace, feed string, part int) (recordkey.Key, error) {
-	at, err := feedAt(ns, feed, part)
+	at, err := feedSlot(ns, feed, part)
 	if err != nil {
 		return recordkey.Key{}, err
 	}
@@ -123,16 +123,16 @@ func FeedKey(ns recordkey.Namespace, feed string, part int) (recordkey.Key, erro
 // FedKey returns the key that holds, in the slot of a part of the feed, which lines of an entry
 // were last added to that part.
 func FedKey(prk recordkey.Key, feed string, part int) (recordkey.Key, error) {
-	at, err := feedAt(prk.Namespace(), feed, part)
+	at, err := feedSlot(prk.Namespace(), feed, part)
 	if err != nil {
 		return recordkey.Key{}, err
 	}
 	return at.Own("fed", prk.In(recordkey.Namespace{}).String())
 }
 
-// feedAt returns a key that is not an entry's: the text between its braces decides the slot of a
+// feedSlot returns a key that is not an entry's: the text between its braces decides the slot of a
 // part of a feed.
-func feedAt(ns recordkey.Namespace, feed string, part int) (recordkey.Key, error) {
+func feedSlot(ns recordkey.Namespace, feed string, part int) (recordkey.Key, error) {
 	at, err := recordkey.PRK("feed", feed, strconv.Itoa(part))
 	return at.In(ns), err
 }

@@ -63,8 +63,8 @@ type Message struct {
 	Pairs []Facet
 }
 
-// lookAt reads records, all in the same way.
-func lookAt(ctx context.Context, e Engine, keys []string, how LookAt) ([]Raw, error) {
+// readAll reads records, all in the same way.
+func readAll(ctx context.Context, e Engine, keys []string, how LookAt) ([]Raw, error) {
 	at := make([]LookAt, len(keys))
 	for i, key := range keys {
 		at[i], at[i].Key = how, key
@@ -74,7 +74,7 @@ func lookAt(ctx context.Context, e Engine, keys []string, how LookAt) ([]Raw, er
 
 // Kinds returns the Redis types of records.
 func Kinds(ctx context.Context, e Engine, keys []string) ([]string, error) {
-	raws, err := lookAt(ctx, e, keys, LookAt{As: LookType})
+	raws, err := readAll(ctx, e, keys, LookAt{As: LookType})
 	kinds := make([]string, len(raws))
 	for i := range raws {
 		kinds[i] = raws[i].Type
@@ -84,23 +84,23 @@ func Kinds(ctx context.Context, e Engine, keys []string) ([]string, error) {
 
 // Texts reads strings.
 func Texts(ctx context.Context, e Engine, keys []string) ([]Raw, error) {
-	return lookAt(ctx, e, keys, LookAt{As: LookText})
+	return readAll(ctx, e, keys, LookAt{As: LookText})
 }
 
 // Hashes reads hashes with all their fields.
 func Hashes(ctx context.Context, e Engine, keys []string) ([]Raw, error) {
-	return lookAt(ctx, e, keys, LookAt{As: LookHash})
+	return readAll(ctx, e, keys, LookAt{As: LookHash})
 }
 
 // Sets reads the beginning of each set, about count members. Scan reads the rest.
 func Sets(ctx context.Context, e Engine, keys []string, count int) ([]Raw, error) {
-	return lookAt(ctx, e, keys, LookAt{As: LookSet, Count: count})
+	return readAll(ctx, e, keys, LookAt{As: LookSet, Count: count})
 }
 
 // Inspect reads records of any Redis type, at most limit elements of each. If limit is 0, it reads
 // all elements.
 func Inspect(ctx context.Context, e Engine, keys []string, limit int) ([]Raw, error) {
-	return lookAt(ctx, e, keys, LookAt{As: LookAll, Count: limit})
+	return readAll(ctx, e, keys, LookAt{As: LookAll, Count: limit})
 }
 
 // Alone returns a context whose caller knows that nobody else is writing, as a test does after it

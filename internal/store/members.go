@@ -24,11 +24,11 @@ var ErrFull = errors.New("the record is full")
 const dropPrefix = "~/drop/"
 
 // DropKey returns the key to which the change that wrote rev moves a record.
-func DropKey(record recordkey.Key, rev string) string { return besideKey(dropPrefix, record, rev) }
+func DropKey(record recordkey.Key, rev string) string { return siblingKey(dropPrefix, record, rev) }
 
 // ParseDropKey parses a key made by DropKey.
 func ParseDropKey(raw string) (record recordkey.Key, rev string, ok bool) {
-	return parseBeside(dropPrefix, raw)
+	return parseSiblingKey(dropPrefix, raw)
 }
 
 // A Dropped is a record that the change that wrote Rev moved away.
@@ -52,13 +52,13 @@ func ParseDropped(entry recordkey.Key, text string) (all []Dropped) {
 	return all
 }
 
-// besideKey returns the key of a record in the slot of another one: PREFIX REV/{KEY}.
-func besideKey(prefix string, record recordkey.Key, rev string) string {
+// siblingKey returns the key of a record in the slot of another one: PREFIX REV/{KEY}.
+func siblingKey(prefix string, record recordkey.Key, rev string) string {
 	return record.Namespace().String() + prefix + rev + "/{" + record.String() + "}"
 }
 
-// parseBeside parses a key made by besideKey for a tertiary record.
-func parseBeside(prefix, raw string) (record recordkey.Key, rev string, ok bool) {
+// parseSiblingKey parses a key made by siblingKey for a tertiary record.
+func parseSiblingKey(prefix, raw string) (record recordkey.Key, rev string, ok bool) {
 	namespace, rest, ok := strings.Cut(raw, prefix)
 	rev, rest, cut := strings.Cut(rest, "/{")
 	inner, closed := strings.CutSuffix(rest, "}")

@@ -163,7 +163,7 @@ const stagePrefix = "~/fill/"
 
 // StageKey returns the key at which a record is prepared.
 func StageKey(set recordkey.Key, rev string) string {
-	return besideKey(stagePrefix, set, rev)
+	return siblingKey(stagePrefix, set, rev)
 }
 
 // CallsKey returns the key at which a cluster remembers, for some minutes, what calls have done to
@@ -174,5 +174,5 @@ func CallsKey(record recordkey.Key) string {
 
 // ParseStage parses a key made by StageKey.
 func ParseStage(raw string) (set recordkey.Key, rev string, ok bool) {
-	return parseBeside(stagePrefix, raw)
+	return parseSiblingKey(stagePrefix, raw)
 }

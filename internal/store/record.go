@@ -76,8 +76,8 @@ func Verified(wire string) string {
 
 // VerifiedField returns the facet that a field of [FieldVerified] is about, or "" for other fields.
 func VerifiedField(own string) string {
-	field, is := strings.CutPrefix(own, verifiedPrefix)
-	if !is {
+	field, ok := strings.CutPrefix(own, verifiedPrefix)
+	if !ok {
 		return ""
 	}
 	return field
@@ -115,7 +115,7 @@ func (r Record) SKV(field string) string {
 // Tombstone reports whether a record is what a delete or a fence leaves behind. Either ~isa is
 // empty, which only a delete writes, or ~isa is missing and only the store's own fields are left.
 func Tombstone(fields map[string]string) bool {
-	if isa, is := fields[FieldType]; is {
+	if isa, ok := fields[FieldType]; ok {
 		return isa == ""
 	}
 	for f := range fields {
@@ -129,8 +129,8 @@ func Tombstone(fields map[string]string) bool {
 // HalfDeleted reports whether a record was deleted but still has its facets, because the server
 // refused to remove them.
 func HalfDeleted(fields map[string]string) bool {
-	isa, is := fields[FieldType]
-	return is && isa == ""
+	isa, ok := fields[FieldType]
+	return ok && isa == ""
 }
 
 // Owner returns the PRK in an SRV. On a cluster the rev of the claim follows it.
@@ -142,15 +142,15 @@ func Owner(srv string) string {
 // RevLen is the length of a rev. The field ~rev holds up to four revs, newest first.
 const RevLen = 12
 
-// revs encodes revs. It avoids the hyphen, because people pass revs as shell arguments and a
+// revEncoding encodes revs. It avoids the hyphen, because people pass revs as shell arguments and a
 // leading hyphen would make one an option.
-var revs = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.").WithPadding(base64.NoPadding)
+var revEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.").WithPadding(base64.NoPadding)
 
 // NewRev returns a fresh rev: 72 random bits in RevLen characters.
 func NewRev() string {
 	var b [RevLen / 4 * 3]byte
 	rand.Read(b[:]) // never fails, according to its documentation
-	return revs.EncodeToString(b[:])
+	return revEncoding.EncodeToString(b[:])
 }
 
 // Rev returns the newest rev in a ~rev field.

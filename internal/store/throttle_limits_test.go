@@ -17,9 +17,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store/single"
 )
 
-// guess fails to log in to an account, from all origins at once and with the required waits, until
-// end. It returns how many attempts were admitted.
-func (b *bench) guess(account string, end time.Time, origins ...string) (admitted int) {
+// failUntil fails to log in to an account, from all origins at once and with the required waits,
+// until end. It returns how many attempts were admitted.
+func (b *throttleTest) failUntil(account string, end time.Time, origins ...string) (admitted int) {
 	b.t.Helper()
 	for b.now.Before(end) {
 		wait := time.Duration(0)
@@ -40,12 +40,12 @@ func (b *bench) guess(account string, end time.Time, origins ...string) (admitte
 // owner.
 func TestNoMoreThanAHundredFailures(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
-		b := newBench(t, e, raw, "hundred")
+		b := newThrottleTest(t, e, raw, "hundred")
 		homes := []string{"home", "work", "phone", "train", "cafe"}
 		for _, o := range homes {
-			b.succeed("alice", o)
+			b.logIn("alice", o)
 		}
-		if got := b.guess("alice", b.now.Add(store.ThrottleWindow), append(homes, "", "evil")...); got != 100 {
+		if got := b.failUntil("alice", b.now.Add(store.ThrottleWindow), append(homes, "", "evil")...); got != 100 {
 			t.Errorf("%d failures were admitted in a window, want 100", got)
 		}
 	})
@@ -54,7 +54,7 @@ func TestNoMoreThanAHundredFailures(t *testing.T) {
 // TestDelaysGrow checks the waits of an attacker who does not stop.
 func TestDelaysGrow(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
-		b := newBench(t, e, raw, "delays")
+		b := newThrottleTest(t, e, raw, "delays")
 		var got []string
 		for len(got) < 61 {
 			if as := b.admit("alice", ""); as.Wait > 0 {
@@ -80,16 +80,16 @@ func TestDelaysGrow(t *testing.T) {
 // do, and for however long.
 func TestStrangersCannotLockTheOwnerOut(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
-		b := newBench(t, e, raw, "lock")
-		b.succeed("alice", "home")
+		b := newThrottleTest(t, e, raw, "lock")
+		b.logIn("alice", "home")
 		for range 30 {
-			b.guess("alice", b.now.Add(25*time.Hour), "", "evil", "worse")
+			b.failUntil("alice", b.now.Add(25*time.Hour), "", "evil", "worse")
 			for range store.FamiliarMost - 1 {
 				if as := b.admit("alice", "home"); as.Wait > 0 {
 					t.Fatalf("the owner must wait for %v", as.Wait)
 				}
 			}
-			if !b.succeed("alice", "home") {
+			if !b.logIn("alice", "home") {
 				t.Fatal("the owner cannot log in")
 			}
 		}
@@ -100,15 +100,15 @@ func TestStrangersCannotLockTheOwnerOut(t *testing.T) {
 // delayed, but not at the account that it logged in to before.
 func TestOneOriginOverAllAccounts(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
-		b := newBench(t, e, raw, "spray")
-		b.succeed("own", "here")
+		b := newThrottleTest(t, e, raw, "spray")
+		b.logIn("own", "here")
 		n := 0
 		for ; n < 100 && b.admit(fmt.Sprint("victim", n), "here").Wait == 0; n++ {
 		}
 		if n != store.OriginFree {
 			t.Errorf("an origin reached %d accounts, want %d", n, store.OriginFree)
 		}
-		if !b.succeed("own", "here") {
+		if !b.logIn("own", "here") {
 			t.Error("an origin is held back where it logged in before")
 		}
 		if as := b.admit("another", "here"); as.Wait != time.Second {
@@ -125,11 +125,11 @@ func TestOneOriginOverAllAccounts(t *testing.T) {
 // server admits.
 func TestCountingIsExact(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
-		b := newBench(t, e, raw, "exact")
-		b.succeed("alice", "home")
+		b := newThrottleTest(t, e, raw, "exact")
+		b.logIn("alice", "home")
 		limit, total := store.FamiliarMost+store.StrangerFree, 0
 		for _, origin := range []string{"home", "evil", ""} {
-			total += b.storm("alice", origin, 500)
+			total += b.admitAll("alice", origin, 500)
 			if total > limit {
 				t.Errorf("with 500 attempts from %q %d were admitted, want %d at most", origin, total, limit)
 			}
@@ -140,8 +140,8 @@ func TestCountingIsExact(t *testing.T) {
 	})
 }
 
-// storm makes n attempts at the same time and returns how many were admitted.
-func (b *bench) storm(account, origin string, n int) (admitted int) {
+// admitAll makes n attempts at the same time and returns how many were admitted.
+func (b *throttleTest) admitAll(account, origin string, n int) (admitted int) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	for range n {
@@ -163,7 +163,7 @@ func (b *bench) storm(account, origin string, n int) (admitted int) {
 // TestDamagedCounters checks that a record of another Redis type is an error, and stays.
 func TestDamagedCounters(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
-		b := newBench(t, e, raw, "damaged")
+		b := newThrottleTest(t, e, raw, "damaged")
 		key := own(t, "damaged", "alice").String()
 		if err := raw.Set(t.Context(), key, "text", 0).Err(); err != nil {
 			t.Fatal(err)
@@ -181,8 +181,8 @@ func TestDamagedCounters(t *testing.T) {
 func TestFullServerAdmitsNobody(t *testing.T) {
 	s := redistest.Start(t)
 	c := s.Client()
-	b := newBench(t, single.New(c, single.Options{}), c, "full")
-	b.succeed("alice", "home")
+	b := newThrottleTest(t, single.New(c, single.Options{}), c, "full")
+	b.logIn("alice", "home")
 	for range 5 {
 		b.admit("alice", "evil")
 	}

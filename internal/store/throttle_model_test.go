@@ -6,9 +6,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// A throttle is a model of the documented rules for counting attempts, without Redis and without
-// the script. It uses the times of the attempts.
-type throttle struct {
+// A throttleModel is a model of the documented rules for counting attempts, without Redis and
+// without the script. It uses the times of the attempts.
+type throttleModel struct {
 	accounts map[string]*account
 	origins  map[string]*window
 }
@@ -27,11 +27,11 @@ type account struct {
 	ownEnds   time.Time
 }
 
-func newThrottle() *throttle {
-	return &throttle{accounts: map[string]*account{}, origins: map[string]*window{}}
+func newThrottleModel() *throttleModel {
+	return &throttleModel{accounts: map[string]*account{}, origins: map[string]*window{}}
 }
 
-func (m *throttle) account(name string, now time.Time) *account {
+func (m *throttleModel) account(name string, now time.Time) *account {
 	a := m.accounts[name]
 	if a == nil {
 		a = &account{seen: map[string]time.Time{}, own: map[string]int{}}
@@ -50,7 +50,7 @@ func (m *throttle) account(name string, now time.Time) *account {
 	return a
 }
 
-func (m *throttle) origin(name string, now time.Time) *window {
+func (m *throttleModel) origin(name string, now time.Time) *window {
 	if m.origins[name] == nil {
 		m.origins[name] = &window{}
 	}
@@ -99,7 +99,7 @@ func (a *account) hasOwn(origin string) bool {
 	return familiar && a.own[origin] < store.FamiliarMost
 }
 
-func (m *throttle) admit(name, origin string, now time.Time) store.Admission {
+func (m *throttleModel) admit(name, origin string, now time.Time) store.Admission {
 	a := m.account(name, now)
 	held := time.Duration(0)
 	if origin != "" {
@@ -123,7 +123,7 @@ func (m *throttle) admit(name, origin string, now time.Time) store.Admission {
 	return as
 }
 
-func (m *throttle) withdraw(name, origin string, now time.Time, as store.Admission) {
+func (m *throttleModel) withdraw(name, origin string, now time.Time, as store.Admission) {
 	a := m.account(name, now)
 	if !as.Own {
 		a.strangers.unfail(now)
@@ -138,7 +138,7 @@ func (m *throttle) withdraw(name, origin string, now time.Time, as store.Admissi
 // forgive records a successful login. Without an origin, it clears the failures of strangers. With
 // an origin, it clears that origin's failures and makes it familiar, in place of the origin that
 // logged in longest ago if there are too many.
-func (m *throttle) forgive(name, origin string, now time.Time, as store.Admission) {
+func (m *throttleModel) forgive(name, origin string, now time.Time, as store.Admission) {
 	a := m.account(name, now)
 	if origin == "" {
 		a.strangers = window{}
@@ -160,14 +160,14 @@ func (m *throttle) forgive(name, origin string, now time.Time, as store.Admissio
 	}
 }
 
-func (m *throttle) reset(name string, now time.Time) {
+func (m *throttleModel) reset(name string, now time.Time) {
 	a := m.account(name, now)
 	a.strangers = window{}
 	clear(a.own)
 }
 
 // life returns how long an account's counters are needed, 0 if they are not.
-func (m *throttle) life(name string, now time.Time) time.Duration {
+func (m *throttleModel) life(name string, now time.Time) time.Duration {
 	a := m.account(name, now)
 	last := now
 	for _, seen := range a.seen {

@@ -72,24 +72,24 @@ type throttler interface {
 	Withdraw(ctx context.Context, a store.Counters, as store.Admission) error
 }
 
-// A bench runs the same calls on an engine's counters and on the model, at one time.
-type bench struct {
+// A throttleTest runs the same calls on an engine's counters and on the model, at one time.
+type throttleTest struct {
 	t      *testing.T
 	e      throttler
 	raw    redis.UniversalClient
 	prefix string
-	model  *throttle
+	model  *throttleModel
 	now    time.Time
 	log    []string
 }
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func newBench(t *testing.T, e throttler, raw redis.UniversalClient, prefix string) *bench {
-	return &bench{t: t, e: e, raw: raw, prefix: prefix, model: newThrottle(), now: epoch}
+func newThrottleTest(t *testing.T, e throttler, raw redis.UniversalClient, prefix string) *throttleTest {
+	return &throttleTest{t: t, e: e, raw: raw, prefix: prefix, model: newThrottleModel(), now: epoch}
 }
 
-func (b *bench) attempt(account, origin string) store.Counters {
+func (b *throttleTest) attempt(account, origin string) store.Counters {
 	a := store.Counters{Account: own(b.t, b.prefix, account), Name: origin, Now: b.now}
 	if origin != "" {
 		a.Origin = own(b.t, b.prefix, "origin", origin)
@@ -97,11 +97,11 @@ func (b *bench) attempt(account, origin string) store.Counters {
 	return a
 }
 
-func (b *bench) note(format string, args ...any) {
+func (b *throttleTest) logf(format string, args ...any) {
 	b.log = append(b.log, b.now.Sub(epoch).String()+" "+fmt.Sprintf(format, args...))
 }
 
-func (b *bench) fatalf(format string, args ...any) {
+func (b *throttleTest) fatalf(format string, args ...any) {
 	b.t.Helper()
 	for _, line := range b.log {
 		b.t.Log(line)
@@ -110,18 +110,18 @@ func (b *bench) fatalf(format string, args ...any) {
 	b.t.FailNow()
 }
 
-func (b *bench) ok(what string, err error) {
+func (b *throttleTest) must(what string, err error) {
 	b.t.Helper()
 	if err != nil {
 		b.fatalf("%s: %v", what, err)
 	}
 }
 
-// look checks that the engine answers a stranger as the model does.
-func (b *bench) look(account string) {
+// checkGuesses checks that the engine answers a stranger as the model does.
+func (b *throttleTest) checkGuesses(account string) {
 	b.t.Helper()
 	got, err := b.e.Guesses(context.Background(), b.attempt(account, ""))
-	b.ok("look", err)
+	b.must("look", err)
 	a := b.model.account(account, b.now)
 	wait := a.strangers.wait(b.now, store.StrangerMost)
 	own := map[time.Time]int{}
@@ -142,15 +142,15 @@ func (b *bench) look(account string) {
 }
 
 // admit makes an attempt, and checks that the engine answers as the model does.
-func (b *bench) admit(account, origin string) store.Admission {
+func (b *throttleTest) admit(account, origin string) store.Admission {
 	b.t.Helper()
-	b.look(account)
+	b.checkGuesses(account)
 	wait, err := b.e.LoginWait(context.Background(), b.attempt(account, origin))
-	b.ok("ask", err)
+	b.must("ask", err)
 	got, err := b.e.Admit(context.Background(), b.attempt(account, origin))
-	b.ok("admit", err)
+	b.must("admit", err)
 	want := b.model.admit(account, origin, b.now)
-	b.note("admit %s %q: %+v", account, origin, got)
+	b.logf("admit %s %q: %+v", account, origin, got)
 	if wait != want.Wait {
 		b.fatalf("ask %s %q: wait %v, want %+v", account, origin, wait, want)
 	}
@@ -160,29 +160,29 @@ func (b *bench) admit(account, origin string) store.Admission {
 	return got
 }
 
-func (b *bench) forgive(account, origin string, as store.Admission) {
+func (b *throttleTest) forgive(account, origin string, as store.Admission) {
 	b.t.Helper()
-	b.note("forgive %s %q", account, origin)
-	b.ok("forgive", b.e.Forgive(context.Background(), b.attempt(account, origin), as))
+	b.logf("forgive %s %q", account, origin)
+	b.must("forgive", b.e.Forgive(context.Background(), b.attempt(account, origin), as))
 	b.model.forgive(account, origin, b.now, as)
 }
 
-func (b *bench) withdraw(account, origin string, as store.Admission) {
+func (b *throttleTest) withdraw(account, origin string, as store.Admission) {
 	b.t.Helper()
-	b.note("withdraw %s %q", account, origin)
-	b.ok("withdraw", b.e.Withdraw(context.Background(), b.attempt(account, origin), as))
+	b.logf("withdraw %s %q", account, origin)
+	b.must("withdraw", b.e.Withdraw(context.Background(), b.attempt(account, origin), as))
 	b.model.withdraw(account, origin, b.now, as)
 }
 
-func (b *bench) reset(account string) {
+func (b *throttleTest) reset(account string) {
 	b.t.Helper()
-	b.note("reset %s", account)
-	b.ok("reset", b.e.Reset(context.Background(), b.attempt(account, "")))
+	b.logf("reset %s", account)
+	b.must("reset", b.e.Reset(context.Background(), b.attempt(account, "")))
 	b.model.reset(account, b.now)
 }
 
-// succeed makes a successful login if it is admitted, and reports whether it was.
-func (b *bench) succeed(account, origin string) bool {
+// logIn makes a successful login if it is admitted, and reports whether it was.
+func (b *throttleTest) logIn(account, origin string) bool {
 	b.t.Helper()
 	as := b.admit(account, origin)
 	if as.Wait == 0 {
@@ -191,12 +191,13 @@ func (b *bench) succeed(account, origin string) bool {
 	return as.Wait == 0
 }
 
-// lives checks that an account's counters, written just now, expire when they are no longer needed.
-func (b *bench) lives(account string) {
+// checkExpiry checks that an account's counters, written just now, expire when they are no longer
+// needed.
+func (b *throttleTest) checkExpiry(account string) {
 	b.t.Helper()
 	key := own(b.t, b.prefix, account).String()
 	ttl, err := b.raw.PTTL(context.Background(), key).Result()
-	b.ok("pttl", err)
+	b.must("pttl", err)
 	want := b.model.life(account, b.now)
 	if ttl < 0 && b.raw.Exists(context.Background(), key).Val() != 0 {
 		b.fatalf("%s never expires", key)
@@ -208,7 +209,7 @@ func (b *bench) lives(account string) {
 
 // A walk is one random sequence of logins.
 type walk struct {
-	*bench
+	*throttleTest
 	r    *rand.Rand
 	last time.Duration // the last wait
 }
@@ -223,7 +224,7 @@ func (w *walk) step() {
 	case n < 30:
 		w.last = w.admit(account, origin).Wait
 	case n < 50:
-		w.succeed(account, origin)
+		w.logIn(account, origin)
 	case n < 60:
 		w.overlap(account, origin)
 	case n < 61:
@@ -309,7 +310,7 @@ func TestThrottleIsTheModel(t *testing.T) {
 }
 
 func newWalk(t *testing.T, e throttler, raw redis.UniversalClient, i int) *walk {
-	return &walk{bench: newBench(t, e, raw, fmt.Sprint(i)), r: rand.New(rand.NewPCG(seed, uint64(i)))}
+	return &walk{throttleTest: newThrottleTest(t, e, raw, fmt.Sprint(i)), r: rand.New(rand.NewPCG(seed, uint64(i)))}
 }
 
 // run takes some steps, and then checks that the counters will expire in time.
@@ -317,10 +318,10 @@ func (w *walk) run() {
 	for range 2 + w.r.IntN(8) {
 		w.step()
 	}
-	if w.succeed("a", "o1") {
-		w.lives("a")
+	if w.logIn("a", "o1") {
+		w.checkExpiry("a")
 	}
 	if w.admit("b", "").Wait == 0 {
-		w.lives("b")
+		w.checkExpiry("b")
 	}
 }

@@ -17,7 +17,7 @@ func (ks *Keys) FindByCommands(ctx context.Context, lookups []store.Lookup) ([]s
 	found, err := ks.findByCommands(ctx, lookups)
 	for i := range found {
 		if l := lookups[i]; len(l.SRKs) > 1 && !l.All {
-			if found[i], err = ks.sure(ctx, l, found[i]); err != nil {
+			if found[i], err = ks.recheck(ctx, l, found[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -25,9 +25,9 @@ func (ks *Keys) FindByCommands(ctx context.Context, lookups []store.Lookup) ([]s
 	return found, err
 }
 
-// sure reads again if two reads may have seen two moments. A value that moves meanwhile may be
+// recheck reads again if two reads may have seen two moments. A value that moves meanwhile may be
 // found nowhere, or both at the entry that gives it up and at the entry that takes it.
-func (ks *Keys) sure(ctx context.Context, l store.Lookup, f store.Found) (store.Found, error) {
+func (ks *Keys) recheck(ctx context.Context, l store.Lookup, f store.Found) (store.Found, error) {
 	for range 2 {
 		nowhere := errors.Is(f.Err, store.ErrNotFound)
 		if !nowhere && !errors.Is(f.Err, store.ErrCorrupt) {
@@ -45,7 +45,7 @@ func (ks *Keys) sure(ctx context.Context, l store.Lookup, f store.Found) (store.
 }
 
 func (ks *Keys) findByCommands(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
-	all, rs := make([]reading, len(lookups)), make([]*reading, len(lookups))
+	all, rs := make([]pendingLookup, len(lookups)), make([]*pendingLookup, len(lookups))
 	for i, l := range lookups {
 		all[i].Lookup, rs[i] = l, &all[i]
 	}
@@ -63,61 +63,61 @@ func (ks *Keys) findByCommands(ctx context.Context, lookups []store.Lookup) ([]s
 }
 
 // FindBatched answers a lookup together with those of other callers, in one batch of plain
-// commands. Many lookups cost the server less this way than with one script each. If sure is false,
-// the two reads may have seen different moments, and the caller must make the lookup again on its
-// own. The only errors are those of the context.
-func (ks *Keys) FindBatched(ctx context.Context, l store.Lookup) (found store.Found, sure bool, err error) {
-	r := &reading{Lookup: l}
+// commands. Many lookups cost the server less this way than with one script each. If consistent is
+// false, the two reads may have seen different moments, and the caller must make the lookup again
+// on its own. The only errors are those of the context.
+func (ks *Keys) FindBatched(ctx context.Context, l store.Lookup) (found store.Found, consistent bool, err error) {
+	r := &pendingLookup{Lookup: l}
 	if err := ks.finds.Do(ctx, r); err != nil {
 		return store.Found{}, false, err
 	}
-	return r.found, r.sure, nil
+	return r.found, r.consistent, nil
 }
 
-// findBatch answers the lookups of many callers. If all of them fail, none is sure, and each caller
-// makes its lookup again.
-func (ks *Keys) findBatch(ctx context.Context, rs []*reading) {
+// findBatch answers the lookups of many callers. If all of them fail, none is consistent, and each
+// caller makes its lookup again.
+func (ks *Keys) findBatch(ctx context.Context, rs []*pendingLookup) {
 	if ks.read(ctx, rs) != nil {
 		return
 	}
 	for _, r := range rs {
 		// With several SRKs, a value may have moved between them.
-		r.sure = r.found.Err == nil || len(r.srvs) == 1 && r.srvs[0].Err() == redis.Nil
+		r.consistent = r.found.Err == nil || len(r.srvs) == 1 && r.srvs[0].Err() == redis.Nil
 	}
 }
 
-// A reading is a lookup in progress: what its SRKs hold, the entries that they name, and the
+// A pendingLookup is a lookup in progress: what its SRKs hold, the entries that they name, and the
 // answer.
-type reading struct {
+type pendingLookup struct {
 	store.Lookup
-	entry   *redis.MapStringStringCmd
-	srvs    []*redis.StringCmd
-	entries []*redis.MapStringStringCmd
-	found   store.Found
-	sure    bool // the answer describes a single moment
+	entry      *redis.MapStringStringCmd
+	srvs       []*redis.StringCmd
+	entries    []*redis.MapStringStringCmd
+	found      store.Found
+	consistent bool // the answer describes a single moment
 }
 
 // read answers lookups in two round trips. An error concerns all of them.
-func (ks *Keys) read(ctx context.Context, rs []*reading) error {
+func (ks *Keys) read(ctx context.Context, rs []*pendingLookup) error {
 	var cmds []redis.Cmder
 	for round := range 2 {
 		cmds = cmds[:0]
 		for _, r := range rs {
-			cmds = r.queue(ctx, round, cmds)
+			cmds = r.appendCommands(ctx, round, cmds)
 		}
 		if err := redisx.Answered(cmds, ks.client.All(ctx, cmds)); err != nil {
 			return err
 		}
 	}
 	for _, r := range rs {
-		r.found = r.answer()
+		r.found = r.result()
 	}
 	return nil
 }
 
-// queue appends the commands of a round: first SRKs, or the entry at a PRK; then the entries that
-// the SRKs name.
-func (r *reading) queue(ctx context.Context, round int, cmds []redis.Cmder) []redis.Cmder {
+// appendCommands appends the commands of a round: first SRKs, or the entry at a PRK; then the
+// entries that the SRKs name.
+func (r *pendingLookup) appendCommands(ctx context.Context, round int, cmds []redis.Cmder) []redis.Cmder {
 	switch {
 	case round == 0 && r.PRK.IsValid():
 		r.entry = redis.NewMapStringStringCmd(ctx, "hgetall", r.PRK.String())
@@ -139,7 +139,7 @@ func (r *reading) queue(ctx context.Context, round int, cmds []redis.Cmder) []re
 	return cmds
 }
 
-func (r *reading) answer() store.Found {
+func (r *pendingLookup) result() store.Found {
 	if r.entry != nil {
 		return redisx.FoundAt(r.PRK, r.entry.Val(), r.entry.Err())
 	}

@@ -77,49 +77,49 @@ func (ks *Keys) FeedKey(ns recordkey.Namespace, feed string, prk recordkey.Key) 
 
 // NoteArgs returns the last arguments of a script, as history.lua expects them.
 func (ks *Keys) NoteArgs(where, feed string, prk recordkey.Key, n store.Note) []string {
-	return []string{ks.MostFed(feed), relative(prk), strings.Join(n.Marked(), "\n"), where + Millis(n.Now)}
+	return []string{ks.MostFed(feed), relativePRK(prk), strings.Join(n.Marked(), "\n"), where + Millis(n.Now)}
 }
 
-// relative returns the PRK without its namespace, or "-" for the zero key.
-func relative(prk recordkey.Key) string {
+// relativePRK returns the PRK without its namespace, or "-" for the zero key.
+func relativePRK(prk recordkey.Key) string {
 	if !prk.IsValid() {
 		return "-"
 	}
 	return prk.In(recordkey.Namespace{}).String()
 }
 
-// writeNoted runs a script that also adds lines to the history if did reports, for its reply, that
-// it did something. In a slot that is being migrated, no node may serve all its keys. If the entry
-// is the first key, writeNoted then runs the script on the entry only, and lines for other records
-// stay in the entry. Otherwise it writes the lines after the script.
+// writeNoted runs a script that also adds lines to the history if changed reports, for its reply,
+// that it did something. In a slot that is being migrated, no node may serve all its keys. If the
+// entry is the first key, writeNoted then runs the script on the entry only, and lines for other
+// records stay in the entry. Otherwise it writes the lines after the script.
 func (ks *Keys) writeNoted(
-	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, did func(reply any) bool,
+	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, changed func(reply any) bool,
 ) (reply any, err error) {
-	entry, alone := prk.String(), slices.Clip(keys)
+	entry, own := prk.String(), slices.Clip(keys)
 	switch {
 	case keys[0] == entry:
-		alone = alone[:1]
+		own = own[:1]
 	case len(n.Lines) > 0:
-		keys = append(alone, entry)
+		keys = append(own, entry)
 	}
-	n = ks.marked(n)
-	noted, with := ks.Note(slices.Clip(keys), slices.Clip(args), ks.options.Notes, prk, n)
-	reply, unsure, err := ks.writeTogether(ctx, s, noted, with)
+	n = ks.withMarks(n)
+	noteKeys, noteArgs := ks.Note(slices.Clip(keys), slices.Clip(args), ks.options.Notes, prk, n)
+	reply, unsure, err := ks.writeTogether(ctx, s, noteKeys, noteArgs)
 	if redisx.TryAgain(err) {
-		reply, err = ks.writeApart(ctx, s, alone, args, prk, n, did)
+		reply, err = ks.writeSeparately(ctx, s, own, args, prk, n, changed)
 		if err != nil && unsure {
 			err = &redisx.UnknownError{Cause: err}
 		}
 	}
-	if err == nil && did(reply) {
+	if err == nil && changed(reply) {
 		ks.Noted(ctx, prk, n)
 	}
 	return reply, err
 }
 
-// writeApart does the work of writeNoted without the record of the history.
-func (ks *Keys) writeApart(
-	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, did func(reply any) bool,
+// writeSeparately does the work of writeNoted without the record of the history.
+func (ks *Keys) writeSeparately(
+	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, changed func(reply any) bool,
 ) (any, error) {
 	if keys[0] == prk.String() {
 		keys, args = ks.Note(keys, args, NotesNowhere, prk, n)
@@ -127,7 +127,7 @@ func (ks *Keys) writeApart(
 		return reply, err
 	}
 	reply, _, err := ks.client.Write(ctx, s, keys, append(args, ""))
-	if err == nil && len(n.Lines) > 0 && did(reply) {
+	if err == nil && len(n.Lines) > 0 && changed(reply) {
 		err = ks.NoteAlone(ctx, prk, n)
 		if err != nil {
 			err = fmt.Errorf("%w: it was done, but could not be added to the history: %v", store.ErrOutcomeUnknown, err)
@@ -136,8 +136,9 @@ func (ks *Keys) writeApart(
 	return reply, err
 }
 
-// marked adds marks to the lines of a note that may be sent by several commands, as on a cluster.
-func (ks *Keys) marked(n store.Note) store.Note {
+// withMarks adds marks to the lines of a note that may be sent by several commands, as on a
+// cluster.
+func (ks *Keys) withMarks(n store.Note) store.Note {
 	if n.Call == "" && ks.options.Notes == NotesRecord {
 		n.Call = ks.options.NewRev()
 	}
@@ -170,7 +171,7 @@ func (ks *Keys) NoteAlone(ctx context.Context, prk recordkey.Key, n store.Note) 
 	if err != nil {
 		return err
 	}
-	n = ks.marked(n)
+	n = ks.withMarks(n)
 	_, _, err = ks.writeTogether(ctx, NoteScript, []string{prk.String(), record.String()}, ks.NoteArgs(NotesRecord, store.FeedChanges, prk, n))
 	if redisx.TryAgain(err) && len(n.Lines) > 0 {
 		_, _, err = ks.client.Write(ctx, NoteScript, []string{prk.String()}, ks.NoteArgs(NotesNowhere, store.FeedChanges, prk, n))
@@ -178,15 +179,15 @@ func (ks *Keys) NoteAlone(ctx context.Context, prk recordkey.Key, n store.Note) 
 	return redisx.Harmless(err)
 }
 
-// trimTime limits how long a trim may take.
-const trimTime = 10 * time.Second
+// trimTimeout limits how long a trim may take.
+const trimTimeout = 10 * time.Second
 
 // TrimNowAndThen trims a feed about once in a thousand calls. It does not wait for the result.
 func (ks *Keys) TrimNowAndThen(ctx context.Context, feed, stream string) {
 	if time.Now().UnixMicro()%1000 != 7 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), trimTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), trimTimeout)
 	go func() {
 		defer cancel()
 		_, _ = ks.Trim(ctx, stream, store.FeedLimits[feed])
@@ -290,25 +291,25 @@ func (ks *Keys) Feed(ctx context.Context, f store.Feed) (page store.FeedPage, er
 		}
 		after, read, _ := strings.Cut(f.After[i], ":")
 		if f.Reverse {
-			page.Fed = append(page.Fed, backwards(i, found, after, read)...)
+			page.Fed = append(page.Fed, linesBefore(i, found, after, read)...)
 			continue
 		}
 		page.Gap[i] = after != "" && (len(found) == 0 || found[0].ID != after)
 		for j, m := range found {
-			all := linesOf(m)
+			all := splitLines(m)
 			if j == 0 && m.ID == after {
 				n, _ := strconv.Atoi(read) // this package wrote the number
 				all = all[min(n, len(all)):]
 			}
-			page.Fed = append(page.Fed, fedOf(i, m, all)...)
+			page.Fed = append(page.Fed, feedLines(i, m, all)...)
 		}
 	}
-	return page, ks.goOn(ctx, f, &page)
+	return page, ks.findContinuations(ctx, f, &page)
 }
 
-// goOn finds where a reader continues in each part that lacks its position, because the part was
-// trimmed or because a failover lost some of it.
-func (ks *Keys) goOn(ctx context.Context, f store.Feed, page *store.FeedPage) error {
+// findContinuations finds where a reader continues in each part that lacks its position, because
+// the part was trimmed or because a failover lost some of it.
+func (ks *Keys) findContinuations(ctx context.Context, f store.Feed, page *store.FeedPage) error {
 	var parts []int
 	var cmds []redis.Cmder
 	for i, gap := range page.Gap {
@@ -322,16 +323,16 @@ func (ks *Keys) goOn(ctx context.Context, f store.Feed, page *store.FeedPage) er
 		return err
 	}
 	for i, cmd := range cmds {
-		page.At[parts[i]] = endOf(cmd)
+		page.At[parts[i]] = positionAfter(cmd)
 	}
 	return nil
 }
 
-// backwards returns the lines of entries that come before a position: the line numbered read of the
-// entry after.
-func backwards(part int, found []redis.XMessage, after, read string) (all []store.Fed) {
+// linesBefore returns the lines of entries that come before a position: the line numbered read of
+// the entry after.
+func linesBefore(part int, found []redis.XMessage, after, read string) (all []store.Fed) {
 	for _, m := range found {
-		lines := fedOf(part, m, linesOf(m))
+		lines := feedLines(part, m, splitLines(m))
 		if m.ID == after {
 			n, _ := strconv.Atoi(read) // this package wrote the number
 			lines = lines[:min(max(n-1, 0), len(lines))]
@@ -342,17 +343,17 @@ func backwards(part int, found []redis.XMessage, after, read string) (all []stor
 	return all
 }
 
-// linesOf returns the lines of an entry of a feed.
-func linesOf(m redis.XMessage) []string {
+// splitLines returns the lines of an entry of a feed.
+func splitLines(m redis.XMessage) []string {
 	text, _ := m.Values["e"].(string)
 	return strings.Split(text, "\n")
 }
 
-// fedOf returns last, the final lines of the entry m, as lines of a feed. A line without a number
-// gets the time at which it was added.
-func fedOf(part int, m redis.XMessage, last []string) []store.Fed {
+// feedLines returns last, the final lines of the entry m, as lines of a feed. A line without a
+// number gets the time at which it was added.
+func feedLines(part int, m redis.XMessage, last []string) []store.Fed {
 	ms, _, _ := strings.Cut(m.ID, "-")
-	fed, before := make([]store.Fed, len(last)), len(linesOf(m))-len(last)
+	fed, before := make([]store.Fed, len(last)), len(splitLines(m))-len(last)
 	for i, line := range last {
 		fed[i] = store.Fed{Part: part, ID: m.ID + ":" + strconv.Itoa(before+i+1), Text: strings.Replace(line, " - ", " "+ms+"000 ", 1)}
 	}
@@ -373,16 +374,16 @@ func (ks *Keys) FeedEnd(ctx context.Context, ns recordkey.Namespace, name string
 		return after, err
 	}
 	for i, cmd := range cmds {
-		after[i] = endOf(cmd)
+		after[i] = positionAfter(cmd)
 	}
 	return after, nil
 }
 
-// endOf returns the position after the entry that a command found, or "" if it found none.
-func endOf(cmd redis.Cmder) string {
+// positionAfter returns the position after the entry that a command found, or "" if it found none.
+func positionAfter(cmd redis.Cmder) string {
 	last := cmd.(*redis.XMessageSliceCmd).Val()
 	if len(last) == 0 {
 		return ""
 	}
-	return last[0].ID + ":" + strconv.Itoa(len(linesOf(last[0])))
+	return last[0].ID + ":" + strconv.Itoa(len(splitLines(last[0])))
 }

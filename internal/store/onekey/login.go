@@ -65,8 +65,8 @@ func (ks *Keys) Reset(ctx context.Context, a store.Counters) error {
 	return err
 }
 
-// resendTime limits how long a call is sent again. The counters remember a call for a minute.
-const resendTime = 30 * time.Second
+// resendLimit limits how long a call is sent again. The counters remember a call for a minute.
+const resendLimit = 30 * time.Second
 
 // throttle sends the script until it is answered. The script recognizes a call that it has already
 // carried out (I7).
@@ -79,7 +79,7 @@ func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as 
 		return nil, nil
 	}
 	begin, retry := time.Now(), ks.client.Retry
-	retry.Passing = func(err error) bool { return ks.client.Retry.Passing(err) && time.Since(begin) <= resendTime }
+	retry.Passing = func(err error) bool { return ks.client.Retry.Passing(err) && time.Since(begin) <= resendLimit }
 	reply, _, err := retry.Do(ctx, func(unsure bool) (any, error) {
 		if unsure {
 			args[sinceArg] = strconv.FormatInt(time.Since(begin).Milliseconds(), 10)
@@ -92,13 +92,13 @@ func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as 
 	if err != nil {
 		return nil, fmt.Errorf("counting attempts: %w", err)
 	}
-	counts, err := numbersOf(keys, reply)
+	counts, err := parseCounts(keys, reply)
 	switch {
 	case errors.Is(err, store.ErrCorrupt):
 		return nil, err
 	case err != nil:
 	case len(counts) == 1:
-		err = errCounted
+		err = errMaybeCounted
 	default:
 		err = redisx.AsMany(len(counts), 3)
 	}
@@ -108,9 +108,9 @@ func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as 
 	return counts, nil
 }
 
-// numbersOf parses a reply of throttle.lua. It returns ErrCorrupt for a record that does not hold
+// parseCounts parses a reply of throttle.lua. It returns ErrCorrupt for a record that does not hold
 // counters.
-func numbersOf(keys []string, reply any) ([]int64, error) {
+func parseCounts(keys []string, reply any) ([]int64, error) {
 	counts, err := redisx.Numbers(reply)
 	if len(counts) == 2 && counts[0] == -2 && 1 <= counts[1] && int(counts[1]) <= len(keys) {
 		return nil, &store.CorruptError{Key: keys[counts[1]-1], Reason: "not a record of login counters"}
@@ -118,8 +118,8 @@ func numbersOf(keys []string, reply any) ([]int64, error) {
 	return counts, err
 }
 
-// lookHead is how many numbers of a reply to "look" precede those of familiar origins.
-const lookHead = 5
+// guessesHeader is how many numbers of a reply to "look" precede those of familiar origins.
+const guessesHeader = 5
 
 // Guesses implements [store.Engine] with the script that counts, because that has the rules. Here
 // it only reads, and so may arrive twice.
@@ -129,12 +129,12 @@ func (ks *Keys) Guesses(ctx context.Context, a store.Counters) (store.Guesses, e
 	if err != nil {
 		return store.Guesses{}, fmt.Errorf("reading the counted attempts: %w", redisx.Harmless(err))
 	}
-	n, err := numbersOf(keys, reply)
+	n, err := parseCounts(keys, reply)
 	switch {
 	case errors.Is(err, store.ErrCorrupt):
 		return store.Guesses{}, err
-	case err == nil && (len(n) < lookHead || len(n)%2 != lookHead%2):
-		err = redisx.AsMany(len(n), lookHead)
+	case err == nil && (len(n) < guessesHeader || len(n)%2 != guessesHeader%2):
+		err = redisx.AsMany(len(n), guessesHeader)
 	}
 	if err != nil {
 		return store.Guesses{}, fmt.Errorf("reading the counted attempts: %w", redisx.Fail(err))
@@ -143,16 +143,16 @@ func (ks *Keys) Guesses(ctx context.Context, a store.Counters) (store.Guesses, e
 	if n[4] > 0 {
 		g.Until = time.UnixMilli(n[4])
 	}
-	for pair := range slices.Chunk(n[lookHead:], 2) {
+	for pair := range slices.Chunk(n[guessesHeader:], 2) {
 		g.Familiar = append(g.Familiar, store.Familiar{LastLogin: time.UnixMilli(pair[0]), Failures: int(pair[1])})
 	}
 	slices.SortFunc(g.Familiar, func(a, b store.Familiar) int { return cmp.Or(b.LastLogin.Compare(a.LastLogin), a.Failures-b.Failures) })
 	return g, nil
 }
 
-// errCounted reports that so many other calls were counted meanwhile that the counters have
+// errMaybeCounted reports that so many other calls were counted meanwhile that the counters have
 // forgotten this one.
-var errCounted = errors.New("a reply was lost, and it is unknown whether the attempt was counted")
+var errMaybeCounted = errors.New("a reply was lost, and it is unknown whether the attempt was counted")
 
 // sinceArg is the index of the argument that tells throttle.lua how long ago the call was first
 // sent.
@@ -200,8 +200,8 @@ var (
 	LimitScript  = redisx.NewScript(scripts, "limit", redisx.IsNumber)
 )
 
-// mostTokens is the maximum number of valid tokens of an entry. The newest ones stay.
-const mostTokens = 16
+// maxTokens is the maximum number of valid tokens of an entry. The newest ones stay.
+const maxTokens = 16
 
 // Issue implements [store.Engine] with one script, which may be sent again.
 func (ks *Keys) Issue(ctx context.Context, i store.Issue) error {
@@ -209,7 +209,7 @@ func (ks *Keys) Issue(ctx context.Context, i store.Issue) error {
 	if err != nil {
 		return err
 	}
-	args := append(append([]string{i.PRK.Type(), i.Rev}, tokenArgs(i.Token)...), strconv.FormatInt(i.Life.Milliseconds(), 10), strconv.Itoa(mostTokens), Millis(i.Now))
+	args := append(append([]string{i.PRK.Type(), i.Rev}, tokenArgs(i.Token)...), strconv.FormatInt(i.Life.Milliseconds(), 10), strconv.Itoa(maxTokens), Millis(i.Now))
 	issued := func(reply any) bool { return redisx.Text(redisx.Items(reply), 0) == "ok" }
 	reply, err := ks.writeNoted(ctx, IssueScript, []string{i.PRK.String(), key.String()}, args, i.PRK, i.Note, issued)
 	if err != nil {
@@ -289,8 +289,8 @@ func (ks *Keys) peek(ctx context.Context, key recordkey.Key, hash string, now ti
 	}
 	words := redisx.Items(reply)
 	t, ok := store.ParseToken(hash, redisx.Text(words, 0))
-	left, bad := strconv.ParseInt(redisx.Text(words, 1), 10, 64)
-	if !ok || bad != nil {
+	left, parseErr := strconv.ParseInt(redisx.Text(words, 1), 10, 64)
+	if !ok || parseErr != nil {
 		return store.Token{}, 0, store.ErrNotFound
 	}
 	return t.Token, time.Duration(left) * time.Millisecond, nil

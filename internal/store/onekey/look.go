@@ -18,55 +18,55 @@ import (
 // Look implements [store.Engine] in one round trip, or in two for store.LookAll: the first one
 // reads the types, the second one the contents.
 func (ks *Keys) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error) {
-	raws, takers, pipe := make([]store.Raw, len(at)), make([]taker, len(at)), ks.client.Pipeline()
+	raws, decoders, pipe := make([]store.Raw, len(at)), make([]decoder, len(at)), ks.client.Pipeline()
 	if ks.options.OneSlot {
-		queueTexts(ctx, pipe, at, takers)
+		queueTexts(ctx, pipe, at, decoders)
 	}
 	for i, a := range at {
 		raws[i].Key = a.Key
-		if takers[i] == nil {
-			takers[i] = queueLook(ctx, pipe, a)
+		if decoders[i] == nil {
+			decoders[i] = queueRead(ctx, pipe, a)
 		}
 	}
 	if err := redisx.Exec(ctx, pipe); err != nil {
 		return nil, err
 	}
-	inside := map[int]taker{}
+	contents := map[int]decoder{}
 	for i, a := range at {
-		err := takers[i](&raws[i])
+		err := decoders[i](&raws[i])
 		if raws[i].Other = redisx.WrongType(err); err != nil && !raws[i].Other {
 			return nil, redisx.Fail(err)
 		}
-		if size, read := contents(raws[i].Type, a.Count); a.As == store.LookAll && size != "" {
-			inside[i] = takeContents(pipe.Do(ctx, size, a.Key), pipe.Do(ctx, slices.Insert(read, 1, any(a.Key))...))
+		if size, read := contentCommands(raws[i].Type, a.Count); a.As == store.LookAll && size != "" {
+			contents[i] = decodeContents(pipe.Do(ctx, size, a.Key), pipe.Do(ctx, slices.Insert(read, 1, any(a.Key))...))
 		}
 	}
 	if err := redisx.Exec(ctx, pipe); err != nil {
 		return nil, err
 	}
-	for i, take := range inside { // the record itself says why it could not be read
-		if err := take(&raws[i]); err != nil {
+	for i, decode := range contents { // the record itself says why it could not be read
+		if err := decode(&raws[i]); err != nil {
 			raws[i].Problem = err.Error()
 		}
 	}
 	return raws, nil
 }
 
-// A taker stores the replies to its commands in a record.
-type taker func(*store.Raw) error
+// A decoder stores the replies to its commands in a record.
+type decoder func(*store.Raw) error
 
-// mgetKeys is how many strings one command reads. Every other client waits for it.
-const mgetKeys = 1000
+// maxMGetKeys is how many strings one command reads. Every other client waits for it.
+const maxMGetKeys = 1000
 
 // queueTexts queues reads of strings, many to a command.
-func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, takers []taker) {
-	var of []int
+func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, decoders []decoder) {
+	var indexes []int
 	for i, a := range at {
 		if a.As == store.LookText {
-			of = append(of, i)
+			indexes = append(indexes, i)
 		}
 	}
-	for some := range slices.Chunk(of, mgetKeys) {
+	for some := range slices.Chunk(indexes, maxMGetKeys) {
 		keys := make([]string, len(some))
 		for j, i := range some {
 			keys[j] = at[i].Key
@@ -74,7 +74,7 @@ func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, ta
 		cmd := pipe.Do(ctx, redisx.AppendWords([]any{"mget"}, keys)...)
 		texts := sync.OnceValues(func() ([]any, error) { return redisx.List(cmd, len(keys)) })
 		for j, i := range some {
-			takers[i] = func(r *store.Raw) error {
+			decoders[i] = func(r *store.Raw) error {
 				list, err := texts()
 				if err != nil {
 					return err
@@ -86,13 +86,13 @@ func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, ta
 	}
 }
 
-// queueLook queues the first commands that read a record.
-func queueLook(ctx context.Context, pipe redis.Pipeliner, at store.LookAt) taker {
+// queueRead queues the first commands that read a record.
+func queueRead(ctx context.Context, pipe redis.Pipeliner, at store.LookAt) decoder {
 	switch at.As {
 	case store.LookText:
-		return takeText(pipe.Get(ctx, at.Key))
+		return decodeText(pipe.Get(ctx, at.Key))
 	case store.LookField:
-		return takeText(pipe.HGet(ctx, at.Key, at.Field))
+		return decodeText(pipe.HGet(ctx, at.Key, at.Field))
 	case store.LookHash:
 		cmd := pipe.HGetAll(ctx, at.Key)
 		return func(r *store.Raw) (err error) {
@@ -123,7 +123,7 @@ func queueLook(ctx context.Context, pipe redis.Pipeliner, at store.LookAt) taker
 	}
 }
 
-func takeText(cmd *redis.StringCmd) taker {
+func decodeText(cmd *redis.StringCmd) decoder {
 	return func(r *store.Raw) (err error) {
 		r.Wire, err = cmd.Result()
 		if r.Is = err == nil; errors.Is(err, redis.Nil) {
@@ -133,15 +133,15 @@ func takeText(cmd *redis.StringCmd) taker {
 	}
 }
 
-// stringBytes is how many bytes of a string count as one element.
-const stringBytes = 64
+// bytesPerElement is how many bytes of a string count as one element.
+const bytesPerElement = 64
 
-// contents returns two commands for a record of a Redis type, without the key. size returns the
-// number of its elements. read returns as many of them as limit says; 0 means all.
-func contents(kind string, limit int) (size string, read []any) {
+// contentCommands returns two commands for a record of a Redis type, without the key. size returns
+// the number of its elements. read returns as many of them as limit says; 0 means all.
+func contentCommands(kind string, limit int) (size string, read []any) {
 	switch last := limit - 1; {
 	case kind == "string":
-		return "strlen", []any{"getrange", 0, limit*stringBytes - 1}
+		return "strlen", []any{"getrange", 0, limit*bytesPerElement - 1}
 	case kind == "hash" && limit == 0:
 		return "hlen", []any{"hgetall"}
 	case kind == "hash":
@@ -160,7 +160,7 @@ func contents(kind string, limit int) (size string, read []any) {
 	return "", nil
 }
 
-func takeContents(size, read *redis.Cmd) taker {
+func decodeContents(size, read *redis.Cmd) decoder {
 	return func(r *store.Raw) error {
 		n, err := size.Int64()
 		if err = cmp.Or(err, read.Err()); err != nil {
@@ -172,7 +172,7 @@ func takeContents(size, read *redis.Cmd) taker {
 			r.Wire, r.Is = reply.(string)
 			return redisx.IsText.Check(reply)
 		case r.Type == "stream":
-			return putMessages(r, reply)
+			return decodeMessages(r, reply)
 		case strings.HasSuffix(read.Name(), "scan"): // a cursor and elements
 			page := redisx.Items(reply)
 			if err := redisx.AsMany(len(page), 2); err != nil {
@@ -204,7 +204,7 @@ func pairs(flat []string) []store.Facet {
 	return ps
 }
 
-func putMessages(r *store.Raw, reply any) error {
+func decodeMessages(r *store.Raw, reply any) error {
 	for _, item := range redisx.Items(reply) {
 		parts := redisx.Items(item)
 		if redisx.IsVerdict.Check(item) != nil || len(parts) != 2 || (redisx.IsTexts|redisx.IsNil).Check(parts[1]) != nil {

@@ -101,16 +101,16 @@ func (ks *Keys) Drain(ctx context.Context, key string, set recordkey.Key, align 
 		if err := align(ctx, set, members); err != nil {
 			return err
 		}
-		return ks.count(ctx, redisx.AppendWords([]any{"srem", key}, members))
+		return ks.sendCount(ctx, redisx.AppendWords([]any{"srem", key}, members))
 	})
 	if err != nil {
 		return err
 	}
-	return ks.count(ctx, []any{"unlink", key})
+	return ks.sendCount(ctx, []any{"unlink", key})
 }
 
-// count sends a command that returns a number and may arrive twice.
-func (ks *Keys) count(ctx context.Context, command []any) error {
+// sendCount sends a command that returns a number and may arrive twice.
+func (ks *Keys) sendCount(ctx context.Context, command []any) error {
 	_, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
 		cmd := redisx.NewOnce(ctx, command)
 		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsNumber)
@@ -129,14 +129,14 @@ func (ks *Keys) DrainAll(ctx context.Context, entry recordkey.Key, text string, 
 	return err
 }
 
-// scans maps commands that read a whole record to commands that read it page by page.
-var scans = map[string]string{"SMEMBERS": "SSCAN", "HGETALL": "HSCAN"}
+// pageCommands maps commands that read a whole record to commands that read it page by page.
+var pageCommands = map[string]string{"SMEMBERS": "SSCAN", "HGETALL": "HSCAN"}
 
 // ReadPages reads a tertiary record with run, which runs one command. It reads a set or a hash page
 // by page.
 func (ks *Keys) ReadPages(op store.Op, run func(store.Op) (store.Reply, error)) (store.Reply, error) {
-	scan, is := scans[op.Command]
-	if !is || ks.options.WholeSets {
+	scan, ok := pageCommands[op.Command]
+	if !ok || ks.options.WholeSets {
 		return run(op)
 	}
 	all := store.Reply{Items: []string{}}

@@ -31,7 +31,7 @@ var (
 // Keys holds the methods of an engine that need only one slot at a time.
 type Keys struct {
 	client  *redisx.Client
-	finds   *redisx.Batcher[*reading]
+	finds   *redisx.Batcher[*pendingLookup]
 	options Options
 }
 
@@ -196,24 +196,24 @@ func (ks *Keys) promote(ctx context.Context, p store.FillPart, rev string) (memb
 	stage := store.StageKey(p.Set, rev)
 	keys := []string{stage, p.Set.String()}
 	if p.Indexed {
-		var gone []string
+		var replaced []string
 		isSet, whole := false, true
 		if members, isSet, err = ks.allMembers(ctx, stage); err != nil {
 			return nil, false, err
 		}
 		if p.How == store.FillReplace && len(members) > 0 || p.How == store.FillDrop && !isSet {
-			if gone, whole, _, err = ks.Members(ctx, p.Set.String()); err != nil {
+			if replaced, whole, _, err = ks.Members(ctx, p.Set.String()); err != nil {
 				return nil, false, err
 			}
 		}
 		if whole {
-			members = append(members, gone...)
+			members = append(members, replaced...)
 		} else {
 			keys, aside = append(keys, store.DropKey(p.Set, rev)), true
 		}
 	}
-	did, err := ks.Yes(ctx, PromoteScript, keys, p.How, Flag(p.Indexed))
-	return members, aside || !did && p.Indexed && p.How != store.FillJoin, err
+	promoted, err := ks.Yes(ctx, PromoteScript, keys, p.How, Flag(p.Indexed))
+	return members, aside || !promoted && p.Indexed && p.How != store.FillJoin, err
 }
 
 // Yes runs a script that may arrive twice, and reports whether it returned 1.

@@ -25,7 +25,7 @@ var (
 // entry ends all its sessions between them, the session that the second one stores is bound to an
 // epoch that is over.
 func (ks *Keys) StartSession(ctx context.Context, s store.Start) (store.Session, error) {
-	bond, err := ks.bond(ctx, s)
+	bond, err := ks.sessionBond(ctx, s)
 	if err != nil {
 		return store.Session{}, err
 	}
@@ -41,8 +41,8 @@ func (ks *Keys) StartSession(ctx context.Context, s store.Start) (store.Session,
 	return found[0], nil
 }
 
-// bond returns what a session of the entry is bound to, if one may begin.
-func (ks *Keys) bond(ctx context.Context, s store.Start) (string, error) {
+// sessionBond returns what a session of the entry is bound to, if one may begin.
+func (ks *Keys) sessionBond(ctx context.Context, s store.Start) (string, error) {
 	reply, _, err := ks.client.Write(ctx, EpochScript, []string{s.PRK.String()}, []string{
 		s.PRK.Type(), store.Rev(s.Seen[store.FieldRev]), s.Seen[store.FieldEpoch], s.Seen[store.FieldChanged], s.First,
 	})
@@ -75,7 +75,7 @@ func (ks *Keys) sessions(ctx context.Context, prk recordkey.Key, what string, n 
 	if err != nil {
 		return nil, err
 	}
-	did := func(reply any) []store.Session {
+	affected := func(reply any) []store.Session {
 		texts := redisx.Texts(reply)
 		if what == store.SessionsEnd && len(texts) > 0 {
 			return []store.Session{{ID: texts[0]}}
@@ -83,18 +83,18 @@ func (ks *Keys) sessions(ctx context.Context, prk recordkey.Key, what string, n 
 		return parseSessions(texts)
 	}
 	reply, err := ks.writeNoted(ctx, SessionScript, []string{key.String()}, append([]string{what, Millis(now)}, args...), prk, n,
-		func(reply any) bool { return len(did(reply)) > 0 })
+		func(reply any) bool { return len(affected(reply)) > 0 })
 	if err != nil && what == store.SessionsList {
 		err = redisx.Harmless(err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return did(reply), nil
+	return affected(reply), nil
 }
 
-// seenEvery is how often the time at which a session was seen is stored.
-const seenEvery = time.Minute
+// seenInterval is how often the time at which a session was seen is stored.
+const seenInterval = time.Minute
 
 // FindSession implements [store.Engine]. It reads the session, the time and the entry by commands
 // of one round trip, in any order: neither a session that has ended nor an epoch comes back.
@@ -103,10 +103,10 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	if err != nil {
 		return store.Record{}, store.Session{}, err
 	}
-	var f findingSession
+	var f sessionQuery
 	_, _, err = ks.client.Retry.Do(ctx, func(bool) (any, error) {
-		f = ks.newFindingSession(ctx, prk, key.String(), id, now)
-		return nil, f.failed(ks.client.OfOneSlot(ctx, f.cmds...))
+		f = ks.newSessionQuery(ctx, prk, key.String(), id, now)
+		return nil, f.firstError(ks.client.OfOneSlot(ctx, f.cmds...))
 	})
 	if err != nil {
 		return store.Record{}, store.Session{}, redisx.Harmless(err)
@@ -117,7 +117,7 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 		return store.Record{}, store.Session{}, found.Err
 	case !s.Live(now):
 		return store.Record{}, store.Session{}, store.ErrNotFound
-	case now.Sub(s.Seen) < seenEvery:
+	case now.Sub(s.Seen) < seenInterval:
 		return found.Record, s, nil
 	}
 	reply, _, err := ks.client.Write(ctx, SessionScript, []string{key.String()}, []string{"seen", Millis(now), id, ""})
@@ -131,30 +131,30 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	return found.Record, seen[0], nil
 }
 
-// findingSession holds the commands that find a session.
-type findingSession struct {
-	member redisx.Once // not repeated by the client, because Retry does that
-	entry  *redis.MapStringStringCmd
-	clock  *redis.TimeCmd
-	told   time.Time // the time, if the caller gave it
-	cmds   []redis.Cmder
+// sessionQuery holds the commands that find a session.
+type sessionQuery struct {
+	member     redisx.Once // not repeated by the client, because Retry does that
+	entry      *redis.MapStringStringCmd
+	clock      *redis.TimeCmd
+	callerTime time.Time // the time, if the caller gave it
+	cmds       []redis.Cmder
 }
 
-func (ks *Keys) newFindingSession(ctx context.Context, prk recordkey.Key, key, id string, now time.Time) findingSession {
-	f := findingSession{
-		member: redisx.NewOnce(ctx, []any{"hget", key, id}), entry: redis.NewMapStringStringCmd(ctx, "hgetall", prk.String()), told: now,
+func (ks *Keys) newSessionQuery(ctx context.Context, prk recordkey.Key, key, id string, now time.Time) sessionQuery {
+	f := sessionQuery{
+		member: redisx.NewOnce(ctx, []any{"hget", key, id}), entry: redis.NewMapStringStringCmd(ctx, "hgetall", prk.String()), callerTime: now,
 	}
 	f.cmds = append(make([]redis.Cmder, 0, 3), f.member, f.entry)
 	if now.IsZero() {
-		f.clock = redis.NewTimeCmd(ctx, ks.clock(key)...)
+		f.clock = redis.NewTimeCmd(ctx, ks.timeCommand(key)...)
 		f.cmds = append(f.cmds, f.clock)
 	}
 	return f
 }
 
-// clock returns the command that asks the server of a key for its time. On a cluster, TIME without
-// a key goes to any node.
-func (ks *Keys) clock(key string) []any {
+// timeCommand returns the command that asks the server of a key for its time. On a cluster, TIME
+// without a key goes to any node.
+func (ks *Keys) timeCommand(key string) []any {
 	if ks.options.OneSlot {
 		return []any{"time"}
 	}
@@ -164,25 +164,25 @@ func (ks *Keys) clock(key string) []any {
 // Time implements [store.Engine].
 func (ks *Keys) Time(ctx context.Context, key recordkey.Key) (time.Time, error) {
 	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
-		cmd := redisx.NewOnce(ctx, ks.clock(key.String()))
+		cmd := redisx.NewOnce(ctx, ks.timeCommand(key.String()))
 		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsTexts)
 	})
 	if err != nil {
 		return time.Time{}, redisx.Harmless(err)
 	}
 	words := redisx.Items(reply)
-	seconds, bad := strconv.ParseInt(redisx.Text(words, 0), 10, 64)
-	micros, bad2 := strconv.ParseInt(redisx.Text(words, 1), 10, 64)
-	if bad != nil || bad2 != nil {
+	seconds, err1 := strconv.ParseInt(redisx.Text(words, 0), 10, 64)
+	micros, err2 := strconv.ParseInt(redisx.Text(words, 1), 10, 64)
+	if err1 != nil || err2 != nil {
 		return time.Time{}, fmt.Errorf("%w: not a time", store.ErrReply)
 	}
 	return time.Unix(seconds, micros*1000), nil
 }
 
-// failed returns the error of the commands, given the one that the client returned. A record of
+// firstError returns the error of the commands, given the one that the client returned. A record of
 // another Redis type is not an error. After an error of the context the commands may still be under
 // way, and failed does not look at them.
-func (f *findingSession) failed(err error) error {
+func (f *sessionQuery) firstError(err error) error {
 	if err != nil && !redisx.IsAnswer(err) && !errors.Is(err, redis.Nil) {
 		return err
 	}
@@ -195,7 +195,7 @@ func (f *findingSession) failed(err error) error {
 }
 
 // session returns the session that was found, or the zero Session.
-func (f *findingSession) session(id string) store.Session {
+func (f *sessionQuery) session(id string) store.Session {
 	text, _ := f.member.Val().(string)
 	s, err := parseSession(id, text)
 	if err != nil {
@@ -204,11 +204,11 @@ func (f *findingSession) session(id string) store.Session {
 	return s
 }
 
-func (f *findingSession) now() time.Time {
+func (f *sessionQuery) now() time.Time {
 	if f.clock != nil {
 		return f.clock.Val()
 	}
-	return f.told
+	return f.callerTime
 }
 
 // parseSessions parses a reply of session.lua: members, each after its name. It ignores other
@@ -224,8 +224,8 @@ func parseSessions(texts []string) (all []store.Session) {
 
 var errSession = errors.New("not a session")
 
-// mostDigits is the maximum length of a number in a member, here as in session.lua.
-const mostDigits = 15
+// maxDigits is the maximum length of a number in a member, here as in session.lua.
+const maxDigits = 15
 
 func parseSession(id, text string) (store.Session, error) {
 	words := strings.Split(text, " ")
@@ -235,7 +235,7 @@ func parseSession(id, text string) (store.Session, error) {
 	var ms [5]int64
 	for i := range ms {
 		n, err := strconv.ParseUint(words[i], 10, 64)
-		if err != nil || len(words[i]) > mostDigits {
+		if err != nil || len(words[i]) > maxDigits {
 			return store.Session{}, errSession
 		}
 		ms[i] = int64(n)

@@ -18,8 +18,8 @@ const (
 	// the other continue. Measurements show that a single batch loses a sixth of the speed, and
 	// that a third one gains nothing and makes the batches smaller.
 	Flushes = 2
-	// flushTime limits how long a flush may take.
-	flushTime = 10 * time.Second
+	// flushTimeout limits how long a flush may take.
+	flushTimeout = 10 * time.Second
 	// BatchMost is the default limit on the calls in a batch.
 	BatchMost = 256
 )
@@ -28,7 +28,7 @@ const (
 // waits for others to come. Calls that arrive while all flushes are in flight go with the next one.
 type Batcher[T any] struct {
 	flush   func(context.Context, []T)
-	most    int
+	limit   int
 	mu      sync.Mutex
 	waiting []*call[T]
 	flushes int
@@ -36,7 +36,7 @@ type Batcher[T any] struct {
 
 // A call holds the items that one caller passes to Do.
 type call[T any] struct {
-	of []T
+	items []T
 	// done is closed after the flush. Only then may the results be read.
 	done chan struct{}
 	// panicked is the panic of a hook of the client during the flush. The caller panics with it, as
@@ -52,17 +52,17 @@ var ErrAbandoned = errors.New("the context ended before the answer")
 // which did not belong to any of its callers.
 var errExited = errors.New("a hook ended the goroutine that many callers shared")
 
-// NewBatcher returns a Batcher with batches of up to most calls. flush must not return before all
+// NewBatcher returns a Batcher with batches of up to limit calls. flush must not return before all
 // of them are answered.
-func NewBatcher[T any](most int, flush func(context.Context, []T)) *Batcher[T] {
-	return &Batcher[T]{flush: flush, most: most}
+func NewBatcher[T any](limit int, flush func(context.Context, []T)) *Batcher[T] {
+	return &Batcher[T]{flush: flush, limit: limit}
 }
 
 // Do sends the items of a call in one batch with those of others, and waits until they are
 // answered. The only errors are those of the context. If the call was already in flight, the error
 // is also ErrAbandoned, and the items must not be used any more.
-func (b *Batcher[T]) Do(ctx context.Context, of ...T) error {
-	c := &call[T]{of: of, done: make(chan struct{})}
+func (b *Batcher[T]) Do(ctx context.Context, items ...T) error {
+	c := &call[T]{items: items, done: make(chan struct{})}
 	b.mu.Lock()
 	b.waiting = append(b.waiting, c)
 	if b.flushes < Flushes {
@@ -77,27 +77,27 @@ func (b *Batcher[T]) Do(ctx context.Context, of ...T) error {
 		}
 		return nil
 	case <-ctx.Done():
-		if b.takeBack(c) {
+		if b.withdraw(c) {
 			return ctx.Err()
 		}
-		return &abandoned{done: c.done, cause: ctx.Err()}
+		return &abandonedError{done: c.done, cause: ctx.Err()}
 	}
 }
 
-// abandoned is an ErrAbandoned that knows when the call is finished.
-type abandoned struct {
+// abandonedError is an ErrAbandoned that knows when the call is finished.
+type abandonedError struct {
 	done  <-chan struct{}
 	cause error
 }
 
-func (a *abandoned) Error() string   { return ErrAbandoned.Error() + ": " + a.cause.Error() }
-func (a *abandoned) Unwrap() []error { return []error{ErrAbandoned, a.cause} }
+func (a *abandonedError) Error() string   { return ErrAbandoned.Error() + ": " + a.cause.Error() }
+func (a *abandonedError) Unwrap() []error { return []error{ErrAbandoned, a.cause} }
 
 // Over waits for the call that err left in flight, until the server can no longer carry it out. It
 // returns at once for other errors.
 func Over(ctx context.Context, err error) error {
-	a, is := errors.AsType[*abandoned](err)
-	if !is {
+	a, ok := errors.AsType[*abandonedError](err)
+	if !ok {
 		return nil
 	}
 	select {
@@ -108,8 +108,8 @@ func Over(ctx context.Context, err error) error {
 	}
 }
 
-// takeBack removes a call that is not in a batch yet, and reports whether it did.
-func (b *Batcher[T]) takeBack(c *call[T]) bool {
+// withdraw removes a call that is not in a batch yet, and reports whether it did.
+func (b *Batcher[T]) withdraw(c *call[T]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := len(b.waiting)
@@ -122,7 +122,7 @@ func (b *Batcher[T]) run() {
 	for {
 		runtime.Gosched() // callers that are about to come may still join the batch
 		b.mu.Lock()
-		n := min(len(b.waiting), b.most)
+		n := min(len(b.waiting), b.limit)
 		batch := slices.Clone(b.waiting[:n])
 		b.waiting = slices.Delete(b.waiting, 0, n)
 		if n == 0 {
@@ -137,11 +137,11 @@ func (b *Batcher[T]) run() {
 }
 
 func (b *Batcher[T]) send(batch []*call[T]) {
-	ended := false
+	finished := false
 	defer func() {
 		panicked := recover()
 		// After runtime.Goexit, another goroutine takes the place of this one.
-		if !ended && panicked == nil {
+		if !finished && panicked == nil {
 			panicked = errExited
 			go b.run()
 		}
@@ -151,12 +151,12 @@ func (b *Batcher[T]) send(batch []*call[T]) {
 		}
 	}()
 	// A caller's context ends only its own wait. It must not end the flush, which others share.
-	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	all := make([]T, 0, len(batch))
 	for _, c := range batch {
-		all = append(all, c.of...)
+		all = append(all, c.items...)
 	}
 	b.flush(ctx, all)
-	ended = true
+	finished = true
 }

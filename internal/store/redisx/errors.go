@@ -19,19 +19,19 @@ type meaning uint8
 
 const (
 	refused   meaning = 1 << iota // the server cannot serve now, or not us
-	passing                       // another attempt may succeed
+	retryable                     // another attempt may succeed
 	moved                         // the node does not serve the slot, or not on its own
 	wrongType                     // the record is of another Redis type
 	noScript                      // the server does not have the script
 )
 
-// answers lists the prefixes of error replies that have a meaning.
-var answers = []struct {
-	means  meaning
-	begins []string
+// errorReplies lists the prefixes of error replies that have a meaning.
+var errorReplies = []struct {
+	meaning  meaning
+	prefixes []string
 }{
-	{refused | passing, []string{"LOADING", "READONLY", "MASTERDOWN", "BUSY", "NOREPLICAS"}},
-	{refused | passing | moved, []string{"TRYAGAIN", "CLUSTERDOWN"}},
+	{refused | retryable, []string{"LOADING", "READONLY", "MASTERDOWN", "BUSY", "NOREPLICAS"}},
+	{refused | retryable | moved, []string{"TRYAGAIN", "CLUSTERDOWN"}},
 	{refused | moved, []string{"MOVED", "ASK"}},
 	{refused, []string{
 		"OOM", "MISCONF", "NOAUTH", "NOPERM", "WRONGPASS", "CROSSSLOT", "UNKILLABLE", "ERR max number of clients",
@@ -49,47 +49,47 @@ var answers = []struct {
 // slot that is being migrated, this can happen to the second of two commands on the same key.
 const nonLocal = "cript attempted to access a non local key"
 
-// has reports whether err is a reply that means m.
-func has(err error, m meaning) bool {
-	text := answerOf(err)
-	for _, a := range answers {
-		for _, begins := range a.begins {
-			if a.means&m != 0 && strings.HasPrefix(text, begins) {
+// replyMeans reports whether err is a reply that means m.
+func replyMeans(err error, m meaning) bool {
+	text := replyText(err)
+	for _, a := range errorReplies {
+		for _, prefix := range a.prefixes {
+			if a.meaning&m != 0 && strings.HasPrefix(text, prefix) {
 				return true
 			}
 		}
 	}
-	return m&(refused|passing|moved) != 0 && strings.Contains(text, nonLocal)
+	return m&(refused|retryable|moved) != 0 && strings.Contains(text, nonLocal)
 }
 
-// answerOf returns the text of an error that the server itself returned, or "" for other errors.
-func answerOf(err error) string {
-	if a, is := errors.AsType[redis.Error](err); is {
+// replyText returns the text of an error that the server itself returned, or "" for other errors.
+func replyText(err error) string {
+	if a, ok := errors.AsType[redis.Error](err); ok {
 		return a.Error()
 	}
 	return ""
 }
 
 // IsAnswer reports whether err comes from the server itself, so that what it says is certain.
-func IsAnswer(err error) bool { return answerOf(err) != "" }
+func IsAnswer(err error) bool { return replyText(err) != "" }
 
 // Moved reports whether err comes from a node that does not serve the slot, or not on its own.
-func Moved(err error) bool { return has(err, moved) }
+func Moved(err error) bool { return replyMeans(err, moved) }
 
 // TryAgain reports whether err comes from a node that cannot serve several keys of a slot at the
 // moment, because the slot is being migrated.
-func TryAgain(err error) bool { return strings.HasPrefix(answerOf(err), "TRYAGAIN") }
+func TryAgain(err error) bool { return strings.HasPrefix(replyText(err), "TRYAGAIN") }
 
 // WrongType reports whether err says that the record has another Redis type.
-func WrongType(err error) bool { return has(err, wrongType) }
+func WrongType(err error) bool { return replyMeans(err, wrongType) }
 
 // NoScript reports whether err says that the server does not have the script.
-func NoScript(err error) bool { return has(err, noScript) }
+func NoScript(err error) bool { return replyMeans(err, noScript) }
 
 // Passing reports whether another attempt may succeed.
 func Passing(err error) bool {
 	if IsAnswer(err) {
-		return has(err, passing)
+		return replyMeans(err, retryable)
 	}
 	return !errors.Is(err, store.ErrReply) && !errors.Is(err, store.ErrUnsuitable) && !errors.Is(err, context.Canceled) && !errors.Is(err, redis.ErrClosed)
 }
@@ -97,7 +97,7 @@ func Passing(err error) bool {
 // Sent reports whether the server may have run the command. It returns false only if the server
 // certainly did not.
 func Sent(err error) bool {
-	text := answerOf(err)
+	text := replyText(err)
 	switch {
 	// An error inside a script: earlier commands of the script may have written.
 	case text != "":
@@ -107,7 +107,7 @@ func Sent(err error) bool {
 	case errors.Is(err, store.ErrUnsuitable), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
 		return false
 	}
-	if dial, is := errors.AsType[*net.OpError](err); is {
+	if dial, ok := errors.AsType[*net.OpError](err); ok {
 		return dial.Op != "dial"
 	}
 	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
@@ -118,11 +118,11 @@ func Fail(err error) error {
 	switch {
 	case err == nil, errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrUnsuitable):
 		return err
-	case strings.HasPrefix(answerOf(err), "ERR DB index is out of range"):
+	case strings.HasPrefix(replyText(err), "ERR DB index is out of range"):
 		return fmt.Errorf("%w: %w", store.ErrUnsuitable, err)
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("waiting for the store: %w", err)
-	case IsAnswer(err) && !has(err, refused):
+	case IsAnswer(err) && !replyMeans(err, refused):
 		return fmt.Errorf("the store answered: %w", err)
 	}
 	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)

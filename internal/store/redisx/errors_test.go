@@ -13,29 +13,29 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// answer is an error reply of a server.
-type answer string
+// errorReply is an error reply of a server.
+type errorReply string
 
-func (a answer) Error() string { return string(a) }
-func (answer) RedisError()     {}
+func (a errorReply) Error() string { return string(a) }
+func (errorReply) RedisError()     {}
 
 func TestFail(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Err: errors.New("refused")}
 	read := &net.OpError{Op: "read", Err: io.EOF}
 	for _, tt := range []struct {
-		err           error
-		unavailable   bool
-		passing, sent bool
+		err             error
+		unavailable     bool
+		retryable, sent bool
 	}{
-		{answer("LOADING Redis is loading"), true, true, false},
-		{answer("READONLY You can't write"), true, true, false},
-		{answer("OOM command not allowed"), true, false, false},
-		{answer("NOAUTH Authentication required."), true, false, false},
-		{answer("CLUSTERDOWN Hash slot not served"), true, true, false},
-		{answer("WRONGTYPE Operation against a key"), false, false, false},
-		{answer("ERR syntax error"), false, false, false},
-		{answer("ERR Script attempted to access a non local key in a cluster node script: ab, on @user_script:34."), true, true, true},
-		{answer("OOM command not allowed script: ab, on @user_script:34."), true, false, true},
+		{errorReply("LOADING Redis is loading"), true, true, false},
+		{errorReply("READONLY You can't write"), true, true, false},
+		{errorReply("OOM command not allowed"), true, false, false},
+		{errorReply("NOAUTH Authentication required."), true, false, false},
+		{errorReply("CLUSTERDOWN Hash slot not served"), true, true, false},
+		{errorReply("WRONGTYPE Operation against a key"), false, false, false},
+		{errorReply("ERR syntax error"), false, false, false},
+		{errorReply("ERR Script attempted to access a non local key in a cluster node script: ab, on @user_script:34."), true, true, true},
+		{errorReply("OOM command not allowed script: ab, on @user_script:34."), true, false, true},
 		{dial, true, true, false},
 		{read, true, true, true},
 		{io.EOF, true, true, true},
@@ -53,8 +53,8 @@ func TestFail(t *testing.T) {
 		if got := errors.Is(err, store.ErrUnavailable); got != tt.unavailable {
 			t.Errorf("Fail(%v) is ErrUnavailable: %v, want %v", tt.err, got, tt.unavailable)
 		}
-		if got := Passing(tt.err); got != tt.passing {
-			t.Errorf("Passing(%v) = %v, want %v", tt.err, got, tt.passing)
+		if got := Passing(tt.err); got != tt.retryable {
+			t.Errorf("Passing(%v) = %v, want %v", tt.err, got, tt.retryable)
 		}
 		if got := Sent(tt.err); got != tt.sent {
 			t.Errorf("Sent(%v) = %v, want %v", tt.err, got, tt.sent)

@@ -40,14 +40,14 @@ func (s Shape) String() string {
 
 // Check returns ErrReply if the reply v has another kind.
 func (s Shape) Check(v any) error {
-	if s&shapeOf(v) != 0 {
+	if s&shapesOf(v) != 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %T, want %v", store.ErrReply, v, s)
 }
 
-// shapeOf returns all kinds that a reply belongs to.
-func shapeOf(v any) Shape {
+// shapesOf returns all kinds that a reply belongs to.
+func shapesOf(v any) Shape {
 	switch v := v.(type) {
 	case nil:
 		return IsNil
@@ -58,8 +58,8 @@ func shapeOf(v any) Shape {
 	case []any:
 		s := IsList | IsTexts
 		for i, item := range v {
-			word, is := item.(string)
-			if !is {
+			word, ok := item.(string)
+			if !ok {
 				s &^= IsTexts
 			}
 			if i == 0 && word != "" {
@@ -118,8 +118,8 @@ func FoundAt(key recordkey.Key, fields map[string]string, err error) store.Found
 	return store.FoundAt(key, fields)
 }
 
-// shapes maps tertiary commands to the kinds of their replies.
-var shapes = map[string]Shape{
+// replyShapes maps tertiary commands to the kinds of their replies.
+var replyShapes = map[string]Shape{
 	"SADD": IsNumber, "SREM": IsNumber, "SISMEMBER": IsNumber, "SCARD": IsNumber, "SMEMBERS": IsTexts,
 	"RPUSH": IsNumber, "LPUSH": IsNumber, "LREM": IsNumber, "LLEN": IsNumber,
 	"LRANGE": IsTexts, "LPOP": IsText | IsNil, "RPOP": IsText | IsNil,
@@ -133,8 +133,8 @@ var shapes = map[string]Shape{
 // ParseReply parses what a client returned for a tertiary command. It returns ErrReply if the reply
 // has another kind.
 func ParseReply(command string, v any) (r store.Reply, err error) {
-	v = flat(v)
-	if err := shapes[command].Check(v); err != nil {
+	v = flatten(v)
+	if err := replyShapes[command].Check(v); err != nil {
 		return r, err
 	}
 	switch v := v.(type) {
@@ -150,9 +150,9 @@ func ParseReply(command string, v any) (r store.Reply, err error) {
 	return r, nil
 }
 
-// flat converts the nested replies of a newer protocol to a flat list: maps, and scores that are
+// flatten converts the nested replies of a newer protocol to a flat list: maps, and scores that are
 // numbers in nested lists.
-func flat(v any) any {
+func flatten(v any) any {
 	var list []any
 	switch v := v.(type) {
 	case float64:
@@ -161,10 +161,10 @@ func flat(v any) any {
 		for k, x := range v {
 			list = append(list, k, x)
 		}
-		return flat(list)
+		return flatten(list)
 	case []any:
 		for _, x := range v {
-			switch x := flat(x).(type) {
+			switch x := flatten(x).(type) {
 			case []any:
 				list = append(list, x...)
 			case int64:
@@ -180,7 +180,7 @@ func flat(v any) any {
 
 // Elements returns the elements of a record as one list of texts, in any protocol.
 func Elements(reply any) ([]string, error) {
-	list := flat(reply)
+	list := flatten(reply)
 	return Texts(list), IsTexts.Check(list)
 }
 

@@ -20,10 +20,10 @@ import (
 // callers are active, and in one pipeline with others while many are.
 type Client struct {
 	redis.UniversalClient
-	Retry   Retry
-	alone   bool
-	callers atomic.Int32 // number of active callers
-	server  batchers     // for the one server
+	Retry     Retry
+	unbatched bool
+	callers   atomic.Int32 // number of active callers
+	server    batchers     // for the one server
 	// nodes maps the address of a cluster node to its batchers, so that a node that does not answer
 	// delays only its own callers.
 	nodes sync.Map
@@ -34,21 +34,21 @@ type Client struct {
 type batchers struct{ repeated, once *Batcher[redis.Cmder] }
 
 func (c *Client) newBatchers() batchers {
-	flush := func(ctx context.Context, cmds []redis.Cmder) { _ = c.together(ctx, cmds) }
+	flush := func(ctx context.Context, cmds []redis.Cmder) { _ = c.processPipelined(ctx, cmds) }
 	return batchers{NewBatcher(BatchMost, flush), NewBatcher(BatchMost, flush)}
 }
 
-// NewClient returns a Client. If alone is true, it sends every command on its own.
-func NewClient(c redis.UniversalClient, r Retry, alone bool) *Client {
-	s := &Client{UniversalClient: c, Retry: r, alone: alone}
+// NewClient returns a Client. If unbatched is true, it sends every command on its own.
+func NewClient(c redis.UniversalClient, r Retry, unbatched bool) *Client {
+	s := &Client{UniversalClient: c, Retry: r, unbatched: unbatched}
 	s.server = s.newBatchers()
 	return s
 }
 
-// batchersOf returns the batchers for the server that a command goes to.
-func (c *Client) batchersOf(ctx context.Context, cmd redis.Cmder) (batchers, error) {
-	cluster, is := c.UniversalClient.(*redis.ClusterClient)
-	if !is {
+// batchersFor returns the batchers for the server that a command goes to.
+func (c *Client) batchersFor(ctx context.Context, cmd redis.Cmder) (batchers, error) {
+	cluster, ok := c.UniversalClient.(*redis.ClusterClient)
+	if !ok {
 		return c.server, nil
 	}
 	key, args := 1, cmd.Args()
@@ -61,21 +61,21 @@ func (c *Client) batchersOf(ctx context.Context, cmd redis.Cmder) (batchers, err
 		return batchers{}, err
 	}
 	addr := node.Options().Addr
-	known, is := c.nodes.Load(addr)
-	if !is {
-		known, _ = c.nodes.LoadOrStore(addr, c.newBatchers())
+	loaded, ok := c.nodes.Load(addr)
+	if !ok {
+		loaded, _ = c.nodes.LoadOrStore(addr, c.newBatchers())
 	}
-	return known.(batchers), nil
+	return loaded.(batchers), nil
 }
 
 // Process sends one command. After an error of ctx the command may still be under way and must not
 // be used.
 func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
 	defer c.callers.Add(-1)
-	if callers := c.callers.Add(1); callers <= Busy || c.alone {
+	if callers := c.callers.Add(1); callers <= Busy || c.unbatched {
 		return c.UniversalClient.Process(ctx, cmd)
 	}
-	if err := c.withOthers(ctx, cmd); err != nil {
+	if err := c.processBatched(ctx, cmd); err != nil {
 		return err
 	}
 	return cmd.Err()
@@ -85,17 +85,17 @@ func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
 // an error of ctx or of a command; each command also holds its own error.
 func (c *Client) OfOneSlot(ctx context.Context, cmds ...redis.Cmder) error {
 	defer c.callers.Add(-1)
-	if callers := c.callers.Add(1); callers <= Busy || c.alone {
-		return c.together(ctx, cmds)
+	if callers := c.callers.Add(1); callers <= Busy || c.unbatched {
+		return c.processPipelined(ctx, cmds)
 	}
-	return c.withOthers(ctx, cmds...)
+	return c.processBatched(ctx, cmds...)
 }
 
-// withOthers sends commands on keys of one slot in a batch of many callers.
-func (c *Client) withOthers(ctx context.Context, cmds ...redis.Cmder) error {
-	to, err := c.batchersOf(ctx, cmds[0])
+// processBatched sends commands on keys of one slot in a batch of many callers.
+func (c *Client) processBatched(ctx context.Context, cmds ...redis.Cmder) error {
+	to, err := c.batchersFor(ctx, cmds[0])
 	if err != nil {
-		return c.together(ctx, cmds) // which returns the cause
+		return c.processPipelined(ctx, cmds) // which returns the cause
 	}
 	batcher := to.repeated
 	if slices.ContainsFunc(cmds, redis.Cmder.NoRetry) {
@@ -113,10 +113,10 @@ func (c *Client) All(ctx context.Context, cmds []redis.Cmder) error {
 	case 1:
 		return c.Process(ctx, cmds[0])
 	}
-	return c.together(ctx, cmds)
+	return c.processPipelined(ctx, cmds)
 }
 
-func (c *Client) together(ctx context.Context, cmds []redis.Cmder) error {
+func (c *Client) processPipelined(ctx context.Context, cmds []redis.Cmder) error {
 	if len(cmds) == 1 { // on a cluster a pipeline costs twice as much
 		return c.UniversalClient.Process(ctx, cmds[0])
 	}
@@ -152,7 +152,7 @@ func Answered(cmds []redis.Cmder, err error) error {
 		return Fail(err)
 	}
 	for _, cmd := range cmds {
-		if has(cmd.Err(), refused) {
+		if replyMeans(cmd.Err(), refused) {
 			return Fail(cmd.Err())
 		}
 	}
@@ -213,7 +213,7 @@ func (u *UnknownError) Unwrap() []error { return []error{store.ErrOutcomeUnknown
 // Harmless returns the error of an operation that may be repeated any number of times. It replaces
 // an UnknownError by its cause, because it does not matter whether the operation was carried out.
 func Harmless(err error) error {
-	if u, is := errors.AsType[*UnknownError](err); is {
+	if u, ok := errors.AsType[*UnknownError](err); ok {
 		return Fail(u.Cause)
 	}
 	return err

@@ -17,9 +17,9 @@ import (
 // The slot of foo is 12182, and that of a is 15495.
 const firstKey, secondKey = "foo", "a"
 
-// twoNodes returns a client of a cluster in which firstKey is on the first node and secondKey on
-// the second.
-func twoNodes(t *testing.T, h *trips) *redisx.Client {
+// newTwoNodeClient returns a client of a cluster in which firstKey is on the first node and
+// secondKey on the second.
+func newTwoNodeClient(t *testing.T, h *batchRecorder) *redisx.Client {
 	first, second := miniredis.RunT(t).Addr(), miniredis.RunT(t).Addr()
 	cc := redis.NewClusterClient(&redis.ClusterOptions{
 		ContextTimeoutEnabled: true,
@@ -40,14 +40,14 @@ func twoNodes(t *testing.T, h *trips) *redisx.Client {
 func TestNodesApart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	asked, answer := make(chan struct{}), make(chan struct{})
-	c := twoNodes(t, &trips{before: func(cmd redis.Cmder) {
+	asked, release := make(chan struct{}), make(chan struct{})
+	c := newTwoNodeClient(t, &batchRecorder{before: func(cmd redis.Cmder) {
 		if slices.Contains(cmd.Args(), any(secondKey)) {
 			select {
 			case asked <- struct{}{}:
-			case <-answer:
+			case <-release:
 			}
-			<-answer
+			<-release
 		}
 	}})
 	var all sync.WaitGroup
@@ -66,7 +66,7 @@ func TestNodesApart(t *testing.T) {
 			break
 		}
 	}
-	close(answer)
+	close(release)
 	all.Wait()
 }
 
@@ -74,8 +74,8 @@ func TestNodesApart(t *testing.T) {
 // that each gets the reply to its own command.
 func TestNodesShare(t *testing.T) {
 	// Each command takes a millisecond, so that others come meanwhile.
-	h, ctx := &trips{before: func(redis.Cmder) { time.Sleep(time.Millisecond) }}, t.Context()
-	c := twoNodes(t, h)
+	h, ctx := &batchRecorder{before: func(redis.Cmder) { time.Sleep(time.Millisecond) }}, t.Context()
+	c := newTwoNodeClient(t, h)
 	var all sync.WaitGroup
 	for i := range 500 {
 		all.Go(func() {
@@ -90,33 +90,33 @@ func TestNodesShare(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if h.most < 2 {
+	if h.largest < 2 {
 		t.Error("no two of 1,000 commands shared a round trip")
 	}
 }
 
-// trips records the largest number of commands in one round trip.
-type trips struct {
+// batchRecorder records the largest number of commands in one round trip.
+type batchRecorder struct {
 	before func(redis.Cmder) // called before each
 
 	sync.Mutex
-	most int
+	largest int
 }
 
-func (h *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *batchRecorder) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (h *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h *batchRecorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		h.before(cmd)
 		return next(ctx, cmd)
 	}
 }
 
-func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h *batchRecorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		h.before(cmds[0])
 		h.Lock()
-		h.most = max(h.most, len(cmds))
+		h.largest = max(h.largest, len(cmds))
 		h.Unlock()
 		return next(ctx, cmds)
 	}

@@ -20,16 +20,16 @@ import (
 // there.
 func OneSlot(ctx context.Context, c redis.Cmdable) error {
 	err := c.Eval(ctx, "return 1", []string{"~/probe/1", "~/probe/2"}).Err()
-	if Moved(err) || strings.HasPrefix(answerOf(err), "CROSSSLOT") {
+	if Moved(err) || strings.HasPrefix(replyText(err), "CROSSSLOT") {
 		return fmt.Errorf("%w: it spreads records over several servers; open a cluster with its own URL, redis+cluster://HOST:PORT, "+
 			"or with a redis.ClusterClient: %w", store.ErrUnsuitable, err)
 	}
 	return nil
 }
 
-// faithful lists commands of every way that an engine sends them, on records that nobody writes,
+// probes lists commands of every way that an engine sends them, on records that nobody writes,
 // with the kinds of their replies.
-var faithful = []struct {
+var probes = []struct {
 	reply Shape
 	args  []any
 }{
@@ -46,10 +46,10 @@ var faithful = []struct {
 // does a ClusterClient with a dynamic command-info resolver. "Not there" would then be read where
 // nothing was answered.
 func Faithful(ctx context.Context, c redis.UniversalClient) error {
-	for _, f := range faithful {
+	for _, f := range probes {
 		cmd := NewOnce(ctx, f.args)
 		_, err := Answer(cmd.Cmd, c.Process(ctx, cmd), f.reply)
-		if err := unfaithful(f.args[0], err); err != nil {
+		if err := probeError(f.args[0], err); err != nil {
 			return err
 		}
 	}
@@ -57,21 +57,21 @@ func Faithful(ctx context.Context, c redis.UniversalClient) error {
 	echo := NewOnce(ctx, []any{"eval", "return {KEYS[1], ARGV[1]}", 1, "~/probe/1", nonce})
 	pipe := c.Pipeline()
 	_ = pipe.Process(ctx, echo)
-	number := pipe.Exists(ctx, "~/probe/1")
+	exists := pipe.Exists(ctx, "~/probe/1")
 	hash := pipe.HGetAll(ctx, "~/probe/1")
 	_, err := pipe.Exec(ctx)
 	if err == nil && !slices.Equal(Texts(echo.Val()), []string{"~/probe/1", nonce}) {
 		err = IsTexts.Check(nil)
 	}
-	if err == nil && (hash.Val() == nil || number.Err() != nil) {
+	if err == nil && (hash.Val() == nil || exists.Err() != nil) {
 		err = IsList.Check(nil)
 	}
-	return unfaithful("eval", err)
+	return probeError("eval", err)
 }
 
-// unfaithful returns the error for a command that Faithful sent. It ignores what a server forbids,
+// probeError returns the error for a command that Faithful sent. It ignores what a server forbids,
 // because the verbs report that.
-func unfaithful(command any, err error) error {
+func probeError(command any, err error) error {
 	switch {
 	case err == nil, IsAnswer(err):
 		return nil
@@ -118,7 +118,7 @@ func (p Cursor) String() string {
 func Scan(ctx context.Context, server redis.Cmdable, p Cursor, s store.Scan) ([]string, Cursor, error) {
 	for {
 		pipe := server.Pipeline()
-		info, step := pipe.Info(ctx, "server"), scan(ctx, pipe, p.At, s)
+		info, step := pipe.Info(ctx, "server"), queueScan(ctx, pipe, p.At, s)
 		if _, err := pipe.Exec(ctx); err != nil && !IsAnswer(err) {
 			return nil, Cursor{}, err
 		}
@@ -134,7 +134,7 @@ func Scan(ctx context.Context, server redis.Cmdable, p Cursor, s store.Scan) ([]
 		if err != nil {
 			return nil, Cursor{}, err
 		}
-		process := field(info.Val(), "run_id")
+		process := infoField(info.Val(), "run_id")
 		process = process[:min(8, len(process))]
 		if p.At == 0 || p.Process == "" || process == "" || p.Process == process {
 			return keys, Cursor{next, process}, nil
@@ -143,8 +143,8 @@ func Scan(ctx context.Context, server redis.Cmdable, p Cursor, s store.Scan) ([]
 	}
 }
 
-// scan queues a SCAN, or a script with the same kind of reply.
-func scan(ctx context.Context, pipe redis.Pipeliner, at uint64, s store.Scan) *redis.ScanCmd {
+// queueScan queues a SCAN, or a script with the same kind of reply.
+func queueScan(ctx context.Context, pipe redis.Pipeliner, at uint64, s store.Scan) *redis.ScanCmd {
 	if s.Tally == "" {
 		return pipe.Scan(ctx, at, s.Pattern, int64(s.Count))
 	}
@@ -213,22 +213,22 @@ redis.call('SET', KEYS[1], ARGV[1])
 return 1`
 
 // Confirm waits until n replicas have an entry with a rev, or an SRK with a value.
-func Confirm(ctx context.Context, c redis.Cmdable, key recordkey.Key, seen string, n int, most time.Duration) error {
+func Confirm(ctx context.Context, c redis.Cmdable, key recordkey.Key, seen string, n int, timeout time.Duration) error {
 	script := rewriteSRV
 	if key.Kind() == recordkey.KindPRK {
 		script = rewriteRev
 	}
 	pipe := c.Pipeline()
-	has := pipe.Eval(ctx, script, []string{key.String()}, seen)
-	replicas := pipe.Do(ctx, "wait", n, max(most.Milliseconds(), 1))
+	confirmed := pipe.Eval(ctx, script, []string{key.String()}, seen)
+	replicas := pipe.Do(ctx, "wait", n, max(timeout.Milliseconds(), 1))
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrUnconfirmed, err)
 	}
-	if is, _ := has.Int(); is != 1 {
+	if found, _ := confirmed.Int(); found != 1 {
 		return fmt.Errorf("%w: the server no longer has the change", store.ErrUnconfirmed)
 	}
 	if got, _ := replicas.Int(); got < n {
-		return fmt.Errorf("%w: on %d of %d replicas after %v", store.ErrUnconfirmed, got, n, most)
+		return fmt.Errorf("%w: on %d of %d replicas after %v", store.ErrUnconfirmed, got, n, timeout)
 	}
 	return nil
 }

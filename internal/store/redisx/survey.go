@@ -22,10 +22,10 @@ func Survey(ctx context.Context, c redis.Cmdable, name string, closely bool) (st
 		if err != nil && !IsAnswer(err) {
 			return store.Server{}, Fail(err)
 		}
-		return serverOf(cmp.Or(name, nameless), info), nil
+		return parseInfo(cmp.Or(name, nameless), info), nil
 	}
 	pipe := c.Pipeline()
-	info, told, self := pipe.Info(ctx), pipe.Time(ctx), pipe.Do(ctx, "client", "info")
+	info, clock, self := pipe.Info(ctx), pipe.Time(ctx), pipe.Do(ctx, "client", "info")
 	fsync, save, replicas := pipe.ConfigGet(ctx, "appendfsync"), pipe.ConfigGet(ctx, "save"), pipe.ConfigGet(ctx, "min-replicas-to-write")
 	before := time.Now()
 	_, err := pipe.Exec(ctx)
@@ -37,36 +37,36 @@ func Survey(ctx context.Context, c redis.Cmdable, name string, closely bool) (st
 		_, at, _ = strings.Cut(at, " laddr=")
 		name, _, _ = strings.Cut(at, " ")
 	}
-	s := serverOf(cmp.Or(name, nameless), info.Val())
-	s.AppendFsync, s.MinReplicas = fsync.Val()["appendfsync"], number(replicas.Val()["min-replicas-to-write"])
-	if points, is := save.Val()["save"]; is {
+	s := parseInfo(cmp.Or(name, nameless), info.Val())
+	s.AppendFsync, s.MinReplicas = fsync.Val()["appendfsync"], parseNumber(replicas.Val()["min-replicas-to-write"])
+	if points, ok := save.Val()["save"]; ok {
 		s.Save = cmp.Or(points, store.NoSave)
 	}
-	if at, err := told.Result(); err == nil {
-		clock := store.ClockOf(at, before, after)
-		s.Clock = &clock
+	if now, err := clock.Result(); err == nil {
+		ahead := store.ClockOf(now, before, after)
+		s.Clock = &ahead
 	}
 	return s, nil
 }
 
-// serverOf parses the reply to INFO.
-func serverOf(name, info string) store.Server {
+// parseInfo parses the reply to INFO.
+func parseInfo(name, info string) store.Server {
 	s := store.Server{
-		Name: name, Eviction: field(info, "maxmemory_policy"), Replicas: number(field(info, "connected_slaves")),
-		LastSave: field(info, "rdb_last_bgsave_status"), LastAppend: field(info, "aof_last_write_status"),
+		Name: name, Eviction: infoField(info, "maxmemory_policy"), Replicas: parseNumber(infoField(info, "connected_slaves")),
+		LastSave: infoField(info, "rdb_last_bgsave_status"), LastAppend: infoField(info, "aof_last_write_status"),
 	}
 	// Other products also report the version of Redis that they correspond to.
-	product := cmp.Or(field(info, "server_name"), "redis")
-	if version := field(info, product+"_version"); version != "" {
+	product := cmp.Or(infoField(info, "server_name"), "redis")
+	if version := infoField(info, product+"_version"); version != "" {
 		s.Version = product + " " + version
 	}
-	switch field(info, "role") {
+	switch infoField(info, "role") {
 	case "master":
 		s.Role = store.RoleMaster
 	case "slave":
 		s.Role = store.RoleReplica
 	}
-	switch field(info, "aof_enabled") {
+	switch infoField(info, "aof_enabled") {
 	case "1":
 		s.AppendOnly = "yes"
 	case "0":
@@ -75,8 +75,8 @@ func serverOf(name, info string) store.Server {
 	return s
 }
 
-// number parses a number from a server, or returns nil.
-func number(text string) *int64 {
+// parseNumber parses a number from a server, or returns nil.
+func parseNumber(text string) *int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return nil
@@ -84,8 +84,8 @@ func number(text string) *int64 {
 	return &n
 }
 
-// field returns one line of INFO, or "" if there is none.
-func field(info, name string) string {
+// infoField returns one line of INFO, or "" if there is none.
+func infoField(info, name string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
 			return strings.TrimSpace(value)

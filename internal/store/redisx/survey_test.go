@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// described returns a survey as text, for comparison.
-func described(s store.Server) string {
+// describe returns a survey as text, for comparison.
+func describe(s store.Server) string {
 	text := strings.Join([]string{s.Role, s.Eviction, s.AppendOnly, s.AppendFsync, s.LastAppend, s.Save, s.LastSave}, " ")
 	for _, n := range []*int64{s.Replicas, s.MinReplicas} {
 		if n == nil {
@@ -57,7 +57,7 @@ func TestSurvey(t *testing.T) {
 			c := redis.NewClient(o)
 			defer c.Close()
 			s, err := Survey(t.Context(), c, "here", test.closely)
-			if got := described(s); err != nil || got != test.want || s.Name != "here" {
+			if got := describe(s); err != nil || got != test.want || s.Name != "here" {
 				t.Errorf("%v, %v, name %q\n got %q\nwant %q", s, err, s.Name, got, test.want)
 			}
 			var warns []string
@@ -92,11 +92,11 @@ func TestSurveyVersions(t *testing.T) {
 		"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n": "valkey 8.0.1",
 		"used_memory:1\r\n": "",
 	} {
-		if got := serverOf("here", info).Version; got != want {
+		if got := parseInfo("here", info).Version; got != want {
 			t.Errorf("%q: got %q, want %q", info, got, want)
 		}
 	}
-	failed := serverOf("here", "rdb_last_bgsave_status:err\r\naof_last_write_status:err\r\n")
+	failed := parseInfo("here", "rdb_last_bgsave_status:err\r\naof_last_write_status:err\r\n")
 	if failed.LastSave != "err" || failed.LastAppend != "err" {
 		t.Errorf("got %+v", failed)
 	}

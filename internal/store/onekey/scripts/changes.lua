@@ -3,14 +3,14 @@
 -- changes reports whether a command would change a record as it is now. It also returns the error
 -- of finding out, such as WRONGTYPE.
 local function changes(key, command, args)
-  local function ask(name, ...)
+  local function run(name, ...)
     local reply = redis.pcall(name, key, ...)
     if type(reply) == 'table' and reply.err then return nil, reply.err end
     return reply
   end
   if command == 'SADD' or command == 'SREM' then
     for i = 1, #args, 2000 do
-      local has, wrong = ask('SMISMEMBER', unpack(args, i, math.min(i + 1999, #args)))
+      local has, wrong = run('SMISMEMBER', unpack(args, i, math.min(i + 1999, #args)))
       if wrong then return true, wrong end
       for _, is in ipairs(has) do
         if (is == 0) == (command == 'SADD') then return true end
@@ -20,7 +20,7 @@ local function changes(key, command, args)
   elseif command == 'HSET' or command == 'ZADD' then
     for i = 1, #args, 2 do
       local name, value, now, wrong = args[i], args[i + 1], nil, nil
-      if command == 'HSET' then now, wrong = ask('HGET', name) else now, wrong = ask('ZSCORE', value) end
+      if command == 'HSET' then now, wrong = run('HGET', name) else now, wrong = run('ZSCORE', value) end
       if wrong then return true, wrong end
       if command == 'HSET' and now ~= value then return true end
       if command == 'ZADD' and (not now or tonumber(now) ~= tonumber(name)) then return true end
@@ -28,27 +28,27 @@ local function changes(key, command, args)
     return false
   elseif command == 'HDEL' or command == 'ZREM' then
     for _, name in ipairs(args) do
-      local now, wrong = ask(command == 'HDEL' and 'HGET' or 'ZSCORE', name)
+      local now, wrong = run(command == 'HDEL' and 'HGET' or 'ZSCORE', name)
       if now or wrong then return true, wrong end
     end
     return false
   elseif command == 'LREM' then
-    local items, wrong = ask('LRANGE', 0, -1)
+    local items, wrong = run('LRANGE', 0, -1)
     for _, item in ipairs(items or {}) do
       if item == args[2] then return true end
     end
     return wrong ~= nil, wrong
   elseif command == 'SET' then
-    return ask('GET') ~= args[1] -- a record of another type counts as a change
+    return run('GET') ~= args[1] -- a record of another type counts as a change
   elseif command == 'UNLINK' then
-    return ask('EXISTS') ~= 0
+    return run('EXISTS') ~= 0
   elseif command == 'LPOP' or command == 'RPOP' then
-    local n, wrong = ask('LLEN')
+    local n, wrong = run('LLEN')
     return n ~= 0, wrong
   elseif command == 'LPUSH' or command == 'RPUSH' then
-    local _, wrong = ask('LLEN')
+    local _, wrong = run('LLEN')
     return true, wrong
   end
-  local _, wrong = ask('ZCARD') -- ZINCRBY
+  local _, wrong = run('ZCARD') -- ZINCRBY
   return true, wrong
 end

@@ -11,8 +11,8 @@
 -- so that it is found near there in the stream or not at all. If lines are added later than that,
 -- the names are kept for as long as the history.
 local hour, soon = 3600000, 2000 -- milliseconds
-local fed = redis.pcall('GET', KEYS[1])
-fed = type(fed) == 'string' and fed or ''
+local added = redis.pcall('GET', KEYS[1])
+added = type(added) == 'string' and added or ''
 local clock, from, all = redis.call('TIME'), now() / 1000 - hour, {}
 local real = clock[1] * 1000 + math.floor(clock[2] / 1000)
 for line in string.gmatch(lines, '[^\n]+') do all[#all + 1] = line end
@@ -20,8 +20,8 @@ for line in string.gmatch(lines, '[^\n]+') do all[#all + 1] = line end
 local function text_of(line) return prk .. ' ' .. (string.match(line, '^%S+ %S+ %S+ %S+ %S+ %S+') or line) end
 local function ms_of(line) return (number_of(line) or 0) / 1000 end
 
--- came reports whether an old line is in the stream.
-local function came(line)
+-- in_stream reports whether an old line is in the stream.
+local function in_stream(line)
   local at, text = ms_of(line), '\n' .. text_of(line) .. '\n'
   local begin = redis.pcall('XRANGE', feed, '-', '+', 'COUNT', '1')
   if begin.err or #begin == 0 then return false end
@@ -43,13 +43,13 @@ end
 local first = #all + 1
 while first > 1 do
   local line = all[first - 1]
-  if string.find(' ' .. fed, ' ' .. name_of(line) .. ' ', 1, true) then break end
-  if ms_of(line) < from and (ms_of(line) < from - life or came(line)) then break end
+  if string.find(' ' .. added, ' ' .. name_of(line) .. ' ', 1, true) then break end
+  if ms_of(line) < from and (ms_of(line) < from - life or in_stream(line)) then break end
   first = first - 1
 end
 if first > #all then return 0 end
 
-local new, names, late = {}, fed, redis.call('PTTL', KEYS[1]) > 2 * hour
+local new, names, late = {}, added, redis.call('PTTL', KEYS[1]) > 2 * hour
 for i = first, #all do
   new[#new + 1] = text_of(all[i])
   names = names .. name_of(all[i]) .. ' '
@@ -57,8 +57,8 @@ for i = first, #all do
 end
 while #names > 4096 do names = string.match(names, ' (.*)') end
 local kept = late and life or string.format('%d', 2 * hour)
-local refused = keep(KEYS[1], names, kept)
+local refused = save(KEYS[1], names, kept)
 if refused then return refused end
 local _, no = add(table.concat(new, '\n'))
-if no then keep(KEYS[1], fed, kept) end -- they were not added
+if no then save(KEYS[1], added, kept) end -- they were not added
 return no or #new

@@ -1,16 +1,16 @@
 -- full precedes scripts that add members to a tertiary record.
 
-local counting = {SADD = 'SCARD', HSET = 'HLEN', ZADD = 'ZCARD', ZINCRBY = 'ZCARD', LPUSH = 'LLEN', RPUSH = 'LLEN'}
-local finding = {HSET = 'HEXISTS', ZADD = 'ZSCORE', ZINCRBY = 'ZSCORE'}
+local size_commands = {SADD = 'SCARD', HSET = 'HLEN', ZADD = 'ZCARD', ZINCRBY = 'ZCARD', LPUSH = 'LLEN', RPUSH = 'LLEN'}
+local find_commands = {HSET = 'HEXISTS', ZADD = 'ZSCORE', ZINCRBY = 'ZSCORE'}
 
 -- full reports whether a command would add members to a record and leave it with more than most. It
 -- also returns the error of finding out. It looks for members that are already there only if there
 -- may be too many.
 local function full(key, command, args, most)
-  if most == 0 or not counting[command] then return false end
-  local n = redis.pcall(counting[command], key)
+  if most == 0 or not size_commands[command] then return false end
+  local n = redis.pcall(size_commands[command], key)
   if type(n) == 'table' then return false, n.err end
-  local step = finding[command] and 2 or 1
+  local step = find_commands[command] and 2 or 1
   if n + #args / step <= most then return false end
   if step == 1 and command ~= 'SADD' then return true end
   local new = 0
@@ -18,7 +18,7 @@ local function full(key, command, args, most)
     for _, is in ipairs(redis.call('SMISMEMBER', key, unpack(args, i, math.min(i + 1999, #args)))) do new = new + 1 - is end
   end
   for i = 1, step == 2 and #args or 0, 2 do
-    local has = redis.pcall(finding[command], key, args[command == 'HSET' and i or i + 1])
+    local has = redis.pcall(find_commands[command], key, args[command == 'HSET' and i or i + 1])
     if type(has) == 'table' then return false, has.err end
     if not has or has == 0 then new = new + 1 end
   end

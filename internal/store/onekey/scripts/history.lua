@@ -59,14 +59,15 @@ local function feed_text()
   return table.concat(text, '\n')
 end
 
-local function keep(in_record, text, milliseconds)
+-- save writes a text with a time to live. It returns the error if the server refuses.
+local function save(in_record, text, milliseconds)
   local reply = redis.pcall('SET', in_record, text, 'PX', milliseconds)
   if reply.err then return redis.error_reply(reply.err) end
 end
 
--- read returns the lines of the record from the last so many milliseconds. Lines of an earlier
--- entry disappear a day after the next one was created.
-local function read(milliseconds, time)
+-- read_lines returns the lines of the record from the last so many milliseconds. Lines of an
+-- earlier entry disappear a day after the next one was created.
+local function read_lines(milliseconds, time)
   local past, all = redis.pcall('GET', record), {}
   if type(past) ~= 'string' then past = '' end -- a record of another Redis type is replaced
   for line in string.gmatch(past, '[^\n]+') do
@@ -86,13 +87,13 @@ local function name_of(line)
   return string.match(line, '^%d+ %S+ %S+ %S+ %S+ %S+ (%S+)$') or string.match(line, '^%S+')
 end
 
--- shares limits how many lines of a kind stay when others need room. An owner signs in often, and
--- anybody who knows an identifier may ask for tokens. Neither pushes out the other lines.
-local shares = {session = 30, issue = 20}
+-- kind_limits says how many lines of a kind stay when others need room. An owner signs in often,
+-- and anybody who knows an identifier may ask for tokens. Neither pushes out the other lines.
+local kind_limits = {session = 30, issue = 20}
 
 local function kind_of(line)
   local kind = string.match(line, '^%d+ (%l+)')
-  return shares[kind] and kind or 'other'
+  return kind_limits[kind] and kind or 'other'
 end
 
 -- trim removes the oldest lines beyond a hundred. It prefers a kind that has more than its share.
@@ -103,8 +104,8 @@ local function trim(all)
   end
   while #all > 100 do
     local at, kind = 1, 'other'
-    for name, share in pairs(shares) do
-      if has[name] > share then kind = name end
+    for name, limit in pairs(kind_limits) do
+      if has[name] > limit then kind = name end
     end
     while kind_of(all[at]) ~= kind do at = at + 1 end
     table.remove(all, at)
@@ -112,8 +113,9 @@ local function trim(all)
   end
 end
 
--- put_on appends the lines that are not there yet to all, and gives numbers to those without one.
-local function put_on(all, some, time)
+-- append_lines appends the lines in some that are not in all yet, and gives numbers to those
+-- without one.
+local function append_lines(all, some, time)
   local has, last = {}, 0
   for _, line in ipairs(all) do
     has[name_of(line)] = true
@@ -150,8 +152,8 @@ end
 -- lines.
 local function waiting_with(waiting)
   local all, time = {}, tonumber(now())
-  put_on(all, waiting or '', time)
-  put_on(all, lines, time)
+  append_lines(all, waiting or '', time)
+  append_lines(all, lines, time)
   return table.concat(all, '\n')
 end
 
@@ -178,17 +180,17 @@ local function note(how, waiting)
   end
   local time, all = tonumber(now(id)), {}
   if how == 'create' and id then
-    put_on(all, lines, time)
-    return keep(record, table.concat(all, '\n'), life)
+    append_lines(all, lines, time)
+    return save(record, table.concat(all, '\n'), life)
   end
   if how == 'delete' and feed then
     redis.call('UNLINK', record)
     return nil
   end
-  all = read(how == 'create' and day or life, time)
-  put_on(all, waiting or '', time)
-  put_on(all, lines, time)
-  if #all > 0 then refused = keep(record, table.concat(all, '\n'), how == 'delete' and day or life) end
+  all = read_lines(how == 'create' and day or life, time)
+  append_lines(all, waiting or '', time)
+  append_lines(all, lines, time)
+  if #all > 0 then refused = save(record, table.concat(all, '\n'), how == 'delete' and day or life) end
   return refused, waiting and not refused
 end
 

@@ -23,9 +23,9 @@ else
 end
 if type(reply) == 'table' then return redis.error_reply(reply.err) end
 if #ARGV == 1 then return 1 end
-local stays = {}
-for i = 2, #ARGV, 2 do stays[ARGV[i]] = true end
+local kept = {}
+for i = 2, #ARGV, 2 do kept[ARGV[i]] = true end
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
-  if not stays[field] and string.sub(field, 1, 9) ~= 'tertiary:' then redis.call('HDEL', KEYS[1], field) end
+  if not kept[field] and string.sub(field, 1, 9) ~= 'tertiary:' then redis.call('HDEL', KEYS[1], field) end
 end
 return 1

@@ -45,14 +45,14 @@ end
 local function member(s)
   return table.concat({ms(s.life), ms(s.idle), ms(s.seen), ms(s.verified), ms(s.begun), s.rest}, ' ')
 end
--- stay extends the record's time to live at least until ends.
-local function stay(ends)
+-- extend_life extends the record's time to live at least until ends.
+local function extend_life(ends)
   if redis.call('PTTL', record) < ends - now then redis.call('PEXPIRE', record, ms(ends - now)) end
 end
 local function put(text, ends)
   local reply = redis.pcall('HSET', record, hash, text)
   if failed(reply) then return redis.error_reply(reply.err) end
-  stay(ends)
+  extend_life(ends)
   return {hash, text}
 end
 -- note_begun writes the beginning of the session to the history, unless the session is useless
@@ -102,7 +102,7 @@ if failed(all) then
   if verb == 'begin' then redis.call('UNLINK', record) end
   all = {}
 end
-local open, over, swept, last, begun, found = {}, {}, {}, 0, nil, {}
+local open, ended_members, stale, last, begun, found = {}, {}, {}, 0, nil, {}
 for i = 1, #all, 2 do
   local s, ended = parse(all[i + 1]), tonumber((string.match(all[i + 1], '^%- (%d+)')))
   if all[i] == hash then begun = all[i + 1] end
@@ -114,9 +114,9 @@ for i = 1, #all, 2 do
     if s.bond == bond then found[#found + 1], found[#found + 2] = s.name, all[i + 1] end
   elseif ended and ended > now then
     last = math.max(last, ended)
-    over[#over + 1] = {name = all[i], ended = ended}
+    ended_members[#ended_members + 1] = {name = all[i], ended = ended}
   else
-    swept[#swept + 1] = all[i]
+    stale[#stale + 1] = all[i]
   end
 end
 if verb == 'list' then return found end
@@ -126,11 +126,11 @@ if verb == 'begin' then
     return refused or {hash, begun}
   end
   table.sort(open, function(a, b) return a.begun > b.begun end)
-  for i = tonumber(ARGV[9]), #open do swept[#swept + 1] = open[i].name end
+  for i = tonumber(ARGV[9]), #open do stale[#stale + 1] = open[i].name end
   -- As many ended sessions stay. Otherwise somebody who keeps signing in and out makes each
   -- beginning slower.
-  table.sort(over, function(a, b) return a.ended > b.ended end)
-  for i = tonumber(ARGV[9]), #over do swept[#swept + 1] = over[i].name end
+  table.sort(ended_members, function(a, b) return a.ended > b.ended end)
+  for i = tonumber(ARGV[9]), #ended_members do stale[#stale + 1] = ended_members[i].name end
   local s = {life = now + ARGV[5], idle = tonumber(ARGV[6]), seen = now, verified = now, begun = now}
   s.rest = table.concat({bond, ARGV[7], ARGV[8]}, ' ')
   s.ends = math.min(s.life, now + s.idle)
@@ -142,7 +142,7 @@ elseif last == 0 then
   redis.call('UNLINK', record)
   return {}
 end
-for _, name in ipairs(swept) do redis.call('HDEL', record, name) end
+for _, name in ipairs(stale) do redis.call('HDEL', record, name) end
 local refused = verb == 'begin' and note_begun()
 if refused then error({err = refused.err}) end
 return verb == 'begin' and found or {}

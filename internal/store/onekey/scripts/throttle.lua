@@ -31,9 +31,9 @@
 --                         (own + 2 at), seconds
 
 local verb, name = ARGV[1], ARGV[3]
-local L = {}
-for i = 5, 13 do L[i - 4] = tonumber(ARGV[i]) end
-local window, sfree, smost, fmost, fcount, flife, owindow, ofree, longest = unpack(L)
+local limits = {}
+for i = 5, 13 do limits[i - 4] = tonumber(ARGV[i]) end
+local window, sfree, smost, fmost, fcount, flife, owindow, ofree, longest = unpack(limits)
 local now = tonumber(ARGV[2])
 if not now then
   local t = redis.call('TIME')
@@ -42,16 +42,16 @@ end
 
 local function num(h, field) return tonumber(h[field]) or 0 end
 local function text(n) return string.format('%.0f', n) end
-local function is(field, prefix) return string.sub(field, 1, 2) == prefix end
+local function has_prefix(field, prefix) return string.sub(field, 1, 2) == prefix end
 
-local function forget_old(h)
+local function drop_expired(h)
   if num(h, 'su') <= now then h.sn, h.su, h.sa = nil, nil, nil end
   if num(h, 'fu') <= now then h.fu = nil end
   for f, v in pairs(h) do
-    if is(f, 'o:') and tonumber(v) + flife <= now then h[f] = nil end
+    if has_prefix(f, 'o:') and tonumber(v) + flife <= now then h[f] = nil end
   end
   for f in pairs(h) do
-    if is(f, 'n:') and not (h.fu and h['o:' .. string.sub(f, 3)]) then h[f] = nil end
+    if has_prefix(f, 'n:') and not (h.fu and h['o:' .. string.sub(f, 3)]) then h[f] = nil end
   end
 end
 
@@ -93,7 +93,7 @@ local function remember(h)
   h['o:' .. name], h['n:' .. name] = text(now), nil
   local n, oldest = 0, nil
   for f, v in pairs(h) do
-    if is(f, 'o:') then
+    if has_prefix(f, 'o:') then
       n = n + 1
       local o = oldest and num(h, oldest)
       if f ~= 'o:' .. name and (not o or tonumber(v) < o or (tonumber(v) == o and f < oldest)) then oldest = f end
@@ -113,29 +113,29 @@ end
 
 local function reset(h)
   for f in pairs(h) do
-    if not is(f, 'o:') and f ~= 'k' then h[f] = nil end
+    if not has_prefix(f, 'o:') and f ~= 'k' then h[f] = nil end
   end
 end
 
 -- A call that arrives again, because its reply was lost, gets the same answer and is not carried
 -- out again.
 local token, since, seconds = ARGV[14], tonumber(ARGV[15]), math.floor(now / 1000)
-local entry, most, minute = 23, 64, 60
-local function second(k, i) return tonumber(string.sub(k, i + 13, i + 22)) or 0 end
-local function before(h)
+local call_size, max_calls, minute = 23, 64, 60
+local function call_time(k, i) return tonumber(string.sub(k, i + 13, i + 22)) or 0 end
+local function earlier_reply(h)
   local k = h.k or ''
-  for i = 1, #k, entry do
+  for i = 1, #k, call_size do
     if string.sub(k, i, i + 11) == token then
       local how = tonumber(string.sub(k, i + 12, i + 12))
       return {0, how % 2, math.floor(how / 2)}
     end
   end
-  if #k == most * entry and second(k, 1 + #k - entry) * 1000 > now - since - 2000 then return {-1} end
+  if #k == max_calls * call_size and call_time(k, 1 + #k - call_size) * 1000 > now - since - 2000 then return {-1} end
 end
-local function note(h, how)
+local function remember_call(h, how)
   local k, last = h.k or '', 0
-  for i = 1, math.min(#k, (most - 1) * entry), entry do
-    if second(k, i) > seconds - minute then last = i + entry - 1 end
+  for i = 1, math.min(#k, (max_calls - 1) * call_size), call_size do
+    if call_time(k, i) > seconds - minute then last = i + call_size - 1 end
   end
   h.k = token .. how .. string.format('%010d', seconds) .. string.sub(k, 1, last)
 end
@@ -145,8 +145,8 @@ local function tidy(h)
   if num(h, 'sn') == 0 then h.sn, h.su, h.sa = nil, nil, nil end
   local any = false
   for f, v in pairs(h) do
-    if is(f, 'n:') and v == '0' then h[f] = nil end
-    any = any or is(f, 'n:') and v ~= '0'
+    if has_prefix(f, 'n:') and v == '0' then h[f] = nil end
+    any = any or has_prefix(f, 'n:') and v ~= '0'
   end
   if not any then h.fu = nil end
 end
@@ -158,7 +158,7 @@ local function write(key, h, was)
   local last = math.max(num(h, 'su'), num(h, 'fu'))
   for f, v in pairs(h) do
     set[#set + 1], set[#set + 2] = f, v
-    if is(f, 'o:') then last = math.max(last, tonumber(v) + flife) end
+    if has_prefix(f, 'o:') then last = math.max(last, tonumber(v) + flife) end
   end
   redis.call('HSET', key, unpack(set))
   for _, f in ipairs(was) do
@@ -169,13 +169,13 @@ local function write(key, h, was)
   redis.call('PEXPIRE', key, text(math.max(last - now, 0) + minute * 1000))
 end
 
--- sound reports whether a hash holds only counters. Anything else would end the script halfway.
+-- is_valid reports whether a hash holds only counters. Anything else would end the script halfway.
 local calls = string.rep('.', 12) .. string.rep('%d', 11)
-local function sound(h)
+local function is_valid(h)
   for f, v in pairs(h) do
     if f == 'k' then
       if #string.gsub(v, calls, '') > 0 then return false end
-    elseif (#f == 2 or is(f, 'n:') or is(f, 'o:')) and not (#v <= 15 and string.find(v, '^%d+$')) then
+    elseif (#f == 2 or has_prefix(f, 'n:') or has_prefix(f, 'o:')) and not (#v <= 15 and string.find(v, '^%d+$')) then
       return false
     end
   end
@@ -183,15 +183,15 @@ local function sound(h)
 end
 
 local function look(h)
-  local seen = {0, now, wait(h, 'account'), num(h, 'sn'), num(h, 'su')}
+  local reply = {0, now, wait(h, 'account'), num(h, 'sn'), num(h, 'su')}
   for f, v in pairs(h) do
-    if is(f, 'o:') then seen[#seen + 1], seen[#seen + 2] = tonumber(v), num(h, 'n:' .. string.sub(f, 3)) end
+    if has_prefix(f, 'o:') then reply[#reply + 1], reply[#reply + 2] = tonumber(v), num(h, 'n:' .. string.sub(f, 3)) end
   end
-  return seen
+  return reply
 end
 
 local hashes, fields, waits, kinds = {}, {}, {}, {}
-local longer, mine = 0, false
+local longest_wait, has_own = 0, false
 for i, key in ipairs(KEYS) do
   local flat = redis.pcall('HGETALL', key)
   if flat.err and string.find(flat.err, 'WRONGTYPE') then return {-2, i} end
@@ -201,21 +201,21 @@ for i, key in ipairs(KEYS) do
     h[flat[j]] = flat[j + 1]
     was[#was + 1] = flat[j]
   end
-  if not sound(h) then return {-2, i} end
-  local answer = since and before(h)
+  if not is_valid(h) then return {-2, i} end
+  local answer = since and earlier_reply(h)
   if answer then return answer end
-  forget_old(h)
+  drop_expired(h)
   hashes[i], fields[i], kinds[i] = h, was, ARGV[15 + i]
   waits[i] = wait(h, kinds[i])
-  mine = mine or kinds[i] == 'account' and own(h)
-  longer = math.max(longer, waits[i])
+  has_own = has_own or kinds[i] == 'account' and own(h)
+  longest_wait = math.max(longest_wait, waits[i])
 end
 if verb == 'look' then return look(hashes[1]) end
-if verb == 'ask' and mine then return {0, 1, 0} end
-if verb == 'ask' or verb == 'admit' and longer > 0 and not mine then return {longer, 0, 0} end
+if verb == 'ask' and has_own then return {0, 1, 0} end
+if verb == 'ask' or verb == 'admit' and longest_wait > 0 and not has_own then return {longest_wait, 0, 0} end
 
 local act = {admit = count, forgive = forgive, withdraw = withdraw, reset = reset}
-local own_budget, at = mine and 1 or 0, 0
+local own_budget, at = has_own and 1 or 0, 0
 -- An origin's delay does not apply to an attempt with its own budget, and the origin then does not
 -- count it.
 local function due(i) return verb ~= 'admit' or waits[i] == 0 end
@@ -225,7 +225,7 @@ end
 for i, key in ipairs(KEYS) do
   if due(i) then
     act[verb](hashes[i], kinds[i])
-    note(hashes[i], own_budget + 2 * at)
+    remember_call(hashes[i], own_budget + 2 * at)
     write(key, hashes[i], fields[i])
   end
 end

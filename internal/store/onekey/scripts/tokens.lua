@@ -97,7 +97,7 @@ local function mark_of(tokens)
   return text
 end
 
-local function hexed(name)
+local function to_hex(name)
   return (string.gsub(name, '.', function(c) return string.format('%02x', string.byte(c)) end))
 end
 
@@ -117,7 +117,7 @@ local function end_tokens(record, mark, e)
   local tokens = read_tokens(record, mark, clock(e.now))
   local stay, touched, left, gone = {}, {}, #tokens.ended, false
   tokens.refused = e.spend ~= ''
-  for _, field in ipairs(e.touched) do touched[hexed(field)] = true end
+  for _, field in ipairs(e.touched) do touched[to_hex(field)] = true end
   for _, t in ipairs(tokens.open) do
     if t.name == e.spend and t.purpose == e.purpose then tokens.refused = false end
     local goes = e.all == '1' or e.spend ~= '' and t.purpose == e.purpose

@@ -3,17 +3,17 @@
 -- An entry whose ~isa is empty was deleted, whatever else the hash still has: only a delete writes
 -- that. A hash that has facets but no ~isa is damage.
 
-local stays = {['~rev'] = true, ['~fence'] = true, ['~dying'] = true, ['~since'] = true, ['~drop'] = true}
+local kept_fields = {['~rev'] = true, ['~fence'] = true, ['~dying'] = true, ['~since'] = true, ['~drop'] = true}
 
 -- strip removes the fields that a tombstone does not keep. It removes ~isa last, because an empty
 -- ~isa shows that the rest must go. If noted is true, ~note stays, with the lines that wait for the
 -- history. If spent is true, ~tokens stays. It names tokens that have ended but may still be in
 -- their record, so that none of them becomes valid again as an invitation.
 local function strip(entry, noted, spent)
-  local going = {}
+  local removed = {}
   for _, field in ipairs(redis.call('HKEYS', entry)) do
-    if not stays[field] and field ~= '~isa' and not (noted and field == '~note') and not (spent and field == '~tokens') then going[#going + 1] = field end
+    if not kept_fields[field] and field ~= '~isa' and not (noted and field == '~note') and not (spent and field == '~tokens') then removed[#removed + 1] = field end
   end
-  going[#going + 1] = '~isa'
-  for i = 1, #going, 2000 do redis.call('HDEL', entry, unpack(going, i, math.min(i + 1999, #going))) end
+  removed[#removed + 1] = '~isa'
+  for i = 1, #removed, 2000 do redis.call('HDEL', entry, unpack(removed, i, math.min(i + 1999, #removed))) end
 end
