@@ -38,14 +38,14 @@ func TestClockWarnings(t *testing.T) {
 		want  string // in the text; "": no warning
 	}{
 		{"one", []store.Server{node("a", 9000, 1)}, ""},
-		{"both as far from this program", []store.Server{node("a", 9000, 1), node("b", 9000, 1)}, ""},
+		{"both equally far ahead", []store.Server{node("a", 9000, 1), node("b", 9000, 1)}, ""},
 		{"near enough", []store.Server{node("a", 1000, 0), node("b", -1000, 0)}, ""},
 		{"too far", []store.Server{node("a", 1000, 0), node("b", -1001, 0)}, "the server a is ahead of that of b by 2.001s or more"},
 		{"the later one ahead", []store.Server{node("a", -1001, 0), node("b", 1000, 0)}, "the server b is ahead of that of a by 2.001s"},
 		{"the widest of three", []store.Server{node("a", 0, 0), node("b", 3000, 0), node("c", -3000, 0)}, "b is ahead of that of c by 6s"},
-		{"perhaps, after slow round trips", []store.Server{node("a", 3000, 600), node("b", 0, 600)}, ""},
+		{"possibly, after slow round trips", []store.Server{node("a", 3000, 600), node("b", 0, 600)}, ""},
 		{"certainly, after slow round trips", []store.Server{node("a", 3000, 400), node("b", 0, 400)}, "by 2.2s or more"},
-		{"one does not tell", []store.Server{node("a", 9000, 0), {Name: "b"}}, ""},
+		{"one clock is unknown", []store.Server{node("a", 9000, 0), {Name: "b"}}, ""},
 	} {
 		got := store.Warnings(test.nodes)
 		if len(got) == 0 && test.want == "" {

@@ -29,13 +29,13 @@ func TestThrottleForgets(t *testing.T) {
 	}
 	for _, since := range []string{"10", "60000"} {
 		if again := call("first_______", since); len(again) != 1 {
-			t.Errorf("sent again after 64 others: %v, want {-1}: it is not known", again)
+			t.Errorf("sent again after 64 others: %v, want {-1}: unknown", again)
 		}
 	}
 	if n := raw.HGet(ctx, key, "sn").Val(); n != "65" {
 		t.Errorf("counted %s, want 65", n)
 	}
 	if again := call(token(1), "10"); len(again) != 3 {
-		t.Errorf("one that is remembered: %v", again)
+		t.Errorf("sent again while remembered: %v", again)
 	}
 }

@@ -35,9 +35,9 @@ var errorReplies = []struct {
 	{refused | moved, []string{"MOVED", "ASK"}},
 	{refused, []string{
 		"OOM", "MISCONF", "NOAUTH", "NOPERM", "WRONGPASS", "CROSSSLOT", "UNKILLABLE", "ERR max number of clients",
-		"ERR Protocol error: unauthenticated", // NOAUTH for a command of many words
-		"ERR The user executing the script",   // NOPERM for a command in a script
-		"ERR ACL failure in script",           // the same, of later versions
+		"ERR Protocol error: unauthenticated", // NOAUTH, for a command with many arguments
+		"ERR The user executing the script",   // NOPERM, for a command in a script
+		"ERR ACL failure in script",           // the same, in later versions
 		// one of several commands was refused, so that none was carried out
 		"EXECABORT",
 	}},

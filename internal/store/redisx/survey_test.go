@@ -34,14 +34,14 @@ func TestSurvey(t *testing.T) {
 		closely           bool
 		want, warns       string // the codes
 	}{
-		{name: "as the kit starts it", closely: true, want: "master noeviction no everysec ok never ok 0s 0s clock", warns: "not_persistent"},
-		{name: "not closely", want: "master noeviction no  ok  ok 0s nil"},
+		{name: "default test server", closely: true, want: "master noeviction no everysec ok never ok 0s 0s clock", warns: "not_persistent"},
+		{name: "default test server, not closely", want: "master noeviction no  ok  ok 0s nil"},
 		{
-			name: "kept", config: "appendonly yes\nappendfsync always\nsave 60 1000 900 1\nmin-replicas-to-write 2", closely: true,
+			name: "persistent", config: "appendonly yes\nappendfsync always\nsave 60 1000 900 1\nmin-replicas-to-write 2", closely: true,
 			want: "master noeviction yes always ok 60 1000 900 1 ok 0s 2ns clock",
 		},
 		{name: "evicting", config: "maxmemory-policy allkeys-lru", want: "master allkeys-lru no  ok  ok 0s nil", warns: "evicts"},
-		{name: "evicting what expires", config: "maxmemory-policy volatile-ttl", want: "master volatile-ttl no  ok  ok 0s nil", warns: "evicts"},
+		{name: "evicting keys with a time to live", config: "maxmemory-policy volatile-ttl", want: "master volatile-ttl no  ok  ok 0s nil", warns: "evicts"},
 		{name: "a replica", config: "replicaof 127.0.0.1 1", want: "replica noeviction no  ok  ok 0s nil", warns: "replica"},
 		{name: "least rights", closely: true, may: "+info +time", want: "master noeviction no  ok  ok 0s nil clock"},
 		{name: "INFO is forbidden", may: "+get", want: "       nil nil"},
