@@ -45,7 +45,7 @@ end
 local function member(s)
   return table.concat({ms(s.life), ms(s.idle), ms(s.seen), ms(s.verified), ms(s.begun), s.rest}, ' ')
 end
--- extend_life extends the record's time to live at least until ends.
+-- extend_life makes the record live at least until ends.
 local function extend_life(ends)
   if redis.call('PTTL', record) < ends - now then redis.call('PEXPIRE', record, ms(ends - now)) end
 end
