@@ -33,7 +33,7 @@ func aclSchema() schema.Schema {
 	return s
 }
 
-// asApplication uses every verb of an application, until one fails.
+// asApplication calls every verb that an application uses, and stops at the first error.
 func asApplication(ctx context.Context, db *userdb.DB) error {
 	users, err := db.Type("user")
 	if err != nil {
@@ -90,7 +90,7 @@ func asApplication(ctx context.Context, db *userdb.DB) error {
 	return nil
 }
 
-// asOperator uses what looks after the data, until something fails.
+// asOperator uses the maintenance packages, and stops at the first error.
 func asOperator(ctx context.Context, db *userdb.DB) error {
 	var lines bytes.Buffer
 	one, err := recordkey.ParseNamespace("one")
@@ -145,7 +145,7 @@ func asOperator(ctx context.Context, db *userdb.DB) error {
 	return nil
 }
 
-// wholeStatus wants all that a status tells but the settings.
+// wholeStatus returns an error if part of the status could not be determined, apart from settings.
 func wholeStatus(ctx context.Context, db *userdb.DB) error {
 	st, err := inspect.StatusOf(ctx, db, nil)
 	for _, w := range st.Warnings {
@@ -168,15 +168,17 @@ func drain[T any](seq func(func(T, error) bool)) (err error) {
 	return err
 }
 
-// commandOf is the command that a right is about.
+// commandOf returns the name of the command that an ACL rule allows.
 func commandOf(right string) string {
 	command, _, _ := strings.Cut(strings.TrimPrefix(right, "+"), "|")
 	return command
 }
 
-// TestLeastACL runs the verbs under exactly the documented rights on a real server, alone and as a cluster of one, and
-// takes one right after the other away: a verb fails then with ErrUnavailable, ErrOutcomeUnknown where a script had
-// begun to write, or ErrUnconfirmed after a commit, and the error or, of a command in a script, the server's ACL LOG names the command.
+// TestLeastACL calls the verbs with exactly the documented rights, on a single real server and on
+// a cluster of one node. Then it removes one right at a time, and a verb must fail: with
+// ErrUnavailable, with ErrOutcomeUnknown if a script had begun to write, or with ErrUnconfirmed
+// after a commit. The error must name the command. If a script called the command, the server's
+// ACL LOG may name it instead.
 func TestLeastACL(t *testing.T) {
 	app, operator := redistest.Rights(t)
 	scripted := scriptCommands(t)
@@ -218,8 +220,8 @@ func TestLeastACL(t *testing.T) {
 	}
 }
 
-// TestIndexRefused has a cluster refuse index members, which are written after the commit: each verb says so, the entry is
-// there, and a repair completes it.
+// TestIndexRefused makes a cluster refuse index members, which are written after the commit. The
+// verb must return ErrUnconfirmed, the entry must exist, and a repair must complete its indexes.
 func TestIndexRefused(t *testing.T) {
 	app, operator := redistest.Rights(t)
 	w := newACLWorld(t, true)
@@ -259,7 +261,8 @@ func TestIndexRefused(t *testing.T) {
 	}
 }
 
-// wantRefusal wants an error that says, as far as it can, that a right is missing.
+// wantRefusal checks that err is what a verb returns without a right, and that the error or the
+// server's ACL LOG names the command.
 func (w *aclWorld) wantRefusal(right string, err error) {
 	w.t.Helper()
 	if !errors.Is(err, userdb.ErrUnavailable) && !errors.Is(err, userdb.ErrOutcomeUnknown) && !errors.Is(err, userdb.ErrUnconfirmed) {
@@ -270,7 +273,8 @@ func (w *aclWorld) wantRefusal(right string, err error) {
 	}
 }
 
-// scriptCommands are the commands in scripts, of which some are only for crashes and for batches.
+// scriptCommands returns the commands that scripts call. Some of them are needed only
+// after crashes or for batches.
 func scriptCommands(t *testing.T) map[string]bool {
 	t.Helper()
 	var files []string
@@ -293,7 +297,7 @@ func scriptCommands(t *testing.T) map[string]bool {
 	return commands
 }
 
-// An aclWorld is a server with an administrator.
+// An aclWorld is a server on which the test defines users and their rights.
 type aclWorld struct {
 	t         *testing.T
 	server    *redistest.Server
@@ -315,14 +319,14 @@ func newACLWorld(t *testing.T, clustered bool) *aclWorld {
 	return w
 }
 
-// try does some work from nothing as a user with the rights.
+// try empties the server, then calls work as a user with the given rights.
 func (w *aclWorld) try(name string, rights []string, work func(context.Context, *userdb.DB) error) error {
 	ctx := w.t.Context()
 	must(w.t, errors.Join(w.admin.FlushAll(ctx).Err(), w.admin.ScriptFlush(ctx).Err(), w.admin.Do(ctx, "acl", "log", "reset").Err()))
 	return w.as(name, rights, work)
 }
 
-// as does some work as a user with the rights.
+// as calls work as a user with the given rights.
 func (w *aclWorld) as(name string, rights []string, work func(context.Context, *userdb.DB) error) error {
 	ctx := w.t.Context()
 	args := []any{"acl", "setuser", name, "reset", "on", ">secret", "~*", "resetchannels", "-@all"}
@@ -342,7 +346,7 @@ func (w *aclWorld) as(name string, rights []string, work func(context.Context, *
 	return work(store.Alone(ctx), db)
 }
 
-// logged reports whether the server has noted that a command was refused.
+// logged reports whether the server's ACL LOG says that it refused a command.
 func (w *aclWorld) logged(command string) bool {
 	entries, err := w.admin.ACLLog(w.t.Context(), 100).Result()
 	must(w.t, err)

@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestManyCallers has many callers at once, whose commands may be sent in one batch, and loses connections
-// meanwhile: what each is told is so, and nothing is done twice.
+// TestManyCallers makes many calls at once, whose commands may be sent in one batch, while
+// connections break. Each call must return what really happened, and no change may be made twice.
 func TestManyCallers(t *testing.T) {
 	s, proxy := startProxied(t)
 	users, ctx := s.wide(), t.Context()
@@ -66,7 +66,8 @@ func TestManyCallers(t *testing.T) {
 	}
 }
 
-// callerVerbs creates an entry, renames it, finds it, and appends a note to u.
+// callerVerbs creates an entry, updates it, finds it, and appends a note to the entry u. It
+// counts in noted how the append ended.
 func callerVerbs(ctx context.Context, users *userdb.Type, i int, noted *[3]int) error {
 	name := "n" + itoa(i)
 	_, err := users.Create(ctx, userdb.NewEntry{UID: name, Facets: schema.Texts("name", name)})
@@ -98,8 +99,8 @@ func lostTouch(err error) bool {
 	return errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnavailable)
 }
 
-// TestManyCallersThatGiveUp ends the contexts of many callers whose commands wait: each gets its context's
-// error, or is told that the outcome is unknown, and none of them hangs.
+// TestManyCallersThatGiveUp cancels many calls whose commands are waiting. Each must return the
+// error of its context or ErrOutcomeUnknown, and none may hang.
 func TestManyCallersThatGiveUp(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(interleaves)
@@ -114,7 +115,7 @@ func TestManyCallersThatGiveUp(t *testing.T) {
 			return send()
 		})
 		go func() {
-			for waiting.Load() < 8 { // as many as are sent by themselves; the others wait for them
+			for waiting.Load() < 8 { // these are sent one by one; the others wait for them
 				runtime.Gosched()
 			}
 			cancel()
@@ -145,7 +146,7 @@ func TestManyCallersThatGiveUp(t *testing.T) {
 	})
 }
 
-// TestManyReaders finds entries from many goroutines at once: each gets its own.
+// TestManyReaders finds entries from many goroutines. Each call must return the entry it asked for.
 func TestManyReaders(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -168,7 +169,8 @@ func TestManyReaders(t *testing.T) {
 	})
 }
 
-// TestManyReadersOnBrokenConnections breaks every connection under many readers: a read is done again.
+// TestManyReadersOnBrokenConnections checks that reads are repeated if their reply is lost
+// or their connection breaks.
 func TestManyReadersOnBrokenConnections(t *testing.T) {
 	s, proxy := startProxied(t)
 	users := lossyStore(t, s)
@@ -212,7 +214,7 @@ func TestManyReadersOnBrokenConnections(t *testing.T) {
 	}
 }
 
-// TestFindNowhere: in a type without secondary fields, nothing is found by any of them.
+// TestFindNowhere checks that no value finds an entry in a type without secondary fields.
 func TestFindNowhere(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		bare := schema.Schema{Types: map[string]schema.Type{"user": {Primary: "uid"}}}

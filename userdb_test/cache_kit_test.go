@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A hotSite is a store that is read through a cache, and through a proxy that can keep the server's
-// word of changes back; others go straight to the server.
+// A hotSite is a store that is read through a cache, and through a proxy that can withhold the
+// server's invalidation messages. Its others connect to the server directly and do not cache.
 type hotSite struct {
 	*site
 	proxy    *redistest.Proxy
@@ -32,7 +32,8 @@ func startHot(t *testing.T, o userdb.Options) *hotSite {
 	return &hotSite{s, proxy, db, typeOf(t, db, "user"), others, typeOf(t, others, "user")}
 }
 
-// startDeaf is a store whose copies nothing but its own deeds make go.
+// startDeaf starts a hotSite that receives no invalidation messages, so that only its own
+// writes drop cached copies.
 func startDeaf(t *testing.T) *hotSite {
 	t.Helper()
 	h := startHot(t, userdb.Options{CacheAge: time.Hour})
@@ -40,7 +41,7 @@ func startDeaf(t *testing.T) *hotSite {
 	return h
 }
 
-// warm reads an entry until it is copied.
+// warm reads entries into the cache and checks that they can be read from there.
 func (h *hotSite) warm(uids ...string) {
 	h.t.Helper()
 	for _, u := range uids {
@@ -51,7 +52,7 @@ func (h *hotSite) warm(uids ...string) {
 	}
 }
 
-// find is what Find shows of an entry: "" for none.
+// find returns the text of the entry that Find returns, or "" if there is none.
 func (h *hotSite) find(u string) string {
 	h.t.Helper()
 	e, err := h.users.Find(h.t.Context(), uid(u))
@@ -62,7 +63,7 @@ func (h *hotSite) find(u string) string {
 	return e.String()
 }
 
-// fresh is the same past the cache.
+// fresh does what find does, but reads past the cache.
 func (h *hotSite) fresh(u string) string {
 	h.t.Helper()
 	for e, err := range h.users.FindAll(h.t.Context(), uid(u)) {
@@ -74,7 +75,7 @@ func (h *hotSite) fresh(u string) string {
 	return ""
 }
 
-// asked counts the commands that a server carries out while do runs.
+// asked returns how many commands the server executes while do runs.
 func (h *hotSite) asked(do func()) int {
 	h.t.Helper()
 	before := h.commands()
@@ -82,7 +83,8 @@ func (h *hotSite) asked(do func()) int {
 	return h.commands() - before
 }
 
-// commands is how many the server has carried out, but for those that look and greet.
+// commands returns how many commands the server has executed since it started. It leaves out INFO
+// and the commands with which clients connect.
 func (h *hotSite) commands() (n int) {
 	h.t.Helper()
 	info, err := h.raw.Info(h.t.Context(), "commandstats").Result()

@@ -22,7 +22,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestCacheCostsNothing counts what the server has to do for hot entries: nothing.
+// TestCacheCostsNothing checks that reading cached entries sends no commands to the server.
 func TestCacheCostsNothing(t *testing.T) {
 	h := startHot(t, userdb.Options{CacheAge: time.Hour})
 	e := add(t, h.users, "u", "name", "Ann")
@@ -60,7 +60,7 @@ func TestCacheCostsNothing(t *testing.T) {
 	}
 }
 
-// TestCacheFollowsOthers changes entries past the cache, which shows that before long.
+// TestCacheFollowsOthers changes entries past the cache. Readers must soon see each change.
 func TestCacheFollowsOthers(t *testing.T) {
 	h := startHot(t, userdb.Options{CacheAge: time.Hour})
 	for what, change := range map[string]func() error{
@@ -91,7 +91,7 @@ func rename(t *testing.T, users *userdb.Type, u, name string) error {
 	return err
 }
 
-// ownWrites change the entry u, which a store has a copy of, by that store.
+// ownWrites lists ways to change the entry u through the store that holds a cached copy of it.
 var ownWrites = map[string]func(t *testing.T, h *hotSite) error{
 	"update": func(t *testing.T, h *hotSite) error { return rename(t, h.users, "u", "Ben") },
 	"save": func(t *testing.T, h *hotSite) error {
@@ -149,7 +149,7 @@ var ownWrites = map[string]func(t *testing.T, h *hotSite) error{
 	},
 }
 
-// bringIn imports the entry u with another name.
+// bringIn imports the entry u with another name over the existing one.
 func bringIn(t *testing.T, h *hotSite) error {
 	lines := strings.NewReader(`{"type":"user","facets":{"uid":"u","name":"Eve"}}`)
 	r, err := transfer.Import(t.Context(), h.db, lines, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate})
@@ -159,7 +159,8 @@ func bringIn(t *testing.T, h *hotSite) error {
 	return err
 }
 
-// TestCacheShowsOwnWrites: what a store wrote it shows at once, although no word of the server comes.
+// TestCacheShowsOwnWrites checks that a store sees its own writes at once, even if no
+// invalidation message arrives.
 func TestCacheShowsOwnWrites(t *testing.T) {
 	for what, write := range ownWrites {
 		t.Run(what, func(t *testing.T) {
@@ -176,7 +177,8 @@ func TestCacheShowsOwnWrites(t *testing.T) {
 	}
 }
 
-// TestCacheShowsOwnNamespaces is the same for the verbs that carry records between namespaces.
+// TestCacheShowsOwnNamespaces checks that a store also sees its own writes at once if it
+// copies or drops a namespace.
 func TestCacheShowsOwnNamespaces(t *testing.T) {
 	h := startDeaf(t)
 	a, b := space(t, "a"), space(t, "b")
@@ -214,8 +216,9 @@ func TestCacheShowsOwnNamespaces(t *testing.T) {
 	}
 }
 
-// TestCacheShowsOwnWritesInACrowd writes and reads one entry from many goroutines. Nobody finds less than
-// the caller has written itself, also where a reader's answer from before is still under way.
+// TestCacheShowsOwnWritesInACrowd writes and reads one entry from many goroutines. A
+// writer must never find a value from before its last write, even while replies to earlier
+// reads are still on the way.
 func TestCacheShowsOwnWritesInACrowd(t *testing.T) {
 	h := startHot(t, userdb.Options{CacheAge: time.Hour, Schema: wideSchema(schema.FoldCasefold)})
 	add(t, h.users, "u", "name", "Ann")
@@ -228,7 +231,7 @@ func TestCacheShowsOwnWritesInACrowd(t *testing.T) {
 				if _, err := h.users.Find(t.Context(), uid("u")); err != nil {
 					return err
 				}
-				if _, err := h.others.Exists(t.Context(), uid("u")); err != nil { // which lets others run
+				if _, err := h.others.Exists(t.Context(), uid("u")); err != nil { // also yields
 					return err
 				}
 				reads.Add(1)
@@ -243,7 +246,7 @@ func TestCacheShowsOwnWritesInACrowd(t *testing.T) {
 	t.Logf("%d reads beside %d writes", reads.Load(), writers*rounds)
 }
 
-// countUp counts in a field of its own, and reads it after every step.
+// countUp writes increasing numbers to a field, and reads the field after each write.
 func (h *hotSite) countUp(field string, rounds int) error {
 	for n := range rounds {
 		if _, err := h.users.Update(h.t.Context(), uid("u"), func(e *userdb.Entry) error { e.Put(field, schema.Text(itoa(n))); return nil }); err != nil {
@@ -262,8 +265,8 @@ func (h *hotSite) countUp(field string, rounds int) error {
 	return nil
 }
 
-// TestCacheIsNotBelieved changes an entry of which a store has an old copy that it will not hear about. What
-// decides something reads past it, and the copy is still there after that.
+// TestCacheIsNotBelieved changes an entry of which a store holds a copy, without an invalidation
+// message. Verbs that decide something must not use the stale copy, and must leave it in the cache.
 func TestCacheIsNotBelieved(t *testing.T) {
 	for _, c := range []struct {
 		what   string
@@ -310,7 +313,7 @@ func TestCacheIsNotBelieved(t *testing.T) {
 			must(t, err)
 			h.warm("u")
 			_, err = h.users.Login(t.Context(), "ann", clearPassword, userdb.Attempt{})
-			must(t, err) // which the copy, without a hash, would not let in
+			must(t, err) // the copy holds no password hash, so the login did not use it
 			h.warm("u")
 			before := h.find("u")
 			must(t, c.change(t.Context(), h.others))
@@ -328,7 +331,8 @@ func newPassword(ctx context.Context, others *userdb.Type) error {
 	return errOf(others.SetPassword(ctx, uid("u"), otherPassword))
 }
 
-// TestCacheMakesNoConflict: an update past an old copy reads the entry as it is, and is made at once.
+// TestCacheMakesNoConflict checks that an update ignores a stale copy, and so
+// succeeds at the first attempt.
 func TestCacheMakesNoConflict(t *testing.T) {
 	h := startDeaf(t)
 	add(t, h.users, "u", "name", "Ann")
@@ -350,8 +354,8 @@ func TestCacheMakesNoConflict(t *testing.T) {
 	}
 }
 
-// TestCacheBreaks cuts the connections on which the server tells of changes. What it could not tell
-// is seen, for the copies go with the connections.
+// TestCacheBreaks cuts the connections that carry invalidation messages. Copies must be dropped
+// with their connection, so that readers see changes of which no message arrived.
 func TestCacheBreaks(t *testing.T) {
 	h := startHot(t, userdb.Options{CacheAge: time.Hour})
 	add(t, h.users, "u", "name", "Ann")
@@ -367,7 +371,7 @@ func TestCacheBreaks(t *testing.T) {
 	}
 }
 
-// TestCacheOfNobody: without the server there are no copies.
+// TestCacheOfNobody checks that copies are not used once the server is gone.
 func TestCacheOfNobody(t *testing.T) {
 	s := startServer(t)
 	db := s.open(userdb.Options{Cache: 100, CacheAge: time.Hour})
@@ -377,11 +381,11 @@ func TestCacheOfNobody(t *testing.T) {
 	must(t, find())
 	s.server.Kill()
 	eventually(t, "unavailable", func() bool { return errors.Is(find(), userdb.ErrUnavailable) })
-	s.server.Restart() // it has lost all
+	s.server.Restart() // without its records
 	wantErr(t, "after that", find(), userdb.ErrNotFound)
 }
 
-// TestCacheAge: where the server's word is lost for good, a copy goes when it is old.
+// TestCacheAge checks that a copy expires after CacheAge if its invalidation message is lost.
 func TestCacheAge(t *testing.T) {
 	h := startHot(t, userdb.Options{CacheAge: 50 * time.Millisecond})
 	h.proxy.LosePushes(true)
@@ -391,7 +395,7 @@ func TestCacheAge(t *testing.T) {
 	eventually(t, "the change", func() bool { return h.find("u") != before })
 }
 
-// TestCacheRefused opens stores that cannot be cached: the error says why.
+// TestCacheRefused opens stores that cannot be cached. The error must say why.
 func TestCacheRefused(t *testing.T) {
 	plain := redistest.Start(t, redistest.Config("user guest on >guest ~* &* +@all -client|tracking"))
 	old := redistest.Start(t, redistest.Config(`rename-command HELLO ""`))
@@ -421,7 +425,7 @@ func TestCacheRefused(t *testing.T) {
 	wantErr(t, "a client that caches", err, userdb.ErrUnsuitable, "Options.Cache")
 }
 
-// TestCacheEmbedded: the option does nothing to a store that is in the process anyway.
+// TestCacheEmbedded checks that the option has no effect on an embedded store.
 func TestCacheEmbedded(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Cache: 100})
 	must(t, err)

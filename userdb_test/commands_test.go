@@ -14,14 +14,15 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A cost is a verb on the entry u (name n, e-mail e, job j, tags a and b), and how many round trips it takes.
+// A cost describes how many round trips a verb takes. It acts on the entry u, which has name n,
+// e-mail e, job j, and tags a and b.
 type cost struct {
 	verb string
-	want int64 // round trips, of a server that knows the scripts
+	want int64 // round trips once the server has loaded the scripts
 	do   func(t *testing.T, users *userdb.Type) error
 }
 
-// costs documents what the verbs cost on one server.
+// costs lists what the verbs cost on a single server.
 var costs = []cost{
 	{"find by UID", 1, func(t *testing.T, users *userdb.Type) error {
 		_, err := users.Find(t.Context(), hints.UID("u"))
@@ -115,21 +116,21 @@ var costs = []cost{
 	}},
 }
 
-// TestRoundTripsOfVerbs counts the round trips of every verb.
+// TestRoundTripsOfVerbs counts the round trips of the verbs in costs.
 func TestRoundTripsOfVerbs(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(oneScript)
 		for _, c := range costs {
 			var err error
 			var got int64
-			for range 2 { // the first time, the server learns the scripts
+			for range 2 { // the first run loads the scripts
 				s.wipeIfOpen()
 				users := s.wide()
 				first(t, users)
 				got = s.tap.count(func() { err = c.do(t, users) })
 			}
 			want := c.want
-			if c.verb == "count few" && !s.has(manyClients) { // SCAN is no command of its scripts
+			if c.verb == "count few" && !s.has(manyClients) { // its scripts cannot call SCAN
 				want = 2
 			}
 			if err != nil || got != want {
@@ -139,7 +140,7 @@ func TestRoundTripsOfVerbs(t *testing.T) {
 	})
 }
 
-// first makes the entry u.
+// first creates the entry u that costs need.
 func first(t *testing.T, users *userdb.Type) {
 	t.Helper()
 	_, err := users.Create(t.Context(), userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n", "email", "e", "job", "j"), Tags: []string{"a", "b"}})
@@ -178,7 +179,8 @@ func listAll(t *testing.T, users *userdb.Type, q userdb.Query) error {
 	return nil
 }
 
-// TestForgottenScripts lets the server forget all scripts between the verbs, as a new one has none.
+// TestForgottenScripts makes the server forget all scripts before each verb, as if
+// it had just started.
 func TestForgottenScripts(t *testing.T) {
 	s := startServer(t)
 	users := lossyStore(t, s)
@@ -191,7 +193,7 @@ func TestForgottenScripts(t *testing.T) {
 		must(t, s.raw.ScriptFlush(t.Context()).Err())
 		err := verb(t.Context())
 		if name == "exhaustive" || name == "login" || name == "save" {
-			continue // nobody is sought; a wrong password; an entry that was replaced
+			continue // nobody to find, a wrong password, an entry that was replaced
 		}
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -200,16 +202,16 @@ func TestForgottenScripts(t *testing.T) {
 	s.wipe()
 }
 
-// A word is what a server answers instead of a reply.
+// A word is an error reply.
 type word string
 
 func (w word) Error() string { return string(w) }
 
-// RedisError makes it an answer.
+// RedisError implements redis.Error.
 func (word) RedisError() {}
 
-// forbid makes the server refuse scripts that begin with an SRK, as those do that forbid scripts the
-// keys that they do not declare. It counts how many were sent.
+// forbid makes the server refuse scripts whose first key is an SRK, as do servers that let scripts
+// access only declared keys. It counts in sent how many such scripts are sent.
 func (t *tap) forbid(sent *int) {
 	answer := word("ERR Script tried accessing undeclared key")
 	t.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -233,8 +235,8 @@ func (t *tap) forbid(sent *int) {
 	})
 }
 
-// TestForbiddenKeys looks entries up on a server that forbids the lookup script: single commands find
-// the same, and the script is not tried again.
+// TestForbiddenKeys looks up entries on a server that refuses the lookup script. Single commands
+// must find the same entries, and the script must not be tried for every lookup.
 func TestForbiddenKeys(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(oneScript)

@@ -19,10 +19,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// contenders is how many goroutines want one thing.
+// contenders is the number of goroutines that compete for one thing.
 const contenders = 64
 
-// atOnce runs do n times at once, and returns the errors in order.
+// atOnce calls do n times concurrently and returns the errors by index.
 func atOnce(n int, do func(i int) error) []error {
 	errs := make([]error, n)
 	var start, done sync.WaitGroup
@@ -38,7 +38,7 @@ func atOnce(n int, do func(i int) error) []error {
 	return errs
 }
 
-// oneWins wants one nil among the errors, and all others of a kind.
+// oneWins checks that exactly one of the errors is nil and that the others are of the given kind.
 func oneWins(t *testing.T, errs []error, kind error) {
 	t.Helper()
 	won := 0
@@ -55,7 +55,8 @@ func oneWins(t *testing.T, errs []error, kind error) {
 	}
 }
 
-// TestOneWins lets many want one value, in every way in which two entries can want one.
+// TestOneWins lets many creates compete for one value, in every way in which the values
+// of two entries can collide.
 func TestOneWins(t *testing.T) {
 	cases := []struct {
 		name  string
@@ -97,7 +98,8 @@ func TestOneWins(t *testing.T) {
 	})
 }
 
-// TestOneUpdateWins lets many entries take one value, and many writers one revision.
+// TestOneUpdateWins lets many entries compete for one value, and many writers save
+// the same revision.
 func TestOneUpdateWins(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -123,7 +125,7 @@ func TestOneUpdateWins(t *testing.T) {
 	})
 }
 
-// TestNoUpdateIsLost counts in one facet from many goroutines.
+// TestNoUpdateIsLost increments one facet from many goroutines.
 func TestNoUpdateIsLost(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -156,8 +158,8 @@ func mustGet(e *userdb.Entry, field string) schema.Value {
 	return v
 }
 
-// TestSwap swaps the values of two fields of one entry, again and again, while others look it up by
-// them: it is found at every moment, and nobody else gets the values.
+// TestSwap keeps swapping the values of two fields of an entry while others look it up by them.
+// They must always find it, and no other entry may get one of the values.
 func TestSwap(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -201,8 +203,8 @@ func swapFields(ctx context.Context, users *userdb.Type, times int) error {
 	return nil
 }
 
-// TestExchange has two entries exchange their values: each change by itself is refused, and none of
-// them leaves a leftover.
+// TestExchange lets two entries try to take each other's value. Each change must be refused
+// without leaving anything behind.
 func TestExchange(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -231,8 +233,8 @@ func TestExchange(t *testing.T) {
 	})
 }
 
-// TestStorm creates, changes and deletes entries over very few values from many goroutines. What each
-// of them is told must add up to what is there in the end.
+// TestStorm creates, changes and deletes entries with very few values from many goroutines. The
+// results of all calls must add up to the entries that exist at the end.
 func TestStorm(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -259,7 +261,7 @@ func TestStorm(t *testing.T) {
 	})
 }
 
-// storm does one random verb, and says by how many entries there are more.
+// storm calls one random verb and returns by how much the number of entries grew: 1, 0 or -1.
 func storm(ctx context.Context, users *userdb.Type, r *rand.Rand) (int64, error) {
 	uid := fmt.Sprint("u", r.IntN(4))
 	value := func() schema.Value { return schema.Text([]string{"x", "X", "y", "z"}[r.IntN(4)]) }
@@ -296,15 +298,16 @@ func storm(ctx context.Context, users *userdb.Type, r *rand.Rand) (int64, error)
 	return more, nil
 }
 
-// TestClusterContention has many callers want one value that nobody has: one gets it, the others are told. After how
-// many rounds depends on how the machine divides its time, so that only make soak limits their number, in the median of
-// many runs; how callers step back is tested in internal/store/cluster, where time is the test's.
+// TestClusterContention lets many callers compete for one free value on a cluster. Exactly one
+// must get it; the others must get ErrDuplicate. The number of rounds depends on how the machine
+// schedules the callers, so only make soak limits it, by the median of many runs. The tests of
+// internal/store/cluster, which control time, cover how callers back off.
 func TestClusterContention(t *testing.T) {
 	runs := setting("USERDB_CONTENTIONS", 1)
 	s := clusterSite(t)
 	t.Cleanup(s.check)
 	users := s.wide()
-	add(t, users, "first", "name", "first") // so that the schema is stored
+	add(t, users, "first", "name", "first") // stores the schema
 	for _, tt := range []struct {
 		callers int
 		fields  []string
@@ -331,7 +334,7 @@ func TestClusterContention(t *testing.T) {
 
 type callKey struct{}
 
-// A caller counts its rounds: commands that are under way at the same time are one.
+// A caller counts its rounds. Commands that overlap in time are one round.
 type caller struct {
 	sync.Mutex
 	under, rounds int
@@ -351,7 +354,7 @@ func (c *caller) pass(send func() error) error {
 	return err
 }
 
-// contend returns how many rounds the first caller that succeeded needed.
+// contend returns how many rounds the first successful caller needed.
 func contend(t *testing.T, s *site, users *userdb.Type, callers int, value string, fields []string) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -377,8 +380,8 @@ func contend(t *testing.T, s *site, users *userdb.Type, callers int, value strin
 	return first
 }
 
-// rounds counts the rounds of a verb: commands that are under way at the same time are one. Each command takes a millisecond
-// of the test's own time.
+// rounds returns how many rounds do takes. Commands that overlap in time are one round. Each
+// command takes a millisecond of simulated time.
 func rounds(tapped *tap, do func()) int {
 	var mu sync.Mutex
 	under, rounds := 0, 0
@@ -401,7 +404,7 @@ func rounds(tapped *tap, do func()) int {
 	return rounds
 }
 
-// TestClusterRounds counts the rounds of the verbs that matter, where nobody contends.
+// TestClusterRounds counts the rounds of the most important verbs without contention.
 func TestClusterRounds(t *testing.T) { synctest.Test(t, testClusterRounds) }
 
 func testClusterRounds(t *testing.T) {
@@ -409,7 +412,7 @@ func testClusterRounds(t *testing.T) {
 	tapped := &tap{}
 	clientOf(db).AddHook(tapped)
 	users, ctx := typeOf(t, db, "user"), t.Context()
-	add(t, users, "first", "name", "first") // so that the schema is stored, and the server knows the scripts
+	add(t, users, "first", "name", "first") // stores the schema and loads the scripts
 	_, err := users.Update(ctx, hints.UID("first"), func(e *userdb.Entry) error { e.Put("name", schema.Text("last")); return nil })
 	must(t, err)
 	for _, tt := range []struct {

@@ -17,13 +17,13 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A harm is done to the entry u (name n, e-mail e, job j, tag t), past the store.
+// A harm damages the entry u (name n, e-mail e, job j, tag t), past the store.
 type harm struct {
 	name   string
 	do     func(ctx context.Context, c redis.UniversalClient) error
-	expect []string
-	find   error // finding it by its UID
-	words  string
+	expect []string // what both checks find
+	find   error    // from Find by UID
+	words  string   // in that error
 }
 
 var harms = []harm{
@@ -90,7 +90,7 @@ var harms = []harm{
 	},
 }
 
-// damaged is a store with one damaged entry u and one good entry v.
+// damaged fills the store with a damaged entry u and an undamaged entry v.
 func damaged(t *testing.T, s *site, d harm) *userdb.Type {
 	t.Helper()
 	s.wipeIfOpen()
@@ -108,8 +108,8 @@ func damaged(t *testing.T, s *site, d harm) *userdb.Type {
 	return users
 }
 
-// TestDamage reads and lists over damaged records: the error is that of one entry, says what it is, and
-// the others are there. Both checks find all of it.
+// TestDamage finds and lists entries some of which are damaged. Only the damaged entry may fail,
+// with an error that says what is wrong, and both checks must find all of the damage.
 func TestDamage(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		for _, d := range harms {
@@ -134,7 +134,7 @@ func TestDamage(t *testing.T) {
 	})
 }
 
-// listsOver wants the good entry in every listing, and of the damaged one no more than its error.
+// listsOver checks that every listing has the undamaged entry, and at most an error for the other.
 func listsOver(t *testing.T, users *userdb.Type, d harm) {
 	t.Helper()
 	ctx := t.Context()
@@ -161,12 +161,13 @@ func listsOver(t *testing.T, users *userdb.Type, d harm) {
 	if got["v"] != 4 {
 		t.Errorf("the good entry came %d times, want 4: %v", got["v"], got)
 	}
-	if n, err := users.Count(ctx, userdb.Query{}); n.Entries != 2 || err != nil { // whatever is there
+	// A count of all entries includes the damaged one.
+	if n, err := users.Count(ctx, userdb.Query{}); n.Entries != 2 || err != nil {
 		t.Errorf("count of all: %v, %v", n, err)
 	}
 	n, err := users.Count(ctx, userdb.Query{Disabled: new(false)})
 	want := int64(len(page.Entries))
-	if d.words == "rating" { // a facet
+	if d.words == "rating" { // Count does not read facets
 		want++
 	}
 	if n.Entries != want || errors.Is(err, userdb.ErrCorrupt) != (unreadable != nil && d.words != "rating") {
@@ -174,7 +175,7 @@ func listsOver(t *testing.T, users *userdb.Type, d harm) {
 	}
 }
 
-// overDamage are verbs that change what is there.
+// overDamage lists verbs that write to the damaged entry, or compete with it for a value.
 var overDamage = map[string]func(ctx context.Context, users *userdb.Type) error{
 	"delete": func(ctx context.Context, users *userdb.Type) error { return users.Delete(ctx, hints.UID("u")) },
 	"create under the UID": func(ctx context.Context, users *userdb.Type) error {
@@ -199,8 +200,8 @@ var overDamage = map[string]func(ctx context.Context, users *userdb.Type) error{
 	},
 }
 
-// TestWritesOverDamage writes to and beside damaged records: done or refused with a clear error, but
-// never half.
+// TestWritesOverDamage writes to and next to damaged records. Each verb must do all of its work, or
+// refuse with a clear error and do none.
 func TestWritesOverDamage(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		for _, d := range harms {
@@ -220,8 +221,8 @@ func TestWritesOverDamage(t *testing.T) {
 	})
 }
 
-// TestEmptyType: an entry whose ~isa is empty was deleted, whatever else it still has. Each verb does
-// what it does over a deleted one.
+// TestEmptyType checks that an entry whose ~isa is empty counts as deleted, whatever other fields
+// remain: each verb must do what it does after a delete.
 func TestEmptyType(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -244,7 +245,7 @@ func TestEmptyType(t *testing.T) {
 	})
 }
 
-// refusedOver wants a clear error, and nothing written.
+// refusedOver checks that err is a clear error and that verb has not written anything.
 func (s *site) refusedOver(t *testing.T, verb string, before map[string]string, err error) {
 	t.Helper()
 	kinds := []error{userdb.ErrCorrupt, userdb.ErrNotFound, userdb.ErrDuplicate}
@@ -252,14 +253,15 @@ func (s *site) refusedOver(t *testing.T, verb string, before map[string]string, 
 		t.Errorf("not a clear error: %v", err)
 	}
 	if !s.has(oneScript) && verb == "add a tag" {
-		return // the set lies on another node than its index, and was written before the index was met
+		return // the tags are on another node than the damaged index, and were written first
 	}
 	if diff := same(before, texts(s.dump(t.Context()), "")); diff != "" {
 		t.Errorf("%v, but it wrote:\n%s", err, diff)
 	}
 }
 
-// noNewDamage wants no more damage after a verb than there was before it, but for what nobody can see.
+// noNewDamage checks that verb added no damage to that of d, apart from damage that no
+// writer could have prevented.
 func (s *site) noNewDamage(t *testing.T, verb string, d harm) {
 	t.Helper()
 	allowed := map[string]bool{}
@@ -267,10 +269,10 @@ func (s *site) noNewDamage(t *testing.T, verb string, d harm) {
 		allowed[e] = true
 	}
 	switch d.name {
-	case "an SRK less", "an ~isa of another type": // a value without its SRK, and of what is no entry, is free
+	case "an SRK less", "an ~isa of another type": // the value counts as free
 		allowed["I1 user/name:n/~prk"] = true
 		allowed["I2 user/name:n/~prk"], allowed["I2 user/nick:n/~prk"] = true, true
-	case "tags that are a string": // nobody knows the index sets that the entry stood in
+	case "tags that are a string": // the names of the indexes that hold the entry are lost
 		allowed["I4 user/tags:t/~prks"] = true
 	}
 	for _, found := range audit(s.dump(t.Context()), view.Of(s.first).NS, s.first.Schema()) {
@@ -280,8 +282,8 @@ func (s *site) noNewDamage(t *testing.T, verb string, d harm) {
 	}
 }
 
-// TestSharedValue has two entries with one value, as the original lets it happen: what happens to the
-// one that the SRK does not name leaves the other in possession.
+// TestSharedValue gives two entries the same value, as could happen with the original program. The
+// entry that the SRK names must keep the value, whatever happens to the other.
 func TestSharedValue(t *testing.T) {
 	ways := map[string]func(ctx context.Context, users *userdb.Type) error{
 		"delete": func(ctx context.Context, users *userdb.Type) error { return users.Delete(ctx, hints.UID("u")) },
@@ -319,7 +321,8 @@ func TestSharedValue(t *testing.T) {
 	})
 }
 
-// What the README says of memory is so: the larger form is left by a reload alone.
+// TestNotCompactUntilReload checks that docs/memory.md is right: a hash that was once large stays
+// in the larger encoding until Redis loads its data again.
 func TestNotCompactUntilReload(t *testing.T) {
 	s := startServer(t, redistest.Config("enable-debug-command local"))
 	users := s.users()

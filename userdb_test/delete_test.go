@@ -14,8 +14,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestTombstone looks for a deleted entry in every way: what guards its key is shown to nobody, goes
-// by itself, and is no hindrance to a new entry with the same UID.
+// TestTombstone looks for a deleted entry in every way. The tombstone that guards its key must be
+// invisible, expire by itself, and not prevent a new entry with the same UID.
 func TestTombstone(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
@@ -52,7 +52,7 @@ func TestTombstone(t *testing.T) {
 	})
 }
 
-// wantNothing wants no entry and no key in any listing.
+// wantNothing checks that listings have no entries and no keys.
 func wantNothing(t *testing.T, db *userdb.DB, users *userdb.Type) {
 	t.Helper()
 	ctx := t.Context()
@@ -72,8 +72,8 @@ func wantNothing(t *testing.T, db *userdb.DB, users *userdb.Type) {
 	}
 }
 
-// TestTombstoneOfFence creates an entry over what another engine leaves where it fenced an absent
-// entry: it must not go with the tombstone.
+// TestTombstoneOfFence creates an entry over the tombstone that the cluster engine leaves after it
+// fenced an entry that does not exist. The new entry must not expire with the tombstone.
 func TestTombstoneOfFence(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -87,7 +87,8 @@ func TestTombstoneOfFence(t *testing.T) {
 	})
 }
 
-// TestFencedIsUnchanged fences an entry after it was read: that changes nothing that a caller knows of.
+// TestFencedIsUnchanged fences an entry after a caller has read it. The caller must
+// still be able to save it.
 func TestFencedIsUnchanged(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -105,7 +106,8 @@ func TestFencedIsUnchanged(t *testing.T) {
 	})
 }
 
-// TestLeftovers puts records that belong to no live entry where readers look (I4).
+// TestLeftovers adds records that belong to no live entry (I4) where readers look.
+// Readers must ignore them.
 func TestLeftovers(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -134,7 +136,7 @@ func TestLeftovers(t *testing.T) {
 				t.Errorf("%v lists %v, %v", q, e, err)
 			}
 		}
-		// They are in nobody's way: the values are free.
+		// Leftovers do not block anybody: their values are free.
 		for i, value := range []string{"ghost", "stale", "order", "odd", "empty"} {
 			add(t, users, "x"+itoa(i), "nick", value)
 		}
@@ -142,7 +144,7 @@ func TestLeftovers(t *testing.T) {
 	})
 }
 
-// withRecords is the built-in schema with more tertiary records, lists.
+// withRecords returns the built-in schema with additional tertiary records, all of them lists.
 func withRecords(names ...string) schema.Schema {
 	s := schema.User()
 	for _, name := range names {
@@ -151,8 +153,9 @@ func withRecords(names ...string) schema.Schema {
 	return s
 }
 
-// TestNothingIsInherited deletes an entry with a program that does not declare all of its tertiary records, as
-// in the middle of a deploy. The account that is made anew under its UID has none of them.
+// TestNothingIsInherited deletes an entry with a program that does not declare all of
+// its tertiary records, as may happen during a deployment. A new account with the same
+// UID must have none of them.
 func TestNothingIsInherited(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		older := typeOf(t, s.open(userdb.Options{Schema: schema.User()}), "user")
@@ -176,7 +179,7 @@ func TestNothingIsInherited(t *testing.T) {
 			t.Errorf("its own tags are %q, %v", tags, err)
 		}
 
-		// What the stored schema declares goes, too, though nobody has written it through a program.
+		// A record that only the stored schema declares is deleted as well.
 		plan, err := migrate.Plan(ctx, newDB, withRecords("notes", "a b/c", "later"))
 		must(t, err)
 		must(t, plan.Apply(ctx, nil))
@@ -188,8 +191,9 @@ func TestNothingIsInherited(t *testing.T) {
 	})
 }
 
-// TestClusterDeadDeleter leaves what a deleter leaves that dies right after its commit. A check lists it, nobody is
-// shown it, and the entry can be made anew, with nothing of the old one: by itself, and after a repair.
+// TestClusterDeadDeleter writes the records that remain if a program dies right after it
+// committed a delete. A check must list them, and readers must not see them. A new entry with the
+// same UID must have none of them, whether or not a repair ran before.
 func TestClusterDeadDeleter(t *testing.T) {
 	for _, repair := range []bool{false, true} {
 		s := clusterSite(t)
@@ -238,7 +242,7 @@ func told(ps []check.Problem, key string) bool {
 	return false
 }
 
-// wantNothingOf wants an entry that is not live not to be shown.
+// wantNothingOf checks that readers do not see an entry that is not live.
 func wantNothingOf(t *testing.T, users *userdb.Type, uid, name string) {
 	t.Helper()
 	_, err := users.Find(t.Context(), hints.UID(uid))

@@ -10,7 +10,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestSetDisabled: an entry is disabled, and enabled, in the change that saves its facets, with all that Disable does.
+// TestSetDisabled disables and enables an entry in the same change that saves its facets. This must
+// have all the effects of Disable and Enable.
 func TestSetDisabled(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -51,7 +52,7 @@ func TestSetDisabled(t *testing.T) {
 		if e.Disabled() {
 			t.Error("the copy is disabled")
 		}
-		e, err = g.users.Save(ctx, e) // and nothing else
+		e, err = g.users.Save(ctx, e) // nothing else changed
 		must(t, err)
 		if e.Disabled() || g.stored("alice", "~disabled") != "" {
 			t.Error("it is still disabled")
@@ -63,7 +64,7 @@ func TestSetDisabled(t *testing.T) {
 	})
 }
 
-// TestSetDisabledRefused: a change that is refused disables nobody.
+// TestSetDisabledRefused checks that a change that is refused does not disable the entry.
 func TestSetDisabledRefused(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.add("bare", "")
@@ -79,7 +80,8 @@ func TestSetDisabledRefused(t *testing.T) {
 	})
 }
 
-// TestCreateDisabled: an entry may be made as one that cannot log in, and its history and the listeners are told of both.
+// TestCreateDisabled creates an entry that cannot log in. Its history must have an event for the
+// create and one for the disable.
 func TestCreateDisabled(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{History: true}), "user")

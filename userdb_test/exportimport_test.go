@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// exported are the lines of an export, sorted.
+// exported returns the lines of an export, sorted.
 func exported(t *testing.T, db *userdb.DB) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -30,8 +30,9 @@ func exported(t *testing.T, db *userdb.DB) string {
 	return strings.Join(lines, "")
 }
 
-// What goes out and in again is the same on every store, made anew and brought up to date, with tertiary
-// records of every kind.
+// TestExportImport exports entries with tertiary records of every kind. It imports them into an
+// empty namespace, and again after the copies have changed. Each time, an export of the copies
+// must equal the first export.
 func TestExportImport(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		sc := wideSchema(schema.FoldCasefold)
@@ -89,7 +90,8 @@ func TestExportImport(t *testing.T) {
 	})
 }
 
-// Of many that want one value in one import, the first line gets it or, on a cluster, one of them; all others are refused.
+// TestImportCollisions imports groups of lines that want the same value. One line of each group
+// must get it, and all others must be refused.
 func TestImportCollisions(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
@@ -104,7 +106,7 @@ func TestImportCollisions(t *testing.T) {
 	})
 }
 
-// A schema that is not the stored one stops an import before anything is written.
+// TestImportMismatch checks that an import by a schema other than the stored one writes nothing.
 func TestImportMismatch(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u1", "name", "ann")
@@ -118,8 +120,8 @@ func TestImportMismatch(t *testing.T) {
 	})
 }
 
-// TestMoveToCluster copies all records of one server to a cluster, as tools do: they are the same, and what
-// follows keeps the promise over them.
+// TestMoveToCluster copies all records of one server to a cluster, as migration tools do. The
+// records must be the same, and values must stay unique in later writes.
 func TestMoveToCluster(t *testing.T) {
 	one, ctx := serverSite(t), t.Context()
 	t.Cleanup(one.check)
@@ -143,7 +145,7 @@ func TestMoveToCluster(t *testing.T) {
 	wantField(t, "a name that was moved", err, userdb.ErrDuplicate, "nick")
 	for i := range 49 {
 		_, err := moved.Update(ctx, hints.Any(fmt.Sprint("name ", i)), func(e *userdb.Entry) error {
-			e.Put("name", schema.Text(fmt.Sprint("e", i))) // what is its own under another field
+			e.Put("name", schema.Text(fmt.Sprint("e", i))) // the entry's own e-mail
 			e.Put("email", schema.Text(fmt.Sprint("name ", i)))
 			return nil
 		})

@@ -22,19 +22,19 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A load is many writers that go on until they are stopped, and know what was acknowledged.
+// A load is a group of writers that run until they are stopped. It records what was acknowledged.
 type load struct {
 	writers int
 	mu      sync.Mutex
-	created map[string]bool   // names of entries that were acknowledged
-	failed  map[string]bool   // of those that were not
+	created map[string]bool   // names whose create was acknowledged
+	failed  map[string]bool   // names whose create was not
 	last    map[int]time.Time // when each writer last succeeded
-	odd     []error           // answers that must not come
+	odd     []error           // unexpected errors
 	stop    context.CancelFunc
 	ended   sync.WaitGroup
 }
 
-// startLoad has writers create entries, and returns when each has succeeded once.
+// startLoad starts writers that create entries, and returns when each has succeeded once.
 func startLoad(t *testing.T, users *userdb.Type, writers int) *load {
 	ctx, stop := context.WithCancel(t.Context())
 	l := &load{writers: writers, created: map[string]bool{}, failed: map[string]bool{}, last: map[int]time.Time{}, stop: stop}
@@ -69,7 +69,7 @@ func (l *load) write(ctx context.Context, users *userdb.Type, w, i int) {
 	}
 }
 
-// recovered waits until every writer has succeeded since a moment.
+// recovered waits until every writer has succeeded after since.
 func (l *load) recovered(t *testing.T, since time.Time) {
 	t.Helper()
 	eventually(t, "every writer succeeds", func() bool {
@@ -86,7 +86,7 @@ func (l *load) recovered(t *testing.T, since time.Time) {
 	t.Logf("every writer succeeded within %v", time.Since(since).Round(10*time.Millisecond))
 }
 
-// end stops the writers, and returns the names that were acknowledged and are not found.
+// end stops the writers and returns the acknowledged names that cannot be found.
 func (l *load) end(t *testing.T, users *userdb.Type) (lost []string) {
 	t.Helper()
 	l.stop()
@@ -115,8 +115,9 @@ func (l *load) end(t *testing.T, users *userdb.Type) (lost []string) {
 	return lost
 }
 
-// TestClusterMasterDies kills a master under load. Its replica takes over; until then calls end in
-// time and say that the store is unavailable. Nothing is damaged but by acknowledged writes that Redis lost.
+// TestClusterMasterDies kills a master under load. Until its replica takes over, calls must
+// end in time and return ErrUnavailable or ErrOutcomeUnknown. Only acknowledged writes that
+// Redis lost may leave damage.
 func TestClusterMasterDies(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, redistest.FailsOver)
@@ -141,7 +142,7 @@ func TestClusterMasterDies(t *testing.T) {
 	mended(t, db, l.excused(t, l.end(t, users)))
 }
 
-// addReplicated makes an entry that a replica has, too.
+// addReplicated creates an entry, and returns when a replica has it as well.
 func addReplicated(t *testing.T, url, uid string, pairs ...string) {
 	t.Helper()
 	db, err := userdb.Open(t.Context(), url, userdb.Options{Replicas: 1, ReplicaTimeout: patience})
@@ -150,7 +151,7 @@ func addReplicated(t *testing.T, url, uid string, pairs ...string) {
 	must(t, db.Close())
 }
 
-// rewrite changes the entry u, within a second.
+// rewrite changes the entry u, and gives up after a second.
 func rewrite(t *testing.T, users *userdb.Type, job string) error {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
@@ -162,7 +163,7 @@ func unavailable(err error) bool {
 	return errors.Is(err, userdb.ErrUnavailable) || errors.Is(err, userdb.ErrOutcomeUnknown)
 }
 
-// comesBack writes to an entry of a master that has died until a replica has taken over.
+// comesBack keeps writing to the entry u until a replica has replaced the dead master.
 func comesBack(t *testing.T, users *userdb.Type) {
 	t.Helper()
 	begin, refused := time.Now(), 0
@@ -177,7 +178,8 @@ func comesBack(t *testing.T, users *userdb.Type) {
 	t.Logf("the entry could be written again after %v; %d calls were refused", time.Since(begin).Round(10*time.Millisecond), refused-1)
 }
 
-// TestClusterReshards moves slots under load: no call fails but for want of time, and nothing is lost.
+// TestClusterReshards moves slots under load. Calls may fail only if their time runs out,
+// and no write may be lost.
 func TestClusterReshards(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -194,7 +196,8 @@ func TestClusterReshards(t *testing.T) {
 	mended(t, db, l.excused(t, nil))
 }
 
-// reshard moves the slots of keys, and those that follow them, to another master.
+// reshard moves slots to another master. For each key, it moves the given number of slots,
+// starting with the slot of the key.
 func reshard(t *testing.T, c *redistest.Cluster, slots int64, keys ...string) {
 	t.Helper()
 	ctx := t.Context()
@@ -222,7 +225,7 @@ func moveSlot(t *testing.T, from, to *redis.Client, addr string, slot int64) {
 	toID, err := to.ClusterMyID(ctx).Result()
 	must(t, err)
 	if to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID).Err() != nil {
-		return // it was not from's
+		return // from does not own the slot
 	}
 	if err := from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID).Err(); err != nil {
 		must(t, to.Do(ctx, "CLUSTER", "SETSLOT", slot, "STABLE").Err())
@@ -245,8 +248,8 @@ func moveSlot(t *testing.T, from, to *redis.Client, addr string, slot int64) {
 	must(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", toID).Err())
 }
 
-// TestSentinelFailover kills the master that Sentinels watch, under load; and the client goes on with the
-// new one, also when the old one comes back as a replica.
+// TestSentinelFailover kills the master that Sentinels watch under load. The client must continue
+// with the new master, also after the old one has come back as a replica.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	st := redistest.StartSentinel(t, redistest.FailsOver, redistest.AppendOnly("always"))
@@ -264,7 +267,7 @@ func TestSentinelFailover(t *testing.T) {
 	mended(t, db, l.excused(t, l.end(t, users)))
 }
 
-// TestReplicas waits for replicas, and says so where they do not come.
+// TestReplicas checks that a write waits for replicas, and reports if they do not confirm it.
 func TestReplicas(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -305,9 +308,9 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// mended judges the records after faults. What a check finds is a defect, unless it is excused: of
-// verbs that were cut off, leftovers (I4) and memberships that they left out of date (I5). A repair removes
-// all of it.
+// mended checks the records after faults. A problem is an error unless it is excused: verbs
+// that were cut off may leave behind leftovers (I4) and outdated index members (I5). A repair
+// must remove all problems.
 func mended(t *testing.T, db *userdb.DB, excused func(p check.Problem) bool) {
 	t.Helper()
 	found := checked(t, db, check.Options{})
@@ -327,7 +330,7 @@ func mended(t *testing.T, db *userdb.DB, excused func(p check.Problem) bool) {
 	t.Logf("check found %d leftovers of verbs that were cut off; a repair removed them", len(found))
 }
 
-// checked is what a check finds when the writers of a test have ended.
+// checked returns the errors that a check finds. The writers of the test must have ended.
 func checked(t *testing.T, db *userdb.DB, o check.Options) (found []check.Problem) {
 	t.Helper()
 	for p, err := range check.Run(store.Alone(t.Context()), db, o) {
@@ -341,13 +344,14 @@ func checked(t *testing.T, db *userdb.DB, o check.Options) (found []check.Proble
 
 func never(check.Problem) bool { return false }
 
-// isLeftover reports whether a verb that was cut off may leave a problem.
+// isLeftover reports whether p is a problem that a verb that was cut off may leave behind.
 func isLeftover(p check.Problem) bool { return p.Invariant == 4 || p.Invariant == 5 }
 
 var loadName = regexp.MustCompile(`w[0-9]+-[0-9]+`)
 
-// excused reports whether a problem is about an entry whose create failed, or whose outcome is
-// unknown, or about one that was acknowledged and that the failover lost.
+// excused returns a function that reports whether a problem may remain after the load. Such a
+// problem concerns an entry whose create failed or has an unknown outcome, or an acknowledged
+// entry that the failover lost.
 func (l *load) excused(t *testing.T, lost []string) func(p check.Problem) bool {
 	gone := map[string]bool{}
 	for _, name := range lost {

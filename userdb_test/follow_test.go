@@ -14,13 +14,13 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// program opens the store once more, as another program with its own schema would.
+// program opens the store again, as another program with its own schema would.
 func (s *site) program(sc schema.Schema) *userdb.DB {
 	s.t.Helper()
 	return s.open(userdb.Options{Schema: sc})
 }
 
-// agree lets changes of the stored schema be seen at once: on a cluster a program may go by what it read 5 s ago.
+// stored returns the type user of the stored schema.
 func (s *site) stored(t *testing.T) schema.Type {
 	t.Helper()
 	sc, err := migrate.StoredSchema(t.Context(), s.first)
@@ -28,8 +28,9 @@ func (s *site) stored(t *testing.T) schema.Type {
 	return sc.Types["user"]
 }
 
-// TestExtenders: two programs that declare different things more end with both, in whichever order, and each goes on to write
-// only what it knows.
+// TestExtenders opens the store with programs that each add something else to the schema. The
+// stored schema must end with all additions, in whatever order they came, and each program must
+// still refuse to write what it does not declare.
 func TestExtenders(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n")
@@ -83,7 +84,8 @@ func TestExtenders(t *testing.T) {
 	})
 }
 
-// TestRefuse: with SchemaRefuse, a program that has more is refused at Open, and stores nothing.
+// TestRefuse checks that, with SchemaRefuse, Open fails for a program that declares more than the
+// stored schema, and stores nothing.
 func TestRefuse(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {
@@ -101,8 +103,8 @@ func TestRefuse(t *testing.T) {
 	})
 }
 
-// TestFollows: what a program lacks is kept all the same: secondary and indexed fields, order, and tertiary records, by every verb
-// that writes.
+// TestFollows writes with a program that lacks some declarations of the stored schema. Its verbs
+// must keep the values, indexes, order and tertiary records of those declarations correct.
 func TestFollows(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		rich := changed(func(t *schema.Type) {
@@ -132,7 +134,7 @@ func TestFollows(t *testing.T) {
 		must(t, errOf(older.Tags(hints.UID("v")).Remove(t.Context(), "t")))
 		s.inspect(t)
 		_, err = newer.Create(t.Context(), userdb.NewEntry{UID: "w", Facets: schema.Texts("nick", "NU")})
-		must(t, err) // the value was given back
+		must(t, err) // the value is free again
 		must(t, older.Delete(t.Context(), hints.UID("v")))
 		must(t, errOf(older.SetPassword(t.Context(), hints.UID("u"), "correct horse battery staple")))
 		for tag, want := range map[string]int64{"x": 1, "t": 1} {
@@ -146,8 +148,8 @@ func TestFollows(t *testing.T) {
 
 func errOf[T any](_ T, err error) error { return err }
 
-// TestFollowsMeanwhile: a program that runs notices at its next write that another has extended the stored schema, and goes on,
-// whatever the verb.
+// TestFollowsMeanwhile extends the stored schema while a program runs. Its next write, whatever the
+// verb, must notice the change and succeed.
 func TestFollowsMeanwhile(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -170,7 +172,7 @@ func TestFollowsMeanwhile(t *testing.T) {
 	})
 }
 
-// restate stores another schema of type user, as another program would that has extended it.
+// restate stores a new schema of type user, as another program that extends it would.
 func (s *site) restate(t *testing.T, to schema.Type) {
 	t.Helper()
 	v := view.Of(s.first)
@@ -186,8 +188,8 @@ func (s *site) restate(t *testing.T, to schema.Type) {
 	}
 }
 
-// TestSchemaApply: of programs that start at once with a role more, each finds all entries by it when it is open, and a program
-// that runs without it goes on.
+// TestSchemaApply starts several programs at once that add a role to a field. Each must find all
+// entries by the new role as soon as it is open, and a program without the role must keep working.
 func TestSchemaApply(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {
@@ -196,7 +198,7 @@ func TestSchemaApply(t *testing.T) {
 		old := s.wide()
 		for i := range 40 {
 			add(t, old, "u"+itoa(i), "city", "Bonn")
-			add(t, old, "k"+itoa(i), "city", "Köln") // which nobody changes
+			add(t, old, "k"+itoa(i), "city", "Köln") // nobody changes these
 		}
 		more := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered} })
 		_, err := s.tryOpen(userdb.Options{Schema: more})
@@ -247,8 +249,9 @@ func TestSchemaApply(t *testing.T) {
 	})
 }
 
-// TestEarlierGeneration: a database that an earlier version of this library has written keeps beside the schema what that version
-// compared. Programs go by it, and add to it.
+// TestEarlierGeneration opens a database of an earlier version of this library, which
+// computed the fingerprint of a schema differently. Programs must accept that fingerprint,
+// and can extend the schema.
 func TestEarlierGeneration(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n")
@@ -270,8 +273,8 @@ func TestEarlierGeneration(t *testing.T) {
 	})
 }
 
-// TestBuildingOfAProgram: what a program's own schema says of a build, which is that of a file that was printed during one, means
-// nothing.
+// TestBuildingOfAProgram checks that a Building in a program's own schema is ignored. It gets there
+// if the schema was printed to a file while indexes were being built.
 func TestBuildingOfAProgram(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "job", "cook")
@@ -285,8 +288,8 @@ func TestBuildingOfAProgram(t *testing.T) {
 	})
 }
 
-// TestEmptiedStore: a program that declares more than was stored, and has only read until all records were removed, is the first to
-// write there.
+// TestEmptiedStore removes all records under a program that has only read so far, and that declares
+// more than the stored schema did. The program must then be able to write first.
 func TestEmptiedStore(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n")
@@ -308,7 +311,8 @@ func TestEmptiedStore(t *testing.T) {
 	})
 }
 
-// TestAfterStoppingChange: a program that has asked while a change was under way to just what it declares is answered afterwards.
+// TestAfterStoppingChange queries by an index that a change of the schema is about to add. The
+// query must fail with ErrIndexBuilding during the change, and succeed after it.
 func TestAfterStoppingChange(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n", "city", "Bonn")
@@ -334,8 +338,9 @@ func TestAfterStoppingChange(t *testing.T) {
 	})
 }
 
-// TestUnstoredSet: an indexed set that the stored schema lacks, and that entries have by a program of an earlier version, which did not
-// store it, is no whole index before they were brought to it.
+// TestUnstoredSet declares an indexed set that the stored schema lacks. Entries may already have
+// such sets, because earlier versions did not store their declaration. So the index counts as
+// incomplete until SchemaApply has built it.
 func TestUnstoredSet(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {
@@ -344,7 +349,8 @@ func TestUnstoredSet(t *testing.T) {
 		plain := changed(func(t *schema.Type) { t.Tertiary["log2"] = schema.Tertiary{Kind: "set"} })
 		add(t, typeOf(t, s.program(plain), "user"), "u", "name", "n")
 		must(t, errOf(typeOf(t, s.program(plain), "user").Set(hints.UID("u"), "log2").Add(t.Context(), "x")))
-		earlier, err := s.first.With(wideSchema(schema.FoldCasefold)) // which had stored one that lacks the set
+		// An earlier version stored a schema without the set.
+		earlier, err := s.first.With(wideSchema(schema.FoldCasefold))
 		must(t, err)
 		g := view.Of(earlier).ByName["user"].Guard
 		must(t, s.raw.HSet(t.Context(), "~/schema/user", "fingerprint", g.Fingerprint, "schema", g.JSON).Err())
@@ -359,8 +365,8 @@ func TestUnstoredSet(t *testing.T) {
 	})
 }
 
-// TestApplyKeepsPolicy: a program that brings entries to a role more when it opens the store leaves the policy of passwords and
-// the reserved values as they are stored.
+// TestApplyKeepsPolicy checks that a program that applies a new role when it opens the store does
+// not change the stored password policy and reserved values.
 func TestApplyKeepsPolicy(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {

@@ -13,8 +13,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestUnfaithfulCluster hands in a client whose router loses what it does not know: it is refused, and where it became so
-// later, no value is taken for free.
+// TestUnfaithfulCluster uses a client whose router loses replies to commands that it does
+// not know. New must refuse such a client. If the router is replaced later, no value that
+// is held may count as free.
 func TestUnfaithfulCluster(t *testing.T) {
 	s := clusterSite(t)
 	t.Cleanup(s.check)
@@ -32,10 +33,10 @@ func TestUnfaithfulCluster(t *testing.T) {
 	wantErr(t, "the value of another field", err, userdb.ErrUnavailable, store.ErrReply.Error())
 }
 
-// forger is a hook that answers some commands itself, and wrongly.
+// A forger is a hook that answers some commands itself, wrongly.
 type forger struct {
 	off   bool
-	forge func(cmd redis.Cmder) bool // reports whether it did
+	forge func(cmd redis.Cmder) bool // reports whether it answered cmd
 }
 
 func (f *forger) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -60,7 +61,7 @@ func (f *forger) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// TestUnfaithfulServer hands in clients of one server whose hooks lose or change replies.
+// TestUnfaithfulServer checks that New refuses clients whose hooks lose or change replies.
 func TestUnfaithfulServer(t *testing.T) {
 	srv := redistest.Shared(t)
 	for name, forge := range map[string]func(cmd redis.Cmder) bool{
@@ -89,7 +90,8 @@ func set(cmd redis.Cmder, v any) bool {
 	return true
 }
 
-// TestForgedReplies has the replies to scripts and reads lost on the way: nobody is told that there is nothing.
+// TestForgedReplies loses all replies to commands. No verb may conclude from this
+// that a record does not exist.
 func TestForgedReplies(t *testing.T) {
 	s := serverSite(t)
 	t.Cleanup(s.check)
@@ -118,7 +120,7 @@ func TestForgedReplies(t *testing.T) {
 	}
 }
 
-// nilled is a hook that puts nil in place of the answers to scripts, which the server has carried out.
+// A nilled is a hook that lets the server run scripts, and replaces their replies with nil.
 type nilled struct{ off bool }
 
 func (n *nilled) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -149,7 +151,8 @@ func (n *nilled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// TestNilAnswers: a script that was carried out, and whose answer became nil on the way, is not one that did nothing.
+// TestNilAnswers checks that verbs do not take a script whose reply became nil on the way
+// for one that did nothing.
 func TestNilAnswers(t *testing.T) {
 	s := serverSite(t)
 	t.Cleanup(s.check)

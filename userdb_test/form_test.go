@@ -11,7 +11,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// wrongOf is what is wrong with a form: fields and rules, and that of the password.
+// wrongOf returns the problems that err reports, each as a field and a word, such as "email
+// required", "name taken" or "password min".
 func wrongOf(err error) (all []string) {
 	if joined, is := err.(interface{ Unwrap() []error }); is {
 		for _, e := range joined.Unwrap() {
@@ -34,7 +35,8 @@ func wrongOf(err error) (all []string) {
 	return []string{err.Error()}
 }
 
-// TestAllThatIsWrong: create, accept, update and save tell of all that is wrong with a form, and write nothing.
+// TestAllThatIsWrong checks that create, accept, update and save report all problems of a form
+// at once, and write nothing.
 func TestAllThatIsWrong(t *testing.T) {
 	sc := schema.User()
 	user := sc.Types["user"]
@@ -75,7 +77,7 @@ func TestAllThatIsWrong(t *testing.T) {
 			}
 			want(fmt.Sprint("create ", i), err, f.all...)
 		}
-		// What another create of the same UID has got is not told as another's.
+		// Values that the entry with the same UID holds do not count as taken.
 		_, err = g.users.Create(ctx, userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice", "email", "bob@example.com")})
 		want("create of alice again", err, "email taken", "job required")
 		secret := g.invite("new@example.com")

@@ -15,8 +15,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// forbid runs do while the server of a store forbids a command to everybody but administrators,
-// then allows it again.
+// forbid calls do as a user who has the given rights, except those to one command.
 func (w *aclWorld) forbid(rights []string, command string, do func(context.Context, *userdb.DB) error) error {
 	var less []string
 	for _, right := range rights {
@@ -27,10 +26,10 @@ func (w *aclWorld) forbid(rights []string, command string, do func(context.Conte
 	return w.as("app", less, do)
 }
 
-// TestDeleteForbidden deletes an account with tags while one command after the other is forbidden,
-// on one server and on a cluster. The account is there as before, or it is gone for everybody; a
-// repair ends what is left; it never comes back, nor lives on without its tags; and its UID can be
-// used again, with nothing of the old one.
+// TestDeleteForbidden deletes an account with tags while one command is forbidden, for each
+// command that a delete uses, on one server and on a cluster. Afterward the account must be
+// unchanged or gone for everybody. It must not come back, or live on without its tags. A repair
+// must complete the delete, and a new account with the same UID must have nothing of the old one.
 func TestDeleteForbidden(t *testing.T) {
 	app, operator := redistest.Rights(t)
 	for _, clustered := range []bool{false, true} {
@@ -55,7 +54,7 @@ func TestDeleteForbidden(t *testing.T) {
 	}
 }
 
-// afterHalfDelete judges an account whose delete may have been refused in the middle.
+// afterHalfDelete checks an account whose delete may have been refused halfway.
 func (w *aclWorld) afterHalfDelete(what string, db *userdb.DB, failed error) {
 	t, ctx := w.t, w.t.Context()
 	t.Helper()
@@ -83,7 +82,8 @@ func (w *aclWorld) afterHalfDelete(what string, db *userdb.DB, failed error) {
 	if life := w.admin.TTL(ctx, "user/uid:u").Val(); life == -1 {
 		t.Errorf("%s: the tombstone stays for ever", what)
 	}
-	if w.admin.HExists(ctx, "user/uid:u", "~since").Val() { // or the create waits until the deleter must have died
+	// With a recent ~since, the create would wait until the deleter must have died.
+	if w.admin.HExists(ctx, "user/uid:u", "~since").Val() {
 		must(t, w.admin.HSet(ctx, "user/uid:u", "~since", "1700000000").Err())
 	}
 	_, err = users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n")})
@@ -94,8 +94,9 @@ func (w *aclWorld) afterHalfDelete(what string, db *userdb.DB, failed error) {
 	}
 }
 
-// TestCreateOverHalfDeleted finds what a delete left whose facets could not be removed: no verb
-// takes it for an account, or for damage, and the next account of that UID has nothing of it.
+// TestCreateOverHalfDeleted starts from a delete that could not remove the facets. No
+// verb may take the rest for an account or for damage, and the next account with that
+// UID must have nothing of it.
 func TestCreateOverHalfDeleted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -116,8 +117,8 @@ func TestCreateOverHalfDeleted(t *testing.T) {
 	})
 }
 
-// TestFenceForbidden fences an entry that is not there while its time to live is forbidden: a check
-// finds the tombstone that would stay for ever, and a repair gives it an end.
+// TestFenceForbidden leaves the fence of an absent entry without a time to live. A check must
+// report this tombstone, which would stay forever, and a repair must make it expire.
 func TestFenceForbidden(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()

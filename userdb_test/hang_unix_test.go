@@ -24,8 +24,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestHangingServer stops the server's process: every verb ends with its context, and when the server
-// goes on, all that it was asked is done wholly or not at all.
+// TestHangingServer suspends the server's process. Every verb must end with its context. When the
+// server resumes, it must complete each change or not make it at all.
 func TestHangingServer(t *testing.T) {
 	s := startServer(t)
 	users := lossyStore(t, s)
@@ -56,7 +56,7 @@ func TestHangingServer(t *testing.T) {
 	must(t, s.first.Ping(t.Context()))
 }
 
-// signaller finds the server's process, for signals that stop it and let it go on.
+// signaller returns a function that sends signals to the server's process.
 func (s *site) signaller() func(syscall.Signal) {
 	s.t.Helper()
 	return signallerOf(s.t, s.raw)
@@ -78,12 +78,12 @@ func signallerOf(t *testing.T, server redis.Cmdable) func(syscall.Signal) {
 	}
 }
 
-// longDelay is how much later than its context a call may end on a busy machine.
+// longDelay is how long after its context a call may end on a busy machine.
 const longDelay = 4 * time.Second
 
-// TestSilentMaster stops one master of a cluster that keeps a history: every verb ends with its context, changes of entries
-// that lie on other masters are made, however many of their lines in the feed have to wait for that master, and none
-// of the lines is lost.
+// TestSilentMaster suspends one master of a cluster that keeps a history. Every verb must end
+// with its context. Changes of entries on other masters must succeed, however many of their feed
+// lines wait for the suspended master, and none of these lines may be lost.
 func TestSilentMaster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -96,7 +96,7 @@ func TestSilentMaster(t *testing.T) {
 	before, err := users.Find(t.Context(), hints.UID("u"))
 	must(t, err)
 	silent := otherMaster(t, c, "~/schema/user", "user/uid:u", "user/name:n/~prk")
-	var uids []string // on masters that answer, with the feed on the one that does not
+	var uids []string // on other masters, with their feed on the silent one
 	for i := 0; len(uids) < 150; i++ {
 		uid := fmt.Sprint("v", i)
 		prk, err := recordkey.PRK("user", "uid", uid)
@@ -135,7 +135,7 @@ func TestSilentMaster(t *testing.T) {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			_ = verb(ctx) // what it touches may lie on masters that answer
+			_ = verb(ctx) // it succeeds if all its records are on other masters
 			late(name, ctx)
 		})
 	}
@@ -162,7 +162,7 @@ func TestSilentMaster(t *testing.T) {
 	}
 }
 
-// otherMaster returns a master that serves none of some keys.
+// otherMaster returns a master that serves none of the keys.
 func otherMaster(t *testing.T, c *redistest.Cluster, keys ...string) *redistest.Server {
 	t.Helper()
 	for _, node := range c.Nodes[:3] {

@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// unfed does something that is not put into the feed of a cluster, as if the process had died just
-// before.
+// unfed calls do, and keeps its event out of the feed of a cluster, as if the process had died
+// just before appending it.
 func (g *gate) unfed(do func()) {
 	g.t.Helper()
 	refused := make(chan bool, 10)
@@ -38,8 +38,8 @@ func (g *gate) unfed(do func()) {
 	<-refused
 }
 
-// wantFed wants these kinds of events of an entry in the feed, once each and in this order, apart
-// from those that say that a repair has begun.
+// wantFed checks that the feed has exactly these kinds of events of an entry, in this order. It
+// ignores EventRepair, which says that a repair has begun.
 func (g *gate) wantFed(what, name string, want ...string) {
 	g.t.Helper()
 	var got []string
@@ -59,7 +59,7 @@ func (g *gate) wantFed(what, name string, want ...string) {
 	}
 }
 
-// repairs are all that read an entry.
+// repairs lists every way to run a repair that reads an entry.
 var repairs = map[string]func(prk recordkey.Key) check.Options{
 	"of all": func(recordkey.Key) check.Options { return check.Options{Repair: true} },
 	"by UID": func(prk recordkey.Key) check.Options { return check.Options{Only: hints.Key(prk), Repair: true} },
@@ -69,14 +69,14 @@ var repairs = map[string]func(prk recordkey.Key) check.Options{
 	},
 }
 
-// TestFeedAfterDeath: where a process dies before an event is in the feed of a cluster, the feed
-// has it, however long ago that was, after the next change of the entry, or after any repair that
-// reads it; once, and in its place.
+// TestFeedAfterDeath lets a process die before it appends an event to the feed of a cluster. The
+// next change of the entry, or any repair that reads it, must append the event, once and in its
+// place, however long ago the process died.
 func TestFeedAfterDeath(t *testing.T) {
 	for _, ago := range []time.Duration{0, 3 * time.Hour} {
 		t.Run(fmt.Sprint(ago), func(t *testing.T) {
 			eachGate(t, userdb.Options{History: true}, func(t *testing.T, g *gate) {
-				if g.has(oneScript) { // which is the script that makes the change
+				if g.has(oneScript) { // the script that makes the change also appends the event
 					return
 				}
 				ctx := store.Alone(t.Context())
@@ -113,8 +113,8 @@ func TestFeedAfterDeath(t *testing.T) {
 	}
 }
 
-// TestFeedForgets: hours later, when it is forgotten which events of an entry came into the feed
-// of a cluster, the next change puts none of them there again.
+// TestFeedForgets changes an entry hours after its last event, when a cluster no longer knows
+// which of its events are in the feed. The change must not append any of them again.
 func TestFeedForgets(t *testing.T) {
 	eachGate(t, userdb.Options{History: true}, func(t *testing.T, g *gate) {
 		if g.has(oneScript) {
@@ -139,8 +139,8 @@ func TestFeedForgets(t *testing.T) {
 	})
 }
 
-// TestSameTagOfTwo: of two callers who add the same tag at the same time, and of whom one loses an
-// answer, one has changed something, and one line tells of it.
+// TestSameTagOfTwo lets two callers add the same tag at the same time, and loses the reply to one
+// of them. Only one of them changes the entry, so the history must have one line.
 func TestSameTagOfTwo(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(manyClients)
@@ -149,7 +149,8 @@ func TestSameTagOfTwo(t *testing.T) {
 		must(t, err)
 		defer db.Close()
 		other := typeOf(t, db, "user")
-		for _, first := range []bool{true, false} { // who changes something: the one that loses no answer, or the one that does
+		// first reports whether the other caller, which loses no reply, adds the tag first.
+		for _, first := range []bool{true, false} {
 			name := fmt.Sprint("u", first)
 			_, err = users.Create(t.Context(), userdb.NewEntry{UID: name, Facets: schema.Texts("name", name)})
 			must(t, err)

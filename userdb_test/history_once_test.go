@@ -20,7 +20,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// linesOf returns the kinds of an entry's history, the oldest first.
+// linesOf returns the kinds of the events in an entry's history, oldest first.
 func linesOf(t *testing.T, users *userdb.Type, uid string) []string {
 	t.Helper()
 	history, err := users.History(t.Context(), hints.UID(uid))
@@ -29,7 +29,7 @@ func linesOf(t *testing.T, users *userdb.Type, uid string) []string {
 	return kindsOf(history)
 }
 
-// setJob makes a change of an entry that leaves one line.
+// setJob changes the job of an entry, which adds one line to its history.
 func setJob(ctx context.Context, users *userdb.Type, name, job string) error {
 	return errOf(users.Update(ctx, uid(name), func(e *userdb.Entry) error { e.Put("job", schema.Text(job)); return nil }))
 }
@@ -41,7 +41,8 @@ func kindsOf(events []userdb.HistoryEvent) (kinds []string) {
 	return kinds
 }
 
-// TestFeedTellsOnce: whatever follows a create, the feed tells of each thing once and in its order.
+// TestFeedTellsOnce checks that the feed has each event once and in order, whatever
+// follows a create.
 func TestFeedTellsOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
@@ -82,7 +83,8 @@ func TestFeedTellsOnce(t *testing.T) {
 	})
 }
 
-// A notedVerb leaves one line about an entry that has a tag, a setting, a note, a score and a session.
+// A notedVerb adds one line to the history of an entry that has a tag, a setting, a
+// note, a score and a session.
 type notedVerb struct {
 	name string
 	do   func(ctx context.Context, users *userdb.Type, e userdb.Entry, secret string) error
@@ -128,20 +130,21 @@ var notedVerbs = []notedVerb{
 	}},
 }
 
-// notedUsers opens a view with a history, for notedVerbs.
+// notedUsers opens a store that keeps a history, for notedVerbs.
 func (s *site) notedUsers() (*userdb.DB, *userdb.Type) {
 	db := s.open(userdb.Options{History: true, Schema: wideSchema(schema.FoldCasefold)})
 	return db, typeOf(s.t, db, "user")
 }
 
-// doLosing does a verb while the nth command that it sends is lost, from 0, or its answer.
+// doLosing runs a verb and loses the nth writing command that it sends, counted from 0, or only the
+// reply to it if done is true.
 func (v notedVerb) doLosing(s *site, users *userdb.Type, e userdb.Entry, secret string, n int, done bool) error {
 	s.tap.loseNth(n, done)
 	defer s.tap.set(nil)
 	return v.do(s.t.Context(), users, e, secret)
 }
 
-// notedEntry makes an entry for notedVerbs, and returns a secret of its session.
+// notedEntry creates an entry for notedVerbs, and returns it with the secret of its session.
 func notedEntry(t *testing.T, users *userdb.Type, name string) (userdb.Entry, string) {
 	t.Helper()
 	ctx := t.Context()
@@ -155,9 +158,10 @@ func notedEntry(t *testing.T, users *userdb.Type, name string) (userdb.Entry, st
 	return e, secret
 }
 
-const setUp = 5 // lines of notedEntry
+const setUp = 5 // history lines of an entry of notedEntry
 
-// sends reports whether commands may change something. A script on an SRK only reads: the client sends it again by itself.
+// sends reports whether commands may change something. A script on an SRK only reads, and the
+// client repeats it by itself.
 func sends(cmds []redis.Cmder) bool {
 	name, args := strings.ToLower(cmds[0].Name()), cmds[0].Args()
 	if strings.HasPrefix(name, "eval") && len(args) > 3 && strings.HasSuffix(argument(args[3]), "/~prk") {
@@ -166,7 +170,8 @@ func sends(cmds []redis.Cmder) bool {
 	return strings.HasPrefix(name, "eval") || slices.Contains([]string{"sadd", "srem", "hset", "hdel", "lrem", "zadd"}, name)
 }
 
-// loseNth loses the nth of what is sent from now on, from 0, or its answer.
+// loseNth loses the nth writing command from now on, counted from 0, or only the
+// reply to it if done is true.
 func (t *tap) loseNth(n int, done bool) {
 	var sent atomic.Int64
 	t.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -185,8 +190,8 @@ func (t *tap) loseNth(n int, done bool) {
 	})
 }
 
-// TestLostAnswersAreNotedOnce loses each command of each verb once, or its answer: what was done has one line, in the history and in
-// the feed.
+// TestLostAnswersAreNotedOnce loses each command of each verb once, or only the reply to it. Each
+// change must have one line in the history and one in the feed.
 func TestLostAnswersAreNotedOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db, users := s.notedUsers()
@@ -218,8 +223,9 @@ func TestLostAnswersAreNotedOnce(t *testing.T) {
 	})
 }
 
-// TestBeginningAfterTheEnd loses the answer to the beginning of a session, and has all sessions of
-// the account, or the account, end before it is sent again: there is one line of it.
+// TestBeginningAfterTheEnd loses the reply to the command that starts a session. Before the
+// command is repeated, all sessions of the account end, or the account is deleted. The feed must
+// have the start of the session once.
 func TestBeginningAfterTheEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(interleaves)
@@ -269,7 +275,7 @@ func TestBeginningAfterTheEnd(t *testing.T) {
 	})
 }
 
-// linesIf returns how many lines the history of an entry has, 0 if there is no such entry.
+// linesIf returns the number of lines in an entry's history, 0 if the entry does not exist.
 func linesIf(t *testing.T, users *userdb.Type, name string) int {
 	t.Helper()
 	history, err := users.History(t.Context(), uid(name))
@@ -279,7 +285,7 @@ func linesIf(t *testing.T, users *userdb.Type, name string) int {
 	return len(history)
 }
 
-// feedTo returns all events of a feed as soon as it has so many at least.
+// feedTo returns all events of a feed. It waits up to ten seconds for at least want of them.
 func feedTo(t *testing.T, db *userdb.DB, want int) (all []userdb.HistoryEvent) {
 	t.Helper()
 	var after string
@@ -293,7 +299,7 @@ func feedTo(t *testing.T, db *userdb.DB, want int) (all []userdb.HistoryEvent) {
 	return append(all, p.Events...)
 }
 
-// futileVerbs change nothing of what notedEntry makes, or are refused.
+// futileVerbs lists verbs that change nothing in an entry of notedEntry, or are refused.
 var futileVerbs = []notedVerb{
 	{"add the same tag", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
 		return errOf(users.Tags(uid(e.UID())).Add(ctx, "a"))
@@ -330,7 +336,7 @@ var futileVerbs = []notedVerb{
 	}},
 }
 
-// TestFutileIsNotNoted: what changes nothing, or is refused, leaves no line.
+// TestFutileIsNotNoted checks that a verb that changes nothing, or is refused, leaves no line.
 func TestFutileIsNotNoted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db, users := s.notedUsers()
@@ -351,8 +357,8 @@ func TestFutileIsNotNoted(t *testing.T) {
 	})
 }
 
-// TestVerbsInOpenSlot has an entry in a slot that is being migrated: what is done has one line, what is not has none, and the entry
-// keeps a hundred at most.
+// TestVerbsInOpenSlot changes an entry whose slot is being migrated. Each change must leave one
+// line, verbs that change nothing none, and the entry must keep at most a hundred lines.
 func TestVerbsInOpenSlot(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), redistest.StartCluster(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// eventTexts are events as texts, those of a history turned round.
+// eventTexts formats events as text: kind, fields, purpose, who and origin.
 func eventTexts(events []userdb.HistoryEvent) (all []string) {
 	for _, e := range events {
 		line := string(e.Kind)
@@ -35,7 +35,8 @@ func eventTexts(events []userdb.HistoryEvent) (all []string) {
 	return all
 }
 
-// feed are all events of a feed that has so many, as soon as it has.
+// feed returns all events of a feed as soon as there are want of them. It fails the test if there
+// are fewer after ten seconds, or more.
 func feed(t *testing.T, db *userdb.DB, want int, kinds ...userdb.EventKind) (all []userdb.HistoryEvent) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -59,7 +60,8 @@ func feed(t *testing.T, db *userdb.DB, want int, kinds ...userdb.EventKind) (all
 	return all
 }
 
-// TestSessionsShare: an account's history keeps what else happened, however often its owner signs in.
+// TestSessionsShare checks that sessions do not crowd other events out of an account's history,
+// however often its owner signs in.
 func TestSessionsShare(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, h := typeOf(t, s.open(userdb.Options{History: true}), "user"), hints.UID("ann")
@@ -95,8 +97,8 @@ func TestSessionsShare(t *testing.T) {
 	})
 }
 
-// TestTokensShare: an account's history keeps what else happened, however many tokens are asked
-// for.
+// TestTokensShare checks that tokens do not crowd other events out of an account's
+// history, however many are issued.
 func TestTokensShare(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, h := typeOf(t, s.open(userdb.Options{History: true}), "user"), hints.UID("ann")
@@ -121,8 +123,8 @@ func TestTokensShare(t *testing.T) {
 	})
 }
 
-// TestFloodOfFailures: however often visitors fail to log in, good logins and changes stay in the
-// feed.
+// TestFloodOfFailures checks that successful logins and changes stay in the feed, however
+// often visitors fail to log in.
 func TestFloodOfFailures(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{History: true})
 	must(t, err)
@@ -146,7 +148,8 @@ func TestFloodOfFailures(t *testing.T) {
 	}
 }
 
-// TestHistory: each verb leaves what it did beside the entry and in the feed, with the actor, and nothing of what was in it.
+// TestHistory checks that each verb adds one line to the entry's history and to the feed. A line
+// names the actor and what changed, but holds no values.
 func TestHistory(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
@@ -253,7 +256,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// TestHistoryIsBounded: a hundred lines, of 90 days.
+// TestHistoryIsBounded checks that a history keeps at most a hundred lines, for 90 days.
 func TestHistoryIsBounded(t *testing.T) {
 	eachGate(t, userdb.Options{History: true}, func(t *testing.T, g *gate) {
 		h := hints.UID("alice")
@@ -285,7 +288,8 @@ func TestHistoryIsBounded(t *testing.T) {
 	})
 }
 
-// TestHistoryParallel: of many writers of one entry, each change has its line, and the feed has them in the order of the history.
+// TestHistoryParallel changes one entry from many goroutines. Each change must have its line, and
+// the feed must have the lines in the order of the history.
 func TestHistoryParallel(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		var dbs []*userdb.DB
@@ -322,7 +326,7 @@ func TestHistoryParallel(t *testing.T) {
 	})
 }
 
-// TestHistoryOfMany: what is created many at a time has its lines, too.
+// TestHistoryOfMany checks that entries that are created in batches also have their lines.
 func TestHistoryOfMany(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(cheapWrites)
@@ -353,7 +357,7 @@ func TestHistoryOfMany(t *testing.T) {
 	})
 }
 
-// TestNoHistory: without the option nothing is noted.
+// TestNoHistory checks that no events are recorded without the option.
 func TestNoHistory(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{})
@@ -372,7 +376,8 @@ func TestNoHistory(t *testing.T) {
 	})
 }
 
-// TestEventsEnd: from the end of the feed on, each event is read once, and a text that is no cursor is refused.
+// TestEventsEnd reads from the end of the feed on. Each later event must be read once. A text
+// that is not a cursor must be refused.
 func TestEventsEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
@@ -405,7 +410,7 @@ func TestEventsEnd(t *testing.T) {
 				t.Errorf("%q is a cursor", cursor)
 			}
 		}
-		// Where all was trimmed, there is a gap, and then it goes on.
+		// After everything was trimmed there is one gap, and reading continues.
 		for _, key := range s.keys(context.Background()) {
 			if k, err := recordkey.Parse(key); err == nil && strings.Contains(k.String(), "~/feed/{feed/changes") {
 				s.raw.XTrimMaxLen(t.Context(), key, 0)
@@ -417,8 +422,8 @@ func TestEventsEnd(t *testing.T) {
 	})
 }
 
-// TestPositionBeyondEnd takes the last events out of a feed, as a failover does: a follower who had
-// read them hears of the gap, and then only of what is new.
+// TestPositionBeyondEnd removes the last events from a feed, as a failover may. A reader that has
+// already read them must get a gap, and after that only new events.
 func TestPositionBeyondEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
@@ -473,7 +478,8 @@ func TestPositionBeyondEnd(t *testing.T) {
 	})
 }
 
-// TestLatest: backwards a feed is what it is forwards, page by page, and what comes in meanwhile is not among it.
+// TestLatest reads a feed backward, page by page. It must get the events of the forward order,
+// and none that are added meanwhile.
 func TestLatest(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
@@ -488,7 +494,7 @@ func TestLatest(t *testing.T) {
 			must(t, err)
 			_, err = users.Login(t.Context(), uid, alicePassword, userdb.Attempt{})
 			must(t, err)
-			must(t, users.Disable(t.Context(), hints.UID(uid))) // two lines on their way at once: it and what ends with it
+			must(t, users.Disable(t.Context(), hints.UID(uid)))
 		}
 		u3, err := recordkey.PRK("user", "uid", "u3")
 		must(t, err)
@@ -535,9 +541,11 @@ func TestLatest(t *testing.T) {
 	})
 }
 
-// TestFeedIsTrimmed: what is too old goes, and of what is too much the oldest, a sixteenth at a time. Redis drops whole
-// nodes of a hundred entries, and estimates the memory from the first five nodes, a fifth too low or too high: so half of
-// the entries have to be well over sixteen nodes, below which a sixteenth is none.
+// TestFeedIsTrimmed checks that a feed drops events that are too old and, if it takes too much
+// memory, its oldest events, a sixteenth at a time. Redis drops only whole nodes of a hundred
+// entries, and estimates the memory of a stream from its first five nodes, up to a fifth too low
+// or too high. The test needs many events: half of them must fill well over sixteen nodes,
+// because a sixteenth of fewer nodes is none.
 func TestFeedIsTrimmed(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
@@ -579,8 +587,8 @@ func TestFeedIsTrimmed(t *testing.T) {
 			t.Errorf("%d bytes are left of %d, %d entries", now, used, n)
 		}
 		time.Sleep(2 * time.Millisecond)
-		if n := trim(store.FeedLimit{Bytes: 1 << 30}); n > 100 {
-			t.Errorf("%d that are too old are left", n) // streams are trimmed by nodes of a hundred
+		if n := trim(store.FeedLimit{Bytes: 1 << 30}); n > 100 { // a node may remain
+			t.Errorf("%d that are too old are left", n)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// wantTags wants an entry to have these tags and no others, also in their index.
+// wantTags checks that an entry has exactly these tags.
 func wantTags(t *testing.T, what string, users *userdb.Type, uid string, want ...string) {
 	t.Helper()
 	slices.Sort(want)
@@ -24,8 +24,8 @@ func wantTags(t *testing.T, what string, users *userdb.Type, uid string, want ..
 	}
 }
 
-// TestUnfinishedFill changes the tags of entries whose first tags are still to be put in place.
-// They are put there before, so that they do not come back afterwards.
+// TestUnfinishedFill changes the tags of entries whose first tags have not been written yet. Each
+// change must write them first, so that they do not reappear later.
 func TestUnfinishedFill(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -57,10 +57,10 @@ func TestUnfinishedFill(t *testing.T) {
 	})
 }
 
-// TestCreateInheritsNothing makes accounts whose UID has records that belong to no entry, as a
-// create leaves them that was refused in the middle, or a writer that died while an earlier
-// account was deleted, whose tombstone has gone by now: none of them becomes the account's,
-// whichever way it is made.
+// TestCreateInheritsNothing creates accounts under UIDs that have records without an entry.
+// Such records remain if a create was refused halfway, or if a writer died while an earlier
+// account was deleted and its tombstone has expired since. However the account is created, it
+// must have none of these records.
 func TestCreateInheritsNothing(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()

@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// ask is every verb there is, on the entry u of lossyStore.
+// everyVerb returns all verbs by name. They act on the entry u of lossyStore.
 func everyVerb(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[string]func(ctx context.Context) error {
 	u := hints.UID("u")
 	before.Put("age", schema.Number(1))
@@ -67,7 +67,7 @@ func everyVerb(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[strin
 	}
 }
 
-// TestEndedContext calls every verb with a context that has ended already: none does anything.
+// TestEndedContext calls every verb with a context that has already ended. None may do anything.
 func TestEndedContext(t *testing.T) {
 	cancelled, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("by the test"))
@@ -86,8 +86,9 @@ func TestEndedContext(t *testing.T) {
 	})
 }
 
-// TestContextThatEnds ends contexts amid creates. An error other than ErrOutcomeUnknown says that
-// nothing was written, no error that it was; and what there is, is whole.
+// TestContextThatEnds ends contexts during creates. The entry must exist if there is no
+// error, and must not exist if there is an error other than ErrOutcomeUnknown. Entries
+// that exist must be complete.
 func TestContextThatEnds(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -119,9 +120,10 @@ func TestContextThatEnds(t *testing.T) {
 	})
 }
 
-// rest waits until nothing has changed for a second: what was given up may still be under way. On a
-// busy machine that may stand still for longer, so that rest also waits for what makes records
-// whole, for as long as a verb takes for that at most.
+// rest waits until the records have not changed for a second, because calls that were
+// given up may still be running. On a busy machine such a call can pause for longer
+// than that. So rest also waits while audit finds damage, but only as long as a verb
+// may take to complete its records.
 func (s *site) rest() {
 	s.t.Helper()
 	ctx, end := context.Background(), time.Now().Add(12*time.Second)
@@ -137,8 +139,8 @@ func (s *site) rest() {
 	}
 }
 
-// TestCrash kills the server in the middle of a run of creates, and lets it come back from its
-// append-only file: what was acknowledged is there, and every entry is whole (I7).
+// TestCrash kills the server during creates, and restarts it from its append-only file.
+// Acknowledged entries must exist, and every entry must be complete (I7).
 func TestCrash(t *testing.T) {
 	s := startServer(t, redistest.AppendOnly("always"))
 	users := s.wide()
@@ -167,8 +169,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// createUntilKilled creates entries from many goroutines, kills the server amid them, and returns the
-// UIDs of those that were acknowledged.
+// createUntilKilled creates entries from many goroutines, kills the server meanwhile, and returns
+// the UIDs of the acknowledged entries.
 func createUntilKilled(t *testing.T, s *site, users *userdb.Type, round int) []string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -203,7 +205,7 @@ func createUntilKilled(t *testing.T, s *site, users *userdb.Type, round int) []s
 	return done
 }
 
-// wantWhole wants an entry by each of its values, in its index, and with its tags.
+// wantWhole checks that an entry is found by each of its values and has both of its tags.
 func wantWhole(t *testing.T, users *userdb.Type, e userdb.Entry) {
 	t.Helper()
 	if e.UID() == "first" {

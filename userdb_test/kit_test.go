@@ -1,6 +1,6 @@
-// Package userdb_test is the black-box suite of the store. Every test runs on every store of one
-// table, knows none of them by name, and ends with a check of all invariants over all records, made
-// twice: by check.Run, and by audit, which shares nothing with it but the grammar of keys.
+// Package userdb_test holds the black-box tests of the store. Each test runs on every kind of store
+// without knowing which one it is. It ends with two independent checks of all invariants over all
+// records: check.Run, and audit, which shares only the grammar of keys with check.Run.
 package userdb_test
 
 import (
@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
 
-// stores is every kind of store that the tests run on.
+// stores lists the kinds of store that the tests run on.
 var stores = []struct {
 	name string
 	site func(t *testing.T) *site
@@ -43,29 +43,29 @@ var stores = []struct {
 	{"cluster", clusterSite},
 }
 
-// A trait is what some stores lack, so that some tests cannot run on them.
+// A trait is a property that some stores lack. Tests that depend on it skip those stores.
 type trait int
 
 const (
 	ownProcess  trait = iota // runs in a process that a test can stop, kill and configure
 	cheapWrites              // a write costs no more than a round trip
 	manyClients              // can be opened any number of times
-	interleaves              // lets others write between a command and its answer
-	oneScript                // changes an entry, with all that belongs to it, in one script
+	interleaves              // lets others write between a command and its reply
+	oneScript                // changes an entry and all its records in one script
 )
 
-// A site is one store, empty at first, for one test.
+// A site is a store for one test. It is empty at first.
 type site struct {
 	t        *testing.T
 	url      string
-	lacks    map[trait]string  // with the reason
-	server   *redistest.Server // nil where there is no ownProcess
-	first    *userdb.DB        // of all that were opened
+	lacks    map[trait]string  // why it lacks each trait
+	server   *redistest.Server // nil without ownProcess
+	first    *userdb.DB        // the view that was opened first
 	opened   []*userdb.DB
-	raw      redis.UniversalClient // looks and reaches past the store
-	tap      *tap                  // between the store and every client of it
+	raw      redis.UniversalClient // reads and writes records past the store
+	tap      *tap                  // sees the commands of all clients
 	views    map[recordkey.Namespace]*userdb.DB
-	expected map[string]bool // damage that the test leaves, as audit words it
+	expected map[string]bool // damage that the test leaves behind, as audit words it
 }
 
 func newSite(t *testing.T, url string, lacks map[trait]string) *site {
@@ -90,8 +90,8 @@ func embeddedSite(t *testing.T, url string) *site {
 	return newSite(t, url, lacks)
 }
 
-// eachStore runs a test on every store, on all of them at the same time, and checks all records after it. What the test
-// function shares with its caller must be safe for that.
+// eachStore runs test on all kinds of store in parallel, and checks all records afterward. Data
+// that test shares with its caller must be safe for concurrent use.
 func eachStore(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Helper()
 	for _, st := range stores {
@@ -104,8 +104,8 @@ func eachStore(t *testing.T, test func(t *testing.T, s *site)) {
 	}
 }
 
-// eachStoreAndRights does what eachStore does, and runs the test on Redis by a user who has the rights of an
-// application and no others.
+// eachStoreAndRights does what eachStore does, and also runs test on Redis as a user who has only
+// the rights of an application.
 func eachStoreAndRights(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Helper()
 	eachStore(t, test)
@@ -117,12 +117,12 @@ func eachStoreAndRights(t *testing.T, test func(t *testing.T, s *site)) {
 		s := newSite(t, user.URLOf(srv), nil)
 		s.server, s.raw = srv, srv.Client()
 		t.Cleanup(s.check)
-		t.Cleanup(func() { must(t, user.Lift()) }) // the check is an operator's
+		t.Cleanup(func() { must(t, user.Lift()) }) // the check needs the rights of an operator
 		test(t, s)
 	})
 }
 
-// needs skips a test on a store that lacks what it needs.
+// needs skips the test if the store lacks a trait.
 func (s *site) needs(what trait) {
 	s.t.Helper()
 	if reason, lacks := s.lacks[what]; lacks {
@@ -130,14 +130,14 @@ func (s *site) needs(what trait) {
 	}
 }
 
-// has reports whether the store has a trait, for tests that do less without it.
+// has reports whether the store has a trait. It is for tests that do less without the trait.
 func (s *site) has(what trait) bool {
 	_, lacks := s.lacks[what]
 	return !lacks
 }
 
-// open opens a view of the store. The first view of a namespace is the one that is checked by. A
-// store that is opened only once takes the options of the first call, but for schema and namespace.
+// open opens a view of the store. The final check of a namespace uses the first view of it. A store
+// without manyClients is opened once: later calls use only the schema and the namespace of o.
 func (s *site) open(o userdb.Options) *userdb.DB {
 	s.t.Helper()
 	db, err := s.tryOpen(o)
@@ -162,7 +162,7 @@ func (s *site) tryOpen(o userdb.Options) (*userdb.DB, error) {
 	return db, err
 }
 
-// view is a view over the connections of the first one.
+// view returns a view with another schema and namespace that shares the first view's connections.
 func (s *site) view(sc schema.Schema, ns recordkey.Namespace) (*userdb.DB, error) {
 	db, err := s.first.With(sc)
 	if err != nil {
@@ -178,7 +178,7 @@ func withDefault(s schema.Schema) schema.Schema {
 	return s
 }
 
-// connect opens the store by its URL.
+// connect opens the store by its URL, with the tap installed.
 func (s *site) connect(o userdb.Options) (*userdb.DB, error) {
 	db, err := userdb.Open(s.t.Context(), s.url, o)
 	if err != nil {
@@ -196,15 +196,15 @@ func (s *site) connect(o userdb.Options) (*userdb.DB, error) {
 	return db, nil
 }
 
-// clientOf is the client of a store, which is nobody's business but that of these tests.
+// clientOf returns the Redis client of a store, which userdb does not export.
 func clientOf(db *userdb.DB) redis.UniversalClient {
 	return view.Of(db).Engine.(interface{ Client() redis.UniversalClient }).Client()
 }
 
-// users opens the view of the built-in type in the whole store.
+// users opens the store with the built-in schema and returns its type user.
 func (s *site) users() *userdb.Type { return typeOf(s.t, s.open(userdb.Options{}), "user") }
 
-// wide opens the view of type user by wideSchema.
+// wide opens the store with wideSchema and returns its type user.
 func (s *site) wide() *userdb.Type {
 	return typeOf(s.t, s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)}), "user")
 }
@@ -218,7 +218,8 @@ func typeOf(t judge, db *userdb.DB, name string) *userdb.Type {
 	return typ
 }
 
-// wideSchema declares one of everything, without rules, so that values collide where they can.
+// wideSchema returns a schema with fields of every role and tertiary records of every kind. No
+// field has validation rules, so that values can collide.
 func wideSchema(fold schema.Fold) schema.Schema {
 	secondary := schema.Field{Role: schema.RoleSecondary}
 	indexed := schema.Field{Role: schema.RoleIndexed}
@@ -239,14 +240,15 @@ func wideSchema(fold schema.Fold) schema.Schema {
 	}}
 }
 
-// expect names damage that a test leaves: "I4 user/name:ghost/~prk".
+// expect declares damage that the test leaves behind, such as "I4 user/name:ghost/~prk".
 func (s *site) expect(damage ...string) {
 	for _, d := range damage {
 		s.expected[d] = true
 	}
 }
 
-// check ends a test: it fails it on every damage that is not expected, and on expected damage that is not found.
+// check inspects all records at the end of a test, and closes the store. The test fails if there is
+// damage that it did not expect, or if damage that it expected is missing.
 func (s *site) check() {
 	s.t.Helper()
 	s.tap.set(nil)
@@ -260,7 +262,8 @@ func (s *site) check() {
 	}
 }
 
-// inspect looks for damage in all namespaces that were opened, in both ways.
+// inspect compares the damage that audit and check.Run find in all opened namespaces with the
+// damage that the test expects.
 func (s *site) inspect(j judge) {
 	j.Helper()
 	ctx := context.Background()
@@ -275,7 +278,7 @@ func (s *site) inspect(j judge) {
 	compare(j, "check.Run", s.maintained(store.Alone(ctx), j), s.expected)
 }
 
-// maintained is what check.Run reports, warnings left out: they are no damage.
+// maintained returns the errors that check.Run reports. Warnings are left out: they are not damage.
 func (s *site) maintained(ctx context.Context, j judge) map[string]bool {
 	j.Helper()
 	found := map[string]bool{}
@@ -307,14 +310,14 @@ func compare(j judge, who string, found, expected map[string]bool) {
 	}
 }
 
-// A judge is a test, or one run of a random one.
+// A judge takes the failures of a test, or of one run of a randomized test.
 type judge interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// wantErr wants an error of a kind, with these words in its text.
+// wantErr checks that err is of the given kind and that its text contains words.
 func wantErr(t judge, what string, err, kind error, words ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -328,7 +331,7 @@ func wantErr(t judge, what string, err, kind error, words ...string) {
 	}
 }
 
-// wantField wants a *userdb.FieldError about a field.
+// wantField checks that err is a *userdb.FieldError of the given kind about field.
 func wantField(t judge, what string, err, kind error, field string) {
 	t.Helper()
 	var fe *userdb.FieldError
@@ -337,10 +340,10 @@ func wantField(t judge, what string, err, kind error, field string) {
 	}
 }
 
-// patience is how long a test waits for what happens at some time; no machine is so busy that it takes longer.
+// patience limits how long a test waits for an event. It is enough even on a very busy machine.
 const patience = 2 * time.Minute
 
-// eventually waits until something is so.
+// eventually waits until is returns true. It fails the test after patience.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for begin := time.Now(); !is(); time.Sleep(2 * time.Millisecond) {
@@ -350,7 +353,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// onlyInSoak skips what depends on how the machine divides its time: make soak runs it.
+// onlyInSoak skips a test whose result depends on how the machine schedules
+// goroutines, except in make soak.
 func onlyInSoak(t *testing.T) {
 	t.Helper()
 	if os.Getenv("USERDB_SOAK") == "" {
@@ -358,7 +362,7 @@ func onlyInSoak(t *testing.T) {
 	}
 }
 
-// must stops a test at an error of what only prepares it.
+// must stops the test if err is not nil. It is for steps that prepare the test.
 func must(t judge, err error) {
 	t.Helper()
 	if err != nil {
@@ -366,7 +370,7 @@ func must(t judge, err error) {
 	}
 }
 
-// add makes an entry from pairs of a field and its text.
+// add creates an entry. The pairs alternate between field names and texts.
 func add(t *testing.T, typ *userdb.Type, uid string, pairs ...string) userdb.Entry {
 	t.Helper()
 	e, err := typ.Create(t.Context(), userdb.NewEntry{UID: uid, Facets: schema.Texts(pairs...)})
@@ -376,7 +380,7 @@ func add(t *testing.T, typ *userdb.Type, uid string, pairs ...string) userdb.Ent
 	return e
 }
 
-// space is the namespace that a path names.
+// space parses the path of a namespace.
 func space(t judge, path string) recordkey.Namespace {
 	t.Helper()
 	ns, err := recordkey.ParseNamespace(path)
@@ -384,7 +388,7 @@ func space(t judge, path string) recordkey.Namespace {
 	return ns
 }
 
-// serverSite is a database of its own on the server that all tests share.
+// serverSite returns a new database on the server that all tests share.
 func serverSite(t *testing.T) *site {
 	t.Helper()
 	srv := redistest.Shared(t)
@@ -393,7 +397,7 @@ func serverSite(t *testing.T) *site {
 	return s
 }
 
-// startServer is a server of its own, to stop, kill and configure.
+// startServer starts a server that only this test uses, and may stop, kill and configure.
 func startServer(t *testing.T, opts ...redistest.Option) *site {
 	t.Helper()
 	srv := redistest.Start(t, opts...)
@@ -403,7 +407,8 @@ func startServer(t *testing.T, opts ...redistest.Option) *site {
 	return s
 }
 
-// startProxied is a server of its own, reached through a proxy that loses requests and answers.
+// startProxied starts a server that only this test uses. It is reached through the returned proxy,
+// which can lose requests and replies.
 func startProxied(t *testing.T) (*site, *redistest.Proxy) {
 	t.Helper()
 	srv := redistest.Start(t)
@@ -414,7 +419,7 @@ func startProxied(t *testing.T) (*site, *redistest.Proxy) {
 	return s, proxy
 }
 
-// command sends one command past the store, to configure a server.
+// command sends a command directly to the server, for example to configure it.
 func (s *site) command(args ...any) {
 	s.t.Helper()
 	if err := s.raw.Do(context.Background(), args...).Err(); err != nil {
@@ -422,19 +427,20 @@ func (s *site) command(args ...any) {
 	}
 }
 
-// lasting is a test whose end ends nothing: what it starts lives as long as the process.
+// lasting wraps a test and ignores its cleanups, so that servers live as long as the process.
 type lasting struct{ testing.TB }
 
 func (lasting) Cleanup(func()) {}
 
-// lasts are the servers that all tests share.
+// lasts holds the servers that all tests share.
 var lasts struct {
 	sync.Mutex
 	cluster  *redistest.Cluster
 	sentinel *redistest.Sentinel
 }
 
-// sentinelSite is the master that Sentinels watch, which all tests share, one after the other, emptied.
+// sentinelSite returns the master that Sentinels watch, emptied. All tests share
+// it, one after the other.
 func sentinelSite(t *testing.T) *site {
 	t.Helper()
 	lasts.Lock()
@@ -448,7 +454,7 @@ func sentinelSite(t *testing.T) *site {
 	})
 }
 
-// clusterSite is the six-node cluster that all tests share, one after the other, emptied.
+// clusterSite returns the six-node cluster, emptied. All tests share it, one after the other.
 func clusterSite(t *testing.T) *site {
 	t.Helper()
 	lasts.Lock()
@@ -463,7 +469,7 @@ func clusterSite(t *testing.T) *site {
 	return s
 }
 
-// clusterOfOne is an embedded store that is used as a cluster of one node.
+// clusterOfOne opens an embedded store as a cluster of one node.
 func clusterOfOne(t *testing.T, o userdb.Options) *userdb.DB {
 	t.Helper()
 	db, err := userdb.Open(t.Context(), "memory:", o)
@@ -474,7 +480,7 @@ func clusterOfOne(t *testing.T, o userdb.Options) *userdb.DB {
 	return db
 }
 
-// empty removes all records of a cluster.
+// empty removes all records from a cluster.
 func (s *site) empty() {
 	s.t.Helper()
 	o, err := redis.ParseClusterURL("redis" + s.url[len("redis+cluster"):])
