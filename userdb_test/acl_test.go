@@ -184,7 +184,7 @@ func TestLeastACL(t *testing.T) {
 	scripted := scriptCommands(t)
 	for command := range scripted {
 		if !slices.ContainsFunc(app, func(right string) bool { return commandOf(right) == command }) {
-			t.Errorf("the rule of the application lacks %s, which stands in a script", command)
+			t.Errorf("the rights of the application lack %s, which a script calls", command)
 		}
 	}
 	for _, role := range []struct {
@@ -231,12 +231,13 @@ func TestIndexRefused(t *testing.T) {
 		"create": func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			e, err := users.Create(ctx, userdb.NewEntry{UID: "a", Facets: facets})
 			if e.UID() != "a" {
-				t.Errorf("create: the entry is %v", e)
+				t.Errorf("create returned the entry %v", e)
 			}
 			return err
 		},
 		"import": func(ctx context.Context, db *userdb.DB, _ *userdb.Type) error {
-			_, err := transfer.Import(ctx, db, strings.NewReader(`{"type":"user","facets":{"uid":"a","name":"Ann","job":"cook"}}`), transfer.ImportOptions{})
+			line := strings.NewReader(`{"type":"user","facets":{"uid":"a","name":"Ann","job":"cook"}}`)
+			_, err := transfer.Import(ctx, db, line, transfer.ImportOptions{})
 			return err
 		},
 	} {
@@ -250,13 +251,13 @@ func TestIndexRefused(t *testing.T) {
 		})
 		wantErr(t, name, err, userdb.ErrUnconfirmed, "NOPERM")
 		if errors.Is(err, userdb.ErrUnavailable) {
-			t.Errorf("%s: %v, as if nothing was written", name, err)
+			t.Errorf("%s: got %v, which claims that nothing was written", name, err)
 		}
 		must(t, w.as("operator", operator, func(ctx context.Context, db *userdb.DB) error {
 			return drain(check.Run(ctx, db, check.Options{Repair: true}))
 		}))
 		if members := w.admin.SMembers(t.Context(), "user/job:cook/~prks").Val(); len(members) != 1 {
-			t.Errorf("%s: after the repair, the index has %q", name, members)
+			t.Errorf("%s: after the repair the index has the members %q", name, members)
 		}
 	}
 }
@@ -265,11 +266,11 @@ func TestIndexRefused(t *testing.T) {
 // server's ACL LOG names the command.
 func (w *aclWorld) wantRefusal(right string, err error) {
 	w.t.Helper()
-	if !errors.Is(err, userdb.ErrUnavailable) && !errors.Is(err, userdb.ErrOutcomeUnknown) && !errors.Is(err, userdb.ErrUnconfirmed) {
-		w.t.Errorf("without %s: %v, want ErrUnavailable", right, err)
+	if !unavailable(err) && !errors.Is(err, userdb.ErrUnconfirmed) {
+		w.t.Errorf("without %s: got %v, want ErrUnavailable", right, err)
 	}
 	if command := strings.TrimPrefix(right, "+"); !strings.Contains(err.Error(), "'"+command+"'") && !w.logged(command) {
-		w.t.Errorf("without %s: neither the error nor ACL LOG names it: %v", right, err)
+		w.t.Errorf("without %s: neither ACL LOG nor the error names it: %v", right, err)
 	}
 }
 
@@ -292,7 +293,7 @@ func scriptCommands(t *testing.T) map[string]bool {
 		}
 	}
 	if len(commands) < 20 {
-		t.Fatalf("only %d commands were found in scripts", len(commands))
+		t.Fatalf("found only %d commands in scripts", len(commands))
 	}
 	return commands
 }
@@ -322,7 +323,11 @@ func newACLWorld(t *testing.T, clustered bool) *aclWorld {
 // try empties the server, then calls work as a user with the given rights.
 func (w *aclWorld) try(name string, rights []string, work func(context.Context, *userdb.DB) error) error {
 	ctx := w.t.Context()
-	must(w.t, errors.Join(w.admin.FlushAll(ctx).Err(), w.admin.ScriptFlush(ctx).Err(), w.admin.Do(ctx, "acl", "log", "reset").Err()))
+	must(w.t, errors.Join(
+		w.admin.FlushAll(ctx).Err(),
+		w.admin.ScriptFlush(ctx).Err(),
+		w.admin.Do(ctx, "acl", "log", "reset").Err(),
+	))
 	return w.as(name, rights, work)
 }
 
@@ -338,7 +343,8 @@ func (w *aclWorld) as(name string, rights []string, work func(context.Context, *
 	if w.clustered {
 		scheme = "redis+cluster"
 	}
-	db, err := userdb.Open(ctx, fmt.Sprintf("%s://%s:secret@%s?max_retries=-1", scheme, name, w.server.Addr()), userdb.Options{Schema: aclSchema(), History: true})
+	url := fmt.Sprintf("%s://%s:secret@%s?max_retries=-1", scheme, name, w.server.Addr())
+	db, err := userdb.Open(ctx, url, userdb.Options{Schema: aclSchema(), History: true})
 	if err != nil {
 		return err
 	}

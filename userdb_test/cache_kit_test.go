@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -41,13 +42,22 @@ func startDeaf(t *testing.T) *hotSite {
 	return h
 }
 
+// createAnn creates the entry u, which has the name Ann and a password.
+func (h *hotSite) createAnn() {
+	h.t.Helper()
+	_, err := h.users.Create(h.t.Context(), userdb.NewEntry{
+		UID: "u", Facets: schema.Texts("name", "Ann"), Password: clearPassword,
+	})
+	must(h.t, err)
+}
+
 // warm reads entries into the cache and checks that they can be read from there.
 func (h *hotSite) warm(uids ...string) {
 	h.t.Helper()
 	for _, u := range uids {
 		h.find(u)
 		if n := h.asked(func() { h.find(u) }); n != 0 {
-			h.t.Fatalf("%s: %d commands for an entry that was read before", u, n)
+			h.t.Fatalf("%s: reading it again took %d commands, want none", u, n)
 		}
 	}
 }

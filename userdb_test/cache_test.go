@@ -44,15 +44,15 @@ func TestCacheCostsNothing(t *testing.T) {
 			}
 		})
 		if n != 0 {
-			t.Errorf("%s: %d commands", what, n)
+			t.Errorf("%s: %d commands, want none", what, n)
 		}
 	}
 	for what, c := range map[string]struct {
 		do   func()
 		want int
 	}{
-		"absent, twice": {func() { h.find("nobody"); h.find("nobody") }, 2},
-		"past the copy": {func() { h.fresh("u") }, 1},
+		"absent, twice":  {func() { h.find("nobody"); h.find("nobody") }, 2},
+		"past the cache": {func() { h.fresh("u") }, 1},
 	} {
 		if n := h.asked(c.do); n != c.want {
 			t.Errorf("%s: %d commands, want %d", what, n, c.want)
@@ -67,10 +67,10 @@ func TestCacheFollowsOthers(t *testing.T) {
 		"update":  func() error { return rename(t, h.others, "u", "Ben") },
 		"disable": func() error { return h.others.Disable(t.Context(), uid("u")) },
 		"delete":  func() error { return h.others.Delete(t.Context(), uid("u")) },
-		"another's record": func() error {
+		"change by another client": func() error {
 			return h.raw.HSet(t.Context(), "user/uid:u", "job", "cook").Err()
 		},
-		"a record that is gone": func() error {
+		"removed records": func() error {
 			return h.raw.Del(t.Context(), "user/uid:u", "user/name:ann/~prk").Err()
 		},
 		"flush": func() error { return h.raw.FlushAll(t.Context()).Err() },
@@ -81,13 +81,13 @@ func TestCacheFollowsOthers(t *testing.T) {
 		must(t, change())
 		eventually(t, what, func() bool { return h.find("u") != before })
 		if got, want := h.find("u"), h.fresh("u"); got != want {
-			t.Errorf("%s: %s, and past the cache %s", what, got, want)
+			t.Errorf("%s: found %s in the cache, %s past it", what, got, want)
 		}
 	}
 }
 
 func rename(t *testing.T, users *userdb.Type, u, name string) error {
-	_, err := users.Update(t.Context(), uid(u), func(e *userdb.Entry) error { e.Put("name", schema.Text(name)); return nil })
+	_, err := users.Update(t.Context(), uid(u), putText("name", name))
 	return err
 }
 
@@ -101,13 +101,13 @@ var ownWrites = map[string]func(t *testing.T, h *hotSite) error{
 		_, err = h.users.Save(t.Context(), e)
 		return err
 	},
-	"a conflict": func(t *testing.T, h *hotSite) error {
+	"save with a conflict": func(t *testing.T, h *hotSite) error {
 		e, err := h.users.Find(t.Context(), uid("u"))
 		must(t, err)
 		must(t, rename(t, h.others, "u", "Ben"))
 		e.Put("name", schema.Text("Cleo"))
 		_, err = h.users.Save(t.Context(), e)
-		wantErr(t, "saving a copy", err, userdb.ErrConflict)
+		wantErr(t, "saving a stale copy", err, userdb.ErrConflict)
 		return nil
 	},
 	"delete": func(t *testing.T, h *hotSite) error { return h.users.Delete(t.Context(), uid("u")) },
@@ -165,13 +165,12 @@ func TestCacheShowsOwnWrites(t *testing.T) {
 	for what, write := range ownWrites {
 		t.Run(what, func(t *testing.T) {
 			h := startDeaf(t)
-			_, err := h.users.Create(t.Context(), userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "Ann"), Password: clearPassword})
-			must(t, err)
+			h.createAnn()
 			h.warm("u")
 			before := h.find("u")
 			must(t, write(t, h))
 			if got, want := h.find("u"), h.fresh("u"); got != want || got == before {
-				t.Errorf("got %s, past the cache %s, before %s", got, want, before)
+				t.Errorf("found %s in the cache, %s past it; before the write it was %s", got, want, before)
 			}
 		})
 	}
@@ -197,22 +196,22 @@ func TestCacheShowsOwnNamespaces(t *testing.T) {
 		add(t, typeOf(t, db, "user"), "u", "name", name)
 	}
 	if got := find(a) + find(b); got != "AnnBen" {
-		t.Errorf("found %s", got)
+		t.Errorf("found %q, want AnnBen", got)
 	}
 	_, err := migrate.DropNamespace(t.Context(), h.othersDB, b)
 	must(t, err)
 	if got := find(b); got != "Ben" {
-		t.Errorf("found %q: there was no old copy", got)
+		t.Errorf("found %q, want the stale copy Ben", got)
 	}
 	_, err = migrate.CopyNamespace(t.Context(), h.db, a, b)
 	must(t, err)
 	if got := find(b); got != "Ann" {
-		t.Errorf("found %q in the namespace that was copied", got)
+		t.Errorf("found %q in the copied namespace, want Ann", got)
 	}
 	_, err = migrate.DropNamespace(t.Context(), h.db, b)
 	must(t, err)
 	if got := find(b); got != "" {
-		t.Errorf("found %q in a namespace that is gone", got)
+		t.Errorf("found %q in a dropped namespace", got)
 	}
 }
 
@@ -243,13 +242,14 @@ func TestCacheShowsOwnWritesInACrowd(t *testing.T) {
 	}) {
 		must(t, err)
 	}
-	t.Logf("%d reads beside %d writes", reads.Load(), writers*rounds)
+	t.Logf("%d reads during %d writes", reads.Load(), writers*rounds)
 }
 
 // countUp writes increasing numbers to a field, and reads the field after each write.
 func (h *hotSite) countUp(field string, rounds int) error {
 	for n := range rounds {
-		if _, err := h.users.Update(h.t.Context(), uid("u"), func(e *userdb.Entry) error { e.Put(field, schema.Text(itoa(n))); return nil }); err != nil {
+		_, err := h.users.Update(h.t.Context(), uid("u"), putText(field, itoa(n)))
+		if err != nil {
 			return err
 		}
 		for range 3 {
@@ -278,37 +278,36 @@ func TestCacheIsNotBelieved(t *testing.T) {
 			_, err := h.users.Login(t.Context(), "ann", clearPassword, userdb.Attempt{})
 			return err
 		}, userdb.ErrLogin},
-		{"change of password", disable, func(t *testing.T, h *hotSite, _ string) error {
+		{"change password", disable, func(t *testing.T, h *hotSite, _ string) error {
 			return errOf(h.users.ChangePassword(t.Context(), uid("u"), clearPassword, otherPassword, userdb.Attempt{}))
 		}, userdb.ErrLogin},
-		{"token", disable, func(t *testing.T, h *hotSite, secret string) error {
+		{"redeem", disable, func(t *testing.T, h *hotSite, secret string) error {
 			_, _, err := h.users.Redeem(t.Context(), "reset", secret)
 			return err
 		}, userdb.ErrNotFound},
-		{"old password", newPassword, func(t *testing.T, h *hotSite, _ string) error {
+		{"login with the old password", setPassword, func(t *testing.T, h *hotSite, _ string) error {
 			_, err := h.users.Login(t.Context(), "ann", clearPassword, userdb.Attempt{})
 			return err
 		}, userdb.ErrLogin},
-		{"tag", remove, func(t *testing.T, h *hotSite, _ string) error {
+		{"add a tag", remove, func(t *testing.T, h *hotSite, _ string) error {
 			_, err := h.users.Tags(uid("u")).Add(t.Context(), "cook")
 			return err
 		}, userdb.ErrNotFound},
 		{"exists", remove, func(t *testing.T, h *hotSite, _ string) error {
 			there, err := h.users.Exists(t.Context(), uid("u"))
 			if there || err != nil {
-				return fmt.Errorf("%v, %w", there, err)
+				return fmt.Errorf("exists: %v, %w", there, err)
 			}
 			return userdb.ErrNotFound
 		}, userdb.ErrNotFound},
-		{"by name", remove, func(t *testing.T, h *hotSite, _ string) error {
+		{"find by name", remove, func(t *testing.T, h *hotSite, _ string) error {
 			_, err := h.users.Find(t.Context(), hints.Any("ann"))
 			return err
 		}, userdb.ErrNotFound},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			h := startDeaf(t)
-			_, err := h.users.Create(t.Context(), userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "Ann"), Password: clearPassword})
-			must(t, err)
+			h.createAnn()
 			secret, err := h.users.Issue(t.Context(), uid("u"), userdb.Token{Purpose: "reset"})
 			must(t, err)
 			h.warm("u")
@@ -319,7 +318,7 @@ func TestCacheIsNotBelieved(t *testing.T) {
 			must(t, c.change(t.Context(), h.others))
 			wantErr(t, c.what, c.verb(t, h, secret), c.want)
 			if h.find("u") != before {
-				t.Error("there was no old copy")
+				t.Error("the stale copy is gone")
 			}
 		})
 	}
@@ -327,7 +326,7 @@ func TestCacheIsNotBelieved(t *testing.T) {
 
 func disable(ctx context.Context, others *userdb.Type) error { return others.Disable(ctx, uid("u")) }
 func remove(ctx context.Context, others *userdb.Type) error  { return others.Delete(ctx, uid("u")) }
-func newPassword(ctx context.Context, others *userdb.Type) error {
+func setPassword(ctx context.Context, others *userdb.Type) error {
 	return errOf(others.SetPassword(ctx, uid("u"), otherPassword))
 }
 
@@ -340,16 +339,16 @@ func TestCacheMakesNoConflict(t *testing.T) {
 		h.warm("u")
 		must(t, rename(t, h.others, "u", "Ann "+itoa(n)))
 		if e, err := h.users.Find(t.Context(), uid("u")); err != nil || e.Text("name") == "Ann "+itoa(n) {
-			t.Errorf("%d: there was no old copy: %v, %v", n, e, err)
+			t.Errorf("%d: found %v, %v, want the stale copy", n, e, err)
 		}
-		runs := 0
+		attempts := 0
 		e, err := h.users.Update(t.Context(), uid("u"), func(e *userdb.Entry) error {
-			runs++
+			attempts++
 			e.Put("job", schema.Text(itoa(n)))
 			return nil
 		})
-		if err != nil || runs != 1 || e.Text("name") != "Ann "+itoa(n) {
-			t.Errorf("%d: %d runs, %v, %v", n, runs, e, err)
+		if err != nil || attempts != 1 || e.Text("name") != "Ann "+itoa(n) {
+			t.Errorf("%d: got %v, %v after %d attempts, want 1 attempt", n, e, err, attempts)
 		}
 	}
 }
@@ -360,11 +359,11 @@ func TestCacheBreaks(t *testing.T) {
 	h := startHot(t, userdb.Options{CacheAge: time.Hour})
 	add(t, h.users, "u", "name", "Ann")
 	for n := range 5 {
-		eventually(t, "a copy", func() bool { h.find("u"); return h.asked(func() { h.find("u") }) == 0 })
+		eventually(t, "the entry is cached", func() bool { h.find("u"); return h.asked(func() { h.find("u") }) == 0 })
 		before := h.find("u")
 		h.proxy.CutAll()
 		must(t, rename(t, h.others, "u", "Ann "+itoa(n)))
-		eventually(t, "what was changed when the connection was cut", func() bool {
+		eventually(t, "a change made while the connection was cut is seen", func() bool {
 			e, err := h.users.Find(t.Context(), uid("u"))
 			return err == nil && e.String() != before
 		})
@@ -380,9 +379,9 @@ func TestCacheOfNobody(t *testing.T) {
 	find := func() error { _, err := users.Find(t.Context(), uid("u")); return err }
 	must(t, find())
 	s.server.Kill()
-	eventually(t, "unavailable", func() bool { return errors.Is(find(), userdb.ErrUnavailable) })
+	eventually(t, "the store is unavailable", func() bool { return errors.Is(find(), userdb.ErrUnavailable) })
 	s.server.Restart() // without its records
-	wantErr(t, "after that", find(), userdb.ErrNotFound)
+	wantErr(t, "after the restart", find(), userdb.ErrNotFound)
 }
 
 // TestCacheAge checks that a copy expires after CacheAge if its invalidation message is lost.
@@ -392,7 +391,7 @@ func TestCacheAge(t *testing.T) {
 	add(t, h.users, "u", "name", "Ann")
 	before := h.find("u")
 	must(t, rename(t, h.others, "u", "Ben"))
-	eventually(t, "the change", func() bool { return h.find("u") != before })
+	eventually(t, "the change is seen", func() bool { return h.find("u") != before })
 }
 
 // TestCacheRefused opens stores that cannot be cached. The error must say why.
@@ -409,7 +408,7 @@ func TestCacheRefused(t *testing.T) {
 		{"no RESP3", old.URL(), userdb.ErrCache, "RESP3"},
 		{"Sentinels", "redis+sentinel://127.0.0.1:1?master_name=m", userdb.ErrCache, "Sentinels"},
 		{"a cluster", "redis+cluster://127.0.0.1:1", userdb.ErrCache, "cluster"},
-		{"nobody there", "redis://127.0.0.1:1?max_retries=-1", userdb.ErrUnavailable, "refused"},
+		{"no server", "redis://127.0.0.1:1?max_retries=-1", userdb.ErrUnavailable, "refused"},
 	} {
 		db, err := userdb.Open(t.Context(), c.url, userdb.Options{Cache: 100})
 		wantErr(t, c.what, err, c.kind, c.words)
@@ -418,11 +417,11 @@ func TestCacheRefused(t *testing.T) {
 		}
 	}
 	_, err := userdb.New(t.Context(), plain.Client(), userdb.Options{Cache: 100})
-	wantErr(t, "an own client", err, userdb.ErrCache, "URL")
+	wantErr(t, "a client of the caller", err, userdb.ErrCache, "URL")
 	caching := redis.NewClient(&redis.Options{Addr: plain.Addr(), ClientSideCacheConfig: &redis.ClientSideCacheConfig{}})
 	defer caching.Close()
 	_, err = userdb.New(t.Context(), caching, userdb.Options{})
-	wantErr(t, "a client that caches", err, userdb.ErrUnsuitable, "Options.Cache")
+	wantErr(t, "a caching client", err, userdb.ErrUnsuitable, "Options.Cache")
 }
 
 // TestCacheEmbedded checks that the option has no effect on an embedded store.

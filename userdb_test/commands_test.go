@@ -40,7 +40,7 @@ var costs = []cost{
 		_, err := users.Find(t.Context(), hints.Facets(schema.Texts("name", "n", "email", "e")))
 		return err
 	}},
-	{"find nobody by *", 1, func(t *testing.T, users *userdb.Type) error {
+	{"find nothing by *", 1, func(t *testing.T, users *userdb.Type) error {
 		there, err := users.Exists(t.Context(), hints.Any("nobody"))
 		if there {
 			return userdb.ErrDuplicate
@@ -54,7 +54,8 @@ var costs = []cost{
 		return err
 	}},
 	{"create with an index and tags", 1, func(t *testing.T, users *userdb.Type) error {
-		_, err := users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "m", "job", "j"), Tags: []string{"a", "b"}})
+		facets := schema.Texts("name", "m", "job", "j")
+		_, err := users.Create(t.Context(), userdb.NewEntry{Facets: facets, Tags: []string{"a", "b"}})
 		return err
 	}},
 	{"create a duplicate", 4, func(t *testing.T, users *userdb.Type) error {
@@ -65,7 +66,7 @@ var costs = []cost{
 		return nil
 	}},
 	{"update", 2, func(t *testing.T, users *userdb.Type) error {
-		_, err := users.Update(t.Context(), hints.Any("n"), func(e *userdb.Entry) error { e.Put("name", schema.Text("m")); return nil })
+		_, err := users.Update(t.Context(), hints.Any("n"), putText("name", "m"))
 		return err
 	}},
 	{"update without a change", 1, func(t *testing.T, users *userdb.Type) error {
@@ -73,7 +74,7 @@ var costs = []cost{
 		return err
 	}},
 	{"update an indexed facet", 2, func(t *testing.T, users *userdb.Type) error {
-		_, err := users.Update(t.Context(), hints.UID("u"), func(e *userdb.Entry) error { e.Put("job", schema.Text("k")); return nil })
+		_, err := users.Update(t.Context(), hints.UID("u"), putText("job", "k"))
 		return err
 	}},
 	{"delete", 3, func(t *testing.T, users *userdb.Type) error {
@@ -91,7 +92,7 @@ var costs = []cost{
 		_, err := users.Tags(hints.UID("u")).Members(t.Context())
 		return err
 	}},
-	{"list all of few", 2, func(t *testing.T, users *userdb.Type) error { return listAll(t, users, userdb.Query{}) }},
+	{"list a few entries", 2, func(t *testing.T, users *userdb.Type) error { return listAll(t, users, userdb.Query{}) }},
 	{"list by index", 3, func(t *testing.T, users *userdb.Type) error {
 		return listAll(t, users, userdb.Query{Where: schema.Texts("job", "j")})
 	}},
@@ -106,11 +107,11 @@ var costs = []cost{
 		_, err := users.Count(t.Context(), userdb.Query{Has: []string{"a"}})
 		return err
 	}},
-	{"count few", 1, func(t *testing.T, users *userdb.Type) error {
+	{"count a few entries", 1, func(t *testing.T, users *userdb.Type) error {
 		_, err := users.Count(t.Context(), userdb.Query{})
 		return err
 	}},
-	{"count few that may log in", 2, func(t *testing.T, users *userdb.Type) error {
+	{"count a few enabled entries", 2, func(t *testing.T, users *userdb.Type) error {
 		_, err := users.Count(t.Context(), userdb.Query{Disabled: new(false)})
 		return err
 	}},
@@ -130,7 +131,7 @@ func TestRoundTripsOfVerbs(t *testing.T) {
 				got = s.tap.count(func() { err = c.do(t, users) })
 			}
 			want := c.want
-			if c.verb == "count few" && !s.has(manyClients) { // its scripts cannot call SCAN
+			if c.verb == "count a few entries" && !s.has(manyClients) { // its scripts cannot call SCAN
 				want = 2
 			}
 			if err != nil || got != want {
@@ -143,7 +144,8 @@ func TestRoundTripsOfVerbs(t *testing.T) {
 // first creates the entry u that costs need.
 func first(t *testing.T, users *userdb.Type) {
 	t.Helper()
-	_, err := users.Create(t.Context(), userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n", "email", "e", "job", "j"), Tags: []string{"a", "b"}})
+	facets := schema.Texts("name", "n", "email", "e", "job", "j")
+	_, err := users.Create(t.Context(), userdb.NewEntry{UID: "u", Facets: facets, Tags: []string{"a", "b"}})
 	must(t, err)
 }
 
@@ -155,12 +157,12 @@ func findAll(t *testing.T, users *userdb.Type, n int) error {
 	got := 0
 	for e, err := range users.FindAll(t.Context(), hs...) {
 		if err != nil || e.UID() != "u" {
-			return fmt.Errorf("%d: %v, %w", got, e, err)
+			return fmt.Errorf("result %d: %v, %w", got, e, err)
 		}
 		got++
 	}
 	if got != n {
-		return fmt.Errorf("%d answers to %d hints", got, n)
+		return fmt.Errorf("got %d results for %d hints", got, n)
 	}
 	return nil
 }
@@ -174,7 +176,7 @@ func listAll(t *testing.T, users *userdb.Type, q userdb.Query) error {
 		n++
 	}
 	if n != 1 {
-		return fmt.Errorf("%d entries", n)
+		return fmt.Errorf("got %d entries, want 1", n)
 	}
 	return nil
 }
@@ -252,30 +254,35 @@ func TestForbiddenKeys(t *testing.T) {
 			h   hints.Hint
 			uid string
 		}{
-			"*": {hints.Any("ANN"), "u"}, "field": {hints.Field("email", "E"), "u"}, "both": {hints.Any("BOB"), "v"},
-			"nobody": {hints.Any("nobody"), ""}, "ghost": {hints.Any("ghost"), ""}, "stale": {hints.Any("stale"), ""},
-			"pair": {hints.Facets(schema.Texts("name", "ann", "email", "e")), "u"},
-			"torn": {hints.Facets(schema.Texts("name", "ann", "nick", "bob")), ""}, "UID": {hints.UID("v"), "v"},
+			"any field":             {hints.Any("ANN"), "u"},
+			"one field":             {hints.Field("email", "E"), "u"},
+			"two fields have it":    {hints.Any("BOB"), "v"},
+			"no field has it":       {hints.Any("nobody"), ""},
+			"SRK without an entry":  {hints.Any("ghost"), ""},
+			"SRK out of date":       {hints.Any("stale"), ""},
+			"facets of one entry":   {hints.Facets(schema.Texts("name", "ann", "email", "e")), "u"},
+			"facets of two entries": {hints.Facets(schema.Texts("name", "ann", "nick", "bob")), ""},
+			"UID":                   {hints.UID("v"), "v"},
 		}
 		for name, f := range finds {
 			e, err := users.Find(ctx, f.h)
 			if f.uid == "" {
 				wantErr(t, name, err, userdb.ErrNotFound)
 			} else if err != nil || e.UID() != f.uid {
-				t.Errorf("%s: %v, %v", name, e, err)
+				t.Errorf("%s: found %v, %v; want %q", name, e, err, f.uid)
 			}
 			for e, err := range users.FindAll(ctx, f.h, hints.UID("u"), hints.Any("ann")) {
 				if e.UID() == "" && f.uid != "" {
-					t.Errorf("%s among others: %v", name, err)
+					t.Errorf("%s among other hints: %v", name, err)
 				}
 			}
 		}
 		if sent == 0 || sent > 6 {
-			t.Errorf("the script was sent %d times", sent)
+			t.Errorf("the script was sent %d times, want 1 to 6", sent)
 		}
 		_, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("nick", "ANN")})
 		wantErr(t, "create", err, userdb.ErrDuplicate)
-		_, err = users.Update(ctx, hints.Any("ann"), func(e *userdb.Entry) error { e.Put("name", schema.Text("Anna")); return nil })
+		_, err = users.Update(ctx, hints.Any("ann"), putText("name", "Anna"))
 		must(t, err)
 		s.tap.set(nil)
 	})

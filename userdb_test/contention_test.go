@@ -51,7 +51,7 @@ func oneWins(t *testing.T, errs []error, kind error) {
 		}
 	}
 	if won != 1 {
-		t.Errorf("%d of %d won, want one", won, len(errs))
+		t.Errorf("%d of %d calls succeeded, want one", won, len(errs))
 	}
 }
 
@@ -62,7 +62,7 @@ func TestOneWins(t *testing.T) {
 		name  string
 		entry func(i int) userdb.NewEntry
 	}{
-		{"one name in all spellings", func(i int) userdb.NewEntry {
+		{"one name in several spellings", func(i int) userdb.NewEntry {
 			spelled := []string{"Ann", "ANN", " ann ", "ａｎｎ"}[i%4]
 			return userdb.NewEntry{Facets: schema.Texts("name", spelled, "email", fmt.Sprint("e", i))}
 		}},
@@ -76,7 +76,7 @@ func TestOneWins(t *testing.T) {
 		{"one UID", func(i int) userdb.NewEntry {
 			return userdb.NewEntry{UID: "one", Facets: schema.Texts("name", fmt.Sprint("n", i))}
 		}},
-		{"one value under every field", func(i int) userdb.NewEntry {
+		{"one value in different fields", func(i int) userdb.NewEntry {
 			return userdb.NewEntry{Facets: schema.Texts(secondaries[i%3], "x"), Tags: []string{"a"}}
 		}},
 	}
@@ -90,7 +90,7 @@ func TestOneWins(t *testing.T) {
 					return err
 				}), userdb.ErrDuplicate)
 				if n, err := users.Count(t.Context(), userdb.Query{}); n.Entries != 1 || err != nil {
-					t.Errorf("%v entries, %v; want one", n, err)
+					t.Errorf("count: %v entries, %v; want one", n, err)
 				}
 				s.inspect(t)
 			})
@@ -108,11 +108,7 @@ func TestOneUpdateWins(t *testing.T) {
 			es[i] = add(t, users, fmt.Sprint("u", i), "name", fmt.Sprint("n", i))
 		}
 		oneWins(t, atOnce(contenders, func(i int) error {
-			_, err := users.Update(ctx, hints.UID(es[i].UID()), func(e *userdb.Entry) error {
-				e.Put(secondaries[i%3], schema.Text("X"))
-				return nil
-			})
-			return err
+			return errOf(users.Update(ctx, hints.UID(es[i].UID()), putText(secondaries[i%3], "X")))
 		}), userdb.ErrDuplicate)
 		e, err := users.Find(ctx, hints.UID("u0"))
 		must(t, err)
@@ -168,19 +164,19 @@ func TestSwap(t *testing.T) {
 		if !s.has(cheapWrites) {
 			swaps = 20
 		}
-		var over atomic.Bool
+		var done atomic.Bool
 		errs := atOnce(4, func(i int) error {
 			if i == 0 {
-				defer over.Store(true)
+				defer done.Store(true)
 				return swapFields(ctx, users, swaps)
 			}
-			for !over.Load() {
+			for !done.Load() {
 				if _, err := users.Find(ctx, hints.Any([]string{"x", "Y"}[i%2])); err != nil {
-					return fmt.Errorf("while it is swapped: %w", err)
+					return fmt.Errorf("finding the entry during a swap: %w", err)
 				}
 				_, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("nick", "X")})
 				if !errors.Is(err, userdb.ErrDuplicate) {
-					return fmt.Errorf("another entry got the value: %w", err)
+					return fmt.Errorf("creating another entry with the value: %w", err)
 				}
 			}
 			return nil
@@ -211,13 +207,9 @@ func TestExchange(t *testing.T) {
 		add(t, users, "a", "name", "x", "email", "ex")
 		add(t, users, "b", "name", "y", "email", "ey")
 		give := func(uid, field, value string) error {
-			_, err := users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error {
-				e.Put(field, schema.Text(value))
-				return nil
-			})
-			return err
+			return errOf(users.Update(ctx, hints.UID(uid), putText(field, value)))
 		}
-		s.unchanged("an exchange", func() {
+		s.unchanged("a refused exchange", func() {
 			for _, err := range atOnce(16, func(i int) error {
 				if i%2 == 0 {
 					return give("a", "name", "Y")
@@ -256,7 +248,7 @@ func TestStorm(t *testing.T) {
 		})
 		must(t, errors.Join(errs...))
 		if n, err := users.Count(ctx, userdb.Query{}); err != nil || n.Entries != there.Load() {
-			t.Errorf("%v entries, %v; want %v", n, err, there.Load())
+			t.Errorf("count: %v entries, %v; want %v", n, err, there.Load())
 		}
 	})
 }
@@ -324,9 +316,9 @@ func TestClusterContention(t *testing.T) {
 				rounds = append(rounds, contend(t, s, users, tt.callers, value, tt.fields))
 			}
 			slices.Sort(rounds)
-			t.Logf("rounds until the first success, of the caller that had it: %v", rounds)
+			t.Logf("rounds of the first successful caller in each run: %v", rounds)
 			if median := rounds[runs/2]; runs > 1 && median > 20 {
-				t.Errorf("the first success came after %d rounds in the median, want at most 20", median)
+				t.Errorf("the first success took a median of %d rounds, want at most 20", median)
 			}
 		})
 	}
@@ -370,7 +362,8 @@ func contend(t *testing.T, s *site, users *userdb.Type, callers int, value strin
 	first := 0
 	errs := atOnce(callers, func(i int) error {
 		var c caller
-		_, err := users.Create(context.WithValue(ctx, callKey{}, &c), userdb.NewEntry{Facets: schema.Texts(fields[i%len(fields)], value)})
+		facets := schema.Texts(fields[i%len(fields)], value)
+		_, err := users.Create(context.WithValue(ctx, callKey{}, &c), userdb.NewEntry{Facets: facets})
 		if err == nil {
 			once.Do(func() { first = c.rounds })
 		}
@@ -413,7 +406,7 @@ func testClusterRounds(t *testing.T) {
 	clientOf(db).AddHook(tapped)
 	users, ctx := typeOf(t, db, "user"), t.Context()
 	add(t, users, "first", "name", "first") // stores the schema and loads the scripts
-	_, err := users.Update(ctx, hints.UID("first"), func(e *userdb.Entry) error { e.Put("name", schema.Text("last")); return nil })
+	_, err := users.Update(ctx, hints.UID("first"), putText("name", "last"))
 	must(t, err)
 	for _, tt := range []struct {
 		name string
@@ -427,11 +420,11 @@ func testClusterRounds(t *testing.T) {
 		{"find by UID", 1, func() error { _, err := users.Find(ctx, hints.UID("u")); return err }},
 		{"find by any identifier", 2, func() error { _, err := users.Find(ctx, hints.Any("you")); return err }},
 		{"update of a facet", 2, func() error {
-			_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })
+			_, err := users.Update(ctx, hints.UID("u"), putText("job", "cook"))
 			return err
 		}},
 		{"update of an identifier", 6, func() error {
-			_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("name", schema.Text("me")); return nil })
+			_, err := users.Update(ctx, hints.UID("u"), putText("name", "me"))
 			return err
 		}},
 	} {

@@ -26,19 +26,25 @@ type harm struct {
 	words  string   // in that error
 }
 
+// orphaned is the damage if no hash is left at the entry's key.
+var orphaned = []string{
+	"I3 user/uid:u", "I4 user/name:n/~prk", "I4 user/email:e/~prk",
+	"I4 user/job:j/~prks", "I4 user/tags:t/~prks", "I4 user/uid:u/tags",
+}
+
 var harms = []harm{
 	{
 		"a string under the entry's key", func(ctx context.Context, c redis.UniversalClient) error {
 			return errors.Join(c.Del(ctx, "user/uid:u").Err(), c.Set(ctx, "user/uid:u", "x", 0).Err())
 		},
-		[]string{"I3 user/uid:u", "I4 user/name:n/~prk", "I4 user/email:e/~prk", "I4 user/job:j/~prks", "I4 user/tags:t/~prks", "I4 user/uid:u/tags"},
+		orphaned,
 		userdb.ErrCorrupt, "WRONGTYPE",
 	},
 	{
 		"a list under the entry's key", func(ctx context.Context, c redis.UniversalClient) error {
 			return errors.Join(c.Del(ctx, "user/uid:u").Err(), c.RPush(ctx, "user/uid:u", "x").Err())
 		},
-		[]string{"I3 user/uid:u", "I4 user/name:n/~prk", "I4 user/email:e/~prk", "I4 user/job:j/~prks", "I4 user/tags:t/~prks", "I4 user/uid:u/tags"},
+		orphaned,
 		userdb.ErrCorrupt, "WRONGTYPE",
 	},
 	{
@@ -56,7 +62,7 @@ var harms = []harm{
 		userdb.ErrCorrupt, "~isa",
 	},
 	{
-		"an undecodable facet", func(ctx context.Context, c redis.UniversalClient) error {
+		"a facet that cannot be decoded", func(ctx context.Context, c redis.UniversalClient) error {
 			return c.HSet(ctx, "user/uid:u", "rating", "{").Err()
 		},
 		[]string{"I0 user/uid:u"},
@@ -70,7 +76,7 @@ var harms = []harm{
 		nil, "",
 	},
 	{
-		"an SRK less", func(ctx context.Context, c redis.UniversalClient) error { return c.Del(ctx, "user/name:n/~prk").Err() },
+		"a missing SRK", func(ctx context.Context, c redis.UniversalClient) error { return c.Del(ctx, "user/name:n/~prk").Err() },
 		[]string{"I1 user/name:n/~prk"},
 		nil, "",
 	},
@@ -95,10 +101,11 @@ func damaged(t *testing.T, s *site, d harm) *userdb.Type {
 	t.Helper()
 	s.wipeIfOpen()
 	users := s.wide()
-	for _, uid := range []string{"u", "v"} {
-		f := map[string]schema.Facets{"u": schema.Texts("name", "n", "email", "e", "job", "j"), "v": schema.Texts("name", "w", "job", "j")}[uid]
-		_, err := users.Create(t.Context(), userdb.NewEntry{UID: uid, Facets: f, Tags: []string{"t"}})
-		must(t, err)
+	for _, n := range []userdb.NewEntry{
+		{UID: "u", Facets: schema.Texts("name", "n", "email", "e", "job", "j"), Tags: []string{"t"}},
+		{UID: "v", Facets: schema.Texts("name", "w", "job", "j"), Tags: []string{"t"}},
+	} {
+		must(t, errOf(users.Create(t.Context(), n)))
 	}
 	if strings.Contains(d.name, "index") {
 		must(t, users.Delete(t.Context(), hints.UID("v")))
@@ -153,17 +160,17 @@ func listsOver(t *testing.T, users *userdb.Type, d harm) {
 	}
 	page, unreadable := users.Page(ctx, userdb.Query{Limit: 10})
 	if err := unreadable; page.Next != "" || err != nil && !errors.Is(err, userdb.ErrCorrupt) {
-		t.Errorf("page: next %q, %v", page.Next, err)
+		t.Errorf("page: got next %q and %v, want no next page", page.Next, err)
 	}
 	for _, e := range page.Entries {
 		got[e.UID()]++
 	}
 	if got["v"] != 4 {
-		t.Errorf("the good entry came %d times, want 4: %v", got["v"], got)
+		t.Errorf("the undamaged entry was read %d times, want 4: %v", got["v"], got)
 	}
 	// A count of all entries includes the damaged one.
 	if n, err := users.Count(ctx, userdb.Query{}); n.Entries != 2 || err != nil {
-		t.Errorf("count of all: %v, %v", n, err)
+		t.Errorf("count of all entries: %v, %v; want 2", n, err)
 	}
 	n, err := users.Count(ctx, userdb.Query{Disabled: new(false)})
 	want := int64(len(page.Entries))
@@ -171,7 +178,7 @@ func listsOver(t *testing.T, users *userdb.Type, d harm) {
 		want++
 	}
 	if n.Entries != want || errors.Is(err, userdb.ErrCorrupt) != (unreadable != nil && d.words != "rating") {
-		t.Errorf("count: %v, %v; the page has %d, %v", n, err, len(page.Entries), unreadable)
+		t.Errorf("count of enabled entries: %v, %v; the page has %d entries, %v", n, err, len(page.Entries), unreadable)
 	}
 }
 
@@ -191,7 +198,7 @@ var overDamage = map[string]func(ctx context.Context, users *userdb.Type) error{
 		return err
 	},
 	"rename": func(ctx context.Context, users *userdb.Type) error {
-		_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("name", schema.Text("m")); return nil })
+		_, err := users.Update(ctx, hints.UID("u"), putText("name", "m"))
 		return err
 	},
 	"add a tag": func(ctx context.Context, users *userdb.Type) error {
@@ -234,7 +241,7 @@ func TestEmptyType(t *testing.T) {
 				return c.HSet(ctx, "user/uid:u", "~isa", "").Err()
 			}})
 			if got := fmt.Sprint(verb(ctx, users)); got != want {
-				t.Errorf("%s: %s, and over a deleted entry %s", name, got, want)
+				t.Errorf("%s: got %s, but %s over a deleted entry", name, got, want)
 			}
 		}
 		s.wipeIfOpen()
@@ -250,13 +257,13 @@ func (s *site) refusedOver(t *testing.T, verb string, before map[string]string, 
 	t.Helper()
 	kinds := []error{userdb.ErrCorrupt, userdb.ErrNotFound, userdb.ErrDuplicate}
 	if !slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) }) {
-		t.Errorf("not a clear error: %v", err)
+		t.Errorf("got %v, want ErrCorrupt, ErrNotFound or ErrDuplicate", err)
 	}
 	if !s.has(oneScript) && verb == "add a tag" {
 		return // the tags are on another node than the damaged index, and were written first
 	}
 	if diff := same(before, texts(s.dump(t.Context()), "")); diff != "" {
-		t.Errorf("%v, but it wrote:\n%s", err, diff)
+		t.Errorf("got %v, but records were written:\n%s", err, diff)
 	}
 }
 
@@ -269,7 +276,7 @@ func (s *site) noNewDamage(t *testing.T, verb string, d harm) {
 		allowed[e] = true
 	}
 	switch d.name {
-	case "an SRK less", "an ~isa of another type": // the value counts as free
+	case "a missing SRK", "an ~isa of another type": // the value counts as free
 		allowed["I1 user/name:n/~prk"] = true
 		allowed["I2 user/name:n/~prk"], allowed["I2 user/nick:n/~prk"] = true, true
 	case "tags that are a string": // the names of the indexes that hold the entry are lost
@@ -277,7 +284,7 @@ func (s *site) noNewDamage(t *testing.T, verb string, d harm) {
 	}
 	for _, found := range audit(s.dump(t.Context()), view.Of(s.first).NS, s.first.Schema()) {
 		if !allowed[found] {
-			t.Errorf("%s was done, and did damage: %s", verb, found)
+			t.Errorf("%s succeeded but did damage: %s", verb, found)
 		}
 	}
 }
@@ -288,10 +295,10 @@ func TestSharedValue(t *testing.T) {
 	ways := map[string]func(ctx context.Context, users *userdb.Type) error{
 		"delete": func(ctx context.Context, users *userdb.Type) error { return users.Delete(ctx, hints.UID("u")) },
 		"rename": func(ctx context.Context, users *userdb.Type) error {
-			_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("name", schema.Text("m")); return nil })
+			_, err := users.Update(ctx, hints.UID("u"), putText("name", "m"))
 			return err
 		},
-		"rename and tag": func(ctx context.Context, users *userdb.Type) error {
+		"rename and change the job": func(ctx context.Context, users *userdb.Type) error {
 			_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error {
 				e.Put("name", schema.Text("m"))
 				e.Put("job", schema.Text("k"))
@@ -299,7 +306,7 @@ func TestSharedValue(t *testing.T) {
 			})
 			return err
 		},
-		"drop": func(ctx context.Context, users *userdb.Type) error {
+		"drop the name": func(ctx context.Context, users *userdb.Type) error {
 			_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Drop("name"); return nil })
 			return err
 		},
@@ -311,10 +318,11 @@ func TestSharedValue(t *testing.T) {
 			add(t, users, "u", "name", "n", "job", "j")
 			add(t, users, "v", "name", "w")
 			must(t, s.raw.HSet(ctx, "user/uid:v", "name", "n").Err())
-			must(t, errors.Join(s.raw.Set(ctx, "user/name:n/~prk", "user/uid:v", 0).Err(), s.raw.Del(ctx, "user/name:w/~prk").Err()))
+			must(t, s.raw.Set(ctx, "user/name:n/~prk", "user/uid:v", 0).Err())
+			must(t, s.raw.Del(ctx, "user/name:w/~prk").Err())
 			must(t, way(ctx, users))
 			if e, err := users.Find(ctx, hints.Any("n")); err != nil || e.UID() != "v" {
-				t.Errorf("%s of the other: %v, %v", name, e, err)
+				t.Errorf("%s of the other entry: found %v, %v; want v", name, e, err)
 			}
 			s.inspect(t)
 		}
@@ -327,18 +335,18 @@ func TestNotCompactUntilReload(t *testing.T) {
 	s := startServer(t, redistest.Config("enable-debug-command local"))
 	users := s.users()
 	add(t, users, "u", "name", "n", "job", strings.Repeat("x", 65))
-	form := func(want string) int64 {
+	size := func(want string) int64 {
 		t.Helper()
 		if got := s.raw.ObjectEncoding(t.Context(), "user/uid:u").Val(); got != want {
-			t.Errorf("kept as %s, want %s", got, want)
+			t.Errorf("the hash is encoded as %s, want %s", got, want)
 		}
 		return s.raw.MemoryUsage(t.Context(), "user/uid:u", 0).Val()
 	}
-	large := form("hashtable")
+	large := size("hashtable")
 	must(t, s.raw.(*redis.Client).HSet(t.Context(), "user/uid:u", "job", "short").Err())
-	form("hashtable")
+	size("hashtable")
 	s.command("DEBUG", "RELOAD")
-	if small := form("listpack"); small*3 > large*2 {
-		t.Errorf("compact it takes %d bytes, else %d", small, large)
+	if small := size("listpack"); small*3 > large*2 {
+		t.Errorf("the compact hash takes %d bytes, the large one %d; want at most two thirds", small, large)
 	}
 }

@@ -25,27 +25,27 @@ func TestTombstone(t *testing.T) {
 		must(t, err)
 		must(t, users.Delete(ctx, hints.UID("u")))
 		if r := s.dump(ctx)["user/uid:u"]; r.kind != "hash" || !r.fleets {
-			t.Errorf("no tombstone that goes by itself: %v", r)
+			t.Errorf("the record is %v, want a tombstone that expires", r)
 		}
-		for what, h := range map[string]hints.Hint{"UID": hints.UID("u"), "*": hints.Any("n"), "entry": hints.Key(before.Key())} {
+		for what, h := range map[string]hints.Hint{"UID": hints.UID("u"), "*": hints.Any("n"), "key": hints.Key(before.Key())} {
 			_, err := users.Find(ctx, h)
 			wantErr(t, "find by "+what, err, userdb.ErrNotFound)
 			if there, err := users.Exists(ctx, h); there || err != nil {
-				t.Errorf("exists by %s: %v, %v", what, there, err)
+				t.Errorf("exists by %s: %v, %v; want false", what, there, err)
 			}
 			wantErr(t, "delete by "+what, users.Delete(ctx, h), userdb.ErrNotFound)
 		}
 		_, err = users.Save(ctx, before)
-		wantErr(t, "save", err, userdb.ErrNotFound)
+		wantErr(t, "saving the deleted entry", err, userdb.ErrNotFound)
 		_, err = users.Tags(hints.UID("u")).Add(ctx, "t")
-		wantErr(t, "tags", err, userdb.ErrNotFound)
+		wantErr(t, "adding a tag", err, userdb.ErrNotFound)
 		wantNothing(t, db, users)
 		after := add(t, users, "u", "name", "other")
 		if after.Rev() == before.Rev() {
 			t.Error("the new entry has the old revision")
 		}
 		if r := s.dump(ctx)["user/uid:u"]; r.fleets || r.fields["job"] != "" || r.fields["~dying"] != "" {
-			t.Errorf("the new entry lies there as %v", r)
+			t.Errorf("the record of the new entry is %v", r)
 		}
 		_, err = users.Save(ctx, before)
 		wantErr(t, "saving the old entry over the new one", err, userdb.ErrConflict)
@@ -62,13 +62,13 @@ func wantNothing(t *testing.T, db *userdb.DB, users *userdb.Type) {
 		}
 	}
 	for key, err := range inspect.Keys(ctx, db, "*") {
-		t.Errorf("keys: %q, %v", key, err)
+		t.Errorf("keys: found %q, %v", key, err)
 	}
 	if n, err := users.Count(ctx, userdb.Query{}); n.Entries != 0 || err != nil {
-		t.Errorf("count: %v, %v", n, err)
+		t.Errorf("count: %v, %v; want 0", n, err)
 	}
 	if n, err := inspect.RemoveKeys(ctx, db, "*"); n != 0 || err != nil {
-		t.Errorf("removing: %d, %v", n, err)
+		t.Errorf("removing keys: %d, %v; want 0", n, err)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestTombstoneOfFence(t *testing.T) {
 		must(t, s.raw.Expire(ctx, "user/uid:u", 86_400_000_000_000).Err())
 		add(t, users, "u", "name", "n")
 		if r := s.dump(ctx)["user/uid:u"]; r.fleets || r.fields["~fence"] != "" {
-			t.Errorf("the entry lies there as %v", r)
+			t.Errorf("the record of the entry is %v", r)
 		}
 	})
 }
@@ -130,7 +130,7 @@ func TestLeftovers(t *testing.T) {
 			wantErr(t, "login "+value, err, userdb.ErrLogin)
 		}
 		_, err := users.Tags(hints.UID("ghost")).Members(ctx)
-		wantErr(t, "tags of nobody", err, userdb.ErrNotFound)
+		wantErr(t, "tags of an absent entry", err, userdb.ErrNotFound)
 		for _, q := range []userdb.Query{{Where: schema.Texts("job", "k")}, {Has: []string{"t"}}} {
 			for e, err := range users.All(ctx, q) {
 				t.Errorf("%v lists %v, %v", q, e, err)
@@ -140,7 +140,8 @@ func TestLeftovers(t *testing.T) {
 		for i, value := range []string{"ghost", "stale", "order", "odd", "empty"} {
 			add(t, users, "x"+itoa(i), "nick", value)
 		}
-		s.expect("I4 user/job:k/~prks", "I5 user/job:k/~prks", "I4 user/tags:t/~prks", "I5 user/tags:t/~prks", "I4 user/uid:ghost/tags")
+		s.expect("I4 user/job:k/~prks", "I5 user/job:k/~prks")
+		s.expect("I4 user/tags:t/~prks", "I5 user/tags:t/~prks", "I4 user/uid:ghost/tags")
 	})
 }
 
@@ -172,11 +173,11 @@ func TestNothingIsInherited(t *testing.T) {
 		must(t, err)
 		for _, name := range []string{"notes", "a b/c"} {
 			if items, err := newer.List(hints.UID("u"), name).Items(ctx, 0, -1); err != nil || len(items) > 0 {
-				t.Errorf("inherited in %q: %q, %v", name, items, err)
+				t.Errorf("the new entry has %q: %q, %v; want none", name, items, err)
 			}
 		}
 		if tags, err := newer.Tags(hints.UID("u")).Members(ctx); err != nil || !slices.Equal(tags, []string{"born"}) {
-			t.Errorf("its own tags are %q, %v", tags, err)
+			t.Errorf("the new entry has the tags %q, %v", tags, err)
 		}
 
 		// A record that only the stored schema declares is deleted as well.
@@ -186,7 +187,7 @@ func TestNothingIsInherited(t *testing.T) {
 		must(t, s.raw.RPush(ctx, "user/uid:u/later", "old").Err())
 		must(t, older.Delete(ctx, hints.UID("u")))
 		if n := s.raw.Exists(ctx, "user/uid:u/later").Val(); n != 0 {
-			t.Error("a record by the stored schema is left")
+			t.Error("a record that the stored schema declares was not deleted")
 		}
 	})
 }
@@ -224,10 +225,10 @@ func TestClusterDeadDeleter(t *testing.T) {
 		must(t, err)
 		tags, err := users.Tags(hints.UID("u")).Members(ctx)
 		if err != nil || strings.Join(tags, " ") != "new" {
-			t.Errorf("tags %q, %v", tags, err)
+			t.Errorf("the new entry has the tags %q, %v", tags, err)
 		}
 		if n, err := s.raw.Exists(ctx, "user/uid:u/notes").Result(); n != 0 || err != nil {
-			t.Errorf("the old notes are there: %v", err)
+			t.Errorf("the notes of the deleted entry remain: %v", err)
 		}
 		s.check()
 	}

@@ -30,36 +30,36 @@ func TestSetDisabled(t *testing.T) {
 		must(t, err)
 		since := g.stored("alice", "~disabled")
 		if !e.Disabled() || since == "" || e.Text("email") != "away@example.com" {
-			t.Errorf("disabled %v since %q: %v", e.Disabled(), since, e)
+			t.Errorf("disabled: %v, since %q: %v", e.Disabled(), since, e)
 		}
 		wantErr(t, "login", g.in("alice", alicePassword, ""), userdb.ErrLogin)
 		if _, _, err := g.users.Session(ctx, session); err == nil {
-			t.Error("a session goes on")
+			t.Error("a session has not ended")
 		}
 		if n := g.raw.Exists(ctx, aliceSessions).Val(); n != 0 {
-			t.Error("the sessions that have ended are kept")
+			t.Error("the records of ended sessions remain")
 		}
 		e.SetDisabled(true)
 		e.Put("email", schema.Text("home@example.com"))
 		_, err = g.users.Save(ctx, e)
 		must(t, err)
 		if got := g.stored("alice", "~disabled"); got != since {
-			t.Errorf("disabled since %q, and then since %q", since, got)
+			t.Errorf("disabled since %q, but after another save since %q", since, got)
 		}
 		e, err = g.users.Find(ctx, uid("alice"))
 		must(t, err)
 		e.SetDisabled(false)
 		if e.Disabled() {
-			t.Error("the copy is disabled")
+			t.Error("the entry is disabled after SetDisabled(false)")
 		}
 		e, err = g.users.Save(ctx, e) // nothing else changed
 		must(t, err)
 		if e.Disabled() || g.stored("alice", "~disabled") != "" {
-			t.Error("it is still disabled")
+			t.Error("the saved entry is still disabled")
 		}
 		must(t, g.in("alice", alicePassword, ""))
 		if _, _, err := g.users.Redeem(ctx, "login", secret); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("a token from before: %v", err)
+			t.Errorf("redeeming a token issued before the disable: %v", err)
 		}
 	})
 }
@@ -73,9 +73,9 @@ func TestSetDisabledRefused(t *testing.T) {
 			e.Put("name", schema.Text("alice"))
 			return nil
 		})
-		wantErr(t, "a name that is taken", err, userdb.ErrDuplicate)
+		wantErr(t, "taking a name that is held", err, userdb.ErrDuplicate)
 		if e, err := g.users.Find(t.Context(), uid("bare")); err != nil || e.Disabled() {
-			t.Errorf("disabled %v: %v", e.Disabled(), err)
+			t.Errorf("disabled: %v, %v; want false", e.Disabled(), err)
 		}
 	})
 }
@@ -85,10 +85,12 @@ func TestSetDisabledRefused(t *testing.T) {
 func TestCreateDisabled(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{History: true}), "user")
-		e, err := users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann"), Password: "battery staple 9", Disabled: true})
+		e, err := users.Create(t.Context(), userdb.NewEntry{
+			UID: "ann", Facets: schema.Texts("name", "Ann"), Password: "battery staple 9", Disabled: true,
+		})
 		must(t, err)
 		if !e.Disabled() {
-			t.Error("it is not disabled")
+			t.Error("the new entry is not disabled")
 		}
 		_, err = users.Login(t.Context(), "ann", "battery staple 9", userdb.Attempt{})
 		wantErr(t, "login", err, userdb.ErrLogin)

@@ -61,28 +61,28 @@ func TestExportImport(t *testing.T) {
 				t.Errorf("%s: %+v, %v; want %+v", what, got, err, want)
 			}
 		}
-		in("new", want, "", transfer.Report{Read: 8, Created: 8})
+		in("into an empty namespace", want, "", transfer.Report{Read: 8, Created: 8})
 		if got := exported(t, to); got != want {
-			t.Errorf("got\n%s\nwant\n%s", got, want)
+			t.Errorf("the export of the copies is\n%s\nwant\n%s", got, want)
 		}
-		in("again", want, "", transfer.Report{Read: 8, Refused: 8})
+		in("a second time", want, "", transfer.Report{Read: 8, Refused: 8})
 		copied := typeOf(t, to, "user")
 		h := hints.UID("u3")
 		_, err := copied.Tags(h).Add(t.Context(), "gone")
 		must(t, err)
 		_, err = copied.List(h, "notes").Append(t.Context(), "gone")
 		must(t, err)
-		_, err = copied.Update(t.Context(), h, func(e *userdb.Entry) error { e.Put("job", schema.Text("gone")); return nil })
+		_, err = copied.Update(t.Context(), h, putText("job", "gone"))
 		must(t, err)
-		in("up to date", want, transfer.DuplicateUpdate, transfer.Report{Read: 8, Updated: 8})
+		in("over changed copies", want, transfer.DuplicateUpdate, transfer.Report{Read: 8, Updated: 8})
 		if got := exported(t, to); got != want {
-			t.Errorf("brought up to date:\n%s\nwant\n%s", got, want)
+			t.Errorf("the export of the updated copies is\n%s\nwant\n%s", got, want)
 		}
 		if has, err := copied.Tags(h).Has(t.Context(), "gone"); has || err != nil {
-			t.Errorf("a tag that is gone: %v, %v", has, err)
+			t.Errorf("has a tag that the import removes: %v, %v", has, err)
 		}
 		for e, err := range copied.All(t.Context(), userdb.Query{Has: []string{"gone"}}) {
-			t.Errorf("found by a tag that is gone: %v, %v", e, err)
+			t.Errorf("found by a tag that the import removes: %v, %v", e, err)
 		}
 		if _, err := copied.Login(t.Context(), "u5@x.org", "correct horse u5", userdb.Attempt{}); err != nil {
 			t.Error(err)
@@ -128,7 +128,8 @@ func TestMoveToCluster(t *testing.T) {
 	users := one.wide()
 	for i := range 50 {
 		_, err := users.Create(ctx, userdb.NewEntry{
-			UID: fmt.Sprint("u", i), Facets: schema.Texts("name", fmt.Sprint("Name ", i), "email", fmt.Sprint("e", i), "job", "cook"), Tags: []string{"a", "b"},
+			UID: fmt.Sprint("u", i), Tags: []string{"a", "b"},
+			Facets: schema.Texts("name", fmt.Sprint("Name ", i), "email", fmt.Sprint("e", i), "job", "cook"),
 		})
 		must(t, err)
 	}
@@ -138,11 +139,11 @@ func TestMoveToCluster(t *testing.T) {
 	moved := six.wide()
 	six.copyFrom(ctx, one)
 	if diff := same(one.records(ctx), six.records(ctx)); diff != "" {
-		t.Fatalf("the records are not the same:\n%s", diff)
+		t.Fatalf("the records differ:\n%s", diff)
 	}
 	six.inspect(t)
 	_, err := moved.Create(ctx, userdb.NewEntry{Facets: schema.Texts("nick", "NAME 1")})
-	wantField(t, "a name that was moved", err, userdb.ErrDuplicate, "nick")
+	wantField(t, "taking a name that is held", err, userdb.ErrDuplicate, "nick")
 	for i := range 49 {
 		_, err := moved.Update(ctx, hints.Any(fmt.Sprint("name ", i)), func(e *userdb.Entry) error {
 			e.Put("name", schema.Text(fmt.Sprint("e", i))) // the entry's own e-mail
@@ -153,7 +154,7 @@ func TestMoveToCluster(t *testing.T) {
 	}
 	must(t, moved.Delete(ctx, hints.UID("u7")))
 	if _, err := moved.Find(ctx, hints.Any("e7")); !errors.Is(err, userdb.ErrNotFound) {
-		t.Errorf("deleted, and found: %v", err)
+		t.Errorf("finding a deleted entry: got %v, want ErrNotFound", err)
 	}
 	add(t, moved, "u49", "name", "Name 49")
 }

@@ -111,7 +111,7 @@ func (l *load) end(t *testing.T, users *userdb.Type) (lost []string) {
 	if i < len(names) {
 		t.Errorf("only %d of %d names were looked up", i, len(names))
 	}
-	t.Logf("%d creates were acknowledged, %d of them are not found", len(l.created), len(lost))
+	t.Logf("%d creates were acknowledged, %d of them cannot be found", len(l.created), len(lost))
 	return lost
 }
 
@@ -155,7 +155,7 @@ func addReplicated(t *testing.T, url, uid string, pairs ...string) {
 func rewrite(t *testing.T, users *userdb.Type, job string) error {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("job", schema.Text(job)); return nil })
+	_, err := users.Update(ctx, hints.UID("u"), putText("job", job))
 	return err
 }
 
@@ -167,15 +167,16 @@ func unavailable(err error) bool {
 func comesBack(t *testing.T, users *userdb.Type) {
 	t.Helper()
 	begin, refused := time.Now(), 0
-	eventually(t, "the entry can be written", func() bool {
+	eventually(t, "the entry can be written again", func() bool {
 		err := rewrite(t, users, fmt.Sprint(refused))
 		if err != nil && !unavailable(err) {
-			t.Errorf("until a replica has taken over: %v", err)
+			t.Errorf("before a replica took over: %v", err)
 		}
 		refused++
 		return err == nil
 	})
-	t.Logf("the entry could be written again after %v; %d calls were refused", time.Since(begin).Round(10*time.Millisecond), refused-1)
+	after := time.Since(begin).Round(10 * time.Millisecond)
+	t.Logf("the entry could be written again after %v; %d calls were refused", after, refused-1)
 }
 
 // TestClusterReshards moves slots under load. Calls may fail only if their time runs out,
@@ -191,7 +192,7 @@ func TestClusterReshards(t *testing.T) {
 	reshard(t, c, 200, "user/name:w0-0/~prk", "user/name:w1-1/~prk", "user/name:w2-2/~prk", "user/email:w0-3@x.org/~prk")
 	l.recovered(t, time.Now())
 	if lost := l.end(t, users); len(lost) > 0 {
-		t.Errorf("lost: %v", lost)
+		t.Errorf("acknowledged but not found: %v", lost)
 	}
 	mended(t, db, l.excused(t, nil))
 }
@@ -205,7 +206,8 @@ func reshard(t *testing.T, c *redistest.Cluster, slots int64, keys ...string) {
 		from := c.Master(key)
 		var to *redistest.Server
 		for _, n := range c.Nodes {
-			if role, err := n.Client().Info(ctx, "replication").Result(); err == nil && strings.Contains(role, "role:master") && n != from {
+			role, err := n.Client().Info(ctx, "replication").Result()
+			if err == nil && strings.Contains(role, "role:master") && n != from {
 				to = n
 			}
 		}
@@ -295,13 +297,13 @@ func TestReplicas(t *testing.T) {
 			users := typeOf(t, db, "user")
 			e := add(t, users, "u", "name", "you", "email", "you@example.com")
 			kill()
-			e, err = users.Update(t.Context(), hints.Key(e.Key()), func(e *userdb.Entry) error { e.Put("name", schema.Text("me")); return nil })
+			e, err = users.Update(t.Context(), hints.Key(e.Key()), putText("name", "me"))
 			wantErr(t, "without replicas", err, userdb.ErrUnconfirmed, "committed, not confirmed", "0 of 1 replicas")
 			if e.Text("name") != "me" {
-				t.Errorf("the verb returned %q, want what it made", e.Text("name"))
+				t.Errorf("the update returned the name %q, want me", e.Text("name"))
 			}
 			if found, err := users.Find(t.Context(), hints.Any("me")); err != nil || found.UID() != "u" {
-				t.Errorf("what was committed: %v, %v", found.UID(), err)
+				t.Errorf("finding the committed name: %v, %v", found.UID(), err)
 			}
 			mended(t, db, never)
 		})
@@ -323,11 +325,11 @@ func mended(t *testing.T, db *userdb.DB, excused func(p check.Problem) bool) {
 	for begin := time.Now(); len(left) > 0; left = checked(t, db, check.Options{}) {
 		checked(t, db, check.Options{Repair: true})
 		if time.Since(begin) > time.Minute { // verbs that were cut off clean up for ten seconds
-			t.Errorf("a repair leaves: %v", left)
+			t.Errorf("problems remain after repairs: %v", left)
 			return
 		}
 	}
-	t.Logf("check found %d leftovers of verbs that were cut off; a repair removed them", len(found))
+	t.Logf("a check found %d problems left by verbs that were cut off; repairs removed them", len(found))
 }
 
 // checked returns the errors that a check finds. The writers of the test must have ended.
@@ -360,7 +362,7 @@ func (l *load) excused(t *testing.T, lost []string) func(p check.Problem) bool {
 	return func(p check.Problem) bool {
 		name := loadName.FindString(p.Key)
 		if gone[name] || name == "" && len(lost) > 0 {
-			t.Logf("reported apart, from acknowledged writes that the failover lost: %v", p)
+			t.Logf("excused, because the failover lost acknowledged writes: %v", p)
 			return true
 		}
 		return isLeftover(p) && l.failed[name]

@@ -61,25 +61,29 @@ func TestExtenders(t *testing.T) {
 			mine, other := []string{"city", "street"}[i%2], []string{"street", "city"}[i%2]
 			write := func(field string) error {
 				_, err := users.Update(t.Context(), hints.UID("u"), func(e *userdb.Entry) error {
-					e.Put(field, map[string]schema.Value{"city": schema.Number(float64(i)), "street": schema.Text("s" + itoa(i))}[field])
+					if field == "city" {
+						e.Put("city", schema.Number(float64(i)))
+					} else {
+						e.Put("street", schema.Text("s"+itoa(i)))
+					}
 					return nil
 				})
 				return err
 			}
 			must(t, write(mine))
 			err := write(other)
-			wantField(t, "what the program does not know", err, userdb.ErrInvalid, other)
+			wantField(t, "writing an undeclared field", err, userdb.ErrInvalid, other)
 		}
 		stored := s.stored(t)
 		_, hasCity := stored.Fields["city"]
 		_, hasStreet := stored.Fields["street"]
 		_, hasLog := stored.Tertiary["log"]
 		if !hasCity || !hasStreet || !hasLog || !stored.Fields["job"].Role.Has(schema.RoleIndexed) || !stored.Open {
-			t.Errorf("not the union: %+v", stored)
+			t.Errorf("the stored schema is not the union of all schemas: %+v", stored)
 		}
 		e, err := typeOf(t, dbs[1], "user").Find(t.Context(), hints.UID("u"))
 		if city, _ := e.Get("city"); err != nil || city != schema.Number(14) {
-			t.Errorf("a program that lacks the field reads it as %v, %v", city, err)
+			t.Errorf("a program that does not declare the field reads it as %v, %v", city, err)
 		}
 	})
 }
@@ -89,13 +93,13 @@ func TestExtenders(t *testing.T) {
 func TestRefuse(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {
-			t.Skip("the store is opened once")
+			t.Skip("the store can be opened only once")
 		}
 		add(t, s.wide(), "u", "name", "n")
-		s.unchanged("refused", func() {
+		s.unchanged("opening with SchemaRefuse", func() {
 			more := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{} })
 			_, err := s.tryOpen(userdb.Options{Schema: more, OnSchema: userdb.SchemaRefuse})
-			wantErr(t, "more", err, userdb.ErrSchemaMismatch, "field city: not stored")
+			wantErr(t, "a schema with another field", err, userdb.ErrSchemaMismatch, "field city: not stored")
 			less := changed(func(t *schema.Type) { delete(t.Fields, "nick") })
 			_, err = s.tryOpen(userdb.Options{Schema: less, OnSchema: userdb.SchemaRefuse})
 			must(t, err)
@@ -119,7 +123,9 @@ func TestFollows(t *testing.T) {
 			must(t, err)
 		}
 		poor := changed(func(t *schema.Type) {
-			t.Fields = map[string]schema.Field{"name": {Role: schema.RoleSecondary}, "job": {}, "rating": {Codec: schema.CodecJSON}}
+			t.Fields = map[string]schema.Field{
+				"name": {Role: schema.RoleSecondary}, "job": {}, "rating": {Codec: schema.CodecJSON},
+			}
 			t.Tertiary = map[string]schema.Tertiary{"tags": {Kind: "set"}}
 		})
 		older := typeOf(t, s.program(poor), "user")
@@ -139,7 +145,7 @@ func TestFollows(t *testing.T) {
 		must(t, errOf(older.SetPassword(t.Context(), hints.UID("u"), "correct horse battery staple")))
 		for tag, want := range map[string]int64{"x": 1, "t": 1} {
 			if n, err := newer.Count(t.Context(), userdb.Query{Has: []string{tag}}); err != nil || n.Entries != want {
-				t.Errorf("with tag %s: %v, %v", tag, n, err)
+				t.Errorf("count by tag %s: %v, %v", tag, n, err)
 			}
 		}
 		s.inspect(t)
@@ -155,7 +161,7 @@ func TestFollowsMeanwhile(t *testing.T) {
 		users := s.wide()
 		add(t, users, "u", "name", "n")
 		if strings.HasPrefix(s.url, "redis+cluster:") {
-			t.Skip("a program goes by what it read up to 5 s ago: see internal/store/cluster")
+			t.Skip("on a cluster a program may use the schema that it read up to 5 s ago; see internal/store/cluster")
 		}
 		stored := s.stored(t)
 		for name, write := range writes(t, users) {
@@ -184,7 +190,7 @@ func (s *site) restate(t *testing.T, to schema.Type) {
 	found, err := store.Hashes(t.Context(), v.Engine, []string{key})
 	must(t, err)
 	if found[0].Fields["fingerprint"] == v.ByName["user"].Guard.Fingerprint {
-		t.Fatal("the stored schema is the same")
+		t.Fatal("the stored schema has not changed")
 	}
 }
 
@@ -193,7 +199,7 @@ func (s *site) restate(t *testing.T, to schema.Type) {
 func TestSchemaApply(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {
-			t.Skip("the store is opened once")
+			t.Skip("the store can be opened only once")
 		}
 		old := s.wide()
 		for i := range 40 {
@@ -232,7 +238,7 @@ func TestSchemaApply(t *testing.T) {
 			}
 			n, err := users.Count(t.Context(), userdb.Query{Where: schema.Texts("city", "Köln")})
 			if err == nil && n.Entries != 40 {
-				t.Errorf("a part of the index: %d", n.Entries)
+				t.Errorf("the index has %d entries, want 40", n.Entries)
 			}
 			return err
 		}) {
@@ -243,7 +249,7 @@ func TestSchemaApply(t *testing.T) {
 		stop()
 		must(t, <-running)
 		if n := s.raw.Exists(t.Context(), "~/applying").Val(); n > 0 {
-			t.Error("the lead is not given back")
+			t.Error("the lease of the schema change was not released")
 		}
 		s.views[view.Of(s.first).NS] = s.open(userdb.Options{Schema: more})
 	})
@@ -261,13 +267,13 @@ func TestEarlierGeneration(t *testing.T) {
 		same := s.program(wideSchema(schema.FoldCasefold))
 		add(t, typeOf(t, same, "user"), "v", "name", "m")
 		if got := fingerprint(); got != earlier {
-			t.Errorf("a program with the same schema has stored %s", got)
+			t.Errorf("a program with the same schema stored the fingerprint %s", got)
 		}
 		s.inspect(t)
 		more := s.program(changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{} }))
 		add(t, typeOf(t, more, "user"), "w", "name", "o", "city", "Bonn")
 		if got := fingerprint(); got == earlier {
-			t.Error("a program with more has stored nothing")
+			t.Error("a program that extends the schema stored no new fingerprint")
 		}
 		s.inspect(t)
 	})
@@ -283,7 +289,7 @@ func TestBuildingOfAProgram(t *testing.T) {
 		})
 		n, err := typeOf(t, s.program(printed), "user").Count(t.Context(), userdb.Query{Where: schema.Texts("job", "cook")})
 		if err != nil || n.Entries != 1 {
-			t.Errorf("by the index: %+v, %v", n, err)
+			t.Errorf("count by the index: %+v, %v; want 1", n, err)
 		}
 	})
 }
@@ -304,7 +310,7 @@ func TestEmptiedStore(t *testing.T) {
 		}
 		add(t, typeOf(t, db, "user"), "v", "name", "n")
 		if s.raw.HGet(t.Context(), "~/schema/user", "fingerprint").Val() == "" {
-			t.Error("no fingerprint")
+			t.Error("no fingerprint was stored")
 		}
 		_, err = s.tryOpen(userdb.Options{Schema: more})
 		must(t, err)
@@ -325,14 +331,14 @@ func TestAfterStoppingChange(t *testing.T) {
 		must(t, s.raw.HSet(t.Context(), "~/schema/user", "fingerprint", "~"+was+">", "next", g.JSON).Err())
 		q := userdb.Query{Where: schema.Texts("city", "Bonn")}
 		if _, err := typeOf(t, db, "user").Count(t.Context(), q); !errors.Is(err, userdb.ErrIndexBuilding) {
-			t.Error(err)
+			t.Errorf("count during the change: got %v, want ErrIndexBuilding", err)
 		}
 		must(t, s.raw.HSet(t.Context(), "~/schema/user", "fingerprint", g.Fingerprint, "schema", g.JSON).Err())
 		must(t, s.raw.HDel(t.Context(), "~/schema/user", "next").Err())
 		must(t, s.raw.SAdd(t.Context(), "user/city:Bonn/~prks", "user/uid:u").Err())
 		n, err := typeOf(t, db, "user").Count(t.Context(), q)
 		if err != nil || n.Entries != 1 {
-			t.Errorf("afterwards: %v %v", n, err)
+			t.Errorf("count after the change: %v, %v; want 1", n, err)
 		}
 		s.views[view.Of(s.first).NS] = db
 	})
@@ -344,7 +350,7 @@ func TestAfterStoppingChange(t *testing.T) {
 func TestUnstoredSet(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {
-			t.Skip("the store is opened once")
+			t.Skip("the store can be opened only once")
 		}
 		plain := changed(func(t *schema.Type) { t.Tertiary["log2"] = schema.Tertiary{Kind: "set"} })
 		add(t, typeOf(t, s.program(plain), "user"), "u", "name", "n")
@@ -357,7 +363,7 @@ func TestUnstoredSet(t *testing.T) {
 		ix := changed(func(t *schema.Type) { t.Tertiary["log2"] = schema.Tertiary{Kind: "set", Indexed: true} })
 		_, err = s.tryOpen(userdb.Options{Schema: ix})
 		if !errors.Is(err, userdb.ErrSchemaMismatch) {
-			t.Errorf("half an index is declared whole: %v", err)
+			t.Errorf("opening with an incomplete index: got %v, want ErrSchemaMismatch", err)
 		}
 		db, err := s.tryOpen(userdb.Options{Schema: ix, OnSchema: userdb.SchemaApply})
 		must(t, err)
@@ -370,7 +376,7 @@ func TestUnstoredSet(t *testing.T) {
 func TestApplyKeepsPolicy(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {
-			t.Skip("the store is opened once")
+			t.Skip("the store can be opened only once")
 		}
 		strict := changed(func(t *schema.Type) {
 			t.Password = &schema.Password{Cost: 5, Min: 20}
@@ -385,8 +391,11 @@ func TestApplyKeepsPolicy(t *testing.T) {
 		must(t, err)
 		s.views[view.Of(s.first).NS] = db
 		stored := s.stored(t)
-		if p := stored.Policy(); p.Min != 20 || p.Cost != 5 || len(stored.Fields["name"].Reserved) != 1 || !stored.Fields["name"].Role.Has(schema.RoleOrdered) {
-			t.Errorf("stored: %+v, %+v", p, stored.Fields["name"])
+		if p := stored.Policy(); p.Min != 20 || p.Cost != 5 {
+			t.Errorf("the stored password policy is %+v", p)
+		}
+		if name := stored.Fields["name"]; len(name.Reserved) != 1 || !name.Role.Has(schema.RoleOrdered) {
+			t.Errorf("the stored field is %+v", name)
 		}
 	})
 }

@@ -30,7 +30,7 @@ func TestUnfaithfulCluster(t *testing.T) {
 	_, err = userdb.New(t.Context(), client, userdb.Options{})
 	wantErr(t, "a router that loses replies", err, userdb.ErrUnsuitable, "the client alters exists or its reply")
 	_, err = typeOf(t, db, "user").Create(t.Context(), userdb.NewEntry{UID: "b", Facets: schema.Texts("name", "x")})
-	wantErr(t, "the value of another field", err, userdb.ErrUnavailable, store.ErrReply.Error())
+	wantErr(t, "taking a value held in another field", err, userdb.ErrUnavailable, store.ErrReply.Error())
 }
 
 // A forger is a hook that answers some commands itself, wrongly.
@@ -65,9 +65,11 @@ func (f *forger) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 func TestUnfaithfulServer(t *testing.T) {
 	srv := redistest.Shared(t)
 	for name, forge := range map[string]func(cmd redis.Cmder) bool{
-		"nothing is sent":       func(cmd redis.Cmder) bool { return cmd.Name() != "ping" && cmd.Name() != "info" },
-		"pipelines are not":     func(cmd redis.Cmder) bool { return cmd.Name() == "hgetall" },
-		"scripts answer others": func(cmd redis.Cmder) bool { return cmd.Name() == "eval" && set(cmd, []any{"~/probe/1", "old"}) },
+		"most commands are not sent": func(cmd redis.Cmder) bool { return cmd.Name() != "ping" && cmd.Name() != "info" },
+		"reads are not sent":         func(cmd redis.Cmder) bool { return cmd.Name() == "hgetall" },
+		"scripts have old replies": func(cmd redis.Cmder) bool {
+			return cmd.Name() == "eval" && set(cmd, []any{"~/probe/1", "old"})
+		},
 	} {
 		c := redis.NewClient(&redis.Options{Network: "tcp", Addr: srv.Addr()})
 		t.Cleanup(func() { c.Close() })

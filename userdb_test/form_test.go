@@ -45,10 +45,9 @@ func TestAllThatIsWrong(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		g := newGate(s, userdb.Options{Schema: sc, HashWorkers: 2})
 		ctx := t.Context()
-		_, err := g.users.Create(ctx, userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice", "email", "alice@example.com", "job", "cook")})
-		must(t, err)
-		_, err = g.users.Create(ctx, userdb.NewEntry{UID: "bob", Facets: schema.Texts("name", "bob", "email", "bob@example.com", "job", "cook")})
-		must(t, err)
+		for _, name := range []string{"alice", "bob"} {
+			add(t, g.users, name, "name", name, "email", name+"@example.com", "job", "cook")
+		}
 		want := func(what string, err error, all ...string) {
 			t.Helper()
 			got := wrongOf(err)
@@ -59,26 +58,45 @@ func TestAllThatIsWrong(t *testing.T) {
 			}
 		}
 		forms := []struct {
-			facets schema.Facets
-			pw     string
-			all    []string
+			facets   schema.Facets
+			password string
+			problems []string
 		}{
-			{schema.Texts("name", "alice", "email", "no address"), "short", []string{"name taken", "email email", "job required", "password min"}},
-			{schema.Texts("name", "ALICE", "email", "alice@EXAMPLE.com", "job", "x"), "", []string{"name taken", "email taken"}},
-			{schema.Texts("name", "alice", "email", "bob@example.com", "job", "x"), "password", []string{"name taken", "email taken", "password blocklist"}},
-			{schema.Texts("name", "new", "email", "new@example.com"), "battery staple", []string{"job required"}},
-			{schema.Texts("name", "new", "job", "x"), "short", []string{"password min"}},
-			{schema.Texts("nick", "x", "nock", "y", "job", "x"), "", []string{"nick undeclared", "nock undeclared"}},
+			{
+				schema.Texts("name", "alice", "email", "no address"), "short",
+				[]string{"name taken", "email email", "job required", "password min"},
+			},
+			{
+				schema.Texts("name", "ALICE", "email", "alice@EXAMPLE.com", "job", "x"), "",
+				[]string{"name taken", "email taken"},
+			},
+			{
+				schema.Texts("name", "alice", "email", "bob@example.com", "job", "x"), "password",
+				[]string{"name taken", "email taken", "password blocklist"},
+			},
+			{
+				schema.Texts("name", "new", "email", "new@example.com"), "battery staple",
+				[]string{"job required"},
+			},
+			{
+				schema.Texts("name", "new", "job", "x"), "short",
+				[]string{"password min"},
+			},
+			{
+				schema.Texts("nick", "x", "nock", "y", "job", "x"), "",
+				[]string{"nick undeclared", "nock undeclared"},
+			},
 		}
 		for i, f := range forms {
-			_, err := g.users.Create(ctx, userdb.NewEntry{Facets: f.facets, Password: f.pw})
+			_, err := g.users.Create(ctx, userdb.NewEntry{Facets: f.facets, Password: f.password})
 			if len(wrongOf(err)) == 0 {
-				t.Errorf("form %d is made", i)
+				t.Errorf("form %d is accepted", i)
 			}
-			want(fmt.Sprint("create ", i), err, f.all...)
+			want(fmt.Sprint("create ", i), err, f.problems...)
 		}
 		// Values that the entry with the same UID holds do not count as taken.
-		_, err = g.users.Create(ctx, userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice", "email", "bob@example.com")})
+		facets := schema.Texts("name", "alice", "email", "bob@example.com")
+		_, err := g.users.Create(ctx, userdb.NewEntry{UID: "alice", Facets: facets})
 		want("create of alice again", err, "email taken", "job required")
 		secret := g.invite("new@example.com")
 		_, err = g.users.Accept(ctx, secret, userdb.NewEntry{Facets: schema.Texts("name", "alice"), Password: "short"})
@@ -100,8 +118,8 @@ func TestAllThatIsWrong(t *testing.T) {
 		e.Put("name", schema.Text("alice"))
 		e.Put("email", schema.Text("alice@example.com"))
 		_, err = g.users.Save(ctx, e)
-		want("save what others have", err, "name taken", "email taken")
-		want("check what others have", g.users.Check(ctx, e), "name taken", "email taken")
+		want("save with values that others hold", err, "name taken", "email taken")
+		want("check with values that others hold", g.users.Check(ctx, e), "name taken", "email taken")
 		e = g.find("bob")
 		e.Put("email", schema.Text("bob@example.org"))
 		must(t, g.users.Check(ctx, e))
@@ -110,9 +128,9 @@ func TestAllThatIsWrong(t *testing.T) {
 			e.Put("email", schema.Text("alice@example.com"))
 			return nil
 		})
-		want("update to what others have", err, "name taken", "email taken")
+		want("update to values that others hold", err, "name taken", "email taken")
 		if e := g.find("bob"); e.Text("name") != "bob" || e.Text("email") != "bob@example.com" {
-			t.Errorf("written: %v", e)
+			t.Errorf("a refused change was written: %v", e)
 		}
 	})
 }

@@ -35,13 +35,13 @@ func TestDeleteForbidden(t *testing.T) {
 	for _, clustered := range []bool{false, true} {
 		w := newACLWorld(t, clustered)
 		for _, command := range strings.Fields("hdel expire pexpire persist unlink srem zrem hset") {
-			what := fmt.Sprintf("%s, cluster %v", command, clustered)
+			what := fmt.Sprintf("%s forbidden, cluster %v", command, clustered)
 			must(t, w.admin.FlushAll(t.Context()).Err())
 			must(t, w.as("app", app, func(ctx context.Context, db *userdb.DB) error {
 				users := typeOf(t, db, "user")
 				add(t, users, "first", "name", "first")
-				_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n", "job", "j"), Tags: []string{"admin"}})
-				return err
+				facets := schema.Texts("name", "n", "job", "j")
+				return errOf(users.Create(ctx, userdb.NewEntry{UID: "u", Facets: facets, Tags: []string{"admin"}}))
 			}))
 			failed := w.forbid(app, command, func(ctx context.Context, db *userdb.DB) error {
 				return typeOf(t, db, "user").Delete(ctx, hints.UID("u"))
@@ -66,7 +66,7 @@ func (w *aclWorld) afterHalfDelete(what string, db *userdb.DB, failed error) {
 	}
 	done := failed == nil || errors.Is(failed, userdb.ErrUnconfirmed)
 	if there == done && !errors.Is(failed, userdb.ErrOutcomeUnknown) {
-		t.Errorf("%s: it is there: %v, and the answer was %v", what, there, failed)
+		t.Errorf("%s: the entry exists: %v, but the delete returned %v", what, there, failed)
 	}
 	if there {
 		wantTags(t, what, users, "u", "admin")
@@ -74,13 +74,13 @@ func (w *aclWorld) afterHalfDelete(what string, db *userdb.DB, failed error) {
 	}
 	checked(t, db, check.Options{Repair: true})
 	if left := checked(t, db, check.Options{}); len(left) > 0 {
-		t.Errorf("%s: left: %v", what, left)
+		t.Errorf("%s: problems remain after the repair: %v", what, left)
 	}
 	if _, err := users.Find(ctx, hints.UID("u")); !errors.Is(err, userdb.ErrNotFound) {
-		t.Errorf("%s: after the repair: %v", what, err)
+		t.Errorf("%s: find after the repair: got %v, want ErrNotFound", what, err)
 	}
 	if life := w.admin.TTL(ctx, "user/uid:u").Val(); life == -1 {
-		t.Errorf("%s: the tombstone stays for ever", what)
+		t.Errorf("%s: the tombstone does not expire", what)
 	}
 	// With a recent ~since, the create would wait until the deleter must have died.
 	if w.admin.HExists(ctx, "user/uid:u", "~since").Val() {
@@ -88,9 +88,9 @@ func (w *aclWorld) afterHalfDelete(what string, db *userdb.DB, failed error) {
 	}
 	_, err = users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n")})
 	must(t, err)
-	wantTags(t, what+", made anew", users, "u")
+	wantTags(t, what+", created again", users, "u")
 	if r := w.admin.HGetAll(ctx, "user/uid:u").Val(); r["job"] != "" || w.admin.TTL(ctx, "user/uid:u").Val() != -1 {
-		t.Errorf("%s: made anew, it is %v", what, r)
+		t.Errorf("%s: the record of the new entry is %v", what, r)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestCreateOverHalfDeleted(t *testing.T) {
 		wantErr(t, "update", err, userdb.ErrNotFound)
 		add(t, users, "u", "nick", "new")
 		if r := s.dump(ctx)["user/uid:u"]; r.fleets || r.fields["job"] != "" || r.fields["name"] != "" {
-			t.Errorf("made anew, it lies there as %v", r)
+			t.Errorf("the record of the new entry is %v", r)
 		}
 		s.expect("I4 user/name:n/~prk", "I5 user/job:j/~prks")
 	})
@@ -126,13 +126,13 @@ func TestFenceForbidden(t *testing.T) {
 		must(t, s.raw.HSet(ctx, "user/uid:u", "~fence", "1").Err())
 		found := checked(t, s.first, check.Options{})
 		if len(found) != 1 || found[0].Code != "tombstone_endless" || found[0].Key != "user/uid:u" {
-			t.Errorf("check found %v", found)
+			t.Errorf("a check found %v, want one endless tombstone", found)
 		}
 		if mended := checked(t, s.first, check.Options{Repair: true}); len(mended) != 1 || !mended[0].Repaired {
-			t.Errorf("repaired: %v", mended)
+			t.Errorf("a repair reports %v", mended)
 		}
 		if life := s.raw.TTL(ctx, "user/uid:u").Val(); life <= 0 {
-			t.Errorf("it lives %v", life)
+			t.Errorf("after the repair the tombstone has the time to live %v", life)
 		}
 	})
 }

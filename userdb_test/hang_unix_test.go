@@ -45,10 +45,10 @@ func TestHangingServer(t *testing.T) {
 	errs := atOnce(len(names), func(i int) error { return verbs[names[i]](ctx) })
 	for i, err := range errs {
 		if ctx.Err() == nil {
-			t.Errorf("%s ended before its context: %v", names[i], err)
+			t.Errorf("%s returned before its context ended: %v", names[i], err)
 		}
-		if !errors.Is(err, userdb.ErrUnavailable) && !errors.Is(err, userdb.ErrOutcomeUnknown) && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: got %v", names[i], err)
+		if !unavailable(err) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: got %v, want an error that the store is unavailable", names[i], err)
 		}
 	}
 	resume()
@@ -68,7 +68,7 @@ func signallerOf(t *testing.T, server redis.Cmdable) func(syscall.Signal) {
 	must(t, err)
 	found := regexp.MustCompile(`process_id:(\d+)`).FindStringSubmatch(info)
 	if found == nil {
-		t.Fatal("the server does not say its process id")
+		t.Fatal("the server does not report its process ID")
 	}
 	pid, _ := strconv.Atoi(found[1])
 	return func(sig syscall.Signal) {
@@ -91,8 +91,8 @@ func TestSilentMaster(t *testing.T) {
 	must(t, err)
 	defer db.Close()
 	users := typeOf(t, db, "user")
-	_, err = users.Create(t.Context(), userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n", "job", "j"), Tags: []string{"a"}})
-	must(t, err)
+	facets := schema.Texts("name", "n", "job", "j")
+	must(t, errOf(users.Create(t.Context(), userdb.NewEntry{UID: "u", Facets: facets, Tags: []string{"a"}})))
 	before, err := users.Find(t.Context(), hints.UID("u"))
 	must(t, err)
 	silent := otherMaster(t, c, "~/schema/user", "user/uid:u", "user/name:n/~prk")
@@ -115,7 +115,7 @@ func TestSilentMaster(t *testing.T) {
 	defer func() { resume() }()
 	late := func(name string, ctx context.Context) {
 		if deadline, _ := ctx.Deadline(); time.Since(deadline) > longDelay {
-			t.Errorf("%s ended %v after its context", name, time.Since(deadline))
+			t.Errorf("%s returned %v after its context ended", name, time.Since(deadline))
 		}
 	}
 	for _, uid := range uids {
@@ -143,21 +143,21 @@ func TestSilentMaster(t *testing.T) {
 	resume()
 	resume = func() {}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		told := map[string]int{}
+		updates := map[string]int{} // by UID
 		for after, more := "", true; more; {
 			p, err := db.Events(t.Context(), userdb.EventQuery{After: after, Limit: 1000, Kinds: []userdb.EventKind{"update"}})
 			must(t, err)
 			for _, e := range p.Events {
-				told[e.Key.Value()]++
+				updates[e.Key.Value()]++
 			}
 			more, after = len(p.Events) > 0, p.Next
 		}
-		missing := slices.DeleteFunc(slices.Clone(uids), func(uid string) bool { return told[uid] == 1 })
+		missing := slices.DeleteFunc(slices.Clone(uids), func(uid string) bool { return updates[uid] == 1 })
 		if len(missing) == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the feed does not tell once of the changes of %q", missing)
+			t.Fatalf("the feed does not have the changes of %q exactly once", missing)
 		}
 	}
 }
@@ -170,6 +170,6 @@ func otherMaster(t *testing.T, c *redistest.Cluster, keys ...string) *redistest.
 			return node
 		}
 	}
-	t.Fatalf("the keys %q lie on all masters", keys)
+	t.Fatalf("every master serves one of the keys %q", keys)
 	return nil
 }

@@ -61,7 +61,7 @@ func (g *gate) wantFed(what, name string, want ...string) {
 
 // repairs lists every way to run a repair that reads an entry.
 var repairs = map[string]func(prk recordkey.Key) check.Options{
-	"of all": func(recordkey.Key) check.Options { return check.Options{Repair: true} },
+	"all":    func(recordkey.Key) check.Options { return check.Options{Repair: true} },
 	"by UID": func(prk recordkey.Key) check.Options { return check.Options{Only: hints.Key(prk), Repair: true} },
 	"by name": func(prk recordkey.Key) check.Options {
 		srk, _ := recordkey.SRK("user", "name", prk.Value())
@@ -84,17 +84,17 @@ func TestFeedAfterDeath(t *testing.T) {
 					t.Helper()
 					g.pass(-ago)
 					must(t, g.create(name, alicePassword))
-					g.wantFed("made", name, "create")
+					g.wantFed("after the create", name, "create")
 					g.unfed(func() { must(t, setJob(ctx, g.users, name, "cook")) })
 					g.pass(ago)
-					g.wantFed("before", name, "create")
+					g.wantFed("after the process died", name, "create")
 				}
 				die("changed")
 				must(t, setJob(ctx, g.users, "changed", "baker"))
-				g.wantFed("changed", "changed", "create", "update", "update")
+				g.wantFed("after a change", "changed", "create", "update", "update")
 				die("gone")
 				must(t, g.users.Delete(ctx, uid("gone")))
-				g.wantFed("deleted", "gone", "create", "update", "delete")
+				g.wantFed("after a delete", "gone", "create", "update", "delete")
 				for how, options := range repairs {
 					name := strings.ReplaceAll(how, " ", "-")
 					die(name)
@@ -102,11 +102,11 @@ func TestFeedAfterDeath(t *testing.T) {
 					must(t, err)
 					for p, err := range check.Run(ctx, g.db, options(prk)) {
 						must(t, err)
-						t.Errorf("repair %s found: %v", how, p)
+						t.Errorf("repair (%s) found: %v", how, p)
 					}
-					g.wantFed("repair "+how, name, "create", "update")
+					g.wantFed("after a repair ("+how+")", name, "create", "update")
 					must(t, setJob(ctx, g.users, name, "baker"))
-					g.wantFed("repair "+how+", changed", name, "create", "update", "update")
+					g.wantFed("after a repair ("+how+") and a change", name, "create", "update", "update")
 				}
 			})
 		})
@@ -123,7 +123,7 @@ func TestFeedForgets(t *testing.T) {
 		ctx := t.Context()
 		must(t, g.create("ann", alicePassword))
 		must(t, setJob(ctx, g.users, "ann", "cook"))
-		g.wantFed("on time", "ann", "create", "update")
+		g.wantFed("at once", "ann", "create", "update")
 		forget := func() {
 			t.Helper()
 			g.pass(3 * time.Hour)
@@ -137,6 +137,16 @@ func TestFeedForgets(t *testing.T) {
 		must(t, setJob(ctx, g.users, "ann", "baker"))
 		g.wantFed("hours later", "ann", "create", "update", "update")
 	})
+}
+
+// addsMember reports whether a command adds a member to a set, by itself or in a script on several
+// keys.
+func addsMember(cmd redis.Cmder) bool {
+	words := strings.ToLower(wordsOf(cmd))
+	if strings.HasPrefix(words, "sadd ") {
+		return true
+	}
+	return strings.HasPrefix(words, "eval") && strings.Contains(words, " sadd ") && fmt.Sprint(cmd.Args()[2]) != "1"
 }
 
 // TestSameTagOfTwo lets two callers add the same tag at the same time, and loses the reply to one
@@ -156,9 +166,7 @@ func TestSameTagOfTwo(t *testing.T) {
 			must(t, err)
 			var met atomic.Bool
 			s.tap.set(func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
-				words := strings.ToLower(wordsOf(cmds[0]))
-				adds := strings.HasPrefix(words, "sadd ") || strings.HasPrefix(words, "eval") && strings.Contains(words, " sadd ") && fmt.Sprint(cmds[0].Args()[2]) != "1"
-				if !adds || met.Swap(true) {
+				if !addsMember(cmds[0]) || met.Swap(true) {
 					return send()
 				}
 				if first {
@@ -178,7 +186,7 @@ func TestSameTagOfTwo(t *testing.T) {
 			s.tap.set(nil)
 			must(t, err)
 			if got := linesOf(t, users, name); !met.Load() || !slices.Equal(got, []string{"create", "tags"}) {
-				t.Errorf("the other is first: %v: the history is %q", first, got)
+				t.Errorf("the other caller first: %v: the history is %q", first, got)
 			}
 		}
 	})

@@ -31,7 +31,7 @@ func linesOf(t *testing.T, users *userdb.Type, uid string) []string {
 
 // setJob changes the job of an entry, which adds one line to its history.
 func setJob(ctx context.Context, users *userdb.Type, name, job string) error {
-	return errOf(users.Update(ctx, uid(name), func(e *userdb.Entry) error { e.Put("job", schema.Text(job)); return nil }))
+	return errOf(users.Update(ctx, uid(name), putText("job", job)))
 }
 
 func kindsOf(events []userdb.HistoryEvent) (kinds []string) {
@@ -148,7 +148,9 @@ func (v notedVerb) doLosing(s *site, users *userdb.Type, e userdb.Entry, secret 
 func notedEntry(t *testing.T, users *userdb.Type, name string) (userdb.Entry, string) {
 	t.Helper()
 	ctx := t.Context()
-	e, err := users.Create(ctx, userdb.NewEntry{UID: name, Facets: schema.Texts("name", name), Tags: []string{"a"}, Password: clearPassword})
+	e, err := users.Create(ctx, userdb.NewEntry{
+		UID: name, Facets: schema.Texts("name", name), Tags: []string{"a"}, Password: clearPassword,
+	})
 	must(t, err)
 	must(t, users.Hash(uid(name), "settings").Put(ctx, "k", "v"))
 	must(t, errOf(users.List(uid(name), "notes").Append(ctx, "n")))
@@ -200,7 +202,7 @@ func TestLostAnswersAreNotedOnce(t *testing.T) {
 			for n := range 4 {
 				for _, done := range []bool{true, false} {
 					key := fmt.Sprint("u", len(name))
-					name[key] = fmt.Sprintf("%s, command %d lost, done: %v", verb.name, n, done)
+					name[key] = fmt.Sprintf("%s, command %d lost, executed: %v", verb.name, n, done)
 					e, secret := notedEntry(t, users, key)
 					if err := verb.doLosing(s, users, e, secret, n, done); err != nil {
 						t.Fatalf("%s: %v", name[key], err)
@@ -260,7 +262,7 @@ func TestBeginningAfterTheEnd(t *testing.T) {
 			_, _, err = users.StartSession(t.Context(), e, userdb.SessionOptions{})
 			s.tap.set(nil)
 			if !lost || err != nil && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrNotFound) {
-				t.Errorf("lost: %v; got %v", lost, err)
+				t.Errorf("lost a reply: %v; got %v", lost, err)
 			}
 		}
 		begun := map[string]int{}
@@ -270,7 +272,7 @@ func TestBeginningAfterTheEnd(t *testing.T) {
 			}
 		}
 		if want := map[string]int{"u0": 1, "u1": 1}; !maps.Equal(begun, want) {
-			t.Errorf("beginnings in the feed: %v, want %v", begun, want)
+			t.Errorf("session starts in the feed: %v, want %v", begun, want)
 		}
 	})
 }
@@ -322,13 +324,13 @@ var futileVerbs = []notedVerb{
 	{"remove another score", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
 		return errOf(users.SortedSet(uid(e.UID()), "scores").Remove(ctx, "z"))
 	}},
-	{"friends of another type", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+	{"add to a set that is a string", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
 		if err := errOf(users.Set(uid(e.UID()), "friends").Add(ctx, "f")); !errors.Is(err, userdb.ErrCorrupt) {
 			return fmt.Errorf("got %w, want ErrCorrupt", err)
 		}
 		return nil
 	}},
-	{"end a session that there is not", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
+	{"end a session that does not exist", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
 		if err := users.EndSessionID(ctx, uid(e.UID()), "z"); !errors.Is(err, userdb.ErrNotFound) {
 			return fmt.Errorf("got %w, want ErrNotFound", err)
 		}
@@ -375,7 +377,7 @@ func TestVerbsInOpenSlot(t *testing.T) {
 		must(t, err)
 		must(t, users.EndSession(ctx, secret))
 		must(t, users.EndSession(ctx, secret)) // it has ended
-		wantErr(t, "no session", users.EndSessionID(ctx, uid("ann"), "z"), userdb.ErrNotFound)
+		wantErr(t, "ending a session that does not exist", users.EndSessionID(ctx, uid("ann"), "z"), userdb.ErrNotFound)
 		want = append(want, "session_start", "session_end")
 	}
 	_, err = users.Tags(uid("ann")).Add(ctx, "red")
@@ -384,14 +386,14 @@ func TestVerbsInOpenSlot(t *testing.T) {
 	must(t, err)
 	want = append(want, "tags")
 	if got := linesOf(t, users, "ann"); !slices.Equal(got, want) {
-		t.Errorf("while it moves: %q, want %q", got, want)
+		t.Errorf("while the slot is migrated the history is %q, want %q", got, want)
 	}
 	for i := range 120 {
 		must(t, setJob(ctx, users, "ann", fmt.Sprint(i)))
 		want = append(want, "update")
 	}
 	if n := strings.Count(c.Client().HGet(ctx, "user/uid:ann", "~note").Val(), "\n") + 1; n != 100 {
-		t.Errorf("the entry keeps %d lines", n)
+		t.Errorf("the entry keeps %d lines, want 100", n)
 	}
 	must(t, users.Delete(ctx, uid("ann")))
 	want = append(want, "delete")
@@ -403,10 +405,10 @@ func TestVerbsInOpenSlot(t *testing.T) {
 	must(t, err)
 	want = append(want, "create")
 	if got := kindsOf(feedTo(t, db, len(want))); !slices.Equal(got, want) {
-		t.Errorf("afterwards the feed has %q, want %q", got, want)
+		t.Errorf("after the migration the feed has %q, want %q", got, want)
 	}
 	if got := linesOf(t, users, "ann"); !slices.Equal(got, []string{"create"}) {
-		t.Errorf("the new entry has %q", got)
+		t.Errorf("the history of the new entry is %q", got)
 	}
 	mended(t, db, never)
 }

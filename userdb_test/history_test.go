@@ -46,7 +46,7 @@ func feed(t *testing.T, db *userdb.DB, want int, kinds ...userdb.EventKind) (all
 			p, err := db.Events(t.Context(), userdb.EventQuery{After: after, Limit: 7, Kinds: kinds})
 			must(t, err)
 			if p.Gap {
-				t.Fatal("a gap")
+				t.Fatal("the feed has a gap")
 			}
 			all, after = append(all, p.Events...), p.Next
 		}
@@ -60,6 +60,11 @@ func feed(t *testing.T, db *userdb.DB, want int, kinds ...userdb.EventKind) (all
 	return all
 }
 
+// isSession reports whether a session starts or ends with an event.
+func isSession(e userdb.HistoryEvent) bool {
+	return e.Kind == userdb.EventSessionStart || e.Kind == userdb.EventSessionEnd
+}
+
 // TestSessionsShare checks that sessions do not crowd other events out of an account's history,
 // however often its owner signs in.
 func TestSessionsShare(t *testing.T) {
@@ -67,7 +72,7 @@ func TestSessionsShare(t *testing.T) {
 		users, h := typeOf(t, s.open(userdb.Options{History: true}), "user"), hints.UID("ann")
 		e, err := users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann")})
 		must(t, err)
-		must(t, errOf(users.Update(t.Context(), h, func(e *userdb.Entry) error { e.Put("job", schema.Text("x")); return nil })))
+		must(t, errOf(users.Update(t.Context(), h, putText("job", "x"))))
 		must(t, users.EndWaits(t.Context(), h))
 		for range 60 {
 			_, secret, err := users.StartSession(t.Context(), e, userdb.SessionOptions{})
@@ -76,23 +81,27 @@ func TestSessionsShare(t *testing.T) {
 		}
 		all, err := users.History(t.Context(), h)
 		must(t, err)
-		if len(all) != 100 || all[99].Kind != userdb.EventCreate || all[98].Kind != userdb.EventUpdate || all[97].Kind != userdb.EventSessionEnd && all[97].Kind != userdb.EventSessionStart {
-			t.Errorf("%d events, which begin with %q", len(all), eventTexts(all[max(0, len(all)-4):]))
+		if len(all) != 100 {
+			t.Fatalf("the history has %d events, want 100", len(all))
+		}
+		oldest := all[97:] // in the order of the history, newest first
+		if oldest[2].Kind != userdb.EventCreate || oldest[1].Kind != userdb.EventUpdate || !isSession(oldest[0]) {
+			t.Errorf("the oldest events are %q", eventTexts(oldest))
 		}
 		for n := range 80 {
-			must(t, errOf(users.Update(t.Context(), h, func(e *userdb.Entry) error { e.Put("job", schema.Text(itoa(n))); return nil })))
+			must(t, errOf(users.Update(t.Context(), h, putText("job", itoa(n)))))
 		}
 		if all, err = users.History(t.Context(), h); err != nil {
 			t.Fatal(err)
 		}
 		sessions := 0
 		for _, e := range all {
-			if e.Kind == userdb.EventSessionStart || e.Kind == userdb.EventSessionEnd {
+			if isSession(e) {
 				sessions++
 			}
 		}
 		if len(all) != 100 || sessions != 30 {
-			t.Errorf("%d events, %d of them of sessions", len(all), sessions)
+			t.Errorf("%d events, %d of sessions; want 100 and 30", len(all), sessions)
 		}
 	})
 }
@@ -104,7 +113,7 @@ func TestTokensShare(t *testing.T) {
 		users, h := typeOf(t, s.open(userdb.Options{History: true}), "user"), hints.UID("ann")
 		must(t, errOf(users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann")})))
 		for n := range 85 {
-			must(t, errOf(users.Update(t.Context(), h, func(e *userdb.Entry) error { e.Put("job", schema.Text(itoa(n))); return nil })))
+			must(t, errOf(users.Update(t.Context(), h, putText("job", itoa(n)))))
 		}
 		for range 120 {
 			must(t, errOf(users.Issue(t.Context(), h, userdb.Token{Purpose: "reset"})))
@@ -118,7 +127,7 @@ func TestTokensShare(t *testing.T) {
 			}
 		}
 		if len(all) != 100 || issued != 20 || all[99].Kind != userdb.EventUpdate {
-			t.Errorf("%d events, %d of tokens, which begin with %q", len(all), issued, eventTexts(all[max(0, len(all)-4):]))
+			t.Errorf("%d events, %d of tokens; the oldest are %q", len(all), issued, eventTexts(all[max(0, len(all)-4):]))
 		}
 	})
 }
@@ -130,7 +139,8 @@ func TestFloodOfFailures(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	users := typeOf(t, db, "user")
-	must(t, errOf(users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann"), Password: "correct horse battery"})))
+	ann := userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann"), Password: "correct horse battery"}
+	must(t, errOf(users.Create(t.Context(), ann)))
 	must(t, errOf(users.Login(t.Context(), "ann", "correct horse battery", userdb.Attempt{Origin: "192.0.2.7"})))
 	for range 2500 { // an embedded store keeps 2,000
 		_, err := users.Login(t.Context(), "nobody", "wrong password", userdb.Attempt{})
@@ -140,11 +150,12 @@ func TestFloodOfFailures(t *testing.T) {
 	}
 	all := feed(t, db, 2, userdb.EventCreate, userdb.EventLogin)
 	if all[0].Kind != userdb.EventCreate || all[1].Kind != userdb.EventLogin {
-		t.Errorf("%q", eventTexts(all))
+		t.Errorf("the feed has %q, want create and login", eventTexts(all))
 	}
-	page, err := db.Events(t.Context(), userdb.EventQuery{Kinds: []userdb.EventKind{userdb.EventLoginFailed, userdb.EventThrottle}, Limit: 1000})
+	failures := []userdb.EventKind{userdb.EventLoginFailed, userdb.EventThrottle}
+	page, err := db.Events(t.Context(), userdb.EventQuery{Kinds: failures, Limit: 1000})
 	if err != nil || len(page.Events) != 1000 {
-		t.Errorf("%d failures, %v", len(page.Events), err)
+		t.Errorf("the feed has %d failures, %v; want 1000", len(page.Events), err)
 	}
 }
 
@@ -155,7 +166,8 @@ func TestHistory(t *testing.T) {
 		db := s.open(userdb.Options{History: true})
 		users, h := typeOf(t, db, "user"), hints.UID("ann")
 		ctx := userdb.WithActor(t.Context(), userdb.Actor{Who: "key:a b", Origin: "192.0.2.1"})
-		e, err := users.Create(ctx, userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann", "email", "secret@example.com"), Tags: []string{"secret"}})
+		facets := schema.Texts("name", "Ann", "email", "secret@example.com")
+		e, err := users.Create(ctx, userdb.NewEntry{UID: "ann", Facets: facets, Tags: []string{"secret"}})
 		must(t, err)
 		e.Put("job", schema.Text("secret"))
 		e.Put("name", schema.Text("Anna"))
@@ -167,11 +179,11 @@ func TestHistory(t *testing.T) {
 		must(t, err)
 		_, err = users.Login(ctx, "anna", "secret", userdb.Attempt{})
 		if err == nil {
-			t.Fatal("a wrong password is good")
+			t.Fatal("logged in with a wrong password")
 		}
 		_, err = users.Login(ctx, "secret", "secret", userdb.Attempt{})
 		if err == nil {
-			t.Fatal("nobody logs in")
+			t.Fatal("logged in as nobody")
 		}
 		_, secret, err := users.StartSession(ctx, e, userdb.SessionOptions{Origin: "2001:db8::1"})
 		must(t, err)
@@ -197,8 +209,9 @@ func TestHistory(t *testing.T) {
 
 		who := " key:a b 192.0.2.1"
 		want := []string{
-			"create added,email,name" + who, "update job library ", "identifier name library ", "password" + who,
-			"session_start key:a b 2001:db8::1", "session_end" + who, "issue re set" + who, "redeem re set" + who, "tags tags" + who, "tags tags" + who,
+			"create added,email,name" + who, "update job library ", "identifier name library ",
+			"password" + who, "session_start key:a b 2001:db8::1", "session_end" + who,
+			"issue re set" + who, "redeem re set" + who, "tags tags" + who, "tags tags" + who,
 			"disable" + who, "enable" + who, "session_end" + who, "identifier email" + who,
 		}
 		history, err := users.History(ctx, h)
@@ -213,41 +226,54 @@ func TestHistory(t *testing.T) {
 			}
 		}
 		events := feed(t, db, len(want)+3)
-		logins := slices.DeleteFunc(slices.Clone(events), func(e userdb.HistoryEvent) bool { return !strings.HasPrefix(string(e.Kind), "login") })
-		if got := eventTexts(logins); !slices.Equal(got, []string{"login key:a b 192.0.2.9", "login_failed" + who, "login_failed" + who}) || logins[1].Key.Value() != "ann" || logins[2].Key.IsValid() {
-			t.Errorf("logins: %q %v", got, logins)
+		var logins, changes []userdb.HistoryEvent
+		for _, e := range events {
+			if strings.HasPrefix(string(e.Kind), "login") {
+				logins = append(logins, e)
+			} else {
+				changes = append(changes, e)
+			}
 		}
-		changes := slices.DeleteFunc(slices.Clone(events), func(e userdb.HistoryEvent) bool { return strings.HasPrefix(string(e.Kind), "login") })
+		wantLogins := []string{"login key:a b 192.0.2.9", "login_failed" + who, "login_failed" + who}
+		if got := eventTexts(logins); !slices.Equal(got, wantLogins) {
+			t.Errorf("the logins in the feed are %q, want %q", got, wantLogins)
+		} else if logins[1].Key.Value() != "ann" || logins[2].Key.IsValid() {
+			t.Errorf("failed logins of %v and %v, want ann and no key", logins[1].Key, logins[2].Key)
+		}
 		if got := eventTexts(changes); !slices.Equal(got, want) {
-			t.Errorf("the feed is\n%q, want\n%q", got, want)
+			t.Errorf("the changes in the feed are\n%q, want\n%q", got, want)
 		}
 		ids := map[string]bool{}
 		for _, e := range events {
 			ids[e.ID] = true
 		}
 		if len(ids) != len(events) {
-			t.Errorf("IDs are not distinct: %v", events)
+			t.Errorf("the IDs of events are not distinct: %v", events)
 		}
 		if got := eventTexts(feed(t, db, 2, "disable", "enable")); len(got) != 2 {
-			t.Errorf("some kinds: %q", got)
+			t.Errorf("events of kinds disable and enable: %q", got)
 		}
 		for _, key := range s.keys(t.Context()) {
-			record, feed := s.raw.Get(t.Context(), key).Val(), s.raw.XRange(t.Context(), key, "-", "+").Val()
-			if text := fmt.Sprint(record, feed); (strings.Contains(key, "/history/") || strings.Contains(key, "/feed/")) && strings.Contains(text, "secret") || strings.HasPrefix(text, " []") && strings.Contains(key, "history") {
-				t.Errorf("%s keeps %s", key, text)
+			text := s.raw.HGet(t.Context(), key, "~note").Val() // lines that are not in the history's record yet
+			if strings.Contains(key, "/history/") {
+				text += s.raw.Get(t.Context(), key).Val()
+			}
+			text += fmt.Sprint(s.raw.XRange(t.Context(), key, "-", "+").Val())
+			if strings.Contains(text, "secret") {
+				t.Errorf("the history or feed in %s holds a value: %s", key, text)
 			}
 		}
 
 		must(t, users.Delete(ctx, h))
 		if _, err := users.History(ctx, h); err == nil {
-			t.Error("of an entry that is gone there is a history")
+			t.Error("a deleted entry has a history")
 		}
 		_, err = users.Create(ctx, userdb.NewEntry{UID: "ann"})
 		must(t, err)
 		history, err = users.History(ctx, h)
 		must(t, err)
 		if got := eventTexts(history); !slices.Equal(got, []string{"create added" + who}) {
-			t.Errorf("another entry of the UID has %q", got)
+			t.Errorf("the history of a new entry with the same UID is %q", got)
 		}
 		last := eventTexts(feed(t, db, len(want)+5))
 		if got := last[len(last)-2:]; !slices.Equal(got, []string{"delete" + who, "create added" + who}) {
@@ -262,7 +288,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		h := hints.UID("alice")
 		touch := func(i int) {
 			ctx := userdb.WithActor(t.Context(), userdb.Actor{Who: fmt.Sprint("f", i)})
-			_, err := g.users.Update(ctx, h, func(e *userdb.Entry) error { e.Put("job", schema.Text(fmt.Sprint(i))); return nil })
+			_, err := g.users.Update(ctx, h, putText("job", fmt.Sprint(i)))
 			must(t, err)
 		}
 		for i := range 120 {
@@ -277,13 +303,13 @@ func TestHistoryIsBounded(t *testing.T) {
 		history, err = g.users.History(t.Context(), h)
 		must(t, err)
 		if len(history) != 0 {
-			t.Errorf("after 91 days: %q", eventTexts(history))
+			t.Errorf("after 91 days the history is %q, want none", eventTexts(history))
 		}
 		touch(120)
 		history, err = g.users.History(t.Context(), h)
 		must(t, err)
 		if len(history) != 1 {
-			t.Errorf("one since: %q", eventTexts(history))
+			t.Errorf("after another change the history is %q, want one event", eventTexts(history))
 		}
 	})
 }
@@ -307,7 +333,7 @@ func TestHistoryParallel(t *testing.T) {
 				for j := range 5 {
 					who := fmt.Sprintf("f%d.%d", i, j)
 					ctx := userdb.WithActor(t.Context(), userdb.Actor{Who: who})
-					_, err := users.Update(ctx, hints.UID("ann"), func(e *userdb.Entry) error { e.Put("job", schema.Text(who)); return nil })
+					_, err := users.Update(ctx, hints.UID("ann"), putText("job", who))
 					must(t, err)
 				}
 			})
@@ -316,7 +342,7 @@ func TestHistoryParallel(t *testing.T) {
 		history, err := typeOf(t, dbs[0], "user").History(t.Context(), hints.UID("ann"))
 		must(t, err)
 		if len(history) != 61 {
-			t.Fatalf("%d lines of 61", len(history))
+			t.Fatalf("the history has %d lines, want 61", len(history))
 		}
 		slices.Reverse(history)
 		events := feed(t, dbs[0], 61)
@@ -335,7 +361,8 @@ func TestHistoryOfMany(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 300 {
 			all.Go(func() {
-				_, err := users.Create(t.Context(), userdb.NewEntry{UID: fmt.Sprint("u", i), Facets: schema.Texts("name", fmt.Sprint("n", i)), Tags: []string{"t"}})
+				facets := schema.Texts("name", fmt.Sprint("n", i))
+				_, err := users.Create(t.Context(), userdb.NewEntry{UID: fmt.Sprint("u", i), Facets: facets, Tags: []string{"t"}})
 				must(t, err)
 			})
 		}
@@ -345,13 +372,13 @@ func TestHistoryOfMany(t *testing.T) {
 			seen[e.Key.Value()] = true
 		}
 		if len(seen) != 300 {
-			t.Errorf("the feed tells of %d entries", len(seen))
+			t.Errorf("the feed has events of %d entries, want 300", len(seen))
 		}
 		for i := range 300 {
 			history, err := users.History(t.Context(), hints.UID(fmt.Sprint("u", i)))
 			must(t, err)
 			if got := eventTexts(history); !slices.Equal(got, []string{"create added,name library "}) {
-				t.Fatalf("u%d: %q", i, got)
+				t.Fatalf("the history of u%d is %q", i, got)
 			}
 		}
 	})
@@ -370,7 +397,7 @@ func TestNoHistory(t *testing.T) {
 		history, err := users.History(t.Context(), hints.UID("ann"))
 		must(t, err)
 		if len(history) != 0 {
-			t.Errorf("there is a history: %q", eventTexts(history))
+			t.Errorf("the history is %q, want none", eventTexts(history))
 		}
 		feed(t, db, 0)
 	})
@@ -394,7 +421,7 @@ func TestEventsEnd(t *testing.T) {
 		}
 		p := read(userdb.EventsEnd)
 		if len(p.Events) != 0 || p.Gap {
-			t.Fatalf("at the end: %+v", p)
+			t.Fatalf("at the end of the feed: %+v", p)
 		}
 		for i := range 20 {
 			_, err := users.Create(t.Context(), userdb.NewEntry{UID: fmt.Sprint("v", i)})
@@ -403,11 +430,11 @@ func TestEventsEnd(t *testing.T) {
 		feed(t, db, 40)
 		next := read(p.Next)
 		if len(next.Events) != 20 || next.Gap || len(read(next.Next).Events) != 0 {
-			t.Errorf("since then: %q", eventTexts(next.Events))
+			t.Errorf("after the end of the feed: %q", eventTexts(next.Events))
 		}
 		for _, cursor := range []string{"x", "!", "MC4wLng", strings.Repeat("A", 10000)} {
 			if _, err := db.Events(t.Context(), userdb.EventQuery{After: cursor}); err == nil {
-				t.Errorf("%q is a cursor", cursor)
+				t.Errorf("%q is accepted as a cursor", cursor)
 			}
 		}
 		// After everything was trimmed there is one gap, and reading continues.
@@ -417,7 +444,7 @@ func TestEventsEnd(t *testing.T) {
 			}
 		}
 		if p := read(next.Next); !p.Gap || len(p.Events) != 0 || read(p.Next).Gap {
-			t.Errorf("after all was trimmed: %+v", p)
+			t.Errorf("after everything was trimmed: %+v", p)
 		}
 	})
 }
@@ -458,21 +485,21 @@ func TestPositionBeyondEnd(t *testing.T) {
 		loseLast()
 		p := read(at)
 		if !p.Gap || len(p.Events) != 0 {
-			t.Fatalf("beyond the end: a gap: %v, %q", p.Gap, eventTexts(p.Events))
+			t.Fatalf("beyond the end: gap %v, events %q", p.Gap, eventTexts(p.Events))
 		}
 		if again := read(p.Next); again.Gap || len(again.Events) != 0 {
-			t.Errorf("from there on: a gap: %v, %q", again.Gap, eventTexts(again.Events))
+			t.Errorf("from the next position: gap %v, events %q", again.Gap, eventTexts(again.Events))
 		}
 		left := len(read("").Events)
 		create(40, 50)
 		feed(t, db, left+10)
-		for name, after := range map[string]string{"from there on": p.Next, "beyond the end": at} {
+		for name, after := range map[string]string{"from the next position": p.Next, "beyond the end": at} {
 			p := read(after)
 			fresh := !slices.ContainsFunc(p.Events, func(e userdb.HistoryEvent) bool {
 				return !strings.HasPrefix(e.Key.Value(), "u4") || len(e.Key.Value()) != 3
 			})
 			if len(p.Events) != 10 || !fresh || p.Gap != (name == "beyond the end") {
-				t.Errorf("what is new, %s: a gap: %v, %q", name, p.Gap, eventTexts(p.Events))
+				t.Errorf("new events, %s: gap %v, events %q", name, p.Gap, eventTexts(p.Events))
 			}
 		}
 	})
@@ -486,11 +513,12 @@ func TestLatest(t *testing.T) {
 		users := typeOf(t, db, "user")
 		empty, err := db.Events(t.Context(), userdb.EventQuery{Latest: true})
 		if err != nil || len(empty.Events) != 0 || empty.Next != "" {
-			t.Fatalf("%+v, %v", empty, err)
+			t.Fatalf("the latest events of an empty feed: %+v, %v", empty, err)
 		}
 		for i := range 12 {
 			uid := fmt.Sprintf("u%d", i)
-			_, err := users.Create(t.Context(), userdb.NewEntry{UID: uid, Facets: schema.Texts("name", uid), Password: alicePassword})
+			facets := schema.Texts("name", uid)
+			_, err := users.Create(t.Context(), userdb.NewEntry{UID: uid, Facets: facets, Password: alicePassword})
 			must(t, err)
 			_, err = users.Login(t.Context(), uid, alicePassword, userdb.Attempt{})
 			must(t, err)
@@ -500,7 +528,11 @@ func TestLatest(t *testing.T) {
 		must(t, err)
 		failed := 0
 		for name, q := range map[string]userdb.EventQuery{
-			"all": {}, "logins": {Kinds: []userdb.EventKind{"login"}}, "changes": {Kinds: []userdb.EventKind{"create", "disable"}}, "of one": {Key: u3}, "none": {Kinds: []userdb.EventKind{"delete"}},
+			"all events":   {},
+			"logins":       {Kinds: []userdb.EventKind{"login"}},
+			"changes":      {Kinds: []userdb.EventKind{"create", "disable"}},
+			"one entry":    {Key: u3},
+			"no such kind": {Kinds: []userdb.EventKind{"delete"}},
 		} {
 			var want []userdb.HistoryEvent
 			for _, e := range feed(t, db, 36+failed) {
@@ -519,7 +551,7 @@ func TestLatest(t *testing.T) {
 					end = p.End
 					_, err := users.Login(t.Context(), "nobody", wrongPassword, userdb.Attempt{})
 					if err == nil {
-						t.Fatal("nobody logged in")
+						t.Fatal("logged in as nobody")
 					}
 					failed++
 				}
@@ -532,10 +564,11 @@ func TestLatest(t *testing.T) {
 				return ids
 			}
 			if !slices.Equal(ids(got), ids(want)) {
-				t.Errorf("%s: backwards %q, want %q", name, eventTexts(got), eventTexts(want))
+				t.Errorf("%s: read backward %q, want %q", name, eventTexts(got), eventTexts(want))
 			}
-			if after, err := db.Events(t.Context(), userdb.EventQuery{After: end}); err != nil || len(after.Events) != 1 || after.Events[0].Kind != "login_failed" {
-				t.Errorf("%s: after the end came %q, %v", name, eventTexts(after.Events), err)
+			after, err := db.Events(t.Context(), userdb.EventQuery{After: end})
+			if err != nil || len(after.Events) != 1 || after.Events[0].Kind != "login_failed" {
+				t.Errorf("%s: events after the end: %q, %v; want one failed login", name, eventTexts(after.Events), err)
 			}
 		}
 	})
@@ -560,7 +593,8 @@ func TestFeedIsTrimmed(t *testing.T) {
 		}
 		pipe := s.raw.Pipeline()
 		for i := range 6000 {
-			pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, Values: []string{"e", fmt.Sprintf("user/uid:ann %d update / / job /", i)}})
+			event := fmt.Sprintf("user/uid:ann %d update / / job /", i)
+			pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, Values: []string{"e", event}})
 		}
 		s.send(t.Context(), pipe)
 		trimmer := view.Of(db).Engine.(interface {
@@ -572,23 +606,23 @@ func TestFeedIsTrimmed(t *testing.T) {
 			return n
 		}
 		if n := trim(store.FeedLimit{Bytes: 1 << 30, Life: time.Hour}); n != 6001 {
-			t.Errorf("of 6001 that are few and young %d are left", n)
+			t.Errorf("within the limits: %d of 6001 events are left", n)
 		}
 		used := s.raw.MemoryUsage(t.Context(), stream).Val()
 		first := trim(store.FeedLimit{Bytes: used / 2, Life: time.Hour})
 		if first >= 6001 || first < 5400 {
-			t.Errorf("the first step leaves %d of 6001", first)
+			t.Errorf("the first step leaves %d of 6001 events", first)
 		}
 		n := first
 		for range 50 {
 			n = trim(store.FeedLimit{Bytes: used / 2, Life: time.Hour})
 		}
 		if now := s.raw.MemoryUsage(t.Context(), stream).Val(); now > used/2 || n < 2000 {
-			t.Errorf("%d bytes are left of %d, %d entries", now, used, n)
+			t.Errorf("of %d bytes %d are left, in %d events", used, now, n)
 		}
 		time.Sleep(2 * time.Millisecond)
 		if n := trim(store.FeedLimit{Bytes: 1 << 30}); n > 100 { // a node may remain
-			t.Errorf("%d that are too old are left", n)
+			t.Errorf("%d events that are too old are left", n)
 		}
 	})
 }

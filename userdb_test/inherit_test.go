@@ -20,7 +20,7 @@ func wantTags(t *testing.T, what string, users *userdb.Type, uid string, want ..
 	slices.Sort(want)
 	got, err := users.Tags(hints.UID(uid)).Members(t.Context())
 	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%s: tags %q, %v, want %q", what, got, err, want)
+		t.Errorf("%s: got tags %q, %v, want %q", what, got, err, want)
 	}
 }
 
@@ -37,7 +37,9 @@ func TestUnfinishedFill(t *testing.T) {
 			"replaced": {func(ctx context.Context, uid string) error {
 				return users.Tags(hints.UID(uid)).Replace(ctx, "new", "red")
 			}, []string{"new", "red"}},
-			"added": {func(ctx context.Context, uid string) error { return errOf(users.Tags(hints.UID(uid)).Add(ctx, "new")) }, []string{"blue", "new", "red"}},
+			"added": {func(ctx context.Context, uid string) error {
+				return errOf(users.Tags(hints.UID(uid)).Add(ctx, "new"))
+			}, []string{"blue", "new", "red"}},
 			"removed": {func(ctx context.Context, uid string) error {
 				return errOf(users.Tags(hints.UID(uid)).Remove(ctx, "red"))
 			}, []string{"blue"}},
@@ -104,7 +106,7 @@ func TestCreateInheritsNothing(t *testing.T) {
 				t.Errorf("%s: notes %q, %v", name, items, err)
 			}
 			if n := s.raw.Exists(ctx, "user/uid:"+name+"/bio", "~/throttle/user/uid/"+name).Val(); n != 0 {
-				t.Errorf("%s: the old bio is there, or the counters of failed logins", name)
+				t.Errorf("%s: the old bio or throttle record remains", name)
 			}
 		}
 	})

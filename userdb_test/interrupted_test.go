@@ -69,8 +69,8 @@ func everyVerb(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[strin
 
 // TestEndedContext calls every verb with a context that has already ended. None may do anything.
 func TestEndedContext(t *testing.T) {
-	cancelled, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("by the test"))
+	canceled, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("canceled by the test"))
 	expired, stop := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer stop()
 	eachStore(t, func(t *testing.T, s *site) {
@@ -79,7 +79,7 @@ func TestEndedContext(t *testing.T) {
 		must(t, err)
 		for name, verb := range everyVerb(s.first, users, before) {
 			s.unchanged(name, func() {
-				wantErr(t, name+", cancelled", verb(cancelled), context.Canceled)
+				wantErr(t, name+", canceled", verb(canceled), context.Canceled)
 				wantErr(t, name+", expired", verb(expired), context.DeadlineExceeded)
 			})
 		}
@@ -104,17 +104,17 @@ func TestContextThatEnds(t *testing.T) {
 				time.AfterFunc(time.Duration(i)*20*time.Microsecond, stop)
 			}
 			uid := "u" + itoa(i)
-			_, err := users.Create(ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", "n"+uid, "job", "j"), Tags: []string{"a"}})
-			return err
+			facets := schema.Texts("name", "n"+uid, "job", "j")
+			return errOf(users.Create(ctx, userdb.NewEntry{UID: uid, Facets: facets, Tags: []string{"a"}}))
 		})
 		for i, err := range errs {
 			there, ferr := users.Exists(t.Context(), hints.Any("nu"+itoa(i)))
 			must(t, ferr)
 			switch {
 			case err == nil && !there:
-				t.Errorf("%d: no error, and no entry", i)
+				t.Errorf("%d: got no error, but the entry does not exist", i)
 			case err != nil && there && !errors.Is(err, userdb.ErrOutcomeUnknown):
-				t.Errorf("%d: the entry is there: %v", i, err)
+				t.Errorf("%d: got %v, but the entry exists", i, err)
 			}
 		}
 	})
@@ -159,13 +159,13 @@ func TestCrash(t *testing.T) {
 		}
 		for uid := range acknowledged {
 			if !there[uid] {
-				t.Errorf("round %d: %s was acknowledged, and is gone", round, uid)
+				t.Errorf("round %d: %s was acknowledged but is gone", round, uid)
 			}
 		}
 		s.inspect(t)
 	}
 	if len(acknowledged) < 100 {
-		t.Errorf("only %d entries were made", len(acknowledged))
+		t.Errorf("only %d creates were acknowledged", len(acknowledged))
 	}
 }
 

@@ -70,7 +70,7 @@ type site struct {
 
 func newSite(t *testing.T, url string, lacks map[trait]string) *site {
 	if strings.HasPrefix(url, "redis+cluster:") {
-		lacks[oneScript] = "a change is many commands to many nodes; what each of them leaves when it is lost is tested step by step in internal/store/cluster"
+		lacks[oneScript] = "a change takes many commands on many nodes; internal/store/cluster tests the loss of each"
 	}
 	return &site{
 		t: t, url: url, lacks: lacks, tap: &tap{},
@@ -80,12 +80,12 @@ func newSite(t *testing.T, url string, lacks map[trait]string) *site {
 
 func embeddedSite(t *testing.T, url string) *site {
 	lacks := map[trait]string{
-		ownProcess:  "the store runs inside the test: stopping it would stop the test",
-		manyClients: "the store has one client, which it makes itself",
+		ownProcess:  "the store runs inside the test, and cannot be stopped without it",
+		manyClients: "the store has a single client, which it creates itself",
 	}
 	if strings.HasPrefix(url, "file:") {
-		lacks[cheapWrites] = "every write writes the whole file and syncs it"
-		lacks[interleaves] = "no change reaches the file while a command is under way"
+		lacks[cheapWrites] = "every write rewrites and syncs the whole file"
+		lacks[interleaves] = "no other change reaches the file during a command"
 	}
 	return newSite(t, url, lacks)
 }
@@ -109,7 +109,7 @@ func eachStore(t *testing.T, test func(t *testing.T, s *site)) {
 func eachStoreAndRights(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Helper()
 	eachStore(t, test)
-	t.Run("rights", func(t *testing.T) {
+	t.Run("least rights", func(t *testing.T) {
 		t.Parallel()
 		srv := redistest.Shared(t)
 		app, _ := redistest.Rights(t)
@@ -336,7 +336,7 @@ func wantField(t judge, what string, err, kind error, field string) {
 	t.Helper()
 	var fe *userdb.FieldError
 	if !errors.Is(err, kind) || !errors.As(err, &fe) || fe.Field != field {
-		t.Errorf("%s: got error %v, want %v of field %s", what, err, kind, field)
+		t.Errorf("%s: got error %v, want %v for field %s", what, err, kind, field)
 	}
 }
 
@@ -348,7 +348,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for begin := time.Now(); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Since(begin) > patience {
-			t.Fatalf("%s: not within %v", what, patience)
+			t.Fatalf("%s: did not happen within %v", what, patience)
 		}
 	}
 }
@@ -358,7 +358,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 func onlyInSoak(t *testing.T) {
 	t.Helper()
 	if os.Getenv("USERDB_SOAK") == "" {
-		t.Skip("make soak runs it")
+		t.Skip("runs only in make soak")
 	}
 }
 
@@ -378,6 +378,14 @@ func add(t *testing.T, typ *userdb.Type, uid string, pairs ...string) userdb.Ent
 		t.Fatalf("creating %s %q: %v", uid, pairs, err)
 	}
 	return e
+}
+
+// putText returns a change for Type.Update that sets a field to a text.
+func putText(field, text string) func(*userdb.Entry) error {
+	return func(e *userdb.Entry) error {
+		e.Put(field, schema.Text(text))
+		return nil
+	}
 }
 
 // space parses the path of a namespace.
@@ -450,7 +458,7 @@ func sentinelSite(t *testing.T) *site {
 	}
 	must(t, lasts.sentinel.Master.Client().FlushAll(t.Context()).Err())
 	return newSite(t, lasts.sentinel.URL(), map[trait]string{
-		ownProcess: "the tests that stop and kill a master that Sentinels watch are those in failover_test.go",
+		ownProcess: "only the tests in failover_test.go stop a master that Sentinels watch",
 	})
 }
 
@@ -463,7 +471,7 @@ func clusterSite(t *testing.T) *site {
 		lasts.cluster = redistest.StartCluster(lasting{t})
 	}
 	s := newSite(t, lasts.cluster.URL(), map[trait]string{
-		ownProcess: "the tests that stop and kill the nodes of a cluster are those in failover_test.go",
+		ownProcess: "only the tests in failover_test.go stop nodes of a cluster",
 	})
 	s.empty()
 	return s
