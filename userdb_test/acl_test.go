@@ -174,11 +174,11 @@ func commandOf(right string) string {
 	return command
 }
 
-// TestLeastACL calls the verbs with exactly the documented rights, on a single real server and on
-// a cluster of one node. Then it removes one right at a time, and a verb must fail: with
+// TestLeastACL calls the verbs with exactly the documented rights, on a single real server and on a
+// cluster of one node. Then it removes one right at a time, and a verb must fail: with
 // ErrUnavailable, with ErrOutcomeUnknown if a script had begun to write, or with ErrUnconfirmed
-// after a commit. The error must name the command. If a script called the command, the server's
-// ACL LOG may name it instead.
+// after a commit. The error must name the command. If a script called the command, the server's ACL
+// LOG may name it instead.
 func TestLeastACL(t *testing.T) {
 	app, operator := redistest.Rights(t)
 	scripted := scriptCommands(t)
@@ -274,8 +274,8 @@ func (w *aclWorld) wantRefusal(right string, err error) {
 	}
 }
 
-// scriptCommands returns the commands that scripts call. Some of them are needed only
-// after crashes or for batches.
+// scriptCommands returns the commands that scripts call. Some of them are needed only after crashes
+// or for batches.
 func scriptCommands(t *testing.T) map[string]bool {
 	t.Helper()
 	var files []string

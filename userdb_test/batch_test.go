@@ -69,8 +69,8 @@ func TestManyCallers(t *testing.T) {
 // appendResults counts how the appends of one note ended.
 type appendResults struct{ done, unknown int }
 
-// callerVerbs creates an entry, updates it, finds it, and appends a note to the entry u. It
-// counts in results how the append ended.
+// callerVerbs creates an entry, updates it, finds it, and appends a note to the entry u. It counts
+// in results how the append ended.
 func callerVerbs(ctx context.Context, users *userdb.Type, i int, results *appendResults) error {
 	name := "n" + itoa(i)
 	_, err := users.Create(ctx, userdb.NewEntry{UID: name, Facets: schema.Texts("name", name)})
@@ -98,9 +98,9 @@ func callerVerbs(ctx context.Context, users *userdb.Type, i int, results *append
 	return nil
 }
 
-// TestManyCallersThatGiveUp cancels many calls whose commands are waiting. Each must return the
-// error of its context or ErrOutcomeUnknown, and none may hang.
-func TestManyCallersThatGiveUp(t *testing.T) {
+// TestManyCallersCanceled cancels many calls whose commands are waiting. Each must return the error
+// of its context or ErrOutcomeUnknown, and none may hang.
+func TestManyCallersCanceled(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(interleaves)
 		s.needs(oneScript)
@@ -168,8 +168,8 @@ func TestManyReaders(t *testing.T) {
 	})
 }
 
-// TestManyReadersOnBrokenConnections checks that reads are repeated if their reply is lost
-// or their connection breaks.
+// TestManyReadersOnBrokenConnections checks that reads are repeated if their reply is lost or their
+// connection breaks.
 func TestManyReadersOnBrokenConnections(t *testing.T) {
 	s, proxy := startProxied(t)
 	users := lossyStore(t, s)
@@ -215,8 +215,9 @@ func TestManyReadersOnBrokenConnections(t *testing.T) {
 	}
 }
 
-// TestFindNowhere checks that no value finds an entry in a type without secondary fields.
-func TestFindNowhere(t *testing.T) {
+// TestFindWithoutSecondaryFields checks that no value finds an entry in a type without secondary
+// fields.
+func TestFindWithoutSecondaryFields(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		bare := schema.Schema{Types: map[string]schema.Type{"user": {Primary: "uid"}}}
 		typ := typeOf(t, s.open(userdb.Options{Schema: bare, Namespace: space(t, "nowhere")}), "user")

@@ -33,8 +33,8 @@ func startHot(t *testing.T, o userdb.Options) *hotSite {
 	return &hotSite{s, proxy, db, typeOf(t, db, "user"), others, typeOf(t, others, "user")}
 }
 
-// startDeaf starts a hotSite that receives no invalidation messages, so that only its own
-// writes drop cached copies.
+// startDeaf starts a hotSite that receives no invalidation messages, so that only its own writes
+// drop cached copies.
 func startDeaf(t *testing.T) *hotSite {
 	t.Helper()
 	h := startHot(t, userdb.Options{CacheAge: time.Hour})

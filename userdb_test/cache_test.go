@@ -22,8 +22,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestCacheCostsNothing checks that reading cached entries sends no commands to the server.
-func TestCacheCostsNothing(t *testing.T) {
+// TestCacheSendsNoCommands checks that reading cached entries sends no commands to the server.
+func TestCacheSendsNoCommands(t *testing.T) {
 	h := startHot(t, userdb.Options{CacheAge: time.Hour})
 	e := add(t, h.users, "u", "name", "Ann")
 	h.warm("u")
@@ -159,8 +159,8 @@ func bringIn(t *testing.T, h *hotSite) error {
 	return err
 }
 
-// TestCacheShowsOwnWrites checks that a store sees its own writes at once, even if no
-// invalidation message arrives.
+// TestCacheShowsOwnWrites checks that a store sees its own writes at once, even if no invalidation
+// message arrives.
 func TestCacheShowsOwnWrites(t *testing.T) {
 	for what, write := range ownWrites {
 		t.Run(what, func(t *testing.T) {
@@ -176,9 +176,9 @@ func TestCacheShowsOwnWrites(t *testing.T) {
 	}
 }
 
-// TestCacheShowsOwnNamespaces checks that a store also sees its own writes at once if it
+// TestCacheShowsOwnNamespaceChanges checks that a store also sees its own writes at once if it
 // copies or drops a namespace.
-func TestCacheShowsOwnNamespaces(t *testing.T) {
+func TestCacheShowsOwnNamespaceChanges(t *testing.T) {
 	h := startDeaf(t)
 	a, b := space(t, "a"), space(t, "b")
 	find := func(ns recordkey.Namespace) string {
@@ -215,10 +215,10 @@ func TestCacheShowsOwnNamespaces(t *testing.T) {
 	}
 }
 
-// TestCacheShowsOwnWritesInACrowd writes and reads one entry from many goroutines. A
-// writer must never find a value from before its last write, even while replies to earlier
-// reads are still on the way.
-func TestCacheShowsOwnWritesInACrowd(t *testing.T) {
+// TestCacheShowsOwnWritesConcurrently writes and reads one entry from many goroutines. A writer
+// must never find a value from before its last write, even while replies to earlier reads are still
+// on the way.
+func TestCacheShowsOwnWritesConcurrently(t *testing.T) {
 	h := startHot(t, userdb.Options{CacheAge: time.Hour, Schema: wideSchema(schema.FoldCasefold)})
 	add(t, h.users, "u", "name", "Ann")
 	const writers, readers, rounds = 3, 6, 60
@@ -265,9 +265,10 @@ func (h *hotSite) countUp(field string, rounds int) error {
 	return nil
 }
 
-// TestCacheIsNotBelieved changes an entry of which a store holds a copy, without an invalidation
-// message. Verbs that decide something must not use the stale copy, and must leave it in the cache.
-func TestCacheIsNotBelieved(t *testing.T) {
+// TestCacheNotUsedForDecisions changes an entry of which a store holds a copy, without an
+// invalidation message. Verbs that decide something must not use the stale copy, and must leave it
+// in the cache.
+func TestCacheNotUsedForDecisions(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		change func(ctx context.Context, others *userdb.Type) error
@@ -330,9 +331,9 @@ func setPassword(ctx context.Context, others *userdb.Type) error {
 	return errOf(others.SetPassword(ctx, uid("u"), otherPassword))
 }
 
-// TestCacheMakesNoConflict checks that an update ignores a stale copy, and so
-// succeeds at the first attempt.
-func TestCacheMakesNoConflict(t *testing.T) {
+// TestCacheCausesNoConflict checks that an update ignores a stale copy, and so succeeds at the
+// first attempt.
+func TestCacheCausesNoConflict(t *testing.T) {
 	h := startDeaf(t)
 	add(t, h.users, "u", "name", "Ann")
 	for n := range 5 {
@@ -353,9 +354,9 @@ func TestCacheMakesNoConflict(t *testing.T) {
 	}
 }
 
-// TestCacheBreaks cuts the connections that carry invalidation messages. Copies must be dropped
-// with their connection, so that readers see changes of which no message arrived.
-func TestCacheBreaks(t *testing.T) {
+// TestCacheConnectionBreaks cuts the connections that carry invalidation messages. Copies must be
+// dropped with their connection, so that readers see changes of which no message arrived.
+func TestCacheConnectionBreaks(t *testing.T) {
 	h := startHot(t, userdb.Options{CacheAge: time.Hour})
 	add(t, h.users, "u", "name", "Ann")
 	for n := range 5 {
@@ -370,8 +371,8 @@ func TestCacheBreaks(t *testing.T) {
 	}
 }
 
-// TestCacheOfNobody checks that copies are not used once the server is gone.
-func TestCacheOfNobody(t *testing.T) {
+// TestCacheWithoutServer checks that copies are not used once the server is gone.
+func TestCacheWithoutServer(t *testing.T) {
 	s := startServer(t)
 	db := s.open(userdb.Options{Cache: 100, CacheAge: time.Hour})
 	users := typeOf(t, db, "user")

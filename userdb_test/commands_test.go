@@ -131,7 +131,8 @@ func TestRoundTripsOfVerbs(t *testing.T) {
 				got = s.tap.count(func() { err = c.do(t, users) })
 			}
 			want := c.want
-			if c.verb == "count a few entries" && !s.has(manyClients) { // its scripts cannot call SCAN
+			// The scripts of an embedded store cannot call SCAN.
+			if c.verb == "count a few entries" && !s.has(manyClients) {
 				want = 2
 			}
 			if err != nil || got != want {
@@ -181,9 +182,9 @@ func listAll(t *testing.T, users *userdb.Type, q userdb.Query) error {
 	return nil
 }
 
-// TestForgottenScripts makes the server forget all scripts before each verb, as if
-// it had just started.
-func TestForgottenScripts(t *testing.T) {
+// TestScriptsFlushed makes the server forget all scripts before each verb, as if it had just
+// started.
+func TestScriptsFlushed(t *testing.T) {
 	s := startServer(t)
 	users := lossyStore(t, s)
 	before, err := users.Find(t.Context(), hints.UID("u"))
@@ -237,9 +238,9 @@ func (t *tap) forbid(sent *int) {
 	})
 }
 
-// TestForbiddenKeys looks up entries on a server that refuses the lookup script. Single commands
-// must find the same entries, and the script must not be tried for every lookup.
-func TestForbiddenKeys(t *testing.T) {
+// TestLookupScriptRefused looks up entries on a server that refuses the lookup script. Single
+// commands must find the same entries, and the script must not be tried for every lookup.
+func TestLookupScriptRefused(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(oneScript)
 		users, ctx := s.wide(), t.Context()

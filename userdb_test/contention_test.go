@@ -55,8 +55,8 @@ func oneWins(t *testing.T, errs []error, kind error) {
 	}
 }
 
-// TestOneWins lets many creates compete for one value, in every way in which the values
-// of two entries can collide.
+// TestOneWins lets many creates compete for one value, in every way in which the values of two
+// entries can collide.
 func TestOneWins(t *testing.T) {
 	cases := []struct {
 		name  string
@@ -98,8 +98,8 @@ func TestOneWins(t *testing.T) {
 	})
 }
 
-// TestOneUpdateWins lets many entries compete for one value, and many writers save
-// the same revision.
+// TestOneUpdateWins lets many entries compete for one value, and many writers save the same
+// revision.
 func TestOneUpdateWins(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -199,8 +199,8 @@ func swapFields(ctx context.Context, users *userdb.Type, times int) error {
 	return nil
 }
 
-// TestExchange lets two entries try to take each other's value. Each change must be refused
-// without leaving anything behind.
+// TestExchange lets two entries try to take each other's value. Each change must be refused without
+// leaving anything behind.
 func TestExchange(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -290,8 +290,8 @@ func storm(ctx context.Context, users *userdb.Type, r *rand.Rand) (int64, error)
 	return more, nil
 }
 
-// TestClusterContention lets many callers compete for one free value on a cluster. Exactly one
-// must get it; the others must get ErrDuplicate. The number of rounds depends on how the machine
+// TestClusterContention lets many callers compete for one free value on a cluster. Exactly one must
+// get it; the others must get ErrDuplicate. The number of rounds depends on how the machine
 // schedules the callers, so only make soak limits it, by the median of many runs. The tests of
 // internal/store/cluster, which control time, cover how callers back off.
 func TestClusterContention(t *testing.T) {

@@ -228,9 +228,9 @@ func TestWritesOverDamage(t *testing.T) {
 	})
 }
 
-// TestEmptyType checks that an entry whose ~isa is empty counts as deleted, whatever other fields
-// remain: each verb must do what it does after a delete.
-func TestEmptyType(t *testing.T) {
+// TestEmptyISAIsDeleted checks that an entry whose ~isa is empty counts as deleted, whatever other
+// fields remain: each verb must do what it does after a delete.
+func TestEmptyISAIsDeleted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
 		for name, verb := range overDamage {
@@ -267,8 +267,8 @@ func (s *site) refusedOver(t *testing.T, verb string, before map[string]string, 
 	}
 }
 
-// noNewDamage checks that verb added no damage to that of d, apart from damage that no
-// writer could have prevented.
+// noNewDamage checks that verb added no damage to that of d, apart from damage that no writer could
+// have prevented.
 func (s *site) noNewDamage(t *testing.T, verb string, d harm) {
 	t.Helper()
 	allowed := map[string]bool{}

@@ -72,9 +72,9 @@ func wantNothing(t *testing.T, db *userdb.DB, users *userdb.Type) {
 	}
 }
 
-// TestTombstoneOfFence creates an entry over the tombstone that the cluster engine leaves after it
+// TestCreateOverFence creates an entry over the tombstone that the cluster engine leaves after it
 // fenced an entry that does not exist. The new entry must not expire with the tombstone.
-func TestTombstoneOfFence(t *testing.T) {
+func TestCreateOverFence(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
 		add(t, users, "v")
@@ -87,9 +87,9 @@ func TestTombstoneOfFence(t *testing.T) {
 	})
 }
 
-// TestFencedIsUnchanged fences an entry after a caller has read it. The caller must
-// still be able to save it.
-func TestFencedIsUnchanged(t *testing.T) {
+// TestSaveAfterFence fences an entry after a caller has read it. The caller must still be able to
+// save it.
+func TestSaveAfterFence(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
 		e := add(t, users, "u", "name", "n")
@@ -106,8 +106,8 @@ func TestFencedIsUnchanged(t *testing.T) {
 	})
 }
 
-// TestLeftovers adds records that belong to no live entry (I4) where readers look.
-// Readers must ignore them.
+// TestLeftovers adds records that belong to no live entry (I4) where readers look. Readers must
+// ignore them.
 func TestLeftovers(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -154,10 +154,10 @@ func withRecords(names ...string) schema.Schema {
 	return s
 }
 
-// TestNothingIsInherited deletes an entry with a program that does not declare all of
-// its tertiary records, as may happen during a deployment. A new account with the same
-// UID must have none of them.
-func TestNothingIsInherited(t *testing.T) {
+// TestDeleteRemovesUndeclaredRecords deletes an entry with a program that does not declare all of
+// its tertiary records, as may happen during a deployment. A new account with the same UID must
+// have none of them.
+func TestDeleteRemovesUndeclaredRecords(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		older := typeOf(t, s.open(userdb.Options{Schema: schema.User()}), "user")
 		add(t, older, "u", "name", "n")
@@ -192,10 +192,10 @@ func TestNothingIsInherited(t *testing.T) {
 	})
 }
 
-// TestClusterDeadDeleter writes the records that remain if a program dies right after it
-// committed a delete. A check must list them, and readers must not see them. A new entry with the
-// same UID must have none of them, whether or not a repair ran before.
-func TestClusterDeadDeleter(t *testing.T) {
+// TestClusterDeleterDies writes the records that remain if a program dies right after it committed
+// a delete. A check must list them, and readers must not see them. A new entry with the same UID
+// must have none of them, whether or not a repair ran before.
+func TestClusterDeleterDies(t *testing.T) {
 	for _, repair := range []bool{false, true} {
 		s := clusterSite(t)
 		users, ctx := s.wide(), t.Context()

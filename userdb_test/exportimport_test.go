@@ -31,8 +31,8 @@ func exported(t *testing.T, db *userdb.DB) string {
 }
 
 // TestExportImport exports entries with tertiary records of every kind. It imports them into an
-// empty namespace, and again after the copies have changed. Each time, an export of the copies
-// must equal the first export.
+// empty namespace, and again after the copies have changed. Each time, an export of the copies must
+// equal the first export.
 func TestExportImport(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		sc := wideSchema(schema.FoldCasefold)

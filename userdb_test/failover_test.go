@@ -115,9 +115,9 @@ func (l *load) end(t *testing.T, users *userdb.Type) (lost []string) {
 	return lost
 }
 
-// TestClusterMasterDies kills a master under load. Until its replica takes over, calls must
-// end in time and return ErrUnavailable or ErrOutcomeUnknown. Only acknowledged writes that
-// Redis lost may leave damage.
+// TestClusterMasterDies kills a master under load. Until its replica takes over, calls must end in
+// time and return ErrUnavailable or ErrOutcomeUnknown. Only acknowledged writes that Redis lost may
+// leave damage.
 func TestClusterMasterDies(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, redistest.FailsOver)
@@ -179,8 +179,8 @@ func comesBack(t *testing.T, users *userdb.Type) {
 	t.Logf("the entry could be written again after %v; %d calls were refused", after, refused-1)
 }
 
-// TestClusterReshards moves slots under load. Calls may fail only if their time runs out,
-// and no write may be lost.
+// TestClusterReshards moves slots under load. Calls may fail only if their time runs out, and no
+// write may be lost.
 func TestClusterReshards(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -197,8 +197,8 @@ func TestClusterReshards(t *testing.T) {
 	mended(t, db, l.excused(t, nil))
 }
 
-// reshard moves slots to another master. For each key, it moves the given number of slots,
-// starting with the slot of the key.
+// reshard moves slots to another master. For each key, it moves the given number of slots, starting
+// with the slot of the key.
 func reshard(t *testing.T, c *redistest.Cluster, slots int64, keys ...string) {
 	t.Helper()
 	ctx := t.Context()
@@ -310,9 +310,9 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// mended checks the records after faults. A problem is an error unless it is excused: verbs
-// that were cut off may leave behind leftovers (I4) and outdated index members (I5). A repair
-// must remove all problems.
+// mended checks the records after faults. A problem is an error unless it is excused: verbs that
+// were cut off may leave behind leftovers (I4) and outdated index members (I5). A repair must
+// remove all problems.
 func mended(t *testing.T, db *userdb.DB, excused func(p check.Problem) bool) {
 	t.Helper()
 	found := checked(t, db, check.Options{})
@@ -352,8 +352,8 @@ func isLeftover(p check.Problem) bool { return p.Invariant == 4 || p.Invariant =
 var loadName = regexp.MustCompile(`w[0-9]+-[0-9]+`)
 
 // excused returns a function that reports whether a problem may remain after the load. Such a
-// problem concerns an entry whose create failed or has an unknown outcome, or an acknowledged
-// entry that the failover lost.
+// problem concerns an entry whose create failed or has an unknown outcome, or an acknowledged entry
+// that the failover lost.
 func (l *load) excused(t *testing.T, lost []string) func(p check.Problem) bool {
 	gone := map[string]bool{}
 	for _, name := range lost {

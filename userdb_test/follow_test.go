@@ -28,10 +28,10 @@ func (s *site) stored(t *testing.T) schema.Type {
 	return sc.Types["user"]
 }
 
-// TestExtenders opens the store with programs that each add something else to the schema. The
-// stored schema must end with all additions, in whatever order they came, and each program must
-// still refuse to write what it does not declare.
-func TestExtenders(t *testing.T) {
+// TestProgramsExtendSchema opens the store with programs that each add something else to the
+// schema. The stored schema must end with all additions, in whatever order they came, and each
+// program must still refuse to write what it does not declare.
+func TestProgramsExtendSchema(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n")
 		city := changed(func(t *schema.Type) {
@@ -88,9 +88,9 @@ func TestExtenders(t *testing.T) {
 	})
 }
 
-// TestRefuse checks that, with SchemaRefuse, Open fails for a program that declares more than the
-// stored schema, and stores nothing.
-func TestRefuse(t *testing.T) {
+// TestSchemaRefuse checks that, with SchemaRefuse, Open fails for a program that declares more than
+// the stored schema, and stores nothing.
+func TestSchemaRefuse(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {
 			t.Skip("the store can be opened only once")
@@ -107,9 +107,10 @@ func TestRefuse(t *testing.T) {
 	})
 }
 
-// TestFollows writes with a program that lacks some declarations of the stored schema. Its verbs
-// must keep the values, indexes, order and tertiary records of those declarations correct.
-func TestFollows(t *testing.T) {
+// TestWritesMaintainUndeclaredFields writes with a program that lacks some declarations of the
+// stored schema. Its verbs must keep the values, indexes, order and tertiary records of those
+// declarations correct.
+func TestWritesMaintainUndeclaredFields(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		rich := changed(func(t *schema.Type) {
 			t.Fields["age"] = schema.Field{Codec: schema.CodecNumber, Role: schema.RoleOrdered}
@@ -154,9 +155,9 @@ func TestFollows(t *testing.T) {
 
 func errOf[T any](_ T, err error) error { return err }
 
-// TestFollowsMeanwhile extends the stored schema while a program runs. Its next write, whatever the
-// verb, must notice the change and succeed.
-func TestFollowsMeanwhile(t *testing.T) {
+// TestSchemaExtendedMeanwhile extends the stored schema while a program runs. Its next write,
+// whatever the verb, must notice the change and succeed.
+func TestSchemaExtendedMeanwhile(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
 		add(t, users, "u", "name", "n")
@@ -255,10 +256,10 @@ func TestSchemaApply(t *testing.T) {
 	})
 }
 
-// TestEarlierGeneration opens a database of an earlier version of this library, which
-// computed the fingerprint of a schema differently. Programs must accept that fingerprint,
-// and can extend the schema.
-func TestEarlierGeneration(t *testing.T) {
+// TestEarlierFingerprint opens a database of an earlier version of this library, which computed the
+// fingerprint of a schema differently. Programs must accept that fingerprint, and can extend the
+// schema.
+func TestEarlierFingerprint(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n")
 		earlier := wideSchema(schema.FoldCasefold).Types["user"].Fingerprint()
@@ -279,9 +280,9 @@ func TestEarlierGeneration(t *testing.T) {
 	})
 }
 
-// TestBuildingOfAProgram checks that a Building in a program's own schema is ignored. It gets there
-// if the schema was printed to a file while indexes were being built.
-func TestBuildingOfAProgram(t *testing.T) {
+// TestProgramBuildingIgnored checks that a Building in a program's own schema is ignored. It gets
+// there if the schema was printed to a file while indexes were being built.
+func TestProgramBuildingIgnored(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "job", "cook")
 		printed := changed(func(t *schema.Type) {
@@ -294,9 +295,9 @@ func TestBuildingOfAProgram(t *testing.T) {
 	})
 }
 
-// TestEmptiedStore removes all records under a program that has only read so far, and that declares
-// more than the stored schema did. The program must then be able to write first.
-func TestEmptiedStore(t *testing.T) {
+// TestWriteAfterStoreEmptied removes all records under a program that has only read so far, and
+// that declares more than the stored schema did. The program must then be able to write first.
+func TestWriteAfterStoreEmptied(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n")
 		more := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{} })
@@ -317,9 +318,9 @@ func TestEmptiedStore(t *testing.T) {
 	})
 }
 
-// TestAfterStoppingChange queries by an index that a change of the schema is about to add. The
+// TestQueryDuringSchemaChange queries by an index that a change of the schema is about to add. The
 // query must fail with ErrIndexBuilding during the change, and succeed after it.
-func TestAfterStoppingChange(t *testing.T) {
+func TestQueryDuringSchemaChange(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n", "city", "Bonn")
 		next := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{Role: schema.RoleIndexed} })
@@ -344,10 +345,10 @@ func TestAfterStoppingChange(t *testing.T) {
 	})
 }
 
-// TestUnstoredSet declares an indexed set that the stored schema lacks. Entries may already have
-// such sets, because earlier versions did not store their declaration. So the index counts as
+// TestIndexOfUnstoredSet declares an indexed set that the stored schema lacks. Entries may already
+// have such sets, because earlier versions did not store their declaration. So the index counts as
 // incomplete until SchemaApply has built it.
-func TestUnstoredSet(t *testing.T) {
+func TestIndexOfUnstoredSet(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {
 			t.Skip("the store can be opened only once")

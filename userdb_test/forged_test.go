@@ -13,10 +13,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestUnfaithfulCluster uses a client whose router loses replies to commands that it does
-// not know. New must refuse such a client. If the router is replaced later, no value that
-// is held may count as free.
-func TestUnfaithfulCluster(t *testing.T) {
+// TestClusterClientLosesReplies uses a client whose router loses replies to commands that it does
+// not know. New must refuse such a client. If the router is replaced later, no value that is held
+// may count as free.
+func TestClusterClientLosesReplies(t *testing.T) {
 	s := clusterSite(t)
 	t.Cleanup(s.check)
 	add(t, s.wide(), "a", "email", "x")
@@ -61,8 +61,8 @@ func (f *forger) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// TestUnfaithfulServer checks that New refuses clients whose hooks lose or change replies.
-func TestUnfaithfulServer(t *testing.T) {
+// TestClientChangesReplies checks that New refuses clients whose hooks lose or change replies.
+func TestClientChangesReplies(t *testing.T) {
 	srv := redistest.Shared(t)
 	for name, forge := range map[string]func(cmd redis.Cmder) bool{
 		"most commands are not sent": func(cmd redis.Cmder) bool { return cmd.Name() != "ping" && cmd.Name() != "info" },
@@ -92,9 +92,9 @@ func set(cmd redis.Cmder, v any) bool {
 	return true
 }
 
-// TestForgedReplies loses all replies to commands. No verb may conclude from this
-// that a record does not exist.
-func TestForgedReplies(t *testing.T) {
+// TestLostRepliesAreErrors loses all replies to commands. No verb may conclude from this that a
+// record does not exist.
+func TestLostRepliesAreErrors(t *testing.T) {
 	s := serverSite(t)
 	t.Cleanup(s.check)
 	users := s.wide()
@@ -153,9 +153,9 @@ func (n *nilled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// TestNilAnswers checks that verbs do not take a script whose reply became nil on the way
-// for one that did nothing.
-func TestNilAnswers(t *testing.T) {
+// TestNilReplies checks that verbs do not take a script whose reply became nil on the way for one
+// that did nothing.
+func TestNilReplies(t *testing.T) {
 	s := serverSite(t)
 	t.Cleanup(s.check)
 	users := s.wide()

@@ -35,9 +35,9 @@ func wrongOf(err error) (all []string) {
 	return []string{err.Error()}
 }
 
-// TestAllThatIsWrong checks that create, accept, update and save report all problems of a form
+// TestAllProblemsReported checks that create, accept, update and save report all problems of a form
 // at once, and write nothing.
-func TestAllThatIsWrong(t *testing.T) {
+func TestAllProblemsReported(t *testing.T) {
 	sc := schema.User()
 	user := sc.Types["user"]
 	user.Fields["job"] = schema.Field{Required: true}

@@ -26,10 +26,10 @@ func (w *aclWorld) forbid(rights []string, command string, do func(context.Conte
 	return w.as("app", less, do)
 }
 
-// TestDeleteForbidden deletes an account with tags while one command is forbidden, for each
-// command that a delete uses, on one server and on a cluster. Afterward the account must be
-// unchanged or gone for everybody. It must not come back, or live on without its tags. A repair
-// must complete the delete, and a new account with the same UID must have nothing of the old one.
+// TestDeleteForbidden deletes an account with tags while one command is forbidden, for each command
+// that a delete uses, on one server and on a cluster. Afterward the account must be unchanged or
+// gone for everybody. It must not come back, or live on without its tags. A repair must complete
+// the delete, and a new account with the same UID must have nothing of the old one.
 func TestDeleteForbidden(t *testing.T) {
 	app, operator := redistest.Rights(t)
 	for _, clustered := range []bool{false, true} {
@@ -94,9 +94,9 @@ func (w *aclWorld) afterHalfDelete(what string, db *userdb.DB, failed error) {
 	}
 }
 
-// TestCreateOverHalfDeleted starts from a delete that could not remove the facets. No
-// verb may take the rest for an account or for damage, and the next account with that
-// UID must have nothing of it.
+// TestCreateOverHalfDeleted starts from a delete that could not remove the facets. No verb may take
+// the rest for an account or for damage, and the next account with that UID must have nothing of
+// it.
 func TestCreateOverHalfDeleted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()

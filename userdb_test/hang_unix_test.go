@@ -81,9 +81,9 @@ func signallerOf(t *testing.T, server redis.Cmdable) func(syscall.Signal) {
 // longDelay is how long after its context a call may end on a busy machine.
 const longDelay = 4 * time.Second
 
-// TestSilentMaster suspends one master of a cluster that keeps a history. Every verb must end
-// with its context. Changes of entries on other masters must succeed, however many of their feed
-// lines wait for the suspended master, and none of these lines may be lost.
+// TestSilentMaster suspends one master of a cluster that keeps a history. Every verb must end with
+// its context. Changes of entries on other masters must succeed, however many of their feed lines
+// wait for the suspended master, and none of these lines may be lost.
 func TestSilentMaster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// unfed calls do, and keeps its event out of the feed of a cluster, as if the process had died
-// just before appending it.
+// unfed calls do, and keeps its event out of the feed of a cluster, as if the process had died just
+// before appending it.
 func (g *gate) unfed(do func()) {
 	g.t.Helper()
 	refused := make(chan bool, 10)
@@ -69,10 +69,10 @@ var repairs = map[string]func(prk recordkey.Key) check.Options{
 	},
 }
 
-// TestFeedAfterDeath lets a process die before it appends an event to the feed of a cluster. The
-// next change of the entry, or any repair that reads it, must append the event, once and in its
+// TestFeedAfterProcessDies lets a process die before it appends an event to the feed of a cluster.
+// The next change of the entry, or any repair that reads it, must append the event, once and in its
 // place, however long ago the process died.
-func TestFeedAfterDeath(t *testing.T) {
+func TestFeedAfterProcessDies(t *testing.T) {
 	for _, ago := range []time.Duration{0, 3 * time.Hour} {
 		t.Run(fmt.Sprint(ago), func(t *testing.T) {
 			eachGate(t, userdb.Options{History: true}, func(t *testing.T, g *gate) {
@@ -113,9 +113,9 @@ func TestFeedAfterDeath(t *testing.T) {
 	}
 }
 
-// TestFeedForgets changes an entry hours after its last event, when a cluster no longer knows
+// TestFeedHoursLater changes an entry hours after its last event, when a cluster no longer knows
 // which of its events are in the feed. The change must not append any of them again.
-func TestFeedForgets(t *testing.T) {
+func TestFeedHoursLater(t *testing.T) {
 	eachGate(t, userdb.Options{History: true}, func(t *testing.T, g *gate) {
 		if g.has(oneScript) {
 			return
@@ -149,9 +149,9 @@ func addsMember(cmd redis.Cmder) bool {
 	return strings.HasPrefix(words, "eval") && strings.Contains(words, " sadd ") && fmt.Sprint(cmd.Args()[2]) != "1"
 }
 
-// TestSameTagOfTwo lets two callers add the same tag at the same time, and loses the reply to one
-// of them. Only one of them changes the entry, so the history must have one line.
-func TestSameTagOfTwo(t *testing.T) {
+// TestTwoCallersAddSameTag lets two callers add the same tag at the same time, and loses the reply
+// to one of them. Only one of them changes the entry, so the history must have one line.
+func TestTwoCallersAddSameTag(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(manyClients)
 		users := typeOf(t, s.open(userdb.Options{History: true}), "user")

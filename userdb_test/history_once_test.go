@@ -41,9 +41,9 @@ func kindsOf(events []userdb.HistoryEvent) (kinds []string) {
 	return kinds
 }
 
-// TestFeedTellsOnce checks that the feed has each event once and in order, whatever
-// follows a create.
-func TestFeedTellsOnce(t *testing.T) {
+// TestFeedHasEachEventOnce checks that the feed has each event once and in order, whatever follows
+// a create.
+func TestFeedHasEachEventOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
 		users, ctx := typeOf(t, db, "user"), t.Context()
@@ -83,8 +83,8 @@ func TestFeedTellsOnce(t *testing.T) {
 	})
 }
 
-// A notedVerb adds one line to the history of an entry that has a tag, a setting, a
-// note, a score and a session.
+// A notedVerb adds one line to the history of an entry that has a tag, a setting, a note, a score
+// and a session.
 type notedVerb struct {
 	name string
 	do   func(ctx context.Context, users *userdb.Type, e userdb.Entry, secret string) error
@@ -172,8 +172,8 @@ func sends(cmds []redis.Cmder) bool {
 	return strings.HasPrefix(name, "eval") || slices.Contains([]string{"sadd", "srem", "hset", "hdel", "lrem", "zadd"}, name)
 }
 
-// loseNth loses the nth writing command from now on, counted from 0, or only the
-// reply to it if done is true.
+// loseNth loses the nth writing command from now on, counted from 0, or only the reply to it if
+// done is true.
 func (t *tap) loseNth(n int, done bool) {
 	var sent atomic.Int64
 	t.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -192,9 +192,9 @@ func (t *tap) loseNth(n int, done bool) {
 	})
 }
 
-// TestLostAnswersAreNotedOnce loses each command of each verb once, or only the reply to it. Each
+// TestLostRepliesRecordedOnce loses each command of each verb once, or only the reply to it. Each
 // change must have one line in the history and one in the feed.
-func TestLostAnswersAreNotedOnce(t *testing.T) {
+func TestLostRepliesRecordedOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db, users := s.notedUsers()
 		name := map[string]string{}
@@ -225,10 +225,10 @@ func TestLostAnswersAreNotedOnce(t *testing.T) {
 	})
 }
 
-// TestBeginningAfterTheEnd loses the reply to the command that starts a session. Before the
+// TestSessionStartRepeatedAfterEnd loses the reply to the command that starts a session. Before the
 // command is repeated, all sessions of the account end, or the account is deleted. The feed must
 // have the start of the session once.
-func TestBeginningAfterTheEnd(t *testing.T) {
+func TestSessionStartRepeatedAfterEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(interleaves)
 		db, users := s.notedUsers()
@@ -338,8 +338,8 @@ var futileVerbs = []notedVerb{
 	}},
 }
 
-// TestFutileIsNotNoted checks that a verb that changes nothing, or is refused, leaves no line.
-func TestFutileIsNotNoted(t *testing.T) {
+// TestUnchangedNotRecorded checks that a verb that changes nothing, or is refused, leaves no line.
+func TestUnchangedNotRecorded(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db, users := s.notedUsers()
 		for i, verb := range futileVerbs {

@@ -106,8 +106,8 @@ func TestSessionsShare(t *testing.T) {
 	})
 }
 
-// TestTokensShare checks that tokens do not crowd other events out of an account's
-// history, however many are issued.
+// TestTokensShare checks that tokens do not crowd other events out of an account's history, however
+// many are issued.
 func TestTokensShare(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, h := typeOf(t, s.open(userdb.Options{History: true}), "user"), hints.UID("ann")
@@ -132,8 +132,8 @@ func TestTokensShare(t *testing.T) {
 	})
 }
 
-// TestFloodOfFailures checks that successful logins and changes stay in the feed, however
-// often visitors fail to log in.
+// TestFloodOfFailures checks that successful logins and changes stay in the feed, however often
+// visitors fail to log in.
 func TestFloodOfFailures(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{History: true})
 	must(t, err)
@@ -254,7 +254,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("events of kinds disable and enable: %q", got)
 		}
 		for _, key := range s.keys(t.Context()) {
-			text := s.raw.HGet(t.Context(), key, "~note").Val() // lines that are not in the history's record yet
+			text := s.raw.HGet(t.Context(), key, "~note").Val() // history lines kept in the entry
 			if strings.Contains(key, "/history/") {
 				text += s.raw.Get(t.Context(), key).Val()
 			}
@@ -352,8 +352,8 @@ func TestHistoryParallel(t *testing.T) {
 	})
 }
 
-// TestHistoryOfMany checks that entries that are created in batches also have their lines.
-func TestHistoryOfMany(t *testing.T) {
+// TestHistoryOfManyCreates checks that entries that are created in batches also have their lines.
+func TestHistoryOfManyCreates(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(cheapWrites)
 		db := s.open(userdb.Options{History: true})
@@ -403,8 +403,8 @@ func TestNoHistory(t *testing.T) {
 	})
 }
 
-// TestEventsEnd reads from the end of the feed on. Each later event must be read once. A text
-// that is not a cursor must be refused.
+// TestEventsEnd reads from the end of the feed on. Each later event must be read once. A text that
+// is not a cursor must be refused.
 func TestEventsEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
@@ -449,9 +449,9 @@ func TestEventsEnd(t *testing.T) {
 	})
 }
 
-// TestPositionBeyondEnd removes the last events from a feed, as a failover may. A reader that has
+// TestEventsBeyondEnd removes the last events from a feed, as a failover may. A reader that has
 // already read them must get a gap, and after that only new events.
-func TestPositionBeyondEnd(t *testing.T) {
+func TestEventsBeyondEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
 		users := typeOf(t, db, "user")
@@ -505,9 +505,9 @@ func TestPositionBeyondEnd(t *testing.T) {
 	})
 }
 
-// TestLatest reads a feed backward, page by page. It must get the events of the forward order,
-// and none that are added meanwhile.
-func TestLatest(t *testing.T) {
+// TestEventsLatest reads a feed backward, page by page. It must get the events of the forward
+// order, and none that are added meanwhile.
+func TestEventsLatest(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
 		users := typeOf(t, db, "user")
@@ -576,9 +576,9 @@ func TestLatest(t *testing.T) {
 
 // TestFeedIsTrimmed checks that a feed drops events that are too old and, if it takes too much
 // memory, its oldest events, a sixteenth at a time. Redis drops only whole nodes of a hundred
-// entries, and estimates the memory of a stream from its first five nodes, up to a fifth too low
-// or too high. The test needs many events: half of them must fill well over sixteen nodes,
-// because a sixteenth of fewer nodes is none.
+// entries, and estimates the memory of a stream from its first five nodes, up to a fifth too low or
+// too high. The test needs many events: half of them must fill well over sixteen nodes, because a
+// sixteenth of fewer nodes is none.
 func TestFeedIsTrimmed(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})

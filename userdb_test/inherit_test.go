@@ -59,10 +59,10 @@ func TestUnfinishedFill(t *testing.T) {
 	})
 }
 
-// TestCreateInheritsNothing creates accounts under UIDs that have records without an entry.
-// Such records remain if a create was refused halfway, or if a writer died while an earlier
-// account was deleted and its tombstone has expired since. However the account is created, it
-// must have none of these records.
+// TestCreateInheritsNothing creates accounts under UIDs that have records without an entry. Such
+// records remain if a create was refused halfway, or if a writer died while an earlier account was
+// deleted and its tombstone has expired since. However the account is created, it must have none of
+// these records.
 func TestCreateInheritsNothing(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()

@@ -86,9 +86,9 @@ func TestEndedContext(t *testing.T) {
 	})
 }
 
-// TestContextThatEnds ends contexts during creates. The entry must exist if there is no
-// error, and must not exist if there is an error other than ErrOutcomeUnknown. Entries
-// that exist must be complete.
+// TestContextThatEnds ends contexts during creates. The entry must exist if there is no error, and
+// must not exist if there is an error other than ErrOutcomeUnknown. Entries that exist must be
+// complete.
 func TestContextThatEnds(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -120,10 +120,9 @@ func TestContextThatEnds(t *testing.T) {
 	})
 }
 
-// rest waits until the records have not changed for a second, because calls that were
-// given up may still be running. On a busy machine such a call can pause for longer
-// than that. So rest also waits while audit finds damage, but only as long as a verb
-// may take to complete its records.
+// rest waits until the records have not changed for a second, because calls that were given up may
+// still be running. On a busy machine such a call can pause for longer than that. So rest also
+// waits while audit finds damage, but only as long as a verb may take to complete its records.
 func (s *site) rest() {
 	s.t.Helper()
 	ctx, end := context.Background(), time.Now().Add(12*time.Second)

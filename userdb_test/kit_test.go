@@ -353,8 +353,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// onlyInSoak skips a test whose result depends on how the machine schedules
-// goroutines, except in make soak.
+// onlyInSoak skips a test whose result depends on how the machine schedules goroutines, except in
+// make soak.
 func onlyInSoak(t *testing.T) {
 	t.Helper()
 	if os.Getenv("USERDB_SOAK") == "" {
@@ -447,8 +447,8 @@ var lasts struct {
 	sentinel *redistest.Sentinel
 }
 
-// sentinelSite returns the master that Sentinels watch, emptied. All tests share
-// it, one after the other.
+// sentinelSite returns the master that Sentinels watch, emptied. All tests share it, one after the
+// other.
 func sentinelSite(t *testing.T) *site {
 	t.Helper()
 	lasts.Lock()
