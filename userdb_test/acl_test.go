@@ -33,8 +33,8 @@ func aclSchema() schema.Schema {
 	return s
 }
 
-// asApplication calls every verb that an application uses, and stops at the first error.
-func asApplication(ctx context.Context, db *userdb.DB) error {
+// callApplicationVerbs calls every verb that an application uses, and stops at the first error.
+func callApplicationVerbs(ctx context.Context, db *userdb.DB) error {
 	users, err := db.Type("user")
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func asApplication(ctx context.Context, db *userdb.DB) error {
 		},
 		func() error { _, err := users.Login(ctx, "anna", pw, userdb.Attempt{Origin: "192.0.2.1"}); return err },
 		func() error {
-			return notErr(errOf(users.ChangePassword(ctx, h, "wrong", other, userdb.Attempt{})), userdb.ErrLogin)
+			return expectErr(errOf(users.ChangePassword(ctx, h, "wrong", other, userdb.Attempt{})), userdb.ErrLogin)
 		},
 		func() error { return errOf(users.SetPassword(ctx, h, other)) },
 		func() error { return users.Disable(ctx, h) },
@@ -90,8 +90,8 @@ func asApplication(ctx context.Context, db *userdb.DB) error {
 	return nil
 }
 
-// asOperator uses the maintenance packages, and stops at the first error.
-func asOperator(ctx context.Context, db *userdb.DB) error {
+// callMaintenance uses the maintenance packages, and stops at the first error.
+func callMaintenance(ctx context.Context, db *userdb.DB) error {
 	var lines bytes.Buffer
 	one, err := recordkey.ParseNamespace("one")
 	if err != nil {
@@ -119,7 +119,7 @@ func asOperator(ctx context.Context, db *userdb.DB) error {
 			return inspect.Dump(ctx, db, &lines, inspect.Options{Pattern: "user*", Format: "long"})
 		},
 		func() error { _, err := migrate.Namespaces(ctx, db); return err },
-		func() error { return wholeStatus(ctx, db) },
+		func() error { return checkStatus(ctx, db) },
 		func() error {
 			in, err := db.In(one)
 			if err != nil {
@@ -145,8 +145,8 @@ func asOperator(ctx context.Context, db *userdb.DB) error {
 	return nil
 }
 
-// wholeStatus returns an error if part of the status could not be determined, apart from settings.
-func wholeStatus(ctx context.Context, db *userdb.DB) error {
+// checkStatus returns an error if part of the status could not be determined, apart from settings.
+func checkStatus(ctx context.Context, db *userdb.DB) error {
 	st, err := inspect.StatusOf(ctx, db, nil)
 	for _, w := range st.Warnings {
 		if w.Code == "not_learned" {
@@ -156,7 +156,7 @@ func wholeStatus(ctx context.Context, db *userdb.DB) error {
 	return err
 }
 
-func notErr(err, want error) error {
+func expectErr(err, want error) error {
 	if errors.Is(err, want) {
 		return nil
 	}
@@ -191,7 +191,7 @@ func TestLeastACL(t *testing.T) {
 		name  string
 		rules []string
 		work  func(context.Context, *userdb.DB) error
-	}{{"app", app, asApplication}, {"operator", operator, asOperator}} {
+	}{{"app", app, callApplicationVerbs}, {"operator", operator, callMaintenance}} {
 		t.Run(role.name, func(t *testing.T) {
 			var needed sync.Map
 			t.Cleanup(func() {
@@ -206,10 +206,10 @@ func TestLeastACL(t *testing.T) {
 				t.Run(fmt.Sprint("cluster ", clustered), func(t *testing.T) {
 					t.Parallel()
 					w := newACLWorld(t, clustered)
-					must(t, w.try(role.name, role.rules, role.work))
+					must(t, w.runFresh(role.name, role.rules, role.work))
 					for i, right := range role.rules {
 						less := slices.Delete(slices.Clone(role.rules), i, i+1)
-						if err := w.try(role.name, less, role.work); err != nil {
+						if err := w.runFresh(role.name, less, role.work); err != nil {
 							needed.Store(right, true)
 							w.wantRefusal(right, err)
 						}
@@ -241,7 +241,7 @@ func TestIndexRefused(t *testing.T) {
 			return err
 		},
 	} {
-		err := w.try("app", less, func(ctx context.Context, db *userdb.DB) error {
+		err := w.runFresh("app", less, func(ctx context.Context, db *userdb.DB) error {
 			users, err := db.Type("user")
 			must(t, err)
 			err = verb(ctx, db, users)
@@ -253,7 +253,7 @@ func TestIndexRefused(t *testing.T) {
 		if errors.Is(err, userdb.ErrUnavailable) {
 			t.Errorf("%s: got %v, which claims that nothing was written", name, err)
 		}
-		must(t, w.as("operator", operator, func(ctx context.Context, db *userdb.DB) error {
+		must(t, w.runAs("operator", operator, func(ctx context.Context, db *userdb.DB) error {
 			return drain(check.Run(ctx, db, check.Options{Repair: true}))
 		}))
 		if members := w.admin.SMembers(t.Context(), "user/job:cook/~prks").Val(); len(members) != 1 {
@@ -266,10 +266,10 @@ func TestIndexRefused(t *testing.T) {
 // server's ACL LOG names the command.
 func (w *aclWorld) wantRefusal(right string, err error) {
 	w.t.Helper()
-	if !unavailable(err) && !errors.Is(err, userdb.ErrUnconfirmed) {
+	if !isUnavailable(err) && !errors.Is(err, userdb.ErrUnconfirmed) {
 		w.t.Errorf("without %s: got %v, want ErrUnavailable", right, err)
 	}
-	if command := strings.TrimPrefix(right, "+"); !strings.Contains(err.Error(), "'"+command+"'") && !w.logged(command) {
+	if command := strings.TrimPrefix(right, "+"); !strings.Contains(err.Error(), "'"+command+"'") && !w.deniedInLog(command) {
 		w.t.Errorf("without %s: neither ACL LOG nor the error names it: %v", right, err)
 	}
 }
@@ -320,19 +320,19 @@ func newACLWorld(t *testing.T, clustered bool) *aclWorld {
 	return w
 }
 
-// try empties the server, then calls work as a user with the given rights.
-func (w *aclWorld) try(name string, rights []string, work func(context.Context, *userdb.DB) error) error {
+// runFresh empties the server, then calls work as a user with the given rights.
+func (w *aclWorld) runFresh(name string, rights []string, work func(context.Context, *userdb.DB) error) error {
 	ctx := w.t.Context()
 	must(w.t, errors.Join(
 		w.admin.FlushAll(ctx).Err(),
 		w.admin.ScriptFlush(ctx).Err(),
 		w.admin.Do(ctx, "acl", "log", "reset").Err(),
 	))
-	return w.as(name, rights, work)
+	return w.runAs(name, rights, work)
 }
 
-// as calls work as a user with the given rights.
-func (w *aclWorld) as(name string, rights []string, work func(context.Context, *userdb.DB) error) error {
+// runAs calls work as a user with the given rights.
+func (w *aclWorld) runAs(name string, rights []string, work func(context.Context, *userdb.DB) error) error {
 	ctx := w.t.Context()
 	args := []any{"acl", "setuser", name, "reset", "on", ">secret", "~*", "resetchannels", "-@all"}
 	for _, r := range rights {
@@ -352,8 +352,8 @@ func (w *aclWorld) as(name string, rights []string, work func(context.Context, *
 	return work(store.Alone(ctx), db)
 }
 
-// logged reports whether the server's ACL LOG says that it refused a command.
-func (w *aclWorld) logged(command string) bool {
+// deniedInLog reports whether the server's ACL LOG says that it refused a command.
+func (w *aclWorld) deniedInLog(command string) bool {
 	entries, err := w.admin.ACLLog(w.t.Context(), 100).Result()
 	must(w.t, err)
 	return slices.ContainsFunc(entries, func(e *redis.ACLLogEntry) bool { return strings.EqualFold(e.Object, command) })

@@ -79,10 +79,10 @@ func callerVerbs(ctx context.Context, users *userdb.Type, i int, results *append
 	}
 	if err == nil {
 		_, err = users.Update(ctx, hints.UID(name), putText("email", "e"+name))
-		if err != nil && !unavailable(err) {
+		if err != nil && !isUnavailable(err) {
 			return fmt.Errorf("update: %w", err)
 		}
-		if e, err := users.Find(ctx, hints.Any(name)); err == nil && e.UID() != name || err != nil && !unavailable(err) {
+		if e, err := users.Find(ctx, hints.Any(name)); err == nil && e.UID() != name || err != nil && !isUnavailable(err) {
 			return fmt.Errorf("find: got %v, %w", e, err)
 		}
 	}
@@ -92,7 +92,7 @@ func callerVerbs(ctx context.Context, users *userdb.Type, i int, results *append
 		results.done++
 	case errors.Is(err, userdb.ErrOutcomeUnknown):
 		results.unknown++
-	case !unavailable(err):
+	case !isUnavailable(err):
 		return fmt.Errorf("append: %w", err)
 	}
 	return nil
@@ -136,10 +136,10 @@ func TestManyCallersCanceled(t *testing.T) {
 			if i%2 == 1 {
 				continue
 			}
-			there, ferr := users.Exists(t.Context(), hints.UID("v"+itoa(i)))
-			must(t, ferr)
-			if err == nil && !there || err != nil && there && !errors.Is(err, userdb.ErrOutcomeUnknown) {
-				t.Errorf("%d: got %v, but the entry exists: %v", i, err, there)
+			exists, findErr := users.Exists(t.Context(), hints.UID("v"+itoa(i)))
+			must(t, findErr)
+			if err == nil && !exists || err != nil && exists && !errors.Is(err, userdb.ErrOutcomeUnknown) {
+				t.Errorf("%d: got %v, but the entry exists: %v", i, err, exists)
 			}
 		}
 	})

@@ -11,9 +11,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A hotSite is a store that is read through a cache, and through a proxy that can withhold the
+// A cachedSite is a store that is read through a cache, and through a proxy that can withhold the
 // server's invalidation messages. Its others connect to the server directly and do not cache.
-type hotSite struct {
+type cachedSite struct {
 	*site
 	proxy    *redistest.Proxy
 	db       *userdb.DB
@@ -22,7 +22,7 @@ type hotSite struct {
 	others   *userdb.Type
 }
 
-func startHot(t *testing.T, o userdb.Options) *hotSite {
+func startCached(t *testing.T, o userdb.Options) *cachedSite {
 	t.Helper()
 	s, proxy := startProxied(t)
 	o.Cache = 100
@@ -30,20 +30,20 @@ func startHot(t *testing.T, o userdb.Options) *hotSite {
 	others, err := userdb.Open(t.Context(), s.server.URL(), userdb.Options{})
 	must(t, err)
 	t.Cleanup(func() { must(t, others.Close()) })
-	return &hotSite{s, proxy, db, typeOf(t, db, "user"), others, typeOf(t, others, "user")}
+	return &cachedSite{s, proxy, db, typeOf(t, db, "user"), others, typeOf(t, others, "user")}
 }
 
-// startDeaf starts a hotSite that receives no invalidation messages, so that only its own writes
-// drop cached copies.
-func startDeaf(t *testing.T) *hotSite {
+// startWithoutInvalidations starts a cachedSite that receives no invalidation messages, so that
+// only its own writes drop cached copies.
+func startWithoutInvalidations(t *testing.T) *cachedSite {
 	t.Helper()
-	h := startHot(t, userdb.Options{CacheAge: time.Hour})
+	h := startCached(t, userdb.Options{CacheAge: time.Hour})
 	h.proxy.LosePushes(true)
 	return h
 }
 
 // createAnn creates the entry u, which has the name Ann and a password.
-func (h *hotSite) createAnn() {
+func (h *cachedSite) createAnn() {
 	h.t.Helper()
 	_, err := h.users.Create(h.t.Context(), userdb.NewEntry{
 		UID: "u", Facets: schema.Texts("name", "Ann"), Password: clearPassword,
@@ -52,18 +52,18 @@ func (h *hotSite) createAnn() {
 }
 
 // warm reads entries into the cache and checks that they can be read from there.
-func (h *hotSite) warm(uids ...string) {
+func (h *cachedSite) warm(uids ...string) {
 	h.t.Helper()
 	for _, u := range uids {
 		h.find(u)
-		if n := h.asked(func() { h.find(u) }); n != 0 {
+		if n := h.commandsDuring(func() { h.find(u) }); n != 0 {
 			h.t.Fatalf("%s: reading it again took %d commands, want none", u, n)
 		}
 	}
 }
 
 // find returns the text of the entry that Find returns, or "" if there is none.
-func (h *hotSite) find(u string) string {
+func (h *cachedSite) find(u string) string {
 	h.t.Helper()
 	e, err := h.users.Find(h.t.Context(), uid(u))
 	if err != nil {
@@ -73,8 +73,8 @@ func (h *hotSite) find(u string) string {
 	return e.String()
 }
 
-// fresh does what find does, but reads past the cache.
-func (h *hotSite) fresh(u string) string {
+// findUncached does what find does, but reads past the cache.
+func (h *cachedSite) findUncached(u string) string {
 	h.t.Helper()
 	for e, err := range h.users.FindAll(h.t.Context(), uid(u)) {
 		if err == nil {
@@ -85,17 +85,17 @@ func (h *hotSite) fresh(u string) string {
 	return ""
 }
 
-// asked returns how many commands the server executes while do runs.
-func (h *hotSite) asked(do func()) int {
+// commandsDuring returns how many commands the server executes while do runs.
+func (h *cachedSite) commandsDuring(do func()) int {
 	h.t.Helper()
-	before := h.commands()
+	before := h.commandCount()
 	do()
-	return h.commands() - before
+	return h.commandCount() - before
 }
 
-// commands returns how many commands the server has executed since it started. It leaves out INFO
-// and the commands with which clients connect.
-func (h *hotSite) commands() (n int) {
+// commandCount returns how many commands the server has executed since it started. It leaves out
+// INFO and the commands with which clients connect.
+func (h *cachedSite) commandCount() (n int) {
 	h.t.Helper()
 	info, err := h.raw.Info(h.t.Context(), "commandstats").Result()
 	must(h.t, err)

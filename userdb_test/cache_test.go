@@ -24,7 +24,7 @@ import (
 
 // TestCacheSendsNoCommands checks that reading cached entries sends no commands to the server.
 func TestCacheSendsNoCommands(t *testing.T) {
-	h := startHot(t, userdb.Options{CacheAge: time.Hour})
+	h := startCached(t, userdb.Options{CacheAge: time.Hour})
 	e := add(t, h.users, "u", "name", "Ann")
 	h.warm("u")
 	for what, find := range map[string]func() (userdb.Entry, error){
@@ -32,7 +32,7 @@ func TestCacheSendsNoCommands(t *testing.T) {
 		"key":       func() (userdb.Entry, error) { return h.users.Find(t.Context(), hints.Key(e.Key())) },
 		"type-free": func() (userdb.Entry, error) { return h.db.Find(t.Context(), hints.Key(e.Key())) },
 	} {
-		n := h.asked(func() {
+		n := h.commandsDuring(func() {
 			for _, err := range atOnce(100, func(int) error {
 				got, err := find()
 				if err == nil && got.String() != e.String() {
@@ -52,9 +52,9 @@ func TestCacheSendsNoCommands(t *testing.T) {
 		want int
 	}{
 		"absent, twice":  {func() { h.find("nobody"); h.find("nobody") }, 2},
-		"past the cache": {func() { h.fresh("u") }, 1},
+		"past the cache": {func() { h.findUncached("u") }, 1},
 	} {
-		if n := h.asked(c.do); n != c.want {
+		if n := h.commandsDuring(c.do); n != c.want {
 			t.Errorf("%s: %d commands, want %d", what, n, c.want)
 		}
 	}
@@ -62,7 +62,7 @@ func TestCacheSendsNoCommands(t *testing.T) {
 
 // TestCacheFollowsOthers changes entries past the cache. Readers must soon see each change.
 func TestCacheFollowsOthers(t *testing.T) {
-	h := startHot(t, userdb.Options{CacheAge: time.Hour})
+	h := startCached(t, userdb.Options{CacheAge: time.Hour})
 	for what, change := range map[string]func() error{
 		"update":  func() error { return rename(t, h.others, "u", "Ben") },
 		"disable": func() error { return h.others.Disable(t.Context(), uid("u")) },
@@ -80,7 +80,7 @@ func TestCacheFollowsOthers(t *testing.T) {
 		before := h.find("u")
 		must(t, change())
 		eventually(t, what, func() bool { return h.find("u") != before })
-		if got, want := h.find("u"), h.fresh("u"); got != want {
+		if got, want := h.find("u"), h.findUncached("u"); got != want {
 			t.Errorf("%s: found %s in the cache, %s past it", what, got, want)
 		}
 	}
@@ -92,16 +92,16 @@ func rename(t *testing.T, users *userdb.Type, u, name string) error {
 }
 
 // ownWrites lists ways to change the entry u through the store that holds a cached copy of it.
-var ownWrites = map[string]func(t *testing.T, h *hotSite) error{
-	"update": func(t *testing.T, h *hotSite) error { return rename(t, h.users, "u", "Ben") },
-	"save": func(t *testing.T, h *hotSite) error {
+var ownWrites = map[string]func(t *testing.T, h *cachedSite) error{
+	"update": func(t *testing.T, h *cachedSite) error { return rename(t, h.users, "u", "Ben") },
+	"save": func(t *testing.T, h *cachedSite) error {
 		e, err := h.users.Find(t.Context(), uid("u"))
 		must(t, err)
 		e.Put("name", schema.Text("Ben"))
 		_, err = h.users.Save(t.Context(), e)
 		return err
 	},
-	"save with a conflict": func(t *testing.T, h *hotSite) error {
+	"save with a conflict": func(t *testing.T, h *cachedSite) error {
 		e, err := h.users.Find(t.Context(), uid("u"))
 		must(t, err)
 		must(t, rename(t, h.others, "u", "Ben"))
@@ -110,37 +110,37 @@ var ownWrites = map[string]func(t *testing.T, h *hotSite) error{
 		wantErr(t, "saving a stale copy", err, userdb.ErrConflict)
 		return nil
 	},
-	"delete": func(t *testing.T, h *hotSite) error { return h.users.Delete(t.Context(), uid("u")) },
-	"delete and create": func(t *testing.T, h *hotSite) error {
+	"delete": func(t *testing.T, h *cachedSite) error { return h.users.Delete(t.Context(), uid("u")) },
+	"delete and create": func(t *testing.T, h *cachedSite) error {
 		must(t, h.users.Delete(t.Context(), uid("u")))
 		add(t, h.users, "u", "name", "Dan")
 		return nil
 	},
-	"set password": func(t *testing.T, h *hotSite) error {
+	"set password": func(t *testing.T, h *cachedSite) error {
 		return errOf(h.users.SetPassword(t.Context(), uid("u"), otherPassword))
 	},
-	"disable": func(t *testing.T, h *hotSite) error { return h.users.Disable(t.Context(), uid("u")) },
-	"redeem": func(t *testing.T, h *hotSite) error {
+	"disable": func(t *testing.T, h *cachedSite) error { return h.users.Disable(t.Context(), uid("u")) },
+	"redeem": func(t *testing.T, h *cachedSite) error {
 		secret, err := h.users.Issue(t.Context(), uid("u"), userdb.Token{Purpose: "change:email", Value: "u@example.com"})
 		must(t, err)
 		h.warm("u")
 		_, _, err = h.users.Redeem(t.Context(), "change:email", secret)
 		return err
 	},
-	"import": bringIn,
-	"import over a tombstone": func(t *testing.T, h *hotSite) error {
+	"import": importU,
+	"import over a tombstone": func(t *testing.T, h *cachedSite) error {
 		must(t, h.others.Delete(t.Context(), uid("u")))
-		return bringIn(t, h)
+		return importU(t, h)
 	},
-	"import over nothing": func(t *testing.T, h *hotSite) error {
+	"import over nothing": func(t *testing.T, h *cachedSite) error {
 		must(t, h.raw.Del(t.Context(), "user/uid:u", "user/name:ann/~prk").Err())
-		return bringIn(t, h)
+		return importU(t, h)
 	},
-	"remove keys": func(t *testing.T, h *hotSite) error {
+	"remove keys": func(t *testing.T, h *cachedSite) error {
 		_, err := inspect.RemoveKeys(t.Context(), h.db, "user/uid:u")
 		return err
 	},
-	"repair": func(t *testing.T, h *hotSite) error {
+	"repair": func(t *testing.T, h *cachedSite) error {
 		must(t, h.raw.HSet(t.Context(), "user/uid:u", "uid", "v").Err())
 		for _, err := range check.Run(t.Context(), h.db, check.Options{Repair: true}) {
 			must(t, err)
@@ -149,8 +149,8 @@ var ownWrites = map[string]func(t *testing.T, h *hotSite) error{
 	},
 }
 
-// bringIn imports the entry u with another name over the existing one.
-func bringIn(t *testing.T, h *hotSite) error {
+// importU imports the entry u with another name over the existing one.
+func importU(t *testing.T, h *cachedSite) error {
 	lines := strings.NewReader(`{"type":"user","facets":{"uid":"u","name":"Eve"}}`)
 	r, err := transfer.Import(t.Context(), h.db, lines, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate})
 	if r.Refused > 0 {
@@ -164,12 +164,12 @@ func bringIn(t *testing.T, h *hotSite) error {
 func TestCacheShowsOwnWrites(t *testing.T) {
 	for what, write := range ownWrites {
 		t.Run(what, func(t *testing.T) {
-			h := startDeaf(t)
+			h := startWithoutInvalidations(t)
 			h.createAnn()
 			h.warm("u")
 			before := h.find("u")
 			must(t, write(t, h))
-			if got, want := h.find("u"), h.fresh("u"); got != want || got == before {
+			if got, want := h.find("u"), h.findUncached("u"); got != want || got == before {
 				t.Errorf("found %s in the cache, %s past it; before the write it was %s", got, want, before)
 			}
 		})
@@ -179,7 +179,7 @@ func TestCacheShowsOwnWrites(t *testing.T) {
 // TestCacheShowsOwnNamespaceChanges checks that a store also sees its own writes at once if it
 // copies or drops a namespace.
 func TestCacheShowsOwnNamespaceChanges(t *testing.T) {
-	h := startDeaf(t)
+	h := startWithoutInvalidations(t)
 	a, b := space(t, "a"), space(t, "b")
 	find := func(ns recordkey.Namespace) string {
 		db, err := h.db.In(ns)
@@ -219,7 +219,7 @@ func TestCacheShowsOwnNamespaceChanges(t *testing.T) {
 // must never find a value from before its last write, even while replies to earlier reads are still
 // on the way.
 func TestCacheShowsOwnWritesConcurrently(t *testing.T) {
-	h := startHot(t, userdb.Options{CacheAge: time.Hour, Schema: wideSchema(schema.FoldCasefold)})
+	h := startCached(t, userdb.Options{CacheAge: time.Hour, Schema: wideSchema(schema.FoldCasefold)})
 	add(t, h.users, "u", "name", "Ann")
 	const writers, readers, rounds = 3, 6, 60
 	var writing, reads atomic.Int32
@@ -246,7 +246,7 @@ func TestCacheShowsOwnWritesConcurrently(t *testing.T) {
 }
 
 // countUp writes increasing numbers to a field, and reads the field after each write.
-func (h *hotSite) countUp(field string, rounds int) error {
+func (h *cachedSite) countUp(field string, rounds int) error {
 	for n := range rounds {
 		_, err := h.users.Update(h.t.Context(), uid("u"), putText(field, itoa(n)))
 		if err != nil {
@@ -272,42 +272,42 @@ func TestCacheNotUsedForDecisions(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		change func(ctx context.Context, others *userdb.Type) error
-		verb   func(t *testing.T, h *hotSite, secret string) error
+		verb   func(t *testing.T, h *cachedSite, secret string) error
 		want   error
 	}{
-		{"login", disable, func(t *testing.T, h *hotSite, _ string) error {
+		{"login", disable, func(t *testing.T, h *cachedSite, _ string) error {
 			_, err := h.users.Login(t.Context(), "ann", clearPassword, userdb.Attempt{})
 			return err
 		}, userdb.ErrLogin},
-		{"change password", disable, func(t *testing.T, h *hotSite, _ string) error {
+		{"change password", disable, func(t *testing.T, h *cachedSite, _ string) error {
 			return errOf(h.users.ChangePassword(t.Context(), uid("u"), clearPassword, otherPassword, userdb.Attempt{}))
 		}, userdb.ErrLogin},
-		{"redeem", disable, func(t *testing.T, h *hotSite, secret string) error {
+		{"redeem", disable, func(t *testing.T, h *cachedSite, secret string) error {
 			_, _, err := h.users.Redeem(t.Context(), "reset", secret)
 			return err
 		}, userdb.ErrNotFound},
-		{"login with the old password", setPassword, func(t *testing.T, h *hotSite, _ string) error {
+		{"login with the old password", setPassword, func(t *testing.T, h *cachedSite, _ string) error {
 			_, err := h.users.Login(t.Context(), "ann", clearPassword, userdb.Attempt{})
 			return err
 		}, userdb.ErrLogin},
-		{"add a tag", remove, func(t *testing.T, h *hotSite, _ string) error {
+		{"add a tag", remove, func(t *testing.T, h *cachedSite, _ string) error {
 			_, err := h.users.Tags(uid("u")).Add(t.Context(), "cook")
 			return err
 		}, userdb.ErrNotFound},
-		{"exists", remove, func(t *testing.T, h *hotSite, _ string) error {
-			there, err := h.users.Exists(t.Context(), uid("u"))
-			if there || err != nil {
-				return fmt.Errorf("exists: %v, %w", there, err)
+		{"exists", remove, func(t *testing.T, h *cachedSite, _ string) error {
+			exists, err := h.users.Exists(t.Context(), uid("u"))
+			if exists || err != nil {
+				return fmt.Errorf("exists: %v, %w", exists, err)
 			}
 			return userdb.ErrNotFound
 		}, userdb.ErrNotFound},
-		{"find by name", remove, func(t *testing.T, h *hotSite, _ string) error {
+		{"find by name", remove, func(t *testing.T, h *cachedSite, _ string) error {
 			_, err := h.users.Find(t.Context(), hints.Any("ann"))
 			return err
 		}, userdb.ErrNotFound},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			h := startDeaf(t)
+			h := startWithoutInvalidations(t)
 			h.createAnn()
 			secret, err := h.users.Issue(t.Context(), uid("u"), userdb.Token{Purpose: "reset"})
 			must(t, err)
@@ -334,7 +334,7 @@ func setPassword(ctx context.Context, others *userdb.Type) error {
 // TestCacheCausesNoConflict checks that an update ignores a stale copy, and so succeeds at the
 // first attempt.
 func TestCacheCausesNoConflict(t *testing.T) {
-	h := startDeaf(t)
+	h := startWithoutInvalidations(t)
 	add(t, h.users, "u", "name", "Ann")
 	for n := range 5 {
 		h.warm("u")
@@ -357,10 +357,10 @@ func TestCacheCausesNoConflict(t *testing.T) {
 // TestCacheConnectionBreaks cuts the connections that carry invalidation messages. Copies must be
 // dropped with their connection, so that readers see changes of which no message arrived.
 func TestCacheConnectionBreaks(t *testing.T) {
-	h := startHot(t, userdb.Options{CacheAge: time.Hour})
+	h := startCached(t, userdb.Options{CacheAge: time.Hour})
 	add(t, h.users, "u", "name", "Ann")
 	for n := range 5 {
-		eventually(t, "the entry is cached", func() bool { h.find("u"); return h.asked(func() { h.find("u") }) == 0 })
+		eventually(t, "the entry is cached", func() bool { h.find("u"); return h.commandsDuring(func() { h.find("u") }) == 0 })
 		before := h.find("u")
 		h.proxy.CutAll()
 		must(t, rename(t, h.others, "u", "Ann "+itoa(n)))
@@ -387,7 +387,7 @@ func TestCacheWithoutServer(t *testing.T) {
 
 // TestCacheAge checks that a copy expires after CacheAge if its invalidation message is lost.
 func TestCacheAge(t *testing.T) {
-	h := startHot(t, userdb.Options{CacheAge: 50 * time.Millisecond})
+	h := startCached(t, userdb.Options{CacheAge: 50 * time.Millisecond})
 	h.proxy.LosePushes(true)
 	add(t, h.users, "u", "name", "Ann")
 	before := h.find("u")

@@ -41,8 +41,8 @@ var costs = []cost{
 		return err
 	}},
 	{"find nothing by *", 1, func(t *testing.T, users *userdb.Type) error {
-		there, err := users.Exists(t.Context(), hints.Any("nobody"))
-		if there {
+		exists, err := users.Exists(t.Context(), hints.Any("nobody"))
+		if exists {
 			return userdb.ErrDuplicate
 		}
 		return err
@@ -127,7 +127,7 @@ func TestRoundTripsOfVerbs(t *testing.T) {
 			for range 2 { // the first run loads the scripts
 				s.wipeIfOpen()
 				users := s.wide()
-				first(t, users)
+				createU(t, users)
 				got = s.tap.count(func() { err = c.do(t, users) })
 			}
 			want := c.want
@@ -142,8 +142,8 @@ func TestRoundTripsOfVerbs(t *testing.T) {
 	})
 }
 
-// first creates the entry u that costs need.
-func first(t *testing.T, users *userdb.Type) {
+// createU creates the entry u that costs need.
+func createU(t *testing.T, users *userdb.Type) {
 	t.Helper()
 	facets := schema.Texts("name", "n", "email", "e", "job", "j")
 	_, err := users.Create(t.Context(), userdb.NewEntry{UID: "u", Facets: facets, Tags: []string{"a", "b"}})
@@ -205,18 +205,18 @@ func TestScriptsFlushed(t *testing.T) {
 	s.wipe()
 }
 
-// A word is an error reply.
-type word string
+// An errorReply is an error that a server sends as its reply.
+type errorReply string
 
-func (w word) Error() string { return string(w) }
+func (r errorReply) Error() string { return string(r) }
 
 // RedisError implements redis.Error.
-func (word) RedisError() {}
+func (errorReply) RedisError() {}
 
-// forbid makes the server refuse scripts whose first key is an SRK, as do servers that let scripts
-// access only declared keys. It counts in sent how many such scripts are sent.
-func (t *tap) forbid(sent *int) {
-	answer := word("ERR Script tried accessing undeclared key")
+// refuseLookupScript makes the server refuse scripts whose first key is an SRK, as do servers that
+// let scripts access only declared keys. It counts in sent how many such scripts are sent.
+func (t *tap) refuseLookupScript(sent *int) {
+	answer := errorReply("ERR Script tried accessing undeclared key")
 	t.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 		var refused []redis.Cmder
 		for _, cmd := range cmds {
@@ -250,7 +250,7 @@ func TestLookupScriptRefused(t *testing.T) {
 		must(t, s.raw.Set(ctx, "user/name:stale/~prk", "user/uid:u", 0).Err())
 		s.expect("I4 user/name:ghost/~prk", "I4 user/name:stale/~prk")
 		sent := 0
-		s.tap.forbid(&sent)
+		s.tap.refuseLookupScript(&sent)
 		finds := map[string]struct {
 			h   hints.Hint
 			uid string

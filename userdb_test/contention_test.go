@@ -38,8 +38,9 @@ func atOnce(n int, do func(i int) error) []error {
 	return errs
 }
 
-// oneWins checks that exactly one of the errors is nil and that the others are of the given kind.
-func oneWins(t *testing.T, errs []error, kind error) {
+// wantOneWinner checks that exactly one of the errors is nil and that the others are of the given
+// kind.
+func wantOneWinner(t *testing.T, errs []error, kind error) {
 	t.Helper()
 	won := 0
 	for _, err := range errs {
@@ -85,7 +86,7 @@ func TestOneWins(t *testing.T) {
 		for _, c := range cases {
 			s.wipe()
 			t.Run(c.name, func(t *testing.T) {
-				oneWins(t, atOnce(contenders, func(i int) error {
+				wantOneWinner(t, atOnce(contenders, func(i int) error {
 					_, err := users.Create(t.Context(), c.entry(i))
 					return err
 				}), userdb.ErrDuplicate)
@@ -107,12 +108,12 @@ func TestOneUpdateWins(t *testing.T) {
 		for i := range es {
 			es[i] = add(t, users, fmt.Sprint("u", i), "name", fmt.Sprint("n", i))
 		}
-		oneWins(t, atOnce(contenders, func(i int) error {
+		wantOneWinner(t, atOnce(contenders, func(i int) error {
 			return errOf(users.Update(ctx, hints.UID(es[i].UID()), putText(secondaries[i%3], "X")))
 		}), userdb.ErrDuplicate)
 		e, err := users.Find(ctx, hints.UID("u0"))
 		must(t, err)
-		oneWins(t, atOnce(contenders, func(i int) error {
+		wantOneWinner(t, atOnce(contenders, func(i int) error {
 			mine := e
 			mine.Put("job", schema.Text(fmt.Sprint("j", i)))
 			_, err := users.Save(ctx, mine)
@@ -234,12 +235,12 @@ func TestStorm(t *testing.T) {
 		if !s.has(cheapWrites) {
 			rounds = 8
 		}
-		var there atomic.Int64
+		var entries atomic.Int64
 		errs := atOnce(16, func(i int) error {
 			r := rand.New(rand.NewPCG(uint64(i), 1))
 			for range rounds {
-				n, err := storm(ctx, users, r)
-				there.Add(n)
+				n, err := callRandomVerb(ctx, users, r)
+				entries.Add(n)
 				if err != nil {
 					return err
 				}
@@ -247,14 +248,15 @@ func TestStorm(t *testing.T) {
 			return nil
 		})
 		must(t, errors.Join(errs...))
-		if n, err := users.Count(ctx, userdb.Query{}); err != nil || n.Entries != there.Load() {
-			t.Errorf("count: %v entries, %v; want %v", n, err, there.Load())
+		if n, err := users.Count(ctx, userdb.Query{}); err != nil || n.Entries != entries.Load() {
+			t.Errorf("count: %v entries, %v; want %v", n, err, entries.Load())
 		}
 	})
 }
 
-// storm calls one random verb and returns by how much the number of entries grew: 1, 0 or -1.
-func storm(ctx context.Context, users *userdb.Type, r *rand.Rand) (int64, error) {
+// callRandomVerb calls one random verb and returns by how much the number of entries grew: 1, 0 or
+// -1.
+func callRandomVerb(ctx context.Context, users *userdb.Type, r *rand.Rand) (int64, error) {
 	uid := fmt.Sprint("u", r.IntN(4))
 	value := func() schema.Value { return schema.Text([]string{"x", "X", "y", "z"}[r.IntN(4)]) }
 	field := func() string { return secondaries[r.IntN(3)] }
@@ -324,24 +326,24 @@ func TestClusterContention(t *testing.T) {
 	}
 }
 
-type callKey struct{}
+type callerKey struct{}
 
 // A caller counts its rounds. Commands that overlap in time are one round.
 type caller struct {
 	sync.Mutex
-	under, rounds int
+	inFlight, rounds int
 }
 
-func (c *caller) pass(send func() error) error {
+func (c *caller) countRound(send func() error) error {
 	c.Lock()
-	if c.under == 0 {
+	if c.inFlight == 0 {
 		c.rounds++
 	}
-	c.under++
+	c.inFlight++
 	c.Unlock()
 	err := send()
 	c.Lock()
-	c.under--
+	c.inFlight--
 	c.Unlock()
 	return err
 }
@@ -352,8 +354,8 @@ func contend(t *testing.T, s *site, users *userdb.Type, callers int, value strin
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	s.tap.set(func(ctx context.Context, _ []redis.Cmder, send func() error) error {
-		if c, ok := ctx.Value(callKey{}).(*caller); ok {
-			return c.pass(send)
+		if c, ok := ctx.Value(callerKey{}).(*caller); ok {
+			return c.countRound(send)
 		}
 		return send()
 	})
@@ -363,32 +365,32 @@ func contend(t *testing.T, s *site, users *userdb.Type, callers int, value strin
 	errs := atOnce(callers, func(i int) error {
 		var c caller
 		facets := schema.Texts(fields[i%len(fields)], value)
-		_, err := users.Create(context.WithValue(ctx, callKey{}, &c), userdb.NewEntry{Facets: facets})
+		_, err := users.Create(context.WithValue(ctx, callerKey{}, &c), userdb.NewEntry{Facets: facets})
 		if err == nil {
 			once.Do(func() { first = c.rounds })
 		}
 		return err
 	})
-	oneWins(t, errs, userdb.ErrDuplicate)
+	wantOneWinner(t, errs, userdb.ErrDuplicate)
 	return first
 }
 
-// rounds returns how many rounds do takes. Commands that overlap in time are one round. Each
+// countRounds returns how many rounds do takes. Commands that overlap in time are one round. Each
 // command takes a millisecond of simulated time.
-func rounds(tapped *tap, do func()) int {
+func countRounds(tapped *tap, do func()) int {
 	var mu sync.Mutex
-	under, rounds := 0, 0
+	inFlight, rounds := 0, 0
 	tapped.set(func(_ context.Context, _ []redis.Cmder, send func() error) error {
 		mu.Lock()
-		if under == 0 {
+		if inFlight == 0 {
 			rounds++
 		}
-		under++
+		inFlight++
 		mu.Unlock()
 		time.Sleep(time.Millisecond)
 		err := send()
 		mu.Lock()
-		under--
+		inFlight--
 		mu.Unlock()
 		return err
 	})
@@ -428,7 +430,7 @@ func testClusterRounds(t *testing.T) {
 			return err
 		}},
 	} {
-		if got := rounds(tapped, func() { must(t, tt.do()) }); got != tt.want {
+		if got := countRounds(tapped, func() { must(t, tt.do()) }); got != tt.want {
 			t.Errorf("%s: %d rounds, want %d", tt.name, got, tt.want)
 		}
 	}

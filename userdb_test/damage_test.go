@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A harm damages the entry u (name n, e-mail e, job j, tag t), past the store.
-type harm struct {
+// A corruption damages the entry u (name n, e-mail e, job j, tag t), past the store.
+type corruption struct {
 	name   string
 	do     func(ctx context.Context, c redis.UniversalClient) error
 	expect []string // what both checks find
@@ -32,7 +32,7 @@ var orphaned = []string{
 	"I4 user/job:j/~prks", "I4 user/tags:t/~prks", "I4 user/uid:u/tags",
 }
 
-var harms = []harm{
+var corruptions = []corruption{
 	{
 		"a string under the entry's key", func(ctx context.Context, c redis.UniversalClient) error {
 			return errors.Join(c.Del(ctx, "user/uid:u").Err(), c.Set(ctx, "user/uid:u", "x", 0).Err())
@@ -96,8 +96,8 @@ var harms = []harm{
 	},
 }
 
-// damaged fills the store with a damaged entry u and an undamaged entry v.
-func damaged(t *testing.T, s *site, d harm) *userdb.Type {
+// createDamaged fills the store with a damaged entry u and an undamaged entry v.
+func createDamaged(t *testing.T, s *site, d corruption) *userdb.Type {
 	t.Helper()
 	s.wipeIfOpen()
 	users := s.wide()
@@ -119,9 +119,9 @@ func damaged(t *testing.T, s *site, d harm) *userdb.Type {
 // with an error that says what is wrong, and both checks must find all of the damage.
 func TestDamage(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
-		for _, d := range harms {
+		for _, d := range corruptions {
 			t.Run(d.name, func(t *testing.T) {
-				users, ctx := damaged(t, s, d), t.Context()
+				users, ctx := createDamaged(t, s, d), t.Context()
 				_, err := users.Find(ctx, hints.UID("u"))
 				if d.find != nil {
 					wantErr(t, "find", err, d.find, "user/uid:u", d.words)
@@ -130,7 +130,7 @@ func TestDamage(t *testing.T) {
 				}
 				_, err = users.Login(ctx, "n", "x", userdb.Attempt{})
 				wantErr(t, "login", err, userdb.ErrLogin)
-				listsOver(t, users, d)
+				wantListings(t, users, d)
 				s.expected = map[string]bool{}
 				s.expect(d.expect...)
 				s.inspect(t)
@@ -141,8 +141,9 @@ func TestDamage(t *testing.T) {
 	})
 }
 
-// listsOver checks that every listing has the undamaged entry, and at most an error for the other.
-func listsOver(t *testing.T, users *userdb.Type, d harm) {
+// wantListings checks that every listing has the undamaged entry, and at most an error for the
+// other.
+func wantListings(t *testing.T, users *userdb.Type, d corruption) {
 	t.Helper()
 	ctx := t.Context()
 	got := map[string]int{}
@@ -182,8 +183,8 @@ func listsOver(t *testing.T, users *userdb.Type, d harm) {
 	}
 }
 
-// overDamage lists verbs that write to the damaged entry, or compete with it for a value.
-var overDamage = map[string]func(ctx context.Context, users *userdb.Type) error{
+// writesOverDamage lists verbs that write to the damaged entry, or compete with it for a value.
+var writesOverDamage = map[string]func(ctx context.Context, users *userdb.Type) error{
 	"delete": func(ctx context.Context, users *userdb.Type) error { return users.Delete(ctx, hints.UID("u")) },
 	"create under the UID": func(ctx context.Context, users *userdb.Type) error {
 		_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "other")})
@@ -211,16 +212,16 @@ var overDamage = map[string]func(ctx context.Context, users *userdb.Type) error{
 // refuse with a clear error and do none.
 func TestWritesOverDamage(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
-		for _, d := range harms {
-			for name, verb := range overDamage {
+		for _, d := range corruptions {
+			for name, verb := range writesOverDamage {
 				t.Run(name+"/"+d.name, func(t *testing.T) {
-					users := damaged(t, s, d)
+					users := createDamaged(t, s, d)
 					before := texts(s.dump(t.Context()), "")
 					if err := verb(t.Context(), users); err != nil {
-						s.refusedOver(t, name, before, err)
+						s.wantCleanRefusal(t, name, before, err)
 						return
 					}
-					s.noNewDamage(t, name, d)
+					s.wantNoNewDamage(t, name, d)
 				})
 			}
 		}
@@ -233,11 +234,11 @@ func TestWritesOverDamage(t *testing.T) {
 func TestEmptyISAIsDeleted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
-		for name, verb := range overDamage {
-			users := damaged(t, s, harm{do: func(context.Context, redis.UniversalClient) error { return nil }})
+		for name, verb := range writesOverDamage {
+			users := createDamaged(t, s, corruption{do: func(context.Context, redis.UniversalClient) error { return nil }})
 			must(t, users.Delete(ctx, hints.UID("u")))
 			want := fmt.Sprint(verb(ctx, users))
-			users = damaged(t, s, harm{do: func(ctx context.Context, c redis.UniversalClient) error {
+			users = createDamaged(t, s, corruption{do: func(ctx context.Context, c redis.UniversalClient) error {
 				return c.HSet(ctx, "user/uid:u", "~isa", "").Err()
 			}})
 			if got := fmt.Sprint(verb(ctx, users)); got != want {
@@ -252,8 +253,8 @@ func TestEmptyISAIsDeleted(t *testing.T) {
 	})
 }
 
-// refusedOver checks that err is a clear error and that verb has not written anything.
-func (s *site) refusedOver(t *testing.T, verb string, before map[string]string, err error) {
+// wantCleanRefusal checks that err is a clear error and that verb has not written anything.
+func (s *site) wantCleanRefusal(t *testing.T, verb string, before map[string]string, err error) {
 	t.Helper()
 	kinds := []error{userdb.ErrCorrupt, userdb.ErrNotFound, userdb.ErrDuplicate}
 	if !slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) }) {
@@ -267,9 +268,9 @@ func (s *site) refusedOver(t *testing.T, verb string, before map[string]string, 
 	}
 }
 
-// noNewDamage checks that verb added no damage to that of d, apart from damage that no writer could
-// have prevented.
-func (s *site) noNewDamage(t *testing.T, verb string, d harm) {
+// wantNoNewDamage checks that verb added no damage to that of d, apart from damage that no writer
+// could have prevented.
+func (s *site) wantNoNewDamage(t *testing.T, verb string, d corruption) {
 	t.Helper()
 	allowed := map[string]bool{}
 	for _, e := range d.expect {

@@ -30,8 +30,8 @@ func TestTombstone(t *testing.T) {
 		for what, h := range map[string]hints.Hint{"UID": hints.UID("u"), "*": hints.Any("n"), "key": hints.Key(before.Key())} {
 			_, err := users.Find(ctx, h)
 			wantErr(t, "find by "+what, err, userdb.ErrNotFound)
-			if there, err := users.Exists(ctx, h); there || err != nil {
-				t.Errorf("exists by %s: %v, %v; want false", what, there, err)
+			if exists, err := users.Exists(ctx, h); exists || err != nil {
+				t.Errorf("exists by %s: %v, %v; want false", what, exists, err)
 			}
 			wantErr(t, "delete by "+what, users.Delete(ctx, h), userdb.ErrNotFound)
 		}
@@ -39,7 +39,7 @@ func TestTombstone(t *testing.T) {
 		wantErr(t, "saving the deleted entry", err, userdb.ErrNotFound)
 		_, err = users.Tags(hints.UID("u")).Add(ctx, "t")
 		wantErr(t, "adding a tag", err, userdb.ErrNotFound)
-		wantNothing(t, db, users)
+		wantEmptyStore(t, db, users)
 		after := add(t, users, "u", "name", "other")
 		if after.Rev() == before.Rev() {
 			t.Error("the new entry has the old revision")
@@ -52,8 +52,8 @@ func TestTombstone(t *testing.T) {
 	})
 }
 
-// wantNothing checks that listings have no entries and no keys.
-func wantNothing(t *testing.T, db *userdb.DB, users *userdb.Type) {
+// wantEmptyStore checks that listings have no entries and no keys.
+func wantEmptyStore(t *testing.T, db *userdb.DB, users *userdb.Type) {
 	t.Helper()
 	ctx := t.Context()
 	for _, q := range []userdb.Query{{}, {Where: schema.Texts("job", "j")}, {Has: []string{"t"}}} {
@@ -145,8 +145,8 @@ func TestLeftovers(t *testing.T) {
 	})
 }
 
-// withRecords returns the built-in schema with additional tertiary records, all of them lists.
-func withRecords(names ...string) schema.Schema {
+// schemaWithLists returns the built-in schema with additional tertiary records, all of them lists.
+func schemaWithLists(names ...string) schema.Schema {
 	s := schema.User()
 	for _, name := range names {
 		s.Types["user"].Tertiary[name] = schema.Tertiary{Kind: "list"}
@@ -161,7 +161,7 @@ func TestDeleteRemovesUndeclaredRecords(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		older := typeOf(t, s.open(userdb.Options{Schema: schema.User()}), "user")
 		add(t, older, "u", "name", "n")
-		newDB := s.open(userdb.Options{Schema: withRecords("notes", "a b/c")})
+		newDB := s.open(userdb.Options{Schema: schemaWithLists("notes", "a b/c")})
 		newer, ctx := typeOf(t, newDB, "user"), t.Context()
 		_, err := newer.List(hints.UID("u"), "notes").Append(ctx, "mine")
 		must(t, err)
@@ -181,7 +181,7 @@ func TestDeleteRemovesUndeclaredRecords(t *testing.T) {
 		}
 
 		// A record that only the stored schema declares is deleted as well.
-		plan, err := migrate.Plan(ctx, newDB, withRecords("notes", "a b/c", "later"))
+		plan, err := migrate.Plan(ctx, newDB, schemaWithLists("notes", "a b/c", "later"))
 		must(t, err)
 		must(t, plan.Apply(ctx, nil))
 		must(t, s.raw.RPush(ctx, "user/uid:u/later", "old").Err())
@@ -209,11 +209,11 @@ func TestClusterDeleterDies(t *testing.T) {
 			s.raw.SAdd(ctx, "user/tags:old/~prks", "user/uid:u").Err(),
 			s.raw.RPush(ctx, "user/uid:u/notes", "old").Err(),
 		))
-		wantNothingOf(t, users, "u", "n")
+		wantInvisible(t, users, "u", "n")
 		db := s.first
 		found := checked(t, db, check.Options{})
 		for _, key := range []string{"user/name:n/~prk", "user/uid:u/tags", "user/uid:u/notes", "user/tags:admin/~prks"} {
-			if !told(found, key) {
+			if !reportsLeftover(found, key) {
 				t.Errorf("check does not list %s", key)
 			}
 		}
@@ -234,7 +234,7 @@ func TestClusterDeleterDies(t *testing.T) {
 	}
 }
 
-func told(ps []check.Problem, key string) bool {
+func reportsLeftover(ps []check.Problem, key string) bool {
 	for _, p := range ps {
 		if p.Key == key && p.Invariant == 4 {
 			return true
@@ -243,8 +243,8 @@ func told(ps []check.Problem, key string) bool {
 	return false
 }
 
-// wantNothingOf checks that readers do not see an entry that is not live.
-func wantNothingOf(t *testing.T, users *userdb.Type, uid, name string) {
+// wantInvisible checks that readers do not see an entry that is not live.
+func wantInvisible(t *testing.T, users *userdb.Type, uid, name string) {
 	t.Helper()
 	_, err := users.Find(t.Context(), hints.UID(uid))
 	wantErr(t, "by UID", err, userdb.ErrNotFound)

@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// exported returns the lines of an export, sorted.
-func exported(t *testing.T, db *userdb.DB) string {
+// export returns the lines of an export, sorted.
+func export(t *testing.T, db *userdb.DB) string {
 	t.Helper()
 	var b bytes.Buffer
 	_, err := transfer.Export(t.Context(), db, &b, transfer.ExportOptions{
@@ -52,20 +52,20 @@ func TestExportImport(t *testing.T) {
 			must(t, typ.Hash(h, "settings").Put(t.Context(), "k", uid))
 			must(t, typ.String(h, "bio").Put(t.Context(), uid))
 		}
-		want := exported(t, from)
+		want := export(t, from)
 		to := s.open(userdb.Options{Schema: sc, Namespace: space(t, "copy")})
-		in := func(what, text string, on string, want transfer.Report) {
+		importLines := func(what, text string, on string, want transfer.Report) {
 			t.Helper()
 			got, err := transfer.Import(t.Context(), to, strings.NewReader(text), transfer.ImportOptions{OnDuplicate: on})
 			if err != nil || got != want {
 				t.Errorf("%s: %+v, %v; want %+v", what, got, err, want)
 			}
 		}
-		in("into an empty namespace", want, "", transfer.Report{Read: 8, Created: 8})
-		if got := exported(t, to); got != want {
+		importLines("into an empty namespace", want, "", transfer.Report{Read: 8, Created: 8})
+		if got := export(t, to); got != want {
 			t.Errorf("the export of the copies is\n%s\nwant\n%s", got, want)
 		}
-		in("a second time", want, "", transfer.Report{Read: 8, Refused: 8})
+		importLines("a second time", want, "", transfer.Report{Read: 8, Refused: 8})
 		copied := typeOf(t, to, "user")
 		h := hints.UID("u3")
 		_, err := copied.Tags(h).Add(t.Context(), "gone")
@@ -74,8 +74,8 @@ func TestExportImport(t *testing.T) {
 		must(t, err)
 		_, err = copied.Update(t.Context(), h, putText("job", "gone"))
 		must(t, err)
-		in("over changed copies", want, transfer.DuplicateUpdate, transfer.Report{Read: 8, Updated: 8})
-		if got := exported(t, to); got != want {
+		importLines("over changed copies", want, transfer.DuplicateUpdate, transfer.Report{Read: 8, Updated: 8})
+		if got := export(t, to); got != want {
 			t.Errorf("the export of the updated copies is\n%s\nwant\n%s", got, want)
 		}
 		if has, err := copied.Tags(h).Has(t.Context(), "gone"); has || err != nil {

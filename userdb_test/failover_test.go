@@ -46,14 +46,14 @@ func startLoad(t *testing.T, users *userdb.Type, writers int) *load {
 			}
 		})
 	}
-	l.recovered(t, begin)
+	l.waitRecovered(t, begin)
 	return l
 }
 
-const mostWait = 4 * time.Second
+const createTimeout = 4 * time.Second
 
 func (l *load) write(ctx context.Context, users *userdb.Type, w, i int) {
-	ctx, cancel := context.WithTimeout(ctx, mostWait)
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
 	name := fmt.Sprintf("w%d-%d", w, i)
 	_, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", name, "email", name+"@x.org")})
@@ -69,8 +69,8 @@ func (l *load) write(ctx context.Context, users *userdb.Type, w, i int) {
 	}
 }
 
-// recovered waits until every writer has succeeded after since.
-func (l *load) recovered(t *testing.T, since time.Time) {
+// waitRecovered waits until every writer has succeeded after since.
+func (l *load) waitRecovered(t *testing.T, since time.Time) {
 	t.Helper()
 	eventually(t, "every writer succeeds", func() bool {
 		l.mu.Lock()
@@ -131,15 +131,15 @@ func TestClusterMasterDies(t *testing.T) {
 		must(t, replica.Client().ConfigSet(t.Context(), "cluster-replica-no-failover", "yes").Err())
 	}
 	c.Master("user/uid:u").Kill()
-	if err := rewrite(t, users, "while the master is dead"); !unavailable(err) {
+	if err := rewrite(t, users, "while the master is dead"); !isUnavailable(err) {
 		t.Errorf("while the master is dead: %v, want ErrUnavailable or ErrOutcomeUnknown", err)
 	}
 	for _, replica := range c.Nodes[3:] {
 		must(t, replica.Client().ConfigSet(t.Context(), "cluster-replica-no-failover", "no").Err())
 	}
-	comesBack(t, users)
-	l.recovered(t, time.Now())
-	mended(t, db, l.excused(t, l.end(t, users)))
+	waitWritable(t, users)
+	l.waitRecovered(t, time.Now())
+	mended(t, db, l.excuse(t, l.end(t, users)))
 }
 
 // addReplicated creates an entry, and returns when a replica has it as well.
@@ -159,17 +159,17 @@ func rewrite(t *testing.T, users *userdb.Type, job string) error {
 	return err
 }
 
-func unavailable(err error) bool {
+func isUnavailable(err error) bool {
 	return errors.Is(err, userdb.ErrUnavailable) || errors.Is(err, userdb.ErrOutcomeUnknown)
 }
 
-// comesBack keeps writing to the entry u until a replica has replaced the dead master.
-func comesBack(t *testing.T, users *userdb.Type) {
+// waitWritable keeps writing to the entry u until a replica has replaced the dead master.
+func waitWritable(t *testing.T, users *userdb.Type) {
 	t.Helper()
 	begin, refused := time.Now(), 0
 	eventually(t, "the entry can be written again", func() bool {
 		err := rewrite(t, users, fmt.Sprint(refused))
-		if err != nil && !unavailable(err) {
+		if err != nil && !isUnavailable(err) {
 			t.Errorf("before a replica took over: %v", err)
 		}
 		refused++
@@ -190,11 +190,11 @@ func TestClusterReshards(t *testing.T) {
 	users := typeOf(t, db, "user")
 	l := startLoad(t, users, 6)
 	reshard(t, c, 200, "user/name:w0-0/~prk", "user/name:w1-1/~prk", "user/name:w2-2/~prk", "user/email:w0-3@x.org/~prk")
-	l.recovered(t, time.Now())
+	l.waitRecovered(t, time.Now())
 	if lost := l.end(t, users); len(lost) > 0 {
 		t.Errorf("acknowledged but not found: %v", lost)
 	}
-	mended(t, db, l.excused(t, nil))
+	mended(t, db, l.excuse(t, nil))
 }
 
 // reshard moves slots to another master. For each key, it moves the given number of slots, starting
@@ -262,11 +262,11 @@ func TestSentinelFailover(t *testing.T) {
 	l := startLoad(t, users, 4)
 	killed := time.Now()
 	st.Master.Kill()
-	l.recovered(t, killed)
+	l.waitRecovered(t, killed)
 	st.Master.Restart()
 	st.WaitReady()
-	l.recovered(t, time.Now())
-	mended(t, db, l.excused(t, l.end(t, users)))
+	l.waitRecovered(t, time.Now())
+	mended(t, db, l.excuse(t, l.end(t, users)))
 }
 
 // TestReplicas checks that a write waits for replicas, and reports if they do not confirm it.
@@ -349,18 +349,18 @@ func never(check.Problem) bool { return false }
 // isLeftover reports whether p is a problem that a verb that was cut off may leave behind.
 func isLeftover(p check.Problem) bool { return p.Invariant == 4 || p.Invariant == 5 }
 
-var loadName = regexp.MustCompile(`w[0-9]+-[0-9]+`)
+var loadNamePattern = regexp.MustCompile(`w[0-9]+-[0-9]+`)
 
-// excused returns a function that reports whether a problem may remain after the load. Such a
+// excuse returns a function that reports whether a problem may remain after the load. Such a
 // problem concerns an entry whose create failed or has an unknown outcome, or an acknowledged entry
 // that the failover lost.
-func (l *load) excused(t *testing.T, lost []string) func(p check.Problem) bool {
+func (l *load) excuse(t *testing.T, lost []string) func(p check.Problem) bool {
 	gone := map[string]bool{}
 	for _, name := range lost {
 		gone[name] = true
 	}
 	return func(p check.Problem) bool {
-		name := loadName.FindString(p.Key)
+		name := loadNamePattern.FindString(p.Key)
 		if gone[name] || name == "" && len(lost) > 0 {
 			t.Logf("excused, because the failover lost acknowledged writes: %v", p)
 			return true

@@ -20,8 +20,8 @@ func (s *site) program(sc schema.Schema) *userdb.DB {
 	return s.open(userdb.Options{Schema: sc})
 }
 
-// stored returns the type user of the stored schema.
-func (s *site) stored(t *testing.T) schema.Type {
+// storedType returns the type user of the stored schema.
+func (s *site) storedType(t *testing.T) schema.Type {
 	t.Helper()
 	sc, err := migrate.StoredSchema(t.Context(), s.first)
 	must(t, err)
@@ -74,7 +74,7 @@ func TestProgramsExtendSchema(t *testing.T) {
 			err := write(other)
 			wantField(t, "writing an undeclared field", err, userdb.ErrInvalid, other)
 		}
-		stored := s.stored(t)
+		stored := s.storedType(t)
 		_, hasCity := stored.Fields["city"]
 		_, hasStreet := stored.Fields["street"]
 		_, hasLog := stored.Tertiary["log"]
@@ -164,13 +164,13 @@ func TestSchemaExtendedMeanwhile(t *testing.T) {
 		if strings.HasPrefix(s.url, "redis+cluster:") {
 			t.Skip("on a cluster a program may use the schema that it read up to 5 s ago; see internal/store/cluster")
 		}
-		stored := s.stored(t)
+		stored := s.storedType(t)
 		for name, write := range writes(t, users) {
 			if name == "delete" {
 				continue
 			}
 			stored.Fields["f"+name[:3]] = schema.Field{}
-			s.restate(t, stored)
+			s.storeSchema(t, stored)
 			if err := write(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -179,8 +179,8 @@ func TestSchemaExtendedMeanwhile(t *testing.T) {
 	})
 }
 
-// restate stores a new schema of type user, as another program that extends it would.
-func (s *site) restate(t *testing.T, to schema.Type) {
+// storeSchema stores a new schema of type user, as another program that extends it would.
+func (s *site) storeSchema(t *testing.T, to schema.Type) {
 	t.Helper()
 	v := view.Of(s.first)
 	key := v.ByName["user"].Guard.Key.String()
@@ -391,7 +391,7 @@ func TestApplyKeepsPolicy(t *testing.T) {
 		db, err := s.tryOpen(userdb.Options{Schema: more, OnSchema: userdb.SchemaApply})
 		must(t, err)
 		s.views[view.Of(s.first).NS] = db
-		stored := s.stored(t)
+		stored := s.storedType(t)
 		if p := stored.Policy(); p.Min != 20 || p.Cost != 5 {
 			t.Errorf("the stored password policy is %+v", p)
 		}

@@ -33,15 +33,15 @@ func TestClusterClientLosesReplies(t *testing.T) {
 	wantErr(t, "taking a value held in another field", err, userdb.ErrUnavailable, store.ErrReply.Error())
 }
 
-// A forger is a hook that answers some commands itself, wrongly.
-type forger struct {
+// A replyForger is a hook that answers some commands itself, wrongly.
+type replyForger struct {
 	off   bool
 	forge func(cmd redis.Cmder) bool // reports whether it answered cmd
 }
 
-func (f *forger) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (f *replyForger) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (f *forger) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (f *replyForger) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if !f.off && f.forge(cmd) {
 			return cmd.Err()
@@ -50,7 +50,7 @@ func (f *forger) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (f *forger) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (f *replyForger) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
 			if !f.off && f.forge(cmd) {
@@ -68,12 +68,12 @@ func TestClientChangesReplies(t *testing.T) {
 		"most commands are not sent": func(cmd redis.Cmder) bool { return cmd.Name() != "ping" && cmd.Name() != "info" },
 		"reads are not sent":         func(cmd redis.Cmder) bool { return cmd.Name() == "hgetall" },
 		"scripts have old replies": func(cmd redis.Cmder) bool {
-			return cmd.Name() == "eval" && set(cmd, []any{"~/probe/1", "old"})
+			return cmd.Name() == "eval" && setReply(cmd, []any{"~/probe/1", "old"})
 		},
 	} {
 		c := redis.NewClient(&redis.Options{Network: "tcp", Addr: srv.Addr()})
 		t.Cleanup(func() { c.Close() })
-		f := &forger{off: true, forge: forge}
+		f := &replyForger{off: true, forge: forge}
 		c.AddHook(f)
 		db, err := userdb.New(t.Context(), c, userdb.Options{})
 		must(t, err)
@@ -85,7 +85,7 @@ func TestClientChangesReplies(t *testing.T) {
 	}
 }
 
-func set(cmd redis.Cmder, v any) bool {
+func setReply(cmd redis.Cmder, v any) bool {
 	if c, is := cmd.(interface{ SetVal(any) }); is {
 		c.SetVal(v)
 	}
@@ -99,7 +99,7 @@ func TestLostRepliesAreErrors(t *testing.T) {
 	t.Cleanup(s.check)
 	users := s.wide()
 	add(t, users, "a", "email", "x", "name", "y")
-	f := &forger{forge: func(redis.Cmder) bool { return true }}
+	f := &replyForger{forge: func(redis.Cmder) bool { return true }}
 	s.raw.AddHook(f)
 	defer func() { f.off = true }()
 	ctx := t.Context()
@@ -122,29 +122,29 @@ func TestLostRepliesAreErrors(t *testing.T) {
 	}
 }
 
-// A nilled is a hook that lets the server run scripts, and replaces their replies with nil.
-type nilled struct{ off bool }
+// A nilReplies is a hook that lets the server run scripts, and replaces their replies with nil.
+type nilReplies struct{ off bool }
 
-func (n *nilled) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (n *nilReplies) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (n *nilled) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (n *nilReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if n.off || err != nil || cmd.Name() != "evalsha" && cmd.Name() != "eval" {
 			return err
 		}
-		set(cmd, nil)
+		setReply(cmd, nil)
 		cmd.SetErr(redis.Nil)
 		return redis.Nil
 	}
 }
 
-func (n *nilled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (n *nilReplies) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
 		for _, cmd := range cmds {
 			if !n.off && (cmd.Name() == "evalsha" || cmd.Name() == "eval") && cmd.Err() == nil {
-				set(cmd, nil)
+				setReply(cmd, nil)
 				cmd.SetErr(redis.Nil)
 				err = redis.Nil
 			}
@@ -160,7 +160,7 @@ func TestNilReplies(t *testing.T) {
 	t.Cleanup(s.check)
 	users := s.wide()
 	add(t, users, "a", "email", "x")
-	n := &nilled{}
+	n := &nilReplies{}
 	s.raw.AddHook(n)
 	defer func() { n.off = true }()
 	ctx := t.Context()

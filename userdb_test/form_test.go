@@ -11,14 +11,14 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// wrongOf returns the problems that err reports, each as a field and a word, such as "email
+// problemsOf returns the problems that err reports, each as a field and a word, such as "email
 // required", "name taken" or "password min".
-func wrongOf(err error) (all []string) {
+func problemsOf(err error) (problems []string) {
 	if joined, is := err.(interface{ Unwrap() []error }); is {
 		for _, e := range joined.Unwrap() {
-			all = append(all, wrongOf(e)...)
+			problems = append(problems, problemsOf(e)...)
 		}
-		return all
+		return problems
 	}
 	var field *userdb.FieldError
 	var policy *password.PolicyError
@@ -48,13 +48,13 @@ func TestAllProblemsReported(t *testing.T) {
 		for _, name := range []string{"alice", "bob"} {
 			add(t, g.users, name, "name", name, "email", name+"@example.com", "job", "cook")
 		}
-		want := func(what string, err error, all ...string) {
+		want := func(what string, err error, problems ...string) {
 			t.Helper()
-			got := wrongOf(err)
+			got := problemsOf(err)
 			slices.Sort(got)
-			slices.Sort(all)
-			if !slices.Equal(got, all) {
-				t.Errorf("%s: %q, want %q", what, got, all)
+			slices.Sort(problems)
+			if !slices.Equal(got, problems) {
+				t.Errorf("%s: %q, want %q", what, got, problems)
 			}
 		}
 		forms := []struct {
@@ -89,7 +89,7 @@ func TestAllProblemsReported(t *testing.T) {
 		}
 		for i, f := range forms {
 			_, err := g.users.Create(ctx, userdb.NewEntry{Facets: f.facets, Password: f.password})
-			if len(wrongOf(err)) == 0 {
+			if len(problemsOf(err)) == 0 {
 				t.Errorf("form %d is accepted", i)
 			}
 			want(fmt.Sprint("create ", i), err, f.problems...)

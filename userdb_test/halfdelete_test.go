@@ -15,15 +15,15 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// forbid calls do as a user who has the given rights, except those to one command.
-func (w *aclWorld) forbid(rights []string, command string, do func(context.Context, *userdb.DB) error) error {
+// runWithout calls do as a user who has the given rights, except those to one command.
+func (w *aclWorld) runWithout(rights []string, command string, do func(context.Context, *userdb.DB) error) error {
 	var less []string
 	for _, right := range rights {
 		if commandOf(right) != command {
 			less = append(less, right)
 		}
 	}
-	return w.as("app", less, do)
+	return w.runAs("app", less, do)
 }
 
 // TestDeleteForbidden deletes an account with tags while one command is forbidden, for each command
@@ -37,38 +37,38 @@ func TestDeleteForbidden(t *testing.T) {
 		for _, command := range strings.Fields("hdel expire pexpire persist unlink srem zrem hset") {
 			what := fmt.Sprintf("%s forbidden, cluster %v", command, clustered)
 			must(t, w.admin.FlushAll(t.Context()).Err())
-			must(t, w.as("app", app, func(ctx context.Context, db *userdb.DB) error {
+			must(t, w.runAs("app", app, func(ctx context.Context, db *userdb.DB) error {
 				users := typeOf(t, db, "user")
 				add(t, users, "first", "name", "first")
 				facets := schema.Texts("name", "n", "job", "j")
 				return errOf(users.Create(ctx, userdb.NewEntry{UID: "u", Facets: facets, Tags: []string{"admin"}}))
 			}))
-			failed := w.forbid(app, command, func(ctx context.Context, db *userdb.DB) error {
+			deleteErr := w.runWithout(app, command, func(ctx context.Context, db *userdb.DB) error {
 				return typeOf(t, db, "user").Delete(ctx, hints.UID("u"))
 			})
-			must(t, w.as("operator", operator, func(ctx context.Context, db *userdb.DB) error {
-				w.afterHalfDelete(what, db, failed)
+			must(t, w.runAs("operator", operator, func(ctx context.Context, db *userdb.DB) error {
+				w.checkHalfDeleted(what, db, deleteErr)
 				return nil
 			}))
 		}
 	}
 }
 
-// afterHalfDelete checks an account whose delete may have been refused halfway.
-func (w *aclWorld) afterHalfDelete(what string, db *userdb.DB, failed error) {
+// checkHalfDeleted checks an account whose delete may have been refused halfway.
+func (w *aclWorld) checkHalfDeleted(what string, db *userdb.DB, deleteErr error) {
 	t, ctx := w.t, w.t.Context()
 	t.Helper()
 	users := typeOf(t, db, "user")
 	_, err := users.Find(ctx, hints.UID("u"))
-	there := err == nil
-	if !there && !errors.Is(err, userdb.ErrNotFound) {
+	exists := err == nil
+	if !exists && !errors.Is(err, userdb.ErrNotFound) {
 		t.Errorf("%s: find: %v", what, err)
 	}
-	done := failed == nil || errors.Is(failed, userdb.ErrUnconfirmed)
-	if there == done && !errors.Is(failed, userdb.ErrOutcomeUnknown) {
-		t.Errorf("%s: the entry exists: %v, but the delete returned %v", what, there, failed)
+	done := deleteErr == nil || errors.Is(deleteErr, userdb.ErrUnconfirmed)
+	if exists == done && !errors.Is(deleteErr, userdb.ErrOutcomeUnknown) {
+		t.Errorf("%s: the entry exists: %v, but the delete returned %v", what, exists, deleteErr)
 	}
-	if there {
+	if exists {
 		wantTags(t, what, users, "u", "admin")
 		must(t, users.Delete(ctx, hints.UID("u")))
 	}
@@ -105,7 +105,7 @@ func TestCreateOverHalfDeleted(t *testing.T) {
 			s.raw.HSet(ctx, "user/uid:u", "~isa", "", "~rev", "abcdefghijkl").Err(),
 			s.raw.Expire(ctx, "user/uid:u", 10*time.Minute).Err(),
 		))
-		wantNothingOf(t, users, "u", "n")
+		wantInvisible(t, users, "u", "n")
 		wantErr(t, "delete", users.Delete(ctx, hints.UID("u")), userdb.ErrNotFound)
 		_, err := users.Update(ctx, hints.UID("u"), func(*userdb.Entry) error { return nil })
 		wantErr(t, "update", err, userdb.ErrNotFound)

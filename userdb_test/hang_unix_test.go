@@ -47,7 +47,7 @@ func TestHangingServer(t *testing.T) {
 		if ctx.Err() == nil {
 			t.Errorf("%s returned before its context ended: %v", names[i], err)
 		}
-		if !unavailable(err) && !errors.Is(err, context.DeadlineExceeded) {
+		if !isUnavailable(err) && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: got %v, want an error that the store is unavailable", names[i], err)
 		}
 	}
@@ -108,7 +108,7 @@ func TestSilentMaster(t *testing.T) {
 			uids = append(uids, uid)
 		}
 	}
-	feed(t, db, 1+len(uids))
+	waitForFeed(t, db, 1+len(uids))
 	signal := signallerOf(t, silent.Client())
 	signal(syscall.SIGSTOP)
 	resume := func() { signal(syscall.SIGCONT) }

@@ -20,9 +20,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// unfed calls do, and keeps its event out of the feed of a cluster, as if the process had died just
-// before appending it.
-func (g *gate) unfed(do func()) {
+// dropEvent calls do, and keeps its event out of the feed of a cluster, as if the process had died
+// just before appending it.
+func (g *gate) dropEvent(do func()) {
 	g.t.Helper()
 	refused := make(chan bool, 10)
 	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -38,14 +38,14 @@ func (g *gate) unfed(do func()) {
 	<-refused
 }
 
-// wantFed checks that the feed has exactly these kinds of events of an entry, in this order. It
+// wantInFeed checks that the feed has exactly these kinds of events of an entry, in this order. It
 // ignores EventRepair, which says that a repair has begun.
-func (g *gate) wantFed(what, name string, want ...string) {
+func (g *gate) wantInFeed(what, name string, want ...string) {
 	g.t.Helper()
 	var got []string
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		got = nil
-		for _, e := range feedTo(g.t, g.db, 0) {
+		for _, e := range readFeed(g.t, g.db, 0) {
 			if e.Key.Value() == name && e.Kind != userdb.EventRepair {
 				got = append(got, string(e.Kind))
 			}
@@ -59,8 +59,8 @@ func (g *gate) wantFed(what, name string, want ...string) {
 	}
 }
 
-// repairs lists every way to run a repair that reads an entry.
-var repairs = map[string]func(prk recordkey.Key) check.Options{
+// repairOptions lists the options of every repair that reads an entry.
+var repairOptions = map[string]func(prk recordkey.Key) check.Options{
 	"all":    func(recordkey.Key) check.Options { return check.Options{Repair: true} },
 	"by UID": func(prk recordkey.Key) check.Options { return check.Options{Only: hints.Key(prk), Repair: true} },
 	"by name": func(prk recordkey.Key) check.Options {
@@ -84,18 +84,18 @@ func TestFeedAfterProcessDies(t *testing.T) {
 					t.Helper()
 					g.pass(-ago)
 					must(t, g.create(name, alicePassword))
-					g.wantFed("after the create", name, "create")
-					g.unfed(func() { must(t, setJob(ctx, g.users, name, "cook")) })
+					g.wantInFeed("after the create", name, "create")
+					g.dropEvent(func() { must(t, setJob(ctx, g.users, name, "cook")) })
 					g.pass(ago)
-					g.wantFed("after the process died", name, "create")
+					g.wantInFeed("after the process died", name, "create")
 				}
 				die("changed")
 				must(t, setJob(ctx, g.users, "changed", "baker"))
-				g.wantFed("after a change", "changed", "create", "update", "update")
+				g.wantInFeed("after a change", "changed", "create", "update", "update")
 				die("gone")
 				must(t, g.users.Delete(ctx, uid("gone")))
-				g.wantFed("after a delete", "gone", "create", "update", "delete")
-				for how, options := range repairs {
+				g.wantInFeed("after a delete", "gone", "create", "update", "delete")
+				for how, options := range repairOptions {
 					name := strings.ReplaceAll(how, " ", "-")
 					die(name)
 					prk, err := recordkey.PRK("user", "uid", name)
@@ -104,9 +104,9 @@ func TestFeedAfterProcessDies(t *testing.T) {
 						must(t, err)
 						t.Errorf("repair (%s) found: %v", how, p)
 					}
-					g.wantFed("after a repair ("+how+")", name, "create", "update")
+					g.wantInFeed("after a repair ("+how+")", name, "create", "update")
 					must(t, setJob(ctx, g.users, name, "baker"))
-					g.wantFed("after a repair ("+how+") and a change", name, "create", "update", "update")
+					g.wantInFeed("after a repair ("+how+") and a change", name, "create", "update", "update")
 				}
 			})
 		})
@@ -123,7 +123,7 @@ func TestFeedHoursLater(t *testing.T) {
 		ctx := t.Context()
 		must(t, g.create("ann", alicePassword))
 		must(t, setJob(ctx, g.users, "ann", "cook"))
-		g.wantFed("at once", "ann", "create", "update")
+		g.wantInFeed("at once", "ann", "create", "update")
 		forget := func() {
 			t.Helper()
 			g.pass(3 * time.Hour)
@@ -135,7 +135,7 @@ func TestFeedHoursLater(t *testing.T) {
 		}
 		forget()
 		must(t, setJob(ctx, g.users, "ann", "baker"))
-		g.wantFed("hours later", "ann", "create", "update", "update")
+		g.wantInFeed("hours later", "ann", "create", "update", "update")
 	})
 }
 
@@ -164,16 +164,16 @@ func TestTwoCallersAddSameTag(t *testing.T) {
 			name := fmt.Sprint("u", first)
 			_, err = users.Create(t.Context(), userdb.NewEntry{UID: name, Facets: schema.Texts("name", name)})
 			must(t, err)
-			var met atomic.Bool
+			var intercepted atomic.Bool
 			s.tap.set(func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
-				if !addsMember(cmds[0]) || met.Swap(true) {
+				if !addsMember(cmds[0]) || intercepted.Swap(true) {
 					return send()
 				}
 				if first {
 					must(t, errOf(other.Tags(uid(name)).Add(ctx, "red")))
 				}
 				if err := send(); redis.HasErrorPrefix(err, "NOSCRIPT") {
-					met.Store(false)
+					intercepted.Store(false)
 					return err
 				}
 				if !first {
@@ -185,7 +185,7 @@ func TestTwoCallersAddSameTag(t *testing.T) {
 			err = errOf(users.Tags(uid(name)).Add(t.Context(), "red"))
 			s.tap.set(nil)
 			must(t, err)
-			if got := linesOf(t, users, name); !met.Load() || !slices.Equal(got, []string{"create", "tags"}) {
+			if got := historyKinds(t, users, name); !intercepted.Load() || !slices.Equal(got, []string{"create", "tags"}) {
 				t.Errorf("the other caller first: %v: the history is %q", first, got)
 			}
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// linesOf returns the kinds of the events in an entry's history, oldest first.
-func linesOf(t *testing.T, users *userdb.Type, uid string) []string {
+// historyKinds returns the kinds of the events in an entry's history, oldest first.
+func historyKinds(t *testing.T, users *userdb.Type, uid string) []string {
 	t.Helper()
 	history, err := users.History(t.Context(), hints.UID(uid))
 	must(t, err)
@@ -72,25 +72,25 @@ func TestFeedHasEachEventOnce(t *testing.T) {
 			}
 		}
 		got := map[string][]string{}
-		for _, e := range feed(t, db, 3*len(want)) {
+		for _, e := range waitForFeed(t, db, 3*len(want)) {
 			got[e.Key.Value()] = append(got[e.Key.Value()], string(e.Kind))
 		}
 		for uid, kinds := range want {
-			if history := linesOf(t, users, uid); !slices.Equal(got[uid], kinds) || !slices.Equal(history, kinds) {
+			if history := historyKinds(t, users, uid); !slices.Equal(got[uid], kinds) || !slices.Equal(history, kinds) {
 				t.Errorf("%s: the feed has %q, the history %q, want %q", uid, got[uid], history, kinds)
 			}
 		}
 	})
 }
 
-// A notedVerb adds one line to the history of an entry that has a tag, a setting, a note, a score
-// and a session.
-type notedVerb struct {
+// A recordedVerb adds one line to the history of an entry that has a tag, a setting, a note, a
+// score and a session.
+type recordedVerb struct {
 	name string
 	do   func(ctx context.Context, users *userdb.Type, e userdb.Entry, secret string) error
 }
 
-var notedVerbs = []notedVerb{
+var recordedVerbs = []recordedVerb{
 	{"update", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
 		return setJob(ctx, users, e.UID(), "cook")
 	}},
@@ -130,22 +130,23 @@ var notedVerbs = []notedVerb{
 	}},
 }
 
-// notedUsers opens a store that keeps a history, for notedVerbs.
-func (s *site) notedUsers() (*userdb.DB, *userdb.Type) {
+// usersWithHistory opens a store that keeps a history, for recordedVerbs.
+func (s *site) usersWithHistory() (*userdb.DB, *userdb.Type) {
 	db := s.open(userdb.Options{History: true, Schema: wideSchema(schema.FoldCasefold)})
 	return db, typeOf(s.t, db, "user")
 }
 
-// doLosing runs a verb and loses the nth writing command that it sends, counted from 0, or only the
-// reply to it if done is true.
-func (v notedVerb) doLosing(s *site, users *userdb.Type, e userdb.Entry, secret string, n int, done bool) error {
-	s.tap.loseNth(n, done)
+// doWithLoss runs a verb and loses the nth writing command that it sends, counted from 0, or only
+// the reply to it if done is true.
+func (v recordedVerb) doWithLoss(s *site, users *userdb.Type, e userdb.Entry, secret string, n int, done bool) error {
+	s.tap.loseNthWrite(n, done)
 	defer s.tap.set(nil)
 	return v.do(s.t.Context(), users, e, secret)
 }
 
-// notedEntry creates an entry for notedVerbs, and returns it with the secret of its session.
-func notedEntry(t *testing.T, users *userdb.Type, name string) (userdb.Entry, string) {
+// createFullEntry creates an entry for recordedVerbs, and returns it with the secret of its
+// session.
+func createFullEntry(t *testing.T, users *userdb.Type, name string) (userdb.Entry, string) {
 	t.Helper()
 	ctx := t.Context()
 	e, err := users.Create(ctx, userdb.NewEntry{
@@ -160,11 +161,11 @@ func notedEntry(t *testing.T, users *userdb.Type, name string) (userdb.Entry, st
 	return e, secret
 }
 
-const setUp = 5 // history lines of an entry of notedEntry
+const setupLines = 5 // history lines of an entry of createFullEntry
 
-// sends reports whether commands may change something. A script on an SRK only reads, and the
+// mayWrite reports whether commands may change something. A script on an SRK only reads, and the
 // client repeats it by itself.
-func sends(cmds []redis.Cmder) bool {
+func mayWrite(cmds []redis.Cmder) bool {
 	name, args := strings.ToLower(cmds[0].Name()), cmds[0].Args()
 	if strings.HasPrefix(name, "eval") && len(args) > 3 && strings.HasSuffix(argument(args[3]), "/~prk") {
 		return false
@@ -172,12 +173,12 @@ func sends(cmds []redis.Cmder) bool {
 	return strings.HasPrefix(name, "eval") || slices.Contains([]string{"sadd", "srem", "hset", "hdel", "lrem", "zadd"}, name)
 }
 
-// loseNth loses the nth writing command from now on, counted from 0, or only the reply to it if
-// done is true.
-func (t *tap) loseNth(n int, done bool) {
+// loseNthWrite loses the nth writing command from now on, counted from 0, or only the reply to it
+// if done is true.
+func (t *tap) loseNthWrite(n int, done bool) {
 	var sent atomic.Int64
 	t.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
-		if !sends(cmds) || sent.Add(1) != int64(n+1) {
+		if !mayWrite(cmds) || sent.Add(1) != int64(n+1) {
 			return send()
 		}
 		if done {
@@ -196,30 +197,30 @@ func (t *tap) loseNth(n int, done bool) {
 // change must have one line in the history and one in the feed.
 func TestLostRepliesRecordedOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
-		db, users := s.notedUsers()
+		db, users := s.usersWithHistory()
 		name := map[string]string{}
-		for _, verb := range notedVerbs {
+		for _, verb := range recordedVerbs {
 			for n := range 4 {
 				for _, done := range []bool{true, false} {
 					key := fmt.Sprint("u", len(name))
 					name[key] = fmt.Sprintf("%s, command %d lost, executed: %v", verb.name, n, done)
-					e, secret := notedEntry(t, users, key)
-					if err := verb.doLosing(s, users, e, secret, n, done); err != nil {
+					e, secret := createFullEntry(t, users, key)
+					if err := verb.doWithLoss(s, users, e, secret, n, done); err != nil {
 						t.Fatalf("%s: %v", name[key], err)
 					}
-					if got := linesIf(t, users, key); got != setUp+1 && verb.name != "log in" && verb.name != "delete" {
-						t.Errorf("%s: %d lines, want %d", name[key], got, setUp+1)
+					if got := historyLen(t, users, key); got != setupLines+1 && verb.name != "log in" && verb.name != "delete" {
+						t.Errorf("%s: %d lines, want %d", name[key], got, setupLines+1)
 					}
 				}
 			}
 		}
-		all, got := feedTo(t, db, (setUp+1)*len(name)), map[string]int{}
+		all, got := readFeed(t, db, (setupLines+1)*len(name)), map[string]int{}
 		for _, e := range all {
 			got[e.Key.Value()]++
 		}
 		for key := range name {
-			if got[key] != setUp+1 {
-				t.Errorf("%s: %d events, want %d", name[key], got[key], setUp+1)
+			if got[key] != setupLines+1 {
+				t.Errorf("%s: %d events, want %d", name[key], got[key], setupLines+1)
 			}
 		}
 	})
@@ -231,7 +232,7 @@ func TestLostRepliesRecordedOnce(t *testing.T) {
 func TestSessionStartRepeatedAfterEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(interleaves)
-		db, users := s.notedUsers()
+		db, users := s.usersWithHistory()
 		ends := []func(ctx context.Context, name string) error{
 			func(ctx context.Context, name string) error { return errOf(users.EndSessions(ctx, uid(name))) },
 			func(ctx context.Context, name string) error {
@@ -266,7 +267,7 @@ func TestSessionStartRepeatedAfterEnd(t *testing.T) {
 			}
 		}
 		begun := map[string]int{}
-		for _, e := range feedTo(t, db, 7) {
+		for _, e := range readFeed(t, db, 7) {
 			if e.Kind == userdb.EventSessionStart {
 				begun[e.Key.Value()]++
 			}
@@ -277,8 +278,8 @@ func TestSessionStartRepeatedAfterEnd(t *testing.T) {
 	})
 }
 
-// linesIf returns the number of lines in an entry's history, 0 if the entry does not exist.
-func linesIf(t *testing.T, users *userdb.Type, name string) int {
+// historyLen returns the number of lines in an entry's history, 0 if the entry does not exist.
+func historyLen(t *testing.T, users *userdb.Type, name string) int {
 	t.Helper()
 	history, err := users.History(t.Context(), uid(name))
 	if !errors.Is(err, userdb.ErrNotFound) {
@@ -287,8 +288,8 @@ func linesIf(t *testing.T, users *userdb.Type, name string) int {
 	return len(history)
 }
 
-// feedTo returns all events of a feed. It waits up to ten seconds for at least want of them.
-func feedTo(t *testing.T, db *userdb.DB, want int) (all []userdb.HistoryEvent) {
+// readFeed returns all events of a feed. It waits up to ten seconds for at least want of them.
+func readFeed(t *testing.T, db *userdb.DB, want int) (all []userdb.HistoryEvent) {
 	t.Helper()
 	var after string
 	for deadline := time.Now().Add(10 * time.Second); len(all) < want && time.Now().Before(deadline); {
@@ -301,8 +302,8 @@ func feedTo(t *testing.T, db *userdb.DB, want int) (all []userdb.HistoryEvent) {
 	return append(all, p.Events...)
 }
 
-// futileVerbs lists verbs that change nothing in an entry of notedEntry, or are refused.
-var futileVerbs = []notedVerb{
+// unchangingVerbs lists verbs that change nothing in an entry of createFullEntry, or are refused.
+var unchangingVerbs = []recordedVerb{
 	{"add the same tag", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
 		return errOf(users.Tags(uid(e.UID())).Add(ctx, "a"))
 	}},
@@ -341,20 +342,20 @@ var futileVerbs = []notedVerb{
 // TestUnchangedNotRecorded checks that a verb that changes nothing, or is refused, leaves no line.
 func TestUnchangedNotRecorded(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
-		db, users := s.notedUsers()
-		for i, verb := range futileVerbs {
-			e, secret := notedEntry(t, users, fmt.Sprint("u", i))
+		db, users := s.usersWithHistory()
+		for i, verb := range unchangingVerbs {
+			e, secret := createFullEntry(t, users, fmt.Sprint("u", i))
 			must(t, s.raw.Set(t.Context(), "user/uid:"+e.UID()+"/friends", "x", 0).Err())
 			for _, lost := range []int{100, 0, 1} {
-				err := verb.doLosing(s, users, e, secret, lost, true)
-				if n := linesIf(t, users, e.UID()); err != nil || n != setUp {
-					t.Errorf("%s, command %d lost: %v; %d lines, want %d", verb.name, lost, err, n, setUp)
+				err := verb.doWithLoss(s, users, e, secret, lost, true)
+				if n := historyLen(t, users, e.UID()); err != nil || n != setupLines {
+					t.Errorf("%s, command %d lost: %v; %d lines, want %d", verb.name, lost, err, n, setupLines)
 				}
 			}
 			must(t, s.raw.Unlink(t.Context(), "user/uid:"+e.UID()+"/friends").Err())
 		}
-		if all := feedTo(t, db, setUp*len(futileVerbs)); len(all) != setUp*len(futileVerbs) {
-			t.Errorf("the feed has %d events, want %d", len(all), setUp*len(futileVerbs))
+		if all := readFeed(t, db, setupLines*len(unchangingVerbs)); len(all) != setupLines*len(unchangingVerbs) {
+			t.Errorf("the feed has %d events, want %d", len(all), setupLines*len(unchangingVerbs))
 		}
 	})
 }
@@ -385,7 +386,7 @@ func TestVerbsInOpenSlot(t *testing.T) {
 	_, err = users.Tags(uid("ann")).Add(ctx, "red")
 	must(t, err)
 	want = append(want, "tags")
-	if got := linesOf(t, users, "ann"); !slices.Equal(got, want) {
+	if got := historyKinds(t, users, "ann"); !slices.Equal(got, want) {
 		t.Errorf("while the slot is migrated the history is %q, want %q", got, want)
 	}
 	for i := range 120 {
@@ -397,17 +398,17 @@ func TestVerbsInOpenSlot(t *testing.T) {
 	}
 	must(t, users.Delete(ctx, uid("ann")))
 	want = append(want, "delete")
-	if got := kindsOf(feedTo(t, db, len(want))); !slices.Equal(got, want) {
+	if got := kindsOf(readFeed(t, db, len(want))); !slices.Equal(got, want) {
 		t.Errorf("the feed has %q, want %q", got, want)
 	}
 	slot.Finish()
 	_, err = users.Create(ctx, userdb.NewEntry{UID: "ann"})
 	must(t, err)
 	want = append(want, "create")
-	if got := kindsOf(feedTo(t, db, len(want))); !slices.Equal(got, want) {
+	if got := kindsOf(readFeed(t, db, len(want))); !slices.Equal(got, want) {
 		t.Errorf("after the migration the feed has %q, want %q", got, want)
 	}
-	if got := linesOf(t, users, "ann"); !slices.Equal(got, []string{"create"}) {
+	if got := historyKinds(t, users, "ann"); !slices.Equal(got, []string{"create"}) {
 		t.Errorf("the history of the new entry is %q", got)
 	}
 	mended(t, db, never)

@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// eventTexts formats events as text: kind, fields, purpose, who and origin.
-func eventTexts(events []userdb.HistoryEvent) (all []string) {
+// formatEvents formats events as text: kind, fields, purpose, who and origin.
+func formatEvents(events []userdb.HistoryEvent) (all []string) {
 	for _, e := range events {
 		line := string(e.Kind)
 		if len(e.Fields) > 0 {
@@ -35,9 +35,9 @@ func eventTexts(events []userdb.HistoryEvent) (all []string) {
 	return all
 }
 
-// feed returns all events of a feed as soon as there are want of them. It fails the test if there
-// are fewer after ten seconds, or more.
-func feed(t *testing.T, db *userdb.DB, want int, kinds ...userdb.EventKind) (all []userdb.HistoryEvent) {
+// waitForFeed returns all events of a feed as soon as there are want of them. It fails the test if
+// there are fewer after ten seconds, or more.
+func waitForFeed(t *testing.T, db *userdb.DB, want int, kinds ...userdb.EventKind) (all []userdb.HistoryEvent) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		all = nil
@@ -55,7 +55,7 @@ func feed(t *testing.T, db *userdb.DB, want int, kinds ...userdb.EventKind) (all
 		}
 	}
 	if len(all) != want {
-		t.Fatalf("the feed has %d events, want %d: %q", len(all), want, eventTexts(all))
+		t.Fatalf("the feed has %d events, want %d: %q", len(all), want, formatEvents(all))
 	}
 	return all
 }
@@ -86,7 +86,7 @@ func TestSessionsShare(t *testing.T) {
 		}
 		oldest := all[97:] // in the order of the history, newest first
 		if oldest[2].Kind != userdb.EventCreate || oldest[1].Kind != userdb.EventUpdate || !isSession(oldest[0]) {
-			t.Errorf("the oldest events are %q", eventTexts(oldest))
+			t.Errorf("the oldest events are %q", formatEvents(oldest))
 		}
 		for n := range 80 {
 			must(t, errOf(users.Update(t.Context(), h, putText("job", itoa(n)))))
@@ -127,7 +127,7 @@ func TestTokensShare(t *testing.T) {
 			}
 		}
 		if len(all) != 100 || issued != 20 || all[99].Kind != userdb.EventUpdate {
-			t.Errorf("%d events, %d of tokens; the oldest are %q", len(all), issued, eventTexts(all[max(0, len(all)-4):]))
+			t.Errorf("%d events, %d of tokens; the oldest are %q", len(all), issued, formatEvents(all[max(0, len(all)-4):]))
 		}
 	})
 }
@@ -148,9 +148,9 @@ func TestFloodOfFailures(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all := feed(t, db, 2, userdb.EventCreate, userdb.EventLogin)
+	all := waitForFeed(t, db, 2, userdb.EventCreate, userdb.EventLogin)
 	if all[0].Kind != userdb.EventCreate || all[1].Kind != userdb.EventLogin {
-		t.Errorf("the feed has %q, want create and login", eventTexts(all))
+		t.Errorf("the feed has %q, want create and login", formatEvents(all))
 	}
 	failures := []userdb.EventKind{userdb.EventLoginFailed, userdb.EventThrottle}
 	page, err := db.Events(t.Context(), userdb.EventQuery{Kinds: failures, Limit: 1000})
@@ -217,7 +217,7 @@ func TestHistory(t *testing.T) {
 		history, err := users.History(ctx, h)
 		must(t, err)
 		slices.Reverse(history)
-		if got := eventTexts(history); !slices.Equal(got, want) {
+		if got := formatEvents(history); !slices.Equal(got, want) {
 			t.Errorf("the history is\n%q, want\n%q", got, want)
 		}
 		for i, e := range history {
@@ -225,7 +225,7 @@ func TestHistory(t *testing.T) {
 				t.Errorf("%d: %+v", i, e)
 			}
 		}
-		events := feed(t, db, len(want)+3)
+		events := waitForFeed(t, db, len(want)+3)
 		var logins, changes []userdb.HistoryEvent
 		for _, e := range events {
 			if strings.HasPrefix(string(e.Kind), "login") {
@@ -235,12 +235,12 @@ func TestHistory(t *testing.T) {
 			}
 		}
 		wantLogins := []string{"login key:a b 192.0.2.9", "login_failed" + who, "login_failed" + who}
-		if got := eventTexts(logins); !slices.Equal(got, wantLogins) {
+		if got := formatEvents(logins); !slices.Equal(got, wantLogins) {
 			t.Errorf("the logins in the feed are %q, want %q", got, wantLogins)
 		} else if logins[1].Key.Value() != "ann" || logins[2].Key.IsValid() {
 			t.Errorf("failed logins of %v and %v, want ann and no key", logins[1].Key, logins[2].Key)
 		}
-		if got := eventTexts(changes); !slices.Equal(got, want) {
+		if got := formatEvents(changes); !slices.Equal(got, want) {
 			t.Errorf("the changes in the feed are\n%q, want\n%q", got, want)
 		}
 		ids := map[string]bool{}
@@ -250,7 +250,7 @@ func TestHistory(t *testing.T) {
 		if len(ids) != len(events) {
 			t.Errorf("the IDs of events are not distinct: %v", events)
 		}
-		if got := eventTexts(feed(t, db, 2, "disable", "enable")); len(got) != 2 {
+		if got := formatEvents(waitForFeed(t, db, 2, "disable", "enable")); len(got) != 2 {
 			t.Errorf("events of kinds disable and enable: %q", got)
 		}
 		for _, key := range s.keys(t.Context()) {
@@ -272,10 +272,10 @@ func TestHistory(t *testing.T) {
 		must(t, err)
 		history, err = users.History(ctx, h)
 		must(t, err)
-		if got := eventTexts(history); !slices.Equal(got, []string{"create added" + who}) {
+		if got := formatEvents(history); !slices.Equal(got, []string{"create added" + who}) {
 			t.Errorf("the history of a new entry with the same UID is %q", got)
 		}
-		last := eventTexts(feed(t, db, len(want)+5))
+		last := formatEvents(waitForFeed(t, db, len(want)+5))
 		if got := last[len(last)-2:]; !slices.Equal(got, []string{"delete" + who, "create added" + who}) {
 			t.Errorf("the feed ends with %q", got)
 		}
@@ -303,13 +303,13 @@ func TestHistoryIsBounded(t *testing.T) {
 		history, err = g.users.History(t.Context(), h)
 		must(t, err)
 		if len(history) != 0 {
-			t.Errorf("after 91 days the history is %q, want none", eventTexts(history))
+			t.Errorf("after 91 days the history is %q, want none", formatEvents(history))
 		}
 		touch(120)
 		history, err = g.users.History(t.Context(), h)
 		must(t, err)
 		if len(history) != 1 {
-			t.Errorf("after another change the history is %q, want one event", eventTexts(history))
+			t.Errorf("after another change the history is %q, want one event", formatEvents(history))
 		}
 	})
 }
@@ -345,8 +345,8 @@ func TestHistoryParallel(t *testing.T) {
 			t.Fatalf("the history has %d lines, want 61", len(history))
 		}
 		slices.Reverse(history)
-		events := feed(t, dbs[0], 61)
-		if a, b := eventTexts(history), eventTexts(events); !slices.Equal(a, b) {
+		events := waitForFeed(t, dbs[0], 61)
+		if a, b := formatEvents(history), formatEvents(events); !slices.Equal(a, b) {
 			t.Errorf("the history is\n%q, the feed\n%q", a, b)
 		}
 	})
@@ -368,7 +368,7 @@ func TestHistoryOfManyCreates(t *testing.T) {
 		}
 		all.Wait()
 		seen := map[string]bool{}
-		for _, e := range feed(t, db, 300) {
+		for _, e := range waitForFeed(t, db, 300) {
 			seen[e.Key.Value()] = true
 		}
 		if len(seen) != 300 {
@@ -377,7 +377,7 @@ func TestHistoryOfManyCreates(t *testing.T) {
 		for i := range 300 {
 			history, err := users.History(t.Context(), hints.UID(fmt.Sprint("u", i)))
 			must(t, err)
-			if got := eventTexts(history); !slices.Equal(got, []string{"create added,name library "}) {
+			if got := formatEvents(history); !slices.Equal(got, []string{"create added,name library "}) {
 				t.Fatalf("the history of u%d is %q", i, got)
 			}
 		}
@@ -397,9 +397,9 @@ func TestNoHistory(t *testing.T) {
 		history, err := users.History(t.Context(), hints.UID("ann"))
 		must(t, err)
 		if len(history) != 0 {
-			t.Errorf("the history is %q, want none", eventTexts(history))
+			t.Errorf("the history is %q, want none", formatEvents(history))
 		}
-		feed(t, db, 0)
+		waitForFeed(t, db, 0)
 	})
 }
 
@@ -413,7 +413,7 @@ func TestEventsEnd(t *testing.T) {
 			_, err := users.Create(t.Context(), userdb.NewEntry{UID: fmt.Sprint("u", i)})
 			must(t, err)
 		}
-		feed(t, db, 20)
+		waitForFeed(t, db, 20)
 		read := func(after string) userdb.EventPage {
 			p, err := db.Events(t.Context(), userdb.EventQuery{After: after})
 			must(t, err)
@@ -427,10 +427,10 @@ func TestEventsEnd(t *testing.T) {
 			_, err := users.Create(t.Context(), userdb.NewEntry{UID: fmt.Sprint("v", i)})
 			must(t, err)
 		}
-		feed(t, db, 40)
+		waitForFeed(t, db, 40)
 		next := read(p.Next)
 		if len(next.Events) != 20 || next.Gap || len(read(next.Next).Events) != 0 {
-			t.Errorf("after the end of the feed: %q", eventTexts(next.Events))
+			t.Errorf("after the end of the feed: %q", formatEvents(next.Events))
 		}
 		for _, cursor := range []string{"x", "!", "MC4wLng", strings.Repeat("A", 10000)} {
 			if _, err := db.Events(t.Context(), userdb.EventQuery{After: cursor}); err == nil {
@@ -480,26 +480,26 @@ func TestEventsBeyondEnd(t *testing.T) {
 			}
 		}
 		create(0, 40)
-		feed(t, db, 40)
+		waitForFeed(t, db, 40)
 		at := read("").Next
 		loseLast()
 		p := read(at)
 		if !p.Gap || len(p.Events) != 0 {
-			t.Fatalf("beyond the end: gap %v, events %q", p.Gap, eventTexts(p.Events))
+			t.Fatalf("beyond the end: gap %v, events %q", p.Gap, formatEvents(p.Events))
 		}
 		if again := read(p.Next); again.Gap || len(again.Events) != 0 {
-			t.Errorf("from the next position: gap %v, events %q", again.Gap, eventTexts(again.Events))
+			t.Errorf("from the next position: gap %v, events %q", again.Gap, formatEvents(again.Events))
 		}
 		left := len(read("").Events)
 		create(40, 50)
-		feed(t, db, left+10)
+		waitForFeed(t, db, left+10)
 		for name, after := range map[string]string{"from the next position": p.Next, "beyond the end": at} {
 			p := read(after)
 			fresh := !slices.ContainsFunc(p.Events, func(e userdb.HistoryEvent) bool {
 				return !strings.HasPrefix(e.Key.Value(), "u4") || len(e.Key.Value()) != 3
 			})
 			if len(p.Events) != 10 || !fresh || p.Gap != (name == "beyond the end") {
-				t.Errorf("new events, %s: gap %v, events %q", name, p.Gap, eventTexts(p.Events))
+				t.Errorf("new events, %s: gap %v, events %q", name, p.Gap, formatEvents(p.Events))
 			}
 		}
 	})
@@ -535,7 +535,7 @@ func TestEventsLatest(t *testing.T) {
 			"no such kind": {Kinds: []userdb.EventKind{"delete"}},
 		} {
 			var want []userdb.HistoryEvent
-			for _, e := range feed(t, db, 36+failed) {
+			for _, e := range waitForFeed(t, db, 36+failed) {
 				if (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind)) && (!q.Key.IsValid() || q.Key == e.Key) {
 					want = append(want, e)
 				}
@@ -564,11 +564,11 @@ func TestEventsLatest(t *testing.T) {
 				return ids
 			}
 			if !slices.Equal(ids(got), ids(want)) {
-				t.Errorf("%s: read backward %q, want %q", name, eventTexts(got), eventTexts(want))
+				t.Errorf("%s: read backward %q, want %q", name, formatEvents(got), formatEvents(want))
 			}
 			after, err := db.Events(t.Context(), userdb.EventQuery{After: end})
 			if err != nil || len(after.Events) != 1 || after.Events[0].Kind != "login_failed" {
-				t.Errorf("%s: events after the end: %q, %v; want one failed login", name, eventTexts(after.Events), err)
+				t.Errorf("%s: events after the end: %q, %v; want one failed login", name, formatEvents(after.Events), err)
 			}
 		}
 	})
@@ -584,7 +584,7 @@ func TestFeedIsTrimmed(t *testing.T) {
 		db := s.open(userdb.Options{History: true})
 		_, err := typeOf(t, db, "user").Create(t.Context(), userdb.NewEntry{UID: "ann"})
 		must(t, err)
-		feed(t, db, 1)
+		waitForFeed(t, db, 1)
 		var stream string
 		for _, key := range s.keys(t.Context()) {
 			if strings.Contains(key, "/feed/{") {

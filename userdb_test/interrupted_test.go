@@ -93,7 +93,7 @@ func TestContextThatEnds(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
 		add(t, users, "first")
-		defer s.rest()
+		defer s.waitUntilQuiet()
 		const n = 200
 		errs := atOnce(n, func(i int) error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Microsecond)
@@ -108,22 +108,23 @@ func TestContextThatEnds(t *testing.T) {
 			return errOf(users.Create(ctx, userdb.NewEntry{UID: uid, Facets: facets, Tags: []string{"a"}}))
 		})
 		for i, err := range errs {
-			there, ferr := users.Exists(t.Context(), hints.Any("nu"+itoa(i)))
-			must(t, ferr)
+			exists, findErr := users.Exists(t.Context(), hints.Any("nu"+itoa(i)))
+			must(t, findErr)
 			switch {
-			case err == nil && !there:
+			case err == nil && !exists:
 				t.Errorf("%d: got no error, but the entry does not exist", i)
-			case err != nil && there && !errors.Is(err, userdb.ErrOutcomeUnknown):
+			case err != nil && exists && !errors.Is(err, userdb.ErrOutcomeUnknown):
 				t.Errorf("%d: got %v, but the entry exists", i, err)
 			}
 		}
 	})
 }
 
-// rest waits until the records have not changed for a second, because calls that were given up may
-// still be running. On a busy machine such a call can pause for longer than that. So rest also
-// waits while audit finds damage, but only as long as a verb may take to complete its records.
-func (s *site) rest() {
+// waitUntilQuiet waits until the records have not changed for a second, because calls that were
+// given up may still be running. On a busy machine such a call can pause for longer than that. So
+// waitUntilQuiet also waits while audit finds damage, but only as long as a verb may take to
+// complete its records.
+func (s *site) waitUntilQuiet() {
 	s.t.Helper()
 	ctx, end := context.Background(), time.Now().Add(12*time.Second)
 	before := texts(s.dump(ctx), "")
@@ -150,14 +151,14 @@ func TestCrash(t *testing.T) {
 			acknowledged[uid] = true
 		}
 		s.server.Restart()
-		there := map[string]bool{}
+		found := map[string]bool{}
 		for e, err := range users.All(t.Context(), userdb.Query{}) {
 			must(t, err)
-			there[e.UID()] = true
-			wantWhole(t, users, e)
+			found[e.UID()] = true
+			wantComplete(t, users, e)
 		}
 		for uid := range acknowledged {
-			if !there[uid] {
+			if !found[uid] {
 				t.Errorf("round %d: %s was acknowledged but is gone", round, uid)
 			}
 		}
@@ -204,8 +205,8 @@ func createUntilKilled(t *testing.T, s *site, users *userdb.Type, round int) []s
 	return done
 }
 
-// wantWhole checks that an entry is found by each of its values and has both of its tags.
-func wantWhole(t *testing.T, users *userdb.Type, e userdb.Entry) {
+// wantComplete checks that an entry is found by each of its values and has both of its tags.
+func wantComplete(t *testing.T, users *userdb.Type, e userdb.Entry) {
 	t.Helper()
 	if e.UID() == "first" {
 		return

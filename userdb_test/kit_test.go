@@ -275,11 +275,11 @@ func (s *site) inspect(j judge) {
 		}
 	}
 	compare(j, "audit", found, s.expected)
-	compare(j, "check.Run", s.maintained(store.Alone(ctx), j), s.expected)
+	compare(j, "check.Run", s.findErrors(store.Alone(ctx), j), s.expected)
 }
 
-// maintained returns the errors that check.Run reports. Warnings are left out: they are not damage.
-func (s *site) maintained(ctx context.Context, j judge) map[string]bool {
+// findErrors returns the errors that check.Run reports. Warnings are left out: they are not damage.
+func (s *site) findErrors(ctx context.Context, j judge) map[string]bool {
 	j.Helper()
 	found := map[string]bool{}
 	for _, db := range s.views {
@@ -435,13 +435,13 @@ func (s *site) command(args ...any) {
 	}
 }
 
-// lasting wraps a test and ignores its cleanups, so that servers live as long as the process.
-type lasting struct{ testing.TB }
+// processTB wraps a test and ignores its cleanups, so that servers live as long as the process.
+type processTB struct{ testing.TB }
 
-func (lasting) Cleanup(func()) {}
+func (processTB) Cleanup(func()) {}
 
-// lasts holds the servers that all tests share.
-var lasts struct {
+// sharedServers holds the servers that all tests share.
+var sharedServers struct {
 	sync.Mutex
 	cluster  *redistest.Cluster
 	sentinel *redistest.Sentinel
@@ -451,13 +451,13 @@ var lasts struct {
 // other.
 func sentinelSite(t *testing.T) *site {
 	t.Helper()
-	lasts.Lock()
-	defer lasts.Unlock()
-	if lasts.sentinel == nil {
-		lasts.sentinel = redistest.StartSentinel(lasting{t})
+	sharedServers.Lock()
+	defer sharedServers.Unlock()
+	if sharedServers.sentinel == nil {
+		sharedServers.sentinel = redistest.StartSentinel(processTB{t})
 	}
-	must(t, lasts.sentinel.Master.Client().FlushAll(t.Context()).Err())
-	return newSite(t, lasts.sentinel.URL(), map[trait]string{
+	must(t, sharedServers.sentinel.Master.Client().FlushAll(t.Context()).Err())
+	return newSite(t, sharedServers.sentinel.URL(), map[trait]string{
 		ownProcess: "only the tests in failover_test.go stop a master that Sentinels watch",
 	})
 }
@@ -465,12 +465,12 @@ func sentinelSite(t *testing.T) *site {
 // clusterSite returns the six-node cluster, emptied. All tests share it, one after the other.
 func clusterSite(t *testing.T) *site {
 	t.Helper()
-	lasts.Lock()
-	defer lasts.Unlock()
-	if lasts.cluster == nil {
-		lasts.cluster = redistest.StartCluster(lasting{t})
+	sharedServers.Lock()
+	defer sharedServers.Unlock()
+	if sharedServers.cluster == nil {
+		sharedServers.cluster = redistest.StartCluster(processTB{t})
 	}
-	s := newSite(t, lasts.cluster.URL(), map[trait]string{
+	s := newSite(t, sharedServers.cluster.URL(), map[trait]string{
 		ownProcess: "only the tests in failover_test.go stop nodes of a cluster",
 	})
 	s.empty()

@@ -35,22 +35,22 @@ func TestCreateOnceForbidden(t *testing.T) {
 		for _, command := range strings.Fields("unlink hdel pexpire expire persist sadd set hsetnx hset xadd rename") {
 			what := fmt.Sprintf("%s, cluster %v, tags %v", command, clustered, n.Tags)
 			must(t, w.admin.FlushAll(t.Context()).Err())
-			must(t, w.as("app", app, func(_ context.Context, db *userdb.DB) error {
+			must(t, w.runAs("app", app, func(_ context.Context, db *userdb.DB) error {
 				add(t, typeOf(t, db, "user"), "first", "name", "first")
 				return nil
 			}))
-			first := w.forbid(app, command, once)
-			if err := w.as("app", app, once); err != nil {
+			first := w.runWithout(app, command, once)
+			if err := w.runAs("app", app, once); err != nil {
 				t.Errorf("%s: first %v, then %v", what, first, err)
 				continue
 			}
-			if left := w.forbid(app, command, remove); left != nil {
-				err := w.as("app", app, remove)
+			if left := w.runWithout(app, command, remove); left != nil {
+				err := w.runAs("app", app, remove)
 				if err != nil && !errors.Is(err, userdb.ErrNotFound) {
 					t.Errorf("%s: deleted: %v, then %v", what, left, err)
 				}
 			}
-			wantErr(t, what+": made, and gone since", w.as("app", app, once), userdb.ErrNotFound)
+			wantErr(t, what+": made, and gone since", w.runAs("app", app, once), userdb.ErrNotFound)
 		}
 	}
 }

@@ -283,9 +283,9 @@ func TestCreateOnceAfterSchemaChange(t *testing.T) {
 		if strings.HasPrefix(s.url, "redis+cluster:") {
 			t.Skip("a program goes by what it read up to 5 s ago: see internal/store/cluster")
 		}
-		stored := s.stored(t)
+		stored := s.storedType(t)
 		stored.Fields["city"] = schema.Field{}
-		s.restate(t, stored)
+		s.storeSchema(t, stored)
 		e, err := users.CreateOnce(t.Context(), "one", userdb.NewEntry{Facets: schema.Texts("name", "carol")})
 		must(t, err)
 		again, err := users.CreateOnce(t.Context(), "one", userdb.NewEntry{Facets: schema.Texts("name", "carol")})

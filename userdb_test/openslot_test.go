@@ -258,7 +258,7 @@ func TestHistoryInOpenSlot(t *testing.T) {
 	want := []string{"update job b ", "update job a ", "create added,name library "}
 	history, err := users.History(ctx, h)
 	must(t, err)
-	if got := eventTexts(history); !slices.Equal(got, want) {
+	if got := formatEvents(history); !slices.Equal(got, want) {
 		t.Errorf("while it moves: %q", got)
 	}
 	e, err := users.Find(ctx, h)
@@ -271,11 +271,11 @@ func TestHistoryInOpenSlot(t *testing.T) {
 	history, err = users.History(ctx, h)
 	must(t, err)
 	slices.Reverse(history)
-	got := eventTexts(history)
+	got := formatEvents(history)
 	if slices.Sort(got); len(got) != 6 || !slices.IsSortedFunc(history, func(a, b userdb.HistoryEvent) int { return a.At.Compare(b.At) }) {
-		t.Errorf("afterwards: %q", eventTexts(history))
+		t.Errorf("afterwards: %q", formatEvents(history))
 	}
-	fed := eventTexts(feed(t, db, 6))
+	fed := formatEvents(waitForFeed(t, db, 6))
 	if slices.Sort(fed); !slices.Equal(fed, got) {
 		t.Errorf("the feed has %q", fed)
 	}

@@ -248,7 +248,7 @@ func TestTypedRefusals(t *testing.T) {
 			wantField(t, "Update of "+what, err, userdb.ErrInvalid, what)
 			bad.UID = "another"
 			_, err = profiles.Create(t.Context(), bad)
-			all, want := wrongOf(err), what // the address and the name are taken, too
+			all, want := problemsOf(err), what // the address and the name are taken, too
 			if what == "uid" {
 				want = "email taken"
 			}
