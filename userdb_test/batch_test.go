@@ -36,7 +36,7 @@ func TestManyCallers(t *testing.T) {
 	}()
 	const callers, each = 32, 16
 	results := make([]appendResults, callers*each)
-	errs := atOnce(callers, func(i int) error {
+	errs := runConcurrently(callers, func(i int) error {
 		for j := range each {
 			if err := callerVerbs(ctx, users, i*each+j, &results[i*each+j]); err != nil {
 				return err
@@ -120,7 +120,7 @@ func TestManyCallersCanceled(t *testing.T) {
 			cancel()
 			close(release)
 		}()
-		errs := atOnce(contenders, func(i int) error {
+		errs := runConcurrently(contenders, func(i int) error {
 			if i%2 == 0 {
 				_, err := users.Create(ctx, userdb.NewEntry{UID: "v" + itoa(i), Facets: schema.Texts("name", "v"+itoa(i))})
 				return err
@@ -152,7 +152,7 @@ func TestManyReaders(t *testing.T) {
 		for i := range 40 {
 			add(t, users, "u"+itoa(i), "name", "n"+itoa(i), "email", "e"+itoa(i))
 		}
-		errs := atOnce(contenders, func(i int) error {
+		errs := runConcurrently(contenders, func(i int) error {
 			for j := range 8 {
 				n := itoa((i*7 + j) % 40)
 				for _, h := range []hints.Hint{hints.UID("u" + n), hints.Any("n" + n), hints.Field("email", "e"+n)} {
@@ -197,7 +197,7 @@ func TestManyReadersOnBrokenConnections(t *testing.T) {
 			t.Errorf("%s on a broken connection: %v", name, err)
 		}
 	}
-	errs := atOnce(contenders, func(i int) error {
+	errs := runConcurrently(contenders, func(i int) error {
 		for j := range 20 {
 			if i == 0 {
 				proxy.CutAll()
@@ -220,7 +220,7 @@ func TestManyReadersOnBrokenConnections(t *testing.T) {
 func TestFindWithoutSecondaryFields(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		bare := schema.Schema{Types: map[string]schema.Type{"user": {Primary: "uid"}}}
-		typ := typeOf(t, s.open(userdb.Options{Schema: bare, Namespace: space(t, "nowhere")}), "user")
+		typ := typeOf(t, s.open(userdb.Options{Schema: bare, Namespace: parseNamespace(t, "nowhere")}), "user")
 		e := add(t, typ, "1")
 		var found []string
 		for got, err := range typ.FindAll(t.Context(), hints.Any("a"), hints.UID("1"), hints.Any("b")) {

@@ -33,7 +33,7 @@ func TestCacheSendsNoCommands(t *testing.T) {
 		"type-free": func() (userdb.Entry, error) { return h.db.Find(t.Context(), hints.Key(e.Key())) },
 	} {
 		n := h.commandsDuring(func() {
-			for _, err := range atOnce(100, func(int) error {
+			for _, err := range runConcurrently(100, func(int) error {
 				got, err := find()
 				if err == nil && got.String() != e.String() {
 					err = fmt.Errorf("found %v, want %v", got, e)
@@ -180,7 +180,7 @@ func TestCacheShowsOwnWrites(t *testing.T) {
 // copies or drops a namespace.
 func TestCacheShowsOwnNamespaceChanges(t *testing.T) {
 	h := startWithoutInvalidations(t)
-	a, b := space(t, "a"), space(t, "b")
+	a, b := parseNamespace(t, "a"), parseNamespace(t, "b")
 	find := func(ns recordkey.Namespace) string {
 		db, err := h.db.In(ns)
 		must(t, err)
@@ -224,7 +224,7 @@ func TestCacheShowsOwnWritesConcurrently(t *testing.T) {
 	const writers, readers, rounds = 3, 6, 60
 	var writing, reads atomic.Int32
 	writing.Store(writers)
-	for _, err := range atOnce(writers+readers, func(i int) error {
+	for _, err := range runConcurrently(writers+readers, func(i int) error {
 		if i >= writers {
 			for writing.Load() > 0 {
 				if _, err := h.users.Find(t.Context(), uid("u")); err != nil {

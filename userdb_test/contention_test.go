@@ -22,8 +22,8 @@ import (
 // contenders is the number of goroutines that compete for one thing.
 const contenders = 64
 
-// atOnce calls do n times concurrently and returns the errors by index.
-func atOnce(n int, do func(i int) error) []error {
+// runConcurrently calls do n times concurrently and returns the errors by index.
+func runConcurrently(n int, do func(i int) error) []error {
 	errs := make([]error, n)
 	var start, done sync.WaitGroup
 	start.Add(1)
@@ -86,7 +86,7 @@ func TestOneWins(t *testing.T) {
 		for _, c := range cases {
 			s.wipe()
 			t.Run(c.name, func(t *testing.T) {
-				wantOneWinner(t, atOnce(contenders, func(i int) error {
+				wantOneWinner(t, runConcurrently(contenders, func(i int) error {
 					_, err := users.Create(t.Context(), c.entry(i))
 					return err
 				}), userdb.ErrDuplicate)
@@ -108,12 +108,12 @@ func TestOneUpdateWins(t *testing.T) {
 		for i := range es {
 			es[i] = add(t, users, fmt.Sprint("u", i), "name", fmt.Sprint("n", i))
 		}
-		wantOneWinner(t, atOnce(contenders, func(i int) error {
+		wantOneWinner(t, runConcurrently(contenders, func(i int) error {
 			return errOf(users.Update(ctx, hints.UID(es[i].UID()), putText(secondaries[i%3], "X")))
 		}), userdb.ErrDuplicate)
 		e, err := users.Find(ctx, hints.UID("u0"))
 		must(t, err)
-		wantOneWinner(t, atOnce(contenders, func(i int) error {
+		wantOneWinner(t, runConcurrently(contenders, func(i int) error {
 			mine := e
 			mine.Put("job", schema.Text(fmt.Sprint("j", i)))
 			_, err := users.Save(ctx, mine)
@@ -128,10 +128,10 @@ func TestNoUpdateIsLost(t *testing.T) {
 		users, ctx := s.wide(), t.Context()
 		add(t, users, "u", "name", "n")
 		const writers, each = 8, 10
-		for _, err := range atOnce(writers, func(int) error {
+		for _, err := range runConcurrently(writers, func(int) error {
 			for range each {
 				if _, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error {
-					n, _ := mustGet(e, "age").Number()
+					n, _ := valueOf(e, "age").Number()
 					e.Put("age", schema.Number(n+1))
 					return nil
 				}); err != nil {
@@ -150,7 +150,7 @@ func TestNoUpdateIsLost(t *testing.T) {
 	})
 }
 
-func mustGet(e *userdb.Entry, field string) schema.Value {
+func valueOf(e *userdb.Entry, field string) schema.Value {
 	v, _ := e.Get(field)
 	return v
 }
@@ -166,7 +166,7 @@ func TestSwap(t *testing.T) {
 			swaps = 20
 		}
 		var done atomic.Bool
-		errs := atOnce(4, func(i int) error {
+		errs := runConcurrently(4, func(i int) error {
 			if i == 0 {
 				defer done.Store(true)
 				return swapFields(ctx, users, swaps)
@@ -211,7 +211,7 @@ func TestExchange(t *testing.T) {
 			return errOf(users.Update(ctx, hints.UID(uid), putText(field, value)))
 		}
 		s.unchanged("a refused exchange", func() {
-			for _, err := range atOnce(16, func(i int) error {
+			for _, err := range runConcurrently(16, func(i int) error {
 				if i%2 == 0 {
 					return give("a", "name", "Y")
 				}
@@ -236,7 +236,7 @@ func TestStorm(t *testing.T) {
 			rounds = 8
 		}
 		var entries atomic.Int64
-		errs := atOnce(16, func(i int) error {
+		errs := runConcurrently(16, func(i int) error {
 			r := rand.New(rand.NewPCG(uint64(i), 1))
 			for range rounds {
 				n, err := callRandomVerb(ctx, users, r)
@@ -362,7 +362,7 @@ func contend(t *testing.T, s *site, users *userdb.Type, callers int, value strin
 	defer s.tap.set(nil)
 	var once sync.Once
 	first := 0
-	errs := atOnce(callers, func(i int) error {
+	errs := runConcurrently(callers, func(i int) error {
 		var c caller
 		facets := schema.Texts(fields[i%len(fields)], value)
 		_, err := users.Create(context.WithValue(ctx, callerKey{}, &c), userdb.NewEntry{Facets: facets})
@@ -434,6 +434,6 @@ func testClusterRounds(t *testing.T) {
 			t.Errorf("%s: %d rounds, want %d", tt.name, got, tt.want)
 		}
 	}
-	mended(t, db, never)
+	wantRepairable(t, db, noExcuse)
 	must(t, db.Close())
 }

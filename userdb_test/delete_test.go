@@ -211,15 +211,15 @@ func TestClusterDeleterDies(t *testing.T) {
 		))
 		wantInvisible(t, users, "u", "n")
 		db := s.first
-		found := checked(t, db, check.Options{})
+		found := runCheck(t, db, check.Options{})
 		for _, key := range []string{"user/name:n/~prk", "user/uid:u/tags", "user/uid:u/notes", "user/tags:admin/~prks"} {
 			if !reportsLeftover(found, key) {
 				t.Errorf("check does not list %s", key)
 			}
 		}
 		if repair {
-			checked(t, db, check.Options{Repair: true})
-			mended(t, db, never)
+			runCheck(t, db, check.Options{Repair: true})
+			wantRepairable(t, db, noExcuse)
 		}
 		_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n"), Tags: []string{"new"}})
 		must(t, err)

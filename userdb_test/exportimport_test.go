@@ -53,7 +53,7 @@ func TestExportImport(t *testing.T) {
 			must(t, typ.String(h, "bio").Put(t.Context(), uid))
 		}
 		want := export(t, from)
-		to := s.open(userdb.Options{Schema: sc, Namespace: space(t, "copy")})
+		to := s.open(userdb.Options{Schema: sc, Namespace: parseNamespace(t, "copy")})
 		importLines := func(what, text string, on string, want transfer.Report) {
 			t.Helper()
 			got, err := transfer.Import(t.Context(), to, strings.NewReader(text), transfer.ImportOptions{OnDuplicate: on})

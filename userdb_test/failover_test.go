@@ -139,7 +139,7 @@ func TestClusterMasterDies(t *testing.T) {
 	}
 	waitWritable(t, users)
 	l.waitRecovered(t, time.Now())
-	mended(t, db, l.excuse(t, l.end(t, users)))
+	wantRepairable(t, db, l.excuse(t, l.end(t, users)))
 }
 
 // addReplicated creates an entry, and returns when a replica has it as well.
@@ -194,7 +194,7 @@ func TestClusterReshards(t *testing.T) {
 	if lost := l.end(t, users); len(lost) > 0 {
 		t.Errorf("acknowledged but not found: %v", lost)
 	}
-	mended(t, db, l.excuse(t, nil))
+	wantRepairable(t, db, l.excuse(t, nil))
 }
 
 // reshard moves slots to another master. For each key, it moves the given number of slots, starting
@@ -266,7 +266,7 @@ func TestSentinelFailover(t *testing.T) {
 	st.Master.Restart()
 	st.WaitReady()
 	l.waitRecovered(t, time.Now())
-	mended(t, db, l.excuse(t, l.end(t, users)))
+	wantRepairable(t, db, l.excuse(t, l.end(t, users)))
 }
 
 // TestReplicas checks that a write waits for replicas, and reports if they do not confirm it.
@@ -305,25 +305,25 @@ func TestReplicas(t *testing.T) {
 			if found, err := users.Find(t.Context(), hints.Any("me")); err != nil || found.UID() != "u" {
 				t.Errorf("finding the committed name: %v, %v", found.UID(), err)
 			}
-			mended(t, db, never)
+			wantRepairable(t, db, noExcuse)
 		})
 	}
 }
 
-// mended checks the records after faults. A problem is an error unless it is excused: verbs that
-// were cut off may leave behind leftovers (I4) and outdated index members (I5). A repair must
+// wantRepairable checks the records after faults. A problem is an error unless it is excused: verbs
+// that were cut off may leave behind leftovers (I4) and outdated index members (I5). A repair must
 // remove all problems.
-func mended(t *testing.T, db *userdb.DB, excused func(p check.Problem) bool) {
+func wantRepairable(t *testing.T, db *userdb.DB, excused func(p check.Problem) bool) {
 	t.Helper()
-	found := checked(t, db, check.Options{})
+	found := runCheck(t, db, check.Options{})
 	for _, p := range found {
 		if !excused(p) {
 			t.Errorf("check found: I%d %v", p.Invariant, p)
 		}
 	}
 	left := found
-	for begin := time.Now(); len(left) > 0; left = checked(t, db, check.Options{}) {
-		checked(t, db, check.Options{Repair: true})
+	for begin := time.Now(); len(left) > 0; left = runCheck(t, db, check.Options{}) {
+		runCheck(t, db, check.Options{Repair: true})
 		if time.Since(begin) > time.Minute { // verbs that were cut off clean up for ten seconds
 			t.Errorf("problems remain after repairs: %v", left)
 			return
@@ -332,8 +332,8 @@ func mended(t *testing.T, db *userdb.DB, excused func(p check.Problem) bool) {
 	t.Logf("a check found %d problems left by verbs that were cut off; repairs removed them", len(found))
 }
 
-// checked returns the errors that a check finds. The writers of the test must have ended.
-func checked(t *testing.T, db *userdb.DB, o check.Options) (found []check.Problem) {
+// runCheck returns the errors that a check finds. The writers of the test must have ended.
+func runCheck(t *testing.T, db *userdb.DB, o check.Options) (found []check.Problem) {
 	t.Helper()
 	for p, err := range check.Run(store.Alone(t.Context()), db, o) {
 		must(t, err)
@@ -344,7 +344,7 @@ func checked(t *testing.T, db *userdb.DB, o check.Options) (found []check.Proble
 	return found
 }
 
-func never(check.Problem) bool { return false }
+func noExcuse(check.Problem) bool { return false }
 
 // isLeftover reports whether p is a problem that a verb that was cut off may leave behind.
 func isLeftover(p check.Problem) bool { return p.Invariant == 4 || p.Invariant == 5 }

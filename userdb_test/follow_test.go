@@ -42,7 +42,7 @@ func TestProgramsExtendSchema(t *testing.T) {
 			t.Tertiary["log"], t.Open = schema.Tertiary{Kind: "list"}, false
 		})
 		dbs := make([]*userdb.DB, 16)
-		for i, err := range atOnce(len(dbs), func(i int) (err error) {
+		for i, err := range runConcurrently(len(dbs), func(i int) (err error) {
 			sc := []schema.Schema{city, log}[i%2]
 			if !s.has(manyClients) {
 				dbs[i], err = s.first.With(sc)
@@ -227,7 +227,7 @@ func TestSchemaApply(t *testing.T) {
 				}
 			}
 		}()
-		for i, err := range atOnce(4, func(int) error {
+		for i, err := range runConcurrently(4, func(int) error {
 			db, err := userdb.Open(t.Context(), s.url, userdb.Options{Schema: more, OnSchema: userdb.SchemaApply})
 			if err != nil {
 				return err

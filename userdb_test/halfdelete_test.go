@@ -72,8 +72,8 @@ func (w *aclWorld) checkHalfDeleted(what string, db *userdb.DB, deleteErr error)
 		wantTags(t, what, users, "u", "admin")
 		must(t, users.Delete(ctx, hints.UID("u")))
 	}
-	checked(t, db, check.Options{Repair: true})
-	if left := checked(t, db, check.Options{}); len(left) > 0 {
+	runCheck(t, db, check.Options{Repair: true})
+	if left := runCheck(t, db, check.Options{}); len(left) > 0 {
 		t.Errorf("%s: problems remain after the repair: %v", what, left)
 	}
 	if _, err := users.Find(ctx, hints.UID("u")); !errors.Is(err, userdb.ErrNotFound) {
@@ -124,12 +124,12 @@ func TestFenceForbidden(t *testing.T) {
 		users, ctx := s.wide(), t.Context()
 		add(t, users, "first")
 		must(t, s.raw.HSet(ctx, "user/uid:u", "~fence", "1").Err())
-		found := checked(t, s.first, check.Options{})
+		found := runCheck(t, s.first, check.Options{})
 		if len(found) != 1 || found[0].Code != "tombstone_endless" || found[0].Key != "user/uid:u" {
 			t.Errorf("a check found %v, want one endless tombstone", found)
 		}
-		if mended := checked(t, s.first, check.Options{Repair: true}); len(mended) != 1 || !mended[0].Repaired {
-			t.Errorf("a repair reports %v", mended)
+		if repaired := runCheck(t, s.first, check.Options{Repair: true}); len(repaired) != 1 || !repaired[0].Repaired {
+			t.Errorf("a repair reports %v", repaired)
 		}
 		if life := s.raw.TTL(ctx, "user/uid:u").Val(); life <= 0 {
 			t.Errorf("after the repair the tombstone has the time to live %v", life)

@@ -42,7 +42,7 @@ func TestHangingServer(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	errs := atOnce(len(names), func(i int) error { return verbs[names[i]](ctx) })
+	errs := runConcurrently(len(names), func(i int) error { return verbs[names[i]](ctx) })
 	for i, err := range errs {
 		if ctx.Err() == nil {
 			t.Errorf("%s returned before its context ended: %v", names[i], err)

@@ -411,5 +411,5 @@ func TestVerbsInOpenSlot(t *testing.T) {
 	if got := historyKinds(t, users, "ann"); !slices.Equal(got, []string{"create"}) {
 		t.Errorf("the history of the new entry is %q", got)
 	}
-	mended(t, db, never)
+	wantRepairable(t, db, noExcuse)
 }

@@ -95,7 +95,7 @@ func TestContextThatEnds(t *testing.T) {
 		add(t, users, "first")
 		defer s.waitUntilQuiet()
 		const n = 200
-		errs := atOnce(n, func(i int) error {
+		errs := runConcurrently(n, func(i int) error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Microsecond)
 			defer cancel()
 			if i%2 == 0 {

@@ -209,7 +209,7 @@ func (s *site) wide() *userdb.Type {
 	return typeOf(s.t, s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)}), "user")
 }
 
-func typeOf(t judge, db *userdb.DB, name string) *userdb.Type {
+func typeOf(t testingT, db *userdb.DB, name string) *userdb.Type {
 	t.Helper()
 	typ, err := db.Type(name)
 	if err != nil {
@@ -264,7 +264,7 @@ func (s *site) check() {
 
 // inspect compares the damage that audit and check.Run find in all opened namespaces with the
 // damage that the test expects.
-func (s *site) inspect(j judge) {
+func (s *site) inspect(j testingT) {
 	j.Helper()
 	ctx := context.Background()
 	records := s.dump(ctx)
@@ -279,7 +279,7 @@ func (s *site) inspect(j judge) {
 }
 
 // findErrors returns the errors that check.Run reports. Warnings are left out: they are not damage.
-func (s *site) findErrors(ctx context.Context, j judge) map[string]bool {
+func (s *site) findErrors(ctx context.Context, j testingT) map[string]bool {
 	j.Helper()
 	found := map[string]bool{}
 	for _, db := range s.views {
@@ -296,7 +296,7 @@ func (s *site) findErrors(ctx context.Context, j judge) map[string]bool {
 	return found
 }
 
-func compare(j judge, who string, found, expected map[string]bool) {
+func compare(j testingT, who string, found, expected map[string]bool) {
 	j.Helper()
 	for _, damage := range slices.Sorted(maps.Keys(found)) {
 		if !expected[damage] {
@@ -310,15 +310,15 @@ func compare(j judge, who string, found, expected map[string]bool) {
 	}
 }
 
-// A judge takes the failures of a test, or of one run of a randomized test.
-type judge interface {
+// A testingT takes the failures of a test, or of one run of a randomized test.
+type testingT interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
 
 // wantErr checks that err is of the given kind and that its text contains words.
-func wantErr(t judge, what string, err, kind error, words ...string) {
+func wantErr(t testingT, what string, err, kind error, words ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
 		t.Errorf("%s: got error %v, want %v", what, err, kind)
@@ -332,7 +332,7 @@ func wantErr(t judge, what string, err, kind error, words ...string) {
 }
 
 // wantField checks that err is a *userdb.FieldError of the given kind about field.
-func wantField(t judge, what string, err, kind error, field string) {
+func wantField(t testingT, what string, err, kind error, field string) {
 	t.Helper()
 	var fe *userdb.FieldError
 	if !errors.Is(err, kind) || !errors.As(err, &fe) || fe.Field != field {
@@ -363,7 +363,7 @@ func onlyInSoak(t *testing.T) {
 }
 
 // must stops the test if err is not nil. It is for steps that prepare the test.
-func must(t judge, err error) {
+func must(t testingT, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("%v", err)
@@ -388,8 +388,8 @@ func putText(field, text string) func(*userdb.Entry) error {
 	}
 }
 
-// space parses the path of a namespace.
-func space(t judge, path string) recordkey.Namespace {
+// parseNamespace parses the path of a namespace.
+func parseNamespace(t testingT, path string) recordkey.Namespace {
 	t.Helper()
 	ns, err := recordkey.ParseNamespace(path)
 	must(t, err)

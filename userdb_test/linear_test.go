@@ -321,7 +321,7 @@ func TestLinearizable(t *testing.T) {
 			ended.Wait()
 			end()
 			t.Logf("calls that were refused, or whose outcome is unknown, by rounds: %v", refused)
-			mended(t, db, func(p check.Problem) bool {
+			wantRepairable(t, db, func(p check.Problem) bool {
 				of := linearValue.FindStringSubmatch(p.Key)
 				return strings.HasPrefix(tt.name, "cluster") && isLeftover(p) && of != nil && refused[of[1]] > 0
 			})
@@ -347,5 +347,5 @@ func TestLinearizableButForFailover(t *testing.T) {
 		ended.Go(func() { h.caller(t.Context(), id, 40, rand.New(rand.NewPCG(1, uint64(id)))) })
 	}
 	ended.Wait()
-	t.Logf("kill -9 of a master: %v; check found %v", porcupine.CheckOperationsTimeout(linearModel(), h.ops, time.Minute), checked(t, db, check.Options{}))
+	t.Logf("kill -9 of a master: %v; check found %v", porcupine.CheckOperationsTimeout(linearModel(), h.ops, time.Minute), runCheck(t, db, check.Options{}))
 }

@@ -61,7 +61,7 @@ func TestListWhileOthersComeAndGo(t *testing.T) {
 		users := s.wide()
 		want := steady(t, s, users)
 		var over atomic.Bool
-		errs := atOnce(2, func(i int) error {
+		errs := runConcurrently(2, func(i int) error {
 			if i == 0 {
 				return comeAndGo(t, users, &over)
 			}

@@ -238,7 +238,7 @@ func TestUnknownIdentifiersAreOneInTheLog(t *testing.T) {
 		if got := hash("nobody2@example.com"); got == first {
 			t.Error("another identifier has the same hash")
 		}
-		acme := newGate(g.site, userdb.Options{Namespace: space(t, "acme"), HashWorkers: 1})
+		acme := newGate(g.site, userdb.Options{Namespace: parseNamespace(t, "acme"), HashWorkers: 1})
 		_ = acme.in("nobody@example.com", wrongPassword, "")
 		told := append(acme.told(), g.told()...) // embedded stores have one hook
 		if told[0].Identifier == first {

@@ -145,9 +145,9 @@ func TestTokensLieBeside(t *testing.T) {
 		db := s.open(userdb.Options{})
 		secrets := map[string]string{}
 		for _, path := range []string{"", "acme", "acme/eu+_1"} {
-			view, err := db.In(space(t, path))
+			view, err := db.In(parseNamespace(t, path))
 			must(t, err)
-			s.views[space(t, path)] = view
+			s.views[parseNamespace(t, path)] = view
 			users := typeOf(t, view, "user")
 			for _, uid := range []string{"a b", "é{x}", "~"} {
 				_, err := users.Create(ctx, userdb.NewEntry{UID: uid})
@@ -156,8 +156,8 @@ func TestTokensLieBeside(t *testing.T) {
 				must(t, err)
 				prk, err := recordkey.PRK("user", "uid", uid)
 				must(t, err)
-				entry := prk.In(space(t, path)).String()
-				record := space(t, path).String() + "~/token/{" + entry + "}"
+				entry := prk.In(parseNamespace(t, path)).String()
+				record := parseNamespace(t, path).String() + "~/token/{" + entry + "}"
 				if n := s.raw.Exists(ctx, record).Val(); n != 1 {
 					t.Errorf("%s: no record", record)
 				}
@@ -171,16 +171,16 @@ func TestTokensLieBeside(t *testing.T) {
 				}
 			}
 		}
-		_, err := migrate.CopyNamespace(ctx, db, space(t, "acme"), space(t, "copy"))
+		_, err := migrate.CopyNamespace(ctx, db, parseNamespace(t, "acme"), parseNamespace(t, "copy"))
 		must(t, err)
 		for _, k := range s.keys(ctx) {
 			if strings.HasPrefix(k, "~copy/") && strings.Contains(k, "/token/") {
 				t.Errorf("copied: %s", k)
 			}
 		}
-		copied, err := db.In(space(t, "copy"))
+		copied, err := db.In(parseNamespace(t, "copy"))
 		must(t, err)
-		s.views[space(t, "copy")] = copied
+		s.views[parseNamespace(t, "copy")] = copied
 		users := typeOf(t, copied, "user")
 		_, _, err = users.Redeem(ctx, "p", secrets["acme ~"])
 		wantErr(t, "in a copy", err, userdb.ErrNotFound)
@@ -188,10 +188,10 @@ func TestTokensLieBeside(t *testing.T) {
 		must(t, err)
 		_, _, err = users.Redeem(ctx, "p", secret)
 		must(t, err)
-		_, err = migrate.DropNamespace(ctx, db, space(t, "acme"))
+		_, err = migrate.DropNamespace(ctx, db, parseNamespace(t, "acme"))
 		must(t, err)
 		for _, path := range []string{"acme", "acme/eu+_1"} {
-			delete(s.views, space(t, path))
+			delete(s.views, parseNamespace(t, path))
 		}
 		if n, err := inspect.RemoveKeys(ctx, db, "user/uid:*"); n != 3 || err != nil {
 			t.Errorf("%d entries removed, %v", n, err)

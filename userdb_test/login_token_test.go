@@ -368,7 +368,7 @@ func TestTokensOfTypes(t *testing.T) {
 		secret := g.issue(userdb.Token{Purpose: "p"})
 		_, _, err := typeOf(t, g.db, "order").Redeem(t.Context(), "p", secret)
 		wantErr(t, "of another type", err, userdb.ErrNotFound)
-		ns := userdb.Options{Schema: o.Schema, Namespace: space(t, "acme")}
+		ns := userdb.Options{Schema: o.Schema, Namespace: parseNamespace(t, "acme")}
 		_, _, err = typeOf(t, g.open(ns), "user").Redeem(t.Context(), "p", secret)
 		wantErr(t, "of another namespace", err, userdb.ErrNotFound)
 		g.redeem("p", secret, "")

@@ -33,7 +33,7 @@ var lossyVerbs = []lossy{
 	}},
 	{name: "update", do: func(ctx context.Context, users *userdb.Type) error {
 		_, err := users.Update(ctx, hints.Any("n"), func(e *userdb.Entry) error {
-			n, _ := mustGet(e, "age").Number()
+			n, _ := valueOf(e, "age").Number()
 			e.Put("age", schema.Number(n+1))
 			e.Put("name", schema.Text("M"))
 			return nil

@@ -83,7 +83,7 @@ func (s *site) wipe() {
 func newMachine(rt *rapid.T, s *site) *machine {
 	path := rapid.SampledFrom([]string{"", "a", "a/b", "~a"}).Draw(rt, "namespace")
 	fold := rapid.SampledFrom([]schema.Fold{schema.FoldExact, schema.FoldCasefold}).Draw(rt, "fold")
-	ns := space(rt, path)
+	ns := parseNamespace(rt, path)
 	db, err := s.view(wideSchema(fold), ns)
 	must(rt, err)
 	clear(s.views)
@@ -97,7 +97,7 @@ func newMachine(rt *rapid.T, s *site) *machine {
 // addSiblings puts entries with the same values beside the namespace and under another type.
 func (x *machine) addSiblings(rt *rapid.T) map[string]string {
 	for _, path := range []string{"ab", "a/bc"} {
-		db, err := x.db.In(space(rt, path))
+		db, err := x.db.In(parseNamespace(rt, path))
 		must(rt, err)
 		x.fill(rt, typeOf(rt, db, "user"))
 	}

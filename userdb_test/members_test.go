@@ -34,7 +34,7 @@ func (s *site) limited(most int) *userdb.Type {
 }
 
 // wantFull wants the error of a record that takes no more members than a limit.
-func wantFull(t judge, what string, err error, field string, most int) {
+func wantFull(t testingT, what string, err error, field string, most int) {
 	t.Helper()
 	wantField(t, what, err, userdb.ErrInvalid, field)
 	var fe *userdb.FieldError

@@ -26,9 +26,9 @@ func filled(t *testing.T, s *site) map[string]*userdb.DB {
 		if _, err := recordkey.ParseNamespace(path); err != nil {
 			path = recordkey.Escape(path)
 		}
-		db, err := s.view(sc, space(t, path))
+		db, err := s.view(sc, parseNamespace(t, path))
 		must(t, err)
-		s.views[space(t, path)] = db
+		s.views[parseNamespace(t, path)] = db
 		views[path] = db
 	}
 	for path, db := range views {
@@ -55,7 +55,7 @@ func TestNamespaces(t *testing.T) {
 			if _, err := users.FindExhaustive(ctx, hints.Any("in elsewhere u")); err == nil {
 				t.Errorf("%q: found what is elsewhere", path)
 			}
-			_, err = users.Find(ctx, hints.Key(e.Key().In(space(t, "a"))))
+			_, err = users.Find(ctx, hints.Key(e.Key().In(parseNamespace(t, "a"))))
 			wantErr(t, path+": a key with a namespace", err, hints.ErrHint)
 			_, err = users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("nick", "NU")})
 			wantErr(t, path+": create", err, userdb.ErrDuplicate)

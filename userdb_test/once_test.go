@@ -176,7 +176,7 @@ func TestCreateOnceCutOff(t *testing.T) {
 						t.Errorf("cut off %d times", cutOff)
 					}
 					if killed { // on a cluster a process that is killed leaves some of its claims (I4)
-						checked(t, g.db, check.Options{Repair: true})
+						runCheck(t, g.db, check.Options{Repair: true})
 					}
 				})
 			})

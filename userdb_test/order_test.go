@@ -124,7 +124,7 @@ func TestOrderedListing(t *testing.T) {
 		}
 		for round, name := range []string{"last", "age", "born", "active"} {
 			field = name
-			typ := typeOf(t, s.open(userdb.Options{Schema: orderedSchema(), Namespace: space(t, fmt.Sprint("n", round))}), "user")
+			typ := typeOf(t, s.open(userdb.Options{Schema: orderedSchema(), Namespace: parseNamespace(t, fmt.Sprint("n", round))}), "user")
 			var rows []row
 			rapid.Custom(func(t *rapid.T) int { rows = fill(typ, t, 40); return 0 }).Example(round + 1)
 			for _, r := range rows {

@@ -190,7 +190,7 @@ func TestSchemaAmongWriters(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		one := s.wide()
 		other := typeOf(t, s.open(userdb.Options{Schema: schemaChanges[10].schema}), "user")
-		errs := atOnce(32, func(i int) error {
+		errs := runConcurrently(32, func(i int) error {
 			users := []*userdb.Type{one, other}[i%2]
 			_, err := users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "Name "+itoa(i))})
 			return err

@@ -781,7 +781,7 @@ func TestManySessionsMove(t *testing.T) {
 	newCrowd(t, typeOf(t, db, "user"), 1000).run(t, func() {
 		reshard(t, c, 200, "user/uid:c500", "user/uid:c501", "user/uid:c998", "user/uid:c999")
 	})
-	mended(t, db, never)
+	wantRepairable(t, db, noExcuse)
 }
 
 // TestLostSessionAnswers: a session whose answers get lost begins once, and ends.

@@ -44,7 +44,7 @@ type work struct {
 }
 
 // profileSchema is what the tags of profile say, a field more that it does not know, and tags.
-func profileSchema(t judge) schema.Schema {
+func profileSchema(t testingT) schema.Schema {
 	typ, err := schema.From[profile]()
 	must(t, err)
 	typ.Fields["city"] = schema.Field{}
@@ -71,7 +71,7 @@ func alice() profile {
 }
 
 // sameProfile wants two profiles to be alike but for their revisions.
-func sameProfile(t judge, what string, got, want profile) {
+func sameProfile(t testingT, what string, got, want profile) {
 	t.Helper()
 	got.Rev, want.Rev = userdb.Revision{}, userdb.Revision{}
 	if !reflect.DeepEqual(got, want) {
@@ -303,7 +303,7 @@ func TestTypedNoUpdateIsLost(t *testing.T) {
 		_, err := profiles.Create(t.Context(), alice())
 		must(t, err)
 		n := 8
-		for _, err := range atOnce(n, func(i int) error {
+		for _, err := range runConcurrently(n, func(i int) error {
 			_, err := profiles.Update(t.Context(), hints.UID("alice"), func(a *profile) error {
 				a.Prefs[fmt.Sprint("p", i)] = int64(i)
 				return nil
@@ -561,7 +561,7 @@ func TestTypedOf(t *testing.T) {
 			Job string `userdb:"job,omitempty"`
 		}](t, users, `schema: struct.Job: tag "job,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, kind=NAME`)
 		wantOf[profile](t, users, `schema: profile.Job: the tag declares indexed for facet "job", but the schema does not`)
-		open := typeOf(t, s.open(userdb.Options{Namespace: space(t, "open"), Schema: wideSchema(schema.FoldCasefold)}), "user")
+		open := typeOf(t, s.open(userdb.Options{Namespace: parseNamespace(t, "open"), Schema: wideSchema(schema.FoldCasefold)}), "user")
 		wantOf[struct {
 			Any string `userdb:"anything"`
 		}](t, open, "<nil>")

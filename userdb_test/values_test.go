@@ -185,7 +185,7 @@ func TestParallelCreatesOfOneMap(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
 		given := userdb.NewEntry{Facets: schema.Texts("job", "cook"), Tags: []string{"b", "a", "b"}, Password: "a good long password"}
-		for i, err := range atOnce(4, func(i int) error {
+		for i, err := range runConcurrently(4, func(i int) error {
 			n := given
 			if i > 0 {
 				n.UID = itoa(i)
