@@ -207,22 +207,22 @@ func TestExchange(t *testing.T) {
 		users, ctx := s.wide(), t.Context()
 		add(t, users, "a", "name", "x", "email", "ex")
 		add(t, users, "b", "name", "y", "email", "ey")
-		give := func(uid, field, value string) error {
+		put := func(uid, field, value string) error {
 			return errOf(users.Update(ctx, hints.UID(uid), putText(field, value)))
 		}
 		s.unchanged("a refused exchange", func() {
 			for _, err := range runConcurrently(16, func(i int) error {
 				if i%2 == 0 {
-					return give("a", "name", "Y")
+					return put("a", "name", "Y")
 				}
-				return give("b", "nick", "X")
+				return put("b", "nick", "X")
 			}) {
 				wantErr(t, "exchange", err, userdb.ErrDuplicate)
 			}
 		})
-		must(t, give("a", "name", "z"))
-		must(t, give("b", "name", "x"))
-		must(t, give("a", "name", "y"))
+		must(t, put("a", "name", "z"))
+		must(t, put("b", "name", "x"))
+		must(t, put("a", "name", "y"))
 	})
 }
 

@@ -293,7 +293,7 @@ func (s *site) wantNoNewDamage(t *testing.T, verb string, d corruption) {
 // TestSharedValue gives two entries the same value, as could happen with the original program. The
 // entry that the SRK names must keep the value, whatever happens to the other.
 func TestSharedValue(t *testing.T) {
-	ways := map[string]func(ctx context.Context, users *userdb.Type) error{
+	changes := map[string]func(ctx context.Context, users *userdb.Type) error{
 		"delete": func(ctx context.Context, users *userdb.Type) error { return users.Delete(ctx, hints.UID("u")) },
 		"rename": func(ctx context.Context, users *userdb.Type) error {
 			_, err := users.Update(ctx, hints.UID("u"), putText("name", "m"))
@@ -313,7 +313,7 @@ func TestSharedValue(t *testing.T) {
 		},
 	}
 	eachStore(t, func(t *testing.T, s *site) {
-		for name, way := range ways {
+		for name, change := range changes {
 			s.wipeIfOpen()
 			users, ctx := s.wide(), t.Context()
 			add(t, users, "u", "name", "n", "job", "j")
@@ -321,7 +321,7 @@ func TestSharedValue(t *testing.T) {
 			must(t, s.raw.HSet(ctx, "user/uid:v", "name", "n").Err())
 			must(t, s.raw.Set(ctx, "user/name:n/~prk", "user/uid:v", 0).Err())
 			must(t, s.raw.Del(ctx, "user/name:w/~prk").Err())
-			must(t, way(ctx, users))
+			must(t, change(ctx, users))
 			if e, err := users.Find(ctx, hints.Any("n")); err != nil || e.UID() != "v" {
 				t.Errorf("%s of the other entry: found %v, %v; want v", name, e, err)
 			}

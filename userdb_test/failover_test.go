@@ -24,14 +24,14 @@ import (
 
 // A load is a group of writers that run until they are stopped. It records what was acknowledged.
 type load struct {
-	writers int
-	mu      sync.Mutex
-	created map[string]bool   // names whose create was acknowledged
-	failed  map[string]bool   // names whose create was not
-	last    map[int]time.Time // when each writer last succeeded
-	odd     []error           // unexpected errors
-	stop    context.CancelFunc
-	ended   sync.WaitGroup
+	writers    int
+	mu         sync.Mutex
+	created    map[string]bool   // names whose create was acknowledged
+	failed     map[string]bool   // names whose create was not
+	last       map[int]time.Time // when each writer last succeeded
+	unexpected []error
+	stop       context.CancelFunc
+	ended      sync.WaitGroup
 }
 
 // startLoad starts writers that create entries, and returns when each has succeeded once.
@@ -65,7 +65,7 @@ func (l *load) write(ctx context.Context, users *userdb.Type, w, i int) {
 		l.created[name], l.last[w] = true, time.Now()
 	case errors.Is(err, userdb.ErrUnavailable), errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, context.Canceled):
 	default:
-		l.odd = append(l.odd, err)
+		l.unexpected = append(l.unexpected, err)
 	}
 }
 
@@ -91,7 +91,7 @@ func (l *load) end(t *testing.T, users *userdb.Type) (lost []string) {
 	t.Helper()
 	l.stop()
 	l.ended.Wait()
-	for _, err := range l.odd {
+	for _, err := range l.unexpected {
 		t.Errorf("under load: %v", err)
 	}
 	names := slices.Sorted(maps.Keys(l.created))

@@ -113,7 +113,7 @@ func TestSilentMaster(t *testing.T) {
 	signal(syscall.SIGSTOP)
 	resume := func() { signal(syscall.SIGCONT) }
 	defer func() { resume() }()
-	late := func(name string, ctx context.Context) {
+	checkOnTime := func(name string, ctx context.Context) {
 		if deadline, _ := ctx.Deadline(); time.Since(deadline) > longDelay {
 			t.Errorf("%s returned %v after its context ended", name, time.Since(deadline))
 		}
@@ -124,7 +124,7 @@ func TestSilentMaster(t *testing.T) {
 		if err != nil && ctx.Err() == nil {
 			t.Errorf("%s: %v", uid, err)
 		}
-		late("the change of "+uid, ctx)
+		checkOnTime("the change of "+uid, ctx)
 		cancel()
 		if t.Failed() {
 			return
@@ -136,7 +136,7 @@ func TestSilentMaster(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			_ = verb(ctx) // it succeeds if all its records are on other masters
-			late(name, ctx)
+			checkOnTime(name, ctx)
 		})
 	}
 	all.Wait()

@@ -218,8 +218,8 @@ func typeOf(t testingT, db *userdb.DB, name string) *userdb.Type {
 	return typ
 }
 
-// wideSchema returns a schema with fields of every role and tertiary records of every kind. No
-// field has validation rules, so that values can collide.
+// wideSchema returns a schema with secondary, indexed and plain fields, and with tertiary records
+// of every kind. It has no validation rules, so that values can collide.
 func wideSchema(fold schema.Fold) schema.Schema {
 	secondary := schema.Field{Role: schema.RoleSecondary}
 	indexed := schema.Field{Role: schema.RoleIndexed}
@@ -264,8 +264,8 @@ func (s *site) check() {
 
 // inspect compares the damage that audit and check.Run find in all opened namespaces with the
 // damage that the test expects.
-func (s *site) inspect(j testingT) {
-	j.Helper()
+func (s *site) inspect(t testingT) {
+	t.Helper()
 	ctx := context.Background()
 	records := s.dump(ctx)
 	found := map[string]bool{}
@@ -274,18 +274,18 @@ func (s *site) inspect(j testingT) {
 			found[damage] = true
 		}
 	}
-	compare(j, "audit", found, s.expected)
-	compare(j, "check.Run", s.findErrors(store.Alone(ctx), j), s.expected)
+	compare(t, "audit", found, s.expected)
+	compare(t, "check.Run", s.findErrors(store.Alone(ctx), t), s.expected)
 }
 
 // findErrors returns the errors that check.Run reports. Warnings are left out: they are not damage.
-func (s *site) findErrors(ctx context.Context, j testingT) map[string]bool {
-	j.Helper()
+func (s *site) findErrors(ctx context.Context, t testingT) map[string]bool {
+	t.Helper()
 	found := map[string]bool{}
 	for _, db := range s.views {
 		for p, err := range check.Run(ctx, db, check.Options{}) {
 			if err != nil {
-				j.Errorf("checking: %v", err)
+				t.Errorf("checking: %v", err)
 				continue
 			}
 			if p.Severity == check.SeverityError {
@@ -296,16 +296,16 @@ func (s *site) findErrors(ctx context.Context, j testingT) map[string]bool {
 	return found
 }
 
-func compare(j testingT, who string, found, expected map[string]bool) {
-	j.Helper()
+func compare(t testingT, who string, found, expected map[string]bool) {
+	t.Helper()
 	for _, damage := range slices.Sorted(maps.Keys(found)) {
 		if !expected[damage] {
-			j.Errorf("%s found: %s", who, short(damage))
+			t.Errorf("%s found: %s", who, short(damage))
 		}
 	}
 	for _, damage := range slices.Sorted(maps.Keys(expected)) {
 		if !found[damage] {
-			j.Errorf("%s did not find: %s", who, short(damage))
+			t.Errorf("%s did not find: %s", who, short(damage))
 		}
 	}
 }
