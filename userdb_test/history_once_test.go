@@ -377,7 +377,7 @@ func TestVerbsInOpenSlot(t *testing.T) {
 		_, secret, err := users.StartSession(ctx, e, userdb.SessionOptions{})
 		must(t, err)
 		must(t, users.EndSession(ctx, secret))
-		must(t, users.EndSession(ctx, secret)) // it has ended
+		must(t, users.EndSession(ctx, secret)) // the session has already ended
 		wantErr(t, "ending a session that does not exist", users.EndSessionID(ctx, uid("ann"), "z"), userdb.ErrNotFound)
 		want = append(want, "session_start", "session_end")
 	}

@@ -183,12 +183,12 @@ func TestHistory(t *testing.T) {
 		}
 		_, err = users.Login(ctx, "secret", "secret", userdb.Attempt{})
 		if err == nil {
-			t.Fatal("logged in as nobody")
+			t.Fatal("logged in with an unknown identifier")
 		}
 		_, secret, err := users.StartSession(ctx, e, userdb.SessionOptions{Origin: "2001:db8::1"})
 		must(t, err)
 		must(t, users.EndSession(ctx, secret))
-		must(t, users.EndSession(ctx, secret)) // it has ended
+		must(t, users.EndSession(ctx, secret)) // the session has already ended
 		token, err := users.Issue(ctx, h, userdb.Token{Purpose: "re set"})
 		must(t, err)
 		_, _, err = users.Redeem(ctx, "re set", token)
@@ -222,7 +222,7 @@ func TestHistory(t *testing.T) {
 		}
 		for i, e := range history {
 			if e.Key.String() != "user/uid:ann" || time.Since(e.At) > time.Minute || i > 0 && !e.At.After(history[i-1].At) {
-				t.Errorf("%d: %+v", i, e)
+				t.Errorf("event %d: %+v", i, e)
 			}
 		}
 		events := waitForFeed(t, db, len(want)+3)
@@ -551,7 +551,7 @@ func TestEventsLatest(t *testing.T) {
 					end = p.End
 					_, err := users.Login(t.Context(), "nobody", wrongPassword, userdb.Attempt{})
 					if err == nil {
-						t.Fatal("logged in as nobody")
+						t.Fatal("logged in with an unknown identifier")
 					}
 					failed++
 				}
