@@ -1,6 +1,7 @@
-// Package clients_test uses the service as programs in other languages do: the document through a linter, a generated client in
-// TypeScript through the whole life of an account, and the example in Node through what people do there. 'make clients' installs what
-// they need; without that they are left out, unless USERDB_REQUIRE_NODE is set.
+// Package clients_test uses the service as programs in other languages do. It runs a linter on the
+// document, a client in TypeScript that is generated from it through the whole life of an account,
+// and the example in Node through what people do there. 'make clients' installs what the tests
+// need. Without that they are skipped, unless USERDB_REQUIRE_NODE is set.
 package clients_test
 
 import (
@@ -21,7 +22,7 @@ import (
 
 const example = "../../examples/node"
 
-// needNode leaves a test out where there is no Node, or what npm installs into a folder.
+// needNode skips a test if Node is missing, or if npm has not installed the packages of a folder.
 func needNode(t *testing.T, folder string) {
 	t.Helper()
 	_, err := exec.LookPath("node")
@@ -57,7 +58,7 @@ func TestMain(m *testing.M) {
 		program += ".exe"
 	}
 	code := m.Run()
-	_ = os.RemoveAll(dir) // it is in a temporary place
+	_ = os.RemoveAll(dir) // the folder is temporary
 	os.Exit(code)
 }
 
@@ -71,14 +72,15 @@ func build(t *testing.T) {
 	}
 }
 
-// A process is one that announces in its first line where it listens.
+// A process is a running program that announces in its first line where it listens.
 type process struct {
 	*exec.Cmd
 	first string
-	lines chan string // after that
+	lines chan string // the lines after that
 }
 
-// begin starts a process, which ends with the test. Its lines are those of standard error, or of standard output.
+// begin starts a process that ends with the test. pipe is its standard error or its standard
+// output.
 func begin(t *testing.T, cmd *exec.Cmd, pipe func() (io.ReadCloser, error)) *process {
 	t.Helper()
 	out, err := pipe()
@@ -96,7 +98,7 @@ func begin(t *testing.T, cmd *exec.Cmd, pipe func() (io.ReadCloser, error)) *pro
 		for in.Scan() {
 			select {
 			case p.lines <- in.Text():
-			default: // nobody wants them
+			default: // nobody reads them
 			}
 		}
 	}()
@@ -108,7 +110,7 @@ func (p *process) kill() {
 	_ = p.Wait()
 }
 
-// A service is 'userdb serve' in a process of its own.
+// A service is a running 'userdb serve'.
 type service struct {
 	*process
 	t     *testing.T
@@ -137,7 +139,7 @@ func serve(t *testing.T, store, listen string, flags ...string) *service {
 	return &service{p, t, store, url}
 }
 
-// key makes an API key.
+// key creates an API key and returns its secret.
 func (s *service) key(name string, scopes ...string) string {
 	s.t.Helper()
 	cmd := command(s.t, s.store, append([]string{"apikey", "create", name, "--scope"}, scopes...)...)
@@ -146,7 +148,7 @@ func (s *service) key(name string, scopes ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// node runs a program in Node to its end.
+// node runs a program in Node and waits until it ends.
 func node(t *testing.T, dir string, env []string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "node", args...)
@@ -156,7 +158,7 @@ func node(t *testing.T, dir string, env []string, args ...string) {
 	}
 }
 
-// document writes /openapi.json into a file.
+// document writes /openapi.json to a file.
 func (s *service) document(path string) {
 	s.t.Helper()
 	res, err := http.Get(s.url + "/openapi.json")
@@ -169,7 +171,8 @@ func (s *service) document(path string) {
 	must(s.t, f.Close())
 }
 
-// workshop is a folder with the program in TypeScript, what npm has installed, and the document of a service.
+// workshop returns a folder with the program in TypeScript, the packages that npm has installed,
+// and the document of a service.
 func workshop(t *testing.T) string {
 	t.Helper()
 	needNode(t, ".")
@@ -186,13 +189,15 @@ func workshop(t *testing.T) string {
 	return dir
 }
 
-// TestDocument: /openapi.json is one of OpenAPI 3.1, by its schema and by a linter.
+// TestDocument checks that /openapi.json is a valid OpenAPI 3.1 document, by the official schema
+// and by a linter.
 func TestDocument(t *testing.T) {
 	dir := workshop(t)
 	node(t, ".", nil, "lint.js", filepath.Join(dir, "openapi.json"))
 }
 
-// TestGenerated: a client that is generated from the document compiles strictly and does what it should, on a file and on Redis.
+// TestGenerated checks that a client that is generated from the document compiles in strict mode
+// and works on a file and on Redis.
 func TestGenerated(t *testing.T) {
 	dir := workshop(t)
 	node(t, dir, nil, "node_modules/openapi-typescript/bin/cli.js", "openapi.json", "-o", "api.d.ts")
@@ -209,7 +214,8 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// TestProvisioned: another implementation of SCIM finds in every answer what it would have made itself, on a file and on Redis.
+// TestProvisioned checks that another implementation of SCIM agrees with every response, on a file
+// and on Redis.
 func TestProvisioned(t *testing.T) {
 	needNode(t, ".")
 	for _, name := range []string{"file", "redis"} {
@@ -224,7 +230,7 @@ func TestProvisioned(t *testing.T) {
 	}
 }
 
-// eventually asks until something holds.
+// eventually waits until holds returns true.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for range 3000 {

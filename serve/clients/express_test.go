@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-// A site is the example in a process of its own.
+// A site is the running example.
 type site struct {
 	*process
 	t    *testing.T
@@ -31,7 +31,7 @@ func express(t *testing.T, env ...string) *site {
 	t.Helper()
 	cmd := exec.Command("node", "app.js")
 	var errs strings.Builder
-	t.Cleanup(func() { // when it has ended
+	t.Cleanup(func() { // after the process has ended
 		if t.Failed() {
 			t.Log(errs.String())
 		}
@@ -60,7 +60,7 @@ func (s *site) visitor() *visitor {
 	return v
 }
 
-// An answer is a page, or the way to another one.
+// An answer is a page or a redirect.
 type answer struct {
 	status int
 	header http.Header
@@ -90,13 +90,13 @@ func (v *visitor) send(method, path, form string) (a answer, err error) {
 	return answer{res.StatusCode, res.Header, html.UnescapeString(string(text))}, err
 }
 
-// get opens a page, and wants a status and texts on it.
+// get opens a page and checks the status and that the page contains texts.
 func (v *visitor) get(path string, status int, texts ...string) answer {
 	v.t.Helper()
 	return v.wants("GET", path, "", status, texts)
 }
 
-// post sends a form. Its fields are name, value, ….
+// post sends a form with fields as pairs of name and value, and checks the response as get does.
 func (v *visitor) post(path string, fields []string, status int, texts ...string) answer {
 	v.t.Helper()
 	return v.wants("POST", path, encoded(fields), status, texts)
@@ -127,7 +127,7 @@ func (v *visitor) wants(method, path, form string, status int, texts []string) a
 
 var onceField = regexp.MustCompile(`name="once" value="([^"]+)"`)
 
-// signUp is the form as somebody fills it in.
+// signUp returns the fields of the sign-up form, filled in.
 func (v *visitor) signUp(name, email, password string) []string {
 	v.t.Helper()
 	m := onceField.FindStringSubmatch(v.get("/signup", 200).text)
@@ -142,7 +142,7 @@ const (
 	second = "another horse battery"
 )
 
-// link is the one in the mail that is printed.
+// link returns the link in the mail that the example prints.
 func (s *site) link() string {
 	s.t.Helper()
 	line := <-s.lines
@@ -153,7 +153,7 @@ func (s *site) link() string {
 	return link
 }
 
-// TestExpress: what people do on the site, on a file.
+// TestExpress checks what people do on the site, with accounts in a file.
 func TestExpress(t *testing.T) {
 	needNode(t, example)
 	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
@@ -165,7 +165,8 @@ func TestExpress(t *testing.T) {
 		t.Errorf("headers: %v", h)
 	}
 
-	// what is wrong stands beside its field, and what was typed stays, but for the password
+	// Errors appear next to their fields, and the form keeps what was typed, except for the
+	// password.
 	form := v.signUp(`Bob "<b>"`, "nowhere", "short")
 	a := v.post("/signup", form, 422, `id="email-wrong"`, `id="password-wrong"`, "too short", `value="nowhere"`)
 	if strings.Contains(a.text, `value="short"`) {
@@ -173,7 +174,7 @@ func TestExpress(t *testing.T) {
 	}
 	v.post("/signup", v.signUp("Bob", "bob@example.com", ""), 422, `id="password-wrong"`)
 
-	// a form that is sent many times at once makes one account
+	// A form that is sent several times at once creates one account.
 	form = v.signUp("Bob", "bob@example.com", first)
 	var all sync.WaitGroup
 	statuses := make([]string, 4)
@@ -192,7 +193,7 @@ func TestExpress(t *testing.T) {
 	v.get("/", 200, "Hello, Bob", "bob@example.com")
 	app.visitor().post("/signup", app.visitor().signUp("BOB", "bob@EXAMPLE.com", first), 409, `id="name-wrong"`, `id="email-wrong"`, "Somebody has that already.")
 
-	// signed in by any identifier
+	// People sign in with any identifier.
 	other := app.visitor()
 	other.post("/login", []string{"identifier", "bob", "password", "wrong"}, 401, "No account has this", `value="bob"`)
 	other.post("/login", []string{"identifier", "nobody", "password", first}, 401, "No account has this")
@@ -202,7 +203,7 @@ func TestExpress(t *testing.T) {
 	}
 	other.get("/", 200, "Hello, Bob")
 
-	// a form of another site, or of nowhere, does nothing
+	// A form from another site, or without an origin, does nothing.
 	for _, origin := range []string{"https://evil.example", "null", ""} {
 		other.origin = origin
 		other.post("/logout-everywhere", nil, 403)
@@ -210,7 +211,7 @@ func TestExpress(t *testing.T) {
 	other.origin = app.base
 	other.get("/", 200)
 
-	// a new password ends the other's session
+	// A new password ends the other browser's session.
 	for _, current := range []string{"", "wrong"} {
 		v.post("/password", []string{"current", current, "password", second}, 401, `id="current-wrong"`)
 	}
@@ -219,7 +220,7 @@ func TestExpress(t *testing.T) {
 	v.get("/", 200)
 	other.get("/", 303, "/login")
 
-	// sign out, here and everywhere
+	// People sign out here and everywhere.
 	other.post("/login", []string{"identifier", "bob", "password", second}, 303)
 	other.post("/logout", nil, 303, "/login")
 	other.get("/", 303)
@@ -228,7 +229,7 @@ func TestExpress(t *testing.T) {
 	other.post("/logout-everywhere", nil, 303)
 	v.get("/", 303)
 
-	// a forgotten password: the answer is the same for everybody, and the link is good once
+	// After a forgotten password the response is the same for everybody, and the link works once.
 	known := v.post("/forgot", []string{"identifier", "bob"}, 200)
 	if unknown := v.post("/forgot", []string{"identifier", "nobody"}, 200); unknown.text != known.text {
 		t.Errorf("it tells who has an account: %s\n%s", known.text, unknown.text)
@@ -244,7 +245,7 @@ func TestExpress(t *testing.T) {
 	v.get("/", 200, "Hello, Bob")
 	v.post("/reset", []string{"secret", secret, "password", first}, 404, "was used")
 
-	// who guesses waits
+	// Guessing leads to waiting.
 	var waits answer
 	eventually(t, "somebody has to wait", func() bool {
 		waits, err = other.send("POST", "/login", encoded([]string{"identifier", "bob", "password", "wrong"}))
@@ -254,7 +255,7 @@ func TestExpress(t *testing.T) {
 		t.Errorf("throttled: %v %v", waits, err)
 	}
 
-	// while accounts are out of reach, people are told so, and afterwards they are where they were
+	// While the service is unavailable people are told so, and afterwards they are still signed in.
 	s.kill()
 	a = v.get("/", 503, "come back in a moment")
 	if a.header.Get("Retry-After") == "" || len(a.header.Values("Set-Cookie")) > 0 {
@@ -265,8 +266,9 @@ func TestExpress(t *testing.T) {
 	v.get("/", 200, "Hello, Bob")
 }
 
-// TestExpressElsewhere: beyond localhost the cookie is for TLS alone; a service that never answers is waited for no longer than is said; and
-// a key that is wrong is nobody's fault but the site's.
+// TestExpressElsewhere checks that outside localhost the cookie requires TLS, that the site waits
+// for an unresponsive service no longer than configured, and that it takes the blame for a wrong
+// API key.
 func TestExpressElsewhere(t *testing.T) {
 	needNode(t, example)
 	s := serve(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"), "127.0.0.1:0")
@@ -277,7 +279,7 @@ func TestExpressElsewhere(t *testing.T) {
 		t.Errorf("cookie: %s", c)
 	}
 
-	deaf, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections, and never answers
+	deaf, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections and never responds
 	must(t, err)
 	defer deaf.Close()
 	v = express(t, "USERDB_URL=http://"+deaf.Addr().String(), "USERDB_KEY="+key, "USERDB_TIMEOUT_MS=100").visitor()

@@ -1,7 +1,9 @@
-// The whole life of an account, by a client that is generated from /openapi.json. It must compile strictly, without any and without
-// casts: what cannot be written that way is wrong in the document, or in the service.
+// This program plays the whole life of an account with a client that is generated from
+// /openapi.json. It must compile in strict mode, without any and without casts. What cannot be
+// written that way is a mistake in the document or in the service.
 //
-// USERDB_URL is the service, USERDB_KEY a key for everything, USERDB_READ_KEY one that may only read.
+// USERDB_URL is the URL of the service, USERDB_KEY a key that may do everything, and
+// USERDB_READ_KEY one that may only read.
 
 import assert from 'node:assert/strict'
 import createClient from 'openapi-fetch'
@@ -10,7 +12,7 @@ import type { components, paths } from './api.d.ts'
 type Problem = components['schemas']['Problem']
 type Entry = components['schemas']['Entry']
 
-/** An answer, as the client gives it. */
+/** A response as the client returns it. */
 interface Answer<T> {
   data?: T
   error?: Problem
@@ -33,7 +35,7 @@ function clientOf(key: string) {
   return createClient<paths>({ baseUrl, headers: { Authorization: `Bearer ${key}` } })
 }
 
-/** ok returns what was asked for. */
+/** ok checks that a request succeeded, and returns the body and the entity tag. */
 async function ok<T>(status: number, asked: Promise<Answer<T>>): Promise<{ data: T; etag: string }> {
   const { data, error, response } = await asked
   assert.equal(error, undefined)
@@ -42,14 +44,14 @@ async function ok<T>(status: number, asked: Promise<Answer<T>>): Promise<{ data:
   return { data, etag: response.headers.get('ETag') ?? '' }
 }
 
-/** done is for what is answered without a body. */
+/** done checks that a request succeeded without a body. */
 async function done(asked: Promise<Answer<unknown>>) {
   const { error, response } = await asked
   assert.equal(error, undefined)
   assert.equal(response.status, 204)
 }
 
-/** refused returns the problem, and holds it to the shape that all of them have. */
+/** refused checks that a request failed, checks the shape of the problem, and returns it. */
 async function refused(status: number, code: Problem['code'], asked: Promise<Answer<unknown>>): Promise<Problem> {
   const { error, response } = await asked
   assert(error, `no problem, but ${response.status}`)
@@ -62,7 +64,7 @@ async function refused(status: number, code: Problem['code'], asked: Promise<Ans
   return error
 }
 
-/** rules are what is wrong, field by field: what a form shows beside its fields. */
+/** rules returns what is wrong, field by field, as a form would show it. */
 function rules(problem: Problem): string[] {
   return (problem.errors ?? []).map((wrong) => `${wrong.pointer ?? ''} ${wrong.rule ?? ''}`).sort()
 }
@@ -119,7 +121,7 @@ async function change(bob: Entry): Promise<Entry> {
   const patched = await ok(200, api.PATCH(path, { params: { path: at, header: old }, body: { facets: { job: 'cook', age: null } } }))
   assert.deepEqual([patched.data.facets['job'], patched.data.facets['age']], ['cook', undefined])
   await refused(412, 'precondition', api.PATCH(path, { params: { path: at, header: old }, body: { facets: { job: 'baker' } } }))
-  // an entry that was read may be sent back as it is
+  // An entry may be sent back as it was read.
   const back = await ok(200, api.PATCH(path, { params: { path: at }, body: { ...patched.data, facets: { job: 'baker' } } }))
   assert.equal(back.data.facets['job'], 'baker')
 
@@ -132,7 +134,7 @@ async function change(bob: Entry): Promise<Entry> {
   return back.data
 }
 
-/** logIn returns the secret of a session. */
+/** logIn returns the secret of a new session. */
 async function logIn(identifier: string, secret = password): Promise<string> {
   const body = { identifier, password: secret, origin, agent: 'life', session: { life: '2d', idle: '1h' } }
   const { data } = await ok(200, api.POST('/v1/types/{type}/login', { params: { path: user }, body }))
@@ -149,7 +151,7 @@ async function sessions(bob: Entry) {
 
   const secret = await logIn('bob@example.com')
   const active = await asked(secret)
-  assert(active.active) // from here on the compiler knows that there are an entry and a session
+  assert(active.active) // from here on the compiler knows that the entry and the session exist
   assert.equal(active.entry.uid, bob.uid)
   assert(Date.parse(active.session.expires) > Date.now())
   assert.deepEqual(await asked('made up'), { active: false })

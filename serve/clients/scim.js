@@ -1,6 +1,6 @@
-// Lives through the life of users and groups as a directory does, with the resources, messages, filters and PATCH of another
-// implementation of SCIM: what it makes of a resource, the service must have made of it.
-// USERDB_URL=… USERDB_KEY=… node scim.js
+// This program plays the life of users and groups as a directory does. It uses the resources,
+// messages, filters and PATCH of another implementation of SCIM, and checks that the service makes
+// the same of every resource. Run it with: USERDB_URL=… USERDB_KEY=… node scim.js
 
 import assert from 'node:assert/strict'
 import SCIMMY from 'scimmy'
@@ -9,7 +9,7 @@ const { User, Group, ServiceProviderConfig, ResourceType } = SCIMMY.Schemas
 const { ListResponse, PatchOp, ErrorResponse } = SCIMMY.Messages
 const { USERDB_URL: url, USERDB_KEY: key } = process.env
 
-// ask sends a request, wants a status, and returns the body.
+// ask sends a request, checks the status, and returns the body.
 async function ask(method, path, status, body) {
   const answer = await fetch(`${url}/scim/v2${path}`, {
     method, headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/scim+json' }, body: body && JSON.stringify(body),
@@ -22,7 +22,7 @@ async function ask(method, path, status, body) {
 
 const plain = (value) => JSON.parse(JSON.stringify(value))
 
-// read is a resource as the other implementation reads it, which must leave it as it is.
+// read returns a resource as the other implementation reads it, and checks that it is unchanged.
 function read(Kind, body) {
   const resource = new Kind(body, 'out')
   assert.deepEqual(plain(resource), body)
@@ -34,7 +34,7 @@ async function refuse(method, path, status, scimType, body) {
   assert.throws(() => new ErrorResponse(said), (e) => e.status === `${status}` && e.scimType === scimType)
 }
 
-// listed are the resources of a list, all of its pages.
+// listed returns the resources on all pages of a list.
 async function listed(Kind, path) {
   const all = []
   for (;;) {
@@ -43,11 +43,11 @@ async function listed(Kind, path) {
     assert.equal(page.itemsPerPage, page.Resources.length)
     for (const one of page.Resources) all.push(read(Kind, one))
     if (all.length >= page.totalResults) return all
-    assert.ok(page.Resources.length > 0, 'a page is empty, and there should be more')
+    assert.ok(page.Resources.length > 0, 'a page is empty, but there should be more')
   }
 }
 
-// patch has both change a user, and compares.
+// patch changes a user in both implementations and compares the results.
 async function patch(id, ...Operations) {
   const message = new PatchOp({ schemas: [PatchOp.id], Operations })
   const before = await ask('GET', `/Users/${id}`, 200)
