@@ -1,5 +1,6 @@
-// Package figures gathers figures that take longer than an answer may, such as counts that go over
-// all records of a store: each once at a time, and few at the same time.
+// Package figures gathers figures that may take longer than a request can wait, such as counts that
+// scan all records of a store. It gathers each figure once at a time, and only a few at the same
+// time.
 package figures
 
 import (
@@ -11,38 +12,38 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Limits of what is gathered.
+// Limits on gathering.
 const (
-	gatherTime  = 10 * time.Minute // that one figure may take
-	mostFigures = 200              // that are remembered
+	gatherTime  = 10 * time.Minute // for one figure
+	mostFigures = 200              // that are kept
 	mostAtOnce  = 4                // that are gathered at the same time
 )
 
-// Slow is how long a figure takes that is worth to be kept: it is used again for Rest times as long
-// as it took, so that nobody makes a server gather it all the time.
+// A figure that takes at least slow to gather is reused for rest times as long as it took, so that
+// a server does not spend all its time gathering it.
 const (
 	slow = time.Second
 	rest = 10
 )
 
-// ErrBusy says that so many figures are being gathered that no other one is begun.
+// ErrBusy is the error that [Gather] returns if too many other figures are being gathered.
 var ErrBusy = coded.New(userdb.CodeUnavailable, "too many figures are being gathered")
 
-// Figures are gathered in the background when somebody wants them, and known as they were then. The
-// zero value is ready. They are safe for concurrent use.
+// Figures gathers figures in the background on demand, and keeps the latest value of each. The zero
+// value is ready to use. It is safe for concurrent use.
 type Figures struct {
 	mu      sync.Mutex
 	all     map[string]*figure
-	base    context.Context // of all that is gathered; nil: nothing was yet
+	base    context.Context // parent of all contexts for gathering; nil before the first
 	stop    context.CancelFunc
 	running int
 	stopped bool
 }
 
-// A Figure is what Gather returns.
+// A Figure holds a value and says when it was gathered.
 type Figure[T any] struct {
 	Value T
-	Begun time.Time // when gathering it began; zero: it is not known yet
+	Begun time.Time // when gathering began; zero if there is no value yet
 	Ended time.Time
 }
 
@@ -50,10 +51,10 @@ type figure struct {
 	value        any
 	err          error
 	begun, ended time.Time
-	running      chan struct{} // closed when it has been gathered; nil: it is not being gathered
+	running      chan struct{} // closed when gathering ends; nil if it is not under way
 }
 
-// Close stops all that is being gathered.
+// Close cancels all gathering. Later calls of [Gather] return [context.Canceled].
 func (f *Figures) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,9 +63,9 @@ func (f *Figures) Close() {
 	}
 }
 
-// Gather returns a figure by its name. One that is older than age, and that was not slow to gather,
-// is gathered anew, for which Gather waits until ctx ends. Then, and if it failed, the figure is as
-// it was before, and the error says why.
+// Gather returns the figure with a name. It reuses a value that is no older than age, or that was
+// slow to gather and is not much older. Otherwise it calls gather in the background and waits for
+// it. If ctx ends first or gather fails, Gather returns the error together with the previous value.
 func Gather[T any](ctx context.Context, f *Figures, name string, age time.Duration, gather func(context.Context) (T, error)) (Figure[T], error) {
 	one, running, err := f.begin(name, age, func(ctx context.Context) (any, error) { return gather(ctx) })
 	if running != nil {
@@ -83,8 +84,9 @@ func Gather[T any](ctx context.Context, f *Figures, name string, age time.Durati
 	return Figure[T]{value, one.begun, one.ended}, err
 }
 
-// begin gathers a figure that is not known, or old, and returns what is closed when that is done;
-// nil if nothing need be done.
+// begin starts gathering a figure, unless its value can be reused or it is being gathered already.
+// It returns the figure and a channel that is closed when gathering ends, or nil if there is
+// nothing to wait for.
 func (f *Figures) begin(name string, age time.Duration, gather func(context.Context) (any, error)) (*figure, chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,7 +129,7 @@ func (f *Figures) begin(name string, age time.Duration, gather func(context.Cont
 	return one, running, nil
 }
 
-// fresh reports whether a figure need not be gathered anew.
+// fresh reports whether the value of a figure can be reused.
 func (one *figure) fresh(age time.Duration) bool {
 	if one.ended.IsZero() {
 		return false

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestFourFigures: more are not gathered at a time, and a page that wants one goes on without it.
+// TestFourFigures checks that only four figures are gathered at the same time, and that a request
+// for another one does not wait.
 func TestFourFigures(t *testing.T) {
 	var f Figures
 	defer f.Close()
@@ -38,7 +39,7 @@ func TestFourFigures(t *testing.T) {
 	}
 }
 
-// TestOneForAll: a figure that many want at the same time is gathered once.
+// TestOneForAll checks that a figure that many callers want at the same time is gathered once.
 func TestOneForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f Figures
@@ -60,8 +61,8 @@ func TestOneForAll(t *testing.T) {
 	})
 }
 
-// TestSlowFigures: a figure that takes a while is used for ten times as long, and one that does not
-// is gathered whenever it is wanted. A failure is told, and changes nothing.
+// TestSlowFigures checks that a slow figure is reused for ten times as long as it took, that a fast
+// one is gathered for every call, and that a failure is reported and keeps the previous value.
 func TestSlowFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f Figures
