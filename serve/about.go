@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// about are the routes that tell about the service itself.
+// about registers the routes that describe the service itself.
 func (s *Service) about(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, r *http.Request) {
 		infoOf(r.Context()).operation = "health"
@@ -41,7 +41,7 @@ func (s *Service) about(mux *http.ServeMux) {
 	handle(s, route{id: "status", method: "GET", path: "/v1/status", scopes: []string{own.ScopeAdmin}, summary: "What is in the store, and how its servers are"}, status)
 }
 
-// statusAge is how old a status may be: it goes over all records.
+// statusAge is how long a status is reused, because gathering one scans every record.
 const statusAge = 5 * time.Second
 
 func status(ctx context.Context, c *call, _ *nothing) (*statusOutput, error) {
@@ -51,7 +51,7 @@ func status(ctx context.Context, c *call, _ *nothing) (*statusOutput, error) {
 		return nil, gathering(err)
 	}
 	all := known.Value
-	if len(c.key.Types) > 0 { // nor of the servers, which have other types
+	if len(c.key.Types) > 0 { // leave out the servers, which also hold other types
 		all = inspect.Status{Warnings: []inspect.Warning{}, Types: []inspect.TypeStatus{}}
 		for _, t := range known.Value.Types {
 			if c.key.Sees(t.Type) {
@@ -70,18 +70,20 @@ type (
 func plain(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(text + "\n")) // a client that is gone is told nothing
+	_, _ = w.Write([]byte(text + "\n")) // the client may have gone
 }
 
-// A readiness asks the store for a write, at most once a second: nobody needs a key to ask for that.
+// A readiness checks whether the store accepts writes. It does so at most once a second, because
+// the route needs no key.
 type readiness struct {
 	db     *userdb.DB
-	asking chan struct{} // has an element while a request asks
+	asking chan struct{} // holds an element while a request checks
 
 	asked time.Time
 	err   error
 }
 
+// ask returns the result of the last check, or of a new one if that is over a second old.
 func (r *readiness) ask(ctx context.Context) error {
 	select {
 	case r.asking <- struct{}{}:
@@ -99,7 +101,7 @@ func (r *readiness) ask(ctx context.Context) error {
 	return r.err
 }
 
-// docs is a page of all operations, of this document alone.
+// docs writes an HTML page that lists all operations.
 func (s *Service) docs(w http.ResponseWriter, r *http.Request) {
 	infoOf(r.Context()).operation = "docs"
 	type operation struct{ ID, Method, Path, Summary, Description string }
@@ -112,7 +114,7 @@ func (s *Service) docs(w http.ResponseWriter, r *http.Request) {
 	slices.SortFunc(all, func(a, b operation) int { return strings.Compare(a.Path+a.Method, b.Path+b.Method) })
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	_ = docsPage.Execute(w, all) // a client that is gone is told nothing
+	_ = docsPage.Execute(w, all) // the client may have gone
 }
 
 var docsPage = template.Must(template.New("docs").Parse(`<!doctype html>

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestWorkIsTold: imports and exports by an API key are events, with its name and the address that
-// it came from. The entries that an import makes are no visitor's, and have no address.
+// TestWorkIsTold checks that imports and exports are events with the name of the API key and the
+// address that it was used from. The entries that an import creates come from no visitor, so their
+// events have no address.
 func TestWorkIsTold(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		const line = `{"facets":{"name":"u1","email":"u1@example.com"}}`
@@ -42,8 +43,8 @@ func TestWorkIsTold(t *testing.T) {
 	})
 }
 
-// TestLongTexts: a text that is longer than any identifier costs a request no more if its canonical
-// form takes much work than if it takes none.
+// TestLongTexts checks that a request with a text longer than any identifier costs no more if the
+// canonical form of that text takes much work.
 func TestLongTexts(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		c.create(alice)
@@ -55,7 +56,7 @@ func TestLongTexts(t *testing.T) {
 			"entries":     `{"facets":{"name":"%s"},"password":"x"}`,
 		} {
 			call := func(text string) (bytes uint64) {
-				for range 3 { // the first may warm something up
+				for range 3 { // the first call may fill caches
 					var before, after runtime.MemStats
 					runtime.ReadMemStats(&before)
 					if r := c.send("POST", "/v1/types/user/"+path, fmt.Sprintf(form, text)); r.status < 400 {
@@ -66,7 +67,7 @@ func TestLongTexts(t *testing.T) {
 				}
 				return bytes
 			}
-			// The routes of visitors take 4,096 characters, of three bytes here.
+			// The routes for visitors accept 4,096 characters, here of three bytes each.
 			short, long := strings.Repeat("a", 4096), strings.Repeat("\ufdfa", 4096)
 			if path == "entries" {
 				short, long = strings.Repeat("a", 60_000), strings.Repeat("\ufdfa", 20_000)

@@ -8,27 +8,26 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Limits on the requests that are worked on at the same time, by what is known of their senders.
-// Tests lower them.
+// Limits on concurrent requests, by what is known about their senders. Tests lower them.
 var (
-	mostAtOnce   = 1000 // with a good key, or the session of an operator
-	mostImports  = 16   // with one, and a body that streams for as long as it takes
-	mostLookups  = 64   // keys and sessions that are looked up in the store
-	mostVisitors = 16   // sign-ins and set-ups at the console
+	mostAtOnce   = 1000 // with a valid key or the session of an operator
+	mostImports  = 16   // with a valid key and a body that streams for any length of time
+	mostLookups  = 64   // lookups of keys and sessions in the store
+	mostVisitors = 16   // signing in to the console and setting it up
 )
 
-// placeTime is how long a request without credentials waits for a place. Those that come first get
-// the next one.
+// placeTime is how long a request without credentials waits for a place. Places go to waiting
+// requests in the order in which they arrived.
 const placeTime = 5 * time.Second
 
-// A budget limits how many requests of one kind are worked on at the same time.
+// A budget limits how many requests of one kind run at the same time.
 type budget struct {
 	places   chan struct{}
-	patience time.Duration // for a place; 0: a request is refused at once
+	patience time.Duration // how long a request waits for a place; 0 means not at all
 }
 
-// budgets keep work without credentials apart from work that has them: however much there is of the
-// first, it takes no place of the second.
+// budgets holds a budget for each kind of request. Requests without credentials have budgets of
+// their own, so that however many there are, they take no capacity from requests with credentials.
 type budgets struct{ requests, imports, lookups, visitors budget }
 
 func newBudgets() *budgets {
@@ -40,7 +39,8 @@ func newBudgets() *budgets {
 	}
 }
 
-// take takes a place, which leave gives back. Calling leave again does nothing.
+// take takes a place, which leave gives back. Calling leave again does nothing. If no place is free
+// in time, take returns a problem with [userdb.CodeUnavailable].
 func (b *budget) take(ctx context.Context) (leave func(), err error) {
 	select {
 	case b.places <- struct{}{}:
@@ -61,6 +61,7 @@ func (b *budget) take(ctx context.Context) (leave func(), err error) {
 	return nil, problem(userdb.CodeUnavailable, "too many requests at once").retry(1)
 }
 
+// leave returns a function that gives a place back the first time it is called.
 func (b *budget) leave() func() {
 	left := false
 	return func() {
@@ -71,7 +72,7 @@ func (b *budget) leave() func() {
 	}
 }
 
-// admit takes a place for a request of the console.
+// admit takes a place for a request to the console, from the budget for its kind of work.
 func (b *budgets) admit(ctx context.Context, w console.Work) (leave func(), err error) {
 	switch w {
 	case console.Visiting:

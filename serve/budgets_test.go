@@ -22,9 +22,9 @@ import (
 
 const formType = "application/x-www-form-urlencoded"
 
-// TestStalledForms: a client that has no key, and sends a form slowly or sends too much of one,
-// keeps nobody out, neither over HTTP/1 nor over HTTP/2: requests with a key go on, and so do
-// /readyz, the sign-in of an operator, and the operator's pages.
+// TestStalledForms checks that clients without a key that send a form slowly, or too large a form,
+// keep nobody out over HTTP/1 or HTTP/2: requests with a key, /readyz, the sign-in of an operator
+// and the pages of operators all continue to work.
 func TestStalledForms(t *testing.T) {
 	defer serve.MostAtOnce(1)()
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
@@ -105,10 +105,10 @@ func TestStalledForms(t *testing.T) {
 	}
 }
 
-// A gate holds up commands of a client from when it is shut until it is opened.
+// A gate blocks the commands of a client from when it is shut until it is opened.
 type gate struct {
 	shut   atomic.Bool
-	held   chan struct{} // gets one for each command that waits
+	held   chan struct{} // receives a value for each command that waits
 	opened chan struct{}
 }
 
@@ -135,8 +135,8 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// TestStalledLookups: while a key that nobody knows is looked up in a slow store, a request by a
-// good key is answered.
+// TestStalledLookups checks that a request with a valid key is answered while a slow store looks up
+// an unknown one.
 func TestStalledLookups(t *testing.T) {
 	defer serve.MostAtOnce(1)()
 	defer serve.SpaceAge(time.Hour)()
@@ -157,8 +157,8 @@ func TestStalledLookups(t *testing.T) {
 	}
 }
 
-// TestForeignRecords: beside very many records of others, pages and counts of few entries cost a
-// request little, and a listing leads on to all of them.
+// TestForeignRecords checks that pages and counts of a few entries cost little next to very many
+// records of other applications, and that a listing leads to all entries.
 func TestForeignRecords(t *testing.T) {
 	s := testdb.Open(t, testdb.ServerClient(t), testdb.Space(t, ""), house())
 	c := newClient(t, s, serve.Options{})
@@ -188,7 +188,7 @@ func TestForeignRecords(t *testing.T) {
 	c.equal("there are", reader.do("200", "GET", "/v1/types/user/count", "").at("count"), "3")
 }
 
-// A counter counts the SCANs of a client.
+// A counter counts the SCAN commands of a client.
 type counter struct{ scans atomic.Int64 }
 
 func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }

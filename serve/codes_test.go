@@ -12,7 +12,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestProblemsAgreeWithTheTable: over HTTP every error has the code and the status of the table.
+// TestProblemsAgreeWithTheTable checks that over HTTP every error has the code and the status that
+// package userdb gives it.
 func TestProblemsAgreeWithTheTable(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		err := fmt.Errorf("wrapped: %w", coded.New(code, "an error"))

@@ -8,10 +8,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// consolePath is where the pages for operators are.
+// consolePath is the path of the console, the pages for operators.
 const consolePath = "/console"
 
-// operate makes the pages for operators.
+// operate creates the console.
 func (s *Service) operate() (err error) {
 	path := s.options.Namespace.Path()
 	s.console, err = console.New(s.db, console.Options{
@@ -27,7 +27,8 @@ func (s *Service) operate() (err error) {
 	return err
 }
 
-// operator answers for the console. Its log has nothing of what operators look for.
+// operator serves the console. The log receives the operator and the route, but nothing that the
+// operator searched for.
 func (s *Service) operator(w http.ResponseWriter, r *http.Request) {
 	infoOf(r.Context()).operation = "console"
 	s.console.ServeHTTP(w, r)

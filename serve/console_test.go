@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestConsoleBehindProxy: the console is served to visitors of a proxy that is trusted, with a
-// cookie that browsers keep to https, and tells one of a proxy that is not what to do about it.
+// TestConsoleBehindProxy checks that behind a trusted proxy the console sets a cookie that browsers
+// send only over HTTPS, and that behind any other proxy it says what to do.
 func TestConsoleBehindProxy(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
 	_, err := own.AddOperator(t.Context(), s.DB, "Olga", "correct horse battery")
@@ -35,7 +35,7 @@ func TestConsoleBehindProxy(t *testing.T) {
 		service.ServeHTTP(answer, r)
 		return answer
 	}
-	const peer = "192.0.2.1" // that of requests of httptest
+	const peer = "192.0.2.1" // the address in requests of httptest
 	if answer := signIn(); answer.Code != http.StatusForbidden || !strings.Contains(answer.Body.String(), "--proxy "+peer) {
 		t.Errorf("through a proxy that is not trusted: %d %s", answer.Code, answer.Body)
 	}
@@ -45,8 +45,8 @@ func TestConsoleBehindProxy(t *testing.T) {
 	}
 }
 
-// TestConsole: on every store an operator finds an account, disables it, and stands in its history; the log names the operator, and
-// nobody else.
+// TestConsole checks on every store that an operator can find an account and disable it, that the
+// history names the operator, and that the log names only the operator.
 func TestConsole(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, house())

@@ -12,17 +12,19 @@ import (
 
 const problemJSON = "application/problem+json"
 
-// refusals are the statuses of problems that operations answer besides those of every one of their kind, by operationId.
+// refusals lists the operationIds that may respond with a status, in addition to the statuses that
+// all operations of a kind share.
 var refusals = map[int][]string{
-	http.StatusConflict:            {"createEntry", "patchEntry", "setPassword", "startSession", "login", "redeemToken", "resetPassword", "acceptInvitation", "exportEntries", "exportEntry", "importEntries"},
-	http.StatusGone:                {"createEntry"},
-	http.StatusInternalServerError: {"importEntries"}, // there is no folder for the refused lines
+	http.StatusConflict: {"createEntry", "patchEntry", "setPassword", "startSession", "login", "redeemToken", "resetPassword", "acceptInvitation", "exportEntries", "exportEntry", "importEntries"},
+	http.StatusGone:     {"createEntry"},
+	// The refused lines cannot be written to a temporary file.
+	http.StatusInternalServerError: {"importEntries"},
 	http.StatusPreconditionFailed:  {"patchEntry", "startSession"},
 	http.StatusUnprocessableEntity: {"createEntry", "patchEntry", "setPassword", "startSession", "login", "issueToken", "redeemToken", "resetPassword", "invite", "acceptInvitation", "addTag", "replaceTags", "removeTag"},
 	http.StatusNotFound:            {"peekToken", "redeemToken", "resetPassword"},
 }
 
-// refusalsOf are all statuses of problems of an operation.
+// refusalsOf returns all statuses with which an operation may respond with a problem.
 func refusalsOf(path string, op *huma.Operation) []int {
 	all := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable}
 	if len(op.Parameters) > 0 || op.RequestBody != nil {
@@ -42,7 +44,8 @@ func refusalsOf(path string, op *huma.Operation) []int {
 	return all
 }
 
-// document completes /openapi.json after all routes are there: what the types of inputs and outputs cannot say.
+// document completes /openapi.json after all routes are registered. It adds what the types of
+// inputs and outputs cannot express.
 func (s *Service) document() {
 	doc := s.api.OpenAPI()
 	schemas := doc.Components.Schemas
@@ -79,14 +82,14 @@ func (s *Service) document() {
 	for name, schema := range schemas.Map() {
 		switch {
 		case !answered[name] && !sent[name]:
-			delete(schemas.Map(), name) // of the library for schemas, whose errors are answered as problems
+			delete(schemas.Map(), name) // unused, such as huma's own errors, which become problems
 		case answered[name]:
 			answerable(schema, !sent[name])
 		}
 	}
 }
 
-// problemResponse is what a status of a problem looks like.
+// problemResponse describes the response to a request that fails with a status.
 func problemResponse(status int, schema *huma.Schema) *huma.Response {
 	text := func(about string) *huma.Param {
 		return &huma.Param{Description: about, Schema: &huma.Schema{Type: "string"}}
@@ -101,6 +104,7 @@ func problemResponse(status int, schema *huma.Schema) *huma.Response {
 	return &huma.Response{Description: http.StatusText(status), Headers: headers, Content: map[string]*huma.MediaType{problemJSON: {Schema: schema}}}
 }
 
+// operationsOf returns the operations of a path by their methods.
 func operationsOf(item *huma.PathItem) map[string]*huma.Operation {
 	all := map[string]*huma.Operation{"GET": item.Get, "POST": item.Post, "PUT": item.Put, "PATCH": item.Patch, "DELETE": item.Delete}
 	for method, op := range all {
@@ -111,7 +115,7 @@ func operationsOf(item *huma.PathItem) map[string]*huma.Operation {
 	return all
 }
 
-// reach notes the named schemas that a schema refers to.
+// reach adds to seen the names of the schemas that a schema refers to, directly or through others.
 func reach(r huma.Registry, s *huma.Schema, seen map[string]bool) {
 	each(s, func(s *huma.Schema) {
 		name := strings.TrimPrefix(s.Ref, "#/components/schemas/")
@@ -122,7 +126,7 @@ func reach(r huma.Registry, s *huma.Schema, seen map[string]bool) {
 	})
 }
 
-// each visits a schema and those in it.
+// each calls visit with a schema and with every schema nested in it. It does not follow references.
 func each(s *huma.Schema, visit func(*huma.Schema)) {
 	if s == nil {
 		return
@@ -142,11 +146,13 @@ func each(s *huma.Schema, visit func(*huma.Schema)) {
 	}
 }
 
-// mayBeNull are the lists that are null in answers, as they could not be counted.
+// mayBeNull names the only list that may be null in a response, which means that it could not be
+// counted.
 const mayBeNull = "namespaces"
 
-// answerable is a schema of answers: lists are lists, never null. What is sent by callers may have no members that nobody knows; answers
-// may get new ones.
+// answerable adjusts a schema that responses use: lists are never null, and if more is set, objects
+// may have members that the schema does not name, because later versions may add some. Requests, by
+// contrast, may contain only the members that the schema names.
 func answerable(s *huma.Schema, more bool) {
 	each(s, func(s *huma.Schema) {
 		if _, is := s.AdditionalProperties.(bool); is && more {
@@ -161,7 +167,8 @@ func answerable(s *huma.Schema, more bool) {
 			more.Nullable = false
 		}
 	})
-	if role := s.Properties["role"]; role != nil && role.Type == huma.TypeInteger { // schema.Role, which writes itself
+	// This is a schema.Role, which marshals itself.
+	if role := s.Properties["role"]; role != nil && role.Type == huma.TypeInteger {
 		name := &huma.Schema{Type: huma.TypeString}
 		s.Properties["role"] = &huma.Schema{OneOf: []*huma.Schema{name, {Type: huma.TypeArray, Items: name}}}
 	}

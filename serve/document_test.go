@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// A document is /openapi.json, by which every answer in these tests is judged.
+// A document is /openapi.json, against which these tests validate every response.
 type document struct {
 	paths   []documented
 	schemas map[string]any
-	shared  map[string]any // responses that operations refer to
+	shared  map[string]any // responses to which operations refer
 }
 
 type documented struct {
@@ -44,7 +44,7 @@ func documentOf(text []byte) (*document, error) {
 			d.paths = append(d.paths, documented{strings.ToUpper(method), regexp.MustCompile("^" + pattern + "$"), op.Responses})
 		}
 	}
-	// a path that is written out goes before one with a name in its place
+	// Literal paths come before those with a parameter in the same place.
 	slices.SortFunc(d.paths, func(a, b documented) int {
 		return strings.Count(a.path.String(), "[^/]+") - strings.Count(b.path.String(), "[^/]+")
 	})
@@ -59,12 +59,13 @@ func get(v any, path ...string) any {
 	return v
 }
 
-// judge is what the document does not say of an answer: its status, a header, a member, or the type of one.
+// judge returns what a response contains that the document does not describe: its status, a header,
+// a member, or the type of a member.
 func (d *document) judge(method, path string, r reply) []string {
 	path, _, _ = strings.Cut(path, "?")
 	i := slices.IndexFunc(d.paths, func(o documented) bool { return o.method == method && o.path.MatchString(path) })
 	if i < 0 || r.status == http.StatusTemporaryRedirect {
-		return nil // open to all, no route, or a path with dots in it
+		return nil // needs no key, has no route, or has dots in its path
 	}
 	response, is := d.paths[i].responses[fmt.Sprint(r.status)]
 	if !is {
@@ -96,7 +97,8 @@ func (d *document) judge(method, path string, r reply) []string {
 	return wrong
 }
 
-// fits is where a value is not of a schema. Members that the schema does not have are wrong, too.
+// fits returns where a value does not match a schema. Members that the schema does not name are
+// errors as well.
 func (d *document) fits(schema map[string]any, v any, at string) (wrong []string) {
 	if ref, is := schema["$ref"].(string); is {
 		schema, _ = d.schemas[ref[strings.LastIndex(ref, "/")+1:]].(map[string]any)
@@ -171,9 +173,10 @@ func kindOf(v any) string {
 	return "object"
 }
 
-// judged reads the document once for each client, and judges an answer by it.
+// judged holds the document of each client, by URL.
 var judged sync.Map
 
+// judge validates a response against the document of the service.
 func (c *client) judge(method, path string, r reply) {
 	c.t.Helper()
 	d, has := judged.Load(c.url)

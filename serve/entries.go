@@ -18,7 +18,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// An Entry is an account, as it goes out.
+// An Entry describes an account in a response.
 type Entry struct {
 	UID      string   `json:"uid"`
 	Type     string   `json:"type"`
@@ -29,7 +29,7 @@ type Entry struct {
 	Facets   Facets   `json:"facets"`
 }
 
-// Facets are those of an entry, by field.
+// Facets holds the values of an entry by field.
 type Facets schema.Facets
 
 // Schema implements [huma.SchemaProvider].
@@ -37,7 +37,7 @@ func (Facets) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: &huma.Schema{}}
 }
 
-// created is the field in which a type keeps when an entry was made.
+// createdField is the field that holds the time at which an entry was created.
 const createdField = "added"
 
 func entryOf(e userdb.Entry) Entry {
@@ -55,6 +55,7 @@ func entryOf(e userdb.Entry) Entry {
 	return out
 }
 
+// etagOf returns the entity tag of an entry, or "" if the entry has no revision.
 func etagOf(e userdb.Entry) string {
 	if e.Rev() == "" {
 		return ""
@@ -62,7 +63,8 @@ func etagOf(e userdb.Entry) string {
 	return `"` + e.Rev() + `"`
 }
 
-// matches reports whether one of a list of entity tags, weak or not, is that of an entry.
+// matches reports whether list, the value of an If-Match or If-None-Match header, contains the
+// entity tag of an entry. It ignores whether a tag is weak.
 func matches(list string, e userdb.Entry) bool {
 	if strings.TrimSpace(list) == "*" {
 		return true
@@ -77,7 +79,7 @@ func matches(list string, e userdb.Entry) bool {
 
 var errPrecondition = problem(userdb.CodePrecondition, "the entry has another revision than If-Match says: get it as it is now")
 
-// The inputs that routes have in common.
+// Inputs and outputs that several routes share.
 type (
 	TypePath struct {
 		Type string `path:"type" doc:"a type of the schema, such as user"`
@@ -99,7 +101,8 @@ type (
 	nothing struct{}
 )
 
-// Ignored are the members of an entry that the server owns: they may be sent, and mean nothing.
+// Ignored holds the members of an entry that the server owns. A request may contain them, so that
+// an entry can be sent back as it was read, but they have no effect.
 type Ignored struct {
 	Type     any `json:"type,omitempty" doc:"ignored"`
 	Rev      any `json:"rev,omitempty" doc:"ignored"`
@@ -108,10 +111,11 @@ type Ignored struct {
 	Verified any `json:"verified,omitempty" doc:"ignored"`
 }
 
-// hint points at the entry of a path. A text that no UID can be points at none.
+// hint returns a hint for the entry of a path. It matches nothing if no entry can have that UID.
 func (in EntryPath) hint() hints.Hint { return hints.UID(in.UID) }
 
-// onEntry is the type of a path, and what an error of a UID that cannot be becomes.
+// onEntry returns [userdb.ErrNotFound] if err says that no entry can have the UID of a path. It
+// returns all other errors unchanged.
 func onEntry(err error) error {
 	if errors.Is(err, hints.ErrHint) {
 		return userdb.ErrNotFound
@@ -132,7 +136,8 @@ func (s *Service) entries() {
 		onUID((*userdb.Type).EndWaits))
 }
 
-// onUID is a route that does something to an entry and returns nothing.
+// onUID returns a handler that calls do with a hint for the entry of a path and responds without a
+// body.
 func onUID(do func(*userdb.Type, context.Context, hints.Hint) error) func(context.Context, *call, *EntryPath) (*nothing, error) {
 	return func(ctx context.Context, c *call, in *EntryPath) (*nothing, error) {
 		t, err := c.typ(ctx, in.Type)
@@ -155,7 +160,8 @@ type createInput struct {
 	}
 }
 
-// newEntry is what a body says of one. A password that a form left empty is not one that it left out.
+// newEntry returns the new entry that a request body describes. An empty password is not treated as
+// absent: it has to satisfy the policy.
 func (c *call) newEntry(typ string, facets map[string]json.RawMessage, tags []string, password *string) (n userdb.NewEntry, err error) {
 	n = userdb.NewEntry{Tags: tags, Typed: password != nil}
 	if n.Typed {
@@ -187,14 +193,16 @@ func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput,
 	return &createdOutput{etagOf(e), pathOf(e), entryOf(e)}, nil
 }
 
-// pathOf is where an entry is.
+// pathOf returns the URL path of an entry. It escapes dots as well, so that a UID such as ".." is
+// not taken for a relative path.
 func pathOf(e userdb.Entry) string {
 	segment := func(text string) string { return strings.ReplaceAll(url.PathEscape(text), ".", "%2E") }
 	return "/v1/types/" + segment(e.Type()) + "/entries/" + segment(e.UID())
 }
 
-// facets are what JSON says, by the codecs of a type. What they cannot read stays JSON, which is refused with all else that is wrong;
-// what cannot even be kept as JSON, such as a text that is too long, is refused here.
+// facets parses the facets of a request with the codecs of a type. If a codec cannot read a value,
+// facets keeps it as JSON, so that it is refused later together with everything else that is wrong.
+// It refuses values that cannot even be kept as JSON, such as text that is too long.
 func (c *call) facets(typ string, raw map[string]json.RawMessage) (schema.Facets, error) {
 	facets, t, wrong := make(schema.Facets, len(raw)), c.db.Schema().Types[typ], []error(nil)
 	for _, field := range slices.Sorted(maps.Keys(raw)) {

@@ -19,7 +19,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// An Event is something that was done, by the names of what it was done to.
+// An Event describes something that was done in the store. It names the fields that it affected,
+// but not their values.
 type Event struct {
 	ID      string   `json:"id,omitempty" doc:"in the feed: no other event has the same"`
 	Kind    string   `json:"kind"`
@@ -32,7 +33,7 @@ type Event struct {
 	Origin  string   `json:"origin,omitempty"`
 }
 
-// EventOf is an event as the service tells it.
+// EventOf returns an event in the form in which the service sends it.
 func EventOf(e userdb.HistoryEvent) Event {
 	out := Event{ID: e.ID, Kind: string(e.Kind), Who: e.Who, At: e.At.UTC().Format("2006-01-02T15:04:05.000Z"), Fields: e.Fields, Purpose: e.Purpose, Origin: e.Origin}
 	if e.Key.IsValid() {
@@ -88,14 +89,14 @@ func history(ctx context.Context, c *call, in *EntryPath) (*historyOutput, error
 	return out, nil
 }
 
-// An eventsPage is a part of the feed.
+// An eventsPage holds a part of the feed.
 type eventsPage struct {
 	Events []Event `json:"events"`
 	Next   string  `json:"next" doc:"after= for what follows, also where there is nothing more yet"`
 	Gap    bool    `json:"gap,omitempty" doc:"events around that position are missing: they were trimmed, or a failover lost them"`
 }
 
-// listEvents answers with a page, or with a stream where that is asked for.
+// listEvents responds with a page of the feed, or with a stream if the request asks for one.
 func listEvents(c *call, w http.ResponseWriter) error {
 	q, streams, err := eventQuery(c.request)
 	if err != nil {
@@ -117,11 +118,11 @@ func listEvents(c *call, w http.ResponseWriter) error {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(out) // a client that is gone is told nothing
+	_ = json.NewEncoder(w).Encode(out) // the client may have gone
 	return nil
 }
 
-// eventQuery reads what a request asks for, and whether it asks for a stream.
+// eventQuery returns what a request asks for, and whether it asks for a stream.
 func eventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err error) {
 	values, wrong := queryOf(r, "after", "kind", "limit")
 	q = userdb.EventQuery{After: values.Get("after"), Limit: 100}
@@ -143,14 +144,16 @@ func eventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err error) 
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		q.After = last
 	}
-	// The position before all events is "": who names it is told of all.
+	// An empty position means the beginning of the feed, but only if the client gave it. A stream
+	// without a position starts at the end.
 	if _, again := r.Header["Last-Event-Id"]; streams && q.After == "" && !again && !values.Has("after") {
 		q.After = userdb.EventsEnd
 	}
 	return q, streams, nil
 }
 
-// sees reports whether an event is one that the key may be told of, and of one of some kinds; none: all.
+// sees reports whether the key may see an event, and whether the event is of one of kinds. No kinds
+// means all of them.
 func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 	if len(kinds) > 0 && !slices.Contains(kinds, e.Kind) {
 		return false
@@ -161,13 +164,15 @@ func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 	return c.key.Sees(e.Key.Type())
 }
 
-// How long a stream says nothing at most, and goes on until it looks whether its key was revoked: with keyAge that is within five seconds.
+// pingTime is how long a stream is silent at most. lookTime is the time between checks whether its
+// key was revoked. Together with keyAge, they end the stream within five seconds of that.
 var (
 	pingTime = 15 * time.Second
 	lookTime = 500 * time.Millisecond
 )
 
-// follow answers with what has happened since a position, and then with what happens, until the client goes or the service ends.
+// follow responds with what has happened since a position, and then with what happens, until the
+// client disconnects or the service shuts down.
 func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
 	ctx, kinds := c.request.Context(), q.Kinds
 	f, leave, err := c.service.listen(ctx, c.db)
@@ -180,15 +185,15 @@ func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
 	if q.After == userdb.EventsEnd {
 		q.After = from
 	}
-	page, err := c.db.Events(ctx, q) // what is wrong with the position is said before the answer begins
+	page, err := c.db.Events(ctx, q) // reports an invalid position before the response begins
 	if err != nil {
 		return ofQuery(err)
 	}
-	if from == "" { // the feed was empty, and Until had no bound: all that has come since is in the part
+	if from == "" { // the feed was empty, so Until was no bound; part has all events since
 		page.Events, page.Next = nil, ""
 	}
 	at := q.After
-	if page.Gap { // the client had nothing from a position that is not there
+	if page.Gap { // the position is lost, and the client has had nothing after it
 		at = page.Next
 	}
 	out := &listener{c: c, w: w, kinds: kinds, control: http.NewResponseController(w), had: map[string]bool{}}
@@ -206,23 +211,24 @@ func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
 		}
 		q.After = page.Next
 		if page, err = c.db.Events(ctx, q); err != nil {
-			panic(http.ErrAbortHandler) // the client comes again, by the last ID that it has
+			panic(http.ErrAbortHandler) // the client reconnects with the last ID that it received
 		}
 	}
 	out.follow(ctx, f, part)
 	return nil
 }
 
-// A listener is a client of a stream.
+// A listener is a client that receives a stream of events.
 type listener struct {
 	c       *call
 	w       http.ResponseWriter
 	kinds   []userdb.EventKind
 	control *http.ResponseController
-	had     map[string]bool // by ID the events that it had already, and that are read here only now
+	had     map[string]bool // IDs of events that the client has had already
 }
 
-// ahead notes the events that the client had from another process, which this one, at from, has not read yet.
+// ahead records the events that the client has had from another process, but that this process,
+// which is at position from, has yet to read.
 func (l *listener) ahead(ctx context.Context, from, after string) error {
 	q := userdb.EventQuery{After: from, Until: after, Limit: 1000}
 	for after != "" {
@@ -238,7 +244,7 @@ func (l *listener) ahead(ctx context.Context, from, after string) error {
 	return nil
 }
 
-// follow sends what comes after a part of the feed.
+// follow sends part, and what follows it in the feed as soon as that has been read.
 func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 	ping, look := time.NewTicker(pingTime), time.NewTicker(lookTime)
 	defer ping.Stop()
@@ -251,12 +257,13 @@ func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 		case <-l.c.service.closing:
 			return
 		case <-look.C:
-			_, err = l.w.Write(nil) // which asks for the key
+			_, err = l.w.Write(nil) // which checks the key
 		case <-ping.C:
 			err = l.write([]byte(": ping\n\n"))
 		case <-part.ready:
 			if last, _ := f.now(); part.next == nil || last.number-part.number > mostBehind {
-				return // nobody reads the feed any more, or this one is too slow: it comes again by the last ID that it has
+				// The feed has ended, or the client is too slow. It reconnects with its last ID.
+				return
 			}
 			err = l.send(part.page, part.frames)
 			part = part.next
@@ -267,21 +274,22 @@ func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 	}
 }
 
-// framesOf are the events of a page as a stream has them.
+// framesOf encodes the events of a page for an event stream.
 func framesOf(page userdb.EventPage) [][]byte {
 	all := make([][]byte, len(page.Events))
 	for i, e := range page.Events {
-		data, _ := json.Marshal(EventOf(e)) // of texts: it cannot fail
+		data, _ := json.Marshal(EventOf(e)) // it holds only text, which cannot fail
 		all[i] = fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", e.Next, e.Kind, data)
 	}
 	return all
 }
 
-// send writes a page at once: who loses the connection in between goes on at the last ID that came.
+// send writes a page all at once. A client that loses the connection meanwhile resumes after the
+// last ID that it received.
 func (l *listener) send(page userdb.EventPage, frames [][]byte) error {
 	var b bytes.Buffer
 	if page.Gap {
-		if len(page.Events) == 0 && page.Next != "" { // else an event has the position to come back with
+		if len(page.Events) == 0 && page.Next != "" { // otherwise the ID of an event follows
 			fmt.Fprintf(&b, "id: %s\n", page.Next)
 		}
 		b.WriteString("event: gap\ndata: {}\n\n")
@@ -292,7 +300,7 @@ func (l *listener) send(page userdb.EventPage, frames [][]byte) error {
 		}
 	}
 	if b.Len() == 0 && len(page.Events) > 0 {
-		fmt.Fprintf(&b, "id: %s\n\n", page.Next) // no event, but a position
+		fmt.Fprintf(&b, "id: %s\n\n", page.Next) // only the new position
 	}
 	return l.write(b.Bytes())
 }

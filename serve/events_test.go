@@ -18,7 +18,7 @@ import (
 	"github.com/coffeenode/userdb/serve"
 )
 
-// kinds are those of the events in an answer, with the UIDs.
+// kinds returns the kinds and UIDs of the events in a response.
 func (r reply) kinds() (all []string) {
 	events, _ := r.body["events"].([]any)
 	for _, e := range events {
@@ -29,7 +29,7 @@ func (r reply) kinds() (all []string) {
 	return all
 }
 
-// settled are the events of the feed, as soon as there are so many.
+// settled waits until the feed has as many events as wanted, and returns them.
 func (c *client) settled(want int, query string) reply {
 	c.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -43,7 +43,8 @@ func (c *client) settled(want int, query string) reply {
 	}
 }
 
-// TestHistory: what keys did stands in the history of an entry and in the feed, with the visitor's address, and without a value.
+// TestHistory checks that the history of an entry and the feed contain what API keys did, with the
+// address of the visitor and without values.
 func TestHistory(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		path := c.create(alice)
@@ -82,7 +83,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// A stream is what a listener hears.
+// A heard is an event stream as a listener receives it.
 type heard struct {
 	t      *testing.T
 	cancel context.CancelFunc
@@ -110,7 +111,7 @@ func (c *client) listen(after string) *heard {
 	return &heard{t: c.t, cancel: cancel, res: res, in: bufio.NewScanner(res.Body)}
 }
 
-// next are the next n events, as kind and UID; pings are passed over.
+// next returns the next n events as kind and UID. It skips pings.
 func (h *heard) next(n int) (all []string) {
 	h.t.Helper()
 	event := ""
@@ -133,7 +134,8 @@ func (h *heard) next(n int) (all []string) {
 	return all
 }
 
-// TestEventStream: it goes on as things happen, and where it broke off it goes on without a loss and without anything twice.
+// TestEventStream checks that a stream sends events as they happen, and that after an interruption
+// it continues without losing or repeating any.
 func TestEventStream(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		other := newSecond(t, c)
@@ -147,7 +149,7 @@ func TestEventStream(t *testing.T) {
 		}
 		want := create(c, 0, 10)
 		got := one.next(10)
-		slices.Sort(got) // on a cluster only the events of one entry are in order
+		slices.Sort(got) // a cluster orders only the events of one entry
 		c.equal("as it happens", fmt.Sprint(got), fmt.Sprint(want))
 		one.cancel()
 		want = create(other, 10, 30)
@@ -176,7 +178,8 @@ func TestEventStream(t *testing.T) {
 	})
 }
 
-// TestEventGap: who was away for too long is told so first.
+// TestEventGap checks that a listener that was away for too long is first told that events are
+// missing.
 func TestEventGap(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		c := newClient(t, s.Under(t, house()), serve.Options{})
@@ -196,14 +199,15 @@ func TestEventGap(t *testing.T) {
 
 		c.create(`{"uid":"d"}`)
 		l.next(1)
-		for _, key := range c.Raw.Keys(c.Ctx, "*~/feed/{*changes*").Val() { // a failover loses the event
+		// Lose the event, as a failover could.
+		for _, key := range c.Raw.Keys(c.Ctx, "*~/feed/{*changes*").Val() {
 			for _, m := range c.Raw.XRange(c.Ctx, key, "-", "+").Val() {
 				if strings.Contains(fmt.Sprint(m.Values), "uid:d ") {
 					must(t, c.Raw.XDel(c.Ctx, key, m.ID).Err())
 				}
 			}
 		}
-		other := newSecond(t, c) // which has not read the event itself
+		other := newSecond(t, c) // this process has not read the event
 		lost := other.listen(l.last)
 		c.equal("after a loss", fmt.Sprint(lost.next(1)), "[gap]")
 		if lost.last == "" {
@@ -216,7 +220,8 @@ func TestEventGap(t *testing.T) {
 	})
 }
 
-// TestSlowListener: what has happened is not kept in memory for a listener who takes it too slowly.
+// TestSlowListener checks that events are not kept in memory for a listener that takes them too
+// slowly.
 func TestSlowListener(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
@@ -225,7 +230,8 @@ func TestSlowListener(t *testing.T) {
 	}
 }
 
-// TestStreamEnds: a stream says something now and then; it ends with the service, and with its key.
+// TestStreamEnds checks that a stream sends pings, and that it ends with the service and with its
+// key.
 func TestStreamEnds(t *testing.T) {
 	defer serve.PingTime(20 * time.Millisecond)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
@@ -262,7 +268,7 @@ func TestStreamEnds(t *testing.T) {
 	must(t, <-ended)
 }
 
-// TestStreamRevoked: a stream ends with its key, and does not wait for the next word that it is alive.
+// TestStreamRevoked checks that a stream ends with its key, without waiting for the next ping.
 func TestStreamRevoked(t *testing.T) {
 	defer serve.PingTime(time.Hour)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
@@ -277,7 +283,8 @@ func TestStreamRevoked(t *testing.T) {
 	must(t, h.in.Err())
 }
 
-// TestStreamAhead: who comes from a process that had read more of the feed hears nothing twice.
+// TestStreamAhead checks that a client hears nothing twice if it comes from a process that had read
+// more of the feed.
 func TestStreamAhead(t *testing.T) {
 	defer serve.FeedTime(time.Second)()
 	eachService(t, func(t *testing.T, c *client) {
@@ -291,7 +298,8 @@ func TestStreamAhead(t *testing.T) {
 	})
 }
 
-// TestStreamFromNothing: who listens to a feed that was empty when it was last read hears nothing twice.
+// TestStreamFromNothing checks that a client hears nothing twice if the feed was empty when it was
+// last read.
 func TestStreamFromNothing(t *testing.T) {
 	defer serve.FeedTime(time.Second)()
 	eachService(t, func(t *testing.T, c *client) {
@@ -300,7 +308,7 @@ func TestStreamFromNothing(t *testing.T) {
 		c.settled(1, "")
 		second := c.listen("")
 		c.create(`{"uid":"b"}`)
-		heard := map[string]int{} // a is among it unless the feed was read again in between
+		heard := map[string]int{} // it contains a unless the feed was read again meanwhile
 		for heard["create b"] == 0 {
 			heard[second.next(1)[0]]++
 		}
@@ -310,7 +318,7 @@ func TestStreamFromNothing(t *testing.T) {
 	})
 }
 
-// TestOrigins: the visitor's address stands in the history wherever a caller gave one.
+// TestOrigins checks that the history has the address of the visitor wherever a caller gave one.
 func TestOrigins(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		path := c.create(alice)

@@ -9,7 +9,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// FollowLate has a listener follow a feed that is too far ahead of it, and returns what it was sent until it is let go, or ctx ends.
+// FollowLate runs a listener that is too far behind its feed. It returns what the listener was sent
+// when it is dropped or ctx ends.
 func FollowLate(ctx context.Context) string {
 	first := &feedPart{ready: make(chan struct{})}
 	last := first
@@ -25,11 +26,10 @@ func FollowLate(ctx context.Context) string {
 	return w.Body.String()
 }
 
-// GoBy has a service judge keys by a clock of tests.
+// GoBy sets the clock by which a service judges keys.
 func (s *Service) GoBy(now func() time.Time) { s.ring.now = now }
 
-// MostAtOnce sets how many requests of each kind services that are made from now on work on at a
-// time.
+// MostAtOnce sets how many requests of each kind a new service handles at the same time.
 func MostAtOnce(n int) (undo func()) {
 	all := []*int{&mostAtOnce, &mostImports, &mostLookups, &mostVisitors}
 	before := make([]int, len(all))
@@ -43,45 +43,47 @@ func MostAtOnce(n int) (undo func()) {
 	}
 }
 
-// Hurry gives clients less time, until it is undone.
+// Hurry sets how long a client may take to send a header and a body.
 func Hurry(d time.Duration) (undo func()) {
 	header, body := headerTime, bodyTime
 	headerTime, bodyTime = d, d
 	return func() { headerTime, bodyTime = header, body }
 }
 
-// AnswerTime sets how long an answer may take, from the header of its request on.
+// AnswerTime sets how long a response may take from the end of the header on, and returns the time
+// before.
 func AnswerTime(d time.Duration) (before time.Duration) {
 	before, answerTime = answerTime, d
 	return before
 }
 
-// DrainTime sets how long requests may go on when their service ends.
+// DrainTime sets how long requests may continue when the service shuts down, and returns the time
+// before.
 func DrainTime(d time.Duration) (before time.Duration) {
 	before, drainTime = drainTime, d
 	return before
 }
 
-// PingTime sets how long a stream says nothing at most.
+// PingTime sets how long a stream is silent at most.
 func PingTime(d time.Duration) (undo func()) {
 	before := pingTime
 	pingTime = d
 	return func() { pingTime = before }
 }
 
-// FeedTime sets how long it is between two readings of a feed.
+// FeedTime sets the time between two reads of a feed.
 func FeedTime(d time.Duration) (undo func()) {
 	before := feedTime
 	feedTime = d
 	return func() { feedTime = before }
 }
 
-// SpaceAge sets how long a schema is believed to have no other types.
+// SpaceAge sets how long a schema is trusted to contain all types that are stored.
 func SpaceAge(d time.Duration) (undo func()) {
 	before := spaceAge
 	spaceAge = d
 	return func() { spaceAge = before }
 }
 
-// ProblemOf returns the problem that an error is answered with.
+// ProblemOf returns the problem with which to respond to an error.
 func ProblemOf(err error) *Problem { return problemOf(err) }

@@ -9,42 +9,44 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Limits of listening.
+// Limits on listeners.
 const (
 	mostListeners = 500
-	mostBehind    = 100 // parts of the feed that are kept for a listener who takes them slowly
+	mostBehind    = 100 // parts of the feed by which a slow listener may fall behind
 )
 
-// feedTime is between two readings of a feed that somebody listens to.
+// feedTime is the time between two reads of a feed.
 var feedTime = 250 * time.Millisecond
 
-// A feed is read once for all who listen to it in this process, and not at all while nobody does.
+// A feed reads the events of a view for all listeners in this process. It runs only while there are
+// listeners.
 type feed struct {
 	listeners int
 	stop      context.CancelFunc
 
 	mu   sync.Mutex
 	last *feedPart
-	from string // the position that the last part begins at
+	from string // the position at which last begins
 }
 
-// A feedPart is what was read at a time, and where to wait for what comes after it.
+// A feedPart holds the events of one read and leads to the part that follows.
 type feedPart struct {
 	number int
-	ready  chan struct{} // closed when the rest is set
+	ready  chan struct{} // closed when the fields below are set
 	page   userdb.EventPage
-	frames [][]byte  // its events as every listener is told of them
-	next   *feedPart // nil: the feed is not read any more
+	frames [][]byte  // the events of page, encoded for all listeners
+	next   *feedPart // nil if the feed has ended
 }
 
-// now is the part that is still to come, and the position that it begins at.
+// now returns the part that has yet to be read and the position at which it begins.
 func (f *feed) now() (*feedPart, string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last, f.from
 }
 
-// listen is the feed of a view, for as long as leave is not called.
+// listen returns the feed of a view, and starts it if nobody else listens. The caller must call
+// leave when it no longer listens.
 func (s *Service) listen(ctx context.Context, db *userdb.DB) (f *feed, leave func(), err error) {
 	if f, err = s.join(db, nil); f == nil && err == nil {
 		asked, cancel := within(ctx)
@@ -63,8 +65,8 @@ func (s *Service) listen(ctx context.Context, db *userdb.DB) (f *feed, leave fun
 	return f, sync.OnceFunc(func() { s.leave(db, f) }), err
 }
 
-// join counts one more listener to the feed of a view. It returns the feed that others listen to already, or else fresh, which is then
-// theirs, too; nil where there is neither.
+// join adds a listener to the feed of a view and returns the feed. If the view has no feed, join
+// gives it fresh. If that is nil as well, join returns nil.
 func (s *Service) join(db *userdb.DB, fresh *feed) (*feed, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +94,7 @@ func (s *Service) leave(db *userdb.DB, f *feed) {
 	}
 }
 
-// read reads the feed until nobody listens. While the store does not answer it waits.
+// read reads the feed until ctx ends. While the store does not answer, it keeps trying.
 func (f *feed) read(ctx context.Context, db *userdb.DB, every time.Duration) {
 	part, from := f.now()
 	defer func() { close(part.ready) }()

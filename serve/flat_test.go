@@ -24,12 +24,14 @@ import (
 	"github.com/coffeenode/userdb/serve"
 )
 
-// residents are the accounts that stay. All others that a round makes it deletes.
+// residents is the number of accounts that stay. A round deletes all other accounts that it
+// creates.
 const residents = 8
 
-// TestStaysFlat: under mixed load for so many minutes as USERDB_SERVE_MINUTES says, the heap, the goroutines and the open files of a
-// service stay what they were, and so do its records in Redis, but for the feed, which has a limit of its own. What is compared is
-// measured between rounds of requests, when nothing is under way.
+// TestStaysFlat checks that the heap, the goroutines and the open files of a service stay constant
+// under mixed load for USERDB_SERVE_MINUTES minutes, and so do its records in Redis, except for the
+// feed, which has a limit of its own. It compares measurements taken between rounds of requests,
+// when nothing is running.
 func TestStaysFlat(t *testing.T) {
 	minutes, err := strconv.ParseFloat(os.Getenv("USERDB_SERVE_MINUTES"), 64)
 	if err != nil {
@@ -52,7 +54,7 @@ func TestStaysFlat(t *testing.T) {
 			said = time.Now()
 			t.Logf("%v, round %d, %d requests: %v", time.Since(begun).Round(time.Second), f.rounds, f.requests.Load(), now)
 		}
-		time.Sleep(min(8*took, 5*time.Second)) // others use the machine, too
+		time.Sleep(min(8*took, 5*time.Second)) // leave time for other programs
 	}
 	f.end()
 	if len(warm) < 3 || len(last) < 3 {
@@ -63,20 +65,20 @@ func TestStaysFlat(t *testing.T) {
 	typical(last).compare(t, typical(warm))
 }
 
-// A flat is a service, and those who use it.
+// A flat is a service with its clients.
 type flat struct {
 	*client
-	directory string // a key
+	directory string // the key of a directory
 	web       *http.Client
 	requests  atomic.Int64
 	rounds    int
-	made      int // accounts, by POST
+	made      int // accounts created
 	uids      []string
 	steady    []*follower
 	end       func()
 }
 
-// A follower listens for as long as the service runs, and counts the accounts that are made.
+// A follower listens for as long as the service runs, and counts the accounts that are created.
 type follower struct {
 	created, gaps atomic.Int64
 	last          atomic.Value
@@ -120,7 +122,7 @@ func newFlat(t *testing.T) *flat {
 	return f
 }
 
-// ask sends a request; what fails with 5xx, or not as HTTP, fails the test.
+// ask sends a request. A 5xx status or a broken connection fails the test.
 func (f *flat) ask(method, path, body string, headers ...string) reply {
 	req, err := http.NewRequestWithContext(f.Ctx, method, f.url+path, strings.NewReader(body))
 	if err != nil {
@@ -148,7 +150,7 @@ func (f *flat) ask(method, path, body string, headers ...string) reply {
 		f.t.Errorf("%s %s: %d %s %v", method, path, res.StatusCode, text, err)
 	}
 	r := reply{status: res.StatusCode, header: res.Header, text: string(text)}
-	_ = json.Unmarshal(text, &r.body) // of what is no JSON there is none
+	_ = json.Unmarshal(text, &r.body) // other bodies have no members
 	return r
 }
 
@@ -160,7 +162,7 @@ func (f *flat) want(status int, method, path, body string, headers ...string) re
 	return r
 }
 
-// follow listens until ctx ends.
+// follow listens to the feed until ctx ends.
 func (f *flat) follow(ctx context.Context, one *follower, ready chan<- bool) {
 	req, err := http.NewRequestWithContext(ctx, "GET", f.url+"/v1/events", nil)
 	if err == nil {
@@ -195,7 +197,7 @@ func (one *follower) hear(body io.Reader) {
 	}
 }
 
-// round sends requests of every kind, some at a time, and returns how long that took.
+// round sends requests of every kind, several at a time, and returns how long that took.
 func (f *flat) round() time.Duration {
 	begun, n := time.Now(), f.rounds
 	f.rounds++
@@ -247,7 +249,8 @@ func (f *flat) resident(i int, uid string, n int) {
 	f.want(204, "DELETE", path+"/waits", "")
 	in := `{"identifier":"` + name + `","password":"battery staple 9","agent":"test",` + origin + `,"session":`
 	first := f.want(200, "POST", "/v1/types/user/login", in+`{}}`).at("session.secret")
-	f.want(200, "POST", "/v1/types/user/login", in+`{"life":"1m","idle":"1m"}}`) // which nobody ends
+	// Nobody ends this session.
+	f.want(200, "POST", "/v1/types/user/login", in+`{"life":"1m","idle":"1m"}}`)
 	f.want(200, "POST", "/v1/session", `{"secret":"`+first+`"}`)
 	f.want(200, "POST", "/v1/session/verify", `{"secret":"`+first+`","password":"battery staple 9"}`)
 	f.want(204, "GET", "/v1/session/check", "", "Cookie", "session="+first)
@@ -261,7 +264,7 @@ func (f *flat) resident(i int, uid string, n int) {
 	f.want(200, "GET", path+"/history", "")
 }
 
-// visitor makes an account, and deletes it.
+// visitor creates an account and deletes it.
 func (f *flat) visitor(name string) {
 	path := f.want(201, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`","email":"`+name+`@x.org","age":1},"tags":["all"],"password":"battery staple 9"}`).header.Get("Location")
 	f.want(409, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`"}}`)
@@ -273,7 +276,7 @@ func (f *flat) visitor(name string) {
 	f.want(404, "GET", path, "")
 }
 
-// strangers have no account, no key, or no good request.
+// strangers sends requests of clients that have no account, no key, or no valid request.
 func (f *flat) strangers() {
 	for i := range 3 {
 		if r := f.ask("POST", "/v1/types/user/login", fmt.Sprintf(`{"identifier":"nobody%d","password":"wrong","origin":"198.51.100.%d"}`, i, i)); r.status != 401 && r.status != 429 {
@@ -291,7 +294,7 @@ func (f *flat) strangers() {
 	f.want(200, "GET", "/v1/types/user/export", "")
 }
 
-// provisioned is a user of a directory, in a group.
+// provisioned creates and deletes a user of a directory in a group.
 func (f *flat) provisioned(n int) {
 	user := f.want(201, "POST", "/scim/v2/Users", fmt.Sprintf(`{%s"userName":"employee%d@x.org","externalId":"X%d"}`, userURN, n, n)).at("id")
 	group := f.want(201, "POST", "/scim/v2/Groups", fmt.Sprintf(`{%s"displayName":"Group %d","members":[{"value":%q}]}`, groupURN, n, user)).at("id")
@@ -304,7 +307,7 @@ func (f *flat) provisioned(n int) {
 
 const imported = 50
 
-// bringIn imports accounts, with many lines that are refused, and deletes what came in.
+// bringIn imports accounts along with many lines that are refused, and deletes the accounts.
 func (f *flat) bringIn() {
 	var lines strings.Builder
 	for i := range imported {
@@ -320,7 +323,8 @@ func (f *flat) bringIn() {
 	}
 }
 
-// rude is a client that goes in the middle of a body, and one that never reads its answer.
+// rude sends requests of clients that disconnect in the middle of a body or never read their
+// response.
 func (f *flat) rude() {
 	for _, request := range []string{
 		"POST /v1/types/user/lookup HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + f.key + "\r\nContent-Length: 100\r\n\r\n{",
@@ -339,7 +343,7 @@ func (f *flat) rude() {
 	}
 }
 
-// passing is somebody who listens from where another one is, for a moment.
+// passing listens for a moment, from the position of another listener.
 func (f *flat) passing() {
 	ctx, leave := context.WithCancel(f.Ctx)
 	defer leave()

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// A footprint is what a service takes between two rounds.
+// A footprint describes what a service uses between two rounds.
 type footprint struct {
 	heap, goroutines, files int64
-	records                 map[string]int64 // how many of a kind
-	bytes                   map[string]int64 // that they take
+	records                 map[string]int64 // number of records by kind
+	bytes                   map[string]int64 // memory of the records by kind
 }
 
 func (p footprint) String() string {
@@ -29,7 +29,8 @@ func sum(of map[string]int64) (all int64) {
 	return all
 }
 
-// measure waits until what the round has begun is over: connections that were left, and listeners that hear of it.
+// measure waits until everything that a round began has ended, such as connections and deliveries
+// to listeners, and returns the footprint.
 func (f *flat) measure() footprint {
 	f.t.Helper()
 	f.waitFor("all listeners to hear of all", func() bool {
@@ -46,7 +47,7 @@ func (f *flat) measure() footprint {
 	p.goroutines = least
 	var mem runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what the first one has finalized
+	runtime.GC() // for what the first call finalized
 	runtime.ReadMemStats(&mem)
 	p.heap = int64(mem.HeapAlloc)
 	if open, err := os.ReadDir("/proc/self/fd"); err == nil {
@@ -63,7 +64,7 @@ func (f *flat) measure() footprint {
 	return p
 }
 
-// familyOf is what a record is: its key without what callers and chance chose.
+// familyOf returns the kind of a record: its key without the parts that callers or chance chose.
 func familyOf(key string) string { return chosen.ReplaceAllString(key, "") }
 
 var chosen = regexp.MustCompile(`:[^/}]*|[0-9a-f]{12,}`)
@@ -77,7 +78,7 @@ func (f *flat) waitFor(what string, is func() bool) {
 	}
 }
 
-// typical is the median of each measure.
+// typical returns the median of each measure.
 func typical(all []footprint) footprint {
 	median := func(of func(footprint) int64) int64 {
 		var numbers []int64
@@ -103,7 +104,8 @@ func typical(all []footprint) footprint {
 	return p
 }
 
-// compare fails where there is more than before: what comes and goes in a round is allowed, and a tenth.
+// compare fails the test if p exceeds before by more than a tenth and what a round may leave for a
+// while.
 func (p footprint) compare(t *testing.T, before footprint) {
 	t.Helper()
 	flat := func(what string, now, before, slack int64) {

@@ -18,13 +18,14 @@ import (
 	"github.com/coffeenode/userdb/serve"
 )
 
-// nasty are texts that somebody may send in place of any other.
+// nasty lists texts that a client may send in place of any other.
 var nasty = []string{
 	"", " ", "x", "user/uid:alice", "~", "~~userdb", "*", "[c-a]", "..", ".", "../../x", "a/b", "a\x00b", "\x00", "é", "\u202e", "{", "}", "{x}", "%2F", "%00",
 	"' OR 1=1", "\n", "\r\nX: y", strings.Repeat("x", 300), strings.Repeat("é/", 2000), "-1", "1e999", "null", "true", "[]", `{"a":1}`, "\xff\xfe", "9999999999999999999",
 }
 
-// TestPathTricks: what stands in a path is one text, however it is written, and never another path.
+// TestPathTricks checks that a path segment is always a single text, however it is written, and
+// never leads to another path.
 func TestPathTricks(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		for _, uid := range []string{"a/b", "..", ".", "a b", "a%2Fb", "é", "{x}", "a?b=c", "a#b", "user/uid:alice", "~own", "*", "a;b", "a:b", "a\\b", "-x"} {
@@ -60,12 +61,12 @@ func TestPathTricks(t *testing.T) {
 	})
 }
 
-// A shape makes values by a JSON schema of /openapi.json, good ones and others.
+// A shape generates values for a JSON schema of /openapi.json, both valid and invalid.
 type shape struct {
 	rnd     *rand.Rand
 	schemas map[string]any
-	known   []string // texts that mean something to the store
-	secrets []string // that stand where there may be one
+	known   []string // texts that have a meaning in the store
+	secrets []string // used where a secret is expected
 }
 
 func (s shape) text() string {
@@ -75,7 +76,7 @@ func (s shape) text() string {
 	return nasty[s.rnd.IntN(len(nasty))]
 }
 
-// secret is a text, or a secret.
+// secret returns a secret or any other text.
 func (s shape) secret() string {
 	if s.rnd.IntN(2) == 0 {
 		return s.secrets[s.rnd.IntN(len(s.secrets))]
@@ -83,7 +84,7 @@ func (s shape) secret() string {
 	return s.text()
 }
 
-// value is one by a schema; every eighth is one of another kind.
+// value returns a value for a schema. One in eight has another type.
 func (s shape) value(schema map[string]any, depth int) any {
 	if ref, is := schema["$ref"].(string); is {
 		schema, _ = s.schemas[ref[strings.LastIndex(ref, "/")+1:]].(map[string]any)
@@ -128,8 +129,9 @@ func (s shape) value(schema map[string]any, depth int) any {
 	return s.text()
 }
 
-// TestFuzzedRoutes sends every operation what its own description allows, and what it does not: nothing fails on the side of the
-// service, and no answer, nor the log, has a secret in it.
+// TestFuzzedRoutes sends to every operation what its description allows, and what it does not. It
+// checks that no request causes a failure of the service, and that neither responses nor the log
+// contain a secret.
 func TestFuzzedRoutes(t *testing.T) {
 	const secretPassword = "battery staple 9"
 	eachService(t, func(t *testing.T, c *client) {
@@ -208,7 +210,7 @@ func TestFuzzedRoutes(t *testing.T) {
 	})
 }
 
-// raw sends bytes as they are, and reads what comes.
+// raw sends bytes unchanged and returns the response.
 func (c *client) raw(text string) string {
 	c.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
@@ -217,11 +219,11 @@ func (c *client) raw(text string) string {
 	_, err = io.WriteString(conn, text)
 	must(c.t, err)
 	must(c.t, conn.(*net.TCPConn).CloseWrite())
-	answer, _ := io.ReadAll(conn) // a connection that is cut off is an answer, too
+	answer, _ := io.ReadAll(conn) // a broken connection also counts as a response
 	return string(answer)
 }
 
-// TestSmuggling: of a request whose end two readers could see in two places, there is one, or none.
+// TestSmuggling checks that a request whose end is ambiguous is handled as one request, or refused.
 func TestSmuggling(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
 	c := newClient(t, s, serve.Options{})
@@ -247,7 +249,8 @@ func TestSmuggling(t *testing.T) {
 	c.do("200", "GET", "/v1/schema", "")
 }
 
-// TestTooManyAtOnce: beyond the limit a request is told to come again, and those that are under way end well.
+// TestTooManyAtOnce checks that beyond the limit requests are told to try again, and that those
+// already running succeed.
 func TestTooManyAtOnce(t *testing.T) {
 	defer serve.MostAtOnce(2)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
@@ -264,7 +267,7 @@ func TestTooManyAtOnce(t *testing.T) {
 		go func() {
 			req, _ := http.NewRequestWithContext(t.Context(), "POST", c.url+"/v1/types/user/lookup", r)
 			req.Header.Set("Authorization", "Bearer "+c.key)
-			req.Header.Set("Expect", "100-continue") // which is sent when the body is read
+			req.Header.Set("Expect", "100-continue") // the 100 is sent when the body is read
 			res, err := waits.RoundTrip(req)
 			if err != nil {
 				t.Error(err)
@@ -272,7 +275,7 @@ func TestTooManyAtOnce(t *testing.T) {
 			}
 			h.done <- res
 		}()
-		_, err := io.WriteString(w, `{"value":`) // the service has taken it by then
+		_, err := io.WriteString(w, `{"value":`) // by now the service is handling the request
 		must(t, err)
 		all = append(all, h)
 	}
@@ -292,7 +295,7 @@ func TestTooManyAtOnce(t *testing.T) {
 	c.do("200", "GET", "/v1/schema", "")
 }
 
-// TestDrain: requests that were taken end, when the service is told to end.
+// TestDrain checks that accepted requests finish when the service is told to shut down.
 func TestDrain(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
 	c := newClient(t, s, serve.Options{})
@@ -308,7 +311,7 @@ func TestDrain(t *testing.T) {
 	defer conn.Close()
 	fmt.Fprintf(conn, "POST /v1/types/user/lookup HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nExpect: 100-continue\r\nContent-Length: 18\r\n\r\n", c.key)
 	in := bufio.NewReader(conn)
-	line, err := in.ReadString('\n') // it was taken, and its body is wanted
+	line, err := in.ReadString('\n') // the request was accepted, and the service waits for its body
 	if must(t, err); !strings.Contains(line, "100") {
 		t.Fatal(line)
 	}
@@ -316,13 +319,13 @@ func TestDrain(t *testing.T) {
 	for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(5 * time.Millisecond) {
 		other, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
-			break // nobody is taken any more
+			break // the service accepts no more connections
 		}
 		other.Close()
 	}
 	_, err = io.WriteString(conn, `{"value":"nobody"}`)
 	must(t, err)
-	_, _ = in.ReadString('\n') // the end of the 100
+	_, _ = in.ReadString('\n') // the empty line after the 100
 	res, err := http.ReadResponse(in, nil)
 	must(t, err)
 	if res.Body.Close(); res.StatusCode != 404 {
@@ -333,7 +336,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestSlowClients: a client that does not go on is cut off, in its header and in its body, and holds nobody up.
+// TestSlowClients checks that a client that stops in its header or its body is cut off and delays
+// nobody.
 func TestSlowClients(t *testing.T) {
 	defer serve.Hurry(200 * time.Millisecond)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
@@ -354,7 +358,7 @@ func TestSlowClients(t *testing.T) {
 		must(t, err)
 		_, err = io.WriteString(conn, text)
 		must(t, err)
-		answer, _ := io.ReadAll(conn) // it ends, or the test does
+		answer, _ := io.ReadAll(conn) // hangs unless the service closes the connection
 		if strings.Contains(string(answer), "HTTP/1.1 2") {
 			t.Errorf("%.30q: %s", text, answer)
 		}

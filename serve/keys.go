@@ -11,24 +11,27 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// keyAge is how long a key is believed after it was read: a revocation holds everywhere by then.
+// keyAge is how long a key is trusted after it was read. A revocation therefore takes effect
+// everywhere within this time.
 const keyAge = 4 * time.Second
 
-// Wrong keys of one origin in a minute, after which it is told to wait. A right key is let in at any time.
+// Limits on wrong keys. An origin that sends more than wrongKeys of them within wrongsWindow is
+// told to wait. Valid keys are accepted at any time. Counts of at most mostOrigins origins are
+// kept.
 const (
 	wrongKeys    = 20
 	mostOrigins  = 10_000
 	wrongsWindow = time.Minute
 )
 
-// keyring knows API keys by their secrets.
+// A keyring caches API keys by the hashes of their secrets.
 type keyring struct {
 	keys    *own.Keys
-	lookups *budget // of keys that were not good before
+	lookups *budget // limits lookups of keys that are not cached
 
 	mu    sync.Mutex
 	known map[string]knownKey // by the hash of the secret
-	wrong map[string]int      // by origin, since began
+	wrong map[string]int      // how many, by origin, since began
 	began time.Time
 
 	now func() time.Time
@@ -46,7 +49,7 @@ func newKeyring(db *userdb.DB, lookups *budget) (*keyring, error) {
 
 var errWrongKey = problem(userdb.CodeKey, "the request has no API key that is good: 'userdb apikey create' makes one, and it stands after Authorization: Bearer")
 
-// of is the key of a request.
+// of returns the key in the Authorization header of a request.
 func (k *keyring) of(ctx context.Context, header, origin string) (own.Key, error) {
 	scheme, secret, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" || len(secret) > 200 {
@@ -88,7 +91,7 @@ func (k *keyring) of(ctx context.Context, header, origin string) (own.Key, error
 	return known.Key, nil
 }
 
-// refused counts a wrong key.
+// refused counts a wrong key and returns the error to respond with.
 func (k *keyring) refused(origin string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

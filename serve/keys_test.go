@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/serve"
 )
 
-// An operation is one of /openapi.json.
+// An operation is an operation of /openapi.json.
 type operation struct {
 	ID       string                `json:"operationId"`
 	Security []map[string][]string `json:"security"`
@@ -26,7 +26,7 @@ type operation struct {
 	Body     map[string]any
 }
 
-// operations are all that the service says it has.
+// operations returns all operations of the document.
 func (c *client) operations() (all []operation) {
 	c.t.Helper()
 	var doc struct {
@@ -47,7 +47,8 @@ func (c *client) operations() (all []operation) {
 	return all
 }
 
-// TestScopes: every operation lets in the keys that it says, and no others.
+// TestScopes checks that every operation accepts keys with the scopes that the document names, and
+// no others.
 func TestScopes(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		keys := map[string]string{}
@@ -77,7 +78,7 @@ func TestScopes(t *testing.T) {
 				}
 			}
 		}
-		// with the scope login, a password is set by the current one alone
+		// With the scope login, setting a password requires the current one.
 		path := c.create(alice)
 		login := c.with(keys[own.ScopeLogin])
 		login.do("403 scope", "PUT", path+"/password", `{"password":"battery staple 10"}`)
@@ -85,7 +86,7 @@ func TestScopes(t *testing.T) {
 	})
 }
 
-// TestNarrowKeys: a key sees its types and its namespace, and nothing else.
+// TestNarrowKeys checks that a key sees only its types and its namespace.
 func TestNarrowKeys(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		c.create(alice)
@@ -94,7 +95,8 @@ func TestNarrowKeys(t *testing.T) {
 		firm := c.with(c.makeKey(own.Key{Name: "firm", Scopes: []string{own.ScopeAdmin}, Types: []string{"firm"}}))
 		firm.do("201", "POST", "/v1/types/firm/entries", `{"uid":"f","facets":{"name":"Firm"}}`)
 		firm.do("403 scope", "GET", "/v1/types/user/entries/alice", "")
-		firm.do("403 scope", "GET", "/v1/types/nosuch/entries/alice", "") // nor is it told what types there are
+		// The key does not reveal which types exist either.
+		firm.do("403 scope", "GET", "/v1/types/nosuch/entries/alice", "")
 		firm.do("403 scope", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
 		c.equal("another type's session", firm.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).at("active"), "false")
 		firm.do("204", "POST", "/v1/session/end", `{"secret":"`+signed+`"}`)
@@ -129,7 +131,8 @@ func TestNarrowKeys(t *testing.T) {
 	})
 }
 
-// clocked is another service of the same store, whose clock only pass moves.
+// clocked returns a client of another service for the same store, whose clock moves only when pass
+// is called.
 func (c *client) clocked() (other *client, pass func(time.Duration)) {
 	c.t.Helper()
 	service, err := serve.New(c.DB, serve.Options{Namespace: c.NS})
@@ -143,7 +146,7 @@ func (c *client) clocked() (other *client, pass func(time.Duration)) {
 	return other, func(d time.Duration) { mu.Lock(); defer mu.Unlock(); now = now.Add(d) }
 }
 
-// TestRevocation: a key that was revoked, or whose time is over, is refused within five seconds, by every service.
+// TestRevocation checks that every service refuses a revoked or expired key within five seconds.
 func TestRevocation(t *testing.T) {
 	testdb.EachStore(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, house())
@@ -164,7 +167,8 @@ func TestRevocation(t *testing.T) {
 	})
 }
 
-// TestGuessedKeys: wrong keys are counted by where they come from, and a right one is let in at any time, from there, too.
+// TestGuessedKeys checks that wrong keys are counted by origin, and that a valid key is always
+// accepted, even from an origin that sent wrong ones.
 func TestGuessedKeys(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
 	c := newClient(t, s, serve.Options{Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
@@ -187,11 +191,13 @@ func TestGuessedKeys(t *testing.T) {
 	c.with("x").do("401 key", "GET", "/v1/schema", "", "X-Forwarded-For", "192.0.2.2")
 }
 
-// TestGuessedPasswords: of 500 guesses at once, through two services, no more are checked than the limits say.
+// TestGuessedPasswords checks that of 500 concurrent guesses through two services no more are
+// checked than the limits allow.
 func TestGuessedPasswords(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		s, now := s.Under(t, house()), time.Now()
-		s.Edit(t, func(c *view.Config) { c.Clock = func() time.Time { return now } }) // each second of waiting would admit another guess
+		// Time that passes would admit more guesses.
+		s.Edit(t, func(c *view.Config) { c.Clock = func() time.Time { return now } })
 		c := newClient(t, s, serve.Options{})
 		c.create(alice)
 		other := newSecond(t, c)
@@ -214,7 +220,7 @@ func TestGuessedPasswords(t *testing.T) {
 	})
 }
 
-// newSecond is another service of the same store.
+// newSecond returns a client of another service for the same store.
 func newSecond(t *testing.T, c *client) *client {
 	t.Helper()
 	db, err := c.DB.With(house())

@@ -15,7 +15,8 @@ import (
 	"github.com/coffeenode/userdb/serve"
 )
 
-// TestUIDInHeader: no two UIDs come out of /v1/session/check as one, also where a proxy takes the spaces from around a header.
+// TestUIDInHeader checks that /v1/session/check returns different headers for different UIDs, even
+// if a proxy trims spaces around them.
 func TestUIDInHeader(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		c := newClient(t, s.Under(t, house()), serve.Options{})
@@ -36,8 +37,8 @@ func TestUIDInHeader(t *testing.T) {
 	})
 }
 
-// TestBrokenQueries: a query that cannot be read whole is refused, and so is a word that means nothing: a filter, or a dry run, that is
-// passed over would be worse.
+// TestBrokenQueries checks that a query is refused if a part of it cannot be read or has no
+// meaning. Ignoring a filter or dry_run would be worse.
 func TestBrokenQueries(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		c := newClient(t, s.Under(t, house()), serve.Options{})
@@ -52,7 +53,8 @@ func TestBrokenQueries(t *testing.T) {
 	})
 }
 
-// TestQueryProblems: all that is wrong with a query is told, by parameter.
+// TestQueryProblems checks that a response lists everything that is wrong with a query, by
+// parameter.
 func TestQueryProblems(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		c := newClient(t, s.Under(t, house()), serve.Options{})
@@ -81,8 +83,9 @@ func TestQueryProblems(t *testing.T) {
 	})
 }
 
-// TestMembersTwice: no member is there twice, at any depth; of the bodies' own, not in other letters either: of two the limits would
-// judge one, and another one would be read.
+// TestMembersTwice checks that no object, however deep, may contain a member twice, and that
+// members of the body itself may not differ only in case. Otherwise limits could apply to one of
+// the two while the other is used.
 func TestMembersTwice(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		c := newClient(t, s.Under(t, house()), serve.Options{})
@@ -99,8 +102,8 @@ func TestMembersTwice(t *testing.T) {
 	})
 }
 
-// TestFacetLimits: a facet that is too long, or that cannot be JSON, is refused and never kept as an empty text; nor do facets of a
-// request take more work than their number.
+// TestFacetLimits checks that a facet that is too long or nested too deeply for JSON is refused
+// rather than stored as empty text, and that the number of facets in a request is limited.
 func TestFacetLimits(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc := house()
@@ -126,7 +129,8 @@ func TestFacetLimits(t *testing.T) {
 	})
 }
 
-// TestStreamsOfRevoked: a key that was revoked reads and writes nothing more, also by a request that it began before.
+// TestStreamsOfRevoked checks that a revoked key reads and writes nothing more, even in a request
+// that it began before.
 func TestStreamsOfRevoked(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, house())
@@ -157,7 +161,8 @@ func TestStreamsOfRevoked(t *testing.T) {
 	})
 }
 
-// TestNoOtherPath: a path with an empty part is none, and leads to no other one: who leaves a UID empty would end the entry of somebody.
+// TestNoOtherPath checks that a path with an empty segment is not found and not redirected.
+// Otherwise leaving out a UID could delete the entry of somebody else.
 func TestNoOtherPath(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		c := newClient(t, s.Under(t, house()), serve.Options{})
@@ -175,7 +180,8 @@ func TestNoOtherPath(t *testing.T) {
 	})
 }
 
-// TestUsersOfTypeGroup: pages of users do not go on among groups, whatever the type of the users is called.
+// TestUsersOfTypeGroup checks that pages of users do not continue with groups, even if the type of
+// the users is called group.
 func TestUsersOfTypeGroup(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directory()
@@ -188,20 +194,22 @@ func TestUsersOfTypeGroup(t *testing.T) {
 		}
 		c.scim("200", "GET", "/Users?count=2", "")
 		r := c.scim("200", "GET", "/Groups?startIndex=3&count=2", "")
-		if name, _ := r.in("Resources.0.displayName").(string); !strings.HasPrefix(name, "g") { // which, depends on the millisecond
+		// The order depends on the millisecond.
+		if name, _ := r.in("Resources.0.displayName").(string); !strings.HasPrefix(name, "g") {
 			t.Errorf("no group: %s", r.text)
 		}
 	})
 }
 
-// TestDirectoryWork: a request of a directory that asks for much work with few bytes is refused before that is done.
+// TestDirectoryWork checks that a request of a directory that asks for much work in few bytes is
+// refused before that work is done.
 func TestDirectoryWork(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directory()
 		c := newDirectory(t, s.Under(t, sc), o)
 		user := "/Users/" + c.scim("201", "POST", "/Users", `{`+userURN+`"userName":"a@example.com"}`).at("id")
 		group := "/Groups/" + c.scim("201", "POST", "/Groups", `{`+groupURN+`"displayName":"g"}`).at("id")
-		var names, removals strings.Builder // names that are let pass are read, too
+		var names, removals strings.Builder // ignored names are read as well
 		for i := range 1 << 13 {
 			name := []byte("preferredlanguage")
 			for at := range name {
@@ -221,8 +229,9 @@ func TestDirectoryWork(t *testing.T) {
 	})
 }
 
-// TestTagsAreFull: who has as many tags as the schema allows is not put into one more group, and
-// gets no tag by the API or an import: the answer names the record and the limit.
+// TestTagsAreFull checks that a user with as many tags as the schema allows gets no further group
+// from a directory and no further tag from the API or an import, and that the response names the
+// record and the limit.
 func TestTagsAreFull(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directory()
@@ -249,7 +258,8 @@ func TestTagsAreFull(t *testing.T) {
 	})
 }
 
-// TestHalfCharacters: what is no text is refused, and not read as another one: two identifiers, or two passwords, would be the same.
+// TestHalfCharacters checks that invalid text is refused, and not replaced. Otherwise two
+// identifiers or two passwords could become the same.
 func TestHalfCharacters(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directory()
@@ -282,7 +292,7 @@ func (s stuck) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestSlowReaders: who has no key, and reads slowly, keeps nobody out.
+// TestSlowReaders checks that a client without a key that reads slowly keeps nobody out.
 func TestSlowReaders(t *testing.T) {
 	defer serve.MostAtOnce(1)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
@@ -300,7 +310,7 @@ func TestSlowReaders(t *testing.T) {
 		if other.Code != 404 {
 			t.Errorf("while somebody reads %s: %d %s", path, other.Code, other.Body)
 		}
-		go func() { // what comes after the first part
+		go func() { // accept the rest of the response
 			for range w.begun {
 			}
 		}()
@@ -310,7 +320,8 @@ func TestSlowReaders(t *testing.T) {
 	}
 }
 
-// TestManyWrongs: an answer does not grow with what is wrong beyond all that a request may have.
+// TestManyWrongs checks that the number of errors in a response is limited to what a valid request
+// could have.
 func TestManyWrongs(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		c := newClient(t, s.Under(t, house()), serve.Options{})

@@ -27,7 +27,7 @@ func (s *Service) listings() {
 	handle(s, route{id: "getEntries", method: "POST", path: typePrefix + "/entries/get", scopes: read, summary: "Entries by their UIDs"}, getEntries)
 }
 
-// A Selection says which entries are meant.
+// A Selection describes which entries a request concerns.
 type Selection struct {
 	Where    []string `query:"where,explode" maxItems:"20" doc:"FIELD:VALUE of an indexed or an identifying field; all must hold"`
 	Tag      []string `query:"tag,explode" maxItems:"20" doc:"a tag that the entry has; all must hold"`
@@ -38,7 +38,7 @@ type Selection struct {
 	Disabled Either   `query:"disabled" doc:"only entries that may not log in, or only those that may"`
 }
 
-// Either is true, false, or left out.
+// Either represents a boolean parameter that may be absent.
 type Either struct{ is, set bool }
 
 // Receiver implements [huma.ParamWrapper].
@@ -50,9 +50,10 @@ func (*Either) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: hu
 // OnParamSet implements [huma.ParamReactor].
 func (e *Either) OnParamSet(set bool, _ any) { e.set = set }
 
-// query is what a selection asks for, and all that is wrong with it.
+// query returns the query that a selection describes, and everything that is wrong with it.
 func (in Selection) query(r *http.Request, t schema.Type) (q userdb.Query, wrong []Wrong) {
-	for _, name := range []string{"where", "tag"} { // it would be as if it were left out, and all entries the answer
+	// An empty value would select all entries, as if it were absent.
+	for _, name := range []string{"where", "tag"} {
 		if slices.Contains(r.URL.Query()[name], "") {
 			wrong = append(wrong, misuse(name, "it is empty"))
 		}
@@ -94,8 +95,7 @@ func (in Selection) query(r *http.Request, t schema.Type) (q userdb.Query, wrong
 	return q, wrong
 }
 
-// mostRead is how many entries are read for a page, and a hundredth of the keys that are looked
-// through.
+// mostRead is how many entries a page may read. It may examine a hundred times as many keys.
 const mostRead = 1000
 
 type listInput struct {
@@ -106,7 +106,7 @@ type listInput struct {
 	After   string `query:"after" maxLength:"12288" doc:"next, or prev, of another page"`
 }
 
-// A Page is some entries of a listing.
+// A Page holds some of the entries of a listing.
 type Page struct {
 	Entries []Entry `json:"entries"`
 	Next    *string `json:"next" doc:"after= for the page after this one; null: there is none"`
@@ -115,7 +115,7 @@ type Page struct {
 
 type pageOutput struct{ Body Page }
 
-// Continuations of this service say which way they go on.
+// Prefixes of the positions in next and prev. They tell in which direction to continue.
 const (
 	onward = "n."
 	back   = "p."
@@ -158,7 +158,9 @@ func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, erro
 
 func ptr[T any](v T) *T { return &v }
 
-// ofQuery is what is wrong with a query: it was not asked for an entry's value.
+// ofQuery returns the problem for an error about a query. The invalid value that such an error
+// names is a parameter of the request, not a facet of an entry. Other errors are returned
+// unchanged.
 func ofQuery(err error) error {
 	if field, is := errors.AsType[*userdb.FieldError](err); is && errors.Is(err, userdb.ErrInvalid) {
 		p := usage("%s: %s", field.Field, field.Reason)
@@ -212,9 +214,9 @@ func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, e
 	return out, nil
 }
 
-// count counts the entries that a query selects. Unless one index has their number, that goes over
-// many records: so it is done once for all who ask at the same time, and a slow count is used
-// again.
+// count counts the entries that a query selects. Unless an index holds their number, that scans
+// many records. Requests that ask at the same time therefore share one count, and a slow count is
+// reused for a while.
 func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, of Selection) (userdb.Total, error) {
 	if q.Order == "" && q.Disabled == nil && len(q.Where)+len(q.Has) == 1 {
 		return t.Count(ctx, q)
@@ -231,7 +233,8 @@ func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, of Sel
 	return one.Value, gathering(err)
 }
 
-// gathering returns what a request is answered with for which no figure could be gathered in time.
+// gathering returns the error for a request whose figure was not gathered in time. Other errors are
+// returned unchanged.
 func gathering(err error) error {
 	if errors.Is(err, figures.ErrBusy) || errors.Is(err, context.DeadlineExceeded) {
 		return problem(userdb.CodeUnavailable, "this takes a while: ask again").retry(5)
@@ -277,7 +280,7 @@ type getManyOutput struct {
 	}
 }
 
-// An orNull is an entry, or there is none.
+// An orNull holds an entry, or nil if it does not exist.
 type orNull struct{ *Entry }
 
 // MarshalJSON implements [json.Marshaler].

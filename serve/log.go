@@ -11,11 +11,12 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// log writes one line, without a word of what was asked for, and answers where a handler panicked. An answer that was broken off has
-// the status it began with, and the code of what broke it.
+// log writes a line about a request, without anything that the request asked for. If the handler
+// panicked, log also responds. A response that broke off is logged with the status with which it
+// began and the code of the error that ended it.
 func (s *Service) log(r *http.Request, info *requestInfo, seen *watched, begun time.Time) {
 	p := recover()
-	broken := p == http.ErrAbortHandler //nolint:errorlint // it is passed on as it is
+	broken := p == http.ErrAbortHandler //nolint:errorlint // it is never wrapped
 	if p != nil && !broken {
 		info.err = fmt.Errorf("panic: %v", p)
 		if seen.status == 0 {
@@ -24,7 +25,7 @@ func (s *Service) log(r *http.Request, info *requestInfo, seen *watched, begun t
 	}
 	took := time.Since(begun)
 	s.count(info, seen.status, took)
-	gone := r.Context().Err() != nil // the client, which is no failure of ours
+	gone := r.Context().Err() != nil // the client disconnected, which is not our failure
 	level, attrs := slog.LevelInfo, []slog.Attr{
 		slog.String("id", info.id), slog.String("method", method(r)), slog.String("operation", info.operation), slog.Int("status", seen.status),
 		slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("key", info.key), slog.String("code", info.code()),
@@ -37,12 +38,13 @@ func (s *Service) log(r *http.Request, info *requestInfo, seen *watched, begun t
 		attrs = append(attrs, slog.String("cause", cause(info.err)))
 	}
 	s.options.Logger.LogAttrs(r.Context(), level, "request", attrs...)
-	if broken { // so that the connection is closed
+	if broken { // net/http then closes the connection
 		panic(p)
 	}
 }
 
-// method is one that is known: others are whatever a client wrote.
+// method returns the method of a request, or "other" if it is not a standard one: clients may send
+// anything.
 func method(r *http.Request) string {
 	switch r.Method {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
@@ -58,8 +60,8 @@ func (i *requestInfo) code() string {
 	return string(problemOf(i.err).Code)
 }
 
-// cause is why a request failed that the store, or this program, did not do. Errors of the store name keys of records, which hold
-// identifiers.
+// cause returns the text of an error of the store or of this program, without the record keys in
+// it, which contain identifiers. For a damaged entry it returns no text at all.
 func cause(err error) string {
 	if err == nil || errors.Is(err, userdb.ErrCorrupt) {
 		return ""
@@ -67,10 +69,10 @@ func cause(err error) string {
 	return recordKeys.ReplaceAllString(err.Error(), "…")
 }
 
-// recordKeys are words that may be one.
+// recordKeys matches words that may be record keys.
 var recordKeys = regexp.MustCompile(`[^\s"]*/[^\s"/:]+:[^\s"]*[^\s":]`)
 
-// A watched is a response whose status is known.
+// A watched is a response writer that records the status.
 type watched struct {
 	http.ResponseWriter
 	status int
@@ -91,5 +93,5 @@ func (w *watched) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap is asked by [http.ResponseController].
+// Unwrap returns the writer that [http.ResponseController] is to use.
 func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -32,9 +32,10 @@ func (s *Service) logins() {
 	handle(s, route{id: "checkSession", method: "GET", path: "/v1/session/check", scopes: login, summary: "Whether the cookie of a visitor is a session's, for a proxy", status: http.StatusNoContent, badKey: http.StatusForbidden}, checkSession)
 }
 
-// A Duration is a time as people write it: 90s, 10m, 30d.
+// A Duration is a length of time as people write it: 90s, 10m, 30d.
 type Duration string
 
+// parse returns the duration, or 0 if d is empty. Its errors name field.
 func (d Duration) parse(field string) (time.Duration, error) {
 	if d == "" {
 		return 0, nil
@@ -53,24 +54,25 @@ func (d Duration) parse(field string) (time.Duration, error) {
 	return time.Duration(n)*24*time.Hour + t, nil
 }
 
-// SessionOptions say how long a session that is to begin lives.
+// SessionOptions describes how long a new session lasts.
 type SessionOptions struct {
 	Life Duration `json:"life,omitempty" maxLength:"32" example:"30d" doc:"30d where it is left out; at most 400d"`
 	Idle Duration `json:"idle,omitempty" maxLength:"32" example:"7d" doc:"it ends when it was not seen for so long; 7d, or life, where it is left out"`
 }
 
-// Visit is where somebody comes from, whom the caller speaks for.
+// A Visit describes the visitor for whom the caller acts.
 type Visit struct {
 	Origin string `json:"origin,omitempty" maxLength:"1024" doc:"the address of the visitor, which the caller vouches for"`
 	Agent  string `json:"agent,omitempty" maxLength:"4096" doc:"the visitor's User-Agent"`
 }
 
-// from is a context under which what is done comes from there.
+// from returns a context in which changes and attempts are attributed to the visitor's origin.
 func (v Visit) from(ctx context.Context) context.Context {
 	return userdb.WithActor(ctx, userdb.Actor{Origin: v.Origin})
 }
 
-// options are those of a session that is the member session of a body. They are judged before anything is done.
+// options returns the session options in the member session of a body. Callers check them before
+// they change anything.
 func (v Visit) options(o *SessionOptions) (out userdb.SessionOptions, err error) {
 	if o == nil {
 		return out, nil
@@ -85,6 +87,7 @@ func (v Visit) options(o *SessionOptions) (out userdb.SessionOptions, err error)
 	return out, p
 }
 
+// begin returns the options of a session that the visitor begins.
 func (v Visit) begin(o SessionOptions) (out userdb.SessionOptions, err error) {
 	life, err := o.Life.parse("life")
 	idle, idleErr := o.Idle.parse("idle")
@@ -97,7 +100,7 @@ func (v Visit) begin(o SessionOptions) (out userdb.SessionOptions, err error) {
 
 func (v Visit) attempt() userdb.Attempt { return userdb.Attempt{Origin: v.Origin} }
 
-// Session is one device of an entry.
+// A Session describes one device on which an entry is logged in.
 type Session struct {
 	ID       string    `json:"id"`
 	Begun    time.Time `json:"begun"`
@@ -112,13 +115,13 @@ func sessionOf(s userdb.Session) Session {
 	return Session{s.ID, s.Begun, s.Seen, s.Verified, s.Ends, s.Origin, s.Agent}
 }
 
-// NewSession is a session that begins.
+// A NewSession is a session that has just begun, together with its secret.
 type NewSession struct {
 	Secret string `json:"secret" doc:"it is shown when the session begins, and never again"`
 	Session
 }
 
-// Signed is an entry, and a session of it where one began.
+// Signed holds an entry, and its new session if one began.
 type Signed struct {
 	Entry   Entry       `json:"entry"`
 	Session *NewSession `json:"session,omitempty" doc:"where one was wanted"`
@@ -129,7 +132,7 @@ type signedOutput struct {
 	Body Signed
 }
 
-// signed begins a session of an entry that a verb has returned, if one is wanted.
+// signed returns the response with an entry. If o is not nil, it also begins a session.
 func signed(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *SessionOptions) (*signedOutput, error) {
 	out := &signedOutput{etagOf(e), Signed{Entry: entryOf(e)}}
 	if o == nil {
@@ -140,7 +143,7 @@ func signed(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *Ses
 		return nil, err
 	}
 	s, secret, err := t.StartSession(ctx, e, options)
-	if errors.Is(err, userdb.ErrNotFound) { // disabled, or deleted, since
+	if errors.Is(err, userdb.ErrNotFound) { // disabled or deleted in the meantime
 		err = userdb.ErrConflict
 	}
 	if err != nil {
@@ -150,7 +153,8 @@ func signed(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *Ses
 	return out, nil
 }
 
-// changed is what a change is answered with that was made: with a session, if one is wanted.
+// changed does what signed does, for an entry that has just been changed. Its errors say that the
+// change was made.
 func changed(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *SessionOptions) (*signedOutput, error) {
 	out, err := signed(ctx, t, e, v, o)
 	if err != nil {
@@ -169,7 +173,7 @@ type loginInput struct {
 	}
 }
 
-// logins are how often a login begins again that is overtaken by a new password.
+// loginAttempts is how often a login is tried if a password change keeps interfering.
 const loginAttempts = 3
 
 func logIn(ctx context.Context, c *call, in *loginInput) (out *signedOutput, err error) {
@@ -202,7 +206,8 @@ type passwordInput struct {
 	}
 }
 
-// Given is a text that is there or left out. An empty one is there, and so is null: what a form leaves empty opens nothing.
+// Given holds text that may be absent. Empty text and null count as present, so that leaving a
+// field of a form empty does not bypass a check.
 type Given struct {
 	text string
 	is   bool
@@ -252,7 +257,7 @@ type startInput struct {
 	}
 }
 
-// Started is an entry, and a session of it that begins.
+// Started holds an entry and its new session.
 type Started struct {
 	Entry   Entry      `json:"entry"`
 	Session NewSession `json:"session"`
@@ -330,21 +335,21 @@ func endSessionByID(ctx context.Context, c *call, in *sessionIDInput) (*nothing,
 	return &nothing{}, onEntry(err)
 }
 
-// A Secret is that of a session, which does not tell its type.
+// A secretInput holds the secret of a session, which does not reveal the type of its entry.
 type secretInput struct {
 	Body struct {
 		Secret string `json:"secret" maxLength:"1024"`
 	}
 }
 
-// Asked is an entry and a session of it, or the word that there is none.
+// Asked holds an entry and its session, or says that the session is not active.
 type Asked struct {
 	Active  bool     `json:"active"`
 	Entry   *Entry   `json:"entry,omitempty"`
 	Session *Session `json:"session,omitempty"`
 }
 
-// Schema implements [huma.SchemaProvider]: active tells whether the others are there.
+// Schema implements [huma.SchemaProvider]. The other members are present only if active is true.
 func (Asked) Schema(r huma.Registry) *huma.Schema {
 	active := func(is bool) *huma.Schema { return &huma.Schema{Type: huma.TypeBoolean, Enum: []any{is}} }
 	return &huma.Schema{OneOf: []*huma.Schema{{
@@ -360,7 +365,8 @@ func active(e userdb.Entry, s userdb.Session) *activeOutput {
 	return &activeOutput{Asked{true, ptr(entryOf(e)), ptr(sessionOf(s))}}
 }
 
-// asked is the session of a secret, of any type that the key sees; ErrNotFound where there is none.
+// asked returns the session with a secret, and its entry and type. It searches all types that the
+// key may see, and returns [userdb.ErrNotFound] if none has it.
 func (c *call) asked(ctx context.Context, secret string) (*userdb.Type, userdb.Entry, userdb.Session, error) {
 	err := error(userdb.ErrNotFound)
 	for t := range c.types(ctx) {
@@ -422,7 +428,8 @@ type checkOutput struct {
 	UID string `header:"Userdb-Uid" doc:"with % and two digits for each byte that is no visible character of ASCII, and for % itself"`
 }
 
-// inHeader is a UID as a header has it, where spaces around it, and bytes that are no ASCII, would come out as another one.
+// inHeader escapes a UID for a header. Otherwise, surrounding spaces and bytes outside ASCII could
+// be changed on the way and turn it into another UID.
 func inHeader(uid string) string {
 	var b strings.Builder
 	for i := range len(uid) {

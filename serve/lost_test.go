@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/serve"
 )
 
-// A lossy store carries out what it is sent, and loses all answers after some.
+// A lossy store executes every command, and after a number of them loses all replies.
 type lossy struct{ left atomic.Int64 }
 
 func (l *lossy) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -35,7 +35,8 @@ func (l *lossy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (l *lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
-			_ = l.ProcessHook(func(context.Context, redis.Cmder) error { return nil })(ctx, cmd) // it stands in the command
+			// The command holds the error.
+			_ = l.ProcessHook(func(context.Context, redis.Cmder) error { return nil })(ctx, cmd)
 		}
 		if err := cmds[0].Err(); err != nil {
 			_ = next(ctx, cmds)
@@ -48,10 +49,11 @@ func (l *lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestLostAnswers: a new password and a session are two changes. Wherever the store falls silent, nobody is told that nothing was
-// changed, for the token is spent.
+// TestLostAnswers checks what a client is told if replies of the store are lost between a new
+// password and a new session, which are two changes. No response may say that nothing was changed,
+// because the token is spent.
 func TestLostAnswers(t *testing.T) {
-	t.Parallel() // it waits for attempts
+	t.Parallel() // it waits for retries
 	raw := testdb.EmbeddedClient(t)
 	c := newClient(t, testdb.Open(t, raw, testdb.Space(t, ""), house()), serve.Options{})
 	path := c.create(alice)
@@ -61,7 +63,7 @@ func TestLostAnswers(t *testing.T) {
 	said := map[string]int{}
 	for n := int64(0); ; n++ {
 		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"lost","uid":"alice"}`).at("secret")
-		c.do("200", "GET", path, "") // the key is known then
+		c.do("200", "GET", path, "") // caches the key
 		store.left.Store(n)
 		r := c.send("POST", "/v1/password-resets", `{"purpose":"lost","secret":"`+token+`","password":"battery staple 9","session":{}}`)
 		store.left.Store(1 << 30)
@@ -78,7 +80,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// A mute store answers nothing until it is let go, whatever the context of a command.
+// A mute store replies to nothing until it is let go, whatever the context of a command.
 type mute struct {
 	asked chan struct{} // closed by the first command
 	once  sync.Once
@@ -103,7 +105,8 @@ func (m *mute) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// TestReadyEndsWithItsRequest: while one request asks a store that does not answer, others end with their contexts.
+// TestReadyEndsWithItsRequest checks that while one request waits for a store that does not reply,
+// other requests end with their contexts.
 func TestReadyEndsWithItsRequest(t *testing.T) {
 	t.Parallel()
 	raw := testdb.EmbeddedClient(t)

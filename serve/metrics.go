@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// newRequests counts requests by operation and status, of which there are few.
+// newRequests returns a metric of requests by operation and status, both of which take few values.
 func newRequests() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "userdb_http_request_duration_seconds", Help: "Requests over HTTP, by operation and status, and how long they took.",
@@ -15,7 +15,7 @@ func newRequests() *prometheus.HistogramVec {
 	}, []string{"operation", "status"})
 }
 
-// Metrics are those of the service, for a registry.
+// Metrics returns the metrics of the service, to be registered with Prometheus.
 func (s *Service) Metrics() prometheus.Collector { return s.requests }
 
 func (s *Service) count(info *requestInfo, status int, took time.Duration) {

@@ -11,8 +11,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// clean answers paths with a part that is empty or dots. A mux would send the client to the path without that, which is another one:
-// without an empty UID, DELETE .../entries//sessions ends the entry "sessions". Directories may write the base URL with a slash at its end.
+// clean responds with 404 to paths with a segment that is empty, "." or "..". A mux would redirect
+// them to a path without that segment, which means something else: with an empty UID, DELETE
+// .../entries//sessions would delete the entry "sessions". SCIM is exempt, because directories may
+// write the base URL with a slash at its end.
 func clean(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := strings.TrimSuffix(r.URL.EscapedPath(), "/")
@@ -24,11 +26,12 @@ func clean(next http.Handler) http.Handler {
 	})
 }
 
-// repeatable are the parameters that a query may have more than once.
+// repeatable lists the parameters that a query may contain more than once.
 var repeatable = []string{"where", "tag", "kind"}
 
-// checkQuery refuses a query of which a part would be passed over: one that cannot be read, such as a filter or dry_run, or the second
-// of two. Directories write parameters as they like.
+// checkQuery refuses a query if a part of it, such as a filter or dry_run, would be ignored: if the
+// query cannot be parsed, or if it repeats a parameter that takes one value. Directories may repeat
+// any parameter.
 func checkQuery(r *http.Request) error {
 	if r.URL.RawQuery == "" {
 		return nil

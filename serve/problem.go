@@ -18,7 +18,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A Problem is what is answered in place of what was asked for, as RFC 9457 has it.
+// A Problem is an error response as in RFC 9457.
 type Problem struct {
 	Type       string  `json:"type" example:"urn:userdb:error:duplicate" doc:"urn:userdb:error: and the code"`
 	Title      string  `json:"title" example:"Conflict"`
@@ -31,10 +31,10 @@ type Problem struct {
 	RequestID  string  `json:"request_id"`
 	Errors     []Wrong `json:"errors,omitempty" doc:"all that is wrong with the request"`
 
-	scimType string // of an answer to a directory
+	scimType string // for SCIM responses
 }
 
-// Wrong is one thing that is wrong with a request.
+// Wrong describes one thing that is wrong with a request.
 type Wrong struct {
 	Pointer string            `json:"pointer,omitempty" example:"/facets/email" doc:"a JSON pointer into the body, or the name of a parameter"`
 	Field   string            `json:"field,omitempty" example:"email"`
@@ -45,13 +45,13 @@ type Wrong struct {
 
 func (p *Problem) Error() string { return p.Detail }
 
-// GetStatus is asked by huma.
+// GetStatus implements [huma.StatusError].
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType is asked by huma.
+// ContentType implements [huma.ContentTypeFilter].
 func (p *Problem) ContentType(string) string { return problemJSON }
 
-// GetHeaders is asked by huma.
+// GetHeaders implements [huma.HeadersError].
 func (p *Problem) GetHeaders() http.Header {
 	h := http.Header{}
 	if p.RetryAfter > 0 {
@@ -66,14 +66,14 @@ func (p *Problem) GetHeaders() http.Header {
 	return h
 }
 
-// A Code is what a program tells problems apart by.
+// A Code identifies a kind of problem.
 type Code userdb.Code
 
 // Schema implements [huma.SchemaProvider].
 func (Code) Schema(huma.Registry) *huma.Schema {
 	s := &huma.Schema{Type: huma.TypeString}
 	for _, code := range userdb.Codes() {
-		if code != userdb.CodeInterrupted { // of the command alone
+		if code != userdb.CodeInterrupted { // only the command uses it
 			s.Enum = append(s.Enum, string(code))
 		}
 	}
@@ -87,26 +87,26 @@ func problem(code userdb.Code, detail string) *Problem {
 	return p.withStatus(code.HTTPStatus())
 }
 
-// withStatus sets a status that says more than that of the code, such as 410 in place of 404.
+// withStatus sets a status that is more specific than that of the code, such as 410 instead of 404.
 func (p *Problem) withStatus(status int) *Problem {
 	p.Status, p.Title = status, http.StatusText(status)
 	return p
 }
 
-// retry sets after how many seconds it is worth to ask again.
+// retry sets how many seconds to wait before trying again.
 func (p *Problem) retry(seconds int64) *Problem {
 	p.RetryAfter = seconds
 	return p
 }
 
-// ErrorCode makes a problem one of the errors that [userdb.CodeOf] knows.
+// ErrorCode returns the code of a problem to [userdb.CodeOf].
 func (p *Problem) ErrorCode() userdb.Code { return userdb.Code(p.Code) }
 
 func usage(format string, args ...any) *Problem {
 	return problem(userdb.CodeUsage, fmt.Sprintf(format, args...))
 }
 
-// misused is what a request is answered whose query is wrong in these ways; nil for none.
+// misused returns a problem that lists what is wrong with a query, or nil if all is empty.
 func misused(all []Wrong) error {
 	if len(all) == 0 {
 		return nil
@@ -116,12 +116,13 @@ func misused(all []Wrong) error {
 	return p
 }
 
-// misuse is one thing that is wrong with a parameter.
+// misuse describes what is wrong with a parameter.
 func misuse(name, format string, args ...any) Wrong {
 	return Wrong{Pointer: name, Rule: "usage", Detail: fmt.Sprintf(format, args...)}
 }
 
-// problemOf is what an error is answered with. What is wrong with the server is told to the log alone.
+// problemOf returns the problem with which to respond to an error. Details about faults of the
+// server go only to the log.
 func problemOf(err error) *Problem {
 	if p, is := errors.AsType[*Problem](err); is {
 		return p
@@ -154,8 +155,8 @@ func problemOf(err error) *Problem {
 	return p
 }
 
-// retryAfter returns after how many seconds a request may succeed that failed with an error; 0 if
-// time alone does not help.
+// retryAfter returns after how many seconds a request that failed with an error may succeed, or 0
+// if waiting does not help.
 func retryAfter(code userdb.Code, err error) int64 {
 	wait, throttled := errors.AsType[*userdb.WaitError](err)
 	busy, full := errors.AsType[*userdb.BusyError](err)
@@ -177,7 +178,8 @@ func retryAfter(code userdb.Code, err error) int64 {
 // seconds returns a duration in whole seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// unavailable says what is known of a change, and nothing about servers. Of a request that changes one thing after another, part may be done.
+// unavailable describes what is known about a change, and nothing about servers. A request that
+// makes several changes may have made some of them.
 func unavailable(err error) string {
 	_, busy := errors.AsType[*userdb.BusyError](err)
 	switch {
@@ -199,7 +201,7 @@ func unavailable(err error) string {
 	return "the store does not answer, or has no room: the log has the cause under the request_id"
 }
 
-// wrongs are all that an error says is wrong with what was filled in.
+// wrongs returns everything that an error says is wrong with the values of a request.
 func wrongs(err error) (all []Wrong) {
 	if joined, is := err.(interface{ Unwrap() []error }); is {
 		for _, e := range joined.Unwrap() {
@@ -223,7 +225,7 @@ func wrongs(err error) (all []Wrong) {
 	return []Wrong{w}
 }
 
-// bodyFields are members of bodies that are no facets.
+// bodyFields lists the members of bodies that are not facets.
 var bodyFields = []string{"uid", "tags", "password", "purpose", "life", "idle", "value", "field", "session"}
 
 func pointerOf(field string) string {
@@ -237,16 +239,17 @@ func pointerOf(field string) string {
 	return "/facets/" + escaped
 }
 
-// missing is what is said of a member that is not there, where it should be.
+// missing matches huma's message about a required member that is absent.
 var missing = regexp.MustCompile(`^expected required property (\w+) to be present$`)
 
-// mostWrong is how many things that are wrong with a request are told: more than a request may have facets and tags. A body of 1 MiB has
-// room for half a million.
+// mostWrong limits how many errors a response lists. It exceeds the number of facets and tags that
+// a request may have. A body of 1 MiB has room for half a million errors.
 const mostWrong = 2500
 
 var toPointer = strings.NewReplacer(".", "/", "[", "/", "]", "")
 
-// ofSchema is what is wrong with a request by the schema of its operation. Values stay out of it: they may be secrets.
+// ofSchema returns the problem for a request that does not match the schema of its operation. It
+// omits values, which may be secrets.
 func ofSchema(m *huma.ErrorModel) *Problem {
 	p := problem(userdb.CodeUsage, "the request is not one that this route takes").withStatus(m.Status)
 	switch m.Status {
@@ -256,7 +259,8 @@ func ofSchema(m *huma.ErrorModel) *Problem {
 		p.Detail = "the body wants Content-Type: application/json"
 	case http.StatusNotAcceptable, http.StatusRequestTimeout:
 		p.Detail = m.Detail
-	case http.StatusUnprocessableEntity, http.StatusInternalServerError: // 500: a body that broke off
+	// 500 means that the body broke off.
+	case http.StatusUnprocessableEntity, http.StatusInternalServerError:
 		p.withStatus(http.StatusBadRequest)
 	}
 	for _, e := range m.Errors[:min(len(m.Errors), mostWrong)] {
@@ -279,7 +283,7 @@ func ofSchema(m *huma.ErrorModel) *Problem {
 		p.Errors = append(p.Errors, w)
 	}
 	if len(m.Errors) == 0 && m.Status == http.StatusBadRequest {
-		p.Detail += ": " + m.Detail // that the body is missing
+		p.Detail += ": " + m.Detail // which says that the body is missing
 	}
 	if len(p.Errors) > 0 {
 		p.Rule = "usage"

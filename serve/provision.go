@@ -11,18 +11,19 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Provision makes the store ready for directories, where Options ask for SCIM: it adds to the stored schema what that needs.
+// Provision prepares the store for directories if [Options] enable SCIM: it adds what SCIM needs to
+// the stored schema.
 func (s *Service) Provision(ctx context.Context) error {
 	if s.scim == nil {
 		return nil
 	}
 	if _, has := s.db.Schema().Types[scim.UserType]; !has {
-		return nil // the types of keys are made ready when those come
+		return nil // the types of other keys are prepared at their first requests
 	}
 	return s.scim.Prepare(ctx, s.db, s.options.Namespace.Path(), scim.UserType)
 }
 
-// provision answers a directory.
+// provision serves requests from directories.
 func (s *Service) provision(w http.ResponseWriter, r *http.Request) {
 	c, leave, err := s.enter(r, route{id: "scim", scopes: []string{own.ScopeSCIM}})
 	if err == nil {
@@ -35,6 +36,8 @@ func (s *Service) provision(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// provisionFor serves a SCIM request in the namespace of its key. The users are of type user,
+// unless the key is for another type.
 func (s *Service) provisionFor(c *call, w http.ResponseWriter, r *http.Request) error {
 	typ := scim.UserType
 	if len(c.key.Types) == 1 {
@@ -53,10 +56,10 @@ func (s *Service) provisionFor(c *call, w http.ResponseWriter, r *http.Request) 
 	return s.scim.Serve(w, r.WithContext(ctx), c.db, ns.Path(), typ)
 }
 
-// isSCIM reports whether a path is one of SCIM's, where all errors have its own form.
+// isSCIM reports whether a path belongs to SCIM, which has a format of its own for errors.
 func isSCIM(path string) bool { return path == scim.Prefix || strings.HasPrefix(path, scim.Prefix+"/") }
 
-// asSCIM is a problem in that form.
+// asSCIM writes a problem in that format.
 func (p *Problem) asSCIM(w http.ResponseWriter) {
 	e := scim.Error{Status: p.Status, Type: p.scimType, Detail: p.Detail}
 	e.Write(w)

@@ -29,7 +29,7 @@ const (
 	groupURN = `"schemas":["urn:ietf:params:scim:schemas:core:2.0:Group"],`
 )
 
-// directory is a schema for a directory, and how its attributes are kept.
+// directory returns a schema for a directory and the options that map its attributes.
 func directory() (schema.Schema, scim.Options) {
 	sc, o := house(), scim.Options{Mapping: scim.Mapping{"displayname": "display"}}
 	fields := sc.Types["user"].Fields
@@ -40,7 +40,8 @@ func directory() (schema.Schema, scim.Options) {
 	return sc, o
 }
 
-// eachDirectory runs a test with a service for directories on every kind of store, and a key that may do that alone.
+// eachDirectory runs a test with a service for directories on every kind of store, and with a key
+// that has only the scope for them.
 func eachDirectory(t *testing.T, test func(t *testing.T, c *client)) {
 	t.Helper()
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
@@ -55,7 +56,7 @@ func newDirectory(t *testing.T, s *testdb.Site, o scim.Options) *client {
 	return c.with(c.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}}))
 }
 
-// scim sends a request, and wants a status, and of errors a scimType.
+// scim sends a request and checks the status and, of errors, the scimType.
 func (c *client) scim(want, method, path, body string) reply {
 	c.t.Helper()
 	r := c.send(method, "/scim/v2"+path, body, "Content-Type", "application/scim+json; charset=utf-8")
@@ -75,7 +76,7 @@ func (c *client) scim(want, method, path, body string) reply {
 	return r
 }
 
-// in is what stands at a path of names and numbers in the body; nil: nothing.
+// in returns the value at a path of names and numbers in the body, or nil.
 func (r reply) in(path string) any {
 	var v any = r.body
 	for name := range strings.SplitSeq(path, ".") {
@@ -95,7 +96,7 @@ func (r reply) in(path string) any {
 	return v
 }
 
-// TestDirectories: the life of a user and of a group, as Okta and as Entra ID send it.
+// TestDirectories plays the life of a user and of a group as Okta and Entra ID send it.
 func TestDirectories(t *testing.T) {
 	for _, name := range []string{"okta", "entra"} {
 		text, err := os.ReadFile("scim/testdata/" + name + ".json")
@@ -148,13 +149,13 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
-// person makes a user, and returns the id.
+// person creates a user and returns its id.
 func (c *client) person(name string) string {
 	c.t.Helper()
 	return c.scim("201", "POST", "/Users", fmt.Sprintf(`{%s"userName":"%s@x.org","externalId":"X-%s"}`, userURN, name, name)).at("id")
 }
 
-// group makes a group with members, and returns the id.
+// group creates a group with members and returns its id.
 func (c *client) group(name string, members ...string) string {
 	c.t.Helper()
 	for i, uid := range members {
@@ -163,6 +164,7 @@ func (c *client) group(name string, members ...string) string {
 	return c.scim("201", "POST", "/Groups", fmt.Sprintf(`{%s"displayName":%q,"members":[%s]}`, groupURN, name, strings.Join(members, ","))).at("id")
 }
 
+// TestFilters checks which users and groups a filter selects, and which filters are refused.
 func TestFilters(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		a, b := c.person("a"), c.person("b")
@@ -239,7 +241,8 @@ func TestFilters(t *testing.T) {
 	})
 }
 
-// TestPatches: what a PATCH makes of a user, and that it makes all of it or nothing.
+// TestPatches checks what a PATCH makes of a user, and that it makes either all of its changes or
+// none.
 func TestPatches(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		id := c.person("a")
@@ -324,7 +327,8 @@ func TestPatches(t *testing.T) {
 	})
 }
 
-// TestDisabledByDirectory: active false ends sessions and tokens, in the change itself, and stands in the history.
+// TestDisabledByDirectory checks that active: false ends sessions and tokens in the same change,
+// and that the history has it.
 func TestDisabledByDirectory(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		id := c.person("a")
@@ -358,7 +362,8 @@ func TestDisabledByDirectory(t *testing.T) {
 	})
 }
 
-// TestPagesOfUsers: each user stands on one page, whatever the size of pages, disabled ones too.
+// TestPagesOfUsers checks that every user is on exactly one page, whatever the size of pages,
+// including disabled users.
 func TestPagesOfUsers(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		const n = 230
@@ -404,7 +409,8 @@ func TestPagesOfUsers(t *testing.T) {
 	})
 }
 
-// TestGroups: their members carry a tag, which no name of a group chooses, and which goes with the group.
+// TestGroups checks that the members of a group have a tag that the name of the group cannot
+// choose, and that the tag goes with the group.
 func TestGroups(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		a, b := c.person("a"), c.person("b")
@@ -457,7 +463,8 @@ func TestGroups(t *testing.T) {
 	})
 }
 
-// TestMappedGroup: the members of a group carry another tag where the operator says so, by id or by name, from then on.
+// TestMappedGroup checks that a mapping by id or by name gives the members of a group another tag,
+// including those it has already.
 func TestMappedGroup(t *testing.T) {
 	sc, o := directory()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
@@ -482,9 +489,9 @@ func TestMappedGroup(t *testing.T) {
 	}
 }
 
-// TestMappedElsewhere: a mapping is for the groups of one type of one namespace, and an id is never
-// taken for a name: no other directory makes administrators by calling a group like one that is
-// mapped.
+// TestMappedElsewhere checks that a mapping applies only to the groups of one type in one
+// namespace, and that an id never matches a name. Otherwise another directory could make
+// administrators by giving a group the name of one that is mapped.
 func TestMappedElsewhere(t *testing.T) {
 	sc, o := directory()
 	sc.Types["staff"] = sc.Types["user"]
@@ -526,7 +533,8 @@ func TestMappedElsewhere(t *testing.T) {
 	}
 }
 
-// TestOwnGroups: no type and no namespace has the groups of another one, and no key sees what is not its own.
+// TestOwnGroups checks that types and namespaces do not share groups, and that a key sees only its
+// own.
 func TestOwnGroups(t *testing.T) {
 	sc, o := directory()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
@@ -569,7 +577,7 @@ func TestOwnGroups(t *testing.T) {
 	c.equal("another form", fmt.Sprint(r.status, " ", r.in("schemas.0")), "415 urn:ietf:params:scim:api:messages:2.0:Error")
 }
 
-// ensureSchema has a namespace begin with a schema.
+// ensureSchema stores a schema in a namespace.
 func ensureSchema(t *testing.T, s *testdb.Site, name string, sc schema.Schema) error {
 	t.Helper()
 	ns, err := s.NS.Sub(name)
@@ -594,7 +602,7 @@ func ensureSchema(t *testing.T, s *testdb.Site, name string, sc schema.Schema) e
 	return users.Delete(s.Ctx, hints.UID(e.UID()))
 }
 
-// TestAboutItself: what the service tells of itself is true.
+// TestAboutItself checks that what the service says about itself is true.
 func TestAboutItself(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		r := c.scim("200", "GET", "/ServiceProviderConfig", "")
@@ -616,13 +624,13 @@ func TestAboutItself(t *testing.T) {
 	})
 }
 
-// TestSchemaForDirectories: what is needed is added to the stored schema while programs go on, by several processes at once, and
-// entries that are there are listed.
+// TestSchemaForDirectories checks that several processes can add what SCIM needs to the stored
+// schema at the same time while programs run, and that existing entries are listed.
 func TestSchemaForDirectories(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directory()
 		user := sc.Types["user"]
-		delete(user.Fields, "added") // as of somebody whose schema has none
+		delete(user.Fields, "added") // as in a schema without it
 		s = s.Under(t, sc)
 		users := s.Type(t, "user")
 		for i := range 3 {
@@ -650,7 +658,8 @@ func TestSchemaForDirectories(t *testing.T) {
 	})
 }
 
-// TestTypeNotForDirectories: a type without an address, or the schema of a program that is another one, is named to who set it up.
+// TestTypeNotForDirectories checks that the response says what is wrong if a type has no field for
+// userName.
 func TestTypeNotForDirectories(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directory()
@@ -665,7 +674,8 @@ func TestTypeNotForDirectories(t *testing.T) {
 	})
 }
 
-// TestMappings: no attribute of a directory is kept in a field that identifies accounts or is the store's, but userName.
+// TestMappings checks that no attribute except userName can be kept in a field that identifies
+// accounts or that the store owns.
 func TestMappings(t *testing.T) {
 	sc, _ := directory()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
@@ -686,7 +696,8 @@ func TestMappings(t *testing.T) {
 	}
 }
 
-// TestFarPages: a page that begins beyond all numbers is empty, and a path that is too long is not read.
+// TestFarPages checks that a page beyond the largest number is empty, and that a path that is too
+// long is refused.
 func TestFarPages(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directory()
@@ -702,7 +713,8 @@ func TestFarPages(t *testing.T) {
 	})
 }
 
-// TestOtherAddresses: an address that is not for work, and not the primary one, is no identifier and changes none.
+// TestOtherAddresses checks that an address that is neither a work address nor the primary one is
+// no identifier and changes none.
 func TestOtherAddresses(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		id := c.person("a")
@@ -717,7 +729,7 @@ func TestOtherAddresses(t *testing.T) {
 	})
 }
 
-// TestDetails: of RFC 7644 what other tests have no place for.
+// TestDetails checks details of RFC 7644 that no other test covers.
 func TestDetails(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		id := c.person("a")

@@ -24,7 +24,7 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// A call is a request that a key was given for.
+// A call is a request with the key that authorizes it.
 type call struct {
 	service *Service
 	key     own.Key
@@ -37,11 +37,11 @@ type (
 	requestKey struct{}
 )
 
-// A request is what is told of one to the log.
+// A requestInfo holds what the log says about a request.
 type requestInfo struct {
 	id, operation, key string
-	route              string // the pattern of its path, without what stands in it
-	operator           string // who is signed in to the console
+	route              string // the pattern of the path, without its values
+	operator           string // the operator who is signed in to the console
 	origin             string
 	err                error
 }
@@ -54,13 +54,14 @@ func infoOf(ctx context.Context) *requestInfo {
 	return info
 }
 
-// typ is a type that the key sees.
+// typ returns the type with a name, if the key may see it. It reads the stored schema again if the
+// type may be new.
 func (c *call) typ(ctx context.Context, name string) (*userdb.Type, error) {
 	if !c.key.Sees(name) {
 		return nil, problem(userdb.CodeScope, "the key is not for this type")
 	}
 	t, err := c.db.Type(name)
-	if err != nil { // perhaps it is new
+	if err != nil { // it may be new
 		if err := c.refresh(ctx); err != nil {
 			return nil, err
 		}
@@ -72,7 +73,7 @@ func (c *call) typ(ctx context.Context, name string) (*userdb.Type, error) {
 	return t, err
 }
 
-// refresh goes on with the schema as it is stored now.
+// refresh continues with the schema that is stored now.
 func (c *call) refresh(ctx context.Context) error {
 	db, err := c.service.space(ctx, c.key.Namespace, true)
 	if err == nil {
@@ -81,7 +82,8 @@ func (c *call) refresh(ctx context.Context) error {
 	return err
 }
 
-// types are all types that the key sees, those last that are new.
+// types returns an iterator over the types that the key may see. Types that are new in the stored
+// schema come last.
 func (c *call) types(ctx context.Context) iter.Seq[*userdb.Type] {
 	return func(yield func(*userdb.Type) bool) {
 		known := c.db.Schema().Types
@@ -93,7 +95,7 @@ func (c *call) types(ctx context.Context) iter.Seq[*userdb.Type] {
 	}
 }
 
-// each yields some of the types that the key sees, and reports whether that was to go on.
+// each yields the types that the key may see and that some selects. It reports whether to continue.
 func (c *call) each(some func(name string) bool, yield func(*userdb.Type) bool) bool {
 	for _, name := range c.db.Schema().Names() {
 		if !some(name) || !c.key.Sees(name) {
@@ -106,7 +108,7 @@ func (c *call) each(some func(name string) bool, yield func(*userdb.Type) bool) 
 	return true
 }
 
-// only is the part of the schema that the key sees; of one type, if that is named.
+// only returns the part of the schema that the key may see, or only the named type.
 func (c *call) only(names ...string) schema.Schema {
 	some := schema.Schema{Types: map[string]schema.Type{}}
 	for name, t := range c.db.Schema().Types {
@@ -117,7 +119,7 @@ func (c *call) only(names ...string) schema.Schema {
 	return some
 }
 
-// routes are all of them.
+// routes returns the handler for all routes.
 func (s *Service) routes() (http.Handler, error) {
 	mux := http.NewServeMux()
 	config := huma.Config{
@@ -147,11 +149,13 @@ func (s *Service) routes() (http.Handler, error) {
 	s.transfers(mux)
 	s.events(mux)
 	s.document()
-	text, err := json.Marshal(s.api.OpenAPI()) // once: the library's own route would write it at the first requests, several at a time
+	// Encode the document once. huma's own route would do so during the first requests,
+	// concurrently.
+	text, err := json.Marshal(s.api.OpenAPI())
 	mux.HandleFunc("GET "+documentPath, func(w http.ResponseWriter, r *http.Request) {
 		infoOf(r.Context()).operation = "openapi"
 		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(text) // a client that is gone is told nothing
+		_, _ = w.Write(text) // the client may have gone
 	})
 	if s.scim != nil {
 		mux.HandleFunc(scim.Prefix+"/", s.provision)
@@ -165,7 +169,7 @@ func (s *Service) routes() (http.Handler, error) {
 	return clean(mux), err
 }
 
-// noRoute answers where there is no route: 405 where another method has one.
+// noRoute responds if no route matches: with 405 if another method has a route, else with 404.
 func (s *Service) noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} {
@@ -185,8 +189,9 @@ func (s *Service) noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Req
 
 var errTwice = errors.New("a member is there twice")
 
-// strict is JSON that is read in one way alone: no member is there twice, and in bodies no two differ by the case of letters
-// alone: the library judges one of them, and reads the other one.
+// strict reads JSON that can be read in only one way. No object may contain a member twice, and no
+// two members of a body may differ only in case, because huma would validate one of them and decode
+// the other.
 var strict = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(text []byte, v any) error {
 	if !jsonline.Whole(text) {
 		return errors.New("not UTF-8, or half a surrogate pair: nobody can tell what it was")
@@ -211,14 +216,14 @@ var strict = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: fun
 	return nil
 }}
 
-// A route is one operation.
+// A route describes one operation.
 type route struct {
 	id, method, path string
-	scopes           []string // one of them is needed
+	scopes           []string // the key needs one of them
 	summary          string
-	status           int  // of success; 0: 200
-	badKey           int  // the status of a wrong key; 0: 401
-	imports          bool // its body takes any time
+	status           int  // on success; 0 means 200
+	badKey           int  // status for a wrong key; 0 means 401
+	imports          bool // its body may take any length of time
 }
 
 const typePrefix = "/v1/types/{type}"
@@ -246,7 +251,7 @@ func (s *Service) operation(r route) huma.Operation {
 		Description: "Scope: " + strings.Join(r.scopes, " or ") + ".",
 		Security:    []map[string][]string{{"key": r.scopes}},
 		Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) { s.authorize(r, ctx, next) }},
-		// One byte more than a body may have: huma refuses those of the full size.
+		// One byte more than the limit, because huma refuses bodies of exactly this size.
 		MaxBodyBytes: mostBody + 1, BodyReadTimeout: bodyTime,
 		Responses: map[string]*huma.Response{"default": {
 			Description: "What is wrong.",
@@ -255,7 +260,7 @@ func (s *Service) operation(r route) huma.Operation {
 	}
 }
 
-// authorize lets a request with a key of the right scope through.
+// authorize calls next if the request has a key with the right scope.
 func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) {
 	req, w := humago.Unwrap(ctx)
 	c, leave, err := s.enter(req, r)
@@ -270,9 +275,9 @@ func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) 
 	next(&answering{humaContext: huma.WithContext(ctx, limited)})
 }
 
-// enter returns the call that a request makes on a route, if its key may, and takes a place for it,
-// which leave gives back. The key is judged by the headers alone: nothing of the body is read
-// before.
+// enter returns the call that a request makes on a route, if its key allows that. It takes a place
+// for the call, which leave gives back. It judges the key by the headers, before anything of the
+// body is read.
 func (s *Service) enter(req *http.Request, r route) (c *call, leave func(), err error) {
 	key, err := s.keyFor(req, r)
 	if err != nil {
@@ -292,7 +297,7 @@ func (s *Service) enter(req *http.Request, r route) (c *call, leave func(), err 
 	return c, leave, nil
 }
 
-// keyFor returns the key of a request, if it may use the route.
+// keyFor returns the key of a request, if the key may use the route.
 func (s *Service) keyFor(req *http.Request, r route) (own.Key, error) {
 	info := infoOf(req.Context())
 	info.operation, info.route = r.id, r.path
@@ -315,7 +320,7 @@ func (s *Service) keyFor(req *http.Request, r route) (own.Key, error) {
 	return key, nil
 }
 
-// callBy returns the call that a request makes by a key.
+// callBy returns the call that a request makes with a key.
 func (s *Service) callBy(req *http.Request, key own.Key) (*call, error) {
 	if err := checkQuery(req); err != nil {
 		return nil, err
@@ -326,15 +331,15 @@ func (s *Service) callBy(req *http.Request, key own.Key) (*call, error) {
 	return &call{service: s, key: key, db: db, request: req.WithContext(acting)}, err
 }
 
-// An answering is a context whose status may still become another one.
+// An answering is a context whose status can still be replaced.
 type answering struct {
 	humaContext
 	status int
 }
 
-type humaContext = huma.Context // its method Context would be hidden by a field of that name
+type humaContext = huma.Context // an embedded field named Context would hide the method
 
-// Unwrap is asked by the adapter.
+// Unwrap returns the context that the adapter is to use.
 func (a *answering) Unwrap() huma.Context { return a.humaContext }
 
 // SetStatus implements [huma.Context].
@@ -345,7 +350,7 @@ func (a *answering) SetStatus(code int) {
 	a.humaContext.SetStatus(code)
 }
 
-// transform gives every answer that is a problem the form of ours.
+// transform converts errors of huma to problems, and adds the request ID to every problem.
 func transform(ctx huma.Context, _ string, v any) (any, error) {
 	id := infoOf(ctx.Context()).id
 	switch v := v.(type) {
@@ -377,20 +382,21 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
 	}
 	w.Header().Set("Content-Type", p.ContentType(""))
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(answer) // a client that is gone is told nothing
+	_ = json.NewEncoder(w).Encode(answer) // the client may have gone
 }
 
+// goodID matches the request IDs that are accepted from clients.
 var goodID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// Paths that anybody may ask for without a key, and that cost the store nothing.
+// Paths that need no key and never use the store.
 const (
 	healthPath   = "/healthz"
 	documentPath = "/openapi.json"
 	docsPath     = "/docs"
 )
 
-// outside is around all routes: it gives requests their ids, writes the log, and answers for a
-// handler that panicked.
+// outside wraps all routes. It gives requests their IDs, writes the log, and responds if a handler
+// panicked.
 func (s *Service) outside(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info := &requestInfo{id: r.Header.Get("X-Request-Id"), origin: web.Origin(r, s.options.Proxies)}

@@ -13,15 +13,16 @@ import (
 	"time"
 )
 
-// How a service ends.
+// Times for shutting down.
 const (
-	breakTime = time.Second            // that requests have to end after drainTime, when they have been told to
-	newTime   = 5 * time.Second        // that a connection has to begin its first request
-	lullTime  = 500 * time.Millisecond // without a request, after which none is on its way
-	shutTime  = time.Second            // in which a door is closed
+	breakTime = time.Second            // for canceled requests to end after drainTime
+	newTime   = 5 * time.Second        // for a connection to begin its first request
+	lullTime  = 500 * time.Millisecond // without a request, after which none is expected
+	shutTime  = time.Second            // for a door to close
 )
 
-// Run serves connections of a listener until ctx ends. Then it lets the requests that have come end, for twenty seconds at most.
+// Run serves connections from l until ctx ends. It then closes l and lets the requests that have
+// arrived finish, for up to twenty seconds.
 func (s *Service) Run(ctx context.Context, l net.Listener) error {
 	late, isLate := context.WithCancel(context.WithoutCancel(ctx))
 	defer isLate()
@@ -68,8 +69,9 @@ func (s *Service) Run(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// ends are when the requests of a service that ends must end, too. What waits for a server that does not answer hears of it only when its
-// own time is over, after 5 seconds: so it has to end soon, while what streams has until it is late.
+// ends holds the contexts that end the requests of a service that shuts down. A request that waits
+// for an unresponsive server of the store notices the end only when its own timeout expires, after
+// 5 seconds. Such requests therefore end with soon, and streams end with late.
 type ends struct{ soon, late context.Context }
 
 type endsKey struct{}
@@ -81,15 +83,17 @@ func endsOf(ctx context.Context) ends {
 	return ends{context.Background(), context.Background()}
 }
 
-// within is a context for what a request asks of the store: it ends in time for an answer.
+// within returns a context for calls to the store. It ends early enough for the request to be
+// answered.
 func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	stop := context.AfterFunc(endsOf(ctx).soon, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// empty returns when no request is on its way, or ctx ends. A server that is shutting down drops requests that it reads meanwhile: so it
-// goes on until then, and connections end with their answers.
+// empty waits until no request is running or on its way, or ctx ends. A server that is shutting
+// down drops requests that it is still reading, so the service keeps running until then, and
+// connections close after their responses.
 func (s *Service) empty(ctx context.Context, g *guests) {
 	begun := time.Now()
 	for quiet := begun; time.Since(quiet) < lullTime && ctx.Err() == nil; time.Sleep(lullTime / 100) {
@@ -99,7 +103,7 @@ func (s *Service) empty(ctx context.Context, g *guests) {
 	}
 }
 
-// guests are the connections that have sent no request yet.
+// guests holds the connections that have not sent a request yet.
 type guests struct {
 	mu  sync.Mutex
 	all map[net.Conn]bool
@@ -121,15 +125,16 @@ func (g *guests) any() bool {
 	return len(g.all) > 0
 }
 
-// A door is a listener that closes at a moment when nobody waits to be accepted: the system cuts off those who do.
+// A door is a listener that closes when no connection is waiting to be accepted, because the
+// operating system resets those that are.
 type door struct {
 	net.Listener
-	closing atomic.Pointer[time.Time] // by when it is closed; nil: it is open
+	closing atomic.Pointer[time.Time] // when to close it at the latest; nil while it is open
 }
 
 type timed interface{ SetDeadline(t time.Time) error }
 
-// shut begins to close it. Accept, which must be called again and again, ends that.
+// shut starts to close the door. The caller must keep calling Accept, which closes it.
 func (d *door) shut() {
 	by := time.Now().Add(shutTime)
 	d.closing.Store(&by)
@@ -146,7 +151,8 @@ func (d *door) Accept() (net.Conn, error) {
 			if time.Now().After(*by) {
 				d.Close()
 			}
-			_ = l.(timed).SetDeadline(time.Now().Add(100 * time.Microsecond)) // one that is closed says so at Accept
+			// If l is closed, Accept returns the error.
+			_ = l.(timed).SetDeadline(time.Now().Add(100 * time.Microsecond))
 		}
 		c, err := l.Accept()
 		if !errors.Is(err, os.ErrDeadlineExceeded) {

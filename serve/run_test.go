@@ -20,7 +20,7 @@ import (
 	"github.com/coffeenode/userdb/serve/scim"
 )
 
-// running is a service that runs as the program has it, until it is told to end.
+// running runs a service as the program does. end shuts it down.
 func running(t *testing.T, c *client, o serve.Options) (address string, end func() error) {
 	t.Helper()
 	o.Namespace = c.NS
@@ -34,7 +34,7 @@ func running(t *testing.T, c *client, o serve.Options) (address string, end func
 	return l.Addr().String(), func() error { stop(); return <-ended }
 }
 
-// sendImport begins an import whose body the test writes.
+// sendImport starts an import whose body the test writes.
 func (c *client) sendImport(by *http.Client, url string) (body *io.PipeWriter, answer chan reply) {
 	c.t.Helper()
 	r, w := io.Pipe()
@@ -58,7 +58,8 @@ func (c *client) sendImport(by *http.Client, url string) (body *io.PipeWriter, a
 	return w, answer
 }
 
-// TestLongImport: an import is answered, well or not, though its body took longer than an answer may.
+// TestLongImport checks that an import is answered, whether it succeeds or fails, even if its body
+// took longer than a response may take.
 func TestLongImport(t *testing.T) {
 	const most = time.Second
 	defer serve.AnswerTime(serve.AnswerTime(most))
@@ -97,7 +98,8 @@ func TestLongImport(t *testing.T) {
 	must(t, endSecured())
 }
 
-// TestImportAtTheEnd: an import that does not end while its service does is told how far it came, and that is no failure of the service.
+// TestImportAtTheEnd checks that an import that is interrupted by a shutdown is told how far it
+// got, without a server error.
 func TestImportAtTheEnd(t *testing.T) {
 	defer serve.DrainTime(serve.DrainTime(100 * time.Millisecond))
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house()), serve.Options{})
@@ -113,7 +115,7 @@ func TestImportAtTheEnd(t *testing.T) {
 	c.do("200", "POST", "/v1/types/user/lookup", `{"value":"one"}`)
 }
 
-// A hung store answers nothing before who asks gives up.
+// A hung store replies to a command only when the context of the command ends.
 type hung struct {
 	is    atomic.Bool
 	asked chan struct{}
@@ -149,7 +151,8 @@ func (h *hung) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// TestHungStoreAtTheEnd: requests that wait for a store that does not answer are answered before a service ends.
+// TestHungStoreAtTheEnd checks that requests that wait for an unresponsive store are answered
+// before the service ends.
 func TestHungStoreAtTheEnd(t *testing.T) {
 	defer serve.DrainTime(serve.DrainTime(300 * time.Millisecond))
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house()), serve.Options{})
@@ -182,7 +185,8 @@ func TestHungStoreAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestBrokenOff: an export that breaks off has its line in the log, too, and where the client went that is no error.
+// TestBrokenOff checks that an interrupted export is logged, and that it is no error if the client
+// disconnected.
 func TestBrokenOff(t *testing.T) {
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house()), serve.Options{})
 	var lines strings.Builder
@@ -196,7 +200,7 @@ func TestBrokenOff(t *testing.T) {
 	must(t, err)
 	_, err = conn.Read(make([]byte, 1000))
 	must(t, err)
-	conn.Close() // what it sends is more than what lies on the way
+	conn.Close() // the export is larger than all buffers on the way
 	for begin := time.Now(); !strings.Contains(c.logs.String(), `"operation":"exportEntries"`); time.Sleep(time.Millisecond) {
 		if time.Since(begin) > 20*time.Second {
 			t.Fatalf("no line: %s", c.logs)

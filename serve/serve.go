@@ -1,6 +1,8 @@
-// Package serve is the service over HTTP: what package userdb does, for programs in any language, by API keys.
+// Package serve makes package userdb available over HTTP, to programs in any language, with API
+// keys.
 //
-// Its paths, members, codes and scopes do not change without a major version; /openapi.json has them all.
+// Its paths, members, codes and scopes do not change without a major version. /openapi.json
+// describes them all.
 package serve
 
 import (
@@ -28,17 +30,18 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Limits of requests.
+// Limits on requests.
 const (
-	requestTime = 30 * time.Second // that the store has for one
+	requestTime = 30 * time.Second // for the store to handle one
 	idleTime    = 2 * time.Minute
 	mostHeader  = 16 << 10
 	mostBody    = 1 << 20
 	mostSpaces  = 1000
 )
 
-// What tests lower: how long a header and a body may take, an answer from the end of the header,
-// and the requests that are left when a service ends.
+// Timeouts, which tests lower. headerTime and bodyTime limit how long a client may take to send a
+// header and a body. answerTime limits a response, from the end of the header on. drainTime is how
+// long requests may continue when the service shuts down.
 var (
 	answerTime = 90 * time.Second
 	drainTime  = 18 * time.Second
@@ -46,23 +49,44 @@ var (
 	bodyTime   = 30 * time.Second
 )
 
-// spaceAge is how long a schema is believed to have no type besides those that were read.
+// spaceAge is how long a schema is trusted to contain all types that are stored.
 var spaceAge = 5 * time.Second
 
-// Options say how a Service answers. The zero Options are good for one behind no proxy.
+// Options configures a Service. The zero value is valid for a service that is not behind a proxy.
 type Options struct {
-	Namespace     recordkey.Namespace // that of the view that New is given: keys of others are refused
-	Proxies       []netip.Prefix      // whose X-Forwarded-For is believed
-	SessionCookie string              // that of visitors, for /v1/session/check; "": session
-	Logger        *slog.Logger        // a line for each request; nil: none
-	Version       string              // for /openapi.json
-	TLS           *tls.Config         // what Run speaks; nil: none
-	SCIM          *scim.Options       // for directories, at /scim/v2; nil: it is not there
-	Console       bool                // pages for operators are at /console
-	ResetLink     string              // the application's page for a new password, with {secret} in it, for links that operators make; "": none
+	// Namespace is the namespace of the view passed to New. Keys for namespaces outside it are
+	// refused.
+	Namespace recordkey.Namespace
+
+	// Proxies are the addresses of proxies whose X-Forwarded-For header is trusted.
+	Proxies []netip.Prefix
+
+	// SessionCookie is the name of the cookie that /v1/session/check reads. If it is empty, the
+	// name is "session".
+	SessionCookie string
+
+	// Logger receives a line for each request. If it is nil, nothing is logged.
+	Logger *slog.Logger
+
+	// Version is the version that /openapi.json states.
+	Version string
+
+	// TLS configures Run. If it is nil, Run speaks plain HTTP.
+	TLS *tls.Config
+
+	// SCIM configures the routes for directories at /scim/v2. If it is nil, there are none.
+	SCIM *scim.Options
+
+	// Console enables the pages for operators at /console.
+	Console bool
+
+	// ResetLink is the URL of the application's page for a new password, with {secret} in it.
+	// Operators can make links to it. If it is empty, they cannot.
+	ResetLink string
 }
 
-// A Service answers requests. It has no state but for a few seconds: any number of processes may serve one store.
+// A Service responds to requests. It keeps state for only a few seconds, so that any number of
+// processes may serve one store. It is safe for concurrent use.
 type Service struct {
 	db      *userdb.DB
 	options Options
@@ -70,30 +94,30 @@ type Service struct {
 	budgets *budgets
 	api     huma.API
 	handler http.Handler
-	scim    *scim.Handler    // nil: none
-	console *console.Console // nil: none
+	scim    *scim.Handler    // nil if disabled
+	console *console.Console // nil if disabled
 
 	mu     sync.Mutex
-	spaces map[string]*space // by the paths of their namespaces
+	spaces map[string]*space // by namespace path
 
 	figures  figures.Figures
-	feeds    map[*userdb.DB]*feed // that somebody listens to
-	closing  chan struct{}        // closed by end, when the service ends
+	feeds    map[*userdb.DB]*feed // those with listeners
+	closing  chan struct{}        // closed by end, when the service shuts down
 	end      func()
 	ready    readiness
 	requests *prometheus.HistogramVec
 
-	ending  atomic.Bool  // connections end with their answers
-	running atomic.Int64 // requests
+	ending  atomic.Bool  // connections close after their responses
+	running atomic.Int64 // number of requests
 }
 
-// A space is a namespace, by the schema that is stored there.
+// A space is a view of a namespace under the schema that is stored there.
 type space struct {
 	db   *userdb.DB
 	read time.Time
 }
 
-// New makes a service of a view of a store. It asks the store for nothing yet.
+// New returns a service for a view of a store. It does not access the store.
 func New(db *userdb.DB, o Options) (*Service, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -129,7 +153,8 @@ func New(db *userdb.DB, o Options) (*Service, error) {
 // ServeHTTP implements [http.Handler].
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// space is the namespace of a key, as it is now. fresh asks for the stored schema once more, where that was a while ago.
+// space returns the view of the namespace with a path. If fresh is set, it reads the stored schema
+// again unless it did so within spaceAge.
 func (s *Service) space(ctx context.Context, path string, fresh bool) (*userdb.DB, error) {
 	s.mu.Lock()
 	known, has := s.spaces[path]
@@ -159,7 +184,7 @@ func (s *Service) space(ctx context.Context, path string, fresh bool) (*userdb.D
 	if err != nil {
 		return nil, err
 	}
-	if has && same(known.db.Schema(), db.Schema()) { // those who listen to its feed stay together
+	if has && same(known.db.Schema(), db.Schema()) { // its listeners continue to share one feed
 		db = known.db
 	}
 	s.mu.Lock()
@@ -171,14 +196,14 @@ func (s *Service) space(ctx context.Context, path string, fresh bool) (*userdb.D
 	return db, nil
 }
 
-// same reports whether two schemas are one.
+// same reports whether two schemas are equal.
 func same(a, b schema.Schema) bool {
 	one, err := json.Marshal(a)
 	other, otherErr := json.Marshal(b)
 	return err == nil && otherErr == nil && bytes.Equal(one, other)
 }
 
-// withOwn is a stored schema, and the types that a program has besides.
+// withOwn adds to a stored schema the types that only the program declares.
 func withOwn(stored, program schema.Schema) schema.Schema {
 	for name, t := range program.Types {
 		if _, has := stored.Types[name]; !has {

@@ -25,11 +25,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testdb.Restricted = true // to the rights that the compose file gives it
+	testdb.Restricted = true // to the rights in the compose file
 	os.Exit(testdb.Main(m))
 }
 
-// A client speaks to a service over a connection, with a key.
+// A client sends requests to a service with a key.
 type client struct {
 	*testdb.Site
 	t    *testing.T
@@ -55,7 +55,7 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// house is a schema with a field of each role and two types.
+// house returns a schema with a field of each role and two types.
 func house() schema.Schema {
 	sc := testdb.House()
 	user := sc.Types["user"]
@@ -64,7 +64,8 @@ func house() schema.Schema {
 	return sc
 }
 
-// eachService runs a test with a service on every kind of store, and a key that may do all.
+// eachService runs a test with a service on every kind of store, and with a key that may do
+// everything.
 func eachService(t *testing.T, test func(t *testing.T, c *client)) {
 	t.Helper()
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
@@ -93,7 +94,7 @@ func newClient(t *testing.T, s *testdb.Site, o serve.Options) *client {
 	return c
 }
 
-// makeKey makes a key for the namespace of the store.
+// makeKey creates a key for the namespace of the store.
 func (c *client) makeKey(k own.Key) string {
 	c.t.Helper()
 	if k.Namespace == "" {
@@ -106,7 +107,7 @@ func (c *client) makeKey(k own.Key) string {
 	return secret
 }
 
-// with is the same service by another key.
+// with returns a client of the same service with another key.
 func (c *client) with(key string) *client {
 	other := *c
 	other.key = key
@@ -120,7 +121,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A reply is an answer of the service.
+// A reply is a response of the service.
 type reply struct {
 	status int
 	header http.Header
@@ -128,7 +129,7 @@ type reply struct {
 	body   map[string]any
 }
 
-// at is what stands at a path of names in the body.
+// at returns the value at a path of names in the body as text.
 func (r reply) at(path string) string {
 	var v any = r.body
 	for name := range strings.SplitSeq(path, ".") {
@@ -141,7 +142,7 @@ func (r reply) at(path string) string {
 	return fmt.Sprint(v)
 }
 
-// rules are what is wrong, as field and rule.
+// rules returns the errors in the body as field and rule.
 func (r reply) rules() (all []string) {
 	errs, _ := r.body["errors"].([]any)
 	for _, e := range errs {
@@ -152,7 +153,7 @@ func (r reply) rules() (all []string) {
 	return all
 }
 
-// send sends a request.
+// send sends a request and validates the response against the document.
 func (c *client) send(method, path, body string, headers ...string) reply {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(c.Ctx, method, c.url+path, strings.NewReader(body))
@@ -170,12 +171,12 @@ func (c *client) send(method, path, body string, headers ...string) reply {
 	text, err := io.ReadAll(res.Body)
 	must(c.t, err)
 	r := reply{status: res.StatusCode, header: res.Header, text: string(text)}
-	_ = json.Unmarshal(text, &r.body) // of what is no JSON there is none
+	_ = json.Unmarshal(text, &r.body) // other bodies have no members
 	c.judge(method, path, r)
 	return r
 }
 
-// do sends a request and wants a status and, where that is a problem's, a code.
+// do sends a request and checks the status and, of a problem, the code.
 func (c *client) do(want string, method, path, body string, headers ...string) reply {
 	c.t.Helper()
 	r := c.send(method, path, body, headers...)
@@ -193,7 +194,7 @@ func (c *client) do(want string, method, path, body string, headers ...string) r
 	return r
 }
 
-// create makes an entry, and returns its path.
+// create creates an entry and returns its path.
 func (c *client) create(body string) string {
 	c.t.Helper()
 	return c.do("201", "POST", "/v1/types/user/entries", body).header.Get("Location")
@@ -255,7 +256,7 @@ func TestEntries(t *testing.T) {
 	})
 }
 
-// TestAllThatIsWrong: a request that is refused says all of it.
+// TestAllThatIsWrong checks that a refused request is told everything that is wrong with it.
 func TestAllThatIsWrong(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		c.create(alice)
@@ -335,7 +336,8 @@ func TestListings(t *testing.T) {
 		c.equal("lookup", r.at("uid"), "u4")
 		c.equal("by field", c.do("200", "POST", "/v1/types/user/lookup", `{"value":"user4","field":"name"}`).at("uid"), "u4")
 		c.do("404 not_found", "POST", "/v1/types/user/lookup", `{"value":"user4","field":"email"}`)
-		c.do("404 not_found", "POST", "/v1/types/user/lookup", `{"value":"user/uid:u1"}`) // never a key
+		// A record key is no identifier.
+		c.do("404 not_found", "POST", "/v1/types/user/lookup", `{"value":"user/uid:u1"}`)
 		c.do("400 usage", "POST", "/v1/types/user/lookup", `{"value":""}`)
 		r = c.do("200", "POST", "/v1/types/user/entries/get", `{"uids":["u1","nobody","u0"]}`)
 		all := r.body["entries"].([]any)
@@ -492,8 +494,9 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// TestEmptyPasswords: what a form leaves empty is not what it leaves out: it makes no account without a password, and no new
-// password without the current one, though the key may write.
+// TestEmptyPasswords checks that an empty password is not treated as absent: it creates no account
+// without a password, and it does not replace the current password when one is set, even if the key
+// has the scope write.
 func TestEmptyPasswords(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		path := c.create(alice)
@@ -515,7 +518,7 @@ func TestEmptyPasswords(t *testing.T) {
 	})
 }
 
-// TestDryRunWord: an import that may have been meant to be a dry one is refused.
+// TestDryRunWord checks that an import is refused if it may have been meant as a dry run.
 func TestDryRunWord(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		for _, word := range []string{"1", "TRUE", "yes"} {
@@ -525,7 +528,8 @@ func TestDryRunWord(t *testing.T) {
 	})
 }
 
-// TestBadSessions: a session that cannot be is refused before anything is done: no password is set, no token spent, no account made.
+// TestBadSessions checks that invalid session options are refused before anything is done: no
+// password is set, no token is spent, and no account is created.
 func TestBadSessions(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		path := c.create(alice)
@@ -551,7 +555,8 @@ func TestBadSessions(t *testing.T) {
 	})
 }
 
-// TestNewType: a session of a type that another program has added is good in every process, and so are the tokens.
+// TestNewType checks that sessions and tokens of a type that another program has added are valid in
+// every process.
 func TestNewType(t *testing.T) {
 	defer serve.SpaceAge(0)()
 	eachService(t, func(t *testing.T, c *client) {
@@ -579,7 +584,8 @@ func TestNewType(t *testing.T) {
 	})
 }
 
-// TestDefaults: 50 entries on a page, counts that are exact, and durations in days.
+// TestDefaults checks that a page has 50 entries, that counts are exact, and that durations may be
+// in days.
 func TestDefaults(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		path := c.create(alice)

@@ -15,7 +15,7 @@ func (s *Service) tags() {
 	handle(s, route{id: "removeTag", method: "DELETE", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Take a tag from an entry", status: http.StatusNoContent}, removeTag)
 }
 
-// Tags are those of an entry: as many as the schema allows.
+// Tags holds the tags of an entry, as many as the schema allows.
 type Tags struct {
 	Tags []string `json:"tags"`
 }

@@ -83,7 +83,8 @@ type tokenOutput struct {
 	}
 }
 
-// peek is the type whose token a secret is, among those that the key sees.
+// peek returns the type and the entry of a token, and the token itself. It searches all types that
+// the key may see, and returns [userdb.ErrNotFound] if none has it.
 func (c *call) peek(ctx context.Context, purpose, secret string) (*userdb.Type, userdb.Entry, userdb.Token, error) {
 	for t := range c.types(ctx) {
 		e, tk, err := t.Peek(ctx, purpose, secret)
@@ -177,7 +178,7 @@ type inviteInput struct {
 	}
 }
 
-// Invitation is a mail to be sent.
+// An Invitation describes a mail to send.
 type Invitation struct {
 	Field   string `json:"field"`
 	Address string `json:"address" doc:"where to send it"`
@@ -198,7 +199,8 @@ func invite(ctx context.Context, c *call, in *inviteInput) (*invitationOutput, e
 		return nil, err
 	}
 	i, err := t.Invite(ctx, in.Body.Field, in.Body.Address, tk, userdb.Attempt{Origin: in.Body.Origin})
-	if bad, is := errors.AsType[*userdb.FieldError](err); is && bad.Field == "purpose" { // it was made of the field
+	// The purpose was derived from the field.
+	if bad, is := errors.AsType[*userdb.FieldError](err); is && bad.Field == "purpose" {
 		err = &userdb.FieldError{Err: bad.Err, Field: "field", Rule: bad.Rule, Reason: bad.Reason}
 	}
 	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, i.Secret, i.Known}}, err

@@ -26,7 +26,8 @@ import (
 
 const jsonLines = "application/x-ndjson"
 
-// transfers are the routes whose bodies stream. The schema library reads bodies whole, so it only documents them.
+// transfers registers the routes whose bodies stream. huma reads bodies whole, so it only documents
+// these routes.
 func (s *Service) transfers(mux *http.ServeMux) {
 	admin := []string{own.ScopeAdmin}
 	s.streams(mux, route{id: "importEntries", method: "POST", path: typePrefix + "/import", scopes: admin, imports: true, summary: "Bring in entries, as JSON lines"}, importEntries,
@@ -40,7 +41,8 @@ func (s *Service) transfers(mux *http.ServeMux) {
 		&huma.Param{Name: "uid", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}})
 }
 
-// streams registers a route whose handler reads and writes by itself, for as long as it takes.
+// streams registers a route whose handler reads and writes the bodies itself, for as long as that
+// takes.
 func (s *Service) streams(mux *http.ServeMux, r route, do func(c *call, w http.ResponseWriter) error, params ...*huma.Param) {
 	op := s.operation(r)
 	op.Parameters = params
@@ -68,19 +70,21 @@ func (s *Service) streams(mux *http.ServeMux, r route, do func(c *call, w http.R
 	})
 }
 
-// stallTime is how long a stream may stand still.
+// stallTime is how long a stream may make no progress.
 const stallTime = time.Minute
 
-// A stream is the body of a request and the answer to it, which take any time, as long as they go on.
+// A stream is the body of a request and the response to it. Both may take any length of time as
+// long as they make progress.
 type stream struct {
 	io.ReadCloser
 	http.ResponseWriter
 	control *http.ResponseController
-	late    context.Context // which ends when nothing more is read
-	good    func() error    // asked before every part, as long as the key may; nil: nobody need be asked
+	late    context.Context // when it ends, nothing more is read
+	good    func() error    // checks that the key is still valid; nil if there is no need
 }
 
-// stillGood is an error where the key of a request has been revoked, or is over, since it began. A store that does not answer ends nothing.
+// stillGood returns an error if the key of a request has been revoked or has expired since the
+// request began. It returns nil if the store does not answer.
 func (c *call) stillGood(r route) error {
 	ctx, cancel := context.WithTimeout(c.request.Context(), lookTime)
 	defer cancel()
@@ -91,6 +95,7 @@ func (c *call) stillGood(r route) error {
 	return nil
 }
 
+// may returns an error if the key of the request is no longer valid.
 func (s *stream) may() error {
 	if s.good == nil {
 		return nil
@@ -98,13 +103,14 @@ func (s *stream) may() error {
 	return s.good()
 }
 
-// begin lets the answer come at any time, and has a read that waits end when it is late.
+// begin lets the response take any length of time, and interrupts a pending read when late ends.
 func (s *stream) begin() (end func() bool) {
-	_ = s.control.SetWriteDeadline(time.Time{}) // Write sets another one, and says where that fails
+	// Write sets a deadline of its own, and returns the error if that fails.
+	_ = s.control.SetWriteDeadline(time.Time{})
 	return context.AfterFunc(s.late, func() { _ = s.control.SetReadDeadline(time.Now()) })
 }
 
-// Unwrap is asked by [http.ResponseController].
+// Unwrap returns the writer that [http.ResponseController] is to use.
 func (s *stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 func (s *stream) Read(b []byte) (int, error) {
@@ -115,7 +121,7 @@ func (s *stream) Read(b []byte) (int, error) {
 		return 0, err
 	}
 	n, err := s.ReadCloser.Read(b)
-	if refused := s.may(); refused != nil { // since, while it waited
+	if refused := s.may(); refused != nil { // the key became invalid while Read waited
 		return 0, refused
 	}
 	return n, err
@@ -131,7 +137,8 @@ func (s *stream) Write(b []byte) (int, error) {
 	return s.ResponseWriter.Write(b)
 }
 
-// onlyType is a view by which a type of a path is all there is: what a line says of another one is refused.
+// onlyType returns a view that has only the type of the path, so that lines of other types are
+// refused.
 func (c *call) onlyType(ctx context.Context) (*userdb.DB, string, error) {
 	name := c.request.PathValue("type")
 	if _, err := c.typ(ctx, name); err != nil {
@@ -141,7 +148,7 @@ func (c *call) onlyType(ctx context.Context) (*userdb.DB, string, error) {
 	return db, name, err
 }
 
-// queryOf is the query of a request, which has parameters of these names.
+// queryOf returns the query of a request, and a problem for each parameter that is not in names.
 func queryOf(r *http.Request, names ...string) (values url.Values, all []Wrong) {
 	values = r.URL.Query()
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -152,14 +159,15 @@ func queryOf(r *http.Request, names ...string) (values url.Values, all []Wrong) 
 	return values, all
 }
 
-// A refusedLine is one line of an answer to an import.
+// A refusedLine is one line of the response to an import.
 type refusedLine struct {
 	Line   int64  `json:"line"`
 	Reason string `json:"reason"`
 }
 
 func importEntries(c *call, w http.ResponseWriter) error {
-	ctx := context.WithoutCancel(c.request.Context()) // what was read is brought in, also where the body breaks off
+	// Import what was read even if the body breaks off.
+	ctx := context.WithoutCancel(c.request.Context())
 	db, name, err := c.onlyType(ctx)
 	if err != nil {
 		return err
@@ -172,10 +180,11 @@ func importEntries(c *call, w http.ResponseWriter) error {
 		return err
 	}
 	o := transfer.ImportOptions{Type: name, OnDuplicate: q.Get("on_duplicate"), DryRun: q.Get("dry_run") == "true"}
-	var refused spool // the answer begins when the body has ended
+	var refused spool // the response begins when the body has ended
 	defer refused.close()
 	encode := json.NewEncoder(&refused)
-	o.Refused = func(line int64, reason string) { _ = encode.Encode(refusedLine{line, reason}) } // refused keeps it
+	// The spool keeps the error.
+	o.Refused = func(line int64, reason string) { _ = encode.Encode(refusedLine{line, reason}) }
 	report, err := transfer.Import(ctx, db, c.request.Body, o)
 	if err != nil {
 		return onImport(ctx, err, report)
@@ -191,14 +200,15 @@ func importEntries(c *call, w http.ResponseWriter) error {
 	return nil
 }
 
-// A spool keeps what is written until it is copied: in memory, and what has no room there in a file, which has no name.
+// A spool keeps what is written until it is copied. It uses memory, and a file without a name for
+// what does not fit there.
 type spool struct {
 	memory bytes.Buffer
 	file   *os.File
-	err    error // the first; what is written after it is lost
+	err    error // the first error; what is written after it is lost
 }
 
-// spoolMemory is how much stays in memory.
+// spoolMemory is how many bytes stay in memory.
 const spoolMemory = 1 << 20
 
 func (s *spool) Write(p []byte) (int, error) {
@@ -211,7 +221,7 @@ func (s *spool) Write(p []byte) (int, error) {
 		if s.file, s.err = os.CreateTemp("", "userdb-import-*"); s.err != nil {
 			return 0, s.err
 		}
-		_ = os.Remove(s.file.Name()) // close does where that fails
+		_ = os.Remove(s.file.Name()) // if that fails, close does it
 	}
 	n, err := s.file.Write(p)
 	s.err = err
@@ -236,7 +246,7 @@ func (s *spool) close() {
 	}
 }
 
-// onImport is what an import is answered with that did not come to the end of its body.
+// onImport returns the error for an import that did not reach the end of its body.
 func onImport(ctx context.Context, err error, report transfer.Report) error {
 	p := problemOf(err)
 	if report.Read > 0 {
@@ -245,7 +255,7 @@ func onImport(ctx context.Context, err error, report transfer.Report) error {
 	cut, unread := errors.AsType[*transfer.ReadError](err)
 	_, refused := errors.AsType[*Problem](err)
 	switch {
-	case refused: // its key is good no longer
+	case refused: // its key is no longer valid
 	case unread && endsOf(ctx).late.Err() != nil:
 		p = problem(userdb.CodeUnavailable, "the service ends").retry(1)
 	case unread && errors.Is(cut, transfer.ErrInput):
@@ -260,14 +270,15 @@ func onImport(ctx context.Context, err error, report transfer.Report) error {
 		answer.Detail += fmt.Sprintf("; line %d cannot be read, nor what comes after it", cut.Line)
 	}
 	answer.Detail += fmt.Sprintf("; of the lines before, %d were created, %d updated, %d skipped and %d refused", report.Created, report.Updated, report.Skipped, report.Refused)
-	return fmt.Errorf("%w: %w", &answer, err) // the log wants the cause
+	return fmt.Errorf("%w: %w", &answer, err) // the log needs the cause
 }
 
 func exportEntries(c *call, w http.ResponseWriter) error {
 	return export(c, w, transfer.ExportOptions{}, nil)
 }
 
-// exportEntry answers an entry as import takes it, and what else is held of its owner in lines of its own.
+// exportEntry responds with an entry in the format that an import takes. Further lines hold what
+// else is stored about its owner.
 func exportEntry(c *call, w http.ResponseWriter) error {
 	ctx, at := c.request.Context(), &EntryPath{TypePath{c.request.PathValue("type")}, c.request.PathValue("uid")}
 	sessions, err := listSessions(ctx, c, at)
@@ -283,7 +294,7 @@ func exportEntry(c *call, w http.ResponseWriter) error {
 	})
 }
 
-// export answers the entries, and then what comes after them.
+// export responds with entries, and with what after writes. It calls after only if that is not nil.
 func export(c *call, w http.ResponseWriter, o transfer.ExportOptions, after func(*json.Encoder) error) error {
 	ctx := c.request.Context()
 	_, wrong := queryOf(c.request)
@@ -304,14 +315,14 @@ func export(c *call, w http.ResponseWriter, o transfer.ExportOptions, after func
 	switch {
 	case err == nil:
 		return nil
-	case begun.is: // a broken-off answer must not pass for a whole one
+	case begun.is: // a truncated response must not look complete
 		infoOf(ctx).err = err
 		panic(http.ErrAbortHandler)
 	}
 	return onEntry(err)
 }
 
-// A beginning knows whether an answer has begun.
+// A beginning is a writer that records whether anything was written.
 type beginning struct {
 	w  io.Writer
 	is bool

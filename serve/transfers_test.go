@@ -70,7 +70,8 @@ func TestImportAndExport(t *testing.T) {
 	})
 }
 
-// TestIdempotencyKeys: requests of one key make one entry, whatever process is asked, and are told what became of it.
+// TestIdempotencyKeys checks that requests with the same key create one entry through any process,
+// and that later requests are told what became of it.
 func TestIdempotencyKeys(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		other := newSecond(t, c)
@@ -90,7 +91,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		c.equal("as it is by then", create(other, "201", body, "k1").at("facets.job"), "cook")
 		c.do("204", "DELETE", path, "")
 		create(c, "410 not_found", body, "k1")
-		create(c, "201", body, "k2") // what was refused is forgotten
+		create(c, "201", body, "k2") // refused requests are forgotten
 		c.do("400 usage", "POST", "/v1/types/user/entries", body, "Idempotency-Key", strings.Repeat("x", 256))
 
 		var mu sync.Mutex
@@ -117,7 +118,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	})
 }
 
-// TestOpenToAll: what asks nobody for a key.
+// TestOpenToAll checks which routes need no key.
 func TestOpenToAll(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		open := c.with("")
@@ -138,7 +139,8 @@ func TestOpenToAll(t *testing.T) {
 	})
 }
 
-// TestStoreAway: while the store does not answer, requests say so and no more, and afterwards all is as before.
+// TestStoreAway checks that requests say only that the store does not answer while that is so, and
+// that they work as before afterwards.
 func TestStoreAway(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, house())
@@ -157,7 +159,8 @@ func TestStoreAway(t *testing.T) {
 			{"GET", "/readyz", ""},
 		} {
 			r := c.send(ask[0], ask[1], ask[2])
-			if ask[1] == "/v1/session" { // nobody can have that secret: nothing is asked
+			// No session can have that secret, so the store is not asked.
+			if ask[1] == "/v1/session" {
 				continue
 			}
 			if r.status != 503 || r.at("code") != "unavailable" || r.header.Get("Retry-After") == "" || strings.Contains(r.text, "cut") {
@@ -173,7 +176,8 @@ func TestStoreAway(t *testing.T) {
 	})
 }
 
-// TestNothingChanged: where the store goes away in the middle, an answer says that nothing was changed only where that is so.
+// TestNothingChanged checks that if the store fails in the middle of a request, the response says
+// that nothing was changed only if that is true.
 func TestNothingChanged(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
 	c := newClient(t, s, serve.Options{SCIM: &scim.Options{}})
@@ -213,7 +217,8 @@ func TestNothingChanged(t *testing.T) {
 	}
 }
 
-// TestBrokenExport: where the store goes away in the middle, the answer is no whole one, and the log says so.
+// TestBrokenExport checks that if the store fails in the middle of an export, the response is
+// visibly incomplete and the log says so.
 func TestBrokenExport(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, house())
@@ -228,7 +233,7 @@ func TestBrokenExport(t *testing.T) {
 		whole, broken := false, 0
 		for left := int64(0); !whole && left < 200; left++ {
 			fault.Left.Store(1 << 40)
-			c.do("200", "GET", "/v1/schema", "") // the key is known by now
+			c.do("200", "GET", "/v1/schema", "") // caches the key
 			fault.Left.Store(left)
 			req, err := http.NewRequestWithContext(c.Ctx, "GET", c.url+"/v1/types/user/export", nil)
 			must(t, err)
@@ -259,7 +264,8 @@ func TestBrokenExport(t *testing.T) {
 	})
 }
 
-// TestMetrics: requests are counted by operation and status, and by nothing that a client wrote.
+// TestMetrics checks that requests are counted by operation and status, and by nothing that a
+// client wrote.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	s := userdbtest.New(t)
@@ -282,7 +288,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestManyRefused: refused lines that have no room in memory are in the answer, too; where there is no folder for them, it says so.
+// TestManyRefused checks that a response has all refused lines even if they do not fit in memory,
+// and that it says so if there is no folder for them.
 func TestManyRefused(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
 	c := newClient(t, s, serve.Options{})
@@ -298,7 +305,8 @@ func TestManyRefused(t *testing.T) {
 	if !strings.Contains(r.at("detail"), "30000 refused") {
 		t.Errorf("the answer is %s", r.text)
 	}
-	if !strings.Contains(c.logs.String(), "no such file or directory") { // the answer says that the log has it
+	// The response refers to the log.
+	if !strings.Contains(c.logs.String(), "no such file or directory") {
 		t.Errorf("the log has no cause: %s", c.logs)
 	}
 }
