@@ -33,12 +33,12 @@ func (s *Service) about(mux *http.ServeMux) {
 		plain(w, http.StatusOK, "ok")
 	})
 	mux.HandleFunc("GET "+docsPath, s.docs)
-	handle(s, route{id: "schema", method: "GET", path: "/v1/schema", scopes: []string{own.ScopeRead}, summary: "The schema in force"},
+	handle(s, route{id: "schema", method: "GET", path: "/v1/schema", scopes: []string{own.ScopeRead}, summary: "Get the schema in force"},
 		func(ctx context.Context, c *call, _ *nothing) (*schemaOutput, error) {
 			err := c.refresh(ctx)
 			return &schemaOutput{c.only()}, err
 		})
-	handle(s, route{id: "status", method: "GET", path: "/v1/status", scopes: []string{own.ScopeAdmin}, summary: "What is in the store, and how its servers are"}, status)
+	handle(s, route{id: "status", method: "GET", path: "/v1/status", scopes: []string{own.ScopeAdmin}, summary: "Get the contents of the store and the state of its servers"}, status)
 }
 
 // statusAge is how long a status is reused, because gathering one scans every record.
@@ -129,8 +129,8 @@ dt { margin-top: 1rem } dd { margin-left: 0 }
 </style>
 <main>
 <h1>userdb over HTTP</h1>
-<p>Requests carry an API key: <code>Authorization: Bearer udb_…</code>, made by <code>userdb apikey create</code>. The whole
-description, for programs, is <a href="/openapi.json">/openapi.json</a>. Errors are <code>application/problem+json</code>.</p>
+<p>Requests carry an API key: <code>Authorization: Bearer udb_…</code>, made by <code>userdb apikey create</code>. The
+complete description, for programs, is <a href="/openapi.json">/openapi.json</a>. Errors are <code>application/problem+json</code>.</p>
 <dl>{{range .}}
 <dt id="{{.ID}}"><code>{{.Method}} {{.Path}}</code></dt>
 <dd>{{.Summary}}. {{.Description}} <small>{{.ID}}</small></dd>{{end}}

@@ -76,7 +76,7 @@ func (s *Service) document() {
 		}
 	}
 	entry := doc.Paths[typePrefix+"/entries/{uid}"]
-	entry.Get.Responses["304"] = &huma.Response{Description: "The entry has the revision of If-None-Match.", Headers: entry.Get.Responses["200"].Headers}
+	entry.Get.Responses["304"] = &huma.Response{Description: "The entry has a revision that If-None-Match names.", Headers: entry.Get.Responses["200"].Headers}
 	merge := entry.Patch.RequestBody.Content
 	merge["application/json"] = merge["application/merge-patch+json"]
 	for name, schema := range schemas.Map() {
@@ -97,9 +97,9 @@ func problemResponse(status int, schema *huma.Schema) *huma.Response {
 	headers := map[string]*huma.Param{"X-Request-Id": text("the request_id")}
 	switch status {
 	case http.StatusUnauthorized:
-		headers["WWW-Authenticate"] = text("Bearer where the key is wrong, else Password")
+		headers["WWW-Authenticate"] = text("Bearer if the API key is wrong, otherwise Password")
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusConflict:
-		headers["Retry-After"] = text("seconds until it is worth to ask again")
+		headers["Retry-After"] = text("seconds to wait before trying again")
 	}
 	return &huma.Response{Description: http.StatusText(status), Headers: headers, Content: map[string]*huma.MediaType{problemJSON: {Schema: schema}}}
 }

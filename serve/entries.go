@@ -22,10 +22,10 @@ import (
 type Entry struct {
 	UID      string   `json:"uid"`
 	Type     string   `json:"type"`
-	Rev      string   `json:"rev" doc:"new with every change of the entry"`
+	Rev      string   `json:"rev" doc:"different after every change of the entry"`
 	Created  string   `json:"created,omitempty" format:"date-time"`
-	Disabled bool     `json:"disabled" doc:"it may not log in"`
-	Verified []string `json:"verified" doc:"facets with addresses whose owner proved to read what is sent there"`
+	Disabled bool     `json:"disabled" doc:"the entry cannot log in"`
+	Verified []string `json:"verified" doc:"facets with an address that its owner has confirmed"`
 	Facets   Facets   `json:"facets"`
 }
 
@@ -77,7 +77,7 @@ func matches(list string, e userdb.Entry) bool {
 	return false
 }
 
-var errPrecondition = problem(userdb.CodePrecondition, "the entry has another revision than If-Match says: get it as it is now")
+var errPrecondition = problem(userdb.CodePrecondition, "the entry does not have the revision in If-Match: get the current one")
 
 // Inputs and outputs that several routes share.
 type (
@@ -124,13 +124,13 @@ func onEntry(err error) error {
 }
 
 func (s *Service) entries() {
-	handle(s, route{id: "createEntry", method: "POST", path: typePrefix + "/entries", scopes: []string{own.ScopeWrite}, summary: "Make an entry", status: http.StatusCreated}, createEntry)
-	handle(s, route{id: "getEntry", method: "GET", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeRead}, summary: "One entry, by its UID"}, getEntry)
-	handle(s, route{id: "patchEntry", method: "PATCH", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeWrite}, summary: "Set facets, and unset those that are null"}, patchEntry)
-	handle(s, route{id: "deleteEntry", method: "DELETE", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeWrite}, summary: "End an entry, with all that belongs to it", status: http.StatusNoContent}, deleteEntry)
-	handle(s, route{id: "disableEntry", method: "POST", path: typePrefix + "/entries/{uid}/disable", scopes: []string{own.ScopeWrite}, summary: "Keep an entry from logging in; its sessions and tokens end", status: http.StatusNoContent},
+	handle(s, route{id: "createEntry", method: "POST", path: typePrefix + "/entries", scopes: []string{own.ScopeWrite}, summary: "Create an entry", status: http.StatusCreated}, createEntry)
+	handle(s, route{id: "getEntry", method: "GET", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeRead}, summary: "Get an entry by its UID"}, getEntry)
+	handle(s, route{id: "patchEntry", method: "PATCH", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeWrite}, summary: "Set facets, and remove those that are null"}, patchEntry)
+	handle(s, route{id: "deleteEntry", method: "DELETE", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeWrite}, summary: "Delete an entry and everything that belongs to it", status: http.StatusNoContent}, deleteEntry)
+	handle(s, route{id: "disableEntry", method: "POST", path: typePrefix + "/entries/{uid}/disable", scopes: []string{own.ScopeWrite}, summary: "Disable an entry: it cannot log in, and its sessions and tokens end", status: http.StatusNoContent},
 		onUID((*userdb.Type).Disable))
-	handle(s, route{id: "enableEntry", method: "POST", path: typePrefix + "/entries/{uid}/enable", scopes: []string{own.ScopeWrite}, summary: "Let an entry log in again", status: http.StatusNoContent},
+	handle(s, route{id: "enableEntry", method: "POST", path: typePrefix + "/entries/{uid}/enable", scopes: []string{own.ScopeWrite}, summary: "Enable an entry, so that it can log in again", status: http.StatusNoContent},
 		onUID((*userdb.Type).Enable))
 	handle(s, route{id: "endWaits", method: "DELETE", path: typePrefix + "/entries/{uid}/waits", scopes: []string{own.ScopeWrite}, summary: "Forget the failed logins of an entry, so that nobody has to wait", status: http.StatusNoContent},
 		onUID((*userdb.Type).EndWaits))
@@ -150,13 +150,13 @@ func onUID(do func(*userdb.Type, context.Context, hints.Hint) error) func(contex
 
 type createInput struct {
 	TypePath
-	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"requests of one key make one entry, for 24 hours"`
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"all requests with the same key create one entry, for 24 hours"`
 	Body           struct {
 		Ignored
-		UID      string                     `json:"uid,omitempty" maxLength:"1024" doc:"where it is left out, one is made"`
+		UID      string                     `json:"uid,omitempty" maxLength:"1024" doc:"generated if absent"`
 		Facets   map[string]json.RawMessage `json:"facets,omitempty" maxProperties:"1000"`
 		Tags     []string                   `json:"tags,omitempty" maxItems:"1000"`
-		Password *string                    `json:"password,omitempty" maxLength:"4096" doc:"where it is left out, nobody can log in by one"`
+		Password *string                    `json:"password,omitempty" maxLength:"4096" doc:"if absent, nobody can log in with a password"`
 	}
 }
 
@@ -185,7 +185,7 @@ func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput,
 	if in.IdempotencyKey == "" {
 		e, err = t.Create(ctx, n)
 	} else if e, err = t.CreateOnce(ctx, c.key.Name+"\x00"+in.IdempotencyKey, n); errors.Is(err, userdb.ErrNotFound) {
-		return nil, problem(userdb.CodeNotFound, "the request of this idempotency key made an entry, which is gone since").withStatus(http.StatusGone)
+		return nil, problem(userdb.CodeNotFound, "the entry that was created with this idempotency key no longer exists").withStatus(http.StatusGone)
 	}
 	if err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ type patchInput struct {
 	Body    struct {
 		Ignored
 		UID    any                        `json:"uid,omitempty" doc:"ignored"`
-		Facets map[string]json.RawMessage `json:"facets" maxProperties:"1000" doc:"values, and null for those to be unset; all others stay"`
+		Facets map[string]json.RawMessage `json:"facets" maxProperties:"1000" doc:"new values, or null to remove a facet; all others stay"`
 	} `contentType:"application/merge-patch+json"`
 }
 

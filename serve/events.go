@@ -22,14 +22,14 @@ import (
 // An Event describes something that was done in the store. It names the fields that it affected,
 // but not their values.
 type Event struct {
-	ID      string   `json:"id,omitempty" doc:"in the feed: no other event has the same"`
+	ID      string   `json:"id,omitempty" doc:"unique in the feed; absent in a history"`
 	Kind    string   `json:"kind"`
 	At      string   `json:"at" format:"date-time"`
 	Who     string   `json:"who" example:"key:web" doc:"key:NAME, operator:NAME, command or library"`
-	UID     string   `json:"uid,omitempty" doc:"left out where nobody has the identifier"`
+	UID     string   `json:"uid,omitempty" doc:"absent if no entry has the identifier"`
 	Type    string   `json:"type,omitempty"`
-	Fields  []string `json:"fields,omitempty" doc:"their names; the last one is … where there are more"`
-	Purpose string   `json:"purpose,omitempty" doc:"of a token; of what an operator did, the name of what it was done to"`
+	Fields  []string `json:"fields,omitempty" doc:"names of fields; the last one is … if there are more"`
+	Purpose string   `json:"purpose,omitempty" doc:"the purpose of a token, or the name of what an operator changed"`
 	Origin  string   `json:"origin,omitempty"`
 }
 
@@ -45,13 +45,13 @@ func EventOf(e userdb.HistoryEvent) Event {
 const eventStream = "text/event-stream"
 
 func (s *Service) events(mux *http.ServeMux) {
-	handle(s, route{id: "history", method: "GET", path: typePrefix + "/entries/{uid}/history", scopes: []string{own.ScopeRead}, summary: "What was done to an entry, the latest first"}, history)
-	listen := route{id: "events", method: "GET", path: "/v1/events", scopes: []string{own.ScopeAdmin}, summary: "What has happened, the oldest first; as " + eventStream + " it goes on as it happens"}
+	handle(s, route{id: "history", method: "GET", path: typePrefix + "/entries/{uid}/history", scopes: []string{own.ScopeRead}, summary: "Get the history of an entry, latest first"}, history)
+	listen := route{id: "events", method: "GET", path: "/v1/events", scopes: []string{own.ScopeAdmin}, summary: "Get events, oldest first; as " + eventStream + ", new events follow as they happen"}
 	s.streams(mux, listen, listEvents,
-		&huma.Param{Name: "after", In: "query", Description: "next of an earlier page, or end: nothing that has happened before", Schema: &huma.Schema{Type: "string"}},
-		&huma.Param{Name: "kind", In: "query", Explode: ptr(true), Description: "some kinds alone", Schema: &huma.Schema{Type: "array", Items: &huma.Schema{Type: "string", Enum: anys(view.Kinds)}}},
+		&huma.Param{Name: "after", In: "query", Description: "next from an earlier page, or end to skip all events so far", Schema: &huma.Schema{Type: "string"}},
+		&huma.Param{Name: "kind", In: "query", Explode: ptr(true), Description: "only events of these kinds", Schema: &huma.Schema{Type: "array", Items: &huma.Schema{Type: "string", Enum: anys(view.Kinds)}}},
 		&huma.Param{Name: "limit", In: "query", Schema: &huma.Schema{Type: "integer", Minimum: ptr(1.0), Maximum: ptr(1000.0), Default: 100}},
-		&huma.Param{Name: "Last-Event-ID", In: "header", Description: "the id of the last event that came: as after", Schema: &huma.Schema{Type: "string"}})
+		&huma.Param{Name: "Last-Event-ID", In: "header", Description: "the ID of the last event received; takes the place of after", Schema: &huma.Schema{Type: "string"}})
 	op := s.api.OpenAPI().Paths["/v1/events"].Get
 	op.Responses["200"] = &huma.Response{Description: "A page, or a stream.", Content: map[string]*huma.MediaType{
 		"application/json": {Schema: s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[eventsPage](), true, "EventsPage")},
@@ -92,8 +92,8 @@ func history(ctx context.Context, c *call, in *EntryPath) (*historyOutput, error
 // An eventsPage holds a part of the feed.
 type eventsPage struct {
 	Events []Event `json:"events"`
-	Next   string  `json:"next" doc:"after= for what follows, also where there is nothing more yet"`
-	Gap    bool    `json:"gap,omitempty" doc:"events around that position are missing: they were trimmed, or a failover lost them"`
+	Next   string  `json:"next" doc:"after= for what follows, even if nothing does yet"`
+	Gap    bool    `json:"gap,omitempty" doc:"events around that position are missing, because they were trimmed or lost in a failover"`
 }
 
 // listEvents responds with a page of the feed, or with a stream if the request asks for one.
@@ -129,7 +129,7 @@ func eventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err error) 
 	for _, kind := range values["kind"] {
 		q.Kinds = append(q.Kinds, userdb.EventKind(kind))
 		if !slices.Contains(view.Kinds, userdb.EventKind(kind)) {
-			wrong = append(wrong, misuse("kind", "there are %s", view.KindList()))
+			wrong = append(wrong, misuse("kind", "want one of %s", view.KindList()))
 		}
 	}
 	if text := values.Get("limit"); text != "" {

@@ -75,7 +75,7 @@ func (s *Service) join(db *userdb.DB, fresh *feed) (*feed, error) {
 		all += other.listeners
 	}
 	if all >= mostListeners {
-		return nil, problem(userdb.CodeUnavailable, "too many listen").retry(10)
+		return nil, problem(userdb.CodeUnavailable, "too many listeners").retry(10)
 	}
 	f := cmp.Or(s.feeds[db], fresh)
 	if f != nil {

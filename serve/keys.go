@@ -47,7 +47,7 @@ func newKeyring(db *userdb.DB, lookups *budget) (*keyring, error) {
 	return &keyring{keys: keys, lookups: lookups, known: map[string]knownKey{}, wrong: map[string]int{}, now: time.Now}, err
 }
 
-var errWrongKey = problem(userdb.CodeKey, "the request has no API key that is good: 'userdb apikey create' makes one, and it stands after Authorization: Bearer")
+var errWrongKey = problem(userdb.CodeKey, "the request has no valid API key: create one with 'userdb apikey create', and send it as Authorization: Bearer KEY")
 
 // of returns the key in the Authorization header of a request.
 func (k *keyring) of(ctx context.Context, header, origin string) (own.Key, error) {
@@ -103,5 +103,5 @@ func (k *keyring) refused(origin string) error {
 	if k.wrong[origin] <= wrongKeys {
 		return errWrongKey
 	}
-	return problem(userdb.CodeThrottled, "too many wrong keys come from there").retry(int64(wrongsWindow.Seconds()))
+	return problem(userdb.CodeThrottled, "too many wrong keys from this address").retry(int64(wrongsWindow.Seconds()))
 }

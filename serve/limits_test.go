@@ -95,7 +95,7 @@ func TestMembersTwice(t *testing.T) {
 		}
 		for _, body := range []string{`{"facets":{"name":"Bob"},"facets":{}}`, `{"facets":{"name":"Ann","name":"Bob"}}`, `{"facets":{"name":"Bob","job":{"a":1,"a":2}}}`} {
 			r := c.do("400 usage", "POST", "/v1/types/user/entries", body)
-			c.equal("what", r.at("detail"), "the request is not one that this route takes: a member is there twice")
+			c.equal("what", r.at("detail"), "invalid request: a member appears twice")
 		}
 		c.do("200", "POST", "/v1/types/user/entries/get", `{"uids":["x"]}`)
 		c.do("201", "POST", "/v1/types/user/entries", `{"facets":{"name":"Bob"}}`)

@@ -21,21 +21,21 @@ import (
 
 func (s *Service) listings() {
 	read := []string{own.ScopeRead}
-	handle(s, route{id: "listEntries", method: "GET", path: typePrefix + "/entries", scopes: read, summary: "Entries, a page at a time"}, listEntries)
-	handle(s, route{id: "countEntries", method: "GET", path: typePrefix + "/count", scopes: read, summary: "How many entries there are"}, countEntries)
-	handle(s, route{id: "lookupEntry", method: "POST", path: typePrefix + "/lookup", scopes: read, summary: "The entry that has an identifier"}, lookupEntry)
-	handle(s, route{id: "getEntries", method: "POST", path: typePrefix + "/entries/get", scopes: read, summary: "Entries by their UIDs"}, getEntries)
+	handle(s, route{id: "listEntries", method: "GET", path: typePrefix + "/entries", scopes: read, summary: "List entries, a page at a time"}, listEntries)
+	handle(s, route{id: "countEntries", method: "GET", path: typePrefix + "/count", scopes: read, summary: "Count entries"}, countEntries)
+	handle(s, route{id: "lookupEntry", method: "POST", path: typePrefix + "/lookup", scopes: read, summary: "Find the entry with an identifier"}, lookupEntry)
+	handle(s, route{id: "getEntries", method: "POST", path: typePrefix + "/entries/get", scopes: read, summary: "Get entries by their UIDs"}, getEntries)
 }
 
 // A Selection describes which entries a request concerns.
 type Selection struct {
-	Where    []string `query:"where,explode" maxItems:"20" doc:"FIELD:VALUE of an indexed or an identifying field; all must hold"`
-	Tag      []string `query:"tag,explode" maxItems:"20" doc:"a tag that the entry has; all must hold"`
-	Order    string   `query:"order" doc:"an ordered field, by whose values entries come"`
-	Prefix   string   `query:"prefix" doc:"how text in the ordered field begins"`
+	Where    []string `query:"where,explode" maxItems:"20" doc:"FIELD:VALUE of an indexed or an identifying field; all conditions must hold"`
+	Tag      []string `query:"tag,explode" maxItems:"20" doc:"a tag of the entry; all conditions must hold"`
+	Order    string   `query:"order" doc:"an ordered field to sort by"`
+	Prefix   string   `query:"prefix" doc:"the beginning of the text in the ordered field"`
 	GTE      string   `query:"gte" doc:"the least value of the ordered field"`
 	LTE      string   `query:"lte" doc:"the greatest value of the ordered field"`
-	Disabled Either   `query:"disabled" doc:"only entries that may not log in, or only those that may"`
+	Disabled Either   `query:"disabled" doc:"true for disabled entries only, false for others only"`
 }
 
 // Either represents a boolean parameter that may be absent.
@@ -55,7 +55,7 @@ func (in Selection) query(r *http.Request, t schema.Type) (q userdb.Query, wrong
 	// An empty value would select all entries, as if it were absent.
 	for _, name := range []string{"where", "tag"} {
 		if slices.Contains(r.URL.Query()[name], "") {
-			wrong = append(wrong, misuse(name, "it is empty"))
+			wrong = append(wrong, misuse(name, "must not be empty"))
 		}
 	}
 	q = userdb.Query{Order: in.Order, Prefix: in.Prefix, Has: in.Tag, Where: schema.Facets{}}
@@ -67,7 +67,7 @@ func (in Selection) query(r *http.Request, t schema.Type) (q userdb.Query, wrong
 		case !ok && text != "":
 			wrong = append(wrong, misuse("where", "want FIELD:VALUE"))
 		case twice:
-			wrong = append(wrong, misuse("where", "one field twice"))
+			wrong = append(wrong, misuse("where", "a field appears twice"))
 		case err != nil:
 			wrong = append(wrong, misuse("where", "%s: %v", field, err))
 		}
@@ -87,7 +87,7 @@ func (in Selection) query(r *http.Request, t schema.Type) (q userdb.Query, wrong
 		*bound.to = &v
 	}
 	if in.Order == "" && in.Prefix+in.GTE+in.LTE != "" {
-		wrong = append(wrong, misuse("order", "prefix, gte and lte want order=FIELD"))
+		wrong = append(wrong, misuse("order", "prefix, gte and lte need order=FIELD"))
 	}
 	if in.Disabled.set {
 		q.Disabled = &in.Disabled.is
@@ -101,16 +101,16 @@ const mostRead = 1000
 type listInput struct {
 	TypePath
 	Selection
-	Reverse bool   `query:"reverse" doc:"from the greatest value down"`
+	Reverse bool   `query:"reverse" doc:"from the greatest value to the least"`
 	Limit   int    `query:"limit" minimum:"1" maximum:"200" default:"50"`
-	After   string `query:"after" maxLength:"12288" doc:"next, or prev, of another page"`
+	After   string `query:"after" maxLength:"12288" doc:"next or prev from another page"`
 }
 
 // A Page holds some of the entries of a listing.
 type Page struct {
 	Entries []Entry `json:"entries"`
-	Next    *string `json:"next" doc:"after= for the page after this one; null: there is none"`
-	Prev    *string `json:"prev" doc:"after= for the page before; null: there is none, or the listing has no order"`
+	Next    *string `json:"next" doc:"after= for the page after this one; null if there is none"`
+	Prev    *string `json:"prev" doc:"after= for the page before this one; null if there is none, or if the listing has no order"`
 }
 
 type pageOutput struct{ Body Page }
@@ -128,7 +128,7 @@ func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, erro
 	}
 	q, wrong := in.query(c.request, c.db.Schema().Types[in.Type])
 	if in.Reverse && in.Order == "" {
-		wrong = append(wrong, misuse("reverse", "it wants order=FIELD"))
+		wrong = append(wrong, misuse("reverse", "needs order=FIELD"))
 	}
 	q.Reverse, q.Limit, q.MostRead = in.Reverse, in.Limit, mostRead
 	switch text := in.After; {
@@ -192,7 +192,7 @@ type countInput struct {
 type countOutput struct {
 	Body struct {
 		Count int64 `json:"count"`
-		Exact bool  `json:"exact" doc:"false: there may be fewer"`
+		Exact bool  `json:"exact" doc:"if false, there may be fewer"`
 	}
 }
 
@@ -237,7 +237,7 @@ func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, of Sel
 // returned unchanged.
 func gathering(err error) error {
 	if errors.Is(err, figures.ErrBusy) || errors.Is(err, context.DeadlineExceeded) {
-		return problem(userdb.CodeUnavailable, "this takes a while: ask again").retry(5)
+		return problem(userdb.CodeUnavailable, "this takes a while: try again").retry(5)
 	}
 	return err
 }
@@ -246,7 +246,7 @@ type lookupInput struct {
 	TypePath
 	Body struct {
 		Value string `json:"value" minLength:"1" maxLength:"4096"`
-		Field string `json:"field,omitempty" maxLength:"1024" doc:"the identifying field; where it is left out, any of them"`
+		Field string `json:"field,omitempty" maxLength:"1024" doc:"the identifying field; if absent, any of them"`
 	}
 }
 
@@ -276,7 +276,7 @@ type getManyInput struct {
 
 type getManyOutput struct {
 	Body struct {
-		Entries []orNull `json:"entries" doc:"in the order of the UIDs; null where there is none"`
+		Entries []orNull `json:"entries" doc:"in the order of the UIDs; null if there is no such entry"`
 	}
 }
 

@@ -20,16 +20,16 @@ import (
 
 func (s *Service) logins() {
 	login := []string{own.ScopeLogin}
-	handle(s, route{id: "login", method: "POST", path: typePrefix + "/login", scopes: login, summary: "Check an identifier and a password, and begin a session if that is wanted"}, logIn)
-	handle(s, route{id: "setPassword", method: "PUT", path: typePrefix + "/entries/{uid}/password", scopes: []string{own.ScopeWrite, own.ScopeLogin}, summary: "Set a password; with the scope login alone, by the current one"}, setPassword)
-	handle(s, route{id: "startSession", method: "POST", path: typePrefix + "/entries/{uid}/sessions", scopes: login, summary: "Begin a session of somebody who was judged elsewhere", status: http.StatusCreated}, startSession)
-	handle(s, route{id: "listSessions", method: "GET", path: typePrefix + "/entries/{uid}/sessions", scopes: []string{own.ScopeRead}, summary: "The devices of an entry"}, listSessions)
+	handle(s, route{id: "login", method: "POST", path: typePrefix + "/login", scopes: login, summary: "Check an identifier and a password, and begin a session on request"}, logIn)
+	handle(s, route{id: "setPassword", method: "PUT", path: typePrefix + "/entries/{uid}/password", scopes: []string{own.ScopeWrite, own.ScopeLogin}, summary: "Set a password; with only the scope login, this needs the current one"}, setPassword)
+	handle(s, route{id: "startSession", method: "POST", path: typePrefix + "/entries/{uid}/sessions", scopes: login, summary: "Begin a session for somebody who was authenticated elsewhere", status: http.StatusCreated}, startSession)
+	handle(s, route{id: "listSessions", method: "GET", path: typePrefix + "/entries/{uid}/sessions", scopes: []string{own.ScopeRead}, summary: "List the sessions of an entry"}, listSessions)
 	handle(s, route{id: "endSessions", method: "DELETE", path: typePrefix + "/entries/{uid}/sessions", scopes: login, summary: "End all sessions of an entry", status: http.StatusNoContent}, endSessions)
 	handle(s, route{id: "endSessionByID", method: "DELETE", path: typePrefix + "/entries/{uid}/sessions/{id}", scopes: login, summary: "End one session of an entry", status: http.StatusNoContent}, endSessionByID)
-	handle(s, route{id: "session", method: "POST", path: "/v1/session", scopes: login, summary: "Whose session a secret is"}, session)
+	handle(s, route{id: "session", method: "POST", path: "/v1/session", scopes: login, summary: "Get the session with a secret, and its entry"}, session)
 	handle(s, route{id: "endSession", method: "POST", path: "/v1/session/end", scopes: login, summary: "End a session by its secret", status: http.StatusNoContent}, endSession)
-	handle(s, route{id: "verifySession", method: "POST", path: "/v1/session/verify", scopes: login, summary: "Note that the owner of a session gave the password once more"}, verifySession)
-	handle(s, route{id: "checkSession", method: "GET", path: "/v1/session/check", scopes: login, summary: "Whether the cookie of a visitor is a session's, for a proxy", status: http.StatusNoContent, badKey: http.StatusForbidden}, checkSession)
+	handle(s, route{id: "verifySession", method: "POST", path: "/v1/session/verify", scopes: login, summary: "Check the password again, and record that in the session"}, verifySession)
+	handle(s, route{id: "checkSession", method: "GET", path: "/v1/session/check", scopes: login, summary: "Check the session cookie of a visitor, for a proxy", status: http.StatusNoContent, badKey: http.StatusForbidden}, checkSession)
 }
 
 // A Duration is a length of time as people write it: 90s, 10m, 30d.
@@ -49,15 +49,15 @@ func (d Duration) parse(field string) (time.Duration, error) {
 	n, err := strconv.ParseUint(days, 10, 16)
 	t, restErr := time.ParseDuration(rest)
 	if err != nil || restErr != nil || t < 0 || n == 0 && t == 0 {
-		return 0, &userdb.FieldError{Err: userdb.ErrInvalid, Field: field, Rule: "duration", Reason: "no duration, such as 90s, 10m or 30d"}
+		return 0, &userdb.FieldError{Err: userdb.ErrInvalid, Field: field, Rule: "duration", Reason: "want a duration such as 90s, 10m or 30d"}
 	}
 	return time.Duration(n)*24*time.Hour + t, nil
 }
 
 // SessionOptions describes how long a new session lasts.
 type SessionOptions struct {
-	Life Duration `json:"life,omitempty" maxLength:"32" example:"30d" doc:"30d where it is left out; at most 400d"`
-	Idle Duration `json:"idle,omitempty" maxLength:"32" example:"7d" doc:"it ends when it was not seen for so long; 7d, or life, where it is left out"`
+	Life Duration `json:"life,omitempty" maxLength:"32" example:"30d" doc:"30d if absent; at most 400d"`
+	Idle Duration `json:"idle,omitempty" maxLength:"32" example:"7d" doc:"time without use after which the session ends; if absent, 7d or life, whichever is shorter"`
 }
 
 // A Visit describes the visitor for whom the caller acts.
@@ -104,8 +104,8 @@ func (v Visit) attempt() userdb.Attempt { return userdb.Attempt{Origin: v.Origin
 type Session struct {
 	ID       string    `json:"id"`
 	Begun    time.Time `json:"begun"`
-	Seen     time.Time `json:"seen" doc:"to the minute"`
-	Verified time.Time `json:"verified" doc:"when the owner last gave the password"`
+	Seen     time.Time `json:"seen" doc:"accurate to the minute"`
+	Verified time.Time `json:"verified" doc:"when the owner last entered the password"`
 	Expires  time.Time `json:"expires"`
 	Origin   string    `json:"origin,omitempty"`
 	Agent    string    `json:"agent,omitempty"`
@@ -117,14 +117,14 @@ func sessionOf(s userdb.Session) Session {
 
 // A NewSession is a session that has just begun, together with its secret.
 type NewSession struct {
-	Secret string `json:"secret" doc:"it is shown when the session begins, and never again"`
+	Secret string `json:"secret" doc:"shown when the session begins, and never again"`
 	Session
 }
 
 // Signed holds an entry, and its new session if one began.
 type Signed struct {
 	Entry   Entry       `json:"entry"`
-	Session *NewSession `json:"session,omitempty" doc:"where one was wanted"`
+	Session *NewSession `json:"session,omitempty" doc:"present if one was requested"`
 }
 
 type signedOutput struct {
@@ -169,7 +169,7 @@ type loginInput struct {
 		Visit
 		Identifier string          `json:"identifier" maxLength:"4096"`
 		Password   string          `json:"password" maxLength:"4096"`
-		Session    *SessionOptions `json:"session,omitempty" doc:"a session begins, if this is there"`
+		Session    *SessionOptions `json:"session,omitempty" doc:"if present, a session begins"`
 	}
 }
 
@@ -201,8 +201,8 @@ type passwordInput struct {
 	Body struct {
 		Visit
 		Password string          `json:"password" maxLength:"4096"`
-		Current  Given           `json:"current,omitzero" doc:"the password until now: it is checked, an empty one, too, and counts as a login"`
-		Session  *SessionOptions `json:"session,omitempty" doc:"a session begins, if this is there; all others end"`
+		Current  Given           `json:"current,omitzero" doc:"the current password; it is checked even if it is empty, and counts as a login"`
+		Session  *SessionOptions `json:"session,omitempty" doc:"if present, a session begins; all others end"`
 	}
 }
 
@@ -231,7 +231,7 @@ func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput
 		return nil, err
 	}
 	if !in.Body.Current.is && !c.key.May(own.ScopeWrite) {
-		return nil, problem(userdb.CodeScope, "without the scope write, a password is set by the current one")
+		return nil, problem(userdb.CodeScope, "without the scope write, setting a password requires the current one")
 	}
 	if _, err := in.Body.options(in.Body.Session); err != nil {
 		return nil, err
@@ -294,7 +294,7 @@ func startSession(ctx context.Context, c *call, in *startInput) (*startedOutput,
 
 type sessionsOutput struct {
 	Body struct {
-		Sessions []Session `json:"sessions" doc:"those first that were seen last"`
+		Sessions []Session `json:"sessions" doc:"most recently seen first"`
 	}
 }
 
@@ -425,7 +425,7 @@ func verifySession(ctx context.Context, c *call, in *verifyInput) (*activeOutput
 }
 
 type checkOutput struct {
-	UID string `header:"Userdb-Uid" doc:"with % and two digits for each byte that is no visible character of ASCII, and for % itself"`
+	UID string `header:"Userdb-Uid" doc:"percent-encoded: % itself and every byte that is not a visible ASCII character"`
 }
 
 // inHeader escapes a UID for a header. Otherwise, surrounding spaces and bytes outside ASCII could
@@ -442,7 +442,7 @@ func inHeader(uid string) string {
 	return b.String()
 }
 
-var errNoSession = problem(userdb.CodeLogin, "the request has no cookie of a session that is good")
+var errNoSession = problem(userdb.CodeLogin, "the request has no cookie of a valid session")
 
 func checkSession(ctx context.Context, c *call, _ *nothing) (*checkOutput, error) {
 	secret, err := c.request.Cookie(c.service.options.SessionCookie)

@@ -75,7 +75,7 @@ func TestLostAnswers(t *testing.T) {
 		}
 		said[r.at("detail")]++
 	}
-	if said["the store did not answer: whether the change was made is not known"] == 0 || said["the store does not answer, or has no room: the log has the cause under the request_id"] == 0 {
+	if said["the store did not answer: whether the change was made is not known"] == 0 || said["the store does not answer or is full; the server's log has the cause under this request_id"] == 0 {
 		t.Errorf("it says %v", said)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // newRequests returns a metric of requests by operation and status, both of which take few values.
 func newRequests() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "userdb_http_request_duration_seconds", Help: "Requests over HTTP, by operation and status, and how long they took.",
+		Name: "userdb_http_request_duration_seconds", Help: "Duration of HTTP requests by operation and status, in seconds.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 	}, []string{"operation", "status"})
 }

@@ -19,7 +19,7 @@ func clean(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := strings.TrimSuffix(r.URL.EscapedPath(), "/")
 		if p != "" && path.Clean(p) != p && !isSCIM(r.URL.Path) {
-			writeProblem(w, r, problem(userdb.CodeNotFound, "there is no such path: a part of it is empty, or dots"))
+			writeProblem(w, r, problem(userdb.CodeNotFound, "there is no such path: a segment is empty or consists of dots"))
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -38,12 +38,12 @@ func checkQuery(r *http.Request) error {
 	}
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return usage("the query cannot be read")
+		return usage("the query cannot be parsed")
 	}
 	var wrong []Wrong
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if len(values[name]) > 1 && !slices.Contains(repeatable, name) && !isSCIM(r.URL.Path) {
-			wrong = append(wrong, misuse(name, "it is there twice"))
+			wrong = append(wrong, misuse(name, "appears twice"))
 		}
 	}
 	return misused(wrong)

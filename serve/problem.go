@@ -20,16 +20,16 @@ import (
 
 // A Problem is an error response as in RFC 9457.
 type Problem struct {
-	Type       string  `json:"type" example:"urn:userdb:error:duplicate" doc:"urn:userdb:error: and the code"`
+	Type       string  `json:"type" example:"urn:userdb:error:duplicate" doc:"urn:userdb:error: followed by the code"`
 	Title      string  `json:"title" example:"Conflict"`
 	Status     int     `json:"status" example:"409"`
-	Detail     string  `json:"detail,omitempty" doc:"what is wrong, for people"`
-	Code       Code    `json:"code" example:"duplicate" doc:"one of few words, which do not change: as the command line has them, besides key, scope, precondition and idempotency"`
-	Field      string  `json:"field,omitempty" doc:"that of the first of the errors"`
-	Rule       string  `json:"rule,omitempty" doc:"that of the first of the errors"`
-	RetryAfter int64   `json:"retry_after,omitempty" doc:"seconds until it is worth to ask again"`
+	Detail     string  `json:"detail,omitempty" doc:"what is wrong, for people to read"`
+	Code       Code    `json:"code" example:"duplicate" doc:"one of a few words that do not change: those of the command line, and key, scope, precondition and idempotency"`
+	Field      string  `json:"field,omitempty" doc:"that of the first error"`
+	Rule       string  `json:"rule,omitempty" doc:"that of the first error"`
+	RetryAfter int64   `json:"retry_after,omitempty" doc:"seconds to wait before trying again"`
 	RequestID  string  `json:"request_id"`
-	Errors     []Wrong `json:"errors,omitempty" doc:"all that is wrong with the request"`
+	Errors     []Wrong `json:"errors,omitempty" doc:"everything that is wrong with the request"`
 
 	scimType string // for SCIM responses
 }
@@ -39,7 +39,7 @@ type Wrong struct {
 	Pointer string            `json:"pointer,omitempty" example:"/facets/email" doc:"a JSON pointer into the body, or the name of a parameter"`
 	Field   string            `json:"field,omitempty" example:"email"`
 	Rule    string            `json:"rule,omitempty" example:"taken"`
-	Params  map[string]string `json:"params,omitempty" doc:"what a text may name"`
+	Params  map[string]string `json:"params,omitempty" doc:"values for a message of your own"`
 	Detail  string            `json:"detail,omitempty"`
 }
 
@@ -111,7 +111,7 @@ func misused(all []Wrong) error {
 	if len(all) == 0 {
 		return nil
 	}
-	p := usage("the query is not one that this route takes: %s: %s", all[0].Pointer, all[0].Detail)
+	p := usage("invalid query: %s: %s", all[0].Pointer, all[0].Detail)
 	p.Rule, p.Errors = "usage", all[:min(len(all), mostWrong)]
 	return p
 }
@@ -140,7 +140,7 @@ func problemOf(err error) *Problem {
 	case userdb.CodeCorrupt:
 		detail = "the entry is damaged: see 'userdb check'"
 	case userdb.CodeOther:
-		detail = "something is wrong here: the log has it under the request_id"
+		detail = "internal error; the server's log has the details under this request_id"
 	}
 	p := problem(code, detail).retry(retryAfter(code, err))
 	if code == userdb.CodeInvalid || code == userdb.CodeDuplicate {
@@ -150,7 +150,7 @@ func problemOf(err error) *Problem {
 		p.Field, p.Rule = p.Errors[0].Field, p.Errors[0].Rule
 	}
 	if p.Rule == "once" {
-		p = problem(userdb.CodeIdempotency, "another request was made under this Idempotency-Key: a new request wants a new key")
+		p = problem(userdb.CodeIdempotency, "this Idempotency-Key belongs to a different request: use a new key")
 	}
 	return p
 }
@@ -186,19 +186,19 @@ func unavailable(err error) string {
 	case busy:
 		return "too many logins at once"
 	case errors.Is(err, scim.ErrPartly):
-		return "the store is not available: what was done before stays"
+		return "the store is not available: changes made so far remain"
 	case errors.Is(err, context.Canceled):
-		return "the request was broken off, by its client or because the service ends: whether a change was made is not known"
+		return "the request was canceled by its client or because the service is shutting down: whether a change was made is not known"
 	case errors.Is(err, userdb.ErrOutcomeUnknown):
 		return "the store did not answer: whether the change was made is not known"
 	case errors.Is(err, userdb.ErrUnconfirmed):
-		return "the change was made, and is not known to be on as many replicas as it should be"
+		return "the change was made, but may be on fewer replicas than it should"
 	case errors.Is(err, userdb.ErrIndexBuilding):
-		return "the index is being built: it answers when 'userdb schema apply' has ended"
+		return "the index is being built: try again when 'userdb schema apply' has finished"
 	case errors.Is(err, userdb.ErrFileFull):
 		return "the store is full"
 	}
-	return "the store does not answer, or has no room: the log has the cause under the request_id"
+	return "the store does not answer or is full; the server's log has the cause under this request_id"
 }
 
 // wrongs returns everything that an error says is wrong with the values of a request.
@@ -251,12 +251,12 @@ var toPointer = strings.NewReplacer(".", "/", "[", "/", "]", "")
 // ofSchema returns the problem for a request that does not match the schema of its operation. It
 // omits values, which may be secrets.
 func ofSchema(m *huma.ErrorModel) *Problem {
-	p := problem(userdb.CodeUsage, "the request is not one that this route takes").withStatus(m.Status)
+	p := problem(userdb.CodeUsage, "invalid request").withStatus(m.Status)
 	switch m.Status {
 	case http.StatusRequestEntityTooLarge:
 		p.Detail = "the body is too large"
 	case http.StatusUnsupportedMediaType:
-		p.Detail = "the body wants Content-Type: application/json"
+		p.Detail = "the body needs Content-Type: application/json"
 	case http.StatusNotAcceptable, http.StatusRequestTimeout:
 		p.Detail = m.Detail
 	// 500 means that the body broke off.
@@ -278,7 +278,7 @@ func ofSchema(m *huma.ErrorModel) *Problem {
 		}
 		w := Wrong{Pointer: pointer, Rule: "usage", Detail: e.Message}
 		if e.Location == "body" && p.Status == http.StatusBadRequest && m.Status == http.StatusBadRequest && e.Message != errTwice.Error() {
-			w.Detail = "not JSON that can be read"
+			w.Detail = "not valid JSON"
 		}
 		p.Errors = append(p.Errors, w)
 	}

@@ -44,7 +44,7 @@ func (s *Service) provisionFor(c *call, w http.ResponseWriter, r *http.Request) 
 		typ = c.key.Types[0]
 	}
 	if !c.key.Sees(typ) {
-		return problem(userdb.CodeScope, "the key is for several types, and not for "+scim.UserType)
+		return problem(userdb.CodeScope, "the key is for several types, but not for "+scim.UserType)
 	}
 	ns, err := recordkey.ParseNamespace(c.key.Namespace)
 	if err != nil {

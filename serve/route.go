@@ -127,12 +127,12 @@ func (s *Service) routes() (http.Handler, error) {
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
 				Title: "userdb", Version: s.options.Version, License: &huma.License{Name: "BSD 2-Clause", Identifier: "BSD-2-Clause"},
-				Description: "Accounts that are found by any identifier they own. One identifier never means two people.",
+				Description: "Accounts that can be found by any identifier they own. One identifier never means two people.",
 			},
 			Components: &huma.Components{
 				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
 				SecuritySchemes: map[string]*huma.SecurityScheme{
-					"key": {Type: "http", Scheme: "bearer", Description: "An API key: userdb apikey create NAME --scope SCOPE"},
+					"key": {Type: "http", Scheme: "bearer", Description: "An API key, which userdb apikey create NAME --scope SCOPE creates"},
 				},
 			},
 		},
@@ -180,21 +180,21 @@ func (s *Service) noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Req
 		}
 	}
 	if len(allowed) == 0 {
-		writeProblem(w, r, problem(userdb.CodeNotFound, "there is no such path: /docs shows those that there are"))
+		writeProblem(w, r, problem(userdb.CodeNotFound, "there is no such path: /docs lists all paths"))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
 	writeProblem(w, r, problem(userdb.CodeUsage, "the path does not take this method").withStatus(http.StatusMethodNotAllowed))
 }
 
-var errTwice = errors.New("a member is there twice")
+var errTwice = errors.New("a member appears twice")
 
 // strict reads JSON that can be read in only one way. No object may contain a member twice, and no
 // two members of a body may differ only in case, because huma would validate one of them and decode
 // the other.
 var strict = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(text []byte, v any) error {
 	if !jsonline.Whole(text) {
-		return errors.New("not UTF-8, or half a surrogate pair: nobody can tell what it was")
+		return errors.New("not valid UTF-8, or half a surrogate pair")
 	}
 	err := json.Unmarshal(text, v)
 	body, is := v.(*any)
@@ -254,7 +254,7 @@ func (s *Service) operation(r route) huma.Operation {
 		// One byte more than the limit, because huma refuses bodies of exactly this size.
 		MaxBodyBytes: mostBody + 1, BodyReadTimeout: bodyTime,
 		Responses: map[string]*huma.Response{"default": {
-			Description: "What is wrong.",
+			Description: "The request failed.",
 			Content:     map[string]*huma.MediaType{problemJSON: {Schema: registry.Schema(reflect.TypeFor[Problem](), true, "Problem")}},
 		}},
 	}

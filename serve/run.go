@@ -63,7 +63,7 @@ func (s *Service) Run(ctx context.Context, l net.Listener) error {
 	s.empty(late, guests)
 	err := server.Shutdown(last)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.options.Logger.WarnContext(ctx, "requests that were still running after 20 seconds are cut off")
+		s.options.Logger.WarnContext(ctx, "cutting off requests that are still running after 20 seconds")
 		err = server.Close()
 	}
 	return err

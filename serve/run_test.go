@@ -109,7 +109,7 @@ func TestImportAtTheEnd(t *testing.T) {
 	must(t, err)
 	must(t, end())
 	r := <-answer
-	if r.status != 503 || !strings.Contains(r.text, "line 2 cannot be read") || !strings.Contains(r.text, "1 were created") || r.header.Get("Retry-After") == "" {
+	if r.status != 503 || !strings.Contains(r.text, "line 2 and what follows it cannot be read") || !strings.Contains(r.text, "1 were created") || r.header.Get("Retry-After") == "" {
 		t.Errorf("%d %s", r.status, r.text)
 	}
 	c.do("200", "POST", "/v1/types/user/lookup", `{"value":"one"}`)

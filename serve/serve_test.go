@@ -270,7 +270,7 @@ func TestAllThatIsWrong(t *testing.T) {
 		r = c.do("422 invalid", "PATCH", "/v1/types/user/entries/alice", `{"facets":{"email":"x","age":true}}`)
 		c.equal("patch", fmt.Sprint(r.rules()), "[age codec email email]")
 		for body, want := range map[string]string{
-			`{"facets":`: "not JSON", `[]`: "object", `{"faces":{}}`: "faces", `{"facets":[]}`: "facets", `{"tags":"x"}`: "tags", `{"uid":5}`: "uid", `"x"`: "object", "": "body",
+			`{"facets":`: "not valid JSON", `[]`: "object", `{"faces":{}}`: "faces", `{"facets":[]}`: "facets", `{"tags":"x"}`: "tags", `{"uid":5}`: "uid", `"x"`: "object", "": "body",
 		} {
 			r := c.do("400 usage", "POST", "/v1/types/user/entries", body)
 			if !strings.Contains(r.text, want) {

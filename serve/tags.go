@@ -9,10 +9,10 @@ import (
 
 func (s *Service) tags() {
 	write := []string{own.ScopeWrite}
-	handle(s, route{id: "getTags", method: "GET", path: typePrefix + "/entries/{uid}/tags", scopes: []string{own.ScopeRead}, summary: "The tags of an entry"}, getTags)
-	handle(s, route{id: "replaceTags", method: "PUT", path: typePrefix + "/entries/{uid}/tags", scopes: write, summary: "Give an entry these tags and no others"}, replaceTags)
-	handle(s, route{id: "addTag", method: "PUT", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Give an entry a tag", status: http.StatusNoContent}, addTag)
-	handle(s, route{id: "removeTag", method: "DELETE", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Take a tag from an entry", status: http.StatusNoContent}, removeTag)
+	handle(s, route{id: "getTags", method: "GET", path: typePrefix + "/entries/{uid}/tags", scopes: []string{own.ScopeRead}, summary: "Get the tags of an entry"}, getTags)
+	handle(s, route{id: "replaceTags", method: "PUT", path: typePrefix + "/entries/{uid}/tags", scopes: write, summary: "Replace the tags of an entry"}, replaceTags)
+	handle(s, route{id: "addTag", method: "PUT", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Add a tag to an entry", status: http.StatusNoContent}, addTag)
+	handle(s, route{id: "removeTag", method: "DELETE", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Remove a tag from an entry", status: http.StatusNoContent}, removeTag)
 }
 
 // Tags holds the tags of an entry, as many as the schema allows.
@@ -37,7 +37,7 @@ func getTags(ctx context.Context, c *call, in *EntryPath) (*tagsOutput, error) {
 type replaceTagsInput struct {
 	EntryPath
 	Body struct {
-		Tags []string `json:"tags" maxItems:"1000" doc:"no more than the schema's max of the record"`
+		Tags []string `json:"tags" maxItems:"1000" doc:"at most as many as the schema allows for the record"`
 	}
 }
 

@@ -13,24 +13,24 @@ import (
 
 func (s *Service) tokens() {
 	login := []string{own.ScopeLogin}
-	handle(s, route{id: "issueToken", method: "POST", path: typePrefix + "/tokens", scopes: login, summary: "Make a token that is good once"}, issueToken)
-	handle(s, route{id: "peekToken", method: "POST", path: "/v1/tokens/peek", scopes: login, summary: "Whose token a secret is, without spending it"}, peekToken)
-	handle(s, route{id: "redeemToken", method: "POST", path: "/v1/tokens/redeem", scopes: login, summary: "Spend a token"}, redeemToken)
-	handle(s, route{id: "resetPassword", method: "POST", path: "/v1/password-resets", scopes: login, summary: "Spend a token for a new password"}, resetPassword)
-	handle(s, route{id: "invite", method: "POST", path: typePrefix + "/invitations", scopes: login, summary: "Invite the owner of an address to make an account"}, invite)
-	handle(s, route{id: "peekInvitation", method: "POST", path: typePrefix + "/invitations/peek", scopes: login, summary: "What an invitation is for, without spending it"}, peekInvitation)
-	handle(s, route{id: "acceptInvitation", method: "POST", path: typePrefix + "/invitations/accept", scopes: login, summary: "Make the account of an invitation", status: http.StatusCreated}, acceptInvitation)
+	handle(s, route{id: "issueToken", method: "POST", path: typePrefix + "/tokens", scopes: login, summary: "Create a token that can be used once"}, issueToken)
+	handle(s, route{id: "peekToken", method: "POST", path: "/v1/tokens/peek", scopes: login, summary: "Get the entry and the value of a token, without spending it"}, peekToken)
+	handle(s, route{id: "redeemToken", method: "POST", path: "/v1/tokens/redeem", scopes: login, summary: "Redeem a token"}, redeemToken)
+	handle(s, route{id: "resetPassword", method: "POST", path: "/v1/password-resets", scopes: login, summary: "Redeem a token to set a new password"}, resetPassword)
+	handle(s, route{id: "invite", method: "POST", path: typePrefix + "/invitations", scopes: login, summary: "Invite the owner of an address to create an account"}, invite)
+	handle(s, route{id: "peekInvitation", method: "POST", path: typePrefix + "/invitations/peek", scopes: login, summary: "Get an invitation, without spending it"}, peekInvitation)
+	handle(s, route{id: "acceptInvitation", method: "POST", path: typePrefix + "/invitations/accept", scopes: login, summary: "Accept an invitation and create its account", status: http.StatusCreated}, acceptInvitation)
 }
 
 type issueInput struct {
 	TypePath
 	Body struct {
-		Purpose    string   `json:"purpose" minLength:"1" maxLength:"256" doc:"in your own words; change:FIELD sets a facet to the value when it is redeemed"`
-		UID        string   `json:"uid,omitempty" maxLength:"1024" doc:"of the entry; or identifier"`
-		Identifier string   `json:"identifier,omitempty" maxLength:"4096" doc:"what a visitor typed: limits hold, and the work is the same for everybody"`
-		Field      string   `json:"field,omitempty" maxLength:"1024" doc:"the facet whose address the token is sent to: it is returned, and verified when the token is spent"`
-		Value      string   `json:"value,omitempty" maxLength:"4096" doc:"what the token is bound to"`
-		Life       Duration `json:"life,omitempty" maxLength:"32" example:"1h" doc:"1h where it is left out; at most 30d"`
+		Purpose    string   `json:"purpose" minLength:"1" maxLength:"256" doc:"a word of your own; redeeming a token for change:FIELD sets that facet to the value"`
+		UID        string   `json:"uid,omitempty" maxLength:"1024" doc:"the UID of the entry; give either this or identifier"`
+		Identifier string   `json:"identifier,omitempty" maxLength:"4096" doc:"what a visitor typed; limits apply, and the work is the same whether an entry has it or not"`
+		Field      string   `json:"field,omitempty" maxLength:"1024" doc:"the facet with the address that the token is sent to; the address is returned, and verified when the token is redeemed"`
+		Value      string   `json:"value,omitempty" maxLength:"4096" doc:"a value that is bound to the token"`
+		Life       Duration `json:"life,omitempty" maxLength:"32" example:"1h" doc:"1h if absent; at most 30d"`
 		Origin     string   `json:"origin,omitempty" maxLength:"1024"`
 	}
 }
@@ -38,7 +38,7 @@ type issueInput struct {
 type issueOutput struct {
 	Body struct {
 		Secret  string `json:"secret"`
-		Address string `json:"address,omitempty" doc:"where to send it: what the entry has in the field, and not what was typed"`
+		Address string `json:"address,omitempty" doc:"where to send it: the address in the field, not what was typed"`
 	}
 }
 
@@ -55,9 +55,9 @@ func issueToken(ctx context.Context, c *call, in *issueInput) (*issueOutput, err
 	out := &issueOutput{}
 	switch {
 	case (in.Body.UID == "") == (in.Body.Identifier == ""):
-		return nil, usage("want one of uid and identifier")
+		return nil, usage("want either uid or identifier")
 	case in.Body.Identifier != "" && in.Body.Field == "":
-		return nil, usage("with identifier, want the field whose address the token is sent to")
+		return nil, usage("identifier needs field, the facet with the address that the token is sent to")
 	case in.Body.Identifier != "":
 		out.Body.Secret, out.Body.Address, err = t.IssueForVisitor(ctx, in.Body.Field, in.Body.Identifier, tk, userdb.Attempt{Origin: in.Body.Origin})
 	case in.Body.Field != "":
@@ -78,8 +78,8 @@ type tokenInput struct {
 type tokenOutput struct {
 	Body struct {
 		Entry   Entry       `json:"entry"`
-		Value   string      `json:"value,omitempty" doc:"what the token was bound to"`
-		Session *NewSession `json:"session,omitempty" doc:"where one was wanted"`
+		Value   string      `json:"value,omitempty" doc:"the value that was bound to the token"`
+		Session *NewSession `json:"session,omitempty" doc:"present if one was requested"`
 	}
 }
 
@@ -110,7 +110,7 @@ type redeemInput struct {
 		Visit
 		Purpose string          `json:"purpose" maxLength:"256"`
 		Secret  string          `json:"secret" maxLength:"1024"`
-		Session *SessionOptions `json:"session,omitempty" doc:"a session begins, if this is there"`
+		Session *SessionOptions `json:"session,omitempty" doc:"if present, a session begins"`
 	}
 }
 
@@ -147,7 +147,7 @@ type resetInput struct {
 		Purpose  string          `json:"purpose" maxLength:"256"`
 		Secret   string          `json:"secret" maxLength:"1024"`
 		Password string          `json:"password" maxLength:"4096"`
-		Session  *SessionOptions `json:"session,omitempty" doc:"a session begins, if this is there; all others end"`
+		Session  *SessionOptions `json:"session,omitempty" doc:"if present, a session begins; all others end"`
 	}
 }
 
@@ -170,9 +170,9 @@ func resetPassword(ctx context.Context, c *call, in *resetInput) (*signedOutput,
 type inviteInput struct {
 	TypePath
 	Body struct {
-		Field   string   `json:"field" maxLength:"1024" example:"email" doc:"the facet that the address is to be"`
+		Field   string   `json:"field" maxLength:"1024" example:"email" doc:"the facet that will hold the address"`
 		Address string   `json:"address" maxLength:"4096" doc:"as a visitor typed it"`
-		Value   string   `json:"value,omitempty" maxLength:"2048" doc:"what peeking at the invitation gives"`
+		Value   string   `json:"value,omitempty" maxLength:"2048" doc:"a value that peeking at the invitation returns"`
 		Life    Duration `json:"life,omitempty" maxLength:"32" example:"1d"`
 		Origin  string   `json:"origin,omitempty" maxLength:"1024"`
 	}
@@ -184,7 +184,7 @@ type Invitation struct {
 	Address string `json:"address" doc:"where to send it"`
 	Value   string `json:"value,omitempty"`
 	Secret  string `json:"secret,omitempty"`
-	Known   bool   `json:"known" doc:"somebody has the address: send that news, and let the visitor see no difference"`
+	Known   bool   `json:"known" doc:"somebody has the address already: say so in the mail, and show the visitor no difference"`
 }
 
 type invitationOutput struct{ Body Invitation }
@@ -227,10 +227,10 @@ type acceptInput struct {
 	Body struct {
 		Visit
 		Secret   string                     `json:"secret" maxLength:"1024"`
-		Facets   map[string]json.RawMessage `json:"facets,omitempty" maxProperties:"1000" doc:"all but the address"`
-		Tags     []string                   `json:"tags,omitempty" maxItems:"1000" doc:"they want the scope write"`
-		Password *string                    `json:"password,omitempty" maxLength:"4096" doc:"where it is left out, nobody can log in by one"`
-		Session  *SessionOptions            `json:"session,omitempty" doc:"a session begins, if this is there"`
+		Facets   map[string]json.RawMessage `json:"facets,omitempty" maxProperties:"1000" doc:"all facets except the address"`
+		Tags     []string                   `json:"tags,omitempty" maxItems:"1000" doc:"these require the scope write"`
+		Password *string                    `json:"password,omitempty" maxLength:"4096" doc:"if absent, nobody can log in with a password"`
+		Session  *SessionOptions            `json:"session,omitempty" doc:"if present, a session begins"`
 	}
 }
 
@@ -250,7 +250,7 @@ func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedO
 		return nil, err
 	}
 	if len(in.Body.Tags) > 0 && !c.key.May(own.ScopeWrite) {
-		return nil, problem(userdb.CodeScope, "the key does not have the scope write, which tags want")
+		return nil, problem(userdb.CodeScope, "the key does not have the scope write, which tags require")
 	}
 	n, err := c.newEntry(in.Type, in.Body.Facets, in.Body.Tags, in.Body.Password)
 	if err != nil {

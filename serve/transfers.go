@@ -30,13 +30,13 @@ const jsonLines = "application/x-ndjson"
 // these routes.
 func (s *Service) transfers(mux *http.ServeMux) {
 	admin := []string{own.ScopeAdmin}
-	s.streams(mux, route{id: "importEntries", method: "POST", path: typePrefix + "/import", scopes: admin, imports: true, summary: "Bring in entries, as JSON lines"}, importEntries,
+	s.streams(mux, route{id: "importEntries", method: "POST", path: typePrefix + "/import", scopes: admin, imports: true, summary: "Import entries from JSON lines"}, importEntries,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
 		&huma.Param{Name: "on_duplicate", In: "query", Schema: &huma.Schema{Type: "string", Enum: []any{"fail", "skip", "update"}}},
-		&huma.Param{Name: "dry_run", In: "query", Description: "read and judge all lines, and write nothing", Schema: &huma.Schema{Type: "boolean"}})
-	s.streams(mux, route{id: "exportEntries", method: "GET", path: typePrefix + "/export", scopes: admin, summary: "All entries, as JSON lines, without hashes of passwords"}, exportEntries,
+		&huma.Param{Name: "dry_run", In: "query", Description: "check all lines, but write nothing", Schema: &huma.Schema{Type: "boolean"}})
+	s.streams(mux, route{id: "exportEntries", method: "GET", path: typePrefix + "/export", scopes: admin, summary: "Export all entries as JSON lines, without password hashes"}, exportEntries,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}})
-	s.streams(mux, route{id: "exportEntry", method: "GET", path: typePrefix + "/entries/{uid}/export", scopes: admin, summary: "All that is held of one person, as JSON lines: the entry, {\"sessions\":[]} and {\"history\":[]}"}, exportEntry,
+	s.streams(mux, route{id: "exportEntry", method: "GET", path: typePrefix + "/entries/{uid}/export", scopes: admin, summary: "Export everything stored about one person as JSON lines: the entry, {\"sessions\":[]} and {\"history\":[]}"}, exportEntry,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
 		&huma.Param{Name: "uid", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}})
 }
@@ -257,17 +257,17 @@ func onImport(ctx context.Context, err error, report transfer.Report) error {
 	switch {
 	case refused: // its key is no longer valid
 	case unread && endsOf(ctx).late.Err() != nil:
-		p = problem(userdb.CodeUnavailable, "the service ends").retry(1)
+		p = problem(userdb.CodeUnavailable, "the service is shutting down").retry(1)
 	case unread && errors.Is(cut, transfer.ErrInput):
 		p = usage("%s", strings.ReplaceAll(cut.Err.Error(), "\n", "; "))
 	case unread:
-		p = usage("the body broke off")
+		p = usage("the body is incomplete")
 	case report.Read == 0:
 		return err
 	}
 	answer := *p
 	if unread {
-		answer.Detail += fmt.Sprintf("; line %d cannot be read, nor what comes after it", cut.Line)
+		answer.Detail += fmt.Sprintf("; line %d and what follows it cannot be read", cut.Line)
 	}
 	answer.Detail += fmt.Sprintf("; of the lines before, %d were created, %d updated, %d skipped and %d refused", report.Created, report.Updated, report.Skipped, report.Refused)
 	return fmt.Errorf("%w: %w", &answer, err) // the log needs the cause

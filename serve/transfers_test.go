@@ -204,7 +204,7 @@ func TestNothingChanged(t *testing.T) {
 			if strings.Contains(r.text, "nothing was changed") && state() != before {
 				t.Errorf("%s %s, cut off after %d commands: %s", ask[0], ask[1], left, r.text)
 			}
-			if strings.Contains(r.text, "what was done before stays") {
+			if strings.Contains(r.text, "changes made so far remain") {
 				partly++
 			}
 			if left == 200 {
