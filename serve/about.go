@@ -17,43 +17,43 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// about registers the routes that describe the service itself.
-func (s *Service) about(mux *http.ServeMux) {
+// registerAbout registers the routes that describe the service itself.
+func (s *Service) registerAbout(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, r *http.Request) {
 		infoOf(r.Context()).operation = "health"
-		plain(w, http.StatusOK, "ok")
+		writeText(w, http.StatusOK, "ok")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		infoOf(r.Context()).operation = "ready"
-		if err := s.ready.ask(r.Context()); err != nil {
+		if err := s.ready.check(r.Context()); err != nil {
 			infoOf(r.Context()).err = err
 			writeProblem(w, r, problemOf(err))
 			return
 		}
-		plain(w, http.StatusOK, "ok")
+		writeText(w, http.StatusOK, "ok")
 	})
-	mux.HandleFunc("GET "+docsPath, s.docs)
+	mux.HandleFunc("GET "+docsPath, s.serveDocs)
 	handle(s, route{id: "schema", method: "GET", path: "/v1/schema", scopes: []string{own.ScopeRead}, summary: "Get the schema in force"},
-		func(ctx context.Context, c *call, _ *nothing) (*schemaOutput, error) {
+		func(ctx context.Context, c *call, _ *empty) (*schemaOutput, error) {
 			err := c.refresh(ctx)
-			return &schemaOutput{c.only()}, err
+			return &schemaOutput{c.visibleSchema()}, err
 		})
-	handle(s, route{id: "status", method: "GET", path: "/v1/status", scopes: []string{own.ScopeAdmin}, summary: "Get the contents of the store and the state of its servers"}, status)
+	handle(s, route{id: "status", method: "GET", path: "/v1/status", scopes: []string{own.ScopeAdmin}, summary: "Get the contents of the store and the state of its servers"}, getStatus)
 }
 
-// statusAge is how long a status is reused, because gathering one scans every record.
-const statusAge = 5 * time.Second
+// statusMaxAge is how long a status is reused, because gathering one scans every record.
+const statusMaxAge = 5 * time.Second
 
-func status(ctx context.Context, c *call, _ *nothing) (*statusOutput, error) {
-	known, err := figures.Gather(ctx, &c.service.figures, "status "+c.key.Namespace, statusAge,
+func getStatus(ctx context.Context, c *call, _ *empty) (*statusOutput, error) {
+	figure, err := figures.Gather(ctx, &c.service.figures, "status "+c.key.Namespace, statusMaxAge,
 		func(ctx context.Context) (inspect.Status, error) { return inspect.StatusOf(ctx, c.db, nil) })
-	if known.Begun.IsZero() || err != nil && !errors.Is(err, figures.ErrBusy) {
-		return nil, gathering(err)
+	if figure.Begun.IsZero() || err != nil && !errors.Is(err, figures.ErrBusy) {
+		return nil, figureError(err)
 	}
-	all := known.Value
+	all := figure.Value
 	if len(c.key.Types) > 0 { // leave out the servers, which also hold other types
 		all = inspect.Status{Warnings: []inspect.Warning{}, Types: []inspect.TypeStatus{}}
-		for _, t := range known.Value.Types {
+		for _, t := range figure.Value.Types {
 			if c.key.Sees(t.Type) {
 				all.Types = append(all.Types, t)
 			}
@@ -67,7 +67,7 @@ type (
 	statusOutput struct{ Body inspect.Status }
 )
 
-func plain(w http.ResponseWriter, status int, text string) {
+func writeText(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(text + "\n")) // the client may have gone
@@ -76,38 +76,38 @@ func plain(w http.ResponseWriter, status int, text string) {
 // A readiness checks whether the store accepts writes. It does so at most once a second, because
 // the route needs no key.
 type readiness struct {
-	db     *userdb.DB
-	asking chan struct{} // holds an element while a request checks
+	db  *userdb.DB
+	sem chan struct{} // holds an element while a request checks
 
-	asked time.Time
-	err   error
+	checkedAt time.Time
+	err       error
 }
 
 // ask returns the result of the last check, or of a new one if that is over a second old.
-func (r *readiness) ask(ctx context.Context) error {
+func (r *readiness) check(ctx context.Context) error {
 	select {
-	case r.asking <- struct{}{}:
-		defer func() { <-r.asking }()
+	case r.sem <- struct{}{}:
+		defer func() { <-r.sem }()
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", userdb.ErrUnavailable, ctx.Err())
 	}
-	if time.Since(r.asked) < time.Second {
+	if time.Since(r.checkedAt) < time.Second {
 		return r.err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	r.err = own.Ready(ctx, r.db)
-	r.asked = time.Now()
+	r.checkedAt = time.Now()
 	return r.err
 }
 
-// docs writes an HTML page that lists all operations.
-func (s *Service) docs(w http.ResponseWriter, r *http.Request) {
+// serveDocs writes an HTML page that lists all operations.
+func (s *Service) serveDocs(w http.ResponseWriter, r *http.Request) {
 	infoOf(r.Context()).operation = "docs"
 	type operation struct{ ID, Method, Path, Summary, Description string }
 	var all []operation
 	for path, item := range s.api.OpenAPI().Paths {
-		for method, op := range operationsOf(item) {
+		for method, op := range operationsByMethod(item) {
 			all = append(all, operation{op.OperationID, method, path, op.Summary, op.Description})
 		}
 	}

@@ -10,20 +10,20 @@ import (
 
 // Limits on concurrent requests, by what is known about their senders. Tests lower them.
 var (
-	mostAtOnce   = 1000 // with a valid key or the session of an operator
-	mostImports  = 16   // with a valid key and a body that streams for any length of time
-	mostLookups  = 64   // lookups of keys and sessions in the store
-	mostVisitors = 16   // signing in to the console and setting it up
+	maxRequests = 1000 // with a valid key or the session of an operator
+	maxImports  = 16   // with a valid key and a body that streams for any length of time
+	maxLookups  = 64   // lookups of keys and sessions in the store
+	maxVisitors = 16   // signing in to the console and setting it up
 )
 
-// placeTime is how long a request without credentials waits for a place. Places go to waiting
+// placeTimeout is how long a request without credentials waits for a place. Places go to waiting
 // requests in the order in which they arrived.
-const placeTime = 5 * time.Second
+const placeTimeout = 5 * time.Second
 
 // A budget limits how many requests of one kind run at the same time.
 type budget struct {
-	places   chan struct{}
-	patience time.Duration // how long a request waits for a place; 0 means not at all
+	places  chan struct{}
+	maxWait time.Duration // how long a request waits for a place; 0 means not at all
 }
 
 // budgets holds a budget for each kind of request. Requests without credentials have budgets of
@@ -32,10 +32,10 @@ type budgets struct{ requests, imports, lookups, visitors budget }
 
 func newBudgets() *budgets {
 	return &budgets{
-		requests: budget{places: make(chan struct{}, mostAtOnce)},
-		imports:  budget{places: make(chan struct{}, mostImports)},
-		lookups:  budget{make(chan struct{}, mostLookups), placeTime},
-		visitors: budget{make(chan struct{}, mostVisitors), placeTime},
+		requests: budget{places: make(chan struct{}, maxRequests)},
+		imports:  budget{places: make(chan struct{}, maxImports)},
+		lookups:  budget{make(chan struct{}, maxLookups), placeTimeout},
+		visitors: budget{make(chan struct{}, maxVisitors), placeTimeout},
 	}
 }
 
@@ -47,8 +47,8 @@ func (b *budget) take(ctx context.Context) (leave func(), err error) {
 		return b.leave(), nil
 	default:
 	}
-	if b.patience > 0 {
-		timer := time.NewTimer(b.patience)
+	if b.maxWait > 0 {
+		timer := time.NewTimer(b.maxWait)
 		defer timer.Stop()
 		select {
 		case b.places <- struct{}{}:
@@ -58,7 +58,7 @@ func (b *budget) take(ctx context.Context) (leave func(), err error) {
 		case <-timer.C:
 		}
 	}
-	return nil, problem(userdb.CodeUnavailable, "too many requests at once").retry(1)
+	return nil, problem(userdb.CodeUnavailable, "too many requests at once").withRetryAfter(1)
 }
 
 // leave returns a function that gives a place back the first time it is called.

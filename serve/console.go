@@ -11,11 +11,11 @@ import (
 // consolePath is the path of the console, the pages for operators.
 const consolePath = "/console"
 
-// operate creates the console.
-func (s *Service) operate() (err error) {
+// openConsole creates the console.
+func (s *Service) openConsole() (err error) {
 	path := s.options.Namespace.Path()
 	s.console, err = console.New(s.db, console.Options{
-		View:      func(ctx context.Context) (*userdb.DB, error) { return s.space(ctx, path, true) },
+		View:      func(ctx context.Context) (*userdb.DB, error) { return s.viewOf(ctx, path, true) },
 		Namespace: path, Proxies: s.options.Proxies, ResetLink: s.options.ResetLink,
 		Admit:  s.budgets.admit,
 		Failed: func(r *http.Request, err error) { infoOf(r.Context()).err = err },
@@ -27,9 +27,9 @@ func (s *Service) operate() (err error) {
 	return err
 }
 
-// operator serves the console. The log receives the operator and the route, but nothing that the
-// operator searched for.
-func (s *Service) operator(w http.ResponseWriter, r *http.Request) {
+// serveConsole serves the console. The log receives the operator and the route, but nothing that
+// the operator searched for.
+func (s *Service) serveConsole(w http.ResponseWriter, r *http.Request) {
 	infoOf(r.Context()).operation = "console"
 	s.console.ServeHTTP(w, r)
 }

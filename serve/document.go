@@ -12,9 +12,9 @@ import (
 
 const problemJSON = "application/problem+json"
 
-// refusals lists the operationIds that may respond with a status, in addition to the statuses that
-// all operations of a kind share.
-var refusals = map[int][]string{
+// extraStatuses lists the operationIds that may respond with a status, in addition to the statuses
+// that all operations of a kind share.
+var extraStatuses = map[int][]string{
 	http.StatusConflict: {"createEntry", "patchEntry", "setPassword", "startSession", "login", "redeemToken", "resetPassword", "acceptInvitation", "exportEntries", "exportEntry", "importEntries"},
 	http.StatusGone:     {"createEntry"},
 	// The refused lines cannot be written to a temporary file.
@@ -24,8 +24,8 @@ var refusals = map[int][]string{
 	http.StatusNotFound:            {"peekToken", "redeemToken", "resetPassword"},
 }
 
-// refusalsOf returns all statuses with which an operation may respond with a problem.
-func refusalsOf(path string, op *huma.Operation) []int {
+// problemStatuses returns all statuses with which an operation may respond with a problem.
+func problemStatuses(path string, op *huma.Operation) []int {
 	all := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable}
 	if len(op.Parameters) > 0 || op.RequestBody != nil {
 		all = append(all, http.StatusBadRequest)
@@ -36,7 +36,7 @@ func refusalsOf(path string, op *huma.Operation) []int {
 	if strings.Contains(path, "{type}") {
 		all = append(all, http.StatusNotFound)
 	}
-	for status, ids := range refusals {
+	for status, ids := range extraStatuses {
 		if slices.Contains(ids, op.OperationID) {
 			all = append(all, status)
 		}
@@ -44,33 +44,33 @@ func refusalsOf(path string, op *huma.Operation) []int {
 	return all
 }
 
-// document completes /openapi.json after all routes are registered. It adds what the types of
-// inputs and outputs cannot express.
-func (s *Service) document() {
+// completeDocument completes /openapi.json after all routes are registered. It adds what the types
+// of inputs and outputs cannot express.
+func (s *Service) completeDocument() {
 	doc := s.api.OpenAPI()
 	schemas := doc.Components.Schemas
 	problem := schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
 	doc.Servers = []*huma.Server{{URL: "/"}}
 	doc.Components.Responses = map[string]*huma.Response{}
-	answered, sent := map[string]bool{}, map[string]bool{}
+	inResponses, inRequests := map[string]bool{}, map[string]bool{}
 	for path, item := range doc.Paths {
-		for _, op := range operationsOf(item) {
-			for _, status := range refusalsOf(path, op) {
+		for _, op := range operationsByMethod(item) {
+			for _, status := range problemStatuses(path, op) {
 				name := strconv.Itoa(status)
 				doc.Components.Responses[name] = problemResponse(status, problem)
 				op.Responses[name] = &huma.Response{Ref: "#/components/responses/" + name}
 			}
 			for _, r := range op.Responses {
 				for _, content := range r.Content {
-					reach(schemas, content.Schema, answered)
+					reach(schemas, content.Schema, inResponses)
 				}
 			}
 			for _, p := range op.Parameters {
-				reach(schemas, p.Schema, sent)
+				reach(schemas, p.Schema, inRequests)
 			}
 			if op.RequestBody != nil {
 				for _, content := range op.RequestBody.Content {
-					reach(schemas, content.Schema, sent)
+					reach(schemas, content.Schema, inRequests)
 				}
 			}
 		}
@@ -81,10 +81,10 @@ func (s *Service) document() {
 	merge["application/json"] = merge["application/merge-patch+json"]
 	for name, schema := range schemas.Map() {
 		switch {
-		case !answered[name] && !sent[name]:
+		case !inResponses[name] && !inRequests[name]:
 			delete(schemas.Map(), name) // unused, such as huma's own errors, which become problems
-		case answered[name]:
-			answerable(schema, !sent[name])
+		case inResponses[name]:
+			adjustResponseSchema(schema, !inRequests[name])
 		}
 	}
 }
@@ -104,8 +104,8 @@ func problemResponse(status int, schema *huma.Schema) *huma.Response {
 	return &huma.Response{Description: http.StatusText(status), Headers: headers, Content: map[string]*huma.MediaType{problemJSON: {Schema: schema}}}
 }
 
-// operationsOf returns the operations of a path by their methods.
-func operationsOf(item *huma.PathItem) map[string]*huma.Operation {
+// operationsByMethod returns the operations of a path by their methods.
+func operationsByMethod(item *huma.PathItem) map[string]*huma.Operation {
 	all := map[string]*huma.Operation{"GET": item.Get, "POST": item.Post, "PUT": item.Put, "PATCH": item.Patch, "DELETE": item.Delete}
 	for method, op := range all {
 		if op == nil {
@@ -117,7 +117,7 @@ func operationsOf(item *huma.PathItem) map[string]*huma.Operation {
 
 // reach adds to seen the names of the schemas that a schema refers to, directly or through others.
 func reach(r huma.Registry, s *huma.Schema, seen map[string]bool) {
-	each(s, func(s *huma.Schema) {
+	walkSchema(s, func(s *huma.Schema) {
 		name := strings.TrimPrefix(s.Ref, "#/components/schemas/")
 		if s.Ref != "" && !seen[name] {
 			seen[name] = true
@@ -126,40 +126,41 @@ func reach(r huma.Registry, s *huma.Schema, seen map[string]bool) {
 	})
 }
 
-// each calls visit with a schema and with every schema nested in it. It does not follow references.
-func each(s *huma.Schema, visit func(*huma.Schema)) {
+// walkSchema calls visit with a schema and with every schema nested in it. It does not follow
+// references.
+func walkSchema(s *huma.Schema, visit func(*huma.Schema)) {
 	if s == nil {
 		return
 	}
 	visit(s)
-	each(s.Items, visit)
+	walkSchema(s.Items, visit)
 	if more, is := s.AdditionalProperties.(*huma.Schema); is {
-		each(more, visit)
+		walkSchema(more, visit)
 	}
 	for _, p := range s.Properties {
-		each(p, visit)
+		walkSchema(p, visit)
 	}
 	for _, some := range [][]*huma.Schema{s.OneOf, s.AnyOf, s.AllOf} {
 		for _, one := range some {
-			each(one, visit)
+			walkSchema(one, visit)
 		}
 	}
 }
 
-// mayBeNull names the only list that may be null in a response, which means that it could not be
+// nullableList names the only list that may be null in a response, which means that it could not be
 // counted.
-const mayBeNull = "namespaces"
+const nullableList = "namespaces"
 
-// answerable adjusts a schema that responses use: lists are never null, and if more is set, objects
-// may have members that the schema does not name, because later versions may add some. Requests, by
-// contrast, may contain only the members that the schema names.
-func answerable(s *huma.Schema, more bool) {
-	each(s, func(s *huma.Schema) {
+// adjustResponseSchema adjusts a schema that responses use: lists are never null, and if more is
+// set, objects may have members that the schema does not name, because later versions may add some.
+// Requests, by contrast, may contain only the members that the schema names.
+func adjustResponseSchema(s *huma.Schema, more bool) {
+	walkSchema(s, func(s *huma.Schema) {
 		if _, is := s.AdditionalProperties.(bool); is && more {
 			s.AdditionalProperties = nil
 		}
 		for name, p := range s.Properties {
-			if p.Type == huma.TypeArray && name != mayBeNull {
+			if p.Type == huma.TypeArray && name != nullableList {
 				p.Nullable = false
 			}
 		}

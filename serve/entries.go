@@ -63,9 +63,9 @@ func etagOf(e userdb.Entry) string {
 	return `"` + e.Rev() + `"`
 }
 
-// matches reports whether list, the value of an If-Match or If-None-Match header, contains the
+// matchesETag reports whether list, the value of an If-Match or If-None-Match header, contains the
 // entity tag of an entry. It ignores whether a tag is weak.
-func matches(list string, e userdb.Entry) bool {
+func matchesETag(list string, e userdb.Entry) bool {
 	if strings.TrimSpace(list) == "*" {
 		return true
 	}
@@ -98,7 +98,7 @@ type (
 		Location string `header:"Location"`
 		Body     Entry
 	}
-	nothing struct{}
+	empty struct{}
 )
 
 // Ignored holds the members of an entry that the server owns. A request may contain them, so that
@@ -114,37 +114,37 @@ type Ignored struct {
 // hint returns a hint for the entry of a path. It matches nothing if no entry can have that UID.
 func (in EntryPath) hint() hints.Hint { return hints.UID(in.UID) }
 
-// onEntry returns [userdb.ErrNotFound] if err says that no entry can have the UID of a path. It
+// asNotFound returns [userdb.ErrNotFound] if err says that no entry can have the UID of a path. It
 // returns all other errors unchanged.
-func onEntry(err error) error {
+func asNotFound(err error) error {
 	if errors.Is(err, hints.ErrHint) {
 		return userdb.ErrNotFound
 	}
 	return err
 }
 
-func (s *Service) entries() {
+func (s *Service) registerEntries() {
 	handle(s, route{id: "createEntry", method: "POST", path: typePrefix + "/entries", scopes: []string{own.ScopeWrite}, summary: "Create an entry", status: http.StatusCreated}, createEntry)
 	handle(s, route{id: "getEntry", method: "GET", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeRead}, summary: "Get an entry by its UID"}, getEntry)
 	handle(s, route{id: "patchEntry", method: "PATCH", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeWrite}, summary: "Set facets, and remove those that are null"}, patchEntry)
 	handle(s, route{id: "deleteEntry", method: "DELETE", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeWrite}, summary: "Delete an entry and everything that belongs to it", status: http.StatusNoContent}, deleteEntry)
 	handle(s, route{id: "disableEntry", method: "POST", path: typePrefix + "/entries/{uid}/disable", scopes: []string{own.ScopeWrite}, summary: "Disable an entry: it cannot log in, and its sessions and tokens end", status: http.StatusNoContent},
-		onUID((*userdb.Type).Disable))
+		handleUID((*userdb.Type).Disable))
 	handle(s, route{id: "enableEntry", method: "POST", path: typePrefix + "/entries/{uid}/enable", scopes: []string{own.ScopeWrite}, summary: "Enable an entry, so that it can log in again", status: http.StatusNoContent},
-		onUID((*userdb.Type).Enable))
+		handleUID((*userdb.Type).Enable))
 	handle(s, route{id: "endWaits", method: "DELETE", path: typePrefix + "/entries/{uid}/waits", scopes: []string{own.ScopeWrite}, summary: "Forget the failed logins of an entry, so that nobody has to wait", status: http.StatusNoContent},
-		onUID((*userdb.Type).EndWaits))
+		handleUID((*userdb.Type).EndWaits))
 }
 
-// onUID returns a handler that calls do with a hint for the entry of a path and responds without a
-// body.
-func onUID(do func(*userdb.Type, context.Context, hints.Hint) error) func(context.Context, *call, *EntryPath) (*nothing, error) {
-	return func(ctx context.Context, c *call, in *EntryPath) (*nothing, error) {
-		t, err := c.typ(ctx, in.Type)
+// handleUID returns a handler that calls do with a hint for the entry of a path and responds
+// without a body.
+func handleUID(do func(*userdb.Type, context.Context, hints.Hint) error) func(context.Context, *call, *EntryPath) (*empty, error) {
+	return func(ctx context.Context, c *call, in *EntryPath) (*empty, error) {
+		t, err := c.findType(ctx, in.Type)
 		if err == nil {
-			err = onEntry(do(t, ctx, in.hint()))
+			err = asNotFound(do(t, ctx, in.hint()))
 		}
-		return &nothing{}, err
+		return &empty{}, err
 	}
 }
 
@@ -160,23 +160,23 @@ type createInput struct {
 	}
 }
 
-// newEntry returns the new entry that a request body describes. An empty password is not treated as
-// absent: it has to satisfy the policy.
-func (c *call) newEntry(typ string, facets map[string]json.RawMessage, tags []string, password *string) (n userdb.NewEntry, err error) {
+// parseNewEntry returns the new entry that a request body describes. An empty password is not
+// treated as absent: it has to satisfy the policy.
+func (c *call) parseNewEntry(typ string, facets map[string]json.RawMessage, tags []string, password *string) (n userdb.NewEntry, err error) {
 	n = userdb.NewEntry{Tags: tags, Typed: password != nil}
 	if n.Typed {
 		n.Password = *password
 	}
-	n.Facets, err = c.facets(typ, facets)
+	n.Facets, err = c.parseFacets(typ, facets)
 	return n, err
 }
 
 func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput, error) {
-	t, err := c.typ(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
-	n, err := c.newEntry(in.Type, in.Body.Facets, in.Body.Tags, in.Body.Password)
+	n, err := c.parseNewEntry(in.Type, in.Body.Facets, in.Body.Tags, in.Body.Password)
 	if err != nil {
 		return nil, err
 	}
@@ -190,20 +190,20 @@ func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput,
 	if err != nil {
 		return nil, err
 	}
-	return &createdOutput{etagOf(e), pathOf(e), entryOf(e)}, nil
+	return &createdOutput{etagOf(e), locationOf(e), entryOf(e)}, nil
 }
 
-// pathOf returns the URL path of an entry. It escapes dots as well, so that a UID such as ".." is
-// not taken for a relative path.
-func pathOf(e userdb.Entry) string {
+// locationOf returns the URL path of an entry. It escapes dots as well, so that a UID such as ".."
+// is not taken for a relative path.
+func locationOf(e userdb.Entry) string {
 	segment := func(text string) string { return strings.ReplaceAll(url.PathEscape(text), ".", "%2E") }
 	return "/v1/types/" + segment(e.Type()) + "/entries/" + segment(e.UID())
 }
 
-// facets parses the facets of a request with the codecs of a type. If a codec cannot read a value,
-// facets keeps it as JSON, so that it is refused later together with everything else that is wrong.
-// It refuses values that cannot even be kept as JSON, such as text that is too long.
-func (c *call) facets(typ string, raw map[string]json.RawMessage) (schema.Facets, error) {
+// parseFacets parses the facets of a request with the codecs of a type. If a codec cannot read a
+// value, parseFacets keeps it as JSON, so that it is refused later together with everything else
+// that is wrong. It refuses values that cannot even be kept as JSON, such as text that is too long.
+func (c *call) parseFacets(typ string, raw map[string]json.RawMessage) (schema.Facets, error) {
 	facets, t, wrong := make(schema.Facets, len(raw)), c.db.Schema().Types[typ], []error(nil)
 	for _, field := range slices.Sorted(maps.Keys(raw)) {
 		if string(raw[field]) == "null" {
@@ -227,15 +227,15 @@ type getInput struct {
 }
 
 func getEntry(ctx context.Context, c *call, in *getInput) (*entryOutput, error) {
-	t, err := c.typ(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
 	e, err := t.Find(ctx, in.hint())
 	if err != nil {
-		return nil, onEntry(err)
+		return nil, asNotFound(err)
 	}
-	if in.IfNoneMatch != "" && matches(in.IfNoneMatch, e) {
+	if in.IfNoneMatch != "" && matchesETag(in.IfNoneMatch, e) {
 		return &entryOutput{Status: http.StatusNotModified, ETag: etagOf(e)}, nil
 	}
 	out := entryOf(e)
@@ -253,16 +253,16 @@ type patchInput struct {
 }
 
 func patchEntry(ctx context.Context, c *call, in *patchInput) (*entryOutput, error) {
-	t, err := c.typ(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
-	facets, err := c.facets(in.Type, in.Body.Facets)
+	facets, err := c.parseFacets(in.Type, in.Body.Facets)
 	if err != nil {
 		return nil, err
 	}
 	e, err := t.Update(ctx, in.hint(), func(e *userdb.Entry) error {
-		if in.IfMatch != "" && !matches(in.IfMatch, *e) {
+		if in.IfMatch != "" && !matchesETag(in.IfMatch, *e) {
 			return errPrecondition
 		}
 		for field := range in.Body.Facets {
@@ -275,12 +275,12 @@ func patchEntry(ctx context.Context, c *call, in *patchInput) (*entryOutput, err
 		return nil
 	})
 	if err != nil {
-		return nil, onEntry(err)
+		return nil, asNotFound(err)
 	}
 	out := entryOf(e)
 	return &entryOutput{Status: http.StatusOK, ETag: etagOf(e), Body: &out}, nil
 }
 
-func deleteEntry(ctx context.Context, c *call, in *EntryPath) (*nothing, error) {
-	return onUID((*userdb.Type).Delete)(ctx, c, in)
+func deleteEntry(ctx context.Context, c *call, in *EntryPath) (*empty, error) {
+	return handleUID((*userdb.Type).Delete)(ctx, c, in)
 }

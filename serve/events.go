@@ -44,12 +44,12 @@ func EventOf(e userdb.HistoryEvent) Event {
 
 const eventStream = "text/event-stream"
 
-func (s *Service) events(mux *http.ServeMux) {
-	handle(s, route{id: "history", method: "GET", path: typePrefix + "/entries/{uid}/history", scopes: []string{own.ScopeRead}, summary: "Get the history of an entry, latest first"}, history)
+func (s *Service) registerEvents(mux *http.ServeMux) {
+	handle(s, route{id: "history", method: "GET", path: typePrefix + "/entries/{uid}/history", scopes: []string{own.ScopeRead}, summary: "Get the history of an entry, latest first"}, getHistory)
 	listen := route{id: "events", method: "GET", path: "/v1/events", scopes: []string{own.ScopeAdmin}, summary: "Get events, oldest first; as " + eventStream + ", new events follow as they happen"}
-	s.streams(mux, listen, listEvents,
+	s.handleStream(mux, listen, listEvents,
 		&huma.Param{Name: "after", In: "query", Description: "next from an earlier page, or end to skip all events so far", Schema: &huma.Schema{Type: "string"}},
-		&huma.Param{Name: "kind", In: "query", Explode: ptr(true), Description: "only events of these kinds", Schema: &huma.Schema{Type: "array", Items: &huma.Schema{Type: "string", Enum: anys(view.Kinds)}}},
+		&huma.Param{Name: "kind", In: "query", Explode: ptr(true), Description: "only events of these kinds", Schema: &huma.Schema{Type: "array", Items: &huma.Schema{Type: "string", Enum: toAny(view.Kinds)}}},
 		&huma.Param{Name: "limit", In: "query", Schema: &huma.Schema{Type: "integer", Minimum: ptr(1.0), Maximum: ptr(1000.0), Default: 100}},
 		&huma.Param{Name: "Last-Event-ID", In: "header", Description: "the ID of the last event received; takes the place of after", Schema: &huma.Schema{Type: "string"}})
 	op := s.api.OpenAPI().Paths["/v1/events"].Get
@@ -59,7 +59,7 @@ func (s *Service) events(mux *http.ServeMux) {
 	}}
 }
 
-func anys[T ~string](texts []T) (all []any) {
+func toAny[T ~string](texts []T) (all []any) {
 	for _, text := range texts {
 		all = append(all, string(text))
 	}
@@ -72,14 +72,14 @@ type historyOutput struct {
 	}
 }
 
-func history(ctx context.Context, c *call, in *EntryPath) (*historyOutput, error) {
-	t, err := c.typ(ctx, in.Type)
+func getHistory(ctx context.Context, c *call, in *EntryPath) (*historyOutput, error) {
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
 	all, err := t.History(ctx, in.hint())
 	if err != nil {
-		return nil, onEntry(err)
+		return nil, asNotFound(err)
 	}
 	out := &historyOutput{}
 	out.Body.Events = make([]Event, len(all))
@@ -98,18 +98,18 @@ type eventsPage struct {
 
 // listEvents responds with a page of the feed, or with a stream if the request asks for one.
 func listEvents(c *call, w http.ResponseWriter) error {
-	q, streams, err := eventQuery(c.request)
+	q, streams, err := parseEventQuery(c.request)
 	if err != nil {
 		return err
 	}
 	if streams {
-		return c.follow(w, q)
+		return c.streamEvents(w, q)
 	}
-	ctx, cancel := within(c.request.Context())
+	ctx, cancel := withStoreTimeout(c.request.Context())
 	defer cancel()
 	page, err := c.db.Events(ctx, q)
 	if err != nil {
-		return ofQuery(err)
+		return queryError(err)
 	}
 	out := eventsPage{Events: []Event{}, Next: page.Next, Gap: page.Gap}
 	for _, e := range page.Events {
@@ -122,22 +122,22 @@ func listEvents(c *call, w http.ResponseWriter) error {
 	return nil
 }
 
-// eventQuery returns what a request asks for, and whether it asks for a stream.
-func eventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err error) {
-	values, wrong := queryOf(r, "after", "kind", "limit")
+// parseEventQuery returns what a request asks for, and whether it asks for a stream.
+func parseEventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err error) {
+	values, wrong := parseQuery(r, "after", "kind", "limit")
 	q = userdb.EventQuery{After: values.Get("after"), Limit: 100}
 	for _, kind := range values["kind"] {
 		q.Kinds = append(q.Kinds, userdb.EventKind(kind))
 		if !slices.Contains(view.Kinds, userdb.EventKind(kind)) {
-			wrong = append(wrong, misuse("kind", "want one of %s", view.KindList()))
+			wrong = append(wrong, paramProblem("kind", "want one of %s", view.KindList()))
 		}
 	}
 	if text := values.Get("limit"); text != "" {
 		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > 1000 {
-			wrong = append(wrong, misuse("limit", "want 1 to 1000"))
+			wrong = append(wrong, paramProblem("limit", "want 1 to 1000"))
 		}
 	}
-	if err := misused(wrong); err != nil {
+	if err := queryProblem(wrong); err != nil {
 		return q, false, err
 	}
 	streams = r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), eventStream)
@@ -164,30 +164,31 @@ func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 	return c.key.Sees(e.Key.Type())
 }
 
-// pingTime is how long a stream is silent at most. lookTime is the time between checks whether its
-// key was revoked. Together with keyAge, they end the stream within five seconds of that.
+// pingInterval is how long a stream is silent at most. keyCheckInterval is the time between checks
+// whether its key was revoked. Together with keyMaxAge, they end the stream within five seconds of
+// that.
 var (
-	pingTime = 15 * time.Second
-	lookTime = 500 * time.Millisecond
+	pingInterval     = 15 * time.Second
+	keyCheckInterval = 500 * time.Millisecond
 )
 
-// follow responds with what has happened since a position, and then with what happens, until the
-// client disconnects or the service shuts down.
-func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
+// streamEvents responds with what has happened since a position, and then with what happens, until
+// the client disconnects or the service shuts down.
+func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 	ctx, kinds := c.request.Context(), q.Kinds
-	f, leave, err := c.service.listen(ctx, c.db)
+	f, leave, err := c.service.subscribe(ctx, c.db)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	part, from := f.now()
+	part, from := f.tail()
 	q.Kinds, q.Limit, q.Until = nil, 1000, from
 	if q.After == userdb.EventsEnd {
 		q.After = from
 	}
 	page, err := c.db.Events(ctx, q) // reports an invalid position before the response begins
 	if err != nil {
-		return ofQuery(err)
+		return queryError(err)
 	}
 	if from == "" { // the feed was empty, so Until was no bound; part has all events since
 		page.Events, page.Next = nil, ""
@@ -196,14 +197,14 @@ func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
 	if page.Gap { // the position is lost, and the client has had nothing after it
 		at = page.Next
 	}
-	out := &listener{c: c, w: w, kinds: kinds, control: http.NewResponseController(w), had: map[string]bool{}}
-	if err := out.ahead(ctx, from, at); err != nil {
+	out := &listener{c: c, w: w, kinds: kinds, control: http.NewResponseController(w), received: map[string]bool{}}
+	if err := out.markReceived(ctx, from, at); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", eventStream)
 	w.WriteHeader(http.StatusOK)
 	for {
-		if out.send(page, framesOf(page)) != nil {
+		if out.send(page, encodeFrames(page)) != nil {
 			return nil
 		}
 		if len(page.Events) == 0 {
@@ -220,16 +221,16 @@ func (c *call) follow(w http.ResponseWriter, q userdb.EventQuery) error {
 
 // A listener is a client that receives a stream of events.
 type listener struct {
-	c       *call
-	w       http.ResponseWriter
-	kinds   []userdb.EventKind
-	control *http.ResponseController
-	had     map[string]bool // IDs of events that the client has had already
+	c        *call
+	w        http.ResponseWriter
+	kinds    []userdb.EventKind
+	control  *http.ResponseController
+	received map[string]bool // IDs of events that the client has had already
 }
 
-// ahead records the events that the client has had from another process, but that this process,
-// which is at position from, has yet to read.
-func (l *listener) ahead(ctx context.Context, from, after string) error {
+// markReceived records the events that the client has had from another process, but that this
+// process, which is at position from, has yet to read.
+func (l *listener) markReceived(ctx context.Context, from, after string) error {
 	q := userdb.EventQuery{After: from, Until: after, Limit: 1000}
 	for after != "" {
 		page, err := l.c.db.Events(ctx, q)
@@ -237,7 +238,7 @@ func (l *listener) ahead(ctx context.Context, from, after string) error {
 			return err
 		}
 		for _, e := range page.Events {
-			l.had[e.ID] = true
+			l.received[e.ID] = true
 		}
 		q.After = page.Next
 	}
@@ -246,9 +247,9 @@ func (l *listener) ahead(ctx context.Context, from, after string) error {
 
 // follow sends part, and what follows it in the feed as soon as that has been read.
 func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
-	ping, look := time.NewTicker(pingTime), time.NewTicker(lookTime)
+	ping, check := time.NewTicker(pingInterval), time.NewTicker(keyCheckInterval)
 	defer ping.Stop()
-	defer look.Stop()
+	defer check.Stop()
 	for {
 		var err error
 		select {
@@ -256,12 +257,12 @@ func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 			return
 		case <-l.c.service.closing:
 			return
-		case <-look.C:
+		case <-check.C:
 			_, err = l.w.Write(nil) // which checks the key
 		case <-ping.C:
 			err = l.write([]byte(": ping\n\n"))
 		case <-part.ready:
-			if last, _ := f.now(); part.next == nil || last.number-part.number > mostBehind {
+			if last, _ := f.tail(); part.next == nil || last.number-part.number > maxLag {
 				// The feed has ended, or the client is too slow. It reconnects with its last ID.
 				return
 			}
@@ -274,8 +275,8 @@ func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 	}
 }
 
-// framesOf encodes the events of a page for an event stream.
-func framesOf(page userdb.EventPage) [][]byte {
+// encodeFrames encodes the events of a page for an event stream.
+func encodeFrames(page userdb.EventPage) [][]byte {
 	all := make([][]byte, len(page.Events))
 	for i, e := range page.Events {
 		data, _ := json.Marshal(EventOf(e)) // it holds only text, which cannot fail
@@ -295,7 +296,7 @@ func (l *listener) send(page userdb.EventPage, frames [][]byte) error {
 		b.WriteString("event: gap\ndata: {}\n\n")
 	}
 	for i, e := range page.Events {
-		if l.c.sees(e, l.kinds) && !l.had[e.ID] {
+		if l.c.sees(e, l.kinds) && !l.received[e.ID] {
 			b.Write(frames[i])
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func FollowLate(ctx context.Context) string {
 	first := &feedPart{ready: make(chan struct{})}
 	last := first
-	for range mostBehind + 1 {
+	for range maxLag + 1 {
 		last.next = &feedPart{number: last.number + 1, ready: make(chan struct{})}
 		last.page = userdb.EventPage{Gap: true}
 		close(last.ready)
@@ -27,11 +27,11 @@ func FollowLate(ctx context.Context) string {
 }
 
 // GoBy sets the clock by which a service judges keys.
-func (s *Service) GoBy(now func() time.Time) { s.ring.now = now }
+func (s *Service) GoBy(now func() time.Time) { s.keys.now = now }
 
 // MostAtOnce sets how many requests of each kind a new service handles at the same time.
 func MostAtOnce(n int) (undo func()) {
-	all := []*int{&mostAtOnce, &mostImports, &mostLookups, &mostVisitors}
+	all := []*int{&maxRequests, &maxImports, &maxLookups, &maxVisitors}
 	before := make([]int, len(all))
 	for i, most := range all {
 		before[i], *most = *most, n
@@ -45,44 +45,44 @@ func MostAtOnce(n int) (undo func()) {
 
 // Hurry sets how long a client may take to send a header and a body.
 func Hurry(d time.Duration) (undo func()) {
-	header, body := headerTime, bodyTime
-	headerTime, bodyTime = d, d
-	return func() { headerTime, bodyTime = header, body }
+	header, body := headerTimeout, bodyTimeout
+	headerTimeout, bodyTimeout = d, d
+	return func() { headerTimeout, bodyTimeout = header, body }
 }
 
 // AnswerTime sets how long a response may take from the end of the header on, and returns the time
 // before.
 func AnswerTime(d time.Duration) (before time.Duration) {
-	before, answerTime = answerTime, d
+	before, responseTimeout = responseTimeout, d
 	return before
 }
 
 // DrainTime sets how long requests may continue when the service shuts down, and returns the time
 // before.
 func DrainTime(d time.Duration) (before time.Duration) {
-	before, drainTime = drainTime, d
+	before, drainTimeout = drainTimeout, d
 	return before
 }
 
 // PingTime sets how long a stream is silent at most.
 func PingTime(d time.Duration) (undo func()) {
-	before := pingTime
-	pingTime = d
-	return func() { pingTime = before }
+	before := pingInterval
+	pingInterval = d
+	return func() { pingInterval = before }
 }
 
 // FeedTime sets the time between two reads of a feed.
 func FeedTime(d time.Duration) (undo func()) {
-	before := feedTime
-	feedTime = d
-	return func() { feedTime = before }
+	before := feedInterval
+	feedInterval = d
+	return func() { feedInterval = before }
 }
 
 // SpaceAge sets how long a schema is trusted to contain all types that are stored.
 func SpaceAge(d time.Duration) (undo func()) {
-	before := spaceAge
-	spaceAge = d
-	return func() { spaceAge = before }
+	before := schemaMaxAge
+	schemaMaxAge = d
+	return func() { schemaMaxAge = before }
 }
 
 // ProblemOf returns the problem with which to respond to an error.

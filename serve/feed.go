@@ -11,12 +11,12 @@ import (
 
 // Limits on listeners.
 const (
-	mostListeners = 500
-	mostBehind    = 100 // parts of the feed by which a slow listener may fall behind
+	maxListeners = 500
+	maxLag       = 100 // parts of the feed by which a slow listener may fall behind
 )
 
-// feedTime is the time between two reads of a feed.
-var feedTime = 250 * time.Millisecond
+// feedInterval is the time between two reads of a feed.
+var feedInterval = 250 * time.Millisecond
 
 // A feed reads the events of a view for all listeners in this process. It runs only while there are
 // listeners.
@@ -38,25 +38,25 @@ type feedPart struct {
 	next   *feedPart // nil if the feed has ended
 }
 
-// now returns the part that has yet to be read and the position at which it begins.
-func (f *feed) now() (*feedPart, string) {
+// tail returns the part that has yet to be read and the position at which it begins.
+func (f *feed) tail() (*feedPart, string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last, f.from
 }
 
-// listen returns the feed of a view, and starts it if nobody else listens. The caller must call
+// subscribe returns the feed of a view, and starts it if nobody else listens. The caller must call
 // leave when it no longer listens.
-func (s *Service) listen(ctx context.Context, db *userdb.DB) (f *feed, leave func(), err error) {
+func (s *Service) subscribe(ctx context.Context, db *userdb.DB) (f *feed, leave func(), err error) {
 	if f, err = s.join(db, nil); f == nil && err == nil {
-		asked, cancel := within(ctx)
+		asked, cancel := withStoreTimeout(ctx)
 		defer cancel()
 		var end userdb.EventPage
 		if end, err = db.Events(asked, userdb.EventQuery{After: userdb.EventsEnd}); err == nil {
 			reading, stop := context.WithCancel(context.WithoutCancel(ctx))
 			fresh := &feed{stop: stop, last: &feedPart{ready: make(chan struct{})}, from: end.Next}
 			if f, err = s.join(db, fresh); f == fresh {
-				go f.read(reading, db, feedTime)
+				go f.read(reading, db, feedInterval)
 			} else {
 				stop()
 			}
@@ -74,8 +74,8 @@ func (s *Service) join(db *userdb.DB, fresh *feed) (*feed, error) {
 	for _, other := range s.feeds {
 		all += other.listeners
 	}
-	if all >= mostListeners {
-		return nil, problem(userdb.CodeUnavailable, "too many listeners").retry(10)
+	if all >= maxListeners {
+		return nil, problem(userdb.CodeUnavailable, "too many listeners").withRetryAfter(10)
 	}
 	f := cmp.Or(s.feeds[db], fresh)
 	if f != nil {
@@ -95,16 +95,16 @@ func (s *Service) leave(db *userdb.DB, f *feed) {
 }
 
 // read reads the feed until ctx ends. While the store does not answer, it keeps trying.
-func (f *feed) read(ctx context.Context, db *userdb.DB, every time.Duration) {
-	part, from := f.now()
+func (f *feed) read(ctx context.Context, db *userdb.DB, interval time.Duration) {
+	part, from := f.tail()
 	defer func() { close(part.ready) }()
 	for {
-		asked, cancel := context.WithTimeout(ctx, requestTime)
+		asked, cancel := context.WithTimeout(ctx, storeTimeout)
 		page, err := db.Events(asked, userdb.EventQuery{After: from, Limit: 1000})
 		cancel()
 		if err == nil && (len(page.Events) > 0 || page.Gap) {
 			next := &feedPart{number: part.number + 1, ready: make(chan struct{})}
-			part.page, part.frames, part.next, from = page, framesOf(page), next, page.Next
+			part.page, part.frames, part.next, from = page, encodeFrames(page), next, page.Next
 			f.mu.Lock()
 			f.last, f.from = next, from
 			f.mu.Unlock()
@@ -117,7 +117,7 @@ func (f *feed) read(ctx context.Context, db *userdb.DB, every time.Duration) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(every):
+		case <-time.After(interval):
 		}
 	}
 }

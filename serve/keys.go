@@ -11,56 +11,56 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// keyAge is how long a key is trusted after it was read. A revocation therefore takes effect
+// keyMaxAge is how long a key is trusted after it was read. A revocation therefore takes effect
 // everywhere within this time.
-const keyAge = 4 * time.Second
+const keyMaxAge = 4 * time.Second
 
-// Limits on wrong keys. An origin that sends more than wrongKeys of them within wrongsWindow is
-// told to wait. Valid keys are accepted at any time. Counts of at most mostOrigins origins are
+// Limits on wrong keys. An origin that sends more than maxWrongKeys of them within wrongKeyWindow
+// is told to wait. Valid keys are accepted at any time. Counts of at most maxOrigins origins are
 // kept.
 const (
-	wrongKeys    = 20
-	mostOrigins  = 10_000
-	wrongsWindow = time.Minute
+	maxWrongKeys   = 20
+	maxOrigins     = 10_000
+	wrongKeyWindow = time.Minute
 )
 
-// A keyring caches API keys by the hashes of their secrets.
-type keyring struct {
+// A keyCache holds API keys by the hashes of their secrets.
+type keyCache struct {
 	keys    *own.Keys
 	lookups *budget // limits lookups of keys that are not cached
 
-	mu    sync.Mutex
-	known map[string]knownKey // by the hash of the secret
-	wrong map[string]int      // how many, by origin, since began
-	began time.Time
+	mu          sync.Mutex
+	cached      map[string]cachedKey // by the hash of the secret
+	failures    map[string]int       // wrong keys since windowStart, by origin
+	windowStart time.Time
 
 	now func() time.Time
 }
 
-type knownKey struct {
+type cachedKey struct {
 	own.Key
-	read time.Time
+	readAt time.Time
 }
 
-func newKeyring(db *userdb.DB, lookups *budget) (*keyring, error) {
+func newKeyCache(db *userdb.DB, lookups *budget) (*keyCache, error) {
 	keys, err := own.KeysOf(db)
-	return &keyring{keys: keys, lookups: lookups, known: map[string]knownKey{}, wrong: map[string]int{}, now: time.Now}, err
+	return &keyCache{keys: keys, lookups: lookups, cached: map[string]cachedKey{}, failures: map[string]int{}, now: time.Now}, err
 }
 
 var errWrongKey = problem(userdb.CodeKey, "the request has no valid API key: create one with 'userdb apikey create', and send it as Authorization: Bearer KEY")
 
-// of returns the key in the Authorization header of a request.
-func (k *keyring) of(ctx context.Context, header, origin string) (own.Key, error) {
+// find returns the key in the Authorization header of a request.
+func (k *keyCache) find(ctx context.Context, header, origin string) (own.Key, error) {
 	scheme, secret, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" || len(secret) > 200 {
-		return own.Key{}, k.refused(origin)
+		return own.Key{}, k.reject(origin)
 	}
 	hash, now := own.Hash(strings.TrimSpace(secret)), k.now()
 	k.mu.Lock()
-	known, has := k.known[hash]
+	cached, has := k.cached[hash]
 	k.mu.Unlock()
-	if !has || now.Sub(known.read) > keyAge {
-		limited, cancel := within(ctx)
+	if !has || now.Sub(cached.readAt) > keyMaxAge {
+		limited, cancel := withStoreTimeout(ctx)
 		defer cancel()
 		if !has {
 			leave, err := k.lookups.take(limited)
@@ -75,33 +75,33 @@ func (k *keyring) of(ctx context.Context, header, origin string) (own.Key, error
 		}
 		k.mu.Lock()
 		if err != nil {
-			delete(k.known, hash)
+			delete(k.cached, hash)
 		} else {
-			known = knownKey{key, now}
-			k.known[hash] = known
+			cached = cachedKey{key, now}
+			k.cached[hash] = cached
 		}
 		k.mu.Unlock()
 		if err != nil {
-			return own.Key{}, k.refused(origin)
+			return own.Key{}, k.reject(origin)
 		}
 	}
-	if !known.Good(now) {
-		return own.Key{}, k.refused(origin)
+	if !cached.Good(now) {
+		return own.Key{}, k.reject(origin)
 	}
-	return known.Key, nil
+	return cached.Key, nil
 }
 
-// refused counts a wrong key and returns the error to respond with.
-func (k *keyring) refused(origin string) error {
+// reject counts a wrong key and returns the error to respond with.
+func (k *keyCache) reject(origin string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.now()
-	if now.Sub(k.began) > wrongsWindow || len(k.wrong) >= mostOrigins {
-		k.wrong, k.began = map[string]int{}, now
+	if now.Sub(k.windowStart) > wrongKeyWindow || len(k.failures) >= maxOrigins {
+		k.failures, k.windowStart = map[string]int{}, now
 	}
-	k.wrong[origin]++
-	if k.wrong[origin] <= wrongKeys {
+	k.failures[origin]++
+	if k.failures[origin] <= maxWrongKeys {
 		return errWrongKey
 	}
-	return problem(userdb.CodeThrottled, "too many wrong keys from this address").retry(int64(wrongsWindow.Seconds()))
+	return problem(userdb.CodeThrottled, "too many wrong keys from this address").withRetryAfter(int64(wrongKeyWindow.Seconds()))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-func (s *Service) listings() {
+func (s *Service) registerListings() {
 	read := []string{own.ScopeRead}
 	handle(s, route{id: "listEntries", method: "GET", path: typePrefix + "/entries", scopes: read, summary: "List entries, a page at a time"}, listEntries)
 	handle(s, route{id: "countEntries", method: "GET", path: typePrefix + "/count", scopes: read, summary: "Count entries"}, countEntries)
@@ -50,12 +50,12 @@ func (*Either) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: hu
 // OnParamSet implements [huma.ParamReactor].
 func (e *Either) OnParamSet(set bool, _ any) { e.set = set }
 
-// query returns the query that a selection describes, and everything that is wrong with it.
-func (in Selection) query(r *http.Request, t schema.Type) (q userdb.Query, wrong []Wrong) {
+// toQuery returns the query that a selection describes, and everything that is wrong with it.
+func (in Selection) toQuery(r *http.Request, t schema.Type) (q userdb.Query, wrong []Wrong) {
 	// An empty value would select all entries, as if it were absent.
 	for _, name := range []string{"where", "tag"} {
 		if slices.Contains(r.URL.Query()[name], "") {
-			wrong = append(wrong, misuse(name, "must not be empty"))
+			wrong = append(wrong, paramProblem(name, "must not be empty"))
 		}
 	}
 	q = userdb.Query{Order: in.Order, Prefix: in.Prefix, Has: in.Tag, Where: schema.Facets{}}
@@ -65,11 +65,11 @@ func (in Selection) query(r *http.Request, t schema.Type) (q userdb.Query, wrong
 		v, err := schema.ParseText(t.Codec(field), value)
 		switch {
 		case !ok && text != "":
-			wrong = append(wrong, misuse("where", "want FIELD:VALUE"))
+			wrong = append(wrong, paramProblem("where", "want FIELD:VALUE"))
 		case twice:
-			wrong = append(wrong, misuse("where", "a field appears twice"))
+			wrong = append(wrong, paramProblem("where", "a field appears twice"))
 		case err != nil:
-			wrong = append(wrong, misuse("where", "%s: %v", field, err))
+			wrong = append(wrong, paramProblem("where", "%s: %v", field, err))
 		}
 		q.Where[field] = v
 	}
@@ -82,12 +82,12 @@ func (in Selection) query(r *http.Request, t schema.Type) (q userdb.Query, wrong
 		}
 		v, err := schema.ParseText(t.Codec(in.Order), bound.text)
 		if err != nil {
-			wrong = append(wrong, misuse(bound.name, "%v", err))
+			wrong = append(wrong, paramProblem(bound.name, "%v", err))
 		}
 		*bound.to = &v
 	}
 	if in.Order == "" && in.Prefix+in.GTE+in.LTE != "" {
-		wrong = append(wrong, misuse("order", "prefix, gte and lte need order=FIELD"))
+		wrong = append(wrong, paramProblem("order", "prefix, gte and lte need order=FIELD"))
 	}
 	if in.Disabled.set {
 		q.Disabled = &in.Disabled.is
@@ -95,8 +95,8 @@ func (in Selection) query(r *http.Request, t schema.Type) (q userdb.Query, wrong
 	return q, wrong
 }
 
-// mostRead is how many entries a page may read. It may examine a hundred times as many keys.
-const mostRead = 1000
+// maxRead is how many entries a page may read. It may examine a hundred times as many keys.
+const maxRead = 1000
 
 type listInput struct {
 	TypePath
@@ -117,61 +117,61 @@ type pageOutput struct{ Body Page }
 
 // Prefixes of the positions in next and prev. They tell in which direction to continue.
 const (
-	onward = "n."
-	back   = "p."
+	forwardPrefix  = "n."
+	backwardPrefix = "p."
 )
 
 func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, error) {
-	t, err := c.typ(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
-	q, wrong := in.query(c.request, c.db.Schema().Types[in.Type])
+	q, wrong := in.toQuery(c.request, c.db.Schema().Types[in.Type])
 	if in.Reverse && in.Order == "" {
-		wrong = append(wrong, misuse("reverse", "needs order=FIELD"))
+		wrong = append(wrong, paramProblem("reverse", "needs order=FIELD"))
 	}
-	q.Reverse, q.Limit, q.MostRead = in.Reverse, in.Limit, mostRead
+	q.Reverse, q.Limit, q.MostRead = in.Reverse, in.Limit, maxRead
 	switch text := in.After; {
-	case strings.HasPrefix(text, onward):
-		q.After = text[len(onward):]
-	case strings.HasPrefix(text, back):
-		q.Before = text[len(back):]
+	case strings.HasPrefix(text, forwardPrefix):
+		q.After = text[len(forwardPrefix):]
+	case strings.HasPrefix(text, backwardPrefix):
+		q.Before = text[len(backwardPrefix):]
 	case text != "":
-		wrong = append(wrong, misuse("after", "%v", userdb.ErrCursor))
+		wrong = append(wrong, paramProblem("after", "%v", userdb.ErrCursor))
 	}
-	if err := misused(wrong); err != nil {
+	if err := queryProblem(wrong); err != nil {
 		return nil, err
 	}
 	p, err := t.Page(ctx, q)
-	if err = ofQuery(err); err != nil && !errors.Is(err, userdb.ErrCorrupt) {
+	if err = queryError(err); err != nil && !errors.Is(err, userdb.ErrCorrupt) {
 		return nil, err
 	}
 	out := Page{Entries: entriesOf(p.Entries)}
 	if p.Next != "" {
-		out.Next = ptr(onward + p.Next)
+		out.Next = ptr(forwardPrefix + p.Next)
 	}
 	if p.Back != "" {
-		out.Prev = ptr(back + p.Back)
+		out.Prev = ptr(backwardPrefix + p.Back)
 	}
 	return &pageOutput{out}, nil
 }
 
 func ptr[T any](v T) *T { return &v }
 
-// ofQuery returns the problem for an error about a query. The invalid value that such an error
+// queryError returns the problem for an error about a query. The invalid value that such an error
 // names is a parameter of the request, not a facet of an entry. Other errors are returned
 // unchanged.
-func ofQuery(err error) error {
+func queryError(err error) error {
 	if field, is := errors.AsType[*userdb.FieldError](err); is && errors.Is(err, userdb.ErrInvalid) {
-		p := usage("%s: %s", field.Field, field.Reason)
+		p := usageProblem("%s: %s", field.Field, field.Reason)
 		p.Errors = []Wrong{{Field: field.Field, Rule: field.Rule, Detail: field.Reason}}
 		return p
 	}
 	if errors.Is(err, userdb.ErrCursor) {
-		return misused([]Wrong{misuse("after", "%v", err)})
+		return queryProblem([]Wrong{paramProblem("after", "%v", err)})
 	}
 	if errors.Is(err, schema.ErrSchema) {
-		return usage("%v", err)
+		return usageProblem("%v", err)
 	}
 	return err
 }
@@ -197,16 +197,16 @@ type countOutput struct {
 }
 
 func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, error) {
-	t, err := c.typ(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
-	q, wrong := in.query(c.request, c.db.Schema().Types[in.Type])
-	if err := misused(wrong); err != nil {
+	q, wrong := in.toQuery(c.request, c.db.Schema().Types[in.Type])
+	if err := queryProblem(wrong); err != nil {
 		return nil, err
 	}
 	total, err := c.count(ctx, t, q, in.Selection)
-	if err = ofQuery(err); err != nil {
+	if err = queryError(err); err != nil {
 		return nil, err
 	}
 	out := &countOutput{}
@@ -230,14 +230,14 @@ func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, of Sel
 	if one.Begun.Before(asked) {
 		one.Value.Estimate = true
 	}
-	return one.Value, gathering(err)
+	return one.Value, figureError(err)
 }
 
-// gathering returns the error for a request whose figure was not gathered in time. Other errors are
-// returned unchanged.
-func gathering(err error) error {
+// figureError returns the error for a request whose figure was not gathered in time. Other errors
+// are returned unchanged.
+func figureError(err error) error {
 	if errors.Is(err, figures.ErrBusy) || errors.Is(err, context.DeadlineExceeded) {
-		return problem(userdb.CodeUnavailable, "this takes a while: try again").retry(5)
+		return problem(userdb.CodeUnavailable, "this takes a while: try again").withRetryAfter(5)
 	}
 	return err
 }
@@ -251,7 +251,7 @@ type lookupInput struct {
 }
 
 func lookupEntry(ctx context.Context, c *call, in *lookupInput) (*entryOutput, error) {
-	t, err := c.typ(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +261,7 @@ func lookupEntry(ctx context.Context, c *call, in *lookupInput) (*entryOutput, e
 	}
 	e, err := t.Find(ctx, h)
 	if err != nil {
-		return nil, ofQuery(err)
+		return nil, queryError(err)
 	}
 	out := entryOf(e)
 	return &entryOutput{Status: http.StatusOK, ETag: etagOf(e), Body: &out}, nil
@@ -276,23 +276,23 @@ type getManyInput struct {
 
 type getManyOutput struct {
 	Body struct {
-		Entries []orNull `json:"entries" doc:"in the order of the UIDs; null if there is no such entry"`
+		Entries []entryOrNull `json:"entries" doc:"in the order of the UIDs; null if there is no such entry"`
 	}
 }
 
-// An orNull holds an entry, or nil if it does not exist.
-type orNull struct{ *Entry }
+// An entryOrNull holds an entry, or nil if it does not exist.
+type entryOrNull struct{ *Entry }
 
 // MarshalJSON implements [json.Marshaler].
-func (o orNull) MarshalJSON() ([]byte, error) { return json.Marshal(o.Entry) }
+func (o entryOrNull) MarshalJSON() ([]byte, error) { return json.Marshal(o.Entry) }
 
 // Schema implements [huma.SchemaProvider].
-func (orNull) Schema(r huma.Registry) *huma.Schema {
+func (entryOrNull) Schema(r huma.Registry) *huma.Schema {
 	return &huma.Schema{OneOf: []*huma.Schema{r.Schema(reflect.TypeFor[Entry](), true, "Entry"), {Type: "null"}}}
 }
 
 func getEntries(ctx context.Context, c *call, in *getManyInput) (*getManyOutput, error) {
-	t, err := c.typ(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -301,12 +301,12 @@ func getEntries(ctx context.Context, c *call, in *getManyInput) (*getManyOutput,
 		hs[i] = hints.UID(uid)
 	}
 	out := &getManyOutput{}
-	out.Body.Entries = make([]orNull, len(hs))
+	out.Body.Entries = make([]entryOrNull, len(hs))
 	i := 0
 	for e, err := range t.FindAll(ctx, hs...) {
 		switch {
 		case err == nil:
-			out.Body.Entries[i] = orNull{ptr(entryOf(e))}
+			out.Body.Entries[i] = entryOrNull{ptr(entryOf(e))}
 		case !errors.Is(err, userdb.ErrNotFound) && !errors.Is(err, hints.ErrHint):
 			return nil, err
 		}

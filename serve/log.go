@@ -11,41 +11,41 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// log writes a line about a request, without anything that the request asked for. If the handler
-// panicked, log also responds. A response that broke off is logged with the status with which it
-// began and the code of the error that ended it.
-func (s *Service) log(r *http.Request, info *requestInfo, seen *watched, begun time.Time) {
+// logRequest writes a line about a request, without anything that the request asked for. If the
+// handler panicked, log also responds. A response that broke off is logged with the status with
+// which it began and the code of the error that ended it.
+func (s *Service) logRequest(r *http.Request, info *requestInfo, recorder *statusRecorder, begun time.Time) {
 	p := recover()
-	broken := p == http.ErrAbortHandler //nolint:errorlint // it is never wrapped
-	if p != nil && !broken {
+	aborted := p == http.ErrAbortHandler //nolint:errorlint // it is never wrapped
+	if p != nil && !aborted {
 		info.err = fmt.Errorf("panic: %v", p)
-		if seen.status == 0 {
-			writeProblem(seen, r, problemOf(info.err))
+		if recorder.status == 0 {
+			writeProblem(recorder, r, problemOf(info.err))
 		}
 	}
 	took := time.Since(begun)
-	s.count(info, seen.status, took)
-	gone := r.Context().Err() != nil // the client disconnected, which is not our failure
+	s.observe(info, recorder.status, took)
+	clientGone := r.Context().Err() != nil // the client disconnected, which is not our failure
 	level, attrs := slog.LevelInfo, []slog.Attr{
-		slog.String("id", info.id), slog.String("method", method(r)), slog.String("operation", info.operation), slog.Int("status", seen.status),
+		slog.String("id", info.id), slog.String("method", methodName(r)), slog.String("operation", info.operation), slog.Int("status", recorder.status),
 		slog.Float64("ms", float64(took.Microseconds())/1000), slog.String("key", info.key), slog.String("code", info.code()),
 		slog.String("route", info.route), slog.String("operator", info.operator), slog.String("origin", info.origin),
 	}
-	if seen.status >= 500 || broken {
-		if !gone {
+	if recorder.status >= 500 || aborted {
+		if !clientGone {
 			level = slog.LevelError
 		}
 		attrs = append(attrs, slog.String("cause", cause(info.err)))
 	}
 	s.options.Logger.LogAttrs(r.Context(), level, "request", attrs...)
-	if broken { // net/http then closes the connection
+	if aborted { // net/http then closes the connection
 		panic(p)
 	}
 }
 
-// method returns the method of a request, or "other" if it is not a standard one: clients may send
-// anything.
-func method(r *http.Request) string {
+// methodName returns the method of a request, or "other" if it is not a standard one: clients may
+// send anything.
+func methodName(r *http.Request) string {
 	switch r.Method {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
 		return r.Method
@@ -66,27 +66,27 @@ func cause(err error) string {
 	if err == nil || errors.Is(err, userdb.ErrCorrupt) {
 		return ""
 	}
-	return recordKeys.ReplaceAllString(err.Error(), "…")
+	return recordKeyPattern.ReplaceAllString(err.Error(), "…")
 }
 
-// recordKeys matches words that may be record keys.
-var recordKeys = regexp.MustCompile(`[^\s"]*/[^\s"/:]+:[^\s"]*[^\s":]`)
+// recordKeyPattern matches words that may be record keys.
+var recordKeyPattern = regexp.MustCompile(`[^\s"]*/[^\s"/:]+:[^\s"]*[^\s":]`)
 
-// A watched is a response writer that records the status.
-type watched struct {
+// A statusRecorder is a response writer that records the status.
+type statusRecorder struct {
 	http.ResponseWriter
 	status int
 }
 
 // WriteHeader implements [http.ResponseWriter].
-func (w *watched) WriteHeader(status int) {
+func (w *statusRecorder) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *watched) Write(b []byte) (int, error) {
+func (w *statusRecorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
@@ -94,4 +94,4 @@ func (w *watched) Write(b []byte) (int, error) {
 }
 
 // Unwrap returns the writer that [http.ResponseController] is to use.
-func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *statusRecorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -18,7 +18,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-func (s *Service) logins() {
+func (s *Service) registerLogins() {
 	login := []string{own.ScopeLogin}
 	handle(s, route{id: "login", method: "POST", path: typePrefix + "/login", scopes: login, summary: "Check an identifier and a password, and begin a session on request"}, logIn)
 	handle(s, route{id: "setPassword", method: "PUT", path: typePrefix + "/entries/{uid}/password", scopes: []string{own.ScopeWrite, own.ScopeLogin}, summary: "Set a password; with only the scope login, this needs the current one"}, setPassword)
@@ -26,10 +26,10 @@ func (s *Service) logins() {
 	handle(s, route{id: "listSessions", method: "GET", path: typePrefix + "/entries/{uid}/sessions", scopes: []string{own.ScopeRead}, summary: "List the sessions of an entry"}, listSessions)
 	handle(s, route{id: "endSessions", method: "DELETE", path: typePrefix + "/entries/{uid}/sessions", scopes: login, summary: "End all sessions of an entry", status: http.StatusNoContent}, endSessions)
 	handle(s, route{id: "endSessionByID", method: "DELETE", path: typePrefix + "/entries/{uid}/sessions/{id}", scopes: login, summary: "End one session of an entry", status: http.StatusNoContent}, endSessionByID)
-	handle(s, route{id: "session", method: "POST", path: "/v1/session", scopes: login, summary: "Get the session with a secret, and its entry"}, session)
+	handle(s, route{id: "session", method: "POST", path: "/v1/session", scopes: login, summary: "Get the session with a secret, and its entry"}, getSession)
 	handle(s, route{id: "endSession", method: "POST", path: "/v1/session/end", scopes: login, summary: "End a session by its secret", status: http.StatusNoContent}, endSession)
 	handle(s, route{id: "verifySession", method: "POST", path: "/v1/session/verify", scopes: login, summary: "Check the password again, and record that in the session"}, verifySession)
-	handle(s, route{id: "checkSession", method: "GET", path: "/v1/session/check", scopes: login, summary: "Check the session cookie of a visitor, for a proxy", status: http.StatusNoContent, badKey: http.StatusForbidden}, checkSession)
+	handle(s, route{id: "checkSession", method: "GET", path: "/v1/session/check", scopes: login, summary: "Check the session cookie of a visitor, for a proxy", status: http.StatusNoContent, badKeyStatus: http.StatusForbidden}, checkSession)
 }
 
 // A Duration is a length of time as people write it: 90s, 10m, 30d.
@@ -66,18 +66,19 @@ type Visit struct {
 	Agent  string `json:"agent,omitempty" maxLength:"4096" doc:"the visitor's User-Agent"`
 }
 
-// from returns a context in which changes and attempts are attributed to the visitor's origin.
-func (v Visit) from(ctx context.Context) context.Context {
+// withOrigin returns a context in which changes and attempts are attributed to the visitor's
+// origin.
+func (v Visit) withOrigin(ctx context.Context) context.Context {
 	return userdb.WithActor(ctx, userdb.Actor{Origin: v.Origin})
 }
 
-// options returns the session options in the member session of a body. Callers check them before
-// they change anything.
-func (v Visit) options(o *SessionOptions) (out userdb.SessionOptions, err error) {
+// parseSession returns the session options in the member session of a body. Callers check them
+// before they change anything.
+func (v Visit) parseSession(o *SessionOptions) (out userdb.SessionOptions, err error) {
 	if o == nil {
 		return out, nil
 	}
-	if out, err = v.begin(*o); err == nil {
+	if out, err = v.parseOptions(*o); err == nil {
 		return out, nil
 	}
 	p := problemOf(err)
@@ -87,8 +88,8 @@ func (v Visit) options(o *SessionOptions) (out userdb.SessionOptions, err error)
 	return out, p
 }
 
-// begin returns the options of a session that the visitor begins.
-func (v Visit) begin(o SessionOptions) (out userdb.SessionOptions, err error) {
+// parseOptions returns the options of a session that the visitor begins.
+func (v Visit) parseOptions(o SessionOptions) (out userdb.SessionOptions, err error) {
 	life, err := o.Life.parse("life")
 	idle, idleErr := o.Idle.parse("idle")
 	out = userdb.SessionOptions{Life: life, Idle: idle, Origin: v.Origin, Agent: v.Agent}
@@ -132,13 +133,13 @@ type signedOutput struct {
 	Body Signed
 }
 
-// signed returns the response with an entry. If o is not nil, it also begins a session.
-func signed(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *SessionOptions) (*signedOutput, error) {
+// signIn begins a session of an entry if o is not nil, and returns the response.
+func signIn(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *SessionOptions) (*signedOutput, error) {
 	out := &signedOutput{etagOf(e), Signed{Entry: entryOf(e)}}
 	if o == nil {
 		return out, nil
 	}
-	options, err := v.options(o)
+	options, err := v.parseSession(o)
 	if err != nil {
 		return nil, err
 	}
@@ -153,10 +154,10 @@ func signed(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *Ses
 	return out, nil
 }
 
-// changed does what signed does, for an entry that has just been changed. Its errors say that the
-// change was made.
-func changed(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *SessionOptions) (*signedOutput, error) {
-	out, err := signed(ctx, t, e, v, o)
+// signInAfterChange does what signIn does, for an entry that has just been changed. Its errors say
+// that the change was made.
+func signInAfterChange(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *SessionOptions) (*signedOutput, error) {
+	out, err := signIn(ctx, t, e, v, o)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", scim.ErrPartly, err)
 	}
@@ -177,11 +178,11 @@ type loginInput struct {
 const loginAttempts = 3
 
 func logIn(ctx context.Context, c *call, in *loginInput) (out *signedOutput, err error) {
-	t, err := c.typ(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := in.Body.options(in.Body.Session); err != nil {
+	if _, err := in.Body.parseSession(in.Body.Session); err != nil {
 		return nil, err
 	}
 	for range loginAttempts {
@@ -189,7 +190,7 @@ func logIn(ctx context.Context, c *call, in *loginInput) (out *signedOutput, err
 		if e, err = t.Login(ctx, in.Body.Identifier, in.Body.Password, in.Body.attempt()); err != nil {
 			return nil, err
 		}
-		if out, err = signed(ctx, t, e, in.Body.Visit, in.Body.Session); !errors.Is(err, userdb.ErrConflict) {
+		if out, err = signIn(ctx, t, e, in.Body.Visit, in.Body.Session); !errors.Is(err, userdb.ErrConflict) {
 			return out, err
 		}
 	}
@@ -225,15 +226,15 @@ func (Given) Schema(huma.Registry) *huma.Schema {
 }
 
 func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput, error) {
-	ctx = in.Body.from(ctx)
-	t, err := c.typ(ctx, in.Type)
+	ctx = in.Body.withOrigin(ctx)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
 	if !in.Body.Current.is && !c.key.May(own.ScopeWrite) {
 		return nil, problem(userdb.CodeScope, "without the scope write, setting a password requires the current one")
 	}
-	if _, err := in.Body.options(in.Body.Session); err != nil {
+	if _, err := in.Body.parseSession(in.Body.Session); err != nil {
 		return nil, err
 	}
 	var e userdb.Entry
@@ -243,9 +244,9 @@ func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput
 		e, err = t.SetPassword(ctx, in.hint(), in.Body.Password)
 	}
 	if err != nil {
-		return nil, onEntry(err)
+		return nil, asNotFound(err)
 	}
-	return changed(ctx, t, e, in.Body.Visit, in.Body.Session)
+	return signInAfterChange(ctx, t, e, in.Body.Visit, in.Body.Session)
 }
 
 type startInput struct {
@@ -269,23 +270,23 @@ type startedOutput struct {
 }
 
 func startSession(ctx context.Context, c *call, in *startInput) (*startedOutput, error) {
-	t, err := c.typ(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := in.Body.begin(in.Body.SessionOptions); err != nil {
+	if _, err := in.Body.parseOptions(in.Body.SessionOptions); err != nil {
 		return nil, err
 	}
 	e, err := t.Find(ctx, in.hint())
 	switch {
 	case err != nil:
-		return nil, onEntry(err)
-	case in.IfMatch != "" && !matches(in.IfMatch, e):
+		return nil, asNotFound(err)
+	case in.IfMatch != "" && !matchesETag(in.IfMatch, e):
 		return nil, errPrecondition
 	case e.Disabled():
 		return nil, problem(userdb.CodeConflict, "the entry is disabled")
 	}
-	out, err := signed(ctx, t, e, in.Body.Visit, &in.Body.SessionOptions)
+	out, err := signIn(ctx, t, e, in.Body.Visit, &in.Body.SessionOptions)
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +300,7 @@ type sessionsOutput struct {
 }
 
 func listSessions(ctx context.Context, c *call, in *EntryPath) (*sessionsOutput, error) {
-	t, err := c.typ(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -307,19 +308,19 @@ func listSessions(ctx context.Context, c *call, in *EntryPath) (*sessionsOutput,
 	out.Body.Sessions = []Session{}
 	for s, err := range t.Sessions(ctx, in.hint()) {
 		if err != nil {
-			return nil, onEntry(err)
+			return nil, asNotFound(err)
 		}
 		out.Body.Sessions = append(out.Body.Sessions, sessionOf(s))
 	}
 	return out, nil
 }
 
-func endSessions(ctx context.Context, c *call, in *EntryPath) (*nothing, error) {
-	t, err := c.typ(ctx, in.Type)
+func endSessions(ctx context.Context, c *call, in *EntryPath) (*empty, error) {
+	t, err := c.findType(ctx, in.Type)
 	if err == nil {
 		_, err = t.EndSessions(ctx, in.hint())
 	}
-	return &nothing{}, onEntry(err)
+	return &empty{}, asNotFound(err)
 }
 
 type sessionIDInput struct {
@@ -327,12 +328,12 @@ type sessionIDInput struct {
 	ID string `path:"id"`
 }
 
-func endSessionByID(ctx context.Context, c *call, in *sessionIDInput) (*nothing, error) {
-	t, err := c.typ(ctx, in.Type)
+func endSessionByID(ctx context.Context, c *call, in *sessionIDInput) (*empty, error) {
+	t, err := c.findType(ctx, in.Type)
 	if err == nil {
 		err = t.EndSessionID(ctx, in.hint(), in.ID)
 	}
-	return &nothing{}, onEntry(err)
+	return &empty{}, asNotFound(err)
 }
 
 // A secretInput holds the secret of a session, which does not reveal the type of its entry.
@@ -361,15 +362,15 @@ func (Asked) Schema(r huma.Registry) *huma.Schema {
 
 type activeOutput struct{ Body Asked }
 
-func active(e userdb.Entry, s userdb.Session) *activeOutput {
+func activeResponse(e userdb.Entry, s userdb.Session) *activeOutput {
 	return &activeOutput{Asked{true, ptr(entryOf(e)), ptr(sessionOf(s))}}
 }
 
-// asked returns the session with a secret, and its entry and type. It searches all types that the
-// key may see, and returns [userdb.ErrNotFound] if none has it.
-func (c *call) asked(ctx context.Context, secret string) (*userdb.Type, userdb.Entry, userdb.Session, error) {
+// findSession returns the session with a secret, and its entry and type. It searches all types that
+// the key may see, and returns [userdb.ErrNotFound] if none has it.
+func (c *call) findSession(ctx context.Context, secret string) (*userdb.Type, userdb.Entry, userdb.Session, error) {
 	err := error(userdb.ErrNotFound)
-	for t := range c.types(ctx) {
+	for t := range c.visibleTypes(ctx) {
 		e, s, askErr := t.Session(ctx, secret)
 		if !errors.Is(askErr, userdb.ErrNotFound) {
 			return t, e, s, askErr
@@ -378,24 +379,24 @@ func (c *call) asked(ctx context.Context, secret string) (*userdb.Type, userdb.E
 	return nil, userdb.Entry{}, userdb.Session{}, err
 }
 
-func session(ctx context.Context, c *call, in *secretInput) (*activeOutput, error) {
-	_, e, s, err := c.asked(ctx, in.Body.Secret)
+func getSession(ctx context.Context, c *call, in *secretInput) (*activeOutput, error) {
+	_, e, s, err := c.findSession(ctx, in.Body.Secret)
 	if errors.Is(err, userdb.ErrNotFound) {
 		return &activeOutput{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return active(e, s), nil
+	return activeResponse(e, s), nil
 }
 
-func endSession(ctx context.Context, c *call, in *secretInput) (*nothing, error) {
-	for t := range c.types(ctx) {
+func endSession(ctx context.Context, c *call, in *secretInput) (*empty, error) {
+	for t := range c.visibleTypes(ctx) {
 		if err := t.EndSession(ctx, in.Body.Secret); err != nil {
 			return nil, err
 		}
 	}
-	return &nothing{}, nil
+	return &empty{}, nil
 }
 
 type verifyInput struct {
@@ -407,7 +408,7 @@ type verifyInput struct {
 }
 
 func verifySession(ctx context.Context, c *call, in *verifyInput) (*activeOutput, error) {
-	t, _, _, err := c.asked(ctx, in.Body.Secret)
+	t, _, _, err := c.findSession(ctx, in.Body.Secret)
 	if errors.Is(err, userdb.ErrNotFound) {
 		return &activeOutput{}, nil
 	}
@@ -421,16 +422,16 @@ func verifySession(ctx context.Context, c *call, in *verifyInput) (*activeOutput
 	if err != nil {
 		return nil, err
 	}
-	return active(e, s), nil
+	return activeResponse(e, s), nil
 }
 
 type checkOutput struct {
 	UID string `header:"Userdb-Uid" doc:"percent-encoded: % itself and every byte that is not a visible ASCII character"`
 }
 
-// inHeader escapes a UID for a header. Otherwise, surrounding spaces and bytes outside ASCII could
+// escapeUID escapes a UID for a header. Otherwise, surrounding spaces and bytes outside ASCII could
 // be changed on the way and turn it into another UID.
-func inHeader(uid string) string {
+func escapeUID(uid string) string {
 	var b strings.Builder
 	for i := range len(uid) {
 		if c := uid[i]; c <= ' ' || c > '~' || c == '%' {
@@ -444,14 +445,14 @@ func inHeader(uid string) string {
 
 var errNoSession = problem(userdb.CodeLogin, "the request has no cookie of a valid session")
 
-func checkSession(ctx context.Context, c *call, _ *nothing) (*checkOutput, error) {
+func checkSession(ctx context.Context, c *call, _ *empty) (*checkOutput, error) {
 	secret, err := c.request.Cookie(c.service.options.SessionCookie)
 	if err != nil {
 		return nil, errNoSession
 	}
-	_, e, _, err := c.asked(ctx, secret.Value)
+	_, e, _, err := c.findSession(ctx, secret.Value)
 	if errors.Is(err, userdb.ErrNotFound) {
 		return nil, errNoSession
 	}
-	return &checkOutput{inHeader(e.UID())}, err
+	return &checkOutput{escapeUID(e.UID())}, err
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// newRequests returns a metric of requests by operation and status, both of which take few values.
-func newRequests() *prometheus.HistogramVec {
+// newRequestMetrics returns a metric of requests by operation and status, both of which take few
+// values.
+func newRequestMetrics() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "userdb_http_request_duration_seconds", Help: "Duration of HTTP requests by operation and status, in seconds.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
@@ -18,7 +19,7 @@ func newRequests() *prometheus.HistogramVec {
 // Metrics returns the metrics of the service, to be registered with Prometheus.
 func (s *Service) Metrics() prometheus.Collector { return s.requests }
 
-func (s *Service) count(info *requestInfo, status int, took time.Duration) {
+func (s *Service) observe(info *requestInfo, status int, took time.Duration) {
 	operation := info.operation
 	if operation == "" {
 		operation = "none"

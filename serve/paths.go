@@ -11,11 +11,11 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// clean responds with 404 to paths with a segment that is empty, "." or "..". A mux would redirect
-// them to a path without that segment, which means something else: with an empty UID, DELETE
-// .../entries//sessions would delete the entry "sessions". SCIM is exempt, because directories may
-// write the base URL with a slash at its end.
-func clean(next http.Handler) http.Handler {
+// rejectUncleanPaths responds with 404 to paths with a segment that is empty, "." or "..". A mux
+// would redirect them to a path without that segment, which means something else: with an empty
+// UID, DELETE .../entries//sessions would delete the entry "sessions". SCIM is exempt, because
+// directories may write the base URL with a slash at its end.
+func rejectUncleanPaths(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := strings.TrimSuffix(r.URL.EscapedPath(), "/")
 		if p != "" && path.Clean(p) != p && !isSCIM(r.URL.Path) {
@@ -26,8 +26,8 @@ func clean(next http.Handler) http.Handler {
 	})
 }
 
-// repeatable lists the parameters that a query may contain more than once.
-var repeatable = []string{"where", "tag", "kind"}
+// repeatableParams lists the parameters that a query may contain more than once.
+var repeatableParams = []string{"where", "tag", "kind"}
 
 // checkQuery refuses a query if a part of it, such as a filter or dry_run, would be ignored: if the
 // query cannot be parsed, or if it repeats a parameter that takes one value. Directories may repeat
@@ -38,13 +38,13 @@ func checkQuery(r *http.Request) error {
 	}
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return usage("the query cannot be parsed")
+		return usageProblem("the query cannot be parsed")
 	}
 	var wrong []Wrong
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if len(values[name]) > 1 && !slices.Contains(repeatable, name) && !isSCIM(r.URL.Path) {
-			wrong = append(wrong, misuse(name, "appears twice"))
+		if len(values[name]) > 1 && !slices.Contains(repeatableParams, name) && !isSCIM(r.URL.Path) {
+			wrong = append(wrong, paramProblem(name, "appears twice"))
 		}
 	}
-	return misused(wrong)
+	return queryProblem(wrong)
 }

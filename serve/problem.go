@@ -93,8 +93,8 @@ func (p *Problem) withStatus(status int) *Problem {
 	return p
 }
 
-// retry sets how many seconds to wait before trying again.
-func (p *Problem) retry(seconds int64) *Problem {
+// withRetryAfter sets how many seconds to wait before trying again.
+func (p *Problem) withRetryAfter(seconds int64) *Problem {
 	p.RetryAfter = seconds
 	return p
 }
@@ -102,22 +102,22 @@ func (p *Problem) retry(seconds int64) *Problem {
 // ErrorCode returns the code of a problem to [userdb.CodeOf].
 func (p *Problem) ErrorCode() userdb.Code { return userdb.Code(p.Code) }
 
-func usage(format string, args ...any) *Problem {
+func usageProblem(format string, args ...any) *Problem {
 	return problem(userdb.CodeUsage, fmt.Sprintf(format, args...))
 }
 
-// misused returns a problem that lists what is wrong with a query, or nil if all is empty.
-func misused(all []Wrong) error {
+// queryProblem returns a problem that lists what is wrong with a query, or nil if all is empty.
+func queryProblem(all []Wrong) error {
 	if len(all) == 0 {
 		return nil
 	}
-	p := usage("invalid query: %s: %s", all[0].Pointer, all[0].Detail)
-	p.Rule, p.Errors = "usage", all[:min(len(all), mostWrong)]
+	p := usageProblem("invalid query: %s: %s", all[0].Pointer, all[0].Detail)
+	p.Rule, p.Errors = "usage", all[:min(len(all), maxErrors)]
 	return p
 }
 
-// misuse describes what is wrong with a parameter.
-func misuse(name, format string, args ...any) Wrong {
+// paramProblem describes what is wrong with a parameter.
+func paramProblem(name, format string, args ...any) Wrong {
 	return Wrong{Pointer: name, Rule: "usage", Detail: fmt.Sprintf(format, args...)}
 }
 
@@ -136,15 +136,15 @@ func problemOf(err error) *Problem {
 	detail := strings.ReplaceAll(err.Error(), "\n", "; ")
 	switch code {
 	case userdb.CodeUnavailable:
-		detail = unavailable(err)
+		detail = unavailableDetail(err)
 	case userdb.CodeCorrupt:
 		detail = "the entry is damaged: see 'userdb check'"
 	case userdb.CodeOther:
 		detail = "internal error; the server's log has the details under this request_id"
 	}
-	p := problem(code, detail).retry(retryAfter(code, err))
+	p := problem(code, detail).withRetryAfter(retryAfter(code, err))
 	if code == userdb.CodeInvalid || code == userdb.CodeDuplicate {
-		p.Errors = wrongs(err)
+		p.Errors = fieldProblems(err)
 	}
 	if len(p.Errors) > 0 {
 		p.Field, p.Rule = p.Errors[0].Field, p.Errors[0].Rule
@@ -178,9 +178,9 @@ func retryAfter(code userdb.Code, err error) int64 {
 // seconds returns a duration in whole seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// unavailable describes what is known about a change, and nothing about servers. A request that
-// makes several changes may have made some of them.
-func unavailable(err error) string {
+// unavailableDetail describes what is known about a change, and nothing about servers. A request
+// that makes several changes may have made some of them.
+func unavailableDetail(err error) string {
 	_, busy := errors.AsType[*userdb.BusyError](err)
 	switch {
 	case busy:
@@ -201,11 +201,11 @@ func unavailable(err error) string {
 	return "the store does not answer or is full; the server's log has the cause under this request_id"
 }
 
-// wrongs returns everything that an error says is wrong with the values of a request.
-func wrongs(err error) (all []Wrong) {
+// fieldProblems returns everything that an error says is wrong with the values of a request.
+func fieldProblems(err error) (all []Wrong) {
 	if joined, is := err.(interface{ Unwrap() []error }); is {
 		for _, e := range joined.Unwrap() {
-			all = append(all, wrongs(e)...)
+			all = append(all, fieldProblems(e)...)
 		}
 		return all
 	}
@@ -239,18 +239,18 @@ func pointerOf(field string) string {
 	return "/facets/" + escaped
 }
 
-// missing matches huma's message about a required member that is absent.
-var missing = regexp.MustCompile(`^expected required property (\w+) to be present$`)
+// missingProperty matches huma's message about a required member that is absent.
+var missingProperty = regexp.MustCompile(`^expected required property (\w+) to be present$`)
 
-// mostWrong limits how many errors a response lists. It exceeds the number of facets and tags that
+// maxErrors limits how many errors a response lists. It exceeds the number of facets and tags that
 // a request may have. A body of 1 MiB has room for half a million errors.
-const mostWrong = 2500
+const maxErrors = 2500
 
 var toPointer = strings.NewReplacer(".", "/", "[", "/", "]", "")
 
-// ofSchema returns the problem for a request that does not match the schema of its operation. It
-// omits values, which may be secrets.
-func ofSchema(m *huma.ErrorModel) *Problem {
+// schemaProblem returns the problem for a request that does not match the schema of its operation.
+// It omits values, which may be secrets.
+func schemaProblem(m *huma.ErrorModel) *Problem {
 	p := problem(userdb.CodeUsage, "invalid request").withStatus(m.Status)
 	switch m.Status {
 	case http.StatusRequestEntityTooLarge:
@@ -263,7 +263,7 @@ func ofSchema(m *huma.ErrorModel) *Problem {
 	case http.StatusUnprocessableEntity, http.StatusInternalServerError:
 		p.withStatus(http.StatusBadRequest)
 	}
-	for _, e := range m.Errors[:min(len(m.Errors), mostWrong)] {
+	for _, e := range m.Errors[:min(len(m.Errors), maxErrors)] {
 		if e == nil {
 			continue
 		}
@@ -273,11 +273,11 @@ func ofSchema(m *huma.ErrorModel) *Problem {
 		} else {
 			_, pointer, _ = strings.Cut(pointer, ".")
 		}
-		if m := missing.FindStringSubmatch(e.Message); m != nil && inBody {
+		if m := missingProperty.FindStringSubmatch(e.Message); m != nil && inBody {
 			pointer += "/" + m[1]
 		}
 		w := Wrong{Pointer: pointer, Rule: "usage", Detail: e.Message}
-		if e.Location == "body" && p.Status == http.StatusBadRequest && m.Status == http.StatusBadRequest && e.Message != errTwice.Error() {
+		if e.Location == "body" && p.Status == http.StatusBadRequest && m.Status == http.StatusBadRequest && e.Message != errDuplicateMember.Error() {
 			w.Detail = "not valid JSON"
 		}
 		p.Errors = append(p.Errors, w)

@@ -23,12 +23,12 @@ func (s *Service) Provision(ctx context.Context) error {
 	return s.scim.Prepare(ctx, s.db, s.options.Namespace.Path(), scim.UserType)
 }
 
-// provision serves requests from directories.
-func (s *Service) provision(w http.ResponseWriter, r *http.Request) {
-	c, leave, err := s.enter(r, route{id: "scim", scopes: []string{own.ScopeSCIM}})
+// serveSCIM serves requests from directories.
+func (s *Service) serveSCIM(w http.ResponseWriter, r *http.Request) {
+	c, leave, err := s.beginCall(r, route{id: "scim", scopes: []string{own.ScopeSCIM}})
 	if err == nil {
 		defer leave()
-		err = s.provisionFor(c, w, c.request)
+		err = s.dispatchSCIM(c, w, c.request)
 	}
 	if err != nil {
 		infoOf(r.Context()).err = err
@@ -36,9 +36,9 @@ func (s *Service) provision(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// provisionFor serves a SCIM request in the namespace of its key. The users are of type user,
+// dispatchSCIM serves a SCIM request in the namespace of its key. The users are of type user,
 // unless the key is for another type.
-func (s *Service) provisionFor(c *call, w http.ResponseWriter, r *http.Request) error {
+func (s *Service) dispatchSCIM(c *call, w http.ResponseWriter, r *http.Request) error {
 	typ := scim.UserType
 	if len(c.key.Types) == 1 {
 		typ = c.key.Types[0]
@@ -50,17 +50,17 @@ func (s *Service) provisionFor(c *call, w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := within(r.Context())
+	ctx, cancel := withStoreTimeout(r.Context())
 	defer cancel()
-	r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+	r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
 	return s.scim.Serve(w, r.WithContext(ctx), c.db, ns.Path(), typ)
 }
 
 // isSCIM reports whether a path belongs to SCIM, which has a format of its own for errors.
 func isSCIM(path string) bool { return path == scim.Prefix || strings.HasPrefix(path, scim.Prefix+"/") }
 
-// asSCIM writes a problem in that format.
-func (p *Problem) asSCIM(w http.ResponseWriter) {
+// writeSCIM writes a problem in that format.
+func (p *Problem) writeSCIM(w http.ResponseWriter) {
 	e := scim.Error{Status: p.Status, Type: p.scimType, Detail: p.Detail}
 	e.Write(w)
 }

@@ -54,9 +54,9 @@ func infoOf(ctx context.Context) *requestInfo {
 	return info
 }
 
-// typ returns the type with a name, if the key may see it. It reads the stored schema again if the
-// type may be new.
-func (c *call) typ(ctx context.Context, name string) (*userdb.Type, error) {
+// findType returns the type with a name, if the key may see it. It reads the stored schema again if
+// the type may be new.
+func (c *call) findType(ctx context.Context, name string) (*userdb.Type, error) {
 	if !c.key.Sees(name) {
 		return nil, problem(userdb.CodeScope, "the key is not for this type")
 	}
@@ -75,30 +75,31 @@ func (c *call) typ(ctx context.Context, name string) (*userdb.Type, error) {
 
 // refresh continues with the schema that is stored now.
 func (c *call) refresh(ctx context.Context) error {
-	db, err := c.service.space(ctx, c.key.Namespace, true)
+	db, err := c.service.viewOf(ctx, c.key.Namespace, true)
 	if err == nil {
 		c.db = db
 	}
 	return err
 }
 
-// types returns an iterator over the types that the key may see. Types that are new in the stored
-// schema come last.
-func (c *call) types(ctx context.Context) iter.Seq[*userdb.Type] {
+// visibleTypes returns an iterator over the types that the key may see. Types that are new in the
+// stored schema come last.
+func (c *call) visibleTypes(ctx context.Context) iter.Seq[*userdb.Type] {
 	return func(yield func(*userdb.Type) bool) {
 		known := c.db.Schema().Types
 		old := func(name string) bool { _, is := known[name]; return is }
-		if !c.each(old, yield) || c.refresh(ctx) != nil {
+		if !c.yieldTypes(old, yield) || c.refresh(ctx) != nil {
 			return
 		}
-		c.each(func(name string) bool { return !old(name) }, yield)
+		c.yieldTypes(func(name string) bool { return !old(name) }, yield)
 	}
 }
 
-// each yields the types that the key may see and that some selects. It reports whether to continue.
-func (c *call) each(some func(name string) bool, yield func(*userdb.Type) bool) bool {
+// yieldTypes yields the types that the key may see and for which include returns true. It reports
+// whether to continue.
+func (c *call) yieldTypes(include func(name string) bool, yield func(*userdb.Type) bool) bool {
 	for _, name := range c.db.Schema().Names() {
-		if !some(name) || !c.key.Sees(name) {
+		if !include(name) || !c.key.Sees(name) {
 			continue
 		}
 		if t, err := c.db.Type(name); err == nil && !yield(t) {
@@ -108,8 +109,8 @@ func (c *call) each(some func(name string) bool, yield func(*userdb.Type) bool) 
 	return true
 }
 
-// only returns the part of the schema that the key may see, or only the named type.
-func (c *call) only(names ...string) schema.Schema {
+// visibleSchema returns the part of the schema that the key may see, or only the named type.
+func (c *call) visibleSchema(names ...string) schema.Schema {
 	some := schema.Schema{Types: map[string]schema.Type{}}
 	for name, t := range c.db.Schema().Types {
 		if len(names) == 0 && c.key.Sees(name) || len(names) > 0 && names[0] == name {
@@ -119,8 +120,8 @@ func (c *call) only(names ...string) schema.Schema {
 	return some
 }
 
-// routes returns the handler for all routes.
-func (s *Service) routes() (http.Handler, error) {
+// registerRoutes registers all routes and returns their handler.
+func (s *Service) registerRoutes() (http.Handler, error) {
 	mux := http.NewServeMux()
 	config := huma.Config{
 		OpenAPI: &huma.OpenAPI{
@@ -136,19 +137,19 @@ func (s *Service) routes() (http.Handler, error) {
 				},
 			},
 		},
-		Formats:       map[string]huma.Format{"application/json": strict, "json": strict},
+		Formats:       map[string]huma.Format{"application/json": strictJSON, "json": strictJSON},
 		DefaultFormat: "application/json", Transformers: []huma.Transformer{transform}, RejectUnknownQueryParameters: true,
 	}
 	s.api = humago.New(mux, config)
-	s.about(mux)
-	s.entries()
-	s.listings()
-	s.logins()
-	s.tokens()
-	s.tags()
-	s.transfers(mux)
-	s.events(mux)
-	s.document()
+	s.registerAbout(mux)
+	s.registerEntries()
+	s.registerListings()
+	s.registerLogins()
+	s.registerTokens()
+	s.registerTags()
+	s.registerTransfers(mux)
+	s.registerEvents(mux)
+	s.completeDocument()
 	// Encode the document once. huma's own route would do so during the first requests,
 	// concurrently.
 	text, err := json.Marshal(s.api.OpenAPI())
@@ -158,19 +159,20 @@ func (s *Service) routes() (http.Handler, error) {
 		_, _ = w.Write(text) // the client may have gone
 	})
 	if s.scim != nil {
-		mux.HandleFunc(scim.Prefix+"/", s.provision)
-		mux.HandleFunc(scim.Prefix, s.provision)
+		mux.HandleFunc(scim.Prefix+"/", s.serveSCIM)
+		mux.HandleFunc(scim.Prefix, s.serveSCIM)
 	}
 	if s.console != nil {
-		mux.HandleFunc(consolePath+"/", s.operator)
-		mux.HandleFunc(consolePath, s.operator)
+		mux.HandleFunc(consolePath+"/", s.serveConsole)
+		mux.HandleFunc(consolePath, s.serveConsole)
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.noRoute(mux, w, r) })
-	return clean(mux), err
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serveNotFound(mux, w, r) })
+	return rejectUncleanPaths(mux), err
 }
 
-// noRoute responds if no route matches: with 405 if another method has a route, else with 404.
-func (s *Service) noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
+// serveNotFound responds if no route matches: with 405 if another method has a route, else with
+// 404.
+func (s *Service) serveNotFound(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} {
 		other := r.Clone(r.Context())
@@ -187,12 +189,12 @@ func (s *Service) noRoute(mux *http.ServeMux, w http.ResponseWriter, r *http.Req
 	writeProblem(w, r, problem(userdb.CodeUsage, "the path does not take this method").withStatus(http.StatusMethodNotAllowed))
 }
 
-var errTwice = errors.New("a member appears twice")
+var errDuplicateMember = errors.New("a member appears twice")
 
-// strict reads JSON that can be read in only one way. No object may contain a member twice, and no
-// two members of a body may differ only in case, because huma would validate one of them and decode
-// the other.
-var strict = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(text []byte, v any) error {
+// strictJSON reads JSON that can be read in only one way. No object may contain a member twice, and
+// no two members of a body may differ only in case, because huma would validate one of them and
+// decode the other.
+var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(text []byte, v any) error {
 	if !jsonline.Whole(text) {
 		return errors.New("not valid UTF-8, or half a surrogate pair")
 	}
@@ -202,14 +204,14 @@ var strict = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: fun
 		return err
 	}
 	if jsonline.Twice(text) {
-		return errTwice
+		return errDuplicateMember
 	}
 	members, _ := (*body).(map[string]any)
 	seen := make(map[string]bool, len(members))
 	for name := range members {
 		name = strings.ToLower(strings.ToUpper(name))
 		if seen[name] {
-			return errTwice
+			return errDuplicateMember
 		}
 		seen[name] = true
 	}
@@ -222,7 +224,7 @@ type route struct {
 	scopes           []string // the key needs one of them
 	summary          string
 	status           int  // on success; 0 means 200
-	badKey           int  // status for a wrong key; 0 means 401
+	badKeyStatus     int  // status for a wrong key; 0 means 401
 	imports          bool // its body may take any length of time
 }
 
@@ -230,7 +232,7 @@ const typePrefix = "/v1/types/{type}"
 
 // handle registers a route.
 func handle[I, O any](s *Service, r route, do func(ctx context.Context, c *call, in *I) (*O, error)) {
-	op := s.operation(r)
+	op := s.newOperation(r)
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := do(ctx, ctx.Value(callKey{}).(*call), in)
 		if err != nil {
@@ -241,7 +243,7 @@ func handle[I, O any](s *Service, r route, do func(ctx context.Context, c *call,
 	})
 }
 
-func (s *Service) operation(r route) huma.Operation {
+func (s *Service) newOperation(r route) huma.Operation {
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
@@ -252,7 +254,7 @@ func (s *Service) operation(r route) huma.Operation {
 		Security:    []map[string][]string{{"key": r.scopes}},
 		Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) { s.authorize(r, ctx, next) }},
 		// One byte more than the limit, because huma refuses bodies of exactly this size.
-		MaxBodyBytes: mostBody + 1, BodyReadTimeout: bodyTime,
+		MaxBodyBytes: maxBodyBytes + 1, BodyReadTimeout: bodyTimeout,
 		Responses: map[string]*huma.Response{"default": {
 			Description: "The request failed.",
 			Content:     map[string]*huma.MediaType{problemJSON: {Schema: registry.Schema(reflect.TypeFor[Problem](), true, "Problem")}},
@@ -263,23 +265,23 @@ func (s *Service) operation(r route) huma.Operation {
 // authorize calls next if the request has a key with the right scope.
 func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) {
 	req, w := humago.Unwrap(ctx)
-	c, leave, err := s.enter(req, r)
+	c, leave, err := s.beginCall(req, r)
 	if err != nil {
 		infoOf(req.Context()).err = err
 		writeProblem(w, req, problemOf(err))
 		return
 	}
 	defer leave()
-	limited, cancel := within(context.WithValue(c.request.Context(), callKey{}, c))
+	limited, cancel := withStoreTimeout(context.WithValue(c.request.Context(), callKey{}, c))
 	defer cancel()
-	next(&answering{humaContext: huma.WithContext(ctx, limited)})
+	next(&statusOverride{humaContext: huma.WithContext(ctx, limited)})
 }
 
-// enter returns the call that a request makes on a route, if its key allows that. It takes a place
-// for the call, which leave gives back. It judges the key by the headers, before anything of the
-// body is read.
-func (s *Service) enter(req *http.Request, r route) (c *call, leave func(), err error) {
-	key, err := s.keyFor(req, r)
+// beginCall returns the call that a request makes on a route, if its key allows that. It takes a
+// place for the call, which leave gives back. It judges the key by the headers, before anything of
+// the body is read.
+func (s *Service) beginCall(req *http.Request, r route) (c *call, leave func(), err error) {
+	key, err := s.authorizeKey(req, r)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -290,22 +292,22 @@ func (s *Service) enter(req *http.Request, r route) (c *call, leave func(), err 
 	if leave, err = places.take(req.Context()); err != nil {
 		return nil, nil, err
 	}
-	if c, err = s.callBy(req, key); err != nil {
+	if c, err = s.newCall(req, key); err != nil {
 		leave()
 		return nil, nil, err
 	}
 	return c, leave, nil
 }
 
-// keyFor returns the key of a request, if the key may use the route.
-func (s *Service) keyFor(req *http.Request, r route) (own.Key, error) {
+// authorizeKey returns the key of a request, if the key may use the route.
+func (s *Service) authorizeKey(req *http.Request, r route) (own.Key, error) {
 	info := infoOf(req.Context())
 	info.operation, info.route = r.id, r.path
 	ctx := req.Context()
-	key, err := s.ring.of(ctx, req.Header.Get("Authorization"), web.Origin(req, s.options.Proxies))
+	key, err := s.keys.find(ctx, req.Header.Get("Authorization"), web.Origin(req, s.options.Proxies))
 	if err != nil {
-		if p := problemOf(err); p.ErrorCode() == userdb.CodeKey && r.badKey != 0 {
-			err = problem(userdb.CodeKey, p.Detail).withStatus(r.badKey)
+		if p := problemOf(err); p.ErrorCode() == userdb.CodeKey && r.badKeyStatus != 0 {
+			err = problem(userdb.CodeKey, p.Detail).withStatus(r.badKeyStatus)
 		}
 		return own.Key{}, err
 	}
@@ -320,19 +322,19 @@ func (s *Service) keyFor(req *http.Request, r route) (own.Key, error) {
 	return key, nil
 }
 
-// callBy returns the call that a request makes with a key.
-func (s *Service) callBy(req *http.Request, key own.Key) (*call, error) {
+// newCall returns the call that a request makes with a key.
+func (s *Service) newCall(req *http.Request, key own.Key) (*call, error) {
 	if err := checkQuery(req); err != nil {
 		return nil, err
 	}
 	ctx := req.Context()
-	db, err := s.space(ctx, key.Namespace, false)
+	db, err := s.viewOf(ctx, key.Namespace, false)
 	acting := userdb.WithActor(view.WithPeer(ctx, web.Origin(req, s.options.Proxies)), userdb.Actor{Who: "key:" + key.Name})
 	return &call{service: s, key: key, db: db, request: req.WithContext(acting)}, err
 }
 
-// An answering is a context whose status can still be replaced.
-type answering struct {
+// A statusOverride is a context whose status can still be replaced.
+type statusOverride struct {
 	humaContext
 	status int
 }
@@ -340,10 +342,10 @@ type answering struct {
 type humaContext = huma.Context // an embedded field named Context would hide the method
 
 // Unwrap returns the context that the adapter is to use.
-func (a *answering) Unwrap() huma.Context { return a.humaContext }
+func (a *statusOverride) Unwrap() huma.Context { return a.humaContext }
 
 // SetStatus implements [huma.Context].
-func (a *answering) SetStatus(code int) {
+func (a *statusOverride) SetStatus(code int) {
 	if a.status != 0 {
 		code = a.status
 	}
@@ -355,9 +357,9 @@ func transform(ctx huma.Context, _ string, v any) (any, error) {
 	id := infoOf(ctx.Context()).id
 	switch v := v.(type) {
 	case *huma.ErrorModel:
-		p := ofSchema(v)
+		p := schemaProblem(v)
 		p.RequestID = id
-		if a, is := ctx.(*answering); is {
+		if a, is := ctx.(*statusOverride); is {
 			a.status = p.Status
 		}
 		infoOf(ctx.Context()).err = p
@@ -377,7 +379,7 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
 		w.Header()[name] = values
 	}
 	if isSCIM(r.URL.Path) {
-		p.asSCIM(w)
+		p.writeSCIM(w)
 		return
 	}
 	w.Header().Set("Content-Type", p.ContentType(""))
@@ -385,8 +387,8 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
 	_ = json.NewEncoder(w).Encode(answer) // the client may have gone
 }
 
-// goodID matches the request IDs that are accepted from clients.
-var goodID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+// requestIDPattern matches the request IDs that are accepted from clients.
+var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
 // Paths that need no key and never use the store.
 const (
@@ -395,24 +397,24 @@ const (
 	docsPath     = "/docs"
 )
 
-// outside wraps all routes. It gives requests their IDs, writes the log, and responds if a handler
-// panicked.
-func (s *Service) outside(next http.Handler) http.Handler {
+// middleware wraps all routes. It gives requests their IDs, writes the log, and responds if a
+// handler panicked.
+func (s *Service) middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info := &requestInfo{id: r.Header.Get("X-Request-Id"), origin: web.Origin(r, s.options.Proxies)}
-		if !goodID.MatchString(info.id) {
+		if !requestIDPattern.MatchString(info.id) {
 			info.id = rand.Text()
 		}
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, info))
 		w.Header().Set("X-Request-Id", info.id)
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		if s.running.Add(1); s.ending.Load() {
+		if s.active.Add(1); s.draining.Load() {
 			w.Header().Set("Connection", "close")
 		}
-		defer s.running.Add(-1)
-		begun, seen := time.Now(), &watched{ResponseWriter: w}
-		defer s.log(r, info, seen, begun)
-		next.ServeHTTP(seen, r)
+		defer s.active.Add(-1)
+		begun, recorder := time.Now(), &statusRecorder{ResponseWriter: w}
+		defer s.logRequest(r, info, recorder, begun)
+		next.ServeHTTP(recorder, r)
 	})
 }

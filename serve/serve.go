@@ -32,25 +32,25 @@ import (
 
 // Limits on requests.
 const (
-	requestTime = 30 * time.Second // for the store to handle one
-	idleTime    = 2 * time.Minute
-	mostHeader  = 16 << 10
-	mostBody    = 1 << 20
-	mostSpaces  = 1000
+	storeTimeout   = 30 * time.Second // for the store to handle one
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 16 << 10
+	maxBodyBytes   = 1 << 20
+	maxNamespaces  = 1000
 )
 
-// Timeouts, which tests lower. headerTime and bodyTime limit how long a client may take to send a
-// header and a body. answerTime limits a response, from the end of the header on. drainTime is how
-// long requests may continue when the service shuts down.
+// Timeouts, which tests lower. headerTimeout and bodyTimeout limit how long a client may take to
+// send a header and a body. responseTimeout limits a response, from the end of the header on.
+// drainTimeout is how long requests may continue when the service shuts down.
 var (
-	answerTime = 90 * time.Second
-	drainTime  = 18 * time.Second
-	headerTime = 10 * time.Second
-	bodyTime   = 30 * time.Second
+	responseTimeout = 90 * time.Second
+	drainTimeout    = 18 * time.Second
+	headerTimeout   = 10 * time.Second
+	bodyTimeout     = 30 * time.Second
 )
 
-// spaceAge is how long a schema is trusted to contain all types that are stored.
-var spaceAge = 5 * time.Second
+// schemaMaxAge is how long a schema is trusted to contain all types that are stored.
+var schemaMaxAge = 5 * time.Second
 
 // Options configures a Service. The zero value is valid for a service that is not behind a proxy.
 type Options struct {
@@ -90,15 +90,15 @@ type Options struct {
 type Service struct {
 	db      *userdb.DB
 	options Options
-	ring    *keyring
+	keys    *keyCache
 	budgets *budgets
 	api     huma.API
 	handler http.Handler
 	scim    *scim.Handler    // nil if disabled
 	console *console.Console // nil if disabled
 
-	mu     sync.Mutex
-	spaces map[string]*space // by namespace path
+	mu    sync.Mutex
+	views map[string]*cachedView // by namespace path
 
 	figures  figures.Figures
 	feeds    map[*userdb.DB]*feed // those with listeners
@@ -107,12 +107,12 @@ type Service struct {
 	ready    readiness
 	requests *prometheus.HistogramVec
 
-	ending  atomic.Bool  // connections close after their responses
-	running atomic.Int64 // number of requests
+	draining atomic.Bool  // connections close after their responses
+	active   atomic.Int64 // number of requests
 }
 
-// A space is a view of a namespace under the schema that is stored there.
-type space struct {
+// A cachedView is a view of a namespace under the schema that is stored there.
+type cachedView struct {
 	db   *userdb.DB
 	read time.Time
 }
@@ -126,12 +126,12 @@ func New(db *userdb.DB, o Options) (*Service, error) {
 		o.SessionCookie = "session"
 	}
 	budgets := newBudgets()
-	ring, err := newKeyring(db, &budgets.lookups)
+	keys, err := newKeyCache(db, &budgets.lookups)
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{db: db, options: o, ring: ring, budgets: budgets, spaces: map[string]*space{}, requests: newRequests(), feeds: map[*userdb.DB]*feed{}, closing: make(chan struct{})}
-	s.ready = readiness{db: db, asking: make(chan struct{}, 1)}
+	s := &Service{db: db, options: o, keys: keys, budgets: budgets, views: map[string]*cachedView{}, requests: newRequestMetrics(), feeds: map[*userdb.DB]*feed{}, closing: make(chan struct{})}
+	s.ready = readiness{db: db, sem: make(chan struct{}, 1)}
 	s.end = sync.OnceFunc(func() { close(s.closing); s.figures.Close() })
 	if o.SCIM != nil {
 		directories := *o.SCIM
@@ -141,28 +141,28 @@ func New(db *userdb.DB, o Options) (*Service, error) {
 		}
 	}
 	if o.Console {
-		if err := s.operate(); err != nil {
+		if err := s.openConsole(); err != nil {
 			return nil, err
 		}
 	}
-	routes, err := s.routes()
-	s.handler = s.outside(routes)
+	routes, err := s.registerRoutes()
+	s.handler = s.middleware(routes)
 	return s, err
 }
 
 // ServeHTTP implements [http.Handler].
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// space returns the view of the namespace with a path. If fresh is set, it reads the stored schema
-// again unless it did so within spaceAge.
-func (s *Service) space(ctx context.Context, path string, fresh bool) (*userdb.DB, error) {
+// viewOf returns the view of the namespace with a path. If fresh is set, it reads the stored schema
+// again unless it did so within schemaMaxAge.
+func (s *Service) viewOf(ctx context.Context, path string, fresh bool) (*userdb.DB, error) {
 	s.mu.Lock()
-	known, has := s.spaces[path]
+	known, has := s.views[path]
 	s.mu.Unlock()
-	if has && (!fresh || time.Since(known.read) < spaceAge) {
+	if has && (!fresh || time.Since(known.read) < schemaMaxAge) {
 		return known.db, nil
 	}
-	ctx, cancel := within(ctx)
+	ctx, cancel := withStoreTimeout(ctx)
 	defer cancel()
 	ns, err := recordkey.ParseNamespace(path)
 	if err != nil {
@@ -179,32 +179,33 @@ func (s *Service) space(ctx context.Context, path string, fresh bool) (*userdb.D
 	}
 	stored, err := migrate.StoredSchema(ctx, db)
 	if err == nil && len(stored.Types) > 0 && (has || ns != s.options.Namespace) {
-		db, err = db.With(withOwn(stored, db.Schema()))
+		db, err = db.With(addProgramTypes(stored, db.Schema()))
 	}
 	if err != nil {
 		return nil, err
 	}
-	if has && same(known.db.Schema(), db.Schema()) { // its listeners continue to share one feed
+	// If nothing has changed, keep the view, whose listeners share one feed.
+	if has && equalSchemas(known.db.Schema(), db.Schema()) {
 		db = known.db
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.spaces) >= mostSpaces {
-		clear(s.spaces)
+	if len(s.views) >= maxNamespaces {
+		clear(s.views)
 	}
-	s.spaces[path] = &space{db, time.Now()}
+	s.views[path] = &cachedView{db, time.Now()}
 	return db, nil
 }
 
-// same reports whether two schemas are equal.
-func same(a, b schema.Schema) bool {
+// equalSchemas reports whether two schemas are equal.
+func equalSchemas(a, b schema.Schema) bool {
 	one, err := json.Marshal(a)
 	other, otherErr := json.Marshal(b)
 	return err == nil && otherErr == nil && bytes.Equal(one, other)
 }
 
-// withOwn adds to a stored schema the types that only the program declares.
-func withOwn(stored, program schema.Schema) schema.Schema {
+// addProgramTypes adds to a stored schema the types that only the program declares.
+func addProgramTypes(stored, program schema.Schema) schema.Schema {
 	for name, t := range program.Types {
 		if _, has := stored.Types[name]; !has {
 			stored.Types[name] = t

@@ -7,7 +7,7 @@ import (
 	"github.com/coffeenode/userdb/internal/own"
 )
 
-func (s *Service) tags() {
+func (s *Service) registerTags() {
 	write := []string{own.ScopeWrite}
 	handle(s, route{id: "getTags", method: "GET", path: typePrefix + "/entries/{uid}/tags", scopes: []string{own.ScopeRead}, summary: "Get the tags of an entry"}, getTags)
 	handle(s, route{id: "replaceTags", method: "PUT", path: typePrefix + "/entries/{uid}/tags", scopes: write, summary: "Replace the tags of an entry"}, replaceTags)
@@ -23,7 +23,7 @@ type Tags struct {
 type tagsOutput struct{ Body Tags }
 
 func getTags(ctx context.Context, c *call, in *EntryPath) (*tagsOutput, error) {
-	t, err := c.typ(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func getTags(ctx context.Context, c *call, in *EntryPath) (*tagsOutput, error) {
 	if tags == nil {
 		tags = []string{}
 	}
-	return &tagsOutput{Tags{tags}}, onEntry(err)
+	return &tagsOutput{Tags{tags}}, asNotFound(err)
 }
 
 type replaceTagsInput struct {
@@ -42,12 +42,12 @@ type replaceTagsInput struct {
 }
 
 func replaceTags(ctx context.Context, c *call, in *replaceTagsInput) (*tagsOutput, error) {
-	t, err := c.typ(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
 	if err := t.Tags(in.hint()).Replace(ctx, in.Body.Tags...); err != nil {
-		return nil, onEntry(err)
+		return nil, asNotFound(err)
 	}
 	return getTags(ctx, c, &in.EntryPath)
 }
@@ -57,18 +57,18 @@ type tagInput struct {
 	Tag string `path:"tag"`
 }
 
-func addTag(ctx context.Context, c *call, in *tagInput) (*nothing, error) {
-	t, err := c.typ(ctx, in.Type)
+func addTag(ctx context.Context, c *call, in *tagInput) (*empty, error) {
+	t, err := c.findType(ctx, in.Type)
 	if err == nil {
 		_, err = t.Tags(in.hint()).Add(ctx, in.Tag)
 	}
-	return &nothing{}, onEntry(err)
+	return &empty{}, asNotFound(err)
 }
 
-func removeTag(ctx context.Context, c *call, in *tagInput) (*nothing, error) {
-	t, err := c.typ(ctx, in.Type)
+func removeTag(ctx context.Context, c *call, in *tagInput) (*empty, error) {
+	t, err := c.findType(ctx, in.Type)
 	if err == nil {
 		_, err = t.Tags(in.hint()).Remove(ctx, in.Tag)
 	}
-	return &nothing{}, onEntry(err)
+	return &empty{}, asNotFound(err)
 }

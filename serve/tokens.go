@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-func (s *Service) tokens() {
+func (s *Service) registerTokens() {
 	login := []string{own.ScopeLogin}
 	handle(s, route{id: "issueToken", method: "POST", path: typePrefix + "/tokens", scopes: login, summary: "Create a token that can be used once"}, issueToken)
 	handle(s, route{id: "peekToken", method: "POST", path: "/v1/tokens/peek", scopes: login, summary: "Get the entry and the value of a token, without spending it"}, peekToken)
@@ -43,8 +43,8 @@ type issueOutput struct {
 }
 
 func issueToken(ctx context.Context, c *call, in *issueInput) (*issueOutput, error) {
-	ctx = Visit{Origin: in.Body.Origin}.from(ctx)
-	t, err := c.typ(ctx, in.Type)
+	ctx = Visit{Origin: in.Body.Origin}.withOrigin(ctx)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -55,9 +55,9 @@ func issueToken(ctx context.Context, c *call, in *issueInput) (*issueOutput, err
 	out := &issueOutput{}
 	switch {
 	case (in.Body.UID == "") == (in.Body.Identifier == ""):
-		return nil, usage("want either uid or identifier")
+		return nil, usageProblem("want either uid or identifier")
 	case in.Body.Identifier != "" && in.Body.Field == "":
-		return nil, usage("identifier needs field, the facet with the address that the token is sent to")
+		return nil, usageProblem("identifier needs field, the facet with the address that the token is sent to")
 	case in.Body.Identifier != "":
 		out.Body.Secret, out.Body.Address, err = t.IssueForVisitor(ctx, in.Body.Field, in.Body.Identifier, tk, userdb.Attempt{Origin: in.Body.Origin})
 	case in.Body.Field != "":
@@ -65,7 +65,7 @@ func issueToken(ctx context.Context, c *call, in *issueInput) (*issueOutput, err
 	default:
 		out.Body.Secret, err = t.Issue(ctx, hints.UID(in.Body.UID), tk)
 	}
-	return out, onEntry(err)
+	return out, asNotFound(err)
 }
 
 type tokenInput struct {
@@ -83,10 +83,10 @@ type tokenOutput struct {
 	}
 }
 
-// peek returns the type and the entry of a token, and the token itself. It searches all types that
-// the key may see, and returns [userdb.ErrNotFound] if none has it.
-func (c *call) peek(ctx context.Context, purpose, secret string) (*userdb.Type, userdb.Entry, userdb.Token, error) {
-	for t := range c.types(ctx) {
+// findToken returns the type and the entry of a token, and the token itself. It searches all types
+// that the key may see, and returns [userdb.ErrNotFound] if none has it.
+func (c *call) findToken(ctx context.Context, purpose, secret string) (*userdb.Type, userdb.Entry, userdb.Token, error) {
+	for t := range c.visibleTypes(ctx) {
 		e, tk, err := t.Peek(ctx, purpose, secret)
 		if !errors.Is(err, userdb.ErrNotFound) {
 			return t, e, tk, err
@@ -96,7 +96,7 @@ func (c *call) peek(ctx context.Context, purpose, secret string) (*userdb.Type, 
 }
 
 func peekToken(ctx context.Context, c *call, in *tokenInput) (*tokenOutput, error) {
-	_, e, tk, err := c.peek(ctx, in.Body.Purpose, in.Body.Secret)
+	_, e, tk, err := c.findToken(ctx, in.Body.Purpose, in.Body.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -115,12 +115,12 @@ type redeemInput struct {
 }
 
 func redeemToken(ctx context.Context, c *call, in *redeemInput) (*tokenOutput, error) {
-	ctx = in.Body.from(ctx)
-	options, err := in.Body.options(in.Body.Session)
+	ctx = in.Body.withOrigin(ctx)
+	options, err := in.Body.parseSession(in.Body.Session)
 	if err != nil {
 		return nil, err
 	}
-	t, _, tk, err := c.peek(ctx, in.Body.Purpose, in.Body.Secret)
+	t, _, tk, err := c.findToken(ctx, in.Body.Purpose, in.Body.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -152,11 +152,11 @@ type resetInput struct {
 }
 
 func resetPassword(ctx context.Context, c *call, in *resetInput) (*signedOutput, error) {
-	ctx = in.Body.from(ctx)
-	if _, err := in.Body.options(in.Body.Session); err != nil {
+	ctx = in.Body.withOrigin(ctx)
+	if _, err := in.Body.parseSession(in.Body.Session); err != nil {
 		return nil, err
 	}
-	t, _, _, err := c.peek(ctx, in.Body.Purpose, in.Body.Secret)
+	t, _, _, err := c.findToken(ctx, in.Body.Purpose, in.Body.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func resetPassword(ctx context.Context, c *call, in *resetInput) (*signedOutput,
 	if err != nil {
 		return nil, err
 	}
-	return changed(ctx, t, e, in.Body.Visit, in.Body.Session)
+	return signInAfterChange(ctx, t, e, in.Body.Visit, in.Body.Session)
 }
 
 type inviteInput struct {
@@ -190,7 +190,7 @@ type Invitation struct {
 type invitationOutput struct{ Body Invitation }
 
 func invite(ctx context.Context, c *call, in *inviteInput) (*invitationOutput, error) {
-	t, err := c.typ(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +214,7 @@ type peekInvitationInput struct {
 }
 
 func peekInvitation(ctx context.Context, c *call, in *peekInvitationInput) (*invitationOutput, error) {
-	t, err := c.typ(ctx, in.Type)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -241,18 +241,18 @@ type acceptedOutput struct {
 }
 
 func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedOutput, error) {
-	ctx = in.Body.from(ctx)
-	t, err := c.typ(ctx, in.Type)
+	ctx = in.Body.withOrigin(ctx)
+	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := in.Body.options(in.Body.Session); err != nil {
+	if _, err := in.Body.parseSession(in.Body.Session); err != nil {
 		return nil, err
 	}
 	if len(in.Body.Tags) > 0 && !c.key.May(own.ScopeWrite) {
 		return nil, problem(userdb.CodeScope, "the key does not have the scope write, which tags require")
 	}
-	n, err := c.newEntry(in.Type, in.Body.Facets, in.Body.Tags, in.Body.Password)
+	n, err := c.parseNewEntry(in.Type, in.Body.Facets, in.Body.Tags, in.Body.Password)
 	if err != nil {
 		return nil, err
 	}
@@ -260,9 +260,9 @@ func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedO
 	if err != nil {
 		return nil, err
 	}
-	out, err := changed(ctx, t, e, in.Body.Visit, in.Body.Session)
+	out, err := signInAfterChange(ctx, t, e, in.Body.Visit, in.Body.Session)
 	if err != nil {
 		return nil, err
 	}
-	return &acceptedOutput{out.ETag, pathOf(e), out.Body}, nil
+	return &acceptedOutput{out.ETag, locationOf(e), out.Body}, nil
 }

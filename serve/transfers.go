@@ -26,25 +26,25 @@ import (
 
 const jsonLines = "application/x-ndjson"
 
-// transfers registers the routes whose bodies stream. huma reads bodies whole, so it only documents
-// these routes.
-func (s *Service) transfers(mux *http.ServeMux) {
+// registerTransfers registers the routes whose bodies stream. huma reads bodies whole, so it only
+// documents these routes.
+func (s *Service) registerTransfers(mux *http.ServeMux) {
 	admin := []string{own.ScopeAdmin}
-	s.streams(mux, route{id: "importEntries", method: "POST", path: typePrefix + "/import", scopes: admin, imports: true, summary: "Import entries from JSON lines"}, importEntries,
+	s.handleStream(mux, route{id: "importEntries", method: "POST", path: typePrefix + "/import", scopes: admin, imports: true, summary: "Import entries from JSON lines"}, importEntries,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
 		&huma.Param{Name: "on_duplicate", In: "query", Schema: &huma.Schema{Type: "string", Enum: []any{"fail", "skip", "update"}}},
 		&huma.Param{Name: "dry_run", In: "query", Description: "check all lines, but write nothing", Schema: &huma.Schema{Type: "boolean"}})
-	s.streams(mux, route{id: "exportEntries", method: "GET", path: typePrefix + "/export", scopes: admin, summary: "Export all entries as JSON lines, without password hashes"}, exportEntries,
+	s.handleStream(mux, route{id: "exportEntries", method: "GET", path: typePrefix + "/export", scopes: admin, summary: "Export all entries as JSON lines, without password hashes"}, exportEntries,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}})
-	s.streams(mux, route{id: "exportEntry", method: "GET", path: typePrefix + "/entries/{uid}/export", scopes: admin, summary: "Export everything stored about one person as JSON lines: the entry, {\"sessions\":[]} and {\"history\":[]}"}, exportEntry,
+	s.handleStream(mux, route{id: "exportEntry", method: "GET", path: typePrefix + "/entries/{uid}/export", scopes: admin, summary: "Export everything stored about one person as JSON lines: the entry, {\"sessions\":[]} and {\"history\":[]}"}, exportEntry,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
 		&huma.Param{Name: "uid", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}})
 }
 
-// streams registers a route whose handler reads and writes the bodies itself, for as long as that
-// takes.
-func (s *Service) streams(mux *http.ServeMux, r route, do func(c *call, w http.ResponseWriter) error, params ...*huma.Param) {
-	op := s.operation(r)
+// handleStream registers a route whose handler reads and writes the bodies itself, for as long as
+// that takes.
+func (s *Service) handleStream(mux *http.ServeMux, r route, do func(c *call, w http.ResponseWriter) error, params ...*huma.Param) {
+	op := s.newOperation(r)
 	op.Parameters = params
 	lines := map[string]*huma.MediaType{jsonLines: {Schema: &huma.Schema{Type: huma.TypeString}}}
 	if r.method == "POST" {
@@ -53,25 +53,25 @@ func (s *Service) streams(mux *http.ServeMux, r route, do func(c *call, w http.R
 	op.Responses["200"] = &huma.Response{Description: "JSON lines.", Content: lines}
 	s.api.OpenAPI().AddOperation(&op)
 	mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
-		flowing := &stream{ReadCloser: req.Body, ResponseWriter: w, control: http.NewResponseController(w), late: endsOf(req.Context()).late}
-		c, leave, err := s.enter(req, r)
+		body := &stream{ReadCloser: req.Body, ResponseWriter: w, control: http.NewResponseController(w), ctx: drainContextsOf(req.Context()).stream}
+		c, leave, err := s.beginCall(req, r)
 		if err == nil {
 			defer leave()
-			defer flowing.begin()()
-			flowing.good = func() error { return c.stillGood(r) }
-			c.request.Body = flowing
-			err = do(c, flowing)
-			flowing.good = nil
+			defer body.start()()
+			body.recheck = func() error { return c.recheckKey(r) }
+			c.request.Body = body
+			err = do(c, body)
+			body.recheck = nil
 		}
 		if err != nil {
 			infoOf(req.Context()).err = err
-			writeProblem(flowing, req, problemOf(err))
+			writeProblem(body, req, problemOf(err))
 		}
 	})
 }
 
-// stallTime is how long a stream may make no progress.
-const stallTime = time.Minute
+// stallTimeout is how long a stream may make no progress.
+const stallTimeout = time.Minute
 
 // A stream is the body of a request and the response to it. Both may take any length of time as
 // long as they make progress.
@@ -79,81 +79,81 @@ type stream struct {
 	io.ReadCloser
 	http.ResponseWriter
 	control *http.ResponseController
-	late    context.Context // when it ends, nothing more is read
-	good    func() error    // checks that the key is still valid; nil if there is no need
+	ctx     context.Context // when it ends, nothing more is read
+	recheck func() error    // checks that the key is still valid; nil if there is no need
 }
 
-// stillGood returns an error if the key of a request has been revoked or has expired since the
+// recheckKey returns an error if the key of a request has been revoked or has expired since the
 // request began. It returns nil if the store does not answer.
-func (c *call) stillGood(r route) error {
-	ctx, cancel := context.WithTimeout(c.request.Context(), lookTime)
+func (c *call) recheckKey(r route) error {
+	ctx, cancel := context.WithTimeout(c.request.Context(), keyCheckInterval)
 	defer cancel()
-	_, err := c.service.keyFor(c.request.WithContext(ctx), r)
+	_, err := c.service.authorizeKey(c.request.WithContext(ctx), r)
 	if err != nil && problemOf(err).Status < http.StatusInternalServerError {
 		return err
 	}
 	return nil
 }
 
-// may returns an error if the key of the request is no longer valid.
-func (s *stream) may() error {
-	if s.good == nil {
+// checkKey returns an error if the key of the request is no longer valid.
+func (s *stream) checkKey() error {
+	if s.recheck == nil {
 		return nil
 	}
-	return s.good()
+	return s.recheck()
 }
 
-// begin lets the response take any length of time, and interrupts a pending read when late ends.
-func (s *stream) begin() (end func() bool) {
+// start lets the response take any length of time, and interrupts a pending read when ctx ends.
+func (s *stream) start() (end func() bool) {
 	// Write sets a deadline of its own, and returns the error if that fails.
 	_ = s.control.SetWriteDeadline(time.Time{})
-	return context.AfterFunc(s.late, func() { _ = s.control.SetReadDeadline(time.Now()) })
+	return context.AfterFunc(s.ctx, func() { _ = s.control.SetReadDeadline(time.Now()) })
 }
 
 // Unwrap returns the writer that [http.ResponseController] is to use.
 func (s *stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 func (s *stream) Read(b []byte) (int, error) {
-	if err := s.control.SetReadDeadline(time.Now().Add(stallTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := s.control.SetReadDeadline(time.Now().Add(stallTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err
 	}
-	if err := cmp.Or(s.late.Err(), s.may()); err != nil {
+	if err := cmp.Or(s.ctx.Err(), s.checkKey()); err != nil {
 		return 0, err
 	}
 	n, err := s.ReadCloser.Read(b)
-	if refused := s.may(); refused != nil { // the key became invalid while Read waited
+	if refused := s.checkKey(); refused != nil { // the key became invalid while Read waited
 		return 0, refused
 	}
 	return n, err
 }
 
 func (s *stream) Write(b []byte) (int, error) {
-	if err := s.may(); err != nil {
+	if err := s.checkKey(); err != nil {
 		return 0, err
 	}
-	if err := s.control.SetWriteDeadline(time.Now().Add(stallTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := s.control.SetWriteDeadline(time.Now().Add(stallTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err
 	}
 	return s.ResponseWriter.Write(b)
 }
 
-// onlyType returns a view that has only the type of the path, so that lines of other types are
+// viewOfType returns a view that has only the type of the path, so that lines of other types are
 // refused.
-func (c *call) onlyType(ctx context.Context) (*userdb.DB, string, error) {
+func (c *call) viewOfType(ctx context.Context) (*userdb.DB, string, error) {
 	name := c.request.PathValue("type")
-	if _, err := c.typ(ctx, name); err != nil {
+	if _, err := c.findType(ctx, name); err != nil {
 		return nil, "", err
 	}
-	db, err := c.db.With(c.only(name))
+	db, err := c.db.With(c.visibleSchema(name))
 	return db, name, err
 }
 
-// queryOf returns the query of a request, and a problem for each parameter that is not in names.
-func queryOf(r *http.Request, names ...string) (values url.Values, all []Wrong) {
+// parseQuery returns the query of a request, and a problem for each parameter that is not in names.
+func parseQuery(r *http.Request, names ...string) (values url.Values, all []Wrong) {
 	values = r.URL.Query()
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(names, name) {
-			all = append(all, misuse(name, "there is no such parameter"))
+			all = append(all, paramProblem(name, "there is no such parameter"))
 		}
 	}
 	return values, all
@@ -168,15 +168,15 @@ type refusedLine struct {
 func importEntries(c *call, w http.ResponseWriter) error {
 	// Import what was read even if the body breaks off.
 	ctx := context.WithoutCancel(c.request.Context())
-	db, name, err := c.onlyType(ctx)
+	db, name, err := c.viewOfType(ctx)
 	if err != nil {
 		return err
 	}
-	q, wrong := queryOf(c.request, "on_duplicate", "dry_run")
+	q, wrong := parseQuery(c.request, "on_duplicate", "dry_run")
 	if !slices.Contains([]string{"", "true", "false"}, q.Get("dry_run")) {
-		wrong = append(wrong, misuse("dry_run", "want true or false"))
+		wrong = append(wrong, paramProblem("dry_run", "want true or false"))
 	}
-	if err := misused(wrong); err != nil {
+	if err := queryProblem(wrong); err != nil {
 		return err
 	}
 	o := transfer.ImportOptions{Type: name, OnDuplicate: q.Get("on_duplicate"), DryRun: q.Get("dry_run") == "true"}
@@ -187,10 +187,10 @@ func importEntries(c *call, w http.ResponseWriter) error {
 	o.Refused = func(line int64, reason string) { _ = encode.Encode(refusedLine{line, reason}) }
 	report, err := transfer.Import(ctx, db, c.request.Body, o)
 	if err != nil {
-		return onImport(ctx, err, report)
+		return importError(ctx, err, report)
 	}
 	if refused.err != nil {
-		return onImport(ctx, refused.err, report)
+		return importError(ctx, refused.err, report)
 	}
 	w.Header().Set("Content-Type", jsonLines)
 	if err := refused.copyTo(w); err != nil {
@@ -246,8 +246,8 @@ func (s *spool) close() {
 	}
 }
 
-// onImport returns the error for an import that did not reach the end of its body.
-func onImport(ctx context.Context, err error, report transfer.Report) error {
+// importError returns the error for an import that did not reach the end of its body.
+func importError(ctx context.Context, err error, report transfer.Report) error {
 	p := problemOf(err)
 	if report.Read > 0 {
 		p = problemOf(fmt.Errorf("%w: %w", scim.ErrPartly, err))
@@ -256,12 +256,12 @@ func onImport(ctx context.Context, err error, report transfer.Report) error {
 	_, refused := errors.AsType[*Problem](err)
 	switch {
 	case refused: // its key is no longer valid
-	case unread && endsOf(ctx).late.Err() != nil:
-		p = problem(userdb.CodeUnavailable, "the service is shutting down").retry(1)
+	case unread && drainContextsOf(ctx).stream.Err() != nil:
+		p = problem(userdb.CodeUnavailable, "the service is shutting down").withRetryAfter(1)
 	case unread && errors.Is(cut, transfer.ErrInput):
-		p = usage("%s", strings.ReplaceAll(cut.Err.Error(), "\n", "; "))
+		p = usageProblem("%s", strings.ReplaceAll(cut.Err.Error(), "\n", "; "))
 	case unread:
-		p = usage("the body is incomplete")
+		p = usageProblem("the body is incomplete")
 	case report.Read == 0:
 		return err
 	}
@@ -285,7 +285,7 @@ func exportEntry(c *call, w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
-	events, err := history(ctx, c, at)
+	events, err := getHistory(ctx, c, at)
 	if err != nil {
 		return err
 	}
@@ -297,38 +297,38 @@ func exportEntry(c *call, w http.ResponseWriter) error {
 // export responds with entries, and with what after writes. It calls after only if that is not nil.
 func export(c *call, w http.ResponseWriter, o transfer.ExportOptions, after func(*json.Encoder) error) error {
 	ctx := c.request.Context()
-	_, wrong := queryOf(c.request)
-	if err := misused(wrong); err != nil {
+	_, wrong := parseQuery(c.request)
+	if err := queryProblem(wrong); err != nil {
 		return err
 	}
-	db, name, err := c.onlyType(ctx)
+	db, name, err := c.viewOfType(ctx)
 	if err != nil {
 		return err
 	}
 	o.Type = name
 	w.Header().Set("Content-Type", jsonLines)
-	begun := &beginning{w: w}
-	_, err = transfer.Export(ctx, db, begun, o)
+	out := &trackingWriter{w: w}
+	_, err = transfer.Export(ctx, db, out, o)
 	if err == nil && after != nil {
-		err = after(json.NewEncoder(begun))
+		err = after(json.NewEncoder(out))
 	}
 	switch {
 	case err == nil:
 		return nil
-	case begun.is: // a truncated response must not look complete
+	case out.written: // a truncated response must not look complete
 		infoOf(ctx).err = err
 		panic(http.ErrAbortHandler)
 	}
-	return onEntry(err)
+	return asNotFound(err)
 }
 
-// A beginning is a writer that records whether anything was written.
-type beginning struct {
-	w  io.Writer
-	is bool
+// A trackingWriter is a writer that records whether anything was written.
+type trackingWriter struct {
+	w       io.Writer
+	written bool
 }
 
-func (b *beginning) Write(p []byte) (int, error) {
-	b.is = true
+func (b *trackingWriter) Write(p []byte) (int, error) {
+	b.written = true
 	return b.w.Write(p)
 }
