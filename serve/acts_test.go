@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestWorkIsTold checks that imports and exports are events with the name of the API key and the
-// address that it was used from. The entries that an import creates come from no visitor, so their
-// events have no address.
+// TestWorkIsTold checks that imports and exports are events with the name of the API key and
+// the address that it was used from. The entries that an import creates come from no visitor, so
+// their events have no address.
 func TestWorkIsTold(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		const line = `{"facets":{"name":"u1","email":"u1@example.com"}}`
@@ -21,21 +21,21 @@ func TestWorkIsTold(t *testing.T) {
 		c.do("200", "GET", "/v1/types/user/export", "")
 		c.do("200", "GET", path+"/export", "")
 		c.do("204", "DELETE", path+"/waits", "")
-		told := func(query string) (all []string) {
+		list := func(query string) (all []string) {
 			t.Helper()
-			for _, e := range c.do("200", "GET", "/v1/events?"+query, "").in("events").([]any) {
+			for _, e := range c.do("200", "GET", "/v1/events?"+query, "").value("events").([]any) {
 				m := e.(map[string]any)
 				all = append(all, fmt.Sprint(m["kind"], " ", m["who"], " ", m["purpose"], " ", m["uid"], " ", m["origin"]))
 			}
 			return all
 		}
-		c.equal("told", strings.Join(told("kind=import&kind=export&kind=repair&kind=waits"), "\n"), strings.Join([]string{
+		c.equal("told", strings.Join(list("kind=import&kind=export&kind=repair&kind=waits"), "\n"), strings.Join([]string{
 			"import key:all user <nil> 127.0.0.1",
 			"export key:all user <nil> 127.0.0.1",
 			"export key:all <nil> " + uid + " 127.0.0.1",
 			"waits key:all <nil> " + uid + " 127.0.0.1",
 		}, "\n"))
-		for _, made := range told("kind=create") {
+		for _, made := range list("kind=create") {
 			if !strings.HasSuffix(made, "<nil>") {
 				t.Errorf("with an address: %s", made)
 			}

@@ -26,10 +26,10 @@ const formType = "application/x-www-form-urlencoded"
 // keep nobody out over HTTP/1 or HTTP/2: requests with a key, /readyz, the sign-in of an operator
 // and the pages of operators all continue to work.
 func TestStalledForms(t *testing.T) {
-	defer serve.MostAtOnce(1)()
+	defer serve.SetMaxConcurrent(1)()
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocol, func(t *testing.T) {
-			s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+			s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 			c := newClient(t, s, serve.Options{Console: true})
 			service, err := serve.New(s.DB, serve.Options{Console: true})
 			must(t, err)
@@ -107,14 +107,14 @@ func TestStalledForms(t *testing.T) {
 
 // A gate blocks the commands of a client from when it is shut until it is opened.
 type gate struct {
-	shut   atomic.Bool
-	held   chan struct{} // receives a value for each command that waits
-	opened chan struct{}
+	shut    atomic.Bool
+	waiting chan struct{} // receives a value for each command that waits
+	opened  chan struct{}
 }
 
 func (g *gate) wait() {
 	if g.shut.Load() {
-		g.held <- struct{}{}
+		g.waiting <- struct{}{}
 		<-g.opened
 	}
 }
@@ -138,17 +138,17 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 // TestStalledLookups checks that a request with a valid key is answered while a slow store looks up
 // an unknown one.
 func TestStalledLookups(t *testing.T) {
-	defer serve.MostAtOnce(1)()
-	defer serve.SpaceAge(time.Hour)()
-	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
-	c, _ := newClient(t, s, serve.Options{}).clocked()
+	defer serve.SetMaxConcurrent(1)()
+	defer serve.SetSchemaMaxAge(time.Hour)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
+	c, _ := newClient(t, s, serve.Options{}).withClock()
 	c.do("200", "GET", "/v1/schema", "")
-	g := &gate{held: make(chan struct{}, 100), opened: make(chan struct{})}
+	g := &gate{waiting: make(chan struct{}, 100), opened: make(chan struct{})}
 	s.AddHook(g)
 	g.shut.Store(true)
 	ended := make(chan reply)
-	go func() { ended <- c.with("udb_wrong").send("GET", "/v1/schema", "") }()
-	<-g.held
+	go func() { ended <- c.withKey("udb_wrong").send("GET", "/v1/schema", "") }()
+	<-g.waiting
 	r := c.send("GET", "/v1/schema", "")
 	g.shut.Store(false)
 	close(g.opened)
@@ -160,7 +160,7 @@ func TestStalledLookups(t *testing.T) {
 // TestForeignRecords checks that pages and counts of a few entries cost little next to very many
 // records of other applications, and that a listing leads to all entries.
 func TestForeignRecords(t *testing.T) {
-	s := testdb.Open(t, testdb.ServerClient(t), testdb.Space(t, ""), house())
+	s := testdb.Open(t, testdb.ServerClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
 	for i := range 3 {
 		c.create(fmt.Sprintf(`{"uid":"u%d","facets":{"job":"cook"}}`, i))
@@ -168,7 +168,7 @@ func TestForeignRecords(t *testing.T) {
 	must(t, s.Raw.Eval(c.Ctx, "for i = 1, 250000 do redis.call('SET', 'other/' .. i, 'x') end return 1", nil).Err())
 	count := &counter{}
 	s.AddHook(count)
-	reader := c.with(c.makeKey(own.Key{Name: "reader", Scopes: []string{own.ScopeRead}}))
+	reader := c.withKey(c.makeKey(own.Key{Name: "reader", Scopes: []string{own.ScopeRead}}))
 	for _, query := range []string{"limit=1", "limit=1&disabled=false", "limit=200"} {
 		var uids []string
 		for after, pages := "", 0; pages == 0 || after != ""; pages++ {
@@ -180,12 +180,12 @@ func TestForeignRecords(t *testing.T) {
 			for _, e := range r.body["entries"].([]any) {
 				uids = append(uids, e.(map[string]any)["uid"].(string))
 			}
-			after = r.at("next")
+			after = r.str("next")
 		}
 		slices.Sort(uids)
 		c.equal(query, strings.Join(slices.Compact(uids), " "), "u0 u1 u2")
 	}
-	c.equal("there are", reader.do("200", "GET", "/v1/types/user/count", "").at("count"), "3")
+	c.equal("there are", reader.do("200", "GET", "/v1/types/user/count", "").str("count"), "3")
 }
 
 // A counter counts the SCAN commands of a client.

@@ -12,9 +12,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestProblemsAgreeWithTheTable checks that over HTTP every error has the code and the status that
+// TestProblemCodes checks that over HTTP every error has the code and the status that
 // package userdb gives it.
-func TestProblemsAgreeWithTheTable(t *testing.T) {
+func TestProblemCodes(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		err := fmt.Errorf("wrapped: %w", coded.New(code, "an error"))
 		if p := serve.ProblemOf(err); p.ErrorCode() != code || p.Status != code.HTTPStatus() || userdb.CodeOf(p) != code {

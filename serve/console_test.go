@@ -21,7 +21,7 @@ import (
 // TestConsoleBehindProxy checks that behind a trusted proxy the console sets a cookie that browsers
 // send only over HTTPS, and that behind any other proxy it says what to do.
 func TestConsoleBehindProxy(t *testing.T) {
-	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	_, err := own.AddOperator(t.Context(), s.DB, "Olga", "correct horse battery")
 	must(t, err)
 	signIn := func(proxies ...netip.Prefix) *httptest.ResponseRecorder {
@@ -49,7 +49,7 @@ func TestConsoleBehindProxy(t *testing.T) {
 // history names the operator, and that the log names only the operator.
 func TestConsole(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
-		s = s.Under(t, house())
+		s = s.Under(t, testSchema())
 		c := newClient(t, s, serve.Options{Console: true})
 		users, err := c.DB.Type("user")
 		must(t, err)

@@ -14,20 +14,20 @@ import (
 
 // A document is /openapi.json, against which these tests validate every response.
 type document struct {
-	paths   []documented
+	paths   []operationSpec
 	schemas map[string]any
 	shared  map[string]any // responses to which operations refer
 }
 
-type documented struct {
+type operationSpec struct {
 	method    string
 	path      *regexp.Regexp
 	responses map[string]any
 }
 
-var inBraces = regexp.MustCompile(`\\\{[a-z]+\\\}`)
+var pathParam = regexp.MustCompile(`\\\{[a-z]+\\\}`)
 
-func documentOf(text []byte) (*document, error) {
+func parseDocument(text []byte) (*document, error) {
 	var raw struct {
 		Paths map[string]map[string]struct {
 			Responses map[string]any `json:"responses"`
@@ -40,18 +40,18 @@ func documentOf(text []byte) (*document, error) {
 	d := &document{schemas: raw.Components.Schemas, shared: raw.Components.Responses}
 	for path, item := range raw.Paths {
 		for method, op := range item {
-			pattern := inBraces.ReplaceAllString(regexp.QuoteMeta(path), "[^/]+")
-			d.paths = append(d.paths, documented{strings.ToUpper(method), regexp.MustCompile("^" + pattern + "$"), op.Responses})
+			pattern := pathParam.ReplaceAllString(regexp.QuoteMeta(path), "[^/]+")
+			d.paths = append(d.paths, operationSpec{strings.ToUpper(method), regexp.MustCompile("^" + pattern + "$"), op.Responses})
 		}
 	}
 	// Literal paths come before those with a parameter in the same place.
-	slices.SortFunc(d.paths, func(a, b documented) int {
+	slices.SortFunc(d.paths, func(a, b operationSpec) int {
 		return strings.Count(a.path.String(), "[^/]+") - strings.Count(b.path.String(), "[^/]+")
 	})
 	return d, nil
 }
 
-func get(v any, path ...string) any {
+func lookup(v any, path ...string) any {
 	for _, name := range path {
 		m, _ := v.(map[string]any)
 		v = m[name]
@@ -59,11 +59,11 @@ func get(v any, path ...string) any {
 	return v
 }
 
-// judge returns what a response contains that the document does not describe: its status, a header,
-// a member, or the type of a member.
-func (d *document) judge(method, path string, r reply) []string {
+// validate returns what a response contains that the document does not describe: its status, a
+// header, a member, or the type of a member.
+func (d *document) validate(method, path string, r reply) []string {
 	path, _, _ = strings.Cut(path, "?")
-	i := slices.IndexFunc(d.paths, func(o documented) bool { return o.method == method && o.path.MatchString(path) })
+	i := slices.IndexFunc(d.paths, func(o operationSpec) bool { return o.method == method && o.path.MatchString(path) })
 	if i < 0 || r.status == http.StatusTemporaryRedirect {
 		return nil // needs no key, has no route, or has dots in its path
 	}
@@ -71,18 +71,18 @@ func (d *document) judge(method, path string, r reply) []string {
 	if !is {
 		return []string{fmt.Sprintf("no status %d", r.status)}
 	}
-	if ref, is := get(response, "$ref").(string); is {
+	if ref, is := lookup(response, "$ref").(string); is {
 		response = d.shared[ref[strings.LastIndex(ref, "/")+1:]]
 	}
 	var wrong []string
 	for _, name := range []string{"ETag", "Location", "Retry-After", "Userdb-Uid", "WWW-Authenticate"} {
-		if r.header.Get(name) != "" && get(response, "headers", name) == nil {
+		if r.header.Get(name) != "" && lookup(response, "headers", name) == nil {
 			wrong = append(wrong, "no header "+name)
 		}
 	}
-	content, _ := get(response, "content").(map[string]any)
+	content, _ := lookup(response, "content").(map[string]any)
 	kind, _, _ := strings.Cut(r.header.Get("Content-Type"), ";")
-	schema, is := get(content, kind, "schema").(map[string]any)
+	schema, is := lookup(content, kind, "schema").(map[string]any)
 	switch {
 	case r.text == "" && len(content) == 0:
 	case !is:
@@ -92,14 +92,14 @@ func (d *document) judge(method, path string, r reply) []string {
 		if err := json.Unmarshal([]byte(r.text), &v); err != nil {
 			return append(wrong, err.Error())
 		}
-		wrong = append(wrong, d.fits(schema, v, "")...)
+		wrong = append(wrong, d.validateValue(schema, v, "")...)
 	}
 	return wrong
 }
 
-// fits returns where a value does not match a schema. Members that the schema does not name are
-// errors as well.
-func (d *document) fits(schema map[string]any, v any, at string) (wrong []string) {
+// validateValue returns where a value does not match a schema. Members that the schema does not
+// name are errors as well.
+func (d *document) validateValue(schema map[string]any, v any, at string) (wrong []string) {
 	if ref, is := schema["$ref"].(string); is {
 		schema, _ = d.schemas[ref[strings.LastIndex(ref, "/")+1:]].(map[string]any)
 	}
@@ -107,7 +107,7 @@ func (d *document) fits(schema map[string]any, v any, at string) (wrong []string
 	if all, is := schema["oneOf"].([]any); is {
 		fitting := 0
 		for _, one := range all {
-			if len(d.fits(one.(map[string]any), v, at)) == 0 {
+			if len(d.validateValue(one.(map[string]any), v, at)) == 0 {
 				fitting++
 			}
 		}
@@ -116,9 +116,9 @@ func (d *document) fits(schema map[string]any, v any, at string) (wrong []string
 		}
 		return wrong
 	}
-	if kinds := fmt.Sprint(schema["type"]); schema["type"] != nil && !slices.Contains(strings.Fields(strings.Trim(kinds, "[]")), kindOf(v)) &&
-		(kinds != "number" || kindOf(v) != "integer") {
-		no("%s, want %s", kindOf(v), kinds)
+	if kinds := fmt.Sprint(schema["type"]); schema["type"] != nil && !slices.Contains(strings.Fields(strings.Trim(kinds, "[]")), jsonType(v)) &&
+		(kinds != "number" || jsonType(v) != "integer") {
+		no("%s, want %s", jsonType(v), kinds)
 	}
 	if all, is := schema["enum"].([]any); is && !slices.Contains(all, v) {
 		no("%v is none of %v", v, all)
@@ -131,7 +131,7 @@ func (d *document) fits(schema map[string]any, v any, at string) (wrong []string
 	case []any:
 		items, _ := schema["items"].(map[string]any)
 		for i, one := range v {
-			wrong = append(wrong, d.fits(items, one, fmt.Sprint(at, "/", i))...)
+			wrong = append(wrong, d.validateValue(items, one, fmt.Sprint(at, "/", i))...)
 		}
 	case map[string]any:
 		required, _ := schema["required"].([]any)
@@ -141,20 +141,20 @@ func (d *document) fits(schema map[string]any, v any, at string) (wrong []string
 			}
 		}
 		for name, one := range v {
-			member, is := get(schema, "properties", name).(map[string]any)
+			member, is := lookup(schema, "properties", name).(map[string]any)
 			if !is {
 				member, is = schema["additionalProperties"].(map[string]any)
 			}
 			if !is {
 				no("a member %s", name)
 			}
-			wrong = append(wrong, d.fits(member, one, at+"/"+name)...)
+			wrong = append(wrong, d.validateValue(member, one, at+"/"+name)...)
 		}
 	}
 	return wrong
 }
 
-func kindOf(v any) string {
+func jsonType(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return "null"
@@ -173,24 +173,24 @@ func kindOf(v any) string {
 	return "object"
 }
 
-// judged holds the document of each client, by URL.
-var judged sync.Map
+// documents holds the document of each client, by URL.
+var documents sync.Map
 
-// judge validates a response against the document of the service.
-func (c *client) judge(method, path string, r reply) {
+// validate validates a response against the document of the service.
+func (c *client) validate(method, path string, r reply) {
 	c.t.Helper()
-	d, has := judged.Load(c.url)
+	d, has := documents.Load(c.url)
 	if !has {
 		res, err := http.Get(c.url + "/openapi.json")
 		must(c.t, err)
 		defer res.Body.Close()
 		text, err := io.ReadAll(res.Body)
 		must(c.t, err)
-		d, err = documentOf(text)
+		d, err = parseDocument(text)
 		must(c.t, err)
-		judged.Store(c.url, d)
+		documents.Store(c.url, d)
 	}
-	for _, wrong := range d.(*document).judge(method, path, r) {
+	for _, wrong := range d.(*document).validate(method, path, r) {
 		c.t.Errorf("%s %s: %d %s: by /openapi.json there is %s", method, path, r.status, r.text, wrong)
 	}
 }

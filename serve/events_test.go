@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/serve"
 )
 
-// kinds returns the kinds and UIDs of the events in a response.
-func (r reply) kinds() (all []string) {
+// eventKinds returns the kinds and UIDs of the events in a response.
+func (r reply) eventKinds() (all []string) {
 	events, _ := r.body["events"].([]any)
 	for _, e := range events {
 		m := e.(map[string]any)
@@ -29,12 +29,12 @@ func (r reply) kinds() (all []string) {
 	return all
 }
 
-// settled waits until the feed has as many events as wanted, and returns them.
-func (c *client) settled(want int, query string) reply {
+// waitForEvents waits until the feed has as many events as wanted, and returns them.
+func (c *client) waitForEvents(want int, query string) reply {
 	c.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		r := c.do("200", "GET", "/v1/events?limit=1000"+query, "")
-		if n := len(r.kinds()); n >= want || time.Now().After(deadline) {
+		if n := len(r.eventKinds()); n >= want || time.Now().After(deadline) {
 			if n != want {
 				c.t.Fatalf("%d events, want %d: %s", n, want, r.text)
 			}
@@ -52,14 +52,14 @@ func TestHistory(t *testing.T) {
 		c.do("200", "PUT", path+"/password", `{"password":"battery staple 10","current":"battery staple 9","origin":"192.0.2.7","session":{}}`)
 		c.do("401 login", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"x","origin":"192.0.2.8"}`)
 		c.do("401 login", "POST", "/v1/types/user/login", `{"identifier":"nobody","password":"x","origin":"192.0.2.8"}`)
-		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"in","uid":"alice"}`).at("secret")
+		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"in","uid":"alice"}`).str("secret")
 		c.do("200", "POST", "/v1/tokens/redeem", `{"purpose":"in","secret":"`+token+`","origin":"192.0.2.9"}`)
 		c.do("204", "POST", path+"/disable", "")
 		c.do("201", "POST", "/v1/types/firm/entries", `{"uid":"cat"}`)
 
 		r := c.do("200", "GET", path+"/history", "")
 		want := "disable alice,redeem alice,issue alice,session_start alice,password alice,identifier alice,update alice,create alice"
-		c.equal("history", strings.Join(r.kinds(), ","), want)
+		c.equal("history", strings.Join(r.eventKinds(), ","), want)
 		first := r.body["events"].([]any)[1].(map[string]any)
 		c.equal("who", fmt.Sprint(first["who"], first["origin"], first["type"], first["purpose"]), "key:all192.0.2.9userin")
 		for _, value := range []string{"example.com", "cook", "battery"} {
@@ -67,15 +67,15 @@ func TestHistory(t *testing.T) {
 				t.Errorf("the history has %s: %s", value, r.text)
 			}
 		}
-		r = c.settled(11, "")
-		if kinds := r.kinds(); !slices.Contains(kinds, "login_failed") || !slices.Contains(kinds, "login_failed alice") || !slices.Contains(kinds, "create cat") {
+		r = c.waitForEvents(11, "")
+		if kinds := r.eventKinds(); !slices.Contains(kinds, "login_failed") || !slices.Contains(kinds, "login_failed alice") || !slices.Contains(kinds, "create cat") {
 			t.Errorf("the feed has %v", kinds)
 		}
-		c.equal("nothing more", fmt.Sprint(c.do("200", "GET", "/v1/events?after="+r.at("next"), "").kinds()), "[]")
-		c.equal("one kind", fmt.Sprint(c.settled(1, "&kind=disable").kinds()), "[disable alice]")
-		c.equal("two", fmt.Sprint(c.settled(2, "&kind=disable&kind=password").kinds()), "[password alice disable alice]")
-		animals := c.with(c.makeKey(own.Key{Name: "animals", Scopes: []string{"admin"}, Types: []string{"firm"}}))
-		c.equal("of one type", fmt.Sprint(animals.settled(1, "").kinds()), "[create cat]")
+		c.equal("nothing more", fmt.Sprint(c.do("200", "GET", "/v1/events?after="+r.str("next"), "").eventKinds()), "[]")
+		c.equal("one kind", fmt.Sprint(c.waitForEvents(1, "&kind=disable").eventKinds()), "[disable alice]")
+		c.equal("two", fmt.Sprint(c.waitForEvents(2, "&kind=disable&kind=password").eventKinds()), "[password alice disable alice]")
+		animals := c.withKey(c.makeKey(own.Key{Name: "animals", Scopes: []string{"admin"}, Types: []string{"firm"}}))
+		c.equal("of one type", fmt.Sprint(animals.waitForEvents(1, "").eventKinds()), "[create cat]")
 		for query, want := range map[string]string{"after=x": "usage", "limit=0": "usage", "limit=x": "usage", "kind=nosuch": "usage", "kind=": "usage", "kind=create&kind=": "usage", "nosuch=1": "usage", "after=x&after=y": "usage"} {
 			c.do("400 "+want, "GET", "/v1/events?"+query, "")
 		}
@@ -83,8 +83,8 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// A heard is an event stream as a listener receives it.
-type heard struct {
+// An eventReader reads an event stream as a listener receives it.
+type eventReader struct {
 	t      *testing.T
 	cancel context.CancelFunc
 	res    *http.Response
@@ -92,7 +92,7 @@ type heard struct {
 	last   string // the last ID
 }
 
-func (c *client) listen(after string) *heard {
+func (c *client) listen(after string) *eventReader {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.Ctx, 30*time.Second)
 	req, err := http.NewRequestWithContext(ctx, "GET", c.url+"/v1/events", nil)
@@ -108,11 +108,11 @@ func (c *client) listen(after string) *heard {
 		c.t.Fatal(res.Status, res.Header)
 	}
 	c.t.Cleanup(func() { cancel(); res.Body.Close() })
-	return &heard{t: c.t, cancel: cancel, res: res, in: bufio.NewScanner(res.Body)}
+	return &eventReader{t: c.t, cancel: cancel, res: res, in: bufio.NewScanner(res.Body)}
 }
 
 // next returns the next n events as kind and UID. It skips pings.
-func (h *heard) next(n int) (all []string) {
+func (h *eventReader) next(n int) (all []string) {
 	h.t.Helper()
 	event := ""
 	for len(all) < n && h.in.Scan() {
@@ -138,7 +138,7 @@ func (h *heard) next(n int) (all []string) {
 // it continues without losing or repeating any.
 func TestEventStream(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
-		other := newSecond(t, c)
+		other := newOtherService(t, c)
 		one := c.listen("")
 		create := func(c *client, from, to int) (want []string) {
 			for i := from; i < to; i++ {
@@ -153,7 +153,7 @@ func TestEventStream(t *testing.T) {
 		c.equal("as it happens", fmt.Sprint(got), fmt.Sprint(want))
 		one.cancel()
 		want = create(other, 10, 30)
-		c.settled(30, "")
+		c.waitForEvents(30, "")
 		two := c.listen(one.last)
 		got = two.next(7)
 		two.cancel()
@@ -182,15 +182,15 @@ func TestEventStream(t *testing.T) {
 // missing.
 func TestEventGap(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		c := newClient(t, s.Under(t, house()), serve.Options{})
+		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
 		c.create(`{"uid":"a"}`)
-		after := c.settled(1, "").at("next")
+		after := c.waitForEvents(1, "").str("next")
 		c.create(`{"uid":"b"}`)
-		c.settled(2, "")
+		c.waitForEvents(2, "")
 		for _, key := range c.Raw.Keys(c.Ctx, "*~/feed/{*changes*").Val() {
 			must(t, c.Raw.XTrimMaxLen(c.Ctx, key, 0).Err())
 		}
-		if r := c.do("200", "GET", "/v1/events?after="+after, ""); r.at("gap") != "true" || len(r.kinds()) != 0 {
+		if r := c.do("200", "GET", "/v1/events?after="+after, ""); r.str("gap") != "true" || len(r.eventKinds()) != 0 {
 			t.Errorf("a page: %s", r.text)
 		}
 		l := c.listen(after)
@@ -207,7 +207,7 @@ func TestEventGap(t *testing.T) {
 				}
 			}
 		}
-		other := newSecond(t, c) // this process has not read the event
+		other := newOtherService(t, c) // this process has not read the event
 		lost := other.listen(l.last)
 		c.equal("after a loss", fmt.Sprint(lost.next(1)), "[gap]")
 		if lost.last == "" {
@@ -225,7 +225,7 @@ func TestEventGap(t *testing.T) {
 func TestSlowListener(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if got := serve.FollowLate(ctx); got != "" || ctx.Err() != nil {
+	if got := serve.FollowSlowly(ctx); got != "" || ctx.Err() != nil {
 		t.Errorf("it is let go: %v, and was sent %q", ctx.Err() == nil, got)
 	}
 }
@@ -233,20 +233,20 @@ func TestSlowListener(t *testing.T) {
 // TestStreamEnds checks that a stream sends pings, and that it ends with the service and with its
 // key.
 func TestStreamEnds(t *testing.T) {
-	defer serve.PingTime(20 * time.Millisecond)()
-	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	defer serve.SetPingInterval(20 * time.Millisecond)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
 	service, err := serve.New(s.DB, serve.Options{Namespace: s.NS})
 	must(t, err)
 	now, mu := time.Now(), sync.Mutex{}
-	service.GoBy(func() time.Time { mu.Lock(); defer mu.Unlock(); return now })
+	service.SetClock(func() time.Time { mu.Lock(); defer mu.Unlock(); return now })
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- service.Run(ctx, l) }()
 	c.url = "http://" + l.Addr().String()
-	revoked := c.with(c.makeKey(own.Key{Name: "revoked", Scopes: []string{"admin"}})).listen("")
+	revoked := c.withKey(c.makeKey(own.Key{Name: "revoked", Scopes: []string{"admin"}})).listen("")
 	h := c.listen("")
 	for range 2 {
 		for h.in.Scan() && h.in.Text() != ": ping" {
@@ -270,10 +270,10 @@ func TestStreamEnds(t *testing.T) {
 
 // TestStreamRevoked checks that a stream ends with its key, without waiting for the next ping.
 func TestStreamRevoked(t *testing.T) {
-	defer serve.PingTime(time.Hour)()
-	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
-	c, pass := newClient(t, s, serve.Options{}).clocked()
-	h := c.with(c.makeKey(own.Key{Name: "revoked", Scopes: []string{"admin"}})).listen("")
+	defer serve.SetPingInterval(time.Hour)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
+	c, pass := newClient(t, s, serve.Options{}).withClock()
+	h := c.withKey(c.makeKey(own.Key{Name: "revoked", Scopes: []string{"admin"}})).listen("")
 	keys, err := own.KeysOf(s.DB)
 	must(t, err)
 	must(t, keys.Revoke(t.Context(), "revoked"))
@@ -283,14 +283,14 @@ func TestStreamRevoked(t *testing.T) {
 	must(t, h.in.Err())
 }
 
-// TestStreamAhead checks that a client hears nothing twice if it comes from a process that had read
-// more of the feed.
-func TestStreamAhead(t *testing.T) {
-	defer serve.FeedTime(time.Second)()
+// TestStreamFromAnotherProcess checks that a client hears nothing twice if it comes from a process
+// that had read more of the feed.
+func TestStreamFromAnotherProcess(t *testing.T) {
+	defer serve.SetFeedInterval(time.Second)()
 	eachService(t, func(t *testing.T, c *client) {
 		first := c.listen("")
 		c.create(`{"uid":"a"}`)
-		had := c.settled(1, "").at("next")
+		had := c.waitForEvents(1, "").str("next")
 		second := c.listen(had)
 		c.create(`{"uid":"b"}`)
 		c.equal("after it", fmt.Sprint(second.next(1)), "[create b]")
@@ -298,22 +298,22 @@ func TestStreamAhead(t *testing.T) {
 	})
 }
 
-// TestStreamFromNothing checks that a client hears nothing twice if the feed was empty when it was
+// TestStreamOfEmptyFeed checks that a client hears nothing twice if the feed was empty when it was
 // last read.
-func TestStreamFromNothing(t *testing.T) {
-	defer serve.FeedTime(time.Second)()
+func TestStreamOfEmptyFeed(t *testing.T) {
+	defer serve.SetFeedInterval(time.Second)()
 	eachService(t, func(t *testing.T, c *client) {
 		c.listen("")
 		c.create(`{"uid":"a"}`)
-		c.settled(1, "")
+		c.waitForEvents(1, "")
 		second := c.listen("")
 		c.create(`{"uid":"b"}`)
-		heard := map[string]int{} // it contains a unless the feed was read again meanwhile
-		for heard["create b"] == 0 {
-			heard[second.next(1)[0]]++
+		count := map[string]int{} // it contains a unless the feed was read again meanwhile
+		for count["create b"] == 0 {
+			count[second.next(1)[0]]++
 		}
-		if heard["create a"] > 1 {
-			t.Errorf("heard %v", heard)
+		if count["create a"] > 1 {
+			t.Errorf("received %v", count)
 		}
 	})
 }
@@ -326,7 +326,7 @@ func TestOrigins(t *testing.T) {
 		c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"in","uid":"alice","origin":"192.0.2.2"}`)
 		c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"in","uid":"alice","field":"email","origin":"192.0.2.3"}`)
 		r := c.do("200", "GET", path+"/history", "")
-		c.equal("kinds", fmt.Sprint(r.kinds()), "[issue alice issue alice password alice create alice]")
+		c.equal("kinds", fmt.Sprint(r.eventKinds()), "[issue alice issue alice password alice create alice]")
 		for i, want := range []string{"192.0.2.3", "192.0.2.2", "192.0.2.1"} {
 			c.equal("origin", fmt.Sprint(r.body["events"].([]any)[i].(map[string]any)["origin"]), want)
 		}

@@ -9,9 +9,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// FollowLate runs a listener that is too far behind its feed. It returns what the listener was sent
-// when it is dropped or ctx ends.
-func FollowLate(ctx context.Context) string {
+// FollowSlowly runs a listener that is too far behind its feed. It returns what the listener was
+// sent when it is dropped or ctx ends.
+func FollowSlowly(ctx context.Context) string {
 	first := &feedPart{ready: make(chan struct{})}
 	last := first
 	for range maxLag + 1 {
@@ -26,11 +26,11 @@ func FollowLate(ctx context.Context) string {
 	return w.Body.String()
 }
 
-// GoBy sets the clock by which a service judges keys.
-func (s *Service) GoBy(now func() time.Time) { s.keys.now = now }
+// SetClock sets the clock by which a service judges keys.
+func (s *Service) SetClock(now func() time.Time) { s.keys.now = now }
 
-// MostAtOnce sets how many requests of each kind a new service handles at the same time.
-func MostAtOnce(n int) (undo func()) {
+// SetMaxConcurrent sets how many requests of each kind a new service handles at the same time.
+func SetMaxConcurrent(n int) (undo func()) {
 	all := []*int{&maxRequests, &maxImports, &maxLookups, &maxVisitors}
 	before := make([]int, len(all))
 	for i, most := range all {
@@ -43,43 +43,43 @@ func MostAtOnce(n int) (undo func()) {
 	}
 }
 
-// Hurry sets how long a client may take to send a header and a body.
-func Hurry(d time.Duration) (undo func()) {
+// SetReadTimeouts sets how long a client may take to send a header and a body.
+func SetReadTimeouts(d time.Duration) (undo func()) {
 	header, body := headerTimeout, bodyTimeout
 	headerTimeout, bodyTimeout = d, d
 	return func() { headerTimeout, bodyTimeout = header, body }
 }
 
-// AnswerTime sets how long a response may take from the end of the header on, and returns the time
-// before.
-func AnswerTime(d time.Duration) (before time.Duration) {
+// SetResponseTimeout sets how long a response may take from the end of the header on, and returns
+// the time before.
+func SetResponseTimeout(d time.Duration) (before time.Duration) {
 	before, responseTimeout = responseTimeout, d
 	return before
 }
 
-// DrainTime sets how long requests may continue when the service shuts down, and returns the time
-// before.
-func DrainTime(d time.Duration) (before time.Duration) {
+// SetDrainTimeout sets how long requests may continue when the service shuts down, and returns the
+// time before.
+func SetDrainTimeout(d time.Duration) (before time.Duration) {
 	before, drainTimeout = drainTimeout, d
 	return before
 }
 
-// PingTime sets how long a stream is silent at most.
-func PingTime(d time.Duration) (undo func()) {
+// SetPingInterval sets how long a stream is silent at most.
+func SetPingInterval(d time.Duration) (undo func()) {
 	before := pingInterval
 	pingInterval = d
 	return func() { pingInterval = before }
 }
 
-// FeedTime sets the time between two reads of a feed.
-func FeedTime(d time.Duration) (undo func()) {
+// SetFeedInterval sets the time between two reads of a feed.
+func SetFeedInterval(d time.Duration) (undo func()) {
 	before := feedInterval
 	feedInterval = d
 	return func() { feedInterval = before }
 }
 
-// SpaceAge sets how long a schema is trusted to contain all types that are stored.
-func SpaceAge(d time.Duration) (undo func()) {
+// SetSchemaMaxAge sets how long a schema is trusted to contain all types that are stored.
+func SetSchemaMaxAge(d time.Duration) (undo func()) {
 	before := schemaMaxAge
 	schemaMaxAge = d
 	return func() { schemaMaxAge = before }

@@ -37,12 +37,12 @@ func TestStaysFlat(t *testing.T) {
 	if err != nil {
 		t.Skip("make soak runs it, for USERDB_SERVE_MINUTES")
 	}
-	f := newFlat(t)
+	f := newSoak(t)
 	begun := time.Now()
 	whole := time.Duration(minutes * float64(time.Minute))
 	var warm, last []footprint
-	for said := begun; time.Since(begun) < whole && !t.Failed(); {
-		took := f.round()
+	for lastLog := begun; time.Since(begun) < whole && !t.Failed(); {
+		took := f.runRound()
 		now := f.measure()
 		switch passed := time.Since(begun); {
 		case passed > whole/3 && passed < whole*5/9:
@@ -50,8 +50,8 @@ func TestStaysFlat(t *testing.T) {
 		case passed > whole*7/9:
 			last = append(last, now)
 		}
-		if time.Since(said) > whole/20 {
-			said = time.Now()
+		if time.Since(lastLog) > whole/20 {
+			lastLog = time.Now()
 			t.Logf("%v, round %d, %d requests: %v", time.Since(begun).Round(time.Second), f.rounds, f.requests.Load(), now)
 		}
 		time.Sleep(min(8*took, 5*time.Second)) // leave time for other programs
@@ -60,22 +60,22 @@ func TestStaysFlat(t *testing.T) {
 	if len(warm) < 3 || len(last) < 3 {
 		t.Fatalf("%d rounds are too few to compare", f.rounds)
 	}
-	t.Logf("%d requests; in the second third %v", f.requests.Load(), typical(warm))
-	t.Logf("in the last fifth %v", typical(last))
-	typical(last).compare(t, typical(warm))
+	t.Logf("%d requests; in the second third %v", f.requests.Load(), medians(warm))
+	t.Logf("in the last fifth %v", medians(last))
+	medians(last).compare(t, medians(warm))
 }
 
-// A flat is a service with its clients.
-type flat struct {
+// A soak is a service with its clients under load.
+type soak struct {
 	*client
-	directory string // the key of a directory
-	web       *http.Client
-	requests  atomic.Int64
-	rounds    int
-	made      int // accounts created
-	uids      []string
-	steady    []*follower
-	end       func()
+	directoryKey string // the key of a directory
+	web          *http.Client
+	requests     atomic.Int64
+	rounds       int
+	made         int // accounts created
+	uids         []string
+	followers    []*follower
+	end          func()
 }
 
 // A follower listens for as long as the service runs, and counts the accounts that are created.
@@ -84,29 +84,29 @@ type follower struct {
 	last          atomic.Value
 }
 
-func newFlat(t *testing.T) *flat {
-	sc, directories := directory()
+func newSoak(t *testing.T) *soak {
+	sc, directories := directorySchema()
 	server := redistest.Start(t)
 	s := testdb.Open(t, server.Client(), recordkey.Namespace{}, sc)
-	f := &flat{client: newClient(t, s, serve.Options{}), web: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
-	f.directory = f.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}})
-	address, stop := running(t, f.client, serve.Options{SCIM: &directories})
+	f := &soak{client: newClient(t, s, serve.Options{}), web: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	f.directoryKey = f.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}})
+	address, stop := startService(t, f.client, serve.Options{SCIM: &directories})
 	f.url = "http://" + address
 	for i := range residents {
-		r := f.want(201, "POST", "/v1/types/user/entries", fmt.Sprintf(`{"facets":{"name":"resident%d","email":"resident%d@x.org"},"password":"battery staple 9"}`, i, i), "Idempotency-Key", fmt.Sprint(i))
-		f.uids = append(f.uids, r.at("uid"))
+		r := f.expect(201, "POST", "/v1/types/user/entries", fmt.Sprintf(`{"facets":{"name":"resident%d","email":"resident%d@x.org"},"password":"battery staple 9"}`, i, i), "Idempotency-Key", fmt.Sprint(i))
+		f.uids = append(f.uids, r.str("uid"))
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for range 3 {
 		one := &follower{}
-		f.steady = append(f.steady, one)
+		f.followers = append(f.followers, one)
 		ready := make(chan bool)
 		all.Go(func() { f.follow(ctx, one, ready) })
 		<-ready
 	}
 	f.end = func() {
-		for i, one := range f.steady {
+		for i, one := range f.followers {
 			if one.created.Load() != int64(f.made) || one.gaps.Load() != 0 {
 				t.Errorf("listener %d heard of %d accounts, with %d gaps; %d were made", i, one.created.Load(), one.gaps.Load(), f.made)
 			}
@@ -122,8 +122,8 @@ func newFlat(t *testing.T) *flat {
 	return f
 }
 
-// ask sends a request. A 5xx status or a broken connection fails the test.
-func (f *flat) ask(method, path, body string, headers ...string) reply {
+// request sends a request. A 5xx status or a broken connection fails the test.
+func (f *soak) request(method, path, body string, headers ...string) reply {
 	req, err := http.NewRequestWithContext(f.Ctx, method, f.url+path, strings.NewReader(body))
 	if err != nil {
 		f.t.Error(err)
@@ -131,7 +131,7 @@ func (f *flat) ask(method, path, body string, headers ...string) reply {
 	}
 	key := f.key
 	if strings.HasPrefix(path, "/scim/") {
-		key = f.directory
+		key = f.directoryKey
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
 	req.Header.Set("Content-Type", "application/json")
@@ -154,8 +154,8 @@ func (f *flat) ask(method, path, body string, headers ...string) reply {
 	return r
 }
 
-func (f *flat) want(status int, method, path, body string, headers ...string) reply {
-	r := f.ask(method, path, body, headers...)
+func (f *soak) expect(status int, method, path, body string, headers ...string) reply {
+	r := f.request(method, path, body, headers...)
 	if r.status != status {
 		f.t.Errorf("%s %s %.200s: %d %s; want %d", method, path, body, r.status, r.text, status)
 	}
@@ -163,7 +163,7 @@ func (f *flat) want(status int, method, path, body string, headers ...string) re
 }
 
 // follow listens to the feed until ctx ends.
-func (f *flat) follow(ctx context.Context, one *follower, ready chan<- bool) {
+func (f *soak) follow(ctx context.Context, one *follower, ready chan<- bool) {
 	req, err := http.NewRequestWithContext(ctx, "GET", f.url+"/v1/events", nil)
 	if err == nil {
 		req.Header.Set("Authorization", "Bearer "+f.key)
@@ -172,7 +172,7 @@ func (f *flat) follow(ctx context.Context, one *follower, ready chan<- bool) {
 		if res, err = f.web.Do(req); err == nil {
 			defer res.Body.Close()
 			close(ready)
-			one.hear(res.Body)
+			one.read(res.Body)
 		}
 	}
 	if err != nil {
@@ -183,7 +183,7 @@ func (f *flat) follow(ctx context.Context, one *follower, ready chan<- bool) {
 
 const eventStream = "text/event-stream"
 
-func (one *follower) hear(body io.Reader) {
+func (one *follower) read(body io.Reader) {
 	for in := bufio.NewScanner(body); in.Scan(); {
 		name, value, _ := strings.Cut(in.Text(), ": ")
 		switch {
@@ -197,8 +197,8 @@ func (one *follower) hear(body io.Reader) {
 	}
 }
 
-// round sends requests of every kind, several at a time, and returns how long that took.
-func (f *flat) round() time.Duration {
+// runRound sends requests of every kind, several at a time, and returns how long that took.
+func (f *soak) runRound() time.Duration {
 	begun, n := time.Now(), f.rounds
 	f.rounds++
 	queue := make(chan func())
@@ -211,121 +211,121 @@ func (f *flat) round() time.Duration {
 		})
 	}
 	for i, uid := range f.uids {
-		queue <- func() { f.resident(i, uid, n) }
+		queue <- func() { f.useAccount(i, uid, n) }
 	}
 	for i := range 5 {
-		queue <- func() { f.visitor(fmt.Sprintf("visitor%d-%d", n, i)) }
+		queue <- func() { f.createAndDelete(fmt.Sprintf("visitor%d-%d", n, i)) }
 	}
 	f.made += 5
-	queue <- f.strangers
-	queue <- func() { f.provisioned(n) }
+	queue <- f.useAsStrangers
+	queue <- func() { f.useDirectory(n) }
 	f.made++
 	if n%10 == 0 {
-		queue <- f.bringIn
+		queue <- f.importAccounts
 		f.made += imported
 	}
-	queue <- f.rude
-	queue <- f.passing
+	queue <- f.sendBrokenRequests
+	queue <- f.listenBriefly
 	close(queue)
 	all.Wait()
 	return time.Since(begun)
 }
 
-// resident uses an account that stays.
-func (f *flat) resident(i int, uid string, n int) {
+// useAccount uses an account that stays.
+func (f *soak) useAccount(i int, uid string, n int) {
 	path, name := "/v1/types/user/entries/"+uid, fmt.Sprintf("resident%d", i)
-	again := f.want(201, "POST", "/v1/types/user/entries", fmt.Sprintf(`{"facets":{"name":"resident%d","email":"resident%d@x.org"},"password":"battery staple 9"}`, i, i), "Idempotency-Key", fmt.Sprint(i))
-	if again.at("uid") != uid {
+	again := f.expect(201, "POST", "/v1/types/user/entries", fmt.Sprintf(`{"facets":{"name":"resident%d","email":"resident%d@x.org"},"password":"battery staple 9"}`, i, i), "Idempotency-Key", fmt.Sprint(i))
+	if again.str("uid") != uid {
 		f.t.Errorf("sent again: %s", again.text)
 	}
-	f.want(200, "GET", path, "")
-	f.want(200, "POST", "/v1/types/user/lookup", `{"value":"`+strings.ToUpper(name)+`"}`)
-	f.want(200, "PATCH", path, fmt.Sprintf(`{"facets":{"age":%d,"job":"job%d"}}`, n%1000, n%7))
-	f.want(200, "PUT", path+"/tags", fmt.Sprintf(`{"tags":["all","tag%d"]}`, n%5))
+	f.expect(200, "GET", path, "")
+	f.expect(200, "POST", "/v1/types/user/lookup", `{"value":"`+strings.ToUpper(name)+`"}`)
+	f.expect(200, "PATCH", path, fmt.Sprintf(`{"facets":{"age":%d,"job":"job%d"}}`, n%1000, n%7))
+	f.expect(200, "PUT", path+"/tags", fmt.Sprintf(`{"tags":["all","tag%d"]}`, n%5))
 	origin := fmt.Sprintf(`"origin":"192.0.2.%d"`, i)
-	if r := f.ask("POST", "/v1/types/user/login", `{"identifier":"`+name+`","password":"wrong",`+origin+`}`); r.status != 401 && r.status != 429 {
+	if r := f.request("POST", "/v1/types/user/login", `{"identifier":"`+name+`","password":"wrong",`+origin+`}`); r.status != 401 && r.status != 429 {
 		f.t.Errorf("a wrong password: %d %s", r.status, r.text)
 	}
-	f.want(204, "DELETE", path+"/waits", "")
+	f.expect(204, "DELETE", path+"/waits", "")
 	in := `{"identifier":"` + name + `","password":"battery staple 9","agent":"test",` + origin + `,"session":`
-	first := f.want(200, "POST", "/v1/types/user/login", in+`{}}`).at("session.secret")
+	first := f.expect(200, "POST", "/v1/types/user/login", in+`{}}`).str("session.secret")
 	// Nobody ends this session.
-	f.want(200, "POST", "/v1/types/user/login", in+`{"life":"1m","idle":"1m"}}`)
-	f.want(200, "POST", "/v1/session", `{"secret":"`+first+`"}`)
-	f.want(200, "POST", "/v1/session/verify", `{"secret":"`+first+`","password":"battery staple 9"}`)
-	f.want(204, "GET", "/v1/session/check", "", "Cookie", "session="+first)
-	f.want(200, "GET", path+"/sessions", "")
-	f.want(204, "POST", "/v1/session/end", `{"secret":"`+first+`"}`)
-	token := f.want(200, "POST", "/v1/types/user/tokens", `{"purpose":"in","uid":"`+uid+`"}`).at("secret")
-	f.want(200, "POST", "/v1/tokens/peek", `{"purpose":"in","secret":"`+token+`"}`)
-	f.want(200, "POST", "/v1/tokens/redeem", `{"purpose":"in","secret":"`+token+`"}`)
-	f.want(200, "POST", "/v1/types/user/tokens", `{"purpose":"lost","uid":"`+uid+`","life":"1m"}`)
-	f.want(200, "PUT", path+"/password", `{"password":"battery staple 9"}`)
-	f.want(200, "GET", path+"/history", "")
+	f.expect(200, "POST", "/v1/types/user/login", in+`{"life":"1m","idle":"1m"}}`)
+	f.expect(200, "POST", "/v1/session", `{"secret":"`+first+`"}`)
+	f.expect(200, "POST", "/v1/session/verify", `{"secret":"`+first+`","password":"battery staple 9"}`)
+	f.expect(204, "GET", "/v1/session/check", "", "Cookie", "session="+first)
+	f.expect(200, "GET", path+"/sessions", "")
+	f.expect(204, "POST", "/v1/session/end", `{"secret":"`+first+`"}`)
+	token := f.expect(200, "POST", "/v1/types/user/tokens", `{"purpose":"in","uid":"`+uid+`"}`).str("secret")
+	f.expect(200, "POST", "/v1/tokens/peek", `{"purpose":"in","secret":"`+token+`"}`)
+	f.expect(200, "POST", "/v1/tokens/redeem", `{"purpose":"in","secret":"`+token+`"}`)
+	f.expect(200, "POST", "/v1/types/user/tokens", `{"purpose":"lost","uid":"`+uid+`","life":"1m"}`)
+	f.expect(200, "PUT", path+"/password", `{"password":"battery staple 9"}`)
+	f.expect(200, "GET", path+"/history", "")
 }
 
-// visitor creates an account and deletes it.
-func (f *flat) visitor(name string) {
-	path := f.want(201, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`","email":"`+name+`@x.org","age":1},"tags":["all"],"password":"battery staple 9"}`).header.Get("Location")
-	f.want(409, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`"}}`)
-	f.want(200, "POST", "/v1/types/user/login", `{"identifier":"`+name+`","password":"battery staple 9","session":{}}`)
-	f.want(200, "POST", "/v1/types/user/tokens", `{"purpose":"lost","uid":"`+path[strings.LastIndex(path, "/")+1:]+`"}`)
-	f.want(204, "POST", path+"/disable", "")
-	f.want(204, "POST", path+"/enable", "")
-	f.want(204, "DELETE", path, "")
-	f.want(404, "GET", path, "")
+// createAndDelete creates an account and deletes it.
+func (f *soak) createAndDelete(name string) {
+	path := f.expect(201, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`","email":"`+name+`@x.org","age":1},"tags":["all"],"password":"battery staple 9"}`).header.Get("Location")
+	f.expect(409, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`"}}`)
+	f.expect(200, "POST", "/v1/types/user/login", `{"identifier":"`+name+`","password":"battery staple 9","session":{}}`)
+	f.expect(200, "POST", "/v1/types/user/tokens", `{"purpose":"lost","uid":"`+path[strings.LastIndex(path, "/")+1:]+`"}`)
+	f.expect(204, "POST", path+"/disable", "")
+	f.expect(204, "POST", path+"/enable", "")
+	f.expect(204, "DELETE", path, "")
+	f.expect(404, "GET", path, "")
 }
 
-// strangers sends requests of clients that have no account, no key, or no valid request.
-func (f *flat) strangers() {
+// useAsStrangers sends requests of clients that have no account, no key, or no valid request.
+func (f *soak) useAsStrangers() {
 	for i := range 3 {
-		if r := f.ask("POST", "/v1/types/user/login", fmt.Sprintf(`{"identifier":"nobody%d","password":"wrong","origin":"198.51.100.%d"}`, i, i)); r.status != 401 && r.status != 429 {
+		if r := f.request("POST", "/v1/types/user/login", fmt.Sprintf(`{"identifier":"nobody%d","password":"wrong","origin":"198.51.100.%d"}`, i, i)); r.status != 401 && r.status != 429 {
 			f.t.Errorf("a stranger: %d %s", r.status, r.text)
 		}
-		f.ask("POST", "/v1/types/user/invitations", fmt.Sprintf(`{"field":"email","address":"guest%d@x.org","life":"1m"}`, i))
+		f.request("POST", "/v1/types/user/invitations", fmt.Sprintf(`{"field":"email","address":"guest%d@x.org","life":"1m"}`, i))
 	}
-	f.ask("GET", "/v1/schema", "", "Authorization", "Bearer udb_wrong")
-	f.want(422, "POST", "/v1/types/user/entries", `{"facets":{"email":"x"}}`)
-	f.want(400, "POST", "/v1/types/user/entries", `{"facets":`)
-	f.want(200, "GET", "/v1/types/user/entries?order=age&tag=all&limit=20", "")
-	f.want(200, "GET", "/v1/types/user/count", "")
-	f.want(200, "GET", "/v1/status", "")
-	f.want(200, "GET", "/readyz", "")
-	f.want(200, "GET", "/v1/types/user/export", "")
+	f.request("GET", "/v1/schema", "", "Authorization", "Bearer udb_wrong")
+	f.expect(422, "POST", "/v1/types/user/entries", `{"facets":{"email":"x"}}`)
+	f.expect(400, "POST", "/v1/types/user/entries", `{"facets":`)
+	f.expect(200, "GET", "/v1/types/user/entries?order=age&tag=all&limit=20", "")
+	f.expect(200, "GET", "/v1/types/user/count", "")
+	f.expect(200, "GET", "/v1/status", "")
+	f.expect(200, "GET", "/readyz", "")
+	f.expect(200, "GET", "/v1/types/user/export", "")
 }
 
-// provisioned creates and deletes a user of a directory in a group.
-func (f *flat) provisioned(n int) {
-	user := f.want(201, "POST", "/scim/v2/Users", fmt.Sprintf(`{%s"userName":"employee%d@x.org","externalId":"X%d"}`, userURN, n, n)).at("id")
-	group := f.want(201, "POST", "/scim/v2/Groups", fmt.Sprintf(`{%s"displayName":"Group %d","members":[{"value":%q}]}`, groupURN, n, user)).at("id")
-	f.want(200, "GET", fmt.Sprintf("/scim/v2/Users?filter=externalId%%20eq%%20%%22X%d%%22", n), "")
-	f.want(200, "PATCH", "/scim/v2/Users/"+user, `{`+patchURN+`"Operations":[{"op":"replace","path":"active","value":false}]}`)
-	f.want(204, "PATCH", "/scim/v2/Groups/"+group, `{`+patchURN+`"Operations":[{"op":"remove","path":"members"}]}`)
-	f.want(204, "DELETE", "/scim/v2/Groups/"+group, "")
-	f.want(204, "DELETE", "/scim/v2/Users/"+user, "")
+// useDirectory creates and deletes a user of a directory in a group.
+func (f *soak) useDirectory(n int) {
+	user := f.expect(201, "POST", "/scim/v2/Users", fmt.Sprintf(`{%s"userName":"employee%d@x.org","externalId":"X%d"}`, userURN, n, n)).str("id")
+	group := f.expect(201, "POST", "/scim/v2/Groups", fmt.Sprintf(`{%s"displayName":"Group %d","members":[{"value":%q}]}`, groupURN, n, user)).str("id")
+	f.expect(200, "GET", fmt.Sprintf("/scim/v2/Users?filter=externalId%%20eq%%20%%22X%d%%22", n), "")
+	f.expect(200, "PATCH", "/scim/v2/Users/"+user, `{`+patchURN+`"Operations":[{"op":"replace","path":"active","value":false}]}`)
+	f.expect(204, "PATCH", "/scim/v2/Groups/"+group, `{`+patchURN+`"Operations":[{"op":"remove","path":"members"}]}`)
+	f.expect(204, "DELETE", "/scim/v2/Groups/"+group, "")
+	f.expect(204, "DELETE", "/scim/v2/Users/"+user, "")
 }
 
 const imported = 50
 
-// bringIn imports accounts along with many lines that are refused, and deletes the accounts.
-func (f *flat) bringIn() {
+// importAccounts imports accounts along with many lines that are refused, and deletes the accounts.
+func (f *soak) importAccounts() {
 	var lines strings.Builder
 	for i := range imported {
 		fmt.Fprintf(&lines, `{"facets":{"uid":"imported%d","name":"imported%d"}}`+"\n"+`{"facets":{"name":"imported%d"}}`+"\n"+`{"facets":{"email":"%d"}}`+"\n", i, i, i, i)
 	}
-	r := f.want(200, "POST", "/v1/types/user/import?on_duplicate=skip", lines.String())
+	r := f.expect(200, "POST", "/v1/types/user/import?on_duplicate=skip", lines.String())
 	if !strings.Contains(r.text, fmt.Sprintf(`"created":%d,`, imported)) {
 		f.t.Errorf("imported: %s", r.text)
 		return
 	}
 	for i := range imported {
-		f.want(204, "DELETE", fmt.Sprintf("/v1/types/user/entries/imported%d", i), "")
+		f.expect(204, "DELETE", fmt.Sprintf("/v1/types/user/entries/imported%d", i), "")
 	}
 }
 
-// rude sends requests of clients that disconnect in the middle of a body or never read their
-// response.
-func (f *flat) rude() {
+// sendBrokenRequests sends requests of clients that disconnect in the middle of a body or never
+// read their response.
+func (f *soak) sendBrokenRequests() {
 	for _, request := range []string{
 		"POST /v1/types/user/lookup HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + f.key + "\r\nContent-Length: 100\r\n\r\n{",
 		"POST /v1/types/user/import HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + f.key + "\r\nContent-Length: 100\r\n\r\n{",
@@ -343,8 +343,8 @@ func (f *flat) rude() {
 	}
 }
 
-// passing listens for a moment, from the position of another listener.
-func (f *flat) passing() {
+// listenBriefly listens for a moment, from the position of another listener.
+func (f *soak) listenBriefly() {
 	ctx, leave := context.WithCancel(f.Ctx)
 	defer leave()
 	req, err := http.NewRequestWithContext(ctx, "GET", f.url+"/v1/events", nil)
@@ -354,7 +354,7 @@ func (f *flat) passing() {
 	}
 	req.Header.Set("Authorization", "Bearer "+f.key)
 	req.Header.Set("Accept", eventStream)
-	if last, is := f.steady[0].last.Load().(string); is {
+	if last, is := f.followers[0].last.Load().(string); is {
 		req.Header.Set("Last-Event-ID", last)
 	}
 	res, err := f.web.Do(req)

@@ -31,10 +31,10 @@ func sum(of map[string]int64) (all int64) {
 
 // measure waits until everything that a round began has ended, such as connections and deliveries
 // to listeners, and returns the footprint.
-func (f *flat) measure() footprint {
+func (f *soak) measure() footprint {
 	f.t.Helper()
 	f.waitFor("all listeners to hear of all", func() bool {
-		return !slices.ContainsFunc(f.steady, func(one *follower) bool { return one.created.Load() < int64(f.made) })
+		return !slices.ContainsFunc(f.followers, func(one *follower) bool { return one.created.Load() < int64(f.made) })
 	})
 	f.web.CloseIdleConnections()
 	p := footprint{records: map[string]int64{}, bytes: map[string]int64{}}
@@ -54,7 +54,7 @@ func (f *flat) measure() footprint {
 		p.files = int64(len(open))
 	}
 	for keys := f.Raw.Scan(f.Ctx, 0, "", 1000).Iterator(); keys.Next(f.Ctx); {
-		kind := familyOf(keys.Val())
+		kind := recordKind(keys.Val())
 		if strings.Contains(kind, "~/feed/") {
 			continue
 		}
@@ -64,12 +64,12 @@ func (f *flat) measure() footprint {
 	return p
 }
 
-// familyOf returns the kind of a record: its key without the parts that callers or chance chose.
-func familyOf(key string) string { return chosen.ReplaceAllString(key, "") }
+// recordKind returns the kind of a record: its key without the parts that callers or chance chose.
+func recordKind(key string) string { return variablePart.ReplaceAllString(key, "") }
 
-var chosen = regexp.MustCompile(`:[^/}]*|[0-9a-f]{12,}`)
+var variablePart = regexp.MustCompile(`:[^/}]*|[0-9a-f]{12,}`)
 
-func (f *flat) waitFor(what string, is func() bool) {
+func (f *soak) waitFor(what string, is func() bool) {
 	f.t.Helper()
 	for begin := time.Now(); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Since(begin) > time.Minute {
@@ -78,8 +78,8 @@ func (f *flat) waitFor(what string, is func() bool) {
 	}
 }
 
-// typical returns the median of each measure.
-func typical(all []footprint) footprint {
+// medians returns the median of each measure.
+func medians(all []footprint) footprint {
 	median := func(of func(footprint) int64) int64 {
 		var numbers []int64
 		for _, p := range all {
@@ -108,16 +108,16 @@ func typical(all []footprint) footprint {
 // while.
 func (p footprint) compare(t *testing.T, before footprint) {
 	t.Helper()
-	flat := func(what string, now, before, slack int64) {
+	compare := func(what string, now, before, slack int64) {
 		if now > before+before/10+slack {
 			t.Errorf("%s grew from %d to %d", what, before, now)
 		}
 	}
-	flat("the heap", p.heap, before.heap, 1<<20)
-	flat("the number of goroutines", p.goroutines, before.goroutines, 4)
-	flat("the number of open files", p.files, before.files, 4)
+	compare("the heap", p.heap, before.heap, 1<<20)
+	compare("the number of goroutines", p.goroutines, before.goroutines, 4)
+	compare("the number of open files", p.files, before.files, 4)
 	for kind, n := range p.records {
-		flat("the number of records "+kind, n, before.records[kind], 4)
-		flat("the bytes of records "+kind, p.bytes[kind], before.bytes[kind], 4<<10)
+		compare("the number of records "+kind, n, before.records[kind], 4)
+		compare("the bytes of records "+kind, p.bytes[kind], before.bytes[kind], 4<<10)
 	}
 }

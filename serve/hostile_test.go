@@ -18,22 +18,22 @@ import (
 	"github.com/coffeenode/userdb/serve"
 )
 
-// nasty lists texts that a client may send in place of any other.
-var nasty = []string{
+// hostileTexts lists texts that a client may send in place of any other.
+var hostileTexts = []string{
 	"", " ", "x", "user/uid:alice", "~", "~~userdb", "*", "[c-a]", "..", ".", "../../x", "a/b", "a\x00b", "\x00", "é", "\u202e", "{", "}", "{x}", "%2F", "%00",
 	"' OR 1=1", "\n", "\r\nX: y", strings.Repeat("x", 300), strings.Repeat("é/", 2000), "-1", "1e999", "null", "true", "[]", `{"a":1}`, "\xff\xfe", "9999999999999999999",
 }
 
-// TestPathTricks checks that a path segment is always a single text, however it is written, and
+// TestHostilePaths checks that a path segment is always a single text, however it is written, and
 // never leads to another path.
-func TestPathTricks(t *testing.T) {
+func TestHostilePaths(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		for _, uid := range []string{"a/b", "..", ".", "a b", "a%2Fb", "é", "{x}", "a?b=c", "a#b", "user/uid:alice", "~own", "*", "a;b", "a:b", "a\\b", "-x"} {
 			body, err := json.Marshal(map[string]any{"uid": uid})
 			must(t, err)
 			r := c.do("201", "POST", "/v1/types/user/entries", string(body))
 			path := r.header.Get("Location")
-			c.equal("found", c.do("200", "GET", path, "").at("uid"), uid)
+			c.equal("found", c.do("200", "GET", path, "").str("uid"), uid)
 			tag := "/tags/" + strings.ReplaceAll(url.PathEscape(uid), ".", "%2E")
 			c.do("204", "PUT", path+tag, "")
 			c.equal("tag", c.do("200", "GET", path+"/tags", "").body["tags"].([]any)[0].(string), uid)
@@ -49,7 +49,7 @@ func TestPathTricks(t *testing.T) {
 				t.Errorf("%s: %d %s", path, r.status, r.text)
 			}
 		}
-		for _, uid := range nasty {
+		for _, uid := range hostileTexts {
 			if uid == "" || strings.Contains(uid, "\n") {
 				continue
 			}
@@ -61,23 +61,23 @@ func TestPathTricks(t *testing.T) {
 	})
 }
 
-// A shape generates values for a JSON schema of /openapi.json, both valid and invalid.
-type shape struct {
+// A valueGenerator generates values for a JSON schema of /openapi.json, both valid and invalid.
+type valueGenerator struct {
 	rnd     *rand.Rand
 	schemas map[string]any
 	known   []string // texts that have a meaning in the store
 	secrets []string // used where a secret is expected
 }
 
-func (s shape) text() string {
+func (s valueGenerator) text() string {
 	if s.rnd.IntN(2) == 0 {
 		return s.known[s.rnd.IntN(len(s.known))]
 	}
-	return nasty[s.rnd.IntN(len(nasty))]
+	return hostileTexts[s.rnd.IntN(len(hostileTexts))]
 }
 
 // secret returns a secret or any other text.
-func (s shape) secret() string {
+func (s valueGenerator) secret() string {
 	if s.rnd.IntN(2) == 0 {
 		return s.secrets[s.rnd.IntN(len(s.secrets))]
 	}
@@ -85,7 +85,7 @@ func (s shape) secret() string {
 }
 
 // value returns a value for a schema. One in eight has another type.
-func (s shape) value(schema map[string]any, depth int) any {
+func (s valueGenerator) value(schema map[string]any, depth int) any {
 	if ref, is := schema["$ref"].(string); is {
 		schema, _ = s.schemas[ref[strings.LastIndex(ref, "/")+1:]].(map[string]any)
 	}
@@ -136,15 +136,15 @@ func TestFuzzedRoutes(t *testing.T) {
 	const secretPassword = "battery staple 9"
 	eachService(t, func(t *testing.T, c *client) {
 		c.create(alice)
-		session := c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9","session":{}}`).at("session.secret")
-		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"p","uid":"alice"}`).at("secret")
+		session := c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9","session":{}}`).str("session.secret")
+		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"p","uid":"alice"}`).str("secret")
 		var doc struct {
 			Paths      map[string]map[string]json.RawMessage `json:"paths"`
 			Components struct{ Schemas map[string]any }      `json:"components"`
 		}
 		must(t, json.Unmarshal([]byte(c.do("200", "GET", "/openapi.json", "").text), &doc))
 		rnd := rand.New(rand.NewPCG(1, 2))
-		s := shape{rnd, doc.Components.Schemas, []string{"alice", "Alice", "alice@example.com", "user", "email", "name", "p", "1h", "30d", "fail", "age"}, []string{secretPassword, session, token, c.key}}
+		s := valueGenerator{rnd, doc.Components.Schemas, []string{"alice", "Alice", "alice@example.com", "user", "email", "name", "p", "1h", "30d", "fail", "age"}, []string{secretPassword, session, token, c.key}}
 		for _, o := range c.operations() {
 			raw := doc.Paths[o.Path][strings.ToLower(o.Method)]
 			var op struct {
@@ -194,7 +194,7 @@ func TestFuzzedRoutes(t *testing.T) {
 				if r.status >= 500 {
 					t.Errorf("%s %s %v %s: %d %s", o.Method, path, headers, body, r.status, r.text)
 				}
-				if r.status >= 400 && r.at("code") == "" {
+				if r.status >= 400 && r.str("code") == "" {
 					t.Errorf("%s %s: no problem: %d %s", o.Method, path, r.status, r.text)
 				}
 				if strings.Contains(r.text, secretPassword) || strings.Contains(r.text, c.key) || strings.Contains(r.text, "$2a$") || r.status >= 400 && strings.Contains(r.text, session) {
@@ -210,8 +210,8 @@ func TestFuzzedRoutes(t *testing.T) {
 	})
 }
 
-// raw sends bytes unchanged and returns the response.
-func (c *client) raw(text string) string {
+// sendRaw sends bytes unchanged and returns the response.
+func (c *client) sendRaw(text string) string {
 	c.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
 	must(c.t, err)
@@ -225,7 +225,7 @@ func (c *client) raw(text string) string {
 
 // TestSmuggling checks that a request whose end is ambiguous is handled as one request, or refused.
 func TestSmuggling(t *testing.T) {
-	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
 	head := "POST /v1/types/user/entries HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer " + c.key + "\r\n"
 	for _, text := range []string{
@@ -238,7 +238,7 @@ func TestSmuggling(t *testing.T) {
 		"GET /v1/status HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("y", 1<<21) + "\r\n\r\n",
 		"GET /v1/status HTTP/9.9\r\n\r\n", "\r\n\r\n", "GET\r\n", strings.Repeat("A", 1<<17),
 	} {
-		answer := c.raw(text)
+		answer := c.sendRaw(text)
 		if strings.Count(answer, "HTTP/1.1 2") > 0 && strings.Count(answer, "HTTP/1.") > 1 {
 			t.Errorf("%.200q: two answers: %q", text, answer)
 		}
@@ -252,18 +252,18 @@ func TestSmuggling(t *testing.T) {
 // TestTooManyAtOnce checks that beyond the limit requests are told to try again, and that those
 // already running succeed.
 func TestTooManyAtOnce(t *testing.T) {
-	defer serve.MostAtOnce(2)()
-	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	defer serve.SetMaxConcurrent(2)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
-	type held struct {
+	type pendingRequest struct {
 		w    *io.PipeWriter
 		done chan *http.Response
 	}
-	var all []held
+	var all []pendingRequest
 	waits := &http.Transport{ExpectContinueTimeout: time.Minute}
 	for range 2 {
 		r, w := io.Pipe()
-		h := held{w, make(chan *http.Response, 1)}
+		h := pendingRequest{w, make(chan *http.Response, 1)}
 		go func() {
 			req, _ := http.NewRequestWithContext(t.Context(), "POST", c.url+"/v1/types/user/lookup", r)
 			req.Header.Set("Authorization", "Bearer "+c.key)
@@ -297,7 +297,7 @@ func TestTooManyAtOnce(t *testing.T) {
 
 // TestDrain checks that accepted requests finish when the service is told to shut down.
 func TestDrain(t *testing.T) {
-	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
 	service, err := serve.New(s.DB, serve.Options{})
 	must(t, err)
@@ -339,8 +339,8 @@ func TestDrain(t *testing.T) {
 // TestSlowClients checks that a client that stops in its header or its body is cut off and delays
 // nobody.
 func TestSlowClients(t *testing.T) {
-	defer serve.Hurry(200 * time.Millisecond)()
-	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	defer serve.SetReadTimeouts(200 * time.Millisecond)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
 	service, err := serve.New(s.DB, serve.Options{})
 	must(t, err)

@@ -62,15 +62,15 @@ func TestScopes(t *testing.T) {
 				t.Errorf("%s lets everybody in", o.ID)
 			}
 			for scope, key := range keys {
-				r := c.with(key).send(o.Method, path, "")
+				r := c.withKey(key).send(o.Method, path, "")
 				may := slices.Contains(let, scope) || scope == own.ScopeAdmin
-				if refused := r.at("code") == "scope"; refused == may {
+				if refused := r.str("code") == "scope"; refused == may {
 					t.Errorf("%s with a key for %s: %d %s", o.ID, scope, r.status, r.text)
 				}
 			}
 			for _, key := range []string{"", "x", "udb_" + strings.Repeat("a", 32), strings.Repeat("a", 5000)} {
-				r := c.with(key).send(o.Method, path, "")
-				if r.at("code") != "key" && r.at("code") != "throttled" {
+				r := c.withKey(key).send(o.Method, path, "")
+				if r.str("code") != "key" && r.str("code") != "throttled" {
 					t.Errorf("%s with the key %.10q: %d %s", o.ID, key, r.status, r.text)
 				}
 				if r.status == 401 && !strings.HasPrefix(r.header.Get("WWW-Authenticate"), "Bearer") {
@@ -80,7 +80,7 @@ func TestScopes(t *testing.T) {
 		}
 		// With the scope login, setting a password requires the current one.
 		path := c.create(alice)
-		login := c.with(keys[own.ScopeLogin])
+		login := c.withKey(keys[own.ScopeLogin])
 		login.do("403 scope", "PUT", path+"/password", `{"password":"battery staple 10"}`)
 		login.do("200", "PUT", path+"/password", `{"password":"battery staple 10","current":"battery staple 9"}`)
 	})
@@ -90,15 +90,15 @@ func TestScopes(t *testing.T) {
 func TestNarrowKeys(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		c.create(alice)
-		signed := c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9","session":{}}`).at("session.secret")
-		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"p","uid":"alice"}`).at("secret")
-		firm := c.with(c.makeKey(own.Key{Name: "firm", Scopes: []string{own.ScopeAdmin}, Types: []string{"firm"}}))
+		signed := c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9","session":{}}`).str("session.secret")
+		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"p","uid":"alice"}`).str("secret")
+		firm := c.withKey(c.makeKey(own.Key{Name: "firm", Scopes: []string{own.ScopeAdmin}, Types: []string{"firm"}}))
 		firm.do("201", "POST", "/v1/types/firm/entries", `{"uid":"f","facets":{"name":"Firm"}}`)
 		firm.do("403 scope", "GET", "/v1/types/user/entries/alice", "")
 		// The key does not reveal which types exist either.
 		firm.do("403 scope", "GET", "/v1/types/nosuch/entries/alice", "")
 		firm.do("403 scope", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
-		c.equal("another type's session", firm.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).at("active"), "false")
+		c.equal("another type's session", firm.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).str("active"), "false")
 		firm.do("204", "POST", "/v1/session/end", `{"secret":"`+signed+`"}`)
 		firm.do("404 not_found", "POST", "/v1/tokens/redeem", `{"purpose":"p","secret":"`+token+`"}`)
 		firm.do("403 scope", "POST", "/v1/types/user/import", `{"facets":{"name":"x"}}`)
@@ -115,46 +115,47 @@ func TestNarrowKeys(t *testing.T) {
 		if r := firm.do("200", "GET", "/v1/status", ""); strings.Contains(r.text, `"user"`) || !strings.Contains(r.text, `"firm"`) || strings.Contains(r.text, "servers") {
 			t.Errorf("status: %s", r.text)
 		}
-		c.with(c.makeKey(own.Key{Name: "reads", Scopes: []string{own.ScopeRead}})).do("403 scope", "GET", "/v1/status", "")
-		c.equal("it stays", c.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).at("active"), "true")
+		c.withKey(c.makeKey(own.Key{Name: "reads", Scopes: []string{own.ScopeRead}})).do("403 scope", "GET", "/v1/status", "")
+		c.equal("it stays", c.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).str("active"), "true")
 
-		below := c.with(c.makeKey(own.Key{Name: "below", Scopes: []string{own.ScopeAdmin}, Namespace: strings.TrimPrefix(c.NS.Path()+"/below", "/")}))
+		below := c.withKey(c.makeKey(own.Key{Name: "below", Scopes: []string{own.ScopeAdmin}, Namespace: strings.TrimPrefix(c.NS.Path()+"/below", "/")}))
 		below.do("404 not_found", "GET", "/v1/types/user/entries/alice", "")
 		below.do("201", "POST", "/v1/types/user/entries", alice)
 		below.do("204", "DELETE", "/v1/types/user/entries/alice", "")
 		c.do("200", "GET", "/v1/types/user/entries/alice", "")
-		c.equal("another namespace's session", below.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).at("active"), "false")
+		c.equal("another namespace's session", below.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).str("active"), "false")
 		if c.NS.Path() != "" {
-			beside := c.with(c.makeKey(own.Key{Name: "beside", Scopes: []string{own.ScopeAdmin}, Namespace: "beside"}))
+			beside := c.withKey(c.makeKey(own.Key{Name: "beside", Scopes: []string{own.ScopeAdmin}, Namespace: "beside"}))
 			beside.do("403 scope", "GET", "/v1/types/user/entries/alice", "")
 		}
 	})
 }
 
-// clocked returns a client of another service for the same store, whose clock moves only when pass
-// is called.
-func (c *client) clocked() (other *client, pass func(time.Duration)) {
+// withClock returns a client of another service for the same store, whose clock moves only when
+// pass is called.
+func (c *client) withClock() (other *client, pass func(time.Duration)) {
 	c.t.Helper()
 	service, err := serve.New(c.DB, serve.Options{Namespace: c.NS})
 	must(c.t, err)
 	now, mu := time.Now(), sync.Mutex{}
-	service.GoBy(func() time.Time { mu.Lock(); defer mu.Unlock(); return now })
+	service.SetClock(func() time.Time { mu.Lock(); defer mu.Unlock(); return now })
 	server := httptest.NewServer(service)
 	c.t.Cleanup(server.Close)
-	other = c.with(c.key)
+	other = c.withKey(c.key)
 	other.url = server.URL
 	return other, func(d time.Duration) { mu.Lock(); defer mu.Unlock(); now = now.Add(d) }
 }
 
-// TestRevocation checks that every service refuses a revoked or expired key within five seconds.
+// TestRevocation checks that every service refuses a revoked or expired key within five
+// seconds.
 func TestRevocation(t *testing.T) {
 	testdb.EachStore(t, func(t *testing.T, s *testdb.Site) {
-		s = s.Under(t, house())
+		s = s.Under(t, testSchema())
 		c := newClient(t, s, serve.Options{})
-		c, pass := c.clocked()
-		short := c.with(c.makeKey(own.Key{Name: "short", Scopes: []string{own.ScopeRead}, Expires: time.Now().Add(time.Minute)}))
+		c, pass := c.withClock()
+		short := c.withKey(c.makeKey(own.Key{Name: "short", Scopes: []string{own.ScopeRead}, Expires: time.Now().Add(time.Minute)}))
 		short.do("200", "GET", "/v1/schema", "")
-		gone := c.with(c.makeKey(own.Key{Name: "gone", Scopes: []string{own.ScopeRead}}))
+		gone := c.withKey(c.makeKey(own.Key{Name: "gone", Scopes: []string{own.ScopeRead}}))
 		gone.do("200", "GET", "/v1/schema", "")
 		keys, err := own.KeysOf(s.DB)
 		must(t, err)
@@ -170,17 +171,17 @@ func TestRevocation(t *testing.T) {
 // TestGuessedKeys checks that wrong keys are counted by origin, and that a valid key is always
 // accepted, even from an origin that sent wrong ones.
 func TestGuessedKeys(t *testing.T) {
-	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	codes := map[string]int{}
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for i := range 500 {
 		all.Go(func() {
-			r := c.with(fmt.Sprintf("udb_%032d", i)).send("GET", "/v1/schema", "", "X-Forwarded-For", "192.0.2.1")
+			r := c.withKey(fmt.Sprintf("udb_%032d", i)).send("GET", "/v1/schema", "", "X-Forwarded-For", "192.0.2.1")
 			mu.Lock()
 			defer mu.Unlock()
-			codes[fmt.Sprint(r.status, " ", r.at("code"))]++
+			codes[fmt.Sprint(r.status, " ", r.str("code"))]++
 		})
 	}
 	all.Wait()
@@ -188,19 +189,19 @@ func TestGuessedKeys(t *testing.T) {
 		t.Errorf("answers: %v", codes)
 	}
 	c.do("200", "GET", "/v1/schema", "", "X-Forwarded-For", "192.0.2.1")
-	c.with("x").do("401 key", "GET", "/v1/schema", "", "X-Forwarded-For", "192.0.2.2")
+	c.withKey("x").do("401 key", "GET", "/v1/schema", "", "X-Forwarded-For", "192.0.2.2")
 }
 
 // TestGuessedPasswords checks that of 500 concurrent guesses through two services no more are
 // checked than the limits allow.
 func TestGuessedPasswords(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
-		s, now := s.Under(t, house()), time.Now()
+		s, now := s.Under(t, testSchema()), time.Now()
 		// Time that passes would admit more guesses.
 		s.Edit(t, func(c *view.Config) { c.Clock = func() time.Time { return now } })
 		c := newClient(t, s, serve.Options{})
 		c.create(alice)
-		other := newSecond(t, c)
+		other := newOtherService(t, c)
 		var mu sync.Mutex
 		codes := map[string]int{}
 		var all sync.WaitGroup
@@ -210,7 +211,7 @@ func TestGuessedPasswords(t *testing.T) {
 				r := to.send("POST", "/v1/types/user/login", fmt.Sprintf(`{"identifier":"alice","password":"guess %d","origin":"192.0.2.%d"}`, i, i%250))
 				mu.Lock()
 				defer mu.Unlock()
-				codes[r.at("code")]++
+				codes[r.str("code")]++
 			})
 		}
 		all.Wait()
@@ -220,10 +221,10 @@ func TestGuessedPasswords(t *testing.T) {
 	})
 }
 
-// newSecond returns a client of another service for the same store.
-func newSecond(t *testing.T, c *client) *client {
+// newOtherService returns a client of another service for the same store.
+func newOtherService(t *testing.T, c *client) *client {
 	t.Helper()
-	db, err := c.DB.With(house())
+	db, err := c.DB.With(testSchema())
 	must(t, err)
 	service, err := serve.New(db, serve.Options{Namespace: c.NS})
 	must(t, err)

@@ -19,14 +19,14 @@ import (
 // if a proxy trims spaces around them.
 func TestUIDInHeader(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		c := newClient(t, s.Under(t, house()), serve.Options{})
+		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
 		seen := map[string]bool{}
 		for uid, want := range map[string]string{
 			"admin": "admin", " admin": "%20admin", "admin\n": "admin%0A", "admin\r\nX: y": "admin%0D%0AX:%20y", "é": "%C3%A9", "a%20": "a%2520", "a/b+c": "a/b+c",
 		} {
 			body, err := json.Marshal(map[string]any{"uid": uid})
 			must(t, err)
-			secret := c.do("201", "POST", c.create(string(body))+"/sessions", "{}").at("session.secret")
+			secret := c.do("201", "POST", c.create(string(body))+"/sessions", "{}").str("session.secret")
 			got := c.do("204", "GET", "/v1/session/check", "", "Cookie", "session="+secret).header.Get("Userdb-Uid")
 			c.equal(uid, got, want)
 			if seen[got] {
@@ -37,11 +37,11 @@ func TestUIDInHeader(t *testing.T) {
 	})
 }
 
-// TestBrokenQueries checks that a query is refused if a part of it cannot be read or has no
+// TestMalformedQueries checks that a query is refused if a part of it cannot be read or has no
 // meaning. Ignoring a filter or dry_run would be worse.
-func TestBrokenQueries(t *testing.T) {
+func TestMalformedQueries(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		c := newClient(t, s.Under(t, house()), serve.Options{})
+		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
 		c.create(alice)
 		for _, path := range []string{"/v1/types/user/entries?where=job:a;b", "/v1/types/user/count?tag=%zz", "/v1/types/user/entries?tag=a&where=job:%z", "/v1/events?kind=a;b"} {
 			c.do("400 usage", "GET", path, "")
@@ -49,7 +49,7 @@ func TestBrokenQueries(t *testing.T) {
 		for _, query := range []string{"dry_run=true;", "dry_run=false&dry_run=true", "dryrun=true", "Dry_Run=true", "on_duplicate=update&x=%"} {
 			c.do("400 usage", "POST", "/v1/types/user/import?"+query, `{"type":"user","facets":{"name":"bob"}}`)
 		}
-		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").at("count"), "1")
+		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "1")
 	})
 }
 
@@ -57,7 +57,7 @@ func TestBrokenQueries(t *testing.T) {
 // parameter.
 func TestQueryProblems(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		c := newClient(t, s.Under(t, house()), serve.Options{})
+		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
 		for path, want := range map[string]string{
 			"types/user/entries?where=name&where=age:x&gte=1&reverse=true&after=x": "where where order reverse after",
 			"types/user/entries?where=job:a&where=job:b":                           "where",
@@ -83,19 +83,19 @@ func TestQueryProblems(t *testing.T) {
 	})
 }
 
-// TestMembersTwice checks that no object, however deep, may contain a member twice, and that
+// TestDuplicateMembers checks that no object, however deep, may contain a member twice, and that
 // members of the body itself may not differ only in case. Otherwise limits could apply to one of
 // the two while the other is used.
-func TestMembersTwice(t *testing.T) {
+func TestDuplicateMembers(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		c := newClient(t, s.Under(t, house()), serve.Options{})
+		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
 		many := `["x"` + strings.Repeat(`,"x"`, 100) + `]`
 		for _, body := range []string{`{"uids":` + many + `}`, `{"uids":[],"UIDS":` + many + `}`, `{"UIDs":` + many + `,"uids":[]}`, `{"uids":[],"uid` + "\u017f" + `":` + many + `}`} {
 			c.do("400 usage", "POST", "/v1/types/user/entries/get", body)
 		}
 		for _, body := range []string{`{"facets":{"name":"Bob"},"facets":{}}`, `{"facets":{"name":"Ann","name":"Bob"}}`, `{"facets":{"name":"Bob","job":{"a":1,"a":2}}}`} {
 			r := c.do("400 usage", "POST", "/v1/types/user/entries", body)
-			c.equal("what", r.at("detail"), "invalid request: a member appears twice")
+			c.equal("what", r.str("detail"), "invalid request: a member appears twice")
 		}
 		c.do("200", "POST", "/v1/types/user/entries/get", `{"uids":["x"]}`)
 		c.do("201", "POST", "/v1/types/user/entries", `{"facets":{"name":"Bob"}}`)
@@ -106,7 +106,7 @@ func TestMembersTwice(t *testing.T) {
 // rather than stored as empty text, and that the number of facets in a request is limited.
 func TestFacetLimits(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		sc := house()
+		sc := testSchema()
 		user := sc.Types["user"]
 		user.Open = true
 		sc.Types["user"] = user
@@ -124,21 +124,21 @@ func TestFacetLimits(t *testing.T) {
 		}
 		c.do("400 usage", "POST", "/v1/types/user/entries", `{"facets":{`+many.String()[1:]+`}}`)
 		c.do("400 usage", "PATCH", path, `{"facets":{`+many.String()[1:]+`}}`)
-		c.equal("as it was", c.do("200", "GET", path, "").at("facets.job"), "cook")
-		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").at("count"), "1")
+		c.equal("as it was", c.do("200", "GET", path, "").str("facets.job"), "cook")
+		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "1")
 	})
 }
 
-// TestStreamsOfRevoked checks that a revoked key reads and writes nothing more, even in a request
+// TestRevokedKeyStreams checks that a revoked key reads and writes nothing more, even in a request
 // that it began before.
-func TestStreamsOfRevoked(t *testing.T) {
+func TestRevokedKeyStreams(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		s = s.Under(t, house())
+		s = s.Under(t, testSchema())
 		c := newClient(t, s, serve.Options{})
-		other, pass := c.clocked()
-		old := other.with(c.makeKey(own.Key{Name: "old", Scopes: []string{own.ScopeAdmin}}))
+		other, pass := c.withClock()
+		old := other.withKey(c.makeKey(own.Key{Name: "old", Scopes: []string{own.ScopeAdmin}}))
 		stream := old.listen("")
-		body, answer := old.sendImport(http.DefaultClient, old.url)
+		body, answer := old.startImport(http.DefaultClient, old.url)
 		_, err := body.Write([]byte(`{"facets":{"name":"before"}}` + "\n"))
 		must(t, err)
 		keys, err := own.KeysOf(s.DB)
@@ -161,11 +161,11 @@ func TestStreamsOfRevoked(t *testing.T) {
 	})
 }
 
-// TestNoOtherPath checks that a path with an empty segment is not found and not redirected.
+// TestUncleanPaths checks that a path with an empty segment is not found and not redirected.
 // Otherwise leaving out a UID could delete the entry of somebody else.
-func TestNoOtherPath(t *testing.T) {
+func TestUncleanPaths(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		c := newClient(t, s.Under(t, house()), serve.Options{})
+		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
 		c.create(`{"uid":"sessions"}`)
 		for _, path := range []string{"/v1/types/user/entries//sessions", "/v1/types/user/entries/./sessions", "/v1/types/user/entries/x/../sessions", "//v1/types/user/entries/sessions"} {
 			c.do("404 not_found", "DELETE", path, "")
@@ -184,10 +184,10 @@ func TestNoOtherPath(t *testing.T) {
 // the users is called group.
 func TestUsersOfTypeGroup(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		sc, o := directory()
+		sc, o := directorySchema()
 		sc.Types["group"] = sc.Types["user"]
 		c := newClient(t, s.Under(t, sc), serve.Options{SCIM: &o})
-		c = c.with(c.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}, Types: []string{"group"}}))
+		c = c.withKey(c.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}, Types: []string{"group"}}))
 		for i := range 4 {
 			c.scim("201", "POST", "/Users", fmt.Sprintf(`{%s"userName":"u%d@example.com"}`, userURN, i))
 			c.scim("201", "POST", "/Groups", fmt.Sprintf(`{%s"displayName":"g%d"}`, groupURN, i))
@@ -195,20 +195,20 @@ func TestUsersOfTypeGroup(t *testing.T) {
 		c.scim("200", "GET", "/Users?count=2", "")
 		r := c.scim("200", "GET", "/Groups?startIndex=3&count=2", "")
 		// The order depends on the millisecond.
-		if name, _ := r.in("Resources.0.displayName").(string); !strings.HasPrefix(name, "g") {
+		if name, _ := r.value("Resources.0.displayName").(string); !strings.HasPrefix(name, "g") {
 			t.Errorf("no group: %s", r.text)
 		}
 	})
 }
 
-// TestDirectoryWork checks that a request of a directory that asks for much work in few bytes is
-// refused before that work is done.
-func TestDirectoryWork(t *testing.T) {
+// TestDirectoryRequestLimits checks that a request of a directory that asks for much work in few
+// bytes is refused before that work is done.
+func TestDirectoryRequestLimits(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		sc, o := directory()
+		sc, o := directorySchema()
 		c := newDirectory(t, s.Under(t, sc), o)
-		user := "/Users/" + c.scim("201", "POST", "/Users", `{`+userURN+`"userName":"a@example.com"}`).at("id")
-		group := "/Groups/" + c.scim("201", "POST", "/Groups", `{`+groupURN+`"displayName":"g"}`).at("id")
+		user := "/Users/" + c.scim("201", "POST", "/Users", `{`+userURN+`"userName":"a@example.com"}`).str("id")
+		group := "/Groups/" + c.scim("201", "POST", "/Groups", `{`+groupURN+`"displayName":"g"}`).str("id")
 		var names, removals strings.Builder // ignored names are read as well
 		for i := range 1 << 13 {
 			name := []byte("preferredlanguage")
@@ -234,18 +234,18 @@ func TestDirectoryWork(t *testing.T) {
 // record and the limit.
 func TestTagsAreFull(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		sc, o := directory()
+		sc, o := directorySchema()
 		tags := sc.Types["user"].Tertiary["tags"]
 		tags.Max = 2
 		sc.Types["user"].Tertiary["tags"] = tags
 		api := newClient(t, s.Under(t, sc), serve.Options{SCIM: &o})
-		c := api.with(api.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}}))
-		uid := c.person("a")
-		c.group("one", uid)
-		c.group("two", uid)
+		c := api.withKey(api.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}}))
+		uid := c.createUser("a")
+		c.createGroup("one", uid)
+		c.createGroup("two", uid)
 		add := `{` + patchURN + `"Operations":[{"op":"add","path":"members","value":[{"value":"` + uid + `"}]}]}`
 		for _, r := range []reply{
-			c.scim("400 invalidValue", "PATCH", "/Groups/"+c.group("three"), add),
+			c.scim("400 invalidValue", "PATCH", "/Groups/"+c.createGroup("three"), add),
 			api.do("422 invalid", "PUT", "/v1/types/user/entries/"+uid+"/tags/x", ""),
 			api.do("422 invalid", "PUT", "/v1/types/user/entries/"+uid+"/tags", `{"tags":["x","y","z"]}`),
 			api.do("422 invalid", "POST", "/v1/types/user/entries", `{"uid":"other","tags":["x","y","z"]}`),
@@ -258,11 +258,11 @@ func TestTagsAreFull(t *testing.T) {
 	})
 }
 
-// TestHalfCharacters checks that invalid text is refused, and not replaced. Otherwise two
+// TestInvalidText checks that invalid text is refused, and not replaced. Otherwise two
 // identifiers or two passwords could become the same.
-func TestHalfCharacters(t *testing.T) {
+func TestInvalidText(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		sc, o := directory()
+		sc, o := directorySchema()
 		c := newClient(t, s.Under(t, sc), serve.Options{SCIM: &o})
 		path := c.create(`{"uid":"a\ufffdb","facets":{"email":"e@example.com"},"password":"battery \ufffd staple 9"}`)
 		c.scim("201", "POST", "/Users", `{`+userURN+`"userName":"u@example.com","externalId":"E\ufffd"}`)
@@ -280,13 +280,13 @@ func TestHalfCharacters(t *testing.T) {
 	})
 }
 
-// A stuck is the connection of a client that reads nothing.
-type stuck struct {
+// A stuckWriter is the connection of a client that reads nothing.
+type stuckWriter struct {
 	*httptest.ResponseRecorder
 	begun, end chan struct{}
 }
 
-func (s stuck) Write(b []byte) (int, error) {
+func (s stuckWriter) Write(b []byte) (int, error) {
 	s.begun <- struct{}{}
 	<-s.end
 	return len(b), nil
@@ -294,12 +294,12 @@ func (s stuck) Write(b []byte) (int, error) {
 
 // TestSlowReaders checks that a client without a key that reads slowly keeps nobody out.
 func TestSlowReaders(t *testing.T) {
-	defer serve.MostAtOnce(1)()
-	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	defer serve.SetMaxConcurrent(1)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	service, err := serve.New(s.DB, serve.Options{Namespace: s.NS})
 	must(t, err)
 	for _, path := range []string{"/openapi.json", "/docs"} {
-		w, done := stuck{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}, make(chan struct{})
+		w, done := stuckWriter{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}, make(chan struct{})
 		go func() {
 			service.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
 			close(done)
@@ -320,11 +320,11 @@ func TestSlowReaders(t *testing.T) {
 	}
 }
 
-// TestManyWrongs checks that the number of errors in a response is limited to what a valid request
+// TestErrorLimit checks that the number of errors in a response is limited to what a valid request
 // could have.
-func TestManyWrongs(t *testing.T) {
+func TestErrorLimit(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		c := newClient(t, s.Under(t, house()), serve.Options{})
+		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
 		r := c.do("400 usage", "POST", "/v1/types/user/entries/get", `{"uids":[1`+strings.Repeat(",1", 20_000)+`]}`)
 		if n := len(r.rules()); n != 2500 {
 			t.Errorf("%d are told", n)

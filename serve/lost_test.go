@@ -16,12 +16,12 @@ import (
 	"github.com/coffeenode/userdb/serve"
 )
 
-// A lossy store executes every command, and after a number of them loses all replies.
-type lossy struct{ left atomic.Int64 }
+// A lossyStore executes every command, and after a number of them loses all replies.
+type lossyStore struct{ left atomic.Int64 }
 
-func (l *lossy) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (l *lossyStore) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (l *lossy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (l *lossyStore) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if l.left.Add(-1) < 0 {
@@ -32,7 +32,7 @@ func (l *lossy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (l *lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (l *lossyStore) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
 			// The command holds the error.
@@ -49,20 +49,20 @@ func (l *lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestLostAnswers checks what a client is told if replies of the store are lost between a new
+// TestLostReplies checks what a client is told if replies of the store are lost between a new
 // password and a new session, which are two changes. No response may say that nothing was changed,
 // because the token is spent.
-func TestLostAnswers(t *testing.T) {
+func TestLostReplies(t *testing.T) {
 	t.Parallel() // it waits for retries
 	raw := testdb.EmbeddedClient(t)
-	c := newClient(t, testdb.Open(t, raw, testdb.Space(t, ""), house()), serve.Options{})
+	c := newClient(t, testdb.Open(t, raw, testdb.Space(t, ""), testSchema()), serve.Options{})
 	path := c.create(alice)
-	store := &lossy{}
+	store := &lossyStore{}
 	store.left.Store(1 << 30)
 	raw.AddHook(store)
-	said := map[string]int{}
+	details := map[string]int{}
 	for n := int64(0); ; n++ {
-		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"lost","uid":"alice"}`).at("secret")
+		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"lost","uid":"alice"}`).str("secret")
 		c.do("200", "GET", path, "") // caches the key
 		store.left.Store(n)
 		r := c.send("POST", "/v1/password-resets", `{"purpose":"lost","secret":"`+token+`","password":"battery staple 9","session":{}}`)
@@ -70,51 +70,51 @@ func TestLostAnswers(t *testing.T) {
 		if r.status == 200 {
 			break
 		}
-		if r.status != 503 || r.header.Get("Retry-After") == "" || strings.Contains(r.at("detail"), "nothing") {
+		if r.status != 503 || r.header.Get("Retry-After") == "" || strings.Contains(r.str("detail"), "nothing") {
 			t.Errorf("after %d answers: %d %s", n, r.status, r.text)
 		}
-		said[r.at("detail")]++
+		details[r.str("detail")]++
 	}
-	if said["the store did not answer: whether the change was made is not known"] == 0 || said["the store does not answer or is full; the server's log has the cause under this request_id"] == 0 {
-		t.Errorf("it says %v", said)
+	if details["the store did not answer: whether the change was made is not known"] == 0 || details["the store does not answer or is full; the server's log has the cause under this request_id"] == 0 {
+		t.Errorf("it says %v", details)
 	}
 }
 
-// A mute store replies to nothing until it is let go, whatever the context of a command.
-type mute struct {
-	asked chan struct{} // closed by the first command
-	once  sync.Once
-	letGo chan struct{}
+// A muteStore replies to nothing until it is let go, whatever the context of a command.
+type muteStore struct {
+	asked   chan struct{} // closed by the first command
+	once    sync.Once
+	release chan struct{}
 }
 
-func (m *mute) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (m *muteStore) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (m *mute) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (m *muteStore) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		m.once.Do(func() { close(m.asked) })
-		<-m.letGo
+		<-m.release
 		return next(ctx, cmd)
 	}
 }
 
-func (m *mute) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (m *muteStore) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		m.once.Do(func() { close(m.asked) })
-		<-m.letGo
+		<-m.release
 		return next(ctx, cmds)
 	}
 }
 
-// TestReadyEndsWithItsRequest checks that while one request waits for a store that does not reply,
+// TestReadyCanceled checks that while one request waits for a store that does not reply,
 // other requests end with their contexts.
-func TestReadyEndsWithItsRequest(t *testing.T) {
+func TestReadyCanceled(t *testing.T) {
 	t.Parallel()
 	raw := testdb.EmbeddedClient(t)
-	service, err := serve.New(testdb.Open(t, raw, testdb.Space(t, ""), house()).DB, serve.Options{})
+	service, err := serve.New(testdb.Open(t, raw, testdb.Space(t, ""), testSchema()).DB, serve.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := &mute{asked: make(chan struct{}), letGo: make(chan struct{})}
+	store := &muteStore{asked: make(chan struct{}), release: make(chan struct{})}
 	raw.AddHook(store)
 	ready := func(ctx context.Context) int {
 		w := httptest.NewRecorder()
@@ -129,6 +129,6 @@ func TestReadyEndsWithItsRequest(t *testing.T) {
 	if got := ready(ended); got != 503 { // before the store is let go
 		t.Errorf("got %d, want 503", got)
 	}
-	close(store.letGo)
+	close(store.release)
 	first.Wait()
 }

@@ -29,9 +29,9 @@ const (
 	groupURN = `"schemas":["urn:ietf:params:scim:schemas:core:2.0:Group"],`
 )
 
-// directory returns a schema for a directory and the options that map its attributes.
-func directory() (schema.Schema, scim.Options) {
-	sc, o := house(), scim.Options{Mapping: scim.Mapping{"displayname": "display"}}
+// directorySchema returns a schema for a directory and the options that map its attributes.
+func directorySchema() (schema.Schema, scim.Options) {
+	sc, o := testSchema(), scim.Options{Mapping: scim.Mapping{"displayname": "display"}}
 	fields := sc.Types["user"].Fields
 	fields["display"] = schema.Field{}
 	for _, part := range []string{"formatted", "givenname", "familyname", "middlename"} {
@@ -45,7 +45,7 @@ func directory() (schema.Schema, scim.Options) {
 func eachDirectory(t *testing.T, test func(t *testing.T, c *client)) {
 	t.Helper()
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
-		sc, o := directory()
+		sc, o := directorySchema()
 		test(t, newDirectory(t, s.Under(t, sc), o))
 	})
 }
@@ -53,7 +53,7 @@ func eachDirectory(t *testing.T, test func(t *testing.T, c *client)) {
 func newDirectory(t *testing.T, s *testdb.Site, o scim.Options) *client {
 	t.Helper()
 	c := newClient(t, s, serve.Options{SCIM: &o})
-	return c.with(c.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}}))
+	return c.withKey(c.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}}))
 }
 
 // scim sends a request and checks the status and, of errors, the scimType.
@@ -61,7 +61,7 @@ func (c *client) scim(want, method, path, body string) reply {
 	c.t.Helper()
 	r := c.send(method, "/scim/v2"+path, body, "Content-Type", "application/scim+json; charset=utf-8")
 	got := fmt.Sprint(r.status)
-	if kind := r.at("scimType"); kind != "" {
+	if kind := r.str("scimType"); kind != "" {
 		got += " " + kind
 	}
 	if got != want {
@@ -70,14 +70,14 @@ func (c *client) scim(want, method, path, body string) reply {
 	if r.text != "" && r.header.Get("Content-Type") != "application/scim+json" {
 		c.t.Errorf("%s %s: Content-Type %q", method, path, r.header.Get("Content-Type"))
 	}
-	if r.status >= 400 && (r.in("schemas.0") != "urn:ietf:params:scim:api:messages:2.0:Error" || r.at("status") != fmt.Sprint(r.status)) {
+	if r.status >= 400 && (r.value("schemas.0") != "urn:ietf:params:scim:api:messages:2.0:Error" || r.str("status") != fmt.Sprint(r.status)) {
 		c.t.Errorf("%s %s: not an error as it should be: %s", method, path, r.text)
 	}
 	return r
 }
 
-// in returns the value at a path of names and numbers in the body, or nil.
-func (r reply) in(path string) any {
+// value returns the value at a path of names and numbers in the body, or nil.
+func (r reply) value(path string) any {
 	var v any = r.body
 	for name := range strings.SplitSeq(path, ".") {
 		switch in := v.(type) {
@@ -128,12 +128,12 @@ func TestDirectories(t *testing.T) {
 						if text, is := want.(string); is {
 							want = with(text)
 						}
-						if got := r.in(at); got != want {
+						if got := r.value(at); got != want {
 							t.Errorf("%s: %s: at %s stands %v, want %v: %s", s.What, s.Send, at, got, want, r.text)
 						}
 					}
 					for name, at := range s.Keep {
-						kept[name] = fmt.Sprint(r.in(at))
+						kept[name] = fmt.Sprint(r.value(at))
 					}
 				}
 				if problems := c.Check(t, check.Options{}); len(problems) > 0 {
@@ -149,26 +149,26 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
-// person creates a user and returns its id.
-func (c *client) person(name string) string {
+// createUser creates a user and returns its id.
+func (c *client) createUser(name string) string {
 	c.t.Helper()
-	return c.scim("201", "POST", "/Users", fmt.Sprintf(`{%s"userName":"%s@x.org","externalId":"X-%s"}`, userURN, name, name)).at("id")
+	return c.scim("201", "POST", "/Users", fmt.Sprintf(`{%s"userName":"%s@x.org","externalId":"X-%s"}`, userURN, name, name)).str("id")
 }
 
-// group creates a group with members and returns its id.
-func (c *client) group(name string, members ...string) string {
+// createGroup creates a group with members and returns its id.
+func (c *client) createGroup(name string, members ...string) string {
 	c.t.Helper()
 	for i, uid := range members {
 		members[i] = fmt.Sprintf(`{"value":%q}`, uid)
 	}
-	return c.scim("201", "POST", "/Groups", fmt.Sprintf(`{%s"displayName":%q,"members":[%s]}`, groupURN, name, strings.Join(members, ","))).at("id")
+	return c.scim("201", "POST", "/Groups", fmt.Sprintf(`{%s"displayName":%q,"members":[%s]}`, groupURN, name, strings.Join(members, ","))).str("id")
 }
 
 // TestFilters checks which users and groups a filter selects, and which filters are refused.
 func TestFilters(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
-		a, b := c.person("a"), c.person("b")
-		g := c.group("Cooks & co", a)
+		a, b := c.createUser("a"), c.createUser("b")
+		g := c.createGroup("Cooks & co", a)
 		for filter, want := range map[string]string{
 			`userName eq "a@x.org"`:                         "1",
 			`USERNAME EQ "A@X.ORG"`:                         "1",
@@ -195,9 +195,9 @@ func TestFilters(t *testing.T) {
 			`externalId eq "[c-a]"`:                                               "0",
 		} {
 			r := c.scim("200", "GET", "/Users?filter="+url.QueryEscape(filter), "")
-			c.equal(filter, r.at("totalResults"), want)
+			c.equal(filter, r.str("totalResults"), want)
 			search := c.scim("200", "POST", "/Users/.search", fmt.Sprintf(`{"schemas":["urn:ietf:params:scim:api:messages:2.0:SearchRequest"],"filter":%s}`, testdb.Must(json.Marshal(filter))))
-			c.equal(filter+" by POST", search.at("totalResults"), want)
+			c.equal(filter+" by POST", search.str("totalResults"), want)
 		}
 		for filter, want := range map[string]string{
 			`displayName eq "Cooks & co"`:                  "1",
@@ -213,7 +213,7 @@ func TestFilters(t *testing.T) {
 			`id eq "` + g + `" and members eq "` + b + `"`: "0",
 			`externalId eq "none"`:                         "0",
 		} {
-			c.equal(filter, c.scim("200", "GET", "/Groups?filter="+url.QueryEscape(filter), "").at("totalResults"), want)
+			c.equal(filter, c.scim("200", "GET", "/Groups?filter="+url.QueryEscape(filter), "").str("totalResults"), want)
 		}
 		for _, filter := range []string{
 			"", " ", "x", `userName`, `userName pr`, `userName sw "a"`, `userName co "a"`, `userName ne "a@x.org"`, `userName gt "a"`, `not (userName eq "a@x.org")`,
@@ -231,7 +231,7 @@ func TestFilters(t *testing.T) {
 		}
 		for page, want := range map[string]int{"": 3, "&count=2": 2, "&count=0": 0, "&startIndex=3": 1, "&startIndex=2&count=1": 1, "&startIndex=4": 0} {
 			r := c.scim("200", "GET", "/Users?filter=externalId+eq+%22shared%22"+page, "")
-			if found, _ := r.body["Resources"].([]any); r.at("totalResults") != "3" || len(found) != want {
+			if found, _ := r.body["Resources"].([]any); r.str("totalResults") != "3" || len(found) != want {
 				t.Errorf("%s: %s", page, r.text)
 			}
 		}
@@ -245,8 +245,8 @@ func TestFilters(t *testing.T) {
 // none.
 func TestPatches(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
-		id := c.person("a")
-		c.person("b")
+		id := c.createUser("a")
+		c.createUser("b")
 		patch := func(want, operations string) reply {
 			c.t.Helper()
 			return c.scim(want, "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[`+operations+"]}")
@@ -278,8 +278,8 @@ func TestPatches(t *testing.T) {
 			{`{"op":"add","path":"urn:ietf:params:scim:schemas:extension:enterprise:2.0:User","value":{"department":"x"}}`, "displayName", "J"},
 			{`{"op":"replace","value":{"id":"` + id + `","schemas":[],"meta":{},"groups":[],"displayName":"K"}}`, "displayName", "K"},
 		} {
-			c.equal(s.operations, patch("200", s.operations).at(s.at), s.want)
-			if got := c.scim("200", "GET", "/Users/"+id, ""); got.at(s.at) != s.want {
+			c.equal(s.operations, patch("200", s.operations).str(s.at), s.want)
+			if got := c.scim("200", "GET", "/Users/"+id, ""); got.str(s.at) != s.want {
 				t.Errorf("%s: after it there is %s", s.operations, got.text)
 			}
 		}
@@ -331,7 +331,7 @@ func TestPatches(t *testing.T) {
 // and that the history has it.
 func TestDisabledByDirectory(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
-		id := c.person("a")
+		id := c.createUser("a")
 		users := c.Type(t, "user")
 		e, err := users.Find(c.Ctx, hints.UID(id))
 		must(t, err)
@@ -353,8 +353,8 @@ func TestDisabledByDirectory(t *testing.T) {
 		}
 		c.equal("history", strings.Join(kinds, ", "), "enable key:directory, disable key:directory, session_start library, create key:directory")
 		off := c.scim("201", "POST", "/Users", `{`+userURN+`"userName":"off@x.org","active":false}`)
-		c.equal("made inactive", off.at("active"), "false")
-		e, err = users.Find(c.Ctx, hints.UID(off.at("id")))
+		c.equal("made inactive", off.str("active"), "false")
+		e, err = users.Find(c.Ctx, hints.UID(off.str("id")))
 		must(t, err)
 		if !e.Disabled() {
 			t.Error("it may log in")
@@ -376,8 +376,8 @@ func TestPagesOfUsers(t *testing.T) {
 			_, err := users.Create(c.Ctx, e)
 			must(t, err)
 		}
-		c.equal("count", c.scim("200", "GET", "/Users?count=0", "").at("totalResults"), fmt.Sprint(n))
-		if r := c.scim("200", "GET", "/Users?count=0", ""); r.in("Resources.0") != nil || r.at("itemsPerPage") != "0" {
+		c.equal("count", c.scim("200", "GET", "/Users?count=0", "").str("totalResults"), fmt.Sprint(n))
+		if r := c.scim("200", "GET", "/Users?count=0", ""); r.value("Resources.0") != nil || r.str("itemsPerPage") != "0" {
 			t.Errorf("count=0: %s", r.text)
 		}
 		for _, size := range []int{7, 100, 1000} {
@@ -385,11 +385,11 @@ func TestPagesOfUsers(t *testing.T) {
 			for start := 1; start <= n; {
 				r := c.scim("200", "GET", fmt.Sprintf("/Users?startIndex=%d&count=%d", start, size), "")
 				page, _ := r.body["Resources"].([]any)
-				if len(page) == 0 || r.at("totalResults") != fmt.Sprint(n) || r.at("startIndex") != fmt.Sprint(start) || r.at("itemsPerPage") != fmt.Sprint(len(page)) {
+				if len(page) == 0 || r.str("totalResults") != fmt.Sprint(n) || r.str("startIndex") != fmt.Sprint(start) || r.str("itemsPerPage") != fmt.Sprint(len(page)) {
 					t.Fatalf("from %d: %.300s", start, r.text)
 				}
 				for i := range page {
-					seen[fmt.Sprint(r.in(fmt.Sprintf("Resources.%d.id", i)))] = true
+					seen[fmt.Sprint(r.value(fmt.Sprintf("Resources.%d.id", i)))] = true
 				}
 				start += len(page)
 			}
@@ -398,12 +398,12 @@ func TestPagesOfUsers(t *testing.T) {
 			}
 		}
 		for query, want := range map[string]string{"startIndex=0&count=1": "1", "startIndex=-5&count=1": "1", "startIndex=9999": "0", "count=-3": "0", "startIndex=230&count=10": "1", "startIndex=9223372036854775807&count=10": "0"} {
-			c.equal(query, c.scim("200", "GET", "/Users?"+query, "").at("itemsPerPage"), want)
+			c.equal(query, c.scim("200", "GET", "/Users?"+query, "").str("itemsPerPage"), want)
 		}
 		c.scim("400 invalidValue", "GET", "/Users?count=x", "")
 		c.scim("400 invalidValue", "GET", "/Users?startIndex=99999999999999999999", "")
 		r := c.scim("200", "GET", "/Users?count=1&attributes=userName", "")
-		if r.in("Resources.0.userName") == nil || r.in("Resources.0.id") == nil || r.in("Resources.0.active") != nil || r.in("Resources.0.meta") != nil {
+		if r.value("Resources.0.userName") == nil || r.value("Resources.0.id") == nil || r.value("Resources.0.active") != nil || r.value("Resources.0.meta") != nil {
 			t.Errorf("attributes: %s", r.text)
 		}
 	})
@@ -413,7 +413,7 @@ func TestPagesOfUsers(t *testing.T) {
 // choose, and that the tag goes with the group.
 func TestGroups(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
-		a, b := c.person("a"), c.person("b")
+		a, b := c.createUser("a"), c.createUser("b")
 		users := c.Type(t, "user")
 		_, err := users.Tags(hints.UID(a)).Add(c.Ctx, "admin")
 		must(t, err)
@@ -422,7 +422,7 @@ func TestGroups(t *testing.T) {
 			must(t, err)
 			return strings.Join(all, " ")
 		}
-		g := c.group("admin", a, b)
+		g := c.createGroup("admin", a, b)
 		c.equal("a", tags(a), "admin scim:"+g)
 		c.equal("b", tags(b), "scim:"+g)
 		patch := func(want, operations string) {
@@ -441,13 +441,13 @@ func TestGroups(t *testing.T) {
 		patch("400 invalidPath", `{"op":"add","path":"nosuch","value":"x"}`)
 		patch("400 mutability", `{"op":"remove","path":"displayName"}`)
 		patch("400 mutability", `{"op":"replace","path":"id","value":"x"}`)
-		c.equal("name", c.scim("200", "GET", "/Groups/"+g, "").at("displayName"), "admin")
-		c.group("Other")
+		c.equal("name", c.scim("200", "GET", "/Groups/"+g, "").str("displayName"), "admin")
+		c.createGroup("Other")
 		patch("409 uniqueness", `{"op":"replace","path":"displayName","value":"OTHER"}`)
 		c.scim("400 invalidValue", "POST", "/Groups", `{`+groupURN+`"members":[]}`)
 		c.scim("400 invalidValue", "POST", "/Groups", `{`+groupURN+`"displayName":"x","members":[{"value":"nobody"}]}`)
 		r := c.scim("200", "PATCH", "/Groups/"+g+"?attributes=displayName", "{"+patchURN+`"Operations":[{"op":"replace","path":"displayName","value":"admins"}]}`)
-		c.equal("who names attributes is shown them", r.at("displayName")+r.at("members"), "admins")
+		c.equal("who names attributes is shown them", r.str("displayName")+r.str("members"), "admins")
 		if r := c.send("GET", "/scim/v2", ""); r.status != http.StatusNotFound || !strings.HasPrefix(r.header.Get("Content-Type"), "application/scim+json") {
 			t.Errorf("without a resource: %d %v", r.status, r.header)
 		}
@@ -466,11 +466,11 @@ func TestGroups(t *testing.T) {
 // TestMappedGroup checks that a mapping by id or by name gives the members of a group another tag,
 // including those it has already.
 func TestMappedGroup(t *testing.T) {
-	sc, o := directory()
+	sc, o := directorySchema()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
 	c := newDirectory(t, s, o)
-	a := c.person("a")
-	g := c.group("Cooks", a)
+	a := c.createUser("a")
+	g := c.createGroup("Cooks", a)
 	o.Tags = map[string]string{"cooks": "cook"}
 	service, err := serve.New(s.DB, serve.Options{Namespace: s.NS, SCIM: &o})
 	must(t, err)
@@ -478,7 +478,7 @@ func TestMappedGroup(t *testing.T) {
 	t.Cleanup(server.Close)
 	other := *c
 	other.url = server.URL
-	c.equal("found by it", other.scim("200", "GET", "/Groups/"+g, "").at("displayName"), "Cooks")
+	c.equal("found by it", other.scim("200", "GET", "/Groups/"+g, "").str("displayName"), "Cooks")
 	tags, err := c.Type(t, "user").Tags(hints.UID(a)).Members(c.Ctx)
 	must(t, err)
 	c.equal("tags", fmt.Sprint(tags), "[cook]")
@@ -493,13 +493,13 @@ func TestMappedGroup(t *testing.T) {
 // namespace, and that an id never matches a name. Otherwise another directory could make
 // administrators by giving a group the name of one that is mapped.
 func TestMappedElsewhere(t *testing.T) {
-	sc, o := directory()
+	sc, o := directorySchema()
 	sc.Types["staff"] = sc.Types["user"]
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
 	first := newDirectory(t, s, o)
-	id := first.group("Cooks", first.person("a"))
+	id := first.createGroup("Cooks", first.createUser("a"))
 	o.Tags = map[string]string{"Store admins": "admin", id: "cook", "@staff:Heads": "head", "@acme/user:Chiefs": "chief"}
-	must(t, ensureSchema(t, s, "acme", sc))
+	must(t, storeSchema(t, s, "acme", sc))
 	service, err := serve.New(s.DB, serve.Options{Namespace: s.NS, SCIM: &o})
 	must(t, err)
 	server := httptest.NewServer(service)
@@ -507,9 +507,9 @@ func TestMappedElsewhere(t *testing.T) {
 	c := *first
 	c.url = server.URL
 	directories := map[string]*client{
-		"user":      c.with(c.makeKey(own.Key{Name: "users", Scopes: []string{own.ScopeSCIM}, Types: []string{"user"}})),
-		"staff":     c.with(c.makeKey(own.Key{Name: "staff", Scopes: []string{own.ScopeSCIM}, Types: []string{"staff"}})),
-		"acme user": c.with(c.makeKey(own.Key{Name: "acme", Scopes: []string{own.ScopeSCIM}, Namespace: "acme"})),
+		"user":      c.withKey(c.makeKey(own.Key{Name: "users", Scopes: []string{own.ScopeSCIM}, Types: []string{"user"}})),
+		"staff":     c.withKey(c.makeKey(own.Key{Name: "staff", Scopes: []string{own.ScopeSCIM}, Types: []string{"staff"}})),
+		"acme user": c.withKey(c.makeKey(own.Key{Name: "acme", Scopes: []string{own.ScopeSCIM}, Namespace: "acme"})),
 	}
 	for where, want := range map[string]string{"user": "Store admins", "staff": "Heads", "acme user": "Chiefs"} {
 		d := directories[where]
@@ -524,37 +524,37 @@ func TestMappedElsewhere(t *testing.T) {
 			}
 			groups, err := own.Groups(db, strings.TrimPrefix(where, "acme "))
 			must(t, err)
-			e, err := groups.Find(c.Ctx, hints.UID(r.at("id")))
+			e, err := groups.Find(c.Ctx, hints.UID(r.str("id")))
 			must(t, err)
-			if tag := e.Text(own.GroupTag); (tag != "scim:"+r.at("id")) != (name == want) {
+			if tag := e.Text(own.GroupTag); (tag != "scim:"+r.str("id")) != (name == want) {
 				t.Errorf("%s: the members of %s carry %s", where, name, tag)
 			}
 		}
 	}
 }
 
-// TestOwnGroups checks that types and namespaces do not share groups, and that a key sees only its
-// own.
+// TestOwnGroups checks that types and namespaces do not share groups, and that a key sees only
+// its own.
 func TestOwnGroups(t *testing.T) {
-	sc, o := directory()
+	sc, o := directorySchema()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
 	c := newDirectory(t, s, o)
-	g := c.group("Cooks", c.person("a"))
-	elsewhere := c.with(c.makeKey(own.Key{Name: "elsewhere", Scopes: []string{own.ScopeSCIM}, Namespace: "acme"}))
-	must(t, ensureSchema(t, s, "acme", sc))
+	g := c.createGroup("Cooks", c.createUser("a"))
+	elsewhere := c.withKey(c.makeKey(own.Key{Name: "elsewhere", Scopes: []string{own.ScopeSCIM}, Namespace: "acme"}))
+	must(t, storeSchema(t, s, "acme", sc))
 	elsewhere.scim("404", "GET", "/Groups/"+g, "")
-	c.equal("groups elsewhere", elsewhere.scim("200", "GET", "/Groups", "").at("totalResults"), "0")
-	c.equal("users elsewhere", elsewhere.scim("200", "GET", "/Users", "").at("totalResults"), "0")
-	elsewhere.group("Cooks", elsewhere.person("a"))
+	c.equal("groups elsewhere", elsewhere.scim("200", "GET", "/Groups", "").str("totalResults"), "0")
+	c.equal("users elsewhere", elsewhere.scim("200", "GET", "/Users", "").str("totalResults"), "0")
+	elsewhere.createGroup("Cooks", elsewhere.createUser("a"))
 
 	for scope, want := range map[string]string{own.ScopeRead: "403", own.ScopeWrite: "403", own.ScopeLogin: "403", own.ScopeAdmin: "200", own.ScopeSCIM: "200"} {
-		key := c.with(c.makeKey(own.Key{Name: "k-" + scope, Scopes: []string{scope}}))
+		key := c.withKey(c.makeKey(own.Key{Name: "k-" + scope, Scopes: []string{scope}}))
 		key.scim(want, "GET", "/Users", "")
 	}
-	c.with("").scim("401", "GET", "/Users", "")
-	c.with("udb_x").scim("401", "GET", "/Groups/"+g, "")
+	c.withKey("").scim("401", "GET", "/Users", "")
+	c.withKey("udb_x").scim("401", "GET", "/Groups/"+g, "")
 	c.do("403 scope", "GET", "/v1/types/user/entries", "")
-	firm := c.with(c.makeKey(own.Key{Name: "firm", Scopes: []string{own.ScopeSCIM}, Types: []string{"firm"}}))
+	firm := c.withKey(c.makeKey(own.Key{Name: "firm", Scopes: []string{own.ScopeSCIM}, Types: []string{"firm"}}))
 	if r := firm.send("GET", "/scim/v2/Users", ""); r.status == 200 {
 		t.Errorf("a type without the field for userName: %s", r.text)
 	}
@@ -574,11 +574,11 @@ func TestOwnGroups(t *testing.T) {
 		c.scim(s[0], s[1], s[2], "")
 	}
 	r := c.send("POST", "/scim/v2/Users", "userName=x", "Content-Type", "application/x-www-form-urlencoded")
-	c.equal("another form", fmt.Sprint(r.status, " ", r.in("schemas.0")), "415 urn:ietf:params:scim:api:messages:2.0:Error")
+	c.equal("another form", fmt.Sprint(r.status, " ", r.value("schemas.0")), "415 urn:ietf:params:scim:api:messages:2.0:Error")
 }
 
-// ensureSchema stores a schema in a namespace.
-func ensureSchema(t *testing.T, s *testdb.Site, name string, sc schema.Schema) error {
+// storeSchema stores a schema in a namespace.
+func storeSchema(t *testing.T, s *testdb.Site, name string, sc schema.Schema) error {
 	t.Helper()
 	ns, err := s.NS.Sub(name)
 	if err != nil {
@@ -602,24 +602,24 @@ func ensureSchema(t *testing.T, s *testdb.Site, name string, sc schema.Schema) e
 	return users.Delete(s.Ctx, hints.UID(e.UID()))
 }
 
-// TestAboutItself checks that what the service says about itself is true.
-func TestAboutItself(t *testing.T) {
+// TestServiceDiscovery checks that what the service says about itself is true.
+func TestServiceDiscovery(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		r := c.scim("200", "GET", "/ServiceProviderConfig", "")
 		for at, want := range map[string]any{"patch.supported": true, "filter.supported": true, "bulk.supported": false, "sort.supported": false, "etag.supported": false, "changePassword.supported": false, "authenticationSchemes.0.type": "oauthbearertoken"} {
-			if got := r.in(at); got != want {
+			if got := r.value(at); got != want {
 				t.Errorf("%s is %v", at, got)
 			}
 		}
 		for _, name := range []string{"User", "Group"} {
 			kind := c.scim("200", "GET", "/ResourceTypes/"+name, "")
-			c.equal("schema", c.scim("200", "GET", "/Schemas/"+kind.at("schema"), "").at("name"), name)
-			if res, err := http.Get(kind.at("meta.location")); err != nil || res.StatusCode != http.StatusUnauthorized {
-				t.Errorf("its location %s: %v %v", kind.at("meta.location"), res, err)
+			c.equal("schema", c.scim("200", "GET", "/Schemas/"+kind.str("schema"), "").str("name"), name)
+			if res, err := http.Get(kind.str("meta.location")); err != nil || res.StatusCode != http.StatusUnauthorized {
+				t.Errorf("its location %s: %v %v", kind.str("meta.location"), res, err)
 			}
 		}
-		c.equal("schemas", c.scim("200", "GET", "/Schemas", "").at("totalResults"), "2")
-		c.equal("types", c.scim("200", "GET", "/ResourceTypes", "").at("totalResults"), "2")
+		c.equal("schemas", c.scim("200", "GET", "/Schemas", "").str("totalResults"), "2")
+		c.equal("types", c.scim("200", "GET", "/ResourceTypes", "").str("totalResults"), "2")
 		c.scim("404", "GET", "/Schemas/nosuch", "")
 	})
 }
@@ -628,7 +628,7 @@ func TestAboutItself(t *testing.T) {
 // schema at the same time while programs run, and that existing entries are listed.
 func TestSchemaForDirectories(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
-		sc, o := directory()
+		sc, o := directorySchema()
 		user := sc.Types["user"]
 		delete(user.Fields, "added") // as in a schema without it
 		s = s.Under(t, sc)
@@ -649,25 +649,25 @@ func TestSchemaForDirectories(t *testing.T) {
 		}
 		all.Wait()
 		c := newDirectory(t, s, o)
-		c.person("new")
+		c.createUser("new")
 		r := c.scim("200", "GET", "/Users", "")
 		page, _ := r.body["Resources"].([]any)
-		if r.at("totalResults") != "4" || len(page) != 4 {
+		if r.str("totalResults") != "4" || len(page) != 4 {
 			t.Errorf("%s", r.text)
 		}
 	})
 }
 
-// TestTypeNotForDirectories checks that the response says what is wrong if a type has no field for
+// TestUnsuitableType checks that the response says what is wrong if a type has no field for
 // userName.
-func TestTypeNotForDirectories(t *testing.T) {
+func TestUnsuitableType(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
-		sc, o := directory()
+		sc, o := directorySchema()
 		sc.Types["robot"] = schema.Type{Primary: "uid", Fields: map[string]schema.Field{"name": {Role: schema.RoleSecondary}}}
 		c := newDirectory(t, s.Under(t, sc), o)
-		c = c.with(c.makeKey(own.Key{Name: "robots", Types: []string{"robot"}, Scopes: []string{own.ScopeSCIM}}))
+		c = c.withKey(c.makeKey(own.Key{Name: "robots", Types: []string{"robot"}, Scopes: []string{own.ScopeSCIM}}))
 		for range 2 {
-			if r := c.scim("500", "GET", "/Users", ""); !strings.Contains(r.at("detail"), `userName cannot be "email"`) {
+			if r := c.scim("500", "GET", "/Users", ""); !strings.Contains(r.str("detail"), `userName cannot be "email"`) {
 				t.Errorf("%s", r.text)
 			}
 		}
@@ -677,7 +677,7 @@ func TestTypeNotForDirectories(t *testing.T) {
 // TestMappings checks that no attribute except userName can be kept in a field that identifies
 // accounts or that the store owns.
 func TestMappings(t *testing.T) {
-	sc, _ := directory()
+	sc, _ := directorySchema()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
 	for field, good := range map[string]bool{"display": true, "name": false, "email": false, "uid": false, "added": false, "externalId": false, "nosuch": false, "age": false} {
 		for _, attribute := range []string{"displayname", "name.givenname", "emails"} {
@@ -700,16 +700,16 @@ func TestMappings(t *testing.T) {
 // long is refused.
 func TestFarPages(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		sc, o := directory()
+		sc, o := directorySchema()
 		c := newDirectory(t, s.Under(t, sc), o)
-		id := c.person("pat")
+		id := c.createUser("pat")
 		for _, query := range []string{"", "&filter=id%20eq%20%22" + id + "%22"} {
 			r := c.scim("200", "GET", "/Users?startIndex=9223372036854775807"+query, "")
 			c.equal("on it"+query, fmt.Sprint(len(r.body["Resources"].([]any)), r.body["totalResults"]), "0 1")
 		}
 		c.scim("400 invalidPath", "PATCH", "/Users/"+id, `{"Operations":[{"op":"add","path":"`+strings.Repeat("a", 5000)+`","value":"x"}]}`)
 		many := strings.Repeat(`{"op":"remove","path":"members[value eq \"`+strings.Repeat("a", 4000)+`\"]"},`, 40)
-		c.scim("400 invalidPath", "PATCH", "/Groups/"+c.group("Cooks"), `{"Operations":[`+strings.TrimSuffix(many, ",")+`]}`)
+		c.scim("400 invalidPath", "PATCH", "/Groups/"+c.createGroup("Cooks"), `{"Operations":[`+strings.TrimSuffix(many, ",")+`]}`)
 	})
 }
 
@@ -717,47 +717,47 @@ func TestFarPages(t *testing.T) {
 // no identifier and changes none.
 func TestOtherAddresses(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
-		id := c.person("a")
+		id := c.createUser("a")
 		for _, op := range []string{"add", "replace"} {
 			r := c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"`+op+`","path":"emails","value":[{"type":"home","value":"home@x.org"}]}]}`)
-			c.equal(op, r.at("userName"), "a@x.org")
+			c.equal(op, r.str("userName"), "a@x.org")
 		}
 		r := c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"add","value":{"emails":{"type":"other","value":"home@x.org"}}}]}`)
-		c.equal("no path", r.at("userName"), "a@x.org")
+		c.equal("no path", r.str("userName"), "a@x.org")
 		r = c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"add","path":"emails","value":[{"type":"home","primary":true,"value":"main@x.org"}]}]}`)
-		c.equal("primary", r.at("userName"), "main@x.org")
+		c.equal("primary", r.str("userName"), "main@x.org")
 	})
 }
 
-// TestDetails checks details of RFC 7644 that no other test covers.
-func TestDetails(t *testing.T) {
+// TestSCIMDetails checks details of RFC 7644 that no other test covers.
+func TestSCIMDetails(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
-		id := c.person("a")
+		id := c.createUser("a")
 		if r := c.scim("405", "PUT", "/Users", "{}"); r.header.Get("Allow") != "GET, POST" {
 			t.Errorf("allowed: %v", r.header)
 		}
-		b := c.person("b")
+		b := c.createUser("b")
 		full := `{` + userURN + `"userName":%q}`
 		c.scim("409 uniqueness", "PUT", "/Users/"+b, fmt.Sprintf(full, "A@x.org"))
 		c.scim("409 uniqueness", "POST", "/Users", fmt.Sprintf(full, "A@x.org"))
 		c.scim("404", "PUT", "/Users/nobody", fmt.Sprintf(full, "new@x.org"))
 		c.scim("200", "PUT", "/Users/"+b, `{`+userURN+`"id":"`+id+`","userName":"b@x.org","active":"False","meta":{"location":"x"}}`)
 		r := c.scim("200", "PUT", "/Users/"+b, `{`+userURN+`"USERNAME":"b@x.org","active":null}`)
-		c.equal("id", r.at("id"), b)
-		c.equal("active", r.at("active"), "false")
-		c.equal("externalId", r.at("externalId"), "")
-		g := c.group("Cooks", id, b)
+		c.equal("id", r.str("id"), b)
+		c.equal("active", r.str("active"), "false")
+		c.equal("externalId", r.str("externalId"), "")
+		g := c.createGroup("Cooks", id, b)
 		c.scim("204", "DELETE", "/Users/"+b, "")
 		r = c.scim("200", "GET", "/Groups/"+g, "")
-		if members := r.in("members").([]any); len(members) != 1 || r.in("members.0.value") != id {
+		if members := r.value("members").([]any); len(members) != 1 || r.value("members.0.value") != id {
 			t.Errorf("members: %s", r.text)
 		}
-		c.equal("kind", r.at("meta.resourceType"), "Group")
+		c.equal("kind", r.str("meta.resourceType"), "Group")
 		again := c.scim("201", "POST", "/Users", fmt.Sprintf(full, "b@x.org"))
-		c.equal("groups of a name that comes again", c.scim("200", "GET", "/Groups?filter="+url.QueryEscape(`members eq "`+again.at("id")+`"`), "").at("totalResults"), "0")
-		c.equal("location", again.header.Get("Location"), again.at("meta.location"))
+		c.equal("groups of a name that comes again", c.scim("200", "GET", "/Groups?filter="+url.QueryEscape(`members eq "`+again.str("id")+`"`), "").str("totalResults"), "0")
+		c.equal("location", again.header.Get("Location"), again.str("meta.location"))
 		r = c.scim("200", "GET", "/Users/"+id+"?excludedAttributes=urn:ietf:params:scim:schemas:core:2.0:User:userName,id,META", "")
-		if r.in("userName") != nil || r.in("id") != id || r.in("meta") != nil || r.in("schemas.0") == nil {
+		if r.value("userName") != nil || r.value("id") != id || r.value("meta") != nil || r.value("schemas.0") == nil {
 			t.Errorf("excluded: %s", r.text)
 		}
 		for _, path := range []string{"/Users/" + id, "/Users"} {
@@ -766,8 +766,8 @@ func TestDetails(t *testing.T) {
 			}
 		}
 		r = c.scim("200", "POST", "/Users/.search", `{"startIndex":0,"count":-1,"attributes":["userName"]}`)
-		c.equal("numbers", fmt.Sprintf("%v %v %v %v", r.in("totalResults"), r.in("startIndex"), r.in("itemsPerPage"), r.in("Resources")), "2 1 0 []")
-		c.equal("none found", fmt.Sprint(c.scim("200", "GET", "/Users?filter="+url.QueryEscape(`userName eq "nobody@x.org"`), "").in("Resources")), "[]")
+		c.equal("numbers", fmt.Sprintf("%v %v %v %v", r.value("totalResults"), r.value("startIndex"), r.value("itemsPerPage"), r.value("Resources")), "2 1 0 []")
+		c.equal("none found", fmt.Sprint(c.scim("200", "GET", "/Users?filter="+url.QueryEscape(`userName eq "nobody@x.org"`), "").value("Resources")), "[]")
 		c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"Remove","path":"emails[type eq \"work\"]"},{"op":"remove","path":"externalId"}]}`)
 	})
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/serve/scim"
 )
 
-// running runs a service as the program does. end shuts it down.
-func running(t *testing.T, c *client, o serve.Options) (address string, end func() error) {
+// startService runs a service as the program does. end shuts it down.
+func startService(t *testing.T, c *client, o serve.Options) (address string, end func() error) {
 	t.Helper()
 	o.Namespace = c.NS
 	service, err := serve.New(c.DB, o)
@@ -34,8 +34,8 @@ func running(t *testing.T, c *client, o serve.Options) (address string, end func
 	return l.Addr().String(), func() error { stop(); return <-ended }
 }
 
-// sendImport starts an import whose body the test writes.
-func (c *client) sendImport(by *http.Client, url string) (body *io.PipeWriter, answer chan reply) {
+// startImport starts an import whose body the test writes.
+func (c *client) startImport(by *http.Client, url string) (body *io.PipeWriter, answer chan reply) {
 	c.t.Helper()
 	r, w := io.Pipe()
 	req, err := http.NewRequestWithContext(c.t.Context(), "POST", url+"/v1/types/user/import", r)
@@ -62,20 +62,20 @@ func (c *client) sendImport(by *http.Client, url string) (body *io.PipeWriter, a
 // took longer than a response may take.
 func TestLongImport(t *testing.T) {
 	const most = time.Second
-	defer serve.AnswerTime(serve.AnswerTime(most))
-	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house()), serve.Options{})
+	defer serve.SetResponseTimeout(serve.SetResponseTimeout(most))
+	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
 	certified := httptest.NewUnstartedServer(nil)
 	certified.EnableHTTP2 = true
 	certified.StartTLS()
 	defer certified.Close()
-	plain, endPlain := running(t, c, serve.Options{})
-	secured, endSecured := running(t, c, serve.Options{TLS: &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}})
+	plain, endPlain := startService(t, c, serve.Options{})
+	secured, endSecured := startService(t, c, serve.Options{TLS: &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}})
 	for _, way := range []struct {
 		url    string
 		client *http.Client
 	}{{"http://" + plain, http.DefaultClient}, {"https://" + secured, certified.Client()}} {
-		good, goodAnswer := c.sendImport(way.client, way.url)
-		bad, badAnswer := c.sendImport(way.client, way.url)
+		good, goodAnswer := c.startImport(way.client, way.url)
+		bad, badAnswer := c.startImport(way.client, way.url)
 		_, err := io.WriteString(good, `{"facets":{"name":"`+way.url[:5]+`"`)
 		must(t, err)
 		_, err = io.WriteString(bad, `{"nosuch":`)
@@ -98,13 +98,13 @@ func TestLongImport(t *testing.T) {
 	must(t, endSecured())
 }
 
-// TestImportAtTheEnd checks that an import that is interrupted by a shutdown is told how far it
-// got, without a server error.
-func TestImportAtTheEnd(t *testing.T) {
-	defer serve.DrainTime(serve.DrainTime(100 * time.Millisecond))
-	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house()), serve.Options{})
-	address, end := running(t, c, serve.Options{})
-	body, answer := c.sendImport(http.DefaultClient, "http://"+address)
+// TestImportDuringShutdown checks that an import that is interrupted by a shutdown is told how far
+// it got, without a server error.
+func TestImportDuringShutdown(t *testing.T) {
+	defer serve.SetDrainTimeout(serve.SetDrainTimeout(100 * time.Millisecond))
+	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
+	address, end := startService(t, c, serve.Options{})
+	body, answer := c.startImport(http.DefaultClient, "http://"+address)
 	_, err := io.WriteString(body, `{"facets":{"name":"one"}}`+"\n"+`{"facets":`)
 	must(t, err)
 	must(t, end())
@@ -115,16 +115,16 @@ func TestImportAtTheEnd(t *testing.T) {
 	c.do("200", "POST", "/v1/types/user/lookup", `{"value":"one"}`)
 }
 
-// A hung store replies to a command only when the context of the command ends.
-type hung struct {
-	is    atomic.Bool
-	asked chan struct{}
+// A hungStore replies to a command only when the context of the command ends.
+type hungStore struct {
+	hanging atomic.Bool
+	asked   chan struct{}
 }
 
-func (h *hung) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *hungStore) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (h *hung) wait(ctx context.Context) error {
-	if !h.is.Load() {
+func (h *hungStore) wait(ctx context.Context) error {
+	if !h.hanging.Load() {
 		return nil
 	}
 	h.asked <- struct{}{}
@@ -132,7 +132,7 @@ func (h *hung) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (h *hung) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h *hungStore) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if err := h.wait(ctx); err != nil {
 			cmd.SetErr(err)
@@ -142,7 +142,7 @@ func (h *hung) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (h *hung) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h *hungStore) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if err := h.wait(ctx); err != nil {
 			return err
@@ -151,19 +151,19 @@ func (h *hung) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// TestHungStoreAtTheEnd checks that requests that wait for an unresponsive store are answered
+// TestHungStoreDuringShutdown checks that requests that wait for an unresponsive store are answered
 // before the service ends.
-func TestHungStoreAtTheEnd(t *testing.T) {
-	defer serve.DrainTime(serve.DrainTime(300 * time.Millisecond))
-	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house()), serve.Options{})
-	store := &hung{asked: make(chan struct{}, 100)}
+func TestHungStoreDuringShutdown(t *testing.T) {
+	defer serve.SetDrainTimeout(serve.SetDrainTimeout(300 * time.Millisecond))
+	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
+	store := &hungStore{asked: make(chan struct{}, 100)}
 	c.AddHook(store)
 	c.create(alice)
 	for _, path := range []string{"/v1/types/user/entries/alice", "/v1/events", "/scim/v2/Groups"} {
-		address, end := running(t, c, serve.Options{SCIM: &scim.Options{}})
+		address, end := startService(t, c, serve.Options{SCIM: &scim.Options{}})
 		c.url = "http://" + address
 		c.send("GET", path, "")
-		store.is.Store(true)
+		store.hanging.Store(true)
 		answer := make(chan string, 1)
 		go func() {
 			req, err := http.NewRequestWithContext(c.Ctx, "GET", c.url+path, nil)
@@ -181,14 +181,14 @@ func TestHungStoreAtTheEnd(t *testing.T) {
 		<-store.asked
 		must(t, end())
 		c.equal(path, <-answer, "503 Service Unavailable")
-		store.is.Store(false)
+		store.hanging.Store(false)
 	}
 }
 
-// TestBrokenOff checks that an interrupted export is logged, and that it is no error if the client
-// disconnected.
-func TestBrokenOff(t *testing.T) {
-	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house()), serve.Options{})
+// TestInterruptedExportIsLogged checks that an interrupted export is logged, and that it is no
+// error if the client disconnected.
+func TestInterruptedExportIsLogged(t *testing.T) {
+	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
 	var lines strings.Builder
 	for i := range 3000 {
 		fmt.Fprintf(&lines, `{"facets":{"name":"u%d","job":"%s"}}`+"\n", i, strings.Repeat("x", 4000))

@@ -55,8 +55,8 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// house returns a schema with a field of each role and two types.
-func house() schema.Schema {
+// testSchema returns a schema with a field of each role and two types.
+func testSchema() schema.Schema {
 	sc := testdb.House()
 	user := sc.Types["user"]
 	user.Fields["age"] = schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}
@@ -69,7 +69,7 @@ func house() schema.Schema {
 func eachService(t *testing.T, test func(t *testing.T, c *client)) {
 	t.Helper()
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
-		s = s.Under(t, house())
+		s = s.Under(t, testSchema())
 		c := newClient(t, s, serve.Options{})
 		test(t, c)
 		for secret := range strings.SplitSeq("battery staple,udb_", ",") {
@@ -107,8 +107,8 @@ func (c *client) makeKey(k own.Key) string {
 	return secret
 }
 
-// with returns a client of the same service with another key.
-func (c *client) with(key string) *client {
+// withKey returns a client of the same service with another key.
+func (c *client) withKey(key string) *client {
 	other := *c
 	other.key = key
 	return &other
@@ -129,8 +129,8 @@ type reply struct {
 	body   map[string]any
 }
 
-// at returns the value at a path of names in the body as text.
-func (r reply) at(path string) string {
+// str returns the value at a path of names in the body as text.
+func (r reply) str(path string) string {
 	var v any = r.body
 	for name := range strings.SplitSeq(path, ".") {
 		m, _ := v.(map[string]any)
@@ -172,7 +172,7 @@ func (c *client) send(method, path, body string, headers ...string) reply {
 	must(c.t, err)
 	r := reply{status: res.StatusCode, header: res.Header, text: string(text)}
 	_ = json.Unmarshal(text, &r.body) // other bodies have no members
-	c.judge(method, path, r)
+	c.validate(method, path, r)
 	return r
 }
 
@@ -182,9 +182,9 @@ func (c *client) do(want string, method, path, body string, headers ...string) r
 	r := c.send(method, path, body, headers...)
 	got := fmt.Sprint(r.status)
 	if r.status >= 400 {
-		got += " " + r.at("code")
-		if r.header.Get("Content-Type") != "application/problem+json" || r.at("status") != fmt.Sprint(r.status) ||
-			r.at("type") != "urn:userdb:error:"+r.at("code") || r.at("title") == "" || r.at("request_id") != r.header.Get("X-Request-Id") {
+		got += " " + r.str("code")
+		if r.header.Get("Content-Type") != "application/problem+json" || r.str("status") != fmt.Sprint(r.status) ||
+			r.str("type") != "urn:userdb:error:"+r.str("code") || r.str("title") == "" || r.str("request_id") != r.header.Get("X-Request-Id") {
 			c.t.Errorf("%s %s: not a problem as it should be: %s %v", method, path, r.text, r.header)
 		}
 	}
@@ -214,10 +214,10 @@ func TestEntries(t *testing.T) {
 		r := c.do("201", "POST", "/v1/types/user/entries", alice)
 		path := r.header.Get("Location")
 		c.equal("path", path, "/v1/types/user/entries/alice")
-		c.equal("type", r.at("type"), "user")
-		c.equal("name", r.at("facets.name"), "Alice")
-		c.equal("age", r.at("facets.age"), "41")
-		if r.at("created") == "" || r.at("created") != r.at("facets.added") || r.header.Get("ETag") != `"`+r.at("rev")+`"` {
+		c.equal("type", r.str("type"), "user")
+		c.equal("name", r.str("facets.name"), "Alice")
+		c.equal("age", r.str("facets.age"), "41")
+		if r.str("created") == "" || r.str("created") != r.str("facets.added") || r.header.Get("ETag") != `"`+r.str("rev")+`"` {
 			t.Errorf("created: %s", r.text)
 		}
 		etag := r.header.Get("ETag")
@@ -230,12 +230,12 @@ func TestEntries(t *testing.T) {
 		c.do("200", "GET", path, "", "If-None-Match", `"x"`)
 		c.do("412 precondition", "PATCH", path, `{"facets":{"age":1}}`, "If-Match", `"x"`)
 		r = c.do("200", "PATCH", path, `{"facets":{"age":42,"job":null},"rev":"ignored","uid":"ignored"}`, "If-Match", "W/"+etag, "Content-Type", "application/merge-patch+json")
-		c.equal("patched", r.at("facets.age")+r.at("facets.job")+r.at("facets.name"), "42Alice")
+		c.equal("patched", r.str("facets.age")+r.str("facets.job")+r.str("facets.name"), "42Alice")
 		c.do("412 precondition", "PATCH", path, `{"facets":{"age":1}}`, "If-Match", etag)
 		c.do("200", "PATCH", path, `{"facets":{}}`)
 
 		c.do("204", "POST", path+"/disable", "")
-		c.equal("disabled", c.do("200", "GET", path, "").at("disabled"), "true")
+		c.equal("disabled", c.do("200", "GET", path, "").str("disabled"), "true")
 		c.do("204", "POST", path+"/enable", "")
 		c.do("204", "DELETE", path+"/waits", "")
 		c.do("204", "DELETE", path, "")
@@ -256,13 +256,13 @@ func TestEntries(t *testing.T) {
 	})
 }
 
-// TestAllThatIsWrong checks that a refused request is told everything that is wrong with it.
-func TestAllThatIsWrong(t *testing.T) {
+// TestAllErrorsReported checks that a refused request is told everything that is wrong with it.
+func TestAllErrorsReported(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		c.create(alice)
 		r := c.do("409 duplicate", "POST", "/v1/types/user/entries", `{"facets":{"name":"ALICE","email":"alice@EXAMPLE.com"}}`)
 		c.equal("taken", fmt.Sprint(r.rules()), "[email taken name taken]")
-		c.equal("first", r.at("field")+r.at("rule"), "emailtaken")
+		c.equal("first", r.str("field")+r.str("rule"), "emailtaken")
 		r = c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"alice","email":"x","age":"x","nosuch":1},"password":"short"}`)
 		c.equal("all", fmt.Sprint(r.rules()), "[age codec email email name taken nosuch undeclared password min]")
 		pointer := r.body["errors"].([]any)[0].(map[string]any)["pointer"]
@@ -311,10 +311,10 @@ func TestListings(t *testing.T) {
 		for {
 			r := list("order=age&limit=3" + after)
 			pages += "|" + uids(r)
-			if r.at("next") == "" {
+			if r.str("next") == "" {
 				break
 			}
-			after, back = "&after="+r.at("next"), r.at("prev")
+			after, back = "&after="+r.str("next"), r.str("prev")
 		}
 		c.equal("pages", pages, "| u0 u1 u2| u3 u4 u5| u6")
 		c.equal("back", uids(list("order=age&limit=3&after="+back)), " u0 u1 u2")
@@ -322,19 +322,19 @@ func TestListings(t *testing.T) {
 		c.equal("disabled", uids(list("disabled=true")), " u2")
 		for _, bad := range []string{"order=job", "order=nosuch", "where=age:5", "where=name", "limit=0", "limit=201", "limit=x", "after=x", "after=n.x", "nosuch=1", "gte=5", "order=age&gte=x", "disabled=maybe", "where=name:a&where=name:b", "tag=", "tag=all&tag=", "where=", "prefix=x", "reverse=true"} {
 			r := c.do("400 usage", "GET", "/v1/types/user/entries?"+bad, "")
-			if strings.HasPrefix(r.at("detail"), ":") {
+			if strings.HasPrefix(r.str("detail"), ":") {
 				t.Errorf("%s: it is not said what is wrong: %s", bad, r.text)
 			}
 		}
 		c.do("400 usage", "GET", "/v1/types/user/count?tag=", "")
 		count := func(query string) string {
 			r := c.do("200", "GET", "/v1/types/user/count?"+query, "")
-			return r.at("count")
+			return r.str("count")
 		}
 		c.equal("counts", count("")+count("tag=t1")+count("where=job:job0")+count("disabled=false"), "7246")
 		r := c.do("200", "POST", "/v1/types/user/lookup", `{"value":"USER4"}`)
-		c.equal("lookup", r.at("uid"), "u4")
-		c.equal("by field", c.do("200", "POST", "/v1/types/user/lookup", `{"value":"user4","field":"name"}`).at("uid"), "u4")
+		c.equal("lookup", r.str("uid"), "u4")
+		c.equal("by field", c.do("200", "POST", "/v1/types/user/lookup", `{"value":"user4","field":"name"}`).str("uid"), "u4")
 		c.do("404 not_found", "POST", "/v1/types/user/lookup", `{"value":"user4","field":"email"}`)
 		// A record key is no identifier.
 		c.do("404 not_found", "POST", "/v1/types/user/lookup", `{"value":"user/uid:u1"}`)
@@ -358,8 +358,8 @@ func TestTags(t *testing.T) {
 		c.do("204", "DELETE", path+"/tags/b", "")
 		c.do("204", "DELETE", path+"/tags/nosuch", "")
 		c.equal("then", tags(), `{"tags":["c","d/e {"]}`+"\n")
-		c.equal("by index", c.do("200", "GET", "/v1/types/user/count?tag=d%2Fe%20%7B", "").at("count"), "1")
-		c.equal("left the index", c.do("200", "GET", "/v1/types/user/count?tag=a", "").at("count"), "0")
+		c.equal("by index", c.do("200", "GET", "/v1/types/user/count?tag=d%2Fe%20%7B", "").str("count"), "1")
+		c.equal("left the index", c.do("200", "GET", "/v1/types/user/count?tag=a", "").str("count"), "0")
 		c.do("200", "PUT", path+"/tags", `{"tags":[]}`)
 		c.equal("none", tags(), `{"tags":[]}`+"\n")
 	})
@@ -371,13 +371,13 @@ func TestLoginsAndSessions(t *testing.T) {
 		c.do("401 login", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"wrong"}`)
 		c.do("401 login", "POST", "/v1/types/user/login", `{"identifier":"nobody","password":"battery staple 9"}`)
 		r := c.do("200", "POST", "/v1/types/user/login", `{"identifier":"ALICE","password":"battery staple 9"}`)
-		if c.equal("entry", r.at("entry.uid"), "alice"); r.body["session"] != nil {
+		if c.equal("entry", r.str("entry.uid"), "alice"); r.body["session"] != nil {
 			t.Errorf("a session that nobody wanted: %s", r.text)
 		}
 		r = c.do("200", "POST", "/v1/types/user/login", `{"identifier":"Alice","password":"battery staple 9","origin":"192.0.2.1","agent":"test","session":{"life":"2d","idle":"1h"}}`)
-		secret, id := r.at("session.secret"), r.at("session.id")
+		secret, id := r.str("session.secret"), r.str("session.id")
 		asked := func(secret string) string {
-			return c.do("200", "POST", "/v1/session", `{"secret":"`+secret+`"}`).at("active")
+			return c.do("200", "POST", "/v1/session", `{"secret":"`+secret+`"}`).str("active")
 		}
 		c.equal("active", asked(secret), "true")
 		c.equal("made up", asked(secret[1:]), "false")
@@ -388,16 +388,16 @@ func TestLoginsAndSessions(t *testing.T) {
 		for _, bad := range []string{`{"life":"x"}`, `{"life":"500d"}`, `{"idle":"1s"}`, `{"life":"-1h"}`, `{"life":"0s"}`} {
 			c.do("422 invalid", "POST", "/v1/types/user/login", `{"identifier":"Alice","password":"battery staple 9","session":`+bad+`}`)
 		}
-		c.equal("verified", c.do("200", "POST", "/v1/session/verify", `{"secret":"`+secret+`","password":"battery staple 9"}`).at("active"), "true")
+		c.equal("verified", c.do("200", "POST", "/v1/session/verify", `{"secret":"`+secret+`","password":"battery staple 9"}`).str("active"), "true")
 		c.do("401 login", "POST", "/v1/session/verify", `{"secret":"`+secret+`","password":"wrong"}`)
-		c.equal("nobody's", c.do("200", "POST", "/v1/session/verify", `{"secret":"x","password":"wrong"}`).at("active"), "false")
+		c.equal("nobody's", c.do("200", "POST", "/v1/session/verify", `{"secret":"x","password":"wrong"}`).str("active"), "false")
 		c.equal("checked", c.do("204", "GET", "/v1/session/check", "", "Cookie", "session="+secret).header.Get("Userdb-Uid"), "alice")
 		c.do("401 login", "GET", "/v1/session/check", "", "Cookie", "session=x")
 		c.do("401 login", "GET", "/v1/session/check", "")
-		c.with("udb_x").do("403 key", "GET", "/v1/session/check", "", "Cookie", "session="+secret)
+		c.withKey("udb_x").do("403 key", "GET", "/v1/session/check", "", "Cookie", "session="+secret)
 
 		r = c.do("201", "POST", path+"/sessions", `{"origin":"192.0.2.2","life":"1h"}`)
-		second := r.at("session.secret")
+		second := r.str("session.secret")
 		c.do("412 precondition", "POST", path+"/sessions", `{}`, "If-Match", `"x"`)
 		c.do("204", "DELETE", path+"/sessions/"+id, "")
 		c.do("404 not_found", "DELETE", path+"/sessions/"+id, "")
@@ -406,11 +406,11 @@ func TestLoginsAndSessions(t *testing.T) {
 		c.do("204", "POST", "/v1/session/end", `{"secret":"`+second+`"}`)
 		c.equal("ended", asked(second), "false")
 
-		third := c.do("201", "POST", path+"/sessions", `{}`).at("session.secret")
+		third := c.do("201", "POST", path+"/sessions", `{}`).str("session.secret")
 		c.do("204", "DELETE", path+"/sessions", "")
 		c.equal("all ended", asked(third), "false")
 		r = c.do("200", "PUT", path+"/password", `{"password":"battery staple 10","session":{}}`)
-		fourth := r.at("session.secret")
+		fourth := r.str("session.secret")
 		c.equal("by the new password", asked(fourth), "true")
 		c.do("401 login", "PUT", path+"/password", `{"password":"battery staple 11","current":"battery staple 9"}`)
 		c.do("200", "PUT", path+"/password", `{"password":"battery staple 11","current":"battery staple 10"}`)
@@ -424,7 +424,7 @@ func TestLoginsAndSessions(t *testing.T) {
 			c.send("POST", "/v1/types/user/login", fmt.Sprintf(`{"identifier":"alice","password":"wrong %d"}`, i))
 		}
 		r = c.do("429 throttled", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 11"}`)
-		if r.header.Get("Retry-After") == "" || r.header.Get("Retry-After") != r.at("retry_after") {
+		if r.header.Get("Retry-After") == "" || r.header.Get("Retry-After") != r.str("retry_after") {
 			t.Errorf("wait: %v %s", r.header, r.text)
 		}
 		c.do("204", "DELETE", path+"/waits", "")
@@ -435,26 +435,26 @@ func TestLoginsAndSessions(t *testing.T) {
 func TestTokens(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		path := c.create(alice)
-		c.equal("no such field", c.do("422 invalid", "POST", "/v1/types/user/invitations", `{"field":"nosuch","address":"x"}`).at("field"), "field")
+		c.equal("no such field", c.do("422 invalid", "POST", "/v1/types/user/invitations", `{"field":"nosuch","address":"x"}`).str("field"), "field")
 		issue := func(body string) string {
-			return c.do("200", "POST", "/v1/types/user/tokens", body).at("secret")
+			return c.do("200", "POST", "/v1/types/user/tokens", body).str("secret")
 		}
 		secret := issue(`{"purpose":"verify","uid":"alice","value":"v","life":"1h"}`)
 		body := `{"purpose":"verify","secret":"` + secret + `"}`
-		c.equal("peeked", c.do("200", "POST", "/v1/tokens/peek", body).at("value"), "v")
+		c.equal("peeked", c.do("200", "POST", "/v1/tokens/peek", body).str("value"), "v")
 		c.do("404 not_found", "POST", "/v1/tokens/redeem", `{"purpose":"other","secret":"`+secret+`"}`)
 		r := c.do("200", "POST", "/v1/tokens/redeem", body)
-		c.equal("redeemed", r.at("value")+r.at("entry.uid"), "valice")
+		c.equal("redeemed", r.str("value")+r.str("entry.uid"), "valice")
 		c.do("404 not_found", "POST", "/v1/tokens/redeem", body)
 		c.do("404 not_found", "POST", "/v1/tokens/peek", body)
 
 		r = c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"reset","identifier":"ALICE@example.com","field":"email","origin":"192.0.2.1"}`)
-		c.equal("address", r.at("address"), "alice@example.com")
-		reset := `{"purpose":"reset","secret":"` + r.at("secret") + `","password":"battery staple 12","session":{}}`
+		c.equal("address", r.str("address"), "alice@example.com")
+		reset := `{"purpose":"reset","secret":"` + r.str("secret") + `","password":"battery staple 12","session":{}}`
 		c.do("422 invalid", "POST", "/v1/password-resets", strings.Replace(reset, "battery staple 12", "short", 1))
 		r = c.do("200", "POST", "/v1/password-resets", reset)
-		c.equal("a session", c.do("200", "POST", "/v1/session", `{"secret":"`+r.at("session.secret")+`"}`).at("active"), "true")
-		c.equal("verified", r.at("entry.verified"), "[email]")
+		c.equal("a session", c.do("200", "POST", "/v1/session", `{"secret":"`+r.str("session.secret")+`"}`).str("active"), "true")
+		c.equal("verified", r.str("entry.verified"), "[email]")
 		c.do("404 not_found", "POST", "/v1/password-resets", reset)
 		c.do("404 not_found", "POST", "/v1/types/user/tokens", `{"purpose":"reset","identifier":"nobody@example.com","field":"email"}`)
 		for range 3 {
@@ -467,30 +467,30 @@ func TestTokens(t *testing.T) {
 
 		in := issue(`{"purpose":"sign in","uid":"alice","value":"w"}`)
 		r = c.do("200", "POST", "/v1/tokens/redeem", `{"purpose":"sign in","secret":"`+in+`","session":{}}`)
-		c.equal("what it was bound to", r.at("value"), "w")
-		c.equal("signed in", c.do("200", "POST", "/v1/session", `{"secret":"`+r.at("session.secret")+`"}`).at("active"), "true")
+		c.equal("what it was bound to", r.str("value"), "w")
+		c.equal("signed in", c.do("200", "POST", "/v1/session", `{"secret":"`+r.str("session.secret")+`"}`).str("active"), "true")
 		move := issue(`{"purpose":"change:email","uid":"alice","value":"new@example.com"}`)
 		c.do("200", "POST", "/v1/tokens/redeem", `{"purpose":"change:email","secret":"`+move+`"}`)
-		c.equal("moved", c.do("200", "GET", path, "").at("facets.email"), "new@example.com")
+		c.equal("moved", c.do("200", "GET", path, "").str("facets.email"), "new@example.com")
 
 		r = c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"bob@example.com","value":"hello"}`)
-		c.equal("unknown", r.at("known"), "false")
-		invited := `"secret":"` + r.at("secret") + `"`
-		c.equal("invited", c.do("200", "POST", "/v1/types/user/invitations/peek", "{"+invited+"}").at("address"), "bob@example.com")
+		c.equal("unknown", r.str("known"), "false")
+		invited := `"secret":"` + r.str("secret") + `"`
+		c.equal("invited", c.do("200", "POST", "/v1/types/user/invitations/peek", "{"+invited+"}").str("address"), "bob@example.com")
 		r = c.do("422 invalid", "POST", "/v1/types/user/invitations/accept", `{`+invited+`,"facets":{"name":"alice"},"password":"short"}`)
 		c.equal("refused", fmt.Sprint(r.rules()), "[name taken password min]")
 		r = c.do("201", "POST", "/v1/types/user/invitations/accept", `{`+invited+`,"facets":{"name":"bob"},"password":"battery staple 13","session":{}}`)
-		c.equal("bob", r.at("entry.facets.email")+r.at("entry.verified"), "bob@example.com[email]")
-		if r.header.Get("Location") == "" || r.at("session.secret") == "" {
+		c.equal("bob", r.str("entry.facets.email")+r.str("entry.verified"), "bob@example.com[email]")
+		if r.header.Get("Location") == "" || r.str("session.secret") == "" {
 			t.Errorf("accepted: %s", r.text)
 		}
 		c.do("404 not_found", "POST", "/v1/types/user/invitations/accept", `{`+invited+`,"facets":{"name":"bob2"}}`)
-		backend := c.with(c.makeKey(own.Key{Name: "backend", Scopes: []string{own.ScopeLogin}}))
-		tagged := backend.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"tagged@example.com"}`).at("secret")
+		backend := c.withKey(c.makeKey(own.Key{Name: "backend", Scopes: []string{own.ScopeLogin}}))
+		tagged := backend.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"tagged@example.com"}`).str("secret")
 		backend.do("403 scope", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+tagged+`","tags":["admin"]}`)
 		backend.do("201", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+tagged+`"}`)
 		r = c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"BOB@example.com"}`)
-		c.equal("known", r.at("known")+r.at("secret"), "true")
+		c.equal("known", r.str("known")+r.str("secret"), "true")
 	})
 }
 
@@ -511,30 +511,30 @@ func TestEmptyPasswords(t *testing.T) {
 			c.equal("all", fmt.Sprint(r.rules()), "[email email name taken password min]")
 		}
 		c.do("201", "POST", "/v1/types/user/entries", `{"facets":{"name":"carl"}}`, "Idempotency-Key", "k")
-		secret := c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"bob@example.com"}`).at("secret")
+		secret := c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"bob@example.com"}`).str("secret")
 		r = c.do("422 invalid", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+secret+`","facets":{"name":"ALICE"},"password":""}`)
 		c.equal("of an invitation", fmt.Sprint(r.rules()), "[name taken password min]")
-		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").at("count"), "2")
+		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "2")
 	})
 }
 
-// TestDryRunWord checks that an import is refused if it may have been meant as a dry run.
-func TestDryRunWord(t *testing.T) {
+// TestDryRunValues checks that an import is refused if it may have been meant as a dry run.
+func TestDryRunValues(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		for _, word := range []string{"1", "TRUE", "yes"} {
 			c.do("400 usage", "POST", "/v1/types/user/import?dry_run="+word, `{"type":"user","facets":{"name":"bob"}}`)
 		}
-		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").at("count"), "0")
+		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "0")
 	})
 }
 
-// TestBadSessions checks that invalid session options are refused before anything is done: no
-// password is set, no token is spent, and no account is created.
-func TestBadSessions(t *testing.T) {
+// TestInvalidSessionOptions checks that invalid session options are refused before anything is
+// done: no password is set, no token is spent, and no account is created.
+func TestInvalidSessionOptions(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		path := c.create(alice)
-		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"reset","uid":"alice"}`).at("secret")
-		invitation := c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"bob@example.com"}`).at("secret")
+		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"reset","uid":"alice"}`).str("secret")
+		invitation := c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"bob@example.com"}`).str("secret")
 		for _, session := range []string{`{"life":"500d"}`, `{"idle":"1s"}`, `{"life":"x"}`} {
 			for _, s := range [][3]string{
 				{"PUT", path + "/password", `{"password":"battery staple 10","session":%s}`},
@@ -544,25 +544,25 @@ func TestBadSessions(t *testing.T) {
 				{"POST", "/v1/tokens/redeem", `{"purpose":"reset","secret":"` + token + `","session":%s}`},
 			} {
 				r := c.do("422 invalid", s[0], s[1], fmt.Sprintf(s[2], session))
-				c.equal("pointer", fmt.Sprint(r.body["errors"].([]any)[0].(map[string]any)["pointer"]), "/session/"+r.at("field"))
+				c.equal("pointer", fmt.Sprint(r.body["errors"].([]any)[0].(map[string]any)["pointer"]), "/session/"+r.str("field"))
 			}
 			r := c.do("422 invalid", "POST", path+"/sessions", session)
-			c.equal("pointer", fmt.Sprint(r.body["errors"].([]any)[0].(map[string]any)["pointer"]), "/"+r.at("field"))
+			c.equal("pointer", fmt.Sprint(r.body["errors"].([]any)[0].(map[string]any)["pointer"]), "/"+r.str("field"))
 		}
 		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
 		c.do("200", "POST", "/v1/tokens/peek", `{"purpose":"reset","secret":"`+token+`"}`)
-		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").at("count"), "1")
+		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "1")
 	})
 }
 
 // TestNewType checks that sessions and tokens of a type that another program has added are valid in
 // every process.
 func TestNewType(t *testing.T) {
-	defer serve.SpaceAge(0)()
+	defer serve.SetSchemaMaxAge(0)()
 	eachService(t, func(t *testing.T, c *client) {
-		other := newSecond(t, c)
+		other := newOtherService(t, c)
 		other.do("200", "GET", "/v1/schema", "")
-		sc := house()
+		sc := testSchema()
 		sc.Types["robot"] = sc.Types["user"]
 		db, err := c.DB.With(sc)
 		must(t, err)
@@ -577,7 +577,7 @@ func TestNewType(t *testing.T) {
 		token, err := robots.Issue(c.Ctx, hints.UID("r2"), userdb.Token{Purpose: "p"})
 		must(t, err)
 		other.do("200", "POST", "/v1/tokens/peek", `{"purpose":"p","secret":"`+token+`"}`)
-		c.equal("active", other.do("200", "POST", "/v1/session", `{"secret":"`+secret+`"}`).at("active"), "true")
+		c.equal("active", other.do("200", "POST", "/v1/session", `{"secret":"`+secret+`"}`).str("active"), "true")
 		if r := other.do("200", "GET", "/v1/schema", ""); !strings.Contains(r.text, "robot") {
 			t.Errorf("schema: %s", r.text)
 		}
@@ -594,19 +594,19 @@ func TestDefaults(t *testing.T) {
 		}
 		first := c.do("200", "GET", "/v1/types/user/entries?order=age", "")
 		c.equal("on a page", fmt.Sprint(len(first.body["entries"].([]any))), "50")
-		second := c.do("200", "GET", "/v1/types/user/entries?order=age&after="+first.at("next"), "")
-		c.equal("on the next", fmt.Sprint(len(second.body["entries"].([]any)), second.at("next")), "1")
+		second := c.do("200", "GET", "/v1/types/user/entries?order=age&after="+first.str("next"), "")
+		c.equal("on the next", fmt.Sprint(len(second.body["entries"].([]any)), second.str("next")), "1")
 		c.equal("count", c.do("200", "GET", "/v1/types/user/count", "").text, `{"count":51,"exact":true}`+"\n")
 		s := c.do("201", "POST", path+"/sessions", `{"life":"1d12h"}`)
 		var times [2]time.Time
 		for i, at := range []string{"session.begun", "session.expires"} {
 			var err error
-			times[i], err = time.Parse(time.RFC3339, s.at(at))
+			times[i], err = time.Parse(time.RFC3339, s.str(at))
 			must(t, err)
 		}
 		c.equal("life", times[1].Sub(times[0]).String(), "36h0m0s")
 		device := c.do("200", "GET", path+"/sessions", "")
-		seen, err := time.Parse(time.RFC3339, fmt.Sprint(device.in("sessions.0.seen")))
+		seen, err := time.Parse(time.RFC3339, fmt.Sprint(device.value("sessions.0.seen")))
 		if err != nil || seen.Before(times[0].Add(-time.Minute)) || seen.After(times[1]) {
 			t.Errorf("devices: %s", device.text)
 		}

@@ -30,7 +30,7 @@ func TestImportAndExport(t *testing.T) {
 			return all[len(all)-1]
 		}
 		c.equal("dry", last(c.do("200", "POST", "/v1/types/user/import?dry_run=true", lines.String())), `{"report":{"read":300,"created":250,"updated":0,"skipped":0,"refused":50}}`)
-		c.equal("nothing", c.do("200", "GET", "/v1/types/user/count", "").at("count"), "0")
+		c.equal("nothing", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "0")
 		r := c.do("200", "POST", "/v1/types/user/import", lines.String(), "Content-Type", "application/x-ndjson")
 		c.equal("imported", last(r), `{"report":{"read":300,"created":250,"updated":0,"skipped":0,"refused":50}}`)
 		var refused struct {
@@ -63,7 +63,7 @@ func TestImportAndExport(t *testing.T) {
 		first, _, _ = strings.Cut(r.text, "\n")
 		c.do("204", "DELETE", path, "")
 		c.equal("back again", last(c.do("200", "POST", "/v1/types/user/import", first)), `{"report":{"read":1,"created":1,"updated":0,"skipped":0,"refused":0}}`)
-		c.equal("at its UID", c.do("200", "GET", path, "").at("uid"), uid)
+		c.equal("at its UID", c.do("200", "GET", path, "").str("uid"), uid)
 		if problems := c.Check(t, check.Options{}); len(problems) > 0 {
 			t.Errorf("the check says: %v", problems)
 		}
@@ -74,7 +74,7 @@ func TestImportAndExport(t *testing.T) {
 // and that later requests are told what became of it.
 func TestIdempotencyKeys(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
-		other := newSecond(t, c)
+		other := newOtherService(t, c)
 		create := func(c *client, want, body, key string) reply {
 			return c.do(want, "POST", "/v1/types/user/entries", body, "Idempotency-Key", key)
 		}
@@ -82,13 +82,13 @@ func TestIdempotencyKeys(t *testing.T) {
 		first := create(c, "201", body, "k1")
 		c.equal("again", create(other, "201", body, "k1").text, first.text)
 		c.equal("with another password", create(c, "201", strings.Replace(body, "9", "10", 1), "k1").text, first.text)
-		if r := create(c, "422 idempotency", `{"facets":{"name":"other"}}`, "k1"); !strings.Contains(r.at("detail"), "Idempotency-Key") || r.at("field") != "" {
+		if r := create(c, "422 idempotency", `{"facets":{"name":"other"}}`, "k1"); !strings.Contains(r.str("detail"), "Idempotency-Key") || r.str("field") != "" {
 			t.Errorf("another request: %s", r.text)
 		}
 		create(c, "409 duplicate", body, "k2")
 		path := first.header.Get("Location")
 		c.do("200", "PATCH", path, `{"facets":{"job":"cook"}}`)
-		c.equal("as it is by then", create(other, "201", body, "k1").at("facets.job"), "cook")
+		c.equal("as it is by then", create(other, "201", body, "k1").str("facets.job"), "cook")
 		c.do("204", "DELETE", path, "")
 		create(c, "410 not_found", body, "k1")
 		create(c, "201", body, "k2") // refused requests are forgotten
@@ -103,9 +103,9 @@ func TestIdempotencyKeys(t *testing.T) {
 				r := to.send("POST", "/v1/types/user/entries", `{"facets":{"name":"crowd"}}`, "Idempotency-Key", "k3")
 				mu.Lock()
 				defer mu.Unlock()
-				codes[fmt.Sprint(r.status, r.at("code"))]++
+				codes[fmt.Sprint(r.status, r.str("code"))]++
 				if r.status == 201 {
-					uids[r.at("uid")] = true
+					uids[r.str("uid")] = true
 				} else if r.header.Get("Retry-After") == "" {
 					t.Errorf("no word when to come again: %s", r.text)
 				}
@@ -118,10 +118,10 @@ func TestIdempotencyKeys(t *testing.T) {
 	})
 }
 
-// TestOpenToAll checks which routes need no key.
-func TestOpenToAll(t *testing.T) {
+// TestRoutesWithoutKey checks which routes need no key.
+func TestRoutesWithoutKey(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
-		open := c.with("")
+		open := c.withKey("")
 		for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ok\n"} {
 			c.equal(path, open.do("200", "GET", path, "").text, want)
 		}
@@ -139,11 +139,11 @@ func TestOpenToAll(t *testing.T) {
 	})
 }
 
-// TestStoreAway checks that requests say only that the store does not answer while that is so, and
-// that they work as before afterwards.
-func TestStoreAway(t *testing.T) {
+// TestStoreUnavailable checks that requests say only that the store does not answer while that is
+// so, and that they work as before afterwards.
+func TestStoreUnavailable(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		s = s.Under(t, house())
+		s = s.Under(t, testSchema())
 		c := newClient(t, s, serve.Options{})
 		c.create(alice)
 		fault := &testdb.Cut{}
@@ -163,11 +163,11 @@ func TestStoreAway(t *testing.T) {
 			if ask[1] == "/v1/session" {
 				continue
 			}
-			if r.status != 503 || r.at("code") != "unavailable" || r.header.Get("Retry-After") == "" || strings.Contains(r.text, "cut") {
+			if r.status != 503 || r.str("code") != "unavailable" || r.header.Get("Retry-After") == "" || strings.Contains(r.text, "cut") {
 				t.Errorf("%v: %d %s %v", ask, r.status, r.text, r.header)
 			}
 		}
-		c.with("").do("200", "GET", "/healthz", "")
+		c.withKey("").do("200", "GET", "/healthz", "")
 		if logs := c.logs.String(); strings.Contains(logs, "alice") {
 			t.Errorf("the log: %s", logs)
 		}
@@ -179,7 +179,7 @@ func TestStoreAway(t *testing.T) {
 // TestNothingChanged checks that if the store fails in the middle of a request, the response says
 // that nothing was changed only if that is true.
 func TestNothingChanged(t *testing.T) {
-	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{SCIM: &scim.Options{}})
 	fault := &testdb.Cut{}
 	fault.Left.Store(1 << 40)
@@ -217,11 +217,11 @@ func TestNothingChanged(t *testing.T) {
 	}
 }
 
-// TestBrokenExport checks that if the store fails in the middle of an export, the response is
+// TestInterruptedExport checks that if the store fails in the middle of an export, the response is
 // visibly incomplete and the log says so.
-func TestBrokenExport(t *testing.T) {
+func TestInterruptedExport(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
-		s = s.Under(t, house())
+		s = s.Under(t, testSchema())
 		c := newClient(t, s, serve.Options{})
 		var lines strings.Builder
 		for i := range 1500 {
@@ -288,10 +288,10 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestManyRefused checks that a response has all refused lines even if they do not fit in memory,
-// and that it says so if there is no folder for them.
-func TestManyRefused(t *testing.T) {
-	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), house())
+// TestManyRefusedLines checks that a response has all refused lines even if they do not fit in
+// memory, and that it says so if there is no folder for them.
+func TestManyRefusedLines(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
 	const line = `{"facets":{"name":"x","email":"nobody"}}` + "\n"
 	body := strings.Repeat(line, 30_000)
@@ -302,7 +302,7 @@ func TestManyRefused(t *testing.T) {
 	t.Setenv("TMPDIR", "/nowhere")
 	c.do("200", "POST", "/v1/types/user/import", strings.Repeat(line, 100))
 	r = c.do("500 other", "POST", "/v1/types/user/import", body)
-	if !strings.Contains(r.at("detail"), "30000 refused") {
+	if !strings.Contains(r.str("detail"), "30000 refused") {
 		t.Errorf("the answer is %s", r.text)
 	}
 	// The response refers to the log.
