@@ -29,7 +29,7 @@ func TestWorkIsTold(t *testing.T) {
 			}
 			return all
 		}
-		c.equal("told", strings.Join(list("kind=import&kind=export&kind=repair&kind=waits"), "\n"), strings.Join([]string{
+		c.equal("events", strings.Join(list("kind=import&kind=export&kind=repair&kind=waits"), "\n"), strings.Join([]string{
 			"import key:all user <nil> 127.0.0.1",
 			"export key:all user <nil> 127.0.0.1",
 			"export key:all <nil> " + uid + " 127.0.0.1",
@@ -37,7 +37,7 @@ func TestWorkIsTold(t *testing.T) {
 		}, "\n"))
 		for _, made := range list("kind=create") {
 			if !strings.HasSuffix(made, "<nil>") {
-				t.Errorf("with an address: %s", made)
+				t.Errorf("the event has an address: %s", made)
 			}
 		}
 	})
@@ -60,7 +60,7 @@ func TestLongTexts(t *testing.T) {
 					var before, after runtime.MemStats
 					runtime.ReadMemStats(&before)
 					if r := c.send("POST", "/v1/types/user/"+path, fmt.Sprintf(form, text)); r.status < 400 {
-						t.Errorf("%s: %d %.200s", path, r.status, r.text)
+						t.Errorf("%s: got %d, want an error: %.200s", path, r.status, r.text)
 					}
 					runtime.ReadMemStats(&after)
 					bytes = after.TotalAlloc - before.TotalAlloc
@@ -74,7 +74,7 @@ func TestLongTexts(t *testing.T) {
 			}
 			plain, hard := call(short), call(long)
 			if hard > plain+600<<10 {
-				t.Errorf("%s: %d bytes are allocated, %d for a plain text", path, hard, plain)
+				t.Errorf("%s: allocated %d bytes, but %d for plain text", path, hard, plain)
 			}
 		}
 	})

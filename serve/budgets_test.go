@@ -56,7 +56,7 @@ func TestStalledForms(t *testing.T) {
 				must(t, err)
 				must(t, answer.Body.Close())
 				if answer.Proto != protocol {
-					t.Fatalf("over %s", answer.Proto)
+					t.Fatalf("protocol is %s", answer.Proto)
 				}
 				return answer
 			}
@@ -89,11 +89,11 @@ func TestStalledForms(t *testing.T) {
 			signedIn := send("POST", "/console/signin", strings.NewReader(in), "Content-Type", formType)
 			cookie, _, _ := strings.Cut(signedIn.Header.Get("Set-Cookie"), ";")
 			if answer := send("GET", "/console/find", nil, "Cookie", cookie); signedIn.StatusCode != 303 || answer.StatusCode != 200 {
-				t.Errorf("an operator: %s, %s", signedIn.Status, answer.Status)
+				t.Errorf("an operator got %s for signing in and %s for a page", signedIn.Status, answer.Status)
 			}
 			long := in + "&x=" + strings.Repeat("x", 8<<10)
 			if answer := send("POST", "/console/signin", strings.NewReader(long), "Content-Type", formType); answer.StatusCode != 400 {
-				t.Errorf("a long form: %s", answer.Status)
+				t.Errorf("a form that is too long got %s", answer.Status)
 			}
 			for _, w := range stalled {
 				w.Close()
@@ -153,7 +153,7 @@ func TestStalledLookups(t *testing.T) {
 	g.shut.Store(false)
 	close(g.opened)
 	if wrong := <-ended; r.status != 200 || wrong.status != 401 {
-		t.Errorf("a good key: %d %s; a wrong one: %d", r.status, r.text, wrong.status)
+		t.Errorf("a valid key got %d %s; a wrong one got %d", r.status, r.text, wrong.status)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestForeignRecords(t *testing.T) {
 		slices.Sort(uids)
 		c.equal(query, strings.Join(slices.Compact(uids), " "), "u0 u1 u2")
 	}
-	c.equal("there are", reader.do("200", "GET", "/v1/types/user/count", "").str("count"), "3")
+	c.equal("count", reader.do("200", "GET", "/v1/types/user/count", "").str("count"), "3")
 }
 
 // A counter counts the SCAN commands of a client.

@@ -18,7 +18,7 @@ func TestProblemCodes(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		err := fmt.Errorf("wrapped: %w", coded.New(code, "an error"))
 		if p := serve.ProblemOf(err); p.ErrorCode() != code || p.Status != code.HTTPStatus() || userdb.CodeOf(p) != code {
-			t.Errorf("%s is answered with %s and %d", code, p.Code, p.Status)
+			t.Errorf("%s: got code %s and status %d", code, p.Code, p.Status)
 		}
 	}
 	for _, tt := range []struct {
@@ -40,7 +40,7 @@ func TestProblemCodes(t *testing.T) {
 	} {
 		p := serve.ProblemOf(tt.err)
 		if p.ErrorCode() != tt.code || p.Status != tt.status || p.RetryAfter != tt.retry {
-			t.Errorf("%v is answered with %s, %d and Retry-After %d; want %s, %d and %d", tt.err, p.Code, p.Status, p.RetryAfter, tt.code, tt.status, tt.retry)
+			t.Errorf("%v: got %s, %d and Retry-After %d; want %s, %d and %d", tt.err, p.Code, p.Status, p.RetryAfter, tt.code, tt.status, tt.retry)
 		}
 	}
 }

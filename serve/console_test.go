@@ -37,11 +37,11 @@ func TestConsoleBehindProxy(t *testing.T) {
 	}
 	const peer = "192.0.2.1" // the address in requests of httptest
 	if answer := signIn(); answer.Code != http.StatusForbidden || !strings.Contains(answer.Body.String(), "--proxy "+peer) {
-		t.Errorf("through a proxy that is not trusted: %d %s", answer.Code, answer.Body)
+		t.Errorf("through a proxy that is not trusted: got %d %s", answer.Code, answer.Body)
 	}
 	answer := signIn(netip.MustParsePrefix(peer + "/32"))
 	if cookie := answer.Header().Get("Set-Cookie"); answer.Code != http.StatusSeeOther || !strings.HasPrefix(cookie, "__Host-console=") || !strings.Contains(cookie, "; Secure") {
-		t.Errorf("through one that is: %d, %q", answer.Code, cookie)
+		t.Errorf("through a trusted proxy: got %d and cookie %q", answer.Code, cookie)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestConsole(t *testing.T) {
 			return string(body)
 		}
 		if page := read(browser.Get(c.url + "/console")); !strings.Contains(page, "<h1>Sign in</h1>") {
-			t.Errorf("a stranger sees\n%s", page)
+			t.Errorf("without a session, the console shows\n%s", page)
 		}
 		read(browser.PostForm(c.url+"/console/signin", url.Values{"name": {"olga"}, "password": {"correct horse battery"}}))
 		for _, path := range []string{"/console/find?q=ZEBEDEE", "/console/types/user?where=name:zebedee", "/console/types/user/u1"} {
@@ -83,11 +83,11 @@ func TestConsole(t *testing.T) {
 			read(browser.Get(c.url + path))
 		}
 		if page := read(browser.PostForm(c.url+"/console/types/user/u1/disable", nil)); !strings.Contains(page, "by operator Olga at") {
-			t.Errorf("disabled:\n%s", page)
+			t.Errorf("after disabling the account, the page is\n%s", page)
 		}
 		past, err := users.History(c.Ctx, hints.UID("u1"))
 		if err != nil || past[0].Kind != "disable" || past[0].Who != "operator:Olga" || past[0].Origin != "127.0.0.1" {
-			t.Errorf("%+v, %v", past, err)
+			t.Errorf("history is %+v, %v", past, err)
 		}
 		for _, word := range []string{"ebedee", "EBEDEE", "olga", "battery", "u1"} {
 			if strings.Contains(c.logs.String(), word) {
@@ -99,7 +99,7 @@ func TestConsole(t *testing.T) {
 			`"route":"/console/signin","operator":"","origin":"127.0.0.1"`,
 		} {
 			if !strings.Contains(c.logs.String(), line) {
-				t.Errorf("the log does not tell %s:\n%s", line, c.logs)
+				t.Errorf("the log lacks %s:\n%s", line, c.logs)
 			}
 		}
 		without, err := serve.New(s.DB, serve.Options{Namespace: s.NS})
@@ -107,7 +107,7 @@ func TestConsole(t *testing.T) {
 		answer := httptest.NewRecorder()
 		without.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/console/signin", nil))
 		if answer.Code != http.StatusNotFound {
-			t.Errorf("without a console: %d", answer.Code)
+			t.Errorf("without a console, the page has status %d", answer.Code)
 		}
 	})
 }

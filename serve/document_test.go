@@ -191,6 +191,6 @@ func (c *client) validate(method, path string, r reply) {
 		documents.Store(c.url, d)
 	}
 	for _, wrong := range d.(*document).validate(method, path, r) {
-		c.t.Errorf("%s %s: %d %s: by /openapi.json there is %s", method, path, r.status, r.text, wrong)
+		c.t.Errorf("%s %s: %d %s: does not match /openapi.json: %s", method, path, r.status, r.text, wrong)
 	}
 }

@@ -71,11 +71,11 @@ func TestHistory(t *testing.T) {
 		if kinds := r.eventKinds(); !slices.Contains(kinds, "login_failed") || !slices.Contains(kinds, "login_failed alice") || !slices.Contains(kinds, "create cat") {
 			t.Errorf("the feed has %v", kinds)
 		}
-		c.equal("nothing more", fmt.Sprint(c.do("200", "GET", "/v1/events?after="+r.str("next"), "").eventKinds()), "[]")
-		c.equal("one kind", fmt.Sprint(c.waitForEvents(1, "&kind=disable").eventKinds()), "[disable alice]")
-		c.equal("two", fmt.Sprint(c.waitForEvents(2, "&kind=disable&kind=password").eventKinds()), "[password alice disable alice]")
+		c.equal("events after the last one", fmt.Sprint(c.do("200", "GET", "/v1/events?after="+r.str("next"), "").eventKinds()), "[]")
+		c.equal("events of one kind", fmt.Sprint(c.waitForEvents(1, "&kind=disable").eventKinds()), "[disable alice]")
+		c.equal("events of two kinds", fmt.Sprint(c.waitForEvents(2, "&kind=disable&kind=password").eventKinds()), "[password alice disable alice]")
 		animals := c.withKey(c.makeKey(own.Key{Name: "animals", Scopes: []string{"admin"}, Types: []string{"firm"}}))
-		c.equal("of one type", fmt.Sprint(animals.waitForEvents(1, "").eventKinds()), "[create cat]")
+		c.equal("events of one type", fmt.Sprint(animals.waitForEvents(1, "").eventKinds()), "[create cat]")
 		for query, want := range map[string]string{"after=x": "usage", "limit=0": "usage", "limit=x": "usage", "kind=nosuch": "usage", "kind=": "usage", "kind=create&kind=": "usage", "nosuch=1": "usage", "after=x&after=y": "usage"} {
 			c.do("400 "+want, "GET", "/v1/events?"+query, "")
 		}
@@ -129,7 +129,7 @@ func (h *eventReader) next(n int) (all []string) {
 		}
 	}
 	if len(all) < n {
-		h.t.Fatalf("after %v: %v", all, h.in.Err())
+		h.t.Fatalf("the stream ended after %v: %v", all, h.in.Err())
 	}
 	return all
 }
@@ -150,7 +150,7 @@ func TestEventStream(t *testing.T) {
 		want := create(c, 0, 10)
 		got := one.next(10)
 		slices.Sort(got) // a cluster orders only the events of one entry
-		c.equal("as it happens", fmt.Sprint(got), fmt.Sprint(want))
+		c.equal("events as they happen", fmt.Sprint(got), fmt.Sprint(want))
 		one.cancel()
 		want = create(other, 10, 30)
 		c.waitForEvents(30, "")
@@ -162,14 +162,14 @@ func TestEventStream(t *testing.T) {
 		want = append(want, create(c, 30, 35)...)
 		got = append(got, three.next(5)...)
 		slices.Sort(got)
-		c.equal("gone on", fmt.Sprint(got), fmt.Sprint(want))
+		c.equal("events after interruptions", fmt.Sprint(got), fmt.Sprint(want))
 		var all sync.WaitGroup
 		for range 200 {
 			l := c.listen("")
 			all.Go(func() {
 				got := l.next(20)
 				if slices.Sort(got); got[0] != "create u035" || got[19] != "create u054" {
-					t.Errorf("one of many heard %v", got)
+					t.Errorf("one of many listeners got %v", got)
 				}
 			})
 		}
@@ -191,11 +191,11 @@ func TestEventGap(t *testing.T) {
 			must(t, c.Raw.XTrimMaxLen(c.Ctx, key, 0).Err())
 		}
 		if r := c.do("200", "GET", "/v1/events?after="+after, ""); r.str("gap") != "true" || len(r.eventKinds()) != 0 {
-			t.Errorf("a page: %s", r.text)
+			t.Errorf("a page without a gap: %s", r.text)
 		}
 		l := c.listen(after)
 		c.create(`{"uid":"c"}`)
-		c.equal("a stream", fmt.Sprint(l.next(2)), "[gap create c]")
+		c.equal("stream after a gap", fmt.Sprint(l.next(2)), "[gap create c]")
 
 		c.create(`{"uid":"d"}`)
 		l.next(1)
@@ -209,14 +209,14 @@ func TestEventGap(t *testing.T) {
 		}
 		other := newOtherService(t, c) // this process has not read the event
 		lost := other.listen(l.last)
-		c.equal("after a loss", fmt.Sprint(lost.next(1)), "[gap]")
+		c.equal("stream after a loss", fmt.Sprint(lost.next(1)), "[gap]")
 		if lost.last == "" {
-			t.Error("the gap has no ID to come back with")
+			t.Error("the gap has no ID to resume from")
 		}
 		again := other.listen(lost.last)
 		c.create(`{"uid":"e"}`)
-		c.equal("it goes on", fmt.Sprint(lost.next(1)), "[create e]")
-		c.equal("one that came again after the gap", fmt.Sprint(again.next(1)), "[create e]")
+		c.equal("stream after the gap", fmt.Sprint(lost.next(1)), "[create e]")
+		c.equal("stream resumed after the gap", fmt.Sprint(again.next(1)), "[create e]")
 	})
 }
 
@@ -226,7 +226,7 @@ func TestSlowListener(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if got := serve.FollowSlowly(ctx); got != "" || ctx.Err() != nil {
-		t.Errorf("it is let go: %v, and was sent %q", ctx.Err() == nil, got)
+		t.Errorf("dropped: %v; was sent %q", ctx.Err() == nil, got)
 	}
 }
 
@@ -293,8 +293,8 @@ func TestStreamFromAnotherProcess(t *testing.T) {
 		had := c.waitForEvents(1, "").str("next")
 		second := c.listen(had)
 		c.create(`{"uid":"b"}`)
-		c.equal("after it", fmt.Sprint(second.next(1)), "[create b]")
-		c.equal("all", fmt.Sprint(first.next(2)), "[create a create b]")
+		c.equal("events after the position", fmt.Sprint(second.next(1)), "[create b]")
+		c.equal("all events", fmt.Sprint(first.next(2)), "[create a create b]")
 	})
 }
 

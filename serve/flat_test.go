@@ -108,7 +108,7 @@ func newSoak(t *testing.T) *soak {
 	f.end = func() {
 		for i, one := range f.followers {
 			if one.created.Load() != int64(f.made) || one.gaps.Load() != 0 {
-				t.Errorf("listener %d heard of %d accounts, with %d gaps; %d were made", i, one.created.Load(), one.gaps.Load(), f.made)
+				t.Errorf("listener %d saw %d accounts and %d gaps; want %d accounts", i, one.created.Load(), one.gaps.Load(), f.made)
 			}
 		}
 		leave()
@@ -116,7 +116,7 @@ func newSoak(t *testing.T) *soak {
 		f.web.CloseIdleConnections()
 		must(t, stop())
 		if problems := s.Check(t, check.Options{}); len(problems) > 0 {
-			t.Errorf("the check says: %v", problems)
+			t.Errorf("check found problems: %v", problems)
 		}
 	}
 	return f
@@ -236,7 +236,7 @@ func (f *soak) useAccount(i int, uid string, n int) {
 	path, name := "/v1/types/user/entries/"+uid, fmt.Sprintf("resident%d", i)
 	again := f.expect(201, "POST", "/v1/types/user/entries", fmt.Sprintf(`{"facets":{"name":"resident%d","email":"resident%d@x.org"},"password":"battery staple 9"}`, i, i), "Idempotency-Key", fmt.Sprint(i))
 	if again.str("uid") != uid {
-		f.t.Errorf("sent again: %s", again.text)
+		f.t.Errorf("a repeated request returned another entry: %s", again.text)
 	}
 	f.expect(200, "GET", path, "")
 	f.expect(200, "POST", "/v1/types/user/lookup", `{"value":"`+strings.ToUpper(name)+`"}`)
@@ -244,7 +244,7 @@ func (f *soak) useAccount(i int, uid string, n int) {
 	f.expect(200, "PUT", path+"/tags", fmt.Sprintf(`{"tags":["all","tag%d"]}`, n%5))
 	origin := fmt.Sprintf(`"origin":"192.0.2.%d"`, i)
 	if r := f.request("POST", "/v1/types/user/login", `{"identifier":"`+name+`","password":"wrong",`+origin+`}`); r.status != 401 && r.status != 429 {
-		f.t.Errorf("a wrong password: %d %s", r.status, r.text)
+		f.t.Errorf("a wrong password got %d %s", r.status, r.text)
 	}
 	f.expect(204, "DELETE", path+"/waits", "")
 	in := `{"identifier":"` + name + `","password":"battery staple 9","agent":"test",` + origin + `,"session":`
@@ -280,7 +280,7 @@ func (f *soak) createAndDelete(name string) {
 func (f *soak) useAsStrangers() {
 	for i := range 3 {
 		if r := f.request("POST", "/v1/types/user/login", fmt.Sprintf(`{"identifier":"nobody%d","password":"wrong","origin":"198.51.100.%d"}`, i, i)); r.status != 401 && r.status != 429 {
-			f.t.Errorf("a stranger: %d %s", r.status, r.text)
+			f.t.Errorf("a login to an unknown account got %d %s", r.status, r.text)
 		}
 		f.request("POST", "/v1/types/user/invitations", fmt.Sprintf(`{"field":"email","address":"guest%d@x.org","life":"1m"}`, i))
 	}
@@ -315,7 +315,7 @@ func (f *soak) importAccounts() {
 	}
 	r := f.expect(200, "POST", "/v1/types/user/import?on_duplicate=skip", lines.String())
 	if !strings.Contains(r.text, fmt.Sprintf(`"created":%d,`, imported)) {
-		f.t.Errorf("imported: %s", r.text)
+		f.t.Errorf("import: got %s", r.text)
 		return
 	}
 	for i := range imported {
@@ -364,6 +364,6 @@ func (f *soak) listenBriefly() {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != 200 {
-		f.t.Errorf("to listen: %s", res.Status)
+		f.t.Errorf("listening got %s", res.Status)
 	}
 }

@@ -33,7 +33,7 @@ func sum(of map[string]int64) (all int64) {
 // to listeners, and returns the footprint.
 func (f *soak) measure() footprint {
 	f.t.Helper()
-	f.waitFor("all listeners to hear of all", func() bool {
+	f.waitFor("all listeners to receive all events", func() bool {
 		return !slices.ContainsFunc(f.followers, func(one *follower) bool { return one.created.Load() < int64(f.made) })
 	})
 	f.web.CloseIdleConnections()
@@ -73,7 +73,7 @@ func (f *soak) waitFor(what string, is func() bool) {
 	f.t.Helper()
 	for begin := time.Now(); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Since(begin) > time.Minute {
-			f.t.Fatalf("%s: it does not come", what)
+			f.t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }

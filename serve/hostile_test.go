@@ -33,7 +33,7 @@ func TestHostilePaths(t *testing.T) {
 			must(t, err)
 			r := c.do("201", "POST", "/v1/types/user/entries", string(body))
 			path := r.header.Get("Location")
-			c.equal("found", c.do("200", "GET", path, "").str("uid"), uid)
+			c.equal("UID", c.do("200", "GET", path, "").str("uid"), uid)
 			tag := "/tags/" + strings.ReplaceAll(url.PathEscape(uid), ".", "%2E")
 			c.do("204", "PUT", path+tag, "")
 			c.equal("tag", c.do("200", "GET", path+"/tags", "").body["tags"].([]any)[0].(string), uid)
@@ -195,10 +195,10 @@ func TestFuzzedRoutes(t *testing.T) {
 					t.Errorf("%s %s %v %s: %d %s", o.Method, path, headers, body, r.status, r.text)
 				}
 				if r.status >= 400 && r.str("code") == "" {
-					t.Errorf("%s %s: no problem: %d %s", o.Method, path, r.status, r.text)
+					t.Errorf("%s %s: not a problem: %d %s", o.Method, path, r.status, r.text)
 				}
 				if strings.Contains(r.text, secretPassword) || strings.Contains(r.text, c.key) || strings.Contains(r.text, "$2a$") || r.status >= 400 && strings.Contains(r.text, session) {
-					t.Errorf("%s %s %s: a secret: %s", o.Method, path, body, r.text)
+					t.Errorf("%s %s %s: the response contains a secret: %s", o.Method, path, body, r.text)
 				}
 			}
 		}
@@ -240,7 +240,7 @@ func TestSmuggling(t *testing.T) {
 	} {
 		answer := c.sendRaw(text)
 		if strings.Count(answer, "HTTP/1.1 2") > 0 && strings.Count(answer, "HTTP/1.") > 1 {
-			t.Errorf("%.200q: two answers: %q", text, answer)
+			t.Errorf("%.200q: got two responses: %q", text, answer)
 		}
 		if !strings.HasPrefix(answer, "HTTP/1.1 4") && !strings.HasPrefix(answer, "HTTP/1.1 5") && answer != "" && !strings.HasPrefix(answer, "HTTP/1.1 201") {
 			t.Errorf("%.200q: %.300q", text, answer)
@@ -280,7 +280,7 @@ func TestTooManyAtOnce(t *testing.T) {
 		all = append(all, h)
 	}
 	if r := c.do("503 unavailable", "GET", "/v1/schema", ""); r.header.Get("Retry-After") == "" {
-		t.Errorf("refused: %v %s", r.header, r.text)
+		t.Errorf("no Retry-After: %v %s", r.header, r.text)
 	}
 	c.do("200", "GET", "/healthz", "")
 	for _, h := range all {
@@ -289,7 +289,7 @@ func TestTooManyAtOnce(t *testing.T) {
 		h.w.Close()
 		res := <-h.done
 		if res.Body.Close(); res.StatusCode != 404 {
-			t.Errorf("under way: %d", res.StatusCode)
+			t.Errorf("a request already running got %d", res.StatusCode)
 		}
 	}
 	c.do("200", "GET", "/v1/schema", "")
@@ -329,10 +329,10 @@ func TestDrain(t *testing.T) {
 	res, err := http.ReadResponse(in, nil)
 	must(t, err)
 	if res.Body.Close(); res.StatusCode != 404 {
-		t.Errorf("taken before: %d", res.StatusCode)
+		t.Errorf("a request accepted before got %d", res.StatusCode)
 	}
 	if err := <-ended; err != nil {
-		t.Errorf("ended: %v", err)
+		t.Errorf("Run returned %v", err)
 	}
 }
 

@@ -59,22 +59,22 @@ func TestScopes(t *testing.T) {
 			path := strings.NewReplacer("{type}", "user", "{uid}", "nobody", "{tag}", "x", "{id}", "x").Replace(o.Path)
 			let := o.Security[0]["key"]
 			if len(let) == 0 {
-				t.Errorf("%s lets everybody in", o.ID)
+				t.Errorf("%s needs no key", o.ID)
 			}
 			for scope, key := range keys {
 				r := c.withKey(key).send(o.Method, path, "")
 				may := slices.Contains(let, scope) || scope == own.ScopeAdmin
 				if refused := r.str("code") == "scope"; refused == may {
-					t.Errorf("%s with a key for %s: %d %s", o.ID, scope, r.status, r.text)
+					t.Errorf("%s with a key for %s: got %d %s", o.ID, scope, r.status, r.text)
 				}
 			}
 			for _, key := range []string{"", "x", "udb_" + strings.Repeat("a", 32), strings.Repeat("a", 5000)} {
 				r := c.withKey(key).send(o.Method, path, "")
 				if r.str("code") != "key" && r.str("code") != "throttled" {
-					t.Errorf("%s with the key %.10q: %d %s", o.ID, key, r.status, r.text)
+					t.Errorf("%s with the key %.10q: got %d %s", o.ID, key, r.status, r.text)
 				}
 				if r.status == 401 && !strings.HasPrefix(r.header.Get("WWW-Authenticate"), "Bearer") {
-					t.Errorf("%s: %v", o.ID, r.header)
+					t.Errorf("%s: wrong WWW-Authenticate: %v", o.ID, r.header)
 				}
 			}
 		}
@@ -104,19 +104,19 @@ func TestNarrowKeys(t *testing.T) {
 		firm.do("403 scope", "POST", "/v1/types/user/import", `{"facets":{"name":"x"}}`)
 		r := firm.send("POST", "/v1/types/firm/import", `{"type":"user","facets":{"name":"intruder"}}`)
 		if !strings.Contains(r.text, `"refused":1`) {
-			t.Errorf("a line of another type: %s", r.text)
+			t.Errorf("a line of another type was not refused: %s", r.text)
 		}
 		if r := firm.do("200", "GET", "/v1/types/firm/export", ""); strings.Contains(r.text, "alice") {
-			t.Errorf("exported: %s", r.text)
+			t.Errorf("the export has an entry of another type: %s", r.text)
 		}
 		if r := firm.do("200", "GET", "/v1/schema", ""); strings.Contains(r.text, "email") {
-			t.Errorf("schema: %s", r.text)
+			t.Errorf("the schema has another type: %s", r.text)
 		}
 		if r := firm.do("200", "GET", "/v1/status", ""); strings.Contains(r.text, `"user"`) || !strings.Contains(r.text, `"firm"`) || strings.Contains(r.text, "servers") {
-			t.Errorf("status: %s", r.text)
+			t.Errorf("the status has more than the type: %s", r.text)
 		}
 		c.withKey(c.makeKey(own.Key{Name: "reads", Scopes: []string{own.ScopeRead}})).do("403 scope", "GET", "/v1/status", "")
-		c.equal("it stays", c.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).str("active"), "true")
+		c.equal("the session afterwards", c.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).str("active"), "true")
 
 		below := c.withKey(c.makeKey(own.Key{Name: "below", Scopes: []string{own.ScopeAdmin}, Namespace: strings.TrimPrefix(c.NS.Path()+"/below", "/")}))
 		below.do("404 not_found", "GET", "/v1/types/user/entries/alice", "")
@@ -186,7 +186,7 @@ func TestGuessedKeys(t *testing.T) {
 	}
 	all.Wait()
 	if codes["401 key"] > 20 || codes["401 key"]+codes["429 throttled"] != 500 {
-		t.Errorf("answers: %v", codes)
+		t.Errorf("got %v", codes)
 	}
 	c.do("200", "GET", "/v1/schema", "", "X-Forwarded-For", "192.0.2.1")
 	c.withKey("x").do("401 key", "GET", "/v1/schema", "", "X-Forwarded-For", "192.0.2.2")
@@ -216,7 +216,7 @@ func TestGuessedPasswords(t *testing.T) {
 		}
 		all.Wait()
 		if codes["login"] > 10 || codes["login"] == 0 || codes["login"]+codes["throttled"]+codes["unavailable"] != 500 {
-			t.Errorf("answers: %v", codes)
+			t.Errorf("got %v", codes)
 		}
 	})
 }

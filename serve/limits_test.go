@@ -30,7 +30,7 @@ func TestUIDInHeader(t *testing.T) {
 			got := c.do("204", "GET", "/v1/session/check", "", "Cookie", "session="+secret).header.Get("Userdb-Uid")
 			c.equal(uid, got, want)
 			if seen[got] {
-				t.Errorf("%q is two", got)
+				t.Errorf("%q stands for two UIDs", got)
 			}
 			seen[got] = true
 		}
@@ -49,7 +49,7 @@ func TestMalformedQueries(t *testing.T) {
 		for _, query := range []string{"dry_run=true;", "dry_run=false&dry_run=true", "dryrun=true", "Dry_Run=true", "on_duplicate=update&x=%"} {
 			c.do("400 usage", "POST", "/v1/types/user/import?"+query, `{"type":"user","facets":{"name":"bob"}}`)
 		}
-		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "1")
+		c.equal("count", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "1")
 	})
 }
 
@@ -76,9 +76,9 @@ func TestQueryProblems(t *testing.T) {
 			c.equal(path, strings.Join(names, " "), want)
 		}
 		many := c.do("400 usage", "GET", "/v1/events?"+strings.Repeat("&kind=x", 2600)[1:], "")
-		c.equal("told", fmt.Sprint(len(many.rules())), "2500")
+		c.equal("number of errors", fmt.Sprint(len(many.rules())), "2500")
 		if r := c.do("405 usage", "POST", "/v1/schema", ""); r.header.Get("Allow") != "GET, HEAD" {
-			t.Errorf("allowed: %v", r.header)
+			t.Errorf("wrong Allow: %v", r.header)
 		}
 	})
 }
@@ -95,7 +95,7 @@ func TestDuplicateMembers(t *testing.T) {
 		}
 		for _, body := range []string{`{"facets":{"name":"Bob"},"facets":{}}`, `{"facets":{"name":"Ann","name":"Bob"}}`, `{"facets":{"name":"Bob","job":{"a":1,"a":2}}}`} {
 			r := c.do("400 usage", "POST", "/v1/types/user/entries", body)
-			c.equal("what", r.str("detail"), "invalid request: a member appears twice")
+			c.equal("detail", r.str("detail"), "invalid request: a member appears twice")
 		}
 		c.do("200", "POST", "/v1/types/user/entries/get", `{"uids":["x"]}`)
 		c.do("201", "POST", "/v1/types/user/entries", `{"facets":{"name":"Bob"}}`)
@@ -115,7 +115,7 @@ func TestFacetLimits(t *testing.T) {
 		facets := func(v string) string { return `{"facets":{"job":` + v + `}}` }
 		for _, v := range []string{`"` + strings.Repeat("x", 70_000) + `"`, strings.Repeat("[", 9000) + strings.Repeat("]", 9000)} {
 			r := c.do("422 invalid", "POST", "/v1/types/user/entries", facets(v))
-			c.equal("wrong", fmt.Sprint(r.rules()), "[job codec]")
+			c.equal("rules", fmt.Sprint(r.rules()), "[job codec]")
 			c.do("422 invalid", "PATCH", path, facets(v))
 		}
 		var many strings.Builder
@@ -124,8 +124,8 @@ func TestFacetLimits(t *testing.T) {
 		}
 		c.do("400 usage", "POST", "/v1/types/user/entries", `{"facets":{`+many.String()[1:]+`}}`)
 		c.do("400 usage", "PATCH", path, `{"facets":{`+many.String()[1:]+`}}`)
-		c.equal("as it was", c.do("200", "GET", path, "").str("facets.job"), "cook")
-		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "1")
+		c.equal("facet afterwards", c.do("200", "GET", path, "").str("facets.job"), "cook")
+		c.equal("count", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "1")
 	})
 }
 
@@ -149,13 +149,13 @@ func TestRevokedKeyStreams(t *testing.T) {
 		must(t, err)
 		must(t, body.Close())
 		if r := <-answer; r.status != 401 || !strings.Contains(r.text, `"code":"key"`) {
-			t.Errorf("an import: %d %s", r.status, r.text)
+			t.Errorf("import: got %d %s", r.status, r.text)
 		}
 		c.do("404 not_found", "POST", "/v1/types/user/lookup", `{"value":"after"}`)
 		c.create(alice)
 		for stream.in.Scan() {
 			if strings.Contains(stream.in.Text(), "alice") {
-				t.Error("a stream tells who has come since")
+				t.Error("a stream has an event that came after the revocation")
 			}
 		}
 	})
@@ -196,7 +196,7 @@ func TestUsersOfTypeGroup(t *testing.T) {
 		r := c.scim("200", "GET", "/Groups?startIndex=3&count=2", "")
 		// The order depends on the millisecond.
 		if name, _ := r.value("Resources.0.displayName").(string); !strings.HasPrefix(name, "g") {
-			t.Errorf("no group: %s", r.text)
+			t.Errorf("not a page of groups: %s", r.text)
 		}
 	})
 }
@@ -251,7 +251,7 @@ func TestTagsAreFull(t *testing.T) {
 			api.do("422 invalid", "POST", "/v1/types/user/entries", `{"uid":"other","tags":["x","y","z"]}`),
 		} {
 			if !strings.Contains(r.text, "tags") || !strings.Contains(r.text, "over 2 members") {
-				t.Errorf("the record and its limit are not named: %s", r.text)
+				t.Errorf("the record and its limit are missing: %s", r.text)
 			}
 		}
 		api.do("200", "PUT", "/v1/types/user/entries/"+uid+"/tags", `{"tags":["x"]}`)
@@ -308,7 +308,7 @@ func TestSlowReaders(t *testing.T) {
 		other := httptest.NewRecorder()
 		service.ServeHTTP(other, httptest.NewRequestWithContext(t.Context(), "GET", "/nosuch", nil))
 		if other.Code != 404 {
-			t.Errorf("while somebody reads %s: %d %s", path, other.Code, other.Body)
+			t.Errorf("while another client reads %s: got %d %s", path, other.Code, other.Body)
 		}
 		go func() { // accept the rest of the response
 			for range w.begun {
@@ -327,11 +327,11 @@ func TestErrorLimit(t *testing.T) {
 		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
 		r := c.do("400 usage", "POST", "/v1/types/user/entries/get", `{"uids":[1`+strings.Repeat(",1", 20_000)+`]}`)
 		if n := len(r.rules()); n != 2500 {
-			t.Errorf("%d are told", n)
+			t.Errorf("got %d errors", n)
 		}
 		r = c.do("400 usage", "PUT", c.create(alice)+"/tags", `{"tags":[1`+strings.Repeat(",1", 999)+`]}`)
 		if n := len(r.rules()); n != 1000 {
-			t.Errorf("%d are told", n)
+			t.Errorf("got %d errors", n)
 		}
 	})
 }

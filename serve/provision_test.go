@@ -71,7 +71,7 @@ func (c *client) scim(want, method, path, body string) reply {
 		c.t.Errorf("%s %s: Content-Type %q", method, path, r.header.Get("Content-Type"))
 	}
 	if r.status >= 400 && (r.value("schemas.0") != "urn:ietf:params:scim:api:messages:2.0:Error" || r.str("status") != fmt.Sprint(r.status)) {
-		c.t.Errorf("%s %s: not an error as it should be: %s", method, path, r.text)
+		c.t.Errorf("%s %s: malformed error: %s", method, path, r.text)
 	}
 	return r
 }
@@ -129,7 +129,7 @@ func TestDirectories(t *testing.T) {
 							want = with(text)
 						}
 						if got := r.value(at); got != want {
-							t.Errorf("%s: %s: at %s stands %v, want %v: %s", s.What, s.Send, at, got, want, r.text)
+							t.Errorf("%s: %s: %s is %v, want %v: %s", s.What, s.Send, at, got, want, r.text)
 						}
 					}
 					for name, at := range s.Keep {
@@ -137,7 +137,7 @@ func TestDirectories(t *testing.T) {
 					}
 				}
 				if problems := c.Check(t, check.Options{}); len(problems) > 0 {
-					t.Errorf("the check says: %v", problems)
+					t.Errorf("check found problems: %v", problems)
 				}
 				for _, secret := range []string{"okta.example", "entra.example", "1mz050nq", "00ujl29u0le5T6Aj10h7", "Patricia"} {
 					if strings.Contains(c.logs.String(), secret) {
@@ -280,7 +280,7 @@ func TestPatches(t *testing.T) {
 		} {
 			c.equal(s.operations, patch("200", s.operations).str(s.at), s.want)
 			if got := c.scim("200", "GET", "/Users/"+id, ""); got.str(s.at) != s.want {
-				t.Errorf("%s: after it there is %s", s.operations, got.text)
+				t.Errorf("%s: afterwards the user is %s", s.operations, got.text)
 			}
 		}
 		before := c.scim("200", "GET", "/Users/"+id, "").text
@@ -315,7 +315,7 @@ func TestPatches(t *testing.T) {
 		} {
 			patch(want, good+operation)
 			if now := c.scim("200", "GET", "/Users/"+id, "").text; now != before {
-				t.Errorf("%s: now it is %s, before %s", operation, now, before)
+				t.Errorf("%s: the user changed to %s from %s", operation, now, before)
 			}
 		}
 		c.scim("400 invalidSyntax", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[]}`)
@@ -339,11 +339,11 @@ func TestDisabledByDirectory(t *testing.T) {
 		must(t, err)
 		c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"replace","value":{"active":false}}]}`)
 		if _, _, err := users.Session(c.Ctx, secret); err == nil {
-			t.Error("the session goes on")
+			t.Error("the session is still active")
 		}
 		c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"replace","value":{"active":true}}]}`)
 		if _, _, err := users.Session(c.Ctx, secret); err == nil {
-			t.Error("the session goes on afterwards")
+			t.Error("the session is active again")
 		}
 		history, err := users.History(c.Ctx, hints.UID(id))
 		must(t, err)
@@ -353,11 +353,11 @@ func TestDisabledByDirectory(t *testing.T) {
 		}
 		c.equal("history", strings.Join(kinds, ", "), "enable key:directory, disable key:directory, session_start library, create key:directory")
 		off := c.scim("201", "POST", "/Users", `{`+userURN+`"userName":"off@x.org","active":false}`)
-		c.equal("made inactive", off.str("active"), "false")
+		c.equal("active of an inactive user", off.str("active"), "false")
 		e, err = users.Find(c.Ctx, hints.UID(off.str("id")))
 		must(t, err)
 		if !e.Disabled() {
-			t.Error("it may log in")
+			t.Error("the entry is not disabled")
 		}
 	})
 }
@@ -404,7 +404,7 @@ func TestPagesOfUsers(t *testing.T) {
 		c.scim("400 invalidValue", "GET", "/Users?startIndex=99999999999999999999", "")
 		r := c.scim("200", "GET", "/Users?count=1&attributes=userName", "")
 		if r.value("Resources.0.userName") == nil || r.value("Resources.0.id") == nil || r.value("Resources.0.active") != nil || r.value("Resources.0.meta") != nil {
-			t.Errorf("attributes: %s", r.text)
+			t.Errorf("attributes: got %s", r.text)
 		}
 	})
 }
@@ -447,9 +447,9 @@ func TestGroups(t *testing.T) {
 		c.scim("400 invalidValue", "POST", "/Groups", `{`+groupURN+`"members":[]}`)
 		c.scim("400 invalidValue", "POST", "/Groups", `{`+groupURN+`"displayName":"x","members":[{"value":"nobody"}]}`)
 		r := c.scim("200", "PATCH", "/Groups/"+g+"?attributes=displayName", "{"+patchURN+`"Operations":[{"op":"replace","path":"displayName","value":"admins"}]}`)
-		c.equal("who names attributes is shown them", r.str("displayName")+r.str("members"), "admins")
+		c.equal("requested attributes", r.str("displayName")+r.str("members"), "admins")
 		if r := c.send("GET", "/scim/v2", ""); r.status != http.StatusNotFound || !strings.HasPrefix(r.header.Get("Content-Type"), "application/scim+json") {
-			t.Errorf("without a resource: %d %v", r.status, r.header)
+			t.Errorf("without a resource: got %d %v", r.status, r.header)
 		}
 		c.scim("204", "DELETE", "/Groups/"+g, "")
 		c.equal("b", tags(b), "")
@@ -457,7 +457,7 @@ func TestGroups(t *testing.T) {
 		c.scim("404", "PATCH", "/Groups/"+g, "{"+patchURN+`"Operations":[{"op":"replace","path":"displayName","value":"x"}]}`)
 		for _, p := range c.Check(t, check.Options{}) {
 			if !strings.HasPrefix(p, "field_missing") {
-				t.Errorf("the check says: %v", p)
+				t.Errorf("check found problems: %v", p)
 			}
 		}
 	})
@@ -478,13 +478,13 @@ func TestMappedGroup(t *testing.T) {
 	t.Cleanup(server.Close)
 	other := *c
 	other.url = server.URL
-	c.equal("found by it", other.scim("200", "GET", "/Groups/"+g, "").str("displayName"), "Cooks")
+	c.equal("name of the group", other.scim("200", "GET", "/Groups/"+g, "").str("displayName"), "Cooks")
 	tags, err := c.Type(t, "user").Tags(hints.UID(a)).Members(c.Ctx)
 	must(t, err)
 	c.equal("tags", fmt.Sprint(tags), "[cook]")
 	for _, bad := range []map[string]string{{"@user": "t"}, {"@:x": "t"}, {"@a//user:x": "t"}, {"x": ""}, {"": "x"}, {"a": "t", "b": "t"}, {"a": "scim:b"}, {"Cooks": "t", "COOKS": "u"}} {
 		if _, err := scim.New(scim.Options{Tags: bad}); err == nil {
-			t.Errorf("%v is accepted", bad)
+			t.Errorf("scim.New accepts the tags %v", bad)
 		}
 	}
 }
@@ -527,7 +527,7 @@ func TestMappedElsewhere(t *testing.T) {
 			e, err := groups.Find(c.Ctx, hints.UID(r.str("id")))
 			must(t, err)
 			if tag := e.Text(own.GroupTag); (tag != "scim:"+r.str("id")) != (name == want) {
-				t.Errorf("%s: the members of %s carry %s", where, name, tag)
+				t.Errorf("%s: the members of %s have the tag %s", where, name, tag)
 			}
 		}
 	}
@@ -543,8 +543,8 @@ func TestOwnGroups(t *testing.T) {
 	elsewhere := c.withKey(c.makeKey(own.Key{Name: "elsewhere", Scopes: []string{own.ScopeSCIM}, Namespace: "acme"}))
 	must(t, storeSchema(t, s, "acme", sc))
 	elsewhere.scim("404", "GET", "/Groups/"+g, "")
-	c.equal("groups elsewhere", elsewhere.scim("200", "GET", "/Groups", "").str("totalResults"), "0")
-	c.equal("users elsewhere", elsewhere.scim("200", "GET", "/Users", "").str("totalResults"), "0")
+	c.equal("groups in another namespace", elsewhere.scim("200", "GET", "/Groups", "").str("totalResults"), "0")
+	c.equal("users in another namespace", elsewhere.scim("200", "GET", "/Users", "").str("totalResults"), "0")
 	elsewhere.createGroup("Cooks", elsewhere.createUser("a"))
 
 	for scope, want := range map[string]string{own.ScopeRead: "403", own.ScopeWrite: "403", own.ScopeLogin: "403", own.ScopeAdmin: "200", own.ScopeSCIM: "200"} {
@@ -556,7 +556,7 @@ func TestOwnGroups(t *testing.T) {
 	c.do("403 scope", "GET", "/v1/types/user/entries", "")
 	firm := c.withKey(c.makeKey(own.Key{Name: "firm", Scopes: []string{own.ScopeSCIM}, Types: []string{"firm"}}))
 	if r := firm.send("GET", "/scim/v2/Users", ""); r.status == 200 {
-		t.Errorf("a type without the field for userName: %s", r.text)
+		t.Errorf("a type without a field for userName is accepted: %s", r.text)
 	}
 	for _, s := range [][3]string{
 		{"404", "GET", "/"},
@@ -574,7 +574,7 @@ func TestOwnGroups(t *testing.T) {
 		c.scim(s[0], s[1], s[2], "")
 	}
 	r := c.send("POST", "/scim/v2/Users", "userName=x", "Content-Type", "application/x-www-form-urlencoded")
-	c.equal("another form", fmt.Sprint(r.status, " ", r.value("schemas.0")), "415 urn:ietf:params:scim:api:messages:2.0:Error")
+	c.equal("response to a form", fmt.Sprint(r.status, " ", r.value("schemas.0")), "415 urn:ietf:params:scim:api:messages:2.0:Error")
 }
 
 // storeSchema stores a schema in a namespace.
@@ -615,7 +615,7 @@ func TestServiceDiscovery(t *testing.T) {
 			kind := c.scim("200", "GET", "/ResourceTypes/"+name, "")
 			c.equal("schema", c.scim("200", "GET", "/Schemas/"+kind.str("schema"), "").str("name"), name)
 			if res, err := http.Get(kind.str("meta.location")); err != nil || res.StatusCode != http.StatusUnauthorized {
-				t.Errorf("its location %s: %v %v", kind.str("meta.location"), res, err)
+				t.Errorf("location %s: got %v, %v", kind.str("meta.location"), res, err)
 			}
 		}
 		c.equal("schemas", c.scim("200", "GET", "/Schemas", "").str("totalResults"), "2")
@@ -685,7 +685,7 @@ func TestMappings(t *testing.T) {
 			must(t, err)
 			want := good || field == "email" && attribute == "emails"
 			if err := service.Provision(s.Ctx); (err == nil) != want || err != nil && !errors.Is(err, scim.ErrOptions) {
-				t.Errorf("%s in %s: %v, want good: %v", attribute, field, err, want)
+				t.Errorf("%s in %s: got %v, want success: %v", attribute, field, err, want)
 			}
 		}
 	}
@@ -705,7 +705,7 @@ func TestFarPages(t *testing.T) {
 		id := c.createUser("pat")
 		for _, query := range []string{"", "&filter=id%20eq%20%22" + id + "%22"} {
 			r := c.scim("200", "GET", "/Users?startIndex=9223372036854775807"+query, "")
-			c.equal("on it"+query, fmt.Sprint(len(r.body["Resources"].([]any)), r.body["totalResults"]), "0 1")
+			c.equal("users on the page"+query, fmt.Sprint(len(r.body["Resources"].([]any)), r.body["totalResults"]), "0 1")
 		}
 		c.scim("400 invalidPath", "PATCH", "/Users/"+id, `{"Operations":[{"op":"add","path":"`+strings.Repeat("a", 5000)+`","value":"x"}]}`)
 		many := strings.Repeat(`{"op":"remove","path":"members[value eq \"`+strings.Repeat("a", 4000)+`\"]"},`, 40)
@@ -723,9 +723,9 @@ func TestOtherAddresses(t *testing.T) {
 			c.equal(op, r.str("userName"), "a@x.org")
 		}
 		r := c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"add","value":{"emails":{"type":"other","value":"home@x.org"}}}]}`)
-		c.equal("no path", r.str("userName"), "a@x.org")
+		c.equal("userName after a PATCH without a path", r.str("userName"), "a@x.org")
 		r = c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"add","path":"emails","value":[{"type":"home","primary":true,"value":"main@x.org"}]}]}`)
-		c.equal("primary", r.str("userName"), "main@x.org")
+		c.equal("userName after a new primary address", r.str("userName"), "main@x.org")
 	})
 }
 
@@ -734,7 +734,7 @@ func TestSCIMDetails(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		id := c.createUser("a")
 		if r := c.scim("405", "PUT", "/Users", "{}"); r.header.Get("Allow") != "GET, POST" {
-			t.Errorf("allowed: %v", r.header)
+			t.Errorf("wrong Allow: %v", r.header)
 		}
 		b := c.createUser("b")
 		full := `{` + userURN + `"userName":%q}`
@@ -750,24 +750,24 @@ func TestSCIMDetails(t *testing.T) {
 		c.scim("204", "DELETE", "/Users/"+b, "")
 		r = c.scim("200", "GET", "/Groups/"+g, "")
 		if members := r.value("members").([]any); len(members) != 1 || r.value("members.0.value") != id {
-			t.Errorf("members: %s", r.text)
+			t.Errorf("members are %s", r.text)
 		}
 		c.equal("kind", r.str("meta.resourceType"), "Group")
 		again := c.scim("201", "POST", "/Users", fmt.Sprintf(full, "b@x.org"))
-		c.equal("groups of a name that comes again", c.scim("200", "GET", "/Groups?filter="+url.QueryEscape(`members eq "`+again.str("id")+`"`), "").str("totalResults"), "0")
+		c.equal("groups of a new user with an old name", c.scim("200", "GET", "/Groups?filter="+url.QueryEscape(`members eq "`+again.str("id")+`"`), "").str("totalResults"), "0")
 		c.equal("location", again.header.Get("Location"), again.str("meta.location"))
 		r = c.scim("200", "GET", "/Users/"+id+"?excludedAttributes=urn:ietf:params:scim:schemas:core:2.0:User:userName,id,META", "")
 		if r.value("userName") != nil || r.value("id") != id || r.value("meta") != nil || r.value("schemas.0") == nil {
-			t.Errorf("excluded: %s", r.text)
+			t.Errorf("excludedAttributes: got %s", r.text)
 		}
 		for _, path := range []string{"/Users/" + id, "/Users"} {
 			if r := c.scim("200", "GET", path+"?attributes=USERNAME,emails.value", ""); strings.Contains(r.text, "externalId") || !strings.Contains(r.text, "userName") || !strings.Contains(r.text, "emails") {
-				t.Errorf("attributes: %s", r.text)
+				t.Errorf("attributes: got %s", r.text)
 			}
 		}
 		r = c.scim("200", "POST", "/Users/.search", `{"startIndex":0,"count":-1,"attributes":["userName"]}`)
-		c.equal("numbers", fmt.Sprintf("%v %v %v %v", r.value("totalResults"), r.value("startIndex"), r.value("itemsPerPage"), r.value("Resources")), "2 1 0 []")
-		c.equal("none found", fmt.Sprint(c.scim("200", "GET", "/Users?filter="+url.QueryEscape(`userName eq "nobody@x.org"`), "").value("Resources")), "[]")
+		c.equal("counts", fmt.Sprintf("%v %v %v %v", r.value("totalResults"), r.value("startIndex"), r.value("itemsPerPage"), r.value("Resources")), "2 1 0 []")
+		c.equal("resources if none match", fmt.Sprint(c.scim("200", "GET", "/Users?filter="+url.QueryEscape(`userName eq "nobody@x.org"`), "").value("Resources")), "[]")
 		c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"Remove","path":"emails[type eq \"work\"]"},{"op":"remove","path":"externalId"}]}`)
 	})
 }

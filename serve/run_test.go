@@ -88,10 +88,10 @@ func TestLongImport(t *testing.T) {
 		good.Close()
 		bad.Close()
 		if r := <-goodAnswer; r.status != 200 || !strings.Contains(r.text, `"read":1,`) {
-			t.Errorf("%s: %d %s", way.url, r.status, r.text)
+			t.Errorf("%s: got %d %s", way.url, r.status, r.text)
 		}
 		if r := <-badAnswer; r.status != 400 || !strings.Contains(r.text, "nosuch") {
-			t.Errorf("%s: no reason: %d %s", way.url, r.status, r.text)
+			t.Errorf("%s: response without a reason: %d %s", way.url, r.status, r.text)
 		}
 	}
 	must(t, endPlain())
@@ -110,7 +110,7 @@ func TestImportDuringShutdown(t *testing.T) {
 	must(t, end())
 	r := <-answer
 	if r.status != 503 || !strings.Contains(r.text, "line 2 and what follows it cannot be read") || !strings.Contains(r.text, "1 were created") || r.header.Get("Retry-After") == "" {
-		t.Errorf("%d %s", r.status, r.text)
+		t.Errorf("got %d %s", r.status, r.text)
 	}
 	c.do("200", "POST", "/v1/types/user/lookup", `{"value":"one"}`)
 }
@@ -203,10 +203,10 @@ func TestInterruptedExportIsLogged(t *testing.T) {
 	conn.Close() // the export is larger than all buffers on the way
 	for begin := time.Now(); !strings.Contains(c.logs.String(), `"operation":"exportEntries"`); time.Sleep(time.Millisecond) {
 		if time.Since(begin) > 20*time.Second {
-			t.Fatalf("no line: %s", c.logs)
+			t.Fatalf("the log has no line for the export: %s", c.logs)
 		}
 	}
 	if strings.Contains(c.logs.String(), `"level":"ERROR"`) {
-		t.Errorf("an error: %s", c.logs)
+		t.Errorf("the log has an error: %s", c.logs)
 	}
 }

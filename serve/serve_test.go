@@ -185,7 +185,7 @@ func (c *client) do(want string, method, path, body string, headers ...string) r
 		got += " " + r.str("code")
 		if r.header.Get("Content-Type") != "application/problem+json" || r.str("status") != fmt.Sprint(r.status) ||
 			r.str("type") != "urn:userdb:error:"+r.str("code") || r.str("title") == "" || r.str("request_id") != r.header.Get("X-Request-Id") {
-			c.t.Errorf("%s %s: not a problem as it should be: %s %v", method, path, r.text, r.header)
+			c.t.Errorf("%s %s: malformed problem: %s %v", method, path, r.text, r.header)
 		}
 	}
 	if got != want {
@@ -205,7 +205,7 @@ const alice = `{"uid":"alice","facets":{"name":"Alice","email":"alice@example.co
 func (c *client) equal(what, got, want string) {
 	c.t.Helper()
 	if got != want {
-		c.t.Errorf("%s: %q, want %q", what, got, want)
+		c.t.Errorf("%s: got %q, want %q", what, got, want)
 	}
 }
 
@@ -218,13 +218,13 @@ func TestEntries(t *testing.T) {
 		c.equal("name", r.str("facets.name"), "Alice")
 		c.equal("age", r.str("facets.age"), "41")
 		if r.str("created") == "" || r.str("created") != r.str("facets.added") || r.header.Get("ETag") != `"`+r.str("rev")+`"` {
-			t.Errorf("created: %s", r.text)
+			t.Errorf("wrong created or ETag: %s", r.text)
 		}
 		etag := r.header.Get("ETag")
-		c.equal("got", c.do("200", "GET", path, "").text, r.text)
+		c.equal("entry read back", c.do("200", "GET", path, "").text, r.text)
 		for _, tag := range []string{etag, "W/" + etag, `"x", ` + etag, "*"} {
 			if r := c.do("304", "GET", path, "", "If-None-Match", tag); r.text != "" || r.header.Get("ETag") != etag {
-				t.Errorf("not modified: %q %v", r.text, r.header)
+				t.Errorf("304 with %q %v", r.text, r.header)
 			}
 		}
 		c.do("200", "GET", path, "", "If-None-Match", `"x"`)
@@ -261,14 +261,14 @@ func TestAllErrorsReported(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		c.create(alice)
 		r := c.do("409 duplicate", "POST", "/v1/types/user/entries", `{"facets":{"name":"ALICE","email":"alice@EXAMPLE.com"}}`)
-		c.equal("taken", fmt.Sprint(r.rules()), "[email taken name taken]")
-		c.equal("first", r.str("field")+r.str("rule"), "emailtaken")
+		c.equal("rules", fmt.Sprint(r.rules()), "[email taken name taken]")
+		c.equal("first error", r.str("field")+r.str("rule"), "emailtaken")
 		r = c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"alice","email":"x","age":"x","nosuch":1},"password":"short"}`)
-		c.equal("all", fmt.Sprint(r.rules()), "[age codec email email name taken nosuch undeclared password min]")
+		c.equal("rules", fmt.Sprint(r.rules()), "[age codec email email name taken nosuch undeclared password min]")
 		pointer := r.body["errors"].([]any)[0].(map[string]any)["pointer"]
 		c.equal("pointer", fmt.Sprint(pointer), "/facets/age")
 		r = c.do("422 invalid", "PATCH", "/v1/types/user/entries/alice", `{"facets":{"email":"x","age":true}}`)
-		c.equal("patch", fmt.Sprint(r.rules()), "[age codec email email]")
+		c.equal("rules of a patch", fmt.Sprint(r.rules()), "[age codec email email]")
 		for body, want := range map[string]string{
 			`{"facets":`: "not valid JSON", `[]`: "object", `{"faces":{}}`: "faces", `{"facets":[]}`: "facets", `{"tags":"x"}`: "tags", `{"uid":5}`: "uid", `"x"`: "object", "": "body",
 		} {
@@ -286,7 +286,7 @@ func TestAllErrorsReported(t *testing.T) {
 		c.do("404 not_found", "GET", "/v1/types/nosuch/entries/x", "")
 		c.do("404 not_found", "GET", "/v1/nosuch", "")
 		if r := c.do("405 usage", "PUT", "/v1/types/user/login", ""); r.header.Get("Allow") != "POST" {
-			t.Errorf("allowed: %v", r.header)
+			t.Errorf("wrong Allow: %v", r.header)
 		}
 	})
 }
@@ -306,7 +306,7 @@ func TestListings(t *testing.T) {
 		c.equal("order", uids(list("order=age&gte=11&lte=14")), " u1 u2 u3 u4")
 		c.equal("reverse", uids(list("order=age&reverse=true&limit=2")), " u6 u5")
 		c.equal("where", uids(list("where=name:USER3")), " u3")
-		c.equal("both", uids(list("order=age&where=job:job1&tag=t0&tag=all")), " u3")
+		c.equal("order, where and tags", uids(list("order=age&where=job:job1&tag=t0&tag=all")), " u3")
 		pages, after, back := "", "", ""
 		for {
 			r := list("order=age&limit=3" + after)
@@ -317,13 +317,13 @@ func TestListings(t *testing.T) {
 			after, back = "&after="+r.str("next"), r.str("prev")
 		}
 		c.equal("pages", pages, "| u0 u1 u2| u3 u4 u5| u6")
-		c.equal("back", uids(list("order=age&limit=3&after="+back)), " u0 u1 u2")
+		c.equal("previous page", uids(list("order=age&limit=3&after="+back)), " u0 u1 u2")
 		c.do("204", "POST", "/v1/types/user/entries/u2/disable", "")
 		c.equal("disabled", uids(list("disabled=true")), " u2")
 		for _, bad := range []string{"order=job", "order=nosuch", "where=age:5", "where=name", "limit=0", "limit=201", "limit=x", "after=x", "after=n.x", "nosuch=1", "gte=5", "order=age&gte=x", "disabled=maybe", "where=name:a&where=name:b", "tag=", "tag=all&tag=", "where=", "prefix=x", "reverse=true"} {
 			r := c.do("400 usage", "GET", "/v1/types/user/entries?"+bad, "")
 			if strings.HasPrefix(r.str("detail"), ":") {
-				t.Errorf("%s: it is not said what is wrong: %s", bad, r.text)
+				t.Errorf("%s: the detail does not say what is wrong: %s", bad, r.text)
 			}
 		}
 		c.do("400 usage", "GET", "/v1/types/user/count?tag=", "")
@@ -342,7 +342,7 @@ func TestListings(t *testing.T) {
 		r = c.do("200", "POST", "/v1/types/user/entries/get", `{"uids":["u1","nobody","u0"]}`)
 		all := r.body["entries"].([]any)
 		if len(all) != 3 || all[1] != nil || all[2].(map[string]any)["uid"] != "u0" {
-			t.Errorf("many: %s", r.text)
+			t.Errorf("wrong entries: %s", r.text)
 		}
 		c.do("400 usage", "POST", "/v1/types/user/entries/get", `{"uids":["`+strings.Repeat(`x","`, 100)+`"]}`)
 	})
@@ -352,16 +352,16 @@ func TestTags(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		path := c.create(alice)
 		tags := func() string { return c.do("200", "GET", path+"/tags", "").text }
-		c.equal("born with", tags(), `{"tags":["a","b"]}`+"\n")
+		c.equal("initial tags", tags(), `{"tags":["a","b"]}`+"\n")
 		c.equal("replaced", c.do("200", "PUT", path+"/tags", `{"tags":["c","b","c"]}`).text, `{"tags":["b","c"]}`+"\n")
 		c.do("204", "PUT", path+"/tags/d%2Fe%20%7B", "")
 		c.do("204", "DELETE", path+"/tags/b", "")
 		c.do("204", "DELETE", path+"/tags/nosuch", "")
-		c.equal("then", tags(), `{"tags":["c","d/e {"]}`+"\n")
+		c.equal("changed tags", tags(), `{"tags":["c","d/e {"]}`+"\n")
 		c.equal("by index", c.do("200", "GET", "/v1/types/user/count?tag=d%2Fe%20%7B", "").str("count"), "1")
-		c.equal("left the index", c.do("200", "GET", "/v1/types/user/count?tag=a", "").str("count"), "0")
+		c.equal("by index, after removal", c.do("200", "GET", "/v1/types/user/count?tag=a", "").str("count"), "0")
 		c.do("200", "PUT", path+"/tags", `{"tags":[]}`)
-		c.equal("none", tags(), `{"tags":[]}`+"\n")
+		c.equal("no tags", tags(), `{"tags":[]}`+"\n")
 	})
 }
 
@@ -372,7 +372,7 @@ func TestLoginsAndSessions(t *testing.T) {
 		c.do("401 login", "POST", "/v1/types/user/login", `{"identifier":"nobody","password":"battery staple 9"}`)
 		r := c.do("200", "POST", "/v1/types/user/login", `{"identifier":"ALICE","password":"battery staple 9"}`)
 		if c.equal("entry", r.str("entry.uid"), "alice"); r.body["session"] != nil {
-			t.Errorf("a session that nobody wanted: %s", r.text)
+			t.Errorf("a session that was not requested: %s", r.text)
 		}
 		r = c.do("200", "POST", "/v1/types/user/login", `{"identifier":"Alice","password":"battery staple 9","origin":"192.0.2.1","agent":"test","session":{"life":"2d","idle":"1h"}}`)
 		secret, id := r.str("session.secret"), r.str("session.id")
@@ -380,18 +380,18 @@ func TestLoginsAndSessions(t *testing.T) {
 			return c.do("200", "POST", "/v1/session", `{"secret":"`+secret+`"}`).str("active")
 		}
 		c.equal("active", asked(secret), "true")
-		c.equal("made up", asked(secret[1:]), "false")
+		c.equal("unknown secret", asked(secret[1:]), "false")
 		r = c.do("200", "GET", path+"/sessions", "")
 		if !strings.Contains(r.text, id) || !strings.Contains(r.text, `"agent":"test"`) || strings.Contains(r.text, secret) {
-			t.Errorf("devices: %s", r.text)
+			t.Errorf("wrong sessions: %s", r.text)
 		}
 		for _, bad := range []string{`{"life":"x"}`, `{"life":"500d"}`, `{"idle":"1s"}`, `{"life":"-1h"}`, `{"life":"0s"}`} {
 			c.do("422 invalid", "POST", "/v1/types/user/login", `{"identifier":"Alice","password":"battery staple 9","session":`+bad+`}`)
 		}
 		c.equal("verified", c.do("200", "POST", "/v1/session/verify", `{"secret":"`+secret+`","password":"battery staple 9"}`).str("active"), "true")
 		c.do("401 login", "POST", "/v1/session/verify", `{"secret":"`+secret+`","password":"wrong"}`)
-		c.equal("nobody's", c.do("200", "POST", "/v1/session/verify", `{"secret":"x","password":"wrong"}`).str("active"), "false")
-		c.equal("checked", c.do("204", "GET", "/v1/session/check", "", "Cookie", "session="+secret).header.Get("Userdb-Uid"), "alice")
+		c.equal("unknown secret, verified", c.do("200", "POST", "/v1/session/verify", `{"secret":"x","password":"wrong"}`).str("active"), "false")
+		c.equal("UID in the header", c.do("204", "GET", "/v1/session/check", "", "Cookie", "session="+secret).header.Get("Userdb-Uid"), "alice")
 		c.do("401 login", "GET", "/v1/session/check", "", "Cookie", "session=x")
 		c.do("401 login", "GET", "/v1/session/check", "")
 		c.withKey("udb_x").do("403 key", "GET", "/v1/session/check", "", "Cookie", "session="+secret)
@@ -401,20 +401,20 @@ func TestLoginsAndSessions(t *testing.T) {
 		c.do("412 precondition", "POST", path+"/sessions", `{}`, "If-Match", `"x"`)
 		c.do("204", "DELETE", path+"/sessions/"+id, "")
 		c.do("404 not_found", "DELETE", path+"/sessions/"+id, "")
-		c.equal("ended, the other not", asked(secret)+asked(second), "falsetrue")
+		c.equal("one session ended, the other active", asked(secret)+asked(second), "falsetrue")
 		c.do("204", "POST", "/v1/session/end", `{"secret":"`+second+`"}`)
 		c.do("204", "POST", "/v1/session/end", `{"secret":"`+second+`"}`)
-		c.equal("ended", asked(second), "false")
+		c.equal("session after its end", asked(second), "false")
 
 		third := c.do("201", "POST", path+"/sessions", `{}`).str("session.secret")
 		c.do("204", "DELETE", path+"/sessions", "")
-		c.equal("all ended", asked(third), "false")
+		c.equal("session after the end of all", asked(third), "false")
 		r = c.do("200", "PUT", path+"/password", `{"password":"battery staple 10","session":{}}`)
 		fourth := r.str("session.secret")
-		c.equal("by the new password", asked(fourth), "true")
+		c.equal("session begun with the new password", asked(fourth), "true")
 		c.do("401 login", "PUT", path+"/password", `{"password":"battery staple 11","current":"battery staple 9"}`)
 		c.do("200", "PUT", path+"/password", `{"password":"battery staple 11","current":"battery staple 10"}`)
-		c.equal("by an old one", asked(fourth), "false")
+		c.equal("session begun with an old password", asked(fourth), "false")
 		c.do("422 invalid", "PUT", path+"/password", `{"password":"short"}`)
 		c.do("204", "POST", path+"/disable", "")
 		c.do("409 conflict", "POST", path+"/sessions", `{}`)
@@ -425,7 +425,7 @@ func TestLoginsAndSessions(t *testing.T) {
 		}
 		r = c.do("429 throttled", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 11"}`)
 		if r.header.Get("Retry-After") == "" || r.header.Get("Retry-After") != r.str("retry_after") {
-			t.Errorf("wait: %v %s", r.header, r.text)
+			t.Errorf("wrong Retry-After: %v %s", r.header, r.text)
 		}
 		c.do("204", "DELETE", path+"/waits", "")
 		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 11"}`)
@@ -435,16 +435,16 @@ func TestLoginsAndSessions(t *testing.T) {
 func TestTokens(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		path := c.create(alice)
-		c.equal("no such field", c.do("422 invalid", "POST", "/v1/types/user/invitations", `{"field":"nosuch","address":"x"}`).str("field"), "field")
+		c.equal("field of the error", c.do("422 invalid", "POST", "/v1/types/user/invitations", `{"field":"nosuch","address":"x"}`).str("field"), "field")
 		issue := func(body string) string {
 			return c.do("200", "POST", "/v1/types/user/tokens", body).str("secret")
 		}
 		secret := issue(`{"purpose":"verify","uid":"alice","value":"v","life":"1h"}`)
 		body := `{"purpose":"verify","secret":"` + secret + `"}`
-		c.equal("peeked", c.do("200", "POST", "/v1/tokens/peek", body).str("value"), "v")
+		c.equal("value when peeking", c.do("200", "POST", "/v1/tokens/peek", body).str("value"), "v")
 		c.do("404 not_found", "POST", "/v1/tokens/redeem", `{"purpose":"other","secret":"`+secret+`"}`)
 		r := c.do("200", "POST", "/v1/tokens/redeem", body)
-		c.equal("redeemed", r.str("value")+r.str("entry.uid"), "valice")
+		c.equal("value and entry when redeeming", r.str("value")+r.str("entry.uid"), "valice")
 		c.do("404 not_found", "POST", "/v1/tokens/redeem", body)
 		c.do("404 not_found", "POST", "/v1/tokens/peek", body)
 
@@ -453,7 +453,7 @@ func TestTokens(t *testing.T) {
 		reset := `{"purpose":"reset","secret":"` + r.str("secret") + `","password":"battery staple 12","session":{}}`
 		c.do("422 invalid", "POST", "/v1/password-resets", strings.Replace(reset, "battery staple 12", "short", 1))
 		r = c.do("200", "POST", "/v1/password-resets", reset)
-		c.equal("a session", c.do("200", "POST", "/v1/session", `{"secret":"`+r.str("session.secret")+`"}`).str("active"), "true")
+		c.equal("session of a password reset", c.do("200", "POST", "/v1/session", `{"secret":"`+r.str("session.secret")+`"}`).str("active"), "true")
 		c.equal("verified", r.str("entry.verified"), "[email]")
 		c.do("404 not_found", "POST", "/v1/password-resets", reset)
 		c.do("404 not_found", "POST", "/v1/types/user/tokens", `{"purpose":"reset","identifier":"nobody@example.com","field":"email"}`)
@@ -467,22 +467,22 @@ func TestTokens(t *testing.T) {
 
 		in := issue(`{"purpose":"sign in","uid":"alice","value":"w"}`)
 		r = c.do("200", "POST", "/v1/tokens/redeem", `{"purpose":"sign in","secret":"`+in+`","session":{}}`)
-		c.equal("what it was bound to", r.str("value"), "w")
-		c.equal("signed in", c.do("200", "POST", "/v1/session", `{"secret":"`+r.str("session.secret")+`"}`).str("active"), "true")
+		c.equal("value of the token", r.str("value"), "w")
+		c.equal("session of a redeemed token", c.do("200", "POST", "/v1/session", `{"secret":"`+r.str("session.secret")+`"}`).str("active"), "true")
 		move := issue(`{"purpose":"change:email","uid":"alice","value":"new@example.com"}`)
 		c.do("200", "POST", "/v1/tokens/redeem", `{"purpose":"change:email","secret":"`+move+`"}`)
-		c.equal("moved", c.do("200", "GET", path, "").str("facets.email"), "new@example.com")
+		c.equal("new address", c.do("200", "GET", path, "").str("facets.email"), "new@example.com")
 
 		r = c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"bob@example.com","value":"hello"}`)
-		c.equal("unknown", r.str("known"), "false")
+		c.equal("known, of a new address", r.str("known"), "false")
 		invited := `"secret":"` + r.str("secret") + `"`
-		c.equal("invited", c.do("200", "POST", "/v1/types/user/invitations/peek", "{"+invited+"}").str("address"), "bob@example.com")
+		c.equal("address of the invitation", c.do("200", "POST", "/v1/types/user/invitations/peek", "{"+invited+"}").str("address"), "bob@example.com")
 		r = c.do("422 invalid", "POST", "/v1/types/user/invitations/accept", `{`+invited+`,"facets":{"name":"alice"},"password":"short"}`)
-		c.equal("refused", fmt.Sprint(r.rules()), "[name taken password min]")
+		c.equal("rules", fmt.Sprint(r.rules()), "[name taken password min]")
 		r = c.do("201", "POST", "/v1/types/user/invitations/accept", `{`+invited+`,"facets":{"name":"bob"},"password":"battery staple 13","session":{}}`)
-		c.equal("bob", r.str("entry.facets.email")+r.str("entry.verified"), "bob@example.com[email]")
+		c.equal("address and verified", r.str("entry.facets.email")+r.str("entry.verified"), "bob@example.com[email]")
 		if r.header.Get("Location") == "" || r.str("session.secret") == "" {
-			t.Errorf("accepted: %s", r.text)
+			t.Errorf("no location or no session: %s", r.text)
 		}
 		c.do("404 not_found", "POST", "/v1/types/user/invitations/accept", `{`+invited+`,"facets":{"name":"bob2"}}`)
 		backend := c.withKey(c.makeKey(own.Key{Name: "backend", Scopes: []string{own.ScopeLogin}}))
@@ -490,7 +490,7 @@ func TestTokens(t *testing.T) {
 		backend.do("403 scope", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+tagged+`","tags":["admin"]}`)
 		backend.do("201", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+tagged+`"}`)
 		r = c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"BOB@example.com"}`)
-		c.equal("known", r.str("known")+r.str("secret"), "true")
+		c.equal("known, of a used address", r.str("known")+r.str("secret"), "true")
 	})
 }
 
@@ -505,16 +505,16 @@ func TestEmptyPasswords(t *testing.T) {
 		}
 		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
 		r := c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"bob"},"password":""}`)
-		c.equal("empty", fmt.Sprint(r.rules()), "[password min]")
+		c.equal("rules of an empty password", fmt.Sprint(r.rules()), "[password min]")
 		for _, key := range []string{"", "k"} {
 			r = c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"Alice","email":"x"},"password":""}`, "Idempotency-Key", key)
-			c.equal("all", fmt.Sprint(r.rules()), "[email email name taken password min]")
+			c.equal("rules", fmt.Sprint(r.rules()), "[email email name taken password min]")
 		}
 		c.do("201", "POST", "/v1/types/user/entries", `{"facets":{"name":"carl"}}`, "Idempotency-Key", "k")
 		secret := c.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"bob@example.com"}`).str("secret")
 		r = c.do("422 invalid", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+secret+`","facets":{"name":"ALICE"},"password":""}`)
-		c.equal("of an invitation", fmt.Sprint(r.rules()), "[name taken password min]")
-		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "2")
+		c.equal("rules for an invitation", fmt.Sprint(r.rules()), "[name taken password min]")
+		c.equal("count", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "2")
 	})
 }
 
@@ -524,7 +524,7 @@ func TestDryRunValues(t *testing.T) {
 		for _, word := range []string{"1", "TRUE", "yes"} {
 			c.do("400 usage", "POST", "/v1/types/user/import?dry_run="+word, `{"type":"user","facets":{"name":"bob"}}`)
 		}
-		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "0")
+		c.equal("count", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "0")
 	})
 }
 
@@ -551,7 +551,7 @@ func TestInvalidSessionOptions(t *testing.T) {
 		}
 		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
 		c.do("200", "POST", "/v1/tokens/peek", `{"purpose":"reset","secret":"`+token+`"}`)
-		c.equal("there are", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "1")
+		c.equal("count", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "1")
 	})
 }
 
@@ -579,7 +579,7 @@ func TestNewType(t *testing.T) {
 		other.do("200", "POST", "/v1/tokens/peek", `{"purpose":"p","secret":"`+token+`"}`)
 		c.equal("active", other.do("200", "POST", "/v1/session", `{"secret":"`+secret+`"}`).str("active"), "true")
 		if r := other.do("200", "GET", "/v1/schema", ""); !strings.Contains(r.text, "robot") {
-			t.Errorf("schema: %s", r.text)
+			t.Errorf("the schema lacks the new type: %s", r.text)
 		}
 	})
 }
@@ -593,9 +593,9 @@ func TestDefaults(t *testing.T) {
 			c.create(fmt.Sprintf(`{"uid":"u%02d","facets":{"age":%d}}`, i, i))
 		}
 		first := c.do("200", "GET", "/v1/types/user/entries?order=age", "")
-		c.equal("on a page", fmt.Sprint(len(first.body["entries"].([]any))), "50")
+		c.equal("entries on the first page", fmt.Sprint(len(first.body["entries"].([]any))), "50")
 		second := c.do("200", "GET", "/v1/types/user/entries?order=age&after="+first.str("next"), "")
-		c.equal("on the next", fmt.Sprint(len(second.body["entries"].([]any)), second.str("next")), "1")
+		c.equal("entries on the second page", fmt.Sprint(len(second.body["entries"].([]any)), second.str("next")), "1")
 		c.equal("count", c.do("200", "GET", "/v1/types/user/count", "").text, `{"count":51,"exact":true}`+"\n")
 		s := c.do("201", "POST", path+"/sessions", `{"life":"1d12h"}`)
 		var times [2]time.Time
@@ -608,7 +608,7 @@ func TestDefaults(t *testing.T) {
 		device := c.do("200", "GET", path+"/sessions", "")
 		seen, err := time.Parse(time.RFC3339, fmt.Sprint(device.value("sessions.0.seen")))
 		if err != nil || seen.Before(times[0].Add(-time.Minute)) || seen.After(times[1]) {
-			t.Errorf("devices: %s", device.text)
+			t.Errorf("wrong sessions: %s", device.text)
 		}
 	})
 }

@@ -29,43 +29,43 @@ func TestImportAndExport(t *testing.T) {
 			all := strings.Split(strings.TrimSpace(r.text), "\n")
 			return all[len(all)-1]
 		}
-		c.equal("dry", last(c.do("200", "POST", "/v1/types/user/import?dry_run=true", lines.String())), `{"report":{"read":300,"created":250,"updated":0,"skipped":0,"refused":50}}`)
-		c.equal("nothing", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "0")
+		c.equal("report of a dry run", last(c.do("200", "POST", "/v1/types/user/import?dry_run=true", lines.String())), `{"report":{"read":300,"created":250,"updated":0,"skipped":0,"refused":50}}`)
+		c.equal("count after a dry run", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "0")
 		r := c.do("200", "POST", "/v1/types/user/import", lines.String(), "Content-Type", "application/x-ndjson")
-		c.equal("imported", last(r), `{"report":{"read":300,"created":250,"updated":0,"skipped":0,"refused":50}}`)
+		c.equal("report", last(r), `{"report":{"read":300,"created":250,"updated":0,"skipped":0,"refused":50}}`)
 		var refused struct {
 			Line   int64
 			Reason string
 		}
 		first, _, _ := strings.Cut(r.text, "\n")
 		if must(t, json.Unmarshal([]byte(first), &refused)); refused.Line != 251 || refused.Reason != "taken: email" {
-			t.Errorf("refused: %s", first)
+			t.Errorf("wrong refused line: %s", first)
 		}
-		c.equal("skipped", last(c.do("200", "POST", "/v1/types/user/import?on_duplicate=skip", lines.String())), `{"report":{"read":300,"created":0,"updated":0,"skipped":300,"refused":0}}`)
+		c.equal("report with duplicates skipped", last(c.do("200", "POST", "/v1/types/user/import?on_duplicate=skip", lines.String())), `{"report":{"read":300,"created":0,"updated":0,"skipped":300,"refused":0}}`)
 		c.do("400 usage", "POST", "/v1/types/user/import?on_duplicate=maybe", "{}")
-		c.equal("no JSON", last(c.do("200", "POST", "/v1/types/user/import", `{"facets":{"name":"x","email":"x@example.com"}}`+"\n"+`{"facets":`)), `{"report":{"read":2,"created":1,"updated":0,"skipped":0,"refused":1}}`)
+		c.equal("report with an invalid line", last(c.do("200", "POST", "/v1/types/user/import", `{"facets":{"name":"x","email":"x@example.com"}}`+"\n"+`{"facets":`)), `{"report":{"read":2,"created":1,"updated":0,"skipped":0,"refused":1}}`)
 		r = c.do("200", "GET", "/v1/types/user/export", "")
 		if n := strings.Count(r.text, "\n"); n != 251 || strings.Contains(r.text, "password\"") {
-			t.Errorf("%d lines: %.300s", n, r.text)
+			t.Errorf("got %d lines: %.300s", n, r.text)
 		}
 		path := c.create(alice)
 		c.do("201", "POST", path+"/sessions", `{"agent":"a browser"}`)
 		r = c.do("200", "GET", path+"/export", "")
 		for _, part := range []string{"alice@example.com", `"tags"`, "\n{\"sessions\":[{", `"agent":"a browser"`, "\n{\"history\":[{", `"kind":"session_start"`, `"who":"key:all"`} {
 			if !strings.Contains(r.text, part) {
-				t.Errorf("one person, without %s: %s", part, r.text)
+				t.Errorf("the export of one entry lacks %s: %s", part, r.text)
 			}
 		}
 		if strings.Count(r.text, "\n") != 3 || strings.Contains(r.text, "$2") {
-			t.Errorf("one person: %s", r.text)
+			t.Errorf("wrong export of one entry: %s", r.text)
 		}
 		uid := path[strings.LastIndex(path, "/")+1:]
 		first, _, _ = strings.Cut(r.text, "\n")
 		c.do("204", "DELETE", path, "")
-		c.equal("back again", last(c.do("200", "POST", "/v1/types/user/import", first)), `{"report":{"read":1,"created":1,"updated":0,"skipped":0,"refused":0}}`)
-		c.equal("at its UID", c.do("200", "GET", path, "").str("uid"), uid)
+		c.equal("report of importing an export", last(c.do("200", "POST", "/v1/types/user/import", first)), `{"report":{"read":1,"created":1,"updated":0,"skipped":0,"refused":0}}`)
+		c.equal("UID after importing an export", c.do("200", "GET", path, "").str("uid"), uid)
 		if problems := c.Check(t, check.Options{}); len(problems) > 0 {
-			t.Errorf("the check says: %v", problems)
+			t.Errorf("check found problems: %v", problems)
 		}
 	})
 }
@@ -80,15 +80,15 @@ func TestIdempotencyKeys(t *testing.T) {
 		}
 		body := `{"facets":{"name":"once"},"password":"battery staple 9"}`
 		first := create(c, "201", body, "k1")
-		c.equal("again", create(other, "201", body, "k1").text, first.text)
-		c.equal("with another password", create(c, "201", strings.Replace(body, "9", "10", 1), "k1").text, first.text)
+		c.equal("repeated request", create(other, "201", body, "k1").text, first.text)
+		c.equal("repeated request with another password", create(c, "201", strings.Replace(body, "9", "10", 1), "k1").text, first.text)
 		if r := create(c, "422 idempotency", `{"facets":{"name":"other"}}`, "k1"); !strings.Contains(r.str("detail"), "Idempotency-Key") || r.str("field") != "" {
-			t.Errorf("another request: %s", r.text)
+			t.Errorf("wrong problem for another request: %s", r.text)
 		}
 		create(c, "409 duplicate", body, "k2")
 		path := first.header.Get("Location")
 		c.do("200", "PATCH", path, `{"facets":{"job":"cook"}}`)
-		c.equal("as it is by then", create(other, "201", body, "k1").str("facets.job"), "cook")
+		c.equal("repeated request after a change", create(other, "201", body, "k1").str("facets.job"), "cook")
 		c.do("204", "DELETE", path, "")
 		create(c, "410 not_found", body, "k1")
 		create(c, "201", body, "k2") // refused requests are forgotten
@@ -107,7 +107,7 @@ func TestIdempotencyKeys(t *testing.T) {
 				if r.status == 201 {
 					uids[r.str("uid")] = true
 				} else if r.header.Get("Retry-After") == "" {
-					t.Errorf("no word when to come again: %s", r.text)
+					t.Errorf("no Retry-After: %s", r.text)
 				}
 			})
 		}
@@ -126,15 +126,15 @@ func TestRoutesWithoutKey(t *testing.T) {
 			c.equal(path, open.do("200", "GET", path, "").text, want)
 		}
 		if r := open.do("200", "GET", "/docs", ""); !strings.Contains(r.text, "createEntry") || strings.Contains(r.text, "http://") || strings.Contains(r.text, "https://") {
-			t.Errorf("docs: %s", r.text)
+			t.Errorf("wrong docs: %s", r.text)
 		}
 		for _, path := range []string{"/v1/status", "/v1/schema"} {
 			open.do("401 key", "GET", path, "")
 		}
 		id := open.do("401 key", "GET", "/v1/status", "", "X-Request-Id", "abc-1").header.Get("X-Request-Id")
-		c.equal("taken", id, "abc-1")
+		c.equal("request ID from the client", id, "abc-1")
 		if id := open.do("401 key", "GET", "/v1/status", "", "X-Request-Id", "a b{}").header.Get("X-Request-Id"); strings.Contains(id, " ") || id == "" {
-			t.Errorf("id %q", id)
+			t.Errorf("wrong request ID %q", id)
 		}
 	})
 }
@@ -169,7 +169,7 @@ func TestStoreUnavailable(t *testing.T) {
 		}
 		c.withKey("").do("200", "GET", "/healthz", "")
 		if logs := c.logs.String(); strings.Contains(logs, "alice") {
-			t.Errorf("the log: %s", logs)
+			t.Errorf("the log has an identifier: %s", logs)
 		}
 		fault.Left.Store(1 << 40)
 		c.do("200", "GET", "/v1/types/user/entries/alice", "")
@@ -208,11 +208,11 @@ func TestNothingChanged(t *testing.T) {
 				partly++
 			}
 			if left == 200 {
-				t.Fatalf("never done: %d %s", r.status, r.text)
+				t.Fatalf("the request never succeeds: %d %s", r.status, r.text)
 			}
 		}
 		if partly == 0 {
-			t.Errorf("%s %s: never a part", ask[0], ask[1])
+			t.Errorf("%s %s: no response mentions partial changes", ask[0], ask[1])
 		}
 	}
 }
@@ -250,16 +250,16 @@ func TestInterruptedExport(t *testing.T) {
 			case res.StatusCode == 503:
 			case err != nil:
 				if broken++; !strings.Contains(c.logs.String(), `"level":"ERROR","msg":"request","id":"`+res.Header.Get("X-Request-Id")+`","method":"GET","operation":"exportEntries","status":200`) {
-					t.Errorf("the log does not tell: %s", c.logs)
+					t.Errorf("the log has no error: %s", c.logs)
 				}
 			case n != 1500:
-				t.Fatalf("after %d commands: %d lines of 1500 pass for all", left, n)
+				t.Fatalf("after %d commands: the response looks complete with %d lines of 1500", left, n)
 			default:
 				whole = true
 			}
 		}
 		if !whole || broken == 0 {
-			t.Errorf("never whole: %v, broken off %d times", !whole, broken)
+			t.Errorf("never complete: %v; interrupted %d times", !whole, broken)
 		}
 	})
 }
@@ -284,7 +284,7 @@ func TestMetrics(t *testing.T) {
 		got += fmt.Sprintln(m.GetLabel()[0].GetValue(), m.GetLabel()[1].GetValue(), m.GetHistogram().GetSampleCount())
 	}
 	if want := "getEntry 401 2\nhealth 200 1\nnone 404 1\n"; got != want {
-		t.Errorf("counted:\n%swant:\n%s", got, want)
+		t.Errorf("got counts:\n%swant:\n%s", got, want)
 	}
 }
 
@@ -297,13 +297,13 @@ func TestManyRefusedLines(t *testing.T) {
 	body := strings.Repeat(line, 30_000)
 	r := c.do("200", "POST", "/v1/types/user/import", body)
 	if n := strings.Count(r.text, "\n"); n != 30_001 || len(r.text) < 1<<20 {
-		t.Errorf("%d lines, %d bytes", n, len(r.text))
+		t.Errorf("got %d lines and %d bytes", n, len(r.text))
 	}
 	t.Setenv("TMPDIR", "/nowhere")
 	c.do("200", "POST", "/v1/types/user/import", strings.Repeat(line, 100))
 	r = c.do("500 other", "POST", "/v1/types/user/import", body)
 	if !strings.Contains(r.str("detail"), "30000 refused") {
-		t.Errorf("the answer is %s", r.text)
+		t.Errorf("wrong detail: %s", r.text)
 	}
 	// The response refers to the log.
 	if !strings.Contains(c.logs.String(), "no such file or directory") {
