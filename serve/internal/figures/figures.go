@@ -14,16 +14,16 @@ import (
 
 // Limits on gathering.
 const (
-	gatherTime  = 10 * time.Minute // for one figure
-	mostFigures = 200              // that are kept
-	mostAtOnce  = 4                // that are gathered at the same time
+	gatherTimeout = 10 * time.Minute // for one figure
+	maxFigures    = 200              // that are kept
+	maxConcurrent = 4                // that are gathered at the same time
 )
 
-// A figure that takes at least slow to gather is reused for rest times as long as it took, so that
-// a server does not spend all its time gathering it.
+// A figure that takes at least slowThreshold to gather is reused for reuseFactor times as long as it
+// took, so that a server does not spend all its time gathering it.
 const (
-	slow = time.Second
-	rest = 10
+	slowThreshold = time.Second
+	reuseFactor   = 10
 )
 
 // ErrBusy is the error that [Gather] returns if too many other figures are being gathered.
@@ -51,7 +51,7 @@ type figure struct {
 	value        any
 	err          error
 	begun, ended time.Time
-	running      chan struct{} // closed when gathering ends; nil if it is not under way
+	done         chan struct{} // closed when gathering ends; nil if it is not under way
 }
 
 // Close cancels all gathering. Later calls of [Gather] return [context.Canceled].
@@ -67,10 +67,10 @@ func (f *Figures) Close() {
 // slow to gather and is not much older. Otherwise it calls gather in the background and waits for
 // it. If ctx ends first or gather fails, Gather returns the error together with the previous value.
 func Gather[T any](ctx context.Context, f *Figures, name string, age time.Duration, gather func(context.Context) (T, error)) (Figure[T], error) {
-	one, running, err := f.begin(name, age, func(ctx context.Context) (any, error) { return gather(ctx) })
-	if running != nil {
+	fig, done, err := f.start(name, age, func(ctx context.Context) (any, error) { return gather(ctx) })
+	if done != nil {
 		select {
-		case <-running:
+		case <-done:
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -78,64 +78,64 @@ func Gather[T any](ctx context.Context, f *Figures, name string, age time.Durati
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil {
-		err = one.err
+		err = fig.err
 	}
-	value, _ := one.value.(T)
-	return Figure[T]{value, one.begun, one.ended}, err
+	value, _ := fig.value.(T)
+	return Figure[T]{value, fig.begun, fig.ended}, err
 }
 
-// begin starts gathering a figure, unless its value can be reused or it is being gathered already.
+// start begins gathering a figure, unless its value can be reused or it is being gathered already.
 // It returns the figure and a channel that is closed when gathering ends, or nil if there is
 // nothing to wait for.
-func (f *Figures) begin(name string, age time.Duration, gather func(context.Context) (any, error)) (*figure, chan struct{}, error) {
+func (f *Figures) start(name string, age time.Duration, gather func(context.Context) (any, error)) (*figure, chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	one := f.all[name]
-	if one == nil {
-		one = &figure{}
+	fig := f.all[name]
+	if fig == nil {
+		fig = &figure{}
 	}
 	switch {
 	case f.stopped:
-		return one, nil, context.Canceled
-	case one.running != nil || one.fresh(age):
-		return one, one.running, nil
-	case f.running >= mostAtOnce:
-		return one, nil, ErrBusy
+		return fig, nil, context.Canceled
+	case fig.done != nil || fig.fresh(age):
+		return fig, fig.done, nil
+	case f.running >= maxConcurrent:
+		return fig, nil, ErrBusy
 	}
-	if f.all == nil || len(f.all) >= mostFigures {
+	if f.all == nil || len(f.all) >= maxFigures {
 		f.all = map[string]*figure{}
 	}
-	f.all[name] = one
+	f.all[name] = fig
 	f.running++
 	if f.base == nil {
 		f.base, f.stop = context.WithCancel(context.Background())
 	}
-	ctx, cancel := context.WithTimeout(f.base, gatherTime)
-	running := make(chan struct{})
-	one.running = running
+	ctx, cancel := context.WithTimeout(f.base, gatherTimeout)
+	done := make(chan struct{})
+	fig.done = done
 	go func() {
 		defer cancel()
 		begun := time.Now()
 		value, err := gather(ctx)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		one.running, one.err = nil, err
+		fig.done, fig.err = nil, err
 		f.running--
 		if err == nil {
-			one.value, one.begun, one.ended = value, begun, time.Now()
+			fig.value, fig.begun, fig.ended = value, begun, time.Now()
 		}
-		close(running)
+		close(done)
 	}()
-	return one, running, nil
+	return fig, done, nil
 }
 
 // fresh reports whether the value of a figure can be reused.
-func (one *figure) fresh(age time.Duration) bool {
-	if one.ended.IsZero() {
+func (fig *figure) fresh(age time.Duration) bool {
+	if fig.ended.IsZero() {
 		return false
 	}
-	if took := one.ended.Sub(one.begun); took >= slow {
-		age = max(age, rest*took)
+	if took := fig.ended.Sub(fig.begun); took >= slowThreshold {
+		age = max(age, reuseFactor*took)
 	}
-	return time.Since(one.ended) < age
+	return time.Since(fig.ended) < age
 }

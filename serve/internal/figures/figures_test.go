@@ -19,15 +19,15 @@ func TestFourFigures(t *testing.T) {
 	release := make(chan struct{})
 	gather := func(context.Context) (any, error) { <-release; return 1, nil }
 	var running []chan struct{}
-	for i := range mostAtOnce {
-		_, one, err := f.begin(fmt.Sprint(i), time.Minute, gather)
+	for i := range maxConcurrent {
+		_, one, err := f.start(fmt.Sprint(i), time.Minute, gather)
 		if err != nil {
 			t.Fatal(err)
 		}
 		running = append(running, one)
 	}
-	if _, _, err := f.begin("another", time.Minute, gather); !errors.Is(err, ErrBusy) {
-		t.Errorf("a fifth: %v", err)
+	if _, _, err := f.start("another", time.Minute, gather); !errors.Is(err, ErrBusy) {
+		t.Errorf("a fifth figure: got %v, want ErrBusy", err)
 	}
 	close(release)
 	for _, done := range running {
@@ -35,7 +35,7 @@ func TestFourFigures(t *testing.T) {
 	}
 	one, err := Gather(t.Context(), &f, "another", time.Minute, func(context.Context) (int, error) { return 1, nil })
 	if err != nil || one.Value != 1 || one.Begun.IsZero() {
-		t.Errorf("then: %+v, %v", one, err)
+		t.Errorf("after the others: got %+v, %v", one, err)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestOneForAll(t *testing.T) {
 					return gathered.Add(1), nil
 				})
 				if err != nil || one.Value != 1 {
-					t.Errorf("%+v, %v", one, err)
+					t.Errorf("got %+v, %v", one, err)
 				}
 			})
 		}
@@ -86,13 +86,13 @@ func TestSlowFigures(t *testing.T) {
 		} {
 			one, err := ask(tt.took, nil)
 			if err != nil || one.Value != tt.want {
-				t.Errorf("%d: %+v, %v, want %d", i, one, err, tt.want)
+				t.Errorf("call %d: got %+v, %v, want %d", i, one, err, tt.want)
 			}
 			time.Sleep(tt.pass)
 		}
 		failed := errors.New("failed")
 		if one, err := ask(0, failed); one.Value != 3 || !errors.Is(err, failed) {
-			t.Errorf("a failure: %+v, %v", one, err)
+			t.Errorf("after a failure: got %+v, %v", one, err)
 		}
 	})
 }
