@@ -22,8 +22,9 @@ import (
 
 const example = "../../examples/node"
 
-// needNode skips a test if Node is missing, or if npm has not installed the packages of a folder.
-func needNode(t *testing.T, folder string) {
+// requireNode skips a test if Node is missing, or if npm has not installed the packages of a
+// folder.
+func requireNode(t *testing.T, folder string) {
 	t.Helper()
 	_, err := exec.LookPath("node")
 	if err == nil {
@@ -32,9 +33,9 @@ func needNode(t *testing.T, folder string) {
 	switch {
 	case err == nil:
 	case os.Getenv("USERDB_REQUIRE_NODE") != "":
-		t.Fatalf("%v: 'make clients' installs it", err)
+		t.Fatalf("%v: run 'make clients' first", err)
 	default:
-		t.Skipf("%v: 'make clients' installs it", err)
+		t.Skipf("%v: run 'make clients' first", err)
 	}
 }
 
@@ -79,9 +80,9 @@ type process struct {
 	lines chan string // the lines after that
 }
 
-// begin starts a process that ends with the test. pipe is its standard error or its standard
+// startProcess starts a process that ends with the test. pipe is its standard error or its standard
 // output.
-func begin(t *testing.T, cmd *exec.Cmd, pipe func() (io.ReadCloser, error)) *process {
+func startProcess(t *testing.T, cmd *exec.Cmd, pipe func() (io.ReadCloser, error)) *process {
 	t.Helper()
 	out, err := pipe()
 	must(t, err)
@@ -90,7 +91,7 @@ func begin(t *testing.T, cmd *exec.Cmd, pipe func() (io.ReadCloser, error)) *pro
 	t.Cleanup(p.kill)
 	in := bufio.NewScanner(out)
 	if !in.Scan() {
-		t.Fatalf("%v says nothing: %v", cmd.Args, in.Err())
+		t.Fatalf("%v printed nothing: %v", cmd.Args, in.Err())
 	}
 	p.first = in.Text()
 	go func() {
@@ -118,7 +119,7 @@ type service struct {
 	url   string
 }
 
-func command(t *testing.T, store string, args ...string) *exec.Cmd {
+func newCommand(t *testing.T, store string, args ...string) *exec.Cmd {
 	t.Helper()
 	schema, err := filepath.Abs("schema.json")
 	must(t, err)
@@ -127,29 +128,29 @@ func command(t *testing.T, store string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func serve(t *testing.T, store, listen string, flags ...string) *service {
+func startService(t *testing.T, store, listen string, flags ...string) *service {
 	t.Helper()
 	build(t)
-	cmd := command(t, store, append([]string{"serve", "--console=false", "--listen=" + listen}, flags...)...)
-	p := begin(t, cmd, cmd.StderrPipe)
+	cmd := newCommand(t, store, append([]string{"serve", "--console=false", "--listen=" + listen}, flags...)...)
+	p := startProcess(t, cmd, cmd.StderrPipe)
 	url, is := strings.CutPrefix(p.first, "listening on ")
 	if !is {
-		t.Fatalf("it says %q", p.first)
+		t.Fatalf("unexpected first line %q", p.first)
 	}
 	return &service{p, t, store, url}
 }
 
-// key creates an API key and returns its secret.
-func (s *service) key(name string, scopes ...string) string {
+// createKey creates an API key and returns its secret.
+func (s *service) createKey(name string, scopes ...string) string {
 	s.t.Helper()
-	cmd := command(s.t, s.store, append([]string{"apikey", "create", name, "--scope"}, scopes...)...)
+	cmd := newCommand(s.t, s.store, append([]string{"apikey", "create", name, "--scope"}, scopes...)...)
 	out, err := cmd.Output()
 	must(s.t, err)
 	return strings.TrimSpace(string(out))
 }
 
-// node runs a program in Node and waits until it ends.
-func node(t *testing.T, dir string, env []string, args ...string) {
+// runNode runs a program in Node and waits until it ends.
+func runNode(t *testing.T, dir string, env []string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "node", args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
@@ -158,8 +159,8 @@ func node(t *testing.T, dir string, env []string, args ...string) {
 	}
 }
 
-// document writes /openapi.json to a file.
-func (s *service) document(path string) {
+// saveDocument writes /openapi.json to a file.
+func (s *service) saveDocument(path string) {
 	s.t.Helper()
 	res, err := http.Get(s.url + "/openapi.json")
 	must(s.t, err)
@@ -171,11 +172,11 @@ func (s *service) document(path string) {
 	must(s.t, f.Close())
 }
 
-// workshop returns a folder with the program in TypeScript, the packages that npm has installed,
-// and the document of a service.
-func workshop(t *testing.T) string {
+// newWorkspace returns a folder with the program in TypeScript, the packages that npm has
+// installed, and the document of a service.
+func newWorkspace(t *testing.T) string {
 	t.Helper()
-	needNode(t, ".")
+	requireNode(t, ".")
 	dir := t.TempDir()
 	for _, name := range []string{"life.ts", "tsconfig.json", "package.json"} {
 		text, err := os.ReadFile(name)
@@ -185,31 +186,31 @@ func workshop(t *testing.T) string {
 	installed, err := filepath.Abs("node_modules")
 	must(t, err)
 	must(t, os.Symlink(installed, filepath.Join(dir, "node_modules")))
-	serve(t, "memory:", "127.0.0.1:0").document(filepath.Join(dir, "openapi.json"))
+	startService(t, "memory:", "127.0.0.1:0").saveDocument(filepath.Join(dir, "openapi.json"))
 	return dir
 }
 
 // TestDocument checks that /openapi.json is a valid OpenAPI 3.1 document, by the official schema
 // and by a linter.
 func TestDocument(t *testing.T) {
-	dir := workshop(t)
-	node(t, ".", nil, "lint.js", filepath.Join(dir, "openapi.json"))
+	dir := newWorkspace(t)
+	runNode(t, ".", nil, "lint.js", filepath.Join(dir, "openapi.json"))
 }
 
 // TestGenerated checks that a client that is generated from the document compiles in strict mode
 // and works on a file and on Redis.
 func TestGenerated(t *testing.T) {
-	dir := workshop(t)
-	node(t, dir, nil, "node_modules/openapi-typescript/bin/cli.js", "openapi.json", "-o", "api.d.ts")
-	node(t, dir, nil, "node_modules/typescript/bin/tsc", "-p", ".")
+	dir := newWorkspace(t)
+	runNode(t, dir, nil, "node_modules/openapi-typescript/bin/cli.js", "openapi.json", "-o", "api.d.ts")
+	runNode(t, dir, nil, "node_modules/typescript/bin/tsc", "-p", ".")
 	for _, name := range []string{"file", "redis"} {
 		t.Run(name, func(t *testing.T) {
 			store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
 			if name == "redis" {
 				store = redistest.Start(t).URL()
 			}
-			s := serve(t, store, "127.0.0.1:0")
-			node(t, dir, []string{"USERDB_URL=" + s.url, "USERDB_KEY=" + s.key("all", "admin"), "USERDB_READ_KEY=" + s.key("reader", "read")}, "life.js")
+			s := startService(t, store, "127.0.0.1:0")
+			runNode(t, dir, []string{"USERDB_URL=" + s.url, "USERDB_KEY=" + s.createKey("all", "admin"), "USERDB_READ_KEY=" + s.createKey("reader", "read")}, "life.js")
 		})
 	}
 }
@@ -217,21 +218,21 @@ func TestGenerated(t *testing.T) {
 // TestProvisioned checks that another implementation of SCIM agrees with every response, on a file
 // and on Redis.
 func TestProvisioned(t *testing.T) {
-	needNode(t, ".")
+	requireNode(t, ".")
 	for _, name := range []string{"file", "redis"} {
 		t.Run(name, func(t *testing.T) {
 			store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
 			if name == "redis" {
 				store = redistest.Start(t).URL()
 			}
-			s := serve(t, store, "127.0.0.1:0", "--scim", "--scim-mapping=mapping.json")
-			node(t, ".", []string{"USERDB_URL=" + s.url, "USERDB_KEY=" + s.key("directory", "scim")}, "scim.js")
+			s := startService(t, store, "127.0.0.1:0", "--scim", "--scim-mapping=mapping.json")
+			runNode(t, ".", []string{"USERDB_URL=" + s.url, "USERDB_KEY=" + s.createKey("directory", "scim")}, "scim.js")
 		})
 	}
 }
 
-// eventually waits until holds returns true.
-func eventually(t *testing.T, what string, holds func() bool) {
+// waitFor waits until holds returns true.
+func waitFor(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for range 3000 {
 		if holds() {
@@ -239,5 +240,5 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("it never came that %s", what)
+	t.Fatalf("timed out waiting until %s", what)
 }

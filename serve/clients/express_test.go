@@ -25,9 +25,9 @@ type site struct {
 	base string
 }
 
-var announced = regexp.MustCompile(`^listening on port (\d+), as (.+)$`)
+var announcement = regexp.MustCompile(`^listening on port (\d+), as (.+)$`)
 
-func express(t *testing.T, env ...string) *site {
+func startExample(t *testing.T, env ...string) *site {
 	t.Helper()
 	cmd := exec.Command("node", "app.js")
 	var errs strings.Builder
@@ -37,10 +37,10 @@ func express(t *testing.T, env ...string) *site {
 		}
 	})
 	cmd.Dir, cmd.Env, cmd.Stderr = example, append(append(os.Environ(), "PORT=0"), env...), &errs
-	p := begin(t, cmd, cmd.StdoutPipe)
-	m := announced.FindStringSubmatch(p.first)
+	p := startProcess(t, cmd, cmd.StdoutPipe)
+	m := announcement.FindStringSubmatch(p.first)
 	if m == nil {
-		t.Fatalf("it says %q", p.first)
+		t.Fatalf("unexpected first line %q", p.first)
 	}
 	return &site{p, t, m[1], m[2]}
 }
@@ -93,13 +93,13 @@ func (v *visitor) send(method, path, form string) (a answer, err error) {
 // get opens a page and checks the status and that the page contains texts.
 func (v *visitor) get(path string, status int, texts ...string) answer {
 	v.t.Helper()
-	return v.wants("GET", path, "", status, texts)
+	return v.expect("GET", path, "", status, texts)
 }
 
 // post sends a form with fields as pairs of name and value, and checks the response as get does.
 func (v *visitor) post(path string, fields []string, status int, texts ...string) answer {
 	v.t.Helper()
-	return v.wants("POST", path, encoded(fields), status, texts)
+	return v.expect("POST", path, encoded(fields), status, texts)
 }
 
 func encoded(fields []string) string {
@@ -110,13 +110,13 @@ func encoded(fields []string) string {
 	return form.Encode()
 }
 
-func (v *visitor) wants(method, path, form string, status int, texts []string) answer {
+func (v *visitor) expect(method, path, form string, status int, texts []string) answer {
 	v.t.Helper()
 	a, err := v.send(method, path, form)
 	must(v.t, err)
 	for _, text := range texts {
 		if !strings.Contains(a.text+a.header.Get("Location"), text) {
-			v.t.Errorf("%s %s does not say %q: %s", method, path, text, a.text)
+			v.t.Errorf("%s %s lacks %q: %s", method, path, text, a.text)
 		}
 	}
 	if a.status != status {
@@ -125,57 +125,57 @@ func (v *visitor) wants(method, path, form string, status int, texts []string) a
 	return a
 }
 
-var onceField = regexp.MustCompile(`name="once" value="([^"]+)"`)
+var onceFieldPattern = regexp.MustCompile(`name="once" value="([^"]+)"`)
 
-// signUp returns the fields of the sign-up form, filled in.
-func (v *visitor) signUp(name, email, password string) []string {
+// signUpForm returns the fields of the sign-up form, filled in.
+func (v *visitor) signUpForm(name, email, password string) []string {
 	v.t.Helper()
-	m := onceField.FindStringSubmatch(v.get("/signup", 200).text)
+	m := onceFieldPattern.FindStringSubmatch(v.get("/signup", 200).text)
 	if m == nil {
-		v.t.Fatal("the form has no key")
+		v.t.Fatal("the form has no idempotency key")
 	}
 	return []string{"once", m[1], "name", name, "email", email, "password", password}
 }
 
 const (
-	first  = "correct horse battery"
-	second = "another horse battery"
+	password1 = "correct horse battery"
+	password2 = "another horse battery"
 )
 
-// link returns the link in the mail that the example prints.
-func (s *site) link() string {
+// mailedLink returns the link in the mail that the example prints.
+func (s *site) mailedLink() string {
 	s.t.Helper()
 	line := <-s.lines
 	to, link, is := strings.Cut(line, ": "+s.base)
 	if !is || to != "mail to bob@example.com" {
-		s.t.Fatalf("a line: %q", line)
+		s.t.Fatalf("unexpected line %q", line)
 	}
 	return link
 }
 
 // TestExpress checks what people do on the site, with accounts in a file.
 func TestExpress(t *testing.T) {
-	needNode(t, example)
+	requireNode(t, example)
 	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
-	s := serve(t, store, "127.0.0.1:0")
-	app := express(t, "USERDB_URL="+s.url, "USERDB_KEY="+s.key("web", "write", "login"))
+	s := startService(t, store, "127.0.0.1:0")
+	app := startExample(t, "USERDB_URL="+s.url, "USERDB_KEY="+s.createKey("web", "write", "login"))
 	v := app.visitor()
 	v.get("/", 303, "/login")
 	if h := v.get("/signup", 200).header; h.Get("Cache-Control") != "no-store" || !strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
-		t.Errorf("headers: %v", h)
+		t.Errorf("wrong headers: %v", h)
 	}
 
 	// Errors appear next to their fields, and the form keeps what was typed, except for the
 	// password.
-	form := v.signUp(`Bob "<b>"`, "nowhere", "short")
+	form := v.signUpForm(`Bob "<b>"`, "nowhere", "short")
 	a := v.post("/signup", form, 422, `id="email-wrong"`, `id="password-wrong"`, "too short", `value="nowhere"`)
 	if strings.Contains(a.text, `value="short"`) {
 		t.Errorf("a password is shown: %s", a.text)
 	}
-	v.post("/signup", v.signUp("Bob", "bob@example.com", ""), 422, `id="password-wrong"`)
+	v.post("/signup", v.signUpForm("Bob", "bob@example.com", ""), 422, `id="password-wrong"`)
 
 	// A form that is sent several times at once creates one account.
-	form = v.signUp("Bob", "bob@example.com", first)
+	form = v.signUpForm("Bob", "bob@example.com", password1)
 	var all sync.WaitGroup
 	statuses := make([]string, 4)
 	for i := range statuses {
@@ -187,19 +187,19 @@ func TestExpress(t *testing.T) {
 	all.Wait()
 	for _, got := range statuses {
 		if got != "303 <nil>" {
-			t.Errorf("one form, sent four times: %v", statuses)
+			t.Errorf("one form sent four times: got %v", statuses)
 		}
 	}
 	v.get("/", 200, "Hello, Bob", "bob@example.com")
-	app.visitor().post("/signup", app.visitor().signUp("BOB", "bob@EXAMPLE.com", first), 409, `id="name-wrong"`, `id="email-wrong"`, "Somebody has that already.")
+	app.visitor().post("/signup", app.visitor().signUpForm("BOB", "bob@EXAMPLE.com", password1), 409, `id="name-wrong"`, `id="email-wrong"`, "Somebody has that already.")
 
 	// People sign in with any identifier.
 	other := app.visitor()
 	other.post("/login", []string{"identifier", "bob", "password", "wrong"}, 401, "No account has this", `value="bob"`)
-	other.post("/login", []string{"identifier", "nobody", "password", first}, 401, "No account has this")
-	a = other.post("/login", []string{"identifier", "BOB@example.com", "password", first}, 303)
+	other.post("/login", []string{"identifier", "nobody", "password", password1}, 401, "No account has this")
+	a = other.post("/login", []string{"identifier", "BOB@example.com", "password", password1}, 303)
 	if c := a.header.Get("Set-Cookie"); !strings.Contains(c, "HttpOnly") || !strings.Contains(c, "SameSite=Lax") || !strings.Contains(c, "Path=/") || strings.Contains(c, "Secure") {
-		t.Errorf("cookie: %s", c)
+		t.Errorf("wrong cookie: %s", c)
 	}
 	other.get("/", 200, "Hello, Bob")
 
@@ -213,56 +213,56 @@ func TestExpress(t *testing.T) {
 
 	// A new password ends the other browser's session.
 	for _, current := range []string{"", "wrong"} {
-		v.post("/password", []string{"current", current, "password", second}, 401, `id="current-wrong"`)
+		v.post("/password", []string{"current", current, "password", password2}, 401, `id="current-wrong"`)
 	}
-	v.post("/password", []string{"current", first, "password", "x"}, 422, `id="password-wrong"`)
-	v.post("/password", []string{"current", first, "password", second}, 303)
+	v.post("/password", []string{"current", password1, "password", "x"}, 422, `id="password-wrong"`)
+	v.post("/password", []string{"current", password1, "password", password2}, 303)
 	v.get("/", 200)
 	other.get("/", 303, "/login")
 
 	// People sign out here and everywhere.
-	other.post("/login", []string{"identifier", "bob", "password", second}, 303)
+	other.post("/login", []string{"identifier", "bob", "password", password2}, 303)
 	other.post("/logout", nil, 303, "/login")
 	other.get("/", 303)
 	v.get("/", 200)
-	other.post("/login", []string{"identifier", "bob", "password", second}, 303)
+	other.post("/login", []string{"identifier", "bob", "password", password2}, 303)
 	other.post("/logout-everywhere", nil, 303)
 	v.get("/", 303)
 
 	// After a forgotten password the response is the same for everybody, and the link works once.
 	known := v.post("/forgot", []string{"identifier", "bob"}, 200)
 	if unknown := v.post("/forgot", []string{"identifier", "nobody"}, 200); unknown.text != known.text {
-		t.Errorf("it tells who has an account: %s\n%s", known.text, unknown.text)
+		t.Errorf("the response reveals who has an account: %s\n%s", known.text, unknown.text)
 	}
 	v.post("/forgot", []string{"identifier", ""}, 200)
-	link := app.link()
+	link := app.mailedLink()
 	at, err := url.Parse(link)
 	must(t, err)
 	secret := at.Query().Get("secret")
 	v.get(link, 200, secret)
 	v.post("/reset", []string{"secret", secret, "password", "x"}, 422, `id="password-wrong"`)
-	v.post("/reset", []string{"secret", secret, "password", first}, 303)
+	v.post("/reset", []string{"secret", secret, "password", password1}, 303)
 	v.get("/", 200, "Hello, Bob")
-	v.post("/reset", []string{"secret", secret, "password", first}, 404, "was used")
+	v.post("/reset", []string{"secret", secret, "password", password1}, 404, "was used")
 
 	// Guessing leads to waiting.
 	var waits answer
-	eventually(t, "somebody has to wait", func() bool {
+	waitFor(t, "somebody has to wait", func() bool {
 		waits, err = other.send("POST", "/login", encoded([]string{"identifier", "bob", "password", "wrong"}))
 		return err != nil || waits.status == 429
 	})
 	if err != nil || waits.header.Get("Retry-After") == "" || !strings.Contains(waits.text, "Please wait") {
-		t.Errorf("throttled: %v %v", waits, err)
+		t.Errorf("wrong response when throttled: %v, %v", waits, err)
 	}
 
 	// While the service is unavailable people are told so, and afterwards they are still signed in.
 	s.kill()
 	a = v.get("/", 503, "come back in a moment")
 	if a.header.Get("Retry-After") == "" || len(a.header.Values("Set-Cookie")) > 0 {
-		t.Errorf("away: %v", a.header)
+		t.Errorf("wrong headers while unavailable: %v", a.header)
 	}
-	v.post("/login", []string{"identifier", "bob", "password", first}, 503)
-	serve(t, store, strings.TrimPrefix(s.url, "http://"))
+	v.post("/login", []string{"identifier", "bob", "password", password1}, 503)
+	startService(t, store, strings.TrimPrefix(s.url, "http://"))
 	v.get("/", 200, "Hello, Bob")
 }
 
@@ -270,21 +270,21 @@ func TestExpress(t *testing.T) {
 // for an unresponsive service no longer than configured, and that it takes the blame for a wrong
 // API key.
 func TestExpressElsewhere(t *testing.T) {
-	needNode(t, example)
-	s := serve(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"), "127.0.0.1:0")
-	key := s.key("web", "write", "login")
-	v := express(t, "USERDB_URL="+s.url, "USERDB_KEY="+key, "SITE=https://example.com").visitor()
-	a := v.post("/signup", v.signUp("Bob", "bob@example.com", first), 303)
+	requireNode(t, example)
+	s := startService(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"), "127.0.0.1:0")
+	key := s.createKey("web", "write", "login")
+	v := startExample(t, "USERDB_URL="+s.url, "USERDB_KEY="+key, "SITE=https://example.com").visitor()
+	a := v.post("/signup", v.signUpForm("Bob", "bob@example.com", password1), 303)
 	if c := a.header.Get("Set-Cookie"); !strings.HasPrefix(c, "__Host-session=") || !strings.Contains(c, "Secure") {
-		t.Errorf("cookie: %s", c)
+		t.Errorf("wrong cookie: %s", c)
 	}
 
-	deaf, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections and never responds
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections and never responds
 	must(t, err)
-	defer deaf.Close()
-	v = express(t, "USERDB_URL=http://"+deaf.Addr().String(), "USERDB_KEY="+key, "USERDB_TIMEOUT_MS=100").visitor()
+	defer silent.Close()
+	v = startExample(t, "USERDB_URL=http://"+silent.Addr().String(), "USERDB_KEY="+key, "USERDB_TIMEOUT_MS=100").visitor()
 	v.get("/", 503, "come back in a moment")
 
-	v = express(t, "USERDB_URL="+s.url, "USERDB_KEY=udb_wrong").visitor()
-	v.post("/login", []string{"identifier", "bob", "password", first}, 500, "The error is ours")
+	v = startExample(t, "USERDB_URL="+s.url, "USERDB_KEY=udb_wrong").visitor()
+	v.post("/login", []string{"identifier", "bob", "password", password1}, 500, "The error is ours")
 }

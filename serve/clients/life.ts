@@ -36,24 +36,24 @@ function clientOf(key: string) {
 }
 
 /** ok checks that a request succeeded, and returns the body and the entity tag. */
-async function ok<T>(status: number, asked: Promise<Answer<T>>): Promise<{ data: T; etag: string }> {
-  const { data, error, response } = await asked
+async function ok<T>(status: number, request: Promise<Answer<T>>): Promise<{ data: T; etag: string }> {
+  const { data, error, response } = await request
   assert.equal(error, undefined)
   assert.equal(response.status, status)
   assert(data !== undefined, 'no body')
   return { data, etag: response.headers.get('ETag') ?? '' }
 }
 
-/** done checks that a request succeeded without a body. */
-async function done(asked: Promise<Answer<unknown>>) {
-  const { error, response } = await asked
+/** noContent checks that a request succeeded without a body. */
+async function noContent(request: Promise<Answer<unknown>>) {
+  const { error, response } = await request
   assert.equal(error, undefined)
   assert.equal(response.status, 204)
 }
 
 /** refused checks that a request failed, checks the shape of the problem, and returns it. */
-async function refused(status: number, code: Problem['code'], asked: Promise<Answer<unknown>>): Promise<Problem> {
-  const { error, response } = await asked
+async function refused(status: number, code: Problem['code'], request: Promise<Answer<unknown>>): Promise<Problem> {
+  const { error, response } = await request
   assert(error, `no problem, but ${response.status}`)
   assert.deepEqual([response.status, error.status, error.code], [status, status, code])
   assert.equal(error.type, `urn:userdb:error:${code}`)
@@ -127,8 +127,8 @@ async function change(bob: Entry): Promise<Entry> {
 
   const tags = await ok(200, api.PUT('/v1/types/{type}/entries/{uid}/tags', { params: { path: at }, body: { tags: ['b', 'a'] } }))
   assert.deepEqual(tags.data.tags, ['a', 'b'])
-  await done(api.PUT('/v1/types/{type}/entries/{uid}/tags/{tag}', { params: { path: { ...at, tag: 'x/y ü' } } }))
-  await done(api.DELETE('/v1/types/{type}/entries/{uid}/tags/{tag}', { params: { path: { ...at, tag: 'a' } } }))
+  await noContent(api.PUT('/v1/types/{type}/entries/{uid}/tags/{tag}', { params: { path: { ...at, tag: 'x/y ü' } } }))
+  await noContent(api.DELETE('/v1/types/{type}/entries/{uid}/tags/{tag}', { params: { path: { ...at, tag: 'a' } } }))
   const left = await ok(200, api.GET('/v1/types/{type}/entries/{uid}/tags', { params: { path: at } }))
   assert.deepEqual(left.data.tags, ['b', 'x/y ü'])
   return back.data
@@ -144,17 +144,17 @@ async function logIn(identifier: string, secret = password): Promise<string> {
 
 async function sessions(bob: Entry) {
   const at = { type: 'user', uid: bob.uid }
-  const asked = async (secret: string) => (await ok(200, api.POST('/v1/session', { body: { secret } }))).data
+  const getSession = async (secret: string) => (await ok(200, api.POST('/v1/session', { body: { secret } }))).data
   await refused(401, 'login', api.POST('/v1/types/{type}/login', { params: { path: user }, body: { identifier: 'bob', password: 'wrong', origin } }))
-  const bare = await ok(200, api.POST('/v1/types/{type}/login', { params: { path: user }, body: { identifier: 'bob', password, origin } }))
-  assert.equal(bare.data.session, undefined)
+  const withoutSession = await ok(200, api.POST('/v1/types/{type}/login', { params: { path: user }, body: { identifier: 'bob', password, origin } }))
+  assert.equal(withoutSession.data.session, undefined)
 
   const secret = await logIn('bob@example.com')
-  const active = await asked(secret)
+  const active = await getSession(secret)
   assert(active.active) // from here on the compiler knows that the entry and the session exist
   assert.equal(active.entry.uid, bob.uid)
   assert(Date.parse(active.session.expires) > Date.now())
-  assert.deepEqual(await asked('made up'), { active: false })
+  assert.deepEqual(await getSession('made up'), { active: false })
   const { data: verified } = await ok(200, api.POST('/v1/session/verify', { body: { secret, password, origin } }))
   assert(verified.active && verified.session.verified >= active.session.verified)
   await refused(401, 'login', api.POST('/v1/session/verify', { body: { secret, password: 'wrong', origin } }))
@@ -162,25 +162,25 @@ async function sessions(bob: Entry) {
   const elsewhere = await ok(201, api.POST('/v1/types/{type}/entries/{uid}/sessions', { params: { path: at }, body: { origin, life: '1h' } }))
   const { data: devices } = await ok(200, api.GET('/v1/types/{type}/entries/{uid}/sessions', { params: { path: at } }))
   assert.deepEqual(devices.sessions.map((s) => s.id).sort(), [active.session.id, elsewhere.data.session.id].sort())
-  await done(api.DELETE('/v1/types/{type}/entries/{uid}/sessions/{id}', { params: { path: { ...at, id: active.session.id } } }))
-  assert.equal((await asked(secret)).active, false)
-  await done(api.POST('/v1/session/end', { body: { secret: elsewhere.data.session.secret } }))
-  assert.equal((await asked(elsewhere.data.session.secret)).active, false)
+  await noContent(api.DELETE('/v1/types/{type}/entries/{uid}/sessions/{id}', { params: { path: { ...at, id: active.session.id } } }))
+  assert.equal((await getSession(secret)).active, false)
+  await noContent(api.POST('/v1/session/end', { body: { secret: elsewhere.data.session.secret } }))
+  assert.equal((await getSession(elsewhere.data.session.secret)).active, false)
   const third = await logIn('bob')
-  await done(api.DELETE('/v1/types/{type}/entries/{uid}/sessions', { params: { path: at } }))
-  assert.equal((await asked(third)).active, false)
+  await noContent(api.DELETE('/v1/types/{type}/entries/{uid}/sessions', { params: { path: at } }))
+  assert.equal((await getSession(third)).active, false)
 
   const before = await logIn('bob')
   const put = '/v1/types/{type}/entries/{uid}/password'
   await refused(401, 'login', api.PUT(put, { params: { path: at }, body: { password: 'another horse 1', current: 'wrong', origin } }))
   await refused(422, 'invalid', api.PUT(put, { params: { path: at }, body: { password: 'x', current: password, origin } }))
   const changed = await ok(200, api.PUT(put, { params: { path: at }, body: { password: 'another horse 1', current: password, origin, session: {} } }))
-  assert(changed.data.session && (await asked(changed.data.session.secret)).active)
-  assert.equal((await asked(before)).active, false)
+  assert(changed.data.session && (await getSession(changed.data.session.secret)).active)
+  assert.equal((await getSession(before)).active, false)
 
-  await done(api.POST('/v1/types/{type}/entries/{uid}/disable', { params: { path: at } }))
+  await noContent(api.POST('/v1/types/{type}/entries/{uid}/disable', { params: { path: at } }))
   await refused(409, 'conflict', api.POST('/v1/types/{type}/entries/{uid}/sessions', { params: { path: at }, body: {} }))
-  await done(api.POST('/v1/types/{type}/entries/{uid}/enable', { params: { path: at } }))
+  await noContent(api.POST('/v1/types/{type}/entries/{uid}/enable', { params: { path: at } }))
   await logIn('bob', 'another horse 1')
 }
 
@@ -218,11 +218,11 @@ async function invitation() {
 
 async function listings() {
   const lines = [1, 2, 3, 4, 5].map((n) => JSON.stringify({ type: 'user', facets: { name: `user${n}`, age: 20 + n, job: 'cook' } })).join('\n')
-  const bring = (query: { dry_run?: boolean; on_duplicate?: 'skip' }, body: string) =>
+  const importLines = (query: { dry_run?: boolean; on_duplicate?: 'skip' }, body: string) =>
     api.POST('/v1/types/{type}/import', { params: { path: user, query }, body, bodySerializer: (text) => text, headers: { 'Content-Type': 'application/x-ndjson' }, parseAs: 'text' })
-  assert.match((await ok(200, bring({ dry_run: true }, lines))).data, /"created":5/)
-  assert.match((await ok(200, bring({}, lines))).data, /"created":5/)
-  assert.match((await ok(200, bring({ on_duplicate: 'skip' }, lines))).data, /"skipped":5/)
+  assert.match((await ok(200, importLines({ dry_run: true }, lines))).data, /"created":5/)
+  assert.match((await ok(200, importLines({}, lines))).data, /"created":5/)
+  assert.match((await ok(200, importLines({ on_duplicate: 'skip' }, lines))).data, /"skipped":5/)
   const names: unknown[] = []
   let after: string | null = ''
   while (after !== null) {
@@ -257,10 +257,10 @@ async function throttled() {
 
 async function end(bob: Entry) {
   const at = { type: 'user', uid: bob.uid }
-  const { data: held } = await ok(200, api.GET('/v1/types/{type}/entries/{uid}/export', { params: { path: at }, parseAs: 'text' }))
-  assert.match(held, /bob@example\.com/)
-  await done(api.DELETE('/v1/types/{type}/entries/{uid}/waits', { params: { path: at } }))
-  await done(api.DELETE('/v1/types/{type}/entries/{uid}', { params: { path: at } }))
+  const { data: exported } = await ok(200, api.GET('/v1/types/{type}/entries/{uid}/export', { params: { path: at }, parseAs: 'text' }))
+  assert.match(exported, /bob@example\.com/)
+  await noContent(api.DELETE('/v1/types/{type}/entries/{uid}/waits', { params: { path: at } }))
+  await noContent(api.DELETE('/v1/types/{type}/entries/{uid}', { params: { path: at } }))
   await refused(404, 'not_found', api.DELETE('/v1/types/{type}/entries/{uid}', { params: { path: at } }))
   const once = { path: user, header: { 'Idempotency-Key': 'sign-up-1' } }
   const body = { facets: { name: 'Bob', email: 'bob@example.com', age: 41 }, tags: ['new'], password }

@@ -5,10 +5,10 @@ import { createConfig, lint } from '@redocly/openapi-core'
 import { Validator } from '@seriousme/openapi-schema-validator'
 
 const [path] = process.argv.slice(2)
-const said = await new Validator().validate(path)
-if (!said.valid) console.log('schema errors:', JSON.stringify(said.errors, null, 1))
+const validation = await new Validator().validate(path)
+if (!validation.valid) console.log('schema errors:', JSON.stringify(validation.errors, null, 1))
 
-const found = await lint({ ref: path, config: await createConfig({ extends: ['recommended-strict'] }) })
-for (const { severity, ruleId, message, location } of found) console.log(`${severity} ${ruleId}: ${message} ${location[0]?.pointer}`)
+const problems = await lint({ ref: path, config: await createConfig({ extends: ['recommended-strict'] }) })
+for (const { severity, ruleId, message, location } of problems) console.log(`${severity} ${ruleId}: ${message} ${location[0]?.pointer}`)
 
-process.exitCode = said.valid && found.length === 0 ? 0 : 1
+process.exitCode = validation.valid && problems.length === 0 ? 0 : 1

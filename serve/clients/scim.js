@@ -22,26 +22,26 @@ async function ask(method, path, status, body) {
 
 const plain = (value) => JSON.parse(JSON.stringify(value))
 
-// read returns a resource as the other implementation reads it, and checks that it is unchanged.
-function read(Kind, body) {
+// parse returns a resource as the other implementation reads it, and checks that it is unchanged.
+function parse(Kind, body) {
   const resource = new Kind(body, 'out')
   assert.deepEqual(plain(resource), body)
   return resource
 }
 
-async function refuse(method, path, status, scimType, body) {
-  const said = await ask(method, path, status, body)
-  assert.throws(() => new ErrorResponse(said), (e) => e.status === `${status}` && e.scimType === scimType)
+async function expectError(method, path, status, scimType, body) {
+  const response = await ask(method, path, status, body)
+  assert.throws(() => new ErrorResponse(response), (e) => e.status === `${status}` && e.scimType === scimType)
 }
 
-// listed returns the resources on all pages of a list.
-async function listed(Kind, path) {
+// listAll returns the resources on all pages of a list.
+async function listAll(Kind, path) {
   const all = []
   for (;;) {
     const page = new ListResponse(await ask('GET', `${path}${path.includes('?') ? '&' : '?'}startIndex=${all.length + 1}&count=3`, 200))
     assert.equal(page.startIndex, all.length + 1)
     assert.equal(page.itemsPerPage, page.Resources.length)
-    for (const one of page.Resources) all.push(read(Kind, one))
+    for (const one of page.Resources) all.push(parse(Kind, one))
     if (all.length >= page.totalResults) return all
     assert.ok(page.Resources.length > 0, 'a page is empty, but there should be more')
   }
@@ -53,7 +53,7 @@ async function patch(id, ...Operations) {
   const before = await ask('GET', `/Users/${id}`, 200)
   const want = plain((await message.apply(new User(before))) ?? before)
   const got = await ask('PATCH', `/Users/${id}`, 200, plain(message))
-  read(User, got)
+  parse(User, got)
   assert.deepEqual({ ...got, meta: 0, schemas: 0 }, { ...want, meta: 0, schemas: 0 })
 }
 
@@ -63,23 +63,23 @@ for (const one of (await ask('GET', '/ResourceTypes', 200)).Resources) new Resou
 const ids = []
 for (let i = 0; i < 7; i++) {
   const user = new User({ userName: `person${i}@example.com`, externalId: `E-${i}`, displayName: `Person ${i}`, name: { givenName: 'Pat', familyName: `No. ${i}` }, active: i % 2 === 0 })
-  const made = read(User, await ask('POST', '/Users', 201, plain(user)))
+  const made = parse(User, await ask('POST', '/Users', 201, plain(user)))
   assert.equal(made.active, i % 2 === 0)
   ids.push(made.id)
 }
-await refuse('POST', '/Users', 409, 'uniqueness', plain(new User({ userName: 'PERSON1@example.com' })))
-await refuse('POST', '/Users', 400, 'invalidValue', { schemas: [User.id] })
-await refuse('GET', '/Users?filter=displayName+co+%22x%22', 400, 'invalidFilter')
-await refuse('GET', '/Users/nobody', 404, undefined)
+await expectError('POST', '/Users', 409, 'uniqueness', plain(new User({ userName: 'PERSON1@example.com' })))
+await expectError('POST', '/Users', 400, 'invalidValue', { schemas: [User.id] })
+await expectError('GET', '/Users?filter=displayName+co+%22x%22', 400, 'invalidFilter')
+await expectError('GET', '/Users/nobody', 404, undefined)
 
-const all = await listed(User, '/Users')
+const all = await listAll(User, '/Users')
 assert.deepEqual(all.map((user) => user.id).sort(), [...ids].sort())
 for (const filter of [
   'userName eq "person3@example.com"', 'externalId eq "E-5"', `id eq "${ids[2]}"`, 'userName eq "nobody@example.com"', 'userName eq "person3@example.com" and externalId eq "E-3"',
   'userName eq "person3@example.com" and externalId eq "E-4"', 'emails.value eq "person4@example.com"',
 ]) {
   const want = new SCIMMY.Types.Filter(filter).match(all.map(plain))
-  const got = await listed(User, `/Users?filter=${encodeURIComponent(filter)}`)
+  const got = await listAll(User, `/Users?filter=${encodeURIComponent(filter)}`)
   assert.deepEqual(got.map((user) => user.id), want.map((user) => user.id), filter)
 }
 
@@ -90,13 +90,13 @@ await patch(ids[0], { op: 'replace', path: 'active', value: false })
 await patch(ids[0], { op: 'replace', value: { active: true, externalId: 'new' } })
 await patch(ids[0], { op: 'remove', path: 'name' })
 
-const whole = read(User, await ask('PUT', `/Users/${ids[1]}`, 200, plain(new User({ userName: 'person1@example.com', displayName: 'All anew' }))))
-assert.equal(whole.externalId, undefined)
-assert.equal(whole.active, false)
+const replaced = parse(User, await ask('PUT', `/Users/${ids[1]}`, 200, plain(new User({ userName: 'person1@example.com', displayName: 'All anew' }))))
+assert.equal(replaced.externalId, undefined)
+assert.equal(replaced.active, false)
 
-const team = read(Group, await ask('POST', '/Groups', 201, plain(new Group({ displayName: 'Team', members: ids.slice(0, 3).map((value) => ({ value })) }))))
+const team = parse(Group, await ask('POST', '/Groups', 201, plain(new Group({ displayName: 'Team', members: ids.slice(0, 3).map((value) => ({ value })) }))))
 assert.deepEqual(team.members.map((member) => member.value).sort(), ids.slice(0, 3).sort())
-await refuse('POST', '/Groups', 409, 'uniqueness', plain(new Group({ displayName: 'team' })))
+await expectError('POST', '/Groups', 409, 'uniqueness', plain(new Group({ displayName: 'team' })))
 const change = (...Operations) => ask('PATCH', `/Groups/${team.id}`, 204, plain(new PatchOp({ schemas: [PatchOp.id], Operations })))
 const members = async () => (await ask('GET', `/Groups/${team.id}`, 200)).members.map((member) => member.value).sort()
 await change({ op: 'add', path: 'members', value: [{ value: ids[4] }] }, { op: 'remove', path: `members[value eq "${ids[0]}"]` }, { op: 'replace', path: 'displayName', value: 'Crew' })
@@ -105,7 +105,7 @@ await change({ op: 'replace', path: 'members', value: [{ value: ids[5] }] })
 assert.deepEqual(await members(), [ids[5]])
 await change({ op: 'remove', path: 'members' })
 assert.deepEqual(await members(), [])
-assert.deepEqual((await listed(Group, '/Groups?filter=displayName+eq+%22crew%22')).map((group) => group.id), [team.id])
+assert.deepEqual((await listAll(Group, '/Groups?filter=displayName+eq+%22crew%22')).map((group) => group.id), [team.id])
 await ask('DELETE', `/Groups/${team.id}`, 204)
 for (const id of ids) await ask('DELETE', `/Users/${id}`, 204)
 assert.equal((await ask('GET', '/Users?count=0', 200)).totalResults, 0)
