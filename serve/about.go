@@ -83,7 +83,7 @@ type readiness struct {
 	err       error
 }
 
-// ask returns the result of the last check, or of a new one if that is over a second old.
+// check returns the result of the last check, or of a new one if that is over a second old.
 func (r *readiness) check(ctx context.Context) error {
 	select {
 	case r.sem <- struct{}{}:

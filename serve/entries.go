@@ -40,6 +40,7 @@ func (Facets) Schema(huma.Registry) *huma.Schema {
 // createdField is the field that holds the time at which an entry was created.
 const createdField = "added"
 
+// entryOf returns an entry in the form in which the service sends it.
 func entryOf(e userdb.Entry) Entry {
 	out := Entry{UID: e.UID(), Type: e.Type(), Rev: e.Rev(), Disabled: e.Disabled(), Verified: []string{}, Facets: Facets(e.Facets())}
 	delete(out.Facets, e.Key().Field())

@@ -59,6 +59,7 @@ func (s *Service) registerEvents(mux *http.ServeMux) {
 	}}
 }
 
+// toAny returns texts as the values of an enumeration.
 func toAny[T ~string](texts []T) (all []any) {
 	for _, text := range texts {
 		all = append(all, string(text))
@@ -122,7 +123,7 @@ func listEvents(c *call, w http.ResponseWriter) error {
 	return nil
 }
 
-// parseEventQuery returns what a request asks for, and whether it asks for a stream.
+// parseEventQuery returns the query in a request for events, and whether it asks for a stream.
 func parseEventQuery(r *http.Request) (q userdb.EventQuery, streams bool, err error) {
 	values, wrong := parseQuery(r, "after", "kind", "limit")
 	q = userdb.EventQuery{After: values.Get("after"), Limit: 100}
@@ -164,9 +165,9 @@ func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 	return c.key.Sees(e.Key.Type())
 }
 
-// pingInterval is how long a stream is silent at most. keyCheckInterval is the time between checks
-// whether its key was revoked. Together with keyMaxAge, they end the stream within five seconds of
-// that.
+// pingInterval is how long a stream is silent at most. keyCheckInterval is the time between two
+// checks of its key. Together with keyMaxAge, it ends a stream within five seconds after its key
+// was revoked.
 var (
 	pingInterval     = 15 * time.Second
 	keyCheckInterval = 500 * time.Millisecond
@@ -258,7 +259,7 @@ func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 		case <-l.c.service.closing:
 			return
 		case <-check.C:
-			_, err = l.w.Write(nil) // which checks the key
+			_, err = l.w.Write(nil) // checks the key
 		case <-ping.C:
 			err = l.write([]byte(": ping\n\n"))
 		case <-part.ready:
@@ -279,7 +280,7 @@ func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 func encodeFrames(page userdb.EventPage) [][]byte {
 	all := make([][]byte, len(page.Events))
 	for i, e := range page.Events {
-		data, _ := json.Marshal(EventOf(e)) // it holds only text, which cannot fail
+		data, _ := json.Marshal(EventOf(e)) // cannot fail, because it holds only text
 		all[i] = fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", e.Next, e.Kind, data)
 	}
 	return all

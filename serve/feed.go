@@ -85,6 +85,7 @@ func (s *Service) join(db *userdb.DB, fresh *feed) (*feed, error) {
 	return f, nil
 }
 
+// leave removes a listener from a feed, and stops the feed if it was the last.
 func (s *Service) leave(db *userdb.DB, f *feed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,18 +38,6 @@ type Selection struct {
 	Disabled Either   `query:"disabled" doc:"true for disabled entries only, false for others only"`
 }
 
-// Either represents a boolean parameter that may be absent.
-type Either struct{ is, set bool }
-
-// Receiver implements [huma.ParamWrapper].
-func (e *Either) Receiver() reflect.Value { return reflect.ValueOf(&e.is).Elem() }
-
-// Schema implements [huma.SchemaProvider].
-func (*Either) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeBoolean} }
-
-// OnParamSet implements [huma.ParamReactor].
-func (e *Either) OnParamSet(set bool, _ any) { e.set = set }
-
 // toQuery returns the query that a selection describes, and everything that is wrong with it.
 func (in Selection) toQuery(r *http.Request, t schema.Type) (q userdb.Query, wrong []Wrong) {
 	// An empty value would select all entries, as if it were absent.

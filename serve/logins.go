@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -205,24 +204,6 @@ type passwordInput struct {
 		Current  Given           `json:"current,omitzero" doc:"the current password; it is checked even if it is empty, and counts as a login"`
 		Session  *SessionOptions `json:"session,omitempty" doc:"if present, a session begins; all others end"`
 	}
-}
-
-// Given holds text that may be absent. Empty text and null count as present, so that leaving a
-// field of a form empty does not bypass a check.
-type Given struct {
-	text string
-	is   bool
-}
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (g *Given) UnmarshalJSON(text []byte) error {
-	g.is = true
-	return json.Unmarshal(text, &g.text)
-}
-
-// Schema implements [huma.SchemaProvider].
-func (Given) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, MaxLength: ptr(4096)}
 }
 
 func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput, error) {

@@ -102,6 +102,7 @@ func (p *Problem) withRetryAfter(seconds int64) *Problem {
 // ErrorCode returns the code of a problem to [userdb.CodeOf].
 func (p *Problem) ErrorCode() userdb.Code { return userdb.Code(p.Code) }
 
+// usageProblem returns a problem with [userdb.CodeUsage].
 func usageProblem(format string, args ...any) *Problem {
 	return problem(userdb.CodeUsage, fmt.Sprintf(format, args...))
 }
@@ -228,6 +229,7 @@ func fieldProblems(err error) (all []Wrong) {
 // bodyFields lists the members of bodies that are not facets.
 var bodyFields = []string{"uid", "tags", "password", "purpose", "life", "idle", "value", "field", "session"}
 
+// pointerOf returns the JSON pointer to a field in a request body.
 func pointerOf(field string) string {
 	escaped := strings.NewReplacer("~", "~0", "/", "~1").Replace(field)
 	switch {

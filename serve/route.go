@@ -46,6 +46,7 @@ type requestInfo struct {
 	err                error
 }
 
+// infoOf returns what is recorded about the request with a context.
 func infoOf(ctx context.Context) *requestInfo {
 	info, _ := ctx.Value(requestKey{}).(*requestInfo)
 	if info == nil {
@@ -243,6 +244,7 @@ func handle[I, O any](s *Service, r route, do func(ctx context.Context, c *call,
 	})
 }
 
+// newOperation returns the description of a route that takes a key.
 func (s *Service) newOperation(r route) huma.Operation {
 	if r.status == 0 {
 		r.status = http.StatusOK
@@ -278,8 +280,8 @@ func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) 
 }
 
 // beginCall returns the call that a request makes on a route, if its key allows that. It takes a
-// place for the call, which leave gives back. It judges the key by the headers, before anything of
-// the body is read.
+// place for the call, which leave gives back. It checks the key before anything of the body is
+// read.
 func (s *Service) beginCall(req *http.Request, r route) (c *call, leave func(), err error) {
 	key, err := s.authorizeKey(req, r)
 	if err != nil {
@@ -372,6 +374,7 @@ func transform(ctx huma.Context, _ string, v any) (any, error) {
 	return v, nil
 }
 
+// writeProblem responds to a request with a problem.
 func writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
 	answer := *p
 	answer.RequestID = infoOf(r.Context()).id

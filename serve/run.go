@@ -76,6 +76,8 @@ type drainContexts struct{ store, stream context.Context }
 
 type drainContextsKey struct{}
 
+// drainContextsOf returns the contexts of the service that runs a request. They never end for a
+// request that [Service.Run] does not serve.
 func drainContextsOf(ctx context.Context) drainContexts {
 	if e, is := ctx.Value(drainContextsKey{}).(drainContexts); is {
 		return e

@@ -165,6 +165,8 @@ type refusedLine struct {
 	Reason string `json:"reason"`
 }
 
+// importEntries reads entries from the body. It responds with the refused lines and then with a
+// report.
 func importEntries(c *call, w http.ResponseWriter) error {
 	// Import what was read even if the body breaks off.
 	ctx := context.WithoutCancel(c.request.Context())

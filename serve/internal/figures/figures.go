@@ -19,8 +19,8 @@ const (
 	maxConcurrent = 4                // that are gathered at the same time
 )
 
-// A figure that takes at least slowThreshold to gather is reused for reuseFactor times as long as it
-// took, so that a server does not spend all its time gathering it.
+// A figure that takes at least slowThreshold to gather is reused for reuseFactor times as long as
+// it took, so that a server does not spend all its time gathering it.
 const (
 	slowThreshold = time.Second
 	reuseFactor   = 10
