@@ -350,14 +350,13 @@ func activeResponse(e userdb.Entry, s userdb.Session) *activeOutput {
 // findSession returns the session with a secret, and its entry and type. It searches all types that
 // the key may see, and returns [userdb.ErrNotFound] if none has it.
 func (c *call) findSession(ctx context.Context, secret string) (*userdb.Type, userdb.Entry, userdb.Session, error) {
-	err := error(userdb.ErrNotFound)
 	for t := range c.visibleTypes(ctx) {
-		e, s, askErr := t.Session(ctx, secret)
-		if !errors.Is(askErr, userdb.ErrNotFound) {
-			return t, e, s, askErr
+		e, s, err := t.Session(ctx, secret)
+		if !errors.Is(err, userdb.ErrNotFound) {
+			return t, e, s, err
 		}
 	}
-	return nil, userdb.Entry{}, userdb.Session{}, err
+	return nil, userdb.Entry{}, userdb.Session{}, userdb.ErrNotFound
 }
 
 func getSession(ctx context.Context, c *call, in *secretInput) (*activeOutput, error) {
