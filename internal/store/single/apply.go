@@ -15,19 +15,21 @@ import (
 
 var (
 	createScript = redisx.NewScript(scripts, "create", redisx.IsNumber)
-	// updateScript is for a change that notes nothing: the functions of the history, made anew for each call, take Redis 2 µs.
+	// updateScript makes changes that note nothing. It has stubs for the history functions, which
+	// would cost Redis 2 µs to define in each call.
 	updateScript = redisx.NewScript(scripts, "update", redisx.IsNumber, "local function unrighted() end\nlocal function note() end\n")
 	notedScript  = redisx.NewScript(scripts, "update", redisx.IsNumber, onekey.HistoryLua)
 )
 
-// An outcome is what became of a change in one of the quick ways.
+// An outcome is the result of one of the fast ways to make a change.
 type outcome struct {
 	done  bool
-	maybe bool // it is not known: change.lua finds the rev if it was done
+	maybe bool // the change may have been made: change.lua finds its rev if so
 }
 
-// Apply implements [store.Engine]: one short script or, where many callers create, one for all of them; else, after it,
-// the script for any change.
+// Apply implements [store.Engine]. It first runs one short script or, while many callers create
+// entries, one script for all of them. If that does not apply to the change, it runs change.lua,
+// which makes any change.
 func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 	rev := store.NewRev()
 	got, err := e.applyQuick(ctx, &c, rev)
@@ -43,7 +45,8 @@ func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 	return rev, e.confirmed(ctx, &c, rev, err)
 }
 
-// confirmed waits for the replicas that a change asks for: it is one script, so its entry stands for all of it.
+// confirmed waits until as many replicas as c asks for have the change, unless err is not nil. It
+// asks for the entry alone, since one script wrote the whole change.
 func (e *Engine) confirmed(ctx context.Context, c *store.Change, rev string, err error) error {
 	if err != nil || c.Replicas == 0 {
 		return err
@@ -51,7 +54,7 @@ func (e *Engine) confirmed(ctx context.Context, c *store.Change, rev string, err
 	return redisx.Confirm(ctx, e.client, c.Key, rev, c.Replicas, c.ReplicaTime)
 }
 
-// applyQuick makes a change in one of the quick ways, or not at all.
+// applyQuick makes a change in one of the fast ways, or not at all.
 func (e *Engine) applyQuick(ctx context.Context, c *store.Change, rev string) (got outcome, err error) {
 	if onlyCreates(c) {
 		defer e.creating.Add(-1)
@@ -65,22 +68,24 @@ func (e *Engine) applyQuick(ctx context.Context, c *store.Change, rev string) (g
 	return got, err
 }
 
-// shortFacets is how many facets the short scripts take: Lua unpacks no list of any length.
+// shortFacets limits the facets in a change that the short scripts make, since Lua cannot unpack a
+// list of any length.
 const shortFacets = 1000
 
-// isShort reports whether the short scripts make a change: facets and secondary values alone.
+// isShort reports whether the short scripts can make a change: whether it touches nothing but
+// facets and secondary values.
 func isShort(c *store.Change) bool {
 	return !c.Delete && !c.Mend && (!c.Create || len(c.Note.Lines) == 0 || c.Note.InEntry()) && len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop) == 0 &&
 		len(c.Set)+len(c.Unset) < shortFacets && c.Seen.Fence == "" && !c.Tokens.Known && c.Tokens.Spend == "" && (c.Create || c.Seen.Rev != "")
 }
 
-// applyShort sends create.lua or update.lua, which do everything or nothing.
+// applyShort runs create.lua or update.lua, which make the whole change or none of it.
 func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (outcome, error) {
 	keys := make([]string, 2, 2+len(c.Claim)+len(c.Elsewhere)+len(c.Release))
 	keys[0], keys[1] = c.Key.String(), c.Schema.Key.String()
 	keys = appendKeys(appendKeys(keys, c.Claim), c.Elsewhere)
 	if c.Create {
-		for _, d := range c.Schema.Containers(c.Key) { // what a create that came to nothing left there
+		for _, d := range c.Schema.Containers(c.Key) { // a create that failed may have left them
 			keys = append(keys, d.Key.String())
 		}
 	}
@@ -111,7 +116,8 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	return outcome{done: reply == int64(1), maybe: unsure}, err
 }
 
-// noteCreate adds the feed to the keys of a create that is noted, and returns the line.
+// noteCreate returns the line that a create notes, if any, and keys with the feed appended if there
+// is one.
 func (e *Engine) noteCreate(keys []string, c *store.Change) ([]string, string) {
 	if len(c.Note.Lines) == 0 {
 		return keys, ""
@@ -135,12 +141,12 @@ var (
 	changeScript = redisx.NewScript(scripts, "change", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, onekey.TombstoneLua, guardLua)
 )
 
-// looks is how often a change looks again at SRKs that others hold before it gives up.
+// looks is how many times applyAny runs change.lua before it gives up.
 const looks = 20
 
-// applyAny makes any change. unsure says that it may have been made already.
+// applyAny makes any change. unsure says that the change may have been made already.
 func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsure bool) error {
-	if c.Create { // what a create that came to nothing left there, or an entry that was here before
+	if c.Create { // left by a create that failed, or by an earlier entry
 		c.Drop = c.Before()
 	}
 	c.Set = append(slices.Clip(c.Set), c.Canonicals()...)
@@ -161,29 +167,29 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsur
 	return store.ErrConflict
 }
 
-// An attempt is a change on its way, with what the script asked for so far.
+// An attempt is a change in progress, with what change.lua has asked for so far.
 type attempt struct {
 	e      *Engine
 	c      store.Change
-	srks   []recordkey.Key // those to claim, then those elsewhere
+	srks   []recordkey.Key // c.Claim, then c.Elsewhere
 	rev    string
-	may    bool // the schema may be stored where there is no other
-	looked bool // whether there are entries that no stored schema describes
-	unsure bool // it may have been made already
-	reads  bool // the members of what goes are read, so that the script knows them
+	may    bool // the schema may be stored if none is
+	looked bool // the store was searched for entries that no stored schema describes
+	unsure bool // the change may have been made already
+	reads  bool // send reads the members of the sets to drop, since the script needs them
 	owners []owner
 }
 
-// An owner is what an SRK names that is not the change's own.
+// An owner is the value of an SRK that names another entry.
 type owner struct {
-	at   int    // the SRK's number among those of the attempt, from 1
-	seen string // its value
+	at   int    // the number of the SRK in attempt.srks, from 1
+	seen string // the value of the SRK
 }
 
-// send runs the script once.
+// send runs change.lua, again if its reply is lost, and returns the reply.
 func (a *attempt) send(ctx context.Context) ([]any, error) {
 	known := make([][]string, len(a.c.Drop))
-	if !a.c.Create || a.reads { // a create hardly ever finds anything there
+	if !a.c.Create || a.reads { // a create rarely finds anything there
 		var err error
 		if known, err = a.e.knownMembers(ctx, a.c.Drop); err != nil {
 			return nil, err
@@ -206,7 +212,8 @@ func (a *attempt) send(ctx context.Context) ([]any, error) {
 	return redisx.Items(answer), nil
 }
 
-// learn takes what the script has to know first, or returns why the change cannot be made.
+// learn collects what the script asked for in reply, or returns the error of a change that cannot
+// be made.
 func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 	switch redisx.Text(reply, 0) {
 	case "occupied":
@@ -225,7 +232,7 @@ func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 		}
 		return nil
 	case "unstored":
-		// Entries may come from a first write just now, which stored the schema: look once more.
+		// A first write may have made entries just now, and stored the schema. Try once more.
 		err := store.NoEntries(ctx, a.e, a.c.Schema.Entries)
 		if err != nil && (a.looked || !errors.Is(err, store.ErrSchemaMismatch)) {
 			return err
@@ -236,23 +243,23 @@ func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 	return a.refusal(reply)
 }
 
-// withNamed adds to a delete, and to a create over a tombstone, what it must drop besides what its
-// schema declares, as far as that is known.
+// withNamed adds to a delete, or to a create over a tombstone, the records to drop that the schema
+// of c does not declare, as far as they are known.
 func (e *Engine) withNamed(c store.Change) store.Change {
 	last, _ := e.stored.Load(c.Schema.Key)
 	if s, is := last.(store.Stored); is && (c.Delete || c.Create) {
 		c.Drop = append(slices.Clip(c.Drop), s.Drops(c)...)
 		if c.Delete {
-			c.Schema.JSON = s.JSON // says to the script that it was looked at
+			c.Schema.JSON = s.JSON // tells the script which stored schema was considered
 		}
 	}
 	return c
 }
 
-// refusal makes an error of an answer that nothing was written.
+// refusal returns the error for a reply that says why nothing was written.
 func (a *attempt) refusal(reply []any) error {
 	c, what, detail := a.c, redisx.Text(reply, 0), redisx.Text(reply, 1)
-	reply = append(reply, nil) // a short one has no number either
+	reply = append(reply, nil) // reply[1] must exist
 	if a.unsure && what != "duplicate" && !store.Accounts(detail, c.Seen.Rev) {
 		return fmt.Errorf("changing %s: %w", c.Key, store.ErrOutcomeUnknown)
 	}
@@ -275,7 +282,7 @@ func (a *attempt) refusal(reply []any) error {
 	return fmt.Errorf("changing %s: %w: %w", c.Key, store.ErrOutcomeUnknown, redisx.Unknown(what))
 }
 
-// ownersOf takes the answer that SRKs are occupied.
+// ownersOf parses the reply that SRKs are occupied, which lists the number and the value of each.
 func (a *attempt) ownersOf(pairs []any) ([]owner, error) {
 	var owners []owner
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -289,15 +296,14 @@ func (a *attempt) ownersOf(pairs []any) ([]owner, error) {
 	return owners, nil
 }
 
-// srkNumber takes the number of an SRK, from 1.
+// srkNumber returns the number of an SRK, from 1, and reports whether item is one.
 func (a *attempt) srkNumber(item any) (int, bool) {
 	n, is := item.(int64)
 	return int(n), is && n >= 1 && n <= int64(len(a.srks))
 }
 
-// knownMembers reads the members of indexed sets that go with the entry, so that the script can
-// declare the index sets that hold it. Of a set that is large it returns none: the script moves
-// that away.
+// knownMembers returns the members of each indexed set in drop, so that the script can declare
+// their index sets. It returns none for a large set, which the script moves aside instead.
 func (e *Engine) knownMembers(ctx context.Context, drop []store.Container) (known [][]string, err error) {
 	known = make([][]string, len(drop))
 	for i, d := range drop {
@@ -311,13 +317,15 @@ func (e *Engine) knownMembers(ctx context.Context, drop []store.Container) (know
 	return known, err
 }
 
-// expectedArg is where change.lua reads the rev that is expected; a create expects none.
+// expectedArg is the index of the argument with the rev that the entry must have. A create has no
+// such rev.
 const expectedArg = 8
 
-// resent stands there where a create may have been made already.
+// resent is that argument for a create that may have been made already.
 const resent = "again"
 
-// args lays the change out as change.lua reads it. known are the members of what goes.
+// args returns the keys and the arguments of change.lua. known holds the members of each record in
+// c.Drop.
 func (a *attempt) args(known [][]string) (keys, args []string) {
 	c := a.c
 	tokens, _ := store.TokenKey(c.Key) // every PRK has one
@@ -373,7 +381,7 @@ func verb(c store.Change) string {
 	return "update"
 }
 
-// guardArgs are the first arguments of every script that changes data; see guard.lua.
+// guardArgs returns the first arguments of every script that changes data, as guard.lua reads them.
 func guardArgs(prk recordkey.Key, g store.Guard, rev string, may bool) []string {
 	return []string{
 		prk.In(recordkey.Namespace{}).String(), prk.Namespace().String(), rev,
@@ -381,8 +389,8 @@ func guardArgs(prk recordkey.Key, g store.Guard, rev string, may bool) []string 
 	}
 }
 
-// memberIndexes are the index sets of a set's members. A member that no index key can name stands in none: it gets the
-// set itself, which goes anyway.
+// memberIndexes returns the index set of each member of a set. For a member that no index key can
+// name, it returns the set itself, which is going away in any case.
 func memberIndexes(set recordkey.Key, members []string) []recordkey.Key {
 	index := make([]recordkey.Key, len(members))
 	for i, m := range members {
@@ -394,7 +402,7 @@ func memberIndexes(set recordkey.Key, members []string) []recordkey.Key {
 	return index
 }
 
-// rankLists are the keys and the members of ordered indexes, side by side.
+// rankLists returns the keys and the members of ranks as two parallel lists.
 func rankLists(ranks []store.Ranked) (keys []recordkey.Key, members []string) {
 	for _, r := range ranks {
 		keys, members = append(keys, r.Key), append(members, r.Member)

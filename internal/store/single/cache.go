@@ -18,12 +18,13 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// connLife ends connections that only read: where another server takes over at one address, a writer is told so by
-// READONLY, and a reader by nothing.
+// connLife limits the life of connections that only read. If another server takes over an address,
+// READONLY errors tell those who write, but nothing tells those who read.
 const connLife = time.Minute
 
-// A Cached is an engine with copies of entries in this process, read over connections of their own on which the server
-// says what changes (RESP3, CLIENT TRACKING). All else goes past the copies.
+// A Cached is an engine that keeps copies of entries in this process. It reads them over
+// connections of its own, on which the server announces changes (RESP3, CLIENT TRACKING). All other
+// calls bypass the copies.
 type Cached struct {
 	*Engine
 	reader      *redis.Client
@@ -33,7 +34,7 @@ type Cached struct {
 
 var _ store.Engine = (*Cached)(nil)
 
-// NewCached returns e with a cache, filled by a client of its own with the options o.
+// NewCached returns e with a cache, which a new client with the options o fills.
 func NewCached(e *Engine, o redis.Options, cache store.Cache) (*Cached, error) {
 	if o.DB != 0 {
 		return nil, fmt.Errorf("%w: go-redis caches database 0 alone, and this is %d; use a namespace instead", store.ErrCache, o.DB)
@@ -48,14 +49,14 @@ func NewCached(e *Engine, o redis.Options, cache store.Cache) (*Cached, error) {
 	return c, nil
 }
 
-// Reader is the client that copies are read through.
+// Reader returns the client that fills the cache.
 func (c *Cached) Reader() *redis.Client { return c.reader }
 
-// Close implements [store.Engine]; further calls return the same.
+// Close implements [store.Engine]. Further calls return the same result.
 func (c *Cached) Close() error { return errors.Join(c.closeReader(), c.Engine.Close()) }
 
-// Survey implements [store.Engine]: go-redis goes on without a cache, and says nothing, where the server refuses what
-// it needs.
+// Survey implements [store.Engine]. It checks that the server supports the cache, since go-redis
+// otherwise continues without one and reports nothing.
 func (c *Cached) Survey(ctx context.Context, closely bool) (store.Survey, error) {
 	s, err := c.Engine.Survey(ctx, closely)
 	if err != nil {
@@ -71,7 +72,7 @@ func (c *Cached) Survey(ctx context.Context, closely bool) (store.Survey, error)
 	return s, err
 }
 
-// Find implements [store.Engine], where a copy will do by a copy.
+// Find implements [store.Engine]. It uses a copy if the lookup allows that.
 func (c *Cached) Find(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	if len(lookups) != 1 || !lookups[0].Cached || !lookups[0].PRK.IsValid() {
 		return c.Engine.Find(ctx, lookups)
@@ -83,8 +84,8 @@ func (c *Cached) Find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 	return []store.Found{found}, store.NotOfEntry(found.Err)
 }
 
-// The writing verbs below forget the copy of what they wrote before they return: whether it was written or not, for an
-// outcome may be unknown, and a conflict tells that the copy is old.
+// The methods below that write forget the copy of what they wrote before they return, even if they
+// fail: the outcome may be unknown, and a conflict shows that the copy is old.
 
 // Apply implements [store.Engine].
 func (c *Cached) Apply(ctx context.Context, change store.Change) (string, error) {
@@ -128,17 +129,17 @@ func (c *Cached) Mend(ctx context.Context, s store.Step) (bool, error) {
 }
 
 const (
-	probe    = "~/cache" // a record of the store's own that is never written
-	longCopy = 16 << 10  // bytes of the longest reply that is kept
+	probe    = "~/cache" // a key that is never written
+	longCopy = 16 << 10  // length in bytes of the longest reply that is kept
 )
 
-// copies keeps replies to HGETALL for go-redis, which fills it and takes out what the server says has changed, or what
-// it will not hear about any more. What is kept is fit to be kept: entries, without their passwords' hashes. Safe for
-// concurrent use.
+// copies holds replies to HGETALL for go-redis, which adds them, and removes those that the server
+// reports as changed or no longer tracks. It holds only live entries, without password hashes. It
+// is safe for concurrent use.
 type copies struct {
 	*redis.LocalCache
-	prefix atomic.Pointer[string] // what go-redis puts before a key; nil: it has not asked yet
-	told   atomic.Bool            // there was a reply of which a change would be heard
+	prefix atomic.Pointer[string] // what go-redis puts before a key; nil until it has read one
+	told   atomic.Bool            // there was a reply whose changes the server announces
 }
 
 var _ redis.Cache = (*copies)(nil)
@@ -147,15 +148,16 @@ func newCopies(c store.Cache) *copies {
 	return &copies{LocalCache: redis.NewLocalCache(redis.CacheConfig{MaxEntries: c.Entries, MaxStaleness: c.Age})}
 }
 
-// forget takes out the copy of a record. A reply that is under way is not kept either: it may be from before. So those
-// who ask from now on get what the server has now.
+// forget removes the copy of a record. It also discards a reply that is on its way, which may be
+// older. So a read that begins later returns what the server has then.
 func (c *copies) forget(key string) {
 	if prefix := c.prefix.Load(); prefix != nil {
 		c.DeleteByRedisKey(*prefix + key)
 	}
 }
 
-// Reserve implements [redis.Cache]. The first record asked for is the probe, which shows how go-redis calls a key.
+// Reserve implements [redis.Cache]. The first record that is read is the probe, which shows what
+// go-redis puts before a key.
 func (c *copies) Reserve(cacheKey string, keys []string) (token uint64, fetch bool) {
 	if c.prefix.Load() == nil {
 		if prefix, ok := strings.CutSuffix(keys[0], probe); ok {
@@ -165,7 +167,8 @@ func (c *copies) Reserve(cacheKey string, keys []string) (token uint64, fetch bo
 	return c.LocalCache.Reserve(cacheKey, keys)
 }
 
-// FulfillOwned implements [redis.Cache]. Only replies are brought here of which a change would be heard.
+// FulfillOwned implements [redis.Cache]. go-redis calls it only for replies whose changes the
+// server announces.
 func (c *copies) FulfillOwned(cacheKey string, token, conn uint64, reply []byte) bool {
 	c.told.Store(true)
 	kept, ok := fit(reply)
@@ -176,8 +179,9 @@ func (c *copies) FulfillOwned(cacheKey string, token, conn uint64, reply []byte)
 	return c.LocalCache.FulfillOwned(cacheKey, token, conn, kept)
 }
 
-// fit is a reply to HGETALL as it is kept. It is false for one that is not: no live entry, for "not found" must never
-// be old; one that is too long; or no reply of that form at all.
+// fit returns what is kept of a reply to HGETALL: all but the password hash. It reports false if
+// nothing may be kept: if the record is not a live entry, since "not found" must never be stale; if
+// the reply is too long; or if it has another form.
 func fit(reply []byte) (kept []byte, ok bool) {
 	pairs, rest, ok := header(reply, '%')
 	if !ok || len(reply) > longCopy {
@@ -205,7 +209,7 @@ func fit(reply []byte) (kept []byte, ok bool) {
 	return slices.Concat([]byte("%"+strconv.Itoa(left)+"\r\n"), body), live && len(rest) == 0
 }
 
-// bulk cuts a text off RESP.
+// bulk cuts a bulk string off the RESP in b, and returns its text and what follows it.
 func bulk(b []byte) (text, rest []byte, ok bool) {
 	n, rest, ok := header(b, '$')
 	if !ok || n > len(rest)-2 || string(rest[n:n+2]) != "\r\n" {
@@ -214,7 +218,8 @@ func bulk(b []byte) (text, rest []byte, ok bool) {
 	return rest[:n], rest[n+2:], true
 }
 
-// header cuts a line off RESP: what it begins, and how many.
+// header cuts the first line off the RESP in b, which must be of the given kind, and returns its
+// number and what follows it.
 func header(b []byte, kind byte) (n int, rest []byte, ok bool) {
 	line, rest, ok := bytes.Cut(b, []byte("\r\n"))
 	if !ok || len(line) < 2 || line[0] != kind {

@@ -13,14 +13,15 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// harmless are the methods of an engine that change no entry's hash, so that no copy of one grows
-// old by them. A new method is put here or, if it changes one, forgets it in cache.go.
+// harmless lists the methods of an engine that change no entry's hash, so that they make no copy
+// stale. A new method goes into this list or, if it changes entries, into cache.go.
 var harmless = []string{
 	"Admit", "Bulk", "Feed", "FeedEnd", "FindSession", "Forgive", "Guesses", "History", "Holds", "Invite", "Limit", "Linger", "LoginWait", "Look", "Order", "Peek", "PeekIssued", "Ping", "Read", "Reset", "Scan", "Secret", "Sessions", "Sizes",
 	"Tell", "Tertiary", "Time",
 }
 
-// TestForgetful: every method of an engine either changes no entry, or is one of Cached's own.
+// TestForgetful checks that every method of an engine either changes no entry or is overridden by
+// Cached.
 func TestForgetful(t *testing.T) {
 	engine, cached := reflect.TypeFor[store.Engine](), reflect.TypeFor[*Cached]()
 	methods := map[string]bool{}
@@ -41,7 +42,7 @@ func TestForgetful(t *testing.T) {
 	}
 }
 
-// reply is what HGETALL answers in RESP3.
+// reply returns a reply to HGETALL in RESP3.
 func reply(pairs ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%%%d\r\n", len(pairs)/2)
@@ -51,7 +52,7 @@ func reply(pairs ...string) string {
 	return b.String()
 }
 
-// TestFit: what is kept is an entry without its hash, and nothing else.
+// TestFit checks that the cache keeps entries without their password hashes, and nothing else.
 func TestFit(t *testing.T) {
 	long := strings.Repeat("x", longCopy)
 	for _, tt := range []struct{ name, reply, want string }{
@@ -78,11 +79,11 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// FuzzFit: whatever comes, what is kept is kept once more as it is, and so has no hash.
+// FuzzFit checks that fit returns its own result unchanged, so that no result has a password hash.
 func FuzzFit(f *testing.F) {
 	f.Add([]byte(reply("~isa", "user", "password", "x", "name", "Ann"))) // as Redis answers
 	f.Add([]byte("%1\r\n$99999999999999999999\r\n"))                     // a length that is no int
-	f.Add([]byte("%9223372036854775807\r\n$4\r\n~isa\r\n"))              // more pairs than there are bytes
+	f.Add([]byte("%9223372036854775807\r\n$4\r\n~isa\r\n"))              // more pairs than bytes
 	f.Fuzz(func(t *testing.T, b []byte) {
 		kept, ok := fit(b)
 		if !ok {
@@ -95,7 +96,7 @@ func FuzzFit(f *testing.F) {
 	})
 }
 
-// TestForget: a reply that was under way when its record was forgotten is from before, and not kept.
+// TestForget checks that a reply that was on its way when its record was forgotten is not kept.
 func TestForget(t *testing.T) {
 	c := newCopies(store.Cache{Entries: 10})
 	ask := func(key string) (token uint64) {
@@ -130,7 +131,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestRoom: there are no more copies than there is room for, and the one that came last is among them.
+// TestRoom checks that the cache keeps no more copies than its limit, and always the newest one.
 func TestRoom(t *testing.T) {
 	c := newCopies(store.Cache{Entries: 2})
 	for _, key := range []string{"a", "b", "c"} {

@@ -17,23 +17,24 @@ import (
 
 var createsScript = redisx.NewScript(scripts, "creates", redisx.IsVerdict)
 
-// How much one script creates: every other client waits for it.
+// Limits on what one script creates, since every other client waits for it.
 const (
 	groupMost  = 64
 	groupWords = 6000 // keys and arguments
 )
 
-// A creation is a change that creates an entry together with others.
+// A creation is a change that creates an entry in one script with others.
 type creation struct {
 	c   *store.Change
 	rev string
 	got outcome
-	// err is set if the server refused the script in the middle: the entry may be there then, and
-	// is not noted in the feed.
+	// err is set if the server refused the script in the middle. The entry may exist then, without
+	// its line in the feed.
 	err error
 }
 
-// onlyCreates reports whether a change creates an entry, not a huge one, and nothing else. What it notes lies in the entry.
+// onlyCreates reports whether c does nothing but create an entry, which is not huge and holds its
+// own note.
 func onlyCreates(c *store.Change) bool {
 	return c.Create && c.Tokens.Spend == "" && len(c.Drop)+len(c.Release)+len(c.Unindex)+len(c.Unrank)+len(c.Unset) == 0 && c.Seen == (store.Seen{}) && (len(c.Note.Lines) == 0 || c.Note.InEntry()) &&
 		words(c) <= groupWords
@@ -47,12 +48,12 @@ func words(c *store.Change) int {
 	return n
 }
 
-// createWithOthers makes an entry in one script with those of other callers, which costs the server less than half. An
-// error is one of the context.
+// createWithOthers makes an entry in one script with those of other callers, which costs the server
+// less than half. It fails only if the context ends or the server refuses the script in the middle.
 func (e *Engine) createWithOthers(ctx context.Context, c *store.Change, rev string) (outcome, error) {
 	one := &struct {
 		creation
-		change store.Change // the caller's may be gone before the script is
+		change store.Change // a copy: the caller's may be gone before the script is
 	}{change: *c}
 	one.c, one.rev = &one.change, rev
 	err := e.creates.Do(ctx, &one.creation)
@@ -65,17 +66,17 @@ func (e *Engine) createWithOthers(ctx context.Context, c *store.Change, rev stri
 	return one.got, one.err
 }
 
-// concurrent is how many changes are made at once that need scripts of their own.
+// concurrent is the number of changes with scripts of their own that run at once.
 const concurrent = 16
 
-// ApplyAll implements [store.Engine]: creates go many to a script, all scripts in one pipeline; then what is left, each
-// by itself.
+// ApplyAll implements [store.Engine]. It puts many creates into each script, sends all scripts in
+// one pipeline, and then makes each of the other changes by itself.
 func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	errs, all, quick := make([]error, len(cs)), make([]creation, len(cs)), make([]*creation, 0, len(cs))
 	needs := make(store.Needs, 4*len(cs))
 	for i := range cs {
 		all[i] = creation{c: &cs[i], rev: store.NewRev()}
-		if needs.Add(&cs[i]) && onlyCreates(&cs[i]) { // else another change comes first
+		if needs.Add(&cs[i]) && onlyCreates(&cs[i]) { // otherwise an earlier change must come first
 			quick = append(quick, &all[i])
 		}
 	}
@@ -100,13 +101,14 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	return errs
 }
 
-// firsts leaves out creations that need a key which one before them needs.
+// firsts removes creations that need a key which an earlier one needs.
 func firsts(all []*creation) []*creation {
 	needs := make(store.Needs, 4*len(all))
 	return slices.DeleteFunc(all, func(c *creation) bool { return !needs.Add(c.c) })
 }
 
-// createAll makes entries of which nothing is there yet, and notes which. No two of them may need one key.
+// createAll makes those entries of which nothing exists yet, and records the outcome of each
+// creation. No two of them may need the same key.
 func (e *Engine) createAll(ctx context.Context, all []*creation) {
 	gs := groups(all)
 	for _, script := range [...][2]string{{"evalsha", createsScript.SHA}, {"eval", createsScript.Source}} {
@@ -129,7 +131,7 @@ func (e *Engine) createAll(ctx context.Context, all []*creation) {
 	}
 }
 
-// take notes what the script answered.
+// take records the reply to the script in each creation.
 func (g *group) take(cmd *redis.Cmd, sent func(error) bool) {
 	reply, err := cmd.Slice()
 	what := redisx.Text(reply, 0)
@@ -144,7 +146,8 @@ func (g *group) take(cmd *redis.Cmd, sent func(error) bool) {
 	}
 }
 
-// groups lays creates out for scripts that make many entries. No two of them may need one key.
+// groups divides creations among scripts that make many entries each. No two of them may need the
+// same key.
 func groups(all []*creation) (gs []*group) {
 	var g *group
 	for i, c := range all {
@@ -157,15 +160,15 @@ func groups(all []*creation) (gs []*group) {
 	return gs
 }
 
-// A group is what one script creates, all of one type: see creates.lua.
+// A group holds the creations that one script makes, all of one type; see creates.lua.
 type group struct {
-	of           []*creation // has room for as many as it will most likely have
+	of           []*creation // allocated for as many as it will probably hold
 	size         int
 	shapes       []*shape
 	joins, ranks memberLists
 }
 
-// A shape is what entries in a row have in common: their fields, and how many records.
+// A shape describes entries that have the same fields and the same numbers of records.
 type shape struct {
 	fields                []string
 	claims, absent, fills int
@@ -174,7 +177,7 @@ type shape struct {
 	args                  []string
 }
 
-// keyTexts are keys, in one text.
+// keyTexts holds keys in one text, and the end of each.
 type keyTexts struct {
 	text []byte
 	ends []int
@@ -182,7 +185,7 @@ type keyTexts struct {
 
 func (k *keyTexts) add(keys ...recordkey.Key) {
 	for i := range keys {
-		k.text, _ = keys[i].AppendText(k.text) // a change has no zero key
+		k.text, _ = keys[i].AppendText(k.text) // fails only for the zero key
 		k.ends = append(k.ends, len(k.text))
 	}
 }
@@ -227,9 +230,9 @@ func (g *group) add(one *creation) {
 	}
 }
 
-// mustBeAbsent returns the records that are there only if a create is out of the ordinary, besides
-// those that it makes: SRKs of its values under other fields, and tertiary records that something
-// else has left.
+// mustBeAbsent returns the keys that, besides those it writes, must be absent for creates.lua to
+// make an entry: the SRKs of its values under other fields, and tertiary records that it does not
+// get, which something else may have left.
 func mustBeAbsent(c *store.Change) []recordkey.Key {
 	keys := c.Elsewhere
 	for _, d := range c.Schema.Containers(c.Key) {
@@ -240,17 +243,18 @@ func mustBeAbsent(c *store.Change) []recordkey.Key {
 	return keys
 }
 
-// join has the entry join index sets.
+// join adds the entry of c to index sets.
 func (g *group) join(c *store.Change, indexes []recordkey.Key) {
 	for _, k := range indexes {
 		g.joins.add(k, c.Key.In(recordkey.Namespace{}).String())
 	}
 }
 
-// givenField reports whether the script itself knows the field's value of a new entry.
+// givenField reports whether the script itself sets the field of a new entry.
 func givenField(field string) bool { return field == store.FieldType || field == store.FieldPRK }
 
-// shape is the one that an entry has, most likely that of the one before, with its values put in.
+// shape returns the shape of an entry, with the entry's values added. It looks at the latest shape
+// first, since that is most likely the one.
 func (g *group) shape(c *store.Change, set []store.Facet, absent int) *shape {
 	for _, s := range slices.Backward(g.shapes) {
 		if s.claims == len(c.Claim) && s.absent == absent && s.fills == len(c.Add) && s.values(set) {
@@ -258,7 +262,7 @@ func (g *group) shape(c *store.Change, set []store.Facet, absent int) *shape {
 		}
 	}
 	s := &shape{claims: len(c.Claim), absent: absent, fills: len(c.Add), fields: make([]string, 0, len(set))}
-	if len(g.shapes) == 0 { // most likely it is the only one
+	if len(g.shapes) == 0 { // probably the only one
 		n := cap(g.of) * (1 + s.claims + s.absent + s.fills)
 		s.keys = keyTexts{make([]byte, 0, 40*n), make([]int, 0, n)}
 		s.args = make([]string, 0, cap(g.of)*len(set))
@@ -272,10 +276,11 @@ func (g *group) shape(c *store.Change, set []store.Facet, absent int) *shape {
 	return s
 }
 
-// values puts in the values of an entry, in the order of the shape's fields, if it has just those.
+// values adds the values of an entry in the order of the shape's fields. It adds nothing and
+// reports false if the entry has other fields.
 func (s *shape) values(set []store.Facet) bool {
 	from, left := len(s.args), len(s.fields)
-	s.args = append(s.args, s.fields...) // each value takes its field's place
+	s.args = append(s.args, s.fields...) // each value will replace its field
 	for _, f := range set {
 		if givenField(f.Field) {
 			continue
@@ -294,7 +299,8 @@ func (s *shape) values(set []store.Facet) bool {
 	return left == 0
 }
 
-// command is the call of the script: by its name, or in full.
+// command returns the call of creates.lua for a group. how is "eval" with the source of the script,
+// or "evalsha" with its SHA.
 func (e *Engine) command(g *group, how, script string) []any {
 	absent := 0
 	for _, s := range g.shapes {
@@ -330,7 +336,7 @@ func (e *Engine) command(g *group, how, script string) []any {
 	return all
 }
 
-// memberLists are the members that sets get, by set.
+// memberLists holds the members that each set gets.
 type memberLists struct {
 	at      map[recordkey.Key]int
 	keys    []string

@@ -19,8 +19,8 @@ import (
 
 const batch = 1000
 
-// BenchmarkApplyAll makes entries with two secondary fields, a thousand at a time. It is to be compared
-// with BenchmarkBare, which writes the same hash and two strings, and checks nothing.
+// BenchmarkApplyAll makes entries with two secondary fields, a thousand at a time. Compare it with
+// BenchmarkBare, which writes the same hash and two strings and checks nothing.
 func BenchmarkApplyAll(b *testing.B) {
 	client := redistest.Shared(b).Client()
 	e := single.New(client, single.Options{})
@@ -53,7 +53,7 @@ func BenchmarkApplyAll(b *testing.B) {
 	b.ReportMetric((serverCPU(b, client)-cpu)/float64(batch*b.N), "redis-µs/entry")
 }
 
-// serverCPU is how much processor time the server has used, in microseconds.
+// serverCPU returns the processor time that the server has used, in microseconds.
 func serverCPU(b *testing.B, c *redis.Client) (sum float64) {
 	text, err := c.Info(b.Context(), "cpu").Result()
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A station stands in for a server: its scripts go on when they are let go.
+// A station stands in for a server. Its scripts wait until leave is closed.
 type station struct {
 	*Engine
 	mu    sync.Mutex
-	sizes []int // how many creates each script had
+	sizes []int // the number of creates in each script
 	made  map[string]int
 	leave chan bool
 }
@@ -39,14 +39,14 @@ func newStation() *station {
 	return s
 }
 
-// create asks for an entry with a name, as one of many callers.
+// create makes an entry with a name, as one of many callers.
 func (s *station) create(t *testing.T, ctx context.Context, uid string) (done, maybe bool, err error) {
 	c := newcomer(t, uid)
 	got, err := s.createWithOthers(ctx, &c, "rev")
 	return got.done, errors.Is(err, store.ErrOutcomeUnknown), err
 }
 
-// newcomer is a create of an entry.
+// newcomer returns a create of an entry.
 func newcomer(t *testing.T, uid string) store.Change {
 	t.Helper()
 	prk, err := recordkey.PRK("user", "uid", uid)
@@ -60,7 +60,8 @@ func newcomer(t *testing.T, uid string) store.Change {
 	return store.Change{Key: prk, Create: true, Claim: []recordkey.Key{srk}, Set: []store.Facet{{Field: "uid", Wire: uid}}}
 }
 
-// TestCreateBatch has many callers create at once: each is told of its own entry, and few scripts make them.
+// TestCreateBatch has many callers create entries at once. Each learns of its own entry, and few
+// scripts make them all.
 func TestCreateBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation()
@@ -94,8 +95,8 @@ func TestCreateBatch(t *testing.T) {
 	})
 }
 
-// TestCreateBatchLeft ends the contexts of two callers: what waits is never sent; of what is under way
-// the outcome is not known.
+// TestCreateBatchLeft cancels the contexts of callers. Creates that wait are never sent; the
+// outcome of those under way is unknown.
 func TestCreateBatchLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation()
@@ -122,8 +123,8 @@ func TestCreateBatchLeft(t *testing.T) {
 	})
 }
 
-// TestCreateBatchCollision sends two creates of one value in one script: it makes the first, and leaves the
-// other to a script of its own.
+// TestCreateBatchCollision sends two creates of one value at once. One script makes the first, and
+// leaves the other to a script of its own.
 func TestCreateBatchCollision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStation()

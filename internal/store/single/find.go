@@ -16,7 +16,7 @@ var (
 	followScript = redisx.NewScript(scripts, "follow", 0)
 )
 
-// Find implements [store.Engine]: one round trip for all lookups.
+// Find implements [store.Engine]. It answers all lookups in one round trip.
 func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) (found []store.Found, err error) {
 	switch {
 	case len(lookups) == 0:
@@ -34,13 +34,16 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) (found []stor
 	}
 	for _, f := range found {
 		if fill := f.Record.Fields[store.FieldFill]; fill != "" {
-			_ = e.completeEntry(ctx, f.Record.Key, fill) // the entry itself was read; its records will say what is wrong
+			// The entry itself was read. Whoever reads its records will see what is wrong with
+			// them.
+			_ = e.completeEntry(ctx, f.Record.Key, fill)
 		}
 	}
 	return found, nil
 }
 
-// findMany sends every lookup at once. One that the server has no script for is answered by itself.
+// findMany sends all lookups at once. If the server did not have the script for one, it sends that
+// one again by itself.
 func (e *Engine) findMany(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	cmds := make([]redis.Cmder, len(lookups))
 	for i, l := range lookups {
@@ -64,8 +67,9 @@ func (e *Engine) findMany(ctx context.Context, lookups []store.Lookup) ([]store.
 	return found, nil
 }
 
-// manyLookups is how many are under way when further ones are answered by commands, in batches of two round trips. Measured, sixteen
-// callers are a tenth faster with scripts, and sixty-four with commands.
+// manyLookups is the number of lookups under way beyond which others are answered by commands, in
+// batches of two round trips. In measurements, scripts are a tenth faster with 16 callers, and
+// commands with 64.
 const manyLookups = 32
 
 // findOne answers one lookup.
@@ -95,7 +99,8 @@ func (e *Engine) findOne(ctx context.Context, l store.Lookup) (store.Found, erro
 	return all[0], nil
 }
 
-// command asks for the entry at a PRK, or at what SRKs name: by a script's name, or in full.
+// command returns the command that reads the entry at a PRK, or the entries that SRKs name: a
+// script by its SHA or, with inFull, by its source.
 func command(ctx context.Context, l store.Lookup, inFull bool) redis.Cmder {
 	if l.PRK.IsValid() {
 		return redis.NewMapStringStringCmd(ctx, "hgetall", l.PRK.String())
@@ -108,7 +113,7 @@ func command(ctx context.Context, l store.Lookup, inFull bool) redis.Cmder {
 	if inFull {
 		how, what = "eval", script.Source
 	}
-	if len(l.SRKs) == 1 { // read into the map that the record keeps
+	if len(l.SRKs) == 1 { // go-redis parses the reply into the map that the record keeps
 		return redis.NewMapStringStringCmd(ctx, how, what, 1, l.SRKs[0].String(), prefix)
 	}
 	args := append(make([]any, 0, 4+len(l.SRKs)), how, what, len(l.SRKs))
@@ -118,10 +123,11 @@ func command(ctx context.Context, l store.Lookup, inFull bool) redis.Cmder {
 	return redis.NewCmd(ctx, append(args, prefix)...)
 }
 
-// ownerField is the name under which follow.lua puts the PRK among the entry's fields.
+// ownerField is the field in which follow.lua returns the PRK among the fields of the entry.
 const ownerField = "~srv"
 
-// answer takes the reply to such a command. After an error it may still be under way, and is not looked at.
+// answer parses the reply to the command of a lookup. After an error of the context the command may
+// still be under way, so answer does not touch it.
 func answer(l store.Lookup, cmd redis.Cmder, err error) (store.Found, error) {
 	if many, is := cmd.(*redis.Cmd); is {
 		reply, err := redisx.Answer(many, err, redisx.IsList)
@@ -153,7 +159,8 @@ func answer(l store.Lookup, cmd redis.Cmder, err error) (store.Found, error) {
 	return store.Believe(l, []store.Candidate{{SRK: l.SRKs[0], Owner: owner, Fields: fields}}), nil
 }
 
-// believed is what the lookup script's reply says, if it is one: what each SRK led to.
+// believed parses the reply of lookup.lua, which holds what each SRK led to, and returns the entry
+// to believe.
 func believed(l store.Lookup, reply any) (store.Found, error) {
 	items := redisx.Items(reply)
 	if err := redisx.AsMany(len(items), len(l.SRKs)); err != nil {
@@ -187,7 +194,8 @@ func fieldsOf(flat []any) map[string]string {
 	return fields
 }
 
-// undeclared reports whether err is the answer of a server that forbids scripts the keys that they do not declare.
+// undeclared reports whether err comes from a server that rejects scripts which use undeclared
+// keys.
 func undeclared(err error) bool {
 	if err == nil || !redisx.IsAnswer(err) {
 		return false

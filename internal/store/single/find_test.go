@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A meddler does something after each round trip of reads of a client.
+// A meddler calls after following each round trip of a client's reads.
 type meddler struct {
 	rounds int
 	after  func(round int)
@@ -36,7 +36,7 @@ func (m *meddler) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// look counts a round trip, but for those that begin a connection and those of scripts.
+// look counts a round trip, unless it begins a connection or runs a script.
 func (m *meddler) look(first redis.Cmder) {
 	if name := first.Name(); name == "get" || name == "hgetall" {
 		m.rounds++
@@ -44,8 +44,8 @@ func (m *meddler) look(first redis.Cmder) {
 	}
 }
 
-// TestFindBatch changes entries between the round trips of a lookup in one batch with others: its answer
-// is one that was true meanwhile (I2, I4).
+// TestFindBatch changes entries between the round trips of a lookup that is batched with others.
+// The answer must have been true at some time in between (I2, I4).
 func TestFindBatch(t *testing.T) {
 	srk := func(field string) recordkey.Key {
 		k, err := recordkey.SRK("user", field, "v")
@@ -59,9 +59,9 @@ func TestFindBatch(t *testing.T) {
 	for _, tt := range []struct {
 		what   string
 		lookup store.Lookup
-		after  map[int]string // what happens after a round trip
+		after  map[int]string // what happens after each round trip
 		want   string         // UID
-		alone  bool           // where nothing happens: it must be looked up again by itself
+		alone  bool           // if nothing happens, the lookup must be sent again by itself
 	}{
 		{what: "nothing happens", lookup: store.Lookup{SRKs: name}, want: "u"},
 		{what: "under two fields", lookup: store.Lookup{SRKs: both}, want: "u"},
@@ -103,7 +103,7 @@ func TestFindBatch(t *testing.T) {
 	}
 }
 
-// meddle changes the entry u, past the client that is tested.
+// meddle changes the entry u without the client under test.
 func (p pair) meddle(how string) {
 	switch how {
 	case "rename":

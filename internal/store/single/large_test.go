@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// A mortal process dies when it has sent so many commands. Its scripts may be mutants.
+// A mortal process dies after it has sent a number of commands. Its scripts may be mutants.
 type mortal struct {
 	left   int
 	mutate func(source string) string
@@ -46,7 +46,7 @@ func (m *mortal) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// many are the tags of an entry that is large for an engine of smallBatch.
+// many holds the tags of an entry that is large for an engine with smallBatch.
 var many = []string{"a", "b", "c", "d", "e", "f", "g"}
 
 const smallBatch = 2
@@ -64,14 +64,14 @@ func (p pair) retagged(uid string, tags ...string) store.Change {
 	return c
 }
 
-// hiding are the changes after which a large set is gone.
+// hiding holds the changes that hide a large set from readers.
 var hiding = map[string]func(p pair) store.Change{
 	"delete":  func(p pair) store.Change { return p.users.Delete(p.find("u")) },
 	"replace": func(p pair) store.Change { return p.retagged("u", "c", "x") },
 	"drop":    func(p pair) store.Change { return p.retagged("u") },
 }
 
-// following are what others do after a process has died that made one of those changes.
+// following holds what others do after a process has died while making one of those changes.
 var following = map[string]func(p pair) (store.Change, bool){
 	"create anew": func(p pair) (store.Change, bool) {
 		return p.draft("u", "anew", []string{"b", "y"}), !p.find("u").Live()
@@ -94,7 +94,7 @@ var following = map[string]func(p pair) (store.Change, bool){
 	"delete": func(p pair) (store.Change, bool) { return p.users.Delete(p.find("u")), p.find("u").Live() },
 }
 
-// clean looks for what is left of a large set: where it was moved, in indexes, and in ~drop.
+// clean checks that nothing is left of a large set: where it was moved, in indexes, and in ~drop.
 func (p pair) clean(what string) {
 	p.t.Helper()
 	ctx, client := p.t.Context(), p.plain.client
@@ -117,8 +117,8 @@ func (p pair) clean(what string) {
 }
 
 // TestDiesBeforeAllIsDropped has a process die at each of its commands, after a change that
-// replaces or drops a large set. From then on readers see nothing of the set, the next change of
-// the entry drops the rest, and so does a check; a later entry of that UID inherits nothing.
+// replaces or drops a large set. From then on, readers see nothing of the set, the next change of
+// the entry drops the rest, and so does a check; a later entry with that UID inherits nothing.
 func TestDiesBeforeAllIsDropped(t *testing.T) {
 	srv := redistest.Start(t)
 	for name := range hiding {
@@ -134,7 +134,8 @@ func TestDiesBeforeAllIsDropped(t *testing.T) {
 	}
 }
 
-// largeMutants are the scripts without what keeps a large set from being forgotten or inherited.
+// largeMutants lists edits of the scripts. Each removes a safeguard that keeps a large set from
+// being forgotten or inherited.
 var largeMutants = []struct{ name, old, new string }{
 	{"~drop is not written by a delete", "if dropping ~= head[7] then redis.call('HSET', entry, '~drop', dropping) end", ""},
 	{"~drop is not written by an update", "refused = refused or write('HSET', entry, '~drop', dropping)", ""},
@@ -145,7 +146,7 @@ var largeMutants = []struct{ name, old, new string }{
 	{"a short change passes ~drop by", "or head[3] or head[4] or head[6] or string", "or head[3] or head[4] or string"},
 }
 
-// TestLargeMutants takes one safeguard after the other out, and wants it to be noticed.
+// TestLargeMutants checks that the tests notice each missing safeguard.
 func TestLargeMutants(t *testing.T) {
 	srv := redistest.Start(t)
 	for _, m := range largeMutants {
@@ -170,7 +171,7 @@ func TestLargeMutants(t *testing.T) {
 	}
 }
 
-// diesAt reports whether a process that made a change died before it was done with it.
+// diesAt reports whether a process that made a change died before it finished.
 func diesAt(t *testing.T, srv *redistest.Server, at int, mutate func(string) string, report func(string, ...any), name, next string) bool {
 	t.Helper()
 	if err := srv.Client().FlushAll(t.Context()).Err(); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// lookedAt is a server with one record of each kind that a look tells apart.
+// lookedAt returns an engine whose server has one record of each kind that Look tells apart.
 func lookedAt(t *testing.T) *Engine {
 	t.Helper()
 	c := redistest.Shared(t).Client()
@@ -86,7 +86,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// textsOf are the texts of what was looked at.
+// textsOf returns the texts of raws.
 func textsOf(raws []store.Raw) (texts []store.Text) {
 	for _, r := range raws {
 		texts = append(texts, r.Text)
@@ -94,7 +94,7 @@ func textsOf(raws []store.Raw) (texts []store.Text) {
 	return texts
 }
 
-// TestLookMany goes beyond one MGET and one page of a set.
+// TestLookMany reads more than one MGET and one page of a set hold.
 func TestLookMany(t *testing.T) {
 	e := lookedAt(t)
 	const n = 2500

@@ -32,7 +32,7 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	case store.Copy:
 		return e.copy(ctx, s)
 	case store.AwaitSchema:
-		return true, nil // every change compares
+		return true, nil // every change compares the schema
 	}
 	return e.Keys.Mend(ctx, s)
 }
@@ -40,7 +40,7 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 func (e *Engine) alignIndex(ctx context.Context, a store.Align) (bool, error) {
 	keys := []string{a.At.Key.String(), a.Entry.String()}
 	if !a.Entry.IsValid() {
-		keys[1] = keys[0] // which is no entry
+		keys[1] = keys[0] // not an entry, so the script finds none
 	}
 	if a.Set.IsValid() {
 		keys = append(keys, a.Set.String())
@@ -66,7 +66,7 @@ func (e *Engine) rank(ctx context.Context, r store.Align) error {
 	return nil
 }
 
-// copy is one command of the server's.
+// copy copies a record by the server's own command.
 func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
 	n, err := e.client.Do(ctx, "copy", c.From, c.To, "replace").Int64()
 	if err != nil {
@@ -75,13 +75,14 @@ func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
 	return n == 1, nil
 }
 
-// completeEntry puts in place what a ~fill field says, for entries that were moved here from a cluster before that was
-// done there.
+// completeEntry puts in place what a ~fill field names. An entry has such a field if it was copied
+// here from a cluster that had not yet done so.
 func (e *Engine) completeEntry(ctx context.Context, entry recordkey.Key, fill string) error {
 	return e.Complete(ctx, entry, fill, e.realign)
 }
 
-// realign brings the index sets of members in line with the set that they are, or were, in.
+// realign updates the index sets of members to agree with the set that the members are, or were,
+// in.
 func (e *Engine) realign(ctx context.Context, set recordkey.Key, members []string) error {
 	for some := range slices.Chunk(members, e.options.MemberBatch) {
 		keys, args := []string{set.PRK().String(), set.String()}, []string{set.PRK().In(recordkey.Namespace{}).String()}
@@ -100,8 +101,8 @@ func (e *Engine) realign(ctx context.Context, set recordkey.Key, members []strin
 	return nil
 }
 
-// drain drops the records that a change moved away, as ~drop of the entry names them. Nobody waits
-// for what it cannot do: the next change of the entry goes on, and so does a check.
+// drain drops the records that a change moved aside and named in ~drop of the entry. It ignores
+// failures, since the next change of the entry or a check continues where it stopped.
 func (e *Engine) drain(ctx context.Context, entry recordkey.Key, dropped string) {
 	if dropped != "" {
 		_ = e.DrainAll(ctx, entry, dropped, e.realign)

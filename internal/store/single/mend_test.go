@@ -11,8 +11,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// lay lays red tags ready for an entry or, with the mark of records that only go, what stands for
-// none.
+// lay lays red tags ready for an entry or, with the mark of records that are only dropped, an empty
+// string in their place.
 func (p pair) lay(set recordkey.Key, mark string) {
 	ctx, client, stage := p.t.Context(), p.plain.client, store.StageKey(set, "rev")
 	if strings.HasSuffix(mark, "d") {
@@ -24,8 +24,8 @@ func (p pair) lay(set recordkey.Key, mark string) {
 	client.HSet(ctx, set.PRK().String(), store.FieldFill, "rev "+mark+":tags")
 }
 
-// TestFillComesFirst changes tags as a caller does that read the entry before it was moved here:
-// what was laid ready is put in place first.
+// TestFillComesFirst changes tags on behalf of a caller that read the entry before it was copied
+// here: what was laid ready is put in place first.
 func TestFillComesFirst(t *testing.T) {
 	p := newPair(t, redistest.Shared(t))
 	p.make("u", "n")
@@ -45,8 +45,8 @@ func TestFillComesFirst(t *testing.T) {
 	}
 }
 
-// TestComplete finds entries that were copied here from a cluster, which had laid their tags ready and not yet put in
-// place: they come into their place, with their index (I5, I7).
+// TestComplete finds entries that were copied here from a cluster with their tags laid ready but
+// not yet in place. The tags are put in place, with their index (I5, I7).
 func TestComplete(t *testing.T) {
 	for _, tt := range []struct {
 		mark   string

@@ -7,7 +7,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Verbs that write beside an entry a: to its sessions and its tokens.
+// These methods write beside an entry a: its sessions and its tokens.
 func init() {
 	for name, v := range loginVerbs {
 		refusedVerbs[name], refusedDone[name], refusedPrepared[name] = v.verb, verbDone{"a", v.done}, v.prepare
@@ -20,7 +20,8 @@ var loginVerbs = map[string]struct {
 	done    func(p pair) bool
 }{
 	"begin a session": {
-		func(p pair) error { return p.begin(p.plain, "s0", store.Note{}) }, // so that the entry has an epoch
+		// This gives the entry an epoch.
+		func(p pair) error { return p.begin(p.plain, "s0", store.Note{}) },
 		func(p pair, e *Engine) error { return p.begin(e, "s1", probeNote) },
 		func(p pair) bool { return p.hasSession("s1") },
 	},

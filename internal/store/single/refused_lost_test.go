@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// A refusalLoser loses the answer that a write was refused, so that a script is sent again, and is
-// not refused then.
+// A refusalLoser loses the answer that a write was refused. The script is then sent again, and is
+// not refused.
 type refusalLoser struct{ refuser *refuser }
 
 func (refusalLoser) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -37,8 +37,8 @@ func (refusalLoser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 }
 
 // TestRefusalIsLost has the server refuse a command, and loses that answer. When the script is sent
-// again, the change may be made already, and only what it leaves is there still: the change has its
-// line.
+// again, the change may have been made already, with only its removals left to do. The change must
+// still leave its line.
 func TestRefusalIsLost(t *testing.T) {
 	srv := redistest.Start(t)
 	for _, name := range []string{"update", "replace tags", "delete"} {

@@ -19,10 +19,10 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// A refuser has the server refuse one write of the first script that writes so often, whatever was
-// written before it; or all writes by one command, as for want of a right.
+// A refuser has the server refuse writes of scripts: once the write with number at, or every write
+// by one command, as if the user had no right to it.
 type refuser struct {
-	mu      sync.Mutex // many creates are several calls at a time
+	mu      sync.Mutex // many creates make several calls at a time
 	at      int        // from 1
 	command string
 	mutate  func(source string) string
@@ -33,10 +33,10 @@ type refuser struct {
 
 func (*refuser) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// writes are the commands of scripts that change records.
+// writes lists the commands by which scripts change records.
 const writes = "SET MSET HSET HSETNX HDEL SADD SREM ZADD ZREM RPUSH UNLINK EXPIRE PEXPIRE PERSIST RENAME XADD"
 
-// refusing counts the writes of a script, and refuses the one at a number.
+// refusing counts the writes of a script, and refuses the one with a given number.
 const refusing = `local n, real, is = 0, redis, {}
 for word in string.gmatch('` + writes + `', '%%S+') do is[word] = true end
 local function refused(command)
@@ -100,7 +100,7 @@ func (r *refuser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// raw is all that a server has: what lies at each key, but for revs.
+// raw returns what the server has at each key.
 func (p pair) raw() map[string]string {
 	p.t.Helper()
 	ctx, all := p.t.Context(), map[string]string{}
@@ -117,9 +117,9 @@ func (p pair) raw() map[string]string {
 	return all
 }
 
-// sound looks for broken promises: each live entry's values name it (I1, and so I2), it has a time
-// to live if it is dead and none if it lives, its tags are in their index, and, but for those of a
-// verb that was cut off, no tags are there without an entry.
+// sound reports broken promises. Each live entry's values must name it (I1, and so I2); an entry
+// must have a time to live if it is dead, and none if it lives; its tags must be in their indexes;
+// and no tags may exist without an entry, except those of a method that was cut off.
 func (p pair) sound(what string, cut bool) {
 	p.t.Helper()
 	ctx, client := p.t.Context(), p.plain.client
@@ -162,7 +162,7 @@ func (p pair) updated(uid string, facets map[string]string) store.Change {
 	return c
 }
 
-// refusedVerbs write to an entry a with tags, to one that is gone, or make others.
+// refusedVerbs write to an entry a with tags or to one that is gone, or make others.
 var refusedVerbs = map[string]func(p pair, e *Engine) error{
 	"create":           func(p pair, e *Engine) error { return p.by(e, p.draft("u", "n", nil)) },
 	"create with tags": func(p pair, e *Engine) error { return p.by(e, p.draft("u", "n", []string{"red", "blue"})) },
@@ -178,7 +178,8 @@ var refusedVerbs = map[string]func(p pair, e *Engine) error{
 		return p.by(e, p.draft("u", "n", []string{"red"}))
 	},
 	"update": func(p pair, e *Engine) error {
-		return p.by(e, p.updated("a", map[string]string{"uid": "a", "name": "y"})) // without its address
+		// This removes the address.
+		return p.by(e, p.updated("a", map[string]string{"uid": "a", "name": "y"}))
 	},
 	"replace tags": func(p pair, e *Engine) error {
 		c := p.updated("a", map[string]string{"uid": "a", "name": "X", "email": "e", "plain": "text"})
@@ -204,7 +205,7 @@ func (p pair) by(e *Engine, c store.Change) error {
 	return err
 }
 
-// probeNote is what refused verbs note.
+// probeNote is the note of the refused methods.
 var probeNote = store.Note{Lines: []string{"probe / / / /"}}
 
 func noted(c store.Change) store.Change {
@@ -212,7 +213,7 @@ func noted(c store.Change) store.Change {
 	return c
 }
 
-// refusedPrepared is what comes before some of them.
+// refusedPrepared holds what must be done before some of them.
 var refusedPrepared = map[string]func(p pair) error{}
 
 type verbDone struct {
@@ -220,7 +221,7 @@ type verbDone struct {
 	done func(p pair) bool
 }
 
-// refusedDone says of each verb whether it was done.
+// refusedDone tells whether each method took effect.
 var refusedDone = map[string]verbDone{
 	"create":                 {"u", func(p pair) bool { return p.find("u").Live() }},
 	"create with tags":       {"u", func(p pair) bool { return p.find("u").Live() }},
@@ -237,7 +238,8 @@ func (p pair) hasTag(tag string) bool {
 	return p.plain.client.SIsMember(p.t.Context(), "user/uid:a/tags", tag).Val()
 }
 
-// tellsOnly wants no line of a verb that was not done, and one of a verb that was acknowledged.
+// tellsOnly checks that a method that took no effect left no line, and that one that succeeded left
+// one.
 func (p pair) tellsOnly(what, name string, acknowledged bool) {
 	p.t.Helper()
 	ctx, verb := p.t.Context(), refusedDone[name]
@@ -266,9 +268,9 @@ func (p pair) tellsOnly(what, name string, acknowledged bool) {
 	}
 }
 
-// TestRefusedInTheMiddle has the server refuse each write of each script, one at a time. Nothing is
-// broken then; the error says that the outcome is not known, unless nothing was written; and the
-// verb can be done.
+// TestRefusedInTheMiddle has the server refuse each write of each script, one at a time. Nothing
+// may be broken then; the error must say that the outcome is unknown, unless nothing was written;
+// and the method must succeed later.
 func TestRefusedInTheMiddle(t *testing.T) {
 	srv := redistest.Start(t)
 	for name := range refusedVerbs {
@@ -289,7 +291,7 @@ func TestRefusedInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestForbidden takes the right to each command, one at a time, for as long as a verb may try.
+// TestForbidden takes away the right to each command in turn, during all attempts of a method.
 func TestForbidden(t *testing.T) {
 	srv := redistest.Start(t)
 	for name := range refusedVerbs {
@@ -301,7 +303,8 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// singleMutants are the scripts without what keeps an account whole that is refused something.
+// singleMutants lists edits of the scripts. Each removes a safeguard that keeps an account whole if
+// the server refuses a write.
 var singleMutants = []struct{ name, old, new string }{
 	{"the tags go before the entry is dead", "  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))", "  for _, d in ipairs(drops) do drop(d) end\n  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))"},
 	{"what is half deleted is the next one's", "if verb == 'create' and head[1] then strip(entry) end", ""},
@@ -318,8 +321,7 @@ var singleMutants = []struct{ name, old, new string }{
 	{"a create leaves what is there", "for _, d in ipairs(drops) do drop(d) end\n  if tombstone", "if tombstone"},
 }
 
-// TestRefusedMutants takes one safeguard after the other out of the scripts, and wants a refusal to
-// be noticed.
+// TestRefusedMutants checks that the tests notice each missing safeguard.
 func TestRefusedMutants(t *testing.T) {
 	srv := redistest.Start(t)
 	for _, m := range singleMutants {
@@ -348,8 +350,8 @@ func TestRefusedMutants(t *testing.T) {
 	}
 }
 
-// refusedBy does a verb that is refused something, and reports whether it was: then others do it,
-// or what comes after it.
+// refusedBy calls a method that is refused something, and then has others repeat it or follow it.
+// It reports whether something was refused.
 func refusedBy(t *testing.T, srv *redistest.Server, r *refuser, name string) bool {
 	t.Helper()
 	client := srv.Client()
@@ -395,7 +397,8 @@ func refusedBy(t *testing.T, srv *redistest.Server, r *refuser, name string) boo
 	if !r.met && err != nil {
 		p.report("%s: %v", what, err)
 	}
-	bare := map[string]string{"create with tags": "u", "delete": "a"}[name] // the account that is made now, without tags
+	// bare is the account that is made next, without tags.
+	bare := map[string]string{"create with tags": "u", "delete": "a"}[name]
 	if bare != "" && err != nil && !p.find(bare).Live() {
 		p.make(bare, "another")
 		if tags := client.SMembers(t.Context(), "user/uid:"+bare+"/tags").Val(); len(tags) > 0 {

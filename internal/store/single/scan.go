@@ -30,11 +30,11 @@ func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, erro
 	return keys, at.String(), redisx.Fail(err)
 }
 
-// match reports whether a Redis glob matches a key, as a server's own SCAN has it: by bytes, with
-// ranges in either order and with classes that are never closed. Where what follows a star does not
-// match, only the last star takes a byte more: what an earlier one could reach, it reaches, too.
+// match reports whether a Redis glob matches a key, as the SCAN of a server would: by bytes, with
+// ranges in either order, and with classes that need no closing bracket. If what follows a star
+// does not match, only the last star takes another byte: it reaches whatever an earlier star could.
 func match(pattern, key string) bool {
-	star, from := -1, 0 // after the last star, and where the key was there
+	star, from := -1, 0 // positions in the pattern after the last star, and in the key at that time
 	p, k := 0, 0
 	for k < len(key) {
 		ok, size := matchByte(pattern[p:], key[k])
@@ -54,7 +54,8 @@ func match(pattern, key string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// matchByte matches one byte with the beginning of a pattern, and returns how long that is.
+// matchByte reports whether c matches the first element of a pattern, and returns the length of
+// that element.
 func matchByte(pattern string, c byte) (ok bool, size int) {
 	switch {
 	case pattern == "":
@@ -70,8 +71,8 @@ func matchByte(pattern string, c byte) (ok bool, size int) {
 	return pattern[0] == c, 1
 }
 
-// matchClass matches one byte with a class, the text after its bracket, and returns where its
-// closing bracket is, or its length where that is missing.
+// matchClass reports whether c matches a class, which is given without its opening bracket. end is
+// the index of the closing bracket, or len(class) if there is none.
 func matchClass(class string, c byte) (ok bool, end int) {
 	i, not := 0, false
 	if i < len(class) && class[i] == '^' {

@@ -55,7 +55,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// The engine's own matching, for the embedded store, is that of a real server's SCAN.
+// TestMatchAsRedis compares match with KEYS of a real server.
 func TestMatchAsRedis(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()

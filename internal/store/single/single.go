@@ -1,5 +1,5 @@
-// Package single keeps records on one server: standalone, found by Sentinel, or embedded. A change is one Lua script
-// and one round trip; so is a lookup.
+// Package single implements [store.Engine] for one Redis server: standalone, found through
+// Sentinel, or embedded. A change is one Lua script and one round trip, and so is a lookup.
 package single
 
 import (
@@ -19,30 +19,35 @@ import (
 //go:embed scripts
 var scripts embed.FS
 
-// Options of an engine.
+// Options configure an Engine.
 type Options struct {
-	// Undone says of a client's error that the command was certainly not carried out; nil: never.
+	// Undone reports whether an error of the client means that the command was certainly not
+	// carried out. If nil, no error means that.
 	Undone func(error) bool
-	// Doubtful says of a client's error that the command may have been carried out, although its context ended; nil:
-	// never.
+	// Doubtful reports whether an error of the client means that the command may have been carried
+	// out although its context ended. If nil, no error means that.
 	Doubtful func(error) bool
-	// Match has the engine match SCAN's patterns itself, for a server that does it in another way than Redis.
+	// Match makes the engine match SCAN patterns itself, for a server that matches them differently
+	// from Redis.
 	Match bool
-	// MemberBatch is store.MemberBatch; tests have less. 0: that.
+	// MemberBatch is the number of members of a large set that one step handles. If zero, it is
+	// store.MemberBatch; tests use fewer.
 	MemberBatch int
-	// FeedEntries is how many entries a feed has; 0: those of a server.
+	// FeedEntries limits the number of entries in a feed. If zero, the limits for servers apply.
 	FeedEntries int64
-	// File is where an embedded store is kept; "": in memory alone.
+	// File is the name of the file that holds an embedded store; "" if it is only in memory.
 	File string
-	// Bulk begins a run of changes that are saved together; nil: each is saved at once.
+	// Bulk begins a run of changes that are saved together. If nil, each change is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
-	// Share lets other processes use an embedded store until stop is called; nil: it is not one.
+	// Share lets other processes use an embedded store until stop is called. If nil, the store is
+	// not embedded.
 	Share func() (stop func() error, err error)
-	// Close releases what was opened for the engine; nil leaves the client open.
+	// Close releases what was opened for the engine. If nil, the client stays open.
 	Close func() error
 }
 
-// Share lets other processes of this user use an embedded store; of a server it does nothing.
+// Share lets other processes of this user use an embedded store until stop is called. For any other
+// store it does nothing.
 func (e *Engine) Share() (stop func() error, err error) {
 	if e.options.Share == nil {
 		return func() error { return nil }, nil
@@ -50,33 +55,35 @@ func (e *Engine) Share() (stop func() error, err error) {
 	return e.options.Share()
 }
 
-// An Engine keeps records on the one server that a client speaks to.
+// An Engine keeps records on one server, which it reaches through one client.
 type Engine struct {
 	*onekey.Keys
 	client  *redisx.Client
 	options Options
 
-	creating atomic.Int32 // callers that are under way
+	creating atomic.Int32 // creates under way
 	creates  *redisx.Batcher[*creation]
-	finding  atomic.Int32 // likewise
-	stored   sync.Map     // store.Stored by the key of ~/schema/TYPE, as the last delete was told
-	strict   atomic.Bool  // the server forbids scripts the keys that they do not declare
+	finding  atomic.Int32 // lookups by SRKs under way
+	// stored holds, by the key of ~/schema/TYPE, what change.lua last said about it, as
+	// store.Stored.
+	stored sync.Map
+	strict atomic.Bool // the server rejects scripts that use undeclared keys
 }
 
 var _ store.Engine = (*Engine)(nil)
 
-// New returns an engine over a client that speaks to one server.
+// New returns an engine that keeps records on the one server of client.
 func New(client redis.UniversalClient, o Options) *Engine {
 	o.MemberBatch = cmp.Or(o.MemberBatch, store.MemberBatch)
 	e := &Engine{options: o}
-	// A batch has no caller's context, and so belongs to no bulk.
+	// A batch runs under no caller's context and so belongs to no bulk run.
 	e.client = redisx.NewClient(client, redisx.Retry{Attempts: attempts, Passing: e.passing, Sent: e.sent, Pause: redisx.Pause}, o.Bulk != nil)
 	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, WholeSets: o.Match, MemberBatch: o.MemberBatch, Bulk: o.Bulk, Close: o.Close, Notes: onekey.NotesBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
 	e.creates = redisx.NewBatcher(groupMost, func(ctx context.Context, all []*creation) { e.createAll(ctx, firsts(all)) })
 	return e
 }
 
-// Survey implements [store.Engine]. The embedded store is known.
+// Survey implements [store.Engine]. It sends an embedded store nothing.
 func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error) {
 	s := store.Survey{Store: store.OnServer, File: e.options.File, Bulks: e.options.Bulk != nil}
 	switch {
@@ -105,10 +112,10 @@ func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error)
 	return s, err
 }
 
-// sentinels is what go-redis calls the address of a server that Sentinels name.
+// sentinels is the address that go-redis reports for a server found through Sentinel.
 const sentinels = "FailoverClient"
 
-// Linger implements [store.Engine]: every change is one script.
+// Linger implements [store.Engine]. It never waits, since every change is one script.
 func (e *Engine) Linger(context.Context, int) (bool, error) { return false, nil }
 
 // sent reports whether the server may have run the command that failed with err.
@@ -124,8 +131,8 @@ func (e *Engine) passing(err error) bool {
 	return redisx.Passing(err) && (e.options.Undone == nil || !e.options.Undone(err))
 }
 
-// attempts is how often something is sent.
+// attempts is how many times a command is sent at most.
 const attempts = 6
 
-// tombstoneLife is how many seconds a tombstone lives, as change.lua has it, too.
+// tombstoneLife is the lifetime of a tombstone in seconds. change.lua contains the same number.
 const tombstoneLife = "600"

@@ -17,7 +17,7 @@ var (
 	readScript     = redisx.NewScript(scripts, "read", redisx.IsList)
 )
 
-// Tertiary implements [store.Engine]: one script, and one for each page of what is read.
+// Tertiary implements [store.Engine]. It runs one script, or one for each page of a large record.
 func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error) {
 	return e.ReadPages(op, func(op store.Op) (store.Reply, error) { return e.runOp(ctx, op) })
 }
@@ -61,8 +61,8 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (store.Reply, error) {
 	return store.Reply{}, store.ErrConflict
 }
 
-// tertiary sends the script: again and again like every write, or only once for a command that
-// would be done twice, or as a read, which the client itself may repeat.
+// tertiary runs the script for op. It repeats a write until the outcome is known, unless op may be
+// sent only once. A read it sends once, since the client may repeat that itself.
 func (e *Engine) tertiary(ctx context.Context, op store.Op, may bool) ([]any, error) {
 	keys := []string{op.PRK.String(), op.Schema.Key.String(), op.Schema.Types.String(), op.Key.String()}
 	keys = appendKeys(appendKeys(keys, op.Index), op.Unindex)
@@ -87,7 +87,7 @@ func (e *Engine) tertiary(ctx context.Context, op store.Op, may bool) ([]any, er
 	return redisx.Items(reply), err
 }
 
-// Read implements [store.Engine]: one script an entry, all in one round trip.
+// Read implements [store.Engine]. It runs one script for each entry, all in one round trip.
 func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Entry, error) {
 	pipe := e.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(reads))
@@ -125,8 +125,8 @@ func (e *Engine) readArgs(r store.EntryRead) []string {
 	return append([]string{strconv.Itoa(e.PageSize())}, r.Kind...)
 }
 
-// entryOf makes an entry of what the script answered, and reads what is left of records that are
-// large.
+// entryOf returns the entry in a reply of read.lua, and reads what the reply leaves out of large
+// records.
 func (e *Engine) entryOf(ctx context.Context, r store.EntryRead, cmd *redis.Cmd) store.Entry {
 	reply, err := cmd.Slice()
 	if err == nil {
@@ -154,7 +154,7 @@ func (e *Engine) entryOf(ctx context.Context, r store.EntryRead, cmd *redis.Cmd)
 		}
 		w.Parts[i] = store.Part{Kind: redisx.Text(pair, 0), Values: values}
 		for j := 0; w.Parts[i].Kind == "zset" && j+1 < len(values); j += 2 {
-			values[j], values[j+1] = values[j+1], values[j] // each score comes before its member
+			values[j], values[j+1] = values[j+1], values[j] // a score stands before its member
 		}
 	}
 	return w

@@ -16,10 +16,10 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A loser carries commands out and loses the answers of the first scripts that write.
+// A loser carries commands out, but loses the replies of the first scripts.
 type loser struct {
 	left    int
-	between func() // after each loss
+	between func() // called after each loss
 }
 
 func (*loser) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -42,12 +42,12 @@ func (l *loser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A pair is a type of entries in an empty store, and an engine that loses nothing.
+// A pair holds a type of entries in an empty store, and an engine that loses nothing.
 type pair struct {
 	t     *testing.T
 	users *change.Type
 	plain *Engine
-	// report is told what is wrong.
+	// report is called with what is wrong.
 	report func(format string, args ...any)
 }
 
@@ -101,11 +101,11 @@ func (p pair) remove(uid string)     { p.t.Helper(); p.apply(p.users.Delete(p.fi
 
 var twice = []struct {
 	name    string
-	tags    []string // with them it is the script for every change
+	tags    []string // if there are any, change.lua makes the entry
 	lost    int
 	between func(p pair)
 	want    error
-	holds   string // the name of the entry then
+	holds   string // the entry's name in the end
 }{
 	{name: "one answer", lost: 1, holds: "n"},
 	{name: "three answers", lost: 3, holds: "n"},
@@ -129,8 +129,9 @@ var twice = []struct {
 	}},
 }
 
-// TestCreateArrivesTwice loses the answers to a create, which is sent again: it is made once, is no
-// duplicate of itself, and is never made again after what others did meanwhile (I7).
+// TestCreateArrivesTwice loses the replies to a create, which is sent again. It must be made only
+// once, be no duplicate of itself, and not be made again after what others did in the meantime
+// (I7).
 func TestCreateArrivesTwice(t *testing.T) {
 	for _, tt := range twice {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,9 +1,12 @@
--- align: puts an entry into an index set or takes it out, as what the entry holds demands (I5).
+-- align adds an entry to an index set or removes it, according to what the entry holds (I5).
 --
--- KEYS[1]  the index set  KEYS[2]  the entry      KEYS[3]  the tertiary set that must have the value, if any
--- ARGV[1]  what stands for the entry there
--- ARGV[2]  field          ARGV[3]  what the field must hold, or the value that the set must have
--- Reply: 1 if it is in the index now, else 0
+-- KEYS[1]  the index set
+-- KEYS[2]  the entry
+-- KEYS[3]  the tertiary set that must have the value, if any
+-- ARGV[1]  the member that stands for the entry
+-- ARGV[2]  a field
+-- ARGV[3]  the value that the field must hold or, with KEYS[3], that the tertiary set must have
+-- Reply: 1 if the entry is in the index now, else 0
 local kind = redis.call('TYPE', KEYS[1]).ok
 local due = false
 local head = redis.pcall('HMGET', KEYS[2], '~isa', ARGV[2])

@@ -1,31 +1,48 @@
--- change: everything that one verb does to one entry, all or nothing (I1, I2, I6, I7). Creates and
--- updates that meet nothing unusual go through create.lua, creates.lua and update.lua, and never
--- come here. After history.lua and tombstone.lua.
+-- change makes everything that one method does to one entry, or none of it (I1, I2, I6, I7).
+-- Ordinary creates and updates go through create.lua, creates.lua and update.lua, and never come
+-- here. It follows history.lua, tokens.lua, tombstone.lua and guard.lua.
 --
--- KEYS  as in guard, [4] the record of the entry's tokens, then in this order, as many as ARGV counts:
---       SRKs to claim, SRKs elsewhere, SRKs to release, index sets to join, index sets to leave, ordered indexes
---       to rank in, ordered indexes to leave, tertiary records to fill followed each by where it lies until it is whole and
---       by its members' index sets,
---       containers to drop followed each by where it is moved if it is large and by its known members' index sets,
---       and last the entries (owners) that an earlier call was told of.
--- ARGV  as in guard, then
---   [8]  create | update | mend | delete       [9] expected ~rev; of a create "again" if it may have run before
---   [10..19]  how many: claims, elsewhere, releases, joins, leaves, ranks, unranks, fills, drops, owners
---   then counted lists, each a number and its items: facets to set (field, value, …), fields to unset,
---   members of ordered indexes to add, and to remove, one for each such index,
---   what goes of the tokens: "1" if all, the time, the hash and the purpose of the one that is spent,
---   each fill's members, "1" if indexed and the command that puts them in (what was there is among the drops),
---   each drop's most members that go in this step, with their index members ("0" if it is not indexed), and its known members,
---   each owner's (index of the SRK, claims first, what was seen there, field, canonical value).
+-- KEYS  as in guard.lua, then
+--   [4]  the record of the entry's tokens
+--   and then, in this order and in the numbers that ARGV gives:
+--   SRKs to claim, SRKs elsewhere, SRKs to release, index sets to join, index sets to leave,
+--   ordered indexes to join, ordered indexes to leave;
+--   tertiary records to fill, each followed by the key under which it is put together, and by the
+--   index sets of its members;
+--   records to drop, each followed by the key that it moves to if it is large, and by the index
+--   sets of its known members;
+--   entries that own SRKs, as an earlier reply said.
+-- ARGV  as in guard.lua, then
+--   [8]  create | update | mend | delete
+--   [9]  the rev that the entry must have; for a create, "again" if it may have run before
+--   [10..19]  the numbers of claims, elsewhere, releases, joins, leaves, ordered joins, ordered
+--        leaves, fills, drops and owners
+--   then lists, each a number and its items: facets to set (field, value, …); fields to unset;
+--   members to add to ordered indexes, one for each index; members to remove, likewise; and how
+--   tokens end: "1" if all do, the time, and the hash and the purpose of the one that is spent;
+--   for each fill its list of members, "1" if they are indexed, and the command that adds them (a
+--   record that the fill replaces is among the drops);
+--   for each drop the number of members up to which it is dropped in this step, with their index
+--   sets ("0" if it is not indexed), and the list of its known members;
+--   for each owner the number of the SRK, claims first, the value seen there, the field, and the
+--   canonical value.
 --
--- Reply: {"ok"} | {"ok", ~drop} if there is something to drop in pieces now | {"conflict", ~rev} |
--- {"exists", ~rev} | {"absent", ~rev} | {"schema", stored}
---      | {"unstored"} | {"filling", ~fill} | {"occupied", i, SRV, i, SRV, …} | {"duplicate", i} | {"members"} | {"damaged"}
---      | {"names", stored, field, …}: a delete, or a create over a tombstone, has to drop more, by the stored schema or by
---        those fields beside it; it is told by ARGV[5] that the stored one was looked at
---      | {"token", ~rev}: the one to be spent is not good
+-- Replies:
+--   {"ok"}              the change was made
+--   {"ok", ~drop}       the change was made; the caller now drops in pieces what ~drop names
+--   {"exists", ~rev} | {"absent", ~rev} | {"conflict", ~rev} | {"damaged"}
+--   {"schema", stored} | {"unstored"}
+--   {"token", ~rev}     the token to spend is not good
+--   {"duplicate", i}    another entry holds the value of SRK i
+-- and, if the caller must do something before it tries again:
+--   {"filling", ~fill}  put in place what ~fill names
+--   {"occupied", i, SRV, i, SRV, …}  declare the entries that these SRKs name as owners
+--   {"members"}         read the members of the sets to drop
+--   {"names", stored, field, …}  drop more, for a delete or a create over a tombstone: the records
+--                       that the stored schema declares and those that these of its fields name;
+--                       ARGV[5] shows whether the caller knows the stored schema
 
--- What was sent.
+-- The arguments.
 
 local at = 19
 local function take()
@@ -45,7 +62,8 @@ local verb, expected = ARGV[8], ARGV[9]
 
 local set, unset, ranks, unranks, ending = list(), list(), list(), list(), list()
 local mark = live and head[5]
-local made = verb == 'create' and ending[3] ~= '' and rev ~= own -- of an invitation, which lies where tokens will
+-- made reports whether the entry is made by an invitation, which lies where the tokens will.
+local made = verb == 'create' and ending[3] ~= '' and rev ~= own
 if made then mark = '1' .. spent_of(head[5]) end
 local function ended()
   local touched = {}
@@ -54,10 +72,10 @@ local function ended()
   return end_tokens(KEYS[4], mark, {all = ending[1], now = ending[2], spend = ending[3], purpose = ending[4], touched = touched, made = made})
 end
 
--- What refuses it.
+-- Reasons to refuse the change.
 
--- Sent again before anybody else changed the entry, it does what may be left to do of that (I7). Tokens that came
--- since stay.
+-- If the script is sent again before anybody else changed the entry, it finishes what the earlier
+-- run may have left to do (I7). Tokens issued since then stay.
 local again = rev == own
 if remembered() and not again then return {'ok', head[7]} end
 if again and verb ~= 'delete' then
@@ -68,16 +86,17 @@ if again and verb ~= 'delete' then
   end
   return {'ok', head[7]}
 end
-local tombstone = head[1] == '' -- of a delete or, without ~isa, of a fence
+local tombstone = head[1] == '' -- left by a delete; one left by a fence has no ~isa
 local damaged = false
 for _, field in ipairs(live and {} or redis.call('HKEYS', entry)) do
   if string.sub(field, 1, 1) == '~' then tombstone = true else damaged = damaged or not head[1] end
 end
 if again then
-  -- It is dead already.
+  -- The entry is dead already.
 elseif verb == 'create' then
   if live then return {'exists', past} end
-  -- Sent again, and the tombstone may have forgotten the rev: the entry may have come and gone (I7).
+  -- If the create was sent before, ~rev may no longer have its rev: the entry may have come and
+  -- gone (I7).
   if expected == 'again' and #past >= 48 then return {'conflict', past} end
   if damaged then return {'damaged'} end
 else
@@ -86,8 +105,8 @@ else
 end
 local refused = not again and refused_by_schema()
 if refused then return refused end
--- Moved here from a cluster: what was laid ready comes first, or it would come over what this
--- change does.
+-- If the entry was copied here from a cluster, what was laid ready must be put in place first, or
+-- it would later overwrite what this change does.
 if not again and head[4] and nfill + ndrop > 0 then return {'filling', head[4]} end
 
 local tokens = ended()
@@ -97,7 +116,8 @@ local k = 4
 local nsrk = nclaim + nelsewhere
 local function owner_of(srv) return (string.match(srv, '^([^ ]*)')) end
 
--- SRKs that are taken: by whom was looked up by an earlier call, which declared those entries.
+-- Find the SRKs that name other entries. An earlier reply reported them, and the caller declared
+-- those entries as owners.
 local srv = {}
 for i = 1, nsrk do
   local v = redis.pcall('GET', KEYS[k + i])
@@ -124,7 +144,7 @@ for i = 1, nrank + nunrank do
 end
 k = k + nrank + nunrank
 
--- What is born with the entry, and what goes with it.
+-- Records that are born with the entry, and records that go.
 local fills, drops, replaced = {}, {}, {}
 for i = 1, nfill do
   local members = list()
@@ -138,8 +158,9 @@ for i = 1, nfill do
   end
   k = last
 end
--- An indexed set that is large, and any large record that another takes the place of, is moved
--- away, in no time, and dropped in pieces later; the caller is told.
+-- A large indexed set is moved aside at once and dropped in pieces later, as the reply tells the
+-- caller. A large record of another kind that is replaced is moved aside and unlinked, since RENAME
+-- over it would take long.
 local counting = {set = 'SCARD', list = 'LLEN', zset = 'ZCARD', hash = 'HLEN'}
 local function size_of(key)
   local count = counting[redis.call('TYPE', key).ok]
@@ -155,7 +176,7 @@ for i = 1, ndrop do
   k = d.last
   if indexed then
     local n = redis.pcall('SCARD', key)
-    if failed(n) then -- a record of another Redis type goes, too
+    if failed(n) then -- a record of another Redis type is dropped as well
       if not string.find(n.err, 'WRONGTYPE', 1, true) then return redis.error_reply(n.err) end
     elseif n > most then
       d.aside, d.last = aside, d.first - 1
@@ -189,7 +210,7 @@ if (verb == 'delete' or tombstone and verb == 'create') and stored then
   if #unknown > 2 or verb == 'delete' and text ~= ARGV[5] then return unknown end
 end
 
--- I2: an SRK that names another entry is believed only after a look at that entry.
+-- An SRK that names another entry counts only if that entry holds the value (I2).
 local stale = {}
 for i = 1, nowner do
   local n, seen, field, value = tonumber(take()), take(), take(), take()
@@ -209,20 +230,22 @@ for i = 1, nsrk do
 end
 if #occupied > 1 then return occupied end
 
--- What is written.
+-- The writes.
 
--- From here on only writes. The first of them is the one that a refusing server refuses. If a later
--- one is refused, what was written is garbage that no reader is shown (I4), or is written again by
--- the next sending: what an entry takes comes before its rev, and what it leaves after that. A
--- command on the entry that the caller may be forbidden is tried before anything changes, where it
--- can be without a change.
+-- Everything from here on writes. A server that refuses writes refuses the first of them. If it
+-- refuses a later one, what was written is garbage that no reader sees (I4), or is written again
+-- when the script is sent again: what an entry takes is written before its rev, and what it leaves
+-- is removed after that. Commands on the entry that the caller may have no right to are tried
+-- before anything changes, as far as a trial can leave the entry as it is.
 local function try(command, ...)
   local reply = redis.pcall(command, entry, ...)
   if failed(reply) then return redis.error_reply(reply.err) end
 end
 if not again and (verb == 'delete' or verb == 'mend' or tombstone or #unset > 0 or head[3] or head[6]) then
   if verb == 'delete' then
-    refused = try('PERSIST') -- a live entry has no end; and a full server refuses an HSET only if that is the first write
+    -- PERSIST changes nothing, since a live entry has no time to live. It is the first write so
+    -- that a full server accepts the HSET below, which it refuses only as a first write.
+    refused = try('PERSIST')
   elseif live then
     refused = try('HSET', '~isa', head[1])
   else
@@ -244,9 +267,9 @@ local function write(command, ...)
   wrote = true
 end
 local remember = own .. string.sub(past, 1, 36)
-local taken = {} -- places that the entry leaves and takes again
+local taken = {} -- places in ordered indexes that the entry both leaves and takes
 local function take_places()
-  -- A full server refuses this, which changes nothing, and not an UNLINK.
+  -- This HSET changes nothing. A full server refuses it, but would not refuse an UNLINK.
   local no = live and write('HSET', entry, '~isa', head[1])
   for i = 1, nclaim do no = no or write('SET', KEYS[4 + i], prk) end
   for i = 1, njoin do no = no or write('SADD', KEYS[join + i], prk) end
@@ -256,7 +279,7 @@ local function take_places()
   end
   return no
 end
-local filled, joined = {}, {} -- keys that a drop leaves alone
+local filled, joined = {}, {} -- keys that drop leaves alone
 local function drop(d)
   if d.free then
     redis.call('UNLINK', d.aside)
@@ -269,15 +292,15 @@ local function drop(d)
     if not joined[KEYS[j]] then redis.call('SREM', KEYS[j], prk) end
   end
 end
--- fill puts a record together beside its place, and then there, over what it replaces: that stays
--- if anything is refused.
+-- fill puts a record together under another key and then renames it over the record that it
+-- replaces, which stays if anything is refused.
 local function fill(f)
   local no = write('HSETNX', schema, name_field(f.key), '1')
   for j = 1, f.indexed and #f.members or 0 do
     no = no or write('SADD', KEYS[f.index + j], prk)
     joined[KEYS[f.index + j]] = true
   end
-  no = no or write('UNLINK', f.stage) -- of an earlier sending
+  no = no or write('UNLINK', f.stage) -- left by an earlier run
   for i = 1, #f.members, 2000 do
     no = no or write(f.command, f.stage, unpack(f.members, i, math.min(i + 1999, #f.members)))
   end
@@ -296,18 +319,18 @@ local function fill(f)
   end
 end
 
--- note_done comes right after the command that makes the change: if a later one is refused, the
--- next sending finds it made.
+-- note_done must come right after the command that makes the change: if a later command is refused,
+-- the next run finds the change made.
 local unnoted, goes
 local function note_done()
   if not again then unnoted, goes = note(verb, head[6]) end
 end
 
 if verb == 'delete' then
-  -- The entry is dead first, and then all goes that it had: whatever is refused of that, it does
-  -- not live on without its tags. What is left beside the tombstone is garbage, which no create
-  -- inherits. The tombstone is written into the hash, and the facets go after: a key that is gone
-  -- may not be written again in a slot that is being migrated.
+  -- The entry dies first, and then all its records go: whatever of that is refused, the entry does
+  -- not live on without its tags. What stays beside the tombstone is garbage, which no create
+  -- inherits. The tombstone is written before the facets are removed, since a key that is gone may
+  -- not be written again in a slot that is being migrated.
   local spent = {}
   if tokens.ended and #tokens.ended > 0 then spent = {'~tokens', '1 ' .. table.concat(tokens.ended, ' ')} end
   refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))
@@ -325,12 +348,13 @@ else
   for _, f in ipairs(fills) do refused = refused or fill(f) end
   if refused then return refused end
   for _, d in ipairs(drops) do drop(d) end
-  if tombstone then -- it has neither facets nor an end before it lives
+  if tombstone then -- it lives without its facets and its time to live
     if verb == 'create' and head[1] then strip(entry) end
     if verb == 'create' and head[5] then redis.call('HDEL', entry, '~tokens') end
     redis.call('PERSIST', entry)
   end
-  if tombstone and verb == 'create' then -- who saw the entry that was here before begins no session of this one
+  -- A new epoch keeps those who saw the earlier entry from starting sessions of this one.
+  if tombstone and verb == 'create' then
     set[#set + 1] = '~epoch'
     set[#set + 1] = own
   end
@@ -362,7 +386,8 @@ for i = 1, nleave do redis.call('SREM', KEYS[leave + i], prk) end
 for i = 1, nunrank do
   if not taken[KEYS[unrank + i] .. unranks[i]] then redis.call('ZREM', KEYS[unrank + i], unranks[i]) end
 end
-if verb == 'delete' then redis.call('EXPIRE', entry, 600) end -- no sooner: a create over a tombstone drops what is left
+-- This comes last: a create drops what a delete left only if it finds the tombstone.
+if verb == 'delete' then redis.call('EXPIRE', entry, 600) end
 if unnoted then error({err = unnoted.err}) end
 if goes then redis.call('HDEL', entry, '~note') end
 return {'ok', dropping}

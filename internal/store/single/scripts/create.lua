@@ -1,14 +1,22 @@
--- create: the common case of change.lua, an entry where nothing is yet, in few commands (I1, I2, I7). All else is
--- left to change.lua, which knows the rev if this was done.
+-- create makes an entry in few commands if nothing is there yet, the usual case of change.lua (I1,
+-- I2, I7). All other cases it leaves to change.lua, which knows the rev if this script made the
+-- entry.
 --
--- KEYS[1]  the entry      KEYS[2]  ~/schema/TYPE      KEYS[3..]  SRKs to claim, SRKs elsewhere, the entry's tertiary records, of which
---          none may be there yet; and last the feed, if something is noted
--- ARGV[1]  fingerprint    ARGV[2]  own PRK, relative   ARGV[3]  how many SRKs to claim
--- ARGV[4]  the line to be noted, "" for none: it lies in the entry until another follows, see history.lua
--- ARGV[5]  the time in milliseconds, "" for the server's      ARGV[6]  how many entries the feed has at most
+-- KEYS[1]  the entry
+-- KEYS[2]  ~/schema/TYPE
+-- KEYS[3..]  SRKs to claim, SRKs elsewhere and the entry's tertiary records, none of which may
+--          exist yet; and last the feed, if something is noted
+-- ARGV[1]  the fingerprint of the schema
+-- ARGV[2]  the PRK, relative
+-- ARGV[3]  the number of SRKs to claim
+-- ARGV[4]  the line to note, "" for none; it stays in the entry until another follows, see
+--          history.lua
+-- ARGV[5]  the time in milliseconds, "" for the server's
+-- ARGV[6]  the most entries that the feed may have
 -- ARGV[7..]  field, value, …
--- Reply: 1 if it is done, 0 if nothing was done
-local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV -- a global is looked up each time
+-- Reply: 1 if the entry was made, 0 if nothing was written
+-- Locals are faster than globals.
+local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV
 if pcall('HGET', KEYS[2], 'fingerprint') ~= ARGV[1] then return 0 end
 local last, line, note = #KEYS, ARGV[4], nil
 if line ~= '' then last = last - 1 end

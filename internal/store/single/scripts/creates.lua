@@ -1,21 +1,28 @@
--- creates: makes many entries, if none of the records that they need is there yet (I1, I2, I7).
+-- creates makes many entries if none of the records that they need exists yet (I1, I2, I7).
 --
--- In any other case nothing is written, and each of them goes through change.lua. Entries of one shape have the same
--- fields and as many records, so that names and numbers are sent once for all of them.
+-- Otherwise it writes nothing, and each entry goes through change.lua. Entries of one shape have
+-- the same fields and the same numbers of records, so that names and numbers are sent only once
+-- for all of them.
 --
--- KEYS[1]  ~/schema/TYPE, a hash, then what must be absent: of each entry the entry itself, its SRKs, the
---          same values under other fields and the other tertiary records that its schema declares, and the tertiary
---          records that are born with it; then the index sets to join, the ordered indexes, and last the feed, if something is noted.
--- ARGV     fingerprint, type, length of the namespace in a key, and how many: shapes, absent records,
---          index sets, ordered indexes; the time in milliseconds ("" for the server's), and how many entries the feed has at
---          most (0: nothing is noted). Of each shape, how many: entries, and of each entry claims, what else must be absent,
---          tertiary records and facets; the fields; then of each entry the values of the facets, the rev and
---          each tertiary record's command and members. At last of each index set the PRKs, and of each ordered
---          index the places. Members, PRKs and places are lists: a number and the items.
--- What is noted is the last facet of each entry, ~note, without a number: see history.lua.
--- Reply: {"ok"} | {"other"}
+-- KEYS[1]  ~/schema/TYPE, a hash
+--   then the keys that must be absent, for each entry: the entry, its SRKs, the same values under
+--   other fields and the other tertiary records that its schema declares, and the tertiary records
+--   that are born with it;
+--   then the index sets to join, the ordered indexes, and last the feed, if something is noted.
+-- ARGV  the fingerprint of the schema, the type, the length of the namespace in a key, and the
+--   numbers of shapes, absent records, index sets and ordered indexes; the time in milliseconds (""
+--   for the server's), and the most entries that the feed may have ("0" if nothing is noted);
+--   for each shape the number of entries and, for each of its entries, the numbers of claims, of
+--   other keys that must be absent, of tertiary records and of facets; the fields; and then for
+--   each entry the values of the facets, the rev, and the command and the members of each tertiary
+--   record;
+--   last for each index set the PRKs, and for each ordered index the places.
+-- Members, PRKs and places are lists: a number and its items. What an entry notes is its last
+-- facet, ~note, whose line has no number yet; see history.lua.
+-- Reply: {"ok"} | {"other"} if nothing was written
 
-local call, pcall, unpack, min, KEYS, ARGV = redis.call, redis.pcall, unpack, math.min, KEYS, ARGV -- a global is looked up each time
+-- Locals are faster than globals.
+local call, pcall, unpack, min, KEYS, ARGV = redis.call, redis.pcall, unpack, math.min, KEYS, ARGV
 local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
 
 local fingerprint = pcall('HGET', KEYS[1], 'fingerprint')
@@ -32,8 +39,9 @@ for i = 1, nrank do
   if failed(pcall('ZCARD', KEYS[rank + i])) then return {'other'} end
 end
 
--- What entries take comes before them: SRKs and index members that name no live entry are garbage at worst
--- (I4). So the arguments are gone through twice: first for what comes before the entries.
+-- What entries take is written before them: SRKs and index members that name no live entry are
+-- garbage at worst (I4). So this goes through the arguments twice, the first time for what is
+-- written before the entries.
 local at, k, srks, nsrk, relative, noted, told = 9, 1, {}, 0, ARGV[3] + 1, ARGV[9] ~= '0', {}
 local function skip() at = at + 1 + ARGV[at + 1] end
 local shapes, named = {}, {}
@@ -66,10 +74,10 @@ local function write(command, ...)
     wrote = true
     return
   end
-  if wrote then error({err = reply.err}) end -- then it is not known what was done
+  if wrote then error({err = reply.err}) end -- some of it was written
   return redis.error_reply(reply.err)
 end
--- list sends a command with the next list.
+-- list runs a command with the next list of arguments.
 local function list(command, key)
   local first, last = at + 2, at + 1 + ARGV[at + 1]
   at = last

@@ -1,6 +1,8 @@
--- follow: from one SRK to its entry, in one step (I2, I4). The caller checks that the entry holds the value.
+-- follow follows one SRK to its entry in one step (I2, I4). The caller checks that the entry holds
+-- the value.
 --
--- KEYS[1]  the SRK      ARGV[1]  namespace prefix
+-- KEYS[1]  the SRK
+-- ARGV[1]  the prefix of the namespace
 -- Reply: nil | field, value, …, "~srv", PRK
 local srv = redis.pcall('GET', KEYS[1])
 if type(srv) ~= 'string' then return srv end

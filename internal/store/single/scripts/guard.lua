@@ -1,13 +1,17 @@
--- guard: shared beginning of every script that changes data.
+-- guard begins every script that changes data.
 --
--- KEYS[1]  the entry, a hash          KEYS[2]  ~/schema/TYPE, a hash
--- KEYS[3]  ~/types, the set of types that have a schema stored
--- ARGV[1]  own PRK, relative          ARGV[2]  namespace prefix
--- ARGV[3]  the rev to be written     ARGV[4]  fingerprint of the caller's schema
--- ARGV[5]  that schema as JSON        ARGV[6]  "1": it may be stored where none is
--- ARGV[7]  the type, as ~isa has it
+-- KEYS[1]  the entry, a hash
+-- KEYS[2]  ~/schema/TYPE, a hash
+-- KEYS[3]  ~/types, the set of types that have a stored schema
+-- ARGV[1]  the PRK, relative
+-- ARGV[2]  the prefix of the namespace
+-- ARGV[3]  the rev to write
+-- ARGV[4]  the fingerprint of the caller's schema
+-- ARGV[5]  that schema as JSON
+-- ARGV[6]  "1" if it may be stored where none is
+-- ARGV[7]  the type, as ~isa names it
 --
--- Reads only: whatever is wrong is found before the first write (I7).
+-- It only reads, so that every problem is found before the first write (I7).
 
 local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
 
@@ -19,7 +23,8 @@ if failed(head) then return redis.error_reply(head.err) end
 local live, past = head[1] and head[1] ~= '', head[2] or ''
 local rev = string.sub(past, 1, 12)
 
--- I7: a rev that the entry remembers was committed before, and only the reply was lost.
+-- remembered reports whether the entry's ~rev has the rev of this change: the change was committed
+-- then, and only the reply was lost (I7).
 local function remembered()
   for i = 1, #past, 12 do
     if string.sub(past, i, i + 11) == own then return true end
@@ -36,8 +41,8 @@ local function refused_by_schema()
   if unstored and ARGV[6] ~= '1' then return {'unstored'} end
 end
 
--- The first write of each script goes through here: a server that refuses writes (full, read-only)
--- refuses this one, and then nothing was written.
+-- store_schema makes the first write of each script: a server that refuses writes, since it is full
+-- or read-only, refuses this one, and nothing was written.
 local function store_schema()
   if not unstored then return nil end
   local reply = redis.pcall('HSET', schema, 'fingerprint', ARGV[4], 'schema', ARGV[5])
@@ -45,12 +50,12 @@ local function store_schema()
   redis.call('SADD', KEYS[3], ARGV[7])
 end
 
--- name_field is the field of the schema that names a tertiary record. A delete drops those of every
--- name that was ever written under, whichever program declares it; so the field comes before the
+-- name_field returns the field of ~/schema/TYPE that names a tertiary record. A delete drops the
+-- records of every such name, whichever program declares it, so the field is written before the
 -- record.
 local function name_field(key) return 'tertiary:' .. string.sub(key, #entry + 2) end
 
--- unpack has a limit of its own: long argument lists go in pieces.
+-- in_pieces runs a command with a long list of arguments, since unpack has a limit.
 local function in_pieces(command, key, list)
   for i = 1, #list, 2000 do redis.call(command, key, unpack(list, i, math.min(i + 1999, #list))) end
 end

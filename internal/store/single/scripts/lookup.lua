@@ -1,10 +1,12 @@
--- lookup: from SRKs to entries, in one step (I2, I4). The caller checks that the entry holds the value.
+-- lookup follows SRKs to their entries in one step (I2, I4). The caller checks that the entries
+-- hold the values.
 --
 -- KEYS     SRKs
--- ARGV[1]  namespace prefix
--- Reply: one item for each SRK: nil | {PRK, field, value, …} | {"", error}
+-- ARGV[1]  the prefix of the namespace
+-- Reply: for each SRK nil | {PRK, field, value, …} | {"", error}
 --
--- The entry's key is known only here; a server that forbids that is asked in two rounds of GET and HGETALL.
+-- It reads entries whose keys it does not declare. A server that forbids that is asked in two
+-- rounds of GET and HGETALL.
 local out = {}
 for i, key in ipairs(KEYS) do
   local srv = redis.pcall('GET', key)

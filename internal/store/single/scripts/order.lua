@@ -1,10 +1,13 @@
--- order: brings a place in an ordered index in line with an entry (I4, I5).
+-- order updates a place in an ordered index to agree with an entry (I4, I5).
 --
--- KEYS[1]  the index, a sorted set     KEYS[2]  the entry, if any
--- ARGV[1]  the place      ARGV[2], ARGV[3]  a field and a value
--- ARGV[4]  take: the place is the entry's if it has the value, and free otherwise
---          free: the place is free, unless the entry has another value than this one
--- Reply: {"ok"} | an error where the index is no sorted set
+-- KEYS[1]  the index, a sorted set
+-- KEYS[2]  the entry, if any
+-- ARGV[1]  the place
+-- ARGV[2]  a field
+-- ARGV[3]  a value
+-- ARGV[4]  "take": the entry gets the place if it has the value, and loses it otherwise
+--          "free": the entry loses the place, unless it has another value by now
+-- Reply: {"ok"}, or an error if the index is not a sorted set
 local q = KEYS[2] and redis.pcall('HMGET', KEYS[2], '~isa', ARGV[2])
 local value = q and q.err == nil and q[1] and q[1] ~= '' and q[2]
 local reply

@@ -1,10 +1,12 @@
--- read: an entry with tertiary records of its own, or the beginning of those that are large, as
--- they are at one moment.
+-- read returns an entry with some of its tertiary records, or the beginnings of large ones, as they
+-- are at one moment.
 --
--- KEYS[1]  the entry, then tertiary records
--- ARGV[1]  about how many elements of a record are read      ARGV[2..]  of each record the Redis type it is asked as
--- Reply: {the entry: field, value, …; of each record: {its type, what is in it, where what is left
--- begins, "" for nothing}}
+-- KEYS[1]  the entry
+-- KEYS[2..]  tertiary records
+-- ARGV[1]  about how many elements of a record to read
+-- ARGV[2..]  the Redis type expected of each record
+-- Reply: {the entry: field, value, …; for each record: {its type, its elements, where the rest
+-- begins, or "" if that was all}}
 local entry = redis.pcall('HGETALL', KEYS[1])
 if entry.err then return redis.error_reply(entry.err) end
 local reply, most = {entry}, tonumber(ARGV[1])

@@ -1,8 +1,11 @@
--- realign: puts an entry into the index sets of some members of a tertiary set, or takes it out,
--- as the set demands (I5).
+-- realign adds an entry to the index sets of some members of a tertiary set, or removes it,
+-- according to the set (I5).
 --
--- KEYS[1]  the entry      KEYS[2]  the set      KEYS[3..]  the index set of each member
--- ARGV[1]  what stands for the entry there      ARGV[2..]  the members
+-- KEYS[1]  the entry
+-- KEYS[2]  the set
+-- KEYS[3..]  the index set of each member
+-- ARGV[1]  the member that stands for the entry
+-- ARGV[2..]  the members
 -- Reply: 1
 local isa = redis.pcall('HGET', KEYS[1], '~isa')
 local has = type(isa) == 'string' and isa ~= '' and redis.pcall('SMISMEMBER', KEYS[2], unpack(ARGV, 2)) or {}

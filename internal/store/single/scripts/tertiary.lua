@@ -1,15 +1,22 @@
--- tertiary: one command on a tertiary record of a live entry, with the index sets of its members.
--- After history.lua, changes.lua and full.lua.
+-- tertiary runs one command on a tertiary record of a live entry, and updates the index sets of its
+-- members. It follows history.lua, changes.lua, full.lua and guard.lua.
 --
--- KEYS  as in guard, [4] the tertiary record, then the index sets to join, then those to leave.
--- ARGV  as in guard, [8] "1" for a command that writes, [9] how many sets to join, [10] the command,
---       [11] the most members that the record may have, "0" for any number, then the arguments of the command after the key.
+-- KEYS  as in guard.lua, then
+--   [4]  the tertiary record
+--   [5..]  index sets to join, then index sets to leave
+-- ARGV  as in guard.lua, then
+--   [8]  "1" if the command writes
+--   [9]  the number of index sets to join
+--   [10]  the command
+--   [11]  the most members that the record may have, "0" for any number
+--   [12..]  the arguments of the command after the key
 --
 -- Reply: {"ok", what the command answered} | {"absent"} | {"filling", ~fill} | {"full"} |
 -- {"schema", stored} | {"unstored"}
 
 if not live then return {'absent'} end
-if head[4] then return {'filling', head[4]} end -- moved here from a cluster: what was born with the entry comes first
+-- If the entry was copied here from a cluster, the records born with it must be put in place first.
+if head[4] then return {'filling', head[4]} end
 local writes, njoin = ARGV[8] == '1', tonumber(ARGV[9])
 if writes then
   local refused = refused_by_schema()
@@ -28,7 +35,7 @@ for i = 12, #ARGV do args[#args + 1] = ARGV[i] end
 local is_full, refusal = full(KEYS[4], ARGV[10], args, writes and tonumber(ARGV[11]) or 0)
 if refusal then return redis.error_reply(refusal) end
 if is_full then return {'full'} end
-local due, wrong = false, nil -- whether something is to be noted
+local due, wrong = false, nil -- whether there is something to note
 if writes and about ~= '' then
   due, wrong = changes(KEYS[4], ARGV[10], args)
   if wrong and string.find(wrong, 'WRONGTYPE', 1, true) then return redis.error_reply(wrong) end
@@ -43,7 +50,8 @@ if writes then
   if failed(named) then return redis.error_reply(named.err) end
 end
 
--- Members stand in an index before they are in the set, and leave it after: one too many is shown to no reader (I4).
+-- A member is added to an index before it is in the set, and removed after it has left: no reader
+-- sees one too many (I4).
 for i = 5, 4 + njoin do
   local reply = redis.pcall('SADD', KEYS[i], prk)
   if failed(reply) and i == 5 then return redis.error_reply(reply.err) end

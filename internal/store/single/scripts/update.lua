@@ -1,11 +1,20 @@
--- update: the common case of change.lua, facets and secondary values of a live entry, in few commands
--- (I1, I2, I6, I7). All else is left to change.lua, which knows the rev if this was done. After history.lua.
+-- update changes facets and secondary values of a live entry in few commands, the usual case of
+-- change.lua (I1, I2, I6, I7). All other cases it leaves to change.lua, which knows the rev if this
+-- script made the change. It follows history.lua.
 --
--- KEYS[1]  the entry      KEYS[2]  ~/schema/TYPE      KEYS[3..]  SRKs to claim, SRKs elsewhere, SRKs to release
--- ARGV[1]  fingerprint    ARGV[2]  own PRK, relative   ARGV[3]  how many SRKs to claim   ARGV[4]  how many elsewhere
--- ARGV[5]  expected ~rev  ARGV[6]  the rev to be written   ARGV[7]  how many fields to unset, then those, then field, value, …
--- Reply: 1 if it is done, 0 if nothing was done
-local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV -- a global is looked up each time
+-- KEYS[1]  the entry
+-- KEYS[2]  ~/schema/TYPE
+-- KEYS[3..]  SRKs to claim, SRKs elsewhere, SRKs to release
+-- ARGV[1]  the fingerprint of the schema
+-- ARGV[2]  the PRK, relative
+-- ARGV[3]  the number of SRKs to claim
+-- ARGV[4]  the number of SRKs elsewhere
+-- ARGV[5]  the rev that the entry must have
+-- ARGV[6]  the rev to write
+-- ARGV[7]  the number of fields to unset; these follow, and then field, value, …
+-- Reply: 1 if the change was made, 0 if nothing was written
+-- Locals are faster than globals.
+local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV
 local head = pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~tokens', '~note', '~drop')
 local past = head[2]
 if not head[1] or head[1] == '' or not past or head[3] or head[4] or head[6] or string.sub(past, 1, 12) ~= ARGV[5] then return 0 end
@@ -15,14 +24,17 @@ if looked > 2 and call('EXISTS', unpack(KEYS, 3, looked)) ~= 0 then return 0 end
 for i = looked + 1, #KEYS do
   if pcall('GET', KEYS[i]) ~= ARGV[2] then return 0 end
 end
-if unset > 7 or head[5] then -- a full server refuses the first, and one that forbids HDEL the second: neither changes anything
+-- Neither command changes anything. A full server refuses the first, and one that forbids HDEL the
+-- second.
+if unset > 7 or head[5] then
   local reply = pcall('HSET', KEYS[1], '~isa', head[1])
   if type(reply) ~= 'table' then reply = pcall('HDEL', KEYS[1], '~none') end
   if type(reply) == 'table' then return redis.error_reply(reply.err) end
 end
 local refused = unrighted()
 if refused then return refused end
--- What the entry takes comes before its rev, and what it leaves after that (I1, I4, I7).
+-- What the entry takes is written before its rev, and what it leaves is removed after that (I1, I4,
+-- I7).
 local first
 local function write() return pcall('HSET', KEYS[1], '~rev', ARGV[6] .. string.sub(past, 1, 36), unpack(ARGV, unset + 1)) end
 if claimed > 2 then first = pcall('SET', KEYS[3], ARGV[2]) else first = write() end
@@ -32,8 +44,8 @@ if claimed > 2 then
   local reply = write()
   if type(reply) == 'table' then error({err = reply.err}) end
 end
--- The line comes right after the rev: if a later command is refused, the next sending finds it
--- done.
+-- The line must come right after the rev: if a later command is refused, the next run finds the
+-- change made.
 local goes
 refused, goes = note('', head[5])
 if unset > 7 then call('HDEL', KEYS[1], unpack(ARGV, 8, unset)) end
