@@ -12,15 +12,15 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-// A Draft is a new entry.
+// A Draft describes a new entry.
 type Draft struct {
 	UID      string
-	Facets   map[string]string // on the wire; the draft's own, to which Create adds the primary one
-	Own      map[string]string // fields of the store's own
+	Facets   map[string]string // in wire form; Create adds the primary facet to this map
+	Own      map[string]string // the store's own fields
 	Tertiary []Content         // tertiary records that are born with the entry
 }
 
-// Create is the change that makes an entry of a draft.
+// Create returns the change that makes the entry of a draft.
 func (t *Type) Create(d Draft) (store.Change, error) {
 	prk, err := t.PRK(d.UID)
 	if err != nil {
@@ -43,9 +43,9 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 	return c, t.Replace(&c, d.Tertiary)
 }
 
-// Update is the change from a record as it was read to the facets that it shall have, and to own
-// fields of the store's: "" removes one, and with ~tokens all single-use tokens end. The second result is
-// false where there is nothing to change.
+// Update returns the change from a record as it was read to the given facets and own fields. In
+// own, an empty value removes its field, and ~tokens ends all single-use tokens. Update reports
+// false if there is nothing to change.
 func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Change, bool, error) {
 	if facets[t.Schema.Primary] != old.Fields[t.Schema.Primary] {
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
@@ -61,7 +61,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	}
 	for _, field := range slices.Sorted(maps.Keys(own)) {
 		switch was, had := old.Fields[field]; {
-		case field == store.FieldTokens: // the engine knows whether there are any by now
+		case field == store.FieldTokens: // only the engine knows whether there are any by now
 		case own[field] == "" && had:
 			c.Unset = append(c.Unset, field)
 		case own[field] != was:
@@ -71,7 +71,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	return c, len(c.Set)+len(c.Unset) > 0 || c.Tokens.All && c.Tokens.Known, err
 }
 
-// Delete is the change that ends an entry and all that belongs to it.
+// Delete returns the change that deletes an entry and everything that belongs to it.
 func (t *Type) Delete(old store.Record) store.Change {
 	c := store.Change{Key: old.Key, Delete: true, Seen: old.Seen(), Schema: t.Guard}
 	c.Tokens.Known = old.HasTokens()
@@ -90,13 +90,14 @@ func (t *Type) Delete(old store.Record) store.Change {
 	return c
 }
 
-// OwnFields is about how many fields of the store's own join the facets of an entry.
+// OwnFields is about how many of the store's own fields an entry has beside its facets.
 const OwnFields = 6
 
-// maxFacets is how many facets an entry of an open type gets.
+// maxFacets limits the facets of an entry of an open type.
 const maxFacets = 10_000
 
-// difference compares an entry as it is with the facets it shall have, which Encode has checked.
+// difference returns the change that gives an entry the given facets, which EncodeFacet has
+// checked.
 func (t *Type) difference(old store.Record, facets map[string]string) (store.Change, error) {
 	c := store.Change{Key: old.Key, Schema: t.Guard}
 	if len(old.Fields) == 0 {
@@ -137,8 +138,8 @@ func (t *Type) difference(old store.Record, facets map[string]string) (store.Cha
 	return c, err
 }
 
-// Missing refuses, for each of them, the required fields that an entry is made without, or loses. One that never had it can be
-// changed still.
+// Missing returns an error for each required field that a new entry lacks or that an entry loses.
+// An entry that never had the field can still be changed.
 func (t *Type) Missing(old store.Record, facets map[string]string) (errs []error) {
 	for _, field := range t.Required {
 		_, has := facets[field]
@@ -150,8 +151,8 @@ func (t *Type) Missing(old store.Record, facets map[string]string) (errs []error
 	return errs
 }
 
-// secondaries claims and releases the difference over (field, canonical value). The old canonical
-// values are those that were written, never computed anew.
+// secondaries claims and releases SRKs for the canonical values that differ. It takes the old
+// canonical values from the record and never computes them anew.
 func (t *Type) secondaries(c *store.Change, old store.Record, facets map[string]string) error {
 	for _, field := range t.Secondary {
 		written, has := facets[field]
@@ -176,7 +177,7 @@ func (t *Type) secondaries(c *store.Change, old store.Record, facets map[string]
 	return nil
 }
 
-// keepSKV writes or removes ~skv:FIELD where that is not as it must be.
+// keepSKV sets ~skv:FIELD to canonical if keep is true, and removes it otherwise.
 func keepSKV(c *store.Change, old store.Record, field, canonical string, keep bool) {
 	if !keep && len(old.Fields) == 0 {
 		return
@@ -191,7 +192,7 @@ func keepSKV(c *store.Change, old store.Record, field, canonical string, keep bo
 	}
 }
 
-// lookElsewhere names the SRKs of the claimed values under the other secondary fields (I2).
+// lookElsewhere adds the SRKs of the claimed values under the other secondary fields (I2).
 func (t *Type) lookElsewhere(c *store.Change) {
 	if len(c.Claim) == 0 || len(t.Secondary) == 1 {
 		return
@@ -209,7 +210,8 @@ func (t *Type) lookElsewhere(c *store.Change) {
 	}
 }
 
-// moves are the keys that an entry leaves, and those that it joins, where facets of these fields differ (I5).
+// moves returns the keys that an entry leaves, and those that it joins, for the given fields whose
+// facets differ (I5). It returns an error with the reason refusal if a new facet has no key.
 func moves[K any](
 	fields []string, old, facets map[string]string, key func(field, value string) (K, bool), refusal string,
 ) (leave, join []K, err error) {
@@ -235,7 +237,7 @@ func moves[K any](
 	return leave, join, nil
 }
 
-// appendKey appends the key of a value, if there is a value that a key can name.
+// appendKey appends the key of a value, unless the value is empty or no key can name it.
 func appendKey(keys []recordkey.Key, of func(field, value string) (recordkey.Key, bool), field, value string) []recordkey.Key {
 	if value == "" {
 		return keys
@@ -246,26 +248,27 @@ func appendKey(keys []recordkey.Key, of func(field, value string) (recordkey.Key
 	return keys
 }
 
-// PRK is the record key of the type's entry uid, in the namespace of the Types.
+// PRK returns the record key of the type's entry uid.
 func (t *Type) PRK(uid string) (recordkey.Key, error) {
 	k, err := recordkey.PRK(t.Name, t.Schema.Primary, uid)
 	return k.In(t.ns), err
 }
 
-// SRK is the SRK of a canonical value; false for one that no key can name.
+// SRK returns the SRK of a canonical value. It reports false if no key can name the value.
 func (t *Type) SRK(field, value string) (recordkey.Key, bool) {
 	k, err := recordkey.SRK(t.Name, field, value)
 	return k.In(t.ns), err == nil
 }
 
-// Index is the key of the index set of a value; false for one that no key can name.
+// Index returns the key of the index set of a value. It reports false if no key can name the value.
 func (t *Type) Index(field, value string) (recordkey.Key, bool) {
 	k, err := recordkey.Index(t.Name, field, value)
 	return k.In(t.ns), err == nil
 }
 
-// EncodeFacet puts a facet on the wire, by the codec that its field declares, for an entry that has the fields was (nil
-// for a new one). Only what changes is held to the rules, so that an entry older than a rule can still be changed.
+// EncodeFacet adds the wire form of a facet to wires. was holds the fields of the entry as it is,
+// and is nil for a new entry. Only a value that changes must obey the rules, so that an entry older
+// than a rule can still be changed.
 func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value, was map[string]string) error {
 	if field == store.FieldPassword {
 		return Invalid(field, "name", "a password is set by its own verb")
@@ -283,18 +286,18 @@ func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value
 	return nil
 }
 
-// TooMany returns the error that refuses members of a tertiary record beyond its limit.
+// TooMany returns the error for a tertiary record that would have more members than its limit.
 func (t *Type) TooMany(name string) error {
 	return Invalid(name, "max", "over "+strconv.Itoa(t.Schema.Tertiary[name].Limit())+" members")
 }
 
-// A Content is a tertiary record: its values are as in store.Members.
+// A Content describes a tertiary record. Its values are as in store.Members.
 type Content struct {
 	Name, Kind string
 	Values     []string
 }
 
-// members returns how many members so many values are.
+// members returns the number of members that so many values represent.
 func (c Content) members(values int) int {
 	if c.Kind == "zset" || c.Kind == "hash" {
 		return values / 2
@@ -302,8 +305,9 @@ func (c Content) members(values int) int {
 	return values
 }
 
-// Replace adds tertiary records to a change: with a new entry they are born, and of a live one they take the place of
-// those it has, where one without values only goes. What Redis would refuse in the middle of it is found here.
+// Replace adds tertiary records to a change. A new entry is born with them. In a live entry they
+// replace the records of the same names; one without values is only removed. Replace refuses
+// whatever Redis would refuse in the middle of the change.
 func (t *Type) Replace(c *store.Change, contents []Content) error {
 	for _, content := range contents {
 		values, err := elements(content)
@@ -330,7 +334,7 @@ func (t *Type) Replace(c *store.Change, contents []Content) error {
 	return nil
 }
 
-// elements are a record's values as Redis takes them.
+// elements returns a record's values as Redis takes them, or an error if Redis would refuse them.
 func elements(c Content) ([]string, error) {
 	for _, v := range c.Values {
 		if len(v) > schema.MaxFacet {
@@ -355,8 +359,8 @@ func elements(c Content) ([]string, error) {
 	return values, nil
 }
 
-// Tertiary is the key of an entry's tertiary record and, for an indexed set, the index sets of the
-// members given. The schema must declare the name with that Redis type.
+// Tertiary returns the key of an entry's tertiary record and, for an indexed set, the index sets of
+// the given members. The schema must declare the name with that Redis type.
 func (t *Type) Tertiary(prk recordkey.Key, name, kind string, members []string) (recordkey.Key, []recordkey.Key, error) {
 	declared, ok := t.Schema.Tertiary[name]
 	if !ok || declared.Kind != kind {

@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// testType has two secondary fields, an index and indexed tags.
+// testType returns a type with two secondary fields, an index and indexed tags.
 func testType(t *testing.T, fold schema.Fold) *Type {
 	t.Helper()
 	s := schema.Schema{Types: map[string]schema.Type{"user": {
@@ -54,7 +54,7 @@ func facets(pairs ...string) map[string]string {
 	return m
 }
 
-// shape is a change as one text. The order of facets means nothing.
+// shape returns a change as one text. The order of facets does not matter.
 func shape(c store.Change) string {
 	var parts []string
 	set := slices.SortedFunc(slices.Values(c.Set), func(a, b store.Facet) int { return cmp.Compare(a.Field, b.Field) })
@@ -225,7 +225,8 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// TestElements wants of elements what Redis takes, and an error for all that it would refuse after the first write.
+// TestElements checks that elements returns what Redis takes, and an error for everything that
+// Redis would refuse after the first write.
 func TestElements(t *testing.T) {
 	for _, tt := range []struct {
 		kind     string

@@ -10,15 +10,16 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Mending limits what the change of an entry may do.
+// A Mending limits what Mend may do to an entry.
 type Mending struct {
-	Claim []recordkey.Key // the SRKs that may be claimed for values that the entry has
-	Lose  string          // the canonical value that belongs to another entry; "": none
+	Claim []recordkey.Key // SRKs that may be claimed for values that the entry has
+	Lose  string          // the canonical value that belongs to another entry, "" for none
 }
 
-// Mend makes the change that brings an entry in line with its key and its facets (I1, I3), whatever is wrong with it
-// but what only a person can decide. No facet goes: one that is lost to another entry, and a primary facet that is not
-// the key's, stay under ~lost:FIELD. The second result is false where there is nothing to do.
+// Mend returns the change that brings an entry in line with its key and its facets (I1, I3), as far
+// as that needs no decision by a person. It loses no facet: one whose value belongs to another
+// entry, and a primary facet that differs from the key, stay under ~lost:FIELD. Mend reports false
+// if there is nothing to do.
 func (t *Type) Mend(old store.Record, m Mending) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Mend: true, Seen: old.Seen(), Schema: t.Guard}
 	sound := t.mendIdentity(&c, old)
@@ -37,9 +38,9 @@ func (t *Type) Mend(old store.Record, m Mending) (store.Change, bool) {
 	return c, true
 }
 
-// mendIdentity brings ~isa, ~prk and the primary facet in line with the key. What is missing is added; what differs is
-// replaced only where it is alone, and at least one of the others agrees with the key. It reports whether the identity
-// is certain.
+// mendIdentity brings ~isa, ~prk and the primary facet in line with the key. It adds what is
+// missing. It replaces one that differs only if no other does, and if at least one agrees with the
+// key. It reports whether the identity is certain.
 func (t *Type) mendIdentity(c *store.Change, old store.Record) (sound bool) {
 	agree, against := 0, 0
 	var wrong []store.Facet
@@ -70,7 +71,8 @@ func (t *Type) mendIdentity(c *store.Change, old store.Record) (sound bool) {
 	return true
 }
 
-// lost is where a facet is kept that goes from its field.
+// lost returns a facet that keeps a value which must leave its field. It is ~lost:FIELD, with a
+// number if that field has another value already.
 func lost(old store.Record, field, wire string) store.Facet {
 	name := store.FieldLost(field)
 	for n := 2; ; n++ {
@@ -99,13 +101,13 @@ func (t *Type) mendSecondary(c *store.Change, old store.Record, field string, so
 	}
 }
 
-// mendSKV is keepSKV, where one that only repeats a facet may stay.
+// mendSKV does the same as keepSKV, but leaves a canonical value that only repeats the facet.
 func mendSKV(c *store.Change, old store.Record, field, facet, canonical string, has bool) {
 	was, had := old.Fields[store.FieldSKV(field)]
 	keepSKV(c, old, field, canonical, has && (canonical != facet || had && was == canonical))
 }
 
-// Secondaries are the SRKs of the values that facets have, those that a key can name.
+// Secondaries returns the SRKs of the secondary values in facets that a key can name.
 func (t *Type) Secondaries(facets map[string]string) []recordkey.Key {
 	var srks []recordkey.Key
 	for _, field := range t.Secondary {
@@ -116,7 +118,8 @@ func (t *Type) Secondaries(facets map[string]string) []recordkey.Key {
 	return srks
 }
 
-// Values are the canonical secondary values of facets that a key can name, each once.
+// Values returns the canonical secondary values in facets that a key can name, sorted and without
+// duplicates.
 func (t *Type) Values(facets map[string]string) []string {
 	values := map[string]bool{}
 	for _, srk := range t.Secondaries(facets) {
@@ -125,7 +128,8 @@ func (t *Type) Values(facets map[string]string) []string {
 	return slices.Sorted(maps.Keys(values))
 }
 
-// Renamed are the facets of a record, those of the fields old in renames under their new names.
+// Renamed returns the facets of a record, with those in renames (old name → new name) under their
+// new names.
 func Renamed(r store.Record, renames map[string]string) map[string]string {
 	if len(renames) == 0 {
 		return r.Fields
@@ -140,10 +144,13 @@ func Renamed(r store.Record, renames map[string]string) map[string]string {
 	return facets
 }
 
-// Reshape makes the change that brings a live entry to the schema of t, whatever schema wrote it: renamed facets (old
-// name → new name), canonical values and their SRKs. What it was found by before stays in ~was:FIELD, and so do its old
-// SRKs, until Tidy. held are the SRKs that name it: one of a value that it does not hold yet is claimed all the same, for
-// another attempt may have claimed it, and give it back. The second result is false where that was done before.
+// Reshape returns the change that brings a live entry to the schema of t, whatever schema wrote it:
+// it renames facets (old name → new name) and updates canonical values and their SRKs. The values
+// by which the entry was found before stay in ~was:FIELD until Tidy, and their SRKs stay with them.
+//
+// held reports whether an SRK names the entry. Reshape claims the SRK of a value that the entry
+// does not have yet even if the SRK names the entry, since another attempt may have claimed it and
+// may still release it. Reshape reports false if the entry has that form already.
 func (t *Type) Reshape(old store.Record, renames map[string]string, held func(recordkey.Key) bool) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Seen: old.Seen(), Schema: t.Guard}
 	facets := Renamed(old, renames)
@@ -172,7 +179,7 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, held func(re
 	return c, len(c.Set)+len(c.Unset)+len(c.Claim) > 0
 }
 
-// leave keeps what an entry was found by under a field.
+// leave makes ~was:FIELD keep the value by which an entry was found under a field.
 func (t *Type) leave(c *store.Change, old store.Record, field string) {
 	c.Set = append(c.Set, store.Facet{Field: store.FieldWas(field), Wire: old.SKV(field)})
 	if _, had := old.Fields[store.FieldSKV(field)]; had && !slices.Contains(t.Secondary, field) {
@@ -180,7 +187,8 @@ func (t *Type) leave(c *store.Change, old store.Record, field string) {
 	}
 }
 
-// Tidy makes the change that removes from an entry what only another schema needed.
+// Tidy returns the change that removes from an entry what only another schema needed. It reports
+// false if there is nothing to remove.
 func (t *Type) Tidy(old store.Record) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Seen: old.Seen(), Schema: t.Guard}
 	was, skv := store.FieldWas(""), store.FieldSKV("")

@@ -10,30 +10,33 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// An ordered index is a sorted set at ~/order/TYPE/FIELD, all of score 0, so that its members lie in the
-// order of their bytes. A member, the place of an entry, is the value of the facet in a form whose bytes
-// lie in the order of the values, an end that sorts before whatever could go on, and the relative PRK.
+// An ordered index is a sorted set at ~/order/TYPE/FIELD. All members have score 0, so that Redis
+// sorts them by their bytes. A member is the place of an entry. It consists of the facet in a form
+// whose bytes sort like the values, an end that sorts before anything that could continue the form,
+// and the relative PRK.
 //
-//	text         its canonical form, by code points, which is the order of UTF-8; where the facet is written
-//	             otherwise, that and another end stand before the PRK: no two facets lead to one place
+//	text         the canonical form, which sorts by code point, as UTF-8 does; if the facet is
+//	             written differently, how it is written and another end precede the PRK, so that
+//	             no two facets have the same place
 //	json         as it is
 //	number       NaN, then by size
 //	date         by time
 //	boolean      null, false, true
 
-// Where a value ends. A zero byte inside one is followed by 0xff.
+// The ends of values in places. A zero byte inside a value is followed by 0xff.
 const (
 	placeEnd     = "\x00\x01"
-	placeAfter   = "\x00\x02" // after all places of a value, before those of any other
-	placeWritten = "\x00\x03" // how the value is written comes next
+	placeAfter   = "\x00\x02" // sorts after all places of a value and before those of any other
+	placeWritten = "\x00\x03" // the value as it is written follows
 	zeroInside   = "\x00\xff"
 )
 
-// maxPlace is the greatest length of a value that has a place, in bytes: as of other values in keys.
+// maxPlace is the length in bytes of the longest value that has a place, as for other values in
+// keys.
 const maxPlace = 1 << 10
 
-// sortable is a facet in a form whose bytes lie in the order of the values; false for one that has no
-// place: over 1 KiB, or not readable by the codec.
+// sortable returns a facet in a form whose bytes sort like the values. It reports false for a facet
+// without a place, which is one of more than 1 KiB or one that the codec cannot read.
 func (t *Type) sortable(field, wire string) (string, bool) {
 	c := t.Schema.Codec(field)
 	v, err := schema.Decode(c, wire)
@@ -46,7 +49,8 @@ func (t *Type) sortable(field, wire string) (string, bool) {
 	switch {
 	case IsText(c):
 		canonical := t.Schema.Canonical(wire)
-		return canonical[:min(len(canonical), maxPlace)], true // one that grows is cut: how it is written comes after it
+		// A canonical form that has grown is cut, since the value as it is written follows.
+		return canonical[:min(len(canonical), maxPlace)], true
 	case c == schema.CodecJSON:
 		return wire, true
 	case v.IsNull():
@@ -63,10 +67,11 @@ func (t *Type) sortable(field, wire string) (string, bool) {
 	return "2", true
 }
 
-// IsText reports whether a codec writes texts, which have a canonical form.
+// IsText reports whether the values of a codec are texts, which have a canonical form.
 func IsText(c schema.Codec) bool { return c == schema.CodecText || c == schema.CodecIdentity }
 
-// sortableNumber turns the bits of a negative number around, and the sign of a positive one.
+// sortableNumber returns the bits of f in a form that sorts like the numbers: it inverts all bits
+// of a negative number, and the sign bit of any other.
 func sortableNumber(f float64) string {
 	bits := math.Float64bits(f)
 	if bits>>63 == 1 {
@@ -79,11 +84,11 @@ func sortableNumber(f float64) string {
 
 func bigEndian(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 
-// escapeZero is a text as it stands in places.
+// escapeZero returns a value as places contain it, with its zero bytes escaped.
 func escapeZero(value string) string { return strings.ReplaceAll(value, "\x00", zeroInside) }
 
-// OrderBound is where the places of a value begin in the ordered index of a field, or where they end; false for a value
-// that has none.
+// OrderBound returns where the places of a value begin in the ordered index of a field or, with
+// end, where they end. It reports false for a value that has no place.
 func (t *Type) OrderBound(field, wire string, end bool) (string, bool) {
 	value, ok := t.sortable(field, wire)
 	if end {
@@ -92,8 +97,9 @@ func (t *Type) OrderBound(field, wire string, end bool) (string, bool) {
 	return escapeZero(value) + placeEnd, ok
 }
 
-// OrderPrefix is what the places of texts begin with that begin with a text; false where the field has none. Space at
-// its end, which the canonical form of a whole text has not, counts.
+// OrderPrefix returns what the places of all texts that start with begin have as a common prefix.
+// Space at the end of begin counts, although the canonical form of a whole text does not keep it.
+// OrderPrefix reports false if the field holds no texts.
 func (t *Type) OrderPrefix(field, begin string) (string, bool) {
 	canonical, whole := strings.CutSuffix(t.Schema.Canonical(begin+"x"), "x")
 	if !whole {
@@ -102,7 +108,8 @@ func (t *Type) OrderPrefix(field, begin string) (string, bool) {
 	return escapeZero(canonical), IsText(t.Schema.Codec(field))
 }
 
-// Place is where an entry with a facet stands in the ordered index of the field.
+// Place returns the place that a facet gives an entry in the ordered index of the field. It reports
+// false if the facet has no place.
 func (t *Type) Place(prk recordkey.Key, field, wire string) (store.Ranked, bool) {
 	value, ok := t.sortable(field, wire)
 	if !ok {
@@ -119,11 +126,11 @@ func (t *Type) Place(prk recordkey.Key, field, wire string) (store.Ranked, bool)
 	}, err == nil
 }
 
-// OrderKey is the key of the ordered index of a field.
+// OrderKey returns the key of the ordered index of a field.
 func (t *Type) OrderKey(field string) (recordkey.Key, error) { return t.Own("order", field) }
 
-// Places are where a live record stands in the ordered indexes of its type; without are the fields whose
-// facets have no place.
+// Places returns the places of a live record in the ordered indexes of its type, and the fields
+// whose facets have no place.
 func (t *Type) Places(r store.Record) (places []store.Ranked, without []string) {
 	for _, field := range t.Ordered {
 		wire, has := r.Fields[field]
@@ -139,7 +146,8 @@ func (t *Type) Places(r store.Record) (places []store.Ranked, without []string) 
 	return places, without
 }
 
-// PlaceOwner is the relative PRK in a member of an ordered index, "" where it is no place.
+// PlaceOwner returns the relative PRK in a member of an ordered index, or "" if the member is not a
+// place.
 func PlaceOwner(member string) string {
 	_, rest, _ := strings.Cut(member, placeEnd)
 	if strings.HasPrefix(rest, placeWritten) {

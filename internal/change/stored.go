@@ -15,27 +15,29 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Stored is what the database says about a type: its schema in force.
+// Stored describes what the database says about a type: its schema in force.
 type Stored struct {
-	Generation string // "" where nothing is stored
+	Generation string // "" if nothing is stored
 	Text       string // the schema as it is stored
 	Type       schema.Type
-	Next       string          // the schema that records are being brought to while nobody else may write; "": none
-	named      map[string]bool // tertiary records that were written, whether the schema declares them or not
+	Next       string          // the schema of a change that stops all other writers; "" for none
+	named      map[string]bool // tertiary records that were ever written, declared or not
 }
 
-// FieldNext is the field of ~/schema/TYPE with the schema that records are being brought to by a change that stops all writers.
-// Beside it are the schema that they still follow, and a generation that no handle has.
+// FieldNext is the field of ~/schema/TYPE that holds, during a change that stops all other writers,
+// the schema to which that change brings the records. Beside it stand the schema that the records
+// still follow, and a generation that no handle has.
 //
 //	fingerprint  ~1f0c…>a93e…
 //	schema       {"primary":"uid","fold":"exact",…}
 //	next         {"primary":"uid",…}
 const FieldNext = store.FieldNext
 
-// ErrAnother is a stored schema that is not the one that the generation beside it is of.
+// ErrAnother reports a stored schema that does not match the generation stored with it.
 var ErrAnother = errors.New("the schema is not the one that the fingerprint is of")
 
-// ParseStored reads the fields of ~/schema/TYPE. The error says, for people, why they cannot be what was stored.
+// ParseStored parses the fields of ~/schema/TYPE. Its error says, for people, why the fields cannot
+// be what was stored.
 func ParseStored(name string, fields map[string]string) (s Stored, err error) {
 	s = Stored{Generation: fields[store.FieldFingerprint], Text: fields[store.FieldSchema], Next: fields[FieldNext]}
 	if len(fields) == 0 {
@@ -48,8 +50,9 @@ func ParseStored(name string, fields map[string]string) (s Stored, err error) {
 	return s, err
 }
 
-// Against is how a program's declaration stands to what is stored: see [schema.Type.Against]. An indexed set that the stored schema
-// does not have, and that was written all the same, by a program of an earlier version, is one that records must be brought to.
+// Against compares a program's declaration with the stored schema, as [schema.Type.Against] does.
+// It also returns Builds for an indexed set that the stored schema lacks but entries have, since a
+// program of an earlier version wrote it.
 func (s Stored) Against(claim schema.Type) (schema.Relation, string) {
 	relation, difference := claim.Against(s.Type)
 	if relation != schema.Adds {
@@ -64,35 +67,37 @@ func (s Stored) Against(claim schema.Type) (schema.Relation, string) {
 	return relation, difference
 }
 
-// UnderWay reports whether a change is under way that lets nobody else write.
+// UnderWay reports whether a change is under way that stops all other writers.
 func (s Stored) UnderWay() bool { return s.Next != "" }
 
-// OtherForm reports whether the records have another version of the canonical form than this program gives.
+// OtherForm reports whether the records use another version of the canonical form than this
+// program.
 func (s Stored) OtherForm() bool { return s.Type.Fold != schema.FoldExact && s.Type.Form != "" }
 
-// isOf reports whether the schema has a generation. Earlier versions of this program stored that of the layout.
+// isOf reports whether the schema has the given generation. Earlier versions of this program stored
+// the fingerprint of the layout instead.
 func (s Stored) isOf(generation string) bool {
 	return generation == Generation(s.Text) || generation == s.Type.Fingerprint()
 }
 
-// Generation is what every change compares: new with every change of a stored schema.
+// Generation returns the digest of a stored schema that every change compares.
 func Generation(stored string) string {
 	sum := sha256.Sum256([]byte("generation\x00" + stored))
 	return hex.EncodeToString(sum[:8])
 }
 
-// StoredText is a schema as it is stored: without what its fields were called before.
+// StoredText returns the JSON in which a schema is stored, which leaves out former names of fields.
 func StoredText(t schema.Type) string {
 	t.Fields = maps.Clone(t.Fields)
 	for name, f := range t.Fields {
 		f.Was = ""
 		t.Fields[name] = f
 	}
-	text, _ := json.Marshal(t) // of texts and numbers: it cannot fail
+	text, _ := json.Marshal(t) // cannot fail for texts and numbers
 	return string(text)
 }
 
-// ParseType reads the JSON of a type's schema.
+// ParseType parses the JSON of a type's schema.
 func ParseType(name, stored string) (schema.Type, error) {
 	file, err := json.Marshal(map[string]map[string]json.RawMessage{"types": {name: json.RawMessage(stored)}})
 	if err != nil {
@@ -105,7 +110,7 @@ func ParseType(name, stored string) (schema.Type, error) {
 	return s.Types[name].FromStore(), nil
 }
 
-// Follow is the type by another schema in force, with what the program itself declares of it.
+// Follow returns t under another schema in force. It keeps what the program itself declares.
 func (t *Type) Follow(in schema.Type, generation, text string) (*Type, error) {
 	next, err := newType(t.Name, in, t.ns)
 	if err != nil {
@@ -117,10 +122,10 @@ func (t *Type) Follow(in schema.Type, generation, text string) (*Type, error) {
 	return next, nil
 }
 
-// Claim is what the program itself declares of the type.
+// Claim returns what the program itself declares of the type.
 func (t *Type) Claim() schema.Type { return t.claim }
 
-// With is ts with other types of the same names.
+// With returns a copy of ts in which others replace the types of the same names.
 func (ts *Types) With(others ...*Type) *Types {
 	next := &Types{Schema: schema.Schema{Types: maps.Clone(ts.Schema.Types)}, NS: ts.NS, ByName: maps.Clone(ts.ByName)}
 	for _, t := range others {
@@ -129,14 +134,15 @@ func (ts *Types) With(others ...*Type) *Types {
 	return next
 }
 
-// SchemaKey is where the schema of a type is stored.
+// SchemaKey returns the key of the record that holds the schema of a type.
 func SchemaKey(ns recordkey.Namespace, name string) (recordkey.Key, error) {
 	key, err := recordkey.Own("schema", name)
 	return key.In(ns), err
 }
 
-// Compared reports whether t is known to be as the stored schema says, or said when it was looked at.
+// Compared reports whether t is known to agree with the stored schema, or did when it was last
+// compared.
 func (t *Type) Compared() bool { return t.compared.Load() }
 
-// SetCompared says that it is.
+// SetCompared records that t agrees with the stored schema.
 func (t *Type) SetCompared() { t.compared.Store(true) }

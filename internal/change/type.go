@@ -1,5 +1,5 @@
-// Package change builds changes: from a schema and a record as it was read to what is to be written. It asks no clock
-// and no server. internal/store carries a change out.
+// Package change builds changes: from a schema and a record as it was read, it computes what to
+// write. It uses neither a clock nor a server. Package store carries changes out.
 package change
 
 import (
@@ -13,14 +13,14 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-// Types are the declared types of a schema, whose records lie in one namespace.
+// Types holds the declared types of a schema, whose records are in one namespace.
 type Types struct {
 	Schema schema.Schema
 	NS     recordkey.Namespace
 	ByName map[string]*Type
 }
 
-// Compile checks a schema.
+// Compile checks a schema and returns its types.
 func Compile(s schema.Schema, ns recordkey.Namespace) (*Types, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func Compile(s schema.Schema, ns recordkey.Namespace) (*Types, error) {
 	return ts, nil
 }
 
-// Type returns a declared type, or a *schema.Error.
+// Type returns a declared type. The error for any other name is a *schema.Error.
 func (ts *Types) Type(name string) (*Type, error) {
 	if t, ok := ts.ByName[name]; ok {
 		return t, nil
@@ -44,7 +44,7 @@ func (ts *Types) Type(name string) (*Type, error) {
 	return nil, &schema.Error{Path: "types." + name, Reason: "no such type in the schema"}
 }
 
-// Of is the declared type of a key, in the namespace of the key.
+// Of returns the declared type of a key, in the namespace of the key.
 func (ts *Types) Of(key recordkey.Key) (*Type, error) {
 	t, err := ts.Type(key.Type())
 	if err != nil || key.Namespace() == ts.NS {
@@ -53,7 +53,7 @@ func (ts *Types) Of(key recordkey.Key) (*Type, error) {
 	return newType(t.Name, t.Schema, key.Namespace())
 }
 
-// A Type is a declared type, with what is computed of it once.
+// A Type is a declared type, together with what is computed from the declaration once.
 type Type struct {
 	Name      string
 	Schema    schema.Type
@@ -62,21 +62,21 @@ type Type struct {
 	Indexed   []string
 	Ordered   []string
 	Required  []string
-	cast      map[string]schema.Codec // of the fields whose codec cannot read every text
-	Guard     store.Guard             // what a write to the type's records compares
-	Building  *schema.Building        // what no query answers by yet
-	Waits     bool                    // a change is under way that Building is of, and not what is stored
-	compared  *atomic.Bool            // it is as the stored schema says
-	claim     schema.Type             // what the program itself declares, where that is not Schema
+	cast      map[string]schema.Codec // codecs of fields, except those that can read every text
+	Guard     store.Guard             // compared with the stored schema by every write
+	Building  *schema.Building        // indexes that no query uses yet
+	Waits     bool                    // Building is due to a change under way
+	compared  *atomic.Bool            // whether the type is known to agree with the stored schema
+	claim     schema.Type             // the program's own declaration, which may differ from Schema
 	ns        recordkey.Namespace
 }
 
-// TagsName is the tertiary set that the tag verbs mean.
+// TagsName is the tertiary set that the methods for tags use.
 const TagsName = "tags"
 
 func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error) {
 	st = st.InForm()
-	st.Building = nil // in a program's schema it means nothing
+	st.Building = nil // it means nothing in a program's schema
 	rules, err := validate.Compile(st)
 	if err != nil {
 		return nil, fmt.Errorf("type %s: %w", name, err)
@@ -97,7 +97,7 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 	return t, nil
 }
 
-// newGuard is what every change of the type compares with the schema in the database.
+// newGuard returns what every change of the type compares with the stored schema.
 func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard, error) {
 	key, badKey := SchemaKey(ns, name)
 	types, badTypes := recordkey.Own("types")
@@ -116,18 +116,18 @@ func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard,
 	}, nil
 }
 
-// Own is the key of a record of the store's own that belongs to the type: ~/WHAT/TYPE/….
+// Own returns the key of one of the store's own records that belongs to the type: ~/WHAT/TYPE/….
 func (t *Type) Own(what string, parts ...string) (recordkey.Key, error) {
 	k, err := recordkey.Own(append([]string{what, t.Name}, parts...)...)
 	return k.In(t.ns), err
 }
 
-// Counters is where the failed logins of an entry are counted.
+// Counters returns the key of the counters of an entry's failed logins.
 func (t *Type) Counters(r store.Record) (recordkey.Key, error) {
 	return store.CountersKey(r.Key)
 }
 
-// Under is the type with another guard: for a change of the schema.
+// Under returns t with another guard, for a change of the schema.
 func (t *Type) Under(g store.Guard) *Type {
 	under := *t
 	under.Guard = g

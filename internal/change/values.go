@@ -14,7 +14,8 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-// Readable checks that the codecs of a record's facets can read them. An ErrCorrupt names the facet that none can.
+// Readable checks that the codecs of a record's facets can read them. Its error is an ErrCorrupt
+// that names the first facet that is not readable.
 func (t *Type) Readable(r store.Record) error {
 	for field, codec := range t.cast {
 		if wire, has := r.Fields[field]; has {
@@ -26,7 +27,7 @@ func (t *Type) Readable(r store.Record) error {
 	return nil
 }
 
-// unreadable names a facet that its codec cannot read.
+// unreadable returns the error for a facet that its codec cannot read.
 func unreadable(r store.Record, field string, err error) error {
 	if len(field) > 64 || !utf8.ValidString(field) {
 		field = "of a long or binary name"
@@ -34,7 +35,8 @@ func unreadable(r store.Record, field string, err error) error {
 	return &store.CorruptError{Key: r.Key.String(), Reason: "facet " + field + ": " + err.Error()}
 }
 
-// Bare is a record's facets on the wire, with the password and without the store's own fields.
+// Bare returns a record's facets in wire form, with the password but without the store's own
+// fields.
 func Bare(r store.Record) map[string]string {
 	facets := make(map[string]string, len(r.Fields))
 	for field, wire := range r.Fields {
@@ -45,7 +47,8 @@ func Bare(r store.Record) map[string]string {
 	return facets
 }
 
-// Identifiers are the values of facets by which an entry is found, as written: no password may be one of them.
+// Identifiers returns the values in facets by which an entry is found, as they are written. None of
+// them may be the password.
 func (t *Type) Identifiers(facets map[string]string) (ids []string) {
 	for field, wire := range facets {
 		if field == t.Schema.Primary || slices.Contains(t.Secondary, field) {
@@ -55,14 +58,15 @@ func (t *Type) Identifiers(facets map[string]string) (ids []string) {
 	return ids
 }
 
-// After is the record that a change of a record with these fields has left.
+// After returns the record that results from applying a change to a record with the given fields.
 func After(c store.Change, rev string, fields map[string]string) store.Record {
 	after := make(map[string]string, len(fields)+len(c.Set)+1)
 	maps.Copy(after, fields)
 	return Into(after, c, rev)
 }
 
-// Into is After where the fields themselves become the record's.
+// Into does the same as After in place: it changes the given map and returns a record that keeps
+// it.
 func Into(after map[string]string, c store.Change, rev string) store.Record {
 	for _, f := range c.Unset {
 		delete(after, f)
@@ -78,9 +82,9 @@ func Into(after map[string]string, c store.Change, rev string) store.Record {
 	return store.Record{Key: c.Key, Fields: after}
 }
 
-// SetPassword adds to the facets and the own fields that a record shall have what another hash brings with it:
-// the time, which is after that of the last one, and the end of its single-use tokens and sessions. A hash that was only
-// renewed is not another one.
+// SetPassword adds to facets and own what a new password hash brings with it: the hash, the time,
+// which is later than that of the hash before, and the end of the entry's single-use tokens and
+// sessions. A hash that was only renewed is not a new one.
 func SetPassword(now store.Record, at time.Time, hash string, facets, own map[string]string) {
 	if last := ChangedAt(now); !at.Truncate(time.Millisecond).After(last) {
 		at = last.Add(time.Millisecond)
@@ -91,8 +95,7 @@ func SetPassword(now store.Record, at time.Time, hash string, facets, own map[st
 	EndSessions(own)
 }
 
-// Disable adds to the own fields that a record shall have what keeps its entry from logging in, and ends its tokens and
-// sessions.
+// Disable adds to own what keeps an entry from logging in and ends its tokens and sessions.
 func Disable(now store.Record, at time.Time, own map[string]string) {
 	own[store.FieldTokens] = ""
 	if now.Fields[store.FieldDisabled] == "" {
@@ -101,7 +104,8 @@ func Disable(now store.Record, at time.Time, own map[string]string) {
 	}
 }
 
-// Enable adds what lets it log in again. Sessions that began before stay ended, whichever program disabled it.
+// Enable adds to own what lets an entry log in again. Sessions from before stay ended, whichever
+// program disabled the entry.
 func Enable(now store.Record, own map[string]string) {
 	own[store.FieldDisabled] = ""
 	if now.Fields[store.FieldDisabled] != "" {
@@ -109,16 +113,17 @@ func Enable(now store.Record, own map[string]string) {
 	}
 }
 
-// Verify adds to the own fields that a record shall have the mark that the value of a facet is one whose owner reads what is
-// sent there. It goes in the change that sets or unsets the facet.
+// Verify adds to own the mark that the value of a facet is verified: that its owner reads what is
+// sent there. The mark belongs in the change that sets or unsets the facet.
 func Verify(field, wire string, own map[string]string) {
 	own[store.FieldVerified(field)] = store.Verified(wire)
 }
 
-// EndSessions adds a new epoch.
+// EndSessions adds to own a new epoch, which ends all sessions.
 func EndSessions(own map[string]string) { own[store.FieldEpoch] = store.NewRev() }
 
-// ChangedAt is when the password of a record was last set; the zero time where that is not known.
+// ChangedAt returns the time at which the password of a record was last set, or the zero time if
+// that is unknown.
 func ChangedAt(r store.Record) time.Time {
 	v, err := schema.Decode(schema.CodecDate, r.Fields[store.FieldChanged])
 	if err != nil {
@@ -128,15 +133,15 @@ func ChangedAt(r store.Record) time.Time {
 	return at
 }
 
-// ErrInvalid is a value that a rule refuses.
+// ErrInvalid reports a value that a rule refuses.
 var ErrInvalid = errors.New("invalid value")
 
-// Invalid makes an ErrInvalid.
+// Invalid returns an ErrInvalid.
 func Invalid(field, rule, reason string) error {
 	return &store.FieldError{Err: ErrInvalid, Field: field, Rule: rule, Reason: reason}
 }
 
-// refused turns the answer of a rule into an ErrInvalid.
+// refused returns an ErrInvalid for the error of a rule, and any other error unchanged.
 func refused(err error) error {
 	if rule, is := errors.AsType[*validate.Error](err); is {
 		return Invalid(rule.Field, rule.Rule, rule.Reason)
@@ -144,8 +149,8 @@ func refused(err error) error {
 	return err
 }
 
-// Refuses is Undeclared for a facet that is to be written, and says of one that only the stored schema has that the program does
-// not know it.
+// Refuses returns the reason why a facet must not be written, or "" if it may be. The reasons are
+// those of Undeclared, and that only the stored schema has the field: the program does not know it.
 func (t *Type) Refuses(field string) string {
 	reason := ""
 	if !t.Schema.Open {
@@ -157,8 +162,9 @@ func (t *Type) Refuses(field string) string {
 	return reason
 }
 
-// Undeclared says that a field is not declared, and which one was meant where one is near: a field of the type, or one of
-// the other names that a caller takes. It is "" for a field that is declared.
+// Undeclared returns the message that a field is not declared, or "" if it is. The message suggests
+// a similar name, if there is one: that of a declared field, or one of others, which are further
+// names that the caller takes.
 func (t *Type) Undeclared(field string, others ...string) string {
 	if _, declared := t.Schema.Fields[field]; declared || field == t.Schema.Primary {
 		return ""
@@ -170,8 +176,9 @@ func (t *Type) Undeclared(field string, others ...string) string {
 	return fmt.Sprintf("type %q has no such field%s", t.Name, Meant(field, slices.Concat(names, []string{t.Schema.Primary}, others)))
 }
 
-// Meant asks for the name that a misspelled one is most like: at most two characters are others, missing or too many, and
-// not all of them. Upper and lower case are alike. "" where there is none.
+// Meant returns a question that suggests the name most similar to a misspelled one, or "" if none
+// is similar. Similar names have at most two characters changed, missing or added, and not all of
+// them. Case does not matter.
 func Meant(misspelled string, names []string) string {
 	var near string
 	word := []rune(strings.ToLower(misspelled))
@@ -190,7 +197,7 @@ func Meant(misspelled string, names []string) string {
 	return fmt.Sprintf("; did you mean %q?", near)
 }
 
-// distance is how many characters must be put in, left out or replaced to make b of a.
+// distance returns how many characters must be added, removed or replaced to turn a into b.
 func distance(a, b []rune) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
