@@ -11,13 +11,14 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A schema that a program declares is a claim about the stored one, which is in force for everybody. Following is to go by
-// the stored one, and to extend it where the claim has more that moves no record.
+// The schema that a program declares is a claim about the stored one, which is in force for
+// everybody. To follow is to use the stored schema, and to extend it with whatever the claim adds
+// that changes no record.
 
-// OnSchema is a userdb.OnSchema.
+// OnSchema has the values of userdb.OnSchema.
 type OnSchema int
 
-// What a program does that declares more than is stored.
+// What to do if a program declares more than is stored.
 const (
 	Extend OnSchema = iota
 	Refuse
@@ -25,20 +26,23 @@ const (
 	Later
 )
 
-// What the program declares more than is stored, and no record has to change for: what Follow does about it.
+// More says what Follow does about declarations that are not stored and for which no record must
+// change.
 type More int
 
 const (
-	Store More = iota // it is stored, as Config.OnSchema says
-	Keep              // the view has it; the first write stores it
-	Leave             // the view is by the stored schema alone
+	Store More = iota // store it, as Config.OnSchema says
+	Keep              // add it to the view; the first write stores it
+	Leave             // return a view of the stored schema only
 )
 
-// extensions is how often a schema is extended again after others did.
+// extensions is how many times follow tries to extend a schema that others keep changing.
 const extensions = 16
 
-// Follow is the view by what is stored of some types: another one, or v where nothing has changed. Types of which nothing is stored,
-// and those that a change is under way of, stay as they are. ErrSchemaMismatch: a claim contradicts what is stored.
+// Follow returns a view under the stored schemas of the named types, or v if nothing has changed. A
+// type without a stored schema stays as it is. So does a type while a change stops all other
+// writers, except that queries stop using the indexes concerned. The error is ErrSchemaMismatch if
+// the program's claim contradicts a stored schema.
 func (v *View) Follow(ctx context.Context, more More, names ...string) (*View, error) {
 	keys := make([]string, len(names))
 	for i, name := range names {
@@ -66,7 +70,7 @@ func (v *View) Follow(ctx context.Context, more More, names ...string) (*View, e
 	return &next, nil
 }
 
-// follow is a type by the record of its schema.
+// follow returns a type under the schema in a record.
 func (v *View) follow(ctx context.Context, more More, t *change.Type, record store.Raw) (*change.Type, error) {
 	for range extensions {
 		if record.Fields[store.FieldFingerprint] == t.Guard.Fingerprint && !t.Waits {
@@ -96,8 +100,9 @@ func (v *View) follow(ctx context.Context, more More, t *change.Type, record sto
 	return nil, store.ErrConflict
 }
 
-// waitFor is a type while a change is under way that lets nobody else write: no query answers by an index that is being built, or
-// that goes. Single entries are found as soon as they were brought over.
+// waitFor returns a type for the duration of a change that stops all other writers. No query uses
+// an index that is being built or removed. Single entries are found once they have been brought
+// over.
 func waitFor(t *change.Type, stored change.Stored) (*change.Type, error) {
 	next, err := change.ParseType(t.Name, stored.Next)
 	if err != nil {
@@ -134,7 +139,7 @@ func waitFor(t *change.Type, stored change.Stored) (*change.Type, error) {
 	return waiting, err
 }
 
-// storedIn reads the record of a type's schema.
+// storedIn parses the record that holds a type's schema.
 func storedIn(t *change.Type, record store.Raw) (change.Stored, error) {
 	corrupt := func(reason string) error { return &store.CorruptError{Key: t.Guard.Key.String(), Reason: reason} }
 	if record.Other {
@@ -147,12 +152,13 @@ func storedIn(t *change.Type, record store.Raw) (change.Stored, error) {
 	return stored, nil
 }
 
-// reconcile is a type by a stored schema, which is extended if that is due. It is nil where another program changed it meanwhile.
+// reconcile returns a type under a stored schema, which it first extends if necessary. It returns
+// nil if another program changed that schema in the meantime.
 func (v *View) reconcile(ctx context.Context, more More, t *change.Type, stored change.Stored) (*change.Type, error) {
 	claim := t.Claim()
 	relation, difference := stored.Against(claim)
 	switch {
-	case stored.OtherForm(): // it can read: see query.Reader.FindMany
+	case stored.OtherForm(): // the program can still read: see query.Reader.FindMany
 		return t, nil
 	case relation == schema.Differs || relation == schema.Builds || relation == schema.Adds && more != Leave && v.Config.OnSchema == Refuse:
 		return nil, mismatch(t, difference, relation)
@@ -176,7 +182,8 @@ func (v *View) reconcile(ctx context.Context, more More, t *change.Type, stored 
 	return t.Follow(union, generation, text)
 }
 
-// mismatch says what a program's schema differs in from the stored one, and what mends that.
+// mismatch returns an error that says how a program's schema differs from the stored one and how to
+// mend that.
 func mismatch(t *change.Type, difference string, relation schema.Relation) error {
 	mends := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
 	if relation == schema.Builds {
@@ -185,7 +192,8 @@ func mismatch(t *change.Type, difference string, relation schema.Relation) error
 	return fmt.Errorf("%w: type %s: %s; %s", store.ErrSchemaMismatch, t.Name, difference, mends)
 }
 
-// Followable reports whether an error is a change that was refused because another schema is in force than its type's.
+// Followable reports whether a change was refused because the schema in force is not that of its
+// type.
 func Followable(err error) bool {
 	mismatch, is := errors.AsType[*store.MismatchError](err)
 	return is && mismatch.Stored != ""

@@ -9,18 +9,19 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// An Actor is who does something, as histories tell it.
+// An Actor tells histories who does something, and from where.
 type Actor struct{ Who, Origin string }
 
-// OperatorPrefix begins the Who of an operator of the console.
+// OperatorPrefix begins the Who of a console operator.
 const OperatorPrefix = "operator:"
 
-// IsOperator reports whether an operator of the console does it.
+// IsOperator reports whether the actor is a console operator.
 func (a Actor) IsOperator() bool { return strings.HasPrefix(a.Who, OperatorPrefix) }
 
 type actorKey struct{}
 
-// WithActor is a context under which an actor does something. What is "" stays as it was.
+// WithActor returns a context in which an actor does something. An empty field leaves that of the
+// actor of ctx.
 func WithActor(ctx context.Context, a Actor) context.Context {
 	before := ActorOf(ctx)
 	if a.Who == "" {
@@ -34,19 +35,19 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 
 type peerKey struct{}
 
-// WithPeer returns a context for a call of a program that comes from an address. Act notes the
-// address if the actor has no origin. Histories do not, since it is not a visitor's.
+// WithPeer returns a context for calls by a program at an address. Act notes the address if the
+// actor has no origin. Histories do not, since it is not the address of a visitor.
 func WithPeer(ctx context.Context, address string) context.Context {
 	return context.WithValue(ctx, peerKey{}, address)
 }
 
-// ActorOf is who does something under a context.
+// ActorOf returns the actor of a context.
 func ActorOf(ctx context.Context) Actor {
 	a, _ := ctx.Value(actorKey{}).(Actor)
 	return a
 }
 
-// Note is what histories tell of something; nothing where there are none.
+// Note returns a note for histories. It is empty if no histories are kept.
 func (v *View) Note(ctx context.Context, kind EventKind, purpose string, fields ...string) store.Note {
 	if !v.Config.History {
 		return store.Note{}
@@ -54,8 +55,9 @@ func (v *View) Note(ctx context.Context, kind EventKind, purpose string, fields 
 	return store.Note{Lines: []string{Line(ActorOf(ctx), kind, purpose, fields)}, Now: v.StoreTime()}
 }
 
-// Act puts into the feed of the namespace what an operator did, or what was done about one, whether or not histories are kept: to an
-// entry, or with the zero key to what about names.
+// Act puts an event into the feed of the namespace, whether or not histories are kept: something
+// that an operator did, or that was done to one. It concerns the entry at prk or, for the zero key,
+// what about names.
 func (v *View) Act(ctx context.Context, kind EventKind, prk recordkey.Key, about string) error {
 	actor := ActorOf(ctx)
 	if actor.Origin == "" {
@@ -66,9 +68,9 @@ func (v *View) Act(ctx context.Context, kind EventKind, prk recordkey.Key, about
 }
 
 // NoteWork notes, as Act does, that an import, an export or a repair begins: of the entry at prk
-// or, for the zero key, of the entries of type about; "": of several types. It notes nothing if no
-// actor is named and no histories are kept, nor of work on the store's own entries. If noting
-// fails, it only logs that.
+// or, for the zero key, of the entries of type about, or of several types if about is "". It notes
+// nothing if no actor is named and no histories are kept, nor does it note work on the store's own
+// entries. If noting fails, NoteWork only logs that.
 func (v *View) NoteWork(ctx context.Context, kind EventKind, prk recordkey.Key, about string) {
 	if IsReserved(v.NS) || ActorOf(ctx).Who == "" && !v.Config.History {
 		return
@@ -78,17 +80,17 @@ func (v *View) NoteWork(ctx context.Context, kind EventKind, prk recordkey.Key, 
 	}
 }
 
-// Limits of what a line tells.
+// Limits on the length of each word of a history line, in bytes.
 const (
 	longestWho    = 80
 	longestOrigin = 80
 	longestFields = 500
 )
 
-// none stands for an empty word: no word escapes to it.
+// none stands for an empty word. No other word is escaped to it.
 const none = "/"
 
-// Line is KIND WHO ORIGIN FIELDS PURPOSE.
+// Line returns a line of a history: KIND WHO ORIGIN FIELDS PURPOSE.
 func Line(a Actor, kind EventKind, purpose string, fields []string) string {
 	return strings.Join([]string{string(kind), word(a.Who, longestWho), word(a.Origin, longestOrigin), list(fields), word(purpose, longestOrigin)}, " ")
 }
@@ -100,7 +102,8 @@ func word(text string, most int) string {
 	return recordkey.Escape(strings.ToValidUTF8(text[:min(len(text), most)], ""))
 }
 
-// list has slashes between names, of which there are none inside; the last one is … where there are more.
+// list returns names with slashes between them, which escaped names do not contain. If the list
+// would be too long, it ends with … after the names that fit.
 func list(fields []string) string {
 	var b strings.Builder
 	for i, f := range fields {
@@ -120,12 +123,12 @@ func list(fields []string) string {
 	return b.String()
 }
 
-// noteChange is what histories tell of a change: it is all in there.
+// noteChange returns what histories note of a change. It derives that from the change alone.
 func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 	if !v.Config.History {
 		return store.Note{}
 	}
-	t, _ := v.Type(c.Key.Type()) // which has built the change
+	t, _ := v.Type(c.Key.Type()) // the change was built by this type
 	n, actor := store.Note{Now: v.StoreTime()}, ActorOf(ctx)
 	tell := func(kind EventKind, fields ...string) { n.Lines = append(n.Lines, Line(actor, kind, "", fields)) }
 	facets := facetsOf(c)
@@ -172,7 +175,7 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 	return n
 }
 
-// facetsOf are the names of the facets that a change sets or unsets, sorted.
+// facetsOf returns the names of the facets that a change sets or unsets, sorted.
 func facetsOf(c *store.Change) (fields []string) {
 	for _, f := range c.Set {
 		fields = append(fields, f.Field)
@@ -187,7 +190,7 @@ func sets(c *store.Change, field string) bool {
 	return slices.ContainsFunc(c.Set, func(f store.Facet) bool { return f.Field == field })
 }
 
-// names are those of the tertiary records that a change replaces.
+// names returns the names of the tertiary records that a change replaces, sorted.
 func names(c *store.Change) (all []string) {
 	for _, m := range c.Add {
 		all = append(all, m.Key.Name())

@@ -7,10 +7,10 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// An EventKind is a userdb.EventKind.
+// An EventKind is a kind of event. Package userdb exports it under the same name.
 type EventKind string
 
-// What happens to an entry, as histories and feeds have it.
+// Kinds of events that happen to an entry. They are in histories and feeds.
 const (
 	EventCreate       EventKind = "create"
 	EventUpdate       EventKind = "update"
@@ -29,7 +29,8 @@ const (
 	EventRedeem       EventKind = "redeem"
 )
 
-// What operators do, and what is done about them. It stands in feeds alone, whether or not histories are kept.
+// Kinds of events of operators: what they do, and what is done to them. They are only in feeds,
+// whether or not histories are kept.
 const (
 	EventWaits               EventKind = "waits"
 	EventKeyCreate           EventKind = "key_create"
@@ -45,14 +46,14 @@ const (
 	EventOperatorLoginFailed EventKind = "operator_login_failed"
 )
 
-// Kinds are all that histories and feeds tell of.
+// Kinds lists all kinds of events, those of operators last.
 var Kinds = []EventKind{
 	EventCreate, EventUpdate, EventDelete, EventIdentifier, EventTags, EventPassword, EventDisable, EventEnable, EventLogin, EventLoginFailed, EventThrottle,
 	EventSessionStart, EventSessionEnd, EventIssue, EventRedeem, EventWaits, EventKeyCreate, EventKeyRevoke, EventImport, EventExport, EventRepair,
 	EventOperatorAdd, EventOperatorDisable, EventOperatorEnable, EventOperatorPassword, EventOperatorLogin, EventOperatorLoginFailed,
 }
 
-// KindList returns all kinds as a text.
+// KindList returns all kinds, separated by commas.
 func KindList() string {
 	all := make([]string, len(Kinds))
 	for i, k := range Kinds {
@@ -61,12 +62,13 @@ func KindList() string {
 	return strings.Join(all, ", ")
 }
 
-// OfOperator reports whether a kind is something that an operator did, or that was done about one.
+// OfOperator reports whether events of a kind are something that an operator did, or that was done
+// to one.
 func (k EventKind) OfOperator() bool {
 	return slices.Index(Kinds, k) >= slices.Index(Kinds, EventWaits)
 }
 
-// OfLogin reports whether a kind is a login, or the failure of one.
+// OfLogin reports whether a kind is a login or a failed login.
 func (k EventKind) OfLogin() bool {
 	switch k {
 	case EventLogin, EventLoginFailed, EventThrottle, EventOperatorLogin, EventOperatorLoginFailed:
@@ -75,8 +77,8 @@ func (k EventKind) OfLogin() bool {
 	return false
 }
 
-// FeedOf returns the feed in which events of a kind stand. Those that anybody can make, without an
-// account, have one of their own: however many there are, no other event makes room for them.
+// FeedOf returns the feed for events of a kind. Events that anybody can cause without an account
+// have a feed of their own, so that no number of them displaces other events.
 func FeedOf(k EventKind) string {
 	switch k {
 	case EventLogin, EventOperatorLogin:

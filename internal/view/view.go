@@ -1,5 +1,5 @@
-// Package view is what packages userdb and maintain share of an open store: the records of one namespace, read by one
-// schema, and how they are changed.
+// Package view holds what packages userdb and maintain share of an open store: the records of one
+// namespace under one schema, and how they are changed.
 package view
 
 import (
@@ -20,47 +20,52 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A Config is all that a View consists of.
+// A Config holds everything that a View consists of.
 type Config struct {
 	Engine store.Engine
 	Schema schema.Schema
 	NS     recordkey.Namespace
 	Log    *slog.Logger
-	// Clock is what throttling and tokens go by, too; nil: they go by the server's, all else by OwnClock.
+	// Clock returns the current time, also for throttling and tokens. If nil, those use the
+	// server's clock, and everything else uses OwnClock.
 	Clock func() time.Time
-	// OwnClock is the clock of this program; nil: time.Now.
+	// OwnClock returns the time by the clock of this program. If nil, time.Now does.
 	OwnClock func() time.Time
-	// Replicas must have a change within ReplicaTime, or it is not confirmed; 0: nobody waits.
+	// Replicas is the number of replicas that must have a change within ReplicaTime for it to be
+	// confirmed. If zero, no change waits.
 	Replicas    int
 	ReplicaTime time.Duration
 	Hashing     Hashing
-	History     bool // changes leave a note
+	History     bool // changes leave notes in histories
 	OnSchema    OnSchema
-	// Steps says that changes are made in several steps, between which indexes have members too many.
+	// Steps says that the engine makes changes in several steps, between which indexes may have
+	// members too many.
 	Steps bool
 }
 
-// Hashing is what package userdb does about passwords.
+// Hashing is the part of package userdb that deals with passwords.
 type Hashing interface {
-	// Hash holds a new password to the policy of a type, and hashes it. own are its owner's identifiers.
+	// Hash checks a new password against the policy of a type, and returns its hash. own holds the
+	// owner's identifiers.
 	Hash(ctx context.Context, t *change.Type, password string, own []string) (string, error)
-	// Judge is Hash without the hash: it tells why Hash would refuse a password.
+	// Judge returns the error that Hash would return, without computing the hash.
 	Judge(ctx context.Context, t *change.Type, password string, own []string) error
-	// Of is what makes and verifies the hashes of a type.
+	// Of returns the hasher that makes and verifies the hashes of a type.
 	Of(t *change.Type) *password.Hasher
-	// PasswordSet does what follows a change that change.SetPassword had a part in.
+	// PasswordSet does what must follow a change made with change.SetPassword.
 	PasswordSet(ctx context.Context, t *change.Type, r store.Record)
-	// Disabled is PasswordSet for change.Disable.
+	// Disabled does what must follow a change made with change.Disable.
 	Disabled(ctx context.Context, r store.Record)
 }
 
-// A View is complete when it is constructed, and safe for concurrent use.
+// A View is an open store as packages userdb and maintain use it. It does not change after New, and
+// is safe for concurrent use.
 type View struct {
 	query.Reader
-	Config Config // what New was given
+	Config Config // as passed to New
 }
 
-// New checks the schema.
+// New checks the schema and returns a view.
 func New(c Config) (*View, error) {
 	types, err := change.Compile(c.Schema, c.NS)
 	if err != nil {
@@ -69,7 +74,8 @@ func New(c Config) (*View, error) {
 	return &View{query.Reader{Types: types, Engine: c.Engine}, c}, nil
 }
 
-// StoreTime is what throttling and tokens go by; the zero time: the server's clock.
+// StoreTime returns the time that throttling and tokens use. The zero time stands for the server's
+// clock.
 func (v *View) StoreTime() time.Time {
 	if v.Config.Clock != nil {
 		return v.Config.Clock()
@@ -77,7 +83,7 @@ func (v *View) StoreTime() time.Time {
 	return time.Time{}
 }
 
-// Now is the time of this program, or that of Clock.
+// Now returns the time by Clock or, without one, by the clock of this program.
 func (v *View) Now() time.Time {
 	if at := v.StoreTime(); !at.IsZero() {
 		return at
@@ -88,7 +94,7 @@ func (v *View) Now() time.Time {
 	return time.Now()
 }
 
-// Apply lets the engine make a change, and explains what a schema mismatch consists of.
+// Apply makes a change. If the schema does not match, its error says what differs.
 func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (rev string, err error) {
 	v.complete(ctx, &c)
 	rev, err = v.Engine.Apply(ctx, c)
@@ -102,7 +108,7 @@ func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (rev s
 	return rev, explain(t, err)
 }
 
-// ApplyAll lets the engine make many changes, each of them all or nothing.
+// ApplyAll makes many changes, each completely or not at all.
 func (v *View) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	for i := range cs {
 		v.complete(ctx, &cs[i])
@@ -110,7 +116,7 @@ func (v *View) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	errs := v.Engine.ApplyAll(ctx, cs)
 	for i, err := range errs {
 		if err != nil {
-			t, _ := v.Type(cs[i].Key.Type()) // which has built the change
+			t, _ := v.Type(cs[i].Key.Type()) // the change was built by this type
 			errs[i] = explain(t, err)
 		}
 	}
@@ -134,9 +140,10 @@ func (v *View) Tertiary(ctx context.Context, t *change.Type, op store.Op) (store
 	return reply, explain(t, err)
 }
 
-// givesUp reports whether a change that was refused because the records have another canonical form does
-// nothing but take values away, as they were written: that is right by any form (I1, I2), and the way out
-// where two entries would have one value by this program's. The guard is that of the records.
+// givesUp returns the guard with which to repeat a refused change. It reports false unless the
+// change was refused because the records have another canonical form, and only takes values away as
+// they were written. That is right under any form (I1, I2), and it is the way out if two entries
+// would have the same value under this program's form.
 func (v *View) givesUp(ctx context.Context, t *change.Type, c store.Change, err error) (store.Guard, bool) {
 	if !Followable(err) || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {
 		return store.Guard{}, false
@@ -151,7 +158,7 @@ func (v *View) givesUp(ctx context.Context, t *change.Type, c store.Change, err 
 	return guard, err == nil && !stored.UnderWay() && t.Schema.OtherForm(stored.Type)
 }
 
-// explain names the difference that a schema mismatch consists of, and what mends it.
+// explain adds to a schema mismatch what differs and how to mend it.
 func explain(t *change.Type, err error) error {
 	mismatch, is := errors.AsType[*store.MismatchError](err)
 	if !is {
@@ -178,35 +185,40 @@ func explain(t *change.Type, err error) error {
 	return fmt.Errorf("%w: type %s: %s; %s", mismatch, t.Name, difference, mends)
 }
 
-// Reserved is the namespace of the store's own entries, such as API keys, which callers cannot open.
+// Reserved is the namespace of the store's own entries, such as API keys. Callers cannot open it.
 var Reserved, _ = recordkey.Namespace{}.Sub("~userdb")
 
-// IsReserved reports whether a namespace is that one, or inside it.
+// IsReserved reports whether ns is Reserved or inside it.
 func IsReserved(ns recordkey.Namespace) bool {
 	return strings.HasPrefix(ns.String(), Reserved.String())
 }
 
-// A DB is a *userdb.DB, which this package cannot name: that one imports it.
+// A DB is a *userdb.DB. This package cannot name that type, since package userdb imports this one.
 type DB interface {
 	Ping(ctx context.Context) error
 	Schema() schema.Schema
 }
 
-// Package userdb sets these when it is loaded.
+// Package userdb sets these functions when it is loaded.
 var (
-	Of func(DB) *View // the view of a *userdb.DB, by the schema in force as far as it knows
-	// FollowIn is the view of a *userdb.DB to go on by after a change of a type was refused that was built by another one; that
-	// one, where nothing else is in force.
+	// Of returns the view of a *userdb.DB under the schema in force, as far as the DB knows it.
+	Of func(DB) *View
+	// FollowIn returns the view with which to retry a refused change of a type. was is the view
+	// that built the change; FollowIn returns it if no other schema is in force.
 	FollowIn func(ctx context.Context, db DB, was *View, typ string) (*View, error)
-	Like     func(DB, Config) (DB, error) // another *userdb.DB over the same connections
-	// Cheapen makes the password hashes of a *userdb.DB, and of the views that are made of it afterwards, cheap: for tests.
+	// Like returns another *userdb.DB over the same connections.
+	Like func(DB, Config) (DB, error)
+	// Cheapen makes the password hashes of a *userdb.DB cheap, and those of views made from it
+	// later. It is for tests.
 	Cheapen func(DB) error
 )
 
-// ApplySchema brings the entries of a *userdb.DB to what its program declares more than is stored. Package migrate sets it.
+// ApplySchema brings the entries of a *userdb.DB to what its program declares beyond the stored
+// schema. Package migrate sets it.
 var ApplySchema func(ctx context.Context, db DB) error
 
-// With is Like with a configuration that edit may change: tests set a clock, or another engine.
+// With returns another DB over the same connections, whose configuration edit may change. Tests set
+// a clock or another engine.
 func With[D DB](db D, edit func(*Config)) (D, error) {
 	c := Of(db).Config
 	edit(&c)
@@ -215,14 +227,15 @@ func With[D DB](db D, edit func(*Config)) (D, error) {
 	return d, err
 }
 
-// Secret is the secret of the view's namespace, in the database as ~/secret; where there is none yet, it stores a new one.
+// Secret returns the secret of the view's namespace, which is stored at ~/secret. It stores a new
+// one if there is none.
 func (v *View) Secret(ctx context.Context) (string, error) {
 	key, err := recordkey.Own("secret")
 	if err != nil {
 		return "", err
 	}
 	var fresh [32]byte
-	rand.Read(fresh[:]) // never fails, says its documentation
+	rand.Read(fresh[:]) // never fails, according to its documentation
 	key = key.In(v.Config.NS)
 	text, err := v.Engine.Secret(ctx, key, hex.EncodeToString(fresh[:]))
 	if raw, bad := hex.DecodeString(text); err == nil && (bad != nil || len(raw) != len(fresh)) {
