@@ -6,17 +6,18 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// The facets of a group that a directory keeps.
+// The facets of a group that a directory maintains.
 const (
 	GroupName     = "displayName"
 	GroupExternal = "externalId"
-	GroupTag      = "tag" // that its members carry
+	GroupTag      = "tag" // the tag that its members carry
 	GroupAdded    = "added"
 )
 
 const groupType = "group"
 
-// Groups are those that directories keep of one type of a view: entries of a namespace of their own for each namespace and type.
+// Groups returns the groups that directories maintain for a type of db. They are entries of a
+// separate namespace for each namespace and type.
 func Groups(db *userdb.DB, typ string) (*userdb.Type, error) {
 	ns := view.Reserved
 	for _, name := range []string{"groups", "of " + view.Of(db).NS.Path(), typ} {

@@ -20,40 +20,40 @@ const (
 	JobDone    = "done"
 	JobFailed  = "failed"
 	JobStopped = "stopped"
-	JobLost    = "lost" // its process has died, or cannot reach the store: it is stored as running
+	JobLost    = "lost" // stored as running, but its process has died or cannot reach the store
 )
 
-// MostJobs is how many jobs that have ended stay.
+// MostJobs is the number of ended jobs that a namespace keeps.
 const MostJobs = 20
 
-// jobSilence is how long a job that runs is not heard of until it is taken for lost, by the
-// server's clock: those of two processes may differ.
+// jobSilence is the time without a report after which a running job counts as lost. It is measured
+// by the server's clock, since those of two processes may differ.
 const jobSilence = 30 * time.Second
 
 const jobType = "job"
 
-// A Job is work in the background of a process of the service: an import, an export or a check.
+// A Job describes work in the background of a service process: an import, an export or a check.
 type Job struct {
 	ID        string    `userdb:"id,primary"`
 	Kind      string    `userdb:"kind"`
 	By        string    `userdb:"by"`        // the operator's name
-	Namespace string    `userdb:"namespace"` // of the console in which it was begun
-	Title     string    `userdb:"title"`     // of what it is
-	Host      string    `userdb:"host"`      // names the process, which has its files
+	Namespace string    `userdb:"namespace"` // of the console in which it was started
+	Title     string    `userdb:"title"`     // what it is about
+	Host      string    `userdb:"host"`      // identifies the process, which has its files
 	Began     time.Time `userdb:"began,ordered"`
-	Heard     time.Time `userdb:"heard"` // when its process was heard of
-	Ended     time.Time `userdb:"ended"` // zero: not yet
+	Heard     time.Time `userdb:"heard"` // when its process last reported
+	Ended     time.Time `userdb:"ended"` // zero if it has not
 	State     string    `userdb:"state"`
 	Done      float64   `userdb:"done"`
-	About     float64   `userdb:"about"` // of how many, about; 0: not known
-	Text      string    `userdb:"text"`  // what came of it
+	About     float64   `userdb:"about"` // about how many there are; 0 if unknown
+	Text      string    `userdb:"text"`  // the result
 	Stop      bool      `userdb:"stop"`  // somebody wants it to end
 }
 
 // Over reports whether a job has ended.
 func (j Job) Over() bool { return j.State != JobRunning }
 
-// Percent is how far a job is, 0 to 100; -1: nobody knows.
+// Percent returns the progress of a job from 0 to 100, or -1 if it is unknown.
 func (j Job) Percent() int {
 	if j.About <= 0 {
 		return -1
@@ -67,7 +67,7 @@ func declareJob() (schema.Type, error) {
 	return t, err
 }
 
-// Jobs are those of a store, as those of a namespace see them. They are safe for concurrent use.
+// Jobs holds the jobs of a store, as seen from one namespace. It is safe for concurrent use.
 type Jobs struct {
 	view  *view.View
 	all   *userdb.Type
@@ -75,7 +75,7 @@ type Jobs struct {
 	ns    string
 }
 
-// JobsOf returns the jobs that those of the namespace of a view see.
+// JobsOf returns the jobs that can be seen from the namespace of db.
 func JobsOf(db *userdb.DB) (*Jobs, error) {
 	own, err := Open(db)
 	if err != nil {
@@ -89,11 +89,11 @@ func JobsOf(db *userdb.DB) (*Jobs, error) {
 	return &Jobs{view.Of(own), t, typed, namespaceOf(db)}, err
 }
 
-// As returns the jobs that those of another namespace see.
+// As returns the jobs as seen from another namespace.
 func (js *Jobs) As(ns string) *Jobs { return &Jobs{js.view, js.all, js.typed, ns} }
 
-// now returns the time that jobs go by: the same for all processes, on a cluster that of one
-// server.
+// now returns the time for jobs, which is the same for all processes. On a cluster it is that of
+// one server.
 func (js *Jobs) now(ctx context.Context) (time.Time, error) {
 	if at := js.view.StoreTime(); !at.IsZero() {
 		return at, nil
@@ -105,8 +105,8 @@ func (js *Jobs) now(ctx context.Context) (time.Time, error) {
 	return js.view.Engine.Time(ctx, key.In(view.Reserved))
 }
 
-// Begin notes a job that begins. Its ID, namespace, state and times are set here. Of those of the namespace that have ended, the oldest
-// make room.
+// Begin records the start of a job. It sets the job's ID, namespace, state and times, and removes
+// the oldest ended jobs of the namespace if there are too many.
 func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
 	now, err := js.now(ctx)
 	if err == nil {
@@ -141,7 +141,8 @@ func (js *Jobs) prune(ctx context.Context) error {
 	return nil
 }
 
-// Beat notes that a job goes on, and how far it is. stop: somebody wants it to end. ErrNotFound: nobody knows of it any more.
+// Beat records that a job continues, and how far it has come. stop reports whether somebody wants
+// it to end. ErrNotFound means that the job is no longer known.
 func (js *Jobs) Beat(ctx context.Context, id string, done, about int64) (stop bool, err error) {
 	now, err := js.now(ctx)
 	if err != nil {
@@ -154,7 +155,7 @@ func (js *Jobs) Beat(ctx context.Context, id string, done, about int64) (stop bo
 	return j.Stop, err
 }
 
-// End notes what came of a job.
+// End records the end of a job and its result.
 func (js *Jobs) End(ctx context.Context, id, state, text string, done, about int64) error {
 	now, err := js.now(ctx)
 	if err != nil {
@@ -180,7 +181,7 @@ func (js *Jobs) WantStop(ctx context.Context, id string) error {
 	return err
 }
 
-// StopOf asks the processes of the jobs that an operator began, and that run, to end them.
+// StopOf asks for the end of all running jobs that an operator started.
 func (js *Jobs) StopOf(ctx context.Context, operator string) error {
 	all, err := js.All(ctx)
 	for _, j := range all {
@@ -191,7 +192,7 @@ func (js *Jobs) StopOf(ctx context.Context, operator string) error {
 	return err
 }
 
-// Find is a job; else ErrNotFound.
+// Find returns a job. It returns ErrNotFound if there is none with that ID.
 func (js *Jobs) Find(ctx context.Context, id string) (Job, error) {
 	j, err := js.typed.Find(ctx, hints.UID(id))
 	if err == nil && !Sees(js.ns, j.Namespace) {
@@ -204,9 +205,9 @@ func (js *Jobs) Find(ctx context.Context, id string) (Job, error) {
 	return j.at(now), err
 }
 
-// All are the jobs, the newest first.
+// All returns the jobs, newest first.
 func (js *Jobs) All(ctx context.Context) (all []Job, err error) {
-	var now time.Time // zero: not asked for yet
+	var now time.Time // zero until needed
 	for j, err := range js.typed.All(ctx, userdb.Query{Order: "began", Reverse: true}) {
 		if err != nil {
 			return nil, err
@@ -224,7 +225,7 @@ func (js *Jobs) All(ctx context.Context) (all []Job, err error) {
 	return all, nil
 }
 
-// at returns a job as it is at a time.
+// at returns the job as it is at the given time: it is lost if it has not reported for too long.
 func (j Job) at(now time.Time) Job {
 	if j.State == JobRunning && now.Sub(j.Heard) > jobSilence {
 		j.State = JobLost

@@ -14,7 +14,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestJobs: any process sees how far a job is, and can have it stopped; the newest stay.
+// TestJobs checks that any process sees how far a job is and can stop it, and that the newest jobs
+// stay.
 func TestJobs(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx := t.Context()
@@ -55,7 +56,7 @@ func TestJobs(t *testing.T) {
 	})
 }
 
-// A shifted engine has a server whose clock is ahead of this process.
+// A shifted engine reports the time of a server whose clock is ahead of this process.
 type shifted struct {
 	store.Engine
 	ahead time.Duration
@@ -66,7 +67,8 @@ func (s *shifted) Time(ctx context.Context, key recordkey.Key) (time.Time, error
 	return at.Add(s.ahead), err
 }
 
-// TestJobsClock: a job's times, and whether it is lost, go by the server's clock alone.
+// TestJobsClock checks that a job's times, and whether it is lost, depend only on the server's
+// clock.
 func TestJobsClock(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx, server := t.Context(), &shifted{ahead: -time.Hour}

@@ -18,7 +18,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Scopes are what a key may do; ScopeAdmin is all of it.
+// Scopes say what a key may do. ScopeAdmin includes all others.
 const (
 	ScopeRead  = "read"
 	ScopeWrite = "write"
@@ -27,30 +27,32 @@ const (
 	ScopeAdmin = "admin"
 )
 
-// Scopes are all of them.
+// Scopes lists all scopes.
 var Scopes = []string{ScopeRead, ScopeWrite, ScopeLogin, ScopeSCIM, ScopeAdmin}
 
-// MostKeys is how many keys a store has.
+// MostKeys is the greatest number of keys that a store has.
 const MostKeys = 1000
 
-// secretPrefix is how the secret of a key begins, so that those who find one know what it is.
+// secretPrefix begins the secret of every key, so that whoever finds one knows what it is.
 const secretPrefix = "udb_"
 
 const keyType = "key"
 
-// A Key is what lets a backend in. Its secret is not kept.
+// A Key admits a backend. The store does not keep its secret.
 type Key struct {
-	Hash      string    `userdb:"hash,primary"` // of the secret
-	Name      string    `userdb:"name,secondary,ordered,required"`
-	Scopes    []string  `userdb:"scopes"`
-	Types     []string  `userdb:"types"`     // none: all
-	Namespace string    `userdb:"namespace"` // which it is for and belongs to, as recordkey.ParseNamespace reads it
-	Expires   time.Time `userdb:"expires"`   // zero: never
-	By        string    `userdb:"by"`        // who made it, such as "operator:Olga"; "": not known, as Made
-	Made      time.Time `userdb:"made"`
+	Hash   string   `userdb:"hash,primary"` // of the secret
+	Name   string   `userdb:"name,secondary,ordered,required"`
+	Scopes []string `userdb:"scopes"`
+	Types  []string `userdb:"types"` // the types that it may see; empty means all
+	// Namespace is the namespace that the key belongs to and gives access to, in the form that
+	// recordkey.ParseNamespace reads.
+	Namespace string    `userdb:"namespace"`
+	Expires   time.Time `userdb:"expires"` // zero means never
+	By        string    `userdb:"by"`      // who made it, such as "operator:Olga"; "" if unknown
+	Made      time.Time `userdb:"made"`    // zero if unknown
 }
 
-// ErrKey says what is wrong with a key that is to be made.
+// ErrKey reports why a key cannot be made.
 var ErrKey = coded.New(userdb.CodeUsage, "no such key can be")
 
 func declareKey() (schema.Type, error) {
@@ -76,14 +78,14 @@ func (k Key) Sees(typ string) bool { return len(k.Types) == 0 || slices.Contains
 // Good reports whether the key has not expired.
 func (k Key) Good(now time.Time) bool { return k.Expires.IsZero() || now.Before(k.Expires) }
 
-// Keys are the API keys of a store, as those of a namespace see them. They are safe for concurrent use.
+// Keys holds the API keys of a store, as seen from one namespace. It is safe for concurrent use.
 type Keys struct {
 	all   *userdb.Type
 	typed *userdb.Typed[Key]
 	ns    string
 }
 
-// KeysOf returns the keys that those of the namespace of a view see.
+// KeysOf returns the keys that can be seen from the namespace of db.
 func KeysOf(db *userdb.DB) (*Keys, error) {
 	own, err := Open(db)
 	if err != nil {
@@ -97,11 +99,11 @@ func KeysOf(db *userdb.DB) (*Keys, error) {
 	return &Keys{t, typed, namespaceOf(db)}, err
 }
 
-// As returns the keys that those of another namespace see.
+// As returns the keys as seen from another namespace.
 func (ks *Keys) As(ns string) *Keys { return &Keys{ks.all, ks.typed, ns} }
 
-// Create makes a key, and returns its secret: 160 random bits after "udb_". The hash of k, its maker, which is the actor of the context, and
-// its time are set here.
+// Create makes a key and returns its secret: "udb_" followed by 160 random bits. It sets the hash
+// of k, its time, and its maker, who is the actor of the context.
 func (ks *Keys) Create(ctx context.Context, k Key) (secret string, err error) {
 	if err := k.check(); err != nil {
 		return "", err
@@ -132,12 +134,13 @@ func (k Key) check() error {
 	return err
 }
 
-// Find is the key whose secret has the hash, of any namespace, also one that has expired; else ErrNotFound.
+// Find returns the key whose secret has the given hash, in any namespace and even if it has
+// expired. It returns ErrNotFound if there is none.
 func (ks *Keys) Find(ctx context.Context, hash string) (Key, error) {
 	return ks.typed.Find(ctx, hints.UID(hash))
 }
 
-// All are the keys, by their names.
+// All returns the keys, sorted by name.
 func (ks *Keys) All(ctx context.Context) (all []Key, err error) {
 	for k, err := range ks.typed.All(ctx, userdb.Query{Order: "name"}) {
 		if err != nil {
@@ -156,7 +159,7 @@ func (ks *Keys) MadeBy(ctx context.Context, operator string) ([]Key, error) {
 	return slices.DeleteFunc(all, func(k Key) bool { return k.By != view.OperatorPrefix+operator }), err
 }
 
-// Revoke ends the key of a name. Services that run hold to that within five seconds.
+// Revoke deletes the key with a name. Running services stop accepting it within five seconds.
 func (ks *Keys) Revoke(ctx context.Context, name string) error {
 	k, err := ks.typed.Find(ctx, hints.Field("name", name))
 	if err != nil {
@@ -168,7 +171,8 @@ func (ks *Keys) Revoke(ctx context.Context, name string) error {
 	return ks.all.Delete(ctx, hints.UID(k.Hash))
 }
 
-// Hash is what is kept of a secret. It is long enough that nobody can try all: a slow hash would add nothing.
+// Hash returns the hash of a secret that the store keeps. A slow hash would add nothing, since a
+// secret is too long to be guessed.
 func Hash(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])

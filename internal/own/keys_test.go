@@ -66,7 +66,7 @@ func TestKeys(t *testing.T) {
 	must(t, own.Ready(ctx, db))
 }
 
-// TestReserved: what is the store's own nobody opens, lists, removes, copies or drops.
+// TestReserved checks that nobody can open, list, remove, copy or drop the store's own records.
 func TestReserved(t *testing.T) {
 	ctx := t.Context()
 	db, err := userdb.Open(ctx, "memory:", userdb.Options{})

@@ -16,10 +16,11 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// OperatorName is the facet by which an operator signs in.
+// OperatorName is the facet with which an operator signs in.
 const OperatorName = "name"
 
-// OperatorNamespace is the facet with the namespace that an operator was made in, and looks after.
+// OperatorNamespace is the facet with the namespace in which an operator was made, and which that
+// operator manages.
 const OperatorNamespace = "namespace"
 
 // OperatorAdded is the facet with the time at which an operator was made.
@@ -27,20 +28,21 @@ const OperatorAdded = "added"
 
 const operatorType = "operator"
 
-// firstOperator is the UID of the first operator of a store, who is never deleted: of all who make a first operator at the same time,
-// one gets it, and while it is taken there is no set-up.
+// firstOperator is the UID of the first operator of a store, who is never deleted. If several make
+// a first operator at the same time, one of them gets it. Once it is taken, there is no set-up.
 const firstOperator = "first"
 
-// setupLife is how long a set-up link is good, and purposeSetup what its token is for.
+// setupLife is how long a set-up link is valid, and purposeSetup the purpose of its token.
 const (
 	setupLife    = time.Hour
 	purposeSetup = "setup"
 )
 
 var (
-	// ErrSetUp says that there is an operator, so that no set-up link is made.
+	// ErrSetUp means that no set-up link is made, since there is an operator already.
 	ErrSetUp = coded.New(userdb.CodeConflict, "there is an operator")
-	// ErrSetupPending says that a set-up link was made within the last hour. Only its maker has it.
+	// ErrSetupPending means that a set-up link was made within the last hour. Only its maker knows
+	// the link.
 	ErrSetupPending = coded.New(userdb.CodeConflict, "a set-up link was made within the hour")
 )
 
@@ -52,8 +54,9 @@ func declareOperator() schema.Type {
 	}}
 }
 
-// Operators are those who may use the console of the store that a view is of. All verbs of a type are for them but Delete: histories
-// name them, and the first one keeps set-up from beginning again.
+// Operators returns the type of those who may use the console of db's store. Callers may use all
+// methods of the type except Delete: histories name operators, and the first operator keeps set-up
+// from starting again.
 func Operators(db *userdb.DB) (*userdb.Type, error) {
 	own, err := Open(db)
 	if err != nil {
@@ -62,7 +65,7 @@ func Operators(db *userdb.DB) (*userdb.Type, error) {
 	return own.Type(operatorType)
 }
 
-// AddOperator makes an operator. What is wrong with the name or the password is told as by [userdb.Type.Create].
+// AddOperator makes an operator. It reports a bad name or password as [userdb.Type.Create] does.
 func AddOperator(ctx context.Context, db *userdb.DB, name, password string) (userdb.Entry, error) {
 	operators, err := Operators(db)
 	if err != nil {
@@ -81,8 +84,8 @@ func AddOperator(ctx context.Context, db *userdb.DB, name, password string) (use
 	return operators.Create(ctx, newOperator(db, "", name, password))
 }
 
-// newOperator returns an operator of the namespace of a view, with facets as they were typed. A password that was left empty is one
-// that is too short.
+// newOperator returns an operator of db's namespace, with facets as they were typed. An empty
+// password is refused as too short.
 func newOperator(db *userdb.DB, uid, name, password string) userdb.NewEntry {
 	facets := schema.Texts(OperatorName, name)
 	if ns := namespaceOf(db); ns != "" {
@@ -91,14 +94,14 @@ func newOperator(db *userdb.DB, uid, name, password string) userdb.NewEntry {
 	return userdb.NewEntry{UID: uid, Facets: facets, Password: password, Typed: true}
 }
 
-// takenUID reports whether another operator was the first.
+// takenUID reports whether err means that there is a first operator already.
 func takenUID(err error) bool {
 	field, is := errors.AsType[*userdb.FieldError](err)
 	return is && errors.Is(field, userdb.ErrDuplicate) && field.Field == "uid"
 }
 
-// BeginSetup makes the token of a set-up link: 160 random bits, of which a hash is kept for an hour. ErrSetUp and ErrSetupPending say
-// why there is none.
+// BeginSetup returns the token of a new set-up link: 160 random bits, of which the store keeps a
+// hash for an hour. If it makes none, the error is ErrSetUp or ErrSetupPending.
 func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	operators, err := Operators(db)
 	if err != nil {
@@ -112,7 +115,7 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 		return "", err
 	}
 	var random [20]byte
-	rand.Read(random[:]) // never fails, says its documentation
+	rand.Read(random[:]) // never fails, according to its documentation
 	token = base64.RawURLEncoding.EncodeToString(random[:])
 	v, prk, err := setupAt(db)
 	if err == nil {
@@ -129,13 +132,15 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	return token, nil
 }
 
-// setupAt is where the token of a set-up link lies: where those of the first operator will.
+// setupAt returns the view and the PRK of the first operator, beside which the token of a set-up
+// link is kept.
 func setupAt(db *userdb.DB) (*view.View, recordkey.Key, error) {
 	prk, err := recordkey.PRK(operatorType, "uid", firstOperator)
 	return view.Of(db), prk.In(view.Reserved), err
 }
 
-// CheckSetup reports whether a set-up link is good. ErrNotFound: it is over, there is an operator, or it is made up.
+// CheckSetup checks that a set-up link is valid. It returns ErrNotFound if the link has expired or
+// never existed, or if there is an operator already.
 func CheckSetup(ctx context.Context, db *userdb.DB, token string) error {
 	operators, err := Operators(db)
 	if err != nil {
@@ -155,8 +160,9 @@ func CheckSetup(ctx context.Context, db *userdb.DB, token string) error {
 	return err
 }
 
-// SetUp makes the first operator, by a set-up link. ErrNotFound is as in CheckSetup; of two at the same time one gets it. A name or a
-// password that is refused leaves the link good.
+// SetUp makes the first operator by a set-up link. It returns ErrNotFound in the same cases as
+// CheckSetup, and also if somebody else became the first operator at the same time. If the name or
+// the password is refused, the link stays valid.
 func SetUp(ctx context.Context, db *userdb.DB, token, name, password string) (userdb.Entry, error) {
 	if err := CheckSetup(ctx, db, token); err != nil {
 		return userdb.Entry{}, err

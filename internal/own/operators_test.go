@@ -24,7 +24,8 @@ func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
 
 const goodPassword = "correct horse battery"
 
-// eachStore runs a test in memory, on Redis and on a cluster, and checks the store's own records at the end.
+// eachStore runs a test in memory, on Redis and on a cluster, and checks the store's own records at
+// the end.
 func eachStore(t *testing.T, test func(t *testing.T, db *userdb.DB)) {
 	for name, url := range map[string]func(t *testing.T) string{
 		"memory":  func(*testing.T) string { return "memory:" },
@@ -48,7 +49,8 @@ func eachStore(t *testing.T, test func(t *testing.T, db *userdb.DB)) {
 	}
 }
 
-// TestSetUp: a link makes one operator, is good for an hour, and is over for good when there is an operator.
+// TestSetUp checks that a set-up link makes one operator, expires after an hour, and is void once
+// there is an operator.
 func TestSetUp(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		now := time.Now()
@@ -101,7 +103,7 @@ func TestSetUp(t *testing.T) {
 	})
 }
 
-// values are all records, as texts.
+// values returns all records as texts.
 func values(t *testing.T, db *userdb.DB) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -124,7 +126,8 @@ func values(t *testing.T, db *userdb.DB) map[string]string {
 	return all
 }
 
-// TestFirst: of many who make a first operator at once, by the link and on the command line, set-up makes one at most.
+// TestFirst has several callers make a first operator at once, by the link and by the command line.
+// Set-up makes at most one.
 func TestFirst(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		token, err := own.BeginSetup(t.Context(), db)
@@ -170,7 +173,8 @@ func TestFirst(t *testing.T) {
 	})
 }
 
-// TestOperators: names fold as people read them, and an operator signs in as anybody does.
+// TestOperators checks that names fold as people read them, and that operators sign in like anybody
+// else.
 func TestOperators(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx := t.Context()

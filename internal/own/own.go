@@ -1,5 +1,6 @@
-// Package own keeps what the service needs besides the accounts, such as API keys, operators and jobs. They are entries like all others, of types
-// declared here, in a namespace of the store that callers cannot open.
+// Package own keeps what the service needs beside the accounts, such as API keys, operators and
+// jobs. They are ordinary entries, of types that this package declares, in a namespace of the store
+// that callers cannot open.
 package own
 
 import (
@@ -16,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Open is a view of the store's own entries, over the connections of any view of the store.
+// Open returns a view of the store's own entries, over the connections of any view of the store.
 func Open(db *userdb.DB) (*userdb.DB, error) {
 	key, err := declareKey()
 	job, jobErr := declareJob()
@@ -29,8 +30,9 @@ func Open(db *userdb.DB) (*userdb.DB, error) {
 	})
 }
 
-// Sees reports whether those of the namespace by, such as operators, see what belongs to the namespace of: their own, and those
-// within it. Those of the root, "", see all. Both are as recordkey.ParseNamespace reads them.
+// Sees reports whether those who belong to the namespace by, such as operators, may see what
+// belongs to the namespace of. They see their own namespace and those inside it; those of the root,
+// "", see everything. Both names are in the form that recordkey.ParseNamespace reads.
 func Sees(by, of string) bool {
 	outer, err := recordkey.ParseNamespace(by)
 	inner, bad := recordkey.ParseNamespace(of)
@@ -40,13 +42,13 @@ func Sees(by, of string) bool {
 // namespaceOf returns the namespace of a view.
 func namespaceOf(db *userdb.DB) string { return view.Of(db).NS.Path() }
 
-// Act tells in the feed of a view's namespace what an operator did, or what was done about one, whether or not histories are kept. about
-// names what it was done to.
+// Act puts an event into the feed of db's namespace, whether or not histories are kept: something
+// that an operator did, or that was done to one. about names what it concerns.
 func Act(ctx context.Context, db *userdb.DB, kind userdb.EventKind, about string) error {
 	return view.Of(db).Act(ctx, kind, recordkey.Key{}, about)
 }
 
-// ActAs calls Act for an operator; "": for somebody who is not signed in.
+// ActAs calls Act on behalf of an operator or, if operator is "", of somebody who is not signed in.
 func ActAs(ctx context.Context, db *userdb.DB, operator, origin string, kind userdb.EventKind, about string) error {
 	who := view.Actor{Who: view.OperatorPrefix + operator, Origin: origin}
 	if operator == "" {
@@ -56,7 +58,8 @@ func ActAs(ctx context.Context, db *userdb.DB, operator, origin string, kind use
 	return Act(ctx, db, kind, about)
 }
 
-// Ready asks the store to write something, which says nothing and is gone after a second.
+// Ready checks that the store accepts writes. It writes a record without content that expires after
+// a second.
 func Ready(ctx context.Context, db *userdb.DB) error {
 	v := view.Of(db)
 	key, err := recordkey.Own("ready")
