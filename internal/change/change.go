@@ -352,7 +352,7 @@ func elements(c Content) ([]string, error) {
 	for i := 0; i < len(values); i += 2 {
 		score, err := strconv.ParseFloat(values[i], 64)
 		if err != nil || math.IsNaN(score) {
-			return nil, Invalid(c.Name, "kind", "a score is no number")
+			return nil, Invalid(c.Name, "kind", "a score is not a number")
 		}
 		values[i] = strconv.FormatFloat(score, 'g', -1, 64)
 	}

@@ -85,7 +85,7 @@ func TestUpdate(t *testing.T) {
 	}{
 		{"nothing", schema.FoldCasefold, record("name", "bob"), facets("name", "bob"), ""},
 		{"a facet without a role", schema.FoldCasefold, record("age", "4"), facets("age", "5"), "age=5"},
-		{"a facet without a role goes", schema.FoldCasefold, record("age", "4"), facets(), "-age"},
+		{"a facet without a role is removed", schema.FoldCasefold, record("age", "4"), facets(), "-age"},
 		{
 			"a secondary value", schema.FoldExact, record("name", "Bob"), facets("name", "Rob"),
 			"name=Rob; claim user/name:Rob/~prk; elsewhere user/email:Rob/~prk; release user/name:Bob/~prk",
@@ -103,11 +103,11 @@ func TestUpdate(t *testing.T) {
 			"name=Bob; ~skv:name=bob",
 		},
 		{
-			"a secondary value goes", schema.FoldCasefold, record("name", "Bob", "~skv:name", "bob"), facets(),
+			"a secondary value is removed", schema.FoldCasefold, record("name", "Bob", "~skv:name", "bob"), facets(),
 			"-name; -~skv:name; release user/name:bob/~prk",
 		},
 		{
-			"the old canonical value is what was written, not what is computed", schema.FoldCasefold,
+			"the old canonical value is the stored one", schema.FoldCasefold,
 			record("name", "Bob", "~skv:name", "old form"), facets("name", "Rob"),
 			"name=Rob; ~skv:name=rob; claim user/name:rob/~prk; elsewhere user/email:rob/~prk; release user/name:old+_form/~prk",
 		},
@@ -149,7 +149,7 @@ func TestUpdateRefuses(t *testing.T) {
 		want string
 	}{
 		{"another UID", map[string]string{"uid": "2"}, "invalid value: uid: the primary facet cannot change"},
-		{"a value over a crumb's size", facets("name", strings.Repeat("x", 1025)), "invalid value: name: not a value that a record key can hold"},
+		{"a value too long for a key", facets("name", strings.Repeat("x", 1025)), "invalid value: name: not a value that a record key can hold"},
 		{"an empty index value", facets("job", ""), "invalid value: job: not a value that an index can hold: it is empty or over 1 KiB"},
 	} {
 		_, _, err := typ.Update(record(), tt.to, nil)

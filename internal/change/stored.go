@@ -34,7 +34,7 @@ type Stored struct {
 const FieldNext = store.FieldNext
 
 // ErrAnother reports a stored schema that does not match the generation stored with it.
-var ErrAnother = errors.New("the schema is not the one that the fingerprint is of")
+var ErrAnother = errors.New("the stored schema does not match its fingerprint")
 
 // ParseStored parses the fields of ~/schema/TYPE. Its error says, for people, why the fields cannot
 // be what was stored.
@@ -101,7 +101,7 @@ func StoredText(t schema.Type) string {
 func ParseType(name, stored string) (schema.Type, error) {
 	file, err := json.Marshal(map[string]map[string]json.RawMessage{"types": {name: json.RawMessage(stored)}})
 	if err != nil {
-		return schema.Type{}, fmt.Errorf("the stored schema of type %s is no JSON", strconv.Quote(name))
+		return schema.Type{}, fmt.Errorf("the stored schema of type %s is not JSON", strconv.Quote(name))
 	}
 	s, err := schema.Load(bytes.NewReader(file))
 	if err != nil {

@@ -30,7 +30,7 @@ func (t *Type) Readable(r store.Record) error {
 // unreadable returns the error for a facet that its codec cannot read.
 func unreadable(r store.Record, field string, err error) error {
 	if len(field) > 64 || !utf8.ValidString(field) {
-		field = "of a long or binary name"
+		field = "with a long or binary name"
 	}
 	return &store.CorruptError{Key: r.Key.String(), Reason: "facet " + field + ": " + err.Error()}
 }

@@ -33,7 +33,7 @@ func TestJobs(t *testing.T) {
 		}
 		must(t, other.WantStop(ctx, j.ID))
 		if stop, err := jobs.Beat(ctx, j.ID, 6, 20); err != nil || !stop {
-			t.Errorf("it is not told to stop: %v", err)
+			t.Errorf("it is not asked to stop: %v", err)
 		}
 		must(t, jobs.End(ctx, j.ID, own.JobStopped, "6 of 20", 6, 20))
 		if seen, err := other.Find(ctx, j.ID); err != nil || !seen.Over() || seen.Text != "6 of 20" {

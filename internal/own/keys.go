@@ -53,7 +53,7 @@ type Key struct {
 }
 
 // ErrKey reports why a key cannot be made.
-var ErrKey = coded.New(userdb.CodeUsage, "no such key can be")
+var ErrKey = coded.New(userdb.CodeUsage, "the key cannot be made")
 
 func declareKey() (schema.Type, error) {
 	t, err := schema.From[Key]()
@@ -113,7 +113,7 @@ func (ks *Keys) Create(ctx context.Context, k Key) (secret string, err error) {
 		return "", err
 	}
 	if n.Entries >= MostKeys {
-		return "", fmt.Errorf("%w: the store has %d, and no more are kept: revoke some", ErrKey, MostKeys)
+		return "", fmt.Errorf("%w: the store has %d keys, the most it can have; revoke some first", ErrKey, MostKeys)
 	}
 	secret = secretPrefix + strings.ToLower(rand.Text()[:26]) + strings.ToLower(rand.Text()[:6])
 	k.Hash, k.By, k.Made = Hash(secret), view.ActorOf(ctx).Who, time.Now().UTC().Truncate(time.Second)
@@ -123,11 +123,11 @@ func (ks *Keys) Create(ctx context.Context, k Key) (secret string, err error) {
 
 func (k Key) check() error {
 	if len(k.Scopes) == 0 {
-		return fmt.Errorf("%w: it has no scope; there are %s", ErrKey, strings.Join(Scopes, ", "))
+		return fmt.Errorf("%w: it has no scope; the scopes are %s", ErrKey, strings.Join(Scopes, ", "))
 	}
 	for _, scope := range k.Scopes {
 		if !slices.Contains(Scopes, scope) {
-			return fmt.Errorf("%w: scope %q; there are %s", ErrKey, scope, strings.Join(Scopes, ", "))
+			return fmt.Errorf("%w: unknown scope %q; the scopes are %s", ErrKey, scope, strings.Join(Scopes, ", "))
 		}
 	}
 	_, err := recordkey.ParseNamespace(k.Namespace)

@@ -40,10 +40,10 @@ const (
 
 var (
 	// ErrSetUp means that no set-up link is made, since there is an operator already.
-	ErrSetUp = coded.New(userdb.CodeConflict, "there is an operator")
+	ErrSetUp = coded.New(userdb.CodeConflict, "there is an operator already")
 	// ErrSetupPending means that a set-up link was made within the last hour. Only its maker knows
 	// the link.
-	ErrSetupPending = coded.New(userdb.CodeConflict, "a set-up link was made within the hour")
+	ErrSetupPending = coded.New(userdb.CodeConflict, "a set-up link was made within the last hour")
 )
 
 func declareOperator() schema.Type {

@@ -70,12 +70,12 @@ func TestSetUp(t *testing.T) {
 		must(t, err)
 		for _, bad := range []string{"", first, token + "x", strings.ToUpper(token)} {
 			if _, err := own.SetUp(ctx, db, bad, "root", goodPassword); !errors.Is(err, userdb.ErrNotFound) {
-				t.Errorf("by another token: %v", err)
+				t.Errorf("with another token: %v", err)
 			}
 		}
 		_, err = own.SetUp(ctx, db, token, "", "short")
 		if !errors.Is(err, userdb.ErrInvalid) || !errors.Is(err, password.ErrPolicy) {
-			t.Errorf("not all that is wrong: %v", err)
+			t.Errorf("not every problem is reported: %v", err)
 		}
 		must(t, own.CheckSetup(ctx, db, token))
 		e, err := own.SetUp(ctx, db, token, "root", goodPassword)
@@ -204,7 +204,7 @@ func TestOperators(t *testing.T) {
 			t.Errorf("the session of a disabled operator: %v", err)
 		}
 		if at, _ := e.Get(own.OperatorAdded); at.Wire() == "" {
-			t.Error("nobody knows when it was made")
+			t.Error("the time of its creation is not kept")
 		}
 		accounts, err := db.Type("user")
 		must(t, err)

@@ -167,7 +167,7 @@ func (v *View) reconcile(ctx context.Context, more More, t *change.Type, stored 
 	}
 	union := claim.Union(stored.Type)
 	if err := (schema.Schema{Types: map[string]schema.Type{t.Name: union}}).Validate(); err != nil {
-		return nil, fmt.Errorf("%w: type %s: with what is stored: %w", store.ErrSchemaMismatch, t.Name, err)
+		return nil, fmt.Errorf("%w: type %s: combined with the stored schema: %w", store.ErrSchemaMismatch, t.Name, err)
 	}
 	text := change.StoredText(union.InForm())
 	if more == Keep {

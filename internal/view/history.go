@@ -76,7 +76,7 @@ func (v *View) NoteWork(ctx context.Context, kind EventKind, prk recordkey.Key, 
 		return
 	}
 	if err := v.Act(ctx, kind, prk, about); err != nil {
-		v.Config.Log.WarnContext(ctx, "an event is missing in the feed", "kind", string(kind), "error", err)
+		v.Config.Log.WarnContext(ctx, "an event is missing from the feed", "kind", string(kind), "error", err)
 	}
 }
 

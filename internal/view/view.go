@@ -165,8 +165,8 @@ func explain(t *change.Type, err error) error {
 		return err
 	}
 	if mismatch.Stored == "" {
-		return fmt.Errorf("%w: type %s: the database has entries that no stored schema describes, and only one with fold %q may write to them; "+
-			"write with that, or bring them over with 'userdb schema apply'", mismatch, t.Name, schema.FoldExact)
+		return fmt.Errorf("%w: type %s: the database has entries that no stored schema describes, and only a schema with fold %q may write to them; "+
+			"use such a schema, or bring them over with 'userdb schema apply'", mismatch, t.Name, schema.FoldExact)
 	}
 	stored, err := change.ParseType(t.Name, mismatch.Stored)
 	if err != nil {
@@ -178,9 +178,9 @@ func explain(t *change.Type, err error) error {
 	case t.Schema.OtherForm(stored):
 		mends = "bring the records over with 'userdb schema apply' while no other program writes"
 	case difference == "" && t.Guard.JSON == mismatch.Stored:
-		difference, mends = "a change of the schema is under way", "'userdb schema apply' goes on with it"
+		difference, mends = "a change of the schema is under way", "'userdb schema apply' continues it"
 	case difference == "":
-		difference, mends = "it was changed meanwhile", "go on by the stored one"
+		difference, mends = "it was changed in the meantime", "continue with the stored one"
 	}
 	return fmt.Errorf("%w: type %s: %s; %s", mismatch, t.Name, difference, mends)
 }
@@ -239,7 +239,7 @@ func (v *View) Secret(ctx context.Context) (string, error) {
 	key = key.In(v.Config.NS)
 	text, err := v.Engine.Secret(ctx, key, hex.EncodeToString(fresh[:]))
 	if raw, bad := hex.DecodeString(text); err == nil && (bad != nil || len(raw) != len(fresh)) {
-		err = &store.CorruptError{Key: key.String(), Reason: "not the 64 hexadecimal digits that were made"}
+		err = &store.CorruptError{Key: key.String(), Reason: "not 64 hexadecimal digits"}
 	}
 	return text, err
 }

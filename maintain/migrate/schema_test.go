@@ -41,11 +41,11 @@ func TestStoredSchemaDamaged(t *testing.T) {
 		name, want string
 		do         []string
 	}{
-		{"no JSON", "damaged record: ~/types: the stored schema of type \"firm\" is no JSON", []string{"HSET", "~/schema/firm", "schema", "{"}},
+		{"no JSON", "damaged record: ~/types: the stored schema of type \"firm\" is not JSON", []string{"HSET", "~/schema/firm", "schema", "{"}},
 		{"of a later version", "damaged record: ~/types: the stored schema cannot be read: schema: types.firm.colour: ", []string{"HSET", "~/schema/firm", "schema", `{"primary":"id","colour":"red"}`}},
-		{"not matching the fingerprint", "damaged record: ~/schema/firm: the schema is not the one that the fingerprint is of", []string{"HSET", "~/schema/firm", "schema", `{"primary":"id"}`}},
-		{"without a fingerprint", "damaged record: ~/schema/firm: the schema is not the one that the fingerprint is of", []string{"HDEL", "~/schema/firm", "fingerprint"}},
-		{"of another Redis type", "damaged record: ~/types: the stored schema of type \"firm\" is no JSON", []string{"SET", "~/schema/firm", "x"}},
+		{"not matching the fingerprint", "damaged record: ~/schema/firm: the stored schema does not match its fingerprint", []string{"HSET", "~/schema/firm", "schema", `{"primary":"id"}`}},
+		{"without a fingerprint", "damaged record: ~/schema/firm: the stored schema does not match its fingerprint", []string{"HDEL", "~/schema/firm", "fingerprint"}},
+		{"of another Redis type", "damaged record: ~/types: the stored schema of type \"firm\" is not JSON", []string{"SET", "~/schema/firm", "x"}},
 		{"types of another Redis type", "damaged record: ~/types: not a set", []string{"SET", "~/types", "x"}},
 		{"no name", "damaged record: ~/types: it lists a type name that no key can hold", []string{"SADD", "~/types", ""}},
 	} {

@@ -204,7 +204,7 @@ func (a *attempt) send(ctx context.Context) ([]any, error) {
 	})
 	a.unsure = a.unsure || unsure
 	if redisx.WrongType(err) {
-		return nil, &store.CorruptError{Key: a.c.Key.String(), Reason: "it, or a record that goes with it, is of another Redis type (WRONGTYPE)"}
+		return nil, &store.CorruptError{Key: a.c.Key.String(), Reason: "it or a record that belongs to it has the wrong Redis type (WRONGTYPE)"}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("changing %s: %w", a.c.Key, err)

@@ -37,7 +37,7 @@ var _ store.Engine = (*Cached)(nil)
 // NewCached returns e with a cache, which a new client with the options o fills.
 func NewCached(e *Engine, o redis.Options, cache store.Cache) (*Cached, error) {
 	if o.DB != 0 {
-		return nil, fmt.Errorf("%w: go-redis caches database 0 alone, and this is %d; use a namespace instead", store.ErrCache, o.DB)
+		return nil, fmt.Errorf("%w: go-redis caches only database 0, not %d; use a namespace instead", store.ErrCache, o.DB)
 	}
 	c := &Cached{Engine: e, copies: newCopies(cache)}
 	o.Protocol, o.ClientSideCache = 3, c.copies
@@ -66,8 +66,8 @@ func (c *Cached) Survey(ctx context.Context, closely bool) (store.Survey, error)
 		return s, redisx.Fail(err)
 	}
 	if c.copies.prefix.Load() == nil || !c.copies.told.Load() {
-		err = fmt.Errorf("%w: the server does not tell what changes: it needs RESP3 and CLIENT TRACKING (Redis 6 or later), "+
-			"and leave to use them", store.ErrCache)
+		err = fmt.Errorf("%w: the server does not announce changes: caching needs RESP3 and CLIENT TRACKING (Redis 6 or later), "+
+			"and the right to use them", store.ErrCache)
 	}
 	return s, err
 }

@@ -37,7 +37,7 @@ func TestForgetful(t *testing.T) {
 	}
 	for _, name := range harmless {
 		if !methods[name] {
-			t.Errorf("%s is no method of an engine, but one of %v", name, slices.Sorted(maps.Keys(methods)))
+			t.Errorf("%s is not a method of an engine; those are %v", name, slices.Sorted(maps.Keys(methods)))
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestFit(t *testing.T) {
 // FuzzFit checks that fit returns its own result unchanged, so that no result has a password hash.
 func FuzzFit(f *testing.F) {
 	f.Add([]byte(reply("~isa", "user", "password", "x", "name", "Ann"))) // as Redis answers
-	f.Add([]byte("%1\r\n$99999999999999999999\r\n"))                     // a length that is no int
+	f.Add([]byte("%1\r\n$99999999999999999999\r\n"))                     // a length that is not an int
 	f.Add([]byte("%9223372036854775807\r\n$4\r\n~isa\r\n"))              // more pairs than bytes
 	f.Fuzz(func(t *testing.T, b []byte) {
 		kept, ok := fit(b)
@@ -103,7 +103,7 @@ func TestForget(t *testing.T) {
 		t.Helper()
 		token, fetch := c.Reserve("0 hgetall "+key, []string{"0 " + key})
 		if !fetch {
-			t.Fatalf("%s: it is asked for already", key)
+			t.Fatalf("%s: a read is under way already", key)
 		}
 		return token
 	}
@@ -116,10 +116,10 @@ func TestForget(t *testing.T) {
 	old := ask("user/uid:u")
 	c.forget("user/uid:u")
 	if answer("user/uid:u", old, "old") || has("user/uid:u") {
-		t.Error("a reply from before is kept")
+		t.Error("an older reply is kept")
 	}
 	if !answer("user/uid:u", ask("user/uid:u"), "new") || !has("user/uid:u") {
-		t.Error("a reply from after it is not kept")
+		t.Error("a newer reply is not kept")
 	}
 	c.forget("user/uid:u2")
 	if !has("user/uid:u") {

@@ -151,7 +151,7 @@ func TestCreateBatchCollision(t *testing.T) {
 		close(s.leave)
 		synctest.Wait()
 		if made != 1 || s.made["same"] != 1 {
-			t.Errorf("%d callers were told, %d made", made, s.made["same"])
+			t.Errorf("%d callers got the entry, which was made %d times", made, s.made["same"])
 		}
 	})
 }

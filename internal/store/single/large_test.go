@@ -126,7 +126,7 @@ func TestDiesBeforeAllIsDropped(t *testing.T) {
 			t.Run(name+", "+next, func(t *testing.T) {
 				for at := 1; diesAt(t, srv, at, nil, nil, name, next); at++ {
 					if at > 100 {
-						t.Fatal("it does not end")
+						t.Fatal("the process never finishes")
 					}
 				}
 			})
@@ -140,10 +140,10 @@ var largeMutants = []struct{ name, old, new string }{
 	{"~drop is not written by a delete", "if dropping ~= head[7] then redis.call('HSET', entry, '~drop', dropping) end", ""},
 	{"~drop is not written by an update", "refused = refused or write('HSET', entry, '~drop', dropping)", ""},
 	{"a tombstone forgets ~drop", ", ['~drop'] = true}", "}"},
-	{"what is moved away stays in its place", "if redis.call('EXISTS', d.key) == 1 then redis.call('RENAME', d.key, d.aside) end", ""},
-	{"tags of the next entry go, too", "has[i - 2] == 1 and 'SADD' or 'SREM'", "'SREM'"},
-	{"the next change does not go on", "return {'ok', dropping}", "return {'ok', dropping ~= head[7] and dropping}"},
-	{"a short change passes ~drop by", "or head[3] or head[4] or head[6] or string", "or head[3] or head[4] or string"},
+	{"a large set is not moved aside", "if redis.call('EXISTS', d.key) == 1 then redis.call('RENAME', d.key, d.aside) end", ""},
+	{"tags of the next entry are removed as well", "has[i - 2] == 1 and 'SADD' or 'SREM'", "'SREM'"},
+	{"the next change does not continue dropping", "return {'ok', dropping}", "return {'ok', dropping ~= head[7] and dropping}"},
+	{"a short change ignores ~drop", "or head[3] or head[4] or head[6] or string", "or head[3] or head[4] or string"},
 }
 
 // TestLargeMutants checks that the tests notice each missing safeguard.
@@ -152,7 +152,7 @@ func TestLargeMutants(t *testing.T) {
 	for _, m := range largeMutants {
 		t.Run(m.name, func(t *testing.T) {
 			if !slices.ContainsFunc(append(everyScript, realignScript), func(s redisx.Script) bool { return strings.Contains(s.Source, m.old) }) {
-				t.Fatal("it changes no script")
+				t.Fatal("no script contains it")
 			}
 			found := ""
 			report := func(format string, args ...any) { found = fmt.Sprintf(format, args...) }
@@ -164,7 +164,7 @@ func TestLargeMutants(t *testing.T) {
 				}
 			}
 			if found == "" {
-				t.Error("not found")
+				t.Error("no test noticed it")
 			}
 			t.Log(found)
 		})
@@ -188,10 +188,10 @@ func diesAt(t *testing.T, srv *redistest.Server, at int, mutate func(string) str
 	_, err := New(client, Options{MemberBatch: smallBatch}).Apply(t.Context(), hiding[name](p))
 	hidden := !p.find("u").Live() || p.plain.client.SCard(t.Context(), "user/uid:u/tags").Val() <= smallBatch
 	if hidden != (err == nil) && m.left >= 0 {
-		p.report("%s: %v, and the tags are gone: %v", what, err, hidden)
+		p.report("%s: error %v, and hidden tags: %v", what, err, hidden)
 	}
 	if left := p.plain.client.SCard(t.Context(), "user/uid:u/tags").Val(); hidden && left > smallBatch {
-		p.report("%s: %d tags are shown still", what, left)
+		p.report("%s: readers still see %d tags", what, left)
 	}
 	other := srv.Client()
 	other.AddHook(&mortal{left: 1 << 30, mutate: mutate})

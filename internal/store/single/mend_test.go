@@ -41,7 +41,7 @@ func TestFillComesFirst(t *testing.T) {
 	p.apply(c)
 	p.find("u") // which puts in place what is left
 	if tags := p.plain.client.SMembers(t.Context(), set.String()).Val(); len(tags) != 0 {
-		t.Errorf("replaced by none, and the tags are %q", tags)
+		t.Errorf("replaced by no tags, the entry has %q", tags)
 	}
 }
 

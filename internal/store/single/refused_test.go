@@ -131,10 +131,10 @@ func (p pair) sound(what string, cut bool) {
 		prk = "user/" + prk
 		live := client.HGet(ctx, prk, store.FieldType).Val() != ""
 		if tags != "" && !live && !cut {
-			p.report("%s: %s of no entry", what, key)
+			p.report("%s: %s has no entry", what, key)
 		}
 		if live && client.TTL(ctx, prk).Val() != -1 {
-			p.report("%s: %s lives, and will vanish", what, prk)
+			p.report("%s: %s is live but will expire", what, prk)
 		}
 		for _, tag := range client.SMembers(ctx, prk+"/tags").Val() {
 			if live && !client.SIsMember(ctx, "user/tags:"+tag+"/~prks", prk).Val() {
@@ -144,7 +144,7 @@ func (p pair) sound(what string, cut bool) {
 		for _, field := range []string{"name", "email"} {
 			v := strings.ToLower(client.HGet(ctx, prk, field).Val())
 			if skv, err := client.HGet(ctx, prk, store.FieldSKV(field)).Result(); live && err == nil && skv != v {
-				p.report("%s: I1: the %s of %s is kept as %q, and is %q", what, field, prk, skv, v)
+				p.report("%s: I1: the canonical %s of %s is stored as %q, but is %q", what, field, prk, skv, v)
 			}
 			if live && v != "" && client.Get(ctx, "user/"+field+":"+v+"/~prk").Val() != prk {
 				p.report("%s: I1: the SRK of %s %q does not name %s", what, field, v, prk)
@@ -277,7 +277,7 @@ func TestRefusedInTheMiddle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for at := 1; ; at++ {
 				if at > 100 {
-					t.Fatal("the script does not end")
+					t.Fatal("the script keeps writing")
 				}
 				if refusedBy(t, srv, &refuser{at: at}, name) {
 					continue
@@ -306,19 +306,19 @@ func TestForbidden(t *testing.T) {
 // singleMutants lists edits of the scripts. Each removes a safeguard that keeps an account whole if
 // the server refuses a write.
 var singleMutants = []struct{ name, old, new string }{
-	{"the tags go before the entry is dead", "  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))", "  for _, d in ipairs(drops) do drop(d) end\n  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))"},
-	{"what is half deleted is the next one's", "if verb == 'create' and head[1] then strip(entry) end", ""},
-	{"a tombstone's end stays", "redis.call('PERSIST', entry)", ""},
-	{"tags are replaced in their place", "stage = KEYS[k + 2]", "stage = KEYS[k + 1]"},
-	{"the right to remove facets is not asked for", "if unset > 7 or head[5] then", "if false then"},
-	{"a line of a change comes before it", "refused = not again and (unrighted() or store_schema())", "refused = not again and (note(verb, head[6]) or store_schema())"},
-	{"a line of an update comes before it", "if refused then return refused end\n-- What the entry takes", "note('', head[5])\n-- What the entry takes"},
-	{"a line of a tag comes before it", "  local refused = due and unrighted()\n", "  local refused = due and note_beside(entry, head[6])\n  due = false\n"},
-	{"a line of a create comes before it", "local function write()\n  if note", "if note then pcall('XADD', KEYS[#KEYS], '*', 'e', ARGV[2] .. ' - ' .. line) end\nlocal function write()\n  if note"},
-	{"a line of a session comes before it", "  found = put(", "  note_begun()\n  about = ''\n  found = put("},
-	{"a line of a token comes before it", "local ends = string.format('%.0f', now + ARGV[7])", "note_beside(KEYS[1], head[4])\nabout = ''\nlocal ends = string.format('%.0f', now + ARGV[7])"},
-	{"a token is good before it is there", "  local first, put, swept = ", "  redis.call('HSET', KEYS[1], '~tokens', says)\n  local first, put, swept = "},
-	{"a create leaves what is there", "for _, d in ipairs(drops) do drop(d) end\n  if tombstone", "if tombstone"},
+	{"tags are dropped before the entry is dead", "  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))", "  for _, d in ipairs(drops) do drop(d) end\n  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))"},
+	{"a new entry inherits what a delete left", "if verb == 'create' and head[1] then strip(entry) end", ""},
+	{"a new entry keeps the time to live of a tombstone", "redis.call('PERSIST', entry)", ""},
+	{"tags are replaced without a stage", "stage = KEYS[k + 2]", "stage = KEYS[k + 1]"},
+	{"the right to remove facets is not tried", "if unset > 7 or head[5] then", "if false then"},
+	{"a change is noted before it is made", "refused = not again and (unrighted() or store_schema())", "refused = not again and (note(verb, head[6]) or store_schema())"},
+	{"an update is noted before it is made", "if refused then return refused end\n-- What the entry takes", "note('', head[5])\n-- What the entry takes"},
+	{"a tag is noted before it is added", "  local refused = due and unrighted()\n", "  local refused = due and note_beside(entry, head[6])\n  due = false\n"},
+	{"a create is noted before it is made", "local function write()\n  if note", "if note then pcall('XADD', KEYS[#KEYS], '*', 'e', ARGV[2] .. ' - ' .. line) end\nlocal function write()\n  if note"},
+	{"a session is noted before it starts", "  found = put(", "  note_begun()\n  about = ''\n  found = put("},
+	{"a token is noted before it is issued", "local ends = string.format('%.0f', now + ARGV[7])", "note_beside(KEYS[1], head[4])\nabout = ''\nlocal ends = string.format('%.0f', now + ARGV[7])"},
+	{"a token is valid before it is stored", "  local first, put, swept = ", "  redis.call('HSET', KEYS[1], '~tokens', says)\n  local first, put, swept = "},
+	{"a create does not drop what is there", "for _, d in ipairs(drops) do drop(d) end\n  if tombstone", "if tombstone"},
 }
 
 // TestRefusedMutants checks that the tests notice each missing safeguard.
@@ -327,7 +327,7 @@ func TestRefusedMutants(t *testing.T) {
 	for _, m := range singleMutants {
 		t.Run(m.name, func(t *testing.T) {
 			if !slices.ContainsFunc(everyScript, func(s redisx.Script) bool { return strings.Contains(s.Source, m.old) }) {
-				t.Fatal("it changes no script")
+				t.Fatal("no script contains it")
 			}
 			found := ""
 			report := func(format string, args ...any) { found = fmt.Sprintf(format, args...) }
@@ -345,7 +345,7 @@ func TestRefusedMutants(t *testing.T) {
 					return
 				}
 			}
-			t.Error("not found")
+			t.Error("no test noticed it")
 		})
 	}
 }
@@ -379,17 +379,17 @@ func refusedBy(t *testing.T, srv *redistest.Server, r *refuser, name string) boo
 	client.AddHook(r)
 	err := verb(p, New(client, Options{}))
 	if !r.used {
-		t.Fatal("no script was refused anything")
+		t.Fatal("no script ran under the refuser")
 	}
 	p.tellsOnly(what, name, err == nil)
 	cut := err != nil && (strings.HasPrefix(name, "create") || name == "delete")
 	p.sound(what, cut)
 	a := p.find("a")
 	if r.command != "" && a.Live() && name == "update" && (a.Fields["name"] == "y") == (a.Fields["email"] == "e") {
-		p.report("%s: a right was missing, and half of it was done: %v", what, a.Fields)
+		p.report("%s: without a right, half of the change was made: %v", what, a.Fields)
 	}
 	if n := client.SCard(t.Context(), "user/uid:a/tags").Val(); a.Live() && n < 2 {
-		p.report("%s: %d tags are left of two", what, n)
+		p.report("%s: only %d of two tags are left", what, n)
 	}
 	if err != nil && !errors.Is(err, store.ErrOutcomeUnknown) && !maps.Equal(before, p.raw()) {
 		p.report("%s: %v, but it wrote", what, err)
@@ -402,10 +402,10 @@ func refusedBy(t *testing.T, srv *redistest.Server, r *refuser, name string) boo
 	if bare != "" && err != nil && !p.find(bare).Live() {
 		p.make(bare, "another")
 		if tags := client.SMembers(t.Context(), "user/uid:"+bare+"/tags").Val(); len(tags) > 0 {
-			p.report("%s: the account that was made after it has the tags %q", what, tags)
+			p.report("%s: the account made next has the tags %q", what, tags)
 		}
 		if email := p.find(bare).Fields["email"]; email != "" {
-			p.report("%s: the account that was made after it has the address %q", what, email)
+			p.report("%s: the account made next has the address %q", what, email)
 		}
 	}
 	again := verb(p, p.plain)

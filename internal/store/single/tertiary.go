@@ -82,7 +82,7 @@ func (e *Engine) tertiary(ctx context.Context, op store.Op, may bool) ([]any, er
 		err = redisx.Fail(err)
 	}
 	if redisx.WrongType(err) {
-		err = &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
+		err = &store.CorruptError{Key: op.Key.String(), Reason: "not of the Redis type that the schema declares (WRONGTYPE)"}
 	}
 	return redisx.Items(reply), err
 }

@@ -111,19 +111,19 @@ var twice = []struct {
 	{name: "three answers", lost: 3, holds: "n"},
 	{name: "with tags, one answer", tags: []string{"red"}, lost: 1, holds: "n"},
 	{name: "with tags, three answers", tags: []string{"red"}, lost: 3, holds: "n"},
-	{name: "no answer ever", lost: 1000, want: store.ErrOutcomeUnknown, holds: "n"},
+	{name: "every answer", lost: 1000, want: store.ErrOutcomeUnknown, holds: "n"},
 	{name: "others deleted it", lost: 1, between: func(p pair) { p.remove("u") }},
-	{name: "others made it anew", lost: 1, between: func(p pair) {
+	{name: "others made it again", lost: 1, between: func(p pair) {
 		p.remove("u")
 		p.make("u", "m")
 	}, holds: "m"},
-	{name: "others did so until it was forgotten", lost: 1, between: func(p pair) {
+	{name: "others made it again until its rev was forgotten", lost: 1, between: func(p pair) {
 		for range 3 {
 			p.remove("u")
 			p.make("u", "m")
 		}
 	}, want: store.ErrOutcomeUnknown, holds: "m"},
-	{name: "others took the name that it had", lost: 1, between: func(p pair) {
+	{name: "others took its name", lost: 1, between: func(p pair) {
 		p.remove("u")
 		p.make("v", "n")
 	}},
