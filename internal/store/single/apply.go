@@ -23,8 +23,8 @@ var (
 
 // An outcome is the result of one of the fast ways to make a change.
 type outcome struct {
-	done  bool
-	maybe bool // the change may have been made: change.lua finds its rev if so
+	made   bool
+	unsure bool // the change may have been made: change.lua finds its rev if so
 }
 
 // Apply implements [store.Engine]. It first runs one short script or, while many callers create
@@ -32,51 +32,51 @@ type outcome struct {
 // which makes any change.
 func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 	rev := store.NewRev()
-	got, err := e.applyQuick(ctx, &c, rev)
+	result, err := e.applyFast(ctx, &c, rev)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("changing %s: %w", c.Key, err)
-	case !got.done:
-		err = e.applyAny(ctx, c, rev, got.maybe)
+	case !result.made:
+		err = e.applyAny(ctx, c, rev, result.unsure)
 	}
 	if err == nil {
 		e.Noted(ctx, c.Key, c.Note)
 	}
-	return rev, e.confirmed(ctx, &c, rev, err)
+	return rev, e.awaitReplicas(ctx, &c, rev, err)
 }
 
-// confirmed waits until as many replicas as c asks for have the change, unless err is not nil. It
-// asks for the entry alone, since one script wrote the whole change.
-func (e *Engine) confirmed(ctx context.Context, c *store.Change, rev string, err error) error {
+// awaitReplicas waits until as many replicas as c asks for have the change, unless err is not nil.
+// It asks for the entry alone, since one script wrote the whole change.
+func (e *Engine) awaitReplicas(ctx context.Context, c *store.Change, rev string, err error) error {
 	if err != nil || c.Replicas == 0 {
 		return err
 	}
 	return redisx.Confirm(ctx, e.client, c.Key, rev, c.Replicas, c.ReplicaTime)
 }
 
-// applyQuick makes a change in one of the fast ways, or not at all.
-func (e *Engine) applyQuick(ctx context.Context, c *store.Change, rev string) (got outcome, err error) {
+// applyFast makes a change in one of the fast ways, or not at all.
+func (e *Engine) applyFast(ctx context.Context, c *store.Change, rev string) (result outcome, err error) {
 	if onlyCreates(c) {
 		defer e.creating.Add(-1)
 		if e.creating.Add(1) > redisx.Busy {
-			got, err = e.createWithOthers(ctx, c, rev)
+			result, err = e.createWithOthers(ctx, c, rev)
 		}
 	}
-	if err == nil && got == (outcome{}) && isShort(c) {
-		got, err = e.applyShort(ctx, c, rev)
+	if err == nil && result == (outcome{}) && isShort(c) {
+		result, err = e.applyShort(ctx, c, rev)
 	}
-	return got, err
+	return result, err
 }
 
-// shortFacets limits the facets in a change that the short scripts make, since Lua cannot unpack a
-// list of any length.
-const shortFacets = 1000
+// maxShortFacets limits the facets in a change that the short scripts make, since Lua cannot unpack
+// a list of any length.
+const maxShortFacets = 1000
 
 // isShort reports whether the short scripts can make a change: whether it touches nothing but
 // facets and secondary values.
 func isShort(c *store.Change) bool {
 	return !c.Delete && !c.Mend && (!c.Create || len(c.Note.Lines) == 0 || c.Note.InEntry()) && len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop) == 0 &&
-		len(c.Set)+len(c.Unset) < shortFacets && c.Seen.Fence == "" && !c.Tokens.Known && c.Tokens.Spend == "" && (c.Create || c.Seen.Rev != "")
+		len(c.Set)+len(c.Unset) < maxShortFacets && c.Seen.Fence == "" && !c.Tokens.Known && c.Tokens.Spend == "" && (c.Create || c.Seen.Rev != "")
 }
 
 // applyShort runs create.lua or update.lua, which make the whole change or none of it.
@@ -113,7 +113,7 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 		keys, args = e.Note(keys, args, onekey.NotesBoth, c.Key, c.Note)
 	}
 	reply, unsure, err := e.client.Write(ctx, s, keys, args)
-	return outcome{done: reply == int64(1), maybe: unsure}, err
+	return outcome{made: reply == int64(1), unsure: unsure}, err
 }
 
 // noteCreate returns the line that a create notes, if any, and keys with the feed appended if there
@@ -141,8 +141,8 @@ var (
 	changeScript = redisx.NewScript(scripts, "change", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, onekey.TombstoneLua, guardLua)
 )
 
-// looks is how many times applyAny runs change.lua before it gives up.
-const looks = 20
+// maxRuns is how many times applyAny runs change.lua before it gives up.
+const maxRuns = 20
 
 // applyAny makes any change. unsure says that the change may have been made already.
 func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsure bool) error {
@@ -150,8 +150,8 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsur
 		c.Drop = c.Before()
 	}
 	c.Set = append(slices.Clip(c.Set), c.Canonicals()...)
-	a := attempt{e: e, c: e.withNamed(c), srks: slices.Concat(c.Claim, c.Elsewhere), rev: rev, may: c.Schema.Exact, unsure: unsure}
-	for range looks {
+	a := attempt{e: e, c: e.addDrops(c), srks: slices.Concat(c.Claim, c.Elsewhere), rev: rev, mayStore: c.Schema.Exact, unsure: unsure}
+	for range maxRuns {
 		reply, err := a.send(ctx)
 		if err != nil {
 			return err
@@ -169,27 +169,27 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsur
 
 // An attempt is a change in progress, with what change.lua has asked for so far.
 type attempt struct {
-	e      *Engine
-	c      store.Change
-	srks   []recordkey.Key // c.Claim, then c.Elsewhere
-	rev    string
-	may    bool // the schema may be stored if none is
-	looked bool // the store was searched for entries that no stored schema describes
-	unsure bool // the change may have been made already
-	reads  bool // send reads the members of the sets to drop, since the script needs them
-	owners []owner
+	e           *Engine
+	c           store.Change
+	srks        []recordkey.Key // c.Claim, then c.Elsewhere
+	rev         string
+	mayStore    bool // the schema may be stored if none is
+	searched    bool // the store was searched for entries that no stored schema describes
+	unsure      bool // the change may have been made already
+	readMembers bool // send reads the members of the sets to drop, since the script needs them
+	owners      []owner
 }
 
 // An owner is the value of an SRK that names another entry.
 type owner struct {
-	at   int    // the number of the SRK in attempt.srks, from 1
-	seen string // the value of the SRK
+	number int    // the number of the SRK in attempt.srks, from 1
+	value  string // the value of the SRK
 }
 
 // send runs change.lua, again if its reply is lost, and returns the reply.
 func (a *attempt) send(ctx context.Context) ([]any, error) {
 	known := make([][]string, len(a.c.Drop))
-	if !a.c.Create || a.reads { // a create rarely finds anything there
+	if !a.c.Create || a.readMembers { // a create rarely finds anything there
 		var err error
 		if known, err = a.e.knownMembers(ctx, a.c.Drop); err != nil {
 			return nil, err
@@ -217,36 +217,36 @@ func (a *attempt) send(ctx context.Context) ([]any, error) {
 func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 	switch redisx.Text(reply, 0) {
 	case "occupied":
-		a.owners, err = a.ownersOf(reply[1:])
+		a.owners, err = a.parseOwners(reply[1:])
 		return err
 	case "members":
-		a.reads = true
+		a.readMembers = true
 		return nil
 	case "filling":
 		return a.e.completeEntry(ctx, a.c.Key, redisx.Text(reply, 1))
 	case "names":
 		before := len(a.c.Drop)
-		a.e.stored.Store(a.c.Schema.Key, store.Stored{JSON: redisx.Text(reply, 1), Named: redisx.Texts(reply[min(2, len(reply)):])})
-		if a.c = a.e.withNamed(a.c); len(a.c.Drop) == before && len(reply) > 2 {
+		a.e.schemas.Store(a.c.Schema.Key, store.Stored{JSON: redisx.Text(reply, 1), Named: redisx.Texts(reply[min(2, len(reply)):])})
+		if a.c = a.e.addDrops(a.c); len(a.c.Drop) == before && len(reply) > 2 {
 			return &store.CorruptError{Key: a.c.Schema.Key.String(), Reason: "a field that names no tertiary record"}
 		}
 		return nil
 	case "unstored":
 		// A first write may have made entries just now, and stored the schema. Try once more.
 		err := store.NoEntries(ctx, a.e, a.c.Schema.Entries)
-		if err != nil && (a.looked || !errors.Is(err, store.ErrSchemaMismatch)) {
+		if err != nil && (a.searched || !errors.Is(err, store.ErrSchemaMismatch)) {
 			return err
 		}
-		a.may, a.looked = err == nil, true
+		a.mayStore, a.searched = err == nil, true
 		return nil
 	}
-	return a.refusal(reply)
+	return a.refusalError(reply)
 }
 
-// withNamed adds to a delete, or to a create over a tombstone, the records to drop that the schema
+// addDrops adds to a delete, or to a create over a tombstone, the records to drop that the schema
 // of c does not declare, as far as they are known.
-func (e *Engine) withNamed(c store.Change) store.Change {
-	last, _ := e.stored.Load(c.Schema.Key)
+func (e *Engine) addDrops(c store.Change) store.Change {
+	last, _ := e.schemas.Load(c.Schema.Key)
 	if s, is := last.(store.Stored); is && (c.Delete || c.Create) {
 		c.Drop = append(slices.Clip(c.Drop), s.Drops(c)...)
 		if c.Delete {
@@ -256,8 +256,8 @@ func (e *Engine) withNamed(c store.Change) store.Change {
 	return c
 }
 
-// refusal returns the error for a reply that says why nothing was written.
-func (a *attempt) refusal(reply []any) error {
+// refusalError returns the error for a reply that says why nothing was written.
+func (a *attempt) refusalError(reply []any) error {
 	c, what, detail := a.c, redisx.Text(reply, 0), redisx.Text(reply, 1)
 	reply = append(reply, nil) // reply[1] must exist
 	if a.unsure && what != "duplicate" && !store.Accounts(detail, c.Seen.Rev) {
@@ -275,18 +275,19 @@ func (a *attempt) refusal(reply []any) error {
 	case "damaged":
 		return &store.CorruptError{Key: c.Key.String(), Reason: "a hash without ~isa"}
 	case "duplicate":
-		if n, ok := a.srkNumber(reply[1]); ok {
+		if n, ok := a.parseSRKNumber(reply[1]); ok {
 			return store.Duplicate(c, a.srks[n-1])
 		}
 	}
 	return fmt.Errorf("changing %s: %w: %w", c.Key, store.ErrOutcomeUnknown, redisx.Unknown(what))
 }
 
-// ownersOf parses the reply that SRKs are occupied, which lists the number and the value of each.
-func (a *attempt) ownersOf(pairs []any) ([]owner, error) {
+// parseOwners parses the reply that SRKs are occupied, which lists the number and the value of
+// each.
+func (a *attempt) parseOwners(pairs []any) ([]owner, error) {
 	var owners []owner
 	for i := 0; i+1 < len(pairs); i += 2 {
-		n, ok := a.srkNumber(pairs[i])
+		n, ok := a.parseSRKNumber(pairs[i])
 		seen, is := pairs[i+1].(string)
 		if !ok || !is {
 			return nil, redisx.Fail(redisx.Unknown("occupied"))
@@ -296,8 +297,8 @@ func (a *attempt) ownersOf(pairs []any) ([]owner, error) {
 	return owners, nil
 }
 
-// srkNumber returns the number of an SRK, from 1, and reports whether item is one.
-func (a *attempt) srkNumber(item any) (int, bool) {
+// parseSRKNumber returns the number of an SRK, from 1, and reports whether item is one.
+func (a *attempt) parseSRKNumber(item any) (int, bool) {
 	n, is := item.(int64)
 	return int(n), is && n >= 1 && n <= int64(len(a.srks))
 }
@@ -330,7 +331,7 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 	c := a.c
 	tokens, _ := store.TokenKey(c.Key) // every PRK has one
 	keys = []string{c.Key.String(), c.Schema.Key.String(), c.Schema.Types.String(), tokens.String()}
-	args = append(guardArgs(c.Key, c.Schema, a.rev, a.may), verb(c), c.Seen.Rev)
+	args = append(guardArgs(c.Key, c.Schema, a.rev, a.mayStore), operation(c), c.Seen.Rev)
 	for _, n := range []int{
 		len(c.Claim), len(c.Elsewhere), len(c.Release), len(c.Index), len(c.Unindex),
 		len(c.Rank), len(c.Unrank), len(c.Add), len(c.Drop), len(a.owners), 2 * len(c.Set),
@@ -340,8 +341,8 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 	for _, f := range c.Set {
 		args = append(args, f.Field, f.Wire)
 	}
-	rankKeys, ranks := rankLists(c.Rank)
-	unrankKeys, unranks := rankLists(c.Unrank)
+	rankKeys, ranks := splitRanked(c.Rank)
+	unrankKeys, unranks := splitRanked(c.Unrank)
 	for _, list := range [][]string{c.Unset, ranks, unranks, onekey.EndingArgs(c.Tokens)} {
 		args = appendList(args, list)
 	}
@@ -362,14 +363,14 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 	}
 	ns := c.Key.Namespace().String()
 	for _, o := range a.owners {
-		srk := a.srks[o.at-1]
-		keys = append(keys, ns+store.Owner(o.seen))
-		args = append(args, strconv.Itoa(o.at), o.seen, srk.Field(), srk.Value())
+		srk := a.srks[o.number-1]
+		keys = append(keys, ns+store.Owner(o.value))
+		args = append(args, strconv.Itoa(o.number), o.value, srk.Field(), srk.Value())
 	}
 	return a.e.Note(keys, args, onekey.NotesBoth, c.Key, c.Note)
 }
 
-func verb(c store.Change) string {
+func operation(c store.Change) string {
 	switch {
 	case c.Delete:
 		return "delete"
@@ -382,10 +383,10 @@ func verb(c store.Change) string {
 }
 
 // guardArgs returns the first arguments of every script that changes data, as guard.lua reads them.
-func guardArgs(prk recordkey.Key, g store.Guard, rev string, may bool) []string {
+func guardArgs(prk recordkey.Key, g store.Guard, rev string, mayStore bool) []string {
 	return []string{
 		prk.In(recordkey.Namespace{}).String(), prk.Namespace().String(), rev,
-		g.Fingerprint, g.JSON, onekey.Flag(may), prk.Type(),
+		g.Fingerprint, g.JSON, onekey.Flag(mayStore), prk.Type(),
 	}
 }
 
@@ -402,8 +403,8 @@ func memberIndexes(set recordkey.Key, members []string) []recordkey.Key {
 	return index
 }
 
-// rankLists returns the keys and the members of ranks as two parallel lists.
-func rankLists(ranks []store.Ranked) (keys []recordkey.Key, members []string) {
+// splitRanked returns the keys and the members of ranks as two parallel lists.
+func splitRanked(ranks []store.Ranked) (keys []recordkey.Key, members []string) {
 	for _, r := range ranks {
 		keys, members = append(keys, r.Key), append(members, r.Member)
 	}

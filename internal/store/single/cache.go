@@ -62,10 +62,10 @@ func (c *Cached) Survey(ctx context.Context, closely bool) (store.Survey, error)
 	if err != nil {
 		return s, err
 	}
-	if err := c.reader.HGetAll(ctx, probe).Err(); err != nil {
+	if err := c.reader.HGetAll(ctx, probeKey).Err(); err != nil {
 		return s, redisx.Fail(err)
 	}
-	if c.copies.prefix.Load() == nil || !c.copies.told.Load() {
+	if c.copies.prefix.Load() == nil || !c.copies.tracked.Load() {
 		err = fmt.Errorf("%w: the server does not announce changes: caching needs RESP3 and CLIENT TRACKING (Redis 6 or later), "+
 			"and the right to use them", store.ErrCache)
 	}
@@ -129,8 +129,8 @@ func (c *Cached) Mend(ctx context.Context, s store.Step) (bool, error) {
 }
 
 const (
-	probe    = "~/cache" // a key that is never written
-	longCopy = 16 << 10  // length in bytes of the longest reply that is kept
+	probeKey = "~/cache" // a key that is never written
+	maxReply = 16 << 10  // length in bytes of the longest reply that is kept
 )
 
 // copies holds replies to HGETALL for go-redis, which adds them, and removes those that the server
@@ -138,8 +138,8 @@ const (
 // is safe for concurrent use.
 type copies struct {
 	*redis.LocalCache
-	prefix atomic.Pointer[string] // what go-redis puts before a key; nil until it has read one
-	told   atomic.Bool            // there was a reply whose changes the server announces
+	prefix  atomic.Pointer[string] // what go-redis puts before a key; nil until it has read one
+	tracked atomic.Bool            // there was a reply whose changes the server announces
 }
 
 var _ redis.Cache = (*copies)(nil)
@@ -156,11 +156,11 @@ func (c *copies) forget(key string) {
 	}
 }
 
-// Reserve implements [redis.Cache]. The first record that is read is the probe, which shows what
+// Reserve implements [redis.Cache]. The first record that is read is at probeKey, which shows what
 // go-redis puts before a key.
 func (c *copies) Reserve(cacheKey string, keys []string) (token uint64, fetch bool) {
 	if c.prefix.Load() == nil {
-		if prefix, ok := strings.CutSuffix(keys[0], probe); ok {
+		if prefix, ok := strings.CutSuffix(keys[0], probeKey); ok {
 			c.prefix.Store(&prefix)
 		}
 	}
@@ -170,8 +170,8 @@ func (c *copies) Reserve(cacheKey string, keys []string) (token uint64, fetch bo
 // FulfillOwned implements [redis.Cache]. go-redis calls it only for replies whose changes the
 // server announces.
 func (c *copies) FulfillOwned(cacheKey string, token, conn uint64, reply []byte) bool {
-	c.told.Store(true)
-	kept, ok := fit(reply)
+	c.tracked.Store(true)
+	kept, ok := cacheable(reply)
 	if !ok {
 		c.Cancel(cacheKey, token)
 		return false
@@ -179,12 +179,12 @@ func (c *copies) FulfillOwned(cacheKey string, token, conn uint64, reply []byte)
 	return c.LocalCache.FulfillOwned(cacheKey, token, conn, kept)
 }
 
-// fit returns what is kept of a reply to HGETALL: all but the password hash. It reports false if
-// nothing may be kept: if the record is not a live entry, since "not found" must never be stale; if
-// the reply is too long; or if it has another form.
-func fit(reply []byte) (kept []byte, ok bool) {
-	pairs, rest, ok := header(reply, '%')
-	if !ok || len(reply) > longCopy {
+// cacheable returns what is kept of a reply to HGETALL: all but the password hash. It reports false
+// if nothing may be kept: if the record is not a live entry, since "not found" must never be stale;
+// if the reply is too long; or if it has another form.
+func cacheable(reply []byte) (kept []byte, ok bool) {
+	pairs, rest, ok := cutHeader(reply, '%')
+	if !ok || len(reply) > maxReply {
 		return nil, false
 	}
 	body, live := make([]byte, 0, len(rest)), false
@@ -192,8 +192,8 @@ func fit(reply []byte) (kept []byte, ok bool) {
 	for range pairs {
 		pair := rest
 		var name, value []byte
-		if name, rest, ok = bulk(rest); ok {
-			value, rest, ok = bulk(rest)
+		if name, rest, ok = cutBulk(rest); ok {
+			value, rest, ok = cutBulk(rest)
 		}
 		switch {
 		case !ok:
@@ -209,18 +209,18 @@ func fit(reply []byte) (kept []byte, ok bool) {
 	return slices.Concat([]byte("%"+strconv.Itoa(left)+"\r\n"), body), live && len(rest) == 0
 }
 
-// bulk cuts a bulk string off the RESP in b, and returns its text and what follows it.
-func bulk(b []byte) (text, rest []byte, ok bool) {
-	n, rest, ok := header(b, '$')
+// cutBulk cuts a bulk string off the RESP in b, and returns its text and what follows it.
+func cutBulk(b []byte) (text, rest []byte, ok bool) {
+	n, rest, ok := cutHeader(b, '$')
 	if !ok || n > len(rest)-2 || string(rest[n:n+2]) != "\r\n" {
 		return nil, nil, false
 	}
 	return rest[:n], rest[n+2:], true
 }
 
-// header cuts the first line off the RESP in b, which must be of the given kind, and returns its
+// cutHeader cuts the first line off the RESP in b, which must be of the given kind, and returns its
 // number and what follows it.
-func header(b []byte, kind byte) (n int, rest []byte, ok bool) {
+func cutHeader(b []byte, kind byte) (n int, rest []byte, ok bool) {
 	line, rest, ok := bytes.Cut(b, []byte("\r\n"))
 	if !ok || len(line) < 2 || line[0] != kind {
 		return 0, nil, false

@@ -13,16 +13,16 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// harmless lists the methods of an engine that change no entry's hash, so that they make no copy
+// unchanging lists the methods of an engine that change no entry's hash, so that they make no copy
 // stale. A new method goes into this list or, if it changes entries, into cache.go.
-var harmless = []string{
+var unchanging = []string{
 	"Admit", "Bulk", "Feed", "FeedEnd", "FindSession", "Forgive", "Guesses", "History", "Holds", "Invite", "Limit", "Linger", "LoginWait", "Look", "Order", "Peek", "PeekIssued", "Ping", "Read", "Reset", "Scan", "Secret", "Sessions", "Sizes",
 	"Tell", "Tertiary", "Time",
 }
 
-// TestForgetful checks that every method of an engine either changes no entry or is overridden by
-// Cached.
-func TestForgetful(t *testing.T) {
+// TestCachedForgets checks that every method of an engine either changes no entry or is overridden
+// by Cached.
+func TestCachedForgets(t *testing.T) {
 	engine, cached := reflect.TypeFor[store.Engine](), reflect.TypeFor[*Cached]()
 	methods := map[string]bool{}
 	for i := range engine.NumMethod() {
@@ -31,11 +31,11 @@ func TestForgetful(t *testing.T) {
 		m, _ := cached.MethodByName(name)
 		file, _ := runtime.FuncForPC(m.Func.Pointer()).FileLine(m.Func.Pointer())
 		own := strings.HasSuffix(file, "cache.go")
-		if own == slices.Contains(harmless, name) {
-			t.Errorf("%s changes entries, by the list: %v, and forgets their copies, in cache.go: %v", name, !slices.Contains(harmless, name), own)
+		if own == slices.Contains(unchanging, name) {
+			t.Errorf("%s changes entries, by the list: %v, and forgets their copies, in cache.go: %v", name, !slices.Contains(unchanging, name), own)
 		}
 	}
-	for _, name := range harmless {
+	for _, name := range unchanging {
 		if !methods[name] {
 			t.Errorf("%s is not a method of an engine; those are %v", name, slices.Sorted(maps.Keys(methods)))
 		}
@@ -52,9 +52,10 @@ func reply(pairs ...string) string {
 	return b.String()
 }
 
-// TestFit checks that the cache keeps entries without their password hashes, and nothing else.
-func TestFit(t *testing.T) {
-	long := strings.Repeat("x", longCopy)
+// TestCacheable checks that the cache keeps entries without their password hashes, and nothing
+// else.
+func TestCacheable(t *testing.T) {
+	long := strings.Repeat("x", maxReply)
 	for _, tt := range []struct{ name, reply, want string }{
 		{"an entry", reply("~isa", "user", "name", "Ann"), reply("~isa", "user", "name", "Ann")},
 		{"with a hash", reply("~isa", "user", "password", "$2a$12$abc", "name", "Ann"), reply("~isa", "user", "name", "Ann")},
@@ -72,24 +73,25 @@ func TestFit(t *testing.T) {
 		{"a length below 0", "%1\r\n$4\r\n~isa\r\n$-1\r\n", ""},
 		{"a length over the end", "%1\r\n$4\r\n~isa\r\n$9\r\nuser\r\n", ""},
 	} {
-		kept, ok := fit([]byte(tt.reply))
+		kept, ok := cacheable([]byte(tt.reply))
 		if ok != (tt.want != "") || ok && string(kept) != tt.want {
 			t.Errorf("%s: got %q, %v, want %q", tt.name, kept, ok, tt.want)
 		}
 	}
 }
 
-// FuzzFit checks that fit returns its own result unchanged, so that no result has a password hash.
-func FuzzFit(f *testing.F) {
-	f.Add([]byte(reply("~isa", "user", "password", "x", "name", "Ann"))) // as Redis answers
-	f.Add([]byte("%1\r\n$99999999999999999999\r\n"))                     // a length that is not an int
-	f.Add([]byte("%9223372036854775807\r\n$4\r\n~isa\r\n"))              // more pairs than bytes
+// FuzzCacheable checks that cacheable returns its own result unchanged, so that no result has a
+// password hash.
+func FuzzCacheable(f *testing.F) {
+	f.Add([]byte(reply("~isa", "user", "password", "x", "name", "Ann"))) // as Redis replies
+	f.Add([]byte("%1\r\n$99999999999999999999\r\n"))                     // no int
+	f.Add([]byte("%9223372036854775807\r\n$4\r\n~isa\r\n"))              // too many pairs
 	f.Fuzz(func(t *testing.T, b []byte) {
-		kept, ok := fit(b)
+		kept, ok := cacheable(b)
 		if !ok {
 			return
 		}
-		again, ok := fit(kept)
+		again, ok := cacheable(kept)
 		if !ok || !bytes.Equal(again, kept) {
 			t.Errorf("%q was kept as %q, and that as %q, %v", b, kept, again, ok)
 		}
@@ -112,7 +114,7 @@ func TestForget(t *testing.T) {
 	}
 	has := func(key string) bool { _, ok := c.Get(t.Context(), "0 hgetall "+key); return ok }
 
-	c.Cancel("0 hgetall "+probe, ask(probe))
+	c.Cancel("0 hgetall "+probeKey, ask(probeKey))
 	old := ask("user/uid:u")
 	c.forget("user/uid:u")
 	if answer("user/uid:u", old, "old") || has("user/uid:u") {
@@ -131,8 +133,9 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestRoom checks that the cache keeps no more copies than its limit, and always the newest one.
-func TestRoom(t *testing.T) {
+// TestCacheLimit checks that the cache keeps no more copies than its limit, and always the newest
+// one.
+func TestCacheLimit(t *testing.T) {
 	c := newCopies(store.Cache{Entries: 2})
 	for _, key := range []string{"a", "b", "c"} {
 		token, _ := c.Reserve(key, []string{key})

@@ -19,15 +19,15 @@ var createsScript = redisx.NewScript(scripts, "creates", redisx.IsVerdict)
 
 // Limits on what one script creates, since every other client waits for it.
 const (
-	groupMost  = 64
-	groupWords = 6000 // keys and arguments
+	maxGroup      = 64
+	maxGroupWords = 6000 // keys and arguments
 )
 
 // A creation is a change that creates an entry in one script with others.
 type creation struct {
-	c   *store.Change
-	rev string
-	got outcome
+	c      *store.Change
+	rev    string
+	result outcome
 	// err is set if the server refused the script in the middle. The entry may exist then, without
 	// its line in the feed.
 	err error
@@ -37,10 +37,10 @@ type creation struct {
 // own note.
 func onlyCreates(c *store.Change) bool {
 	return c.Create && c.Tokens.Spend == "" && len(c.Drop)+len(c.Release)+len(c.Unindex)+len(c.Unrank)+len(c.Unset) == 0 && c.Seen == (store.Seen{}) && (len(c.Note.Lines) == 0 || c.Note.InEntry()) &&
-		words(c) <= groupWords
+		countWords(c) <= maxGroupWords
 }
 
-func words(c *store.Change) int {
+func countWords(c *store.Change) int {
 	n := 8 + 2*len(c.Set) + 2*len(c.Claim) + len(c.Elsewhere) + len(c.Schema.Tertiary) + len(c.Index) + 3*len(c.Rank)
 	for _, m := range c.Add {
 		n += 4 + len(m.Values) + 2*len(m.Index)
@@ -63,11 +63,11 @@ func (e *Engine) createWithOthers(ctx context.Context, c *store.Change, rev stri
 	case err != nil:
 		return outcome{}, redisx.Fail(err)
 	}
-	return one.got, one.err
+	return one.result, one.err
 }
 
-// concurrent is the number of changes with scripts of their own that run at once.
-const concurrent = 16
+// maxConcurrent is the number of changes with scripts of their own that run at once.
+const maxConcurrent = 16
 
 // ApplyAll implements [store.Engine]. It puts many creates into each script, sends all scripts in
 // one pipeline, and then makes each of the other changes by itself.
@@ -87,22 +87,22 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 		switch {
 		case all[i].err != nil:
 			errs[i] = fmt.Errorf("changing %s: %w", cs[i].Key, all[i].err)
-		case !all[i].got.done:
+		case !all[i].result.made:
 			rest, of = append(rest, cs[i]), append(of, i)
 		}
 	}
-	store.Each(rest, concurrent, func(j int) {
+	store.Each(rest, maxConcurrent, func(j int) {
 		i := of[j]
-		errs[i] = e.applyAny(ctx, cs[i], all[i].rev, all[i].got.maybe)
+		errs[i] = e.applyAny(ctx, cs[i], all[i].rev, all[i].result.unsure)
 	})
 	for i := range cs {
-		errs[i] = e.confirmed(ctx, &cs[i], all[i].rev, errs[i])
+		errs[i] = e.awaitReplicas(ctx, &cs[i], all[i].rev, errs[i])
 	}
 	return errs
 }
 
-// firsts removes creations that need a key which an earlier one needs.
-func firsts(all []*creation) []*creation {
+// withoutConflicts removes creations that need a key which an earlier one needs.
+func withoutConflicts(all []*creation) []*creation {
 	needs := make(store.Needs, 4*len(all))
 	return slices.DeleteFunc(all, func(c *creation) bool { return !needs.Add(c.c) })
 }
@@ -110,17 +110,17 @@ func firsts(all []*creation) []*creation {
 // createAll makes those entries of which nothing exists yet, and records the outcome of each
 // creation. No two of them may need the same key.
 func (e *Engine) createAll(ctx context.Context, all []*creation) {
-	gs := groups(all)
+	gs := groupCreations(all)
 	for _, script := range [...][2]string{{"evalsha", createsScript.SHA}, {"eval", createsScript.Source}} {
 		pipe, cmds := e.client.Pipeline(), make([]redisx.Once, len(gs))
 		for i, g := range gs {
-			cmds[i] = redisx.NewOnce(ctx, e.command(g, script[0], script[1]))
+			cmds[i] = redisx.NewOnce(ctx, e.callCreates(g, script[0], script[1]))
 			_ = pipe.Process(ctx, cmds[i])
 		}
 		_, _ = pipe.Exec(ctx)
 		var missing []*group
 		for i, g := range gs {
-			g.take(cmds[i].Cmd, e.sent)
+			g.record(cmds[i].Cmd, e.mayHaveRun)
 			if redisx.NoScript(cmds[i].Err()) {
 				missing = append(missing, g)
 			}
@@ -131,28 +131,28 @@ func (e *Engine) createAll(ctx context.Context, all []*creation) {
 	}
 }
 
-// take records the reply to the script in each creation.
-func (g *group) take(cmd *redis.Cmd, sent func(error) bool) {
+// record stores the outcome of the script in each creation.
+func (g *group) record(cmd *redis.Cmd, mayHaveRun func(error) bool) {
 	reply, err := cmd.Slice()
 	what := redisx.Text(reply, 0)
 	if err == nil && what != "ok" && what != "other" {
 		err = redisx.Unknown(what)
 	}
-	for _, c := range g.of {
-		c.got = outcome{done: err == nil && what == "ok", maybe: err != nil && sent(err)}
-		if c.got.maybe && redisx.IsAnswer(err) {
+	for _, c := range g.creations {
+		c.result = outcome{made: err == nil && what == "ok", unsure: err != nil && mayHaveRun(err)}
+		if c.result.unsure && redisx.IsAnswer(err) {
 			c.err = &redisx.UnknownError{Cause: err}
 		}
 	}
 }
 
-// groups divides creations among scripts that make many entries each. No two of them may need the
-// same key.
-func groups(all []*creation) (gs []*group) {
+// groupCreations divides creations among scripts that make many entries each. No two of them may
+// need the same key.
+func groupCreations(all []*creation) (gs []*group) {
 	var g *group
 	for i, c := range all {
 		if g == nil || !g.fits(c.c) {
-			g = &group{of: make([]*creation, 0, min(len(all)-i, groupMost))}
+			g = &group{creations: make([]*creation, 0, min(len(all)-i, maxGroup))}
 			gs = append(gs, g)
 		}
 		g.add(c)
@@ -162,7 +162,7 @@ func groups(all []*creation) (gs []*group) {
 
 // A group holds the creations that one script makes, all of one type; see creates.lua.
 type group struct {
-	of           []*creation // allocated for as many as it will probably hold
+	creations    []*creation // allocated for as many as it will probably hold
 	size         int
 	shapes       []*shape
 	joins, ranks memberLists
@@ -173,24 +173,24 @@ type shape struct {
 	fields                []string
 	claims, absent, fills int
 	entries               int
-	keys                  keyTexts
+	keys                  keyList
 	args                  []string
 }
 
-// keyTexts holds keys in one text, and the end of each.
-type keyTexts struct {
+// keyList holds keys in one text, and the end of each.
+type keyList struct {
 	text []byte
 	ends []int
 }
 
-func (k *keyTexts) add(keys ...recordkey.Key) {
+func (k *keyList) add(keys ...recordkey.Key) {
 	for i := range keys {
 		k.text, _ = keys[i].AppendText(k.text) // fails only for the zero key
 		k.ends = append(k.ends, len(k.text))
 	}
 }
 
-func (k *keyTexts) all() []string {
+func (k *keyList) strings() []string {
 	all, text, from := make([]string, len(k.ends)), string(k.text), 0
 	for i, end := range k.ends {
 		all[i], from = text[from:end], end
@@ -199,20 +199,20 @@ func (k *keyTexts) all() []string {
 }
 
 func (g *group) fits(c *store.Change) bool {
-	schema := &g.of[0].c.Schema
-	return len(g.of) < groupMost && g.size+words(c) <= groupWords &&
-		schema.Key == c.Schema.Key && schema.Fingerprint == c.Schema.Fingerprint && len(c.Note.Lines) == len(g.of[0].c.Note.Lines)
+	schema := &g.creations[0].c.Schema
+	return len(g.creations) < maxGroup && g.size+countWords(c) <= maxGroupWords &&
+		schema.Key == c.Schema.Key && schema.Fingerprint == c.Schema.Fingerprint && len(c.Note.Lines) == len(g.creations[0].c.Note.Lines)
 }
 
 func (g *group) add(one *creation) {
 	c := one.c
-	g.of, g.size = append(g.of, one), g.size+words(c)
+	g.creations, g.size = append(g.creations, one), g.size+countWords(c)
 	set := c.Set
 	if len(c.Note.Lines) > 0 {
 		set = append(slices.Clip(set), store.Facet{Field: store.FieldNote, Wire: c.Note.Lines[0]})
 	}
-	absent := mustBeAbsent(c)
-	s := g.shape(c, set, len(absent))
+	absent := absentKeys(c)
+	s := g.shapeFor(c, set, len(absent))
 	s.entries++
 	s.args = append(s.args, one.rev)
 	s.keys.add(c.Key)
@@ -230,10 +230,10 @@ func (g *group) add(one *creation) {
 	}
 }
 
-// mustBeAbsent returns the keys that, besides those it writes, must be absent for creates.lua to
+// absentKeys returns the keys that, besides those it writes, must be absent for creates.lua to
 // make an entry: the SRKs of its values under other fields, and tertiary records that it does not
 // get, which something else may have left.
-func mustBeAbsent(c *store.Change) []recordkey.Key {
+func absentKeys(c *store.Change) []recordkey.Key {
 	keys := c.Elsewhere
 	for _, d := range c.Schema.Containers(c.Key) {
 		if !slices.ContainsFunc(c.Add, func(m store.Members) bool { return m.Key == d.Key }) {
@@ -250,25 +250,25 @@ func (g *group) join(c *store.Change, indexes []recordkey.Key) {
 	}
 }
 
-// givenField reports whether the script itself sets the field of a new entry.
-func givenField(field string) bool { return field == store.FieldType || field == store.FieldPRK }
+// setByScript reports whether the script itself sets the field of a new entry.
+func setByScript(field string) bool { return field == store.FieldType || field == store.FieldPRK }
 
-// shape returns the shape of an entry, with the entry's values added. It looks at the latest shape
-// first, since that is most likely the one.
-func (g *group) shape(c *store.Change, set []store.Facet, absent int) *shape {
+// shapeFor returns the shape of an entry, with the entry's values added. It looks at the latest
+// shape first, since that is most likely the one.
+func (g *group) shapeFor(c *store.Change, set []store.Facet, absent int) *shape {
 	for _, s := range slices.Backward(g.shapes) {
-		if s.claims == len(c.Claim) && s.absent == absent && s.fills == len(c.Add) && s.values(set) {
+		if s.claims == len(c.Claim) && s.absent == absent && s.fills == len(c.Add) && s.addValues(set) {
 			return s
 		}
 	}
 	s := &shape{claims: len(c.Claim), absent: absent, fills: len(c.Add), fields: make([]string, 0, len(set))}
 	if len(g.shapes) == 0 { // probably the only one
-		n := cap(g.of) * (1 + s.claims + s.absent + s.fills)
-		s.keys = keyTexts{make([]byte, 0, 40*n), make([]int, 0, n)}
-		s.args = make([]string, 0, cap(g.of)*len(set))
+		n := cap(g.creations) * (1 + s.claims + s.absent + s.fills)
+		s.keys = keyList{make([]byte, 0, 40*n), make([]int, 0, n)}
+		s.args = make([]string, 0, cap(g.creations)*len(set))
 	}
 	for _, f := range set {
-		if !givenField(f.Field) {
+		if !setByScript(f.Field) {
 			s.fields, s.args = append(s.fields, f.Field), append(s.args, f.Wire)
 		}
 	}
@@ -276,13 +276,13 @@ func (g *group) shape(c *store.Change, set []store.Facet, absent int) *shape {
 	return s
 }
 
-// values adds the values of an entry in the order of the shape's fields. It adds nothing and
+// addValues adds the values of an entry in the order of the shape's fields. It adds nothing and
 // reports false if the entry has other fields.
-func (s *shape) values(set []store.Facet) bool {
+func (s *shape) addValues(set []store.Facet) bool {
 	from, left := len(s.args), len(s.fields)
 	s.args = append(s.args, s.fields...) // each value will replace its field
 	for _, f := range set {
-		if givenField(f.Field) {
+		if setByScript(f.Field) {
 			continue
 		}
 		i := slices.Index(s.fields, f.Field)
@@ -299,14 +299,14 @@ func (s *shape) values(set []store.Facet) bool {
 	return left == 0
 }
 
-// command returns the call of creates.lua for a group. how is "eval" with the source of the script,
-// or "evalsha" with its SHA.
-func (e *Engine) command(g *group, how, script string) []any {
+// callCreates returns the call of creates.lua for a group. how is "eval" with the source of the
+// script, or "evalsha" with its SHA.
+func (e *Engine) callCreates(g *group, how, script string) []any {
 	absent := 0
 	for _, s := range g.shapes {
 		absent += len(s.keys.ends)
 	}
-	first := g.of[0].c
+	first := g.creations[0].c
 	feed, most := []string(nil), "0"
 	if len(first.Note.Lines) > 0 {
 		feed, most = []string{e.FeedKey(first.Key.Namespace(), store.FeedChanges, first.Key)}, e.MostFed(store.FeedChanges)
@@ -319,7 +319,7 @@ func (e *Engine) command(g *group, how, script string) []any {
 	all := append(make([]any, 0, 3+g.size+len(head)), how, script, keys)
 	all = redisx.AppendWords(all, head[:1])
 	for _, s := range g.shapes {
-		all = redisx.AppendWords(all, s.keys.all())
+		all = redisx.AppendWords(all, s.keys.strings())
 	}
 	all = redisx.AppendWords(redisx.AppendWords(all, g.joins.keys), g.ranks.keys)
 	all = redisx.AppendWords(all, feed)

@@ -13,25 +13,25 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A station stands in for a server. Its scripts wait until leave is closed.
-type station struct {
+// A fakeServer stands in for a server. Its scripts wait until release is closed.
+type fakeServer struct {
 	*Engine
-	mu    sync.Mutex
-	sizes []int // the number of creates in each script
-	made  map[string]int
-	leave chan bool
+	mu      sync.Mutex
+	sizes   []int // the number of creates in each script
+	made    map[string]int
+	release chan bool
 }
 
-func newStation() *station {
-	s := &station{Engine: &Engine{}, made: map[string]int{}, leave: make(chan bool)}
-	s.creates = redisx.NewBatcher(groupMost, func(_ context.Context, all []*creation) {
-		<-s.leave
+func newFakeServer() *fakeServer {
+	s := &fakeServer{Engine: &Engine{}, made: map[string]int{}, release: make(chan bool)}
+	s.creates = redisx.NewBatcher(maxGroup, func(_ context.Context, all []*creation) {
+		<-s.release
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, g := range groups(firsts(all)) {
-			s.sizes = append(s.sizes, len(g.of))
-			for _, c := range g.of {
-				c.got.done = true
+		for _, g := range groupCreations(withoutConflicts(all)) {
+			s.sizes = append(s.sizes, len(g.creations))
+			for _, c := range g.creations {
+				c.result.made = true
 				s.made[c.c.Key.Value()]++
 			}
 		}
@@ -40,14 +40,14 @@ func newStation() *station {
 }
 
 // create makes an entry with a name, as one of many callers.
-func (s *station) create(t *testing.T, ctx context.Context, uid string) (done, maybe bool, err error) {
-	c := newcomer(t, uid)
-	got, err := s.createWithOthers(ctx, &c, "rev")
-	return got.done, errors.Is(err, store.ErrOutcomeUnknown), err
+func (s *fakeServer) create(t *testing.T, ctx context.Context, uid string) (made, unsure bool, err error) {
+	c := newCreate(t, uid)
+	result, err := s.createWithOthers(ctx, &c, "rev")
+	return result.made, errors.Is(err, store.ErrOutcomeUnknown), err
 }
 
-// newcomer returns a create of an entry.
-func newcomer(t *testing.T, uid string) store.Change {
+// newCreate returns a create of an entry.
+func newCreate(t *testing.T, uid string) store.Change {
 	t.Helper()
 	prk, err := recordkey.PRK("user", "uid", uid)
 	if err != nil {
@@ -64,19 +64,19 @@ func newcomer(t *testing.T, uid string) store.Change {
 // scripts make them all.
 func TestCreateBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStation()
+		s := newFakeServer()
 		const callers = 200
 		errs := make([]error, callers)
 		for i := range callers {
 			go func() {
-				done, maybe, err := s.create(t, t.Context(), strconv.Itoa(i))
-				if !done || maybe || err != nil {
-					errs[i] = errors.New(strconv.FormatBool(done) + strconv.FormatBool(maybe))
+				made, unsure, err := s.create(t, t.Context(), strconv.Itoa(i))
+				if !made || unsure || err != nil {
+					errs[i] = errors.New(strconv.FormatBool(made) + strconv.FormatBool(unsure))
 				}
 			}()
 		}
 		synctest.Wait()
-		close(s.leave)
+		close(s.release)
 		synctest.Wait()
 		if err := errors.Join(errs...); err != nil {
 			t.Error(err)
@@ -85,39 +85,39 @@ func TestCreateBatch(t *testing.T) {
 			t.Errorf("made %d entries", len(s.made))
 		}
 		for _, n := range s.sizes {
-			if n > groupMost {
+			if n > maxGroup {
 				t.Errorf("a script of %d", n)
 			}
 		}
-		if n := len(s.sizes); n > redisx.Flushes+callers/groupMost+1 {
+		if n := len(s.sizes); n > redisx.Flushes+callers/maxGroup+1 {
 			t.Errorf("%d scripts: %v", n, s.sizes)
 		}
 	})
 }
 
-// TestCreateBatchLeft cancels the contexts of callers. Creates that wait are never sent; the
+// TestCreateBatchCanceled cancels the contexts of callers. Creates that wait are never sent; the
 // outcome of those under way is unknown.
-func TestCreateBatchLeft(t *testing.T) {
+func TestCreateBatchCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStation()
+		s := newFakeServer()
 		ctx, cancel := context.WithCancel(t.Context())
-		maybes := make([]bool, 4)
-		for i := range maybes {
+		unknown := make([]bool, 4)
+		for i := range unknown {
 			go func() {
-				done, maybe, err := s.create(t, ctx, strconv.Itoa(i))
-				if maybes[i] = maybe; done || !errors.Is(err, context.Canceled) {
-					t.Errorf("%d: %v, %v", i, done, err)
+				made, unsure, err := s.create(t, ctx, strconv.Itoa(i))
+				if unknown[i] = unsure; made || !errors.Is(err, context.Canceled) {
+					t.Errorf("%d: %v, %v", i, made, err)
 				}
 			}()
 			synctest.Wait() // the first two are under way
 		}
 		cancel()
 		synctest.Wait()
-		close(s.leave)
+		close(s.release)
 		synctest.Wait()
-		for i, maybe := range maybes {
-			if under := i < redisx.Flushes; maybe != under || s.made[strconv.Itoa(i)] > 0 != under {
-				t.Errorf("%d: unknown %v, made %d times", i, maybe, s.made[strconv.Itoa(i)])
+		for i, unsure := range unknown {
+			if under := i < redisx.Flushes; unsure != under || s.made[strconv.Itoa(i)] > 0 != under {
+				t.Errorf("%d: unknown %v, made %d times", i, unsure, s.made[strconv.Itoa(i)])
 			}
 		}
 	})
@@ -127,31 +127,31 @@ func TestCreateBatchLeft(t *testing.T) {
 // leaves the other to a script of its own.
 func TestCreateBatchCollision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStation()
+		s := newFakeServer()
 		var mu sync.Mutex
-		made := 0
+		successes := 0
 		for i := range redisx.Flushes + 2 {
 			go func() {
 				uid := "same"
 				if i < redisx.Flushes {
 					uid = strconv.Itoa(i)
 				}
-				done, maybe, err := s.create(t, t.Context(), uid)
+				made, unsure, err := s.create(t, t.Context(), uid)
 				mu.Lock()
 				defer mu.Unlock()
-				if done && uid == "same" {
-					made++
+				if made && uid == "same" {
+					successes++
 				}
-				if maybe || err != nil {
-					t.Error(maybe, err)
+				if unsure || err != nil {
+					t.Error(unsure, err)
 				}
 			}()
 			synctest.Wait()
 		}
-		close(s.leave)
+		close(s.release)
 		synctest.Wait()
-		if made != 1 || s.made["same"] != 1 {
-			t.Errorf("%d callers got the entry, which was made %d times", made, s.made["same"])
+		if successes != 1 || s.made["same"] != 1 {
+			t.Errorf("%d callers got the entry, which was made %d times", successes, s.made["same"])
 		}
 	})
 }

@@ -21,7 +21,7 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) (found []stor
 	switch {
 	case len(lookups) == 0:
 		return nil, nil
-	case e.strict.Load():
+	case e.onlyDeclared.Load():
 		found, err = e.FindByCommands(ctx, lookups)
 	case len(lookups) == 1:
 		found = make([]store.Found, 1)
@@ -47,7 +47,7 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) (found []stor
 func (e *Engine) findMany(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	cmds := make([]redis.Cmder, len(lookups))
 	for i, l := range lookups {
-		cmds[i] = command(ctx, l, false)
+		cmds[i] = lookupCommand(ctx, l, false)
 	}
 	if err := e.client.All(ctx, cmds); err != nil && !redisx.IsAnswer(err) {
 		return nil, redisx.Fail(err)
@@ -56,7 +56,7 @@ func (e *Engine) findMany(ctx context.Context, lookups []store.Lookup) ([]store.
 	for i, l := range lookups {
 		err := cmds[i].Err()
 		if l.PRK.IsValid() || err == nil || errors.Is(err, redis.Nil) {
-			found[i], err = answer(l, cmds[i], err)
+			found[i], err = parseReply(l, cmds[i], err)
 		} else {
 			found[i], err = e.findOne(ctx, l)
 		}
@@ -82,16 +82,16 @@ func (e *Engine) findOne(ctx context.Context, l store.Lookup) (store.Found, erro
 			}
 		}
 	}
-	cmd := command(ctx, l, false)
+	cmd := lookupCommand(ctx, l, false)
 	err := e.client.Process(ctx, cmd)
 	if redisx.NoScript(err) {
-		cmd = command(ctx, l, true)
+		cmd = lookupCommand(ctx, l, true)
 		err = e.client.Process(ctx, cmd)
 	}
-	if l.PRK.IsValid() || !undeclared(err) {
-		return answer(l, cmd, err)
+	if l.PRK.IsValid() || !isUndeclaredKey(err) {
+		return parseReply(l, cmd, err)
 	}
-	e.strict.Store(true)
+	e.onlyDeclared.Store(true)
 	all, err := e.FindByCommands(ctx, []store.Lookup{l})
 	if err != nil {
 		return store.Found{}, err
@@ -99,9 +99,9 @@ func (e *Engine) findOne(ctx context.Context, l store.Lookup) (store.Found, erro
 	return all[0], nil
 }
 
-// command returns the command that reads the entry at a PRK, or the entries that SRKs name: a
+// lookupCommand returns the command that reads the entry at a PRK, or the entries that SRKs name: a
 // script by its SHA or, with inFull, by its source.
-func command(ctx context.Context, l store.Lookup, inFull bool) redis.Cmder {
+func lookupCommand(ctx context.Context, l store.Lookup, inFull bool) redis.Cmder {
 	if l.PRK.IsValid() {
 		return redis.NewMapStringStringCmd(ctx, "hgetall", l.PRK.String())
 	}
@@ -126,15 +126,15 @@ func command(ctx context.Context, l store.Lookup, inFull bool) redis.Cmder {
 // ownerField is the field in which follow.lua returns the PRK among the fields of the entry.
 const ownerField = "~srv"
 
-// answer parses the reply to the command of a lookup. After an error of the context the command may
-// still be under way, so answer does not touch it.
-func answer(l store.Lookup, cmd redis.Cmder, err error) (store.Found, error) {
+// parseReply parses the reply to the command of a lookup. After an error of the context the command
+// may still be under way, so answer does not touch it.
+func parseReply(l store.Lookup, cmd redis.Cmder, err error) (store.Found, error) {
 	if many, is := cmd.(*redis.Cmd); is {
 		reply, err := redisx.Answer(many, err, redisx.IsList)
 		if err != nil {
 			return store.Found{}, redisx.Fail(err)
 		}
-		return believed(l, reply)
+		return parseLookup(l, reply)
 	}
 	var fields map[string]string
 	if err == nil {
@@ -159,9 +159,9 @@ func answer(l store.Lookup, cmd redis.Cmder, err error) (store.Found, error) {
 	return store.Believe(l, []store.Candidate{{SRK: l.SRKs[0], Owner: owner, Fields: fields}}), nil
 }
 
-// believed parses the reply of lookup.lua, which holds what each SRK led to, and returns the entry
-// to believe.
-func believed(l store.Lookup, reply any) (store.Found, error) {
+// parseLookup parses the reply of lookup.lua, which holds what each SRK led to, and returns the
+// entry to believe.
+func parseLookup(l store.Lookup, reply any) (store.Found, error) {
 	items := redisx.Items(reply)
 	if err := redisx.AsMany(len(items), len(l.SRKs)); err != nil {
 		return store.Found{}, redisx.Fail(err)
@@ -179,14 +179,14 @@ func believed(l store.Lookup, reply any) (store.Found, error) {
 		if c.Owner == "" {
 			c.Problem = redisx.Text(texts, 1)
 		} else {
-			c.Fields = fieldsOf(texts[1:])
+			c.Fields = fieldMap(texts[1:])
 		}
 		cs = append(cs, c)
 	}
 	return store.Believe(l, cs), nil
 }
 
-func fieldsOf(flat []any) map[string]string {
+func fieldMap(flat []any) map[string]string {
 	fields := make(map[string]string, len(flat)/2)
 	for i := 0; i+1 < len(flat); i += 2 {
 		fields[redisx.Text(flat, i)] = redisx.Text(flat, i+1)
@@ -194,9 +194,9 @@ func fieldsOf(flat []any) map[string]string {
 	return fields
 }
 
-// undeclared reports whether err comes from a server that rejects scripts which use undeclared
+// isUndeclaredKey reports whether err comes from a server that rejects scripts which use undeclared
 // keys.
-func undeclared(err error) bool {
+func isUndeclaredKey(err error) bool {
 	if err == nil || !redisx.IsAnswer(err) {
 		return false
 	}

@@ -23,7 +23,7 @@ func (*meddler) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (m *meddler) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		m.look(cmd)
+		m.count(cmd)
 		return err
 	}
 }
@@ -31,13 +31,13 @@ func (m *meddler) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (m *meddler) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
-		m.look(cmds[0])
+		m.count(cmds[0])
 		return err
 	}
 }
 
-// look counts a round trip, unless it begins a connection or runs a script.
-func (m *meddler) look(first redis.Cmder) {
+// count counts a round trip, unless it begins a connection or runs a script.
+func (m *meddler) count(first redis.Cmder) {
 	if name := first.Name(); name == "get" || name == "hgetall" {
 		m.rounds++
 		m.after(m.rounds)
@@ -76,9 +76,9 @@ func TestFindBatch(t *testing.T) {
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			srv := redistest.Shared(t)
-			p, client := newPair(t, srv), srv.Client()
+			p, client := newFixture(t, srv), srv.Client()
 			p.make("u", "v")
-			m := &meddler{after: func(round int) { p.meddle(tt.after[round]) }}
+			m := &meddler{after: func(round int) { p.interfere(tt.after[round]) }}
 			client.AddHook(m)
 			e := New(client, Options{})
 			for range manyLookups {
@@ -103,8 +103,8 @@ func TestFindBatch(t *testing.T) {
 	}
 }
 
-// meddle changes the entry u without the client under test.
-func (p pair) meddle(how string) {
+// interfere changes the entry u without the client under test.
+func (p fixture) interfere(how string) {
 	switch how {
 	case "rename":
 		p.change("u", map[string]string{"uid": "u", "name": "other"})
@@ -118,7 +118,7 @@ func (p pair) meddle(how string) {
 	}
 }
 
-func (p pair) change(uid string, facets map[string]string) {
+func (p fixture) change(uid string, facets map[string]string) {
 	p.t.Helper()
 	c, _, err := p.users.Update(p.find(uid), facets, nil)
 	if err != nil {

@@ -15,28 +15,28 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// A mortal process dies after it has sent a number of commands. Its scripts may be mutants.
-type mortal struct {
+// A mortalProcess dies after it has sent a number of commands. Its scripts may be mutants.
+type mortalProcess struct {
 	left   int
 	mutate func(source string) string
 }
 
 var errDead = fmt.Errorf("the process has died: %w", context.Canceled)
 
-func (*mortal) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*mortalProcess) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (m *mortal) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (m *mortalProcess) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (m *mortal) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (m *mortalProcess) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if m.left--; m.left < 0 {
 			cmd.SetErr(errDead)
 			return errDead
 		}
 		if args := cmd.Args(); cmd.Name() == "evalsha" && m.mutate != nil {
-			for _, s := range append(everyScript, realignScript) {
+			for _, s := range append(allScripts, realignScript) {
 				if args[1] == s.SHA {
 					args[0], args[1] = "eval", m.mutate(s.Source)
 				}
@@ -51,7 +51,7 @@ var many = []string{"a", "b", "c", "d", "e", "f", "g"}
 
 const smallBatch = 2
 
-func (p pair) retagged(uid string, tags ...string) store.Change {
+func (p fixture) retagged(uid string, tags ...string) store.Change {
 	p.t.Helper()
 	r := p.find(uid)
 	c, _, err := p.users.Update(r, change.Bare(r), nil)
@@ -64,43 +64,44 @@ func (p pair) retagged(uid string, tags ...string) store.Change {
 	return c
 }
 
-// hiding holds the changes that hide a large set from readers.
-var hiding = map[string]func(p pair) store.Change{
-	"delete":  func(p pair) store.Change { return p.users.Delete(p.find("u")) },
-	"replace": func(p pair) store.Change { return p.retagged("u", "c", "x") },
-	"drop":    func(p pair) store.Change { return p.retagged("u") },
+// hidingChanges holds the changes that hide a large set from readers.
+var hidingChanges = map[string]func(p fixture) store.Change{
+	"delete":  func(p fixture) store.Change { return p.users.Delete(p.find("u")) },
+	"replace": func(p fixture) store.Change { return p.retagged("u", "c", "x") },
+	"drop":    func(p fixture) store.Change { return p.retagged("u") },
 }
 
-// following holds what others do after a process has died while making one of those changes.
-var following = map[string]func(p pair) (store.Change, bool){
-	"create anew": func(p pair) (store.Change, bool) {
+// followUps holds what others do after a process has died while making one of those changes.
+var followUps = map[string]func(p fixture) (store.Change, bool){
+	"create anew": func(p fixture) (store.Change, bool) {
 		return p.draft("u", "anew", []string{"b", "y"}), !p.find("u").Live()
 	},
-	"create anew without tags": func(p pair) (store.Change, bool) {
+	"create anew without tags": func(p fixture) (store.Change, bool) {
 		return p.draft("u", "anew", nil), !p.find("u").Live()
 	},
-	"update": func(p pair) (store.Change, bool) {
+	"update": func(p fixture) (store.Change, bool) {
 		if !p.find("u").Live() {
 			return store.Change{}, false
 		}
 		return p.updated("u", map[string]string{"uid": "u", "name": "m"}), true
 	},
-	"replace": func(p pair) (store.Change, bool) {
+	"replace": func(p fixture) (store.Change, bool) {
 		if !p.find("u").Live() {
 			return store.Change{}, false
 		}
 		return p.retagged("u", "a", "z"), true
 	},
-	"delete": func(p pair) (store.Change, bool) { return p.users.Delete(p.find("u")), p.find("u").Live() },
+	"delete": func(p fixture) (store.Change, bool) { return p.users.Delete(p.find("u")), p.find("u").Live() },
 }
 
-// clean checks that nothing is left of a large set: where it was moved, in indexes, and in ~drop.
-func (p pair) clean(what string) {
+// checkClean checks that nothing is left of a large set: where it was moved, in indexes, and in
+// ~drop.
+func (p fixture) checkClean(what string) {
 	p.t.Helper()
-	ctx, client := p.t.Context(), p.plain.client
+	ctx, client := p.t.Context(), p.engine.client
 	r := p.find("u")
 	tags := client.SMembers(ctx, "user/uid:u/tags").Val()
-	for key := range p.raw() {
+	for key := range p.dump() {
 		if strings.HasPrefix(key, "~/drop/") {
 			p.report("%s: left over: %s", what, key)
 		}
@@ -113,7 +114,7 @@ func (p pair) clean(what string) {
 	if drop := client.HGet(ctx, "user/uid:u", store.FieldDrop).Val(); drop != "" {
 		p.report("%s: ~drop is %q", what, drop)
 	}
-	p.sound(what, false)
+	p.checkInvariants(what, false)
 }
 
 // TestDiesBeforeAllIsDropped has a process die at each of its commands, after a change that
@@ -121,10 +122,10 @@ func (p pair) clean(what string) {
 // the entry drops the rest, and so does a check; a later entry with that UID inherits nothing.
 func TestDiesBeforeAllIsDropped(t *testing.T) {
 	srv := redistest.Start(t)
-	for name := range hiding {
-		for next := range following {
+	for name := range hidingChanges {
+		for next := range followUps {
 			t.Run(name+", "+next, func(t *testing.T) {
-				for at := 1; diesAt(t, srv, at, nil, nil, name, next); at++ {
+				for at := 1; diesAtCommand(t, srv, at, nil, nil, name, next); at++ {
 					if at > 100 {
 						t.Fatal("the process never finishes")
 					}
@@ -151,15 +152,15 @@ func TestLargeMutants(t *testing.T) {
 	srv := redistest.Start(t)
 	for _, m := range largeMutants {
 		t.Run(m.name, func(t *testing.T) {
-			if !slices.ContainsFunc(append(everyScript, realignScript), func(s redisx.Script) bool { return strings.Contains(s.Source, m.old) }) {
+			if !slices.ContainsFunc(append(allScripts, realignScript), func(s redisx.Script) bool { return strings.Contains(s.Source, m.old) }) {
 				t.Fatal("no script contains it")
 			}
 			found := ""
 			report := func(format string, args ...any) { found = fmt.Sprintf(format, args...) }
 			mutate := func(source string) string { return strings.Replace(source, m.old, m.new, 1) }
-			for name := range hiding {
-				for next := range following {
-					for at := 1; found == "" && at < 60 && diesAt(t, srv, at, mutate, report, name, next); at++ {
+			for name := range hidingChanges {
+				for next := range followUps {
+					for at := 1; found == "" && at < 60 && diesAtCommand(t, srv, at, mutate, report, name, next); at++ {
 					}
 				}
 			}
@@ -171,35 +172,35 @@ func TestLargeMutants(t *testing.T) {
 	}
 }
 
-// diesAt reports whether a process that made a change died before it finished.
-func diesAt(t *testing.T, srv *redistest.Server, at int, mutate func(string) string, report func(string, ...any), name, next string) bool {
+// diesAtCommand reports whether a process that made a change died before it finished.
+func diesAtCommand(t *testing.T, srv *redistest.Server, at int, mutate func(string) string, report func(string, ...any), name, next string) bool {
 	t.Helper()
 	if err := srv.Client().FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	p := newPair(t, srv)
+	p := newFixture(t, srv)
 	if report != nil {
 		p.report = report
 	}
 	p.apply(p.draft("u", "n", many))
 	client, what := srv.Client(), fmt.Sprintf("dies at command %d", at)
-	m := &mortal{left: at, mutate: mutate}
+	m := &mortalProcess{left: at, mutate: mutate}
 	client.AddHook(m)
-	_, err := New(client, Options{MemberBatch: smallBatch}).Apply(t.Context(), hiding[name](p))
-	hidden := !p.find("u").Live() || p.plain.client.SCard(t.Context(), "user/uid:u/tags").Val() <= smallBatch
+	_, err := New(client, Options{MemberBatch: smallBatch}).Apply(t.Context(), hidingChanges[name](p))
+	hidden := !p.find("u").Live() || p.engine.client.SCard(t.Context(), "user/uid:u/tags").Val() <= smallBatch
 	if hidden != (err == nil) && m.left >= 0 {
 		p.report("%s: error %v, and hidden tags: %v", what, err, hidden)
 	}
-	if left := p.plain.client.SCard(t.Context(), "user/uid:u/tags").Val(); hidden && left > smallBatch {
+	if left := p.engine.client.SCard(t.Context(), "user/uid:u/tags").Val(); hidden && left > smallBatch {
 		p.report("%s: readers still see %d tags", what, left)
 	}
 	other := srv.Client()
-	other.AddHook(&mortal{left: 1 << 30, mutate: mutate})
-	if c, can := following[next](p); can {
+	other.AddHook(&mortalProcess{left: 1 << 30, mutate: mutate})
+	if c, can := followUps[next](p); can {
 		if _, err := New(other, Options{MemberBatch: smallBatch}).Apply(t.Context(), c); err != nil {
 			p.report("%s, then %s: %v", what, next, err)
 		}
-		p.clean(what + ", then " + next)
+		p.checkClean(what + ", then " + next)
 	}
 	return m.left < 0
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// lookedAt returns an engine whose server has one record of each kind that Look tells apart.
-func lookedAt(t *testing.T) *Engine {
+// newLookEngine returns an engine whose server has one record of each kind that Look tells apart.
+func newLookEngine(t *testing.T) *Engine {
 	t.Helper()
 	c := redistest.Shared(t).Client()
 	for _, words := range []string{"SET s text", "SET empty ", "HSET h a 1 b 2", "SADD set x", "XADD stream 1-1 a 1 a 2", "XADD stream 1-2 b 3", "ZADD z .1 m 2e9 n", "RPUSH l b a"} {
@@ -30,7 +30,7 @@ func lookedAt(t *testing.T) *Engine {
 }
 
 func TestLook(t *testing.T) {
-	e := lookedAt(t)
+	e := newLookEngine(t)
 	keys := []string{"s", "none", "h", "set", "empty"}
 	kinds, err := store.Kinds(t.Context(), e, keys)
 	if want := []string{"string", "none", "hash", "set", "string"}; err != nil || !reflect.DeepEqual(kinds, want) {
@@ -96,7 +96,7 @@ func textsOf(raws []store.Raw) (texts []store.Text) {
 
 // TestLookMany reads more than one MGET and one page of a set hold.
 func TestLookMany(t *testing.T) {
-	e := lookedAt(t)
+	e := newLookEngine(t)
 	const n = 2500
 	keys := make([]string, n)
 	pipe := e.client.Pipeline()
@@ -119,7 +119,7 @@ func TestLookMany(t *testing.T) {
 }
 
 func TestLookUnavailable(t *testing.T) {
-	e, ctx, keys := lookedAt(t), t.Context(), []string{"x"}
+	e, ctx, keys := newLookEngine(t), t.Context(), []string{"x"}
 	e.client.Close()
 	for name, look := range map[string]func() error{
 		"records": func() error { _, err := e.Sizes(ctx, []recordkey.Key{{}}); return err },

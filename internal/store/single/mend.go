@@ -22,7 +22,7 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	switch s := s.(type) {
 	case store.Align:
 		if s.Ordered() {
-			return true, e.rank(ctx, s)
+			return true, e.alignOrder(ctx, s)
 		}
 		return e.alignIndex(ctx, s)
 	case store.Complete:
@@ -48,7 +48,7 @@ func (e *Engine) alignIndex(ctx context.Context, a store.Align) (bool, error) {
 	return e.Yes(ctx, alignScript, keys, a.At.Member, a.At.Facet.Field, a.At.Facet.Wire)
 }
 
-func (e *Engine) rank(ctx context.Context, r store.Align) error {
+func (e *Engine) alignOrder(ctx context.Context, r store.Align) error {
 	keys, how := []string{r.At.Key.String()}, "take"
 	if r.Entry.IsValid() {
 		keys = append(keys, r.Entry.String())

@@ -11,10 +11,10 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// lay lays red tags ready for an entry or, with the mark of records that are only dropped, an empty
-// string in their place.
-func (p pair) lay(set recordkey.Key, mark string) {
-	ctx, client, stage := p.t.Context(), p.plain.client, store.StageKey(set, "rev")
+// layReady lays red tags ready for an entry or, with the mark of records that are only dropped, an
+// empty string in their place.
+func (p fixture) layReady(set recordkey.Key, mark string) {
+	ctx, client, stage := p.t.Context(), p.engine.client, store.StageKey(set, "rev")
 	if strings.HasSuffix(mark, "d") {
 		client.Set(ctx, stage, "", 0)
 	} else {
@@ -27,7 +27,7 @@ func (p pair) lay(set recordkey.Key, mark string) {
 // TestFillComesFirst changes tags on behalf of a caller that read the entry before it was copied
 // here: what was laid ready is put in place first.
 func TestFillComesFirst(t *testing.T) {
-	p := newPair(t, redistest.Shared(t))
+	p := newFixture(t, redistest.Shared(t))
 	p.make("u", "n")
 	c, _, err := p.users.Update(p.find("u"), map[string]string{"uid": "u", "name": "n"}, nil)
 	if err == nil {
@@ -37,10 +37,10 @@ func TestFillComesFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := c.Drop[0].Key
-	p.lay(set, "i")
+	p.layReady(set, "i")
 	p.apply(c)
 	p.find("u") // which puts in place what is left
-	if tags := p.plain.client.SMembers(t.Context(), set.String()).Val(); len(tags) != 0 {
+	if tags := p.engine.client.SMembers(t.Context(), set.String()).Val(); len(tags) != 0 {
 		t.Errorf("replaced by no tags, the entry has %q", tags)
 	}
 }
@@ -60,17 +60,17 @@ func TestComplete(t *testing.T) {
 		{"id", []string{"blue"}, nil},
 	} {
 		t.Run(tt.mark, func(t *testing.T) {
-			p := newPair(t, redistest.Shared(t))
+			p := newFixture(t, redistest.Shared(t))
 			p.apply(p.draft("u", "n", tt.before))
-			ctx, client := t.Context(), p.plain.client
+			ctx, client := t.Context(), p.engine.client
 			set, err := recordkey.Parse("user/uid:u/tags")
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.lay(set, tt.mark)
+			p.layReady(set, tt.mark)
 			if tt.before == nil {
 				p.find("u")
-			} else if _, err := p.plain.Tertiary(ctx, store.Op{PRK: set.PRK(), Key: set, Command: "SCARD", Schema: p.users.Guard}); err != nil {
+			} else if _, err := p.engine.Tertiary(ctx, store.Op{PRK: set.PRK(), Key: set, Command: "SCARD", Schema: p.users.Guard}); err != nil {
 				t.Error(err)
 			}
 			if _, has := p.find("u").Fields[store.FieldFill]; has {

@@ -9,77 +9,77 @@ import (
 
 // These methods write beside an entry a: its sessions and its tokens.
 func init() {
-	for name, v := range loginVerbs {
-		refusedVerbs[name], refusedDone[name], refusedPrepared[name] = v.verb, verbDone{"a", v.done}, v.prepare
+	for name, v := range loginCalls {
+		refusedCalls[name], effects[name], preparations[name] = v.call, effect{"a", v.done}, v.prepare
 	}
 }
 
-var loginVerbs = map[string]struct {
-	prepare func(p pair) error
-	verb    func(p pair, e *Engine) error
-	done    func(p pair) bool
+var loginCalls = map[string]struct {
+	prepare func(p fixture) error
+	call    func(p fixture, e *Engine) error
+	done    func(p fixture) bool
 }{
 	"begin a session": {
 		// This gives the entry an epoch.
-		func(p pair) error { return p.begin(p.plain, "s0", store.Note{}) },
-		func(p pair, e *Engine) error { return p.begin(e, "s1", probeNote) },
-		func(p pair) bool { return p.hasSession("s1") },
+		func(p fixture) error { return p.startSession(p.engine, "s0", store.Note{}) },
+		func(p fixture, e *Engine) error { return p.startSession(e, "s1", testNote) },
+		func(p fixture) bool { return p.hasSession("s1") },
 	},
 	"end a session": {
-		func(p pair) error { return p.begin(p.plain, "s1", store.Note{}) },
-		func(p pair, e *Engine) error {
-			_, err := e.Sessions(p.t.Context(), store.SessionsOp{PRK: p.a(), What: store.SessionsEnd, ID: "s1", Note: probeNote})
+		func(p fixture) error { return p.startSession(p.engine, "s1", store.Note{}) },
+		func(p fixture, e *Engine) error {
+			_, err := e.Sessions(p.t.Context(), store.SessionsOp{PRK: p.prkA(), What: store.SessionsEnd, ID: "s1", Note: testNote})
 			return err
 		},
-		func(p pair) bool { return !p.hasSession("s1") },
+		func(p fixture) bool { return !p.hasSession("s1") },
 	},
 	"issue the first": {
-		func(pair) error { return nil },
-		func(p pair, e *Engine) error { return p.issue(e, "h1", probeNote) },
-		func(p pair) bool { return p.hasToken("h1") },
+		func(fixture) error { return nil },
+		func(p fixture, e *Engine) error { return p.issue(e, "h1", testNote) },
+		func(p fixture) bool { return p.hasToken("h1") },
 	},
 	"issue another": {
-		func(p pair) error { return p.issue(p.plain, "h0", store.Note{}) },
-		func(p pair, e *Engine) error { return p.issue(e, "h1", probeNote) },
-		func(p pair) bool { return p.hasToken("h1") },
+		func(p fixture) error { return p.issue(p.engine, "h0", store.Note{}) },
+		func(p fixture, e *Engine) error { return p.issue(e, "h1", testNote) },
+		func(p fixture) bool { return p.hasToken("h1") },
 	},
 	"redeem": {
-		func(p pair) error { return p.issue(p.plain, "h1", store.Note{}) },
-		func(p pair, e *Engine) error {
+		func(p fixture) error { return p.issue(p.engine, "h1", store.Note{}) },
+		func(p fixture, e *Engine) error {
 			c := p.updated("a", map[string]string{"uid": "a", "name": "y", "email": "e"})
 			c.Tokens = store.Ending{Known: true, Spend: "h1", Purpose: "reset"}
-			return p.by(e, c)
+			return p.applyNoted(e, c)
 		},
-		func(p pair) bool { return p.find("a").Fields["name"] == "y" && !p.hasToken("h1") },
+		func(p fixture) bool { return p.find("a").Fields["name"] == "y" && !p.hasToken("h1") },
 	},
 }
 
-func (p pair) a() recordkey.Key {
+func (p fixture) prkA() recordkey.Key {
 	prk, _ := p.users.PRK("a")
 	return prk
 }
 
-func (p pair) begin(e *Engine, id string, n store.Note) error {
+func (p fixture) startSession(e *Engine, id string, n store.Note) error {
 	_, err := e.StartSession(p.t.Context(), store.Start{
-		PRK: p.a(), Seen: p.find("a").Fields, First: store.NewFirstEpoch(), ID: id, Life: time.Hour, Idle: time.Hour, Note: n,
+		PRK: p.prkA(), Seen: p.find("a").Fields, First: store.NewFirstEpoch(), ID: id, Life: time.Hour, Idle: time.Hour, Note: n,
 	})
 	return err
 }
 
-func (p pair) hasSession(id string) bool {
-	_, _, err := p.plain.FindSession(p.t.Context(), p.a(), id, time.Time{})
+func (p fixture) hasSession(id string) bool {
+	_, _, err := p.engine.FindSession(p.t.Context(), p.prkA(), id, time.Time{})
 	return err == nil
 }
 
-func (p pair) issue(e *Engine, hash string, n store.Note) error {
+func (p fixture) issue(e *Engine, hash string, n store.Note) error {
 	return e.Issue(p.t.Context(), store.Issue{
-		Token: store.Token{Hash: hash, Purpose: "reset"}, PRK: p.a(), Rev: store.Rev(p.find("a").Fields[store.FieldRev]), Life: time.Hour, Note: n,
+		Token: store.Token{Hash: hash, Purpose: "reset"}, PRK: p.prkA(), Rev: store.Rev(p.find("a").Fields[store.FieldRev]), Life: time.Hour, Note: n,
 	})
 }
 
-func (p pair) hasToken(hash string) bool {
-	key, _ := store.TokenKey(p.a())
-	for _, t := range p.find("a").OpenTokens(p.plain.client.HGetAll(p.t.Context(), key.String()).Val(), time.Now()) {
+func (p fixture) hasToken(hash string) bool {
+	key, _ := store.TokenKey(p.prkA())
+	for _, t := range p.find("a").OpenTokens(p.engine.client.HGetAll(p.t.Context(), key.String()).Val(), time.Now()) {
 		if t.Hash == hash {
 			return true
 		}

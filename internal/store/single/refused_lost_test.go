@@ -42,27 +42,27 @@ func (refusalLoser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 func TestRefusalIsLost(t *testing.T) {
 	srv := redistest.Start(t)
 	for _, name := range []string{"update", "replace tags", "delete"} {
-		met := 0
+		refusals := 0
 		for _, command := range []string{"HDEL", "UNLINK", "SREM", "EXPIRE"} {
 			if err := srv.Client().FlushAll(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
-			p, r := newPair(t, srv), &refuser{command: command}
+			p, r := newFixture(t, srv), &refuser{command: command}
 			p.apply(p.draft("a", "x", []string{"red", "blue"}))
 			p.apply(p.updated("a", map[string]string{"uid": "a", "name": "X", "email": "e"}))
 			client := srv.Client()
 			client.AddHook(refusalLoser{r})
 			client.AddHook(r)
-			err := refusedVerbs[name](p, New(client, Options{}))
+			err := refusedCalls[name](p, New(client, Options{}))
 			if err != nil {
 				t.Errorf("%s, %s refused: %v", name, command, err)
 			}
-			p.tellsOnly(fmt.Sprintf("%s, %s refused", name, command), name, err == nil)
-			if r.met {
-				met++
+			p.checkNotes(fmt.Sprintf("%s, %s refused", name, command), name, err == nil)
+			if r.refused {
+				refusals++
 			}
 		}
-		if met == 0 {
+		if refusals == 0 {
 			t.Errorf("%s was refused nothing", name)
 		}
 	}

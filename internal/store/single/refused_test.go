@@ -27,8 +27,8 @@ type refuser struct {
 	command string
 	mutate  func(source string) string
 	report  func(format string, args ...any) // nil: the test fails
-	met     bool
-	used    bool
+	refused bool
+	applied bool
 }
 
 func (*refuser) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -51,38 +51,38 @@ local redis = {error_reply = real.error_reply, pcall = function(command, ...) re
   end}
 `
 
-var everyScript = []redisx.Script{changeScript, createScript, updateScript, notedScript, createsScript, tertiaryScript, onekey.RestateScript, onekey.EpochScript, onekey.SessionScript, onekey.IssueScript}
+var allScripts = []redisx.Script{changeScript, createScript, updateScript, notedScript, createsScript, tertiaryScript, onekey.RestateScript, onekey.EpochScript, onekey.SessionScript, onekey.IssueScript}
 
 func (r *refuser) rewrite(cmd redis.Cmder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	args := cmd.Args()
-	if r.met && r.command == "" || len(args) < 2 || cmd.Name() != "evalsha" {
+	if r.refused && r.command == "" || len(args) < 2 || cmd.Name() != "evalsha" {
 		return
 	}
-	for _, s := range everyScript {
+	for _, s := range allScripts {
 		if args[1] == s.SHA {
 			source := s.Source
 			if r.mutate != nil {
 				source = r.mutate(source)
 			}
 			args[0], args[1] = "eval", fmt.Sprintf(refusing, r.at, r.command)+source
-			r.used = true
+			r.applied = true
 		}
 	}
 }
 
-func (r *refuser) judge(err error) {
+func (r *refuser) observe(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.met = r.met || err != nil && strings.Contains(err.Error(), "refused in the middle")
+	r.refused = r.refused || err != nil && strings.Contains(err.Error(), "refused in the middle")
 }
 
 func (r *refuser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		r.rewrite(cmd)
 		err := next(ctx, cmd)
-		r.judge(err)
+		r.observe(err)
 		return err
 	}
 }
@@ -94,36 +94,36 @@ func (r *refuser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 		}
 		err := next(ctx, cmds)
 		for _, cmd := range cmds {
-			r.judge(cmd.Err())
+			r.observe(cmd.Err())
 		}
 		return err
 	}
 }
 
-// raw returns what the server has at each key.
-func (p pair) raw() map[string]string {
+// dump returns what the server has at each key.
+func (p fixture) dump() map[string]string {
 	p.t.Helper()
 	ctx, all := p.t.Context(), map[string]string{}
-	for _, key := range p.plain.client.Keys(ctx, "*").Val() {
-		switch p.plain.client.Type(ctx, key).Val() {
+	for _, key := range p.engine.client.Keys(ctx, "*").Val() {
+		switch p.engine.client.Type(ctx, key).Val() {
 		case "hash":
-			all[key] = fmt.Sprint(p.plain.client.HGetAll(ctx, key).Val())
+			all[key] = fmt.Sprint(p.engine.client.HGetAll(ctx, key).Val())
 		case "set":
-			all[key] = fmt.Sprint(p.plain.client.SMembersMap(ctx, key).Val())
+			all[key] = fmt.Sprint(p.engine.client.SMembersMap(ctx, key).Val())
 		case "string":
-			all[key] = p.plain.client.Get(ctx, key).Val()
+			all[key] = p.engine.client.Get(ctx, key).Val()
 		}
 	}
 	return all
 }
 
-// sound reports broken promises. Each live entry's values must name it (I1, and so I2); an entry
-// must have a time to live if it is dead, and none if it lives; its tags must be in their indexes;
-// and no tags may exist without an entry, except those of a method that was cut off.
-func (p pair) sound(what string, cut bool) {
+// checkInvariants reports broken promises. Each live entry's values must name it (I1, and so I2);
+// an entry must have a time to live if it is dead, and none if it lives; its tags must be in their
+// indexes; and no tags may exist without an entry, except those of a method that was cut off.
+func (p fixture) checkInvariants(what string, cut bool) {
 	p.t.Helper()
-	ctx, client := p.t.Context(), p.plain.client
-	for key := range p.raw() {
+	ctx, client := p.t.Context(), p.engine.client
+	for key := range p.dump() {
 		if !strings.HasPrefix(key, "user/uid:") {
 			continue
 		}
@@ -153,7 +153,7 @@ func (p pair) sound(what string, cut bool) {
 	}
 }
 
-func (p pair) updated(uid string, facets map[string]string) store.Change {
+func (p fixture) updated(uid string, facets map[string]string) store.Change {
 	p.t.Helper()
 	c, _, err := p.users.Update(p.find(uid), facets, nil)
 	if err != nil {
@@ -162,99 +162,99 @@ func (p pair) updated(uid string, facets map[string]string) store.Change {
 	return c
 }
 
-// refusedVerbs write to an entry a with tags or to one that is gone, or make others.
-var refusedVerbs = map[string]func(p pair, e *Engine) error{
-	"create":           func(p pair, e *Engine) error { return p.by(e, p.draft("u", "n", nil)) },
-	"create with tags": func(p pair, e *Engine) error { return p.by(e, p.draft("u", "n", []string{"red", "blue"})) },
-	"create anew":      func(p pair, e *Engine) error { return p.by(e, p.draft("gone", "n", []string{"red"})) },
-	"create many": func(p pair, e *Engine) error {
+// refusedCalls write to an entry a with tags or to one that is gone, or make others.
+var refusedCalls = map[string]func(p fixture, e *Engine) error{
+	"create":           func(p fixture, e *Engine) error { return p.applyNoted(e, p.draft("u", "n", nil)) },
+	"create with tags": func(p fixture, e *Engine) error { return p.applyNoted(e, p.draft("u", "n", []string{"red", "blue"})) },
+	"create anew":      func(p fixture, e *Engine) error { return p.applyNoted(e, p.draft("gone", "n", []string{"red"})) },
+	"create many": func(p fixture, e *Engine) error {
 		cs := []store.Change{noted(p.draft("u", "n", nil)), noted(p.draft("v", "m", []string{"red"})), noted(p.draft("w", "l", []string{"blue"}))}
 		errs := e.ApplyAll(p.t.Context(), cs)
 		return errors.Join(errs...)
 	},
-	"create while others do": func(p pair, e *Engine) error {
+	"create while others do": func(p fixture, e *Engine) error {
 		e.creating.Add(redisx.Busy)
 		defer e.creating.Add(-redisx.Busy)
-		return p.by(e, p.draft("u", "n", []string{"red"}))
+		return p.applyNoted(e, p.draft("u", "n", []string{"red"}))
 	},
-	"update": func(p pair, e *Engine) error {
+	"update": func(p fixture, e *Engine) error {
 		// This removes the address.
-		return p.by(e, p.updated("a", map[string]string{"uid": "a", "name": "y"}))
+		return p.applyNoted(e, p.updated("a", map[string]string{"uid": "a", "name": "y"}))
 	},
-	"replace tags": func(p pair, e *Engine) error {
+	"replace tags": func(p fixture, e *Engine) error {
 		c := p.updated("a", map[string]string{"uid": "a", "name": "X", "email": "e", "plain": "text"})
 		if err := p.users.Replace(&c, []change.Content{{Name: "tags", Kind: "set", Values: []string{"green", "red"}}}); err != nil {
 			p.t.Fatal(err)
 		}
-		return p.by(e, c)
+		return p.applyNoted(e, c)
 	},
-	"delete": func(p pair, e *Engine) error { return p.by(e, p.users.Delete(p.find("a"))) },
-	"tag": func(p pair, e *Engine) error {
+	"delete": func(p fixture, e *Engine) error { return p.applyNoted(e, p.users.Delete(p.find("a"))) },
+	"tag": func(p fixture, e *Engine) error {
 		prk, _ := p.users.PRK("a")
 		key, index, err := p.users.Tertiary(prk, "tags", "set", []string{"green"})
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		_, err = e.Tertiary(p.t.Context(), store.Op{PRK: prk, Key: key, Command: "SADD", Args: []string{"green"}, Write: true, Index: index, Schema: p.users.Guard, Note: probeNote})
+		_, err = e.Tertiary(p.t.Context(), store.Op{PRK: prk, Key: key, Command: "SADD", Args: []string{"green"}, Write: true, Index: index, Schema: p.users.Guard, Note: testNote})
 		return err
 	},
 }
 
-func (p pair) by(e *Engine, c store.Change) error {
+func (p fixture) applyNoted(e *Engine, c store.Change) error {
 	_, err := e.Apply(p.t.Context(), noted(c))
 	return err
 }
 
-// probeNote is the note of the refused methods.
-var probeNote = store.Note{Lines: []string{"probe / / / /"}}
+// testNote is the note of the refused methods.
+var testNote = store.Note{Lines: []string{"probe / / / /"}}
 
 func noted(c store.Change) store.Change {
-	c.Note = probeNote
+	c.Note = testNote
 	return c
 }
 
-// refusedPrepared holds what must be done before some of them.
-var refusedPrepared = map[string]func(p pair) error{}
+// preparations holds what must be done before some of them.
+var preparations = map[string]func(p fixture) error{}
 
-type verbDone struct {
+type effect struct {
 	uid  string // the entry
-	done func(p pair) bool
+	done func(p fixture) bool
 }
 
-// refusedDone tells whether each method took effect.
-var refusedDone = map[string]verbDone{
-	"create":                 {"u", func(p pair) bool { return p.find("u").Live() }},
-	"create with tags":       {"u", func(p pair) bool { return p.find("u").Live() }},
-	"create anew":            {"gone", func(p pair) bool { return p.find("gone").Live() }},
-	"create many":            {"u", func(p pair) bool { return p.find("u").Live() }},
-	"create while others do": {"u", func(p pair) bool { return p.find("u").Live() }},
-	"update":                 {"a", func(p pair) bool { return p.find("a").Fields["name"] == "y" }},
-	"replace tags":           {"a", func(p pair) bool { return p.hasTag("green") }},
-	"delete":                 {"a", func(p pair) bool { return !p.find("a").Live() }},
-	"tag":                    {"a", func(p pair) bool { return p.hasTag("green") }},
+// effects tells whether each method took effect.
+var effects = map[string]effect{
+	"create":                 {"u", func(p fixture) bool { return p.find("u").Live() }},
+	"create with tags":       {"u", func(p fixture) bool { return p.find("u").Live() }},
+	"create anew":            {"gone", func(p fixture) bool { return p.find("gone").Live() }},
+	"create many":            {"u", func(p fixture) bool { return p.find("u").Live() }},
+	"create while others do": {"u", func(p fixture) bool { return p.find("u").Live() }},
+	"update":                 {"a", func(p fixture) bool { return p.find("a").Fields["name"] == "y" }},
+	"replace tags":           {"a", func(p fixture) bool { return p.hasTag("green") }},
+	"delete":                 {"a", func(p fixture) bool { return !p.find("a").Live() }},
+	"tag":                    {"a", func(p fixture) bool { return p.hasTag("green") }},
 }
 
-func (p pair) hasTag(tag string) bool {
-	return p.plain.client.SIsMember(p.t.Context(), "user/uid:a/tags", tag).Val()
+func (p fixture) hasTag(tag string) bool {
+	return p.engine.client.SIsMember(p.t.Context(), "user/uid:a/tags", tag).Val()
 }
 
-// tellsOnly checks that a method that took no effect left no line, and that one that succeeded left
-// one.
-func (p pair) tellsOnly(what, name string, acknowledged bool) {
+// checkNotes checks that a method that took no effect left no line, and that one that succeeded
+// left one.
+func (p fixture) checkNotes(what, name string, acknowledged bool) {
 	p.t.Helper()
-	ctx, verb := p.t.Context(), refusedDone[name]
-	prk, _ := p.users.PRK(verb.uid)
-	lines, err := p.plain.Lines(ctx, prk)
+	ctx, want := p.t.Context(), effects[name]
+	prk, _ := p.users.PRK(want.uid)
+	lines, err := p.engine.Lines(ctx, prk)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	inHistory := strings.Count(strings.Join(lines, "\n"), " probe ")
 	inFeed := 0
-	for _, m := range p.plain.client.XRange(ctx, p.plain.FeedKey(prk.Namespace(), store.FeedChanges, prk), "-", "+").Val() {
+	for _, m := range p.engine.client.XRange(ctx, p.engine.FeedKey(prk.Namespace(), store.FeedChanges, prk), "-", "+").Val() {
 		inFeed += strings.Count(m.Values["e"].(string), prk.String()+" - probe ")
 	}
 	least, most := 0, 0
-	if verb.done(p) {
+	if want.done(p) {
 		most = 1
 	}
 	if acknowledged {
@@ -273,13 +273,13 @@ func (p pair) tellsOnly(what, name string, acknowledged bool) {
 // and the method must succeed later.
 func TestRefusedInTheMiddle(t *testing.T) {
 	srv := redistest.Start(t)
-	for name := range refusedVerbs {
+	for name := range refusedCalls {
 		t.Run(name, func(t *testing.T) {
 			for at := 1; ; at++ {
 				if at > 100 {
 					t.Fatal("the script keeps writing")
 				}
-				if refusedBy(t, srv, &refuser{at: at}, name) {
+				if runRefused(t, srv, &refuser{at: at}, name) {
 					continue
 				}
 				if at < 3 {
@@ -294,18 +294,18 @@ func TestRefusedInTheMiddle(t *testing.T) {
 // TestForbidden takes away the right to each command in turn, during all attempts of a method.
 func TestForbidden(t *testing.T) {
 	srv := redistest.Start(t)
-	for name := range refusedVerbs {
+	for name := range refusedCalls {
 		t.Run(name, func(t *testing.T) {
 			for command := range strings.FieldsSeq(writes) {
-				refusedBy(t, srv, &refuser{command: command}, name)
+				runRefused(t, srv, &refuser{command: command}, name)
 			}
 		})
 	}
 }
 
-// singleMutants lists edits of the scripts. Each removes a safeguard that keeps an account whole if
-// the server refuses a write.
-var singleMutants = []struct{ name, old, new string }{
+// refusedMutants lists edits of the scripts. Each removes a safeguard that keeps an account whole
+// if the server refuses a write.
+var refusedMutants = []struct{ name, old, new string }{
 	{"tags are dropped before the entry is dead", "  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))", "  for _, d in ipairs(drops) do drop(d) end\n  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))"},
 	{"a new entry inherits what a delete left", "if verb == 'create' and head[1] then strip(entry) end", ""},
 	{"a new entry keeps the time to live of a tombstone", "redis.call('PERSIST', entry)", ""},
@@ -324,20 +324,20 @@ var singleMutants = []struct{ name, old, new string }{
 // TestRefusedMutants checks that the tests notice each missing safeguard.
 func TestRefusedMutants(t *testing.T) {
 	srv := redistest.Start(t)
-	for _, m := range singleMutants {
+	for _, m := range refusedMutants {
 		t.Run(m.name, func(t *testing.T) {
-			if !slices.ContainsFunc(everyScript, func(s redisx.Script) bool { return strings.Contains(s.Source, m.old) }) {
+			if !slices.ContainsFunc(allScripts, func(s redisx.Script) bool { return strings.Contains(s.Source, m.old) }) {
 				t.Fatal("no script contains it")
 			}
 			found := ""
 			report := func(format string, args ...any) { found = fmt.Sprintf(format, args...) }
 			mutate := func(source string) string { return strings.Replace(source, m.old, m.new, 1) }
-			for name := range refusedVerbs {
+			for name := range refusedCalls {
 				for command := range strings.FieldsSeq(writes) {
-					refusedBy(t, srv, &refuser{command: command, mutate: mutate, report: report}, name)
+					runRefused(t, srv, &refuser{command: command, mutate: mutate, report: report}, name)
 				}
 				at := 1
-				for found == "" && refusedBy(t, srv, &refuser{at: at, mutate: mutate, report: report}, name) {
+				for found == "" && runRefused(t, srv, &refuser{at: at, mutate: mutate, report: report}, name) {
 					at++
 				}
 				if found != "" {
@@ -350,40 +350,40 @@ func TestRefusedMutants(t *testing.T) {
 	}
 }
 
-// refusedBy calls a method that is refused something, and then has others repeat it or follow it.
+// runRefused calls a method that is refused something, and then has others repeat it or follow it.
 // It reports whether something was refused.
-func refusedBy(t *testing.T, srv *redistest.Server, r *refuser, name string) bool {
+func runRefused(t *testing.T, srv *redistest.Server, r *refuser, name string) bool {
 	t.Helper()
 	client := srv.Client()
 	defer client.Close()
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	verb := refusedVerbs[name]
-	p, what := newPair(t, srv), fmt.Sprintf("write %d%s refused", r.at, r.command)
-	defer p.plain.client.Close()
+	call := refusedCalls[name]
+	p, what := newFixture(t, srv), fmt.Sprintf("write %d%s refused", r.at, r.command)
+	defer p.engine.client.Close()
 	if r.report != nil {
 		p.report = r.report
-		p.plain.client.AddHook(&refuser{at: 1 << 30, mutate: r.mutate})
+		p.engine.client.AddHook(&refuser{at: 1 << 30, mutate: r.mutate})
 	}
 	p.apply(p.draft("a", "x", []string{"red", "blue"}))
 	p.apply(p.updated("a", map[string]string{"uid": "a", "name": "X", "email": "e"}))
 	p.apply(p.draft("gone", "g", []string{"admin"}))
 	p.remove("gone")
-	if prepare := refusedPrepared[name]; prepare != nil {
+	if prepare := preparations[name]; prepare != nil {
 		if err := prepare(p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	before := p.raw()
+	before := p.dump()
 	client.AddHook(r)
-	err := verb(p, New(client, Options{}))
-	if !r.used {
+	err := call(p, New(client, Options{}))
+	if !r.applied {
 		t.Fatal("no script ran under the refuser")
 	}
-	p.tellsOnly(what, name, err == nil)
+	p.checkNotes(what, name, err == nil)
 	cut := err != nil && (strings.HasPrefix(name, "create") || name == "delete")
-	p.sound(what, cut)
+	p.checkInvariants(what, cut)
 	a := p.find("a")
 	if r.command != "" && a.Live() && name == "update" && (a.Fields["name"] == "y") == (a.Fields["email"] == "e") {
 		p.report("%s: without a right, half of the change was made: %v", what, a.Fields)
@@ -391,10 +391,10 @@ func refusedBy(t *testing.T, srv *redistest.Server, r *refuser, name string) boo
 	if n := client.SCard(t.Context(), "user/uid:a/tags").Val(); a.Live() && n < 2 {
 		p.report("%s: only %d of two tags are left", what, n)
 	}
-	if err != nil && !errors.Is(err, store.ErrOutcomeUnknown) && !maps.Equal(before, p.raw()) {
+	if err != nil && !errors.Is(err, store.ErrOutcomeUnknown) && !maps.Equal(before, p.dump()) {
 		p.report("%s: %v, but it wrote", what, err)
 	}
-	if !r.met && err != nil {
+	if !r.refused && err != nil {
 		p.report("%s: %v", what, err)
 	}
 	// bare is the account that is made next, without tags.
@@ -408,11 +408,11 @@ func refusedBy(t *testing.T, srv *redistest.Server, r *refuser, name string) boo
 			p.report("%s: the account made next has the address %q", what, email)
 		}
 	}
-	again := verb(p, p.plain)
+	again := call(p, p.engine)
 	var done *store.FieldError
 	if again != nil && !(errors.As(again, &done) && done.Field == "uid") && !errors.Is(again, store.ErrNotFound) {
 		p.report("%s, once more: %v", what, again)
 	}
-	p.sound(what+", once more", false)
-	return r.met
+	p.checkInvariants(what+", once more", false)
+	return r.refused
 }

@@ -64,10 +64,10 @@ type Engine struct {
 	creating atomic.Int32 // creates under way
 	creates  *redisx.Batcher[*creation]
 	finding  atomic.Int32 // lookups by SRKs under way
-	// stored holds, by the key of ~/schema/TYPE, what change.lua last said about it, as
+	// schemas holds, by the key of ~/schema/TYPE, what change.lua last said about it, as
 	// store.Stored.
-	stored sync.Map
-	strict atomic.Bool // the server rejects scripts that use undeclared keys
+	schemas      sync.Map
+	onlyDeclared atomic.Bool // the server rejects scripts that use undeclared keys
 }
 
 var _ store.Engine = (*Engine)(nil)
@@ -77,7 +77,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	o.MemberBatch = cmp.Or(o.MemberBatch, store.MemberBatch)
 	e := &Engine{options: o}
 	// A batch runs under no caller's context and so belongs to no bulk run.
-	e.client = redisx.NewClient(client, redisx.Retry{Attempts: attempts, Passing: e.passing, Sent: e.sent, Pause: redisx.Pause}, o.Bulk != nil)
+	e.client = redisx.NewClient(client, redisx.Retry{Attempts: maxAttempts, Passing: e.retryable, Sent: e.mayHaveRun, Pause: redisx.Pause}, o.Bulk != nil)
 	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, WholeSets: o.Match, MemberBatch: o.MemberBatch, Bulk: o.Bulk, Close: o.Close, Notes: onekey.NotesBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
 	e.creates = redisx.NewBatcher(groupMost, func(ctx context.Context, all []*creation) { e.createAll(ctx, firsts(all)) })
 	return e
@@ -104,7 +104,7 @@ func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error)
 	if c, is := e.client.UniversalClient.(*redis.Client); is {
 		address = c.Options().Addr
 	}
-	if address == sentinels {
+	if address == sentinelAddr {
 		s.Store, address = store.BySentinel, ""
 	}
 	server, err := redisx.Survey(ctx, e.client, address, closely)
@@ -112,27 +112,27 @@ func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error)
 	return s, err
 }
 
-// sentinels is the address that go-redis reports for a server found through Sentinel.
-const sentinels = "FailoverClient"
+// sentinelAddr is the address that go-redis reports for a server found through Sentinel.
+const sentinelAddr = "FailoverClient"
 
 // Linger implements [store.Engine]. It never waits, since every change is one script.
 func (e *Engine) Linger(context.Context, int) (bool, error) { return false, nil }
 
-// sent reports whether the server may have run the command that failed with err.
-func (e *Engine) sent(err error) bool {
+// mayHaveRun reports whether the server may have run the command that failed with err.
+func (e *Engine) mayHaveRun(err error) bool {
 	if e.options.Doubtful != nil && e.options.Doubtful(err) {
 		return true
 	}
 	return redisx.Sent(err) && (e.options.Undone == nil || !e.options.Undone(err))
 }
 
-// passing reports whether another attempt may succeed.
-func (e *Engine) passing(err error) bool {
+// retryable reports whether another attempt may succeed.
+func (e *Engine) retryable(err error) bool {
 	return redisx.Passing(err) && (e.options.Undone == nil || !e.options.Undone(err))
 }
 
-// attempts is how many times a command is sent at most.
-const attempts = 6
+// maxAttempts is how many times a command is sent at most.
+const maxAttempts = 6
 
 // tombstoneLife is the lifetime of a tombstone in seconds. change.lua contains the same number.
 const tombstoneLife = "600"

@@ -23,9 +23,9 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 }
 
 func (e *Engine) runOp(ctx context.Context, op store.Op) (store.Reply, error) {
-	may := op.Schema.Exact || !op.Write
+	mayStore := op.Schema.Exact || !op.Write
 	for range 3 {
-		reply, err := e.tertiary(ctx, op, may)
+		reply, err := e.tertiary(ctx, op, mayStore)
 		if err != nil {
 			return store.Reply{}, fmt.Errorf("%s %s: %w", op.Command, op.Key, err)
 		}
@@ -53,7 +53,7 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (store.Reply, error) {
 			if err := store.NoEntries(ctx, e, op.Schema.Entries); err != nil {
 				return store.Reply{}, err
 			}
-			may = true
+			mayStore = true
 		default:
 			return store.Reply{}, redisx.Fail(redisx.Unknown(redisx.Text(reply, 0)))
 		}
@@ -63,10 +63,10 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (store.Reply, error) {
 
 // tertiary runs the script for op. It repeats a write until the outcome is known, unless op may be
 // sent only once. A read it sends once, since the client may repeat that itself.
-func (e *Engine) tertiary(ctx context.Context, op store.Op, may bool) ([]any, error) {
+func (e *Engine) tertiary(ctx context.Context, op store.Op, mayStore bool) ([]any, error) {
 	keys := []string{op.PRK.String(), op.Schema.Key.String(), op.Schema.Types.String(), op.Key.String()}
 	keys = appendKeys(appendKeys(keys, op.Index), op.Unindex)
-	args := append(guardArgs(op.PRK, op.Schema, "", may), onekey.Flag(op.Write), strconv.Itoa(len(op.Index)), op.Command, strconv.Itoa(op.Most))
+	args := append(guardArgs(op.PRK, op.Schema, "", mayStore), onekey.Flag(op.Write), strconv.Itoa(len(op.Index)), op.Command, strconv.Itoa(op.Most))
 	args = append(args, op.Args...)
 	keys, args = e.Note(keys, args, onekey.NotesBoth, op.PRK, op.Note)
 	var reply any
@@ -100,9 +100,9 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 	entries := make([]store.Entry, len(reads))
 	for i, r := range reads {
 		inFull := func() store.Entry {
-			return e.entryOf(ctx, r, e.client.Do(ctx, readScript.CallInFull(readKeys(r), e.readArgs(r))...))
+			return e.parseEntry(ctx, r, e.client.Do(ctx, readScript.CallInFull(readKeys(r), e.readArgs(r))...))
 		}
-		entries[i] = e.entryOf(ctx, r, cmds[i])
+		entries[i] = e.parseEntry(ctx, r, cmds[i])
 		if redisx.NoScript(cmds[i].Err()) {
 			entries[i] = inFull()
 		}
@@ -125,9 +125,9 @@ func (e *Engine) readArgs(r store.EntryRead) []string {
 	return append([]string{strconv.Itoa(e.PageSize())}, r.Kind...)
 }
 
-// entryOf returns the entry in a reply of read.lua, and reads what the reply leaves out of large
+// parseEntry returns the entry in a reply of read.lua, and reads what the reply leaves out of large
 // records.
-func (e *Engine) entryOf(ctx context.Context, r store.EntryRead, cmd *redis.Cmd) store.Entry {
+func (e *Engine) parseEntry(ctx context.Context, r store.EntryRead, cmd *redis.Cmd) store.Entry {
 	reply, err := cmd.Slice()
 	if err == nil {
 		err = redisx.AsMany(len(reply), 1+len(r.Keys))
@@ -138,7 +138,7 @@ func (e *Engine) entryOf(ctx context.Context, r store.EntryRead, cmd *redis.Cmd)
 	if err != nil {
 		return store.Entry{Found: redisx.FoundAt(r.PRK, nil, err)}
 	}
-	w := store.Entry{Found: redisx.FoundAt(r.PRK, fieldsOf(redisx.Items(reply[0])), nil), Parts: make([]store.Part, len(reply)-1)}
+	w := store.Entry{Found: redisx.FoundAt(r.PRK, fieldMap(redisx.Items(reply[0])), nil), Parts: make([]store.Part, len(reply)-1)}
 	for i, part := range reply[1:] {
 		pair, _ := part.([]any)
 		if redisx.IsVerdict.Check(part) != nil || len(pair) != 3 || redisx.IsTexts.Check(pair[1]) != nil {

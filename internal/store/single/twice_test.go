@@ -16,19 +16,19 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A loser carries commands out, but loses the replies of the first scripts.
-type loser struct {
+// A replyLoser carries commands out, but loses the replies of the first scripts.
+type replyLoser struct {
 	left    int
 	between func() // called after each loss
 }
 
-func (*loser) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*replyLoser) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (*loser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (*replyLoser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (l *loser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (l *replyLoser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if l.left == 0 || cmd.Name() != "eval" && cmd.Name() != "evalsha" || redisx.NoScript(err) {
@@ -42,16 +42,16 @@ func (l *loser) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A pair holds a type of entries in an empty store, and an engine that loses nothing.
-type pair struct {
-	t     *testing.T
-	users *change.Type
-	plain *Engine
+// A fixture holds a type of entries in an empty store, and an engine that loses nothing.
+type fixture struct {
+	t      *testing.T
+	users  *change.Type
+	engine *Engine
 	// report is called with what is wrong.
 	report func(format string, args ...any)
 }
 
-func newPair(t *testing.T, srv *redistest.Server) pair {
+func newFixture(t *testing.T, srv *redistest.Server) fixture {
 	t.Helper()
 	secondary := schema.Field{Role: schema.RoleSecondary}
 	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {
@@ -65,12 +65,12 @@ func newPair(t *testing.T, srv *redistest.Server) pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := pair{t, users, New(srv.Client(), Options{}), t.Errorf}
+	p := fixture{t, users, New(srv.Client(), Options{}), t.Errorf}
 	p.make("first", "first") // so that the schema is stored
 	return p
 }
 
-func (p pair) draft(uid, name string, tags []string) store.Change {
+func (p fixture) draft(uid, name string, tags []string) store.Change {
 	p.t.Helper()
 	c, err := p.users.Create(change.Draft{UID: uid, Facets: map[string]string{"name": name}, Tertiary: []change.Content{{Name: "tags", Kind: "set", Values: tags}}})
 	if err != nil {
@@ -79,31 +79,31 @@ func (p pair) draft(uid, name string, tags []string) store.Change {
 	return c
 }
 
-func (p pair) find(uid string) store.Record {
+func (p fixture) find(uid string) store.Record {
 	p.t.Helper()
 	prk, _ := p.users.PRK(uid)
-	found, err := p.plain.Find(p.t.Context(), []store.Lookup{{PRK: prk}})
+	found, err := p.engine.Find(p.t.Context(), []store.Lookup{{PRK: prk}})
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	return found[0].Record
 }
 
-func (p pair) apply(c store.Change) {
+func (p fixture) apply(c store.Change) {
 	p.t.Helper()
-	if _, err := p.plain.Apply(p.t.Context(), c); err != nil {
+	if _, err := p.engine.Apply(p.t.Context(), c); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-func (p pair) make(uid, name string) { p.t.Helper(); p.apply(p.draft(uid, name, nil)) }
-func (p pair) remove(uid string)     { p.t.Helper(); p.apply(p.users.Delete(p.find(uid))) }
+func (p fixture) make(uid, name string) { p.t.Helper(); p.apply(p.draft(uid, name, nil)) }
+func (p fixture) remove(uid string)     { p.t.Helper(); p.apply(p.users.Delete(p.find(uid))) }
 
 var twice = []struct {
 	name    string
 	tags    []string // if there are any, change.lua makes the entry
 	lost    int
-	between func(p pair)
+	between func(p fixture)
 	want    error
 	holds   string // the entry's name in the end
 }{
@@ -112,18 +112,18 @@ var twice = []struct {
 	{name: "with tags, one answer", tags: []string{"red"}, lost: 1, holds: "n"},
 	{name: "with tags, three answers", tags: []string{"red"}, lost: 3, holds: "n"},
 	{name: "every answer", lost: 1000, want: store.ErrOutcomeUnknown, holds: "n"},
-	{name: "others deleted it", lost: 1, between: func(p pair) { p.remove("u") }},
-	{name: "others made it again", lost: 1, between: func(p pair) {
+	{name: "others deleted it", lost: 1, between: func(p fixture) { p.remove("u") }},
+	{name: "others made it again", lost: 1, between: func(p fixture) {
 		p.remove("u")
 		p.make("u", "m")
 	}, holds: "m"},
-	{name: "others made it again until its rev was forgotten", lost: 1, between: func(p pair) {
+	{name: "others made it again until its rev was forgotten", lost: 1, between: func(p fixture) {
 		for range 3 {
 			p.remove("u")
 			p.make("u", "m")
 		}
 	}, want: store.ErrOutcomeUnknown, holds: "m"},
-	{name: "others took its name", lost: 1, between: func(p pair) {
+	{name: "others took its name", lost: 1, between: func(p fixture) {
 		p.remove("u")
 		p.make("v", "n")
 	}},
@@ -136,8 +136,8 @@ func TestCreateArrivesTwice(t *testing.T) {
 	for _, tt := range twice {
 		t.Run(tt.name, func(t *testing.T) {
 			srv := redistest.Shared(t)
-			p, client := newPair(t, srv), srv.Client()
-			client.AddHook(&loser{left: tt.lost, between: func() {
+			p, client := newFixture(t, srv), srv.Client()
+			client.AddHook(&replyLoser{left: tt.lost, between: func() {
 				if tt.between != nil {
 					tt.between(p)
 				}

@@ -62,14 +62,14 @@ local verb, expected = ARGV[8], ARGV[9]
 
 local set, unset, ranks, unranks, ending = list(), list(), list(), list(), list()
 local mark = live and head[5]
--- made reports whether the entry is made by an invitation, which lies where the tokens will.
-local made = verb == 'create' and ending[3] ~= '' and rev ~= own
-if made then mark = '1' .. spent_of(head[5]) end
-local function ended()
+-- invited reports whether an invitation makes the entry. It lies where the tokens will.
+local invited = verb == 'create' and ending[3] ~= '' and rev ~= own
+if invited then mark = '1' .. spent_of(head[5]) end
+local function ended_tokens()
   local touched = {}
   for i = 1, #set, 2 do touched[#touched + 1] = set[i] end
   for _, field in ipairs(unset) do touched[#touched + 1] = field end
-  return end_tokens(KEYS[4], mark, {all = ending[1], now = ending[2], spend = ending[3], purpose = ending[4], touched = touched, made = made})
+  return end_tokens(KEYS[4], mark, {all = ending[1], now = ending[2], spend = ending[3], purpose = ending[4], touched = touched, made = invited})
 end
 
 -- Reasons to refuse the change.
@@ -109,7 +109,7 @@ if refused then return refused end
 -- it would later overwrite what this change does.
 if not again and head[4] and nfill + ndrop > 0 then return {'filling', head[4]} end
 
-local tokens = ended()
+local tokens = ended_tokens()
 if tokens.err then return redis.error_reply(tokens.err) end
 if tokens.refused then return {'token', past} end
 local k = 4
@@ -270,14 +270,14 @@ local remember = own .. string.sub(past, 1, 36)
 local taken = {} -- places in ordered indexes that the entry both leaves and takes
 local function take_places()
   -- This HSET changes nothing. A full server refuses it, but would not refuse an UNLINK.
-  local no = live and write('HSET', entry, '~isa', head[1])
-  for i = 1, nclaim do no = no or write('SET', KEYS[4 + i], prk) end
-  for i = 1, njoin do no = no or write('SADD', KEYS[join + i], prk) end
+  local refusal = live and write('HSET', entry, '~isa', head[1])
+  for i = 1, nclaim do refusal = refusal or write('SET', KEYS[4 + i], prk) end
+  for i = 1, njoin do refusal = refusal or write('SADD', KEYS[join + i], prk) end
   for i = 1, nrank do
-    no = no or write('ZADD', KEYS[rank + i], '0', ranks[i])
+    refusal = refusal or write('ZADD', KEYS[rank + i], '0', ranks[i])
     taken[KEYS[rank + i] .. ranks[i]] = true
   end
-  return no
+  return refusal
 end
 local filled, joined = {}, {} -- keys that drop leaves alone
 local function drop(d)
@@ -295,23 +295,23 @@ end
 -- fill puts a record together under another key and then renames it over the record that it
 -- replaces, which stays if anything is refused.
 local function fill(f)
-  local no = write('HSETNX', schema, name_field(f.key), '1')
+  local refusal = write('HSETNX', schema, name_field(f.key), '1')
   for j = 1, f.indexed and #f.members or 0 do
-    no = no or write('SADD', KEYS[f.index + j], prk)
+    refusal = refusal or write('SADD', KEYS[f.index + j], prk)
     joined[KEYS[f.index + j]] = true
   end
-  no = no or write('UNLINK', f.stage) -- left by an earlier run
+  refusal = refusal or write('UNLINK', f.stage) -- left by an earlier run
   for i = 1, #f.members, 2000 do
-    no = no or write(f.command, f.stage, unpack(f.members, i, math.min(i + 1999, #f.members)))
+    refusal = refusal or write(f.command, f.stage, unpack(f.members, i, math.min(i + 1999, #f.members)))
   end
   filled[f.key] = true
   local aside
   for _, d in ipairs(drops) do
     if d.key == f.key and d.aside and redis.call('EXISTS', f.key) == 1 then aside = d.aside end
   end
-  if not aside or no then return no or write('RENAME', f.stage, f.key) end
-  no = write('RENAME', f.key, aside)
-  if no then return no end
+  if not aside or refusal then return refusal or write('RENAME', f.stage, f.key) end
+  refusal = write('RENAME', f.key, aside)
+  if refusal then return refusal end
   local reply = redis.pcall('RENAME', f.stage, f.key)
   if failed(reply) then
     redis.call('RENAME', aside, f.key)

@@ -42,7 +42,7 @@ end
 -- What entries take is written before them: SRKs and index members that name no live entry are
 -- garbage at worst (I4). So this goes through the arguments twice, the first time for what is
 -- written before the entries.
-local at, k, srks, nsrk, relative, noted, told = 9, 1, {}, 0, ARGV[3] + 1, ARGV[9] ~= '0', {}
+local at, k, srks, nsrk, relative, noted, feed_lines = 9, 1, {}, 0, ARGV[3] + 1, ARGV[9] ~= '0', {}
 local function skip() at = at + 1 + ARGV[at + 1] end
 local shapes, named = {}, {}
 for s = 1, nshape do
@@ -57,7 +57,7 @@ for s = 1, nshape do
     for i = k + 2, k + 1 + nclaim do
       srks[nsrk + 1], srks[nsrk + 2], nsrk = KEYS[i], prk, nsrk + 2
     end
-    if noted then told[#told + 1] = prk .. ' - ' .. ARGV[at + nfacet] end
+    if noted then feed_lines[#feed_lines + 1] = prk .. ' - ' .. ARGV[at + nfacet] end
     k, at = k + 1 + nclaim + nelsewhere, at + nfacet + 1
     for i = 1, nfill do
       k, at = k + 1, at + 1
@@ -123,5 +123,5 @@ for _, shape in ipairs(shapes) do
     if refused then return refused end
   end
 end
-if noted then write('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[9], '*', 'e', table.concat(told, '\n')) end
+if noted then write('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[9], '*', 'e', table.concat(feed_lines, '\n')) end
 return {'ok'}
