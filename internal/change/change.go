@@ -27,10 +27,10 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 		return store.Change{}, Invalid(t.Schema.Primary, "key", "not a value that a record key can hold")
 	}
 	if err := t.Rules.Facet(t.Schema.Primary, schema.Text(d.UID)); err != nil {
-		return store.Change{}, refused(err)
+		return store.Change{}, ruleError(err)
 	}
 	d.Facets[t.Schema.Primary] = d.UID
-	c, err := t.difference(store.Record{Key: prk}, d.Facets)
+	c, err := t.diff(store.Record{Key: prk}, d.Facets)
 	if err != nil {
 		return store.Change{}, err
 	}
@@ -50,7 +50,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	if facets[t.Schema.Primary] != old.Fields[t.Schema.Primary] {
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
 	}
-	c, err := t.difference(old, facets)
+	c, err := t.diff(old, facets)
 	c.Seen, c.Tokens.Known = old.Seen(), old.HasTokens()
 	_, c.Tokens.All = own[store.FieldTokens]
 	for mark := range old.Fields {
@@ -78,7 +78,7 @@ func (t *Type) Delete(old store.Record) store.Change {
 	for _, f := range t.Secondary {
 		c.Release = appendKey(c.Release, t.SRK, f, old.SKV(f))
 	}
-	c.Unindex, _, _ = moves(t.Indexed, old.Fields, nil, t.Index, "")
+	c.Unindex, _, _ = movedKeys(t.Indexed, old.Fields, nil, t.Index, "")
 	c.Unrank, _ = t.Places(old)
 	c.Drop = t.Guard.Containers(old.Key)
 	if counters, err := t.Counters(old); err == nil {
@@ -96,9 +96,9 @@ const OwnFields = 6
 // maxFacets limits the facets of an entry of an open type.
 const maxFacets = 10_000
 
-// difference returns the change that gives an entry the given facets, which EncodeFacet has
+// diff returns the change that gives an entry the given facets, which EncodeFacet has
 // checked.
-func (t *Type) difference(old store.Record, facets map[string]string) (store.Change, error) {
+func (t *Type) diff(old store.Record, facets map[string]string) (store.Change, error) {
 	c := store.Change{Key: old.Key, Schema: t.Guard}
 	if len(old.Fields) == 0 {
 		c.Set = make([]store.Facet, 0, len(facets)+OwnFields)
@@ -125,15 +125,15 @@ func (t *Type) difference(old store.Record, facets map[string]string) (store.Cha
 	if missing := t.Missing(old, facets); len(missing) > 0 {
 		return c, missing[0]
 	}
-	err := t.secondaries(&c, old, facets)
+	err := t.diffSecondaries(&c, old, facets)
 	if err == nil {
 		const refusal = "not a value that an index can hold: it is empty or over 1 KiB"
-		c.Unindex, c.Index, err = moves(t.Indexed, old.Fields, facets, t.Index, refusal)
+		c.Unindex, c.Index, err = movedKeys(t.Indexed, old.Fields, facets, t.Index, refusal)
 	}
 	if err == nil {
 		place := func(field, wire string) (store.Ranked, bool) { return t.Place(old.Key, field, wire) }
 		const refusal = "not a value that an ordered index can hold: it is over 1 KiB"
-		c.Unrank, c.Rank, err = moves(t.Ordered, old.Fields, facets, place, refusal)
+		c.Unrank, c.Rank, err = movedKeys(t.Ordered, old.Fields, facets, place, refusal)
 	}
 	return c, err
 }
@@ -151,9 +151,9 @@ func (t *Type) Missing(old store.Record, facets map[string]string) (errs []error
 	return errs
 }
 
-// secondaries claims and releases SRKs for the canonical values that differ. It takes the old
+// diffSecondaries claims and releases SRKs for the canonical values that differ. It takes the old
 // canonical values from the record and never computes them anew.
-func (t *Type) secondaries(c *store.Change, old store.Record, facets map[string]string) error {
+func (t *Type) diffSecondaries(c *store.Change, old store.Record, facets map[string]string) error {
 	for _, field := range t.Secondary {
 		written, has := facets[field]
 		canonical := ""
@@ -171,14 +171,14 @@ func (t *Type) secondaries(c *store.Change, old store.Record, facets map[string]
 			}
 			c.Release = appendKey(c.Release, t.SRK, field, was)
 		}
-		keepSKV(c, old, field, canonical, has && canonical != written)
+		setSKV(c, old, field, canonical, has && canonical != written)
 	}
-	t.lookElsewhere(c)
+	t.addElsewhere(c)
 	return nil
 }
 
-// keepSKV sets ~skv:FIELD to canonical if keep is true, and removes it otherwise.
-func keepSKV(c *store.Change, old store.Record, field, canonical string, keep bool) {
+// setSKV sets ~skv:FIELD to canonical if keep is true, and removes it otherwise.
+func setSKV(c *store.Change, old store.Record, field, canonical string, keep bool) {
 	if !keep && len(old.Fields) == 0 {
 		return
 	}
@@ -192,8 +192,8 @@ func keepSKV(c *store.Change, old store.Record, field, canonical string, keep bo
 	}
 }
 
-// lookElsewhere adds the SRKs of the claimed values under the other secondary fields (I2).
-func (t *Type) lookElsewhere(c *store.Change) {
+// addElsewhere adds the SRKs of the claimed values under the other secondary fields (I2).
+func (t *Type) addElsewhere(c *store.Change) {
 	if len(c.Claim) == 0 || len(t.Secondary) == 1 {
 		return
 	}
@@ -210,8 +210,8 @@ func (t *Type) lookElsewhere(c *store.Change) {
 	}
 }
 
-// moves returns the keys that an entry leaves, and those that it joins, for the given fields whose
-// facets differ (I5). It returns an error with the reason refusal if a new facet has no key.
+// movedKeys returns the keys that an entry leaves, and those that it joins, for the given fields
+// whose facets differ (I5). It returns an error with the reason refusal if a new facet has no key.
 func moves[K any](
 	fields []string, old, facets map[string]string, key func(field, value string) (K, bool), refusal string,
 ) (leave, join []K, err error) {
@@ -276,7 +276,7 @@ func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value
 	wire := v.Wire()
 	if old, had := was[field]; !had || old != wire {
 		if err := t.Rules.Facet(field, v); err != nil {
-			return refused(err)
+			return ruleError(err)
 		}
 		if reason := t.Refuses(field); reason != "" {
 			return Invalid(field, "undeclared", reason)
@@ -297,8 +297,8 @@ type Content struct {
 	Values     []string
 }
 
-// members returns the number of members that so many values represent.
-func (c Content) members(values int) int {
+// memberCount returns the number of members that so many values represent.
+func (c Content) memberCount(values int) int {
 	if c.Kind == "zset" || c.Kind == "hash" {
 		return values / 2
 	}
@@ -310,14 +310,14 @@ func (c Content) members(values int) int {
 // whatever Redis would refuse in the middle of the change.
 func (t *Type) Replace(c *store.Change, contents []Content) error {
 	for _, content := range contents {
-		values, err := elements(content)
+		values, err := encodeElements(content)
 		if err != nil {
 			return err
 		}
 		if content.Kind == "set" {
 			values = slices.Compact(slices.Sorted(slices.Values(values)))
 		}
-		if limit := t.Schema.Tertiary[content.Name].Limit(); limit > 0 && content.members(len(values)) > limit {
+		if limit := t.Schema.Tertiary[content.Name].Limit(); limit > 0 && content.memberCount(len(values)) > limit {
 			return t.TooMany(content.Name)
 		}
 		key, index, err := t.Tertiary(c.Key, content.Name, content.Kind, values)
@@ -334,8 +334,9 @@ func (t *Type) Replace(c *store.Change, contents []Content) error {
 	return nil
 }
 
-// elements returns a record's values as Redis takes them, or an error if Redis would refuse them.
-func elements(c Content) ([]string, error) {
+// encodeElements returns a record's values as Redis takes them, or an error if Redis would refuse
+// them.
+func encodeElements(c Content) ([]string, error) {
 	for _, v := range c.Values {
 		if len(v) > schema.MaxFacet {
 			return nil, Invalid(c.Name, "size", "an element of over 64 KiB")

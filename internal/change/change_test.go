@@ -54,8 +54,8 @@ func facets(pairs ...string) map[string]string {
 	return m
 }
 
-// shape returns a change as one text. The order of facets does not matter.
-func shape(c store.Change) string {
+// describe returns a change as one text. The order of facets does not matter.
+func describe(c store.Change) string {
 	var parts []string
 	set := slices.SortedFunc(slices.Values(c.Set), func(a, b store.Facet) int { return cmp.Compare(a.Field, b.Field) })
 	for _, f := range set {
@@ -132,7 +132,7 @@ func TestUpdate(t *testing.T) {
 			t.Errorf("%s: %v", tt.what, err)
 			continue
 		}
-		if got := shape(c); got != tt.want || changed != (tt.want != "") {
+		if got := describe(c); got != tt.want || changed != (tt.want != "") {
 			t.Errorf("%s:\n got %s (%v)\nwant %s", tt.what, got, changed, tt.want)
 		}
 		if c.Seen.Rev != "aaaaaaaaaaaa" || c.Create || c.Delete {
@@ -166,7 +166,7 @@ func TestUpdateOwnFields(t *testing.T) {
 	if err != nil || !changed {
 		t.Fatal(changed, err)
 	}
-	if got, want := shape(c), "~passwd=now; -~epoch"; got != want {
+	if got, want := describe(c), "~passwd=now; -~epoch"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -182,7 +182,7 @@ func TestCreate(t *testing.T) {
 	}
 	want := "email=A@x.org; name=Al; uid=1; ~isa=user; ~passwd=now; ~prk=user/uid:1; ~skv:email=a@x.org; ~skv:name=al; " +
 		"claim user/email:a@x.org/~prk; claim user/name:al/~prk; elsewhere user/name:a@x.org/~prk; elsewhere user/email:al/~prk"
-	if got := shape(c); got != want || !c.Create {
+	if got := describe(c); got != want || !c.Create {
 		t.Errorf(" got %s\nwant %s", got, want)
 	}
 	if len(c.Add) != 1 || !slices.Equal(c.Add[0].Values, []string{"a", "b"}) || c.Add[0].Index[1].String() != "user/tags:b/~prks" {
@@ -199,7 +199,7 @@ func TestCreate(t *testing.T) {
 func TestDelete(t *testing.T) {
 	typ := testType(t, schema.FoldCasefold)
 	c := typ.Delete(record("name", "Bob", "~skv:name", "bob", "job", "cook"))
-	if got, want := shape(c), "release user/name:bob/~prk; unindex user/job:cook/~prks"; got != want || !c.Delete {
+	if got, want := describe(c), "release user/name:bob/~prk; unindex user/job:cook/~prks"; got != want || !c.Delete {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	var drop []string
@@ -225,9 +225,9 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// TestElements checks that elements returns what Redis takes, and an error for everything that
-// Redis would refuse after the first write.
-func TestElements(t *testing.T) {
+// TestEncodeElements checks that encodeElements returns what Redis takes, and an error for
+// everything that Redis would refuse after the first write.
+func TestEncodeElements(t *testing.T) {
 	for _, tt := range []struct {
 		kind     string
 		in, want []string // nil: refused
@@ -243,7 +243,7 @@ func TestElements(t *testing.T) {
 		{"string", []string{"a"}, []string{"a"}},
 		{"list", []string{"a", "a"}, []string{"a", "a"}},
 	} {
-		got, err := elements(Content{Name: tt.kind, Kind: tt.kind, Values: tt.in})
+		got, err := encodeElements(Content{Name: tt.kind, Kind: tt.kind, Values: tt.in})
 		if (err == nil) != (tt.want != nil) || err != nil && !errors.Is(err, ErrInvalid) || !slices.Equal(got, tt.want) {
 			t.Errorf("%s %q: got %q, %v, want %q", tt.kind, tt.in, got, err, tt.want)
 		}

@@ -26,7 +26,7 @@ func (t *Type) Mend(old store.Record, m Mending) (store.Change, bool) {
 	for _, field := range t.Secondary {
 		t.mendSecondary(&c, old, field, sound, m)
 	}
-	t.lookElsewhere(&c)
+	t.addElsewhere(&c)
 	if len(c.Set)+len(c.Unset)+len(c.Claim) == 0 {
 		return c, false
 	}
@@ -64,16 +64,16 @@ func (t *Type) mendIdentity(c *store.Change, old store.Record) (sound bool) {
 	}
 	for _, want := range wrong {
 		if is := old.Fields[want.Field]; is != "" && !store.OwnField(want.Field) {
-			c.Set = append(c.Set, lost(old, want.Field, is))
+			c.Set = append(c.Set, lostFacet(old, want.Field, is))
 		}
 		c.Set = append(c.Set, want)
 	}
 	return true
 }
 
-// lost returns a facet that keeps a value which must leave its field. It is ~lost:FIELD, with a
-// number if that field has another value already.
-func lost(old store.Record, field, wire string) store.Facet {
+// lostFacet returns a facet that keeps a value which must leave its field. It is ~lost:FIELD, with
+// a number if that field has another value already.
+func lostFacet(old store.Record, field, wire string) store.Facet {
 	name := store.FieldLost(field)
 	for n := 2; ; n++ {
 		if was, taken := old.Fields[name]; !taken || was == wire {
@@ -91,7 +91,7 @@ func (t *Type) mendSecondary(c *store.Change, old store.Record, field string, so
 	}
 	srk, keyable := t.SRK(field, canonical)
 	if has && m.Lose != "" && m.Lose == canonical {
-		c.Set, c.Unset = append(c.Set, lost(old, field, facet)), append(c.Unset, field)
+		c.Set, c.Unset = append(c.Set, lostFacet(old, field, facet)), append(c.Unset, field)
 		c.Release = appendKey(c.Release, t.SRK, field, canonical)
 		has = false
 	}
@@ -101,10 +101,10 @@ func (t *Type) mendSecondary(c *store.Change, old store.Record, field string, so
 	}
 }
 
-// mendSKV does the same as keepSKV, but leaves a canonical value that only repeats the facet.
+// mendSKV does the same as setSKV, but leaves a canonical value that only repeats the facet.
 func mendSKV(c *store.Change, old store.Record, field, facet, canonical string, has bool) {
 	was, had := old.Fields[store.FieldSKV(field)]
-	keepSKV(c, old, field, canonical, has && (canonical != facet || had && was == canonical))
+	setSKV(c, old, field, canonical, has && (canonical != facet || had && was == canonical))
 }
 
 // Secondaries returns the SRKs of the secondary values in facets that a key can name.
@@ -158,7 +158,7 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, held func(re
 		if wire, has := old.Fields[from]; has {
 			c.Set = append(c.Set, store.Facet{Field: to, Wire: wire})
 			c.Unset = append(c.Unset, from)
-			t.leave(&c, old, from)
+			t.keepOldValue(&c, old, from)
 		}
 	}
 	for _, field := range t.Secondary {
@@ -168,19 +168,19 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, held func(re
 		}
 		canonical := t.Schema.Canonical(facet)
 		if _, had := old.Fields[field]; had && old.SKV(field) != canonical {
-			t.leave(&c, old, field)
+			t.keepOldValue(&c, old, field)
 		}
 		mendSKV(&c, old, field, facet, canonical, true)
 		if srk, ok := t.SRK(field, canonical); ok && !(old.SKV(field) == canonical && held(srk)) {
 			c.Claim = append(c.Claim, srk)
 		}
 	}
-	t.lookElsewhere(&c)
+	t.addElsewhere(&c)
 	return c, len(c.Set)+len(c.Unset)+len(c.Claim) > 0
 }
 
-// leave makes ~was:FIELD keep the value by which an entry was found under a field.
-func (t *Type) leave(c *store.Change, old store.Record, field string) {
+// keepOldValue makes ~was:FIELD keep the value by which an entry was found under a field.
+func (t *Type) keepOldValue(c *store.Change, old store.Record, field string) {
 	c.Set = append(c.Set, store.Facet{Field: store.FieldWas(field), Wire: old.SKV(field)})
 	if _, had := old.Fields[store.FieldSKV(field)]; had && !slices.Contains(t.Secondary, field) {
 		c.Unset = append(c.Unset, store.FieldSKV(field))

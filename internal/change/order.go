@@ -35,9 +35,9 @@ const (
 // keys.
 const maxPlace = 1 << 10
 
-// sortable returns a facet in a form whose bytes sort like the values. It reports false for a facet
-// without a place, which is one of more than 1 KiB or one that the codec cannot read.
-func (t *Type) sortable(field, wire string) (string, bool) {
+// sortableForm returns a facet in a form whose bytes sort like the values. It reports false for a
+// facet without a place, which is one of more than 1 KiB or one that the codec cannot read.
+func (t *Type) sortableForm(field, wire string) (string, bool) {
 	c := t.Schema.Codec(field)
 	v, err := schema.Decode(c, wire)
 	if err != nil || len(wire) > maxPlace {
@@ -84,17 +84,17 @@ func sortableNumber(f float64) string {
 
 func bigEndian(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 
-// escapeZero returns a value as places contain it, with its zero bytes escaped.
-func escapeZero(value string) string { return strings.ReplaceAll(value, "\x00", zeroInside) }
+// escapeZeros returns a value as places contain it, with its zero bytes escaped.
+func escapeZeros(value string) string { return strings.ReplaceAll(value, "\x00", zeroInside) }
 
 // OrderBound returns where the places of a value begin in the ordered index of a field or, with
 // end, where they end. It reports false for a value that has no place.
 func (t *Type) OrderBound(field, wire string, end bool) (string, bool) {
-	value, ok := t.sortable(field, wire)
+	value, ok := t.sortableForm(field, wire)
 	if end {
-		return escapeZero(value) + placeAfter, ok
+		return escapeZeros(value) + placeAfter, ok
 	}
-	return escapeZero(value) + placeEnd, ok
+	return escapeZeros(value) + placeEnd, ok
 }
 
 // OrderPrefix returns what the places of all texts that start with begin have as a common prefix.
@@ -105,19 +105,19 @@ func (t *Type) OrderPrefix(field, begin string) (string, bool) {
 	if !whole {
 		canonical = t.Schema.Canonical(begin)
 	}
-	return escapeZero(canonical), IsText(t.Schema.Codec(field))
+	return escapeZeros(canonical), IsText(t.Schema.Codec(field))
 }
 
 // Place returns the place that a facet gives an entry in the ordered index of the field. It reports
 // false if the facet has no place.
 func (t *Type) Place(prk recordkey.Key, field, wire string) (store.Ranked, bool) {
-	value, ok := t.sortable(field, wire)
+	value, ok := t.sortableForm(field, wire)
 	if !ok {
 		return store.Ranked{}, false
 	}
-	member := escapeZero(value) + placeEnd
+	member := escapeZeros(value) + placeEnd
 	if IsText(t.Schema.Codec(field)) && value != wire {
-		member += placeWritten + escapeZero(wire) + placeEnd
+		member += placeWritten + escapeZeros(wire) + placeEnd
 	}
 	key, err := t.OrderKey(field)
 	return store.Ranked{

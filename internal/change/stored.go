@@ -21,7 +21,7 @@ type Stored struct {
 	Text       string // the schema as it is stored
 	Type       schema.Type
 	Next       string          // the schema of a change that stops all other writers; "" for none
-	named      map[string]bool // tertiary records that were ever written, declared or not
+	written    map[string]bool // tertiary records that were ever written, declared or not
 }
 
 // FieldNext is the field of ~/schema/TYPE that holds, during a change that stops all other writers,
@@ -43,8 +43,8 @@ func ParseStored(name string, fields map[string]string) (s Stored, err error) {
 	if len(fields) == 0 {
 		return s, nil
 	}
-	s.named = store.NamedIn(fields)
-	if s.Type, err = ParseType(name, s.Text); err == nil && !s.UnderWay() && !s.isOf(s.Generation) {
+	s.written = store.NamedIn(fields)
+	if s.Type, err = ParseType(name, s.Text); err == nil && !s.UnderWay() && !s.hasGeneration(s.Generation) {
 		err = ErrAnother
 	}
 	return s, err
@@ -60,7 +60,7 @@ func (s Stored) Against(claim schema.Type) (schema.Relation, string) {
 	}
 	for _, name := range claim.TertiaryNames() {
 		_, has := s.Type.Tertiary[name]
-		if claim.Tertiary[name].Indexed && !has && s.named[name] {
+		if claim.Tertiary[name].Indexed && !has && s.written[name] {
 			return schema.Builds, "tertiary record " + strconv.Quote(name) + ": indexed: not stored, and entries have it"
 		}
 	}
@@ -74,9 +74,9 @@ func (s Stored) UnderWay() bool { return s.Next != "" }
 // program.
 func (s Stored) OtherForm() bool { return s.Type.Fold != schema.FoldExact && s.Type.Form != "" }
 
-// isOf reports whether the schema has the given generation. Earlier versions of this program stored
-// the fingerprint of the layout instead.
-func (s Stored) isOf(generation string) bool {
+// hasGeneration reports whether the schema has the given generation. Earlier versions of this
+// program stored the fingerprint of the layout instead.
+func (s Stored) hasGeneration(generation string) bool {
 	return generation == Generation(s.Text) || generation == s.Type.Fingerprint()
 }
 
@@ -116,14 +116,14 @@ func (t *Type) Follow(in schema.Type, generation, text string) (*Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	next.claim, next.Building = t.claim, in.Building
+	next.declared, next.Building = t.declared, in.Building
 	next.SetCompared()
 	next.Guard.Fingerprint, next.Guard.JSON = generation, text
 	return next, nil
 }
 
 // Claim returns what the program itself declares of the type.
-func (t *Type) Claim() schema.Type { return t.claim }
+func (t *Type) Claim() schema.Type { return t.declared }
 
 // With returns a copy of ts in which others replace the types of the same names.
 func (ts *Types) With(others ...*Type) *Types {

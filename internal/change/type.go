@@ -62,12 +62,12 @@ type Type struct {
 	Indexed   []string
 	Ordered   []string
 	Required  []string
-	cast      map[string]schema.Codec // codecs of fields, except those that can read every text
+	codecs    map[string]schema.Codec // codecs of fields, except those that can read every text
 	Guard     store.Guard             // compared with the stored schema by every write
 	Building  *schema.Building        // indexes that no query uses yet
 	Waits     bool                    // Building is due to a change under way
 	compared  *atomic.Bool            // whether the type is known to agree with the stored schema
-	claim     schema.Type             // the program's own declaration, which may differ from Schema
+	declared  schema.Type             // the program's own declaration, which may differ from Schema
 	ns        recordkey.Namespace
 }
 
@@ -86,12 +86,12 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 		return nil, fmt.Errorf("type %s: %w", name, err)
 	}
 	t := &Type{
-		Name: name, Schema: st, Rules: rules, Guard: guard, claim: st, compared: &atomic.Bool{}, ns: ns,
-		Secondary: st.Secondary(), Indexed: st.Indexed(), Ordered: st.Ordered(), Required: st.Required(), cast: map[string]schema.Codec{},
+		Name: name, Schema: st, Rules: rules, Guard: guard, declared: st, compared: &atomic.Bool{}, ns: ns,
+		Secondary: st.Secondary(), Indexed: st.Indexed(), Ordered: st.Ordered(), Required: st.Required(), codecs: map[string]schema.Codec{},
 	}
 	for field := range st.Fields {
 		if codec := st.Codec(field); codec != schema.CodecText && codec != schema.CodecIdentity {
-			t.cast[field] = codec
+			t.codecs[field] = codec
 		}
 	}
 	return t, nil

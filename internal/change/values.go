@@ -17,18 +17,18 @@ import (
 // Readable checks that the codecs of a record's facets can read them. Its error is an ErrCorrupt
 // that names the first facet that is not readable.
 func (t *Type) Readable(r store.Record) error {
-	for field, codec := range t.cast {
+	for field, codec := range t.codecs {
 		if wire, has := r.Fields[field]; has {
 			if _, err := schema.Decode(codec, wire); err != nil {
-				return unreadable(r, field, err)
+				return unreadableError(r, field, err)
 			}
 		}
 	}
 	return nil
 }
 
-// unreadable returns the error for a facet that its codec cannot read.
-func unreadable(r store.Record, field string, err error) error {
+// unreadableError returns the error for a facet that its codec cannot read.
+func unreadableError(r store.Record, field string, err error) error {
 	if len(field) > 64 || !utf8.ValidString(field) {
 		field = "with a long or binary name"
 	}
@@ -141,8 +141,8 @@ func Invalid(field, rule, reason string) error {
 	return &store.FieldError{Err: ErrInvalid, Field: field, Rule: rule, Reason: reason}
 }
 
-// refused returns an ErrInvalid for the error of a rule, and any other error unchanged.
-func refused(err error) error {
+// ruleError returns an ErrInvalid for the error of a rule, and any other error unchanged.
+func ruleError(err error) error {
 	if rule, is := errors.AsType[*validate.Error](err); is {
 		return Invalid(rule.Field, rule.Rule, rule.Reason)
 	}
@@ -156,7 +156,7 @@ func (t *Type) Refuses(field string) string {
 	if !t.Schema.Open {
 		reason = t.Undeclared(field)
 	}
-	if _, known := t.claim.Fields[field]; reason == "" && !known && !t.claim.Open && field != t.claim.Primary {
+	if _, known := t.declared.Fields[field]; reason == "" && !known && !t.declared.Open && field != t.declared.Primary {
 		reason = fmt.Sprintf("the program's schema of type %q has no such field", t.Name)
 	}
 	return reason
@@ -187,7 +187,7 @@ func Meant(misspelled string, names []string) string {
 	}
 	least := min(3, len(word))
 	for _, name := range names {
-		if d := distance(word, []rune(strings.ToLower(name))); d < least {
+		if d := editDistance(word, []rune(strings.ToLower(name))); d < least {
 			near, least = name, d
 		}
 	}
@@ -197,8 +197,8 @@ func Meant(misspelled string, names []string) string {
 	return fmt.Sprintf("; did you mean %q?", near)
 }
 
-// distance returns how many characters must be added, removed or replaced to turn a into b.
-func distance(a, b []rune) int {
+// editDistance returns how many characters must be added, removed or replaced to turn a into b.
+func editDistance(a, b []rune) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -37,18 +37,18 @@ func TestUndeclared(t *testing.T) {
 	if err := typ.EncodeFacet(facets, "city", schema.Text("Bonn"), old); err != nil || facets["city"] != "Bonn" {
 		t.Errorf("an undeclared facet that is there already: %v, %v", err, facets)
 	}
-	typ.Schema.Open, typ.claim.Open = true, true
+	typ.Schema.Open, typ.declared.Open = true, true
 	if err := typ.EncodeFacet(facets, "emial", schema.Text("x"), nil); err != nil || facets["emial"] != "x" {
 		t.Errorf("an open type: %v, %v", err, facets)
 	}
 }
 
-func TestDistance(t *testing.T) {
+func TestEditDistance(t *testing.T) {
 	for _, tt := range []struct {
 		a, b string
 		want int
 	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"abc", "abc", 0}, {"ab", "ba", 2}} {
-		if got := distance([]rune(tt.a), []rune(tt.b)); got != tt.want {
+		if got := editDistance([]rune(tt.a), []rune(tt.b)); got != tt.want {
 			t.Errorf("%s, %s: %d, want %d", tt.a, tt.b, got, tt.want)
 		}
 	}

@@ -202,7 +202,7 @@ func (js *Jobs) Find(ctx context.Context, id string) (Job, error) {
 		return j, err
 	}
 	now, err := js.now(ctx)
-	return j.at(now), err
+	return j.asOf(now), err
 }
 
 // All returns the jobs, newest first.
@@ -220,13 +220,13 @@ func (js *Jobs) All(ctx context.Context) (all []Job, err error) {
 				return nil, err
 			}
 		}
-		all = append(all, j.at(now))
+		all = append(all, j.asOf(now))
 	}
 	return all, nil
 }
 
-// at returns the job as it is at the given time: it is lost if it has not reported for too long.
-func (j Job) at(now time.Time) Job {
+// asOf returns the job as it is at the given time: it is lost if it has not reported for too long.
+func (j Job) asOf(now time.Time) Job {
 	if j.State == JobRunning && now.Sub(j.Heard) > jobSilence {
 		j.State = JobLost
 	}

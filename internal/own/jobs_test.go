@@ -56,13 +56,13 @@ func TestJobs(t *testing.T) {
 	})
 }
 
-// A shifted engine reports the time of a server whose clock is ahead of this process.
-type shifted struct {
+// A shiftedEngine reports the time of a server whose clock is ahead of this process.
+type shiftedEngine struct {
 	store.Engine
 	ahead time.Duration
 }
 
-func (s *shifted) Time(ctx context.Context, key recordkey.Key) (time.Time, error) {
+func (s *shiftedEngine) Time(ctx context.Context, key recordkey.Key) (time.Time, error) {
 	at, err := s.Engine.Time(ctx, key)
 	return at.Add(s.ahead), err
 }
@@ -71,7 +71,7 @@ func (s *shifted) Time(ctx context.Context, key recordkey.Key) (time.Time, error
 // clock.
 func TestJobsClock(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
-		ctx, server := t.Context(), &shifted{ahead: -time.Hour}
+		ctx, server := t.Context(), &shiftedEngine{ahead: -time.Hour}
 		db, err := view.With(db, func(c *view.Config) { server.Engine, c.Engine = c.Engine, server })
 		must(t, err)
 		jobs, err := own.JobsOf(db)

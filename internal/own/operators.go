@@ -117,7 +117,7 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	var random [20]byte
 	rand.Read(random[:]) // never fails, according to its documentation
 	token = base64.RawURLEncoding.EncodeToString(random[:])
-	v, prk, err := setupAt(db)
+	v, prk, err := setupKey(db)
 	if err == nil {
 		err = v.Engine.Invite(ctx, store.Invitation{
 			Token: store.Token{Hash: Hash(token), Purpose: purposeSetup}, PRK: prk, Life: setupLife, Now: v.StoreTime(),
@@ -132,9 +132,9 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	return token, nil
 }
 
-// setupAt returns the view and the PRK of the first operator, beside which the token of a set-up
+// setupKey returns the view and the PRK of the first operator, beside which the token of a set-up
 // link is kept.
-func setupAt(db *userdb.DB) (*view.View, recordkey.Key, error) {
+func setupKey(db *userdb.DB) (*view.View, recordkey.Key, error) {
 	prk, err := recordkey.PRK(operatorType, "uid", firstOperator)
 	return view.Of(db), prk.In(view.Reserved), err
 }
@@ -146,7 +146,7 @@ func CheckSetup(ctx context.Context, db *userdb.DB, token string) error {
 	if err != nil {
 		return err
 	}
-	v, prk, err := setupAt(db)
+	v, prk, err := setupKey(db)
 	if err == nil {
 		_, _, err = v.Engine.Peek(ctx, prk, Hash(token), v.StoreTime())
 	}

@@ -95,7 +95,7 @@ func TestSetUp(t *testing.T) {
 		if _, err := own.BeginSetup(ctx, db); !errors.Is(err, own.ErrSetUp) {
 			t.Errorf("a link, though there is a disabled operator: %v", err)
 		}
-		for key, text := range values(t, db) {
+		for key, text := range dumpRecords(t, db) {
 			if strings.Contains(text, token) || strings.Contains(text, first) || strings.Contains(text, goodPassword) {
 				t.Errorf("a secret stands in %s", key)
 			}
@@ -103,8 +103,8 @@ func TestSetUp(t *testing.T) {
 	})
 }
 
-// values returns all records as texts.
-func values(t *testing.T, db *userdb.DB) map[string]string {
+// dumpRecords returns all records as texts.
+func dumpRecords(t *testing.T, db *userdb.DB) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	engine := view.Of(db).Engine

@@ -36,8 +36,8 @@ const (
 	Leave             // return a view of the stored schema only
 )
 
-// extensions is how many times follow tries to extend a schema that others keep changing.
-const extensions = 16
+// maxExtensions is how many times followType tries to extend a schema that others keep changing.
+const maxExtensions = 16
 
 // Follow returns a view under the stored schemas of the named types, or v if nothing has changed. A
 // type without a stored schema stays as it is. So does a type while a change stops all other
@@ -54,7 +54,7 @@ func (v *View) Follow(ctx context.Context, more More, names ...string) (*View, e
 	}
 	var others []*change.Type
 	for i, name := range names {
-		t, err := v.follow(ctx, more, v.ByName[name], hashes[i])
+		t, err := v.followType(ctx, more, v.ByName[name], hashes[i])
 		if err != nil {
 			return nil, err
 		}
@@ -70,19 +70,19 @@ func (v *View) Follow(ctx context.Context, more More, names ...string) (*View, e
 	return &next, nil
 }
 
-// follow returns a type under the schema in a record.
-func (v *View) follow(ctx context.Context, more More, t *change.Type, record store.Raw) (*change.Type, error) {
-	for range extensions {
+// followType returns a type under the schema in a record.
+func (v *View) followType(ctx context.Context, more More, t *change.Type, record store.Raw) (*change.Type, error) {
+	for range maxExtensions {
 		if record.Fields[store.FieldFingerprint] == t.Guard.Fingerprint && !t.Waits {
 			t.SetCompared()
 			return t, nil
 		}
-		stored, err := storedIn(t, record)
+		stored, err := parseStored(t, record)
 		if err != nil {
 			return t, err
 		}
 		if stored.UnderWay() {
-			return waitFor(t, stored)
+			return whileChanging(t, stored)
 		}
 		if stored.Generation == "" {
 			t.SetCompared()
@@ -100,10 +100,10 @@ func (v *View) follow(ctx context.Context, more More, t *change.Type, record sto
 	return nil, store.ErrConflict
 }
 
-// waitFor returns a type for the duration of a change that stops all other writers. No query uses
-// an index that is being built or removed. Single entries are found once they have been brought
-// over.
-func waitFor(t *change.Type, stored change.Stored) (*change.Type, error) {
+// whileChanging returns a type for the duration of a change that stops all other writers. No query
+// uses an index that is being built or removed. Single entries are found once they have been
+// brought over.
+func whileChanging(t *change.Type, stored change.Stored) (*change.Type, error) {
 	next, err := change.ParseType(t.Name, stored.Next)
 	if err != nil {
 		return nil, &store.CorruptError{Key: t.Guard.Key.String(), Reason: err.Error()}
@@ -139,8 +139,8 @@ func waitFor(t *change.Type, stored change.Stored) (*change.Type, error) {
 	return waiting, err
 }
 
-// storedIn parses the record that holds a type's schema.
-func storedIn(t *change.Type, record store.Raw) (change.Stored, error) {
+// parseStored parses the record that holds a type's schema.
+func parseStored(t *change.Type, record store.Raw) (change.Stored, error) {
 	corrupt := func(reason string) error { return &store.CorruptError{Key: t.Guard.Key.String(), Reason: reason} }
 	if record.Other {
 		return change.Stored{}, corrupt("not a hash")
@@ -161,7 +161,7 @@ func (v *View) reconcile(ctx context.Context, more More, t *change.Type, stored 
 	case stored.OtherForm(): // the program can still read: see query.Reader.FindMany
 		return t, nil
 	case relation == schema.Differs || relation == schema.Builds || relation == schema.Adds && more != Leave && v.Config.OnSchema == Refuse:
-		return nil, mismatch(t, difference, relation)
+		return nil, mismatchError(t, difference, relation)
 	case relation != schema.Adds || more == Leave:
 		return t.Follow(stored.Type, stored.Generation, stored.Text)
 	}
@@ -182,9 +182,9 @@ func (v *View) reconcile(ctx context.Context, more More, t *change.Type, stored 
 	return t.Follow(union, generation, text)
 }
 
-// mismatch returns an error that says how a program's schema differs from the stored one and how to
-// mend that.
-func mismatch(t *change.Type, difference string, relation schema.Relation) error {
+// mismatchError returns an error that says how a program's schema differs from the stored one and
+// how to mend that.
+func mismatchError(t *change.Type, difference string, relation schema.Relation) error {
 	mends := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
 	if relation == schema.Builds {
 		mends = "bring the records over with 'userdb schema apply' or migrate.Plan and Apply"

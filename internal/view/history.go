@@ -82,43 +82,43 @@ func (v *View) NoteWork(ctx context.Context, kind EventKind, prk recordkey.Key, 
 
 // Limits on the length of each word of a history line, in bytes.
 const (
-	longestWho    = 80
-	longestOrigin = 80
-	longestFields = 500
+	maxWho    = 80
+	maxOrigin = 80
+	maxFields = 500
 )
 
-// none stands for an empty word. No other word is escaped to it.
-const none = "/"
+// emptyWord stands for an empty word. No other word is escaped to it.
+const emptyWord = "/"
 
 // Line returns a line of a history: KIND WHO ORIGIN FIELDS PURPOSE.
 func Line(a Actor, kind EventKind, purpose string, fields []string) string {
-	return strings.Join([]string{string(kind), word(a.Who, longestWho), word(a.Origin, longestOrigin), list(fields), word(purpose, longestOrigin)}, " ")
+	return strings.Join([]string{string(kind), escapeWord(a.Who, maxWho), escapeWord(a.Origin, maxOrigin), joinFields(fields), escapeWord(purpose, maxOrigin)}, " ")
 }
 
-func word(text string, most int) string {
+func escapeWord(text string, most int) string {
 	if text == "" {
-		return none
+		return emptyWord
 	}
 	return recordkey.Escape(strings.ToValidUTF8(text[:min(len(text), most)], ""))
 }
 
-// list returns names with slashes between them, which escaped names do not contain. If the list
-// would be too long, it ends with … after the names that fit.
-func list(fields []string) string {
+// joinFields returns names with slashes between them, which escaped names do not contain. If the
+// list would be too long, it ends with … after the names that fit.
+func joinFields(fields []string) string {
 	var b strings.Builder
 	for i, f := range fields {
 		if i > 0 {
 			b.WriteByte('/')
 		}
 		f = recordkey.Escape(f)
-		if b.Len()+len(f) > longestFields {
+		if b.Len()+len(f) > maxFields {
 			b.WriteString("…")
 			break
 		}
 		b.WriteString(f)
 	}
 	if b.Len() == 0 {
-		return none
+		return emptyWord
 	}
 	return b.String()
 }
@@ -130,29 +130,29 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 	}
 	t, _ := v.Type(c.Key.Type()) // the change was built by this type
 	n, actor := store.Note{Now: v.StoreTime()}, ActorOf(ctx)
-	tell := func(kind EventKind, fields ...string) { n.Lines = append(n.Lines, Line(actor, kind, "", fields)) }
-	facets := facetsOf(c)
+	add := func(kind EventKind, fields ...string) { n.Lines = append(n.Lines, Line(actor, kind, "", fields)) }
+	facets := changedFacets(c)
 	switch {
 	case c.Create:
-		tell(EventCreate, facets...)
-		if sets(c, store.FieldDisabled) {
-			tell(EventDisable)
+		add(EventCreate, facets...)
+		if setsField(c, store.FieldDisabled) {
+			add(EventDisable)
 		}
 		return n
 	case c.Delete:
-		tell(EventDelete)
+		add(EventDelete)
 		return n
 	}
 	if c.Tokens.Spend != "" {
 		n.Lines = append(n.Lines, Line(actor, EventRedeem, c.Tokens.Purpose, nil))
 	}
-	if sets(c, store.FieldDisabled) {
-		tell(EventDisable)
+	if setsField(c, store.FieldDisabled) {
+		add(EventDisable)
 	} else if slices.Contains(c.Unset, store.FieldDisabled) {
-		tell(EventEnable)
+		add(EventEnable)
 	}
-	if sets(c, store.FieldChanged) || slices.Contains(c.Unset, store.FieldPassword) {
-		tell(EventPassword)
+	if setsField(c, store.FieldChanged) || slices.Contains(c.Unset, store.FieldPassword) {
+		add(EventPassword)
 	}
 	var identifiers []string
 	for _, f := range facets {
@@ -161,22 +161,22 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 		}
 	}
 	if others := slices.DeleteFunc(facets, func(f string) bool { return slices.Contains(identifiers, f) }); len(others) > 0 {
-		tell(EventUpdate, others...)
+		add(EventUpdate, others...)
 	}
 	if len(identifiers) > 0 {
-		tell(EventIdentifier, identifiers...)
+		add(EventIdentifier, identifiers...)
 	}
 	if len(c.Add)+len(c.Drop) > 0 {
-		tell(EventTags, names(c)...)
+		add(EventTags, tertiaryNames(c)...)
 	}
-	if len(n.Lines) == 0 && sets(c, store.FieldEpoch) {
-		tell(EventSessionEnd)
+	if len(n.Lines) == 0 && setsField(c, store.FieldEpoch) {
+		add(EventSessionEnd)
 	}
 	return n
 }
 
-// facetsOf returns the names of the facets that a change sets or unsets, sorted.
-func facetsOf(c *store.Change) (fields []string) {
+// changedFacets returns the names of the facets that a change sets or unsets, sorted.
+func changedFacets(c *store.Change) (fields []string) {
 	for _, f := range c.Set {
 		fields = append(fields, f.Field)
 	}
@@ -186,12 +186,12 @@ func facetsOf(c *store.Change) (fields []string) {
 	return slices.Compact(fields)
 }
 
-func sets(c *store.Change, field string) bool {
+func setsField(c *store.Change, field string) bool {
 	return slices.ContainsFunc(c.Set, func(f store.Facet) bool { return f.Field == field })
 }
 
-// names returns the names of the tertiary records that a change replaces, sorted.
-func names(c *store.Change) (all []string) {
+// tertiaryNames returns the names of the tertiary records that a change replaces, sorted.
+func tertiaryNames(c *store.Change) (all []string) {
 	for _, m := range c.Add {
 		all = append(all, m.Key.Name())
 	}

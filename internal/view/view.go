@@ -96,35 +96,35 @@ func (v *View) Now() time.Time {
 
 // Apply makes a change. If the schema does not match, its error says what differs.
 func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (rev string, err error) {
-	v.complete(ctx, &c)
+	v.applyConfig(ctx, &c)
 	rev, err = v.Engine.Apply(ctx, c)
-	if guard, may := v.givesUp(ctx, t, c, err); may {
+	if guard, may := v.releaseGuard(ctx, t, c, err); may {
 		c.Schema = guard
 		rev, err = v.Engine.Apply(ctx, c)
 	}
 	if err == nil {
 		t.SetCompared()
 	}
-	return rev, explain(t, err)
+	return rev, explainMismatch(t, err)
 }
 
 // ApplyAll makes many changes, each completely or not at all.
 func (v *View) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	for i := range cs {
-		v.complete(ctx, &cs[i])
+		v.applyConfig(ctx, &cs[i])
 	}
 	errs := v.Engine.ApplyAll(ctx, cs)
 	for i, err := range errs {
 		if err != nil {
 			t, _ := v.Type(cs[i].Key.Type()) // the change was built by this type
-			errs[i] = explain(t, err)
+			errs[i] = explainMismatch(t, err)
 		}
 	}
 	return errs
 }
 
-// complete adds to a change what the configuration says of all changes.
-func (v *View) complete(ctx context.Context, c *store.Change) {
+// applyConfig adds to a change what the configuration says of all changes.
+func (v *View) applyConfig(ctx context.Context, c *store.Change) {
 	c.Note = v.noteChange(ctx, c)
 	c.Tokens.Now = v.StoreTime()
 	c.Replicas, c.ReplicaTime = v.Config.Replicas, v.Config.ReplicaTime
@@ -137,14 +137,14 @@ func (v *View) Tertiary(ctx context.Context, t *change.Type, op store.Op) (store
 		op.Note = v.Note(ctx, "tags", "", op.Key.Name())
 	}
 	reply, err := v.Engine.Tertiary(ctx, op)
-	return reply, explain(t, err)
+	return reply, explainMismatch(t, err)
 }
 
-// givesUp returns the guard with which to repeat a refused change. It reports false unless the
+// releaseGuard returns the guard with which to repeat a refused change. It reports false unless the
 // change was refused because the records have another canonical form, and only takes values away as
 // they were written. That is right under any form (I1, I2), and it is the way out if two entries
 // would have the same value under this program's form.
-func (v *View) givesUp(ctx context.Context, t *change.Type, c store.Change, err error) (store.Guard, bool) {
+func (v *View) releaseGuard(ctx context.Context, t *change.Type, c store.Change, err error) (store.Guard, bool) {
 	if !Followable(err) || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {
 		return store.Guard{}, false
 	}
@@ -152,14 +152,14 @@ func (v *View) givesUp(ctx context.Context, t *change.Type, c store.Change, err 
 	if err != nil {
 		return store.Guard{}, false
 	}
-	stored, err := storedIn(t, found[0])
+	stored, err := parseStored(t, found[0])
 	guard := t.Guard
 	guard.Fingerprint, guard.JSON = stored.Generation, stored.Text
 	return guard, err == nil && !stored.UnderWay() && t.Schema.OtherForm(stored.Type)
 }
 
-// explain adds to a schema mismatch what differs and how to mend it.
-func explain(t *change.Type, err error) error {
+// explainMismatch adds to a schema mismatch what differs and how to mend it.
+func explainMismatch(t *change.Type, err error) error {
 	mismatch, is := errors.AsType[*store.MismatchError](err)
 	if !is {
 		return err

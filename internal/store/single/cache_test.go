@@ -84,7 +84,7 @@ func TestCacheable(t *testing.T) {
 // password hash.
 func FuzzCacheable(f *testing.F) {
 	f.Add([]byte(reply("~isa", "user", "password", "x", "name", "Ann"))) // as Redis replies
-	f.Add([]byte("%1\r\n$99999999999999999999\r\n"))                     // no int
+	f.Add([]byte("%1\r\n$99999999999999999999\r\n"))                     // not an int
 	f.Add([]byte("%9223372036854775807\r\n$4\r\n~isa\r\n"))              // too many pairs
 	f.Fuzz(func(t *testing.T, b []byte) {
 		kept, ok := cacheable(b)
