@@ -18,7 +18,7 @@ import (
 // OnSchema has the values of userdb.OnSchema.
 type OnSchema int
 
-// What to do if a program declares more than is stored.
+// Values of OnSchema. They say what to do if a program declares more than is stored.
 const (
 	Extend OnSchema = iota
 	Refuse
@@ -70,7 +70,7 @@ func (v *View) Follow(ctx context.Context, more More, names ...string) (*View, e
 	return &next, nil
 }
 
-// followType returns a type under the schema in a record.
+// followType returns t under the stored schema, which it reads from record.
 func (v *View) followType(ctx context.Context, more More, t *change.Type, record store.Raw) (*change.Type, error) {
 	for range maxExtensions {
 		if record.Fields[store.FieldFingerprint] == t.Guard.Fingerprint && !t.Waits {
@@ -182,8 +182,8 @@ func (v *View) reconcile(ctx context.Context, more More, t *change.Type, stored 
 	return t.Follow(union, generation, text)
 }
 
-// mismatchError returns an error that says how a program's schema differs from the stored one and
-// how to mend that.
+// mismatchError returns an error that says how a program's schema differs from the stored one, and
+// what to do about it.
 func mismatchError(t *change.Type, difference string, relation schema.Relation) error {
 	mends := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
 	if relation == schema.Builds {

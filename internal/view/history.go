@@ -128,7 +128,7 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 	if !v.Config.History {
 		return store.Note{}
 	}
-	t, _ := v.Type(c.Key.Type()) // the change was built by this type
+	t, _ := v.Type(c.Key.Type()) // this type built the change
 	n, actor := store.Note{Now: v.StoreTime()}, ActorOf(ctx)
 	add := func(kind EventKind, fields ...string) { n.Lines = append(n.Lines, Line(actor, kind, "", fields)) }
 	facets := changedFacets(c)

@@ -116,7 +116,7 @@ func (v *View) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	errs := v.Engine.ApplyAll(ctx, cs)
 	for i, err := range errs {
 		if err != nil {
-			t, _ := v.Type(cs[i].Key.Type()) // the change was built by this type
+			t, _ := v.Type(cs[i].Key.Type()) // this type built the change
 			errs[i] = explainMismatch(t, err)
 		}
 	}
@@ -158,7 +158,7 @@ func (v *View) releaseGuard(ctx context.Context, t *change.Type, c store.Change,
 	return guard, err == nil && !stored.UnderWay() && t.Schema.OtherForm(stored.Type)
 }
 
-// explainMismatch adds to a schema mismatch what differs and how to mend it.
+// explainMismatch returns err. If that is a schema mismatch, it adds what differs and what to do.
 func explainMismatch(t *change.Type, err error) error {
 	mismatch, is := errors.AsType[*store.MismatchError](err)
 	if !is {
