@@ -33,7 +33,7 @@ var Scopes = []string{ScopeRead, ScopeWrite, ScopeLogin, ScopeSCIM, ScopeAdmin}
 // MostKeys is the greatest number of keys that a store has.
 const MostKeys = 1000
 
-// secretPrefix begins the secret of every key, so that whoever finds one knows what it is.
+// secretPrefix begins the secret of every key, so that those who find one know what it is.
 const secretPrefix = "udb_"
 
 const keyType = "key"

@@ -79,7 +79,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	// A batch runs under no caller's context and so belongs to no bulk run.
 	e.client = redisx.NewClient(client, redisx.Retry{Attempts: maxAttempts, Passing: e.retryable, Sent: e.mayHaveRun, Pause: redisx.Pause}, o.Bulk != nil)
 	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, WholeSets: o.Match, MemberBatch: o.MemberBatch, Bulk: o.Bulk, Close: o.Close, Notes: onekey.NotesBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
-	e.creates = redisx.NewBatcher(groupMost, func(ctx context.Context, all []*creation) { e.createAll(ctx, firsts(all)) })
+	e.creates = redisx.NewBatcher(maxGroup, func(ctx context.Context, all []*creation) { e.createAll(ctx, withoutConflicts(all)) })
 	return e
 }
 
