@@ -34,8 +34,7 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) (found []stor
 	}
 	for _, f := range found {
 		if fill := f.Record.Fields[store.FieldFill]; fill != "" {
-			// The entry itself was read. Whoever reads its records will see what is wrong with
-			// them.
+			// The entry itself was read. A read of its records will show what is wrong with them.
 			_ = e.completeEntry(ctx, f.Record.Key, fill)
 		}
 	}
