@@ -46,7 +46,7 @@ func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 }
 
 // awaitReplicas waits until as many replicas as c asks for have the change, unless err is not nil.
-// It asks for the entry alone, since one script wrote the whole change.
+// It checks only the entry's rev, since one script wrote the whole change.
 func (e *Engine) awaitReplicas(ctx context.Context, c *store.Change, rev string, err error) error {
 	if err != nil || c.Replicas == 0 {
 		return err
@@ -180,10 +180,10 @@ type attempt struct {
 	owners      []owner
 }
 
-// An owner is the value of an SRK that names another entry.
+// An owner describes an SRK that names another entry.
 type owner struct {
 	number int    // the number of the SRK in attempt.srks, from 1
-	value  string // the value of the SRK
+	value  string // its value, which begins with the relative PRK of that entry
 }
 
 // send runs change.lua, again if its reply is lost, and returns the reply.
@@ -212,8 +212,8 @@ func (a *attempt) send(ctx context.Context) ([]any, error) {
 	return redisx.Items(answer), nil
 }
 
-// learn collects what the script asked for in reply, or returns the error of a change that cannot
-// be made.
+// learn gets what the script asked for in its reply. It returns an error if the change cannot be
+// made.
 func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 	switch redisx.Text(reply, 0) {
 	case "occupied":

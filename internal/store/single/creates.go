@@ -19,7 +19,7 @@ var createsScript = redisx.NewScript(scripts, "creates", redisx.IsVerdict)
 
 // Limits on what one script creates, since every other client waits for it.
 const (
-	maxGroup      = 64
+	maxGroup      = 64   // entries
 	maxGroupWords = 6000 // keys and arguments
 )
 
@@ -33,13 +33,14 @@ type creation struct {
 	err error
 }
 
-// onlyCreates reports whether c does nothing but create an entry, which is not huge and holds its
-// own note.
+// onlyCreates reports whether c does nothing but create an entry, one that is not huge and can hold
+// its own note.
 func onlyCreates(c *store.Change) bool {
 	return c.Create && c.Tokens.Spend == "" && len(c.Drop)+len(c.Release)+len(c.Unindex)+len(c.Unrank)+len(c.Unset) == 0 && c.Seen == (store.Seen{}) && (len(c.Note.Lines) == 0 || c.Note.InEntry()) &&
 		countWords(c) <= maxGroupWords
 }
 
+// countWords returns about how many keys and arguments of creates.lua a create takes.
 func countWords(c *store.Change) int {
 	n := 8 + 2*len(c.Set) + 2*len(c.Claim) + len(c.Elsewhere) + len(c.Schema.Tertiary) + len(c.Index) + 3*len(c.Rank)
 	for _, m := range c.Add {
@@ -82,17 +83,17 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	}
 	e.createAll(ctx, quick)
 	var rest []store.Change
-	var of []int
+	var indexes []int
 	for i := range all {
 		switch {
 		case all[i].err != nil:
 			errs[i] = fmt.Errorf("changing %s: %w", cs[i].Key, all[i].err)
 		case !all[i].result.made:
-			rest, of = append(rest, cs[i]), append(of, i)
+			rest, indexes = append(rest, cs[i]), append(indexes, i)
 		}
 	}
 	store.Each(rest, maxConcurrent, func(j int) {
-		i := of[j]
+		i := indexes[j]
 		errs[i] = e.applyAny(ctx, cs[i], all[i].rev, all[i].result.unsure)
 	})
 	for i := range cs {
@@ -114,7 +115,7 @@ func (e *Engine) createAll(ctx context.Context, all []*creation) {
 	for _, script := range [...][2]string{{"evalsha", createsScript.SHA}, {"eval", createsScript.Source}} {
 		pipe, cmds := e.client.Pipeline(), make([]redisx.Once, len(gs))
 		for i, g := range gs {
-			cmds[i] = redisx.NewOnce(ctx, e.callCreates(g, script[0], script[1]))
+			cmds[i] = redisx.NewOnce(ctx, e.createsCall(g, script[0], script[1]))
 			_ = pipe.Process(ctx, cmds[i])
 		}
 		_, _ = pipe.Exec(ctx)
@@ -231,8 +232,8 @@ func (g *group) add(one *creation) {
 }
 
 // absentKeys returns the keys that, besides those it writes, must be absent for creates.lua to
-// make an entry: the SRKs of its values under other fields, and tertiary records that it does not
-// get, which something else may have left.
+// make an entry: the SRKs of its values under other fields, and the tertiary records that it does
+// not fill.
 func absentKeys(c *store.Change) []recordkey.Key {
 	keys := c.Elsewhere
 	for _, d := range c.Schema.Containers(c.Key) {
@@ -299,9 +300,9 @@ func (s *shape) addValues(set []store.Facet) bool {
 	return left == 0
 }
 
-// callCreates returns the call of creates.lua for a group. how is "eval" with the source of the
+// createsCall returns the call of creates.lua for a group. how is "eval" with the source of the
 // script, or "evalsha" with its SHA.
-func (e *Engine) callCreates(g *group, how, script string) []any {
+func (e *Engine) createsCall(g *group, how, script string) []any {
 	absent := 0
 	for _, s := range g.shapes {
 		absent += len(s.keys.ends)
@@ -338,7 +339,7 @@ func (e *Engine) callCreates(g *group, how, script string) []any {
 
 // memberLists holds the members that each set gets.
 type memberLists struct {
-	at      map[recordkey.Key]int
+	at      map[recordkey.Key]int // positions in keys and members
 	keys    []string
 	members [][]string
 }

@@ -126,7 +126,7 @@ func lookupCommand(ctx context.Context, l store.Lookup, inFull bool) redis.Cmder
 const ownerField = "~srv"
 
 // parseReply parses the reply to the command of a lookup. After an error of the context the command
-// may still be under way, so answer does not touch it.
+// may still be under way, so parseReply does not touch it.
 func parseReply(l store.Lookup, cmd redis.Cmder, err error) (store.Found, error) {
 	if many, is := cmd.(*redis.Cmd); is {
 		reply, err := redisx.Answer(many, err, redisx.IsList)
