@@ -288,11 +288,11 @@ func (a *attempt) parseOwners(pairs []any) ([]owner, error) {
 	var owners []owner
 	for i := 0; i+1 < len(pairs); i += 2 {
 		n, ok := a.parseSRKNumber(pairs[i])
-		seen, is := pairs[i+1].(string)
+		value, is := pairs[i+1].(string)
 		if !ok || !is {
 			return nil, redisx.Fail(redisx.Unknown("occupied"))
 		}
-		owners = append(owners, owner{n, seen})
+		owners = append(owners, owner{n, value})
 	}
 	return owners, nil
 }
