@@ -160,7 +160,7 @@ for i = 1, nfill do
 end
 -- A large indexed set is moved aside at once and dropped in pieces later, as the reply tells the
 -- caller. A large record of another kind that is replaced is moved aside and unlinked, since RENAME
--- over it would take long.
+-- over it would free all of it at once.
 local counting = {set = 'SCARD', list = 'LLEN', zset = 'ZCARD', hash = 'HLEN'}
 local function size_of(key)
   local count = counting[redis.call('TYPE', key).ok]

@@ -15,6 +15,7 @@
 -- ARGV[6]  the most entries that the feed may have
 -- ARGV[7..]  field, value, …
 -- Reply: 1 if the entry was made, 0 if nothing was written
+
 -- Locals are faster than globals.
 local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV
 if pcall('HGET', KEYS[2], 'fingerprint') ~= ARGV[1] then return 0 end
@@ -36,7 +37,7 @@ local function write()
   if note then return pcall('HSET', KEYS[1], '~note', note, unpack(ARGV, 7)) end
   return pcall('HSET', KEYS[1], unpack(ARGV, 7))
 end
--- What an entry takes comes before it: SRKs that name no live entry are garbage at worst (I4).
+-- What an entry takes is written before it: SRKs that name no live entry are garbage at worst (I4).
 local claimed, first = 2 + ARGV[3], nil
 if claimed > 2 then first = pcall('SET', KEYS[3], ARGV[2]) else first = write() end
 if type(first) == 'table' and first.err then return redis.error_reply(first.err) end
@@ -45,7 +46,7 @@ if claimed > 2 then
   local reply = write()
   if type(reply) == 'table' then error({err = reply.err}) end
 end
-if note then -- what has been done
+if note then -- the entry was made
   local id = pcall('XADD', KEYS[#KEYS], 'MAXLEN', '~', ARGV[6], '*', 'e', ARGV[2] .. ' - ' .. line)
   if type(id) == 'table' and id.err then error({err = id.err}) end
 end

@@ -11,7 +11,8 @@
 -- ARGV[6]  "1" if it may be stored where none is
 -- ARGV[7]  the type, as ~isa names it
 --
--- It only reads, so that every problem is found before the first write (I7).
+-- Until a script calls the functions below it only reads, so that every problem is found before
+-- the first write (I7).
 
 local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
 

@@ -13,6 +13,7 @@
 -- ARGV[6]  the rev to write
 -- ARGV[7]  the number of fields to unset; these follow, and then field, value, …
 -- Reply: 1 if the change was made, 0 if nothing was written
+
 -- Locals are faster than globals.
 local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV
 local head = pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~tokens', '~note', '~drop')
