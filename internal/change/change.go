@@ -212,7 +212,7 @@ func (t *Type) addElsewhere(c *store.Change) {
 
 // movedKeys returns the keys that an entry leaves, and those that it joins, for the given fields
 // whose facets differ (I5). It returns an error with the reason refusal if a new facet has no key.
-func moves[K any](
+func movedKeys[K any](
 	fields []string, old, facets map[string]string, key func(field, value string) (K, bool), refusal string,
 ) (leave, join []K, err error) {
 	for _, field := range fields {
