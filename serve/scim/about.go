@@ -2,7 +2,7 @@ package scim
 
 import "strings"
 
-// providerConfig tells what of SCIM is there.
+// providerConfig returns the features of SCIM that the service supports.
 func providerConfig(c *call) (answer, error) {
 	no := map[string]any{"supported": false}
 	return answer{body: resource{
@@ -34,7 +34,8 @@ func (c *call) types() []resource {
 	return all
 }
 
-// attribute is one as a schema has it.
+// attribute returns an attribute of a schema. more holds pairs of names and values that override
+// the defaults.
 func attribute(name, kind string, more ...any) map[string]any {
 	a := map[string]any{
 		"name": name, "type": kind, "multiValued": false, "description": name, "required": false, "caseExact": false,
@@ -46,7 +47,7 @@ func attribute(name, kind string, more ...any) map[string]any {
 	return a
 }
 
-// schemas are those of users, with what is kept of them, and of groups.
+// schemas returns the schemas of users, with the attributes that are stored, and of groups.
 func (c *call) schemas() []resource {
 	id := attribute("id", "string", "caseExact", true, "mutability", "readOnly", "returned", "always", "uniqueness", "server")
 	external := attribute("externalId", "string", "caseExact", true)
@@ -93,7 +94,8 @@ func listSchemas(c *call) (answer, error) { return c.about(c.schemas()) }
 func getType(c *call) (answer, error)     { return c.named(c.types()) }
 func getSchema(c *call) (answer, error)   { return c.named(c.schemas()) }
 
-// about is all of what the service tells about itself. Filters are for resources alone.
+// about returns a list of the resources that describe the service. It refuses filters, which only
+// users and groups support.
 func (c *call) about(all []resource) (answer, error) {
 	if len(c.query["filter"]) > 0 {
 		return answer{}, &Error{403, invalidFilter, "there is no filter here"}

@@ -9,7 +9,8 @@ import (
 	filter "github.com/scim2/filter-parser/v2"
 )
 
-// An edit is what a request makes of a user: by attribute, in lower case, a text, or nil where it is to be unset.
+// An edit holds the changes that a request makes to a user. attributes maps each attribute, in
+// lower case, to its new text, or to nil to remove it.
 type edit struct {
 	attributes map[string]*string
 	active     *bool
@@ -17,7 +18,7 @@ type edit struct {
 
 func newEdit() *edit { return &edit{attributes: map[string]*string{}} }
 
-// set has the edit set an attribute, or unset it where the value is nil.
+// set adds the change of one attribute to the edit; a nil value removes the attribute.
 func (e *edit) set(at target, v any) error {
 	switch at.name {
 	case "username", "externalid", "displayname":
@@ -57,7 +58,7 @@ func (e *edit) put(name string, v any) error {
 	return nil
 }
 
-// setActive takes Booleans also as text: Entra ID sends "False".
+// setActive sets active. It accepts Booleans as text because Entra ID sends "False".
 func (e *edit) setActive(at target, v any) error {
 	if at.sub != "" || at.which != nil {
 		return errPath
@@ -107,7 +108,8 @@ func (e *edit) setName(at target, v any) error {
 	return nil
 }
 
-// setEmails sets the one address that is kept: the primary one, else the one for work, or of no type. Others are let pass.
+// setEmails sets the one address that is stored: the primary one, or else the one of type work, or
+// else the one without a type. It ignores other addresses.
 func (e *edit) setEmails(at target, v any) error {
 	switch work, known := isWork(at.which); {
 	case !known:
@@ -153,7 +155,8 @@ func (e *edit) setEmails(at target, v any) error {
 	return e.put("emails", best)
 }
 
-// isWork reports whether a filter may mean the address that is kept, and whether it is one that is known.
+// isWork reports whether a filter selects the address that is stored, and whether the filter is
+// supported.
 func isWork(which filter.Expression) (work, known bool) {
 	switch f := which.(type) {
 	case nil:
@@ -176,7 +179,7 @@ func isWork(which filter.Expression) (work, known bool) {
 	return false, false
 }
 
-// member is what an object has under a name, in any case.
+// member returns the value of a name in an object, whatever its case.
 func member(m map[string]any, name string) any {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		if strings.EqualFold(key, name) {
@@ -186,7 +189,8 @@ func member(m map[string]any, name string) any {
 	return nil
 }
 
-// ofResource reads a whole user. What is not kept, and what is the server's own, is let pass.
+// ofResource returns the edit that sets all attributes of a user. It ignores attributes that are
+// not stored or that only the server sets.
 func ofResource(body map[string]any) (*edit, error) {
 	e := newEdit()
 	for _, key := range slices.Sorted(maps.Keys(body)) {
@@ -207,13 +211,13 @@ func ofResource(body map[string]any) (*edit, error) {
 	return e, nil
 }
 
-// Limits of a PATCH. The parser of paths takes some 20 µs for each byte.
+// Limits of a PATCH request. The parser takes about 20 µs for each byte of a path.
 const (
 	mostOperations = 2000
 	mostPaths      = 128 << 10 // bytes of all paths together
 )
 
-// A patch is the body of a PATCH.
+// A patch holds the body of a PATCH request.
 type patch struct {
 	Operations []struct {
 		Op    string
@@ -222,14 +226,14 @@ type patch struct {
 	}
 }
 
-// A step is an operation that has been read.
+// A step holds one parsed operation of a PATCH request on one attribute.
 type step struct {
 	op string // add, remove, replace
 	at target
-	v  any // nil: it is to be unset
+	v  any // nil removes the attribute
 }
 
-// steps reads the body of a PATCH.
+// steps reads the steps of a PATCH request from its body.
 func (c *call) steps(urn string) ([]step, error) {
 	var body patch
 	if err := c.body(&body); err != nil {
@@ -238,7 +242,8 @@ func (c *call) steps(urn string) ([]step, error) {
 	return body.steps(urn)
 }
 
-// steps reads the operations on a kind of resource. Those on what is not kept are left out.
+// steps returns the steps of a patch to a kind of resource. It leaves out operations on attributes
+// that are not stored.
 func (p patch) steps(urn string) (all []step, err error) {
 	if n := len(p.Operations); n == 0 || n > mostOperations {
 		return nil, refuse(invalidSyntax, "a PATCH has 1 to %d Operations, and not %d", mostOperations, n)
@@ -270,8 +275,8 @@ func (p patch) steps(urn string) (all []step, err error) {
 	return all, nil
 }
 
-// under are the steps that a step on a path consists of: several, where the path leads to the resource itself. left is how many bytes of
-// paths may still be read.
+// under returns the steps that an operation on a path consists of. There may be several if the path
+// denotes the resource itself. left is the number of bytes of paths that may still be parsed.
 func (s step) under(urn, path string, left *int) (all []step, err error) {
 	if *left -= len(path); *left < 0 {
 		return nil, refuse(invalidPath, "the paths are too long together")
@@ -288,7 +293,7 @@ func (s step) under(urn, path string, left *int) (all []step, err error) {
 		return nil, refuse(invalidValue, "without a path the value is an object")
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if has(readOnly, strings.ToLower(name)) { // sent along, as Okta does
+		if has(readOnly, strings.ToLower(name)) { // Okta sends these along
 			continue
 		}
 		some, err := step{op: s.op, v: members[name]}.under(urn, name, left)

@@ -12,17 +12,17 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// An Error is what a request is answered in place of what it asked for (RFC 7644, 3.12).
+// An Error is the body of a response to a request that failed (RFC 7644, section 3.12).
 type Error struct {
 	Status int
-	Type   string // scimType; "": none
+	Type   string // scimType, or ""
 	Detail string
 }
 
 func (e *Error) Error() string { return e.Detail }
 
-// ErrorCode returns the code that goes with the status: [userdb.CodeUsage] for what no other code
-// is about, such as a filter that cannot be read.
+// ErrorCode returns the code for the status. It returns [userdb.CodeUsage] if there is no other, as
+// for a filter that cannot be parsed.
 func (e *Error) ErrorCode() userdb.Code {
 	for _, code := range []userdb.Code{userdb.CodeNotFound, userdb.CodeDuplicate, userdb.CodeOther} {
 		if status, _ := code.SCIM(); status == e.Status {
@@ -32,7 +32,7 @@ func (e *Error) ErrorCode() userdb.Code {
 	return userdb.CodeUsage
 }
 
-// Write answers a request with an error. Other headers are set already.
+// Write writes the error as the response. It keeps headers that are set already.
 func (e *Error) Write(w http.ResponseWriter) {
 	body := map[string]any{"schemas": []string{urnError}, "status": strconv.Itoa(e.Status), "detail": e.Detail}
 	if e.Type != "" {
@@ -48,14 +48,14 @@ func write(w http.ResponseWriter, status int, body any) {
 	}
 	w.Header().Set("Content-Type", mediaType)
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // a client that is gone is told nothing
+	_ = json.NewEncoder(w).Encode(body) // an error means that the client is gone
 }
 
 func refuse(scimType, format string, args ...any) error {
 	return &Error{http.StatusBadRequest, scimType, fmt.Sprintf(format, args...)}
 }
 
-// The values of scimType that are used.
+// The values of scimType.
 const (
 	invalidFilter = "invalidFilter"
 	invalidPath   = "invalidPath"
@@ -66,10 +66,10 @@ const (
 	uniqueness    = "uniqueness"
 )
 
-// ErrPartly is in an error of a request that was cut off when a part of it may have been done.
+// ErrPartly reports that a request failed after some of its changes were made.
 var ErrPartly = errors.New("a part is done")
 
-// partly is an error of what comes after a change that was made.
+// partly marks err as an error after a first change was made.
 func partly(err error) error {
 	if err == nil || absent(err) {
 		return err
@@ -79,12 +79,13 @@ func partly(err error) error {
 
 var errNotFound = &Error{http.StatusNotFound, "", "there is no such resource"}
 
-// absent reports whether an error of a lookup says that there is nothing: also of a value that nothing can have.
+// absent reports whether err says that a lookup found nothing. This includes values that no entry
+// can have.
 func absent(err error) bool {
 	return errors.Is(err, userdb.ErrNotFound) || errors.Is(err, hints.ErrHint) || errors.Is(err, recordkey.ErrSyntax) || errors.Is(err, userdb.ErrInvalid)
 }
 
-// onID is an error of what was asked for by its id.
+// onID returns errNotFound if err says that no resource has the id of the path, and err otherwise.
 func onID(err error) error {
 	if err != nil && !errors.Is(err, userdb.ErrInvalid) && absent(err) {
 		return errNotFound
@@ -92,15 +93,14 @@ func onID(err error) error {
 	return err
 }
 
-// public returns an error of the library in words of SCIM, if it has some. All others are for the
-// service to put.
+// public returns the SCIM error for an error of the library if there is one, and err otherwise.
 func public(err error) error {
 	_, own := errors.AsType[*Error](err)
 	status, scimType := userdb.CodeOf(err).SCIM()
 	switch {
 	case err == nil || own:
 		return err
-	case errors.Is(err, ErrOptions): // it names the type, or its fields
+	case errors.Is(err, ErrOptions): // it names nothing but the type and its fields
 		return &Error{http.StatusInternalServerError, "", err.Error()}
 	case scimType == uniqueness:
 		return &Error{status, scimType, err.Error() + ": another resource has this value"}

@@ -9,8 +9,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestErrorsAgreeWithTheTable: a directory is told the status and the word of the table, if it has
-// one; all else is for the service to put.
+// TestErrorsAgreeWithTheTable checks that a directory receives the status and scimType that the
+// table of codes has for an error. The service answers all other errors itself.
 func TestErrorsAgreeWithTheTable(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		status, scimType := code.SCIM()
@@ -25,7 +25,7 @@ func TestErrorsAgreeWithTheTable(t *testing.T) {
 	if e, is := errors.AsType[*Error](public(&password.PolicyError{Rule: "min"})); !is || e.Status != 400 || e.Type != invalidValue {
 		t.Errorf("a password that the policy refuses: %+v, want 400 %s", e, invalidValue)
 	}
-	if err := errors.Join(userdb.ErrUnavailable, userdb.ErrDuplicate); public(err) != err { //nolint:errorlint // the same one
+	if err := errors.Join(userdb.ErrUnavailable, userdb.ErrDuplicate); public(err) != err { //nolint:errorlint // err itself
 		t.Error("a store that went away is told as a value that is taken")
 	}
 }

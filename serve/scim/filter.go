@@ -10,18 +10,20 @@ import (
 	"github.com/coffeenode/userdb/internal/jsonline"
 )
 
-// A term is one attribute that must have a value.
+// A term is a condition that an attribute equals a value.
 type term struct{ attribute, value string }
 
 const mostFilter = 4096 // bytes
 
-// filterable are the attributes that a filter may name, by the kind of resource, in lower case.
+// filterable lists the attributes that a filter may name, in lower case, by the URN of the
+// resource.
 var filterable = map[string][]string{
 	urnUser:  {"id", "externalid", "username", "emails.value"},
 	urnGroup: {"id", "externalid", "displayname", "members", "members.value"},
 }
 
-// parseFilter reads a filter. All of the terms must hold; there is one at least.
+// parseFilter returns the terms of a filter, of which a resource must match all. It returns at
+// least one term.
 func parseFilter(urn, text string) ([]term, error) {
 	if len(text) > mostFilter {
 		return nil, refuse(invalidFilter, "the filter is too long")
@@ -61,7 +63,8 @@ func terms(urn string, e filter.Expression) ([]term, error) {
 
 var errFilter = refuse(invalidFilter, "only eq and and are known, on userName, externalId, id, emails.value; of groups on displayName, externalId, id, members")
 
-// ofValues reads what must hold for one of several values: that it is one, and perhaps that its type is work.
+// ofValues parses the filter in the brackets of a multi-valued attribute. It must compare value,
+// and may also compare type with "work".
 func ofValues(e filter.Expression) (value string, err error) {
 	both := []filter.Expression{e}
 	if l, is := e.(*filter.LogicalExpression); is && l.Operator == filter.AND {
@@ -89,7 +92,7 @@ func ofValues(e filter.Expression) (value string, err error) {
 	return value, nil
 }
 
-// equality reads an attribute and the text that it must have.
+// equality returns the attribute and the text of a comparison, whose operator must be eq.
 func equality(urn string, e *filter.AttributeExpression) (name, value string, err error) {
 	raw, is := e.CompareValue.(string)
 	if text := []byte(`"` + raw + `"`); !is || e.Operator != filter.EQ || !jsonline.Whole(text) || json.Unmarshal(text, &value) != nil {
@@ -98,7 +101,8 @@ func equality(urn string, e *filter.AttributeExpression) (name, value string, er
 	return nameOf(urn, e.AttributePath), value, nil
 }
 
-// nameOf is an attribute in lower case, without its URN; "" where that is another one.
+// nameOf returns the name of an attribute in lower case and without its URN. It returns "" if the
+// path has another URN.
 func nameOf(urn string, p filter.AttributePath) string {
 	if p.URIPrefix != nil && !strings.EqualFold(*p.URIPrefix, urn) {
 		return ""
@@ -112,8 +116,8 @@ func nameOf(urn string, p filter.AttributePath) string {
 
 var afterBracket = regexp.MustCompile(`^\]\.(\w+\s+\w+\s+"(?:[^"\\]|\\.)*")`)
 
-// inBrackets writes emails[type eq "work"].value eq "x", which directories send and the RFC does not have, as
-// emails[type eq "work" and value eq "x"]. What stands between quotes stays as it is.
+// inBrackets rewrites emails[type eq "work"].value eq "x", which directories send although the RFC
+// does not define it, as emails[type eq "work" and value eq "x"]. It leaves quoted text unchanged.
 func inBrackets(text string) string {
 	var out strings.Builder
 	quoted := false

@@ -7,13 +7,14 @@ import (
 	"testing"
 )
 
-// refused reports whether an error is one that a directory is to be told of.
+// refused reports whether a directory receives err as a bad request.
 func refused(err error) bool {
 	e, is := errors.AsType[*Error](err)
 	return is && e.Status == http.StatusBadRequest && e.Type != ""
 }
 
-// FuzzFilter: a filter has a term at least, each on an attribute that may be named, or is refused.
+// FuzzFilter checks that a filter either is refused or has at least one term, and that its terms
+// name only attributes that may be named.
 func FuzzFilter(f *testing.F) {
 	for _, text := range []string{
 		`userName eq "a"`, `emails[type eq "work"].value eq "b"`, `emails[type eq "work" and value eq "b"]`, `members[value eq "x"]`, `a and b`, `(id eq "1") and externalId eq "\""`,
@@ -36,7 +37,7 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
-// FuzzPatch: a PATCH sets attributes that are known and no others, or is refused.
+// FuzzPatch checks that a PATCH either is refused or sets only known attributes.
 func FuzzPatch(f *testing.F) {
 	for _, text := range []string{
 		`{"Operations":[{"op":"Replace","path":"emails[type eq \"work\"].value","value":"x"}]}`, `{"Operations":[{"op":"add","value":{"name.givenName":"x","active":"False"}}]}`,
@@ -79,7 +80,7 @@ func FuzzPatch(f *testing.F) {
 	})
 }
 
-// FuzzResource: a whole user is read, with a userName, or refused.
+// FuzzResource checks that a user either is refused or has a userName.
 func FuzzResource(f *testing.F) {
 	f.Add(`{"userName":"x","emails":[{"value":"y"}],"name":{"givenName":"z","x":{}},"active":"true"}`)
 	f.Add(`{"USERNAME":"x","username":"y","emails":[null]}`)

@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// group is an entry as a resource, with its members where they are wanted.
+// group returns an entry as a resource, with its members if the request wants them.
 func (c *call) group(s search, e userdb.Entry) (resource, error) {
 	out := resource{"schemas": []string{urnGroup}, "id": e.UID(), "displayName": e.Text(own.GroupName), "meta": c.meta("Group", e)}
 	if external := e.Text(own.GroupExternal); external != "" {
@@ -29,13 +29,13 @@ func (c *call) group(s search, e userdb.Entry) (resource, error) {
 	return out, err
 }
 
-// A groupEdit is what a request makes of a group.
+// A groupEdit holds the changes that a request makes to a group.
 type groupEdit struct {
-	name, external *string // nil: as it is; an external "": unset
+	name, external *string // nil leaves the value unchanged; "" removes external
 	members        crowd
 }
 
-// set has the edit do one step.
+// set adds one step of a request to the edit.
 func (g *groupEdit) set(s step) (err error) {
 	switch {
 	case s.at.name == "members":
@@ -61,7 +61,7 @@ func (g *groupEdit) set(s step) (err error) {
 	return nil
 }
 
-// groupOf reads a whole group.
+// groupOf reads a complete group from the body of a request.
 func (c *call) groupOf() (g groupEdit, err error) {
 	var body map[string]any
 	if err := c.body(&body); err != nil {
@@ -110,7 +110,7 @@ func getGroup(c *call) (answer, error) {
 	return c.told(http.StatusOK, "Group", e, c.group)
 }
 
-// replaceGroup is PUT. Members that are not named at all stay.
+// replaceGroup handles PUT. It leaves the members unchanged if the request does not list any.
 func replaceGroup(c *call) (answer, error) {
 	g, err := c.groupOf()
 	if err != nil {
@@ -144,10 +144,11 @@ func patchGroup(c *call) (answer, error) {
 	if err != nil || len(c.query["attributes"]) == 0 {
 		return answer{status: http.StatusNoContent}, err
 	}
-	return c.told(http.StatusOK, "Group", e, c.group) // who names attributes wants to see them (RFC 7644, 3.5.2)
+	// A request that names attributes expects the resource (RFC 7644, section 3.5.2).
+	return c.told(http.StatusOK, "Group", e, c.group)
 }
 
-// changeGroup changes the group itself, and then its members, one after another.
+// changeGroup changes the group itself, and then its members one by one.
 func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
 	e, err := c.groups.Update(c.ctx, hints.UID(c.id), func(e *userdb.Entry) error {
 		if g.name != nil {
@@ -169,7 +170,8 @@ func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
 	return e, onID(partly(err))
 }
 
-// deleteGroup takes the tag from all members, and then the group away. Where it is cut off, it goes on when it is asked again.
+// deleteGroup removes the tag from all members, and then deletes the group. If it is interrupted,
+// the next request continues.
 func deleteGroup(c *call) (answer, error) {
 	e, err := c.groups.Find(c.ctx, hints.UID(c.id))
 	if err == nil {
@@ -189,7 +191,8 @@ func listGroups(c *call) (answer, error) {
 	return c.list(urnGroup, c.groups, s, c.findGroups, c.group)
 }
 
-// findGroups are the groups of which all terms are true.
+// findGroups returns the groups that match all terms. It looks up the candidates with the first
+// term.
 func (c *call) findGroups(all []term) (found []userdb.Entry, err error) {
 	switch first := all[0]; first.attribute {
 	case "id":
@@ -214,7 +217,7 @@ func (c *call) findGroups(all []term) (found []userdb.Entry, err error) {
 	return distinct(selected), err
 }
 
-// groupsOf are the groups that a user is in.
+// groupsOf returns the groups that have the user as a member.
 func (c *call) groupsOf(uid string) (all []userdb.Entry, err error) {
 	tags, err := c.users.Tags(hints.UID(uid)).Members(c.ctx)
 	if absent(err) {
@@ -230,7 +233,7 @@ func (c *call) groupsOf(uid string) (all []userdb.Entry, err error) {
 	return all, err
 }
 
-// groupHolds reports whether all terms are true of a group.
+// groupHolds reports whether a group matches all terms.
 func (c *call) groupHolds(e userdb.Entry, all []term) (is bool, err error) {
 	fold := schema.Type{Fold: schema.FoldCasefold}
 	for _, t := range all {

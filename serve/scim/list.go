@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	usualCount = 100
-	mostCount  = 200
+	usualCount = 100 // resources on a page if the request does not say
+	mostCount  = 200 // resources on a page at most
 
-	mostAttributes = 1000 // that a body names: each is compared for each attribute of each resource
+	mostAttributes = 1000 // names in a body: each is compared with each attribute of each resource
 )
 
-// resource is one as JSON.
+// A resource is a SCIM resource as a JSON object.
 type resource = map[string]any
 
-// meta is what every resource tells about itself.
+// meta returns the meta attribute of a resource.
 func (c *call) meta(kind string, e userdb.Entry) map[string]any {
 	m := map[string]any{"resourceType": kind, "location": c.url(kind+"s", e.UID())}
 	if added, has := e.Get(addedField); has {
@@ -34,7 +34,7 @@ func (c *call) meta(kind string, e userdb.Entry) map[string]any {
 	return m
 }
 
-// told answers with one resource, which as makes of an entry.
+// told returns the answer for a single entry, which as converts to a resource.
 func (c *call) told(status int, kind string, e userdb.Entry, as func(search, userdb.Entry) (resource, error)) (answer, error) {
 	var s search
 	s.selected(c)
@@ -48,7 +48,7 @@ func (c *call) told(status int, kind string, e userdb.Entry, as func(search, use
 	return answer{status: status, location: c.url(kind+"s", e.UID()), body: s.only(urnCore+kind, out)}, nil
 }
 
-// A search is what a listing asks for.
+// A search holds the parameters of a list request.
 type search struct {
 	Filter                         *string
 	StartIndex                     *int64
@@ -56,7 +56,7 @@ type search struct {
 	Attributes, ExcludedAttributes []string
 }
 
-// search reads what a listing asks for, from the query or from the body.
+// search reads the parameters of a list request from the query of a GET or the body of a POST.
 func (c *call) search() (s search, err error) {
 	if c.r.Method == http.MethodPost {
 		if err := c.body(&s); err != nil || len(s.Attributes)+len(s.ExcludedAttributes) <= mostAttributes {
@@ -86,7 +86,7 @@ func (c *call) search() (s search, err error) {
 	return s, nil
 }
 
-// selected reads which attributes are wanted.
+// selected reads from the query which attributes to return and which to leave out.
 func (s *search) selected(c *call) {
 	for _, of := range []struct {
 		name string
@@ -98,7 +98,7 @@ func (s *search) selected(c *call) {
 	}
 }
 
-// wants reports whether an attribute is wanted.
+// wants reports whether the response should contain the attribute.
 func (s search) wants(urn, name string) bool {
 	is := func(given string) bool {
 		given = strings.TrimSpace(given)
@@ -119,7 +119,7 @@ func (s search) wants(urn, name string) bool {
 	})
 }
 
-// only is a resource with what is wanted of it.
+// only removes the attributes that are not wanted from a resource, and returns it.
 func (s search) only(urn string, all resource) resource {
 	for name := range all {
 		if !s.wants(urn, name) {
@@ -129,7 +129,8 @@ func (s search) only(urn string, all resource) resource {
 	return all
 }
 
-// window is where a page begins, from 0, and how many resources it has at most.
+// window returns the index of the first resource of the page, from 0, and the largest number of
+// resources on it.
 func (s search) window() (start, count int64) {
 	count = usualCount
 	if s.StartIndex != nil {
@@ -141,7 +142,7 @@ func (s search) window() (start, count int64) {
 	return start, count
 }
 
-// listed is a page of resources.
+// listed returns a ListResponse with one page of resources.
 func listed(s search, total int64, page []resource) answer {
 	start, _ := s.window()
 	if page == nil {
@@ -152,8 +153,8 @@ func listed(s search, total int64, page []resource) answer {
 	}}
 }
 
-// list answers with the entries of a type that a filter selects, or with all. find looks for those that may be selected; each is
-// asked again for all of the terms.
+// list returns one page of the entries of a type: those that match the filter, or all entries if
+// there is none. find returns the entries that match all terms of the filter.
 func (c *call) list(urn string, t *userdb.Type, s search, find func([]term) ([]userdb.Entry, error), as func(search, userdb.Entry) (resource, error)) (answer, error) {
 	start, count := s.window()
 	var page []userdb.Entry
@@ -186,13 +187,13 @@ func (c *call) list(urn string, t *userdb.Type, s search, find func([]term) ([]u
 	return listed(s, total, out), nil
 }
 
-// distinct are entries, each once, by their UIDs.
+// distinct returns the entries sorted by UID, without duplicates.
 func distinct(all []userdb.Entry) []userdb.Entry {
 	slices.SortFunc(all, func(a, b userdb.Entry) int { return strings.Compare(a.UID(), b.UID()) })
 	return slices.CompactFunc(all, func(a, b userdb.Entry) bool { return a.UID() == b.UID() })
 }
 
-// body reads the JSON of a request.
+// body decodes the JSON body of a request.
 func (c *call) body(to any) error {
 	if given := c.r.Header.Get("Content-Type"); given != "" {
 		media, _, err := mime.ParseMediaType(given)

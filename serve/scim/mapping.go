@@ -14,26 +14,27 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// The facets of every user that is provisioned, besides those that are mapped.
+// The fields that every provisioned user has besides the mapped ones, and the name of the record of
+// tags.
 const (
 	externalField = "externalId"
 	addedField    = "added"
 	tagsName      = "tags"
 )
 
-// A group is one of the users of a type of a namespace, by its id or its name.
+// A group identifies a group of the users of a type in a namespace by its id or name.
 type group struct{ namespace, typ, group string }
 
-// named returns the group of that id or name, which is one in any case.
+// named returns g with the given id or name, whose case makes no difference.
 func (g group) named(idOrName string) group {
 	g.group = schema.Type{Fold: schema.FoldCasefold}.Canonical(idOrName)
 	return g
 }
 
-// isID reports whether a text has the form of the ids of groups.
+// isID reports whether a text has the form of a group's id.
 var isID = regexp.MustCompile(`^[a-z2-7]{26}$`).MatchString
 
-// tagsByGroup reads the keys of Tags.
+// tagsByGroup parses the keys of Tags.
 func (o Options) tagsByGroup() (map[group]string, error) {
 	tags, shared := map[group]string{}, map[group]bool{}
 	for text, tag := range o.Tags {
@@ -67,15 +68,16 @@ func (o Options) tagsByGroup() (map[group]string, error) {
 	return tags, nil
 }
 
-// A Mapping says in which facets attributes are kept: by emails, displayName, name.givenName and the like, in lower case, the field.
+// A Mapping maps attributes to the fields that store them. The attributes are emails, displayname,
+// name.givenname and the other parts of name, all in lower case.
 type Mapping map[string]string
 
-// ErrOptions says what is wrong with what SCIM is set up by.
+// ErrOptions reports that SCIM cannot be set up with its options or for the schema in force.
 var ErrOptions = errors.New("SCIM cannot be set up")
 
 const mostMapping = 1 << 16 // bytes
 
-// ReadMapping reads one from JSON: {"emails": "mail", "name.givenName": "first"}.
+// ReadMapping reads a Mapping from JSON such as {"emails": "mail", "name.givenName": "first"}.
 func ReadMapping(r io.Reader) (Mapping, error) {
 	text, err := io.ReadAll(io.LimitReader(r, mostMapping))
 	if err != nil {
@@ -109,7 +111,8 @@ func (m Mapping) names(field string) bool {
 	return false
 }
 
-// fields are the facets of all attributes of a type. Where emails has none, it shares that of userName, if that is an address.
+// fields returns the fields of all attributes for a type. If the mapping does not contain emails,
+// emails shares the field of userName if that field holds an address.
 func (o Options) fields(t schema.Type) (Mapping, error) {
 	m := Mapping{"username": o.UserName, "externalid": externalField}
 	if !t.Fields[o.UserName].Role.Has(schema.RoleSecondary) {
@@ -134,7 +137,8 @@ func (o Options) fields(t schema.Type) (Mapping, error) {
 	return m, nil
 }
 
-// needs is a type with what SCIM adds to it: indexes to find users by, and an order to list them in.
+// needs returns a copy of a type with what SCIM requires: indexes to find users by, and an order to
+// list them in.
 func needs(t schema.Type, m Mapping) (schema.Type, error) {
 	fields, tertiary := map[string]schema.Field{}, map[string]schema.Tertiary{}
 	for name, f := range t.Fields {
@@ -167,7 +171,8 @@ func needs(t schema.Type, m Mapping) (schema.Type, error) {
 	return t, err
 }
 
-// alone reports whether a change of the schema would keep others from writing, or take other entries than its own.
+// alone reports whether a schema change would stop other programs from writing while it runs. A
+// change that is not online is harmless if there are no entries.
 func alone(c migrate.Change) bool {
 	return slices.ContainsFunc(c.Types, func(tc migrate.TypeChange) bool { return !tc.Online && tc.Entries > 0 })
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// tagPrefix is how the tags of groups begin, unless Options.Tags has another one.
+// tagPrefix begins the tags of groups that Options.Tags does not map.
 const tagPrefix = "scim:"
 
-// A crowd is what becomes of the members of a group.
+// A crowd describes changes to the members of a group.
 type crowd struct {
-	all  bool            // others than those that are to be in are to be out
-	want map[string]bool // by UID: whether it is to be in
+	all  bool            // whether to remove all members except those in want
+	want map[string]bool // whether the user with a UID is to be a member
 }
 
 func (w *crowd) put(uid string, in bool) {
@@ -31,7 +31,7 @@ func (w *crowd) put(uid string, in bool) {
 	w.want[uid] = in
 }
 
-// step has the crowd do one operation on members.
+// step adds one operation on members.
 func (w *crowd) step(s step) error {
 	uids, err := uidsOf(s.v)
 	switch {
@@ -62,7 +62,8 @@ func (w *crowd) step(s step) error {
 	return nil
 }
 
-// uidsOf reads members: objects with a value.
+// uidsOf returns the UIDs in a value of members: an object with a value, or an array of such
+// objects.
 func uidsOf(v any) (uids []string, err error) {
 	all, is := v.([]any)
 	if !is && v != nil {
@@ -82,7 +83,8 @@ func uidsOf(v any) (uids []string, err error) {
 	return uids, nil
 }
 
-// in are those that are to be in, or with false those to be out.
+// in returns the UIDs that are to be added or, if in is false, those that are to be removed. They
+// are sorted.
 func (w crowd) in(in bool) (uids []string) {
 	for uid, is := range w.want {
 		if is == in {
@@ -93,7 +95,7 @@ func (w crowd) in(in bool) (uids []string) {
 	return uids
 }
 
-// known refuses new members that are no users.
+// known returns an error if a user that is to be added does not exist.
 func (c *call) known(w crowd) error {
 	var hs []hints.Hint
 	for _, uid := range w.in(true) {
@@ -110,7 +112,7 @@ func (c *call) known(w crowd) error {
 	return nil
 }
 
-// carriers are the UIDs of those that carry a tag, sorted.
+// carriers returns the UIDs of the users that carry a tag, sorted.
 func (r *room) carriers(ctx context.Context, tag string) (uids []string, err error) {
 	for e, err := range r.users.All(ctx, userdb.Query{Has: []string{tag}}) {
 		switch {
@@ -124,11 +126,12 @@ func (r *room) carriers(ctx context.Context, tag string) (uids []string, err err
 	return slices.Compact(uids), nil
 }
 
-// manyMembers are as many as it is worth to look first which of them carry a tag.
+// manyMembers is the number of members above which gather first reads who carries the tag already.
 const manyMembers = 100
 
-// gather gives a tag to those of a crowd, and takes it from others, each by itself. What was done stays, if it is cut off, and is not
-// done again.
+// gather adds a tag to the users that become members and removes it from those that cease to be,
+// one user at a time. If it is interrupted, the changes made so far stay, and the next attempt
+// skips them.
 func (r *room) gather(ctx context.Context, tag string, w crowd) error {
 	in, out := w.in(true), w.in(false)
 	if w.all || len(in) > manyMembers {
@@ -155,15 +158,15 @@ func (r *room) gather(ctx context.Context, tag string, w crowd) error {
 	})
 }
 
-// tooMany reports whether a user has as many tags as the schema lets anybody have.
+// tooMany reports whether err says that a user has as many tags as the schema allows.
 func tooMany(err error) bool {
 	field, is := errors.AsType[*userdb.FieldError](err)
 	return is && field.Field == tagsName && field.Rule == "max"
 }
 
-const atOnce = 8 // users whose tags are changed
+const atOnce = 8 // users whose tags are changed concurrently
 
-// each does something to users, several at a time. Those that are not there are passed over.
+// each calls do for each user, several at a time. It ignores users that do not exist.
 func each(ctx context.Context, uids []string, do func(uid string) error) error {
 	var all sync.WaitGroup
 	errs := make([]error, atOnce)
@@ -180,8 +183,8 @@ func each(ctx context.Context, uids []string, do func(uid string) error) error {
 	return partly(errors.Join(append(errs, ctx.Err())...))
 }
 
-// tagOf returns the tag that members of a group carry. A name that has the form of an id is mapped
-// to none: a directory names its groups as it likes.
+// tagOf returns the tag that members of a group carry. A name in the form of an id is never looked
+// up in Options.Tags, because a directory can name its groups freely.
 func (r *room) tagOf(id, name string) string {
 	byID, byName := r.tags.named(id), r.tags.named(name)
 	if tag := r.h.tags[byID]; tag != "" {
@@ -193,7 +196,8 @@ func (r *room) tagOf(id, name string) string {
 	return tagPrefix + id
 }
 
-// retag brings the members of a group to the tag that they are to carry, where that is another one by now.
+// retag changes the tag of a group and its members if the options give the group another tag than
+// the stored one.
 func (r *room) retag(ctx context.Context, e userdb.Entry) (userdb.Entry, error) {
 	was, tag := e.Text(own.GroupTag), r.tagOf(e.UID(), e.Text(own.GroupName))
 	if was == tag {
@@ -222,10 +226,10 @@ func (r *room) retag(ctx context.Context, e userdb.Entry) (userdb.Entry, error) 
 	if err != nil {
 		return e, err
 	}
-	return next, move() // those who came meanwhile
+	return next, move() // members that were added meanwhile
 }
 
-// retagAll does so for all groups.
+// retagAll calls retag for all groups.
 func (r *room) retagAll(ctx context.Context) error {
 	for e, err := range r.groups.All(ctx, userdb.Query{Order: own.GroupAdded}) {
 		if err == nil {

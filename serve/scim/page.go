@@ -10,24 +10,27 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// mostSteps is how often a request reads entries at most for a page of a listing. What it does not
-// come to, the next one goes on with. Tests lower it.
+// mostSteps limits the number of reads of entries for one page of a list. The next request
+// continues where a request stopped. Tests lower it.
 var mostSteps = 40
 
 const (
-	datedStep   = 500 // entries that one of them passes over
-	undatedStep = 250 // entries that one reads to find those without a date, beside 100 keys for each
+	// datedStep is the number of entries with a date that one step skips.
+	datedStep = 500
+	// undatedStep is the number of entries that one step reads to find those without a date. It
+	// looks through up to 100 times as many keys.
+	undatedStep = 250
 )
 
-// A mark is where a listing goes on. Entries come as they were added, and then those of which
-// nobody knows when that was, in no order.
+// A mark is a position in a list. A list has the entries in the order in which they were added,
+// followed by those without a date, in no particular order.
 type mark struct {
 	total   int64
 	at      time.Time
-	passed  int64  // entries that come before
-	undated bool   // all that have a date come before
+	passed  int64  // entries before the position
+	undated bool   // whether all entries with a date are before the position
 	next    string // Query.After
-	skip    int    // of the entries without a date that come after next, so many come before
+	skip    int    // entries without a date that come after next but are before the position
 	ended   bool
 }
 
@@ -36,8 +39,8 @@ const (
 	mostMarks = 1000
 )
 
-// mark remembers where a listing goes on for those who ask for it from a place on, so that they
-// need not begin at the first entry.
+// mark stores the position of a list at start, so that a request for the page that begins there
+// need not read the entries before it.
 func (h *Handler) mark(name string, start int64, m mark) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,13 +57,14 @@ func (h *Handler) marked(name string, start int64) (mark, bool) {
 	return m, has && time.Since(m.at) < markAge
 }
 
-// errFar says that a request read as much as it may and did not reach its page.
+// errFar reports that a request reached its limit of steps before it reached its page.
 var errFar = fmt.Errorf("%w: the page lies far behind many entries: ask again, it goes on from there", userdb.ErrUnavailable)
 
-// page returns the entries from a place on, and how many there are. Damaged ones are left out. It
-// may have fewer than count, and more after them.
+// page returns up to count entries beginning at start, and the number of all entries. It leaves out
+// damaged entries. There may be more entries even if it returns fewer than count.
 func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, total int64, err error) {
-	name := fmt.Sprint(c.name, "\x00", t == c.groups) // and not by the name of the type, which may be that of groups
+	// The name of the type would not do: a type of users may have the same name as that of groups.
+	name := fmt.Sprint(c.name, "\x00", t == c.groups)
 	m, known := c.h.marked(name, start)
 	if !known {
 		total, err := c.total(t, name)
@@ -94,8 +98,8 @@ func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, to
 	return nil, m.total, nil
 }
 
-// step reads some of the entries that come after a mark, moves it, and returns those from a place
-// on, at most so many.
+// step reads entries at the mark and moves the mark past them. It returns the entries from start
+// on, as many as most.
 func (c *call) step(t *userdb.Type, m *mark, start, most int64) ([]userdb.Entry, error) {
 	q := userdb.Query{After: m.next}
 	if m.undated {
@@ -131,7 +135,7 @@ func (c *call) step(t *userdb.Type, m *mark, start, most int64) ([]userdb.Entry,
 	return some, nil
 }
 
-// undated are the entries that no order has, as nobody knows when they were added, each once.
+// undated returns the entries without a date, which no order contains, without duplicates.
 func undated(all []userdb.Entry) (some []userdb.Entry) {
 	for _, e := range all {
 		if _, dated := e.Get(addedField); !dated {
@@ -141,11 +145,11 @@ func undated(all []userdb.Entry) (some []userdb.Entry) {
 	return distinct(some)
 }
 
-// total counts the entries of a type, once for all who ask at the same time. Damaged ones are left
-// out.
+// total returns the number of entries of a type, except damaged ones. Concurrent requests share one
+// count.
 func (c *call) total(t *userdb.Type, name string) (int64, error) {
 	all := userdb.Query{}
-	if t == c.groups { // of which there are few; users are counted by their keys
+	if t == c.groups { // there are few groups; users are counted by their keys
 		all.Order = addedField
 	}
 	total, err := figures.Gather(c.ctx, &c.h.figures, name, 0, func(ctx context.Context) (int64, error) {

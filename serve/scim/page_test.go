@@ -19,7 +19,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A reads hook counts entries that are read.
+// A reads hook counts the entries that are read.
 type reads struct{ atomic.Int64 }
 
 func (n *reads) count(cmds ...redis.Cmder) {
@@ -40,8 +40,8 @@ func (n *reads) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return func(ctx context.Context, cmds []redis.Cmder) error { n.count(cmds...); return next(ctx, cmds) }
 }
 
-// TestUndated: users of whom nobody knows when they were added are listed after the others, each
-// once, and no page reads all of them.
+// TestUndated checks that users without a date are listed once, after all others, and that no page
+// reads all of them.
 func TestUndated(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, schema.User())
@@ -116,7 +116,7 @@ func TestUndated(t *testing.T) {
 			}
 		}
 
-		// A page that lies far behind others comes after some attempts.
+		// A page that lies behind many entries needs several attempts.
 		want, _, err := page(901, 20)
 		if err != nil {
 			t.Fatal(err)

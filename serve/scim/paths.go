@@ -7,7 +7,7 @@ import (
 	filter "github.com/scim2/filter-parser/v2"
 )
 
-// The URNs that are known.
+// The URNs that the service uses.
 const (
 	urnCore       = "urn:ietf:params:scim:schemas:core:2.0:"
 	urnUser       = urnCore + "User"
@@ -24,7 +24,7 @@ const (
 // Attributes of RFC 7643, in lower case.
 var (
 	readOnly = []string{"id", "meta", "schemas", "groups"}
-	// What of users is not kept: directories send it, and it is let pass.
+	// Attributes of users that are not stored. Directories send them, so they are ignored.
 	ignored = []string{
 		"password", "nickname", "profileurl", "title", "usertype", "preferredlanguage", "locale", "timezone", "phonenumbers", "ims", "photos",
 		"addresses", "entitlements", "roles", "x509certificates",
@@ -35,15 +35,16 @@ var (
 
 func has(all []string, name string) bool { return slices.Contains(all, name) }
 
-// A target is what a path of PATCH leads to.
+// A target is the attribute that a path of a PATCH operation denotes.
 type target struct {
 	name, sub string            // in lower case
-	which     filter.Expression // of several values; nil: all of them
+	which     filter.Expression // selects among several values; nil selects all
 }
 
-var whole = target{} // the resource itself
+var whole = target{} // denotes the resource itself
 
-// parsePath reads a path, or the name of a member that stands for one. nowhere leads to what is not kept.
+// parsePath parses a path, or the name of a member that stands for one. It sets nowhere if the
+// attribute is not stored.
 func parsePath(urn, text string) (at target, nowhere bool, err error) {
 	if strings.EqualFold(text, urn) {
 		return whole, false, nil
@@ -51,7 +52,7 @@ func parsePath(urn, text string) (at target, nowhere bool, err error) {
 	if strings.EqualFold(text, urnEnterprise) && urn == urnUser {
 		return whole, true, nil
 	}
-	if len(text) > mostFilter { // the parser takes its time
+	if len(text) > mostFilter { // the parser is slow
 		return at, false, refuse(invalidPath, "the path is too long")
 	}
 	p, err := filter.ParsePath([]byte(text))

@@ -1,5 +1,6 @@
-// Package scim lets directories such as Okta and Entra ID make, change and disable the accounts of a type, by SCIM 2.0 (RFC 7643
-// and 7644). A user is an entry. A group is an entry of the store's own, and its members carry a tag.
+// Package scim lets directories such as Okta and Entra ID create, change and disable the accounts
+// of a type over SCIM 2.0 (RFC 7643 and RFC 7644). A user is an entry. A group is an entry in the
+// store's own namespace, and its members carry a tag.
 package scim
 
 import (
@@ -20,58 +21,65 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Prefix is how the paths begin.
+// Prefix is the path under which all SCIM resources lie.
 const Prefix = "/scim/v2"
 
-// Options say how accounts are seen by directories. The zero Options are good where accounts are identified by an address.
+// Options describe how directories see accounts. The zero Options suit accounts that are identified
+// by an email address.
 type Options struct {
-	UserName  string  // the identifying field that is userName; "": email
-	Mapping   Mapping // for emails, name and displayName; nil: emails shares an address that is userName
-	Namespace string  // the path of the one that is served, which Tags mean if they name none
+	// UserName is the identifying field that holds userName. If it is "", the field is email.
+	UserName string
+	// Mapping holds the fields of emails, displayName and the parts of name. If it does not contain
+	// emails, emails shares the field of userName if that field holds an address.
+	Mapping Mapping
+	// Namespace is the path of the namespace that is served. Keys of Tags that name no namespace
+	// mean this one.
+	Namespace string
 
-	// Tags are those that the members of some groups carry in place of scim:ID. They are by the
-	// group's id or, if the text does not have the form of an id, by its name; of the users of
-	// UserType in Namespace, or of those that are named before it: @TYPE:GROUP or
-	// @NAMESPACE/TYPE:GROUP.
+	// Tags maps groups to the tags that their members carry in place of scim:ID. A key is the id of
+	// a group or, if it does not have the form of an id, the name of a group. It refers to the
+	// users of UserType in Namespace, unless it names others: @TYPE:GROUP or @NAMESPACE/TYPE:GROUP.
 	Tags map[string]string
 }
 
-// UserType is the type whose entries are the users of a directory, unless its key is for another
-// one alone.
+// UserType is the type whose entries are the users of a directory, unless the directory's API key
+// is restricted to another single type.
 const UserType = "user"
 
-// A Handler answers requests. It may be used by any number of goroutines.
+// A Handler serves SCIM requests. It is safe for concurrent use.
 type Handler struct {
 	options Options
 	tags    map[group]string
 
-	preparing chan struct{} // full while a room is made
+	preparing chan struct{} // full while a room is being prepared
 	mu        sync.Mutex
 	rooms     map[string]*room
 	marks     map[string]mark
 	figures   figures.Figures
 }
 
-// A room is what a directory sees: the users of one type of one namespace, and their groups.
+// A room holds what one directory sees: the users of one type in one namespace, and their groups.
 type room struct {
 	h      *Handler
 	name   string
-	tags   group // that groups of the room are mapped by, without the group
+	tags   group // identifies the groups in Options.Tags once it has the group's id or name
 	users  *userdb.Type
 	groups *userdb.Type
 	schema schema.Type // of the users
 	fields Mapping
 }
 
-// New makes a handler. It asks the store for nothing yet.
+// New returns a Handler with the given options. It does not access the store.
 func New(o Options) (*Handler, error) {
 	o.UserName = cmp.Or(o.UserName, "email")
 	tags, err := o.tagsByGroup()
 	return &Handler{options: o, tags: tags, preparing: make(chan struct{}, 1), rooms: map[string]*room{}, marks: map[string]mark{}}, err
 }
 
-// Prepare adds what SCIM needs to the stored schema of a type, and brings entries to it while programs go on: externalId is indexed,
-// added is ordered. It tells groups whose mapping has changed to their members. namespace names that of the view.
+// Prepare adds what SCIM needs to the stored schema of a type: an index on externalId and an order
+// by the field added. It brings existing entries up to date while other programs keep running. It
+// also retags the members of groups whose tag changed in [Options.Tags]. namespace is the path of
+// the namespace of db.
 func (h *Handler) Prepare(ctx context.Context, db *userdb.DB, namespace, typ string) error {
 	_, err := h.room(ctx, db, namespace, typ)
 	return err
@@ -88,7 +96,7 @@ func (h *Handler) room(ctx context.Context, db *userdb.DB, namespace, typ string
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if known := h.made(name); known != nil { // while this one waited
+	if known := h.made(name); known != nil { // another request prepared it while this one waited
 		return known, nil
 	}
 	r := &room{h: h, name: name, tags: group{namespace: namespace, typ: typ}}
@@ -110,7 +118,7 @@ func (h *Handler) made(name string) *room {
 	return h.rooms[name]
 }
 
-// open brings the stored schema to what is needed, and goes by that.
+// open extends the stored schema with what SCIM needs and opens the users and groups under it.
 func (r *room) open(ctx context.Context, db *userdb.DB, typ string) error {
 	stored, err := migrate.StoredSchema(ctx, db)
 	if err != nil {
@@ -152,25 +160,26 @@ func (r *room) open(ctx context.Context, db *userdb.DB, typ string) error {
 	return err
 }
 
-// A call is one request.
+// A call holds one request.
 type call struct {
 	*room
 	ctx   context.Context
 	r     *http.Request
-	query url.Values // by names in lower case
-	id    string     // of the resource that the path names
+	query url.Values // by parameter name in lower case
+	id    string     // of the resource in the path, or ""
 }
 
-// An answer is one to a request.
+// An answer holds the response to a request.
 type answer struct {
 	status   int
 	location string
-	body     any // nil: none
+	body     any // if nil, the response has no body
 }
 
 type operation func(*call) (answer, error)
 
-// operations are by method and path. Those of one resource have * in place of its id.
+// operations maps a method and a path to its operation. An asterisk stands for the id of a
+// resource.
 var operations = map[string]operation{
 	"GET Users": listUsers, "POST Users": createUser, "POST Users/.search": listUsers,
 	"GET Users/*": getUser, "PUT Users/*": replaceUser, "PATCH Users/*": patchUser, "DELETE Users/*": deleteUser,
@@ -180,8 +189,8 @@ var operations = map[string]operation{
 	"GET Schemas/*": getSchema,
 }
 
-// Serve answers a request, for the users of a type of a view. An error is one that it has not answered: an *Error, or another one
-// that the caller puts into words.
+// Serve handles a request for the users of a type of db. If it returns an error, it has not written
+// a response: the caller does, with [Error.Write] for an *Error.
 func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB, namespace, typ string) error {
 	do, c, err := route(w.Header(), req)
 	if err != nil {
@@ -191,7 +200,7 @@ func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB,
 		return public(err)
 	}
 	a, err := do(c)
-	if errors.Is(err, userdb.ErrSchemaMismatch) { // it has changed: the next request looks at it anew
+	if errors.Is(err, userdb.ErrSchemaMismatch) { // the next request reads the changed schema
 		h.mu.Lock()
 		delete(h.rooms, c.name)
 		h.mu.Unlock()
@@ -206,7 +215,8 @@ func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB,
 	return nil
 }
 
-// route finds what a request asks for, or says in the header of the answer what may be asked of its path.
+// route returns the operation that a request asks for. If the path does not support the method, it
+// sets the Allow header of the response.
 func route(answer http.Header, req *http.Request) (operation, *call, error) {
 	c := &call{ctx: req.Context(), r: req, query: url.Values{}}
 	given, err := url.ParseQuery(req.URL.RawQuery)
@@ -241,10 +251,11 @@ func route(answer http.Header, req *http.Request) (operation, *call, error) {
 	return nil, nil, &Error{http.StatusMethodNotAllowed, "", "the path does not take this method"}
 }
 
-// url is where a resource is.
+// url returns the address of a resource.
 func (c *call) url(kind, id string) string {
 	scheme := "http"
-	if c.r.TLS != nil || strings.EqualFold(c.r.Header.Get("X-Forwarded-Proto"), "https") { // of a proxy; a client only misleads itself
+	// A proxy sets X-Forwarded-Proto. A client that forges it deceives only itself.
+	if c.r.TLS != nil || strings.EqualFold(c.r.Header.Get("X-Forwarded-Proto"), "https") {
 		scheme = "https"
 	}
 	return scheme + "://" + c.r.Host + Prefix + "/" + kind + "/" + strings.ReplaceAll(url.PathEscape(id), ".", "%2E")

@@ -9,10 +9,11 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// nameParts are the parts of a name as they are written.
+// nameParts lists the sub-attributes of name in the order of partsOfName, as they are spelled in
+// responses.
 var nameParts = []string{"formatted", "familyName", "givenName", "middleName", "honorificPrefix", "honorificSuffix"}
 
-// user is an entry as a resource.
+// user returns an entry as a resource.
 func (c *call) user(_ search, e userdb.Entry) (resource, error) {
 	out := resource{"schemas": []string{urnUser}, "id": e.UID(), "active": !e.Disabled(), "meta": c.meta("User", e)}
 	put := func(to map[string]any, name, attribute string) {
@@ -36,7 +37,8 @@ func (c *call) user(_ search, e userdb.Entry) (resource, error) {
 	return out, nil
 }
 
-// facets are what an edit says, by field; nil where one is to be unset. userName comes before an address that shares its field.
+// facets returns the facets that an edit sets, by field; nil removes the facet. If userName and
+// emails share a field, userName takes precedence.
 func (c *call) facets(e *edit) map[string]*string {
 	all := map[string]*string{}
 	for attribute, text := range e.attributes {
@@ -67,7 +69,7 @@ func createUser(c *call) (answer, error) {
 	return c.told(http.StatusCreated, "User", e, c.user)
 }
 
-// resource reads the user of a body.
+// resource reads a user from the body of a request.
 func (c *call) resource() (*edit, error) {
 	var body map[string]any
 	if err := c.body(&body); err != nil {
@@ -114,7 +116,7 @@ func patchUser(c *call) (answer, error) {
 	return c.change(edit)
 }
 
-// change makes all of an edit, in one change of the entry, or nothing.
+// change applies an edit to the user in the path, as one change of the entry.
 func (c *call) change(edit *edit) (answer, error) {
 	facets := c.facets(edit)
 	e, err := c.users.Update(c.ctx, hints.UID(c.id), func(e *userdb.Entry) error {
@@ -148,7 +150,7 @@ func listUsers(c *call) (answer, error) {
 	return c.list(urnUser, c.users, s, c.findUsers, c.user)
 }
 
-// findUsers are the users of which all terms are true.
+// findUsers returns the users that match all terms. It looks up the candidates with the first term.
 func (c *call) findUsers(all []term) (found []userdb.Entry, err error) {
 	first := all[0]
 	field, v := c.fields[first.attribute], schema.Text(first.value)
@@ -161,7 +163,7 @@ func (c *call) findUsers(all []term) (found []userdb.Entry, err error) {
 		found, err = one(c.users.Find(c.ctx, hints.Field(field, first.value)))
 	case first.attribute == "externalid":
 		found, err = c.every(c.users, userdb.Query{Where: schema.Facets{field: v}})
-	default: // an address that is not identifying: in any case
+	default: // an address in a field that is not identifying: compared without regard to case
 		found, err = c.every(c.users, userdb.Query{Order: field, GTE: &v, LTE: &v})
 	}
 	var selected []userdb.Entry
@@ -173,7 +175,7 @@ func (c *call) findUsers(all []term) (found []userdb.Entry, err error) {
 	return distinct(selected), err
 }
 
-// holds reports whether all terms are true of a user.
+// holds reports whether a user matches all terms.
 func (c *call) holds(e userdb.Entry, all []term) bool {
 	for _, t := range all {
 		field := c.fields[t.attribute]
@@ -191,7 +193,7 @@ func (c *call) holds(e userdb.Entry, all []term) bool {
 	return true
 }
 
-// one is what a lookup has found, if anything.
+// one returns the result of a lookup as a slice, which is empty if no entry was found.
 func one(e userdb.Entry, err error) ([]userdb.Entry, error) {
 	switch {
 	case err == nil:
@@ -202,7 +204,7 @@ func one(e userdb.Entry, err error) ([]userdb.Entry, error) {
 	return nil, err
 }
 
-// every is all that a query selects.
+// every returns all entries that a query selects, except damaged ones and those deleted meanwhile.
 func (c *call) every(t *userdb.Type, q userdb.Query) (all []userdb.Entry, err error) {
 	for e, err := range t.All(c.ctx, q) {
 		switch {
