@@ -14,26 +14,26 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// An account is what its page shows.
+// An account holds what the page of an account shows.
 type account struct {
 	Type, UID, Path, Label string
 	Rev                    string
 	Disabled               bool
 	Why                    why
 	Fields                 []editor
-	Others                 []cell // facets that are shown, and cannot be edited
+	Others                 []cell // facets that cannot be edited
 	HasTags                bool
 	Tags                   []string
 	Devices                []userdb.Session
 	Open                   []userdb.OpenToken
 	Addresses              []string // fields that a link can be sent to
-	Issued                 *issued  // a link that was made just now
+	Issued                 *issued  // the link that was just created
 	History                []event
 	Conflict               bool
-	Taken                  []match // who has what was asked for
+	Taken                  []match // the accounts that hold the values that were refused as taken
 }
 
-// FieldNames are those of all inputs of the page.
+// FieldNames returns the names of all inputs of the page.
 func (a account) FieldNames() []string {
 	all := []string{"password"}
 	for _, f := range a.Fields {
@@ -42,21 +42,21 @@ func (a account) FieldNames() []string {
 	return all
 }
 
-// An editor is the input for one facet.
+// An editor describes the input for one facet.
 type editor struct {
 	Name, Label string
-	Stored      string // as text; "": it has none, or an empty one
-	Input       string // line, choice or area
-	Mode        string // the keyboard for a line: email, url or decimal; "": any
+	Stored      string // as text; "" if the facet is absent or empty
+	Input       string // "line", "choice" or "area"
+	Mode        string // the inputmode of a line: "email", "url", "decimal" or ""
 	Hint        string
 	Required    bool
 	Verified    bool
 }
 
-// issued is a link, or the secret alone, which is shown once.
+// issued holds a link, or only the secret, which is shown once.
 type issued struct{ Link, Secret, Address, Purpose string }
 
-// read is the account of a path, or else it answers.
+// read returns the account in the path. If ok is false, it has sent a response.
 func (c *Console) read(w http.ResponseWriter, r *http.Request) (db *userdb.DB, t *userdb.Type, e userdb.Entry, ok bool) {
 	db, t, err := c.typ(r)
 	if err == nil {
@@ -76,7 +76,7 @@ func (c *Console) account(w http.ResponseWriter, r *http.Request) {
 	c.showAccount(w, r, db, t, e, func(*account, *page) {})
 }
 
-// showAccount shows the page of an account; edit may add to it.
+// showAccount sends the page of an account. edit may change what it shows.
 func (c *Console) showAccount(w http.ResponseWriter, r *http.Request, db *userdb.DB, t *userdb.Type, e userdb.Entry, edit func(*account, *page)) {
 	a, err := c.describe(r, db, t, e)
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *Console) showAccount(w http.ResponseWriter, r *http.Request, db *userdb
 	c.show(w, r, status, p)
 }
 
-// describe gathers what the page of an account shows.
+// describe collects what the page of an account shows.
 func (c *Console) describe(r *http.Request, db *userdb.DB, t *userdb.Type, e userdb.Entry) (account, error) {
 	ctx, hint, declared := r.Context(), hints.Key(e.Key()), db.Schema().Types[e.Type()]
 	a := account{
@@ -129,7 +129,7 @@ func (c *Console) describe(r *http.Request, db *userdb.DB, t *userdb.Type, e use
 	return a, err
 }
 
-// addressesOf are the identifying fields that an entry has; those with addresses first.
+// addressesOf returns the identifying fields that an entry has, beginning with email addresses.
 func addressesOf(e userdb.Entry, t schema.Type) (all []string) {
 	for _, field := range t.Secondary() {
 		if e.Text(field) != "" {
@@ -148,7 +148,7 @@ func addressesOf(e userdb.Entry, t schema.Type) (all []string) {
 	return all
 }
 
-// fieldsOf are the names of the declared fields, sorted.
+// fieldsOf returns the sorted names of the declared fields.
 func fieldsOf(t schema.Type) (all []string) {
 	for name := range t.Fields {
 		all = append(all, name)
@@ -157,7 +157,7 @@ func fieldsOf(t schema.Type) (all []string) {
 	return all
 }
 
-// editorsOf are the inputs for the facets of an entry, identifiers first.
+// editorsOf returns the inputs for the facets of an entry, identifiers first.
 func editorsOf(e userdb.Entry, t schema.Type) (all []editor) {
 	names := fieldsOf(t)
 	slices.SortStableFunc(names, func(a, b string) int {
@@ -176,8 +176,9 @@ func editorsOf(e userdb.Entry, t schema.Type) (all []editor) {
 	return all
 }
 
-// editorOf returns the input for one facet. A line has type="text": browsers rewrite the value of an
-// input of type email (ß becomes ss in a domain), url or number, and the form would save that.
+// editorOf returns the input for one facet. A line has type="text", because browsers rewrite the
+// value of an input of type email (ß becomes ss in a domain), url or number, and the form would
+// save that.
 func editorOf(e userdb.Entry, name string, f schema.Field) editor {
 	one := editor{Name: name, Label: name, Stored: e.Text(name), Input: "line", Required: f.Required, Verified: e.Verified(name)}
 	switch {
@@ -197,7 +198,7 @@ func editorOf(e userdb.Entry, name string, f schema.Field) editor {
 	return one
 }
 
-// othersOf are facets that the schema does not declare.
+// othersOf returns the facets that the schema does not declare.
 func othersOf(e userdb.Entry, t schema.Type) (all []cell) {
 	for name := range e.Fields() {
 		_, declared := t.Fields[name]
@@ -209,8 +210,8 @@ func othersOf(e userdb.Entry, t schema.Type) (all []cell) {
 	return all
 }
 
-// edit writes the facets that the operator changed over the revision that the form was made of, and
-// over no other. A change of an identifier is confirmed first.
+// edit saves the facets that the operator changed, provided the account still has the revision that
+// the form shows. It asks for confirmation first if an identifier changes.
 func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 	db, t, e, ok := c.read(w, r)
 	if !ok {
@@ -221,7 +222,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 	if len(sent) > 0 {
 		rev, sent = sent[0], sent[1:]
 	}
-	if delete(form, "rev"); len(sent) > 0 { // a facet of that name comes after it
+	if delete(form, "rev"); len(sent) > 0 { // a facet named rev follows it
 		form["rev"] = sent
 	}
 	question, err := questionOf(r, t, e, declared, rev)
@@ -256,11 +257,11 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 		p.Problems, p.Form = problems, form
 		a.Conflict = errors.Is(err, userdb.ErrConflict)
 		a.Taken = takenBy(r, db, t, problems, form)
-		if !a.Conflict { // what was typed is of the revision that the form was made of
+		if !a.Conflict { // what was typed belongs to the revision that the form shows
 			a.Rev = rev
 			return
 		}
-		for _, one := range a.Fields { // the next form is made of what is stored now
+		for _, one := range a.Fields { // the next form shows what is stored now
 			if _, is := changed(form, one); !is {
 				delete(form, one.Name)
 			}
@@ -269,15 +270,16 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// confirmName names the input that confirms a change of identifiers. No facet has such a name.
+// confirmName is the name of the input that confirms a change of identifiers. No facet has such a
+// name.
 const confirmName = "~confirm"
 
-// shownName names the input that holds what the form showed for a facet.
+// shownName returns the name of the input that holds what the form showed for a facet.
 func shownName(field string) string { return "~shown:" + field }
 
-// changed returns what was typed for a facet, and reports whether it differs from what the form showed.
-// Both come from the same browser, so that a text which forms cannot carry is not taken for a change. A
-// program that sends no copy of what was shown is compared with what is stored.
+// changed returns what was typed for a facet, and reports whether it differs from what the form
+// showed. Both come from the same browser, so a text that forms cannot carry does not count as
+// changed. If a program does not send what was shown, the text is compared with what is stored.
 func changed(form map[string][]string, one editor) (typed string, is bool) {
 	sent, shown := form[one.Name], one.Stored
 	if before := form[shownName(one.Name)]; len(before) > 0 {
@@ -289,7 +291,7 @@ func changed(form map[string][]string, one editor) (typed string, is bool) {
 	return sent[0], true
 }
 
-// A question asks whether identifiers shall change, and carries the form.
+// A question asks whether to change identifiers and carries the form.
 type question struct {
 	Path, Label string
 	Changes     []identifierChange
@@ -298,7 +300,8 @@ type question struct {
 
 type identifierChange struct{ Field, From, To string }
 
-// questionOf returns the changes of identifiers in a form, and the error that saving them would return.
+// questionOf returns the changes of identifiers in a form, and the error that saving them would
+// return.
 func questionOf(r *http.Request, t *userdb.Type, e userdb.Entry, declared schema.Type, rev string) (question, error) {
 	form, editors := r.PostForm, editorsOf(e, declared)
 	q := question{Path: pathOf(e.Type(), e.UID()), Label: labelOf(e, declared), Inputs: []input{{Name: "rev", Value: rev}}}
@@ -323,8 +326,8 @@ func questionOf(r *http.Request, t *userdb.Type, e userdb.Entry, declared schema
 	return q, t.Check(r.Context(), e)
 }
 
-// typedInto puts what was typed into an entry. A text that the codec cannot read goes in as JSON, which is
-// refused together with all else that is wrong.
+// typedInto copies what was typed into an entry. A text that the codec cannot parse is stored as
+// JSON, so that it is refused together with everything else that is wrong.
 func typedInto(e *userdb.Entry, editors []editor, t schema.Type, form map[string][]string) {
 	for _, one := range editors {
 		typed, is := changed(form, one)
@@ -340,7 +343,7 @@ func typedInto(e *userdb.Entry, editors []editor, t schema.Type, form map[string
 		}
 		v, err := schema.ParseText(t.Codec(one.Name), typed)
 		if err != nil {
-			text, _ := json.Marshal(typed) // a text can be
+			text, _ := json.Marshal(typed) // a string can always be encoded
 			if v, err = schema.JSON(text); err != nil {
 				v = schema.Null()
 			}
@@ -349,13 +352,14 @@ func typedInto(e *userdb.Entry, editors []editor, t schema.Type, form map[string
 	}
 }
 
-// lineEnds turns line ends as forms send them, two characters each, into one.
+// lineEnds replaces the line ends that forms send, which have two characters, with one.
 var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
-// sameText compares texts, whatever their line ends.
+// sameText reports whether two texts are equal apart from their line ends.
 func sameText(a, b string) bool { return lineEnds.Replace(a) == lineEnds.Replace(b) }
 
-// takenBy are the accounts that have the values which were refused as taken, with the records that say so.
+// takenBy returns the accounts that hold the values that were refused as taken, with the records
+// that prove it.
 func takenBy(r *http.Request, db *userdb.DB, t *userdb.Type, problems []web.Problem, form map[string][]string) (all []match) {
 	for _, p := range problems {
 		if p.Rule != "taken" || len(form[p.Field]) == 0 {
@@ -364,7 +368,7 @@ func takenBy(r *http.Request, db *userdb.DB, t *userdb.Type, problems []web.Prob
 		value := form[p.Field][0]
 		e, err := t.Find(r.Context(), hints.Any(value))
 		if err != nil {
-			continue // it is free by now
+			continue // the value has become free
 		}
 		m := matchOf(e, db.Schema().Types[t.Name()], value)
 		if m.Claims, err = inspect.Claims(r.Context(), db, t.Name(), value); err == nil {

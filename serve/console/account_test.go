@@ -16,7 +16,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestActions: each form of an account does one thing, and stands in its history with the operator's name.
+// TestActions checks that each form of an account does one thing, which its history has with the
+// operator's name.
 func TestActions(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		e := d.make("u1", "name", "Alice", "email", "alice@example.com")
@@ -62,7 +63,7 @@ func TestActions(t *testing.T) {
 	})
 }
 
-// TestOneDevice ends one session and leaves the other.
+// TestOneDevice checks that ending one session leaves the others.
 func TestOneDevice(t *testing.T) {
 	d := open(t, "memory:")
 	e := d.make("u1", "name", "Alice")
@@ -78,7 +79,8 @@ func TestOneDevice(t *testing.T) {
 	}
 }
 
-// TestLinks: a link is shown once, leads where --reset-link says, and is sent to what the account has.
+// TestLinks checks that a link is shown once, leads to the configured address, and is meant for an
+// address that the account has.
 func TestLinks(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		d.make("u1", "name", "Alice", "email", "alice@example.com")
@@ -104,7 +106,7 @@ func TestLinks(t *testing.T) {
 	})
 }
 
-// TestEdit: what was typed is written over the revision that the form was made of, and over no other.
+// TestEdit checks that a form is saved only over the revision that it shows.
 func TestEdit(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		d.make("u1", "name", "Alice", "email", "alice@example.com", "bio", "two\nlines", "job", "baker")
@@ -147,7 +149,7 @@ func TestEdit(t *testing.T) {
 
 var formInput = regexp.MustCompile(`<(?:input[^>]* name="([^"]*)"[^>]* value="([^"]*)"|textarea[^>]* name="([^"]*)"[^>]*>\n([^<]*))`)
 
-// fill returns the form of a page as a browser sends it after some of its inputs were changed.
+// fill returns the form of a page as a browser sends it after some inputs were changed.
 func (d *desk) fill(body, action string, changes ...string) (form []string) {
 	d.t.Helper()
 	_, body, found := strings.Cut(body, `<form method="post" action="`+action+`"`)
@@ -167,8 +169,8 @@ func (d *desk) fill(body, action string, changes ...string) (form []string) {
 	return form
 }
 
-// TestUntouchedFacets: a form writes what was changed in it alone. A text that no form can carry stays, and what another operator changed
-// meanwhile is shown and kept.
+// TestUntouchedFacets checks that a form writes only what was changed in it. A text that no form
+// can carry stays, and what another operator changed meanwhile is shown and kept.
 func TestUntouchedFacets(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		const at, odd = "/console/types/user/u1", "a zero: \x00"
@@ -197,7 +199,7 @@ func TestUntouchedFacets(t *testing.T) {
 	})
 }
 
-// TestLineEnds: what was typed has the line ends that the facet has, not those that forms send.
+// TestLineEnds checks that a facet keeps its kind of line ends, whatever forms send.
 func TestLineEnds(t *testing.T) {
 	d := open(t, "memory:")
 	const at = "/console/types/user/u1"
@@ -208,7 +210,8 @@ func TestLineEnds(t *testing.T) {
 	}
 }
 
-// TestIdentifiersAreConfirmed: a change of an identifier is written once an operator has seen both values and confirmed it.
+// TestIdentifiersAreConfirmed checks that an identifier changes only after an operator has seen
+// both values and confirmed the change.
 func TestIdentifiersAreConfirmed(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		const at = "/console/types/user/u1"
@@ -232,7 +235,7 @@ func TestIdentifiersAreConfirmed(t *testing.T) {
 	})
 }
 
-// TestTwoOperators: of two who edit one account the second is told.
+// TestTwoOperators checks that if two operators edit one account, the second one learns of it.
 func TestTwoOperators(t *testing.T) {
 	d := open(t, "memory:")
 	d.make("u1", "name", "Alice")
@@ -247,7 +250,7 @@ func TestTwoOperators(t *testing.T) {
 	d.has(d.do(http.StatusOK, "/console/types/user/u1"), "They cannot sign in: the account is disabled, by operator Paul at")
 }
 
-// TestFacetsOfEveryName: a facet may be called as the form's own fields are.
+// TestFacetsOfEveryName checks that a facet may have the name of one of the form's own inputs.
 func TestFacetsOfEveryName(t *testing.T) {
 	s := shop()
 	for _, name := range []string{"rev", "value", "purpose", "life"} {
@@ -272,13 +275,13 @@ func TestFacetsOfEveryName(t *testing.T) {
 	}
 }
 
-// hostile are texts that a page must show and never run.
+// hostile lists texts that a page must show but never run.
 var hostile = []string{
 	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `</textarea><script>alert(1)</script>`, `{{.Data}}`,
 	`javascript:alert(1)`, "\u202Egnp.exe", `--><!--`, `%3Cscript%3E`, `a/b?c#d`, `..;/`, `a+b c`, `\u003cscript\u003e`,
 }
 
-// TestMarkup: stored and reflected, in every field, tag and UID.
+// TestMarkup checks that no markup becomes live, stored or reflected, in any field, tag or UID.
 func TestMarkup(t *testing.T) {
 	d := open(t, "memory:")
 	for i, text := range hostile {
@@ -317,7 +320,7 @@ func TestMarkup(t *testing.T) {
 
 var live = regexp.MustCompile(`(?i)<script>|<img|onerror=alert\(1\)>|' onmouseover='|href="javascript|action="javascript`)
 
-// harmless wants an answer in which no markup of ours is live, and that leads to no other site.
+// harmless checks that a response contains no live markup and does not redirect to another site.
 func (d *desk) harmless(path string, form ...string) {
 	d.t.Helper()
 	method, values := http.MethodGet, url.Values{}
@@ -345,7 +348,8 @@ func (d *desk) harmless(path string, form ...string) {
 	}
 }
 
-// TestStrangers: without a session nothing is shown or done; nor with one that has ended, or whose operator is disabled meanwhile.
+// TestStrangers checks that nothing is shown or done without a session, after the end of a session,
+// or after its operator was disabled.
 func TestStrangers(t *testing.T) {
 	d := open(t, "memory:")
 	d.make("u1", "name", "Alice")
@@ -380,7 +384,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestOtherSites: their forms do nothing, and they show no page in a frame.
+// TestOtherSites checks that forms of other sites do nothing and that no page appears in a frame.
 func TestOtherSites(t *testing.T) {
 	d := open(t, "memory:")
 	d.make("u1", "name", "Alice")
@@ -404,7 +408,7 @@ func TestOtherSites(t *testing.T) {
 	}
 }
 
-// TestGuesses: an operator's password is guessed as slowly as any.
+// TestGuesses checks that guessing an operator's password is throttled like any other.
 func TestGuesses(t *testing.T) {
 	d := open(t, "memory:")
 	v := d.another()

@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// done is what pages say after an action, by its name.
+// done holds the messages that pages show after an action, by its name.
 var done = map[string]string{
 	"saved":        "The account is changed.",
 	"disable":      "The account is disabled. Its sessions and links have ended.",
@@ -23,7 +23,7 @@ var done = map[string]string{
 	"key":          "The key is revoked. No service takes it after five seconds.",
 }
 
-// actions are the forms of an account that do one thing, by how their paths end.
+// actions returns the actions on an account, by the end of the path that their form is sent to.
 func (c *Console) actions() map[string]action {
 	return map[string]action{
 		"disable":      func(s subject) error { return s.t.Disable(s.r.Context(), s.hint) },
@@ -36,19 +36,19 @@ func (c *Console) actions() map[string]action {
 	}
 }
 
-// A subject is the account that an action is about, and its page.
+// A subject holds the account that an action concerns, and its page.
 type subject struct {
 	r        *http.Request
 	t        *userdb.Type
 	e        userdb.Entry
 	declared schema.Type
 	hint     hints.Hint
-	show     func(func(*account, *page)) // instead of the answer that all other actions have
+	show     func(func(*account, *page)) // sends the page in place of the usual redirect
 }
 
 type action func(subject) error
 
-// act does something to the account of a path, and shows its page.
+// act returns a handler that performs an action on the account in the path and shows its page.
 func (c *Console) act(name string, do action) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		db, t, e, ok := c.read(w, r)
@@ -59,7 +59,7 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 		show := func(edit func(*account, *page)) {
 			shown = true
 			c.showAccount(w, r, db, t, e, func(a *account, p *page) {
-				p.Form = map[string][]string{} // what was sent is of another form than the facets'
+				p.Form = map[string][]string{} // the submitted form is not the one with the facets
 				edit(a, p)
 			})
 		}
@@ -80,7 +80,7 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 	}
 }
 
-// endSessions ends one session, or all.
+// endSessions ends one session or all sessions of the account.
 func endSessions(s subject) error {
 	id := s.r.PostFormValue("id")
 	if id == "" {
@@ -88,7 +88,7 @@ func endSessions(s subject) error {
 		return err
 	}
 	err := s.t.EndSessionID(s.r.Context(), s.hint, id)
-	if isAny(err, userdb.ErrNotFound) { // it has ended by itself
+	if isAny(err, userdb.ErrNotFound) { // it has ended meanwhile
 		err = nil
 	}
 	return err
@@ -97,13 +97,13 @@ func endSessions(s subject) error {
 func setPassword(s subject) error {
 	password := s.r.PostFormValue("password")
 	if password == "" {
-		password = " " // none is one that is too short
+		password = " " // so that an empty password is refused as too short
 	}
 	_, err := s.t.SetPassword(s.r.Context(), s.hint, password)
 	return err
 }
 
-// changeTags takes a tag away, or adds one.
+// changeTags removes a tag, adds one, or does both.
 func changeTags(s subject) error {
 	tags, add, remove := s.t.Tags(s.hint), strings.TrimSpace(s.r.PostFormValue("add")), s.r.PostFormValue("remove")
 	var err error
@@ -116,10 +116,10 @@ func changeTags(s subject) error {
 	return err
 }
 
-// lives are how long a link may be good.
+// lives maps the choices of the form to lifetimes of a link.
 var lives = map[string]time.Duration{"": time.Hour, "1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour}
 
-// issue makes a link, which is shown in the answer and never again.
+// issue creates a link. The response shows it, and it is never shown again.
 func (c *Console) issue(s subject) error {
 	token := userdb.Token{Purpose: s.r.PostFormValue("purpose"), Life: lives[s.r.PostFormValue("life")]}
 	if token.Purpose == "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// acts returns what operators did as the feed tells it, the oldest first, as "KIND WHO ABOUT ORIGIN".
+// acts returns the operators' actions in the feed, the oldest first, as "KIND WHO ABOUT ORIGIN".
 func (d *desk) acts() (all []string) {
 	d.t.Helper()
 	page, err := d.db.Events(d.t.Context(), userdb.EventQuery{Limit: 1000})
@@ -26,7 +26,8 @@ func (d *desk) acts() (all []string) {
 	return all
 }
 
-// TestActs: what operators do is told with their names and from where, also where no histories are kept.
+// TestActs checks that the feed has what operators do, with their names and origins, even if no
+// histories are kept.
 func TestActs(t *testing.T) {
 	for _, history := range []bool{true, false} {
 		t.Run(fmt.Sprintf("history %v", history), func(t *testing.T) {
@@ -37,7 +38,8 @@ func TestActs(t *testing.T) {
 			other.do(http.StatusUnauthorized, "/console/signin", "name", "my own password", "password", "wrong")
 			d.do(http.StatusOK, "/console/keys", "name", "shop", "scope", "read")
 			d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "shop")
-			d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "shop") // it is revoked: nothing is done
+			// The second time it is revoked already, so nothing is done.
+			d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "shop")
 			d.post(http.StatusSeeOther, "/console/types/user/u1/waits")
 			d.over(d.do(http.StatusSeeOther, "/console/export", "type", ""))
 			d.over(d.do(http.StatusSeeOther, "/console/check", "repair", "true", "confirm", "true"))
@@ -60,7 +62,8 @@ func TestActs(t *testing.T) {
 	}
 }
 
-// TestPasswordAgain: who gave the password more than ten minutes ago is asked for it before a key, an export, a link or a password is made.
+// TestPasswordAgain checks that operators who gave their password more than ten minutes ago are
+// asked for it before they create a key, an export, a link or a password.
 func TestPasswordAgain(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		d.make("u1", "name", "Alice", "email", "alice@example.com")
@@ -97,12 +100,13 @@ func TestPasswordAgain(t *testing.T) {
 		}
 		_, err = d.users.Login(t.Context(), "alice", "another long password", userdb.Attempt{})
 		must(t, err)
-		d.console.now = time.Now // the password was given just now
+		d.console.now = time.Now // the operator has just given the password
 		d.has(d.do(http.StatusOK, "/console/keys", "name", "other", "scope", "read"), "The key other is made.")
 	})
 }
 
-// TestLeftBehind: a key tells who made it and when, and a disabled operator's jobs end.
+// TestLeftBehind checks that a key tells who created it and when, and that a disabled operator's
+// jobs end.
 func TestLeftBehind(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		d.do(http.StatusOK, "/console/keys", "name", "shop", "scope", "read")

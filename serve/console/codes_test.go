@@ -10,8 +10,9 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// TestPagesAgreeWithTheTable: a page about an error has the status of the table; a path that means
-// nobody is a page that does not exist. What no operator can mend goes to the log.
+// TestPagesAgreeWithTheTable checks that a page about an error has the status in the table of
+// codes, except that a UID that nobody can have is a page that does not exist. Errors that no
+// operator can solve are logged.
 func TestPagesAgreeWithTheTable(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		err, want := coded.New(code, "an error"), code.HTTPStatus()

@@ -17,27 +17,29 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// Options are what a Console goes by.
+// Options configure a Console.
 type Options struct {
-	// View is the namespace that is served, by the schema that is in force now.
+	// View returns the namespace that is served, opened with the schema in force.
 	View func(ctx context.Context) (*userdb.DB, error)
-	// Namespace is that of the view, as recordkey.ParseNamespace reads it: operators, keys and jobs that are made here belong to it.
+	// Namespace is the path of that namespace, as recordkey.ParseNamespace reads it. Operators,
+	// keys and jobs created in the console belong to it.
 	Namespace string
-	// Proxies are those whose X-Forwarded-For is believed.
+	// Proxies lists the proxies whose X-Forwarded-For header is trusted.
 	Proxies []netip.Prefix
-	// ResetLink is the address of the application's page for a new password, with {secret} in it; "": operators are shown secrets alone.
+	// ResetLink is the address of the application's page for a new password. It contains {secret}.
+	// If it is "", the console shows operators the secret itself.
 	ResetLink string
-	// Admit takes a place for work, which leave gives back, or says that there is none; nil: there
-	// always is.
+	// Admit reserves capacity for work; leave releases it. An error means that there is none. If
+	// Admit is nil, there is no limit.
 	Admit func(ctx context.Context, w Work) (leave func(), err error)
-	// Failed is told why a request failed that no operator is to blame for; nil: nobody is.
+	// Failed, if not nil, is called for each request that failed through no fault of the operator.
 	Failed func(r *http.Request, err error)
-	// Seen is told of each request, for its log, which operator sent it, "" for nobody who is signed in, and the pattern of its path; nil:
-	// nobody is.
+	// Seen, if not nil, is called for each request, so that it can be logged. operator is the name
+	// of the operator who is signed in, or ""; route is the pattern of the path.
 	Seen func(r *http.Request, operator, route string)
 }
 
-// A Console answers requests under /console. It is safe for concurrent use.
+// A Console handles requests under /console. It is safe for concurrent use.
 type Console struct {
 	options   Options
 	store     *userdb.DB
@@ -50,17 +52,18 @@ type Console struct {
 	handler   http.Handler
 }
 
-// Limits of a request.
+// Limits on a request.
 const (
-	mostForm    = 2 << 20 // bytes of an operator
-	mostVisitor = 8 << 10 // and of somebody who is not signed in
+	mostForm    = 2 << 20 // bytes in the form of an operator
+	mostVisitor = 8 << 10 // bytes in the form of somebody who is not signed in
 	requestTime = 30 * time.Second
 )
 
-// visitorTime is how long the form of somebody who is not signed in may take. Tests lower it.
+// visitorTime limits how long reading the form of somebody who is not signed in may take. Tests
+// lower it.
 var visitorTime = 5 * time.Second
 
-// New makes a console for the accounts of a store: db is a view of the namespace of the options.
+// New returns a console for the accounts of a store. db is a view of the namespace of the options.
 func New(db *userdb.DB, o Options) (*Console, error) {
 	if o.Admit == nil {
 		o.Admit = func(context.Context, Work) (func(), error) { return func() {}, nil }
@@ -88,7 +91,8 @@ func New(db *userdb.DB, o Options) (*Console, error) {
 	return c, nil
 }
 
-// Close ends what runs in the background: jobs are stopped, and stand as that. It returns when ctx ends at the latest.
+// Close stops all background work. Jobs that are running are recorded as stopped. It returns when
+// they have ended or ctx is done.
 func (c *Console) Close(ctx context.Context) {
 	c.figures.Close()
 	c.jobs.close(ctx)
@@ -116,7 +120,7 @@ func (c *Console) routes() http.Handler {
 	return c.guard(mux)
 }
 
-// seen tells for the log what is known of a request.
+// seen reports the operator and the route of a request to Options.Seen.
 func (c *Console) seen(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.options.Seen(r, web.Entry(r.Context()).Text(own.OperatorName), r.Pattern)
@@ -124,7 +128,7 @@ func (c *Console) seen(next http.Handler) http.Handler {
 	})
 }
 
-// pages are those for operators who are signed in.
+// pages returns the handlers for operators who are signed in, by pattern.
 func (c *Console) pages() map[string]http.HandlerFunc {
 	all := map[string]http.HandlerFunc{
 		"GET /console": c.home, "GET /console/{$}": c.home, "POST /console/signout": c.signOut,
@@ -139,7 +143,7 @@ func (c *Console) pages() map[string]http.HandlerFunc {
 	}
 	for name, do := range c.actions() {
 		handler := c.act(name, do)
-		if name == "password" || name == "tokens" { // either of them lets somebody be the account
+		if name == "password" || name == "tokens" { // both let somebody sign in as the account
 			handler = c.verified(handler)
 		}
 		all["POST /console/types/{type}/{uid}/"+name] = handler
@@ -150,8 +154,8 @@ func (c *Console) pages() map[string]http.HandlerFunc {
 	return all
 }
 
-// guard is around all pages: other sites send no forms, show none in a frame, and are told no links
-// with secrets; and what comes through a proxy comes through one that is trusted to say from where.
+// guard wraps all pages. It refuses forms of other sites and requests through unknown proxies. Its
+// headers forbid frames and keep links with secrets from other sites.
 func (c *Console) guard(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -174,8 +178,8 @@ func (c *Console) guard(next http.Handler) http.Handler {
 	})
 }
 
-// unknownProxy reports whether a proxy that is not trusted has passed the request on, and its
-// address.
+// unknownProxy reports whether the request came through a proxy that is not trusted, and returns
+// the address of that proxy.
 func (c *Console) unknownProxy(r *http.Request) (peer string, is bool) {
 	if r.Header.Get("X-Forwarded-For") == "" {
 		return "", false
@@ -188,8 +192,8 @@ func (c *Console) unknownProxy(r *http.Request) (peer string, is bool) {
 	return address.String(), !slices.ContainsFunc(c.options.Proxies, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// asOperator gives a request its time, and what it does the operator's name in histories. Forms are read here, but for files, which take
-// their own time.
+// asOperator sets the deadline of a request and the actor that histories record. It parses the
+// form, except for uploads, which have deadlines of their own.
 func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx := userdb.WithActor(r.Context(), userdb.Actor{Who: actor(r), Origin: web.Origin(r, c.options.Proxies)})
@@ -206,7 +210,8 @@ func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// tell puts what an operator did into the feed of the namespace. That it is missing there undoes nothing: it is logged.
+// tell records an operator's action in the feed of the namespace. The action stands even if that
+// fails; the failure is logged.
 func (c *Console) tell(r *http.Request, kind userdb.EventKind, operator, about string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), noteTime)
 	defer cancel()
@@ -219,29 +224,33 @@ func (c *Console) tell(r *http.Request, kind userdb.EventKind, operator, about s
 	}
 }
 
-// did tells what the operator who is signed in did.
+// did records an action of the operator who is signed in.
 func (c *Console) did(r *http.Request, kind userdb.EventKind, about string) {
 	c.tell(r, kind, web.Entry(r.Context()).Text(own.OperatorName), about)
 }
 
-// namespaceOf returns the namespace of the operator who sent a request, which decides what they see.
+// namespaceOf returns the namespace of the operator who sent the request. It decides what they see.
 func namespaceOf(r *http.Request) string { return web.Entry(r.Context()).Text(own.OperatorNamespace) }
 
-// actor is how histories name who sent a request.
+// actor returns the name that histories record for the sender of a request.
 func actor(r *http.Request) string { return "operator:" + web.Entry(r.Context()).Text("name") }
 
-// parseVisitor reads the form of somebody who is not signed in, in little time, and else answers.
+// parseVisitor parses the form of somebody who is not signed in, within a short deadline. If it
+// returns false, it has sent a response.
 func (c *Console) parseVisitor(w http.ResponseWriter, r *http.Request) bool {
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(visitorTime)) // where that is not possible, the server's own time counts
+	// A connection without deadlines keeps the server's own.
+	_ = control.SetReadDeadline(time.Now().Add(visitorTime))
 	if !c.parse(w, r, mostVisitor) {
 		return false
 	}
-	_ = control.SetReadDeadline(time.Now().Add(requestTime)) // or the request would end while it is worked on
+	// The short deadline would end the request while it is being handled.
+	_ = control.SetReadDeadline(time.Now().Add(requestTime))
 	return true
 }
 
-// parse reads the form of a request, and else answers.
+// parse parses the form of a request of at most most bytes. If it returns false, it has sent a
+// response.
 func (c *Console) parse(w http.ResponseWriter, r *http.Request, most int64) bool {
 	r.Body = http.MaxBytesReader(w, r.Body, most)
 	err := r.ParseForm()
@@ -251,21 +260,21 @@ func (c *Console) parse(w http.ResponseWriter, r *http.Request, most int64) bool
 	return err == nil
 }
 
-// A page is what a template of the layout shows.
+// A page holds what the layout template needs.
 type page struct {
-	Name     string // of the template
+	Name     string // of the template to execute
 	Title    string
 	Problems []web.Problem
-	Done     string // what was done, for role="status"
+	Done     string // message about what was done, shown with role="status"
 	Data     any
 
-	Operator string   // who is signed in; "": nobody
-	Types    []string // of the schema, for the navigation
+	Operator string   // name of the operator who is signed in, or ""
+	Types    []string // types of the schema, for the navigation
 	Path     string
 	Form     map[string][]string
 }
 
-// Of are the problems of a field; those of "" concern the whole.
+// Of returns the problems of a field. Problems of the field "" concern the whole form.
 func (p page) Of(field string) (some []web.Problem) {
 	for _, one := range p.Problems {
 		if one.Field == field {
@@ -275,7 +284,8 @@ func (p page) Of(field string) (some []web.Problem) {
 	return some
 }
 
-// Typed is what was typed into an input that was sent before, or else what is given.
+// Typed returns what was typed into an input of the submitted form, or stored if there was no such
+// input.
 func (p page) Typed(name, stored string) string {
 	if sent, is := p.Form[name]; is && len(sent) > 0 {
 		return sent[0]
@@ -283,13 +293,14 @@ func (p page) Typed(name, stored string) string {
 	return stored
 }
 
-// An input is one line of a form.
+// An input describes one input of a form.
 type input struct {
 	Name, Label, Type, Complete, Value string
 	Problems                           []web.Problem
 }
 
-// Field is an input: with what was typed before or, at first, what is given. Passwords are not shown again.
+// Field returns an input that contains what was typed or, on the first display, the stored text. It
+// never contains a password.
 func (p page) Field(name, label, kind, complete, stored string) input {
 	if kind != "password" {
 		stored = p.Typed(name, stored)
@@ -297,10 +308,10 @@ func (p page) Field(name, label, kind, complete, stored string) input {
 	return input{name, label, kind, complete, stored, p.Of(name)}
 }
 
-// Choices are what a facet of truth values can be; "": it has none.
+// Choices returns the values of a Boolean facet; "" means that the entry has none.
 func (page) Choices() []string { return []string{"", "true", "false"} }
 
-// Others are the problems of no field that a page has inputs for.
+// Others returns the problems of fields that the page has no inputs for.
 func (p page) Others(fields []string) (some []web.Problem) {
 	for _, one := range p.Problems {
 		if !slices.Contains(fields, one.Field) {
@@ -315,7 +326,7 @@ var templateFiles embed.FS
 
 var templates = template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "pages/*.html"))
 
-// show answers with a page, whole or not at all.
+// show sends a page, completely or not at all.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, p page) {
 	p.Operator, p.Path = web.Entry(r.Context()).Text("name"), r.URL.Path
 	if p.Form == nil {
@@ -334,16 +345,17 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, p pag
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	if status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", `Password realm="userdb"`) // browsers know no such scheme, and show the page
+		// Browsers do not know this scheme, so they show the page instead of a dialog.
+		w.Header().Set("WWW-Authenticate", `Password realm="userdb"`)
 	}
 	w.WriteHeader(status)
-	_, _ = text.WriteTo(w) // a browser that is gone is told nothing
+	_, _ = text.WriteTo(w) // an error means that the browser is gone
 }
 
-// fail answers with what went wrong.
+// fail sends a page that describes err.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if userdb.CodeOf(err) == userdb.CodeHint {
-		err = userdb.ErrNotFound // the path means nobody
+		err = userdb.ErrNotFound // no account can have the UID in the path
 	}
 	title, problems := "This does not work", web.Problems(err)
 	if len(problems) == 0 {
@@ -366,8 +378,8 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	c.show(w, r, status, page{Name: "message", Title: title, Problems: problems})
 }
 
-// statusOf returns the status of a page with problems: that of the first of their codes. Problems
-// that the console has found itself are about what was typed.
+// statusOf returns the HTTP status of a page with problems, which is that of the first of their
+// codes in the order of userdb.Codes. Problems without a code are about what was typed.
 func statusOf(problems []web.Problem) int {
 	if len(problems) == 0 {
 		return http.StatusOK
@@ -380,7 +392,7 @@ func statusOf(problems []web.Problem) int {
 	return userdb.CodeInvalid.HTTPStatus()
 }
 
-// beyondForm reports whether no other text in a form would mend the problems.
+// beyondForm reports whether the operator cannot solve the problems by changing the form.
 func beyondForm(problems []web.Problem) bool {
 	return slices.ContainsFunc(problems, func(p web.Problem) bool {
 		return p.Rule == "unavailable" || p.Rule == "unknown" || p.Rule == "busy"
@@ -391,13 +403,13 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/console/find", http.StatusSeeOther)
 }
 
-// lost is where no page is.
+// lost handles paths that have no page.
 func (c *Console) lost(w http.ResponseWriter, r *http.Request) { c.fail(w, r, userdb.ErrNotFound) }
 
-// view is the accounts, by the schema as it is now.
+// view returns the accounts, opened with the schema in force.
 func (c *Console) view(ctx context.Context) (*userdb.DB, error) { return c.options.View(ctx) }
 
-// typ is the type that a path names.
+// typ returns the type in the path of a request.
 func (c *Console) typ(r *http.Request) (*userdb.DB, *userdb.Type, error) {
 	db, err := c.view(r.Context())
 	if err != nil {

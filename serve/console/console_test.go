@@ -32,7 +32,7 @@ const (
 	resetLink    = "https://shop.example/reset?token={secret}"
 )
 
-// shop is the schema of the tests: the built-in one, with what pages can show of a schema besides.
+// shop returns the schema of the tests: the built-in one with everything that pages can show.
 func shop() schema.Schema {
 	s := schema.User()
 	t := s.Types["user"]
@@ -48,7 +48,7 @@ func shop() schema.Schema {
 	return s
 }
 
-// A desk is a console, and an operator's browser at it.
+// A desk is a console with an operator's browser.
 type desk struct {
 	t       *testing.T
 	db      *userdb.DB
@@ -58,7 +58,7 @@ type desk struct {
 	client  *http.Client
 }
 
-// eachStore runs a test at a console whose accounts are in memory, and at one on Redis.
+// eachStore runs a test with a console whose accounts are in memory, and with one on Redis.
 func eachStore(t *testing.T, test func(t *testing.T, d *desk)) {
 	t.Helper()
 	for _, store := range []string{"memory", "redis"} {
@@ -75,7 +75,8 @@ func eachStore(t *testing.T, test func(t *testing.T, d *desk)) {
 	}
 }
 
-// served is a console of the namespace of a view, and a browser at it where nobody is signed in.
+// served returns a console for the namespace of a view, with a browser in which nobody is signed
+// in.
 func served(t *testing.T, db *userdb.DB) *desk {
 	t.Helper()
 	users, err := db.Type("user")
@@ -90,13 +91,13 @@ func served(t *testing.T, db *userdb.DB) *desk {
 	return (&desk{t: t, db: db, users: users, console: c, base: server.URL}).another()
 }
 
-// open is a console with a store of its own, and its first operator signed in.
+// open returns a console with a store of its own, whose first operator is signed in.
 func open(t *testing.T, store string) *desk {
 	t.Helper()
 	return openWith(t, store, true)
 }
 
-// openWith opens a desk, with histories or without.
+// openWith is like open and also sets whether histories are kept.
 func openWith(t *testing.T, store string, history bool) *desk {
 	t.Helper()
 	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: shop(), History: history})
@@ -123,7 +124,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// another is another browser at the same console.
+// another returns another browser at the same console.
 func (d *desk) another() *desk {
 	jar, _ := cookiejar.New(nil)
 	o := *d
@@ -138,7 +139,7 @@ func (d *desk) signIn(name, password string) {
 	}
 }
 
-// make makes an account.
+// make creates an account.
 func (d *desk) make(uid string, facets ...string) userdb.Entry {
 	d.t.Helper()
 	all := schema.Texts(facets...)
@@ -152,7 +153,8 @@ func (d *desk) make(uid string, facets ...string) userdb.Entry {
 	return e
 }
 
-// do sends a request: without a form a GET, else a POST. It returns the body or, after a 303, where that leads.
+// do sends a POST with the form or, without a form, a GET. It returns the body or, after a
+// redirect, its target.
 func (d *desk) do(want int, path string, form ...string) string {
 	d.t.Helper()
 	method, values := http.MethodGet, url.Values{}
@@ -166,7 +168,7 @@ func (d *desk) do(want int, path string, form ...string) string {
 	return d.send(want, r)
 }
 
-// post is do for a form without fields.
+// post sends a form without fields.
 func (d *desk) post(want int, path string) string {
 	d.t.Helper()
 	return d.do(want, path, "", "")
@@ -193,7 +195,7 @@ func (d *desk) send(want int, r *http.Request) string {
 	return string(body)
 }
 
-// has wants texts in the words of a page, as a reader sees them.
+// has checks that the text of a page, as readers see it, contains some texts.
 func (d *desk) has(body string, texts ...string) {
 	d.t.Helper()
 	words := plain(body)
@@ -216,12 +218,12 @@ func (d *desk) lacks(body string, texts ...string) {
 
 var tags, spaces = regexp.MustCompile(`<[^>]*>`), regexp.MustCompile(`\s+`)
 
-// plain is the text of a page.
+// plain returns the text of a page.
 func plain(body string) string {
 	return strings.TrimSpace(spaces.ReplaceAllString(html.UnescapeString(tags.ReplaceAllString(body, "")), " "))
 }
 
-// value is what an input has.
+// value returns the value of an input.
 func value(body, name string) string {
 	found := regexp.MustCompile(`<input[^>]* name="` + regexp.QuoteMeta(name) + `"[^>]* value="([^"]*)"`).FindStringSubmatch(body)
 	if found == nil {
@@ -230,7 +232,7 @@ func value(body, name string) string {
 	return html.UnescapeString(found[1])
 }
 
-// history is what the history of an account tells, the latest first, as "KIND WHO".
+// history returns the history of an account, the latest event first, as "KIND WHO".
 func (d *desk) history(uid string) (all []string) {
 	d.t.Helper()
 	e, err := d.users.Find(d.t.Context(), hintOf(uid))
@@ -243,14 +245,14 @@ func (d *desk) history(uid string) (all []string) {
 	return all
 }
 
-// newOperator makes another operator.
+// newOperator creates another operator.
 func newOperator(t *testing.T, d *desk, name string) (userdb.Entry, error) {
 	t.Helper()
 	return own.AddOperator(t.Context(), d.db, name, goodPassword)
 }
 
-// TestStalledForms: the form of somebody who is not signed in must come in its time, also if the
-// server has more.
+// TestStalledForms checks that the form of somebody who is not signed in must arrive within a short
+// time, even if the server allows more.
 func TestStalledForms(t *testing.T) {
 	defer func(before time.Duration) { visitorTime = before }(visitorTime)
 	d := open(t, "memory:")

@@ -1,6 +1,7 @@
-// Package console is pages for operators: people who look after accounts, and need no terminal for it.
+// Package console serves pages for operators: people who look after accounts without a terminal.
 //
-// Everything works without scripts; console.js only adds to it. Each request goes one way: guard (headers, forms of other sites),
-// then who the operator is (package web), then a handler, which reads or changes accounts by package userdb and shows a template of
-// pages/. What takes long runs as a job, which any process of the service shows.
+// Every page works without scripts; console.js only adds to it. Each request passes through guard,
+// which sets headers and refuses forms of other sites. Package web then identifies the operator. At
+// last a handler reads or changes accounts through package userdb and executes a template of
+// pages/. Long tasks run as jobs, which every process of the service can show.
 package console

@@ -8,26 +8,28 @@ import (
 	"github.com/coffeenode/userdb/serve/internal/figures"
 )
 
-// How long a page waits for a figure that is not known yet, and how old one gets that goes over all
-// records.
+// figureAge is the age after which a figure that needs a scan of all records is computed again.
+// figureWait is how long a page waits for figures that are not known yet.
 const (
 	figureAge  = 5 * time.Minute
 	figureWait = 100 * time.Millisecond
 )
 
-// gathered returns a figure by its name, and when it was gathered; the zero time if it is not known
-// yet. One that is older than age is gathered anew, for which it waits until ctx ends: see soon.
+// gathered returns the figure with this name and the time when it was computed, which is zero if it
+// is not known yet. A figure older than age is computed again; gathered waits for it until ctx
+// ends. See soon.
 func gathered[T any](ctx context.Context, f *figures.Figures, name string, age time.Duration, gather func(context.Context) (T, error)) (value T, at time.Time) {
-	one, _ := figures.Gather(ctx, f, name, age, gather) // a page goes on without it
+	// If this fails, the page is shown without the figure.
+	one, _ := figures.Gather(ctx, f, name, age, gather)
 	return one.Value, one.Ended
 }
 
-// soon is how long a page waits for all its figures.
+// soon returns a context that limits how long a page waits for all its figures.
 func soon(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, figureWait)
 }
 
-// isAny reports whether an error is one of some.
+// isAny reports whether err matches any of the targets.
 func isAny(err error, some ...error) bool {
 	for _, one := range some {
 		if errors.Is(err, one) {

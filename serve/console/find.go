@@ -15,31 +15,32 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// What looking for something near takes at most: the likeliest are looked up in any case, and others for a moment.
+// Limits on the search for similar identifiers. The likeliest texts are always looked up, others
+// only within nearTime.
 const (
 	nearTime      = 80 * time.Millisecond
 	likeliest     = 256
 	mostNear      = 5
-	longestNear   = 40 // characters of what was typed
+	longestNear   = 40 // characters of the query
 	mostSuggested = 8
 	longestQuery  = hints.MaxValue
 )
 
-// A finding is what there is for a text.
+// A finding holds what was found for a query.
 type finding struct {
 	Query  string
-	Read   string // how it is compared, where that is another text
+	Read   string // the form in which the query is compared, if that differs
 	Found  []match
-	Near   []match // accounts that have something one letter away
-	Begins []match // accounts that have something that begins so
+	Near   []match // accounts with an identifier one letter away
+	Begins []match // accounts with an identifier that begins with the query
 }
 
-// A match is an account, and how it was found.
+// A match describes an account and how it was found.
 type match struct {
 	Type, UID, Label string
-	Field, Value     string          // what it has
-	Claims           []inspect.Claim // the records that say so
-	Standing         string          // why its owner cannot sign in, or that they can
+	Field, Value     string          // the identifier that matches
+	Claims           []inspect.Claim // the records that prove it
+	Standing         string          // whether its owner can sign in, and why not
 	key              recordkey.Key
 }
 
@@ -61,7 +62,8 @@ func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, http.StatusOK, p)
 }
 
-// look finds the accounts that a text may mean, and where there is none, what is near it.
+// look returns the accounts that have the query as an identifier or, if there are none, those with
+// a similar one.
 func look(ctx context.Context, db *userdb.DB, q string) (f finding, err error) {
 	f.Query = q
 	types := db.Schema().Types
@@ -89,7 +91,8 @@ func look(ctx context.Context, db *userdb.DB, q string) (f finding, err error) {
 	return f, nil
 }
 
-// exactly finds accounts of one type by an identifier, by their UID and by their record key. A text that can be none is nobody's.
+// exactly returns the accounts of one type that have q as an identifier, UID or record key. It
+// ignores texts that are not valid as such.
 func exactly(ctx context.Context, db *userdb.DB, t *userdb.Type, declared schema.Type, q string) (found []match, err error) {
 	word := strings.TrimSpace(q)
 	all := []hints.Hint{hints.Any(q), hints.UID(word)}
@@ -118,7 +121,7 @@ func exactly(ctx context.Context, db *userdb.DB, t *userdb.Type, declared schema
 	return found, nil
 }
 
-// matchOf is an account, and by which of its facets a text means it.
+// matchOf describes an account that was found by q, with the facet that equals q.
 func matchOf(e userdb.Entry, declared schema.Type, q string) match {
 	m := match{Type: e.Type(), UID: e.UID(), Label: labelOf(e, declared), Field: declared.Primary, Value: e.UID(), key: e.Key()}
 	for _, field := range declared.Secondary() {
@@ -129,12 +132,13 @@ func matchOf(e userdb.Entry, declared schema.Type, q string) match {
 	return m
 }
 
-// absent reports whether an error says that there is no such account, or can be none.
+// absent reports whether err says that there is no such account or that there cannot be one.
 func absent(err error) bool {
 	return isAny(err, userdb.ErrNotFound, hints.ErrHint, userdb.ErrInvalid)
 }
 
-// near finds accounts with an identifier from which one letter was left out, put in, mistaken, or exchanged with its neighbour.
+// near returns accounts with an identifier that differs from q by one letter that is missing,
+// added, replaced, or swapped with its neighbor.
 func near(ctx context.Context, db *userdb.DB, q string) (found []match) {
 	brief, cancel := context.WithTimeout(ctx, nearTime)
 	defer cancel()
@@ -154,7 +158,7 @@ func near(ctx context.Context, db *userdb.DB, q string) (found []match) {
 	return found[:min(len(found), mostNear)]
 }
 
-// having are the accounts of a type that have one of some texts.
+// having returns accounts of a type that have one of the texts as an identifier.
 func having(ctx context.Context, t *userdb.Type, declared schema.Type, texts []string) (found []match) {
 	all := make([]hints.Hint, len(texts))
 	for i, text := range texts {
@@ -172,7 +176,8 @@ func having(ctx context.Context, t *userdb.Type, declared schema.Type, texts []s
 	return found
 }
 
-// oneLetterAway are the texts that a text may have been meant for; the likeliest first. None for one that is too long.
+// oneLetterAway returns the texts that somebody may have meant by text, the likeliest first. It
+// returns none if text is too short or too long.
 func oneLetterAway(text string) (all []string) {
 	letters := []rune(text)
 	if n := len(letters); n < 2 || n > longestNear {
@@ -206,7 +211,8 @@ func oneLetterAway(text string) (all []string) {
 	})
 }
 
-// beginning finds accounts with an identifier that begins so, by the ordered indexes of identifying fields.
+// beginning returns accounts with an identifier that begins with q, from the ordered indexes of
+// identifying fields.
 func beginning(ctx context.Context, db *userdb.DB, q string) (found []match) {
 	if len([]rune(strings.TrimSpace(q))) < 2 {
 		return nil
@@ -233,7 +239,7 @@ func beginning(ctx context.Context, db *userdb.DB, q string) (found []match) {
 	return found[:min(len(found), mostSuggested)]
 }
 
-// suggest answers the script of the input, as somebody types.
+// suggest returns completions to the script of the search input.
 func (c *Console) suggest(w http.ResponseWriter, r *http.Request) {
 	values := []string{}
 	if db, err := c.view(r.Context()); err == nil && len(r.FormValue("q")) <= longestQuery {
@@ -242,5 +248,5 @@ func (c *Console) suggest(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(slices.Compact(values)) // a browser that is gone is told nothing
+	_ = json.NewEncoder(w).Encode(slices.Compact(values)) // an error means that the browser is gone
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// perHistory is how many events a page has.
+// perHistory is the number of events on a page.
 const perHistory = 50
 
-// A feedPage is what has happened, the newest first.
+// A feedPage holds events, the newest first.
 type feedPage struct {
 	Events []event
-	Kinds  []userdb.EventKind // all there are
-	Kind   userdb.EventKind   // that are shown; "": all
-	Again  string             // the path of the newest
-	Older  string             // that of the page before; "": there is none
-	Since  string             // the position after which console.js asks for what is new; "": this page is not the newest
+	Kinds  []userdb.EventKind // the kinds to choose from
+	Kind   userdb.EventKind   // the chosen kind, or "" for all
+	Again  string             // path of the newest page
+	Older  string             // path of the page with older events, or ""
+	Since  string             // position from which console.js asks for new events; "" unless this page is the newest
 }
 
 func (c *Console) history(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, http.StatusOK, page{Name: "history", Title: "History", Data: p})
 }
 
-// eventKinds are all that feeds tell of, in the order of the form.
+// eventKinds lists all kinds of events in the order of the form.
 var eventKinds = []userdb.EventKind{
 	userdb.EventCreate, userdb.EventUpdate, userdb.EventIdentifier, userdb.EventDelete, userdb.EventTags, userdb.EventPassword, userdb.EventDisable, userdb.EventEnable,
 	userdb.EventSessionStart, userdb.EventSessionEnd, userdb.EventIssue, userdb.EventRedeem, userdb.EventLogin, userdb.EventLoginFailed, userdb.EventThrottle,
@@ -75,7 +75,7 @@ var eventKinds = []userdb.EventKind{
 	userdb.EventKeyCreate, userdb.EventKeyRevoke, userdb.EventImport, userdb.EventExport, userdb.EventRepair,
 }
 
-// named are events with the names of their accounts, as those are called now: one lookup for each type.
+// named adds the current labels of their accounts to events, with one lookup for each type.
 func named(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent) []event {
 	keys := map[string][]recordkey.Key{}
 	for _, e := range found {
@@ -87,7 +87,7 @@ func named(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent) []ev
 	for name, some := range keys {
 		t, err := db.Type(name)
 		if err != nil {
-			continue // of a type that is gone
+			continue // the schema no longer has the type
 		}
 		all := make([]hints.Hint, len(some))
 		for i, key := range some {
@@ -105,7 +105,7 @@ func named(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent) []ev
 		switch {
 		case all[i].Label != "":
 			all[i].Path = keyPath(e.Key)
-		case e.Key.IsValid(): // it is gone
+		case e.Key.IsValid(): // the account does not exist any more
 			all[i].Label = e.Key.Value()
 		case e.Kind.OfOperator():
 			all[i].Label = "This store"

@@ -27,7 +27,7 @@ func (c *Console) jobPages() map[string]http.HandlerFunc {
 	}
 }
 
-// A jobsPage is a form that begins a job, and the last jobs of its kind.
+// A jobsPage holds a form that starts a job, and the latest jobs of its kind.
 type jobsPage struct {
 	Jobs  []own.Job
 	Types []string
@@ -56,7 +56,7 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 	c.show(w, r, statusOf(problems), page{Name: kind, Title: title, Data: data, Problems: problems})
 }
 
-// began answers where a job was to begin.
+// began sends the response to a request that was to start a job.
 func (c *Console) began(w http.ResponseWriter, r *http.Request, j own.Job, err error, kind, title string) {
 	switch {
 	case errors.Is(err, errBusy):
@@ -68,7 +68,7 @@ func (c *Console) began(w http.ResponseWriter, r *http.Request, j own.Job, err e
 	}
 }
 
-// startCheck begins a check, or, once that is confirmed, a repair.
+// startCheck starts a check or, once that is confirmed, a repair.
 func (c *Console) startCheck(w http.ResponseWriter, r *http.Request) {
 	repair := r.PostFormValue("repair") != ""
 	if repair && r.PostFormValue("confirm") == "" {
@@ -98,7 +98,7 @@ func (c *Console) startExport(w http.ResponseWriter, r *http.Request) {
 	c.began(w, r, j, err, "export", "Export accounts")
 }
 
-// startImport begins a dry run of a file that is sent, or the import of one that a dry run was made of.
+// startImport starts a dry run of an uploaded file, or the import of a file after its dry run.
 func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 	by := web.Entry(r.Context()).Text(own.OperatorName)
 	u, dry, err := upload{}, false, error(nil)
@@ -131,17 +131,17 @@ func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 	c.began(w, r, j, err, "import", "Import accounts")
 }
 
-// An errUpload is what is wrong with a file that was sent, in words for the operator.
+// An errUpload says in words for the operator what is wrong with an upload.
 type errUpload string
 
 func (e errUpload) Error() string { return string(e) }
 
 const errElsewhere = errUpload("The file is with another process of the service, or gone: send it again.")
 
-// stallTime is how long a file that is sent may stand still.
+// stallTime is how long an upload or download may make no progress.
 const stallTime = time.Minute
 
-// receive keeps a file that is sent: it is never held in memory.
+// receive stores an uploaded file on disk. It never holds the whole file in memory.
 func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, err error) {
 	req.Body = http.MaxBytesReader(w, req.Body, mostUpload+1<<20)
 	parts, err := req.MultipartReader()
@@ -149,10 +149,11 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 		return u, errUpload("This form cannot be read.")
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Time{}) // the answer comes when the file has
+	_ = control.SetWriteDeadline(time.Time{}) // the response follows the whole upload
 	u.Type, u.Duplicate = "user", ""
 	for {
-		_ = control.SetReadDeadline(time.Now().Add(stallTime)) // where that is not possible, the server's own time counts
+		// A connection without deadlines keeps the server's own.
+		_ = control.SetReadDeadline(time.Now().Add(stallTime))
 		part, err := parts.NextPart()
 		if err == io.EOF {
 			break
@@ -192,11 +193,11 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 	return u, nil
 }
 
-// keep writes the file of a form.
+// keep stores the file of a form.
 func (r *runner) keep(u *upload, part *multipart.Part, control *http.ResponseController) error {
 	name := filepath.Base(strings.ReplaceAll(part.FileName(), `\`, "/"))
 	if part.FileName() == "" {
-		return nil // none was chosen
+		return nil // the operator chose no file
 	}
 	file, err := r.create("upload-"+strings.ToLower(rand.Text()), "file")
 	if err != nil {
@@ -210,7 +211,7 @@ func (r *runner) keep(u *upload, part *multipart.Part, control *http.ResponseCon
 	return nil
 }
 
-// A diskFile tells its own errors from those of what is copied into it.
+// A diskFile returns its own errors as errUpload, so that they differ from those of the source.
 type diskFile struct{ *os.File }
 
 func (f *diskFile) Write(b []byte) (int, error) {
@@ -221,12 +222,12 @@ func (f *diskFile) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom is not that of the file, which would pass by Write.
+// ReadFrom hides the method of the file, which would bypass Write.
 func (f *diskFile) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{f}, r)
 }
 
-// A going reader may stand still for a while, and take any time.
+// A going reader extends the read deadline before each read. It may take any time in total.
 type going struct {
 	io.Reader
 	control *http.ResponseController
@@ -237,7 +238,7 @@ func (g *going) Read(b []byte) (int, error) {
 	return g.Reader.Read(b)
 }
 
-// A steady writer may stand still for a while, and take any time.
+// A steady writer extends the write deadline before each write. It may take any time in total.
 type steady struct {
 	io.Writer
 	control *http.ResponseController
@@ -248,7 +249,7 @@ func (s *steady) Write(b []byte) (int, error) {
 	return s.Writer.Write(b)
 }
 
-// brokenOff is what is wrong where a file did not come whole.
+// brokenOff returns what is wrong with an upload that did not arrive completely.
 func brokenOff(err error) error {
 	if problem, is := errors.AsType[errUpload](err); is {
 		return problem
@@ -259,19 +260,19 @@ func brokenOff(err error) error {
 	return errUpload("The file did not come whole.")
 }
 
-// drop removes the file.
+// drop removes the uploaded file.
 func (u upload) drop() {
 	if u.Path != "" {
-		_ = os.RemoveAll(filepath.Dir(u.Path)) // it goes with the process in any case
+		_ = os.RemoveAll(filepath.Dir(u.Path)) // the runner removes it at its end in any case
 	}
 }
 
-// A jobPage is one job.
+// A jobPage holds what the page of a job shows.
 type jobPage struct {
 	own.Job
 	detail
-	Here     bool // its files and details are with this process
-	Again    bool // it was a dry run that may be followed by the import
+	Here     bool // this process has its files and details
+	Again    bool // it was a dry run, and the import may follow
 	Counts   []string
 	Percent  int
 	ListPath string
@@ -302,7 +303,7 @@ func (c *Console) stopJob(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/console/jobs/"+id, http.StatusSeeOther)
 }
 
-// download sends a file that a job has left, which no browser shows as a page, and no spreadsheet runs.
+// download sends a file of a job as an attachment, in a form in which no spreadsheet runs formulas.
 func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	file, err := c.jobs.open(r.PathValue("id"), name)
@@ -312,7 +313,8 @@ func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 	}
 	defer file.Close()
 	out := &steady{w, http.NewResponseController(w)}
-	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`) // it is one of ours
+	// open accepts only names that the console chose.
+	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	if strings.HasSuffix(name, ".csv") {
 		w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 		err = harmlessCSV(out, file)
@@ -320,7 +322,7 @@ func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		_, err = io.Copy(out, file)
 	}
-	if err != nil { // a broken-off answer must not pass for a whole one
+	if err != nil { // an incomplete file must not look complete
 		panic(http.ErrAbortHandler)
 	}
 }

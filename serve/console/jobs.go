@@ -16,31 +16,32 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// What bounds jobs of one process.
+// Limits on the jobs of one process.
 const (
 	mostRunning = 4
-	beatTime    = time.Second      // between two notes of how far a job is
-	noteTime    = 10 * time.Second // that one note may take
+	beatTime    = time.Second      // between two reports of progress
+	noteTime    = 10 * time.Second // for writing one report
 	mostUpload  = 1 << 30          // bytes
 )
 
-// errBusy says that as many jobs run as may.
+// errBusy reports that the process runs as many jobs as it may.
 var errBusy = errors.New("four jobs run here already")
 
-// A runner runs jobs in the background. What they leave in files lies in a folder of this process alone, which goes with it.
+// A runner runs jobs in the background. It keeps their files in a temporary folder of this process
+// and removes that folder when it closes.
 type runner struct {
 	jobs *own.Jobs
 	host string
 
 	mu      sync.Mutex
-	works   map[string]*work // also those that have ended, as long as their files are here
-	folder  string           // "": none was made yet
+	works   map[string]*work // includes jobs that have ended, while their files exist
+	folder  string           // "" until it is created
 	running int
 	stopped bool
 	all     sync.WaitGroup
 }
 
-// A work is a job of this process.
+// A work is a job that this process runs or ran.
 type work struct {
 	own.Job
 	done, about atomic.Int64
@@ -51,13 +52,13 @@ type work struct {
 	detail detail
 }
 
-// A detail is what a job leaves besides its record.
+// A detail holds the results of a job that its record does not.
 type detail struct {
 	Problems []problemLine
-	Codes    map[string]int // how many problems there are of each code
+	Codes    map[string]int // number of problems by code
 	Refused  []refusedLine
 	Files    []string // names of files to download
-	Upload   upload   // of a dry run: what the real one reads
+	Upload   upload   // set by a dry run: the input of the actual import
 }
 
 func newRunner(db *userdb.DB) (*runner, error) {
@@ -65,7 +66,8 @@ func newRunner(db *userdb.DB) (*runner, error) {
 	return &runner{jobs: jobs, host: rand.Text(), works: map[string]*work{}}, err
 }
 
-// begin runs a job in the background. ctx is the request's: its actor and values stay, its end means nothing. do returns what came of it.
+// begin starts a job in the background. The job keeps the values of ctx, which include the actor,
+// but not its end. do returns the text that describes the result.
 func (r *runner) begin(ctx context.Context, j own.Job, d detail, do func(ctx context.Context, w *work) (string, error)) (own.Job, error) {
 	if err := r.reserve(); err != nil {
 		return own.Job{}, err
@@ -97,7 +99,8 @@ func (r *runner) begin(ctx context.Context, j own.Job, d detail, do func(ctx con
 	return j, nil
 }
 
-// reserve keeps the place of a job, whose end all waits for.
+// reserve counts one more running job, which close waits for. It returns errBusy if there are too
+// many.
 func (r *runner) reserve() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +118,8 @@ func (r *runner) release() {
 	r.running--
 }
 
-// beat notes how far a job is, and ends it where somebody wants that. A store that does not answer ends nothing.
+// beat reports a job's progress regularly and stops the job if somebody asks for that. The job
+// continues if the store does not respond.
 func (r *runner) beat(ctx context.Context, w *work) {
 	tick := time.NewTicker(beatTime)
 	defer tick.Stop()
@@ -135,7 +139,7 @@ func (r *runner) beat(ctx context.Context, w *work) {
 	}
 }
 
-// end notes what came of a job.
+// end records the result of a job.
 func (r *runner) end(ctx context.Context, w *work, text string, err error) {
 	state := own.JobDone
 	switch {
@@ -146,7 +150,7 @@ func (r *runner) end(ctx context.Context, w *work, text string, err error) {
 	}
 	noting, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
 	defer cancel()
-	// Where the store does not answer, the job is taken for lost, which it is.
+	// If the store does not respond, the job will count as lost, which it is.
 	_ = r.jobs.End(noting, w.ID, state, text, w.done.Load(), w.about.Load())
 }
 
@@ -157,7 +161,7 @@ func cmpText(text, more string) string {
 	return text + " " + more
 }
 
-// close ends all jobs, and removes their files. It returns when ctx ends at the latest.
+// close stops all jobs and removes their files. It returns when they have ended or ctx is done.
 func (r *runner) close(ctx context.Context) {
 	r.mu.Lock()
 	r.stopped = true
@@ -177,11 +181,11 @@ func (r *runner) close(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.folder != "" {
-		_ = os.RemoveAll(r.folder) // it is in a temporary place
+		_ = os.RemoveAll(r.folder) // it is in the system's temporary folder
 	}
 }
 
-// stop ends a job: at once here, else when its process asks next.
+// stop stops a job: at once if it runs here, or else when its process next asks.
 func (r *runner) stop(ctx context.Context, ns, id string) error {
 	err := r.jobs.As(ns).WantStop(ctx, id)
 	if w := r.work(id); w != nil && !errors.Is(err, userdb.ErrNotFound) {
@@ -190,14 +194,14 @@ func (r *runner) stop(ctx context.Context, ns, id string) error {
 	return err
 }
 
-// work is a job of this process; nil: it is another one's.
+// work returns a job of this process, or nil if it belongs to another one.
 func (r *runner) work(id string) *work {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.works[id]
 }
 
-// look is what this process has of a job; false: another one has it.
+// look returns a copy of the details of a job, or false if it belongs to another process.
 func (r *runner) look(id string) (detail, bool) {
 	w := r.work(id)
 	if w == nil {
@@ -210,7 +214,7 @@ func (r *runner) look(id string) (detail, bool) {
 	return d, true
 }
 
-// forget removes the files of jobs that are not listed any more.
+// forget removes the files of jobs that are no longer listed.
 func (r *runner) forget(ctx context.Context) {
 	all, err := r.jobs.All(ctx)
 	if err != nil {
@@ -220,14 +224,14 @@ func (r *runner) forget(ctx context.Context) {
 	defer r.mu.Unlock()
 	for id, w := range r.works {
 		if !slices.ContainsFunc(all, func(j own.Job) bool { return j.ID == id }) {
-			_ = os.RemoveAll(filepath.Join(r.folder, id)) // the folder goes at the end in any case
+			_ = os.RemoveAll(filepath.Join(r.folder, id)) // close removes the folder in any case
 			w.add(func(d *detail) { d.Upload.drop() })
 			delete(r.works, id)
 		}
 	}
 }
 
-// create makes a file of a job, by a name of ours.
+// create creates a file of a job. name is one of the console's own.
 func (r *runner) create(id, name string) (*os.File, error) {
 	folder, err := r.place(id)
 	if err != nil {
@@ -236,7 +240,7 @@ func (r *runner) create(id, name string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(folder, name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// place is the folder of a job, or of an upload.
+// place returns the folder of a job or of an upload, which it creates if necessary.
 func (r *runner) place(id string) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,7 +255,7 @@ func (r *runner) place(id string) (string, error) {
 	return folder, os.MkdirAll(folder, 0o700)
 }
 
-// open is a file that a job of this process has left, by its name among those that there are.
+// open opens a file of a job of this process. name must be one of the job's files.
 func (r *runner) open(id, name string) (*os.File, error) {
 	d, is := r.look(id)
 	if !is || !slices.Contains(d.Files, name) {
@@ -263,20 +267,20 @@ func (r *runner) open(id, name string) (*os.File, error) {
 	return os.Open(path)
 }
 
-// add changes what a job leaves.
+// add calls change with the details of the job, under its lock.
 func (w *work) add(change func(*detail)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(&w.detail)
 }
 
-// at is how far the job is.
+// at sets the progress of the job: done of about so many.
 func (w *work) at(done, about int64) {
 	w.done.Store(done)
 	w.about.Store(about)
 }
 
-// whatFailed is an error for the page of a job, without the keys of records.
+// whatFailed describes an error on the page of a job, without the keys of records.
 func whatFailed(err error) string {
 	switch code := userdb.CodeOf(err); {
 	case code == userdb.CodeUnavailable:
@@ -289,7 +293,7 @@ func whatFailed(err error) string {
 	return fmt.Sprintf("It failed: %v.", err)
 }
 
-// isDisk reports whether a file is what failed.
+// isDisk reports whether err comes from an operation on a file.
 func isDisk(err error) bool {
 	_, is := errors.AsType[*os.PathError](err)
 	return is

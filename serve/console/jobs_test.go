@@ -22,7 +22,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// upload sends a file, and returns where that leads.
+// upload sends a file and returns the target of the redirect.
 func (d *desk) upload(want int, name, text string, fields ...string) string {
 	d.t.Helper()
 	var body bytes.Buffer
@@ -43,7 +43,7 @@ func (d *desk) upload(want int, name, text string, fields ...string) string {
 	return d.send(want, r)
 }
 
-// over is the page of a job that has ended.
+// over waits for a job to end and returns its page.
 func (d *desk) over(path string) string {
 	d.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -63,7 +63,8 @@ const people = "uid,name,email,job\n" +
 	"p3,Alice,alice2@example.com,baker\n" +
 	"p4,=cmd|' /C calc'!A0,dan@example.com,+1\n"
 
-// TestImport: a dry run first, then the import of the same file, and refused lines to download, which no spreadsheet runs.
+// TestImport checks that a dry run comes first, followed by the import of the same file, and that
+// no spreadsheet runs the refused lines in the download.
 func TestImport(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		d.make("u1", "name", "Alice", "email", "alice@example.com")
@@ -99,7 +100,7 @@ func TestImport(t *testing.T) {
 	})
 }
 
-// TestBadUploads: nothing is begun, and nothing of them stays.
+// TestBadUploads checks that bad uploads start nothing and leave nothing behind.
 func TestBadUploads(t *testing.T) {
 	d := open(t, "memory:")
 	d.has(d.upload(http.StatusUnprocessableEntity, "", ""), "Choose a file.")
@@ -113,12 +114,13 @@ func TestBadUploads(t *testing.T) {
 	d.has(d.over(d.upload(http.StatusSeeOther, "x.csv", "uid,nmae\n1,2\n")), "failed.", "nmae")
 	d.has(d.over(d.upload(http.StatusSeeOther, "../../x.jsonl", "no json\n")), "1 refused", "x.jsonl")
 	uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*"))
-	if len(uploads) != 2 { // those of the two that were begun
+	if len(uploads) != 2 { // those of the two that were started
 		t.Errorf("left: %q", uploads)
 	}
 }
 
-// TestDisk: a folder that takes nothing is told, and nothing else breaks.
+// TestDisk checks that the page reports a folder that cannot be written to, and that nothing else
+// breaks.
 func TestDisk(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Setenv("TMPDIR", "/dev/null/nowhere") // root may write anywhere
@@ -158,7 +160,7 @@ func (d *desk) fetch(path string) string {
 	return string(text)
 }
 
-// TestCheck: damage is told in words, and mended after somebody has confirmed that.
+// TestCheck checks that damage is described in words and repaired after confirmation.
 func TestCheck(t *testing.T) {
 	d := open(t, "memory:")
 	e := d.make("u1", "name", "Alice", "email", "alice@example.com")
@@ -178,7 +180,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestStopping: a job ends when somebody wants that, in whatever process it runs, and when its own ends; one whose process died is told.
+// TestStopping checks that a job can be stopped from any process and ends with its own, and that a
+// job whose process died is shown as lost.
 func TestStopping(t *testing.T) {
 	d := open(t, "memory:")
 	other, err := newRunner(d.db)
@@ -205,7 +208,7 @@ func TestStopping(t *testing.T) {
 	defer cancel()
 	other.close(ctx)
 	d.has(d.do(http.StatusOK, "/console/jobs/"+j.ID), "stopped.")
-	if _, err := other.begin(t.Context(), own.Job{}, detail{}, forever); err != errBusy { //nolint:errorlint // it is that one
+	if _, err := other.begin(t.Context(), own.Job{}, detail{}, forever); err != errBusy { //nolint:errorlint // itself
 		t.Errorf("after the end: %v", err)
 	}
 	lost := own.Job{ID: "lost", Kind: "check", Title: "lost", State: own.JobRunning, Began: time.Now().Add(-time.Hour), Heard: time.Now().Add(-time.Minute)}
@@ -226,7 +229,7 @@ func rawJob(t *testing.T, d *desk, j own.Job) error {
 	return err
 }
 
-// remove removes a record past the store.
+// remove removes a record behind the back of the store.
 func remove(t *testing.T, d *desk, key string) error {
 	t.Helper()
 	engine := view.Of(d.db).Engine
@@ -237,7 +240,7 @@ func remove(t *testing.T, d *desk, key string) error {
 	return err
 }
 
-// TestFourJobs: more wait for nobody, and are told.
+// TestFourJobs checks that a job beyond the limit is refused with a message.
 func TestFourJobs(t *testing.T) {
 	d := open(t, "memory:")
 	for range mostRunning {

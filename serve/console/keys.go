@@ -11,19 +11,19 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// keysPage is the API keys, and a secret that is shown once.
+// A keysPage holds the API keys, and the secret of a new one, which is shown once.
 type keysPage struct {
 	Keys   []own.Key
 	Scopes []scope
 	Types  []string
-	Name   string // of the key that was just made
+	Name   string // of the key that was just created
 	Secret string
 	Now    time.Time
 }
 
 type scope struct{ Name, Text string }
 
-// scopes are what a key may do, in words.
+// scopes lists what a key may do, in words.
 var scopes = []scope{
 	{own.ScopeRead, "read accounts"},
 	{own.ScopeWrite, "change accounts: passwords, disabling and tags, too"},
@@ -55,7 +55,7 @@ func (c *Console) showKeys(w http.ResponseWriter, r *http.Request, edit func(*ke
 	c.show(w, r, statusOf(p.Problems), p)
 }
 
-// createKey makes a key, whose secret is shown in the answer and never again.
+// createKey creates a key. The response shows its secret, which is never shown again.
 func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 	k := own.Key{Name: r.PostFormValue("name"), Scopes: r.PostForm["scope"], Types: r.PostForm["type"]}
 	life := map[string]time.Duration{"30d": 30 * 24 * time.Hour, "90d": 90 * 24 * time.Hour, "365d": 365 * 24 * time.Hour}[r.PostFormValue("expires")]
@@ -104,7 +104,7 @@ func (c *Console) revokeKey(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		c.did(r, userdb.EventKeyRevoke, r.PostFormValue("name"))
-	case !isAny(err, userdb.ErrNotFound): // then it is revoked
+	case !isAny(err, userdb.ErrNotFound): // the key is revoked already
 		c.fail(w, r, err)
 		return
 	}

@@ -15,13 +15,14 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// perPage is how many accounts a page of a list has, and mostRead how many are read for it where no index finds them.
+// perPage is the number of accounts on a page of a list. mostRead is the number of accounts read
+// for it if no index applies.
 const (
 	perPage  = 25
 	mostRead = 500
 )
 
-// A listing is a page of the accounts of one type.
+// A listing holds one page of the accounts of a type.
 type listing struct {
 	Path       string
 	Columns    []string
@@ -33,10 +34,10 @@ type listing struct {
 	Order      string
 	Reverse    bool
 	Disabled   string
-	Next, Prev string // paths; "": there is no such page
+	Next, Prev string // paths, or "" if there is no such page
 	Count      string
-	Short      bool   // more may be found by looking on
-	CountPath  string // where they are counted, if that is not done here
+	Short      bool   // continuing may find more
+	CountPath  string // path of the page that counts them, if this one does not
 }
 
 type row struct {
@@ -45,13 +46,13 @@ type row struct {
 	Cells       []cell
 }
 
-// A cell is a facet; At is the time in one that has a date.
+// A cell shows one facet. At is set if the facet is a date.
 type cell struct {
 	Column, Text string
 	At           time.Time
 }
 
-// A condition is a filter, and the path of the list without it.
+// A condition is a filter. Without is the path of the list without it.
 type condition struct{ Name, Value, Text, Without string }
 
 func (c *Console) list(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +62,8 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	params := r.URL.Query()
-	if by, value := params.Get("by"), params.Get("value"); by != "" || value != "" { // what the form of a new filter sends
+	// The form for a new filter sends by and value.
+	if by, value := params.Get("by"), params.Get("value"); by != "" || value != "" {
 		if params.Del("by"); value != "" {
 			params.Add("where", by+":"+value)
 		}
@@ -85,7 +87,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 	l.Next, l.Prev = continued(l.Path, params, "n.", found.Next), continued(l.Path, params, "p.", found.Back)
 	p, status := page{Name: "list", Title: "Accounts: " + t.Name()}, http.StatusOK
 	switch {
-	case isAny(err, userdb.ErrCorrupt): // the others are good
+	case isAny(err, userdb.ErrCorrupt): // the other accounts are fine
 		p.Problems = []web.Problem{{Text: "A damaged account is left out. The page Check tells which."}}
 	case isAny(err, userdb.ErrInvalid, userdb.ErrCursor, hints.ErrHint):
 		p.Problems, status = []web.Problem{{Text: reasonOf(err)}}, userdb.CodeOf(err).HTTPStatus()
@@ -107,7 +109,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, status, p)
 }
 
-// queryOf is what the parameters of a list ask for: those of the service.
+// queryOf parses the parameters of a list, which are those of the HTTP service.
 func queryOf(params url.Values, t schema.Type) (userdb.Query, error) {
 	q := userdb.Query{Limit: perPage, MostRead: mostRead, Order: params.Get("order"), Reverse: params.Get("reverse") == "true" && params.Get("order") != "", Where: schema.Facets{}}
 	for _, tag := range params["tag"] {
@@ -139,7 +141,7 @@ func queryOf(params url.Values, t schema.Type) (userdb.Query, error) {
 	return q, nil
 }
 
-// tidied are parameters without some, and without empty ones.
+// tidied returns a copy of params without the given names and without empty values.
 func tidied(params url.Values, without ...string) url.Values {
 	rest := url.Values{}
 	for name, values := range params {
@@ -155,7 +157,7 @@ func tidied(params url.Values, without ...string) url.Values {
 	return rest
 }
 
-// continued is the path of the page before or after this one; "": there is none.
+// continued returns the path of the next or previous page, or "" if there is none.
 func continued(path string, params url.Values, which, cursor string) string {
 	if cursor == "" {
 		return ""
@@ -182,7 +184,8 @@ func conditionsOf(path string, params url.Values) (all []condition) {
 	return all
 }
 
-// mostColumns is how many fields a list shows beside the one by which accounts are called: identifiers first, then those with an index.
+// mostColumns limits the number of fields that a list shows besides the label. Identifiers come
+// first, followed by indexed fields.
 const mostColumns = 8
 
 func columnsOf(t schema.Type) []string {
@@ -200,7 +203,8 @@ func columnsOf(t schema.Type) []string {
 	return all[:min(len(all), mostColumns)]
 }
 
-// filtersOf are the fields of which an index, or a record, finds a value.
+// filtersOf returns the fields that can be filtered by, because an index or a record finds their
+// values.
 func filtersOf(t schema.Type) []string {
 	all := append([]string{t.Primary}, append(t.Secondary(), t.Indexed()...)...)
 	slices.Sort(all)
@@ -219,7 +223,7 @@ func rowOf(e userdb.Entry, t schema.Type, columns []string) row {
 	return r
 }
 
-// shortened is a text that has room in a table.
+// shortened truncates text to fit in a table.
 func shortened(text string) string {
 	if letters := []rune(text); len(letters) > 80 {
 		return string(letters[:79]) + "…"
@@ -227,7 +231,7 @@ func shortened(text string) string {
 	return text
 }
 
-// counted says how many accounts a query selects, as far as that is known by now.
+// counted returns how many accounts a query selects, as far as is known.
 func (c *Console) counted(ctx context.Context, t *userdb.Type, q userdb.Query, name string) string {
 	q.After, q.Before, q.Limit, q.Order, q.Reverse = "", "", 0, "", false
 	ctx, cancel := soon(ctx)
@@ -253,10 +257,10 @@ func accounts(n int64) string {
 	return number(n) + " accounts"
 }
 
-// isIndexed reports whether an index has the number that a query selects.
+// isIndexed reports whether an index knows the number of entries that a query selects.
 func isIndexed(q userdb.Query) bool { return q.Disabled == nil && len(q.Where)+len(q.Has) <= 1 }
 
-// reasonOf is what is wrong with what was asked for.
+// reasonOf returns what is wrong with a query.
 func reasonOf(err error) string {
 	if field, is := errors.AsType[*userdb.FieldError](err); is {
 		return strings.TrimPrefix(field.Field+": ", ": ") + field.Reason + "."

@@ -10,7 +10,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// in returns a console of another namespace of the same store, where nobody is signed in, and makes an operator there.
+// in returns a console of another namespace of the same store, with an operator but nobody signed
+// in.
 func (d *desk) in(path, operator string) *desk {
 	d.t.Helper()
 	ns, err := recordkey.ParseNamespace(path)
@@ -22,7 +23,8 @@ func (d *desk) in(path, operator string) *desk {
 	return served(d.t, db)
 }
 
-// TestNamespaces: operators, keys and jobs belong to the namespace that they were made in. Those of the root see all.
+// TestNamespaces checks that operators, keys and jobs belong to the namespace in which they were
+// created, and that operators of the root see all.
 func TestNamespaces(t *testing.T) {
 	eachStore(t, func(t *testing.T, root *desk) {
 		a, b := root.in("a", "Anna"), root.in("b", "Bert")
@@ -34,7 +36,7 @@ func TestNamespaces(t *testing.T) {
 			other.has(other.do(http.StatusUnauthorized, "/console/signin", "name", name, "password", goodPassword), "Wrong name or password.")
 		}
 		thief := b.another()
-		thief.client.Jar = a.client.Jar // cookies go to a host, whatever its port
+		thief.client.Jar = a.client.Jar // browsers send cookies to all ports of a host
 		if to := thief.do(http.StatusSeeOther, "/console/keys"); !strings.HasPrefix(to, "/console/signin?") {
 			t.Errorf("a session of another namespace leads to %q", to)
 		}
@@ -65,7 +67,8 @@ func TestNamespaces(t *testing.T) {
 	})
 }
 
-// TestNamespaceOfWhatWas: what was made before anything had a namespace belongs to the root.
+// TestNamespaceOfWhatWas checks that whatever has no namespace, because it is older than
+// namespaces, belongs to the root.
 func TestNamespaceOfWhatWas(t *testing.T) {
 	d := open(t, "memory:")
 	operators, err := own.Operators(d.db)

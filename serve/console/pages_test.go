@@ -15,7 +15,7 @@ import (
 
 func hintOf(uid string) hints.Hint { return hints.UID(uid) }
 
-// TestSetup: the link makes one operator, and nothing after that.
+// TestSetup checks that the setup link creates one operator and is void after that.
 func TestSetup(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: shop()})
 	must(t, err)
@@ -44,7 +44,7 @@ func TestSetup(t *testing.T) {
 	d.signIn("ＲＯＯＴ", goodPassword)
 }
 
-// TestFind: whatever the customer remembers.
+// TestFind checks that accounts are found by whatever a customer remembers.
 func TestFind(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		d.make("u1", "name", "Alice", "email", "alice@example.com")
@@ -69,7 +69,7 @@ func TestFind(t *testing.T) {
 	})
 }
 
-// TestList: pages of 25 by the columns of the schema, with filters, an order and counts.
+// TestList checks the pages of a list with the columns of the schema, filters, orders and counts.
 func TestList(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		for i := range 60 {
@@ -109,7 +109,8 @@ func TestList(t *testing.T) {
 	})
 }
 
-// TestHistory: all that has happened, the newest first, in names; and what a script asks for as it happens.
+// TestHistory checks that the history lists all events by name, the newest first, and that scripts
+// receive new ones.
 func TestHistory(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		for i := range 60 {
@@ -146,7 +147,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// TestKeys: a secret is shown once, and a key that is revoked is gone.
+// TestKeys checks that a secret is shown once and that a revoked key is gone.
 func TestKeys(t *testing.T) {
 	d := open(t, "memory:")
 	body := d.do(http.StatusOK, "/console/keys", "name", "webshop", "scope", "read", "scope", "login", "expires", "30d")

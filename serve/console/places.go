@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// Work is what a request needs a place for, by what is known of its sender.
+// Work says what a request needs capacity for, which depends on what is known of its sender.
 type Work int
 
-// The kinds of work. What has no credentials yet takes no place from what has.
+// The kinds of work. Requests without credentials do not compete with those that have some.
 const (
-	Visiting  Work = iota // a visitor signs in, or makes the first operator
+	Visiting  Work = iota // a visitor signs in or creates the first operator
 	LookingUp             // a session is looked up
 	Operating             // an operator is signed in
-	Uploading             // an operator sends a file
+	Uploading             // an operator uploads a file
 )
 
-// signedIn goes on for operators. Until their session is found they have no place among those who
-// are signed in.
+// signedIn passes on the requests of operators. Until it has found their session, they do not take
+// a place among operators who are signed in.
 func (c *Console) signedIn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		found, is := c.admit(w, r, LookingUp)
@@ -39,7 +39,7 @@ func (c *Console) signedIn(next http.Handler) http.Handler {
 	})
 }
 
-// admit takes a place, and else answers.
+// admit reserves capacity. If it returns false, it has sent a response.
 func (c *Console) admit(w http.ResponseWriter, r *http.Request, work Work) (leave func(), is bool) {
 	leave, err := c.options.Admit(r.Context(), work)
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *Console) admit(w http.ResponseWriter, r *http.Request, work Work) (leav
 	return leave, err == nil
 }
 
-// isUpload reports whether a request sends a file, which takes its own time.
+// isUpload reports whether a request uploads a file, which has deadlines of its own.
 func isUpload(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/")
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-// A declared is a type as the page of the schema shows it.
+// A declared describes a type for the schema page.
 type declared struct {
 	Name, Primary, Fold string
 	Fields              []declaredField
-	Records             []declaredField // tertiary ones
+	Records             []declaredField // tertiary records
 	Policy              schema.Password
 	Proofs              []validate.Pair
-	Undecided           bool // the proofs are being looked for
+	Undecided           bool // the proofs are not known yet
 	Hints               []string
-	Bytes               int // of one account, about
+	Bytes               int // estimate for one account
 }
 
 type declaredField struct{ Name, Role, Codec, Rule, Note string }
@@ -48,9 +48,9 @@ func (c *Console) schema(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, http.StatusOK, page{Name: "schema", Title: "Schema", Data: all})
 }
 
-// What an account takes in Redis, about: see docs/memory.md and docs/schema.md.
+// Estimates of the bytes that an account takes in Redis; see docs/memory.md and docs/schema.md.
 const (
-	facetBytes      = 44 // 350 bytes have eight
+	facetBytes      = 44 // eight facets take 350 bytes
 	identifierBytes = 150
 	orderBytes      = 100
 	memberBytes     = 60
@@ -91,5 +91,5 @@ func declare(name string, t schema.Type) declared {
 	return one
 }
 
-// MiB is what a million accounts take.
+// MiB returns the estimate for a million accounts.
 func (d declared) MiB() int { return d.Bytes * 1_000_000 >> 20 }

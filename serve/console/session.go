@@ -16,7 +16,8 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// setup lets somebody with the link be the first operator. A link that is spent, over or made up shows no form.
+// setup creates the first operator for whoever has the setup link. It shows no form if the link has
+// been used, has expired or is invalid.
 func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	defer cancel()
@@ -44,7 +45,7 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 		}
 		problems = web.Problems(err)
 	}
-	leave() // who reads the answer slowly keeps nobody out
+	leave() // a client that reads slowly must not hold the place
 	switch {
 	case errors.Is(err, userdb.ErrNotFound):
 		c.show(w, r, http.StatusGone, page{Name: "message", Title: "This link is not good any more", Data: "A set-up link is good for an hour, and only until there is an operator. “userdb operator add NAME” makes an operator at any time."})
@@ -56,7 +57,7 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, statusOf(problems), page{Name: "setup", Title: "Make the first operator", Problems: problems, Data: token})
 }
 
-// signIn is throttled as any login is, and never tells what was wrong.
+// signIn signs an operator in. It is throttled like every login and does not reveal what was wrong.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 	defer cancel()
@@ -71,7 +72,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		}
 		defer leave()
 		e, err := c.auth.SignIn(w, r, r.PostFormValue("name"), r.PostFormValue("password"))
-		leave() // who reads the answer slowly keeps nobody out
+		leave() // a client that reads slowly must not hold the place
 		if err == nil {
 			c.tell(r, userdb.EventOperatorLogin, e.Text(own.OperatorName), "")
 			http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
@@ -86,8 +87,8 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, statusOf(p.Problems), p)
 }
 
-// meant returns the name of the operator of this console whose name was typed, and "" if there is none: what was typed may be a
-// password.
+// meant returns the name of the operator of this console that was typed, or "" if there is none.
+// What was typed may be a password, so it is never recorded itself.
 func (c *Console) meant(ctx context.Context, typed string) string {
 	e, err := c.operators.Find(ctx, hints.Field(own.OperatorName, typed))
 	if err != nil || !c.auth.Allowed(e) {
@@ -96,20 +97,22 @@ func (c *Console) meant(ctx context.Context, typed string) string {
 	return e.Text(own.OperatorName)
 }
 
-// verifiedFor is how long an operator who gave the password is not asked for it again.
+// verifiedFor is how long after giving the password an operator is not asked for it again.
 const verifiedFor = 10 * time.Minute
 
-// verifyName names the input for the operator's own password. No facet has such a name.
+// verifyName is the name of the input for the operator's own password. No facet has such a name.
 const verifyName = "~password"
 
-// A verification asks for the operator's password, and carries the form. A password in the form is not shown, but typed again.
+// A verification asks for the operator's password and carries the submitted form. It does not carry
+// a password in the form, which has to be typed again.
 type verification struct {
 	Path        string
 	Inputs      []input
 	NewPassword bool
 }
 
-// verified asks for the operator's password before a form that lets others in, if it was given more than ten minutes ago.
+// verified wraps forms that give others access. It asks operators for their password if they gave
+// it more than verifiedFor ago.
 func (c *Console) verified(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if c.now().Sub(web.Session(r.Context()).Verified) <= verifiedFor {
@@ -141,7 +144,7 @@ func (c *Console) verified(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// returnPath is the page of the console that an operator came for.
+// returnPath returns the page of the console to open after signing in.
 func returnPath(r *http.Request) string {
 	to := web.ReturnPath(r)
 	if to != "/console" && !strings.HasPrefix(to, "/console/") {
@@ -158,13 +161,13 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
 }
 
-// pathOf is the page of an account.
+// pathOf returns the path of an account's page.
 func pathOf(typ, uid string) string {
 	return typePath(typ) + "/" + segment(uid)
 }
 
-// typePath is the list of a type.
+// typePath returns the path of a type's list.
 func typePath(typ string) string { return "/console/types/" + segment(typ) }
 
-// segment is a text as a part of a path.
+// segment escapes text as one segment of a path.
 func segment(text string) string { return strings.ReplaceAll(url.PathEscape(text), ".", "%2E") }

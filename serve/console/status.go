@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// statusPage is how the store is, and who signed in.
+// A statusPage holds the state of the store and the numbers of logins.
 type statusPage struct {
 	Known  bool
 	At     time.Time
@@ -35,20 +35,21 @@ func (c *Console) status(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, http.StatusOK, page{Name: "status", Title: "Status", Data: p})
 }
 
-// A tally is how many logins there were in an hour.
+// A tally counts the logins in an hour.
 type tally struct{ Good, Failed int }
 
-// logins counts those of the feed by hours. It goes on where it was: nothing is read twice. The zero value is ready.
+// logins counts the logins in the feed by hour. Each read continues after the previous one. The
+// zero value is ready to use.
 type logins struct {
 	mu    sync.Mutex
 	after string
-	hours map[int64]tally // since 1970
+	hours map[int64]tally // by hours since 1970
 }
 
-// plotted is how far back the plot goes: the feed keeps logins for so long.
+// plotted is the number of hours in the plot. The feed keeps logins for as long.
 const plotted = 7 * 24
 
-// read reads what has come into the feed, and returns all hours that are plotted.
+// read counts the events that are new in the feed and returns all hours of the plot.
 func (l *logins) read(ctx context.Context, db *userdb.DB, now time.Time) (map[int64]tally, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +88,7 @@ func (l *logins) read(ctx context.Context, db *userdb.DB, now time.Time) (map[in
 
 func hourOf(at time.Time) int64 { return at.Unix() / 3600 }
 
-// A plot is bars of logins and of failures, and the same in words.
+// A plot holds the numbers of successful and failed logins as bars and in words.
 type plot struct {
 	Known        bool
 	Bars         []bar
@@ -97,7 +98,7 @@ type plot struct {
 	Good, Failed int
 }
 
-// A bar is one hour. Lengths are in units of the picture, whose height is plotHeight.
+// A bar represents one hour. Lengths are in units of the picture, whose height is plotHeight.
 type bar struct {
 	X, GoodY, GoodHeight, FailedY, FailedHeight int
 	Title                                       string
@@ -114,7 +115,7 @@ const (
 	barWidth   = 4
 )
 
-// draw makes bars of the last seven days.
+// draw returns the plot of the last seven days.
 func draw(hours map[int64]tally, known bool, now time.Time) plot {
 	p := plot{Known: known, Width: plotted * barWidth}
 	first := hourOf(now) - plotted + 1
@@ -142,7 +143,7 @@ func draw(hours map[int64]tally, known bool, now time.Time) plot {
 	return p
 }
 
-// heightOf is that of a bar; what is there at all can be seen.
+// heightOf returns the height of a bar. It is large enough to be seen unless n is 0.
 func heightOf(n, most int) int {
 	if n == 0 {
 		return 0

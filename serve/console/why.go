@@ -12,17 +12,17 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// resetPurpose is that of links for a new password.
+// resetPurpose is the purpose of links for a new password.
 const resetPurpose = "reset"
 
-// A why answers why the owner of an account cannot sign in.
+// A why tells whether and why the owner of an account cannot sign in.
 type why struct {
 	Can      bool
-	Sentence string   // they can, or all reasons why not
-	Notes    []string // what else support is asked about: links, the last login
+	Sentence string   // that they can, or all reasons why not
+	Notes    []string // what else people ask support about: links, the last login
 }
 
-// whyOf asks the store what Login goes by, and the history by whom and when it became so.
+// whyOf reads what Login checks from the store, and who caused it and when from the history.
 func whyOf(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.Entry) (why, error) {
 	hint := hints.Key(e.Key())
 	standing, err := t.Standing(ctx, hint)
@@ -40,7 +40,8 @@ func whyOf(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.Entry) (
 	return explain(standing, history, origins, time.Now()), nil
 }
 
-// explain puts a standing into words. origins is from how many places wrong passwords came; 0: not known.
+// explain puts a standing into words. origins is the number of origins that wrong passwords came
+// from, or 0 if unknown.
 func explain(s userdb.Standing, history []userdb.HistoryEvent, origins int, now time.Time) why {
 	var reasons []string
 	if s.Disabled {
@@ -77,7 +78,7 @@ func explain(s userdb.Standing, history []userdb.HistoryEvent, origins int, now 
 	return w
 }
 
-// clock is a time: of today without its date.
+// clock formats a time, without the date if that is today.
 func clock(at, now time.Time) string {
 	at, now = at.UTC(), now.UTC()
 	if at.YearDay() == now.YearDay() && at.Year() == now.Year() {
@@ -86,10 +87,11 @@ func clock(at, now time.Time) string {
 	return at.Format("2 January 2006 15:04 UTC")
 }
 
-// minuteAfter is the next full minute, at which what ends at a time has ended.
+// minuteAfter rounds a time up to a full minute, so that whatever ends at that time has ended by
+// then.
 func minuteAfter(at time.Time) time.Time { return at.Add(time.Minute - 1).Truncate(time.Minute) }
 
-// by is who did something last, and when; "" where no history tells.
+// by returns who caused the last event of a kind and when, or "" if no history tells.
 func by(history []userdb.HistoryEvent, kind userdb.EventKind) string {
 	for _, e := range history {
 		if e.Kind == kind {
@@ -99,7 +101,7 @@ func by(history []userdb.HistoryEvent, kind userdb.EventKind) string {
 	return ""
 }
 
-// inSentence is a text that began a sentence, and does not any more.
+// inSentence returns text with its first letter in lower case, for use within a sentence.
 func inSentence(text string) string {
 	first, n := utf8.DecodeRuneInString(text)
 	if n == 0 || first == utf8.RuneError {
@@ -115,7 +117,7 @@ func originWords(n int) string {
 	return counted(n, "origin")
 }
 
-// ownBudgets is how many origins have attempts of their own left, whatever strangers do.
+// ownBudgets returns the number of familiar origins that have attempts left, whatever strangers do.
 func ownBudgets(s userdb.Standing) (n int) {
 	for _, f := range s.Familiar {
 		if f.Left > 0 {
@@ -125,14 +127,15 @@ func ownBudgets(s userdb.Standing) (n int) {
 	return n
 }
 
-// mostGuesses is how many of the latest logins are looked at for where guesses came from.
+// mostGuesses limits how many of the latest logins are searched for the origins of guesses.
 const mostGuesses = 1000
 
-// guessing is from how many origins passwords of an account were tried since it logged in, among the latest logins of all.
+// guessing returns from how many origins somebody tried passwords of an account since its last
+// login.
 func guessing(ctx context.Context, db *userdb.DB, e userdb.Entry) int {
 	page, err := db.Events(ctx, userdb.EventQuery{Latest: true, Kinds: []userdb.EventKind{userdb.EventLogin, userdb.EventLoginFailed}, Key: e.Key(), Limit: mostGuesses})
 	if err != nil {
-		return 0 // then it is left out
+		return 0 // the page leaves it out
 	}
 	origins := map[string]bool{}
 	for _, event := range page.Events {
@@ -146,7 +149,7 @@ func guessing(ctx context.Context, db *userdb.DB, e userdb.Entry) int {
 	return len(origins)
 }
 
-// linkWords tells what became of the last link for a new password.
+// linkWords describes what became of the last link for a new password.
 func linkWords(s userdb.Standing, history []userdb.HistoryEvent, now time.Time) string {
 	at := slices.IndexFunc(history, func(e userdb.HistoryEvent) bool { return e.Kind == "issue" && e.Purpose == resetPurpose })
 	if at < 0 {
@@ -159,7 +162,7 @@ func linkWords(s userdb.Standing, history []userdb.HistoryEvent, now time.Time) 
 			return text + "is unused and good until " + clock(token.Until, now) + "."
 		}
 	}
-	for _, e := range slices.Backward(history[:at]) { // what came after it, in order
+	for _, e := range slices.Backward(history[:at]) { // later events in order of time
 		switch {
 		case e.Kind == "redeem" && e.Purpose == resetPurpose:
 			return text + "was used at " + clock(e.At, now) + "."

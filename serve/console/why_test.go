@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A reason is why somebody cannot sign in, and the words for it.
+// A reason causes somebody to be unable to sign in, and has the words for that.
 type reason struct {
 	put   func(d *desk, raw redis.UniversalClient, uid string)
 	words string
@@ -37,7 +37,7 @@ var reasons = map[string]reason{
 	}, "the account has no name or address to sign in by"},
 }
 
-// hash writes a hash of a password past the store.
+// hash writes the hash of a password behind the back of the store.
 func hash(d *desk, raw redis.UniversalClient, uid, text string) {
 	d.t.Helper()
 	prk, err := recordkey.PRK("user", "uid", uid)
@@ -48,17 +48,19 @@ func hash(d *desk, raw redis.UniversalClient, uid, text string) {
 	}
 }
 
-// TestWhy: for every reason and every two of them the page tells these and no others, and Login agrees.
+// TestWhy checks for every reason and every pair of them that the page gives these and no others,
+// and that Login agrees.
 func TestWhy(t *testing.T) {
 	server := redistest.Start(t)
 	raw := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = raw.Close() })
 	d := open(t, server.URL())
-	names := []string{"guesses", "disabled", "none", "unusable", "nameless"} // guesses need somebody whose password can be wrong
+	// guesses come first because they need a password that can be wrong.
+	names := []string{"guesses", "disabled", "none", "unusable", "nameless"}
 	n := 0
 	for i, one := range append(names, "") {
 		for _, other := range append(append([]string{}, names[min(i+1, len(names)):]...), "") {
-			if one == "none" && other == "unusable" { // one password is not both
+			if one == "none" && other == "unusable" { // no password can be both
 				continue
 			}
 			n++
@@ -89,7 +91,8 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestLastLogin: who signed in is told, and from there guesses of strangers do not keep them out.
+// TestLastLogin checks that the page tells the last login, and that guesses of strangers do not
+// lock out the origin of that login.
 func TestLastLogin(t *testing.T) {
 	d := open(t, "memory:")
 	_, err := d.users.Create(t.Context(), userdb.NewEntry{UID: "u1", Facets: schema.Texts("name", "Alice"), Password: goodPassword})

@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// What templates call.
+// functions holds the functions that templates call.
 var functions = template.FuncMap{
 	"time":   timeOf,
 	"path":   pathOf,
@@ -32,16 +32,17 @@ var functions = template.FuncMap{
 	"join":   func(words []string) string { return strings.Join(words, ", ") },
 }
 
-// timeOf is a time for people and for programs; console.js shows it as the clock of the reader has it.
+// timeOf returns a time element, which console.js shows in the reader's time zone.
 func timeOf(at time.Time) template.HTML {
 	if at.IsZero() {
 		return "never"
 	}
-	at = at.UTC()                                                                                                                  // digits and letters alone: nothing to escape
-	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, at.Format(time.RFC3339), at.Format("2 Jan 2006 15:04 UTC"))) //nolint:gosec // see above
+	at = at.UTC()
+	// Nothing needs escaping: formatted times consist of letters, digits and harmless punctuation.
+	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, at.Format(time.RFC3339), at.Format("2 Jan 2006 15:04 UTC"))) //nolint:gosec
 }
 
-// number is a number with a comma before each three digits.
+// number formats n with a comma between groups of three digits.
 func number[N int | int64](n N) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
@@ -50,7 +51,7 @@ func number[N int | int64](n N) string {
 	return text
 }
 
-// counted is "one NOUN" or "3 NOUNs".
+// counted returns n with a noun in the singular or plural, and writes small numbers as words.
 func counted(n int, noun string) string {
 	words := []string{"no", "one", "two", "three", "four", "five"}
 	count := number(n)
@@ -67,7 +68,7 @@ func counted(n int, noun string) string {
 	return count + " " + noun
 }
 
-// deviceOf is what a browser says it is, in the words of its owner: Safari on iPhone.
+// deviceOf describes a browser in words that its owner knows, such as Safari on iPhone.
 func deviceOf(agent string) string {
 	ua := useragent.Parse(agent)
 	on := cmp.Or(ua.Device, ua.OS)
@@ -77,7 +78,8 @@ func deviceOf(agent string) string {
 	return ua.Name + " on " + on
 }
 
-// labelOf is how an account is called on pages: its name, else its address, else another identifier, else its UID.
+// labelOf returns the name that pages show for an account: its first identifier in the order of
+// labelFields, or else its UID.
 func labelOf(e userdb.Entry, t schema.Type) string {
 	for _, field := range labelFields(t) {
 		if text := e.Text(field); text != "" {
@@ -87,7 +89,8 @@ func labelOf(e userdb.Entry, t schema.Type) string {
 	return e.UID()
 }
 
-// labelFields are the fields by which accounts are called, the best first.
+// labelFields returns the identifying fields in the order in which they serve as labels: names,
+// then addresses, then others.
 func labelFields(t schema.Type) []string {
 	rank := map[string]int{"nickname": 3, "username": 2, "email": 1}
 	all := t.Secondary()
@@ -95,13 +98,13 @@ func labelFields(t schema.Type) []string {
 	return all
 }
 
-// An event is one of a history, with the name of the account.
+// An event holds an event of a history and the label of its account.
 type event struct {
 	userdb.HistoryEvent
-	Path, Label string // of the account; "": nobody has the identifier
+	Path, Label string // of the account, or "" if the event has none
 }
 
-// whoOf is who did something.
+// whoOf returns the subject of a sentence about an event: who did it.
 func whoOf(e userdb.HistoryEvent) string {
 	kind, name, named := strings.Cut(e.Who, ":")
 	switch {
@@ -119,7 +122,7 @@ func whoOf(e userdb.HistoryEvent) string {
 	return cmp.Or(e.Who, "Somebody")
 }
 
-// deedOf is what was done, after who did it.
+// deedOf returns the rest of that sentence: what was done.
 func deedOf(e userdb.HistoryEvent) string {
 	fields := strings.Join(e.Fields, ", ")
 	switch e.Kind {
@@ -155,7 +158,7 @@ func deedOf(e userdb.HistoryEvent) string {
 	return actOf(e)
 }
 
-// actOf returns what an operator did, or what was done about one.
+// actOf returns what an operator did, or what was done to one.
 func actOf(e userdb.HistoryEvent) string {
 	name := "“" + e.Purpose + "”"
 	switch e.Kind {
@@ -187,7 +190,7 @@ func actOf(e userdb.HistoryEvent) string {
 	return string(e.Kind)
 }
 
-// workOn returns that work on one account, on all, or on those of a type was begun.
+// workOn says that a job on one account, on the accounts of a type or on all accounts was started.
 func workOn(what string, e userdb.HistoryEvent) string {
 	if e.Key.IsValid() {
 		return "began the " + what + " of the account"
@@ -195,7 +198,7 @@ func workOn(what string, e userdb.HistoryEvent) string {
 	return "began the " + what + " of " + cmp.Or(ifAny("accounts of type ", e.Purpose), "all accounts")
 }
 
-// kinds are those of events, as somebody chooses among them.
+// kinds holds the words for event kinds in the filter of the history page.
 var kinds = map[userdb.EventKind]string{
 	"create": "accounts made", "update": "facets changed", "identifier": "identifiers changed", "delete": "accounts deleted", "tags": "tags changed",
 	"password": "passwords set", "disable": "accounts disabled", "enable": "accounts enabled", "session_start": "sessions begun", "session_end": "sessions ended",
@@ -212,7 +215,7 @@ func ifAny(before, text string) string {
 	return before + text
 }
 
-// linkOf is a token of a purpose, with its article.
+// linkOf returns the words for a token with the given purpose.
 func linkOf(purpose string) string {
 	if purpose == resetPurpose {
 		return "a reset link"
@@ -220,7 +223,7 @@ func linkOf(purpose string) string {
 	return "a link for “" + purpose + "”"
 }
 
-// keyPath is the page of the account at a key.
+// keyPath returns the path of the page of the account with this key.
 func keyPath(k recordkey.Key) string {
 	if !k.IsValid() {
 		return ""

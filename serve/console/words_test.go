@@ -6,7 +6,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestDevice: what is told of a browser is told in its owner's words, and nothing where it says too little.
+// TestDevice checks that browsers are described in words that their owners know, unless they say
+// too little.
 func TestDevice(t *testing.T) {
 	for agent, want := range map[string]string{
 		"": "An unknown device",
@@ -21,7 +22,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestBy: a program may say of itself what it likes.
+// TestBy checks that whatever a program calls itself fits into a sentence.
 func TestBy(t *testing.T) {
 	for who, want := range map[string]string{"": ", by somebody at", "operator:Ann": ", by operator Ann at", "Éric": ", by éric at", "\xff": ", by \xff at"} {
 		got := by([]userdb.HistoryEvent{{Kind: "disable", Who: who}}, "disable")

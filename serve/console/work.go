@@ -18,25 +18,25 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// What a job shows at most; counts are of all.
+// Limits on what the page of a job lists. Counts include everything.
 const (
 	mostProblems = 200
 	mostRefused  = 50
 )
 
-// A problemLine is what a check found.
+// A problemLine describes a problem that a check found.
 type problemLine struct {
 	Code, Key, Text, Means string
 	Repaired, Mends        bool
 }
 
-// A refusedLine is a line that an import did not take.
+// A refusedLine describes a line that an import refused.
 type refusedLine struct {
 	Line   int64
 	Reason string
 }
 
-// checkJob looks for damage, and repairs it if it is to.
+// checkJob starts a job that checks all accounts and, if repair is set, repairs them.
 func (r *runner) checkJob(ctx context.Context, db *userdb.DB, by string, repair bool) (own.Job, error) {
 	title := "Check of all accounts"
 	if repair {
@@ -76,7 +76,7 @@ func found(n, repaired int) string {
 	return text
 }
 
-// meaningOf is what a problem means for the people who have the accounts.
+// meaningOf returns what a problem means for the people who have the accounts.
 func meaningOf(p check.Problem) string {
 	switch p.Invariant {
 	case 1:
@@ -96,10 +96,11 @@ func meaningOf(p check.Problem) string {
 	return "Something is missing, or cannot be read, that accounts need."
 }
 
-// exportFile is what the file of an export is called.
+// exportFile is the name of the file that an export writes.
 const exportFile = "accounts.jsonl"
 
-// exportJob writes the accounts of a type, or of all for "", into a file.
+// exportJob starts a job that writes the accounts of a type, or all accounts if typ is "", to a
+// file.
 func (r *runner) exportJob(ctx context.Context, db *userdb.DB, by, typ string) (own.Job, error) {
 	title := "Export of all accounts"
 	if typ != "" {
@@ -130,14 +131,14 @@ func (r *runner) exportJob(ctx context.Context, db *userdb.DB, by, typ string) (
 	})
 }
 
-// An upload is a file of accounts that an operator has sent, and what is to be done with it.
+// An upload holds a file of accounts that an operator has sent, and how to import it.
 type upload struct {
 	Path, Name      string
 	Type, Duplicate string
 	CSV             bool
 }
 
-// importJob brings in the accounts of an upload, or says what would come of that.
+// importJob starts a job that imports an upload or, if dry is set, reports what an import would do.
 func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u upload, dry bool) (own.Job, error) {
 	title, d := "Import of "+u.Name+" as type "+u.Type, detail{}
 	if dry {
@@ -202,7 +203,7 @@ func linesOf(n int64) string {
 	return number(n) + " lines"
 }
 
-// inputError is an error about the file as people read it.
+// inputError returns an error about the input file in a form for people.
 func inputError(err error) error {
 	if errors.Is(err, transfer.ErrInput) {
 		return errors.New(strings.ReplaceAll(strings.TrimPrefix(err.Error(), transfer.ErrInput.Error()+": "), "\n", "; "))
@@ -210,7 +211,7 @@ func inputError(err error) error {
 	return err
 }
 
-// A metered file tells how far it was read.
+// A metered file reports how much of it has been read.
 type metered struct {
 	*os.File
 	n    atomic.Int64
@@ -223,17 +224,18 @@ func (m *metered) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Seek implements [io.Seeker]: an import reads the names in a file before it begins.
+// Seek implements [io.Seeker], because an import reads the header of a file before it begins.
 func (m *metered) Seek(offset int64, whence int) (int64, error) {
 	at, err := m.File.Seek(offset, whence)
 	m.n.Store(at)
 	return at, err
 }
 
-// WriteTo is not that of the file, which would tell nothing.
+// WriteTo hides the method of the file, which would bypass Read.
 func (m *metered) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, struct{ io.Reader }{m}) }
 
-// harmlessCSV copies rows, with an apostrophe before each cell that a spreadsheet would run as a formula.
+// harmlessCSV copies rows and puts an apostrophe before each cell that a spreadsheet would run as a
+// formula.
 func harmlessCSV(w io.Writer, r io.Reader) error {
 	in, out := csv.NewReader(r), csv.NewWriter(w)
 	in.FieldsPerRecord, in.LazyQuotes = -1, true
