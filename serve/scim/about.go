@@ -12,7 +12,7 @@ func providerConfig(c *call) (answer, error) {
 		"filter":  map[string]any{"supported": true, "maxResults": mostCount},
 		"sort":    no, "etag": no, "changePassword": no,
 		"authenticationSchemes": []any{map[string]any{
-			"type": "oauthbearertoken", "name": "API key", "description": "Authorization: Bearer, with a key of the scope scim", "primary": true,
+			"type": "oauthbearertoken", "name": "API key", "description": "Authorization: Bearer, with an API key of the scope scim", "primary": true,
 		}},
 		"meta": map[string]any{"resourceType": "ServiceProviderConfig", "location": c.at("ServiceProviderConfig")},
 	}}, nil
@@ -98,7 +98,7 @@ func getSchema(c *call) (answer, error)   { return c.named(c.schemas()) }
 // users and groups support.
 func (c *call) about(all []resource) (answer, error) {
 	if len(c.query["filter"]) > 0 {
-		return answer{}, &Error{403, invalidFilter, "there is no filter here"}
+		return answer{}, &Error{403, invalidFilter, "this endpoint does not support filters"}
 	}
 	return listed(search{}, int64(len(all)), all), nil
 }

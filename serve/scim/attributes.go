@@ -31,7 +31,7 @@ func (e *edit) set(at target, v any) error {
 		return e.setEmails(at, v)
 	}
 	if has(readOnly, at.name) {
-		return refuse(mutability, "%s is not set from outside", at.name)
+		return refuse(mutability, "%s is read-only", at.name)
 	}
 	return errPath
 }
@@ -47,9 +47,9 @@ func (e *edit) put(name string, v any) error {
 	text, is := v.(string)
 	switch {
 	case v != nil && !is:
-		return refuse(invalidValue, "%s is a text", name)
+		return refuse(invalidValue, "%s must be a string", name)
 	case text == "" && name == "username":
-		return refuse(mutability, "userName cannot be unset")
+		return refuse(mutability, "userName cannot be removed")
 	case text == "":
 		e.attributes[name] = nil
 	default:
@@ -64,11 +64,11 @@ func (e *edit) setActive(at target, v any) error {
 		return errPath
 	}
 	if v == nil {
-		return refuse(mutability, "active cannot be unset")
+		return refuse(mutability, "active cannot be removed")
 	}
 	is, ok := truth(v)
 	if !ok {
-		return refuse(invalidValue, "active is true or false")
+		return refuse(invalidValue, "active must be true or false")
 	}
 	e.active = &is
 	return nil
@@ -95,7 +95,7 @@ func (e *edit) setName(at target, v any) error {
 		}
 		return nil
 	case !is:
-		return refuse(invalidValue, "name is an object")
+		return refuse(invalidValue, "name must be an object")
 	}
 	for _, part := range slices.Sorted(maps.Keys(parts)) {
 		if !has(partsOfName, strings.ToLower(part)) {
@@ -113,7 +113,7 @@ func (e *edit) setName(at target, v any) error {
 func (e *edit) setEmails(at target, v any) error {
 	switch work, known := isWork(at.which); {
 	case !known:
-		return refuse(invalidFilter, "of emails, type eq \"work\" and primary eq true are known")
+		return refuse(invalidFilter, "a filter on emails may only compare type with \"work\" and primary with a Boolean")
 	case at.sub != "" && !has([]string{"value", "type", "primary", "display"}, at.sub):
 		return errPath
 	case !work || at.sub != "" && at.sub != "value":
@@ -129,7 +129,7 @@ func (e *edit) setEmails(at target, v any) error {
 	for _, one := range all {
 		m, is := one.(map[string]any)
 		if !is {
-			return refuse(invalidValue, "emails are objects")
+			return refuse(invalidValue, "emails must be objects")
 		}
 		primary, _ := truth(member(m, "primary"))
 		kind, _ := member(m, "type").(string)
@@ -150,7 +150,7 @@ func (e *edit) setEmails(at target, v any) error {
 		return nil
 	}
 	if text, is := best.(string); len(all) > 0 && (!is || text == "") {
-		return refuse(invalidValue, "an address has a value")
+		return refuse(invalidValue, "an email must have a value")
 	}
 	return e.put("emails", best)
 }
@@ -246,21 +246,21 @@ func (c *call) steps(urn string) ([]step, error) {
 // that are not stored.
 func (p patch) steps(urn string) (all []step, err error) {
 	if n := len(p.Operations); n == 0 || n > mostOperations {
-		return nil, refuse(invalidSyntax, "a PATCH has 1 to %d Operations, and not %d", mostOperations, n)
+		return nil, refuse(invalidSyntax, "a PATCH must have 1 to %d Operations, not %d", mostOperations, n)
 	}
 	left := mostPaths
 	for _, o := range p.Operations {
 		s := step{op: strings.ToLower(o.Op)}
 		if len(o.Value) > 0 && json.Unmarshal(o.Value, &s.v) != nil {
-			return nil, refuse(invalidSyntax, "a value cannot be read")
+			return nil, refuse(invalidSyntax, "a value cannot be parsed")
 		}
 		switch {
 		case !has([]string{"add", "remove", "replace"}, s.op):
-			return nil, refuse(invalidSyntax, "an operation is add, remove or replace")
+			return nil, refuse(invalidSyntax, "an operation must be add, remove or replace")
 		case s.op == "remove" && o.Path == nil:
-			return nil, refuse(noTarget, "remove wants a path")
+			return nil, refuse(noTarget, "remove requires a path")
 		case s.op != "remove" && len(o.Value) == 0:
-			return nil, refuse(invalidValue, "%s wants a value", s.op)
+			return nil, refuse(invalidValue, "%s requires a value", s.op)
 		}
 		path := urn
 		if o.Path != nil {
@@ -279,7 +279,7 @@ func (p patch) steps(urn string) (all []step, err error) {
 // denotes the resource itself. left is the number of bytes of paths that may still be parsed.
 func (s step) under(urn, path string, left *int) (all []step, err error) {
 	if *left -= len(path); *left < 0 {
-		return nil, refuse(invalidPath, "the paths are too long together")
+		return nil, refuse(invalidPath, "the paths are too long in total")
 	}
 	at, nowhere, err := parsePath(urn, path)
 	if err != nil || nowhere {
@@ -290,7 +290,7 @@ func (s step) under(urn, path string, left *int) (all []step, err error) {
 	}
 	members, is := s.v.(map[string]any)
 	if !is || s.op == "remove" {
-		return nil, refuse(invalidValue, "without a path the value is an object")
+		return nil, refuse(invalidValue, "without a path, the value must be an object")
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if has(readOnly, strings.ToLower(name)) { // Okta sends these along

@@ -67,7 +67,7 @@ const (
 )
 
 // ErrPartly reports that a request failed after some of its changes were made.
-var ErrPartly = errors.New("a part is done")
+var ErrPartly = errors.New("only a part was done")
 
 // partly marks err as an error after a first change was made.
 func partly(err error) error {

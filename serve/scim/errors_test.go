@@ -16,16 +16,17 @@ func TestErrorsAgreeWithTheTable(t *testing.T) {
 		status, scimType := code.SCIM()
 		e, own := errors.AsType[*Error](public(coded.New(code, "an error")))
 		if own != (scimType != "") {
-			t.Errorf("%s is put in words of SCIM: %v", code, own)
+			t.Errorf("%s has a SCIM error: %v", code, own)
 		}
 		if own && (e.Status != status || e.Type != scimType) {
-			t.Errorf("%s is answered with %d %s, want %d %s", code, e.Status, e.Type, status, scimType)
+			t.Errorf("%s has the status %d and the scimType %s, want %d %s", code, e.Status, e.Type, status, scimType)
 		}
 	}
 	if e, is := errors.AsType[*Error](public(&password.PolicyError{Rule: "min"})); !is || e.Status != 400 || e.Type != invalidValue {
-		t.Errorf("a password that the policy refuses: %+v, want 400 %s", e, invalidValue)
+		t.Errorf("a password that the policy refuses causes %+v, want 400 %s", e, invalidValue)
 	}
-	if err := errors.Join(userdb.ErrUnavailable, userdb.ErrDuplicate); public(err) != err { //nolint:errorlint // err itself
-		t.Error("a store that went away is told as a value that is taken")
+	err := errors.Join(userdb.ErrUnavailable, userdb.ErrDuplicate)
+	if public(err) != err { //nolint:errorlint // must be err itself
+		t.Error("an unavailable store is reported as a duplicate value")
 	}
 }

@@ -30,7 +30,7 @@ func parseFilter(urn, text string) ([]term, error) {
 	}
 	e, err := filter.ParseFilter([]byte(inBrackets(strings.TrimSpace(text))))
 	if err != nil {
-		return nil, refuse(invalidFilter, "the filter cannot be read")
+		return nil, refuse(invalidFilter, "the filter cannot be parsed")
 	}
 	return terms(urn, e)
 }
@@ -61,7 +61,7 @@ func terms(urn string, e filter.Expression) ([]term, error) {
 	return nil, errFilter
 }
 
-var errFilter = refuse(invalidFilter, "only eq and and are known, on userName, externalId, id, emails.value; of groups on displayName, externalId, id, members")
+var errFilter = refuse(invalidFilter, "a filter may only combine eq with and; it may name userName, externalId, id and emails.value of users, and displayName, externalId, id and members of groups")
 
 // ofValues parses the filter in the brackets of a multi-valued attribute. It must compare value,
 // and may also compare type with "work".

@@ -41,7 +41,7 @@ func (g *groupEdit) set(s step) (err error) {
 	case s.at.name == "members":
 		return g.members.step(s)
 	case has(readOnly, s.at.name) && s.at.name != "groups":
-		return refuse(mutability, "%s is not set from outside", s.at.name)
+		return refuse(mutability, "%s is read-only", s.at.name)
 	case s.at.sub != "" || s.at.which != nil || s.at.name != "displayname" && s.at.name != "externalid":
 		return errPath
 	case s.op == "remove":
@@ -50,11 +50,11 @@ func (g *groupEdit) set(s step) (err error) {
 	text, is := s.v.(string)
 	switch {
 	case s.v != nil && !is:
-		return refuse(invalidValue, "%s is a text", s.at.name)
+		return refuse(invalidValue, "%s must be a string", s.at.name)
 	case s.at.name == "externalid":
 		g.external = &text
 	case text == "":
-		return refuse(mutability, "displayName cannot be unset")
+		return refuse(mutability, "displayName cannot be removed")
 	default:
 		g.name = &text
 	}
@@ -256,4 +256,4 @@ func (c *call) groupHolds(e userdb.Entry, all []term) (is bool, err error) {
 	return true, nil
 }
 
-var errNested = refuse(invalidValue, "groups in groups are not kept")
+var errNested = refuse(invalidValue, "groups cannot contain groups")

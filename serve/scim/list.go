@@ -62,7 +62,7 @@ func (c *call) search() (s search, err error) {
 		if err := c.body(&s); err != nil || len(s.Attributes)+len(s.ExcludedAttributes) <= mostAttributes {
 			return s, err
 		}
-		return s, refuse(invalidValue, "there are more than %d attributes", mostAttributes)
+		return s, refuse(invalidValue, "the request names more than %d attributes", mostAttributes)
 	}
 	for _, of := range []struct {
 		name string
@@ -71,14 +71,14 @@ func (c *call) search() (s search, err error) {
 		if given := c.query[of.name]; len(given) > 0 {
 			n, err := strconv.ParseInt(given[0], 10, 64)
 			if err != nil || len(given) > 1 {
-				return s, refuse(invalidValue, "startIndex and count are numbers")
+				return s, refuse(invalidValue, "startIndex and count must each be one number")
 			}
 			*of.to = &n
 		}
 	}
 	if given := c.query["filter"]; len(given) > 0 {
 		if len(given) > 1 {
-			return s, refuse(invalidFilter, "there are two filters")
+			return s, refuse(invalidFilter, "there is more than one filter")
 		}
 		s.Filter = &given[0]
 	}
@@ -198,7 +198,7 @@ func (c *call) body(to any) error {
 	if given := c.r.Header.Get("Content-Type"); given != "" {
 		media, _, err := mime.ParseMediaType(given)
 		if err != nil || media != mediaType && media != "application/json" {
-			return &Error{http.StatusUnsupportedMediaType, "", "the body is not " + mediaType}
+			return &Error{http.StatusUnsupportedMediaType, "", "the body must be " + mediaType}
 		}
 	}
 	text, err := io.ReadAll(c.r.Body)
@@ -206,10 +206,10 @@ func (c *call) body(to any) error {
 		return &Error{http.StatusRequestEntityTooLarge, "", "the body is too large"}
 	}
 	if err != nil {
-		return refuse(invalidSyntax, "the body broke off")
+		return refuse(invalidSyntax, "the body is incomplete")
 	}
 	if first := strings.TrimLeft(string(text), " \t\r\n"); !strings.HasPrefix(first, "{") || !jsonline.Whole(text) || json.Unmarshal(text, to) != nil || jsonline.Twice(text) {
-		return refuse(invalidSyntax, "the body is not a JSON object of the form that is wanted here")
+		return refuse(invalidSyntax, "the body is not a JSON object of the expected form")
 	}
 	return nil
 }

@@ -50,18 +50,18 @@ func (o Options) tagsByGroup() (map[group]string, error) {
 		}
 		ns, err := recordkey.ParseNamespace(g.namespace)
 		if err != nil || g.typ == "" || name == "" {
-			return nil, fmt.Errorf("%w: %q is mapped: want a group, or @TYPE:GROUP or @NAMESPACE/TYPE:GROUP", ErrOptions, text)
+			return nil, fmt.Errorf("%w: cannot map %q to a tag: want GROUP, @TYPE:GROUP or @NAMESPACE/TYPE:GROUP", ErrOptions, text)
 		}
 		g.namespace = ns.Path()
 		use := group{g.namespace, g.typ, tag}
 		g = g.named(name)
 		switch {
 		case tag == "" || strings.HasPrefix(tag, tagPrefix):
-			return nil, fmt.Errorf("%w: a group is mapped to the tag %q", ErrOptions, tag)
+			return nil, fmt.Errorf("%w: a group cannot be mapped to the tag %q", ErrOptions, tag)
 		case shared[use]:
 			return nil, fmt.Errorf("%w: two groups cannot share the tag %q", ErrOptions, tag)
 		case tags[g] != "":
-			return nil, fmt.Errorf("%w: the group %q is mapped twice: names are one in any case", ErrOptions, text)
+			return nil, fmt.Errorf("%w: the group %q is mapped twice; the case of names makes no difference", ErrOptions, text)
 		}
 		tags[g], shared[use] = tag, true
 	}
@@ -85,7 +85,7 @@ func ReadMapping(r io.Reader) (Mapping, error) {
 	}
 	var given map[string]string
 	if json.Unmarshal(text, &given) != nil {
-		return nil, fmt.Errorf("%w: the mapping is not an object of texts, such as {\"emails\": \"mail\"}", ErrOptions)
+		return nil, fmt.Errorf("%w: the mapping is not an object of strings such as {\"emails\": \"mail\"}", ErrOptions)
 	}
 	m := Mapping{}
 	for attribute, field := range given {
@@ -93,9 +93,9 @@ func ReadMapping(r io.Reader) (Mapping, error) {
 		part, ofName := strings.CutPrefix(name, "name.")
 		switch {
 		case name != "emails" && name != "displayname" && !(ofName && has(partsOfName, part)):
-			return nil, fmt.Errorf("%w: the mapping has %q; it takes emails, displayName and name.formatted, name.givenName and the like", ErrOptions, attribute)
+			return nil, fmt.Errorf("%w: the mapping contains %q; it may contain emails, displayName, and parts of name such as name.givenName", ErrOptions, attribute)
 		case m.names(field):
-			return nil, fmt.Errorf("%w: the mapping has the field %q twice", ErrOptions, field)
+			return nil, fmt.Errorf("%w: the mapping contains the field %q twice", ErrOptions, field)
 		}
 		m[name] = field
 	}
@@ -116,7 +116,7 @@ func (m Mapping) names(field string) bool {
 func (o Options) fields(t schema.Type) (Mapping, error) {
 	m := Mapping{"username": o.UserName, "externalid": externalField}
 	if !t.Fields[o.UserName].Role.Has(schema.RoleSecondary) {
-		return nil, fmt.Errorf("%w: userName cannot be %q, which is not an identifying field; there are %s", ErrOptions, o.UserName, strings.Join(t.Secondary(), ", "))
+		return nil, fmt.Errorf("%w: userName cannot be %q, which is not an identifying field; the identifying fields are %s", ErrOptions, o.UserName, strings.Join(t.Secondary(), ", "))
 	}
 	if t.Fields[o.UserName].Kind == "email" {
 		m["emails"] = o.UserName
@@ -126,11 +126,11 @@ func (o Options) fields(t schema.Type) (Mapping, error) {
 		switch {
 		case field == o.UserName && attribute == "emails":
 		case field == t.Primary || field == externalField || field == addedField || f.Role.Has(schema.RoleSecondary):
-			return nil, fmt.Errorf("%w: %q identifies accounts, and a directory may only set %q of those: map %s to another field", ErrOptions, field, o.UserName, attribute)
+			return nil, fmt.Errorf("%w: the field %q identifies accounts or is reserved; map %s to another field", ErrOptions, field, attribute)
 		case !declared && !t.Open:
 			return nil, fmt.Errorf("%w: the schema has no field %q for %s", ErrOptions, field, attribute)
 		case t.Codec(field) != schema.CodecText:
-			return nil, fmt.Errorf("%w: the field %q for %s is not a text", ErrOptions, field, attribute)
+			return nil, fmt.Errorf("%w: the field %q for %s does not hold text", ErrOptions, field, attribute)
 		}
 		m[attribute] = field
 	}
@@ -150,7 +150,7 @@ func needs(t schema.Type, m Mapping) (schema.Type, error) {
 	role := func(name string, role schema.Role, codec schema.Codec) error {
 		f, declared := fields[name]
 		if declared && t.Codec(name) != codec {
-			return fmt.Errorf("%w: the field %q has the codec %s, and would have to be a %s", ErrOptions, name, t.Codec(name), codec)
+			return fmt.Errorf("%w: the field %q has the codec %s, but SCIM requires %s", ErrOptions, name, t.Codec(name), codec)
 		}
 		if f.Role |= role; !declared && codec != schema.CodecText {
 			f.Codec = codec

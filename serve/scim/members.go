@@ -44,7 +44,7 @@ func (w *crowd) step(s step) error {
 		}
 		name, uid, err := equality("", a)
 		if err != nil || name != "value" {
-			return refuse(invalidFilter, "of members, value eq is known")
+			return refuse(invalidFilter, "a filter on members may only compare value with eq")
 		}
 		w.put(uid, false)
 		return nil
@@ -76,7 +76,7 @@ func uidsOf(v any) (uids []string, err error) {
 			return nil, errNested
 		}
 		if !is || uid == "" {
-			return nil, refuse(invalidValue, "a member is an object with a value")
+			return nil, refuse(invalidValue, "a member must be an object with a value")
 		}
 		uids = append(uids, uid)
 	}
@@ -104,7 +104,7 @@ func (c *call) known(w crowd) error {
 	for _, err := range c.users.FindAll(c.ctx, hs...) {
 		switch {
 		case err != nil && absent(err):
-			return refuse(invalidValue, "a member is no user that is known here")
+			return refuse(invalidValue, "a member is not an existing user")
 		case err != nil && !errors.Is(err, userdb.ErrCorrupt):
 			return err
 		}

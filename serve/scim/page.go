@@ -58,7 +58,7 @@ func (h *Handler) marked(name string, start int64) (mark, bool) {
 }
 
 // errFar reports that a request reached its limit of steps before it reached its page.
-var errFar = fmt.Errorf("%w: the page lies far behind many entries: ask again, it goes on from there", userdb.ErrUnavailable)
+var errFar = fmt.Errorf("%w: the page lies behind too many entries for one request; repeat the request to continue from there", userdb.ErrUnavailable)
 
 // page returns up to count entries beginning at start, and the number of all entries. It leaves out
 // damaged entries. There may be more entries even if it returns fewer than count.

@@ -138,7 +138,7 @@ func TestUndated(t *testing.T) {
 			}
 		}
 		if tries == 0 || tries == 20 {
-			t.Errorf("it came after %d attempts", tries)
+			t.Errorf("the page came after %d attempts", tries)
 		}
 	})
 }

@@ -57,7 +57,7 @@ func parsePath(urn, text string) (at target, nowhere bool, err error) {
 	}
 	p, err := filter.ParsePath([]byte(text))
 	if err != nil {
-		return at, false, refuse(invalidPath, "the path cannot be read")
+		return at, false, refuse(invalidPath, "the path cannot be parsed")
 	}
 	enterprise := urn == urnUser && p.AttributePath.URIPrefix != nil && strings.EqualFold(*p.AttributePath.URIPrefix, urnEnterprise)
 	if enterprise {

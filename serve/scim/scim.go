@@ -139,13 +139,13 @@ func (r *room) open(ctx context.Context, db *userdb.DB, typ string) error {
 	}
 	plan, err := migrate.Plan(ctx, db, schema.Schema{Types: map[string]schema.Type{typ: r.schema}})
 	if err == nil && alone(plan) {
-		err = fmt.Errorf("%w: the stored schema of type %q is another one: bring the records over with 'userdb schema apply' first", ErrOptions, typ)
+		err = fmt.Errorf("%w: the stored schema of type %q differs; run 'userdb schema apply' first", ErrOptions, typ)
 	}
 	if err == nil {
 		err = plan.Apply(ctx, nil)
 	}
 	if errors.Is(err, migrate.ErrCollision) {
-		err = fmt.Errorf("%w: the accounts of type %q do not fit what directories need: 'userdb schema apply --plan' says why", ErrOptions, typ)
+		err = fmt.Errorf("%w: the accounts of type %q do not meet the requirements of SCIM; 'userdb schema apply --plan' says why", ErrOptions, typ)
 	}
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func route(answer http.Header, req *http.Request) (operation, *call, error) {
 	c := &call{ctx: req.Context(), r: req, query: url.Values{}}
 	given, err := url.ParseQuery(req.URL.RawQuery)
 	if err != nil {
-		return nil, nil, refuse(invalidSyntax, "the query cannot be read")
+		return nil, nil, refuse(invalidSyntax, "the query cannot be parsed")
 	}
 	for name, values := range given {
 		name = strings.ToLower(name)
@@ -248,7 +248,7 @@ func route(answer http.Header, req *http.Request) (operation, *call, error) {
 		return nil, nil, errNotFound
 	}
 	answer.Set("Allow", strings.Join(allowed, ", "))
-	return nil, nil, &Error{http.StatusMethodNotAllowed, "", "the path does not take this method"}
+	return nil, nil, &Error{http.StatusMethodNotAllowed, "", "the path does not support this method"}
 }
 
 // url returns the address of a resource.
