@@ -26,14 +26,14 @@ func TestActions(t *testing.T) {
 		const at = "/console/types/user/u1"
 		d.has(d.do(http.StatusOK, at), "Firefox on a train", "from 192.0.2.7", "They can sign in")
 		for _, action := range []struct{ path, done, kind string }{
-			{"/sessions/end", "They are signed out there.", "session_end"},
+			{"/sessions/end", "They have been signed out.", "session_end"},
 			{"/disable", "is disabled", "disable"},
 			{"/enable", "may sign in again", "enable"},
-			{"/waits", "are forgotten", ""},
+			{"/waits", "have been reset", ""},
 		} {
 			to := d.post(http.StatusSeeOther, at+action.path)
 			if !strings.HasPrefix(to, at+"?done=") {
-				t.Errorf("%s leads to %q", action.path, to)
+				t.Errorf("%s redirects to %q", action.path, to)
 			}
 			d.has(d.do(http.StatusOK, to), action.done)
 			if past := d.history("u1"); action.kind != "" && past[0] != action.kind+" operator:"+operatorName {
@@ -41,14 +41,14 @@ func TestActions(t *testing.T) {
 			}
 		}
 		if _, _, err := d.users.Session(t.Context(), secret); !isAny(err, userdb.ErrNotFound) {
-			t.Errorf("the session: %v", err)
+			t.Errorf("the session has the error %v, want ErrNotFound", err)
 		}
 		body := d.do(http.StatusUnprocessableEntity, at+"/password", "password", "short")
 		d.has(body, "This is too short")
 		if strings.Contains(body, `value="short"`) {
 			t.Error("the password is shown")
 		}
-		d.has(d.do(http.StatusOK, d.do(http.StatusSeeOther, at+"/password", "password", "another long password")), "The password is set.")
+		d.has(d.do(http.StatusOK, d.do(http.StatusSeeOther, at+"/password", "password", "another long password")), "The password has been set.")
 		_, err = d.users.Login(t.Context(), "alice", "another long password", userdb.Attempt{})
 		must(t, err)
 		d.do(http.StatusSeeOther, at+"/tags", "add", "admin")
@@ -56,9 +56,9 @@ func TestActions(t *testing.T) {
 		d.has(d.do(http.StatusOK, at), "admin", "<b>vip</b>")
 		d.do(http.StatusSeeOther, at+"/tags", "remove", "admin")
 		if tags, err := d.users.Tags(hintOf("u1")).Members(t.Context()); err != nil || !slices.Equal(tags, []string{"<b>vip</b>"}) {
-			t.Errorf("tags: %q, %v", tags, err)
+			t.Errorf("the tags are %q, %v", tags, err)
 		}
-		d.has(d.do(http.StatusNotFound, "/console/types/user/nobody/disable", "", ""), "There is nothing here")
+		d.has(d.do(http.StatusNotFound, "/console/types/user/nobody/disable", "", ""), "Page not found")
 		d.do(http.StatusNotFound, "/console/types/nothing/u1")
 	})
 }
@@ -86,13 +86,13 @@ func TestLinks(t *testing.T) {
 		d.make("u1", "name", "Alice", "email", "alice@example.com")
 		const at = "/console/types/user/u1"
 		body := d.post(http.StatusOK, at+"/tokens")
-		d.has(body, "This link is shown once: send it to alice@example.com.", "is unused and good until")
+		d.has(body, "This link is shown only once. Send it to alice@example.com.", "is unused and valid until")
 		link := regexp.MustCompile(`https://shop\.example/reset\?token=([\w-]+)`).FindStringSubmatch(body)
 		if link == nil {
-			t.Fatal("no link in", plain(body))
+			t.Fatal("there is no link in", plain(body))
 		}
 		if again := d.do(http.StatusOK, at); strings.Contains(again, link[1]) {
-			t.Error("it is shown twice")
+			t.Error("the link is shown twice")
 		}
 		_, err := d.users.ResetPassword(t.Context(), "reset", link[1], "another long password")
 		must(t, err)
@@ -100,9 +100,9 @@ func TestLinks(t *testing.T) {
 		d.do(http.StatusOK, at+"/tokens", "life", "7d", "field", "email")
 		_, err = d.users.Update(t.Context(), hintOf("u1"), func(e *userdb.Entry) error { e.Put("email", schema.Text("alice@example.org")); return nil })
 		must(t, err)
-		d.has(d.do(http.StatusOK, at), "void since email was changed")
+		d.has(d.do(http.StatusOK, at), "became invalid when email was changed")
 		d.post(http.StatusSeeOther, at+"/disable")
-		d.has(d.do(http.StatusUnprocessableEntity, at+"/tokens", "purpose", "reset"), "a disabled account has no links")
+		d.has(d.do(http.StatusUnprocessableEntity, at+"/tokens", "purpose", "reset"), "a disabled account cannot have links")
 	})
 }
 
@@ -122,12 +122,12 @@ func TestEdit(t *testing.T) {
 		}
 		d.has(d.do(http.StatusUnprocessableEntity, at, "rev", rev, "email", "no address", "age", "old", "name", ""), "This is not an e-mail address.", "This is not allowed: ")
 		body := d.do(http.StatusConflict, at, "rev", rev, "email", "BOB@example.com", "job", "cook")
-		d.has(body, "Somebody has this already.", "bob@example.com is the email of Bob", "user/email:bob@example.com/~prk names user/uid:u2")
+		d.has(body, "Somebody has this already.", "bob@example.com is the email of Bob", "user/email:bob@example.com/~prk points to user/uid:u2")
 		if value(body, "email") != "BOB@example.com" || value(body, "job") != "cook" || value(body, "rev") != rev {
-			t.Errorf("what was typed is lost:\n%s", body)
+			t.Errorf("the page lost what was typed:\n%s", body)
 		}
 		to := d.do(http.StatusSeeOther, at, "rev", rev, "job", "cook", "age", "42", "news", "true", "bio", "")
-		d.has(d.do(http.StatusOK, to), "The account is changed.")
+		d.has(d.do(http.StatusOK, to), "The account has been changed.")
 		e, err := d.users.Find(t.Context(), hintOf("u1"))
 		must(t, err)
 		age, _ := e.Get("age")
@@ -139,7 +139,7 @@ func TestEdit(t *testing.T) {
 			t.Errorf("the history begins with %q", past[0])
 		}
 		body = d.do(http.StatusConflict, at, "rev", rev, "job", "smith", "age", "42")
-		d.has(body, "Somebody else changed this account meanwhile.", "Stored now: cook")
+		d.has(body, "Somebody else has changed this account in the meantime.", "Stored now: cook")
 		if value(body, "job") != "smith" || value(body, "rev") != e.Rev() {
 			t.Errorf("a conflict shows %q at %q", value(body, "job"), value(body, "rev"))
 		}
@@ -155,7 +155,7 @@ func (d *desk) fill(body, action string, changes ...string) (form []string) {
 	_, body, found := strings.Cut(body, `<form method="post" action="`+action+`"`)
 	body, _, _ = strings.Cut(body, "</form>")
 	if !found {
-		d.t.Fatalf("no form for %s", action)
+		d.t.Fatalf("there is no form for %s", action)
 	}
 	for _, m := range formInput.FindAllStringSubmatch(body, -1) {
 		name, value := html.UnescapeString(m[1]+m[3]), html.UnescapeString(m[2]+m[4])
@@ -190,7 +190,7 @@ func TestUntouchedFacets(t *testing.T) {
 		must(t, err)
 		conflict := d.do(http.StatusConflict, at, d.fill(stale, at, "age", "42")...)
 		if value(conflict, "job") != "smith" || value(conflict, "age") != "42" {
-			t.Errorf("the next form has the job %q and the age %q", value(conflict, "job"), value(conflict, "age"))
+			t.Errorf("the next form has the job %q and the age %q, want smith and 42", value(conflict, "job"), value(conflict, "age"))
 		}
 		d.do(http.StatusSeeOther, at, d.fill(conflict, at)...)
 		if e, err = d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("job") != "smith" || e.Text("age") != "42" || e.Text("bio") != odd {
@@ -221,17 +221,17 @@ func TestIdentifiersAreConfirmed(t *testing.T) {
 		d.has(d.do(http.StatusUnprocessableEntity, at, d.fill(body, at, "email", "no address")...), "This is not an e-mail address.")
 		d.has(d.do(http.StatusConflict, at, d.fill(body, at, "email", "bob@example.com")...), "bob@example.com is the email of Bob")
 		question := d.do(http.StatusOK, at, d.fill(body, at, "email", "alice@example.org", "name", "", "job", "cook")...)
-		d.has(question, "alice@example.com becomes alice@example.org", "Alice becomes none", "Change it", "Leave it")
+		d.has(question, "alice@example.com becomes alice@example.org", "Alice is removed", "Change", "Cancel")
 		e, err := d.users.Find(t.Context(), hintOf("u1"))
 		if err != nil || e.Text("email") != "alice@example.com" || e.Text("job") != "baker" {
-			t.Errorf("before it was confirmed: %q, %v", e.Facets(), err)
+			t.Errorf("before the confirmation: %q, %v", e.Facets(), err)
 		}
-		d.has(d.do(http.StatusOK, d.do(http.StatusSeeOther, at, d.fill(question, at)...)), "The account is changed.")
+		d.has(d.do(http.StatusOK, d.do(http.StatusSeeOther, at, d.fill(question, at)...)), "The account has been changed.")
 		e, err = d.users.Find(t.Context(), hintOf("u1"))
 		if _, named := e.Get("name"); err != nil || named || e.Text("email") != "alice@example.org" || e.Text("job") != "cook" {
-			t.Errorf("after it was confirmed: %q, %v", e.Facets(), err)
+			t.Errorf("after the confirmation: %q, %v", e.Facets(), err)
 		}
-		d.has(d.do(http.StatusConflict, at, d.fill(question, at)...), "Somebody else changed this account meanwhile.")
+		d.has(d.do(http.StatusConflict, at, d.fill(question, at)...), "Somebody else has changed this account in the meantime.")
 	})
 }
 
@@ -245,7 +245,7 @@ func TestTwoOperators(t *testing.T) {
 	other.signIn("paul", goodPassword)
 	first, second := value(d.do(http.StatusOK, "/console/types/user/u1"), "rev"), value(other.do(http.StatusOK, "/console/types/user/u1"), "rev")
 	other.do(http.StatusSeeOther, "/console/types/user/u1", "rev", second, "job", "cook")
-	d.has(d.do(http.StatusConflict, "/console/types/user/u1", "rev", first, "job", "baker"), "Somebody else changed this account", "Stored now: cook")
+	d.has(d.do(http.StatusConflict, "/console/types/user/u1", "rev", first, "job", "baker"), "Somebody else has changed this account", "Stored now: cook")
 	other.post(http.StatusSeeOther, "/console/types/user/u1/disable")
 	d.has(d.do(http.StatusOK, "/console/types/user/u1"), "They cannot sign in: the account is disabled, by operator Paul at")
 }
@@ -271,7 +271,7 @@ func TestFacetsOfEveryName(t *testing.T) {
 		t.Errorf("%v, %v", e.Facets(), err)
 	}
 	if body := d.do(http.StatusOK, "/console/types/user/u1/tokens", "life", "24h"); !strings.Contains(body, `id="f-life" name="life" value=""`) {
-		t.Error("how long a link is good stands in a facet")
+		t.Error("a facet shows the lifetime of a link")
 	}
 }
 
@@ -341,7 +341,7 @@ func (d *desk) harmless(path string, form ...string) {
 		d.t.Errorf("%s %s: %s", method, path, answer.Status)
 	}
 	if to := answer.Header.Get("Location"); to != "" && !strings.HasPrefix(to, "/console/") {
-		d.t.Errorf("%s leads to %q", path, to)
+		d.t.Errorf("%s redirects to %q", path, to)
 	}
 	if at := live.FindStringIndex(body.String()); at != nil && strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") {
 		d.t.Errorf("%s: live markup: %s", path, body.String()[max(0, at[0]-80):min(body.Len(), at[1]+80)])
@@ -359,12 +359,12 @@ func TestStrangers(t *testing.T) {
 		t.Helper()
 		for _, path := range paths {
 			if to := v.do(http.StatusSeeOther, path); !strings.HasPrefix(to, "/console/signin?") {
-				t.Errorf("%s: %s leads to %q", who, path, to)
+				t.Errorf("%s: %s redirects to %q", who, path, to)
 			}
 		}
 		for _, path := range forms {
 			if to := v.do(http.StatusSeeOther, path, "password", "whatever it is"); to != "/console/signin" {
-				t.Errorf("%s: POST %s leads to %q", who, path, to)
+				t.Errorf("%s: POST %s redirects to %q", who, path, to)
 			}
 		}
 	}

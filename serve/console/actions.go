@@ -13,14 +13,14 @@ import (
 
 // done holds the messages that pages show after an action, by its name.
 var done = map[string]string{
-	"saved":        "The account is changed.",
-	"disable":      "The account is disabled. Its sessions and links have ended.",
+	"saved":        "The account has been changed.",
+	"disable":      "The account is disabled. Its sessions and links are no longer valid.",
 	"enable":       "The account may sign in again.",
-	"password":     "The password is set. All sessions and links have ended.",
-	"sessions/end": "They are signed out there.",
-	"waits":        "Wrong guesses are forgotten: nobody has to wait.",
-	"tags":         "The tags are changed.",
-	"key":          "The key is revoked. No service takes it after five seconds.",
+	"password":     "The password has been set. All earlier sessions and links are no longer valid.",
+	"sessions/end": "They have been signed out.",
+	"waits":        "Wrong guesses have been reset. Nobody has to wait.",
+	"tags":         "The tags have been changed.",
+	"key":          "The key has been revoked. Within five seconds no process accepts it any more.",
 }
 
 // actions returns the actions on an account, by the end of the path that their form is sent to.
@@ -137,7 +137,7 @@ func (c *Console) issue(s subject) error {
 		one.Secret, one.Address, err = s.t.IssueFor(s.r.Context(), s.hint, field, token)
 	}
 	if err != nil && s.e.Disabled() {
-		err = &userdb.FieldError{Err: userdb.ErrInvalid, Field: "purpose", Rule: "disabled", Reason: "a disabled account has no links: enable it first"}
+		err = &userdb.FieldError{Err: userdb.ErrInvalid, Field: "purpose", Rule: "disabled", Reason: "a disabled account cannot have links; enable it first"}
 	}
 	if err != nil {
 		return err

@@ -54,10 +54,10 @@ func TestActs(t *testing.T) {
 				"repair operator:Olga  127.0.0.1",
 			}
 			if got := d.acts(); !slices.Equal(got, want) {
-				t.Errorf("told:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+				t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
-			d.has(d.do(http.StatusOK, "/console/history"), "This store: Operator Olga made the API key “shop” from 127.0.0.1",
-				"A visitor failed to sign in to the console as Olga from 127.0.0.1", "Operator Olga began the export of accounts of type user")
+			d.has(d.do(http.StatusOK, "/console/history"), "This store: Operator Olga created the API key “shop” from 127.0.0.1",
+				"A visitor failed to sign in to the console as Olga from 127.0.0.1", "Operator Olga started an export of accounts of type user")
 		})
 	}
 }
@@ -78,9 +78,9 @@ func TestPasswordAgain(t *testing.T) {
 		d.console.now = func() time.Time { return late }
 		for path, form := range forms {
 			asked := d.do(http.StatusOK, path, form...)
-			d.has(asked, "Your own password", "Nothing is done yet.")
+			d.has(asked, "Your own password", "Nothing has been done yet.")
 			if strings.Contains(asked, "another long password") {
-				t.Error("a password is shown")
+				t.Error("the page shows a password")
 			}
 			again := append(d.fill(asked, path), "~password", "wrong")
 			d.has(d.do(http.StatusUnauthorized, path, again...), "Wrong name or password.")
@@ -101,7 +101,7 @@ func TestPasswordAgain(t *testing.T) {
 		_, err = d.users.Login(t.Context(), "alice", "another long password", userdb.Attempt{})
 		must(t, err)
 		d.console.now = time.Now // the operator has just given the password
-		d.has(d.do(http.StatusOK, "/console/keys", "name", "other", "scope", "read"), "The key other is made.")
+		d.has(d.do(http.StatusOK, "/console/keys", "name", "other", "scope", "read"), "The key other has been created.")
 	})
 }
 
@@ -115,10 +115,10 @@ func TestLeftBehind(t *testing.T) {
 		must(t, err)
 		hers, err := keys.MadeBy(t.Context(), "Olga")
 		if must(t, err); len(hers) != 1 || hers[0].Name != "shop" || time.Since(hers[0].Made) > time.Hour {
-			t.Errorf("she made %+v", hers)
+			t.Errorf("Olga created %+v", hers)
 		}
 		if others, err := keys.MadeBy(t.Context(), "Paul"); err != nil || len(others) > 0 {
-			t.Errorf("another one made %+v, %v", others, err)
+			t.Errorf("Paul created %+v, %v", others, err)
 		}
 		forever := func(ctx context.Context, _ *work) (string, error) {
 			<-ctx.Done()
@@ -131,9 +131,9 @@ func TestLeftBehind(t *testing.T) {
 		jobs, err := own.JobsOf(d.db)
 		must(t, err)
 		must(t, jobs.StopOf(t.Context(), "Olga"))
-		d.has(d.over("/console/jobs/"+hersToo.ID), "hers stopped By Olga")
+		d.has(d.over("/console/jobs/"+hersToo.ID), "hers stopped Started by Olga")
 		if j, err := jobs.Find(t.Context(), his.ID); err != nil || j.Over() || j.Stop {
-			t.Errorf("another one's job: %+v, %v", j, err)
+			t.Errorf("Paul's job is %+v, %v", j, err)
 		}
 	})
 }

@@ -17,7 +17,7 @@ func TestPagesAgreeWithTheTable(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		err, want := coded.New(code, "an error"), code.HTTPStatus()
 		if got := statusOf(web.Problems(err)); got != want {
-			t.Errorf("a form with %s is answered with %d, want %d", code, got, want)
+			t.Errorf("a form with %s has the status %d, want %d", code, got, want)
 		}
 		if code == userdb.CodeHint {
 			want = userdb.CodeNotFound.HTTPStatus()
@@ -27,11 +27,11 @@ func TestPagesAgreeWithTheTable(t *testing.T) {
 		w := httptest.NewRecorder()
 		c.fail(w, httptest.NewRequest(http.MethodGet, "/console/find", nil), err)
 		if w.Code != want || (w.Code >= http.StatusInternalServerError) && !logged {
-			t.Errorf("%s is answered with %d, want %d; logged: %v", code, w.Code, want, logged)
+			t.Errorf("%s has the status %d, want %d; logged: %v", code, w.Code, want, logged)
 		}
 	}
 	several := []web.Problem{{Code: userdb.CodeDuplicate}, {Code: userdb.CodeInvalid}}
 	if got := statusOf(several); got != http.StatusUnprocessableEntity {
-		t.Errorf("a form with a taken and a wrong value is answered with %d, want 422 as over HTTP", got)
+		t.Errorf("a form with a taken and an invalid value has the status %d, want 422 as over HTTP", got)
 	}
 }

@@ -159,7 +159,7 @@ func (c *Console) pages() map[string]http.HandlerFunc {
 func (c *Console) guard(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "This form came from another site", Data: "Nothing was done. Open the console itself, and try again there."})
+		c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "This form came from another site", Data: "Nothing was changed. Open the console and try again there."})
 	}))
 	guarded := protection.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -171,7 +171,7 @@ func (c *Console) guard(next http.Handler) http.Handler {
 			w.Header().Set(name, value)
 		}
 		if peer, is := c.unknownProxy(r); is {
-			c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "This proxy is not known", Data: "The request came through a proxy at " + peer + " that “userdb serve” was not told of. Start it with --proxy " + peer + ": else all visitors look alike, and the cookie is not kept to https."})
+			c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "Unknown proxy", Data: "The request came through a proxy at " + peer + " that “userdb serve” does not trust. Start it with --proxy " + peer + ". Otherwise it cannot tell visitors apart, and the cookie is not limited to HTTPS."})
 			return
 		}
 		guarded.ServeHTTP(w, r)
@@ -220,7 +220,7 @@ func (c *Console) tell(r *http.Request, kind userdb.EventKind, operator, about s
 		err = own.ActAs(ctx, db, operator, web.Origin(r, c.options.Proxies), kind, about)
 	}
 	if err != nil {
-		c.options.Failed(r, fmt.Errorf("telling of %s: %w", kind, err))
+		c.options.Failed(r, fmt.Errorf("recording %s in the feed: %w", kind, err))
 	}
 }
 
@@ -255,7 +255,7 @@ func (c *Console) parse(w http.ResponseWriter, r *http.Request, most int64) bool
 	r.Body = http.MaxBytesReader(w, r.Body, most)
 	err := r.ParseForm()
 	if err != nil {
-		c.show(w, r, http.StatusBadRequest, page{Name: "message", Title: "This form cannot be read", Data: "It is broken off, or too long."})
+		c.show(w, r, http.StatusBadRequest, page{Name: "message", Title: "This form cannot be read", Data: "It is incomplete or too long."})
 	}
 	return err == nil
 }
@@ -357,7 +357,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if userdb.CodeOf(err) == userdb.CodeHint {
 		err = userdb.ErrNotFound // no account can have the UID in the path
 	}
-	title, problems := "This does not work", web.Problems(err)
+	title, problems := "Something went wrong", web.Problems(err)
 	if len(problems) == 0 {
 		problems = []web.Problem{{Code: userdb.CodeOther, Text: web.Texts["unavailable"]}}
 	}
@@ -370,10 +370,10 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	switch userdb.CodeOf(err) {
 	case userdb.CodeNotFound:
-		title = "There is nothing here"
-		problems = []web.Problem{{Text: "What you look for does not exist, or not any more."}}
+		title = "Page not found"
+		problems = []web.Problem{{Text: "What you are looking for does not exist, or no longer exists."}}
 	case userdb.CodeCorrupt:
-		problems = []web.Problem{{Text: "A record of this account is damaged. The page Check tells what is wrong, and may repair it."}}
+		problems = []web.Problem{{Text: "A record of this account is damaged. The Check page says what is wrong and may be able to repair it."}}
 	}
 	c.show(w, r, status, page{Name: "message", Title: title, Problems: problems})
 }

@@ -105,7 +105,7 @@ func openWith(t *testing.T, store string, history bool) *desk {
 	t.Cleanup(func() {
 		for p, err := range check.Run(context.Background(), db, check.Options{}) {
 			if err != nil || p.Severity == check.SeverityError {
-				t.Errorf("the check says: %v, %v", p, err)
+				t.Errorf("the check found %v, %v", p, err)
 			}
 		}
 		must(t, db.Close())
@@ -135,7 +135,7 @@ func (d *desk) another() *desk {
 func (d *desk) signIn(name, password string) {
 	d.t.Helper()
 	if to := d.do(http.StatusSeeOther, "/console/signin", "name", name, "password", password); to != "/console/find" {
-		d.t.Fatalf("signing in leads to %q", to)
+		d.t.Fatalf("signing in redirects to %q", to)
 	}
 }
 
@@ -186,7 +186,7 @@ func (d *desk) send(want int, r *http.Request) string {
 	}
 	for _, name := range []string{"Content-Security-Policy", "X-Frame-Options", "X-Content-Type-Options", "Referrer-Policy"} {
 		if answer.Header.Get(name) == "" {
-			d.t.Errorf("%s: no %s", r.URL.Path, name)
+			d.t.Errorf("%s has no header %s", r.URL.Path, name)
 		}
 	}
 	if to := answer.Header.Get("Location"); to != "" {
@@ -201,7 +201,7 @@ func (d *desk) has(body string, texts ...string) {
 	words := plain(body)
 	for _, text := range texts {
 		if !strings.Contains(words, text) {
-			d.t.Errorf("no %q in\n%s", text, words)
+			d.t.Errorf("there is no %q in\n%s", text, words)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func (d *desk) lacks(body string, texts ...string) {
 	words := plain(body)
 	for _, text := range texts {
 		if strings.Contains(words, text) {
-			d.t.Errorf("%q in\n%s", text, words)
+			d.t.Errorf("there is %q in\n%s", text, words)
 		}
 	}
 }
@@ -227,7 +227,7 @@ func plain(body string) string {
 func value(body, name string) string {
 	found := regexp.MustCompile(`<input[^>]* name="` + regexp.QuoteMeta(name) + `"[^>]* value="([^"]*)"`).FindStringSubmatch(body)
 	if found == nil {
-		return "no such input"
+		return "there is no such input"
 	}
 	return html.UnescapeString(found[1])
 }

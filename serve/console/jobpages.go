@@ -60,7 +60,7 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 func (c *Console) began(w http.ResponseWriter, r *http.Request, j own.Job, err error, kind, title string) {
 	switch {
 	case errors.Is(err, errBusy):
-		c.showJobs(w, r, kind, title, web.Problem{Code: userdb.CodeThrottled, Text: "Four jobs run already. Wait until one has ended, or stop one."})
+		c.showJobs(w, r, kind, title, web.Problem{Code: userdb.CodeThrottled, Text: "Four jobs are already running. Wait for one to end, or stop one."})
 	case err != nil:
 		c.fail(w, r, err)
 	default:
@@ -136,7 +136,7 @@ type errUpload string
 
 func (e errUpload) Error() string { return string(e) }
 
-const errElsewhere = errUpload("The file is with another process of the service, or gone: send it again.")
+const errElsewhere = errUpload("The file is in another process of the service or no longer exists. Upload it again.")
 
 // stallTime is how long an upload or download may make no progress.
 const stallTime = time.Minute
@@ -188,7 +188,7 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 		return u, errUpload("Choose a file.")
 	case !slices.Contains([]string{"", "fail", "skip", "update"}, u.Duplicate):
 		u.drop()
-		return u, errUpload("Choose what is done about accounts that are there already.")
+		return u, errUpload("Choose what to do with accounts that already exist.")
 	}
 	return u, nil
 }
@@ -201,7 +201,7 @@ func (r *runner) keep(u *upload, part *multipart.Part, control *http.ResponseCon
 	}
 	file, err := r.create("upload-"+strings.ToLower(rand.Text()), "file")
 	if err != nil {
-		return errUpload("The disk of the service takes no file.")
+		return errUpload("The service could not create a file on its disk.")
 	}
 	u.Path, u.Name, u.CSV = file.Name(), shortened(strings.ToValidUTF8(name, "?")), strings.EqualFold(filepath.Ext(name), ".csv")
 	_, err = io.Copy(&diskFile{file}, &going{part, control})
@@ -217,7 +217,7 @@ type diskFile struct{ *os.File }
 func (f *diskFile) Write(b []byte) (int, error) {
 	n, err := f.File.Write(b)
 	if err != nil {
-		err = errUpload("The disk of the service takes no more of the file.")
+		err = errUpload("The service could not write all of the file to its disk.")
 	}
 	return n, err
 }
@@ -255,9 +255,9 @@ func brokenOff(err error) error {
 		return problem
 	}
 	if _, is := errors.AsType[*http.MaxBytesError](err); is {
-		return errUpload("The file has over 1 GiB: import it with “userdb import”.")
+		return errUpload("The file is larger than 1 GiB. Import it with “userdb import”.")
 	}
-	return errUpload("The file did not come whole.")
+	return errUpload("The file did not arrive completely.")
 }
 
 // drop removes the uploaded file.
@@ -308,7 +308,7 @@ func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	file, err := c.jobs.open(r.PathValue("id"), name)
 	if err != nil {
-		c.show(w, r, http.StatusNotFound, page{Name: "message", Title: "The file is not here", Data: "It is with another process of the service, or gone."})
+		c.show(w, r, http.StatusNotFound, page{Name: "message", Title: "File not found", Data: "The file is in another process of the service or no longer exists."})
 		return
 	}
 	defer file.Close()

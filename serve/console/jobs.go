@@ -25,7 +25,7 @@ const (
 )
 
 // errBusy reports that the process runs as many jobs as it may.
-var errBusy = errors.New("four jobs run here already")
+var errBusy = errors.New("four jobs are already running here")
 
 // A runner runs jobs in the background. It keeps their files in a temporary folder of this process
 // and removes that folder when it closes.
@@ -284,11 +284,11 @@ func (w *work) at(done, about int64) {
 func whatFailed(err error) string {
 	switch code := userdb.CodeOf(err); {
 	case code == userdb.CodeUnavailable:
-		return "The store did not answer."
+		return "The store did not respond."
 	case code == userdb.CodeCorrupt:
-		return "A record is damaged: the page Check tells which."
+		return "A record is damaged. The Check page says which."
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission), isDisk(err):
-		return "The disk of the service did not take, or give, its file."
+		return "The service could not read or write a file on its disk."
 	}
 	return fmt.Sprintf("It failed: %v.", err)
 }

@@ -52,7 +52,7 @@ func (d *desk) over(path string) string {
 			return body
 		}
 		if time.Now().After(deadline) {
-			d.t.Fatalf("it does not end: %s", plain(body))
+			d.t.Fatalf("the job does not end: %s", plain(body))
 		}
 	}
 }
@@ -75,15 +75,15 @@ func TestImport(t *testing.T) {
 			t.Errorf("a dry run wrote: %v", err)
 		}
 		real := d.over(d.do(http.StatusSeeOther, "/console/import", "from", at[strings.LastIndex(at, "/")+1:]))
-		d.has(real, "2 created", "3 refused", "By Olga")
+		d.has(real, "2 created", "3 refused", "Started by Olga")
 		_, err := d.users.Find(t.Context(), hintOf("p1"))
 		must(t, err)
 		if past := d.history("p1"); past[0] != "create operator:"+operatorName {
-			t.Errorf("the history: %q", past)
+			t.Errorf("the history is %q", past)
 		}
 		file := regexp.MustCompile(`href="(/console/jobs/[^"]*/files/refused.csv)"`).FindStringSubmatch(real)
 		if file == nil {
-			t.Fatal("no file of refused lines")
+			t.Fatal("there is no file of refused lines")
 		}
 		answer, err := d.client.Get(d.base + file[1])
 		must(t, err)
@@ -91,10 +91,10 @@ func TestImport(t *testing.T) {
 		text, err := io.ReadAll(answer.Body)
 		must(t, err)
 		if kind := answer.Header.Get("Content-Disposition"); !strings.HasPrefix(kind, "attachment") {
-			t.Errorf("shown as a page: %q", kind)
+			t.Errorf("the browser shows the file as a page: %q", kind)
 		}
 		if !strings.Contains(string(text), "'@SUM(A1)") || regexp.MustCompile(`(?m)(^|,)"?[=+@-]`).Match(text) {
-			t.Errorf("a spreadsheet runs\n%s", text)
+			t.Errorf("a spreadsheet would run\n%s", text)
 		}
 		d.has(d.do(http.StatusOK, "/console/import"), "Dry run of people.csv", "Import of people.csv")
 	})
@@ -106,16 +106,16 @@ func TestBadUploads(t *testing.T) {
 	d.has(d.upload(http.StatusUnprocessableEntity, "", ""), "Choose a file.")
 	d.has(d.upload(http.StatusUnprocessableEntity, "x.csv", people, "type", "nosuch"), "Choose one of the types.")
 	d.has(d.upload(http.StatusUnprocessableEntity, "x.csv", people, "on_duplicate", "nosuch"), "Choose what is done")
-	d.has(d.do(http.StatusUnprocessableEntity, "/console/import", "from", "../../etc"), "with another process")
+	d.has(d.do(http.StatusUnprocessableEntity, "/console/import", "from", "../../etc"), "in another process")
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.base+"/console/import", strings.NewReader("--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"x.csv\"\r\n\r\nuid,name"))
 	must(t, err)
 	r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
-	d.has(d.send(http.StatusUnprocessableEntity, r), "The file did not come whole.")
+	d.has(d.send(http.StatusUnprocessableEntity, r), "The file did not arrive completely.")
 	d.has(d.over(d.upload(http.StatusSeeOther, "x.csv", "uid,nmae\n1,2\n")), "failed.", "nmae")
 	d.has(d.over(d.upload(http.StatusSeeOther, "../../x.jsonl", "no json\n")), "1 refused", "x.jsonl")
 	uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*"))
 	if len(uploads) != 2 { // those of the two that were started
-		t.Errorf("left: %q", uploads)
+		t.Errorf("the uploads are %q, want two", uploads)
 	}
 }
 
@@ -128,8 +128,8 @@ func TestDisk(t *testing.T) {
 		t.Setenv("TMPDIR", t.TempDir()+"/nowhere")
 	}
 	d := open(t, "memory:")
-	d.has(d.upload(http.StatusUnprocessableEntity, "x.csv", people), "The disk of the service takes no file.")
-	d.has(d.over(d.post(http.StatusSeeOther, "/console/export")), "failed.", "The disk of the service did not take")
+	d.has(d.upload(http.StatusUnprocessableEntity, "x.csv", people), "The service could not create a file on its disk.")
+	d.has(d.over(d.post(http.StatusSeeOther, "/console/export")), "failed.", "The service could not read or write a file")
 }
 
 func TestExport(t *testing.T) {
@@ -141,7 +141,7 @@ func TestExport(t *testing.T) {
 		d.has(d.over(at), "Wrote 30 accounts.")
 		text := d.fetch(at + "/files/accounts.jsonl")
 		if strings.Count(text, "\n") != 30 || !strings.Contains(text, "n07@example.com") || strings.Contains(text, "$2a$") {
-			t.Errorf("the file:\n%s", text)
+			t.Errorf("the file is\n%s", text)
 		}
 		d.do(http.StatusNotFound, at+"/files/..%2F..%2Fpasswd")
 		d.do(http.StatusNotFound, "/console/jobs/nosuch")
@@ -169,11 +169,11 @@ func TestCheck(t *testing.T) {
 	must(t, err)
 	must(t, remove(t, d, srk.String()))
 	if _, err := d.users.Find(t.Context(), hints.Any("alice@example.com")); err == nil {
-		t.Fatal("nothing is broken")
+		t.Fatal("the account is still found")
 	}
-	d.has(d.over(d.post(http.StatusSeeOther, "/console/check")), "Found one problem.", "cannot be found by an identifier", "srk_missing", "Repair mends this.")
+	d.has(d.over(d.post(http.StatusSeeOther, "/console/check")), "Found one problem.", "cannot be found by an identifier", "srk_missing", "Repair fixes this.")
 	confirm := d.do(http.StatusOK, "/console/check", "repair", "true")
-	d.has(confirm, "Repair all accounts?", "Leave it")
+	d.has(confirm, "Repair all accounts?", "Cancel")
 	d.has(d.over(d.do(http.StatusSeeOther, "/console/check", "repair", "true", "confirm", "true")), "Repaired one problem.", "Repaired.")
 	if found, err := d.users.Find(t.Context(), hints.Any("alice@example.com")); err != nil || found.Key() != e.Key() {
 		t.Errorf("%v, %v", found, err)
@@ -197,7 +197,7 @@ func TestStopping(t *testing.T) {
 	} {
 		j, err := d.console.jobs.begin(t.Context(), own.Job{Kind: "check", By: "Olga", Title: name}, detail{}, forever)
 		must(t, err)
-		d.has(d.do(http.StatusOK, "/console/jobs/"+j.ID), "is running", "Stop it")
+		d.has(d.do(http.StatusOK, "/console/jobs/"+j.ID), "running", "Stop")
 		stop(j.ID)
 		d.has(d.over("/console/jobs/"+j.ID), "stopped. Three of ten.")
 	}
@@ -208,12 +208,13 @@ func TestStopping(t *testing.T) {
 	defer cancel()
 	other.close(ctx)
 	d.has(d.do(http.StatusOK, "/console/jobs/"+j.ID), "stopped.")
-	if _, err := other.begin(t.Context(), own.Job{}, detail{}, forever); err != errBusy { //nolint:errorlint // itself
-		t.Errorf("after the end: %v", err)
+	_, err = other.begin(t.Context(), own.Job{}, detail{}, forever)
+	if err != errBusy { //nolint:errorlint // must be errBusy itself
+		t.Errorf("after close: %v", err)
 	}
 	lost := own.Job{ID: "lost", Kind: "check", Title: "lost", State: own.JobRunning, Began: time.Now().Add(-time.Hour), Heard: time.Now().Add(-time.Minute)}
 	must(t, rawJob(t, d, lost))
-	d.has(d.do(http.StatusOK, "/console/jobs/lost"), "lost: its process is gone")
+	d.has(d.do(http.StatusOK, "/console/jobs/lost"), "lost: its process has ended")
 }
 
 // rawJob stores a job as it is.
@@ -250,8 +251,8 @@ func TestFourJobs(t *testing.T) {
 		})
 		must(t, err)
 	}
-	d.has(d.post(http.StatusTooManyRequests, "/console/check"), "Four jobs run already.")
-	d.has(d.upload(http.StatusTooManyRequests, "x.csv", people), "Four jobs run already.")
+	d.has(d.post(http.StatusTooManyRequests, "/console/check"), "Four jobs are already running.")
+	d.has(d.upload(http.StatusTooManyRequests, "x.csv", people), "Four jobs are already running.")
 }
 
 func TestHarmlessCSV(t *testing.T) {

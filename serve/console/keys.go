@@ -26,10 +26,10 @@ type scope struct{ Name, Text string }
 // scopes lists what a key may do, in words.
 var scopes = []scope{
 	{own.ScopeRead, "read accounts"},
-	{own.ScopeWrite, "change accounts: passwords, disabling and tags, too"},
+	{own.ScopeWrite, "change accounts, including passwords, disabling and tags"},
 	{own.ScopeLogin, "sign people in: logins, sessions, links and invitations"},
-	{own.ScopeSCIM, "keep accounts for a directory (SCIM)"},
-	{own.ScopeAdmin, "everything, import and export, too"},
+	{own.ScopeSCIM, "manage accounts for a directory (SCIM)"},
+	{own.ScopeAdmin, "everything, including import and export"},
 }
 
 func (c *Console) keys(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +88,7 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, own.ErrKey):
 		problems = []web.Problem{{Code: userdb.CodeOf(err), Field: "scope", Rule: "scope", Text: "Choose at least one."}}
 	case isAny(err, userdb.ErrInvalid):
-		problems = []web.Problem{{Code: userdb.CodeOf(err), Field: "name", Rule: "name", Text: "A name has letters, digits, dots, hyphens and underscores, 64 at most."}}
+		problems = []web.Problem{{Code: userdb.CodeOf(err), Field: "name", Rule: "name", Text: "A name consists of up to 64 letters, digits, dots, hyphens and underscores."}}
 	case beyondForm(problems):
 		c.fail(w, r, err)
 		return

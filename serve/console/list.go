@@ -88,7 +88,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 	p, status := page{Name: "list", Title: "Accounts: " + t.Name()}, http.StatusOK
 	switch {
 	case isAny(err, userdb.ErrCorrupt): // the other accounts are fine
-		p.Problems = []web.Problem{{Text: "A damaged account is left out. The page Check tells which."}}
+		p.Problems = []web.Problem{{Text: "A damaged account has been left out. The Check page says which."}}
 	case isAny(err, userdb.ErrInvalid, userdb.ErrCursor, hints.ErrHint):
 		p.Problems, status = []web.Problem{{Text: reasonOf(err)}}, userdb.CodeOf(err).HTTPStatus()
 	case err != nil:
@@ -238,7 +238,7 @@ func (c *Console) counted(ctx context.Context, t *userdb.Type, q userdb.Query, n
 	defer cancel()
 	total, at := gathered(ctx, &c.figures, "count/"+t.Name()+"?"+name, figureAge, func(ctx context.Context) (userdb.Total, error) { return t.Count(ctx, q) })
 	if at.IsZero() {
-		return "They are being counted"
+		return "The accounts are being counted"
 	}
 	text := accounts(total.Entries)
 	if total.Estimate {
@@ -265,5 +265,5 @@ func reasonOf(err error) string {
 	if field, is := errors.AsType[*userdb.FieldError](err); is {
 		return strings.TrimPrefix(field.Field+": ", ": ") + field.Reason + "."
 	}
-	return "This page of the list is not there any more: begin again."
+	return "This page of the list no longer exists. Start again from the first page."
 }

@@ -38,13 +38,13 @@ func TestNamespaces(t *testing.T) {
 		thief := b.another()
 		thief.client.Jar = a.client.Jar // browsers send cookies to all ports of a host
 		if to := thief.do(http.StatusSeeOther, "/console/keys"); !strings.HasPrefix(to, "/console/signin?") {
-			t.Errorf("a session of another namespace leads to %q", to)
+			t.Errorf("a session of another namespace redirects to %q", to)
 		}
 		chief := a.another()
 		chief.signIn(operatorName, goodPassword)
 
 		for name, d := range map[string]*desk{"key-a": a, "key-b": b, "key-root": root} {
-			d.has(d.do(http.StatusOK, "/console/keys", "name", name, "scope", "read"), "The key "+name+" is made.")
+			d.has(d.do(http.StatusOK, "/console/keys", "name", name, "scope", "read"), "The key "+name+" has been created.")
 		}
 		mine := b.do(http.StatusOK, "/console/keys")
 		b.has(mine, "key-b")
@@ -75,17 +75,17 @@ func TestNamespaceOfWhatWas(t *testing.T) {
 	must(t, err)
 	for e, err := range operators.All(t.Context(), userdb.Query{}) {
 		if _, has := e.Get(own.OperatorNamespace); err != nil || has {
-			t.Errorf("an operator of the root is kept as %v, %v", e.Facets(), err)
+			t.Errorf("an operator of the root is stored as %v, %v", e.Facets(), err)
 		}
 	}
 	for by, sees := range map[string]bool{"": true, "a": false, "ab": false, "a/b": false} {
 		if own.Sees(by, "") != sees {
-			t.Errorf("of %q: the root's are seen: %v", by, !sees)
+			t.Errorf("an operator of %q sees what belongs to the root: %v", by, !sees)
 		}
 	}
 	for of, seen := range map[string]bool{"a": true, "a/b": true, "ab": false, "b": false} {
 		if own.Sees("a", of) != seen {
-			t.Errorf("those of a see %q: %v", of, !seen)
+			t.Errorf("an operator of a sees what belongs to %q: %v", of, !seen)
 		}
 	}
 }

@@ -24,16 +24,16 @@ func TestSetup(t *testing.T) {
 	must(t, err)
 	d := served(t, db)
 	if to := d.do(http.StatusSeeOther, "/console/find"); !strings.HasPrefix(to, "/console/signin?") {
-		t.Errorf("before there is an operator: %q", to)
+		t.Errorf("before there is an operator, the console redirects to %q", to)
 	}
 	d.do(http.StatusGone, "/console/setup")
 	if body := d.do(http.StatusGone, "/console/setup?token=made-up"); strings.Contains(body, "<form method=\"post\" action=\"/console/setup") {
-		t.Error("a form, for a link that is made up")
+		t.Error("an invalid link shows a form")
 	}
-	d.has(d.do(http.StatusOK, "/console/setup?token="+token), "Make the first operator")
+	d.has(d.do(http.StatusOK, "/console/setup?token="+token), "Create the first operator")
 	d.has(d.do(http.StatusUnprocessableEntity, "/console/setup?token="+token, "name", "", "password", "short"), "This is needed.", "This is too short")
 	if to := d.do(http.StatusSeeOther, "/console/setup?token="+token, "name", "root", "password", goodPassword); to != "/console/find" {
-		t.Errorf("set up, and sent to %q", to)
+		t.Errorf("the setup redirects to %q", to)
 	}
 	d.has(d.do(http.StatusOK, "/console/find"), "root", "Sign out")
 	d.do(http.StatusGone, "/console/setup?token="+token)
@@ -49,7 +49,7 @@ func TestFind(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		d.make("u1", "name", "Alice", "email", "alice@example.com")
 		d.make("u2", "name", "Alicia", "email", "alicia@example.com")
-		d.has(d.do(http.StatusOK, "/console/find?q=%EF%BC%A1%EF%BC%AC%EF%BC%A9%EF%BC%A3%EF%BC%A5"), "ＡＬＩＣＥ is read as alice: this account.", "Alice", "They can sign in")
+		d.has(d.do(http.StatusOK, "/console/find?q=%EF%BC%A1%EF%BC%AC%EF%BC%A9%EF%BC%A3%EF%BC%A5"), "ＡＬＩＣＥ is read as alice and belongs to this account.", "Alice", "They can sign in")
 		for _, q := range []string{"alice@EXAMPLE.com", "u1", "user/uid:u1", "+alice", " Alice "} {
 			body := d.do(http.StatusOK, "/console/find?q="+strings.ReplaceAll(q, " ", "%20"))
 			if q == "+alice" {
@@ -59,12 +59,12 @@ func TestFind(t *testing.T) {
 				t.Errorf("%q does not find Alice:\n%s", q, plain(body))
 			}
 		}
-		d.has(d.do(http.StatusOK, "/console/find?q=alice"), "user/name:alice/~prk names user/uid:u1")
-		d.has(d.do(http.StatusOK, "/console/find?q=alcie"), "Nobody has alcie; one letter away is", "Alice")
-		d.has(d.do(http.StatusOK, "/console/find?q=ali"), "Nobody has ali.", "Others that begin so", "Alicia")
+		d.has(d.do(http.StatusOK, "/console/find?q=alice"), "user/name:alice/~prk points to user/uid:u1")
+		d.has(d.do(http.StatusOK, "/console/find?q=alcie"), "Nobody has alcie. One letter away:", "Alice")
+		d.has(d.do(http.StatusOK, "/console/find?q=ali"), "Nobody has ali.", "Others that begin with this", "Alicia")
 		d.has(d.do(http.StatusOK, "/console/find?q=somebody+else+altogether"), "Nobody has somebody else altogether.")
 		if body := d.do(http.StatusOK, "/console/suggest?q=ALI"); strings.TrimSpace(body) != `["Alice","Alicia"]` {
-			t.Errorf("suggested: %s", body)
+			t.Errorf("the suggestions are %s", body)
 		}
 	})
 }
@@ -98,7 +98,7 @@ func TestList(t *testing.T) {
 		}
 		d.has(d.do(http.StatusOK, at+"?order=age&reverse=true"), "Name 59")
 		cooks := d.do(http.StatusOK, d.do(http.StatusSeeOther, at+"?by=job&value=cook&order=age&disabled="))
-		d.has(cooks, "3 accounts.", "Name 00", "Name 40", "job is cook show the others, too")
+		d.has(cooks, "3 accounts.", "Name 00", "Name 40", "job is cook remove")
 		d.lacks(cooks, "Name 01")
 		d.has(d.do(http.StatusOK, at+"?where=job:cook&tag=vip"), "1 account.", "Name 20")
 		d.has(d.do(http.StatusOK, at+"?disabled=true"), "1 account.", "Name 03", "disabled")
@@ -117,16 +117,16 @@ func TestHistory(t *testing.T) {
 			d.make(fmt.Sprintf("u%02d", i), "name", fmt.Sprintf("Name %02d", i), "email", fmt.Sprintf("n%02d@example.com", i))
 		}
 		body := d.do(http.StatusOK, "/console/history")
-		d.has(body, "Name 59: The application made the account, with added, email, name")
+		d.has(body, "Name 59: The application created the account with added, email, name")
 		d.lacks(body, "Name 05:", "u59")
 		older := regexp.MustCompile(`href="(/console/history\?[^"]*)">Older`).FindStringSubmatch(body)
 		if older == nil {
-			t.Fatal("no older ones")
+			t.Fatal("there is no link to older events")
 		}
 		d.has(d.do(http.StatusOK, html.UnescapeString(older[1])), "Name 05:")
 		since := regexp.MustCompile(`data-since="([^"]*)"`).FindStringSubmatch(body)
 		if since == nil {
-			t.Fatal("nothing to follow")
+			t.Fatal("there is no position to poll from")
 		}
 		d.post(http.StatusSeeOther, "/console/types/user/u07/disable")
 		_, err := d.users.Login(t.Context(), "Name 08", "wrong", userdb.Attempt{Origin: "192.0.2.9"})
@@ -137,7 +137,7 @@ func TestHistory(t *testing.T) {
 		d.has(news, "Name 07: Operator Olga disabled the account", "Name 08: A visitor failed to sign in from 192.0.2.9")
 		d.lacks(news, "Name 59")
 		if !strings.HasPrefix(strings.TrimSpace(news), "<ol") {
-			t.Errorf("not the events alone: %s", news)
+			t.Errorf("the response contains more than the events: %s", news)
 		}
 		only := d.do(http.StatusOK, "/console/history?kind=disable")
 		d.has(only, "Name 07")
@@ -163,15 +163,15 @@ func TestKeys(t *testing.T) {
 	d.lacks(body, secret)
 	d.has(d.do(http.StatusConflict, "/console/keys", "name", "WEBSHOP", "scope", "read"), "Somebody has this already.")
 	d.has(d.do(http.StatusBadRequest, "/console/keys", "name", "other"), "Choose at least one.")
-	d.has(d.do(http.StatusUnprocessableEntity, "/console/keys", "name", "a b", "scope", "read"), "A name has letters")
+	d.has(d.do(http.StatusUnprocessableEntity, "/console/keys", "name", "a b", "scope", "read"), "A name consists of")
 	for range 2 {
-		d.has(d.do(http.StatusOK, d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "webshop")), "The key is revoked.", "There are none.")
+		d.has(d.do(http.StatusOK, d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "webshop")), "The key has been revoked.", "There are none.")
 	}
 }
 
 func TestSchemaPage(t *testing.T) {
 	d := open(t, "memory:")
-	d.has(d.do(http.StatusOK, "/console/schema"), "Accounts are kept by uid", "email and name: no value fits both, which is proved", "An account takes about", "Passwords have at least 8 characters")
+	d.has(d.do(http.StatusOK, "/console/schema"), "The primary field is uid", "email and name: no value fits both (proved)", "An account with short values takes about", "Passwords must have at least 8 characters")
 }
 
 func TestStatusPage(t *testing.T) {
@@ -181,10 +181,10 @@ func TestStatusPage(t *testing.T) {
 			_, _ = d.users.Login(t.Context(), "alice", password, userdb.Attempt{})
 		}
 		body := d.do(http.StatusOK, "/console/status")
-		for n := 0; n < 100 && (strings.Contains(body, "being counted") || strings.Contains(body, "being looked at")); n++ {
+		for n := 0; n < 100 && (strings.Contains(body, "being counted") || strings.Contains(body, "being read")); n++ {
 			body = d.do(http.StatusOK, "/console/status")
 		}
-		d.has(body, "1 signed in and 2 attempts failed", "user1")
+		d.has(body, "1 successful, 2 failed", "user1")
 		if strings.Count(body, "<rect") != 2 {
 			t.Error("no bar in the plot")
 		}

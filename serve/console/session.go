@@ -48,13 +48,13 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	leave() // a client that reads slowly must not hold the place
 	switch {
 	case errors.Is(err, userdb.ErrNotFound):
-		c.show(w, r, http.StatusGone, page{Name: "message", Title: "This link is not good any more", Data: "A set-up link is good for an hour, and only until there is an operator. “userdb operator add NAME” makes an operator at any time."})
+		c.show(w, r, http.StatusGone, page{Name: "message", Title: "This link is no longer valid", Data: "A setup link is valid for one hour, and only until there is an operator. You can create an operator at any time with “userdb operator add NAME”."})
 		return
 	case beyondForm(problems), err != nil && len(problems) == 0:
 		c.fail(w, r, err)
 		return
 	}
-	c.show(w, r, statusOf(problems), page{Name: "setup", Title: "Make the first operator", Problems: problems, Data: token})
+	c.show(w, r, statusOf(problems), page{Name: "setup", Title: "Create the first operator", Problems: problems, Data: token})
 }
 
 // signIn signs an operator in. It is throttled like every login and does not reveal what was wrong.
@@ -140,7 +140,7 @@ func (c *Console) verified(next http.HandlerFunc) http.HandlerFunc {
 				}
 			}
 		}
-		c.show(w, r, statusOf(problems), page{Name: "verify", Title: "Your password, please", Problems: problems, Data: v})
+		c.show(w, r, statusOf(problems), page{Name: "verify", Title: "Confirm your password", Problems: problems, Data: v})
 	}
 }
 

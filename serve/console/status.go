@@ -137,7 +137,7 @@ func draw(hours map[int64]tally, known bool, now time.Time) plot {
 		good, failed := heightOf(one.Good, p.Most), heightOf(one.Failed, p.Most)
 		p.Bars = append(p.Bars, bar{
 			X: x, GoodY: plotHeight - good, GoodHeight: good, FailedY: plotHeight - good - failed, FailedHeight: failed,
-			Title: fmt.Sprintf("%s: %d signed in, %d failed", at.Format("Mon 2 Jan 15:04 UTC"), one.Good, one.Failed),
+			Title: fmt.Sprintf("%s: %d successful, %d failed", at.Format("Mon 2 Jan 15:04 UTC"), one.Good, one.Failed),
 		})
 	}
 	return p

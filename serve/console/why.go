@@ -51,19 +51,19 @@ func explain(s userdb.Standing, history []userdb.HistoryEvent, origins int, now 
 	case userdb.PasswordNone:
 		reasons = append(reasons, "the account has no password")
 	case userdb.PasswordUnusable:
-		reasons = append(reasons, "its password is stored in a form that cannot be checked here, so that a new one is needed")
+		reasons = append(reasons, "its password is stored in a form that cannot be checked here, so a new one is needed")
 	}
 	if s.Wait > 0 {
-		text := "they have to wait until " + clock(minuteAfter(now.Add(s.Wait)), now) + ", for " + counted(s.Failures, "wrong guess") + ifAny(" from ", originWords(origins))
+		text := "they have to wait until " + clock(minuteAfter(now.Add(s.Wait)), now) + " after " + counted(s.Failures, "wrong guess") + ifAny(" from ", originWords(origins))
 		if familiar := ownBudgets(s); familiar > 0 {
-			text += " (not at " + counted(familiar, "place") + " where they signed in before)"
+			text += " (except at " + counted(familiar, "place") + " where they have signed in before)"
 		}
 		reasons = append(reasons, text)
 	}
 	if s.Identifiers == 0 {
-		reasons = append(reasons, "the account has no name or address to sign in by")
+		reasons = append(reasons, "the account has no name or address to sign in with")
 	}
-	w := why{Can: len(reasons) == 0, Sentence: "They can sign in, with the right password."}
+	w := why{Can: len(reasons) == 0, Sentence: "They can sign in with the right password."}
 	if !w.Can {
 		w.Sentence = "They cannot sign in: " + strings.Join(reasons, "; ") + "."
 	}
@@ -71,7 +71,7 @@ func explain(s userdb.Standing, history []userdb.HistoryEvent, origins int, now 
 		w.Notes = append(w.Notes, link)
 	}
 	if s.LastLogin.IsZero() {
-		w.Notes = append(w.Notes, "No sign-in is known from the last 90 days.")
+		w.Notes = append(w.Notes, "There is no record of a sign-in in the last 90 days.")
 	} else {
 		w.Notes = append(w.Notes, "They last signed in at "+clock(s.LastLogin, now)+".")
 	}
@@ -159,7 +159,7 @@ func linkWords(s userdb.Standing, history []userdb.HistoryEvent, now time.Time) 
 	text := "A reset link was issued at " + clock(issued.At, now) + "; it "
 	for _, token := range s.Tokens {
 		if token.Purpose == resetPurpose {
-			return text + "is unused and good until " + clock(token.Until, now) + "."
+			return text + "is unused and valid until " + clock(token.Until, now) + "."
 		}
 	}
 	for _, e := range slices.Backward(history[:at]) { // later events in order of time
@@ -167,16 +167,16 @@ func linkWords(s userdb.Standing, history []userdb.HistoryEvent, now time.Time) 
 		case e.Kind == "redeem" && e.Purpose == resetPurpose:
 			return text + "was used at " + clock(e.At, now) + "."
 		case e.Kind == "password":
-			return text + "is void since a password was set at " + clock(e.At, now) + "."
+			return text + "became invalid when a password was set at " + clock(e.At, now) + "."
 		case e.Kind == "disable":
-			return text + "is void since the account was disabled at " + clock(e.At, now) + "."
+			return text + "became invalid when the account was disabled at " + clock(e.At, now) + "."
 		case e.Kind == "identifier" || e.Kind == "update":
 			for _, field := range issued.Fields {
 				if slices.Contains(e.Fields, field) {
-					return text + "is void since " + field + " was changed at " + clock(e.At, now) + "."
+					return text + "became invalid when " + field + " was changed at " + clock(e.At, now) + "."
 				}
 			}
 		}
 	}
-	return text + "is void since its time is over."
+	return text + "has expired."
 }

@@ -34,7 +34,7 @@ var reasons = map[string]reason{
 	"nameless": {func(d *desk, _ redis.UniversalClient, uid string) {
 		_, err := d.users.Update(d.t.Context(), hintOf(uid), func(e *userdb.Entry) error { e.Drop("name"); return nil })
 		must(d.t, err)
-	}, "the account has no name or address to sign in by"},
+	}, "the account has no name or address to sign in with"},
 }
 
 // hash writes the hash of a password behind the back of the store.
@@ -74,20 +74,20 @@ func TestWhy(t *testing.T) {
 			body := plain(d.do(http.StatusOK, "/console/types/user/"+uid))
 			for name, r := range reasons {
 				if want := name == one || name == other; strings.Contains(body, r.words) != want {
-					t.Errorf("%q and %q: %q is told: %v\n%s", one, other, r.words, !want, body)
+					t.Errorf("%q and %q: the page gives %q: %v\n%s", one, other, r.words, !want, body)
 				}
 			}
 			_, err := d.users.Login(t.Context(), uid+" name", goodPassword, userdb.Attempt{Origin: "198.51.100.7"})
 			if can := strings.Contains(body, "They can sign in"); can != (err == nil) || can == strings.Contains(body, "They cannot sign in:") {
-				t.Errorf("%q and %q: Login says %v\n%s", one, other, err, body)
+				t.Errorf("%q and %q: Login returns %v\n%s", one, other, err, body)
 			}
 			if one == "guesses" && other != "nameless" && !strings.Contains(body, "from two origins") {
-				t.Errorf("%q and %q: not from where the guesses came\n%s", one, other, body)
+				t.Errorf("%q and %q: the page lacks the origins of the guesses\n%s", one, other, body)
 			}
 		}
 	}
 	if n != 15 {
-		t.Errorf("%d cases", n)
+		t.Errorf("got %d cases, want 15", n)
 	}
 }
 
@@ -97,11 +97,11 @@ func TestLastLogin(t *testing.T) {
 	d := open(t, "memory:")
 	_, err := d.users.Create(t.Context(), userdb.NewEntry{UID: "u1", Facets: schema.Texts("name", "Alice"), Password: goodPassword})
 	must(t, err)
-	d.has(d.do(http.StatusOK, "/console/types/user/u1"), "No sign-in is known")
+	d.has(d.do(http.StatusOK, "/console/types/user/u1"), "There is no record of a sign-in")
 	_, err = d.users.Login(t.Context(), "alice", goodPassword, userdb.Attempt{Origin: "192.0.2.7"})
 	must(t, err)
 	for range 12 {
 		_, _ = d.users.Login(t.Context(), "alice", "wrong", userdb.Attempt{Origin: "198.51.100.9"})
 	}
-	d.has(d.do(http.StatusOK, "/console/types/user/u1"), "They last signed in at", "from one origin (not at one place where they signed in before)")
+	d.has(d.do(http.StatusOK, "/console/types/user/u1"), "They last signed in at", "from one origin (except at one place where they have signed in before)")
 }

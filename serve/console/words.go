@@ -127,7 +127,7 @@ func deedOf(e userdb.HistoryEvent) string {
 	fields := strings.Join(e.Fields, ", ")
 	switch e.Kind {
 	case "create":
-		return "made the account, with " + cmp.Or(fields, "nothing")
+		return "created the account" + ifAny(" with ", fields)
 	case "update", "identifier":
 		return "changed " + fields
 	case "delete":
@@ -147,7 +147,7 @@ func deedOf(e userdb.HistoryEvent) string {
 	case "throttle":
 		return "had to wait before trying to sign in again"
 	case "session_start":
-		return "began a session"
+		return "started a session"
 	case "session_end":
 		return "ended sessions"
 	case "issue":
@@ -163,19 +163,19 @@ func actOf(e userdb.HistoryEvent) string {
 	name := "“" + e.Purpose + "”"
 	switch e.Kind {
 	case userdb.EventWaits:
-		return "forgot the wrong guesses"
+		return "reset the wrong guesses"
 	case userdb.EventKeyCreate:
-		return "made the API key " + name
+		return "created the API key " + name
 	case userdb.EventKeyRevoke:
 		return "revoked the API key " + name
 	case userdb.EventImport:
-		return "began an import of accounts" + ifAny(" of type ", e.Purpose)
+		return "started an import of accounts" + ifAny(" of type ", e.Purpose)
 	case userdb.EventExport:
-		return workOn("export", e)
+		return workOn("an export", e)
 	case userdb.EventRepair:
-		return workOn("repair", e)
+		return workOn("a repair", e)
 	case userdb.EventOperatorAdd:
-		return "made the operator " + name
+		return "created the operator " + name
 	case userdb.EventOperatorDisable:
 		return "disabled the operator " + name
 	case userdb.EventOperatorEnable:
@@ -193,19 +193,19 @@ func actOf(e userdb.HistoryEvent) string {
 // workOn says that a job on one account, on the accounts of a type or on all accounts was started.
 func workOn(what string, e userdb.HistoryEvent) string {
 	if e.Key.IsValid() {
-		return "began the " + what + " of the account"
+		return "started " + what + " of the account"
 	}
-	return "began the " + what + " of " + cmp.Or(ifAny("accounts of type ", e.Purpose), "all accounts")
+	return "started " + what + " of " + cmp.Or(ifAny("accounts of type ", e.Purpose), "all accounts")
 }
 
 // kinds holds the words for event kinds in the filter of the history page.
 var kinds = map[userdb.EventKind]string{
-	"create": "accounts made", "update": "facets changed", "identifier": "identifiers changed", "delete": "accounts deleted", "tags": "tags changed",
-	"password": "passwords set", "disable": "accounts disabled", "enable": "accounts enabled", "session_start": "sessions begun", "session_end": "sessions ended",
+	"create": "accounts created", "update": "facets changed", "identifier": "identifiers changed", "delete": "accounts deleted", "tags": "tags changed",
+	"password": "passwords set", "disable": "accounts disabled", "enable": "accounts enabled", "session_start": "sessions started", "session_end": "sessions ended",
 	"issue": "links issued", "redeem": "links used", "login": "signed in", "login_failed": "failed to sign in", "throttle": "had to wait",
-	userdb.EventWaits: "guesses forgotten", userdb.EventKeyCreate: "API keys made", userdb.EventKeyRevoke: "API keys revoked", userdb.EventImport: "imports", userdb.EventExport: "exports",
-	userdb.EventRepair: "repairs", userdb.EventOperatorAdd: "operators made", userdb.EventOperatorDisable: "operators disabled", userdb.EventOperatorEnable: "operators enabled",
-	userdb.EventOperatorPassword: "operators’ passwords set", userdb.EventOperatorLogin: "operators signed in", userdb.EventOperatorLoginFailed: "operators failed to sign in",
+	userdb.EventWaits: "wrong guesses reset", userdb.EventKeyCreate: "API keys created", userdb.EventKeyRevoke: "API keys revoked", userdb.EventImport: "imports", userdb.EventExport: "exports",
+	userdb.EventRepair: "repairs", userdb.EventOperatorAdd: "operators created", userdb.EventOperatorDisable: "operators disabled", userdb.EventOperatorEnable: "operators enabled",
+	userdb.EventOperatorPassword: "operator passwords set", userdb.EventOperatorLogin: "operators signed in", userdb.EventOperatorLoginFailed: "operators failed to sign in",
 }
 
 func ifAny(before, text string) string {

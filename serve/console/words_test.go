@@ -17,7 +17,7 @@ func TestDevice(t *testing.T) {
 		"<b>bold</b>; a (;": "An unknown device",
 	} {
 		if got := deviceOf(agent); got != want {
-			t.Errorf("%q is %q, want %q", agent, got, want)
+			t.Errorf("deviceOf(%q) = %q, want %q", agent, got, want)
 		}
 	}
 }

@@ -82,18 +82,18 @@ func meaningOf(p check.Problem) string {
 	case 1:
 		return "An account cannot be found by an identifier that it has."
 	case 2:
-		return "Two accounts have one identifier: somebody has to decide whose it is (userdb check --repair --keep)."
+		return "Two accounts have the same identifier. Somebody has to decide whose it is (userdb check --repair --keep)."
 	case 3:
 		return "A record is not a whole account."
 	case 4:
-		return "Something is left over that belongs to no account. It may keep an identifier taken."
+		return "Something is left over that belongs to no account. It may make an identifier unavailable."
 	case 5:
 		return "A list may miss an account, or show one that does not belong there."
 	}
 	if p.Severity == check.SeverityWarning {
-		return "The accounts are good; this may not be what was meant."
+		return "The accounts are fine, but this may not be intended."
 	}
-	return "Something is missing, or cannot be read, that accounts need."
+	return "Something that accounts need is missing or cannot be read."
 }
 
 // exportFile is the name of the file that an export writes.
@@ -125,7 +125,7 @@ func (r *runner) exportJob(ctx context.Context, db *userdb.DB, by, typ string) (
 		w.add(func(d *detail) { d.Files = []string{exportFile} })
 		text := "Wrote " + accounts(report.Read) + "."
 		if report.Refused > 0 {
-			text += " " + accounts(report.Refused) + " cannot be read: the page Check tells which."
+			text += " " + accounts(report.Refused) + " cannot be read. The Check page says which."
 		}
 		return text, nil
 	})
@@ -189,9 +189,9 @@ func (u upload) rejectsFile() string {
 }
 
 func importText(r transfer.Report, dry bool) string {
-	words := "%s read: %s created, %s updated, %s left as they are, %s refused."
+	words := "%s read: %s created, %s updated, %s left unchanged, %s refused."
 	if dry {
-		words = "%s read: %s would be created, %s updated, %s left as they are, %s refused."
+		words = "%s read: %s would be created, %s updated, %s left unchanged, %s refused."
 	}
 	return fmt.Sprintf(words, linesOf(r.Read), number(r.Created), number(r.Updated), number(r.Skipped), number(r.Refused))
 }

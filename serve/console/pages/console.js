@@ -1,4 +1,5 @@
-// Adds to pages that work without it: suggestions, what happens as it happens, the progress of jobs, times by the reader's clock.
+// Adds to pages that work without it: suggestions, live events, the progress of jobs, and times in
+// the reader's time zone.
 "use strict";
 
 const get = async (url) => {
@@ -8,7 +9,7 @@ const get = async (url) => {
 };
 const parsed = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html");
 
-// Times stand in UTC.
+// localTimes shows times, which pages contain in UTC, in the reader's time zone.
 const localTimes = (within) => {
   for (const time of within.querySelectorAll("time[datetime]")) {
     const at = new Date(time.dateTime);
@@ -19,30 +20,32 @@ const localTimes = (within) => {
   }
 };
 
+// suggest completes what is typed into the input.
 const suggest = (input) => {
   const list = document.getElementById(input.getAttribute("list"));
-  let waiting = 0;
+  let timer = 0;
   input.addEventListener("input", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(async () => {
+    clearTimeout(timer);
+    timer = setTimeout(async () => {
       const text = input.value;
       if (text.trim().length < 2) return;
       try {
         const values = await (await get(input.dataset.suggest + "?" + new URLSearchParams({ q: text }))).json();
         if (input.value !== text) return;
         list.replaceChildren(...values.map((value) => Object.assign(document.createElement("option"), { value })));
-      } catch { /* the page works without */ }
+      } catch { /* the page works without suggestions */ }
     }, 150);
   });
 };
 
 const mostShown = 500;
 
+// follow adds new events to the list as they happen.
 const follow = (list) => {
   document.querySelector("[data-live-note]")?.removeAttribute("hidden");
-  const look = async () => {
-    if (document.hidden) { // nobody looks, and a session that nobody uses is to end
-      setTimeout(look, 2000);
+  const poll = async () => {
+    if (document.hidden) { // do not keep the session of a hidden page alive
+      setTimeout(poll, 2000);
       return;
     }
     try {
@@ -52,15 +55,15 @@ const follow = (list) => {
       if (news.children.length) list.prepend(...news.children);
       while (list.children.length > mostShown) list.lastElementChild.remove();
       list.dataset.since = news.dataset.since;
-      setTimeout(look, 2000);
-    } catch { setTimeout(look, 10000); }
+      setTimeout(poll, 2000);
+    } catch { setTimeout(poll, 10000); }
   };
-  setTimeout(look, 2000);
+  setTimeout(poll, 2000);
 };
 
-// A job that runs is shown anew until it has ended.
+// watch refreshes the job on the page until it has ended.
 const watch = (job) => {
-  const look = async () => {
+  const poll = async () => {
     try {
       const fresh = (await parsed(await get(location.href))).querySelector("[data-job]");
       if (!fresh) return;
@@ -71,12 +74,13 @@ const watch = (job) => {
         job = fresh;
         if (focused) document.getElementById("main").focus();
       }
-      if (job.hasAttribute("data-running")) setTimeout(look, 1000);
-    } catch { setTimeout(look, 5000); }
+      if (job.hasAttribute("data-running")) setTimeout(poll, 1000);
+    } catch { setTimeout(poll, 5000); }
   };
-  if (job.hasAttribute("data-running")) setTimeout(look, 1000);
+  if (job.hasAttribute("data-running")) setTimeout(poll, 1000);
 };
 
+// copyable adds a button that copies the text of the element.
 const copyable = (code) => {
   if (!navigator.clipboard) return;
   const button = Object.assign(document.createElement("button"), { type: "button", className: "second", textContent: "Copy" });
