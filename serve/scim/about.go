@@ -9,18 +9,18 @@ func providerConfig(c *call) (answer, error) {
 		"schemas": []string{urnCore + "ServiceProviderConfig"},
 		"patch":   map[string]any{"supported": true},
 		"bulk":    map[string]any{"supported": false, "maxOperations": 0, "maxPayloadSize": 0},
-		"filter":  map[string]any{"supported": true, "maxResults": mostCount},
+		"filter":  map[string]any{"supported": true, "maxResults": maxCount},
 		"sort":    no, "etag": no, "changePassword": no,
 		"authenticationSchemes": []any{map[string]any{
 			"type": "oauthbearertoken", "name": "API key", "description": "Authorization: Bearer, with an API key of the scope scim", "primary": true,
 		}},
-		"meta": map[string]any{"resourceType": "ServiceProviderConfig", "location": c.at("ServiceProviderConfig")},
+		"meta": map[string]any{"resourceType": "ServiceProviderConfig", "location": c.locationOf("ServiceProviderConfig")},
 	}}, nil
 }
 
-func (c *call) at(path string) string { return strings.TrimSuffix(c.url(path, ""), "/") }
+func (c *call) locationOf(path string) string { return strings.TrimSuffix(c.url(path, ""), "/") }
 
-func (c *call) types() []resource {
+func (c *call) resourceTypes() []resource {
 	var all []resource
 	for _, t := range []struct{ name, endpoint, urn, description string }{
 		{"User", "/Users", urnUser, "accounts"}, {"Group", "/Groups", urnGroup, "groups, whose members carry a tag"},
@@ -34,9 +34,9 @@ func (c *call) types() []resource {
 	return all
 }
 
-// attribute returns an attribute of a schema. more holds pairs of names and values that override
+// newAttribute returns an attribute of a schema. more holds pairs of names and values that override
 // the defaults.
-func attribute(name, kind string, more ...any) map[string]any {
+func newAttribute(name, kind string, more ...any) map[string]any {
 	a := map[string]any{
 		"name": name, "type": kind, "multiValued": false, "description": name, "required": false, "caseExact": false,
 		"mutability": "readWrite", "returned": "default", "uniqueness": "none",
@@ -49,32 +49,32 @@ func attribute(name, kind string, more ...any) map[string]any {
 
 // schemas returns the schemas of users, with the attributes that are stored, and of groups.
 func (c *call) schemas() []resource {
-	id := attribute("id", "string", "caseExact", true, "mutability", "readOnly", "returned", "always", "uniqueness", "server")
-	external := attribute("externalId", "string", "caseExact", true)
-	user := []any{id, external, attribute("userName", "string", "required", true, "uniqueness", "server"), attribute("active", "boolean")}
+	id := newAttribute("id", "string", "caseExact", true, "mutability", "readOnly", "returned", "always", "uniqueness", "server")
+	external := newAttribute("externalId", "string", "caseExact", true)
+	user := []any{id, external, newAttribute("userName", "string", "required", true, "uniqueness", "server"), newAttribute("active", "boolean")}
 	if c.fields["displayname"] != "" {
-		user = append(user, attribute("displayName", "string"))
+		user = append(user, newAttribute("displayName", "string"))
 	}
 	var parts []any
 	for i, part := range partsOfName {
 		if c.fields["name."+part] != "" {
-			parts = append(parts, attribute(nameParts[i], "string"))
+			parts = append(parts, newAttribute(nameParts[i], "string"))
 		}
 	}
 	if len(parts) > 0 {
-		user = append(user, attribute("name", "complex", "subAttributes", parts))
+		user = append(user, newAttribute("name", "complex", "subAttributes", parts))
 	}
 	if c.fields["emails"] != "" {
-		kind := attribute("type", "string", "canonicalValues", []string{"work"})
-		parts := []any{attribute("value", "string"), kind, attribute("primary", "boolean")}
-		user = append(user, attribute("emails", "complex", "multiValued", true, "subAttributes", parts))
+		kind := newAttribute("type", "string", "canonicalValues", []string{"work"})
+		parts := []any{newAttribute("value", "string"), kind, newAttribute("primary", "boolean")}
+		user = append(user, newAttribute("emails", "complex", "multiValued", true, "subAttributes", parts))
 	}
-	value := attribute("value", "string", "mutability", "immutable", "caseExact", true)
-	kind := attribute("type", "string", "mutability", "immutable", "canonicalValues", []string{"User"})
-	ref := attribute("$ref", "reference", "mutability", "immutable", "caseExact", true, "referenceTypes", []string{"User"})
+	value := newAttribute("value", "string", "mutability", "immutable", "caseExact", true)
+	kind := newAttribute("type", "string", "mutability", "immutable", "canonicalValues", []string{"User"})
+	ref := newAttribute("$ref", "reference", "mutability", "immutable", "caseExact", true, "referenceTypes", []string{"User"})
 	group := []any{
-		id, external, attribute("displayName", "string", "required", true, "uniqueness", "server"),
-		attribute("members", "complex", "multiValued", true, "subAttributes", []any{value, ref, kind}),
+		id, external, newAttribute("displayName", "string", "required", true, "uniqueness", "server"),
+		newAttribute("members", "complex", "multiValued", true, "subAttributes", []any{value, ref, kind}),
 	}
 	var all []resource
 	for _, s := range []struct {
@@ -83,27 +83,27 @@ func (c *call) schemas() []resource {
 	}{{urnUser, "User", user}, {urnGroup, "Group", group}} {
 		all = append(all, resource{
 			"schemas": []string{urnCore + "Schema"}, "id": s.urn, "name": s.name, "description": s.name, "attributes": s.attributes,
-			"meta": map[string]any{"resourceType": "Schema", "location": c.at("Schemas") + "/" + s.urn},
+			"meta": map[string]any{"resourceType": "Schema", "location": c.locationOf("Schemas") + "/" + s.urn},
 		})
 	}
 	return all
 }
 
-func listTypes(c *call) (answer, error)   { return c.about(c.types()) }
-func listSchemas(c *call) (answer, error) { return c.about(c.schemas()) }
-func getType(c *call) (answer, error)     { return c.named(c.types()) }
-func getSchema(c *call) (answer, error)   { return c.named(c.schemas()) }
+func listTypes(c *call) (answer, error)   { return c.describe(c.resourceTypes()) }
+func listSchemas(c *call) (answer, error) { return c.describe(c.schemas()) }
+func getType(c *call) (answer, error)     { return c.byID(c.resourceTypes()) }
+func getSchema(c *call) (answer, error)   { return c.byID(c.schemas()) }
 
-// about returns a list of the resources that describe the service. It refuses filters, which only
-// users and groups support.
-func (c *call) about(all []resource) (answer, error) {
+// describe returns a list of the resources that describe the service. It refuses filters, which
+// only users and groups support.
+func (c *call) describe(all []resource) (answer, error) {
 	if len(c.query["filter"]) > 0 {
 		return answer{}, &Error{403, invalidFilter, "this endpoint does not support filters"}
 	}
-	return listed(search{}, int64(len(all)), all), nil
+	return listResponse(search{}, int64(len(all)), all), nil
 }
 
-func (c *call) named(all []resource) (answer, error) {
+func (c *call) byID(all []resource) (answer, error) {
 	for _, one := range all {
 		if strings.EqualFold(one["id"].(string), c.id) {
 			return answer{body: one}, nil

@@ -22,7 +22,7 @@ func newEdit() *edit { return &edit{attributes: map[string]*string{}} }
 func (e *edit) set(at target, v any) error {
 	switch at.name {
 	case "username", "externalid", "displayname":
-		return e.text(at, v)
+		return e.setText(at, v)
 	case "active":
 		return e.setActive(at, v)
 	case "name":
@@ -31,12 +31,12 @@ func (e *edit) set(at target, v any) error {
 		return e.setEmails(at, v)
 	}
 	if has(readOnly, at.name) {
-		return refuse(mutability, "%s is read-only", at.name)
+		return badRequest(mutability, "%s is read-only", at.name)
 	}
 	return errPath
 }
 
-func (e *edit) text(at target, v any) error {
+func (e *edit) setText(at target, v any) error {
 	if at.sub != "" || at.which != nil {
 		return errPath
 	}
@@ -47,9 +47,9 @@ func (e *edit) put(name string, v any) error {
 	text, is := v.(string)
 	switch {
 	case v != nil && !is:
-		return refuse(invalidValue, "%s must be a string", name)
+		return badRequest(invalidValue, "%s must be a string", name)
 	case text == "" && name == "username":
-		return refuse(mutability, "userName cannot be removed")
+		return badRequest(mutability, "userName cannot be removed")
 	case text == "":
 		e.attributes[name] = nil
 	default:
@@ -64,17 +64,17 @@ func (e *edit) setActive(at target, v any) error {
 		return errPath
 	}
 	if v == nil {
-		return refuse(mutability, "active cannot be removed")
+		return badRequest(mutability, "active cannot be removed")
 	}
-	is, ok := truth(v)
+	is, ok := parseBool(v)
 	if !ok {
-		return refuse(invalidValue, "active must be true or false")
+		return badRequest(invalidValue, "active must be true or false")
 	}
 	e.active = &is
 	return nil
 }
 
-func truth(v any) (is, ok bool) {
+func parseBool(v any) (is, ok bool) {
 	if text, is := v.(string); is {
 		return strings.EqualFold(text, "true"), strings.EqualFold(text, "true") || strings.EqualFold(text, "false")
 	}
@@ -95,7 +95,7 @@ func (e *edit) setName(at target, v any) error {
 		}
 		return nil
 	case !is:
-		return refuse(invalidValue, "name must be an object")
+		return badRequest(invalidValue, "name must be an object")
 	}
 	for _, part := range slices.Sorted(maps.Keys(parts)) {
 		if !has(partsOfName, strings.ToLower(part)) {
@@ -111,9 +111,9 @@ func (e *edit) setName(at target, v any) error {
 // setEmails sets the one address that is stored: the primary one, or else the one of type work, or
 // else the one without a type. It ignores other addresses.
 func (e *edit) setEmails(at target, v any) error {
-	switch work, known := isWork(at.which); {
+	switch work, known := matchesWork(at.which); {
 	case !known:
-		return refuse(invalidFilter, "a filter on emails may only compare type with \"work\" and primary with a Boolean")
+		return badRequest(invalidFilter, "a filter on emails may only compare type with \"work\" and primary with a Boolean")
 	case at.sub != "" && !has([]string{"value", "type", "primary", "display"}, at.sub):
 		return errPath
 	case !work || at.sub != "" && at.sub != "value":
@@ -129,10 +129,10 @@ func (e *edit) setEmails(at target, v any) error {
 	for _, one := range all {
 		m, is := one.(map[string]any)
 		if !is {
-			return refuse(invalidValue, "emails must be objects")
+			return badRequest(invalidValue, "emails must be objects")
 		}
-		primary, _ := truth(member(m, "primary"))
-		kind, _ := member(m, "type").(string)
+		primary, _ := parseBool(lookupFold(m, "primary"))
+		kind, _ := lookupFold(m, "type").(string)
 		n := 0
 		switch work := strings.EqualFold(kind, "work"); {
 		case primary:
@@ -143,32 +143,32 @@ func (e *edit) setEmails(at target, v any) error {
 			continue
 		}
 		if n > rank {
-			best, rank = member(m, "value"), n
+			best, rank = lookupFold(m, "value"), n
 		}
 	}
 	if len(all) > 0 && rank < 0 {
 		return nil
 	}
 	if text, is := best.(string); len(all) > 0 && (!is || text == "") {
-		return refuse(invalidValue, "an email must have a value")
+		return badRequest(invalidValue, "an email must have a value")
 	}
 	return e.put("emails", best)
 }
 
-// isWork reports whether a filter selects the address that is stored, and whether the filter is
-// supported.
-func isWork(which filter.Expression) (work, known bool) {
+// matchesWork reports whether a filter selects the address that is stored, and whether the filter
+// is supported.
+func matchesWork(which filter.Expression) (work, known bool) {
 	switch f := which.(type) {
 	case nil:
 		return true, true
 	case *filter.LogicalExpression:
-		left, good := isWork(f.Left)
-		right, ok := isWork(f.Right)
+		left, good := matchesWork(f.Left)
+		right, ok := matchesWork(f.Right)
 		return left && right, good && ok && f.Operator == filter.AND
 	case *filter.AttributeExpression:
-		is, isTruth := truth(f.CompareValue)
+		is, isTruth := parseBool(f.CompareValue)
 		kind, isText := f.CompareValue.(string)
-		switch name := nameOf("", f.AttributePath); {
+		switch name := attributeName("", f.AttributePath); {
 		case f.Operator != filter.EQ:
 		case name == "type" && isText:
 			return strings.EqualFold(kind, "work"), true
@@ -179,8 +179,8 @@ func isWork(which filter.Expression) (work, known bool) {
 	return false, false
 }
 
-// member returns the value of a name in an object, whatever its case.
-func member(m map[string]any, name string) any {
+// lookupFold returns the value of a name in an object, whatever its case.
+func lookupFold(m map[string]any, name string) any {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		if strings.EqualFold(key, name) {
 			return m[key]
@@ -189,9 +189,9 @@ func member(m map[string]any, name string) any {
 	return nil
 }
 
-// ofResource returns the edit that sets all attributes of a user. It ignores attributes that are
+// parseUser returns the edit that sets all attributes of a user. It ignores attributes that are
 // not stored or that only the server sets.
-func ofResource(body map[string]any) (*edit, error) {
+func parseUser(body map[string]any) (*edit, error) {
 	e := newEdit()
 	for _, key := range slices.Sorted(maps.Keys(body)) {
 		name, v := strings.ToLower(key), body[key]
@@ -206,15 +206,15 @@ func ofResource(body map[string]any) (*edit, error) {
 		}
 	}
 	if e.attributes["username"] == nil {
-		return nil, refuse(invalidValue, "userName is required")
+		return nil, badRequest(invalidValue, "userName is required")
 	}
 	return e, nil
 }
 
 // Limits of a PATCH request. The parser takes about 20 µs for each byte of a path.
 const (
-	mostOperations = 2000
-	mostPaths      = 128 << 10 // bytes of all paths together
+	maxOperations = 2000
+	maxPaths      = 128 << 10 // bytes of all paths together
 )
 
 // A patch holds the body of a PATCH request.
@@ -236,7 +236,7 @@ type step struct {
 // steps reads the steps of a PATCH request from its body.
 func (c *call) steps(urn string) ([]step, error) {
 	var body patch
-	if err := c.body(&body); err != nil {
+	if err := c.decodeBody(&body); err != nil {
 		return nil, err
 	}
 	return body.steps(urn)
@@ -245,28 +245,28 @@ func (c *call) steps(urn string) ([]step, error) {
 // steps returns the steps of a patch to a kind of resource. It leaves out operations on attributes
 // that are not stored.
 func (p patch) steps(urn string) (all []step, err error) {
-	if n := len(p.Operations); n == 0 || n > mostOperations {
-		return nil, refuse(invalidSyntax, "a PATCH must have 1 to %d Operations, not %d", mostOperations, n)
+	if n := len(p.Operations); n == 0 || n > maxOperations {
+		return nil, badRequest(invalidSyntax, "a PATCH must have 1 to %d Operations, not %d", maxOperations, n)
 	}
-	left := mostPaths
+	left := maxPaths
 	for _, o := range p.Operations {
 		s := step{op: strings.ToLower(o.Op)}
 		if len(o.Value) > 0 && json.Unmarshal(o.Value, &s.v) != nil {
-			return nil, refuse(invalidSyntax, "a value cannot be parsed")
+			return nil, badRequest(invalidSyntax, "a value cannot be parsed")
 		}
 		switch {
 		case !has([]string{"add", "remove", "replace"}, s.op):
-			return nil, refuse(invalidSyntax, "an operation must be add, remove or replace")
+			return nil, badRequest(invalidSyntax, "an operation must be add, remove or replace")
 		case s.op == "remove" && o.Path == nil:
-			return nil, refuse(noTarget, "remove requires a path")
+			return nil, badRequest(noTarget, "remove requires a path")
 		case s.op != "remove" && len(o.Value) == 0:
-			return nil, refuse(invalidValue, "%s requires a value", s.op)
+			return nil, badRequest(invalidValue, "%s requires a value", s.op)
 		}
 		path := urn
 		if o.Path != nil {
 			path = *o.Path
 		}
-		some, err := s.under(urn, path, &left)
+		some, err := s.expand(urn, path, &left)
 		if err != nil {
 			return nil, err
 		}
@@ -275,14 +275,14 @@ func (p patch) steps(urn string) (all []step, err error) {
 	return all, nil
 }
 
-// under returns the steps that an operation on a path consists of. There may be several if the path
-// denotes the resource itself. left is the number of bytes of paths that may still be parsed.
-func (s step) under(urn, path string, left *int) (all []step, err error) {
+// expand returns the steps that an operation on a path consists of. There may be several if the
+// path denotes the resource itself. left is the number of bytes of paths that may still be parsed.
+func (s step) expand(urn, path string, left *int) (all []step, err error) {
 	if *left -= len(path); *left < 0 {
-		return nil, refuse(invalidPath, "the paths are too long in total")
+		return nil, badRequest(invalidPath, "the paths are too long in total")
 	}
-	at, nowhere, err := parsePath(urn, path)
-	if err != nil || nowhere {
+	at, unsupported, err := parsePath(urn, path)
+	if err != nil || unsupported {
 		return nil, err
 	}
 	if s.at = at; at.name != "" {
@@ -290,13 +290,13 @@ func (s step) under(urn, path string, left *int) (all []step, err error) {
 	}
 	members, is := s.v.(map[string]any)
 	if !is || s.op == "remove" {
-		return nil, refuse(invalidValue, "without a path, the value must be an object")
+		return nil, badRequest(invalidValue, "without a path, the value must be an object")
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if has(readOnly, strings.ToLower(name)) { // Okta sends these along
 			continue
 		}
-		some, err := step{op: s.op, v: members[name]}.under(urn, name, left)
+		some, err := step{op: s.op, v: members[name]}.expand(urn, name, left)
 		if err != nil {
 			return nil, err
 		}

@@ -51,7 +51,7 @@ func write(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // an error means that the client is gone
 }
 
-func refuse(scimType, format string, args ...any) error {
+func badRequest(scimType, format string, args ...any) error {
 	return &Error{http.StatusBadRequest, scimType, fmt.Sprintf(format, args...)}
 }
 
@@ -69,8 +69,8 @@ const (
 // ErrPartly reports that a request failed after some of its changes were made.
 var ErrPartly = errors.New("only a part was done")
 
-// partly marks err as an error after a first change was made.
-func partly(err error) error {
+// partial marks err as an error after a first change was made.
+func partial(err error) error {
 	if err == nil || absent(err) {
 		return err
 	}
@@ -85,16 +85,18 @@ func absent(err error) bool {
 	return errors.Is(err, userdb.ErrNotFound) || errors.Is(err, hints.ErrHint) || errors.Is(err, recordkey.ErrSyntax) || errors.Is(err, userdb.ErrInvalid)
 }
 
-// onID returns errNotFound if err says that no resource has the id of the path, and err otherwise.
-func onID(err error) error {
+// idError returns errNotFound if err says that no resource has the id of the path, and err
+// otherwise.
+func idError(err error) error {
 	if err != nil && !errors.Is(err, userdb.ErrInvalid) && absent(err) {
 		return errNotFound
 	}
 	return err
 }
 
-// public returns the SCIM error for an error of the library if there is one, and err otherwise.
-func public(err error) error {
+// publicError returns the SCIM error for an error of the library if there is one, and err
+// otherwise.
+func publicError(err error) error {
 	_, own := errors.AsType[*Error](err)
 	status, scimType := userdb.CodeOf(err).SCIM()
 	switch {

@@ -14,7 +14,7 @@ import (
 func TestErrorsAgreeWithTheTable(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		status, scimType := code.SCIM()
-		e, own := errors.AsType[*Error](public(coded.New(code, "an error")))
+		e, own := errors.AsType[*Error](publicError(coded.New(code, "an error")))
 		if own != (scimType != "") {
 			t.Errorf("%s has a SCIM error: %v", code, own)
 		}
@@ -22,11 +22,11 @@ func TestErrorsAgreeWithTheTable(t *testing.T) {
 			t.Errorf("%s has the status %d and the scimType %s, want %d %s", code, e.Status, e.Type, status, scimType)
 		}
 	}
-	if e, is := errors.AsType[*Error](public(&password.PolicyError{Rule: "min"})); !is || e.Status != 400 || e.Type != invalidValue {
+	if e, is := errors.AsType[*Error](publicError(&password.PolicyError{Rule: "min"})); !is || e.Status != 400 || e.Type != invalidValue {
 		t.Errorf("a password that the policy refuses causes %+v, want 400 %s", e, invalidValue)
 	}
 	err := errors.Join(userdb.ErrUnavailable, userdb.ErrDuplicate)
-	if public(err) != err { //nolint:errorlint // must be err itself
+	if publicError(err) != err { //nolint:errorlint // must be err itself
 		t.Error("an unavailable store is reported as a duplicate value")
 	}
 }

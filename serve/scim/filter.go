@@ -13,7 +13,7 @@ import (
 // A term is a condition that an attribute equals a value.
 type term struct{ attribute, value string }
 
-const mostFilter = 4096 // bytes
+const maxFilter = 4096 // bytes
 
 // filterable lists the attributes that a filter may name, in lower case, by the URN of the
 // resource.
@@ -25,12 +25,12 @@ var filterable = map[string][]string{
 // parseFilter returns the terms of a filter, of which a resource must match all. It returns at
 // least one term.
 func parseFilter(urn, text string) ([]term, error) {
-	if len(text) > mostFilter {
-		return nil, refuse(invalidFilter, "the filter is too long")
+	if len(text) > maxFilter {
+		return nil, badRequest(invalidFilter, "the filter is too long")
 	}
-	e, err := filter.ParseFilter([]byte(inBrackets(strings.TrimSpace(text))))
+	e, err := filter.ParseFilter([]byte(moveIntoBrackets(strings.TrimSpace(text))))
 	if err != nil {
-		return nil, refuse(invalidFilter, "the filter cannot be parsed")
+		return nil, badRequest(invalidFilter, "the filter cannot be parsed")
 	}
 	return terms(urn, e)
 }
@@ -45,14 +45,14 @@ func terms(urn string, e filter.Expression) ([]term, error) {
 		right, err := terms(urn, e.Right)
 		return append(left, right...), err
 	case *filter.AttributeExpression:
-		name, value, err := equality(urn, e)
+		name, value, err := parseComparison(urn, e)
 		if err != nil || !has(filterable[urn], name) {
 			return nil, errFilter
 		}
 		return []term{{strings.TrimSuffix(name, ".value"), value}}, nil
 	case *filter.ValuePath:
-		name := nameOf(urn, e.AttributePath)
-		value, err := ofValues(e.ValueFilter)
+		name := attributeName(urn, e.AttributePath)
+		value, err := parseValueFilter(e.ValueFilter)
 		if err != nil || !has(filterable[urn], name+".value") {
 			return nil, errFilter
 		}
@@ -61,11 +61,11 @@ func terms(urn string, e filter.Expression) ([]term, error) {
 	return nil, errFilter
 }
 
-var errFilter = refuse(invalidFilter, "a filter may only combine eq with and; it may name userName, externalId, id and emails.value of users, and displayName, externalId, id and members of groups")
+var errFilter = badRequest(invalidFilter, "a filter may only combine eq with and; it may name userName, externalId, id and emails.value of users, and displayName, externalId, id and members of groups")
 
-// ofValues parses the filter in the brackets of a multi-valued attribute. It must compare value,
-// and may also compare type with "work".
-func ofValues(e filter.Expression) (value string, err error) {
+// parseValueFilter parses the filter in the brackets of a multi-valued attribute. It must compare
+// value, and may also compare type with "work".
+func parseValueFilter(e filter.Expression) (value string, err error) {
 	both := []filter.Expression{e}
 	if l, is := e.(*filter.LogicalExpression); is && l.Operator == filter.AND {
 		both = []filter.Expression{l.Left, l.Right}
@@ -76,7 +76,7 @@ func ofValues(e filter.Expression) (value string, err error) {
 		if !is {
 			return "", errFilter
 		}
-		name, text, err := equality("", a)
+		name, text, err := parseComparison("", a)
 		switch {
 		case err != nil:
 			return "", err
@@ -92,18 +92,18 @@ func ofValues(e filter.Expression) (value string, err error) {
 	return value, nil
 }
 
-// equality returns the attribute and the text of a comparison, whose operator must be eq.
-func equality(urn string, e *filter.AttributeExpression) (name, value string, err error) {
+// parseComparison returns the attribute and the text of a comparison, whose operator must be eq.
+func parseComparison(urn string, e *filter.AttributeExpression) (name, value string, err error) {
 	raw, is := e.CompareValue.(string)
 	if text := []byte(`"` + raw + `"`); !is || e.Operator != filter.EQ || !jsonline.Whole(text) || json.Unmarshal(text, &value) != nil {
 		return "", "", errFilter
 	}
-	return nameOf(urn, e.AttributePath), value, nil
+	return attributeName(urn, e.AttributePath), value, nil
 }
 
-// nameOf returns the name of an attribute in lower case and without its URN. It returns "" if the
-// path has another URN.
-func nameOf(urn string, p filter.AttributePath) string {
+// attributeName returns the name of an attribute in lower case and without its URN. It returns ""
+// if the path has another URN.
+func attributeName(urn string, p filter.AttributePath) string {
 	if p.URIPrefix != nil && !strings.EqualFold(*p.URIPrefix, urn) {
 		return ""
 	}
@@ -116,9 +116,10 @@ func nameOf(urn string, p filter.AttributePath) string {
 
 var afterBracket = regexp.MustCompile(`^\]\.(\w+\s+\w+\s+"(?:[^"\\]|\\.)*")`)
 
-// inBrackets rewrites emails[type eq "work"].value eq "x", which directories send although the RFC
-// does not define it, as emails[type eq "work" and value eq "x"]. It leaves quoted text unchanged.
-func inBrackets(text string) string {
+// moveIntoBrackets rewrites emails[type eq "work"].value eq "x", which directories send although
+// the RFC does not define it, as emails[type eq "work" and value eq "x"]. It leaves quoted text
+// unchanged.
+func moveIntoBrackets(text string) string {
 	var out strings.Builder
 	quoted := false
 	for i := 0; i < len(text); i++ {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// refused reports whether a directory receives err as a bad request.
-func refused(err error) bool {
+// isBadRequest reports whether a directory receives err as a bad request.
+func isBadRequest(err error) bool {
 	e, is := errors.AsType[*Error](err)
 	return is && e.Status == http.StatusBadRequest && e.Type != ""
 }
@@ -25,7 +25,7 @@ func FuzzFilter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, urn := range []string{urnUser, urnGroup} {
 			all, err := parseFilter(urn, text)
-			if err != nil && !refused(err) || err == nil && len(all) == 0 {
+			if err != nil && !isBadRequest(err) || err == nil && len(all) == 0 {
 				t.Fatalf("%q: %v, %v", text, all, err)
 			}
 			for _, one := range all {
@@ -68,7 +68,7 @@ func FuzzPatch(f *testing.F) {
 				}
 				err = errors.Join(err, edit.set(s.at, s.v))
 			}
-			if err != nil && !refused(err) {
+			if err != nil && !isBadRequest(err) {
 				t.Fatalf("%s: %v", text, err)
 			}
 			for name := range edit.attributes {
@@ -89,8 +89,8 @@ func FuzzResource(f *testing.F) {
 		if json.Unmarshal([]byte(text), &body) != nil {
 			return
 		}
-		e, err := ofResource(body)
-		if err != nil && !refused(err) || err == nil && e.attributes["username"] == nil {
+		e, err := parseUser(body)
+		if err != nil && !isBadRequest(err) || err == nil && e.attributes["username"] == nil {
 			t.Fatalf("%s: %v", text, err)
 		}
 	})

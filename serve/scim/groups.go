@@ -11,8 +11,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// group returns an entry as a resource, with its members if the request wants them.
-func (c *call) group(s search, e userdb.Entry) (resource, error) {
+// groupResource returns an entry as a resource, with its members if the request wants them.
+func (c *call) groupResource(s search, e userdb.Entry) (resource, error) {
 	out := resource{"schemas": []string{urnGroup}, "id": e.UID(), "displayName": e.Text(own.GroupName), "meta": c.meta("Group", e)}
 	if external := e.Text(own.GroupExternal); external != "" {
 		out["externalId"] = external
@@ -20,7 +20,7 @@ func (c *call) group(s search, e userdb.Entry) (resource, error) {
 	if !s.wants(urnGroup, "members") {
 		return out, nil
 	}
-	uids, err := c.carriers(c.ctx, e.Text(own.GroupTag))
+	uids, err := c.taggedUIDs(c.ctx, e.Text(own.GroupTag))
 	members := make([]any, len(uids))
 	for i, uid := range uids {
 		members[i] = map[string]any{"value": uid, "type": "User", "$ref": c.url("Users", uid)}
@@ -32,16 +32,16 @@ func (c *call) group(s search, e userdb.Entry) (resource, error) {
 // A groupEdit holds the changes that a request makes to a group.
 type groupEdit struct {
 	name, external *string // nil leaves the value unchanged; "" removes external
-	members        crowd
+	members        memberSet
 }
 
 // set adds one step of a request to the edit.
 func (g *groupEdit) set(s step) (err error) {
 	switch {
 	case s.at.name == "members":
-		return g.members.step(s)
+		return g.members.apply(s)
 	case has(readOnly, s.at.name) && s.at.name != "groups":
-		return refuse(mutability, "%s is read-only", s.at.name)
+		return badRequest(mutability, "%s is read-only", s.at.name)
 	case s.at.sub != "" || s.at.which != nil || s.at.name != "displayname" && s.at.name != "externalid":
 		return errPath
 	case s.op == "remove":
@@ -50,25 +50,25 @@ func (g *groupEdit) set(s step) (err error) {
 	text, is := s.v.(string)
 	switch {
 	case s.v != nil && !is:
-		return refuse(invalidValue, "%s must be a string", s.at.name)
+		return badRequest(invalidValue, "%s must be a string", s.at.name)
 	case s.at.name == "externalid":
 		g.external = &text
 	case text == "":
-		return refuse(mutability, "displayName cannot be removed")
+		return badRequest(mutability, "displayName cannot be removed")
 	default:
 		g.name = &text
 	}
 	return nil
 }
 
-// groupOf reads a complete group from the body of a request.
-func (c *call) groupOf() (g groupEdit, err error) {
+// readGroup reads a complete group from the body of a request.
+func (c *call) readGroup() (g groupEdit, err error) {
 	var body map[string]any
-	if err := c.body(&body); err != nil {
+	if err := c.decodeBody(&body); err != nil {
 		return g, err
 	}
 	for _, name := range []string{"displayName", "externalId", "members"} {
-		v := member(body, name)
+		v := lookupFold(body, name)
 		if v == nil {
 			continue
 		}
@@ -77,13 +77,13 @@ func (c *call) groupOf() (g groupEdit, err error) {
 		}
 	}
 	if g.name == nil {
-		return g, refuse(invalidValue, "displayName is required")
+		return g, badRequest(invalidValue, "displayName is required")
 	}
-	return g, c.known(g.members)
+	return g, c.checkMembers(g.members)
 }
 
 func createGroup(c *call) (answer, error) {
-	g, err := c.groupOf()
+	g, err := c.readGroup()
 	if err != nil {
 		return answer{}, err
 	}
@@ -94,25 +94,25 @@ func createGroup(c *call) (answer, error) {
 	}
 	e, err := c.groups.Create(c.ctx, userdb.NewEntry{UID: id, Facets: facets})
 	if err == nil {
-		err = partly(c.gather(c.ctx, e.Text(own.GroupTag), g.members))
+		err = partial(c.applyMembers(c.ctx, e.Text(own.GroupTag), g.members))
 	}
 	if err != nil {
 		return answer{}, err
 	}
-	return c.told(http.StatusCreated, "Group", e, c.group)
+	return c.respond(http.StatusCreated, "Group", e, c.groupResource)
 }
 
 func getGroup(c *call) (answer, error) {
 	e, err := c.groups.Find(c.ctx, hints.UID(c.id))
 	if err != nil {
-		return answer{}, onID(err)
+		return answer{}, idError(err)
 	}
-	return c.told(http.StatusOK, "Group", e, c.group)
+	return c.respond(http.StatusOK, "Group", e, c.groupResource)
 }
 
 // replaceGroup handles PUT. It leaves the members unchanged if the request does not list any.
 func replaceGroup(c *call) (answer, error) {
-	g, err := c.groupOf()
+	g, err := c.readGroup()
 	if err != nil {
 		return answer{}, err
 	}
@@ -123,7 +123,7 @@ func replaceGroup(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return c.told(http.StatusOK, "Group", e, c.group)
+	return c.respond(http.StatusOK, "Group", e, c.groupResource)
 }
 
 func patchGroup(c *call) (answer, error) {
@@ -137,7 +137,7 @@ func patchGroup(c *call) (answer, error) {
 			return answer{}, err
 		}
 	}
-	if err := c.known(g.members); err != nil {
+	if err := c.checkMembers(g.members); err != nil {
 		return answer{}, err
 	}
 	e, err := c.changeGroup(g)
@@ -145,7 +145,7 @@ func patchGroup(c *call) (answer, error) {
 		return answer{status: http.StatusNoContent}, err
 	}
 	// A request that names attributes expects the resource (RFC 7644, section 3.5.2).
-	return c.told(http.StatusOK, "Group", e, c.group)
+	return c.respond(http.StatusOK, "Group", e, c.groupResource)
 }
 
 // changeGroup changes the group itself, and then its members one by one.
@@ -162,12 +162,12 @@ func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
 		return nil
 	})
 	if err != nil {
-		return e, onID(err)
+		return e, idError(err)
 	}
 	if e, err = c.retag(c.ctx, e); err == nil {
-		err = c.gather(c.ctx, e.Text(own.GroupTag), g.members)
+		err = c.applyMembers(c.ctx, e.Text(own.GroupTag), g.members)
 	}
-	return e, onID(partly(err))
+	return e, idError(partial(err))
 }
 
 // deleteGroup removes the tag from all members, and then deletes the group. If it is interrupted,
@@ -175,12 +175,12 @@ func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
 func deleteGroup(c *call) (answer, error) {
 	e, err := c.groups.Find(c.ctx, hints.UID(c.id))
 	if err == nil {
-		err = c.gather(c.ctx, e.Text(own.GroupTag), crowd{all: true})
+		err = c.applyMembers(c.ctx, e.Text(own.GroupTag), memberSet{replace: true})
 	}
 	if err == nil {
-		err = partly(c.groups.Delete(c.ctx, hints.UID(c.id)))
+		err = partial(c.groups.Delete(c.ctx, hints.UID(c.id)))
 	}
-	return answer{status: http.StatusNoContent}, onID(err)
+	return answer{status: http.StatusNoContent}, idError(err)
 }
 
 func listGroups(c *call) (answer, error) {
@@ -188,7 +188,7 @@ func listGroups(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return c.list(urnGroup, c.groups, s, c.findGroups, c.group)
+	return c.list(urnGroup, c.groups, s, c.findGroups, c.groupResource)
 }
 
 // findGroups returns the groups that match all terms. It looks up the candidates with the first
@@ -196,17 +196,17 @@ func listGroups(c *call) (answer, error) {
 func (c *call) findGroups(all []term) (found []userdb.Entry, err error) {
 	switch first := all[0]; first.attribute {
 	case "id":
-		found, err = one(c.groups.Find(c.ctx, hints.UID(first.value)))
+		found, err = asSlice(c.groups.Find(c.ctx, hints.UID(first.value)))
 	case "displayname":
-		found, err = one(c.groups.Find(c.ctx, hints.Field(own.GroupName, first.value)))
+		found, err = asSlice(c.groups.Find(c.ctx, hints.Field(own.GroupName, first.value)))
 	case "externalid":
-		found, err = c.every(c.groups, userdb.Query{Where: schema.Texts(own.GroupExternal, first.value)})
+		found, err = c.collect(c.groups, userdb.Query{Where: schema.Texts(own.GroupExternal, first.value)})
 	default:
 		found, err = c.groupsOf(first.value)
 	}
 	var selected []userdb.Entry
 	for _, e := range found {
-		is, bad := c.groupHolds(e, all)
+		is, bad := c.groupMatches(e, all)
 		if bad != nil {
 			return nil, bad
 		}
@@ -214,7 +214,7 @@ func (c *call) findGroups(all []term) (found []userdb.Entry, err error) {
 			selected = append(selected, e)
 		}
 	}
-	return distinct(selected), err
+	return dedupe(selected), err
 }
 
 // groupsOf returns the groups that have the user as a member.
@@ -224,7 +224,7 @@ func (c *call) groupsOf(uid string) (all []userdb.Entry, err error) {
 		return nil, nil
 	}
 	for _, tag := range tags {
-		some, err := c.every(c.groups, userdb.Query{Where: schema.Texts(own.GroupTag, tag)})
+		some, err := c.collect(c.groups, userdb.Query{Where: schema.Texts(own.GroupTag, tag)})
 		if err != nil {
 			return nil, err
 		}
@@ -233,8 +233,8 @@ func (c *call) groupsOf(uid string) (all []userdb.Entry, err error) {
 	return all, err
 }
 
-// groupHolds reports whether a group matches all terms.
-func (c *call) groupHolds(e userdb.Entry, all []term) (is bool, err error) {
+// groupMatches reports whether a group matches all terms.
+func (c *call) groupMatches(e userdb.Entry, all []term) (is bool, err error) {
 	fold := schema.Type{Fold: schema.FoldCasefold}
 	for _, t := range all {
 		switch t.attribute {
@@ -256,4 +256,4 @@ func (c *call) groupHolds(e userdb.Entry, all []term) (is bool, err error) {
 	return true, nil
 }
 
-var errNested = refuse(invalidValue, "groups cannot contain groups")
+var errNested = badRequest(invalidValue, "groups cannot contain groups")

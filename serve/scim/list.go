@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	usualCount = 100 // resources on a page if the request does not say
-	mostCount  = 200 // resources on a page at most
+	defaultCount = 100 // resources on a page if the request does not say
+	maxCount     = 200 // resources on a page at most
 
-	mostAttributes = 1000 // names in a body: each is compared with each attribute of each resource
+	maxAttributes = 1000 // names in a body: each is compared with each attribute of each resource
 )
 
 // A resource is a SCIM resource as a JSON object.
@@ -34,18 +34,18 @@ func (c *call) meta(kind string, e userdb.Entry) map[string]any {
 	return m
 }
 
-// told returns the answer for a single entry, which as converts to a resource.
-func (c *call) told(status int, kind string, e userdb.Entry, as func(search, userdb.Entry) (resource, error)) (answer, error) {
+// respond returns the answer for a single entry, which as converts to a resource.
+func (c *call) respond(status int, kind string, e userdb.Entry, as func(search, userdb.Entry) (resource, error)) (answer, error) {
 	var s search
-	s.selected(c)
+	s.readAttributes(c)
 	out, err := as(s, e)
 	if err != nil && c.r.Method != http.MethodGet {
-		err = partly(err)
+		err = partial(err)
 	}
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{status: status, location: c.url(kind+"s", e.UID()), body: s.only(urnCore+kind, out)}, nil
+	return answer{status: status, location: c.url(kind+"s", e.UID()), body: s.project(urnCore+kind, out)}, nil
 }
 
 // A search holds the parameters of a list request.
@@ -59,10 +59,10 @@ type search struct {
 // search reads the parameters of a list request from the query of a GET or the body of a POST.
 func (c *call) search() (s search, err error) {
 	if c.r.Method == http.MethodPost {
-		if err := c.body(&s); err != nil || len(s.Attributes)+len(s.ExcludedAttributes) <= mostAttributes {
+		if err := c.decodeBody(&s); err != nil || len(s.Attributes)+len(s.ExcludedAttributes) <= maxAttributes {
 			return s, err
 		}
-		return s, refuse(invalidValue, "the request names more than %d attributes", mostAttributes)
+		return s, badRequest(invalidValue, "the request names more than %d attributes", maxAttributes)
 	}
 	for _, of := range []struct {
 		name string
@@ -71,23 +71,23 @@ func (c *call) search() (s search, err error) {
 		if given := c.query[of.name]; len(given) > 0 {
 			n, err := strconv.ParseInt(given[0], 10, 64)
 			if err != nil || len(given) > 1 {
-				return s, refuse(invalidValue, "startIndex and count must each be one number")
+				return s, badRequest(invalidValue, "startIndex and count must each be one number")
 			}
 			*of.to = &n
 		}
 	}
 	if given := c.query["filter"]; len(given) > 0 {
 		if len(given) > 1 {
-			return s, refuse(invalidFilter, "there is more than one filter")
+			return s, badRequest(invalidFilter, "there is more than one filter")
 		}
 		s.Filter = &given[0]
 	}
-	s.selected(c)
+	s.readAttributes(c)
 	return s, nil
 }
 
-// selected reads from the query which attributes to return and which to leave out.
-func (s *search) selected(c *call) {
+// readAttributes reads from the query which attributes to return and which to leave out.
+func (s *search) readAttributes(c *call) {
 	for _, of := range []struct {
 		name string
 		to   *[]string
@@ -119,8 +119,8 @@ func (s search) wants(urn, name string) bool {
 	})
 }
 
-// only removes the attributes that are not wanted from a resource, and returns it.
-func (s search) only(urn string, all resource) resource {
+// project removes the attributes that are not wanted from a resource, and returns it.
+func (s search) project(urn string, all resource) resource {
 	for name := range all {
 		if !s.wants(urn, name) {
 			delete(all, name)
@@ -132,18 +132,18 @@ func (s search) only(urn string, all resource) resource {
 // window returns the index of the first resource of the page, from 0, and the largest number of
 // resources on it.
 func (s search) window() (start, count int64) {
-	count = usualCount
+	count = defaultCount
 	if s.StartIndex != nil {
 		start = min(max(*s.StartIndex, 1), math.MaxInt32) - 1
 	}
 	if s.Count != nil {
-		count = min(max(*s.Count, 0), mostCount)
+		count = min(max(*s.Count, 0), maxCount)
 	}
 	return start, count
 }
 
-// listed returns a ListResponse with one page of resources.
-func listed(s search, total int64, page []resource) answer {
+// listResponse returns a ListResponse with one page of resources.
+func listResponse(s search, total int64, page []resource) answer {
 	start, _ := s.window()
 	if page == nil {
 		page = []resource{}
@@ -182,19 +182,19 @@ func (c *call) list(urn string, t *userdb.Type, s search, find func([]term) ([]u
 		if err != nil {
 			return answer{}, err
 		}
-		out = append(out, s.only(urn, one))
+		out = append(out, s.project(urn, one))
 	}
-	return listed(s, total, out), nil
+	return listResponse(s, total, out), nil
 }
 
-// distinct returns the entries sorted by UID, without duplicates.
-func distinct(all []userdb.Entry) []userdb.Entry {
+// dedupe returns the entries sorted by UID, without duplicates.
+func dedupe(all []userdb.Entry) []userdb.Entry {
 	slices.SortFunc(all, func(a, b userdb.Entry) int { return strings.Compare(a.UID(), b.UID()) })
 	return slices.CompactFunc(all, func(a, b userdb.Entry) bool { return a.UID() == b.UID() })
 }
 
-// body decodes the JSON body of a request.
-func (c *call) body(to any) error {
+// decodeBody decodes the JSON body of a request.
+func (c *call) decodeBody(to any) error {
 	if given := c.r.Header.Get("Content-Type"); given != "" {
 		media, _, err := mime.ParseMediaType(given)
 		if err != nil || media != mediaType && media != "application/json" {
@@ -206,10 +206,10 @@ func (c *call) body(to any) error {
 		return &Error{http.StatusRequestEntityTooLarge, "", "the body is too large"}
 	}
 	if err != nil {
-		return refuse(invalidSyntax, "the body is incomplete")
+		return badRequest(invalidSyntax, "the body is incomplete")
 	}
 	if first := strings.TrimLeft(string(text), " \t\r\n"); !strings.HasPrefix(first, "{") || !jsonline.Whole(text) || json.Unmarshal(text, to) != nil || jsonline.Twice(text) {
-		return refuse(invalidSyntax, "the body is not a JSON object of the expected form")
+		return badRequest(invalidSyntax, "the body is not a JSON object of the expected form")
 	}
 	return nil
 }

@@ -25,8 +25,8 @@ const (
 // A group identifies a group of the users of a type in a namespace by its id or name.
 type group struct{ namespace, typ, group string }
 
-// named returns g with the given id or name, whose case makes no difference.
-func (g group) named(idOrName string) group {
+// withName returns g with the given id or name, whose case makes no difference.
+func (g group) withName(idOrName string) group {
 	g.group = schema.Type{Fold: schema.FoldCasefold}.Canonical(idOrName)
 	return g
 }
@@ -54,7 +54,7 @@ func (o Options) tagsByGroup() (map[group]string, error) {
 		}
 		g.namespace = ns.Path()
 		use := group{g.namespace, g.typ, tag}
-		g = g.named(name)
+		g = g.withName(name)
 		switch {
 		case tag == "" || strings.HasPrefix(tag, tagPrefix):
 			return nil, fmt.Errorf("%w: a group cannot be mapped to the tag %q", ErrOptions, tag)
@@ -75,11 +75,11 @@ type Mapping map[string]string
 // ErrOptions reports that SCIM cannot be set up with its options or for the schema in force.
 var ErrOptions = errors.New("SCIM cannot be set up")
 
-const mostMapping = 1 << 16 // bytes
+const maxMapping = 1 << 16 // bytes
 
 // ReadMapping reads a Mapping from JSON such as {"emails": "mail", "name.givenName": "first"}.
 func ReadMapping(r io.Reader) (Mapping, error) {
-	text, err := io.ReadAll(io.LimitReader(r, mostMapping))
+	text, err := io.ReadAll(io.LimitReader(r, maxMapping))
 	if err != nil {
 		return nil, fmt.Errorf("%w: the mapping cannot be read: %w", ErrOptions, err)
 	}
@@ -137,9 +137,9 @@ func (o Options) fields(t schema.Type) (Mapping, error) {
 	return m, nil
 }
 
-// needs returns a copy of a type with what SCIM requires: indexes to find users by, and an order to
-// list them in.
-func needs(t schema.Type, m Mapping) (schema.Type, error) {
+// withSCIM returns a copy of a type with what SCIM requires: indexes to find users by, and an order
+// to list them in.
+func withSCIM(t schema.Type, m Mapping) (schema.Type, error) {
 	fields, tertiary := map[string]schema.Field{}, map[string]schema.Tertiary{}
 	for name, f := range t.Fields {
 		fields[name] = f
@@ -171,8 +171,8 @@ func needs(t schema.Type, m Mapping) (schema.Type, error) {
 	return t, err
 }
 
-// alone reports whether a schema change would stop other programs from writing while it runs. A
-// change that is not online is harmless if there are no entries.
-func alone(c migrate.Change) bool {
+// blocksWriters reports whether a schema change would stop other programs from writing while it
+// runs. A change that is not online is harmless if there are no entries.
+func blocksWriters(c migrate.Change) bool {
 	return slices.ContainsFunc(c.Types, func(tc migrate.TypeChange) bool { return !tc.Online && tc.Entries > 0 })
 }

@@ -18,21 +18,21 @@ import (
 // tagPrefix begins the tags of groups that Options.Tags does not map.
 const tagPrefix = "scim:"
 
-// A crowd describes changes to the members of a group.
-type crowd struct {
-	all  bool            // whether to remove all members except those in want
-	want map[string]bool // whether the user with a UID is to be a member
+// A memberSet describes changes to the members of a group.
+type memberSet struct {
+	replace bool            // whether to remove all members except those in want
+	want    map[string]bool // whether the user with a UID is to be a member
 }
 
-func (w *crowd) put(uid string, in bool) {
+func (w *memberSet) set(uid string, in bool) {
 	if w.want == nil {
 		w.want = map[string]bool{}
 	}
 	w.want[uid] = in
 }
 
-// step adds one operation on members.
-func (w *crowd) step(s step) error {
+// apply adds one operation on members.
+func (w *memberSet) apply(s step) error {
 	uids, err := uidsOf(s.v)
 	switch {
 	case s.at.sub != "" && s.at.sub != "value":
@@ -42,22 +42,22 @@ func (w *crowd) step(s step) error {
 		if !is || s.op != "remove" {
 			return errPath
 		}
-		name, uid, err := equality("", a)
+		name, uid, err := parseComparison("", a)
 		if err != nil || name != "value" {
-			return refuse(invalidFilter, "a filter on members may only compare value with eq")
+			return badRequest(invalidFilter, "a filter on members may only compare value with eq")
 		}
-		w.put(uid, false)
+		w.set(uid, false)
 		return nil
 	case s.op == "remove" && s.v == nil:
-		*w = crowd{all: true}
+		*w = memberSet{replace: true}
 		return nil
 	case err != nil:
 		return err
 	case s.op == "replace":
-		*w = crowd{all: true}
+		*w = memberSet{replace: true}
 	}
 	for _, uid := range uids {
-		w.put(uid, s.op != "remove")
+		w.set(uid, s.op != "remove")
 	}
 	return nil
 }
@@ -71,21 +71,21 @@ func uidsOf(v any) (uids []string, err error) {
 	}
 	for _, one := range all {
 		m, _ := one.(map[string]any)
-		uid, is := member(m, "value").(string)
-		if kind, _ := member(m, "type").(string); strings.EqualFold(kind, "Group") {
+		uid, is := lookupFold(m, "value").(string)
+		if kind, _ := lookupFold(m, "type").(string); strings.EqualFold(kind, "Group") {
 			return nil, errNested
 		}
 		if !is || uid == "" {
-			return nil, refuse(invalidValue, "a member must be an object with a value")
+			return nil, badRequest(invalidValue, "a member must be an object with a value")
 		}
 		uids = append(uids, uid)
 	}
 	return uids, nil
 }
 
-// in returns the UIDs that are to be added or, if in is false, those that are to be removed. They
+// uids returns the UIDs that are to be added or, if in is false, those that are to be removed. They
 // are sorted.
-func (w crowd) in(in bool) (uids []string) {
+func (w memberSet) uids(in bool) (uids []string) {
 	for uid, is := range w.want {
 		if is == in {
 			uids = append(uids, uid)
@@ -95,16 +95,16 @@ func (w crowd) in(in bool) (uids []string) {
 	return uids
 }
 
-// known returns an error if a user that is to be added does not exist.
-func (c *call) known(w crowd) error {
+// checkMembers returns an error if a user that is to be added does not exist.
+func (c *call) checkMembers(w memberSet) error {
 	var hs []hints.Hint
-	for _, uid := range w.in(true) {
+	for _, uid := range w.uids(true) {
 		hs = append(hs, hints.UID(uid))
 	}
 	for _, err := range c.users.FindAll(c.ctx, hs...) {
 		switch {
 		case err != nil && absent(err):
-			return refuse(invalidValue, "a member is not an existing user")
+			return badRequest(invalidValue, "a member is not an existing user")
 		case err != nil && !errors.Is(err, userdb.ErrCorrupt):
 			return err
 		}
@@ -112,8 +112,8 @@ func (c *call) known(w crowd) error {
 	return nil
 }
 
-// carriers returns the UIDs of the users that carry a tag, sorted.
-func (r *room) carriers(ctx context.Context, tag string) (uids []string, err error) {
+// taggedUIDs returns the UIDs of the users that carry a tag, sorted.
+func (r *collection) taggedUIDs(ctx context.Context, tag string) (uids []string, err error) {
 	for e, err := range r.users.All(ctx, userdb.Query{Has: []string{tag}}) {
 		switch {
 		case err == nil:
@@ -126,67 +126,68 @@ func (r *room) carriers(ctx context.Context, tag string) (uids []string, err err
 	return slices.Compact(uids), nil
 }
 
-// manyMembers is the number of members above which gather first reads who carries the tag already.
-const manyMembers = 100
+// bulkMembers is the number of members above which applyMembers first reads who carries the tag
+// already.
+const bulkMembers = 100
 
-// gather adds a tag to the users that become members and removes it from those that cease to be,
-// one user at a time. If it is interrupted, the changes made so far stay, and the next attempt
+// applyMembers adds a tag to the users that become members and removes it from those that cease to
+// be, one user at a time. If it is interrupted, the changes made so far stay, and the next attempt
 // skips them.
-func (r *room) gather(ctx context.Context, tag string, w crowd) error {
-	in, out := w.in(true), w.in(false)
-	if w.all || len(in) > manyMembers {
-		now, err := r.carriers(ctx, tag)
+func (r *collection) applyMembers(ctx context.Context, tag string, w memberSet) error {
+	in, out := w.uids(true), w.uids(false)
+	if w.replace || len(in) > bulkMembers {
+		now, err := r.taggedUIDs(ctx, tag)
 		if err != nil {
 			return err
 		}
 		carries := func(uid string) bool { _, is := slices.BinarySearch(now, uid); return is }
 		in = slices.DeleteFunc(in, carries)
-		if w.all {
+		if w.replace {
 			out = slices.DeleteFunc(slices.Clone(now), func(uid string) bool { return w.want[uid] })
 		}
 	}
-	err := each(ctx, out, func(uid string) error {
+	err := forEach(ctx, out, func(uid string) error {
 		_, err := r.users.Tags(hints.UID(uid)).Remove(ctx, tag)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return each(ctx, in, func(uid string) error {
+	return forEach(ctx, in, func(uid string) error {
 		_, err := r.users.Tags(hints.UID(uid)).Add(ctx, tag)
 		return err
 	})
 }
 
-// tooMany reports whether err says that a user has as many tags as the schema allows.
-func tooMany(err error) bool {
+// isTooManyTags reports whether err says that a user has as many tags as the schema allows.
+func isTooManyTags(err error) bool {
 	field, is := errors.AsType[*userdb.FieldError](err)
 	return is && field.Field == tagsName && field.Rule == "max"
 }
 
-const atOnce = 8 // users whose tags are changed concurrently
+const concurrency = 8 // users whose tags are changed concurrently
 
-// each calls do for each user, several at a time. It ignores users that do not exist.
-func each(ctx context.Context, uids []string, do func(uid string) error) error {
+// forEach calls do for each user, several at a time. It ignores users that do not exist.
+func forEach(ctx context.Context, uids []string, do func(uid string) error) error {
 	var all sync.WaitGroup
-	errs := make([]error, atOnce)
-	for i := range min(atOnce, len(uids)) {
+	errs := make([]error, concurrency)
+	for i := range min(concurrency, len(uids)) {
 		all.Go(func() {
-			for at := i; at < len(uids) && errs[i] == nil && ctx.Err() == nil; at += atOnce {
-				if err := do(uids[at]); !absent(err) || tooMany(err) {
+			for at := i; at < len(uids) && errs[i] == nil && ctx.Err() == nil; at += concurrency {
+				if err := do(uids[at]); !absent(err) || isTooManyTags(err) {
 					errs[i] = err
 				}
 			}
 		})
 	}
 	all.Wait()
-	return partly(errors.Join(append(errs, ctx.Err())...))
+	return partial(errors.Join(append(errs, ctx.Err())...))
 }
 
 // tagOf returns the tag that members of a group carry. A name in the form of an id is never looked
 // up in Options.Tags, because a directory can name its groups freely.
-func (r *room) tagOf(id, name string) string {
-	byID, byName := r.tags.named(id), r.tags.named(name)
+func (r *collection) tagOf(id, name string) string {
+	byID, byName := r.tags.withName(id), r.tags.withName(name)
 	if tag := r.h.tags[byID]; tag != "" {
 		return tag
 	}
@@ -198,17 +199,17 @@ func (r *room) tagOf(id, name string) string {
 
 // retag changes the tag of a group and its members if the options give the group another tag than
 // the stored one.
-func (r *room) retag(ctx context.Context, e userdb.Entry) (userdb.Entry, error) {
+func (r *collection) retag(ctx context.Context, e userdb.Entry) (userdb.Entry, error) {
 	was, tag := e.Text(own.GroupTag), r.tagOf(e.UID(), e.Text(own.GroupName))
 	if was == tag {
 		return e, nil
 	}
 	move := func() error {
-		uids, err := r.carriers(ctx, was)
+		uids, err := r.taggedUIDs(ctx, was)
 		if err != nil {
 			return err
 		}
-		return each(ctx, uids, func(uid string) error {
+		return forEach(ctx, uids, func(uid string) error {
 			if _, err := r.users.Tags(hints.UID(uid)).Add(ctx, tag); err != nil {
 				return err
 			}
@@ -230,7 +231,7 @@ func (r *room) retag(ctx context.Context, e userdb.Entry) (userdb.Entry, error) 
 }
 
 // retagAll calls retag for all groups.
-func (r *room) retagAll(ctx context.Context) error {
+func (r *collection) retagAll(ctx context.Context) error {
 	for e, err := range r.groups.All(ctx, userdb.Query{Order: own.GroupAdded}) {
 		if err == nil {
 			_, err = r.retag(ctx, e)

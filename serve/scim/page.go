@@ -10,9 +10,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// mostSteps limits the number of reads of entries for one page of a list. The next request
+// maxSteps limits the number of reads of entries for one page of a list. The next request
 // continues where a request stopped. Tests lower it.
-var mostSteps = 40
+var maxSteps = 40
 
 const (
 	// datedStep is the number of entries with a date that one step skips.
@@ -22,9 +22,9 @@ const (
 	undatedStep = 250
 )
 
-// A mark is a position in a list. A list has the entries in the order in which they were added,
+// A position is a place in a list. A list has the entries in the order in which they were added,
 // followed by those without a date, in no particular order.
-type mark struct {
+type position struct {
 	total   int64
 	at      time.Time
 	passed  int64  // entries before the position
@@ -35,48 +35,48 @@ type mark struct {
 }
 
 const (
-	markAge   = time.Minute
-	mostMarks = 1000
+	positionAge  = time.Minute
+	maxPositions = 1000
 )
 
-// mark stores the position of a list at start, so that a request for the page that begins there
-// need not read the entries before it.
-func (h *Handler) mark(name string, start int64, m mark) {
+// savePosition stores the position of a list at start, so that a request for the page that begins
+// there need not read the entries before it.
+func (h *Handler) savePosition(name string, start int64, m position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.marks) >= mostMarks {
-		clear(h.marks)
+	if len(h.positions) >= maxPositions {
+		clear(h.positions)
 	}
-	h.marks[fmt.Sprint(name, "\x00", start)] = m
+	h.positions[fmt.Sprint(name, "\x00", start)] = m
 }
 
-func (h *Handler) marked(name string, start int64) (mark, bool) {
+func (h *Handler) loadPosition(name string, start int64) (position, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m, has := h.marks[fmt.Sprint(name, "\x00", start)]
-	return m, has && time.Since(m.at) < markAge
+	m, has := h.positions[fmt.Sprint(name, "\x00", start)]
+	return m, has && time.Since(m.at) < positionAge
 }
 
-// errFar reports that a request reached its limit of steps before it reached its page.
-var errFar = fmt.Errorf("%w: the page lies behind too many entries for one request; repeat the request to continue from there", userdb.ErrUnavailable)
+// errTooFar reports that a request reached its limit of steps before it reached its page.
+var errTooFar = fmt.Errorf("%w: the page lies behind too many entries for one request; repeat the request to continue from there", userdb.ErrUnavailable)
 
 // page returns up to count entries beginning at start, and the number of all entries. It leaves out
 // damaged entries. There may be more entries even if it returns fewer than count.
 func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, total int64, err error) {
 	// The name of the type would not do: a type of users may have the same name as that of groups.
 	name := fmt.Sprint(c.name, "\x00", t == c.groups)
-	m, known := c.h.marked(name, start)
+	m, known := c.h.loadPosition(name, start)
 	if !known {
 		total, err := c.total(t, name)
 		if err != nil {
 			return nil, 0, err
 		}
-		m = mark{total: total, at: time.Now()}
+		m = position{total: total, at: time.Now()}
 	}
 	if count == 0 || start >= m.total {
 		return nil, m.total, nil
 	}
-	for range mostSteps {
+	for range maxSteps {
 		if m.ended || int64(len(page)) == count {
 			break
 		}
@@ -88,24 +88,24 @@ func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, to
 	}
 	m.at = time.Now()
 	if len(page) > 0 {
-		c.h.mark(name, m.passed, m)
+		c.h.savePosition(name, m.passed, m)
 		return page, m.total, nil
 	}
-	c.h.mark(name, start, m)
+	c.h.savePosition(name, start, m)
 	if !m.ended {
-		return nil, 0, errFar
+		return nil, 0, errTooFar
 	}
 	return nil, m.total, nil
 }
 
-// step reads entries at the mark and moves the mark past them. It returns the entries from start
-// on, as many as most.
-func (c *call) step(t *userdb.Type, m *mark, start, most int64) ([]userdb.Entry, error) {
+// step reads entries at position m and moves m past them. It returns at most limit entries,
+// beginning at start.
+func (c *call) step(t *userdb.Type, m *position, start, limit int64) ([]userdb.Entry, error) {
 	q := userdb.Query{After: m.next}
 	if m.undated {
 		q.Limit, q.MostRead = undatedStep, undatedStep
 	} else {
-		q.Order, q.Limit = addedField, int(most)
+		q.Order, q.Limit = addedField, int(limit)
 		if m.passed < start {
 			q.Limit = int(min(start-m.passed, datedStep))
 		}
@@ -124,10 +124,10 @@ func (c *call) step(t *userdb.Type, m *mark, start, most int64) ([]userdb.Entry,
 		}
 		return p.Entries, nil
 	}
-	rest := undated(p.Entries)
+	rest := filterUndated(p.Entries)
 	rest = rest[min(m.skip, len(rest)):]
 	pass := int(min(max(start-m.passed, 0), int64(len(rest))))
-	some := rest[pass:min(int64(pass)+most, int64(len(rest)))]
+	some := rest[pass:min(int64(pass)+limit, int64(len(rest)))]
 	m.passed += int64(pass + len(some))
 	if m.skip += pass + len(some); pass+len(some) == len(rest) {
 		m.next, m.skip, m.ended = p.Next, 0, p.Next == ""
@@ -135,14 +135,14 @@ func (c *call) step(t *userdb.Type, m *mark, start, most int64) ([]userdb.Entry,
 	return some, nil
 }
 
-// undated returns the entries without a date, which no order contains, without duplicates.
-func undated(all []userdb.Entry) (some []userdb.Entry) {
+// filterUndated returns the entries without a date, which no order contains, without duplicates.
+func filterUndated(all []userdb.Entry) (some []userdb.Entry) {
 	for _, e := range all {
 		if _, dated := e.Get(addedField); !dated {
 			some = append(some, e)
 		}
 	}
-	return distinct(some)
+	return dedupe(some)
 }
 
 // total returns the number of entries of a type, except damaged ones. Concurrent requests share one

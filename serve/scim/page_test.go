@@ -121,9 +121,9 @@ func TestUndated(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		clear(h.marks)
-		defer func(before int) { mostSteps = before }(mostSteps)
-		mostSteps = 2
+		clear(h.positions)
+		defer func(before int) { maxSteps = before }(maxSteps)
+		maxSteps = 2
 		tries := 0
 		for ; tries < 20; tries++ {
 			got, _, err := page(901, 20)

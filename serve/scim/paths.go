@@ -41,29 +41,29 @@ type target struct {
 	which     filter.Expression // selects among several values; nil selects all
 }
 
-var whole = target{} // denotes the resource itself
+var wholeResource = target{} // denotes the resource itself
 
-// parsePath parses a path, or the name of a member that stands for one. It sets nowhere if the
-// attribute is not stored.
-func parsePath(urn, text string) (at target, nowhere bool, err error) {
+// parsePath parses a path, or the name of a member that stands for one. It reports
+// whether the attribute is unsupported, that is, not stored.
+func parsePath(urn, text string) (at target, unsupported bool, err error) {
 	if strings.EqualFold(text, urn) {
-		return whole, false, nil
+		return wholeResource, false, nil
 	}
 	if strings.EqualFold(text, urnEnterprise) && urn == urnUser {
-		return whole, true, nil
+		return wholeResource, true, nil
 	}
-	if len(text) > mostFilter { // the parser is slow
-		return at, false, refuse(invalidPath, "the path is too long")
+	if len(text) > maxFilter { // the parser is slow
+		return at, false, badRequest(invalidPath, "the path is too long")
 	}
 	p, err := filter.ParsePath([]byte(text))
 	if err != nil {
-		return at, false, refuse(invalidPath, "the path cannot be parsed")
+		return at, false, badRequest(invalidPath, "the path cannot be parsed")
 	}
 	enterprise := urn == urnUser && p.AttributePath.URIPrefix != nil && strings.EqualFold(*p.AttributePath.URIPrefix, urnEnterprise)
 	if enterprise {
 		urn = urnEnterprise
 	}
-	at.name, at.sub, _ = strings.Cut(nameOf(urn, p.AttributePath), ".")
+	at.name, at.sub, _ = strings.Cut(attributeName(urn, p.AttributePath), ".")
 	if p.SubAttribute != nil {
 		at.sub = strings.ToLower(*p.SubAttribute)
 	}
@@ -77,4 +77,4 @@ func parsePath(urn, text string) (at target, nowhere bool, err error) {
 	return at, false, nil
 }
 
-var errPath = refuse(invalidPath, "there is no such attribute")
+var errPath = badRequest(invalidPath, "there is no such attribute")

@@ -51,15 +51,16 @@ type Handler struct {
 	options Options
 	tags    map[group]string
 
-	preparing chan struct{} // full while a room is being prepared
-	mu        sync.Mutex
-	rooms     map[string]*room
-	marks     map[string]mark
-	figures   figures.Figures
+	preparing   chan struct{} // full while a collection is being prepared
+	mu          sync.Mutex
+	collections map[string]*collection
+	positions   map[string]position
+	figures     figures.Figures
 }
 
-// A room holds what one directory sees: the users of one type in one namespace, and their groups.
-type room struct {
+// A collection holds what one directory sees: the users of one type in one namespace, and their
+// groups.
+type collection struct {
 	h      *Handler
 	name   string
 	tags   group // identifies the groups in Options.Tags once it has the group's id or name
@@ -73,7 +74,7 @@ type room struct {
 func New(o Options) (*Handler, error) {
 	o.UserName = cmp.Or(o.UserName, "email")
 	tags, err := o.tagsByGroup()
-	return &Handler{options: o, tags: tags, preparing: make(chan struct{}, 1), rooms: map[string]*room{}, marks: map[string]mark{}}, err
+	return &Handler{options: o, tags: tags, preparing: make(chan struct{}, 1), collections: map[string]*collection{}, positions: map[string]position{}}, err
 }
 
 // Prepare adds what SCIM needs to the stored schema of a type: an index on externalId and an order
@@ -81,14 +82,14 @@ func New(o Options) (*Handler, error) {
 // also retags the members of groups whose tag changed in [Options.Tags]. namespace is the path of
 // the namespace of db.
 func (h *Handler) Prepare(ctx context.Context, db *userdb.DB, namespace, typ string) error {
-	_, err := h.room(ctx, db, namespace, typ)
+	_, err := h.collection(ctx, db, namespace, typ)
 	return err
 }
 
-func (h *Handler) room(ctx context.Context, db *userdb.DB, namespace, typ string) (*room, error) {
+func (h *Handler) collection(ctx context.Context, db *userdb.DB, namespace, typ string) (*collection, error) {
 	name := namespace + "\x00" + typ
-	if known := h.made(name); known != nil {
-		return known, nil
+	if r := h.cached(name); r != nil {
+		return r, nil
 	}
 	select {
 	case h.preparing <- struct{}{}:
@@ -96,10 +97,10 @@ func (h *Handler) room(ctx context.Context, db *userdb.DB, namespace, typ string
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if known := h.made(name); known != nil { // another request prepared it while this one waited
-		return known, nil
+	if r := h.cached(name); r != nil { // another request prepared it while this one waited
+		return r, nil
 	}
-	r := &room{h: h, name: name, tags: group{namespace: namespace, typ: typ}}
+	r := &collection{h: h, name: name, tags: group{namespace: namespace, typ: typ}}
 	if err := r.open(ctx, db, typ); err != nil {
 		return nil, err
 	}
@@ -108,18 +109,18 @@ func (h *Handler) room(ctx context.Context, db *userdb.DB, namespace, typ string
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.rooms[name] = r
+	h.collections[name] = r
 	return r, nil
 }
 
-func (h *Handler) made(name string) *room {
+func (h *Handler) cached(name string) *collection {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.rooms[name]
+	return h.collections[name]
 }
 
 // open extends the stored schema with what SCIM needs and opens the users and groups under it.
-func (r *room) open(ctx context.Context, db *userdb.DB, typ string) error {
+func (r *collection) open(ctx context.Context, db *userdb.DB, typ string) error {
 	stored, err := migrate.StoredSchema(ctx, db)
 	if err != nil {
 		return err
@@ -134,11 +135,11 @@ func (r *room) open(ctx context.Context, db *userdb.DB, typ string) error {
 	if r.fields, err = r.h.options.fields(was); err != nil {
 		return err
 	}
-	if r.schema, err = needs(was, r.fields); err != nil {
+	if r.schema, err = withSCIM(was, r.fields); err != nil {
 		return err
 	}
 	plan, err := migrate.Plan(ctx, db, schema.Schema{Types: map[string]schema.Type{typ: r.schema}})
-	if err == nil && alone(plan) {
+	if err == nil && blocksWriters(plan) {
 		err = fmt.Errorf("%w: the stored schema of type %q differs; run 'userdb schema apply' first", ErrOptions, typ)
 	}
 	if err == nil {
@@ -162,7 +163,7 @@ func (r *room) open(ctx context.Context, db *userdb.DB, typ string) error {
 
 // A call holds one request.
 type call struct {
-	*room
+	*collection
 	ctx   context.Context
 	r     *http.Request
 	query url.Values // by parameter name in lower case
@@ -196,17 +197,17 @@ func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB,
 	if err != nil {
 		return err
 	}
-	if c.room, err = h.room(req.Context(), db, namespace, typ); err != nil {
-		return public(err)
+	if c.collection, err = h.collection(req.Context(), db, namespace, typ); err != nil {
+		return publicError(err)
 	}
 	a, err := do(c)
 	if errors.Is(err, userdb.ErrSchemaMismatch) { // the next request reads the changed schema
 		h.mu.Lock()
-		delete(h.rooms, c.name)
+		delete(h.collections, c.name)
 		h.mu.Unlock()
 	}
 	if err != nil {
-		return public(err)
+		return publicError(err)
 	}
 	if a.location != "" {
 		w.Header().Set("Location", a.location)
@@ -221,7 +222,7 @@ func route(answer http.Header, req *http.Request) (operation, *call, error) {
 	c := &call{ctx: req.Context(), r: req, query: url.Values{}}
 	given, err := url.ParseQuery(req.URL.RawQuery)
 	if err != nil {
-		return nil, nil, refuse(invalidSyntax, "the query cannot be parsed")
+		return nil, nil, badRequest(invalidSyntax, "the query cannot be parsed")
 	}
 	for name, values := range given {
 		name = strings.ToLower(name)

@@ -13,8 +13,8 @@ import (
 // responses.
 var nameParts = []string{"formatted", "familyName", "givenName", "middleName", "honorificPrefix", "honorificSuffix"}
 
-// user returns an entry as a resource.
-func (c *call) user(_ search, e userdb.Entry) (resource, error) {
+// userResource returns an entry as a resource.
+func (c *call) userResource(_ search, e userdb.Entry) (resource, error) {
 	out := resource{"schemas": []string{urnUser}, "id": e.UID(), "active": !e.Disabled(), "meta": c.meta("User", e)}
 	put := func(to map[string]any, name, attribute string) {
 		if field, has := c.fields[attribute]; has && e.Text(field) != "" {
@@ -52,7 +52,7 @@ func (c *call) facets(e *edit) map[string]*string {
 }
 
 func createUser(c *call) (answer, error) {
-	edit, err := c.resource()
+	edit, err := c.readUser()
 	if err != nil {
 		return answer{}, err
 	}
@@ -66,28 +66,28 @@ func createUser(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return c.told(http.StatusCreated, "User", e, c.user)
+	return c.respond(http.StatusCreated, "User", e, c.userResource)
 }
 
-// resource reads a user from the body of a request.
-func (c *call) resource() (*edit, error) {
+// readUser reads a user from the body of a request.
+func (c *call) readUser() (*edit, error) {
 	var body map[string]any
-	if err := c.body(&body); err != nil {
+	if err := c.decodeBody(&body); err != nil {
 		return nil, err
 	}
-	return ofResource(body)
+	return parseUser(body)
 }
 
 func getUser(c *call) (answer, error) {
 	e, err := c.users.Find(c.ctx, hints.UID(c.id))
 	if err != nil {
-		return answer{}, onID(err)
+		return answer{}, idError(err)
 	}
-	return c.told(http.StatusOK, "User", e, c.user)
+	return c.respond(http.StatusOK, "User", e, c.userResource)
 }
 
 func replaceUser(c *call) (answer, error) {
-	edit, err := c.resource()
+	edit, err := c.readUser()
 	if err != nil {
 		return answer{}, err
 	}
@@ -96,7 +96,7 @@ func replaceUser(c *call) (answer, error) {
 			edit.attributes[attribute] = nil
 		}
 	}
-	return c.change(edit)
+	return c.applyEdit(edit)
 }
 
 func patchUser(c *call) (answer, error) {
@@ -113,11 +113,11 @@ func patchUser(c *call) (answer, error) {
 			return answer{}, err
 		}
 	}
-	return c.change(edit)
+	return c.applyEdit(edit)
 }
 
-// change applies an edit to the user in the path, as one change of the entry.
-func (c *call) change(edit *edit) (answer, error) {
+// applyEdit applies an edit to the user in the path, as one change of the entry.
+func (c *call) applyEdit(edit *edit) (answer, error) {
 	facets := c.facets(edit)
 	e, err := c.users.Update(c.ctx, hints.UID(c.id), func(e *userdb.Entry) error {
 		for field, text := range facets {
@@ -133,13 +133,13 @@ func (c *call) change(edit *edit) (answer, error) {
 		return nil
 	})
 	if err != nil {
-		return answer{}, onID(err)
+		return answer{}, idError(err)
 	}
-	return c.told(http.StatusOK, "User", e, c.user)
+	return c.respond(http.StatusOK, "User", e, c.userResource)
 }
 
 func deleteUser(c *call) (answer, error) {
-	return answer{status: http.StatusNoContent}, onID(c.users.Delete(c.ctx, hints.UID(c.id)))
+	return answer{status: http.StatusNoContent}, idError(c.users.Delete(c.ctx, hints.UID(c.id)))
 }
 
 func listUsers(c *call) (answer, error) {
@@ -147,7 +147,7 @@ func listUsers(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return c.list(urnUser, c.users, s, c.findUsers, c.user)
+	return c.list(urnUser, c.users, s, c.findUsers, c.userResource)
 }
 
 // findUsers returns the users that match all terms. It looks up the candidates with the first term.
@@ -156,27 +156,27 @@ func (c *call) findUsers(all []term) (found []userdb.Entry, err error) {
 	field, v := c.fields[first.attribute], schema.Text(first.value)
 	switch {
 	case first.attribute == "id":
-		found, err = one(c.users.Find(c.ctx, hints.UID(first.value)))
+		found, err = asSlice(c.users.Find(c.ctx, hints.UID(first.value)))
 	case field == "":
 		return nil, nil
 	case field == c.fields["username"]:
-		found, err = one(c.users.Find(c.ctx, hints.Field(field, first.value)))
+		found, err = asSlice(c.users.Find(c.ctx, hints.Field(field, first.value)))
 	case first.attribute == "externalid":
-		found, err = c.every(c.users, userdb.Query{Where: schema.Facets{field: v}})
+		found, err = c.collect(c.users, userdb.Query{Where: schema.Facets{field: v}})
 	default: // an address in a field that is not identifying: compared without regard to case
-		found, err = c.every(c.users, userdb.Query{Order: field, GTE: &v, LTE: &v})
+		found, err = c.collect(c.users, userdb.Query{Order: field, GTE: &v, LTE: &v})
 	}
 	var selected []userdb.Entry
 	for _, e := range found {
-		if c.holds(e, all) {
+		if c.matches(e, all) {
 			selected = append(selected, e)
 		}
 	}
-	return distinct(selected), err
+	return dedupe(selected), err
 }
 
-// holds reports whether a user matches all terms.
-func (c *call) holds(e userdb.Entry, all []term) bool {
+// matches reports whether a user matches all terms.
+func (c *call) matches(e userdb.Entry, all []term) bool {
 	for _, t := range all {
 		field := c.fields[t.attribute]
 		is := e.Text(field)
@@ -193,8 +193,8 @@ func (c *call) holds(e userdb.Entry, all []term) bool {
 	return true
 }
 
-// one returns the result of a lookup as a slice, which is empty if no entry was found.
-func one(e userdb.Entry, err error) ([]userdb.Entry, error) {
+// asSlice returns the result of a lookup as a slice, which is empty if no entry was found.
+func asSlice(e userdb.Entry, err error) ([]userdb.Entry, error) {
 	switch {
 	case err == nil:
 		return []userdb.Entry{e}, nil
@@ -204,8 +204,9 @@ func one(e userdb.Entry, err error) ([]userdb.Entry, error) {
 	return nil, err
 }
 
-// every returns all entries that a query selects, except damaged ones and those deleted meanwhile.
-func (c *call) every(t *userdb.Type, q userdb.Query) (all []userdb.Entry, err error) {
+// collect returns all entries that a query selects, except damaged ones and those deleted
+// meanwhile.
+func (c *call) collect(t *userdb.Type, q userdb.Query) (all []userdb.Entry, err error) {
 	for e, err := range t.All(c.ctx, q) {
 		switch {
 		case err == nil:
