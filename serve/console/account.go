@@ -19,7 +19,7 @@ type account struct {
 	Type, UID, Path, Label string
 	Rev                    string
 	Disabled               bool
-	Why                    why
+	Why                    explanation
 	Fields                 []editor
 	Others                 []cell // facets that cannot be edited
 	HasTags                bool
@@ -56,9 +56,9 @@ type editor struct {
 // issued holds a link, or only the secret, which is shown once.
 type issued struct{ Link, Secret, Address, Purpose string }
 
-// read returns the account in the path. If ok is false, it has sent a response.
-func (c *Console) read(w http.ResponseWriter, r *http.Request) (db *userdb.DB, t *userdb.Type, e userdb.Entry, ok bool) {
-	db, t, err := c.typ(r)
+// findAccount returns the account in the path. If ok is false, it has sent a response.
+func (c *Console) findAccount(w http.ResponseWriter, r *http.Request) (db *userdb.DB, t *userdb.Type, e userdb.Entry, ok bool) {
+	db, t, err := c.pathType(r)
 	if err == nil {
 		e, err = t.Find(r.Context(), hints.UID(r.PathValue("uid")))
 	}
@@ -69,7 +69,7 @@ func (c *Console) read(w http.ResponseWriter, r *http.Request) (db *userdb.DB, t
 }
 
 func (c *Console) account(w http.ResponseWriter, r *http.Request) {
-	db, t, e, ok := c.read(w, r)
+	db, t, e, ok := c.findAccount(w, r)
 	if !ok {
 		return
 	}
@@ -78,12 +78,12 @@ func (c *Console) account(w http.ResponseWriter, r *http.Request) {
 
 // showAccount sends the page of an account. edit may change what it shows.
 func (c *Console) showAccount(w http.ResponseWriter, r *http.Request, db *userdb.DB, t *userdb.Type, e userdb.Entry, edit func(*account, *page)) {
-	a, err := c.describe(r, db, t, e)
+	a, err := c.describeAccount(r, db, t, e)
 	if err != nil {
 		c.fail(w, r, err)
 		return
 	}
-	p := page{Name: "account", Title: a.Label, Done: done[r.URL.Query().Get("done")]}
+	p := page{Name: "account", Title: a.Label, Done: doneMessages[r.URL.Query().Get("done")]}
 	edit(&a, &p)
 	p.Data = a
 	status := statusOf(p.Problems)
@@ -93,15 +93,15 @@ func (c *Console) showAccount(w http.ResponseWriter, r *http.Request, db *userdb
 	c.show(w, r, status, p)
 }
 
-// describe collects what the page of an account shows.
-func (c *Console) describe(r *http.Request, db *userdb.DB, t *userdb.Type, e userdb.Entry) (account, error) {
+// describeAccount collects what the page of an account shows.
+func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type, e userdb.Entry) (account, error) {
 	ctx, hint, declared := r.Context(), hints.Key(e.Key()), db.Schema().Types[e.Type()]
 	a := account{
-		Type: e.Type(), UID: e.UID(), Path: pathOf(e.Type(), e.UID()), Label: labelOf(e, declared), Rev: e.Rev(), Disabled: e.Disabled(),
-		Fields: editorsOf(e, declared), Others: othersOf(e, declared), HasTags: declared.Tertiary["tags"].Kind == "set",
+		Type: e.Type(), UID: e.UID(), Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, declared), Rev: e.Rev(), Disabled: e.Disabled(),
+		Fields: newEditors(e, declared), Others: undeclaredCells(e, declared), HasTags: declared.Tertiary["tags"].Kind == "set",
 	}
 	var err error
-	if a.Why, err = whyOf(ctx, db, t, e); err != nil {
+	if a.Why, err = explainLogin(ctx, db, t, e); err != nil {
 		return a, err
 	}
 	if a.HasTags {
@@ -125,12 +125,12 @@ func (c *Console) describe(r *http.Request, db *userdb.DB, t *userdb.Type, e use
 	for _, h := range events {
 		a.History = append(a.History, event{HistoryEvent: h})
 	}
-	a.Addresses = addressesOf(e, declared)
+	a.Addresses = addressFields(e, declared)
 	return a, err
 }
 
-// addressesOf returns the identifying fields that an entry has, beginning with email addresses.
-func addressesOf(e userdb.Entry, t schema.Type) (all []string) {
+// addressFields returns the identifying fields that an entry has, beginning with email addresses.
+func addressFields(e userdb.Entry, t schema.Type) (all []string) {
 	for _, field := range t.Secondary() {
 		if e.Text(field) != "" {
 			all = append(all, field)
@@ -148,8 +148,8 @@ func addressesOf(e userdb.Entry, t schema.Type) (all []string) {
 	return all
 }
 
-// fieldsOf returns the sorted names of the declared fields.
-func fieldsOf(t schema.Type) (all []string) {
+// fieldNames returns the sorted names of the declared fields.
+func fieldNames(t schema.Type) (all []string) {
 	for name := range t.Fields {
 		all = append(all, name)
 	}
@@ -157,29 +157,29 @@ func fieldsOf(t schema.Type) (all []string) {
 	return all
 }
 
-// editorsOf returns the inputs for the facets of an entry, identifiers first.
-func editorsOf(e userdb.Entry, t schema.Type) (all []editor) {
-	names := fieldsOf(t)
+// newEditors returns the inputs for the facets of an entry, identifiers first.
+func newEditors(e userdb.Entry, t schema.Type) (all []editor) {
+	names := fieldNames(t)
 	slices.SortStableFunc(names, func(a, b string) int {
 		return int(t.Fields[b].Role&schema.RoleSecondary) - int(t.Fields[a].Role&schema.RoleSecondary)
 	})
 	for _, name := range names {
-		all = append(all, editorOf(e, name, t.Fields[name]))
+		all = append(all, newEditor(e, name, t.Fields[name]))
 	}
 	if t.Open {
 		for name := range e.Fields() {
 			if _, is := t.Fields[name]; !is && name != t.Primary && !strings.HasPrefix(name, "~") {
-				all = append(all, editorOf(e, name, schema.Field{}))
+				all = append(all, newEditor(e, name, schema.Field{}))
 			}
 		}
 	}
 	return all
 }
 
-// editorOf returns the input for one facet. A line has type="text", because browsers rewrite the
+// newEditor returns the input for one facet. A line has type="text", because browsers rewrite the
 // value of an input of type email (ß becomes ss in a domain), url or number, and the form would
 // save that.
-func editorOf(e userdb.Entry, name string, f schema.Field) editor {
+func newEditor(e userdb.Entry, name string, f schema.Field) editor {
 	one := editor{Name: name, Label: name, Stored: e.Text(name), Input: "line", Required: f.Required, Verified: e.Verified(name)}
 	switch {
 	case f.Codec == schema.CodecBoolean:
@@ -198,8 +198,8 @@ func editorOf(e userdb.Entry, name string, f schema.Field) editor {
 	return one
 }
 
-// othersOf returns the facets that the schema does not declare.
-func othersOf(e userdb.Entry, t schema.Type) (all []cell) {
+// undeclaredCells returns the facets that the schema does not declare.
+func undeclaredCells(e userdb.Entry, t schema.Type) (all []cell) {
 	for name := range e.Fields() {
 		_, declared := t.Fields[name]
 		if !declared && name != t.Primary && (!t.Open || strings.HasPrefix(name, "~lost:")) {
@@ -213,7 +213,7 @@ func othersOf(e userdb.Entry, t schema.Type) (all []cell) {
 // edit saves the facets that the operator changed, provided the account still has the revision that
 // the form shows. It asks for confirmation first if an identifier changes.
 func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
-	db, t, e, ok := c.read(w, r)
+	db, t, e, ok := c.findAccount(w, r)
 	if !ok {
 		return
 	}
@@ -225,7 +225,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 	if delete(form, "rev"); len(sent) > 0 { // a facet named rev follows it
 		form["rev"] = sent
 	}
-	question, err := questionOf(r, t, e, declared, rev)
+	question, err := newQuestion(r, t, e, declared, rev)
 	if err == nil && len(question.Changes) > 0 && form.Get(confirmName) == "" {
 		c.show(w, r, http.StatusOK, page{Name: "edit-confirm", Title: "Change how this account is found?", Data: question})
 		return
@@ -235,12 +235,12 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 			if e.Rev() != rev {
 				return userdb.ErrConflict
 			}
-			typedInto(e, editorsOf(*e, declared), declared, form)
+			applyTyped(e, newEditors(*e, declared), declared, form)
 			return nil
 		})
 	}
 	if err == nil {
-		http.Redirect(w, r, pathOf(e.Type(), e.UID())+"?done=saved", http.StatusSeeOther)
+		http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done=saved", http.StatusSeeOther)
 		return
 	}
 	if errors.Is(err, userdb.ErrConflict) {
@@ -249,20 +249,20 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	problems := web.Problems(err)
-	if beyondForm(problems) || isAny(err, userdb.ErrNotFound) {
+	if isServiceProblem(problems) || isAny(err, userdb.ErrNotFound) {
 		c.fail(w, r, err)
 		return
 	}
 	c.showAccount(w, r, db, t, e, func(a *account, p *page) {
 		p.Problems, p.Form = problems, form
 		a.Conflict = errors.Is(err, userdb.ErrConflict)
-		a.Taken = takenBy(r, db, t, problems, form)
+		a.Taken = findHolders(r, db, t, problems, form)
 		if !a.Conflict { // what was typed belongs to the revision that the form shows
 			a.Rev = rev
 			return
 		}
 		for _, one := range a.Fields { // the next form shows what is stored now
-			if _, is := changed(form, one); !is {
+			if _, is := typedChange(form, one); !is {
 				delete(form, one.Name)
 			}
 			delete(form, shownName(one.Name))
@@ -277,10 +277,10 @@ const confirmName = "~confirm"
 // shownName returns the name of the input that holds what the form showed for a facet.
 func shownName(field string) string { return "~shown:" + field }
 
-// changed returns what was typed for a facet, and reports whether it differs from what the form
+// typedChange returns what was typed for a facet, and reports whether it differs from what the form
 // showed. Both come from the same browser, so a text that forms cannot carry does not count as
 // changed. If a program does not send what was shown, the text is compared with what is stored.
-func changed(form map[string][]string, one editor) (typed string, is bool) {
+func typedChange(form map[string][]string, one editor) (typed string, is bool) {
 	sent, shown := form[one.Name], one.Stored
 	if before := form[shownName(one.Name)]; len(before) > 0 {
 		shown = before[0]
@@ -300,18 +300,18 @@ type question struct {
 
 type identifierChange struct{ Field, From, To string }
 
-// questionOf returns the changes of identifiers in a form, and the error that saving them would
+// newQuestion returns the changes of identifiers in a form, and the error that saving them would
 // return.
-func questionOf(r *http.Request, t *userdb.Type, e userdb.Entry, declared schema.Type, rev string) (question, error) {
-	form, editors := r.PostForm, editorsOf(e, declared)
-	q := question{Path: pathOf(e.Type(), e.UID()), Label: labelOf(e, declared), Inputs: []input{{Name: "rev", Value: rev}}}
+func newQuestion(r *http.Request, t *userdb.Type, e userdb.Entry, declared schema.Type, rev string) (question, error) {
+	form, editors := r.PostForm, newEditors(e, declared)
+	q := question{Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, declared), Inputs: []input{{Name: "rev", Value: rev}}}
 	for _, one := range editors {
 		for _, name := range []string{shownName(one.Name), one.Name} {
 			if sent := form[name]; len(sent) > 0 {
 				q.Inputs = append(q.Inputs, input{Name: name, Value: sent[0]})
 			}
 		}
-		typed, is := changed(form, one)
+		typed, is := typedChange(form, one)
 		if is && declared.Fields[one.Name].Role.Has(schema.RoleSecondary) {
 			q.Changes = append(q.Changes, identifierChange{one.Name, one.Stored, typed})
 		}
@@ -322,15 +322,15 @@ func questionOf(r *http.Request, t *userdb.Type, e userdb.Entry, declared schema
 	if e.Rev() != rev {
 		return q, userdb.ErrConflict
 	}
-	typedInto(&e, editors, declared, form)
+	applyTyped(&e, editors, declared, form)
 	return q, t.Check(r.Context(), e)
 }
 
-// typedInto copies what was typed into an entry. A text that the codec cannot parse is stored as
+// applyTyped copies what was typed into an entry. A text that the codec cannot parse is stored as
 // JSON, so that it is refused together with everything else that is wrong.
-func typedInto(e *userdb.Entry, editors []editor, t schema.Type, form map[string][]string) {
+func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[string][]string) {
 	for _, one := range editors {
-		typed, is := changed(form, one)
+		typed, is := typedChange(form, one)
 		if !is {
 			continue
 		}
@@ -358,9 +358,9 @@ var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 // sameText reports whether two texts are equal apart from their line ends.
 func sameText(a, b string) bool { return lineEnds.Replace(a) == lineEnds.Replace(b) }
 
-// takenBy returns the accounts that hold the values that were refused as taken, with the records
-// that prove it.
-func takenBy(r *http.Request, db *userdb.DB, t *userdb.Type, problems []web.Problem, form map[string][]string) (all []match) {
+// findHolders returns the accounts that hold the values that were refused as taken, with the
+// records that prove it.
+func findHolders(r *http.Request, db *userdb.DB, t *userdb.Type, problems []web.Problem, form map[string][]string) (all []match) {
 	for _, p := range problems {
 		if p.Rule != "taken" || len(form[p.Field]) == 0 {
 			continue
@@ -370,7 +370,7 @@ func takenBy(r *http.Request, db *userdb.DB, t *userdb.Type, problems []web.Prob
 		if err != nil {
 			continue // the value has become free
 		}
-		m := matchOf(e, db.Schema().Types[t.Name()], value)
+		m := newMatch(e, db.Schema().Types[t.Name()], value)
 		if m.Claims, err = inspect.Claims(r.Context(), db, t.Name(), value); err == nil {
 			all = append(all, m)
 		}

@@ -20,11 +20,11 @@ import (
 // operator's name.
 func TestActions(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
-		e := d.make("u1", "name", "Alice", "email", "alice@example.com")
+		e := d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		_, secret, err := d.users.StartSession(t.Context(), e, userdb.SessionOptions{Agent: "Firefox on a train", Origin: "192.0.2.7"})
 		must(t, err)
 		const at = "/console/types/user/u1"
-		d.has(d.do(http.StatusOK, at), "Firefox on a train", "from 192.0.2.7", "They can sign in")
+		d.wantText(d.do(http.StatusOK, at), "Firefox on a train", "from 192.0.2.7", "They can sign in")
 		for _, action := range []struct{ path, done, kind string }{
 			{"/sessions/end", "They have been signed out.", "session_end"},
 			{"/disable", "is disabled", "disable"},
@@ -35,7 +35,7 @@ func TestActions(t *testing.T) {
 			if !strings.HasPrefix(to, at+"?done=") {
 				t.Errorf("%s redirects to %q", action.path, to)
 			}
-			d.has(d.do(http.StatusOK, to), action.done)
+			d.wantText(d.do(http.StatusOK, to), action.done)
 			if past := d.history("u1"); action.kind != "" && past[0] != action.kind+" operator:"+operatorName {
 				t.Errorf("after %s the history begins with %q", action.path, past[0])
 			}
@@ -44,21 +44,21 @@ func TestActions(t *testing.T) {
 			t.Errorf("the session has the error %v, want ErrNotFound", err)
 		}
 		body := d.do(http.StatusUnprocessableEntity, at+"/password", "password", "short")
-		d.has(body, "This is too short")
+		d.wantText(body, "This is too short")
 		if strings.Contains(body, `value="short"`) {
 			t.Error("the password is shown")
 		}
-		d.has(d.do(http.StatusOK, d.do(http.StatusSeeOther, at+"/password", "password", "another long password")), "The password has been set.")
+		d.wantText(d.do(http.StatusOK, d.do(http.StatusSeeOther, at+"/password", "password", "another long password")), "The password has been set.")
 		_, err = d.users.Login(t.Context(), "alice", "another long password", userdb.Attempt{})
 		must(t, err)
 		d.do(http.StatusSeeOther, at+"/tags", "add", "admin")
 		d.do(http.StatusSeeOther, at+"/tags", "add", "<b>vip</b>")
-		d.has(d.do(http.StatusOK, at), "admin", "<b>vip</b>")
+		d.wantText(d.do(http.StatusOK, at), "admin", "<b>vip</b>")
 		d.do(http.StatusSeeOther, at+"/tags", "remove", "admin")
 		if tags, err := d.users.Tags(hintOf("u1")).Members(t.Context()); err != nil || !slices.Equal(tags, []string{"<b>vip</b>"}) {
 			t.Errorf("the tags are %q, %v", tags, err)
 		}
-		d.has(d.do(http.StatusNotFound, "/console/types/user/nobody/disable", "", ""), "Page not found")
+		d.wantText(d.do(http.StatusNotFound, "/console/types/user/nobody/disable", "", ""), "Page not found")
 		d.do(http.StatusNotFound, "/console/types/nothing/u1")
 	})
 }
@@ -66,7 +66,7 @@ func TestActions(t *testing.T) {
 // TestOneDevice checks that ending one session leaves the others.
 func TestOneDevice(t *testing.T) {
 	d := open(t, "memory:")
-	e := d.make("u1", "name", "Alice")
+	e := d.createAccount("u1", "name", "Alice")
 	kept, secret, err := d.users.StartSession(t.Context(), e, userdb.SessionOptions{})
 	must(t, err)
 	gone, _, err := d.users.StartSession(t.Context(), e, userdb.SessionOptions{})
@@ -83,36 +83,36 @@ func TestOneDevice(t *testing.T) {
 // address that the account has.
 func TestLinks(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
-		d.make("u1", "name", "Alice", "email", "alice@example.com")
+		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		const at = "/console/types/user/u1"
 		body := d.post(http.StatusOK, at+"/tokens")
-		d.has(body, "This link is shown only once. Send it to alice@example.com.", "is unused and valid until")
+		d.wantText(body, "This link is shown only once. Send it to alice@example.com.", "is unused and valid until")
 		link := regexp.MustCompile(`https://shop\.example/reset\?token=([\w-]+)`).FindStringSubmatch(body)
 		if link == nil {
-			t.Fatal("there is no link in", plain(body))
+			t.Fatal("there is no link in", pageText(body))
 		}
 		if again := d.do(http.StatusOK, at); strings.Contains(again, link[1]) {
 			t.Error("the link is shown twice")
 		}
 		_, err := d.users.ResetPassword(t.Context(), "reset", link[1], "another long password")
 		must(t, err)
-		d.has(d.do(http.StatusOK, at), "A reset link was issued", "it was used at")
+		d.wantText(d.do(http.StatusOK, at), "A reset link was issued", "it was used at")
 		d.do(http.StatusOK, at+"/tokens", "life", "7d", "field", "email")
 		_, err = d.users.Update(t.Context(), hintOf("u1"), func(e *userdb.Entry) error { e.Put("email", schema.Text("alice@example.org")); return nil })
 		must(t, err)
-		d.has(d.do(http.StatusOK, at), "became invalid when email was changed")
+		d.wantText(d.do(http.StatusOK, at), "became invalid when email was changed")
 		d.post(http.StatusSeeOther, at+"/disable")
-		d.has(d.do(http.StatusUnprocessableEntity, at+"/tokens", "purpose", "reset"), "a disabled account cannot have links")
+		d.wantText(d.do(http.StatusUnprocessableEntity, at+"/tokens", "purpose", "reset"), "a disabled account cannot have links")
 	})
 }
 
 // TestEdit checks that a form is saved only over the revision that it shows.
 func TestEdit(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
-		d.make("u1", "name", "Alice", "email", "alice@example.com", "bio", "two\nlines", "job", "baker")
-		d.make("u2", "name", "Bob", "email", "bob@example.com")
+		d.createAccount("u1", "name", "Alice", "email", "alice@example.com", "bio", "two\nlines", "job", "baker")
+		d.createAccount("u2", "name", "Bob", "email", "bob@example.com")
 		const at = "/console/types/user/u1"
-		rev := value(d.do(http.StatusOK, at), "rev")
+		rev := inputValue(d.do(http.StatusOK, at), "rev")
 		whole := func(pairs ...string) []string {
 			return append([]string{"rev", rev, "name", "Alice", "email", "alice@example.com", "bio", "two\r\nlines", "job", "baker", "age", "", "news", ""}, pairs...)
 		}
@@ -120,14 +120,14 @@ func TestEdit(t *testing.T) {
 		if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Rev() != rev {
 			t.Errorf("a form that was not touched changed the account: %v", err)
 		}
-		d.has(d.do(http.StatusUnprocessableEntity, at, "rev", rev, "email", "no address", "age", "old", "name", ""), "This is not an e-mail address.", "This is not allowed: ")
+		d.wantText(d.do(http.StatusUnprocessableEntity, at, "rev", rev, "email", "no address", "age", "old", "name", ""), "This is not an e-mail address.", "This is not allowed: ")
 		body := d.do(http.StatusConflict, at, "rev", rev, "email", "BOB@example.com", "job", "cook")
-		d.has(body, "Somebody has this already.", "bob@example.com is the email of Bob", "user/email:bob@example.com/~prk points to user/uid:u2")
-		if value(body, "email") != "BOB@example.com" || value(body, "job") != "cook" || value(body, "rev") != rev {
+		d.wantText(body, "Somebody has this already.", "bob@example.com is the email of Bob", "user/email:bob@example.com/~prk points to user/uid:u2")
+		if inputValue(body, "email") != "BOB@example.com" || inputValue(body, "job") != "cook" || inputValue(body, "rev") != rev {
 			t.Errorf("the page lost what was typed:\n%s", body)
 		}
 		to := d.do(http.StatusSeeOther, at, "rev", rev, "job", "cook", "age", "42", "news", "true", "bio", "")
-		d.has(d.do(http.StatusOK, to), "The account has been changed.")
+		d.wantText(d.do(http.StatusOK, to), "The account has been changed.")
 		e, err := d.users.Find(t.Context(), hintOf("u1"))
 		must(t, err)
 		age, _ := e.Get("age")
@@ -139,9 +139,9 @@ func TestEdit(t *testing.T) {
 			t.Errorf("the history begins with %q", past[0])
 		}
 		body = d.do(http.StatusConflict, at, "rev", rev, "job", "smith", "age", "42")
-		d.has(body, "Somebody else has changed this account in the meantime.", "Stored now: cook")
-		if value(body, "job") != "smith" || value(body, "rev") != e.Rev() {
-			t.Errorf("a conflict shows %q at %q", value(body, "job"), value(body, "rev"))
+		d.wantText(body, "Somebody else has changed this account in the meantime.", "Stored now: cook")
+		if inputValue(body, "job") != "smith" || inputValue(body, "rev") != e.Rev() {
+			t.Errorf("a conflict shows %q at %q", inputValue(body, "job"), inputValue(body, "rev"))
 		}
 		d.do(http.StatusSeeOther, at, "rev", e.Rev(), "job", "smith")
 	})
@@ -149,8 +149,8 @@ func TestEdit(t *testing.T) {
 
 var formInput = regexp.MustCompile(`<(?:input[^>]* name="([^"]*)"[^>]* value="([^"]*)"|textarea[^>]* name="([^"]*)"[^>]*>\n([^<]*))`)
 
-// fill returns the form of a page as a browser sends it after some inputs were changed.
-func (d *desk) fill(body, action string, changes ...string) (form []string) {
+// fillForm returns the form of a page as a browser sends it after some inputs were changed.
+func (d *desk) fillForm(body, action string, changes ...string) (form []string) {
 	d.t.Helper()
 	_, body, found := strings.Cut(body, `<form method="post" action="`+action+`"`)
 	body, _, _ = strings.Cut(body, "</form>")
@@ -174,12 +174,12 @@ func (d *desk) fill(body, action string, changes ...string) (form []string) {
 func TestUntouchedFacets(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		const at, odd = "/console/types/user/u1", "a zero: \x00"
-		d.make("u1", "name", "Alice", "email", "user@straße.example", "bio", odd, "job", "baker")
+		d.createAccount("u1", "name", "Alice", "email", "user@straße.example", "bio", odd, "job", "baker")
 		body := d.do(http.StatusOK, at)
 		if strings.Contains(body, `type="email"`) || !strings.Contains(body, `type="text" inputmode="email"`) {
 			t.Error("the input may rewrite the address")
 		}
-		d.do(http.StatusSeeOther, at, d.fill(body, at, "job", "cook")...)
+		d.do(http.StatusSeeOther, at, d.fillForm(body, at, "job", "cook")...)
 		e, err := d.users.Find(t.Context(), hintOf("u1"))
 		must(t, err)
 		if e.Text("bio") != odd || e.Text("email") != "user@straße.example" || e.Text("job") != "cook" {
@@ -188,11 +188,11 @@ func TestUntouchedFacets(t *testing.T) {
 		stale := d.do(http.StatusOK, at)
 		_, err = d.users.Update(t.Context(), hintOf("u1"), func(e *userdb.Entry) error { e.Put("job", schema.Text("smith")); return nil })
 		must(t, err)
-		conflict := d.do(http.StatusConflict, at, d.fill(stale, at, "age", "42")...)
-		if value(conflict, "job") != "smith" || value(conflict, "age") != "42" {
-			t.Errorf("the next form has the job %q and the age %q, want smith and 42", value(conflict, "job"), value(conflict, "age"))
+		conflict := d.do(http.StatusConflict, at, d.fillForm(stale, at, "age", "42")...)
+		if inputValue(conflict, "job") != "smith" || inputValue(conflict, "age") != "42" {
+			t.Errorf("the next form has the job %q and the age %q, want smith and 42", inputValue(conflict, "job"), inputValue(conflict, "age"))
 		}
-		d.do(http.StatusSeeOther, at, d.fill(conflict, at)...)
+		d.do(http.StatusSeeOther, at, d.fillForm(conflict, at)...)
 		if e, err = d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("job") != "smith" || e.Text("age") != "42" || e.Text("bio") != odd {
 			t.Errorf("%q, %v", e.Facets(), err)
 		}
@@ -203,8 +203,8 @@ func TestUntouchedFacets(t *testing.T) {
 func TestLineEnds(t *testing.T) {
 	d := open(t, "memory:")
 	const at = "/console/types/user/u1"
-	d.make("u1", "name", "Alice", "bio", "one\ntwo")
-	d.do(http.StatusSeeOther, at, d.fill(d.do(http.StatusOK, at), at, "bio", "one\ntwo\nthree")...)
+	d.createAccount("u1", "name", "Alice", "bio", "one\ntwo")
+	d.do(http.StatusSeeOther, at, d.fillForm(d.do(http.StatusOK, at), at, "bio", "one\ntwo\nthree")...)
 	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("bio") != "one\ntwo\nthree" {
 		t.Errorf("%q, %v", e.Text("bio"), err)
 	}
@@ -215,57 +215,57 @@ func TestLineEnds(t *testing.T) {
 func TestIdentifiersAreConfirmed(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		const at = "/console/types/user/u1"
-		d.make("u1", "name", "Alice", "email", "alice@example.com", "job", "baker")
-		d.make("u2", "name", "Bob", "email", "bob@example.com")
+		d.createAccount("u1", "name", "Alice", "email", "alice@example.com", "job", "baker")
+		d.createAccount("u2", "name", "Bob", "email", "bob@example.com")
 		body := d.do(http.StatusOK, at)
-		d.has(d.do(http.StatusUnprocessableEntity, at, d.fill(body, at, "email", "no address")...), "This is not an e-mail address.")
-		d.has(d.do(http.StatusConflict, at, d.fill(body, at, "email", "bob@example.com")...), "bob@example.com is the email of Bob")
-		question := d.do(http.StatusOK, at, d.fill(body, at, "email", "alice@example.org", "name", "", "job", "cook")...)
-		d.has(question, "alice@example.com becomes alice@example.org", "Alice is removed", "Change", "Cancel")
+		d.wantText(d.do(http.StatusUnprocessableEntity, at, d.fillForm(body, at, "email", "no address")...), "This is not an e-mail address.")
+		d.wantText(d.do(http.StatusConflict, at, d.fillForm(body, at, "email", "bob@example.com")...), "bob@example.com is the email of Bob")
+		question := d.do(http.StatusOK, at, d.fillForm(body, at, "email", "alice@example.org", "name", "", "job", "cook")...)
+		d.wantText(question, "alice@example.com becomes alice@example.org", "Alice is removed", "Change", "Cancel")
 		e, err := d.users.Find(t.Context(), hintOf("u1"))
 		if err != nil || e.Text("email") != "alice@example.com" || e.Text("job") != "baker" {
 			t.Errorf("before the confirmation: %q, %v", e.Facets(), err)
 		}
-		d.has(d.do(http.StatusOK, d.do(http.StatusSeeOther, at, d.fill(question, at)...)), "The account has been changed.")
+		d.wantText(d.do(http.StatusOK, d.do(http.StatusSeeOther, at, d.fillForm(question, at)...)), "The account has been changed.")
 		e, err = d.users.Find(t.Context(), hintOf("u1"))
 		if _, named := e.Get("name"); err != nil || named || e.Text("email") != "alice@example.org" || e.Text("job") != "cook" {
 			t.Errorf("after the confirmation: %q, %v", e.Facets(), err)
 		}
-		d.has(d.do(http.StatusConflict, at, d.fill(question, at)...), "Somebody else has changed this account in the meantime.")
+		d.wantText(d.do(http.StatusConflict, at, d.fillForm(question, at)...), "Somebody else has changed this account in the meantime.")
 	})
 }
 
 // TestTwoOperators checks that if two operators edit one account, the second one learns of it.
 func TestTwoOperators(t *testing.T) {
 	d := open(t, "memory:")
-	d.make("u1", "name", "Alice")
+	d.createAccount("u1", "name", "Alice")
 	_, err := newOperator(t, d, "Paul")
 	must(t, err)
-	other := d.another()
+	other := d.newBrowser()
 	other.signIn("paul", goodPassword)
-	first, second := value(d.do(http.StatusOK, "/console/types/user/u1"), "rev"), value(other.do(http.StatusOK, "/console/types/user/u1"), "rev")
+	first, second := inputValue(d.do(http.StatusOK, "/console/types/user/u1"), "rev"), inputValue(other.do(http.StatusOK, "/console/types/user/u1"), "rev")
 	other.do(http.StatusSeeOther, "/console/types/user/u1", "rev", second, "job", "cook")
-	d.has(d.do(http.StatusConflict, "/console/types/user/u1", "rev", first, "job", "baker"), "Somebody else has changed this account", "Stored now: cook")
+	d.wantText(d.do(http.StatusConflict, "/console/types/user/u1", "rev", first, "job", "baker"), "Somebody else has changed this account", "Stored now: cook")
 	other.post(http.StatusSeeOther, "/console/types/user/u1/disable")
-	d.has(d.do(http.StatusOK, "/console/types/user/u1"), "They cannot sign in: the account is disabled, by operator Paul at")
+	d.wantText(d.do(http.StatusOK, "/console/types/user/u1"), "They cannot sign in: the account is disabled, by operator Paul at")
 }
 
 // TestFacetsOfEveryName checks that a facet may have the name of one of the form's own inputs.
 func TestFacetsOfEveryName(t *testing.T) {
-	s := shop()
+	s := testSchema()
 	for _, name := range []string{"rev", "value", "purpose", "life"} {
 		s.Types["user"].Fields[name] = schema.Field{}
 	}
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: s, History: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, db.Close()) })
-	d := served(t, db)
+	d := newDesk(t, db)
 	_, err = newOperator(t, d, operatorName)
 	must(t, err)
 	d.signIn(operatorName, goodPassword)
-	d.make("u1", "name", "Alice", "rev", "first")
+	d.createAccount("u1", "name", "Alice", "rev", "first")
 	body := d.do(http.StatusOK, "/console/types/user/u1")
-	d.do(http.StatusSeeOther, "/console/types/user/u1", "rev", value(body, "rev"), "rev", "second", "purpose", "none")
+	d.do(http.StatusSeeOther, "/console/types/user/u1", "rev", inputValue(body, "rev"), "rev", "second", "purpose", "none")
 	e, err := d.users.Find(t.Context(), hintOf("u1"))
 	if err != nil || e.Text("rev") != "second" || e.Text("purpose") != "none" {
 		t.Errorf("%v, %v", e.Facets(), err)
@@ -295,7 +295,7 @@ func TestMarkup(t *testing.T) {
 		if err == nil {
 			t.Error("signed in")
 		}
-		at := pathOf("user", text)
+		at := accountPath("user", text)
 		q := url.QueryEscape(text)
 		for _, path := range []string{
 			at, "/console/find?q=" + q, "/console/types/user", "/console/types/user?where=job:" + q, "/console/types/user?by=job&value=" + q, "/console/types/user?tag=" + q,
@@ -303,25 +303,26 @@ func TestMarkup(t *testing.T) {
 			"/console/history", "/console/history?since=" + q, "/console/signin?return=" + q, "/console/setup?token=" + q, at + "?done=" + q, "/console/types/" + url.PathEscape(text), "/console/" + url.PathEscape(text),
 			"/console/keys", "/console/status", "/console/schema", "/console/suggest?q=" + q,
 		} {
-			d.harmless(path)
+			d.wantHarmless(path)
 		}
-		d.harmless(at, "rev", text, "job", text+"!", "email", text, "name", text)
-		d.harmless(at+"/tags", "add", text+"2")
-		d.harmless(at+"/tokens", "purpose", text, "field", text)
-		d.harmless(at+"/password", "password", text[:2])
-		d.harmless(at+"/sessions/end", "id", text)
-		d.harmless("/console/keys", "name", text, "scope", text, "type", text)
-		d.harmless("/console/signin", "name", text, "password", text, "return", text)
+		d.wantHarmless(at, "rev", text, "job", text+"!", "email", text, "name", text)
+		d.wantHarmless(at+"/tags", "add", text+"2")
+		d.wantHarmless(at+"/tokens", "purpose", text, "field", text)
+		d.wantHarmless(at+"/password", "password", text[:2])
+		d.wantHarmless(at+"/sessions/end", "id", text)
+		d.wantHarmless("/console/keys", "name", text, "scope", text, "type", text)
+		d.wantHarmless("/console/signin", "name", text, "password", text, "return", text)
 		if i == 0 {
-			d.has(d.do(http.StatusOK, at), text)
+			d.wantText(d.do(http.StatusOK, at), text)
 		}
 	}
 }
 
 var live = regexp.MustCompile(`(?i)<script>|<img|onerror=alert\(1\)>|' onmouseover='|href="javascript|action="javascript`)
 
-// harmless checks that a response contains no live markup and does not redirect to another site.
-func (d *desk) harmless(path string, form ...string) {
+// wantHarmless checks that a response contains no live markup and does not redirect to another
+// site.
+func (d *desk) wantHarmless(path string, form ...string) {
 	d.t.Helper()
 	method, values := http.MethodGet, url.Values{}
 	for i := 0; i+1 < len(form); i += 2 {
@@ -352,7 +353,7 @@ func (d *desk) harmless(path string, form ...string) {
 // or after its operator was disabled.
 func TestStrangers(t *testing.T) {
 	d := open(t, "memory:")
-	d.make("u1", "name", "Alice")
+	d.createAccount("u1", "name", "Alice")
 	paths := []string{"/console", "/console/find", "/console/find?q=Alice", "/console/suggest?q=al", "/console/types/user", "/console/types/user/u1", "/console/history", "/console/keys", "/console/schema", "/console/status", "/console/import", "/console/export", "/console/check", "/console/nothing"}
 	forms := []string{"/console/types/user/u1", "/console/types/user/u1/disable", "/console/types/user/u1/tokens", "/console/types/user/u1/password", "/console/keys", "/console/keys/revoke", "/console/check", "/console/export", "/console/signout"}
 	closed := func(who string, v *desk) {
@@ -368,8 +369,8 @@ func TestStrangers(t *testing.T) {
 			}
 		}
 	}
-	closed("a stranger", d.another())
-	thief := d.another()
+	closed("a stranger", d.newBrowser())
+	thief := d.newBrowser()
 	u, _ := url.Parse(d.base)
 	thief.client.Jar.SetCookies(u, d.client.Jar.Cookies(u))
 	thief.do(http.StatusOK, "/console/find")
@@ -378,7 +379,7 @@ func TestStrangers(t *testing.T) {
 	d.signIn(operatorName, goodPassword)
 	must(t, d.console.operators.Disable(t.Context(), hints.Any(operatorName)))
 	closed("a disabled operator", d)
-	d.has(d.do(http.StatusUnauthorized, "/console/signin", "name", operatorName, "password", goodPassword), "Wrong name or password.")
+	d.wantText(d.do(http.StatusUnauthorized, "/console/signin", "name", operatorName, "password", goodPassword), "Wrong name or password.")
 	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Disabled() {
 		t.Errorf("%v, %v", e, err)
 	}
@@ -387,14 +388,14 @@ func TestStrangers(t *testing.T) {
 // TestOtherSites checks that forms of other sites do nothing and that no page appears in a frame.
 func TestOtherSites(t *testing.T) {
 	d := open(t, "memory:")
-	d.make("u1", "name", "Alice")
+	d.createAccount("u1", "name", "Alice")
 	for _, header := range []http.Header{{"Sec-Fetch-Site": {"cross-site"}}, {"Sec-Fetch-Site": {"same-site"}}, {"Origin": {"https://evil.example"}}, {"Origin": {"null"}}} {
 		for _, path := range []string{"/console/types/user/u1/disable", "/console/signin", "/console/signout", "/console/setup?token=x", "/console/keys"} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.base+path, strings.NewReader("name=x"))
 			must(t, err)
 			r.Header = header.Clone()
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			d.has(d.send(http.StatusForbidden, r), "This form came from another site")
+			d.wantText(d.send(http.StatusForbidden, r), "This form came from another site")
 		}
 	}
 	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Disabled() {
@@ -411,10 +412,10 @@ func TestOtherSites(t *testing.T) {
 // TestGuesses checks that guessing an operator's password is throttled like any other.
 func TestGuesses(t *testing.T) {
 	d := open(t, "memory:")
-	v := d.another()
+	v := d.newBrowser()
 	const familiar, strangers = 8, 10 // this origin has signed in
 	for range familiar + strangers {
 		v.do(http.StatusUnauthorized, "/console/signin", "name", operatorName, "password", "wrong")
 	}
-	v.has(v.do(http.StatusTooManyRequests, "/console/signin", "name", operatorName, "password", "wrong"), "Too many attempts. Try again in")
+	v.wantText(v.do(http.StatusTooManyRequests, "/console/signin", "name", operatorName, "password", "wrong"), "Too many attempts. Try again in")
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// done holds the messages that pages show after an action, by its name.
-var done = map[string]string{
+// doneMessages holds the messages that pages show after an action, by its name.
+var doneMessages = map[string]string{
 	"saved":        "The account has been changed.",
 	"disable":      "The account is disabled. Its sessions and links are no longer valid.",
 	"enable":       "The account may sign in again.",
@@ -51,7 +51,7 @@ type action func(subject) error
 // act returns a handler that performs an action on the account in the path and shows its page.
 func (c *Console) act(name string, do action) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		db, t, e, ok := c.read(w, r)
+		db, t, e, ok := c.findAccount(w, r)
 		if !ok {
 			return
 		}
@@ -68,11 +68,11 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 			return
 		}
 		if err == nil {
-			http.Redirect(w, r, pathOf(e.Type(), e.UID())+"?done="+name, http.StatusSeeOther)
+			http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done="+name, http.StatusSeeOther)
 			return
 		}
 		problems := web.Problems(err)
-		if beyondForm(problems) || isAny(err, userdb.ErrNotFound) {
+		if isServiceProblem(problems) || isAny(err, userdb.ErrNotFound) {
 			c.fail(w, r, err)
 			return
 		}
@@ -116,16 +116,16 @@ func changeTags(s subject) error {
 	return err
 }
 
-// lives maps the choices of the form to lifetimes of a link.
-var lives = map[string]time.Duration{"": time.Hour, "1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour}
+// linkLifetimes maps the choices of the form to lifetimes of a link.
+var linkLifetimes = map[string]time.Duration{"": time.Hour, "1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour}
 
 // issue creates a link. The response shows it, and it is never shown again.
 func (c *Console) issue(s subject) error {
-	token := userdb.Token{Purpose: s.r.PostFormValue("purpose"), Life: lives[s.r.PostFormValue("life")]}
+	token := userdb.Token{Purpose: s.r.PostFormValue("purpose"), Life: linkLifetimes[s.r.PostFormValue("life")]}
 	if token.Purpose == "" {
 		token.Purpose = resetPurpose
 	}
-	field, addresses := s.r.PostFormValue("field"), addressesOf(s.e, s.declared)
+	field, addresses := s.r.PostFormValue("field"), addressFields(s.e, s.declared)
 	if field == "" && len(addresses) > 0 {
 		field = addresses[0]
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// acts returns the operators' actions in the feed, the oldest first, as "KIND WHO ABOUT ORIGIN".
-func (d *desk) acts() (all []string) {
+// operatorActions returns the operators' actions in the feed, the oldest first, as "KIND WHO ABOUT
+// ORIGIN".
+func (d *desk) operatorActions() (all []string) {
 	d.t.Helper()
 	page, err := d.db.Events(d.t.Context(), userdb.EventQuery{Limit: 1000})
 	must(d.t, err)
@@ -32,8 +33,8 @@ func TestActs(t *testing.T) {
 	for _, history := range []bool{true, false} {
 		t.Run(fmt.Sprintf("history %v", history), func(t *testing.T) {
 			d := openWith(t, "memory:", history)
-			d.make("u1", "name", "Alice")
-			other := d.another()
+			d.createAccount("u1", "name", "Alice")
+			other := d.newBrowser()
 			other.do(http.StatusUnauthorized, "/console/signin", "name", "OLGA", "password", "wrong")
 			other.do(http.StatusUnauthorized, "/console/signin", "name", "my own password", "password", "wrong")
 			d.do(http.StatusOK, "/console/keys", "name", "shop", "scope", "read")
@@ -41,8 +42,8 @@ func TestActs(t *testing.T) {
 			// The second time it is revoked already, so nothing is done.
 			d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "shop")
 			d.post(http.StatusSeeOther, "/console/types/user/u1/waits")
-			d.over(d.do(http.StatusSeeOther, "/console/export", "type", ""))
-			d.over(d.do(http.StatusSeeOther, "/console/check", "repair", "true", "confirm", "true"))
+			d.waitForJob(d.do(http.StatusSeeOther, "/console/export", "type", ""))
+			d.waitForJob(d.do(http.StatusSeeOther, "/console/check", "repair", "true", "confirm", "true"))
 			want := []string{
 				"operator_login operator:Olga  127.0.0.1",
 				"operator_login_failed visitor Olga 127.0.0.1",
@@ -53,10 +54,10 @@ func TestActs(t *testing.T) {
 				"export operator:Olga user 127.0.0.1",
 				"repair operator:Olga  127.0.0.1",
 			}
-			if got := d.acts(); !slices.Equal(got, want) {
+			if got := d.operatorActions(); !slices.Equal(got, want) {
 				t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
-			d.has(d.do(http.StatusOK, "/console/history"), "This store: Operator Olga created the API key “shop” from 127.0.0.1",
+			d.wantText(d.do(http.StatusOK, "/console/history"), "This store: Operator Olga created the API key “shop” from 127.0.0.1",
 				"A visitor failed to sign in to the console as Olga from 127.0.0.1", "Operator Olga started an export of accounts of type user")
 		})
 	}
@@ -66,7 +67,7 @@ func TestActs(t *testing.T) {
 // asked for it before they create a key, an export, a link or a password.
 func TestPasswordAgain(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
-		d.make("u1", "name", "Alice", "email", "alice@example.com")
+		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		const at = "/console/types/user/u1"
 		forms := map[string][]string{
 			"/console/keys":   {"name", "shop", "scope", "read", "scope", "login"},
@@ -78,14 +79,14 @@ func TestPasswordAgain(t *testing.T) {
 		d.console.now = func() time.Time { return late }
 		for path, form := range forms {
 			asked := d.do(http.StatusOK, path, form...)
-			d.has(asked, "Your own password", "Nothing has been done yet.")
+			d.wantText(asked, "Your own password", "Nothing has been done yet.")
 			if strings.Contains(asked, "another long password") {
 				t.Error("the page shows a password")
 			}
-			again := append(d.fill(asked, path), "~password", "wrong")
-			d.has(d.do(http.StatusUnauthorized, path, again...), "Wrong name or password.")
+			again := append(d.fillForm(asked, path), "~password", "wrong")
+			d.wantText(d.do(http.StatusUnauthorized, path, again...), "Wrong name or password.")
 		}
-		if all := d.do(http.StatusOK, "/console/keys"); strings.Contains(plain(all), "shop") {
+		if all := d.do(http.StatusOK, "/console/keys"); strings.Contains(pageText(all), "shop") {
 			t.Error("a key was made")
 		}
 		_, err := d.users.Login(t.Context(), "alice", goodPassword, userdb.Attempt{})
@@ -95,13 +96,13 @@ func TestPasswordAgain(t *testing.T) {
 			if want == 0 {
 				want = http.StatusSeeOther
 			}
-			asked := d.fill(d.do(http.StatusOK, path, form...), path, "password", "another long password")
+			asked := d.fillForm(d.do(http.StatusOK, path, form...), path, "password", "another long password")
 			d.do(want, path, append(asked, "~password", goodPassword)...)
 		}
 		_, err = d.users.Login(t.Context(), "alice", "another long password", userdb.Attempt{})
 		must(t, err)
 		d.console.now = time.Now // the operator has just given the password
-		d.has(d.do(http.StatusOK, "/console/keys", "name", "other", "scope", "read"), "The key other has been created.")
+		d.wantText(d.do(http.StatusOK, "/console/keys", "name", "other", "scope", "read"), "The key other has been created.")
 	})
 }
 
@@ -110,7 +111,7 @@ func TestPasswordAgain(t *testing.T) {
 func TestLeftBehind(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		d.do(http.StatusOK, "/console/keys", "name", "shop", "scope", "read")
-		d.has(d.do(http.StatusOK, "/console/keys"), "by operator Olga")
+		d.wantText(d.do(http.StatusOK, "/console/keys"), "by operator Olga")
 		keys, err := own.KeysOf(d.db)
 		must(t, err)
 		hers, err := keys.MadeBy(t.Context(), "Olga")
@@ -120,7 +121,7 @@ func TestLeftBehind(t *testing.T) {
 		if others, err := keys.MadeBy(t.Context(), "Paul"); err != nil || len(others) > 0 {
 			t.Errorf("Paul created %+v, %v", others, err)
 		}
-		forever := func(ctx context.Context, _ *work) (string, error) {
+		forever := func(ctx context.Context, _ *task) (string, error) {
 			<-ctx.Done()
 			return "", ctx.Err()
 		}
@@ -131,7 +132,7 @@ func TestLeftBehind(t *testing.T) {
 		jobs, err := own.JobsOf(d.db)
 		must(t, err)
 		must(t, jobs.StopOf(t.Context(), "Olga"))
-		d.has(d.over("/console/jobs/"+hersToo.ID), "hers stopped Started by Olga")
+		d.wantText(d.waitForJob("/console/jobs/"+hersToo.ID), "hers stopped Started by Olga")
 		if j, err := jobs.Find(t.Context(), his.ID); err != nil || j.Over() || j.Stop {
 			t.Errorf("Paul's job is %+v, %v", j, err)
 		}

@@ -48,20 +48,20 @@ type Console struct {
 	jobs      *runner
 	figures   figures.Figures
 	now       func() time.Time
-	logins    logins
+	logins    loginCounter
 	handler   http.Handler
 }
 
 // Limits on a request.
 const (
-	mostForm    = 2 << 20 // bytes in the form of an operator
-	mostVisitor = 8 << 10 // bytes in the form of somebody who is not signed in
-	requestTime = 30 * time.Second
+	maxForm        = 2 << 20 // bytes in the form of an operator
+	maxVisitorForm = 8 << 10 // bytes in the form of somebody who is not signed in
+	requestTimeout = 30 * time.Second
 )
 
-// visitorTime limits how long reading the form of somebody who is not signed in may take. Tests
+// visitorTimeout limits how long reading the form of somebody who is not signed in may take. Tests
 // lower it.
-var visitorTime = 5 * time.Second
+var visitorTimeout = 5 * time.Second
 
 // New returns a console for the accounts of a store. db is a view of the namespace of the options.
 func New(db *userdb.DB, o Options) (*Console, error) {
@@ -112,16 +112,16 @@ func (c *Console) routes() http.Handler {
 			http.ServeFileFS(w, r, files, "pages/"+name)
 		})
 	}
-	mux.Handle("/console/setup", c.seen(http.HandlerFunc(c.setup)))
-	mux.Handle("/console/signin", c.seen(http.HandlerFunc(c.signIn)))
+	mux.Handle("/console/setup", c.logRequest(http.HandlerFunc(c.setup)))
+	mux.Handle("/console/signin", c.logRequest(http.HandlerFunc(c.signIn)))
 	for pattern, handler := range c.pages() {
-		mux.Handle(pattern, c.seen(c.signedIn(c.seen(c.asOperator(handler)))))
+		mux.Handle(pattern, c.logRequest(c.requireOperator(c.logRequest(c.asOperator(handler)))))
 	}
 	return c.guard(mux)
 }
 
-// seen reports the operator and the route of a request to Options.Seen.
-func (c *Console) seen(next http.Handler) http.Handler {
+// logRequest reports the operator and the route of a request to Options.Seen.
+func (c *Console) logRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.options.Seen(r, web.Entry(r.Context()).Text(own.OperatorName), r.Pattern)
 		next.ServeHTTP(w, r)
@@ -132,23 +132,23 @@ func (c *Console) seen(next http.Handler) http.Handler {
 func (c *Console) pages() map[string]http.HandlerFunc {
 	all := map[string]http.HandlerFunc{
 		"GET /console": c.home, "GET /console/{$}": c.home, "POST /console/signout": c.signOut,
-		"/console/":         c.lost,
+		"/console/":         c.notFound,
 		"GET /console/find": c.find, "GET /console/suggest": c.suggest,
 		"GET /console/types/{type}":       c.list,
 		"GET /console/types/{type}/{uid}": c.account, "POST /console/types/{type}/{uid}": c.edit,
 		"GET /console/history": c.history,
 		"GET /console/schema":  c.schema,
-		"GET /console/keys":    c.keys, "POST /console/keys": c.verified(c.createKey), "POST /console/keys/revoke": c.revokeKey,
+		"GET /console/keys":    c.keys, "POST /console/keys": c.requirePassword(c.createKey), "POST /console/keys/revoke": c.revokeKey,
 		"GET /console/status": c.status,
 	}
 	for name, do := range c.actions() {
 		handler := c.act(name, do)
 		if name == "password" || name == "tokens" { // both let somebody sign in as the account
-			handler = c.verified(handler)
+			handler = c.requirePassword(handler)
 		}
 		all["POST /console/types/{type}/{uid}/"+name] = handler
 	}
-	for pattern, handler := range c.jobPages() {
+	for pattern, handler := range c.jobHandlers() {
 		all[pattern] = handler
 	}
 	return all
@@ -196,24 +196,24 @@ func (c *Console) unknownProxy(r *http.Request) (peer string, is bool) {
 // form, except for uploads, which have deadlines of their own.
 func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx := userdb.WithActor(r.Context(), userdb.Actor{Who: actor(r), Origin: web.Origin(r, c.options.Proxies)})
+		ctx := userdb.WithActor(r.Context(), userdb.Actor{Who: actorName(r), Origin: web.Origin(r, c.options.Proxies)})
 		if isUpload(r) {
 			next(w, r.WithContext(ctx))
 			return
 		}
-		ctx, cancel := context.WithTimeout(ctx, requestTime)
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		r = r.WithContext(ctx)
-		if c.parse(w, r, mostForm) {
+		if c.parseForm(w, r, maxForm) {
 			next(w, r)
 		}
 	}
 }
 
-// tell records an operator's action in the feed of the namespace. The action stands even if that
-// fails; the failure is logged.
-func (c *Console) tell(r *http.Request, kind userdb.EventKind, operator, about string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), noteTime)
+// recordAction records an operator's action in the feed of the namespace. The action stands even if
+// that fails; the failure is logged.
+func (c *Console) recordAction(r *http.Request, kind userdb.EventKind, operator, about string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
 	defer cancel()
 	db, err := c.view(ctx)
 	if err == nil {
@@ -224,35 +224,38 @@ func (c *Console) tell(r *http.Request, kind userdb.EventKind, operator, about s
 	}
 }
 
-// did records an action of the operator who is signed in.
-func (c *Console) did(r *http.Request, kind userdb.EventKind, about string) {
-	c.tell(r, kind, web.Entry(r.Context()).Text(own.OperatorName), about)
+// recordOwnAction records an action of the operator who is signed in.
+func (c *Console) recordOwnAction(r *http.Request, kind userdb.EventKind, about string) {
+	c.recordAction(r, kind, web.Entry(r.Context()).Text(own.OperatorName), about)
 }
 
-// namespaceOf returns the namespace of the operator who sent the request. It decides what they see.
-func namespaceOf(r *http.Request) string { return web.Entry(r.Context()).Text(own.OperatorNamespace) }
+// operatorNamespace returns the namespace of the operator who sent the request. It decides what
+// they see.
+func operatorNamespace(r *http.Request) string {
+	return web.Entry(r.Context()).Text(own.OperatorNamespace)
+}
 
-// actor returns the name that histories record for the sender of a request.
-func actor(r *http.Request) string { return "operator:" + web.Entry(r.Context()).Text("name") }
+// actorName returns the name that histories record for the sender of a request.
+func actorName(r *http.Request) string { return "operator:" + web.Entry(r.Context()).Text("name") }
 
-// parseVisitor parses the form of somebody who is not signed in, within a short deadline. If it
+// parseVisitorForm parses the form of somebody who is not signed in, within a short deadline. If it
 // returns false, it has sent a response.
-func (c *Console) parseVisitor(w http.ResponseWriter, r *http.Request) bool {
+func (c *Console) parseVisitorForm(w http.ResponseWriter, r *http.Request) bool {
 	control := http.NewResponseController(w)
 	// A connection without deadlines keeps the server's own.
-	_ = control.SetReadDeadline(time.Now().Add(visitorTime))
-	if !c.parse(w, r, mostVisitor) {
+	_ = control.SetReadDeadline(time.Now().Add(visitorTimeout))
+	if !c.parseForm(w, r, maxVisitorForm) {
 		return false
 	}
 	// The short deadline would end the request while it is being handled.
-	_ = control.SetReadDeadline(time.Now().Add(requestTime))
+	_ = control.SetReadDeadline(time.Now().Add(requestTimeout))
 	return true
 }
 
-// parse parses the form of a request of at most most bytes. If it returns false, it has sent a
-// response.
-func (c *Console) parse(w http.ResponseWriter, r *http.Request, most int64) bool {
-	r.Body = http.MaxBytesReader(w, r.Body, most)
+// parseForm parses the form of a request, which may have up to limit bytes. If it returns false, it
+// has sent a response.
+func (c *Console) parseForm(w http.ResponseWriter, r *http.Request, limit int64) bool {
+	r.Body = http.MaxBytesReader(w, r.Body, limit)
 	err := r.ParseForm()
 	if err != nil {
 		c.show(w, r, http.StatusBadRequest, page{Name: "message", Title: "This form cannot be read", Data: "It is incomplete or too long."})
@@ -324,7 +327,7 @@ func (p page) Others(fields []string) (some []web.Problem) {
 //go:embed pages/*.html
 var templateFiles embed.FS
 
-var templates = template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "pages/*.html"))
+var templates = template.Must(template.New("").Funcs(templateFuncs).ParseFS(templateFiles, "pages/*.html"))
 
 // show sends a page, completely or not at all.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, p page) {
@@ -365,7 +368,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if seconds := problems[0].Params["seconds"]; seconds != "" {
 		w.Header().Set("Retry-After", seconds)
 	}
-	if beyondForm(problems) {
+	if isServiceProblem(problems) {
 		c.options.Failed(r, err)
 	}
 	switch userdb.CodeOf(err) {
@@ -392,8 +395,8 @@ func statusOf(problems []web.Problem) int {
 	return userdb.CodeInvalid.HTTPStatus()
 }
 
-// beyondForm reports whether the operator cannot solve the problems by changing the form.
-func beyondForm(problems []web.Problem) bool {
+// isServiceProblem reports whether the operator cannot solve the problems by changing the form.
+func isServiceProblem(problems []web.Problem) bool {
 	return slices.ContainsFunc(problems, func(p web.Problem) bool {
 		return p.Rule == "unavailable" || p.Rule == "unknown" || p.Rule == "busy"
 	})
@@ -403,14 +406,14 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/console/find", http.StatusSeeOther)
 }
 
-// lost handles paths that have no page.
-func (c *Console) lost(w http.ResponseWriter, r *http.Request) { c.fail(w, r, userdb.ErrNotFound) }
+// notFound handles paths that have no page.
+func (c *Console) notFound(w http.ResponseWriter, r *http.Request) { c.fail(w, r, userdb.ErrNotFound) }
 
 // view returns the accounts, opened with the schema in force.
 func (c *Console) view(ctx context.Context) (*userdb.DB, error) { return c.options.View(ctx) }
 
-// typ returns the type in the path of a request.
-func (c *Console) typ(r *http.Request) (*userdb.DB, *userdb.Type, error) {
+// pathType returns the type in the path of a request.
+func (c *Console) pathType(r *http.Request) (*userdb.DB, *userdb.Type, error) {
 	db, err := c.view(r.Context())
 	if err != nil {
 		return nil, nil, err

@@ -32,8 +32,8 @@ const (
 	resetLink    = "https://shop.example/reset?token={secret}"
 )
 
-// shop returns the schema of the tests: the built-in one with everything that pages can show.
-func shop() schema.Schema {
+// testSchema returns the schema of the tests: the built-in one with everything that pages can show.
+func testSchema() schema.Schema {
 	s := schema.User()
 	t := s.Types["user"]
 	name := t.Fields["name"]
@@ -75,9 +75,9 @@ func eachStore(t *testing.T, test func(t *testing.T, d *desk)) {
 	}
 }
 
-// served returns a console for the namespace of a view, with a browser in which nobody is signed
+// newDesk returns a console for the namespace of a view, with a browser in which nobody is signed
 // in.
-func served(t *testing.T, db *userdb.DB) *desk {
+func newDesk(t *testing.T, db *userdb.DB) *desk {
 	t.Helper()
 	users, err := db.Type("user")
 	must(t, err)
@@ -88,7 +88,7 @@ func served(t *testing.T, db *userdb.DB) *desk {
 	t.Cleanup(func() { c.Close(context.Background()) })
 	server := httptest.NewServer(c)
 	t.Cleanup(server.Close)
-	return (&desk{t: t, db: db, users: users, console: c, base: server.URL}).another()
+	return (&desk{t: t, db: db, users: users, console: c, base: server.URL}).newBrowser()
 }
 
 // open returns a console with a store of its own, whose first operator is signed in.
@@ -100,7 +100,7 @@ func open(t *testing.T, store string) *desk {
 // openWith is like open and also sets whether histories are kept.
 func openWith(t *testing.T, store string, history bool) *desk {
 	t.Helper()
-	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: shop(), History: history})
+	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: testSchema(), History: history})
 	must(t, err)
 	t.Cleanup(func() {
 		for p, err := range check.Run(context.Background(), db, check.Options{}) {
@@ -110,7 +110,7 @@ func openWith(t *testing.T, store string, history bool) *desk {
 		}
 		must(t, db.Close())
 	})
-	d := served(t, db)
+	d := newDesk(t, db)
 	_, err = own.AddOperator(t.Context(), db, operatorName, goodPassword)
 	must(t, err)
 	d.signIn(operatorName, goodPassword)
@@ -124,8 +124,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// another returns another browser at the same console.
-func (d *desk) another() *desk {
+// newBrowser returns another browser at the same console.
+func (d *desk) newBrowser() *desk {
 	jar, _ := cookiejar.New(nil)
 	o := *d
 	o.client = &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -139,12 +139,12 @@ func (d *desk) signIn(name, password string) {
 	}
 }
 
-// make creates an account.
-func (d *desk) make(uid string, facets ...string) userdb.Entry {
+// createAccount creates an account.
+func (d *desk) createAccount(uid string, facets ...string) userdb.Entry {
 	d.t.Helper()
 	all := schema.Texts(facets...)
 	for field, v := range all {
-		v, err := schema.ParseText(shop().Types["user"].Codec(field), v.Text())
+		v, err := schema.ParseText(testSchema().Types["user"].Codec(field), v.Text())
 		must(d.t, err)
 		all[field] = v
 	}
@@ -195,10 +195,10 @@ func (d *desk) send(want int, r *http.Request) string {
 	return string(body)
 }
 
-// has checks that the text of a page, as readers see it, contains some texts.
-func (d *desk) has(body string, texts ...string) {
+// wantText checks that the text of a page, as readers see it, contains some texts.
+func (d *desk) wantText(body string, texts ...string) {
 	d.t.Helper()
-	words := plain(body)
+	words := pageText(body)
 	for _, text := range texts {
 		if !strings.Contains(words, text) {
 			d.t.Errorf("there is no %q in\n%s", text, words)
@@ -206,9 +206,9 @@ func (d *desk) has(body string, texts ...string) {
 	}
 }
 
-func (d *desk) lacks(body string, texts ...string) {
+func (d *desk) wantNoText(body string, texts ...string) {
 	d.t.Helper()
-	words := plain(body)
+	words := pageText(body)
 	for _, text := range texts {
 		if strings.Contains(words, text) {
 			d.t.Errorf("there is %q in\n%s", text, words)
@@ -218,13 +218,13 @@ func (d *desk) lacks(body string, texts ...string) {
 
 var tags, spaces = regexp.MustCompile(`<[^>]*>`), regexp.MustCompile(`\s+`)
 
-// plain returns the text of a page.
-func plain(body string) string {
+// pageText returns the text of a page.
+func pageText(body string) string {
 	return strings.TrimSpace(spaces.ReplaceAllString(html.UnescapeString(tags.ReplaceAllString(body, "")), " "))
 }
 
-// value returns the value of an input.
-func value(body, name string) string {
+// inputValue returns the value of an input.
+func inputValue(body, name string) string {
 	found := regexp.MustCompile(`<input[^>]* name="` + regexp.QuoteMeta(name) + `"[^>]* value="([^"]*)"`).FindStringSubmatch(body)
 	if found == nil {
 		return "there is no such input"
@@ -254,16 +254,16 @@ func newOperator(t *testing.T, d *desk, name string) (userdb.Entry, error) {
 // TestStalledForms checks that the form of somebody who is not signed in must arrive within a short
 // time, even if the server allows more.
 func TestStalledForms(t *testing.T) {
-	defer func(before time.Duration) { visitorTime = before }(visitorTime)
+	defer func(before time.Duration) { visitorTimeout = before }(visitorTimeout)
 	d := open(t, "memory:")
-	visitorTime = 50 * time.Millisecond
+	visitorTimeout = 50 * time.Millisecond
 	for _, path := range []string{"/console/signin", "/console/setup"} {
 		body, rest := io.Pipe()
 		go func() { _, _ = io.WriteString(rest, "n") }()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.base+path, body)
 		must(t, err)
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		d.has(d.another().send(http.StatusBadRequest, r), "This form cannot be read")
+		d.wantText(d.newBrowser().send(http.StatusBadRequest, r), "This form cannot be read")
 		rest.Close()
 	}
 }

@@ -15,17 +15,17 @@ const (
 	figureWait = 100 * time.Millisecond
 )
 
-// gathered returns the figure with this name and the time when it was computed, which is zero if it
-// is not known yet. A figure older than age is computed again; gathered waits for it until ctx
-// ends. See soon.
-func gathered[T any](ctx context.Context, f *figures.Figures, name string, age time.Duration, gather func(context.Context) (T, error)) (value T, at time.Time) {
+// gatherFigure returns the figure with this name and the time when it was computed, which is zero
+// if it is not known yet. A figure older than age is computed again; gathered waits for it until
+// ctx ends. See withFigureTimeout.
+func gatherFigure[T any](ctx context.Context, f *figures.Figures, name string, age time.Duration, gather func(context.Context) (T, error)) (value T, at time.Time) {
 	// If this fails, the page is shown without the figure.
 	one, _ := figures.Gather(ctx, f, name, age, gather)
 	return one.Value, one.Ended
 }
 
-// soon returns a context that limits how long a page waits for all its figures.
-func soon(ctx context.Context) (context.Context, context.CancelFunc) {
+// withFigureTimeout returns a context that limits how long a page waits for all its figures.
+func withFigureTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, figureWait)
 }
 

@@ -18,16 +18,16 @@ import (
 // Limits on the search for similar identifiers. The likeliest texts are always looked up, others
 // only within nearTime.
 const (
-	nearTime      = 80 * time.Millisecond
-	likeliest     = 256
-	mostNear      = 5
-	longestNear   = 40 // characters of the query
-	mostSuggested = 8
-	longestQuery  = hints.MaxValue
+	similarTimeout   = 80 * time.Millisecond
+	likeliestTexts   = 256
+	maxSimilar       = 5
+	maxSimilarLength = 40 // characters of the query
+	maxSuggestions   = 8
+	maxQuery         = hints.MaxValue
 )
 
-// A finding holds what was found for a query.
-type finding struct {
+// A searchResult holds what was found for a query.
+type searchResult struct {
 	Query  string
 	Read   string // the form in which the query is compared, if that differs
 	Found  []match
@@ -46,12 +46,12 @@ type match struct {
 
 func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 	q := r.FormValue("q")
-	p := page{Name: "find", Title: "Find an account", Data: finding{Query: q}}
-	if strings.TrimSpace(q) != "" && len(q) <= longestQuery {
+	p := page{Name: "find", Title: "Find an account", Data: searchResult{Query: q}}
+	if strings.TrimSpace(q) != "" && len(q) <= maxQuery {
 		db, err := c.view(r.Context())
-		var f finding
+		var f searchResult
 		if err == nil {
-			f, err = look(r.Context(), db, q)
+			f, err = search(r.Context(), db, q)
 		}
 		if err != nil {
 			c.fail(w, r, err)
@@ -62,9 +62,9 @@ func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, http.StatusOK, p)
 }
 
-// look returns the accounts that have the query as an identifier or, if there are none, those with
-// a similar one.
-func look(ctx context.Context, db *userdb.DB, q string) (f finding, err error) {
+// search returns the accounts that have the query as an identifier or, if there are none, those
+// with a similar one.
+func search(ctx context.Context, db *userdb.DB, q string) (f searchResult, err error) {
 	f.Query = q
 	types := db.Schema().Types
 	for _, name := range db.Schema().Names() {
@@ -75,45 +75,45 @@ func look(ctx context.Context, db *userdb.DB, q string) (f finding, err error) {
 		if read := types[name].Canonical(q); read != q && f.Read == "" {
 			f.Read = read
 		}
-		found, err := exactly(ctx, db, t, types[name], q)
+		found, err := findExact(ctx, db, t, types[name], q)
 		if err != nil {
 			return f, err
 		}
 		f.Found = append(f.Found, found...)
 	}
 	if len(f.Found) == 0 {
-		f.Near = near(ctx, db, q)
+		f.Near = findSimilar(ctx, db, q)
 	}
-	f.Begins = slices.DeleteFunc(beginning(ctx, db, q), func(m match) bool {
+	f.Begins = slices.DeleteFunc(findByPrefix(ctx, db, q), func(m match) bool {
 		same := func(o match) bool { return o.key == m.key }
 		return slices.ContainsFunc(f.Found, same) || slices.ContainsFunc(f.Near, same)
 	})
 	return f, nil
 }
 
-// exactly returns the accounts of one type that have q as an identifier, UID or record key. It
+// findExact returns the accounts of one type that have q as an identifier, UID or record key. It
 // ignores texts that are not valid as such.
-func exactly(ctx context.Context, db *userdb.DB, t *userdb.Type, declared schema.Type, q string) (found []match, err error) {
+func findExact(ctx context.Context, db *userdb.DB, t *userdb.Type, declared schema.Type, q string) (found []match, err error) {
 	word := strings.TrimSpace(q)
 	all := []hints.Hint{hints.Any(q), hints.UID(word)}
 	if key, err := recordkey.Parse(word); err == nil && key.Namespace() == (recordkey.Namespace{}) && key.Type() == t.Name() {
 		all = append(all, hints.Key(key))
 	}
 	for e, err := range t.FindAll(ctx, all...) {
-		if absent(err) {
+		if isAbsent(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		m := matchOf(e, declared, q)
+		m := newMatch(e, declared, q)
 		if slices.ContainsFunc(found, func(o match) bool { return o.key == m.key }) {
 			continue
 		}
 		if m.Claims, err = inspect.Claims(ctx, db, t.Name(), q); err != nil {
 			return nil, err
 		}
-		if why, err := whyOf(ctx, db, t, e); err == nil {
+		if why, err := explainLogin(ctx, db, t, e); err == nil {
 			m.Standing = why.Sentence
 		}
 		found = append(found, m)
@@ -121,9 +121,9 @@ func exactly(ctx context.Context, db *userdb.DB, t *userdb.Type, declared schema
 	return found, nil
 }
 
-// matchOf describes an account that was found by q, with the facet that equals q.
-func matchOf(e userdb.Entry, declared schema.Type, q string) match {
-	m := match{Type: e.Type(), UID: e.UID(), Label: labelOf(e, declared), Field: declared.Primary, Value: e.UID(), key: e.Key()}
+// newMatch describes an account that was found by q, with the facet that equals q.
+func newMatch(e userdb.Entry, declared schema.Type, q string) match {
+	m := match{Type: e.Type(), UID: e.UID(), Label: accountLabel(e, declared), Field: declared.Primary, Value: e.UID(), key: e.Key()}
 	for _, field := range declared.Secondary() {
 		if text := e.Text(field); text != "" && declared.Canonical(text) == declared.Canonical(q) {
 			m.Field, m.Value = field, text
@@ -132,34 +132,34 @@ func matchOf(e userdb.Entry, declared schema.Type, q string) match {
 	return m
 }
 
-// absent reports whether err says that there is no such account or that there cannot be one.
-func absent(err error) bool {
+// isAbsent reports whether err says that there is no such account or that there cannot be one.
+func isAbsent(err error) bool {
 	return isAny(err, userdb.ErrNotFound, hints.ErrHint, userdb.ErrInvalid)
 }
 
-// near returns accounts with an identifier that differs from q by one letter that is missing,
-// added, replaced, or swapped with its neighbor.
-func near(ctx context.Context, db *userdb.DB, q string) (found []match) {
-	brief, cancel := context.WithTimeout(ctx, nearTime)
+// findSimilar returns accounts with an identifier that differs from q by one letter that is
+// missing, added, replaced, or swapped with its neighbor.
+func findSimilar(ctx context.Context, db *userdb.DB, q string) (found []match) {
+	brief, cancel := context.WithTimeout(ctx, similarTimeout)
 	defer cancel()
 	for _, name := range db.Schema().Names() {
 		t, err := db.Type(name)
 		declared := db.Schema().Types[name]
-		texts := oneLetterAway(declared.Canonical(q))
+		texts := similarTexts(declared.Canonical(q))
 		if err != nil {
 			continue
 		}
-		first := min(len(texts), likeliest)
-		found = append(found, having(ctx, t, declared, texts[:first])...)
+		first := min(len(texts), likeliestTexts)
+		found = append(found, findByTexts(ctx, t, declared, texts[:first])...)
 		if len(found) == 0 {
-			found = append(found, having(brief, t, declared, texts[first:])...)
+			found = append(found, findByTexts(brief, t, declared, texts[first:])...)
 		}
 	}
-	return found[:min(len(found), mostNear)]
+	return found[:min(len(found), maxSimilar)]
 }
 
-// having returns accounts of a type that have one of the texts as an identifier.
-func having(ctx context.Context, t *userdb.Type, declared schema.Type, texts []string) (found []match) {
+// findByTexts returns accounts of a type that have one of the texts as an identifier.
+func findByTexts(ctx context.Context, t *userdb.Type, declared schema.Type, texts []string) (found []match) {
 	all := make([]hints.Hint, len(texts))
 	for i, text := range texts {
 		all[i] = hints.Any(text)
@@ -167,20 +167,20 @@ func having(ctx context.Context, t *userdb.Type, declared schema.Type, texts []s
 	i := 0
 	for e, err := range t.FindAll(ctx, all...) {
 		if i++; err == nil && !slices.ContainsFunc(found, func(o match) bool { return o.key == e.Key() }) {
-			found = append(found, matchOf(e, declared, texts[i-1]))
+			found = append(found, newMatch(e, declared, texts[i-1]))
 		}
-		if len(found) == mostNear {
+		if len(found) == maxSimilar {
 			break
 		}
 	}
 	return found
 }
 
-// oneLetterAway returns the texts that somebody may have meant by text, the likeliest first. It
+// similarTexts returns the texts that somebody may have meant by text, the likeliest first. It
 // returns none if text is too short or too long.
-func oneLetterAway(text string) (all []string) {
+func similarTexts(text string) (all []string) {
 	letters := []rune(text)
-	if n := len(letters); n < 2 || n > longestNear {
+	if n := len(letters); n < 2 || n > maxSimilarLength {
 		return nil
 	}
 	join := func(parts ...[]rune) { all = append(all, string(slices.Concat(parts...))) }
@@ -211,9 +211,9 @@ func oneLetterAway(text string) (all []string) {
 	})
 }
 
-// beginning returns accounts with an identifier that begins with q, from the ordered indexes of
+// findByPrefix returns accounts with an identifier that begins with q, from the ordered indexes of
 // identifying fields.
-func beginning(ctx context.Context, db *userdb.DB, q string) (found []match) {
+func findByPrefix(ctx context.Context, db *userdb.DB, q string) (found []match) {
 	if len([]rune(strings.TrimSpace(q))) < 2 {
 		return nil
 	}
@@ -226,24 +226,24 @@ func beginning(ctx context.Context, db *userdb.DB, q string) (found []match) {
 			if !declared.Fields[field].Role.Has(schema.RoleSecondary) {
 				continue
 			}
-			p, err := t.Page(ctx, userdb.Query{Order: field, Prefix: declared.Canonical(q), Limit: mostSuggested})
+			p, err := t.Page(ctx, userdb.Query{Order: field, Prefix: declared.Canonical(q), Limit: maxSuggestions})
 			if err != nil {
 				continue
 			}
 			for _, e := range p.Entries {
-				found = append(found, match{Type: name, UID: e.UID(), Label: labelOf(e, declared), Field: field, Value: e.Text(field), key: e.Key()})
+				found = append(found, match{Type: name, UID: e.UID(), Label: accountLabel(e, declared), Field: field, Value: e.Text(field), key: e.Key()})
 			}
 		}
 	}
 	slices.SortFunc(found, func(a, b match) int { return strings.Compare(a.Value, b.Value) })
-	return found[:min(len(found), mostSuggested)]
+	return found[:min(len(found), maxSuggestions)]
 }
 
 // suggest returns completions to the script of the search input.
 func (c *Console) suggest(w http.ResponseWriter, r *http.Request) {
 	values := []string{}
-	if db, err := c.view(r.Context()); err == nil && len(r.FormValue("q")) <= longestQuery {
-		for _, m := range beginning(r.Context(), db, r.FormValue("q")) {
+	if db, err := c.view(r.Context()); err == nil && len(r.FormValue("q")) <= maxQuery {
+		for _, m := range findByPrefix(r.Context(), db, r.FormValue("q")) {
 			values = append(values, m.Value)
 		}
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// perHistory is the number of events on a page.
-const perHistory = 50
+// eventsPerPage is the number of events on a page.
+const eventsPerPage = 50
 
-// A feedPage holds events, the newest first.
-type feedPage struct {
+// A historyPage holds events, the newest first.
+type historyPage struct {
 	Events []event
 	Kinds  []userdb.EventKind // the kinds to choose from
 	Kind   userdb.EventKind   // the chosen kind, or "" for all
@@ -30,7 +30,7 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	q := userdb.EventQuery{Limit: perHistory, After: r.FormValue("after"), Latest: true}
+	q := userdb.EventQuery{Limit: eventsPerPage, After: r.FormValue("after"), Latest: true}
 	kind := userdb.EventKind(r.FormValue("kind"))
 	only := url.Values{}
 	if slices.Contains(eventKinds, kind) {
@@ -50,7 +50,7 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	p := feedPage{Events: named(r.Context(), db, found.Events), Kinds: eventKinds, Kind: kind, Again: "/console/history?" + only.Encode()}
+	p := historyPage{Events: withLabels(r.Context(), db, found.Events), Kinds: eventKinds, Kind: kind, Again: "/console/history?" + only.Encode()}
 	if since != "" {
 		slices.Reverse(p.Events)
 		p.Since = found.Next
@@ -75,8 +75,8 @@ var eventKinds = []userdb.EventKind{
 	userdb.EventKeyCreate, userdb.EventKeyRevoke, userdb.EventImport, userdb.EventExport, userdb.EventRepair,
 }
 
-// named adds the current labels of their accounts to events, with one lookup for each type.
-func named(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent) []event {
+// withLabels adds the current labels of their accounts to events, with one lookup for each type.
+func withLabels(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent) []event {
 	keys := map[string][]recordkey.Key{}
 	for _, e := range found {
 		if e.Key.IsValid() && !slices.Contains(keys[e.Key.Type()], e.Key) {
@@ -95,7 +95,7 @@ func named(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent) []ev
 		}
 		for e, err := range t.FindAll(ctx, all...) {
 			if err == nil {
-				labels[e.Key()] = labelOf(e, db.Schema().Types[name])
+				labels[e.Key()] = accountLabel(e, db.Schema().Types[name])
 			}
 		}
 	}

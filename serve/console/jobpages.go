@@ -18,10 +18,10 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-func (c *Console) jobPages() map[string]http.HandlerFunc {
+func (c *Console) jobHandlers() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"GET /console/import": c.jobList("import", "Import accounts"), "POST /console/import": c.startImport,
-		"GET /console/export": c.jobList("export", "Export accounts"), "POST /console/export": c.verified(c.startExport),
+		"GET /console/export": c.jobList("export", "Export accounts"), "POST /console/export": c.requirePassword(c.startExport),
 		"GET /console/check": c.jobList("check", "Check"), "POST /console/check": c.startCheck,
 		"GET /console/jobs/{id}": c.job, "POST /console/jobs/{id}/stop": c.stopJob, "GET /console/jobs/{id}/files/{name}": c.download,
 	}
@@ -41,7 +41,7 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 	db, err := c.view(r.Context())
 	var all []own.Job
 	if err == nil {
-		all, err = c.jobs.jobs.As(namespaceOf(r)).All(r.Context())
+		all, err = c.jobs.jobs.As(operatorNamespace(r)).All(r.Context())
 	}
 	if err != nil {
 		c.fail(w, r, err)
@@ -56,8 +56,8 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 	c.show(w, r, statusOf(problems), page{Name: kind, Title: title, Data: data, Problems: problems})
 }
 
-// began sends the response to a request that was to start a job.
-func (c *Console) began(w http.ResponseWriter, r *http.Request, j own.Job, err error, kind, title string) {
+// respondStarted sends the response to a request that was to start a job.
+func (c *Console) respondStarted(w http.ResponseWriter, r *http.Request, j own.Job, err error, kind, title string) {
 	switch {
 	case errors.Is(err, errBusy):
 		c.showJobs(w, r, kind, title, web.Problem{Code: userdb.CodeThrottled, Text: "Four jobs are already running. Wait for one to end, or stop one."})
@@ -80,7 +80,7 @@ func (c *Console) startCheck(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		j, err = c.jobs.checkJob(r.Context(), db, web.Entry(r.Context()).Text(own.OperatorName), repair)
 	}
-	c.began(w, r, j, err, "check", "Check")
+	c.respondStarted(w, r, j, err, "check", "Check")
 }
 
 func (c *Console) startExport(w http.ResponseWriter, r *http.Request) {
@@ -95,7 +95,7 @@ func (c *Console) startExport(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		j, err = c.jobs.exportJob(r.Context(), db, web.Entry(r.Context()).Text(own.OperatorName), typ)
 	}
-	c.began(w, r, j, err, "export", "Export accounts")
+	c.respondStarted(w, r, j, err, "export", "Export accounts")
 }
 
 // startImport starts a dry run of an uploaded file, or the import of a file after its dry run.
@@ -105,7 +105,7 @@ func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 	if isUpload(r) {
 		dry = true
 		u, err = c.jobs.receive(w, r)
-	} else if d, is := c.jobs.look(r.PostFormValue("from")); is && d.Upload.Path != "" {
+	} else if d, is := c.jobs.details(r.PostFormValue("from")); is && d.Upload.Path != "" {
 		u = d.Upload
 	} else {
 		err = errElsewhere
@@ -114,7 +114,7 @@ func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 	if err == nil && viewErr == nil && !slices.Contains(db.Schema().Names(), u.Type) {
 		err = errUpload("Choose one of the types.")
 		if dry {
-			u.drop()
+			u.remove()
 		}
 	}
 	if problem, is := errors.AsType[errUpload](err); is {
@@ -126,9 +126,9 @@ func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 		j, err = c.jobs.importJob(r.Context(), db, by, u, dry)
 	}
 	if err != nil && dry {
-		u.drop()
+		u.remove()
 	}
-	c.began(w, r, j, err, "import", "Import accounts")
+	c.respondStarted(w, r, j, err, "import", "Import accounts")
 }
 
 // An errUpload says in words for the operator what is wrong with an upload.
@@ -138,12 +138,12 @@ func (e errUpload) Error() string { return string(e) }
 
 const errElsewhere = errUpload("The file is in another process of the service or no longer exists. Upload it again.")
 
-// stallTime is how long an upload or download may make no progress.
-const stallTime = time.Minute
+// stallTimeout is how long an upload or download may make no progress.
+const stallTimeout = time.Minute
 
 // receive stores an uploaded file on disk. It never holds the whole file in memory.
 func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, err error) {
-	req.Body = http.MaxBytesReader(w, req.Body, mostUpload+1<<20)
+	req.Body = http.MaxBytesReader(w, req.Body, maxUpload+1<<20)
 	parts, err := req.MultipartReader()
 	if err != nil {
 		return u, errUpload("This form cannot be read.")
@@ -153,26 +153,26 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 	u.Type, u.Duplicate = "user", ""
 	for {
 		// A connection without deadlines keeps the server's own.
-		_ = control.SetReadDeadline(time.Now().Add(stallTime))
+		_ = control.SetReadDeadline(time.Now().Add(stallTimeout))
 		part, err := parts.NextPart()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
-			u.drop()
-			return u, brokenOff(err)
+			u.remove()
+			return u, uploadProblem(err)
 		}
 		if part.FormName() == "file" && u.Path == "" {
-			if err := r.keep(&u, part, control); err != nil {
-				u.drop()
+			if err := r.storeFile(&u, part, control); err != nil {
+				u.remove()
 				return u, err
 			}
 			continue
 		}
 		text, err := io.ReadAll(io.LimitReader(part, 1<<10))
 		if err != nil {
-			u.drop()
-			return u, brokenOff(err)
+			u.remove()
+			return u, uploadProblem(err)
 		}
 		switch part.FormName() {
 		case "type":
@@ -181,20 +181,20 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 			u.Duplicate = string(text)
 		}
 	}
-	_ = control.SetWriteDeadline(time.Now().Add(requestTime + stallTime))
+	_ = control.SetWriteDeadline(time.Now().Add(requestTimeout + stallTimeout))
 	switch {
 	case u.Name == "":
-		u.drop()
+		u.remove()
 		return u, errUpload("Choose a file.")
 	case !slices.Contains([]string{"", "fail", "skip", "update"}, u.Duplicate):
-		u.drop()
+		u.remove()
 		return u, errUpload("Choose what to do with accounts that already exist.")
 	}
 	return u, nil
 }
 
-// keep stores the file of a form.
-func (r *runner) keep(u *upload, part *multipart.Part, control *http.ResponseController) error {
+// storeFile stores the file of a form.
+func (r *runner) storeFile(u *upload, part *multipart.Part, control *http.ResponseController) error {
 	name := filepath.Base(strings.ReplaceAll(part.FileName(), `\`, "/"))
 	if part.FileName() == "" {
 		return nil // the operator chose no file
@@ -203,10 +203,10 @@ func (r *runner) keep(u *upload, part *multipart.Part, control *http.ResponseCon
 	if err != nil {
 		return errUpload("The service could not create a file on its disk.")
 	}
-	u.Path, u.Name, u.CSV = file.Name(), shortened(strings.ToValidUTF8(name, "?")), strings.EqualFold(filepath.Ext(name), ".csv")
-	_, err = io.Copy(&diskFile{file}, &going{part, control})
+	u.Path, u.Name, u.CSV = file.Name(), truncate(strings.ToValidUTF8(name, "?")), strings.EqualFold(filepath.Ext(name), ".csv")
+	_, err = io.Copy(&diskFile{file}, &deadlineReader{part, control})
 	if err = errors.Join(err, file.Close()); err != nil {
-		return brokenOff(err)
+		return uploadProblem(err)
 	}
 	return nil
 }
@@ -227,30 +227,30 @@ func (f *diskFile) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{f}, r)
 }
 
-// A going reader extends the read deadline before each read. It may take any time in total.
-type going struct {
+// A deadlineReader extends the read deadline before each read. It may take any time in total.
+type deadlineReader struct {
 	io.Reader
 	control *http.ResponseController
 }
 
-func (g *going) Read(b []byte) (int, error) {
-	_ = g.control.SetReadDeadline(time.Now().Add(stallTime)) // see receive
+func (g *deadlineReader) Read(b []byte) (int, error) {
+	_ = g.control.SetReadDeadline(time.Now().Add(stallTimeout)) // see receive
 	return g.Reader.Read(b)
 }
 
-// A steady writer extends the write deadline before each write. It may take any time in total.
-type steady struct {
+// A deadlineWriter extends the write deadline before each write. It may take any time in total.
+type deadlineWriter struct {
 	io.Writer
 	control *http.ResponseController
 }
 
-func (s *steady) Write(b []byte) (int, error) {
-	_ = s.control.SetWriteDeadline(time.Now().Add(stallTime)) // see receive
+func (s *deadlineWriter) Write(b []byte) (int, error) {
+	_ = s.control.SetWriteDeadline(time.Now().Add(stallTimeout)) // see receive
 	return s.Writer.Write(b)
 }
 
-// brokenOff returns what is wrong with an upload that did not arrive completely.
-func brokenOff(err error) error {
+// uploadProblem returns what is wrong with an upload that did not arrive completely.
+func uploadProblem(err error) error {
 	if problem, is := errors.AsType[errUpload](err); is {
 		return problem
 	}
@@ -260,8 +260,8 @@ func brokenOff(err error) error {
 	return errUpload("The file did not arrive completely.")
 }
 
-// drop removes the uploaded file.
-func (u upload) drop() {
+// remove removes the uploaded file.
+func (u upload) remove() {
 	if u.Path != "" {
 		_ = os.RemoveAll(filepath.Dir(u.Path)) // the runner removes it at its end in any case
 	}
@@ -279,16 +279,16 @@ type jobPage struct {
 }
 
 func (c *Console) job(w http.ResponseWriter, r *http.Request) {
-	j, err := c.jobs.jobs.As(namespaceOf(r)).Find(r.Context(), r.PathValue("id"))
+	j, err := c.jobs.jobs.As(operatorNamespace(r)).Find(r.Context(), r.PathValue("id"))
 	if err != nil {
 		c.fail(w, r, err)
 		return
 	}
 	p := jobPage{Job: j, Percent: j.Percent(), ListPath: "/console/" + j.Kind}
-	p.detail, p.Here = c.jobs.look(j.ID)
+	p.detail, p.Here = c.jobs.details(j.ID)
 	p.Again = p.Here && p.Upload.Path != "" && j.State == own.JobDone
 	for code, n := range p.Codes {
-		p.Counts = append(p.Counts, fmt.Sprintf("%s: %s", code, number(n)))
+		p.Counts = append(p.Counts, fmt.Sprintf("%s: %s", code, formatNumber(n)))
 	}
 	slices.Sort(p.Counts)
 	c.show(w, r, http.StatusOK, page{Name: "job", Title: j.Title, Data: p})
@@ -296,7 +296,7 @@ func (c *Console) job(w http.ResponseWriter, r *http.Request) {
 
 func (c *Console) stopJob(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	if err := c.jobs.stop(r.Context(), namespaceOf(r), id); err != nil {
+	if err := c.jobs.stop(r.Context(), operatorNamespace(r), id); err != nil {
 		c.fail(w, r, err)
 		return
 	}
@@ -306,14 +306,14 @@ func (c *Console) stopJob(w http.ResponseWriter, r *http.Request) {
 // download sends a file of a job as an attachment, in a form in which no spreadsheet runs formulas.
 func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
-	file, err := c.jobs.open(r.PathValue("id"), name)
+	file, err := c.jobs.openFile(r.PathValue("id"), name)
 	if err != nil {
 		c.show(w, r, http.StatusNotFound, page{Name: "message", Title: "File not found", Data: "The file is in another process of the service or no longer exists."})
 		return
 	}
 	defer file.Close()
-	out := &steady{w, http.NewResponseController(w)}
-	// open accepts only names that the console chose.
+	out := &deadlineWriter{w, http.NewResponseController(w)}
+	// openFile accepts only names that the console chose.
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	if strings.HasSuffix(name, ".csv") {
 		w.Header().Set("Content-Type", "text/csv; charset=utf-8")

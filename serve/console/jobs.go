@@ -18,10 +18,10 @@ import (
 
 // Limits on the jobs of one process.
 const (
-	mostRunning = 4
-	beatTime    = time.Second      // between two reports of progress
-	noteTime    = 10 * time.Second // for writing one report
-	mostUpload  = 1 << 30          // bytes
+	maxRunning    = 4
+	beatInterval  = time.Second      // between two reports of progress
+	recordTimeout = 10 * time.Second // for writing one report
+	maxUpload     = 1 << 30          // bytes
 )
 
 // errBusy reports that the process runs as many jobs as it may.
@@ -34,19 +34,19 @@ type runner struct {
 	host string
 
 	mu      sync.Mutex
-	works   map[string]*work // includes jobs that have ended, while their files exist
+	tasks   map[string]*task // includes jobs that have ended, while their files exist
 	folder  string           // "" until it is created
 	running int
 	stopped bool
-	all     sync.WaitGroup
+	wg      sync.WaitGroup
 }
 
-// A work is a job that this process runs or ran.
-type work struct {
+// A task is a job that this process runs or ran.
+type task struct {
 	own.Job
-	done, about atomic.Int64
+	done, total atomic.Int64
 	stop        context.CancelFunc
-	over        chan struct{} // closed when it has ended
+	ended       chan struct{} // closed when it has ended
 
 	mu     sync.Mutex
 	detail detail
@@ -63,12 +63,12 @@ type detail struct {
 
 func newRunner(db *userdb.DB) (*runner, error) {
 	jobs, err := own.JobsOf(db)
-	return &runner{jobs: jobs, host: rand.Text(), works: map[string]*work{}}, err
+	return &runner{jobs: jobs, host: rand.Text(), tasks: map[string]*task{}}, err
 }
 
 // begin starts a job in the background. The job keeps the values of ctx, which include the actor,
 // but not its end. do returns the text that describes the result.
-func (r *runner) begin(ctx context.Context, j own.Job, d detail, do func(ctx context.Context, w *work) (string, error)) (own.Job, error) {
+func (r *runner) begin(ctx context.Context, j own.Job, d detail, do func(ctx context.Context, w *task) (string, error)) (own.Job, error) {
 	if err := r.reserve(); err != nil {
 		return own.Job{}, err
 	}
@@ -79,21 +79,21 @@ func (r *runner) begin(ctx context.Context, j own.Job, d detail, do func(ctx con
 		return own.Job{}, err
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	w := &work{Job: j, stop: stop, over: make(chan struct{}), detail: d}
+	w := &task{Job: j, stop: stop, ended: make(chan struct{}), detail: d}
 	r.mu.Lock()
-	r.works[j.ID] = w
+	r.tasks[j.ID] = w
 	if r.stopped {
 		stop()
 	}
 	r.mu.Unlock()
-	r.forget(ctx)
-	go r.beat(ctx, w)
+	r.removeUnlisted(ctx)
+	go r.reportProgress(ctx, w)
 	go func() {
-		defer r.all.Done()
+		defer r.wg.Done()
 		defer r.release()
 		text, err := do(ctx, w)
-		r.end(ctx, w, text, err)
-		close(w.over)
+		r.finish(ctx, w, text, err)
+		close(w.ended)
 		stop()
 	}()
 	return j, nil
@@ -104,11 +104,11 @@ func (r *runner) begin(ctx context.Context, j own.Job, d detail, do func(ctx con
 func (r *runner) reserve() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.running >= mostRunning || r.stopped {
+	if r.running >= maxRunning || r.stopped {
 		return errBusy
 	}
 	r.running++
-	r.all.Add(1)
+	r.wg.Add(1)
 	return nil
 }
 
@@ -118,43 +118,43 @@ func (r *runner) release() {
 	r.running--
 }
 
-// beat reports a job's progress regularly and stops the job if somebody asks for that. The job
-// continues if the store does not respond.
-func (r *runner) beat(ctx context.Context, w *work) {
-	tick := time.NewTicker(beatTime)
+// reportProgress reports a job's progress regularly and stops the job if somebody asks for that.
+// The job continues if the store does not respond.
+func (r *runner) reportProgress(ctx context.Context, w *task) {
+	tick := time.NewTicker(beatInterval)
 	defer tick.Stop()
 	for {
 		select {
-		case <-w.over:
+		case <-w.ended:
 			return
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		noting, cancel := context.WithTimeout(ctx, noteTime)
-		stop, err := r.jobs.Beat(noting, w.ID, w.done.Load(), w.about.Load())
+		recordCtx, cancel := context.WithTimeout(ctx, recordTimeout)
+		stop, err := r.jobs.Beat(recordCtx, w.ID, w.done.Load(), w.total.Load())
 		if cancel(); stop || errors.Is(err, userdb.ErrNotFound) {
 			w.stop()
 		}
 	}
 }
 
-// end records the result of a job.
-func (r *runner) end(ctx context.Context, w *work, text string, err error) {
+// finish records the result of a job.
+func (r *runner) finish(ctx context.Context, w *task, text string, err error) {
 	state := own.JobDone
 	switch {
 	case err != nil && ctx.Err() != nil:
 		state = own.JobStopped
 	case err != nil:
-		state, text = own.JobFailed, cmpText(text, whatFailed(err))
+		state, text = own.JobFailed, joinText(text, failureText(err))
 	}
-	noting, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
+	recordCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	// If the store does not respond, the job will count as lost, which it is.
-	_ = r.jobs.End(noting, w.ID, state, text, w.done.Load(), w.about.Load())
+	_ = r.jobs.End(recordCtx, w.ID, state, text, w.done.Load(), w.total.Load())
 }
 
-func cmpText(text, more string) string {
+func joinText(text, more string) string {
 	if text == "" {
 		return more
 	}
@@ -165,13 +165,13 @@ func cmpText(text, more string) string {
 func (r *runner) close(ctx context.Context) {
 	r.mu.Lock()
 	r.stopped = true
-	for _, w := range r.works {
+	for _, w := range r.tasks {
 		w.stop()
 	}
 	r.mu.Unlock()
 	ended := make(chan struct{})
 	go func() {
-		r.all.Wait()
+		r.wg.Wait()
 		close(ended)
 	}()
 	select {
@@ -188,22 +188,22 @@ func (r *runner) close(ctx context.Context) {
 // stop stops a job: at once if it runs here, or else when its process next asks.
 func (r *runner) stop(ctx context.Context, ns, id string) error {
 	err := r.jobs.As(ns).WantStop(ctx, id)
-	if w := r.work(id); w != nil && !errors.Is(err, userdb.ErrNotFound) {
+	if w := r.task(id); w != nil && !errors.Is(err, userdb.ErrNotFound) {
 		w.stop()
 	}
 	return err
 }
 
-// work returns a job of this process, or nil if it belongs to another one.
-func (r *runner) work(id string) *work {
+// task returns a job of this process, or nil if it belongs to another one.
+func (r *runner) task(id string) *task {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.works[id]
+	return r.tasks[id]
 }
 
-// look returns a copy of the details of a job, or false if it belongs to another process.
-func (r *runner) look(id string) (detail, bool) {
-	w := r.work(id)
+// details returns a copy of the details of a job, or false if it belongs to another process.
+func (r *runner) details(id string) (detail, bool) {
+	w := r.task(id)
 	if w == nil {
 		return detail{}, false
 	}
@@ -214,34 +214,34 @@ func (r *runner) look(id string) (detail, bool) {
 	return d, true
 }
 
-// forget removes the files of jobs that are no longer listed.
-func (r *runner) forget(ctx context.Context) {
+// removeUnlisted removes the files of jobs that are no longer listed.
+func (r *runner) removeUnlisted(ctx context.Context) {
 	all, err := r.jobs.All(ctx)
 	if err != nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for id, w := range r.works {
+	for id, w := range r.tasks {
 		if !slices.ContainsFunc(all, func(j own.Job) bool { return j.ID == id }) {
 			_ = os.RemoveAll(filepath.Join(r.folder, id)) // close removes the folder in any case
-			w.add(func(d *detail) { d.Upload.drop() })
-			delete(r.works, id)
+			w.update(func(d *detail) { d.Upload.remove() })
+			delete(r.tasks, id)
 		}
 	}
 }
 
 // create creates a file of a job. name is one of the console's own.
 func (r *runner) create(id, name string) (*os.File, error) {
-	folder, err := r.place(id)
+	folder, err := r.makeFolder(id)
 	if err != nil {
 		return nil, err
 	}
 	return os.OpenFile(filepath.Join(folder, name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// place returns the folder of a job or of an upload, which it creates if necessary.
-func (r *runner) place(id string) (string, error) {
+// makeFolder returns the folder of a job or of an upload, which it creates if necessary.
+func (r *runner) makeFolder(id string) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.folder == "" {
@@ -255,9 +255,9 @@ func (r *runner) place(id string) (string, error) {
 	return folder, os.MkdirAll(folder, 0o700)
 }
 
-// open opens a file of a job of this process. name must be one of the job's files.
-func (r *runner) open(id, name string) (*os.File, error) {
-	d, is := r.look(id)
+// openFile opens a file of a job of this process. name must be one of the job's files.
+func (r *runner) openFile(id, name string) (*os.File, error) {
+	d, is := r.details(id)
 	if !is || !slices.Contains(d.Files, name) {
 		return nil, userdb.ErrNotFound
 	}
@@ -267,34 +267,34 @@ func (r *runner) open(id, name string) (*os.File, error) {
 	return os.Open(path)
 }
 
-// add calls change with the details of the job, under its lock.
-func (w *work) add(change func(*detail)) {
+// update calls change with the details of the job, under its lock.
+func (w *task) update(change func(*detail)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(&w.detail)
 }
 
-// at sets the progress of the job: done of about so many.
-func (w *work) at(done, about int64) {
+// setProgress sets how much of the total is done.
+func (w *task) setProgress(done, total int64) {
 	w.done.Store(done)
-	w.about.Store(about)
+	w.total.Store(total)
 }
 
-// whatFailed describes an error on the page of a job, without the keys of records.
-func whatFailed(err error) string {
+// failureText describes an error on the page of a job, without the keys of records.
+func failureText(err error) string {
 	switch code := userdb.CodeOf(err); {
 	case code == userdb.CodeUnavailable:
 		return "The store did not respond."
 	case code == userdb.CodeCorrupt:
 		return "A record is damaged. The Check page says which."
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission), isDisk(err):
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission), isFileError(err):
 		return "The service could not read or write a file on its disk."
 	}
 	return fmt.Sprintf("It failed: %v.", err)
 }
 
-// isDisk reports whether err comes from an operation on a file.
-func isDisk(err error) bool {
+// isFileError reports whether err comes from an operation on a file.
+func isFileError(err error) bool {
 	_, is := errors.AsType[*os.PathError](err)
 	return is
 }

@@ -43,8 +43,8 @@ func (d *desk) upload(want int, name, text string, fields ...string) string {
 	return d.send(want, r)
 }
 
-// over waits for a job to end and returns its page.
-func (d *desk) over(path string) string {
+// waitForJob waits for a job to end and returns its page.
+func (d *desk) waitForJob(path string) string {
 	d.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		body := d.do(http.StatusOK, path)
@@ -52,7 +52,7 @@ func (d *desk) over(path string) string {
 			return body
 		}
 		if time.Now().After(deadline) {
-			d.t.Fatalf("the job does not end: %s", plain(body))
+			d.t.Fatalf("the job does not end: %s", pageText(body))
 		}
 	}
 }
@@ -67,15 +67,15 @@ const people = "uid,name,email,job\n" +
 // no spreadsheet runs the refused lines in the download.
 func TestImport(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
-		d.make("u1", "name", "Alice", "email", "alice@example.com")
+		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		at := d.upload(http.StatusSeeOther, "people.csv", people+"p5,@SUM(A1),also no address,-2\n", "type", "user", "on_duplicate", "fail")
-		dry := d.over(at)
-		d.has(dry, "done.", "5 lines read: 2 would be created", "3 refused", "Line 3:", "Line 4:", "Import the file")
+		dry := d.waitForJob(at)
+		d.wantText(dry, "done.", "5 lines read: 2 would be created", "3 refused", "Line 3:", "Line 4:", "Import the file")
 		if _, err := d.users.Find(t.Context(), hintOf("p1")); !isAny(err, userdb.ErrNotFound) {
 			t.Errorf("a dry run wrote: %v", err)
 		}
-		real := d.over(d.do(http.StatusSeeOther, "/console/import", "from", at[strings.LastIndex(at, "/")+1:]))
-		d.has(real, "2 created", "3 refused", "Started by Olga")
+		real := d.waitForJob(d.do(http.StatusSeeOther, "/console/import", "from", at[strings.LastIndex(at, "/")+1:]))
+		d.wantText(real, "2 created", "3 refused", "Started by Olga")
 		_, err := d.users.Find(t.Context(), hintOf("p1"))
 		must(t, err)
 		if past := d.history("p1"); past[0] != "create operator:"+operatorName {
@@ -96,23 +96,23 @@ func TestImport(t *testing.T) {
 		if !strings.Contains(string(text), "'@SUM(A1)") || regexp.MustCompile(`(?m)(^|,)"?[=+@-]`).Match(text) {
 			t.Errorf("a spreadsheet would run\n%s", text)
 		}
-		d.has(d.do(http.StatusOK, "/console/import"), "Dry run of people.csv", "Import of people.csv")
+		d.wantText(d.do(http.StatusOK, "/console/import"), "Dry run of people.csv", "Import of people.csv")
 	})
 }
 
 // TestBadUploads checks that bad uploads start nothing and leave nothing behind.
 func TestBadUploads(t *testing.T) {
 	d := open(t, "memory:")
-	d.has(d.upload(http.StatusUnprocessableEntity, "", ""), "Choose a file.")
-	d.has(d.upload(http.StatusUnprocessableEntity, "x.csv", people, "type", "nosuch"), "Choose one of the types.")
-	d.has(d.upload(http.StatusUnprocessableEntity, "x.csv", people, "on_duplicate", "nosuch"), "Choose what is done")
-	d.has(d.do(http.StatusUnprocessableEntity, "/console/import", "from", "../../etc"), "in another process")
+	d.wantText(d.upload(http.StatusUnprocessableEntity, "", ""), "Choose a file.")
+	d.wantText(d.upload(http.StatusUnprocessableEntity, "x.csv", people, "type", "nosuch"), "Choose one of the types.")
+	d.wantText(d.upload(http.StatusUnprocessableEntity, "x.csv", people, "on_duplicate", "nosuch"), "Choose what to do")
+	d.wantText(d.do(http.StatusUnprocessableEntity, "/console/import", "from", "../../etc"), "in another process")
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.base+"/console/import", strings.NewReader("--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"x.csv\"\r\n\r\nuid,name"))
 	must(t, err)
 	r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
-	d.has(d.send(http.StatusUnprocessableEntity, r), "The file did not arrive completely.")
-	d.has(d.over(d.upload(http.StatusSeeOther, "x.csv", "uid,nmae\n1,2\n")), "failed.", "nmae")
-	d.has(d.over(d.upload(http.StatusSeeOther, "../../x.jsonl", "no json\n")), "1 refused", "x.jsonl")
+	d.wantText(d.send(http.StatusUnprocessableEntity, r), "The file did not arrive completely.")
+	d.wantText(d.waitForJob(d.upload(http.StatusSeeOther, "x.csv", "uid,nmae\n1,2\n")), "failed.", "nmae")
+	d.wantText(d.waitForJob(d.upload(http.StatusSeeOther, "../../x.jsonl", "no json\n")), "1 refused", "x.jsonl")
 	uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*"))
 	if len(uploads) != 2 { // those of the two that were started
 		t.Errorf("the uploads are %q, want two", uploads)
@@ -128,17 +128,17 @@ func TestDisk(t *testing.T) {
 		t.Setenv("TMPDIR", t.TempDir()+"/nowhere")
 	}
 	d := open(t, "memory:")
-	d.has(d.upload(http.StatusUnprocessableEntity, "x.csv", people), "The service could not create a file on its disk.")
-	d.has(d.over(d.post(http.StatusSeeOther, "/console/export")), "failed.", "The service could not read or write a file")
+	d.wantText(d.upload(http.StatusUnprocessableEntity, "x.csv", people), "The service could not create a file on its disk.")
+	d.wantText(d.waitForJob(d.post(http.StatusSeeOther, "/console/export")), "failed.", "The service could not read or write a file")
 }
 
 func TestExport(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		for i := range 30 {
-			d.make(fmt.Sprintf("u%02d", i), "name", fmt.Sprintf("Name %02d", i), "email", fmt.Sprintf("n%02d@example.com", i))
+			d.createAccount(fmt.Sprintf("u%02d", i), "name", fmt.Sprintf("Name %02d", i), "email", fmt.Sprintf("n%02d@example.com", i))
 		}
 		at := d.do(http.StatusSeeOther, "/console/export", "type", "user")
-		d.has(d.over(at), "Wrote 30 accounts.")
+		d.wantText(d.waitForJob(at), "Wrote 30 accounts.")
 		text := d.fetch(at + "/files/accounts.jsonl")
 		if strings.Count(text, "\n") != 30 || !strings.Contains(text, "n07@example.com") || strings.Contains(text, "$2a$") {
 			t.Errorf("the file is\n%s", text)
@@ -163,18 +163,18 @@ func (d *desk) fetch(path string) string {
 // TestCheck checks that damage is described in words and repaired after confirmation.
 func TestCheck(t *testing.T) {
 	d := open(t, "memory:")
-	e := d.make("u1", "name", "Alice", "email", "alice@example.com")
-	d.has(d.over(d.post(http.StatusSeeOther, "/console/check")), "Nothing is wrong.")
+	e := d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
+	d.wantText(d.waitForJob(d.post(http.StatusSeeOther, "/console/check")), "Nothing is wrong.")
 	srk, err := recordkey.SRK("user", "email", "alice@example.com")
 	must(t, err)
-	must(t, remove(t, d, srk.String()))
+	must(t, removeRecord(t, d, srk.String()))
 	if _, err := d.users.Find(t.Context(), hints.Any("alice@example.com")); err == nil {
 		t.Fatal("the account is still found")
 	}
-	d.has(d.over(d.post(http.StatusSeeOther, "/console/check")), "Found one problem.", "cannot be found by an identifier", "srk_missing", "Repair fixes this.")
+	d.wantText(d.waitForJob(d.post(http.StatusSeeOther, "/console/check")), "Found one problem.", "cannot be found by an identifier", "srk_missing", "Repair fixes this.")
 	confirm := d.do(http.StatusOK, "/console/check", "repair", "true")
-	d.has(confirm, "Repair all accounts?", "Cancel")
-	d.has(d.over(d.do(http.StatusSeeOther, "/console/check", "repair", "true", "confirm", "true")), "Repaired one problem.", "Repaired.")
+	d.wantText(confirm, "Repair all accounts?", "Cancel")
+	d.wantText(d.waitForJob(d.do(http.StatusSeeOther, "/console/check", "repair", "true", "confirm", "true")), "Repaired one problem.", "Repaired.")
 	if found, err := d.users.Find(t.Context(), hints.Any("alice@example.com")); err != nil || found.Key() != e.Key() {
 		t.Errorf("%v, %v", found, err)
 	}
@@ -186,8 +186,8 @@ func TestStopping(t *testing.T) {
 	d := open(t, "memory:")
 	other, err := newRunner(d.db)
 	must(t, err)
-	forever := func(ctx context.Context, w *work) (string, error) {
-		w.at(3, 10)
+	forever := func(ctx context.Context, w *task) (string, error) {
+		w.setProgress(3, 10)
 		<-ctx.Done()
 		return "Three of ten.", ctx.Err()
 	}
@@ -197,28 +197,28 @@ func TestStopping(t *testing.T) {
 	} {
 		j, err := d.console.jobs.begin(t.Context(), own.Job{Kind: "check", By: "Olga", Title: name}, detail{}, forever)
 		must(t, err)
-		d.has(d.do(http.StatusOK, "/console/jobs/"+j.ID), "running", "Stop")
+		d.wantText(d.do(http.StatusOK, "/console/jobs/"+j.ID), "running", "Stop")
 		stop(j.ID)
-		d.has(d.over("/console/jobs/"+j.ID), "stopped. Three of ten.")
+		d.wantText(d.waitForJob("/console/jobs/"+j.ID), "stopped. Three of ten.")
 	}
 	j, err := other.begin(t.Context(), own.Job{Kind: "check", By: "Paul", Title: "there"}, detail{}, forever)
 	must(t, err)
-	d.has(d.do(http.StatusOK, "/console/jobs/"+j.ID), "Another process of the service runs this")
+	d.wantText(d.do(http.StatusOK, "/console/jobs/"+j.ID), "Another process of the service runs this")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	other.close(ctx)
-	d.has(d.do(http.StatusOK, "/console/jobs/"+j.ID), "stopped.")
+	d.wantText(d.do(http.StatusOK, "/console/jobs/"+j.ID), "stopped.")
 	_, err = other.begin(t.Context(), own.Job{}, detail{}, forever)
 	if err != errBusy { //nolint:errorlint // must be errBusy itself
 		t.Errorf("after close: %v", err)
 	}
 	lost := own.Job{ID: "lost", Kind: "check", Title: "lost", State: own.JobRunning, Began: time.Now().Add(-time.Hour), Heard: time.Now().Add(-time.Minute)}
-	must(t, rawJob(t, d, lost))
-	d.has(d.do(http.StatusOK, "/console/jobs/lost"), "lost: its process has ended")
+	must(t, storeJob(t, d, lost))
+	d.wantText(d.do(http.StatusOK, "/console/jobs/lost"), "lost: its process has ended")
 }
 
-// rawJob stores a job as it is.
-func rawJob(t *testing.T, d *desk, j own.Job) error {
+// storeJob stores a job as it is.
+func storeJob(t *testing.T, d *desk, j own.Job) error {
 	t.Helper()
 	inside, err := own.Open(d.db)
 	must(t, err)
@@ -230,8 +230,8 @@ func rawJob(t *testing.T, d *desk, j own.Job) error {
 	return err
 }
 
-// remove removes a record behind the back of the store.
-func remove(t *testing.T, d *desk, key string) error {
+// removeRecord removes a record behind the back of the store.
+func removeRecord(t *testing.T, d *desk, key string) error {
 	t.Helper()
 	engine := view.Of(d.db).Engine
 	found, err := engine.Look(t.Context(), []store.LookAt{{Key: key, As: store.LookText}})
@@ -241,18 +241,18 @@ func remove(t *testing.T, d *desk, key string) error {
 	return err
 }
 
-// TestFourJobs checks that a job beyond the limit is refused with a message.
-func TestFourJobs(t *testing.T) {
+// TestTooManyJobs checks that a job beyond the limit is refused with a message.
+func TestTooManyJobs(t *testing.T) {
 	d := open(t, "memory:")
-	for range mostRunning {
-		_, err := d.console.jobs.begin(t.Context(), own.Job{Kind: "check"}, detail{}, func(ctx context.Context, _ *work) (string, error) {
+	for range maxRunning {
+		_, err := d.console.jobs.begin(t.Context(), own.Job{Kind: "check"}, detail{}, func(ctx context.Context, _ *task) (string, error) {
 			<-ctx.Done()
 			return "", ctx.Err()
 		})
 		must(t, err)
 	}
-	d.has(d.post(http.StatusTooManyRequests, "/console/check"), "Four jobs are already running.")
-	d.has(d.upload(http.StatusTooManyRequests, "x.csv", people), "Four jobs are already running.")
+	d.wantText(d.post(http.StatusTooManyRequests, "/console/check"), "Four jobs are already running.")
+	d.wantText(d.upload(http.StatusTooManyRequests, "x.csv", people), "Four jobs are already running.")
 }
 
 func TestHarmlessCSV(t *testing.T) {

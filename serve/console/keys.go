@@ -40,7 +40,7 @@ func (c *Console) showKeys(w http.ResponseWriter, r *http.Request, edit func(*ke
 	keys, err := own.KeysOf(c.store)
 	data := keysPage{Scopes: scopes, Now: time.Now()}
 	if err == nil {
-		data.Keys, err = keys.As(namespaceOf(r)).All(r.Context())
+		data.Keys, err = keys.As(operatorNamespace(r)).All(r.Context())
 	}
 	if err != nil {
 		c.fail(w, r, err)
@@ -49,7 +49,7 @@ func (c *Console) showKeys(w http.ResponseWriter, r *http.Request, edit func(*ke
 	if db, err := c.view(r.Context()); err == nil {
 		data.Types = db.Schema().Names()
 	}
-	p := page{Name: "keys", Title: "API keys", Done: done[r.URL.Query().Get("done")]}
+	p := page{Name: "keys", Title: "API keys", Done: doneMessages[r.URL.Query().Get("done")]}
 	edit(&data, &p)
 	p.Data = data
 	c.show(w, r, statusOf(p.Problems), p)
@@ -79,7 +79,7 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err == nil {
-		c.did(r, userdb.EventKeyCreate, k.Name)
+		c.recordOwnAction(r, userdb.EventKeyCreate, k.Name)
 		c.showKeys(w, r, func(data *keysPage, p *page) { data.Name, data.Secret, p.Form = k.Name, secret, map[string][]string{} })
 		return
 	}
@@ -89,7 +89,7 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 		problems = []web.Problem{{Code: userdb.CodeOf(err), Field: "scope", Rule: "scope", Text: "Choose at least one."}}
 	case isAny(err, userdb.ErrInvalid):
 		problems = []web.Problem{{Code: userdb.CodeOf(err), Field: "name", Rule: "name", Text: "A name consists of up to 64 letters, digits, dots, hyphens and underscores."}}
-	case beyondForm(problems):
+	case isServiceProblem(problems):
 		c.fail(w, r, err)
 		return
 	}
@@ -99,11 +99,11 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 func (c *Console) revokeKey(w http.ResponseWriter, r *http.Request) {
 	keys, err := own.KeysOf(c.store)
 	if err == nil {
-		err = keys.As(namespaceOf(r)).Revoke(r.Context(), r.PostFormValue("name"))
+		err = keys.As(operatorNamespace(r)).Revoke(r.Context(), r.PostFormValue("name"))
 	}
 	switch {
 	case err == nil:
-		c.did(r, userdb.EventKeyRevoke, r.PostFormValue("name"))
+		c.recordOwnAction(r, userdb.EventKeyRevoke, r.PostFormValue("name"))
 	case !isAny(err, userdb.ErrNotFound): // the key is revoked already
 		c.fail(w, r, err)
 		return

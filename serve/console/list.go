@@ -15,11 +15,11 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// perPage is the number of accounts on a page of a list. mostRead is the number of accounts read
+// pageSize is the number of accounts on a page of a list. maxRead is the number of accounts read
 // for it if no index applies.
 const (
-	perPage  = 25
-	mostRead = 500
+	pageSize = 25
+	maxRead  = 500
 )
 
 // A listing holds one page of the accounts of a type.
@@ -56,7 +56,7 @@ type cell struct {
 type condition struct{ Name, Value, Text, Without string }
 
 func (c *Console) list(w http.ResponseWriter, r *http.Request) {
-	db, t, err := c.typ(r)
+	db, t, err := c.pathType(r)
 	if err != nil {
 		c.fail(w, r, err)
 		return
@@ -67,51 +67,51 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		if params.Del("by"); value != "" {
 			params.Add("where", by+":"+value)
 		}
-		http.Redirect(w, r, r.URL.EscapedPath()+"?"+tidied(params, "value", "after").Encode(), http.StatusSeeOther)
+		http.Redirect(w, r, r.URL.EscapedPath()+"?"+cleanParams(params, "value", "after").Encode(), http.StatusSeeOther)
 		return
 	}
 	declared := db.Schema().Types[t.Name()]
-	q, err := queryOf(params, declared)
+	q, err := parseQuery(params, declared)
 	var found userdb.Page
 	if err == nil {
 		found, err = t.Page(r.Context(), q)
 	}
 	l := listing{
-		Path: typePath(t.Name()), Columns: columnsOf(declared), By: filtersOf(declared), Orders: declared.Ordered(), Order: params.Get("order"),
+		Path: typePath(t.Name()), Columns: listColumns(declared), By: filterFields(declared), Orders: declared.Ordered(), Order: params.Get("order"),
 		Reverse: params.Get("reverse") == "true", Disabled: params.Get("disabled"), HasTags: slices.Contains(declared.IndexedTertiary(), "tags"),
-		Conditions: conditionsOf(typePath(t.Name()), params),
+		Conditions: activeConditions(typePath(t.Name()), params),
 	}
 	for _, e := range found.Entries {
-		l.Rows = append(l.Rows, rowOf(e, declared, l.Columns))
+		l.Rows = append(l.Rows, newRow(e, declared, l.Columns))
 	}
-	l.Next, l.Prev = continued(l.Path, params, "n.", found.Next), continued(l.Path, params, "p.", found.Back)
+	l.Next, l.Prev = pagePath(l.Path, params, "n.", found.Next), pagePath(l.Path, params, "p.", found.Back)
 	p, status := page{Name: "list", Title: "Accounts: " + t.Name()}, http.StatusOK
 	switch {
 	case isAny(err, userdb.ErrCorrupt): // the other accounts are fine
 		p.Problems = []web.Problem{{Text: "A damaged account has been left out. The Check page says which."}}
 	case isAny(err, userdb.ErrInvalid, userdb.ErrCursor, hints.ErrHint):
-		p.Problems, status = []web.Problem{{Text: reasonOf(err)}}, userdb.CodeOf(err).HTTPStatus()
+		p.Problems, status = []web.Problem{{Text: queryProblem(err)}}, userdb.CodeOf(err).HTTPStatus()
 	case err != nil:
 		c.fail(w, r, err)
 		return
 	default:
-		l.Short = found.Next != "" && len(l.Rows) < perPage
+		l.Short = found.Next != "" && len(l.Rows) < pageSize
 		switch whole := found.Next == "" && params.Get("after") == ""; {
 		case whole:
-			l.Count = accounts(int64(len(l.Rows)))
+			l.Count = accountsText(int64(len(l.Rows)))
 		case isIndexed(q) || params.Has("count"):
-			l.Count = c.counted(r.Context(), t, q, tidied(params, "after", "order", "reverse", "count").Encode())
+			l.Count = c.countText(r.Context(), t, q, cleanParams(params, "after", "order", "reverse", "count").Encode())
 		default:
-			l.CountPath = l.Path + "?" + tidied(url.Values{"count": {"true"}, "where": params["where"], "tag": params["tag"], "disabled": params["disabled"], "order": params["order"], "reverse": params["reverse"]}).Encode()
+			l.CountPath = l.Path + "?" + cleanParams(url.Values{"count": {"true"}, "where": params["where"], "tag": params["tag"], "disabled": params["disabled"], "order": params["order"], "reverse": params["reverse"]}).Encode()
 		}
 	}
 	p.Data = l
 	c.show(w, r, status, p)
 }
 
-// queryOf parses the parameters of a list, which are those of the HTTP service.
-func queryOf(params url.Values, t schema.Type) (userdb.Query, error) {
-	q := userdb.Query{Limit: perPage, MostRead: mostRead, Order: params.Get("order"), Reverse: params.Get("reverse") == "true" && params.Get("order") != "", Where: schema.Facets{}}
+// parseQuery parses the parameters of a list, which are those of the HTTP service.
+func parseQuery(params url.Values, t schema.Type) (userdb.Query, error) {
+	q := userdb.Query{Limit: pageSize, MostRead: maxRead, Order: params.Get("order"), Reverse: params.Get("reverse") == "true" && params.Get("order") != "", Where: schema.Facets{}}
 	for _, tag := range params["tag"] {
 		if tag != "" {
 			q.Has = append(q.Has, tag)
@@ -141,8 +141,8 @@ func queryOf(params url.Values, t schema.Type) (userdb.Query, error) {
 	return q, nil
 }
 
-// tidied returns a copy of params without the given names and without empty values.
-func tidied(params url.Values, without ...string) url.Values {
+// cleanParams returns a copy of params without the given names and without empty values.
+func cleanParams(params url.Values, without ...string) url.Values {
 	rest := url.Values{}
 	for name, values := range params {
 		if slices.Contains(without, name) {
@@ -157,20 +157,20 @@ func tidied(params url.Values, without ...string) url.Values {
 	return rest
 }
 
-// continued returns the path of the next or previous page, or "" if there is none.
-func continued(path string, params url.Values, which, cursor string) string {
+// pagePath returns the path of the next or previous page, or "" if there is none.
+func pagePath(path string, params url.Values, which, cursor string) string {
 	if cursor == "" {
 		return ""
 	}
-	next := tidied(params, "after")
+	next := cleanParams(params, "after")
 	next.Set("after", which+cursor)
 	return path + "?" + next.Encode()
 }
 
-func conditionsOf(path string, params url.Values) (all []condition) {
+func activeConditions(path string, params url.Values) (all []condition) {
 	for _, name := range []string{"where", "tag"} {
 		for _, text := range params[name] {
-			rest := tidied(params, "after")
+			rest := cleanParams(params, "after")
 			rest[name] = slices.DeleteFunc(slices.Clone(rest[name]), func(other string) bool { return other == text })
 			shown := strings.Replace(text, ":", " is ", 1)
 			if name == "tag" {
@@ -184,13 +184,13 @@ func conditionsOf(path string, params url.Values) (all []condition) {
 	return all
 }
 
-// mostColumns limits the number of fields that a list shows besides the label. Identifiers come
+// maxColumns limits the number of fields that a list shows besides the label. Identifiers come
 // first, followed by indexed fields.
-const mostColumns = 8
+const maxColumns = 8
 
-func columnsOf(t schema.Type) []string {
+func listColumns(t schema.Type) []string {
 	all := t.Secondary()
-	for _, more := range [][]string{t.Indexed(), t.Ordered(), fieldsOf(t)} {
+	for _, more := range [][]string{t.Indexed(), t.Ordered(), fieldNames(t)} {
 		for _, field := range more {
 			if !slices.Contains(all, field) {
 				all = append(all, field)
@@ -200,21 +200,21 @@ func columnsOf(t schema.Type) []string {
 	if fields := labelFields(t); len(fields) > 0 {
 		all = slices.DeleteFunc(all, func(field string) bool { return field == fields[0] })
 	}
-	return all[:min(len(all), mostColumns)]
+	return all[:min(len(all), maxColumns)]
 }
 
-// filtersOf returns the fields that can be filtered by, because an index or a record finds their
+// filterFields returns the fields that can be filtered by, because an index or a record finds their
 // values.
-func filtersOf(t schema.Type) []string {
+func filterFields(t schema.Type) []string {
 	all := append([]string{t.Primary}, append(t.Secondary(), t.Indexed()...)...)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-func rowOf(e userdb.Entry, t schema.Type, columns []string) row {
-	r := row{Path: pathOf(e.Type(), e.UID()), Label: labelOf(e, t), Disabled: e.Disabled()}
+func newRow(e userdb.Entry, t schema.Type, columns []string) row {
+	r := row{Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, t), Disabled: e.Disabled()}
 	for _, field := range columns {
-		one := cell{Column: field, Text: shortened(e.Text(field))}
+		one := cell{Column: field, Text: truncate(e.Text(field))}
 		if v, is := e.Get(field); is {
 			one.At, _ = v.Time()
 		}
@@ -223,24 +223,24 @@ func rowOf(e userdb.Entry, t schema.Type, columns []string) row {
 	return r
 }
 
-// shortened truncates text to fit in a table.
-func shortened(text string) string {
+// truncate truncates text to fit in a table.
+func truncate(text string) string {
 	if letters := []rune(text); len(letters) > 80 {
 		return string(letters[:79]) + "…"
 	}
 	return text
 }
 
-// counted returns how many accounts a query selects, as far as is known.
-func (c *Console) counted(ctx context.Context, t *userdb.Type, q userdb.Query, name string) string {
+// countText returns how many accounts a query selects, as far as is known.
+func (c *Console) countText(ctx context.Context, t *userdb.Type, q userdb.Query, name string) string {
 	q.After, q.Before, q.Limit, q.Order, q.Reverse = "", "", 0, "", false
-	ctx, cancel := soon(ctx)
+	ctx, cancel := withFigureTimeout(ctx)
 	defer cancel()
-	total, at := gathered(ctx, &c.figures, "count/"+t.Name()+"?"+name, figureAge, func(ctx context.Context) (userdb.Total, error) { return t.Count(ctx, q) })
+	total, at := gatherFigure(ctx, &c.figures, "count/"+t.Name()+"?"+name, figureAge, func(ctx context.Context) (userdb.Total, error) { return t.Count(ctx, q) })
 	if at.IsZero() {
 		return "The accounts are being counted"
 	}
-	text := accounts(total.Entries)
+	text := accountsText(total.Entries)
 	if total.Estimate {
 		text = "About " + text
 	}
@@ -250,18 +250,18 @@ func (c *Console) counted(ctx context.Context, t *userdb.Type, q userdb.Query, n
 	return text
 }
 
-func accounts(n int64) string {
+func accountsText(n int64) string {
 	if n == 1 {
 		return "1 account"
 	}
-	return number(n) + " accounts"
+	return formatNumber(n) + " accounts"
 }
 
 // isIndexed reports whether an index knows the number of entries that a query selects.
 func isIndexed(q userdb.Query) bool { return q.Disabled == nil && len(q.Where)+len(q.Has) <= 1 }
 
-// reasonOf returns what is wrong with a query.
-func reasonOf(err error) string {
+// queryProblem returns what is wrong with a query.
+func queryProblem(err error) string {
 	if field, is := errors.AsType[*userdb.FieldError](err); is {
 		return strings.TrimPrefix(field.Field+": ", ": ") + field.Reason + "."
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// in returns a console of another namespace of the same store, with an operator but nobody signed
-// in.
-func (d *desk) in(path, operator string) *desk {
+// inNamespace returns a console of another namespace of the same store, with an operator but nobody
+// signed in.
+func (d *desk) inNamespace(path, operator string) *desk {
 	d.t.Helper()
 	ns, err := recordkey.ParseNamespace(path)
 	must(d.t, err)
@@ -20,56 +20,56 @@ func (d *desk) in(path, operator string) *desk {
 	must(d.t, err)
 	_, err = own.AddOperator(d.t.Context(), db, operator, goodPassword)
 	must(d.t, err)
-	return served(d.t, db)
+	return newDesk(d.t, db)
 }
 
 // TestNamespaces checks that operators, keys and jobs belong to the namespace in which they were
 // created, and that operators of the root see all.
 func TestNamespaces(t *testing.T) {
 	eachStore(t, func(t *testing.T, root *desk) {
-		a, b := root.in("a", "Anna"), root.in("b", "Bert")
+		a, b := root.inNamespace("a", "Anna"), root.inNamespace("b", "Bert")
 		a.signIn("anna", goodPassword)
 		b.signIn("bert", goodPassword)
 
 		for name, d := range map[string]*desk{"anna": b, "bert": a, "Anna": root} {
-			other := d.another()
-			other.has(other.do(http.StatusUnauthorized, "/console/signin", "name", name, "password", goodPassword), "Wrong name or password.")
+			other := d.newBrowser()
+			other.wantText(other.do(http.StatusUnauthorized, "/console/signin", "name", name, "password", goodPassword), "Wrong name or password.")
 		}
-		thief := b.another()
+		thief := b.newBrowser()
 		thief.client.Jar = a.client.Jar // browsers send cookies to all ports of a host
 		if to := thief.do(http.StatusSeeOther, "/console/keys"); !strings.HasPrefix(to, "/console/signin?") {
 			t.Errorf("a session of another namespace redirects to %q", to)
 		}
-		chief := a.another()
+		chief := a.newBrowser()
 		chief.signIn(operatorName, goodPassword)
 
 		for name, d := range map[string]*desk{"key-a": a, "key-b": b, "key-root": root} {
-			d.has(d.do(http.StatusOK, "/console/keys", "name", name, "scope", "read"), "The key "+name+" has been created.")
+			d.wantText(d.do(http.StatusOK, "/console/keys", "name", name, "scope", "read"), "The key "+name+" has been created.")
 		}
 		mine := b.do(http.StatusOK, "/console/keys")
-		b.has(mine, "key-b")
-		b.lacks(mine, "key-a", "key-root")
+		b.wantText(mine, "key-b")
+		b.wantNoText(mine, "key-a", "key-root")
 		for _, all := range []string{root.do(http.StatusOK, "/console/keys"), chief.do(http.StatusOK, "/console/keys")} {
-			root.has(all, "key-a", "key-b", "key-root")
+			root.wantText(all, "key-a", "key-b", "key-root")
 		}
 		b.do(http.StatusSeeOther, "/console/keys/revoke", "name", "key-a")
-		root.has(root.do(http.StatusOK, "/console/keys"), "key-a")
+		root.wantText(root.do(http.StatusOK, "/console/keys"), "key-a")
 		root.do(http.StatusSeeOther, "/console/keys/revoke", "name", "key-a")
-		root.lacks(root.do(http.StatusOK, "/console/keys"), "key-a")
+		root.wantNoText(root.do(http.StatusOK, "/console/keys"), "key-a")
 
 		job := a.post(http.StatusSeeOther, "/console/check")
-		a.over(job)
+		a.waitForJob(job)
 		b.do(http.StatusNotFound, job)
 		b.post(http.StatusNotFound, job+"/stop")
-		b.lacks(b.do(http.StatusOK, "/console/check"), "by Anna")
-		root.has(root.do(http.StatusOK, "/console/check"), "by Anna")
+		b.wantNoText(b.do(http.StatusOK, "/console/check"), "by Anna")
+		root.wantText(root.do(http.StatusOK, "/console/check"), "by Anna")
 		root.do(http.StatusOK, job)
 	})
 }
 
-// TestNamespaceOfWhatWas checks that whatever has no namespace, because it is older than
+// TestWithoutNamespace checks that whatever has no namespace, because it is older than
 // namespaces, belongs to the root.
-func TestNamespaceOfWhatWas(t *testing.T) {
+func TestWithoutNamespace(t *testing.T) {
 	d := open(t, "memory:")
 	operators, err := own.Operators(d.db)
 	must(t, err)

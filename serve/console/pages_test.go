@@ -17,12 +17,12 @@ func hintOf(uid string) hints.Hint { return hints.UID(uid) }
 
 // TestSetup checks that the setup link creates one operator and is void after that.
 func TestSetup(t *testing.T) {
-	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: shop()})
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testSchema()})
 	must(t, err)
 	defer db.Close()
 	token, err := own.BeginSetup(t.Context(), db)
 	must(t, err)
-	d := served(t, db)
+	d := newDesk(t, db)
 	if to := d.do(http.StatusSeeOther, "/console/find"); !strings.HasPrefix(to, "/console/signin?") {
 		t.Errorf("before there is an operator, the console redirects to %q", to)
 	}
@@ -30,39 +30,39 @@ func TestSetup(t *testing.T) {
 	if body := d.do(http.StatusGone, "/console/setup?token=made-up"); strings.Contains(body, "<form method=\"post\" action=\"/console/setup") {
 		t.Error("an invalid link shows a form")
 	}
-	d.has(d.do(http.StatusOK, "/console/setup?token="+token), "Create the first operator")
-	d.has(d.do(http.StatusUnprocessableEntity, "/console/setup?token="+token, "name", "", "password", "short"), "This is needed.", "This is too short")
+	d.wantText(d.do(http.StatusOK, "/console/setup?token="+token), "Create the first operator")
+	d.wantText(d.do(http.StatusUnprocessableEntity, "/console/setup?token="+token, "name", "", "password", "short"), "This is needed.", "This is too short")
 	if to := d.do(http.StatusSeeOther, "/console/setup?token="+token, "name", "root", "password", goodPassword); to != "/console/find" {
 		t.Errorf("the setup redirects to %q", to)
 	}
-	d.has(d.do(http.StatusOK, "/console/find"), "root", "Sign out")
+	d.wantText(d.do(http.StatusOK, "/console/find"), "root", "Sign out")
 	d.do(http.StatusGone, "/console/setup?token="+token)
 	d.do(http.StatusGone, "/console/setup?token="+token, "name", "mallory", "password", goodPassword)
 	d.post(http.StatusSeeOther, "/console/signout")
 	d.do(http.StatusSeeOther, "/console/find")
-	d.has(d.do(http.StatusUnauthorized, "/console/signin", "name", "root", "password", "wrong"), "Wrong name or password.")
+	d.wantText(d.do(http.StatusUnauthorized, "/console/signin", "name", "root", "password", "wrong"), "Wrong name or password.")
 	d.signIn("ＲＯＯＴ", goodPassword)
 }
 
 // TestFind checks that accounts are found by whatever a customer remembers.
 func TestFind(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
-		d.make("u1", "name", "Alice", "email", "alice@example.com")
-		d.make("u2", "name", "Alicia", "email", "alicia@example.com")
-		d.has(d.do(http.StatusOK, "/console/find?q=%EF%BC%A1%EF%BC%AC%EF%BC%A9%EF%BC%A3%EF%BC%A5"), "ＡＬＩＣＥ is read as alice and belongs to this account.", "Alice", "They can sign in")
+		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
+		d.createAccount("u2", "name", "Alicia", "email", "alicia@example.com")
+		d.wantText(d.do(http.StatusOK, "/console/find?q=%EF%BC%A1%EF%BC%AC%EF%BC%A9%EF%BC%A3%EF%BC%A5"), "ＡＬＩＣＥ is read as alice and belongs to this account.", "Alice", "They can sign in")
 		for _, q := range []string{"alice@EXAMPLE.com", "u1", "user/uid:u1", "+alice", " Alice "} {
 			body := d.do(http.StatusOK, "/console/find?q="+strings.ReplaceAll(q, " ", "%20"))
 			if q == "+alice" {
 				continue
 			}
 			if !strings.Contains(body, `<h2><a href="/console/types/user/u1">Alice</a>`) {
-				t.Errorf("%q does not find Alice:\n%s", q, plain(body))
+				t.Errorf("%q does not find Alice:\n%s", q, pageText(body))
 			}
 		}
-		d.has(d.do(http.StatusOK, "/console/find?q=alice"), "user/name:alice/~prk points to user/uid:u1")
-		d.has(d.do(http.StatusOK, "/console/find?q=alcie"), "Nobody has alcie. One letter away:", "Alice")
-		d.has(d.do(http.StatusOK, "/console/find?q=ali"), "Nobody has ali.", "Others that begin with this", "Alicia")
-		d.has(d.do(http.StatusOK, "/console/find?q=somebody+else+altogether"), "Nobody has somebody else altogether.")
+		d.wantText(d.do(http.StatusOK, "/console/find?q=alice"), "user/name:alice/~prk points to user/uid:u1")
+		d.wantText(d.do(http.StatusOK, "/console/find?q=alcie"), "Nobody has alcie. One letter away:", "Alice")
+		d.wantText(d.do(http.StatusOK, "/console/find?q=ali"), "Nobody has ali.", "Others that begin with this", "Alicia")
+		d.wantText(d.do(http.StatusOK, "/console/find?q=somebody+else+altogether"), "Nobody has somebody else altogether.")
 		if body := d.do(http.StatusOK, "/console/suggest?q=ALI"); strings.TrimSpace(body) != `["Alice","Alicia"]` {
 			t.Errorf("the suggestions are %s", body)
 		}
@@ -77,7 +77,7 @@ func TestList(t *testing.T) {
 			if i%20 == 0 {
 				job = "cook"
 			}
-			d.make(fmt.Sprintf("u%02d", i), "name", fmt.Sprintf("Name %02d", i), "email", fmt.Sprintf("n%02d@example.com", i), "job", job, "age", fmt.Sprint(i))
+			d.createAccount(fmt.Sprintf("u%02d", i), "name", fmt.Sprintf("Name %02d", i), "email", fmt.Sprintf("n%02d@example.com", i), "job", job, "age", fmt.Sprint(i))
 		}
 		must(t, d.users.Disable(t.Context(), hintOf("u03")))
 		_, err := d.users.Tags(hintOf("u20")).Add(t.Context(), "vip")
@@ -91,20 +91,20 @@ func TestList(t *testing.T) {
 			if query = ""; next != nil {
 				query = html.UnescapeString(next[1])
 			}
-			d.has(body, "60 accounts.")
+			d.wantText(body, "60 accounts.")
 		}
 		if all := strings.Count(strings.Join(pages, ""), "Name"); len(pages) != 3 || all != 60 || !strings.HasPrefix(pages[1], ">Name 25<") {
 			t.Errorf("%d pages with %d accounts: %q", len(pages), all, pages)
 		}
-		d.has(d.do(http.StatusOK, at+"?order=age&reverse=true"), "Name 59")
+		d.wantText(d.do(http.StatusOK, at+"?order=age&reverse=true"), "Name 59")
 		cooks := d.do(http.StatusOK, d.do(http.StatusSeeOther, at+"?by=job&value=cook&order=age&disabled="))
-		d.has(cooks, "3 accounts.", "Name 00", "Name 40", "job is cook remove")
-		d.lacks(cooks, "Name 01")
-		d.has(d.do(http.StatusOK, at+"?where=job:cook&tag=vip"), "1 account.", "Name 20")
-		d.has(d.do(http.StatusOK, at+"?disabled=true"), "1 account.", "Name 03", "disabled")
-		d.has(d.do(http.StatusOK, at+"?where=job:nobody"), "0 accounts.", "There are none.")
-		d.has(d.do(http.StatusUnprocessableEntity, at+"?where=bio:x"), "bio")
-		d.has(d.do(http.StatusUnprocessableEntity, at+"?order=bio"), "bio")
+		d.wantText(cooks, "3 accounts.", "Name 00", "Name 40", "job is cook remove")
+		d.wantNoText(cooks, "Name 01")
+		d.wantText(d.do(http.StatusOK, at+"?where=job:cook&tag=vip"), "1 account.", "Name 20")
+		d.wantText(d.do(http.StatusOK, at+"?disabled=true"), "1 account.", "Name 03", "disabled")
+		d.wantText(d.do(http.StatusOK, at+"?where=job:nobody"), "0 accounts.", "There are none.")
+		d.wantText(d.do(http.StatusUnprocessableEntity, at+"?where=bio:x"), "bio")
+		d.wantText(d.do(http.StatusUnprocessableEntity, at+"?order=bio"), "bio")
 		d.do(http.StatusBadRequest, at+"?order=name&after=n.junk")
 	})
 }
@@ -114,16 +114,16 @@ func TestList(t *testing.T) {
 func TestHistory(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		for i := range 60 {
-			d.make(fmt.Sprintf("u%02d", i), "name", fmt.Sprintf("Name %02d", i), "email", fmt.Sprintf("n%02d@example.com", i))
+			d.createAccount(fmt.Sprintf("u%02d", i), "name", fmt.Sprintf("Name %02d", i), "email", fmt.Sprintf("n%02d@example.com", i))
 		}
 		body := d.do(http.StatusOK, "/console/history")
-		d.has(body, "Name 59: The application created the account with added, email, name")
-		d.lacks(body, "Name 05:", "u59")
+		d.wantText(body, "Name 59: The application created the account with added, email, name")
+		d.wantNoText(body, "Name 05:", "u59")
 		older := regexp.MustCompile(`href="(/console/history\?[^"]*)">Older`).FindStringSubmatch(body)
 		if older == nil {
 			t.Fatal("there is no link to older events")
 		}
-		d.has(d.do(http.StatusOK, html.UnescapeString(older[1])), "Name 05:")
+		d.wantText(d.do(http.StatusOK, html.UnescapeString(older[1])), "Name 05:")
 		since := regexp.MustCompile(`data-since="([^"]*)"`).FindStringSubmatch(body)
 		if since == nil {
 			t.Fatal("there is no position to poll from")
@@ -134,16 +134,16 @@ func TestHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 		news := d.do(http.StatusOK, "/console/history?since="+since[1])
-		d.has(news, "Name 07: Operator Olga disabled the account", "Name 08: A visitor failed to sign in from 192.0.2.9")
-		d.lacks(news, "Name 59")
+		d.wantText(news, "Name 07: Operator Olga disabled the account", "Name 08: A visitor failed to sign in from 192.0.2.9")
+		d.wantNoText(news, "Name 59")
 		if !strings.HasPrefix(strings.TrimSpace(news), "<ol") {
 			t.Errorf("the response contains more than the events: %s", news)
 		}
 		only := d.do(http.StatusOK, "/console/history?kind=disable")
-		d.has(only, "Name 07")
-		d.lacks(only, "Name 08:", "Name 59")
+		d.wantText(only, "Name 07")
+		d.wantNoText(only, "Name 08:", "Name 59")
 		must(t, d.users.Delete(t.Context(), hintOf("u09")))
-		d.has(d.do(http.StatusOK, "/console/history"), "u09: The application deleted the account")
+		d.wantText(d.do(http.StatusOK, "/console/history"), "u09: The application deleted the account")
 	})
 }
 
@@ -159,24 +159,24 @@ func TestKeys(t *testing.T) {
 		t.Errorf("%+v, %v", k, err)
 	}
 	body = d.do(http.StatusOK, "/console/keys")
-	d.has(body, "webshop", "read, login")
-	d.lacks(body, secret)
-	d.has(d.do(http.StatusConflict, "/console/keys", "name", "WEBSHOP", "scope", "read"), "Somebody has this already.")
-	d.has(d.do(http.StatusBadRequest, "/console/keys", "name", "other"), "Choose at least one.")
-	d.has(d.do(http.StatusUnprocessableEntity, "/console/keys", "name", "a b", "scope", "read"), "A name consists of")
+	d.wantText(body, "webshop", "read, login")
+	d.wantNoText(body, secret)
+	d.wantText(d.do(http.StatusConflict, "/console/keys", "name", "WEBSHOP", "scope", "read"), "Somebody has this already.")
+	d.wantText(d.do(http.StatusBadRequest, "/console/keys", "name", "other"), "Choose at least one.")
+	d.wantText(d.do(http.StatusUnprocessableEntity, "/console/keys", "name", "a b", "scope", "read"), "A name consists of")
 	for range 2 {
-		d.has(d.do(http.StatusOK, d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "webshop")), "The key has been revoked.", "There are none.")
+		d.wantText(d.do(http.StatusOK, d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "webshop")), "The key has been revoked.", "There are none.")
 	}
 }
 
 func TestSchemaPage(t *testing.T) {
 	d := open(t, "memory:")
-	d.has(d.do(http.StatusOK, "/console/schema"), "The primary field is uid", "email and name: no value fits both (proved)", "An account with short values takes about", "Passwords must have at least 8 characters")
+	d.wantText(d.do(http.StatusOK, "/console/schema"), "The primary field is uid", "email and name: no value fits both (proved)", "An account with short values takes about", "Passwords must have at least 8 characters")
 }
 
 func TestStatusPage(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
-		d.make("u1", "name", "Alice", "email", "alice@example.com")
+		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		for _, password := range []string{goodPassword, "wrong", "wrong too"} {
 			_, _ = d.users.Login(t.Context(), "alice", password, userdb.Attempt{})
 		}
@@ -184,7 +184,7 @@ func TestStatusPage(t *testing.T) {
 		for n := 0; n < 100 && (strings.Contains(body, "being counted") || strings.Contains(body, "being read")); n++ {
 			body = d.do(http.StatusOK, "/console/status")
 		}
-		d.has(body, "1 successful, 2 failed", "user1")
+		d.wantText(body, "1 successful, 2 failed", "user1")
 		if strings.Count(body, "<rect") != 2 {
 			t.Error("no bar in the plot")
 		}

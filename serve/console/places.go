@@ -16,9 +16,9 @@ const (
 	Uploading             // an operator uploads a file
 )
 
-// signedIn passes on the requests of operators. Until it has found their session, they do not take
-// a place among operators who are signed in.
-func (c *Console) signedIn(next http.Handler) http.Handler {
+// requireOperator passes on the requests of operators. Until it has found their session, they do
+// not take a place among operators who are signed in.
+func (c *Console) requireOperator(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		found, is := c.admit(w, r, LookingUp)
 		if !is {

@@ -12,11 +12,11 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-// A declared describes a type for the schema page.
-type declared struct {
+// A typeInfo describes a type for the schema page.
+type typeInfo struct {
 	Name, Primary, Fold string
-	Fields              []declaredField
-	Records             []declaredField // tertiary records
+	Fields              []fieldInfo
+	Records             []fieldInfo // tertiary records
 	Policy              schema.Password
 	Proofs              []validate.Pair
 	Undecided           bool // the proofs are not known yet
@@ -24,7 +24,7 @@ type declared struct {
 	Bytes               int // estimate for one account
 }
 
-type declaredField struct{ Name, Role, Codec, Rule, Note string }
+type fieldInfo struct{ Name, Role, Codec, Rule, Note string }
 
 func (c *Console) schema(w http.ResponseWriter, r *http.Request) {
 	db, err := c.view(r.Context())
@@ -32,13 +32,13 @@ func (c *Console) schema(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	soon, cancel := soon(r.Context())
+	waitCtx, cancel := withFigureTimeout(r.Context())
 	defer cancel()
-	var all []declared
+	var all []typeInfo
 	for _, name := range db.Schema().Names() {
 		t := db.Schema().Types[name]
-		one := declare(name, t)
-		pairs, at := gathered(soon, &c.figures, "proofs/"+name+"/"+t.Fingerprint(), time.Hour, func(context.Context) ([]validate.Pair, error) { return validate.Check(t) })
+		one := describeType(name, t)
+		pairs, at := gatherFigure(waitCtx, &c.figures, "proofs/"+name+"/"+t.Fingerprint(), time.Hour, func(context.Context) ([]validate.Pair, error) { return validate.Check(t) })
 		one.Proofs, one.Undecided = pairs, at.IsZero()
 		for _, p := range check.NotCompact(schema.Schema{Types: map[string]schema.Type{name: t}}) {
 			one.Hints = append(one.Hints, p.Text)
@@ -56,12 +56,12 @@ const (
 	memberBytes     = 60
 )
 
-func declare(name string, t schema.Type) declared {
-	one := declared{Name: name, Primary: t.Primary, Fold: string(t.Fold), Policy: t.Policy()}
+func describeType(name string, t schema.Type) typeInfo {
+	one := typeInfo{Name: name, Primary: t.Primary, Fold: string(t.Fold), Policy: t.Policy()}
 	if one.Fold == "" {
 		one.Fold = string(schema.FoldCasefold)
 	}
-	for _, field := range fieldsOf(t) {
+	for _, field := range fieldNames(t) {
 		f := t.Fields[field]
 		codec := string(f.Codec)
 		if codec == "" {
@@ -75,7 +75,7 @@ func declare(name string, t schema.Type) declared {
 		if f.Required {
 			note = "required"
 		}
-		one.Fields = append(one.Fields, declaredField{field, strings.Join(f.Role.Names(), ", "), codec, rule, note})
+		one.Fields = append(one.Fields, fieldInfo{field, strings.Join(f.Role.Names(), ", "), codec, rule, note})
 	}
 	for _, record := range t.TertiaryNames() {
 		note := ""
@@ -85,11 +85,11 @@ func declare(name string, t schema.Type) declared {
 		if t.Tertiary[record].Indexed {
 			note = "indexed, " + note
 		}
-		one.Records = append(one.Records, declaredField{Name: record, Codec: t.Tertiary[record].Kind, Note: note})
+		one.Records = append(one.Records, fieldInfo{Name: record, Codec: t.Tertiary[record].Kind, Note: note})
 	}
 	one.Bytes = facetBytes*(len(t.Fields)+1) + identifierBytes*len(t.Secondary()) + orderBytes*len(t.Ordered()) + memberBytes*(len(t.Indexed())+len(t.IndexedTertiary()))
 	return one
 }
 
 // MiB returns the estimate for a million accounts.
-func (d declared) MiB() int { return d.Bytes * 1_000_000 >> 20 }
+func (d typeInfo) MiB() int { return d.Bytes * 1_000_000 >> 20 }

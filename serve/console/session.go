@@ -19,9 +19,9 @@ import (
 // setup creates the first operator for whoever has the setup link. It shows no form if the link has
 // been used, has expired or is invalid.
 func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
-	if r = r.WithContext(ctx); !c.parseVisitor(w, r) {
+	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
 		return
 	}
 	leave, is := c.admit(w, r, Visiting)
@@ -36,7 +36,7 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 		var e userdb.Entry
 		e, err = own.SetUp(ctx, c.store, token, r.PostFormValue("name"), r.PostFormValue("password"))
 		if err == nil {
-			c.tell(r, userdb.EventOperatorAdd, e.Text(own.OperatorName), e.Text(own.OperatorName))
+			c.recordAction(r, userdb.EventOperatorAdd, e.Text(own.OperatorName), e.Text(own.OperatorName))
 			err = c.auth.Start(w, r, e)
 		}
 		if err == nil {
@@ -50,7 +50,7 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, userdb.ErrNotFound):
 		c.show(w, r, http.StatusGone, page{Name: "message", Title: "This link is no longer valid", Data: "A setup link is valid for one hour, and only until there is an operator. You can create an operator at any time with “userdb operator add NAME”."})
 		return
-	case beyondForm(problems), err != nil && len(problems) == 0:
+	case isServiceProblem(problems), err != nil && len(problems) == 0:
 		c.fail(w, r, err)
 		return
 	}
@@ -59,9 +59,9 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 
 // signIn signs an operator in. It is throttled like every login and does not reveal what was wrong.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
-	if r = r.WithContext(ctx); !c.parseVisitor(w, r) {
+	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
 		return
 	}
 	p := page{Name: "signin", Title: "Sign in", Data: returnPath(r)}
@@ -74,22 +74,22 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		e, err := c.auth.SignIn(w, r, r.PostFormValue("name"), r.PostFormValue("password"))
 		leave() // a client that reads slowly must not hold the place
 		if err == nil {
-			c.tell(r, userdb.EventOperatorLogin, e.Text(own.OperatorName), "")
+			c.recordAction(r, userdb.EventOperatorLogin, e.Text(own.OperatorName), "")
 			http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
 			return
 		}
-		if p.Problems = web.Problems(err); beyondForm(p.Problems) {
+		if p.Problems = web.Problems(err); isServiceProblem(p.Problems) {
 			c.fail(w, r, err)
 			return
 		}
-		c.tell(r, userdb.EventOperatorLoginFailed, "", c.meant(ctx, r.PostFormValue("name")))
+		c.recordAction(r, userdb.EventOperatorLoginFailed, "", c.operatorNamed(ctx, r.PostFormValue("name")))
 	}
 	c.show(w, r, statusOf(p.Problems), p)
 }
 
-// meant returns the name of the operator of this console that was typed, or "" if there is none.
-// What was typed may be a password, so it is never recorded itself.
-func (c *Console) meant(ctx context.Context, typed string) string {
+// operatorNamed returns the name of the operator of this console that was typed, or "" if there is
+// none. What was typed may be a password, so it is never recorded itself.
+func (c *Console) operatorNamed(ctx context.Context, typed string) string {
 	e, err := c.operators.Find(ctx, hints.Field(own.OperatorName, typed))
 	if err != nil || !c.auth.Allowed(e) {
 		return ""
@@ -111,9 +111,9 @@ type verification struct {
 	NewPassword bool
 }
 
-// verified wraps forms that give others access. It asks operators for their password if they gave
-// it more than verifiedFor ago.
-func (c *Console) verified(next http.HandlerFunc) http.HandlerFunc {
+// requirePassword wraps forms that give others access. It asks operators for their password if they
+// gave it more than verifiedFor ago.
+func (c *Console) requirePassword(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if c.now().Sub(web.Session(r.Context()).Verified) <= verifiedFor {
 			next(w, r)
@@ -126,11 +126,11 @@ func (c *Console) verified(next http.HandlerFunc) http.HandlerFunc {
 				next(w, r)
 				return
 			}
-			if problems = web.Problems(err); beyondForm(problems) {
+			if problems = web.Problems(err); isServiceProblem(problems) {
 				c.fail(w, r, err)
 				return
 			}
-			c.tell(r, userdb.EventOperatorLoginFailed, "", web.Entry(r.Context()).Text(own.OperatorName))
+			c.recordAction(r, userdb.EventOperatorLoginFailed, "", web.Entry(r.Context()).Text(own.OperatorName))
 		}
 		v := verification{Path: r.URL.Path, NewPassword: r.PostForm.Has("password")}
 		for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
@@ -161,13 +161,13 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
 }
 
-// pathOf returns the path of an account's page.
-func pathOf(typ, uid string) string {
-	return typePath(typ) + "/" + segment(uid)
+// accountPath returns the path of an account's page.
+func accountPath(typ, uid string) string {
+	return typePath(typ) + "/" + escapeSegment(uid)
 }
 
 // typePath returns the path of a type's list.
-func typePath(typ string) string { return "/console/types/" + segment(typ) }
+func typePath(typ string) string { return "/console/types/" + escapeSegment(typ) }
 
-// segment escapes text as one segment of a path.
-func segment(text string) string { return strings.ReplaceAll(url.PathEscape(text), ".", "%2E") }
+// escapeSegment escapes text as one segment of a path.
+func escapeSegment(text string) string { return strings.ReplaceAll(url.PathEscape(text), ".", "%2E") }

@@ -25,12 +25,12 @@ func (c *Console) status(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	soon, cancel := soon(r.Context())
+	waitCtx, cancel := withFigureTimeout(r.Context())
 	defer cancel()
 	var p statusPage
-	p.Status, p.At = gathered(soon, &c.figures, "status", figureAge, func(ctx context.Context) (inspect.Status, error) { return inspect.StatusOf(ctx, db, nil) })
+	p.Status, p.At = gatherFigure(waitCtx, &c.figures, "status", figureAge, func(ctx context.Context) (inspect.Status, error) { return inspect.StatusOf(ctx, db, nil) })
 	p.Known = !p.At.IsZero()
-	hours, at := gathered(soon, &c.figures, "logins", 5*time.Second, func(ctx context.Context) (map[int64]tally, error) { return c.logins.read(ctx, db, time.Now()) })
+	hours, at := gatherFigure(waitCtx, &c.figures, "logins", 5*time.Second, func(ctx context.Context) (map[int64]tally, error) { return c.logins.read(ctx, db, time.Now()) })
 	p.Plot = draw(hours, !at.IsZero(), time.Now())
 	c.show(w, r, http.StatusOK, page{Name: "status", Title: "Status", Data: p})
 }
@@ -38,19 +38,19 @@ func (c *Console) status(w http.ResponseWriter, r *http.Request) {
 // A tally counts the logins in an hour.
 type tally struct{ Good, Failed int }
 
-// logins counts the logins in the feed by hour. Each read continues after the previous one. The
-// zero value is ready to use.
-type logins struct {
+// A loginCounter counts the logins in the feed by hour. Each read continues after the previous one.
+// The zero value is ready to use.
+type loginCounter struct {
 	mu    sync.Mutex
 	after string
 	hours map[int64]tally // by hours since 1970
 }
 
-// plotted is the number of hours in the plot. The feed keeps logins for as long.
-const plotted = 7 * 24
+// plotHours is the number of hours in the plot. The feed keeps logins for as long.
+const plotHours = 7 * 24
 
 // read counts the events that are new in the feed and returns all hours of the plot.
-func (l *logins) read(ctx context.Context, db *userdb.DB, now time.Time) (map[int64]tally, error) {
+func (l *loginCounter) read(ctx context.Context, db *userdb.DB, now time.Time) (map[int64]tally, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.hours == nil {
@@ -77,7 +77,7 @@ func (l *logins) read(ctx context.Context, db *userdb.DB, now time.Time) (map[in
 	}
 	all := map[int64]tally{}
 	for hour, one := range l.hours {
-		if hour <= hourOf(now)-plotted {
+		if hour <= hourOf(now)-plotHours {
 			delete(l.hours, hour)
 			continue
 		}
@@ -117,12 +117,12 @@ const (
 
 // draw returns the plot of the last seven days.
 func draw(hours map[int64]tally, known bool, now time.Time) plot {
-	p := plot{Known: known, Width: plotted * barWidth}
-	first := hourOf(now) - plotted + 1
+	p := plot{Known: known, Width: plotHours * barWidth}
+	first := hourOf(now) - plotHours + 1
 	for _, one := range hours {
 		p.Most = max(p.Most, one.Good+one.Failed)
 	}
-	for i := range int64(plotted) {
+	for i := range int64(plotHours) {
 		at, one := time.Unix((first+i)*3600, 0).UTC(), hours[first+i]
 		x := int(i) * barWidth
 		if at.Hour() == 0 || len(p.Days) == 0 {
@@ -134,7 +134,7 @@ func draw(hours map[int64]tally, known bool, now time.Time) plot {
 		if one == (tally{}) {
 			continue
 		}
-		good, failed := heightOf(one.Good, p.Most), heightOf(one.Failed, p.Most)
+		good, failed := barHeight(one.Good, p.Most), barHeight(one.Failed, p.Most)
 		p.Bars = append(p.Bars, bar{
 			X: x, GoodY: plotHeight - good, GoodHeight: good, FailedY: plotHeight - good - failed, FailedHeight: failed,
 			Title: fmt.Sprintf("%s: %d successful, %d failed", at.Format("Mon 2 Jan 15:04 UTC"), one.Good, one.Failed),
@@ -143,8 +143,8 @@ func draw(hours map[int64]tally, known bool, now time.Time) plot {
 	return p
 }
 
-// heightOf returns the height of a bar. It is large enough to be seen unless n is 0.
-func heightOf(n, most int) int {
+// barHeight returns the height of a bar. It is large enough to be seen unless n is 0.
+func barHeight(n, most int) int {
 	if n == 0 {
 		return 0
 	}

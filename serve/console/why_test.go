@@ -16,7 +16,7 @@ import (
 
 // A reason causes somebody to be unable to sign in, and has the words for that.
 type reason struct {
-	put   func(d *desk, raw redis.UniversalClient, uid string)
+	cause func(d *desk, raw redis.UniversalClient, uid string)
 	words string
 }
 
@@ -29,16 +29,16 @@ var reasons = map[string]reason{
 	"disabled": {func(d *desk, _ redis.UniversalClient, uid string) {
 		d.post(http.StatusSeeOther, "/console/types/user/"+uid+"/disable")
 	}, "the account is disabled, by operator Olga at "},
-	"none":     {func(d *desk, raw redis.UniversalClient, uid string) { hash(d, raw, uid, "") }, "the account has no password"},
-	"unusable": {func(d *desk, raw redis.UniversalClient, uid string) { hash(d, raw, uid, "$nosuch$") }, "its password is stored in a form that cannot be checked here"},
+	"none":     {func(d *desk, raw redis.UniversalClient, uid string) { setHash(d, raw, uid, "") }, "the account has no password"},
+	"unusable": {func(d *desk, raw redis.UniversalClient, uid string) { setHash(d, raw, uid, "$nosuch$") }, "its password is stored in a form that cannot be checked here"},
 	"nameless": {func(d *desk, _ redis.UniversalClient, uid string) {
 		_, err := d.users.Update(d.t.Context(), hintOf(uid), func(e *userdb.Entry) error { e.Drop("name"); return nil })
 		must(d.t, err)
 	}, "the account has no name or address to sign in with"},
 }
 
-// hash writes the hash of a password behind the back of the store.
-func hash(d *desk, raw redis.UniversalClient, uid, text string) {
+// setHash writes the hash of a password behind the back of the store.
+func setHash(d *desk, raw redis.UniversalClient, uid, text string) {
 	d.t.Helper()
 	prk, err := recordkey.PRK("user", "uid", uid)
 	must(d.t, err)
@@ -65,13 +65,13 @@ func TestWhy(t *testing.T) {
 			}
 			n++
 			uid := fmt.Sprintf("why%d", n)
-			d.make(uid, "name", uid+" name", "job", "baker")
+			d.createAccount(uid, "name", uid+" name", "job", "baker")
 			for _, name := range []string{one, other} {
 				if name != "" {
-					reasons[name].put(d, raw, uid)
+					reasons[name].cause(d, raw, uid)
 				}
 			}
-			body := plain(d.do(http.StatusOK, "/console/types/user/"+uid))
+			body := pageText(d.do(http.StatusOK, "/console/types/user/"+uid))
 			for name, r := range reasons {
 				if want := name == one || name == other; strings.Contains(body, r.words) != want {
 					t.Errorf("%q and %q: the page gives %q: %v\n%s", one, other, r.words, !want, body)
@@ -97,11 +97,11 @@ func TestLastLogin(t *testing.T) {
 	d := open(t, "memory:")
 	_, err := d.users.Create(t.Context(), userdb.NewEntry{UID: "u1", Facets: schema.Texts("name", "Alice"), Password: goodPassword})
 	must(t, err)
-	d.has(d.do(http.StatusOK, "/console/types/user/u1"), "There is no record of a sign-in")
+	d.wantText(d.do(http.StatusOK, "/console/types/user/u1"), "There is no record of a sign-in")
 	_, err = d.users.Login(t.Context(), "alice", goodPassword, userdb.Attempt{Origin: "192.0.2.7"})
 	must(t, err)
 	for range 12 {
 		_, _ = d.users.Login(t.Context(), "alice", "wrong", userdb.Attempt{Origin: "198.51.100.9"})
 	}
-	d.has(d.do(http.StatusOK, "/console/types/user/u1"), "They last signed in at", "from one origin (except at one place where they have signed in before)")
+	d.wantText(d.do(http.StatusOK, "/console/types/user/u1"), "They last signed in at", "from one origin (except at one place where they have signed in before)")
 }

@@ -15,25 +15,25 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// functions holds the functions that templates call.
-var functions = template.FuncMap{
-	"time":   timeOf,
-	"path":   pathOf,
+// templateFuncs holds the functions that templates call.
+var templateFuncs = template.FuncMap{
+	"time":   formatTime,
+	"path":   accountPath,
 	"types":  typePath,
-	"deed":   deedOf,
-	"device": deviceOf,
-	"actor":  func(who string) string { return inSentence(whoOf(userdb.HistoryEvent{Who: who})) },
+	"deed":   actionText,
+	"device": describeDevice,
+	"actor":  func(who string) string { return lowerFirst(actorText(userdb.HistoryEvent{Who: who})) },
 	"shown":  shownName,
-	"kind":   func(kind userdb.EventKind) string { return kinds[kind] },
-	"who":    whoOf,
-	"number": number[int64],
-	"int":    number[int],
+	"kind":   func(kind userdb.EventKind) string { return kindTexts[kind] },
+	"who":    actorText,
+	"number": formatNumber[int64],
+	"int":    formatNumber[int],
 	"words":  func(all ...string) []string { return all },
 	"join":   func(words []string) string { return strings.Join(words, ", ") },
 }
 
-// timeOf returns a time element, which console.js shows in the reader's time zone.
-func timeOf(at time.Time) template.HTML {
+// formatTime returns a time element, which console.js shows in the reader's time zone.
+func formatTime(at time.Time) template.HTML {
 	if at.IsZero() {
 		return "never"
 	}
@@ -42,8 +42,8 @@ func timeOf(at time.Time) template.HTML {
 	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, at.Format(time.RFC3339), at.Format("2 Jan 2006 15:04 UTC"))) //nolint:gosec
 }
 
-// number formats n with a comma between groups of three digits.
-func number[N int | int64](n N) string {
+// formatNumber formats n with a comma between groups of three digits.
+func formatNumber[N int | int64](n N) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
 		text = text[:i] + "," + text[i:]
@@ -51,10 +51,10 @@ func number[N int | int64](n N) string {
 	return text
 }
 
-// counted returns n with a noun in the singular or plural, and writes small numbers as words.
-func counted(n int, noun string) string {
+// pluralize returns n with a noun in the singular or plural, and writes small numbers as words.
+func pluralize(n int, noun string) string {
 	words := []string{"no", "one", "two", "three", "four", "five"}
-	count := number(n)
+	count := formatNumber(n)
 	if n < len(words) {
 		count = words[n]
 	}
@@ -68,8 +68,8 @@ func counted(n int, noun string) string {
 	return count + " " + noun
 }
 
-// deviceOf describes a browser in words that its owner knows, such as Safari on iPhone.
-func deviceOf(agent string) string {
+// describeDevice describes a browser in words that its owner knows, such as Safari on iPhone.
+func describeDevice(agent string) string {
 	ua := useragent.Parse(agent)
 	on := cmp.Or(ua.Device, ua.OS)
 	if ua.IsUnknown() || on == "" {
@@ -78,9 +78,9 @@ func deviceOf(agent string) string {
 	return ua.Name + " on " + on
 }
 
-// labelOf returns the name that pages show for an account: its first identifier in the order of
-// labelFields, or else its UID.
-func labelOf(e userdb.Entry, t schema.Type) string {
+// accountLabel returns the name that pages show for an account: its first identifier in the order
+// of labelFields, or else its UID.
+func accountLabel(e userdb.Entry, t schema.Type) string {
 	for _, field := range labelFields(t) {
 		if text := e.Text(field); text != "" {
 			return text
@@ -104,8 +104,8 @@ type event struct {
 	Path, Label string // of the account, or "" if the event has none
 }
 
-// whoOf returns the subject of a sentence about an event: who did it.
-func whoOf(e userdb.HistoryEvent) string {
+// actorText returns the subject of a sentence about an event: who did it.
+func actorText(e userdb.HistoryEvent) string {
 	kind, name, named := strings.Cut(e.Who, ":")
 	switch {
 	case e.Kind.OfLogin() && e.Kind != userdb.EventOperatorLogin:
@@ -122,12 +122,12 @@ func whoOf(e userdb.HistoryEvent) string {
 	return cmp.Or(e.Who, "Somebody")
 }
 
-// deedOf returns the rest of that sentence: what was done.
-func deedOf(e userdb.HistoryEvent) string {
+// actionText returns the rest of that sentence: what was done.
+func actionText(e userdb.HistoryEvent) string {
 	fields := strings.Join(e.Fields, ", ")
 	switch e.Kind {
 	case "create":
-		return "created the account" + ifAny(" with ", fields)
+		return "created the account" + prefixIfAny(" with ", fields)
 	case "update", "identifier":
 		return "changed " + fields
 	case "delete":
@@ -151,15 +151,15 @@ func deedOf(e userdb.HistoryEvent) string {
 	case "session_end":
 		return "ended sessions"
 	case "issue":
-		return "issued " + linkOf(e.Purpose) + ifAny(" for ", fields)
+		return "issued " + linkText(e.Purpose) + prefixIfAny(" for ", fields)
 	case "redeem":
-		return "used " + linkOf(e.Purpose)
+		return "used " + linkText(e.Purpose)
 	}
-	return actOf(e)
+	return operatorActionText(e)
 }
 
-// actOf returns what an operator did, or what was done to one.
-func actOf(e userdb.HistoryEvent) string {
+// operatorActionText returns what an operator did, or what was done to one.
+func operatorActionText(e userdb.HistoryEvent) string {
 	name := "“" + e.Purpose + "”"
 	switch e.Kind {
 	case userdb.EventWaits:
@@ -169,11 +169,11 @@ func actOf(e userdb.HistoryEvent) string {
 	case userdb.EventKeyRevoke:
 		return "revoked the API key " + name
 	case userdb.EventImport:
-		return "started an import of accounts" + ifAny(" of type ", e.Purpose)
+		return "started an import of accounts" + prefixIfAny(" of type ", e.Purpose)
 	case userdb.EventExport:
-		return workOn("an export", e)
+		return jobText("an export", e)
 	case userdb.EventRepair:
-		return workOn("a repair", e)
+		return jobText("a repair", e)
 	case userdb.EventOperatorAdd:
 		return "created the operator " + name
 	case userdb.EventOperatorDisable:
@@ -185,21 +185,21 @@ func actOf(e userdb.HistoryEvent) string {
 	case userdb.EventOperatorLogin:
 		return "signed in to the console"
 	case userdb.EventOperatorLoginFailed:
-		return "failed to sign in to the console" + ifAny(" as ", e.Purpose)
+		return "failed to sign in to the console" + prefixIfAny(" as ", e.Purpose)
 	}
 	return string(e.Kind)
 }
 
-// workOn says that a job on one account, on the accounts of a type or on all accounts was started.
-func workOn(what string, e userdb.HistoryEvent) string {
+// jobText says that a job on one account, on the accounts of a type or on all accounts was started.
+func jobText(what string, e userdb.HistoryEvent) string {
 	if e.Key.IsValid() {
 		return "started " + what + " of the account"
 	}
-	return "started " + what + " of " + cmp.Or(ifAny("accounts of type ", e.Purpose), "all accounts")
+	return "started " + what + " of " + cmp.Or(prefixIfAny("accounts of type ", e.Purpose), "all accounts")
 }
 
-// kinds holds the words for event kinds in the filter of the history page.
-var kinds = map[userdb.EventKind]string{
+// kindTexts holds the words for event kinds in the filter of the history page.
+var kindTexts = map[userdb.EventKind]string{
 	"create": "accounts created", "update": "facets changed", "identifier": "identifiers changed", "delete": "accounts deleted", "tags": "tags changed",
 	"password": "passwords set", "disable": "accounts disabled", "enable": "accounts enabled", "session_start": "sessions started", "session_end": "sessions ended",
 	"issue": "links issued", "redeem": "links used", "login": "signed in", "login_failed": "failed to sign in", "throttle": "had to wait",
@@ -208,15 +208,15 @@ var kinds = map[userdb.EventKind]string{
 	userdb.EventOperatorPassword: "operator passwords set", userdb.EventOperatorLogin: "operators signed in", userdb.EventOperatorLoginFailed: "operators failed to sign in",
 }
 
-func ifAny(before, text string) string {
+func prefixIfAny(before, text string) string {
 	if text == "" {
 		return ""
 	}
 	return before + text
 }
 
-// linkOf returns the words for a token with the given purpose.
-func linkOf(purpose string) string {
+// linkText returns the words for a token with the given purpose.
+func linkText(purpose string) string {
 	if purpose == resetPurpose {
 		return "a reset link"
 	}
@@ -228,5 +228,5 @@ func keyPath(k recordkey.Key) string {
 	if !k.IsValid() {
 		return ""
 	}
-	return pathOf(k.Type(), k.Value())
+	return accountPath(k.Type(), k.Value())
 }

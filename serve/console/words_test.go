@@ -6,9 +6,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestDevice checks that browsers are described in words that their owners know, unless they say
-// too little.
-func TestDevice(t *testing.T) {
+// TestDescribeDevice checks that browsers are described in words that their owners know, unless
+// they say too little.
+func TestDescribeDevice(t *testing.T) {
 	for agent, want := range map[string]string{
 		"": "An unknown device",
 		"Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.5 Mobile/15E148 Safari/604.1": "Safari on iPhone",
@@ -16,16 +16,16 @@ func TestDevice(t *testing.T) {
 		"curl/8.5.0":        "An unknown device",
 		"<b>bold</b>; a (;": "An unknown device",
 	} {
-		if got := deviceOf(agent); got != want {
+		if got := describeDevice(agent); got != want {
 			t.Errorf("deviceOf(%q) = %q, want %q", agent, got, want)
 		}
 	}
 }
 
-// TestBy checks that whatever a program calls itself fits into a sentence.
-func TestBy(t *testing.T) {
+// TestByWhom checks that whatever a program calls itself fits into a sentence.
+func TestByWhom(t *testing.T) {
 	for who, want := range map[string]string{"": ", by somebody at", "operator:Ann": ", by operator Ann at", "Éric": ", by éric at", "\xff": ", by \xff at"} {
-		got := by([]userdb.HistoryEvent{{Kind: "disable", Who: who}}, "disable")
+		got := byWhom([]userdb.HistoryEvent{{Kind: "disable", Who: who}}, "disable")
 		if len(got) < len(want) || got[:len(want)] != want {
 			t.Errorf("%q: %q, want %q", who, got, want)
 		}

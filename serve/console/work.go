@@ -20,8 +20,8 @@ import (
 
 // Limits on what the page of a job lists. Counts include everything.
 const (
-	mostProblems = 200
-	mostRefused  = 50
+	maxProblems = 200
+	maxRefused  = 50
 )
 
 // A problemLine describes a problem that a check found.
@@ -42,42 +42,42 @@ func (r *runner) checkJob(ctx context.Context, db *userdb.DB, by string, repair 
 	if repair {
 		title = "Repair of all accounts"
 	}
-	return r.begin(ctx, own.Job{Kind: "check", By: by, Title: title}, detail{}, func(ctx context.Context, w *work) (string, error) {
+	return r.begin(ctx, own.Job{Kind: "check", By: by, Title: title}, detail{}, func(ctx context.Context, w *task) (string, error) {
 		n, repaired := 0, 0
-		for p, err := range check.Run(ctx, db, check.Options{Repair: repair, Progress: w.at}) {
+		for p, err := range check.Run(ctx, db, check.Options{Repair: repair, Progress: w.setProgress}) {
 			if err != nil {
-				return found(n, repaired), err
+				return checkText(n, repaired), err
 			}
 			n++
 			if p.Repaired {
 				repaired++
 			}
-			w.add(func(d *detail) {
+			w.update(func(d *detail) {
 				if d.Codes == nil {
 					d.Codes = map[string]int{}
 				}
-				if d.Codes[p.Code]++; len(d.Problems) < mostProblems {
-					d.Problems = append(d.Problems, problemLine{p.Code, p.Key, p.Text, meaningOf(p), p.Repaired, check.Repairs(p.Code)})
+				if d.Codes[p.Code]++; len(d.Problems) < maxProblems {
+					d.Problems = append(d.Problems, problemLine{p.Code, p.Key, p.Text, problemMeaning(p), p.Repaired, check.Repairs(p.Code)})
 				}
 			})
 		}
-		return found(n, repaired), nil
+		return checkText(n, repaired), nil
 	})
 }
 
-func found(n, repaired int) string {
+func checkText(n, repaired int) string {
 	text := "Nothing is wrong."
 	if n > 0 {
-		text = "Found " + counted(n, "problem") + "."
+		text = "Found " + pluralize(n, "problem") + "."
 	}
 	if repaired > 0 {
-		text += " Repaired " + counted(repaired, "problem") + "."
+		text += " Repaired " + pluralize(repaired, "problem") + "."
 	}
 	return text
 }
 
-// meaningOf returns what a problem means for the people who have the accounts.
-func meaningOf(p check.Problem) string {
+// problemMeaning returns what a problem means for the people who have the accounts.
+func problemMeaning(p check.Problem) string {
 	switch p.Invariant {
 	case 1:
 		return "An account cannot be found by an identifier that it has."
@@ -110,22 +110,22 @@ func (r *runner) exportJob(ctx context.Context, db *userdb.DB, by, typ string) (
 			return own.Job{}, err
 		}
 	}
-	return r.begin(ctx, own.Job{Kind: "export", By: by, Title: title}, detail{}, func(ctx context.Context, w *work) (string, error) {
+	return r.begin(ctx, own.Job{Kind: "export", By: by, Title: title}, detail{}, func(ctx context.Context, w *task) (string, error) {
 		file, err := r.create(w.ID, exportFile)
 		if err != nil {
 			return "", err
 		}
 		out := bufio.NewWriterSize(file, 1<<16)
-		report, err := transfer.Export(ctx, db, out, transfer.ExportOptions{Progress: func(done int64) { w.at(done, 0) }})
+		report, err := transfer.Export(ctx, db, out, transfer.ExportOptions{Progress: func(done int64) { w.setProgress(done, 0) }})
 		err = errors.Join(err, out.Flush(), file.Close())
-		w.at(report.Read, report.Read)
+		w.setProgress(report.Read, report.Read)
 		if err != nil {
 			return "", err
 		}
-		w.add(func(d *detail) { d.Files = []string{exportFile} })
-		text := "Wrote " + accounts(report.Read) + "."
+		w.update(func(d *detail) { d.Files = []string{exportFile} })
+		text := "Wrote " + accountsText(report.Read) + "."
 		if report.Refused > 0 {
-			text += " " + accounts(report.Refused) + " cannot be read. The Check page says which."
+			text += " " + accountsText(report.Refused) + " cannot be read. The Check page says which."
 		}
 		return text, nil
 	})
@@ -144,7 +144,7 @@ func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u uplo
 	if dry {
 		title, d = "Dry run of "+u.Name+" as type "+u.Type, detail{Upload: u}
 	}
-	return r.begin(ctx, own.Job{Kind: "import", By: by, Title: title}, d, func(ctx context.Context, w *work) (string, error) {
+	return r.begin(ctx, own.Job{Kind: "import", By: by, Title: title}, d, func(ctx context.Context, w *task) (string, error) {
 		file, err := os.Open(u.Path)
 		if err != nil {
 			return "", err
@@ -159,23 +159,23 @@ func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u uplo
 			return "", err
 		}
 		defer rejects.Close()
-		o := transfer.ImportOptions{Type: u.Type, CSV: u.CSV, OnDuplicate: u.Duplicate, DryRun: dry, Rejects: rejects, Refused: w.refuse}
-		report, err := transfer.Import(ctx, db, &metered{File: file, read: func(n int64) { w.at(min(n, info.Size()), info.Size()) }}, o)
+		o := transfer.ImportOptions{Type: u.Type, CSV: u.CSV, OnDuplicate: u.Duplicate, DryRun: dry, Rejects: rejects, Refused: w.addRefused}
+		report, err := transfer.Import(ctx, db, &metered{File: file, read: func(n int64) { w.setProgress(min(n, info.Size()), info.Size()) }}, o)
 		text := importText(report, dry)
 		if report.Refused > 0 {
-			w.add(func(d *detail) { d.Files = []string{u.rejectsFile()} })
+			w.update(func(d *detail) { d.Files = []string{u.rejectsFile()} })
 		}
 		if err != nil {
 			return text, inputError(err)
 		}
-		w.at(info.Size(), info.Size())
+		w.setProgress(info.Size(), info.Size())
 		return text, nil
 	})
 }
 
-func (w *work) refuse(line int64, reason string) {
-	w.add(func(d *detail) {
-		if len(d.Refused) < mostRefused {
+func (w *task) addRefused(line int64, reason string) {
+	w.update(func(d *detail) {
+		if len(d.Refused) < maxRefused {
 			d.Refused = append(d.Refused, refusedLine{line, reason})
 		}
 	})
@@ -193,14 +193,14 @@ func importText(r transfer.Report, dry bool) string {
 	if dry {
 		words = "%s read: %s would be created, %s updated, %s left unchanged, %s refused."
 	}
-	return fmt.Sprintf(words, linesOf(r.Read), number(r.Created), number(r.Updated), number(r.Skipped), number(r.Refused))
+	return fmt.Sprintf(words, linesText(r.Read), formatNumber(r.Created), formatNumber(r.Updated), formatNumber(r.Skipped), formatNumber(r.Refused))
 }
 
-func linesOf(n int64) string {
+func linesText(n int64) string {
 	if n == 1 {
 		return "1 line"
 	}
-	return number(n) + " lines"
+	return formatNumber(n) + " lines"
 }
 
 // inputError returns an error about the input file in a form for people.
