@@ -26,8 +26,8 @@ type account struct {
 	Tags                   []string
 	Devices                []userdb.Session
 	Open                   []userdb.OpenToken
-	Addresses              []string // fields that a link can be sent to
-	Issued                 *issued  // the link that was just created
+	Addresses              []string    // fields that a link can be sent to
+	Issued                 *issuedLink // the link that was just created
 	History                []event
 	Conflict               bool
 	Taken                  []match // the accounts that hold the values that were refused as taken
@@ -53,8 +53,8 @@ type editor struct {
 	Verified    bool
 }
 
-// issued holds a link, or only the secret, which is shown once.
-type issued struct{ Link, Secret, Address, Purpose string }
+// An issuedLink holds a new link, or only its secret. It is shown once.
+type issuedLink struct{ Link, Secret, Address, Purpose string }
 
 // findAccount returns the account in the path. If ok is false, it has sent a response.
 func (c *Console) findAccount(w http.ResponseWriter, r *http.Request) (db *userdb.DB, t *userdb.Type, e userdb.Entry, ok bool) {

@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestActions checks that each form of an account does one thing, which its history has with the
-// operator's name.
+// TestActions checks that each form of an account does one thing, and that the history of the
+// account names the operator.
 func TestActions(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		e := d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
@@ -235,7 +235,7 @@ func TestIdentifiersAreConfirmed(t *testing.T) {
 	})
 }
 
-// TestTwoOperators checks that if two operators edit one account, the second one learns of it.
+// TestTwoOperators checks that if two operators edit one account, the second one is told.
 func TestTwoOperators(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")
@@ -281,7 +281,8 @@ var hostile = []string{
 	`javascript:alert(1)`, "\u202Egnp.exe", `--><!--`, `%3Cscript%3E`, `a/b?c#d`, `..;/`, `a+b c`, `\u003cscript\u003e`,
 }
 
-// TestMarkup checks that no markup becomes live, stored or reflected, in any field, tag or UID.
+// TestMarkup checks that pages never run markup, whether it is stored in a field, tag or UID or
+// reflected from a request.
 func TestMarkup(t *testing.T) {
 	d := open(t, "memory:")
 	for i, text := range hostile {

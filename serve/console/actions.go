@@ -129,7 +129,7 @@ func (c *Console) issue(s subject) error {
 	if field == "" && len(addresses) > 0 {
 		field = addresses[0]
 	}
-	one := issued{Purpose: token.Purpose}
+	one := issuedLink{Purpose: token.Purpose}
 	var err error
 	if field == "" {
 		one.Secret, err = s.t.Issue(s.r.Context(), s.hint, token)

@@ -27,8 +27,8 @@ func (d *desk) operatorActions() (all []string) {
 	return all
 }
 
-// TestActs checks that the feed has what operators do, with their names and origins, even if no
-// histories are kept.
+// TestActs checks that the feed contains the operators' actions with their names and origins, even
+// if no histories are kept.
 func TestActs(t *testing.T) {
 	for _, history := range []bool{true, false} {
 		t.Run(fmt.Sprintf("history %v", history), func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestPagesAgreeWithTheTable checks that a page about an error has the status in the table of
-// codes, except that a UID that nobody can have is a page that does not exist. Errors that no
+// codes. The exception is a UID that nobody can have, whose page does not exist. Errors that no
 // operator can solve are logged.
 func TestPagesAgreeWithTheTable(t *testing.T) {
 	for _, code := range userdb.Codes() {

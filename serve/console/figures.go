@@ -16,8 +16,8 @@ const (
 )
 
 // gatherFigure returns the figure with this name and the time when it was computed, which is zero
-// if it is not known yet. A figure older than age is computed again; gathered waits for it until
-// ctx ends. See withFigureTimeout.
+// if it is not known yet. If the figure is older than age, gatherFigure computes it again and waits
+// for the result until ctx ends. See withFigureTimeout.
 func gatherFigure[T any](ctx context.Context, f *figures.Figures, name string, age time.Duration, gather func(context.Context) (T, error)) (value T, at time.Time) {
 	// If this fails, the page is shown without the figure.
 	one, _ := figures.Gather(ctx, f, name, age, gather)
@@ -30,9 +30,9 @@ func withFigureTimeout(ctx context.Context) (context.Context, context.CancelFunc
 }
 
 // isAny reports whether err matches any of the targets.
-func isAny(err error, some ...error) bool {
-	for _, one := range some {
-		if errors.Is(err, one) {
+func isAny(err error, targets ...error) bool {
+	for _, target := range targets {
+		if errors.Is(err, target) {
 			return true
 		}
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // Limits on the search for similar identifiers. The likeliest texts are always looked up, others
-// only within nearTime.
+// only within similarTimeout.
 const (
 	similarTimeout   = 80 * time.Millisecond
 	likeliestTexts   = 256
@@ -62,8 +62,8 @@ func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, http.StatusOK, p)
 }
 
-// search returns the accounts that have the query as an identifier or, if there are none, those
-// with a similar one.
+// search returns the accounts that have q as an identifier or, if there are none, those with a
+// similar one. It also returns accounts with an identifier that begins with q.
 func search(ctx context.Context, db *userdb.DB, q string) (f searchResult, err error) {
 	f.Query = q
 	types := db.Schema().Types

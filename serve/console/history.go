@@ -75,7 +75,8 @@ var eventKinds = []userdb.EventKind{
 	userdb.EventKeyCreate, userdb.EventKeyRevoke, userdb.EventImport, userdb.EventExport, userdb.EventRepair,
 }
 
-// withLabels adds the current labels of their accounts to events, with one lookup for each type.
+// withLabels adds the current label of its account to each event. It makes one lookup for each
+// type.
 func withLabels(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent) []event {
 	keys := map[string][]recordkey.Key{}
 	for _, e := range found {

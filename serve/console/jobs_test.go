@@ -217,7 +217,7 @@ func TestStopping(t *testing.T) {
 	d.wantText(d.do(http.StatusOK, "/console/jobs/lost"), "lost: its process has ended")
 }
 
-// storeJob stores a job as it is.
+// storeJob stores the record of a job without starting it.
 func storeJob(t *testing.T, d *desk, j own.Job) error {
 	t.Helper()
 	inside, err := own.Open(d.db)
@@ -241,7 +241,7 @@ func removeRecord(t *testing.T, d *desk, key string) error {
 	return err
 }
 
-// TestTooManyJobs checks that a job beyond the limit is refused with a message.
+// TestTooManyJobs checks that jobs beyond the limit are refused with a message.
 func TestTooManyJobs(t *testing.T) {
 	d := open(t, "memory:")
 	for range maxRunning {

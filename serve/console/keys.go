@@ -104,7 +104,7 @@ func (c *Console) revokeKey(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		c.recordOwnAction(r, userdb.EventKeyRevoke, r.PostFormValue("name"))
-	case !isAny(err, userdb.ErrNotFound): // the key is revoked already
+	case !isAny(err, userdb.ErrNotFound): // a key that is not found is revoked already
 		c.fail(w, r, err)
 		return
 	}

@@ -223,7 +223,7 @@ func newRow(e userdb.Entry, t schema.Type, columns []string) row {
 	return r
 }
 
-// truncate truncates text to fit in a table.
+// truncate shortens text to fit in a table.
 func truncate(text string) string {
 	if letters := []rune(text); len(letters) > 80 {
 		return string(letters[:79]) + "…"

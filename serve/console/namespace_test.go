@@ -67,8 +67,8 @@ func TestNamespaces(t *testing.T) {
 	})
 }
 
-// TestWithoutNamespace checks that whatever has no namespace, because it is older than
-// namespaces, belongs to the root.
+// TestWithoutNamespace checks that operators without a namespace, which may be older than
+// namespaces, belong to the root, and what operators of a namespace see.
 func TestWithoutNamespace(t *testing.T) {
 	d := open(t, "memory:")
 	operators, err := own.Operators(d.db)

@@ -44,7 +44,8 @@ func TestSetup(t *testing.T) {
 	d.signIn("ＲＯＯＴ", goodPassword)
 }
 
-// TestFind checks that accounts are found by whatever a customer remembers.
+// TestFind checks that an account is found by each of its identifiers, and what is suggested
+// otherwise.
 func TestFind(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")

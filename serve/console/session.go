@@ -88,7 +88,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 }
 
 // operatorNamed returns the name of the operator of this console that was typed, or "" if there is
-// none. What was typed may be a password, so it is never recorded itself.
+// none. The typed text itself is never recorded, because it may be a password.
 func (c *Console) operatorNamed(ctx context.Context, typed string) string {
 	e, err := c.operators.Find(ctx, hints.Field(own.OperatorName, typed))
 	if err != nil || !c.auth.Allowed(e) {
@@ -97,7 +97,7 @@ func (c *Console) operatorNamed(ctx context.Context, typed string) string {
 	return e.Text(own.OperatorName)
 }
 
-// verifiedFor is how long after giving the password an operator is not asked for it again.
+// verifiedFor is how long an operator who has given the password is not asked for it again.
 const verifiedFor = 10 * time.Minute
 
 // verifyName is the name of the input for the operator's own password. No facet has such a name.

@@ -22,7 +22,8 @@ type explanation struct {
 	Notes    []string // what else people ask support about: links, the last login
 }
 
-// explainLogin reads what Login checks from the store, and who caused it and when from the history.
+// explainLogin returns the explanation for an account. It reads from the store what Login checks,
+// and from the history who caused it and when.
 func explainLogin(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.Entry) (explanation, error) {
 	hint := hints.Key(e.Key())
 	standing, err := t.Standing(ctx, hint)
@@ -91,7 +92,7 @@ func formatClock(at, now time.Time) string {
 // by then.
 func roundUpToMinute(at time.Time) time.Time { return at.Add(time.Minute - 1).Truncate(time.Minute) }
 
-// byWhom returns who caused the last event of a kind and when, or "" if no history tells.
+// byWhom returns who caused the last event of a kind and when, or "" if the history does not tell.
 func byWhom(history []userdb.HistoryEvent, kind userdb.EventKind) string {
 	for _, e := range history {
 		if e.Kind == kind {
@@ -131,8 +132,8 @@ func countFamiliar(s userdb.Standing) (n int) {
 // maxGuesses limits how many of the latest logins are searched for the origins of guesses.
 const maxGuesses = 1000
 
-// countGuessOrigins returns from how many origins somebody tried passwords of an account since its
-// last login.
+// countGuessOrigins returns the number of origins from which somebody has tried passwords of an
+// account since its last login.
 func countGuessOrigins(ctx context.Context, db *userdb.DB, e userdb.Entry) int {
 	page, err := db.Events(ctx, userdb.EventQuery{Latest: true, Kinds: []userdb.EventKind{userdb.EventLogin, userdb.EventLoginFailed}, Key: e.Key(), Limit: maxGuesses})
 	if err != nil {

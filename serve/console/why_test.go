@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A reason causes somebody to be unable to sign in, and has the words for that.
+// A reason says how to make an account unable to sign in, and how the page describes that.
 type reason struct {
 	cause func(d *desk, raw redis.UniversalClient, uid string)
 	words string
@@ -48,8 +48,8 @@ func setHash(d *desk, raw redis.UniversalClient, uid, text string) {
 	}
 }
 
-// TestWhy checks for every reason and every pair of them that the page gives these and no others,
-// and that Login agrees.
+// TestWhy checks, for every reason and every pair of them, that the page gives exactly these
+// reasons and that Login agrees.
 func TestWhy(t *testing.T) {
 	server := redistest.Start(t)
 	raw := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -91,7 +91,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestLastLogin checks that the page tells the last login, and that guesses of strangers do not
+// TestLastLogin checks that the page shows the last login, and that guesses of strangers do not
 // lock out the origin of that login.
 func TestLastLogin(t *testing.T) {
 	d := open(t, "memory:")

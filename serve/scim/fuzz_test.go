@@ -13,7 +13,7 @@ func isBadRequest(err error) bool {
 	return is && e.Status == http.StatusBadRequest && e.Type != ""
 }
 
-// FuzzFilter checks that a filter either is refused or has at least one term, and that its terms
+// FuzzFilter checks that a filter is either refused or has at least one term, and that its terms
 // name only attributes that may be named.
 func FuzzFilter(f *testing.F) {
 	for _, text := range []string{
@@ -37,7 +37,7 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
-// FuzzPatch checks that a PATCH either is refused or sets only known attributes.
+// FuzzPatch checks that a PATCH is either refused or sets only known attributes.
 func FuzzPatch(f *testing.F) {
 	for _, text := range []string{
 		`{"Operations":[{"op":"Replace","path":"emails[type eq \"work\"].value","value":"x"}]}`, `{"Operations":[{"op":"add","value":{"name.givenName":"x","active":"False"}}]}`,
@@ -80,7 +80,7 @@ func FuzzPatch(f *testing.F) {
 	})
 }
 
-// FuzzResource checks that a user either is refused or has a userName.
+// FuzzResource checks that a user is either refused or has a userName.
 func FuzzResource(f *testing.F) {
 	f.Add(`{"userName":"x","emails":[{"value":"y"}],"name":{"givenName":"z","x":{}},"active":"true"}`)
 	f.Add(`{"USERNAME":"x","username":"y","emails":[null]}`)

@@ -33,7 +33,7 @@ func (w *memberSet) set(uid string, in bool) {
 
 // apply adds one operation on members.
 func (w *memberSet) apply(s step) error {
-	uids, err := uidsOf(s.v)
+	uids, err := memberUIDs(s.v)
 	switch {
 	case s.at.sub != "" && s.at.sub != "value":
 		return errPath
@@ -62,9 +62,9 @@ func (w *memberSet) apply(s step) error {
 	return nil
 }
 
-// uidsOf returns the UIDs in a value of members: an object with a value, or an array of such
+// memberUIDs returns the UIDs in a value of members: an object with a value, or an array of such
 // objects.
-func uidsOf(v any) (uids []string, err error) {
+func memberUIDs(v any) (uids []string, err error) {
 	all, is := v.([]any)
 	if !is && v != nil {
 		all = []any{v}

@@ -43,8 +43,8 @@ type target struct {
 
 var wholeResource = target{} // denotes the resource itself
 
-// parsePath parses a path, or the name of a member that stands for one. It reports
-// whether the attribute is unsupported, that is, not stored.
+// parsePath parses a path, or the name of a member that stands for one. It reports whether the
+// attribute is unsupported, that is, not stored.
 func parsePath(urn, text string) (at target, unsupported bool, err error) {
 	if strings.EqualFold(text, urn) {
 		return wholeResource, false, nil

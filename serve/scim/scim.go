@@ -63,7 +63,7 @@ type Handler struct {
 type collection struct {
 	h      *Handler
 	name   string
-	tags   group // identifies the groups in Options.Tags once it has the group's id or name
+	tags   group // namespace and type of the users; withName makes it a key of Handler.tags
 	users  *userdb.Type
 	groups *userdb.Type
 	schema schema.Type // of the users
