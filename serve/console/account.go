@@ -21,7 +21,7 @@ type account struct {
 	Disabled               bool
 	Why                    explanation
 	Fields                 []editor
-	Others                 []cell // facets that cannot be edited
+	Undeclared             []cell // facets that cannot be edited
 	HasTags                bool
 	Tags                   []string
 	Devices                []userdb.Session
@@ -98,7 +98,7 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 	ctx, hint, declared := r.Context(), hints.Key(e.Key()), db.Schema().Types[e.Type()]
 	a := account{
 		Type: e.Type(), UID: e.UID(), Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, declared), Rev: e.Rev(), Disabled: e.Disabled(),
-		Fields: newEditors(e, declared), Others: undeclaredCells(e, declared), HasTags: declared.Tertiary["tags"].Kind == "set",
+		Fields: newEditors(e, declared), Undeclared: undeclaredCells(e, declared), HasTags: declared.Tertiary["tags"].Kind == "set",
 	}
 	var err error
 	if a.Why, err = explainLogin(ctx, db, t, e); err != nil {
@@ -168,7 +168,7 @@ func newEditors(e userdb.Entry, t schema.Type) (all []editor) {
 	}
 	if t.Open {
 		for name := range e.Fields() {
-			if _, is := t.Fields[name]; !is && name != t.Primary && !strings.HasPrefix(name, "~") {
+			if _, ok := t.Fields[name]; !ok && name != t.Primary && !strings.HasPrefix(name, "~") {
 				all = append(all, newEditor(e, name, schema.Field{}))
 			}
 		}
@@ -262,7 +262,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		for _, one := range a.Fields { // the next form shows what is stored now
-			if _, is := typedChange(form, one); !is {
+			if _, changed := typedChange(form, one); !changed {
 				delete(form, one.Name)
 			}
 			delete(form, shownName(one.Name))
@@ -280,7 +280,7 @@ func shownName(field string) string { return "~shown:" + field }
 // typedChange returns what was typed for a facet, and reports whether it differs from what the form
 // showed. Both come from the same browser, so a text that forms cannot carry does not count as
 // changed. If a program does not send what was shown, the text is compared with what is stored.
-func typedChange(form map[string][]string, one editor) (typed string, is bool) {
+func typedChange(form map[string][]string, one editor) (typed string, changed bool) {
 	sent, shown := form[one.Name], one.Stored
 	if before := form[shownName(one.Name)]; len(before) > 0 {
 		shown = before[0]
@@ -311,8 +311,8 @@ func newQuestion(r *http.Request, t *userdb.Type, e userdb.Entry, declared schem
 				q.Inputs = append(q.Inputs, input{Name: name, Value: sent[0]})
 			}
 		}
-		typed, is := typedChange(form, one)
-		if is && declared.Fields[one.Name].Role.Has(schema.RoleSecondary) {
+		typed, changed := typedChange(form, one)
+		if changed && declared.Fields[one.Name].Role.Has(schema.RoleSecondary) {
 			q.Changes = append(q.Changes, identifierChange{one.Name, one.Stored, typed})
 		}
 	}
@@ -330,8 +330,8 @@ func newQuestion(r *http.Request, t *userdb.Type, e userdb.Entry, declared schem
 // JSON, so that it is refused together with everything else that is wrong.
 func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[string][]string) {
 	for _, one := range editors {
-		typed, is := typedChange(form, one)
-		if !is {
+		typed, changed := typedChange(form, one)
+		if !changed {
 			continue
 		}
 		if typed == "" {

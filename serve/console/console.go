@@ -170,7 +170,7 @@ func (c *Console) guard(next http.Handler) http.Handler {
 		} {
 			w.Header().Set(name, value)
 		}
-		if peer, is := c.unknownProxy(r); is {
+		if peer, unknown := c.unknownProxy(r); unknown {
 			c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "Unknown proxy", Data: "The request came through a proxy at " + peer + " that “userdb serve” does not trust. Start it with --proxy " + peer + ". Otherwise it cannot tell visitors apart, and the cookie is not limited to HTTPS."})
 			return
 		}
@@ -180,7 +180,7 @@ func (c *Console) guard(next http.Handler) http.Handler {
 
 // unknownProxy reports whether the request came through a proxy that is not trusted, and returns
 // the address of that proxy.
-func (c *Console) unknownProxy(r *http.Request) (peer string, is bool) {
+func (c *Console) unknownProxy(r *http.Request) (peer string, unknown bool) {
 	if r.Header.Get("X-Forwarded-For") == "" {
 		return "", false
 	}
@@ -277,8 +277,8 @@ type page struct {
 	Form     map[string][]string
 }
 
-// Of returns the problems of a field. Problems of the field "" concern the whole form.
-func (p page) Of(field string) (some []web.Problem) {
+// ProblemsOf returns the problems of a field. Problems of the field "" concern the whole form.
+func (p page) ProblemsOf(field string) (some []web.Problem) {
 	for _, one := range p.Problems {
 		if one.Field == field {
 			some = append(some, one)
@@ -290,7 +290,7 @@ func (p page) Of(field string) (some []web.Problem) {
 // Typed returns what was typed into an input of the submitted form, or stored if there was no such
 // input.
 func (p page) Typed(name, stored string) string {
-	if sent, is := p.Form[name]; is && len(sent) > 0 {
+	if sent, ok := p.Form[name]; ok && len(sent) > 0 {
 		return sent[0]
 	}
 	return stored
@@ -308,14 +308,14 @@ func (p page) Field(name, label, kind, complete, stored string) input {
 	if kind != "password" {
 		stored = p.Typed(name, stored)
 	}
-	return input{name, label, kind, complete, stored, p.Of(name)}
+	return input{name, label, kind, complete, stored, p.ProblemsOf(name)}
 }
 
 // Choices returns the values of a Boolean facet; "" means that the entry has none.
 func (page) Choices() []string { return []string{"", "true", "false"} }
 
-// Others returns the problems of fields that the page has no inputs for.
-func (p page) Others(fields []string) (some []web.Problem) {
+// OtherProblems returns the problems of fields that the page has no inputs for.
+func (p page) OtherProblems(fields []string) (some []web.Problem) {
 	for _, one := range p.Problems {
 		if !slices.Contains(fields, one.Field) {
 			some = append(some, one)

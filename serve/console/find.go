@@ -28,11 +28,11 @@ const (
 
 // A searchResult holds what was found for a query.
 type searchResult struct {
-	Query  string
-	Read   string // the form in which the query is compared, if that differs
-	Found  []match
-	Near   []match // accounts with an identifier one letter away
-	Begins []match // accounts with an identifier that begins with the query
+	Query       string
+	ReadAs      string // the form in which the query is compared, if that differs
+	Found       []match
+	Near        []match // accounts with an identifier one letter away
+	Completions []match // accounts with an identifier that begins with the query
 }
 
 // A match describes an account and how it was found.
@@ -72,8 +72,8 @@ func search(ctx context.Context, db *userdb.DB, q string) (f searchResult, err e
 		if err != nil {
 			return f, err
 		}
-		if read := types[name].Canonical(q); read != q && f.Read == "" {
-			f.Read = read
+		if readAs := types[name].Canonical(q); readAs != q && f.ReadAs == "" {
+			f.ReadAs = readAs
 		}
 		found, err := findExact(ctx, db, t, types[name], q)
 		if err != nil {
@@ -84,7 +84,7 @@ func search(ctx context.Context, db *userdb.DB, q string) (f searchResult, err e
 	if len(f.Found) == 0 {
 		f.Near = findSimilar(ctx, db, q)
 	}
-	f.Begins = slices.DeleteFunc(findByPrefix(ctx, db, q), func(m match) bool {
+	f.Completions = slices.DeleteFunc(findByPrefix(ctx, db, q), func(m match) bool {
 		same := func(o match) bool { return o.key == m.key }
 		return slices.ContainsFunc(f.Found, same) || slices.ContainsFunc(f.Near, same)
 	})

@@ -19,7 +19,7 @@ type historyPage struct {
 	Events []event
 	Kinds  []userdb.EventKind // the kinds to choose from
 	Kind   userdb.EventKind   // the chosen kind, or "" for all
-	Again  string             // path of the newest page
+	Newest string             // path of the newest page
 	Older  string             // path of the page with older events, or ""
 	Since  string             // position from which console.js asks for new events; "" unless this page is the newest
 }
@@ -50,7 +50,7 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	p := historyPage{Events: withLabels(r.Context(), db, found.Events), Kinds: eventKinds, Kind: kind, Again: "/console/history?" + only.Encode()}
+	p := historyPage{Events: withLabels(r.Context(), db, found.Events), Kinds: eventKinds, Kind: kind, Newest: "/console/history?" + only.Encode()}
 	if since != "" {
 		slices.Reverse(p.Events)
 		p.Since = found.Next

@@ -105,7 +105,7 @@ func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 	if isUpload(r) {
 		dry = true
 		u, err = c.jobs.receive(w, r)
-	} else if d, is := c.jobs.details(r.PostFormValue("from")); is && d.Upload.Path != "" {
+	} else if d, ok := c.jobs.details(r.PostFormValue("from")); ok && d.Upload.Path != "" {
 		u = d.Upload
 	} else {
 		err = errElsewhere
@@ -117,7 +117,7 @@ func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 			u.remove()
 		}
 	}
-	if problem, is := errors.AsType[errUpload](err); is {
+	if problem, ok := errors.AsType[errUpload](err); ok {
 		c.showJobs(w, r, "import", "Import accounts", web.Problem{Field: "file", Text: string(problem)})
 		return
 	}
@@ -251,10 +251,10 @@ func (s *deadlineWriter) Write(b []byte) (int, error) {
 
 // uploadProblem returns what is wrong with an upload that did not arrive completely.
 func uploadProblem(err error) error {
-	if problem, is := errors.AsType[errUpload](err); is {
+	if problem, ok := errors.AsType[errUpload](err); ok {
 		return problem
 	}
-	if _, is := errors.AsType[*http.MaxBytesError](err); is {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return errUpload("The file is larger than 1 GiB. Import it with “userdb import”.")
 	}
 	return errUpload("The file did not arrive completely.")
@@ -271,11 +271,11 @@ func (u upload) remove() {
 type jobPage struct {
 	own.Job
 	detail
-	Here     bool // this process has its files and details
-	Again    bool // it was a dry run, and the import may follow
-	Counts   []string
-	Percent  int
-	ListPath string
+	IsLocal   bool // this process has its files and details
+	CanImport bool // it was a dry run, and the import may follow
+	Counts    []string
+	Percent   int
+	ListPath  string
 }
 
 func (c *Console) job(w http.ResponseWriter, r *http.Request) {
@@ -285,8 +285,8 @@ func (c *Console) job(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p := jobPage{Job: j, Percent: j.Percent(), ListPath: "/console/" + j.Kind}
-	p.detail, p.Here = c.jobs.details(j.ID)
-	p.Again = p.Here && p.Upload.Path != "" && j.State == own.JobDone
+	p.detail, p.IsLocal = c.jobs.details(j.ID)
+	p.CanImport = p.IsLocal && p.Upload.Path != "" && j.State == own.JobDone
 	for code, n := range p.Codes {
 		p.Counts = append(p.Counts, fmt.Sprintf("%s: %s", code, formatNumber(n)))
 	}

@@ -257,8 +257,8 @@ func (r *runner) makeFolder(id string) (string, error) {
 
 // openFile opens a file of a job of this process. name must be one of the job's files.
 func (r *runner) openFile(id, name string) (*os.File, error) {
-	d, is := r.details(id)
-	if !is || !slices.Contains(d.Files, name) {
+	d, ok := r.details(id)
+	if !ok || !slices.Contains(d.Files, name) {
 		return nil, userdb.ErrNotFound
 	}
 	r.mu.Lock()
@@ -295,6 +295,6 @@ func failureText(err error) string {
 
 // isFileError reports whether err comes from an operation on a file.
 func isFileError(err error) bool {
-	_, is := errors.AsType[*os.PathError](err)
-	return is
+	_, ok := errors.AsType[*os.PathError](err)
+	return ok
 }

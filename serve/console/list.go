@@ -24,20 +24,20 @@ const (
 
 // A listing holds one page of the accounts of a type.
 type listing struct {
-	Path       string
-	Columns    []string
-	Rows       []row
-	Conditions []condition
-	By         []string // fields that can be filtered by
-	Orders     []string // fields that lists can be ordered by
-	HasTags    bool
-	Order      string
-	Reverse    bool
-	Disabled   string
-	Next, Prev string // paths, or "" if there is no such page
-	Count      string
-	Short      bool   // continuing may find more
-	CountPath  string // path of the page that counts them, if this one does not
+	Path         string
+	Columns      []string
+	Rows         []row
+	Conditions   []condition
+	FilterFields []string // fields that can be filtered by
+	Orders       []string // fields that lists can be ordered by
+	HasTags      bool
+	Order        string
+	Reverse      bool
+	Disabled     string
+	Next, Prev   string // paths, or "" if there is no such page
+	Count        string
+	Short        bool   // continuing may find more
+	CountPath    string // path of the page that counts them, if this one does not
 }
 
 type row struct {
@@ -77,7 +77,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		found, err = t.Page(r.Context(), q)
 	}
 	l := listing{
-		Path: typePath(t.Name()), Columns: listColumns(declared), By: filterFields(declared), Orders: declared.Ordered(), Order: params.Get("order"),
+		Path: typePath(t.Name()), Columns: listColumns(declared), FilterFields: filterFields(declared), Orders: declared.Ordered(), Order: params.Get("order"),
 		Reverse: params.Get("reverse") == "true", Disabled: params.Get("disabled"), HasTags: slices.Contains(declared.IndexedTertiary(), "tags"),
 		Conditions: activeConditions(typePath(t.Name()), params),
 	}
@@ -215,7 +215,7 @@ func newRow(e userdb.Entry, t schema.Type, columns []string) row {
 	r := row{Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, t), Disabled: e.Disabled()}
 	for _, field := range columns {
 		one := cell{Column: field, Text: truncate(e.Text(field))}
-		if v, is := e.Get(field); is {
+		if v, ok := e.Get(field); ok {
 			one.At, _ = v.Time()
 		}
 		r.Cells = append(r.Cells, one)
@@ -262,7 +262,7 @@ func isIndexed(q userdb.Query) bool { return q.Disabled == nil && len(q.Where)+l
 
 // queryProblem returns what is wrong with a query.
 func queryProblem(err error) string {
-	if field, is := errors.AsType[*userdb.FieldError](err); is {
+	if field, ok := errors.AsType[*userdb.FieldError](err); ok {
 		return strings.TrimPrefix(field.Field+": ", ": ") + field.Reason + "."
 	}
 	return "This page of the list no longer exists. Start again from the first page."

@@ -20,18 +20,18 @@ const (
 // not take a place among operators who are signed in.
 func (c *Console) requireOperator(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		found, is := c.admit(w, r, LookingUp)
-		if !is {
+		leaveLookup, ok := c.admit(w, r, LookingUp)
+		if !ok {
 			return
 		}
-		defer found()
+		defer leaveLookup()
 		c.auth.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			found()
+			leaveLookup()
 			work := Operating
 			if isUpload(r) {
 				work = Uploading
 			}
-			if leave, is := c.admit(w, r, work); is {
+			if leave, ok := c.admit(w, r, work); ok {
 				defer leave()
 				next.ServeHTTP(w, r)
 			}
@@ -40,7 +40,7 @@ func (c *Console) requireOperator(next http.Handler) http.Handler {
 }
 
 // admit reserves capacity. If it returns false, it has sent a response.
-func (c *Console) admit(w http.ResponseWriter, r *http.Request, work Work) (leave func(), is bool) {
+func (c *Console) admit(w http.ResponseWriter, r *http.Request, work Work) (leave func(), ok bool) {
 	leave, err := c.options.Admit(r.Context(), work)
 	if err != nil {
 		w.Header().Set("Retry-After", "1")

@@ -24,8 +24,8 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
 		return
 	}
-	leave, is := c.admit(w, r, Visiting)
-	if !is {
+	leave, ok := c.admit(w, r, Visiting)
+	if !ok {
 		return
 	}
 	defer leave()
@@ -66,8 +66,8 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 	p := page{Name: "signin", Title: "Sign in", Data: returnPath(r)}
 	if r.Method == http.MethodPost {
-		leave, is := c.admit(w, r, Visiting)
-		if !is {
+		leave, ok := c.admit(w, r, Visiting)
+		if !ok {
 			return
 		}
 		defer leave()
@@ -120,7 +120,7 @@ func (c *Console) requirePassword(next http.HandlerFunc) http.HandlerFunc {
 			return
 		}
 		var problems []web.Problem
-		if given, is := r.PostForm[verifyName]; is {
+		if given, ok := r.PostForm[verifyName]; ok {
 			err := c.auth.Verify(r, given[0])
 			if err == nil {
 				next(w, r)

@@ -26,8 +26,8 @@ const (
 
 // A problemLine describes a problem that a check found.
 type problemLine struct {
-	Code, Key, Text, Means string
-	Repaired, Mends        bool
+	Code, Key, Text, Meaning string
+	Repaired, Repairable     bool
 }
 
 // A refusedLine describes a line that an import refused.

@@ -44,9 +44,9 @@ func (e *edit) setText(at target, v any) error {
 }
 
 func (e *edit) put(name string, v any) error {
-	text, is := v.(string)
+	text, ok := v.(string)
 	switch {
-	case v != nil && !is:
+	case v != nil && !ok:
 		return badRequest(invalidValue, "%s must be a string", name)
 	case text == "" && name == "username":
 		return badRequest(mutability, "userName cannot be removed")
@@ -66,24 +66,25 @@ func (e *edit) setActive(at target, v any) error {
 	if v == nil {
 		return badRequest(mutability, "active cannot be removed")
 	}
-	is, ok := parseBool(v)
+	active, ok := parseBool(v)
 	if !ok {
 		return badRequest(invalidValue, "active must be true or false")
 	}
-	e.active = &is
+	e.active = &active
 	return nil
 }
 
-func parseBool(v any) (is, ok bool) {
-	if text, is := v.(string); is {
+// parseBool returns the truth value of v, which may also be the text "true" or "false" in any case.
+func parseBool(v any) (value, ok bool) {
+	if text, isText := v.(string); isText {
 		return strings.EqualFold(text, "true"), strings.EqualFold(text, "true") || strings.EqualFold(text, "false")
 	}
-	is, ok = v.(bool)
-	return is, ok
+	value, ok = v.(bool)
+	return value, ok
 }
 
 func (e *edit) setName(at target, v any) error {
-	parts, is := v.(map[string]any)
+	parts, ok := v.(map[string]any)
 	switch {
 	case at.which != nil || at.sub != "" && !has(partsOfName, at.sub):
 		return errPath
@@ -94,7 +95,7 @@ func (e *edit) setName(at target, v any) error {
 			e.attributes["name."+part] = nil
 		}
 		return nil
-	case !is:
+	case !ok:
 		return badRequest(invalidValue, "name must be an object")
 	}
 	for _, part := range slices.Sorted(maps.Keys(parts)) {
@@ -121,14 +122,14 @@ func (e *edit) setEmails(at target, v any) error {
 	case v == nil || at.sub == "value":
 		return e.put("emails", v)
 	}
-	all, is := v.([]any)
-	if !is {
+	all, ok := v.([]any)
+	if !ok {
 		all = []any{v}
 	}
 	best, rank := any(nil), -1
 	for _, one := range all {
-		m, is := one.(map[string]any)
-		if !is {
+		m, ok := one.(map[string]any)
+		if !ok {
 			return badRequest(invalidValue, "emails must be objects")
 		}
 		primary, _ := parseBool(lookupFold(m, "primary"))
@@ -149,7 +150,7 @@ func (e *edit) setEmails(at target, v any) error {
 	if len(all) > 0 && rank < 0 {
 		return nil
 	}
-	if text, is := best.(string); len(all) > 0 && (!is || text == "") {
+	if text, ok := best.(string); len(all) > 0 && (!ok || text == "") {
 		return badRequest(invalidValue, "an email must have a value")
 	}
 	return e.put("emails", best)
@@ -166,14 +167,14 @@ func matchesWork(which filter.Expression) (work, known bool) {
 		right, ok := matchesWork(f.Right)
 		return left && right, good && ok && f.Operator == filter.AND
 	case *filter.AttributeExpression:
-		is, isTruth := parseBool(f.CompareValue)
+		value, isBool := parseBool(f.CompareValue)
 		kind, isText := f.CompareValue.(string)
 		switch name := attributeName("", f.AttributePath); {
 		case f.Operator != filter.EQ:
 		case name == "type" && isText:
 			return strings.EqualFold(kind, "work"), true
-		case name == "primary" && isTruth:
-			return is, true
+		case name == "primary" && isBool:
+			return value, true
 		}
 	}
 	return false, false
@@ -198,7 +199,7 @@ func parseUser(body map[string]any) (*edit, error) {
 		if !has([]string{"username", "externalid", "displayname", "active", "name", "emails"}, name) || v == nil {
 			continue
 		}
-		if parts, is := v.(map[string]any); is && name == "name" {
+		if parts, ok := v.(map[string]any); ok && name == "name" {
 			maps.DeleteFunc(parts, func(part string, _ any) bool { return !has(partsOfName, strings.ToLower(part)) })
 		}
 		if err := e.set(target{name: name}, v); err != nil {
@@ -288,8 +289,8 @@ func (s step) expand(urn, path string, left *int) (all []step, err error) {
 	if s.at = at; at.name != "" {
 		return []step{s}, nil
 	}
-	members, is := s.v.(map[string]any)
-	if !is || s.op == "remove" {
+	members, ok := s.v.(map[string]any)
+	if !ok || s.op == "remove" {
 		return nil, badRequest(invalidValue, "without a path, the value must be an object")
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {

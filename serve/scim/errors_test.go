@@ -22,7 +22,7 @@ func TestErrorsAgreeWithTheTable(t *testing.T) {
 			t.Errorf("%s has the status %d and the scimType %s, want %d %s", code, e.Status, e.Type, status, scimType)
 		}
 	}
-	if e, is := errors.AsType[*Error](publicError(&password.PolicyError{Rule: "min"})); !is || e.Status != 400 || e.Type != invalidValue {
+	if e, ok := errors.AsType[*Error](publicError(&password.PolicyError{Rule: "min"})); !ok || e.Status != 400 || e.Type != invalidValue {
 		t.Errorf("a password that the policy refuses causes %+v, want 400 %s", e, invalidValue)
 	}
 	err := errors.Join(userdb.ErrUnavailable, userdb.ErrDuplicate)

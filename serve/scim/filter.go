@@ -67,13 +67,13 @@ var errFilter = badRequest(invalidFilter, "a filter may only combine eq with and
 // value, and may also compare type with "work".
 func parseValueFilter(e filter.Expression) (value string, err error) {
 	both := []filter.Expression{e}
-	if l, is := e.(*filter.LogicalExpression); is && l.Operator == filter.AND {
+	if l, ok := e.(*filter.LogicalExpression); ok && l.Operator == filter.AND {
 		both = []filter.Expression{l.Left, l.Right}
 	}
 	found := false
 	for _, e := range both {
-		a, is := e.(*filter.AttributeExpression)
-		if !is {
+		a, ok := e.(*filter.AttributeExpression)
+		if !ok {
 			return "", errFilter
 		}
 		name, text, err := parseComparison("", a)
@@ -94,8 +94,8 @@ func parseValueFilter(e filter.Expression) (value string, err error) {
 
 // parseComparison returns the attribute and the text of a comparison, whose operator must be eq.
 func parseComparison(urn string, e *filter.AttributeExpression) (name, value string, err error) {
-	raw, is := e.CompareValue.(string)
-	if text := []byte(`"` + raw + `"`); !is || e.Operator != filter.EQ || !jsonline.Whole(text) || json.Unmarshal(text, &value) != nil {
+	raw, ok := e.CompareValue.(string)
+	if text := []byte(`"` + raw + `"`); !ok || e.Operator != filter.EQ || !jsonline.Whole(text) || json.Unmarshal(text, &value) != nil {
 		return "", "", errFilter
 	}
 	return attributeName(urn, e.AttributePath), value, nil

@@ -9,8 +9,8 @@ import (
 
 // isBadRequest reports whether a directory receives err as a bad request.
 func isBadRequest(err error) bool {
-	e, is := errors.AsType[*Error](err)
-	return is && e.Status == http.StatusBadRequest && e.Type != ""
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Status == http.StatusBadRequest && e.Type != ""
 }
 
 // FuzzFilter checks that a filter is either refused or has at least one term, and that its terms

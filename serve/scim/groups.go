@@ -47,9 +47,9 @@ func (g *groupEdit) set(s step) (err error) {
 	case s.op == "remove":
 		s.v = nil
 	}
-	text, is := s.v.(string)
+	text, ok := s.v.(string)
 	switch {
-	case s.v != nil && !is:
+	case s.v != nil && !ok:
 		return badRequest(invalidValue, "%s must be a string", s.at.name)
 	case s.at.name == "externalid":
 		g.external = &text
@@ -206,11 +206,11 @@ func (c *call) findGroups(all []term) (found []userdb.Entry, err error) {
 	}
 	var selected []userdb.Entry
 	for _, e := range found {
-		is, bad := c.groupMatches(e, all)
-		if bad != nil {
-			return nil, bad
+		matches, err := c.groupMatches(e, all)
+		if err != nil {
+			return nil, err
 		}
-		if is {
+		if matches {
 			selected = append(selected, e)
 		}
 	}
@@ -234,22 +234,22 @@ func (c *call) groupsOf(uid string) (all []userdb.Entry, err error) {
 }
 
 // groupMatches reports whether a group matches all terms.
-func (c *call) groupMatches(e userdb.Entry, all []term) (is bool, err error) {
+func (c *call) groupMatches(e userdb.Entry, all []term) (matches bool, err error) {
 	fold := schema.Type{Fold: schema.FoldCasefold}
 	for _, t := range all {
 		switch t.attribute {
 		case "id":
-			is = e.UID() == t.value
+			matches = e.UID() == t.value
 		case "displayname":
-			is = fold.Canonical(e.Text(own.GroupName)) == fold.Canonical(t.value)
+			matches = fold.Canonical(e.Text(own.GroupName)) == fold.Canonical(t.value)
 		case "externalid":
-			is = e.Text(own.GroupExternal) == t.value
+			matches = e.Text(own.GroupExternal) == t.value
 		default:
-			if is, err = c.users.Tags(hints.UID(t.value)).Has(c.ctx, e.Text(own.GroupTag)); absent(err) {
-				is, err = false, nil
+			if matches, err = c.users.Tags(hints.UID(t.value)).Has(c.ctx, e.Text(own.GroupTag)); absent(err) {
+				matches, err = false, nil
 			}
 		}
-		if err != nil || !is {
+		if err != nil || !matches {
 			return false, err
 		}
 	}

@@ -100,7 +100,7 @@ func (s *search) readAttributes(c *call) {
 
 // wants reports whether the response should contain the attribute.
 func (s search) wants(urn, name string) bool {
-	is := func(given string) bool {
+	denotes := func(given string) bool {
 		given = strings.TrimSpace(given)
 		if prefix := urn + ":"; len(given) > len(prefix) && strings.EqualFold(given[:len(prefix)], prefix) {
 			given = given[len(prefix):]
@@ -112,10 +112,10 @@ func (s search) wants(urn, name string) bool {
 	case name == "id" || name == "schemas":
 		return true
 	case len(s.Attributes) > 0:
-		return slices.ContainsFunc(s.Attributes, is)
+		return slices.ContainsFunc(s.Attributes, denotes)
 	}
 	return !slices.ContainsFunc(s.ExcludedAttributes, func(given string) bool {
-		return is(given) && !strings.Contains(given[strings.LastIndex(given, ":")+1:], ".")
+		return denotes(given) && !strings.Contains(given[strings.LastIndex(given, ":")+1:], ".")
 	})
 }
 

@@ -40,7 +40,7 @@ func (o Options) tagsByGroup() (map[group]string, error) {
 	for text, tag := range o.Tags {
 		name := text
 		g := group{namespace: o.Namespace, typ: UserType}
-		if scoped, is := strings.CutPrefix(text, "@"); is {
+		if scoped, ok := strings.CutPrefix(text, "@"); ok {
 			var of string
 			of, name, _ = strings.Cut(scoped, ":")
 			if at := strings.LastIndex(of, "/"); at >= 0 {
@@ -167,7 +167,7 @@ func withSCIM(t schema.Type, m Mapping) (schema.Type, error) {
 	}
 	tertiary[tagsName] = schema.Tertiary{Kind: "set", Indexed: true, Max: tertiary[tagsName].Max}
 	t.Fields, t.Tertiary = fields, tertiary
-	t.Retired = slices.DeleteFunc(slices.Clone(t.Retired), func(name string) bool { _, is := fields[name]; return is || name == tagsName })
+	t.Retired = slices.DeleteFunc(slices.Clone(t.Retired), func(name string) bool { _, ok := fields[name]; return ok || name == tagsName })
 	return t, err
 }
 

@@ -38,8 +38,8 @@ func (w *memberSet) apply(s step) error {
 	case s.at.sub != "" && s.at.sub != "value":
 		return errPath
 	case s.at.which != nil: // members[value eq "ID"]
-		a, is := s.at.which.(*filter.AttributeExpression)
-		if !is || s.op != "remove" {
+		a, ok := s.at.which.(*filter.AttributeExpression)
+		if !ok || s.op != "remove" {
 			return errPath
 		}
 		name, uid, err := parseComparison("", a)
@@ -65,17 +65,17 @@ func (w *memberSet) apply(s step) error {
 // memberUIDs returns the UIDs in a value of members: an object with a value, or an array of such
 // objects.
 func memberUIDs(v any) (uids []string, err error) {
-	all, is := v.([]any)
-	if !is && v != nil {
+	all, ok := v.([]any)
+	if !ok && v != nil {
 		all = []any{v}
 	}
 	for _, one := range all {
 		m, _ := one.(map[string]any)
-		uid, is := lookupFold(m, "value").(string)
+		uid, ok := lookupFold(m, "value").(string)
 		if kind, _ := lookupFold(m, "type").(string); strings.EqualFold(kind, "Group") {
 			return nil, errNested
 		}
-		if !is || uid == "" {
+		if !ok || uid == "" {
 			return nil, badRequest(invalidValue, "a member must be an object with a value")
 		}
 		uids = append(uids, uid)
@@ -86,8 +86,8 @@ func memberUIDs(v any) (uids []string, err error) {
 // uids returns the UIDs that are to be added or, if in is false, those that are to be removed. They
 // are sorted.
 func (w memberSet) uids(in bool) (uids []string) {
-	for uid, is := range w.want {
-		if is == in {
+	for uid, member := range w.want {
+		if member == in {
 			uids = append(uids, uid)
 		}
 	}
@@ -140,7 +140,7 @@ func (r *collection) applyMembers(ctx context.Context, tag string, w memberSet) 
 		if err != nil {
 			return err
 		}
-		carries := func(uid string) bool { _, is := slices.BinarySearch(now, uid); return is }
+		carries := func(uid string) bool { _, ok := slices.BinarySearch(now, uid); return ok }
 		in = slices.DeleteFunc(in, carries)
 		if w.replace {
 			out = slices.DeleteFunc(slices.Clone(now), func(uid string) bool { return w.want[uid] })
@@ -161,8 +161,8 @@ func (r *collection) applyMembers(ctx context.Context, tag string, w memberSet) 
 
 // isTooManyTags reports whether err says that a user has as many tags as the schema allows.
 func isTooManyTags(err error) bool {
-	field, is := errors.AsType[*userdb.FieldError](err)
-	return is && field.Field == tagsName && field.Rule == "max"
+	field, ok := errors.AsType[*userdb.FieldError](err)
+	return ok && field.Field == tagsName && field.Rule == "max"
 }
 
 const concurrency = 8 // users whose tags are changed concurrently

@@ -179,14 +179,14 @@ func (c *call) findUsers(all []term) (found []userdb.Entry, err error) {
 func (c *call) matches(e userdb.Entry, all []term) bool {
 	for _, t := range all {
 		field := c.fields[t.attribute]
-		is := e.Text(field)
+		value := e.Text(field)
 		switch {
 		case t.attribute == "id" && e.UID() == t.value:
-		case field == "" || is == "":
+		case field == "" || value == "":
 			return false
-		case t.attribute == "externalid" && is != t.value:
+		case t.attribute == "externalid" && value != t.value:
 			return false
-		case c.schema.Canonical(is) != c.schema.Canonical(t.value):
+		case c.schema.Canonical(value) != c.schema.Canonical(t.value):
 			return false
 		}
 	}
