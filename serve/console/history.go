@@ -21,7 +21,7 @@ type historyPage struct {
 	Kind   userdb.EventKind   // the chosen kind, or "" for all
 	Newest string             // path of the newest page
 	Older  string             // path of the page with older events, or ""
-	Since  string             // position from which console.js asks for new events; "" unless this page is the newest
+	Since  string             // position to ask for newer events from; "" unless on the newest page
 }
 
 func (c *Console) history(w http.ResponseWriter, r *http.Request) {

@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// setup creates the first operator for whoever has the setup link. It shows no form if the link has
-// been used, has expired or is invalid.
+// setup creates the first operator from the form behind the setup link. It shows no form if the
+// link has been used, has expired or is invalid.
 func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()

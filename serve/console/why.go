@@ -15,7 +15,7 @@ import (
 // resetPurpose is the purpose of links for a new password.
 const resetPurpose = "reset"
 
-// An explanation says whether the owner of an account can sign in, and why not.
+// An explanation tells operators that the owner of an account can sign in, or why not.
 type explanation struct {
 	Can      bool
 	Sentence string   // that they can, or all reasons why not
