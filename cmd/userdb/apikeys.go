@@ -16,7 +16,7 @@ import (
 
 var errKeyTaken = coded.New(userdb.CodeDuplicate, "there is one already, whatever its case: revoke it, or choose another name")
 
-// apiKey is a key as it is printed.
+// An apiKey holds what is printed of an API key.
 type apiKey struct {
 	Name      string   `json:"name"`
 	Secret    string   `json:"secret,omitempty"`
@@ -57,7 +57,7 @@ func (k apiKey) text() string {
 	return strings.Join(words, ", ")
 }
 
-// withAPIKeys makes f what a verb does with the API keys of the store.
+// withAPIKeys calls run, opens the store and passes its API keys to f.
 func (s *session) withAPIKeys(f func(ctx context.Context, keys *own.Keys, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.run(func(ctx context.Context, words []string) error {
 		if err := s.open(ctx); err != nil {
@@ -121,7 +121,7 @@ what the backend of a web application needs), scim, admin (all).`,
 		k.Expires = time.Now().Add(d).Truncate(time.Second)
 		return err
 	})
-	c.MarkFlagRequired("scope") // it was declared above
+	c.MarkFlagRequired("scope") // it is declared, so this cannot fail
 	return c
 }
 
@@ -169,7 +169,7 @@ func revokeAPIKeyVerb(s *session) *cobra.Command {
 	}
 }
 
-// revokeAPIKey ends a key, and tells of it.
+// revokeAPIKey revokes a key and records an event.
 func (s *session) revokeAPIKey(ctx context.Context, keys *own.Keys, name string) error {
 	err := keys.Revoke(ctx, name)
 	if err == nil {

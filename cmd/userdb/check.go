@@ -61,7 +61,7 @@ again where its fingerprint is left and is that of the schema in hand; else only
 	return c
 }
 
-// keepers reads --keep.
+// keepers parses the values of --keep.
 func keepers(texts []string, repair bool) (keys []recordkey.Key, err error) {
 	if len(texts) > 0 && !repair {
 		return nil, usagef("--keep %s decides what --repair does: add --repair", shown(texts[0]))
@@ -76,7 +76,7 @@ func keepers(texts []string, repair bool) (keys []recordkey.Key, err error) {
 	return keys, nil
 }
 
-// checkSum is the last line of a check.
+// A checkSum counts what a check found. It is the last line of the output.
 type checkSum struct {
 	Entries  int64 `json:"entries"`
 	Errors   int64 `json:"errors"`
@@ -92,7 +92,7 @@ func (c *checkSum) text() string {
 	return text
 }
 
-// check checks one entry, if a word names it, or all records.
+// check checks the entry that a word names or, without a word, all records.
 func (c *checkSum) check(ctx context.Context, s *session, words []string, o check.Options) error {
 	p := s.progress("checking", !s.JSON)
 	defer p.clear()
@@ -120,7 +120,8 @@ func (c *checkSum) check(ctx context.Context, s *session, words []string, o chec
 	return c.print(s, checkOwn(ctx, s.db, o), p)
 }
 
-// checkOwn checks the store's own entries, such as operators. Keys of their records stand behind their namespace.
+// checkOwn checks the entries of the store itself, such as operators. The problems name their keys
+// with the namespace in front.
 func checkOwn(ctx context.Context, db *userdb.DB, o check.Options) iter.Seq2[check.Problem, error] {
 	return func(yield func(check.Problem, error) bool) {
 		inside, err := own.Open(db)
@@ -128,7 +129,7 @@ func checkOwn(ctx context.Context, db *userdb.DB, o check.Options) iter.Seq2[che
 			yield(check.Problem{}, err)
 			return
 		}
-		o.Keep = nil // those are accounts
+		o.Keep = nil // those are keys of accounts
 		for p, err := range check.Run(ctx, inside, o) {
 			if err == nil {
 				p.Key = view.Reserved.String() + p.Key
@@ -140,7 +141,7 @@ func checkOwn(ctx context.Context, db *userdb.DB, o check.Options) iter.Seq2[che
 	}
 }
 
-// print counts and prints problems.
+// print counts problems and prints them.
 func (c *checkSum) print(s *session, problems iter.Seq2[check.Problem, error], bar *progress) error {
 	return each(problems, func(p check.Problem) error {
 		bar.clear()
@@ -154,14 +155,15 @@ func (c *checkSum) print(s *session, problems iter.Seq2[check.Problem, error], b
 		default:
 			c.Errors++
 		}
-		if err := s.out.say(p, text); err != nil && !enough(err) { // a reader of the beginning gets the full verdict
+		// The exit code covers all problems, even if the reader of the output stops early.
+		if err := s.out.say(p, text); err != nil && !enough(err) {
 			return err
 		}
 		return nil
 	})
 }
 
-// checkOnly has one entry checked, and counts it if it is there.
+// checkOnly restricts a check to one entry. It returns 1, or 0 if the entry does not exist.
 func (s *session) checkOnly(ctx context.Context, text string, o *check.Options) (int64, error) {
 	p, err := s.subject(ctx, text)
 	if err != nil {
@@ -177,7 +179,7 @@ func (s *session) checkOnly(ctx context.Context, text string, o *check.Options) 
 	return 1, nil
 }
 
-// entries counts the entries of all types.
+// entries returns the number of entries of all types.
 func (s *session) entries(ctx context.Context) (all int64, err error) {
 	for _, name := range s.db.Schema().Names() {
 		t, err := s.typ(ctx, name)
@@ -185,7 +187,7 @@ func (s *session) entries(ctx context.Context) (all int64, err error) {
 			return 0, err
 		}
 		n, err := t.Count(ctx, userdb.Query{})
-		if err != nil && !aboutEntry(err) { // the check tells about those
+		if err != nil && !aboutEntry(err) { // the check reports those
 			return 0, err
 		}
 		all += n.Entries

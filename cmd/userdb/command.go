@@ -27,7 +27,7 @@ Exit codes: 0 done, 1 other failure, 2 bad input, 3 not found, 4 taken or change
 5 wrong identifier or password, 6 store unavailable, 7 check found errors, 8 too many attempts,
 130 interrupted.`
 
-// globals are the flags that every command has.
+// globals holds the flags that every command has.
 type globals struct {
 	Store, Schema, Namespace, Type string
 	JSON                           bool
@@ -35,7 +35,8 @@ type globals struct {
 	Timeout                        *time.Duration
 }
 
-// newRoot declares the whole command line. What a verb does is kept in s.do.
+// newRoot declares the whole command line. Parsing it leaves the function of the chosen command in
+// s.do.
 func newRoot(s *session) *cobra.Command {
 	root := &cobra.Command{
 		Use:  "userdb",
@@ -77,7 +78,7 @@ func newRoot(s *session) *cobra.Command {
 	return root
 }
 
-// group is c with the commands below it.
+// group adds commands below c, and returns c.
 func group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	c.AddCommand(below...)
 	return c
@@ -85,7 +86,8 @@ func group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
 
 func (s *session) globalFlags(flags *pflag.FlagSet) {
 	flags.Func("store", "`URL` of the store (USERDB_STORE; else a file in this user's data directory)", func(url string) error {
-		if s.Store = url; url == "" { // as of a variable that is not set: accounts would go into the file, and nobody told
+		if s.Store = url; url == "" {
+			// Probably an unset variable: accounts would silently go into the default file.
 			return errors.New("it names no store")
 		}
 		return nil
@@ -105,7 +107,8 @@ func (s *session) globalFlags(flags *pflag.FlagSet) {
 	})
 }
 
-// duration reads a duration as Go writes it, after days of 24 hours: 90s, 15m, 2d, 1d12h.
+// duration parses a duration as [time.ParseDuration] does, optionally after a number of days of 24
+// hours: 90s, 15m, 2d, 1d12h. It may not be negative.
 func duration(text string) (time.Duration, error) {
 	days, rest := "0", text
 	if before, after, has := strings.Cut(text, "d"); has {
@@ -119,7 +122,7 @@ func duration(text string) (time.Duration, error) {
 	return time.Duration(n)*24*time.Hour + d, nil
 }
 
-// choice declares a flag that takes one of some words.
+// choice declares a flag whose value is one of words.
 func choice(c *cobra.Command, to *string, name, usage string, words ...string) {
 	c.Flags().Func(name, usage, func(word string) error {
 		if *to = word; !slices.Contains(words, word) {
@@ -127,10 +130,11 @@ func choice(c *cobra.Command, to *string, name, usage string, words ...string) {
 		}
 		return nil
 	})
-	c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // it was declared above
+	// This fails only for a flag that is not declared.
+	c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// disabledFlag declares --disabled; to stays nil where it is not given.
+// disabledFlag declares --disabled. Without the flag, *to stays nil.
 func disabledFlag(c *cobra.Command, to **bool) {
 	c.Flags().BoolFunc("disabled", "only entries that may not log in; with =false, only those that may", func(text string) (err error) {
 		*to = new(bool)
@@ -139,15 +143,15 @@ func disabledFlag(c *cobra.Command, to **bool) {
 	})
 }
 
-// wordHelp is what the words of usage lines mean.
+// wordHelp explains the words of usage lines.
 var wordHelp = map[string]string{
 	"HINT":    "HINT points at an entry; 'userdb hint --help' has its forms.",
 	"TYPE":    "TYPE is a type of the schema, such as user.",
 	"PATTERN": "PATTERN is a Redis glob: * is any text, ? one character, [ab] one of them.",
 }
 
-// takeWords has verb, and those below it, take as many words as its usage names, such as TYPE, [HINT] or
-// FIELD=VALUE…, and tell what they mean.
+// takeWords makes verb and its subcommands accept as many words as their usage names, such as TYPE,
+// [HINT] or FIELD=VALUE…, and adds explanations of these words to their help.
 func (s *session) takeWords(verb *cobra.Command) {
 	for _, below := range verb.Commands() {
 		s.takeWords(below)
@@ -170,7 +174,8 @@ func (s *session) takeWords(verb *cobra.Command) {
 	}
 	verb.ValidArgsFunction = func(_ *cobra.Command, words []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(words) < len(names) && names[len(words)] == "TYPE" {
-			sc, _ := s.namedSchema(context.Background(), schema.User()) // of one that cannot be read, nothing is offered
+			// If the schema cannot be read, no types are offered.
+			sc, _ := s.namedSchema(context.Background(), schema.User())
 			return sc.Names(), cobra.ShellCompDirectiveNoFileComp
 		}
 		if len(words) < len(names) && names[len(words)] == "FILE" {
@@ -180,21 +185,22 @@ func (s *session) takeWords(verb *cobra.Command) {
 	}
 }
 
-// refusesHelp is the --help of a verb by whose exit code scripts let visitors in. Scripts give it words that visitors
-// wrote: no flag among them makes it exit 0.
+// A refusesHelp is the value of --help for a command whose exit code scripts use to let visitors
+// in. Scripts pass it words that visitors typed, so no flag may make it exit 0.
 type refusesHelp struct{ pflag.Value }
 
 func (refusesHelp) Set(string) error {
 	return errors.New("scripts grant by the exit code of this command")
 }
 
+// grants makes --help fail for c, a command whose exit code scripts use to let visitors in.
 func grants(c *cobra.Command) {
 	c.Flags().BoolP("help", "h", false, "")
 	flag := c.Flags().Lookup("help")
 	flag.Value, flag.Hidden = refusesHelp{flag.Value}, true
 }
 
-// refuses reports whether c grants.
+// refuses reports whether grants was called for c.
 func refuses(c *cobra.Command) bool {
 	flag := c.Flags().Lookup("help")
 	if flag == nil {
@@ -204,7 +210,7 @@ func refuses(c *cobra.Command) bool {
 	return does
 }
 
-// helpOf is the command line that shows the help of c.
+// helpOf returns the command line that shows the help of c.
 func helpOf(c *cobra.Command) string {
 	if refuses(c) {
 		return strings.Replace(c.CommandPath(), " ", " help ", 1)
@@ -212,14 +218,15 @@ func helpOf(c *cobra.Command) string {
 	return c.CommandPath() + " --help"
 }
 
-// parse reads a command line, and leaves in s what is to be done. On an error, too, s.JSON tells whether JSON
-// is wanted.
+// parse reads a command line, and leaves in s what to do. It sets s.JSON even if it returns an
+// error, because the error is printed accordingly.
 func (s *session) parse(args []string) error {
 	root := newRoot(s)
 	l := arrange(root, args)
 	s.guarded = l.guarded
 	c, err := l.c, l.err
-	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) { // a shell asks how a line may go on
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		// A shell asks for completions.
 		root.SetArgs(args)
 		c, err = root.ExecuteC()
 	} else if err == nil {
@@ -238,16 +245,18 @@ func (s *session) parse(args []string) error {
 	return usagef("%v; see '%s'", err, helpOf(c))
 }
 
-// A line is a command line in the one order in which the library takes all of it: its own flags of a command may
-// not stand before the command, and a value that begins with a hyphen would pass for the next flag.
+// A line is a command line in an order that cobra always understands: the command, its flags, each
+// joined to its value by =, then -- and the other words. Cobra accepts no flag of a command before
+// the command, and can mistake a flag for the value of the flag before it.
 type line struct {
 	c       *cobra.Command // the command that the first words name
 	flags   []string       // each with its value after =
-	words   []string       // those after the command
-	guarded bool           // words stood after --: a - there is not standard input
+	words   []string       // the words after the command
+	guarded bool           // some words follow --, where - does not mean standard input
 	err     error
 }
 
+// arrange brings arguments into the order of a line.
 func arrange(root *cobra.Command, args []string) line {
 	flags := map[string]*pflag.Flag{}
 	knownFlags(root, flags)
@@ -271,7 +280,7 @@ func arrange(root *cobra.Command, args []string) line {
 	return l
 }
 
-// command is what the first words name below c, and the other words.
+// command returns the command below c that the first words name, and the remaining words.
 func command(c *cobra.Command, words []string) (*cobra.Command, []string) {
 	for _, below := range c.Commands() {
 		if len(words) > 0 && below.Name() == words[0] {
@@ -283,7 +292,8 @@ func command(c *cobra.Command, words []string) (*cobra.Command, []string) {
 
 func isFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
 
-// takeFlag joins a flag with its value.
+// takeFlag joins a flag to its value and returns the arguments after them. rest holds the arguments
+// after arg.
 func (l *line) takeFlag(flags map[string]*pflag.Flag, arg string, rest []string) []string {
 	name, _, joined := strings.Cut(arg, "=")
 	flag := flags[name]
@@ -305,14 +315,16 @@ func (l *line) takeFlag(flags map[string]*pflag.Flag, arg string, rest []string)
 	return rest
 }
 
-// takesMore reports whether a flag takes several values in a row. Only after the command and its first
-// word, and only up to a FIELD=VALUE, is it clear what belongs to it.
+// takesMore reports whether a flag takes several values in a row. It does so only after the command
+// and its first word, and only up to a FIELD=VALUE: elsewhere it is not clear which words are
+// values.
 func takesMore(flag *pflag.Flag) bool {
 	name, _ := pflag.UnquoteUsage(flag)
 	return strings.HasSuffix(name, "...")
 }
 
-// knownFlags gathers the flags of all commands; a name is the same kind of flag wherever it stands.
+// knownFlags adds the flags of c and of all commands below it to a map. A flag of one name is of
+// one kind in all commands.
 func knownFlags(c *cobra.Command, to map[string]*pflag.Flag) {
 	add := func(flag *pflag.Flag) {
 		if to["--"+flag.Name] = flag; flag.Shorthand != "" {
@@ -332,10 +344,11 @@ func (l line) has(flags ...string) bool {
 	})
 }
 
-// wantsHelp reports whether help is wanted, which goes before all else where no word grants anything.
+// wantsHelp reports whether to show help. Help takes precedence over everything else, except in
+// commands whose exit code scripts use to let visitors in.
 func (l line) wantsHelp() bool { return l.has("--help", "-h") && !refuses(l.c) }
 
-// wantsCommand says what is missing where the first words, or those after help, name no verb.
+// wantsCommand returns an error if the first words, or the words after help, do not name a command.
 func (l line) wantsCommand() error {
 	c, words := l.c, l.words
 	switch {

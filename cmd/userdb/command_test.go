@@ -21,10 +21,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// theRoot is the declared command line.
+// theRoot returns the declared command line.
 func theRoot() *cobra.Command { return newRoot(newSession(stdio{out: io.Discard, err: io.Discard})) }
 
-// parseLine reads a command line, and leaves what it says in a session.
+// parseLine reads a command line and returns the session that it sets up.
 func parseLine(args ...string) (*session, error) {
 	s := newSession(stdio{out: io.Discard, err: io.Discard})
 	return s, s.parse(args)
@@ -62,7 +62,7 @@ func TestArrange(t *testing.T) {
 	}
 }
 
-// What ends before the library reads it.
+// TestArrangeComplains checks the errors that arrange finds before cobra reads the line.
 func TestArrangeComplains(t *testing.T) {
 	root := theRoot()
 	for _, tt := range []struct{ args, want string }{
@@ -88,7 +88,7 @@ func TestArrangeComplains(t *testing.T) {
 	}
 }
 
-// leaves are all verbs.
+// leaves returns all commands that have no subcommands.
 func leaves(c *cobra.Command) []*cobra.Command {
 	if !c.HasSubCommands() {
 		return []*cobra.Command{c}
@@ -108,7 +108,8 @@ func TestEveryVerbRuns(t *testing.T) {
 	}
 }
 
-// A flag before the command is understood only if it is the same kind of flag for every command.
+// TestFlagsMeanOneThing checks that flags of one name are of the same kind in all commands.
+// Otherwise a flag before the command could not be understood.
 func TestFlagsMeanOneThing(t *testing.T) {
 	kinds := map[string]string{}
 	for _, leaf := range leaves(theRoot()) {
@@ -125,7 +126,8 @@ func TestFlagsMeanOneThing(t *testing.T) {
 	}
 }
 
-// What is not UTF-8 stays what it is, and is refused where a rule asks for text.
+// TestBytesAsTheyAre checks that text that is not UTF-8 stays as it is, and is refused if a rule
+// asks for text.
 func TestBytesAsTheyAre(t *testing.T) {
 	useFile(t)
 	for _, tt := range []struct{ args, want string }{
@@ -163,7 +165,7 @@ func TestGlobals(t *testing.T) {
 	}
 }
 
-// Wherever flags stand, the line means the same.
+// TestFlagsAnywhere checks that a line means the same wherever its flags are.
 func TestFlagsAnywhere(t *testing.T) {
 	lines := []struct {
 		words []string
@@ -202,8 +204,7 @@ func TestFlagsAnywhere(t *testing.T) {
 	})
 }
 
-// FuzzParse gives the parser any words: it neither panics nor says anything but what is wrong with
-// them, on one line.
+// FuzzParse checks that any words are parsed without a panic, or refused with an error of one line.
 func FuzzParse(f *testing.F) {
 	for _, line := range []string{
 		"", "get a", "--json\nget\n--\n--x", "create user --tag a b", "-", "--", "---", "--=", "-=x", "--tag", "-h", "--json=x",
@@ -227,7 +228,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// offers are what a shell is offered for the last word of a line.
+// offers returns what a shell is offered to complete the last word of a line.
 func offers(t *testing.T, line string) (words []string) {
 	t.Helper()
 	args := strings.Split(line, " ")
@@ -277,7 +278,8 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// The scripts are read by the shells that are there, and the one for bash asks the program.
+// TestCompletionScripts checks that the installed shells can read the scripts, and that the one for
+// bash asks the program.
 func TestCompletionScripts(t *testing.T) {
 	for shell, more := range map[string]string{
 		"bash": "\n" + program + `() { echo "asked for $*"; }; words=(` + program + ` tags li) cword=2 cur=li; __userdb_get_completion_results; echo "$out"`,
@@ -305,8 +307,8 @@ func TestCompletionScripts(t *testing.T) {
 	}
 }
 
-// words splits a line as a shell does, as far as examples need it: white space, single quotes, and
-// a file for standard input or output at the end.
+// words splits a line as a shell does, as far as examples need it: at white space, with single
+// quotes, and with a file for standard input or output at the end.
 func words(line string) (args []string, stdin, stdout string) {
 	word, quoted, begun := "", false, false
 	end := func() {
@@ -336,7 +338,7 @@ func words(line string) (args []string, stdin, stdout string) {
 	return args, "", ""
 }
 
-// everyCommand does something with each command that a help names.
+// everyCommand calls do with c and all commands below it.
 func everyCommand(c *cobra.Command, do func(*cobra.Command)) {
 	do(c)
 	for _, below := range c.Commands() {
@@ -344,11 +346,11 @@ func everyCommand(c *cobra.Command, do func(*cobra.Command)) {
 	}
 }
 
-// Every example in a help works, on a store with Alice and Bob in it.
+// TestExamples checks that every example in the help works, on a store with Alice and Bob in it.
 func TestExamples(t *testing.T) {
 	everyCommand(theRoot(), func(c *cobra.Command) {
 		if strings.Contains(c.CommandPath(), " completion") || c.Name() == "help" || c.Name() == "serve" {
-			return // the library's own; TestServeExamples
+			return // cobra's own, or covered by TestServeExamples
 		}
 		t.Run(c.CommandPath(), func(t *testing.T) {
 			var lines []string
@@ -363,7 +365,7 @@ func TestExamples(t *testing.T) {
 	})
 }
 
-// runLines runs commands, one after the other.
+// runLines runs command lines one after the other.
 func runLines(t *testing.T, lines []string) {
 	t.Helper()
 	if len(lines) == 0 {
@@ -401,7 +403,7 @@ func runLines(t *testing.T, lines []string) {
 	}
 }
 
-// builtIn is the built-in schema as a file.
+// builtIn returns the built-in schema as JSON.
 func builtIn(t *testing.T) string {
 	t.Helper()
 	text, err := json.Marshal(schema.User())
@@ -440,7 +442,8 @@ func runExample(t *testing.T, line string) {
 
 var update = flag.Bool("update", false, "write the help that there is to testdata/help.txt")
 
-// The help of each command is as in testdata/help.txt, fits a terminal, and tells everything that is declared.
+// TestHelp checks that the help of each command is as in testdata/help.txt, fits a terminal and
+// mentions every flag.
 func TestHelp(t *testing.T) {
 	const width, golden = 104, "testdata/help.txt"
 	var all strings.Builder
@@ -459,7 +462,8 @@ func TestHelp(t *testing.T) {
 				t.Errorf("the help of %s has a line of %d characters: %s", c.CommandPath(), n, line)
 			}
 		}
-		own, _, _ := strings.Cut(got.out, "\nGlobal Flags:\n") // they stand in the first help
+		// Global flags are in the help of userdb itself.
+		own, _, _ := strings.Cut(got.out, "\nGlobal Flags:\n")
 		if !strings.Contains(c.CommandPath(), " completion ") {
 			fmt.Fprintf(&all, "=== %s\n%s", c.CommandPath(), own)
 		}

@@ -54,7 +54,7 @@ for without echo, or read as one line with --password-stdin.`,
 	return s.withStdin(c)
 }
 
-// readNew reads TYPE [FIELD=VALUE…] into n, by the schema.
+// readNew parses TYPE [FIELD=VALUE…] into n, by the schema.
 func (s *session) readNew(ctx context.Context, words []string, n *userdb.NewEntry) (*userdb.Type, error) {
 	t, err := s.typ(ctx, words[0])
 	if err != nil {
@@ -73,7 +73,8 @@ func (s *session) readNew(ctx context.Context, words []string, n *userdb.NewEntr
 	return t, nil
 }
 
-// tryCreate finds what would make a person type a password in vain.
+// tryCreate checks what can be checked before a person types a password: whether values are valid
+// and identifiers are free.
 func (s *session) tryCreate(ctx context.Context, words []string, n *userdb.NewEntry) error {
 	t, err := s.readNew(ctx, words, n)
 	if err != nil {
@@ -90,7 +91,8 @@ func (s *session) tryCreate(ctx context.Context, words []string, n *userdb.NewEn
 			continue
 		}
 		err := rules.Facet(name, v)
-		if rule, ok := errors.AsType[*validate.Error](err); ok { // as the store would say it
+		if rule, ok := errors.AsType[*validate.Error](err); ok {
+			// The error that the store would return.
 			return &userdb.FieldError{Err: userdb.ErrInvalid, Field: rule.Field, Rule: rule.Rule, Reason: rule.Reason}
 		}
 		if taken, err := t.Exists(ctx, hints.Any(v.Wire())); err != nil {
@@ -137,7 +139,8 @@ same, and the exit code is that of the first that failed.`,
 	return c
 }
 
-// findAll finds the entry of each subject, those of one type that follow each other in one round trip.
+// findAll yields the entry of each subject. Consecutive subjects of one type take one round trip,
+// unless exhaustive is set.
 func findAll(ctx context.Context, of []subject, exhaustive bool) iter.Seq2[userdb.Entry, error] {
 	return func(yield func(userdb.Entry, error) bool) {
 		for len(of) > 0 {
@@ -183,8 +186,8 @@ it.`,
 	})
 }
 
-// changeVerb has c change an entry in one change. Split tells which FIELD=VALUE are set and which fields unset, and
-// refuses what needs no store to be refused.
+// changeVerb makes c update an entry in one change. split returns which FIELD=VALUE to set and
+// which fields to unset, and an error for whatever is wrong without asking a store.
 func changeVerb(s *session, c *cobra.Command, split func(words []string) (set, unset []string, err error)) *cobra.Command {
 	var rev string
 	c.RunE = s.run(func(ctx context.Context, words []string) error {
@@ -288,10 +291,11 @@ func tagsVerb(s *session) *cobra.Command {
 	})
 }
 
-// passwordField is where the original and we keep the hash.
+// passwordField is the field in which records hold the password hash, as in CoffeeNode UserDB.
 const passwordField = "password"
 
-// checkFields refuses what is no FIELD=VALUE before anything else happens.
+// checkFields returns an error unless each text is FIELD=VALUE and each field is given once. It
+// comes before anything else happens.
 func checkFields(texts []string) error {
 	seen := map[string]bool{}
 	for _, text := range texts {
@@ -310,7 +314,7 @@ func checkFields(texts []string) error {
 	return nil
 }
 
-// facets makes values of FIELD=VALUE, each by the codec of its field.
+// facets parses texts FIELD=VALUE, each by the codec of its field.
 func facets(t schema.Type, texts []string) (schema.Facets, error) {
 	fs := make(schema.Facets, len(texts))
 	for _, text := range texts {
@@ -323,7 +327,8 @@ func facets(t schema.Type, texts []string) (schema.Facets, error) {
 	return fs, nil
 }
 
-// parseFacet reads a value by the codec of its field. Its ErrInvalid names the field, which a codec does not know.
+// parseFacet parses a value by the codec of its field. Unlike an error of the codec, its error
+// names the field.
 func parseFacet(t schema.Type, name, text string) (schema.Value, error) {
 	v, err := schema.ParseText(t.Codec(name), text)
 	if err == nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// The command's own errors. errDamage is what check says of records with errors: its exit status
-// is 7.
+// Errors of the command itself. errDamage means that check found errors in the records, for which
+// it exits 7.
 var (
 	errInterrupted = coded.New(userdb.CodeInterrupted, "interrupted")
 	errTimeout     = coded.New(userdb.CodeUnavailable, "not done in time")
@@ -28,7 +28,7 @@ var (
 	errDamage      = coded.New(userdb.CodeCorrupt, "the check found damage")
 )
 
-// A usageError says what is wrong with a command line, and what to write instead.
+// A usageError says what is wrong with a command line and what to write instead.
 type usageError string
 
 func (e usageError) Error() string          { return string(e) }
@@ -38,7 +38,8 @@ func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(fo
 
 const unreachable = "is the store of --store (USERDB_STORE) the right one, and up?"
 
-// refusals are what to do about a server that answers, but refuses, by its word for it.
+// refusals says what to do if a server answers but refuses, by the words with which its error
+// begins.
 var refusals = []struct{ word, advice string }{
 	{"NOAUTH", "give user and password in the store's URL, or in USERDB_STORE: redis://USER:PASSWORD@HOST:PORT"},
 	{"WRONGPASS", "mend user and password in the store's URL"},
@@ -59,8 +60,8 @@ var refusals = []struct{ word, advice string }{
 	{"MISCONF", "the server cannot save to its disk: see its log"},
 }
 
-// advice is what to do about errors that do not say so themselves. It is tried in order, and given
-// only about the part of an error that its code is of.
+// advice says what to do about errors that do not say so themselves. adviceOn takes the first row
+// whose error is wrapped and has the code of the whole error.
 var advice = []struct {
 	err  error
 	text string
@@ -93,16 +94,16 @@ func adviceOn(err error) string {
 	return ""
 }
 
-// exitStatus returns the exit status that an error ends the command with.
+// exitStatus returns the exit status of a command that ends with an error.
 func exitStatus(err error) int {
 	code := userdb.CodeOf(err)
 	if code == userdb.CodeCorrupt && errors.Is(err, errDamage) {
-		return 7 // check did not fail: this is what it found
+		return 7 // check succeeded, and this is what it found
 	}
 	return code.ExitStatus()
 }
 
-// field is the field that an error is about, or "".
+// field returns the field that an error is about, or "".
 func field(err error) string {
 	if f, ok := errors.AsType[*userdb.FieldError](err); ok {
 		return f.Field
@@ -113,15 +114,16 @@ func field(err error) string {
 	return ""
 }
 
-// credentials are what stands before the host of a URL, or in it as the password of a Sentinel's master, wherever
-// it was typed.
+// credentials matches the user and password before the host of a URL, and the password of a
+// Sentinel's master in its query, anywhere in a message.
 var credentials = regexp.MustCompile(`(://)\S*(@)|([?&]password=)[^\s&"]*`)
 
-// message is an error for people: what is wrong, and what to do.
+// message returns what is wrong and what to do about it, for people.
 func message(err error) string {
 	text := credentials.ReplaceAllString(wrong(err), "$1$3…$2")
 	advice := adviceOn(err)
-	if advice == unreachable && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, fs.ErrPermission)) { // it was reached
+	if advice == unreachable && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, fs.ErrPermission)) {
+		// The store was reached.
 		advice = ""
 	}
 	sent := errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnconfirmed)
@@ -141,7 +143,7 @@ func message(err error) string {
 	return text + "; " + advice
 }
 
-// wrong says what is wrong, without the names of packages that mean nothing to people.
+// wrong returns what is wrong, without package names that mean nothing to people.
 func wrong(err error) string {
 	if hint, ok := errors.AsType[*hints.Error](err); ok && err.Error() == hint.Error() {
 		return strings.TrimSpace("hint "+hint.Hint) + ": " + hint.Reason
@@ -149,7 +151,7 @@ func wrong(err error) string {
 	return onOneLine(err)
 }
 
-// onOneLine returns the text of an error, and of several that were joined that of each.
+// onOneLine returns the text of an error. It joins the texts of joined errors with semicolons.
 func onOneLine(err error) string {
 	joined, is := err.(interface{ Unwrap() []error })
 	if !is {
@@ -159,13 +161,14 @@ func onOneLine(err error) string {
 	for _, one := range joined.Unwrap() {
 		lines, texts = append(lines, one.Error()), append(texts, onOneLine(one))
 	}
-	if err.Error() != strings.Join(lines, "\n") { // it has words of its own
+	if err.Error() != strings.Join(lines, "\n") { // it adds words of its own
 		return err.Error()
 	}
 	return strings.Join(texts, "; ")
 }
 
-// late says what an error means that came when the time was up or the command was interrupted.
+// late returns the error to report for err, which came after ctx had ended: because the time was up
+// or because the command was interrupted.
 func late(ctx context.Context, limit time.Duration, err error) error {
 	interrupted := errors.Is(context.Cause(ctx), errInterrupted)
 	unknown := errors.Is(err, userdb.ErrOutcomeUnknown)
@@ -182,7 +185,7 @@ func late(ctx context.Context, limit time.Duration, err error) error {
 	return err
 }
 
-// within gives f so much time; 0 is without end.
+// within calls f with a time limit. Zero means no limit.
 func within(ctx context.Context, most time.Duration, f func(context.Context) error) error {
 	if most > 0 {
 		var cancel context.CancelFunc
@@ -196,7 +199,7 @@ func within(ctx context.Context, most time.Duration, f func(context.Context) err
 	return err
 }
 
-// report prints the one line about an error and returns the exit code.
+// report writes the one line about an error and returns the exit code.
 func report(w io.Writer, asJSON bool, err error) int {
 	if err == nil || enough(err) {
 		return 0
@@ -207,6 +210,7 @@ func report(w io.Writer, asJSON bool, err error) int {
 		Field   string      `json:"field,omitempty"`
 	}
 	text := message(err)
-	errorOutput(w, asJSON).say(map[string]failure{"error": {userdb.CodeOf(err), text, field(err)}}, "userdb: "+oneLine(text)) // or nothing can be told
+	// If this fails, there is nowhere left to report it.
+	errorOutput(w, asJSON).say(map[string]failure{"error": {userdb.CodeOf(err), text, field(err)}}, "userdb: "+oneLine(text))
 	return exitStatus(err)
 }

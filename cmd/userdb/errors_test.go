@@ -18,7 +18,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Scripts rely on these: they never change.
+// TestExitStatus checks codes and exit statuses, which scripts rely on: they never change.
 func TestExitStatus(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -66,8 +66,8 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// TestExitStatusOfCodes: an error ends the command as its code says, and --help names each exit
-// status.
+// TestExitStatusOfCodes checks that an error ends the command as its code says, and that --help
+// names each exit status.
 func TestExitStatusOfCodes(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		if got := exitStatus(fmt.Errorf("wrapped: %w", coded.New(code, "an error"))); got != code.ExitStatus() {
@@ -79,7 +79,7 @@ func TestExitStatusOfCodes(t *testing.T) {
 	}
 }
 
-// errPipe is what a write to a pipe that nobody reads fails with.
+// errPipe is the error of writing to a pipe that nobody reads.
 var errPipe = &os.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}
 
 func refusal(word string) error { return fmt.Errorf("%w: %w", userdb.ErrUnavailable, errors.New(word)) }
@@ -161,7 +161,8 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestStoreIsNotEchoed: whatever is mistyped about a store, no output says a password that stands in it.
+// TestStoreIsNotEchoed checks that no output contains the password in a store URL, whatever else is
+// mistyped about it.
 func TestStoreIsNotEchoed(t *testing.T) {
 	useFile(t)
 	for _, store := range []string{

@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// followTime is between two looks at a feed that is followed.
+// followTime is the time between two reads of a feed that is followed.
 const followTime = 250 * time.Millisecond
 
 func eventsVerb(s *session) *cobra.Command {
@@ -97,7 +97,7 @@ func (s *session) events(ctx context.Context, words, names []string, follow bool
 	}
 }
 
-// pause lets those who read the output see it, and waits.
+// pause flushes the output and waits.
 func (s *session) pause(ctx context.Context) error {
 	if err := s.out.flush(); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (s *session) printHistory(ctx context.Context, t *userdb.Type, e userdb.Ent
 	return nil
 }
 
-// printEvent prints an event as the service does, or for people.
+// printEvent prints an event as the service does, or as a line for people.
 func (s *session) printEvent(e userdb.HistoryEvent) error {
 	words := []string{e.At.UTC().Format(time.RFC3339), string(e.Kind)}
 	if e.Key.IsValid() {

@@ -61,7 +61,7 @@ as wide as that, in which … stands for what has no room; elsewhere one line an
 	return c
 }
 
-// pageFlags declares what a listing is cut into pages by.
+// pageFlags declares the flags that divide a listing into pages.
 func pageFlags(c *cobra.Command, q *userdb.Query) {
 	c.Flags().IntVar(&q.Limit, "limit", 0, "at most `N`, or 0 for all; where there may be more, standard\n"+
 		"error says --after what")
@@ -69,7 +69,7 @@ func pageFlags(c *cobra.Command, q *userdb.Query) {
 	c.Flags().StringVar(&q.Before, "before", "", "go back before `CURSOR`, which a list with --order and --limit printed")
 }
 
-// orderFlags declares what a listing is put in order by.
+// orderFlags declares the flags that order a listing.
 func orderFlags(c *cobra.Command, q *userdb.Query, bounds map[string]string) {
 	c.Flags().StringVar(&q.Order, "order", "", "by the values of an ordered `FIELD`: text by its canonical form, numbers by\n"+
 		"size, dates by time")
@@ -86,7 +86,7 @@ func orderFlags(c *cobra.Command, q *userdb.Query, bounds map[string]string) {
 	c.Flags().BoolVar(&q.Reverse, "reverse", false, "with --order: from the greatest value down")
 }
 
-// bound reads the bounds of a query, each by its flag. An empty text is one, too.
+// bound parses the bounds of a query, which are keyed by flag. An empty text is a bound as well.
 func bound(q *userdb.Query, t schema.Type, bounds map[string]string) (err error) {
 	if q.Order == "" && (len(bounds) > 0 || q.Prefix != "" || q.Reverse) {
 		return usagef("--gt, --gte, --lt, --lte, --prefix and --reverse need --order FIELD")
@@ -101,17 +101,17 @@ func bound(q *userdb.Query, t schema.Type, bounds map[string]string) (err error)
 	return nil
 }
 
-// failures gathers what is wrong with some of many, so that one line tells it at the end.
+// failures collects errors about single entries, so that one line reports them at the end.
 type failures struct {
-	of    int // how many were asked for; 0: a listing
+	of    int // number of entries asked for; 0 for a listing
 	first error
-	hints []string // as they are shown; "" in a listing, where errors name keys themselves
+	hints []string // as they are printed; "" in a listing, whose errors name the keys
 }
 
-// maxNamed is how many failures are named.
+// maxNamed is how many hints an error names.
 const maxNamed = 5
 
-// add takes an error about one entry, and refuses any other.
+// add records an error about one entry. For any other error it returns false.
 func (f *failures) add(hint string, err error) bool {
 	if !aboutEntry(err) {
 		return false
@@ -138,8 +138,8 @@ func (f *failures) err() error {
 	return fmt.Errorf("%w (%d of %d: %s)", f.first, n, f.of, text)
 }
 
-// eachReadable does something with each entry that can be read, and tells at the end of the others, by the hints that
-// they were asked for by; a listing has none.
+// eachReadable calls do with each entry that can be read. At the end it returns an error about the
+// others, which names the hints that they were asked for by. hints is nil for a listing.
 func eachReadable(entries iter.Seq2[userdb.Entry, error], hints []string, do func(userdb.Entry) error) error {
 	failed, i := failures{of: len(hints)}, 0
 	for e, err := range entries {
@@ -157,13 +157,13 @@ func eachReadable(entries iter.Seq2[userdb.Entry, error], hints []string, do fun
 	return failed.err()
 }
 
-// printed prints entries, and tells at the end of those that cannot be read.
+// printed prints entries, and at the end returns an error about those that cannot be read.
 func printed(to listing, entries iter.Seq2[userdb.Entry, error]) error {
 	err := eachReadable(entries, nil, to.add)
 	return cmp.Or(to.end(), err)
 }
 
-// known refuses fields that no entry of a type has.
+// known returns an error if no entry of a type can have one of the fields.
 func (s *session) known(fields []string, typ string) error {
 	t := s.db.Schema().Types[typ]
 	for _, field := range fields {
@@ -174,10 +174,11 @@ func (s *session) known(fields []string, typ string) error {
 	return nil
 }
 
-// pageSize is how many entries are held at a time, but for a page back: that is read from its end.
+// pageSize is how many entries are read at a time. A page before a cursor is read whole, because
+// reading it begins at its end.
 const pageSize = 500
 
-// pages prints up to q.Limit entries, and the continuations.
+// pages prints up to q.Limit entries, and the cursors with which to continue.
 func (s *session) pages(ctx context.Context, t *userdb.Type, q userdb.Query, to listing) error {
 	var unreadable failures
 	var ends userdb.Page
@@ -205,9 +206,9 @@ func (s *session) pages(ctx context.Context, t *userdb.Type, q userdb.Query, to 
 	return cmp.Or(s.around(to, ends), unreadable.err())
 }
 
-// around ends a listing, and tells how it goes on, and back.
+// around ends a listing and prints the cursors of the next and the previous page.
 func (s *session) around(to listing, page userdb.Page) error {
-	if err := cmp.Or(to.end(), s.out.flush()); err != nil { // what follows stands after the entries
+	if err := cmp.Or(to.end(), s.out.flush()); err != nil { // print the cursors after the entries
 		return err
 	}
 	ways, text := map[string]string{}, []string{}
@@ -255,14 +256,14 @@ counted by their keys, damaged ones among them; with conditions, entries are rea
 	return c
 }
 
-// selectFlags declares what list and count select by.
+// selectFlags declares the flags by which list and count select entries.
 func selectFlags(c *cobra.Command, q *userdb.Query, where *[]string) {
 	c.Flags().StringArrayVar(where, "where", nil, "only entries with `FIELD=VALUE`, an indexed or secondary field; may be\ngiven again")
 	c.Flags().StringArrayVar(&q.Has, "tag", nil, "only entries with all of the tags `T...`")
 	disabledFlag(c, &q.Disabled)
 }
 
-// selected is the type of a listing, with its conditions in the query.
+// selected returns the type of a listing, and adds the conditions of --where to the query.
 func (s *session) selected(ctx context.Context, q *userdb.Query, name string, where []string) (*userdb.Type, error) {
 	if err := checkFields(where); err != nil {
 		return nil, err
@@ -308,7 +309,8 @@ func walkVerb(s *session) *cobra.Command {
 	}
 }
 
-// sayEach prints values, one a line: a text as it is, and anything else as JSON, for people, too.
+// sayEach prints values, one on a line. Texts are printed as they are, other values as JSON even
+// for people.
 func sayEach[T any](o *output, values []T) error {
 	for _, v := range values {
 		var err error
@@ -324,7 +326,7 @@ func sayEach[T any](o *output, values []T) error {
 	return nil
 }
 
-// each does something with each value of seq, up to the first error.
+// each calls do with each value of seq, up to the first error.
 func each[T any](seq iter.Seq2[T, error], do func(T) error) error {
 	for v, err := range seq {
 		if err == nil {

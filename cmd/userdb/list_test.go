@@ -33,8 +33,8 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
-// Pages are read some hundred entries at a time, and none is lost between them. One may come twice,
-// since the server's table still grows when the listing begins.
+// TestPages checks that no entry is lost between pages, which are some hundred entries long. An
+// entry may come twice, because the table of the server still grows when the listing begins.
 func TestPages(t *testing.T) {
 	server := redistest.Shared(t)
 	t.Setenv("USERDB_STORE", server.URL())

@@ -1,5 +1,5 @@
-// Command userdb keeps accounts in Redis or, where no store is named, in a file: entries that are
-// found by any identifier they own. See userdb --help.
+// Command userdb stores accounts in Redis or, if no store is named, in a file. An account is found
+// by any identifier that it owns. See userdb --help.
 package main
 
 import (
@@ -32,22 +32,23 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], standard())) }
 
-// stdio is what a run reads and writes.
+// A stdio holds the streams that a run reads and writes.
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer
-	term     terminal // nil: standard input is no terminal
-	width    int      // of the terminal that out is, in characters; 0: it is not one
+	term     terminal // nil if standard input is not a terminal
+	width    int      // characters in a line of out; 0 if it is not a terminal
 }
 
 func standard() stdio {
 	return stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr, term: findTerminal(), width: widthOf(os.Stdout)}
 }
 
-// run does what a command line says and returns the exit code.
+// run executes a command line and returns its exit code.
 func run(args []string, std stdio) int {
-	logging.Disable()              // what the client has to say stands in its errors
-	signal.Ignore(syscall.SIGPIPE) // so that a closed output is an error, which ends the run quietly
+	logging.Disable() // the client's errors say what its log would
+	// Writing to a closed pipe returns an error instead, which ends the run quietly.
+	signal.Ignore(syscall.SIGPIPE)
 	s := newSession(std)
 	err := s.parse(args)
 	if err == nil {
@@ -57,16 +58,17 @@ func run(args []string, std stdio) int {
 }
 
 const (
-	// grace is how long an interrupted command may take to end by itself. Nothing is left half done
-	// when it does not: changes are all or nothing in the store.
+	// grace is how long an interrupted command has to end by itself before it is abandoned. Nothing
+	// is left half done then, because every change in the store happens completely or not at all.
 	grace = 500 * time.Millisecond
-	// saveGrace is grace for a command that saves how far it came.
+	// saveGrace is the grace period of a command that saves its progress.
 	saveGrace = 10 * time.Second
-	// serveGrace is grace for a service, which lets requests end.
+	// serveGrace is the grace period of a service, which finishes the requests in progress.
 	serveGrace = 25 * time.Second
 )
 
-// execute runs the command until it is done or interrupted. The first signal ends its context, the second one kills.
+// execute runs the command until it ends or is interrupted. The first signal cancels its context;
+// the second one kills the process.
 func (s *session) execute() error {
 	if s.do == nil {
 		help := s.help.String()
@@ -92,16 +94,17 @@ func (s *session) execute() error {
 	return err
 }
 
-// A session is one run of one command: its flags, what it is to do, its output, and its store once it is open.
+// A session is one run of one command. It holds the flags, the function to call, the output and,
+// once it is open, the store.
 type session struct {
 	globals
 	yes, fromStdin, batch bool // --yes, --password-stdin, --batch
 
-	guarded bool // words stood after --
-	agreed  bool // the schema of --schema does not contradict the stored one
+	guarded bool // some words follow --
+	agreed  bool // --schema was compared with the stored schema and accepted
 	std     stdio
 	out     *output
-	help    bytes.Buffer // what the library printed, where only help is asked for
+	help    bytes.Buffer // the help that cobra printed, if only help was requested
 
 	do     func(context.Context) error // nil: print help
 	traits []trait
@@ -115,23 +118,24 @@ func newSession(std stdio) *session {
 	return &session{std: std, out: &output{w: bufio.NewWriterSize(std.out, 64<<10), live: isTerminal(std.out)}}
 }
 
-// A trait is what sets some commands apart.
+// A trait describes how a command differs from most others.
 type trait int
 
 const (
-	unlimited trait = iota // there is no --timeout but the one that is given
-	asking                 // it asks a person, which takes any time, with the store closed: see session.ask
-	public                 // visitors may see the output: nothing in it concerns the operator, or tells entries apart
-	opened                 // the store is open when it begins
-	saving                 // when it is interrupted, it finishes what it has begun, and saves how far it came
-	byUID                  // a bare word is a UID, and nothing else
-	serves                 // it runs until it is told to end, which is no failure
-	reading                // it changes nothing, and makes no store where the one that is named does not exist
+	unlimited trait = iota // has no time limit unless --timeout sets one
+	asking                 // asks a person, with the store closed meanwhile: see session.ask
+	public                 // visitors may see the output, so it prints no warnings
+	opened                 // begins with the store open
+	saving                 // finishes its current step and saves its progress if interrupted
+	byUID                  // takes a bare word for a UID only
+	serves                 // runs until it is told to stop, which counts as success
+	reading                // changes nothing, and does not create a missing store
 )
 
 func (s *session) is(t trait) bool { return slices.Contains(s.traits, t) }
 
-// run makes f what a verb does with the words of its line. The library only reads the line: execute runs f later.
+// run returns a RunE function for a command that f implements. RunE only stores f and the traits,
+// because cobra calls it while it parses the line; execute calls f.
 func (s *session) run(f func(ctx context.Context, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, words []string) error {
 		s.traits = traits
@@ -155,7 +159,8 @@ func (s *session) run(f func(ctx context.Context, words []string) error, traits 
 	}
 }
 
-// readingIf gives a verb the trait reading where its flags say so.
+// readingIf adds the trait reading to a command if so returns true. It calls so after the flags are
+// parsed.
 func (s *session) readingIf(so func() bool, run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, words []string) error {
 		err := run(c, words)
@@ -166,11 +171,12 @@ func (s *session) readingIf(so func() bool, run func(*cobra.Command, []string) e
 	}
 }
 
-// firstLine reports whether a word stands for the first line of standard input: - does, but not after --, where
-// a script has what a visitor wrote.
+// firstLine reports whether word stands for the first line of standard input. A hyphen does, except
+// after --, where scripts put what a visitor typed.
 func (s *session) firstLine(word string) bool { return word == "-" && !s.guarded }
 
-// timeout is how long the command may take, or serve to begin; 0 is without end.
+// timeout returns how long the command may take or, for serve, how long opening the store may take.
+// Zero means no limit.
 func (s *session) timeout() time.Duration {
 	switch {
 	case s.Timeout != nil:
@@ -181,17 +187,17 @@ func (s *session) timeout() time.Duration {
 	return 30 * time.Second
 }
 
-// timed gives f the time that the command may take, and closes the store after it.
+// timed calls f with the time limit of the command and closes the store afterwards.
 func (s *session) timed(ctx context.Context, f func(context.Context) error) error {
 	most := s.timeout()
-	if s.is(serves) { // it is timed until its store is open
+	if s.is(serves) { // only opening its store is limited
 		most = 0
 	}
 	return within(ctx, most, func(ctx context.Context) error { return cmp.Or(f(ctx), s.close()) })
 }
 
-// open connects to the store, and chooses the schema: the one that was named, else the one in the
-// database, else the built-in one.
+// open connects to the store, unless it is open. It chooses the schema: the one of --schema, else
+// the stored one, else the built-in one.
 func (s *session) open(ctx context.Context) error {
 	if s.db != nil {
 		return nil
@@ -225,8 +231,8 @@ func (s *session) open(ctx context.Context) error {
 	return err
 }
 
-// there refuses to read a file that was named and does not exist: a name that was mistyped would pass for an empty store,
-// and become one.
+// there returns an error if the command only reads and its store is a file that does not exist.
+// Otherwise a mistyped name would pass for an empty store, and become one.
 func (s *session) there() error {
 	path := connect.File(s.Store)
 	if path == "" || !s.is(reading) || embedded.Exists(path) {
@@ -235,7 +241,7 @@ func (s *session) there() error {
 	return fmt.Errorf("%w: %s", errNoStore, shown(path))
 }
 
-// useStored reads and writes by the schema in the database, if there is one.
+// useStored switches to the stored schema, if there is one.
 func (s *session) useStored(ctx context.Context) error {
 	stored, err := migrate.StoredSchema(ctx, s.db)
 	if err != nil || len(stored.Types) == 0 {
@@ -256,7 +262,7 @@ func (s *session) close() error {
 	return db.Close()
 }
 
-// namedSchema is the schema of --schema, or otherwise.
+// namedSchema loads the schema of --schema. Without the flag it returns otherwise.
 func (s *session) namedSchema(ctx context.Context, otherwise schema.Schema) (schema.Schema, error) {
 	if s.Schema == "" {
 		return otherwise, nil
@@ -281,7 +287,7 @@ func (s *session) namedSchema(ctx context.Context, otherwise schema.Schema) (sch
 	return sc, nil
 }
 
-// typ is the view of one type.
+// typ opens the store and returns the type called name.
 func (s *session) typ(ctx context.Context, name string) (*userdb.Type, error) {
 	if err := s.open(ctx); err != nil {
 		return nil, err
@@ -293,14 +299,15 @@ func (s *session) typ(ctx context.Context, name string) (*userdb.Type, error) {
 	return t, s.agrees(ctx)
 }
 
-// agrees refuses a schema of --schema that contradicts the stored one: by it nothing would be found, or the wrong entries, and
-// that would pass for what is there. While records are being brought to another schema, it may be that one.
+// agrees returns an error if the schema of --schema contradicts the stored one. Under such a schema
+// a command would find nothing, or the wrong entries, and its answer would pass for the truth. A
+// schema to which the records are being migrated is accepted.
 func (s *session) agrees(ctx context.Context) error {
 	if s.Schema == "" || s.agreed {
 		return nil
 	}
 	stored, err := migrate.StoredSchema(ctx, s.db)
-	if errors.Is(err, userdb.ErrCorrupt) { // a check with a schema may mend that
+	if errors.Is(err, userdb.ErrCorrupt) { // 'userdb check --schema' may repair that
 		return nil
 	}
 	if err != nil {
@@ -325,14 +332,14 @@ func (s *session) agrees(ctx context.Context) error {
 	return nil
 }
 
-// A subject is what an operator's text points at: a hint, and the view of its type.
+// A subject holds a hint that an operator typed and the type of the entry that it points at.
 type subject struct {
 	text string
 	hint hints.Hint
 	typ  *userdb.Type
 }
 
-// subject reads a hint and finds its type.
+// subject parses a hint and finds its type.
 func (s *session) subject(ctx context.Context, text string) (subject, error) {
 	p, err := s.subjects(ctx, []string{text})
 	if err != nil {
@@ -341,7 +348,8 @@ func (s *session) subject(ctx context.Context, text string) (subject, error) {
 	return p[0], nil
 }
 
-// subjects reads hints. A bare word that is no UID is a value of any secondary field, but for verbs that go by UIDs.
+// subjects parses hints. A bare word is a UID or, if no entry has that UID, a value of any
+// secondary field. For a command with the trait byUID it is always a UID.
 func (s *session) subjects(ctx context.Context, texts []string) ([]subject, error) {
 	all := make([]subject, len(texts))
 	words := map[string][]int{} // by type
@@ -364,8 +372,8 @@ func (s *session) subjects(ctx context.Context, texts []string) ([]subject, erro
 	return all, nil
 }
 
-// settle has those of some subjects, which are bare words of one type, that no entry has as its UID be values of any secondary
-// field.
+// settle turns bare words that are not the UID of any entry into hints for a value of any secondary
+// field. of holds the indexes in all of bare words of one type.
 func settle(ctx context.Context, all []subject, of []int) error {
 	typ, hs := all[of[0]].typ, make([]hints.Hint, len(of))
 	for i, at := range of {
@@ -384,7 +392,7 @@ func settle(ctx context.Context, all []subject, of []int) error {
 	return nil
 }
 
-// asItIs reads a hint as the library does.
+// asItIs parses a hint as the library does.
 func (s *session) asItIs(ctx context.Context, text string) (subject, error) {
 	h, err := hints.Parse(text)
 	if err != nil {
@@ -401,7 +409,7 @@ func (s *session) asItIs(ctx context.Context, text string) (subject, error) {
 	return subject{text, h, t}, err
 }
 
-// onSubject does f with the subject that a hint points at.
+// onSubject returns a function that parses a hint and calls f with its subject.
 func (s *session) onSubject(text string, f func(context.Context, subject) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		p, err := s.subject(ctx, text)
@@ -412,7 +420,7 @@ func (s *session) onSubject(text string, f func(context.Context, subject) error)
 	}
 }
 
-// runOn makes f what a verb does with the subject that its first word names, and the other words.
+// runOn calls run, and passes f the subject that the first word names and the other words.
 func (s *session) runOn(
 	f func(ctx context.Context, p subject, words []string) error, traits ...trait,
 ) func(*cobra.Command, []string) error {
@@ -421,7 +429,7 @@ func (s *session) runOn(
 	}, traits...)
 }
 
-// resolve reads a hint as one of the type that it names, else as one of the type that is meant.
+// resolve resolves a hint. If the hint names no type, it is one of type meant.
 func resolve(h hints.Hint, sc schema.Schema, meant string) (hints.Target, error) {
 	target, err := h.Resolve(sc, "")
 	if err == nil || h.Type() != "" {
@@ -430,7 +438,7 @@ func resolve(h hints.Hint, sc schema.Schema, meant string) (hints.Target, error)
 	return h.Resolve(sc, meant)
 }
 
-// named says in an error about an entry which hint it was.
+// named adds the hint to an error about an entry.
 func named(hint string, err error) error {
 	if !aboutEntry(err) {
 		return err
@@ -438,7 +446,7 @@ func named(hint string, err error) error {
 	return fmt.Errorf("%s: %w", shown(hint), err)
 }
 
-// aboutEntry reports whether an error is about one entry, so that others may be well.
+// aboutEntry reports whether an error is about one entry, so that other entries may be fine.
 func aboutEntry(err error) bool {
 	return errors.Is(err, userdb.ErrNotFound) || errors.Is(err, userdb.ErrCorrupt)
 }

@@ -24,7 +24,7 @@ type runs func() int
 
 func (r runs) Run() int { return r() }
 
-// program is the name of the program as a process of its own, for tests that need one.
+// program names the command that runs userdb in a process of its own, for tests that need one.
 const program = "userdb-process"
 
 func TestMain(m *testing.M) {
@@ -35,11 +35,11 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// The scripts of every command run on the embedded file and on a Redis server.
+// Every script in testdata/script runs on the embedded file and on a Redis server.
 func TestScriptsOnFile(t *testing.T)  { runScripts(t, "script", false) }
 func TestScriptsOnRedis(t *testing.T) { runScripts(t, "script", true) }
 
-// What only one of the stores can show.
+// Scripts in testdata/file and testdata/redis show what only one of the stores can show.
 func TestFileScripts(t *testing.T)  { runScripts(t, "file", false) }
 func TestRedisScripts(t *testing.T) { runScripts(t, "redis", true) }
 
@@ -66,7 +66,8 @@ func runScripts(t *testing.T, dir string, onRedis bool) {
 	}
 }
 
-// setup gives a script a home of its own. One embedded file serves where no store is named.
+// setup gives a script a home folder of its own, so that its default store is a fresh embedded
+// file.
 func setup(env *testscript.Env, store string) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "data"))
@@ -74,12 +75,14 @@ func setup(env *testscript.Env, store string) error {
 	return nil
 }
 
-// succeeds runs a command line that exits 0: userdb ARG… [<FILE].
+// succeeds implements the command userdb ARG… [<FILE], which runs a command line and wants it to
+// exit 0.
 func succeeds(ts *testscript.TestScript, neg bool, args []string) {
 	exits(ts, neg, append([]string{"0", "userdb"}, args...))
 }
 
-// exits runs a command line that ends with an exit code: exits CODE userdb [ARG…] [<FILE].
+// exits implements the command exits CODE userdb [ARG…] [<FILE], which runs a command line and
+// wants it to exit with CODE.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || args[1] != "userdb" {
 		ts.Fatalf("usage: exits CODE userdb [ARG…] [<FILE]")
@@ -101,8 +104,8 @@ func commandLine(ts *testscript.TestScript, args []string) result {
 	return here(nil, stdin, args...)
 }
 
-// throttles goes on guessing until the wait is many times as long as a command takes here and now: throttles userdb [ARG…]
-// [<FILE].
+// throttles implements the command throttles userdb [ARG…] [<FILE], which repeats a wrong guess
+// until the wait is many times as long as a command takes on this machine.
 func throttles(ts *testscript.TestScript, _ bool, args []string) {
 	longest := time.Duration(0)
 	for {
@@ -122,11 +125,12 @@ func throttles(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// environment is what a script can say about the program's surroundings.
+// environment lists the variables that a script can set for the program.
 var environment = []string{"HOME", "XDG_DATA_HOME", "USERDB_STORE", "USERDB_SCHEMA", "USERDB_NAMESPACE"}
 
-// inside makes the surroundings of the process those of the script, one script at a time: as a
-// process of its own each command would take ten times as long.
+// inside gives this process the environment and the folder of a script until the returned function
+// is called. Only one script at a time can have them. A process for each command would take ten
+// times as long.
 func inside(ts *testscript.TestScript) func() {
 	was := map[string]string{}
 	for _, name := range environment {
@@ -144,8 +148,8 @@ func inside(ts *testscript.TestScript) func() {
 	}
 }
 
-// rawRedis sends a command to the script's server, past the program: redis COMMAND [ARG…].
-// Arguments are taken as Go strings where they stand in quotes.
+// rawRedis implements the command redis COMMAND [ARG…], which sends a command to the script's
+// server directly. Arguments in quotes are Go strings.
 func rawRedis(ts *testscript.TestScript, _ bool, args []string) {
 	o, err := redis.ParseURL(ts.Getenv("USERDB_STORE"))
 	ts.Check(err)
@@ -161,8 +165,8 @@ func rawRedis(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(c.Do(context.Background(), words...).Err())
 }
 
-// keep puts what follows a prefix in the last output, up to a quote or a white space, into a
-// variable: keep NAME stdout PREFIX.
+// keep implements the command keep NAME stdout|stderr PREFIX, which sets a variable to what follows
+// a prefix in the last output, up to a quote or white space.
 func keep(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 3 {
 		ts.Fatalf("usage: keep NAME stdout|stderr PREFIX")
@@ -175,10 +179,11 @@ func keep(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], rest[:end])
 }
 
-// versions stand in every entry, and are random.
+// versions matches the random revision in each entry.
 var versions = regexp.MustCompile(`(~rev +|"~rev":")[A-Za-z0-9_.]{12}`)
 
-// same compares an output with a file that has REV in place of versions: same stdout FILE.
+// same implements the command same stdout|stderr FILE, which compares an output with a file that
+// has REV in place of each revision.
 func same(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: same stdout|stderr FILE")
@@ -189,21 +194,21 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// A result is what a run inside the test's own process left.
+// A result holds what a run in this process left.
 type result struct {
 	code     int
 	out, err string
 }
 
-// here runs a command line inside this process, with answers for what a terminal is asked; nil is
-// for standard input that is no terminal.
+// here runs a command line in this process. term answers its prompts; nil means that standard input
+// is not a terminal.
 func here(term terminal, stdin string, args ...string) result {
 	var out, errs bytes.Buffer
 	code := run(args, stdio{in: strings.NewReader(stdin), out: &out, err: &errs, term: term})
 	return result{code, out.String(), errs.String()}
 }
 
-// useFile names a fresh embedded file to the runs of a test.
+// useFile makes a fresh embedded file the store of a test.
 func useFile(t *testing.T) {
 	t.Helper()
 	t.Setenv("USERDB_STORE", fmt.Sprintf("file:%s", filepath.Join(t.TempDir(), "users.jsonl")))

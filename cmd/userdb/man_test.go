@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// deploy/dist.sh has the man pages written into a folder. A test does it, so that the command does without the library.
+// deploy/dist.sh sets -man to have the man pages written. A test writes them so that the command
+// does not depend on the library.
 var man = flag.String("man", "", "write man pages into this folder")
 
 // TestManPages writes a page for every command.

@@ -29,7 +29,7 @@ who may not sign in any more.`,
 		disableOperatorVerb(s), enableOperatorVerb(s))
 }
 
-// operators are those of the store.
+// operators opens the store and returns the type of its operators.
 func (s *session) operators(ctx context.Context) (*userdb.Type, error) {
 	if err := s.open(ctx); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func addOperatorVerb(s *session) *cobra.Command {
 	})
 }
 
-// operatorLine is an operator as it is printed.
+// An operatorLine holds what is printed of an operator.
 type operatorLine struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`
@@ -183,7 +183,7 @@ API keys that they made in the console go on working, and are listed: --revoke-k
 	return c
 }
 
-// endActsOf ends the jobs of an operator, and lists the API keys, or revokes them.
+// endActsOf ends the jobs of an operator, and lists or revokes the API keys that the operator made.
 func (s *session) endActsOf(ctx context.Context, operator string, revoke bool) error {
 	jobs, err := own.JobsOf(s.db)
 	if err == nil {
@@ -215,7 +215,8 @@ func (s *session) endActsOf(ctx context.Context, operator string, revoke bool) e
 	return nil
 }
 
-// onOperator does something about the operator of a name, tells of it as an event, and says so; done "": it says nothing.
+// onOperator calls do with the operator called name and records an event, unless kind is "". It
+// prints done and the name, unless done is "".
 func (s *session) onOperator(ctx context.Context, name, done string, kind userdb.EventKind, do func(*userdb.Type, hints.Hint) error) error {
 	operators, err := s.operators(ctx)
 	if err != nil {

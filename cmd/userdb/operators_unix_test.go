@@ -19,7 +19,8 @@ import (
 
 var setupLink = regexp.MustCompile(`^http://127\.0\.0\.1:\d+(/console/setup\?token=[\w-]{27})\n$`)
 
-// TestSetupLink: while there is no operator, one process prints a link, alone on a line before it is ready.
+// TestSetupLink checks that one process prints a link, on a line of its own before it is ready, as
+// long as there is no operator.
 func TestSetupLink(t *testing.T) {
 	store := redistest.Start(t).URL()
 	first := serveOn(t, store)
@@ -69,7 +70,7 @@ func TestSetupLink(t *testing.T) {
 
 const secretText = "correct horse battery\n"
 
-// operators runs a command, and wants its exit code.
+// operators runs a command, checks its exit code and returns its output.
 func operators(t *testing.T, store, stdin string, want int, args ...string) string {
 	t.Helper()
 	cmd, errs := start(t, store, args...)
@@ -81,7 +82,8 @@ func operators(t *testing.T, store, stdin string, want int, args ...string) stri
 	return string(out) + errs.String()
 }
 
-// TestOperatorCommands: their names fold as people read them, and exit codes are those of accounts.
+// TestOperatorCommands checks that names of operators are compared without their case, and that
+// exit codes are as for accounts.
 func TestOperatorCommands(t *testing.T) {
 	server := redistest.Start(t)
 	store := server.URL()
@@ -118,7 +120,8 @@ func TestOperatorCommands(t *testing.T) {
 	operators(t, store, "", 0, "operator", "disable", "root")
 }
 
-// TestKeysOfDisabled: who disables an operator is shown the API keys that she made, and may revoke them.
+// TestKeysOfDisabled checks that disabling an operator lists the API keys that she made, and can
+// revoke them.
 func TestKeysOfDisabled(t *testing.T) {
 	store := redistest.Start(t).URL()
 	operators(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")

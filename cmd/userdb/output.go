@@ -20,19 +20,19 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// output is standard output: lines for people or one JSON value a line.
+// An output prints lines for people, or one JSON value on a line.
 type output struct {
-	w    *bufio.Writer // which fails for good where it failed once
+	w    *bufio.Writer // keeps failing after its first error
 	json bool
-	live bool // a person watches: every line goes out at once
+	live bool // flush each line, because a person is watching
 }
 
-// errorOutput is standard error, on which each line goes out at once.
+// errorOutput returns an output for standard error, which flushes each line.
 func errorOutput(w io.Writer, json bool) *output {
 	return &output{w: bufio.NewWriter(w), json: json, live: true}
 }
 
-// Write is for commands that print a text of their own making.
+// Write implements [io.Writer], for commands that print text of their own.
 func (o *output) Write(p []byte) (int, error) {
 	n, err := o.w.Write(p)
 	if err == nil && o.live {
@@ -43,7 +43,7 @@ func (o *output) Write(p []byte) (int, error) {
 
 func (o *output) flush() error { return unwritten(o.w.Flush()) }
 
-// say prints a value: as JSON, or the text for people.
+// say prints v as JSON, or text for people.
 func (o *output) say(v any, text string) error {
 	if o.json {
 		return o.line(v)
@@ -52,7 +52,7 @@ func (o *output) say(v any, text string) error {
 	return err
 }
 
-// line prints a value as JSON.
+// line prints v as JSON.
 func (o *output) line(v any) error {
 	line, err := jsonline.Marshal(v)
 	if err == nil {
@@ -61,7 +61,7 @@ func (o *output) line(v any) error {
 	return err
 }
 
-// errOutput is a failure of standard output itself.
+// errOutput is wrapped by errors of writing the output.
 var errOutput = errors.New("writing the output")
 
 func unwritten(err error) error {
@@ -71,13 +71,13 @@ func unwritten(err error) error {
 	return fmt.Errorf("%w: %w", errOutput, err)
 }
 
-// enough reports whether the reader of the output went away, as head does: that is no failure.
+// enough reports whether the reader of the output went away, as head does. That is not a failure.
 func enough(err error) bool { return errors.Is(err, errOutput) && errors.Is(err, syscall.EPIPE) }
 
 // disabledField is true in an entry that may not log in.
 const disabledField = "~disabled"
 
-// result prints what a verb came to, as say does, or passes its error on.
+// result prints the result of a command as say does, or returns err.
 func (s *session) result(v any, text string, err error) error {
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (s *session) result(v any, text string, err error) error {
 	return s.out.say(v, text)
 }
 
-// entry prints an entry that a verb was given, or passes its error on.
+// entry prints e, or returns err.
 func (s *session) entry(e userdb.Entry, err error) error {
 	if err != nil {
 		return err
@@ -93,13 +93,14 @@ func (s *session) entry(e userdb.Entry, err error) error {
 	return s.print(e.Flat())
 }
 
-// print prints an entry, as a flat object.
+// print prints the facets of an entry as a flat object, or in lines for people.
 func (s *session) print(all schema.Facets) error { return s.out.say(all, block(all)) }
 
-// number prints a number that a verb was given, or passes its error on.
+// number prints n, or returns err.
 func (s *session) number(n any, err error) error { return s.result(n, fmt.Sprint(n), err) }
 
-// headline is a PRK, and the word for an entry that may not log in. No facet can look like that.
+// headline returns the PRK of an entry, followed by a word if the entry may not log in. No facet
+// can look like that.
 func headline(all schema.Facets) string {
 	prk := shown(all["~prk"].Wire())
 	if _, disabled := all[disabledField]; disabled {
@@ -108,7 +109,7 @@ func headline(all schema.Facets) string {
 	return prk
 }
 
-// block is an entry for people: its PRK, and below it the facets, sorted.
+// block formats an entry for people: its PRK, and below it the facets, sorted.
 func block(all schema.Facets) string {
 	var b strings.Builder
 	b.WriteString(headline(all))
@@ -122,13 +123,14 @@ func block(all schema.Facets) string {
 	return b.String()
 }
 
-// A listing prints entries one by one.
+// A listing prints entries one at a time.
 type listing interface {
 	add(userdb.Entry) error
 	end() error
 }
 
-// listing is a table on a terminal, else one line an entry. Of no fields it shows all.
+// listing returns a table on a terminal, else one line for each entry. If fields is nil, it shows
+// all fields.
 func (s *session) listing(typ string, fields []string) listing {
 	if s.std.width > 0 && !s.JSON {
 		primary := s.db.Schema().Types[typ].Primary
@@ -137,7 +139,7 @@ func (s *session) listing(typ string, fields []string) listing {
 	return entryLines{s.out, fields}
 }
 
-// entryLines print an entry as JSON, or for people PRK and facets on one line.
+// An entryLines prints each entry as JSON, or as one line for people: its PRK and its facets.
 type entryLines struct {
 	out    *output
 	fields []string
@@ -160,7 +162,7 @@ func (l entryLines) add(e userdb.Entry) error {
 
 func (entryLines) end() error { return nil }
 
-// pair is FIELD=VALUE, in quotes where the value could be taken for more than one.
+// pair formats a facet as FIELD=VALUE, with quotes if the value could be mistaken for several.
 func pair(name, value string) string {
 	quoted := shown(value)
 	if strings.Contains(value, "  ") && quoted == value {
@@ -169,9 +171,9 @@ func pair(name, value string) string {
 	return shown(name) + "=" + quoted
 }
 
-// shown is a text for people. What could be misread (the empty text, spaces at its ends) or could
-// drive a terminal (control characters, marks that turn the direction of writing) stands in quotes,
-// escaped; and so does what looks like that.
+// shown formats a text for people. It quotes and escapes a text that could be misread (an empty
+// one, or one with spaces at its ends), that could control a terminal (control characters, marks
+// that change the direction of writing), or that looks quoted already.
 func shown(text string) string {
 	printable := utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) })
 	if !printable || text == "" || text[0] == '"' || strings.TrimSpace(text) != text {
@@ -180,7 +182,7 @@ func shown(text string) string {
 	return text
 }
 
-// oneLine makes a message fit for one line of a terminal.
+// oneLine escapes what is not printable in a message, so that it fits one line of a terminal.
 func oneLine(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -193,7 +195,7 @@ func oneLine(text string) string {
 	return b.String()
 }
 
-// count is a number of things.
+// count formats a number of things, such as "2 entries".
 func count[N int | int64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -204,10 +206,10 @@ func count[N int | int64](n N, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// warnings prints what the store warns of on standard error, for people.
+// warnings is a [slog.Handler] that prints warnings of the store for people.
 type warnings struct{ w io.Writer }
 
-// Enabled implements [slog.Handler]: events are not for people.
+// Enabled implements [slog.Handler]. What is below a warning is not for people.
 func (warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
 
 // Handle implements [slog.Handler].

@@ -119,7 +119,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// brokenWriter takes some bytes, and then fails.
+// A brokenWriter takes some bytes and then fails.
 type brokenWriter struct {
 	left int
 	err  error
@@ -184,7 +184,7 @@ func TestCountWords(t *testing.T) {
 	}
 }
 
-// drives reports whether something in a line could drive a terminal.
+// drives reports whether a line contains something that could control a terminal.
 func drives(line string) bool {
 	return !utf8.ValidString(line) || strings.ContainsFunc(line, func(r rune) bool {
 		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
@@ -235,10 +235,11 @@ func TestJSONLine(t *testing.T) {
 	}
 }
 
-// nasty drives a terminal in each of the ways: C0, DEL, C1, marks of direction, and what ends lines elsewhere.
+// nasty could control a terminal in each of the known ways: C0, DEL, C1, marks of direction, and
+// the line ends of other systems.
 const nasty = "a\x00\a\b\t\x1b[31m\x7f\u0085\u009b31m\u009d\u061c\u200e\u200f\u202a\u202e\u2066\u2069\u2028\u2029\ufeff\U000e0001z"
 
-// rawIn gives the first character of an output that could drive a terminal.
+// rawIn returns the first character of an output that could control a terminal.
 func rawIn(output string) (rune, bool) {
 	for _, r := range output {
 		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)) {
@@ -248,7 +249,7 @@ func rawIn(output string) (rune, bool) {
 	return 0, false
 }
 
-// nastyStore is a file with entries that hold nasty texts wherever there is a text, by a schema that does.
+// nastyStore fills a store with nasty texts in every place that takes a text, the schema included.
 func nastyStore(t *testing.T) (schemaFile string, dir string) {
 	t.Helper()
 	useFile(t)
@@ -279,7 +280,8 @@ func nastyStore(t *testing.T) (schemaFile string, dir string) {
 	return schemaFile, dir
 }
 
-// Nothing that a command prints of values, and no error, drives a terminal or looks like more than one line.
+// TestNothingIsPrintedRaw checks that neither values nor errors in the output control a terminal or
+// look like more than one line.
 func TestNothingIsPrintedRaw(t *testing.T) {
 	schemaFile, dir := nastyStore(t)
 	nowhere, wrong := filepath.Join(dir, nasty), filepath.Join(dir, "wrong.jsonl")
@@ -353,7 +355,7 @@ func TestNothingIsPrintedRaw(t *testing.T) {
 	}
 }
 
-// What an export holds comes back as it was, whatever it holds.
+// TestNastyRoundTrip checks that an import brings back exactly what was exported, whatever that is.
 func TestNastyRoundTrip(t *testing.T) {
 	schemaFile, dir := nastyStore(t)
 	first := here(nil, "", "export", "--secrets")

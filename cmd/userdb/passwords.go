@@ -59,7 +59,7 @@ makes this command exit 0, and this help is 'userdb help login' alone.`,
 	return s.withStdin(c)
 }
 
-// nothing is to be tried before the prompts of login and strength.
+// nothing checks nothing before login and strength ask for a password.
 func nothing(context.Context) error { return nil }
 
 func passwdVerb(s *session) *cobra.Command {
@@ -119,7 +119,8 @@ func enableVerb(s *session) *cobra.Command {
 	}
 }
 
-// turn does something to the entry that a hint points at, which it is given by its key, and prints the key.
+// turn returns a RunE function that finds the entry of a hint, calls do with its key, and prints
+// the word done and the key.
 func (s *session) turn(done string, do func(context.Context, subject) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.runOn(func(ctx context.Context, p subject, _ []string) error {
 		e, err := p.typ.Find(ctx, p.hint)
@@ -171,10 +172,10 @@ disabled entry has none (3).`,
 
 func purposeFlag(c *cobra.Command, to *string, usage string) {
 	c.Flags().StringVar(to, "purpose", "", usage)
-	c.MarkFlagRequired("purpose") // it was declared above
+	c.MarkFlagRequired("purpose") // it is declared, so this cannot fail
 }
 
-// errToken is an error of its own for what the library calls not found: no entry was asked for.
+// errToken replaces the not found error of the library, because redeem was not asked for an entry.
 var errToken = coded.New(userdb.CodeLogin, "wrong token: it is spent, expired, void or for another purpose")
 
 func redeemVerb(s *session) *cobra.Command {

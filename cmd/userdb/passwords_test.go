@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A typist answers what a terminal is asked.
+// A typist answers prompts.
 type typist struct {
 	answers []string
 	asked   []string
-	before  func() // each answer
+	before  func() // called before each answer
 }
 
 func (ty *typist) ask(_ context.Context, prompt string) (string, error) {
@@ -50,7 +50,7 @@ func TestPrompts(t *testing.T) {
 		{"create user uid=b1 name=Bob", []string{"", ""}, 2, twice, "userdb: the password is empty\n"},
 		{"create user uid=b1 name=Bob", []string{"short", "short"}, 2, twice, "userdb: password refused: 5 characters are fewer than 8\n"},
 		{"create user uid=b1 name=Bob --no-password", nil, 0, "", ""},
-		// What is wrong anyway is said before anybody types in vain.
+		// Whatever is wrong already is reported before anybody types in vain.
 		{"create user name=ALICE", nil, 4, "", "userdb: taken: name; another entry has it: choose another value\n"},
 		{"create user email=nonsense", nil, 2, "", "userdb: invalid value: email: "},
 		{"create user added=soon", nil, 2, "", "userdb: invalid value: added: no date: "},
@@ -80,7 +80,8 @@ func TestPrompts(t *testing.T) {
 	}
 }
 
-// While somebody thinks about a password, others must get at the file.
+// TestPromptHoldsNoLock checks that other commands can use the file while somebody thinks about a
+// password.
 func TestPromptHoldsNoLock(t *testing.T) {
 	useFile(t)
 	ty := &typist{answers: []string{good, good}}
@@ -127,7 +128,7 @@ func TestPasswordStdin(t *testing.T) {
 	}
 }
 
-// hostile are words that a visitor may give instead of an identifier, a token, a hint or an origin.
+// hostile lists words that a visitor may give as an identifier, a token, a hint or an origin.
 var hostile = []string{
 	"--help", "-h", "--help=true", "--help=false", "--help=1", "--help=0", "--help=", "--help=TRUE", "--help=t", "--help=help",
 	"-h=true", "-h=", "-hh", "-hhh", "-hx", "-xh", "-htrue", "-h-", "--h", "--he", "--hel", "--helpp", "--HELP", "-H", "-help", "--no-help", "---help", "-?", "/?",
@@ -139,8 +140,8 @@ var hostile = []string{
 	"user/uid:a1/--help", "*=--help", "uid=-h", `["*","--help"]`, "@file", "$HOME", "${HOME}", "`id`", "$(id)", "%h", "\\-h",
 }
 
-// scripts are command lines in which X is such a word, with what stands on standard input: none of them
-// knows a right identifier with its password, or a token.
+// scripts are command lines in which X stands for such a word, with their standard input. None of
+// them has an identifier with its right password, or a valid token.
 var scripts = []struct{ line, stdin string }{
 	{"login X --password-stdin", good},
 	{"login --password-stdin X", good},
@@ -174,8 +175,8 @@ var scripts = []struct{ line, stdin string }{
 	{"token --json redeem X --purpose=reset", "made up"},
 }
 
-// TestNoWordGrants runs commands by whose exit code scripts let somebody in, with any word for a
-// visitor's: they never exit 0.
+// TestNoWordGrants runs commands whose exit code scripts use to let visitors in, with any word of a
+// visitor, and checks that they never exit 0.
 func TestNoWordGrants(t *testing.T) {
 	useFile(t)
 	if got := here(nil, good, "create", "user", "uid=b1", "name=Bob", "--password-stdin"); got.code != 0 {
@@ -185,7 +186,7 @@ func TestNoWordGrants(t *testing.T) {
 		for _, x := range hostile {
 			args := strings.Fields(script.line)
 			if args[0] == "X" && !isFlag(x) {
-				continue // the command's own place
+				continue // it would be the name of a command
 			}
 			for i, arg := range args {
 				args[i] = strings.Replace(arg, "X", x, 1)
@@ -195,7 +196,8 @@ func TestNoWordGrants(t *testing.T) {
 			}
 		}
 	}
-	if got := here(nil, good, "passwd", "uid=b1", "--password-stdin"); got.code != 0 { // ends what was counted
+	// A new password forgets the failures that were counted.
+	if got := here(nil, good, "passwd", "uid=b1", "--password-stdin"); got.code != 0 {
 		t.Fatal(got.err)
 	}
 	if got := here(nil, good, "login", "Bob", "--password-stdin"); got.code != 0 {
@@ -203,7 +205,8 @@ func TestNoWordGrants(t *testing.T) {
 	}
 }
 
-// TestNoTwoWordsGrant has two such words, of which one may be taken for the value or the flag that the other lacks.
+// TestNoTwoWordsGrant does the same with two such words, one of which may complete the other as a
+// flag or a value.
 func TestNoTwoWordsGrant(t *testing.T) {
 	for _, help := range hostile {
 		if !strings.HasPrefix(help, "-") || !strings.Contains(help, "h") {
@@ -218,7 +221,8 @@ func TestNoTwoWordsGrant(t *testing.T) {
 	}
 }
 
-// TestHelpOfGrants: their help is there all the same, and what a flag says instead names it.
+// TestHelpOfGrants checks that the help of these commands can be shown, and that the error about
+// --help says how.
 func TestHelpOfGrants(t *testing.T) {
 	useFile(t)
 	for _, verb := range []string{"login", "passwd", "token redeem"} {
@@ -234,7 +238,8 @@ func TestHelpOfGrants(t *testing.T) {
 	}
 }
 
-// TestIdentifierStdin: whatever stands on the first line is the identifier.
+// TestIdentifierStdin checks that the first line of standard input is the identifier, whatever it
+// is.
 func TestIdentifierStdin(t *testing.T) {
 	useFile(t)
 	if got := here(nil, good, "create", "user", "name=Alice", "--password-stdin"); got.code != 0 {
@@ -267,7 +272,8 @@ func TestIdentifierStdin(t *testing.T) {
 	}
 }
 
-// TestExamplesGuardWords: in a copied example no visitor's word can become a flag.
+// TestExamplesGuardWords checks that a visitor's word cannot become a flag in any example that
+// readers may copy.
 func TestExamplesGuardWords(t *testing.T) {
 	files, err := filepath.Glob("../../docs/*.md")
 	if err != nil {

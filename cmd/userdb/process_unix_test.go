@@ -20,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// start runs the program in a process of its own, on a store that a test has.
+// start prepares the program to run in a process of its own. The returned buffer takes its standard
+// error.
 func start(t *testing.T, store string, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	cmd := exec.Command(program, args...)
@@ -30,7 +31,7 @@ func start(t *testing.T, store string, args ...string) (*exec.Cmd, *bytes.Buffer
 	return cmd, &errs
 }
 
-// lockedFile is a store that another process has.
+// lockedFile returns the URL of a file that is locked.
 func lockedFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "users.jsonl")
@@ -45,7 +46,7 @@ func lockedFile(t *testing.T) string {
 	return "file:" + path
 }
 
-// deafServer takes connections and never answers. Each connection is told.
+// deafServer accepts connections and never answers. It sends a value on called for each connection.
 func deafServer(t *testing.T) (url string, called chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -75,7 +76,8 @@ func code(err error) int {
 	return 0
 }
 
-// An interrupted command ends with 130 and one line, whatever it waits for.
+// TestInterrupt checks that an interrupted command exits 130 with one line, whatever it is waiting
+// for.
 func TestInterrupt(t *testing.T) {
 	deaf, called := deafServer(t)
 	locked := lockedFile(t)
@@ -101,8 +103,8 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// interruptWaiting interrupts a command that waits for what nobody tells about. One that the signal meets too early is
-// killed by it, and then the next one gets more time.
+// interruptWaiting interrupts a command that does not show when it begins to wait. If the signal
+// kills the command because it came too early, the next attempt waits longer.
 func interruptWaiting(t *testing.T, store string, sig os.Signal, line string) result {
 	t.Helper()
 	got := result{code: -1}
@@ -112,7 +114,7 @@ func interruptWaiting(t *testing.T, store string, sig os.Signal, line string) re
 	return got
 }
 
-// interrupt starts a command line, and sends it a signal when it is ready.
+// interrupt starts a command line, and interrupts it when ready returns.
 func interrupt(t *testing.T, store string, sig os.Signal, line string, ready func(in io.Writer, out io.Reader)) result {
 	t.Helper()
 	cmd, errs := start(t, store, strings.Fields(line)...)
@@ -149,7 +151,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// A reader of the beginning alone, as head is, gets no complaint.
+// TestClosedOutput checks that a reader that stops early, as head does, causes no error.
 func TestClosedOutput(t *testing.T) {
 	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
 	t.Setenv("USERDB_STORE", store)
@@ -174,7 +176,7 @@ func TestClosedOutput(t *testing.T) {
 	}
 }
 
-// An output that takes nothing is a failure.
+// TestFullOutput checks that a command fails if its output cannot be written.
 func TestFullOutput(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {

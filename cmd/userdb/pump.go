@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// mostLines is how many lines of a log wait for who takes them.
+// mostLines is how many lines a pump holds.
 const mostLines = 4096
 
-// A pump writes lines to where somebody may not take them, such as a pipe that is full: then they wait, and those that have no room
-// are lost, so that no request waits for its line. Any number of goroutines may write.
+// A pump writes the lines of a log to an output that may block, such as a full pipe. Lines wait in
+// memory, and those that do not fit are lost, so that no request waits for its line. Any number of
+// goroutines may write.
 type pump struct {
 	out   io.Writer
 	lines chan []byte
@@ -26,7 +27,7 @@ func newPump(out io.Writer) *pump {
 	return p
 }
 
-// Write implements [io.Writer], and never fails.
+// Write implements [io.Writer]. It never fails.
 func (p *pump) Write(line []byte) (int, error) {
 	select {
 	case p.lines <- append([]byte(nil), line...):
@@ -36,7 +37,8 @@ func (p *pump) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// end lets what waits be written, for a moment. What is written after it is lost.
+// end waits for grace at most while the lines that are held are written. Lines written after it are
+// lost.
 func (p *pump) end() {
 	close(p.stop)
 	select {
@@ -63,10 +65,10 @@ func (p *pump) run() {
 	}
 }
 
-// pass writes a line, and before it how many were lost.
+// pass writes a line, and before it how many lines were lost.
 func (p *pump) pass(line []byte) {
 	if n := p.lost.Swap(0); n > 0 {
 		fmt.Fprintf(p.out, `{"time":%q,"level":"WARN","msg":"the log was not taken","lost":%d}`+"\n", time.Now().Format(time.RFC3339Nano), n)
 	}
-	_, _ = p.out.Write(line) // where it is broken there is nobody to tell
+	_, _ = p.out.Write(line) // if it fails, there is nowhere to report it
 }

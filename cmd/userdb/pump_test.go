@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestPump: nobody who writes waits for a reader; what had no room is counted, and the rest comes in order.
+// TestPump checks that writing never waits for a reader, that lost lines are counted, and that the
+// others arrive in order.
 func TestPump(t *testing.T) {
 	r, w := io.Pipe()
 	p := newPump(w)

@@ -41,13 +41,13 @@ never two entries. A line follows for what keeps all entries out of Redis' compa
 if the schema alone tells that: too many fields, names or a type name that are too long.`,
 		Example: `  userdb schema check
   userdb schema check --schema schema.json --json`,
-		RunE: s.runInForce(s.checkSchema, unlimited, reading), // a proof takes what it takes
+		RunE: s.runInForce(s.checkSchema, unlimited, reading), // a proof may take long
 	}
 	return group(&cobra.Command{Use: "schema", Short: "The schema in force", Example: `  userdb schema show
   userdb schema check`}, show, check, diffSchemaVerb(s), addToSchemaVerb(s), applySchemaVerb(s))
 }
 
-// runInForce makes f what a verb does with the schema that other commands would use.
+// runInForce calls run, and passes f the schema that other commands would use.
 func (s *session) runInForce(f func(schema.Schema) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.run(func(ctx context.Context, _ []string) error {
 		sc, err := s.namedSchema(ctx, schema.Schema{})
@@ -63,7 +63,7 @@ func (s *session) runInForce(f func(schema.Schema) error, traits ...trait) func(
 	}, traits...)
 }
 
-// checkSchema prints what is known of each pair of secondary fields, and what keeps entries from being compact.
+// checkSchema prints how each pair of secondary fields relates, and what prevents compact hashes.
 func (s *session) checkSchema(sc schema.Schema) error {
 	columns := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	for _, name := range sc.Names() {
@@ -88,7 +88,7 @@ func (s *session) checkSchema(sc schema.Schema) error {
 	return nil
 }
 
-// pair prints what is known of a pair of fields of a type: as JSON, or in columns for people.
+// pair prints how two fields of a type relate: as JSON, or in columns for people.
 func (s *session) pair(columns io.Writer, typ string, p validate.Pair) error {
 	if s.JSON {
 		type line struct {
@@ -118,7 +118,7 @@ and drop the old one.`,
 	}, listNamespacesVerb(s), copyNamespaceVerb(s), dropNamespaceVerb(s))
 }
 
-// space is a namespace inside the view.
+// space returns a namespace inside the one of --namespace.
 func (s *session) space(path string) (recordkey.Namespace, error) {
 	if path == "" {
 		return recordkey.Namespace{}, usagef("a namespace has a name")
@@ -152,7 +152,8 @@ inside it not counted.`,
 				return err
 			}
 			for _, n := range found {
-				path := strings.TrimPrefix(n.Namespace.Path(), s.Namespace+"/") // paths have no slash in front
+				// Without --namespace this removes nothing, because no path begins with a slash.
+				path := strings.TrimPrefix(n.Namespace.Path(), s.Namespace+"/")
 				text := shown(path) + "  " + count(n.Entries, "entry") + ", " + count(n.Records, "record")
 				if err := s.out.say(line{path, n.Entries, n.Records}, text); err != nil {
 					return err

@@ -53,17 +53,17 @@ built-in one, and what becomes of such a program when it opens the store:
 	}
 }
 
-// A typeDiff is how the declaration of a type stands to the stored one.
+// A typeDiff compares the declaration of a type with the stored one.
 type typeDiff struct {
 	Type       string       `json:"type"`
 	Relation   string       `json:"relation"`   // same, lacks, adds, builds, differs
 	Difference string       `json:"difference"` // in words
-	Then       string       `json:"then"`       // what becomes of a program with the schema
+	Then       string       `json:"then"`       // what happens to a program with this schema
 	Stored     *schema.Type `json:"stored,omitempty"`
 	Here       *schema.Type `json:"here,omitempty"`
 }
 
-// outcomes are the relations in words, and what becomes of a program.
+// outcomes holds the name of each relation, and what happens to a program.
 var outcomes = map[schema.Relation][2]string{
 	schema.Same:    {"same", "it goes on"},
 	schema.Lacks:   {"lacks", "it follows the stored schema, and only writes no fields that it does not know"},
@@ -72,6 +72,7 @@ var outcomes = map[schema.Relation][2]string{
 	schema.Differs: {"differs", "it is refused"},
 }
 
+// diff prints how the declaration of a type compares with the stored one.
 func (o *output) diff(name string, stored, own map[string]schema.Type) error {
 	is, isStored := stored[name]
 	here, isHere := own[name]
@@ -149,7 +150,7 @@ that. Programs go on meanwhile, as with 'userdb schema apply', which see.`,
 	return c
 }
 
-// added is a schema of one type with a field more, or roles of one that is there.
+// added returns a schema with one type, which has one more field, or more roles of a field.
 func added(in schema.Schema, typ, name string, more schema.Field, roles []string) (schema.Schema, error) {
 	t, has := in.Types[typ]
 	if !has {
@@ -209,7 +210,7 @@ another.`,
 	return c
 }
 
-// changeText is what happens to one type, for people.
+// changeText describes for people what happens to one type.
 func changeText(tc migrate.TypeChange) string {
 	what := cmp.Or(tc.What, "only what is stored of the schema")
 	if tc.UnderWay {
@@ -240,7 +241,7 @@ func (s *session) applySchema(ctx context.Context, plan bool) error {
 	return s.bringTo(ctx, to, plan)
 }
 
-// bringTo brings the records to a schema, or only says what that would do.
+// bringTo changes the records to fit a schema. If plan is set, it only prints what that would do.
 func (s *session) bringTo(ctx context.Context, to schema.Schema, plan bool) error {
 	ch, err := migrate.Plan(ctx, s.db, to)
 	if err != nil {
@@ -277,10 +278,10 @@ func (s *session) bringTo(ctx context.Context, to schema.Schema, plan bool) erro
 	return s.out.say(nil, "applied")
 }
 
-// mostCollisions is how many collisions a plan lists of a type.
+// mostCollisions is how many collisions of a type a plan lists.
 const mostCollisions = 1000
 
-// collided says how what keeps a schema from being applied is mended.
+// collided returns the error about collisions, which says how to resolve them.
 func collided(collisions []migrate.Collision) error {
 	how := "'userdb unset', or 'userdb set' by the schema in force, takes the value from one of them"
 	if slices.ContainsFunc(collisions, func(c migrate.Collision) bool { return len(c.Entries) < 2 }) {
@@ -293,7 +294,7 @@ func collided(collisions []migrate.Collision) error {
 	return fmt.Errorf("%w: %s; nothing was changed: %s", migrate.ErrCollision, number, how)
 }
 
-// warnStopped says what a change that did not come to its end means for others.
+// warnStopped prints what a change that did not finish means for other programs.
 func (s *session) warnStopped(ctx context.Context, types []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace/2)
 	defer cancel()
@@ -309,8 +310,9 @@ func (s *session) warnStopped(ctx context.Context, types []string) {
 	}
 }
 
-// nextSchema is the schema to bring the records to: that of --schema, else one that was begun with, else the
-// stored one, where its records have another canonical form than this program gives, or are being brought to more.
+// nextSchema returns the schema to change the records to. This is the schema of --schema, else the
+// one of a change that has begun, else the stored one if its records have another canonical form
+// than this program uses or their indexes are still being built.
 func (s *session) nextSchema(ctx context.Context) (schema.Schema, error) {
 	if sc, err := s.namedSchema(ctx, schema.Schema{}); err != nil || s.Schema != "" {
 		return sc, err

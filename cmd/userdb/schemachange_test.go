@@ -10,11 +10,12 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A change for which writers stop, and that does not come to its end, says that they stay stopped.
+// TestStoppedWriters checks that an unfinished change that stops other writers says that they stay
+// stopped.
 func TestStoppedWriters(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		end  int // the step of the change at which it is interrupted; 0: it comes to its end
+		end  int // the step at which the change is interrupted; 0 if it finishes
 		want string
 	}{
 		{"done", 0, ""},

@@ -33,7 +33,7 @@ import (
 	"github.com/coffeenode/userdb/userdb/metrics"
 )
 
-// A serving is what the flags of serve say.
+// A serving holds the flags of serve.
 type serving struct {
 	listen, cert, key, metrics, cookie string
 	behindProxy, scim, console         bool
@@ -82,7 +82,7 @@ add' makes one at any time.`,
 	return c
 }
 
-// proxyOf returns the addresses that --proxy names.
+// proxyOf returns the addresses that a value of --proxy names.
 func proxyOf(text string) (netip.Prefix, error) {
 	if text == "gateway" {
 		routes, err := os.ReadFile("/proc/net/route")
@@ -101,7 +101,7 @@ func proxyOf(text string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// gatewayOf returns the gateway of the default route, in the form that Linux has for its routes.
+// gatewayOf returns the gateway of the default route in a routing table as Linux prints it.
 func gatewayOf(routes string) (netip.Prefix, error) {
 	for line := range strings.Lines(routes) {
 		words := strings.Fields(line)
@@ -113,7 +113,8 @@ func gatewayOf(routes string) (netip.Prefix, error) {
 			continue
 		}
 		var address [4]byte
-		binary.NativeEndian.PutUint32(address[:], uint32(n)) // as the kernel has it in memory
+		// Linux prints the number in the byte order of the machine.
+		binary.NativeEndian.PutUint32(address[:], uint32(n))
 		return netip.PrefixFrom(netip.AddrFrom4(address), 32), nil
 	}
 	return netip.Prefix{}, errors.New("this machine has no gateway: name the address of the proxy")
@@ -137,7 +138,7 @@ func (v *serving) provisioning(c *cobra.Command) {
 	})
 }
 
-// directories are the options of SCIM; nil without --scim.
+// directories returns the options for SCIM, or nil without --scim.
 func (v serving) directories() (*scim.Options, error) {
 	if !v.scim {
 		if v.userName != "" || v.mapping != "" || len(v.tags) > 0 {
@@ -180,19 +181,21 @@ func (s *session) serve(ctx context.Context, v serving) error {
 	defer errs.end()
 	watched := metrics.New(metrics.Options{})
 	s.observers = []userdb.Observer{watched}
-	s.log = slog.New(slog.NewJSONHandler(errs, &slog.HandlerOptions{Level: slog.LevelWarn})) // events name accounts
+	// Events below a warning name accounts and stay out of the log.
+	s.log = slog.New(slog.NewJSONHandler(errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if err := within(ctx, s.timeout(), s.open); err != nil {
 		return err
 	}
 	unshare, err := connect.Share(view.Of(s.db).Engine)
-	if errors.Is(err, connect.ErrShared) { // it would have no store when the other one ends
+	if errors.Is(err, connect.ErrShared) {
+		// This service would lose its store when the other one ends.
 		return usagef("another 'userdb serve' has the file: end that one, or name a Redis in --store, which any number may serve")
 	}
 	if err != nil {
 		s.log.WarnContext(ctx, "other commands cannot use the file meanwhile: "+err.Error())
 		unshare = func() error { return nil }
 	}
-	defer func() { _ = unshare() }() // the socket is all that is left, and does no harm
+	defer func() { _ = unshare() }() // if it fails, the socket is left behind, which does no harm
 	ns, err := recordkey.ParseNamespace(s.Namespace)
 	if err != nil {
 		return err
@@ -227,7 +230,7 @@ func (s *session) serve(ctx context.Context, v serving) error {
 	return service.Run(ctx, l)
 }
 
-// checkResetLink says what is wrong with --reset-link.
+// checkResetLink returns an error if --reset-link cannot be used.
 func (v serving) checkResetLink() error {
 	if v.resetLink == "" {
 		return nil
@@ -242,7 +245,8 @@ func (v serving) checkResetLink() error {
 	return nil
 }
 
-// setup prints the link that makes the first operator, while there is none. base is where the service is.
+// setup prints a link that makes the first operator, if there is no operator yet. base is the URL
+// of the service.
 func (v serving) setup(ctx context.Context, s *session, out io.Writer, base string) error {
 	if !v.console {
 		return nil
@@ -266,17 +270,17 @@ func (v serving) setup(ctx context.Context, s *session, out io.Writer, base stri
 	})
 }
 
-// exposed reports whether what is written goes into a file that others than its owner may read.
+// exposed reports whether w is a file that other users may read.
 func exposed(w io.Writer) bool {
 	file, is := w.(*os.File)
-	if !is || runtime.GOOS == "windows" { // where modes say nothing
+	if !is || runtime.GOOS == "windows" { // where modes mean nothing
 		return false
 	}
 	info, err := file.Stat()
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0
 }
 
-// reachable is an address that a browser on this machine can open.
+// reachable returns an address that a browser on this machine can open.
 func reachable(a net.Addr) string {
 	at, is := a.(*net.TCPAddr)
 	if is && at.IP.IsUnspecified() {
@@ -285,7 +289,8 @@ func reachable(a net.Addr) string {
 	return a.String()
 }
 
-// listener listens, for TLS where there is a certificate, and beyond this machine only with that or behind a proxy.
+// listener listens, with TLS if there is a certificate. It refuses to listen beyond this machine
+// without TLS, unless a proxy provides it.
 func (v serving) listener(ctx context.Context) (l net.Listener, secured *tls.Config, err error) {
 	if (v.cert == "") != (v.key == "") {
 		return nil, nil, usagef("--tls-cert and --tls-key want each other")
@@ -316,7 +321,7 @@ func (v serving) listener(ctx context.Context) (l net.Listener, secured *tls.Con
 	return l, secured, nil
 }
 
-// isAddress says what is wrong with an address to listen on.
+// isAddress returns an error if text is not an address with a port.
 func isAddress(text string) error {
 	if _, port, err := net.SplitHostPort(text); err != nil || port == "" {
 		return fmt.Errorf("%q is not an address with a port, such as 127.0.0.1:8470 or :8470", text)
@@ -324,7 +329,7 @@ func isAddress(text string) error {
 	return nil
 }
 
-// inUse is an error of listening, and what to do where something listens there already.
+// inUse adds advice to an error that says that an address is in use.
 func inUse(err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%w: end what listens there, or give another port", err)
@@ -332,7 +337,7 @@ func inUse(err error) error {
 	return err
 }
 
-// loopback reports whether an address is heard on this machine alone.
+// loopback reports whether only this machine can reach an address.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -363,7 +368,7 @@ func (v serving) serveMetrics(ctx context.Context, out io.Writer, all ...prometh
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: grace * 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
-	go func() { _ = server.Serve(l) }() // it ends when it is closed
+	go func() { _ = server.Serve(l) }() // it returns when the server is closed
 	fmt.Fprintf(out, "metrics at http://%s/metrics\n", l.Addr())
 	return func() { _ = server.Close() }, nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// eachServed runs a test with services on Redis and on a file. Of Redis, the server is given, too.
+// eachServed runs a test on Redis and on a file. server is nil for the file.
 func eachServed(t *testing.T, test func(t *testing.T, store string, server *redistest.Server)) {
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
@@ -33,7 +33,7 @@ func eachServed(t *testing.T, test func(t *testing.T, store string, server *redi
 	})
 }
 
-// begin begins an import whose body the test writes; from then on the service reads it.
+// begin begins an import whose body the test writes while the service reads it.
 func (s *served) begin(key, query string) (body *io.PipeWriter, answer chan string) {
 	s.t.Helper()
 	r, w := io.Pipe()
@@ -66,7 +66,7 @@ func userLines(from, to int) string {
 	return b.String()
 }
 
-// waitFor waits for what has to come.
+// waitFor waits until a condition is true.
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for begin := time.Now(); !is(); time.Sleep(10 * time.Millisecond) {
@@ -76,7 +76,8 @@ func waitFor(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestServeEndsUnderLoad: a service that is told to end answers all that came to it, and then exits 0.
+// TestServeEndsUnderLoad checks that a service that is told to stop answers all requests that it
+// received, and then exits 0.
 func TestServeEndsUnderLoad(t *testing.T) {
 	eachServed(t, func(t *testing.T, store string, _ *redistest.Server) {
 		s := serveOn(t, store)
@@ -137,7 +138,8 @@ func TestServeEndsUnderLoad(t *testing.T) {
 	})
 }
 
-// TestServeKilledInImport: what a killed import leaves is whole, and the import goes on.
+// TestServeKilledInImport checks that a killed import leaves whole entries only, and can be
+// repeated.
 func TestServeKilledInImport(t *testing.T) {
 	const users = 4000
 	eachServed(t, func(t *testing.T, store string, _ *redistest.Server) {
@@ -160,7 +162,8 @@ func TestServeKilledInImport(t *testing.T) {
 		}
 		_ = s.cmd.Wait()
 		<-done
-		_ = body.CloseWithError(io.ErrUnexpectedEOF) // a client sees the end of its connection when it has sent what it has
+		// A client notices the end of its connection only after it has sent everything.
+		_ = body.CloseWithError(io.ErrUnexpectedEOF)
 		if got := <-answer; strings.HasPrefix(got, "200 ") {
 			t.Errorf("it was answered: %s", got)
 		}
@@ -185,7 +188,8 @@ func TestServeKilledInImport(t *testing.T) {
 	})
 }
 
-// TestServeStoreAway: a service whose Redis goes away says so, lets no key in that it can no longer ask for, and goes on when it is back.
+// TestServeStoreAway checks that a service whose Redis goes away says so, accepts no API key that
+// it can no longer look up, and goes on when Redis is back.
 func TestServeStoreAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.AppendOnly("always"))
@@ -233,8 +237,8 @@ func TestServeStoreAway(t *testing.T) {
 	}
 }
 
-// TestServeLogIsNotTaken: requests are answered, and the service ends, though its log goes into a pipe that nobody empties, or that
-// nobody has any more.
+// TestServeLogIsNotTaken checks that requests are answered, and that the service can be stopped,
+// while its log goes into a pipe that nobody reads or that is closed.
 func TestServeLogIsNotTaken(t *testing.T) {
 	for _, name := range []string{"full", "broken"} {
 		t.Run(name, func(t *testing.T) {
@@ -270,7 +274,8 @@ func TestServeLogIsNotTaken(t *testing.T) {
 	}
 }
 
-// hear reads the stream of creates after a position until it breaks off, or enough was heard; and returns the last position.
+// hear reads the stream of creates after a position until it breaks off or has enough events. It
+// returns the last position.
 func (s *served) hear(key, after string, heard map[string]int, enough int) string {
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/v1/events?kind=create", nil)
 	if err != nil {
@@ -303,7 +308,8 @@ func (s *served) hear(key, after string, heard map[string]int, enough int) strin
 	return after
 }
 
-// TestServeKilledInStream: who comes again by the last ID hears of each create once, though the service is killed again and again.
+// TestServeKilledInStream checks that a client that reconnects with the last event ID gets each
+// create once, although the service is killed again and again.
 func TestServeKilledInStream(t *testing.T) {
 	const creates = 200
 	eachServed(t, func(t *testing.T, store string, _ *redistest.Server) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestGateway reads routes as Linux writes them.
+// TestGateway reads routes as Linux prints them.
 func TestGateway(t *testing.T) {
 	const head = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 	for _, tt := range []struct{ name, routes, want string }{
@@ -26,7 +26,7 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestExposedLog: a log that others may read is told from one that they may not.
+// TestExposedLog checks which modes allow other users to read a log.
 func TestExposedLog(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("modes of files say nothing there")

@@ -34,7 +34,7 @@ type served struct {
 	cmd   *exec.Cmd
 	store string
 	url   string
-	lines chan string // of standard error, but for that which says the url
+	lines chan string // of standard error, except the one with the URL
 }
 
 func serveOn(t *testing.T, store string, flags ...string) *served {
@@ -79,7 +79,7 @@ func serveOn(t *testing.T, store string, flags ...string) *served {
 	return s
 }
 
-// run runs another command on the same store, and returns what it prints.
+// run runs another command on the same store and returns its output.
 func (s *served) run(args ...string) string {
 	s.t.Helper()
 	cmd, errs := start(s.t, s.store, args...)
@@ -90,7 +90,7 @@ func (s *served) run(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// ask sends a request, and returns the status and the body.
+// ask sends a request and returns the status and the body.
 func (s *served) ask(key, method, path, body string, headers ...string) (int, map[string]any, error) {
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *served) ask(key, method, path, body string, headers ...string) (int, ma
 	return res.StatusCode, m, err
 }
 
-// counts wants words in the metrics, whose address is on the first line.
+// counts checks that the metrics, whose address is on the first line, contain some words.
 func (s *served) counts(words ...string) {
 	s.t.Helper()
 	url, is := strings.CutPrefix(strings.TrimSpace(<-s.lines), "metrics at ")
@@ -136,7 +136,7 @@ func (s *served) counts(words ...string) {
 	}
 }
 
-// stop has it end, and returns its exit code.
+// stop sends a signal and returns the exit code.
 func (s *served) stop(sig os.Signal) int {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(sig); err != nil {
@@ -145,7 +145,8 @@ func (s *served) stop(sig os.Signal) int {
 	return code(s.cmd.Wait())
 }
 
-// TestServe: a service on a file, beside which other commands go on, until it is told to end.
+// TestServe checks that other commands can use the file of a running service, and that the service
+// stops when told to.
 func TestServe(t *testing.T) {
 	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
 	s := serveOn(t, store, "--metrics=127.0.0.1:0")
@@ -181,7 +182,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// certificate makes one for this machine, and its key, as files.
+// certificate writes a certificate for this machine, and its key, to files.
 func certificate(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -209,7 +210,7 @@ func certificate(t *testing.T, dir string) (cert, key string) {
 	return cert, key
 }
 
-// TestServeTLS: with a certificate, and no other way.
+// TestServeTLS checks that a service with a certificate answers with TLS only.
 func TestServeTLS(t *testing.T) {
 	cert, key := certificate(t, t.TempDir())
 	s := serveOn(t, "memory:", "--tls-cert", cert, "--tls-key", key)
@@ -234,7 +235,7 @@ func TestServeTLS(t *testing.T) {
 	}
 }
 
-// TestServeExamples: what the help shows is taken as it is.
+// TestServeExamples checks that the examples in the help work.
 func TestServeExamples(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := certificate(t, dir)
@@ -247,7 +248,8 @@ func TestServeExamples(t *testing.T) {
 	}
 }
 
-// TestServeRefuses: what it would listen on in the clear, and flags that want each other.
+// TestServeRefuses checks that bad addresses, listening without TLS, and flags without their
+// counterparts are refused.
 func TestServeRefuses(t *testing.T) {
 	for _, line := range []string{
 		"serve --listen :0", "serve --listen 0.0.0.0:0", "serve --listen [::]:0", "serve --listen nosuch", "serve --tls-cert x", "serve --tls-cert x --tls-key y",
@@ -295,8 +297,8 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
-// TestServeKilled: of creates with idempotency keys that are sent until they are answered, each makes one entry, at one UID, though the
-// services are killed again and again.
+// TestServeKilled checks that each create with an idempotency key, sent until it is answered, makes
+// exactly one entry, although the services are killed again and again.
 func TestServeKilled(t *testing.T) {
 	for _, name := range []string{"redis", "file"} {
 		t.Run(name, func(t *testing.T) {

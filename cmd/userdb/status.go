@@ -25,7 +25,8 @@ are asked for by CONFIG GET; what a server does not let this user ask is "not to
 		Example: `  userdb status
   userdb status --json`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
-			if err := s.open(ctx); s.db == nil { // where only the stored schema cannot be read, the status tells so
+			// If only the stored schema cannot be read, the status says so.
+			if err := s.open(ctx); s.db == nil {
 				return err
 			}
 			p := s.progress("counting", !s.JSON)
@@ -39,7 +40,7 @@ are asked for by CONFIG GET; what a server does not let this user ask is "not to
 	}
 }
 
-// statusText is a status for people.
+// statusText formats a status for people.
 func (s *session) statusText(st inspect.Status) string {
 	var b strings.Builder
 	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -68,7 +69,7 @@ func (s *session) statusText(st inspect.Status) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// serverRows are what a server tells of itself.
+// serverRows adds rows with what a server says about itself.
 func serverRows(row func(string, ...string), s inspect.Server) {
 	row("server", s.Name, told(s.Version), told(s.Role))
 	row("  when full", "maxmemory-policy "+told(s.Eviction))
@@ -87,10 +88,10 @@ func serverRows(row func(string, ...string), s inspect.Server) {
 	row("  clock", clock)
 }
 
-// told is what a server says.
+// told returns what a server says, or that it does not say it.
 func told(text string) string { return cmp.Or(text, "not told") }
 
-// counted is a number of things, if it is known.
+// counted formats a number of things, if it is known.
 func counted(n *int64, thing string) string {
 	switch {
 	case n == nil:
@@ -101,7 +102,7 @@ func counted(n *int64, thing string) string {
 	return count(*n, thing)
 }
 
-// origin says where the schema of a type comes from, and its canonical form.
+// origin says where the schema of a type comes from, and in which canonical form its records are.
 func (s *session) origin(t inspect.TypeStatus) string {
 	from := "stored schema"
 	switch {

@@ -10,7 +10,8 @@ import (
 	"github.com/coffeenode/userdb/maintain/inspect"
 )
 
-// TestStatusOfSettings: what is wrong with a server stands last, and the exit code is 0 all the same.
+// TestStatusOfSettings checks that warnings about a server come last, and that the exit code is 0
+// in spite of them.
 func TestStatusOfSettings(t *testing.T) {
 	server := redistest.Start(t, redistest.Config("appendonly yes", "save 900 1"))
 	c, ctx := server.Client(), t.Context()
@@ -36,7 +37,7 @@ server              HERE, VERSION, master
 type user           0 entries, 4 fields, built-in schema, canonical form VERSION
 namespaces          none
 `
-	// The address may be longer or shorter than its stand-in: columns do not depend on it.
+	// The replacement may be shorter or longer than the address, because no column depends on it.
 	if got := told(server.URL()); got != want {
 		t.Errorf("as it should be:\n%s", got)
 	}
@@ -60,7 +61,7 @@ namespaces          none
 		t.Errorf("as JSON: %+v", js)
 	}
 
-	// A user who may not ask for settings is told so.
+	// For a user who may not read settings, the status says that they are not known.
 	if err := c.Do(ctx, "acl", "setuser", "app", "on", ">secret", "~*", "+@all", "-config", "-time").Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// holdStill keeps Ctrl-Z from leaving a prompt: the shell would bring the echo back, and the rest of
-// the password would be seen.
+// holdStill ignores Ctrl-Z until the returned function is called. If a prompt were suspended, the
+// shell would turn the echo on again, and the rest of the password would be visible.
 func holdStill() func() {
 	signal.Ignore(syscall.SIGTSTP)
 	return func() { signal.Reset(syscall.SIGTSTP) }

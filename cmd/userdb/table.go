@@ -11,29 +11,29 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A table shows a listing on a terminal: a line an entry, none longer than the terminal is wide. The first entries decide
-// about its columns, so that a long listing begins at once.
+// A table prints a listing on a terminal, one line for each entry, none wider than the terminal.
+// The first entries determine the columns, so that a long listing starts at once.
 type table struct {
 	out     io.Writer
 	width   int    // of the terminal
 	primary string // the field that the first column shows
 	fields  []string
-	all     bool // no fields were asked for: they are those of the first entries
+	all     bool // no fields were asked for: show those of the first entries
 	first   []userdb.Entry
-	widths  []int // of the columns; nil: the table has not begun
+	widths  []int // of the columns; nil until the first row is printed
 }
 
-// sampled is how many entries decide.
+// sampled is how many entries determine the columns.
 const sampled = 100
 
 const (
 	gap      = "  "
 	ellipsis = "…"
 	disabled = gap + "disabled"
-	narrow   = 8 // no column is cut to less
+	narrow   = 8 // least width to which a column is cut
 )
 
-// add shows an entry.
+// add prints an entry, or holds it until the columns are known.
 func (t *table) add(e userdb.Entry) error {
 	if t.widths != nil {
 		return t.row(e)
@@ -45,7 +45,7 @@ func (t *table) add(e userdb.Entry) error {
 	return t.end()
 }
 
-// end shows the entries that are held.
+// end prints the entries that are still held.
 func (t *table) end() error {
 	if t.widths != nil || len(t.first) == 0 {
 		return nil
@@ -66,7 +66,7 @@ func (t *table) end() error {
 	return err
 }
 
-// missing are the facets of an entry that no column shows.
+// missing returns the fields of an entry that no column shows.
 func (t *table) missing(e userdb.Entry) (fields []string) {
 	for name := range e.Fields() {
 		if name != t.primary && !slices.Contains(t.fields, name) {
@@ -88,7 +88,8 @@ func (t *table) cells(e userdb.Entry) []string {
 	return cells
 }
 
-// fit makes columns as wide as their cells, and then the widest narrower until a row is no wider than the terminal.
+// fit makes each column as wide as its cells. Then it narrows the widest ones until a row fits the
+// terminal.
 func (t *table) fit(head []string) {
 	t.widths = make([]int, len(head))
 	widen := func(cells []string, more int) {
@@ -119,7 +120,7 @@ func (t *table) fit(head []string) {
 	}
 }
 
-// room is what the word behind the UID of an entry takes that may not log in.
+// room returns the width of the word after the UID of an entry that may not log in.
 func room(is bool) int {
 	if is {
 		return len(disabled)
@@ -127,7 +128,8 @@ func room(is bool) int {
 	return 0
 }
 
-// row shows an entry. Where all fields were to be shown and it has one that the first entries had not, an ellipsis ends it.
+// row prints an entry. If all fields are to be shown and the entry has one without a column, the
+// row ends with an ellipsis.
 func (t *table) row(e userdb.Entry) error {
 	return t.print(t.cells(e), e.Disabled(), t.all && len(t.missing(e)) > 0)
 }
@@ -152,7 +154,8 @@ func (t *table) print(cells []string, isDisabled, more bool) error {
 	return err
 }
 
-// cut shortens a text to so many columns of a terminal, between two characters, and says so.
+// cut shortens a text to width columns of a terminal. It cuts between two characters and marks the
+// cut with an ellipsis.
 func cut(text string, width int) string {
 	if uniseg.StringWidth(text) <= width {
 		return text

@@ -10,7 +10,8 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// onTerminal runs a command line whose output is a terminal so many characters wide.
+// onTerminal runs a command line at a terminal that is width characters wide, and returns its
+// output.
 func onTerminal(t *testing.T, width int, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -20,8 +21,8 @@ func onTerminal(t *testing.T, width int, args ...string) string {
 	return out.String()
 }
 
-// A listing is a table no wider than the terminal, in which columns stand below each other whatever their characters are.
-// The golden file is to be looked at.
+// TestTable checks that a listing is a table no wider than the terminal, with aligned columns
+// whatever their characters are. Look at the golden file when it changes.
 func TestTable(t *testing.T) {
 	useFile(t)
 	file := filepath.Join(t.TempDir(), "schema.json")
@@ -78,7 +79,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// What comes after the entries that decide about columns is cut to them, and a field that has none is hinted at.
+// TestTableGoesOn checks that entries after those that determine the columns are cut to fit them,
+// and that an ellipsis marks a field without a column.
 func TestTableGoesOn(t *testing.T) {
 	useFile(t)
 	file := filepath.Join(t.TempDir(), "schema.json")

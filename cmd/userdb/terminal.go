@@ -13,10 +13,11 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal writes a prompt where a person types, and reads a line without echo, until ctx ends.
+// A terminal prints a prompt where a person types, and reads a line without echo. It returns early
+// if ctx ends.
 type terminal func(ctx context.Context, prompt string) (string, error)
 
-// findTerminal is nil where standard input is no terminal.
+// findTerminal returns the terminal of standard input, or nil if that is not one.
 func findTerminal() terminal {
 	fd := int(os.Stdin.Fd())
 	state, err := term.GetState(fd)
@@ -26,7 +27,8 @@ func findTerminal() terminal {
 	return func(ctx context.Context, prompt string) (string, error) {
 		defer holdStill()()
 		to := os.Stderr
-		if tty, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0); err == nil { // there it is seen, wherever the outputs go
+		if tty, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0); err == nil {
+			// It shows the prompt even if both outputs go elsewhere.
 			defer tty.Close()
 			to = tty
 		}
@@ -35,7 +37,7 @@ func findTerminal() terminal {
 		line, err := unlessDone(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
 		switch {
 		case ctx.Err() != nil:
-			term.Restore(fd, state) // the echo; there is nothing else to try
+			term.Restore(fd, state) // turn the echo on again, if possible
 		case errors.Is(err, io.EOF):
 			return "", usagef("no password was typed")
 		}
@@ -43,13 +45,13 @@ func findTerminal() terminal {
 	}
 }
 
-// isTerminal reports whether a person watches w.
+// isTerminal reports whether w is a terminal, which a person watches.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// widthOf is how many characters a line of a terminal has; 0 for what is none.
+// widthOf returns how many characters fit on a line of a terminal, or 0 if f is not one.
 func widthOf(f *os.File) int {
 	width, _, err := term.GetSize(int(f.Fd()))
 	if err != nil {
@@ -58,7 +60,8 @@ func widthOf(f *os.File) int {
 	return width
 }
 
-// unlessDone does what nothing can interrupt. When ctx ends, it is left alone.
+// unlessDone calls do, which cannot be interrupted. If ctx ends first, it returns the cause, and do
+// goes on without it.
 func unlessDone[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	var value T
 	var err error
@@ -75,7 +78,7 @@ func unlessDone[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	}
 }
 
-// until reads from r until ctx ends, also where the writer of a pipe is silent.
+// until returns a reader of r that fails when ctx ends, even while the writer of a pipe is silent.
 func until(ctx context.Context, r io.Reader) io.Reader {
 	out, in := io.Pipe()
 	go func() {
@@ -86,10 +89,10 @@ func until(ctx context.Context, r io.Reader) io.Reader {
 	return out
 }
 
-// standardInput is its name in errors.
+// standardInput names standard input in errors.
 const standardInput = "standard input"
 
-// stalled is the error for an input that was waited for until ctx ended.
+// stalled returns the error for an input that did not come before ctx ended.
 func stalled(ctx context.Context, what string) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, errTimeout) {
 		return cause
@@ -97,7 +100,8 @@ func stalled(ctx context.Context, what string) error {
 	return fmt.Errorf("%w: %s", errStalled, shown(what))
 }
 
-// openUntil opens a file until ctx ends, also where it is a pipe without a writer.
+// openUntil opens a file. It returns early if ctx ends, even if the file is a pipe without a
+// writer.
 func openUntil(ctx context.Context, path string) (*os.File, error) {
 	type opening struct {
 		f   *os.File
@@ -116,18 +120,18 @@ func openUntil(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
-// maxSecret is how long a password may be on its way in, or what else is one line of standard input, in bytes. What
-// is kept is shorter still.
+// maxSecret limits a password, or another line of standard input, in bytes. The limit for what is
+// stored is lower.
 const maxSecret = 4 << 10
 
-// A secret is what a command needs to be told: typed at a prompt, or a line of standard input.
+// A secret is a value that a command reads from a prompt or from a line of standard input.
 type secret struct {
-	what   string // in errors
+	what   string // its name in errors
 	prompt string
 	to     *string
 }
 
-// newPassword is the prompt for a secret that is typed twice, and not empty.
+// newPassword is the prompt for a secret that is typed twice and must not be empty.
 const newPassword = "New password: "
 
 func (s *session) withStdin(c *cobra.Command) *cobra.Command {
@@ -135,8 +139,9 @@ func (s *session) withStdin(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// ask takes secrets from standard input, or has a person type them, and then does what they are for, in the time that
-// the command may take. Before a person types, try may find that there is no point.
+// ask reads secrets from standard input or has a person type them. Then it calls do with the time
+// limit of the command. Before a person types, it calls try, which returns an error if typing would
+// be in vain.
 func (s *session) ask(ctx context.Context, try, do func(context.Context) error, secrets ...secret) error {
 	if !s.fromStdin {
 		if s.std.term == nil {
@@ -169,7 +174,7 @@ func (s *session) ask(ctx context.Context, try, do func(context.Context) error, 
 	})
 }
 
-// typed has a person type the secret.
+// typed asks a person for the secret.
 func (s secret) typed(ctx context.Context, ask terminal) (err error) {
 	if *s.to, err = ask(ctx, s.prompt); err != nil || s.prompt != newPassword {
 		return err
@@ -181,8 +186,8 @@ func (s secret) typed(ctx context.Context, ask terminal) (err error) {
 	return err
 }
 
-// secretLine reads one line without its end, be that \n or \r\n. All else in it counts, spaces too. Errors call
-// it what.
+// secretLine reads one line without its end, \n or \r\n. Everything else belongs to it, also
+// spaces. Errors call it what.
 func secretLine(ctx context.Context, r io.Reader, what string) (string, error) {
 	text, err := unlessDone(ctx, func() (string, error) { return readLine(r, maxSecret+2) })
 	switch {
@@ -197,13 +202,14 @@ func secretLine(ctx context.Context, r io.Reader, what string) (string, error) {
 	if ended {
 		line = strings.TrimSuffix(line, "\r")
 	}
-	if len(line) > maxSecret { // the rest would be the next line
+	if len(line) > maxSecret { // what is left would be read as the next line
 		return "", usagef("the %s is over %d bytes", what, maxSecret)
 	}
 	return line, nil
 }
 
-// readLine reads up to the end of a line, or most bytes, and no further: another line may be meant for something else.
+// readLine reads to the end of a line, or most bytes. It reads no further, because the next line
+// may be meant for something else.
 func readLine(r io.Reader, most int) (string, error) {
 	var line []byte
 	for one := make([]byte, 1); len(line) < most && one[0] != '\n'; line = append(line, one[0]) {
@@ -214,10 +220,11 @@ func readLine(r io.Reader, most int) (string, error) {
 	return string(line), nil
 }
 
-// A progress is one line on a terminal that is written over again and again. Elsewhere it is silent.
+// A progress is a line on a terminal that is overwritten again and again. If there is no terminal,
+// it prints nothing.
 type progress struct {
-	w           io.Writer // nil: standard error is no terminal
-	what        string    // goes on, for bar
+	w           io.Writer // nil if standard error is not a terminal
+	what        string    // the work that bar shows
 	begin, last time.Time
 	shown       bool
 }
@@ -227,7 +234,8 @@ const (
 	barWidth      = 30
 )
 
-// progress is that of what, which goes on.
+// progress returns a progress of the work called what. It prints something if visible is set and
+// standard error is a terminal.
 func (s *session) progress(what string, visible bool) *progress {
 	p := &progress{what: what, begin: time.Now()}
 	if visible && isTerminal(s.std.err) {
@@ -236,7 +244,7 @@ func (s *session) progress(what string, visible bool) *progress {
 	return p
 }
 
-// show replaces the line.
+// show replaces the line, at most once every progressEvery.
 func (p *progress) show(format string, args ...any) {
 	if p.w != nil && time.Since(p.last) >= progressEvery {
 		p.last, p.shown = time.Now(), true
@@ -254,7 +262,7 @@ func (p *progress) bar(done, about int64) {
 	p.show("%s [%s%s] %3.0f %%", p.what, strings.Repeat("#", full), strings.Repeat(".", barWidth-full), 100*part)
 }
 
-// clear takes the line away, for what is printed next.
+// clear removes the line, so that something else can be printed.
 func (p *progress) clear() {
 	if p.shown {
 		fmt.Fprint(p.w, "\r\x1b[K")
@@ -262,12 +270,12 @@ func (p *progress) clear() {
 	}
 }
 
-// rate is how many a second were done since the beginning.
+// rate returns how many were done each second since the beginning.
 func (p *progress) rate(done int64) string {
 	return fmt.Sprintf("%.0f/s", float64(done)/max(time.Since(p.begin), time.Microsecond).Seconds())
 }
 
-// left is how long the rest takes, if it goes on as it did.
+// left returns how long the rest takes at the rate so far, or "" if that is not known.
 func (p *progress) left(done, all int64) string {
 	if done <= 0 || all <= done {
 		return ""

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A keyboard is the other side of a pseudo-terminal.
+// A keyboard types at a pseudo-terminal that the program reads from.
 type keyboard struct {
 	t    *testing.T
 	own  *os.File
@@ -52,7 +52,7 @@ func (k *keyboard) echoes() bool {
 	return state.Lflag&unix.ECHO != 0
 }
 
-// answer waits for a prompt, and for the echo to be off, and types.
+// answer waits for a prompt and for the echo to be off, and types text.
 func (k *keyboard) answer(prompt, text string) {
 	k.t.Helper()
 	var b [1]byte
@@ -68,7 +68,7 @@ func (k *keyboard) answer(prompt, text string) {
 	k.own.WriteString(text)
 }
 
-// at starts the program at a terminal, lets somebody type, and waits for the end.
+// at runs the program at a terminal, has typing type, and waits for the end.
 func at(t *testing.T, store, line string, typing func(*keyboard)) (result, *keyboard) {
 	t.Helper()
 	k := newKeyboard(t)

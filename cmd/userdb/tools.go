@@ -54,7 +54,7 @@ the built-in one.`,
 				return resolve(h, sc, s.Type)
 			}
 			ofJSON := func(raw json.RawMessage) (any, error) {
-				switch as { // with the refusals of the original
+				switch as { // these refuse what CoffeeNode UserDB refuses
 				case "entry":
 					return hints.AsEntry(sc, raw)
 				case "user":
@@ -75,12 +75,12 @@ the built-in one.`,
 	return s.withBatch(c)
 }
 
-// hintJSON is a hint of a command line as JSON.
+// hintJSON returns a hint on a command line as JSON.
 func hintJSON(text string) json.RawMessage {
 	if strings.HasPrefix(text, "[") || strings.HasPrefix(text, "{") {
 		return json.RawMessage(text)
 	}
-	raw, _ := json.Marshal(text) // a text has no value that JSON lacks
+	raw, _ := json.Marshal(text) // a string can always be marshaled
 	return raw
 }
 
@@ -119,7 +119,8 @@ func recordKeyVerb(s *session) *cobra.Command {
 	)
 }
 
-// splitVerb has c print what f makes of keys, of entries or of identifiers alone where --only says so.
+// splitVerb makes c print what f returns for keys. With --only, it takes keys of entries or of
+// identifiers only.
 func splitVerb(s *session, c *cobra.Command, f func(string, recordkey.Kind) (any, error)) *cobra.Command {
 	var only string
 	choice(c, &only, "only", "take keys of one `KIND` alone: of entries (prk) or of identifiers (srk)", "prk", "srk")
@@ -127,7 +128,7 @@ func splitVerb(s *session, c *cobra.Command, f func(string, recordkey.Kind) (any
 	return textVerb(s, c, func(text string) (any, error) { return f(text, kinds[only]) })
 }
 
-// textVerb has c print what f makes of texts.
+// textVerb makes c print what f returns for texts.
 func textVerb(s *session, c *cobra.Command, f func(string) (any, error)) *cobra.Command {
 	c.RunE = s.run(func(ctx context.Context, texts []string) error {
 		return s.answer(ctx, texts, func(raw json.RawMessage) (any, error) {
@@ -146,7 +147,8 @@ func (s *session) withBatch(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// answer prints what ofText makes of texts, if it takes all of them; or what ofJSON makes of each line that is read.
+// answer prints what ofText returns for texts, if it accepts all of them. With --batch it prints
+// what ofJSON returns for each line of standard input.
 func (s *session) answer(ctx context.Context, texts []string,
 	ofJSON func(json.RawMessage) (any, error), ofText func(string) (any, error),
 ) error {
@@ -168,10 +170,10 @@ func (s *session) answer(ctx context.Context, texts []string,
 	return sayEach(s.out, results)
 }
 
-// maxLine is how long a line of a batch may be, in bytes.
+// maxLine limits a line of a batch, in bytes.
 const maxLine = 1 << 20
 
-// answerLines answers every line of standard input, in order, at once.
+// answerLines answers each line of standard input in order, before it reads the next one.
 func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (any, error)) error {
 	type answer struct {
 		Result any    `json:"result,omitempty"`
@@ -181,7 +183,7 @@ func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (an
 	for {
 		line, err := in.ReadSlice('\n')
 		tooLong := err == bufio.ErrBufferFull
-		for err == bufio.ErrBufferFull { // to the end of the line
+		for err == bufio.ErrBufferFull { // skip the rest of the line
 			_, err = in.ReadSlice('\n')
 		}
 		line = bytes.TrimSpace(line)
@@ -208,7 +210,7 @@ func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (an
 	}
 }
 
-// build is what is known of how the program was made.
+// A build holds what is known about how the program was built.
 type build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`

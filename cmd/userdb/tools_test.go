@@ -37,7 +37,8 @@ func TestBatchLines(t *testing.T) {
 	}
 }
 
-// Standard input that cannot be read ends a batch, wherever that is in a line.
+// TestBatchReadError checks that a failure of standard input ends a batch, wherever in a line it
+// occurs.
 func TestBatchReadError(t *testing.T) {
 	for _, text := range []string{"", `"a`, "\"a\"\n", `"` + strings.Repeat("x", maxLine) + "\n", `"` + strings.Repeat("x", 2*maxLine)} {
 		var out, errs bytes.Buffer
@@ -49,7 +50,7 @@ func TestBatchReadError(t *testing.T) {
 	}
 }
 
-// once fails once, and then has nothing more.
+// A once fails once and then is at its end.
 type once struct{ err error }
 
 func (o *once) Read([]byte) (int, error) {

@@ -53,7 +53,8 @@ come in no order, and no lock is held.`,
 			if len(words) == 0 && err == nil {
 				err = s.tellLeftOut(ctx)
 			}
-			if err = cmp.Or(err, s.out.flush()); enough(err) { // what its reader kept would pass for a backup
+			if err = cmp.Or(err, s.out.flush()); enough(err) {
+				// A reader that stopped early may take what it has for a backup.
 				err = fmt.Errorf("%v: the export is not whole", err)
 			}
 			return cmp.Or(err, unreadable.err())
@@ -63,7 +64,8 @@ come in no order, and no lock is held.`,
 	return c
 }
 
-// tellLeftOut names the types that are stored, and that the schema of --schema does not have: an export lacks their entries.
+// tellLeftOut warns of each stored type that the schema of --schema lacks: an export leaves its
+// entries out.
 func (s *session) tellLeftOut(ctx context.Context) error {
 	if s.Schema == "" {
 		return nil
@@ -117,28 +119,28 @@ goes on from there.`,
 	return c
 }
 
-// An importRun is one import: its input, and the files that it writes next to it.
+// An importRun is one import. It holds the input, and the files that the import writes next to it.
 type importRun struct {
 	s       *session
 	file    string
 	resume  bool
 	maps    []string // COLUMN=FIELD
-	params  string   // a file
+	params  string   // the file of --from-params
 	o       transfer.ImportOptions
 	in      io.Reader
-	opened  *os.File    // where in comes from; nil: standard input
+	opened  *os.File    // the source of in; nil for standard input
 	info    os.FileInfo // of opened
-	size    int64       // of the input; 0: not known
-	state   string      // the file of the state; "": it is not kept
+	size    int64       // of the input in bytes; 0 if unknown
+	state   string      // the path of the state file; "" if no state is kept
 	bar     *progress
 	last    transfer.ImportState
-	kept    int64 // lines that the file of the state knows of
+	kept    int64 // lines that the state file counts
 	rejects rejectFile
 }
 
 func (r *importRun) run(ctx context.Context, words []string) error {
 	r.file, r.bar = words[0], r.s.progress("", true)
-	defer func() { r.opened.Close() }() // only ever read; nil for standard input
+	defer func() { r.opened.Close() }() // nil for standard input
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
@@ -190,11 +192,11 @@ func (r *importRun) prepare(ctx context.Context) error {
 	return nil
 }
 
-// names reads what the flags say about the names in the input, and the parameters of a project.
+// names reads the flags about names in the input, and the file of --from-params.
 func (r *importRun) names(ctx context.Context) error {
 	r.o.Map = map[string]string{}
 	for _, pair := range r.maps {
-		at := strings.LastIndex(pair, "=") // a column may be called so, a field need not
+		at := strings.LastIndex(pair, "=") // a column name may contain =, and a field name does not
 		if at <= 0 || at == len(pair)-1 {
 			return usagef("--map %s: want COLUMN=FIELD", shown(pair))
 		}
@@ -240,13 +242,13 @@ func (r *importRun) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// takeState reads how far an interrupted import of the file came.
+// takeState reads the state of an import of the file that was interrupted.
 func (r *importRun) takeState() error {
 	if r.o.DryRun {
 		return nil
 	}
 	r.state = r.file + ".import"
-	_, err := os.Lstat(r.state) // what is only refused is not touched
+	_, err := os.Lstat(r.state) // do not open a file that may be refused
 	switch {
 	case errors.Is(err, os.ErrNotExist) && r.resume:
 		return usagef("%s does not exist: no import of %s was interrupted", shown(r.state), shown(r.file))
@@ -264,7 +266,7 @@ func (r *importRun) takeState() error {
 	return nil
 }
 
-// maxParams is how long a file of parameters may be, in bytes.
+// maxParams limits the file of --from-params, in bytes.
 const maxParams = 64 << 10
 
 func readParams(ctx context.Context, path string) (string, error) {
@@ -280,7 +282,7 @@ func readParams(ctx context.Context, path string) (string, error) {
 	return string(text), err
 }
 
-// maxState is how long a state may be, in bytes: several times what any is.
+// maxState limits a state file, in bytes. It is several times the size of any state.
 const maxState = 4 << 10
 
 func readState(path string) (state transfer.ImportState, err error) {
@@ -296,7 +298,7 @@ func readState(path string) (state transfer.ImportState, err error) {
 	return state, err
 }
 
-// save keeps how far the import came, so that a crash at any moment leaves the old state or the new.
+// save records how far the import came. A crash at any moment leaves the old state or the new one.
 func (r *importRun) save(state transfer.ImportState) error {
 	r.last = state
 	from := r.o.Resume
@@ -311,26 +313,26 @@ func (r *importRun) save(state transfer.ImportState) error {
 	return nil
 }
 
-// keep writes the file of the state.
+// keep writes the state file.
 func (r *importRun) keep(state transfer.ImportState) error {
 	f, err := ownfile.Create(r.state + ".new")
 	if err != nil {
 		return err
 	}
 	if err := cmp.Or(json.NewEncoder(f).Encode(state), f.Close()); err != nil {
-		os.Remove(r.state + ".new") // half of it is of no use, and it may have filled the disk
+		os.Remove(r.state + ".new") // half a state is of no use, and it may have filled the disk
 		return err
 	}
 	return os.Rename(r.state+".new", r.state)
 }
 
-// tell names a refused line where no file takes it.
+// tell prints a refused line if no file collects them.
 func (r *importRun) tell(line int64, reason string) {
 	r.bar.clear()
 	fmt.Fprintf(r.s.std.err, "line %d: %s\n", line, oneLine(reason))
 }
 
-// conclude says what the import did.
+// conclude prints what the import did.
 func (r *importRun) conclude(report transfer.Report, err error) error {
 	if err != nil {
 		return r.broken(err)
@@ -352,7 +354,7 @@ func (r *importRun) conclude(report transfer.Report, err error) error {
 	return fmt.Errorf("%w: %s%s", errRefused, count(report.Refused, "line"), where)
 }
 
-// broken says how far an import came that an error ended, and how much of a file was not read.
+// broken prints how far an import came that failed, and adds advice to its error.
 func (r *importRun) broken(err error) error {
 	more := ""
 	switch {
@@ -395,19 +397,20 @@ func (r *importRun) broken(err error) error {
 	return err
 }
 
-// plainName is a name that needs no quotes in a shell, and is not too long for a message.
+// plainName matches a name that needs no quotes in a shell and is short enough for a message.
 var plainName = regexp.MustCompile(`^[\pL\d_.@:-]{1,40}$`)
 
 var errRefused = errors.New("not all was imported")
 
-// A rejectFile is created with its first line. Only this user may read it, for entries stand in it.
+// A rejectFile collects refused lines. Its first line creates the file, which only this user may
+// read because it contains entries.
 type rejectFile struct {
 	path   string
 	f      *os.File
 	failed bool // a refused line could not be written
 }
 
-// reopen opens what an interrupted import has begun.
+// reopen opens the file that an interrupted import began.
 func (r *rejectFile) reopen() (err error) {
 	r.f, err = ownfile.Reopen(r.path, os.O_WRONLY|os.O_APPEND)
 	if errors.Is(err, os.ErrNotExist) {

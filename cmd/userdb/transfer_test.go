@@ -10,7 +10,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// writeUsers writes an input of n users.
+// writeUsers writes a file to import, with n users.
 func writeUsers(t *testing.T, n int) string {
 	t.Helper()
 	var b strings.Builder
@@ -31,8 +31,8 @@ func expect(t *testing.T, got result, code int, out, errs string) {
 	}
 }
 
-// TestLargeImport brings 50,000 users into Redis, and 50,000 records into the embedded file, which takes no
-// more; what did not fit is not there in part.
+// TestLargeImport imports 50,000 users into Redis, and as many as fit into the embedded file, which
+// takes 50,000 records. It checks that nothing is written in part when the file is full.
 func TestLargeImport(t *testing.T) {
 	t.Run("redis", func(t *testing.T) {
 		useFile(t)
@@ -43,7 +43,7 @@ func TestLargeImport(t *testing.T) {
 	})
 	t.Run("file", func(t *testing.T) {
 		useFile(t)
-		const most = 16_600 // of three records each
+		const most = 16_600 // entries of three records each
 		expect(t, here(nil, "", "import", writeUsers(t, most)), 0, "16600 created", "")
 		expect(t, here(nil, "", "check"), 0, "16600 entries, 0 errors, 0 problems", "")
 		expect(t, here(nil, "", "import", writeUsers(t, most+200), "--on-duplicate", "skip"), 6, "", "store is full")

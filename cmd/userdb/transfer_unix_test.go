@@ -21,7 +21,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// folder is a folder of files, beside which an embedded store is named to the runs of a test.
+// folder makes a folder with files, and an embedded store for the test.
 func folder(t *testing.T, files map[string]string) (dir, store string) {
 	t.Helper()
 	useFile(t)
@@ -34,7 +34,7 @@ func folder(t *testing.T, files map[string]string) (dir, store string) {
 	return dir, os.Getenv("USERDB_STORE")
 }
 
-// process runs the program in a process of its own, to its end.
+// process runs the program in a process of its own and waits for its end.
 func process(t *testing.T, dir, store string, args ...string) result {
 	t.Helper()
 	cmd, errs := start(t, store, args...)
@@ -52,7 +52,8 @@ func contents(t *testing.T, parts ...string) string {
 	return string(text)
 }
 
-// A quote that nothing closes in a large file is an error, and the import goes on when it is mended.
+// TestImportUnclosedQuote checks that an unclosed quote in a large file is an error, and that the
+// import continues after it is corrected.
 func TestImportUnclosedQuote(t *testing.T) {
 	const head = "uid,name\n1,Ann\n2,Ben\n3,Cid\n"
 	big := head + "4,\"Dan\n" + strings.Repeat("12345,Somebody with a long name here\n", 700_000)
@@ -99,7 +100,8 @@ func TestImportDirectory(t *testing.T) {
 	}
 }
 
-// A pipe whose writer dies has an end; what it leaves half written is not taken.
+// TestImportDeadWriter checks that a line that the writer of a pipe did not finish before it died
+// is not imported.
 func TestImportDeadWriter(t *testing.T) {
 	for _, tt := range []struct{ name, in, err string }{
 		{"users.jsonl", `{"facets":{"uid":"1","name":"Ann"}}` + "\n" + `{"facets":{"uid":"2","na`, "userdb: not all was imported: 1 line; see users.jsonl.rejects\n"},
@@ -143,10 +145,11 @@ func openPipe(t *testing.T, dir, name string) *os.File {
 	return w
 }
 
-// An import that is interrupted while its pipe is silent ends, and goes on where it was, with its refused lines.
+// TestImportInterruptedAndResumed checks that an import that waits for its pipe can be interrupted,
+// and continues where it was, with its refused lines.
 func TestImportInterruptedAndResumed(t *testing.T) {
 	lines := `{"facets":{"uid":"a0","name":"@"}}` + "\n"
-	for i := range 99 { // so many are written together at first
+	for i := range 99 { // the size of the first batch
 		lines += fmt.Sprintf(`{"facets":{"uid":"a%d","name":"A%d"}}`+"\n", i+1, i+1)
 	}
 	rest := `{"facets":{"uid":"a0","name":"A1"}}` + "\n"
@@ -190,7 +193,7 @@ func TestImportInterruptedAndResumed(t *testing.T) {
 	}
 }
 
-// Reading from a writer that is silent can be stopped.
+// TestUntil checks that reading from a silent writer can be stopped.
 func TestUntil(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	silent, w := io.Pipe()
@@ -206,7 +209,8 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// An output that takes nothing is a failure of every command, and changes no other verdict.
+// TestOutputsThatTakeNothing checks the exit codes of commands whose output cannot be written or
+// whose reader has gone away.
 func TestOutputsThatTakeNothing(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -255,10 +259,11 @@ func TestOutputsThatTakeNothing(t *testing.T) {
 	}
 }
 
-// A check says what it found by its exit code, however much of it is read.
+// TestCheckIntoClosedOutput checks that the exit code of a check covers all it found, however
+// little of the output is read.
 func TestCheckIntoClosedOutput(t *testing.T) {
 	server := redistest.Shared(t)
-	for i := range 2000 { // more than is held back
+	for i := range 2000 { // more than fits the buffer
 		if err := server.Client().Set(t.Context(), fmt.Sprintf("user/name:ghost%d/~prk", i), "user/uid:g", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +286,8 @@ func TestCheckIntoClosedOutput(t *testing.T) {
 	}
 }
 
-// halfDone leaves an import that was interrupted after a refused line: the third line cannot be read.
+// halfDone leaves an import that stopped after a refused line, because its third line could not be
+// read.
 func halfDone(t *testing.T) (dir, store string) {
 	t.Helper()
 	dir, store = folder(t, map[string]string{"users.csv": "uid,name\n1,Ann\n2,@\n3,\"Cid\n"})
@@ -306,7 +312,8 @@ func mode(t *testing.T, parts ...string) string {
 	return info.Mode().String()
 }
 
-// An import writes through no link, and what it leaves is for its user alone, whatever stood there before.
+// TestImportFilesAreMadeAnew checks that an import does not write through links, and that only this
+// user may read the files it leaves, whatever was there before.
 func TestImportFilesAreMadeAnew(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"nothing":       func(string) error { return nil },
@@ -340,7 +347,8 @@ func TestImportFilesAreMadeAnew(t *testing.T) {
 	}
 }
 
-// Going on, an import takes only what it has left itself.
+// TestResumeTakesItsOwnFiles checks that a resumed import refuses links and folders in place of the
+// files that it left.
 func TestResumeTakesItsOwnFiles(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
 		"a link": func(path string) error { return cmp.Or(os.Rename(path, path+".away"), os.Symlink(path+".away", path)) },
@@ -377,7 +385,7 @@ func TestResumeTakesItsOwnFiles(t *testing.T) {
 	}
 }
 
-// The input is not where refused lines go, by whatever name.
+// TestRejectsAreNotTheInput checks that refused lines cannot go to the input, by whatever name.
 func TestRejectsAreNotTheInput(t *testing.T) {
 	dir, store := folder(t, map[string]string{"users.csv": "uid,name\n1,@\n"})
 	if err := os.Symlink("users.csv", filepath.Join(dir, "link")); err != nil {
@@ -399,7 +407,8 @@ func TestRejectsAreNotTheInput(t *testing.T) {
 	}
 }
 
-// An embedded store that others may write is refused, before anything in it is believed.
+// TestExposedFile checks that an embedded store that other users may write to is refused before it
+// is read.
 func TestExposedFile(t *testing.T) {
 	for _, tt := range []struct {
 		file string
@@ -442,7 +451,8 @@ func TestExposedFile(t *testing.T) {
 	}
 }
 
-// A pipe without a writer, and a silent standard input, hold a command up only as long as --timeout says, and up to Ctrl-C.
+// TestSilentFiles checks that a pipe without a writer, or a silent standard input, holds up a
+// command only until --timeout or Ctrl-C ends it.
 func TestSilentFiles(t *testing.T) {
 	dir, store := folder(t, map[string]string{"users.jsonl": ""})
 	t.Chdir(dir)
