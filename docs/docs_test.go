@@ -384,7 +384,7 @@ func TestLinksAndPicture(t *testing.T) {
 	if err != nil || string(drawn) != string(picture) {
 		t.Errorf("img/identifiers.svg differs from what ./img draws: %v", err)
 	}
-	if text, err := os.ReadFile("../README.md"); err != nil || strings.Count(string(text), "\n") > 130 {
-		t.Errorf("README has over 130 lines: %v", err)
+	if text, err := os.ReadFile("../README.md"); err != nil || strings.Count(string(text), "\n") > 160 {
+		t.Errorf("README has over 160 lines: %v", err)
 	}
 }
