@@ -28,7 +28,7 @@ type apiKey struct {
 	Made      string   `json:"made,omitempty"`
 }
 
-func printedKey(k own.Key, secret string) apiKey {
+func apiKeyOf(k own.Key, secret string) apiKey {
 	out := apiKey{Name: k.Name, Secret: secret, Scopes: k.Scopes, Types: append([]string{}, k.Types...), Namespace: k.Namespace, By: k.By}
 	if !k.Made.IsZero() {
 		out.Made = k.Made.UTC().Format(time.RFC3339)
@@ -41,18 +41,18 @@ func printedKey(k own.Key, secret string) apiKey {
 }
 
 func (k apiKey) text() string {
-	words := []string{shown(k.Name), strings.Join(k.Scopes, " "), "types " + strings.Join(k.Types, " ")}
+	words := []string{printable(k.Name), strings.Join(k.Scopes, " "), "types " + strings.Join(k.Types, " ")}
 	if len(k.Types) == 0 {
 		words[2] = "all types"
 	}
 	if k.Namespace != "" {
-		words = append(words, "namespace "+shown(k.Namespace))
+		words = append(words, "namespace "+printable(k.Namespace))
 	}
 	if k.Expires != nil {
 		words = append(words, "until "+*k.Expires)
 	}
 	if k.By != "" {
-		words = append(words, "made by "+shown(k.By)+" at "+k.Made)
+		words = append(words, "made by "+printable(k.By)+" at "+k.Made)
 	}
 	return strings.Join(words, ", ")
 }
@@ -71,16 +71,16 @@ func (s *session) withAPIKeys(f func(ctx context.Context, keys *own.Keys, words 
 	}, traits...)
 }
 
-func apiKeyVerb(s *session) *cobra.Command {
+func apiKeyCommand(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "apikey",
 		Short: "Make, list and revoke the API keys of 'userdb serve'",
 		Example: `  userdb apikey create webshop --scope read login
   userdb apikey list`,
-	}, createAPIKeyVerb(s), listAPIKeysVerb(s), revokeAPIKeyVerb(s))
+	}, createAPIKeyCommand(s), listAPIKeysCommand(s), revokeAPIKeyCommand(s))
 }
 
-func createAPIKeyVerb(s *session) *cobra.Command {
+func createAPIKeyCommand(s *session) *cobra.Command {
 	var k own.Key
 	c := &cobra.Command{
 		Use:   "create NAME",
@@ -103,9 +103,9 @@ what the backend of a web application needs), scim, admin (all).`,
 				return usagef("a name of a key has letters, digits, dots, hyphens and underscores, 64 at most")
 			}
 			if errors.Is(err, userdb.ErrDuplicate) {
-				err = fmt.Errorf("key %s: %w", shown(k.Name), errKeyTaken)
+				err = fmt.Errorf("key %s: %w", printable(k.Name), errKeyTaken)
 			}
-			if err := s.result(printedKey(k, secret), secret, err); err != nil {
+			if err := s.printResult(apiKeyOf(k, secret), secret, err); err != nil {
 				return err
 			}
 			return own.Act(ctx, s.db, userdb.EventKeyCreate, k.Name)
@@ -114,7 +114,7 @@ what the backend of a web application needs), scim, admin (all).`,
 	c.Flags().StringArrayVar(&k.Scopes, "scope", nil, "what it may do: `SCOPE...`")
 	c.Flags().StringArrayVar(&k.Types, "type", nil, "it is for type `T` alone; may be repeated")
 	c.Flags().Func("expires", "it is good for `D`, such as 12h or 90d (default for ever)", func(text string) error {
-		d, err := duration(text)
+		d, err := parseDuration(text)
 		if err == nil && d == 0 {
 			err = errors.New("it would be good for no time")
 		}
@@ -125,7 +125,7 @@ what the backend of a web application needs), scim, admin (all).`,
 	return c
 }
 
-func listAPIKeysVerb(s *session) *cobra.Command {
+func listAPIKeysCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the API keys, without their secrets",
@@ -137,23 +137,23 @@ func listAPIKeysVerb(s *session) *cobra.Command {
 				return err
 			}
 			for _, k := range all {
-				text := printedKey(k, "").text()
+				text := apiKeyOf(k, "").text()
 				if !k.Good(time.Now()) {
 					text += ", expired"
 				}
-				if err := s.out.say(printedKey(k, ""), text); err != nil {
+				if err := s.out.print(apiKeyOf(k, ""), text); err != nil {
 					return err
 				}
 			}
 			if len(all) == 0 && !s.JSON {
-				return s.out.say(nil, "no keys; 'userdb apikey create' makes one")
+				return s.out.print(nil, "no keys; 'userdb apikey create' makes one")
 			}
 			return nil
 		}, reading),
 	}
 }
 
-func revokeAPIKeyVerb(s *session) *cobra.Command {
+func revokeAPIKeyCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke NAME",
 		Short: "End an API key: within five seconds no service takes it",
@@ -162,9 +162,9 @@ func revokeAPIKeyVerb(s *session) *cobra.Command {
 		RunE: s.withAPIKeys(func(ctx context.Context, keys *own.Keys, words []string) error {
 			err := s.revokeAPIKey(ctx, keys, words[0])
 			if errors.Is(err, userdb.ErrNotFound) {
-				err = fmt.Errorf("key %s: %w", shown(words[0]), userdb.ErrNotFound)
+				err = fmt.Errorf("key %s: %w", printable(words[0]), userdb.ErrNotFound)
 			}
-			return s.result(words[0], "revoked "+shown(words[0]), err)
+			return s.printResult(words[0], "revoked "+printable(words[0]), err)
 		}),
 	}
 }

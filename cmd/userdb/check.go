@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-func checkVerb(s *session) *cobra.Command {
+func checkCommand(s *session) *cobra.Command {
 	var o check.Options
 	var keep []string
 	c := &cobra.Command{
@@ -39,19 +39,19 @@ again where its fingerprint is left and is that of the schema in hand; else only
   userdb check --repair --keep user/uid:17c0`,
 		RunE: s.readingIf(func() bool { return !o.Repair }, s.run(func(ctx context.Context, words []string) error {
 			var err error
-			if o.Keep, err = keepers(keep, o.Repair); err != nil {
+			if o.Keep, err = parseKeep(keep, o.Repair); err != nil {
 				return err
 			}
 			o.Restate = o.Repair && s.Schema != ""
-			var sum checkSum
+			var sum checkSummary
 			if err := sum.check(ctx, s, words, o); err != nil {
 				return err
 			}
-			if err := s.out.say(sum, sum.text()); err != nil && !enough(err) {
+			if err := s.out.print(sum, sum.text()); err != nil && !brokenPipe(err) {
 				return err
 			}
 			if sum.Errors > 0 {
-				return fmt.Errorf("%w: %s", errDamage, count(sum.Errors, "error"))
+				return fmt.Errorf("%w: %s", errDamage, plural(sum.Errors, "error"))
 			}
 			return nil
 		}, unlimited)),
@@ -61,10 +61,10 @@ again where its fingerprint is left and is that of the schema in hand; else only
 	return c
 }
 
-// keepers parses the values of --keep.
-func keepers(texts []string, repair bool) (keys []recordkey.Key, err error) {
+// parseKeep parses the values of --keep.
+func parseKeep(texts []string, repair bool) (keys []recordkey.Key, err error) {
 	if len(texts) > 0 && !repair {
-		return nil, usagef("--keep %s decides what --repair does: add --repair", shown(texts[0]))
+		return nil, usagef("--keep %s decides what --repair does: add --repair", printable(texts[0]))
 	}
 	for _, text := range texts {
 		key, err := recordkey.Parse(text)
@@ -76,16 +76,16 @@ func keepers(texts []string, repair bool) (keys []recordkey.Key, err error) {
 	return keys, nil
 }
 
-// A checkSum counts what a check found. It is the last line of the output.
-type checkSum struct {
+// A checkSummary counts what a check found. It is the last line of the output.
+type checkSummary struct {
 	Entries  int64 `json:"entries"`
 	Errors   int64 `json:"errors"`
 	Problems int64 `json:"problems"`
 	Repaired int64 `json:"repaired"`
 }
 
-func (c *checkSum) text() string {
-	text := count(c.Entries, "entry") + ", " + count(c.Errors, "error") + ", " + count(c.Problems, "problem")
+func (c *checkSummary) text() string {
+	text := plural(c.Entries, "entry") + ", " + plural(c.Errors, "error") + ", " + plural(c.Problems, "problem")
 	if c.Repaired > 0 {
 		text += fmt.Sprintf(", %d repaired", c.Repaired)
 	}
@@ -93,7 +93,7 @@ func (c *checkSum) text() string {
 }
 
 // check checks the entry that a word names or, without a word, all records.
-func (c *checkSum) check(ctx context.Context, s *session, words []string, o check.Options) error {
+func (c *checkSummary) check(ctx context.Context, s *session, words []string, o check.Options) error {
 	p := s.progress("checking", !s.JSON)
 	defer p.clear()
 	o.Progress = p.bar
@@ -107,9 +107,9 @@ func (c *checkSum) check(ctx context.Context, s *session, words []string, o chec
 		return err
 	}
 	if len(words) == 0 {
-		c.Entries, err = s.entries(ctx)
+		c.Entries, err = s.countEntries(ctx)
 	} else {
-		c.Entries, err = s.checkOnly(ctx, words[0], &o)
+		c.Entries, err = s.selectOnly(ctx, words[0], &o)
 	}
 	if err != nil {
 		return err
@@ -117,12 +117,12 @@ func (c *checkSum) check(ctx context.Context, s *session, words []string, o chec
 	if err := c.print(s, check.Run(ctx, s.db, o), p); err != nil || len(words) > 0 || s.Namespace != "" {
 		return err
 	}
-	return c.print(s, checkOwn(ctx, s.db, o), p)
+	return c.print(s, checkReserved(ctx, s.db, o), p)
 }
 
-// checkOwn checks the entries of the store itself, such as operators. The problems name their keys
-// with the namespace in front.
-func checkOwn(ctx context.Context, db *userdb.DB, o check.Options) iter.Seq2[check.Problem, error] {
+// checkReserved checks the entries of the store itself, such as operators. The problems name their
+// keys with the namespace in front.
+func checkReserved(ctx context.Context, db *userdb.DB, o check.Options) iter.Seq2[check.Problem, error] {
 	return func(yield func(check.Problem, error) bool) {
 		inside, err := own.Open(db)
 		if err != nil {
@@ -142,7 +142,7 @@ func checkOwn(ctx context.Context, db *userdb.DB, o check.Options) iter.Seq2[che
 }
 
 // print counts problems and prints them.
-func (c *checkSum) print(s *session, problems iter.Seq2[check.Problem, error], bar *progress) error {
+func (c *checkSummary) print(s *session, problems iter.Seq2[check.Problem, error], bar *progress) error {
 	return each(problems, func(p check.Problem) error {
 		bar.clear()
 		text := oneLine(p.String())
@@ -156,15 +156,15 @@ func (c *checkSum) print(s *session, problems iter.Seq2[check.Problem, error], b
 			c.Errors++
 		}
 		// The exit code covers all problems, even if the reader of the output stops early.
-		if err := s.out.say(p, text); err != nil && !enough(err) {
+		if err := s.out.print(p, text); err != nil && !brokenPipe(err) {
 			return err
 		}
 		return nil
 	})
 }
 
-// checkOnly restricts a check to one entry. It returns 1, or 0 if the entry does not exist.
-func (s *session) checkOnly(ctx context.Context, text string, o *check.Options) (int64, error) {
+// selectOnly restricts a check to one entry. It returns 1, or 0 if the entry does not exist.
+func (s *session) selectOnly(ctx context.Context, text string, o *check.Options) (int64, error) {
 	p, err := s.subject(ctx, text)
 	if err != nil {
 		return 0, err
@@ -179,8 +179,8 @@ func (s *session) checkOnly(ctx context.Context, text string, o *check.Options) 
 	return 1, nil
 }
 
-// entries returns the number of entries of all types.
-func (s *session) entries(ctx context.Context) (all int64, err error) {
+// countEntries returns the number of entries of all types.
+func (s *session) countEntries(ctx context.Context) (all int64, err error) {
 	for _, name := range s.db.Schema().Names() {
 		t, err := s.typ(ctx, name)
 		if err != nil {

@@ -46,7 +46,7 @@ func newRoot(s *session) *cobra.Command {
   userdb get '*=Erin'
   userdb list user`,
 		SilenceErrors: true, SilenceUsage: true,
-		RunE: versionVerb(s).RunE, // with --version
+		RunE: versionCommand(s).RunE, // with --version
 	}
 	root.Flags().Bool("version", false, "print the version")
 	root.SetOut(&s.help)
@@ -54,22 +54,22 @@ func newRoot(s *session) *cobra.Command {
 	s.globalFlags(root.PersistentFlags())
 	cobra.EnableCommandSorting = false
 	for _, group := range []struct {
-		name  string
-		verbs []*cobra.Command
+		name     string
+		commands []*cobra.Command
 	}{
-		{"Entries", []*cobra.Command{createVerb(s), getVerb(s), setVerb(s), unsetVerb(s), deleteVerb(s), tagsVerb(s)}},
-		{"Passwords", []*cobra.Command{loginVerb(s), passwdVerb(s), disableVerb(s), enableVerb(s), tokenVerb(s), passwordVerb(s)}},
-		{"Listings", []*cobra.Command{listVerb(s), countVerb(s), keysVerb(s), walkVerb(s), dumpVerb(s)}},
-		{"Care", []*cobra.Command{statusVerb(s), checkVerb(s), exportVerb(s), importVerb(s), removeVerb(s), schemaVerb(s), namespaceVerb(s)}},
-		{"Service", []*cobra.Command{serveVerb(s), apiKeyVerb(s), operatorVerb(s), eventsVerb(s)}},
-		{"Tools", []*cobra.Command{hintVerb(s), recordKeyVerb(s), versionVerb(s)}},
+		{"Entries", []*cobra.Command{createCommand(s), getCommand(s), setCommand(s), unsetCommand(s), deleteCommand(s), tagsCommand(s)}},
+		{"Passwords", []*cobra.Command{loginCommand(s), passwdCommand(s), disableCommand(s), enableCommand(s), tokenCommand(s), passwordCommand(s)}},
+		{"Listings", []*cobra.Command{listCommand(s), countCommand(s), keysCommand(s), walkCommand(s), dumpCommand(s)}},
+		{"Care", []*cobra.Command{statusCommand(s), checkCommand(s), exportCommand(s), importCommand(s), removeCommand(s), schemaCommand(s), namespaceCommand(s)}},
+		{"Service", []*cobra.Command{serveCommand(s), apiKeyCommand(s), operatorCommand(s), eventsCommand(s)}},
+		{"Tools", []*cobra.Command{hintCommand(s), recordKeyCommand(s), versionCommand(s)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.name, Title: group.name + ":"})
-		for _, verb := range group.verbs {
-			verb.GroupID = group.name
-			s.takeWords(verb)
+		for _, cmd := range group.commands {
+			cmd.GroupID = group.name
+			s.acceptWords(cmd)
 		}
-		root.AddCommand(group.verbs...)
+		root.AddCommand(group.commands...)
 	}
 	root.SetHelpCommandGroupID("Tools")
 	root.SetCompletionCommandGroupID("Tools")
@@ -101,15 +101,15 @@ func (s *session) globalFlags(flags *pflag.FlagSet) {
 	const usage = "the whole command may take `D`, such as 5s, 2m or 1d; 0 is no limit (default 30s;\n" +
 		"where much may be read or written, no limit)"
 	flags.Func("timeout", usage, func(text string) error {
-		d, err := duration(text)
+		d, err := parseDuration(text)
 		s.Timeout = &d
 		return err
 	})
 }
 
-// duration parses a duration as [time.ParseDuration] does, optionally after a number of days of 24
-// hours: 90s, 15m, 2d, 1d12h. It may not be negative.
-func duration(text string) (time.Duration, error) {
+// parseDuration parses a duration as [time.ParseDuration] does, optionally after a number of days
+// of 24 hours: 90s, 15m, 2d, 1d12h. It may not be negative.
+func parseDuration(text string) (time.Duration, error) {
 	days, rest := "0", text
 	if before, after, has := strings.Cut(text, "d"); has {
 		days, rest = before, cmp.Or(after, "0s")
@@ -122,8 +122,8 @@ func duration(text string) (time.Duration, error) {
 	return time.Duration(n)*24*time.Hour + d, nil
 }
 
-// choice declares a flag whose value is one of words.
-func choice(c *cobra.Command, to *string, name, usage string, words ...string) {
+// choiceFlag declares a flag whose value is one of words.
+func choiceFlag(c *cobra.Command, to *string, name, usage string, words ...string) {
 	c.Flags().Func(name, usage, func(word string) error {
 		if *to = word; !slices.Contains(words, word) {
 			return errors.New("want one of " + strings.Join(words, ", "))
@@ -150,20 +150,20 @@ var wordHelp = map[string]string{
 	"PATTERN": "PATTERN is a Redis glob: * is any text, ? one character, [ab] one of them.",
 }
 
-// takeWords makes verb and its subcommands accept as many words as their usage names, such as TYPE,
-// [HINT] or FIELD=VALUE…, and adds explanations of these words to their help.
-func (s *session) takeWords(verb *cobra.Command) {
-	for _, below := range verb.Commands() {
-		s.takeWords(below)
+// acceptWords makes cmd and its subcommands accept as many words as their usage names, such as
+// TYPE, [HINT] or FIELD=VALUE…, and adds explanations of these words to their help.
+func (s *session) acceptWords(cmd *cobra.Command) {
+	for _, below := range cmd.Commands() {
+		s.acceptWords(below)
 	}
-	names := strings.Fields(verb.Use)[1:]
+	names := strings.Fields(cmd.Use)[1:]
 	many := len(names) > 0 && strings.HasSuffix(strings.Trim(names[len(names)-1], "[]"), "…")
 	for _, name := range names {
-		if text, ok := wordHelp[strings.Trim(name, "[]…")]; ok && verb.Name() != "hint" {
-			verb.Long = cmp.Or(verb.Long, verb.Short+".") + "\n\n" + text
+		if text, ok := wordHelp[strings.Trim(name, "[]…")]; ok && cmd.Name() != "hint" {
+			cmd.Long = cmp.Or(cmd.Long, cmd.Short+".") + "\n\n" + text
 		}
 	}
-	verb.Args = func(_ *cobra.Command, words []string) error {
+	cmd.Args = func(_ *cobra.Command, words []string) error {
 		if len(words) < len(names) && names[len(words)][0] != '[' {
 			return errors.New("missing: " + names[len(words)])
 		}
@@ -172,7 +172,7 @@ func (s *session) takeWords(verb *cobra.Command) {
 		}
 		return nil
 	}
-	verb.ValidArgsFunction = func(_ *cobra.Command, words []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	cmd.ValidArgsFunction = func(_ *cobra.Command, words []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(words) < len(names) && names[len(words)] == "TYPE" {
 			// If the schema cannot be read, no types are offered.
 			sc, _ := s.namedSchema(context.Background(), schema.User())
@@ -185,34 +185,35 @@ func (s *session) takeWords(verb *cobra.Command) {
 	}
 }
 
-// A refusesHelp is the value of --help for a command whose exit code scripts use to let visitors
-// in. Scripts pass it words that visitors typed, so no flag may make it exit 0.
-type refusesHelp struct{ pflag.Value }
+// A disabledHelpFlag is the value of --help for a command whose exit code scripts use to let
+// visitors in. Scripts pass it words that visitors typed, so no flag may make it exit 0.
+type disabledHelpFlag struct{ pflag.Value }
 
-func (refusesHelp) Set(string) error {
+func (disabledHelpFlag) Set(string) error {
 	return errors.New("scripts grant by the exit code of this command")
 }
 
-// grants makes --help fail for c, a command whose exit code scripts use to let visitors in.
-func grants(c *cobra.Command) {
+// disableHelpFlag makes --help fail for c, a command whose exit code scripts use to let visitors
+// in.
+func disableHelpFlag(c *cobra.Command) {
 	c.Flags().BoolP("help", "h", false, "")
 	flag := c.Flags().Lookup("help")
-	flag.Value, flag.Hidden = refusesHelp{flag.Value}, true
+	flag.Value, flag.Hidden = disabledHelpFlag{flag.Value}, true
 }
 
-// refuses reports whether grants was called for c.
-func refuses(c *cobra.Command) bool {
+// helpFlagDisabled reports whether disableHelpFlag was called for c.
+func helpFlagDisabled(c *cobra.Command) bool {
 	flag := c.Flags().Lookup("help")
 	if flag == nil {
 		return false
 	}
-	_, does := flag.Value.(refusesHelp)
+	_, does := flag.Value.(disabledHelpFlag)
 	return does
 }
 
 // helpOf returns the command line that shows the help of c.
 func helpOf(c *cobra.Command) string {
-	if refuses(c) {
+	if helpFlagDisabled(c) {
 		return strings.Replace(c.CommandPath(), " ", " help ", 1)
 	}
 	return c.CommandPath() + " --help"
@@ -240,7 +241,7 @@ func (s *session) parse(args []string) error {
 	s.JSON = l.has("--json")
 	var number *strconv.NumError
 	if bad, is := errors.AsType[*pflag.InvalidValueError](err); is && errors.As(err, &number) {
-		err = fmt.Errorf("--%s %s: no number that it takes", bad.GetFlag().Name, shown(bad.GetValue()))
+		err = fmt.Errorf("--%s %s: no number that it takes", bad.GetFlag().Name, printable(bad.GetValue()))
 	}
 	return usagef("%v; see '%s'", err, helpOf(c))
 }
@@ -259,7 +260,7 @@ type line struct {
 // arrange brings arguments into the order of a line.
 func arrange(root *cobra.Command, args []string) line {
 	flags := map[string]*pflag.Flag{}
-	knownFlags(root, flags)
+	collectFlags(root, flags)
 	var l line
 	for len(args) > 0 {
 		arg := args[0]
@@ -273,18 +274,18 @@ func arrange(root *cobra.Command, args []string) line {
 			l.words = append(l.words, arg)
 		}
 	}
-	l.c, l.words = command(root, l.words)
-	if l.err = cmp.Or(l.err, l.wantsCommand()); l.wantsHelp() {
+	l.c, l.words = findCommand(root, l.words)
+	if l.err = cmp.Or(l.err, l.commandError()); l.wantsHelp() {
 		l.err = nil
 	}
 	return l
 }
 
-// command returns the command below c that the first words name, and the remaining words.
-func command(c *cobra.Command, words []string) (*cobra.Command, []string) {
+// findCommand returns the command below c that the first words name, and the remaining words.
+func findCommand(c *cobra.Command, words []string) (*cobra.Command, []string) {
 	for _, below := range c.Commands() {
 		if len(words) > 0 && below.Name() == words[0] {
-			return command(below, words[1:])
+			return findCommand(below, words[1:])
 		}
 	}
 	return c, words
@@ -323,9 +324,9 @@ func takesMore(flag *pflag.Flag) bool {
 	return strings.HasSuffix(name, "...")
 }
 
-// knownFlags adds the flags of c and of all commands below it to a map. A flag of one name is of
+// collectFlags adds the flags of c and of all commands below it to a map. A flag of one name is of
 // one kind in all commands.
-func knownFlags(c *cobra.Command, to map[string]*pflag.Flag) {
+func collectFlags(c *cobra.Command, to map[string]*pflag.Flag) {
 	add := func(flag *pflag.Flag) {
 		if to["--"+flag.Name] = flag; flag.Shorthand != "" {
 			to["-"+flag.Shorthand] = flag
@@ -334,7 +335,7 @@ func knownFlags(c *cobra.Command, to map[string]*pflag.Flag) {
 	c.Flags().VisitAll(add)
 	c.PersistentFlags().VisitAll(add)
 	for _, below := range c.Commands() {
-		knownFlags(below, to)
+		collectFlags(below, to)
 	}
 }
 
@@ -346,14 +347,14 @@ func (l line) has(flags ...string) bool {
 
 // wantsHelp reports whether to show help. Help takes precedence over everything else, except in
 // commands whose exit code scripts use to let visitors in.
-func (l line) wantsHelp() bool { return l.has("--help", "-h") && !refuses(l.c) }
+func (l line) wantsHelp() bool { return l.has("--help", "-h") && !helpFlagDisabled(l.c) }
 
-// wantsCommand returns an error if the first words, or the words after help, do not name a command.
-func (l line) wantsCommand() error {
+// commandError returns an error if the first words, or the words after help, do not name a command.
+func (l line) commandError() error {
 	c, words := l.c, l.words
 	switch {
 	case c.Name() == "help":
-		if c, words = command(c.Root(), words); len(words) == 0 {
+		if c, words = findCommand(c.Root(), words); len(words) == 0 {
 			return nil
 		}
 	case !c.HasSubCommands() || !c.HasParent() && len(words) == 0 && l.has("--version"):

@@ -21,8 +21,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// theRoot returns the declared command line.
-func theRoot() *cobra.Command { return newRoot(newSession(stdio{out: io.Discard, err: io.Discard})) }
+// testRoot returns the declared command line.
+func testRoot() *cobra.Command { return newRoot(newSession(stdio{out: io.Discard, err: io.Discard})) }
 
 // parseLine reads a command line and returns the session that it sets up.
 func parseLine(args ...string) (*session, error) {
@@ -31,7 +31,7 @@ func parseLine(args ...string) (*session, error) {
 }
 
 func TestArrange(t *testing.T) {
-	root := theRoot()
+	root := testRoot()
 	for _, tt := range []struct{ args, want string }{
 		{"version", "version --"},
 		{"get a b", "get -- a b"},
@@ -62,9 +62,9 @@ func TestArrange(t *testing.T) {
 	}
 }
 
-// TestArrangeComplains checks the errors that arrange finds before cobra reads the line.
-func TestArrangeComplains(t *testing.T) {
-	root := theRoot()
+// TestArrangeErrors checks the errors that arrange finds before cobra reads the line.
+func TestArrangeErrors(t *testing.T) {
+	root := testRoot()
 	for _, tt := range []struct{ args, want string }{
 		{"", "a command is missing"},
 		{"tags --json", "a command is missing"},
@@ -88,31 +88,31 @@ func TestArrangeComplains(t *testing.T) {
 	}
 }
 
-// leaves returns all commands that have no subcommands.
-func leaves(c *cobra.Command) []*cobra.Command {
+// leafCommands returns all commands that have no subcommands.
+func leafCommands(c *cobra.Command) []*cobra.Command {
 	if !c.HasSubCommands() {
 		return []*cobra.Command{c}
 	}
 	var all []*cobra.Command
 	for _, below := range c.Commands() {
-		all = append(all, leaves(below)...)
+		all = append(all, leafCommands(below)...)
 	}
 	return all
 }
 
 func TestEveryVerbRuns(t *testing.T) {
-	for _, leaf := range leaves(theRoot()) {
+	for _, leaf := range leafCommands(testRoot()) {
 		if !leaf.Runnable() || leaf.Args == nil && leaf.Name() != "help" {
 			t.Errorf("%s does nothing, or takes any words", leaf.CommandPath())
 		}
 	}
 }
 
-// TestFlagsMeanOneThing checks that flags of one name are of the same kind in all commands.
+// TestFlagsAreOfOneKind checks that flags of one name are of the same kind in all commands.
 // Otherwise a flag before the command could not be understood.
-func TestFlagsMeanOneThing(t *testing.T) {
+func TestFlagsAreOfOneKind(t *testing.T) {
 	kinds := map[string]string{}
-	for _, leaf := range leaves(theRoot()) {
+	for _, leaf := range leafCommands(testRoot()) {
 		leaf.Flags().VisitAll(func(flag *pflag.Flag) {
 			kind := fmt.Sprint(flag.NoOptDefVal, takesMore(flag))
 			if was, ok := kinds[flag.Name]; ok && was != kind {
@@ -126,9 +126,9 @@ func TestFlagsMeanOneThing(t *testing.T) {
 	}
 }
 
-// TestBytesAsTheyAre checks that text that is not UTF-8 stays as it is, and is refused if a rule
+// TestInvalidUTF8 checks that text that is not UTF-8 stays as it is, and is refused if a rule
 // asks for text.
-func TestBytesAsTheyAre(t *testing.T) {
+func TestInvalidUTF8(t *testing.T) {
 	useFile(t)
 	for _, tt := range []struct{ args, want string }{
 		{"recordkey escape \xff \xfe\xed\xa0\x80", "+xff\n+xfe+xed+xa0+x80\n"},
@@ -136,15 +136,15 @@ func TestBytesAsTheyAre(t *testing.T) {
 		{"keys user/tags:*", "user/tags:+xfe/~prks\nuser/tags:+xff/~prks\n"},
 		{"tags list name=alice", `"\xfe"` + "\n" + `"\xff"` + "\n"},
 	} {
-		got := here(nil, "", strings.Fields(tt.args)...)
+		got := runCommand(nil, "", strings.Fields(tt.args)...)
 		if tt.want != "" && got.out != tt.want {
 			t.Errorf("%q prints %q, %q; want %q", tt.args, got.out, got.err, tt.want)
 		}
 	}
-	if got := here(nil, "", "get", "uid=\xfe"); got.code != 3 || got.err != `userdb: "uid=\xfe": not found`+"\n" {
+	if got := runCommand(nil, "", "get", "uid=\xfe"); got.code != 3 || got.err != `userdb: "uid=\xfe": not found`+"\n" {
 		t.Errorf("get uid=\\xfe: %+v", got)
 	}
-	if got := here(nil, "", "create", "user", "uid=\xff", "--no-password"); got.code != 2 {
+	if got := runCommand(nil, "", "create", "user", "uid=\xff", "--no-password"); got.code != 2 {
 		t.Errorf("create uid=\\xff: %+v", got)
 	}
 }
@@ -177,7 +177,7 @@ func TestFlagsAnywhere(t *testing.T) {
 		{[]string{"recordkey", "split", "a"}, [][]string{{"--only", "prk"}, {"--schema", "s"}}},
 		{[]string{"delete", "a"}, [][]string{{"--yes"}}},
 	}
-	root := theRoot()
+	root := testRoot()
 	rapid.Check(t, func(t *rapid.T) {
 		line := rapid.SampledFrom(lines).Draw(t, "line")
 		ordered := slices.Clone(line.words)
@@ -219,7 +219,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil && userdb.CodeOf(err) != userdb.CodeUsage {
 			t.Errorf("parse(%q) fails with %T: %v", args, err, err)
 		}
-		if err != nil && drives(oneLine(message(err))) {
+		if err != nil && controlsTerminal(oneLine(message(err))) {
 			t.Errorf("parse(%q): the message is no line: %q", args, oneLine(message(err)))
 		}
 		if err == nil && s.do == nil && s.help.Len() == 0 {
@@ -228,11 +228,11 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// offers returns what a shell is offered to complete the last word of a line.
-func offers(t *testing.T, line string) (words []string) {
+// completions returns what a shell is offered to complete the last word of a line.
+func completions(t *testing.T, line string) (words []string) {
 	t.Helper()
 	args := strings.Split(line, " ")
-	got := here(nil, "", append([]string{cobra.ShellCompRequestCmd}, args...)...)
+	got := runCommand(nil, "", append([]string{cobra.ShellCompRequestCmd}, args...)...)
 	if got.code != 0 {
 		t.Errorf("%s: exit %d, %s", line, got.code, got.err)
 	}
@@ -245,7 +245,7 @@ func offers(t *testing.T, line string) (words []string) {
 	return words
 }
 
-func TestOffers(t *testing.T) {
+func TestCompletions(t *testing.T) {
 	useFile(t)
 	for _, tt := range []struct{ line, want string }{
 		{"cr", "create"},
@@ -269,11 +269,11 @@ func TestOffers(t *testing.T) {
 		{"help lo", "login"},
 		{"login --h", "--history"},
 	} {
-		if got := strings.Join(offers(t, tt.line), " "); got != tt.want {
+		if got := strings.Join(completions(t, tt.line), " "); got != tt.want {
 			t.Errorf("offers for %q: %s, want %s", tt.line, got, tt.want)
 		}
 	}
-	if got := offers(t, ""); len(got) < 15 {
+	if got := completions(t, ""); len(got) < 15 {
 		t.Errorf("offers for nothing: %v", got)
 	}
 }
@@ -290,7 +290,7 @@ func TestCompletionScripts(t *testing.T) {
 			if err != nil {
 				t.Skip(err)
 			}
-			script := here(nil, "", "completion", shell)
+			script := runCommand(nil, "", "completion", shell)
 			file := filepath.Join(t.TempDir(), "script")
 			if err := os.WriteFile(file, []byte(script.out+more), 0o600); err != nil || script.code != 0 {
 				t.Fatal(err, script)
@@ -307,9 +307,9 @@ func TestCompletionScripts(t *testing.T) {
 	}
 }
 
-// words splits a line as a shell does, as far as examples need it: at white space, with single
+// splitWords splits a line as a shell does, as far as examples need it: at white space, with single
 // quotes, and with a file for standard input or output at the end.
-func words(line string) (args []string, stdin, stdout string) {
+func splitWords(line string) (args []string, stdin, stdout string) {
 	word, quoted, begun := "", false, false
 	end := func() {
 		if begun {
@@ -348,7 +348,7 @@ func everyCommand(c *cobra.Command, do func(*cobra.Command)) {
 
 // TestExamples checks that every example in the help works, on a store with Alice and Bob in it.
 func TestExamples(t *testing.T) {
-	everyCommand(theRoot(), func(c *cobra.Command) {
+	everyCommand(testRoot(), func(c *cobra.Command) {
 		if strings.Contains(c.CommandPath(), " completion") || c.Name() == "help" || c.Name() == "serve" {
 			return // cobra's own, or covered by TestServeExamples
 		}
@@ -398,7 +398,7 @@ func runLines(t *testing.T, lines []string) {
 		runExample(t, line)
 	}
 	t.Setenv("USERDB_SCHEMA", "") // the stored one, which an example may have changed
-	if got := here(nil, "", "check"); got.code != 0 {
+	if got := runCommand(nil, "", "check"); got.code != 0 {
 		t.Errorf("check exits %d: %s%s", got.code, got.out, got.err)
 	}
 }
@@ -415,7 +415,7 @@ func builtIn(t *testing.T) string {
 
 func runExample(t *testing.T, line string) {
 	t.Helper()
-	args, file, out := words(line)
+	args, file, out := splitWords(line)
 	stdin := ""
 	term := terminal((&typist{answers: []string{good, good}}).ask)
 	if file != "" {
@@ -425,7 +425,7 @@ func runExample(t *testing.T, line string) {
 		}
 		stdin, term = string(text), nil
 	}
-	got := here(term, stdin, args...)
+	got := runCommand(term, stdin, args...)
 	if got.code != 0 || got.err != "" && !strings.HasPrefix(got.err, "more: ") {
 		t.Errorf("userdb %s: exit %d, %s", line, got.code, got.err)
 	}
@@ -447,8 +447,8 @@ var update = flag.Bool("update", false, "write the help that there is to testdat
 func TestHelp(t *testing.T) {
 	const width, golden = 104, "testdata/help.txt"
 	var all strings.Builder
-	everyCommand(theRoot(), func(c *cobra.Command) {
-		got := here(nil, "", append([]string{"help"}, strings.Fields(c.CommandPath())[1:]...)...)
+	everyCommand(testRoot(), func(c *cobra.Command) {
+		got := runCommand(nil, "", append([]string{"help"}, strings.Fields(c.CommandPath())[1:]...)...)
 		if got.code != 0 || got.err != "" {
 			t.Fatalf("help %s: %+v", c.CommandPath(), got)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-func createVerb(s *session) *cobra.Command {
+func createCommand(s *session) *cobra.Command {
 	var n userdb.NewEntry
 	var noPassword bool
 	c := &cobra.Command{
@@ -32,13 +32,13 @@ for without echo, or read as one line with --password-stdin.`,
 			if err := checkFields(words[1:]); err != nil {
 				return err
 			}
-			try := func(ctx context.Context) error { return s.tryCreate(ctx, words, &n) }
+			try := func(ctx context.Context) error { return s.checkCreate(ctx, words, &n) }
 			create := func(ctx context.Context) error {
-				t, err := s.readNew(ctx, words, &n)
+				t, err := s.parseNew(ctx, words, &n)
 				if err != nil {
 					return err
 				}
-				return s.entry(t.Create(ctx, n))
+				return s.printEntry(t.Create(ctx, n))
 			}
 			switch {
 			case noPassword && s.fromStdin:
@@ -54,14 +54,14 @@ for without echo, or read as one line with --password-stdin.`,
 	return s.withStdin(c)
 }
 
-// readNew parses TYPE [FIELD=VALUE…] into n, by the schema.
-func (s *session) readNew(ctx context.Context, words []string, n *userdb.NewEntry) (*userdb.Type, error) {
+// parseNew parses TYPE [FIELD=VALUE…] into n, by the schema.
+func (s *session) parseNew(ctx context.Context, words []string, n *userdb.NewEntry) (*userdb.Type, error) {
 	t, err := s.typ(ctx, words[0])
 	if err != nil {
 		return nil, err
 	}
 	sc := s.db.Schema().Types[words[0]]
-	if n.Facets, err = facets(sc, words[1:]); err != nil {
+	if n.Facets, err = parseFacets(sc, words[1:]); err != nil {
 		return nil, err
 	}
 	uid, given := n.Facets[sc.Primary]
@@ -73,10 +73,10 @@ func (s *session) readNew(ctx context.Context, words []string, n *userdb.NewEntr
 	return t, nil
 }
 
-// tryCreate checks what can be checked before a person types a password: whether values are valid
+// checkCreate checks what can be checked before a person types a password: whether values are valid
 // and identifiers are free.
-func (s *session) tryCreate(ctx context.Context, words []string, n *userdb.NewEntry) error {
-	t, err := s.readNew(ctx, words, n)
+func (s *session) checkCreate(ctx context.Context, words []string, n *userdb.NewEntry) error {
+	t, err := s.parseNew(ctx, words, n)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *session) tryCreate(ctx context.Context, words []string, n *userdb.NewEn
 	return nil
 }
 
-func getVerb(s *session) *cobra.Command {
+func getCommand(s *session) *cobra.Command {
 	var exhaustive, reveal bool
 	c := &cobra.Command{
 		Use:   "get HINT…",
@@ -130,7 +130,7 @@ same, and the exit code is that of the first that failed.`,
 						all[passwordField] = schema.Text(hash)
 					}
 				}
-				return s.print(all)
+				return s.printFacets(all)
 			})
 		}, reading),
 	}
@@ -141,12 +141,12 @@ same, and the exit code is that of the first that failed.`,
 
 // findAll yields the entry of each subject. Consecutive subjects of one type take one round trip,
 // unless exhaustive is set.
-func findAll(ctx context.Context, of []subject, exhaustive bool) iter.Seq2[userdb.Entry, error] {
+func findAll(ctx context.Context, subjects []subject, exhaustive bool) iter.Seq2[userdb.Entry, error] {
 	return func(yield func(userdb.Entry, error) bool) {
-		for len(of) > 0 {
-			typ, hs := of[0].typ, []hints.Hint{of[0].hint}
-			for of = of[1:]; len(of) > 0 && of[0].typ.Name() == typ.Name() && !exhaustive; of = of[1:] {
-				hs = append(hs, of[0].hint)
+		for len(subjects) > 0 {
+			typ, hs := subjects[0].typ, []hints.Hint{subjects[0].hint}
+			for subjects = subjects[1:]; len(subjects) > 0 && subjects[0].typ.Name() == typ.Name() && !exhaustive; subjects = subjects[1:] {
+				hs = append(hs, subjects[0].hint)
 			}
 			found := typ.FindAll(ctx, hs...)
 			if exhaustive {
@@ -161,8 +161,8 @@ func findAll(ctx context.Context, of []subject, exhaustive bool) iter.Seq2[userd
 	}
 }
 
-func setVerb(s *session) *cobra.Command {
-	return changeVerb(s, &cobra.Command{
+func setCommand(s *session) *cobra.Command {
+	return changeCommand(s, &cobra.Command{
 		Use:   "set HINT FIELD=VALUE…",
 		Short: "Set facets of an entry",
 		Long:  `Set facets of an entry in one change: all, or none. Prints the entry after it.`,
@@ -171,8 +171,8 @@ func setVerb(s *session) *cobra.Command {
 	}, func(texts []string) ([]string, []string, error) { return texts, nil, checkFields(texts) })
 }
 
-func unsetVerb(s *session) *cobra.Command {
-	return changeVerb(s, &cobra.Command{
+func unsetCommand(s *session) *cobra.Command {
+	return changeCommand(s, &cobra.Command{
 		Use:   "unset HINT FIELD…",
 		Short: "Unset facets of an entry",
 		Long: `Unset facets of an entry in one change; those that are not there do no harm. Prints the entry after
@@ -186,9 +186,9 @@ it.`,
 	})
 }
 
-// changeVerb makes c update an entry in one change. split returns which FIELD=VALUE to set and
+// changeCommand makes c update an entry in one change. split returns which FIELD=VALUE to set and
 // which fields to unset, and an error for whatever is wrong without asking a store.
-func changeVerb(s *session, c *cobra.Command, split func(words []string) (set, unset []string, err error)) *cobra.Command {
+func changeCommand(s *session, c *cobra.Command, split func(words []string) (set, unset []string, err error)) *cobra.Command {
 	var rev string
 	c.RunE = s.run(func(ctx context.Context, words []string) error {
 		set, unset, err := split(words[1:])
@@ -196,11 +196,11 @@ func changeVerb(s *session, c *cobra.Command, split func(words []string) (set, u
 			return err
 		}
 		return s.onSubject(words[0], func(ctx context.Context, p subject) error {
-			fs, err := facets(s.db.Schema().Types[p.typ.Name()], set)
+			fs, err := parseFacets(s.db.Schema().Types[p.typ.Name()], set)
 			if err != nil {
 				return err
 			}
-			return s.entry(p.typ.Update(ctx, p.hint, func(e *userdb.Entry) error {
+			return s.printEntry(p.typ.Update(ctx, p.hint, func(e *userdb.Entry) error {
 				if rev != "" && e.Rev() != rev {
 					return userdb.ErrConflict
 				}
@@ -218,16 +218,16 @@ func changeVerb(s *session, c *cobra.Command, split func(words []string) (set, u
 	return c
 }
 
-func deleteVerb(s *session) *cobra.Command {
+func deleteCommand(s *session) *cobra.Command {
 	return s.withYes(&cobra.Command{
 		Use:   "delete HINT",
 		Short: "Delete an entry and all that belongs to it",
 		Long: `Delete an entry with its identifiers, its members in indexes and its tertiary records, such as tags.
 Prints the key that the entry had. A bare word is a UID here, and never a name.`,
 		Example: `  userdb delete email=bob@example.com --yes`,
-		RunE: s.turn("deleted", func(ctx context.Context, p subject) error {
+		RunE: s.runOnKey("deleted", func(ctx context.Context, p subject) error {
 			if !s.yes {
-				return usagef("would delete %s with all that belongs to it: add --yes", shown(p.text))
+				return usagef("would delete %s with all that belongs to it: add --yes", printable(p.text))
 			}
 			return p.typ.Delete(ctx, p.hint)
 		}, byUID),
@@ -241,10 +241,10 @@ func (s *session) withYes(c *cobra.Command) *cobra.Command {
 
 func (s *session) withoutYes() bool { return !s.yes }
 
-func tagsVerb(s *session) *cobra.Command {
+func tagsCommand(s *session) *cobra.Command {
 	change := func(do func(userdb.Set, context.Context, ...string) (int64, error)) func(*cobra.Command, []string) error {
 		return s.runOn(func(ctx context.Context, p subject, tags []string) error {
-			return s.number(do(p.typ.Tags(p.hint), ctx, tags...))
+			return s.printNumber(do(p.typ.Tags(p.hint), ctx, tags...))
 		})
 	}
 	return group(&cobra.Command{Use: "tags", Short: "The tags of entries", Example: `  userdb tags add email=alice@example.com go
@@ -271,9 +271,9 @@ func tagsVerb(s *session) *cobra.Command {
 			case err != nil:
 				return err
 			case s.JSON:
-				return s.out.line(append([]string{}, tags...))
+				return s.out.printJSON(append([]string{}, tags...))
 			}
-			return sayEach(s.out, tags)
+			return printEach(s.out, tags)
 		}, reading),
 	}, &cobra.Command{
 		Use:   "find TAG…",
@@ -286,7 +286,7 @@ func tagsVerb(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printed(s.listing(t.Name(), nil), t.All(ctx, userdb.Query{Has: tags}))
+			return printEntries(s.newListing(t.Name(), nil), t.All(ctx, userdb.Query{Has: tags}))
 		}, reading),
 	})
 }
@@ -302,20 +302,20 @@ func checkFields(texts []string) error {
 		name, _, ok := strings.Cut(text, "=")
 		switch {
 		case !ok || name == "":
-			return usagef("%s is not FIELD=VALUE", shown(text))
+			return usagef("%s is not FIELD=VALUE", printable(text))
 		case name == passwordField:
 			return usagef("a password is no argument, for others could read it: " +
 				"leave it out to be asked, or use --password-stdin; 'userdb passwd' changes it")
 		case seen[name]:
-			return usagef("the field %s is given twice", shown(name))
+			return usagef("the field %s is given twice", printable(name))
 		}
 		seen[name] = true
 	}
 	return nil
 }
 
-// facets parses texts FIELD=VALUE, each by the codec of its field.
-func facets(t schema.Type, texts []string) (schema.Facets, error) {
+// parseFacets parses texts FIELD=VALUE, each by the codec of its field.
+func parseFacets(t schema.Type, texts []string) (schema.Facets, error) {
 	fs := make(schema.Facets, len(texts))
 	for _, text := range texts {
 		name, value, _ := strings.Cut(text, "=")

@@ -103,8 +103,8 @@ func exitStatus(err error) int {
 	return code.ExitStatus()
 }
 
-// field returns the field that an error is about, or "".
-func field(err error) string {
+// fieldOf returns the field that an error is about, or "".
+func fieldOf(err error) string {
 	if f, ok := errors.AsType[*userdb.FieldError](err); ok {
 		return f.Field
 	}
@@ -120,7 +120,7 @@ var credentials = regexp.MustCompile(`(://)\S*(@)|([?&]password=)[^\s&"]*`)
 
 // message returns what is wrong and what to do about it, for people.
 func message(err error) string {
-	text := credentials.ReplaceAllString(wrong(err), "$1$3…$2")
+	text := credentials.ReplaceAllString(describe(err), "$1$3…$2")
 	advice := adviceOn(err)
 	if advice == unreachable && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, fs.ErrPermission)) {
 		// The store was reached.
@@ -143,23 +143,23 @@ func message(err error) string {
 	return text + "; " + advice
 }
 
-// wrong returns what is wrong, without package names that mean nothing to people.
-func wrong(err error) string {
+// describe returns what is wrong, without package names that mean nothing to people.
+func describe(err error) string {
 	if hint, ok := errors.AsType[*hints.Error](err); ok && err.Error() == hint.Error() {
 		return strings.TrimSpace("hint "+hint.Hint) + ": " + hint.Reason
 	}
-	return onOneLine(err)
+	return joinTexts(err)
 }
 
-// onOneLine returns the text of an error. It joins the texts of joined errors with semicolons.
-func onOneLine(err error) string {
+// joinTexts returns the text of an error. It joins the texts of joined errors with semicolons.
+func joinTexts(err error) string {
 	joined, is := err.(interface{ Unwrap() []error })
 	if !is {
 		return err.Error()
 	}
 	var lines, texts []string
 	for _, one := range joined.Unwrap() {
-		lines, texts = append(lines, one.Error()), append(texts, onOneLine(one))
+		lines, texts = append(lines, one.Error()), append(texts, joinTexts(one))
 	}
 	if err.Error() != strings.Join(lines, "\n") { // it adds words of its own
 		return err.Error()
@@ -167,9 +167,9 @@ func onOneLine(err error) string {
 	return strings.Join(texts, "; ")
 }
 
-// late returns the error to report for err, which came after ctx had ended: because the time was up
-// or because the command was interrupted.
-func late(ctx context.Context, limit time.Duration, err error) error {
+// contextError returns the error to report for err, which came after ctx had ended: because the
+// time was up or because the command was interrupted.
+func contextError(ctx context.Context, limit time.Duration, err error) error {
 	interrupted := errors.Is(context.Cause(ctx), errInterrupted)
 	unknown := errors.Is(err, userdb.ErrOutcomeUnknown)
 	switch {
@@ -186,22 +186,22 @@ func late(ctx context.Context, limit time.Duration, err error) error {
 }
 
 // within calls f with a time limit. Zero means no limit.
-func within(ctx context.Context, most time.Duration, f func(context.Context) error) error {
-	if most > 0 {
+func within(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	if limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, most, errTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout)
 		defer cancel()
 	}
 	err := f(ctx)
 	if err != nil && ctx.Err() != nil {
-		return late(ctx, most, err)
+		return contextError(ctx, limit, err)
 	}
 	return err
 }
 
 // report writes the one line about an error and returns the exit code.
 func report(w io.Writer, asJSON bool, err error) int {
-	if err == nil || enough(err) {
+	if err == nil || brokenPipe(err) {
 		return 0
 	}
 	type failure struct {
@@ -211,6 +211,6 @@ func report(w io.Writer, asJSON bool, err error) int {
 	}
 	text := message(err)
 	// If this fails, there is nowhere left to report it.
-	errorOutput(w, asJSON).say(map[string]failure{"error": {userdb.CodeOf(err), text, field(err)}}, "userdb: "+oneLine(text))
+	errorOutput(w, asJSON).print(map[string]failure{"error": {userdb.CodeOf(err), text, fieldOf(err)}}, "userdb: "+oneLine(text))
 	return exitStatus(err)
 }

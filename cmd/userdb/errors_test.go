@@ -90,8 +90,8 @@ func TestReport(t *testing.T) {
 		text, asJSON string
 	}{
 		{nil, "", ""},
-		{unwritten(errPipe), "", ""},
-		{unwritten(errors.New("disk full")), "userdb: writing the output: disk full\n", `{"error":{"code":"other","message":"writing the output: disk full"}}` + "\n"},
+		{outputError(errPipe), "", ""},
+		{outputError(errors.New("disk full")), "userdb: writing the output: disk full\n", `{"error":{"code":"other","message":"writing the output: disk full"}}` + "\n"},
 		{&userdb.FieldError{Err: userdb.ErrInvalid, Field: "age", Reason: "too old"}, "userdb: invalid value: age: too old\n", `{"error":{"code":"invalid","message":"invalid value: age: too old","field":"age"}}` + "\n"},
 		{usagef("two\nlines \x1b[31m and \u202e"), "userdb: two\\nlines \\x1b[31m and \\u202e\n", `{"error":{"code":"usage","message":"two\nlines \u001b[31m and \u202e"}}` + "\n"},
 		{
@@ -134,7 +134,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-func TestLate(t *testing.T) {
+func TestContextError(t *testing.T) {
 	interrupted, cancel := context.WithCancelCause(context.Background())
 	cancel(errInterrupted)
 	timeUp, cancelled := context.WithDeadlineCause(context.Background(), time.Time{}, errTimeout)
@@ -155,8 +155,8 @@ func TestLate(t *testing.T) {
 		{timeUp, unknown, "outcome unknown: context deadline exceeded"},
 		{timeUp, fmt.Errorf("%w: %w", userdb.ErrFileLocked, errTimeout), "embedded: file is locked: not done in time"},
 	} {
-		if got := late(tt.ctx, time.Second, tt.err).Error(); got != tt.want {
-			t.Errorf("late(%v) = %q, want %q", tt.err, got, tt.want)
+		if got := contextError(tt.ctx, time.Second, tt.err).Error(); got != tt.want {
+			t.Errorf("contextError(%v) = %q, want %q", tt.err, got, tt.want)
 		}
 	}
 }
@@ -177,14 +177,14 @@ func TestStoreIsNotEchoed(t *testing.T) {
 		}
 		for _, line := range lines {
 			for _, args := range [][]string{line, append([]string{"--json"}, line...)} {
-				if got := here(nil, "", append(args, "--timeout", "300ms")...); strings.Contains(got.out+got.err, "hush") {
+				if got := runCommand(nil, "", append(args, "--timeout", "300ms")...); strings.Contains(got.out+got.err, "hush") {
 					t.Errorf("userdb %q: %s%s", args, got.out, got.err)
 				}
 			}
 		}
 		t.Setenv("USERDB_STORE", store)
 		for _, args := range [][]string{{"count", "user"}, {"count", "user", "--json"}, {"--help"}} {
-			if got := here(nil, "", append(args, "--timeout", "300ms")...); strings.Contains(got.out+got.err, "hush") {
+			if got := runCommand(nil, "", append(args, "--timeout", "300ms")...); strings.Contains(got.out+got.err, "hush") {
 				t.Errorf("USERDB_STORE=%s userdb %q: %s%s", store, args, got.out, got.err)
 			}
 		}

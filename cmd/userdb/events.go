@@ -14,10 +14,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// followTime is the time between two reads of a feed that is followed.
-const followTime = 250 * time.Millisecond
+// pollInterval is the time between two reads of a feed that is followed.
+const pollInterval = 250 * time.Millisecond
 
-func eventsVerb(s *session) *cobra.Command {
+func eventsCommand(s *session) *cobra.Command {
 	var follow bool
 	var kinds []string
 	c := &cobra.Command{
@@ -49,7 +49,7 @@ func (s *session) events(ctx context.Context, words, names []string, follow bool
 	var kinds []userdb.EventKind
 	for _, name := range names {
 		if !slices.Contains(view.Kinds, userdb.EventKind(name)) {
-			return usagef("--kind %s: there are %s", shown(name), view.KindList())
+			return usagef("--kind %s: there are %s", printable(name), view.KindList())
 		}
 		kinds = append(kinds, userdb.EventKind(name))
 	}
@@ -61,7 +61,7 @@ func (s *session) events(ctx context.Context, words, names []string, follow bool
 		}
 		e, err := p.typ.Find(ctx, p.hint)
 		if err != nil {
-			return named(words[0], err)
+			return withHint(words[0], err)
 		}
 		if !follow {
 			return s.printHistory(ctx, p.typ, e, kinds)
@@ -89,7 +89,7 @@ func (s *session) events(ctx context.Context, words, names []string, follow bool
 		case len(page.Events) == 0 && q.After == page.Next && !follow:
 			return nil
 		case len(page.Events) == 0 && follow:
-			if err := s.pause(ctx); err != nil {
+			if err := s.wait(ctx); err != nil {
 				return err
 			}
 		}
@@ -97,15 +97,15 @@ func (s *session) events(ctx context.Context, words, names []string, follow bool
 	}
 }
 
-// pause flushes the output and waits.
-func (s *session) pause(ctx context.Context) error {
+// wait flushes the output and waits.
+func (s *session) wait(ctx context.Context) error {
 	if err := s.out.flush(); err != nil {
 		return err
 	}
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(followTime):
+	case <-time.After(pollInterval):
 		return nil
 	}
 }
@@ -130,17 +130,17 @@ func (s *session) printHistory(ctx context.Context, t *userdb.Type, e userdb.Ent
 func (s *session) printEvent(e userdb.HistoryEvent) error {
 	words := []string{e.At.UTC().Format(time.RFC3339), string(e.Kind)}
 	if e.Key.IsValid() {
-		words = append(words, shown(e.Key.String()))
+		words = append(words, printable(e.Key.String()))
 	}
 	if len(e.Fields) > 0 {
-		words = append(words, shown(strings.Join(e.Fields, ", ")))
+		words = append(words, printable(strings.Join(e.Fields, ", ")))
 	}
 	if e.Purpose != "" {
-		words = append(words, "for "+shown(e.Purpose))
+		words = append(words, "for "+printable(e.Purpose))
 	}
-	words = append(words, "by "+shown(e.Who))
+	words = append(words, "by "+printable(e.Who))
 	if e.Origin != "" {
-		words = append(words, "from "+shown(e.Origin))
+		words = append(words, "from "+printable(e.Origin))
 	}
-	return s.out.say(serve.EventOf(e), strings.Join(words, "  "))
+	return s.out.print(serve.EventOf(e), strings.Join(words, "  "))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-func listVerb(s *session) *cobra.Command {
+func listCommand(s *session) *cobra.Command {
 	var q userdb.Query
 	var where, fields []string
 	bounds := map[string]string{}
@@ -35,23 +35,23 @@ as wide as that, in which … stands for what has no room; elsewhere one line an
 			if q.Limit < 0 {
 				return usagef("--limit %d: want a number from 1, or 0 for no limit", q.Limit)
 			}
-			t, err := s.selected(ctx, &q, words[0], where)
+			t, err := s.selectType(ctx, &q, words[0], where)
 			if err != nil {
 				return err
 			}
-			if err := s.known(fields, words[0]); err != nil {
+			if err := s.checkFieldNames(fields, words[0]); err != nil {
 				return err
 			}
-			if err := bound(&q, s.db.Schema().Types[words[0]], bounds); err != nil {
+			if err := parseBounds(&q, s.db.Schema().Types[words[0]], bounds); err != nil {
 				return err
 			}
 			if q.Before != "" && (q.Limit == 0 || q.Order == "" || q.After != "") {
 				return usagef("--before wants --order and --limit, and no --after")
 			}
 			if q.Limit == 0 {
-				return printed(s.listing(words[0], fields), t.All(ctx, q))
+				return printEntries(s.newListing(words[0], fields), t.All(ctx, q))
 			}
-			return s.pages(ctx, t, q, s.listing(words[0], fields))
+			return s.pages(ctx, t, q, s.newListing(words[0], fields))
 		}, reading),
 	}
 	selectFlags(c, &q, &where)
@@ -86,8 +86,9 @@ func orderFlags(c *cobra.Command, q *userdb.Query, bounds map[string]string) {
 	c.Flags().BoolVar(&q.Reverse, "reverse", false, "with --order: from the greatest value down")
 }
 
-// bound parses the bounds of a query, which are keyed by flag. An empty text is a bound as well.
-func bound(q *userdb.Query, t schema.Type, bounds map[string]string) (err error) {
+// parseBounds parses the bounds of a query, which are keyed by flag. An empty text is a bound as
+// well.
+func parseBounds(q *userdb.Query, t schema.Type, bounds map[string]string) (err error) {
 	if q.Order == "" && (len(bounds) > 0 || q.Prefix != "" || q.Reverse) {
 		return usagef("--gt, --gte, --lt, --lte, --prefix and --reverse need --order FIELD")
 	}
@@ -103,7 +104,7 @@ func bound(q *userdb.Query, t schema.Type, bounds map[string]string) (err error)
 
 // failures collects errors about single entries, so that one line reports them at the end.
 type failures struct {
-	of    int // number of entries asked for; 0 for a listing
+	asked int // number of entries asked for; 0 for a listing
 	first error
 	hints []string // as they are printed; "" in a listing, whose errors name the keys
 }
@@ -117,16 +118,16 @@ func (f *failures) add(hint string, err error) bool {
 		return false
 	}
 	f.first = cmp.Or(f.first, err)
-	f.hints = append(f.hints, shown(hint))
+	f.hints = append(f.hints, printable(hint))
 	return true
 }
 
 func (f *failures) err() error {
 	n := len(f.hints)
 	switch {
-	case n == 0 || n == 1 && f.of == 0:
+	case n == 0 || n == 1 && f.asked == 0:
 		return f.first
-	case f.of == 0:
+	case f.asked == 0:
 		return fmt.Errorf("%d entries are left out; the first: %w", n, f.first)
 	case n == 1:
 		return fmt.Errorf("%s: %w", f.hints[0], f.first)
@@ -135,13 +136,13 @@ func (f *failures) err() error {
 	if n > maxNamed {
 		text += ", …"
 	}
-	return fmt.Errorf("%w (%d of %d: %s)", f.first, n, f.of, text)
+	return fmt.Errorf("%w (%d of %d: %s)", f.first, n, f.asked, text)
 }
 
 // eachReadable calls do with each entry that can be read. At the end it returns an error about the
 // others, which names the hints that they were asked for by. hints is nil for a listing.
 func eachReadable(entries iter.Seq2[userdb.Entry, error], hints []string, do func(userdb.Entry) error) error {
-	failed, i := failures{of: len(hints)}, 0
+	failed, i := failures{asked: len(hints)}, 0
 	for e, err := range entries {
 		if err == nil {
 			err = do(e)
@@ -157,18 +158,18 @@ func eachReadable(entries iter.Seq2[userdb.Entry, error], hints []string, do fun
 	return failed.err()
 }
 
-// printed prints entries, and at the end returns an error about those that cannot be read.
-func printed(to listing, entries iter.Seq2[userdb.Entry, error]) error {
+// printEntries prints entries, and at the end returns an error about those that cannot be read.
+func printEntries(to listing, entries iter.Seq2[userdb.Entry, error]) error {
 	err := eachReadable(entries, nil, to.add)
 	return cmp.Or(to.end(), err)
 }
 
-// known returns an error if no entry of a type can have one of the fields.
-func (s *session) known(fields []string, typ string) error {
+// checkFieldNames returns an error if no entry of a type can have one of the fields.
+func (s *session) checkFieldNames(fields []string, typ string) error {
 	t := s.db.Schema().Types[typ]
 	for _, field := range fields {
 		if _, declared := t.Fields[field]; !declared && field != t.Primary && !t.Open {
-			return usagef("--fields: type %s has no field %s", shown(typ), shown(field))
+			return usagef("--fields: type %s has no field %s", printable(typ), printable(field))
 		}
 	}
 	return nil
@@ -203,11 +204,11 @@ func (s *session) pages(ctx context.Context, t *userdb.Type, q userdb.Query, to 
 			break
 		}
 	}
-	return cmp.Or(s.around(to, ends), unreadable.err())
+	return cmp.Or(s.printCursors(to, ends), unreadable.err())
 }
 
-// around ends a listing and prints the cursors of the next and the previous page.
-func (s *session) around(to listing, page userdb.Page) error {
+// printCursors ends a listing and prints the cursors of the next and the previous page.
+func (s *session) printCursors(to listing, page userdb.Page) error {
 	if err := cmp.Or(to.end(), s.out.flush()); err != nil { // print the cursors after the entries
 		return err
 	}
@@ -223,10 +224,10 @@ func (s *session) around(to listing, page userdb.Page) error {
 	if len(text) == 0 {
 		return nil
 	}
-	return errorOutput(s.std.err, s.JSON).say(ways, strings.Join(text, "\n"))
+	return errorOutput(s.std.err, s.JSON).print(ways, strings.Join(text, "\n"))
 }
 
-func countVerb(s *session) *cobra.Command {
+func countCommand(s *session) *cobra.Command {
 	var q userdb.Query
 	var where []string
 	c := &cobra.Command{
@@ -238,7 +239,7 @@ counted by their keys, damaged ones among them; with conditions, entries are rea
 		Example: `  userdb count user
   userdb count user --tag admin`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			t, err := s.selected(ctx, &q, words[0], where)
+			t, err := s.selectType(ctx, &q, words[0], where)
 			if err != nil {
 				return err
 			}
@@ -249,7 +250,7 @@ counted by their keys, damaged ones among them; with conditions, entries are rea
 			if n.Estimate && !s.JSON {
 				fmt.Fprintln(s.std.err, "userdb: an estimate: on a cluster an index may have members too many, which 'userdb check' finds")
 			}
-			return cmp.Or(s.number(n.Entries, nil), err)
+			return cmp.Or(s.printNumber(n.Entries, nil), err)
 		}, reading),
 	}
 	selectFlags(c, &q, &where)
@@ -263,19 +264,19 @@ func selectFlags(c *cobra.Command, q *userdb.Query, where *[]string) {
 	disabledFlag(c, &q.Disabled)
 }
 
-// selected returns the type of a listing, and adds the conditions of --where to the query.
-func (s *session) selected(ctx context.Context, q *userdb.Query, name string, where []string) (*userdb.Type, error) {
+// selectType returns the type of a listing, and adds the conditions of --where to the query.
+func (s *session) selectType(ctx context.Context, q *userdb.Query, name string, where []string) (*userdb.Type, error) {
 	if err := checkFields(where); err != nil {
 		return nil, err
 	}
 	t, err := s.typ(ctx, name)
 	if err == nil {
-		q.Where, err = facets(s.db.Schema().Types[name], where)
+		q.Where, err = parseFacets(s.db.Schema().Types[name], where)
 	}
 	return t, err
 }
 
-func keysVerb(s *session) *cobra.Command {
+func keysCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "keys PATTERN",
 		Short: "List record keys, sorted",
@@ -292,32 +293,32 @@ form: under the fold casefold in small letters, and domains as A-labels (xn--str
 				keys = append(keys, key)
 			}
 			slices.Sort(keys)
-			return sayEach(s.out, slices.Compact(keys))
+			return printEach(s.out, slices.Compact(keys))
 		}, opened, reading),
 	}
 }
 
-func walkVerb(s *session) *cobra.Command {
+func walkCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:     "walk PATTERN",
 		Short:   "List record keys as they are found",
 		Long:    `List record keys as keys does, but each when it is found: in no order, one perhaps twice.`,
 		Example: `  userdb walk '*'`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			return each(inspect.Keys(ctx, s.db, words[0]), func(key string) error { return s.out.say(key, shown(key)) })
+			return each(inspect.Keys(ctx, s.db, words[0]), func(key string) error { return s.out.print(key, printable(key)) })
 		}, opened, reading),
 	}
 }
 
-// sayEach prints values, one on a line. Texts are printed as they are, other values as JSON even
+// printEach prints values, one on a line. Texts are printed as they are, other values as JSON even
 // for people.
-func sayEach[T any](o *output, values []T) error {
+func printEach[T any](o *output, values []T) error {
 	for _, v := range values {
 		var err error
 		if text, ok := any(v).(string); ok {
-			err = o.say(text, shown(text))
+			err = o.print(text, printable(text))
 		} else {
-			err = o.line(v)
+			err = o.printJSON(v)
 		}
 		if err != nil {
 			return err
@@ -339,7 +340,7 @@ func each[T any](seq iter.Seq2[T, error], do func(T) error) error {
 	return nil
 }
 
-func removeVerb(s *session) *cobra.Command {
+func removeCommand(s *session) *cobra.Command {
 	return s.withYes(&cobra.Command{
 		Use:   "remove PATTERN",
 		Short: "Remove records by pattern",
@@ -350,17 +351,17 @@ A pattern matches whole keys: '*' in the root reaches into all namespaces, 'user
   userdb remove 'user/*' --yes`,
 		RunE: s.readingIf(s.withoutYes, s.run(func(ctx context.Context, words []string) error {
 			if s.yes {
-				return s.number(inspect.RemoveKeys(ctx, s.db, words[0]))
+				return s.printNumber(inspect.RemoveKeys(ctx, s.db, words[0]))
 			}
 			n := 0
 			err := each(inspect.Keys(ctx, s.db, words[0]), func(string) error { n++; return nil })
 			return cmp.Or(err, usagef("%s matches %s; add --yes to remove what no entry that stays needs",
-				shown(words[0]), count(n, "record")))
+				printable(words[0]), plural(n, "record")))
 		}, opened)),
 	})
 }
 
-func dumpVerb(s *session) *cobra.Command {
+func dumpCommand(s *session) *cobra.Command {
 	o := inspect.Options{Pattern: "*", Format: "long"}
 	c := &cobra.Command{
 		Use:   "dump [PATTERN]",
@@ -386,7 +387,7 @@ order over the whole, and one may stand there twice.`,
 			return inspect.Dump(ctx, s.db, s.out, o)
 		}, reading),
 	}
-	choice(c, &o.Format, "format", "show them as `FORMAT`: long, short (a line each) or keys (default long)", "long", "short", "keys")
+	choiceFlag(c, &o.Format, "format", "show them as `FORMAT`: long, short (a line each) or keys (default long)", "long", "short", "keys")
 	c.Flags().BoolVar(&o.Reveal, "reveal", false, "also password hashes")
 	return c
 }

@@ -62,7 +62,7 @@ func TestPages(t *testing.T) {
 		}
 		return len(lines)
 	}
-	got := here(nil, "", "list", "user", "--json", "--limit", fmt.Sprint(first))
+	got := runCommand(nil, "", "list", "user", "--json", "--limit", fmt.Sprint(first))
 	if n := take(got); n != first {
 		t.Errorf("%d entries, want %d", n, first)
 	}
@@ -70,11 +70,11 @@ func TestPages(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.err), &more); err != nil || more.After == "" {
 		t.Fatalf("%q: %v", got.err, err)
 	}
-	take(here(nil, "", "list", "user", "--json", "--after", more.After))
+	take(runCommand(nil, "", "list", "user", "--json", "--after", more.After))
 	if len(seen) != all {
 		t.Errorf("%d different entries, want %d", len(seen), all)
 	}
-	got = here(nil, "", "list", "user", "--json", "--limit", fmt.Sprint(2*all))
+	got = runCommand(nil, "", "list", "user", "--json", "--limit", fmt.Sprint(2*all))
 	if n := take(got); n < all || got.err != "" {
 		t.Errorf("with a limit beyond the end: %d entries, %q", n, got.err)
 	}

@@ -41,7 +41,7 @@ type stdio struct {
 }
 
 func standard() stdio {
-	return stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr, term: findTerminal(), width: widthOf(os.Stdout)}
+	return stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr, term: findTerminal(), width: terminalWidth(os.Stdout)}
 }
 
 // run executes a command line and returns its exit code.
@@ -72,7 +72,7 @@ const (
 func (s *session) execute() error {
 	if s.do == nil {
 		help := s.help.String()
-		return cmp.Or(s.out.say(help, strings.TrimSuffix(help, "\n")), s.out.flush())
+		return cmp.Or(s.out.print(help, strings.TrimSuffix(help, "\n")), s.out.flush())
 	}
 	patience := grace
 	switch {
@@ -90,7 +90,7 @@ func (s *session) execute() error {
 		cancel(errInterrupted)
 		time.AfterFunc(patience, func() { abandon(errInterrupted) })
 	})
-	_, err := unlessDone(end, func() (any, error) { return nil, cmp.Or(s.do(ctx), s.out.flush()) })
+	_, err := callWithContext(end, func() (any, error) { return nil, cmp.Or(s.do(ctx), s.out.flush()) })
 	return err
 }
 
@@ -100,11 +100,11 @@ type session struct {
 	globals
 	yes, fromStdin, batch bool // --yes, --password-stdin, --batch
 
-	guarded bool // some words follow --
-	agreed  bool // --schema was compared with the stored schema and accepted
-	std     stdio
-	out     *output
-	help    bytes.Buffer // the help that cobra printed, if only help was requested
+	guarded       bool // some words follow --
+	schemaChecked bool // --schema was compared with the stored schema and accepted
+	std           stdio
+	out           *output
+	help          bytes.Buffer // the help that cobra printed, if only help was requested
 
 	do     func(context.Context) error // nil: print help
 	traits []trait
@@ -189,11 +189,11 @@ func (s *session) timeout() time.Duration {
 
 // timed calls f with the time limit of the command and closes the store afterwards.
 func (s *session) timed(ctx context.Context, f func(context.Context) error) error {
-	most := s.timeout()
+	limit := s.timeout()
 	if s.is(serves) { // only opening its store is limited
-		most = 0
+		limit = 0
 	}
-	return within(ctx, most, func(ctx context.Context) error { return cmp.Or(f(ctx), s.close()) })
+	return within(ctx, limit, func(ctx context.Context) error { return cmp.Or(f(ctx), s.close()) })
 }
 
 // open connects to the store, unless it is open. It chooses the schema: the one of --schema, else
@@ -218,7 +218,7 @@ func (s *session) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.there(); err != nil {
+	if err := s.checkStoreExists(); err != nil {
 		return err
 	}
 	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc, OnSchema: userdb.SchemaLater, Observers: s.observers, History: s.History})
@@ -231,14 +231,14 @@ func (s *session) open(ctx context.Context) error {
 	return err
 }
 
-// there returns an error if the command only reads and its store is a file that does not exist.
-// Otherwise a mistyped name would pass for an empty store, and become one.
-func (s *session) there() error {
+// checkStoreExists returns an error if the command only reads and its store is a file that does not
+// exist. Otherwise a mistyped name would pass for an empty store, and become one.
+func (s *session) checkStoreExists() error {
 	path := connect.File(s.Store)
 	if path == "" || !s.is(reading) || embedded.Exists(path) {
 		return nil
 	}
-	return fmt.Errorf("%w: %s", errNoStore, shown(path))
+	return fmt.Errorf("%w: %s", errNoStore, printable(path))
 }
 
 // useStored switches to the stored schema, if there is one.
@@ -267,17 +267,17 @@ func (s *session) namedSchema(ctx context.Context, otherwise schema.Schema) (sch
 	if s.Schema == "" {
 		return otherwise, nil
 	}
-	f, err := openUntil(ctx, s.Schema)
+	f, err := openWithContext(ctx, s.Schema)
 	if ctx.Err() != nil {
-		return otherwise, stalled(ctx, s.Schema)
+		return otherwise, stalledError(ctx, s.Schema)
 	}
 	if err != nil {
 		return otherwise, usagef("--schema: %v", err)
 	}
 	defer f.Close()
-	sc, err := schema.Load(until(ctx, f))
+	sc, err := schema.Load(contextReader(ctx, f))
 	if ctx.Err() != nil {
-		return otherwise, stalled(ctx, s.Schema)
+		return otherwise, stalledError(ctx, s.Schema)
 	}
 	if errors.Is(err, schema.ErrSchema) {
 		return sc, fmt.Errorf("--schema %s: %w", s.Schema, err)
@@ -296,14 +296,14 @@ func (s *session) typ(ctx context.Context, name string) (*userdb.Type, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; there is %s", err, strings.Join(s.db.Schema().Names(), ", "))
 	}
-	return t, s.agrees(ctx)
+	return t, s.checkNamedSchema(ctx)
 }
 
-// agrees returns an error if the schema of --schema contradicts the stored one. Under such a schema
-// a command would find nothing, or the wrong entries, and its answer would pass for the truth. A
-// schema to which the records are being migrated is accepted.
-func (s *session) agrees(ctx context.Context) error {
-	if s.Schema == "" || s.agreed {
+// checkNamedSchema returns an error if the schema of --schema contradicts the stored one. Under
+// such a schema a command would find nothing, or the wrong entries, and its answer would pass for
+// the truth. A schema to which the records are being migrated is accepted.
+func (s *session) checkNamedSchema(ctx context.Context) error {
+	if s.Schema == "" || s.schemaChecked {
 		return nil
 	}
 	stored, err := migrate.StoredSchema(ctx, s.db)
@@ -325,10 +325,10 @@ func (s *session) agrees(ctx context.Context) error {
 		}
 		if _, underWay := begun.Types[name]; !underWay {
 			return fmt.Errorf("%w: type %s: %s; use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'",
-				userdb.ErrSchemaMismatch, shown(name), difference)
+				userdb.ErrSchemaMismatch, printable(name), difference)
 		}
 	}
-	s.agreed = true
+	s.schemaChecked = true
 	return nil
 }
 
@@ -354,7 +354,7 @@ func (s *session) subjects(ctx context.Context, texts []string) ([]subject, erro
 	all := make([]subject, len(texts))
 	words := map[string][]int{} // by type
 	for i, text := range texts {
-		p, err := s.asItIs(ctx, text)
+		p, err := s.parseSubject(ctx, text)
 		if err != nil {
 			return nil, err
 		}
@@ -364,19 +364,19 @@ func (s *session) subjects(ctx context.Context, texts []string) ([]subject, erro
 			}
 		}
 	}
-	for _, of := range words {
-		if err := settle(ctx, all, of); err != nil {
+	for _, indexes := range words {
+		if err := resolveWords(ctx, all, indexes); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// settle turns bare words that are not the UID of any entry into hints for a value of any secondary
-// field. of holds the indexes in all of bare words of one type.
-func settle(ctx context.Context, all []subject, of []int) error {
-	typ, hs := all[of[0]].typ, make([]hints.Hint, len(of))
-	for i, at := range of {
+// resolveWords turns bare words that are not the UID of any entry into hints for a value of any
+// secondary field. indexes holds the positions in all of bare words of one type.
+func resolveWords(ctx context.Context, all []subject, indexes []int) error {
+	typ, hs := all[indexes[0]].typ, make([]hints.Hint, len(indexes))
+	for i, at := range indexes {
 		hs[i] = all[at].hint
 	}
 	i := 0
@@ -385,15 +385,15 @@ func settle(ctx context.Context, all []subject, of []int) error {
 			return err
 		}
 		if word, _ := hs[i].Word(); errors.Is(err, userdb.ErrNotFound) {
-			all[of[i]].hint = hints.Any(word).Of(typ.Name())
+			all[indexes[i]].hint = hints.Any(word).Of(typ.Name())
 		}
 		i++
 	}
 	return nil
 }
 
-// asItIs parses a hint as the library does.
-func (s *session) asItIs(ctx context.Context, text string) (subject, error) {
+// parseSubject parses a hint as the library does.
+func (s *session) parseSubject(ctx context.Context, text string) (subject, error) {
 	h, err := hints.Parse(text)
 	if err != nil {
 		return subject{}, err
@@ -416,7 +416,7 @@ func (s *session) onSubject(text string, f func(context.Context, subject) error)
 		if err != nil {
 			return err
 		}
-		return named(text, f(ctx, p))
+		return withHint(text, f(ctx, p))
 	}
 }
 
@@ -429,21 +429,21 @@ func (s *session) runOn(
 	}, traits...)
 }
 
-// resolve resolves a hint. If the hint names no type, it is one of type meant.
-func resolve(h hints.Hint, sc schema.Schema, meant string) (hints.Target, error) {
+// resolve resolves a hint. If the hint names no type, it is one of defaultType.
+func resolve(h hints.Hint, sc schema.Schema, defaultType string) (hints.Target, error) {
 	target, err := h.Resolve(sc, "")
 	if err == nil || h.Type() != "" {
 		return target, err
 	}
-	return h.Resolve(sc, meant)
+	return h.Resolve(sc, defaultType)
 }
 
-// named adds the hint to an error about an entry.
-func named(hint string, err error) error {
+// withHint adds the hint to an error about an entry.
+func withHint(hint string, err error) error {
 	if !aboutEntry(err) {
 		return err
 	}
-	return fmt.Errorf("%s: %w", shown(hint), err)
+	return fmt.Errorf("%s: %w", printable(hint), err)
 }
 
 // aboutEntry reports whether an error is about one entry, so that other entries may be fine.

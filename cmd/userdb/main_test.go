@@ -100,8 +100,8 @@ func commandLine(ts *testscript.TestScript, args []string) result {
 	if n := len(args); n > 0 && strings.HasPrefix(args[n-1], "<") {
 		stdin, args = ts.ReadFile(args[n-1][1:]), args[:n-1]
 	}
-	defer inside(ts)()
-	return here(nil, stdin, args...)
+	defer enterScript(ts)()
+	return runCommand(nil, stdin, args...)
 }
 
 // throttles implements the command throttles userdb [ARG…] [<FILE], which repeats a wrong guess
@@ -113,11 +113,11 @@ func throttles(ts *testscript.TestScript, _ bool, args []string) {
 		got := commandLine(ts, args[1:])
 		longest = max(longest, time.Since(began))
 		_, wait, _ := strings.Cut(strings.TrimSpace(got.err), "too many attempts: wait ")
-		told, _ := time.ParseDuration(wait) // rounded up
+		parsed, _ := time.ParseDuration(wait) // rounded up
 		switch {
 		case got.code != 5 && got.code != 8:
 			ts.Fatalf("exit code %d: %s", got.code, got.err)
-		case told-time.Second > 8*longest:
+		case parsed-time.Second > 8*longest:
 			return
 		case got.code == 8:
 			time.Sleep(longest)
@@ -128,10 +128,10 @@ func throttles(ts *testscript.TestScript, _ bool, args []string) {
 // environment lists the variables that a script can set for the program.
 var environment = []string{"HOME", "XDG_DATA_HOME", "USERDB_STORE", "USERDB_SCHEMA", "USERDB_NAMESPACE"}
 
-// inside gives this process the environment and the folder of a script until the returned function
-// is called. Only one script at a time can have them. A process for each command would take ten
-// times as long.
-func inside(ts *testscript.TestScript) func() {
+// enterScript gives this process the environment and the folder of a script until the returned
+// function is called. Only one script at a time can have them. A process for each command would
+// take ten times as long.
+func enterScript(ts *testscript.TestScript) func() {
 	was := map[string]string{}
 	for _, name := range environment {
 		was[name] = os.Getenv(name)
@@ -200,9 +200,9 @@ type result struct {
 	out, err string
 }
 
-// here runs a command line in this process. term answers its prompts; nil means that standard input
-// is not a terminal.
-func here(term terminal, stdin string, args ...string) result {
+// runCommand runs a command line in this process. term answers its prompts; nil means that standard
+// input is not a terminal.
+func runCommand(term terminal, stdin string, args ...string) result {
 	var out, errs bytes.Buffer
 	code := run(args, stdio{in: strings.NewReader(stdin), out: &out, err: &errs, term: term})
 	return result{code, out.String(), errs.String()}

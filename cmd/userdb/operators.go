@@ -16,7 +16,7 @@ import (
 
 var errOperatorTaken = coded.New(userdb.CodeDuplicate, "there is one already, whatever its case: choose another name")
 
-func operatorVerb(s *session) *cobra.Command {
+func operatorCommand(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "operator",
 		Short: "Those who may use the console of 'userdb serve'",
@@ -25,8 +25,8 @@ are compared as people read them. Operators are never deleted, for histories nam
 who may not sign in any more.`,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator list`,
-	}, addOperatorVerb(s), listOperatorsVerb(s), operatorPasswordVerb(s),
-		disableOperatorVerb(s), enableOperatorVerb(s))
+	}, addOperatorCommand(s), listOperatorsCommand(s), operatorPasswordCommand(s),
+		disableOperatorCommand(s), enableOperatorCommand(s))
 }
 
 // operators opens the store and returns the type of its operators.
@@ -37,7 +37,7 @@ func (s *session) operators(ctx context.Context) (*userdb.Type, error) {
 	return own.Operators(s.db)
 }
 
-func addOperatorVerb(s *session) *cobra.Command {
+func addOperatorCommand(s *session) *cobra.Command {
 	return s.withStdin(&cobra.Command{
 		Use:   "add NAME",
 		Short: "Make an operator",
@@ -46,7 +46,7 @@ func addOperatorVerb(s *session) *cobra.Command {
 		Example: `  userdb operator add Olga --password-stdin < secret.txt`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			var pw string
-			return s.ask(ctx, nothing, func(ctx context.Context) error {
+			return s.ask(ctx, checkNothing, func(ctx context.Context) error {
 				if err := s.open(ctx); err != nil {
 					return err
 				}
@@ -55,9 +55,9 @@ func addOperatorVerb(s *session) *cobra.Command {
 					err = own.Act(ctx, s.db, userdb.EventOperatorAdd, words[0])
 				}
 				if errors.Is(err, userdb.ErrDuplicate) {
-					err = fmt.Errorf("operator %s: %w", shown(words[0]), errOperatorTaken)
+					err = fmt.Errorf("operator %s: %w", printable(words[0]), errOperatorTaken)
 				}
-				return s.result(words[0], "added "+shown(words[0]), err)
+				return s.printResult(words[0], "added "+printable(words[0]), err)
 			}, secret{"password", newPassword, &pw})
 		}, asking),
 	})
@@ -72,9 +72,9 @@ type operatorLine struct {
 }
 
 func (o operatorLine) text() string {
-	text := shown(o.Name) + ", since " + o.Added
+	text := printable(o.Name) + ", since " + o.Added
 	if o.Namespace != "" {
-		text += ", namespace " + shown(o.Namespace)
+		text += ", namespace " + printable(o.Namespace)
 	}
 	if o.Disabled {
 		text += ", disabled"
@@ -82,7 +82,7 @@ func (o operatorLine) text() string {
 	return text
 }
 
-func listOperatorsVerb(s *session) *cobra.Command {
+func listOperatorsCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the operators",
@@ -107,19 +107,19 @@ func listOperatorsVerb(s *session) *cobra.Command {
 					at, _ := v.Time()
 					line.Added = at.Format(time.RFC3339)
 				}
-				if err := s.out.say(line, line.text()); err != nil {
+				if err := s.out.print(line, line.text()); err != nil {
 					return err
 				}
 			}
 			if n == 0 && !s.JSON {
-				return s.out.say(nil, "no operators; 'userdb operator add' makes one")
+				return s.out.print(nil, "no operators; 'userdb operator add' makes one")
 			}
 			return nil
 		}, reading),
 	}
 }
 
-func operatorPasswordVerb(s *session) *cobra.Command {
+func operatorPasswordCommand(s *session) *cobra.Command {
 	return s.withStdin(&cobra.Command{
 		Use:   "passwd NAME",
 		Short: "Set the password of an operator; their sessions end",
@@ -142,7 +142,7 @@ func operatorPasswordVerb(s *session) *cobra.Command {
 	})
 }
 
-func enableOperatorVerb(s *session) *cobra.Command {
+func enableOperatorCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "enable NAME",
 		Short: "Let an operator sign in again",
@@ -154,7 +154,7 @@ func enableOperatorVerb(s *session) *cobra.Command {
 	}
 }
 
-func disableOperatorVerb(s *session) *cobra.Command {
+func disableOperatorCommand(s *session) *cobra.Command {
 	revoke := false
 	c := &cobra.Command{
 		Use:   "disable NAME",
@@ -176,15 +176,15 @@ API keys that they made in the console go on working, and are listed: --revoke-k
 			if err != nil {
 				return err
 			}
-			return s.endActsOf(ctx, name, revoke)
+			return s.endWorkOf(ctx, name, revoke)
 		}),
 	}
 	c.Flags().BoolVar(&revoke, "revoke-keys", false, "revoke the API keys that the operator made, too")
 	return c
 }
 
-// endActsOf ends the jobs of an operator, and lists or revokes the API keys that the operator made.
-func (s *session) endActsOf(ctx context.Context, operator string, revoke bool) error {
+// endWorkOf ends the jobs of an operator, and lists or revokes the API keys that the operator made.
+func (s *session) endWorkOf(ctx context.Context, operator string, revoke bool) error {
 	jobs, err := own.JobsOf(s.db)
 	if err == nil {
 		err = jobs.StopOf(ctx, operator)
@@ -201,14 +201,14 @@ func (s *session) endActsOf(ctx context.Context, operator string, revoke bool) e
 		return err
 	}
 	for _, k := range made {
-		text := "the API key " + shown(k.Name) + " still works: 'userdb apikey revoke " + shown(k.Name) + "' ends it"
+		text := "the API key " + printable(k.Name) + " still works: 'userdb apikey revoke " + printable(k.Name) + "' ends it"
 		if revoke {
-			text = "revoked the API key " + shown(k.Name)
+			text = "revoked the API key " + printable(k.Name)
 			if err := s.revokeAPIKey(ctx, keys, k.Name); err != nil {
 				return err
 			}
 		}
-		if err := s.out.say(printedKey(k, ""), text); err != nil {
+		if err := s.out.print(apiKeyOf(k, ""), text); err != nil {
 			return err
 		}
 	}
@@ -233,10 +233,10 @@ func (s *session) onOperator(ctx context.Context, name, done string, kind userdb
 		err = own.Act(ctx, s.db, kind, e.Text(own.OperatorName))
 	}
 	if errors.Is(err, userdb.ErrNotFound) {
-		err = fmt.Errorf("operator %s: %w", shown(name), userdb.ErrNotFound)
+		err = fmt.Errorf("operator %s: %w", printable(name), userdb.ErrNotFound)
 	}
 	if done == "" {
 		return err
 	}
-	return s.result(name, done+" "+shown(name), err)
+	return s.printResult(name, done+" "+printable(name), err)
 }

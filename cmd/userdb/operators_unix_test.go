@@ -32,7 +32,7 @@ func TestSetupLink(t *testing.T) {
 	if line := <-second.lines; !strings.Contains(line, "within the hour") || strings.Contains(line, "token=") {
 		t.Errorf("the second one says %q", line)
 	}
-	status := func(s *served, path string) int {
+	status := func(s *serviceProcess, path string) int {
 		t.Helper()
 		answer, err := http.Get(s.url + path)
 		if err != nil {
@@ -48,7 +48,7 @@ func TestSetupLink(t *testing.T) {
 	if got := status(without, "/console/signin"); got != 404 {
 		t.Errorf("without a console: %d", got)
 	}
-	operators(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
+	wantExit(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
 	if got := status(first, link[1]); got != 410 {
 		t.Errorf("the link, when there is an operator: %d", got)
 	}
@@ -70,13 +70,13 @@ func TestSetupLink(t *testing.T) {
 
 const secretText = "correct horse battery\n"
 
-// operators runs a command, checks its exit code and returns its output.
-func operators(t *testing.T, store, stdin string, want int, args ...string) string {
+// wantExit runs a command, checks its exit code and returns its output.
+func wantExit(t *testing.T, store, stdin string, want int, args ...string) string {
 	t.Helper()
-	cmd, errs := start(t, store, args...)
+	cmd, errs := newProcess(t, store, args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.Output()
-	if code(err) != want {
+	if exitCode(err) != want {
 		t.Errorf("%q: %v, want %d: %s", args, err, want, errs)
 	}
 	return string(out) + errs.String()
@@ -87,44 +87,44 @@ func operators(t *testing.T, store, stdin string, want int, args ...string) stri
 func TestOperatorCommands(t *testing.T) {
 	server := redistest.Start(t)
 	store := server.URL()
-	operators(t, store, secretText, 0, "operator", "add", "root", "--password-stdin")
-	if got := operators(t, store, secretText, 4, "operator", "add", "ＲＯＯＴ", "--password-stdin"); !strings.Contains(got, "there is one already") {
+	wantExit(t, store, secretText, 0, "operator", "add", "root", "--password-stdin")
+	if got := wantExit(t, store, secretText, 4, "operator", "add", "ＲＯＯＴ", "--password-stdin"); !strings.Contains(got, "there is one already") {
 		t.Errorf("twice: %q", got)
 	}
-	operators(t, store, "short\n", 2, "operator", "add", "Paul", "--password-stdin")
-	operators(t, store, secretText, 2, "operator", "add", "a@b", "--password-stdin")
-	operators(t, store, "", 2, "operator", "add", "Paul")
-	operators(t, store, "another long password\n", 0, "operator", "passwd", "Root", "--password-stdin")
-	operators(t, store, "", 0, "operator", "disable", "ROOT")
-	if got := operators(t, store, "", 0, "operator", "list"); !strings.HasPrefix(got, "root, since 20") || !strings.HasSuffix(got, ", disabled\n") {
+	wantExit(t, store, "short\n", 2, "operator", "add", "Paul", "--password-stdin")
+	wantExit(t, store, secretText, 2, "operator", "add", "a@b", "--password-stdin")
+	wantExit(t, store, "", 2, "operator", "add", "Paul")
+	wantExit(t, store, "another long password\n", 0, "operator", "passwd", "Root", "--password-stdin")
+	wantExit(t, store, "", 0, "operator", "disable", "ROOT")
+	if got := wantExit(t, store, "", 0, "operator", "list"); !strings.HasPrefix(got, "root, since 20") || !strings.HasSuffix(got, ", disabled\n") {
 		t.Errorf("list: %q", got)
 	}
-	operators(t, store, "", 0, "operator", "enable", "root")
-	if got := operators(t, store, "", 0, "operator", "list", "--json"); !strings.Contains(got, `"disabled":false`) {
+	wantExit(t, store, "", 0, "operator", "enable", "root")
+	if got := wantExit(t, store, "", 0, "operator", "list", "--json"); !strings.Contains(got, `"disabled":false`) {
 		t.Errorf("list: %q", got)
 	}
 	for _, verb := range []string{"disable", "enable"} {
-		operators(t, store, "", 3, "operator", verb, "nobody")
+		wantExit(t, store, "", 3, "operator", verb, "nobody")
 	}
-	operators(t, store, secretText, 3, "operator", "passwd", "nobody", "--password-stdin")
+	wantExit(t, store, secretText, 3, "operator", "passwd", "nobody", "--password-stdin")
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
 	if n := client.Del(context.Background(), "~~userdb/operator/name:root/~prk").Val(); n != 1 {
 		t.Fatal("nothing is broken")
 	}
-	if got := operators(t, store, "", 7, "check"); !strings.Contains(got, "~~userdb/operator/name:root/~prk") {
+	if got := wantExit(t, store, "", 7, "check"); !strings.Contains(got, "~~userdb/operator/name:root/~prk") {
 		t.Errorf("the check says %q", got)
 	}
-	operators(t, store, "", 0, "check", "--repair")
-	operators(t, store, "", 0, "check")
-	operators(t, store, "", 0, "operator", "disable", "root")
+	wantExit(t, store, "", 0, "check", "--repair")
+	wantExit(t, store, "", 0, "check")
+	wantExit(t, store, "", 0, "operator", "disable", "root")
 }
 
-// TestKeysOfDisabled checks that disabling an operator lists the API keys that she made, and can
-// revoke them.
-func TestKeysOfDisabled(t *testing.T) {
+// TestKeysOfDisabledOperator checks that disabling an operator lists the API keys that she made,
+// and can revoke them.
+func TestKeysOfDisabledOperator(t *testing.T) {
 	store := redistest.Start(t).URL()
-	operators(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
+	wantExit(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
 	db, err := userdb.Open(t.Context(), store, userdb.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -138,21 +138,21 @@ func TestKeysOfDisabled(t *testing.T) {
 	if _, err = keys.Create(hers, own.Key{Name: "shop", Scopes: []string{own.ScopeRead}}); err != nil {
 		t.Fatal(err)
 	}
-	operators(t, store, "", 0, "apikey", "create", "other", "--scope", "read")
-	if out := operators(t, store, "", 0, "apikey", "list"); !strings.Contains(out, "made by operator:Olga at 20") || !strings.Contains(out, "made by command at 20") {
+	wantExit(t, store, "", 0, "apikey", "create", "other", "--scope", "read")
+	if out := wantExit(t, store, "", 0, "apikey", "list"); !strings.Contains(out, "made by operator:Olga at 20") || !strings.Contains(out, "made by command at 20") {
 		t.Errorf("the list says %q", out)
 	}
-	out := operators(t, store, "", 0, "operator", "disable", "OLGA")
+	out := wantExit(t, store, "", 0, "operator", "disable", "OLGA")
 	if !strings.Contains(out, "disabled OLGA\n") || !strings.Contains(out, "the API key shop still works") || strings.Contains(out, "other") {
 		t.Errorf("disabling says %q", out)
 	}
-	if out = operators(t, store, "", 0, "operator", "disable", "olga", "--revoke-keys"); !strings.Contains(out, "revoked the API key shop") {
+	if out = wantExit(t, store, "", 0, "operator", "disable", "olga", "--revoke-keys"); !strings.Contains(out, "revoked the API key shop") {
 		t.Errorf("revoking says %q", out)
 	}
-	if out = operators(t, store, "", 0, "apikey", "list"); strings.Contains(out, "shop") || !strings.Contains(out, "other") {
+	if out = wantExit(t, store, "", 0, "apikey", "list"); strings.Contains(out, "shop") || !strings.Contains(out, "other") {
 		t.Errorf("left: %q", out)
 	}
-	if out = operators(t, store, "", 0, "events", "--kind", "operator_disable", "--kind", "key_revoke"); strings.Count(out, "by command") != 3 || !strings.Contains(out, "for Olga") {
+	if out = wantExit(t, store, "", 0, "events", "--kind", "operator_disable", "--kind", "key_revoke"); strings.Count(out, "by command") != 3 || !strings.Contains(out, "for Olga") {
 		t.Errorf("told: %q", out)
 	}
 }

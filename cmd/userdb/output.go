@@ -38,22 +38,22 @@ func (o *output) Write(p []byte) (int, error) {
 	if err == nil && o.live {
 		err = o.w.Flush()
 	}
-	return n, unwritten(err)
+	return n, outputError(err)
 }
 
-func (o *output) flush() error { return unwritten(o.w.Flush()) }
+func (o *output) flush() error { return outputError(o.w.Flush()) }
 
-// say prints v as JSON, or text for people.
-func (o *output) say(v any, text string) error {
+// print prints v as JSON, or text for people.
+func (o *output) print(v any, text string) error {
 	if o.json {
-		return o.line(v)
+		return o.printJSON(v)
 	}
 	_, err := io.WriteString(o, text+"\n")
 	return err
 }
 
-// line prints v as JSON.
-func (o *output) line(v any) error {
+// printJSON prints v as JSON.
+func (o *output) printJSON(v any) error {
 	line, err := jsonline.Marshal(v)
 	if err == nil {
 		_, err = o.Write(line)
@@ -64,59 +64,60 @@ func (o *output) line(v any) error {
 // errOutput is wrapped by errors of writing the output.
 var errOutput = errors.New("writing the output")
 
-func unwritten(err error) error {
+func outputError(err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", errOutput, err)
 }
 
-// enough reports whether the reader of the output went away, as head does. That is not a failure.
-func enough(err error) bool { return errors.Is(err, errOutput) && errors.Is(err, syscall.EPIPE) }
+// brokenPipe reports whether the reader of the output went away, as head does. That is not a
+// failure.
+func brokenPipe(err error) bool { return errors.Is(err, errOutput) && errors.Is(err, syscall.EPIPE) }
 
 // disabledField is true in an entry that may not log in.
 const disabledField = "~disabled"
 
-// result prints the result of a command as say does, or returns err.
-func (s *session) result(v any, text string, err error) error {
+// printResult prints the result of a command as output.print does, or returns err.
+func (s *session) printResult(v any, text string, err error) error {
 	if err != nil {
 		return err
 	}
-	return s.out.say(v, text)
+	return s.out.print(v, text)
 }
 
-// entry prints e, or returns err.
-func (s *session) entry(e userdb.Entry, err error) error {
+// printEntry prints e, or returns err.
+func (s *session) printEntry(e userdb.Entry, err error) error {
 	if err != nil {
 		return err
 	}
-	return s.print(e.Flat())
+	return s.printFacets(e.Flat())
 }
 
-// print prints the facets of an entry as a flat object, or in lines for people.
-func (s *session) print(all schema.Facets) error { return s.out.say(all, block(all)) }
+// printFacets prints the facets of an entry as a flat object, or in lines for people.
+func (s *session) printFacets(all schema.Facets) error { return s.out.print(all, formatEntry(all)) }
 
-// number prints n, or returns err.
-func (s *session) number(n any, err error) error { return s.result(n, fmt.Sprint(n), err) }
+// printNumber prints n, or returns err.
+func (s *session) printNumber(n any, err error) error { return s.printResult(n, fmt.Sprint(n), err) }
 
 // headline returns the PRK of an entry, followed by a word if the entry may not log in. No facet
 // can look like that.
 func headline(all schema.Facets) string {
-	prk := shown(all["~prk"].Wire())
+	prk := printable(all["~prk"].Wire())
 	if _, disabled := all[disabledField]; disabled {
 		return prk + "  disabled"
 	}
 	return prk
 }
 
-// block formats an entry for people: its PRK, and below it the facets, sorted.
-func block(all schema.Facets) string {
+// formatEntry formats an entry for people: its PRK, and below it the facets, sorted.
+func formatEntry(all schema.Facets) string {
 	var b strings.Builder
 	b.WriteString(headline(all))
 	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if name != "~isa" && name != "~prk" && name != disabledField {
-			fmt.Fprintf(columns, "\n  %s\t%s", shown(name), shown(all[name].Wire()))
+			fmt.Fprintf(columns, "\n  %s\t%s", printable(name), printable(all[name].Wire()))
 		}
 	}
 	columns.Flush() // a strings.Builder takes everything
@@ -129,9 +130,9 @@ type listing interface {
 	end() error
 }
 
-// listing returns a table on a terminal, else one line for each entry. If fields is nil, it shows
-// all fields.
-func (s *session) listing(typ string, fields []string) listing {
+// newListing returns a table on a terminal, else one line for each entry. If fields is nil, it
+// shows all fields.
+func (s *session) newListing(typ string, fields []string) listing {
 	if s.std.width > 0 && !s.JSON {
 		primary := s.db.Schema().Types[typ].Primary
 		return &table{out: s.out, width: s.std.width, primary: primary, fields: fields, all: fields == nil}
@@ -154,29 +155,30 @@ func (l entryLines) add(e userdb.Entry) error {
 	}
 	for _, name := range fields {
 		if v, has := all[name]; has {
-			words = append(words, pair(name, v.Wire()))
+			words = append(words, formatFacet(name, v.Wire()))
 		}
 	}
-	return l.out.say(all, strings.Join(words, "  "))
+	return l.out.print(all, strings.Join(words, "  "))
 }
 
 func (entryLines) end() error { return nil }
 
-// pair formats a facet as FIELD=VALUE, with quotes if the value could be mistaken for several.
-func pair(name, value string) string {
-	quoted := shown(value)
+// formatFacet formats a facet as FIELD=VALUE, with quotes if the value could be mistaken for
+// several.
+func formatFacet(name, value string) string {
+	quoted := printable(value)
 	if strings.Contains(value, "  ") && quoted == value {
 		quoted = `"` + value + `"`
 	}
-	return shown(name) + "=" + quoted
+	return printable(name) + "=" + quoted
 }
 
-// shown formats a text for people. It quotes and escapes a text that could be misread (an empty
+// printable formats a text for people. It quotes and escapes a text that could be misread (an empty
 // one, or one with spaces at its ends), that could control a terminal (control characters, marks
 // that change the direction of writing), or that looks quoted already.
-func shown(text string) string {
-	printable := utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) })
-	if !printable || text == "" || text[0] == '"' || strings.TrimSpace(text) != text {
+func printable(text string) string {
+	plain := utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) })
+	if !plain || text == "" || text[0] == '"' || strings.TrimSpace(text) != text {
 		return strconv.Quote(text)
 	}
 	return text
@@ -195,8 +197,8 @@ func oneLine(text string) string {
 	return b.String()
 }
 
-// count formats a number of things, such as "2 entries".
-func count[N int | int64](n N, thing string) string {
+// plural formats a number of things, such as "2 entries".
+func plural[N int | int64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}

@@ -23,8 +23,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-func TestBlock(t *testing.T) {
-	got := block(schema.Facets{
+func TestFormatEntry(t *testing.T) {
+	got := formatEntry(schema.Facets{
 		"~isa": schema.Text("user"), "~prk": schema.Text("user/uid:a1"), "~rev": schema.Text("r"),
 		"名前": schema.Text("x"), "age": schema.Number(42), "none": schema.Null(), "": schema.Text(""), "a=b": schema.Text("c\td"),
 	})
@@ -36,11 +36,11 @@ func TestBlock(t *testing.T) {
   ~rev  r
   名前    x`
 	if got != want {
-		t.Errorf("block:\n%s\nwant:\n%s", got, want)
+		t.Errorf("formatEntry:\n%s\nwant:\n%s", got, want)
 	}
 }
 
-func TestPair(t *testing.T) {
+func TestFormatFacet(t *testing.T) {
 	for _, tt := range []struct{ name, value, want string }{
 		{"name", "Alice", "name=Alice"},
 		{"name", "Just A. User", "name=Just A. User"},
@@ -49,18 +49,18 @@ func TestPair(t *testing.T) {
 		{"", "x", `""=x`},
 		{"a b", "x\n", `a b="x\n"`},
 	} {
-		if got := pair(tt.name, tt.value); got != tt.want {
-			t.Errorf("pair(%q, %q) = %s, want %s", tt.name, tt.value, got, tt.want)
+		if got := formatFacet(tt.name, tt.value); got != tt.want {
+			t.Errorf("formatFacet(%q, %q) = %s, want %s", tt.name, tt.value, got, tt.want)
 		}
 	}
 }
 
-func TestFacets(t *testing.T) {
+func TestParseFacets(t *testing.T) {
 	typ := schema.Type{Primary: "uid", Fields: map[string]schema.Field{
 		"age": {Codec: schema.CodecNumber}, "on": {Codec: schema.CodecBoolean}, "more": {Codec: schema.CodecJSON},
 		"at": {Codec: schema.CodecDate}, "no": {Codec: schema.CodecNull},
 	}}
-	got, err := facets(typ, []string{"age=4.20e1", "on=true", `more={"a": [1]}`, "at=2026-01-02", "no=null", "name=a=b", "empty="})
+	got, err := parseFacets(typ, []string{"age=4.20e1", "on=true", `more={"a": [1]}`, "at=2026-01-02", "no=null", "name=a=b", "empty="})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,10 +79,10 @@ func TestFacets(t *testing.T) {
 		{"no=x", "invalid value: no: no null: not null"},
 		{"name=" + strings.Repeat("x", schema.MaxFacet+1), "invalid value: name: no text: "},
 	} {
-		_, err := facets(typ, []string{tt.text})
+		_, err := parseFacets(typ, []string{tt.text})
 		var named *userdb.FieldError
 		if !errors.As(err, &named) || !errors.Is(err, userdb.ErrInvalid) || !strings.HasPrefix(err.Error(), tt.want) {
-			t.Errorf("facets(%.20s) fails with %v, want %s", tt.text, err, tt.want)
+			t.Errorf("parseFacets(%.20s) fails with %v, want %s", tt.text, err, tt.want)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func TestFailures(t *testing.T) {
 		{[]string{"a", "b"}, "not found (2 of 9: a, b)"},
 		{[]string{"a", "b", "c", "d", "e", "f"}, "not found (6 of 9: a, b, c, d, e, …)"},
 	} {
-		f := failures{of: 9}
+		f := failures{asked: 9}
 		for _, text := range tt.texts {
 			if !f.add(text, gone) {
 				t.Errorf("%v is not taken", gone)
@@ -135,22 +135,22 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 func TestOutput(t *testing.T) {
 	full := errors.New("full")
 	o := &output{w: bufio.NewWriter(&brokenWriter{3, full}), live: true}
-	if err := o.say(nil, "ab"); err != nil {
+	if err := o.print(nil, "ab"); err != nil {
 		t.Errorf("the first line: %v", err)
 	}
-	if err := o.say(nil, "cd"); !errors.Is(err, full) || err.Error() != "writing the output: full" || enough(err) {
+	if err := o.print(nil, "cd"); !errors.Is(err, full) || err.Error() != "writing the output: full" || brokenPipe(err) {
 		t.Errorf("the second line: %v", err)
 	}
 	o = &output{w: bufio.NewWriter(&brokenWriter{0, syscall.EPIPE}), json: true}
-	if err := o.say("x", ""); err != nil {
+	if err := o.print("x", ""); err != nil {
 		t.Errorf("a buffered line: %v", err)
 	}
-	if err := o.flush(); !enough(err) {
+	if err := o.flush(); !brokenPipe(err) {
 		t.Errorf("a closed pipe: %v", err)
 	}
 }
 
-func TestShown(t *testing.T) {
+func TestPrintable(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"Alice", "Alice"},
 		{"Just A. User", "Just A. User"},
@@ -167,25 +167,25 @@ func TestShown(t *testing.T) {
 		{"a\u00a0b", `"a\u00a0b"`},
 		{"\xff", `"\xff"`},
 	} {
-		if got := shown(tt.text); got != tt.want {
-			t.Errorf("shown(%q) = %s, want %s", tt.text, got, tt.want)
+		if got := printable(tt.text); got != tt.want {
+			t.Errorf("printable(%q) = %s, want %s", tt.text, got, tt.want)
 		}
 	}
 }
 
-func TestCountWords(t *testing.T) {
+func TestPlural(t *testing.T) {
 	for want, got := range map[string]string{
-		"0 entries": count(0, "entry"), "1 entry": count(1, "entry"), "2 entries": count(2, "entry"),
-		"1 error": count(1, "error"), "0 errors": count(0, "error"),
+		"0 entries": plural(0, "entry"), "1 entry": plural(1, "entry"), "2 entries": plural(2, "entry"),
+		"1 error": plural(1, "error"), "0 errors": plural(0, "error"),
 	} {
 		if got != want {
-			t.Errorf("count = %q, want %q", got, want)
+			t.Errorf("plural = %q, want %q", got, want)
 		}
 	}
 }
 
-// drives reports whether a line contains something that could control a terminal.
-func drives(line string) bool {
+// controlsTerminal reports whether a line contains something that could control a terminal.
+func controlsTerminal(line string) bool {
 	return !utf8.ValidString(line) || strings.ContainsFunc(line, func(r rune) bool {
 		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
 	})
@@ -194,21 +194,21 @@ func drives(line string) bool {
 func TestNothingDrivesATerminal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "text")
-		for what, got := range map[string]string{"shown": shown(text), "oneLine": oneLine(text), "pair": pair(text, text)} {
-			if drives(got) {
+		for what, got := range map[string]string{"printable": printable(text), "oneLine": oneLine(text), "formatFacet": formatFacet(text, text)} {
+			if controlsTerminal(got) {
 				t.Errorf("%s(%q) = %q", what, text, got)
 			}
 		}
-		if got := shown(text); got != text {
+		if got := printable(text); got != text {
 			if back, err := strconv.Unquote(got); err != nil || back != text {
-				t.Errorf("shown(%q) = %s, which is %q, %v", text, got, back, err)
+				t.Errorf("printable(%q) = %s, which is %q, %v", text, got, back, err)
 			}
 		}
 		line, err := jsonline.Marshal([]string{text})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if body, ok := strings.CutSuffix(string(line), "\n"); !ok || drives(body) {
+		if body, ok := strings.CutSuffix(string(line), "\n"); !ok || controlsTerminal(body) {
 			t.Errorf("JSON of %q: %q", text, line)
 		}
 		var back []string
@@ -239,8 +239,8 @@ func TestJSONLine(t *testing.T) {
 // the line ends of other systems.
 const nasty = "a\x00\a\b\t\x1b[31m\x7f\u0085\u009b31m\u009d\u061c\u200e\u200f\u202a\u202e\u2066\u2069\u2028\u2029\ufeff\U000e0001z"
 
-// rawIn returns the first character of an output that could control a terminal.
-func rawIn(output string) (rune, bool) {
+// firstControl returns the first character of an output that could control a terminal.
+func firstControl(output string) (rune, bool) {
 	for _, r := range output {
 		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)) {
 			return r, true
@@ -274,7 +274,7 @@ func nastyStore(t *testing.T) (schemaFile string, dir string) {
 			t.Fatal(err)
 		}
 	}
-	if got := here(nil, "", "import", filepath.Join(dir, "users.jsonl"), "--extra", "--schema", schemaFile); got.code != 0 {
+	if got := runCommand(nil, "", "import", filepath.Join(dir, "users.jsonl"), "--extra", "--schema", schemaFile); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
 	return schemaFile, dir
@@ -343,8 +343,8 @@ func TestNothingIsPrintedRaw(t *testing.T) {
 				if len(more) > 0 && args[0] == "dump" {
 					continue
 				}
-				got := here(nil, "", append(slices.Clone(args), more...)...)
-				if r, is := rawIn(got.out + got.err); is {
+				got := runCommand(nil, "", append(slices.Clone(args), more...)...)
+				if r, is := firstControl(got.out + got.err); is {
 					t.Errorf("%q prints %U: %q", args, r, got.out+got.err)
 				}
 				if got.code != code {
@@ -358,7 +358,7 @@ func TestNothingIsPrintedRaw(t *testing.T) {
 // TestNastyRoundTrip checks that an import brings back exactly what was exported, whatever that is.
 func TestNastyRoundTrip(t *testing.T) {
 	schemaFile, dir := nastyStore(t)
-	first := here(nil, "", "export", "--secrets")
+	first := runCommand(nil, "", "export", "--secrets")
 	if first.code != 0 || !strings.Contains(first.out, `\u009b`) || strings.Contains(first.out, `"wire"`) || strings.Contains(first.out, `"value64"`) {
 		t.Fatalf("%+v", first)
 	}
@@ -366,10 +366,10 @@ func TestNastyRoundTrip(t *testing.T) {
 	if err := os.WriteFile(path, []byte(first.out), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := here(nil, "", "import", path, "--extra", "--namespace", "copy", "--schema", schemaFile); got.code != 0 {
+	if got := runCommand(nil, "", "import", path, "--extra", "--namespace", "copy", "--schema", schemaFile); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
-	again := here(nil, "", "export", "--secrets", "--namespace", "copy")
+	again := runCommand(nil, "", "export", "--secrets", "--namespace", "copy")
 	sorted := func(text string) string {
 		lines := strings.Split(text, "\n")
 		slices.Sort(lines)
@@ -378,7 +378,7 @@ func TestNastyRoundTrip(t *testing.T) {
 	if sorted(again.out) != sorted(first.out) {
 		t.Errorf("%s\nwas\n%s", again.out, first.out)
 	}
-	got := here(nil, "", "get", "name="+nasty, "--json", "--namespace", "copy")
+	got := runCommand(nil, "", "get", "name="+nasty, "--json", "--namespace", "copy")
 	var e map[string]any
 	if err := json.Unmarshal([]byte(got.out), &e); err != nil || e["uid"] != nasty || e["job"] != nasty || e[nasty] != nasty {
 		t.Errorf("%v, %+v", err, got)
@@ -388,14 +388,14 @@ func TestNastyRoundTrip(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	server := redistest.Start(t, redistest.Config("maxmemory 100mb", "maxmemory-policy allkeys-lru"))
 	t.Setenv("USERDB_STORE", server.URL())
-	got := here(nil, "", "count", "user")
+	got := runCommand(nil, "", "count", "user")
 	if got.code != 0 || got.out != "0\n" || !strings.HasPrefix(got.err, "userdb: warning: ") || !strings.HasSuffix(got.err, "; set maxmemory-policy noeviction\n") {
 		t.Errorf("count at a server that evicts: %+v", got)
 	}
-	if got := here(nil, "", "count", "user", "--json"); got != (result{0, "0\n", ""}) {
+	if got := runCommand(nil, "", "count", "user", "--json"); got != (result{0, "0\n", ""}) {
 		t.Errorf("count --json at a server that evicts: %+v", got)
 	}
-	if got := here(nil, "x", "login", "Alice", "--password-stdin"); got != (result{5, "", "userdb: wrong identifier or password\n"}) {
+	if got := runCommand(nil, "x", "login", "Alice", "--password-stdin"); got != (result{5, "", "userdb: wrong identifier or password\n"}) {
 		t.Errorf("login at a server that evicts: %+v", got)
 	}
 }

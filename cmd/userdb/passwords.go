@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-func loginVerb(s *session) *cobra.Command {
+func loginCommand(s *session) *cobra.Command {
 	var at userdb.Attempt
 	c := &cobra.Command{
 		Use:   "login IDENTIFIER",
@@ -45,24 +45,24 @@ makes this command exit 0, and this help is 'userdb help login' alone.`,
 					return usagef("- stands for the first line of standard input, and needs --password-stdin")
 				}
 			}
-			return s.ask(ctx, nothing, func(ctx context.Context) error {
+			return s.ask(ctx, checkNothing, func(ctx context.Context) error {
 				t, err := s.typ(ctx, s.Type)
 				if err != nil {
 					return err
 				}
-				return s.entry(t.Login(ctx, identifier, pw, at))
+				return s.printEntry(t.Login(ctx, identifier, pw, at))
 			}, secrets...)
 		}, asking, public),
 	}
 	c.Flags().StringVar(&at.Origin, "origin", "", "the attempt comes from `ORIGIN`, an address or a name; failures are\ncounted for each")
-	grants(c)
+	disableHelpFlag(c)
 	return s.withStdin(c)
 }
 
-// nothing checks nothing before login and strength ask for a password.
-func nothing(context.Context) error { return nil }
+// checkNothing does nothing. It is the check of commands that can ask for a password at once.
+func checkNothing(context.Context) error { return nil }
 
-func passwdVerb(s *session) *cobra.Command {
+func passwdCommand(s *session) *cobra.Command {
 	var change bool
 	c := &cobra.Command{
 		Use:   "passwd HINT",
@@ -94,45 +94,45 @@ gave: no flag in its place makes this command exit 0, and this help is 'userdb h
 		}, asking),
 	}
 	c.Flags().BoolVar(&change, "change", false, "ask for the old password first; a wrong one exits 5, and counts\nas a failed login")
-	grants(c)
+	disableHelpFlag(c)
 	return s.withStdin(c)
 }
 
-func disableVerb(s *session) *cobra.Command {
+func disableCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "disable HINT",
 		Short: "Keep an entry from logging in",
 		Long: `Keep an entry from logging in: that exits 5 as for a wrong password, and the entry's tokens are
 void. It stays readable. Prints its key.`,
 		Example: `  userdb disable email=alice@example.com`,
-		RunE:    s.turn("disabled", func(ctx context.Context, p subject) error { return p.typ.Disable(ctx, p.hint) }),
+		RunE:    s.runOnKey("disabled", func(ctx context.Context, p subject) error { return p.typ.Disable(ctx, p.hint) }),
 	}
 }
 
-func enableVerb(s *session) *cobra.Command {
+func enableCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:     "enable HINT",
 		Short:   "Let an entry log in again",
 		Long:    `Let an entry log in again. Tokens from before stay void. Prints the entry's key.`,
 		Example: `  userdb enable email=alice@example.com`,
-		RunE:    s.turn("enabled", func(ctx context.Context, p subject) error { return p.typ.Enable(ctx, p.hint) }),
+		RunE:    s.runOnKey("enabled", func(ctx context.Context, p subject) error { return p.typ.Enable(ctx, p.hint) }),
 	}
 }
 
-// turn returns a RunE function that finds the entry of a hint, calls do with its key, and prints
-// the word done and the key.
-func (s *session) turn(done string, do func(context.Context, subject) error, traits ...trait) func(*cobra.Command, []string) error {
+// runOnKey returns a RunE function that finds the entry of a hint, calls do with its key, and
+// prints the word done and the key.
+func (s *session) runOnKey(done string, do func(context.Context, subject) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.runOn(func(ctx context.Context, p subject, _ []string) error {
 		e, err := p.typ.Find(ctx, p.hint)
 		if err != nil {
 			return err
 		}
 		p.text, p.hint = e.Key().String(), hints.Key(e.Key())
-		return s.result(p.text, done+" "+shown(p.text), do(ctx, p))
+		return s.printResult(p.text, done+" "+printable(p.text), do(ctx, p))
 	}, traits...)
 }
 
-func tokenVerb(s *session) *cobra.Command {
+func tokenCommand(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "token",
 		Short: "Tokens that are good once",
@@ -141,10 +141,10 @@ account, log in by a link. A new password, disable and delete end all tokens of 
 spending one ends the others of its purpose. At most 16 are open: beyond, the oldest goes.`,
 		Example: `  userdb token issue email=alice@example.com --purpose reset > token.txt
   userdb token redeem - --purpose reset < token.txt`,
-	}, issueVerb(s), redeemVerb(s))
+	}, issueCommand(s), redeemCommand(s))
 }
 
-func issueVerb(s *session) *cobra.Command {
+func issueCommand(s *session) *cobra.Command {
 	var tk userdb.Token
 	c := &cobra.Command{
 		Use:   "issue HINT",
@@ -155,14 +155,14 @@ disabled entry has none (3).`,
   userdb token issue '*=Alice' --purpose change:email --value alice@example.org --json`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
 			token, err := p.typ.Issue(ctx, p.hint, tk)
-			return s.result(map[string]string{"token": token}, token, err)
+			return s.printResult(map[string]string{"token": token}, token, err)
 		}),
 	}
 	purposeFlag(c, &tk.Purpose, "it is good for `PURPOSE`, in your own words; change:FIELD sets a secondary\n"+
 		"facet to the value when it is redeemed")
 	c.Flags().StringVar(&tk.Value, "value", "", "it is bound to `VALUE`, such as an address")
 	c.Flags().Func("life", "it is good for `D`, such as 15m or 2d; at most 30d (default 1h)", func(text string) (err error) {
-		if tk.Life, err = duration(text); err == nil && tk.Life == 0 {
+		if tk.Life, err = parseDuration(text); err == nil && tk.Life == 0 {
 			err = errors.New("it would be good for no time")
 		}
 		return err
@@ -178,7 +178,7 @@ func purposeFlag(c *cobra.Command, to *string, usage string) {
 // errToken replaces the not found error of the library, because redeem was not asked for an entry.
 var errToken = coded.New(userdb.CodeLogin, "wrong token: it is spent, expired, void or for another purpose")
 
-func redeemVerb(s *session) *cobra.Command {
+func redeemCommand(s *session) *cobra.Command {
 	var purpose string
 	c := &cobra.Command{
 		Use:   "redeem TOKEN",
@@ -217,15 +217,15 @@ command exit 0, and this help is 'userdb help token redeem' alone.`,
 			if tk.Value != "" {
 				all["~value"] = schema.Text(tk.Value)
 			}
-			return s.print(all)
+			return s.printFacets(all)
 		}, public),
 	}
 	purposeFlag(c, &purpose, "it must have been issued for `PURPOSE`")
-	grants(c)
+	disableHelpFlag(c)
 	return c
 }
 
-func passwordVerb(s *session) *cobra.Command {
+func passwordCommand(s *session) *cobra.Command {
 	strength := &cobra.Command{
 		Use:   "strength",
 		Short: "How hard a password is to guess",
@@ -236,10 +236,10 @@ told; score 3 and 4 are good. The first 100 characters are looked at.`,
   userdb password strength --password-stdin --json < secret.txt`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
 			var pw string
-			return s.ask(ctx, nothing, func(context.Context) error {
+			return s.ask(ctx, checkNothing, func(context.Context) error {
 				r := password.Strength(pw)
 				text := fmt.Sprintf("score %d of 4: guessed in %s (%.3f bits)", r.Score, r.Time, r.Entropy)
-				return s.out.say(r, strings.Join(append([]string{text}, r.Suggestions...), "\n"))
+				return s.out.print(r, strings.Join(append([]string{text}, r.Suggestions...), "\n"))
 			}, secret{"password", "Password: ", &pw})
 		}, asking, public),
 	}

@@ -70,7 +70,7 @@ func TestPrompts(t *testing.T) {
 		{"login Bob", []string{good}, 0, "Password: ", ""},
 	} {
 		ty := &typist{answers: tt.answers}
-		got := here(ty.ask, "", strings.Fields(tt.args)...)
+		got := runCommand(ty.ask, "", strings.Fields(tt.args)...)
 		if got.code != tt.code || !strings.HasPrefix(got.err, tt.err) || tt.err == "" && got.err != "" {
 			t.Errorf("%s: exit %d, %q; want %d, %q…", tt.args, got.code, got.err, tt.code, tt.err)
 		}
@@ -86,18 +86,18 @@ func TestPromptHoldsNoLock(t *testing.T) {
 	useFile(t)
 	ty := &typist{answers: []string{good, good}}
 	ty.before = func() {
-		if got := here(nil, "", "count", "user", "--timeout", "5s"); got.code != 0 {
+		if got := runCommand(nil, "", "count", "user", "--timeout", "5s"); got.code != 0 {
 			t.Errorf("while a password is typed, count exits %d: %s", got.code, got.err)
 		}
 	}
-	if got := here(ty.ask, "", "create", "user", "name=Alice"); got.code != 0 {
+	if got := runCommand(ty.ask, "", "create", "user", "name=Alice"); got.code != 0 {
 		t.Errorf("create exits %d: %s", got.code, got.err)
 	}
 }
 
 func TestPasswordStdin(t *testing.T) {
 	useFile(t)
-	if got := here(nil, good+"\n", "create", "user", "name=Alice", "--password-stdin"); got.code != 0 {
+	if got := runCommand(nil, good+"\n", "create", "user", "name=Alice", "--password-stdin"); got.code != 0 {
 		t.Fatalf("create exits %d: %s", got.code, got.err)
 	}
 	long := strings.Repeat("x", maxSecret)
@@ -121,7 +121,7 @@ func TestPasswordStdin(t *testing.T) {
 		{long + "x\n", 2, "userdb: the password is over 4096 bytes\n"},
 		{long + long, 2, "userdb: the password is over 4096 bytes\n"},
 	} {
-		got := here(nil, tt.stdin, "login", "Alice", "--password-stdin")
+		got := runCommand(nil, tt.stdin, "login", "Alice", "--password-stdin")
 		if got.code != tt.code || got.err != tt.err {
 			t.Errorf("login < %.30q (%d bytes): exit %d, %q; want %d, %q", tt.stdin, len(tt.stdin), got.code, got.err, tt.code, tt.err)
 		}
@@ -179,7 +179,7 @@ var scripts = []struct{ line, stdin string }{
 // visitor, and checks that they never exit 0.
 func TestNoWordGrants(t *testing.T) {
 	useFile(t)
-	if got := here(nil, good, "create", "user", "uid=b1", "name=Bob", "--password-stdin"); got.code != 0 {
+	if got := runCommand(nil, good, "create", "user", "uid=b1", "name=Bob", "--password-stdin"); got.code != 0 {
 		t.Fatal(got.err)
 	}
 	for _, script := range scripts {
@@ -191,16 +191,16 @@ func TestNoWordGrants(t *testing.T) {
 			for i, arg := range args {
 				args[i] = strings.Replace(arg, "X", x, 1)
 			}
-			if got := here(nil, script.stdin, args...); got.code == 0 {
+			if got := runCommand(nil, script.stdin, args...); got.code == 0 {
 				t.Errorf("userdb %q exits 0: %s%s", args, got.out, got.err)
 			}
 		}
 	}
 	// A new password forgets the failures that were counted.
-	if got := here(nil, good, "passwd", "uid=b1", "--password-stdin"); got.code != 0 {
+	if got := runCommand(nil, good, "passwd", "uid=b1", "--password-stdin"); got.code != 0 {
 		t.Fatal(got.err)
 	}
-	if got := here(nil, good, "login", "Bob", "--password-stdin"); got.code != 0 {
+	if got := runCommand(nil, good, "login", "Bob", "--password-stdin"); got.code != 0 {
 		t.Errorf("Bob's password is not what it was: %d %s", got.code, got.err)
 	}
 }
@@ -221,16 +221,16 @@ func TestNoTwoWordsGrant(t *testing.T) {
 	}
 }
 
-// TestHelpOfGrants checks that the help of these commands can be shown, and that the error about
+// TestHelpWithoutFlag checks that the help of these commands can be shown, and that the error about
 // --help says how.
-func TestHelpOfGrants(t *testing.T) {
+func TestHelpWithoutFlag(t *testing.T) {
 	useFile(t)
 	for _, verb := range []string{"login", "passwd", "token redeem"} {
-		if got := here(nil, "", append([]string{"help"}, strings.Fields(verb)...)...); got.code != 0 || !strings.Contains(got.out, "Usage:\n  userdb "+verb+" ") {
+		if got := runCommand(nil, "", append([]string{"help"}, strings.Fields(verb)...)...); got.code != 0 || !strings.Contains(got.out, "Usage:\n  userdb "+verb+" ") {
 			t.Errorf("help %s: %+v", verb, got)
 		}
 		for _, args := range [][]string{{"--help"}, {"--nonsense"}} {
-			got := here(nil, "", append(strings.Fields(verb), args...)...)
+			got := runCommand(nil, "", append(strings.Fields(verb), args...)...)
 			if got.code != 2 || !strings.Contains(got.err, "'userdb help "+verb+"'") {
 				t.Errorf("%s %q: %+v", verb, args, got)
 			}
@@ -242,7 +242,7 @@ func TestHelpOfGrants(t *testing.T) {
 // is.
 func TestIdentifierStdin(t *testing.T) {
 	useFile(t)
-	if got := here(nil, good, "create", "user", "name=Alice", "--password-stdin"); got.code != 0 {
+	if got := runCommand(nil, good, "create", "user", "name=Alice", "--password-stdin"); got.code != 0 {
 		t.Fatal(got.err)
 	}
 	for _, tt := range []struct {
@@ -258,16 +258,16 @@ func TestIdentifierStdin(t *testing.T) {
 		{strings.Repeat("x", maxSecret+2) + good, 2},
 		{good + "\nAlice", 5},
 	} {
-		if got := here(nil, tt.stdin, "login", "-", "--password-stdin"); got.code != tt.code {
+		if got := runCommand(nil, tt.stdin, "login", "-", "--password-stdin"); got.code != tt.code {
 			t.Errorf("login - < %.40q: exit %d, %s; want %d", tt.stdin, got.code, got.err, tt.code)
 		}
 	}
 	for _, line := range [][]string{{"login", "--password-stdin", "--", "-"}, {"token", "redeem", "--purpose", "p", "--", "-"}} {
-		if got := here(nil, "Alice\n"+good, line...); got.code != 5 {
+		if got := runCommand(nil, "Alice\n"+good, line...); got.code != 5 {
 			t.Errorf("%q: exit %d, %s; want 5: after -- a hyphen is what a visitor wrote", line, got.code, got.err)
 		}
 	}
-	if got := here((&typist{answers: []string{good}}).ask, "", "login", "-"); got.code != 2 {
+	if got := runCommand((&typist{answers: []string{good}}).ask, "", "login", "-"); got.code != 2 {
 		t.Errorf("login - at a terminal: %+v", got)
 	}
 }
@@ -280,7 +280,7 @@ func TestExamplesGuardWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	texts := map[string]string{}
-	everyCommand(theRoot(), func(c *cobra.Command) { texts[c.CommandPath()] = c.Long + "\n" + c.Example })
+	everyCommand(testRoot(), func(c *cobra.Command) { texts[c.CommandPath()] = c.Long + "\n" + c.Example })
 	for _, file := range append(files, "../../README.md") {
 		text, err := os.ReadFile(file)
 		if err != nil {

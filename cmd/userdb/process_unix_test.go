@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// start prepares the program to run in a process of its own. The returned buffer takes its standard
-// error.
-func start(t *testing.T, store string, args ...string) (*exec.Cmd, *bytes.Buffer) {
+// newProcess prepares the program to run in a process of its own. The returned buffer takes its
+// standard error.
+func newProcess(t *testing.T, store string, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "USERDB_STORE="+store)
@@ -68,7 +68,7 @@ func deafServer(t *testing.T) (url string, called chan struct{}) {
 	return "redis://" + l.Addr().String(), called
 }
 
-func code(err error) int {
+func exitCode(err error) int {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return exit.ExitCode()
@@ -117,7 +117,7 @@ func interruptWaiting(t *testing.T, store string, sig os.Signal, line string) re
 // interrupt starts a command line, and interrupts it when ready returns.
 func interrupt(t *testing.T, store string, sig os.Signal, line string, ready func(in io.Writer, out io.Reader)) result {
 	t.Helper()
-	cmd, errs := start(t, store, strings.Fields(line)...)
+	cmd, errs := newProcess(t, store, strings.Fields(line)...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func interrupt(t *testing.T, store string, sig os.Signal, line string, ready fun
 	ready(in, out)
 	cmd.Process.Signal(sig)
 	err = cmd.Wait()
-	return result{code(err), "", errs.String()}
+	return result{exitCode(err), "", errs.String()}
 }
 
 func TestTimeout(t *testing.T) {
@@ -143,9 +143,9 @@ func TestTimeout(t *testing.T) {
 		{"server", deaf, "userdb: not done in time: the store did not answer within 300ms; is the store of --store (USERDB_STORE) reachable? --timeout gives more time\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cmd, errs := start(t, tt.store, "list", "user", "--timeout", "300ms")
-			if err := cmd.Run(); code(err) != 6 || !strings.Contains(errs.String(), tt.want) || strings.Count(errs.String(), "\n") != 1 {
-				t.Errorf("exit %d, %q; want 6, %q", code(err), errs.String(), tt.want)
+			cmd, errs := newProcess(t, tt.store, "list", "user", "--timeout", "300ms")
+			if err := cmd.Run(); exitCode(err) != 6 || !strings.Contains(errs.String(), tt.want) || strings.Count(errs.String(), "\n") != 1 {
+				t.Errorf("exit %d, %q; want 6, %q", exitCode(err), errs.String(), tt.want)
 			}
 		})
 	}
@@ -156,12 +156,12 @@ func TestClosedOutput(t *testing.T) {
 	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
 	t.Setenv("USERDB_STORE", store)
 	for i := range 3 {
-		if got := here(nil, "", "create", "user", "uid=u"+strconv.Itoa(i), "name=N"+strconv.Itoa(i), "--no-password"); got.code != 0 {
+		if got := runCommand(nil, "", "create", "user", "uid=u"+strconv.Itoa(i), "name=N"+strconv.Itoa(i), "--no-password"); got.code != 0 {
 			t.Fatal(got.err)
 		}
 	}
 	for _, args := range []string{"list user", "walk *", "keys *", "dump", "get u1", "count user", "schema show", "--help", "check"} {
-		cmd, errs := start(t, store, strings.Fields(args)...)
+		cmd, errs := newProcess(t, store, strings.Fields(args)...)
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
@@ -183,9 +183,9 @@ func TestFullOutput(t *testing.T) {
 		t.Skip(err)
 	}
 	defer full.Close()
-	cmd, errs := start(t, "memory:", "count", "user")
+	cmd, errs := newProcess(t, "memory:", "count", "user")
 	cmd.Stdout = full
-	if err := cmd.Run(); code(err) != 1 || !strings.HasPrefix(errs.String(), "userdb: writing the output: ") {
-		t.Errorf("exit %d, %q; want 1", code(err), errs.String())
+	if err := cmd.Run(); exitCode(err) != 1 || !strings.HasPrefix(errs.String(), "userdb: writing the output: ") {
+		t.Errorf("exit %d, %q; want 1", exitCode(err), errs.String())
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// mostLines is how many lines a pump holds.
-const mostLines = 4096
+// maxLines is how many lines a pump holds.
+const maxLines = 4096
 
 // A pump writes the lines of a log to an output that may block, such as a full pipe. Lines wait in
 // memory, and those that do not fit are lost, so that no request waits for its line. Any number of
@@ -22,7 +22,7 @@ type pump struct {
 }
 
 func newPump(out io.Writer) *pump {
-	p := &pump{out: out, lines: make(chan []byte, mostLines), stop: make(chan struct{}), ended: make(chan struct{})}
+	p := &pump{out: out, lines: make(chan []byte, maxLines), stop: make(chan struct{}), ended: make(chan struct{})}
 	go p.run()
 	return p
 }
@@ -52,21 +52,21 @@ func (p *pump) run() {
 	for {
 		select {
 		case line := <-p.lines:
-			p.pass(line)
+			p.writeLine(line)
 			continue
 		default:
 		}
 		select {
 		case line := <-p.lines:
-			p.pass(line)
+			p.writeLine(line)
 		case <-p.stop:
 			return
 		}
 	}
 }
 
-// pass writes a line, and before it how many lines were lost.
-func (p *pump) pass(line []byte) {
+// writeLine writes a line, and before it how many lines were lost.
+func (p *pump) writeLine(line []byte) {
 	if n := p.lost.Swap(0); n > 0 {
 		fmt.Fprintf(p.out, `{"time":%q,"level":"WARN","msg":"the log was not taken","lost":%d}`+"\n", time.Now().Format(time.RFC3339Nano), n)
 	}

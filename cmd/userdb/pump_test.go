@@ -13,7 +13,7 @@ import (
 func TestPump(t *testing.T) {
 	r, w := io.Pipe()
 	p := newPump(w)
-	const lines = 2 * mostLines
+	const lines = 2 * maxLines
 	for i := range lines {
 		fmt.Fprintf(p, "line %d\n", i)
 	}
@@ -30,7 +30,7 @@ func TestPump(t *testing.T) {
 		}
 		took, before = took+1, n
 	}
-	if took < mostLines || took+lost != lines {
+	if took < maxLines || took+lost != lines {
 		t.Errorf("%d came, %d were lost", took, lost)
 	}
 	go func() { fmt.Fprint(p, "the last\n"); p.end(); w.Close() }()

@@ -19,7 +19,7 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-func schemaVerb(s *session) *cobra.Command {
+func schemaCommand(s *session) *cobra.Command {
 	show := &cobra.Command{
 		Use:   "show",
 		Short: "Print the schema in force",
@@ -27,9 +27,9 @@ func schemaVerb(s *session) *cobra.Command {
 write, else the built-in one. What it prints can be edited and given to --schema.`,
 		Example: `  userdb schema show
   userdb schema show --schema schema.json --json`,
-		RunE: s.runInForce(func(sc schema.Schema) error {
+		RunE: s.runWithSchema(func(sc schema.Schema) error {
 			text, err := jsonline.Indent(sc)
-			return s.result(sc, strings.TrimSuffix(string(text), "\n"), err)
+			return s.printResult(sc, strings.TrimSuffix(string(text), "\n"), err)
 		}, reading),
 	}
 	check := &cobra.Command{
@@ -41,14 +41,14 @@ never two entries. A line follows for what keeps all entries out of Redis' compa
 if the schema alone tells that: too many fields, names or a type name that are too long.`,
 		Example: `  userdb schema check
   userdb schema check --schema schema.json --json`,
-		RunE: s.runInForce(s.checkSchema, unlimited, reading), // a proof may take long
+		RunE: s.runWithSchema(s.checkSchema, unlimited, reading), // a proof may take long
 	}
 	return group(&cobra.Command{Use: "schema", Short: "The schema in force", Example: `  userdb schema show
-  userdb schema check`}, show, check, diffSchemaVerb(s), addToSchemaVerb(s), applySchemaVerb(s))
+  userdb schema check`}, show, check, diffSchemaCommand(s), addToSchemaCommand(s), applySchemaCommand(s))
 }
 
-// runInForce calls run, and passes f the schema that other commands would use.
-func (s *session) runInForce(f func(schema.Schema) error, traits ...trait) func(*cobra.Command, []string) error {
+// runWithSchema calls run, and passes f the schema that other commands would use.
+func (s *session) runWithSchema(f func(schema.Schema) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.run(func(ctx context.Context, _ []string) error {
 		sc, err := s.namedSchema(ctx, schema.Schema{})
 		if err == nil && s.Schema == "" {
@@ -72,7 +72,7 @@ func (s *session) checkSchema(sc schema.Schema) error {
 			return err
 		}
 		for _, p := range pairs {
-			if err := s.pair(columns, name, p); err != nil {
+			if err := s.printPair(columns, name, p); err != nil {
 				return err
 			}
 		}
@@ -81,25 +81,25 @@ func (s *session) checkSchema(sc schema.Schema) error {
 		return err
 	}
 	for _, p := range check.NotCompact(sc) {
-		if err := s.out.say(p, oneLine(p.String())); err != nil {
+		if err := s.out.print(p, oneLine(p.String())); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// pair prints how two fields of a type relate: as JSON, or in columns for people.
-func (s *session) pair(columns io.Writer, typ string, p validate.Pair) error {
+// printPair prints how two fields of a type relate: as JSON, or in columns for people.
+func (s *session) printPair(columns io.Writer, typ string, p validate.Pair) error {
 	if s.JSON {
 		type line struct {
 			Type string `json:"type"`
 			validate.Pair
 		}
-		return s.out.line(line{typ, p})
+		return s.out.printJSON(line{typ, p})
 	}
-	words := []string{shown(typ), shown(p.A), shown(p.B), string(p.Verdict)}
+	words := []string{printable(typ), printable(p.A), printable(p.B), string(p.Verdict)}
 	if p.Witness != "" {
-		words = append(words, "both take "+shown(p.Witness))
+		words = append(words, "both take "+printable(p.Witness))
 	}
 	if p.Note != "" {
 		words = append(words, oneLine(p.Note))
@@ -108,18 +108,18 @@ func (s *session) pair(columns io.Writer, typ string, p validate.Pair) error {
 	return err
 }
 
-func namespaceVerb(s *session) *cobra.Command {
+func namespaceCommand(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "namespace",
 		Short: "Namespaces: list, copy, drop",
 		Long: `Names are as in --namespace, inside the one of --namespace where that is given. To move one, copy it
 and drop the old one.`,
 		Example: `  userdb namespace list`,
-	}, listNamespacesVerb(s), copyNamespaceVerb(s), dropNamespaceVerb(s))
+	}, listNamespacesCommand(s), copyNamespaceCommand(s), dropNamespaceCommand(s))
 }
 
-// space returns a namespace inside the one of --namespace.
-func (s *session) space(path string) (recordkey.Namespace, error) {
+// parseNamespace returns a namespace inside the one of --namespace.
+func (s *session) parseNamespace(path string) (recordkey.Namespace, error) {
 	if path == "" {
 		return recordkey.Namespace{}, usagef("a namespace has a name")
 	}
@@ -133,7 +133,7 @@ func (s *session) space(path string) (recordkey.Namespace, error) {
 	return ns, nil
 }
 
-func listNamespacesVerb(s *session) *cobra.Command {
+func listNamespacesCommand(s *session) *cobra.Command {
 	type line struct {
 		Namespace string `json:"namespace"`
 		Entries   int64  `json:"entries"`
@@ -154,20 +154,20 @@ inside it not counted.`,
 			for _, n := range found {
 				// Without --namespace this removes nothing, because no path begins with a slash.
 				path := strings.TrimPrefix(n.Namespace.Path(), s.Namespace+"/")
-				text := shown(path) + "  " + count(n.Entries, "entry") + ", " + count(n.Records, "record")
-				if err := s.out.say(line{path, n.Entries, n.Records}, text); err != nil {
+				text := printable(path) + "  " + plural(n.Entries, "entry") + ", " + plural(n.Records, "record")
+				if err := s.out.print(line{path, n.Entries, n.Records}, text); err != nil {
 					return err
 				}
 			}
 			if len(found) == 0 && !s.JSON {
-				return s.out.say(nil, "no namespaces")
+				return s.out.print(nil, "no namespaces")
 			}
 			return nil
 		}, unlimited, opened, reading),
 	}
 }
 
-func copyNamespaceVerb(s *session) *cobra.Command {
+func copyNamespaceCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "copy FROM TO",
 		Short: "Copy a namespace to another name",
@@ -177,18 +177,18 @@ there are.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace copy acme acme-test`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			from, err := s.space(words[0])
-			to, toErr := s.space(words[1])
+			from, err := s.parseNamespace(words[0])
+			to, toErr := s.parseNamespace(words[1])
 			if err := cmp.Or(err, toErr); err != nil {
 				return err
 			}
 			n, err := migrate.CopyNamespace(ctx, s.db, from, to)
-			return s.result(n, "copied "+count(n, "record"), err)
+			return s.printResult(n, "copied "+plural(n, "record"), err)
 		}, unlimited, opened),
 	}
 }
 
-func dropNamespaceVerb(s *session) *cobra.Command {
+func dropNamespaceCommand(s *session) *cobra.Command {
 	return s.withYes(&cobra.Command{
 		Use:   "drop NAME",
 		Short: "Remove all records of a namespace",
@@ -198,11 +198,11 @@ none, it exits 3.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace drop acme --yes`,
 		RunE: s.readingIf(s.withoutYes, s.run(func(ctx context.Context, words []string) error {
-			ns, err := s.space(words[0])
+			ns, err := s.parseNamespace(words[0])
 			if err != nil {
 				return err
 			}
-			name, do := shown(words[0]), migrate.CountNamespace
+			name, do := printable(words[0]), migrate.CountNamespace
 			if s.yes {
 				do = migrate.DropNamespace
 			}
@@ -211,9 +211,9 @@ none, it exits 3.`,
 			case err == nil && n == 0:
 				return fmt.Errorf("namespace %s holds no records: %w", name, userdb.ErrNotFound)
 			case err == nil && !s.yes:
-				return usagef("namespace %s holds %s; add --yes to remove them", name, count(n, "record"))
+				return usagef("namespace %s holds %s; add --yes to remove them", name, plural(n, "record"))
 			}
-			return s.result(n, "removed "+count(n, "record"), err)
+			return s.printResult(n, "removed "+plural(n, "record"), err)
 		}, unlimited, opened)),
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-func diffSchemaVerb(s *session) *cobra.Command {
+func diffSchemaCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff",
 		Short: "Compare a program's schema with the stored one",
@@ -44,7 +44,7 @@ built-in one, and what becomes of such a program when it opens the store:
 			names := maps.Clone(own.Types)
 			maps.Copy(names, stored.Types)
 			for _, name := range slices.Sorted(maps.Keys(names)) {
-				if err := s.out.diff(name, stored.Types, own.Types); err != nil {
+				if err := s.out.printDiff(name, stored.Types, own.Types); err != nil {
 					return err
 				}
 			}
@@ -72,8 +72,8 @@ var outcomes = map[schema.Relation][2]string{
 	schema.Differs: {"differs", "it is refused"},
 }
 
-// diff prints how the declaration of a type compares with the stored one.
-func (o *output) diff(name string, stored, own map[string]schema.Type) error {
+// printDiff prints how the declaration of a type compares with the stored one.
+func (o *output) printDiff(name string, stored, own map[string]schema.Type) error {
 	is, isStored := stored[name]
 	here, isHere := own[name]
 	d := typeDiff{Type: name}
@@ -95,7 +95,7 @@ func (o *output) diff(name string, stored, own map[string]schema.Type) error {
 	if isHere {
 		d.Here = &here
 	}
-	text := fmt.Sprintf("%s: %s: %s\n  %s", shown(name), d.Relation, cmp.Or(oneLine(d.Difference), "nothing differs"), d.Then)
+	text := fmt.Sprintf("%s: %s: %s\n  %s", printable(name), d.Relation, cmp.Or(oneLine(d.Difference), "nothing differs"), d.Then)
 	for _, side := range []struct {
 		what string
 		is   *schema.Type
@@ -108,10 +108,10 @@ func (o *output) diff(name string, stored, own map[string]schema.Type) error {
 			text += fmt.Sprintf("\n  %-6s  %s", side.what, line[:len(line)-1])
 		}
 	}
-	return o.say(d, text)
+	return o.print(d, text)
 }
 
-func addToSchemaVerb(s *session) *cobra.Command {
+func addToSchemaCommand(s *session) *cobra.Command {
 	var f schema.Field
 	var roles []string
 	var codec string
@@ -131,11 +131,11 @@ that. Programs go on meanwhile, as with 'userdb schema apply', which see.`,
 			if err != nil {
 				return err
 			}
-			to, err := added(in, words[0], words[1], f, roles)
+			to, err := withField(in, words[0], words[1], f, roles)
 			if err != nil {
 				return err
 			}
-			return s.bringTo(ctx, to, false)
+			return s.migrateTo(ctx, to, false)
 		}, unlimited, opened),
 	}
 	c.Flags().Func("role", "give it `R`: secondary, indexed or ordered; may be given again", func(role string) error {
@@ -145,28 +145,28 @@ that. Programs go on meanwhile, as with 'userdb schema apply', which see.`,
 		roles = append(roles, role)
 		return nil
 	})
-	choice(c, &codec, "codec", "values are written by `C`, text if not said", "text", "date", "number", "json", "boolean", "null", "identity")
-	choice(c, &f.Kind, "kind", "values must be of `K`", "email", "username", "nickname", "url")
+	choiceFlag(c, &codec, "codec", "values are written by `C`, text if not said", "text", "date", "number", "json", "boolean", "null", "identity")
+	choiceFlag(c, &f.Kind, "kind", "values must be of `K`", "email", "username", "nickname", "url")
 	return c
 }
 
-// added returns a schema with one type, which has one more field, or more roles of a field.
-func added(in schema.Schema, typ, name string, more schema.Field, roles []string) (schema.Schema, error) {
+// withField returns a schema with one type, which has one more field, or more roles of a field.
+func withField(in schema.Schema, typ, name string, more schema.Field, roles []string) (schema.Schema, error) {
 	t, has := in.Types[typ]
 	if !has {
-		return schema.Schema{}, usagef("the schema has no type %s", shown(typ))
+		return schema.Schema{}, usagef("the schema has no type %s", printable(typ))
 	}
 	f, is := t.Fields[name]
 	_, record := t.Tertiary[name]
 	switch {
 	case record && !is:
-		return schema.Schema{}, usagef("%s is a tertiary record of type %s", shown(name), shown(typ))
+		return schema.Schema{}, usagef("%s is a tertiary record of type %s", printable(name), printable(typ))
 	case name == t.Primary:
-		return schema.Schema{}, usagef("%s is the primary field of type %s", shown(name), shown(typ))
+		return schema.Schema{}, usagef("%s is the primary field of type %s", printable(name), printable(typ))
 	case is && more.Codec != "" && more.Codec != t.Codec(name):
-		return schema.Schema{}, usagef("%s is there with the codec %s", shown(name), t.Codec(name))
+		return schema.Schema{}, usagef("%s is there with the codec %s", printable(name), t.Codec(name))
 	case is && more.Kind != "" && more.Kind != f.Kind:
-		return schema.Schema{}, usagef("%s is there with the kind %s", shown(name), cmp.Or(f.Kind, "none"))
+		return schema.Schema{}, usagef("%s is there with the kind %s", printable(name), cmp.Or(f.Kind, "none"))
 	case !is:
 		f = more
 	}
@@ -182,7 +182,7 @@ func added(in schema.Schema, typ, name string, more schema.Field, roles []string
 	return to, to.Validate()
 }
 
-func applySchemaVerb(s *session) *cobra.Command {
+func applySchemaCommand(s *session) *cobra.Command {
 	var plan bool
 	c := &cobra.Command{
 		Use:   "apply",
@@ -220,12 +220,12 @@ func changeText(tc migrate.TypeChange) string {
 		what += " (while others write)"
 	}
 	text := fmt.Sprintf("%s: %s: %s, of which %d change; identifiers to write: %d",
-		shown(tc.Type), what, count(tc.Entries, "entry"), tc.Rewritten, tc.SRKs)
+		printable(tc.Type), what, plural(tc.Entries, "entry"), tc.Rewritten, tc.SRKs)
 	if tc.Stops && tc.Entries > 0 {
-		text += "\nSTOPS WRITERS: nobody else can write entries of type " + shown(tc.Type) + " until it is done"
+		text += "\nSTOPS WRITERS: nobody else can write entries of type " + printable(tc.Type) + " until it is done"
 	}
 	for _, name := range tc.Retired {
-		text += "\nretires " + shown(name) + ": programs that declare it are refused from then on, also those that run"
+		text += "\nretires " + printable(name) + ": programs that declare it are refused from then on, also those that run"
 	}
 	for _, c := range tc.Collisions {
 		text += "\ncollision: " + oneLine(c.Reason)
@@ -238,11 +238,11 @@ func (s *session) applySchema(ctx context.Context, plan bool) error {
 	if err != nil {
 		return err
 	}
-	return s.bringTo(ctx, to, plan)
+	return s.migrateTo(ctx, to, plan)
 }
 
-// bringTo changes the records to fit a schema. If plan is set, it only prints what that would do.
-func (s *session) bringTo(ctx context.Context, to schema.Schema, plan bool) error {
+// migrateTo changes the records to fit a schema. If plan is set, it only prints what that would do.
+func (s *session) migrateTo(ctx context.Context, to schema.Schema, plan bool) error {
 	ch, err := migrate.Plan(ctx, s.db, to)
 	if err != nil {
 		return err
@@ -252,17 +252,17 @@ func (s *session) bringTo(ctx context.Context, to schema.Schema, plan bool) erro
 	for _, tc := range ch.Types {
 		collisions = append(collisions, tc.Collisions...)
 		if tc.Stops {
-			stopped = append(stopped, shown(tc.Type))
+			stopped = append(stopped, printable(tc.Type))
 		}
-		if err := s.out.say(tc, changeText(tc)); err != nil {
+		if err := s.out.print(tc, changeText(tc)); err != nil {
 			return err
 		}
 	}
 	switch {
 	case len(ch.Types) == 0 && !s.JSON:
-		return s.out.say(nil, "nothing to do: the records are as the schema says")
+		return s.out.print(nil, "nothing to do: the records are as the schema says")
 	case len(collisions) > 0:
-		return collided(collisions)
+		return collisionError(collisions)
 	case plan || len(ch.Types) == 0:
 		return nil
 	}
@@ -275,20 +275,20 @@ func (s *session) bringTo(ctx context.Context, to schema.Schema, plan bool) erro
 	if err != nil || s.JSON {
 		return err
 	}
-	return s.out.say(nil, "applied")
+	return s.out.print(nil, "applied")
 }
 
-// mostCollisions is how many collisions of a type a plan lists.
-const mostCollisions = 1000
+// maxCollisions is how many collisions of a type a plan lists.
+const maxCollisions = 1000
 
-// collided returns the error about collisions, which says how to resolve them.
-func collided(collisions []migrate.Collision) error {
+// collisionError returns the error about collisions, which says how to resolve them.
+func collisionError(collisions []migrate.Collision) error {
 	how := "'userdb unset', or 'userdb set' by the schema in force, takes the value from one of them"
 	if slices.ContainsFunc(collisions, func(c migrate.Collision) bool { return len(c.Entries) < 2 }) {
 		how = "'userdb set' or 'userdb unset' by the schema in force mends each entry; 'userdb schema add' adds a field that it lacks"
 	}
-	number := count(len(collisions), "collision")
-	if len(collisions) >= mostCollisions {
+	number := plural(len(collisions), "collision")
+	if len(collisions) >= maxCollisions {
 		number += " or more"
 	}
 	return fmt.Errorf("%w: %s; nothing was changed: %s", migrate.ErrCollision, number, how)

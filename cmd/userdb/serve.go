@@ -33,8 +33,8 @@ import (
 	"github.com/coffeenode/userdb/userdb/metrics"
 )
 
-// A serving holds the flags of serve.
-type serving struct {
+// serveFlags holds the flags of serve.
+type serveFlags struct {
 	listen, cert, key, metrics, cookie string
 	behindProxy, scim, console         bool
 	resetLink                          string
@@ -43,8 +43,8 @@ type serving struct {
 	proxies                            []netip.Prefix
 }
 
-func serveVerb(s *session) *cobra.Command {
-	var v serving
+func serveCommand(s *session) *cobra.Command {
+	var v serveFlags
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve accounts over HTTP, for programs in any language",
@@ -70,7 +70,7 @@ add' makes one at any time.`,
 	c.Flags().StringVar(&v.key, "tls-key", "", "its key in `FILE`")
 	c.Flags().BoolVar(&v.behindProxy, "behind-proxy", false, "a proxy speaks TLS: listen without it, also beyond this machine")
 	c.Flags().Func("proxy", "a proxy of `CIDR`, whose X-Forwarded-For is believed; may be repeated;\ngateway: the one of this network, as for a container's published port", func(text string) error {
-		prefix, err := proxyOf(text)
+		prefix, err := parseProxy(text)
 		v.proxies = append(v.proxies, prefix)
 		return err
 	})
@@ -78,18 +78,18 @@ add' makes one at any time.`,
 	c.Flags().BoolVar(&v.console, "console", true, "serve the console, pages for operators, at /console")
 	c.Flags().StringVar(&v.resetLink, "reset-link", "", "the address of your page for a new password is `URL`, with {secret} in it:\noperators are shown whole links")
 	c.Flags().StringVar(&v.cookie, "session-cookie", "session", "/v1/session/check looks at the cookie `NAME`")
-	v.provisioning(c)
+	v.declareSCIM(c)
 	return c
 }
 
-// proxyOf returns the addresses that a value of --proxy names.
-func proxyOf(text string) (netip.Prefix, error) {
+// parseProxy returns the addresses that a value of --proxy names.
+func parseProxy(text string) (netip.Prefix, error) {
 	if text == "gateway" {
 		routes, err := os.ReadFile("/proc/net/route")
 		if err != nil {
 			return netip.Prefix{}, errors.New("this system does not tell its gateway: name its address")
 		}
-		return gatewayOf(string(routes))
+		return defaultGateway(string(routes))
 	}
 	prefix, err := netip.ParsePrefix(text)
 	if address, bad := netip.ParseAddr(text); bad == nil {
@@ -101,8 +101,8 @@ func proxyOf(text string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// gatewayOf returns the gateway of the default route in a routing table as Linux prints it.
-func gatewayOf(routes string) (netip.Prefix, error) {
+// defaultGateway returns the gateway of the default route in a routing table as Linux prints it.
+func defaultGateway(routes string) (netip.Prefix, error) {
 	for line := range strings.Lines(routes) {
 		words := strings.Fields(line)
 		if len(words) < 3 || words[1] != "00000000" {
@@ -120,8 +120,8 @@ func gatewayOf(routes string) (netip.Prefix, error) {
 	return netip.Prefix{}, errors.New("this machine has no gateway: name the address of the proxy")
 }
 
-// provisioning declares the flags for directories.
-func (v *serving) provisioning(c *cobra.Command) {
+// declareSCIM declares the flags for directories.
+func (v *serveFlags) declareSCIM(c *cobra.Command) {
 	c.Flags().BoolVar(&v.scim, "scim", false, "let directories such as Okta and Entra ID make accounts: SCIM at /scim/v2")
 	c.Flags().StringVar(&v.userName, "scim-username", "", "the identifying `FIELD` that is SCIM's userName (default email)")
 	c.Flags().StringVar(&v.mapping, "scim-mapping", "", `the fields for emails, name and displayName, in JSON in `+"`FILE`")
@@ -138,8 +138,8 @@ func (v *serving) provisioning(c *cobra.Command) {
 	})
 }
 
-// directories returns the options for SCIM, or nil without --scim.
-func (v serving) directories() (*scim.Options, error) {
+// scimOptions returns the options for SCIM, or nil without --scim.
+func (v serveFlags) scimOptions() (*scim.Options, error) {
 	if !v.scim {
 		if v.userName != "" || v.mapping != "" || len(v.tags) > 0 {
 			return nil, usagef("--scim-username, --scim-mapping and --scim-map want --scim")
@@ -161,7 +161,7 @@ func (v serving) directories() (*scim.Options, error) {
 	return o, nil
 }
 
-func (s *session) serve(ctx context.Context, v serving) error {
+func (s *session) serve(ctx context.Context, v serveFlags) error {
 	if (&http.Cookie{Name: v.cookie}).Valid() != nil {
 		return usagef("--session-cookie %q: not a name that a cookie can have", v.cookie)
 	}
@@ -173,7 +173,7 @@ func (s *session) serve(ctx context.Context, v serving) error {
 		return err
 	}
 	defer l.Close()
-	directories, err := v.directories()
+	directories, err := v.scimOptions()
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (s *session) serve(ctx context.Context, v serving) error {
 	if v.cert != "" {
 		scheme = "https"
 	}
-	if err := v.setup(ctx, s, errs, scheme+"://"+reachable(l.Addr())); err != nil {
+	if err := v.printSetupLink(ctx, s, errs, scheme+"://"+browserAddress(l.Addr())); err != nil {
 		return err
 	}
 	fmt.Fprintf(errs, "listening on %s://%s\n", scheme, l.Addr())
@@ -231,13 +231,13 @@ func (s *session) serve(ctx context.Context, v serving) error {
 }
 
 // checkResetLink returns an error if --reset-link cannot be used.
-func (v serving) checkResetLink() error {
+func (v serveFlags) checkResetLink() error {
 	if v.resetLink == "" {
 		return nil
 	}
 	u, err := url.Parse(strings.Replace(v.resetLink, "{secret}", "x", 1))
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || strings.Count(v.resetLink, "{secret}") != 1 {
-		return usagef("--reset-link %s: want an address with {secret} in it once, such as https://shop.example/reset?token={secret}", shown(v.resetLink))
+		return usagef("--reset-link %s: want an address with {secret} in it once, such as https://shop.example/reset?token={secret}", printable(v.resetLink))
 	}
 	if !v.console {
 		return usagef("--reset-link is for the console, which --console=false leaves out")
@@ -245,9 +245,9 @@ func (v serving) checkResetLink() error {
 	return nil
 }
 
-// setup prints a link that makes the first operator, if there is no operator yet. base is the URL
-// of the service.
-func (v serving) setup(ctx context.Context, s *session, out io.Writer, base string) error {
+// printSetupLink prints a link that makes the first operator, if there is no operator yet. base is
+// the URL of the service.
+func (v serveFlags) printSetupLink(ctx context.Context, s *session, out io.Writer, base string) error {
 	if !v.console {
 		return nil
 	}
@@ -280,8 +280,8 @@ func exposed(w io.Writer) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0
 }
 
-// reachable returns an address that a browser on this machine can open.
-func reachable(a net.Addr) string {
+// browserAddress returns an address that a browser on this machine can open.
+func browserAddress(a net.Addr) string {
 	at, is := a.(*net.TCPAddr)
 	if is && at.IP.IsUnspecified() {
 		return net.JoinHostPort("localhost", strconv.Itoa(at.Port))
@@ -291,7 +291,7 @@ func reachable(a net.Addr) string {
 
 // listener listens, with TLS if there is a certificate. It refuses to listen beyond this machine
 // without TLS, unless a proxy provides it.
-func (v serving) listener(ctx context.Context) (l net.Listener, secured *tls.Config, err error) {
+func (v serveFlags) listener(ctx context.Context) (l net.Listener, secured *tls.Config, err error) {
 	if (v.cert == "") != (v.key == "") {
 		return nil, nil, usagef("--tls-cert and --tls-key want each other")
 	}
@@ -301,10 +301,10 @@ func (v serving) listener(ctx context.Context) (l net.Listener, secured *tls.Con
 	if len(v.proxies) > 0 && !v.behindProxy && v.cert == "" {
 		return nil, nil, usagef("--proxy wants --behind-proxy")
 	}
-	if err := isAddress(v.listen); err != nil {
+	if err := checkAddress(v.listen); err != nil {
 		return nil, nil, usagef("--listen: %v", err)
 	}
-	if v.cert == "" && !v.behindProxy && !loopback(v.listen) {
+	if v.cert == "" && !v.behindProxy && !isLoopback(v.listen) {
 		return nil, nil, usagef("--listen %s: without TLS it would be heard by others: give --tls-cert and --tls-key, or --behind-proxy", v.listen)
 	}
 	if v.cert != "" {
@@ -316,29 +316,29 @@ func (v serving) listener(ctx context.Context) (l net.Listener, secured *tls.Con
 	}
 	var config net.ListenConfig
 	if l, err = config.Listen(ctx, "tcp", v.listen); err != nil {
-		return nil, nil, usagef("--listen: %v", inUse(err))
+		return nil, nil, usagef("--listen: %v", explainInUse(err))
 	}
 	return l, secured, nil
 }
 
-// isAddress returns an error if text is not an address with a port.
-func isAddress(text string) error {
+// checkAddress returns an error if text is not an address with a port.
+func checkAddress(text string) error {
 	if _, port, err := net.SplitHostPort(text); err != nil || port == "" {
 		return fmt.Errorf("%q is not an address with a port, such as 127.0.0.1:8470 or :8470", text)
 	}
 	return nil
 }
 
-// inUse adds advice to an error that says that an address is in use.
-func inUse(err error) error {
+// explainInUse adds advice to an error that says that an address is in use.
+func explainInUse(err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%w: end what listens there, or give another port", err)
 	}
 	return err
 }
 
-// loopback reports whether only this machine can reach an address.
-func loopback(address string) bool {
+// isLoopback reports whether only this machine can reach an address.
+func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return false
@@ -347,7 +347,7 @@ func loopback(address string) bool {
 	return err == nil && ip.IsLoopback() || host == "localhost"
 }
 
-func (v serving) serveMetrics(ctx context.Context, out io.Writer, all ...prometheus.Collector) (stop func(), err error) {
+func (v serveFlags) serveMetrics(ctx context.Context, out io.Writer, all ...prometheus.Collector) (stop func(), err error) {
 	if v.metrics == "" {
 		return func() {}, nil
 	}
@@ -357,13 +357,13 @@ func (v serving) serveMetrics(ctx context.Context, out io.Writer, all ...prometh
 			return nil, err
 		}
 	}
-	if err := isAddress(v.metrics); err != nil {
+	if err := checkAddress(v.metrics); err != nil {
 		return nil, usagef("--metrics: %v", err)
 	}
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", v.metrics)
 	if err != nil {
-		return nil, usagef("--metrics: %v", inUse(err))
+		return nil, usagef("--metrics: %v", explainInUse(err))
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))

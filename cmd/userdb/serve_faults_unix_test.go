@@ -33,8 +33,8 @@ func eachServed(t *testing.T, test func(t *testing.T, store string, server *redi
 	})
 }
 
-// begin begins an import whose body the test writes while the service reads it.
-func (s *served) begin(key, query string) (body *io.PipeWriter, answer chan string) {
+// beginImport begins an import whose body the test writes while the service reads it.
+func (s *serviceProcess) beginImport(key, query string) (body *io.PipeWriter, answer chan string) {
 	s.t.Helper()
 	r, w := io.Pipe()
 	answer = make(chan string, 1)
@@ -82,7 +82,7 @@ func TestServeEndsUnderLoad(t *testing.T) {
 	eachServed(t, func(t *testing.T, store string, _ *redistest.Server) {
 		s := serveOn(t, store)
 		key := s.run("apikey", "create", "web", "--scope", "admin")
-		body, imported := s.begin(key, "")
+		body, imported := s.beginImport(key, "")
 		_, err := io.WriteString(body, `{"facets":{"name":"begun"`)
 		if err != nil {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func TestServeEndsUnderLoad(t *testing.T) {
 		if got := <-imported; !strings.HasPrefix(got, "200 ") || !strings.Contains(got, `"created":1,`) {
 			t.Errorf("import: %s", got)
 		}
-		if got := code(s.cmd.Wait()); got != 0 {
+		if got := exitCode(s.cmd.Wait()); got != 0 {
 			t.Errorf("exit code %d", got)
 		}
 		if got := s.run("count", "user"); got != fmt.Sprint(answered.Load()+1) {
@@ -145,7 +145,7 @@ func TestServeKilledInImport(t *testing.T) {
 	eachServed(t, func(t *testing.T, store string, _ *redistest.Server) {
 		s := serveOn(t, store)
 		key := s.run("apikey", "create", "web", "--scope", "admin")
-		body, answer := s.begin(key, "")
+		body, answer := s.beginImport(key, "")
 		done := make(chan bool)
 		go func() {
 			defer close(done)
@@ -170,7 +170,7 @@ func TestServeKilledInImport(t *testing.T) {
 		s.run("check") // it exits 7 on damage
 		before := s.run("count", "user")
 		s = serveOn(t, store)
-		body, answer = s.begin(key, "?on_duplicate=skip")
+		body, answer = s.beginImport(key, "?on_duplicate=skip")
 		if _, err := io.WriteString(body, userLines(0, users)); err != nil {
 			t.Error(err)
 		}
@@ -237,13 +237,13 @@ func TestServeStoreAway(t *testing.T) {
 	}
 }
 
-// TestServeLogIsNotTaken checks that requests are answered, and that the service can be stopped,
+// TestServeLogBlocked checks that requests are answered, and that the service can be stopped,
 // while its log goes into a pipe that nobody reads or that is closed.
-func TestServeLogIsNotTaken(t *testing.T) {
+func TestServeLogBlocked(t *testing.T) {
 	for _, name := range []string{"full", "broken"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cmd, _ := start(t, "memory:", "serve", "--listen=127.0.0.1:0", "--console=false")
+			cmd, _ := newProcess(t, "memory:", "serve", "--listen=127.0.0.1:0", "--console=false")
 			cmd.Stderr = nil
 			errs, err := cmd.StderrPipe()
 			if err == nil {
@@ -261,7 +261,7 @@ func TestServeLogIsNotTaken(t *testing.T) {
 			if name == "broken" {
 				errs.Close()
 			}
-			s := &served{t: t, cmd: cmd, url: url}
+			s := &serviceProcess{t: t, cmd: cmd, url: url}
 			for i := range 1000 { // a pipe has room for 350 lines
 				if status, _, err := s.ask("", "GET", "/healthz", ""); status != 200 {
 					t.Fatalf("after %d: %d %v", i, status, err)
@@ -274,9 +274,9 @@ func TestServeLogIsNotTaken(t *testing.T) {
 	}
 }
 
-// hear reads the stream of creates after a position until it breaks off or has enough events. It
-// returns the last position.
-func (s *served) hear(key, after string, heard map[string]int, enough int) string {
+// followCreates reads the stream of creates after a position until it breaks off or has enough
+// events. It returns the last position.
+func (s *serviceProcess) followCreates(key, after string, heard map[string]int, want int) string {
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/v1/events?kind=create", nil)
 	if err != nil {
 		return after
@@ -290,7 +290,7 @@ func (s *served) hear(key, after string, heard map[string]int, enough int) strin
 	}
 	defer res.Body.Close()
 	uid := ""
-	for in := bufio.NewScanner(res.Body); len(heard) < enough && in.Scan(); {
+	for in := bufio.NewScanner(res.Body); len(heard) < want && in.Scan(); {
 		line := in.Text()
 		if id, is := strings.CutPrefix(line, "id: "); is {
 			after = id
@@ -315,7 +315,7 @@ func TestServeKilledInStream(t *testing.T) {
 	eachServed(t, func(t *testing.T, store string, _ *redistest.Server) {
 		s := serveOn(t, store)
 		key := s.run("apikey", "create", "web", "--scope", "admin")
-		var now atomic.Pointer[served]
+		var now atomic.Pointer[serviceProcess]
 		now.Store(s)
 		_, page, err := s.ask(key, "GET", "/v1/events", "")
 		if err != nil {
@@ -325,7 +325,7 @@ func TestServeKilledInStream(t *testing.T) {
 		go func() {
 			defer close(done)
 			for after := fmt.Sprint(page["next"]); len(heard) < creates && t.Context().Err() == nil; time.Sleep(10 * time.Millisecond) {
-				after = now.Load().hear(key, after, heard, creates)
+				after = now.Load().followCreates(key, after, heard, creates)
 			}
 		}()
 		for i := range creates {

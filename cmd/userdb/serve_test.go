@@ -19,7 +19,7 @@ func TestGateway(t *testing.T) {
 		{"none", head, ""},
 		{"nonsense", "00000000 00000000 x", ""},
 	} {
-		got, err := gatewayOf(tt.routes)
+		got, err := defaultGateway(tt.routes)
 		if tt.want == "" && err == nil || tt.want != "" && (err != nil || got.String() != tt.want) {
 			t.Errorf("%s: %v, %v, want %q", tt.name, got, err, tt.want)
 		}

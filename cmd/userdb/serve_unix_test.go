@@ -28,8 +28,8 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// A served is 'userdb serve' in a process of its own.
-type served struct {
+// A serviceProcess is 'userdb serve' in a process of its own.
+type serviceProcess struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	store string
@@ -37,9 +37,9 @@ type served struct {
 	lines chan string // of standard error, except the one with the URL
 }
 
-func serveOn(t *testing.T, store string, flags ...string) *served {
+func serveOn(t *testing.T, store string, flags ...string) *serviceProcess {
 	t.Helper()
-	cmd, _ := start(t, store, append([]string{"serve", "--listen=127.0.0.1:0"}, flags...)...)
+	cmd, _ := newProcess(t, store, append([]string{"serve", "--listen=127.0.0.1:0"}, flags...)...)
 	cmd.Stderr = nil
 	errs, err := cmd.StderrPipe()
 	if err == nil {
@@ -50,7 +50,7 @@ func serveOn(t *testing.T, store string, flags ...string) *served {
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	in := bufio.NewReader(errs)
-	s := &served{t, cmd, store, "", make(chan string, 100_000)}
+	s := &serviceProcess{t, cmd, store, "", make(chan string, 100_000)}
 	for s.url == "" {
 		line, err := in.ReadString('\n')
 		if err != nil {
@@ -80,9 +80,9 @@ func serveOn(t *testing.T, store string, flags ...string) *served {
 }
 
 // run runs another command on the same store and returns its output.
-func (s *served) run(args ...string) string {
+func (s *serviceProcess) run(args ...string) string {
 	s.t.Helper()
-	cmd, errs := start(s.t, s.store, args...)
+	cmd, errs := newProcess(s.t, s.store, args...)
 	out, err := cmd.Output()
 	if err != nil {
 		s.t.Fatalf("%v: %v %s", args, err, errs)
@@ -91,7 +91,7 @@ func (s *served) run(args ...string) string {
 }
 
 // ask sends a request and returns the status and the body.
-func (s *served) ask(key, method, path, body string, headers ...string) (int, map[string]any, error) {
+func (s *serviceProcess) ask(key, method, path, body string, headers ...string) (int, map[string]any, error) {
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
 	if err != nil {
 		return 0, nil, err
@@ -112,8 +112,8 @@ func (s *served) ask(key, method, path, body string, headers ...string) (int, ma
 	return res.StatusCode, m, err
 }
 
-// counts checks that the metrics, whose address is on the first line, contain some words.
-func (s *served) counts(words ...string) {
+// checkMetrics checks that the metrics, whose address is on the first line, contain some words.
+func (s *serviceProcess) checkMetrics(words ...string) {
 	s.t.Helper()
 	url, is := strings.CutPrefix(strings.TrimSpace(<-s.lines), "metrics at ")
 	if !is {
@@ -137,12 +137,12 @@ func (s *served) counts(words ...string) {
 }
 
 // stop sends a signal and returns the exit code.
-func (s *served) stop(sig os.Signal) int {
+func (s *serviceProcess) stop(sig os.Signal) int {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(sig); err != nil {
 		s.t.Fatal(err)
 	}
-	return code(s.cmd.Wait())
+	return exitCode(s.cmd.Wait())
 }
 
 // TestServe checks that other commands can use the file of a running service, and that the service
@@ -154,7 +154,7 @@ func TestServe(t *testing.T) {
 	if status, body, err := s.ask(key, "POST", "/v1/types/user/entries", `{"facets":{"name":"alice"}}`); status != 201 {
 		t.Fatalf("created: %d %v %v", status, body, err)
 	}
-	s.counts(`userdb_http_request_duration_seconds_count{operation="createEntry",status="201"} 1`, `userdb_verb_duration_seconds_count{outcome="ok",verb="Create"}`, "go_goroutines")
+	s.checkMetrics(`userdb_http_request_duration_seconds_count{operation="createEntry",status="201"} 1`, `userdb_verb_duration_seconds_count{outcome="ok",verb="Create"}`, "go_goroutines")
 	if got := s.run("count", "user"); got != "1" {
 		t.Errorf("beside it there are %s", got)
 	}
@@ -239,7 +239,7 @@ func TestServeTLS(t *testing.T) {
 func TestServeExamples(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := certificate(t, dir)
-	for line := range strings.Lines(serveVerb(newSession(stdio{})).Example) {
+	for line := range strings.Lines(serveCommand(newSession(stdio{})).Example) {
 		line = strings.NewReplacer(":8470", ":0", ":9470", ":0", "cert.pem", cert, "key.pem", key).Replace(line)
 		s := serveOn(t, "memory:", strings.Fields(line)[2:]...)
 		if got := s.stop(syscall.SIGINT); got != 0 {
@@ -261,8 +261,8 @@ func TestServeRefuses(t *testing.T) {
 		"serve --listen 127.0.0.1:0 --reset-link https://shop.example/reset", "serve --listen 127.0.0.1:0 --reset-link /reset?token={secret}",
 		"serve --listen 127.0.0.1:0 --reset-link javascript:{secret}", "serve --listen 127.0.0.1:0 --reset-link https://a/{secret} --console=false",
 	} {
-		cmd, errs := start(t, "memory:", strings.Fields(line)...)
-		if err := cmd.Run(); code(err) != 2 {
+		cmd, errs := newProcess(t, "memory:", strings.Fields(line)...)
+		if err := cmd.Run(); exitCode(err) != 2 {
 			t.Errorf("%s: %v %s", line, err, errs)
 		}
 	}
@@ -286,13 +286,13 @@ func TestServeRefuses(t *testing.T) {
 		{s.store, "apikey create WEB --scope read", 4, "key WEB: there is one already, whatever its case: revoke it, or choose another name\n"},
 		{s.store, "events --kind logins", 2, "login_failed"},
 	} {
-		cmd, errs := start(t, tt.store, strings.Fields(tt.line)...)
-		if err := cmd.Run(); code(err) != tt.code || !strings.Contains(errs.String(), tt.want) {
+		cmd, errs := newProcess(t, tt.store, strings.Fields(tt.line)...)
+		if err := cmd.Run(); exitCode(err) != tt.code || !strings.Contains(errs.String(), tt.want) {
 			t.Errorf("%s: %v %s", tt.line, err, errs)
 		}
 	}
-	cmd, errs := start(t, "memory:", "apikey", "revoke", "nosuch")
-	if err := cmd.Run(); code(err) != 3 {
+	cmd, errs := newProcess(t, "memory:", "apikey", "revoke", "nosuch")
+	if err := cmd.Run(); exitCode(err) != 3 {
 		t.Errorf("no such key: %v %s", err, errs)
 	}
 }
@@ -311,7 +311,7 @@ func TestServeKilled(t *testing.T) {
 			key := one.run("apikey", "create", "web", "--scope", "write", "read")
 			var mu sync.Mutex
 			now := one
-			current := func() *served { mu.Lock(); defer mu.Unlock(); return now }
+			current := func() *serviceProcess { mu.Lock(); defer mu.Unlock(); return now }
 			made := make([]string, creates)
 			answered := make(chan bool, creates)
 			var all sync.WaitGroup

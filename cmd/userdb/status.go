@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/maintain/inspect"
 )
 
-func statusVerb(s *session) *cobra.Command {
+func statusCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Tell about the store, its servers, schema and counts",
@@ -35,7 +35,7 @@ are asked for by CONFIG GET; what a server does not let this user ask is "not to
 			if err != nil {
 				return err
 			}
-			return s.out.say(st, s.statusText(st))
+			return s.out.print(st, s.statusText(st))
 		}, unlimited, reading),
 	}
 }
@@ -48,16 +48,16 @@ func (s *session) statusText(st inspect.Status) string {
 		fmt.Fprintf(columns, "%s\t%s\n", name, oneLine(strings.Join(words, ", ")))
 	}
 	if row("store", st.Store); st.File != "" {
-		row("file", shown(st.File))
+		row("file", printable(st.File))
 	}
 	for _, server := range st.Servers {
 		serverRows(row, server)
 	}
 	for _, t := range st.Types {
-		row("type "+shown(t.Type), counted(t.Entries, "entry"), count(t.Fields, "field"), s.origin(t))
+		row("type "+printable(t.Type), pluralOrUnknown(t.Entries, "entry"), plural(t.Fields, "field"), s.origin(t))
 	}
 	for _, n := range st.Namespaces {
-		row("namespace "+shown(n.Namespace), count(n.Entries, "entry"), count(n.Records, "record"))
+		row("namespace "+printable(n.Namespace), plural(n.Entries, "entry"), plural(n.Records, "record"))
 	}
 	if len(st.Namespaces) == 0 && st.Namespaces != nil {
 		row("namespaces", "none")
@@ -71,35 +71,35 @@ func (s *session) statusText(st inspect.Status) string {
 
 // serverRows adds rows with what a server says about itself.
 func serverRows(row func(string, ...string), s inspect.Server) {
-	row("server", s.Name, told(s.Version), told(s.Role))
-	row("  when full", "maxmemory-policy "+told(s.Eviction))
+	row("server", s.Name, orUnknown(s.Version), orUnknown(s.Role))
+	row("  when full", "maxmemory-policy "+orUnknown(s.Eviction))
 	if s.AppendOnly == "no" {
 		row("  append-only file", "no")
 	} else {
-		row("  append-only file", told(s.AppendOnly), "appendfsync "+told(s.AppendFsync), "last write "+told(s.LastAppend))
+		row("  append-only file", orUnknown(s.AppendOnly), "appendfsync "+orUnknown(s.AppendFsync), "last write "+orUnknown(s.LastAppend))
 	}
-	row("  snapshots", told(s.Save), "last one "+told(s.LastSave))
-	row("  a crash may lose", told(s.MayLose))
-	row("  replicas", counted(s.Replicas, "replica"), "min-replicas-to-write "+counted(s.MinReplicas, ""))
-	clock := told("")
+	row("  snapshots", orUnknown(s.Save), "last one "+orUnknown(s.LastSave))
+	row("  a crash may lose", orUnknown(s.MayLose))
+	row("  replicas", pluralOrUnknown(s.Replicas, "replica"), "min-replicas-to-write "+pluralOrUnknown(s.MinReplicas, ""))
+	clock := orUnknown("")
 	if s.Clock != nil {
 		clock = fmt.Sprintf("%+.3f s, give or take %.3f s", s.Clock.Ahead/1000, s.Clock.Within/1000)
 	}
 	row("  clock", clock)
 }
 
-// told returns what a server says, or that it does not say it.
-func told(text string) string { return cmp.Or(text, "not told") }
+// orUnknown returns what a server says, or that it does not say it.
+func orUnknown(text string) string { return cmp.Or(text, "not told") }
 
-// counted formats a number of things, if it is known.
-func counted(n *int64, thing string) string {
+// pluralOrUnknown formats a number of things, if it is known.
+func pluralOrUnknown(n *int64, thing string) string {
 	switch {
 	case n == nil:
-		return told("")
+		return orUnknown("")
 	case thing == "":
 		return fmt.Sprint(*n)
 	}
-	return count(*n, thing)
+	return plural(*n, thing)
 }
 
 // origin says where the schema of a type comes from, and in which canonical form its records are.

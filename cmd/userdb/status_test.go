@@ -18,9 +18,9 @@ func TestStatusOfSettings(t *testing.T) {
 	t.Setenv("USERDB_STORE", server.URL())
 	clock := regexp.MustCompile(`[+-]\d+\.\d{3} s, give or take \d+\.\d{3} s`)
 	version := regexp.MustCompile(`(redis|valkey) [0-9.]+|3/[0-9.]+`)
-	told := func(url string) string {
+	status := func(url string) string {
 		t.Helper()
-		got := here(nil, "", "status", "--store", url)
+		got := runCommand(nil, "", "status", "--store", url)
 		if got.code != 0 {
 			t.Fatalf("%+v", got)
 		}
@@ -38,7 +38,7 @@ type user           0 entries, 4 fields, built-in schema, canonical form VERSION
 namespaces          none
 `
 	// The replacement may be shorter or longer than the address, because no column depends on it.
-	if got := told(server.URL()); got != want {
+	if got := status(server.URL()); got != want {
 		t.Errorf("as it should be:\n%s", got)
 	}
 
@@ -47,7 +47,7 @@ namespaces          none
 			t.Fatal(err)
 		}
 	}
-	got := told(server.URL())
+	got := status(server.URL())
 	last := regexp.MustCompile(`\nnamespaces +none\nWARNING: the server HERE has maxmemory-policy allkeys-lru: .*\n` +
 		`WARNING: the server HERE keeps nothing on disk: .*\n$`)
 	lost := "append-only file  no\n  snapshots         never, last one ok\n  a crash may lose  everything\n"
@@ -55,7 +55,7 @@ namespaces          none
 		t.Errorf("with wrong settings:\n%s", got)
 	}
 	var st inspect.Status
-	js := here(nil, "", "status", "--json")
+	js := runCommand(nil, "", "status", "--json")
 	if js.code != 0 || json.Unmarshal([]byte(js.out), &st) != nil || len(st.Warnings) != 2 || len(st.Servers) != 1 ||
 		st.Warnings[0].Code != "evicts" || st.Warnings[1].Code != "not_persistent" || st.Servers[0].Save != "never" {
 		t.Errorf("as JSON: %+v", js)
@@ -65,7 +65,7 @@ namespaces          none
 	if err := c.Do(ctx, "acl", "setuser", "app", "on", ">secret", "~*", "+@all", "-config", "-time").Err(); err != nil {
 		t.Fatal(err)
 	}
-	got = told("redis://app:secret@" + server.Addr())
+	got = status("redis://app:secret@" + server.Addr())
 	for _, want := range []string{
 		"  snapshots         not told, last one ok\n", "  a crash may lose  not told\n", "min-replicas-to-write not told\n",
 		"  clock             not told\n", "WARNING: the server HERE has maxmemory-policy",

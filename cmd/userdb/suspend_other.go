@@ -2,4 +2,4 @@
 
 package main
 
-func holdStill() func() { return func() {} }
+func blockSuspend() func() { return func() {} }

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// holdStill ignores Ctrl-Z until the returned function is called. If a prompt were suspended, the
-// shell would turn the echo on again, and the rest of the password would be visible.
-func holdStill() func() {
+// blockSuspend ignores Ctrl-Z until the returned function is called. If a prompt were suspended,
+// the shell would turn the echo on again, and the rest of the password would be visible.
+func blockSuspend() func() {
 	signal.Ignore(syscall.SIGTSTP)
 	return func() { signal.Reset(syscall.SIGTSTP) }
 }

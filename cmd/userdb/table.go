@@ -23,14 +23,14 @@ type table struct {
 	widths  []int // of the columns; nil until the first row is printed
 }
 
-// sampled is how many entries determine the columns.
-const sampled = 100
+// sampleSize is how many entries determine the columns.
+const sampleSize = 100
 
 const (
 	gap      = "  "
 	ellipsis = "…"
 	disabled = gap + "disabled"
-	narrow   = 8 // least width to which a column is cut
+	minWidth = 8 // least width to which a column is cut
 )
 
 // add prints an entry, or holds it until the columns are known.
@@ -39,7 +39,7 @@ func (t *table) add(e userdb.Entry) error {
 		return t.row(e)
 	}
 	t.first = append(t.first, e)
-	if len(t.first) < sampled {
+	if len(t.first) < sampleSize {
 		return nil
 	}
 	return t.end()
@@ -52,7 +52,7 @@ func (t *table) end() error {
 	}
 	if t.all {
 		for _, e := range t.first {
-			t.fields = append(t.fields, t.missing(e)...)
+			t.fields = append(t.fields, t.hiddenFields(e)...)
 		}
 		slices.Sort(t.fields)
 	}
@@ -66,8 +66,8 @@ func (t *table) end() error {
 	return err
 }
 
-// missing returns the fields of an entry that no column shows.
-func (t *table) missing(e userdb.Entry) (fields []string) {
+// hiddenFields returns the fields of an entry that no column shows.
+func (t *table) hiddenFields(e userdb.Entry) (fields []string) {
 	for name := range e.Fields() {
 		if name != t.primary && !slices.Contains(t.fields, name) {
 			fields = append(fields, name)
@@ -77,11 +77,11 @@ func (t *table) missing(e userdb.Entry) (fields []string) {
 }
 
 func (t *table) cells(e userdb.Entry) []string {
-	cells := []string{shown(e.UID())}
+	cells := []string{printable(e.UID())}
 	for _, field := range t.fields {
 		cell := ""
 		if v, has := e.Get(field); has {
-			cell = shown(v.Wire())
+			cell = printable(v.Wire())
 		}
 		cells = append(cells, cell)
 	}
@@ -99,13 +99,13 @@ func (t *table) fit(head []string) {
 	}
 	widen(head, 0)
 	for _, e := range t.first {
-		widen(t.cells(e), room(e.Disabled()))
+		widen(t.cells(e), disabledWidth(e.Disabled()))
 	}
 	total, least := len(gap)*(len(t.widths)-1), make([]int, len(t.widths))
 	for i, width := range t.widths {
-		total, least[i] = total+width, narrow
+		total, least[i] = total+width, minWidth
 	}
-	least[0] += room(slices.ContainsFunc(t.first, userdb.Entry.Disabled))
+	least[0] += disabledWidth(slices.ContainsFunc(t.first, userdb.Entry.Disabled))
 	for ; total > t.width; total-- {
 		widest := -1
 		for i, width := range t.widths {
@@ -120,8 +120,8 @@ func (t *table) fit(head []string) {
 	}
 }
 
-// room returns the width of the word after the UID of an entry that may not log in.
-func room(is bool) int {
+// disabledWidth returns the width of the word after the UID of an entry that may not log in.
+func disabledWidth(is bool) int {
 	if is {
 		return len(disabled)
 	}
@@ -131,7 +131,7 @@ func room(is bool) int {
 // row prints an entry. If all fields are to be shown and the entry has one without a column, the
 // row ends with an ellipsis.
 func (t *table) row(e userdb.Entry) error {
-	return t.print(t.cells(e), e.Disabled(), t.all && len(t.missing(e)) > 0)
+	return t.print(t.cells(e), e.Disabled(), t.all && len(t.hiddenFields(e)) > 0)
 }
 
 func (t *table) print(cells []string, isDisabled, more bool) error {
@@ -141,22 +141,22 @@ func (t *table) print(cells []string, isDisabled, more bool) error {
 		if i > 0 {
 			b.WriteString(gap)
 		} else if isDisabled {
-			cell = cut(cell, width-room(true)) + disabled
+			cell = truncate(cell, width-disabledWidth(true)) + disabled
 		}
-		cell = cut(cell, width)
+		cell = truncate(cell, width)
 		b.WriteString(cell + strings.Repeat(" ", width-uniseg.StringWidth(cell)))
 	}
 	line := strings.TrimRight(b.String(), " ")
 	if more {
 		line += gap + ellipsis
 	}
-	_, err := io.WriteString(t.out, cut(line, t.width)+"\n")
+	_, err := io.WriteString(t.out, truncate(line, t.width)+"\n")
 	return err
 }
 
-// cut shortens a text to width columns of a terminal. It cuts between two characters and marks the
-// cut with an ellipsis.
-func cut(text string, width int) string {
+// truncate shortens a text to width columns of a terminal. It cuts between two characters and marks
+// the cut with an ellipsis.
+func truncate(text string, width int) string {
 	if uniseg.StringWidth(text) <= width {
 		return text
 	}

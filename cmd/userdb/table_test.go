@@ -10,9 +10,9 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// onTerminal runs a command line at a terminal that is width characters wide, and returns its
+// runWithWidth runs a command line at a terminal that is width characters wide, and returns its
 // output.
-func onTerminal(t *testing.T, width int, args ...string) string {
+func runWithWidth(t *testing.T, width int, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
 	if code := run(args, stdio{in: strings.NewReader(""), out: &out, err: &errs, width: width}); code != 0 {
@@ -41,14 +41,14 @@ func TestTable(t *testing.T) {
 		{"uid=6", "name=6 Marks", "job=a\u202eb"},
 		{"uid=a-uid-that-is-longer-than-others", "name=7"},
 	} {
-		if got := here(nil, "", append([]string{"create", "user", "added=2026-01-02", "--no-password"}, facets...)...); got.code != 0 {
+		if got := runCommand(nil, "", append([]string{"create", "user", "added=2026-01-02", "--no-password"}, facets...)...); got.code != 0 {
 			t.Fatalf("%q: %+v", facets, got)
 		}
 	}
-	here(nil, "", "disable", "email=jose@example.com")
+	runCommand(nil, "", "disable", "email=jose@example.com")
 	var all strings.Builder
 	show := func(width int, args ...string) {
-		text := onTerminal(t, width, args...)
+		text := runWithWidth(t, width, args...)
 		for line := range strings.Lines(text) {
 			if line = strings.TrimSuffix(line, "\n"); uniseg.StringWidth(line) > width || strings.HasSuffix(line, " ") {
 				t.Errorf("wider than %d, or with space at its end: %q", width, line)
@@ -71,17 +71,17 @@ func TestTable(t *testing.T) {
 	if want, err := os.ReadFile(golden); err != nil || string(want) != all.String() {
 		t.Errorf("%v: tables are not as in %s: renew it with -update, and look at them:\n%s", err, golden, all.String())
 	}
-	if got := here(nil, "", "list", "user", "--fields", "nmae"); got.code != 2 || !strings.Contains(got.err, "type user has no field nmae") {
+	if got := runCommand(nil, "", "list", "user", "--fields", "nmae"); got.code != 2 || !strings.Contains(got.err, "type user has no field nmae") {
 		t.Errorf("a field of no type: %+v", got)
 	}
-	if got := here(nil, "", "list", "user", "--order", "name", "--limit", "1", "--fields", "job,added"); got.out != "user/uid:1  job=author  added=2026-01-02T00:00:00.000Z\n" {
+	if got := runCommand(nil, "", "list", "user", "--order", "name", "--limit", "1", "--fields", "job,added"); got.out != "user/uid:1  job=author  added=2026-01-02T00:00:00.000Z\n" {
 		t.Errorf("on a pipe: %+v", got)
 	}
 }
 
-// TestTableGoesOn checks that entries after those that determine the columns are cut to fit them,
-// and that an ellipsis marks a field without a column.
-func TestTableGoesOn(t *testing.T) {
+// TestTableAfterSample checks that entries after those that determine the columns are cut to fit
+// them, and that an ellipsis marks a field without a column.
+func TestTableAfterSample(t *testing.T) {
 	useFile(t)
 	file := filepath.Join(t.TempDir(), "schema.json")
 	if err := os.WriteFile(file, []byte(`{"types":{"user":{"primary":"uid","open":true,"fields":{"name":{"role":["secondary","ordered"]}}}}}`), 0o600); err != nil {
@@ -89,7 +89,7 @@ func TestTableGoesOn(t *testing.T) {
 	}
 	t.Setenv("USERDB_SCHEMA", file)
 	var lines strings.Builder
-	for n := range sampled {
+	for n := range sampleSize {
 		lines.WriteString(`{"facets":{"uid":"` + string(rune('a'+n/26)) + string(rune('a'+n%26)) + `","name":"` + string(rune('a'+n/26)) + string(rune('a'+n%26)) + `"}}` + "\n")
 	}
 	lines.WriteString(`{"facets":{"uid":"zzz","name":"zz and much longer than all before","late":"x"}}` + "\n")
@@ -97,11 +97,11 @@ func TestTableGoesOn(t *testing.T) {
 	if err := os.WriteFile(in, []byte(lines.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := here(nil, "", "import", in, "--extra"); got.code != 0 {
+	if got := runCommand(nil, "", "import", in, "--extra"); got.code != 0 {
 		t.Fatalf("%+v", got)
 	}
-	all := strings.Split(onTerminal(t, 60, "list", "user", "--order", "name"), "\n")
-	if want := "zzz  zz …  …"; len(all) != sampled+3 || all[sampled+1] != want {
-		t.Errorf("%d lines, the last %q; want %q", len(all), all[sampled+1], want)
+	all := strings.Split(runWithWidth(t, 60, "list", "user", "--order", "name"), "\n")
+	if want := "zzz  zz …  …"; len(all) != sampleSize+3 || all[sampleSize+1] != want {
+		t.Errorf("%d lines, the last %q; want %q", len(all), all[sampleSize+1], want)
 	}
 }

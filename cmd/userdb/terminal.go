@@ -25,7 +25,7 @@ func findTerminal() terminal {
 		return nil
 	}
 	return func(ctx context.Context, prompt string) (string, error) {
-		defer holdStill()()
+		defer blockSuspend()()
 		to := os.Stderr
 		if tty, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0); err == nil {
 			// It shows the prompt even if both outputs go elsewhere.
@@ -34,7 +34,7 @@ func findTerminal() terminal {
 		}
 		fmt.Fprint(to, prompt)
 		defer fmt.Fprintln(to)
-		line, err := unlessDone(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
+		line, err := callWithContext(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
 		switch {
 		case ctx.Err() != nil:
 			term.Restore(fd, state) // turn the echo on again, if possible
@@ -51,8 +51,8 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// widthOf returns how many characters fit on a line of a terminal, or 0 if f is not one.
-func widthOf(f *os.File) int {
+// terminalWidth returns how many characters fit on a line of a terminal, or 0 if f is not one.
+func terminalWidth(f *os.File) int {
 	width, _, err := term.GetSize(int(f.Fd()))
 	if err != nil {
 		return 0
@@ -60,9 +60,9 @@ func widthOf(f *os.File) int {
 	return width
 }
 
-// unlessDone calls do, which cannot be interrupted. If ctx ends first, it returns the cause, and do
-// goes on without it.
-func unlessDone[T any](ctx context.Context, do func() (T, error)) (T, error) {
+// callWithContext calls do, which cannot be interrupted. If ctx ends first, it returns the cause,
+// and do goes on without it.
+func callWithContext[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	var value T
 	var err error
 	done := make(chan struct{})
@@ -78,8 +78,9 @@ func unlessDone[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	}
 }
 
-// until returns a reader of r that fails when ctx ends, even while the writer of a pipe is silent.
-func until(ctx context.Context, r io.Reader) io.Reader {
+// contextReader returns a reader of r that fails when ctx ends, even while the writer of a pipe is
+// silent.
+func contextReader(ctx context.Context, r io.Reader) io.Reader {
 	out, in := io.Pipe()
 	go func() {
 		_, err := io.Copy(in, r)
@@ -92,17 +93,17 @@ func until(ctx context.Context, r io.Reader) io.Reader {
 // standardInput names standard input in errors.
 const standardInput = "standard input"
 
-// stalled returns the error for an input that did not come before ctx ended.
-func stalled(ctx context.Context, what string) error {
+// stalledError returns the error for an input that did not come before ctx ended.
+func stalledError(ctx context.Context, what string) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, errTimeout) {
 		return cause
 	}
-	return fmt.Errorf("%w: %s", errStalled, shown(what))
+	return fmt.Errorf("%w: %s", errStalled, printable(what))
 }
 
-// openUntil opens a file. It returns early if ctx ends, even if the file is a pipe without a
+// openWithContext opens a file. It returns early if ctx ends, even if the file is a pipe without a
 // writer.
-func openUntil(ctx context.Context, path string) (*os.File, error) {
+func openWithContext(ctx context.Context, path string) (*os.File, error) {
 	type opening struct {
 		f   *os.File
 		err error
@@ -151,7 +152,7 @@ func (s *session) ask(ctx context.Context, try, do func(context.Context) error, 
 			return err
 		}
 		for _, secret := range secrets {
-			if err := secret.typed(ctx, s.std.term); err != nil {
+			if err := secret.readFrom(ctx, s.std.term); err != nil {
 				return err
 			}
 		}
@@ -174,8 +175,8 @@ func (s *session) ask(ctx context.Context, try, do func(context.Context) error, 
 	})
 }
 
-// typed asks a person for the secret.
-func (s secret) typed(ctx context.Context, ask terminal) (err error) {
+// readFrom asks a person for the secret.
+func (s secret) readFrom(ctx context.Context, ask terminal) (err error) {
 	if *s.to, err = ask(ctx, s.prompt); err != nil || s.prompt != newPassword {
 		return err
 	}
@@ -189,10 +190,10 @@ func (s secret) typed(ctx context.Context, ask terminal) (err error) {
 // secretLine reads one line without its end, \n or \r\n. Everything else belongs to it, also
 // spaces. Errors call it what.
 func secretLine(ctx context.Context, r io.Reader, what string) (string, error) {
-	text, err := unlessDone(ctx, func() (string, error) { return readLine(r, maxSecret+2) })
+	text, err := callWithContext(ctx, func() (string, error) { return readLine(r, maxSecret+2) })
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return "", stalled(ctx, standardInput)
+		return "", stalledError(ctx, standardInput)
 	case err == io.EOF && text == "":
 		return "", usagef("no %s on standard input", what)
 	case err != nil && err != io.EOF:
@@ -208,11 +209,11 @@ func secretLine(ctx context.Context, r io.Reader, what string) (string, error) {
 	return line, nil
 }
 
-// readLine reads to the end of a line, or most bytes. It reads no further, because the next line
-// may be meant for something else.
-func readLine(r io.Reader, most int) (string, error) {
+// readLine reads to the end of a line, or up to limit bytes. It reads no further, because the next
+// line may be meant for something else.
+func readLine(r io.Reader, limit int) (string, error) {
 	var line []byte
-	for one := make([]byte, 1); len(line) < most && one[0] != '\n'; line = append(line, one[0]) {
+	for one := make([]byte, 1); len(line) < limit && one[0] != '\n'; line = append(line, one[0]) {
 		if _, err := io.ReadFull(r, one); err != nil {
 			return string(line), err
 		}
@@ -275,8 +276,8 @@ func (p *progress) rate(done int64) string {
 	return fmt.Sprintf("%.0f/s", float64(done)/max(time.Since(p.begin), time.Microsecond).Seconds())
 }
 
-// left returns how long the rest takes at the rate so far, or "" if that is not known.
-func (p *progress) left(done, all int64) string {
+// remaining returns how long the rest takes at the rate so far, or "" if that is not known.
+func (p *progress) remaining(done, all int64) string {
 	if done <= 0 || all <= done {
 		return ""
 	}

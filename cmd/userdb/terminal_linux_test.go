@@ -68,11 +68,11 @@ func (k *keyboard) answer(prompt, text string) {
 	k.own.WriteString(text)
 }
 
-// at runs the program at a terminal, has typing type, and waits for the end.
-func at(t *testing.T, store, line string, typing func(*keyboard)) (result, *keyboard) {
+// runAtTerminal runs the program at a terminal, has typing type, and waits for the end.
+func runAtTerminal(t *testing.T, store, line string, typing func(*keyboard)) (result, *keyboard) {
 	t.Helper()
 	k := newKeyboard(t)
-	cmd, errs := start(t, store, strings.Fields(line)...)
+	cmd, errs := newProcess(t, store, strings.Fields(line)...)
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout = k.tty, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -81,12 +81,12 @@ func at(t *testing.T, store, line string, typing func(*keyboard)) (result, *keyb
 	}
 	typing(k)
 	err := cmd.Wait()
-	return result{code(err), out.String(), errs.String()}, k
+	return result{exitCode(err), out.String(), errs.String()}, k
 }
 
 func TestTerminal(t *testing.T) {
 	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
-	got, k := at(t, store, "create user uid=a1 name=Alice --json", func(k *keyboard) {
+	got, k := runAtTerminal(t, store, "create user uid=a1 name=Alice --json", func(k *keyboard) {
 		k.answer("New password: ", good+"\n")
 		k.answer("The same again: ", good+"\n")
 	})
@@ -96,15 +96,15 @@ func TestTerminal(t *testing.T) {
 	if seen := k.seen.String(); seen != "New password: \r\nThe same again: " {
 		t.Errorf("create shows %q", seen)
 	}
-	got, _ = at(t, store, "login Alice --json", func(k *keyboard) { k.answer("Password: ", good+"\n") })
+	got, _ = runAtTerminal(t, store, "login Alice --json", func(k *keyboard) { k.answer("Password: ", good+"\n") })
 	if got.code != 0 || !strings.HasPrefix(got.out, `{"added":`) {
 		t.Errorf("login: %+v", got)
 	}
-	got, k = at(t, store, "login Alice", func(k *keyboard) { k.answer("Password: ", "half a pass\x1a\x03") })
+	got, k = runAtTerminal(t, store, "login Alice", func(k *keyboard) { k.answer("Password: ", "half a pass\x1a\x03") })
 	if got != (result{130, "", "userdb: interrupted\n"}) || !k.echoes() {
 		t.Errorf("Ctrl-Z and Ctrl-C at the prompt: %+v, echo %v", got, k.echoes())
 	}
-	got, _ = at(t, store, "passwd nobody", func(*keyboard) {})
+	got, _ = runAtTerminal(t, store, "passwd nobody", func(*keyboard) {})
 	if got != (result{3, "", "userdb: nobody: not found\n"}) {
 		t.Errorf("passwd of nobody: %+v", got)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-func hintVerb(s *session) *cobra.Command {
+func hintCommand(s *session) *cobra.Command {
 	var as string
 	c := &cobra.Command{
 		Use:   "hint [HINT…]",
@@ -62,7 +62,7 @@ the built-in one.`,
 				}
 				return meaning(hints.ParseJSON(raw))
 			}
-			return s.answer(ctx, texts, ofJSON, func(text string) (any, error) {
+			return s.printAnswers(ctx, texts, ofJSON, func(text string) (any, error) {
 				if as != "" {
 					return ofJSON(hintJSON(text))
 				}
@@ -70,7 +70,7 @@ the built-in one.`,
 			})
 		}, unlimited),
 	}
-	choice(c, &as, "as", "take only what the original's resolve_entry_hint or resolve_user_entry_hint takes:\n"+
+	choiceFlag(c, &as, "as", "take only what the original's resolve_entry_hint or resolve_user_entry_hint takes:\n"+
 		"`WHICH`, entry or user", "entry", "user")
 	return s.withBatch(c)
 }
@@ -84,7 +84,7 @@ func hintJSON(text string) json.RawMessage {
 	return raw
 }
 
-func recordKeyVerb(s *session) *cobra.Command {
+func recordKeyCommand(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "recordkey",
 		Short: "Take record keys apart, escape and unescape",
@@ -92,25 +92,25 @@ func recordKeyVerb(s *session) *cobra.Command {
 		Example: `  userdb recordkey analyze user/name:Alice/~prk
   userdb recordkey escape 'Just A. User'`,
 	},
-		splitVerb(s, &cobra.Command{
+		splitCommand(s, &cobra.Command{
 			Use:   "split [TEXT…]",
 			Short: "Type, field and value of a key",
 			Example: `  userdb recordkey split user/uid:17c07627d35e
   userdb recordkey split --only srk user/name:Alice+_Liddell/~prk`,
 		}, func(text string, kind recordkey.Kind) (any, error) { return hints.Split(text, kind) }),
-		splitVerb(s, &cobra.Command{
+		splitCommand(s, &cobra.Command{
 			Use:   "analyze [TEXT…]",
 			Short: "Kind, key, type, field and value of a key",
 			Example: `  userdb recordkey analyze user/uid:17c07627d35e user/name:Alice/~prk
   userdb recordkey analyze --only prk --batch < keys.jsonl`,
 		}, func(text string, kind recordkey.Kind) (any, error) { return hints.Analyze(text, kind) }),
-		textVerb(s, &cobra.Command{
+		textCommand(s, &cobra.Command{
 			Use:   "escape [TEXT…]",
 			Short: "Write a text as it stands in a key",
 			Example: `  userdb recordkey escape 'Just A. User'
   userdb recordkey escape -- -x http://example.com/`,
 		}, func(text string) (any, error) { return recordkey.Escape(text), nil }),
-		textVerb(s, &cobra.Command{
+		textCommand(s, &cobra.Command{
 			Use:     "unescape [TEXT…]",
 			Short:   "Read a text as it stands in a key",
 			Long:    `Read a text as it stands in a key. What is no escape stands for itself.`,
@@ -119,19 +119,19 @@ func recordKeyVerb(s *session) *cobra.Command {
 	)
 }
 
-// splitVerb makes c print what f returns for keys. With --only, it takes keys of entries or of
+// splitCommand makes c print what f returns for keys. With --only, it takes keys of entries or of
 // identifiers only.
-func splitVerb(s *session, c *cobra.Command, f func(string, recordkey.Kind) (any, error)) *cobra.Command {
+func splitCommand(s *session, c *cobra.Command, f func(string, recordkey.Kind) (any, error)) *cobra.Command {
 	var only string
-	choice(c, &only, "only", "take keys of one `KIND` alone: of entries (prk) or of identifiers (srk)", "prk", "srk")
+	choiceFlag(c, &only, "only", "take keys of one `KIND` alone: of entries (prk) or of identifiers (srk)", "prk", "srk")
 	kinds := map[string]recordkey.Kind{"prk": recordkey.KindPRK, "srk": recordkey.KindSRK}
-	return textVerb(s, c, func(text string) (any, error) { return f(text, kinds[only]) })
+	return textCommand(s, c, func(text string) (any, error) { return f(text, kinds[only]) })
 }
 
-// textVerb makes c print what f returns for texts.
-func textVerb(s *session, c *cobra.Command, f func(string) (any, error)) *cobra.Command {
+// textCommand makes c print what f returns for texts.
+func textCommand(s *session, c *cobra.Command, f func(string) (any, error)) *cobra.Command {
 	c.RunE = s.run(func(ctx context.Context, texts []string) error {
-		return s.answer(ctx, texts, func(raw json.RawMessage) (any, error) {
+		return s.printAnswers(ctx, texts, func(raw json.RawMessage) (any, error) {
 			var text string
 			if err := json.Unmarshal(raw, &text); err != nil || raw[0] != '"' {
 				return nil, errors.New("the line is no JSON text")
@@ -147,9 +147,9 @@ func (s *session) withBatch(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// answer prints what ofText returns for texts, if it accepts all of them. With --batch it prints
-// what ofJSON returns for each line of standard input.
-func (s *session) answer(ctx context.Context, texts []string,
+// printAnswers prints what ofText returns for texts, if it accepts all of them. With --batch it
+// prints what ofJSON returns for each line of standard input.
+func (s *session) printAnswers(ctx context.Context, texts []string,
 	ofJSON func(json.RawMessage) (any, error), ofText func(string) (any, error),
 ) error {
 	switch {
@@ -167,7 +167,7 @@ func (s *session) answer(ctx context.Context, texts []string,
 			return err
 		}
 	}
-	return sayEach(s.out, results)
+	return printEach(s.out, results)
 }
 
 // maxLine limits a line of a batch, in bytes.
@@ -179,7 +179,7 @@ func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (an
 		Result any    `json:"result,omitempty"`
 		Error  string `json:"error,omitempty"`
 	}
-	in := bufio.NewReaderSize(until(ctx, s.std.in), maxLine)
+	in := bufio.NewReaderSize(contextReader(ctx, s.std.in), maxLine)
 	for {
 		line, err := in.ReadSlice('\n')
 		tooLong := err == bufio.ErrBufferFull
@@ -190,7 +190,7 @@ func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (an
 		var a answer
 		switch {
 		case ctx.Err() != nil:
-			return stalled(ctx, standardInput)
+			return stalledError(ctx, standardInput)
 		case err != nil && err != io.EOF:
 			return fmt.Errorf("reading standard input: %w", err)
 		case tooLong:
@@ -201,17 +201,17 @@ func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (an
 			a.Error = "the line is no JSON value"
 		default:
 			if a.Result, err = one(line); err != nil {
-				a = answer{Error: wrong(err)}
+				a = answer{Error: describe(err)}
 			}
 		}
-		if err := cmp.Or(s.out.line(a), s.out.flush()); err != nil {
+		if err := cmp.Or(s.out.printJSON(a), s.out.flush()); err != nil {
 			return err
 		}
 	}
 }
 
-// A build holds what is known about how the program was built.
-type build struct {
+// buildInfo holds what is known about how the program was built.
+type buildInfo struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
 	Time     string `json:"time,omitempty"`
@@ -220,8 +220,8 @@ type build struct {
 	Platform string `json:"platform"`
 }
 
-func readBuild() build {
-	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+func readBuild() buildInfo {
+	b := buildInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		settings := map[string]string{}
 		for _, setting := range info.Settings {
@@ -233,7 +233,7 @@ func readBuild() build {
 	return b
 }
 
-func versionVerb(s *session) *cobra.Command {
+func versionCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
@@ -248,7 +248,7 @@ func versionVerb(s *session) *cobra.Command {
 			if b.Modified {
 				words = append(words, "modified")
 			}
-			return s.out.say(b, strings.Join(append(words, b.Go, b.Platform), " "))
+			return s.out.print(b, strings.Join(append(words, b.Go, b.Platform), " "))
 		}),
 	}
 }

@@ -25,13 +25,13 @@ func TestBatchLines(t *testing.T) {
 		{"no UTF-8", "\"\xff\"\n", `{"result":"` + "\ufffd" + `"}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := here(nil, tt.stdin, "recordkey", "escape", "--batch")
+			got := runCommand(nil, tt.stdin, "recordkey", "escape", "--batch")
 			if want := strings.ReplaceAll(tt.want+"|", "|", "\n"); got.out != strings.TrimPrefix(want, "\n") || got.code != 0 || got.err != "" {
 				t.Errorf("exit %d, %.200q, %q; want %q", got.code, got.out, got.err, want)
 			}
 		})
 	}
-	got := here(nil, long+"\n", "recordkey", "escape", "--batch")
+	got := runCommand(nil, long+"\n", "recordkey", "escape", "--batch")
 	if got.code != 0 || len(got.out) < maxLine-10 && !strings.Contains(got.out, "over") {
 		t.Errorf("the longest line: exit %d, %.100q", got.code, got.out)
 	}
@@ -42,7 +42,7 @@ func TestBatchLines(t *testing.T) {
 func TestBatchReadError(t *testing.T) {
 	for _, text := range []string{"", `"a`, "\"a\"\n", `"` + strings.Repeat("x", maxLine) + "\n", `"` + strings.Repeat("x", 2*maxLine)} {
 		var out, errs bytes.Buffer
-		in := io.MultiReader(strings.NewReader(text), &once{errors.New("the cable is out")})
+		in := io.MultiReader(strings.NewReader(text), &failOnce{errors.New("the cable is out")})
 		code := run([]string{"recordkey", "escape", "--batch"}, stdio{in: in, out: &out, err: &errs})
 		if code != 1 || errs.String() != "userdb: reading standard input: the cable is out\n" {
 			t.Errorf("after %d bytes: exit %d, %q", len(text), code, errs.String())
@@ -50,10 +50,10 @@ func TestBatchReadError(t *testing.T) {
 	}
 }
 
-// A once fails once and then is at its end.
-type once struct{ err error }
+// A failOnce fails once and then is at its end.
+type failOnce struct{ err error }
 
-func (o *once) Read([]byte) (int, error) {
+func (o *failOnce) Read([]byte) (int, error) {
 	err := o.err
 	o.err = io.EOF
 	return 0, err

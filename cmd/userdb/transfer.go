@@ -19,7 +19,7 @@ import (
 	"github.com/coffeenode/userdb/maintain/transfer"
 )
 
-func exportVerb(s *session) *cobra.Command {
+func exportCommand(s *session) *cobra.Command {
 	var o transfer.ExportOptions
 	c := &cobra.Command{
 		Use:   "export [HINT]",
@@ -31,7 +31,7 @@ come in no order, and no lock is held.`,
   userdb export email=alice@example.com
   userdb export --secrets > backup.jsonl`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			if err := s.agrees(ctx); err != nil {
+			if err := s.checkNamedSchema(ctx); err != nil {
 				return err
 			}
 			if o.Type = s.Type; len(words) > 0 {
@@ -47,13 +47,13 @@ come in no order, and no lock is held.`,
 			o.Progress = func(done int64) { p.show("%d entries, %s", done, p.rate(done)) }
 			_, err := transfer.Export(ctx, s.db, s.out, o)
 			if len(words) > 0 {
-				err = named(words[0], err)
+				err = withHint(words[0], err)
 			}
 			p.clear()
 			if len(words) == 0 && err == nil {
-				err = s.tellLeftOut(ctx)
+				err = s.warnLeftOut(ctx)
 			}
-			if err = cmp.Or(err, s.out.flush()); enough(err) {
+			if err = cmp.Or(err, s.out.flush()); brokenPipe(err) {
 				// A reader that stopped early may take what it has for a backup.
 				err = fmt.Errorf("%v: the export is not whole", err)
 			}
@@ -64,9 +64,9 @@ come in no order, and no lock is held.`,
 	return c
 }
 
-// tellLeftOut warns of each stored type that the schema of --schema lacks: an export leaves its
+// warnLeftOut warns of each stored type that the schema of --schema lacks: an export leaves its
 // entries out.
-func (s *session) tellLeftOut(ctx context.Context) error {
+func (s *session) warnLeftOut(ctx context.Context) error {
 	if s.Schema == "" {
 		return nil
 	}
@@ -76,8 +76,8 @@ func (s *session) tellLeftOut(ctx context.Context) error {
 	}
 	for _, name := range stored.Names() {
 		if _, has := s.db.Schema().Types[name]; !has {
-			text := fmt.Sprintf("type %s is stored, and not in the schema of --schema: its entries are left out", shown(name))
-			if err := errorOutput(s.std.err, s.JSON).say(map[string]string{"warning": text}, text); err != nil {
+			text := fmt.Sprintf("type %s is stored, and not in the schema of --schema: its entries are left out", printable(name))
+			if err := errorOutput(s.std.err, s.JSON).print(map[string]string{"warning": text}, text); err != nil {
 				return err
 			}
 		}
@@ -85,7 +85,7 @@ func (s *session) tellLeftOut(ctx context.Context) error {
 	return nil
 }
 
-func importVerb(s *session) *cobra.Command {
+func importCommand(s *session) *cobra.Command {
 	r := &importRun{s: s, o: transfer.ImportOptions{OnDuplicate: "fail"}}
 	c := &cobra.Command{
 		Use:   "import FILE",
@@ -105,12 +105,12 @@ goes on from there.`,
 		RunE: s.run(r.run, unlimited, saving),
 	}
 	c.Flags().BoolVar(&r.o.CSV, "csv", false, "the input is CSV, whatever its name")
-	choice(c, &r.o.OnDuplicate, "on-duplicate", "where an entry is there, or has the identifier, `DO` this: fail (refuse\n"+
+	choiceFlag(c, &r.o.OnDuplicate, "on-duplicate", "where an entry is there, or has the identifier, `DO` this: fail (refuse\n"+
 		"the line), skip or update (bring it up to date) (default fail)", "fail", "skip", "update")
 	c.Flags().StringVar(&r.rejects.path, "rejects", "", "write refused lines to `FILE`, in the form of the input (default: the input's\n"+
 		"name and .rejects)")
 	c.Flags().BoolVar(&r.o.DryRun, "dry-run", false, "write nothing; say what would come of it")
-	choice(c, &r.o.From, "from", "the input is the export of `PRODUCT`: "+strings.Join(transfer.Products(), ", "), transfer.Products()...)
+	choiceFlag(c, &r.o.From, "from", "the input is the export of `PRODUCT`: "+strings.Join(transfer.Products(), ", "), transfer.Products()...)
 	c.Flags().StringVar(&r.params, "from-params", "", "`FILE` with the password hash parameters of a project of Firebase")
 	c.Flags().StringArrayVar(&r.maps, "map", nil, "the column or facet COLUMN is `COLUMN=FIELD`; may be given several times")
 	c.Flags().StringArrayVar(&r.o.Ignore, "ignore", nil, "leave out `COLUMN`; may be given several times")
@@ -134,7 +134,7 @@ type importRun struct {
 	state   string      // the path of the state file; "" if no state is kept
 	bar     *progress
 	last    transfer.ImportState
-	kept    int64 // lines that the state file counts
+	saved   int64 // lines that the state file counts
 	rejects rejectFile
 }
 
@@ -149,12 +149,12 @@ func (r *importRun) run(ctx context.Context, words []string) error {
 	}
 	report, err := transfer.Import(ctx, r.s.db, r.in, r.o)
 	r.bar.clear()
-	return r.conclude(report, cmp.Or(err, r.rejects.close()))
+	return r.finish(report, cmp.Or(err, r.rejects.close()))
 }
 
 func (r *importRun) prepare(ctx context.Context) error {
 	r.o.Type, r.o.Save = r.s.Type, r.save
-	if err := r.names(ctx); err != nil {
+	if err := r.readNameFlags(ctx); err != nil {
 		return err
 	}
 	r.o.CSV = r.o.CSV || strings.EqualFold(filepath.Ext(r.file), ".csv")
@@ -164,26 +164,26 @@ func (r *importRun) prepare(ctx context.Context) error {
 		if err := r.open(ctx); err != nil {
 			return err
 		}
-		if err := r.takeState(); err != nil {
+		if err := r.loadState(); err != nil {
 			return err
 		}
 	case r.resume:
 		return usagef("--resume needs a file: standard input cannot be read again")
 	default:
-		r.in = until(ctx, r.s.std.in)
+		r.in = contextReader(ctx, r.s.std.in)
 	}
 	if r.rejects.path == "" || r.o.DryRun {
-		r.o.Refused = r.tell
+		r.o.Refused = r.printRefused
 		return nil
 	}
 	if r.rejects.path == "-" {
 		return usagef("--rejects - : refused lines go to a file")
 	}
 	if there, err := os.Stat(r.rejects.path); err == nil && os.SameFile(r.info, there) {
-		return usagef("%s is the input: name another file for the refused lines", shown(r.rejects.path))
+		return usagef("%s is the input: name another file for the refused lines", printable(r.rejects.path))
 	}
 	if dir, err := os.Stat(filepath.Dir(r.rejects.path)); err != nil || !dir.IsDir() {
-		return usagef("refused lines would go to %s, and there is no such directory: name another file with --rejects", shown(r.rejects.path))
+		return usagef("refused lines would go to %s, and there is no such directory: name another file with --rejects", printable(r.rejects.path))
 	}
 	r.o.Rejects = &r.rejects
 	if r.o.Resume.Report.Refused > 0 {
@@ -192,17 +192,17 @@ func (r *importRun) prepare(ctx context.Context) error {
 	return nil
 }
 
-// names reads the flags about names in the input, and the file of --from-params.
-func (r *importRun) names(ctx context.Context) error {
+// readNameFlags reads the flags about names in the input, and the file of --from-params.
+func (r *importRun) readNameFlags(ctx context.Context) error {
 	r.o.Map = map[string]string{}
 	for _, pair := range r.maps {
 		at := strings.LastIndex(pair, "=") // a column name may contain =, and a field name does not
 		if at <= 0 || at == len(pair)-1 {
-			return usagef("--map %s: want COLUMN=FIELD", shown(pair))
+			return usagef("--map %s: want COLUMN=FIELD", printable(pair))
 		}
 		column, field := pair[:at], pair[at+1:]
 		if again := r.o.Map[column]; again != "" && again != field {
-			return usagef("--map %s: it is %s already", shown(pair), shown(again))
+			return usagef("--map %s: it is %s already", printable(pair), printable(again))
 		}
 		r.o.Map[column] = field
 	}
@@ -211,7 +211,7 @@ func (r *importRun) names(ctx context.Context) error {
 	}
 	text, err := readParams(ctx, r.params)
 	if ctx.Err() != nil {
-		return stalled(ctx, r.params)
+		return stalledError(ctx, r.params)
 	}
 	if err != nil {
 		return usagef("--from-params: %v", err)
@@ -221,9 +221,9 @@ func (r *importRun) names(ctx context.Context) error {
 }
 
 func (r *importRun) open(ctx context.Context) (err error) {
-	r.opened, err = openUntil(ctx, r.file)
+	r.opened, err = openWithContext(ctx, r.file)
 	if ctx.Err() != nil {
-		return stalled(ctx, r.file)
+		return stalledError(ctx, r.file)
 	}
 	if err != nil {
 		return usagef("%v", err)
@@ -233,17 +233,17 @@ func (r *importRun) open(ctx context.Context) (err error) {
 	case err != nil:
 		return usagef("%v", err)
 	case r.info.IsDir():
-		return usagef("%s is a directory", shown(r.file))
+		return usagef("%s is a directory", printable(r.file))
 	case r.info.Mode().IsRegular():
 		r.in, r.size = r.opened, r.info.Size()
 	default:
-		r.in = until(ctx, r.opened)
+		r.in = contextReader(ctx, r.opened)
 	}
 	return nil
 }
 
-// takeState reads the state of an import of the file that was interrupted.
-func (r *importRun) takeState() error {
+// loadState reads the state of an import of the file that was interrupted.
+func (r *importRun) loadState() error {
 	if r.o.DryRun {
 		return nil
 	}
@@ -251,18 +251,18 @@ func (r *importRun) takeState() error {
 	_, err := os.Lstat(r.state) // do not open a file that may be refused
 	switch {
 	case errors.Is(err, os.ErrNotExist) && r.resume:
-		return usagef("%s does not exist: no import of %s was interrupted", shown(r.state), shown(r.file))
+		return usagef("%s does not exist: no import of %s was interrupted", printable(r.state), printable(r.file))
 	case errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
 		return usagef("%v", err)
 	case !r.resume:
-		return usagef("an import of %s was interrupted: --resume goes on; remove %s to begin anew", shown(r.file), shown(r.state))
+		return usagef("an import of %s was interrupted: --resume goes on; remove %s to begin anew", printable(r.file), printable(r.state))
 	}
 	if r.o.Resume, err = readState(r.state); err != nil {
-		return usagef("%s cannot be read: %v; remove it to begin anew", shown(r.state), err)
+		return usagef("%s cannot be read: %v; remove it to begin anew", printable(r.state), err)
 	}
-	r.last, r.kept = r.o.Resume, r.o.Resume.Lines
+	r.last, r.saved = r.o.Resume, r.o.Resume.Lines
 	return nil
 }
 
@@ -270,14 +270,14 @@ func (r *importRun) takeState() error {
 const maxParams = 64 << 10
 
 func readParams(ctx context.Context, path string) (string, error) {
-	f, err := openUntil(ctx, path)
+	f, err := openWithContext(ctx, path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(until(ctx, f), maxParams+1))
+	text, err := io.ReadAll(io.LimitReader(contextReader(ctx, f), maxParams+1))
 	if err == nil && len(text) > maxParams {
-		err = fmt.Errorf("%s is longer than 64 KiB", shown(path))
+		err = fmt.Errorf("%s is longer than 64 KiB", printable(path))
 	}
 	return string(text), err
 }
@@ -302,19 +302,19 @@ func readState(path string) (state transfer.ImportState, err error) {
 func (r *importRun) save(state transfer.ImportState) error {
 	r.last = state
 	from := r.o.Resume
-	r.bar.show("%d lines, %s%s", state.Lines, r.bar.rate(state.Lines-from.Lines), r.bar.left(state.Bytes-from.Bytes, r.size-from.Bytes))
+	r.bar.show("%d lines, %s%s", state.Lines, r.bar.rate(state.Lines-from.Lines), r.bar.remaining(state.Bytes-from.Bytes, r.size-from.Bytes))
 	if r.state == "" {
 		return nil
 	}
-	if err := r.keep(state); err != nil {
+	if err := r.writeState(state); err != nil {
 		return fmt.Errorf("noting how far the import came: %w", err)
 	}
-	r.kept = state.Lines
+	r.saved = state.Lines
 	return nil
 }
 
-// keep writes the state file.
-func (r *importRun) keep(state transfer.ImportState) error {
+// writeState writes the state file.
+func (r *importRun) writeState(state transfer.ImportState) error {
 	f, err := ownfile.Create(r.state + ".new")
 	if err != nil {
 		return err
@@ -326,16 +326,16 @@ func (r *importRun) keep(state transfer.ImportState) error {
 	return os.Rename(r.state+".new", r.state)
 }
 
-// tell prints a refused line if no file collects them.
-func (r *importRun) tell(line int64, reason string) {
+// printRefused prints a refused line if no file collects them.
+func (r *importRun) printRefused(line int64, reason string) {
 	r.bar.clear()
 	fmt.Fprintf(r.s.std.err, "line %d: %s\n", line, oneLine(reason))
 }
 
-// conclude prints what the import did.
-func (r *importRun) conclude(report transfer.Report, err error) error {
+// finish prints what the import did.
+func (r *importRun) finish(report transfer.Report, err error) error {
 	if err != nil {
-		return r.broken(err)
+		return r.fail(err)
 	}
 	if r.state != "" {
 		if err := os.Remove(r.state); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -343,26 +343,26 @@ func (r *importRun) conclude(report transfer.Report, err error) error {
 		}
 	}
 	text := fmt.Sprintf("%s read: %d created, %d updated, %d skipped, %d refused",
-		count(report.Read, "line"), report.Created, report.Updated, report.Skipped, report.Refused)
-	if err := r.s.out.say(report, text); err != nil || report.Refused == 0 {
+		plural(report.Read, "line"), report.Created, report.Updated, report.Skipped, report.Refused)
+	if err := r.s.out.print(report, text); err != nil || report.Refused == 0 {
 		return err
 	}
 	where := ""
 	if r.o.Rejects != nil {
-		where = "; see " + shown(r.rejects.path)
+		where = "; see " + printable(r.rejects.path)
 	}
-	return fmt.Errorf("%w: %s%s", errRefused, count(report.Refused, "line"), where)
+	return fmt.Errorf("%w: %s%s", errRefused, plural(report.Refused, "line"), where)
 }
 
-// broken prints how far an import came that failed, and adds advice to its error.
-func (r *importRun) broken(err error) error {
+// fail prints how far an import came that failed, and adds advice to its error.
+func (r *importRun) fail(err error) error {
 	more := ""
 	switch {
 	case r.state == "":
-	case r.kept == r.last.Lines:
+	case r.saved == r.last.Lines:
 		more = "; --resume goes on from there"
-	case r.kept > 0:
-		more = fmt.Sprintf("; --resume goes on after %s: more could not be noted", count(r.kept, "line"))
+	case r.saved > 0:
+		more = fmt.Sprintf("; --resume goes on after %s: more could not be noted", plural(r.saved, "line"))
 	default:
 		more = "; that could not be noted, and --resume does not go on from there: --on-duplicate skip passes over what is in"
 	}
@@ -387,12 +387,12 @@ func (r *importRun) broken(err error) error {
 		fmt.Fprintf(r.s.std.err, "the first lines may be in, and --resume does not go on after them: --on-duplicate skip passes over what is in\n")
 	case r.last.Lines == 0:
 	case r.o.DryRun:
-		fmt.Fprintf(r.s.std.err, "%s looked at\n", count(r.last.Lines, "line"))
+		fmt.Fprintf(r.s.std.err, "%s looked at\n", plural(r.last.Lines, "line"))
 	default:
-		fmt.Fprintf(r.s.std.err, "%s done with%s\n", count(r.last.Lines, "line"), more)
+		fmt.Fprintf(r.s.std.err, "%s done with%s\n", plural(r.last.Lines, "line"), more)
 	}
 	if unread, ok := errors.AsType[*transfer.ReadError](err); ok && r.size > 0 {
-		return fmt.Errorf("%w (%d of %d bytes of %s were not read)", err, r.size-unread.Offset, r.size, shown(r.file))
+		return fmt.Errorf("%w (%d of %d bytes of %s were not read)", err, r.size-unread.Offset, r.size, printable(r.file))
 	}
 	return err
 }

@@ -37,16 +37,16 @@ func TestLargeImport(t *testing.T) {
 	t.Run("redis", func(t *testing.T) {
 		useFile(t)
 		t.Setenv("USERDB_STORE", redistest.Shared(t).URL())
-		expect(t, here(nil, "", "import", writeUsers(t, 50_000)), 0, "50000 lines read: 50000 created, 0 updated, 0 skipped, 0 refused", "")
-		expect(t, here(nil, "", "count", "user"), 0, "50000", "")
-		expect(t, here(nil, "", "check"), 0, "50000 entries, 0 errors, 0 problems", "")
+		expect(t, runCommand(nil, "", "import", writeUsers(t, 50_000)), 0, "50000 lines read: 50000 created, 0 updated, 0 skipped, 0 refused", "")
+		expect(t, runCommand(nil, "", "count", "user"), 0, "50000", "")
+		expect(t, runCommand(nil, "", "check"), 0, "50000 entries, 0 errors, 0 problems", "")
 	})
 	t.Run("file", func(t *testing.T) {
 		useFile(t)
 		const most = 16_600 // entries of three records each
-		expect(t, here(nil, "", "import", writeUsers(t, most)), 0, "16600 created", "")
-		expect(t, here(nil, "", "check"), 0, "16600 entries, 0 errors, 0 problems", "")
-		expect(t, here(nil, "", "import", writeUsers(t, most+200), "--on-duplicate", "skip"), 6, "", "store is full")
-		expect(t, here(nil, "", "check"), 0, "0 errors, 0 problems", "")
+		expect(t, runCommand(nil, "", "import", writeUsers(t, most)), 0, "16600 created", "")
+		expect(t, runCommand(nil, "", "check"), 0, "16600 entries, 0 errors, 0 problems", "")
+		expect(t, runCommand(nil, "", "import", writeUsers(t, most+200), "--on-duplicate", "skip"), 6, "", "store is full")
+		expect(t, runCommand(nil, "", "check"), 0, "0 errors, 0 problems", "")
 	})
 }

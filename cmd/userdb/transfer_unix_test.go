@@ -21,8 +21,8 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// folder makes a folder with files, and an embedded store for the test.
-func folder(t *testing.T, files map[string]string) (dir, store string) {
+// makeFolder makes a folder with files, and an embedded store for the test.
+func makeFolder(t *testing.T, files map[string]string) (dir, store string) {
 	t.Helper()
 	useFile(t)
 	dir = t.TempDir()
@@ -34,13 +34,13 @@ func folder(t *testing.T, files map[string]string) (dir, store string) {
 	return dir, os.Getenv("USERDB_STORE")
 }
 
-// process runs the program in a process of its own and waits for its end.
-func process(t *testing.T, dir, store string, args ...string) result {
+// runProcess runs the program in a process of its own and waits for its end.
+func runProcess(t *testing.T, dir, store string, args ...string) result {
 	t.Helper()
-	cmd, errs := start(t, store, args...)
+	cmd, errs := newProcess(t, store, args...)
 	var out bytes.Buffer
 	cmd.Dir, cmd.Stdout = dir, &out
-	return result{code(cmd.Run()), out.String(), errs.String()}
+	return result{exitCode(cmd.Run()), out.String(), errs.String()}
 }
 
 func contents(t *testing.T, parts ...string) string {
@@ -62,8 +62,8 @@ func TestImportUnclosedQuote(t *testing.T) {
 		{big, "a row of over 16 MiB: is a quote not closed?"},
 		{small, "a quote that is not closed"},
 	} {
-		dir, store := folder(t, map[string]string{"staff.csv": tt.in})
-		got := process(t, dir, store, "import", "staff.csv")
+		dir, store := makeFolder(t, map[string]string{"staff.csv": tt.in})
+		got := runProcess(t, dir, store, "import", "staff.csv")
 		want := result{2, "", "3 lines done with; --resume goes on from there\n" + fmt.Sprintf(
 			"userdb: reading the input: line 5 and everything after it were not read: bad input: %s (%d of %d bytes of staff.csv were not read)\n",
 			tt.why, len(tt.in)-len(head), len(tt.in))}
@@ -73,7 +73,7 @@ func TestImportUnclosedQuote(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "staff.csv"), []byte(head+"4,\"Dan\"\n5,Eve\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got = process(t, dir, store, "import", "staff.csv", "--resume")
+		got = runProcess(t, dir, store, "import", "staff.csv", "--resume")
 		if want := (result{0, "5 lines read: 5 created, 0 updated, 0 skipped, 0 refused\n", ""}); got != want {
 			t.Errorf("mended: %+v", got)
 		}
@@ -81,9 +81,9 @@ func TestImportUnclosedQuote(t *testing.T) {
 }
 
 func TestImportDirectory(t *testing.T) {
-	dir, store := folder(t, nil)
+	dir, store := makeFolder(t, nil)
 	for _, args := range []string{"import .", "import . --csv", "import ./ --dry-run"} {
-		got := process(t, dir, store, strings.Fields(args)...)
+		got := runProcess(t, dir, store, strings.Fields(args)...)
 		if want := (result{2, "", "userdb: " + strings.Fields(args)[1] + " is a directory\n"}); got != want {
 			t.Errorf("%s: %+v, want %+v", args, got, want)
 		}
@@ -93,10 +93,10 @@ func TestImportDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	cmd, errs := start(t, store, "import", "-")
+	cmd, errs := newProcess(t, store, "import", "-")
 	cmd.Stdin = in
-	if err := cmd.Run(); code(err) != 1 || !strings.Contains(errs.String(), "line 1 and everything after it were not read: ") {
-		t.Errorf("a directory as standard input: exit %d, %s", code(err), errs)
+	if err := cmd.Run(); exitCode(err) != 1 || !strings.Contains(errs.String(), "line 1 and everything after it were not read: ") {
+		t.Errorf("a directory as standard input: exit %d, %s", exitCode(err), errs)
 	}
 }
 
@@ -108,15 +108,15 @@ func TestImportDeadWriter(t *testing.T) {
 		{"users.csv", "uid,name\n1,Ann\n2,\"Be", "1 line done with; --resume goes on from there\n" +
 			"userdb: reading the input: line 3 and everything after it were not read: bad input: a quote that is not closed\n"},
 	} {
-		dir, store := folder(t, nil)
+		dir, store := makeFolder(t, nil)
 		cmd, errs := pipeInto(t, dir, store, tt.name)
 		w := openPipe(t, dir, tt.name)
 		io.WriteString(w, tt.in)
 		w.Close()
-		if err := cmd.Wait(); code(err) == 0 || errs.String() != tt.err {
-			t.Errorf("%s: exit %d, %s; want %s", tt.name, code(err), errs, tt.err)
+		if err := cmd.Wait(); exitCode(err) == 0 || errs.String() != tt.err {
+			t.Errorf("%s: exit %d, %s; want %s", tt.name, exitCode(err), errs, tt.err)
 		}
-		if got := process(t, dir, store, "count", "user"); got.out != "1\n" {
+		if got := runProcess(t, dir, store, "count", "user"); got.out != "1\n" {
 			t.Errorf("%s: %+v", tt.name, got)
 		}
 	}
@@ -128,7 +128,7 @@ func pipeInto(t *testing.T, dir, store, name string) (*exec.Cmd, *bytes.Buffer) 
 	if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd, errs := start(t, store, "import", name)
+	cmd, errs := newProcess(t, store, "import", name)
 	cmd.Dir = dir
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestImportInterruptedAndResumed(t *testing.T) {
 	for i := range 149 {
 		rest += fmt.Sprintf(`{"facets":{"uid":"b%d","name":"B%d"}}`+"\n", i, i)
 	}
-	dir, store := folder(t, nil)
+	dir, store := makeFolder(t, nil)
 	cmd, errs := pipeInto(t, dir, store, "users.jsonl")
 	w := openPipe(t, dir, "users.jsonl")
 	defer w.Close()
@@ -168,8 +168,8 @@ func TestImportInterruptedAndResumed(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	cmd.Process.Signal(syscall.SIGINT)
-	if err := cmd.Wait(); code(err) != 130 || errs.String() != "100 lines done with; --resume goes on from there\nuserdb: interrupted\n" {
-		t.Fatalf("interrupted: exit %d, %s", code(err), errs)
+	if err := cmd.Wait(); exitCode(err) != 130 || errs.String() != "100 lines done with; --resume goes on from there\nuserdb: interrupted\n" {
+		t.Fatalf("interrupted: exit %d, %s", exitCode(err), errs)
 	}
 	if err := os.Remove(filepath.Join(dir, "users.jsonl")); err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func TestImportInterruptedAndResumed(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "users.jsonl"), []byte(lines+rest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := process(t, dir, store, "import", "users.jsonl", "--resume")
+	got := runProcess(t, dir, store, "import", "users.jsonl", "--resume")
 	want := result{
 		1, "250 lines read: 248 created, 0 updated, 0 skipped, 2 refused\n",
 		"userdb: not all was imported: 2 lines; see users.jsonl.rejects\n",
@@ -193,17 +193,17 @@ func TestImportInterruptedAndResumed(t *testing.T) {
 	}
 }
 
-// TestUntil checks that reading from a silent writer can be stopped.
-func TestUntil(t *testing.T) {
+// TestContextReader checks that reading from a silent writer can be stopped.
+func TestContextReader(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	silent, w := io.Pipe()
 	defer w.Close()
-	r := until(ctx, silent)
+	r := contextReader(ctx, silent)
 	cancel(errInterrupted)
 	if n, err := r.Read(make([]byte, 1)); n != 0 || err != errInterrupted {
 		t.Errorf("%d, %v", n, err)
 	}
-	text, err := io.ReadAll(until(t.Context(), strings.NewReader("all of it")))
+	text, err := io.ReadAll(contextReader(t.Context(), strings.NewReader("all of it")))
 	if string(text) != "all of it" || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}
@@ -217,8 +217,8 @@ func TestOutputsThatTakeNothing(t *testing.T) {
 		t.Skip(err)
 	}
 	defer full.Close()
-	dir, store := folder(t, map[string]string{"good.jsonl": `{"facets":{"uid":"1","name":"Ann"}}`, "bad.jsonl": `{"facets":{"name":"@"}}`})
-	if got := process(t, dir, store, "import", "good.jsonl"); got.code != 0 {
+	dir, store := makeFolder(t, map[string]string{"good.jsonl": `{"facets":{"uid":"1","name":"Ann"}}`, "bad.jsonl": `{"facets":{"name":"@"}}`})
+	if got := runProcess(t, dir, store, "import", "good.jsonl"); got.code != 0 {
 		t.Fatal(got.err)
 	}
 	closed := func() *os.File {
@@ -250,10 +250,10 @@ func TestOutputsThatTakeNothing(t *testing.T) {
 			out  *os.File
 			want int
 		}{{"full", full, tt.full}, {"closed", closed(), tt.closed}} {
-			cmd, errs := start(t, store, strings.Fields(tt.args)...)
+			cmd, errs := newProcess(t, store, strings.Fields(tt.args)...)
 			cmd.Dir, cmd.Stdout = dir, to.out
-			if err := cmd.Run(); code(err) != to.want || (errs.Len() == 0) != (to.want == 0) {
-				t.Errorf("%s into a %s output: exit %d, %q; want %d", tt.args, to.name, code(err), errs, to.want)
+			if err := cmd.Run(); exitCode(err) != to.want || (errs.Len() == 0) != (to.want == 0) {
+				t.Errorf("%s into a %s output: exit %d, %q; want %d", tt.args, to.name, exitCode(err), errs, to.want)
 			}
 		}
 	}
@@ -277,21 +277,21 @@ func TestCheckIntoClosedOutput(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Close()
-		cmd, errs := start(t, server.URL(), strings.Fields(tt.args)...)
+		cmd, errs := newProcess(t, server.URL(), strings.Fields(tt.args)...)
 		cmd.Stdout = w
-		if err := cmd.Run(); code(err) != tt.want {
-			t.Errorf("%s: exit %d, %s; want %d", tt.args, code(err), errs, tt.want)
+		if err := cmd.Run(); exitCode(err) != tt.want {
+			t.Errorf("%s: exit %d, %s; want %d", tt.args, exitCode(err), errs, tt.want)
 		}
 		w.Close()
 	}
 }
 
-// halfDone leaves an import that stopped after a refused line, because its third line could not be
-// read.
-func halfDone(t *testing.T) (dir, store string) {
+// interruptedImport leaves an import that stopped after a refused line, because its third line
+// could not be read.
+func interruptedImport(t *testing.T) (dir, store string) {
 	t.Helper()
-	dir, store = folder(t, map[string]string{"users.csv": "uid,name\n1,Ann\n2,@\n3,\"Cid\n"})
-	if got := process(t, dir, store, "import", "users.csv"); got.code != 2 || contents(t, dir, "users.csv.rejects") == "" {
+	dir, store = makeFolder(t, map[string]string{"users.csv": "uid,name\n1,Ann\n2,@\n3,\"Cid\n"})
+	if got := runProcess(t, dir, store, "import", "users.csv"); got.code != 2 || contents(t, dir, "users.csv.rejects") == "" {
 		t.Fatalf("%+v", got)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "users.csv"), []byte("uid,name\n1,Ann\n2,@\n3,Cid\n4,@\n"), 0o600); err != nil {
@@ -327,13 +327,13 @@ func TestImportFilesAreMadeAnew(t *testing.T) {
 			return os.Chmod(path, 0o666)
 		},
 	} {
-		dir, store := folder(t, map[string]string{"users.csv": "uid,name\n1,Ann\n2,@\n3,\"Cid\n", "victim": "precious"})
+		dir, store := makeFolder(t, map[string]string{"users.csv": "uid,name\n1,Ann\n2,@\n3,\"Cid\n", "victim": "precious"})
 		for _, file := range []string{"users.csv.rejects", "users.csv.import.new"} {
 			if err := make(filepath.Join(dir, file)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got := process(t, dir, store, "import", "users.csv"); got.code != 2 {
+		if got := runProcess(t, dir, store, "import", "users.csv"); got.code != 2 {
 			t.Errorf("%s: %+v", name, got)
 		}
 		for _, file := range []string{"users.csv.rejects", "users.csv.import"} {
@@ -359,26 +359,26 @@ func TestResumeTakesItsOwnFiles(t *testing.T) {
 		"a folder":      func(path string) error { return cmp.Or(os.Remove(path), os.Mkdir(path, 0o700)) },
 	} {
 		for _, file := range []string{"users.csv.rejects", "users.csv.import"} {
-			dir, store := halfDone(t)
+			dir, store := interruptedImport(t)
 			if err := spoil(filepath.Join(dir, file)); err != nil {
 				t.Fatal(err)
 			}
-			got := process(t, dir, store, "import", "users.csv", "--resume")
+			got := runProcess(t, dir, store, "import", "users.csv", "--resume")
 			if got.code != 2 || !strings.Contains(got.err, file) || contents(t, dir, "victim") != "precious" || mode(t, dir, "victim") != "-rw-r--r--" {
 				t.Errorf("%s is %s: %+v, and the victim is %q", file, name, got, contents(t, dir, "victim"))
 			}
-			if got := process(t, dir, store, "count", "user"); got.out != "1\n" {
+			if got := runProcess(t, dir, store, "count", "user"); got.out != "1\n" {
 				t.Errorf("%s is %s: %s entries", file, name, got.out)
 			}
 		}
 	}
-	dir, store := halfDone(t)
+	dir, store := interruptedImport(t)
 	for _, file := range []string{"users.csv.rejects", "users.csv.import"} {
 		if err := os.Chmod(filepath.Join(dir, file), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got := process(t, dir, store, "import", "users.csv", "--resume")
+	got := runProcess(t, dir, store, "import", "users.csv", "--resume")
 	rejects := contents(t, dir, "users.csv.rejects")
 	if got.code != 1 || mode(t, dir, "users.csv.rejects") != "-rw-------" || strings.Count(rejects, "\n") != 3 || strings.Count(rejects, "~reason") != 1 {
 		t.Errorf("%+v; %s %q", got, mode(t, dir, "users.csv.rejects"), rejects)
@@ -387,21 +387,21 @@ func TestResumeTakesItsOwnFiles(t *testing.T) {
 
 // TestRejectsAreNotTheInput checks that refused lines cannot go to the input, by whatever name.
 func TestRejectsAreNotTheInput(t *testing.T) {
-	dir, store := folder(t, map[string]string{"users.csv": "uid,name\n1,@\n"})
+	dir, store := makeFolder(t, map[string]string{"users.csv": "uid,name\n1,@\n"})
 	if err := os.Symlink("users.csv", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"users.csv", "./users.csv", "link"} {
-		got := process(t, dir, store, "import", "users.csv", "--rejects", name)
+		got := runProcess(t, dir, store, "import", "users.csv", "--rejects", name)
 		if want := (result{2, "", "userdb: " + name + " is the input: name another file for the refused lines\n"}); got != want {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	got := process(t, dir, store, "import", "users.csv", "--rejects", "/dev/stderr")
+	got := runProcess(t, dir, store, "import", "users.csv", "--rejects", "/dev/stderr")
 	if got.code != 1 || !strings.HasPrefix(got.err, "uid,name,~line,~reason,~text\n1,@,2,") {
 		t.Errorf("/dev/stderr: %+v", got)
 	}
-	if got := process(t, dir, store, "import", "users.csv", "--rejects", "/dev/full"); got.code != 1 ||
+	if got := runProcess(t, dir, store, "import", "users.csv", "--rejects", "/dev/full"); got.code != 1 ||
 		!strings.Contains(got.err, "writing a refused line: ") || !strings.Contains(got.err, "--on-duplicate skip passes over what is in\n") {
 		t.Errorf("/dev/full: %+v", got)
 	}
@@ -422,14 +422,14 @@ func TestExposedFile(t *testing.T) {
 	} {
 		useFile(t)
 		path := strings.TrimPrefix(os.Getenv("USERDB_STORE"), "file:")
-		if got := here(nil, "", "create", "user", "uid=1", "name=Ann", "--no-password"); got.code != 0 {
+		if got := runCommand(nil, "", "create", "user", "uid=1", "name=Ann", "--no-password"); got.code != 0 {
 			t.Fatal(got.err)
 		}
 		file := filepath.Join(filepath.Dir(path), tt.file)
 		if err := os.Chmod(file, tt.mode); err != nil {
 			t.Fatal(err)
 		}
-		got := here(nil, "", "count", "user")
+		got := runCommand(nil, "", "count", "user")
 		want := result{0, "1\n", ""}
 		if tt.want != "" {
 			want = result{6, "", got.err}
@@ -446,7 +446,7 @@ func TestExposedFile(t *testing.T) {
 	if err := os.Symlink("elsewhere", path+".lock"); err != nil {
 		t.Fatal(err)
 	}
-	if got := here(nil, "", "count", "user"); got.code != 6 || !strings.Contains(got.err, "it is a link") || mode(t, filepath.Dir(path), "elsewhere") != "none" {
+	if got := runCommand(nil, "", "count", "user"); got.code != 6 || !strings.Contains(got.err, "it is a link") || mode(t, filepath.Dir(path), "elsewhere") != "none" {
 		t.Errorf("a link for a lock: %+v", got)
 	}
 }
@@ -454,7 +454,7 @@ func TestExposedFile(t *testing.T) {
 // TestSilentFiles checks that a pipe without a writer, or a silent standard input, holds up a
 // command only until --timeout or Ctrl-C ends it.
 func TestSilentFiles(t *testing.T) {
-	dir, store := folder(t, map[string]string{"users.jsonl": ""})
+	dir, store := makeFolder(t, map[string]string{"users.jsonl": ""})
 	t.Chdir(dir)
 	if err := unix.Mkfifo("pipe", 0o600); err != nil {
 		t.Fatal(err)
@@ -467,13 +467,13 @@ func TestSilentFiles(t *testing.T) {
 		"hint --batch":                                          "standard input",
 		"token redeem - --purpose x":                            "standard input",
 	} {
-		cmd, errs := start(t, store, strings.Fields(line+" --timeout 300ms")...)
+		cmd, errs := newProcess(t, store, strings.Fields(line+" --timeout 300ms")...)
 		silent, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := "userdb: the input did not come in time: " + from + "; does something write to it? --timeout gives more time\n"
-		if got := code(cmd.Run()); got != 6 || errs.String() != want {
+		if got := exitCode(cmd.Run()); got != 6 || errs.String() != want {
 			t.Errorf("%s: exit %d, %s", line, got, errs)
 		}
 		silent.Close()
