@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-var errKeyTaken = coded.New(userdb.CodeDuplicate, "there is one already, whatever its case: revoke it, or choose another name")
+var errKeyTaken = coded.New(userdb.CodeDuplicate, "a key of that name exists (case does not matter): revoke it, or choose another name")
 
 // An apiKey holds what is printed of an API key.
 type apiKey struct {
@@ -74,7 +74,7 @@ func (s *session) withAPIKeys(f func(ctx context.Context, keys *own.Keys, words 
 func apiKeyCommand(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "apikey",
-		Short: "Make, list and revoke the API keys of 'userdb serve'",
+		Short: "Create, list and revoke API keys for 'userdb serve'",
 		Example: `  userdb apikey create webshop --scope read login
   userdb apikey list`,
 	}, createAPIKeyCommand(s), listAPIKeysCommand(s), revokeAPIKeyCommand(s))
@@ -84,11 +84,12 @@ func createAPIKeyCommand(s *session) *cobra.Command {
 	var k own.Key
 	c := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Make an API key for 'userdb serve'",
-		Long: `Make an API key for 'userdb serve', and print its secret, which cannot be printed again: only its
-hash is kept. A key is for the namespace of --namespace, and for all types where none is named. Scopes:
-read, write (passwords, disabling and tags, too), login (logins, sessions, tokens and invitations:
-what the backend of a web application needs), scim, admin (all).`,
+		Short: "Create an API key for 'userdb serve'",
+		Long: `Create an API key for 'userdb serve' and print its secret. The secret cannot be printed again,
+because only its hash is stored. The key is for the namespace of --namespace, and for all types
+unless --type names some. Scopes: read, write (also passwords, disabling and tags), login (logins,
+sessions, tokens and invitations: what the backend of a web application needs), scim, admin
+(everything).`,
 		Example: `  userdb apikey create webshop --scope read login --type user
   userdb apikey create nightly --scope admin --expires 90d --json > key.json`,
 		RunE: s.withAPIKeys(func(ctx context.Context, keys *own.Keys, words []string) error {
@@ -100,7 +101,7 @@ what the backend of a web application needs), scim, admin (all).`,
 			}
 			secret, err := keys.Create(ctx, k)
 			if errors.Is(err, userdb.ErrInvalid) {
-				return usagef("a name of a key has letters, digits, dots, hyphens and underscores, 64 at most")
+				return usagef("the name of a key consists of at most 64 letters, digits, dots, hyphens and underscores")
 			}
 			if errors.Is(err, userdb.ErrDuplicate) {
 				err = fmt.Errorf("key %s: %w", printable(k.Name), errKeyTaken)
@@ -111,12 +112,12 @@ what the backend of a web application needs), scim, admin (all).`,
 			return own.Act(ctx, s.db, userdb.EventKeyCreate, k.Name)
 		}),
 	}
-	c.Flags().StringArrayVar(&k.Scopes, "scope", nil, "what it may do: `SCOPE...`")
-	c.Flags().StringArrayVar(&k.Types, "type", nil, "it is for type `T` alone; may be repeated")
-	c.Flags().Func("expires", "it is good for `D`, such as 12h or 90d (default for ever)", func(text string) error {
+	c.Flags().StringArrayVar(&k.Scopes, "scope", nil, "what the key may do: `SCOPE...`")
+	c.Flags().StringArrayVar(&k.Types, "type", nil, "the key is for type `T` only; may be repeated")
+	c.Flags().Func("expires", "the key is valid for `D`, such as 12h or 90d (default forever)", func(text string) error {
 		d, err := parseDuration(text)
 		if err == nil && d == 0 {
-			err = errors.New("it would be good for no time")
+			err = errors.New("want more than zero")
 		}
 		k.Expires = time.Now().Add(d).Truncate(time.Second)
 		return err
@@ -156,7 +157,7 @@ func listAPIKeysCommand(s *session) *cobra.Command {
 func revokeAPIKeyCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke NAME",
-		Short: "End an API key: within five seconds no service takes it",
+		Short: "Revoke an API key: within five seconds every service refuses it",
 		Example: `  userdb apikey create webshop --scope read > key.txt
   userdb apikey revoke webshop`,
 		RunE: s.withAPIKeys(func(ctx context.Context, keys *own.Keys, words []string) error {

@@ -20,19 +20,19 @@ func checkCommand(s *session) *cobra.Command {
 	var keep []string
 	c := &cobra.Command{
 		Use:   "check [HINT]",
-		Short: "Look for damage",
+		Short: "Check records for damage, and repair them",
 		Long: `Check one entry, or all records, those of operators and API keys included: whether every identifier
-leads to its entry and to no other, and whether anything is left without its entry. Exits 7 where
-errors stand; what is only a problem, such as an entry without one of its identifiers, is printed and
-is no failure. Without --repair it changes nothing.
+leads to its entry and to no other, and whether every record belongs to an entry. Exits 7 if it
+leaves errors. Mere problems, such as an entry that lacks one of its identifiers, are printed but
+are not a failure. Without --repair it changes nothing.
 
-With --repair everything is mended that needs no decision of yours, while the system runs. No facet
-is ever deleted. Two entries with one identifier are listed; --keep says which of them keeps it:
-what the others wrote moves to their field ~lost:FIELD, by which nobody finds them.
+--repair repairs everything that needs no decision from you, while the system runs. It never deletes
+a facet. It lists entries that share an identifier, and --keep says which of them keeps it. The
+others keep the value as ~lost:FIELD, by which nobody finds them.
 
-A stored schema that is lost or cannot be read stops every command of its type. --repair stores it
-again where its fingerprint is left and is that of the schema in hand; else only --repair with
---schema FILE does, with the schema that the entries were written by, and if all records fit it.`,
+If a stored schema is lost or cannot be read, every command for its type fails. --repair stores it
+again if its fingerprint is left and belongs to the schema that this command uses. Otherwise add
+--schema FILE with the schema under which the entries were written, which all records must fit.`,
 		Example: `  userdb check
   userdb check email=alice@example.com --json
   userdb check --repair
@@ -56,8 +56,8 @@ again where its fingerprint is left and is that of the schema in hand; else only
 			return nil
 		}, unlimited)),
 	}
-	c.Flags().BoolVar(&o.Repair, "repair", false, "mend what needs no decision; may be stopped and run again")
-	c.Flags().StringArrayVar(&keep, "keep", nil, "with --repair: where entries have one identifier, `PRK` keeps it; may be given again")
+	c.Flags().BoolVar(&o.Repair, "repair", false, "repair what needs no decision; may be stopped and run again")
+	c.Flags().StringArrayVar(&keep, "keep", nil, "with --repair: of the entries that share an identifier, `PRK` keeps it; may be repeated")
 	return c
 }
 

@@ -17,10 +17,11 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-const about = `userdb keeps accounts in Redis or, where no store is named, in a file: entries that are found by any
-identifier they own, such as a name or an e-mail address. One identifier never means two entries.
+const about = `userdb stores accounts in Redis or, if no store is named, in a file. An account is an entry, which is
+found by any identifier that it owns, such as a name or an e-mail address. One identifier never
+means two entries.
 
-Flags may stand anywhere; what follows -- is no flag. The forms of --store are file:PATH, memory:,
+Flags may appear anywhere; nothing after -- is a flag. The forms of --store are file:PATH, memory:,
 redis://HOST:PORT/DB, rediss://…, unix://PATH, redis+sentinel://…, redis+cluster://…
 
 Exit codes: 0 done, 1 other failure, 2 bad input, 3 not found, 4 taken or changed meanwhile,
@@ -60,7 +61,7 @@ func newRoot(s *session) *cobra.Command {
 		{"Entries", []*cobra.Command{createCommand(s), getCommand(s), setCommand(s), unsetCommand(s), deleteCommand(s), tagsCommand(s)}},
 		{"Passwords", []*cobra.Command{loginCommand(s), passwdCommand(s), disableCommand(s), enableCommand(s), tokenCommand(s), passwordCommand(s)}},
 		{"Listings", []*cobra.Command{listCommand(s), countCommand(s), keysCommand(s), walkCommand(s), dumpCommand(s)}},
-		{"Care", []*cobra.Command{statusCommand(s), checkCommand(s), exportCommand(s), importCommand(s), removeCommand(s), schemaCommand(s), namespaceCommand(s)}},
+		{"Maintenance", []*cobra.Command{statusCommand(s), checkCommand(s), exportCommand(s), importCommand(s), removeCommand(s), schemaCommand(s), namespaceCommand(s)}},
 		{"Service", []*cobra.Command{serveCommand(s), apiKeyCommand(s), operatorCommand(s), eventsCommand(s)}},
 		{"Tools", []*cobra.Command{hintCommand(s), recordKeyCommand(s), versionCommand(s)}},
 	} {
@@ -88,18 +89,18 @@ func (s *session) globalFlags(flags *pflag.FlagSet) {
 	flags.Func("store", "`URL` of the store (USERDB_STORE; else a file in this user's data directory)", func(url string) error {
 		if s.Store = url; url == "" {
 			// Probably an unset variable: accounts would silently go into the default file.
-			return errors.New("it names no store")
+			return errors.New("the URL is empty")
 		}
 		return nil
 	})
 	flags.StringVar(&s.Schema, "schema", "", "read the schema from `FILE` (USERDB_SCHEMA; else the stored or built-in one)")
-	flags.StringVar(&s.Namespace, "namespace", "", "see one namespace alone; `A/B` is B inside A (USERDB_NAMESPACE)")
-	flags.StringVar(&s.Type, "type", "user", "type `T` is meant where a hint names none")
+	flags.StringVar(&s.Namespace, "namespace", "", "work in one namespace only; `A/B` is B inside A (USERDB_NAMESPACE)")
+	flags.StringVar(&s.Type, "type", "user", "the type `T` of hints that do not name one")
 	s.Store, s.Schema, s.Namespace = os.Getenv("USERDB_STORE"), os.Getenv("USERDB_SCHEMA"), os.Getenv("USERDB_NAMESPACE")
-	flags.BoolVar(&s.History, "history", os.Getenv("USERDB_HISTORY") != "false", "note what is done, for 'userdb events' (USERDB_HISTORY)")
+	flags.BoolVar(&s.History, "history", os.Getenv("USERDB_HISTORY") != "false", "record what is done, for 'userdb events' (USERDB_HISTORY)")
 	flags.BoolVar(&s.JSON, "json", false, "one JSON value per line on standard output, and errors as JSON")
-	const usage = "the whole command may take `D`, such as 5s, 2m or 1d; 0 is no limit (default 30s;\n" +
-		"where much may be read or written, no limit)"
+	const usage = "limit the whole command to `D`, such as 5s, 2m or 1d; 0 is no limit (default 30s;\n" +
+		"no limit for commands that may read or write a lot)"
 	flags.Func("timeout", usage, func(text string) error {
 		d, err := parseDuration(text)
 		s.Timeout = &d
@@ -117,7 +118,7 @@ func parseDuration(text string) (time.Duration, error) {
 	n, err := strconv.ParseUint(days, 10, 16)
 	d, restErr := time.ParseDuration(rest)
 	if err != nil || restErr != nil || d < 0 {
-		return 0, errors.New("no duration, such as 90s, 15m or 2d")
+		return 0, errors.New("want a duration such as 90s, 15m or 2d")
 	}
 	return time.Duration(n)*24*time.Hour + d, nil
 }
@@ -145,9 +146,9 @@ func disabledFlag(c *cobra.Command, to **bool) {
 
 // wordHelp explains the words of usage lines.
 var wordHelp = map[string]string{
-	"HINT":    "HINT points at an entry; 'userdb hint --help' has its forms.",
+	"HINT":    "HINT points at an entry; see 'userdb hint --help' for its forms.",
 	"TYPE":    "TYPE is a type of the schema, such as user.",
-	"PATTERN": "PATTERN is a Redis glob: * is any text, ? one character, [ab] one of them.",
+	"PATTERN": "PATTERN is a Redis glob: * matches any text, ? any character, [ab] a or b.",
 }
 
 // acceptWords makes cmd and its subcommands accept as many words as their usage names, such as
@@ -168,7 +169,7 @@ func (s *session) acceptWords(cmd *cobra.Command) {
 			return errors.New("missing: " + names[len(words)])
 		}
 		if len(words) > len(names) && !many {
-			return errors.New("one word too many: " + words[len(names)])
+			return errors.New("unexpected word: " + words[len(names)])
 		}
 		return nil
 	}
@@ -190,7 +191,7 @@ func (s *session) acceptWords(cmd *cobra.Command) {
 type disabledHelpFlag struct{ pflag.Value }
 
 func (disabledHelpFlag) Set(string) error {
-	return errors.New("scripts grant by the exit code of this command")
+	return errors.New("scripts rely on the exit code of this command")
 }
 
 // disableHelpFlag makes --help fail for c, a command whose exit code scripts use to let visitors
@@ -241,7 +242,7 @@ func (s *session) parse(args []string) error {
 	s.JSON = l.has("--json")
 	var number *strconv.NumError
 	if bad, is := errors.AsType[*pflag.InvalidValueError](err); is && errors.As(err, &number) {
-		err = fmt.Errorf("--%s %s: no number that it takes", bad.GetFlag().Name, printable(bad.GetValue()))
+		err = fmt.Errorf("--%s %s: not a number, or out of range", bad.GetFlag().Name, printable(bad.GetValue()))
 	}
 	return usagef("%v; see '%s'", err, helpOf(c))
 }
@@ -300,13 +301,13 @@ func (l *line) takeFlag(flags map[string]*pflag.Flag, arg string, rest []string)
 	flag := flags[name]
 	switch {
 	case flag == nil:
-		l.err = errors.New("unknown flag: " + name + " (a text that begins with - goes after --)")
+		l.err = errors.New("unknown flag: " + name + " (write text that begins with - after --)")
 		return rest
 	case joined || flag.NoOptDefVal != "":
 		l.flags = append(l.flags, arg)
 		return rest
 	case len(rest) == 0 || isFlag(rest[0]):
-		l.err = errors.New(arg + " wants a value; one that begins with - is written " + arg + "=VALUE")
+		l.err = errors.New(arg + " needs a value; write one that begins with - as " + arg + "=VALUE")
 		return rest
 	}
 	l.flags, rest = append(l.flags, arg+"="+rest[0]), rest[1:]

@@ -75,12 +75,12 @@ func TestArrangeErrors(t *testing.T) {
 		{"help get a", "unknown command: a"},
 		{"help help a", "unknown command: a"},
 		{"--json help creat", "unknown command: creat, did you mean create"},
-		{"get --store --json", "--store wants a value; one that begins with - is written --store=VALUE"},
-		{"get --store", "--store wants a value; one that begins with - is written --store=VALUE"},
-		{"get --nosuch a", "unknown flag: --nosuch (a text that begins with - goes after --)"},
-		{"--sore=x get a", "unknown flag: --sore (a text that begins with - goes after --)"},
-		{"get -x a", "unknown flag: -x (a text that begins with - goes after --)"},
-		{"login --origin -- Bob", "--origin wants a value; one that begins with - is written --origin=VALUE"},
+		{"get --store --json", "--store needs a value; write one that begins with - as --store=VALUE"},
+		{"get --store", "--store needs a value; write one that begins with - as --store=VALUE"},
+		{"get --nosuch a", "unknown flag: --nosuch (write text that begins with - after --)"},
+		{"--sore=x get a", "unknown flag: --sore (write text that begins with - after --)"},
+		{"get -x a", "unknown flag: -x (write text that begins with - after --)"},
+		{"login --origin -- Bob", "--origin needs a value; write one that begins with - as --origin=VALUE"},
 	} {
 		if l := arrange(root, strings.Fields(tt.args)); l.err == nil || l.err.Error() != tt.want {
 			t.Errorf("arrange(%s) fails with %v, want %s", tt.args, l.err, tt.want)

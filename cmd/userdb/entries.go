@@ -21,10 +21,10 @@ func createCommand(s *session) *cobra.Command {
 	var noPassword bool
 	c := &cobra.Command{
 		Use:   "create TYPE [FIELD=VALUE…]",
-		Short: "Make an entry",
-		Long: `Make an entry. The primary facet (uid=…) is made up where it is left out. Values are written as the
-schema says: numbers, true or false, ISO dates, JSON; other fields hold text. A password is asked
-for without echo, or read as one line with --password-stdin.`,
+		Short: "Create an entry",
+		Long: `Create an entry. If the primary facet (uid=…) is missing, a value is generated. Values are written
+as the schema says: numbers, true or false, ISO dates, JSON; other fields hold text. The command
+asks for a password without echo, or reads it as one line with --password-stdin.`,
 		Example: `  userdb create user email=carol@example.com name=Carol
   userdb create user email=dave@example.com name=Dave --tag go c++ --password-stdin < secret.txt
   userdb create user uid=robot17 name='Mail Robot' job=mailer --no-password --json`,
@@ -49,8 +49,8 @@ for without echo, or read as one line with --password-stdin.`,
 			return s.ask(ctx, try, create, secret{"password", newPassword, &n.Password})
 		}, asking),
 	}
-	c.Flags().StringArrayVar(&n.Tags, "tag", nil, "tag it with `T...` in the same change")
-	c.Flags().BoolVar(&noPassword, "no-password", false, "make an entry that cannot log in")
+	c.Flags().StringArrayVar(&n.Tags, "tag", nil, "add the tags `T...` in the same change")
+	c.Flags().BoolVar(&noPassword, "no-password", false, "create an entry that cannot log in")
 	return s.withStdin(c)
 }
 
@@ -66,7 +66,7 @@ func (s *session) parseNew(ctx context.Context, words []string, n *userdb.NewEnt
 	}
 	uid, given := n.Facets[sc.Primary]
 	if n.UID = uid.Wire(); given && n.UID == "" {
-		const reason = "it is empty; leave it out to have one made up"
+		const reason = "it is empty; leave it out to have one generated"
 		return nil, &userdb.FieldError{Err: userdb.ErrInvalid, Field: sc.Primary, Rule: "non-empty", Reason: reason}
 	}
 	delete(n.Facets, sc.Primary)
@@ -109,8 +109,8 @@ func getCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get HINT…",
 		Short: "Print entries",
-		Long: `Print entries in the order of the hints. Where one is not found, the others are printed all the
-same, and the exit code is that of the first that failed.`,
+		Long: `Print entries in the order of the hints. If one is not found, the others are still printed, and the
+exit code is that of the first failure.`,
 		Example: `  userdb get email=alice@example.com
   userdb get '*=Alice' '*=bob@example.com' --json
   userdb get '["user","name","Bob"]' --reveal`,
@@ -134,8 +134,8 @@ same, and the exit code is that of the first that failed.`,
 			})
 		}, reading),
 	}
-	c.Flags().BoolVar(&exhaustive, "exhaustive", false, "search * also under fields that the schema no longer declares, by SCAN")
-	c.Flags().BoolVar(&reveal, "reveal", false, "print the password hash, too")
+	c.Flags().BoolVar(&exhaustive, "exhaustive", false, "for *, also search fields that the schema no longer declares, by SCAN")
+	c.Flags().BoolVar(&reveal, "reveal", false, "also print the password hash")
 	return c
 }
 
@@ -165,7 +165,7 @@ func setCommand(s *session) *cobra.Command {
 	return changeCommand(s, &cobra.Command{
 		Use:   "set HINT FIELD=VALUE…",
 		Short: "Set facets of an entry",
-		Long:  `Set facets of an entry in one change: all, or none. Prints the entry after it.`,
+		Long:  `Set facets of an entry in one change: all or none. Prints the changed entry.`,
 		Example: `  userdb set email=alice@example.com name='Alice Liddell' job=author
   userdb set '*=bob@example.com' email=bob@example.org --json`,
 	}, func(texts []string) ([]string, []string, error) { return texts, nil, checkFields(texts) })
@@ -175,12 +175,12 @@ func unsetCommand(s *session) *cobra.Command {
 	return changeCommand(s, &cobra.Command{
 		Use:   "unset HINT FIELD…",
 		Short: "Unset facets of an entry",
-		Long: `Unset facets of an entry in one change; those that are not there do no harm. Prints the entry after
-it.`,
+		Long: `Unset facets of an entry in one change. Facets that it does not have are ignored. Prints the changed
+entry.`,
 		Example: `  userdb unset email=alice@example.com job name`,
 	}, func(names []string) ([]string, []string, error) {
 		if slices.Contains(names, passwordField) {
-			return nil, nil, usagef("a password is no facet: 'userdb passwd' sets another one")
+			return nil, nil, usagef("a password is not a facet: 'userdb passwd' sets it")
 		}
 		return nil, names, nil
 	})
@@ -214,20 +214,20 @@ func changeCommand(s *session, c *cobra.Command, split func(words []string) (set
 			}))
 		})(ctx)
 	})
-	c.Flags().StringVar(&rev, "if-rev", "", "change nothing, and exit 4, if the entry's ~rev is not `REV` any more")
+	c.Flags().StringVar(&rev, "if-rev", "", "change nothing and exit 4 if the entry's ~rev is no longer `REV`")
 	return c
 }
 
 func deleteCommand(s *session) *cobra.Command {
 	return s.withYes(&cobra.Command{
 		Use:   "delete HINT",
-		Short: "Delete an entry and all that belongs to it",
+		Short: "Delete an entry and everything that belongs to it",
 		Long: `Delete an entry with its identifiers, its members in indexes and its tertiary records, such as tags.
-Prints the key that the entry had. A bare word is a UID here, and never a name.`,
+Prints the key of the deleted entry. Here a bare word is always a UID, never a name.`,
 		Example: `  userdb delete email=bob@example.com --yes`,
 		RunE: s.runOnKey("deleted", func(ctx context.Context, p subject) error {
 			if !s.yes {
-				return usagef("would delete %s with all that belongs to it: add --yes", printable(p.text))
+				return usagef("would delete %s and everything that belongs to it: add --yes", printable(p.text))
 			}
 			return p.typ.Delete(ctx, p.hint)
 		}, byUID),
@@ -235,7 +235,7 @@ Prints the key that the entry had. A bare word is a UID here, and never a name.`
 }
 
 func (s *session) withYes(c *cobra.Command) *cobra.Command {
-	c.Flags().BoolVar(&s.yes, "yes", false, "do it: there is no way back")
+	c.Flags().BoolVar(&s.yes, "yes", false, "do it; this cannot be undone")
 	return c
 }
 
@@ -247,17 +247,17 @@ func tagsCommand(s *session) *cobra.Command {
 			return s.printNumber(do(p.typ.Tags(p.hint), ctx, tags...))
 		})
 	}
-	return group(&cobra.Command{Use: "tags", Short: "The tags of entries", Example: `  userdb tags add email=alice@example.com go
+	return group(&cobra.Command{Use: "tags", Short: "Add, remove, list and find tags", Example: `  userdb tags add email=alice@example.com go
   userdb tags find go`}, &cobra.Command{
 		Use:     "add HINT TAG…",
 		Short:   "Add tags to an entry",
-		Long:    `Add tags to an entry; those that are there stay. Prints how many are new.`,
+		Long:    `Add tags to an entry. Tags that it already has are kept. Prints the number of new tags.`,
 		Example: `  userdb tags add email=alice@example.com go python`,
 		RunE:    change(userdb.Set.Add),
 	}, &cobra.Command{
 		Use:     "remove HINT TAG…",
 		Short:   "Remove tags from an entry",
-		Long:    `Remove tags from an entry; those that are not there do no harm. Prints how many there were.`,
+		Long:    `Remove tags from an entry. Tags that it does not have are ignored. Prints how many were removed.`,
 		Example: `  userdb tags remove email=alice@example.com c++`,
 		RunE:    change(userdb.Set.Remove),
 	}, &cobra.Command{
@@ -277,8 +277,8 @@ func tagsCommand(s *session) *cobra.Command {
 		}, reading),
 	}, &cobra.Command{
 		Use:   "find TAG…",
-		Short: "Find the entries that have all of some tags",
-		Long:  `Find the entries that have all of the tags. The type is that of --type.`,
+		Short: "Find the entries that have all given tags",
+		Long:  `Find the entries that have all given tags. They are of the type that --type names.`,
 		Example: `  userdb tags find python
   userdb tags find python c++ --json`,
 		RunE: s.run(func(ctx context.Context, tags []string) error {
@@ -304,8 +304,8 @@ func checkFields(texts []string) error {
 		case !ok || name == "":
 			return usagef("%s is not FIELD=VALUE", printable(text))
 		case name == passwordField:
-			return usagef("a password is no argument, for others could read it: " +
-				"leave it out to be asked, or use --password-stdin; 'userdb passwd' changes it")
+			return usagef("a password cannot be an argument, because others could read it: " +
+				"leave it out to be asked for it, or use --password-stdin; 'userdb passwd' changes it")
 		case seen[name]:
 			return usagef("the field %s is given twice", printable(name))
 		}
@@ -336,7 +336,7 @@ func parseFacet(t schema.Type, name, text string) (schema.Value, error) {
 	}
 	reason := err.Error()
 	if value, ok := errors.AsType[*schema.ValueError](err); ok {
-		reason = "no " + string(value.Codec) + ": " + value.Reason
+		reason = value.Reason
 	}
 	return v, &userdb.FieldError{Err: userdb.ErrInvalid, Field: name, Rule: "codec", Reason: reason}
 }

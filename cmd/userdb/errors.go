@@ -22,9 +22,9 @@ import (
 // it exits 7.
 var (
 	errInterrupted = coded.New(userdb.CodeInterrupted, "interrupted")
-	errTimeout     = coded.New(userdb.CodeUnavailable, "not done in time")
+	errTimeout     = coded.New(userdb.CodeUnavailable, "timed out")
 	errNoStore     = coded.New(userdb.CodeUnavailable, "no such store")
-	errStalled     = coded.New(userdb.CodeUnavailable, "the input did not come in time")
+	errStalled     = coded.New(userdb.CodeUnavailable, "the input did not arrive in time")
 	errDamage      = coded.New(userdb.CodeCorrupt, "the check found damage")
 )
 
@@ -36,27 +36,27 @@ func (e usageError) ErrorCode() userdb.Code { return userdb.CodeUsage }
 
 func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(format, args...)) }
 
-const unreachable = "is the store of --store (USERDB_STORE) the right one, and up?"
+const unreachable = "is the store of --store (USERDB_STORE) the right one, and is it running?"
 
 // refusals says what to do if a server answers but refuses, by the words with which its error
 // begins.
 var refusals = []struct{ word, advice string }{
-	{"NOAUTH", "give user and password in the store's URL, or in USERDB_STORE: redis://USER:PASSWORD@HOST:PORT"},
-	{"WRONGPASS", "mend user and password in the store's URL"},
-	{"NOPERM", "the user in the store's URL may not do this: docs/redis-acl.md has the rights"},
+	{"NOAUTH", "put the user and password into the store's URL: redis://USER:PASSWORD@HOST:PORT"},
+	{"WRONGPASS", "correct the user and password in the store's URL"},
+	{"NOPERM", "the user in the store's URL may not do this: docs/redis-acl.md lists the rights"},
 	{
 		"ERR The user executing the script",
-		"the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md has the rights",
+		"the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md lists the rights",
 	},
-	{"ERR ACL failure in script", "the user in the store's URL may not do this: docs/redis-acl.md has the rights"},
-	{"ERR DB index is out of range", "the server has no database of that number: name another one in the store's URL"},
+	{"ERR ACL failure in script", "the user in the store's URL may not do this: docs/redis-acl.md lists the rights"},
+	{"ERR DB index is out of range", "the server has no database of that number: choose another one in the store's URL"},
 	{"NOREPLICAS", "the server has too few replicas to write (min-replicas-to-write): bring them back"},
 	{"MASTERDOWN", "this replica has lost its master: name the master, or its Sentinels with redis+sentinel://"},
 	{"CLUSTERDOWN", "part of the cluster is down: CLUSTER INFO and CLUSTER NODES on a node say which"},
 	{"OOM", "the server's memory is full: give it more (maxmemory)"},
 	{"READONLY", "this is a replica: name its master, or its Sentinels with redis+sentinel://"},
 	{"LOADING", "the server has just started: try again soon"},
-	{"BUSY", "a script holds the server up: try again, or end it there with SCRIPT KILL"},
+	{"BUSY", "a script blocks the server: try again, or end it there with SCRIPT KILL"},
 	{"MISCONF", "the server cannot save to its disk: see its log"},
 }
 
@@ -66,18 +66,18 @@ var advice = []struct {
 	err  error
 	text string
 }{
-	{userdb.ErrOutcomeUnknown, "the change was made whole or not at all: read the entry to see"},
+	{userdb.ErrOutcomeUnknown, "the change was made completely or not at all: read the entry to find out"},
 	{userdb.ErrUnconfirmed, "the change was made: 'userdb check --repair' completes it, once the server no longer refuses"},
 	{userdb.ErrFileFull, ""},
 	{userdb.ErrFileExposed, ""},
 	{userdb.ErrFileLocked, "wait for the other process, or give a longer --timeout"},
-	{errNoStore, "is --store (USERDB_STORE) the right one? 'userdb create' and 'userdb import' make a new one"},
-	{errStalled, "does something write to it? --timeout gives more time"},
+	{errNoStore, "is --store (USERDB_STORE) the right one? 'userdb create' and 'userdb import' create one"},
+	{errStalled, "is something writing to it? --timeout gives more time"},
 	{errTimeout, "is the store of --store (USERDB_STORE) reachable? --timeout gives more time"},
-	{userdb.ErrIndexBuilding, "it answers when 'userdb schema apply' has ended"},
+	{userdb.ErrIndexBuilding, "try again when 'userdb schema apply' is done"},
 	{userdb.ErrUnavailable, unreachable},
 	{userdb.ErrURL, "see --store in 'userdb --help'"},
-	{userdb.ErrCursor, "give --after or --before what the same command said"},
+	{userdb.ErrCursor, "give --after or --before a cursor that the same command printed"},
 	{hints.ErrHint, "see 'userdb hint --help'"},
 	{userdb.ErrDuplicate, "another entry has it: choose another value"},
 	{userdb.ErrConflict, "get the entry as it is now, and try again"},

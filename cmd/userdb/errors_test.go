@@ -99,21 +99,21 @@ func TestReport(t *testing.T) {
 			"userdb: invalid value: age: too old; invalid value: b: no\n", `{"error":{"code":"invalid","message":"invalid value: age: too old; invalid value: b: no","field":"age"}}` + "\n",
 		},
 		{refusal("OOM command not allowed"), "userdb: store unavailable: OOM command not allowed; the server's memory is full: give it more (maxmemory)\n", `{"error":{"code":"unavailable","message":"store unavailable: OOM command not allowed; the server's memory is full: give it more (maxmemory)"}}` + "\n"},
-		{refusal("BUSY Redis is busy running a script."), "userdb: store unavailable: BUSY Redis is busy running a script.; a script holds the server up: try again, or end it there with SCRIPT KILL\n", `{"error":{"code":"unavailable","message":"store unavailable: BUSY Redis is busy running a script.; a script holds the server up: try again, or end it there with SCRIPT KILL"}}` + "\n"},
+		{refusal("BUSY Redis is busy running a script."), "userdb: store unavailable: BUSY Redis is busy running a script.; a script blocks the server: try again, or end it there with SCRIPT KILL\n", `{"error":{"code":"unavailable","message":"store unavailable: BUSY Redis is busy running a script.; a script blocks the server: try again, or end it there with SCRIPT KILL"}}` + "\n"},
 		{
 			fmt.Errorf("%w: %w", userdb.ErrUnavailable, syscall.ENOSPC), "userdb: store unavailable: no space left on device\n",
 			`{"error":{"code":"unavailable","message":"store unavailable: no space left on device"}}` + "\n",
 		},
-		{refusal("dial tcp: no route"), "userdb: store unavailable: dial tcp: no route; is the store of --store (USERDB_STORE) the right one, and up?\n", `{"error":{"code":"unavailable","message":"store unavailable: dial tcp: no route; is the store of --store (USERDB_STORE) the right one, and up?"}}` + "\n"},
+		{refusal("dial tcp: no route"), "userdb: store unavailable: dial tcp: no route; is the store of --store (USERDB_STORE) the right one, and is it running?\n", `{"error":{"code":"unavailable","message":"store unavailable: dial tcp: no route; is the store of --store (USERDB_STORE) the right one, and is it running?"}}` + "\n"},
 		{
 			fmt.Errorf("%w: ERR The user executing the script can't", userdb.ErrOutcomeUnknown),
-			"userdb: outcome unknown: ERR The user executing the script can't; the change was made whole or not at all: read the entry to see; the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md has the rights\n",
-			`{"error":{"code":"unavailable","message":"outcome unknown: ERR The user executing the script can't; the change was made whole or not at all: read the entry to see; the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md has the rights"}}` + "\n",
+			"userdb: outcome unknown: ERR The user executing the script can't; the change was made completely or not at all: read the entry to find out; the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md lists the rights\n",
+			`{"error":{"code":"unavailable","message":"outcome unknown: ERR The user executing the script can't; the change was made completely or not at all: read the entry to find out; the user in the store's URL may not do this: ACL LOG on the server names the command, docs/redis-acl.md lists the rights"}}` + "\n",
 		},
 		{
 			fmt.Errorf("changing k: %w: refused: NOPERM no", userdb.ErrUnconfirmed),
-			"userdb: changing k: committed, not confirmed: refused: NOPERM no; the change was made: 'userdb check --repair' completes it, once the server no longer refuses; the user in the store's URL may not do this: docs/redis-acl.md has the rights\n",
-			`{"error":{"code":"unavailable","message":"changing k: committed, not confirmed: refused: NOPERM no; the change was made: 'userdb check --repair' completes it, once the server no longer refuses; the user in the store's URL may not do this: docs/redis-acl.md has the rights"}}` + "\n",
+			"userdb: changing k: committed, not confirmed: refused: NOPERM no; the change was made: 'userdb check --repair' completes it, once the server no longer refuses; the user in the store's URL may not do this: docs/redis-acl.md lists the rights\n",
+			`{"error":{"code":"unavailable","message":"changing k: committed, not confirmed: refused: NOPERM no; the change was made: 'userdb check --repair' completes it, once the server no longer refuses; the user in the store's URL may not do this: docs/redis-acl.md lists the rights"}}` + "\n",
 		},
 		{
 			fmt.Errorf("%w: CLUSTERDOWN The cluster is down", userdb.ErrUnavailable),
@@ -150,10 +150,10 @@ func TestContextError(t *testing.T) {
 		{interrupted, context.Canceled, "interrupted"},
 		{interrupted, refused, "interrupted"},
 		{interrupted, unknown, "interrupted: outcome unknown"},
-		{timeUp, slow, "not done in time: the store did not answer within 1s"},
+		{timeUp, slow, "timed out: the store did not answer within 1s"},
 		{timeUp, refused, "store unavailable: connection refused"},
 		{timeUp, unknown, "outcome unknown: context deadline exceeded"},
-		{timeUp, fmt.Errorf("%w: %w", userdb.ErrFileLocked, errTimeout), "embedded: file is locked: not done in time"},
+		{timeUp, fmt.Errorf("%w: %w", userdb.ErrFileLocked, errTimeout), "embedded: file is locked: timed out"},
 	} {
 		if got := contextError(tt.ctx, time.Second, tt.err).Error(); got != tt.want {
 			t.Errorf("contextError(%v) = %q, want %q", tt.err, got, tt.want)

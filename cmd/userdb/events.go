@@ -23,12 +23,12 @@ func eventsCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "events [HINT]",
 		Short: "Print what was done, by whom and when",
-		Long: `Print what was done, by whom and when: to one entry, the latest first, or in the whole namespace, the
-oldest first. It is names and no values. With --follow it prints what happens from now on, until it
-is interrupted.
+		Long: `Print what was done, by whom and when: to one entry, latest first, or in the whole namespace, oldest
+first. Events name fields, but contain no values. With --follow it prints what happens from now on,
+until it is interrupted.
 
-Commands and 'userdb serve' note what they do, unless --history=false; a program in Go does with
-Options.History.`,
+Commands and 'userdb serve' record what they do, unless --history=false. A program in Go does so
+with Options.History.`,
 		Example: `  userdb events
   userdb events '*=Alice' --json
   userdb events --kind create --kind login_failed`,
@@ -41,7 +41,7 @@ Options.History.`,
 		},
 	}
 	c.Flags().BoolVar(&follow, "follow", false, "print what happens from now on")
-	c.Flags().StringArrayVar(&kinds, "kind", nil, "print events of `KIND` alone, such as update; may be repeated")
+	c.Flags().StringArrayVar(&kinds, "kind", nil, "print only events of `KIND`, such as update; may be repeated")
 	return c
 }
 
@@ -49,7 +49,7 @@ func (s *session) events(ctx context.Context, words, names []string, follow bool
 	var kinds []userdb.EventKind
 	for _, name := range names {
 		if !slices.Contains(view.Kinds, userdb.EventKind(name)) {
-			return usagef("--kind %s: there are %s", printable(name), view.KindList())
+			return usagef("--kind %s: want one of %s", printable(name), view.KindList())
 		}
 		kinds = append(kinds, userdb.EventKind(name))
 	}

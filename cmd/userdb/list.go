@@ -23,10 +23,11 @@ func listCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list TYPE",
 		Short: "List entries of a type",
-		Long: `List entries of a type. They come in no order, as they are found, or with --order by the values of
-an ordered field; those without a value are left out then. Values are compared as the schema says.
-After the key of an entry that may not log in stands the word disabled. On a terminal they are a table
-as wide as that, in which … stands for what has no room; elsewhere one line an entry.`,
+		Long: `List entries of a type. Without --order they come in the order in which they are found. With --order
+they come by the values of an ordered field, compared as the schema says, and entries without a
+value are left out. The key of an entry that may not log in is followed by the word disabled. On a
+terminal the list is a table as wide as the terminal, in which … replaces what does not fit.
+Elsewhere it has one line per entry.`,
 		Example: `  userdb list user
   userdb list user --where email=ALICE@example.com --json
   userdb list user --limit 2 --fields name,email
@@ -46,7 +47,7 @@ as wide as that, in which … stands for what has no room; elsewhere one line an
 				return err
 			}
 			if q.Before != "" && (q.Limit == 0 || q.Order == "" || q.After != "") {
-				return usagef("--before wants --order and --limit, and no --after")
+				return usagef("--before needs --order and --limit, and excludes --after")
 			}
 			if q.Limit == 0 {
 				return printEntries(s.newListing(words[0], fields), t.All(ctx, q))
@@ -55,7 +56,7 @@ as wide as that, in which … stands for what has no room; elsewhere one line an
 		}, reading),
 	}
 	selectFlags(c, &q, &where)
-	c.Flags().StringSliceVar(&fields, "fields", nil, "only the fields `A,B,…`, in this order; JSON has all")
+	c.Flags().StringSliceVar(&fields, "fields", nil, "only the fields `A,B,…`, in this order; JSON has all fields")
 	pageFlags(c, &q)
 	orderFlags(c, &q, bounds)
 	return c
@@ -63,19 +64,19 @@ as wide as that, in which … stands for what has no room; elsewhere one line an
 
 // pageFlags declares the flags that divide a listing into pages.
 func pageFlags(c *cobra.Command, q *userdb.Query) {
-	c.Flags().IntVar(&q.Limit, "limit", 0, "at most `N`, or 0 for all; where there may be more, standard\n"+
-		"error says --after what")
-	c.Flags().StringVar(&q.After, "after", "", "go on after `CURSOR`, which a list with --limit printed")
+	c.Flags().IntVar(&q.Limit, "limit", 0, "at most `N` entries, or 0 for all; if there may be more,\n"+
+		"standard error says how to continue")
+	c.Flags().StringVar(&q.After, "after", "", "continue after `CURSOR`, which a list with --limit printed")
 	c.Flags().StringVar(&q.Before, "before", "", "go back before `CURSOR`, which a list with --order and --limit printed")
 }
 
 // orderFlags declares the flags that order a listing.
 func orderFlags(c *cobra.Command, q *userdb.Query, bounds map[string]string) {
-	c.Flags().StringVar(&q.Order, "order", "", "by the values of an ordered `FIELD`: text by its canonical form, numbers by\n"+
-		"size, dates by time")
+	c.Flags().StringVar(&q.Order, "order", "", "sort by an ordered `FIELD`: text by its canonical form, numbers by size,\n"+
+		"dates by time")
 	for name, usage := range map[string]string{
-		"gt": "only greater values than `VALUE`", "gte": "only `VALUE` or greater ones",
-		"lt": "only lesser values than `VALUE`", "lte": "only `VALUE` or lesser ones",
+		"gt": "only values greater than `VALUE`", "gte": "only `VALUE` and greater values",
+		"lt": "only values less than `VALUE`", "lte": "only `VALUE` and lesser values",
 	} {
 		c.Flags().Func(name, "with --order: "+usage, func(text string) error {
 			bounds[name] = text
@@ -128,7 +129,7 @@ func (f *failures) err() error {
 	case n == 0 || n == 1 && f.asked == 0:
 		return f.first
 	case f.asked == 0:
-		return fmt.Errorf("%d entries are left out; the first: %w", n, f.first)
+		return fmt.Errorf("%d entries cannot be read; the first: %w", n, f.first)
 	case n == 1:
 		return fmt.Errorf("%s: %w", f.hints[0], f.first)
 	}
@@ -233,9 +234,10 @@ func countCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "count TYPE",
 		Short: "Count entries of a type",
-		Long: `Count entries of a type. One value of an indexed field, or one tag, is counted by its index at once;
-all else by SCAN, which takes its time on a large server, and stops nobody. All of a type are
-counted by their keys, damaged ones among them; with conditions, entries are read.`,
+		Long: `Count entries of a type. One value of an indexed field, or one tag, is counted by its index at once.
+Everything else takes a SCAN, which may take long on a large server but does not block it. Without
+conditions, entries are counted by their keys, damaged ones included; with conditions, they are
+read.`,
 		Example: `  userdb count user
   userdb count user --tag admin`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -248,7 +250,7 @@ counted by their keys, damaged ones among them; with conditions, entries are rea
 				return err
 			}
 			if n.Estimate && !s.JSON {
-				fmt.Fprintln(s.std.err, "userdb: an estimate: on a cluster an index may have members too many, which 'userdb check' finds")
+				fmt.Fprintln(s.std.err, "userdb: this is an estimate: on a cluster an index may have surplus members, which 'userdb check' finds")
 			}
 			return cmp.Or(s.printNumber(n.Entries, nil), err)
 		}, reading),
@@ -259,7 +261,7 @@ counted by their keys, damaged ones among them; with conditions, entries are rea
 
 // selectFlags declares the flags by which list and count select entries.
 func selectFlags(c *cobra.Command, q *userdb.Query, where *[]string) {
-	c.Flags().StringArrayVar(where, "where", nil, "only entries with `FIELD=VALUE`, an indexed or secondary field; may be\ngiven again")
+	c.Flags().StringArrayVar(where, "where", nil, "only entries with `FIELD=VALUE`, an indexed or secondary field; may be\nrepeated")
 	c.Flags().StringArrayVar(&q.Has, "tag", nil, "only entries with all of the tags `T...`")
 	disabledFlag(c, &q.Disabled)
 }
@@ -281,7 +283,7 @@ func keysCommand(s *session) *cobra.Command {
 		Use:   "keys PATTERN",
 		Short: "List record keys, sorted",
 		Long: `List record keys, sorted. The store's own records (~/…) are left out. Keys hold values in canonical
-form: under the fold casefold in small letters, and domains as A-labels (xn--strae-oqa.de).`,
+form: with the fold casefold in lower case, and with domains as A-labels (xn--strae-oqa.de).`,
 		Example: `  userdb keys 'user/uid:*'
   userdb keys 'user/*/~prk' --json`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -302,7 +304,7 @@ func walkCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:     "walk PATTERN",
 		Short:   "List record keys as they are found",
-		Long:    `List record keys as keys does, but each when it is found: in no order, one perhaps twice.`,
+		Long:    `List record keys as keys does, but each when it is found: in no order, and perhaps twice.`,
 		Example: `  userdb walk '*'`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			return each(inspect.Keys(ctx, s.db, words[0]), func(key string) error { return s.out.print(key, printable(key)) })
@@ -344,9 +346,9 @@ func removeCommand(s *session) *cobra.Command {
 	return s.withYes(&cobra.Command{
 		Use:   "remove PATTERN",
 		Short: "Remove records by pattern",
-		Long: `Remove records. An entry goes with all that belongs to it; an identifier or an index of an entry
-that stays, stays, too. Without --yes it says how many records match. Prints how many were removed.
-A pattern matches whole keys: '*' in the root reaches into all namespaces, 'user/*' does not.`,
+		Long: `Remove records. An entry goes with everything that belongs to it; identifiers and indexes of an entry
+that stays are kept. Without --yes it only says how many records match. Prints how many were removed.
+A pattern matches whole keys: in the root, '*' matches keys in all namespaces and 'user/*' does not.`,
 		Example: `  userdb remove 'user/uid:*/tags' --yes
   userdb remove 'user/*' --yes`,
 		RunE: s.readingIf(s.withoutYes, s.run(func(ctx context.Context, words []string) error {
@@ -365,17 +367,17 @@ func dumpCommand(s *session) *cobra.Command {
 	o := inspect.Options{Pattern: "*", Format: "long"}
 	c := &cobra.Command{
 		Use:   "dump [PATTERN]",
-		Short: "Show records with what is in them",
-		Long: `Show records with what is in them, all or those that PATTERN matches. It is for people: scripts take
-get, list and keys. Password hashes are only shown with --reveal.
+		Short: "Show records and their contents",
+		Long: `Show records and their contents, all or those that match PATTERN. The output is for people: in
+scripts, use get, list and keys. Password hashes are only shown with --reveal.
 
-Up to 10,000 records stand in the order of their keys. More are shown as they are found, with no
-order over the whole, and one may stand there twice.`,
+Up to 10,000 records are sorted by key. More are shown as they are found: in no order, and one of
+them perhaps twice.`,
 		Example: `  userdb dump
   userdb dump 'user/uid:*' --format short`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			if s.JSON {
-				return usagef("dump is for people: leave --json out, or take get, list or keys")
+				return usagef("dump is for people: leave --json out, or use get, list or keys")
 			}
 			if len(words) > 0 {
 				o.Pattern = words[0]
@@ -387,7 +389,7 @@ order over the whole, and one may stand there twice.`,
 			return inspect.Dump(ctx, s.db, s.out, o)
 		}, reading),
 	}
-	choiceFlag(c, &o.Format, "format", "show them as `FORMAT`: long, short (a line each) or keys (default long)", "long", "short", "keys")
-	c.Flags().BoolVar(&o.Reveal, "reveal", false, "also password hashes")
+	choiceFlag(c, &o.Format, "format", "show them as `FORMAT`: long, short (one line each) or keys (default long)", "long", "short", "keys")
+	c.Flags().BoolVar(&o.Reveal, "reveal", false, "also show password hashes")
 	return c
 }

@@ -294,7 +294,7 @@ func (s *session) typ(ctx context.Context, name string) (*userdb.Type, error) {
 	}
 	t, err := s.db.Type(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w; there is %s", err, strings.Join(s.db.Schema().Names(), ", "))
+		return nil, fmt.Errorf("%w; the schema has %s", err, strings.Join(s.db.Schema().Names(), ", "))
 	}
 	return t, s.checkNamedSchema(ctx)
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-var errOperatorTaken = coded.New(userdb.CodeDuplicate, "there is one already, whatever its case: choose another name")
+var errOperatorTaken = coded.New(userdb.CodeDuplicate, "an operator of that name exists (case does not matter): choose another name")
 
 func operatorCommand(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "operator",
-		Short: "Those who may use the console of 'userdb serve'",
-		Long: `Operators look after accounts in the console of 'userdb serve'. They are no entries of yours. Names
-are compared as people read them. Operators are never deleted, for histories name them: disable one
-who may not sign in any more.`,
+		Short: "Manage the operators of the console of 'userdb serve'",
+		Long: `Operators look after accounts in the console of 'userdb serve'. They are not among your entries.
+Names that people read as the same are the same, whatever their case. Operators are never deleted,
+because histories name them: disable one who may no longer sign in.`,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator list`,
 	}, addOperatorCommand(s), listOperatorsCommand(s), operatorPasswordCommand(s),
@@ -40,9 +40,9 @@ func (s *session) operators(ctx context.Context) (*userdb.Type, error) {
 func addOperatorCommand(s *session) *cobra.Command {
 	return s.withStdin(&cobra.Command{
 		Use:   "add NAME",
-		Short: "Make an operator",
-		Long: `Make an operator. The password is asked for twice without echo, or read as one line with
---password-stdin. Once there is one, the set-up link that 'userdb serve' printed is void.`,
+		Short: "Add an operator",
+		Long: `Add an operator. The command asks for the password twice without echo, or reads it as one line with
+--password-stdin. From then on, the set-up link that 'userdb serve' printed is void.`,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			var pw string
@@ -122,7 +122,7 @@ func listOperatorsCommand(s *session) *cobra.Command {
 func operatorPasswordCommand(s *session) *cobra.Command {
 	return s.withStdin(&cobra.Command{
 		Use:   "passwd NAME",
-		Short: "Set the password of an operator; their sessions end",
+		Short: "Set the password of an operator, and end their sessions",
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator passwd olga --password-stdin < secret.txt`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -158,9 +158,9 @@ func disableOperatorCommand(s *session) *cobra.Command {
 	revoke := false
 	c := &cobra.Command{
 		Use:   "disable NAME",
-		Short: "Keep an operator from signing in; their sessions and jobs end",
+		Short: "Keep an operator from signing in, and end their sessions and jobs",
 		Long: `Keep an operator from signing in. Their sessions end at once, and their running jobs within seconds.
-API keys that they made in the console go on working, and are listed: --revoke-keys ends them.`,
+API keys that they made in the console still work and are listed; --revoke-keys revokes them.`,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator disable olga --revoke-keys`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -179,7 +179,7 @@ API keys that they made in the console go on working, and are listed: --revoke-k
 			return s.endWorkOf(ctx, name, revoke)
 		}),
 	}
-	c.Flags().BoolVar(&revoke, "revoke-keys", false, "revoke the API keys that the operator made, too")
+	c.Flags().BoolVar(&revoke, "revoke-keys", false, "also revoke the API keys that the operator made")
 	return c
 }
 
@@ -201,7 +201,7 @@ func (s *session) endWorkOf(ctx context.Context, operator string, revoke bool) e
 		return err
 	}
 	for _, k := range made {
-		text := "the API key " + printable(k.Name) + " still works: 'userdb apikey revoke " + printable(k.Name) + "' ends it"
+		text := "the API key " + printable(k.Name) + " still works: 'userdb apikey revoke " + printable(k.Name) + "' revokes it"
 		if revoke {
 			text = "revoked the API key " + printable(k.Name)
 			if err := s.revokeAPIKey(ctx, keys, k.Name); err != nil {

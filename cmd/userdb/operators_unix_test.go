@@ -88,7 +88,7 @@ func TestOperatorCommands(t *testing.T) {
 	server := redistest.Start(t)
 	store := server.URL()
 	wantExit(t, store, secretText, 0, "operator", "add", "root", "--password-stdin")
-	if got := wantExit(t, store, secretText, 4, "operator", "add", "ＲＯＯＴ", "--password-stdin"); !strings.Contains(got, "there is one already") {
+	if got := wantExit(t, store, secretText, 4, "operator", "add", "ＲＯＯＴ", "--password-stdin"); !strings.Contains(got, "an operator of that name exists") {
 		t.Errorf("twice: %q", got)
 	}
 	wantExit(t, store, "short\n", 2, "operator", "add", "Paul", "--password-stdin")

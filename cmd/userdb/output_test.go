@@ -72,12 +72,12 @@ func TestParseFacets(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct{ text, want string }{
-		{"age=abc", "invalid value: age: no number: not a number"},
-		{"age=", "invalid value: age: no number: not a number"},
-		{"on=yes", "invalid value: on: no boolean: neither true nor false"},
-		{"more={", "invalid value: more: no json: "},
-		{"no=x", "invalid value: no: no null: not null"},
-		{"name=" + strings.Repeat("x", schema.MaxFacet+1), "invalid value: name: no text: "},
+		{"age=abc", "invalid value: age: not a number"},
+		{"age=", "invalid value: age: not a number"},
+		{"on=yes", "invalid value: on: neither true nor false"},
+		{"more={", "invalid value: more: not one JSON value"},
+		{"no=x", "invalid value: no: not null"},
+		{"name=" + strings.Repeat("x", schema.MaxFacet+1), "invalid value: name: longer than "},
 	} {
 		_, err := parseFacets(typ, []string{tt.text})
 		var named *userdb.FieldError

@@ -22,16 +22,16 @@ func loginCommand(s *session) *cobra.Command {
 		Use:   "login IDENTIFIER",
 		Short: "Check an identifier and a password",
 		Long: `Check an identifier and a password. The identifier is any secondary value, such as a name or an
-address, and never taken for a hint. With --password-stdin, - is the first line of standard input,
-before the password.
+address; it is never read as a hint. With --password-stdin, - stands for the first line of standard
+input, before the password.
 
-Prints the entry, or exits 5, in the same way and after the same work for every identifier. --type
-says of which type the entry is. After too many failures it exits 8 and says how long to wait;
-nothing was checked then. An origin from where the entry logged in before keeps attempts of its own,
-which nobody else can use up; without --origin failures are only counted for the entry.
+Prints the entry or exits 5, in the same way and after the same work for every identifier. --type
+is the type of the entry. After too many failures it checks nothing, exits 8 and says how long to
+wait. An origin from which the entry has logged in before has attempts of its own, which nobody else
+can use up. Without --origin, failures are only counted for the entry.
 
-Scripts write -- before what a visitor gave, or pass it on standard input: no flag in its place
-makes this command exit 0, and this help is 'userdb help login' alone.`,
+In scripts, write -- before what a visitor typed, or pass it on standard input. No flag in its place
+makes this command exit 0, so only 'userdb help login' shows this help.`,
 		Example: `  userdb login -- alice@example.com
   userdb login --origin 192.0.2.7 -- alice@example.com
   userdb login --password-stdin --json -- Alice < secret.txt
@@ -54,7 +54,7 @@ makes this command exit 0, and this help is 'userdb help login' alone.`,
 			}, secrets...)
 		}, asking, public),
 	}
-	c.Flags().StringVar(&at.Origin, "origin", "", "the attempt comes from `ORIGIN`, an address or a name; failures are\ncounted for each")
+	c.Flags().StringVar(&at.Origin, "origin", "", "the attempt comes from `ORIGIN`, an address or a name; failures are\ncounted for each origin")
 	disableHelpFlag(c)
 	return s.withStdin(c)
 }
@@ -67,10 +67,12 @@ func passwdCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "passwd HINT",
 		Short: "Set the password of an entry",
-		Long: `Set the password of an entry. It is asked for twice without echo, or read as one line with
---password-stdin; with --change the first line is the old one, the second the new one. All tokens of
-the entry become void, and its failed logins are forgotten. Scripts write -- before what a visitor
-gave: no flag in its place makes this command exit 0, and this help is 'userdb help passwd' alone.`,
+		Long: `Set the password of an entry. The command asks for it twice without echo, or reads it as one line
+with --password-stdin. With --change the old password comes first, on a line of its own. All tokens
+of the entry become void, and its failed logins are forgotten.
+
+In scripts, write -- before what a visitor typed. No flag in its place makes this command exit 0, so
+only 'userdb help passwd' shows this help.`,
 		Example: `  userdb passwd -- email=alice@example.com
   userdb passwd --change --password-stdin -- email=alice@example.com < old-and-new.txt
   userdb passwd --password-stdin -- '*=Alice' < secret.txt`,
@@ -93,7 +95,7 @@ gave: no flag in its place makes this command exit 0, and this help is 'userdb h
 			}), secrets...)
 		}, asking),
 	}
-	c.Flags().BoolVar(&change, "change", false, "ask for the old password first; a wrong one exits 5, and counts\nas a failed login")
+	c.Flags().BoolVar(&change, "change", false, "ask for the old password first; a wrong one exits 5 and counts\nas a failed login")
 	disableHelpFlag(c)
 	return s.withStdin(c)
 }
@@ -102,8 +104,8 @@ func disableCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "disable HINT",
 		Short: "Keep an entry from logging in",
-		Long: `Keep an entry from logging in: that exits 5 as for a wrong password, and the entry's tokens are
-void. It stays readable. Prints its key.`,
+		Long: `Keep an entry from logging in. A login then exits 5, as with a wrong password, and the entry's tokens
+become void. The entry can still be read. Prints its key.`,
 		Example: `  userdb disable email=alice@example.com`,
 		RunE:    s.runOnKey("disabled", func(ctx context.Context, p subject) error { return p.typ.Disable(ctx, p.hint) }),
 	}
@@ -113,7 +115,7 @@ func enableCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:     "enable HINT",
 		Short:   "Let an entry log in again",
-		Long:    `Let an entry log in again. Tokens from before stay void. Prints the entry's key.`,
+		Long:    `Let an entry log in again. Tokens from before it was disabled stay void. Prints the entry's key.`,
 		Example: `  userdb enable email=alice@example.com`,
 		RunE:    s.runOnKey("enabled", func(ctx context.Context, p subject) error { return p.typ.Enable(ctx, p.hint) }),
 	}
@@ -135,10 +137,11 @@ func (s *session) runOnKey(done string, do func(context.Context, subject) error,
 func tokenCommand(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "token",
-		Short: "Tokens that are good once",
-		Long: `With a token one thing can be done once: set a new password, prove that an address belongs to the
-account, log in by a link. A new password, disable and delete end all tokens of an entry, and
-spending one ends the others of its purpose. At most 16 are open: beyond, the oldest goes.`,
+		Short: "Issue and redeem single-use tokens",
+		Long: `A token allows one thing once, such as to set a new password, to prove that an address belongs to
+the account, or to log in by a link. A new password, disable and delete void all tokens of an entry,
+and redeeming one voids the others for its purpose. An entry has at most 16 tokens; another one
+replaces the oldest.`,
 		Example: `  userdb token issue email=alice@example.com --purpose reset > token.txt
   userdb token redeem - --purpose reset < token.txt`,
 	}, issueCommand(s), redeemCommand(s))
@@ -148,9 +151,9 @@ func issueCommand(s *session) *cobra.Command {
 	var tk userdb.Token
 	c := &cobra.Command{
 		Use:   "issue HINT",
-		Short: "Make a token for an entry",
-		Long: `Make a token for an entry, and print it. Only its hash is kept: it cannot be printed again. A
-disabled entry has none (3).`,
+		Short: "Issue a token for an entry",
+		Long: `Issue a token for an entry and print it. It cannot be printed again, because only its hash is stored.
+A disabled entry cannot have tokens (exit code 3).`,
 		Example: `  userdb token issue email=alice@example.com --purpose reset --life 15m
   userdb token issue '*=Alice' --purpose change:email --value alice@example.org --json`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
@@ -158,12 +161,12 @@ disabled entry has none (3).`,
 			return s.printResult(map[string]string{"token": token}, token, err)
 		}),
 	}
-	purposeFlag(c, &tk.Purpose, "it is good for `PURPOSE`, in your own words; change:FIELD sets a secondary\n"+
-		"facet to the value when it is redeemed")
-	c.Flags().StringVar(&tk.Value, "value", "", "it is bound to `VALUE`, such as an address")
-	c.Flags().Func("life", "it is good for `D`, such as 15m or 2d; at most 30d (default 1h)", func(text string) (err error) {
+	purposeFlag(c, &tk.Purpose, "what it is for: `PURPOSE`, in your own words; change:FIELD sets a\n"+
+		"secondary facet to the value of --value when it is redeemed")
+	c.Flags().StringVar(&tk.Value, "value", "", "bind it to `VALUE`, such as an address")
+	c.Flags().Func("life", "it is valid for `D`, such as 15m or 2d; at most 30d (default 1h)", func(text string) (err error) {
 		if tk.Life, err = parseDuration(text); err == nil && tk.Life == 0 {
-			err = errors.New("it would be good for no time")
+			err = errors.New("want more than zero")
 		}
 		return err
 	})
@@ -176,22 +179,22 @@ func purposeFlag(c *cobra.Command, to *string, usage string) {
 }
 
 // errToken replaces the not found error of the library, because redeem was not asked for an entry.
-var errToken = coded.New(userdb.CodeLogin, "wrong token: it is spent, expired, void or for another purpose")
+var errToken = coded.New(userdb.CodeLogin, "wrong token: it was used, has expired, is void or is for another purpose")
 
 func redeemCommand(s *session) *cobra.Command {
 	var purpose string
 	c := &cobra.Command{
 		Use:   "redeem TOKEN",
-		Short: "Spend a token",
-		Long: `Spend a token; - reads it as one line from standard input, where no other user sees it.
+		Short: "Redeem a token",
+		Long: `Redeem a token; - reads it as one line from standard input, where no other user sees it.
 
-Prints the entry and, as ~value, what the token was bound to. A token that is spent, expired, void,
-of another purpose or made up exits 5. With change:FIELD the facet is set, or the command exits 4
-because another entry has the value by now: then nothing is spent. A changed facet ends the tokens
-for it.
+Prints the entry and, as ~value, the value to which the token was bound. A token that was used, is
+expired or void, has another purpose or was made up exits 5. With change:FIELD the facet is set,
+unless another entry has taken the value meanwhile: then the command exits 4 and the token stays
+valid. Changing a facet voids the other tokens for it.
 
-Scripts pass the token on standard input, or write -- before it: no flag in its place makes this
-command exit 0, and this help is 'userdb help token redeem' alone.`,
+In scripts, pass the token on standard input, or write -- before it. No flag in its place makes this
+command exit 0, so only 'userdb help token redeem' shows this help.`,
 		Example: `  userdb token issue email=alice@example.com --purpose verify > token.txt
   userdb token redeem - --purpose verify < token.txt`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -228,10 +231,10 @@ command exit 0, and this help is 'userdb help token redeem' alone.`,
 func passwordCommand(s *session) *cobra.Command {
 	strength := &cobra.Command{
 		Use:   "strength",
-		Short: "How hard a password is to guess",
-		Long: `Print how hard a password is to guess. It is asked for without echo, or read as one line with
---password-stdin. No store is needed. Half of the guesses at 10,000 a second take the time that is
-told; score 3 and 4 are good. The first 100 characters are looked at.`,
+		Short: "Report how hard a password is to guess",
+		Long: `Report how hard a password is to guess. The command asks for it without echo, or reads it as one line
+with --password-stdin. It needs no store. The time is how long half of the guesses take at 10,000 a
+second. Scores of 3 and 4 are good. Only the first 100 characters count.`,
 		Example: `  userdb password strength
   userdb password strength --password-stdin --json < secret.txt`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
@@ -243,6 +246,6 @@ told; score 3 and 4 are good. The first 100 characters are looked at.`,
 			}, secret{"password", "Password: ", &pw})
 		}, asking, public),
 	}
-	all := &cobra.Command{Use: "password", Short: "What a password is worth", Example: `  userdb password strength`}
+	all := &cobra.Command{Use: "password", Short: "Report how hard a password is to guess", Example: `  userdb password strength`}
 	return group(all, s.withStdin(strength))
 }

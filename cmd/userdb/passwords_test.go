@@ -37,7 +37,7 @@ const good = "correct horse battery"
 
 func TestPrompts(t *testing.T) {
 	useFile(t)
-	const twice = "New password: |The same again: "
+	const twice = "New password: |Repeat the password: "
 	for _, tt := range []struct {
 		args    string
 		answers []string
@@ -53,7 +53,7 @@ func TestPrompts(t *testing.T) {
 		// Whatever is wrong already is reported before anybody types in vain.
 		{"create user name=ALICE", nil, 4, "", "userdb: taken: name; another entry has it: choose another value\n"},
 		{"create user email=nonsense", nil, 2, "", "userdb: invalid value: email: "},
-		{"create user added=soon", nil, 2, "", "userdb: invalid value: added: no date: "},
+		{"create user added=soon", nil, 2, "", "userdb: invalid value: added: not a date like "},
 		{"create user name", nil, 2, "", "userdb: name is not FIELD=VALUE\n"},
 		{"create robot", nil, 2, "", "userdb: schema: types.robot: "},
 		{"passwd nobody", nil, 3, "", "userdb: nobody: not found\n"},

@@ -140,7 +140,7 @@ func TestTimeout(t *testing.T) {
 	for _, tt := range []struct{ name, store, want string }{
 		{"lock", lockedFile(t), "file is locked by another process"},
 		{"nobody", "redis://127.0.0.1:1", "; is the store of --store (USERDB_STORE) "},
-		{"server", deaf, "userdb: not done in time: the store did not answer within 300ms; is the store of --store (USERDB_STORE) reachable? --timeout gives more time\n"},
+		{"server", deaf, "userdb: timed out: the store did not answer within 300ms; is the store of --store (USERDB_STORE) reachable? --timeout gives more time\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd, errs := newProcess(t, tt.store, "list", "user", "--timeout", "300ms")

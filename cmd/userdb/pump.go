@@ -68,7 +68,7 @@ func (p *pump) run() {
 // writeLine writes a line, and before it how many lines were lost.
 func (p *pump) writeLine(line []byte) {
 	if n := p.lost.Swap(0); n > 0 {
-		fmt.Fprintf(p.out, `{"time":%q,"level":"WARN","msg":"the log was not taken","lost":%d}`+"\n", time.Now().Format(time.RFC3339Nano), n)
+		fmt.Fprintf(p.out, `{"time":%q,"level":"WARN","msg":"log lines were dropped","lost":%d}`+"\n", time.Now().Format(time.RFC3339Nano), n)
 	}
 	_, _ = p.out.Write(line) // if it fails, there is nowhere to report it
 }

@@ -23,8 +23,8 @@ func schemaCommand(s *session) *cobra.Command {
 	show := &cobra.Command{
 		Use:   "show",
 		Short: "Print the schema in force",
-		Long: `Print the schema in force: the one of --schema, else the one stored in the database by the first
-write, else the built-in one. What it prints can be edited and given to --schema.`,
+		Long: `Print the schema in force: the one of --schema, else the one that the first write stored, else the
+built-in one. You can edit the output and pass it to --schema.`,
 		Example: `  userdb schema show
   userdb schema show --schema schema.json --json`,
 		RunE: s.runWithSchema(func(sc schema.Schema) error {
@@ -34,16 +34,16 @@ write, else the built-in one. What it prints can be edited and given to --schema
 	}
 	check := &cobra.Command{
 		Use:   "check",
-		Short: "Tell which fields can be mistaken for each other",
-		Long: `Show each pair of secondary fields: orthogonal, where it is proved that no value can belong to both;
-overlap, with a shortest value that can; or not decided. Overlap is no error: one value is still
-never two entries. A line follows for what keeps all entries out of Redis' compact form of hashes,
-if the schema alone tells that: too many fields, names or a type name that are too long.`,
+		Short: "Show which fields can be mistaken for each other",
+		Long: `Show each pair of secondary fields: orthogonal, if it is proved that no value can belong to both;
+overlap, with a shortest value that can; or not decided. Overlap is not an error: one value still
+never means two entries. Further lines show what keeps entries from Redis' compact form of hashes,
+as far as the schema alone determines it: too many fields, or too long a name of a field or type.`,
 		Example: `  userdb schema check
   userdb schema check --schema schema.json --json`,
 		RunE: s.runWithSchema(s.checkSchema, unlimited, reading), // a proof may take long
 	}
-	return group(&cobra.Command{Use: "schema", Short: "The schema in force", Example: `  userdb schema show
+	return group(&cobra.Command{Use: "schema", Short: "Show, check and change the schema", Example: `  userdb schema show
   userdb schema check`}, show, check, diffSchemaCommand(s), addToSchemaCommand(s), applySchemaCommand(s))
 }
 
@@ -111,9 +111,9 @@ func (s *session) printPair(columns io.Writer, typ string, p validate.Pair) erro
 func namespaceCommand(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "namespace",
-		Short: "Namespaces: list, copy, drop",
-		Long: `Names are as in --namespace, inside the one of --namespace where that is given. To move one, copy it
-and drop the old one.`,
+		Short: "List, copy and drop namespaces",
+		Long: `Names are as in --namespace, and inside the namespace of --namespace if that is given. To move a
+namespace, copy it and drop the old one.`,
 		Example: `  userdb namespace list`,
 	}, listNamespacesCommand(s), copyNamespaceCommand(s), dropNamespaceCommand(s))
 }
@@ -121,7 +121,7 @@ and drop the old one.`,
 // parseNamespace returns a namespace inside the one of --namespace.
 func (s *session) parseNamespace(path string) (recordkey.Namespace, error) {
 	if path == "" {
-		return recordkey.Namespace{}, usagef("a namespace has a name")
+		return recordkey.Namespace{}, usagef("the name of the namespace is empty")
 	}
 	if s.Namespace != "" {
 		path = s.Namespace + "/" + path
@@ -142,8 +142,8 @@ func listNamespacesCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List namespaces with their counts",
-		Long: `List each namespace that holds records, with its entries and all its records, those of namespaces
-inside it not counted.`,
+		Long: `List each namespace that holds records, with the number of its entries and of all its records.
+Namespaces inside it are counted on their own.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace list --json`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
@@ -171,9 +171,9 @@ func copyNamespaceCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "copy FROM TO",
 		Short: "Copy a namespace to another name",
-		Long: `Copy a namespace, with those inside it, to another name, which must hold nothing. Let nobody write
-to FROM meanwhile. A copy that was stopped goes on with the same command. Prints how many records
-there are.`,
+		Long: `Copy a namespace, with those inside it, to another name, which must hold nothing. Nobody may write to
+FROM meanwhile. If a copy was stopped, the same command continues it. Prints how many records there
+are.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace copy acme acme-test`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -192,9 +192,9 @@ func dropNamespaceCommand(s *session) *cobra.Command {
 	return s.withYes(&cobra.Command{
 		Use:   "drop NAME",
 		Short: "Remove all records of a namespace",
-		Long: `Remove all records of a namespace, with those inside it. Without --yes it says how many records
-there are. Nothing outside the namespace is touched. Prints how many were removed; where there are
-none, it exits 3.`,
+		Long: `Remove all records of a namespace, and of those inside it. Without --yes it only says how many there
+are. Nothing outside the namespace is touched. Prints how many were removed, or exits 3 if there are
+none.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace drop acme --yes`,
 		RunE: s.readingIf(s.withoutYes, s.run(func(ctx context.Context, words []string) error {

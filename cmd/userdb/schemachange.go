@@ -18,15 +18,17 @@ func diffSchemaCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff",
 		Short: "Compare a program's schema with the stored one",
-		Long: `Show each type as it is stored and as a program has it, whose schema is that of --schema or else the
-built-in one, and what becomes of such a program when it opens the store:
+		Long: `Compare each type as it is stored with the type that a program declares, in the schema of --schema
+or else the built-in one. Show what happens to such a program when it opens the store:
 
   same     it goes on
-  lacks    the stored one has more: the program follows it, and only writes no fields it does not know
-  adds     the program's has more, and no record changes: it is stored when the program opens the store
-  builds   entries must be brought to what the program has more: it is refused, until
-           'userdb schema apply' has done that
-  differs  they contradict each other: it is refused`,
+  lacks    the stored type has more: the program follows it, but does not write fields that it
+           does not know
+  adds     the program's type has more, and no record changes: it is stored when the program opens
+           the store
+  builds   the program's type has more, and entries must be brought up to it: the program is
+           refused until 'userdb schema apply' has done that
+  differs  they contradict each other: the program is refused`,
 		Example: `  userdb schema diff
   userdb schema diff --schema schema.json --json`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
@@ -66,9 +68,9 @@ type typeDiff struct {
 // outcomes holds the name of each relation, and what happens to a program.
 var outcomes = map[schema.Relation][2]string{
 	schema.Same:    {"same", "it goes on"},
-	schema.Lacks:   {"lacks", "it follows the stored schema, and only writes no fields that it does not know"},
-	schema.Adds:    {"adds", "it stores what it has more when it opens the store"},
-	schema.Builds:  {"builds", "it is refused until 'userdb schema apply' has brought the entries to it"},
+	schema.Lacks:   {"lacks", "it follows the stored schema, but does not write fields that it does not know"},
+	schema.Adds:    {"adds", "it stores its additions when it opens the store"},
+	schema.Builds:  {"builds", "it is refused until 'userdb schema apply' has brought the entries up to it"},
 	schema.Differs: {"differs", "it is refused"},
 }
 
@@ -118,8 +120,8 @@ func addToSchemaCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add TYPE FIELD",
 		Short: "Add a field, or a role of one, to the stored schema",
-		Long: `Add a field to a type of the schema in force, or roles to one that is there, and bring the entries to
-that. Programs go on meanwhile, as with 'userdb schema apply', which see.`,
+		Long: `Add a field to a type of the schema in force, or roles to an existing field, and bring the entries
+up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 		Example: `  userdb schema add user city --role indexed
   userdb schema add user age --codec number --role ordered`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -138,15 +140,15 @@ that. Programs go on meanwhile, as with 'userdb schema apply', which see.`,
 			return s.migrateTo(ctx, to, false)
 		}, unlimited, opened),
 	}
-	c.Flags().Func("role", "give it `R`: secondary, indexed or ordered; may be given again", func(role string) error {
+	c.Flags().Func("role", "give it the role `R`: secondary, indexed or ordered; may be repeated", func(role string) error {
 		if !slices.Contains([]string{"secondary", "indexed", "ordered"}, role) {
 			return fmt.Errorf("want one of secondary, indexed, ordered")
 		}
 		roles = append(roles, role)
 		return nil
 	})
-	choiceFlag(c, &codec, "codec", "values are written by `C`, text if not said", "text", "date", "number", "json", "boolean", "null", "identity")
-	choiceFlag(c, &f.Kind, "kind", "values must be of `K`", "email", "username", "nickname", "url")
+	choiceFlag(c, &codec, "codec", "encode its values with `C` (default text)", "text", "date", "number", "json", "boolean", "null", "identity")
+	choiceFlag(c, &f.Kind, "kind", "its values must be of kind `K`", "email", "username", "nickname", "url")
 	return c
 }
 
@@ -164,9 +166,9 @@ func withField(in schema.Schema, typ, name string, more schema.Field, roles []st
 	case name == t.Primary:
 		return schema.Schema{}, usagef("%s is the primary field of type %s", printable(name), printable(typ))
 	case is && more.Codec != "" && more.Codec != t.Codec(name):
-		return schema.Schema{}, usagef("%s is there with the codec %s", printable(name), t.Codec(name))
+		return schema.Schema{}, usagef("%s already has the codec %s", printable(name), t.Codec(name))
 	case is && more.Kind != "" && more.Kind != f.Kind:
-		return schema.Schema{}, usagef("%s is there with the kind %s", printable(name), cmp.Or(f.Kind, "none"))
+		return schema.Schema{}, usagef("%s already has the kind %s", printable(name), cmp.Or(f.Kind, "none"))
 	case !is:
 		f = more
 	}
@@ -186,33 +188,34 @@ func applySchemaCommand(s *session) *cobra.Command {
 	var plan bool
 	c := &cobra.Command{
 		Use:   "apply",
-		Short: "Bring the records to a changed schema",
-		Long: `Bring the records to the schema of --schema: identifiers and indexes that are new are made, those
-that are gone are removed, another fold is put into force. A field that says {"was":"OLDNAME"} is a
-renamed one. Where entries would then have one identifier, they are listed and nothing is changed:
-'userdb unset', or 'userdb set' by the schema in force, takes it from one of them.
+		Short: "Apply a changed schema to the records",
+		Long: `Change the records to fit the schema of --schema: new identifiers and indexes are made, those that
+are gone are removed, and another fold takes effect. A field that says {"was":"OLDNAME"} is a
+renamed one. If entries would then share an identifier, they are listed and nothing is changed: take
+it from one of them with 'userdb unset', or with 'userdb set' under the schema in force.
 
-Where the schema only has more than the stored one, other programs go on: what is new they keep from
-the beginning, and queries by it are answered when all entries are there. Otherwise nobody else can
-write entries of the types that change, also while it is interrupted, and everybody finds them as
-before; --plan says so. It may be stopped; the same command goes on, also without --schema. On a
-cluster it first waits 15 s for other programs to notice. A name that it removes is retired: programs
-that declare it are refused, also those that run, and only this command brings it back. Without
---schema it also brings records to this program's version of the canonical form, where they are of
-another.`,
+If the schema only adds to the stored one, other programs go on. They maintain what is new from the
+beginning, and queries by it are answered once all entries are done. Otherwise nobody else can write
+entries of the changed types until the change is done, even while it is interrupted; reads go on as
+before. --plan says which it will be. The change may be stopped: the same command continues it, also
+without --schema. On a cluster it first waits 15 s for other programs to notice.
+
+A name that it removes is retired: programs that declare it are refused, running ones included, and
+only this command brings it back. Without --schema it converts records to this program's version of
+the canonical form, if they have another one.`,
 		Example: `  userdb schema apply --plan --schema schema.json
   userdb schema apply --schema schema.json`,
 		RunE: s.readingIf(func() bool { return plan }, s.run(func(ctx context.Context, _ []string) error {
 			return s.applySchema(ctx, plan)
 		}, unlimited, opened)),
 	}
-	c.Flags().BoolVar(&plan, "plan", false, "only say what it would do")
+	c.Flags().BoolVar(&plan, "plan", false, "only say what would be done")
 	return c
 }
 
 // changeText describes for people what happens to one type.
 func changeText(tc migrate.TypeChange) string {
-	what := cmp.Or(tc.What, "only what is stored of the schema")
+	what := cmp.Or(tc.What, "only the stored schema")
 	if tc.UnderWay {
 		what += " (under way)"
 	}
@@ -225,7 +228,7 @@ func changeText(tc migrate.TypeChange) string {
 		text += "\nSTOPS WRITERS: nobody else can write entries of type " + printable(tc.Type) + " until it is done"
 	}
 	for _, name := range tc.Retired {
-		text += "\nretires " + printable(name) + ": programs that declare it are refused from then on, also those that run"
+		text += "\nretires " + printable(name) + ": programs that declare it are refused from then on, running ones included"
 	}
 	for _, c := range tc.Collisions {
 		text += "\ncollision: " + oneLine(c.Reason)
@@ -260,7 +263,7 @@ func (s *session) migrateTo(ctx context.Context, to schema.Schema, plan bool) er
 	}
 	switch {
 	case len(ch.Types) == 0 && !s.JSON:
-		return s.out.print(nil, "nothing to do: the records are as the schema says")
+		return s.out.print(nil, "nothing to do: the records fit the schema")
 	case len(collisions) > 0:
 		return collisionError(collisions)
 	case plan || len(ch.Types) == 0:
@@ -283,9 +286,9 @@ const maxCollisions = 1000
 
 // collisionError returns the error about collisions, which says how to resolve them.
 func collisionError(collisions []migrate.Collision) error {
-	how := "'userdb unset', or 'userdb set' by the schema in force, takes the value from one of them"
+	how := "take the value from one of them with 'userdb unset', or with 'userdb set' under the schema in force"
 	if slices.ContainsFunc(collisions, func(c migrate.Collision) bool { return len(c.Entries) < 2 }) {
-		how = "'userdb set' or 'userdb unset' by the schema in force mends each entry; 'userdb schema add' adds a field that it lacks"
+		how = "correct each entry with 'userdb set' or 'userdb unset' under the schema in force; 'userdb schema add' adds a field that it lacks"
 	}
 	number := plural(len(collisions), "collision")
 	if len(collisions) >= maxCollisions {
@@ -303,9 +306,9 @@ func (s *session) warnStopped(ctx context.Context, types []string) {
 		_, is := begun.Types[name]
 		switch {
 		case err != nil:
-			fmt.Fprintf(s.std.err, "nobody else may be able to write entries of type %s: 'userdb status' says so, and 'userdb schema apply' goes on\n", name)
+			fmt.Fprintf(s.std.err, "perhaps nobody else can write entries of type %s: see 'userdb status', and continue with 'userdb schema apply'\n", name)
 		case is:
-			fmt.Fprintf(s.std.err, "the change is not done: nobody else can write entries of type %s until 'userdb schema apply' has gone on with it\n", name)
+			fmt.Fprintf(s.std.err, "the change is not done: nobody else can write entries of type %s until 'userdb schema apply' completes it\n", name)
 		}
 	}
 }
@@ -327,5 +330,5 @@ func (s *session) nextSchema(ctx context.Context) (schema.Schema, error) {
 			return stored, err
 		}
 	}
-	return stored, cmp.Or(err, usagef("no schema to apply: --schema FILE names it; by the stored one there is nothing to bring over"))
+	return stored, cmp.Or(err, usagef("no schema to apply: name one with --schema FILE; the records already fit the stored one"))
 }

@@ -19,7 +19,7 @@ func TestStoppedWriters(t *testing.T) {
 		want string
 	}{
 		{"done", 0, ""},
-		{"half-way", 4, "the change is not done: nobody else can write entries of type user until 'userdb schema apply' has gone on with it\n"},
+		{"half-way", 4, "the change is not done: nobody else can write entries of type user until 'userdb schema apply' completes it\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})

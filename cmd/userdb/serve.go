@@ -48,36 +48,36 @@ func serveCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve accounts over HTTP, for programs in any language",
-		Long: `Serve accounts over HTTP, for programs with an API key ('userdb apikey create'). /openapi.json
-describes all of it, /docs for people. Without a certificate it listens on this machine alone,
-unless a proxy in front of it speaks TLS (--behind-proxy).
+		Long: `Serve accounts over HTTP to programs with an API key ('userdb apikey create'). /openapi.json
+describes everything, and /docs shows it to people. Without a certificate it listens on this machine
+only, unless a proxy in front of it provides TLS (--behind-proxy).
 
-Any number of processes may serve one Redis or cluster, and one a file. It says "listening on …" on
-standard error when it is ready, and then writes a line of JSON there for each request. SIGTERM lets
-requests end, for up to 20 seconds, and then it exits 0. --timeout is for its store to answer at the
-start.
+Any number of processes may serve one Redis or cluster, but only one a file. When it is ready, it
+writes "listening on …" to standard error, and from then on a line of JSON for each request. On
+SIGTERM it lets requests end, for up to 20 seconds, and exits 0. --timeout only limits opening the
+store.
 
-At /console are pages for people who look after accounts. While there is no operator, a link that
-makes the first one stands alone on a line of standard error before it is ready; 'userdb operator
-add' makes one at any time.`,
+At /console are pages for people who look after accounts. As long as there is no operator, it writes
+a link that makes the first one, on a line of its own before it is ready. 'userdb operator add'
+makes one at any time.`,
 		Example: `  userdb serve
   userdb serve --listen :8470 --tls-cert cert.pem --tls-key key.pem
   userdb serve --listen :8470 --behind-proxy --proxy 10.0.0.0/8 --metrics 127.0.0.1:9470`,
 		RunE: s.run(func(ctx context.Context, _ []string) error { return s.serve(ctx, v) }, serves),
 	}
 	c.Flags().StringVar(&v.listen, "listen", "127.0.0.1:8470", "listen on `ADDRESS`")
-	c.Flags().StringVar(&v.cert, "tls-cert", "", "the certificate, with its chain, in `FILE`")
-	c.Flags().StringVar(&v.key, "tls-key", "", "its key in `FILE`")
-	c.Flags().BoolVar(&v.behindProxy, "behind-proxy", false, "a proxy speaks TLS: listen without it, also beyond this machine")
-	c.Flags().Func("proxy", "a proxy of `CIDR`, whose X-Forwarded-For is believed; may be repeated;\ngateway: the one of this network, as for a container's published port", func(text string) error {
+	c.Flags().StringVar(&v.cert, "tls-cert", "", "`FILE` with the certificate and its chain")
+	c.Flags().StringVar(&v.key, "tls-key", "", "`FILE` with the key of the certificate")
+	c.Flags().BoolVar(&v.behindProxy, "behind-proxy", false, "a proxy provides TLS: listen without it, even beyond this machine")
+	c.Flags().Func("proxy", "believe X-Forwarded-For from proxies in `CIDR`; may be repeated; gateway is\nthat of this network, as for the published port of a container", func(text string) error {
 		prefix, err := parseProxy(text)
 		v.proxies = append(v.proxies, prefix)
 		return err
 	})
 	c.Flags().StringVar(&v.metrics, "metrics", "", "serve metrics for Prometheus at /metrics on `ADDRESS`")
 	c.Flags().BoolVar(&v.console, "console", true, "serve the console, pages for operators, at /console")
-	c.Flags().StringVar(&v.resetLink, "reset-link", "", "the address of your page for a new password is `URL`, with {secret} in it:\noperators are shown whole links")
-	c.Flags().StringVar(&v.cookie, "session-cookie", "session", "/v1/session/check looks at the cookie `NAME`")
+	c.Flags().StringVar(&v.resetLink, "reset-link", "", "`URL` of your page for a new password, with {secret} in it; operators then\nsee complete links")
+	c.Flags().StringVar(&v.cookie, "session-cookie", "session", "/v1/session/check reads the cookie `NAME`")
 	v.declareSCIM(c)
 	return c
 }
@@ -87,7 +87,7 @@ func parseProxy(text string) (netip.Prefix, error) {
 	if text == "gateway" {
 		routes, err := os.ReadFile("/proc/net/route")
 		if err != nil {
-			return netip.Prefix{}, errors.New("this system does not tell its gateway: name its address")
+			return netip.Prefix{}, errors.New("this system does not say which its gateway is: give the address")
 		}
 		return defaultGateway(string(routes))
 	}
@@ -117,15 +117,15 @@ func defaultGateway(routes string) (netip.Prefix, error) {
 		binary.NativeEndian.PutUint32(address[:], uint32(n))
 		return netip.PrefixFrom(netip.AddrFrom4(address), 32), nil
 	}
-	return netip.Prefix{}, errors.New("this machine has no gateway: name the address of the proxy")
+	return netip.Prefix{}, errors.New("this machine has no gateway: give the address of the proxy")
 }
 
 // declareSCIM declares the flags for directories.
 func (v *serveFlags) declareSCIM(c *cobra.Command) {
-	c.Flags().BoolVar(&v.scim, "scim", false, "let directories such as Okta and Entra ID make accounts: SCIM at /scim/v2")
+	c.Flags().BoolVar(&v.scim, "scim", false, "let directories such as Okta and Entra ID manage accounts: SCIM at /scim/v2")
 	c.Flags().StringVar(&v.userName, "scim-username", "", "the identifying `FIELD` that is SCIM's userName (default email)")
-	c.Flags().StringVar(&v.mapping, "scim-mapping", "", `the fields for emails, name and displayName, in JSON in `+"`FILE`")
-	c.Flags().Func("scim-map", "tag the members of a group, by its name or id: `GROUP=TAG`; may be\nrepeated; @TYPE:GROUP and @NAMESPACE/TYPE:GROUP are of other users", func(text string) error {
+	c.Flags().StringVar(&v.mapping, "scim-mapping", "", "`FILE` with JSON that names the fields for emails, name and displayName")
+	c.Flags().Func("scim-map", "tag the members of a group, by its name or id: `GROUP=TAG`; may be\nrepeated; @TYPE:GROUP and @NAMESPACE/TYPE:GROUP name groups of other users", func(text string) error {
 		group, tag, is := strings.Cut(text, "=")
 		if !is || group == "" || tag == "" || v.tags[group] != "" {
 			return errors.New("want GROUP=TAG, each group once")
@@ -142,7 +142,7 @@ func (v *serveFlags) declareSCIM(c *cobra.Command) {
 func (v serveFlags) scimOptions() (*scim.Options, error) {
 	if !v.scim {
 		if v.userName != "" || v.mapping != "" || len(v.tags) > 0 {
-			return nil, usagef("--scim-username, --scim-mapping and --scim-map want --scim")
+			return nil, usagef("--scim-username, --scim-mapping and --scim-map need --scim")
 		}
 		return nil, nil
 	}
@@ -163,7 +163,7 @@ func (v serveFlags) scimOptions() (*scim.Options, error) {
 
 func (s *session) serve(ctx context.Context, v serveFlags) error {
 	if (&http.Cookie{Name: v.cookie}).Valid() != nil {
-		return usagef("--session-cookie %q: not a name that a cookie can have", v.cookie)
+		return usagef("--session-cookie %q: not a valid name for a cookie", v.cookie)
 	}
 	if err := v.checkResetLink(); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	unshare, err := connect.Share(view.Of(s.db).Engine)
 	if errors.Is(err, connect.ErrShared) {
 		// This service would lose its store when the other one ends.
-		return usagef("another 'userdb serve' has the file: end that one, or name a Redis in --store, which any number may serve")
+		return usagef("another 'userdb serve' is using the file: stop it, or name a Redis with --store, which any number may serve")
 	}
 	if err != nil {
 		s.log.WarnContext(ctx, "other commands cannot use the file meanwhile: "+err.Error())
@@ -237,10 +237,10 @@ func (v serveFlags) checkResetLink() error {
 	}
 	u, err := url.Parse(strings.Replace(v.resetLink, "{secret}", "x", 1))
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || strings.Count(v.resetLink, "{secret}") != 1 {
-		return usagef("--reset-link %s: want an address with {secret} in it once, such as https://shop.example/reset?token={secret}", printable(v.resetLink))
+		return usagef("--reset-link %s: want a URL that contains {secret} once, such as https://shop.example/reset?token={secret}", printable(v.resetLink))
 	}
 	if !v.console {
-		return usagef("--reset-link is for the console, which --console=false leaves out")
+		return usagef("--reset-link is for the console, which --console=false turns off")
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ func (v serveFlags) printSetupLink(ctx context.Context, s *session, out io.Write
 			return err
 		}
 		if exposed(s.std.err) {
-			fmt.Fprintln(out, "userdb: warning: others may read the file that this goes into, and open the link: 'umask 077' keeps new files from them")
+			fmt.Fprintln(out, "userdb: warning: others may read the file that this is written to, and use the link; 'umask 077' hides new files from them")
 		}
 		fmt.Fprintf(out, "%s/console/setup?token=%s\n", base, token)
 		return nil
@@ -293,19 +293,19 @@ func browserAddress(a net.Addr) string {
 // without TLS, unless a proxy provides it.
 func (v serveFlags) listener(ctx context.Context) (l net.Listener, secured *tls.Config, err error) {
 	if (v.cert == "") != (v.key == "") {
-		return nil, nil, usagef("--tls-cert and --tls-key want each other")
+		return nil, nil, usagef("--tls-cert and --tls-key need each other")
 	}
 	if v.cert != "" && v.behindProxy {
-		return nil, nil, usagef("--behind-proxy is for listening without --tls-cert")
+		return nil, nil, usagef("--behind-proxy and --tls-cert exclude each other")
 	}
 	if len(v.proxies) > 0 && !v.behindProxy && v.cert == "" {
-		return nil, nil, usagef("--proxy wants --behind-proxy")
+		return nil, nil, usagef("--proxy needs --behind-proxy or --tls-cert")
 	}
 	if err := checkAddress(v.listen); err != nil {
 		return nil, nil, usagef("--listen: %v", err)
 	}
 	if v.cert == "" && !v.behindProxy && !isLoopback(v.listen) {
-		return nil, nil, usagef("--listen %s: without TLS it would be heard by others: give --tls-cert and --tls-key, or --behind-proxy", v.listen)
+		return nil, nil, usagef("--listen %s: without TLS others could listen in: give --tls-cert and --tls-key, or --behind-proxy", v.listen)
 	}
 	if v.cert != "" {
 		pair, err := tls.LoadX509KeyPair(v.cert, v.key)
@@ -332,7 +332,7 @@ func checkAddress(text string) error {
 // explainInUse adds advice to an error that says that an address is in use.
 func explainInUse(err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%w: end what listens there, or give another port", err)
+		return fmt.Errorf("%w: stop what is listening there, or choose another port", err)
 	}
 	return err
 }

@@ -277,13 +277,13 @@ func TestServeRefuses(t *testing.T) {
 		{"memory:", "serve --listen 8470", 2, "with a port"},
 		{"memory:", "serve --listen 127.0.0.1: --metrics 127.0.0.1:0", 2, "with a port"},
 		{"memory:", "serve --listen 127.0.0.1:0 --metrics 9470", 2, "with a port"},
-		{"memory:", "serve --listen " + strings.TrimPrefix(s.url, "http://"), 2, "end what listens there, or give another port"},
+		{"memory:", "serve --listen " + strings.TrimPrefix(s.url, "http://"), 2, "stop what is listening there, or choose another port"},
 		{"memory:", "serve --listen 127.0.0.1:0 --behind-proxy --proxy proxy.example", 2, "want addresses such as 10.0.0.0/8 or 192.0.2.7"},
 		{"memory:", "serve --listen 127.0.0.1:0 --session-cookie a;b", 2, "--session-cookie"},
 		{"memory:", "serve --listen 127.0.0.1:0 --session-cookie=", 2, "--session-cookie"},
 		{lockedFile(t), "serve --listen 127.0.0.1:0 --timeout 100ms", 6, "file is locked by another process"},
-		{s.store, "serve --listen 127.0.0.1:0", 2, "another 'userdb serve' has the file"},
-		{s.store, "apikey create WEB --scope read", 4, "key WEB: there is one already, whatever its case: revoke it, or choose another name\n"},
+		{s.store, "serve --listen 127.0.0.1:0", 2, "another 'userdb serve' is using the file"},
+		{s.store, "apikey create WEB --scope read", 4, "key WEB: a key of that name exists (case does not matter): revoke it, or choose another name\n"},
 		{s.store, "events --kind logins", 2, "login_failed"},
 	} {
 		cmd, errs := newProcess(t, tt.store, strings.Fields(tt.line)...)

@@ -15,13 +15,13 @@ import (
 func statusCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Tell about the store, its servers, schema and counts",
-		Long: `Tell where the records are, what the servers would lose in a crash, how far their clocks are ahead of
-this machine's, which schema is in force, and how many entries and namespaces there are. What is
-wrong stands last, as warnings. They do not change the exit code: scripts read "warnings" of --json.
+		Short: "Show the store, its servers, schema and counts",
+		Long: `Show where the records are, what the servers would lose in a crash, how far their clocks are ahead of
+this machine's, which schema is in force, and how many entries and namespaces there are. Warnings
+come last. They do not change the exit code; scripts read them as "warnings" with --json.
 
-Counting goes over all records, which takes its time on a large server, and stops nobody. Settings
-are asked for by CONFIG GET; what a server does not let this user ask is "not told".`,
+Counting scans all records, which may take long on a large server but does not block it. Settings are
+read with CONFIG GET; a setting that this user may not read is "unknown".`,
 		Example: `  userdb status
   userdb status --json`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
@@ -89,7 +89,7 @@ func serverRows(row func(string, ...string), s inspect.Server) {
 }
 
 // orUnknown returns what a server says, or that it does not say it.
-func orUnknown(text string) string { return cmp.Or(text, "not told") }
+func orUnknown(text string) string { return cmp.Or(text, "unknown") }
 
 // pluralOrUnknown formats a number of things, if it is known.
 func pluralOrUnknown(n *int64, thing string) string {

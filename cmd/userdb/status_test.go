@@ -67,8 +67,8 @@ namespaces          none
 	}
 	got = status("redis://app:secret@" + server.Addr())
 	for _, want := range []string{
-		"  snapshots         not told, last one ok\n", "  a crash may lose  not told\n", "min-replicas-to-write not told\n",
-		"  clock             not told\n", "WARNING: the server HERE has maxmemory-policy",
+		"  snapshots         unknown, last one ok\n", "  a crash may lose  unknown\n", "min-replicas-to-write unknown\n",
+		"  clock             unknown\n", "WARNING: the server HERE has maxmemory-policy",
 	} {
 		if !strings.Contains(got, want) || strings.Contains(got, "secret") || strings.Contains(got, "keeps nothing") {
 			t.Errorf("no %q in\n%s", want, got)

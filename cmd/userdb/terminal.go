@@ -146,7 +146,7 @@ func (s *session) withStdin(c *cobra.Command) *cobra.Command {
 func (s *session) ask(ctx context.Context, try, do func(context.Context) error, secrets ...secret) error {
 	if !s.fromStdin {
 		if s.std.term == nil {
-			return usagef("no password: standard input is no terminal to ask at; pipe the password in as one line, with --password-stdin")
+			return usagef("no password: standard input is not a terminal; pipe the password in as one line with --password-stdin")
 		}
 		if err := s.timed(ctx, try); err != nil {
 			return err
@@ -180,7 +180,7 @@ func (s secret) readFrom(ctx context.Context, ask terminal) (err error) {
 	if *s.to, err = ask(ctx, s.prompt); err != nil || s.prompt != newPassword {
 		return err
 	}
-	again, err := ask(ctx, "The same again: ")
+	again, err := ask(ctx, "Repeat the password: ")
 	if err == nil && again != *s.to {
 		err = usagef("the two passwords differ: nothing was changed")
 	}

@@ -88,12 +88,12 @@ func TestTerminal(t *testing.T) {
 	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
 	got, k := runAtTerminal(t, store, "create user uid=a1 name=Alice --json", func(k *keyboard) {
 		k.answer("New password: ", good+"\n")
-		k.answer("The same again: ", good+"\n")
+		k.answer("Repeat the password: ", good+"\n")
 	})
 	if got.code != 0 || !strings.HasPrefix(got.out, `{"added":`) || got.err != "" {
 		t.Errorf("create: %+v", got)
 	}
-	if seen := k.seen.String(); seen != "New password: \r\nThe same again: " {
+	if seen := k.seen.String(); seen != "New password: \r\nRepeat the password: " {
 		t.Errorf("create shows %q", seen)
 	}
 	got, _ = runAtTerminal(t, store, "login Alice --json", func(k *keyboard) { k.answer("Password: ", good+"\n") })

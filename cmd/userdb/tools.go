@@ -25,19 +25,19 @@ func hintCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "hint [HINT…]",
 		Short: "Show what a hint means",
-		Long: `A hint points at an entry. These are the forms:
+		Long: `A hint points at an entry. It has one of these forms:
 
-  17c07627d35e                       a UID; where no entry has it, all verbs but delete take the
-                                     word for a value, as *=17c07627d35e
+  17c07627d35e                       a UID; if no entry has it, all commands but delete read the
+                                     word as a value, like *=17c07627d35e
   user/uid:17c07627d35e              a record key, of an entry or of an identifier
   email=alice@example.com            a field and its value
-  *=Alice                            a value, in whatever secondary field
+  *=Alice                            a value of any secondary field
   ["user","name","Alice"]            also [TYPE,UID], [FIELD,VALUE], ["*",VALUE]
   {"name":"Alice","job":"author"}    an entry or a part of one
 
 The answer is ["prk" or "srk",KEY,TYPE,FIELD,VALUE], or for * ["any",[SRK…],TYPE,"*",VALUE,PATTERN].
-No store is asked: whether there is such an entry, get says. The schema is that of --schema, else
-the built-in one.`,
+No store is asked: use get to find out whether there is such an entry. The schema is that of
+--schema, else the built-in one.`,
 		Example: `  userdb hint email=Alice@Example.com
   userdb hint '*=Alice' 17c07627d35e
   userdb hint --as user '["name","Alice"]'
@@ -70,8 +70,8 @@ the built-in one.`,
 			})
 		}, unlimited),
 	}
-	choiceFlag(c, &as, "as", "take only what the original's resolve_entry_hint or resolve_user_entry_hint takes:\n"+
-		"`WHICH`, entry or user", "entry", "user")
+	choiceFlag(c, &as, "as", "accept only what resolve_entry_hint (entry) or resolve_user_entry_hint (user) of\n"+
+		"CoffeeNode UserDB accept: `WHICH`", "entry", "user")
 	return s.withBatch(c)
 }
 
@@ -87,33 +87,33 @@ func hintJSON(text string) json.RawMessage {
 func recordKeyCommand(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "recordkey",
-		Short: "Take record keys apart, escape and unescape",
-		Long:  `Take record keys apart, escape and unescape texts as they stand in one. No store is asked.`,
+		Short: "Split, analyze, escape and unescape record keys",
+		Long:  `Split and analyze record keys, and escape and unescape text in them. No store is asked.`,
 		Example: `  userdb recordkey analyze user/name:Alice/~prk
   userdb recordkey escape 'Just A. User'`,
 	},
 		splitCommand(s, &cobra.Command{
 			Use:   "split [TEXT…]",
-			Short: "Type, field and value of a key",
+			Short: "Split keys into type, field and value",
 			Example: `  userdb recordkey split user/uid:17c07627d35e
   userdb recordkey split --only srk user/name:Alice+_Liddell/~prk`,
 		}, func(text string, kind recordkey.Kind) (any, error) { return hints.Split(text, kind) }),
 		splitCommand(s, &cobra.Command{
 			Use:   "analyze [TEXT…]",
-			Short: "Kind, key, type, field and value of a key",
+			Short: "Split keys into kind, key, type, field and value",
 			Example: `  userdb recordkey analyze user/uid:17c07627d35e user/name:Alice/~prk
   userdb recordkey analyze --only prk --batch < keys.jsonl`,
 		}, func(text string, kind recordkey.Kind) (any, error) { return hints.Analyze(text, kind) }),
 		textCommand(s, &cobra.Command{
 			Use:   "escape [TEXT…]",
-			Short: "Write a text as it stands in a key",
+			Short: "Escape text for use in a key",
 			Example: `  userdb recordkey escape 'Just A. User'
   userdb recordkey escape -- -x http://example.com/`,
 		}, func(text string) (any, error) { return recordkey.Escape(text), nil }),
 		textCommand(s, &cobra.Command{
 			Use:     "unescape [TEXT…]",
-			Short:   "Read a text as it stands in a key",
-			Long:    `Read a text as it stands in a key. What is no escape stands for itself.`,
+			Short:   "Unescape text from a key",
+			Long:    `Unescape text from a key. What is not an escape stays as it is.`,
 			Example: `  userdb recordkey unescape Just+_A.+_User --json`,
 		}, func(text string) (any, error) { return recordkey.UnescapeLoose(text), nil }),
 	)
@@ -123,7 +123,7 @@ func recordKeyCommand(s *session) *cobra.Command {
 // identifiers only.
 func splitCommand(s *session, c *cobra.Command, f func(string, recordkey.Kind) (any, error)) *cobra.Command {
 	var only string
-	choiceFlag(c, &only, "only", "take keys of one `KIND` alone: of entries (prk) or of identifiers (srk)", "prk", "srk")
+	choiceFlag(c, &only, "only", "accept only keys of one `KIND`: of entries (prk) or of identifiers (srk)", "prk", "srk")
 	kinds := map[string]recordkey.Kind{"prk": recordkey.KindPRK, "srk": recordkey.KindSRK}
 	return textCommand(s, c, func(text string) (any, error) { return f(text, kinds[only]) })
 }
@@ -134,7 +134,7 @@ func textCommand(s *session, c *cobra.Command, f func(string) (any, error)) *cob
 		return s.printAnswers(ctx, texts, func(raw json.RawMessage) (any, error) {
 			var text string
 			if err := json.Unmarshal(raw, &text); err != nil || raw[0] != '"' {
-				return nil, errors.New("the line is no JSON text")
+				return nil, errors.New("the line is not a JSON string")
 			}
 			return f(text)
 		}, f)
@@ -143,7 +143,7 @@ func textCommand(s *session, c *cobra.Command, f func(string) (any, error)) *cob
 }
 
 func (s *session) withBatch(c *cobra.Command) *cobra.Command {
-	c.Flags().BoolVar(&s.batch, "batch", false, "read them from standard input, one JSON value a line; answer each with one line")
+	c.Flags().BoolVar(&s.batch, "batch", false, "read one JSON value per line from standard input, and answer each with one line")
 	return c
 }
 
@@ -154,11 +154,11 @@ func (s *session) printAnswers(ctx context.Context, texts []string,
 ) error {
 	switch {
 	case s.batch && len(texts) > 0:
-		return usagef("--batch reads from standard input: leave the other words out")
+		return usagef("--batch reads from standard input: leave out the other words")
 	case s.batch:
 		return s.answerLines(ctx, ofJSON)
 	case len(texts) == 0:
-		return usagef("missing: words to answer, or --batch")
+		return usagef("missing: something to answer, or --batch")
 	}
 	results := make([]any, len(texts))
 	for i, text := range texts {
@@ -198,7 +198,7 @@ func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (an
 		case err == io.EOF && len(line) == 0:
 			return nil
 		case !json.Valid(line):
-			a.Error = "the line is no JSON value"
+			a.Error = "the line is not a JSON value"
 		default:
 			if a.Result, err = one(line); err != nil {
 				a = answer{Error: describe(err)}

@@ -24,9 +24,9 @@ func exportCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export [HINT]",
 		Short: "Write entries as JSON lines",
-		Long: `Write one entry, with all that is held of it, or all entries: one JSON line an entry with its type,
-its facets, its tertiary records, and since when it is disabled. 'userdb import' reads that. Entries
-come in no order, and no lock is held.`,
+		Long: `Write one entry with everything that is stored about it, or all entries. Each is one JSON line with
+its type, its facets, its tertiary records and, if it is disabled, since when. 'userdb import' reads
+these lines. Entries come in no order, and nothing is locked.`,
 		Example: `  userdb export > users.jsonl
   userdb export email=alice@example.com
   userdb export --secrets > backup.jsonl`,
@@ -55,12 +55,12 @@ come in no order, and no lock is held.`,
 			}
 			if err = cmp.Or(err, s.out.flush()); brokenPipe(err) {
 				// A reader that stopped early may take what it has for a backup.
-				err = fmt.Errorf("%v: the export is not whole", err)
+				err = fmt.Errorf("%v: the export is incomplete", err)
 			}
 			return cmp.Or(err, unreadable.err())
 		}, unlimited, opened, reading),
 	}
-	c.Flags().BoolVar(&o.Secrets, "secrets", false, "also password hashes: keep the output where nobody else can read it")
+	c.Flags().BoolVar(&o.Secrets, "secrets", false, "include password hashes: keep the output where nobody else can read it")
 	return c
 }
 
@@ -76,7 +76,7 @@ func (s *session) warnLeftOut(ctx context.Context) error {
 	}
 	for _, name := range stored.Names() {
 		if _, has := s.db.Schema().Types[name]; !has {
-			text := fmt.Sprintf("type %s is stored, and not in the schema of --schema: its entries are left out", printable(name))
+			text := fmt.Sprintf("type %s is stored, but is not in the schema of --schema: its entries are left out", printable(name))
 			if err := errorOutput(s.std.err, s.JSON).print(map[string]string{"warning": text}, text); err != nil {
 				return err
 			}
@@ -89,33 +89,33 @@ func importCommand(s *session) *cobra.Command {
 	r := &importRun{s: s, o: transfer.ImportOptions{OnDuplicate: "fail"}}
 	c := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Bring entries in, from JSON lines or CSV",
-		Long: `Bring entries in from JSON lines, as 'userdb export' prints them, or from CSV with a header (.csv);
-- is standard input. Each entry is written whole or not at all.
+		Short: "Import entries from JSON lines or CSV",
+		Long: `Import entries from JSON lines, as 'userdb export' prints them, or from CSV with a header (.csv); - is
+standard input. Each entry is written completely or not at all.
 
-CSV columns are facets by name, sets as words or JSON, and password (a hash), clear_password, ~isa
-(the type). A column or a facet that the schema does not know refuses the whole file.
+CSV columns are facets by name, sets as words or JSON, and password (a hash), clear_password and
+~isa (the type). If the schema does not know a column or a facet, the whole file is refused.
 
-Refused lines go to a file, with the reasons, to be mended and imported again; then the exit code is
-1. How far it came is kept in FILE.import meanwhile: after an interruption, the same with --resume
-goes on from there.`,
+Refused lines go to a file, with the reasons, for you to correct and import again; the exit code is
+then 1. FILE.import records the progress meanwhile: after an interruption, the same command with
+--resume continues from there.`,
 		Example: `  userdb import users.jsonl
   userdb import staff.csv --on-duplicate update --dry-run
   userdb import people.csv --map E-Mail=email --ignore Phone`,
 		RunE: s.run(r.run, unlimited, saving),
 	}
 	c.Flags().BoolVar(&r.o.CSV, "csv", false, "the input is CSV, whatever its name")
-	choiceFlag(c, &r.o.OnDuplicate, "on-duplicate", "where an entry is there, or has the identifier, `DO` this: fail (refuse\n"+
-		"the line), skip or update (bring it up to date) (default fail)", "fail", "skip", "update")
-	c.Flags().StringVar(&r.rejects.path, "rejects", "", "write refused lines to `FILE`, in the form of the input (default: the input's\n"+
-		"name and .rejects)")
-	c.Flags().BoolVar(&r.o.DryRun, "dry-run", false, "write nothing; say what would come of it")
-	choiceFlag(c, &r.o.From, "from", "the input is the export of `PRODUCT`: "+strings.Join(transfer.Products(), ", "), transfer.Products()...)
-	c.Flags().StringVar(&r.params, "from-params", "", "`FILE` with the password hash parameters of a project of Firebase")
-	c.Flags().StringArrayVar(&r.maps, "map", nil, "the column or facet COLUMN is `COLUMN=FIELD`; may be given several times")
-	c.Flags().StringArrayVar(&r.o.Ignore, "ignore", nil, "leave out `COLUMN`; may be given several times")
-	c.Flags().BoolVar(&r.o.Extra, "extra", false, "keep facets that the schema does not declare; only in types that are open")
-	c.Flags().BoolVar(&r.resume, "resume", false, "go on with an import that was interrupted")
+	choiceFlag(c, &r.o.OnDuplicate, "on-duplicate", "if the entry exists, or its identifier is taken, `DO` this: fail (refuse\n"+
+		"the line), skip or update (default fail)", "fail", "skip", "update")
+	c.Flags().StringVar(&r.rejects.path, "rejects", "", "write refused lines to `FILE`, in the format of the input (default: the\n"+
+		"name of the input and .rejects)")
+	c.Flags().BoolVar(&r.o.DryRun, "dry-run", false, "write nothing; say what would happen")
+	choiceFlag(c, &r.o.From, "from", "the input is an export of `PRODUCT`: "+strings.Join(transfer.Products(), ", "), transfer.Products()...)
+	c.Flags().StringVar(&r.params, "from-params", "", "`FILE` with the password hash parameters of a Firebase project")
+	c.Flags().StringArrayVar(&r.maps, "map", nil, "import a column or facet as another field: `COLUMN=FIELD`; may be repeated")
+	c.Flags().StringArrayVar(&r.o.Ignore, "ignore", nil, "leave out `COLUMN`; may be repeated")
+	c.Flags().BoolVar(&r.o.Extra, "extra", false, "keep facets that the schema does not declare, if the type is open")
+	c.Flags().BoolVar(&r.resume, "resume", false, "continue an import that was interrupted")
 	return c
 }
 
@@ -177,13 +177,13 @@ func (r *importRun) prepare(ctx context.Context) error {
 		return nil
 	}
 	if r.rejects.path == "-" {
-		return usagef("--rejects - : refused lines go to a file")
+		return usagef("--rejects -: refused lines must go to a file")
 	}
 	if there, err := os.Stat(r.rejects.path); err == nil && os.SameFile(r.info, there) {
 		return usagef("%s is the input: name another file for the refused lines", printable(r.rejects.path))
 	}
 	if dir, err := os.Stat(filepath.Dir(r.rejects.path)); err != nil || !dir.IsDir() {
-		return usagef("refused lines would go to %s, and there is no such directory: name another file with --rejects", printable(r.rejects.path))
+		return usagef("refused lines would go to %s, whose directory does not exist: name another file with --rejects", printable(r.rejects.path))
 	}
 	r.o.Rejects = &r.rejects
 	if r.o.Resume.Report.Refused > 0 {
@@ -202,7 +202,7 @@ func (r *importRun) readNameFlags(ctx context.Context) error {
 		}
 		column, field := pair[:at], pair[at+1:]
 		if again := r.o.Map[column]; again != "" && again != field {
-			return usagef("--map %s: it is %s already", printable(pair), printable(again))
+			return usagef("--map %s: it is already mapped to %s", printable(pair), printable(again))
 		}
 		r.o.Map[column] = field
 	}
@@ -257,10 +257,10 @@ func (r *importRun) loadState() error {
 	case err != nil:
 		return usagef("%v", err)
 	case !r.resume:
-		return usagef("an import of %s was interrupted: --resume goes on; remove %s to begin anew", printable(r.file), printable(r.state))
+		return usagef("an import of %s was interrupted: --resume continues it; remove %s to start over", printable(r.file), printable(r.state))
 	}
 	if r.o.Resume, err = readState(r.state); err != nil {
-		return usagef("%s cannot be read: %v; remove it to begin anew", printable(r.state), err)
+		return usagef("%s cannot be read: %v; remove it to start over", printable(r.state), err)
 	}
 	r.last, r.saved = r.o.Resume, r.o.Resume.Lines
 	return nil
@@ -293,7 +293,7 @@ func readState(path string) (state transfer.ImportState, err error) {
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxState))
 	if err == nil && (json.Unmarshal(text, &state) != nil || state.ID == "" || state.Lines <= 0) {
-		err = errors.New("it is not what an import has left")
+		err = errors.New("no import wrote it")
 	}
 	return state, err
 }
@@ -307,7 +307,7 @@ func (r *importRun) save(state transfer.ImportState) error {
 		return nil
 	}
 	if err := r.writeState(state); err != nil {
-		return fmt.Errorf("noting how far the import came: %w", err)
+		return fmt.Errorf("recording progress: %w", err)
 	}
 	r.saved = state.Lines
 	return nil
@@ -351,7 +351,7 @@ func (r *importRun) finish(report transfer.Report, err error) error {
 	if r.o.Rejects != nil {
 		where = "; see " + printable(r.rejects.path)
 	}
-	return fmt.Errorf("%w: %s%s", errRefused, plural(report.Refused, "line"), where)
+	return fmt.Errorf("%w: %d of %d%s", errRefused, report.Refused, report.Read, where)
 }
 
 // fail prints how far an import came that failed, and adds advice to its error.
@@ -360,11 +360,11 @@ func (r *importRun) fail(err error) error {
 	switch {
 	case r.state == "":
 	case r.saved == r.last.Lines:
-		more = "; --resume goes on from there"
+		more = "; --resume continues from there"
 	case r.saved > 0:
-		more = fmt.Sprintf("; --resume goes on after %s: more could not be noted", plural(r.saved, "line"))
+		more = fmt.Sprintf("; --resume continues after %s, because later progress was not recorded", plural(r.saved, "line"))
 	default:
-		more = "; that could not be noted, and --resume does not go on from there: --on-duplicate skip passes over what is in"
+		more = "; this was not recorded, so import again with --on-duplicate skip, not with --resume"
 	}
 	if unknown, ok := errors.AsType[*transfer.ColumnError](err); ok {
 		name, keep := "NAME", ""
@@ -384,12 +384,12 @@ func (r *importRun) fail(err error) error {
 	}
 	switch {
 	case r.last.Lines == 0 && r.rejects.failed:
-		fmt.Fprintf(r.s.std.err, "the first lines may be in, and --resume does not go on after them: --on-duplicate skip passes over what is in\n")
+		fmt.Fprintf(r.s.std.err, "the first lines may have been imported; import again with --on-duplicate skip, not with --resume\n")
 	case r.last.Lines == 0:
 	case r.o.DryRun:
-		fmt.Fprintf(r.s.std.err, "%s looked at\n", plural(r.last.Lines, "line"))
+		fmt.Fprintf(r.s.std.err, "%s checked\n", plural(r.last.Lines, "line"))
 	default:
-		fmt.Fprintf(r.s.std.err, "%s done with%s\n", plural(r.last.Lines, "line"), more)
+		fmt.Fprintf(r.s.std.err, "%s done%s\n", plural(r.last.Lines, "line"), more)
 	}
 	if unread, ok := errors.AsType[*transfer.ReadError](err); ok && r.size > 0 {
 		return fmt.Errorf("%w (%d of %d bytes of %s were not read)", err, r.size-unread.Offset, r.size, printable(r.file))
@@ -400,7 +400,7 @@ func (r *importRun) fail(err error) error {
 // plainName matches a name that needs no quotes in a shell and is short enough for a message.
 var plainName = regexp.MustCompile(`^[\pL\d_.@:-]{1,40}$`)
 
-var errRefused = errors.New("not all was imported")
+var errRefused = errors.New("lines refused")
 
 // A rejectFile collects refused lines. Its first line creates the file, which only this user may
 // read because it contains entries.
@@ -417,7 +417,7 @@ func (r *rejectFile) reopen() (err error) {
 		return nil
 	}
 	if err != nil {
-		return usagef("refused lines would go there: %v; move it away, or name another file with --rejects", err)
+		return usagef("cannot add refused lines: %v; move that file away, or name another one with --rejects", err)
 	}
 	return nil
 }

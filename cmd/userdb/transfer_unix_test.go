@@ -64,7 +64,7 @@ func TestImportUnclosedQuote(t *testing.T) {
 	} {
 		dir, store := makeFolder(t, map[string]string{"staff.csv": tt.in})
 		got := runProcess(t, dir, store, "import", "staff.csv")
-		want := result{2, "", "3 lines done with; --resume goes on from there\n" + fmt.Sprintf(
+		want := result{2, "", "3 lines done; --resume continues from there\n" + fmt.Sprintf(
 			"userdb: reading the input: line 5 and everything after it were not read: bad input: %s (%d of %d bytes of staff.csv were not read)\n",
 			tt.why, len(tt.in)-len(head), len(tt.in))}
 		if got != want {
@@ -104,8 +104,8 @@ func TestImportDirectory(t *testing.T) {
 // is not imported.
 func TestImportDeadWriter(t *testing.T) {
 	for _, tt := range []struct{ name, in, err string }{
-		{"users.jsonl", `{"facets":{"uid":"1","name":"Ann"}}` + "\n" + `{"facets":{"uid":"2","na`, "userdb: not all was imported: 1 line; see users.jsonl.rejects\n"},
-		{"users.csv", "uid,name\n1,Ann\n2,\"Be", "1 line done with; --resume goes on from there\n" +
+		{"users.jsonl", `{"facets":{"uid":"1","name":"Ann"}}` + "\n" + `{"facets":{"uid":"2","na`, "userdb: lines refused: 1 of 2; see users.jsonl.rejects\n"},
+		{"users.csv", "uid,name\n1,Ann\n2,\"Be", "1 line done; --resume continues from there\n" +
 			"userdb: reading the input: line 3 and everything after it were not read: bad input: a quote that is not closed\n"},
 	} {
 		dir, store := makeFolder(t, nil)
@@ -168,7 +168,7 @@ func TestImportInterruptedAndResumed(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	cmd.Process.Signal(syscall.SIGINT)
-	if err := cmd.Wait(); exitCode(err) != 130 || errs.String() != "100 lines done with; --resume goes on from there\nuserdb: interrupted\n" {
+	if err := cmd.Wait(); exitCode(err) != 130 || errs.String() != "100 lines done; --resume continues from there\nuserdb: interrupted\n" {
 		t.Fatalf("interrupted: exit %d, %s", exitCode(err), errs)
 	}
 	if err := os.Remove(filepath.Join(dir, "users.jsonl")); err != nil {
@@ -180,7 +180,7 @@ func TestImportInterruptedAndResumed(t *testing.T) {
 	got := runProcess(t, dir, store, "import", "users.jsonl", "--resume")
 	want := result{
 		1, "250 lines read: 248 created, 0 updated, 0 skipped, 2 refused\n",
-		"userdb: not all was imported: 2 lines; see users.jsonl.rejects\n",
+		"userdb: lines refused: 2 of 250; see users.jsonl.rejects\n",
 	}
 	if got != want {
 		t.Errorf("resumed: %+v\nwant %+v", got, want)
@@ -402,7 +402,7 @@ func TestRejectsAreNotTheInput(t *testing.T) {
 		t.Errorf("/dev/stderr: %+v", got)
 	}
 	if got := runProcess(t, dir, store, "import", "users.csv", "--rejects", "/dev/full"); got.code != 1 ||
-		!strings.Contains(got.err, "writing a refused line: ") || !strings.Contains(got.err, "--on-duplicate skip passes over what is in\n") {
+		!strings.Contains(got.err, "writing a refused line: ") || !strings.Contains(got.err, "import again with --on-duplicate skip, not with --resume\n") {
 		t.Errorf("/dev/full: %+v", got)
 	}
 }
@@ -472,7 +472,7 @@ func TestSilentFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := "userdb: the input did not come in time: " + from + "; does something write to it? --timeout gives more time\n"
+		want := "userdb: the input did not arrive in time: " + from + "; is something writing to it? --timeout gives more time\n"
 		if got := exitCode(cmd.Run()); got != 6 || errs.String() != want {
 			t.Errorf("%s: exit %d, %s", line, got, errs)
 		}
