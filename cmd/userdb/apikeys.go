@@ -16,7 +16,7 @@ import (
 
 var errKeyTaken = coded.New(userdb.CodeDuplicate, "a key of that name exists (case does not matter): revoke it, or choose another name")
 
-// An apiKey holds what is printed of an API key.
+// An apiKey holds what is printed about an API key.
 type apiKey struct {
 	Name      string   `json:"name"`
 	Secret    string   `json:"secret,omitempty"`

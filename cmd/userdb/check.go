@@ -120,8 +120,8 @@ func (c *checkSummary) check(ctx context.Context, s *session, words []string, o 
 	return c.print(s, checkReserved(ctx, s.db, o), p)
 }
 
-// checkReserved checks the entries of the store itself, such as operators. The problems name their
-// keys with the namespace in front.
+// checkReserved checks the entries of the store itself, such as operators. It prefixes the keys in
+// problems with the namespace of these entries.
 func checkReserved(ctx context.Context, db *userdb.DB, o check.Options) iter.Seq2[check.Problem, error] {
 	return func(yield func(check.Problem, error) bool) {
 		inside, err := own.Open(db)

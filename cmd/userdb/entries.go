@@ -32,7 +32,7 @@ asks for a password without echo, or reads it as one line with --password-stdin.
 			if err := checkFields(words[1:]); err != nil {
 				return err
 			}
-			try := func(ctx context.Context) error { return s.checkCreate(ctx, words, &n) }
+			check := func(ctx context.Context) error { return s.checkCreate(ctx, words, &n) }
 			create := func(ctx context.Context) error {
 				t, err := s.parseNew(ctx, words, &n)
 				if err != nil {
@@ -46,7 +46,7 @@ asks for a password without echo, or reads it as one line with --password-stdin.
 			case noPassword:
 				return s.timed(ctx, create)
 			}
-			return s.ask(ctx, try, create, secret{"password", newPassword, &n.Password})
+			return s.ask(ctx, check, create, secret{"password", newPassword, &n.Password})
 		}, asking),
 	}
 	c.Flags().StringArrayVar(&n.Tags, "tag", nil, "add the tags `T...` in the same change")
@@ -294,8 +294,8 @@ func tagsCommand(s *session) *cobra.Command {
 // passwordField is the field in which records hold the password hash, as in CoffeeNode UserDB.
 const passwordField = "password"
 
-// checkFields returns an error unless each text is FIELD=VALUE and each field is given once. It
-// comes before anything else happens.
+// checkFields returns an error unless each text is FIELD=VALUE, no field is given twice and none is
+// the password.
 func checkFields(texts []string) error {
 	seen := map[string]bool{}
 	for _, text := range texts {

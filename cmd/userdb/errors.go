@@ -167,8 +167,8 @@ func joinTexts(err error) string {
 	return strings.Join(texts, "; ")
 }
 
-// contextError returns the error to report for err, which came after ctx had ended: because the
-// time was up or because the command was interrupted.
+// contextError returns the error to report if err came after ctx had ended, because the time was up
+// or the command was interrupted.
 func contextError(ctx context.Context, limit time.Duration, err error) error {
 	interrupted := errors.Is(context.Cause(ctx), errInterrupted)
 	unknown := errors.Is(err, userdb.ErrOutcomeUnknown)

@@ -97,7 +97,7 @@ func (s *session) events(ctx context.Context, words, names []string, follow bool
 	}
 }
 
-// wait flushes the output and waits.
+// wait flushes the output, and waits for pollInterval or until ctx ends.
 func (s *session) wait(ctx context.Context) error {
 	if err := s.out.flush(); err != nil {
 		return err

@@ -58,8 +58,8 @@ func run(args []string, std stdio) int {
 }
 
 const (
-	// grace is how long an interrupted command has to end by itself before it is abandoned. Nothing
-	// is left half done then, because every change in the store happens completely or not at all.
+	// grace is how long an interrupted command has to end by itself before it is abandoned. That
+	// leaves nothing half done, because the store makes every change completely or not at all.
 	grace = 500 * time.Millisecond
 	// saveGrace is the grace period of a command that saves its progress.
 	saveGrace = 10 * time.Second
@@ -159,12 +159,12 @@ func (s *session) run(f func(ctx context.Context, words []string) error, traits 
 	}
 }
 
-// readingIf adds the trait reading to a command if so returns true. It calls so after the flags are
-// parsed.
-func (s *session) readingIf(so func() bool, run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+// readingIf adds the trait reading to a command if reads returns true. It calls reads after the
+// flags are parsed.
+func (s *session) readingIf(reads func() bool, run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, words []string) error {
 		err := run(c, words)
-		if so() {
+		if reads() {
 			s.traits = append(s.traits, reading)
 		}
 		return err
@@ -429,7 +429,7 @@ func (s *session) runOn(
 	}, traits...)
 }
 
-// resolve resolves a hint. If the hint names no type, it is one of defaultType.
+// resolve resolves a hint. If the hint names no type, its type is defaultType.
 func resolve(h hints.Hint, sc schema.Schema, defaultType string) (hints.Target, error) {
 	target, err := h.Resolve(sc, "")
 	if err == nil || h.Type() != "" {
@@ -446,7 +446,7 @@ func withHint(hint string, err error) error {
 	return fmt.Errorf("%s: %w", printable(hint), err)
 }
 
-// aboutEntry reports whether an error is about one entry, so that other entries may be fine.
+// aboutEntry reports whether an error is about a single entry, so that others may be fine.
 func aboutEntry(err error) bool {
 	return errors.Is(err, userdb.ErrNotFound) || errors.Is(err, userdb.ErrCorrupt)
 }

@@ -63,7 +63,7 @@ func addOperatorCommand(s *session) *cobra.Command {
 	})
 }
 
-// An operatorLine holds what is printed of an operator.
+// An operatorLine holds what is printed about an operator.
 type operatorLine struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`

@@ -61,7 +61,7 @@ func (o *output) printJSON(v any) error {
 	return err
 }
 
-// errOutput is wrapped by errors of writing the output.
+// errOutput marks errors of writing the output.
 var errOutput = errors.New("writing the output")
 
 func outputError(err error) error {
@@ -140,7 +140,7 @@ func (s *session) newListing(typ string, fields []string) listing {
 	return entryLines{s.out, fields}
 }
 
-// An entryLines prints each entry as JSON, or as one line for people: its PRK and its facets.
+// entryLines prints each entry on one line: as JSON, or for people as its PRK and facets.
 type entryLines struct {
 	out    *output
 	fields []string

@@ -37,8 +37,7 @@ func (p *pump) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// end waits for grace at most while the lines that are held are written. Lines written after it are
-// lost.
+// end waits until the held lines are written, but no longer than grace. Later lines are lost.
 func (p *pump) end() {
 	close(p.stop)
 	select {

@@ -118,7 +118,7 @@ namespace, copy it and drop the old one.`,
 	}, listNamespacesCommand(s), copyNamespaceCommand(s), dropNamespaceCommand(s))
 }
 
-// parseNamespace returns a namespace inside the one of --namespace.
+// parseNamespace parses the name of a namespace inside the one of --namespace.
 func (s *session) parseNamespace(path string) (recordkey.Namespace, error) {
 	if path == "" {
 		return recordkey.Namespace{}, usagef("the name of the namespace is empty")

@@ -297,7 +297,7 @@ func collisionError(collisions []migrate.Collision) error {
 	return fmt.Errorf("%w: %s; nothing was changed: %s", migrate.ErrCollision, number, how)
 }
 
-// warnStopped prints what a change that did not finish means for other programs.
+// warnStopped warns if a change that did not finish still stops other programs from writing.
 func (s *session) warnStopped(ctx context.Context, types []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace/2)
 	defer cancel()

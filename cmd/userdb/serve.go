@@ -280,7 +280,7 @@ func exposed(w io.Writer) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0
 }
 
-// browserAddress returns an address that a browser on this machine can open.
+// browserAddress returns an address at which a browser on this machine can reach a.
 func browserAddress(a net.Addr) string {
 	at, is := a.(*net.TCPAddr)
 	if is && at.IP.IsUnspecified() {
@@ -289,8 +289,8 @@ func browserAddress(a net.Addr) string {
 	return a.String()
 }
 
-// listener listens, with TLS if there is a certificate. It refuses to listen beyond this machine
-// without TLS, unless a proxy provides it.
+// listener listens on the address of --listen, with TLS if there is a certificate. It refuses to
+// listen beyond this machine without TLS, unless a proxy provides it.
 func (v serveFlags) listener(ctx context.Context) (l net.Listener, secured *tls.Config, err error) {
 	if (v.cert == "") != (v.key == "") {
 		return nil, nil, usagef("--tls-cert and --tls-key need each other")

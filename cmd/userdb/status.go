@@ -88,10 +88,10 @@ func serverRows(row func(string, ...string), s inspect.Server) {
 	row("  clock", clock)
 }
 
-// orUnknown returns what a server says, or that it does not say it.
+// orUnknown returns text, or "unknown" if it is empty.
 func orUnknown(text string) string { return cmp.Or(text, "unknown") }
 
-// pluralOrUnknown formats a number of things, if it is known.
+// pluralOrUnknown formats a number of things, or returns "unknown" if n is nil.
 func pluralOrUnknown(n *int64, thing string) string {
 	switch {
 	case n == nil:

@@ -17,7 +17,7 @@ import (
 // if ctx ends.
 type terminal func(ctx context.Context, prompt string) (string, error)
 
-// findTerminal returns the terminal of standard input, or nil if that is not one.
+// findTerminal returns the terminal of standard input, or nil if standard input is not a terminal.
 func findTerminal() terminal {
 	fd := int(os.Stdin.Fd())
 	state, err := term.GetState(fd)
@@ -78,8 +78,8 @@ func callWithContext[T any](ctx context.Context, do func() (T, error)) (T, error
 	}
 }
 
-// contextReader returns a reader of r that fails when ctx ends, even while the writer of a pipe is
-// silent.
+// contextReader returns a reader that reads from r and fails when ctx ends, even while the writer
+// of a pipe is silent.
 func contextReader(ctx context.Context, r io.Reader) io.Reader {
 	out, in := io.Pipe()
 	go func() {
@@ -93,7 +93,7 @@ func contextReader(ctx context.Context, r io.Reader) io.Reader {
 // standardInput names standard input in errors.
 const standardInput = "standard input"
 
-// stalledError returns the error for an input that did not come before ctx ended.
+// stalledError returns the error for an input that did not arrive before ctx ended.
 func stalledError(ctx context.Context, what string) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, errTimeout) {
 		return cause
@@ -141,14 +141,14 @@ func (s *session) withStdin(c *cobra.Command) *cobra.Command {
 }
 
 // ask reads secrets from standard input or has a person type them. Then it calls do with the time
-// limit of the command. Before a person types, it calls try, which returns an error if typing would
-// be in vain.
-func (s *session) ask(ctx context.Context, try, do func(context.Context) error, secrets ...secret) error {
+// limit of the command. Before a person types, it calls check, which returns an error if typing
+// would be in vain.
+func (s *session) ask(ctx context.Context, check, do func(context.Context) error, secrets ...secret) error {
 	if !s.fromStdin {
 		if s.std.term == nil {
 			return usagef("no password: standard input is not a terminal; pipe the password in as one line with --password-stdin")
 		}
-		if err := s.timed(ctx, try); err != nil {
+		if err := s.timed(ctx, check); err != nil {
 			return err
 		}
 		for _, secret := range secrets {
@@ -187,8 +187,8 @@ func (s secret) readFrom(ctx context.Context, ask terminal) (err error) {
 	return err
 }
 
-// secretLine reads one line without its end, \n or \r\n. Everything else belongs to it, also
-// spaces. Errors call it what.
+// secretLine reads one line without its end, \n or \r\n. Everything else, spaces included, is part
+// of the secret. what names the secret in errors.
 func secretLine(ctx context.Context, r io.Reader, what string) (string, error) {
 	text, err := callWithContext(ctx, func() (string, error) { return readLine(r, maxSecret+2) })
 	switch {
@@ -253,7 +253,7 @@ func (p *progress) show(format string, args ...any) {
 	}
 }
 
-// bar shows how much is done of about how much.
+// bar shows what part of about is done. about is an estimate.
 func (p *progress) bar(done, about int64) {
 	part := 1.0
 	if done < about {
@@ -271,12 +271,12 @@ func (p *progress) clear() {
 	}
 }
 
-// rate returns how many were done each second since the beginning.
+// rate returns the average number done per second, as text.
 func (p *progress) rate(done int64) string {
 	return fmt.Sprintf("%.0f/s", float64(done)/max(time.Since(p.begin), time.Microsecond).Seconds())
 }
 
-// remaining returns how long the rest takes at the rate so far, or "" if that is not known.
+// remaining returns the time left at the rate so far, as text, or "" if it is not known.
 func (p *progress) remaining(done, all int64) string {
 	if done <= 0 || all <= done {
 		return ""

@@ -75,7 +75,7 @@ No store is asked: use get to find out whether there is such an entry. The schem
 	return s.withBatch(c)
 }
 
-// hintJSON returns a hint on a command line as JSON.
+// hintJSON returns a hint from the command line as JSON.
 func hintJSON(text string) json.RawMessage {
 	if strings.HasPrefix(text, "[") || strings.HasPrefix(text, "{") {
 		return json.RawMessage(text)

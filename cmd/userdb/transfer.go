@@ -242,7 +242,7 @@ func (r *importRun) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// loadState reads the state of an import of the file that was interrupted.
+// loadState reads the state file of an interrupted import.
 func (r *importRun) loadState() error {
 	if r.o.DryRun {
 		return nil
@@ -354,7 +354,7 @@ func (r *importRun) finish(report transfer.Report, err error) error {
 	return fmt.Errorf("%w: %d of %d%s", errRefused, report.Refused, report.Read, where)
 }
 
-// fail prints how far an import came that failed, and adds advice to its error.
+// fail prints how far a failed import came, and returns its error with advice.
 func (r *importRun) fail(err error) error {
 	more := ""
 	switch {
