@@ -103,7 +103,7 @@ func leafCommands(c *cobra.Command) []*cobra.Command {
 func TestEveryVerbRuns(t *testing.T) {
 	for _, leaf := range leafCommands(testRoot()) {
 		if !leaf.Runnable() || leaf.Args == nil && leaf.Name() != "help" {
-			t.Errorf("%s does nothing, or takes any words", leaf.CommandPath())
+			t.Errorf("%s does nothing, or accepts any words", leaf.CommandPath())
 		}
 	}
 }
@@ -220,10 +220,10 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("parse(%q) fails with %T: %v", args, err, err)
 		}
 		if err != nil && controlsTerminal(oneLine(message(err))) {
-			t.Errorf("parse(%q): the message is no line: %q", args, oneLine(message(err)))
+			t.Errorf("parse(%q): the message is not one line: %q", args, oneLine(message(err)))
 		}
 		if err == nil && s.do == nil && s.help.Len() == 0 {
-			t.Errorf("parse(%q) gives nothing to do", args)
+			t.Errorf("parse(%q) leaves nothing to do", args)
 		}
 	})
 }
@@ -270,11 +270,11 @@ func TestCompletions(t *testing.T) {
 		{"login --h", "--history"},
 	} {
 		if got := strings.Join(completions(t, tt.line), " "); got != tt.want {
-			t.Errorf("offers for %q: %s, want %s", tt.line, got, tt.want)
+			t.Errorf("completions of %q: %s, want %s", tt.line, got, tt.want)
 		}
 	}
 	if got := completions(t, ""); len(got) < 15 {
-		t.Errorf("offers for nothing: %v", got)
+		t.Errorf("completions of nothing: %v", got)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestExamples(t *testing.T) {
 			for line := range strings.Lines(c.Example) {
 				rest, ok := strings.CutPrefix(strings.TrimSpace(line), "userdb ")
 				if lines = append(lines, rest); !ok {
-					t.Errorf("%q is no example", line)
+					t.Errorf("%q is not an example", line)
 				}
 			}
 			runLines(t, lines)
@@ -454,7 +454,7 @@ func TestHelp(t *testing.T) {
 		}
 		c.LocalFlags().VisitAll(func(flag *pflag.Flag) {
 			if !flag.Hidden && !strings.Contains(got.out, "--"+flag.Name+" ") {
-				t.Errorf("the help of %s does not tell of --%s", c.CommandPath(), flag.Name)
+				t.Errorf("the help of %s does not mention --%s", c.CommandPath(), flag.Name)
 			}
 		})
 		for line := range strings.Lines(got.out) {

@@ -26,7 +26,7 @@ func TestSetupLink(t *testing.T) {
 	first := serveOn(t, store)
 	link := setupLink.FindStringSubmatch(<-first.lines)
 	if link == nil {
-		t.Fatal("there is no link")
+		t.Fatal("no link was printed")
 	}
 	second := serveOn(t, store)
 	if line := <-second.lines; !strings.Contains(line, "within the hour") || strings.Contains(line, "token=") {
@@ -50,7 +50,7 @@ func TestSetupLink(t *testing.T) {
 	}
 	wantExit(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
 	if got := status(first, link[1]); got != 410 {
-		t.Errorf("the link, when there is an operator: %d", got)
+		t.Errorf("the link, after an operator was added: %d", got)
 	}
 	third := serveOn(t, store)
 	if third.stop(syscall.SIGTERM); len(third.lines) > 0 {
@@ -89,7 +89,7 @@ func TestOperatorCommands(t *testing.T) {
 	store := server.URL()
 	wantExit(t, store, secretText, 0, "operator", "add", "root", "--password-stdin")
 	if got := wantExit(t, store, secretText, 4, "operator", "add", "ＲＯＯＴ", "--password-stdin"); !strings.Contains(got, "an operator of that name exists") {
-		t.Errorf("twice: %q", got)
+		t.Errorf("a second one: %q", got)
 	}
 	wantExit(t, store, "short\n", 2, "operator", "add", "Paul", "--password-stdin")
 	wantExit(t, store, secretText, 2, "operator", "add", "a@b", "--password-stdin")
@@ -110,7 +110,7 @@ func TestOperatorCommands(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
 	if n := client.Del(context.Background(), "~~userdb/operator/name:root/~prk").Val(); n != 1 {
-		t.Fatal("nothing is broken")
+		t.Fatal("the record was not deleted")
 	}
 	if got := wantExit(t, store, "", 7, "check"); !strings.Contains(got, "~~userdb/operator/name:root/~prk") {
 		t.Errorf("the check says %q", got)
@@ -150,9 +150,9 @@ func TestKeysOfDisabledOperator(t *testing.T) {
 		t.Errorf("revoking says %q", out)
 	}
 	if out = wantExit(t, store, "", 0, "apikey", "list"); strings.Contains(out, "shop") || !strings.Contains(out, "other") {
-		t.Errorf("left: %q", out)
+		t.Errorf("the keys are now: %q", out)
 	}
 	if out = wantExit(t, store, "", 0, "events", "--kind", "operator_disable", "--kind", "key_revoke"); strings.Count(out, "by command") != 3 || !strings.Contains(out, "for Olga") {
-		t.Errorf("told: %q", out)
+		t.Errorf("events: %q", out)
 	}
 }

@@ -102,7 +102,7 @@ func TestFailures(t *testing.T) {
 		f := failures{asked: 9}
 		for _, text := range tt.texts {
 			if !f.add(text, gone) {
-				t.Errorf("%v is not taken", gone)
+				t.Errorf("%v was not recorded", gone)
 			}
 		}
 		got := "<nil>"
@@ -115,7 +115,7 @@ func TestFailures(t *testing.T) {
 	}
 	f := failures{}
 	if f.add("a", userdb.ErrUnavailable) || f.add("", userdb.ErrConflict) {
-		t.Error("errors of the store are taken for those of an entry")
+		t.Error("add records errors of the store")
 	}
 }
 

@@ -26,7 +26,7 @@ func (ty *typist) ask(_ context.Context, prompt string) (string, error) {
 		ty.before()
 	}
 	if len(ty.answers) == 0 {
-		return "", errors.New("asked once too often")
+		return "", errors.New("asked too often")
 	}
 	answer := ty.answers[0]
 	ty.answers = ty.answers[1:]

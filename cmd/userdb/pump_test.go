@@ -31,7 +31,7 @@ func TestPump(t *testing.T) {
 		took, before = took+1, n
 	}
 	if took < maxLines || took+lost != lines {
-		t.Errorf("%d came, %d were lost", took, lost)
+		t.Errorf("%d lines arrived, %d were lost", took, lost)
 	}
 	go func() { fmt.Fprint(p, "the last\n"); p.end(); w.Close() }()
 	if rest, err := io.ReadAll(r); string(rest) != "the last\n" {

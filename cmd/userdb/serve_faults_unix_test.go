@@ -71,7 +71,7 @@ func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for begin := time.Now(); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Since(begin) > time.Minute {
-			t.Fatalf("%s: it does not come", what)
+			t.Fatalf("%s: timed out", what)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func TestServeEndsUnderLoad(t *testing.T) {
 					fmt.Fprintf(c, "POST /v1/types/user/entries HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", key, len(text), text)
 					res, err := http.ReadResponse(in, nil)
 					if err != nil {
-						t.Errorf("cut off: %v", err)
+						t.Errorf("the connection broke: %v", err)
 						return
 					}
 					_, err = io.Copy(io.Discard, res.Body)
@@ -133,7 +133,7 @@ func TestServeEndsUnderLoad(t *testing.T) {
 			t.Errorf("exit code %d", got)
 		}
 		if got := s.run("count", "user"); got != fmt.Sprint(answered.Load()+1) {
-			t.Errorf("%d were answered, and %s are there", answered.Load()+1, got)
+			t.Errorf("%d creates were answered, but there are %s entries", answered.Load()+1, got)
 		}
 	})
 }
@@ -179,7 +179,7 @@ func TestServeKilledInImport(t *testing.T) {
 			t.Errorf("again, after %s: %s", before, got)
 		}
 		if got := s.run("count", "user"); got != fmt.Sprint(users) {
-			t.Errorf("there are %s", got)
+			t.Errorf("there are %s entries", got)
 		}
 		s.run("check")
 		if got := s.stop(syscall.SIGTERM); got != 0 {
@@ -343,7 +343,7 @@ func TestServeKilledInStream(t *testing.T) {
 		<-done
 		for uid, times := range heard {
 			if times != 1 {
-				t.Errorf("%s was heard %d times", uid, times)
+				t.Errorf("%s was received %d times", uid, times)
 			}
 		}
 	})

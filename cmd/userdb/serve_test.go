@@ -46,6 +46,6 @@ func TestExposedLog(t *testing.T) {
 	}
 	var none io.Writer = &strings.Builder{}
 	if exposed(none) {
-		t.Error("what is no file is exposed")
+		t.Error("a writer that is not a file is exposed")
 	}
 }

@@ -156,11 +156,11 @@ func TestServe(t *testing.T) {
 	}
 	s.checkMetrics(`userdb_http_request_duration_seconds_count{operation="createEntry",status="201"} 1`, `userdb_verb_duration_seconds_count{outcome="ok",verb="Create"}`, "go_goroutines")
 	if got := s.run("count", "user"); got != "1" {
-		t.Errorf("beside it there are %s", got)
+		t.Errorf("another command counts %s entries", got)
 	}
 	s.run("create", "user", "name=bob", "--no-password")
 	if status, body, _ := s.ask(key, "POST", "/v1/types/user/lookup", `{"value":"BOB"}`); status != 200 {
-		t.Errorf("made beside it: %d %v", status, body)
+		t.Errorf("an entry of another command: %d %v", status, body)
 	}
 	if got := s.run("apikey", "list"); !strings.HasPrefix(got, "web, write read, types user, made by command at ") {
 		t.Errorf("keys: %q", got)
@@ -172,7 +172,7 @@ func TestServe(t *testing.T) {
 		t.Error("the socket is still there")
 	}
 	if got := s.run("count", "user"); got != "2" {
-		t.Errorf("kept: %s", got)
+		t.Errorf("after the end there are %s entries", got)
 	}
 	<-s.lines // the link that makes the first operator
 	for line := range s.lines {
@@ -230,7 +230,7 @@ func TestServeTLS(t *testing.T) {
 	}
 	if res, err := http.Get(strings.Replace(s.url, "https", "http", 1) + "/healthz"); err == nil {
 		if res.Body.Close(); res.StatusCode == 200 {
-			t.Error("it answers in the clear")
+			t.Error("it answers without TLS")
 		}
 	}
 }
@@ -349,16 +349,16 @@ func TestServeKilled(t *testing.T) {
 			seen := map[string]int{}
 			for i, uid := range made {
 				if other, twice := seen[uid]; uid == "" || twice {
-					t.Errorf("%d is at %q, as %d is", i, uid, other)
+					t.Errorf("create %d has the UID %q of create %d", i, uid, other)
 				}
 				seen[uid] = i
 				status, body, err := current().ask(key, "POST", "/v1/types/user/lookup", fmt.Sprintf(`{"value":"user%d"}`, i))
 				if status != 200 || body["uid"] != uid {
-					t.Errorf("%d was made at %s, and is found: %d %v %v", i, uid, status, body, err)
+					t.Errorf("create %d returned %s, but the lookup: %d %v %v", i, uid, status, body, err)
 				}
 			}
 			if got := current().run("count", "user"); got != fmt.Sprint(creates) {
-				t.Errorf("there are %s", got)
+				t.Errorf("there are %s entries", got)
 			}
 			current().run("check", "--json") // it exits 7 on damage
 		})

@@ -39,7 +39,7 @@ namespaces          none
 `
 	// The replacement may be shorter or longer than the address, because no column depends on it.
 	if got := status(server.URL()); got != want {
-		t.Errorf("as it should be:\n%s", got)
+		t.Errorf("with good settings:\n%s", got)
 	}
 
 	for setting, value := range map[string]string{"appendonly": "no", "save": "", "maxmemory-policy": "allkeys-lru"} {

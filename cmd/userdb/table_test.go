@@ -72,7 +72,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("%v: tables are not as in %s: renew it with -update, and look at them:\n%s", err, golden, all.String())
 	}
 	if got := runCommand(nil, "", "list", "user", "--fields", "nmae"); got.code != 2 || !strings.Contains(got.err, "type user has no field nmae") {
-		t.Errorf("a field of no type: %+v", got)
+		t.Errorf("a field that does not exist: %+v", got)
 	}
 	if got := runCommand(nil, "", "list", "user", "--order", "name", "--limit", "1", "--fields", "job,added"); got.out != "user/uid:1  job=author  added=2026-01-02T00:00:00.000Z\n" {
 		t.Errorf("on a pipe: %+v", got)

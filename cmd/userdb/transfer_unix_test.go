@@ -75,7 +75,7 @@ func TestImportUnclosedQuote(t *testing.T) {
 		}
 		got = runProcess(t, dir, store, "import", "staff.csv", "--resume")
 		if want := (result{0, "5 lines read: 5 created, 0 updated, 0 skipped, 0 refused\n", ""}); got != want {
-			t.Errorf("mended: %+v", got)
+			t.Errorf("after the correction: %+v", got)
 		}
 	}
 }
