@@ -13,42 +13,42 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-// A Code says in one word what an error means to a program: the word of the command's JSON, of a
-// problem over HTTP and of the logs. The words, exit statuses and HTTP statuses of codes do not
-// change. The zero Code is that of a nil error.
+// A Code says in one word what an error means to a program. The command's JSON, HTTP problems and
+// logs use the same word. The words and their exit and HTTP statuses do not change. The zero Code
+// means no error.
 type Code string
 
-// The codes, in order of precedence: [CodeOf] an error that is several things is the first of them.
-// What stands in the way of everything comes first, then the store, then what was asked for, then
-// what is stored, then logins.
+// The codes, in order of precedence: if several apply to an error, [CodeOf] returns the first.
+// Problems with the store come first, then with the request, then with the stored data, then with
+// logins.
 const (
 	CodeInterrupted    Code = "interrupted"     // a signal ended the command
-	CodeUnavailable    Code = "unavailable"     // the store does not answer, refuses or is full; or time is up
-	CodeCorrupt        Code = "corrupt"         // a record, or the file of the store, is damaged
+	CodeUnavailable    Code = "unavailable"     // the store fails or is full, or a timeout
+	CodeCorrupt        Code = "corrupt"         // a record or the file of the store is damaged
 	CodeSchemaMismatch Code = "schema_mismatch" // the stored schema differs from the program's
-	CodeKey            Code = "key"             // no API key that is good; only over HTTP
-	CodeScope          Code = "scope"           // the API key may not do this; only over HTTP
-	CodeUsage          Code = "usage"           // arguments, options or a request that mean nothing
-	CodeHint           Code = "hint"            // a hint or record key that means nothing
-	CodeSchema         Code = "schema"          // a bad schema, or a name that it does not have
-	CodePrecondition   Code = "precondition"    // the entry has another revision than If-Match says; only over HTTP
-	CodeIdempotency    Code = "idempotency"     // an Idempotency-Key was used for another request; only over HTTP
-	CodeInvalid        Code = "invalid"         // a rule refuses a value or a password
-	CodeDuplicate      Code = "duplicate"       // a value, a name or a place is taken
-	CodeConflict       Code = "conflict"        // the entry changed meanwhile
-	CodeNotFound       Code = "not_found"       // nothing is there
+	CodeKey            Code = "key"             // no valid API key; only over HTTP
+	CodeScope          Code = "scope"           // the API key does not allow this; only over HTTP
+	CodeUsage          Code = "usage"           // invalid arguments, options or request
+	CodeHint           Code = "hint"            // an invalid hint or record key
+	CodeSchema         Code = "schema"          // an invalid schema or undeclared name
+	CodePrecondition   Code = "precondition"    // If-Match has another revision; only over HTTP
+	CodeIdempotency    Code = "idempotency"     // Idempotency-Key was used before; only over HTTP
+	CodeInvalid        Code = "invalid"         // a value or a password breaks a rule
+	CodeDuplicate      Code = "duplicate"       // a value, name or namespace is taken
+	CodeConflict       Code = "conflict"        // the entry has changed since it was read
+	CodeNotFound       Code = "not_found"       // the entry, type or path does not exist
 	CodeLogin          Code = "login"           // wrong identifier, password, token or session
 	CodeThrottled      Code = "throttled"       // too many attempts
 	CodeOther          Code = "other"           // any other error
 )
 
-// codes is the table of what codes mean to shells and to HTTP clients, in order of precedence.
+// codes maps codes to exit statuses and HTTP statuses, in order of precedence.
 var codes = []struct {
 	code     Code
-	exit     int // 0: the command has no such error
+	exit     int // 0 if the command never has such an error
 	http     int
-	scim     int    // the status for directories; 0: that of http
-	scimType string // the word of RFC 7644, 3.12; "": none
+	scim     int    // the HTTP status in SCIM; 0 if it is the same as http
+	scimType string // the scimType of RFC 7644, section 3.12, or ""
 }{
 	{CodeInterrupted, 130, http.StatusServiceUnavailable, 0, ""},
 	{CodeUnavailable, 6, http.StatusServiceUnavailable, 0, ""},
@@ -70,7 +70,7 @@ var codes = []struct {
 	{CodeOther, 1, http.StatusInternalServerError, 0, ""},
 }
 
-// Codes returns all codes, in order of precedence.
+// Codes returns all codes in order of precedence.
 func Codes() []Code {
 	all := make([]Code, len(codes))
 	for i, c := range codes {
@@ -79,8 +79,8 @@ func Codes() []Code {
 	return all
 }
 
-// ExitStatus returns the exit status of the command: 0 for the zero Code, and 1 for a code that
-// only HTTP has, or that is not in the table.
+// ExitStatus returns the exit status of the command for the code. It is 0 for the zero Code and 1
+// for an unknown code or one that only occurs over HTTP.
 func (c Code) ExitStatus() int {
 	if c == "" {
 		return 0
@@ -88,8 +88,8 @@ func (c Code) ExitStatus() int {
 	return cmp.Or(codes[c.index()].exit, 1)
 }
 
-// HTTPStatus returns the status of an answer over HTTP: 200 for the zero Code, and 500 for a code
-// that is not in the table.
+// HTTPStatus returns the HTTP status for the code. It is 200 for the zero Code and 500 for an
+// unknown code.
 func (c Code) HTTPStatus() int {
 	if c == "" {
 		return http.StatusOK
@@ -97,8 +97,9 @@ func (c Code) HTTPStatus() int {
 	return codes[c.index()].http
 }
 
-// SCIM returns the status and the scimType of an answer to a directory (RFC 7644, 3.12), which
-// differs from HTTPStatus where that standard says so. scimType is "" where it has no word.
+// SCIM returns the HTTP status and the scimType for the code in SCIM (RFC 7644, section 3.12). The
+// status differs from HTTPStatus if the standard demands it. scimType is "" if the standard defines
+// none.
 func (c Code) SCIM() (status int, scimType string) {
 	if c == "" {
 		return http.StatusOK, ""
@@ -107,7 +108,7 @@ func (c Code) SCIM() (status int, scimType string) {
 	return cmp.Or(row.scim, row.http), row.scimType
 }
 
-// index returns the place of a code in the table; that of CodeOther for one that is not in it.
+// index returns the position of the code in codes, or that of CodeOther for an unknown code.
 func (c Code) index() int {
 	for i, row := range codes {
 		if row.code == c {
@@ -117,8 +118,8 @@ func (c Code) index() int {
 	return len(codes) - 1
 }
 
-// errorCodes is the table of errors with their codes, tried from the first to the last: also of an
-// error that wraps or joins several. An outcome of "" is the word of the code.
+// errorCodes maps errors to codes and outcomes. The first row that matches an error decides, also
+// if the error wraps or joins several. If the outcome is "", it is the same word as the code.
 var errorCodes = []struct {
 	err     error
 	code    Code
@@ -158,11 +159,11 @@ var errorCodes = []struct {
 	{ErrUnmarshal, CodeOther, ""},
 }
 
-// CodeOf returns the code of an error: "" for nil, and CodeOther for one that it does not know. An
-// error that wraps or joins several has the code that comes first in the order of codes; but
-// ErrFileDamaged, which comes with ErrUnavailable, is CodeCorrupt.
+// CodeOf returns the code of err: "" for nil, and CodeOther for an unknown error. If err wraps or
+// joins several errors, CodeOf returns the code that comes first in the order of precedence. There
+// is one exception: ErrFileDamaged, which comes with ErrUnavailable, is CodeCorrupt.
 //
-// An error of another package says its code by a method ErrorCode() Code, and counts as others do.
+// An error of another package can choose its code with a method ErrorCode() Code.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -176,8 +177,8 @@ func CodeOf(err error) Code {
 	return found
 }
 
-// carriedCode returns the first of the codes that an error and all that it wraps say themselves;
-// CodeOther for none.
+// carriedCode returns the first code in order of precedence that err or an error it wraps chooses
+// with ErrorCode, or CodeOther if none does.
 func carriedCode(err error) Code {
 	found := CodeOther
 	if carrier, is := err.(interface{ ErrorCode() Code }); is {
@@ -194,7 +195,7 @@ func carriedCode(err error) Code {
 	return found
 }
 
-// first returns the one of two codes that comes first in the order of codes.
+// first returns the code that comes first in the order of precedence.
 func first(a, b Code) Code {
 	if b.index() < a.index() {
 		return b
@@ -202,7 +203,7 @@ func first(a, b Code) Code {
 	return a
 }
 
-// outcomeOf returns the word for observers: finer than the code where they want to know more.
+// outcomeOf returns the Outcome of an error, which may be more specific than its code.
 func outcomeOf(err error) Outcome {
 	if err == nil {
 		return "ok"

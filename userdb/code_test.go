@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// ofOthers is an error of another package, with a code of its own.
+// ofOthers is an error of another package with a code of its own.
 type ofOthers struct {
 	code Code
 	err  error
@@ -19,11 +19,11 @@ func (o *ofOthers) Error() string   { return "of others" }
 func (o *ofOthers) ErrorCode() Code { return o.code }
 func (o *ofOthers) Unwrap() error   { return o.err }
 
-// onlyHTTP are the codes that no error of the library has.
+// onlyHTTP holds the codes that no error of the library has.
 var onlyHTTP = []Code{CodeKey, CodeScope, CodePrecondition, CodeIdempotency}
 
-// TestCodes: the constants and the table have the same codes, every code has an exit status and an
-// HTTP status, and an error of the library or a caller's own leads to it.
+// TestCodes checks that the constants and the table have the same codes, that every code has an
+// exit status and an HTTP status, and that some error leads to it.
 func TestCodes(t *testing.T) {
 	for i, code := range Codes() {
 		if code.index() != i || slices.Index(Codes(), code) != i {
@@ -57,8 +57,8 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// TestCodeOf: every row of the table decides about its own error, wrapped or not, and of two errors
-// that are joined the one whose code comes first decides, whatever their order.
+// TestCodeOf checks that every row of the table decides about its own error, wrapped or not, and
+// that of two joined errors the one whose code comes first decides, whatever their order.
 func TestCodeOf(t *testing.T) {
 	for _, a := range errorCodes {
 		if got := CodeOf(a.err); got != a.code {
@@ -73,7 +73,7 @@ func TestCodeOf(t *testing.T) {
 			}
 			want := first(a.code, b.code)
 			if a.err == errPanicked || b.err == errPanicked {
-				continue // it is never joined
+				continue // errPanicked is never joined
 			}
 			for _, err := range []error{
 				errors.Join(a.err, b.err), fmt.Errorf("%w: %w", b.err, a.err), errors.Join(a.err, &ofOthers{code: b.code}),
@@ -87,7 +87,7 @@ func TestCodeOf(t *testing.T) {
 	}
 }
 
-// TestCodeExamples: what people meet.
+// TestCodeExamples checks the codes of errors that callers often get.
 func TestCodeExamples(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

@@ -15,28 +15,33 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A DB is a view of a store: the records of one namespace, read by one schema. It is safe for
-// concurrent use. Every method ends with its context.
+// A DB is a view of a store: the records of one namespace, read under one schema. It is safe for
+// concurrent use. Every method returns when its context ends.
 type DB struct {
-	current *atomic.Pointer[view.View] // by the schema in force
+	current *atomic.Pointer[view.View] // under the schema in force
 	hashers *hashers
 	secret  *atomic.Pointer[string] // keys digests; see loadSecret
 	options Options
 }
 
-// Open connects to the store that a URL names, and asks it for an answer:
+// Open connects to the store at url and pings it. These are the forms of url:
 //
-//	memory:                                      embedded, gone with Close
-//	file:PATH                                    embedded, kept in one file
+//	memory:                                      embedded; gone after Close
+//	file:PATH                                    embedded; kept in one file
 //	redis://USER:PASSWORD@HOST:PORT/DB           one server; rediss:// with TLS; unix://PATH
 //	redis+sentinel://HOST:PORT?master_name=NAME  the master that Sentinels name
-//	redis+cluster://HOST:PORT?addr=HOST:PORT     a Redis Cluster; any of its nodes
+//	redis+cluster://HOST:PORT?addr=HOST:PORT     a Redis Cluster, by any of its nodes
 //
-// Query parameters are those of go-redis and, with rediss, rediss+sentinel and rediss+cluster, tls_ca, tls_cert
-// and tls_key: files in PEM with the CAs to believe in place of the system's, and with the client's own certificate
-// and key. skip_verify=true leaves the server's certificate unverified, with a warning. No error quotes a URL. Close
-// closes the connections. What breaks the promise is refused (a client that reads from replicas, a cluster opened as
-// if it were one server) or, where it lies with the server (one that evicts records), a warning to Options.Logger.
+// The query parameters are those of go-redis. With rediss, rediss+sentinel and rediss+cluster there
+// are three more: tls_ca names a PEM file of CAs to trust instead of the system's; tls_cert and
+// tls_key name PEM files with the client's own certificate and key. With skip_verify=true the
+// server's certificate is not verified, and Open logs a warning. Errors never quote the URL.
+//
+// Open returns an error for a setup that would break the promise: a client that reads from
+// replicas, or a cluster opened as if it were one server. If the fault lies with the server, such
+// as one that evicts records, Open logs a warning to Options.Logger instead.
+//
+// The caller must call Close to close the connections.
 func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	o = o.withDefaults()
 	engine, err := connect.Open(ctx, url, o.cache())
@@ -53,9 +58,11 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	return db, err
 }
 
-// New takes a client of the caller's, which Close leaves open. For a client whose
-// ContextTimeoutEnabled is off, calls end with their context or a read timeout later. Connections that the client makes
-// from now on end at a reply that announces what no server has (a text over 512 MiB, over 16 million items).
+// New returns a DB that uses the caller's client. Close does not close the client.
+//
+// If the client's ContextTimeoutEnabled is off, a call may return up to one read timeout after its
+// context ended. Connections that the client makes from now on are closed if a reply announces a
+// size that no server holds: a string over 512 MiB or over 16 million elements.
 func New(ctx context.Context, c redis.UniversalClient, o Options) (*DB, error) {
 	o = o.withDefaults()
 	engine, err := connect.Use(c, o.cache())
@@ -65,7 +72,7 @@ func New(ctx context.Context, c redis.UniversalClient, o Options) (*DB, error) {
 	return open(ctx, engine, false, o)
 }
 
-// notReserved refuses the namespace of the store's own entries.
+// notReserved returns an error for the namespace of the store's own entries.
 func notReserved(ns recordkey.Namespace) error {
 	if view.IsReserved(ns) {
 		return &recordkey.SyntaxError{Func: "In", Input: ns.Path(), Reason: "the store's own namespace"}
@@ -73,7 +80,8 @@ func notReserved(ns recordkey.Namespace) error {
 	return nil
 }
 
-// open goes by an engine, whose client is its own if it was opened for it.
+// open returns a DB that uses engine. opened reports whether engine was opened for this DB, and so
+// whether the DB owns its client.
 func open(ctx context.Context, engine store.Engine, opened bool, o Options) (*DB, error) {
 	if err := notReserved(o.Namespace); err != nil {
 		return nil, err
@@ -109,7 +117,8 @@ func open(ctx context.Context, engine store.Engine, opened bool, o Options) (*DB
 	return db, db.compare(ctx)
 }
 
-// compare holds what the program declares to what is stored, and goes by that.
+// compare compares the schema that the program declares with the stored one, and installs the view
+// to use from now on.
 func (db *DB) compare(ctx context.Context) error {
 	if db.options.OnSchema == SchemaApply {
 		if view.ApplySchema == nil {
@@ -126,10 +135,10 @@ func (db *DB) compare(ctx context.Context) error {
 	return err
 }
 
-// follow is the view to go on by after a change of a type was refused that was built by another one; that one, where nothing else is
-// in force.
+// follow returns the view to continue with after a change of type typ was refused because it was
+// built under another schema than the one in force. It returns was if no other schema is in force.
 func (db *DB) follow(ctx context.Context, was *view.View, typ string) (*view.View, error) {
-	if v := db.view(); v != was { // another call has followed
+	if v := db.view(); v != was { // another call was here first
 		return v, nil
 	}
 	next, err := was.Follow(ctx, view.Store, typ)
@@ -142,7 +151,7 @@ func (db *DB) follow(ctx context.Context, was *view.View, typ string) (*view.Vie
 	return db.view(), nil
 }
 
-// look is follow for those who read, and stores nothing.
+// look does the same as follow for callers that only read: it stores nothing.
 func (db *DB) look(ctx context.Context, was *view.View, types ...string) (*view.View, error) {
 	next, err := was.Follow(ctx, view.Keep, types...)
 	if err != nil {
@@ -151,10 +160,10 @@ func (db *DB) look(ctx context.Context, was *view.View, types ...string) (*view.
 	return next, db.use(was, next)
 }
 
-// view is the one by the schema in force, as far as this program knows it.
+// view returns the view under the schema in force, as far as this program knows it.
 func (db *DB) view() *view.View { return db.current.Load() }
 
-// use goes on by another view, unless others have changed it meanwhile.
+// use installs next as the current view, unless another call has already replaced was.
 func (db *DB) use(was, next *view.View) error {
 	if err := db.hashers.add(next.Schema); err != nil {
 		return err
@@ -163,9 +172,9 @@ func (db *DB) use(was, next *view.View) error {
 	return nil
 }
 
-// newDB makes a DB of a configuration, whose passwords are hashed by hs.
+// newDB returns a DB with the configuration c that hashes passwords with hs.
 func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
-	o.Peppers = nil // the hashers have them
+	o.Peppers = nil // only the hashers keep them
 	db := &DB{
 		hashers: &hashers{pool: hs.pool, hasher: hs.hasher}, secret: &atomic.Pointer[string]{}, options: o,
 		current: &atomic.Pointer[view.View]{},
@@ -190,21 +199,24 @@ func init() {
 	view.Cheapen = func(db view.DB) error { return db.(*DB).hashers.cheapen(db.Schema()) }
 }
 
-// Close ends what Open began: it waits for hashing that is under way, and closes the connections. A second call does nothing.
+// Close waits for running password hashes and closes the connections that Open made. Calling it
+// again does nothing.
 func (db *DB) Close() error {
 	db.hashers.pool.Close()
 	return db.view().Engine.Close()
 }
 
-// Ping asks the server for an answer; ErrUnavailable keeps the cause.
+// Ping checks that the server answers. The error is ErrUnavailable and wraps the cause.
 func (db *DB) Ping(ctx context.Context) (err error) {
 	ctx, v := db.begin(ctx, "Ping", &err)
 	defer v.end(&err)
 	return db.view().Engine.Ping(ctx)
 }
 
-// In is a view of another namespace over the same connections. Closing one closes all. Its schema is compared with the one that is
-// stored there at its first write, as with SchemaLater. The namespace ~userdb is the store's own, and a *recordkey.SyntaxError.
+// In returns a view of another namespace over the same connections. Closing either DB closes both.
+// The schema of the view is compared with the one stored in that namespace at the first write, as
+// with SchemaLater. The namespace ~userdb belongs to the store itself; for it, In returns a
+// *recordkey.SyntaxError.
 func (db *DB) In(ns recordkey.Namespace) (*DB, error) {
 	if err := notReserved(ns); err != nil {
 		return nil, err
@@ -214,18 +226,19 @@ func (db *DB) In(ns recordkey.Namespace) (*DB, error) {
 	return newDB(c, db.hashers, db.options)
 }
 
-// With is a view by another schema over the same connections. Closing one closes all. It is compared with the stored schema
-// at its first write, as with SchemaLater.
+// With returns a view under another schema over the same connections. Closing either DB closes
+// both. The schema is compared with the stored one at the first write, as with SchemaLater.
 func (db *DB) With(s schema.Schema) (*DB, error) {
 	c := db.view().Config
 	c.Schema = s
 	return newDB(c, db.hashers, db.options)
 }
 
-// Schema is the one that this view reads and writes by: the one in force, as far as the view knows it.
+// Schema returns the schema that this view reads and writes under: the one in force, as far as the
+// view knows it.
 func (db *DB) Schema() schema.Schema { return db.view().Schema }
 
-// Type is a view of one declared type, or a *schema.Error.
+// Type returns a view of one type. The error is a *schema.Error if the schema does not declare it.
 func (db *DB) Type(name string) (*Type, error) {
 	v := db.view()
 	t, err := v.Type(name)
@@ -235,8 +248,8 @@ func (db *DB) Type(name string) (*Type, error) {
 	return &Type{db, v, t}, nil
 }
 
-// Find returns the entry that a type-free hint points at: one that names its type itself. With
-// Options.Cache it may be a copy.
+// Find returns the entry that h identifies. The hint must name its type itself. With Options.Cache
+// the entry may be a copy.
 func (db *DB) Find(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	ctx, v := db.begin(ctx, "Find", &err)
 	defer v.end(&err)

@@ -15,32 +15,37 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// An Entry is what an entry was when it was read. It never holds the password hash, so that
-// printing, logging or marshalling one gives nothing away. Put and Drop change this copy only;
-// Update and Save write. The zero Entry is no entry.
+// An Entry holds a copy of an entry as it was read. Put, Drop and SetDisabled change only this
+// copy; Update and Save write it. An Entry never holds the password hash, so that printing, logging
+// or marshalling it reveals nothing. The zero Entry represents no entry.
 type Entry struct {
-	key   recordkey.Key
-	t     *change.Type
-	was   map[string]string        // every field as read, but the password; never changed
-	edits map[string]*schema.Value // what Put and Drop have changed since, nil what is dropped; never changed itself
+	key recordkey.Key
+	t   *change.Type
+	was map[string]string // every field as read, except the password; never modified
 
-	disable *bool // what SetDisabled has changed since
+	// edits holds the facets that Put has set, and nil for those that Drop has removed. Put and
+	// Drop replace the map and never modify it.
+	edits map[string]*schema.Value
+
+	disable *bool // the argument of the last SetDisabled
 }
 
-// Key is the PRK, relative to the namespace of the view that read the entry.
+// Key returns the PRK, relative to the namespace of the view that read the entry.
 func (e Entry) Key() recordkey.Key { return e.key }
 
-// Type is the value of ~isa.
+// Type returns the name of the entry's type.
 func (e Entry) Type() string { return e.key.Type() }
 
-// UID is the primary value.
+// UID returns the primary value.
 func (e Entry) UID() string { return e.key.Value() }
 
-// Rev is new with every change of the entry; "" for one that only the original has written.
+// Rev returns the revision, which is new with every change of the entry. It is "" if the entry was
+// written only by the original.
 func (e Entry) Rev() string { return store.Rev(e.was[store.FieldRev]) }
 
-// PasswordChanged is when the password was last set; the zero time where it is not known. A session that
-// keeps it, as it was in the entry that Login returned, is one to end when the entry's is another.
+// PasswordChanged returns when the password was last set, or the zero time if that is not known.
+// Applications with sessions of their own can store the value of the entry that Login returned, and
+// end the session when the entry's value differs.
 func (e Entry) PasswordChanged() time.Time { return change.ChangedAt(store.Record{Fields: e.was}) }
 
 // Disabled reports whether the entry may not log in.
@@ -51,24 +56,26 @@ func (e Entry) Disabled() bool {
 	return e.was[store.FieldDisabled] != ""
 }
 
-// SetDisabled has this copy be one that may not log in, or one that may: Update and Save do what Disable and Enable do, in one
-// change with the facets.
+// SetDisabled sets in this copy whether the entry may not log in. Update and Save then do what
+// Disable or Enable does, in the same change as the facets.
 func (e *Entry) SetDisabled(disabled bool) { e.disable = &disabled }
 
-// Verified reports whether the owner of the entry has proved to read what is sent to the address in this facet: by Accept, by a
-// token of PurposeChange, or by one that IssueFor made. A new value is not verified.
+// Verified reports whether the owner of the entry has proved to receive what is sent to the address
+// in this facet, with Accept, a token of PurposeChange, or a token from IssueFor. A new value is
+// not verified.
 func (e Entry) Verified(field string) bool {
 	_, edited := e.edits[field]
 	mark := e.was[store.FieldVerified(field)]
 	return mark != "" && !edited && mark == store.Verified(e.was[field])
 }
 
-// Fields gives the names of the facets, sorted.
+// Fields returns the names of the facets in sorted order.
 func (e Entry) Fields() iter.Seq[string] {
 	return slices.Values(slices.Sorted(maps.Keys(e.Facets())))
 }
 
-// Facets are the facets by name, the primary one among them: a copy, which the caller may change. The zero Entry has none.
+// Facets returns the facets by name, including the primary one. The caller may modify the map. For
+// the zero Entry it is empty.
 func (e Entry) Facets() schema.Facets {
 	facets := make(schema.Facets, len(e.was))
 	for field := range e.was {
@@ -84,7 +91,8 @@ func (e Entry) Facets() schema.Facets {
 	return facets
 }
 
-// wires are the facets as they are written, and fields of the store's own besides. They are not changed.
+// wires returns the encoded facets with the edits applied, together with the store's own fields.
+// The caller must not modify the map.
 func (e Entry) wires() map[string]string {
 	if len(e.edits) == 0 {
 		return e.was
@@ -99,7 +107,7 @@ func (e Entry) wires() map[string]string {
 	return wires
 }
 
-// Get returns a facet, and whether there is one.
+// Get returns a facet and reports whether the entry has it.
 func (e Entry) Get(field string) (schema.Value, bool) {
 	switch v, is := e.edits[field]; {
 	case v != nil:
@@ -115,16 +123,16 @@ func (e Entry) Get(field string) (schema.Value, bool) {
 	return v, err == nil
 }
 
-// Text is a facet as text, "" when it is absent.
+// Text returns a facet as text, or "" if the entry does not have it.
 func (e Entry) Text(field string) string {
 	v, _ := e.Get(field)
 	return v.Text()
 }
 
-// Put sets a facet of this copy. Earlier copies of e keep theirs.
+// Put sets a facet in this copy. Earlier copies of e do not change.
 func (e *Entry) Put(field string, v schema.Value) { e.edit(field, &v) }
 
-// Drop unsets a facet of this copy.
+// Drop removes a facet from this copy. Earlier copies of e do not change.
 func (e *Entry) Drop(field string) { e.edit(field, nil) }
 
 func (e *Entry) edit(field string, v *schema.Value) {
@@ -134,11 +142,11 @@ func (e *Entry) edit(field string, v *schema.Value) {
 	e.edits = edits
 }
 
-// MarshalJSON gives what Flat has, cast.
+// MarshalJSON returns the facets that Flat returns as JSON.
 func (e Entry) MarshalJSON() ([]byte, error) { return json.Marshal(e.Flat()) }
 
-// Flat is the entry as one flat object: the facets by name, and ~isa, ~prk, ~rev and, where it is so,
-// "~disabled":true. The zero Entry is {}.
+// Flat returns the entry as one flat object: the facets by name, ~isa, ~prk and ~rev, and
+// "~disabled":true if the entry is disabled. For the zero Entry it is empty.
 func (e Entry) Flat() schema.Facets {
 	if !e.key.IsValid() {
 		return schema.Facets{}
@@ -155,7 +163,7 @@ func (e Entry) Flat() schema.Facets {
 	return flat
 }
 
-// String is the entry as JSON.
+// String returns the entry as JSON.
 func (e Entry) String() string {
 	text, err := e.MarshalJSON()
 	if err != nil {
@@ -164,13 +172,14 @@ func (e Entry) String() string {
 	return string(text)
 }
 
-// GoString is String: what the store keeps besides the facets is not shown.
+// GoString returns the same as String, so that %#v does not print the store's own fields.
 func (e Entry) GoString() string { return e.String() }
 
-// LogValue is the entry's PRK: facets are personal data, and a log is no place for them.
+// LogValue returns only the PRK, as facets are personal data that do not belong in a log.
 func (e Entry) LogValue() slog.Value { return slog.StringValue(e.key.String()) }
 
-// entry is what a verb returns of a record, whose fields it takes over without the password, beside its error.
+// entry converts a record and an error to the results of a method. It removes the password hash
+// from the record's fields and uses them for the Entry.
 func (t *Type) entry(r store.Record, err error) (Entry, error) {
 	if done(err) {
 		err = cmp.Or(t.declared.Readable(r), err)
@@ -181,13 +190,13 @@ func (t *Type) entry(r store.Record, err error) (Entry, error) {
 	return t.bare(r), err
 }
 
-// bare is entry for a record that is not checked.
+// bare converts a record to an Entry without checking that its facets can be read.
 func (t *Type) bare(r store.Record) Entry {
 	delete(r.Fields, store.FieldPassword)
 	return Entry{key: r.Key.In(recordkey.Namespace{}), t: t.declared, was: r.Fields}
 }
 
-// readable checks that all facets can be read, those that were changed as they are now.
+// readable checks that all facets can be read, with the edits applied.
 func (e Entry) readable() error {
 	r := store.Record{Key: e.key, Fields: e.was}
 	err := e.t.Readable(r)

@@ -11,96 +11,105 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// Errors of reading.
+// Errors of methods that read.
 var (
-	// ErrNotFound: no live entry answers to the hint.
+	// ErrNotFound means that no live entry matches the hint.
 	ErrNotFound = store.ErrNotFound
-	// ErrCorrupt: a record of another Redis type under an entry's key, a hash without ~isa, a facet that its codec
-	// cannot read, a value that belongs to two entries. Listings go on after it; check.Run says more.
+	// ErrCorrupt means that a stored record is damaged: a key of an entry holds another Redis type,
+	// a hash has no ~isa, a facet cannot be decoded, or two entries have the same value. Listings
+	// continue after it. Use check.Run for details.
 	ErrCorrupt = store.ErrCorrupt
-	// ErrUnmarshal: a facet that the struct of a Typed cannot hold. A *FieldError names it. Listings go on after it.
+	// ErrUnmarshal means that a field of the struct of a Typed cannot hold a facet. A *FieldError
+	// names the facet. Listings continue after it.
 	ErrUnmarshal = errors.New("stored value does not fit")
-	// ErrIndexBuilding: a query by an index, or a search by a field, that 'userdb schema apply' is bringing entries to. Nothing was
-	// answered; when all entries are there, it will be.
+	// ErrIndexBuilding means that a query needs an index, or a search needs a field, that 'userdb
+	// schema apply' has not finished building. Try again when it has.
 	ErrIndexBuilding = store.ErrIndexBuilding
-	// ErrCursor: a text that no listing gave as its continuation.
+	// ErrCursor means that a continuation text did not come from a listing.
 	ErrCursor = store.ErrCursor
 )
 
-// Errors of changing.
+// Errors of methods that write.
 var (
-	// ErrDuplicate: a secondary value, or the UID, is taken. A *FieldError says which field, never by whom.
+	// ErrDuplicate means that another entry has a secondary value or the UID. A *FieldError names
+	// the field, never the entry.
 	ErrDuplicate = store.ErrDuplicate
-	// ErrConflict: the entry has another Rev by now than the one that the change was built from (I6), or
-	// it kept changing while a verb tried again.
+	// ErrConflict means that the entry has changed since the caller read it (I6), or that it kept
+	// changing while a method retried.
 	ErrConflict = store.ErrConflict
-	// ErrInvalid: a rule refuses a value. A *FieldError says which field and which rule.
+	// ErrInvalid means that a value breaks a rule. A *FieldError names the field and the rule.
 	ErrInvalid = change.ErrInvalid
-	// ErrSchemaMismatch: the schema in the database lays records out in another way. The text names
-	// the difference and the command that mends it.
+	// ErrSchemaMismatch means that the stored schema lays out records differently from the
+	// program's. The text names the difference and the command that resolves it.
 	ErrSchemaMismatch = store.ErrSchemaMismatch
 )
 
 // Errors of the store itself.
 var (
-	// ErrUnavailable: no server, or one that refuses. The cause, with the server's own word (OOM,
-	// READONLY, NOAUTH, LOADING), stays in the text and in the chain. Nothing was written.
+	// ErrUnavailable means that the server does not answer or refuses the command. Nothing was
+	// written. The error wraps the cause, and its text includes the server's own word (OOM,
+	// READONLY, NOAUTH, LOADING).
 	ErrUnavailable = store.ErrUnavailable
-	// ErrOutcomeUnknown: a change was sent and no answer came; it may have been made or not, wholly
-	// in both cases (I7). Read the entry to find out.
+	// ErrOutcomeUnknown means that a change was sent and no reply came. The change was made
+	// completely or not at all (I7). Read the entry to find out.
 	ErrOutcomeUnknown = store.ErrOutcomeUnknown
-	// ErrUnsuitable: a client or a server with which the promise cannot be kept: one that reads from replicas or from
-	// a cache, through which commands do not come back as they were sent, or that spreads the records of one
-	// server over several. Open and New say what to change.
+	// ErrUnsuitable means that the promise cannot be kept with the client or server: the client
+	// reads from replicas or from a cache or alters commands, or the records of one server are
+	// spread over several. Open and New say what to change.
 	ErrUnsuitable = store.ErrUnsuitable
-	// ErrURL: a store that no URL of ours names. The text says what is wrong with it.
+	// ErrURL means that the URL does not name a store. The text says what is wrong with it.
 	ErrURL = connect.ErrURL
-	// ErrCache: Options.Cache is set, and of this store nothing can be copied; the text says why.
+	// ErrCache means that Options.Cache is set but this store cannot be cached. The text says why.
 	ErrCache = store.ErrCache
 )
 
-// Errors of a store in a file. They come from Open, but for ErrFileFull.
+// Errors of a store in a file. All but ErrFileFull are returned by Open.
 var (
-	// ErrFileLocked: another store, mostly another process, has the file and did not let go of it in time.
+	// ErrFileLocked means that another store, usually in another process, had the file open and did
+	// not close it in time.
 	ErrFileLocked = embedded.ErrLocked
-	// ErrFileFull: a change would take the file over its limit. Nothing is changed; a Redis server has no such limit.
+	// ErrFileFull means that a change would exceed the size limit of the file. Nothing was changed.
+	// Redis servers have no such limit.
 	ErrFileFull = embedded.ErrFull
-	// ErrFileDamaged: the file is not as it was written. It is left as it is.
+	// ErrFileDamaged means that the file is not as it was written. It is left unchanged.
 	ErrFileDamaged = embedded.ErrDamaged
-	// ErrFileExposed: others than this user and root may write the file. Nothing in it is believed, or changed.
+	// ErrFileExposed means that users other than this one and root can write to the file. It is
+	// neither trusted nor changed.
 	ErrFileExposed = embedded.ErrExposed
 )
 
-// ErrUnconfirmed: a change was made, but is not known to be on as many replicas as Options.Replicas says; or a node of a
-// cluster refuses what is due after it, such as index members, for want of a right or of memory: check.Run repairs that.
-// What the verb returns besides is what was written; doing it again would be a second change.
+// ErrUnconfirmed means that a change was made, but one of two things is uncertain: it may not be on
+// as many replicas as Options.Replicas demands; or a node of a cluster refused a write that follows
+// the change, such as an index member, for lack of permission or memory, which check.Run repairs.
+// The other results of the method are what was written; repeating the call would make a second
+// change.
 var ErrUnconfirmed = store.ErrUnconfirmed
 
 // Errors of logging in.
 var (
-	// ErrLogin: the identifier or the password is wrong, the entry has no password, or it is
-	// disabled. Which of them is never said.
+	// ErrLogin means that the identifier or the password is wrong, or that the entry has no
+	// password or is disabled. The error does not say which.
 	ErrLogin = errors.New("wrong identifier or password")
-	// ErrTooManyAttempts: nothing was checked. A *WaitError says how long to wait.
+	// ErrTooManyAttempts means that nothing was checked. A *WaitError says how long to wait.
 	ErrTooManyAttempts = errors.New("too many attempts")
 )
 
-// A WaitError stands in the chain of ErrTooManyAttempts.
+// A WaitError says how long to wait after ErrTooManyAttempts, which it wraps.
 type WaitError struct {
-	Wait time.Duration // how long nothing will be checked
+	Wait time.Duration // until the next attempt will be checked
 }
 
 func (e *WaitError) Error() string {
 	return fmt.Sprintf("%s: wait %s", ErrTooManyAttempts, (e.Wait + time.Second - 1).Truncate(time.Second))
 }
 
-// Unwrap gives ErrTooManyAttempts.
+// Unwrap returns ErrTooManyAttempts.
 func (e *WaitError) Unwrap() error { return ErrTooManyAttempts }
 
-// A BusyError stands in the chain of ErrUnavailable: more passwords wait for a processor than can
-// be hashed or checked in time. Nothing was counted or changed.
+// A BusyError says that more passwords are waiting for a processor than can be hashed or checked in
+// time. It wraps ErrUnavailable. Nothing was counted or changed.
 type BusyError struct {
-	Wait time.Duration // how long those take that came before, by what the last ones took
+	Wait time.Duration // estimated time until the jobs in the queue are done
 }
 
 func (e *BusyError) Error() string { return ErrUnavailable.Error() + ": too many logins at once" }
@@ -108,24 +117,35 @@ func (e *BusyError) Error() string { return ErrUnavailable.Error() + ": too many
 // Unwrap returns ErrUnavailable.
 func (e *BusyError) Unwrap() error { return ErrUnavailable }
 
-// A FieldError stands in the chain of ErrDuplicate, ErrInvalid and ErrUnmarshal. It never says who holds a value.
+// A FieldError names the field that an ErrDuplicate, ErrInvalid or ErrUnmarshal is about. It never
+// says which entry holds a value.
 type FieldError struct {
-	Err    error  // ErrDuplicate, ErrInvalid or ErrUnmarshal
-	Field  string // of the entry, or what else was given; "": the entry as a whole is too large
-	Rule   string // which rule refuses the value, as in a schema, or "key", "size", "kind", "query" and the like; "" for ErrDuplicate
-	Reason string // the same for people; "" for ErrDuplicate
+	// Err is ErrDuplicate, ErrInvalid or ErrUnmarshal.
+	Err error
+
+	// Field names a field of the entry or another argument. It is "" if the entry as a whole is too
+	// large.
+	Field string
+
+	// Rule names the rule that the value breaks: one of a schema, or a word such as "key", "size",
+	// "kind" or "query". It is "" for ErrDuplicate.
+	Rule string
+
+	// Reason describes the problem to people. It is "" for ErrDuplicate.
+	Reason string
 }
 
 func (e *FieldError) Error() string { return (*store.FieldError)(e).Error() }
 
-// Unwrap gives Err.
+// Unwrap returns e.Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
 func invalid(field, rule, reason string) error {
 	return &FieldError{Err: ErrInvalid, Field: field, Rule: rule, Reason: reason}
 }
 
-// public turns what internal packages say about a field into a FieldError.
+// public converts the field error of an internal package to a *FieldError, and returns other errors
+// unchanged.
 func public(err error) error {
 	if refused, is := errors.AsType[*store.FieldError](err); is {
 		return (*FieldError)(refused)

@@ -10,44 +10,49 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// An Event tells of something that concerns an account, or its security. It never holds a password, a hash, a token or another
-// value. Its kinds are
+// An Event describes something that concerns an account or its security. It never holds a password,
+// a hash, a token or the value of a facet. These are the kinds:
 //
-//	create      an entry was made
-//	update      Fields of it were set or unset, or elements of those tertiary records
-//	identifier  the same for those Fields by which it is found
-//	delete      it is gone
-//	login       a good one
-//	failure     a wrong identifier or password
-//	throttle    nothing was checked: too many failures before
-//	password    it was set or changed
-//	disable     the entry may not log in any more
-//	enable      it may again
+//	create      an entry was created
+//	update      the facets or tertiary records in Fields were changed
+//	identifier  the facets in Fields, by which the entry can be found, were changed
+//	delete      the entry was deleted
+//	login       a login succeeded
+//	failure     the identifier or the password was wrong
+//	throttle    nothing was checked, because of too many failures before
+//	password    the password was set or changed
+//	disable     the entry was disabled: it may not log in
+//	enable      the entry was enabled again
 //	issue       a token was issued
-//	redeem      a token was spent
-//	refuse      a token was not accepted
+//	redeem      a token was redeemed
+//	refuse      a token was refused
 //	start       a session began
-//	end         a session was ended, or all of an entry where Session is ""
+//	end         a session was ended, or all sessions of the entry if Session is ""
 //
-// An import tells of passwords and disabled entries alone, and observers are told the kind alone. A new kind also goes into
-// docs/security.md and into eventCases of userdb_test; if an import is to tell it, into view.Hashing, its methods in password.go,
-// and follow in maintain/transfer.
+// An import only reports password and disable. Observers only receive the kind.
 type Event struct {
 	Kind       EventKind
-	PRK        recordkey.Key // the zero key: no entry has the identifier
-	Origin     string        // as the caller gave it, at most 256 bytes of it
-	Identifier string        // of an identifier that nobody has, a keyed hash
-	Purpose    string        // of a token
-	Session    string        // the ID of a session
-	Fields     []string      // the names of what was changed, sorted; never what is in them
-	Wait       time.Duration // of a throttle
-	Renewed    string        // of a login after which the hash was replaced: "algorithm", "encoding", "pepper" or "cost"
+	PRK        recordkey.Key // the entry; zero if no entry has the identifier
+	Origin     string        // as given by the caller, cut to 256 bytes
+	Identifier string        // a keyed hash of the identifier, if no entry has it
+	Purpose    string        // the purpose of the token, cut to 256 bytes
+	Session    string        // the ID of the session
+	Fields     []string      // the sorted names of the changed fields, never their values
+	Wait       time.Duration // for throttle, the time until the next attempt is checked
+
+	// Renewed says why a login replaced the password hash: "algorithm", "encoding", "pepper" or
+	// "cost". It is "" if the login did not replace it.
+	Renewed string
 }
 
-// longestOrigin is how much of an origin and of a purpose events tell.
+// longestOrigin is the maximum length of an origin and of a purpose in events, in bytes.
 const longestOrigin = 256
 
-// emit passes an event to the caller's hook and logger.
+// emit passes an event to the caller's hook, the observers, the feed and the logger.
+//
+// A new kind of event must also be added to docs/security.md and to eventCases in userdb_test. If
+// imports report it, it also needs a method of view.Hashing, implemented in password.go, and a case
+// in maintain/transfer.
 func (db *DB) emit(ctx context.Context, e Event) {
 	e.PRK = e.PRK.In(recordkey.Namespace{})
 	e.Origin = e.Origin[:min(len(e.Origin), longestOrigin)]
@@ -87,12 +92,12 @@ func (e Event) attrs() []slog.Attr {
 	return attrs
 }
 
-// listens reports whether anybody is told.
+// listens reports whether anything receives events.
 func (db *DB) listens(ctx context.Context) bool {
 	return db.options.OnEvent != nil || len(db.options.Observers) > 0 || db.view().Config.Log.Enabled(ctx, slog.LevelInfo)
 }
 
-// changed tells which facets of an entry a change has set or unset.
+// changed emits the events for the facets that a change has set or unset.
 func (t *Type) changed(ctx context.Context, c store.Change) {
 	if !t.db.listens(ctx) {
 		return
@@ -105,7 +110,8 @@ func (t *Type) changed(ctx context.Context, c store.Change) {
 	t.tellUpdate(ctx, c.Key, fields)
 }
 
-// tellUpdate tells of fields, if there are any.
+// tellUpdate emits the events for the changed fields of an entry. It does nothing if there are
+// none.
 func (t *Type) tellUpdate(ctx context.Context, prk recordkey.Key, fields []string) {
 	if len(fields) == 0 {
 		return
@@ -118,7 +124,7 @@ func (t *Type) tellUpdate(ctx context.Context, prk recordkey.Key, fields []strin
 	}
 }
 
-// relative is a PRK as its own namespace has it; "" for the zero key.
+// relative returns a key without its namespace, and "" for the zero key.
 func relative(key recordkey.Key) string {
 	if !key.IsValid() {
 		return ""

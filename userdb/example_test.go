@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
 
-// open opens an empty store that is gone when the program ends.
+// open opens an empty store in memory.
 func open() (*userdb.DB, *userdb.Type) {
 	db, err := userdb.Open(context.Background(), "memory:", userdb.Options{})
 	if err != nil {
@@ -31,7 +31,7 @@ func open() (*userdb.DB, *userdb.Type) {
 	return db, users
 }
 
-// openWithAlice has one user in it.
+// openWithAlice opens a store with one user.
 func openWithAlice() (*userdb.DB, *userdb.Type) {
 	db, users := open()
 	_, err := users.Create(context.Background(), userdb.NewEntry{
@@ -82,7 +82,7 @@ func ExampleOpen() {
 func ExampleType_Create() {
 	db, users := openWithAlice()
 	defer db.Close()
-	// A value belongs to one entry, however it is written and whatever the field is called.
+	// A value belongs to one entry, however it is spelled and whichever field it is in.
 	_, err := users.Create(context.Background(), userdb.NewEntry{Facets: schema.Texts("name", "ALICE")})
 	var field *userdb.FieldError
 	if errors.As(err, &field) {
@@ -243,17 +243,17 @@ func ExampleType_Page() {
 	// 1
 }
 
-// An Account is a user, as an application has it in a struct.
+// An Account is a user as an application may represent one.
 type Account struct {
 	UID   string          `userdb:"uid,primary"`
 	Rev   userdb.Revision `userdb:"~rev"`
 	Email string          `userdb:"email,secondary,kind=email"`
 	Name  string          `userdb:"name,secondary,kind=nickname"`
-	Age   *int            `userdb:"age"` // nil: not known
+	Age   *int            `userdb:"age"` // nil if unknown
 	Added time.Time       `userdb:"added"`
 }
 
-// openAccounts opens an empty store with a schema that the tags of Account write.
+// openAccounts opens an empty store whose schema is derived from the tags of Account.
 func openAccounts() (*userdb.DB, *userdb.Typed[Account]) {
 	user, err := schema.From[Account]()
 	if err != nil {
@@ -394,7 +394,7 @@ func ExampleEntry_MarshalJSON() {
 	}
 	e.Put("added", schema.Null())
 	fmt.Println(e.Key(), e.Type(), e.UID(), e.Text("email"))
-	// The hash of the password is in no form of an entry.
+	// An entry never holds the password hash.
 	v, has := e.Get("password")
 	fmt.Println(v.Text(), has)
 	// Output:

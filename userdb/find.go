@@ -17,36 +17,38 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A Type is a view of one declared type: what a hint leaves open is of that type, and a hint that
-// names another type is refused. It is safe for concurrent use.
+// A Type is a view of one type of entries. Hints that name no type mean this one; hints that name
+// another type are refused. A Type is safe for concurrent use.
 type Type struct {
 	db       *DB
-	view     *view.View   // the two are by the schema in force when they were made
-	declared *change.Type // see now
+	view     *view.View   // under the schema that was in force when the Type was made; see now
+	declared *change.Type // the type in that schema
 }
 
-// now is the type by the schema in force, as far as this program knows it. A verb goes by one from its beginning to its end.
+// now returns the type under the schema in force, as far as this program knows it. A method uses
+// the same result from its beginning to its end.
 func (t *Type) now() *Type {
 	v := t.db.view()
 	if v == t.view {
 		return t
 	}
-	return &Type{t.db, v, v.ByName[t.declared.Name]} // no view loses a type
+	return &Type{t.db, v, v.ByName[t.declared.Name]} // later views have every type of earlier ones
 }
 
-// Name is the type as ~isa has it.
+// Name returns the name of the type, the value of ~isa.
 func (t *Type) Name() string { return t.declared.Name }
 
-// Find returns the entry that a hint points at: one round trip; on a cluster two, but for a key or UID. ErrNotFound says
-// that there is no live one, hints.ErrHint that the hint means nothing here. With Options.Cache, an entry that is sought
-// by its UID or key may be a copy, and cost none.
+// Find returns the entry that h identifies. It takes one round trip; on a cluster it takes two
+// unless the hint is a key or a UID. With Options.Cache, an entry that is found by its UID or key
+// may be a copy and take none. The error is ErrNotFound if there is no live entry, and
+// hints.ErrHint if the hint is invalid for this type.
 func (t *Type) Find(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Find", &err)
 	defer v.end(&err)
 	return t.db.find(ctx, h, t.declared.Name)
 }
 
-// find looks in the copies first, if there are any. typ "" is type-free.
+// find looks in the cache first, if there is one. If typ is "", the hint must name the type.
 func (db *DB) find(ctx context.Context, h hints.Hint, typ string) (Entry, error) {
 	v, t, l, err := db.resolve(ctx, db.view(), h, typ)
 	if err != nil {
@@ -56,8 +58,9 @@ func (db *DB) find(ctx context.Context, h hints.Hint, typ string) (Entry, error)
 	return (&Type{db, v, t}).entry(v.FindOne(ctx, l))
 }
 
-// resolve turns a hint into a lookup, with the view to go on by. A search by a field needs to know that all entries can be found by
-// that: where the program does not know, it asks what is stored.
+// resolve converts a hint to a lookup, and returns the view to continue with. A search by a field
+// is only valid if all entries can be found by it. If the program does not know whether that is so,
+// resolve reads the stored schema.
 func (db *DB) resolve(ctx context.Context, v *view.View, h hints.Hint, typ string) (*view.View, *change.Type, store.Lookup, error) {
 	t, l, err := v.Resolve(h, typ)
 	if !errors.Is(err, ErrIndexBuilding) && (err != nil || t.Compared() || l.PRK.IsValid()) {
@@ -67,15 +70,16 @@ func (db *DB) resolve(ctx context.Context, v *view.View, h hints.Hint, typ strin
 	switch {
 	case errors.Is(failed, ErrUnavailable):
 		err = cmp.Or(err, failed)
-	case failed == nil: // else the search goes by the program's own schema
+	case failed == nil: // otherwise search under the program's own schema
 		v = next
 		t, l, err = v.Resolve(h, typ)
 	}
 	return v, t, l, err
 }
 
-// FindExhaustive is Find for hints.Any that goes on to search under fields that the schema no longer
-// declares, by SCAN over the whole keyspace: for people, not for a hot path.
+// FindExhaustive does the same as Find. If nothing is found for a hint made by hints.Any, it also
+// searches fields that the schema no longer declares, with SCAN over the whole keyspace. It is for
+// people, not for a hot path.
 func (t *Type) FindExhaustive(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "FindExhaustive", &err)
 	defer v.end(&err)
@@ -87,7 +91,7 @@ func (t *Type) FindExhaustive(ctx context.Context, h hints.Hint) (e Entry, err e
 	return t.entry(t.view.FindUndeclared(ctx, h, t.declared.Name))
 }
 
-// Exists reports whether a hint points at a live entry; an SRK alone does not make one.
+// Exists reports whether a hint identifies a live entry. An SRK without its entry does not count.
 func (t *Type) Exists(ctx context.Context, h hints.Hint) (is bool, err error) {
 	ctx, v := t.db.begin(ctx, "Exists", &err)
 	defer v.end(&err)
@@ -98,12 +102,12 @@ func (t *Type) Exists(ctx context.Context, h hints.Hint) (is bool, err error) {
 	return err == nil, err
 }
 
-// findChunk is how many hints FindAll asks for in one round trip.
+// findChunk is the number of hints that FindAll looks up in one round trip.
 const findChunk = 256
 
-// FindAll returns the entries that hints point at, in their order, one round trip (on a cluster two) for every 256. An
-// entry that is absent or cannot be read, and a hint that means nothing here, yield their error, and the
-// sequence goes on; it ends early only where the store does not answer.
+// FindAll yields the entries that the hints identify, in the same order. It takes one round trip,
+// on a cluster two, for every 256 hints. If a hint is invalid, or its entry is absent or cannot be
+// read, FindAll yields the error and continues; it ends early only if the store does not answer.
 func (t *Type) FindAll(ctx context.Context, hs ...hints.Hint) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		var err error
@@ -113,7 +117,8 @@ func (t *Type) FindAll(ctx context.Context, hs ...hints.Hint) iter.Seq2[Entry, e
 	}
 }
 
-// findAll returns the error that ended it, of which it has told.
+// findAll yields the entries and returns the error that ended the sequence, which it has also
+// yielded.
 func (t *Type) findAll(ctx context.Context, hs []hints.Hint, yield func(Entry, error) bool) error {
 	for some := range slices.Chunk(hs, findChunk) {
 		found, err := t.findSome(ctx, some)
@@ -130,7 +135,7 @@ func (t *Type) findAll(ctx context.Context, hs []hints.Hint, yield func(Entry, e
 	return nil
 }
 
-// findSome looks for what hints mean, in their order.
+// findSome returns the results for some hints, in the same order.
 func (t *Type) findSome(ctx context.Context, hs []hints.Hint) ([]store.Found, error) {
 	all := make([]store.Found, len(hs))
 	var lookups []store.Lookup
@@ -148,7 +153,7 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint) ([]store.Found, er
 	return all, err
 }
 
-// record reads what a hint points at, with all the store's own fields.
+// record returns the record that a hint identifies, including the store's own fields.
 func (t *Type) record(ctx context.Context, h hints.Hint) (store.Record, error) {
 	t = t.now()
 	v, _, l, err := t.db.resolve(ctx, t.view, h, t.declared.Name)
@@ -160,43 +165,70 @@ func (t *Type) record(ctx context.Context, h hints.Hint) (store.Record, error) {
 
 // A Query selects entries of a type. The zero Query selects all.
 type Query struct {
-	Where schema.Facets // each an indexed, a secondary or the primary field; all must hold
-	Has   []string      // all of these tags; the schema must declare "tags" as an indexed set
-	Limit int           // at most so many; 0: no limit for All, 100 for Page
+	// Where holds facets that the entries must have. Each must be an indexed or secondary field or
+	// the primary one.
+	Where schema.Facets
 
-	After  string // the Next of a Page: go on there
-	Before string // for Page alone: the Back of one, instead of After
+	// Has holds tags that the entries must have. The schema must declare "tags" as an indexed set.
+	Has []string
 
-	// MostRead is for Page alone: it reads about so many entries, and looks through a hundred times
-	// as many keys. A page may then have fewer entries than Limit, or none, and a Next. 0: until it
-	// is full.
+	// Limit is the maximum number of entries. If zero, All has no limit and Page has 100.
+	Limit int
+
+	// After is the Next of an earlier Page. The listing continues after that page.
+	After string
+
+	// Before is the Back of an earlier Page. The listing returns the page before that one. It is
+	// only for Page and cannot be used with After.
+	Before string
+
+	// MostRead limits the entries that Page reads, approximately, and to a hundred times as many
+	// the keys that it scans. The page may then have fewer entries than Limit, or none, although it
+	// has a Next. If zero, Page reads until the page is full.
 	MostRead int
 
-	Disabled *bool // only entries that may not log in, or only those that may; nil: either. No index helps
+	// Disabled selects only entries that are disabled, or only those that are not. If nil, it
+	// selects both. There is no index for it.
+	Disabled *bool
 
-	Order   string // an ordered field, by whose values entries come; those without one are left out. "": no order
-	Reverse bool   // from the greatest value down
+	// Order names an ordered field to sort by. Entries without the field are left out. If "", the
+	// listing has no order.
+	Order string
 
-	// Bounds of an ordered listing. All that are set must hold; nil and "" set nothing.
-	GT, GTE, LT, LTE *schema.Value // greater or less than, or equal
-	Start, End       *schema.Value // both included; in reverse, a listing begins at Start and goes down to End
-	Prefix           string        // of text in its canonical form, in which a domain of other letters is an A-label
+	// Reverse sorts from the greatest value down.
+	Reverse bool
+
+	// GT, GTE, LT, LTE, Start, End and Prefix are bounds of a listing with an Order. All that are
+	// not zero must hold.
+	GT, GTE, LT, LTE *schema.Value // greater than, at least, less than, at most
+
+	// Start and End are the first and the last value, both included. With Reverse, Start is the
+	// greater one.
+	Start, End *schema.Value
+
+	// Prefix is the beginning of a text in its canonical form, in which an internationalized domain
+	// is an A-label.
+	Prefix string
 }
 
-// pageLimit is the limit of a Page that was asked for without one.
+// pageLimit is the default limit of Page.
 const pageLimit = 100
 
-// All yields the entries that a query selects, reading in batches: memory stays flat and the server is never blocked.
-// Without Order they come in no order, by SCAN. An entry that is there all the time is yielded at least once, one that
-// comes or goes meanwhile perhaps, and, while the server's tables grow or shrink, or where it starts again or a replica
-// takes its place, one may be yielded twice. An entry that cannot be read yields its ErrCorrupt, and the sequence goes
-// on; any other error ends it.
+// All yields the entries that a query selects. It reads in batches, so that memory use stays flat
+// and the server is never blocked. If an entry cannot be read, All yields ErrCorrupt and continues;
+// any other error ends the sequence.
 //
-// With Order they come by the values of an ordered field: numbers by size after NaN, dates by time, null before false
-// before true, and text by its canonical form, so that alice, Alice and ALICE stand together and the prefix al finds them;
-// bounds do not tell them apart either. Then they come by how the text is written, then by their PRKs. It is the order of
-// code points, not of a dictionary: é comes after z, and with FoldExact case counts. An entry whose value changes meanwhile
-// may be yielded twice, or not at all.
+// Without Order, the entries come in no order, by SCAN. An entry that exists all the time is
+// yielded at least once. An entry that is created or deleted while All runs may or may not be
+// yielded. If the server's tables are resized, the server restarts or a replica takes its place
+// while All runs, an entry may be yielded twice.
+//
+// With Order, the entries are sorted by the values of an ordered field: numbers by size, after NaN;
+// dates by time; null before false before true; text by its canonical form, so that alice, Alice
+// and ALICE are together, all have the prefix al, and bounds do not distinguish them. Entries with
+// equal values are sorted by the text as written, then by PRK. Text is sorted by code points and
+// not as in a dictionary: é comes after z, and with FoldExact case counts. An entry whose value
+// changes while All runs may be yielded twice or not at all.
 func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		var err error
@@ -206,7 +238,7 @@ func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	}
 }
 
-// all returns the error that ended it, of which it has told.
+// all yields the entries and returns the error that ended the sequence, which it has also yielded.
 func (t *Type) all(ctx context.Context, q Query, yield func(Entry, error) bool) error {
 	t, s, err := t.selection(ctx, q)
 	if err != nil {
@@ -228,8 +260,8 @@ func (t *Type) all(ctx context.Context, q Query, yield func(Entry, error) bool) 
 	return nil
 }
 
-// selection checks a query, with the type to go on by. An answer by an index needs to know that the index is whole: where the
-// program does not know, it asks what is stored.
+// selection checks a query, and returns the type to continue with. An index can only answer if it
+// is complete. If the program does not know whether it is, selection reads the stored schema.
 func (t *Type) selection(ctx context.Context, q Query) (*Type, query.Selection, error) {
 	t = t.now()
 	s, err := query.Select(t.declared, query.Query(q))
@@ -244,16 +276,16 @@ func (t *Type) selection(ctx context.Context, q Query) (*Type, query.Selection, 
 	return t, s, err
 }
 
-// A Page is some entries of a listing, in its order.
+// A Page holds some entries of a listing, in its order.
 type Page struct {
 	Entries []Entry
-	Next    string // Query.After for the page after this one; "": there is none
-	Back    string // Query.Before for the page before; "": there is none, or the listing has no Order
+	Next    string // Query.After for the next page; "" if this is the last
+	Back    string // Query.Before for the page before; "" if this is the first or there is no Order
 }
 
-// Page returns up to q.Limit of the entries that All would yield: the first of them, or those after q.After or before
-// q.Before, in the order of the listing. Pages lead back only in an order. Entries that cannot be read are left out: the
-// error is ErrCorrupt and names the first of them, beside the others, which are good.
+// Page returns up to q.Limit of the entries that All would yield: the first ones, or those after
+// q.After or before q.Before. q.Before needs an Order. Entries that cannot be read are left out;
+// the error is then ErrCorrupt and names the first of them, and the returned entries are valid.
 func (t *Type) Page(ctx context.Context, q Query) (p Page, err error) {
 	ctx, v := t.db.begin(ctx, "Page", &err)
 	defer v.end(&err)
@@ -289,7 +321,7 @@ func (t *Type) Page(ctx context.Context, q Query) (p Page, err error) {
 	return p, unreadable.err()
 }
 
-// leftOut is about entries that cannot be read.
+// leftOut counts the entries that a listing leaves out, and keeps the error of the first.
 type leftOut struct {
 	n     int
 	first error
@@ -310,17 +342,23 @@ func (l *leftOut) err() error {
 // A Total says how many entries a query selects.
 type Total struct {
 	Entries int64
-	// Estimate says that there may be fewer: on a cluster, an index has members of changes that are under way or were cut
-	// off, until check has repaired them.
+	// Estimate reports whether there may be fewer entries. On a cluster, an index may have members
+	// of changes that are still running or were interrupted; check.Run removes the latter.
 	Estimate bool
 }
 
-// Count counts the live entries that a query selects, whatever its Limit; After and bounds count from there. Where one
-// index decides, as for one value of an indexed field or for one tag, that is the size of the index: one command. All of a type
-// are counted by their keys, by SCAN: damaged ones are among them, of which check tells; and while the server's tables grow or
-// shrink, or where it starts again or a replica takes its place, one may be counted twice. Else entries are read, as All does: for
-// people, not for a hot path. A damaged record that is no entry any more is not counted then: the error is ErrCorrupt and names
-// the first, beside the count of the others. An entry with a damaged facet is one.
+// Count returns the number of live entries that a query selects, after q.After and within its
+// bounds. It ignores q.Limit.
+//
+// If a single index holds the answer, as for one value of an indexed field or for one tag, Count
+// returns the size of the index, with one command. To count all entries of a type, Count scans
+// their keys. It then also counts damaged entries, which check.Run finds, and may count an entry
+// twice for the reasons that All may yield one twice.
+//
+// For any other query, Count reads the entries as All does, which is for people, not for a hot
+// path. Damaged records that are no longer entries are not counted; the error is then ErrCorrupt
+// and names the first of them, and the count is that of the others. Entries with a damaged facet
+// are counted.
 func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {
 	ctx, v := t.db.begin(ctx, "Count", &err)
 	defer v.end(&err)

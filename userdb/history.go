@@ -16,69 +16,78 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// An Actor is who does something, as histories tell it.
+// An Actor says who does something, for histories.
 type Actor struct {
-	Who    string // such as "key:web" or "operator:Alice", at most 80 bytes of it; "": library
-	Origin string // the address that it came from, at most 80 bytes of it; verbs that take an Attempt or SessionOptions tell theirs
+	// Who names the actor, such as "key:web" or "operator:Alice", cut to 80 bytes. If "", it is
+	// recorded as "library".
+	Who string
+
+	// Origin is the address that the request came from, cut to 80 bytes. Methods that take an
+	// Attempt or SessionOptions use that origin instead.
+	Origin string
 }
 
-// WithActor is a context under which verbs are done by an actor. What is "" stays as the context had it.
+// WithActor returns a copy of ctx for which histories record the actor a. If a field of a is "",
+// the copy keeps the one of ctx.
 func WithActor(ctx context.Context, a Actor) context.Context {
 	return view.WithActor(ctx, view.Actor(a))
 }
 
-// A HistoryEvent is something that was done to an entry. It holds names, and no values. Its kinds are
+// A HistoryEvent describes something that was done to an entry. It holds names of fields, never
+// values. These are the kinds in histories and feeds:
 //
-//	create         it was made, with Fields
-//	update         Fields were set or unset
-//	identifier     the same for those Fields by which it is found
-//	delete         it is gone
-//	tags           Fields are tertiary records that were changed
-//	password       it was set or changed
-//	disable        it may not log in any more
-//	enable         it may again
+//	create         the entry was created with Fields
+//	update         Fields were changed
+//	identifier     Fields, by which the entry can be found, were changed
+//	delete         the entry was deleted
+//	tags           the tertiary records in Fields were changed
+//	password       the password was set or changed
+//	disable        the entry was disabled: it may not log in
+//	enable         the entry was enabled again
 //	session_start  a session began
-//	session_end    one was ended, or all were
-//	issue          a token of Purpose was issued, which is bound to Fields
-//	redeem         it was spent
+//	session_end    one session was ended, or all were
+//	issue          a token for Purpose, bound to Fields, was issued
+//	redeem         a token for Purpose was redeemed
 //
-// and, in feeds alone,
+// These are only in feeds:
 //
-//	login          a good one
-//	login_failed   a wrong identifier or password; without Key: nobody has the identifier
-//	throttle       nothing was checked: too many failures before
+//	login          a login succeeded
+//	login_failed   the identifier (then Key is zero) or the password was wrong
+//	throttle       nothing was checked, because of too many failures before
 //
-// and, whether or not histories are kept, what operators of 'userdb serve' did, or a command, or a
-// program with an API key, with Purpose for the name of what they did it to
+// These describe what operators of 'userdb serve', commands, and programs with an API key did. They
+// are recorded even if histories are not kept. Purpose is the name of what was acted on:
 //
-//	waits                  the failed logins of an entry were forgotten
-//	key_create             an API key was made
-//	key_revoke             it was revoked
-//	import                 an import of entries of type Purpose was begun
-//	export                 an export of those entries was begun; "": of all, and with Key of that entry
-//	repair                 a repair was begun, as with export
-//	operator_add           an operator was made
-//	operator_disable       one may not sign in any more
-//	operator_enable        one may again
-//	operator_password      the password of one was set
-//	operator_login         one signed in
-//	operator_login_failed  somebody failed to sign in as one
+//	waits                  the failed logins of an entry were cleared
+//	key_create             an API key was created
+//	key_revoke             an API key was revoked
+//	import                 an import of entries of type Purpose began
+//	export                 an export of entries of type Purpose began, of all types if "",
+//	                       or of one entry if Key is set
+//	repair                 a repair began, with Purpose and Key as for export
+//	operator_add           an operator was added
+//	operator_disable       an operator was disabled: they may not sign in
+//	operator_enable        an operator was enabled again
+//	operator_password      the password of an operator was set
+//	operator_login         an operator signed in
+//	operator_login_failed  a login as an operator failed
 type HistoryEvent struct {
-	ID      string // in a feed: no other event of it has the same
-	Next    string // in a feed: EventQuery.After for what follows
+	ID      string // unique in the feed; "" in a history
+	Next    string // EventQuery.After for the events that follow in the feed; "" in a history
 	Kind    EventKind
 	At      time.Time
-	Who     string
-	Origin  string
-	Key     recordkey.Key // of the entry, without a namespace
-	Fields  []string      // sorted; the last one is "…" where there are more than have room
+	Who     string        // as in Actor
+	Origin  string        // as in Actor
+	Key     recordkey.Key // the key of the entry without a namespace
+	Fields  []string      // sorted; the last is "…" if there was no room for more
 	Purpose string
 }
 
-// An EventKind says what happened. The comments of [Event] and [HistoryEvent] say what each means.
+// An EventKind says what happened. The comments of [Event] and [HistoryEvent] list the kinds.
 type EventKind = view.EventKind
 
-// Kinds of events. The last four are told to Options.OnEvent alone: feeds call them otherwise, or have none of them.
+// Kinds of events. The last four are only passed to Options.OnEvent; feeds use other kinds for
+// them or do not have them.
 const (
 	EventCreate       = view.EventCreate
 	EventUpdate       = view.EventUpdate
@@ -115,7 +124,7 @@ const (
 	EventEnd     EventKind = "end"
 )
 
-// tellLogin puts a login, or the failure of one, into its feed.
+// tellLogin appends a successful, failed or throttled login to its feed.
 func (db *DB) tellLogin(ctx context.Context, e Event) {
 	kind := map[EventKind]EventKind{EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle}[e.Kind]
 	v := db.view()
@@ -128,10 +137,11 @@ func (db *DB) tellLogin(ctx context.Context, e Event) {
 	}
 }
 
-// History is what was done to an entry since Options.History is set, the latest first: at most a hundred events of the last 90
-// days. Each change that was acknowledged stands there once, and nothing that was not done. On a cluster a command on a tertiary
-// record is noted right after it: if the process dies in between, it is missing, but nobody was told of it either.
-// ErrNotFound: there is no such entry.
+// History returns what was done to an entry since Options.History was set, the latest first: at
+// most a hundred events of the last 90 days. It holds every acknowledged change exactly once, and
+// nothing that was not done. On a cluster, a command on a tertiary record is recorded right after
+// it is done; if the process crashes in between, the event is missing, but then the command was
+// never acknowledged either. The error is ErrNotFound if there is no such entry.
 func (t *Type) History(ctx context.Context, h hints.Hint) (all []HistoryEvent, err error) {
 	ctx, v := t.db.begin(ctx, "History", &err)
 	defer v.end(&err)
@@ -155,9 +165,10 @@ func (t *Type) History(ctx context.Context, h hints.Hint) (all []HistoryEvent, e
 	return all, nil
 }
 
+// historyLife is how long histories keep an event.
 const historyLife = 90 * 24 * time.Hour
 
-// parseLine reads a line of a history: see history.lua.
+// parseLine parses a line of a history. history.lua describes the format.
 func parseLine(line string) (e HistoryEvent, ok bool) {
 	words := strings.Split(line, " ")
 	if len(words) < 6 {
@@ -175,45 +186,68 @@ func parseLine(line string) (e HistoryEvent, ok bool) {
 
 func unword(escaped string) string {
 	text, err := recordkey.Unescape(escaped)
-	if err != nil { // there is none
+	if err != nil { // the word is "/", which stands for ""
 		return ""
 	}
 	return text
 }
 
-// An EventQuery says what of a feed is read.
+// An EventQuery selects a page of a feed. The zero EventQuery selects the 100 oldest events.
 type EventQuery struct {
-	After string        // EventPage.Next of an earlier page of the same query; "": from the oldest event; EventsEnd: nothing that has happened before
-	Until string        // EventPage.Next of another page, beyond which nothing is read; "": all there is. Not with Latest
-	Kinds []EventKind   // none: all
-	Key   recordkey.Key // of an entry, without a namespace, whose events are meant; the zero Key: all
-	Limit int           // at most so many events; 0: 100, and never more than 1000
+	// After is EventPage.Next of an earlier page of the same query, or EventsEnd to skip everything
+	// that has happened so far. If "", reading starts at the oldest event.
+	After string
 
-	// Latest reads backwards: the newest events first, and with After those that are older. What comes in meanwhile is not among them.
+	// Until is EventPage.Next of another page; nothing after that page is read. If "", there is no
+	// such bound. It cannot be used with Latest.
+	Until string
+
+	// Kinds selects events of these kinds. If empty, it selects all.
+	Kinds []EventKind
+
+	// Key selects the events of one entry. It has no namespace. If zero, it selects all.
+	Key recordkey.Key
+
+	// Limit is the maximum number of events. If zero, it is 100; it is never more than 1000.
+	Limit int
+
+	// Latest reads backwards: the newest events first and then, with After, older ones. Events that
+	// happen after the first page is read are not included.
 	Latest bool
 }
 
-// EventsEnd, as After, is the end of a feed.
+// EventsEnd is the value of EventQuery.After that stands for the current end of the feed.
 const EventsEnd = "end"
 
-// An EventPage is a part of a feed. Of few among many events it may have fewer than Limit, or none, and a Next.
+// An EventPage is a part of a feed. If few events match the query, it may hold fewer than Limit, or
+// none, although it has a Next.
 type EventPage struct {
 	Events []HistoryEvent
-	Next   string // where to go on, also where there is nothing more yet; of EventQuery.Latest "" where there is nothing older
-	Gap    bool   // events are missing around After: it was trimmed, or a failover lost it. Reading goes on at the last event before it
-	End    string // of the first page of EventQuery.Latest: After for what comes in after it, without Latest
+
+	// Next is EventQuery.After for the next page. It is set even if there are no more events yet,
+	// but with EventQuery.Latest it is "" if there are no older events.
+	Next string
+
+	// Gap reports whether events around EventQuery.After are missing, because they were trimmed or
+	// a failover lost them. Reading continues at the last event before the gap.
+	Gap bool
+
+	// End is set on the first page of a query with EventQuery.Latest. It is EventQuery.After,
+	// without Latest, for the events that happen after this page.
+	End string
 }
 
-// Events reads the feed of what has happened in the namespace since Options.History is set, the
-// oldest first, or the newest: all that histories have, and logins. The events of one entry come in
-// their order. Changes are kept for 90 days and up to 256 MiB, good logins for 7 days and up to 48
-// MiB, failed ones for 7 days and up to 16 MiB, so that neither pushes the others out; an embedded
-// store keeps 2,000 of each.
+// Events reads the feed of what has happened in the namespace since Options.History was set, oldest
+// first, or newest first with q.Latest. The feed has everything that histories have, and logins.
+// The events of one entry come in the order in which they happened. Changes are kept for 90 days
+// and up to 256 MiB, successful logins for 7 days and up to 48 MiB, and failed ones for 7 days and
+// up to 16 MiB, so that none of them displaces the others. An embedded store keeps 2,000 of each.
+// The error is ErrCursor if q.After or q.Until is invalid.
 //
-// On one server an event stands in the feed by the same command that made the change. On a cluster
-// that comes right after it. A process that dies in between, or a master that does not answer for
-// a minute, leaves it out until the next change of the entry, or a check with a repair that reads
-// it: within a day, if the entry was deleted. ErrCursor: After is none.
+// On one server, an event is written by the same command as the change. On a cluster, it is written
+// right after the change. If the process crashes in between, or a master does not answer for a
+// minute, the event is missing until the next change of the entry, or until check.Run repairs the
+// entry. If the entry was deleted, that repair must run within a day.
 func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err error) {
 	ctx, v := db.begin(ctx, "Events", &err)
 	defer v.end(&err)
@@ -243,13 +277,13 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 	return r.page, nil
 }
 
-// mostReads is how often a feed is read for one page of few kinds.
+// mostReads is the maximum number of reads of the feed for one page.
 const mostReads = 10
 
-// feeds are those that Events reads as one.
+// feeds are the feeds that Events reads as one.
 var feeds = [...]string{store.FeedChanges, store.FeedLogins, store.FeedFailures}
 
-// A feedReader reads a page.
+// A feedReader reads one page of the feed.
 type feedReader struct {
 	view  *view.View
 	q     EventQuery
@@ -258,10 +292,11 @@ type feedReader struct {
 	page  EventPage
 }
 
-// A position is, for each feed and part of it, the ID of the event that was read last; "": none was.
+// A position holds, for each feed and each of its parts, the ID of the last event read, or "" if
+// none was.
 type position [len(feeds)][store.FeedParts]string
 
-// begin finds the position.
+// begin sets the position to start from.
 func (r *feedReader) begin(ctx context.Context) (err error) {
 	switch {
 	case r.q.After == "" && !r.q.Latest:
@@ -282,7 +317,8 @@ func (r *feedReader) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// beyond makes the position of what was read last one before which that comes, too. Where nothing was, nothing comes.
+// beyond moves the position past the last event of each part, so that a backward read includes that
+// event. It does not move parts without events.
 func (p *position) beyond() {
 	for i := range p {
 		for part, id := range p[i] {
@@ -294,7 +330,7 @@ func (p *position) beyond() {
 	}
 }
 
-// wants reports whether a feed has events of the kinds that are asked for.
+// wants reports whether a feed has events of the selected kinds.
 func (r *feedReader) wants(feed string) bool {
 	if len(r.q.Kinds) == 0 {
 		return true
@@ -302,12 +338,13 @@ func (r *feedReader) wants(feed string) bool {
 	return slices.ContainsFunc(r.q.Kinds, func(kind EventKind) bool { return view.FeedOf(kind) == feed })
 }
 
-// is reports whether an event is asked for.
+// is reports whether the query selects an event.
 func (r *feedReader) is(e HistoryEvent) bool {
 	return (len(r.q.Kinds) == 0 || slices.Contains(r.q.Kinds, e.Kind)) && (!r.q.Key.IsValid() || e.Key == r.q.Key)
 }
 
-// String is "FEED.PART.ID," of each part of which something was read.
+// String encodes the position: "FEED.PART.ID," for each part from which an event was read, in
+// base64.
 func (p *position) String() string {
 	var b strings.Builder
 	for i := range p {
@@ -343,13 +380,13 @@ func parsePosition(text string) (p position, err error) {
 	return p, nil
 }
 
-// has reports whether the position is not before an event.
+// has reports whether an event is at or before the position.
 func (p *position) has(feed, part int, ms, n uint64) bool {
 	atMS, atN, ok := splitID(p[feed][part])
 	return ok && (ms < atMS || ms == atMS && n <= atN)
 }
 
-// splitID takes the ID of an event apart: MILLISECONDS-NUMBER:LINE. n is the last two.
+// splitID parses the ID of an event, MILLISECONDS-NUMBER:LINE. n combines NUMBER and LINE.
 func splitID(id string) (ms, n uint64, ok bool) {
 	first, rest, _ := strings.Cut(id, "-")
 	second, third, _ := strings.Cut(rest, ":")
@@ -359,14 +396,14 @@ func splitID(id string) (ms, n uint64, ok bool) {
 	return ms, number<<16 + line, err1 == nil && err2 == nil && err3 == nil
 }
 
-// A found is an event with its place.
+// A found is an event with its place in the feeds.
 type found struct {
 	feed  int
 	fed   store.Fed
 	ms, n uint64
 }
 
-// read takes what follows, in the order of time, and reports whether there may be more.
+// read appends the events that follow, in order of time, and reports whether there may be more.
 func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 	var all []found
 	for i, name := range feeds {
@@ -410,7 +447,7 @@ func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 	return len(all) >= r.q.Limit, nil
 }
 
-// eventOf reads "PRK LINE".
+// eventOf parses an event of the form "PRK LINE".
 func eventOf(f found) (HistoryEvent, bool) {
 	prk, line, _ := strings.Cut(f.fed.Text, " ")
 	e, ok := parseLine(line)

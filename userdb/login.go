@@ -16,33 +16,41 @@ import (
 	"github.com/coffeenode/userdb/password"
 )
 
-// An Attempt tells where a login comes from. The zero Attempt does not.
+// An Attempt says where a login comes from. The zero Attempt says that this is unknown.
 type Attempt struct {
-	// Origin is an address or a name that the caller vouches for, not what a visitor can choose.
-	// However an address is written, it is one origin, and so are all of an IPv6 /64 prefix. "": it
-	// is not known, and all visitors are strangers to an account.
+	// Origin is an address or a name that the caller vouches for, not one that a visitor can
+	// choose. All spellings of an address are one origin, and so are all addresses of an IPv6 /64
+	// prefix. If it is "", the origin is unknown and every visitor is unfamiliar to the account.
 	Origin string
 }
 
-// Login returns the entry that has the identifier under any of its secondary fields, if the password is its own. The
-// identifier is a visitor's text: it is never parsed as a key. A hash that is foreign, of another cost or pepper, or as
-// the original made it, is replaced. The entry is read once more when all else is done: after Disable, Delete,
-// SetPassword or ChangePassword have returned, no login returns it as it was before, however long the login took until
-// then.
+// Login returns the entry that has the identifier in any of its secondary fields, if pw is its
+// password. The identifier is text from a visitor and is never parsed as a key.
 //
-// ErrLogin is the one answer, after the same work, to an unknown identifier, a wrong password, an entry without one and
-// a disabled one. ErrTooManyAttempts says that nothing was checked, because too many attempts failed, and how long to
-// wait. A *BusyError says that more logins wait for a processor than can be served before the
-// deadline of ctx.
-// ErrCorrupt names a broken record of the store's own, without which no attempt can be judged, or the entry that cannot
-// be read.
+// The error is
 //
-// Failures are counted for each account, and for each origin over all accounts; an identifier that nobody has counts as
-// an account. After ten failures in a day delays begin, which double from a second to a quarter of an hour, and after
-// sixty the account is closed to strangers for the rest of the day; an origin is held back after thirty failures in an
-// hour. Of the five origins that logged in to an account last, in 90 days, each has eight failures of its own before it
-// counts as a stranger. A new password forgets all failures. An attempt counts as a failure while its password is being
-// checked, so ten logins of one account at the same moment can delay the eleventh.
+//   - ErrLogin if the identifier is unknown, the password is wrong, or the entry has no password or
+//     is disabled. The error does not say which, and Login does the same work in each case.
+//   - ErrTooManyAttempts if too many attempts have failed. The password was not checked. A
+//     *WaitError says how long to wait.
+//   - ErrUnavailable with a *BusyError if more logins are waiting for a processor than can be
+//     served before the deadline of ctx.
+//   - ErrCorrupt if the entry cannot be read, or if a record of the store's own is damaged without
+//     which no attempt can be judged. The error names the record.
+//
+// Login counts failures for each account and, over all accounts, for each origin. An identifier
+// that nobody has counts as an account. After ten failures in a day, attempts on an account are
+// delayed, from one second, doubling up to a quarter of an hour; after sixty, the account is closed
+// to unfamiliar origins for the rest of the day. An origin is delayed after thirty failures in an
+// hour. The five origins that logged in to an account last, within 90 days, are familiar: each has
+// eight failures of its own before it is treated as unfamiliar. A new password clears all failures
+// of an account. An attempt counts as a failure while its password is being checked, so ten logins
+// to one account at the same moment can delay an eleventh.
+//
+// If the password is right but its hash is foreign, has another cost or pepper, or has the encoding
+// of the original, Login replaces the hash. Finally Login reads the entry again, so that after
+// Disable, Delete, SetPassword or ChangePassword has returned, no login returns the entry as it was
+// before, however long it has been running.
 func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Login", &err)
 	defer v.end(&err)
@@ -66,11 +74,13 @@ func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (e E
 	return e, nil
 }
 
-// proveAttempts bounds how often a password is checked again because the hash changed meanwhile.
+// proveAttempts bounds how often a password is checked again because another call has changed the
+// hash.
 const proveAttempts = 4
 
-// prove checks a password and then, if it was right, whether it still is: an attempt may have waited for a worker while
-// the owner set another password or an operator disabled the entry. It returns why the hash should be renewed.
+// prove checks a password and, if it was right, whether it still is: while the attempt waited for a
+// worker, the owner may have set another password or an operator may have disabled the entry. It
+// returns why the hash should be replaced, or "".
 func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) {
 	for range proveAttempts {
 		result, err := p.check(ctx, pw)
@@ -81,13 +91,13 @@ func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) 
 		if err != nil || same {
 			return result.Renew, err
 		}
-		// There is another hash. If it is a renewed one, the password is right for that, too.
+		// The hash has changed. If it was only renewed, the password is still right.
 	}
 	return "", ErrConflict
 }
 
-// reread reads the entry again, and reports whether its hash is one of those that the password is right for. A
-// login ends with it: nobody is let in whose right to log in ended before.
+// reread reads the entry again and reports whether its hash is one of those for which the password
+// is right. Every login ends with it, so that nobody is let in whose right to log in ended before.
 func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
 	now, err := p.t.view.FindOne(ctx, store.Lookup{PRK: p.r.Key})
 	switch {
@@ -101,11 +111,12 @@ func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
 	return p.hash() != "" && slices.Contains(right, p.hash()), nil
 }
 
-// hash is the hash that the entry had when it was read last.
+// hash returns the password hash that the entry had when it was last read.
 func (p *proof) hash() string { return p.r.Fields[store.FieldPassword] }
 
-// renew stores a new hash of a password that just proved right, and returns why, if it did. That takes as long
-// as a hash does; so the entry is judged once more after it, whatever became of the new hash.
+// renew stores a new hash of a password that was right, and returns why if it succeeded. Hashing
+// takes as long as checking does, so renew checks the entry once more afterwards, whether or not
+// the new hash was stored.
 func (p *proof) renew(ctx context.Context, pw, why string) (renewed string, err error) {
 	hash := p.replace(ctx, pw)
 	switch same, err := p.reread(ctx, p.hash(), hash); {
@@ -120,8 +131,8 @@ func (p *proof) renew(ctx context.Context, pw, why string) (renewed string, err 
 	return why, nil
 }
 
-// replace tries to store a new hash, and returns it. Where another login was faster, or the entry has changed,
-// the entry stays as it is.
+// replace tries to store a new hash and returns it. If another login was faster or the entry has
+// changed, the entry stays as it is.
 func (p *proof) replace(ctx context.Context, pw string) string {
 	hash, err := p.t.db.hashers.hashUnjudged(ctx, p.t.declared, pw)
 	if err == nil {
@@ -141,13 +152,13 @@ func (p *proof) replace(ctx context.Context, pw string) string {
 	return hash
 }
 
-// newProof begins an attempt to log in by an identifier, whether an entry has it or not.
+// newProof starts an attempt to log in with an identifier, whether or not an entry has it.
 func (t *Type) newProof(ctx context.Context, identifier string, a Attempt) (*proof, error) {
 	t = t.now()
 	p := &proof{t: t, identifier: identifier, origin: a.Origin}
 	_, l, err := t.view.Resolve(hints.Any(identifier), t.declared.Name)
 	if err != nil {
-		return p, nil // the text cannot be anybody's
+		return p, nil // no entry can have this identifier
 	}
 	p.lookup = l
 	p.r, err = t.view.FindOne(ctx, l)
@@ -157,18 +168,19 @@ func (t *Type) newProof(ctx context.Context, identifier string, a Attempt) (*pro
 	return p, err
 }
 
-// A proof is one attempt to prove to be the owner of an account. The zero record: nobody has the identifier.
+// A proof represents one attempt to prove ownership of an account.
 type proof struct {
 	t                  *Type
-	lookup             store.Lookup // what the visitor named the entry by; the zero Lookup: nothing
-	r                  store.Record
+	lookup             store.Lookup // of the identifier; zero if no entry can have it
+	r                  store.Record // zero if no entry has the identifier
 	identifier, origin string
-	digest             string // see nobody
+	digest             string // set by nobody
 }
 
-// check compares a password, if the counters admit it. An attempt that they hold back takes no
-// place in the queue for a worker. Those that do wait are counted when they have a worker, so that
-// no more attempts are counted and not yet judged than there are workers.
+// check compares a password with the hash if the counters admit the attempt. A delayed attempt does
+// not enter the queue for a worker. Other attempts are counted only when they have a worker, so
+// that the number of attempts that are counted but not yet judged never exceeds the number of
+// workers.
 func (p *proof) check(ctx context.Context, pw string) (password.Result, error) {
 	attempt, err := p.attempt(ctx)
 	if err != nil {
@@ -203,8 +215,8 @@ func (p *proof) check(ctx context.Context, pw string) (password.Result, error) {
 	return result, nil
 }
 
-// verify does the same work whether there is an entry or not. Only an entry whose password was never set here may
-// have a hash as the original made them.
+// verify checks the password and does the same work whether or not there is an entry. It accepts a
+// hash in the encoding of the original only if this library has never set the entry's password.
 func (p *proof) verify(ctx context.Context, pw string) password.Result {
 	verify := p.t.db.hashers.Of(p.t.declared).Verify
 	if p.r.Fields[store.FieldChanged] == "" {
@@ -217,7 +229,8 @@ func (p *proof) verify(ctx context.Context, pw string) password.Result {
 	return result
 }
 
-// event names the entry or, where there is none, a keyed hash of the identifier: people type passwords there.
+// event returns an event about the entry. If there is none, the event has a keyed hash of the
+// identifier, because people type passwords into that box.
 func (p *proof) event(kind EventKind) Event {
 	e := Event{Kind: kind, PRK: p.r.Key, Origin: p.origin}
 	if !p.r.Live() {
@@ -226,7 +239,7 @@ func (p *proof) event(kind EventKind) Event {
 	return e
 }
 
-// nobody returns an identifier that nobody has as it is counted and logged.
+// nobody returns the keyed hash under which an identifier that nobody has is counted and logged.
 func (p *proof) nobody() string {
 	if p.digest == "" {
 		p.digest = p.t.typedDigest(p.identifier)
@@ -234,7 +247,7 @@ func (p *proof) nobody() string {
 	return p.digest
 }
 
-// attempt names the counters.
+// attempt returns the counters for the account and the origin.
 func (p *proof) attempt(ctx context.Context) (store.Counters, error) {
 	if err := p.t.db.loadSecret(ctx); err != nil {
 		return store.Counters{}, err
@@ -253,20 +266,21 @@ func (p *proof) attempt(ctx context.Context) (store.Counters, error) {
 	return a, err
 }
 
-// warn logs what an operator should know and a visitor should not.
+// warn logs what operators should know and visitors should not.
 func (t *Type) warn(ctx context.Context, what string, r store.Record, err error) {
 	t.view.Config.Log.WarnContext(ctx, what, slog.String("prk", relative(r.Key)), slog.Any("error", err))
 }
 
-// digest is 128 bits of a keyed hash of some kind of text, as text; loadSecret comes first. Under it, identifiers that
-// nobody has, and origins, are counted and logged: visitors type passwords into the wrong box.
+// digest returns 128 bits of a keyed hash of text in hexadecimal. Origins, and identifiers that
+// nobody has, are counted and logged as digests, because visitors type passwords into the wrong
+// box. The caller must have called loadSecret.
 func (db *DB) digest(kind, text string) string {
 	mac := hmac.New(sha256.New, []byte(*db.secret.Load()))
 	mac.Write([]byte(kind + "\x00" + text))
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// loadSecret reads the secret of the view's namespace, once.
+// loadSecret loads the secret of the view's namespace unless it is already loaded.
 func (db *DB) loadSecret(ctx context.Context) error {
 	if db.secret.Load() != nil {
 		return nil
@@ -279,7 +293,8 @@ func (db *DB) loadSecret(ctx context.Context) error {
 	return nil
 }
 
-// curable names what mends a record of the store's own: without it nobody logs in.
+// curable adds to an ErrCorrupt about a record of the store's own the command that repairs it,
+// because nobody can log in without the record.
 func curable(err error) error {
 	if errors.Is(err, ErrCorrupt) {
 		return fmt.Errorf("%w; 'userdb check --repair' mends it", err)

@@ -8,30 +8,36 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An Observer is told what a DB does, and nothing about whom: names of verbs, kinds of events and classes of outcomes, never
-// an identifier, a value, a key, a secret or the text of an error. Packages metrics and trace have one each. Its methods are
-// called on the goroutines of verbs, many at a time. What they return is never nil.
+// An Observer is notified of what a DB does, but not of the accounts it concerns. It receives names
+// of methods, kinds of events and classes of outcomes, never an identifier, a value, a key, a
+// secret or the text of an error. Packages metrics and trace implement it.
+//
+// The methods of an Observer are called on the goroutines of the DB's callers, many at the same
+// time. The functions and contexts that they return must not be nil.
 type Observer interface {
-	// Verb is told that a method of a DB, a Type or a tertiary record begins, such as "Find" or "Set.Add". The verb goes on
-	// with the context returned. ended is called once, when it has ended; for a listing, when its caller has.
+	// Verb is called when a method of a DB, a Type or a tertiary record begins. name is the name of
+	// the method, such as "Find" or "Set.Add". The method continues with the returned context and
+	// calls ended once when it returns; a listing calls it when the caller's loop ends.
 	Verb(ctx context.Context, name string) (verb context.Context, ended func(Outcome))
-	// Hash is told that the hash of a password, or what else takes a worker of Options.HashWorkers, waits for its turn. began
-	// is called when it has it, and never if it is refused; ended is called once.
+	// Hash is called when a job for the workers of Options.HashWorkers, such as hashing a password,
+	// enters the queue. began is called when the job gets a worker, and not if the job is refused.
+	// ended is called once.
 	Hash(ctx context.Context) (began func(), ended func(Outcome))
-	// Event is told the kind of an Event.
+	// Event is called for each Event, with its kind.
 	Event(ctx context.Context, kind string)
-	// Client is told of each client that a DB goes by, before Open or New sends anything through it. opened says that it is
-	// the DB's own, and not one that New was given, perhaps more than once.
+	// Client is called for each Redis client of a DB before Open or New sends anything through it.
+	// opened reports whether the DB opened the client itself. A client that was passed to New may
+	// be reported more than once.
 	Client(c redis.UniversalClient, opened bool)
 }
 
-// An Outcome is how a verb ended, as one of few words:
+// An Outcome says in one word how a method ended. These are the words:
 //
 //	ok               without an error
 //	not_found        ErrNotFound
 //	duplicate        ErrDuplicate
 //	conflict         ErrConflict
-//	invalid          ErrInvalid, ErrCursor, a password that the policy refuses, a name that the schema does not have
+//	invalid          ErrInvalid, ErrCursor, password.ErrPolicy or an undeclared name
 //	hint             hints.ErrHint
 //	login            ErrLogin
 //	throttled        ErrTooManyAttempts
@@ -44,29 +50,32 @@ type Observer interface {
 //	unavailable      ErrUnavailable
 //	unsuitable       ErrUnsuitable
 //	canceled         the caller's context was canceled
-//	timeout          the caller's context has ended, and nothing is known of the store
-//	panicked         the verb did not return: a function of the caller's panicked in it
-//	other            any other error, such as one of the function that Update was given
+//	timeout          the caller's context ended, and the state of the store is unknown
+//	panicked         the method did not return, because a function of the caller panicked
+//	other            any other error, such as one returned by the function passed to Update
 //
-// An error that is several of them has the word for the store's part. Later versions may have more words.
+// If an error is several of these, the word for the store's part is chosen. Later versions may add
+// words.
 type Outcome string
 
-// failures are the outcomes that are not for the caller to mend.
+// failures lists the outcomes that are faults of the store or the program.
 var failures = []Outcome{
 	"schema_mismatch", "corrupt", "unconfirmed", "outcome_unknown", "file_full", "unavailable", "unsuitable", "timeout", "panicked", "other",
 }
 
-// Failed reports whether the outcome is a fault of the store or of the program. What a visitor or a caller has to hear, such as
-// not_found or login, is no fault.
+// Failed reports whether the outcome is a fault of the store or the program. Results that a visitor
+// or caller must expect, such as not_found or login, are not faults.
 func (o Outcome) Failed() bool { return slices.Contains(failures, o) }
 
-// errPanicked is the error of a verb until it returns another one.
+// errPanicked is the error of an observed method until it returns.
 var errPanicked = errors.New("did not return")
 
-// A running verb, for those who observe it. The zero running is of a DB that nobody observes: it costs nothing.
+// running represents an observed method that has begun. The zero value represents a method of a DB
+// without observers; it does nothing and costs nothing.
 type running struct{ ended func(Outcome) }
 
-// begin tells that a verb begins. err is where it will have its error; end reads it there, and is deferred.
+// begin notifies the observers that a method begins. The method must defer end with the same err,
+// which points to its error result.
 func (db *DB) begin(ctx context.Context, verb string, err *error) (context.Context, running) {
 	if len(db.options.Observers) == 0 {
 		return ctx, running{}
@@ -81,8 +90,8 @@ func (r running) end(err *error) {
 	}
 }
 
-// observe tells all observers of a verb. The first is told first of its beginning, and last of its end: its context is
-// around those of the others.
+// observe notifies all observers that a method begins. The first observer is notified first of the
+// beginning and last of the end, so that its context encloses those of the others.
 func (db *DB) observe(ctx context.Context, verb string) (context.Context, running) {
 	all := make([]func(Outcome), len(db.options.Observers))
 	for i, o := range db.options.Observers {
@@ -91,14 +100,14 @@ func (db *DB) observe(ctx context.Context, verb string) (context.Context, runnin
 	return ctx, running{func(o Outcome) { endAll(all, o) }}
 }
 
-// endAll tells all who were told of a beginning that it ended, the last first.
+// endAll calls the functions that observers returned, the last first.
 func endAll(ended []func(Outcome), o Outcome) {
 	for _, end := range slices.Backward(ended) {
 		end(o)
 	}
 }
 
-// observed runs a job for the pool of hashers, with those told who observe.
+// observed runs a job on the pool of hashers and notifies the observers.
 func (hs *hashers) observed(ctx context.Context, job func() error) (err error) {
 	observers := hs.db.options.Observers
 	began, ended := make([]func(), len(observers)), make([]func(Outcome), len(observers))

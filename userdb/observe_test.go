@@ -19,7 +19,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A witness writes down what it is told, in one line each.
+// A witness is an Observer that records each call as a line.
 type witness struct {
 	name string
 	mu   sync.Mutex
@@ -32,7 +32,7 @@ func (w *witness) note(line string) {
 	w.told = append(w.told, line)
 }
 
-// take returns what it was told since the last call.
+// take returns the lines recorded since the last call.
 func (w *witness) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +67,7 @@ func (w *witness) Client(_ redis.UniversalClient, opened bool) {
 	}
 }
 
-// watch opens a store that is observed, and empties its notes.
+// watch opens a store with observers and discards the lines recorded so far.
 func watch(t *testing.T, ws ...userdb.Observer) (*userdb.DB, *userdb.Type) {
 	t.Helper()
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testdb.MarkedSchema(), Observers: ws})
@@ -87,7 +87,7 @@ func watch(t *testing.T, ws ...userdb.Observer) (*userdb.DB, *userdb.Type) {
 	return db, users
 }
 
-// methods are the names of all that a caller waits for, as observers are told them.
+// methods returns the names of all exported methods that take a context, as observers receive them.
 func methods() (all []string) {
 	for name, of := range map[string]reflect.Type{
 		"": reflect.TypeFor[*userdb.DB](), " ": reflect.TypeFor[*userdb.Type](), "Set.": reflect.TypeFor[userdb.Set](),
@@ -104,7 +104,8 @@ func methods() (all []string) {
 	return slices.Compact(all)
 }
 
-// TestEveryVerbIsObserved: a verb without the two lines that tell of it, or without a row in testdb.VerbsOf, fails it.
+// TestEveryVerbIsObserved checks that every method notifies its observers, and that testdb.VerbsOf
+// has a row for every method.
 func TestEveryVerbIsObserved(t *testing.T) {
 	w := &witness{}
 	db, users := watch(t, w)
@@ -124,7 +125,7 @@ func TestEveryVerbIsObserved(t *testing.T) {
 	}
 }
 
-// TestWhatObserversAreTold is of a few verbs, to the line.
+// TestWhatObserversAreTold compares all calls of an observer for a few methods.
 func TestWhatObserversAreTold(t *testing.T) {
 	ctx, uid := context.Background(), hints.UID("u1")
 	create := func(_ *userdb.DB, users *userdb.Type) error {
@@ -133,7 +134,7 @@ func TestWhatObserversAreTold(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		do   func(db *userdb.DB, users *userdb.Type) error
-		want string // lines, without those of create
+		want string // the last lines, joined
 	}{
 		{"a verb", create, "Create, hash in Create, hash begins, hash ok, create in Create, Create ok"},
 		{"nothing there", func(_ *userdb.DB, users *userdb.Type) error { return second(users.Find(ctx, uid)) }, "Find, Find not_found"},
@@ -182,7 +183,7 @@ func TestWhatObserversAreTold(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := &witness{}
 			db, users := watch(t, w)
-			_ = tt.do(db, users) // its outcome is told
+			_ = tt.do(db, users) // the observer records the outcome
 			want := tt.want
 			if got := strings.Join(w.take(), ", "); !strings.HasSuffix(got, want) || strings.Count(got, "Create ok") > 1 {
 				t.Errorf("told %s\nwant %s", got, want)
@@ -193,7 +194,7 @@ func TestWhatObserversAreTold(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// first is the error of the first entry of a listing.
+// first returns the error of the first element of a listing.
 func first(all iter.Seq2[userdb.Entry, error]) error {
 	for _, err := range all {
 		return err
@@ -201,7 +202,8 @@ func first(all iter.Seq2[userdb.Entry, error]) error {
 	return nil
 }
 
-// TestObserversInOrder: the first is told of the beginning first, and of the end last.
+// TestObserversInOrder checks that the first observer is notified first of the beginning and last
+// of the end.
 func TestObserversInOrder(t *testing.T) {
 	var w witness
 	outer, inner := &relay{&witness{name: "1"}, &w}, &relay{&witness{name: "2"}, &w}
@@ -215,7 +217,7 @@ func TestObserversInOrder(t *testing.T) {
 	}
 }
 
-// A relay has another witness note what one is told.
+// A relay is an Observer that records calls of Verb in another witness.
 type relay struct {
 	*witness
 	to *witness
@@ -226,7 +228,7 @@ func (r *relay) Verb(ctx context.Context, name string) (context.Context, func(us
 	return ctx, func(o userdb.Outcome) { r.to.note(r.name + name + " " + string(o)) }
 }
 
-// TestClientsAreTold before anything is sent: which are the DB's own, and which the caller's.
+// TestClientsAreTold checks that observers receive every client, and whether the DB owns it.
 func TestClientsAreTold(t *testing.T) {
 	s := redistest.Shared(t)
 	for _, tt := range []struct {
@@ -253,7 +255,7 @@ func TestClientsAreTold(t *testing.T) {
 	}
 }
 
-// TestFailed: every word that an Outcome can be is either the caller's or a fault.
+// TestFailed checks which outcomes are faults.
 func TestFailed(t *testing.T) {
 	for outcome, want := range map[userdb.Outcome]bool{
 		"ok": false, "not_found": false, "login": false, "throttled": false, "canceled": false,

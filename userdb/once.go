@@ -16,28 +16,35 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// onceLife is how long the request of a CreateOnce is known by its name.
+// onceLife is how long CreateOnce remembers a request by its name.
 const onceLife = 24 * time.Hour
 
-// onceLease is how long the first to make a request has it alone: it may still be at work.
+// onceLease is how long the call that began a request has it to itself, as it may still be running.
 const onceLease = 10 * time.Second
 
-// onceEnd is how long a call that failed may take to leave the request to the next one.
+// onceEnd limits how long a failed call takes to give up its request.
 const onceEnd = 2 * time.Second
 
 const purposeOnce = "once"
 
-// CreateOnce is Create for a caller who sends a request again where no answer came, from any process, within 24 hours: all
-// requests of one name make one entry, at one UID, and return it as it is by then. The name is the caller's, at most 1,024 bytes.
+// CreateOnce creates an entry like Create, for callers that repeat a request if they get no answer.
+// All requests with the same name, from any process and within 24 hours, create one entry at one
+// UID and return its current state. The caller chooses the name, which has at most 1,024 bytes.
 //
-// ErrConflict: an earlier request of the name, at most ten seconds old, is not done; try again. One that failed is done, and is tried
-// again by the next call; after one whose process died that takes ten seconds. ErrNotFound: it made the entry, which
-// is gone since. A *FieldError of the rule "once": it was another request; passwords, which are not kept, may differ. A
-// request that is refused is forgotten.
+// The error is
+//
+//   - ErrConflict if an earlier request with the name is still running. Try again. A request whose
+//     process has crashed counts as running for ten seconds; one that failed can be repeated at
+//     once.
+//   - ErrNotFound if the request created the entry, which has been deleted since.
+//   - a *FieldError with the rule "once" if the earlier request was a different one. Only the
+//     password may differ, as it is not stored.
+//
+// A request that is refused, because of an invalid or duplicate value, is forgotten.
 func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "CreateOnce", &err)
 	defer v.end(&err)
-	o, caller := once{}, rand.Text() // the same when it begins again by another schema
+	o, caller := once{}, rand.Text() // caller stays the same if the schema changes and we retry
 	err = t.following(ctx, func(t *Type) error {
 		if o, err = t.once(ctx, name, caller, n); err == nil {
 			e, err = o.create(ctx, n)
@@ -50,21 +57,24 @@ func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry
 	return e, err
 }
 
-// A once is a request by its name, for an entry at prk. Its age is by the server's clock: those of two programs may differ.
-// The first request lays a token where those of the entry will lie, which the change that makes the entry spends. So it can
-// be told at any time whether that was made, and all who try to make it exclude each other.
+// A once represents a request of CreateOnce for an entry at prk.
+//
+// The call that begins the request stores a token where the tokens of the entry will be, and the
+// change that creates the entry spends that token. The token therefore shows at any time whether
+// the entry was created, and makes all calls that try to create it exclude each other. The age is
+// measured by the server's clock, as the clocks of two programs may differ.
 type once struct {
 	*Type
-	record recordkey.Key // where the request lies, as the token of an entry that does not exist
+	record recordkey.Key // stores the request, as the token of an entry that does not exist
 	name   string        // digest of the name
-	digest string        // of the name and the request
-	caller string        // this call
-	nonce  string        // the call that began it
+	digest string        // digest of the name and the request
+	caller string        // identifies this call
+	nonce  string        // identifies the call that began the request
 	prk    recordkey.Key
 	age    time.Duration
 }
 
-// once finds the request of a name, or begins it.
+// once returns the request with a name, which it begins if there is none.
 func (t *Type) once(ctx context.Context, name, caller string, n NewEntry) (o once, err error) {
 	if name == "" || len(name) > 1024 {
 		return o, invalid(purposeOnce, "size", "a name has 1 to 1,024 bytes")
@@ -83,13 +93,13 @@ func (t *Type) once(ctx context.Context, name, caller string, n NewEntry) (o onc
 	return o, err
 }
 
-// onceKey returns where a request lies, or that a call has left it.
+// onceKey returns the key under which a request is stored, or the mark that a call has given it up.
 func onceKey(name string) (recordkey.Key, error) {
 	key, err := recordkey.PRK(purposeOnce, "name", name)
 	return key.In(view.Reserved), err
 }
 
-// describeRequest is a request without its password.
+// describeRequest returns an unambiguous encoding of a request without its password.
 func describeRequest(n NewEntry) string {
 	var b strings.Builder
 	add := func(text string) { fmt.Fprintf(&b, "%d:%s", len(text), text) }
@@ -106,7 +116,7 @@ func describeRequest(n NewEntry) string {
 	return b.String()
 }
 
-// read reads what is known of the request.
+// read loads the stored request.
 func (o *once) read(ctx context.Context) error {
 	tk, left, err := o.view.Engine.Peek(ctx, o.record, o.digest, o.view.StoreTime())
 	if err != nil {
@@ -121,7 +131,8 @@ func (o *once) read(ctx context.Context) error {
 	return err
 }
 
-// begin notes the request: first at the UID that the entry will have, so that who dies in between leaves nothing that counts.
+// begin stores the request, first at the UID that the entry will have, so that a crash in between
+// leaves nothing that counts.
 func (o *once) begin(ctx context.Context, uid string) error {
 	prk, err := o.place(ctx, uid)
 	if err != nil {
@@ -135,16 +146,16 @@ func (o *once) begin(ctx context.Context, uid string) error {
 		return invalid(purposeOnce, purposeOnce, "another request was made under this name")
 	}
 	if err == nil {
-		err = o.read(ctx) // that of another caller, where it was before this one
+		err = o.read(ctx) // another caller may have stored the request first
 	}
 	return err
 }
 
-// token returns what lies at the UID that the entry will have. It is that of the name: one that was left there is in nobody's way but
-// other names'.
+// token returns the token to store at the UID that the entry will have. It depends only on the
+// name, so that a token that is left behind is only in the way of requests with other names.
 func (o once) token() store.Token { return store.Token{Hash: o.name, Purpose: purposeOnce} }
 
-// place lays the token at the UID that the entry will have.
+// place stores the token at the UID that the entry will have, and returns the PRK.
 func (o once) place(ctx context.Context, uid string) (prk recordkey.Key, err error) {
 	if uid == "" {
 		return o.inviteAt(ctx, o.db.options.NewUID, onceLife, func(string) (store.Token, error) { return o.token(), nil })
@@ -166,14 +177,15 @@ func (o once) place(ctx context.Context, uid string) (prk recordkey.Key, err err
 	return prk, err
 }
 
-// made is the entry, if the request has made it. waiting: not yet.
+// made returns the entry if the request has created it. waiting reports whether it has not done so
+// yet.
 func (o once) made(ctx context.Context) (e Entry, waiting bool, err error) {
 	_, _, err = o.view.Engine.Peek(ctx, o.prk, o.name, o.view.StoreTime())
 	lies := err == nil
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return Entry{}, false, err
 	}
-	// A server may have refused to remove the token of the change that spent it.
+	// The token may exist although it was spent, if the server refused to remove it.
 	r, err := o.view.FindOne(ctx, store.Lookup{PRK: o.prk})
 	if lies && (errors.Is(err, ErrNotFound) || err == nil && !r.EndedToken(o.name)) {
 		return Entry{}, true, nil
@@ -182,7 +194,7 @@ func (o once) made(ctx context.Context) (e Entry, waiting bool, err error) {
 	return e, false, err
 }
 
-// create makes the entry, or returns it where that was done before.
+// create creates the entry, or returns it if an earlier call has done so.
 func (o once) create(ctx context.Context, n NewEntry) (Entry, error) {
 	if o.nonce != o.caller {
 		e, waiting, err := o.made(ctx)
@@ -204,7 +216,8 @@ func (o once) create(ctx context.Context, n NewEntry) (Entry, error) {
 	return e, err
 }
 
-// leave ends a call that failed: a request that was refused is forgotten, and any other is there for the next call at once.
+// leave ends a call that failed with err. A request that was refused is forgotten; any other can be
+// taken over by the next call at once.
 func (o once) leave(ctx context.Context, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceEnd)
 	defer cancel()
@@ -220,12 +233,12 @@ func (o once) leave(ctx context.Context, err error) {
 	}
 }
 
-// leaving returns the token which says that a call has left its request.
+// leaving returns the token that marks a request as given up by its call.
 func (once) leaving(caller string) store.Token {
 	return store.Token{Hash: hashOf(caller), Purpose: purposeOnce}
 }
 
-// left reports whether the call that began the request has failed.
+// left reports whether the call that began the request has given it up.
 func (o once) left(ctx context.Context) bool {
 	key, err := onceKey(o.nonce)
 	if err == nil {
@@ -234,19 +247,19 @@ func (o once) left(ctx context.Context) bool {
 	return err == nil
 }
 
-// isProblem reports whether what was asked for is refused, and nothing else is wrong.
+// isProblem reports whether err only says that the request is refused.
 func isProblem(err error) bool {
 	return (errors.Is(err, ErrDuplicate) || errors.Is(err, ErrInvalid) || errors.Is(err, password.ErrPolicy)) && !errors.Is(err, ErrUnavailable)
 }
 
-// takenUID reports whether a create was refused for its UID.
+// takenUID reports whether a create was refused because its UID is taken.
 func (t *Type) takenUID(err error) bool {
 	taken, is := errors.AsType[*FieldError](err)
 	return is && errors.Is(taken, ErrDuplicate) && taken.Field == t.now().declared.Schema.Primary
 }
 
-// forget lets the name be used for another request: first what is known of this one, then the token by which another
-// call of it could still make the entry.
+// forget allows the name to be used for another request. It removes the stored request first, then
+// the token with which another call could still create the entry.
 func (o once) forget(ctx context.Context) {
 	for _, lies := range []struct {
 		prk  recordkey.Key
@@ -260,7 +273,7 @@ func (o once) forget(ctx context.Context) {
 		if err != nil || len(found[0].Fields) != 1 || found[0].Fields[lies.hash] == "" {
 			continue
 		}
-		// What is left ends by itself, in a day.
+		// If this fails, the record expires within a day.
 		_, _ = o.view.Engine.Mend(ctx, store.Remove{Key: key.String(), Field: lies.hash, Value: found[0].Fields[lies.hash]})
 	}
 }

@@ -16,72 +16,115 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Options of a DB. The zero Options are good for a start.
+// Options configure a DB. The zero value is ready to use.
 type Options struct {
-	Schema      schema.Schema          // zero: schema.User()
-	Namespace   recordkey.Namespace    // zero: the whole store
-	OnSchema    OnSchema               // what is done where Schema has more than is stored
-	NewUID      func() (string, error) // nil: RandomUID(12)
-	randomUIDs  bool                   // it was nil
-	HashWorkers int                    // how many passwords are hashed at once; 0: as many as GOMAXPROCS; see docs/security.md
-	// Logger gets events and warnings; nil: nothing is logged. go-redis' own logger, one for the
-	// whole process, is silenced by importing this package; redis.SetLogger in main sets another.
-	Logger *slog.Logger
-	// OnEvent gets every event before the verb returns, on its goroutine; of transfer.Import on up to 16 goroutines at
-	// once. nil: events go to Logger alone.
-	OnEvent func(context.Context, Event)
-	// Observers are told what is done, for metrics and traces, and nothing about whom: see packages metrics and trace. None:
-	// nobody is, which costs nothing.
-	Observers []Observer
-	Peppers   [][]byte // none: no pepper; the first hashes, all verify
+	// Schema declares the types of entries. If zero, schema.User() is used.
+	Schema schema.Schema
 
-	// History has every change leave a note beside its entry, and in a feed: Type.History and DB.Events read them. It costs memory, about 150 bytes for
-	// each of the last hundred changes of an entry, and as much in the feed.
+	// Namespace is the part of the store that the DB uses. If zero, it is the whole store.
+	Namespace recordkey.Namespace
+
+	// OnSchema says what to do if Schema differs from the stored one.
+	OnSchema OnSchema
+
+	// NewUID generates the UIDs of entries that are created without one. If nil, RandomUID(12) is
+	// used.
+	NewUID     func() (string, error)
+	randomUIDs bool // NewUID was nil
+
+	// HashWorkers limits how many passwords are hashed at the same time. If zero, it is GOMAXPROCS.
+	// See docs/security.md.
+	HashWorkers int
+
+	// Logger receives events and warnings. If nil, nothing is logged.
+	//
+	// Importing this package silences go-redis' own logger, which is global to the process; call
+	// redis.SetLogger in main to set another.
+	Logger *slog.Logger
+
+	// OnEvent is called with every event before the method that caused it returns, on that method's
+	// goroutine. transfer.Import calls it from up to 16 goroutines at once. If nil, events only go
+	// to Logger.
+	OnEvent func(context.Context, Event)
+
+	// Observers are notified of what the DB does, for metrics and traces, but not of the accounts
+	// it concerns: see packages metrics and trace. Without observers this costs nothing.
+	Observers []Observer
+
+	// Peppers are secret keys that are mixed into password hashes. New hashes use the first; all of
+	// them can verify. If empty, hashes have no pepper.
+	Peppers [][]byte
+
+	// History records every change beside its entry and in a feed, for Type.History and DB.Events.
+	// It costs about 150 bytes of memory for each of the last hundred changes of an entry, and as
+	// much in the feed.
 	History bool
 
-	// Replicas of every server that a change touches must have it within ReplicaTimeout, or the verb
-	// returns ErrUnconfirmed besides what it made. That costs a round trip more. Tertiary records are
-	// not waited for, nor the beginning and end of one session or token, nor on a cluster the fences of other writers and the releases of values that went: docs/guarantees.md
-	// says what that leaves open, and how min-replicas-to-write narrows it. 0: do not wait, and a failover may lose changes that were acknowledged.
-	Replicas       int
-	ReplicaTimeout time.Duration // 0: one second; more than the client's read timeout is not waited for
+	// Replicas is the number of replicas of every server involved that must acknowledge a change
+	// within ReplicaTimeout. Otherwise the method returns ErrUnconfirmed beside its result. Waiting
+	// costs one more round trip. If zero, no method waits, and a failover may lose changes that
+	// were acknowledged.
+	//
+	// Methods do not wait for tertiary records, for the beginning and end of a single session or
+	// token, or, on a cluster, for fencing other writers and releasing values that are no longer
+	// used. docs/guarantees.md says what this leaves open, and how min-replicas-to-write narrows
+	// it.
+	Replicas int
 
-	// Cache is about how many hot entries are copied into this process; 0: none. Find answers from a copy, without
-	// a round trip, if the entry is sought by its UID or key; every other verb (Login, Update and FindAll
-	// among them, and Find by other identifiers) reads past the copies, and what is absent is never copied.
+	// ReplicaTimeout limits how long a method waits for replicas. If zero, it is one second. The
+	// client's read timeout also limits it.
+	ReplicaTimeout time.Duration
+
+	// Cache is the approximate number of entries to cache in this process. If zero, there is no
+	// cache. Find answers from the cache, without a round trip, if the hint is a UID or a key. All
+	// other methods, including Login, Update and FindAll, and Find by other identifiers, bypass the
+	// cache. Absent entries are not cached.
 	//
-	// A copy goes when the server says that the entry has changed: some milliseconds after it was, and at
-	// once when the connection to the server breaks. So Find may show an entry as it was a moment
-	// ago, not yet disabled or deleted, or older than another verb has just shown it. Save of such an entry is
-	// ErrConflict, and then Find is fresh. What this DB wrote itself Find shows from then on. Where the
-	// network loses the server's word, a copy is shown until it is CacheAge old.
+	// A cached entry is dropped when the server reports that it changed, a few milliseconds after
+	// the change, and at once if the connection breaks. Find may therefore return an entry as it
+	// was a moment ago: not yet disabled or deleted, or older than what another method has just
+	// returned. Save then returns ErrConflict, after which Find is fresh. Find always returns what
+	// this DB itself wrote. If the network loses the server's report, the entry is served until it
+	// is CacheAge old.
 	//
-	// It needs a server that Open got a URL of (redis:, rediss:, unix:), its database 0, RESP3 and CLIENT
-	// TRACKING, which Redis has since version 6; elsewhere Open and New return ErrCache. An embedded store, which
-	// is in the process anyway, takes no notice of it. The copies have connections of their own, a pool of
-	// the same size. They hold every field but the password's hash; of entries over 16 KiB there are none.
-	// Each eviction looks through a sixteenth of the copies, so let there be room for all that are hot.
-	Cache    int
-	CacheAge time.Duration // 0: ten seconds
+	// The cache needs a server that Open got the URL of (redis:, rediss:, unix:), its database 0,
+	// RESP3, and CLIENT TRACKING, which Redis has since version 6; otherwise Open and New return
+	// ErrCache. Embedded stores ignore Cache, as they are in this process anyway.
+	//
+	// The cache has a connection pool of its own, of the same size as the other. It keeps every
+	// field except the password hash, and no entries over 16 KiB. Each eviction scans a sixteenth
+	// of the cache, so make Cache large enough for all entries that are often used.
+	Cache int
+
+	// CacheAge limits how long a cached entry is served without hearing from the server. If zero,
+	// it is ten seconds.
+	CacheAge time.Duration
 }
 
-// OnSchema says what becomes of a schema that is not the one stored in the database, which is in force for everybody. A DB
-// follows what its own schema lacks: it goes by the stored one, and only writes no fields that its own does not have. Where its
-// own has a role more, requires a field more, or says otherwise, Open and New return ErrSchemaMismatch. A stored schema that
-// changes later a DB notices at its next write.
+// OnSchema says what to do if the schema of a program differs from the one stored in the database,
+// which is in force for every program.
+//
+// A DB adopts what only the stored schema has, but it does not write fields that its own schema
+// does not declare. Open and New return ErrSchemaMismatch if the program's schema gives a field a
+// role that is not stored, requires a field that is not required there, or contradicts the stored
+// schema. A DB notices a later change of the stored schema at its next write.
 type OnSchema int
 
 const (
-	// SchemaExtend stores what Schema has more, if no record has to change for that: fields without a role, tertiary records,
-	// an open type. Two programs that extend differently end with both. It is the zero OnSchema.
+	// SchemaExtend, the default, adds to the stored schema what only the program's schema declares,
+	// if no record has to change for it: fields without a role, tertiary records, an open type. If
+	// two programs add different things, both end up with all of them.
 	SchemaExtend = OnSchema(view.Extend)
-	// SchemaRefuse is ErrSchemaMismatch in place of that.
+	// SchemaRefuse makes Open and New return ErrSchemaMismatch instead of extending the stored
+	// schema.
 	SchemaRefuse = OnSchema(view.Refuse)
-	// SchemaApply is SchemaExtend, and brings entries to roles that Schema has more, while other programs go on: before Open
-	// returns, and by one process at a time. The program must import package migrate, of this module's maintain. ErrCollision of
-	// that package: two entries would have one value.
+	// SchemaApply does what SchemaExtend does, and also gives existing entries the roles that only
+	// the program's schema has, while other programs go on working. One process at a time does
+	// this, before its Open returns. The program must import package maintain/migrate of this
+	// module. Open returns that package's ErrCollision if two entries would have the same value.
 	SchemaApply = OnSchema(view.Apply)
-	// SchemaLater compares, as SchemaExtend does, at the first write, and not at Open: for tools that read any store.
+	// SchemaLater does what SchemaExtend does, but at the first write instead of in Open. It is
+	// meant for tools that read any store.
 	SchemaLater = OnSchema(view.Later)
 )
 
@@ -102,20 +145,21 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// describe is a value that holds a secret as JSON, which leaves the secret out, after the name of its type. In an
-// unexported field of another struct it would be printed with it: fmt asks no method there.
+// describe returns v as JSON after the name of its type. v is a value with a secret that its JSON
+// leaves out. If v were in an unexported field of another struct, fmt would print the secret, as it
+// calls no methods there.
 func describe(v json.Marshaler) string {
 	text, _ := json.Marshal(v)
 	return fmt.Sprintf("%T%s", v, text)
 }
 
-// Format writes what the options are, without the peppers, whatever the verb.
+// Format writes the options without the peppers, whatever the formatting verb.
 func (o Options) Format(f fmt.State, _ rune) { fmt.Fprint(f, describe(o)) }
 
-// LogValue is the same for a log.
+// LogValue returns the options for a log, without the peppers.
 func (o Options) LogValue() slog.Value { return slog.StringValue(describe(o)) }
 
-// MarshalJSON gives the number of the peppers in place of them.
+// MarshalJSON returns the options with the number of peppers instead of the peppers.
 func (o Options) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Types       []string `json:"types,omitempty"`

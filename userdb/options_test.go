@@ -14,7 +14,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestNothingPrintsSecrets prints every value that holds a secret, or was made of one, in every way.
+// TestNothingPrintsSecrets formats every value that holds a secret, or was made from one, in every
+// way.
 func TestNothingPrintsSecrets(t *testing.T) {
 	const pepper, pw = "pepper-of-32-bytes-pepper-of-32-", "correct horse battery"
 	o := userdb.Options{Peppers: [][]byte{[]byte(pepper)}}
@@ -59,7 +60,7 @@ func TestNothingPrintsSecrets(t *testing.T) {
 	}
 }
 
-// secretsOf are texts in the forms that printing may give them.
+// secretsOf returns the forms in which printing may show the texts.
 func secretsOf(texts ...string) (all []string) {
 	for _, text := range texts {
 		all = append(all, text[:8], fmt.Sprint([]byte(text[:8]))[1:20], fmt.Sprintf("%x", text[:8]), fmt.Sprintf("%X", text[:8]),
@@ -68,11 +69,12 @@ func secretsOf(texts ...string) (all []string) {
 	return all
 }
 
+// printed returns v in every format.
 func printed(v any) (all []string) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%b", "%o", "%c", "%U", "%t", "%e", "%T"} {
 		all = append(all, fmt.Sprintf(verb, v))
 	}
-	text, _ := json.Marshal(v) // what cannot be marshalled says nothing
+	text, _ := json.Marshal(v) // a value that cannot be marshalled reveals nothing
 	var b bytes.Buffer
 	slog.New(slog.NewTextHandler(&b, nil)).Info("x", "v", v)
 	slog.New(slog.NewJSONHandler(&b, nil)).Info("x", "v", v)

@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// originDigest returns the name under which attempts from an origin are counted; loadSecret comes
-// first.
+// originDigest returns the name under which attempts from an origin are counted. The caller must
+// have called loadSecret.
 func (db *DB) originDigest(origin string) string {
 	return db.digest("origin", normalOrigin(origin))
 }
 
-// normalOrigin returns the one spelling of an origin: an address without its port and zone, of IPv6
-// the /64 prefix, all of which one visitor has. Text that is no address stays as it is.
+// normalOrigin returns the canonical spelling of an origin: an address without its port and zone,
+// and for IPv6 its /64 prefix, because a single visitor has the whole prefix. Text that is not an
+// address is returned as it is.
 func normalOrigin(text string) string {
 	trimmed := strings.TrimSpace(text)
 	if prefix, err := netip.ParsePrefix(trimmed); err == nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// send runs a command. A command that reads a range of a list or a sorted set, which may be of any
-// length, is sent once for each page of it.
+// send runs a command. If the command reads a range of a list or a sorted set, which may have any
+// length, send fetches the range in several pages.
 func (r tertiary) send(ctx context.Context, op store.Op) (store.Reply, error) {
 	switch op.Command {
 	case "LRANGE":
@@ -21,9 +21,8 @@ func (r tertiary) send(ctx context.Context, op store.Op) (store.Reply, error) {
 	return r.t.view.Tertiary(ctx, r.t.declared, op)
 }
 
-// sendRange reads the elements from the first argument to the second one, both included. Only
-// where negative numbers do not say how many elements that may be, it asks for the length of the
-// record first.
+// sendRange reads the elements from the first argument to the second, both included. It asks for
+// the length of the record first only if negative indexes leave the number of elements open.
 func (r tertiary) sendRange(ctx context.Context, op store.Op, length string, words int) (store.Reply, error) {
 	start, _ := strconv.ParseInt(op.Args[0], 10, 64)
 	stop, _ := strconv.ParseInt(op.Args[1], 10, 64)
@@ -69,7 +68,7 @@ func (r tertiary) sendRange(ctx context.Context, op store.Op, length string, wor
 	return all, nil
 }
 
-// sendScores reads the members between two scores.
+// sendScores reads the members between two scores, page by page.
 func (r tertiary) sendScores(ctx context.Context, op store.Op) (store.Reply, error) {
 	all := store.Reply{Items: []string{}}
 	for {

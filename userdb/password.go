@@ -17,10 +17,13 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// SetPassword sets the password of an entry, new or not, ends all its single-use tokens and sessions and forgets its failed
-// logins. It returns the entry, for a session of the caller's own.
-// *password.PolicyError says what speaks against a password, such as being over 72 bytes (1024 with a pepper). The
-// bytes are hashed as they are: nothing is trimmed, folded or normalised.
+// SetPassword sets the password of an entry. It ends all single-use tokens and sessions of the
+// entry and clears its failed logins. It returns the entry, which the caller can use to start a new
+// session.
+//
+// The error is a *password.PolicyError if the policy refuses the password, for example because it
+// has over 72 bytes (1,024 with a pepper). The bytes are hashed as they are: nothing is trimmed,
+// folded or normalized.
 func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "SetPassword", &err)
 	defer v.end(&err)
@@ -31,10 +34,12 @@ func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (e Entr
 	return t.setPassword(ctx, r, pw, "", func(store.Record) error { return nil })
 }
 
-// ChangePassword is SetPassword for a caller who proves with the old password to be the owner. A
-// wrong one is ErrLogin, and counts as an attempt to log in; so does an entry that is disabled, or was disabled or
-// deleted meanwhile. ErrConflict says that the password, or its hash, was changed at the same moment. The hint
-// is the application's, of a user whom it knows: other than Login, it tells ErrNotFound.
+// ChangePassword sets the password of an entry as SetPassword does, after checking the old one.
+//
+// The error is ErrLogin if the old password is wrong, which counts as a failed login, or if the
+// entry is disabled or has just been disabled or deleted. It is ErrConflict if the password or its
+// hash was changed at the same moment. The hint comes from the application, which knows the user;
+// so unlike Login, ChangePassword returns ErrNotFound if there is no such entry.
 func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "ChangePassword", &err)
 	defer v.end(&err)
@@ -57,7 +62,7 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 		return nil
 	})
 	if errors.Is(err, ErrNotFound) {
-		err = ErrLogin // it was there when the old password was right
+		err = ErrLogin // the entry was deleted after the old password was checked
 	}
 	if errors.Is(err, ErrLogin) {
 		t.db.emit(ctx, p.event(EventFailure))
@@ -65,7 +70,8 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 	return e, err
 }
 
-// setPassword replaces the hash of a record, while its owner may.
+// setPassword replaces the hash of a record. It calls may with each version of the record that it
+// tries to change, and stops if that returns an error.
 func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin string, may func(now store.Record) error) (Entry, error) {
 	before, after := r, r
 	ctx = view.WithActor(ctx, view.Actor{Origin: origin})
@@ -90,14 +96,14 @@ func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin strin
 	return t.now().entry(after, err)
 }
 
-// passwordChange is the change that gives a record another password.
+// passwordChange returns the change that gives a record another password hash.
 func (t *Type) passwordChange(now store.Record, hash string, facets, own map[string]string) (c store.Change, due bool, err error) {
 	change.SetPassword(now, t.view.Now(), hash, facets, own)
 	return t.declared.Update(now, facets, own)
 }
 
-// passwordSet does what follows a new password. It forgets failed logins: guesses at the old password tell nothing
-// about the new one.
+// passwordSet clears the failed logins of an entry and emits the event after a new password was
+// set. Guesses at the old password say nothing about the new one.
 func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
 	counters, err := t.declared.Counters(r)
 	if err == nil {
@@ -109,7 +115,8 @@ func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
 	t.db.emit(ctx, Event{Kind: EventPassword, PRK: r.Key, Origin: origin})
 }
 
-// EndWaits forgets the failed logins of an entry, so that nobody has to wait before the next one. Its familiar origins stay.
+// EndWaits clears the failed logins of an entry, so that nobody has to wait before the next
+// attempt. The familiar origins of the entry stay.
 func (t *Type) EndWaits(ctx context.Context, h hints.Hint) (err error) {
 	ctx, v := t.db.begin(ctx, "EndWaits", &err)
 	defer v.end(&err)
@@ -128,15 +135,15 @@ func (t *Type) EndWaits(ctx context.Context, h hints.Hint) (err error) {
 	return err
 }
 
-// Disable keeps an entry from logging in, and ends its tokens and sessions: none is issued, redeemed or begun until Enable.
-// It stays readable.
+// Disable prevents an entry from logging in and ends its tokens and sessions. Until Enable, no
+// token is issued or redeemed and no session starts. The entry can still be read.
 func (t *Type) Disable(ctx context.Context, h hints.Hint) (err error) {
 	ctx, v := t.db.begin(ctx, "Disable", &err)
 	defer v.end(&err)
 	return t.setDisabled(ctx, h, EventDisable)
 }
 
-// Enable lets an entry log in again.
+// Enable allows an entry to log in again.
 func (t *Type) Enable(ctx context.Context, h hints.Hint) (err error) {
 	ctx, v := t.db.begin(ctx, "Enable", &err)
 	defer v.end(&err)
@@ -149,7 +156,7 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind) er
 		return public(err)
 	}
 	before := r
-	// After a conflict it is the same entry, whichever the hint may lead to by then.
+	// After a conflict, use the same entry even if the hint now leads to another one.
 	err = t.following(ctx, func(t *Type) (err error) {
 		r, err = t.rewriteRead(ctx, r, func(now store.Record) (store.Change, bool, error) {
 			before = now
@@ -170,8 +177,9 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind) er
 	return err
 }
 
-// hashers make and check passwords: one for each cost that the schema names, on one pool. Only the
-// function knows the peppers, so that nothing that prints a DB prints them. They are a view.Hashing.
+// hashers hash and check passwords, with one Hasher for each cost in the schema and one pool of
+// workers. It implements view.Hashing. The peppers are only in the closure hasher, so that printing
+// a DB does not print them.
 type hashers struct {
 	db     *DB
 	pool   *hashpool.Pool
@@ -186,7 +194,7 @@ func newHashers(o Options) *hashers {
 	}}
 }
 
-// add makes the hashers that the types of a schema need.
+// add creates the hashers that the types of a schema need.
 func (hs *hashers) add(s schema.Schema) error {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -207,7 +215,7 @@ func (hs *hashers) add(s schema.Schema) error {
 	return nil
 }
 
-// cheapen makes hashers of tests anew, with hashes that take no time.
+// cheapen replaces the hashers with ones for tests, whose hashes take almost no time.
 func (hs *hashers) cheapen(s schema.Schema) error {
 	dear := hs.hasher
 	hs.hasher = func(cost int) (*password.Hasher, error) {
@@ -227,7 +235,7 @@ func (hs *hashers) Of(t *change.Type) *password.Hasher {
 	return hs.byCost[t.Schema.Policy().Cost]
 }
 
-// onPool runs work that keeps a processor busy, as many at a time as there are workers.
+// onPool runs a CPU-bound job on the pool, which limits how many run at the same time.
 func (hs *hashers) onPool(ctx context.Context, job func() error) error {
 	if len(hs.db.options.Observers) > 0 {
 		return hs.observed(ctx, job)
@@ -247,7 +255,7 @@ func (hs *hashers) run(ctx context.Context, job func() error) error {
 	return cmp.Or(err, failed)
 }
 
-// hashUnjudged makes a hash of a password that bcrypt can take.
+// hashUnjudged hashes a password without checking it against the policy.
 func (hs *hashers) hashUnjudged(ctx context.Context, t *change.Type, pw string) (hash string, err error) {
 	err = hs.onPool(ctx, func() (err error) {
 		hash, err = hs.Of(t).Hash(pw)
@@ -264,7 +272,7 @@ func (hs *hashers) Hash(ctx context.Context, t *change.Type, pw string, own []st
 }
 
 func (hs *hashers) Judge(ctx context.Context, t *change.Type, pw string, own []string) error {
-	if pw == "" { // whatever the policy: anybody could log in
+	if pw == "" { // under no policy: anybody could log in
 		return &password.PolicyError{Rule: "min", Reason: "it is empty"}
 	}
 	p := t.Schema.Policy()
@@ -273,7 +281,7 @@ func (hs *hashers) Judge(ctx context.Context, t *change.Type, pw string, own []s
 		return err
 	}
 	if policy.Strength = p.Strength; policy.Strength > 0 {
-		// There are texts that keep this busy for a second or two.
+		// Estimating the strength of some passwords takes a second or two.
 		if err := hs.onPool(ctx, func() error { return policy.Check(pw, own...) }); err != nil {
 			return err
 		}

@@ -11,10 +11,12 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// problems are what is wrong with what somebody filled in: a *FieldError for each field, and a *password.PolicyError.
+// problems collects what is wrong with user input: a *FieldError for each field and a
+// *password.PolicyError.
 type problems []error
 
-// add takes what is wrong with one field, and returns an error that is about something else.
+// add records err if it is about a field or the password. Of two errors about one field it keeps
+// the first. It returns any other error.
 func (p *problems) add(err error) error {
 	err = public(err)
 	_, ofField := errors.AsType[*FieldError](err)
@@ -35,7 +37,7 @@ func fieldOf(err error) string {
 	return e.Field
 }
 
-// fields are those that something is wrong with.
+// fields returns the names of the fields that have a problem.
 func (p problems) fields() (names []string) {
 	for _, err := range p {
 		if e, is := errors.AsType[*FieldError](err); is {
@@ -45,7 +47,8 @@ func (p problems) fields() (names []string) {
 	return names
 }
 
-// err is one problem as it is, or all of them joined: by fields, the password last.
+// err returns a single problem as it is, and several joined: in order of their fields, the password
+// last.
 func (p problems) err() error {
 	slices.SortStableFunc(p, func(a, b error) int { return cmp.Compare(place(a), place(b)) })
 	if len(p) == 1 {
@@ -54,7 +57,7 @@ func (p problems) err() error {
 	return errors.Join(p...)
 }
 
-// place is where a problem stands among others.
+// place returns the key that problems are sorted by.
 func place(err error) string {
 	if _, ofField := errors.AsType[*FieldError](err); ofField {
 		return fieldOf(err)
@@ -62,8 +65,8 @@ func place(err error) string {
 	return "\U0010ffff"
 }
 
-// rest adds to what is wrong what a form is refused for besides: required fields that are not there, and values that others have.
-// facets are those that could be encoded.
+// rest adds to p the required fields that are missing and the values that other entries have, and
+// returns all problems as one error. facets are the facets that could be encoded.
 func (t *Type) rest(ctx context.Context, p problems, old store.Record, facets map[string]string) error {
 	wrong := p.fields()
 	for _, err := range t.declared.Missing(old, facets) {
@@ -77,7 +80,8 @@ func (t *Type) rest(ctx context.Context, p problems, old store.Record, facets ma
 	return p.err()
 }
 
-// taken are the secondary fields, but those that are known to be wrong, whose values other entries have, as far as that can be told.
+// taken returns an error for each secondary field whose value another entry has, except the fields
+// in wrong. It returns none if the store does not answer.
 func (t *Type) taken(ctx context.Context, old store.Record, facets map[string]string, wrong []string) (errs []error) {
 	var fields []string
 	var lookups []store.Lookup
@@ -101,7 +105,7 @@ func (t *Type) taken(ctx context.Context, old store.Record, facets map[string]st
 	}
 	found, err := t.view.FindMany(ctx, lookups)
 	if err != nil {
-		return nil // what is known already is told
+		return nil // the caller reports the problems found so far
 	}
 	for i, f := range found {
 		if f.Err == nil && f.Record.Key != old.Key {
@@ -111,20 +115,21 @@ func (t *Type) taken(ctx context.Context, old store.Record, facets map[string]st
 	return errs
 }
 
-// allOf returns, for a change that was refused for one field, all that is wrong.
+// allOf returns all that is wrong with a change that was refused for one field.
 func (t *Type) allOf(ctx context.Context, err error, old store.Record, facets map[string]string) error {
 	var p problems
 	if other := p.add(err); other != nil || len(p) == 0 {
 		return other
 	}
-	if slices.Contains(p.fields(), t.declared.Schema.Primary) { // the entry is there, and has the rest, too
+	if slices.Contains(p.fields(), t.declared.Schema.Primary) {
+		// An entry with this UID exists, and it also holds the other values.
 		return p.err()
 	}
 	return t.rest(ctx, p, old, facets)
 }
 
-// Check returns all that Save would find wrong with the facets of an entry, and writes nothing. A value that
-// is free now may be taken by the time of Save.
+// Check returns all problems that Save would find with the facets of an entry, joined into one
+// error. It writes nothing. A value that is free now may be taken by the time Save is called.
 func (t *Type) Check(ctx context.Context, e Entry) (err error) {
 	ctx, v := t.db.begin(ctx, "Check", &err)
 	defer v.end(&err)

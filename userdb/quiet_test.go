@@ -16,11 +16,11 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestNoLoggerIsSilent has a process of its own lose its server: it prints nothing. With go-redis' logger back in place it
-// does, so that the silence means something.
+// TestNoLoggerIsSilent checks that a process that loses its server prints nothing. It also checks
+// that the process does print with go-redis' own logger, so that the silence means something.
 func TestNoLoggerIsSilent(t *testing.T) {
 	t.Parallel()
-	redistest.Shared(t) // or skips
+	redistest.Shared(t) // skips without Redis
 	for _, loud := range []string{"", "loud"} {
 		child := exec.Command(os.Args[0], "-test.run=^TestSilentChild$", "-test.timeout=1m")
 		child.Env = append(os.Environ(), "SILENT_CHILD=1", "SILENT_LOUD="+loud)
@@ -38,6 +38,7 @@ func TestNoLoggerIsSilent(t *testing.T) {
 	}
 }
 
+// TestSilentChild runs in the process that TestNoLoggerIsSilent starts.
 func TestSilentChild(t *testing.T) {
 	if os.Getenv("SILENT_CHILD") == "" {
 		t.Skip("only in a process of its own")

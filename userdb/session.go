@@ -16,39 +16,56 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Session lets the one who has its secret act as an entry, until it ends: with EndSession, EndSessionID or EndSessions, with a
-// new password, with Disable and Delete, and when its time is over. An entry has 100 at most: beyond, the oldest goes.
+// A Session lets whoever has its secret act as an entry until it ends. It ends with EndSession,
+// EndSessionID or EndSessions, with a new password, with Disable and Delete, and when it expires.
+// An entry has at most 100 sessions; starting another ends the oldest.
 type Session struct {
-	ID       string    // names it among those of its entry; the secret does not follow from it
-	Begun    time.Time // all times are the server's
-	Seen     time.Time // when it was last asked for, to the minute
-	Verified time.Time // when its owner last gave the password: at the beginning, and with VerifySession
-	Ends     time.Time // whatever is done until then
-	Origin   string
-	Agent    string
+	// ID identifies the session among those of its entry. The secret cannot be derived from it.
+	ID string
+
+	// All times are those of the server's clock.
+
+	Begun    time.Time
+	Seen     time.Time // when Session last returned it, to the minute
+	Verified time.Time // when the owner last gave the password: at the start or in VerifySession
+	Ends     time.Time // when it expires even if it is used
+
+	Origin string // from SessionOptions
+	Agent  string // from SessionOptions
 }
 
-// SessionOptions say how long a session lives, and from where it is.
+// SessionOptions say how long a session lives and where it comes from.
 type SessionOptions struct {
-	Life   time.Duration // zero: 30 days; at most 400 days
-	Idle   time.Duration // it ends when it was not seen for so long; zero: 7 days, or Life; at least two minutes
-	Origin string        // as in Attempt; at most 256 bytes of it are kept
-	Agent  string        // what tells its owner which device it is, such as the User-Agent; at most 256 bytes of it are kept
+	// Life is how long the session lives. If zero, it is 30 days; at most it is 400 days.
+	Life time.Duration
+
+	// Idle is how long the session may be unused before it ends. If zero, it is 7 days or Life,
+	// whichever is less; otherwise it is at least two minutes.
+	Idle time.Duration
+
+	// Origin is where the session comes from, as in Attempt, cut to 256 bytes.
+	Origin string
+
+	// Agent tells the owner which device the session is on, such as the User-Agent header, cut to
+	// 256 bytes.
+	Agent string
 }
 
 const (
 	defaultSession = 30 * 24 * time.Hour
 	longestSession = 400 * 24 * time.Hour
 	defaultIdle    = 7 * 24 * time.Hour
-	shortestIdle   = 2 * time.Minute // when a session was seen is kept to the minute
+	shortestIdle   = 2 * time.Minute // Session.Seen is only accurate to the minute
 )
 
-// Check is what StartSession would say of the options, before anything is done that comes with it.
+// Check returns the error that StartSession would return for the options, so that callers can
+// validate them first.
 func (o SessionOptions) Check() error {
 	_, err := o.checked()
 	return err
 }
 
+// checked returns the options with defaults filled in and texts cut to length, or an ErrInvalid.
 func (o SessionOptions) checked() (SessionOptions, error) {
 	o.Life = cmp.Or(o.Life, defaultSession)
 	o.Idle = min(cmp.Or(o.Idle, defaultIdle), o.Life)
@@ -62,7 +79,7 @@ func (o SessionOptions) checked() (SessionOptions, error) {
 	return o, nil
 }
 
-// shortened is a text as it is kept beside a session.
+// shortened returns a text as it is stored with a session: valid UTF-8, cut to longestOrigin bytes.
 func shortened(text string) string {
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "\ufffd")
@@ -77,12 +94,18 @@ func shortened(text string) string {
 	return text[:n]
 }
 
-// StartSession begins a session of an entry, as Login, SetPassword, Redeem, Create or another verb has just returned it, and
-// returns its secret: 160 random bits and the UID, of the letters of a token. Only a hash of it is kept. It changes no Rev.
+// StartSession starts a session of an entry that Login, SetPassword, Redeem, Create or another
+// method has just returned. The secret holds 160 random bits and the UID, and consists of letters,
+// digits, hyphens and underscores. Only a hash of it is stored. The revision of the entry does not
+// change.
 //
-// ErrConflict: since the entry was read, all its sessions have ended (another password was set, it was disabled and enabled, or
-// deleted and made anew) or it has changed more than three times before its first session; log in again. ErrNotFound: it is gone or
-// disabled. ErrInvalid: options that cannot be, or a UID of over 200 bytes.
+// The error is
+//
+//   - ErrConflict if all sessions of the entry have ended since it was read, because its password
+//     was set, it was disabled and enabled, or deleted and created again, or if it changed more
+//     than three times before its first session. The user must log in again.
+//   - ErrNotFound if the entry was deleted or is disabled.
+//   - ErrInvalid if an option is out of range or the UID has over 200 bytes.
 func (t *Type) StartSession(ctx context.Context, e Entry, o SessionOptions) (s Session, secret string, err error) {
 	ctx, v := t.db.begin(ctx, "StartSession", &err)
 	defer v.end(&err)
@@ -119,9 +142,10 @@ func sessionOf(s store.Session) Session {
 	return Session{ID: s.ID, Begun: s.Begun, Seen: s.Seen, Verified: s.Verified, Ends: s.Ends, Origin: s.Origin, Agent: s.Agent}
 }
 
-// Session returns the entry whose session has the secret, and the session, in one round trip; once a minute a second one keeps that
-// it was seen. After the end of a session was acknowledged no process gets it. ErrNotFound is the one answer to a secret whose session
-// has ended, and to one that is made up.
+// Session returns the session that has the secret, and its entry. It takes one round trip, and once
+// a minute a second one to record that the session was seen. After the end of a session was
+// acknowledged, no process gets it any more. The error is ErrNotFound if the session has ended or
+// the secret is invalid; it does not say which.
 func (t *Type) Session(ctx context.Context, secret string) (e Entry, session Session, err error) {
 	ctx, v := t.db.begin(ctx, "Session", &err)
 	defer v.end(&err)
@@ -134,7 +158,7 @@ func (t *Type) Session(ctx context.Context, secret string) (e Entry, session Ses
 	return e, sessionOf(s), err
 }
 
-// session returns the record and the session that a secret is good for.
+// session returns the record and the session of a secret.
 func (t *Type) session(ctx context.Context, secret string) (store.Record, store.Session, error) {
 	prk, ok := t.ownerOf(secret)
 	if !ok {
@@ -147,16 +171,18 @@ func (t *Type) session(ctx context.Context, secret string) (store.Record, store.
 	return r, s, err
 }
 
-// ownerOf is the key of the entry that a secret names; false for a text that is no secret.
+// ownerOf returns the key of the entry that a secret belongs to, and reports whether the text has
+// the form of a secret.
 func (t *Type) ownerOf(secret string) (recordkey.Key, bool) {
 	uid, ok := uidOf(secret)
 	prk, err := t.declared.PRK(uid)
 	return prk, ok && err == nil
 }
 
-// VerifySession notes in a session that its owner gave the password once more, as before a change of an address: Session.Verified
-// tells when. A wrong password is ErrLogin, and counts as an attempt to log in, as do those of ErrTooManyAttempts. ErrNotFound
-// says that the session has ended.
+// VerifySession checks the password of a session's owner again, for example before an address is
+// changed, and records the time in Session.Verified. A wrong password is ErrLogin and counts as a
+// failed login, and ErrTooManyAttempts is returned as by Login. The error is ErrNotFound if the
+// session has ended.
 func (t *Type) VerifySession(ctx context.Context, secret, pw string, a Attempt) (e Entry, session Session, err error) {
 	ctx, v := t.db.begin(ctx, "VerifySession", &err)
 	defer v.end(&err)
@@ -182,7 +208,7 @@ func (t *Type) VerifySession(ctx context.Context, secret, pw string, a Attempt) 
 	return e, sessionOf(done[0]), err
 }
 
-// EndSession ends the session that has the secret. One that has ended before, or never began, is no error.
+// EndSession ends the session that has the secret. It returns no error if there is no such session.
 func (t *Type) EndSession(ctx context.Context, secret string) (err error) {
 	ctx, v := t.db.begin(ctx, "EndSession", &err)
 	defer v.end(&err)
@@ -195,11 +221,11 @@ func (t *Type) EndSession(ctx context.Context, secret string) (err error) {
 	return err
 }
 
-// abandonTime is how long an abandoned session is ended for.
+// abandonTime limits how long abandon tries to end a session.
 const abandonTime = 10 * time.Second
 
-// abandon ends a session whose secret nobody has. When the caller's time is over that goes on for a while, but the caller does not
-// wait for it, and no event is told.
+// abandon ends a session whose secret was never returned. If ctx ends first, abandon returns and
+// continues in the background, and no event is emitted.
 func (t *Type) abandon(ctx context.Context, secret string) error {
 	t = t.now()
 	prk, _ := t.ownerOf(secret)
@@ -224,7 +250,8 @@ func (t *Type) abandon(ctx context.Context, secret string) error {
 	}
 }
 
-// EndSessionID ends the session of an entry that has the ID. ErrNotFound: it has no such session, or there is no such entry.
+// EndSessionID ends the session of an entry that has the ID. The error is ErrNotFound if there is
+// no such session or entry.
 func (t *Type) EndSessionID(ctx context.Context, h hints.Hint, id string) (err error) {
 	ctx, v := t.db.begin(ctx, "EndSessionID", &err)
 	defer v.end(&err)
@@ -240,6 +267,7 @@ func (t *Type) EndSessionID(ctx context.Context, h hints.Hint, id string) (err e
 	return err
 }
 
+// endSession ends the session with an ID and reports whether there was one.
 func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (bool, error) {
 	done, err := t.sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: t.view.Note(ctx, EventSessionEnd, "")})
 	if done {
@@ -248,8 +276,9 @@ func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (bo
 	return done, err
 }
 
-// EndSessions ends all sessions of an entry, and begins of none that follow from an earlier login. It is a change of the
-// entry, and returns it for a session of the caller's own.
+// EndSessions ends all sessions of an entry, and prevents sessions from being started with an entry
+// that was returned by an earlier login. It changes the entry and returns it, so that the caller
+// can start a new session.
 func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "EndSessions", &err)
 	defer v.end(&err)
@@ -274,8 +303,9 @@ func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err erro
 	return t.now().entry(r, err)
 }
 
-// clearSessions removes what is left of the sessions that the record had before a change ended them: they are not good any more,
-// and name addresses and devices. What cannot be removed goes with its time.
+// clearSessions removes the records of the sessions that a change has ended. The sessions are
+// already invalid, but the records hold addresses and devices. Records that cannot be removed stay
+// until they expire.
 func (t *Type) clearSessions(ctx context.Context, before, after store.Record) {
 	op := store.SessionsOp{PRK: before.Key, What: store.SessionsClear, Bond: store.Bond(before.Fields)}
 	if before.Fields[store.FieldEpoch] == "" || op.Bond == store.Bond(after.Fields) {
@@ -286,7 +316,8 @@ func (t *Type) clearSessions(ctx context.Context, before, after store.Record) {
 	}
 }
 
-// Sessions yields the sessions of an entry, those first that were seen last: its devices. ErrNotFound: there is no such entry.
+// Sessions yields the sessions of an entry, the most recently seen first. The error is ErrNotFound
+// if there is no such entry.
 func (t *Type) Sessions(ctx context.Context, h hints.Hint) iter.Seq2[Session, error] {
 	return func(yield func(Session, error) bool) {
 		var err error
@@ -305,6 +336,7 @@ func (t *Type) Sessions(ctx context.Context, h hints.Hint) iter.Seq2[Session, er
 	}
 }
 
+// listSessions returns the sessions of an entry, the most recently seen first.
 func (t *Type) listSessions(ctx context.Context, h hints.Hint) ([]store.Session, error) {
 	r, err := t.record(ctx, h)
 	if err != nil {
@@ -322,7 +354,7 @@ func (t *Type) listSessions(ctx context.Context, h hints.Hint) ([]store.Session,
 	return all, err
 }
 
-// sessions does something to sessions of an entry, and reports whether it was done to any.
+// sessions runs an operation on sessions of an entry and reports whether it affected any.
 func (t *Type) sessions(ctx context.Context, op store.SessionsOp) (bool, error) {
 	op.Now = t.view.StoreTime()
 	done, err := t.view.Engine.Sessions(ctx, op)

@@ -8,48 +8,68 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// A PasswordState tells what there is of a password.
+// A PasswordState says whether an entry has a password that can be checked.
 type PasswordState string
 
 // The states of a password.
 const (
-	PasswordNone     PasswordState = "none"     // nobody can log in by one
-	PasswordStored   PasswordState = "stored"   // it can be checked
-	PasswordUnusable PasswordState = "unusable" // there is a hash that this store cannot check, such as one of a pepper that it does not have
+	PasswordNone   PasswordState = "none"   // the entry has no password
+	PasswordStored PasswordState = "stored" // the password can be checked
+	// PasswordUnusable means that the entry has a hash that this program cannot check, for example
+	// because it does not have the pepper.
+	PasswordUnusable PasswordState = "unusable"
 )
 
-// A Standing is what Login goes by, but for the password itself.
+// A Standing holds everything that Login considers, except the password itself.
 type Standing struct {
-	Disabled    bool
-	Password    PasswordState
-	Identifiers int              // secondary facets: without one nobody can be named to Login
-	Wait        time.Duration    // until an attempt is admitted that comes from an origin which is not familiar; zero: it is admitted now
-	Failures    int              // that count towards that
-	Familiar    []FamiliarOrigin // those that logged in before, the latest first; five at most
-	LastLogin   time.Time        // from a familiar origin; zero: none in 90 days
-	Tokens      []OpenToken      // that are good now, the newest first
+	Disabled bool
+	Password PasswordState
+
+	// Identifiers is the number of secondary facets. Without one, Login cannot find the entry.
+	Identifiers int
+
+	// Wait is the time until an attempt from an unfamiliar origin is checked. It is zero if one
+	// would be checked now.
+	Wait time.Duration
+
+	// Failures is the number of failed attempts that count towards Wait.
+	Failures int
+
+	// Familiar holds the origins that have logged in before, the latest first, at most five.
+	Familiar []FamiliarOrigin
+
+	// LastLogin is the time of the last login from a familiar origin. It is zero if there was none
+	// in the last 90 days.
+	LastLogin time.Time
+
+	// Tokens holds the tokens that can be redeemed now, the newest first.
+	Tokens []OpenToken
 }
 
-// Admits reports whether a good password would be let in now, from an origin that is not familiar and that has not failed elsewhere.
+// Admits reports whether Login would accept the right password now, from an unfamiliar origin that
+// has not failed with other accounts.
 func (s Standing) Admits() bool {
 	return !s.Disabled && s.Password == PasswordStored && s.Identifiers > 0 && s.Wait == 0
 }
 
-// A FamiliarOrigin is one from which an entry logged in. Which one it is nobody can tell: a keyed hash is kept.
+// A FamiliarOrigin describes an origin from which an entry has logged in. The origin is stored only
+// as a keyed hash and cannot be recovered.
 type FamiliarOrigin struct {
 	LastLogin time.Time
-	Left      int // failures of its own that it has left before it counts as a stranger
+	Left      int // failures that remain before the origin becomes unfamiliar
 }
 
-// An OpenToken is a token that is good. Its secret is not known.
+// An OpenToken describes a token that can be redeemed. Its secret is not stored.
 type OpenToken struct {
 	Purpose string
-	Field   string    // as Token.Field, or that of PurposeChange; "": it is bound to none
-	Until   time.Time // by the clock of the store
+	Field   string    // Token.Field or the field of PurposeChange; "" if the token has neither
+	Until   time.Time // when it expires, by the clock of the store
 }
 
-// Standing tells why Login would refuse the owner of an entry, whatever the password. It counts and changes nothing. What it does not
-// tell is how an origin fares that failed at other entries. ErrNotFound: there is no such entry. ErrCorrupt: as of Login.
+// Standing returns what Login would consider for an entry, and so why it would refuse the owner
+// whatever the password. It counts nothing and changes nothing. It does not say whether an origin
+// must wait because of failures with other accounts. The error is ErrNotFound if there is no such
+// entry, and ErrCorrupt as for Login.
 func (t *Type) Standing(ctx context.Context, h hints.Hint) (s Standing, err error) {
 	ctx, v := t.db.begin(ctx, "Standing", &err)
 	defer v.end(&err)
@@ -94,7 +114,7 @@ func (t *Type) passwordState(r store.Record) PasswordState {
 	return PasswordStored
 }
 
-// openTokens are the tokens of an entry that are good at a time of the store.
+// openTokens returns the tokens of an entry that can be redeemed at the given time of the store.
 func (t *Type) openTokens(ctx context.Context, r store.Record, now time.Time) (open []OpenToken, err error) {
 	key, err := store.TokenKey(r.Key)
 	if err != nil {

@@ -15,16 +15,17 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A tertiary is a tertiary record of the entry that a hint points at.
+// A tertiary represents a tertiary record of the entry that a hint identifies.
 type tertiary struct {
 	t          *Type
 	h          hints.Hint
 	name, kind string
 }
 
-// maxElements is how many elements of a tertiary record one verb takes.
+// maxElements is the maximum number of elements in one call.
 const maxElements = 10_000
 
+// checkElements checks the number of elements and their sizes.
 func checkElements(name string, elements []string) error {
 	if len(elements) > maxElements {
 		return invalid(name, "max", "over 10,000 elements in one call")
@@ -35,16 +36,16 @@ func checkElements(name string, elements []string) error {
 	return nil
 }
 
-// What a command does to a record.
+// An effect says what a command does to a record.
 type effect int
 
 const (
 	reads    effect = iota
-	writes          // sent again, it does nothing more
-	writesOn        // sent again, it is done twice: so a lost reply is ErrOutcomeUnknown
+	writes          // idempotent: it can be sent again after a lost reply
+	writesOn        // not idempotent: a lost reply is ErrOutcomeUnknown
 )
 
-// verbs are the methods below, by their commands.
+// verbs maps commands to the names of the methods that send them.
 var verbs = map[string]string{
 	"SADD": "Set.Add", "SREM": "Set.Remove", "SISMEMBER": "Set.Has", "SMEMBERS": "Set.Members", "SCARD": "Set.Len",
 	"RPUSH": "List.Append", "LPUSH": "List.Prepend", "LPOP": "List.First", "RPOP": "List.Last", "LRANGE": "List.Items",
@@ -55,10 +56,11 @@ var verbs = map[string]string{
 	"ZRANGEBYSCORE": "SortedSet.Between", "ZREM": "SortedSet.Remove", "ZCARD": "SortedSet.Len",
 }
 
-// adding are the commands that add members, by how many of their arguments make one.
+// adding maps commands that add elements to the number of arguments for each element.
 var adding = map[string]int{"SADD": 1, "RPUSH": 1, "LPUSH": 1, "HSET": 2, "ZADD": 2, "ZINCRBY": 2}
 
-// do runs a command. Index members are kept for sets that the schema declares as indexed (I5).
+// do runs a command. For sets that the schema declares as indexed, the command also updates the
+// index (I5).
 func (r tertiary) do(ctx context.Context, does effect, command string, args ...string) (reply store.Reply, err error) {
 	ctx, v := r.t.db.begin(ctx, verbs[command], &err)
 	defer v.end(&err)
@@ -73,6 +75,7 @@ func (r tertiary) do(ctx context.Context, does effect, command string, args ...s
 	return reply, err
 }
 
+// run runs a command once, under the schema of r.t.
 func (r tertiary) run(ctx context.Context, does effect, command string, args []string) (store.Reply, error) {
 	most, each := 0, adding[command]
 	if each > 0 {
@@ -115,13 +118,13 @@ func (r tertiary) run(ctx context.Context, does effect, command string, args []s
 	return reply, err
 }
 
-// count is the answer of a command that answers with a number.
+// count runs a command and returns its numeric reply.
 func (r tertiary) count(ctx context.Context, does effect, command string, args ...string) (int64, error) {
 	reply, err := r.do(ctx, does, command, args...)
 	return reply.Int, err
 }
 
-// each is count for a command that writes elements; without any there is nothing to do.
+// each runs a command that writes elements. If there are none, it does nothing.
 func (r tertiary) each(ctx context.Context, command string, elements []string) (int64, error) {
 	if len(elements) == 0 {
 		return 0, nil
@@ -129,38 +132,45 @@ func (r tertiary) each(ctx context.Context, command string, elements []string) (
 	return r.count(ctx, writes, command, elements...)
 }
 
-// text is a reply that may be absent.
+// text converts a reply that may be nil to a string and reports whether it was not nil.
 func text(reply store.Reply, err error) (string, bool, error) {
 	return reply.Text, err == nil && !reply.Nil, err
 }
 
-// Set is a tertiary record that holds a set, such as an entry's tags. Like [List], [Hash],
-// [String] and [SortedSet] it hangs on an entry, under a name that the schema declares with its
-// Redis type. The first write makes it, and it goes with its last element, as in Redis. Every
-// method costs one round trip where the hint is a PRK or a UID, and two otherwise; ErrNotFound
-// says that the entry is not live, *schema.Error that the name is not declared with this type,
-// ErrCorrupt that the record is of another Redis type; and, of what adds members, a *FieldError of
-// the rule "max" that there would be more than the schema's limit. Writes do not change the
-// entry's Rev.
+// A Set is a tertiary record that holds a set, such as the tags of an entry.
+//
+// Tertiary records ([Set], [List], [Hash], [String] and [SortedSet]) belong to an entry and have a
+// name that the schema declares with its Redis type. As in Redis, the first write creates the
+// record, and the record is gone when its last element is removed. Writes do not change the
+// revision of the entry.
+//
+// Every method takes one round trip if the hint is a PRK or a UID, and two otherwise. These are the
+// errors:
+//
+//   - ErrNotFound: there is no live entry.
+//   - *schema.Error: the schema does not declare the name with this type.
+//   - ErrCorrupt: the stored record has another Redis type.
+//   - *FieldError with the rule "max": there would be more elements than the schema allows.
 type Set struct{ r tertiary }
 
-// Set names the tertiary set of the entry that a hint points at.
+// Set returns the tertiary set with the given name of the entry that h identifies. It does not
+// access the store.
 func (t *Type) Set(h hints.Hint, name string) Set { return Set{tertiary{t, h, name, "set"}} }
 
-// Tags is the tertiary set "tags".
+// Tags returns the tertiary set "tags".
 func (t *Type) Tags(h hints.Hint) Set { return t.Set(h, change.TagsName) }
 
-// Add puts members in and returns how many are new.
+// Add adds members and returns how many of them are new.
 func (s Set) Add(ctx context.Context, members ...string) (int64, error) {
 	return s.r.each(ctx, "SADD", distinct(members))
 }
 
-// Remove takes members out and returns how many were there.
+// Remove removes members and returns how many of them existed.
 func (s Set) Remove(ctx context.Context, members ...string) (int64, error) {
 	return s.r.each(ctx, "SREM", distinct(members))
 }
 
-// Replace makes the set these members, and no others, in one change of the entry, which has another Rev then.
+// Replace replaces all members of the set in one change of the entry, which gets a new revision.
 func (s Set) Replace(ctx context.Context, members ...string) (err error) {
 	r := s.r
 	ctx, v := r.t.db.begin(ctx, "Set.Replace", &err)
@@ -184,7 +194,7 @@ func (s Set) Replace(ctx context.Context, members ...string) (err error) {
 	})
 }
 
-// distinct are texts sorted, each once.
+// distinct returns the texts sorted and without duplicates.
 func distinct(texts []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(texts)))
 }
@@ -195,29 +205,31 @@ func (s Set) Has(ctx context.Context, member string) (bool, error) {
 	return n == 1, err
 }
 
-// Members returns all members, sorted; none where there is no record. A set of more than about a
-// thousand is read in pages: members that come or go meanwhile may be missing.
+// Members returns all members in sorted order. A set of more than about a thousand members is read
+// in pages; members that are added or removed while it is read may be missing.
 func (s Set) Members(ctx context.Context) ([]string, error) {
 	reply, err := s.r.do(ctx, reads, "SMEMBERS")
 	slices.Sort(reply.Items)
 	return slices.Compact(reply.Items), err
 }
 
-// Len is how many members there are.
+// Len returns the number of members.
 func (s Set) Len(ctx context.Context) (int64, error) { return s.r.count(ctx, reads, "SCARD") }
 
-// List is a tertiary record that holds a list.
+// A List is a tertiary record that holds a list.
 type List struct{ r tertiary }
 
-// List names the tertiary list of the entry that a hint points at.
+// List returns the tertiary list with the given name of the entry that h identifies.
 func (t *Type) List(h hints.Hint, name string) List { return List{tertiary{t, h, name, "list"}} }
 
-// Append puts items at the end and returns how long the list is then. A lost reply is ErrOutcomeUnknown.
+// Append adds items at the end and returns the new length of the list. If the reply is lost, the
+// error is ErrOutcomeUnknown.
 func (l List) Append(ctx context.Context, items ...string) (int64, error) {
 	return l.push(ctx, "RPUSH", items)
 }
 
-// Prepend puts items at the front, the last one foremost. A lost reply is ErrOutcomeUnknown.
+// Prepend adds items one by one at the front, so that the last one comes first, and returns the new
+// length of the list. If the reply is lost, the error is ErrOutcomeUnknown.
 func (l List) Prepend(ctx context.Context, items ...string) (int64, error) {
 	return l.push(ctx, "LPUSH", items)
 }
@@ -229,48 +241,51 @@ func (l List) push(ctx context.Context, command string, items []string) (int64, 
 	return l.r.count(ctx, writesOn, command, items...)
 }
 
-// First takes the first item out; false for an empty list. A lost reply is ErrOutcomeUnknown.
+// First removes and returns the first item. It returns false if the list is empty. If the reply is
+// lost, the error is ErrOutcomeUnknown.
 func (l List) First(ctx context.Context) (string, bool, error) {
 	return text(l.r.do(ctx, writesOn, "LPOP"))
 }
 
-// Last takes the last item out; false for an empty list. A lost reply is ErrOutcomeUnknown.
+// Last removes and returns the last item. It returns false if the list is empty. If the reply is
+// lost, the error is ErrOutcomeUnknown.
 func (l List) Last(ctx context.Context) (string, bool, error) {
 	return text(l.r.do(ctx, writesOn, "RPOP"))
 }
 
-// Items returns the items from start to stop, both included, from 0; negative ones count from the end.
+// Items returns the items from start to stop, both included. Indexes start at 0; negative ones
+// count from the end.
 func (l List) Items(ctx context.Context, start, stop int64) ([]string, error) {
 	reply, err := l.r.do(ctx, reads, "LRANGE", itoa(start), itoa(stop))
 	return reply.Items, err
 }
 
-// Remove takes out every item that equals item and returns how many there were.
+// Remove removes all items equal to item and returns how many there were.
 func (l List) Remove(ctx context.Context, item string) (int64, error) {
 	return l.r.count(ctx, writes, "LREM", "0", item)
 }
 
-// Len is how long the list is.
+// Len returns the length of the list.
 func (l List) Len(ctx context.Context) (int64, error) { return l.r.count(ctx, reads, "LLEN") }
 
-// Hash is a tertiary record that holds names with values.
+// A Hash is a tertiary record that maps names to values.
 type Hash struct{ r tertiary }
 
-// Hash names the tertiary hash of the entry that a hint points at.
+// Hash returns the tertiary hash with the given name of the entry that h identifies.
 func (t *Type) Hash(h hints.Hint, name string) Hash { return Hash{tertiary{t, h, name, "hash"}} }
 
-// Put sets a name's value.
+// Put sets the value of a name.
 func (h Hash) Put(ctx context.Context, name, value string) error {
 	_, err := h.r.do(ctx, writes, "HSET", name, value)
 	return err
 }
 
-// Get returns a name's value, and whether it is there.
+// Get returns the value of a name and reports whether the name exists.
 func (h Hash) Get(ctx context.Context, name string) (string, bool, error) {
 	return text(h.r.do(ctx, reads, "HGET", name))
 }
 
-// All returns all names with their values.
+// All returns all names and values.
 func (h Hash) All(ctx context.Context) (map[string]string, error) {
 	reply, err := h.r.do(ctx, reads, "HGETALL")
 	if err != nil {
@@ -283,18 +298,18 @@ func (h Hash) All(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// Remove takes names out and returns how many were there.
+// Remove removes names and returns how many of them existed.
 func (h Hash) Remove(ctx context.Context, names ...string) (int64, error) {
 	return h.r.each(ctx, "HDEL", names)
 }
 
-// Len is how many names there are.
+// Len returns the number of names.
 func (h Hash) Len(ctx context.Context) (int64, error) { return h.r.count(ctx, reads, "HLEN") }
 
-// String is a tertiary record that holds one text.
+// A String is a tertiary record that holds one text.
 type String struct{ r tertiary }
 
-// String names the tertiary string of the entry that a hint points at.
+// String returns the tertiary string with the given name of the entry that h identifies.
 func (t *Type) String(h hints.Hint, name string) String {
 	return String{tertiary{t, h, name, "string"}}
 }
@@ -305,32 +320,32 @@ func (s String) Put(ctx context.Context, text string) error {
 	return err
 }
 
-// Get returns the text, and whether there is one.
+// Get returns the text and reports whether the record exists.
 func (s String) Get(ctx context.Context) (string, bool, error) {
 	return text(s.r.do(ctx, reads, "GET"))
 }
 
-// Remove deletes the record and reports whether there was one.
+// Remove deletes the record and reports whether it existed.
 func (s String) Remove(ctx context.Context) (bool, error) {
 	n, err := s.r.count(ctx, writes, "UNLINK")
 	return n > 0, err
 }
 
-// SortedSet is a tertiary record that holds members with scores.
+// A SortedSet is a tertiary record that holds members with scores.
 type SortedSet struct{ r tertiary }
 
-// Scored is a member of a sorted set with its score.
+// A Scored is a member of a sorted set and its score.
 type Scored struct {
 	Member string
 	Score  float64
 }
 
-// SortedSet names the tertiary sorted set of the entry that a hint points at.
+// SortedSet returns the tertiary sorted set with the given name of the entry that h identifies.
 func (t *Type) SortedSet(h hints.Hint, name string) SortedSet {
 	return SortedSet{tertiary{t, h, name, "zset"}}
 }
 
-// Put adds a member, or gives one that is there another score. A score must not be NaN.
+// Put adds a member or changes the score of an existing one. The score must not be NaN.
 func (s SortedSet) Put(ctx context.Context, score float64, member string) error {
 	if math.IsNaN(score) {
 		return invalid(s.r.name, "score", "not a number")
@@ -339,7 +354,8 @@ func (s SortedSet) Put(ctx context.Context, score float64, member string) error 
 	return err
 }
 
-// Increase adds to a member's score, from 0 for a new one, and returns the sum. A lost reply is ErrOutcomeUnknown.
+// Increase adds by to the score of a member and returns the sum. A new member starts at 0. If the
+// reply is lost, the error is ErrOutcomeUnknown.
 func (s SortedSet) Increase(ctx context.Context, by float64, member string) (float64, error) {
 	if math.IsNaN(by) {
 		return 0, invalid(s.r.name, "score", "not a number")
@@ -351,7 +367,7 @@ func (s SortedSet) Increase(ctx context.Context, by float64, member string) (flo
 	return parseScore(reply.Text)
 }
 
-// Score returns a member's score, and whether it is there.
+// Score returns the score of a member and reports whether the member exists.
 func (s SortedSet) Score(ctx context.Context, member string) (float64, bool, error) {
 	reply, err := s.r.do(ctx, reads, "ZSCORE", member)
 	if err != nil || reply.Nil {
@@ -361,23 +377,24 @@ func (s SortedSet) Score(ctx context.Context, member string) (float64, bool, err
 	return score, err == nil, err
 }
 
-// Range returns the members from start to stop by rising score, both included, from 0; negative ones
-// count from the end.
+// Range returns the members from start to stop, both included, in order of increasing score.
+// Indexes start at 0; negative ones count from the end.
 func (s SortedSet) Range(ctx context.Context, start, stop int64) ([]Scored, error) {
 	return scored(s.r.do(ctx, reads, "ZRANGE", itoa(start), itoa(stop), "WITHSCORES"))
 }
 
-// Between returns the members whose scores lie from low to high, both included, by rising score.
+// Between returns the members with scores from low to high, both included, in order of increasing
+// score.
 func (s SortedSet) Between(ctx context.Context, low, high float64) ([]Scored, error) {
 	return scored(s.r.do(ctx, reads, "ZRANGEBYSCORE", ftoa(low), ftoa(high), "WITHSCORES"))
 }
 
-// Remove takes members out and returns how many were there.
+// Remove removes members and returns how many of them existed.
 func (s SortedSet) Remove(ctx context.Context, members ...string) (int64, error) {
 	return s.r.each(ctx, "ZREM", members)
 }
 
-// Len is how many members there are.
+// Len returns the number of members.
 func (s SortedSet) Len(ctx context.Context) (int64, error) { return s.r.count(ctx, reads, "ZCARD") }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
@@ -394,7 +411,7 @@ func parseScore(text string) (float64, error) {
 	return f, nil
 }
 
-// scored are the pairs of a reply, each a member and its score.
+// scored parses a reply of members, each followed by its score.
 func scored(reply store.Reply, err error) ([]Scored, error) {
 	if err != nil {
 		return nil, err

@@ -19,29 +19,40 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// purposeInvite is how the purpose of an invitation begins; the field follows.
+// purposeInvite is the prefix of the purpose of an invitation; the field follows.
 const purposeInvite = "invite:"
 
-// sent is what a token of IssueFor is bound to besides: it was sent to the facet that comes before. No change touches a field
-// of that name.
+// sent, as the last field of a token, marks one that IssueFor sent to the facet in the first field.
+// As no change touches a field of this name, it does not end the token.
 const sent = "~sent"
 
-// A Token lets the one who has its secret do one thing once: prove to own an address, set a new password, log in by a
-// link. What the purposes are is up to the application, but for those that begin with PurposeChange.
+// A Token lets whoever has its secret do one thing once, such as prove to own an address, set a new
+// password, or log in with a link. The application chooses the purposes, except those that begin
+// with PurposeChange.
 //
-// Tokens of an entry end with a new password, with Disable and with Delete, and those of one purpose when one of them
-// is spent. An entry has 16 at most: beyond, the oldest goes.
+// The tokens of an entry end with a new password, with Disable and with Delete. When one is
+// redeemed, all tokens of the same purpose end. An entry has at most 16 tokens; issuing another
+// ends the oldest.
 type Token struct {
-	Purpose string        // required, at most 256 bytes
-	Value   string        // whatever it is bound to, such as an address; at most 4 KiB
-	Field   string        // a facet: when it is changed, the token ends; "": none, or that of PurposeChange
-	Life    time.Duration // zero: one hour; at most 30 days, at least a millisecond
+	// Purpose is required and has at most 256 bytes.
+	Purpose string
+
+	// Value is any text that Redeem returns, such as an address, of at most 4 KiB.
+	Value string
+
+	// Field names a facet; when it changes, the token ends. If "", the token is bound to no facet,
+	// or to that of PurposeChange.
+	Field string
+
+	// Life is how long the token is valid, from a millisecond to 30 days. If zero, it is one hour.
+	Life time.Duration
 }
 
-// PurposeChange is how the purpose of a token begins that changes a secondary facet when it is redeemed: "change:email"
-// sets the facet email to the token's Value. Only then the value is claimed, so that nobody can hold an address without
-// reading it. When the facet is changed in another way, the token ends. At most three are issued for one value in an hour, whatever
-// entries they are for: somebody gets a mail for each.
+// PurposeChange is the prefix of the purpose of a token that changes a secondary facet when it is
+// redeemed: "change:email" sets the facet email to the token's Value. The value is claimed only
+// then, so that nobody can hold an address without receiving its mail. If the facet is changed in
+// another way, the token ends. At most three such tokens are issued for one value in an hour, for
+// whichever entries, as somebody gets a mail for each.
 const PurposeChange = "change:"
 
 const (
@@ -51,13 +62,15 @@ const (
 	maxValue    = 4 << 10
 )
 
-// errDisabled is ErrNotFound for those who issue tokens: no entry that may have one.
+// errDisabled is the ErrNotFound of a disabled entry, for callers that issue tokens.
 var errDisabled = fmt.Errorf("%w: the entry is disabled, and has no tokens", ErrNotFound)
 
-// Issue makes a single-use token for an entry and returns its secret: 160 random bits and the UID, as letters, digits,
-// hyphens and underscores, and no hyphen at the beginning. The entry's Rev stays as it is. ErrNotFound: there is no
-// such entry, or it is disabled. ErrInvalid: the token is not one that can be, or the UID has over 200 bytes. ErrTooManyAttempts: see
-// [PurposeChange].
+// Issue creates a single-use token for an entry and returns its secret. The secret holds 160 random
+// bits and the UID. It consists of letters, digits, hyphens and underscores, and does not begin
+// with a hyphen. The revision of the entry does not change.
+//
+// The error is ErrNotFound if there is no such entry or it is disabled, ErrInvalid if the token is
+// invalid or the UID has over 200 bytes, and ErrTooManyAttempts as described at [PurposeChange].
 func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (secret string, err error) {
 	ctx, v := t.db.begin(ctx, "Issue", &err)
 	defer v.end(&err)
@@ -65,10 +78,11 @@ func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (secret string
 	return secret, err
 }
 
-// IssueFor is Issue for a token that is sent to an address of the entry, and returns that besides: what the entry
-// has in the field, never what a visitor typed, which may be another address that means the same here.
-// The token ends when the entry's address is changed; when it is spent, the address is verified. ErrInvalid: the entry has no
-// such facet.
+// IssueFor issues a token that is sent to an address of the entry, and returns its secret and the
+// address. The address is the one stored in the field and never what a visitor typed, which may be
+// another address that is equal here. When the address changes, the token ends; when the token is
+// redeemed, the address is verified. The errors are those of Issue, and ErrInvalid if the entry has
+// no such facet.
 func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Token) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueFor", &err)
 	defer v.end(&err)
@@ -82,7 +96,7 @@ func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Toke
 	return secret, t.bare(r).Text(field), nil
 }
 
-// sentTo says of a token to which facet of its entry it is sent.
+// sentTo sets the field that the token is sent to, unless the token has another.
 func (tk *Token) sentTo(field string) error {
 	switch {
 	case tk.Field != "" && tk.Field != field:
@@ -94,7 +108,8 @@ func (tk *Token) sentTo(field string) error {
 	return nil
 }
 
-// issue makes a token for the entry as it is when the token is kept.
+// issue stores a token that is bound to the facets in bonds, for the entry as it is when the token
+// is stored.
 func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bonds []string) (secret string, r store.Record, err error) {
 	t = t.now()
 	if err := t.checkToken(&tk); err != nil {
@@ -129,12 +144,12 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bonds []string
 	return secret, r, nil
 }
 
-// boundTo are the facets among the bonds of a token.
+// boundTo returns the facets among the bonds of a token.
 func boundTo(bonds []string) []string {
 	return slices.DeleteFunc(slices.Clone(bonds), func(bond string) bool { return bond == sent })
 }
 
-// mayHave refuses a token for an entry that cannot have it.
+// mayHave returns an error if the entry cannot have the token.
 func (t *Type) mayHave(r store.Record, tk Token) error {
 	if r.Fields[store.FieldDisabled] != "" {
 		return errDisabled
@@ -145,6 +160,7 @@ func (t *Type) mayHave(r store.Record, tk Token) error {
 	return nil
 }
 
+// checkToken checks a token and sets its default life.
 func (t *Type) checkToken(tk *Token) error {
 	if tk.Life == 0 {
 		tk.Life = defaultLife
@@ -171,7 +187,7 @@ func (t *Type) checkToken(tk *Token) error {
 	return public(t.declared.EncodeFacet(map[string]string{}, field, schema.Text(tk.Value), nil))
 }
 
-// bonds are the facets that a token is bound to.
+// bonds returns the facets that the token is bound to.
 func (tk Token) bonds() []string {
 	var fields []string
 	if tk.Field != "" {
@@ -183,7 +199,8 @@ func (tk Token) bonds() []string {
 	return fields
 }
 
-// Peek returns what Redeem would, and spends nothing: for the page that asks for a new password. No event is told.
+// Peek returns the entry and the token that Redeem would return, without redeeming the token, for
+// the page that asks for a new password. It emits no event.
 func (t *Type) Peek(ctx context.Context, purpose, secret string) (e Entry, tk Token, err error) {
 	ctx, v := t.db.begin(ctx, "Peek", &err)
 	defer v.end(&err)
@@ -200,11 +217,14 @@ func (t *Type) peek(ctx context.Context, purpose, secret string) (Entry, Token, 
 	return e, told(token), err
 }
 
-// Redeem spends a token: of any number of callers one gets the entry and what the token was bound
-// to. It is a change of the entry, which has a new Rev then. ErrNotFound is the one answer to a secret that is
-// spent, expired, ended, forged, of another purpose, or of an entry that is disabled or gone. With a purpose of
-// PurposeChange the same change sets the facet; ErrDuplicate: another entry has the value by now. Whatever
-// the error, but for ErrOutcomeUnknown, nothing was spent. Set a password with ResetPassword instead.
+// Redeem redeems a token and returns its entry and the token: of any number of callers, only one
+// gets them. This changes the entry, which gets a new revision. With a purpose of PurposeChange,
+// the same change sets the facet. To set a password, use ResetPassword instead.
+//
+// The error is ErrNotFound if the secret was redeemed, has expired, was ended, is invalid or has
+// another purpose, or if the entry is disabled or deleted; it does not say which. The error is
+// ErrDuplicate if another entry has taken the value of a PurposeChange. After any error except
+// ErrOutcomeUnknown and ErrUnconfirmed, the token was not redeemed.
 func (t *Type) Redeem(ctx context.Context, purpose, secret string) (e Entry, tk Token, err error) {
 	ctx, v := t.db.begin(ctx, "Redeem", &err)
 	defer v.end(&err)
@@ -240,9 +260,10 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token
 	return e, told(token), err
 }
 
-// ResetPassword spends a token and sets the password of its entry, as one change: of two at once one
-// succeeds, and a password that the policy refuses (*password.PolicyError) leaves the token good. It ends
-// all other tokens and forgets failed logins, as SetPassword does. Errors are those of Redeem.
+// ResetPassword redeems a token and sets the password of its entry in one change: of two calls at
+// the same time, one succeeds. If the policy refuses the password (*password.PolicyError), the
+// token remains valid. Otherwise ResetPassword does what SetPassword does, and its errors are those
+// of Redeem.
 func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "ResetPassword", &err)
 	defer v.end(&err)
@@ -280,9 +301,9 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 	return e, err
 }
 
-// RedeemSession is Redeem for signing in by a link: it spends a token and begins a session, and returns the session's secret.
-// A session of somebody whose token was not spent is not possible; a token that is spent without a session is where the error is
-// ErrOutcomeUnknown.
+// RedeemSession redeems a token and starts a session, for logins with a link. key is the secret of
+// the session. No session is started unless the token is redeemed. A token may be redeemed without
+// a session only if the error is ErrOutcomeUnknown.
 func (t *Type) RedeemSession(
 	ctx context.Context, purpose, secret string, o SessionOptions,
 ) (e Entry, s Session, key string, err error) {
@@ -306,8 +327,9 @@ func (t *Type) RedeemSession(
 	return e, s, key, err
 }
 
-// provedBy is the facet to which a token was sent: who has it reads what is sent there. "": who has it tells nothing, or one of
-// PurposeChange was sent to the address that it brings.
+// provedBy returns the facet that the token was sent to: whoever has the token receives what is
+// sent there. It returns "" if the token was not sent to a facet. A token of PurposeChange without
+// one was sent to its Value.
 func provedBy(token store.Token) string {
 	if n := len(token.Fields); n > 1 && token.Fields[n-1] == sent {
 		return token.Fields[0]
@@ -315,7 +337,7 @@ func provedBy(token store.Token) string {
 	return ""
 }
 
-// told is what the caller hears of a token.
+// told converts a stored token to what the caller may see.
 func told(token store.Token) Token {
 	tk := Token{Purpose: token.Purpose, Value: token.Value}
 	if len(token.Fields) > 0 {
@@ -324,7 +346,8 @@ func told(token store.Token) Token {
 	return tk
 }
 
-// held reads what a secret is good for, and the entry. Nothing is said of an entry to a caller without a token of it.
+// held returns the token of a secret and the record of its entry. It returns ErrNotFound unless the
+// caller has a valid token of the entry.
 func (t *Type) held(ctx context.Context, purpose, secret string) (store.Record, store.Token, error) {
 	uid, _ := uidOf(secret)
 	prk, err := t.declared.PRK(uid)
@@ -348,7 +371,8 @@ func (t *Type) held(ctx context.Context, purpose, secret string) (store.Record, 
 	return r, token, nil
 }
 
-// admits refuses to spend a token of an entry that is disabled, has ended it, or cannot be read.
+// admits returns an error if the token cannot be redeemed because its entry is disabled, has ended
+// the token or cannot be read.
 func (t *Type) admits(r store.Record, token store.Token) error {
 	if !r.HasToken(token.Hash) || r.Fields[store.FieldDisabled] != "" {
 		return ErrNotFound
@@ -356,7 +380,7 @@ func (t *Type) admits(r store.Record, token store.Token) error {
 	return t.declared.Readable(r)
 }
 
-// spend applies a change that spends a token, if it and its entry are good at that moment.
+// spend applies a change that spends a token, if the token and its entry are valid at that moment.
 func (t *Type) spend(
 	ctx context.Context, r store.Record, token store.Token, build building,
 ) (store.Record, error) {
@@ -370,7 +394,7 @@ func (t *Type) spend(
 	})
 }
 
-// spent tells what became of a token, and returns its entry.
+// spent emits the event for a redeemed or refused token and returns the entry.
 func (t *Type) spent(ctx context.Context, purpose string, r store.Record, err error) (Entry, error) {
 	switch {
 	case done(err):
@@ -382,41 +406,43 @@ func (t *Type) spent(ctx context.Context, purpose string, r store.Record, err er
 }
 
 const (
-	secretBytes = 20  // random ones
-	maxTokenUID = 200 // bytes of a UID: links are not to be longer
+	secretBytes = 20  // random bytes in a secret
+	maxTokenUID = 200 // bytes of a UID in a secret, to keep links short
 )
 
-// secretText is how secrets are written. Beyond the alphabet no bit is free: a secret has one text.
+// secretText is the encoding of secrets. It is strict, so that every secret has exactly one text.
 var secretText = base64.RawURLEncoding.Strict()
 
-// newSecret makes the secret of a token: random bytes, and the UID that tells where the token lies. One that
-// begins with a hyphen would be an option to a command line, and is drawn again.
+// newSecret returns a new secret: random bytes followed by the UID, which tells where the token or
+// session is stored. A secret that begins with a hyphen would look like an option on a command
+// line, so newSecret draws another.
 func newSecret(uid string) (string, error) {
 	if len(uid) > maxTokenUID {
 		return "", invalid("uid", "size", "over 200 bytes: an entry with such a UID can have no token")
 	}
 	var random [secretBytes]byte
 	for {
-		rand.Read(random[:]) // never fails, says its documentation
+		rand.Read(random[:]) // never returns an error
 		if secret := secretText.EncodeToString(append(random[:], uid...)); secret[0] != '-' {
 			return secret, nil
 		}
 	}
 }
 
-// uidOf is the UID in a secret; false for any other text.
+// uidOf returns the UID in a secret, and false if the text is not a secret.
 func uidOf(secret string) (string, bool) {
 	if len(secret) > secretText.EncodedLen(secretBytes+maxTokenUID) {
 		return "", false
 	}
 	b, err := secretText.DecodeString(secret)
-	if err != nil || len(b) <= secretBytes || secretText.EncodeToString(b) != secret { // it passes over line ends
+	// DecodeString ignores line ends, so compare the encodings.
+	if err != nil || len(b) <= secretBytes || secretText.EncodeToString(b) != secret {
 		return "", false
 	}
 	return string(b[secretBytes:]), true
 }
 
-// hashOf is what the store knows a secret by.
+// hashOf returns the hash of a secret that the store keeps in its place.
 func hashOf(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return base64.RawURLEncoding.EncodeToString(sum[:])

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSecretsAreArguments: none begins with a hyphen, of however many, and each leads back to its UID.
+// TestSecretsAreArguments checks that secrets never begin with a hyphen and lead back to their UID.
 func TestSecretsAreArguments(t *testing.T) {
 	for i := range 4000 {
 		uid := strings.Repeat("u", 1+i%200)
@@ -29,7 +29,7 @@ func TestSecretsAreArguments(t *testing.T) {
 	}
 }
 
-// TestOneTextASecret: no other text is taken for a secret.
+// TestOneTextASecret checks that every secret has exactly one text.
 func TestOneTextASecret(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringMatching("[A-Za-z0-9_-]{0,400}"), rapid.StringMatching("[A-Za-z0-9_-]{30,40}[\r\n=+/]?[A-Za-z0-9_-]{0,3}")).Draw(t, "text")

@@ -14,39 +14,42 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A Typed is a view of one declared type whose entries are structs. It is made by Of, and safe for concurrent use. Its verbs
-// are those of Type, with their errors and round trips.
+// A Typed is a view of one type of entries as structs. It is made by Of and is safe for concurrent
+// use. Its methods are those of Type, with the same errors and round trips.
 //
-// What stands in a field of the struct, and in the facet of its tag:
+// This is how fields of the struct map to facets:
 //
 //	Go type                     zero value         facet
 //	string                      facet is absent    text; an empty one is read as ""
 //	encoding.TextMarshaler      as its text says   text; an empty one is absent
-//	time.Time                   facet is absent    date, cut to milliseconds; or text, which keeps all; UTC in both
-//	numbers, bool               0, false           number (of integers all digits), boolean
+//	time.Time                   facet is absent    UTC: date to the millisecond, or text in full
+//	numbers, bool               0, false           number (integers in full precision), boolean
 //	slice, map, interface       nil: absent        json
 //	struct, array               as it is           json
-//	a pointer to one of these   nil: absent        what it points at, be it zero or empty
+//	pointer to one of these     nil: absent        the value it points to, even if zero or empty
 //
-// A facet that is absent is read as the zero value, and stays absent where the field is left at that: only Create writes
-// a 0 or false that nobody set. Where absent and zero differ, as for a number that may be unknown, the field is a pointer.
-// The primary field holds the UID; where it is empty, Create makes one.
+// An absent facet is read as the zero value, and stays absent if the field still has that value
+// when it is saved; only Create writes a 0 or false that was not set. If absent and zero differ, as
+// for a number that may be unknown, use a pointer. The primary field holds the UID; if it is empty,
+// Create generates one.
 //
-// A facet that the struct has no field for stays as it is. What is stored and does not fit into its field (300 into an int8)
-// is ErrUnmarshal, what cannot be stored (NaN, a text that is not UTF-8) ErrInvalid; in both a *FieldError names the facet
-// and the Go field.
+// A facet for which the struct has no field stays as it is. A stored facet that does not fit its
+// field, such as 300 in an int8, is ErrUnmarshal. A value that cannot be stored, such as NaN or
+// text that is not UTF-8, is ErrInvalid. In both cases a *FieldError names the facet and the Go
+// field.
 type Typed[T any] struct {
 	users *Type
 	plan  *typed.Plan
 }
 
-// Of is a view of a type by the `userdb` tags of the struct T. Package schema, at From, says what a tag is. T may leave out
-// any facet of the type, and any option in a tag. The error is a *schema.Error whose path is the Go field:
+// Of returns a view of a type as the struct T with `userdb` tags, which schema.From describes. T
+// may omit any facet of the type, and tags may omit any option. The error is a *schema.Error whose
+// path is the Go field:
 //
-//   - T is not a struct, or has no tags; a tag cannot be read, or is that of a field that is not exported.
-//   - Two fields have one name.
-//   - The type does not declare a facet of that name, and is not open; or not with a role or rule that the tag names.
-//   - The codec of the facet does not hold the Go type.
+//   - T is not a struct or has no tags, or a tag is malformed or on a field that is not exported.
+//   - Two fields have the same name.
+//   - The type is not open and does not declare the facet, or not with the role or rule in the tag.
+//   - The codec of the facet cannot hold the Go type.
 func Of[T any](t *Type) (*Typed[T], error) {
 	t = t.now()
 	refuses := func(field string) string {
@@ -62,19 +65,23 @@ func Of[T any](t *Type) (*Typed[T], error) {
 	return &Typed[T]{t, plan}, nil
 }
 
-// A Revision says which revision of an entry a struct was read from: a field of this type with the tag "~rev" has it, in
-// every struct that a Typed returns. It keeps the entry as it was read, by which Save knows what has been changed since. One
-// that was made of text, in the hidden field of a form or in JSON, does not: it is there to be compared in Update. Revisions
-// of two reads are not ==; their Strings are.
+// A Revision says which revision of an entry a struct was read from. Every struct that a Typed
+// returns has one if T has a field of this type with the tag "~rev". It keeps the entry as it was
+// read, so that Save knows what has changed since.
+//
+// A Revision that was unmarshalled from text, such as a hidden form field or JSON, does not keep
+// the entry. It can be compared with the current one in Update. Two revisions that were read
+// separately are never ==; compare their Strings.
 type Revision struct {
 	rev  string
-	read *Entry // nil: made of text
+	read *Entry // nil if the Revision was unmarshalled from text
 }
 
-// String is the Rev of the entry.
+// String returns the Rev of the entry.
 func (r Revision) String() string { return r.rev }
 
-// Entry is the entry as it was read, with all its facets; the zero Entry where the Revision was made of text.
+// Entry returns the entry as it was read, with all its facets. It is the zero Entry if the Revision
+// was unmarshalled from text.
 func (r Revision) Entry() Entry {
 	if r.read == nil {
 		return Entry{}
@@ -82,16 +89,17 @@ func (r Revision) Entry() Entry {
 	return *r.read
 }
 
-// MarshalText gives String.
+// MarshalText returns the same text as String.
 func (r Revision) MarshalText() ([]byte, error) { return []byte(r.rev), nil }
 
-// UnmarshalText takes what String gave.
+// UnmarshalText accepts the text that String returns.
 func (r *Revision) UnmarshalText(text []byte) error {
 	*r = Revision{rev: string(text)}
 	return nil
 }
 
-// New is what Create takes for a struct: to add a password and tags, and for other verbs that make an entry.
+// New returns the NewEntry that Create would use for v, so that callers can add a password and tags
+// or pass it to another method that creates entries.
 func (t *Typed[T]) New(v T) (NewEntry, error) {
 	uid, facets, bad := t.plan.Facets(reflect.ValueOf(&v).Elem())
 	if bad != nil {
@@ -100,8 +108,8 @@ func (t *Typed[T]) New(v T) (NewEntry, error) {
 	return NewEntry{UID: uid, Facets: facets}, nil
 }
 
-// Read is an entry as a struct, for entries that other verbs return, such as Type.Login. Facets that were put into this
-// copy are among those of the struct, and Save of it writes them.
+// Read returns an entry as a struct. It is for entries that other methods return, such as
+// Type.Login. Facets that Put has set in e are included, and Save of the struct writes them.
 func (t *Typed[T]) Read(e Entry) (T, error) {
 	var v T
 	err := t.fill(&v, e)
@@ -121,14 +129,14 @@ func (t *Typed[T]) fill(v *T, e Entry) error {
 		return &FieldError{Err: ErrUnmarshal, Field: bad.Field, Rule: "type", Reason: bad.Reason}
 	}
 	if t.plan.Rev != nil {
-		read := e // e itself would be allocated where there is no Revision, too
+		read := e // taking the address of e itself would allocate it even without a Revision
 		at, _ := typed.At(into, t.plan.Rev, true)
 		*at.Addr().Interface().(*Revision) = Revision{e.Rev(), &read}
 	}
 	return nil
 }
 
-// read is Read of what a verb returned, also where that is not confirmed.
+// read converts the results of a method with Read, also if the change is unconfirmed.
 func (t *Typed[T]) read(e Entry, err error) (T, error) {
 	var zero T
 	if !done(err) {
@@ -138,7 +146,8 @@ func (t *Typed[T]) read(e Entry, err error) (T, error) {
 	return v, cmp.Or(bad, err)
 }
 
-// Create makes an entry of a struct, as Type.Create does, and returns it as written: with its UID.
+// Create creates an entry from a struct as Type.Create does. It returns the struct as written,
+// including its UID.
 func (t *Typed[T]) Create(ctx context.Context, v T) (T, error) {
 	n, err := t.New(v)
 	if err != nil {
@@ -147,14 +156,15 @@ func (t *Typed[T]) Create(ctx context.Context, v T) (T, error) {
 	return t.read(t.users.Create(ctx, n))
 }
 
-// Find returns the entry that a hint points at, as Type.Find does.
+// Find returns the entry that h identifies, as Type.Find does.
 func (t *Typed[T]) Find(ctx context.Context, h hints.Hint) (T, error) {
 	return t.read(t.users.Find(ctx, h))
 }
 
-// Update reads an entry, lets f change the struct, and writes what differs, as Type.Update does: again where somebody else
-// changed the entry meanwhile, so that f may run more than once. A change of the UID is ErrInvalid. f is not called where
-// the entry does not fit into the struct.
+// Update reads an entry, calls f to change the struct, and writes the difference, as Type.Update
+// does. If another change comes in between, Update starts again, so f may be called more than once.
+// If f changes the UID, the error is ErrInvalid. If the entry does not fit the struct, f is not
+// called.
 func (t *Typed[T]) Update(ctx context.Context, h hints.Hint, f func(*T) error) (T, error) {
 	return t.read(t.users.Update(ctx, h, func(e *Entry) error {
 		v, err := t.Read(*e)
@@ -168,10 +178,13 @@ func (t *Typed[T]) Update(ctx context.Context, h hints.Hint, f func(*T) error) (
 	}))
 }
 
-// Save writes what differs in a struct from the entry that it was read from, as Type.Save does. ErrConflict says that the
-// entry has another revision by now (I6), ErrNotFound that it is gone. Where nothing differs, nothing is written. A struct
-// without the Revision that it was read with is ErrInvalid: what it does not say could not be told from what is to be unset.
-// Update is for that.
+// Save writes the difference between a struct and the entry that it was read from, as Type.Save
+// does. If there is none, nothing is written. The error is ErrConflict if the entry has changed
+// since (I6), and ErrNotFound if it was deleted.
+//
+// The struct must have the Revision that it was read with; otherwise the error is ErrInvalid,
+// because Save could not tell facets that the caller removed from those it never read. Use Update
+// in that case.
 func (t *Typed[T]) Save(ctx context.Context, v T) (T, error) {
 	e, err := t.source(&v)
 	if err == nil {
@@ -183,7 +196,7 @@ func (t *Typed[T]) Save(ctx context.Context, v T) (T, error) {
 	return t.read(t.users.Save(ctx, e))
 }
 
-// source is the entry that a struct was read from.
+// source returns the entry that a struct was read from.
 func (t *Typed[T]) source(v *T) (Entry, error) {
 	if t.plan.Rev != nil {
 		at, there := typed.At(reflect.ValueOf(v).Elem(), t.plan.Rev, false)
@@ -196,7 +209,7 @@ func (t *Typed[T]) source(v *T) (Entry, error) {
 	return Entry{}, invalid(structs.RevName, "struct", "not a struct that was read with its Revision")
 }
 
-// edit changes the copy of an entry to what a struct says.
+// edit changes an entry so that it equals a struct.
 func (t *Typed[T]) edit(e *Entry, v *T) error {
 	edits := maps.Clone(e.edits)
 	bad := t.plan.Changes(reflect.ValueOf(v).Elem(), e.wires(), func(field string, v *schema.Value) {
@@ -212,8 +225,8 @@ func (t *Typed[T]) edit(e *Entry, v *T) error {
 	return nil
 }
 
-// All yields the entries that a query selects, as Type.All does. One that does not fit into the struct yields its
-// ErrUnmarshal, and the sequence goes on.
+// All yields the entries that a query selects, as Type.All does. For an entry that does not fit the
+// struct it yields ErrUnmarshal and continues.
 func (t *Typed[T]) All(ctx context.Context, q Query) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for e, err := range t.users.All(ctx, q) {
@@ -227,11 +240,11 @@ func (t *Typed[T]) All(ctx context.Context, q Query) iter.Seq2[T, error] {
 // A PageOf is a Page of structs.
 type PageOf[T any] struct {
 	Entries    []T
-	Next, Back string // as those of a Page
+	Next, Back string // the same as in Page
 }
 
-// Page returns some of the entries that a query selects, as Type.Page does. Those that do not fit into the struct are left
-// out, too: the error is ErrUnmarshal then, beside the others, which are good.
+// Page returns some of the entries that a query selects, as Type.Page does. Entries that do not fit
+// the struct are also left out; the error is then ErrUnmarshal, and the returned entries are valid.
 func (t *Typed[T]) Page(ctx context.Context, q Query) (PageOf[T], error) {
 	p, err := t.users.Page(ctx, q)
 	var unfit leftOut

@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// TestUnobservedCostsNothing: a verb that nobody observes allocates no more than what is in it.
+// TestUnobservedCostsNothing checks that a method without observers allocates nothing for them.
 func TestUnobservedCostsNothing(t *testing.T) {
 	ctx := context.Background()
 	db, err := Open(ctx, "memory:", Options{})
@@ -47,8 +47,9 @@ func TestUnobservedCostsNothing(t *testing.T) {
 	}
 }
 
-// least are the allocations of f when nothing else makes some: the store in the process has turns of its own, and under the race
-// detector pools lose at random what they hold.
+// least returns the smallest number of allocations of f over many runs. Other runs may count more,
+// as the embedded store has goroutines of its own and pools lose their contents at random under the
+// race detector.
 func least(f func()) float64 {
 	n := testing.AllocsPerRun(1, f)
 	for range 499 {
@@ -57,7 +58,8 @@ func least(f func()) float64 {
 	return n
 }
 
-// TestOutcomeWords: the words for outcomes are in the documentation of Outcome and in docs/watch.md, faults among them.
+// TestOutcomeWords checks that every Outcome is described in the comment of Outcome and in
+// docs/watch.md, and that every fault is an Outcome.
 func TestOutcomeWords(t *testing.T) {
 	code, err := os.ReadFile("observe.go")
 	if err != nil {

@@ -16,19 +16,26 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// How many tokens and invitations visitors may ask for in an hour.
+// Limits on the tokens and invitations that visitors may request.
 const (
-	visitorWindow  = time.Hour
-	mostIdentifier = 3  // for one account, or one identifier that nobody has, of tokens; for one address, of invitations and of changes
-	mostOrigin     = 30 // from one origin
+	visitorWindow = time.Hour
+
+	// mostIdentifier limits the tokens for one account or for one identifier that nobody has, the
+	// invitations to one address, and the changes to one address.
+	mostIdentifier = 3
+
+	// mostOrigin limits all requests from one origin.
+	mostOrigin = 30
 )
 
-// IssueForVisitor is IssueFor for the text that a visitor typed: one of the identifiers of an entry, as for Login. It does the same
-// work whether there is such an entry or not, and whether it may have a token.
+// IssueForVisitor issues a token like IssueFor, for an entry that a visitor named by one of its
+// identifiers, as for Login. It does the same work whether or not such an entry exists and may have
+// a token.
 //
-// ErrNotFound: nobody has the identifier, the entry is disabled, has no such facet, or a UID of over 200 bytes. Answer the visitor
-// as always, and send nothing. So after ErrTooManyAttempts, which comes after three tokens for one account in an hour, by whichever of
-// its identifiers, and after thirty tokens and invitations from one origin.
+// The error is ErrNotFound if nobody has the identifier, or if the entry is disabled, has no such
+// facet or has a UID of over 200 bytes. Give the visitor the usual answer and send nothing. Do the
+// same for ErrTooManyAttempts, which follows three tokens for one account in an hour, by whichever
+// of its identifiers, or thirty tokens and invitations from one origin.
 func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Token, a Attempt) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueForVisitor", &err)
 	defer v.end(&err)
@@ -58,7 +65,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 			return false, err
 		}
 		token := store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: bonds, Value: tk.Value}
-		if !may { // it is written as well, where nobody looks, and soon gone
+		if !may { // write a token that nobody can find and that expires soon
 			err = t.view.Engine.Invite(ctx, store.Invitation{Token: token, PRK: r.Key, Life: min(tk.Life, time.Minute), Now: t.view.StoreTime()})
 			return false, cmp.Or(err, ErrNotFound)
 		}
@@ -77,7 +84,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 	return secret, address, nil
 }
 
-// nobody is a record of a UID that no entry has, to do work on.
+// nobody returns a record with a UID that no entry has, on which the usual work can be done.
 func (t *Type) nobody() (store.Record, error) {
 	uid, err := RandomUID(32)()
 	if err != nil {
@@ -87,7 +94,7 @@ func (t *Type) nobody() (store.Record, error) {
 	return store.Record{Key: prk}, err
 }
 
-// admitOrigin counts what is asked for from one origin.
+// admitOrigin counts a request against the limit of its origin.
 func (t *Type) admitOrigin(ctx context.Context, typed string, a Attempt) error {
 	if err := t.db.loadSecret(ctx); err != nil || a.Origin == "" {
 		return err
@@ -95,8 +102,10 @@ func (t *Type) admitOrigin(ctx context.Context, typed string, a Attempt) error {
 	return t.limit(ctx, "origin", t.db.originDigest(a.Origin), mostOrigin, t.throttled(typed, a))
 }
 
-// admitVisitor counts what a visitor asks for, by the account if there is one, whichever identifier of it was typed. Tokens and
-// invitations are counted apart: somebody who has an owner invited all the time does not keep the owner from a new password.
+// admitVisitor counts a visitor's request against the limit of the account, whichever of its
+// identifiers was typed, or of the identifier if there is no account. what keeps the counters for
+// tokens and invitations apart, so that somebody who keeps inviting an owner cannot prevent the
+// owner from resetting the password.
 func (t *Type) admitVisitor(ctx context.Context, what string, r store.Record, typed string, a Attempt) error {
 	e := t.throttled(typed, a)
 	name := e.Identifier
@@ -106,14 +115,14 @@ func (t *Type) admitVisitor(ctx context.Context, what string, r store.Record, ty
 	return t.limit(ctx, what, name, mostIdentifier, e)
 }
 
-// throttled returns the event of a visitor who asked too often.
+// throttled returns the event for a visitor who made too many requests.
 func (t *Type) throttled(typed string, a Attempt) Event {
 	return Event{Kind: EventThrottle, Origin: a.Origin, Identifier: t.typedDigest(typed)}
 }
 
-// typedDigest returns the keyed hash under which a text that a visitor typed is counted and logged.
-// Of a text that is too long to be an identifier the beginning counts, so that it costs no more
-// than others.
+// typedDigest returns the keyed hash under which text from a visitor is counted and logged. If the
+// text is too long to be an identifier, only its beginning is hashed, so that it costs no more than
+// other text.
 func (t *Type) typedDigest(typed string) string {
 	form, ok := t.declared.Schema.Identifier(typed)
 	if !ok {
@@ -122,7 +131,8 @@ func (t *Type) typedDigest(typed string) string {
 	return t.db.digest("identifier", form)
 }
 
-// admitChange counts the tokens that change a facet to an address, whichever accounts ask for them: each is a mail to somebody who may not want it.
+// admitChange counts the tokens that change a facet to an address, for whichever accounts: each is
+// a mail to somebody who may not want it.
 func (t *Type) admitChange(ctx context.Context, address string) error {
 	if err := t.db.loadSecret(ctx); err != nil {
 		return err
@@ -131,7 +141,8 @@ func (t *Type) admitChange(ctx context.Context, address string) error {
 	return t.limit(ctx, "change", e.Identifier, mostIdentifier, e)
 }
 
-// limit counts one more of a kind, and returns how long to wait if there were too many within an hour, which e tells.
+// limit counts one request. If there were more than most within an hour, it emits e with the time
+// to wait and returns a *WaitError.
 func (t *Type) limit(ctx context.Context, kind, name string, most int, e Event) error {
 	counter, err := t.declared.Own("visits", kind, name)
 	if err != nil {
@@ -145,8 +156,9 @@ func (t *Type) limit(ctx context.Context, kind, name string, most int, e Event) 
 	return err
 }
 
-// known is the entry that has an identifier under any secondary field, the zero record where none does. It takes as many round
-// trips, and reads as many records, in both cases. A text that no entry can have takes none.
+// known returns the entry that has an identifier in any secondary field, and the zero record if
+// none does. In both cases it takes the same round trips and reads the same number of records. For
+// text that no entry can have it takes none.
 func (t *Type) known(ctx context.Context, typed string) (store.Record, error) {
 	_, l, err := t.view.Resolve(hints.Any(typed), t.declared.Name)
 	if err != nil {
@@ -189,22 +201,24 @@ func (t *Type) known(ctx context.Context, typed string) (store.Record, error) {
 	return f.Record, f.Err
 }
 
-// An Invitation is what Invite made: a mail to be sent to Address, with the Secret in a link or, where somebody has the address
-// already, with that news.
+// An Invitation describes a mail to send to Address. If Known is false, the mail contains a link
+// with Secret. Otherwise it says that an account with this address exists.
 type Invitation struct {
-	Field   string // the facet that the address is to be
-	Address string // as it was typed, without white space around it; where an entry has it, as it is there
-	Value   string // of the token
-	Secret  string // for Accept; "" if Known
-	Known   bool   // an entry has the address, or another identifier that means the same
+	Field   string // the facet that will hold the address
+	Address string // as typed, without surrounding space; if an entry has it, as stored there
+	Value   string // Token.Value
+	Secret  string // the secret for Accept; "" if Known
+	Known   bool   // an entry has the address or an identifier with the same canonical form
 }
 
-// Invite begins an account for a visitor who typed an address, which is to be the facet field of an entry: the one who gets the mail
-// makes the account, with Accept. It fixes the UID that the account will have, and claims nothing. Whether somebody has the address
-// already is said to the application alone, after the same work: let the visitor see no difference.
+// Invite starts the registration of a visitor who typed an address. field is the facet that the
+// address will be. Whoever receives the mail creates the account with Accept. Invite chooses the
+// UID of the account but claims no values. Only the application learns whether somebody already has
+// the address; Invite does the same work in both cases. Show the visitor no difference.
 //
-// Of the token only Value and Life count: what PeekInvitation gives, and how long the invitation is good. ErrInvalid: the address is
-// not one that the facet can have. ErrTooManyAttempts: as with IssueForVisitor, answer as always and send nothing.
+// Of tk only Value and Life are used: the value that PeekInvitation returns, and how long the
+// invitation is valid. The error is ErrInvalid if the facet cannot have the address. If it is
+// ErrTooManyAttempts, give the visitor the usual answer and send nothing, as with IssueForVisitor.
 func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Attempt) (i Invitation, err error) {
 	ctx, v := t.db.begin(ctx, "Invite", &err)
 	defer v.end(&err)
@@ -214,14 +228,15 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	if tk.Value = address; len(address)+len(value) > maxValue {
 		return Invitation{}, invalid("value", "size", "over 4 KiB with the address")
 	}
-	if err := t.checkToken(&tk); err != nil { // the address is held to the rules of a change to it
+	// The address must satisfy the same rules as in a change to it.
+	if err := t.checkToken(&tk); err != nil {
 		return Invitation{}, err
 	}
 	if err := t.admitOrigin(ctx, typed, a); err != nil {
 		return Invitation{}, err
 	}
 	r, err := t.known(ctx, typed)
-	if err == nil { // by the address: the mail goes there
+	if err == nil { // count by the address, as the mail goes there
 		err = t.admitVisitor(ctx, "invitation", store.Record{}, typed, a)
 	}
 	if err != nil {
@@ -243,8 +258,8 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	return i, nil
 }
 
-// invite keeps an invitation at the next UID that nobody has, no entry and no other invitation; for show, under one of which nobody
-// learns the secret.
+// invite stores an invitation at the next UID that no entry and no other invitation has. If show is
+// true, it does the same work with an invitation whose secret nobody learns.
 func (t *Type) invite(ctx context.Context, tk store.Token, life time.Duration, show bool) (secret string, prk recordkey.Key, err error) {
 	newUID := t.db.options.NewUID
 	if show {
@@ -258,7 +273,8 @@ func (t *Type) invite(ctx context.Context, tk store.Token, life time.Duration, s
 	return secret, prk, err
 }
 
-// inviteAt keeps what invites to a UID at the next one that nobody has.
+// inviteAt stores the token that with returns, at the next UID that no entry and no other
+// invitation has.
 func (t *Type) inviteAt(
 	ctx context.Context, newUID func() (string, error), life time.Duration, with func(uid string) (store.Token, error),
 ) (prk recordkey.Key, err error) {
@@ -289,8 +305,8 @@ func (t *Type) inviteAt(
 	return prk, errUIDs
 }
 
-// PeekInvitation returns what an invitation is for, and spends nothing: for the page that asks for a name and a password. ErrNotFound
-// is the one answer to a secret that is spent, expired or made up.
+// PeekInvitation returns an invitation without redeeming it, for the page that asks for a name and
+// a password. The error is ErrNotFound if the secret was redeemed, has expired or is invalid.
 func (t *Type) PeekInvitation(ctx context.Context, secret string) (i Invitation, err error) {
 	ctx, v := t.db.begin(ctx, "PeekInvitation", &err)
 	defer v.end(&err)
@@ -298,7 +314,7 @@ func (t *Type) PeekInvitation(ctx context.Context, secret string) (i Invitation,
 	return i, err
 }
 
-// invitation reads what a secret invites to, and where the entry will lie.
+// invitation returns the invitation of a secret, its token and the PRK of the future entry.
 func (t *Type) invitation(ctx context.Context, secret string) (Invitation, store.Token, recordkey.Key, error) {
 	refuse := func(err error) (Invitation, store.Token, recordkey.Key, error) {
 		return Invitation{}, store.Token{}, recordkey.Key{}, err
@@ -317,18 +333,20 @@ func (t *Type) invitation(ctx context.Context, secret string) (Invitation, store
 	if !is || err != nil {
 		return refuse(ErrNotFound)
 	}
-	// Where there is an entry, or was one that took the invitation with it, the invitation is spent.
+	// If an entry exists at the PRK, the invitation has been redeemed.
 	if _, err = t.view.FindOne(ctx, store.Lookup{PRK: prk}); !errors.Is(err, ErrNotFound) {
 		return refuse(cmp.Or(store.NotOfEntry(err), ErrNotFound))
 	}
 	return Invitation{Field: field, Address: address, Value: value}, tk, prk, nil
 }
 
-// Accept makes the account that an invitation is for, in the change that spends it: of any number of callers one gets the entry. The
-// address is that of the invitation, and verified. UID stays "", and the address is not among the facets.
+// Accept creates the account of an invitation, in the same change that redeems the invitation: of
+// any number of callers, only one gets the entry. n.UID must be "", and the address must not be
+// among n.Facets. The entry has the address of the invitation, marked as verified.
 //
-// ErrNotFound is the one answer to a secret that is spent, expired or made up. Whatever else is wrong leaves the invitation good: a
-// value that is refused or taken, or a password against the policy. ErrDuplicate of the address: somebody has it by now.
+// The error is ErrNotFound if the secret was redeemed, has expired or is invalid. After any other
+// error the invitation remains valid: a value is invalid or taken, or the policy refuses the
+// password. ErrDuplicate for the address means that somebody has taken it since.
 func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Accept", &err)
 	defer v.end(&err)
@@ -352,7 +370,7 @@ func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (e Entry, 
 		return err
 	})
 	if t.takenUID(err) {
-		err = ErrNotFound // another has accepted it
+		err = ErrNotFound // another call has redeemed the invitation
 	}
 	switch {
 	case done(err):
@@ -363,7 +381,8 @@ func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (e Entry, 
 	return e, err
 }
 
-// createSpending is create at a UID, in the change that spends a token there. What is in the field is verified, if one is named.
+// createSpending creates an entry at n.UID in the change that spends the token there. If field is
+// not "", the change marks that facet as verified.
 func (t *Type) createSpending(ctx context.Context, n NewEntry, field string, tk store.Token) (Entry, error) {
 	d, err := t.draft(ctx, n)
 	if err != nil {

@@ -21,41 +21,59 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A NewEntry is what Create takes.
+// A NewEntry describes an entry to create. The zero NewEntry is an entry with a generated UID and
+// no facets.
 type NewEntry struct {
-	UID      string        // "": the next one that Options.NewUID gives and no entry has
-	Facets   schema.Facets // without the primary one
-	Tags     []string      // members of the tertiary set "tags", which the schema must declare
-	Password string        // "": the entry cannot log in until SetPassword, unless Typed
-	Typed    bool          // Password is what somebody typed: an empty one is refused, too
-	Disabled bool          // it cannot log in until Enable
+	// UID is the primary value. If "", Create uses the next one from Options.NewUID that is free.
+	UID string
+
+	// Facets are the facets without the primary one.
+	Facets schema.Facets
+
+	// Tags are the members of the tertiary set "tags", which the schema must declare.
+	Tags []string
+
+	// Password is the password. If "", the entry cannot log in until SetPassword, unless Typed is
+	// set.
+	Password string
+
+	// Typed says that somebody typed Password, so that an empty one is refused.
+	Typed bool
+
+	// Disabled says that the entry cannot log in until Enable.
+	Disabled bool
 }
 
-// uidAttempts is how many generated UIDs may be taken before a generator is called broken.
+// uidAttempts is how many generated UIDs may be taken before Create gives up.
 const uidAttempts = 16
 
 var errUIDs = errors.New("the UID generator gives only UIDs that are taken")
 
 // RandomUID returns a generator of UIDs of n hexadecimal digits from a cryptographic source. n is
-// at least 8 and at most 64; 12 digits are 48 bits. A UID that is taken is never used again for
-// another entry: Create asks for the next one.
+// from 8 to 64; 12 digits are 48 bits. If a UID is taken, Create asks the generator for another and
+// never reuses it for another entry.
 func RandomUID(n int) func() (string, error) {
 	return func() (string, error) {
 		if n < 8 || n > 64 {
 			return "", fmt.Errorf("a UID of %d digits: want 8 to 64", n)
 		}
 		b := make([]byte, (n+1)/2)
-		rand.Read(b) // never fails, says its documentation
+		rand.Read(b) // never returns an error
 		return hex.EncodeToString(b)[:n], nil
 	}
 }
 
-// added is the field that Create sets where the schema declares it as a date, as the original does.
+// added is the field that Create sets to the current time if the schema declares it as a date, as
+// the original does.
 const added = "added"
 
-// Create makes an entry, its SRKs, index members and tags in one change, or nothing at all. It returns the entry as
-// written. ErrDuplicate names the field of a value that is taken, ErrInvalid a value that a rule refuses, *password.PolicyError a
-// password against the type's policy. Of several, the error is all of them joined (see errors.Join): what is wrong with a form.
+// Create creates an entry with its SRKs, index members and tags, in one change or not at all. It
+// returns the entry as written.
+//
+// The error is a *FieldError that wraps ErrDuplicate if a value is taken, a *FieldError that wraps
+// ErrInvalid if a value breaks a rule, and a *password.PolicyError if the policy refuses the
+// password. If there are several problems, they are joined (see errors.Join), so that a form can
+// show all of them.
 func (t *Type) Create(ctx context.Context, n NewEntry) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Create", &err)
 	defer v.end(&err)
@@ -66,6 +84,7 @@ func (t *Type) Create(ctx context.Context, n NewEntry) (e Entry, err error) {
 	return e, err
 }
 
+// create creates an entry under the schema of t.
 func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 	d, err := t.draft(ctx, n)
 	if err != nil {
@@ -96,14 +115,14 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 	return Entry{}, errUIDs
 }
 
-// unwritten is an entry before it is created: its key alone. What a create by another of the same UID has got is not taken
-// by others.
+// unwritten returns a record that holds only the key of an entry to be created. Values that are
+// held under the same UID do not count as taken.
 func (t *Type) unwritten(uid string) (r store.Record) {
 	r.Key, _ = t.declared.PRK(uid)
 	return r
 }
 
-// draft checks and encodes what was given.
+// draft checks and encodes a NewEntry.
 func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 	d := change.Draft{UID: n.UID, Facets: make(map[string]string, len(n.Facets)+change.OwnFields)}
 	if _, given := n.Facets[t.declared.Schema.Primary]; given {
@@ -128,7 +147,7 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		_ = wrong.add(checkElements(change.TagsName, tags))
 		d.Tertiary = []change.Content{{Name: change.TagsName, Kind: "set", Values: tags}}
 	}
-	var own []string // what the password may not be
+	var own []string // identifiers that the password may not be
 	withPassword := n.Password != "" || n.Typed
 	if withPassword {
 		own = append(t.declared.Identifiers(d.Facets), n.UID)
@@ -164,10 +183,13 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// Update reads an entry, lets f change its copy, and writes the difference if nobody changed the
-// entry meanwhile; else it begins again, so f may run more than once and should do nothing else. An
-// error of f ends Update and is returned. Where f changes nothing, nothing is written. A facet that cannot be
-// read is absent to f; if f neither sets nor drops it, Update fails with ErrCorrupt.
+// Update reads an entry, calls f to change its copy, and writes the difference. If another change
+// comes in between, Update starts again, so f may be called more than once and should do nothing
+// else. If f returns an error, Update returns it and writes nothing. If f changes nothing, nothing
+// is written.
+//
+// A facet that cannot be read is absent in the copy. If f neither sets nor drops it, the error is
+// ErrCorrupt.
 func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (updated Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Update", &err)
 	defer v.end(&err)
@@ -197,8 +219,9 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 	return updated, err
 }
 
-// Save writes an entry that was read before and changed since with Put and Drop: one round trip; on a cluster three or
-// more. ErrConflict says that it has another Rev by now (I6); ErrNotFound that it is gone.
+// Save writes the changes that Put, Drop and SetDisabled made to an entry that was read before. It
+// takes one round trip, and three or more on a cluster. The error is ErrConflict if the entry has
+// changed since it was read (I6), and ErrNotFound if it was deleted.
 func (t *Type) Save(ctx context.Context, e Entry) (saved Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Save", &err)
 	defer v.end(&err)
@@ -209,6 +232,7 @@ func (t *Type) Save(ctx context.Context, e Entry) (saved Entry, err error) {
 	return saved, err
 }
 
+// save writes an entry under the schema of t.
 func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 	if !e.key.IsValid() || e.Type() != t.Name() {
 		return Entry{}, notOfType(t)
@@ -227,18 +251,19 @@ func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 		return t.entry(after, public(err))
 	}
 	now, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
-	if err == nil && now.Seen().Rev != r.Seen().Rev { // to be fenced is no change
+	if err == nil && now.Seen().Rev != r.Seen().Rev { // fencing a writer does not change Rev
 		err = ErrConflict
 	}
 	return e, err
 }
 
+// notOfType returns the error for an entry that is not of type t.
 func notOfType(t *Type) error {
 	return invalid(store.FieldType, "type", "not an entry of type "+t.Name())
 }
 
-// edited is the change that brings a record to what an entry says, and whether there is anything to write. The
-// password hash, which no Entry holds, stays.
+// edited returns the change that turns a record into the edited entry, and reports whether there is
+// anything to write. The password hash, which an Entry does not hold, stays.
 func (t *Type) edited(ctx context.Context, r store.Record, e Entry) (c store.Change, due bool, err error) {
 	if len(e.edits) == 0 && e.disable == nil {
 		return c, false, nil
@@ -257,7 +282,8 @@ func (t *Type) edited(ctx context.Context, r store.Record, e Entry) (c store.Cha
 	return c, due, err
 }
 
-// switching are the own fields of a record that shall have another, where an entry says so by SetDisabled.
+// switching returns the own fields to change if SetDisabled has changed whether the entry is
+// disabled, and nil otherwise.
 func (t *Type) switching(r store.Record, e Entry) map[string]string {
 	is := r.Fields[store.FieldDisabled] != ""
 	if e.disable == nil || *e.disable == is {
@@ -272,7 +298,7 @@ func (t *Type) switching(r store.Record, e Entry) map[string]string {
 	return own
 }
 
-// switched does what follows a change after which an entry may log in, and before it might not, or the other way round.
+// switched clears the sessions and emits the event if a change has disabled or enabled an entry.
 func (t *Type) switched(ctx context.Context, before, after store.Record, err error) {
 	disabled := after.Fields[store.FieldDisabled] != ""
 	if !done(err) || disabled == (before.Fields[store.FieldDisabled] != "") {
@@ -286,7 +312,7 @@ func (t *Type) switched(ctx context.Context, before, after store.Record, err err
 	t.db.emit(ctx, Event{Kind: kind, PRK: after.Key})
 }
 
-// wires are the facets that an entry says, and what is wrong with them.
+// wires returns the encoded facets of an edited entry, and what is wrong with them.
 func (t *Type) wires(r store.Record, e Entry) (wires map[string]string, wrong problems, err error) {
 	wires = change.Bare(r)
 	for _, field := range sortedKeys(e.edits) {
@@ -306,7 +332,7 @@ func (t *Type) wires(r store.Record, e Entry) (wires map[string]string, wrong pr
 	return wires, wrong, nil
 }
 
-// allOfEdit is allOf for an entry that was edited.
+// allOfEdit calls allOf for an edited entry.
 func (t *Type) allOfEdit(ctx context.Context, err error, r store.Record, e Entry) error {
 	wires, _, bad := t.wires(r, e)
 	if bad != nil {
@@ -315,8 +341,8 @@ func (t *Type) allOfEdit(ctx context.Context, err error, r store.Record, e Entry
 	return t.allOf(ctx, err, r, wires)
 }
 
-// Delete ends an entry, with its SRKs, index members and tertiary records, in one change. An entry
-// that changes meanwhile is deleted as it is at that time.
+// Delete deletes an entry with its SRKs, index members and tertiary records, in one change. If
+// another change comes first, Delete deletes the changed entry.
 func (t *Type) Delete(ctx context.Context, h hints.Hint) (err error) {
 	ctx, v := t.db.begin(ctx, "Delete", &err)
 	defer v.end(&err)
@@ -329,11 +355,11 @@ func (t *Type) Delete(ctx context.Context, h hints.Hint) (err error) {
 	})
 }
 
-// follows is how often a verb begins again because another schema is in force than it went by.
+// follows is how often a method starts again because the schema in force has changed.
 const follows = 16
 
-// following runs what writes: again, by the schema in force, where that is another one by now. A schema that cannot be gone by,
-// such as one that a change is under way of, is met twice.
+// following calls write, and calls it again if the stored schema has changed. If the stored schema
+// cannot be adopted, for example while a change of it is running, following tries only once more.
 func (t *Type) following(ctx context.Context, write func(t *Type) error) (err error) {
 	met := 0
 	for range follows {
@@ -355,12 +381,13 @@ func (t *Type) following(ctx context.Context, write func(t *Type) error) (err er
 	return err
 }
 
-// A building makes the change of an entry from its record, and reports whether it is due.
+// A building returns the change to make to a record, and reports whether there is anything to
+// change.
 type building func(now store.Record) (c store.Change, due bool, err error)
 
-// rewrite is the loop of every verb that changes an entry: it reads the entry, unless it was just read, builds a change
-// of that, and applies it, again after a conflict. It returns the record as written, also where the change is not
-// confirmed, or as read where nothing was due.
+// rewrite reads an entry, calls build, and applies the change it returns; after a conflict it
+// starts again. It uses read instead of reading the entry if read has fields. It returns the record
+// as written, even if the change is unconfirmed, or as read if there was nothing to change.
 func (t *Type) rewrite(ctx context.Context, h hints.Hint, read store.Record, build building) (r store.Record, err error) {
 	err = retry(ctx, func() (conflict bool, err error) {
 		if r, read.Fields = read, nil; r.Fields == nil {
@@ -379,12 +406,12 @@ func (t *Type) rewrite(ctx context.Context, h hints.Hint, read store.Record, bui
 	return r, public(err)
 }
 
-// rewriteRead is rewrite of an entry that was just read.
+// rewriteRead calls rewrite for a record that was just read.
 func (t *Type) rewriteRead(ctx context.Context, r store.Record, build building) (store.Record, error) {
 	return t.rewrite(ctx, hints.Key(r.Key.In(recordkey.Namespace{})), r, build)
 }
 
-// apply makes a change of a record, and returns the record as it is after that; as it was where that failed.
+// apply applies a change and returns the record after it, or r if the change failed.
 func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store.Record, error) {
 	v, err := t.view.Apply(ctx, t.declared, c)
 	if done(err) {
@@ -394,11 +421,11 @@ func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store
 	return r, err
 }
 
-// attempts bounds how often a verb begins again after a conflict.
+// attempts is how often a method starts again after a conflict.
 const attempts = 100
 
-// retry repeats what ends in a conflict, after a pause that is random and longer every time, so that writers of one
-// entry part.
+// retry calls attempt until it ends without a conflict. Between calls it waits for a random and
+// increasing time, so that writers of one entry get out of step.
 func retry(ctx context.Context, attempt func() (conflict bool, err error)) error {
 	for n := range attempts {
 		if conflict, err := attempt(); !conflict {
@@ -414,16 +441,17 @@ func retry(ctx context.Context, attempt func() (conflict bool, err error)) error
 	return ErrConflict
 }
 
-// done reports whether a change was made, even if it is not known to be on replicas.
+// done reports whether a change was made, even if it is unconfirmed.
 func done(err error) bool { return err == nil || errors.Is(err, ErrUnconfirmed) }
 
-// Format writes which fields the entry has, and not what is in them, whatever the verb.
+// Format writes the names of the facets, not their values, whatever the formatting verb.
 func (n NewEntry) Format(f fmt.State, _ rune) { fmt.Fprint(f, describe(n)) }
 
-// LogValue is the same for a log.
+// LogValue returns the names of the facets for a log, not their values.
 func (n NewEntry) LogValue() slog.Value { return slog.StringValue(describe(n)) }
 
-// MarshalJSON reports whether there is a password in place of it, and which facets: they are personal data.
+// MarshalJSON returns the names of the facets, as their values are personal data, and reports
+// whether there is a password.
 func (n NewEntry) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		UID      string   `json:"uid,omitempty"`

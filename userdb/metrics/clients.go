@@ -7,16 +7,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// stats are the sums over some clients.
+// stats holds sums over several clients.
 type stats struct {
-	hits, misses, timeouts, waits, stale float64 // of the pools
+	hits, misses, timeouts, waits, stale float64 // of connection pools
 	waited                               time.Duration
 	connections, idle                    float64
 
 	cacheHits, cacheMisses, copies, bytes float64
 }
 
-// statsOf asks clients; a closed one still tells what it counted.
+// statsOf adds up the statistics of clients. Closed clients still report their counters.
 func statsOf(clients []redis.UniversalClient) (s stats) {
 	for _, c := range clients {
 		if p := c.PoolStats(); p != nil {
@@ -26,7 +26,7 @@ func statsOf(clients []redis.UniversalClient) (s stats) {
 			s.connections, s.idle = s.connections+float64(p.TotalConns), s.idle+float64(p.IdleConns)
 			s.stale += float64(p.StaleConns)
 		}
-		if one, is := c.(*redis.Client); is { // of a client without a cache it is zero
+		if one, is := c.(*redis.Client); is { // without a cache, the statistics are zero
 			k := one.CSCStats()
 			s.cacheHits, s.cacheMisses = s.cacheHits+float64(k.Hits), s.cacheMisses+float64(k.Misses)
 			s.copies, s.bytes = s.copies+float64(k.Entries), s.bytes+float64(k.MemoryUsageBytes)
@@ -35,7 +35,7 @@ func statsOf(clients []redis.UniversalClient) (s stats) {
 	return s
 }
 
-// A clientMetric is one that is asked for with every scrape.
+// A clientMetric describes a metric that is computed at each scrape.
 type clientMetric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType

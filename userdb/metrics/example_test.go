@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/userdb/metrics"
 )
 
-// A store is counted. The registry is what promhttp.HandlerFor serves at /metrics.
+// This example collects metrics of a store. promhttp.HandlerFor serves the registry at /metrics.
 func Example() {
 	ctx := context.Background()
 	watched := metrics.New(metrics.Options{})

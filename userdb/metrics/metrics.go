@@ -1,12 +1,12 @@
-// Package metrics counts for Prometheus what a store does: verbs by outcome and time, events, the queue of password hashes,
-// connections, and the cache.
+// Package metrics exports metrics of a store to Prometheus: method calls by outcome and duration,
+// events, the queue of password hashes, connections, and the cache.
 //
-//	watched := metrics.New(metrics.Options{})
-//	prometheus.MustRegister(watched)
-//	db, err := userdb.Open(ctx, url, userdb.Options{Observers: []userdb.Observer{watched}})
+//	collector := metrics.New(metrics.Options{})
+//	prometheus.MustRegister(collector)
+//	db, err := userdb.Open(ctx, url, userdb.Options{Observers: []userdb.Observer{collector}})
 //
-// No label holds an identifier, a value or a key: labels are names of verbs, outcomes and kinds of events, of which there are
-// few. docs/watch.md lists all metrics, with alerts to begin with.
+// No label holds an identifier, a value or a key. Labels are names of methods, outcomes and kinds
+// of events, of which there are few. docs/watch.md lists all metrics and suggests alerts.
 package metrics
 
 import (
@@ -21,19 +21,22 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Options of a Collector. The zero Options are good for a start.
+// Options configure a Collector. The zero value is ready to use.
 type Options struct {
-	// Buckets are the upper bounds of histograms, in seconds and rising; nil: from a quarter of a millisecond to 10 seconds.
+	// Buckets are the upper bounds of histogram buckets in seconds, in increasing order. If nil,
+	// they range from a quarter of a millisecond to 10 seconds.
 	Buckets []float64
 }
 
-// defaultBuckets part a lookup, which takes a fraction of a millisecond, from one that had to wait, and a hash, which takes a
-// quarter of a second, from one that queued.
+// defaultBuckets distinguish a lookup, which takes a fraction of a millisecond, from one that had
+// to wait, and a hash, which takes a quarter of a second, from one that was queued.
 var defaultBuckets = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
-// A Collector observes stores and is a prometheus.Collector. It sums up over all stores that it is given to; to keep two
-// apart, give each a Collector of its own, registered through prometheus.WrapRegistererWith. It holds on to the clients of
-// the stores. It is safe for concurrent use. The zero Collector is not usable; make one with New.
+// A Collector is a userdb.Observer and a prometheus.Collector. It adds up the metrics of all stores
+// that it observes. To keep two stores apart, give each a Collector of its own and register it
+// through prometheus.WrapRegistererWith. A Collector keeps references to the clients of its stores.
+//
+// A Collector is safe for concurrent use. The zero Collector is not usable; call New.
 type Collector struct {
 	verbs    *prometheus.HistogramVec
 	events   *prometheus.CounterVec
@@ -52,7 +55,7 @@ var (
 	_ userdb.Observer      = (*Collector)(nil)
 )
 
-// New returns a Collector, to be registered and to be given to userdb.Options.Observers.
+// New returns a Collector to register and to pass in userdb.Options.Observers.
 func New(o Options) *Collector {
 	if o.Buckets == nil {
 		o.Buckets = defaultBuckets
@@ -93,9 +96,9 @@ func (c *Collector) Verb(ctx context.Context, name string) (context.Context, fun
 // Hash implements userdb.Observer.
 func (c *Collector) Hash(context.Context) (func(), func(userdb.Outcome)) {
 	came := time.Now()
-	var began time.Time // zero: it has not
+	var began time.Time // zero until the job has a worker
 	c.waiting.Inc()
-	stopped := func() { // waiting
+	stopped := func() { // the wait is over
 		c.waiting.Dec()
 		c.waits.Observe(time.Since(came).Seconds())
 	}
@@ -116,19 +119,19 @@ func (c *Collector) Hash(context.Context) (func(), func(userdb.Outcome)) {
 	return begin, end
 }
 
-// Event implements userdb.Observer. Kinds that are new need nothing here.
+// Event implements userdb.Observer.
 func (c *Collector) Event(_ context.Context, kind string) { c.events.WithLabelValues(kind).Inc() }
 
-// Client implements userdb.Observer: the client's connections are told of with the next scrape.
+// Client implements userdb.Observer. The next scrape includes the connections of the client.
 func (c *Collector) Client(client redis.UniversalClient, _ bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !slices.Contains(c.clients, client) { // New may be given one client for several stores
+	if !slices.Contains(c.clients, client) { // several stores may share one
 		c.clients = append(c.clients, client)
 	}
 }
 
-// own are the metrics that count by themselves.
+// own returns the metrics that are updated when something happens, not when they are scraped.
 func (c *Collector) own() []prometheus.Collector {
 	return []prometheus.Collector{c.verbs, c.events, c.waiting, c.running, c.hashes, c.waits, c.hashings}
 }

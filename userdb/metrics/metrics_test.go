@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
 
-// watched opens a store that is counted.
+// watched opens a store that a new Collector observes.
 func watched(t *testing.T, url string, o userdb.Options) (*metrics.Collector, *prometheus.Registry, *userdb.DB) {
 	t.Helper()
 	c := metrics.New(metrics.Options{})
@@ -40,14 +40,14 @@ func watched(t *testing.T, url string, o userdb.Options) (*metrics.Collector, *p
 	return c, r, db
 }
 
-// scrape is what Prometheus would read.
+// scrape returns what Prometheus would read.
 func scrape(r *prometheus.Registry) string {
 	answer := httptest.NewRecorder()
 	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	return answer.Body.String()
 }
 
-// has reports the lines that are not in a scrape.
+// has reports an error for each line that is not in a scrape.
 func has(t *testing.T, scraped string, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
@@ -75,7 +75,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNothingLeaks calls all verbs with marked texts, on a store that answers and on one that does not.
+// TestNothingLeaks calls all methods with marked texts, on a store that answers and on one that
+// does not, and checks that the mark is not in a scrape.
 func TestNothingLeaks(t *testing.T) {
 	s := redistest.Start(t)
 	for _, url := range []string{"memory:", s.URL()} {
@@ -102,7 +103,7 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// TestPage: docs/watch.md lists the metrics that there are.
+// TestPage checks that docs/watch.md lists exactly the metrics that exist.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/watch.md")
 	if err != nil {
@@ -165,7 +166,7 @@ func TestCounts(t *testing.T) {
 	)
 }
 
-// TestNewKinds of events, outcomes and verbs need nothing here.
+// TestNewKinds checks that new kinds of events, outcomes and methods need no change here.
 func TestNewKinds(t *testing.T) {
 	c, r, _ := watched(t, "memory:", userdb.Options{})
 	c.Event(t.Context(), "merge")
@@ -175,7 +176,8 @@ func TestNewKinds(t *testing.T) {
 		`userdb_events_total{kind="merge"} 1`, `userdb_verb_duration_seconds_count{outcome="ok",verb="Merge"} 1`)
 }
 
-// TestHashQueue holds a job in the queue, another at work, and has a third one refused.
+// TestHashQueue checks the gauges while one job is running and another waits, and after the second
+// gives up.
 func TestHashQueue(t *testing.T) {
 	c, r, _ := watched(t, "memory:", userdb.Options{})
 	began, ended := c.Hash(t.Context())
@@ -188,8 +190,8 @@ func TestHashQueue(t *testing.T) {
 		`userdb_hash_jobs_total{outcome="unavailable"} 1`, `userdb_hash_wait_seconds_count 2`, `userdb_hash_duration_seconds_count 1`)
 }
 
-// TestClients: the connections and copies of a store, those of a client that two stores share once, and of a closed store
-// what it counted.
+// TestClients checks the connections and cached entries of a store, that a client shared by two
+// stores is counted once, and that a closed store keeps its counters.
 func TestClients(t *testing.T) {
 	c, r, db := watched(t, redistest.Start(t).URL(), userdb.Options{Cache: 10})
 	users, err := db.Type("user")

@@ -15,14 +15,14 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// go-redis' own spans tell more than they may: statements with keys and values, which can be switched off, and the texts of
-// errors, which Redis writes arguments into and which cannot. So they go through a provider that lets pass what is known
-// to be harmless.
+// The spans of go-redis hold personal data: statements with keys and values, which can be disabled,
+// and texts of errors, in which Redis quotes arguments and which cannot be disabled. Therefore they
+// are created through a provider that only passes attributes known to be harmless.
 
-// traceCommands has go-redis make spans of a client's commands.
+// traceCommands makes go-redis create spans for the commands of a client.
 func traceCommands(c redis.UniversalClient, p oteltrace.TracerProvider) {
 	one := func(c *redis.Client) {
-		// It fails for clients that are of no kind that it knows, and this is one.
+		// InstrumentTracing only fails for unknown types of clients.
 		_ = redisotel.InstrumentTracing(
 			c,
 			redisotel.WithTracerProvider(discreet{p}),
@@ -38,7 +38,7 @@ func traceCommands(c redis.UniversalClient, p oteltrace.TracerProvider) {
 	}
 }
 
-// A discreet provider makes spans without anything that could name somebody.
+// A discreet provider creates spans that hold nothing personal.
 type discreet struct{ oteltrace.TracerProvider }
 
 // Tracer implements oteltrace.TracerProvider.
@@ -48,8 +48,9 @@ func (d discreet) Tracer(name string, o ...oteltrace.TracerOption) oteltrace.Tra
 
 type discreetTracer struct{ oteltrace.Tracer }
 
-// Start implements oteltrace.Tracer. A command that no span is around has none itself: where many callers share one round
-// trip, it belongs to none of them, and a trace for each would say nothing.
+// Start implements oteltrace.Tracer. It creates no span for a command outside of any span: if many
+// callers share one round trip, the command belongs to none of them, and a trace of its own would
+// say nothing.
 func (d discreetTracer) Start(ctx context.Context, name string, o ...oteltrace.SpanStartOption) (context.Context, oteltrace.Span) {
 	if !oteltrace.SpanContextFromContext(ctx).IsValid() {
 		return ctx, noop.Span{}
@@ -60,9 +61,10 @@ func (d discreetTracer) Start(ctx context.Context, name string, o ...oteltrace.S
 	return ctx, discreetSpan{span}
 }
 
-// allowed are the attributes that pass.
+// allowed lists the attributes that are passed on.
 var allowed = []attribute.Key{"db.system", "db.redis.num_cmd", "server.address", "server.port"}
 
+// harmless returns the allowed attributes among all.
 func harmless(all []attribute.KeyValue) []attribute.KeyValue {
 	return slices.DeleteFunc(slices.Clone(all), func(a attribute.KeyValue) bool { return !slices.Contains(allowed, a.Key) })
 }
@@ -74,16 +76,18 @@ func (s discreetSpan) SetAttributes(all ...attribute.KeyValue) {
 	s.Span.SetAttributes(harmless(all)...)
 }
 
-// SetStatus implements oteltrace.Span. Its description is the text of an error: RecordError sets the status.
+// SetStatus implements oteltrace.Span. It does nothing, as the description is the text of an error;
+// RecordError sets the status.
 func (s discreetSpan) SetStatus(codes.Code, string) {}
 
-// SetName implements oteltrace.Span: names are those that spans began with.
+// SetName implements oteltrace.Span. It does nothing, so that spans keep the name they started
+// with.
 func (s discreetSpan) SetName(string) {}
 
-// AddEvent implements oteltrace.Span: there are no events.
+// AddEvent implements oteltrace.Span. It does nothing.
 func (s discreetSpan) AddEvent(string, ...oteltrace.EventOption) {}
 
-// RecordError implements oteltrace.Span: of an error only its class is kept.
+// RecordError implements oteltrace.Span. It records only the class of the error.
 func (s discreetSpan) RecordError(err error, _ ...oteltrace.EventOption) {
 	class := classOf(err)
 	s.Span.SetAttributes(attribute.String("error.type", class))
@@ -92,15 +96,18 @@ func (s discreetSpan) RecordError(err error, _ ...oteltrace.EventOption) {
 	}
 }
 
-// detours are answers after which a command is sent in another way: nothing is wrong.
+// detours lists the replies after which a command is sent in another way. They are not errors of
+// the span.
 var detours = []string{"NOSCRIPT", "MOVED", "ASK"}
 
-// words are how answers of Redis begin that mean something. Others may begin with anything.
+// words lists the words with which known error replies of Redis begin. Other replies may begin with
+// anything.
 var words = strings.Fields("ASK BUSY BUSYGROUP CLUSTERDOWN CROSSSLOT ERR EXECABORT LOADING MASTERDOWN MISCONF MOVED NOAUTH NOPERM NOREPLICAS" +
 	" NOSCRIPT OOM READONLY TRYAGAIN UNKILLABLE WRONGPASS WRONGTYPE")
 
-// classOf is what may be said of an error: the word that Redis answers with, or "timeout", "canceled", "network"; "_OTHER", as
-// OpenTelemetry has it, for the rest.
+// classOf returns the class of an error: the first word of an error reply of Redis, or "timeout",
+// "canceled" or "network". For other errors it returns "_OTHER", the value that OpenTelemetry
+// defines.
 func classOf(err error) string {
 	if answer, is := errors.AsType[redis.Error](err); is {
 		if word, _, _ := strings.Cut(answer.Error(), " "); slices.Contains(words, word) {

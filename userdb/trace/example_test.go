@@ -13,7 +13,8 @@ import (
 	"github.com/coffeenode/userdb/userdb/trace"
 )
 
-// A store is traced, here to memory; an application gives its own provider, or sets otel's.
+// This example traces a store to memory. An application passes its own provider or sets the global
+// one of package otel.
 func Example() {
 	ctx := context.Background()
 	spans := tracetest.NewInMemoryExporter()

@@ -1,8 +1,10 @@
-// Package trace makes an OpenTelemetry span of every verb of a store, with spans of the hashes and Redis commands in it.
+// Package trace creates an OpenTelemetry span for every method call on a store, with child spans
+// for password hashes and Redis commands.
 //
-//	db, err := userdb.Open(ctx, url, userdb.Options{Observers: []userdb.Observer{trace.New(trace.Options{})}})
+//	tracer := trace.New(trace.Options{})
+//	db, err := userdb.Open(ctx, url, userdb.Options{Observers: []userdb.Observer{tracer}})
 //
-// No span holds an identifier, a value, a key or a statement; docs/watch.md lists what they hold.
+// No span holds an identifier, a value, a key or a statement; docs/watch.md lists what spans hold.
 package trace
 
 import (
@@ -18,20 +20,22 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// scope names this package to those who read spans.
+// scope is the instrumentation scope of the spans.
 const scope = "github.com/coffeenode/userdb/userdb/trace"
 
 // Attributes of spans.
 const (
-	attrVerb    = attribute.Key("userdb.verb")    // as go doc names it
+	attrVerb    = attribute.Key("userdb.verb")    // the name of the method
 	attrOutcome = attribute.Key("userdb.outcome") // a userdb.Outcome
 )
 
-// Options of a Tracer. The zero Options are good for a start.
+// Options configure a Tracer. The zero value is ready to use.
 type Options struct {
-	// Provider makes the spans; nil: the process' own, otel.GetTracerProvider, as it is when New or Client is called.
+	// Provider creates the spans. If nil, it is otel.GetTracerProvider() at the time of the call to
+	// New or Client.
 	Provider oteltrace.TracerProvider
-	// NoCommands leaves out the spans of Redis commands. False: there are some, below the spans of verbs.
+	// NoCommands omits the spans of Redis commands, which are otherwise children of the method's
+	// span.
 	NoCommands bool
 }
 
@@ -39,7 +43,8 @@ func (o Options) provider() oteltrace.TracerProvider {
 	return cmp.Or(o.Provider, otel.GetTracerProvider())
 }
 
-// A Tracer observes stores. It is safe for concurrent use. The zero Tracer is not usable; make one with New.
+// A Tracer is a userdb.Observer that creates spans. It is safe for concurrent use. The zero Tracer
+// is not usable; call New.
 type Tracer struct {
 	options Options
 	tracer  oteltrace.Tracer
@@ -47,25 +52,27 @@ type Tracer struct {
 
 var _ userdb.Observer = (*Tracer)(nil)
 
-// New returns a Tracer, to be given to userdb.Options.Observers. Commands are traced of stores that Open opens; of a
-// client of your own that you give to New, trace them with Client.
+// New returns a Tracer for userdb.Options.Observers. It traces the Redis commands of stores that
+// userdb.Open opens. To trace those of a client that is passed to userdb.New, also call Client.
 func New(o Options) *Tracer {
 	return &Tracer{options: o, tracer: o.provider().Tracer(scope)}
 }
 
-// Verb implements userdb.Observer. The span "userdb.Find" lasts as long as the verb does, and has its outcome.
+// Verb implements userdb.Observer. The span, such as "userdb.Find", lasts as long as the method and
+// has its outcome as an attribute.
 func (t *Tracer) Verb(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
 	ctx, span := t.tracer.Start(ctx, "userdb."+name, oteltrace.WithAttributes(attrVerb.String(name)))
 	return ctx, func(o userdb.Outcome) { end(span, o) }
 }
 
-// Hash implements userdb.Observer. The span "userdb.hash" has an event "began" where it had a worker.
+// Hash implements userdb.Observer. The span "userdb.hash" has an event "began" at the time when the
+// job got a worker.
 func (t *Tracer) Hash(ctx context.Context) (func(), func(userdb.Outcome)) {
 	_, span := t.tracer.Start(ctx, "userdb.hash")
 	return func() { span.AddEvent("began") }, func(o userdb.Outcome) { end(span, o) }
 }
 
-// Event implements userdb.Observer: the kind is an event of the span that is under way.
+// Event implements userdb.Observer. It adds an event to the current span.
 func (t *Tracer) Event(ctx context.Context, kind string) {
 	oteltrace.SpanFromContext(ctx).AddEvent("userdb." + kind)
 }
@@ -77,7 +84,7 @@ func (t *Tracer) Client(c redis.UniversalClient, opened bool) {
 	}
 }
 
-// end ends a span. Its status is an error only where the store or the program is at fault.
+// end ends a span. The status is an error only if the store or the program is at fault.
 func end(span oteltrace.Span, o userdb.Outcome) {
 	span.SetAttributes(attrOutcome.String(string(o)))
 	if o.Failed() {
@@ -86,6 +93,7 @@ func end(span oteltrace.Span, o userdb.Outcome) {
 	span.End()
 }
 
-// Client traces the commands of a client that is then given to userdb.New, without what is in them. Call it once for a client.
-// What the application itself does with the client is traced as well, if its context has a span.
+// Client traces the commands of a client that is then passed to userdb.New, without their
+// arguments. Call it once for each client. Commands that the application itself sends are also
+// traced if their context has a span.
 func Client(c redis.UniversalClient, o Options) { traceCommands(c, o.provider()) }

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
 
-// A scene is a store that is traced.
+// A scene is a store that is traced to memory.
 type scene struct {
 	*userdb.DB
 	users    *userdb.Type
@@ -63,7 +63,7 @@ func byURL(t *testing.T, url string) *scene {
 	})
 }
 
-// exported is all that an exporter is given, as text.
+// exported returns everything that the exporter received, as text.
 func (s *scene) exported(t *testing.T) string {
 	t.Helper()
 	text, err := json.MarshalIndent(s.spans.GetSpans(), "", " ")
@@ -73,7 +73,7 @@ func (s *scene) exported(t *testing.T) string {
 	return string(text) + fmt.Sprintf("%+v", s.spans.GetSpans())
 }
 
-// tree is each span with those inside it, the verbs' attributes, their status and events.
+// tree returns a sorted line for each span, with its parent, outcome, status and events.
 func (s *scene) tree() (all []string) {
 	spans := s.spans.GetSpans()
 	names := map[string]string{}
@@ -132,7 +132,8 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// TestFaults: what a caller has to hear is no error of a span; a store that is away is.
+// TestFaults checks that a span has an error status if the store is unavailable, but not for errors
+// that callers must expect.
 func TestFaults(t *testing.T) {
 	server := redistest.Start(t)
 	s := byURL(t, server.URL())
@@ -154,13 +155,13 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// keys are all attributes that spans may have.
+// keys lists all attributes that spans may have.
 var keys = []attribute.Key{
 	"userdb.verb", "userdb.outcome", "error.type", "db.system", "db.redis.num_cmd", "server.address", "server.port",
 }
 
-// TestNothingLeaks calls all verbs with marked texts, so that they succeed, are refused, and meet records of a wrong type and a
-// server that has gone, and looks at all that is exported.
+// TestNothingLeaks calls all methods with marked texts and checks that the mark is not exported.
+// The calls succeed, are refused, meet records of a wrong type and meet a server that has gone.
 func TestNothingLeaks(t *testing.T) {
 	server := redistest.Start(t)
 	cluster := redistest.StartCluster(t)
@@ -207,7 +208,7 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// quarrel has Redis answer with texts that quote what it was given.
+// quarrel makes Redis reply with texts that quote its arguments.
 func quarrel(t *testing.T, s *scene, server *redistest.Server) {
 	t.Helper()
 	ctx, span := s.provider.Tracer("test").Start(t.Context(), "userdb.test")
@@ -234,7 +235,7 @@ func quarrel(t *testing.T, s *scene, server *redistest.Server) {
 	_ = testdb.Everything(gone, s.DB)
 }
 
-// TestSharedRoundTrips: commands that no verb is around make no traces of their own.
+// TestSharedRoundTrips checks that commands outside of any method do not start traces.
 func TestSharedRoundTrips(t *testing.T) {
 	s := byURL(t, redistest.Shared(t).URL())
 	done := make(chan error)
@@ -260,7 +261,7 @@ func TestSharedRoundTrips(t *testing.T) {
 	}
 }
 
-// TestCache: copies are served, and fetched by a command that is traced.
+// TestCache checks that one traced command fetches a cached entry.
 func TestCache(t *testing.T) {
 	server := redistest.Start(t)
 	s := newScene(t, func(o userdb.Options, _ *sdktrace.TracerProvider) (*userdb.DB, error) {
@@ -291,7 +292,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestNoCommands: spans of verbs alone.
+// TestNoCommands checks that there are only spans of methods.
 func TestNoCommands(t *testing.T) {
 	s := newScene(t, func(o userdb.Options, p *sdktrace.TracerProvider) (*userdb.DB, error) {
 		o.Observers = []userdb.Observer{trace.New(trace.Options{Provider: p, NoCommands: true})}
