@@ -122,7 +122,7 @@ func open(ctx context.Context, engine store.Engine, opened bool, o Options) (*DB
 func (db *DB) compare(ctx context.Context) error {
 	if db.options.OnSchema == SchemaApply {
 		if view.ApplySchema == nil {
-			return fmt.Errorf("%w: SchemaApply needs the program to import github.com/coffeenode/userdb/maintain/migrate", ErrSchemaMismatch)
+			return fmt.Errorf("%w: SchemaApply requires the program to import github.com/coffeenode/userdb/maintain/migrate", ErrSchemaMismatch)
 		}
 		if err := view.ApplySchema(ctx, db); err != nil {
 			return err

@@ -336,7 +336,7 @@ func (l *leftOut) err() error {
 	if l.n < 2 {
 		return l.first
 	}
-	return fmt.Errorf("%d are left out; the first: %w", l.n, l.first)
+	return fmt.Errorf("%d entries are left out; the first: %w", l.n, l.first)
 }
 
 // A Total says how many entries a query selects.

@@ -133,7 +133,7 @@ func (db *DB) tellLogin(ctx context.Context, e Event) {
 	}
 	n := v.Note(view.WithActor(ctx, view.Actor{Origin: e.Origin}), kind, "")
 	if err := v.Engine.Tell(ctx, v.NS, view.FeedOf(kind), e.PRK, n); err != nil {
-		v.Config.Log.WarnContext(ctx, "a login is missing in the feed", "error", err)
+		v.Config.Log.WarnContext(ctx, "a login is missing from the feed", "error", err)
 	}
 }
 

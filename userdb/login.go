@@ -147,7 +147,7 @@ func (p *proof) replace(ctx context.Context, pw string) string {
 		})
 	}
 	if !done(err) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrNotFound) {
-		p.t.warn(ctx, "a hash is not renewed", p.r, err)
+		p.t.warn(ctx, "cannot replace a password hash", p.r, err)
 	}
 	return hash
 }
@@ -210,7 +210,7 @@ func (p *proof) check(ctx context.Context, pw string) (password.Result, error) {
 		return password.Result{}, ErrLogin
 	}
 	if err := p.t.view.Engine.Forgive(ctx, attempt, as); err != nil {
-		p.t.warn(ctx, "a good login stays counted as a failure", p.r, err)
+		p.t.warn(ctx, "a successful login stays counted as a failure", p.r, err)
 	}
 	return result, nil
 }
@@ -224,7 +224,7 @@ func (p *proof) verify(ctx context.Context, pw string) password.Result {
 	}
 	result, err := verify(p.hash(), pw)
 	if err != nil {
-		p.t.warn(ctx, "a stored hash is not usable", p.r, err)
+		p.t.warn(ctx, "a stored password hash is unusable", p.r, err)
 	}
 	return result
 }
@@ -297,7 +297,7 @@ func (db *DB) loadSecret(ctx context.Context) error {
 // because nobody can log in without the record.
 func curable(err error) error {
 	if errors.Is(err, ErrCorrupt) {
-		return fmt.Errorf("%w; 'userdb check --repair' mends it", err)
+		return fmt.Errorf("%w; 'userdb check --repair' repairs it", err)
 	}
 	return err
 }

@@ -77,7 +77,7 @@ type once struct {
 // once returns the request with a name, which it begins if there is none.
 func (t *Type) once(ctx context.Context, name, caller string, n NewEntry) (o once, err error) {
 	if name == "" || len(name) > 1024 {
-		return o, invalid(purposeOnce, "size", "a name has 1 to 1,024 bytes")
+		return o, invalid(purposeOnce, "size", "the name must have 1 to 1,024 bytes")
 	}
 	if err := t.db.loadSecret(ctx); err != nil {
 		return o, err
@@ -124,7 +124,7 @@ func (o *once) read(ctx context.Context) error {
 	}
 	nonce, uid, ok := strings.Cut(tk.Value, " ")
 	if !ok {
-		return &store.CorruptError{Key: o.record.String(), Reason: "not a request that was begun"}
+		return &store.CorruptError{Key: o.record.String(), Reason: "not a request"}
 	}
 	o.age, o.nonce = onceLife-left, nonce
 	o.prk, err = o.declared.PRK(uid)
@@ -143,7 +143,7 @@ func (o *once) begin(ctx context.Context, uid string) error {
 		PRK:   o.record, Life: onceLife, Now: o.view.StoreTime(),
 	})
 	if errors.Is(err, ErrDuplicate) {
-		return invalid(purposeOnce, purposeOnce, "another request was made under this name")
+		return invalid(purposeOnce, purposeOnce, "the name belongs to another request")
 	}
 	if err == nil {
 		err = o.read(ctx) // another caller may have stored the request first
@@ -172,7 +172,7 @@ func (o once) place(ctx context.Context, uid string) (prk recordkey.Key, err err
 	}
 	err = o.view.Engine.Invite(ctx, store.Invitation{Token: o.token(), PRK: prk, Life: onceLife, Now: o.view.StoreTime()})
 	if errors.Is(err, ErrDuplicate) {
-		err = fmt.Errorf("another entry is being made at this UID: %w", ErrConflict)
+		err = fmt.Errorf("another entry is being created with this UID: %w", ErrConflict)
 	}
 	return prk, err
 }
@@ -202,7 +202,7 @@ func (o once) create(ctx context.Context, n NewEntry) (Entry, error) {
 			return e, err
 		}
 		if o.age < onceLease && !o.left(ctx) {
-			return Entry{}, fmt.Errorf("an earlier request of the same name is not done yet: %w", ErrConflict)
+			return Entry{}, fmt.Errorf("an earlier request with this name is still running: %w", ErrConflict)
 		}
 	}
 	n.UID = o.prk.Value()

@@ -110,7 +110,7 @@ func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
 		err = t.view.Engine.Reset(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
 	}
 	if err != nil {
-		t.warn(ctx, "failed logins are not forgotten", r, err)
+		t.warn(ctx, "cannot clear failed logins", r, err)
 	}
 	t.db.emit(ctx, Event{Kind: EventPassword, PRK: r.Key, Origin: origin})
 }

@@ -312,7 +312,7 @@ func (t *Type) clearSessions(ctx context.Context, before, after store.Record) {
 		return
 	}
 	if _, err := t.sessions(ctx, op); err != nil {
-		t.warn(ctx, "the records of sessions that have ended are not removed", before, err)
+		t.warn(ctx, "cannot remove the records of ended sessions", before, err)
 	}
 }
 

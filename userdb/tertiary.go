@@ -31,7 +31,7 @@ func checkElements(name string, elements []string) error {
 		return invalid(name, "max", "over 10,000 elements in one call")
 	}
 	if slices.ContainsFunc(elements, func(e string) bool { return len(e) > schema.MaxFacet }) {
-		return invalid(name, "size", "an element of over 64 KiB")
+		return invalid(name, "size", "an element has over 64 KiB")
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ const (
 )
 
 // errDisabled is the ErrNotFound of a disabled entry, for callers that issue tokens.
-var errDisabled = fmt.Errorf("%w: the entry is disabled, and has no tokens", ErrNotFound)
+var errDisabled = fmt.Errorf("%w: the entry is disabled and cannot have tokens", ErrNotFound)
 
 // Issue creates a single-use token for an entry and returns its secret. The secret holds 160 random
 // bits and the UID. It consists of letters, digits, hyphens and underscores, and does not begin
@@ -100,9 +100,9 @@ func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Toke
 func (tk *Token) sentTo(field string) error {
 	switch {
 	case tk.Field != "" && tk.Field != field:
-		return invalid("field", "field", "not the one that the token is sent to")
+		return invalid("field", "field", "differs from the field that the token is sent to")
 	case field == "":
-		return invalid("field", "field", "none is given")
+		return invalid("field", "field", "no field is given")
 	}
 	tk.Field = field
 	return nil
@@ -169,7 +169,7 @@ func (t *Type) checkToken(tk *Token) error {
 	case tk.Purpose == "" || len(tk.Purpose) > maxPurpose:
 		return invalid("purpose", "size", "empty or over 256 bytes")
 	case strings.HasPrefix(tk.Purpose, purposeInvite):
-		return invalid("purpose", "name", "what begins so is an invitation: see Invite")
+		return invalid("purpose", "name", "this prefix is reserved for invitations")
 	case len(tk.Value) > maxValue:
 		return invalid("value", "size", "over 4 KiB")
 	case tk.Life < time.Millisecond || tk.Life > longestLife:
@@ -268,7 +268,7 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 	ctx, v := t.db.begin(ctx, "ResetPassword", &err)
 	defer v.end(&err)
 	if strings.HasPrefix(purpose, PurposeChange) {
-		return Entry{}, invalid("purpose", "change", "a token of that purpose changes something else")
+		return Entry{}, invalid("purpose", "change", "a token with this purpose changes a facet, not a password")
 	}
 	r, token, err := t.now().held(ctx, purpose, secret)
 	before := r
@@ -418,7 +418,7 @@ var secretText = base64.RawURLEncoding.Strict()
 // line, so newSecret draws another.
 func newSecret(uid string) (string, error) {
 	if len(uid) > maxTokenUID {
-		return "", invalid("uid", "size", "over 200 bytes: an entry with such a UID can have no token")
+		return "", invalid("uid", "size", "over 200 bytes: the entry cannot have tokens")
 	}
 	var random [secretBytes]byte
 	for {

@@ -54,7 +54,7 @@ func Of[T any](t *Type) (*Typed[T], error) {
 	t = t.now()
 	refuses := func(field string) string {
 		if field == store.FieldPassword {
-			return "a password is set by its own verb"
+			return "the password is not a facet"
 		}
 		return t.declared.Refuses(field)
 	}
@@ -206,7 +206,7 @@ func (t *Typed[T]) source(v *T) (Entry, error) {
 			}
 		}
 	}
-	return Entry{}, invalid(structs.RevName, "struct", "not a struct that was read with its Revision")
+	return Entry{}, invalid(structs.RevName, "struct", "the struct was not read with its Revision")
 }
 
 // edit changes an entry so that it equals a struct.

@@ -358,7 +358,7 @@ func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (e Entry, 
 		return Entry{}, err
 	}
 	if _, given := n.Facets[i.Field]; given || n.UID != "" {
-		return Entry{}, invalid(i.Field, "invitation", "the UID and the address are those of the invitation")
+		return Entry{}, invalid(i.Field, "invitation", "the invitation determines the UID and the address")
 	}
 	n.UID, n.Facets = prk.Value(), maps.Clone(n.Facets)
 	if n.Facets == nil {

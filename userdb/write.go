@@ -47,7 +47,7 @@ type NewEntry struct {
 // uidAttempts is how many generated UIDs may be taken before Create gives up.
 const uidAttempts = 16
 
-var errUIDs = errors.New("the UID generator gives only UIDs that are taken")
+var errUIDs = errors.New("the UID generator returns only UIDs that are taken")
 
 // RandomUID returns a generator of UIDs of n hexadecimal digits from a cryptographic source. n is
 // from 8 to 64; 12 digits are 48 bits. If a UID is taken, Create asks the generator for another and
@@ -126,7 +126,7 @@ func (t *Type) unwritten(uid string) (r store.Record) {
 func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 	d := change.Draft{UID: n.UID, Facets: make(map[string]string, len(n.Facets)+change.OwnFields)}
 	if _, given := n.Facets[t.declared.Schema.Primary]; given {
-		return d, invalid(t.declared.Schema.Primary, "primary", "the UID is not given as a facet")
+		return d, invalid(t.declared.Schema.Primary, "primary", "the UID must not be among the facets")
 	}
 	var wrong problems
 	for _, field := range sortedKeys(n.Facets) {
@@ -321,7 +321,7 @@ func (t *Type) wires(r store.Record, e Entry) (wires map[string]string, wrong pr
 		case v != nil:
 			err = wrong.add(t.declared.EncodeFacet(wires, field, *v, r.Fields))
 		case field == store.FieldPassword:
-			err = invalid(field, "name", "a password is set by its own verb")
+			err = invalid(field, "name", "the password is not a facet")
 		default:
 			delete(wires, field)
 		}

@@ -231,7 +231,7 @@ func TestRenewalThatFails(t *testing.T) {
 		if g.stored("alice", "password") != hash {
 			t.Error("the hash is renewed, although the entry cannot be written")
 		}
-		if log := g.log(); !strings.Contains(log, "a hash is not renewed") || strings.Contains(log, hash) {
+		if log := g.log(); !strings.Contains(log, "cannot replace a password hash") || strings.Contains(log, hash) {
 			t.Errorf("log: %s", log)
 		}
 		if told := g.told(); len(told) != 1 || brief(told[0]) != "login user/uid:alice" {

@@ -234,7 +234,7 @@ func TestUncountedIsUnchecked(t *testing.T) {
 		}
 		g.refuse("forgive")
 		must(t, g.in("alice", alicePassword, ""))
-		if !strings.Contains(g.log(), "a good login stays counted as a failure") {
+		if !strings.Contains(g.log(), "a successful login stays counted as a failure") {
 			t.Error("the operator is not told")
 		}
 	})

@@ -547,7 +547,7 @@ func TestTypedOf(t *testing.T) {
 		}](t, users, `schema: struct.Tags: facet "tags": type "user" has a tertiary record of that name, and no such field`)
 		wantOf[struct {
 			Word string `userdb:"password"`
-		}](t, users, `schema: struct.Word: facet "password": a password is set by its own verb`)
+		}](t, users, `schema: struct.Word: facet "password": the password is not a facet`)
 		wantOf[struct {
 			Rev string `userdb:"~rev"`
 		}](t, users, `schema: struct.Rev: ~rev needs type userdb.Revision, not string`)

@@ -65,23 +65,23 @@ func New(o Options) *Collector {
 	}
 	return &Collector{
 		verbs: prometheus.NewHistogramVec(seconds("userdb_verb_duration_seconds",
-			"Time that verbs took, by verb and outcome. A listing takes as long as its caller reads."), []string{"verb", "outcome"}),
+			"Duration of method calls, by method and outcome. A listing lasts as long as its caller reads."), []string{"verb", "outcome"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "userdb_events_total", Help: "Events, by their kind: login, failure, throttle, password and so on.",
+			Name: "userdb_events_total", Help: "Events by kind: login, failure, throttle, password and so on.",
 		}, []string{"kind"}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "userdb_hash_jobs_waiting", Help: "Jobs of hashing passwords that wait for a worker.",
+			Name: "userdb_hash_jobs_waiting", Help: "Password hashing jobs that are waiting for a worker.",
 		}),
 		running: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "userdb_hash_jobs_running", Help: "Jobs of hashing passwords that have a worker.",
+			Name: "userdb_hash_jobs_running", Help: "Password hashing jobs that are running.",
 		}),
 		hashes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "userdb_hash_jobs_total", Help: "Jobs of hashing passwords that have ended, by outcome; unavailable: the queue was too long, or the store away.",
+			Name: "userdb_hash_jobs_total", Help: "Password hashing jobs that have ended, by outcome. Unavailable means that the queue was too long or the store was unavailable.",
 		}, []string{"outcome"}),
 		waits: prometheus.NewHistogram(seconds("userdb_hash_wait_seconds",
-			"Time that jobs of hashing passwords waited for a worker, until they had one or gave up.")),
+			"Time that password hashing jobs waited until they had a worker or gave up.")),
 		hashings: prometheus.NewHistogram(seconds("userdb_hash_duration_seconds",
-			"Time that jobs of hashing passwords took once they had a worker.")),
+			"Time that password hashing jobs took once they had a worker.")),
 	}
 }
 
