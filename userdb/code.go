@@ -171,7 +171,7 @@ func CodeOf(err error) Code {
 	found := carriedCode(err)
 	for _, row := range errorCodes {
 		if errors.Is(err, row.err) {
-			return first(row.code, found)
+			return earlier(row.code, found)
 		}
 	}
 	return found
@@ -186,17 +186,17 @@ func carriedCode(err error) Code {
 	}
 	switch err := err.(type) {
 	case interface{ Unwrap() error }:
-		found = first(found, carriedCode(err.Unwrap()))
+		found = earlier(found, carriedCode(err.Unwrap()))
 	case interface{ Unwrap() []error }:
 		for _, one := range err.Unwrap() {
-			found = first(found, carriedCode(one))
+			found = earlier(found, carriedCode(one))
 		}
 	}
 	return found
 }
 
-// first returns the code that comes first in the order of precedence.
-func first(a, b Code) Code {
+// earlier returns the code that comes first in the order of precedence.
+func earlier(a, b Code) Code {
 	if b.index() < a.index() {
 		return b
 	}

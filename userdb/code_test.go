@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// ofOthers is an error of another package with a code of its own.
-type ofOthers struct {
+// foreignError is an error of another package with a code of its own.
+type foreignError struct {
 	code Code
 	err  error
 }
 
-func (o *ofOthers) Error() string   { return "of others" }
-func (o *ofOthers) ErrorCode() Code { return o.code }
-func (o *ofOthers) Unwrap() error   { return o.err }
+func (o *foreignError) Error() string   { return "of others" }
+func (o *foreignError) ErrorCode() Code { return o.code }
+func (o *foreignError) Unwrap() error   { return o.err }
 
 // onlyHTTP holds the codes that no error of the library has.
 var onlyHTTP = []Code{CodeKey, CodeScope, CodePrecondition, CodeIdempotency}
@@ -42,7 +42,7 @@ func TestCodes(t *testing.T) {
 		if !reached {
 			t.Errorf("no error is %s", code)
 		}
-		if got := CodeOf(fmt.Errorf("wrapped: %w", &ofOthers{code: code})); got != code {
+		if got := CodeOf(fmt.Errorf("wrapped: %w", &foreignError{code: code})); got != code {
 			t.Errorf("an error that says %s itself is %s", code, got)
 		}
 	}
@@ -71,13 +71,13 @@ func TestCodeOf(t *testing.T) {
 			if errors.Is(a.err, ErrFileDamaged) || errors.Is(b.err, ErrFileDamaged) {
 				continue
 			}
-			want := first(a.code, b.code)
+			want := earlier(a.code, b.code)
 			if a.err == errPanicked || b.err == errPanicked {
 				continue // errPanicked is never joined
 			}
 			for _, err := range []error{
-				errors.Join(a.err, b.err), fmt.Errorf("%w: %w", b.err, a.err), errors.Join(a.err, &ofOthers{code: b.code}),
-				&ofOthers{b.code, a.err},
+				errors.Join(a.err, b.err), fmt.Errorf("%w: %w", b.err, a.err), errors.Join(a.err, &foreignError{code: b.code}),
+				&foreignError{b.code, a.err},
 			} {
 				if got := CodeOf(err); got != want {
 					t.Errorf("%v with %v is %s, want %s", a.err, b.err, got, want)

@@ -80,15 +80,15 @@ func notReserved(ns recordkey.Namespace) error {
 	return nil
 }
 
-// open returns a DB that uses engine. opened reports whether engine was opened for this DB, and so
+// open returns a DB that uses engine. owned reports whether engine was opened for this DB, and so
 // whether the DB owns its client.
-func open(ctx context.Context, engine store.Engine, opened bool, o Options) (*DB, error) {
+func open(ctx context.Context, engine store.Engine, owned bool, o Options) (*DB, error) {
 	if err := notReserved(o.Namespace); err != nil {
 		return nil, err
 	}
 	for _, c := range connect.Clients(engine) {
 		for _, w := range o.Observers {
-			w.Client(c, opened)
+			w.Client(c, owned)
 		}
 	}
 	db, err := newDB(view.Config{
@@ -114,12 +114,12 @@ func open(ctx context.Context, engine store.Engine, opened bool, o Options) (*DB
 	if o.OnSchema == SchemaLater {
 		return db, nil
 	}
-	return db, db.compare(ctx)
+	return db, db.compareSchema(ctx)
 }
 
-// compare compares the schema that the program declares with the stored one, and installs the view
-// to use from now on.
-func (db *DB) compare(ctx context.Context) error {
+// compareSchema compares the schema that the program declares with the stored one, and installs the
+// view to use from now on.
+func (db *DB) compareSchema(ctx context.Context) error {
 	if db.options.OnSchema == SchemaApply {
 		if view.ApplySchema == nil {
 			return fmt.Errorf("%w: SchemaApply requires the program to import github.com/coffeenode/userdb/maintain/migrate", ErrSchemaMismatch)
@@ -130,45 +130,45 @@ func (db *DB) compare(ctx context.Context) error {
 	}
 	v, err := db.view().Follow(ctx, view.Store, db.Schema().Names()...)
 	if err == nil {
-		err = db.use(db.view(), v)
+		err = db.install(db.view(), v)
 	}
 	return err
 }
 
-// follow returns the view to continue with after a change of type typ was refused because it was
-// built under another schema than the one in force. It returns was if no other schema is in force.
-func (db *DB) follow(ctx context.Context, was *view.View, typ string) (*view.View, error) {
-	if v := db.view(); v != was { // another call was here first
+// refresh returns the view to continue with after a change of type typ was refused because it was
+// built under an older schema. It returns old if no other schema is in force.
+func (db *DB) refresh(ctx context.Context, old *view.View, typ string) (*view.View, error) {
+	if v := db.view(); v != old { // another call was here first
 		return v, nil
 	}
-	next, err := was.Follow(ctx, view.Store, typ)
-	if err != nil || next == was {
-		return was, err
+	next, err := old.Follow(ctx, view.Store, typ)
+	if err != nil || next == old {
+		return old, err
 	}
-	if err := db.use(was, next); err != nil {
+	if err := db.install(old, next); err != nil {
 		return nil, err
 	}
 	return db.view(), nil
 }
 
-// look does the same as follow for callers that only read: it stores nothing.
-func (db *DB) look(ctx context.Context, was *view.View, types ...string) (*view.View, error) {
-	next, err := was.Follow(ctx, view.Keep, types...)
+// refreshForRead does the same as refresh for callers that only read: it stores nothing.
+func (db *DB) refreshForRead(ctx context.Context, old *view.View, types ...string) (*view.View, error) {
+	next, err := old.Follow(ctx, view.Keep, types...)
 	if err != nil {
-		return was, err
+		return old, err
 	}
-	return next, db.use(was, next)
+	return next, db.install(old, next)
 }
 
 // view returns the view under the schema in force, as far as this program knows it.
 func (db *DB) view() *view.View { return db.current.Load() }
 
-// use installs next as the current view, unless another call has already replaced was.
-func (db *DB) use(was, next *view.View) error {
+// install installs next as the current view, unless another call has already replaced old.
+func (db *DB) install(old, next *view.View) error {
 	if err := db.hashers.add(next.Schema); err != nil {
 		return err
 	}
-	db.current.CompareAndSwap(was, next)
+	db.current.CompareAndSwap(old, next)
 	return nil
 }
 
@@ -182,7 +182,7 @@ func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 	db.hashers.db, c.Hashing = db, db.hashers
 	v, err := view.New(c)
 	if err == nil {
-		err = db.use(nil, v)
+		err = db.install(nil, v)
 	}
 	if err != nil {
 		return nil, err
@@ -192,11 +192,11 @@ func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 
 func init() {
 	view.Of = func(db view.DB) *view.View { return db.(*DB).view() }
-	view.FollowIn = func(ctx context.Context, db view.DB, was *view.View, typ string) (*view.View, error) {
-		return db.(*DB).follow(ctx, was, typ)
+	view.FollowIn = func(ctx context.Context, db view.DB, old *view.View, typ string) (*view.View, error) {
+		return db.(*DB).refresh(ctx, old, typ)
 	}
 	view.Like = func(db view.DB, c view.Config) (view.DB, error) { return newDB(c, db.(*DB).hashers, db.(*DB).options) }
-	view.Cheapen = func(db view.DB) error { return db.(*DB).hashers.cheapen(db.Schema()) }
+	view.Cheapen = func(db view.DB) error { return db.(*DB).hashers.lowerCost(db.Schema()) }
 }
 
 // Close waits for running password hashes and closes the connections that Open made. Calling it

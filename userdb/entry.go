@@ -19,9 +19,9 @@ import (
 // copy; Update and Save write it. An Entry never holds the password hash, so that printing, logging
 // or marshalling it reveals nothing. The zero Entry represents no entry.
 type Entry struct {
-	key recordkey.Key
-	t   *change.Type
-	was map[string]string // every field as read, except the password; never modified
+	key    recordkey.Key
+	t      *change.Type
+	fields map[string]string // every field as read, except the password; never modified
 
 	// edits holds the facets that Put has set, and nil for those that Drop has removed. Put and
 	// Drop replace the map and never modify it.
@@ -41,19 +41,19 @@ func (e Entry) UID() string { return e.key.Value() }
 
 // Rev returns the revision, which is new with every change of the entry. It is "" if the entry was
 // written only by the original.
-func (e Entry) Rev() string { return store.Rev(e.was[store.FieldRev]) }
+func (e Entry) Rev() string { return store.Rev(e.fields[store.FieldRev]) }
 
 // PasswordChanged returns when the password was last set, or the zero time if that is not known.
 // Applications with sessions of their own can store the value of the entry that Login returned, and
 // end the session when the entry's value differs.
-func (e Entry) PasswordChanged() time.Time { return change.ChangedAt(store.Record{Fields: e.was}) }
+func (e Entry) PasswordChanged() time.Time { return change.ChangedAt(store.Record{Fields: e.fields}) }
 
 // Disabled reports whether the entry may not log in.
 func (e Entry) Disabled() bool {
 	if e.disable != nil {
 		return *e.disable
 	}
-	return e.was[store.FieldDisabled] != ""
+	return e.fields[store.FieldDisabled] != ""
 }
 
 // SetDisabled sets in this copy whether the entry may not log in. Update and Save then do what
@@ -65,8 +65,8 @@ func (e *Entry) SetDisabled(disabled bool) { e.disable = &disabled }
 // not verified.
 func (e Entry) Verified(field string) bool {
 	_, edited := e.edits[field]
-	mark := e.was[store.FieldVerified(field)]
-	return mark != "" && !edited && mark == store.Verified(e.was[field])
+	mark := e.fields[store.FieldVerified(field)]
+	return mark != "" && !edited && mark == store.Verified(e.fields[field])
 }
 
 // Fields returns the names of the facets in sorted order.
@@ -77,8 +77,8 @@ func (e Entry) Fields() iter.Seq[string] {
 // Facets returns the facets by name, including the primary one. The caller may modify the map. For
 // the zero Entry it is empty.
 func (e Entry) Facets() schema.Facets {
-	facets := make(schema.Facets, len(e.was))
-	for field := range e.was {
+	facets := make(schema.Facets, len(e.fields))
+	for field := range e.fields {
 		if v, has := e.Get(field); has {
 			facets[field] = v
 		}
@@ -91,20 +91,20 @@ func (e Entry) Facets() schema.Facets {
 	return facets
 }
 
-// wires returns the encoded facets with the edits applied, together with the store's own fields.
-// The caller must not modify the map.
-func (e Entry) wires() map[string]string {
+// encodedFields returns the encoded facets with the edits applied, together with the store's own
+// fields. The caller must not modify the map.
+func (e Entry) encodedFields() map[string]string {
 	if len(e.edits) == 0 {
-		return e.was
+		return e.fields
 	}
-	wires := make(map[string]string, len(e.was)+len(e.edits))
-	maps.Copy(wires, e.was)
+	encoded := make(map[string]string, len(e.fields)+len(e.edits))
+	maps.Copy(encoded, e.fields)
 	for field, v := range e.edits {
-		if delete(wires, field); v != nil {
-			wires[field] = v.Wire()
+		if delete(encoded, field); v != nil {
+			encoded[field] = v.Wire()
 		}
 	}
-	return wires
+	return encoded
 }
 
 // Get returns a facet and reports whether the entry has it.
@@ -115,7 +115,7 @@ func (e Entry) Get(field string) (schema.Value, bool) {
 	case is:
 		return schema.Value{}, false
 	}
-	wire, ok := e.was[field]
+	wire, ok := e.fields[field]
 	if !ok || store.OwnField(field) {
 		return schema.Value{}, false
 	}
@@ -181,29 +181,29 @@ func (e Entry) LogValue() slog.Value { return slog.StringValue(e.key.String()) }
 // entry converts a record and an error to the results of a method. It removes the password hash
 // from the record's fields and uses them for the Entry.
 func (t *Type) entry(r store.Record, err error) (Entry, error) {
-	if done(err) {
+	if committed(err) {
 		err = cmp.Or(t.declared.Readable(r), err)
 	}
-	if !done(err) {
+	if !committed(err) {
 		return Entry{}, err
 	}
-	return t.bare(r), err
+	return t.entryUnchecked(r), err
 }
 
-// bare converts a record to an Entry without checking that its facets can be read.
-func (t *Type) bare(r store.Record) Entry {
+// entryUnchecked converts a record to an Entry without checking that its facets can be read.
+func (t *Type) entryUnchecked(r store.Record) Entry {
 	delete(r.Fields, store.FieldPassword)
-	return Entry{key: r.Key.In(recordkey.Namespace{}), t: t.declared, was: r.Fields}
+	return Entry{key: r.Key.In(recordkey.Namespace{}), t: t.declared, fields: r.Fields}
 }
 
 // readable checks that all facets can be read, with the edits applied.
 func (e Entry) readable() error {
-	r := store.Record{Key: e.key, Fields: e.was}
+	r := store.Record{Key: e.key, Fields: e.fields}
 	err := e.t.Readable(r)
 	if err == nil || len(e.edits) == 0 {
 		return err
 	}
-	r.Fields = maps.Clone(e.was)
+	r.Fields = maps.Clone(e.fields)
 	for field := range e.edits {
 		delete(r.Fields, field)
 	}

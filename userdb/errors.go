@@ -144,9 +144,9 @@ func invalid(field, rule, reason string) error {
 	return &FieldError{Err: ErrInvalid, Field: field, Rule: rule, Reason: reason}
 }
 
-// public converts the field error of an internal package to a *FieldError, and returns other errors
-// unchanged.
-func public(err error) error {
+// publicError converts the field error of an internal package to a *FieldError, and returns other
+// errors unchanged.
+func publicError(err error) error {
 	if refused, is := errors.AsType[*store.FieldError](err); is {
 		return (*FieldError)(refused)
 	}

@@ -45,8 +45,8 @@ type Event struct {
 	Renewed string
 }
 
-// longestOrigin is the maximum length of an origin and of a purpose in events, in bytes.
-const longestOrigin = 256
+// maxOrigin is the maximum length of an origin and of a purpose in events, in bytes.
+const maxOrigin = 256
 
 // emit passes an event to the caller's hook, the observers, the feed and the logger.
 //
@@ -55,15 +55,15 @@ const longestOrigin = 256
 // in maintain/transfer.
 func (db *DB) emit(ctx context.Context, e Event) {
 	e.PRK = e.PRK.In(recordkey.Namespace{})
-	e.Origin = e.Origin[:min(len(e.Origin), longestOrigin)]
-	e.Purpose = e.Purpose[:min(len(e.Purpose), longestOrigin)]
+	e.Origin = e.Origin[:min(len(e.Origin), maxOrigin)]
+	e.Purpose = e.Purpose[:min(len(e.Purpose), maxOrigin)]
 	if db.options.OnEvent != nil {
 		db.options.OnEvent(ctx, e)
 	}
 	for _, o := range db.options.Observers {
 		o.Event(ctx, string(e.Kind))
 	}
-	db.tellLogin(ctx, e)
+	db.appendLogin(ctx, e)
 	if log := db.view().Config.Log; log.Enabled(ctx, slog.LevelInfo) {
 		log.LogAttrs(ctx, slog.LevelInfo, "userdb "+string(e.Kind), e.attrs()...)
 	}
@@ -72,7 +72,7 @@ func (db *DB) emit(ctx context.Context, e Event) {
 func (e Event) attrs() []slog.Attr {
 	var attrs []slog.Attr
 	for _, a := range [][2]string{
-		{"prk", relative(e.PRK)},
+		{"prk", relativeKey(e.PRK)},
 		{"origin", e.Origin},
 		{"identifier", e.Identifier},
 		{"purpose", e.Purpose},
@@ -92,14 +92,14 @@ func (e Event) attrs() []slog.Attr {
 	return attrs
 }
 
-// listens reports whether anything receives events.
-func (db *DB) listens(ctx context.Context) bool {
+// hasListeners reports whether anything receives events.
+func (db *DB) hasListeners(ctx context.Context) bool {
 	return db.options.OnEvent != nil || len(db.options.Observers) > 0 || db.view().Config.Log.Enabled(ctx, slog.LevelInfo)
 }
 
-// changed emits the events for the facets that a change has set or unset.
-func (t *Type) changed(ctx context.Context, c store.Change) {
-	if !t.db.listens(ctx) {
+// emitChange emits the events for the facets that a change has set or unset.
+func (t *Type) emitChange(ctx context.Context, c store.Change) {
+	if !t.db.hasListeners(ctx) {
 		return
 	}
 	var fields []string
@@ -107,12 +107,12 @@ func (t *Type) changed(ctx context.Context, c store.Change) {
 		fields = append(fields, f.Field)
 	}
 	fields = slices.DeleteFunc(append(fields, c.Unset...), func(f string) bool { return store.OwnField(f) || f == store.FieldPassword })
-	t.tellUpdate(ctx, c.Key, fields)
+	t.emitUpdate(ctx, c.Key, fields)
 }
 
-// tellUpdate emits the events for the changed fields of an entry. It does nothing if there are
+// emitUpdate emits the events for the changed fields of an entry. It does nothing if there are
 // none.
-func (t *Type) tellUpdate(ctx context.Context, prk recordkey.Key, fields []string) {
+func (t *Type) emitUpdate(ctx context.Context, prk recordkey.Key, fields []string) {
 	if len(fields) == 0 {
 		return
 	}
@@ -124,8 +124,8 @@ func (t *Type) tellUpdate(ctx context.Context, prk recordkey.Key, fields []strin
 	}
 }
 
-// relative returns a key without its namespace, and "" for the zero key.
-func relative(key recordkey.Key) string {
+// relativeKey returns a key without its namespace, and "" for the zero key.
+func relativeKey(key recordkey.Key) string {
 	if !key.IsValid() {
 		return ""
 	}

@@ -21,13 +21,13 @@ import (
 // another type are refused. A Type is safe for concurrent use.
 type Type struct {
 	db       *DB
-	view     *view.View   // under the schema that was in force when the Type was made; see now
+	view     *view.View   // under the schema that was in force when the Type was made; see current
 	declared *change.Type // the type in that schema
 }
 
-// now returns the type under the schema in force, as far as this program knows it. A method uses
-// the same result from its beginning to its end.
-func (t *Type) now() *Type {
+// current returns the type under the schema in force, as far as this program knows it. A method
+// uses the same result from its beginning to its end.
+func (t *Type) current() *Type {
 	v := t.db.view()
 	if v == t.view {
 		return t
@@ -66,7 +66,7 @@ func (db *DB) resolve(ctx context.Context, v *view.View, h hints.Hint, typ strin
 	if !errors.Is(err, ErrIndexBuilding) && (err != nil || t.Compared() || l.PRK.IsValid()) {
 		return v, t, l, err
 	}
-	next, failed := db.look(ctx, v, v.Schema.Names()...)
+	next, failed := db.refreshForRead(ctx, v, v.Schema.Names()...)
 	switch {
 	case errors.Is(failed, ErrUnavailable):
 		err = cmp.Or(err, failed)
@@ -87,7 +87,7 @@ func (t *Type) FindExhaustive(ctx context.Context, h hints.Hint) (e Entry, err e
 	if !errors.Is(err, ErrNotFound) {
 		return e, err
 	}
-	t = t.now()
+	t = t.current()
 	return t.entry(t.view.FindUndeclared(ctx, h, t.declared.Name))
 }
 
@@ -102,8 +102,8 @@ func (t *Type) Exists(ctx context.Context, h hints.Hint) (is bool, err error) {
 	return err == nil, err
 }
 
-// findChunk is the number of hints that FindAll looks up in one round trip.
-const findChunk = 256
+// findBatchSize is the number of hints that FindAll looks up in one round trip.
+const findBatchSize = 256
 
 // FindAll yields the entries that the hints identify, in the same order. It takes one round trip,
 // on a cluster two, for every 256 hints. If a hint is invalid, or its entry is absent or cannot be
@@ -113,15 +113,15 @@ func (t *Type) FindAll(ctx context.Context, hs ...hints.Hint) iter.Seq2[Entry, e
 		var err error
 		ctx, v := t.db.begin(ctx, "FindAll", &err)
 		defer v.end(&err)
-		err = t.now().findAll(ctx, hs, yield)
+		err = t.current().findAll(ctx, hs, yield)
 	}
 }
 
 // findAll yields the entries and returns the error that ended the sequence, which it has also
 // yielded.
 func (t *Type) findAll(ctx context.Context, hs []hints.Hint, yield func(Entry, error) bool) error {
-	for some := range slices.Chunk(hs, findChunk) {
-		found, err := t.findSome(ctx, some)
+	for batch := range slices.Chunk(hs, findBatchSize) {
+		found, err := t.findBatch(ctx, batch)
 		if err != nil {
 			yield(Entry{}, err)
 			return err
@@ -135,13 +135,13 @@ func (t *Type) findAll(ctx context.Context, hs []hints.Hint, yield func(Entry, e
 	return nil
 }
 
-// findSome returns the results for some hints, in the same order.
-func (t *Type) findSome(ctx context.Context, hs []hints.Hint) ([]store.Found, error) {
+// findBatch returns the results for some hints, in the same order.
+func (t *Type) findBatch(ctx context.Context, hs []hints.Hint) ([]store.Found, error) {
 	all := make([]store.Found, len(hs))
 	var lookups []store.Lookup
 	var of []*store.Found
 	for i, h := range hs {
-		_, _, l, err := t.db.resolve(ctx, t.now().view, h, t.declared.Name)
+		_, _, l, err := t.db.resolve(ctx, t.current().view, h, t.declared.Name)
 		if all[i].Err = err; err == nil {
 			lookups, of = append(lookups, l), append(of, &all[i])
 		}
@@ -155,7 +155,7 @@ func (t *Type) findSome(ctx context.Context, hs []hints.Hint) ([]store.Found, er
 
 // record returns the record that a hint identifies, including the store's own fields.
 func (t *Type) record(ctx context.Context, h hints.Hint) (store.Record, error) {
-	t = t.now()
+	t = t.current()
 	v, _, l, err := t.db.resolve(ctx, t.view, h, t.declared.Name)
 	if err != nil {
 		return store.Record{}, err
@@ -240,9 +240,9 @@ func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 
 // all yields the entries and returns the error that ended the sequence, which it has also yielded.
 func (t *Type) all(ctx context.Context, q Query, yield func(Entry, error) bool) error {
-	t, s, err := t.selection(ctx, q)
+	t, s, err := t.compileQuery(ctx, q)
 	if err != nil {
-		yield(Entry{}, public(err))
+		yield(Entry{}, publicError(err))
 		return err
 	}
 	left := q.Limit
@@ -260,18 +260,18 @@ func (t *Type) all(ctx context.Context, q Query, yield func(Entry, error) bool) 
 	return nil
 }
 
-// selection checks a query, and returns the type to continue with. An index can only answer if it
-// is complete. If the program does not know whether it is, selection reads the stored schema.
-func (t *Type) selection(ctx context.Context, q Query) (*Type, query.Selection, error) {
-	t = t.now()
+// compileQuery checks a query, and returns the type to continue with. An index can only answer if
+// it is complete. If the program does not know whether it is, compileQuery reads the stored schema.
+func (t *Type) compileQuery(ctx context.Context, q Query) (*Type, query.Selection, error) {
+	t = t.current()
 	s, err := query.Select(t.declared, query.Query(q))
 	if !errors.Is(err, ErrIndexBuilding) && (err != nil || t.declared.Compared() || !s.ByIndex()) {
 		return t, s, err
 	}
-	if _, err := t.db.look(ctx, t.view, t.declared.Name); err != nil {
+	if _, err := t.db.refreshForRead(ctx, t.view, t.declared.Name); err != nil {
 		return t, s, err
 	}
-	t = t.now()
+	t = t.current()
 	s, err = query.Select(t.declared, query.Query(q))
 	return t, s, err
 }
@@ -292,12 +292,12 @@ func (t *Type) Page(ctx context.Context, q Query) (p Page, err error) {
 	if q.Limit <= 0 {
 		q.Limit = pageLimit
 	}
-	t, s, err := t.selection(ctx, q)
+	t, s, err := t.compileQuery(ctx, q)
 	if err != nil {
-		return Page{}, public(err)
+		return Page{}, publicError(err)
 	}
 	var records []store.Record
-	var unreadable leftOut
+	var unreadable skippedEntries
 	rest := ""
 	for more := true; more; more = rest != "" && len(records) < q.Limit && s.MayRead() {
 		var found []store.Found
@@ -321,18 +321,18 @@ func (t *Type) Page(ctx context.Context, q Query) (p Page, err error) {
 	return p, unreadable.err()
 }
 
-// leftOut counts the entries that a listing leaves out, and keeps the error of the first.
-type leftOut struct {
+// skippedEntries counts the entries that a listing leaves out, and keeps the error of the first.
+type skippedEntries struct {
 	n     int
 	first error
 }
 
-func (l *leftOut) add(err error) {
+func (l *skippedEntries) add(err error) {
 	l.n++
 	l.first = cmp.Or(l.first, err)
 }
 
-func (l *leftOut) err() error {
+func (l *skippedEntries) err() error {
 	if l.n < 2 {
 		return l.first
 	}
@@ -362,9 +362,9 @@ type Total struct {
 func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {
 	ctx, v := t.db.begin(ctx, "Count", &err)
 	defer v.end(&err)
-	t, s, err := t.selection(ctx, q)
+	t, s, err := t.compileQuery(ctx, q)
 	if err != nil {
-		return Total{}, public(err)
+		return Total{}, publicError(err)
 	}
 	if index := s.Decides(); index.IsValid() {
 		sizes, err := t.view.Engine.Sizes(ctx, []recordkey.Key{index})
@@ -373,7 +373,7 @@ func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {
 		}
 		return Total{sizes[0], t.view.Config.Steps}, nil
 	}
-	var unreadable leftOut
+	var unreadable skippedEntries
 	n, err := t.view.Count(ctx, s, unreadable.add)
 	if err != nil {
 		return Total{}, err

@@ -124,8 +124,8 @@ const (
 	EventEnd     EventKind = "end"
 )
 
-// tellLogin appends a successful, failed or throttled login to its feed.
-func (db *DB) tellLogin(ctx context.Context, e Event) {
+// appendLogin appends a successful, failed or throttled login to its feed.
+func (db *DB) appendLogin(ctx context.Context, e Event) {
 	kind := map[EventKind]EventKind{EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle}[e.Kind]
 	v := db.view()
 	if kind == "" || !v.Config.History {
@@ -147,7 +147,7 @@ func (t *Type) History(ctx context.Context, h hints.Hint) (all []HistoryEvent, e
 	defer v.end(&err)
 	r, err := t.record(ctx, h)
 	if err != nil {
-		return nil, public(err)
+		return nil, publicError(err)
 	}
 	lines, err := t.view.Engine.History(ctx, r.Key)
 	if err != nil {
@@ -175,16 +175,16 @@ func parseLine(line string) (e HistoryEvent, ok bool) {
 		return e, false
 	}
 	e.At = time.UnixMicro(store.LineTime(line))
-	e.Kind, e.Who, e.Origin, e.Purpose = EventKind(words[1]), cmp.Or(unword(words[2]), "library"), unword(words[3]), unword(words[5])
+	e.Kind, e.Who, e.Origin, e.Purpose = EventKind(words[1]), cmp.Or(unescapeWord(words[2]), "library"), unescapeWord(words[3]), unescapeWord(words[5])
 	for name := range strings.SplitSeq(words[4], "/") {
 		if name != "" {
-			e.Fields = append(e.Fields, unword(name))
+			e.Fields = append(e.Fields, unescapeWord(name))
 		}
 	}
 	return e, true
 }
 
-func unword(escaped string) string {
+func unescapeWord(escaped string) string {
 	text, err := recordkey.Unescape(escaped)
 	if err != nil { // the word is "/", which stands for ""
 		return ""
@@ -263,7 +263,7 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 		return EventPage{}, err
 	}
 	more := true
-	for range mostReads {
+	for range maxReads {
 		if more, err = r.read(ctx); err != nil {
 			return EventPage{}, err
 		}
@@ -277,8 +277,8 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 	return r.page, nil
 }
 
-// mostReads is the maximum number of reads of the feed for one page.
-const mostReads = 10
+// maxReads is the maximum number of reads of the feed for one page.
+const maxReads = 10
 
 // feeds are the feeds that Events reads as one.
 var feeds = [...]string{store.FeedChanges, store.FeedLogins, store.FeedFailures}
@@ -309,7 +309,7 @@ func (r *feedReader) begin(ctx context.Context) (err error) {
 		}
 		if r.q.Latest {
 			r.page.End = r.after.String()
-			r.after.beyond()
+			r.after.includeLast()
 		}
 		return nil
 	}
@@ -317,9 +317,9 @@ func (r *feedReader) begin(ctx context.Context) (err error) {
 	return err
 }
 
-// beyond moves the position past the last event of each part, so that a backward read includes that
-// event. It does not move parts without events.
-func (p *position) beyond() {
+// includeLast moves the position past the last event of each part, so that a backward read includes
+// that event. It does not move parts without events.
+func (p *position) includeLast() {
 	for i := range p {
 		for part, id := range p[i] {
 			at, line, _ := strings.Cut(id, ":")
@@ -330,16 +330,16 @@ func (p *position) beyond() {
 	}
 }
 
-// wants reports whether a feed has events of the selected kinds.
-func (r *feedReader) wants(feed string) bool {
+// wantsFeed reports whether a feed has events of the selected kinds.
+func (r *feedReader) wantsFeed(feed string) bool {
 	if len(r.q.Kinds) == 0 {
 		return true
 	}
 	return slices.ContainsFunc(r.q.Kinds, func(kind EventKind) bool { return view.FeedOf(kind) == feed })
 }
 
-// is reports whether the query selects an event.
-func (r *feedReader) is(e HistoryEvent) bool {
+// matches reports whether the query selects an event.
+func (r *feedReader) matches(e HistoryEvent) bool {
 	return (len(r.q.Kinds) == 0 || slices.Contains(r.q.Kinds, e.Kind)) && (!r.q.Key.IsValid() || e.Key == r.q.Key)
 }
 
@@ -380,8 +380,8 @@ func parsePosition(text string) (p position, err error) {
 	return p, nil
 }
 
-// has reports whether an event is at or before the position.
-func (p *position) has(feed, part int, ms, n uint64) bool {
+// includes reports whether an event is at or before the position.
+func (p *position) includes(feed, part int, ms, n uint64) bool {
 	atMS, atN, ok := splitID(p[feed][part])
 	return ok && (ms < atMS || ms == atMS && n <= atN)
 }
@@ -396,18 +396,18 @@ func splitID(id string) (ms, n uint64, ok bool) {
 	return ms, number<<16 + line, err1 == nil && err2 == nil && err3 == nil
 }
 
-// A found is an event with its place in the feeds.
-type found struct {
+// A feedEvent is an event with its place in the feeds.
+type feedEvent struct {
 	feed  int
-	fed   store.Fed
+	line  store.Fed
 	ms, n uint64
 }
 
 // read appends the events that follow, in order of time, and reports whether there may be more.
 func (r *feedReader) read(ctx context.Context) (more bool, err error) {
-	var all []found
+	var all []feedEvent
 	for i, name := range feeds {
-		if !r.wants(name) {
+		if !r.wantsFeed(name) {
 			continue
 		}
 		p, err := r.view.Engine.Feed(ctx, store.Feed{NS: r.view.NS, Name: name, After: r.after[i], Reverse: r.q.Latest, Count: r.q.Limit})
@@ -422,14 +422,14 @@ func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 		}
 		for _, f := range p.Fed {
 			ms, n, _ := splitID(f.ID)
-			if r.q.Until != "" && !r.until.has(i, f.Part, ms, n) {
+			if r.q.Until != "" && !r.until.includes(i, f.Part, ms, n) {
 				continue
 			}
-			all = append(all, found{i, f, ms, n})
+			all = append(all, feedEvent{i, f, ms, n})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b found) int {
-		return cmp.Or(cmp.Compare(a.ms, b.ms), cmp.Compare(a.feed, b.feed), cmp.Compare(a.fed.Part, b.fed.Part), cmp.Compare(a.n, b.n))
+	slices.SortStableFunc(all, func(a, b feedEvent) int {
+		return cmp.Or(cmp.Compare(a.ms, b.ms), cmp.Compare(a.feed, b.feed), cmp.Compare(a.line.Part, b.line.Part), cmp.Compare(a.n, b.n))
 	})
 	if r.q.Latest {
 		slices.Reverse(all)
@@ -438,8 +438,8 @@ func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 		if i == r.q.Limit || len(r.page.Events) == r.q.Limit {
 			return true, nil
 		}
-		r.after[f.feed][f.fed.Part] = f.fed.ID
-		if e, ok := eventOf(f); ok && r.is(e) {
+		r.after[f.feed][f.line.Part] = f.line.ID
+		if e, ok := eventOf(f); ok && r.matches(e) {
 			e.Next = r.after.String()
 			r.page.Events = append(r.page.Events, e)
 		}
@@ -448,12 +448,12 @@ func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 }
 
 // eventOf parses an event of the form "PRK LINE".
-func eventOf(f found) (HistoryEvent, bool) {
-	prk, line, _ := strings.Cut(f.fed.Text, " ")
+func eventOf(f feedEvent) (HistoryEvent, bool) {
+	prk, line, _ := strings.Cut(f.line.Text, " ")
 	e, ok := parseLine(line)
 	if key, err := recordkey.Parse(prk); err == nil {
 		e.Key = key
 	}
-	e.ID = fmt.Sprintf("%c%d-%s", feeds[f.feed][0], f.fed.Part, f.fed.ID)
+	e.ID = fmt.Sprintf("%c%d-%s", feeds[f.feed][0], f.line.Part, f.line.ID)
 	return e, ok
 }

@@ -74,15 +74,15 @@ func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (e E
 	return e, nil
 }
 
-// proveAttempts bounds how often a password is checked again because another call has changed the
+// maxProofs bounds how often a password is checked again because another call has changed the
 // hash.
-const proveAttempts = 4
+const maxProofs = 4
 
 // prove checks a password and, if it was right, whether it still is: while the attempt waited for a
 // worker, the owner may have set another password or an operator may have disabled the entry. It
 // returns why the hash should be replaced, or "".
 func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) {
-	for range proveAttempts {
+	for range maxProofs {
 		result, err := p.check(ctx, pw)
 		if err != nil {
 			return "", err
@@ -99,15 +99,15 @@ func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) 
 // reread reads the entry again and reports whether its hash is one of those for which the password
 // is right. Every login ends with it, so that nobody is let in whose right to log in ended before.
 func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
-	now, err := p.t.view.FindOne(ctx, store.Lookup{PRK: p.r.Key})
+	current, err := p.t.view.FindOne(ctx, store.Lookup{PRK: p.r.Key})
 	switch {
-	case errors.Is(err, ErrNotFound), err == nil && (now.Fields[store.FieldDisabled] != "" || !p.lookup.Names(now)):
+	case errors.Is(err, ErrNotFound), err == nil && (current.Fields[store.FieldDisabled] != "" || !p.lookup.Names(current)):
 		p.t.db.emit(ctx, p.event(EventFailure))
 		return false, ErrLogin
 	case err != nil:
 		return false, err
 	}
-	p.r = now
+	p.r = current
 	return p.hash() != "" && slices.Contains(right, p.hash()), nil
 }
 
@@ -118,7 +118,7 @@ func (p *proof) hash() string { return p.r.Fields[store.FieldPassword] }
 // takes as long as checking does, so renew checks the entry once more afterwards, whether or not
 // the new hash was stored.
 func (p *proof) renew(ctx context.Context, pw, why string) (renewed string, err error) {
-	hash := p.replace(ctx, pw)
+	hash := p.replaceHash(ctx, pw)
 	switch same, err := p.reread(ctx, p.hash(), hash); {
 	case err != nil:
 		return "", err
@@ -131,22 +131,22 @@ func (p *proof) renew(ctx context.Context, pw, why string) (renewed string, err 
 	return why, nil
 }
 
-// replace tries to store a new hash and returns it. If another login was faster or the entry has
-// changed, the entry stays as it is.
-func (p *proof) replace(ctx context.Context, pw string) string {
-	hash, err := p.t.db.hashers.hashUnjudged(ctx, p.t.declared, pw)
+// replaceHash tries to store a new hash and returns it. If another login was faster or the entry
+// has changed, the entry stays as it is.
+func (p *proof) replaceHash(ctx context.Context, pw string) string {
+	hash, err := p.t.db.hashers.hashUnchecked(ctx, p.t.declared, pw)
 	if err == nil {
-		err = p.t.following(ctx, func(t *Type) error {
-			wires := change.Bare(p.r)
-			wires[store.FieldPassword] = hash
-			c, _, err := t.declared.Update(p.r, wires, nil)
+		err = p.t.retryOnSchemaChange(ctx, func(t *Type) error {
+			encoded := change.Bare(p.r)
+			encoded[store.FieldPassword] = hash
+			c, _, err := t.declared.Update(p.r, encoded, nil)
 			if err == nil {
 				_, err = t.apply(ctx, c, p.r)
 			}
 			return err
 		})
 	}
-	if !done(err) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrNotFound) {
+	if !committed(err) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrNotFound) {
 		p.t.warn(ctx, "cannot replace a password hash", p.r, err)
 	}
 	return hash
@@ -154,7 +154,7 @@ func (p *proof) replace(ctx context.Context, pw string) string {
 
 // newProof starts an attempt to log in with an identifier, whether or not an entry has it.
 func (t *Type) newProof(ctx context.Context, identifier string, a Attempt) (*proof, error) {
-	t = t.now()
+	t = t.current()
 	p := &proof{t: t, identifier: identifier, origin: a.Origin}
 	_, l, err := t.view.Resolve(hints.Any(identifier), t.declared.Name)
 	if err != nil {
@@ -174,7 +174,7 @@ type proof struct {
 	lookup             store.Lookup // of the identifier; zero if no entry can have it
 	r                  store.Record // zero if no entry has the identifier
 	identifier, origin string
-	digest             string // set by nobody
+	digest             string // set by unknownDigest
 }
 
 // check compares a password with the hash if the counters admit the attempt. A delayed attempt does
@@ -182,16 +182,16 @@ type proof struct {
 // that the number of attempts that are counted but not yet judged never exceeds the number of
 // workers.
 func (p *proof) check(ctx context.Context, pw string) (password.Result, error) {
-	attempt, err := p.attempt(ctx)
+	attempt, err := p.counters(ctx)
 	if err != nil {
 		return password.Result{}, err
 	}
 	var result password.Result
-	var as store.Admission
-	as.Wait, err = p.t.view.Engine.LoginWait(ctx, attempt)
-	if err == nil && as.Wait == 0 {
+	var admission store.Admission
+	admission.Wait, err = p.t.view.Engine.LoginWait(ctx, attempt)
+	if err == nil && admission.Wait == 0 {
 		err = p.t.db.hashers.onPool(ctx, func() (err error) {
-			if as, err = p.t.view.Engine.Admit(ctx, attempt); err == nil && as.Wait == 0 {
+			if admission, err = p.t.view.Engine.Admit(ctx, attempt); err == nil && admission.Wait == 0 {
 				result = p.verify(ctx, pw)
 			}
 			return err
@@ -199,17 +199,17 @@ func (p *proof) check(ctx context.Context, pw string) (password.Result, error) {
 	}
 	switch {
 	case err != nil:
-		return password.Result{}, curable(err)
-	case as.Wait > 0:
+		return password.Result{}, withRepairHint(err)
+	case admission.Wait > 0:
 		e := p.event(EventThrottle)
-		e.Wait = as.Wait
+		e.Wait = admission.Wait
 		p.t.db.emit(ctx, e)
-		return password.Result{}, &WaitError{Wait: as.Wait}
+		return password.Result{}, &WaitError{Wait: admission.Wait}
 	case !result.OK || p.r.Fields[store.FieldDisabled] != "":
 		p.t.db.emit(ctx, p.event(EventFailure))
 		return password.Result{}, ErrLogin
 	}
-	if err := p.t.view.Engine.Forgive(ctx, attempt, as); err != nil {
+	if err := p.t.view.Engine.Forgive(ctx, attempt, admission); err != nil {
 		p.t.warn(ctx, "a successful login stays counted as a failure", p.r, err)
 	}
 	return result, nil
@@ -234,21 +234,22 @@ func (p *proof) verify(ctx context.Context, pw string) password.Result {
 func (p *proof) event(kind EventKind) Event {
 	e := Event{Kind: kind, PRK: p.r.Key, Origin: p.origin}
 	if !p.r.Live() {
-		e.Identifier = p.nobody()
+		e.Identifier = p.unknownDigest()
 	}
 	return e
 }
 
-// nobody returns the keyed hash under which an identifier that nobody has is counted and logged.
-func (p *proof) nobody() string {
+// unknownDigest returns the keyed hash under which an identifier that nobody has is counted and
+// logged.
+func (p *proof) unknownDigest() string {
 	if p.digest == "" {
-		p.digest = p.t.typedDigest(p.identifier)
+		p.digest = p.t.identifierDigest(p.identifier)
 	}
 	return p.digest
 }
 
-// attempt returns the counters for the account and the origin.
-func (p *proof) attempt(ctx context.Context) (store.Counters, error) {
+// counters returns the counters for the account and the origin.
+func (p *proof) counters(ctx context.Context) (store.Counters, error) {
 	if err := p.t.db.loadSecret(ctx); err != nil {
 		return store.Counters{}, err
 	}
@@ -257,7 +258,7 @@ func (p *proof) attempt(ctx context.Context) (store.Counters, error) {
 	if p.r.Live() {
 		a.Account, err = p.t.declared.Counters(p.r)
 	} else {
-		a.Account, err = p.t.declared.Own("throttle", "nobody", p.nobody())
+		a.Account, err = p.t.declared.Own("throttle", "nobody", p.unknownDigest())
 	}
 	if err == nil && p.origin != "" {
 		a.Name = p.t.db.originDigest(p.origin)
@@ -268,7 +269,7 @@ func (p *proof) attempt(ctx context.Context) (store.Counters, error) {
 
 // warn logs what operators should know and visitors should not.
 func (t *Type) warn(ctx context.Context, what string, r store.Record, err error) {
-	t.view.Config.Log.WarnContext(ctx, what, slog.String("prk", relative(r.Key)), slog.Any("error", err))
+	t.view.Config.Log.WarnContext(ctx, what, slog.String("prk", relativeKey(r.Key)), slog.Any("error", err))
 }
 
 // digest returns 128 bits of a keyed hash of text in hexadecimal. Origins, and identifiers that
@@ -287,15 +288,15 @@ func (db *DB) loadSecret(ctx context.Context) error {
 	}
 	text, err := db.view().Secret(ctx)
 	if err != nil {
-		return curable(err)
+		return withRepairHint(err)
 	}
 	db.secret.Store(&text)
 	return nil
 }
 
-// curable adds to an ErrCorrupt about a record of the store's own the command that repairs it,
-// because nobody can log in without the record.
-func curable(err error) error {
+// withRepairHint adds to an ErrCorrupt about a record of the store's own the command that repairs
+// it, because nobody can log in without the record.
+func withRepairHint(err error) error {
 	if errors.Is(err, ErrCorrupt) {
 		return fmt.Errorf("%w; 'userdb check --repair' repairs it", err)
 	}

@@ -70,21 +70,21 @@ func (o Outcome) Failed() bool { return slices.Contains(failures, o) }
 // errPanicked is the error of an observed method until it returns.
 var errPanicked = errors.New("did not return")
 
-// running represents an observed method that has begun. The zero value represents a method of a DB
-// without observers; it does nothing and costs nothing.
-type running struct{ ended func(Outcome) }
+// observation represents an observed method that has begun. The zero value represents a method of a
+// DB without observers; it does nothing and costs nothing.
+type observation struct{ ended func(Outcome) }
 
 // begin notifies the observers that a method begins. The method must defer end with the same err,
 // which points to its error result.
-func (db *DB) begin(ctx context.Context, verb string, err *error) (context.Context, running) {
+func (db *DB) begin(ctx context.Context, verb string, err *error) (context.Context, observation) {
 	if len(db.options.Observers) == 0 {
-		return ctx, running{}
+		return ctx, observation{}
 	}
 	*err = errPanicked
 	return db.observe(ctx, verb)
 }
 
-func (r running) end(err *error) {
+func (r observation) end(err *error) {
 	if r.ended != nil {
 		r.ended(outcomeOf(*err))
 	}
@@ -92,12 +92,12 @@ func (r running) end(err *error) {
 
 // observe notifies all observers that a method begins. The first observer is notified first of the
 // beginning and last of the end, so that its context encloses those of the others.
-func (db *DB) observe(ctx context.Context, verb string) (context.Context, running) {
+func (db *DB) observe(ctx context.Context, verb string) (context.Context, observation) {
 	all := make([]func(Outcome), len(db.options.Observers))
 	for i, o := range db.options.Observers {
 		ctx, all[i] = o.Verb(ctx, verb)
 	}
-	return ctx, running{func(o Outcome) { endAll(all, o) }}
+	return ctx, observation{func(o Outcome) { endAll(all, o) }}
 }
 
 // endAll calls the functions that observers returned, the last first.
@@ -107,8 +107,8 @@ func endAll(ended []func(Outcome), o Outcome) {
 	}
 }
 
-// observed runs a job on the pool of hashers and notifies the observers.
-func (hs *hashers) observed(ctx context.Context, job func() error) (err error) {
+// runObserved runs a job on the pool of hashers and notifies the observers.
+func (hs *hashers) runObserved(ctx context.Context, job func() error) (err error) {
 	observers := hs.db.options.Observers
 	began, ended := make([]func(), len(observers)), make([]func(Outcome), len(observers))
 	for i, o := range observers {

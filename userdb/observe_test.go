@@ -19,47 +19,47 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A witness is an Observer that records each call as a line.
-type witness struct {
-	name string
-	mu   sync.Mutex
-	told []string
+// A recorder is an Observer that records each call as a line.
+type recorder struct {
+	name  string
+	mu    sync.Mutex
+	lines []string
 }
 
-func (w *witness) note(line string) {
+func (w *recorder) note(line string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told = append(w.told, line)
+	w.lines = append(w.lines, line)
 }
 
 // take returns the lines recorded since the last call.
-func (w *witness) take() []string {
+func (w *recorder) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	told := w.told
-	w.told = nil
-	return told
+	lines := w.lines
+	w.lines = nil
+	return lines
 }
 
-type witnessed struct{}
+type methodKey struct{}
 
-func (w *witness) Verb(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
+func (w *recorder) Verb(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
 	w.note(w.name + name)
-	return context.WithValue(ctx, witnessed{}, name), func(o userdb.Outcome) { w.note(w.name + name + " " + string(o)) }
+	return context.WithValue(ctx, methodKey{}, name), func(o userdb.Outcome) { w.note(w.name + name + " " + string(o)) }
 }
 
-func (w *witness) Hash(ctx context.Context) (func(), func(userdb.Outcome)) {
-	verb, _ := ctx.Value(witnessed{}).(string)
+func (w *recorder) Hash(ctx context.Context) (func(), func(userdb.Outcome)) {
+	verb, _ := ctx.Value(methodKey{}).(string)
 	w.note("hash in " + verb)
 	return func() { w.note("hash begins") }, func(o userdb.Outcome) { w.note("hash " + string(o)) }
 }
 
-func (w *witness) Event(ctx context.Context, kind string) {
-	verb, _ := ctx.Value(witnessed{}).(string)
+func (w *recorder) Event(ctx context.Context, kind string) {
+	verb, _ := ctx.Value(methodKey{}).(string)
 	w.note(kind + " in " + verb)
 }
 
-func (w *witness) Client(_ redis.UniversalClient, opened bool) {
+func (w *recorder) Client(_ redis.UniversalClient, opened bool) {
 	if opened {
 		w.note("own client")
 	} else {
@@ -67,8 +67,8 @@ func (w *witness) Client(_ redis.UniversalClient, opened bool) {
 	}
 }
 
-// watch opens a store with observers and discards the lines recorded so far.
-func watch(t *testing.T, ws ...userdb.Observer) (*userdb.DB, *userdb.Type) {
+// openObserved opens a store with observers and discards the lines recorded so far.
+func openObserved(t *testing.T, ws ...userdb.Observer) (*userdb.DB, *userdb.Type) {
 	t.Helper()
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testdb.MarkedSchema(), Observers: ws})
 	if err != nil {
@@ -80,15 +80,16 @@ func watch(t *testing.T, ws ...userdb.Observer) (*userdb.DB, *userdb.Type) {
 		t.Fatal(err)
 	}
 	for _, w := range ws {
-		if w, is := w.(*witness); is {
+		if w, is := w.(*recorder); is {
 			w.take()
 		}
 	}
 	return db, users
 }
 
-// methods returns the names of all exported methods that take a context, as observers receive them.
-func methods() (all []string) {
+// methodNames returns the names of all exported methods that take a context, as observers receive
+// them.
+func methodNames() (all []string) {
 	for name, of := range map[string]reflect.Type{
 		"": reflect.TypeFor[*userdb.DB](), " ": reflect.TypeFor[*userdb.Type](), "Set.": reflect.TypeFor[userdb.Set](),
 		"List.": reflect.TypeFor[userdb.List](), "Hash.": reflect.TypeFor[userdb.Hash](), "String.": reflect.TypeFor[userdb.String](),
@@ -107,26 +108,26 @@ func methods() (all []string) {
 // TestEveryVerbIsObserved checks that every method notifies its observers, and that testdb.VerbsOf
 // has a row for every method.
 func TestEveryVerbIsObserved(t *testing.T) {
-	w := &witness{}
-	db, users := watch(t, w)
+	w := &recorder{}
+	db, users := openObserved(t, w)
 	var rows []string
 	for _, v := range testdb.VerbsOf() {
 		rows = append(rows, v.Name)
 		if err := v.Do(t.Context(), db, users); err != nil {
 			t.Errorf("%s: %v", v.Name, err)
 		}
-		if told := w.take(); !slices.Contains(told, v.Name) || !slices.Contains(told, v.Name+" ok") {
-			t.Errorf("%s: told %q", v.Name, told)
+		if lines := w.take(); !slices.Contains(lines, v.Name) || !slices.Contains(lines, v.Name+" ok") {
+			t.Errorf("%s: got %q", v.Name, lines)
 		}
 	}
 	slices.Sort(rows)
-	if want := methods(); !slices.Equal(rows, want) {
+	if want := methodNames(); !slices.Equal(rows, want) {
 		t.Errorf("testdb.VerbsOf has the rows\n%v\nand the verbs are\n%v", rows, want)
 	}
 }
 
-// TestWhatObserversAreTold compares all calls of an observer for a few methods.
-func TestWhatObserversAreTold(t *testing.T) {
+// TestObserverCalls compares all calls of an observer for a few methods.
+func TestObserverCalls(t *testing.T) {
 	ctx, uid := context.Background(), hints.UID("u1")
 	create := func(_ *userdb.DB, users *userdb.Type) error {
 		return second(users.Create(ctx, userdb.NewEntry{UID: "u1", Facets: schema.Texts("email", "u1@x.org"), Password: "correct horse"}))
@@ -181,12 +182,12 @@ func TestWhatObserversAreTold(t *testing.T) {
 		}, "SetPassword, SetPassword unavailable"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := &witness{}
-			db, users := watch(t, w)
+			w := &recorder{}
+			db, users := openObserved(t, w)
 			_ = tt.do(db, users) // the observer records the outcome
 			want := tt.want
 			if got := strings.Join(w.take(), ", "); !strings.HasSuffix(got, want) || strings.Count(got, "Create ok") > 1 {
-				t.Errorf("told %s\nwant %s", got, want)
+				t.Errorf("got %s\nwant %s", got, want)
 			}
 		})
 	}
@@ -205,22 +206,22 @@ func first(all iter.Seq2[userdb.Entry, error]) error {
 // TestObserversInOrder checks that the first observer is notified first of the beginning and last
 // of the end.
 func TestObserversInOrder(t *testing.T) {
-	var w witness
-	outer, inner := &relay{&witness{name: "1"}, &w}, &relay{&witness{name: "2"}, &w}
-	db, _ := watch(t, outer, inner)
+	var w recorder
+	outer, inner := &relay{&recorder{name: "1"}, &w}, &relay{&recorder{name: "2"}, &w}
+	db, _ := openObserved(t, outer, inner)
 	w.take()
 	if err := db.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := strings.Join(w.take(), ", "), "1Ping, 2Ping, 2Ping ok, 1Ping ok"; got != want {
-		t.Errorf("told %s, want %s", got, want)
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
-// A relay is an Observer that records calls of Verb in another witness.
+// A relay is an Observer that records calls of Verb in another recorder.
 type relay struct {
-	*witness
-	to *witness
+	*recorder
+	to *recorder
 }
 
 func (r *relay) Verb(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
@@ -228,8 +229,8 @@ func (r *relay) Verb(ctx context.Context, name string) (context.Context, func(us
 	return ctx, func(o userdb.Outcome) { r.to.note(r.name + name + " " + string(o)) }
 }
 
-// TestClientsAreTold checks that observers receive every client, and whether the DB owns it.
-func TestClientsAreTold(t *testing.T) {
+// TestObserverClients checks that observers receive every client, and whether the DB owns it.
+func TestObserverClients(t *testing.T) {
 	s := redistest.Shared(t)
 	for _, tt := range []struct {
 		want string
@@ -243,13 +244,13 @@ func TestClientsAreTold(t *testing.T) {
 		}},
 		{"client", func(o userdb.Options) (*userdb.DB, error) { return userdb.New(t.Context(), s.Client(), o) }},
 	} {
-		w := &witness{}
+		w := &recorder{}
 		db, err := tt.open(userdb.Options{Observers: []userdb.Observer{w}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Join(w.take(), ", "); got != tt.want {
-			t.Errorf("told %s, want %s", got, tt.want)
+			t.Errorf("got %s, want %s", got, tt.want)
 		}
 		db.Close()
 	}

@@ -44,15 +44,15 @@ const purposeOnce = "once"
 func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "CreateOnce", &err)
 	defer v.end(&err)
-	o, caller := once{}, rand.Text() // caller stays the same if the schema changes and we retry
-	err = t.following(ctx, func(t *Type) error {
-		if o, err = t.once(ctx, name, caller, n); err == nil {
+	o, caller := onceRequest{}, rand.Text() // caller stays the same in all retries
+	err = t.retryOnSchemaChange(ctx, func(t *Type) error {
+		if o, err = t.openOnce(ctx, name, caller, n); err == nil {
 			e, err = o.create(ctx, n)
 		}
 		return err
 	})
-	if o.caller == caller && !done(err) {
-		o.leave(ctx, err)
+	if o.caller == caller && !committed(err) {
+		o.giveUp(ctx, err)
 	}
 	return e, err
 }
@@ -63,7 +63,7 @@ func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry
 // change that creates the entry spends that token. The token therefore shows at any time whether
 // the entry was created, and makes all calls that try to create it exclude each other. The age is
 // measured by the server's clock, as the clocks of two programs may differ.
-type once struct {
+type onceRequest struct {
 	*Type
 	record recordkey.Key // stores the request, as the token of an entry that does not exist
 	name   string        // digest of the name
@@ -75,7 +75,7 @@ type once struct {
 }
 
 // once returns the request with a name, which it begins if there is none.
-func (t *Type) once(ctx context.Context, name, caller string, n NewEntry) (o once, err error) {
+func (t *Type) openOnce(ctx context.Context, name, caller string, n NewEntry) (o onceRequest, err error) {
 	if name == "" || len(name) > 1024 {
 		return o, invalid(purposeOnce, "size", "the name must have 1 to 1,024 bytes")
 	}
@@ -83,7 +83,7 @@ func (t *Type) once(ctx context.Context, name, caller string, n NewEntry) (o onc
 		return o, err
 	}
 	name = t.Name() + "\x00" + name
-	o = once{Type: t, name: t.db.digest("once-name", name), digest: t.db.digest("once-request", name+describeRequest(n)), caller: caller}
+	o = onceRequest{Type: t, name: t.db.digest("once-name", name), digest: t.db.digest("once-request", name+encodeRequest(n)), caller: caller}
 	if o.record, err = onceKey(o.name); err != nil {
 		return o, err
 	}
@@ -99,8 +99,8 @@ func onceKey(name string) (recordkey.Key, error) {
 	return key.In(view.Reserved), err
 }
 
-// describeRequest returns an unambiguous encoding of a request without its password.
-func describeRequest(n NewEntry) string {
+// encodeRequest returns an unambiguous encoding of a request without its password.
+func encodeRequest(n NewEntry) string {
 	var b strings.Builder
 	add := func(text string) { fmt.Fprintf(&b, "%d:%s", len(text), text) }
 	add(n.UID)
@@ -117,7 +117,7 @@ func describeRequest(n NewEntry) string {
 }
 
 // read loads the stored request.
-func (o *once) read(ctx context.Context) error {
+func (o *onceRequest) read(ctx context.Context) error {
 	tk, left, err := o.view.Engine.Peek(ctx, o.record, o.digest, o.view.StoreTime())
 	if err != nil {
 		return err
@@ -133,8 +133,8 @@ func (o *once) read(ctx context.Context) error {
 
 // begin stores the request, first at the UID that the entry will have, so that a crash in between
 // leaves nothing that counts.
-func (o *once) begin(ctx context.Context, uid string) error {
-	prk, err := o.place(ctx, uid)
+func (o *onceRequest) begin(ctx context.Context, uid string) error {
+	prk, err := o.reserveUID(ctx, uid)
 	if err != nil {
 		return err
 	}
@@ -153,10 +153,10 @@ func (o *once) begin(ctx context.Context, uid string) error {
 
 // token returns the token to store at the UID that the entry will have. It depends only on the
 // name, so that a token that is left behind is only in the way of requests with other names.
-func (o once) token() store.Token { return store.Token{Hash: o.name, Purpose: purposeOnce} }
+func (o onceRequest) token() store.Token { return store.Token{Hash: o.name, Purpose: purposeOnce} }
 
-// place stores the token at the UID that the entry will have, and returns the PRK.
-func (o once) place(ctx context.Context, uid string) (prk recordkey.Key, err error) {
+// reserveUID stores the token at the UID that the entry will have, and returns the PRK.
+func (o onceRequest) reserveUID(ctx context.Context, uid string) (prk recordkey.Key, err error) {
 	if uid == "" {
 		return o.inviteAt(ctx, o.db.options.NewUID, onceLife, func(string) (store.Token, error) { return o.token(), nil })
 	}
@@ -177,17 +177,17 @@ func (o once) place(ctx context.Context, uid string) (prk recordkey.Key, err err
 	return prk, err
 }
 
-// made returns the entry if the request has created it. waiting reports whether it has not done so
-// yet.
-func (o once) made(ctx context.Context) (e Entry, waiting bool, err error) {
+// findCreated returns the entry if the request has created it. waiting reports whether it has not
+// done so yet.
+func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, err error) {
 	_, _, err = o.view.Engine.Peek(ctx, o.prk, o.name, o.view.StoreTime())
-	lies := err == nil
+	pending := err == nil
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return Entry{}, false, err
 	}
 	// The token may exist although it was spent, if the server refused to remove it.
 	r, err := o.view.FindOne(ctx, store.Lookup{PRK: o.prk})
-	if lies && (errors.Is(err, ErrNotFound) || err == nil && !r.EndedToken(o.name)) {
+	if pending && (errors.Is(err, ErrNotFound) || err == nil && !r.EndedToken(o.name)) {
 		return Entry{}, true, nil
 	}
 	e, err = o.entry(r, err)
@@ -195,20 +195,20 @@ func (o once) made(ctx context.Context) (e Entry, waiting bool, err error) {
 }
 
 // create creates the entry, or returns it if an earlier call has done so.
-func (o once) create(ctx context.Context, n NewEntry) (Entry, error) {
+func (o onceRequest) create(ctx context.Context, n NewEntry) (Entry, error) {
 	if o.nonce != o.caller {
-		e, waiting, err := o.made(ctx)
+		e, waiting, err := o.findCreated(ctx)
 		if err != nil || !waiting {
 			return e, err
 		}
-		if o.age < onceLease && !o.left(ctx) {
+		if o.age < onceLease && !o.wasGivenUp(ctx) {
 			return Entry{}, fmt.Errorf("an earlier request with this name is still running: %w", ErrConflict)
 		}
 	}
 	n.UID = o.prk.Value()
-	e, err := o.createSpending(ctx, n, "", o.token())
-	if errors.Is(err, ErrNotFound) || o.takenUID(err) {
-		e, waiting, madeErr := o.made(ctx)
+	e, err := o.createWithToken(ctx, n, "", o.token())
+	if errors.Is(err, ErrNotFound) || o.isTakenUID(err) {
+		e, waiting, madeErr := o.findCreated(ctx)
 		if madeErr != nil || !waiting {
 			return e, madeErr
 		}
@@ -216,64 +216,64 @@ func (o once) create(ctx context.Context, n NewEntry) (Entry, error) {
 	return e, err
 }
 
-// leave ends a call that failed with err. A request that was refused is forgotten; any other can be
-// taken over by the next call at once.
-func (o once) leave(ctx context.Context, err error) {
+// giveUp ends a call that failed with err. A request that was refused is forgotten; any other can
+// be taken over by the next call at once.
+func (o onceRequest) giveUp(ctx context.Context, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceEnd)
 	defer cancel()
 	switch {
-	case isProblem(err):
+	case isRefusal(err):
 		if o.prk.IsValid() {
 			o.forget(ctx)
 		}
 	case o.nonce == "" || o.nonce == o.caller:
 		if key, bad := onceKey(o.caller); bad == nil {
-			_ = o.view.Engine.Invite(ctx, store.Invitation{Token: o.leaving(o.caller), PRK: key, Life: onceLease, Now: o.view.StoreTime()})
+			_ = o.view.Engine.Invite(ctx, store.Invitation{Token: o.giveUpToken(o.caller), PRK: key, Life: onceLease, Now: o.view.StoreTime()})
 		}
 	}
 }
 
-// leaving returns the token that marks a request as given up by its call.
-func (once) leaving(caller string) store.Token {
-	return store.Token{Hash: hashOf(caller), Purpose: purposeOnce}
+// giveUpToken returns the token that marks a request as given up by its call.
+func (onceRequest) giveUpToken(caller string) store.Token {
+	return store.Token{Hash: hashSecret(caller), Purpose: purposeOnce}
 }
 
-// left reports whether the call that began the request has given it up.
-func (o once) left(ctx context.Context) bool {
+// wasGivenUp reports whether the call that began the request has given it up.
+func (o onceRequest) wasGivenUp(ctx context.Context) bool {
 	key, err := onceKey(o.nonce)
 	if err == nil {
-		_, _, err = o.view.Engine.Peek(ctx, key, o.leaving(o.nonce).Hash, o.view.StoreTime())
+		_, _, err = o.view.Engine.Peek(ctx, key, o.giveUpToken(o.nonce).Hash, o.view.StoreTime())
 	}
 	return err == nil
 }
 
-// isProblem reports whether err only says that the request is refused.
-func isProblem(err error) bool {
+// isRefusal reports whether err only says that the request is refused.
+func isRefusal(err error) bool {
 	return (errors.Is(err, ErrDuplicate) || errors.Is(err, ErrInvalid) || errors.Is(err, password.ErrPolicy)) && !errors.Is(err, ErrUnavailable)
 }
 
-// takenUID reports whether a create was refused because its UID is taken.
-func (t *Type) takenUID(err error) bool {
+// isTakenUID reports whether a create was refused because its UID is taken.
+func (t *Type) isTakenUID(err error) bool {
 	taken, is := errors.AsType[*FieldError](err)
-	return is && errors.Is(taken, ErrDuplicate) && taken.Field == t.now().declared.Schema.Primary
+	return is && errors.Is(taken, ErrDuplicate) && taken.Field == t.current().declared.Schema.Primary
 }
 
 // forget allows the name to be used for another request. It removes the stored request first, then
 // the token with which another call could still create the entry.
-func (o once) forget(ctx context.Context) {
-	for _, lies := range []struct {
+func (o onceRequest) forget(ctx context.Context) {
+	for _, stored := range []struct {
 		prk  recordkey.Key
 		hash string
 	}{{o.record, o.digest}, {o.prk, o.name}} {
-		key, err := store.TokenKey(lies.prk)
+		key, err := store.TokenKey(stored.prk)
 		if err != nil {
 			continue
 		}
 		found, err := store.Hashes(ctx, o.view.Engine, []string{key.String()})
-		if err != nil || len(found[0].Fields) != 1 || found[0].Fields[lies.hash] == "" {
+		if err != nil || len(found[0].Fields) != 1 || found[0].Fields[stored.hash] == "" {
 			continue
 		}
 		// If this fails, the record expires within a day.
-		_, _ = o.view.Engine.Mend(ctx, store.Remove{Key: key.String(), Field: lies.hash, Value: found[0].Fields[lies.hash]})
+		_, _ = o.view.Engine.Mend(ctx, store.Remove{Key: key.String(), Field: stored.hash, Value: found[0].Fields[stored.hash]})
 	}
 }

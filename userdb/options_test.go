@@ -47,8 +47,8 @@ func TestNothingPrintsSecrets(t *testing.T) {
 		[]userdb.NewEntry{n},
 		struct{ P password.Options }{po},
 	} {
-		for _, text := range printed(v) {
-			for _, secret := range secretsOf(pepper, pw) {
+		for _, text := range formats(v) {
+			for _, secret := range secretForms(pepper, pw) {
 				if strings.Contains(text, secret) {
 					t.Errorf("%T: %s", v, text)
 				}
@@ -60,8 +60,8 @@ func TestNothingPrintsSecrets(t *testing.T) {
 	}
 }
 
-// secretsOf returns the forms in which printing may show the texts.
-func secretsOf(texts ...string) (all []string) {
+// secretForms returns the forms in which printing may show the texts.
+func secretForms(texts ...string) (all []string) {
 	for _, text := range texts {
 		all = append(all, text[:8], fmt.Sprint([]byte(text[:8]))[1:20], fmt.Sprintf("%x", text[:8]), fmt.Sprintf("%X", text[:8]),
 			base64.StdEncoding.EncodeToString([]byte(text))[:10], strings.Trim(fmt.Sprintf("%#v", []byte(text[:4])), "[]byte{}"))
@@ -69,8 +69,8 @@ func secretsOf(texts ...string) (all []string) {
 	return all
 }
 
-// printed returns v in every format.
-func printed(v any) (all []string) {
+// formats returns v in every format.
+func formats(v any) (all []string) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%b", "%o", "%c", "%U", "%t", "%e", "%T"} {
 		all = append(all, fmt.Sprintf(verb, v))
 	}

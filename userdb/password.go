@@ -52,11 +52,11 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 		return Entry{}, err
 	}
 	proved := p.hash()
-	e, err = t.setPassword(ctx, p.r, pw, a.Origin, func(now store.Record) error {
+	e, err = t.setPassword(ctx, p.r, pw, a.Origin, func(current store.Record) error {
 		switch {
-		case now.Fields[store.FieldDisabled] != "":
+		case current.Fields[store.FieldDisabled] != "":
 			return ErrLogin
-		case now.Fields[store.FieldPassword] != proved:
+		case current.Fields[store.FieldPassword] != proved:
 			return ErrConflict
 		}
 		return nil
@@ -70,41 +70,41 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 	return e, err
 }
 
-// setPassword replaces the hash of a record. It calls may with each version of the record that it
+// setPassword replaces the hash of a record. It calls allow with each version of the record that it
 // tries to change, and stops if that returns an error.
-func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin string, may func(now store.Record) error) (Entry, error) {
+func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin string, allow func(current store.Record) error) (Entry, error) {
 	before, after := r, r
 	ctx = view.WithActor(ctx, view.Actor{Origin: origin})
-	err := t.following(ctx, func(t *Type) error {
+	err := t.retryOnSchemaChange(ctx, func(t *Type) error {
 		hash, err := t.db.hashers.Hash(ctx, t.declared, pw, t.declared.Identifiers(before.Fields))
 		if err != nil {
 			return err
 		}
-		after, err = t.rewriteRead(ctx, before, func(now store.Record) (c store.Change, due bool, err error) {
-			before = now
-			if err := may(now); err != nil {
+		after, err = t.rewriteRead(ctx, before, func(current store.Record) (c store.Change, due bool, err error) {
+			before = current
+			if err := allow(current); err != nil {
 				return c, false, err
 			}
-			return t.passwordChange(now, hash, change.Bare(now), map[string]string{})
+			return t.newPasswordChange(current, hash, change.Bare(current), map[string]string{})
 		})
 		return err
 	})
-	if done(err) {
-		t.passwordSet(ctx, after, origin)
-		t.now().clearSessions(ctx, before, after)
+	if committed(err) {
+		t.afterPasswordSet(ctx, after, origin)
+		t.current().clearSessions(ctx, before, after)
 	}
-	return t.now().entry(after, err)
+	return t.current().entry(after, err)
 }
 
-// passwordChange returns the change that gives a record another password hash.
-func (t *Type) passwordChange(now store.Record, hash string, facets, own map[string]string) (c store.Change, due bool, err error) {
-	change.SetPassword(now, t.view.Now(), hash, facets, own)
-	return t.declared.Update(now, facets, own)
+// newPasswordChange returns the change that gives a record another password hash.
+func (t *Type) newPasswordChange(current store.Record, hash string, facets, own map[string]string) (c store.Change, due bool, err error) {
+	change.SetPassword(current, t.view.Now(), hash, facets, own)
+	return t.declared.Update(current, facets, own)
 }
 
-// passwordSet clears the failed logins of an entry and emits the event after a new password was
-// set. Guesses at the old password say nothing about the new one.
-func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
+// afterPasswordSet clears the failed logins of an entry and emits the event after a new password
+// was set. Guesses at the old password say nothing about the new one.
+func (t *Type) afterPasswordSet(ctx context.Context, r store.Record, origin string) {
 	counters, err := t.declared.Counters(r)
 	if err == nil {
 		err = t.view.Engine.Reset(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
@@ -120,10 +120,10 @@ func (t *Type) passwordSet(ctx context.Context, r store.Record, origin string) {
 func (t *Type) EndWaits(ctx context.Context, h hints.Hint) (err error) {
 	ctx, v := t.db.begin(ctx, "EndWaits", &err)
 	defer v.end(&err)
-	t = t.now()
+	t = t.current()
 	r, err := t.record(ctx, h)
 	if err != nil {
-		return public(err)
+		return publicError(err)
 	}
 	counters, err := t.declared.Counters(r)
 	if err == nil {
@@ -153,25 +153,25 @@ func (t *Type) Enable(ctx context.Context, h hints.Hint) (err error) {
 func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind) error {
 	r, err := t.record(ctx, h)
 	if err != nil {
-		return public(err)
+		return publicError(err)
 	}
 	before := r
 	// After a conflict, use the same entry even if the hint now leads to another one.
-	err = t.following(ctx, func(t *Type) (err error) {
-		r, err = t.rewriteRead(ctx, r, func(now store.Record) (store.Change, bool, error) {
-			before = now
+	err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
+		r, err = t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
+			before = current
 			own := map[string]string{}
 			if kind == "disable" {
-				change.Disable(now, t.view.Now(), own)
+				change.Disable(current, t.view.Now(), own)
 			} else {
-				change.Enable(now, own)
+				change.Enable(current, own)
 			}
-			return t.declared.Update(now, change.Bare(now), own)
+			return t.declared.Update(current, change.Bare(current), own)
 		})
 		return err
 	})
-	if done(err) {
-		t.now().clearSessions(ctx, before, r)
+	if committed(err) {
+		t.current().clearSessions(ctx, before, r)
 		t.db.emit(ctx, Event{Kind: kind, PRK: r.Key})
 	}
 	return err
@@ -215,11 +215,11 @@ func (hs *hashers) add(s schema.Schema) error {
 	return nil
 }
 
-// cheapen replaces the hashers with ones for tests, whose hashes take almost no time.
-func (hs *hashers) cheapen(s schema.Schema) error {
-	dear := hs.hasher
+// lowerCost replaces the hashers with ones for tests, whose hashes take almost no time.
+func (hs *hashers) lowerCost(s schema.Schema) error {
+	newHasher := hs.hasher
 	hs.hasher = func(cost int) (*password.Hasher, error) {
-		h, err := dear(cost)
+		h, err := newHasher(cost)
 		if err == nil {
 			hashcost.Lower(h)
 		}
@@ -238,7 +238,7 @@ func (hs *hashers) Of(t *change.Type) *password.Hasher {
 // onPool runs a CPU-bound job on the pool, which limits how many run at the same time.
 func (hs *hashers) onPool(ctx context.Context, job func() error) error {
 	if len(hs.db.options.Observers) > 0 {
-		return hs.observed(ctx, job)
+		return hs.runObserved(ctx, job)
 	}
 	return hs.run(ctx, job)
 }
@@ -255,8 +255,8 @@ func (hs *hashers) run(ctx context.Context, job func() error) error {
 	return cmp.Or(err, failed)
 }
 
-// hashUnjudged hashes a password without checking it against the policy.
-func (hs *hashers) hashUnjudged(ctx context.Context, t *change.Type, pw string) (hash string, err error) {
+// hashUnchecked hashes a password without checking it against the policy.
+func (hs *hashers) hashUnchecked(ctx context.Context, t *change.Type, pw string) (hash string, err error) {
 	err = hs.onPool(ctx, func() (err error) {
 		hash, err = hs.Of(t).Hash(pw)
 		return err
@@ -268,7 +268,7 @@ func (hs *hashers) Hash(ctx context.Context, t *change.Type, pw string, own []st
 	if err := hs.Judge(ctx, t, pw, own); err != nil {
 		return "", err
 	}
-	return hs.hashUnjudged(ctx, t, pw)
+	return hs.hashUnchecked(ctx, t, pw)
 }
 
 func (hs *hashers) Judge(ctx context.Context, t *change.Type, pw string, own []string) error {
@@ -290,7 +290,7 @@ func (hs *hashers) Judge(ctx context.Context, t *change.Type, pw string, own []s
 }
 
 func (hs *hashers) PasswordSet(ctx context.Context, t *change.Type, r store.Record) {
-	(&Type{hs.db, hs.db.view(), t}).passwordSet(ctx, r, "")
+	(&Type{hs.db, hs.db.view(), t}).afterPasswordSet(ctx, r, "")
 }
 
 func (hs *hashers) Disabled(ctx context.Context, r store.Record) {

@@ -18,7 +18,7 @@ type problems []error
 // add records err if it is about a field or the password. Of two errors about one field it keeps
 // the first. It returns any other error.
 func (p *problems) add(err error) error {
-	err = public(err)
+	err = publicError(err)
 	_, ofField := errors.AsType[*FieldError](err)
 	_, ofPassword := errors.AsType[*password.PolicyError](err)
 	switch {
@@ -50,39 +50,39 @@ func (p problems) fields() (names []string) {
 // err returns a single problem as it is, and several joined: in order of their fields, the password
 // last.
 func (p problems) err() error {
-	slices.SortStableFunc(p, func(a, b error) int { return cmp.Compare(place(a), place(b)) })
+	slices.SortStableFunc(p, func(a, b error) int { return cmp.Compare(sortKey(a), sortKey(b)) })
 	if len(p) == 1 {
 		return p[0]
 	}
 	return errors.Join(p...)
 }
 
-// place returns the key that problems are sorted by.
-func place(err error) string {
+// sortKey returns the key that problems are sorted by.
+func sortKey(err error) string {
 	if _, ofField := errors.AsType[*FieldError](err); ofField {
 		return fieldOf(err)
 	}
 	return "\U0010ffff"
 }
 
-// rest adds to p the required fields that are missing and the values that other entries have, and
-// returns all problems as one error. facets are the facets that could be encoded.
-func (t *Type) rest(ctx context.Context, p problems, old store.Record, facets map[string]string) error {
+// addMissingAndTaken adds to p the required fields that are missing and the values that other
+// entries have, and returns all problems as one error. facets are the facets that could be encoded.
+func (t *Type) addMissingAndTaken(ctx context.Context, p problems, old store.Record, facets map[string]string) error {
 	wrong := p.fields()
 	for _, err := range t.declared.Missing(old, facets) {
-		if !slices.Contains(wrong, fieldOf(public(err))) {
+		if !slices.Contains(wrong, fieldOf(publicError(err))) {
 			_ = p.add(err)
 		}
 	}
-	for _, err := range t.taken(ctx, old, facets, wrong) {
+	for _, err := range t.duplicateErrors(ctx, old, facets, wrong) {
 		_ = p.add(err)
 	}
 	return p.err()
 }
 
-// taken returns an error for each secondary field whose value another entry has, except the fields
-// in wrong. It returns none if the store does not answer.
-func (t *Type) taken(ctx context.Context, old store.Record, facets map[string]string, wrong []string) (errs []error) {
+// duplicateErrors returns an error for each secondary field whose value another entry has, except
+// the fields in wrong. It returns none if the store does not answer.
+func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map[string]string, wrong []string) (errs []error) {
 	var fields []string
 	var lookups []store.Lookup
 	for _, field := range t.declared.Secondary {
@@ -115,8 +115,8 @@ func (t *Type) taken(ctx context.Context, old store.Record, facets map[string]st
 	return errs
 }
 
-// allOf returns all that is wrong with a change that was refused for one field.
-func (t *Type) allOf(ctx context.Context, err error, old store.Record, facets map[string]string) error {
+// allProblems returns all that is wrong with a change that was refused for one field.
+func (t *Type) allProblems(ctx context.Context, err error, old store.Record, facets map[string]string) error {
 	var p problems
 	if other := p.add(err); other != nil || len(p) == 0 {
 		return other
@@ -125,7 +125,7 @@ func (t *Type) allOf(ctx context.Context, err error, old store.Record, facets ma
 		// An entry with this UID exists, and it also holds the other values.
 		return p.err()
 	}
-	return t.rest(ctx, p, old, facets)
+	return t.addMissingAndTaken(ctx, p, old, facets)
 }
 
 // Check returns all problems that Save would find with the facets of an entry, joined into one
@@ -133,18 +133,18 @@ func (t *Type) allOf(ctx context.Context, err error, old store.Record, facets ma
 func (t *Type) Check(ctx context.Context, e Entry) (err error) {
 	ctx, v := t.db.begin(ctx, "Check", &err)
 	defer v.end(&err)
-	return t.following(ctx, func(t *Type) error {
+	return t.retryOnSchemaChange(ctx, func(t *Type) error {
 		if !e.key.IsValid() || e.Type() != t.Name() {
 			return notOfType(t)
 		}
-		r := store.Record{Key: e.key.In(t.view.NS), Fields: e.was}
-		if _, _, err := t.edited(ctx, r, e); err != nil {
-			return public(err)
+		r := store.Record{Key: e.key.In(t.view.NS), Fields: e.fields}
+		if _, _, err := t.editChange(ctx, r, e); err != nil {
+			return publicError(err)
 		}
-		wires, _, err := t.wires(r, e)
+		encoded, _, err := t.encodeFacets(r, e)
 		if err != nil {
-			return public(err)
+			return publicError(err)
 		}
-		return t.rest(ctx, nil, r, wires)
+		return t.addMissingAndTaken(ctx, nil, r, encoded)
 	})
 }

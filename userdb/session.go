@@ -52,42 +52,43 @@ type SessionOptions struct {
 }
 
 const (
-	defaultSession = 30 * 24 * time.Hour
-	longestSession = 400 * 24 * time.Hour
-	defaultIdle    = 7 * 24 * time.Hour
-	shortestIdle   = 2 * time.Minute // Session.Seen is only accurate to the minute
+	defaultSessionLife = 30 * 24 * time.Hour
+	maxSessionLife     = 400 * 24 * time.Hour
+	defaultIdle        = 7 * 24 * time.Hour
+	minIdle            = 2 * time.Minute // Session.Seen is only accurate to the minute
 )
 
 // Check returns the error that StartSession would return for the options, so that callers can
 // validate them first.
 func (o SessionOptions) Check() error {
-	_, err := o.checked()
+	_, err := o.withDefaults()
 	return err
 }
 
-// checked returns the options with defaults filled in and texts cut to length, or an ErrInvalid.
-func (o SessionOptions) checked() (SessionOptions, error) {
-	o.Life = cmp.Or(o.Life, defaultSession)
+// withDefaults returns the options with defaults filled in and texts cut to length, or an
+// ErrInvalid.
+func (o SessionOptions) withDefaults() (SessionOptions, error) {
+	o.Life = cmp.Or(o.Life, defaultSessionLife)
 	o.Idle = min(cmp.Or(o.Idle, defaultIdle), o.Life)
-	o.Origin, o.Agent = shortened(o.Origin), shortened(o.Agent)
+	o.Origin, o.Agent = truncate(o.Origin), truncate(o.Agent)
 	switch {
-	case o.Life < time.Millisecond || o.Life > longestSession:
+	case o.Life < time.Millisecond || o.Life > maxSessionLife:
 		return o, invalid("life", "range", "not between a millisecond and 400 days")
-	case o.Idle < min(shortestIdle, o.Life):
+	case o.Idle < min(minIdle, o.Life):
 		return o, invalid("idle", "range", "under two minutes")
 	}
 	return o, nil
 }
 
-// shortened returns a text as it is stored with a session: valid UTF-8, cut to longestOrigin bytes.
-func shortened(text string) string {
+// truncate returns a text as it is stored with a session: valid UTF-8, cut to maxOrigin bytes.
+func truncate(text string) string {
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "\ufffd")
 	}
-	if len(text) <= longestOrigin {
+	if len(text) <= maxOrigin {
 		return text
 	}
-	n := longestOrigin
+	n := maxOrigin
 	for !utf8.RuneStart(text[n]) {
 		n--
 	}
@@ -113,21 +114,21 @@ func (t *Type) StartSession(ctx context.Context, e Entry, o SessionOptions) (s S
 }
 
 func (t *Type) startSession(ctx context.Context, e Entry, o SessionOptions) (Session, string, error) {
-	o, err := o.checked()
+	o, err := o.withDefaults()
 	if err != nil {
 		return Session{}, "", err
 	}
 	if !e.key.IsValid() || e.Type() != t.Name() {
 		return Session{}, "", invalid(store.FieldType, "type", "not an entry of type "+t.Name())
 	}
-	t = t.now()
+	t = t.current()
 	secret, err := newSecret(e.UID())
 	if err != nil {
 		return Session{}, "", err
 	}
 	prk := e.key.In(t.view.NS)
 	s, err := t.view.Engine.StartSession(ctx, store.Start{
-		PRK: prk, Seen: e.was, First: store.NewFirstEpoch(), ID: hashOf(secret), Life: o.Life, Idle: o.Idle,
+		PRK: prk, Seen: e.fields, First: store.NewFirstEpoch(), ID: hashSecret(secret), Life: o.Life, Idle: o.Idle,
 		Origin: o.Origin, Agent: o.Agent, Now: t.view.StoreTime(),
 		Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: o.Origin}), EventSessionStart, ""),
 	})
@@ -149,7 +150,7 @@ func sessionOf(s store.Session) Session {
 func (t *Type) Session(ctx context.Context, secret string) (e Entry, session Session, err error) {
 	ctx, v := t.db.begin(ctx, "Session", &err)
 	defer v.end(&err)
-	t = t.now()
+	t = t.current()
 	r, s, err := t.session(ctx, secret)
 	if err != nil {
 		return Entry{}, Session{}, err
@@ -160,21 +161,21 @@ func (t *Type) Session(ctx context.Context, secret string) (e Entry, session Ses
 
 // session returns the record and the session of a secret.
 func (t *Type) session(ctx context.Context, secret string) (store.Record, store.Session, error) {
-	prk, ok := t.ownerOf(secret)
+	prk, ok := t.secretOwner(secret)
 	if !ok {
 		return store.Record{}, store.Session{}, ErrNotFound
 	}
-	r, s, err := t.view.Engine.FindSession(ctx, prk, hashOf(secret), t.view.StoreTime())
+	r, s, err := t.view.Engine.FindSession(ctx, prk, hashSecret(secret), t.view.StoreTime())
 	if err == nil && !s.Admits(r) {
 		err = ErrNotFound
 	}
 	return r, s, err
 }
 
-// ownerOf returns the key of the entry that a secret belongs to, and reports whether the text has
-// the form of a secret.
-func (t *Type) ownerOf(secret string) (recordkey.Key, bool) {
-	uid, ok := uidOf(secret)
+// secretOwner returns the key of the entry that a secret belongs to, and reports whether the text
+// has the form of a secret.
+func (t *Type) secretOwner(secret string) (recordkey.Key, bool) {
+	uid, ok := secretUID(secret)
 	prk, err := t.declared.PRK(uid)
 	return prk, ok && err == nil
 }
@@ -186,7 +187,7 @@ func (t *Type) ownerOf(secret string) (recordkey.Key, bool) {
 func (t *Type) VerifySession(ctx context.Context, secret, pw string, a Attempt) (e Entry, session Session, err error) {
 	ctx, v := t.db.begin(ctx, "VerifySession", &err)
 	defer v.end(&err)
-	t = t.now()
+	t = t.current()
 	r, s, err := t.session(ctx, secret)
 	if err != nil {
 		return Entry{}, Session{}, err
@@ -195,53 +196,53 @@ func (t *Type) VerifySession(ctx context.Context, secret, pw string, a Attempt) 
 	if _, err := p.prove(ctx, pw); err != nil {
 		return Entry{}, Session{}, err
 	}
-	done, err := t.view.Engine.Sessions(ctx, store.SessionsOp{
+	verified, err := t.view.Engine.Sessions(ctx, store.SessionsOp{
 		PRK: r.Key, What: store.SessionsVerify, ID: s.ID, Bond: store.Bond(p.r.Fields), Now: t.view.StoreTime(),
 	})
-	if err == nil && len(done) == 0 {
+	if err == nil && len(verified) == 0 {
 		err = ErrNotFound
 	}
 	if err != nil {
 		return Entry{}, Session{}, err
 	}
 	e, err = t.entry(p.r, nil)
-	return e, sessionOf(done[0]), err
+	return e, sessionOf(verified[0]), err
 }
 
 // EndSession ends the session that has the secret. It returns no error if there is no such session.
 func (t *Type) EndSession(ctx context.Context, secret string) (err error) {
 	ctx, v := t.db.begin(ctx, "EndSession", &err)
 	defer v.end(&err)
-	t = t.now()
-	prk, ok := t.ownerOf(secret)
+	t = t.current()
+	prk, ok := t.secretOwner(secret)
 	if !ok {
 		return nil
 	}
-	_, err = t.endSession(ctx, prk, hashOf(secret))
+	_, err = t.endSession(ctx, prk, hashSecret(secret))
 	return err
 }
 
-// abandonTime limits how long abandon tries to end a session.
-const abandonTime = 10 * time.Second
+// endBySecretTimeout limits how long endBySecret tries to end a session.
+const endBySecretTimeout = 10 * time.Second
 
-// abandon ends a session whose secret was never returned. If ctx ends first, abandon returns and
-// continues in the background, and no event is emitted.
-func (t *Type) abandon(ctx context.Context, secret string) error {
-	t = t.now()
-	prk, _ := t.ownerOf(secret)
-	id := hashOf(secret)
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
-	var done bool
+// endBySecret ends a session whose secret was never returned. If ctx ends first, endBySecret
+// returns and continues in the background, and no event is emitted.
+func (t *Type) endBySecret(ctx context.Context, secret string) error {
+	t = t.current()
+	prk, _ := t.secretOwner(secret)
+	id := hashSecret(secret)
+	background, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBySecretTimeout)
+	var found bool
 	ended := make(chan error, 1)
 	go func() {
 		defer cancel()
 		var err error
-		done, err = t.sessions(late, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: t.view.Note(ctx, EventSessionEnd, "")})
+		found, err = t.sessions(background, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: t.view.Note(ctx, EventSessionEnd, "")})
 		ended <- err
 	}()
 	select {
 	case err := <-ended:
-		if done {
+		if found {
 			t.db.emit(ctx, Event{Kind: EventEnd, PRK: prk, Session: id})
 		}
 		return err
@@ -255,10 +256,10 @@ func (t *Type) abandon(ctx context.Context, secret string) error {
 func (t *Type) EndSessionID(ctx context.Context, h hints.Hint, id string) (err error) {
 	ctx, v := t.db.begin(ctx, "EndSessionID", &err)
 	defer v.end(&err)
-	t = t.now()
+	t = t.current()
 	r, err := t.record(ctx, h)
 	if err != nil {
-		return public(err)
+		return publicError(err)
 	}
 	ended, err := t.endSession(ctx, r.Key, id)
 	if err == nil && !ended {
@@ -269,11 +270,11 @@ func (t *Type) EndSessionID(ctx context.Context, h hints.Hint, id string) (err e
 
 // endSession ends the session with an ID and reports whether there was one.
 func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (bool, error) {
-	done, err := t.sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: t.view.Note(ctx, EventSessionEnd, "")})
-	if done {
+	found, err := t.sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: t.view.Note(ctx, EventSessionEnd, "")})
+	if found {
 		t.db.emit(ctx, Event{Kind: EventEnd, PRK: prk, Session: id})
 	}
-	return done, err
+	return found, err
 }
 
 // EndSessions ends all sessions of an entry, and prevents sessions from being started with an entry
@@ -284,23 +285,23 @@ func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err erro
 	defer v.end(&err)
 	r, err := t.record(ctx, h)
 	if err != nil {
-		return Entry{}, public(err)
+		return Entry{}, publicError(err)
 	}
 	before := r
-	err = t.following(ctx, func(t *Type) (err error) {
-		r, err = t.rewriteRead(ctx, r, func(now store.Record) (store.Change, bool, error) {
-			before = now
+	err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
+		r, err = t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
+			before = current
 			own := map[string]string{}
 			change.EndSessions(own)
-			return t.declared.Update(now, change.Bare(now), own)
+			return t.declared.Update(current, change.Bare(current), own)
 		})
 		return err
 	})
-	if done(err) {
-		t.now().clearSessions(ctx, before, r)
+	if committed(err) {
+		t.current().clearSessions(ctx, before, r)
 		t.db.emit(ctx, Event{Kind: EventEnd, PRK: r.Key})
 	}
-	return t.now().entry(r, err)
+	return t.current().entry(r, err)
 }
 
 // clearSessions removes the records of the sessions that a change has ended. The sessions are
@@ -323,7 +324,7 @@ func (t *Type) Sessions(ctx context.Context, h hints.Hint) iter.Seq2[Session, er
 		var err error
 		ctx, v := t.db.begin(ctx, "Sessions", &err)
 		defer v.end(&err)
-		all, err := t.now().listSessions(ctx, h)
+		all, err := t.current().listSessions(ctx, h)
 		if err != nil {
 			yield(Session{}, err)
 			return
@@ -340,7 +341,7 @@ func (t *Type) Sessions(ctx context.Context, h hints.Hint) iter.Seq2[Session, er
 func (t *Type) listSessions(ctx context.Context, h hints.Hint) ([]store.Session, error) {
 	r, err := t.record(ctx, h)
 	if err != nil {
-		return nil, public(err)
+		return nil, publicError(err)
 	}
 	if r.Fields[store.FieldEpoch] == "" || r.Fields[store.FieldDisabled] != "" {
 		return nil, nil
@@ -357,6 +358,6 @@ func (t *Type) listSessions(ctx context.Context, h hints.Hint) ([]store.Session,
 // sessions runs an operation on sessions of an entry and reports whether it affected any.
 func (t *Type) sessions(ctx context.Context, op store.SessionsOp) (bool, error) {
 	op.Now = t.view.StoreTime()
-	done, err := t.view.Engine.Sessions(ctx, op)
-	return len(done) > 0, err
+	affected, err := t.view.Engine.Sessions(ctx, op)
+	return len(affected) > 0, err
 }

@@ -73,10 +73,10 @@ type OpenToken struct {
 func (t *Type) Standing(ctx context.Context, h hints.Hint) (s Standing, err error) {
 	ctx, v := t.db.begin(ctx, "Standing", &err)
 	defer v.end(&err)
-	t = t.now()
+	t = t.current()
 	r, err := t.record(ctx, h)
 	if err != nil {
-		return Standing{}, public(err)
+		return Standing{}, publicError(err)
 	}
 	s = Standing{Disabled: r.Fields[store.FieldDisabled] != "", Password: t.passwordState(r)}
 	for _, field := range t.declared.Secondary {
@@ -90,7 +90,7 @@ func (t *Type) Standing(ctx context.Context, h hints.Hint) (s Standing, err erro
 	}
 	g, err := t.view.Engine.Guesses(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
 	if err != nil {
-		return Standing{}, curable(err)
+		return Standing{}, withRepairHint(err)
 	}
 	s.Wait, s.Failures = g.Wait, g.Failures
 	for _, f := range g.Familiar {
@@ -125,7 +125,7 @@ func (t *Type) openTokens(ctx context.Context, r store.Record, now time.Time) (o
 		return nil, err
 	}
 	for _, token := range r.OpenTokens(found[0].Fields, now) {
-		tk := told(token.Token)
+		tk := publicToken(token.Token)
 		open = append(open, OpenToken{Purpose: tk.Purpose, Field: tk.Field, Until: token.Until})
 	}
 	return open, nil

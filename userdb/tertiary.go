@@ -40,13 +40,13 @@ func checkElements(name string, elements []string) error {
 type effect int
 
 const (
-	reads    effect = iota
-	writes          // idempotent: it can be sent again after a lost reply
-	writesOn        // not idempotent: a lost reply is ErrOutcomeUnknown
+	readOnly      effect = iota
+	idempotent           // can be sent again after a lost reply
+	notIdempotent        // a lost reply is ErrOutcomeUnknown
 )
 
-// verbs maps commands to the names of the methods that send them.
-var verbs = map[string]string{
+// methodNames maps commands to the names of the methods that send them.
+var methodNames = map[string]string{
 	"SADD": "Set.Add", "SREM": "Set.Remove", "SISMEMBER": "Set.Has", "SMEMBERS": "Set.Members", "SCARD": "Set.Len",
 	"RPUSH": "List.Append", "LPUSH": "List.Prepend", "LPOP": "List.First", "RPOP": "List.Last", "LRANGE": "List.Items",
 	"LREM": "List.Remove", "LLEN": "List.Len",
@@ -56,39 +56,39 @@ var verbs = map[string]string{
 	"ZRANGEBYSCORE": "SortedSet.Between", "ZREM": "SortedSet.Remove", "ZCARD": "SortedSet.Len",
 }
 
-// adding maps commands that add elements to the number of arguments for each element.
-var adding = map[string]int{"SADD": 1, "RPUSH": 1, "LPUSH": 1, "HSET": 2, "ZADD": 2, "ZINCRBY": 2}
+// argsPerElement maps commands that add elements to the number of arguments for each element.
+var argsPerElement = map[string]int{"SADD": 1, "RPUSH": 1, "LPUSH": 1, "HSET": 2, "ZADD": 2, "ZINCRBY": 2}
 
 // do runs a command. For sets that the schema declares as indexed, the command also updates the
 // index (I5).
-func (r tertiary) do(ctx context.Context, does effect, command string, args ...string) (reply store.Reply, err error) {
-	ctx, v := r.t.db.begin(ctx, verbs[command], &err)
+func (r tertiary) do(ctx context.Context, eff effect, command string, args ...string) (reply store.Reply, err error) {
+	ctx, v := r.t.db.begin(ctx, methodNames[command], &err)
 	defer v.end(&err)
 	if err := checkElements(r.name, args); err != nil {
 		return store.Reply{}, err
 	}
-	err = r.t.following(ctx, func(t *Type) (err error) {
+	err = r.t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
 		r.t = t
-		reply, err = r.run(ctx, does, command, args)
+		reply, err = r.run(ctx, eff, command, args)
 		return err
 	})
 	return reply, err
 }
 
 // run runs a command once, under the schema of r.t.
-func (r tertiary) run(ctx context.Context, does effect, command string, args []string) (store.Reply, error) {
-	most, each := 0, adding[command]
-	if each > 0 {
-		most = r.t.declared.Schema.Tertiary[r.name].Limit()
+func (r tertiary) run(ctx context.Context, eff effect, command string, args []string) (store.Reply, error) {
+	limit, perElement := 0, argsPerElement[command]
+	if perElement > 0 {
+		limit = r.t.declared.Schema.Tertiary[r.name].Limit()
 	}
-	if most > 0 && len(args)/each > most {
-		return store.Reply{}, public(r.t.declared.TooMany(r.name))
+	if limit > 0 && len(args)/perElement > limit {
+		return store.Reply{}, publicError(r.t.declared.TooMany(r.name))
 	}
 	_, l, err := r.t.view.Resolve(r.h, r.t.declared.Name)
 	if err != nil {
 		return store.Reply{}, err
 	}
-	op := store.Op{PRK: l.PRK, Command: command, Args: args, Write: does != reads, Once: does == writesOn, Most: most}
+	op := store.Op{PRK: l.PRK, Command: command, Args: args, Write: eff != readOnly, Once: eff == notIdempotent, Most: limit}
 	if !op.PRK.IsValid() {
 		e, err := r.t.view.FindOne(ctx, l)
 		if err != nil {
@@ -105,35 +105,35 @@ func (r tertiary) run(ctx context.Context, does effect, command string, args []s
 		op.Key, _, err = r.t.declared.Tertiary(op.PRK, r.name, r.kind, nil)
 	}
 	if err != nil {
-		return store.Reply{}, public(err)
+		return store.Reply{}, publicError(err)
 	}
 	reply, err := r.send(ctx, op)
 	if errors.Is(err, store.ErrFull) {
-		err = public(r.t.declared.TooMany(r.name))
+		err = publicError(r.t.declared.TooMany(r.name))
 	}
 	same := reply.Int == 0 && (command == "SADD" || command == "SREM")
-	if op.Write && done(err) && !same {
-		r.t.tellUpdate(ctx, op.PRK, []string{r.name})
+	if op.Write && committed(err) && !same {
+		r.t.emitUpdate(ctx, op.PRK, []string{r.name})
 	}
 	return reply, err
 }
 
 // count runs a command and returns its numeric reply.
-func (r tertiary) count(ctx context.Context, does effect, command string, args ...string) (int64, error) {
-	reply, err := r.do(ctx, does, command, args...)
+func (r tertiary) count(ctx context.Context, eff effect, command string, args ...string) (int64, error) {
+	reply, err := r.do(ctx, eff, command, args...)
 	return reply.Int, err
 }
 
-// each runs a command that writes elements. If there are none, it does nothing.
-func (r tertiary) each(ctx context.Context, command string, elements []string) (int64, error) {
+// write runs a command that writes elements. If there are none, it does nothing.
+func (r tertiary) write(ctx context.Context, command string, elements []string) (int64, error) {
 	if len(elements) == 0 {
 		return 0, nil
 	}
-	return r.count(ctx, writes, command, elements...)
+	return r.count(ctx, idempotent, command, elements...)
 }
 
-// text converts a reply that may be nil to a string and reports whether it was not nil.
-func text(reply store.Reply, err error) (string, bool, error) {
+// optionalText converts a reply that may be nil to a string and reports whether it was not nil.
+func optionalText(reply store.Reply, err error) (string, bool, error) {
 	return reply.Text, err == nil && !reply.Nil, err
 }
 
@@ -162,12 +162,12 @@ func (t *Type) Tags(h hints.Hint) Set { return t.Set(h, change.TagsName) }
 
 // Add adds members and returns how many of them are new.
 func (s Set) Add(ctx context.Context, members ...string) (int64, error) {
-	return s.r.each(ctx, "SADD", distinct(members))
+	return s.r.write(ctx, "SADD", distinct(members))
 }
 
 // Remove removes members and returns how many of them existed.
 func (s Set) Remove(ctx context.Context, members ...string) (int64, error) {
-	return s.r.each(ctx, "SREM", distinct(members))
+	return s.r.write(ctx, "SREM", distinct(members))
 }
 
 // Replace replaces all members of the set in one change of the entry, which gets a new revision.
@@ -179,16 +179,16 @@ func (s Set) Replace(ctx context.Context, members ...string) (err error) {
 	if err := checkElements(r.name, members); err != nil {
 		return err
 	}
-	return r.t.following(ctx, func(t *Type) error {
-		after, err := t.rewrite(ctx, r.h, store.Record{}, func(now store.Record) (c store.Change, due bool, err error) {
-			c, _, err = t.declared.Update(now, change.Bare(now), nil)
+	return r.t.retryOnSchemaChange(ctx, func(t *Type) error {
+		after, err := t.rewrite(ctx, r.h, store.Record{}, func(current store.Record) (c store.Change, due bool, err error) {
+			c, _, err = t.declared.Update(current, change.Bare(current), nil)
 			if err == nil {
 				err = t.declared.Replace(&c, []change.Content{{Name: r.name, Kind: r.kind, Values: members}})
 			}
 			return c, err == nil, err
 		})
-		if done(err) {
-			t.tellUpdate(ctx, after.Key, []string{r.name})
+		if committed(err) {
+			t.emitUpdate(ctx, after.Key, []string{r.name})
 		}
 		return err
 	})
@@ -201,20 +201,20 @@ func distinct(texts []string) []string {
 
 // Has reports whether member is in the set.
 func (s Set) Has(ctx context.Context, member string) (bool, error) {
-	n, err := s.r.count(ctx, reads, "SISMEMBER", member)
+	n, err := s.r.count(ctx, readOnly, "SISMEMBER", member)
 	return n == 1, err
 }
 
 // Members returns all members in sorted order. A set of more than about a thousand members is read
 // in pages; members that are added or removed while it is read may be missing.
 func (s Set) Members(ctx context.Context) ([]string, error) {
-	reply, err := s.r.do(ctx, reads, "SMEMBERS")
+	reply, err := s.r.do(ctx, readOnly, "SMEMBERS")
 	slices.Sort(reply.Items)
 	return slices.Compact(reply.Items), err
 }
 
 // Len returns the number of members.
-func (s Set) Len(ctx context.Context) (int64, error) { return s.r.count(ctx, reads, "SCARD") }
+func (s Set) Len(ctx context.Context) (int64, error) { return s.r.count(ctx, readOnly, "SCARD") }
 
 // A List is a tertiary record that holds a list.
 type List struct{ r tertiary }
@@ -238,35 +238,35 @@ func (l List) push(ctx context.Context, command string, items []string) (int64, 
 	if len(items) == 0 {
 		return l.Len(ctx)
 	}
-	return l.r.count(ctx, writesOn, command, items...)
+	return l.r.count(ctx, notIdempotent, command, items...)
 }
 
 // First removes and returns the first item. It returns false if the list is empty. If the reply is
 // lost, the error is ErrOutcomeUnknown.
 func (l List) First(ctx context.Context) (string, bool, error) {
-	return text(l.r.do(ctx, writesOn, "LPOP"))
+	return optionalText(l.r.do(ctx, notIdempotent, "LPOP"))
 }
 
 // Last removes and returns the last item. It returns false if the list is empty. If the reply is
 // lost, the error is ErrOutcomeUnknown.
 func (l List) Last(ctx context.Context) (string, bool, error) {
-	return text(l.r.do(ctx, writesOn, "RPOP"))
+	return optionalText(l.r.do(ctx, notIdempotent, "RPOP"))
 }
 
 // Items returns the items from start to stop, both included. Indexes start at 0; negative ones
 // count from the end.
 func (l List) Items(ctx context.Context, start, stop int64) ([]string, error) {
-	reply, err := l.r.do(ctx, reads, "LRANGE", itoa(start), itoa(stop))
+	reply, err := l.r.do(ctx, readOnly, "LRANGE", itoa(start), itoa(stop))
 	return reply.Items, err
 }
 
 // Remove removes all items equal to item and returns how many there were.
 func (l List) Remove(ctx context.Context, item string) (int64, error) {
-	return l.r.count(ctx, writes, "LREM", "0", item)
+	return l.r.count(ctx, idempotent, "LREM", "0", item)
 }
 
 // Len returns the length of the list.
-func (l List) Len(ctx context.Context) (int64, error) { return l.r.count(ctx, reads, "LLEN") }
+func (l List) Len(ctx context.Context) (int64, error) { return l.r.count(ctx, readOnly, "LLEN") }
 
 // A Hash is a tertiary record that maps names to values.
 type Hash struct{ r tertiary }
@@ -276,18 +276,18 @@ func (t *Type) Hash(h hints.Hint, name string) Hash { return Hash{tertiary{t, h,
 
 // Put sets the value of a name.
 func (h Hash) Put(ctx context.Context, name, value string) error {
-	_, err := h.r.do(ctx, writes, "HSET", name, value)
+	_, err := h.r.do(ctx, idempotent, "HSET", name, value)
 	return err
 }
 
 // Get returns the value of a name and reports whether the name exists.
 func (h Hash) Get(ctx context.Context, name string) (string, bool, error) {
-	return text(h.r.do(ctx, reads, "HGET", name))
+	return optionalText(h.r.do(ctx, readOnly, "HGET", name))
 }
 
 // All returns all names and values.
 func (h Hash) All(ctx context.Context) (map[string]string, error) {
-	reply, err := h.r.do(ctx, reads, "HGETALL")
+	reply, err := h.r.do(ctx, readOnly, "HGETALL")
 	if err != nil {
 		return nil, err
 	}
@@ -300,11 +300,11 @@ func (h Hash) All(ctx context.Context) (map[string]string, error) {
 
 // Remove removes names and returns how many of them existed.
 func (h Hash) Remove(ctx context.Context, names ...string) (int64, error) {
-	return h.r.each(ctx, "HDEL", names)
+	return h.r.write(ctx, "HDEL", names)
 }
 
 // Len returns the number of names.
-func (h Hash) Len(ctx context.Context) (int64, error) { return h.r.count(ctx, reads, "HLEN") }
+func (h Hash) Len(ctx context.Context) (int64, error) { return h.r.count(ctx, readOnly, "HLEN") }
 
 // A String is a tertiary record that holds one text.
 type String struct{ r tertiary }
@@ -316,18 +316,18 @@ func (t *Type) String(h hints.Hint, name string) String {
 
 // Put sets the text.
 func (s String) Put(ctx context.Context, text string) error {
-	_, err := s.r.do(ctx, writes, "SET", text)
+	_, err := s.r.do(ctx, idempotent, "SET", text)
 	return err
 }
 
 // Get returns the text and reports whether the record exists.
 func (s String) Get(ctx context.Context) (string, bool, error) {
-	return text(s.r.do(ctx, reads, "GET"))
+	return optionalText(s.r.do(ctx, readOnly, "GET"))
 }
 
 // Remove deletes the record and reports whether it existed.
 func (s String) Remove(ctx context.Context) (bool, error) {
-	n, err := s.r.count(ctx, writes, "UNLINK")
+	n, err := s.r.count(ctx, idempotent, "UNLINK")
 	return n > 0, err
 }
 
@@ -350,7 +350,7 @@ func (s SortedSet) Put(ctx context.Context, score float64, member string) error 
 	if math.IsNaN(score) {
 		return invalid(s.r.name, "score", "not a number")
 	}
-	_, err := s.r.do(ctx, writes, "ZADD", ftoa(score), member)
+	_, err := s.r.do(ctx, idempotent, "ZADD", ftoa(score), member)
 	return err
 }
 
@@ -360,7 +360,7 @@ func (s SortedSet) Increase(ctx context.Context, by float64, member string) (flo
 	if math.IsNaN(by) {
 		return 0, invalid(s.r.name, "score", "not a number")
 	}
-	reply, err := s.r.do(ctx, writesOn, "ZINCRBY", ftoa(by), member)
+	reply, err := s.r.do(ctx, notIdempotent, "ZINCRBY", ftoa(by), member)
 	if err != nil {
 		return 0, err
 	}
@@ -369,7 +369,7 @@ func (s SortedSet) Increase(ctx context.Context, by float64, member string) (flo
 
 // Score returns the score of a member and reports whether the member exists.
 func (s SortedSet) Score(ctx context.Context, member string) (float64, bool, error) {
-	reply, err := s.r.do(ctx, reads, "ZSCORE", member)
+	reply, err := s.r.do(ctx, readOnly, "ZSCORE", member)
 	if err != nil || reply.Nil {
 		return 0, false, err
 	}
@@ -380,22 +380,22 @@ func (s SortedSet) Score(ctx context.Context, member string) (float64, bool, err
 // Range returns the members from start to stop, both included, in order of increasing score.
 // Indexes start at 0; negative ones count from the end.
 func (s SortedSet) Range(ctx context.Context, start, stop int64) ([]Scored, error) {
-	return scored(s.r.do(ctx, reads, "ZRANGE", itoa(start), itoa(stop), "WITHSCORES"))
+	return parseScored(s.r.do(ctx, readOnly, "ZRANGE", itoa(start), itoa(stop), "WITHSCORES"))
 }
 
 // Between returns the members with scores from low to high, both included, in order of increasing
 // score.
 func (s SortedSet) Between(ctx context.Context, low, high float64) ([]Scored, error) {
-	return scored(s.r.do(ctx, reads, "ZRANGEBYSCORE", ftoa(low), ftoa(high), "WITHSCORES"))
+	return parseScored(s.r.do(ctx, readOnly, "ZRANGEBYSCORE", ftoa(low), ftoa(high), "WITHSCORES"))
 }
 
 // Remove removes members and returns how many of them existed.
 func (s SortedSet) Remove(ctx context.Context, members ...string) (int64, error) {
-	return s.r.each(ctx, "ZREM", members)
+	return s.r.write(ctx, "ZREM", members)
 }
 
 // Len returns the number of members.
-func (s SortedSet) Len(ctx context.Context) (int64, error) { return s.r.count(ctx, reads, "ZCARD") }
+func (s SortedSet) Len(ctx context.Context) (int64, error) { return s.r.count(ctx, readOnly, "ZCARD") }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
@@ -411,8 +411,8 @@ func parseScore(text string) (float64, error) {
 	return f, nil
 }
 
-// scored parses a reply of members, each followed by its score.
-func scored(reply store.Reply, err error) ([]Scored, error) {
+// parseScored parses a reply of members, each followed by its score.
+func parseScored(reply store.Reply, err error) ([]Scored, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -22,9 +22,9 @@ import (
 // purposeInvite is the prefix of the purpose of an invitation; the field follows.
 const purposeInvite = "invite:"
 
-// sent, as the last field of a token, marks one that IssueFor sent to the facet in the first field.
-// As no change touches a field of this name, it does not end the token.
-const sent = "~sent"
+// sentMark, as the last field of a token, marks one that IssueFor sent to the facet in the first
+// field. As no change touches a field of this name, it does not end the token.
+const sentMark = "~sent"
 
 // A Token lets whoever has its secret do one thing once, such as prove to own an address, set a new
 // password, or log in with a link. The application chooses the purposes, except those that begin
@@ -57,7 +57,7 @@ const PurposeChange = "change:"
 
 const (
 	defaultLife = time.Hour
-	longestLife = 30 * 24 * time.Hour
+	maxLife     = 30 * 24 * time.Hour
 	maxPurpose  = 256
 	maxValue    = 4 << 10
 )
@@ -74,7 +74,7 @@ var errDisabled = fmt.Errorf("%w: the entry is disabled and cannot have tokens",
 func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (secret string, err error) {
 	ctx, v := t.db.begin(ctx, "Issue", &err)
 	defer v.end(&err)
-	secret, _, err = t.issue(ctx, h, tk, tk.bonds())
+	secret, _, err = t.issue(ctx, h, tk, tk.boundFields())
 	return secret, err
 }
 
@@ -86,18 +86,18 @@ func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (secret string
 func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Token) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueFor", &err)
 	defer v.end(&err)
-	if err := tk.sentTo(field); err != nil {
+	if err := tk.bindTo(field); err != nil {
 		return "", "", err
 	}
-	secret, r, err := t.issue(ctx, h, tk, append(tk.bonds(), sent))
+	secret, r, err := t.issue(ctx, h, tk, append(tk.boundFields(), sentMark))
 	if err != nil {
 		return "", "", err
 	}
-	return secret, t.bare(r).Text(field), nil
+	return secret, t.entryUnchecked(r).Text(field), nil
 }
 
-// sentTo sets the field that the token is sent to, unless the token has another.
-func (tk *Token) sentTo(field string) error {
+// bindTo sets the field that the token is sent to, unless the token has another.
+func (tk *Token) bindTo(field string) error {
 	switch {
 	case tk.Field != "" && tk.Field != field:
 		return invalid("field", "field", "differs from the field that the token is sent to")
@@ -108,10 +108,10 @@ func (tk *Token) sentTo(field string) error {
 	return nil
 }
 
-// issue stores a token that is bound to the facets in bonds, for the entry as it is when the token
+// issue stores a token that is bound to the facets in bound, for the entry as it is when the token
 // is stored.
-func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bonds []string) (secret string, r store.Record, err error) {
-	t = t.now()
+func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bound []string) (secret string, r store.Record, err error) {
+	t = t.current()
 	if err := t.checkToken(&tk); err != nil {
 		return "", r, err
 	}
@@ -120,9 +120,9 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bonds []string
 			return "", r, err
 		}
 	}
-	err = retry(ctx, func() (conflict bool, err error) {
+	err = retryOnConflict(ctx, func() (conflict bool, err error) {
 		if r, err = t.record(ctx, h); err == nil {
-			err = t.mayHave(r, tk)
+			err = t.checkIssuable(r, tk)
 		}
 		if err == nil {
 			secret, err = newSecret(r.Key.Value())
@@ -131,9 +131,9 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bonds []string
 			return false, err
 		}
 		err = t.view.Engine.Issue(ctx, store.Issue{
-			Token: store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: bonds, Value: tk.Value},
+			Token: store.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bound, Value: tk.Value},
 			PRK:   r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
-			Note: t.view.Note(ctx, EventIssue, tk.Purpose, boundTo(bonds)...),
+			Note: t.view.Note(ctx, EventIssue, tk.Purpose, withoutSentMark(bound)...),
 		})
 		return errors.Is(err, ErrConflict), err
 	})
@@ -144,17 +144,17 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bonds []string
 	return secret, r, nil
 }
 
-// boundTo returns the facets among the bonds of a token.
-func boundTo(bonds []string) []string {
-	return slices.DeleteFunc(slices.Clone(bonds), func(bond string) bool { return bond == sent })
+// withoutSentMark returns the facets in bound.
+func withoutSentMark(bound []string) []string {
+	return slices.DeleteFunc(slices.Clone(bound), func(field string) bool { return field == sentMark })
 }
 
-// mayHave returns an error if the entry cannot have the token.
-func (t *Type) mayHave(r store.Record, tk Token) error {
+// checkIssuable returns an error if the entry cannot have the token.
+func (t *Type) checkIssuable(r store.Record, tk Token) error {
 	if r.Fields[store.FieldDisabled] != "" {
 		return errDisabled
 	}
-	if e := (Entry{t: t.declared, was: r.Fields}); tk.Field != "" && e.Text(tk.Field) == "" {
+	if e := (Entry{t: t.declared, fields: r.Fields}); tk.Field != "" && e.Text(tk.Field) == "" {
 		return invalid(tk.Field, "absent", "the entry has no such facet")
 	}
 	return nil
@@ -172,7 +172,7 @@ func (t *Type) checkToken(tk *Token) error {
 		return invalid("purpose", "name", "this prefix is reserved for invitations")
 	case len(tk.Value) > maxValue:
 		return invalid("value", "size", "over 4 KiB")
-	case tk.Life < time.Millisecond || tk.Life > longestLife:
+	case tk.Life < time.Millisecond || tk.Life > maxLife:
 		return invalid("life", "range", "not between a millisecond and 30 days")
 	case tk.Field == store.FieldPassword || store.OwnField(tk.Field) || len(tk.Field) > maxValue:
 		return invalid("field", "name", "not the name of a facet")
@@ -184,11 +184,11 @@ func (t *Type) checkToken(tk *Token) error {
 	if !slices.Contains(t.declared.Secondary, field) {
 		return invalid("purpose", "change", "the schema has no secondary field of that name")
 	}
-	return public(t.declared.EncodeFacet(map[string]string{}, field, schema.Text(tk.Value), nil))
+	return publicError(t.declared.EncodeFacet(map[string]string{}, field, schema.Text(tk.Value), nil))
 }
 
-// bonds returns the facets that the token is bound to.
-func (tk Token) bonds() []string {
+// boundFields returns the facets that the token is bound to.
+func (tk Token) boundFields() []string {
 	var fields []string
 	if tk.Field != "" {
 		fields = append(fields, tk.Field)
@@ -208,13 +208,13 @@ func (t *Type) Peek(ctx context.Context, purpose, secret string) (e Entry, tk To
 }
 
 func (t *Type) peek(ctx context.Context, purpose, secret string) (Entry, Token, error) {
-	t = t.now()
-	r, token, err := t.held(ctx, purpose, secret)
+	t = t.current()
+	r, token, err := t.findToken(ctx, purpose, secret)
 	if err != nil {
 		return Entry{}, Token{}, err
 	}
 	e, err := t.entry(r, nil)
-	return e, told(token), err
+	return e, publicToken(token), err
 }
 
 // Redeem redeems a token and returns its entry and the token: of any number of callers, only one
@@ -233,31 +233,31 @@ func (t *Type) Redeem(ctx context.Context, purpose, secret string) (e Entry, tk 
 
 func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token, error) {
 	field, changes := strings.CutPrefix(purpose, PurposeChange)
-	r, token, err := t.now().held(ctx, purpose, secret)
+	r, token, err := t.current().findToken(ctx, purpose, secret)
 	if err == nil {
-		err = t.following(ctx, func(t *Type) (err error) {
-			r, err = t.spend(ctx, r, token, func(now store.Record) (c store.Change, due bool, err error) {
-				facets, own := change.Bare(now), map[string]string{}
+		err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
+			r, err = t.spend(ctx, r, token, func(current store.Record) (c store.Change, due bool, err error) {
+				facets, own := change.Bare(current), map[string]string{}
 				if changes {
-					err = t.declared.EncodeFacet(facets, field, schema.Text(token.Value), now.Fields)
+					err = t.declared.EncodeFacet(facets, field, schema.Text(token.Value), current.Fields)
 				}
 				if err != nil {
 					return c, false, err
 				}
-				if proved := provedBy(token); proved == "" && changes || proved != "" && proved != field {
+				if proved := provedField(token); proved == "" && changes || proved != "" && proved != field {
 					proved = cmp.Or(proved, field)
 					change.Verify(proved, facets[proved], own)
 				}
-				return t.declared.Update(now, facets, own)
+				return t.declared.Update(current, facets, own)
 			})
 			return err
 		})
 	}
-	e, err := t.now().spent(ctx, purpose, r, err)
-	if !done(err) {
+	e, err := t.current().finishRedeem(ctx, purpose, r, err)
+	if !committed(err) {
 		return Entry{}, Token{}, err
 	}
-	return e, told(token), err
+	return e, publicToken(token), err
 }
 
 // ResetPassword redeems a token and sets the password of its entry in one change: of two calls at
@@ -270,22 +270,22 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 	if strings.HasPrefix(purpose, PurposeChange) {
 		return Entry{}, invalid("purpose", "change", "a token with this purpose changes a facet, not a password")
 	}
-	r, token, err := t.now().held(ctx, purpose, secret)
+	r, token, err := t.current().findToken(ctx, purpose, secret)
 	before := r
 	if err == nil {
 		var refused error
-		err = t.following(ctx, func(t *Type) (err error) {
+		err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
 			var hash string
 			if hash, refused = t.db.hashers.Hash(ctx, t.declared, pw, t.declared.Identifiers(r.Fields)); refused != nil {
 				return refused
 			}
-			r, err = t.spend(ctx, r, token, func(now store.Record) (store.Change, bool, error) {
-				before = now
-				facets, own := change.Bare(now), map[string]string{}
-				if proved := provedBy(token); proved != "" {
+			r, err = t.spend(ctx, r, token, func(current store.Record) (store.Change, bool, error) {
+				before = current
+				facets, own := change.Bare(current), map[string]string{}
+				if proved := provedField(token); proved != "" {
 					change.Verify(proved, facets[proved], own)
 				}
-				return t.passwordChange(now, hash, facets, own)
+				return t.newPasswordChange(current, hash, facets, own)
 			})
 			return err
 		})
@@ -293,10 +293,10 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 			return Entry{}, refused
 		}
 	}
-	e, err = t.now().spent(ctx, purpose, r, err)
-	if done(err) {
-		t.passwordSet(ctx, r, "")
-		t.now().clearSessions(ctx, before, r)
+	e, err = t.current().finishRedeem(ctx, purpose, r, err)
+	if committed(err) {
+		t.afterPasswordSet(ctx, r, "")
+		t.current().clearSessions(ctx, before, r)
 	}
 	return e, err
 }
@@ -321,24 +321,24 @@ func (t *Type) RedeemSession(
 	if err != nil {
 		return Entry{}, Session{}, "", err
 	}
-	if e, _, err = t.redeem(ctx, purpose, secret); !done(err) {
-		return Entry{}, Session{}, "", errors.Join(err, t.abandon(ctx, key))
+	if e, _, err = t.redeem(ctx, purpose, secret); !committed(err) {
+		return Entry{}, Session{}, "", errors.Join(err, t.endBySecret(ctx, key))
 	}
 	return e, s, key, err
 }
 
-// provedBy returns the facet that the token was sent to: whoever has the token receives what is
+// provedField returns the facet that the token was sent to: whoever has the token receives what is
 // sent there. It returns "" if the token was not sent to a facet. A token of PurposeChange without
 // one was sent to its Value.
-func provedBy(token store.Token) string {
-	if n := len(token.Fields); n > 1 && token.Fields[n-1] == sent {
+func provedField(token store.Token) string {
+	if n := len(token.Fields); n > 1 && token.Fields[n-1] == sentMark {
 		return token.Fields[0]
 	}
 	return ""
 }
 
-// told converts a stored token to what the caller may see.
-func told(token store.Token) Token {
+// publicToken converts a stored token to what the caller may see.
+func publicToken(token store.Token) Token {
 	tk := Token{Purpose: token.Purpose, Value: token.Value}
 	if len(token.Fields) > 0 {
 		tk.Field = token.Fields[0]
@@ -346,15 +346,15 @@ func told(token store.Token) Token {
 	return tk
 }
 
-// held returns the token of a secret and the record of its entry. It returns ErrNotFound unless the
-// caller has a valid token of the entry.
-func (t *Type) held(ctx context.Context, purpose, secret string) (store.Record, store.Token, error) {
-	uid, _ := uidOf(secret)
+// findToken returns the token of a secret and the record of its entry. It returns ErrNotFound
+// unless the caller has a valid token of the entry.
+func (t *Type) findToken(ctx context.Context, purpose, secret string) (store.Record, store.Token, error) {
+	uid, _ := secretUID(secret)
 	prk, err := t.declared.PRK(uid)
 	if err != nil || len(purpose) > maxPurpose {
 		return store.Record{}, store.Token{}, ErrNotFound
 	}
-	token, err := t.view.Engine.PeekIssued(ctx, prk, hashOf(secret), t.view.StoreTime())
+	token, err := t.view.Engine.PeekIssued(ctx, prk, hashSecret(secret), t.view.StoreTime())
 	if err == nil && token.Purpose != purpose {
 		err = ErrNotFound
 	}
@@ -363,7 +363,7 @@ func (t *Type) held(ctx context.Context, purpose, secret string) (store.Record, 
 		r, err = t.view.FindOne(ctx, store.Lookup{PRK: prk})
 	}
 	if err == nil {
-		err = t.admits(r, token)
+		err = t.checkRedeemable(r, token)
 	}
 	if err != nil {
 		return store.Record{}, store.Token{}, err
@@ -371,9 +371,9 @@ func (t *Type) held(ctx context.Context, purpose, secret string) (store.Record, 
 	return r, token, nil
 }
 
-// admits returns an error if the token cannot be redeemed because its entry is disabled, has ended
-// the token or cannot be read.
-func (t *Type) admits(r store.Record, token store.Token) error {
+// checkRedeemable returns an error if the token cannot be redeemed because its entry is disabled,
+// has ended the token or cannot be read.
+func (t *Type) checkRedeemable(r store.Record, token store.Token) error {
 	if !r.HasToken(token.Hash) || r.Fields[store.FieldDisabled] != "" {
 		return ErrNotFound
 	}
@@ -382,22 +382,22 @@ func (t *Type) admits(r store.Record, token store.Token) error {
 
 // spend applies a change that spends a token, if the token and its entry are valid at that moment.
 func (t *Type) spend(
-	ctx context.Context, r store.Record, token store.Token, build building,
+	ctx context.Context, r store.Record, token store.Token, build buildFunc,
 ) (store.Record, error) {
-	return t.rewriteRead(ctx, r, func(now store.Record) (store.Change, bool, error) {
-		if err := t.admits(now, token); err != nil {
+	return t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
+		if err := t.checkRedeemable(current, token); err != nil {
 			return store.Change{}, false, err
 		}
-		c, _, err := build(now)
+		c, _, err := build(current)
 		c.Tokens.Spend, c.Tokens.Purpose = token.Hash, token.Purpose
 		return c, true, err
 	})
 }
 
-// spent emits the event for a redeemed or refused token and returns the entry.
-func (t *Type) spent(ctx context.Context, purpose string, r store.Record, err error) (Entry, error) {
+// finishRedeem emits the event for a redeemed or refused token and returns the entry.
+func (t *Type) finishRedeem(ctx context.Context, purpose string, r store.Record, err error) (Entry, error) {
 	switch {
-	case done(err):
+	case committed(err):
 		t.db.emit(ctx, Event{Kind: EventRedeem, PRK: r.Key, Purpose: purpose})
 	case !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrOutcomeUnknown):
 		t.db.emit(ctx, Event{Kind: EventRefuse, PRK: r.Key, Purpose: purpose})
@@ -429,8 +429,8 @@ func newSecret(uid string) (string, error) {
 	}
 }
 
-// uidOf returns the UID in a secret, and false if the text is not a secret.
-func uidOf(secret string) (string, bool) {
+// secretUID returns the UID in a secret, and false if the text is not a secret.
+func secretUID(secret string) (string, bool) {
 	if len(secret) > secretText.EncodedLen(secretBytes+maxTokenUID) {
 		return "", false
 	}
@@ -442,8 +442,8 @@ func uidOf(secret string) (string, bool) {
 	return string(b[secretBytes:]), true
 }
 
-// hashOf returns the hash of a secret that the store keeps in its place.
-func hashOf(secret string) string {
+// hashSecret returns the hash of a secret that the store keeps in its place.
+func hashSecret(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }

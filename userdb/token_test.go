@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSecretsAreArguments checks that secrets never begin with a hyphen and lead back to their UID.
-func TestSecretsAreArguments(t *testing.T) {
+// TestSecretText checks that secrets never begin with a hyphen and lead back to their UID.
+func TestSecretText(t *testing.T) {
 	for i := range 4000 {
 		uid := strings.Repeat("u", 1+i%200)
 		secret, err := newSecret(uid)
@@ -20,7 +20,7 @@ func TestSecretsAreArguments(t *testing.T) {
 		if strings.Trim(secret, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") != "" || secret[0] == '-' {
 			t.Errorf("secret %q", secret)
 		}
-		if got, ok := uidOf(secret); !ok || got != uid {
+		if got, ok := secretUID(secret); !ok || got != uid {
 			t.Errorf("%q leads to %q, want %q", secret, got, uid)
 		}
 	}
@@ -29,11 +29,11 @@ func TestSecretsAreArguments(t *testing.T) {
 	}
 }
 
-// TestOneTextASecret checks that every secret has exactly one text.
-func TestOneTextASecret(t *testing.T) {
+// TestSecretUID checks that every secret has exactly one text.
+func TestSecretUID(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringMatching("[A-Za-z0-9_-]{0,400}"), rapid.StringMatching("[A-Za-z0-9_-]{30,40}[\r\n=+/]?[A-Za-z0-9_-]{0,3}")).Draw(t, "text")
-		uid, ok := uidOf(text)
+		uid, ok := secretUID(text)
 		b, err := base64.RawURLEncoding.DecodeString(text)
 		if want := err == nil && base64.RawURLEncoding.EncodeToString(b) == text && len(b) > 20 && len(b) <= 220; ok != want {
 			t.Fatalf("%q is a secret: %v, want %v", text, ok, want)

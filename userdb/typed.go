@@ -51,7 +51,7 @@ type Typed[T any] struct {
 //   - The type is not open and does not declare the facet, or not with the role or rule in the tag.
 //   - The codec of the facet cannot hold the Go type.
 func Of[T any](t *Type) (*Typed[T], error) {
-	t = t.now()
+	t = t.current()
 	refuses := func(field string) string {
 		if field == store.FieldPassword {
 			return "the password is not a facet"
@@ -125,7 +125,7 @@ func (t *Typed[T]) fill(v *T, e Entry) error {
 		return notOfType(t.users)
 	}
 	into := reflect.ValueOf(v).Elem()
-	if bad := t.plan.Read(into, e.wires()); bad != nil {
+	if bad := t.plan.Read(into, e.encodedFields()); bad != nil {
 		return &FieldError{Err: ErrUnmarshal, Field: bad.Field, Rule: "type", Reason: bad.Reason}
 	}
 	if t.plan.Rev != nil {
@@ -139,7 +139,7 @@ func (t *Typed[T]) fill(v *T, e Entry) error {
 // read converts the results of a method with Read, also if the change is unconfirmed.
 func (t *Typed[T]) read(e Entry, err error) (T, error) {
 	var zero T
-	if !done(err) {
+	if !committed(err) {
 		return zero, err
 	}
 	v, bad := t.Read(e)
@@ -212,7 +212,7 @@ func (t *Typed[T]) source(v *T) (Entry, error) {
 // edit changes an entry so that it equals a struct.
 func (t *Typed[T]) edit(e *Entry, v *T) error {
 	edits := maps.Clone(e.edits)
-	bad := t.plan.Changes(reflect.ValueOf(v).Elem(), e.wires(), func(field string, v *schema.Value) {
+	bad := t.plan.Changes(reflect.ValueOf(v).Elem(), e.encodedFields(), func(field string, v *schema.Value) {
 		if edits == nil {
 			edits = map[string]*schema.Value{}
 		}
@@ -247,7 +247,7 @@ type PageOf[T any] struct {
 // the struct are also left out; the error is then ErrUnmarshal, and the returned entries are valid.
 func (t *Typed[T]) Page(ctx context.Context, q Query) (PageOf[T], error) {
 	p, err := t.users.Page(ctx, q)
-	var unfit leftOut
+	var unfit skippedEntries
 	all, n := make([]T, len(p.Entries)), 0
 	for _, e := range p.Entries {
 		if bad := t.fill(&all[n], e); bad != nil {

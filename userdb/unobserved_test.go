@@ -40,17 +40,17 @@ func TestUnobservedCostsNothing(t *testing.T) {
 		t.Errorf("to tell nobody takes %v allocations", got)
 	}
 	h := hints.UID("u1")
-	with := least(func() { _, _ = users.Find(ctx, h) })
-	without := least(func() { _, _ = db.find(ctx, h, "user") })
+	with := minAllocs(func() { _, _ = users.Find(ctx, h) })
+	without := minAllocs(func() { _, _ = db.find(ctx, h, "user") })
 	if with != without {
 		t.Errorf("Find takes %v allocations, and what is in it %v", with, without)
 	}
 }
 
-// least returns the smallest number of allocations of f over many runs. Other runs may count more,
-// as the embedded store has goroutines of its own and pools lose their contents at random under the
-// race detector.
-func least(f func()) float64 {
+// minAllocs returns the smallest number of allocations of f over many runs. Other runs may count
+// more, as the embedded store has goroutines of its own and pools lose their contents at random
+// under the race detector.
+func minAllocs(f func()) float64 {
 	n := testing.AllocsPerRun(1, f)
 	for range 499 {
 		n = min(n, testing.AllocsPerRun(1, f))

@@ -20,12 +20,12 @@ import (
 const (
 	visitorWindow = time.Hour
 
-	// mostIdentifier limits the tokens for one account or for one identifier that nobody has, the
+	// maxPerIdentifier limits the tokens for one account or for one identifier that nobody has, the
 	// invitations to one address, and the changes to one address.
-	mostIdentifier = 3
+	maxPerIdentifier = 3
 
-	// mostOrigin limits all requests from one origin.
-	mostOrigin = 30
+	// maxPerOrigin limits all requests from one origin.
+	maxPerOrigin = 30
 )
 
 // IssueForVisitor issues a token like IssueFor, for an entry that a visitor named by one of its
@@ -39,39 +39,39 @@ const (
 func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Token, a Attempt) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueForVisitor", &err)
 	defer v.end(&err)
-	t = t.now()
-	if err := cmp.Or(tk.sentTo(field), t.checkToken(&tk)); err != nil {
+	t = t.current()
+	if err := cmp.Or(tk.bindTo(field), t.checkToken(&tk)); err != nil {
 		return "", "", err
 	}
 	if err := t.admitOrigin(ctx, typed, a); err != nil {
 		return "", "", err
 	}
-	bonds, counted := append(tk.bonds(), sent), false
-	err = retry(ctx, func() (conflict bool, err error) {
-		r, err := t.known(ctx, typed)
+	bound, counted := append(tk.boundFields(), sentMark), false
+	err = retryOnConflict(ctx, func() (conflict bool, err error) {
+		r, err := t.findConstantTime(ctx, typed)
 		if err == nil && !counted {
 			counted, err = true, t.admitVisitor(ctx, "identifier", r, typed, a)
 		}
 		if err != nil {
 			return false, err
 		}
-		may := r.Live() && len(r.Key.Value()) <= maxTokenUID && t.mayHave(r, tk) == nil
+		may := r.Live() && len(r.Key.Value()) <= maxTokenUID && t.checkIssuable(r, tk) == nil
 		if may {
-			address = t.bare(r).Text(field)
-		} else if r, err = t.nobody(); err != nil {
+			address = t.entryUnchecked(r).Text(field)
+		} else if r, err = t.decoyRecord(); err != nil {
 			return false, err
 		}
 		if secret, err = newSecret(r.Key.Value()); err != nil {
 			return false, err
 		}
-		token := store.Token{Hash: hashOf(secret), Purpose: tk.Purpose, Fields: bonds, Value: tk.Value}
+		token := store.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bound, Value: tk.Value}
 		if !may { // write a token that nobody can find and that expires soon
 			err = t.view.Engine.Invite(ctx, store.Invitation{Token: token, PRK: r.Key, Life: min(tk.Life, time.Minute), Now: t.view.StoreTime()})
 			return false, cmp.Or(err, ErrNotFound)
 		}
 		err = t.view.Engine.Issue(ctx, store.Issue{
 			Token: token, PRK: r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
-			Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: a.Origin}), EventIssue, tk.Purpose, boundTo(bonds)...),
+			Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: a.Origin}), EventIssue, tk.Purpose, withoutSentMark(bound)...),
 		})
 		if err == nil {
 			t.db.emit(ctx, Event{Kind: EventIssue, PRK: r.Key, Origin: a.Origin, Purpose: tk.Purpose})
@@ -84,8 +84,8 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 	return secret, address, nil
 }
 
-// nobody returns a record with a UID that no entry has, on which the usual work can be done.
-func (t *Type) nobody() (store.Record, error) {
+// decoyRecord returns a record with a UID that no entry has, on which the usual work can be done.
+func (t *Type) decoyRecord() (store.Record, error) {
 	uid, err := RandomUID(32)()
 	if err != nil {
 		return store.Record{}, err
@@ -99,7 +99,7 @@ func (t *Type) admitOrigin(ctx context.Context, typed string, a Attempt) error {
 	if err := t.db.loadSecret(ctx); err != nil || a.Origin == "" {
 		return err
 	}
-	return t.limit(ctx, "origin", t.db.originDigest(a.Origin), mostOrigin, t.throttled(typed, a))
+	return t.limit(ctx, "origin", t.db.originDigest(a.Origin), maxPerOrigin, t.throttleEvent(typed, a))
 }
 
 // admitVisitor counts a visitor's request against the limit of the account, whichever of its
@@ -107,23 +107,23 @@ func (t *Type) admitOrigin(ctx context.Context, typed string, a Attempt) error {
 // tokens and invitations apart, so that somebody who keeps inviting an owner cannot prevent the
 // owner from resetting the password.
 func (t *Type) admitVisitor(ctx context.Context, what string, r store.Record, typed string, a Attempt) error {
-	e := t.throttled(typed, a)
+	e := t.throttleEvent(typed, a)
 	name := e.Identifier
 	if r.Live() {
 		name = t.db.digest("account", r.Key.String())
 	}
-	return t.limit(ctx, what, name, mostIdentifier, e)
+	return t.limit(ctx, what, name, maxPerIdentifier, e)
 }
 
-// throttled returns the event for a visitor who made too many requests.
-func (t *Type) throttled(typed string, a Attempt) Event {
-	return Event{Kind: EventThrottle, Origin: a.Origin, Identifier: t.typedDigest(typed)}
+// throttleEvent returns the event for a visitor who made too many requests.
+func (t *Type) throttleEvent(typed string, a Attempt) Event {
+	return Event{Kind: EventThrottle, Origin: a.Origin, Identifier: t.identifierDigest(typed)}
 }
 
-// typedDigest returns the keyed hash under which text from a visitor is counted and logged. If the
-// text is too long to be an identifier, only its beginning is hashed, so that it costs no more than
-// other text.
-func (t *Type) typedDigest(typed string) string {
+// identifierDigest returns the keyed hash under which text from a visitor is counted and logged. If
+// the text is too long to be an identifier, only its beginning is hashed, so that it costs no more
+// than other text.
+func (t *Type) identifierDigest(typed string) string {
 	form, ok := t.declared.Schema.Identifier(typed)
 	if !ok {
 		form = typed[:schema.MaxValue]
@@ -137,18 +137,18 @@ func (t *Type) admitChange(ctx context.Context, address string) error {
 	if err := t.db.loadSecret(ctx); err != nil {
 		return err
 	}
-	e := t.throttled(address, Attempt{Origin: view.ActorOf(ctx).Origin})
-	return t.limit(ctx, "change", e.Identifier, mostIdentifier, e)
+	e := t.throttleEvent(address, Attempt{Origin: view.ActorOf(ctx).Origin})
+	return t.limit(ctx, "change", e.Identifier, maxPerIdentifier, e)
 }
 
-// limit counts one request. If there were more than most within an hour, it emits e with the time
-// to wait and returns a *WaitError.
-func (t *Type) limit(ctx context.Context, kind, name string, most int, e Event) error {
+// limit counts one request. If there were too many within an hour, it emits e with the time to wait
+// and returns a *WaitError.
+func (t *Type) limit(ctx context.Context, kind, name string, limit int, e Event) error {
 	counter, err := t.declared.Own("visits", kind, name)
 	if err != nil {
 		return err
 	}
-	e.Wait, err = t.view.Engine.Limit(ctx, store.Limit{Counter: counter, Most: most, Window: visitorWindow, Now: t.view.StoreTime()})
+	e.Wait, err = t.view.Engine.Limit(ctx, store.Limit{Counter: counter, Most: limit, Window: visitorWindow, Now: t.view.StoreTime()})
 	if err == nil && e.Wait > 0 {
 		t.db.emit(ctx, e)
 		err = &WaitError{Wait: e.Wait}
@@ -156,10 +156,10 @@ func (t *Type) limit(ctx context.Context, kind, name string, most int, e Event) 
 	return err
 }
 
-// known returns the entry that has an identifier in any secondary field, and the zero record if
-// none does. In both cases it takes the same round trips and reads the same number of records. For
-// text that no entry can have it takes none.
-func (t *Type) known(ctx context.Context, typed string) (store.Record, error) {
+// findConstantTime returns the entry that has an identifier in any secondary field, and the zero
+// record if none does. In both cases it takes the same round trips and reads the same number of
+// records. For text that no entry can have it takes none.
+func (t *Type) findConstantTime(ctx context.Context, typed string) (store.Record, error) {
 	_, l, err := t.view.Resolve(hints.Any(typed), t.declared.Name)
 	if err != nil {
 		return store.Record{}, nil
@@ -176,7 +176,7 @@ func (t *Type) known(ctx context.Context, typed string) (store.Record, error) {
 	for i, o := range owners {
 		prk, err := recordkey.Parse(store.Owner(o.Wire))
 		if err != nil || prk.Kind() != recordkey.KindPRK {
-			r, err := t.nobody()
+			r, err := t.decoyRecord()
 			if err != nil {
 				return store.Record{}, err
 			}
@@ -222,7 +222,7 @@ type Invitation struct {
 func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Attempt) (i Invitation, err error) {
 	ctx, v := t.db.begin(ctx, "Invite", &err)
 	defer v.end(&err)
-	t = t.now()
+	t = t.current()
 	tk = Token{Purpose: PurposeChange + field, Value: tk.Value, Life: tk.Life}
 	address, value := strings.TrimSpace(typed), tk.Value
 	if tk.Value = address; len(address)+len(value) > maxValue {
@@ -235,7 +235,7 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	if err := t.admitOrigin(ctx, typed, a); err != nil {
 		return Invitation{}, err
 	}
-	r, err := t.known(ctx, typed)
+	r, err := t.findConstantTime(ctx, typed)
 	if err == nil { // count by the address, as the mail goes there
 		err = t.admitVisitor(ctx, "invitation", store.Record{}, typed, a)
 	}
@@ -246,7 +246,7 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	if r.Live() {
 		i.Known = true
 		if r.SKV(field) == t.declared.Schema.Canonical(address) {
-			i.Address = t.bare(r).Text(field)
+			i.Address = t.entryUnchecked(r).Text(field)
 		}
 	}
 	secret, prk, err := t.invite(ctx, store.Token{Purpose: purposeInvite + field, Value: recordkey.Escape(address) + " " + value}, tk.Life, i.Known)
@@ -267,7 +267,7 @@ func (t *Type) invite(ctx context.Context, tk store.Token, life time.Duration, s
 	}
 	prk, err = t.inviteAt(ctx, newUID, life, func(uid string) (store.Token, error) {
 		secret, err = newSecret(uid)
-		tk.Hash = hashOf(secret)
+		tk.Hash = hashSecret(secret)
 		return tk, err
 	})
 	return secret, prk, err
@@ -278,7 +278,7 @@ func (t *Type) invite(ctx context.Context, tk store.Token, life time.Duration, s
 func (t *Type) inviteAt(
 	ctx context.Context, newUID func() (string, error), life time.Duration, with func(uid string) (store.Token, error),
 ) (prk recordkey.Key, err error) {
-	for range uidAttempts {
+	for range maxUIDAttempts {
 		var tk store.Token
 		uid, err := newUID()
 		if err == nil {
@@ -302,7 +302,7 @@ func (t *Type) inviteAt(
 			return prk, err
 		}
 	}
-	return prk, errUIDs
+	return prk, errNoFreeUID
 }
 
 // PeekInvitation returns an invitation without redeeming it, for the page that asks for a name and
@@ -310,7 +310,7 @@ func (t *Type) inviteAt(
 func (t *Type) PeekInvitation(ctx context.Context, secret string) (i Invitation, err error) {
 	ctx, v := t.db.begin(ctx, "PeekInvitation", &err)
 	defer v.end(&err)
-	i, _, _, err = t.now().invitation(ctx, secret)
+	i, _, _, err = t.current().invitation(ctx, secret)
 	return i, err
 }
 
@@ -319,11 +319,11 @@ func (t *Type) invitation(ctx context.Context, secret string) (Invitation, store
 	refuse := func(err error) (Invitation, store.Token, recordkey.Key, error) {
 		return Invitation{}, store.Token{}, recordkey.Key{}, err
 	}
-	prk, ok := t.ownerOf(secret)
+	prk, ok := t.secretOwner(secret)
 	if !ok {
 		return refuse(ErrNotFound)
 	}
-	tk, _, err := t.view.Engine.Peek(ctx, prk, hashOf(secret), t.view.StoreTime())
+	tk, _, err := t.view.Engine.Peek(ctx, prk, hashSecret(secret), t.view.StoreTime())
 	if err != nil {
 		return refuse(err)
 	}
@@ -350,7 +350,7 @@ func (t *Type) invitation(ctx context.Context, secret string) (Invitation, store
 func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Accept", &err)
 	defer v.end(&err)
-	i, tk, prk, err := t.now().invitation(ctx, secret)
+	i, tk, prk, err := t.current().invitation(ctx, secret)
 	if err != nil {
 		if errors.Is(err, ErrNotFound) {
 			t.db.emit(ctx, Event{Kind: EventRefuse, Purpose: purposeInvite})
@@ -365,15 +365,15 @@ func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (e Entry, 
 		n.Facets = schema.Facets{}
 	}
 	n.Facets[i.Field] = schema.Text(i.Address)
-	err = t.following(ctx, func(t *Type) (err error) {
-		e, err = t.createSpending(ctx, n, i.Field, tk)
+	err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
+		e, err = t.createWithToken(ctx, n, i.Field, tk)
 		return err
 	})
-	if t.takenUID(err) {
+	if t.isTakenUID(err) {
 		err = ErrNotFound // another call has redeemed the invitation
 	}
 	switch {
-	case done(err):
+	case committed(err):
 		t.db.emit(ctx, Event{Kind: EventRedeem, PRK: prk, Purpose: tk.Purpose})
 	case errors.Is(err, ErrNotFound):
 		t.db.emit(ctx, Event{Kind: EventRefuse, PRK: prk, Purpose: tk.Purpose})
@@ -381,12 +381,12 @@ func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (e Entry, 
 	return e, err
 }
 
-// createSpending creates an entry at n.UID in the change that spends the token there. If field is
+// createWithToken creates an entry at n.UID in the change that spends the token there. If field is
 // not "", the change marks that facet as verified.
-func (t *Type) createSpending(ctx context.Context, n NewEntry, field string, tk store.Token) (Entry, error) {
-	d, err := t.draft(ctx, n)
+func (t *Type) createWithToken(ctx context.Context, n NewEntry, field string, tk store.Token) (Entry, error) {
+	d, err := t.newDraft(ctx, n)
 	if err != nil {
-		return Entry{}, public(err)
+		return Entry{}, publicError(err)
 	}
 	if d.Own == nil {
 		d.Own = map[string]string{}
@@ -396,14 +396,14 @@ func (t *Type) createSpending(ctx context.Context, n NewEntry, field string, tk 
 	}
 	c, err := t.declared.Create(d)
 	if err != nil {
-		return Entry{}, t.allOf(ctx, err, t.unwritten(d.UID), d.Facets)
+		return Entry{}, t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Facets)
 	}
 	c.Tokens = store.Ending{Known: true, All: true, Spend: tk.Hash, Purpose: tk.Purpose}
 	var r store.Record
 	rev, err := t.view.Apply(ctx, t.declared, c)
-	if done(err) {
+	if committed(err) {
 		r = change.Into(d.Facets, c, rev)
 		t.db.emit(ctx, Event{Kind: EventCreate, PRK: c.Key})
 	}
-	return t.entry(r, t.allOf(ctx, err, t.unwritten(d.UID), d.Facets))
+	return t.entry(r, t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Facets))
 }

@@ -44,10 +44,10 @@ type NewEntry struct {
 	Disabled bool
 }
 
-// uidAttempts is how many generated UIDs may be taken before Create gives up.
-const uidAttempts = 16
+// maxUIDAttempts is how many generated UIDs may be taken before Create gives up.
+const maxUIDAttempts = 16
 
-var errUIDs = errors.New("the UID generator returns only UIDs that are taken")
+var errNoFreeUID = errors.New("the UID generator returns only UIDs that are taken")
 
 // RandomUID returns a generator of UIDs of n hexadecimal digits from a cryptographic source. n is
 // from 8 to 64; 12 digits are 48 bits. If a UID is taken, Create asks the generator for another and
@@ -77,7 +77,7 @@ const added = "added"
 func (t *Type) Create(ctx context.Context, n NewEntry) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Create", &err)
 	defer v.end(&err)
-	err = t.following(ctx, func(t *Type) (err error) {
+	err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
 		e, err = t.create(ctx, n)
 		return err
 	})
@@ -86,11 +86,11 @@ func (t *Type) Create(ctx context.Context, n NewEntry) (e Entry, err error) {
 
 // create creates an entry under the schema of t.
 func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
-	d, err := t.draft(ctx, n)
+	d, err := t.newDraft(ctx, n)
 	if err != nil {
-		return Entry{}, public(err)
+		return Entry{}, publicError(err)
 	}
-	for range uidAttempts {
+	for range maxUIDAttempts {
 		if n.UID == "" {
 			if d.UID, err = t.db.options.NewUID(); err != nil {
 				return Entry{}, err
@@ -101,7 +101,7 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 		if err == nil {
 			c.Fresh = n.UID == "" && t.db.options.randomUIDs
 			var rev string
-			if rev, err = t.view.Apply(ctx, t.declared, c); done(err) {
+			if rev, err = t.view.Apply(ctx, t.declared, c); committed(err) {
 				r = change.Into(d.Facets, c, rev)
 				t.db.emit(ctx, Event{Kind: EventCreate, PRK: c.Key})
 			}
@@ -110,20 +110,20 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 		if is && errors.Is(taken, ErrDuplicate) && taken.Field == t.declared.Schema.Primary && n.UID == "" {
 			continue
 		}
-		return t.entry(r, t.allOf(ctx, err, t.unwritten(d.UID), d.Facets))
+		return t.entry(r, t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Facets))
 	}
-	return Entry{}, errUIDs
+	return Entry{}, errNoFreeUID
 }
 
-// unwritten returns a record that holds only the key of an entry to be created. Values that are
-// held under the same UID do not count as taken.
-func (t *Type) unwritten(uid string) (r store.Record) {
+// newRecordAt returns a record that holds only the key of an entry to be created. Values that an
+// entry with the same UID has do not count as taken.
+func (t *Type) newRecordAt(uid string) (r store.Record) {
 	r.Key, _ = t.declared.PRK(uid)
 	return r
 }
 
-// draft checks and encodes a NewEntry.
-func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
+// newDraft checks and encodes a NewEntry.
+func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 	d := change.Draft{UID: n.UID, Facets: make(map[string]string, len(n.Facets)+change.OwnFields)}
 	if _, given := n.Facets[t.declared.Schema.Primary]; given {
 		return d, invalid(t.declared.Schema.Primary, "primary", "the UID must not be among the facets")
@@ -158,12 +158,12 @@ func (t *Type) draft(ctx context.Context, n NewEntry) (change.Draft, error) {
 				return d, other
 			}
 		}
-		return d, t.rest(ctx, wrong, t.unwritten(d.UID), d.Facets)
+		return d, t.addMissingAndTaken(ctx, wrong, t.newRecordAt(d.UID), d.Facets)
 	}
 	if withPassword {
 		hash, err := t.db.hashers.Hash(ctx, t.declared, n.Password, own)
 		if err != nil {
-			return d, t.allOf(ctx, err, t.unwritten(d.UID), d.Facets)
+			return d, t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Facets)
 		}
 		d.Facets[store.FieldPassword] = hash
 		d.Own = map[string]string{store.FieldChanged: schema.Date(t.view.Now()).Wire()}
@@ -193,26 +193,26 @@ func sortedKeys[V any](m map[string]V) []string {
 func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (updated Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Update", &err)
 	defer v.end(&err)
-	err = t.following(ctx, func(t *Type) error {
+	err = t.retryOnSchemaChange(ctx, func(t *Type) error {
 		var e Entry
 		var read store.Record
 		judged := false
-		r, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (c store.Change, due bool, err error) {
-			read, e = now, t.bare(now)
+		r, err := t.rewrite(ctx, h, store.Record{}, func(current store.Record) (c store.Change, due bool, err error) {
+			read, e = current, t.entryUnchecked(current)
 			if err = f(&e); err == nil {
 				err = e.readable()
 			}
 			if err != nil {
 				return c, false, err
 			}
-			c, due, err = t.edited(ctx, now, e)
+			c, due, err = t.editChange(ctx, current, e)
 			judged = err != nil
 			return c, due, err
 		})
 		if errors.Is(err, ErrDuplicate) && !judged {
-			err = t.allOfEdit(ctx, err, read, e)
+			err = t.allEditProblems(ctx, err, read, e)
 		}
-		t.switched(ctx, read, r, err)
+		t.afterDisabledChange(ctx, read, r, err)
 		updated, err = t.entry(r, err)
 		return err
 	})
@@ -225,7 +225,7 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 func (t *Type) Save(ctx context.Context, e Entry) (saved Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Save", &err)
 	defer v.end(&err)
-	err = t.following(ctx, func(t *Type) (err error) {
+	err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
 		saved, err = t.save(ctx, e)
 		return err
 	})
@@ -237,21 +237,21 @@ func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 	if !e.key.IsValid() || e.Type() != t.Name() {
 		return Entry{}, notOfType(t)
 	}
-	r := store.Record{Key: e.key.In(t.view.NS), Fields: e.was}
-	c, due, err := t.edited(ctx, r, e)
+	r := store.Record{Key: e.key.In(t.view.NS), Fields: e.fields}
+	c, due, err := t.editChange(ctx, r, e)
 	if err != nil {
-		return Entry{}, public(err)
+		return Entry{}, publicError(err)
 	}
 	if due {
 		after, err := t.apply(ctx, c, r)
 		if errors.Is(err, ErrDuplicate) {
-			err = t.allOfEdit(ctx, err, r, e)
+			err = t.allEditProblems(ctx, err, r, e)
 		}
-		t.switched(ctx, r, after, err)
-		return t.entry(after, public(err))
+		t.afterDisabledChange(ctx, r, after, err)
+		return t.entry(after, publicError(err))
 	}
-	now, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
-	if err == nil && now.Seen().Rev != r.Seen().Rev { // fencing a writer does not change Rev
+	current, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
+	if err == nil && current.Seen().Rev != r.Seen().Rev { // fencing a writer does not change Rev
 		err = ErrConflict
 	}
 	return e, err
@@ -262,29 +262,29 @@ func notOfType(t *Type) error {
 	return invalid(store.FieldType, "type", "not an entry of type "+t.Name())
 }
 
-// edited returns the change that turns a record into the edited entry, and reports whether there is
-// anything to write. The password hash, which an Entry does not hold, stays.
-func (t *Type) edited(ctx context.Context, r store.Record, e Entry) (c store.Change, due bool, err error) {
+// editChange returns the change that turns a record into the edited entry, and reports whether
+// there is anything to write. The password hash, which an Entry does not hold, stays.
+func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store.Change, due bool, err error) {
 	if len(e.edits) == 0 && e.disable == nil {
 		return c, false, nil
 	}
-	own := t.switching(r, e)
-	wires, wrong, err := t.wires(r, e)
+	own := t.disabledChange(r, e)
+	encoded, wrong, err := t.encodeFacets(r, e)
 	if err != nil {
 		return c, false, err
 	}
 	if len(wrong) > 0 {
-		return c, false, t.rest(ctx, wrong, r, wires)
+		return c, false, t.addMissingAndTaken(ctx, wrong, r, encoded)
 	}
-	if c, due, err = t.declared.Update(r, wires, own); err != nil {
-		err = t.allOf(ctx, err, r, wires)
+	if c, due, err = t.declared.Update(r, encoded, own); err != nil {
+		err = t.allProblems(ctx, err, r, encoded)
 	}
 	return c, due, err
 }
 
-// switching returns the own fields to change if SetDisabled has changed whether the entry is
+// disabledChange returns the own fields to change if SetDisabled has changed whether the entry is
 // disabled, and nil otherwise.
-func (t *Type) switching(r store.Record, e Entry) map[string]string {
+func (t *Type) disabledChange(r store.Record, e Entry) map[string]string {
 	is := r.Fields[store.FieldDisabled] != ""
 	if e.disable == nil || *e.disable == is {
 		return nil
@@ -298,10 +298,11 @@ func (t *Type) switching(r store.Record, e Entry) map[string]string {
 	return own
 }
 
-// switched clears the sessions and emits the event if a change has disabled or enabled an entry.
-func (t *Type) switched(ctx context.Context, before, after store.Record, err error) {
+// afterDisabledChange clears the sessions and emits the event if a change has disabled or enabled
+// an entry.
+func (t *Type) afterDisabledChange(ctx context.Context, before, after store.Record, err error) {
 	disabled := after.Fields[store.FieldDisabled] != ""
-	if !done(err) || disabled == (before.Fields[store.FieldDisabled] != "") {
+	if !committed(err) || disabled == (before.Fields[store.FieldDisabled] != "") {
 		return
 	}
 	kind := EventEnable
@@ -312,33 +313,33 @@ func (t *Type) switched(ctx context.Context, before, after store.Record, err err
 	t.db.emit(ctx, Event{Kind: kind, PRK: after.Key})
 }
 
-// wires returns the encoded facets of an edited entry, and what is wrong with them.
-func (t *Type) wires(r store.Record, e Entry) (wires map[string]string, wrong problems, err error) {
-	wires = change.Bare(r)
+// encodeFacets returns the encoded facets of an edited entry, and what is wrong with them.
+func (t *Type) encodeFacets(r store.Record, e Entry) (encoded map[string]string, wrong problems, err error) {
+	encoded = change.Bare(r)
 	for _, field := range sortedKeys(e.edits) {
 		v := e.edits[field]
 		switch {
 		case v != nil:
-			err = wrong.add(t.declared.EncodeFacet(wires, field, *v, r.Fields))
+			err = wrong.add(t.declared.EncodeFacet(encoded, field, *v, r.Fields))
 		case field == store.FieldPassword:
 			err = invalid(field, "name", "the password is not a facet")
 		default:
-			delete(wires, field)
+			delete(encoded, field)
 		}
 		if err != nil {
 			return nil, nil, err
 		}
 	}
-	return wires, wrong, nil
+	return encoded, wrong, nil
 }
 
-// allOfEdit calls allOf for an edited entry.
-func (t *Type) allOfEdit(ctx context.Context, err error, r store.Record, e Entry) error {
-	wires, _, bad := t.wires(r, e)
+// allEditProblems calls allProblems for an edited entry.
+func (t *Type) allEditProblems(ctx context.Context, err error, r store.Record, e Entry) error {
+	encoded, _, bad := t.encodeFacets(r, e)
 	if bad != nil {
 		return err
 	}
-	return t.allOf(ctx, err, r, wires)
+	return t.allProblems(ctx, err, r, encoded)
 }
 
 // Delete deletes an entry with its SRKs, index members and tertiary records, in one change. If
@@ -346,50 +347,51 @@ func (t *Type) allOfEdit(ctx context.Context, err error, r store.Record, e Entry
 func (t *Type) Delete(ctx context.Context, h hints.Hint) (err error) {
 	ctx, v := t.db.begin(ctx, "Delete", &err)
 	defer v.end(&err)
-	return t.following(ctx, func(t *Type) error {
-		r, err := t.rewrite(ctx, h, store.Record{}, func(now store.Record) (store.Change, bool, error) { return t.declared.Delete(now), true, nil })
-		if done(err) {
+	return t.retryOnSchemaChange(ctx, func(t *Type) error {
+		r, err := t.rewrite(ctx, h, store.Record{}, func(current store.Record) (store.Change, bool, error) { return t.declared.Delete(current), true, nil })
+		if committed(err) {
 			t.db.emit(ctx, Event{Kind: EventDelete, PRK: r.Key})
 		}
 		return err
 	})
 }
 
-// follows is how often a method starts again because the schema in force has changed.
-const follows = 16
+// maxSchemaRetries is how often a method starts again because the schema in force has changed.
+const maxSchemaRetries = 16
 
-// following calls write, and calls it again if the stored schema has changed. If the stored schema
-// cannot be adopted, for example while a change of it is running, following tries only once more.
-func (t *Type) following(ctx context.Context, write func(t *Type) error) (err error) {
-	met := 0
-	for range follows {
-		t = t.now()
+// retryOnSchemaChange calls write, and calls it again if the stored schema has changed. If the
+// stored schema cannot be adopted, for example while a change of it is running,
+// retryOnSchemaChange tries only once more.
+func (t *Type) retryOnSchemaChange(ctx context.Context, write func(t *Type) error) (err error) {
+	unchanged := 0
+	for range maxSchemaRetries {
+		t = t.current()
 		if err = write(t); !view.Followable(err) {
 			return err
 		}
-		next, failed := t.db.follow(ctx, t.view, t.declared.Name)
+		next, failed := t.db.refresh(ctx, t.view, t.declared.Name)
 		if failed != nil {
 			return failed
 		}
 		if next == t.view {
-			met++
+			unchanged++
 		}
-		if met > 1 {
+		if unchanged > 1 {
 			return err
 		}
 	}
 	return err
 }
 
-// A building returns the change to make to a record, and reports whether there is anything to
+// A buildFunc returns the change to make to a record, and reports whether there is anything to
 // change.
-type building func(now store.Record) (c store.Change, due bool, err error)
+type buildFunc func(current store.Record) (c store.Change, due bool, err error)
 
 // rewrite reads an entry, calls build, and applies the change it returns; after a conflict it
 // starts again. It uses read instead of reading the entry if read has fields. It returns the record
 // as written, even if the change is unconfirmed, or as read if there was nothing to change.
-func (t *Type) rewrite(ctx context.Context, h hints.Hint, read store.Record, build building) (r store.Record, err error) {
-	err = retry(ctx, func() (conflict bool, err error) {
+func (t *Type) rewrite(ctx context.Context, h hints.Hint, read store.Record, build buildFunc) (r store.Record, err error) {
+	err = retryOnConflict(ctx, func() (conflict bool, err error) {
 		if r, read.Fields = read, nil; r.Fields == nil {
 			r, err = t.record(ctx, h)
 		}
@@ -403,31 +405,31 @@ func (t *Type) rewrite(ctx context.Context, h hints.Hint, read store.Record, bui
 		r, err = t.apply(ctx, c, r)
 		return errors.Is(err, ErrConflict), err
 	})
-	return r, public(err)
+	return r, publicError(err)
 }
 
 // rewriteRead calls rewrite for a record that was just read.
-func (t *Type) rewriteRead(ctx context.Context, r store.Record, build building) (store.Record, error) {
+func (t *Type) rewriteRead(ctx context.Context, r store.Record, build buildFunc) (store.Record, error) {
 	return t.rewrite(ctx, hints.Key(r.Key.In(recordkey.Namespace{})), r, build)
 }
 
 // apply applies a change and returns the record after it, or r if the change failed.
 func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store.Record, error) {
 	v, err := t.view.Apply(ctx, t.declared, c)
-	if done(err) {
+	if committed(err) {
 		r = change.After(c, v, r.Fields)
-		t.changed(ctx, c)
+		t.emitChange(ctx, c)
 	}
 	return r, err
 }
 
-// attempts is how often a method starts again after a conflict.
-const attempts = 100
+// maxAttempts is how often a method starts again after a conflict.
+const maxAttempts = 100
 
-// retry calls attempt until it ends without a conflict. Between calls it waits for a random and
-// increasing time, so that writers of one entry get out of step.
-func retry(ctx context.Context, attempt func() (conflict bool, err error)) error {
-	for n := range attempts {
+// retryOnConflict calls attempt until it ends without a conflict. Between calls it waits for a
+// random and increasing time, so that writers of one entry get out of step.
+func retryOnConflict(ctx context.Context, attempt func() (conflict bool, err error)) error {
+	for n := range maxAttempts {
 		if conflict, err := attempt(); !conflict {
 			return err
 		}
@@ -441,8 +443,8 @@ func retry(ctx context.Context, attempt func() (conflict bool, err error)) error
 	return ErrConflict
 }
 
-// done reports whether a change was made, even if it is unconfirmed.
-func done(err error) bool { return err == nil || errors.Is(err, ErrUnconfirmed) }
+// committed reports whether a change was made, even if it is unconfirmed.
+func committed(err error) bool { return err == nil || errors.Is(err, ErrUnconfirmed) }
 
 // Format writes the names of the facets, not their values, whatever the formatting verb.
 func (n NewEntry) Format(f fmt.State, _ rune) { fmt.Fprint(f, describe(n)) }

@@ -16,10 +16,10 @@ import (
 // This example collects metrics of a store. promhttp.HandlerFor serves the registry at /metrics.
 func Example() {
 	ctx := context.Background()
-	watched := metrics.New(metrics.Options{})
+	collector := metrics.New(metrics.Options{})
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(watched)
-	db, err := userdb.Open(ctx, "memory:", userdb.Options{Observers: []userdb.Observer{watched}})
+	registry.MustRegister(collector)
+	db, err := userdb.Open(ctx, "memory:", userdb.Options{Observers: []userdb.Observer{collector}})
 	if err != nil {
 		log.Fatal(err)
 	}

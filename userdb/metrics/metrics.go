@@ -131,14 +131,15 @@ func (c *Collector) Client(client redis.UniversalClient, _ bool) {
 	}
 }
 
-// own returns the metrics that are updated when something happens, not when they are scraped.
-func (c *Collector) own() []prometheus.Collector {
+// collectors returns the metrics that are updated when something happens, not when they are
+// scraped.
+func (c *Collector) collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.verbs, c.events, c.waiting, c.running, c.hashes, c.waits, c.hashings}
 }
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
-	for _, m := range c.own() {
+	for _, m := range c.collectors() {
 		m.Describe(to)
 	}
 	for _, m := range clientMetrics {
@@ -148,13 +149,13 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(to chan<- prometheus.Metric) {
-	for _, m := range c.own() {
+	for _, m := range c.collectors() {
 		m.Collect(to)
 	}
 	c.mu.Lock()
 	clients := slices.Clone(c.clients)
 	c.mu.Unlock()
-	s := statsOf(clients)
+	s := sumStats(clients)
 	for _, m := range clientMetrics {
 		to <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(s))
 	}

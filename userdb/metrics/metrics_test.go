@@ -25,8 +25,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
 
-// watched opens a store that a new Collector observes.
-func watched(t *testing.T, url string, o userdb.Options) (*metrics.Collector, *prometheus.Registry, *userdb.DB) {
+// openObserved opens a store that a new Collector observes.
+func openObserved(t *testing.T, url string, o userdb.Options) (*metrics.Collector, *prometheus.Registry, *userdb.DB) {
 	t.Helper()
 	c := metrics.New(metrics.Options{})
 	r := prometheus.NewPedanticRegistry()
@@ -47,8 +47,8 @@ func scrape(r *prometheus.Registry) string {
 	return answer.Body.String()
 }
 
-// has reports an error for each line that is not in a scrape.
-func has(t *testing.T, scraped string, lines ...string) {
+// requireLines reports an error for each line that is not in a scrape.
+func requireLines(t *testing.T, scraped string, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
 		if !strings.Contains("\n"+scraped, "\n"+line+"\n") {
@@ -58,7 +58,7 @@ func has(t *testing.T, scraped string, lines ...string) {
 }
 
 func TestNames(t *testing.T) {
-	c, r, db := watched(t, "memory:", userdb.Options{Schema: testdb.MarkedSchema()})
+	c, r, db := openObserved(t, "memory:", userdb.Options{Schema: testdb.MarkedSchema()})
 	if err := testdb.Everything(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestNames(t *testing.T) {
 func TestNothingLeaks(t *testing.T) {
 	s := redistest.Start(t)
 	for _, url := range []string{"memory:", s.URL()} {
-		_, r, db := watched(t, url, userdb.Options{Schema: testdb.MarkedSchema()})
+		_, r, db := openObserved(t, url, userdb.Options{Schema: testdb.MarkedSchema()})
 		if err := testdb.Everything(t.Context(), db); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestPage(t *testing.T) {
 }
 
 func TestCounts(t *testing.T) {
-	_, r, db := watched(t, "memory:", userdb.Options{HashWorkers: 1})
+	_, r, db := openObserved(t, "memory:", userdb.Options{HashWorkers: 1})
 	users, err := db.Type("user")
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestCounts(t *testing.T) {
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
 	_, _ = users.SetPassword(gone, hints.UID("u1"), "brand new horse")
-	has(t, scrape(r),
+	requireLines(t, scrape(r),
 		`userdb_verb_duration_seconds_count{outcome="ok",verb="Create"} 1`,
 		`userdb_verb_duration_seconds_count{outcome="login",verb="Login"} 10`,
 		`userdb_verb_duration_seconds_count{outcome="throttled",verb="Login"} 1`,
@@ -168,32 +168,32 @@ func TestCounts(t *testing.T) {
 
 // TestNewKinds checks that new kinds of events, outcomes and methods need no change here.
 func TestNewKinds(t *testing.T) {
-	c, r, _ := watched(t, "memory:", userdb.Options{})
+	c, r, _ := openObserved(t, "memory:", userdb.Options{})
 	c.Event(t.Context(), "merge")
 	_, ended := c.Verb(t.Context(), "Merge")
 	ended("ok")
-	has(t, scrape(r),
+	requireLines(t, scrape(r),
 		`userdb_events_total{kind="merge"} 1`, `userdb_verb_duration_seconds_count{outcome="ok",verb="Merge"} 1`)
 }
 
 // TestHashQueue checks the gauges while one job is running and another waits, and after the second
 // gives up.
 func TestHashQueue(t *testing.T) {
-	c, r, _ := watched(t, "memory:", userdb.Options{})
+	c, r, _ := openObserved(t, "memory:", userdb.Options{})
 	began, ended := c.Hash(t.Context())
 	began()
 	_, gaveUp := c.Hash(t.Context())
-	has(t, scrape(r), `userdb_hash_jobs_running 1`, `userdb_hash_jobs_waiting 1`)
+	requireLines(t, scrape(r), `userdb_hash_jobs_running 1`, `userdb_hash_jobs_waiting 1`)
 	gaveUp("unavailable")
 	ended("ok")
-	has(t, scrape(r), `userdb_hash_jobs_running 0`, `userdb_hash_jobs_waiting 0`,
+	requireLines(t, scrape(r), `userdb_hash_jobs_running 0`, `userdb_hash_jobs_waiting 0`,
 		`userdb_hash_jobs_total{outcome="unavailable"} 1`, `userdb_hash_wait_seconds_count 2`, `userdb_hash_duration_seconds_count 1`)
 }
 
 // TestClients checks the connections and cached entries of a store, that a client shared by two
 // stores is counted once, and that a closed store keeps its counters.
 func TestClients(t *testing.T) {
-	c, r, db := watched(t, redistest.Start(t).URL(), userdb.Options{Cache: 10})
+	c, r, db := openObserved(t, redistest.Start(t).URL(), userdb.Options{Cache: 10})
 	users, err := db.Type("user")
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestClients(t *testing.T) {
 		}
 	}
 	text := scrape(r)
-	has(t, text, `userdb_cache_hits_total 2`, `userdb_cache_entries 1`)
+	requireLines(t, text, `userdb_cache_hits_total 2`, `userdb_cache_entries 1`)
 	for _, not := range []string{"userdb_pool_connections 0\n", "userdb_pool_hits_total 0\n", "userdb_cache_bytes 0\n"} {
 		if strings.Contains(text, not) {
 			t.Errorf("%q in\n%s", not, text)
@@ -217,7 +217,7 @@ func TestClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	text = scrape(r)
-	has(t, text, `userdb_pool_connections 0`, `userdb_cache_hits_total 2`)
+	requireLines(t, text, `userdb_pool_connections 0`, `userdb_cache_hits_total 2`)
 
 	shared := redistest.Shared(t).Client()
 	before := testutil.CollectAndCount(c)
@@ -229,5 +229,5 @@ func TestClients(t *testing.T) {
 	if after := testutil.CollectAndCount(c); after != before {
 		t.Errorf("%d metrics, and before %d", after, before)
 	}
-	has(t, scrape(r), `userdb_pool_connections 1`)
+	requireLines(t, scrape(r), `userdb_pool_connections 1`)
 }

@@ -21,96 +21,96 @@ import (
 
 // traceCommands makes go-redis create spans for the commands of a client.
 func traceCommands(c redis.UniversalClient, p oteltrace.TracerProvider) {
-	one := func(c *redis.Client) {
+	instrument := func(c *redis.Client) {
 		// InstrumentTracing only fails for unknown types of clients.
 		_ = redisotel.InstrumentTracing(
 			c,
-			redisotel.WithTracerProvider(discreet{p}),
+			redisotel.WithTracerProvider(filteringProvider{p}),
 			redisotel.WithDBStatement(false),
 			redisotel.WithCallerEnabled(false),
 		)
 	}
 	switch c := c.(type) {
 	case *redis.Client:
-		one(c)
+		instrument(c)
 	case *redis.ClusterClient:
-		c.OnNewNode(one)
+		c.OnNewNode(instrument)
 	}
 }
 
 // A discreet provider creates spans that hold nothing personal.
-type discreet struct{ oteltrace.TracerProvider }
+type filteringProvider struct{ oteltrace.TracerProvider }
 
 // Tracer implements oteltrace.TracerProvider.
-func (d discreet) Tracer(name string, o ...oteltrace.TracerOption) oteltrace.Tracer {
-	return discreetTracer{d.TracerProvider.Tracer(name, o...)}
+func (d filteringProvider) Tracer(name string, o ...oteltrace.TracerOption) oteltrace.Tracer {
+	return filteringTracer{d.TracerProvider.Tracer(name, o...)}
 }
 
-type discreetTracer struct{ oteltrace.Tracer }
+type filteringTracer struct{ oteltrace.Tracer }
 
 // Start implements oteltrace.Tracer. It creates no span for a command outside of any span: if many
 // callers share one round trip, the command belongs to none of them, and a trace of its own would
 // say nothing.
-func (d discreetTracer) Start(ctx context.Context, name string, o ...oteltrace.SpanStartOption) (context.Context, oteltrace.Span) {
+func (d filteringTracer) Start(ctx context.Context, name string, o ...oteltrace.SpanStartOption) (context.Context, oteltrace.Span) {
 	if !oteltrace.SpanContextFromContext(ctx).IsValid() {
 		return ctx, noop.Span{}
 	}
 	c := oteltrace.NewSpanStartConfig(o...)
 	ctx, span := d.Tracer.Start(ctx, name,
-		oteltrace.WithSpanKind(c.SpanKind()), oteltrace.WithTimestamp(c.Timestamp()), oteltrace.WithAttributes(harmless(c.Attributes())...))
-	return ctx, discreetSpan{span}
+		oteltrace.WithSpanKind(c.SpanKind()), oteltrace.WithTimestamp(c.Timestamp()), oteltrace.WithAttributes(filterAttributes(c.Attributes())...))
+	return ctx, filteringSpan{span}
 }
 
-// allowed lists the attributes that are passed on.
-var allowed = []attribute.Key{"db.system", "db.redis.num_cmd", "server.address", "server.port"}
+// allowedAttributes lists the attributes that are passed on.
+var allowedAttributes = []attribute.Key{"db.system", "db.redis.num_cmd", "server.address", "server.port"}
 
-// harmless returns the allowed attributes among all.
-func harmless(all []attribute.KeyValue) []attribute.KeyValue {
-	return slices.DeleteFunc(slices.Clone(all), func(a attribute.KeyValue) bool { return !slices.Contains(allowed, a.Key) })
+// filterAttributes returns the allowed attributes among all.
+func filterAttributes(all []attribute.KeyValue) []attribute.KeyValue {
+	return slices.DeleteFunc(slices.Clone(all), func(a attribute.KeyValue) bool { return !slices.Contains(allowedAttributes, a.Key) })
 }
 
-type discreetSpan struct{ oteltrace.Span }
+type filteringSpan struct{ oteltrace.Span }
 
 // SetAttributes implements oteltrace.Span.
-func (s discreetSpan) SetAttributes(all ...attribute.KeyValue) {
-	s.Span.SetAttributes(harmless(all)...)
+func (s filteringSpan) SetAttributes(all ...attribute.KeyValue) {
+	s.Span.SetAttributes(filterAttributes(all)...)
 }
 
 // SetStatus implements oteltrace.Span. It does nothing, as the description is the text of an error;
 // RecordError sets the status.
-func (s discreetSpan) SetStatus(codes.Code, string) {}
+func (s filteringSpan) SetStatus(codes.Code, string) {}
 
 // SetName implements oteltrace.Span. It does nothing, so that spans keep the name they started
 // with.
-func (s discreetSpan) SetName(string) {}
+func (s filteringSpan) SetName(string) {}
 
 // AddEvent implements oteltrace.Span. It does nothing.
-func (s discreetSpan) AddEvent(string, ...oteltrace.EventOption) {}
+func (s filteringSpan) AddEvent(string, ...oteltrace.EventOption) {}
 
 // RecordError implements oteltrace.Span. It records only the class of the error.
-func (s discreetSpan) RecordError(err error, _ ...oteltrace.EventOption) {
-	class := classOf(err)
+func (s filteringSpan) RecordError(err error, _ ...oteltrace.EventOption) {
+	class := errorClass(err)
 	s.Span.SetAttributes(attribute.String("error.type", class))
-	if !slices.Contains(detours, class) {
+	if !slices.Contains(redirects, class) {
 		s.Span.SetStatus(codes.Error, "")
 	}
 }
 
-// detours lists the replies after which a command is sent in another way. They are not errors of
+// redirects lists the replies after which a command is sent in another way. They are not errors of
 // the span.
-var detours = []string{"NOSCRIPT", "MOVED", "ASK"}
+var redirects = []string{"NOSCRIPT", "MOVED", "ASK"}
 
-// words lists the words with which known error replies of Redis begin. Other replies may begin with
-// anything.
-var words = strings.Fields("ASK BUSY BUSYGROUP CLUSTERDOWN CROSSSLOT ERR EXECABORT LOADING MASTERDOWN MISCONF MOVED NOAUTH NOPERM NOREPLICAS" +
+// errorWords lists the words with which known error replies of Redis begin. Other replies may begin
+// with anything.
+var errorWords = strings.Fields("ASK BUSY BUSYGROUP CLUSTERDOWN CROSSSLOT ERR EXECABORT LOADING MASTERDOWN MISCONF MOVED NOAUTH NOPERM NOREPLICAS" +
 	" NOSCRIPT OOM READONLY TRYAGAIN UNKILLABLE WRONGPASS WRONGTYPE")
 
-// classOf returns the class of an error: the first word of an error reply of Redis, or "timeout",
-// "canceled" or "network". For other errors it returns "_OTHER", the value that OpenTelemetry
-// defines.
-func classOf(err error) string {
+// errorClass returns the class of an error: the first word of an error reply of Redis, or
+// "timeout", "canceled" or "network". For other errors it returns "_OTHER", the value that
+// OpenTelemetry defines.
+func errorClass(err error) string {
 	if answer, is := errors.AsType[redis.Error](err); is {
-		if word, _, _ := strings.Cut(answer.Error(), " "); slices.Contains(words, word) {
+		if word, _, _ := strings.Cut(answer.Error(), " "); slices.Contains(errorWords, word) {
 			return word
 		}
 	}

@@ -28,17 +28,17 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
 
-// A scene is a store that is traced to memory.
-type scene struct {
+// A tracedStore is a store that is traced to memory.
+type tracedStore struct {
 	*userdb.DB
 	users    *userdb.Type
 	spans    *tracetest.InMemoryExporter
 	provider *sdktrace.TracerProvider
 }
 
-func newScene(t *testing.T, open func(o userdb.Options, p *sdktrace.TracerProvider) (*userdb.DB, error)) *scene {
+func openTraced(t *testing.T, open func(o userdb.Options, p *sdktrace.TracerProvider) (*userdb.DB, error)) *tracedStore {
 	t.Helper()
-	s := &scene{spans: tracetest.NewInMemoryExporter()}
+	s := &tracedStore{spans: tracetest.NewInMemoryExporter()}
 	s.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(s.spans))
 	o := userdb.Options{
 		Schema: testdb.MarkedSchema(), Observers: []userdb.Observer{trace.New(trace.Options{Provider: s.provider})},
@@ -56,15 +56,15 @@ func newScene(t *testing.T, open func(o userdb.Options, p *sdktrace.TracerProvid
 	return s
 }
 
-func byURL(t *testing.T, url string) *scene {
+func openURL(t *testing.T, url string) *tracedStore {
 	t.Helper()
-	return newScene(t, func(o userdb.Options, _ *sdktrace.TracerProvider) (*userdb.DB, error) {
+	return openTraced(t, func(o userdb.Options, _ *sdktrace.TracerProvider) (*userdb.DB, error) {
 		return userdb.Open(t.Context(), url, o)
 	})
 }
 
-// exported returns everything that the exporter received, as text.
-func (s *scene) exported(t *testing.T) string {
+// exportedText returns everything that the exporter received, as text.
+func (s *tracedStore) exportedText(t *testing.T) string {
 	t.Helper()
 	text, err := json.MarshalIndent(s.spans.GetSpans(), "", " ")
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *scene) exported(t *testing.T) string {
 }
 
 // tree returns a sorted line for each span, with its parent, outcome, status and events.
-func (s *scene) tree() (all []string) {
+func (s *tracedStore) tree() (all []string) {
 	spans := s.spans.GetSpans()
 	names := map[string]string{}
 	for _, sp := range spans {
@@ -103,7 +103,7 @@ func (s *scene) tree() (all []string) {
 }
 
 func TestSpans(t *testing.T) {
-	s := byURL(t, redistest.Shared(t).URL())
+	s := openURL(t, redistest.Shared(t).URL())
 	ctx := t.Context()
 	_, err := s.users.Create(ctx, userdb.NewEntry{UID: "traced", Facets: schema.Texts("email", "traced@x.org"), Password: "correct horse"})
 	if err != nil {
@@ -136,7 +136,7 @@ func TestSpans(t *testing.T) {
 // that callers must expect.
 func TestFaults(t *testing.T) {
 	server := redistest.Start(t)
-	s := byURL(t, server.URL())
+	s := openURL(t, server.URL())
 	if _, err := s.users.Find(t.Context(), hints.UID("x")); !errors.Is(err, userdb.ErrNotFound) {
 		t.Fatal(err)
 	}
@@ -155,8 +155,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// keys lists all attributes that spans may have.
-var keys = []attribute.Key{
+// attributeKeys lists all attributes that spans may have.
+var attributeKeys = []attribute.Key{
 	"userdb.verb", "userdb.outcome", "error.type", "db.system", "db.redis.num_cmd", "server.address", "server.port",
 }
 
@@ -179,14 +179,14 @@ func TestNothingLeaks(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, open)
+			s := openTraced(t, open)
 			if err := testdb.Everything(t.Context(), s.DB); err != nil {
 				t.Fatal(err)
 			}
 			if name == "own" {
-				quarrel(t, s, server)
+				provokeErrors(t, s, server)
 			}
-			text := s.exported(t)
+			text := s.exportedText(t)
 			if at := strings.Index(strings.ToLower(text), testdb.Mark); at >= 0 {
 				t.Errorf("the mark is in …%s…", text[max(0, at-300):min(len(text), at+100)])
 			}
@@ -196,7 +196,7 @@ func TestNothingLeaks(t *testing.T) {
 					commands++
 				}
 				for _, a := range sp.Attributes {
-					if !slices.Contains(keys, a.Key) {
+					if !slices.Contains(attributeKeys, a.Key) {
 						t.Errorf("%s has the attribute %s", sp.Name, a.Key)
 					}
 				}
@@ -208,8 +208,8 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// quarrel makes Redis reply with texts that quote its arguments.
-func quarrel(t *testing.T, s *scene, server *redistest.Server) {
+// provokeErrors makes Redis reply with texts that quote its arguments.
+func provokeErrors(t *testing.T, s *tracedStore, server *redistest.Server) {
 	t.Helper()
 	ctx, span := s.provider.Tracer("test").Start(t.Context(), "userdb.test")
 	c := server.Client()
@@ -237,7 +237,7 @@ func quarrel(t *testing.T, s *scene, server *redistest.Server) {
 
 // TestSharedRoundTrips checks that commands outside of any method do not start traces.
 func TestSharedRoundTrips(t *testing.T) {
-	s := byURL(t, redistest.Shared(t).URL())
+	s := openURL(t, redistest.Shared(t).URL())
 	done := make(chan error)
 	const callers = 64
 	for range callers {
@@ -264,7 +264,7 @@ func TestSharedRoundTrips(t *testing.T) {
 // TestCache checks that one traced command fetches a cached entry.
 func TestCache(t *testing.T) {
 	server := redistest.Start(t)
-	s := newScene(t, func(o userdb.Options, _ *sdktrace.TracerProvider) (*userdb.DB, error) {
+	s := openTraced(t, func(o userdb.Options, _ *sdktrace.TracerProvider) (*userdb.DB, error) {
 		o.Cache = 10
 		return userdb.Open(t.Context(), server.URL(), o)
 	})
@@ -294,7 +294,7 @@ func TestCache(t *testing.T) {
 
 // TestNoCommands checks that there are only spans of methods.
 func TestNoCommands(t *testing.T) {
-	s := newScene(t, func(o userdb.Options, p *sdktrace.TracerProvider) (*userdb.DB, error) {
+	s := openTraced(t, func(o userdb.Options, p *sdktrace.TracerProvider) (*userdb.DB, error) {
 		o.Observers = []userdb.Observer{trace.New(trace.Options{Provider: p, NoCommands: true})}
 		return userdb.Open(t.Context(), "memory:", o)
 	})
