@@ -15,7 +15,7 @@ type foreignError struct {
 	err  error
 }
 
-func (o *foreignError) Error() string   { return "of others" }
+func (o *foreignError) Error() string   { return "foreign error" }
 func (o *foreignError) ErrorCode() Code { return o.code }
 func (o *foreignError) Unwrap() error   { return o.err }
 
@@ -33,27 +33,27 @@ func TestCodes(t *testing.T) {
 			t.Errorf("%s has exit status %d and HTTP status %d", code, exit, status)
 		}
 		if status, _ := code.SCIM(); http.StatusText(status) == "" || status < 400 {
-			t.Errorf("%s has the status %d in SCIM", code, status)
+			t.Errorf("%s has SCIM status %d", code, status)
 		}
 		reached := code == CodeInterrupted || slices.Contains(onlyHTTP, code)
 		for _, row := range errorCodes {
 			reached = reached || row.code == code
 		}
 		if !reached {
-			t.Errorf("no error is %s", code)
+			t.Errorf("no error has the code %s", code)
 		}
 		if got := CodeOf(fmt.Errorf("wrapped: %w", &foreignError{code: code})); got != code {
-			t.Errorf("an error that says %s itself is %s", code, got)
+			t.Errorf("an error with ErrorCode %s has code %s", code, got)
 		}
 	}
 	if CodeOther.index() != len(codes)-1 {
-		t.Error("another code comes after CodeOther")
+		t.Error("CodeOther is not the last code")
 	}
 	if Code("").ExitStatus() != 0 || Code("").HTTPStatus() != http.StatusOK || CodeOf(nil) != "" {
-		t.Error("no error is a failure")
+		t.Error("the zero Code is a failure")
 	}
 	if unknown := Code("nosuch"); unknown.ExitStatus() != 1 || unknown.HTTPStatus() != http.StatusInternalServerError {
-		t.Error("a code that is not in the table does not end as another error does")
+		t.Error("an unknown code is not treated like CodeOther")
 	}
 }
 

@@ -61,9 +61,9 @@ func (w *recorder) Event(ctx context.Context, kind string) {
 
 func (w *recorder) Client(_ redis.UniversalClient, opened bool) {
 	if opened {
-		w.note("own client")
+		w.note("owned")
 	} else {
-		w.note("client")
+		w.note("caller's")
 	}
 }
 
@@ -122,7 +122,7 @@ func TestEveryVerbIsObserved(t *testing.T) {
 	}
 	slices.Sort(rows)
 	if want := methodNames(); !slices.Equal(rows, want) {
-		t.Errorf("testdb.VerbsOf has the rows\n%v\nand the verbs are\n%v", rows, want)
+		t.Errorf("testdb.VerbsOf has rows for\n%v\nwant all methods:\n%v", rows, want)
 	}
 }
 
@@ -137,47 +137,47 @@ func TestObserverCalls(t *testing.T) {
 		do   func(db *userdb.DB, users *userdb.Type) error
 		want string // the last lines, joined
 	}{
-		{"a verb", create, "Create, hash in Create, hash begins, hash ok, create in Create, Create ok"},
-		{"nothing there", func(_ *userdb.DB, users *userdb.Type) error { return second(users.Find(ctx, uid)) }, "Find, Find not_found"},
-		{"absent is no error", func(_ *userdb.DB, users *userdb.Type) error { return second(users.Exists(ctx, uid)) }, "Exists, Exists ok"},
-		{"a view", func(db *userdb.DB, _ *userdb.Type) error {
+		{"method", create, "Create, hash in Create, hash begins, hash ok, create in Create, Create ok"},
+		{"not found", func(_ *userdb.DB, users *userdb.Type) error { return second(users.Find(ctx, uid)) }, "Find, Find not_found"},
+		{"Exists without an entry", func(_ *userdb.DB, users *userdb.Type) error { return second(users.Exists(ctx, uid)) }, "Exists, Exists ok"},
+		{"other namespace", func(db *userdb.DB, _ *userdb.Type) error {
 			acme, err := db.In(testdb.Space(t, "acme"))
 			return errors.Join(err, acme.Ping(ctx))
 		}, "Ping, Ping ok"},
-		{"a taken value", func(db *userdb.DB, users *userdb.Type) error {
+		{"taken value", func(db *userdb.DB, users *userdb.Type) error {
 			return errors.Join(create(db, users), second(users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("email", "U1@x.org")})))
 		}, "Create, Create duplicate"},
-		{"a refused password", func(db *userdb.DB, users *userdb.Type) error {
+		{"refused password", func(db *userdb.DB, users *userdb.Type) error {
 			return errors.Join(create(db, users), second(users.SetPassword(ctx, uid, "short")))
 		}, "SetPassword, SetPassword invalid"},
-		{"a wrong password", func(db *userdb.DB, users *userdb.Type) error {
+		{"wrong password", func(db *userdb.DB, users *userdb.Type) error {
 			return errors.Join(create(db, users), second(users.Login(ctx, "u1@x.org", "wrong horse", userdb.Attempt{})))
 		}, "Login, hash in Login, hash begins, hash ok, failure in Login, Login login"},
-		{"a hint of another type", func(_ *userdb.DB, users *userdb.Type) error {
+		{"unknown field", func(_ *userdb.DB, users *userdb.Type) error {
 			return second(users.Find(ctx, hints.Field("no such field", "x")))
 		}, "Find, Find hint"},
-		{"an error of the caller's", func(db *userdb.DB, users *userdb.Type) error {
+		{"error of the callback", func(db *userdb.DB, users *userdb.Type) error {
 			return errors.Join(create(db, users), second(users.Update(ctx, uid, func(*userdb.Entry) error { return errors.New("mine") })))
 		}, "Update, Update other"},
-		{"a panic of the caller's", func(db *userdb.DB, users *userdb.Type) (err error) {
+		{"panic in the callback", func(db *userdb.DB, users *userdb.Type) (err error) {
 			err = create(db, users)
 			defer func() { _ = recover() }()
 			_, _ = users.Update(ctx, uid, func(*userdb.Entry) error { panic("mine") })
 			return err
 		}, "Update, Update panicked"},
-		{"a listing that is left", func(db *userdb.DB, users *userdb.Type) error {
+		{"listing left early", func(db *userdb.DB, users *userdb.Type) error {
 			return errors.Join(create(db, users), first(users.All(ctx, userdb.Query{})))
 		}, "All, All ok"},
-		{"a listing that cannot be", func(_ *userdb.DB, users *userdb.Type) error {
+		{"invalid listing", func(_ *userdb.DB, users *userdb.Type) error {
 			return first(users.All(ctx, userdb.Query{Order: "name"}))
 		}, "All, All invalid"},
-		{"a listing of what is not there", func(_ *userdb.DB, users *userdb.Type) error { return first(users.FindAll(ctx, uid)) }, "FindAll, FindAll ok"},
-		{"the caller has gone", func(_ *userdb.DB, users *userdb.Type) error {
+		{"listing without an entry", func(_ *userdb.DB, users *userdb.Type) error { return first(users.FindAll(ctx, uid)) }, "FindAll, FindAll ok"},
+		{"canceled context", func(_ *userdb.DB, users *userdb.Type) error {
 			gone, cancel := context.WithCancel(ctx)
 			cancel()
 			return second(users.Find(gone, uid))
 		}, "Find, Find canceled"},
-		{"a closed store", func(db *userdb.DB, users *userdb.Type) error {
+		{"closed store", func(db *userdb.DB, users *userdb.Type) error {
 			return errors.Join(create(db, users), db.Close(), second(users.SetPassword(ctx, uid, "brand new horse")))
 		}, "SetPassword, SetPassword unavailable"},
 	} {
@@ -236,13 +236,13 @@ func TestObserverClients(t *testing.T) {
 		want string
 		open func(o userdb.Options) (*userdb.DB, error)
 	}{
-		{"own client", func(o userdb.Options) (*userdb.DB, error) { return userdb.Open(t.Context(), "memory:", o) }},
-		{"own client", func(o userdb.Options) (*userdb.DB, error) { return userdb.Open(t.Context(), s.URL(), o) }},
-		{"own client, own client", func(o userdb.Options) (*userdb.DB, error) {
+		{"owned", func(o userdb.Options) (*userdb.DB, error) { return userdb.Open(t.Context(), "memory:", o) }},
+		{"owned", func(o userdb.Options) (*userdb.DB, error) { return userdb.Open(t.Context(), s.URL(), o) }},
+		{"owned, owned", func(o userdb.Options) (*userdb.DB, error) {
 			o.Cache = 10
 			return userdb.Open(t.Context(), redistest.Start(t).URL(), o)
 		}},
-		{"client", func(o userdb.Options) (*userdb.DB, error) { return userdb.New(t.Context(), s.Client(), o) }},
+		{"caller's", func(o userdb.Options) (*userdb.DB, error) { return userdb.New(t.Context(), s.Client(), o) }},
 	} {
 		w := &recorder{}
 		db, err := tt.open(userdb.Options{Observers: []userdb.Observer{w}})

@@ -33,7 +33,7 @@ func TestNoLoggerIsSilent(t *testing.T) {
 			t.Errorf("printed %q", got)
 		}
 		if is := printed.Len() > 0; is != (loud != "") {
-			t.Errorf("with go-redis' logger: %v; printed to stderr: %q", loud != "", printed.Bytes())
+			t.Errorf("go-redis logs: %v; stderr: %q", loud != "", printed.Bytes())
 		}
 	}
 }
@@ -41,7 +41,7 @@ func TestNoLoggerIsSilent(t *testing.T) {
 // TestSilentChild runs in the process that TestNoLoggerIsSilent starts.
 func TestSilentChild(t *testing.T) {
 	if os.Getenv("SILENT_CHILD") == "" {
-		t.Skip("only in a process of its own")
+		t.Skip("runs only in a child process")
 	}
 	if os.Getenv("SILENT_LOUD") != "" {
 		logging.Enable()

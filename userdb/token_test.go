@@ -21,11 +21,11 @@ func TestSecretText(t *testing.T) {
 			t.Errorf("secret %q", secret)
 		}
 		if got, ok := secretUID(secret); !ok || got != uid {
-			t.Errorf("%q leads to %q, want %q", secret, got, uid)
+			t.Errorf("UID of %q = %q, want %q", secret, got, uid)
 		}
 	}
 	if _, err := newSecret(strings.Repeat("u", 201)); !errors.Is(err, ErrInvalid) {
-		t.Errorf("a UID of 201 bytes: %v", err)
+		t.Errorf("newSecret with 201 bytes: %v", err)
 	}
 }
 
@@ -36,10 +36,10 @@ func TestSecretUID(t *testing.T) {
 		uid, ok := secretUID(text)
 		b, err := base64.RawURLEncoding.DecodeString(text)
 		if want := err == nil && base64.RawURLEncoding.EncodeToString(b) == text && len(b) > 20 && len(b) <= 220; ok != want {
-			t.Fatalf("%q is a secret: %v, want %v", text, ok, want)
+			t.Fatalf("secretUID(%q) = %v, want %v", text, ok, want)
 		}
 		if ok && uid != string(b[20:]) {
-			t.Fatalf("%q leads to %q", text, uid)
+			t.Fatalf("UID of %q = %q", text, uid)
 		}
 	})
 }

@@ -34,16 +34,16 @@ func TestUnobservedCostsNothing(t *testing.T) {
 		same, v := db.begin(ctx, "Find", &err)
 		v.end(&err)
 		if same != ctx || err != nil {
-			t.Error("the verb is another one")
+			t.Error("begin changed the context or the error")
 		}
 	}); got != 0 {
-		t.Errorf("to tell nobody takes %v allocations", got)
+		t.Errorf("begin and end allocate %v times without observers", got)
 	}
 	h := hints.UID("u1")
 	with := minAllocs(func() { _, _ = users.Find(ctx, h) })
 	without := minAllocs(func() { _, _ = db.find(ctx, h, "user") })
 	if with != without {
-		t.Errorf("Find takes %v allocations, and what is in it %v", with, without)
+		t.Errorf("Find allocates %v times, db.find %v times", with, without)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestOutcomeWords(t *testing.T) {
 	}
 	for _, f := range failures {
 		if !slices.Contains(words, f) {
-			t.Errorf("%s is a fault, and no outcome", f)
+			t.Errorf("the fault %s is not an outcome", f)
 		}
 	}
 }

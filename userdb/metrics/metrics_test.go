@@ -92,12 +92,12 @@ func TestNothingLeaks(t *testing.T) {
 		}
 		text := scrape(r)
 		if strings.Contains(strings.ToLower(text), testdb.Mark) {
-			t.Errorf("the mark is in\n%s", text)
+			t.Errorf("marked text in\n%s", text)
 		}
 		labels := regexp.MustCompile(`^userdb_\w+(\{(verb|outcome|kind|le)="[A-Za-z_.+0-9]*"(,(verb|outcome|le)="[A-Za-z_.+0-9e-]*")*\})? [-+0-9.eE]+$`)
 		for line := range strings.Lines(text) {
 			if line = strings.TrimSuffix(line, "\n"); !strings.HasPrefix(line, "#") && !labels.MatchString(line) {
-				t.Errorf("not one of our labels: %s", line)
+				t.Errorf("unexpected labels: %s", line)
 			}
 		}
 	}
@@ -121,7 +121,7 @@ func TestPage(t *testing.T) {
 		described = append(described, name.FindStringSubmatch(d.String())[1])
 	}
 	if !slices.Equal(listed, described) {
-		t.Errorf("docs/watch.md lists\n%v\nand there are\n%v", listed, described)
+		t.Errorf("docs/watch.md lists\n%v\nwant\n%v", listed, described)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestClients(t *testing.T) {
 		}
 	}
 	if after := testutil.CollectAndCount(c); after != before {
-		t.Errorf("%d metrics, and before %d", after, before)
+		t.Errorf("%d metrics, want %d", after, before)
 	}
 	requireLines(t, scrape(r), `userdb_pool_connections 1`)
 }

@@ -127,7 +127,7 @@ func TestSpans(t *testing.T) {
 	}
 	for _, line := range tree {
 		if !strings.HasPrefix(line, "userdb.") {
-			t.Errorf("%q is in no verb", line)
+			t.Errorf("%q is outside of any method", line)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func TestNothingLeaks(t *testing.T) {
 			}
 			text := s.exportedText(t)
 			if at := strings.Index(strings.ToLower(text), testdb.Mark); at >= 0 {
-				t.Errorf("the mark is in …%s…", text[max(0, at-300):min(len(text), at+100)])
+				t.Errorf("marked text in …%s…", text[max(0, at-300):min(len(text), at+100)])
 			}
 			commands := 0
 			for _, sp := range s.spans.GetSpans() {
@@ -215,7 +215,7 @@ func provokeErrors(t *testing.T, s *tracedStore, server *redistest.Server) {
 	c := server.Client()
 	trace.Client(c, trace.Options{Provider: s.provider})
 	if err := c.Do(ctx, "nonsense", "marked").Err(); err == nil || !strings.Contains(err.Error(), "marked") {
-		t.Errorf("Redis does not quote: %v", err)
+		t.Errorf("Redis does not quote the argument: %v", err)
 	}
 	if err := c.Eval(ctx, "return redis.error_reply('MARKED marked')", nil).Err(); err == nil {
 		t.Error("no error")
@@ -227,7 +227,7 @@ func provokeErrors(t *testing.T, s *tracedStore, server *redistest.Server) {
 	_ = testdb.Everything(ctx, s.DB)
 	span.End()
 	if tree := strings.Join(s.tree(), "\n"); !strings.Contains(tree, "ERR ERROR") || !strings.Contains(tree, "_OTHER ERROR") {
-		t.Errorf("no classes of errors in\n%s", tree)
+		t.Errorf("no error classes in\n%s", tree)
 	}
 	server.Stop()
 	gone, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -256,7 +256,7 @@ func TestSharedRoundTrips(t *testing.T) {
 	}
 	for _, sp := range s.spans.GetSpans() {
 		if !strings.HasPrefix(sp.Name, "userdb.") && !sp.Parent.IsValid() {
-			t.Fatalf("%s is a trace of its own", sp.Name)
+			t.Fatalf("%s has no parent", sp.Name)
 		}
 	}
 }
