@@ -21,28 +21,29 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// A simulation lets the commands of several actors at a store through, one at a time, in the order that
-// a test chooses.
+// A simulation runs the commands of several actors on one store, one at a time, in an order that a
+// test chooses.
 type simulation struct {
-	direct     sync.Mutex // over commands that are not held up
+	direct     sync.Mutex // serializes commands that no actor sends
 	world      *world
 	tamper     tamper
-	bareClaims bool  // tampering: see mutants
-	until      int64 // what actors know of the schema holds so long
-	batch      int   // more members than that are large; 0: as ever
-	patience   int   // how often an actor pauses before its time is over
+	bareClaims bool  // set by a mutant
+	until      int64 // when the actors' check of the schema expires, in milliseconds
+	batch      int   // Options.MemberBatch
+	patience   int   // how often an actor may pause before its time is over
 	client     *redis.Client
 	actors     []*actor
-	commits    map[string]int // by verb
-	late       [][]string     // writes that were carried out, and may arrive once more
+	commits    map[string]int // by actor and verb
+	late       [][]string     // writes that were carried out and may arrive again
 }
 
-// A tamper changes what an actor sends: nil args are not carried out, and answer reply.
+// A tamper changes what an actor sends. If changed is nil, the command is not carried out, and is
+// answered by reply.
 type tamper func(a *actor, args []string) (changed []string, reply any)
 
-// An actor does some verbs, one after the other, on an engine of its own.
+// An actor runs verbs, one after the other, on an engine of its own.
 type actor struct {
-	noting  bool // its commits leave a line
+	noting  bool // its commits add a history line
 	id      int
 	name    string
 	sim     *simulation
@@ -52,38 +53,39 @@ type actor struct {
 	ended   bool
 	dead    bool
 	first   thread
-	threads map[string]*thread // the others that asked, by the numbers of their goroutines
+	threads map[string]*thread // its other goroutines, by number
 	pauses  int
-	verb    string // the running one
+	verb    string // the one that is running
 	revs    int
-	sent    bool // tampering: a commit of the running attempt succeeded
+	sent    bool // for mutants: a commit of the running attempt succeeded
 	results []error
 }
 
-// A request is one command that waits to be let through.
+// A request is a command, a pause or an event that waits for its turn.
 type request struct {
 	actor *actor
-	cmd   redis.Cmder // nil: a pause
+	cmd   redis.Cmder // nil for a pause or an event
 	args  []string
 	text  string
-	event func(*world) // instead of a command
+	event func(*world) // runs instead of a command
 	by    *thread
-	after uint64 // what that one was told
+	after uint64 // by.told when the request was made
 	grant chan error
 }
 
 var (
-	errLost  = &net.OpError{Op: "read", Err: errors.New("connection reset")} // it was carried out
+	// errLost means that the command was carried out.
+	errLost  = &net.OpError{Op: "read", Err: errors.New("connection reset")}
 	errDead  = fmt.Errorf("the actor has died: %w", context.Canceled)
 	errWeary = fmt.Errorf("paused too often: %w", context.DeadlineExceeded)
 )
 
-// mostPauses of one actor in a walk before its time is over.
+// mostPauses is how often an actor of a walk may pause before its time is over.
 const mostPauses = 40
 
 type actorKey struct{}
 
-// newSimulation makes a simulation. Its client never connects to anything.
+// newSimulation returns a simulation whose client never connects to anything.
 func newSimulation(w *world, t tamper) *simulation {
 	s := &simulation{world: w, tamper: t, until: math.MaxInt64, patience: mostPauses, client: redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:1", MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -92,13 +94,13 @@ func newSimulation(w *world, t tamper) *simulation {
 	return s
 }
 
-// reset begins a run.
+// reset prepares a new run.
 func (s *simulation) reset(start map[string]*cell) {
 	s.world.reset(start)
 	s.actors, s.commits, s.late = nil, map[string]int{}, nil
 }
 
-// newActor begins what an actor does.
+// newActor returns an actor that has begun to run verbs.
 func (s *simulation) newActor(id int, verbs []verb) *actor {
 	a := &actor{id: id, name: fmt.Sprint(id), sim: s, threads: map[string]*thread{}}
 	a.engine = s.newEngine(people.Guard)
@@ -122,7 +124,7 @@ func (s *simulation) newEngine(guard store.Guard) *Engine {
 	return e
 }
 
-// newRev names the attempt: the revs of a run are the same whenever it is repeated.
+// newRev returns a rev that names the attempt. It is the same whenever a run is repeated.
 func (a *actor) newRev() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,14 +133,14 @@ func (a *actor) newRev() string {
 	return fmt.Sprintf("%c%02d_________", 'A'+a.id, a.revs)
 }
 
-// A thread is a goroutine of an actor. Several may ask the same at a time: which of them is answered makes a difference to
-// what comes next.
+// A thread is a goroutine of an actor. Several may send the same request at the same time, and
+// which of them is answered decides what comes next.
 type thread struct {
-	parent *thread // waits for it
-	told   uint64  // what its parent was told before, it itself, and those for which it waited, in whatever order
+	parent *thread // the thread that waits for it
+	told   uint64  // digest of all answers to it, to its parent before it, and to its children
 }
 
-// asker is the thread that runs.
+// asker returns the running thread.
 func (a *actor) asker() *thread {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -162,8 +164,8 @@ func (t *thread) child() *thread { return &thread{t, t.told} }
 
 func (a *actor) pause(context.Context, time.Duration) error { return a.ask(&request{text: "pause"}) }
 
-// tire counts pauses: one too many, and the actor's time is over. It is counted when a pause ends: which one is
-// too many is the choice of the one that lets them through, not chance.
+// tire counts a pause when it ends, and returns an error if the actor's time is over. Counting at
+// the end makes the order of the steps, not chance, decide which pause is one too many.
 func (a *actor) tire(r *request) error {
 	if r.text != "pause" {
 		return nil
@@ -176,7 +178,7 @@ func (a *actor) tire(r *request) error {
 
 func (a *actor) weary() bool { return a.pauses > a.sim.patience }
 
-// event is a step that is no command.
+// event makes a step that is not a command.
 func (a *actor) event(text string, do func(*world)) error {
 	return a.ask(&request{text: text, event: do})
 }
@@ -205,7 +207,8 @@ func (s *simulation) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error { return s.process(ctx, cmd, nil) }
 }
 
-// process lets a command wait to be let through. A nil thread is the one that runs.
+// process makes a command wait for its turn. by is the thread that sends it, or nil for the running
+// one.
 func (s *simulation) process(ctx context.Context, cmd redis.Cmder, by *thread) error {
 	a, ok := ctx.Value(actorKey{}).(*actor)
 	args := argsOf(cmd)
@@ -221,7 +224,8 @@ func (s *simulation) process(ctx context.Context, cmd redis.Cmder, by *thread) e
 	return cmd.Err()
 }
 
-// ProcessPipelineHook implements redis.Hook: the commands of a pipeline go to different nodes, in any order.
+// ProcessPipelineHook implements redis.Hook. The commands of a pipeline go to different nodes, and
+// so are carried out in any order.
 func (s *simulation) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		parent := &thread{}
@@ -252,7 +256,7 @@ func argsOf(cmd redis.Cmder) []string {
 	return args
 }
 
-// carryOut runs a command on the world and sets its answer.
+// carryOut runs a command on the world and sets its reply.
 func (s *simulation) carryOut(a *actor, cmd redis.Cmder, args []string) error {
 	var reply any
 	if a != nil && s.tamper != nil {
@@ -264,7 +268,7 @@ func (s *simulation) carryOut(a *actor, cmd redis.Cmder, args []string) error {
 	return setAnswer(cmd, reply)
 }
 
-// apply makes a change, which is the same whenever it is repeated.
+// apply makes a change, with the same commands whenever a run is repeated.
 func (a *actor) apply(ctx context.Context, c store.Change) error {
 	slices.SortFunc(c.Set, func(x, y store.Facet) int { return cmp.Compare(x.Field, y.Field) })
 	slices.Sort(c.Unset)
@@ -279,7 +283,7 @@ func (a *actor) apply(ctx context.Context, c store.Change) error {
 	return err
 }
 
-// do runs a command and notes what was committed (I7).
+// do runs a command and counts commits (I7).
 func (s *simulation) do(a *actor, args []string) any {
 	if a == nil || len(args) < 5 || args[1] != commitScript.SHA {
 		return s.world.do(args)
@@ -353,25 +357,25 @@ func stringsOf(list []any) []string {
 	return out
 }
 
-// A fault is what befalls a step.
+// A fault describes what goes wrong in a step.
 type fault byte
 
 const (
 	none     fault = iota
-	lost           // the command is carried out, and its answer lost
-	dies           // the actor stops for ever, before the command
-	moved          // the slot is another node's, also for the client's last attempt
-	asked          // the key is not here any more
-	tryAgain       // some keys are here, and some are not
-	undone         // it is carried out and answered, and a replica takes over that does not have it
-	refused        // the first write of the script is; refused+1 the second, …
+	lost           // the command is carried out, but its answer is lost
+	dies           // the actor stops forever, before the command
+	moved          // another node serves the slot, even at the client's last try
+	asked          // the key has already moved to another node
+	tryAgain       // some keys are at this node, and some are not
+	undone         // after the answer, a replica takes over that lacks the write
+	refused        // the script's first write is refused; refused+1: the second, …
 )
 
-// forbidden is that the right to the first command of writing is missing from now on; forbidden+1
-// to the second, …
+// forbidden means that permission for the first command in writing is missing from now on,
+// forbidden+1 for the second, and so on.
 const forbidden fault = 100
 
-// refuses returns what the world is told to refuse.
+// refuses returns world.refuse for a fault.
 func (f fault) refuses() int {
 	if f >= forbidden {
 		return -int(f-forbidden) - 1
@@ -379,7 +383,7 @@ func (f fault) refuses() int {
 	return max(0, int(f)-int(refused)+1)
 }
 
-// elsewhere is the answer of a node that does not serve a command.
+// elsewhere holds the replies of a node that does not serve a command.
 var elsewhere = map[fault]wrong{
 	moved: "MOVED 1 127.0.0.1:1", asked: "ASK 1 127.0.0.1:1", tryAgain: "TRYAGAIN Multiple keys request during rehashing of slot",
 }
@@ -394,7 +398,7 @@ func (f fault) String() string {
 	return [...]string{"", "(lost)", "(dies)", "(moved)", "(asked)", "(try again)", "(undone)"}[f]
 }
 
-// step lets one request through, and waits until all actors wait again.
+// step carries out one request, and waits until all actors wait again.
 func (s *simulation) step(r *request, f fault) {
 	a := r.actor
 	if f == dies {
@@ -409,7 +413,7 @@ func (s *simulation) step(r *request, f fault) {
 	case r.event != nil:
 		r.event(s.world)
 	case r.cmd != nil:
-		_ = s.carryOut(a, r.cmd, r.args) // the error stands in the command
+		_ = s.carryOut(a, r.cmd, r.args) // the error is in the command
 		answer = answerOf(r.cmd)
 		if isWriting(r.args) {
 			s.late = append(s.late, r.args)
@@ -439,12 +443,12 @@ func answerOf(cmd redis.Cmder) string {
 	}
 }
 
-// isWriting knows commands that matter when they arrive once more.
+// isWriting reports whether a command matters if it arrives again.
 func isWriting(args []string) bool {
 	return slices.Contains([]string{"evalsha", "sadd", "srem", "zadd", "zrem", "unlink"}, strings.ToLower(args[0]))
 }
 
-// die ends an actor: none of its commands is carried out any more.
+// die stops an actor: none of its commands is carried out anymore.
 func (s *simulation) die(a *actor) {
 	a.mu.Lock()
 	a.dead = true
@@ -457,14 +461,14 @@ func (s *simulation) die(a *actor) {
 	synctest.Wait()
 }
 
-// close ends all actors that are left.
+// close stops all remaining actors.
 func (s *simulation) close() {
 	for _, a := range s.actors {
 		s.die(a)
 	}
 }
 
-// waiting are the requests of an actor, in an order that does not depend on chance.
+// waiting returns the requests of an actor, in an order that does not depend on chance.
 func (a *actor) waiting() []*request {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,60 +13,67 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// The protocol, by the numbers that comments here cite. Uniqueness (I2) is steps 1 to 3.
+// The protocol, with the step numbers that comments in this package cite. Steps 1 to 3 make values
+// unique (I2).
 //
-//  1. claim: each attempt to commit has a rev of its own, which the entry has if it commits. A claim on an SRK is its PRK,
-//     a space and that rev, set if the SRK is absent. A PRK without a rev, as one server writes it, may be found and
-//     replaced, but is never written.
-//  2. take: an SRK that another entry has is a duplicate if that entry is live and holds the value. Else begin again, and
-//     queue for the values one after the other (contention.go). An attempt that queues waits some round trips, and if the
-//     same is there still, fences the other entry, so that nothing prepared on it can commit any more (counts its ~fence
-//     up, of an absent one in a tombstone), and compares-and-sets the SRK from exactly what was seen.
-//  3. lookElsewhere: the same value under the other secondary fields is judged as in 2. All claims come before all looks.
-//  4. commit: one script writes the entry, if its ~rev and ~fence are as they were read.
-//  5. readGoing, finish: SRKs that go are read before the commit, and removed after it if they are exactly what was read.
-//  6. A delete leaves a tombstone, ~dying until what belonged to the entry is gone. If the deleter dies, a create
-//     finishes that for it (dead.go).
-//  7. giveBack: what was claimed for nothing is given back, but for what the own entry holds. It is fenced before where a
-//     commit was sent. Where the commit's outcome is unknown, nothing is touched.
+//  1. claim: Each attempt has its own rev, which the entry gets if the attempt commits. A claim
+//     sets an absent SRK to the PRK, a space and that rev. A PRK without a rev, as a single server
+//     writes it, may be found and replaced, but is never written.
+//  2. take: If another entry owns the SRK, is live and holds the value, the value is a duplicate.
+//     Otherwise the attempt starts over, and from then on queues for its values one by one
+//     (contention.go). A queued attempt waits several round trips. If the SRK is still unchanged,
+//     it fences the other entry, so that nothing prepared on it can commit anymore, and replaces
+//     the SRK by compare-and-set. To fence an entry is to increment its ~fence; an absent entry
+//     becomes a tombstone.
+//  3. lookElsewhere: The same value under the other secondary fields is treated as in step 2. All
+//     claims come before all of these checks.
+//  4. commit: One script writes the entry if its ~rev and ~fence are still as they were read.
+//  5. readGoing, finish: SRKs of removed values are read before the commit, and removed after it if
+//     they are still exactly as they were read.
+//  6. A delete leaves a tombstone that is ~dying until everything that belonged to the entry is
+//     gone. If the deleting process dies, a create finishes its work (dead.go).
+//  7. giveBack: A failed attempt removes its claims, except for values that the entry itself holds.
+//     If it sent a commit, it fences the entry first. If the outcome of the commit is unknown, it
+//     touches nothing.
 
-// An attempt is one try to make a change, with a rev of its own.
+// An attempt is one try at making a change, under its own rev.
 type attempt struct {
 	e       *Engine
 	c       store.Change
-	prk     string          // relative, as SRVs have it
-	rev     string          // what the entry has if it commits
-	own     string          // the SRV of this attempt
-	going   []string        // SRVs that are to go, beside c.Release; "" where it is another's
-	queues  bool            // an attempt before this one met another
-	queued  []recordkey.Key // SRKs that were only claimed to queue
-	stages  []stage         // what is laid ready
-	began   time.Time       // when the commit was sent; zero: it was not
-	unnoted bool            // what is to be noted stays in the entry
-	tokens  apartTokens     // the tokens, if their record was read apart
-	first   string          // what was noted, where it is all the history there is; "": it is not known
-	until   int64           // the commit may be made, by the server's clock in milliseconds
-	claims  []error         // what became of the claims
+	prk     string          // relative to the namespace, as in SRVs
+	rev     string          // what the entry has if the attempt commits
+	own     string          // the SRV that this attempt's claims write
+	going   []string        // SRVs to remove, one for each c.Release; "" if another entry owns it
+	queues  bool            // an earlier attempt met a competing change
+	queued  []recordkey.Key // SRKs that are claimed only to queue
+	stages  []stage         // tertiary records to stage
+	began   time.Time       // when the commit was sent; zero if it was not
+	unnoted bool            // the entry keeps the history lines
+	tokens  apartTokens     // the tokens, if they were read separately
+	first   string          // the new line, if it is the whole history; "" if unknown
+	until   int64           // when the commit expires, by the server's clock in milliseconds
+	claims  []error         // the result of each claim
 }
 
-// Tokens that were read apart: what ~tokens said before, "" if they were not, and the record's
-// lines "NAME MEMBER".
+// apartTokens holds tokens that were read separately: the earlier value of ~tokens, or "" if they
+// were not read, and the record's lines "NAME MEMBER".
 type apartTokens struct{ mark, members string }
 
 const (
-	giveBackTime = 2 * time.Second  // how long a verb goes on giving back what it has claimed
-	finishTime   = 10 * time.Second // and with what is due after its commit
-	concurrent   = 64               // changes that ApplyAll makes at once: each is several rounds to several nodes
-	mostLate     = 3                // commits that come too late, each after a new look at the schema: the clocks are to blame
+	giveBackTime = 2 * time.Second  // how long an attempt goes on removing its claims
+	finishTime   = 10 * time.Second // how long it goes on finishing after its commit
+	concurrent   = 64               // changes that ApplyAll makes at once, each on several nodes
+	mostLate     = 3                // commits that expire before the clocks are blamed
 )
 
-// errAgain: the attempt met something that is over by now; begin again with a new rev.
+// errAgain is returned if another attempt, under a new rev, may succeed.
 var errAgain = errors.New("begin again")
 
-// errLate: the commit came later than what is known of the schema in force.
+// errLate is returned if a commit arrives after its check of the schema has expired.
 var errLate = fmt.Errorf("%w: it may be another schema by now", errAgain)
 
-// Apply implements [store.Engine]. A create without contention is three rounds: claims, looks, commit.
+// Apply implements [store.Engine]. A create without contention takes three rounds: claims, checks
+// and commit.
 func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 	rev, err := e.apply(ctx, c)
 	switch {
@@ -88,7 +95,8 @@ func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 		a.queues = queues
 		err := a.run(ctx)
 		if errors.Is(err, errLate) {
-			e.checked.Store(c.Schema.Key, checkedSchema{fingerprint: c.Schema.Fingerprint}) // old, whatever the own clock says
+			// Expired, whatever the local clock says.
+			e.checked.Store(c.Schema.Key, checkedSchema{fingerprint: c.Schema.Fingerprint})
 			if late++; late == mostLate {
 				err = fmt.Errorf("%w: the clocks of the cluster's nodes are further apart than %v", store.ErrUnavailable, apart)
 			}
@@ -108,7 +116,7 @@ func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 	}
 }
 
-// ApplyAll implements [store.Engine]: many changes at a time.
+// ApplyAll implements [store.Engine]. It makes many changes at a time.
 func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	errs := make([]error, len(cs))
 	store.Each(cs, concurrent, func(i int) { _, errs[i] = e.Apply(ctx, cs[i]) })
@@ -120,7 +128,7 @@ func newAttempt(e *Engine, c store.Change) *attempt {
 	return &attempt{e: e, c: c, prk: prk, rev: rev, own: prk + " " + rev, stages: stagesOf(c)}
 }
 
-// run is the protocol. If it ends before the commit, it leaves only garbage.
+// run runs the protocol. If it fails before the commit, it leaves only garbage.
 func (a *attempt) run(ctx context.Context) error {
 	err := a.beforeCommit(ctx)
 	if err != nil {
@@ -129,7 +137,7 @@ func (a *attempt) run(ctx context.Context) error {
 		err = a.commit(ctx)
 	}
 	switch {
-	case errors.Is(err, store.ErrOutcomeUnknown): // step 7: leave everything as it is
+	case errors.Is(err, store.ErrOutcomeUnknown): // step 7: touch nothing
 	case err != nil:
 		a.giveBack(ctx)
 	default:
@@ -139,8 +147,8 @@ func (a *attempt) run(ctx context.Context) error {
 	return err
 }
 
-// entryFirst returns, for a change whose values are taken, what is wrong with its own entry, if anything is:
-// that the UID is taken, or that the entry has changed or is gone. One server says that first, too.
+// entryFirst replaces a duplicate error by the error about the change's own entry, if there is one:
+// its UID is taken, or it has changed or is gone. A single server also reports that first.
 func (a *attempt) entryFirst(ctx context.Context, err error) error {
 	if !errors.Is(err, store.ErrDuplicate) {
 		return err
@@ -152,8 +160,8 @@ func (a *attempt) entryFirst(ctx context.Context, err error) error {
 	return cmp.Or(now.against(a.c), err)
 }
 
-// beforeCommit is steps 5, 1, 2 and 3, in this order: all claims, then all looks. The schema is looked at once more at the
-// end, for the steps before may have taken long.
+// beforeCommit runs steps 5, 1, 2 and 3, in this order. It checks the schema first, and again at
+// the end because the steps between may take long.
 func (a *attempt) beforeCommit(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
 		a.checkSchema, a.readGoing, a.queue, a.claimAll, a.lookAll, a.checkSchema,
@@ -170,7 +178,7 @@ func (a *attempt) checkSchema(ctx context.Context) (err error) {
 	return err
 }
 
-// readGoing is step 5: the SRKs that will go, as they are before the commit.
+// readGoing begins step 5: it reads the SRKs of removed values before the commit.
 func (a *attempt) readGoing(ctx context.Context) error {
 	a.going = make([]string, len(a.c.Release))
 	return parallel(len(a.going), func(i int) error {
@@ -182,7 +190,7 @@ func (a *attempt) readGoing(ctx context.Context) error {
 	})
 }
 
-// claimAll is steps 1 and 2 for all SRKs.
+// claimAll runs steps 1 and 2 for all SRKs.
 func (a *attempt) claimAll(ctx context.Context) error {
 	a.claims = make([]error, len(a.c.Claim))
 	return parallel(len(a.c.Claim), func(i int) error {
@@ -191,10 +199,10 @@ func (a *attempt) claimAll(ctx context.Context) error {
 	})
 }
 
-// claim is steps 1 and 2.
+// claim runs steps 1 and 2 for one SRK.
 func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
 	run := a.e.runWithOthers
-	if a.queues { // others wait for it
+	if a.queues { // share no round trip: others wait for this claim
 		run = a.e.run
 	}
 	for {
@@ -204,7 +212,7 @@ func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
 		}
 		seen, occupied := reply.(string)
 		if !occupied || store.Owner(seen) == a.prk && slices.Contains(a.queued, srk) {
-			return nil // where it only queues, the entry itself may have it, or have had it
+			return nil // an SRK claimed only to queue may be the entry's own
 		}
 		if taken, err := a.take(ctx, srk, seen, a.own); err != nil || taken {
 			return err
@@ -212,9 +220,9 @@ func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
 	}
 }
 
-// lookAll is step 3 for all SRKs. At the same time tertiary records are laid ready, and those of
-// an earlier life of the entry are looked for, whose tombstone may have gone by now: a later
-// attempt has done that before (prepare).
+// lookAll runs step 3 for all SRKs. At the same time it stages tertiary records, and looks for
+// records of an earlier entry at the same key, whose tombstone may have expired. Later attempts
+// need not look for those, because prepare has done so.
 func (a *attempt) lookAll(ctx context.Context) error {
 	n, m := len(a.c.Elsewhere), len(a.stages)
 	var before []store.Container
@@ -230,14 +238,14 @@ func (a *attempt) lookAll(ctx context.Context) error {
 		}
 		found, err := a.e.ask(ctx, redisx.IsNumber, "exists", before[i-n-m].Key.String())
 		if err == nil && found == int64(1) {
-			return errAgain // which drops it first
+			return errAgain // prepare removes it first
 		}
 		return err
 	})
 }
 
-// lookElsewhere is step 3. Nearly always there is nothing, which the client learns from an EXISTS in half the time:
-// to it, a GET that finds nothing is an error that it looks into.
+// lookElsewhere runs step 3 for one SRK. The SRK is nearly always absent, which EXISTS finds out in
+// half the time: go-redis treats an empty reply to GET as an error, and inspects it.
 func (a *attempt) lookElsewhere(ctx context.Context, srk recordkey.Key) error {
 	for {
 		n, err := a.e.ask(ctx, redisx.IsNumber, "exists", srk.String())
@@ -254,8 +262,9 @@ func (a *attempt) lookElsewhere(ctx context.Context, srk recordkey.Key) error {
 	}
 }
 
-// take is step 2: what to do about an SRK that is occupied. It becomes want ("": it goes) if no entry
-// holds the value, and then the answer is true; false says that it changed meanwhile.
+// take runs step 2 for an SRK that has the value seen. If no entry holds the SRK's value, take sets
+// the SRK to want, or removes it if want is "", and reports true. It reports false if the SRK has
+// changed meanwhile.
 func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string) (bool, error) {
 	if owner, can := a.ownerOf(srk, seen); can {
 		if err := a.refuseHeld(ctx, owner, srk, onlyLook); err != nil {
@@ -274,8 +283,9 @@ func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string
 	return a.e.yes(ctx, swapScript, srk.String(), seen, want)
 }
 
-// refuseHeld looks at an owner, or fences it, and is the error for a value that it holds: this entry (changed meanwhile) or
-// another.
+// refuseHeld returns an error if owner holds the value of srk. Which error depends on whether owner
+// is another entry or this change's own, which has changed meanwhile. If owner does not hold the
+// value and how is orFence, it is fenced.
 func (a *attempt) refuseHeld(ctx context.Context, owner, srk recordkey.Key, how string) error {
 	held, err := a.e.holds(ctx, owner, srk, how)
 	switch {
@@ -289,8 +299,8 @@ func (a *attempt) refuseHeld(ctx context.Context, owner, srk recordkey.Key, how 
 	return store.ErrConflict
 }
 
-// ownerOf is the key of the entry that an SRV names; false where no entry of the type can be there,
-// so that nothing can have been prepared on it.
+// ownerOf returns the key of the entry that an SRV names. It reports false if no entry of this type
+// can have that key, so that nothing can have been prepared on it.
 func (a *attempt) ownerOf(srk recordkey.Key, srv string) (recordkey.Key, bool) {
 	key, err := recordkey.Parse(store.Owner(srv))
 	ok := err == nil && key.Kind() == recordkey.KindPRK && key.Namespace() == recordkey.Namespace{} &&
@@ -298,9 +308,10 @@ func (a *attempt) ownerOf(srk recordkey.Key, srv string) (recordkey.Key, bool) {
 	return key.In(srk.Namespace()), ok
 }
 
-// giveBack is step 7: the own claims go, but for those that are in use after all: by a commit that came late, or because
-// somebody found the entry's value to be claimed (Reshape). A claim that is under way still is waited for. It does what it can in
-// the time there is: what stays is garbage.
+// giveBack runs step 7. It removes the attempt's claims, except those that turn out to be in use:
+// because a commit arrived late, or because another process found the entry's value claimed and
+// relied on that (change.Type.Reshape). It waits for claims that are still under way. What it
+// cannot do within giveBackTime is left as garbage.
 func (a *attempt) giveBack(ctx context.Context) {
 	how := onlyLook
 	if !a.began.IsZero() {
@@ -309,7 +320,8 @@ func (a *attempt) giveBack(ctx context.Context) {
 	afterwards(ctx, giveBackTime, func(ctx context.Context) {
 		_ = parallel(len(a.c.Claim), func(i int) error {
 			srk := a.c.Claim[i]
-			if i < len(a.claims) && redisx.Over(ctx, a.claims[i]) != nil { // it may come yet
+			// The claim may still arrive.
+			if i < len(a.claims) && redisx.Over(ctx, a.claims[i]) != nil {
 				return nil
 			}
 			if how == orFence || !a.c.Create {
@@ -327,8 +339,8 @@ func (a *attempt) giveBack(ctx context.Context) {
 	})
 }
 
-// finish does what is due after the commit. If it does not come to the end, a check finds the rest; the error is that a
-// server refuses some of it, and will go on refusing.
+// finish does the work that is due after the commit. What it leaves undone is found by a check. It
+// returns an error only if a server refuses some of the work and will go on refusing it.
 func (a *attempt) finish(ctx context.Context) error {
 	failed := make(chan error, 1)
 	afterwards(ctx, finishTime, func(ctx context.Context) {
@@ -353,13 +365,14 @@ func (a *attempt) finish(ctx context.Context) error {
 	select {
 	case err := <-failed:
 		return unfinished(a.c.Key, err)
-	default: // the caller's time is over
+	default: // ctx ended first
 		return nil
 	}
 }
 
-// unfinished is the error for what a server refused after the commit of a change, such as for want of a right. A record of
-// another Redis type is damage that was there before: a check tells.
+// unfinished returns the error to report if a server refuses work after the commit, for example
+// because a permission is missing. It ignores a record of another Redis type, which was damaged
+// before: a check reports it.
 func unfinished(entry recordkey.Key, err error) error {
 	if !redisx.IsAnswer(err) || redisx.Passing(err) || redisx.Moved(err) || redisx.WrongType(err) {
 		return nil
@@ -367,8 +380,9 @@ func unfinished(entry recordkey.Key, err error) error {
 	return fmt.Errorf("changing %s: %w: what is due after it, such as its index members, was refused: %v", entry, store.ErrUnconfirmed, err)
 }
 
-// align brings indexes and tertiary records in line with what was committed. A delete has time for that since it sent its
-// commit (dead.go); where the commit took long, the removal begins anew.
+// align brings indexes and tertiary records in line with the commit. A delete has had a limited
+// time for that since it sent its commit (dead.go); if the commit took long, align marks the
+// removal anew.
 func (a *attempt) align(ctx context.Context) error {
 	took := a.e.now().Sub(a.began)
 	switch {

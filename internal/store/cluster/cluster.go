@@ -1,16 +1,21 @@
-// Package cluster keeps records on a Redis Cluster, where those of one entry lie in many slots and no transaction spans
-// them. It follows the protocol of cross-slot uniqueness step by step: claims, looks, one commit, releases. The steps
-// stand at the head of apply.go.
+// Package cluster keeps records on a Redis Cluster, where the records of one entry lie in many
+// slots and no transaction spans them. It follows a protocol that keeps values unique across slots:
+// claim the values, check the other fields, commit the entry in one script, release the old values.
+// The steps are listed at the top of apply.go.
 //
-// No value of an SRK ever recurs: each is a PRK and the rev of one attempt. So comparing with exactly what was seen is
-// safe, and so is a command that arrives once more at any later time. No rev of an entry recurs either: a tombstone lives
-// a day from the last time that a change was prepared on it or that it was fenced, and a change takes an hour at most.
+// No SRK ever has the same value twice, because each value is a PRK and the rev of one attempt.
+// Comparing with exactly the value that was read is therefore safe, and so is a command that
+// arrives a second time, however late. No rev of an entry recurs either: a tombstone lives for a
+// day after it was last fenced or a change was last prepared on it, and a change takes at most an
+// hour.
 //
-// Index members are brought in line with the entry after its commit (I5). A process that changes a membership looks again
-// at what the entry holds, and goes on until both agree; so the last of several is right. What a crash leaves, or a command
-// that arrives once more, much later, is never shown to a reader where it is too much, and is found by a check.
-// Tertiary sets that are born with an entry are laid ready beside their key, in the same slot, and the entry says so
-// in ~fill, until they are there.
+// Index members are brought in line with the entry after its commit (I5). A process that changes a
+// membership reads the entry again afterwards and repeats until both agree, so the last of several
+// processes is right. A crash, or a command that arrives again much later, may leave an index
+// wrong. Readers never see a superfluous member, and a check finds missing ones as well.
+//
+// Tertiary sets that are created with an entry are staged beside their keys, in the same slots. The
+// entry lists them in ~fill until they are in place.
 package cluster
 
 import (
@@ -27,45 +32,47 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Options of an engine.
+// Options configures an [Engine]. The zero value is ready to use.
 type Options struct {
-	// Close releases what was opened for the engine; nil leaves the client open.
+	// Close releases the resources that were opened for the engine. If it is nil, the client stays
+	// open.
 	Close func() error
-	// Node is called for every node that the client knows, and comes to know; nil: it is not.
+	// Node, if not nil, is called for every node that the client knows or discovers later.
 	Node func(*redis.Client)
-	// MemberBatch is store.MemberBatch; tests have less. 0: that.
+	// MemberBatch overrides [store.MemberBatch] if it is not 0. Tests use smaller batches.
 	MemberBatch int
-	// Now and Sleep are the clock of tests; nil: the system's.
+	// Now and Sleep replace the system's clock in tests. nil means the system's.
 	Now   func() time.Time
 	Sleep func(context.Context, time.Duration) error
 }
 
-// An Engine keeps records on the cluster that a client speaks to. What needs one slot at a time is the same as on one
-// server: Keys.
+// An Engine keeps records on a cluster. The embedded Keys does everything that needs only one slot
+// at a time, which works as on a single server.
 type Engine struct {
 	*onekey.Keys
 	client     *redisx.Client
-	cc         *redis.ClusterClient // the same; nil over one server
+	cc         *redis.ClusterClient // the same client; nil for a single server
 	node       func(*redis.Client)
 	latency    latency
-	batch      int      // store.MemberBatch
-	checked    sync.Map // a checkedSchema by the key of the schema
+	batch      int      // members handled at a time, normally store.MemberBatch
+	checked    sync.Map // checkedSchema by the key of the schema
 	now        func() time.Time
 	sleep      func(context.Context, time.Duration) error
 	newRev     func() string
 	background func(context.Context, time.Duration, func(context.Context))
 	unfed      [store.FeedParts]*feedQueue
-	completers chan struct{}  // has room for as many readers as may complete an entry
-	reloaded   chan time.Time // when the cluster's state was last read, for the one caller that may read it now
+	completers chan struct{}  // limits how many entries readers complete at once
+	reloaded   chan time.Time // the time of the last reload; who takes it may reload
 }
 
 var _ store.Engine = (*Engine)(nil)
 
-// New returns an engine over a client of a cluster. One server is a cluster of one, too.
+// New returns an engine that uses client, a client of a cluster. A single server works as a cluster
+// of one.
 func New(client redis.UniversalClient, o Options) *Engine {
 	cc, _ := client.(*redis.ClusterClient)
 	if cc != nil {
-		if o.Node != nil { // before anything connects to it
+		if o.Node != nil { // before loadLater connects to the node
 			cc.OnNewNode(o.Node)
 		}
 		cc.OnNewNode(loadLater)
@@ -97,16 +104,16 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	return e
 }
 
-// Verbs end within the hour that a tombstone's day is long enough for.
+// A change ends within longestVerb, long before a tombstone that it relies on expires.
 const (
 	longestVerb   = time.Hour
 	tombstoneLife = "86400" // seconds
 )
 
-// Survey implements [store.Engine], for every master, and loads the scripts there.
+// Survey implements [store.Engine]. It surveys every master and loads the scripts there.
 func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error) {
 	s := store.Survey{Store: store.OnCluster, Steps: true, Bulks: true}
-	if e.cc != nil && e.node != nil { // which was told of no node that the client knew before it was handed over
+	if e.cc != nil && e.node != nil { // OnNewNode reported no node that the client already knew
 		err := e.cc.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
 			e.node(node)
 			return nil
@@ -134,13 +141,13 @@ func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error)
 	})
 }
 
-// loadLater gives the scripts to a node that joins the cluster later, or is promoted.
+// loadLater loads the scripts, in the background, on a node that joins the cluster or is promoted.
 func loadLater(node *redis.Client) {
 	background(context.Background(), 2*time.Second, func(ctx context.Context) { _ = redisx.Load(ctx, node, allScripts) })
 }
 
-// Each wait of Linger is half as long again as the one before. Their sum is over dyingTime, by when a writer has ended
-// what it began, or died.
+// Each wait of Linger is half as long again as the one before. All of them together are longer than
+// dyingTime, after which every writer has finished what it began, or has died.
 const (
 	lingers     = 11
 	firstLinger = 100 * time.Millisecond
@@ -161,7 +168,7 @@ func (e *Engine) Linger(ctx context.Context, n int) (bool, error) {
 	return true, nil
 }
 
-// confirmed waits for the replicas that a change asks for, on the nodes of the entry and of its claims.
+// confirmed waits until the entry and its claims are on as many replicas as the change asks for.
 func (e *Engine) confirmed(ctx context.Context, c store.Change, rev string) error {
 	if c.Replicas == 0 {
 		return nil
@@ -175,7 +182,7 @@ func (e *Engine) confirmed(ctx context.Context, c store.Change, rev string) erro
 	})
 }
 
-// confirm asks the master that serves a key, and another one where the slot has just moved.
+// confirm asks the master that serves key, and asks again if the slot has just moved.
 func (e *Engine) confirm(ctx context.Context, c store.Change, key recordkey.Key, seen string) (err error) {
 	retry := e.client.Retry
 	retry.Passing = redisx.Moved
@@ -192,8 +199,10 @@ func (e *Engine) confirm(ctx context.Context, c store.Change, key recordkey.Key,
 	return err
 }
 
-// Admit implements [store.Engine]: a script for each counter, at the same time. Where one refuses, the other takes back
-// what it counted, unless the account has a budget of its own for the origin. What cannot be taken back stays counted.
+// Admit implements [store.Engine]. It runs one script for each counter, both at the same time. If
+// one counter refuses the attempt, Admit withdraws it from the other; but if the account has its
+// own budget for the origin, a refusal by the origin does not count. An attempt that cannot be
+// withdrawn stays counted.
 func (e *Engine) Admit(ctx context.Context, a store.Counters) (store.Admission, error) {
 	if !a.Origin.IsValid() {
 		return e.Keys.Admit(ctx, a)
@@ -225,7 +234,7 @@ func (e *Engine) LoginWait(ctx context.Context, a store.Counters) (time.Duration
 	return max(of.Wait, at.Wait), nil
 }
 
-// bothParts asks the counters of the account and those of the origin, at the same time.
+// bothParts calls ask for the account's counters and for the origin's, at the same time.
 func bothParts(
 	ctx context.Context, a store.Counters, ask func(context.Context, store.Counters) (store.Admission, error),
 ) (parts [2]store.Counters, of, at store.Admission, err error) {
@@ -238,11 +247,12 @@ func bothParts(
 	return parts, of, at, err
 }
 
-// admitted reports whether the counters of the account and those of the origin together admit an
-// attempt: a budget of its own at the account counts for more than the origin.
+// admitted reports whether the account's counters and the origin's together admit an attempt. The
+// account's own budget for the origin overrides a refusal by the origin.
 func admitted(of, at store.Admission) bool { return of.Wait == 0 && (at.Wait == 0 || of.Own) }
 
-// Forgive implements [store.Engine], for both counters at the same time; that of an origin which did not count needs nothing.
+// Forgive implements [store.Engine]. It updates both counters at the same time, and leaves
+// alone an origin that did not count the attempt.
 func (e *Engine) Forgive(ctx context.Context, a store.Counters, as store.Admission) error {
 	parts := a.Parts()
 	return parallel(2, func(i int) error { return e.Keys.Forgive(ctx, parts[i], as) })

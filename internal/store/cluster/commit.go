@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// commit is step 4.
+// commit runs step 4.
 func (a *attempt) commit(ctx context.Context) error {
 	a.began = a.e.now()
 	reply, unsure, err := a.sendCommit(ctx)
@@ -25,7 +25,7 @@ func (a *attempt) commit(ctx context.Context) error {
 	case what == "ok":
 		a.first = past
 		return nil
-	case what == "tokens" && !a.c.Tokens.Known: // issued since the entry was read
+	case what == "tokens" && !a.c.Tokens.Known: // a token was issued since the entry was read
 		a.c.Tokens.Known = true
 		return a.commit(ctx)
 	}
@@ -44,25 +44,27 @@ func (a *attempt) commit(ctx context.Context) error {
 	case what == "conflict" && !a.c.Create && store.Rev(past) != a.c.Seen.Rev:
 		return store.ErrConflict
 	case what == "conflict", what == "dying", what == "filling":
-		return errAgain // it was only fenced, is not ready yet, or has a token more
+		return errAgain // the entry was fenced, is not ready yet, or has a new token
 	}
 	return &redisx.UnknownError{Cause: redisx.Unknown(what)}
 }
 
-// sendCommit sends the script. In a slot that is being migrated, where no node serves the entry and its history together, the entry
-// keeps what is to be noted until the next change, and its tokens are read apart.
+// sendCommit sends the commit script. In a slot that is being migrated, no node may serve the entry
+// together with its history or its tokens. In that case the entry keeps the history lines until the
+// next change, and its tokens are read separately.
 func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err error) {
 	where, note := onekey.NotesRecord, a.c.Note
 	inEntry := a.c.Create && a.c.Seen == (store.Seen{}) && note.InEntry()
 	if a.unnoted || inEntry {
 		where = onekey.NotesNowhere
 	}
-	if !inEntry { // the line is the first one, and known by its number
+	if !inEntry { // a line kept in the entry is its first, and needs no mark
 		note.Call = a.rev
 	}
 	keys, args := a.e.Note(a.commitKeys(), a.commitArgs(), where, a.c.Key, note)
 	switch {
-	case a.c.Create && where == onekey.NotesNowhere, a.c.Create && len(a.c.Note.Lines) == 0: // where it comes late, "until" is over
+	// A create may share a round trip: if it arrives late, its check of the schema has expired.
+	case a.c.Create && where == onekey.NotesNowhere, a.c.Create && len(a.c.Note.Lines) == 0:
 		return a.e.runWithOthers(ctx, commitScript, keys, args...)
 	case len(keys) == 1:
 		return a.e.run(ctx, commitScript, keys, args...)
@@ -81,8 +83,8 @@ func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err e
 	return a.sendCommit(ctx)
 }
 
-// readTokens reads the record of the entry's tokens for a commit that is not given it, after what
-// ~tokens says: a token that is issued later changes that.
+// readTokens reads the record of the entry's tokens, for a commit that does not have it among its
+// keys. It reads ~tokens first, which changes whenever a token is issued.
 func (a *attempt) readTokens(ctx context.Context) error {
 	_, mark, err := a.e.field(ctx, a.c.Key, store.FieldTokens)
 	if a.tokens.mark = mark.Wire; err != nil || mark.Wire == "" {
@@ -99,19 +101,21 @@ func (a *attempt) readTokens(ctx context.Context) error {
 	}
 	fields := found[0].Fields
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if line := name + " " + fields[name]; !strings.Contains(line, "\n") { // else it is no token
+		// No token has a line break.
+		if line := name + " " + fields[name]; !strings.Contains(line, "\n") {
 			a.tokens.members += line + "\n"
 		}
 	}
 	return nil
 }
 
-// commitKeys has the record of the entry's tokens only where there is one: in a slot that is being migrated,
-// no node serves two keys while one of them is absent.
+// commitKeys returns the keys of the commit script. The record of the entry's tokens is one of them
+// only if it exists: in a slot that is being migrated, no node serves two keys if one of them is
+// absent.
 func (a *attempt) commitKeys() []string {
 	keys := []string{a.c.Key.String()}
 	if a.c.Tokens.Known && a.tokens.mark == "" {
-		tokens, _ := store.TokenKey(a.c.Key) // every PRK has one
+		tokens, _ := store.TokenKey(a.c.Key) // every PRK has such a key
 		keys = append(keys, tokens.String())
 	}
 	return keys

@@ -12,21 +12,21 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// How an entry is asked: an entry that does not hold the value is fenced, so that changes which were prepared on it can
-// no longer be committed, or is only looked at.
+// Modes of fence.lua, which reports whether an entry holds a value. If it does not, orFence fences
+// it, so that changes prepared on it before can no longer commit; onlyLook changes nothing.
 const orFence, onlyLook = "fence", "look"
 
-// holds reports whether an entry holds a value.
+// holds reports whether an entry holds the value of srk.
 func (e *Engine) holds(ctx context.Context, entry, srk recordkey.Key, how string) (bool, error) {
 	return e.yes(ctx, fenceScript, entry.String(), srk.Type(), srk.Field(), srk.Value(), how, tombstoneLife)
 }
 
-// A head is what an entry is before a change is prepared on it.
+// A head describes an entry before a change is prepared on it.
 type head struct {
 	live        bool
 	seen        store.Seen
 	dying, fill string
-	abandoned   bool // the last removal that began is one of a process that died
+	abandoned   bool // the process that began the last removal has died
 }
 
 func (e *Engine) head(ctx context.Context, entry recordkey.Key) (head, error) {
@@ -39,8 +39,8 @@ func (e *Engine) head(ctx context.Context, entry recordkey.Key) (head, error) {
 	}, redisx.Harmless(err)
 }
 
-// against is why a change cannot be made to the entry. A create needs a dead one, any other change one that is as it was,
-// but for its fence.
+// against returns why a change cannot be made to the entry, or nil. A create needs an entry that is
+// not live. Any other change needs the rev that it has seen; the fence may differ.
 func (h head) against(c store.Change) error {
 	switch {
 	case c.Create && h.live:
@@ -55,9 +55,9 @@ func (h head) against(c store.Change) error {
 	return nil
 }
 
-// prepare reads an entry anew after an attempt that came to nothing. It waits until nothing is left
-// to remove of a dead entry that is created, and until one whose tertiary records change has all
-// that was laid ready for it.
+// prepare reads an entry again after a failed attempt. Before a create, it waits until everything
+// that belonged to an earlier entry is removed, or removes it. Before a delete or a change of
+// tertiary records, it puts in place what an earlier change staged.
 func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error) {
 	for looks := 0; ; looks++ {
 		h, err := e.head(ctx, c.Key)
@@ -91,15 +91,17 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error
 	}
 }
 
-// How many round trips to wait before a claim is taken over: more than an attempt that queues needs from its first claim
-// to its commit. Callers that want free values, one to three of them, under fields in any order, succeed after 3 to
-// 12 rounds, and are told that they are too late after 8 to 16 (TestContention).
+// waitLeast and waitMost limit the round trips to wait before taking over a claim. The wait is
+// longer than a queued attempt needs from its first claim to its commit. Callers that want one to
+// three free values, under fields in any order, succeed after 3 to 12 rounds, and learn after 8 to
+// 16 that they are too late (TestContention).
 const waitLeast, waitMost = 12, 30
 
-// queue comes first in an attempt that follows one which met another: two that want the same values under different fields,
-// and claim all at the same time, could go on meeting for ever. It claims one value after the other, in their order, each
-// under the first of its fields. The attempt that has the first SRK waits for none of the others: they wait for it, and
-// hold nothing that it needs.
+// queue claims the change's values one by one, ahead of the other steps, if an earlier attempt met
+// a competing change. Otherwise two attempts that want the same values under different fields, and
+// claim them all at once, could collide forever. Values are claimed in order, each under the first
+// of its fields. The attempt that has the first SRK waits for no other: the others wait for it, and
+// have claimed nothing that it needs.
 func (a *attempt) queue(ctx context.Context) error {
 	if !a.queues {
 		return nil
@@ -119,8 +121,8 @@ func (a *attempt) queue(ctx context.Context) error {
 	return nil
 }
 
-// leaveQueue gives back what was only claimed to queue, whatever came of the attempt. No reader has found the entry by it,
-// for it does not hold the value there.
+// leaveQueue removes the claims that were made only to queue, whatever the outcome of the attempt.
+// No reader has found the entry by them, because it does not hold the value there.
 func (a *attempt) leaveQueue(ctx context.Context) error {
 	return parallel(len(a.queued), func(i int) error {
 		_, err := a.e.yes(ctx, swapScript, a.queued[i].String(), a.own, "")
@@ -128,7 +130,7 @@ func (a *attempt) leaveQueue(ctx context.Context) error {
 	})
 }
 
-// stays waits, and reports whether an SRK is still what was seen there, as the claim of a dead process is.
+// stays waits, and reports whether an SRK is still unchanged, as the claim of a dead process is.
 func (a *attempt) stays(ctx context.Context, srk recordkey.Key, seen string) (bool, error) {
 	if err := a.e.pause(ctx, a.e.latency.several(waitLeast, waitMost)); err != nil {
 		return false, redisx.Fail(err)
@@ -140,8 +142,8 @@ func (a *attempt) stays(ctx context.Context, srk recordkey.Key, seen string) (bo
 	return false, a.lost(ctx)
 }
 
-// lost is the error for a value that another entry holds by now, be it under another field: then all attempts that queue
-// know it at once, and need not wait until they are first.
+// lost returns an error if another entry now holds one of the change's values, under any field. It
+// lets all queued attempts fail at once, before it is their turn.
 func (a *attempt) lost(ctx context.Context) error {
 	all := slices.Concat(a.c.Claim, a.c.Elsewhere)
 	return parallel(len(all), func(i int) error {

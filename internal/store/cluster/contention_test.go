@@ -21,8 +21,9 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A network carries every command in the same time, and counts each caller's rounds: commands that are under way at the
-// same time are one. The time is that of a test's own bubble, so nothing depends on how fast the machine is.
+// A network carries every command in the same time, and counts the rounds of each caller: commands
+// under way at the same time are one round. It uses the clock of the test's bubble, so the speed of
+// the machine does not matter.
 type network struct {
 	mu    sync.Mutex
 	world *world
@@ -30,7 +31,7 @@ type network struct {
 
 const roundTrip = time.Millisecond
 
-// threeFields is a type with three fields that values may stand in.
+// threeFields is a type with three secondary fields.
 var threeFields = func() *change.Type {
 	field := schema.Field{Role: schema.RoleSecondary}
 	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {
@@ -48,7 +49,7 @@ var threeFields = func() *change.Type {
 
 type roundsKey struct{}
 
-// rounds are the moments at which a caller had commands under way.
+// rounds records the times at which a caller had commands under way.
 type rounds struct {
 	mu sync.Mutex
 	at map[time.Time]bool
@@ -79,12 +80,12 @@ func (n *network) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPi
 	}
 }
 
-// TestContention has many callers want the same free values, under fields in every order: one gets them,
-// the others are told, and none needs more than some rounds.
+// TestContention makes many callers want the same free values, under fields in every order. One of
+// them gets the values, the others are refused, and none needs more than some rounds.
 func TestContention(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		orders []string // of callers, one after the other
+		orders []string // of the callers, in turn
 	}{
 		{"one value, one field", []string{"email=a"}},
 		{"one value, three fields", []string{"email=a", "name=a", "nick=a"}},
@@ -115,7 +116,7 @@ func contend(t *testing.T, callers int, orders []string) {
 	client.AddHook(n)
 	defer client.Close()
 	e := New(client, Options{})
-	e.client = redisx.NewClient(client, e.client.Retry, true) // whose rounds a shared one was could not be told
+	e.client = redisx.NewClient(client, e.client.Retry, true) // no shared round trips
 	g := threeFields.Guard
 	e.checked.Store(g.Key, checkedSchema{g.Fingerprint, time.Now().Add(time.Hour), math.MaxInt64})
 	var mu sync.Mutex
@@ -143,13 +144,14 @@ func contend(t *testing.T, callers int, orders []string) {
 	}
 }
 
-// TestHandOver has a value go from a field of one entry to another field of another while a reader looks for it under
-// both: it reads the first before it gave the value up, and the second once it had it. That is no damage.
+// TestHandOver moves a value from a field of one entry to another field of another entry while a
+// reader looks for it under both. The reader reads the first entry before the move and the second
+// one after it, so both seem to hold the value. It must not report that as damage.
 func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newWorld(unchanged), nil)
 		before, after := entries(some, "A email=x", "B email=b")(), entries(some, "A email=a", "B email=b name=x")()
-		before["user/name:x/~prk"] = after["user/name:x/~prk"] // B's claim, which comes first
+		before["user/name:x/~prk"] = after["user/name:x/~prk"] // B's claim comes first
 		s.reset(before)
 		var found store.Found
 		s.play(then(finding([]string{"user/email:x/~prk", "user/name:x/~prk"}, &found)))
@@ -169,7 +171,7 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// finding looks for an entry by any of some SRKs.
+// finding returns a verb that looks for an entry by any of several SRKs.
 func finding(srks []string, found *store.Found) verb {
 	return verb{name: "find", do: func(ctx context.Context, a *actor) error {
 		var l store.Lookup
@@ -188,7 +190,8 @@ func finding(srks []string, found *store.Found) verb {
 	}}
 }
 
-// A slow network carries claims in a longer time than what gives them back, and no command of a caller that has given up.
+// A slow network carries claims more slowly than other commands, and no command of a caller that
+// has given up.
 type slow struct{ network }
 
 func (s *slow) ProcessHook(redis.ProcessHook) redis.ProcessHook {
@@ -215,8 +218,8 @@ func (s *slow) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipel
 	}
 }
 
-// TestLateClaims has many callers give up while their claims, which they share round trips for, are under way: all of them are
-// given back.
+// TestLateClaims makes many callers give up while their claims are under way in shared round trips.
+// All claims must be removed.
 func TestLateClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(unchanged)

@@ -12,30 +12,34 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A process that removes what belonged to a dead entry says so in the entry's ~dying, under a mark of its own. Until it
-// takes the mark out, the entry is not created anew: the new one would have tags of the old one, or lose its own to a
-// late removal. The process sends nothing more finishTime after it sent the mark. So a mark that is dyingTime old, by the
-// clock of the entry's node, is that of a process that has died: a create does its work, and takes out its mark. Only
-// tertiary records hang on that clock: SRKs are compared with what was seen, and commits with revs.
+// A process that removes what belonged to a dead entry announces that in the entry's ~dying, under
+// its own mark. Until the mark is taken out, the entry cannot be created anew: the new entry would
+// inherit tags of the old one, or lose its own to a late removal. The process sends nothing after
+// finishTime has passed since it sent the mark. A mark that is older than dyingTime, by the clock
+// of the entry's node, therefore belongs to a process that has died: a create does the rest of its
+// work, and takes out the mark. Only tertiary records depend on that clock. SRKs are compared with
+// what was read, and commits check the rev.
 const (
 	dyingTime    = finishTime + 5*time.Second
 	longestPause = 200 * time.Millisecond
 )
 
-// markDying begins or ends a removal under a mark, and ends with it those of others, which have died. It reports whether
-// the entry is dead.
+// markDying begins or ends a removal under a mark. When it ends one, it also takes out others, the
+// marks of processes that have died. It reports whether the entry is dead.
 func (e *Engine) markDying(ctx context.Context, entry recordkey.Key, mark, what, others string) (bool, error) {
 	return e.yes(ctx, dyingScript, entry.String(), mark, what, tombstoneLife, others)
 }
 
-// ifDead does something that must not meet a live entry, and reports whether the entry is dead.
+// ifDead calls do if the entry is dead, and keeps the entry from being created until do returns. It
+// then also takes out others, the marks of processes that have died. It reports whether the entry
+// is dead.
 func (e *Engine) ifDead(ctx context.Context, entry recordkey.Key, others string, do func(context.Context) error) (bool, error) {
 	mark := e.newRev()
 	ctx, cancel := context.WithTimeout(ctx, finishTime)
 	defer cancel()
 	dead, err := e.markDying(ctx, entry, mark, "begin", "")
 	if redisx.WrongType(err) {
-		return true, do(ctx) // a record of another Redis type: no entry can come to life there
+		return true, do(ctx) // a record of another Redis type: no entry can be created there
 	}
 	if err != nil || !dead {
 		return dead, err
@@ -47,17 +51,17 @@ func (e *Engine) ifDead(ctx context.Context, entry recordkey.Key, others string,
 	return true, err
 }
 
-// finishDelete does again what processes left undone that have died, those whose marks dying names
-// among them. Index members for facets, which a tombstone does not know any more, are left to a
-// check: no reader is shown them.
+// finishDelete repeats the work of processes that died before they finished it, and takes out their
+// marks, which dying lists. It leaves index members of facets to a check, because a tombstone has
+// no facets anymore; readers never see those members.
 func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string) error {
 	dead := store.Change{Key: c.Key, Delete: true, Schema: c.Schema, Drop: c.Before()}
 	_, err := e.ifDead(ctx, c.Key, dying, func(ctx context.Context) error { return e.dropAll(ctx, dead) })
 	return err
 }
 
-// leftBehind reports whether there are records of an entry that is to be created: a process has
-// written them while an earlier entry died, and died itself.
+// leftBehind reports whether there are records of an earlier entry at the key of a create. A
+// process wrote them while that entry was being deleted, and then died.
 func (e *Engine) leftBehind(ctx context.Context, c store.Change) (bool, error) {
 	all := c.Before()
 	found := make([]bool, len(all))
@@ -69,8 +73,8 @@ func (e *Engine) leftBehind(ctx context.Context, c store.Change) (bool, error) {
 	return slices.Contains(found, true), err
 }
 
-// refuseDamaged returns an error for a hash that has facets but no ~isa: it is not known that the
-// entry is dead, so the records at its key stay.
+// refuseDamaged returns an error for a hash that has facets but no ~isa. The entry may not be dead,
+// so the records that belong to it must stay.
 func (e *Engine) refuseDamaged(ctx context.Context, entry recordkey.Key) error {
 	found, err := store.Hashes(ctx, e, []string{entry.String()})
 	if err != nil {
@@ -92,9 +96,9 @@ func damagedError(entry recordkey.Key) error {
 	return &store.CorruptError{Key: entry.String(), Reason: "a hash without ~isa"}
 }
 
-// dropAll removes the tertiary records of an entry that was deleted. Those that the delete does not
-// know of are named by the stored schema, which is read after the entry has died: an earlier writer
-// had stored the name before it wrote, and a later one finds the entry dead.
+// dropAll removes the tertiary records of a deleted entry. The stored schema names those that the
+// delete does not know. dropAll reads it after the entry has died, and so misses none: an earlier
+// writer stored the name before it wrote, and a later one finds the entry dead.
 func (e *Engine) dropAll(ctx context.Context, c store.Change) error {
 	stored, err := store.Hashes(ctx, e, []string{c.Schema.Key.String()})
 	if err != nil {
@@ -105,9 +109,9 @@ func (e *Engine) dropAll(ctx context.Context, c store.Change) error {
 	return parallel(len(going), func(i int) error { return e.drop(ctx, going[i]) })
 }
 
-// drop removes a tertiary record of a dead entry, with the index members that stand for its members. It ends
-// when it finds nothing there: a member that was put in meanwhile, before its index member went, would otherwise be
-// without one if the entry comes to life.
+// drop removes a tertiary record of a dead entry, and the index members that belong to its members.
+// It repeats until the record is absent. Otherwise a member that was added after its index member
+// was removed would lack one if the entry is created again.
 func (e *Engine) drop(ctx context.Context, d store.Container) error {
 	for {
 		var members []string
@@ -133,8 +137,8 @@ func (e *Engine) drop(ctx context.Context, d store.Container) error {
 	}
 }
 
-// dropSome takes the members of a large set of a dead entry out of it, in batches, each after its
-// index members.
+// dropSome removes the members of a large set of a dead entry in batches, the index members of each
+// batch first.
 func (e *Engine) dropSome(ctx context.Context, d store.Container) error {
 	return e.EachPage(ctx, d.Key.String(), func(members []string) error {
 		if _, err := e.alignMembers(ctx, d.Key, members, false); err != nil {

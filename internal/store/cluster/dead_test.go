@@ -12,8 +12,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestDeleteThatDied has a delete die at each of its steps. The entry can be created anew: at once where
-// the delete had not begun or had ended, else when it must have died; it has nothing of the old one then.
+// TestDeleteThatDied stops a delete at each of its steps. The entry can then be created anew: at
+// once if the delete had not begun or had ended, otherwise once the deleter must have died. The new
+// entry has nothing of the old one.
 func TestDeleteThatDied(t *testing.T) {
 	const most = 100
 	for steps, ended := 0, false; !ended; steps++ {
@@ -42,7 +43,7 @@ func TestDeleteThatDied(t *testing.T) {
 	}
 }
 
-// createAnew creates A over what is left of it, if it is dead, while time goes by.
+// createAnew creates A over what is left of it, if it is dead, while time passes.
 func (s *simulation) createAnew(t *testing.T) {
 	t.Helper()
 	dead := !s.recordOf("user/uid:A").Live()
@@ -77,8 +78,8 @@ func (s *simulation) createAnew(t *testing.T) {
 	}
 }
 
-// TestDeleteThatIsSlow has a create wait for a delete that is slow, and for another removal
-// that began meanwhile.
+// TestDeleteThatIsSlow checks that a create waits for a slow delete, and for another removal that
+// began meanwhile.
 func TestDeleteThatIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newWorld(unchanged), nil)
@@ -97,20 +98,21 @@ func TestDeleteThatIsSlow(t *testing.T) {
 				s.world.now += 1000
 			}
 			if dying := s.world.at("user/uid:A").field("~dying"); i < 1000 && dying != nil && len(dying.(string)) == 36 {
-				i = 1000 // it takes over: now a third begins
+				i = 1000 // the create takes over: a third removal begins
 				s.world.do([]string{"hset", "user/uid:A", "~dying", dying.(string) + "cccccccccccc", "~since", fmt.Sprint(s.world.at("user/uid:A").field("~since"), " ", s.world.now/1000)})
 			}
 			s.step(r, none)
 			if dying := s.world.at("user/uid:A").field("~dying"); i > 1000 && dying == "cccccccccccc" {
-				return // those who died are out, and the third is waited for
+				return // the dead ones are out, and the create waits for the third
 			}
 		}
 		t.Error("the removal that began meanwhile was ended, too")
 	})
 }
 
-// TestLookAfterwardsFails has every look at the entry fail once a tertiary command was carried out: that is no "nothing was
-// written", upon which a caller would do it again.
+// TestLookAfterwardsFails makes every check of the entry fail after a tertiary command was carried
+// out. The error must not say that nothing was written, because a caller would then repeat the
+// command.
 func TestLookAfterwardsFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		done := false
@@ -136,8 +138,8 @@ func TestLookAfterwardsFails(t *testing.T) {
 	})
 }
 
-// TestReadBetween has another process move a tag to its record between the reading of the record and that of its entry: the
-// reader finds it.
+// TestReadBetween puts a staged tag in place after a reader has read the record and before it reads
+// the entry. The reader must find the tag.
 func TestReadBetween(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newWorld(unchanged), nil)
@@ -173,7 +175,7 @@ func TestReadBetween(t *testing.T) {
 	})
 }
 
-// reading reads the tags of an entry.
+// reading returns a verb that reads the tags of an entry.
 func reading(uid string, members *[]string) verb {
 	return verb{name: "read " + uid, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK(uid)
@@ -187,8 +189,9 @@ func reading(uid string, members *[]string) verb {
 	}}
 }
 
-// TestGiveBack has an attempt that sent no commit give back its claim: what the entry holds all the same stays, for
-// somebody else may have found it claimed and relied on that.
+// TestGiveBack makes an attempt that sent no commit give its claim back. The claim must stay if the
+// entry holds the value nevertheless, because another process may have found it claimed and relied
+// on that.
 func TestGiveBack(t *testing.T) {
 	for _, tt := range []struct{ value, left string }{{"n", "user/uid:A 0123456789ab"}, {"m", ""}} {
 		e, w := direct(t, entries(some, "A name=n")())

@@ -13,29 +13,29 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// A choice is one step of a run: which actor, which of its requests, and what befalls it.
+// A choice is one step of a run: an actor, one of its requests, and a fault.
 type choice struct {
 	actor, request int
 	fault          fault
 }
 
-// An explorer takes a scenario through all orders of its steps that stay inside its budgets. States are
-// merged: the same records, and actors that were told the same, have the same future.
+// An explorer runs a scenario in all orders of its steps that its budgets allow. It merges states:
+// the same records, and actors that were told the same, have the same future.
 type explorer struct {
 	sim         *simulation
 	scenario    scenario
-	preemptions int // how often an actor may be stopped in the middle for another
+	preemptions int // how often an actor may be interrupted by another
 	faults      int // how many actors may die, or answers be lost
 	kinds       []fault
-	most        int // states
+	most        int // states to visit
 	behaviour   *behaviour
 	memo        *memo
-	seen        map[uint64]uint8 // by state: with which budgets used up
-	judged      map[uint64]bool  // records that break nothing
-	todo        [][]moment       // by budgets used up
+	seen        map[uint64]uint8 // budgets used to reach a state
+	judged      map[uint64]bool  // records that break no invariant
+	todo        [][]moment       // by budgets used
 	states      int
 	ends        int
-	weary       int // ends that an actor's time was over before
+	weary       int // ends at which an actor's time was over
 }
 
 // A moment is a state of a run.
@@ -44,23 +44,23 @@ type moment struct {
 	now         int64
 	commits     uint64 // four bits for each verb of each actor
 	cast        []role
-	current     int // the actor that would be stopped in the middle; -1: none
+	current     int // the actor that any other would interrupt; -1: none
 	preemptions int
 	faults      int
 	deaths      int
-	outdated    bool               // a commit was made by a schema that is gone
+	outdated    bool               // a commit was made under a schema that is gone
 	fault       fault              // the last one
-	forbidden   fault              // the right that is missing
-	undone      bool               // what was acknowledged is not there any more
-	held        [mostFinders]uint8 // by whom the value was held that an actor looks for, since it began
-	wrong       string             // what it was told then
+	forbidden   fault              // the missing permission
+	undone      bool               // an acknowledged write was lost
+	held        [mostFinders]uint8 // who held the value that each actor looks for, since it began
+	wrong       string             // the wrong answer to a lookup, "" for none
 	trace       *trace
 }
 
-// A role is an actor in a state.
+// A role is an actor in one state of a run.
 type role struct {
 	at   *node
-	sent bool // tampering: a commit of the running attempt succeeded
+	sent bool // for mutants: a commit of the running attempt succeeded
 	dead bool
 }
 
@@ -71,14 +71,14 @@ func (r role) wants() []want {
 	return r.at.wants
 }
 
-// A trace is how a state came about.
+// A trace records how a state was reached.
 type trace struct {
 	before *trace
 	choice choice
 }
 
-// explore returns a violation and how it came about, or "". It has been everywhere unless limited says
-// otherwise.
+// explore returns a violation and how it came about, or "". It has visited all states unless
+// limited reports otherwise.
 func (x *explorer) explore() string {
 	x.seen, x.judged = map[uint64]uint8{}, map[uint64]bool{}
 	if x.kinds == nil {
@@ -125,7 +125,7 @@ func (x *explorer) beginning() moment {
 	return m
 }
 
-// from goes on from a state in every way.
+// from continues from a state in every possible way.
 func (x *explorer) from(m moment) string {
 	options := x.options(m)
 	if len(options) == 0 {
@@ -142,7 +142,8 @@ func (x *explorer) from(m moment) string {
 	return ""
 }
 
-// push notes a state to go on from, unless it was reached before with budgets no smaller.
+// push adds a state to continue from, unless it was reached before with the same budgets left or
+// more.
 func (x *explorer) push(m moment) {
 	sum := m.sum()
 	used := x.seen[sum]
@@ -161,7 +162,7 @@ func (x *explorer) push(m moment) {
 	x.todo[i] = append(x.todo[i], m)
 }
 
-// take makes a choice.
+// take makes a choice, and returns the state that follows.
 func (x *explorer) take(m moment, c choice) moment {
 	if x.stops(m, c.actor) {
 		m.preemptions++
@@ -198,7 +199,7 @@ func (x *explorer) take(m moment, c choice) moment {
 	return m
 }
 
-// step lets a request through.
+// step carries out a request.
 func (x *explorer) step(m *moment, r *role, c choice) {
 	w := r.at.wants[c.request]
 	h := heard{want: c.request, lost: c.fault == lost}
@@ -216,7 +217,7 @@ func (x *explorer) step(m *moment, r *role, c choice) {
 	r.at = next
 }
 
-// carryOut runs a command, as it is tampered with, on the records.
+// carryOut runs a command on the records, tampered with if the simulation says so.
 func (x *explorer) carryOut(m *moment, r *role, w want, f fault) (uint32, any) {
 	if answer, is := elsewhere[f]; is {
 		return x.memo.reply(answer), answer
@@ -250,7 +251,7 @@ func (x *explorer) carryOut(m *moment, r *role, w want, f fault) (uint32, any) {
 	return e.reply, x.memo.said[e.reply]
 }
 
-// befalls reports whether a fault can befall a command, and makes a difference.
+// befalls reports whether a fault can happen to a command, and makes a difference.
 func (x *explorer) befalls(f fault, m moment, w want) bool {
 	switch {
 	case w.cmd == nil || f == dies:
@@ -269,13 +270,13 @@ func (x *explorer) befalls(f fault, m moment, w want) bool {
 	return true
 }
 
-// mostVerbs of one actor.
+// mostVerbs is how many verbs an actor may have.
 const mostVerbs = 4
 
-// stops reports whether going on with an actor stops another in the middle.
+// stops reports whether going on with an actor interrupts another.
 func (x *explorer) stops(m moment, actor int) bool { return m.current >= 0 && m.current != actor }
 
-// options are all choices inside the budgets.
+// options returns all choices within the budgets.
 func (x *explorer) options(m moment) []choice {
 	var os []choice
 	for i, r := range m.cast {
@@ -291,7 +292,7 @@ func (x *explorer) options(m moment) []choice {
 				continue
 			}
 			if j > 0 && m.preemptions+cost+1 > x.preemptions {
-				break // out of its turn: as if the actor stopped itself
+				break // out of turn: as if the actor interrupted itself
 			}
 			os = append(os, choice{i, j, none})
 			for _, f := range x.kinds {
@@ -314,7 +315,7 @@ func mix(h, x uint64) uint64 {
 	return h ^ h>>32
 }
 
-// records is a number for the records alone.
+// records returns a digest of the records only.
 func (m moment) records() uint64 {
 	h := mix(uint64(m.now), m.commits)
 	for i, n := range m.cells {
@@ -325,7 +326,7 @@ func (m moment) records() uint64 {
 	return h
 }
 
-// sum is a number for the state, whatever it cost to come here.
+// sum returns a digest of the state, without the budgets used to reach it.
 func (m moment) sum() uint64 {
 	h := mix(m.records(), uint64(m.current+1)<<8|uint64(m.deaths))
 	for i, held := range m.held {
@@ -345,7 +346,7 @@ func (m moment) sum() uint64 {
 	return h
 }
 
-// broken says which invariant the records break, "" for none.
+// broken returns which invariant the records break, or "" for none.
 func (x *explorer) broken(m moment) string {
 	if m.outdated && !m.undone {
 		return "schema: committed by one that is no more"
@@ -355,7 +356,7 @@ func (x *explorer) broken(m moment) string {
 	}
 	sum := m.records()
 	if x.judged[sum] && !x.scenario.history || m.undone {
-		return "" // what was acknowledged is lost: nothing but readers can be right then
+		return "" // an acknowledged write is lost: only readers can still be right
 	}
 	for i, r := range m.cast {
 		for j := range mostVerbs {
@@ -370,7 +371,7 @@ func (x *explorer) broken(m moment) string {
 	return v
 }
 
-// end judges a run that came to its end.
+// end judges a run that has ended.
 func (x *explorer) end(m moment) string {
 	x.memo.fill(m.now, m.cells)
 	if m.undone {
@@ -406,7 +407,7 @@ func (x *explorer) end(m moment) string {
 		verbs += len(r.at.errs)
 		if r.at.weary {
 			x.weary++
-			return "" // without jitter, contenders may keep each other from a commit for ever
+			return "" // without jitter, contenders may block each other forever
 		}
 		for _, err := range r.at.errs {
 			if err == nil {
@@ -415,7 +416,7 @@ func (x *explorer) end(m moment) string {
 		}
 	}
 	if m.fault >= moved && (m.fault < refused || x.sim.world.answer != nonLocal || won < verbs) {
-		return "" // who is refused for good does not go on, and may leave something
+		return "" // an actor that is refused for good gives up, and may leave garbage
 	}
 	if v := x.sim.garbage(); v != "" && (m.fault < refused || !strings.HasPrefix(v, "I4") && !x.forgoes(v)) {
 		return v + x.story(m.trace)
@@ -426,13 +427,14 @@ func (x *explorer) end(m moment) string {
 	return ""
 }
 
-// forgoes reports whether garbage is what a server leaves that refuses the end of a tombstone for
-// want of a right, when nothing is sent again.
+// forgoes reports whether garbage is a tombstone without an end, which a server leaves that forbids
+// EXPIRE, if nothing is sent again.
 func (x *explorer) forgoes(garbage string) bool {
 	return x.sim.world.answer == noRight && strings.HasPrefix(garbage, "a tombstone for ever")
 }
 
-// untrue says which verb answered that it was not done, and was, or the other way round.
+// untrue returns which verb reported a failure although it was done, or a success although it was
+// not.
 func (x *explorer) untrue(m moment) string {
 	for i, r := range m.cast {
 		for j, err := range r.at.errs {
@@ -452,7 +454,7 @@ func (x *explorer) untrue(m moment) string {
 	return ""
 }
 
-// story tells a run step by step.
+// story returns a description of a run, step by step.
 func (x *explorer) story(t *trace) string {
 	var all []choice
 	for ; t != nil; t = t.before {

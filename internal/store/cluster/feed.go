@@ -9,12 +9,13 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// The history of an entry is written in the commit itself; its part of the feed lies in another
-// slot, and comes right after. With a line go those before it that are missing there, however old
-// they are: so they stand in the order of the history, and what a process that died has left out
-// comes with the next change, or with a repair that reads the entry.
+// A commit writes the entry's history. The entry's part of the feed lies in another slot, and is
+// written right after. Each write adds all earlier lines that the feed lacks, however old they are,
+// so the lines of an entry stand there in the order of its history. Lines that a dead process left
+// out come with the next change, or with a repair that reads the entry.
 
-// feed puts into the feed what it lacks of the history of an entry.
+// feed adds the lines of an entry's history that the feed lacks. first is the whole history, or ""
+// if feed must read it.
 func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n store.Note, first string) (err error) {
 	lines := []string{first}
 	if first == "" {
@@ -37,7 +38,7 @@ func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n store.Note, firs
 	return err
 }
 
-// publish takes what waits in an entry into its history, and puts into the feed what that lacks.
+// publish moves the lines that wait in an entry to its history, and adds what the feed lacks.
 func (e *Engine) publish(ctx context.Context, entry recordkey.Key) error {
 	live, note, err := e.field(ctx, entry, store.FieldNote)
 	if err == nil && live && !store.Settled(note.Wire) {

@@ -10,28 +10,28 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Callers do not wait for the feed. Each part of it has a queue and feeders of its own, so that a master that does not
-// answer delays only the parts that it serves, and no change of an entry.
+// Callers do not wait for the feed. Each part of it has its own queue and its own feeders, so a
+// master that does not answer delays only the parts that it serves, and never a change of an entry.
 const (
-	partFeeders = 4           // feed one part at a time
-	mostUnfed   = 256         // entries wait for one part; more callers wait for room
-	feedTime    = time.Minute // how long feeders go on trying
-	feedPause   = time.Second // between two tries
+	partFeeders = 4           // feeders that work on one part at a time
+	mostUnfed   = 256         // entries that may wait for one part; further callers wait for room
+	feedTime    = time.Minute // how long a feeder keeps trying
+	feedPause   = time.Second // wait between two tries
 )
 
-// A feedQueue holds the entries whose lines one part of the feed still lacks.
+// A feedQueue holds the entries whose lines are still missing from one part of the feed.
 type feedQueue struct {
-	room  chan struct{} // has one element for each entry, until it is fed
-	turns chan struct{} // has one element for each feeder at work
+	room  chan struct{} // holds one element for each entry until it is fed
+	turns chan struct{} // holds one element for each feeder at work
 
 	mu      sync.Mutex
 	waiting map[recordkey.Key]unfed // entries that no feeder has taken yet
 }
 
-// An unfed entry has these lines in its history.
+// An unfed value describes the history lines of an entry that waits in a queue.
 type unfed struct {
 	note  store.Note
-	first string // the whole history, if it is known; "": it must be read
+	first string // the whole history; "" if it must be read
 }
 
 func newFeedQueue() *feedQueue {
@@ -41,7 +41,7 @@ func newFeedQueue() *feedQueue {
 	}
 }
 
-// join adds a note to an entry that waits already, and reports whether it does.
+// join updates an entry that is already waiting, and reports whether there is one.
 func (q *feedQueue) join(prk recordkey.Key, n store.Note) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -52,7 +52,7 @@ func (q *feedQueue) join(prk recordkey.Key, n store.Note) bool {
 	return waits
 }
 
-// put adds an entry, for which the caller has taken room.
+// put adds an entry. The caller has already acquired room for it.
 func (q *feedQueue) put(prk recordkey.Key, u unfed) {
 	if !q.join(prk, u.note) {
 		q.mu.Lock()
@@ -61,7 +61,7 @@ func (q *feedQueue) put(prk recordkey.Key, u unfed) {
 	}
 }
 
-// take returns an entry to the feeder that feeds it, and reports whether it still waits.
+// take removes an entry from those that wait, and reports whether it was one of them.
 func (q *feedQueue) take(prk recordkey.Key) (u unfed, waits bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -70,14 +70,15 @@ func (q *feedQueue) take(prk recordkey.Key) (u unfed, waits bool) {
 	return u, waits
 }
 
-// feedLater puts into the feed what it lacks of the history of an entry, if something was noted. The caller does not
-// wait for it; Close does.
+// feedLater queues an entry whose history has lines that the feed lacks, if n has any lines. The
+// caller does not wait for the feed; Close does.
 func (e *Engine) feedLater(ctx context.Context, prk recordkey.Key, n store.Note) {
 	e.feedSoon(ctx, prk, n, "")
 }
 
-// feedSoon does what feedLater does for a caller that may know the whole history: first, if it is not "". If the part has no room
-// before the caller's time is over, the lines come with the next change of the entry.
+// feedSoon works like feedLater, for a caller that may know the entry's whole history. first is
+// that history, or "" if it must be read. If the queue has no room before ctx ends or finishTime
+// is over, the lines come with the entry's next change.
 func (e *Engine) feedSoon(ctx context.Context, prk recordkey.Key, n store.Note, first string) {
 	if len(n.Lines) == 0 {
 		return
@@ -98,7 +99,7 @@ func (e *Engine) feedSoon(ctx context.Context, prk recordkey.Key, n store.Note, 
 	})
 }
 
-// feedInTurn feeds an entry when it is its turn. It tries again as long as that may help.
+// feedInTurn feeds an entry as soon as a feeder is free, and retries while that may help.
 func (e *Engine) feedInTurn(ctx context.Context, q *feedQueue, prk recordkey.Key) {
 	if !acquire(ctx, q.turns) {
 		q.take(prk)
@@ -117,7 +118,7 @@ func (e *Engine) feedInTurn(ctx context.Context, q *feedQueue, prk recordkey.Key
 	}
 }
 
-// awaitFeeders returns when the feeders have fed all that waited, or finishTime is over.
+// awaitFeeders waits until all queued entries are fed, but no longer than finishTime.
 func (e *Engine) awaitFeeders() {
 	ctx, cancel := context.WithTimeout(context.Background(), finishTime)
 	defer cancel()
@@ -131,8 +132,8 @@ func (e *Engine) awaitFeeders() {
 	}
 }
 
-// acquire takes one of the places of a channel, and reports whether it got one before ctx ended. A free place is taken
-// in any case.
+// acquire takes one of the places of a channel, and reports whether it got one before ctx ended. It
+// takes a free place even if ctx has ended.
 func acquire(ctx context.Context, places chan<- struct{}) bool {
 	select {
 	case places <- struct{}{}:

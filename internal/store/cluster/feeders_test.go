@@ -13,8 +13,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestFullFeedQueue has one part of the feed stand still: changes of its entries end with their contexts when the queue
-// is full, those of other parts go on, and an entry that waits takes no more room.
+// TestFullFeedQueue stops one part of the feed. When its queue is full, changes of its entries end
+// with their contexts, those of other parts continue, and an entry that already waits takes no more
+// room.
 func TestFullFeedQueue(t *testing.T) {
 	e := New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), Options{})
 	var waiting []func()
@@ -36,7 +37,7 @@ func TestFullFeedQueue(t *testing.T) {
 		prks[part] = append(prks[part], prk)
 	}
 	for _, prk := range slices.Concat(prks[0][:mostUnfed], prks[0][:mostUnfed], prks[1][:1]) {
-		e.feedSoon(t.Context(), prk, note, "") // no deadline: it would wait for room
+		e.feedSoon(t.Context(), prk, note, "") // without a deadline, it would wait for room
 	}
 	if len(waiting) != mostUnfed+1 {
 		t.Fatalf("%d entries wait to be fed, want %d", len(waiting), mostUnfed+1)
@@ -50,7 +51,7 @@ func TestFullFeedQueue(t *testing.T) {
 	for _, end := range waiting {
 		end()
 	}
-	if err := e.Close(); err != nil { // which waits for all of them
+	if err := e.Close(); err != nil { // waits for all of them
 		t.Error(err)
 	}
 }

@@ -18,8 +18,8 @@ func filling() map[string]*cell {
 	return cells
 }
 
-// wantTags returns a judgement of an entry's tags: if all verbs of the first actor were answered
-// without an error, and nothing is still to be put in place, they are these.
+// wantTags returns a check of an entry's tags. If all verbs of the first actor succeeded, and
+// nothing is still staged, the tags must be want.
 func wantTags(uid string, want ...string) func(moment, *simulation) string {
 	return func(m moment, s *simulation) string {
 		e := s.world.at("user/uid:" + uid)
@@ -33,8 +33,8 @@ func wantTags(uid string, want ...string) func(moment, *simulation) string {
 	}
 }
 
-// fillScenarios returns changes of tertiary records that meet what an earlier change has not put in
-// place yet.
+// fillScenarios returns changes of tertiary records that meet records which an earlier change
+// staged and has not put in place yet.
 func fillScenarios() []scenario {
 	a := entries(some, "A email=a")
 	tagged := with(with(a, "user/uid:A/tags", setOf("admin")), "user/tags:admin/~prks", setOf("user/uid:A"))
@@ -52,7 +52,7 @@ func fillScenarios() []scenario {
 	}
 }
 
-// fillMutants are the engine without what keeps an earlier change from undoing a later one.
+// fillMutants lack what keeps an earlier change from undoing a later one.
 var fillMutants = []mutant{
 	{name: "a change overwrites what is to be put in place", in: []string{"fill: no tags | untag"}, finds: "tags: ", kinds: []fault{moved}, rewrite: replaced(
 		"ARGV[#ARGV - 1] == '~fill'", "false")},

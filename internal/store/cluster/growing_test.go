@@ -25,24 +25,25 @@ var older = func() *change.Type {
 	return c.ByName["user"]
 }()
 
-// These exist when the new index is declared whole, and where there is to be one.
+// These records exist once the new index was declared complete, and while it is being built.
 const (
 	declaredWhole = "~/schema/whole"
 	growingNow    = "~/schema/growing"
 )
 
-// by has a program change the job of an entry, or create one, by a type, and by the new one as soon as that is in force.
+// by returns a verb of a program that has just started and changes the job of an entry, under type
+// t, or under the new type once that is in force.
 func by(t *change.Type, uid, job string) verb {
 	v := byStill(t, uid, job)
 	still := v.do
 	v.do = func(ctx context.Context, a *actor) error {
-		a.engine.checked.Delete(t.Guard.Key) // it has only just begun
+		a.engine.checked.Delete(t.Guard.Key) // the program has only just started
 		return still(ctx, a)
 	}
 	return v
 }
 
-// byStill is by for a program that may know the stored schema from what it did before.
+// byStill works like by, for a program that may know the stored schema from what it did before.
 func byStill(t *change.Type, uid, job string) verb {
 	return verb{name: "update " + uid + " job=" + job, do: func(ctx context.Context, a *actor) error {
 		for now := t; ; now = people {
@@ -58,7 +59,7 @@ func byStill(t *change.Type, uid, job string) verb {
 	}}
 }
 
-// The steps of a process that brings entries to the new index, and the order in which they are right.
+// The steps of a process that builds the new index, and their right order.
 const (
 	announces = "announce "
 	waits     = "wait "
@@ -68,7 +69,7 @@ const (
 	asIsRight = announces + waits + expels + fills + declares
 )
 
-// grow brings entries to the index of jobs, in steps.
+// grow returns a verb that builds the index of jobs, in the given steps.
 func grow(steps string) verb {
 	return verb{name: "grow by " + strings.ReplaceAll(steps, " ", ","), do: func(ctx context.Context, a *actor) error {
 		for step := range strings.FieldsSeq(steps) {
@@ -126,7 +127,7 @@ var growing = map[string]func(context.Context, *actor) error{
 	},
 }
 
-// align is alignIndex, but for what that does first about a record of another Redis type.
+// align does what alignIndex does, except that it does not replace a record of another Redis type.
 func (a *actor) align(ctx context.Context, prk string, index recordkey.Key, job string) error {
 	entry, err := recordkey.Parse(prk)
 	if err != nil {
@@ -144,8 +145,8 @@ func (a *actor) align(ctx context.Context, prk string, index recordkey.Key, job 
 	return a.engine.align(ctx, []membership{{key: index.String(), member: prk, in: in}}, look)
 }
 
-// whole checks that an index which was declared whole has the entry that nobody has changed. What others have changed it has
-// when they have ended, of which garbage tells.
+// whole checks that an index that was declared complete has the entry, if no other actor has
+// changed the entry. If one has, garbage checks the index at the end.
 func (s *simulation) whole() string {
 	k, _ := people.PRK("A")
 	r := s.recordOf(k.String())
@@ -158,7 +159,7 @@ func (s *simulation) whole() string {
 	return ""
 }
 
-// extend has a program add to the stored schema, which is a list of words here.
+// extend returns a verb of a program that adds to the stored schema, which is a list of words here.
 func extend(word string) verb {
 	return verb{name: "extend " + word, do: func(ctx context.Context, a *actor) error {
 		for range verbAttempts {
@@ -176,7 +177,7 @@ func extend(word string) verb {
 	}}
 }
 
-// grown is what is wrong with the stored schema when programs have extended it.
+// grown returns what is wrong with the stored schema after programs extended it, or "".
 func (s *simulation) grown() string {
 	c := s.world.at(storedSchema)
 	if c == nil {
@@ -188,12 +189,12 @@ func (s *simulation) grown() string {
 	return ""
 }
 
-// indexes reports whether the index of jobs has to have all entries.
+// indexes reports whether the index of jobs must be complete.
 func (s *simulation) indexes() bool {
 	return s.world.at(growingNow) == nil || s.world.at(declaredWhole) != nil
 }
 
-// growingScenarios are about a schema that gets more while programs write.
+// growingScenarios returns additions to a schema while programs write.
 func growingScenarios() []scenario {
 	start := func() map[string]*cell {
 		cells := with(entries(some, "A name=n job=cook"), storedSchema, hash("fingerprint="+older.Guard.Fingerprint+" schema={}"))()
@@ -215,7 +216,8 @@ func growingScenarios() []scenario {
 	}
 }
 
-// TestGrowingWrong takes the steps of building an index in wrong orders, or leaves one out, and wants the search to notice.
+// TestGrowingWrong builds an index with its steps in a wrong order, or without one of them. The
+// search must notice.
 func TestGrowingWrong(t *testing.T) {
 	for name, steps := range map[string]string{
 		"no wait":          announces + expels + fills + declares,

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// anotherA wants of an entry A that was made anew by its address alone that it has nothing else.
+// anotherA checks that an entry A that was created anew, with only an address, has nothing else.
 func anotherA(s *simulation) string {
 	e := s.world.at("user/uid:A")
 	if e.field("email") == "x" && (e.field("name") != nil || e.field("job") != nil) {
@@ -14,7 +14,7 @@ func anotherA(s *simulation) string {
 	return ""
 }
 
-// halfScenarios returns deletes that may be refused in the middle, and what others do then.
+// halfScenarios returns deletes that may be refused halfway, and what others do then.
 func halfScenarios() []scenario {
 	job := entries(some, "A name=n job=cook")
 	one := func(v ...verb) []verb { return v }
@@ -25,7 +25,7 @@ func halfScenarios() []scenario {
 	}
 }
 
-// refusedMutants are the engine without what keeps an account whole whose change is refused in the middle.
+// refusedMutants lack what keeps an account whole if its change is refused halfway.
 var refusedMutants = []mutant{
 	{name: "what is half deleted is damage", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noRight, rewrite: replaced(
 		"if not head[1] and has_facets()", "if has_facets()")},

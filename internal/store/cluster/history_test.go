@@ -12,7 +12,7 @@ import (
 
 const historyOfA = "~/history/{user/uid:A}"
 
-// noted is a verb whose commit leaves a line of its own.
+// noted returns v with a history line for each of its commits.
 func noted(v verb) verb {
 	do := v.do
 	v.do = func(ctx context.Context, a *actor) error {
@@ -22,7 +22,7 @@ func noted(v verb) verb {
 	return v
 }
 
-// noteOf is the line that a running verb leaves.
+// noteOf returns what the running verb notes of a change.
 func (a *actor) noteOf(c store.Change) store.Note {
 	kind := "update"
 	if c.Create {
@@ -33,7 +33,8 @@ func (a *actor) noteOf(c store.Change) store.Note {
 	return a.line(kind)
 }
 
-// line returns what a running verb notes, by its actor and number; nothing where it does not note.
+// line returns a note that names the running verb by its actor and number. It is empty if the actor
+// notes nothing.
 func (a *actor) line(kind string) store.Note {
 	if !a.noting {
 		return store.Note{}
@@ -41,7 +42,7 @@ func (a *actor) line(kind string) store.Note {
 	return store.Note{Lines: []string{kind + " " + a.name + "." + strings.Fields(a.verb)[0] + " / / /"}}
 }
 
-// publish does what a repair does that reads an entry.
+// publish returns a verb that does what a repair does when it reads an entry.
 func publish(uid string) verb {
 	return verb{name: "publish " + uid, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK(uid)
@@ -50,15 +51,14 @@ func publish(uid string) verb {
 	}}
 }
 
-// published reports whether an actor has published the history at its end, when the others had
-// ended or died.
+// published reports whether an actor published the history after all others had ended or died.
 func (x *explorer) published(r role, i int) bool {
 	verbs := x.scenario.actors[i]
 	last := len(verbs) - 1
 	return x.scenario.late && strings.HasPrefix(verbs[last].name, "publish") && r.at.done > last && r.at.errs[last] == nil
 }
 
-// historyScenarios are changes that leave lines, of one entry A.
+// historyScenarios returns changes of an entry A that add history lines.
 func historyScenarios() []scenario {
 	a := entries(some, "A email=a")
 	one := func(v ...verb) (all []verb) {
@@ -94,7 +94,7 @@ func historyScenarios() []scenario {
 	return all
 }
 
-// linesOfA are the lines of the history of A, as a reader has them, without marks.
+// linesOfA returns the history lines of A as a reader sees them, without marks.
 func (s *simulation) linesOfA() (lines []string) {
 	if c := s.world.at(historyOfA); c != nil {
 		lines = strings.Split(c.text, "\n")
@@ -127,9 +127,9 @@ func (s *simulation) fedOfA() (lines []string) {
 	return lines
 }
 
-// unnoted says which change has no line in the history, or more than one, which line tells of what
-// was not done, and which is out of order in the feed, or missing before others; "" for none. Only
-// of a change that was refused half-way, and not acknowledged, a line may be missing.
+// unnoted returns what is wrong with the history, or "". Each change must have one line, and a line
+// must be about something that was done. The feed must have the lines in their order, without gaps.
+// A line may be missing only if its change was refused halfway and not acknowledged.
 func (x *explorer) unnoted(m moment) string {
 	if !x.scenario.history {
 		return ""
@@ -159,7 +159,7 @@ func (x *explorer) unnoted(m moment) string {
 	return ""
 }
 
-// changed returns how many lines a verb must have, and may have.
+// changed returns the least and the most lines that a verb may have.
 func (x *explorer) changed(m moment, r role, i, j int) (least, most int) {
 	word, _, _ := strings.Cut(x.scenario.actors[i][j].name, " ")
 	acknowledged := r.at.done > j && r.at.errs[j] == nil
@@ -169,21 +169,21 @@ func (x *explorer) changed(m moment, r role, i, j int) (least, most int) {
 		if done := is && (word == "log" || strings.HasPrefix(session, "- ")); done {
 			most = 1
 		} else {
-			acknowledged = false // there was none to end
+			acknowledged = false // there was no session to end
 		}
 	case "issue":
 		mark, _ := x.sim.world.at("user/uid:A").field(store.FieldTokens).(string)
 		if x.sim.world.at(tokensOfA).field("h9") != nil || strings.Contains(mark, "h9 ") {
 			most = 1
 		}
-	case "tag": // of two that add the same, one changes something
+	case "tag": // if two verbs add the same tag, one changes something
 		if x.sim.world.at("user/uid:A/tags").field("red") != nil {
 			most = 1
 		}
 		acknowledged = acknowledged && len(x.scenario.actors[1-i]) == 1 && strings.HasPrefix(x.scenario.actors[1-i][0].name, "update")
 	default:
 		most = int(m.commits >> (4 * (i*mostVerbs + j)) & 15)
-		if m.fault < refused || acknowledged { // else it may have been refused in the middle
+		if m.fault < refused || acknowledged { // otherwise it may have been refused halfway
 			least = most
 		}
 		return least, most
@@ -194,7 +194,7 @@ func (x *explorer) changed(m moment, r role, i, j int) (least, most int) {
 	return least, most
 }
 
-// onlyTags reports whether all that the actors do is to add one tag.
+// onlyTags reports whether the actors do nothing but add one tag.
 func (x *explorer) onlyTags() bool {
 	return !slices.ContainsFunc(slices.Concat(x.scenario.actors...), func(v verb) bool { return v.name != "tag A red" })
 }
@@ -208,7 +208,8 @@ func tagLines(lines []string) (n int) {
 	return n
 }
 
-// unfed says what the feed lacks when all have ended, or died: of the lines up to the last one of somebody who has not died.
+// unfed returns what the feed lacks after all actors have ended or died, or "". It must have every
+// line up to the last one of an actor that has not died.
 func (x *explorer) unfed(m moment) string {
 	if !x.scenario.history {
 		return ""
@@ -230,7 +231,7 @@ func (x *explorer) unfed(m moment) string {
 	return ""
 }
 
-// historyMutants are the engine without what keeps each line once and in its place.
+// historyMutants lack what keeps each line once and in its place.
 var historyMutants = []mutant{
 	{
 		name: "a note that cannot be put beside the entry is left out", in: []string{"history"}, finds: "history", kinds: []fault{tryAgain},

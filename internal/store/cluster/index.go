@@ -12,16 +12,16 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A membership is an entry's membership in an index (I5).
+// A membership describes the place of an entry in one index (I5).
 type membership struct {
 	key    string
 	member string
 	ranked bool        // in an ordered index
-	facet  store.Facet // what the entry holds if it is a member; without a field, the entry does not tell
-	in     bool        // as it was last brought about
+	facet  store.Facet // what a member's entry holds; if Field is "", the entry does not say
+	in     bool        // whether the entry was last put in or taken out
 }
 
-// membershipsOf are the memberships that a change decides.
+// membershipsOf returns the memberships that a change puts in or takes out.
 func membershipsOf(c store.Change) []membership {
 	prk := c.Key.In(recordkey.Namespace{}).String()
 	var ms []membership
@@ -38,11 +38,11 @@ func membershipsOf(c store.Change) []membership {
 	return ms
 }
 
-// mostMemberships are brought about in one pipeline.
+// mostMemberships limits the memberships that are written in one pipeline.
 const mostMemberships = 1000
 
-// align brings memberships about, and looks again at what is due, until both agree. Of several callers that do this
-// for one membership, the last to look is right.
+// align writes memberships, calls look to find out which are due by now, and repeats until both
+// agree. If several callers align the same membership, the last one to look is right.
 func (e *Engine) align(ctx context.Context, ms []membership, look func() (due func(membership) bool, err error)) error {
 	for len(ms) > 0 {
 		for some := range slices.Chunk(ms, mostMemberships) {
@@ -102,8 +102,8 @@ func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ms []memb
 	})
 }
 
-// alignMembers brings the index members of an entry in line with the members of its indexed set,
-// which were put in or taken out. It reports whether the entry was live at the last look.
+// alignMembers brings index members of an entry in line with members of its indexed set that were
+// added or removed. It reports whether the entry was live when it was last read.
 func (e *Engine) alignMembers(ctx context.Context, set recordkey.Key, members []string, in bool) (live bool, err error) {
 	for len(members) > e.batch && err == nil {
 		live, err = e.alignBatch(ctx, set, members[:e.batch], in)
@@ -146,7 +146,7 @@ func (e *Engine) alignBatch(ctx context.Context, set recordkey.Key, members []st
 	return live, err
 }
 
-// has returns which of some members a set has.
+// has returns which of the members are in a set.
 func (e *Engine) has(ctx context.Context, set string, members []string) (map[string]bool, error) {
 	slices.Sort(members)
 	reply, err := e.read(ctx, redisx.IsList, redisx.AppendWords([]any{"smismember", set}, members)...)
@@ -164,8 +164,9 @@ func (e *Engine) has(ctx context.Context, set string, members []string) (map[str
 	return has, nil
 }
 
-// alignIndex goes on as changes do: a membership is brought about, and looked at again until it is what is due. With Free
-// a place stays where the entry has another value by now.
+// alignIndex does for one membership what a change does: it writes the membership, and reads the
+// entry again until both agree. With Free, it leaves a place as it is if the entry now has another
+// value.
 func (e *Engine) alignIndex(ctx context.Context, a store.Align) (in bool, err error) {
 	ordered := a.Ordered()
 	if !ordered {
@@ -187,7 +188,7 @@ func (e *Engine) alignIndex(ctx context.Context, a store.Align) (in bool, err er
 	return in || ordered, err
 }
 
-// isDue reports whether an entry is to be where a step may put it.
+// isDue reports whether the entry belongs in the place that a describes.
 func (e *Engine) isDue(ctx context.Context, a store.Align) (bool, error) {
 	if !a.Set.IsValid() {
 		live, now, err := e.field(ctx, a.Entry, a.At.Facet.Field)

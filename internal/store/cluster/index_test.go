@@ -7,7 +7,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// direct is an engine over some records, whose commands are not held up.
+// direct returns an engine over the given records, whose commands run at once.
 func direct(t *testing.T, start map[string]*cell) (*Engine, *world) {
 	t.Helper()
 	s := newSimulation(newWorld(unchanged), nil)
@@ -26,8 +26,8 @@ func parsed(t *testing.T, key string) recordkey.Key {
 	return k
 }
 
-// TestRank takes and frees places in an ordered index, for entries that have the value, another one, none, or
-// that are dead.
+// TestRank takes and frees places in an ordered index, for an entry that has the value, another one
+// or none, or that is dead.
 func TestRank(t *testing.T) {
 	index, err := recordkey.Own("order", "user", "name")
 	if err != nil {
@@ -39,8 +39,8 @@ func TestRank(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		start        map[string]*cell
-		after        bool // the place was to be taken: it is
-		afterVacated bool // the place was taken, and to be freed: it is still taken
+		after        bool // the place is taken after Mend was to take it
+		afterVacated bool // the place is still taken after Mend was to free it
 	}{
 		{"it has the value", entries(some, "A name=n")(), true, false},
 		{"it has another", entries(some, "A name=m")(), false, true},
@@ -67,7 +67,8 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// TestMembershipsOfChange follows a change of an ordered facet, which the facet of a place decides.
+// TestMembershipsOfChange checks that the facet that an entry now has decides its place in an
+// ordered index.
 func TestMembershipsOfChange(t *testing.T) {
 	at := func(member, wire string) store.Ranked {
 		return store.Ranked{Key: parsed(t, "user/job:x/~prks"), Member: member, Facet: store.Facet{Field: "name", Wire: wire}}
@@ -93,7 +94,7 @@ func TestMembershipsOfChange(t *testing.T) {
 	}
 }
 
-// TestDiscard removes garbage, and nothing that an entry holds.
+// TestDiscard checks that Mend removes garbage, and nothing that an entry holds.
 func TestDiscard(t *testing.T) {
 	srk, set, index := "user/email:a/~prk", "user/uid:A/tags", "user/tags:red/~prks"
 	claim := store.Remove{Key: srk, Seen: store.Text{Wire: "user/uid:A " + some, Is: true}, Owner: "user/uid:A", Field: "email", Value: "a"}

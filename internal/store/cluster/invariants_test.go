@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// violated says which invariant the records break, "" for none. It holds at every moment, whichever actor
-// has died.
+// violated returns which invariant the records break, or "" for none. The invariants hold at every
+// moment, whichever actor has died.
 func (s *simulation) violated() string {
 	for verb, n := range s.commits {
 		if n > 1 {
@@ -49,7 +49,8 @@ func (s *simulation) violated() string {
 	return cmp.Or(s.dropsKnown(), s.sessionsHold())
 }
 
-// keys are those of all records but what is laid ready, and what calls leave beside records.
+// keys returns the keys of all records, except those that are staged, about to be dropped, or kept
+// beside another record.
 func (s *simulation) keys() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.world.cells)), func(k string) bool {
 		return strings.HasPrefix(k, "~/fill/") || strings.HasPrefix(k, "~/drop/") || strings.HasPrefix(k, "~/did/") || s.world.at(k) == nil
@@ -63,7 +64,7 @@ func record(k recordkey.Key, c *cell) store.Record {
 	return store.Record{Key: k, Fields: c.hash}
 }
 
-// entry checks I1, I2 and I3 of one hash.
+// entry checks I1, I2 and I3 for one hash.
 func (s *simulation) entry(k recordkey.Key, c *cell, holders map[string]string) string {
 	r := record(k, c)
 	if !r.Live() {
@@ -92,7 +93,7 @@ func (s *simulation) entry(k recordkey.Key, c *cell, holders map[string]string) 
 	return ""
 }
 
-// shown asks the store's own judgement of an SRK what a reader would be shown (I4).
+// shown checks I4: it asks the store's own judgement what a reader sees through an SRK.
 func (s *simulation) shown(k recordkey.Key, c *cell) string {
 	owner := store.Owner(c.text)
 	candidate := store.Candidate{SRK: k, Owner: owner}
@@ -106,8 +107,8 @@ func (s *simulation) shown(k recordkey.Key, c *cell) string {
 	return ""
 }
 
-// half says which entry was deleted and still has facets, "" for none: the right to remove them is
-// asked for before.
+// half returns which entry was deleted and still has facets, or "" for none. A delete must check
+// first that it may remove them.
 func (s *simulation) half() string {
 	for _, key := range s.keys() {
 		if c := s.world.at(key); c.kind == 'h' && store.HalfDeleted(c.hash) && len(c.hash) > 4 {
@@ -117,7 +118,7 @@ func (s *simulation) half() string {
 	return ""
 }
 
-// garbage says what is left of verbs that have all come to their end, "" for nothing.
+// garbage returns what is left over after all verbs have ended, or "".
 func (s *simulation) garbage() string {
 	if v := s.grown(); v != "" {
 		return v
@@ -188,7 +189,7 @@ func (s *simulation) isIn(prk, field, value string) bool {
 	return r.Live() && s.world.at(prk+"/tags").field(value) != nil
 }
 
-// indexed checks I5 of one membership.
+// indexed checks I5 for one membership.
 func (s *simulation) indexed(k recordkey.Key, field, value string) string {
 	if s.world.at("user/"+field+":"+value+"/~prks").field(k.String()) == nil {
 		return fmt.Sprintf("I5: %s is not in the index of %s=%s", k, field, value)
@@ -196,18 +197,18 @@ func (s *simulation) indexed(k recordkey.Key, field, value string) string {
 	return ""
 }
 
-// mostFinders is how many actors of a scenario may look for owners.
+// mostFinders is how many actors a scenario with lookups may have.
 const mostFinders = 4
 
-// uids are those of scenarios.
+// uids lists the UIDs that scenarios use.
 var uids = []string{"A", "P", "Q", "R"}
 
-// A shown is what a lookup answered: a UID, or "" for none.
+// A shown error is the answer to a lookup: a UID, or "" for none.
 type shown string
 
 func (s shown) Error() string { return "shown: " + string(s) }
 
-// find looks for the owner of a value by its SRKs.
+// find returns a verb that looks for the owner of a value by its SRKs.
 func find(value string, fields ...string) verb {
 	return verb{name: fmt.Sprintf("find %s %v", value, fields), finds: value, in: fields, do: func(ctx context.Context, a *actor) error {
 		var l store.Lookup
@@ -231,7 +232,8 @@ func find(value string, fields ...string) verb {
 	}}
 }
 
-// look notes for actors that look for owners, which entries hold their values now: bit 0 means none.
+// look records, for each actor that looks for an owner, which entries now hold the value. Bit 0
+// means none.
 func (x *explorer) look(m *moment) {
 	for i, r := range m.cast {
 		if v := x.sought(i, r); v.finds != "" {
@@ -240,7 +242,7 @@ func (x *explorer) look(m *moment) {
 	}
 }
 
-// sought is the verb that an actor is at.
+// sought returns the verb that an actor is running.
 func (x *explorer) sought(i int, r role) verb {
 	if r.dead || r.at.done >= len(x.scenario.actors[i]) {
 		return verb{}
@@ -248,7 +250,7 @@ func (x *explorer) sought(i int, r role) verb {
 	return x.scenario.actors[i][r.at.done]
 }
 
-// holders are those who hold a value, by their bits.
+// holders returns which entries hold a value, one bit for each.
 func (x *explorer) holders(m moment, v verb) (bits uint8) {
 	for i, uid := range uids {
 		r := record(recordkey.Key{}, x.memo.list[at(m.cells, x.memo.key("user/uid:"+uid))])
@@ -264,8 +266,9 @@ func (x *explorer) holders(m moment, v verb) (bits uint8) {
 	return bits
 }
 
-// misled says what was wrong about the answer to an actor's lookup: it must have been so at some moment since it began. Where
-// writes were lost, only who was shown must have held the value.
+// misled returns what is wrong with the answer to an actor's lookup, or "". The answer must have
+// been true at some moment since the lookup began. If a write was lost, only an owner that was
+// shown is checked.
 func (x *explorer) misled(m moment, i int, name string, answer error) string {
 	var who shown
 	var corrupt *store.CorruptError

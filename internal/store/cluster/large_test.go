@@ -10,11 +10,10 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// mostTags is the limit of members in scenarios. No other scenario comes near it.
+// mostTags is the limit of members in scenarios. Only those about the limit reach it.
 const mostTags = 3
 
-// sscan returns members a page at a time. A cursor is the first byte of the members that come
-// next.
+// sscan returns the members page by page. A cursor is the first byte of the members that come next.
 func sscan(_ *world, _ string, c *cell, args []string) any {
 	from, _ := strconv.Atoi(args[0])
 	count, _ := strconv.Atoi(args[2])
@@ -32,7 +31,7 @@ func sscan(_ *world, _ string, c *cell, args []string) any {
 	return []any{next, page}
 }
 
-// withTags returns an entry A with tags.
+// withTags returns a start with an entry A that has the tags.
 func withTags(tags ...string) func() map[string]*cell {
 	return func() map[string]*cell {
 		cells := entries(some, "A email=a")()
@@ -46,8 +45,8 @@ func withTags(tags ...string) func() map[string]*cell {
 	}
 }
 
-// dropsKnown says which record was moved away to be dropped, and is named by no entry any more:
-// nobody would go on with it.
+// dropsKnown returns which record was moved away to be dropped although no entry names it, so that
+// nobody would continue, or "" for none.
 func (s *simulation) dropsKnown() string {
 	for _, key := range sortedKeys(s.world.cells) {
 		record, rev, is := store.ParseDropKey(key)
@@ -62,7 +61,7 @@ func (s *simulation) dropsKnown() string {
 	return ""
 }
 
-// withinLimit says that an entry has more tags than it may.
+// withinLimit returns what is wrong if A has more tags than it may, or "".
 func withinLimit(s *simulation) string {
 	if tags := s.world.at("user/uid:A/tags").names(); len(tags) > mostTags {
 		return fmt.Sprintf("limit: the tags %q", tags)
@@ -70,7 +69,7 @@ func withinLimit(s *simulation) string {
 	return ""
 }
 
-// full is an error of a verb that was refused for it: nothing is wrong about that.
+// full returns v with ErrFull as a success.
 func full(v verb) verb {
 	do := v.do
 	v.do = func(ctx context.Context, a *actor) error {
@@ -83,7 +82,8 @@ func full(v verb) verb {
 }
 
 // largeScenarios returns changes that replace or drop sets of more members than one call handles,
-// and what others do before all of it is dropped; and adders at the limit.
+// while other actors act before all of them are dropped. It also returns concurrent additions at
+// the limit.
 func largeScenarios() []scenario {
 	large, one := withTags("m", "n"), func(v ...verb) []verb { return v }
 	all := []scenario{
@@ -102,11 +102,10 @@ func largeScenarios() []scenario {
 	)
 }
 
-// largeMutants are the engine without what keeps a large set from being forgotten, and a limit
-// from being passed.
+// largeMutants lack what keeps a large set from being forgotten, and a limit from being exceeded.
 var largeMutants = []mutant{
 	{name: "a death between hiding and dropping is forgotten", in: []string{"large: other tags"}, finds: "large: nobody drops", tamper: func(_ *actor, args []string) ([]string, any) {
-		if args[0] == "sscan" && strings.HasPrefix(args[1], "~/drop/") { // as if it were not looked for
+		if args[0] == "sscan" && strings.HasPrefix(args[1], "~/drop/") { // as if not looked for
 			return nil, []any{"0", []any{}}
 		}
 		if args[0] == "unlink" && strings.HasPrefix(args[1], "~/drop/") {

@@ -13,8 +13,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// A memo has a number for every key, record and answer that a search has met, and knows what each command
-// does to the records it is sent to: so it runs once in each situation, whatever lies around it.
+// A memo has a number for every key, record and reply that a search meets, and remembers what each
+// command does to the records it is sent to. So a command runs once in each situation, whatever
+// other records there are.
 type memo struct {
 	world   *world
 	keys    map[string]int
@@ -27,25 +28,25 @@ type memo struct {
 	effects map[situation]effect
 }
 
-// mostKeys is how many keys a command has.
+// mostKeys is how many keys a command may have.
 const mostKeys = 3
 
-// A situation is a command in a situation.
+// A situation is a command together with the records at its keys.
 type situation struct {
 	text   uint32
 	now    int64
 	at     [mostKeys]uint32 // the records at its keys
-	refuse int              // as in world
+	refuse int              // world.refuse
 }
 
-// An effect is what comes of a situation.
+// An effect is what a command does in a situation.
 type effect struct {
 	reply     uint32
 	cells     [mostKeys]uint32
 	now       int64
 	committed bool // an entry's rev changed
-	ok        bool // a commit said so
-	refused   bool // a write of the script was
+	ok        bool // a commit said that
+	refused   bool // a write of the script was refused
 }
 
 func newMemo(w *world) *memo {
@@ -96,7 +97,7 @@ func (st *memo) reply(v any) uint32 {
 	return n
 }
 
-// replyText tells replies apart.
+// replyText returns a text that is different for different replies.
 func replyText(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -121,7 +122,7 @@ func (st *memo) want(r *request) want {
 	return w
 }
 
-// keysOf are the keys of a command, at most mostKeys.
+// keysOf returns the numbers of a command's keys, at most mostKeys.
 func (st *memo) keysOf(args []string) []int {
 	names := args[1:2]
 	if args[0] == "evalsha" {
@@ -135,7 +136,7 @@ func (st *memo) keysOf(args []string) []int {
 	return keys
 }
 
-// run is what comes of a command.
+// run returns the effect of a command.
 func (st *memo) run(w want, now int64, cells []uint32, refuse int) effect {
 	d := situation{text: w.id, now: now, refuse: refuse}
 	for i, k := range w.keys {
@@ -189,7 +190,7 @@ func (st *memo) rev(w want) string {
 	return rev
 }
 
-// fill makes the world what some cells are.
+// fill replaces the records of the world by cells.
 func (st *memo) fill(now int64, cells []uint32) {
 	st.world.now = now
 	st.world.cells = make(map[string]*cell, len(cells))
@@ -207,7 +208,7 @@ func at(cells []uint32, key int) uint32 {
 	return 0
 }
 
-// put is cells with another record at a key.
+// put returns cells with another record at a key. It may change cells.
 func put(cells []uint32, key int, n uint32) []uint32 {
 	for len(cells) <= key {
 		cells = append(cells, 0)
@@ -222,7 +223,7 @@ func (c *cell) clone() *cell {
 	return &n
 }
 
-// String tells records apart.
+// String returns a text that is different for different records.
 func (c *cell) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%c %d %q", c.kind, c.ends, c.text)
@@ -232,13 +233,13 @@ func (c *cell) String() string {
 	return b.String()
 }
 
-// A behaviour knows what each actor of a scenario does next, whatever it was told before: the engine's own code
-// was asked once for each, and is asked again only for what it was never told.
+// A behaviour knows what each actor of a scenario does after any answers. It runs the engine's own
+// code once for each, and again only for answers that the actor has never been given.
 type behaviour struct {
 	sim    *simulation
 	verbs  [][]verb
 	nodes  map[nodeName]*node
-	parked []*node // with an actor that can go on from there
+	parked []*node // nodes with an actor that can continue from there
 }
 
 type nodeName struct {
@@ -246,8 +247,8 @@ type nodeName struct {
 	seen  uint64
 }
 
-// A node is an actor that waits for answers. What it was told in which order does not matter where it
-// asked for several things at a time.
+// A node is an actor that waits for answers. If it sent several requests at once, the order of the
+// answers does not matter.
 type node struct {
 	number uint64
 	seen   uint64
@@ -258,22 +259,22 @@ type node struct {
 	revs   int
 	errs   []error // results of the verbs that have ended
 	weary  bool    // its time is over
-	before *node   // how it came here: by this answer
+	before *node   // the node before this one
 	told   telling
 	next   map[heard]*node
 	live   *actor
 }
 
-// A want is a request as it is known before it is sent.
+// A want is a request, with numbers for its text and keys.
 type want struct {
 	*request
-	id   uint32 // of its text
+	id   uint32 // the number of its text
 	keys []int
 }
 
 func (w want) pauses() bool { return w.text == "pause" }
 
-// resting reports whether an actor may be left alone here without being stopped in the middle.
+// resting reports whether an actor can be left here without interrupting it.
 func (n *node) resting() bool {
 	return !slices.ContainsFunc(n.wants, func(w want) bool { return !w.pauses() })
 }
@@ -284,21 +285,21 @@ type telling struct {
 	lost  bool
 }
 
-// heard is a telling by the number of its reply.
+// heard is a telling with the number of its reply.
 type heard struct {
 	want  int
 	reply uint32
 	lost  bool
 }
 
-// mostParked bounds the goroutines that wait for a search to come back to them.
+// mostParked limits the goroutines that wait for a search to return to them.
 const mostParked = 30_000
 
 func newBehaviour(s *simulation, verbs [][]verb) *behaviour {
 	return &behaviour{sim: s, verbs: verbs, nodes: map[nodeName]*node{}}
 }
 
-// first is an actor that was told nothing yet.
+// first returns the node of an actor that has been told nothing yet.
 func (t *behaviour) first(st *memo, i int) *node { return t.nodeOf(st, t.begin(i), nil, telling{}) }
 
 func (t *behaviour) begin(i int) *actor {
@@ -307,7 +308,7 @@ func (t *behaviour) begin(i int) *actor {
 	return a
 }
 
-// tell is what an actor does when it is answered.
+// tell returns the node that an actor reaches after an answer.
 func (t *behaviour) tell(st *memo, n *node, h heard, reply any) *node {
 	if next := n.next[h]; next != nil {
 		return next
@@ -323,7 +324,7 @@ func (t *behaviour) tell(st *memo, n *node, h heard, reply any) *node {
 	return next
 }
 
-// repeat brings an actor where a node is.
+// repeat returns a new actor that has reached a node.
 func (t *behaviour) repeat(n *node) *actor {
 	var all []telling
 	for at := n; at.before != nil; at = at.before {
@@ -339,7 +340,8 @@ func (t *behaviour) repeat(n *node) *actor {
 	return a
 }
 
-// fits reports whether an actor is where a node is: orders of goroutines must make no difference.
+// fits reports whether an actor has reached a node. The order of its goroutines must make no
+// difference.
 func (n *node) fits(a *actor) bool {
 	return n.seen == a.first.told && slices.EqualFunc(n.wants, a.waiting(), func(w want, r *request) bool {
 		return w.text == r.text && w.after == r.after
@@ -368,7 +370,7 @@ func (a *actor) hear(t telling) {
 	synctest.Wait()
 }
 
-// note adds to what tells an actor's states apart.
+// note adds an answer to the digest that tells an actor's states apart.
 func (a *actor) note(r *request, answer string) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%x %s\x00%s", r.after, r.text, answer))
 	told := binary.LittleEndian.Uint64(sum[:])
@@ -379,7 +381,7 @@ func (a *actor) note(r *request, answer string) {
 	}
 }
 
-// nodeOf is where an actor is now.
+// nodeOf returns the node that an actor has reached.
 func (t *behaviour) nodeOf(st *memo, a *actor, before *node, told telling) *node {
 	name := nodeName{a.id, a.first.told}
 	n := t.nodes[name]
@@ -415,7 +417,7 @@ func (t *behaviour) leave(n *node) {
 	}
 }
 
-// close ends all actors.
+// close stops all actors.
 func (t *behaviour) close() {
 	for _, n := range t.parked {
 		t.leave(n)

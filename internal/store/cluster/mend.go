@@ -35,11 +35,12 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	return e.Keys.Mend(ctx, s)
 }
 
-// changeWait is longer than a handle goes on by a schema that it could not compare: after it, every writer has looked at
-// the schema again, or has stopped.
+// changeWait is longer than an engine keeps writing under a schema that it could not compare. After
+// that time, every writer has compared the schema again or has stopped writing.
 const changeWait = 15 * time.Second
 
-// copy takes a dump from one slot to the other.
+// copy copies a record, with its time to live, from one slot to another. It reports false if there
+// is no record.
 func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
 	pipe := e.client.Pipeline()
 	dump, life := pipe.Dump(ctx, c.From), pipe.PTTL(ctx, c.From)
@@ -56,16 +57,18 @@ func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
 	return true, nil
 }
 
-// remove takes an SRK away as in step 2: after its entry is fenced, and only if it is still exactly what was seen.
+// remove removes a record that should not be there, and reports whether it did. It removes an SRK
+// as in step 2: it fences the owner first, and the SRK must still be exactly as it was read. It
+// removes any other record of an entry only while that entry is dead.
 func (e *Engine) remove(ctx context.Context, r store.Remove) (gone bool, err error) {
 	owner, err := recordkey.Parse(r.Owner)
 	owned := err == nil && owner.Kind() == recordkey.KindPRK
 	field, value := r.Field, r.Value
-	if r.Owner != "" { // which may lie in another slot
+	if r.Owner != "" { // the owner, which may lie in another slot, is checked here
 		r.Owner, r.Field, r.Value = "", "", ""
 	}
 	until := ""
-	if r.Schema.Key.IsValid() { // whose own slot is another one, too
+	if r.Schema.Key.IsValid() { // the schema lies in another slot as well
 		at, err := e.stillStored(ctx, r.Schema)
 		if err != nil {
 			return false, err
@@ -80,7 +83,8 @@ func (e *Engine) remove(ctx context.Context, r store.Remove) (gone bool, err err
 		_, err = e.ifDead(ctx, owner, "", discard)
 		return gone, err
 	}
-	if srk, err := recordkey.SRK(owner.Type(), field, value); owned && err == nil { // else no entry can hold it
+	// Otherwise no entry can hold the value.
+	if srk, err := recordkey.SRK(owner.Type(), field, value); owned && err == nil {
 		if held, err := e.holds(ctx, owner, srk, orFence); err != nil || held {
 			return false, err
 		}

@@ -18,11 +18,12 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// TestLocate goes on with listings whose masters are still there, have been replaced, or have become fewer.
+// TestLocate continues scans whose masters are still there, have been replaced, or have become
+// fewer.
 func TestLocate(t *testing.T) {
 	a, b, c := master{addr: "10.0.0.2:7000"}, master{addr: "10.0.0.3:7000", mark: 1}, master{addr: "host-c:7000", mark: 4}
 	of := func(m master, mark int) master { m.mark = mark; return m }
-	first := master{addr: "10.0.0.1:7000"} // before all of them by its address
+	first := master{addr: "10.0.0.1:7000"} // before all others in the order of addresses
 	at := redisx.Cursor{At: 42, Process: "9f0c3a1e"}
 	var begin redisx.Cursor
 	for _, tt := range []struct {
@@ -56,7 +57,8 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestShardsKeepTheirOrder: when replicas have replaced all masters, the shards are gone through as before.
+// TestShardsKeepTheirOrder checks that scans visit the shards in the same order after replicas have
+// replaced all masters.
 func TestShardsKeepTheirOrder(t *testing.T) {
 	c := redistest.StartCluster(t)
 	cc := c.Client()
@@ -81,7 +83,7 @@ func TestShardsKeepTheirOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		if slices.ContainsFunc(after, func(m master) bool { return slices.Contains(addrs(before), m.addr) }) {
-			time.Sleep(20 * time.Millisecond) // the client still reads the new state
+			time.Sleep(20 * time.Millisecond) // the client has not read the new state yet
 			continue
 		}
 		for i, m := range before {
@@ -108,8 +110,9 @@ func addrs(ms []master) (all []string) {
 	return all
 }
 
-// TestReloadDeadline stops the one node that all slots belong to, by what the client knows, and has the next one asked for
-// the state answer nothing either: that has a deadline, another is asked, and the command goes where it belongs by then.
+// TestReloadDeadline stops the only node that the client knows, and lets the first request for the
+// cluster's state hang. That request must have a deadline, another node must be asked, and the
+// command must reach the right node.
 func TestReloadDeadline(t *testing.T) {
 	first, second := redistest.Start(t), redistest.Start(t)
 	var failed, stuck, endless atomic.Int32
@@ -146,7 +149,8 @@ func TestReloadDeadline(t *testing.T) {
 	}
 }
 
-// TestLinger: the sum of the waits is longer than a writer may take for the steps of a change, and not much.
+// TestLinger checks that the waits together are longer than a writer may take to finish a change,
+// but not much.
 func TestLinger(t *testing.T) {
 	var waited time.Duration
 	e := &Engine{sleep: func(_ context.Context, d time.Duration) error { waited += d; return nil }}
@@ -166,8 +170,8 @@ func TestLinger(t *testing.T) {
 	}
 }
 
-// TestMastersBesideAHole: of a slot that no master serves the client names any node. A listing goes through the masters
-// all the same, and through no replica.
+// TestMastersBesideAHole checks that a listing visits all masters, and no replica, if a slot has no
+// master. For such a slot, the client returns any node.
 func TestMastersBesideAHole(t *testing.T) {
 	c := redistest.StartCluster(t, redistest.Config("cluster-require-full-coverage no"))
 	cc := c.Client()
@@ -182,8 +186,10 @@ func TestMastersBesideAHole(t *testing.T) {
 			t.Fatal(err)
 		}
 		owner := c.Master(strconv.Itoa(key))
-		for _, node := range append([]*redistest.Server{owner}, c.Nodes...) { // its owner first, which would tell the others
-			_ = node.Client().ClusterDelSlots(t.Context(), int(slot)).Err() // it may know already
+		// The owner comes first, or it would announce the slot to the others again.
+		for _, node := range append([]*redistest.Server{owner}, c.Nodes...) {
+			// An error means that the node has already forgotten the slot.
+			_ = node.Client().ClusterDelSlots(t.Context(), int(slot)).Err()
 		}
 	}
 	for range 20 {
@@ -196,8 +202,8 @@ func TestMastersBesideAHole(t *testing.T) {
 	}
 }
 
-// TestNodeIsToldFirst: what is done to the client of a node that joins, such as to bound its connections, is done before the
-// scripts are sent there: that connects.
+// TestNodeIsToldFirst checks that Options.Node is called for a node that joins before scripts are
+// sent to it. Sending connects, and Node may be there to limit connections.
 func TestNodeIsToldFirst(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Start(t).Addr()}})
 	t.Cleanup(func() { client.Close() })
@@ -210,7 +216,7 @@ func TestNodeIsToldFirst(t *testing.T) {
 		}))
 	})
 	New(client, Options{Node: func(*redis.Client) {
-		time.Sleep(50 * time.Millisecond) // in which a connection would be made
+		time.Sleep(50 * time.Millisecond) // time in which a connection would be made
 		told.Add(1)
 	}})
 	client.Ping(t.Context())
@@ -219,7 +225,7 @@ func TestNodeIsToldFirst(t *testing.T) {
 	}
 }
 
-// dials calls a function for each connection that is made.
+// dials is a hook that is called for each new connection.
 type dials func()
 
 func (d dials) DialHook(next redis.DialHook) redis.DialHook {

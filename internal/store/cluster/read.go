@@ -18,7 +18,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Find implements [store.Engine]: one round of SRKs in parallel, one of entries.
+// Find implements [store.Engine]. It reads all SRKs in one round, and the entries in another.
 func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	found, _, err := again(ctx, e, func() ([]store.Found, error) { return e.FindByCommands(ctx, lookups) })
 	if err != nil {
@@ -30,17 +30,17 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 	return found, nil
 }
 
-// Look implements [store.Engine]: strings of one command would have to lie in one slot.
+// Look implements [store.Engine]. It calls Keys.Look until the servers answer.
 func (e *Engine) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error) {
 	raws, _, err := again(ctx, e, func() ([]store.Raw, error) { return e.Keys.Look(ctx, at) })
 	return raws, redisx.Harmless(err)
 }
 
-// readLooks is how often an entry is read that changes all the time.
+// readLooks limits how often Read reads an entry that keeps changing.
 const readLooks = 8
 
-// Read implements [store.Engine]: entries and their records in one round, and once more those whose
-// entry was another by then.
+// Read implements [store.Engine]. It reads entries and their tertiary records in one round, and
+// repeats that for entries that changed meanwhile.
 func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Entry, error) {
 	entries := make([]store.Entry, len(reads))
 	for i := range entries {
@@ -63,7 +63,8 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 	return entries, nil
 }
 
-// readEntries reads some of the entries. Those that were others by the time their records were read are ErrConflict.
+// readEntries reads the entries whose indexes are in todo. An entry that changed while its tertiary
+// records were read gets ErrConflict.
 func (e *Engine) readEntries(ctx context.Context, reads []store.EntryRead, entries []store.Entry, todo []int) error {
 	looks := make([]func() (store.Entry, error), len(todo))
 	revs := make([]store.LookAt, len(todo))
@@ -99,8 +100,8 @@ func (e *Engine) readEntries(ctx context.Context, reads []store.EntryRead, entri
 	return nil
 }
 
-// queueEntry queues what reads an entry. What it returns makes the entry of the answers, and reads
-// what is left of records that are large.
+// queueEntry queues the commands that read an entry. The function it returns makes the entry from
+// their replies, and reads the rest of large records.
 func (e *Engine) queueEntry(ctx context.Context, p redis.Pipeliner, r store.EntryRead) func() (store.Entry, error) {
 	entry := p.HGetAll(ctx, r.PRK.String())
 	kinds, parts := make([]*redis.StatusCmd, len(r.Keys)), make([]*redis.Cmd, len(r.Keys))
@@ -131,7 +132,7 @@ func (e *Engine) queueEntry(ctx context.Context, p redis.Pipeliner, r store.Entr
 	}
 }
 
-// valuesOf returns the values of a record whose first page was read.
+// valuesOf returns the values of a record whose first page is the reply to cmd.
 func (e *Engine) valuesOf(ctx context.Context, key recordkey.Key, kind string, cmd *redis.Cmd) ([]string, error) {
 	reply, err := redisx.ParseReply(e.Page(kind, "")[0], cmd.Val())
 	if err = cmp.Or(cmd.Err(), err); err != nil || kind == "string" {
@@ -144,15 +145,16 @@ func (e *Engine) valuesOf(ctx context.Context, key recordkey.Key, kind string, c
 		values = store.Distinct(kind, append(values, more...))
 	}
 	for i := 0; kind == "zset" && i+1 < len(values); i += 2 {
-		values[i], values[i+1] = values[i+1], values[i] // each score comes before its member
+		values[i], values[i+1] = values[i+1], values[i] // scores come before members
 	}
 	return values, err
 }
 
-// Scan implements [store.Engine], one master after the other. While slots move between masters, keys in them may be missed
-// or found twice. A cursor is the mark of a shard, the name of its master and the master's own cursor. A master that is gone
-// when a listing goes on has been replaced, and its successor numbers its table in another way: the listing goes on with
-// that shard from its beginning.
+// Scan implements [store.Engine]. It scans one master after the other. While slots move between
+// masters, it may miss their keys or return them twice. A cursor holds the mark of a shard, the
+// name of its master and the master's own cursor. If that master is gone when a scan continues,
+// another node has replaced it, whose cursors mean something else: the scan repeats that shard from
+// its beginning.
 func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, error) {
 	if s.Index.IsValid() {
 		return e.ScanIndex(ctx, s)
@@ -177,8 +179,8 @@ func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, erro
 	return keys, masters[i].cursor(next), nil
 }
 
-// A master is one of the servers that own slots. Its mark is its shard's: the least number that is a key of the shard.
-// A replica that has replaced its master has the mark of that.
+// A master is a server that owns slots. Its mark identifies its shard: the least number that, as a
+// key, lies in that shard. A replica that replaces its master gets the same mark.
 type master struct {
 	addr   string
 	client redis.UniversalClient
@@ -191,17 +193,18 @@ func (m master) cursor(at redisx.Cursor) string {
 
 func (m master) name() string { return strings.NewReplacer(".", "_", "-", "_").Replace(m.addr) }
 
-// mostMarks are looked through: a master with one slot alone has a number among them.
+// mostMarks limits the numbers that masters tries. Even a master with a single slot has one below
+// it.
 const mostMarks = 1 << 18
 
-// masters lists them in the order of their marks, which stays when replicas replace them. In the order of
-// addresses, the replica of one that was still to come would be passed over.
+// masters returns the masters in the order of their marks, which stays the same when replicas
+// replace masters. In the order of addresses, a scan could miss a shard whose replica takes over.
 func (e *Engine) masters(ctx context.Context) (all []master, err error) {
 	if e.cc == nil {
 		return []master{{addr: "one", client: e.client}}, nil
 	}
 	var mu sync.Mutex
-	left := map[string]*redis.Client{} // by address
+	left := map[string]*redis.Client{} // masters whose mark is not known yet, by address
 	err = e.cc.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -217,7 +220,7 @@ func (e *Engine) masters(ctx context.Context) (all []master, err error) {
 		if err != nil {
 			break
 		}
-		// Of a slot that no master serves the client names any node, also a replica.
+		// For a slot that no master serves, the client returns any node, even a replica.
 		if addr := node.Options().Addr; left[addr] != nil {
 			all = append(all, master{addr, node, mark})
 			delete(left, addr)
@@ -229,7 +232,7 @@ func (e *Engine) masters(ctx context.Context) (all []master, err error) {
 	return all, redisx.Fail(err)
 }
 
-// locate finds where a listing goes on.
+// locate returns the index of the master at which a scan continues, and the master's own cursor.
 func locate(masters []master, cursor string) (int, redisx.Cursor, error) {
 	if cursor == "" {
 		return 0, redisx.Cursor{}, nil

@@ -13,8 +13,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// TestRefusedForAWhile has a server refuse one of the protocol's commands for a while: while a slot moves, when it
-// is no master any more, when it loads. The command is sent again until it is carried out, once.
+// TestRefusedForAWhile lets a server refuse one of the protocol's commands for a while, as it does
+// while a slot moves, when it is no longer a master, or when it loads. The command must be sent
+// again until it is carried out, and then no more.
 func TestRefusedForAWhile(t *testing.T) {
 	for _, answer := range []wrong{
 		"TRYAGAIN Multiple keys request during rehashing of slot",
@@ -72,7 +73,8 @@ func refuse(t *testing.T, answer wrong, refused redisx.Script, times int) {
 	}
 }
 
-// TestNoScript has servers that know no script, as new masters do: they are sent in full.
+// TestNoScript uses servers that know no script, as new masters do. The scripts must be sent in
+// full.
 func TestNoScript(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sources := map[string]string{}
@@ -110,8 +112,8 @@ func TestNoScript(t *testing.T) {
 	})
 }
 
-// TestOddReplies has one command come back with a reply of another kind, as through a client that changes what it
-// sends: no verb takes that for "not there", "taken" or "done".
+// TestOddReplies gives one command a reply of another kind, as a client may that changes commands.
+// No verb may take it for "not there", "taken" or "done".
 func TestOddReplies(t *testing.T) {
 	numbers := []any{nil, "1", []any{}, []any{"ok"}}
 	verdicts := []any{nil, "ok", int64(1), []any{}, []any{int64(1)}, []any{"odd"}}
@@ -171,13 +173,13 @@ func oddReply(t *testing.T, is func(args []string) bool, odd any) {
 	}
 }
 
-// TestOutcomeUnknown shows when it cannot be known whether a change was made: no answer to its commit ever
-// comes, or none before the entry has forgotten it. Then everything stays as it is (step 7).
+// TestOutcomeUnknown checks when an outcome is unknown: the commit is never answered, or only after
+// the entry has forgotten it. Then everything must stay as it is (step 7).
 func TestOutcomeUnknown(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		lost    int    // answers to the commit
-		between []verb // what others do before it is sent again
+		lost    int    // lost answers to the commit
+		between []verb // what others do before the commit is sent again
 		want    error
 	}{
 		{name: "answered", want: nil},
@@ -228,8 +230,8 @@ func TestOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// TestLostReplyInOpenSlot loses the answer to a tag, whose slot is being migrated when it is sent
-// again: it is noted if it was new, and only then.
+// TestLostReplyInOpenSlot loses the reply to a tag, and sends it again while its slot is being
+// migrated. The tag must be noted if, and only if, it was new.
 func TestLostReplyInOpenSlot(t *testing.T) {
 	for name, before := range map[string][]string{"new": {"m"}, "there": {"m", "red"}} {
 		t.Run(name, func(t *testing.T) {
@@ -263,8 +265,9 @@ func TestLostReplyInOpenSlot(t *testing.T) {
 	}
 }
 
-// TestScriptsInOpenSlot sends scripts to real nodes while the slot of their key is being migrated: what they write
-// is there afterwards, though what they remove would have to be written at another node.
+// TestScriptsInOpenSlot sends scripts to real nodes while the slot of their key is being migrated.
+// What they write must be there afterwards, although a key that they remove could only be written
+// at another node.
 func TestScriptsInOpenSlot(t *testing.T) {
 	c := redistest.StartCluster(t)
 	e, ctx := New(c.Client(), Options{}), t.Context()
@@ -301,7 +304,7 @@ func TestScriptsInOpenSlot(t *testing.T) {
 		lay()
 		before := e.client.Dump(ctx, store.StageKey(m.Key, a.rev)).Val()
 		slot := c.OpenSlot(m.Key.String())
-		lay() // once more, as after a lost answer
+		lay() // again, as after a lost answer
 		if after := e.client.Dump(ctx, store.StageKey(m.Key, a.rev)).Val(); after != before {
 			t.Errorf("%s: laid ready twice, it is another", kind)
 		}
@@ -324,7 +327,7 @@ func TestScriptsInOpenSlot(t *testing.T) {
 			t.Errorf("%s: dropped, and %d records are left", kind, n)
 		}
 		e.client.Set(ctx, key, "made since", 0)
-		complete() // once more, as by another process that comes late
+		complete() // again, as by another process that is late
 		if n := e.client.Exists(ctx, key).Val(); n != 1 {
 			t.Errorf("%s: dropped twice", kind)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// people is the type that all actors know: two secondary fields, an index, an indexed set.
+// people is the type that all actors know: two secondary fields, an index and an indexed set.
 var people = func() *change.Type {
 	secondary := schema.Field{Role: schema.RoleSecondary}
 	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {
@@ -33,19 +33,19 @@ var people = func() *change.Type {
 	return t
 }()
 
-// A verb is what an actor does.
+// A verb is an operation of an actor.
 type verb struct {
 	name    string
 	do      func(ctx context.Context, a *actor) error
-	commits bool     // it has done nothing unless it committed
-	finds   string   // it looks for the owner of this value
-	in      []string // under these fields
+	commits bool     // it does nothing unless it commits
+	finds   string   // the value whose owner it looks for
+	in      []string // the fields to look under
 }
 
-// verbAttempts is how often a verb begins again when the entry has changed meanwhile.
+// verbAttempts is how often a verb is tried if the entry changes meanwhile.
 const verbAttempts = 3
 
-// pairs makes a map of FIELD=VALUE words; "" values mean that the field goes.
+// pairs parses words of the form FIELD=VALUE. An empty value removes the field.
 func pairs(words string) map[string]string {
 	m := map[string]string{}
 	for _, w := range strings.Fields(words) {
@@ -87,7 +87,7 @@ func remove(uid string) verb {
 	}}
 }
 
-// retag replaces an entry's tags.
+// retag returns a verb that replaces an entry's tags.
 func retag(uid string, tags ...string) verb {
 	return verb{name: "retag " + uid + " " + strings.Join(tags, " "), do: func(ctx context.Context, a *actor) error {
 		return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
@@ -124,7 +124,7 @@ func rewriteEntry(ctx context.Context, a *actor, uid string, make func(store.Rec
 	}
 }
 
-// tag and untag change the set of an entry.
+// tag and untag return verbs that add a tag to an entry, or remove one.
 func tag(uid, t string) verb   { return tagged("tag", "SADD", uid, t, true) }
 func untag(uid, t string) verb { return tagged("untag", "SREM", uid, t, false) }
 
@@ -147,7 +147,7 @@ func tagged(name, command, uid, t string, join bool) verb {
 	}}
 }
 
-// wait is time that goes by between the steps of others.
+// wait returns a verb that lets time pass between the steps of others.
 func wait(seconds int64) verb {
 	return verb{name: fmt.Sprintf("wait %d", seconds), do: func(_ context.Context, a *actor) error {
 		return a.event("clock", func(w *world) { w.now += seconds * 1000 })
@@ -156,10 +156,11 @@ func wait(seconds int64) verb {
 
 const (
 	storedSchema = "~/schema/user"
-	reliedOn     = "~/schema/relied" // exists when another schema is relied on
+	reliedOn     = "~/schema/relied" // exists once another schema is relied on
 )
 
-// restate has another schema be in force, waits, and relies on that no actor writes by the old one any more.
+// restate returns a verb that puts another schema in force, waits, and then relies on all actors
+// having stopped writing under the old one.
 func restate() verb {
 	return verb{name: "restate", do: func(ctx context.Context, a *actor) error {
 		if _, err := a.engine.command(ctx, redisx.IsNumber, "hset", storedSchema, "fingerprint", "another"); err != nil {
@@ -173,10 +174,10 @@ func restate() verb {
 	}}
 }
 
-// then is several verbs of one actor. After one that failed for an unknown reason none follows.
+// then returns several verbs of one actor.
 func then(verbs ...verb) []verb { return verbs }
 
-// play has one more actor do its verbs.
+// play adds an actor that runs verbs.
 func (s *simulation) play(verbs []verb) {
 	s.actors = append(s.actors, s.newActor(len(s.actors), verbs))
 }
@@ -193,26 +194,26 @@ func (a *actor) perform(ctx context.Context, verbs []verb) {
 	}
 }
 
-// A scenario is a store and what several actors do with it at the same time.
+// A scenario describes a store and what several actors do with it at the same time.
 type scenario struct {
 	name   string
 	start  func() map[string]*cell
 	actors [][]verb
-	wins   int  // how many verbs succeed where none dies; 0: it depends
-	large  bool // three actors
-	late   bool // no time goes by before the first actor has ended or died
-	// What actors know of the schema holds for ten seconds, and then they look again.
+	wins   int  // how many verbs succeed if no actor dies; 0: it depends
+	large  bool // has three actors
+	late   bool // no time passes before the first actor has ended or died
+	// Actors may rely on the schema for ten seconds, and then check it again.
 	guarded bool
-	batch   int                                  // more members than that are large; 0: as ever
-	history bool                                 // each commit leaves a line, and goes into the feed
-	final   func(s *simulation) string           // what is wrong when all have ended or died, "" for nothing
-	answers func(m moment, s *simulation) string // likewise, by what the actors were answered
+	batch   int                                  // Options.MemberBatch
+	history bool                                 // each commit adds a line, also to the feed
+	final   func(s *simulation) string           // returns what is wrong at the end, or ""
+	answers func(m moment, s *simulation) string // likewise, from the actors' answers
 }
 
 func hash(words string) *cell { return &cell{kind: 'h', hash: pairs(words)} }
 
-// entries are records as a cluster has them: each argument is a UID and its facets. With a rev ""
-// the SRVs have no rev, as one server writes them.
+// entries returns the records of entries on a cluster. Each argument is a UID and its facets. If
+// rev is "", the SRVs have no rev, as on a single server.
 func entries(rev string, each ...string) func() map[string]*cell {
 	return func() map[string]*cell {
 		cells := map[string]*cell{}
@@ -258,7 +259,8 @@ func with(start func() map[string]*cell, key string, c *cell) func() map[string]
 
 func setOf(member string) *cell { return &cell{kind: 'S', hash: map[string]string{member: ""}} }
 
-// anew wants of an entry that was deleted and created again the tags of the new one, and no others.
+// anew checks that an entry that was deleted and created again has the tags of the new one, and no
+// others.
 func anew(s *simulation) string {
 	e, tags := s.world.at("user/uid:A"), s.world.at("user/uid:A/tags")
 	if e.field("email") == "x" && e.field(store.FieldFill) == nil && !slices.Equal(tags.names(), []string{"red"}) {
@@ -274,11 +276,11 @@ func ending(c *cell, ms int64) *cell {
 	return c
 }
 
-const some = "t___________" // the rev of claims that were there before
+const some = "t___________" // the rev of claims that were made before
 
 func nothing() map[string]*cell { return map[string]*cell{} }
 
-// scenarios are those of the protocol's model, and more.
+// scenarios returns those of the protocol's model, and more.
 func scenarios() []scenario {
 	a := entries(some, "A email=a")
 	bare := entries("", "A email=a")

@@ -9,25 +9,28 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// A handle re-reads the schema's fingerprint when it is older than fresh, and refuses to write when it could not for as
-// long as stale: a schema change waits longer than that before it relies on it. A process may stand still between its last
-// look and a commit. So the commit carries until when the look holds, by the clock of the node that answered, and its own
-// node refuses it after that. Nodes whose clocks agree within apart let no commit through that a schema change does not
-// wait for.
+// An engine reads the stored schema's fingerprint again if its last reading is older than fresh. If
+// it cannot, it refuses to write once that reading is older than stale. A schema change waits
+// longer than that before it relies on every writer having seen it. Because a process may be
+// suspended between its last check and a commit, the commit carries the time at which the check
+// expires, by the clock of the node that answered. The entry's node refuses the commit after that
+// time. If the nodes' clocks differ by less than apart, no commit under the old schema gets through
+// later than the schema change expects.
 const (
 	fresh = 5 * time.Second
 	stale = 10 * time.Second
 	apart = store.Apart
 )
 
-// A checkedSchema is when the stored fingerprint was last found to be this one.
+// A checkedSchema records when the stored fingerprint was last found to be this one.
 type checkedSchema struct {
 	fingerprint string
 	at          time.Time
-	until       int64 // milliseconds of the server's clock
+	until       int64 // when that expires, by the server's clock in milliseconds
 }
 
-// guard compares the stored schema, and stores it where there is none. It returns until when a commit may rely on that.
+// guard compares the stored schema with g, and stores g if there is none. It returns the time until
+// which a commit may rely on that, by the server's clock in milliseconds.
 func (e *Engine) guard(ctx context.Context, g store.Guard) (until int64, err error) {
 	found, _ := e.checked.Load(g.Key)
 	last, _ := found.(checkedSchema)
@@ -48,7 +51,8 @@ func (e *Engine) guard(ctx context.Context, g store.Guard) (until int64, err err
 	return until, nil
 }
 
-// stillStored is guard for what must not store a schema where there is none: a schema that is not stored is ErrConflict.
+// stillStored works like guard, but stores nothing. It returns ErrConflict unless g is the stored
+// schema.
 func (e *Engine) stillStored(ctx context.Context, g store.Guard) (until int64, err error) {
 	found, _ := e.checked.Load(g.Key)
 	last, _ := found.(checkedSchema)
@@ -73,12 +77,13 @@ func (e *Engine) stillStored(ctx context.Context, g store.Guard) (until int64, e
 	return until, nil
 }
 
-// compareSchema stores the schema where none is. If it was known to be there, all records have been
-// removed by another process, and ours are the first again. It returns when it was so, in milliseconds of the
-// clock of the node that has the schema.
+// compareSchema compares the stored schema with g, and stores g if there is none. If g was known to
+// be stored, another process has removed all records, and the change will make the first new ones.
+// compareSchema returns the time of the comparison, in milliseconds of the clock of the node that
+// has the schema.
 func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (int64, error) {
 	may := "0"
-	var foreign error // entries that no stored schema described a moment ago
+	var foreign error // error about entries that no stored schema described a moment ago
 	for range 3 {
 		args := append([]string{g.Fingerprint, g.JSON, may}, g.Named()...)
 		answer, _, err := e.run(ctx, schemaScript, []string{g.Key.String()}, args...)
@@ -106,7 +111,7 @@ func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (
 			foreign = store.NoEntries(ctx, e, g.Entries)
 		}
 		if errors.Is(foreign, store.ErrSchemaMismatch) {
-			continue // unless another has stored it meanwhile, and the entries are its first
+			continue // another process may have stored a schema and then made the entries
 		}
 		if foreign != nil {
 			return 0, foreign

@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// TestLateCommit has a process stand still after its last look at the schema, by its own clock for no time at all: its
-// commit is refused by the server's clock, and it looks again.
+// TestLateCommit suspends a process after its last check of the schema, while its own clock stands
+// still. The server's clock must refuse the commit, and the process must check again.
 func TestLateCommit(t *testing.T) {
 	server := redistest.Start(t)
 	e, ctx := New(server.Client(), Options{}), t.Context()
@@ -57,7 +57,8 @@ func TestLateCommit(t *testing.T) {
 	}
 }
 
-// TestClocksApart has a node whose clock is far from that of another: no look at the schema holds there.
+// TestClocksApart sets the clock of one node far from that of another. No check of the schema is
+// valid there.
 func TestClocksApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newWorld(replaced("return {'ok', now}", "return {'ok', now - 20000}")), nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// setting is a number that the environment may make larger.
+// setting returns a number that the environment may override.
 func setting(name string, otherwise int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
@@ -24,8 +24,8 @@ func setting(name string, otherwise int) int {
 
 func unchanged(source string) string { return source }
 
-// TestInterleavings takes the engine's own code through all orders of its commands with up to three
-// preemptions, and one death or one lost answer.
+// TestInterleavings runs the engine's own code with its commands in all orders that a few
+// preemptions allow, and with one death or one lost answer.
 func TestInterleavings(t *testing.T) {
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {
@@ -49,10 +49,10 @@ func TestInterleavings(t *testing.T) {
 	}
 }
 
-// TestRefusals takes the engine through orders of its commands where nodes do not serve one of
-// them: the slot is another's, or is being migrated, or a script is refused one of its writes,
-// whichever, or from then on all by one command; or a replica takes over that lacks the last of
-// them. A caller that is told that something was not done may believe it.
+// TestRefusals runs the engine on nodes that do not serve a command: its slot is elsewhere or is
+// being migrated, one write of a script is refused, or all writes by one command from then on, or a
+// replica that lacks the command's write takes over. If a caller is told that something was not
+// done, that must be true.
 func TestRefusals(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -83,16 +83,16 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A mutant is the engine without one of its safeguards. Scripts are rewritten before they run, and
-// commands on their way.
+// A mutant is the engine without one of its safeguards. It rewrites scripts before they run, or
+// changes commands on their way.
 type mutant struct {
 	name       string
 	rewrite    func(source string) string
 	tamper     tamper
 	kinds      []fault
 	answer     wrong    // of a server that refuses; "": nonLocal
-	bareClaims bool     // a claim becomes the bare PRK when the change is made
-	in         []string // beginnings of the scenarios in which it is found out
+	bareClaims bool     // a claim becomes the bare PRK after its change
+	in         []string // prefixes of the scenarios that reveal it
 	finds      string
 }
 
@@ -100,7 +100,7 @@ func replaced(old, new string) func(string) string {
 	return func(source string) string { return strings.Replace(source, old, new, 1) }
 }
 
-// isFence reports whether a command is a fence, and of whom.
+// isFence reports whether a command fences an entry, and which one.
 func isFence(args []string) (entry string, is bool) {
 	if args[0] != "evalsha" || args[1] != fenceScript.SHA || args[7] != "fence" {
 		return "", false
@@ -108,7 +108,7 @@ func isFence(args []string) (entry string, is bool) {
 	return args[3], true
 }
 
-// own reports whether an actor's running verb is about an entry.
+// own reports whether an actor's running verb is about entry.
 func own(a *actor, entry string) bool {
 	words := strings.Fields(a.verb)
 	return entry == "user/uid:"+words[2]
@@ -116,7 +116,7 @@ func own(a *actor, entry string) bool {
 
 var oneToken = replaced("for i = 1, #past, 12 do", "for i = 1, math.min(#past, 1), 12 do")
 
-// withoutElsewhere has the engine's changes look at no other field.
+// withoutElsewhere makes changes check no other field.
 func withoutElsewhere(_ *actor, args []string) ([]string, any) {
 	if args[0] == "exists" && strings.Contains(args[1], ":") {
 		return nil, int64(0)
@@ -124,7 +124,7 @@ func withoutElsewhere(_ *actor, args []string) ([]string, any) {
 	return args, nil
 }
 
-// mutants are those of the protocol's model, and the safeguards that the engine adds to it.
+// mutants holds the mutants of the protocol's model, and those for safeguards that the engine adds.
 var mutants = []mutant{
 	{name: "nosibling", finds: "I2", in: []string{"create email=x | create name=x"}, tamper: withoutElsewhere},
 	{name: "bare claims", finds: "I1", in: []string{"update a->x->a | create email=a", "update a->x | update a->x->a", "bare"}, bareClaims: true},
@@ -219,7 +219,8 @@ func lastJob(a *actor) string {
 	return pairs(words[len(words)-1])["job"]
 }
 
-// refusals are of the writes of scripts, and forbids of all writes by one command.
+// refusals are faults that refuse one write of a script. forbids are faults that forbid one
+// command.
 var (
 	refusals = []fault{refused, refused + 1, refused + 2, refused + 3, refused + 4, refused + 5, refused + 6}
 	forbids  = func() (all []fault) {
@@ -230,10 +231,10 @@ var (
 	}()
 )
 
-// budgets are what a search begins with, and goes on with while it finds nothing.
+// budgets are those that a search tries, one after the other, until it finds something.
 var budgets = []struct{ preemptions, faults int }{{1, 0}, {1, 1}, {2, 0}, {2, 1}, {3, 0}, {3, 1}}
 
-// TestMutants takes one safeguard after the other out, and wants the search to notice.
+// TestMutants removes one safeguard after the other. The search must notice.
 func TestMutants(t *testing.T) {
 	for _, m := range slices.Concat(mutants, historyMutants, tokenMutants, fillMutants, refusedMutants, largeMutants) {
 		t.Run(m.name, func(t *testing.T) {
@@ -270,15 +271,15 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// A walk is one random run: two to four actors with one to three verbs each, which die, whose answers
-// are lost, and whose writes arrive once more at any later time.
+// A walk is one random run. Two to four actors run one to three verbs each. They may die, their
+// answers may be lost, and their writes may arrive again at any later time.
 type walk struct {
 	sim   *simulation
 	rnd   *rand.Rand
 	names []string
 }
 
-// TestWalks goes far beyond what can be searched through.
+// TestWalks goes far beyond what can be searched.
 func TestWalks(t *testing.T) {
 	const parts = 4
 	count := setting("USERDB_WALKS", 10_000)
@@ -300,7 +301,7 @@ func TestWalks(t *testing.T) {
 
 func pick(r *rand.Rand, from string) string { return string(from[r.IntN(len(from))]) }
 
-// start has none, one or both of A and B, with SRVs of a cluster or of one server.
+// start returns neither, one or both of A and B, with SRVs as on a cluster or on a single server.
 func (w *walk) start() map[string]*cell {
 	var each []string
 	for _, uid := range "AB" {
@@ -350,7 +351,7 @@ func (w *walk) run() string {
 		s.play(verbs)
 	}
 	synctest.Wait()
-	faults := w.rnd.IntN(4) > 0 // else nothing happens but other orders
+	faults := w.rnd.IntN(4) > 0 // otherwise only the order differs
 	complete := !faults
 	for {
 		if faults && len(s.late) > 0 && w.rnd.IntN(7) == 0 {
@@ -371,7 +372,7 @@ func (w *walk) run() string {
 	return ""
 }
 
-// step lets one request through; false when no actor has one.
+// step carries out one request. It reports false if no actor has one.
 func (w *walk) step(faults bool) bool {
 	var all []*request
 	for _, a := range w.sim.actors {

@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// The scripts of the protocol, each on keys of one slot.
+// The scripts of the protocol. All keys of a script lie in one slot.
 var (
 	//go:embed scripts
 	scripts embed.FS
@@ -35,7 +35,7 @@ var (
 	wouldScript   = redisx.NewScript(scripts, "would", redisx.IsNumber, onekey.ChangesLua)
 )
 
-// allScripts are loaded on every node.
+// allScripts lists the scripts that every node loads.
 var allScripts = []redisx.Script{
 	claimScript, swapScript, fenceScript, prepareScript, commitScript, dyingScript,
 	readyScript, wouldScript, actScript, addScript, onekey.DroppedScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript, onekey.RemoveScript,
@@ -45,8 +45,8 @@ var allScripts = []redisx.Script{
 
 const attempts = 8
 
-// again does something until the server answers, as long as it makes sense, and learns how long a round trip takes. unsure
-// reports whether an earlier attempt may have been carried out.
+// again calls send until the server answers or another try makes no sense, and measures how long a
+// round trip takes. unsure reports whether an earlier try may have been carried out.
 func again[T any](ctx context.Context, e *Engine, send func() (T, error)) (reply T, unsure bool, err error) {
 	_, unsure, err = e.client.Retry.Do(ctx, func(bool) (_ any, err error) {
 		begin := time.Now()
@@ -58,37 +58,41 @@ func again[T any](ctx context.Context, e *Engine, send func() (T, error)) (reply
 	return reply, unsure, err
 }
 
-// run sends a script until it is answered: every one may arrive twice. The error keeps whether it
-// may have been carried out (ErrOutcomeUnknown) or certainly was not. It shares no round trip with others: what is shared goes on when the
-// caller has given up, and giveBack and dyingTime count on it that nothing is sent then.
+// run sends a script until it is answered; every script may safely arrive twice. The error says
+// whether the script may have been carried out (ErrOutcomeUnknown) or certainly was not. run shares
+// no round trip with other callers: a shared one continues after its caller has given up, and
+// giveBack and dyingTime rely on nothing being sent after that.
 func (e *Engine) run(ctx context.Context, s redisx.Script, keys []string, args ...string) (reply any, unsure bool, err error) {
 	return again(ctx, e, func() (any, error) { return s.Write(ctx, e.client.UniversalClient.Process, keys, args) })
 }
 
-// runWithOthers is run in one round trip with other callers, where there are many: redisx.Over tells when it is over.
+// runWithOthers works like run, but may share a round trip with other callers if there are many.
+// redisx.Over waits for one that was abandoned.
 func (e *Engine) runWithOthers(ctx context.Context, s redisx.Script, keys []string, args ...string) (reply any, unsure bool, err error) {
 	return again(ctx, e, func() (any, error) { return s.Write(ctx, e.client.Process, keys, args) })
 }
 
-// runOnce is run for a script of two keys that a node may not serve together: it is not sent again then.
+// runOnce works like run, for a script of two keys that a node may be unable to serve together. It
+// returns that error instead of sending the script again.
 func (e *Engine) runOnce(ctx context.Context, s redisx.Script, keys []string, args ...string) (any, bool, error) {
 	retry := e.client.Retry
 	retry.Passing = func(err error) bool { return e.client.Retry.Passing(err) && !redisx.TryAgain(err) }
 	return retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, e.client.UniversalClient.Process, keys, args) })
 }
 
-// yes runs a script on one key, and reports whether it answered 1.
+// yes runs a script on one key, and reports whether it returned 1.
 func (e *Engine) yes(ctx context.Context, s redisx.Script, key string, args ...string) (bool, error) {
 	reply, _, err := e.run(ctx, s, []string{key}, args...)
 	return reply == int64(1), redisx.Harmless(err)
 }
 
-// command sends a command that may arrive twice.
+// command sends a command that may safely arrive twice.
 func (e *Engine) command(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
 	return e.send(ctx, e.client.UniversalClient.Process, reply, args)
 }
 
-// ask sends a command that only reads, in one round trip with other callers, where there are many.
+// ask sends a command that only reads. It may share a round trip with other callers if there are
+// many.
 func (e *Engine) ask(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
 	return e.send(ctx, e.client.Process, reply, args)
 }
@@ -101,14 +105,14 @@ func (e *Engine) send(ctx context.Context, process redisx.Process, reply redisx.
 	return value, redisx.Harmless(err)
 }
 
-// get reads a string that may be empty, and reports whether it exists.
+// get returns a string, which may be empty, and reports whether it exists.
 func (e *Engine) get(ctx context.Context, key recordkey.Key) (string, bool, error) {
 	value, err := e.ask(ctx, redisx.IsText|redisx.IsNil, "get", key.String())
 	text, is := value.(string)
 	return text, is, err
 }
 
-// read is ask, where a record of another Redis type counts as absent, and is answered by nil.
+// read works like ask, but returns nil for a record of another Redis type, as if it were absent.
 func (e *Engine) read(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
 	value, err := e.ask(ctx, reply, args...)
 	if redisx.WrongType(err) {
@@ -117,7 +121,8 @@ func (e *Engine) read(ctx context.Context, reply redisx.Shape, args ...any) (any
 	return value, err
 }
 
-// field reads one field of an entry, and reports whether the entry is live. The zero key is no entry.
+// field returns one field of an entry, and reports whether the entry is live. The zero key names no
+// entry.
 func (e *Engine) field(ctx context.Context, entry recordkey.Key, name string) (live bool, value store.Text, err error) {
 	if !entry.IsValid() {
 		return false, value, nil
@@ -134,21 +139,22 @@ func (e *Engine) field(ctx context.Context, entry recordkey.Key, name string) (l
 	return redisx.Text(words, 0) != "", value, nil
 }
 
-// live reports whether there is such an entry.
+// live reports whether an entry is live.
 func (e *Engine) live(ctx context.Context, entry recordkey.Key) (bool, error) {
 	isa, err := e.read(ctx, redisx.IsText|redisx.IsNil, "hget", entry.String(), store.FieldType)
 	return isa != nil && isa != "", err
 }
 
-// How long one node is asked which node serves which slots, and how many are asked: the client takes any of them, and one
-// that is stopped answers nothing.
+// reload asks up to reloads nodes which node serves which slots, and each for at most reloadTime:
+// the client picks any node, and one that is stopped does not answer.
 const (
 	reloadTime = 500 * time.Millisecond
 	reloads    = 4
 )
 
-// reload has the client read anew which node serves which slots, before a command is sent again: a dead master does not
-// tell. Where a node answered, the client does so by itself, and the command does not wait.
+// reload makes the client read again which node serves which slots, before a command is repeated: a
+// dead master cannot say that it was replaced. If a node answered, the client reads by itself, and
+// reload does not wait.
 func (e *Engine) reload(ctx context.Context, err error) {
 	switch {
 	case e.cc == nil:
@@ -168,7 +174,8 @@ func (e *Engine) reload(ctx context.Context, err error) {
 	for n := 0; n < reloads && last.Before(failed); n++ {
 		begun := time.Now()
 		limited, cancel := context.WithTimeout(ctx, reloadTime)
-		_ = e.cc.ForEachMaster(limited, func(context.Context, *redis.Client) error { return nil }) // which reads it first
+		// ForEachMaster reads the state first.
+		_ = e.cc.ForEachMaster(limited, func(context.Context, *redis.Client) error { return nil })
 		if limited.Err() == nil {
 			last = begun
 		}
@@ -176,8 +183,8 @@ func (e *Engine) reload(ctx context.Context, err error) {
 	}
 }
 
-// parallel runs one function for each of n things at the same time and, when all have ended, returns
-// the error of the first of them that has one.
+// parallel calls f for each number below n at the same time, waits for all calls, and returns the
+// first error in the order of the numbers.
 func parallel(n int, f func(i int) error) error {
 	if n == 1 {
 		return f(0)
@@ -191,8 +198,8 @@ func parallel(n int, f func(i int) error) error {
 	return cmp.Or(errs...)
 }
 
-// latency is how long a round trip takes, on average. It learns quickly that one takes longer, as under contention: there,
-// waits that are too short make contenders fence each other.
+// latency measures the average time of a round trip. It rises quickly when round trips become
+// slower, as under contention: waits that are too short make contenders fence each other.
 type latency struct{ mean atomic.Int64 }
 
 func (l *latency) took(d time.Duration) {
@@ -204,7 +211,8 @@ func (l *latency) took(d time.Duration) {
 	l.mean.Store(mean + step)
 }
 
-// several is the time of some round trips, with jitter: so that contenders part.
+// several returns the time of a random number of round trips between least and most. The randomness
+// keeps contenders apart.
 func (l *latency) several(least, most int) time.Duration {
 	one := max(time.Duration(l.mean.Load()), 200*time.Microsecond)
 	return time.Duration(least)*one + rand.N(time.Duration(most-least)*one)
@@ -215,8 +223,8 @@ func (e *Engine) pause(ctx context.Context, d time.Duration) error {
 	return e.sleep(ctx, d/2+rand.N(d))
 }
 
-// afterwards does what is left to do once it is decided how a verb ends. When the caller's time is over it goes on for a
-// while, but the caller does not wait for it.
+// afterwards calls do, once the outcome of an operation is decided, and waits for it. If ctx ends
+// first, afterwards returns while do continues until most is over.
 func afterwards(ctx context.Context, most time.Duration, do func(ctx context.Context)) {
 	done := make(chan struct{})
 	background(ctx, most, func(ctx context.Context) {
@@ -229,7 +237,8 @@ func afterwards(ctx context.Context, most time.Duration, do func(ctx context.Con
 	}
 }
 
-// background does something for a while, and the caller goes on.
+// background calls do in a new goroutine, with a context that outlives ctx and ends when most is
+// over.
 func background(ctx context.Context, most time.Duration, do func(context.Context)) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
 	go func() {

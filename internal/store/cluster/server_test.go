@@ -14,21 +14,21 @@ import (
 	"github.com/coffeenode/userdb/internal/store/onekey"
 )
 
-// A world is a store in memory that runs the engine's own scripts: as exact as it must be for the
-// commands that the engine sends, and fast enough to be taken through all of its states.
+// A world is a store in memory that runs the engine's own scripts. It is as exact as the engine's
+// commands require, and fast enough for a search through all of its states.
 type world struct {
 	cells   map[string]*cell
 	now     int64 // milliseconds
 	scripts map[string]*lua.LFunction
 	vm      *lua.LState
-	refuse  int   // the write of a script that is refused, from 1; 0: none; -1, -2, …: all by one command of writing
-	writes  int   // of the running script
-	refused bool  // it was
-	answer  wrong // what the server says then
+	refuse  int   // write of a script to refuse, from 1; -1, …: a command in writing to forbid
+	writes  int   // writes of the running script so far
+	refused bool  // a write was refused
+	answer  wrong // the reply to a refused write
 }
 
-// What a server answers to a script's command, in the middle of a migration and for want of a right, and what it
-// adds where the script does not deal with it.
+// The replies of a server to a script's command, during a migration and without the permission.
+// raisedAt follows them if the script does not handle the error.
 const (
 	nonLocal = wrong("ERR Script attempted to access a non local key in a cluster node")
 	noRight  = wrong("NOPERM this user has no permissions to run that command")
@@ -43,20 +43,20 @@ type cell struct {
 	ends int64 // 0: never
 }
 
-// A wrong is what a server answers as an error.
+// A wrong is an error reply of a server.
 type wrong string
 
 func (w wrong) Error() string { return string(w) }
 
-// RedisError makes it an answer for the client.
+// RedisError marks the error as a reply, for the client.
 func (wrong) RedisError() {}
 
 const wrongType = wrong("WRONGTYPE Operation against a key holding the wrong kind of value")
 
-// simulated are the scripts that actors run.
+// simulated lists the scripts that actors run.
 var simulated = append(slices.Clone(allScripts), onekey.RestateScript)
 
-// newWorld loads the scripts, as rewrite changes them.
+// newWorld returns a world whose scripts rewrite has changed.
 func newWorld(rewrite func(source string) string) *world {
 	w := &world{vm: lua.NewState(), answer: nonLocal, scripts: map[string]*lua.LFunction{}}
 	r := w.vm.NewTable()
@@ -90,7 +90,7 @@ func compile(vm *lua.LState, source string) *lua.LFunction {
 // startTime is when scenarios begin, in milliseconds.
 const startTime = 1_000_000
 
-// reset empties the world.
+// reset replaces all records by copies of start.
 func (w *world) reset(start map[string]*cell) {
 	w.now = startTime
 	w.cells = make(map[string]*cell, len(start)+8)
@@ -151,7 +151,7 @@ func (w *world) fromScript(l *lua.LState, raise bool) int {
 	return 1
 }
 
-// tableOf returns a list as Lua has it.
+// tableOf returns a list as a Lua table.
 func tableOf(l *lua.LState, items []any) *lua.LTable {
 	t := l.CreateTable(len(items), 0)
 	for i, item := range items {
@@ -169,7 +169,7 @@ func tableOf(l *lua.LState, items []any) *lua.LTable {
 	return t
 }
 
-// doInScript runs a command of a script, unless it is the one that is refused.
+// doInScript runs a command of a script, unless the world is to refuse it.
 func (w *world) doInScript(args []string) any {
 	if name := strings.ToLower(args[0]); slices.Contains(writing, name) {
 		if w.writes++; w.writes == w.refuse || w.forbids(name) {
@@ -180,10 +180,10 @@ func (w *world) doInScript(args []string) any {
 	return w.do(args)
 }
 
-// forbids reports whether the right to a command is missing.
+// forbids reports whether the permission for a command is missing.
 func (w *world) forbids(name string) bool { return w.refuse < 0 && writing[-w.refuse-1] == name }
 
-// writing are the commands of scripts that a server may refuse where it serves reads.
+// writing lists the commands of scripts that a server may refuse although it serves reads.
 var writing = []string{"set", "hset", "hdel", "hincrby", "unlink", "expire", "persist", "sadd", "rpush", "sunionstore", "rename", "srem", "xadd", "pexpire"}
 
 func fromLua(v lua.LValue) any {
@@ -228,7 +228,7 @@ func (w *world) do(args []string) any {
 	return f(w, key, c, rest)
 }
 
-// at is the record at a key, nil where there is none or its time is over.
+// at returns the record at a key, or nil if there is none or it has expired.
 func (w *world) at(key string) *cell {
 	c := w.cells[key]
 	if c != nil && c.ends != 0 && c.ends <= w.now {
@@ -269,7 +269,7 @@ func init() {
 			if c != nil {
 				n.text, n.hash = c.text+"\n"+n.text, maps.Clone(c.hash)
 			}
-			for range strings.SplitSeq(args[len(args)-1], "\n") { // when each line came
+			for range strings.SplitSeq(args[len(args)-1], "\n") { // when each line was added
 				n.hash[strconv.Itoa(len(n.hash))] = strconv.FormatInt(w.now, 10)
 			}
 			w.cells[key] = n

@@ -14,13 +14,13 @@ import (
 
 const (
 	sessionsOfA  = "~/session/{user/uid:A}"
-	acknowledged = "~/acknowledged" // a field for each session of which somebody was told that it has ended
+	acknowledged = "~/acknowledged" // has a field for each session whose end was acknowledged
 )
 
-// epochNamed is an epoch that tells who has given it.
+// epochNamed returns an epoch that says who set it.
 func epochNamed(by string) string { return (by + "____________")[:store.RevLen] }
 
-// withEpoch is an entry A that had sessions before.
+// withEpoch returns a start in which A had sessions before.
 func withEpoch(start func() map[string]*cell) func() map[string]*cell {
 	return func() map[string]*cell {
 		cells := start()
@@ -29,8 +29,8 @@ func withEpoch(start func() map[string]*cell) func() map[string]*cell {
 	}
 }
 
-// aSession is what an actor asks for by a login that found these fields. The session's origin is the job that the entry had
-// then: every verb that ends sessions changes that.
+// aSession returns a request for a session, by a login that saw these fields. The session's origin
+// is the job that the entry had then, which every verb that ends sessions changes.
 func aSession(id string, seen map[string]string) store.Start {
 	prk, _ := people.PRK("A")
 	return store.Start{
@@ -38,7 +38,7 @@ func aSession(id string, seen map[string]string) store.Start {
 	}
 }
 
-// logIn reads the entry, as a login does at last, and begins a session.
+// logIn returns a verb that reads the entry, as a login does last, and starts a session.
 func logIn(id string) verb {
 	return verb{name: "log in " + id, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK("A")
@@ -58,8 +58,8 @@ func logIn(id string) verb {
 	}}
 }
 
-// lateStart has the scripts of a beginning arrive once more, at any time: it was sent by somebody who logged in before all
-// others began.
+// lateStart returns a verb that sends the scripts of a session start again, at any time. Whoever
+// sent them had logged in before all other verbs began.
 func lateStart(id string, seen map[string]string) verb {
 	return verb{name: "late start " + id, do: func(ctx context.Context, a *actor) error {
 		s := aSession(id, seen)
@@ -76,7 +76,7 @@ func lateStart(id string, seen map[string]string) verb {
 	}}
 }
 
-// endOne ends a session, and tells.
+// endOne returns a verb that ends a session and acknowledges it.
 func endOne(id string) verb {
 	return verb{name: "end " + id, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK("A")
@@ -88,7 +88,8 @@ func endOne(id string) verb {
 	}}
 }
 
-// endAll is a change that ends all sessions, with what becomes of the record of those before; own has what else it sets.
+// endAll returns a verb that ends all sessions by a change, and clears the record of earlier ones.
+// own holds further fields to set.
 func endAll(name string, own map[string]string) verb {
 	return verb{name: name, do: func(ctx context.Context, a *actor) error {
 		before := ""
@@ -110,7 +111,7 @@ func endAll(name string, own map[string]string) verb {
 	}}
 }
 
-// sessionsHold is what is wrong with the sessions of A at any moment.
+// sessionsHold returns what is wrong with the sessions of A at this moment, or "".
 func (s *simulation) sessionsHold() string {
 	e, sessions, told := s.recordOf("user/uid:A"), s.world.at(sessionsOfA), s.world.at(acknowledged)
 	for _, id := range sessions.names() {
@@ -129,7 +130,7 @@ func (s *simulation) sessionsHold() string {
 	return ""
 }
 
-// sessionScenarios are those in which sessions begin, and end.
+// sessionScenarios returns scenarios in which sessions begin and end.
 func sessionScenarios() []scenario {
 	one := func(v ...verb) []verb { return v }
 	bare := entries(some, "A email=a job=old")

@@ -16,8 +16,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Tertiary implements [store.Engine]: commands on one key. Those that write come between two looks at the entry. A record
-// that was written to while its entry died is never shown, and goes again.
+// Tertiary implements [store.Engine]. It runs a command on one key. If the command writes, Tertiary
+// checks before and after it that the entry is live. A record that was written while its entry died
+// is never shown, and is removed again.
 func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error) {
 	if !op.Write {
 		return e.readTertiary(ctx, op)
@@ -53,8 +54,8 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	}
 }
 
-// runNoted runs a command, and notes it if it changed the record, which lies in another slot than
-// the history.
+// runNoted runs a command, and adds a line to the history if the command changed the record. The
+// record and the history lie in different slots.
 func (e *Engine) runNoted(ctx context.Context, op store.Op) (store.Reply, error) {
 	if len(op.Note.Lines) == 0 {
 		reply, _, err := e.runOp(ctx, op)
@@ -71,8 +72,9 @@ func (e *Engine) runNoted(ctx context.Context, op store.Op) (store.Reply, error)
 	return reply, nil
 }
 
-// act runs a command, and reports whether it changed the record. Sent again, it knows what it did:
-// beside the record it leaves the name of the call for some minutes.
+// act runs a command, and reports whether it changed the record. If the command is sent again, its
+// script knows what it did before: it keeps the names of recent calls beside the record for some
+// minutes.
 func (e *Engine) act(ctx context.Context, op store.Op) (reply store.Reply, did bool, err error) {
 	if op.Once {
 		return e.actApart(ctx, op)
@@ -98,7 +100,7 @@ func (e *Engine) act(ctx context.Context, op store.Op) (reply store.Reply, did b
 	}
 	words := redisx.Items(answer)
 	if redisx.Text(words, 0) == "full" {
-		if unsure { // an earlier sending may have filled it
+		if unsure { // an earlier try may have filled it
 			return reply, false, store.ErrOutcomeUnknown
 		}
 		return reply, false, store.ErrFull
@@ -110,8 +112,8 @@ func (e *Engine) act(ctx context.Context, op store.Op) (reply store.Reply, did b
 	return store.Reply{Int: n[0]}, redisx.Text(words, 0) == "changed", nil
 }
 
-// answered returns what a call was answered that has changed the record, by what it has left beside
-// it.
+// answered returns the reply to a call that changed the record, as the call noted it beside the
+// record. It reports false if there is no such note.
 func (e *Engine) answered(ctx context.Context, op store.Op, call string) (reply store.Reply, did bool, err error) {
 	calls, err := e.read(ctx, redisx.IsText|redisx.IsNil, "get", store.CallsKey(op.Key))
 	text, _ := calls.(string)
@@ -124,10 +126,9 @@ func (e *Engine) answered(ctx context.Context, op store.Op, call string) (reply 
 	return reply, false, err
 }
 
-// actApart is act for a command that is sent once, and for a slot that is being migrated, in which
-// no node may serve the record with what calls leave beside it. It asks before it whether the
-// command would change the record: where an answer is lost, or tells nothing of that, nothing else
-// says so.
+// actApart does what act does for a command that is sent only once, and in a slot that is being
+// migrated, where no node may serve the record together with the notes beside it. It asks first
+// whether the command would change the record, because a reply may be lost or may not say so.
 func (e *Engine) actApart(ctx context.Context, op store.Op) (store.Reply, bool, error) {
 	would, err := e.yes(ctx, wouldScript, op.Key.String(), append([]string{op.Command}, op.Args...)...)
 	if err != nil {
@@ -137,7 +138,8 @@ func (e *Engine) actApart(ctx context.Context, op store.Op) (store.Reply, bool, 
 	return reply, err == nil && changed(op.Command, reply, would, lost), err
 }
 
-// changed reports whether a command changed its record, by its reply, and by whether it would have before it was sent.
+// changed reports whether a command changed its record. It judges by the reply, and by whether the
+// command would have changed the record before it was sent.
 func changed(command string, reply store.Reply, would, unsure bool) bool {
 	switch command {
 	case "SADD", "SREM", "HDEL", "ZREM", "LREM", "UNLINK":
@@ -150,9 +152,10 @@ func changed(command string, reply store.Reply, would, unsure bool) bool {
 	return true
 }
 
-// indexedMembers are those members that a command put into a set, or took out, of which index sets are kept. No script compares the
-// schema with such a command, which may have come late: so the schema is looked at once more after it, and where it is another one by
-// now, that decides.
+// indexedMembers returns the members that a command added to an indexed set, or removed from it. No
+// script compares the schema with such a command, which may arrive late. So indexedMembers compares
+// it after the command: if another schema is stored by now, that one says whether the set is
+// indexed.
 func (e *Engine) indexedMembers(ctx context.Context, op store.Op) (members []string, err error) {
 	if op.Command != "SADD" && op.Command != "SREM" {
 		return nil, nil
@@ -171,20 +174,22 @@ func (e *Engine) indexedMembers(ctx context.Context, op store.Op) (members []str
 	return slices.Clone(op.Args), nil
 }
 
-// A doneError is about a command that was carried out. The look at the entry after it failed, so that it is not known
-// whether the entry was live.
+// A doneError reports that a command was carried out, but that the check of its entry afterwards
+// failed. It is not known whether the entry was live.
 type doneError struct{ cause error }
 
 func (d *doneError) Error() string {
 	return store.ErrOutcomeUnknown.Error() + ": it was carried out, but the look after it failed: " + d.cause.Error()
 }
 
-// Is makes the error an ErrOutcomeUnknown, and not what its cause says of a command that was not sent.
+// Is reports whether target is ErrOutcomeUnknown or an error of the cause. It never matches
+// ErrUnavailable, which would say that the command was not carried out.
 func (d *doneError) Is(target error) bool {
 	return target == store.ErrOutcomeUnknown || target != store.ErrUnavailable && errors.Is(d.cause, target)
 }
 
-// dropOf removes what was written to a record whose entry died meanwhile; false where it is live again.
+// dropOf removes a record that was written while its entry died. It reports false if the entry is
+// live again.
 func (e *Engine) dropOf(ctx context.Context, op store.Op, indexed bool) bool {
 	var again atomic.Bool
 	afterwards(ctx, finishTime, func(ctx context.Context) {
@@ -196,8 +201,9 @@ func (e *Engine) dropOf(ctx context.Context, op store.Op, indexed bool) bool {
 	return !again.Load()
 }
 
-// readTertiary asks for the record and for its entry at the same time; the entry decides. Where nothing was
-// found it asks once more: what was born with the entry may have been moved there between the two.
+// readTertiary reads the record and checks at the same time that its entry is live. If the record
+// is empty, readTertiary reads it once more: staged members may have been put in place between the
+// two.
 func (e *Engine) readTertiary(ctx context.Context, op store.Op) (store.Reply, error) {
 	var reply store.Reply
 	filled := false
@@ -215,7 +221,7 @@ func (e *Engine) readTertiary(ctx context.Context, op store.Op) (store.Reply, er
 	return reply, err
 }
 
-// runRead runs a command that reads, page by page where it reads much.
+// runRead runs a command that reads, page by page if the record is large.
 func (e *Engine) runRead(ctx context.Context, op store.Op) (store.Reply, error) {
 	return e.ReadPages(op, func(op store.Op) (store.Reply, error) {
 		reply, _, err := e.runOp(ctx, op)
@@ -223,8 +229,8 @@ func (e *Engine) runRead(ctx context.Context, op store.Op) (store.Reply, error) 
 	})
 }
 
-// runOp sends a tertiary command; one that must not be done twice is sent once. unsure reports whether it may have been
-// carried out before it was answered.
+// runOp sends a tertiary command. If the command must not run twice, runOp sends it only once.
+// unsure reports whether an earlier try may have been carried out.
 func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, unsure bool, err error) {
 	retry := e.client.Retry
 	if op.Once {
@@ -254,7 +260,7 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, uns
 		return nil, err
 	})
 	switch {
-	case full && unsure: // an earlier sending may have filled it
+	case full && unsure: // an earlier try may have filled it
 		return store.Reply{}, true, store.ErrOutcomeUnknown
 	case full:
 		return store.Reply{}, false, store.ErrFull
@@ -268,25 +274,25 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, uns
 	return reply, unsure, nil
 }
 
-// Tertiary records that a change makes, replaces or drops must change with the entry or not at all
-// (I7), and no change that comes to nothing may touch those of a live entry. So they are laid ready
-// under a key of the attempt's own (store.StageKey), in the slot of the record; for one that only
-// goes, that is an empty string. The commit writes ~fill, and then they are moved over, each in one
-// step. A commit that writes ~fill is refused while an earlier ~fill is there: what that says is
-// put in place first. Readers of the entry do not wait for that: their slot may not be written to
-// for a while. Readers and writers of the records do. What was laid ready and never committed is
-// for a check to remove.
+// Tertiary records that a change adds, replaces or drops must change with the entry or not at all
+// (I7), and a change that fails must not touch those of a live entry. So an attempt stages them
+// under keys of its own (store.StageKey), in the slots of the records; for a record that is only
+// dropped, it stages an empty string. The commit writes ~fill, and then each record is put in place
+// in one step. A commit that writes ~fill is refused while an earlier ~fill is there, until the
+// records that it lists are in place. Readers of the entry do not wait for that, because the slot
+// may not accept writes for a while. Readers and writers of the records do. A check removes what
+// was staged and never committed.
 
 var stageLife = strconv.Itoa(int(store.StageLife / time.Second))
 
-// A stage is a tertiary record that is laid ready, and how it is put in place.
+// A stage describes a tertiary record to stage, and how to put it in place.
 type stage struct {
 	store.FillPart
 	from store.Members
 }
 
-// stagesOf returns what a change lays ready. A delete has nothing to put in place: its records go
-// when the entry is dead.
+// stagesOf returns what a change stages. A delete stages nothing: its records are removed once the
+// entry is dead.
 func stagesOf(c store.Change) (all []stage) {
 	for _, m := range c.Add {
 		how := store.FillJoin
@@ -304,7 +310,7 @@ func stagesOf(c store.Change) (all []stage) {
 	return all
 }
 
-// fill is what ~fill says.
+// fill returns the value of ~fill.
 func (a *attempt) fill() string {
 	f := store.Fill{Rev: a.rev}
 	for _, s := range a.stages {
@@ -313,8 +319,8 @@ func (a *attempt) fill() string {
 	return f.String()
 }
 
-// layReady lays a record ready, some of its members at a time: but for a list, whose items have an
-// order.
+// layReady stages a record in batches of members. It stages a list in one batch, because its items
+// have an order.
 func (a *attempt) layReady(ctx context.Context, s stage) error {
 	most := 2 * a.e.batch
 	if s.from.Command() == "RPUSH" {
@@ -329,18 +335,19 @@ func (a *attempt) layReady(ctx context.Context, s stage) error {
 	return nil
 }
 
-// complete moves over what a ~fill field says.
+// complete puts in place the records that fill, the value of ~fill, lists.
 func (e *Engine) complete(ctx context.Context, entry recordkey.Key, fill string) error {
 	return e.Complete(ctx, entry, fill, e.realign)
 }
 
-// realign brings the index sets of members in line with the set that they are, or were, in.
+// realign brings the index members for members of a set, past or present, in line with the set.
 func (e *Engine) realign(ctx context.Context, set recordkey.Key, members []string) error {
-	_, err := e.alignMembers(ctx, set, members, true) // which takes out what is not due
+	_, err := e.alignMembers(ctx, set, members, true) // removes those that are not due
 	return err
 }
 
-// mustLive is ErrNotFound for an entry that is not live. It completes a live one, and reports whether it had to.
+// mustLive returns ErrNotFound if an entry is not live. If records of a live entry are still
+// staged, it puts them in place and reports true.
 func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, err error) {
 	live, fill, err := e.field(ctx, prk, store.FieldFill)
 	switch {
@@ -354,10 +361,11 @@ func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, 
 	return true, e.complete(ctx, prk, fill.Wire)
 }
 
-// mostCompleters are under way at once: while a slot is open, each tries for some seconds.
+// mostCompleters limits the entries that are completed at once. In a slot that is being migrated,
+// each may take some seconds.
 const mostCompleters = 16
 
-// completeLater completes an entry that was read, and its history, and does not wait for it.
+// completeLater completes an entry that was read, and its history, in the background.
 func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields map[string]string) {
 	fill, note := fields[store.FieldFill], fields[store.FieldNote]
 	if fill == "" && store.Settled(note) || fields[store.FieldType] == "" {

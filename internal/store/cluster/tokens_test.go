@@ -15,7 +15,7 @@ import (
 
 const tokensOfA = "~/token/{user/uid:A}"
 
-// withTokens is an entry A with open tokens: each argument is a hash and a purpose.
+// withTokens returns a start in which A has open tokens. Each argument is a hash and a purpose.
 func withTokens(start func() map[string]*cell, each ...string) func() map[string]*cell {
 	record := &cell{kind: 'h', hash: map[string]string{}, ends: startTime + 3_600_000}
 	for i, one := range each {
@@ -30,7 +30,7 @@ func withTokens(start func() map[string]*cell, each ...string) func() map[string
 	}
 }
 
-// rewrite changes facets and own fields of an entry, and its tokens, as package userdb does.
+// rewrite changes facets, own fields and tokens of an entry, as package userdb does.
 func rewrite(ctx context.Context, a *actor, uid, words string, own map[string]string, tokens store.Ending) error {
 	return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
 		if r.Fields[store.FieldDisabled] != "" || tokens.Spend != "" && !r.HasToken(tokens.Spend) {
@@ -45,7 +45,7 @@ func rewrite(ctx context.Context, a *actor, uid, words string, own map[string]st
 	})
 }
 
-// spend spends a token, and changes facets by that.
+// spend returns a verb that spends a token to change facets.
 func spend(uid, hash, purpose, words string) verb {
 	return verb{name: "spend " + uid + " " + hash + " " + words, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK(uid)
@@ -60,14 +60,14 @@ func spend(uid, hash, purpose, words string) verb {
 	}}
 }
 
-// disable ends all tokens.
+// disable returns a verb that disables an entry, which ends all tokens.
 func disable(uid string) verb {
 	return verb{name: "disable " + uid, do: func(ctx context.Context, a *actor) error {
 		return rewrite(ctx, a, uid, "", map[string]string{store.FieldDisabled: "now"}, store.Ending{All: true})
 	}}
 }
 
-// issue makes a token that is bound to the address, which it has as its value.
+// issue returns a verb that issues a token that is bound to the address, and has it as its value.
 func issue(uid, hash string) verb {
 	return verb{name: "issue " + uid + " " + hash, do: func(ctx context.Context, a *actor) error {
 		for attempt := 1; ; attempt++ {
@@ -94,13 +94,13 @@ func issue(uid, hash string) verb {
 	}}
 }
 
-// invited is an invitation h1 to an entry P that does not exist.
+// invited returns an invitation h1 to an entry P that does not exist.
 func invited() map[string]*cell {
 	text := fmt.Sprintf("%d 1 %s  v", startTime+3_600_000, recordkey.Escape("invite:email"))
 	return map[string]*cell{"~/token/{user/uid:P}": {kind: 'h', hash: map[string]string{"h1": text}, ends: startTime + 3_600_000}}
 }
 
-// accept makes the entry that an invitation is for.
+// accept returns a verb that creates the entry that an invitation is for.
 func accept(words string) verb {
 	return verb{name: "accept P " + words, commits: true, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK("P")
@@ -117,7 +117,7 @@ func accept(words string) verb {
 	}}
 }
 
-// spentInvitation is what is wrong after an invitation was accepted.
+// spentInvitation returns what is wrong after an invitation was accepted, or "".
 func spentInvitation(s *simulation) string {
 	if e, record := s.recordOf("user/uid:P"), s.world.at("~/token/{user/uid:P}"); e.Live() && e.Fields["job"] == "" && record != nil && e.HasToken("h1") == e.HasTokens() {
 		return "tokens: the invitation is left"
@@ -133,11 +133,11 @@ func (s *simulation) tokensOf(uid string) map[string]string {
 	return nil
 }
 
-// tokensHold is what is wrong with the tokens of A whenever all have ended.
+// tokensHold returns what is wrong with the tokens of A after all verbs have ended, or "".
 func tokensHold(s *simulation) string {
 	e, r, good := s.world.at("user/uid:A"), s.recordOf("user/uid:A"), map[string]string{}
 	r.Fields = maps.Clone(r.Fields)
-	delete(r.Fields, store.FieldDisabled) // which none is good for, whatever it has
+	delete(r.Fields, store.FieldDisabled) // OpenTokens returns none for a disabled entry
 	for _, t := range r.OpenTokens(s.tokensOf("A"), time.UnixMilli(s.world.now)) {
 		if r.Live() {
 			good[t.Hash] = t.Value
@@ -160,7 +160,7 @@ func tokensHold(s *simulation) string {
 	return ""
 }
 
-// tokenScenarios are those in which tokens are spent, or end.
+// tokenScenarios returns scenarios in which tokens are spent or end.
 func tokenScenarios() []scenario {
 	one := func(v ...verb) []verb { return v }
 	bare := entries(some, "A email=a")
@@ -206,8 +206,7 @@ func tokenScenarios() []scenario {
 	return all
 }
 
-// tokenMutants are the engine without what keeps tokens of an entry in their place whose slot is
-// being migrated.
+// tokenMutants lack what keeps the tokens of an entry right while its slot is being migrated.
 var tokenMutants = []mutant{
 	{name: "tokens that come after the record was read apart are passed over", finds: "tokens: one for", in: []string{"tokens: issue | update email, with"}, kinds: []fault{tryAgain}, rewrite: replaced(
 		"if not done and ARGV[12] ~= '' and mark ~= ARGV[12] then", "if false then")},

@@ -1,13 +1,13 @@
--- act: a command on a tertiary record that is done once, however often it is sent. After
--- changes.lua and full.lua.
+-- act: run a command on a tertiary record once, however often it is sent. Needs changes.lua and
+-- full.lua.
 --
 -- KEYS[1]  the record
--- KEYS[2]  what the last calls were answered, for ten minutes, in its slot: "CALL=NUMBER", each
---          with a space after it
--- ARGV[1]  the call, of twelve characters
--- ARGV[2]  the most members that the record may have, "0" for any number
+-- KEYS[2]  the replies to recent calls, kept for ten minutes in the record's slot: "CALL=NUMBER"
+--          for each, followed by a space
+-- ARGV[1]  the name of the call, twelve characters
+-- ARGV[2]  the most members that the record may have, "0" for no limit
 -- ARGV[3]  the command      ARGV[4…]  its arguments
--- Reply: {"changed" or "same", what the command answered, a number} | {"full"}
+-- Reply: {"changed" or "same", the command's reply, a number} | {"full"}
 local call, most, command = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 for _ = 1, 3 do table.remove(ARGV, 1) end
 local calls = redis.pcall('GET', KEYS[2])
@@ -27,10 +27,10 @@ for i = 1, math.max(#ARGV, 1), step do
     if i == 1 then return redis.error_reply(reply.err) end
     error({err = reply.err})
   end
-  n = n + (tonumber(reply) or 0) -- SET answers a word
+  n = n + (tonumber(reply) or 0) -- SET replies OK
 end
 if not due then return {'same', n} end
 calls = calls .. call .. '=' .. string.format('%d', n) .. ' '
 while #calls > 4096 do calls = string.match(calls, ' (.*)') end
-redis.pcall('SET', KEYS[2], calls, 'PX', '600000') -- if it is refused, only a lost answer tells of nothing
+redis.pcall('SET', KEYS[2], calls, 'PX', '600000') -- matters only if the reply is lost
 return {'changed', n}

@@ -1,8 +1,9 @@
--- add: a command that adds members to a tertiary record, unless there would be too many. After
+-- add: run a command that adds members to a tertiary record, unless there would be too many. Needs
 -- full.lua.
 --
--- KEYS[1]  the record      ARGV[1]  the most members that it may have      ARGV[2]  the command      ARGV[3…]  what follows the key
--- Reply: {"ok", what the command answered} | {"full"}
+-- KEYS[1]  the record      ARGV[1]  the most members that it may have
+-- ARGV[2]  the command     ARGV[3…]  what follows the key
+-- Reply: {"ok", the command's reply} | {"full"}
 local most, command = tonumber(table.remove(ARGV, 1)), table.remove(ARGV, 1)
 local is_full, refused = full(KEYS[1], command, ARGV, most)
 if refused then return redis.error_reply(refused) end

@@ -1,7 +1,7 @@
--- claim: step 1. An SRK becomes the own one if it is absent (I1, I2).
+-- claim: set an SRK that is absent. Step 1 (I1, I2).
 --
--- KEYS[1]  the SRK      ARGV[1]  own SRV: PRK, a space, the rev of this attempt
--- Reply: 1 if it is the own one now, else what is there
+-- KEYS[1]  the SRK      ARGV[1]  its new value: PRK, a space, the rev of this attempt
+-- Reply: 1 if the SRK now has that value, else the value it has
 local seen = redis.pcall('GET', KEYS[1])
 if type(seen) == 'table' then return redis.error_reply(seen.err) end
 if seen and seen ~= ARGV[1] then return seen end

@@ -1,24 +1,27 @@
--- commit: step 4. An entry changes here and nowhere else (I6, I7). After tokens.lua, history.lua
--- and tombstone.lua.
+-- commit: change an entry. Step 4. An entry changes here and nowhere else (I6, I7). Needs
+-- tokens.lua, history.lua and tombstone.lua.
 --
--- KEYS[1]  the entry      KEYS[2]  the record of its tokens, in the same slot; not given where it has none
+-- KEYS[1]  the entry
+-- KEYS[2]  the record of its tokens, in the same slot; not given if it has none
 -- ARGV[1]  the rev of this attempt      ARGV[2]  create | update | mend | delete
 -- ARGV[3], ARGV[4]  ~rev (its first twelve characters) and ~fence as they were read, "" for none
--- ARGV[5]  seconds that a tombstone lives      ARGV[6]  what ~dying says, "" for nothing that is left to do
--- ARGV[7]  milliseconds of the clock until which it is known what schema is in force
--- ARGV[8..11]  what goes of the tokens: "1" if all, the time, the hash and the purpose of the one that is spent
--- ARGV[12], ARGV[13]  without KEYS[2]: ~tokens as it was when that record was read apart, "" if it
---            was not, and what the record had, in lines "NAME MEMBER"
--- ARGV[14]  how many fields to unset, then those, then field, value, …: where tertiary records
---            change, ~fill is the last
--- Reply: {"ok"} | {"ok", what is ~note of a new entry where there was no other for a day} | {"exists" | "absent" | "conflict" | "dying" | "filling" | "late", ~rev} | {"damaged"}
---      | {"token", ~rev}: the one to be spent is not good | {"tokens", ~rev}: KEYS[2] is needed
+-- ARGV[5]  seconds that a tombstone lives
+-- ARGV[6]  the mark to write to ~dying, "" if a delete leaves nothing to remove
+-- ARGV[7]  when the check of the schema expires, in milliseconds of the server's clock
+-- ARGV[8…11]  the tokens to end: "1" for all, the time, the hash and purpose of the one to spend
+-- ARGV[12], ARGV[13]  if the record of tokens was read separately: ~tokens as it was before that,
+--            and the record's lines "NAME MEMBER"; else "" and ""
+-- ARGV[14]  the number of fields to unset, then those, then field, value, …; if tertiary records
+--            change, ~fill is the last field
+-- Reply: {"ok"} | {"ok", ~note of a new entry, if no other entry was there for a day}
+--      | {"exists" | "absent" | "conflict" | "dying" | "filling" | "late", ~rev} | {"damaged"}
+--      | {"token", ~rev} if the token to spend is not valid | {"tokens", ~rev} if KEYS[2] is needed
 --
--- Every write but the first is one to a hash that is there, and what is removed goes after what is
--- written: in a slot that is being migrated, a key that is gone may not be written again. Sent
--- again before another change of the entry, the script does what is left to do. A full server
--- refuses an HSET, and one that forbids a command that command: each is tried before anything
--- changes, where it can be without a change.
+-- Every write but the first goes to a hash that exists, and fields are removed after others are
+-- written: in a slot that is being migrated, a key that is gone cannot be written again. If the
+-- script is sent again before another change of the entry, it does what it left undone. A full
+-- server refuses HSET, and a server may forbid any single command. So the script tries each of them
+-- before it changes anything, if that is possible without a change.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~dying', '~fill', '~tokens', '~note')
 if head.err then return redis.error_reply(head.err) end
 local live, past, fence, dying = head[1] and head[1] ~= '', head[2] or '', head[3] or '', head[4]
@@ -34,7 +37,7 @@ local function has_facets()
   end
 end
 if done then
-  -- It was committed, and the entry has not changed since.
+  -- This change was committed, and the entry has not changed since.
 elseif ARGV[2] == 'create' then
   if live then return {'exists', past} end
   if dying then return {'dying', past} end
@@ -46,14 +49,17 @@ if not done and (string.sub(past, 1, 12) ~= ARGV[3] or fence ~= ARGV[4]) then re
 local time = redis.call('TIME')
 if not done and time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[7]) then return {'late', past} end
 
--- What was laid ready must not outlive the entry, nor come to its place after what replaces it.
+-- Staged records must not outlive the entry, or replace what a later change puts in place.
 if not done and head[5] and (ARGV[2] == 'delete' or ARGV[#ARGV - 1] == '~fill') then return {'filling', past} end
 
 local n, mark = tonumber(ARGV[14]), live and head[6]
-if not done and ARGV[12] ~= '' and mark ~= ARGV[12] then return {'conflict', past} end -- a token was issued since
-local made = ARGV[2] == 'create' and ARGV[10] ~= '' and not done -- of an invitation, which lies where tokens will
+-- A token was issued since the tokens were read.
+if not done and ARGV[12] ~= '' and mark ~= ARGV[12] then return {'conflict', past} end
+-- An invitation lies where the tokens of the new entry will be.
+local made = ARGV[2] == 'create' and ARGV[10] ~= '' and not done
 if made then mark = '1' .. spent_of(head[6]) end
--- Sent again, it has ended its tokens, and removes what it could not: those that came since stay.
+-- A script that is sent again has already ended its tokens. It removes those it could not remove
+-- then; tokens issued since stay.
 local ending = {all = ARGV[2] == 'delete' and '1' or ARGV[8], now = ARGV[9], spend = ARGV[10], purpose = ARGV[11], touched = {}, made = made}
 if done then
   if not KEYS[2] and needs_record(mark) then mark = '' end
@@ -76,8 +82,8 @@ local function write(command, ...)
   local reply = redis.pcall(command, KEYS[1], ...)
   return type(reply) == 'table' and redis.error_reply(reply.err)
 end
--- note_change comes right after the command that makes the change, and also when that was sent
--- again: a line is known by its mark.
+-- note_change comes right after the command that makes the change, and also when that command was
+-- sent before: a line is recognized by its mark.
 local stays_noted = kept
 local function note_change()
   local no, stays = note_of(KEYS[1], ARGV[2], head[7])
@@ -86,7 +92,7 @@ local function note_change()
 end
 if ARGV[2] == 'delete' then
   if not done then
-    refused = write('PERSIST') or write('HDEL', '~none') -- neither changes anything: a live entry has no end
+    refused = write('PERSIST') or write('HDEL', '~none') -- neither changes a live entry
     if refused then return refused end
     local removal = {}
     if ARGV[6] ~= '' then removal = {'~dying', ARGV[6], '~since', time[1]} end
@@ -112,7 +118,8 @@ if ARGV[2] == 'delete' then
   return {'ok'}
 end
 local set = 15 + n
--- A canonical value that goes because its facet is written as it is: it is that value until ~rev is written.
+-- A canonical value goes if its facet is now written in that form. Until ~rev is written, it is set
+-- to the new facet.
 local value, early, late, canonical = {}, {}, {}, {}
 for i = set, #ARGV, 2 do value[ARGV[i]] = ARGV[i + 1] end
 for i = 15, 14 + n do
@@ -131,13 +138,13 @@ if not done then
     refused = write('HSET', '~rev', past) or write('HDEL', '~none') or ARGV[2] == 'mend' and write('PERSIST')
     if refused then return refused end
   end
-  if tombstone then -- its facets, and its end, go before it lives
+  if tombstone then -- before it lives, it loses its facets and its time to live
     if head[6] then redis.call('HDEL', KEYS[1], '~tokens') end
     if head[1] then strip(KEYS[1], true) end
     redis.call('PERSIST', KEYS[1])
   end
   for i = 1, #early, 2000 do redis.call('HDEL', KEYS[1], unpack(early, i, math.min(i + 1999, #early))) end
-  -- ~rev is in the last HSET: until then this change has not been made.
+  -- The last HSET has ~rev: until then, this change has not been made.
   while #ARGV - set >= 2000 do
     redis.call('HSET', KEYS[1], unpack(ARGV, set, set + 1999))
     set = set + 2000
@@ -150,7 +157,7 @@ if not done then
     canonical[#canonical + 1] = '~tokens'
     canonical[#canonical + 1] = tokens.mark
   end
-  if tombstone then -- who saw the entry that was here before begins no session of this one
+  if tombstone then -- a login that saw the earlier entry cannot start a session of this one
     canonical[#canonical + 1] = '~epoch'
     canonical[#canonical + 1] = ARGV[1]
   end

@@ -1,11 +1,12 @@
--- dying: step 6. While a process removes what belonged to a dead entry, the entry is not created anew.
+-- dying: begin or end the removal of what belonged to a dead entry. Step 6. The entry cannot be
+-- created anew meanwhile.
 --
--- KEYS[1]  the entry      ARGV[1]  own mark, of twelve characters
+-- KEYS[1]  the entry      ARGV[1]  the mark of this removal, twelve characters
 -- ARGV[2]  "begin" or "end"      ARGV[3]  seconds that a tombstone lives
--- ARGV[4]  with "end": marks of others, which have died, to take out, too
--- Reply: 1; 0 where the entry is live
+-- ARGV[4]  with "end": marks of processes that have died, which are taken out as well
+-- Reply: 1; 0 if the entry is live
 --
--- ~dying holds the marks of all removals that go on, ~since the seconds in which they began.
+-- ~dying holds the marks of all removals under way, and ~since the seconds in which they began.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~dying', '~since')
 if head.err then return redis.error_reply(head.err) end
 if head[1] and head[1] ~= '' then return 0 end

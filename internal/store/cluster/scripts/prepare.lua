@@ -1,5 +1,6 @@
--- prepare: what an entry is before a change is prepared on it. A tombstone's life begins anew: as
--- long as anything that was prepared on it can arrive, it must not go, or what it counts would recur.
+-- prepare: return what an entry is before a change is prepared on it. A tombstone's life begins
+-- anew: it must not expire while anything that was prepared on it can arrive, or its revs and
+-- fences would recur.
 --
 -- KEYS[1]  the entry      ARGV[1]  seconds that a tombstone lives
 -- Reply: {~isa, ~rev, ~fence, ~dying, ~fill, seconds since the last removal began}, "" for none

@@ -1,8 +1,10 @@
--- ready: lays members ready for a tertiary record of an entry that is not committed yet.
+-- ready: stage members of a tertiary record, for an entry that is not committed yet.
 --
--- KEYS[1]  a key beside the record, of one attempt alone      ARGV[1]  seconds that it lives
--- ARGV[2]  the command that puts members in                       ARGV[3…]  the members
--- It may arrive twice: members that are there stay, and only a list must not get them again.
+-- KEYS[1]  a key beside the record that only this attempt uses      ARGV[1]  seconds that it lives
+-- ARGV[2]  the command that adds members      ARGV[3…]  the members
+--
+-- The script may arrive twice: members that are staged stay, and only a list must not get them
+-- again.
 local first = 3
 if ARGV[2] == 'RPUSH' then
   local n = redis.pcall('LLEN', KEYS[1])

@@ -1,8 +1,10 @@
--- schema: what ~/schema/TYPE says, stored where nothing is.
+-- schema: compare a schema with ~/schema/TYPE, and store it if there is none.
 --
--- KEYS[1]  ~/schema/TYPE      ARGV[1]  fingerprint      ARGV[2]  schema      ARGV[3]  "1": it may be stored
--- ARGV[4…]  fields for the names of tertiary records that the caller may write: they are there before the records
--- Reply: {"ok", milliseconds of this server's clock} | {"schema", stored} | {"unstored"}
+-- KEYS[1]  ~/schema/TYPE      ARGV[1]  fingerprint      ARGV[2]  schema
+-- ARGV[3]  "1" if it may be stored
+-- ARGV[4…]  fields that name the tertiary records which the caller may write; they are set before
+--           any of those records is written
+-- Reply: {"ok", milliseconds of this server's clock} | {"schema", the stored one} | {"unstored"}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local stored = redis.pcall('HGET', KEYS[1], 'fingerprint')

@@ -1,7 +1,7 @@
--- swap: compares an SRK with exactly what was seen, and sets or removes it (I1).
+-- swap: set or remove an SRK if it still is exactly what was read (I1).
 --
--- KEYS[1]  the SRK      ARGV[1]  what was seen      ARGV[2]  what it becomes; "": it goes
--- Reply: 1 if it is so now; 0 if something else was there
+-- KEYS[1]  the SRK      ARGV[1]  what was read      ARGV[2]  the new value, "" to remove the SRK
+-- Reply: 1 if the SRK was changed or already has the new value, else 0
 local seen = redis.pcall('GET', KEYS[1])
 if type(seen) == 'table' then return redis.error_reply(seen.err) end
 if seen == ARGV[1] then
