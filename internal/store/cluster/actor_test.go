@@ -69,25 +69,25 @@ type request struct {
 	text  string
 	event func(*world) // runs instead of a command
 	by    *thread
-	after uint64 // by.told when the request was made
+	after uint64 // by.digest when the request was made
 	grant chan error
 }
 
 var (
 	// errLost means that the command was carried out.
-	errLost  = &net.OpError{Op: "read", Err: errors.New("connection reset")}
-	errDead  = fmt.Errorf("the actor has died: %w", context.Canceled)
-	errWeary = fmt.Errorf("paused too often: %w", context.DeadlineExceeded)
+	errLost   = &net.OpError{Op: "read", Err: errors.New("connection reset")}
+	errDead   = fmt.Errorf("the actor has died: %w", context.Canceled)
+	errTimeUp = fmt.Errorf("paused too often: %w", context.DeadlineExceeded)
 )
 
-// mostPauses is how often an actor of a walk may pause before its time is over.
-const mostPauses = 40
+// maxPauses is how often an actor of a walk may pause before its time is over.
+const maxPauses = 40
 
 type actorKey struct{}
 
 // newSimulation returns a simulation whose client never connects to anything.
 func newSimulation(w *world, t tamper) *simulation {
-	s := &simulation{world: w, tamper: t, until: math.MaxInt64, patience: mostPauses, client: redis.NewClient(&redis.Options{
+	s := &simulation{world: w, tamper: t, until: math.MaxInt64, patience: maxPauses, client: redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:1", MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})}
 	s.client.AddHook(s)
@@ -119,8 +119,8 @@ func (s *simulation) newEngine(guard store.Guard) *Engine {
 	e := New(s.client, Options{MemberBatch: s.batch})
 	fixed := time.Unix(1000, 0)
 	e.now = func() time.Time { return fixed }
-	e.background = func(ctx context.Context, _ time.Duration, do func(context.Context)) { do(ctx) }
-	e.checked.Store(guard.Key, checkedSchema{guard.Fingerprint, fixed, s.until})
+	e.goDetached = func(ctx context.Context, _ time.Duration, do func(context.Context)) { do(ctx) }
+	e.schemaChecks.Store(guard.Key, schemaCheck{guard.Fingerprint, fixed, s.until})
 	return e
 }
 
@@ -137,11 +137,11 @@ func (a *actor) newRev() string {
 // which of them is answered decides what comes next.
 type thread struct {
 	parent *thread // the thread that waits for it
-	told   uint64  // digest of all answers to it, to its parent before it, and to its children
+	digest uint64  // digest of all answers to it, to its parent before it, and to its children
 }
 
-// asker returns the running thread.
-func (a *actor) asker() *thread {
+// currentThread returns the running thread.
+func (a *actor) currentThread() *thread {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var callers [200]uintptr
@@ -160,23 +160,23 @@ func (a *actor) asker() *thread {
 	return a.threads[number]
 }
 
-func (t *thread) child() *thread { return &thread{t, t.told} }
+func (t *thread) child() *thread { return &thread{t, t.digest} }
 
 func (a *actor) pause(context.Context, time.Duration) error { return a.ask(&request{text: "pause"}) }
 
-// tire counts a pause when it ends, and returns an error if the actor's time is over. Counting at
-// the end makes the order of the steps, not chance, decide which pause is one too many.
-func (a *actor) tire(r *request) error {
+// countPause counts a pause when it ends, and returns an error if the actor's time is over.
+// Counting at the end makes the order of the steps, not chance, decide which pause is one too many.
+func (a *actor) countPause(r *request) error {
 	if r.text != "pause" {
 		return nil
 	}
 	if a.pauses++; a.pauses <= a.sim.patience {
 		return nil
 	}
-	return errWeary
+	return errTimeUp
 }
 
-func (a *actor) weary() bool { return a.pauses > a.sim.patience }
+func (a *actor) timedOut() bool { return a.pauses > a.sim.patience }
 
 // event makes a step that is not a command.
 func (a *actor) event(text string, do func(*world)) error {
@@ -186,14 +186,14 @@ func (a *actor) event(text string, do func(*world)) error {
 func (a *actor) ask(r *request) error {
 	r.actor, r.grant = a, make(chan error, 1)
 	if r.by == nil {
-		r.by = a.asker()
+		r.by = a.currentThread()
 	}
 	a.mu.Lock()
 	if a.dead {
 		a.mu.Unlock()
 		return errDead
 	}
-	r.after = r.by.told
+	r.after = r.by.digest
 	a.pending = append(a.pending, r)
 	a.mu.Unlock()
 	return <-r.grant
@@ -230,7 +230,7 @@ func (s *simulation) ProcessPipelineHook(redis.ProcessPipelineHook) redis.Proces
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		parent := &thread{}
 		if a, ok := ctx.Value(actorKey{}).(*actor); ok {
-			parent = a.asker()
+			parent = a.currentThread()
 		}
 		errs := make([]error, len(cmds))
 		_ = parallel(len(cmds), func(i int) error {
@@ -277,7 +277,7 @@ func (a *actor) apply(ctx context.Context, c store.Change) error {
 	if err == nil && a.sim.bareClaims {
 		prk := c.Key.String()
 		for _, srk := range c.Claim {
-			_, _ = a.engine.yes(ctx, swapScript, srk.String(), prk+" "+rev, prk)
+			_, _ = a.engine.runBool(ctx, swapScript, srk.String(), prk+" "+rev, prk)
 		}
 	}
 	return err
@@ -304,7 +304,7 @@ func (s *simulation) do(a *actor, args []string) any {
 }
 
 func setAnswer(cmd redis.Cmder, reply any) error {
-	if err, is := reply.(wrong); is {
+	if err, is := reply.(replyError); is {
 		cmd.SetErr(err)
 		return err
 	}
@@ -371,7 +371,7 @@ const (
 	refused        // the script's first write is refused; refused+1: the second, …
 )
 
-// forbidden means that permission for the first command in writing is missing from now on,
+// forbidden means that permission for the first command in writeCommands is missing from now on,
 // forbidden+1 for the second, and so on.
 const forbidden fault = 100
 
@@ -384,13 +384,13 @@ func (f fault) refuses() int {
 }
 
 // elsewhere holds the replies of a node that does not serve a command.
-var elsewhere = map[fault]wrong{
+var elsewhere = map[fault]replyError{
 	moved: "MOVED 1 127.0.0.1:1", asked: "ASK 1 127.0.0.1:1", tryAgain: "TRYAGAIN Multiple keys request during rehashing of slot",
 }
 
 func (f fault) String() string {
 	if f >= forbidden {
-		return fmt.Sprintf("(%s forbidden)", writing[f-forbidden])
+		return fmt.Sprintf("(%s forbidden)", writeCommands[f-forbidden])
 	}
 	if f >= refused {
 		return fmt.Sprintf("(write %d refused)", f-refused+1)
@@ -419,11 +419,11 @@ func (s *simulation) step(r *request, f fault) {
 			s.late = append(s.late, r.args)
 		}
 	}
-	err := a.tire(r)
+	err := a.countPause(r)
 	if f == lost {
 		err, answer = errLost, "lost"
 	}
-	a.note(r, answer)
+	a.addDigest(r, answer)
 	r.grant <- err
 	synctest.Wait()
 }

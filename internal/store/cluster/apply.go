@@ -18,59 +18,58 @@ import (
 //
 //  1. claim: Each attempt has its own rev, which the entry gets if the attempt commits. A claim
 //     sets an absent SRK to the PRK, a space and that rev. A PRK without a rev, as a single server
-//     writes it, may be found and replaced, but is never written.
-//  2. take: If another entry owns the SRK, is live and holds the value, the value is a duplicate.
-//     Otherwise the attempt starts over, and from then on queues for its values one by one
-//     (contention.go). A queued attempt waits several round trips. If the SRK is still unchanged,
-//     it fences the other entry, so that nothing prepared on it can commit anymore, and replaces
-//     the SRK by compare-and-set. To fence an entry is to increment its ~fence; an absent entry
-//     becomes a tombstone.
-//  3. lookElsewhere: The same value under the other secondary fields is treated as in step 2. All
+//     writes it, may be found and replaced, but is never written. 2. takeOver: If another entry
+//     owns the SRK, is live and holds the value, the value is a duplicate. Otherwise the attempt
+//     starts over, and from then on queues for its values one by one (contention.go). A queued
+//     attempt waits several round trips. If the SRK is still unchanged, it fences the other entry,
+//     so that nothing prepared on it can commit anymore, and replaces the SRK by compare-and-set.
+//     To fence an entry is to increment its ~fence; an absent entry becomes a tombstone.
+//  3. checkElsewhere: The same value under the other secondary fields is treated as in step 2. All
 //     claims come before all of these checks.
 //  4. commit: One script writes the entry if its ~rev and ~fence are still as they were read.
-//  5. readGoing, finish: SRKs of removed values are read before the commit, and removed after it if
-//     they are still exactly as they were read.
+//  5. readReleased, finish: SRKs of removed values are read before the commit, and removed after it
+//     if they are still exactly as they were read.
 //  6. A delete leaves a tombstone that is ~dying until everything that belonged to the entry is
 //     gone. If the deleting process dies, a create finishes its work (dead.go).
-//  7. giveBack: A failed attempt removes its claims, except for values that the entry itself holds.
-//     If it sent a commit, it fences the entry first. If the outcome of the commit is unknown, it
-//     touches nothing.
+//  7. removeClaims: A failed attempt removes its claims, except for values that the entry itself
+//     holds. If it sent a commit, it fences the entry first. If the outcome of the commit is
+//     unknown, it touches nothing.
 
 // An attempt is one try at making a change, under its own rev.
 type attempt struct {
-	e       *Engine
-	c       store.Change
-	prk     string          // relative to the namespace, as in SRVs
-	rev     string          // what the entry has if the attempt commits
-	own     string          // the SRV that this attempt's claims write
-	going   []string        // SRVs to remove, one for each c.Release; "" if another entry owns it
-	queues  bool            // an earlier attempt met a competing change
-	queued  []recordkey.Key // SRKs that are claimed only to queue
-	stages  []stage         // tertiary records to stage
-	began   time.Time       // when the commit was sent; zero if it was not
-	unnoted bool            // the entry keeps the history lines
-	tokens  apartTokens     // the tokens, if they were read separately
-	first   string          // the new line, if it is the whole history; "" if unknown
-	until   int64           // when the commit expires, by the server's clock in milliseconds
-	claims  []error         // the result of each claim
+	e           *Engine
+	c           store.Change
+	prk         string          // relative to the namespace, as in SRVs
+	rev         string          // what the entry has if the attempt commits
+	srv         string          // the SRV that this attempt's claims write
+	released    []string        // SRVs to remove, one for each c.Release; "" if another entry owns it
+	contended   bool            // an earlier attempt met a competing change
+	queueClaims []recordkey.Key // SRKs that are claimed only to queue
+	stages      []stage         // tertiary records to stage
+	began       time.Time       // when the commit was sent; zero if it was not
+	noteInEntry bool            // the entry keeps the history lines
+	tokens      separateTokens  // the tokens, if they were read separately
+	history     string          // the new line, if it is the whole history; "" if unknown
+	until       int64           // when the commit expires, by the server's clock in milliseconds
+	claimErrs   []error         // the result of each claim
 }
 
-// apartTokens holds tokens that were read separately: the earlier value of ~tokens, or "" if they
-// were not read, and the record's lines "NAME MEMBER".
-type apartTokens struct{ mark, members string }
+// separateTokens holds tokens that were read separately: the earlier value of ~tokens, or "" if
+// they were not read, and the record's lines "NAME MEMBER".
+type separateTokens struct{ mark, members string }
 
 const (
-	giveBackTime = 2 * time.Second  // how long an attempt goes on removing its claims
-	finishTime   = 10 * time.Second // how long it goes on finishing after its commit
-	concurrent   = 64               // changes that ApplyAll makes at once, each on several nodes
-	mostLate     = 3                // commits that expire before the clocks are blamed
+	removeClaimsTime = 2 * time.Second  // how long an attempt goes on removing its claims
+	finishTime       = 10 * time.Second // how long it goes on finishing after its commit
+	maxConcurrent    = 64               // changes that ApplyAll makes at once
+	maxExpired       = 3                // commits that expire before the clocks are blamed
 )
 
-// errAgain is returned if another attempt, under a new rev, may succeed.
-var errAgain = errors.New("begin again")
+// errRetry is returned if another attempt, under a new rev, may succeed.
+var errRetry = errors.New("try again")
 
-// errLate is returned if a commit arrives after its check of the schema has expired.
-var errLate = fmt.Errorf("%w: it may be another schema by now", errAgain)
+// errExpired is returned if a commit arrives after its check of the schema has expired.
+var errExpired = fmt.Errorf("%w: the schema may have changed", errRetry)
 
 // Apply implements [store.Engine]. A create without contention takes three rounds: claims, checks
 // and commit.
@@ -78,9 +77,9 @@ func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 	rev, err := e.apply(ctx, c)
 	switch {
 	case err == nil:
-		err = e.confirmed(ctx, c, rev)
+		err = e.confirmAll(ctx, c, rev)
 	case redisx.WrongType(err):
-		err = &store.CorruptError{Key: c.Key.String(), Reason: "it, an SRK or an index of it is of another Redis type (WRONGTYPE)"}
+		err = &store.CorruptError{Key: c.Key.String(), Reason: "the entry, an SRK or an index of it has another Redis type (WRONGTYPE)"}
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrOutcomeUnknown):
 		err = fmt.Errorf("changing %s: %w", c.Key, err)
 	}
@@ -88,26 +87,26 @@ func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 }
 
 func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, longestVerb)
+	ctx, cancel := context.WithTimeout(ctx, maxApplyTime)
 	defer cancel()
-	for late, queues := 0, false; ; queues = true {
+	for expired, contended := 0, false; ; contended = true {
 		a := newAttempt(e, c)
-		a.queues = queues
+		a.contended = contended
 		err := a.run(ctx)
-		if errors.Is(err, errLate) {
+		if errors.Is(err, errExpired) {
 			// Expired, whatever the local clock says.
-			e.checked.Store(c.Schema.Key, checkedSchema{fingerprint: c.Schema.Fingerprint})
-			if late++; late == mostLate {
-				err = fmt.Errorf("%w: the clocks of the cluster's nodes are further apart than %v", store.ErrUnavailable, apart)
+			e.schemaChecks.Store(c.Schema.Key, schemaCheck{fingerprint: c.Schema.Fingerprint})
+			if expired++; expired == maxExpired {
+				err = fmt.Errorf("%w: the clocks of the cluster's nodes are further apart than %v", store.ErrUnavailable, maxClockSkew)
 			}
 		}
 		switch {
 		case err == nil, errors.Is(err, store.ErrUnconfirmed):
 			return a.rev, err
-		case !errors.Is(err, errAgain):
+		case !errors.Is(err, errRetry):
 			return "", err
 		}
-		if err := e.pause(ctx, e.latency.several(1, 4)); err != nil {
+		if err := e.pause(ctx, e.latency.roundTrips(1, 4)); err != nil {
 			return "", redisx.Fail(err)
 		}
 		if c.Seen, err = e.prepare(ctx, c); err != nil {
@@ -119,37 +118,37 @@ func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 // ApplyAll implements [store.Engine]. It makes many changes at a time.
 func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	errs := make([]error, len(cs))
-	store.Each(cs, concurrent, func(i int) { _, errs[i] = e.Apply(ctx, cs[i]) })
+	store.Each(cs, maxConcurrent, func(i int) { _, errs[i] = e.Apply(ctx, cs[i]) })
 	return errs
 }
 
 func newAttempt(e *Engine, c store.Change) *attempt {
 	prk, rev := c.Key.In(recordkey.Namespace{}).String(), e.newRev()
-	return &attempt{e: e, c: c, prk: prk, rev: rev, own: prk + " " + rev, stages: stagesOf(c)}
+	return &attempt{e: e, c: c, prk: prk, rev: rev, srv: prk + " " + rev, stages: stagesOf(c)}
 }
 
 // run runs the protocol. If it fails before the commit, it leaves only garbage.
 func (a *attempt) run(ctx context.Context) error {
-	err := a.beforeCommit(ctx)
+	err := a.claimAndCheck(ctx)
 	if err != nil {
-		err = a.entryFirst(ctx, redisx.Harmless(err))
+		err = a.preferEntryError(ctx, redisx.Harmless(err))
 	} else {
 		err = a.commit(ctx)
 	}
 	switch {
 	case errors.Is(err, store.ErrOutcomeUnknown): // step 7: touch nothing
 	case err != nil:
-		a.giveBack(ctx)
+		a.removeClaims(ctx)
 	default:
 		err = a.finish(ctx)
-		a.e.feedSoon(ctx, a.c.Key, a.c.Note, a.first)
+		a.e.queueFeed(ctx, a.c.Key, a.c.Note, a.history)
 	}
 	return err
 }
 
-// entryFirst replaces a duplicate error by the error about the change's own entry, if there is one:
-// its UID is taken, or it has changed or is gone. A single server also reports that first.
-func (a *attempt) entryFirst(ctx context.Context, err error) error {
+// preferEntryError replaces a duplicate error by the error about the change's own entry, if there
+// is one: its UID is taken, or it has changed or is gone. A single server also reports that first.
+func (a *attempt) preferEntryError(ctx context.Context, err error) error {
 	if !errors.Is(err, store.ErrDuplicate) {
 		return err
 	}
@@ -157,14 +156,14 @@ func (a *attempt) entryFirst(ctx context.Context, err error) error {
 	if failed != nil {
 		return err
 	}
-	return cmp.Or(now.against(a.c), err)
+	return cmp.Or(now.check(a.c), err)
 }
 
-// beforeCommit runs steps 5, 1, 2 and 3, in this order. It checks the schema first, and again at
+// claimAndCheck runs steps 5, 1, 2 and 3, in this order. It checks the schema first, and again at
 // the end because the steps between may take long.
-func (a *attempt) beforeCommit(ctx context.Context) error {
+func (a *attempt) claimAndCheck(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		a.checkSchema, a.readGoing, a.queue, a.claimAll, a.lookAll, a.checkSchema,
+		a.checkSchema, a.readReleased, a.queue, a.claimAll, a.checkAndStage, a.checkSchema,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -174,17 +173,17 @@ func (a *attempt) beforeCommit(ctx context.Context) error {
 }
 
 func (a *attempt) checkSchema(ctx context.Context) (err error) {
-	a.until, err = a.e.guard(ctx, a.c.Schema)
+	a.until, err = a.e.checkSchema(ctx, a.c.Schema)
 	return err
 }
 
-// readGoing begins step 5: it reads the SRKs of removed values before the commit.
-func (a *attempt) readGoing(ctx context.Context) error {
-	a.going = make([]string, len(a.c.Release))
-	return parallel(len(a.going), func(i int) error {
+// readReleased begins step 5: it reads the SRKs of removed values before the commit.
+func (a *attempt) readReleased(ctx context.Context) error {
+	a.released = make([]string, len(a.c.Release))
+	return parallel(len(a.released), func(i int) error {
 		srv, _, err := a.e.get(ctx, a.c.Release[i])
 		if store.Owner(srv) == a.prk {
-			a.going[i] = srv
+			a.released[i] = srv
 		}
 		return err
 	})
@@ -192,63 +191,63 @@ func (a *attempt) readGoing(ctx context.Context) error {
 
 // claimAll runs steps 1 and 2 for all SRKs.
 func (a *attempt) claimAll(ctx context.Context) error {
-	a.claims = make([]error, len(a.c.Claim))
+	a.claimErrs = make([]error, len(a.c.Claim))
 	return parallel(len(a.c.Claim), func(i int) error {
-		a.claims[i] = a.claim(ctx, a.c.Claim[i])
-		return a.claims[i]
+		a.claimErrs[i] = a.claim(ctx, a.c.Claim[i])
+		return a.claimErrs[i]
 	})
 }
 
 // claim runs steps 1 and 2 for one SRK.
 func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
-	run := a.e.runWithOthers
-	if a.queues { // share no round trip: others wait for this claim
+	run := a.e.runBatched
+	if a.contended { // share no round trip: others wait for this claim
 		run = a.e.run
 	}
 	for {
-		reply, _, err := run(ctx, claimScript, []string{srk.String()}, a.own)
+		reply, _, err := run(ctx, claimScript, []string{srk.String()}, a.srv)
 		if err != nil {
 			return err
 		}
 		seen, occupied := reply.(string)
-		if !occupied || store.Owner(seen) == a.prk && slices.Contains(a.queued, srk) {
+		if !occupied || store.Owner(seen) == a.prk && slices.Contains(a.queueClaims, srk) {
 			return nil // an SRK claimed only to queue may be the entry's own
 		}
-		if taken, err := a.take(ctx, srk, seen, a.own); err != nil || taken {
+		if taken, err := a.takeOver(ctx, srk, seen, a.srv); err != nil || taken {
 			return err
 		}
 	}
 }
 
-// lookAll runs step 3 for all SRKs. At the same time it stages tertiary records, and looks for
-// records of an earlier entry at the same key, whose tombstone may have expired. Later attempts
+// checkAndStage runs step 3 for all SRKs. At the same time it stages tertiary records, and looks
+// for records of an earlier entry at the same key, whose tombstone may have expired. Later attempts
 // need not look for those, because prepare has done so.
-func (a *attempt) lookAll(ctx context.Context) error {
+func (a *attempt) checkAndStage(ctx context.Context) error {
 	n, m := len(a.c.Elsewhere), len(a.stages)
 	var before []store.Container
-	if a.c.Create && !a.c.Fresh && !a.queues {
+	if a.c.Create && !a.c.Fresh && !a.contended {
 		before = a.c.Before()
 	}
 	return parallel(n+m+len(before), func(i int) error {
 		switch {
 		case i < n:
-			return a.lookElsewhere(ctx, a.c.Elsewhere[i])
+			return a.checkElsewhere(ctx, a.c.Elsewhere[i])
 		case i < n+m:
-			return a.layReady(ctx, a.stages[i-n])
+			return a.stageRecord(ctx, a.stages[i-n])
 		}
-		found, err := a.e.ask(ctx, redisx.IsNumber, "exists", before[i-n-m].Key.String())
+		found, err := a.e.query(ctx, redisx.IsNumber, "exists", before[i-n-m].Key.String())
 		if err == nil && found == int64(1) {
-			return errAgain // prepare removes it first
+			return errRetry // prepare removes it first
 		}
 		return err
 	})
 }
 
-// lookElsewhere runs step 3 for one SRK. The SRK is nearly always absent, which EXISTS finds out in
-// half the time: go-redis treats an empty reply to GET as an error, and inspects it.
-func (a *attempt) lookElsewhere(ctx context.Context, srk recordkey.Key) error {
+// checkElsewhere runs step 3 for one SRK. The SRK is nearly always absent, which EXISTS finds out
+// in half the time: go-redis treats an empty reply to GET as an error, and inspects it.
+func (a *attempt) checkElsewhere(ctx context.Context, srk recordkey.Key) error {
 	for {
-		n, err := a.e.ask(ctx, redisx.IsNumber, "exists", srk.String())
+		n, err := a.e.query(ctx, redisx.IsNumber, "exists", srk.String())
 		if err != nil || n == int64(0) {
 			return err
 		}
@@ -256,38 +255,38 @@ func (a *attempt) lookElsewhere(ctx context.Context, srk recordkey.Key) error {
 		if err != nil || !is || store.Owner(seen) == a.prk {
 			return err
 		}
-		if taken, err := a.take(ctx, srk, seen, ""); err != nil || taken {
+		if taken, err := a.takeOver(ctx, srk, seen, ""); err != nil || taken {
 			return err
 		}
 	}
 }
 
-// take runs step 2 for an SRK that has the value seen. If no entry holds the SRK's value, take sets
-// the SRK to want, or removes it if want is "", and reports true. It reports false if the SRK has
-// changed meanwhile.
-func (a *attempt) take(ctx context.Context, srk recordkey.Key, seen, want string) (bool, error) {
-	if owner, can := a.ownerOf(srk, seen); can {
-		if err := a.refuseHeld(ctx, owner, srk, onlyLook); err != nil {
+// takeOver runs step 2 for an SRK that has the value seen. If no entry holds the SRK's value,
+// takeOver sets the SRK to want, or removes it if want is "", and reports true. It reports false if
+// the SRK has changed meanwhile.
+func (a *attempt) takeOver(ctx context.Context, srk recordkey.Key, seen, want string) (bool, error) {
+	if owner, can := a.parseOwner(srk, seen); can {
+		if err := a.checkNotHeld(ctx, owner, srk, modeLook); err != nil {
 			return false, err
 		}
-		if !a.queues {
-			return false, errAgain
+		if !a.contended {
+			return false, errRetry
 		}
-		if stays, err := a.stays(ctx, srk, seen); err != nil || !stays {
+		if unchanged, err := a.unchangedAfterWait(ctx, srk, seen); err != nil || !unchanged {
 			return false, err
 		}
-		if err := a.refuseHeld(ctx, owner, srk, orFence); err != nil {
+		if err := a.checkNotHeld(ctx, owner, srk, modeFence); err != nil {
 			return false, err
 		}
 	}
-	return a.e.yes(ctx, swapScript, srk.String(), seen, want)
+	return a.e.runBool(ctx, swapScript, srk.String(), seen, want)
 }
 
-// refuseHeld returns an error if owner holds the value of srk. Which error depends on whether owner
-// is another entry or this change's own, which has changed meanwhile. If owner does not hold the
-// value and how is orFence, it is fenced.
-func (a *attempt) refuseHeld(ctx context.Context, owner, srk recordkey.Key, how string) error {
-	held, err := a.e.holds(ctx, owner, srk, how)
+// checkNotHeld returns an error if owner holds the value of srk. Which error depends on whether
+// owner is another entry or this change's own, which has changed meanwhile. If owner does not hold
+// the value and mode is modeFence, it is fenced.
+func (a *attempt) checkNotHeld(ctx context.Context, owner, srk recordkey.Key, mode string) error {
+	held, err := a.e.holds(ctx, owner, srk, mode)
 	switch {
 	case err != nil || !held:
 		return err
@@ -299,42 +298,42 @@ func (a *attempt) refuseHeld(ctx context.Context, owner, srk recordkey.Key, how 
 	return store.ErrConflict
 }
 
-// ownerOf returns the key of the entry that an SRV names. It reports false if no entry of this type
-// can have that key, so that nothing can have been prepared on it.
-func (a *attempt) ownerOf(srk recordkey.Key, srv string) (recordkey.Key, bool) {
+// parseOwner returns the key of the entry that an SRV names. It reports false if no entry of this
+// type can have that key, so that nothing can have been prepared on it.
+func (a *attempt) parseOwner(srk recordkey.Key, srv string) (recordkey.Key, bool) {
 	key, err := recordkey.Parse(store.Owner(srv))
 	ok := err == nil && key.Kind() == recordkey.KindPRK && key.Namespace() == recordkey.Namespace{} &&
 		key.Type() == srk.Type() && key.Field() == a.c.Key.Field()
 	return key.In(srk.Namespace()), ok
 }
 
-// giveBack runs step 7. It removes the attempt's claims, except those that turn out to be in use:
-// because a commit arrived late, or because another process found the entry's value claimed and
-// relied on that (change.Type.Reshape). It waits for claims that are still under way. What it
-// cannot do within giveBackTime is left as garbage.
-func (a *attempt) giveBack(ctx context.Context) {
-	how := onlyLook
+// removeClaims runs step 7. It removes the attempt's claims, except those that turn out to be in
+// use: because a commit arrived late, or because another process found the entry's value claimed
+// and relied on that (change.Type.Reshape). It waits for claims that are still under way. What it
+// cannot do within removeClaimsTime is left as garbage.
+func (a *attempt) removeClaims(ctx context.Context) {
+	mode := modeLook
 	if !a.began.IsZero() {
-		how = orFence
+		mode = modeFence
 	}
-	afterwards(ctx, giveBackTime, func(ctx context.Context) {
+	runDetached(ctx, removeClaimsTime, func(ctx context.Context) {
 		_ = parallel(len(a.c.Claim), func(i int) error {
 			srk := a.c.Claim[i]
 			// The claim may still arrive.
-			if i < len(a.claims) && redisx.Over(ctx, a.claims[i]) != nil {
+			if i < len(a.claimErrs) && redisx.Over(ctx, a.claimErrs[i]) != nil {
 				return nil
 			}
-			if how == orFence || !a.c.Create {
-				if held, err := a.e.holds(ctx, a.c.Key, srk, how); held || err != nil {
+			if mode == modeFence || !a.c.Create {
+				if held, err := a.e.holds(ctx, a.c.Key, srk, mode); held || err != nil {
 					return err
 				}
 			}
-			_, err := a.e.yes(ctx, swapScript, srk.String(), a.own, "")
+			_, err := a.e.runBool(ctx, swapScript, srk.String(), a.srv, "")
 			return err
 		})
 		_ = a.leaveQueue(ctx)
 		for _, s := range a.stages {
-			_, _ = a.e.command(ctx, redisx.IsNumber, "unlink", store.StageKey(s.Set, a.rev))
+			_, _ = a.e.do(ctx, redisx.IsNumber, "unlink", store.StageKey(s.Set, a.rev))
 		}
 	})
 }
@@ -343,18 +342,18 @@ func (a *attempt) giveBack(ctx context.Context) {
 // returns an error only if a server refuses some of the work and will go on refusing it.
 func (a *attempt) finish(ctx context.Context) error {
 	failed := make(chan error, 1)
-	afterwards(ctx, finishTime, func(ctx context.Context) {
-		n := len(a.going)
+	runDetached(ctx, finishTime, func(ctx context.Context) {
+		n := len(a.released)
 		err := parallel(n+2, func(i int) error {
 			switch {
 			case i == n:
 				return a.align(ctx)
 			case i == n+1:
 				return a.leaveQueue(ctx)
-			case a.going[i] == "":
+			case a.released[i] == "":
 				return nil
 			}
-			_, err := a.e.yes(ctx, swapScript, a.c.Release[i].String(), a.going[i], "")
+			_, err := a.e.runBool(ctx, swapScript, a.c.Release[i].String(), a.released[i], "")
 			return err
 		})
 		if err == nil && a.c.Delete {
@@ -364,20 +363,20 @@ func (a *attempt) finish(ctx context.Context) error {
 	})
 	select {
 	case err := <-failed:
-		return unfinished(a.c.Key, err)
+		return unconfirmedError(a.c.Key, err)
 	default: // ctx ended first
 		return nil
 	}
 }
 
-// unfinished returns the error to report if a server refuses work after the commit, for example
-// because a permission is missing. It ignores a record of another Redis type, which was damaged
-// before: a check reports it.
-func unfinished(entry recordkey.Key, err error) error {
+// unconfirmedError returns the error to report if a server refuses work after the commit, for
+// example because a permission is missing. It ignores a record of another Redis type, which was
+// damaged before: a check reports it.
+func unconfirmedError(entry recordkey.Key, err error) error {
 	if !redisx.IsAnswer(err) || redisx.Passing(err) || redisx.Moved(err) || redisx.WrongType(err) {
 		return nil
 	}
-	return fmt.Errorf("changing %s: %w: what is due after it, such as its index members, was refused: %v", entry, store.ErrUnconfirmed, err)
+	return fmt.Errorf("changing %s: %w: a server refused work that follows it, such as updating indexes: %v", entry, store.ErrUnconfirmed, err)
 }
 
 // align brings indexes and tertiary records in line with the commit. A delete has had a limited
@@ -389,7 +388,7 @@ func (a *attempt) align(ctx context.Context) error {
 	case !a.c.Delete:
 		return a.alignAll(ctx)
 	case took > finishTime/4:
-		_, err := a.e.ifDead(ctx, a.c.Key, a.rev, a.alignAll)
+		_, err := a.e.runWhileDead(ctx, a.c.Key, a.rev, a.alignAll)
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, finishTime-took)
@@ -408,7 +407,7 @@ func (a *attempt) alignAll(ctx context.Context) error {
 		return nil
 	})
 	if err == nil && len(a.stages) > 0 {
-		err = a.e.complete(ctx, a.c.Key, a.fill())
+		err = a.e.complete(ctx, a.c.Key, a.fillField())
 	}
 	return err
 }

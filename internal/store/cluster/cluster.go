@@ -50,19 +50,19 @@ type Options struct {
 // at a time, which works as on a single server.
 type Engine struct {
 	*onekey.Keys
-	client     *redisx.Client
-	cc         *redis.ClusterClient // the same client; nil for a single server
-	node       func(*redis.Client)
-	latency    latency
-	batch      int      // members handled at a time, normally store.MemberBatch
-	checked    sync.Map // checkedSchema by the key of the schema
-	now        func() time.Time
-	sleep      func(context.Context, time.Duration) error
-	newRev     func() string
-	background func(context.Context, time.Duration, func(context.Context))
-	unfed      [store.FeedParts]*feedQueue
-	completers chan struct{}  // limits how many entries readers complete at once
-	reloaded   chan time.Time // the time of the last reload; who takes it may reload
+	client       *redisx.Client
+	cc           *redis.ClusterClient // the same client; nil for a single server
+	node         func(*redis.Client)
+	latency      latency
+	batch        int      // members handled at a time, normally store.MemberBatch
+	schemaChecks sync.Map // schemaCheck by the key of the schema
+	now          func() time.Time
+	sleep        func(context.Context, time.Duration) error
+	newRev       func() string
+	goDetached   func(context.Context, time.Duration, func(context.Context))
+	feedQueues   [store.FeedParts]*feedQueue
+	completers   chan struct{}  // limits how many entries readers complete at once
+	reloaded     chan time.Time // the time of the last reload; who takes it may reload
 }
 
 var _ store.Engine = (*Engine)(nil)
@@ -85,28 +85,28 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	}
 	e := &Engine{
 		batch: cmp.Or(o.MemberBatch, store.MemberBatch),
-		cc:    cc, node: o.Node, now: o.Now, sleep: o.Sleep, newRev: store.NewRev, background: background,
-		completers: make(chan struct{}, mostCompleters), reloaded: make(chan time.Time, 1),
+		cc:    cc, node: o.Node, now: o.Now, sleep: o.Sleep, newRev: store.NewRev, goDetached: goDetached,
+		completers: make(chan struct{}, maxCompleters), reloaded: make(chan time.Time, 1),
 	}
-	for part := range e.unfed {
-		e.unfed[part] = newFeedQueue()
+	for part := range e.feedQueues {
+		e.feedQueues[part] = newFeedQueue()
 	}
 	e.reloaded <- time.Time{}
 	e.client = redisx.NewClient(client, redisx.Retry{
-		Attempts: attempts, Passing: redisx.Passing, Sent: redisx.Sent, Pause: e.pause, Before: e.reload,
+		Attempts: maxAttempts, Passing: redisx.Passing, Sent: redisx.Sent, Pause: e.pause, Before: e.reload,
 	}, false)
 	e.Keys = onekey.New(e.client, onekey.Options{
 		MemberBatch: e.batch, TombstoneLife: tombstoneLife, Notes: onekey.NotesRecord, Parts: true, NewRev: func() string { return e.newRev() }, Noted: e.feedLater, Close: func() error {
 			e.awaitFeeders()
-			return closeOf(o.Close)
+			return closeIfSet(o.Close)
 		},
 	})
 	return e
 }
 
-// A change ends within longestVerb, long before a tombstone that it relies on expires.
+// A change ends within maxApplyTime, long before a tombstone that it relies on expires.
 const (
-	longestVerb   = time.Hour
+	maxApplyTime  = time.Hour
 	tombstoneLife = "86400" // seconds
 )
 
@@ -143,19 +143,19 @@ func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error)
 
 // loadLater loads the scripts, in the background, on a node that joins the cluster or is promoted.
 func loadLater(node *redis.Client) {
-	background(context.Background(), 2*time.Second, func(ctx context.Context) { _ = redisx.Load(ctx, node, allScripts) })
+	goDetached(context.Background(), 2*time.Second, func(ctx context.Context) { _ = redisx.Load(ctx, node, allScripts) })
 }
 
 // Each wait of Linger is half as long again as the one before. All of them together are longer than
 // dyingTime, after which every writer has finished what it began, or has died.
 const (
-	lingers     = 11
+	maxLingers  = 11
 	firstLinger = 100 * time.Millisecond
 )
 
 // Linger implements [store.Engine].
 func (e *Engine) Linger(ctx context.Context, n int) (bool, error) {
-	if n >= lingers || store.IsAlone(ctx) {
+	if n >= maxLingers || store.IsAlone(ctx) {
 		return false, nil
 	}
 	wait := firstLinger
@@ -168,8 +168,8 @@ func (e *Engine) Linger(ctx context.Context, n int) (bool, error) {
 	return true, nil
 }
 
-// confirmed waits until the entry and its claims are on as many replicas as the change asks for.
-func (e *Engine) confirmed(ctx context.Context, c store.Change, rev string) error {
+// confirmAll waits until the entry and its claims are on as many replicas as the change asks for.
+func (e *Engine) confirmAll(ctx context.Context, c store.Change, rev string) error {
 	if c.Replicas == 0 {
 		return nil
 	}
@@ -207,7 +207,7 @@ func (e *Engine) Admit(ctx context.Context, a store.Counters) (store.Admission, 
 	if !a.Origin.IsValid() {
 		return e.Keys.Admit(ctx, a)
 	}
-	parts, of, at, err := bothParts(ctx, a, e.Keys.Admit)
+	parts, of, at, err := askBoth(ctx, a, e.Keys.Admit)
 	if err != nil {
 		return store.Admission{}, err
 	}
@@ -227,15 +227,15 @@ func (e *Engine) LoginWait(ctx context.Context, a store.Counters) (time.Duration
 	if !a.Origin.IsValid() {
 		return e.Keys.LoginWait(ctx, a)
 	}
-	_, of, at, err := bothParts(ctx, a, e.Keys.Ask)
+	_, of, at, err := askBoth(ctx, a, e.Keys.Ask)
 	if err != nil || admitted(of, at) {
 		return 0, err
 	}
 	return max(of.Wait, at.Wait), nil
 }
 
-// bothParts calls ask for the account's counters and for the origin's, at the same time.
-func bothParts(
+// askBoth calls ask for the account's counters and for the origin's, at the same time.
+func askBoth(
 	ctx context.Context, a store.Counters, ask func(context.Context, store.Counters) (store.Admission, error),
 ) (parts [2]store.Counters, of, at store.Admission, err error) {
 	parts = a.Parts()

@@ -23,7 +23,7 @@ func (a *attempt) commit(ctx context.Context) error {
 	what, past := redisx.Text(words, 0), redisx.Text(words, 1)
 	switch {
 	case what == "ok":
-		a.first = past
+		a.history = past
 		return nil
 	case what == "tokens" && !a.c.Tokens.Known: // a token was issued since the entry was read
 		a.c.Tokens.Known = true
@@ -34,7 +34,7 @@ func (a *attempt) commit(ctx context.Context) error {
 	}
 	switch {
 	case what == "late":
-		return errLate
+		return errExpired
 	case what == "exists":
 		return store.Taken(a.c.Key.Field())
 	case what == "absent", what == "token":
@@ -44,7 +44,7 @@ func (a *attempt) commit(ctx context.Context) error {
 	case what == "conflict" && !a.c.Create && store.Rev(past) != a.c.Seen.Rev:
 		return store.ErrConflict
 	case what == "conflict", what == "dying", what == "filling":
-		return errAgain // the entry was fenced, is not ready yet, or has a new token
+		return errRetry // the entry was fenced, is not ready yet, or has a new token
 	}
 	return &redisx.UnknownError{Cause: redisx.Unknown(what)}
 }
@@ -55,7 +55,7 @@ func (a *attempt) commit(ctx context.Context) error {
 func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err error) {
 	where, note := onekey.NotesRecord, a.c.Note
 	inEntry := a.c.Create && a.c.Seen == (store.Seen{}) && note.InEntry()
-	if a.unnoted || inEntry {
+	if a.noteInEntry || inEntry {
 		where = onekey.NotesNowhere
 	}
 	if !inEntry { // a line kept in the entry is its first, and needs no mark
@@ -65,16 +65,16 @@ func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err e
 	switch {
 	// A create may share a round trip: if it arrives late, its check of the schema has expired.
 	case a.c.Create && where == onekey.NotesNowhere, a.c.Create && len(a.c.Note.Lines) == 0:
-		return a.e.runWithOthers(ctx, commitScript, keys, args...)
+		return a.e.runBatched(ctx, commitScript, keys, args...)
 	case len(keys) == 1:
 		return a.e.run(ctx, commitScript, keys, args...)
 	}
-	reply, unsure, err = a.e.runOnce(ctx, commitScript, keys, args...)
+	reply, unsure, err = a.e.runMultiKey(ctx, commitScript, keys, args...)
 	switch {
 	case !redisx.TryAgain(err) || unsure:
 		return reply, unsure, err
 	case where != onekey.NotesNowhere && len(a.c.Note.Lines) > 0:
-		a.unnoted = true
+		a.noteInEntry = true
 	default:
 		if err := a.readTokens(ctx); err != nil {
 			return nil, false, err
@@ -86,7 +86,7 @@ func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err e
 // readTokens reads the record of the entry's tokens, for a commit that does not have it among its
 // keys. It reads ~tokens first, which changes whenever a token is issued.
 func (a *attempt) readTokens(ctx context.Context) error {
-	_, mark, err := a.e.field(ctx, a.c.Key, store.FieldTokens)
+	_, mark, err := a.e.readField(ctx, a.c.Key, store.FieldTokens)
 	if a.tokens.mark = mark.Wire; err != nil || mark.Wire == "" {
 		a.c.Tokens.Known = false
 		return err
@@ -143,7 +143,7 @@ func (a *attempt) commitArgs() []string {
 		args = append(args, f.Field, f.Wire)
 	}
 	if len(a.stages) > 0 {
-		args = append(args, store.FieldFill, a.fill())
+		args = append(args, store.FieldFill, a.fillField())
 	}
 	return args
 }

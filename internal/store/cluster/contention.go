@@ -12,13 +12,13 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Modes of fence.lua, which reports whether an entry holds a value. If it does not, orFence fences
-// it, so that changes prepared on it before can no longer commit; onlyLook changes nothing.
-const orFence, onlyLook = "fence", "look"
+// Modes of fence.lua, which reports whether an entry holds a value. If it does not, modeFence
+// fences it, so that changes prepared on it before can no longer commit; modeLook changes nothing.
+const modeFence, modeLook = "fence", "look"
 
 // holds reports whether an entry holds the value of srk.
-func (e *Engine) holds(ctx context.Context, entry, srk recordkey.Key, how string) (bool, error) {
-	return e.yes(ctx, fenceScript, entry.String(), srk.Type(), srk.Field(), srk.Value(), how, tombstoneLife)
+func (e *Engine) holds(ctx context.Context, entry, srk recordkey.Key, mode string) (bool, error) {
+	return e.runBool(ctx, fenceScript, entry.String(), srk.Type(), srk.Field(), srk.Value(), mode, tombstoneLife)
 }
 
 // A head describes an entry before a change is prepared on it.
@@ -39,9 +39,9 @@ func (e *Engine) head(ctx context.Context, entry recordkey.Key) (head, error) {
 	}, redisx.Harmless(err)
 }
 
-// against returns why a change cannot be made to the entry, or nil. A create needs an entry that is
+// check returns why a change cannot be made to the entry, or nil. A create needs an entry that is
 // not live. Any other change needs the rev that it has seen; the fence may differ.
-func (h head) against(c store.Change) error {
+func (h head) check(c store.Change) error {
 	switch {
 	case c.Create && h.live:
 		return store.Taken(c.Key.Field())
@@ -62,14 +62,14 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error
 	for looks := 0; ; looks++ {
 		h, err := e.head(ctx, c.Key)
 		if err == nil {
-			err = h.against(c)
+			err = h.check(c)
 		}
 		left := false
 		if err == nil && c.Create && h.dying == "" {
-			left, err = e.leftBehind(ctx, c)
+			left, err = e.hasLeftovers(ctx, c)
 		}
 		if left {
-			err = cmp.Or(err, e.refuseDamaged(ctx, c.Key))
+			err = cmp.Or(err, e.checkDamage(ctx, c.Key))
 		}
 		switch {
 		case err != nil:
@@ -79,7 +79,7 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error
 		case c.Create && h.dying != "" && h.abandoned:
 			err = e.finishDelete(ctx, c, h.dying)
 		case c.Create && h.dying != "":
-			err = e.pause(ctx, min(e.latency.several(4, 12)<<min(looks, 10), longestPause))
+			err = e.pause(ctx, min(e.latency.roundTrips(4, 12)<<min(looks, 10), longestPause))
 		case h.fill != "" && !c.Create && (c.Delete || len(c.Add)+len(c.Drop) > 0):
 			err = e.complete(ctx, c.Key, h.fill)
 		default:
@@ -91,11 +91,11 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error
 	}
 }
 
-// waitLeast and waitMost limit the round trips to wait before taking over a claim. The wait is
-// longer than a queued attempt needs from its first claim to its commit. Callers that want one to
-// three free values, under fields in any order, succeed after 3 to 12 rounds, and learn after 8 to
-// 16 that they are too late (TestContention).
-const waitLeast, waitMost = 12, 30
+// minWaitRounds and maxWaitRounds limit the round trips to wait before taking over a claim. The
+// wait is longer than a queued attempt needs from its first claim to its commit. Callers that want
+// one to three free values, under fields in any order, succeed after 3 to 12 rounds, and learn
+// after 8 to 16 that they are too late (TestContention).
+const minWaitRounds, maxWaitRounds = 12, 30
 
 // queue claims the change's values one by one, ahead of the other steps, if an earlier attempt met
 // a competing change. Otherwise two attempts that want the same values under different fields, and
@@ -103,7 +103,7 @@ const waitLeast, waitMost = 12, 30
 // of its fields. The attempt that has the first SRK waits for no other: the others wait for it, and
 // have claimed nothing that it needs.
 func (a *attempt) queue(ctx context.Context) error {
-	if !a.queues {
+	if !a.contended {
 		return nil
 	}
 	srks := slices.Concat(a.c.Claim, a.c.Elsewhere)
@@ -112,7 +112,7 @@ func (a *attempt) queue(ctx context.Context) error {
 	})
 	for _, srk := range slices.CompactFunc(srks, func(a, b recordkey.Key) bool { return a.Value() == b.Value() }) {
 		if !slices.Contains(a.c.Claim, srk) {
-			a.queued = append(a.queued, srk)
+			a.queueClaims = append(a.queueClaims, srk)
 		}
 		if err := a.claim(ctx, srk); err != nil {
 			return err
@@ -124,34 +124,35 @@ func (a *attempt) queue(ctx context.Context) error {
 // leaveQueue removes the claims that were made only to queue, whatever the outcome of the attempt.
 // No reader has found the entry by them, because it does not hold the value there.
 func (a *attempt) leaveQueue(ctx context.Context) error {
-	return parallel(len(a.queued), func(i int) error {
-		_, err := a.e.yes(ctx, swapScript, a.queued[i].String(), a.own, "")
+	return parallel(len(a.queueClaims), func(i int) error {
+		_, err := a.e.runBool(ctx, swapScript, a.queueClaims[i].String(), a.srv, "")
 		return err
 	})
 }
 
-// stays waits, and reports whether an SRK is still unchanged, as the claim of a dead process is.
-func (a *attempt) stays(ctx context.Context, srk recordkey.Key, seen string) (bool, error) {
-	if err := a.e.pause(ctx, a.e.latency.several(waitLeast, waitMost)); err != nil {
+// unchangedAfterWait waits, and reports whether an SRK is still unchanged, as the claim of a dead
+// process is.
+func (a *attempt) unchangedAfterWait(ctx context.Context, srk recordkey.Key, seen string) (bool, error) {
+	if err := a.e.pause(ctx, a.e.latency.roundTrips(minWaitRounds, maxWaitRounds)); err != nil {
 		return false, redisx.Fail(err)
 	}
 	now, _, err := a.e.get(ctx, srk)
 	if err != nil || now == seen {
 		return err == nil, err
 	}
-	return false, a.lost(ctx)
+	return false, a.checkStillFree(ctx)
 }
 
-// lost returns an error if another entry now holds one of the change's values, under any field. It
-// lets all queued attempts fail at once, before it is their turn.
-func (a *attempt) lost(ctx context.Context) error {
+// checkStillFree returns an error if another entry now holds one of the change's values, under any
+// field. It lets all queued attempts fail at once, before it is their turn.
+func (a *attempt) checkStillFree(ctx context.Context) error {
 	all := slices.Concat(a.c.Claim, a.c.Elsewhere)
 	return parallel(len(all), func(i int) error {
 		seen, _, err := a.e.get(ctx, all[i])
-		owner, can := a.ownerOf(all[i], seen)
+		owner, can := a.parseOwner(all[i], seen)
 		if err != nil || !can || owner == a.c.Key {
 			return err
 		}
-		return a.refuseHeld(ctx, owner, all[i], onlyLook)
+		return a.checkNotHeld(ctx, owner, all[i], modeLook)
 	})
 }

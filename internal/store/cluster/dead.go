@@ -27,13 +27,13 @@ const (
 // markDying begins or ends a removal under a mark. When it ends one, it also takes out others, the
 // marks of processes that have died. It reports whether the entry is dead.
 func (e *Engine) markDying(ctx context.Context, entry recordkey.Key, mark, what, others string) (bool, error) {
-	return e.yes(ctx, dyingScript, entry.String(), mark, what, tombstoneLife, others)
+	return e.runBool(ctx, dyingScript, entry.String(), mark, what, tombstoneLife, others)
 }
 
-// ifDead calls do if the entry is dead, and keeps the entry from being created until do returns. It
-// then also takes out others, the marks of processes that have died. It reports whether the entry
-// is dead.
-func (e *Engine) ifDead(ctx context.Context, entry recordkey.Key, others string, do func(context.Context) error) (bool, error) {
+// runWhileDead calls do if the entry is dead, and keeps the entry from being created until do
+// returns. It then also takes out others, the marks of processes that have died. It reports whether
+// the entry is dead.
+func (e *Engine) runWhileDead(ctx context.Context, entry recordkey.Key, others string, do func(context.Context) error) (bool, error) {
 	mark := e.newRev()
 	ctx, cancel := context.WithTimeout(ctx, finishTime)
 	defer cancel()
@@ -56,26 +56,26 @@ func (e *Engine) ifDead(ctx context.Context, entry recordkey.Key, others string,
 // no facets anymore; readers never see those members.
 func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string) error {
 	dead := store.Change{Key: c.Key, Delete: true, Schema: c.Schema, Drop: c.Before()}
-	_, err := e.ifDead(ctx, c.Key, dying, func(ctx context.Context) error { return e.dropAll(ctx, dead) })
+	_, err := e.runWhileDead(ctx, c.Key, dying, func(ctx context.Context) error { return e.dropAll(ctx, dead) })
 	return err
 }
 
-// leftBehind reports whether there are records of an earlier entry at the key of a create. A
+// hasLeftovers reports whether there are records of an earlier entry at the key of a create. A
 // process wrote them while that entry was being deleted, and then died.
-func (e *Engine) leftBehind(ctx context.Context, c store.Change) (bool, error) {
+func (e *Engine) hasLeftovers(ctx context.Context, c store.Change) (bool, error) {
 	all := c.Before()
 	found := make([]bool, len(all))
 	err := parallel(len(all), func(i int) error {
-		n, err := e.ask(ctx, redisx.IsNumber, "exists", all[i].Key.String())
+		n, err := e.query(ctx, redisx.IsNumber, "exists", all[i].Key.String())
 		found[i] = n == int64(1)
 		return err
 	})
 	return slices.Contains(found, true), err
 }
 
-// refuseDamaged returns an error for a hash that has facets but no ~isa. The entry may not be dead,
+// checkDamage returns an error for a hash that has facets but no ~isa. The entry may not be dead,
 // so the records that belong to it must stay.
-func (e *Engine) refuseDamaged(ctx context.Context, entry recordkey.Key) error {
+func (e *Engine) checkDamage(ctx context.Context, entry recordkey.Key) error {
 	found, err := store.Hashes(ctx, e, []string{entry.String()})
 	if err != nil {
 		return err
@@ -123,12 +123,12 @@ func (e *Engine) drop(ctx context.Context, d store.Container) error {
 			}
 		}
 		if !whole {
-			if err := e.dropSome(ctx, d); err != nil {
+			if err := e.dropBatches(ctx, d); err != nil {
 				return err
 			}
 			continue
 		}
-		if _, err := e.command(ctx, redisx.IsNumber, "unlink", d.Key.String()); err != nil || !isSet {
+		if _, err := e.do(ctx, redisx.IsNumber, "unlink", d.Key.String()); err != nil || !isSet {
 			return err
 		}
 		if _, err := e.alignMembers(ctx, d.Key, members, false); err != nil {
@@ -137,14 +137,14 @@ func (e *Engine) drop(ctx context.Context, d store.Container) error {
 	}
 }
 
-// dropSome removes the members of a large set of a dead entry in batches, the index members of each
-// batch first.
-func (e *Engine) dropSome(ctx context.Context, d store.Container) error {
+// dropBatches removes the members of a large set of a dead entry in batches, the index members of
+// each batch first.
+func (e *Engine) dropBatches(ctx context.Context, d store.Container) error {
 	return e.EachPage(ctx, d.Key.String(), func(members []string) error {
 		if _, err := e.alignMembers(ctx, d.Key, members, false); err != nil {
 			return err
 		}
-		_, err := e.command(ctx, redisx.IsNumber, redisx.AppendWords([]any{"srem", d.Key.String()}, members)...)
+		_, err := e.do(ctx, redisx.IsNumber, redisx.AppendWords([]any{"srem", d.Key.String()}, members)...)
 		return err
 	})
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestDeleteThatDied stops a delete at each of its steps. The entry can then be created anew: at
+// TestInterruptedDelete stops a delete at each of its steps. The entry can then be created anew: at
 // once if the delete had not begun or had ended, otherwise once the deleter must have died. The new
 // entry has nothing of the old one.
-func TestDeleteThatDied(t *testing.T) {
+func TestInterruptedDelete(t *testing.T) {
 	const most = 100
 	for steps, ended := 0, false; !ended; steps++ {
 		if steps == most {
@@ -25,9 +25,9 @@ func TestDeleteThatDied(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSimulation(newWorld(unchanged), nil)
 				s.patience = 1000
-				start := entries(some, "A email=a job=cook")
+				start := entries(someRev, "A email=a job=cook")
 				s.reset(with(with(start, "user/uid:A/tags", setOf("admin")), "user/tags:admin/~prks", setOf("user/uid:A"))())
-				s.play(then(remove("A")))
+				s.addActor(sequence(remove("A")))
 				synctest.Wait()
 				deleter := s.actors[0]
 				for range steps {
@@ -49,7 +49,7 @@ func (s *simulation) createAnew(t *testing.T) {
 	dead := !s.recordOf("user/uid:A").Live()
 	waits := dead && s.world.at("user/uid:A").field("~dying") != nil
 	begin := s.world.now
-	s.play(then(create("A", "email=x", "red")))
+	s.addActor(sequence(create("A", "email=x", "red")))
 	synctest.Wait()
 	a := s.actors[1]
 	for len(a.waiting()) > 0 {
@@ -57,7 +57,7 @@ func (s *simulation) createAnew(t *testing.T) {
 			s.world.now += 1000
 		}
 		s.step(a.waiting()[0], none)
-		if v := s.violated(); v != "" {
+		if v := s.violation(); v != "" {
 			t.Fatal(v)
 		}
 	}
@@ -70,7 +70,7 @@ func (s *simulation) createAnew(t *testing.T) {
 	case waits != (took > finishTime), took > dyingTime+2*time.Second:
 		t.Errorf("waited %v; the removal was under way: %v", took, waits)
 	}
-	if v := anew(s); v != "" {
+	if v := checkRecreated(s); v != "" {
 		t.Error(v)
 	}
 	if c := s.world.at("user/uid:A"); dead && (c.field("~dying") != nil || c.field("~since") != nil) {
@@ -78,14 +78,14 @@ func (s *simulation) createAnew(t *testing.T) {
 	}
 }
 
-// TestDeleteThatIsSlow checks that a create waits for a slow delete, and for another removal that
+// TestSlowDelete checks that a create waits for a slow delete, and for another removal that
 // began meanwhile.
-func TestDeleteThatIsSlow(t *testing.T) {
+func TestSlowDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newWorld(unchanged), nil)
 		s.patience = 1000
 		s.reset(map[string]*cell{"user/uid:A": ending(hash("~rev=rA__________ ~dying=aaaaaaaaaaaabbbbbbbbbbbb ~since=1000,1000"), startTime+80_000_000)})
-		s.play(then(create("A", "email=x", "red")))
+		s.addActor(sequence(create("A", "email=x", "red")))
 		synctest.Wait()
 		defer s.close()
 		a := s.actors[0]
@@ -106,26 +106,26 @@ func TestDeleteThatIsSlow(t *testing.T) {
 				return // the dead ones are out, and the create waits for the third
 			}
 		}
-		t.Error("the removal that began meanwhile was ended, too")
+		t.Error("the removal that began meanwhile was also ended")
 	})
 }
 
-// TestLookAfterwardsFails makes every check of the entry fail after a tertiary command was carried
-// out. The error must not say that nothing was written, because a caller would then repeat the
-// command.
-func TestLookAfterwardsFails(t *testing.T) {
+// TestFailedCheckAfterCommand makes every check of the entry fail after a tertiary command was
+// carried out. The error must not say that nothing was written, because a caller would then repeat
+// the command.
+func TestFailedCheckAfterCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		done := false
 		s := newSimulation(newWorld(unchanged), func(_ *actor, args []string) ([]string, any) {
 			done = done || args[1] == addScript.SHA
 			if done && args[0] == "hget" {
-				return nil, wrong("TRYAGAIN Multiple keys request during rehashing of slot")
+				return nil, replyError("TRYAGAIN Multiple keys request during rehashing of slot")
 			}
 			return args, nil
 		})
 		s.patience = 1000
-		s.reset(entries(some, "A name=n")())
-		s.play(then(tag("A", "red")))
+		s.reset(entries(someRev, "A name=n")())
+		s.addActor(sequence(tag("A", "red")))
 		synctest.Wait()
 		defer s.close()
 		for a := s.actors[0]; len(a.waiting()) > 0; {
@@ -133,23 +133,23 @@ func TestLookAfterwardsFails(t *testing.T) {
 		}
 		err := s.actors[0].results[0]
 		if !done || !errors.Is(err, store.ErrOutcomeUnknown) || errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("got %v, want that the outcome is unknown", err)
+			t.Errorf("got %v, want an unknown outcome", err)
 		}
 	})
 }
 
-// TestReadBetween puts a staged tag in place after a reader has read the record and before it reads
-// the entry. The reader must find the tag.
-func TestReadBetween(t *testing.T) {
+// TestReadStagedTag puts a staged tag in place after a reader has read the record and before it
+// reads the entry. The reader must find the tag.
+func TestReadStagedTag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newWorld(unchanged), nil)
-		start := entries(some, "A name=n")()
-		rev := some
+		start := entries(someRev, "A name=n")()
+		rev := someRev
 		start["user/uid:A"].hash[store.FieldFill] = rev + " i:tags"
 		start[store.StageKey(parsed(t, "user/uid:A/tags"), rev)] = setOf("red")
 		s.reset(start)
 		var members []string
-		s.play(then(reading("A", &members)))
+		s.addActor(sequence(readTags("A", &members)))
 		synctest.Wait()
 		defer s.close()
 		a := s.actors[0]
@@ -175,8 +175,8 @@ func TestReadBetween(t *testing.T) {
 	})
 }
 
-// reading returns a verb that reads the tags of an entry.
-func reading(uid string, members *[]string) verb {
+// readTags returns a verb that reads the tags of an entry.
+func readTags(uid string, members *[]string) verb {
 	return verb{name: "read " + uid, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK(uid)
 		key, _, err := people.Tertiary(prk, "tags", "set", nil)
@@ -189,26 +189,26 @@ func reading(uid string, members *[]string) verb {
 	}}
 }
 
-// TestGiveBack makes an attempt that sent no commit give its claim back. The claim must stay if the
-// entry holds the value nevertheless, because another process may have found it claimed and relied
-// on that.
-func TestGiveBack(t *testing.T) {
+// TestRemoveClaims makes an attempt that sent no commit give its claim back. The claim must stay if
+// the entry holds the value nevertheless, because another process may have found it claimed and
+// relied on that.
+func TestRemoveClaims(t *testing.T) {
 	for _, tt := range []struct{ value, left string }{{"n", "user/uid:A 0123456789ab"}, {"m", ""}} {
-		e, w := direct(t, entries(some, "A name=n")())
+		e, w := newDirectEngine(t, entries(someRev, "A name=n")())
 		srk := parsed(t, "user/name:"+tt.value+"/~prk")
 		a := newAttempt(e, store.Change{Key: parsed(t, "user/uid:A"), Claim: []recordkey.Key{srk}})
-		a.own = "user/uid:A 0123456789ab"
+		a.srv = "user/uid:A 0123456789ab"
 		w.do([]string{"del", srk.String()})
 		if err := a.claimAll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		a.giveBack(t.Context())
+		a.removeClaims(t.Context())
 		left := ""
 		if c := w.at(srk.String()); c != nil {
 			left = c.text
 		}
 		if left != tt.left {
-			t.Errorf("%s: left is %q, want %q", tt.value, left, tt.left)
+			t.Errorf("%s: got %q left, want %q", tt.value, left, tt.left)
 		}
 	}
 }

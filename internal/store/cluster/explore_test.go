@@ -20,55 +20,55 @@ type choice struct {
 }
 
 // An explorer runs a scenario in all orders of its steps that its budgets allow. It merges states:
-// the same records, and actors that were told the same, have the same future.
+// the same records, and actors that got the same answers, have the same future.
 type explorer struct {
 	sim         *simulation
 	scenario    scenario
 	preemptions int // how often an actor may be interrupted by another
 	faults      int // how many actors may die, or answers be lost
 	kinds       []fault
-	most        int // states to visit
+	maxStates   int // states to visit
 	behaviour   *behaviour
 	memo        *memo
 	seen        map[uint64]uint8 // budgets used to reach a state
 	judged      map[uint64]bool  // records that break no invariant
-	todo        [][]moment       // by budgets used
+	todo        [][]state        // by budgets used
 	states      int
 	ends        int
-	weary       int // ends at which an actor's time was over
+	timedOut    int // ends at which an actor's time was over
 }
 
-// A moment is a state of a run.
-type moment struct {
+// A state holds the records, the actors and the budgets of a run after some steps.
+type state struct {
 	cells       []uint32
 	now         int64
 	commits     uint64 // four bits for each verb of each actor
-	cast        []role
+	actors      []actorState
 	current     int // the actor that any other would interrupt; -1: none
 	preemptions int
 	faults      int
 	deaths      int
-	outdated    bool               // a commit was made under a schema that is gone
-	fault       fault              // the last one
-	forbidden   fault              // the missing permission
-	undone      bool               // an acknowledged write was lost
-	held        [mostFinders]uint8 // who held the value that each actor looks for, since it began
-	wrong       string             // the wrong answer to a lookup, "" for none
+	outdated    bool              // a commit was made under a schema that is gone
+	fault       fault             // the last one
+	forbidden   fault             // the missing permission
+	undone      bool              // an acknowledged write was lost
+	held        [maxFinders]uint8 // who held the value that each actor looks for, since it began
+	wrongAnswer string            // the wrong answer to a lookup, "" for none
 	trace       *trace
 }
 
-// A role is an actor in one state of a run.
-type role struct {
+// An actorState is an actor in one state of a run.
+type actorState struct {
 	at   *node
 	sent bool // for mutants: a commit of the running attempt succeeded
 	dead bool
 }
 
-func (r role) wants() []want {
+func (r actorState) requests() []numberedRequest {
 	if r.dead {
 		return nil
 	}
-	return r.at.wants
+	return r.at.requests
 }
 
 // A trace records how a state was reached.
@@ -84,22 +84,22 @@ func (x *explorer) explore() string {
 	if x.kinds == nil {
 		x.kinds = []fault{lost, dies}
 	}
-	x.todo = make([][]moment, (x.preemptions+1)*(x.faults+1))
+	x.todo = make([][]state, (x.preemptions+1)*(x.faults+1))
 	x.sim.reset(nil)
-	x.sim.patience = setting("USERDB_PAUSES", 4)
+	x.sim.patience = envInt("USERDB_PAUSES", 4)
 	x.sim.until, x.sim.batch = math.MaxInt64, x.scenario.batch
 	if x.scenario.guarded {
-		x.sim.until = startTime + stale.Milliseconds()
+		x.sim.until = startTime + staleAfter.Milliseconds()
 	}
 	x.behaviour, x.memo = newBehaviour(x.sim, x.scenario.actors), newMemo(x.sim.world)
 	defer x.behaviour.close()
-	x.push(x.beginning())
+	x.push(x.initial())
 	for i := range x.todo {
 		for len(x.todo[i]) > 0 {
 			last := len(x.todo[i]) - 1
 			m := x.todo[i][last]
 			x.todo[i] = x.todo[i][:last]
-			if v := x.from(m); v != "" {
+			if v := x.expand(m); v != "" {
 				return v
 			}
 			if x.limited() {
@@ -111,31 +111,31 @@ func (x *explorer) explore() string {
 }
 
 // limited reports whether there was no room for all states.
-func (x *explorer) limited() bool { return x.states >= x.most }
+func (x *explorer) limited() bool { return x.states >= x.maxStates }
 
-func (x *explorer) beginning() moment {
-	m := moment{current: -1, now: startTime}
+func (x *explorer) initial() state {
+	m := state{current: -1, now: startTime}
 	for _, key := range sortedKeys(x.scenario.start()) {
 		m.cells = put(m.cells, x.memo.key(key), x.memo.cell(x.scenario.start()[key]))
 	}
 	for i := range x.scenario.actors {
-		m.cast = append(m.cast, role{at: x.behaviour.first(x.memo, i)})
+		m.actors = append(m.actors, actorState{at: x.behaviour.first(x.memo, i)})
 	}
-	x.look(&m)
+	x.noteHolders(&m)
 	return m
 }
 
-// from continues from a state in every possible way.
-func (x *explorer) from(m moment) string {
+// expand continues from a state in every possible way.
+func (x *explorer) expand(m state) string {
 	options := x.options(m)
 	if len(options) == 0 {
 		x.ends++
-		return x.end(m)
+		return x.checkEnd(m)
 	}
 	for _, c := range options {
 		next := x.take(m, c)
-		if v := x.broken(next); v != "" {
-			return v + x.story(next.trace)
+		if v := x.checkInvariants(next); v != "" {
+			return v + x.describe(next.trace)
 		}
 		x.push(next)
 	}
@@ -144,7 +144,7 @@ func (x *explorer) from(m moment) string {
 
 // push adds a state to continue from, unless it was reached before with the same budgets left or
 // more.
-func (x *explorer) push(m moment) {
+func (x *explorer) push(m state) {
 	sum := m.sum()
 	used := x.seen[sum]
 	for i := range m.preemptions + 1 {
@@ -163,8 +163,8 @@ func (x *explorer) push(m moment) {
 }
 
 // take makes a choice, and returns the state that follows.
-func (x *explorer) take(m moment, c choice) moment {
-	if x.stops(m, c.actor) {
+func (x *explorer) take(m state, c choice) state {
+	if x.interrupts(m, c.actor) {
 		m.preemptions++
 	}
 	if c.request > 0 && c.fault != dies {
@@ -178,8 +178,8 @@ func (x *explorer) take(m moment, c choice) moment {
 		}
 	}
 	m.trace = &trace{m.trace, c}
-	m.cast = slices.Clone(m.cast)
-	r := &m.cast[c.actor]
+	m.actors = slices.Clone(m.actors)
+	r := &m.actors[c.actor]
 	if c.fault == dies {
 		m.deaths++
 		m.current, r.dead = -1, true
@@ -188,21 +188,21 @@ func (x *explorer) take(m moment, c choice) moment {
 	verb, ended := r.at.verb, r.at.done
 	x.step(&m, r, c)
 	if r.at.done > ended {
-		m.wrong = x.misled(m, c.actor, verb, r.at.errs[ended])
+		m.wrongAnswer = x.checkLookup(m, c.actor, verb, r.at.errs[ended])
 		m.held[c.actor] = 0
 	}
-	x.look(&m)
+	x.noteHolders(&m)
 	m.current = c.actor
-	if r.at.resting() {
+	if r.at.canLeave() {
 		m.current = -1
 	}
 	return m
 }
 
 // step carries out a request.
-func (x *explorer) step(m *moment, r *role, c choice) {
-	w := r.at.wants[c.request]
-	h := heard{want: c.request, lost: c.fault == lost}
+func (x *explorer) step(m *state, r *actorState, c choice) {
+	w := r.at.requests[c.request]
+	h := deliveryKey{request: c.request, lost: c.fault == lost}
 	var reply any
 	if !w.pauses() {
 		h.reply, reply = x.carryOut(m, r, w, c.fault)
@@ -210,7 +210,7 @@ func (x *explorer) step(m *moment, r *role, c choice) {
 	if h.lost {
 		h.reply, reply = 0, nil
 	}
-	next := x.behaviour.tell(x.memo, r.at, h, reply)
+	next := x.behaviour.advance(x.memo, r.at, h, reply)
 	if next.revs > r.at.revs {
 		r.sent = false
 	}
@@ -218,7 +218,7 @@ func (x *explorer) step(m *moment, r *role, c choice) {
 }
 
 // carryOut runs a command on the records, tampered with if the simulation says so.
-func (x *explorer) carryOut(m *moment, r *role, w want, f fault) (uint32, any) {
+func (x *explorer) carryOut(m *state, r *actorState, w numberedRequest, f fault) (uint32, any) {
 	if answer, is := elsewhere[f]; is {
 		return x.memo.reply(answer), answer
 	}
@@ -228,7 +228,7 @@ func (x *explorer) carryOut(m *moment, r *role, w want, f fault) (uint32, any) {
 		if args == nil {
 			return x.memo.reply(reply), reply
 		}
-		w = x.memo.want(&request{cmd: w.cmd, args: args, text: strings.Join(args, " ")})
+		w = x.memo.numbered(&request{cmd: w.cmd, args: args, text: strings.Join(args, " ")})
 	}
 	e := x.memo.run(w, m.now, m.cells, cmp.Or(m.forbidden, f).refuses())
 	if f == undone {
@@ -243,7 +243,7 @@ func (x *explorer) carryOut(m *moment, r *role, w want, f fault) (uint32, any) {
 	r.sent = r.sent || e.ok
 	if e.committed {
 		m.outdated = m.outdated || at(m.cells, x.memo.key(reliedOn)) != 0
-		m.commits += 1 << (4 * (r.at.actor*mostVerbs + r.at.done))
+		m.commits += 1 << (4 * (r.at.actor*maxVerbs + r.at.done))
 	}
 	if w.cmd == nil {
 		return 0, nil
@@ -251,8 +251,8 @@ func (x *explorer) carryOut(m *moment, r *role, w want, f fault) (uint32, any) {
 	return e.reply, x.memo.said[e.reply]
 }
 
-// befalls reports whether a fault can happen to a command, and makes a difference.
-func (x *explorer) befalls(f fault, m moment, w want) bool {
+// applies reports whether a fault can happen to a command, and makes a difference.
+func (x *explorer) applies(f fault, m state, w numberedRequest) bool {
 	switch {
 	case w.cmd == nil || f == dies:
 		return false
@@ -270,25 +270,25 @@ func (x *explorer) befalls(f fault, m moment, w want) bool {
 	return true
 }
 
-// mostVerbs is how many verbs an actor may have.
-const mostVerbs = 4
+// maxVerbs is how many verbs an actor may have.
+const maxVerbs = 4
 
-// stops reports whether going on with an actor interrupts another.
-func (x *explorer) stops(m moment, actor int) bool { return m.current >= 0 && m.current != actor }
+// interrupts reports whether going on with an actor interrupts another.
+func (x *explorer) interrupts(m state, actor int) bool { return m.current >= 0 && m.current != actor }
 
 // options returns all choices within the budgets.
-func (x *explorer) options(m moment) []choice {
+func (x *explorer) options(m state) []choice {
 	var os []choice
-	for i, r := range m.cast {
+	for i, r := range m.actors {
 		cost := 0
-		if x.stops(m, i) {
+		if x.interrupts(m, i) {
 			cost = 1
 		}
 		if m.preemptions+cost > x.preemptions {
 			continue
 		}
-		for j, w := range r.wants() {
-			if w.event != nil && x.scenario.late && len(m.cast[0].wants()) > 0 {
+		for j, w := range r.requests() {
+			if w.event != nil && x.scenario.late && len(m.actors[0].requests()) > 0 {
 				continue
 			}
 			if j > 0 && m.preemptions+cost+1 > x.preemptions {
@@ -296,12 +296,12 @@ func (x *explorer) options(m moment) []choice {
 			}
 			os = append(os, choice{i, j, none})
 			for _, f := range x.kinds {
-				if m.faults < x.faults && x.befalls(f, m, w) {
+				if m.faults < x.faults && x.applies(f, m, w) {
 					os = append(os, choice{i, j, f})
 				}
 			}
 		}
-		if m.faults < x.faults && len(r.wants()) > 0 && cost == 0 && slices.Contains(x.kinds, dies) {
+		if m.faults < x.faults && len(r.requests()) > 0 && cost == 0 && slices.Contains(x.kinds, dies) {
 			os = append(os, choice{i, 0, dies})
 		}
 	}
@@ -316,7 +316,7 @@ func mix(h, x uint64) uint64 {
 }
 
 // records returns a digest of the records only.
-func (m moment) records() uint64 {
+func (m state) records() uint64 {
 	h := mix(uint64(m.now), m.commits)
 	for i, n := range m.cells {
 		if n != 0 {
@@ -327,13 +327,13 @@ func (m moment) records() uint64 {
 }
 
 // sum returns a digest of the state, without the budgets used to reach it.
-func (m moment) sum() uint64 {
+func (m state) sum() uint64 {
 	h := mix(m.records(), uint64(m.current+1)<<8|uint64(m.deaths))
 	for i, held := range m.held {
 		h = mix(h, uint64(i)<<8|uint64(held))
 	}
 	h = mix(h, uint64(m.fault)<<8|uint64(m.forbidden))
-	for _, r := range m.cast {
+	for _, r := range m.actors {
 		n := r.at.number << 2
 		if r.sent {
 			n |= 1
@@ -346,67 +346,67 @@ func (m moment) sum() uint64 {
 	return h
 }
 
-// broken returns which invariant the records break, or "" for none.
-func (x *explorer) broken(m moment) string {
+// checkInvariants returns which invariant the records break, or "" for none.
+func (x *explorer) checkInvariants(m state) string {
 	if m.outdated && !m.undone {
-		return "schema: committed by one that is no more"
+		return "schema: committed under one that is gone"
 	}
-	if m.wrong != "" {
-		return m.wrong
+	if m.wrongAnswer != "" {
+		return m.wrongAnswer
 	}
 	sum := m.records()
 	if x.judged[sum] && !x.scenario.history || m.undone {
 		return "" // an acknowledged write is lost: only readers can still be right
 	}
-	for i, r := range m.cast {
-		for j := range mostVerbs {
-			if m.commits>>(4*(i*mostVerbs+j))&15 > 1 {
+	for i, r := range m.actors {
+		for j := range maxVerbs {
+			if m.commits>>(4*(i*maxVerbs+j))&15 > 1 {
 				return fmt.Sprintf("I7: committed twice: %d: %d %s", i, j, x.scenario.actors[r.at.actor][j].name)
 			}
 		}
 	}
 	x.memo.fill(m.now, m.cells)
-	v := cmp.Or(x.sim.violated(), x.unnoted(m))
+	v := cmp.Or(x.sim.violation(), x.checkHistory(m))
 	x.judged[sum] = v == ""
 	return v
 }
 
-// end judges a run that has ended.
-func (x *explorer) end(m moment) string {
+// checkEnd judges a run that has ended.
+func (x *explorer) checkEnd(m state) string {
 	x.memo.fill(m.now, m.cells)
 	if m.undone {
 		return ""
 	}
-	if v := x.untrue(m); v != "" {
-		return v + x.story(m.trace)
+	if v := x.checkAnswers(m); v != "" {
+		return v + x.describe(m.trace)
 	}
 	if x.scenario.final != nil {
 		if v := x.scenario.final(x.sim); v != "" {
-			return v + x.story(m.trace)
+			return v + x.describe(m.trace)
 		}
 	}
 	if x.scenario.answers != nil {
 		if v := x.scenario.answers(m, x.sim); v != "" {
-			return v + x.story(m.trace)
+			return v + x.describe(m.trace)
 		}
 	}
 	if m.forbidden != 0 {
-		if v := x.sim.half(); v != "" {
-			return v + x.story(m.trace)
+		if v := x.sim.checkHalfDeleted(); v != "" {
+			return v + x.describe(m.trace)
 		}
 		return ""
 	}
-	if v := x.unfed(m); v != "" && m.fault < moved {
-		return v + x.story(m.trace)
+	if v := x.checkFeed(m); v != "" && m.fault < moved {
+		return v + x.describe(m.trace)
 	}
 	if m.deaths > 0 {
 		return ""
 	}
 	won, verbs := 0, 0
-	for _, r := range m.cast {
+	for _, r := range m.actors {
 		verbs += len(r.at.errs)
-		if r.at.weary {
-			x.weary++
+		if r.at.timedOut {
+			x.timedOut++
 			return "" // without jitter, contenders may block each other forever
 		}
 		for _, err := range r.at.errs {
@@ -418,28 +418,28 @@ func (x *explorer) end(m moment) string {
 	if m.fault >= moved && (m.fault < refused || x.sim.world.answer != nonLocal || won < verbs) {
 		return "" // an actor that is refused for good gives up, and may leave garbage
 	}
-	if v := x.sim.garbage(); v != "" && (m.fault < refused || !strings.HasPrefix(v, "I4") && !x.forgoes(v)) {
-		return v + x.story(m.trace)
+	if v := x.sim.garbage(); v != "" && (m.fault < refused || !strings.HasPrefix(v, "I4") && !x.isUnendingTombstone(v)) {
+		return v + x.describe(m.trace)
 	}
 	if x.scenario.wins > 0 && won != x.scenario.wins {
-		return fmt.Sprintf("%d verbs succeeded, want %d", won, x.scenario.wins) + x.story(m.trace)
+		return fmt.Sprintf("%d verbs succeeded, want %d", won, x.scenario.wins) + x.describe(m.trace)
 	}
 	return ""
 }
 
-// forgoes reports whether garbage is a tombstone without an end, which a server leaves that forbids
-// EXPIRE, if nothing is sent again.
-func (x *explorer) forgoes(garbage string) bool {
-	return x.sim.world.answer == noRight && strings.HasPrefix(garbage, "a tombstone for ever")
+// isUnendingTombstone reports whether garbage is a tombstone without an end, which a server leaves
+// that forbids EXPIRE, if nothing is sent again.
+func (x *explorer) isUnendingTombstone(garbage string) bool {
+	return x.sim.world.answer == noRight && strings.HasPrefix(garbage, "a tombstone without an end")
 }
 
-// untrue returns which verb reported a failure although it was done, or a success although it was
-// not.
-func (x *explorer) untrue(m moment) string {
-	for i, r := range m.cast {
+// checkAnswers returns which verb reported a failure although it was done, or a success although it
+// was not.
+func (x *explorer) checkAnswers(m state) string {
+	for i, r := range m.actors {
 		for j, err := range r.at.errs {
 			v := x.scenario.actors[i][j]
-			done := m.commits>>(4*(i*mostVerbs+j))&15 > 0
+			done := m.commits>>(4*(i*maxVerbs+j))&15 > 0
 			var corrupt *store.CorruptError
 			switch {
 			case errors.As(err, &corrupt):
@@ -454,17 +454,17 @@ func (x *explorer) untrue(m moment) string {
 	return ""
 }
 
-// story returns a description of a run, step by step.
-func (x *explorer) story(t *trace) string {
+// describe returns the steps of a run as text.
+func (x *explorer) describe(t *trace) string {
 	var all []choice
 	for ; t != nil; t = t.before {
 		all = append(all, t.choice)
 	}
 	var out strings.Builder
-	m := x.beginning()
+	m := x.initial()
 	for _, c := range slices.Backward(all) {
-		r := m.cast[c.actor]
-		w := r.at.wants[c.request]
+		r := m.actors[c.actor]
+		w := r.at.requests[c.request]
 		answer := ""
 		if c.fault != dies && !w.pauses() {
 			scratch, of := m, r
@@ -478,7 +478,7 @@ func (x *explorer) story(t *trace) string {
 		fmt.Fprintf(&out, "\n  %d %s %s%s", c.actor, c.fault, text, answer)
 		m = x.take(m, c)
 	}
-	for i, r := range m.cast {
+	for i, r := range m.actors {
 		fmt.Fprintf(&out, "\n  %d ended: %v", i, r.at.errs)
 	}
 	return out.String()
@@ -494,11 +494,11 @@ var scriptNames = []struct {
 	{"prepare", prepareScript},
 	{"commit", commitScript},
 	{"dying", dyingScript},
-	{"ready", readyScript},
+	{"stage", stageScript},
 	{"promote", onekey.PromoteScript},
 	{"filled", onekey.FilledScript},
 	{"schema", schemaScript},
-	{"would", wouldScript},
+	{"would_change", wouldChangeScript},
 	{"act", actScript},
 	{"note", onekey.NoteScript},
 	{"feed", onekey.FeedScript},

@@ -14,11 +14,11 @@ import (
 // so the lines of an entry stand there in the order of its history. Lines that a dead process left
 // out come with the next change, or with a repair that reads the entry.
 
-// feed adds the lines of an entry's history that the feed lacks. first is the whole history, or ""
-// if feed must read it.
-func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n store.Note, first string) (err error) {
-	lines := []string{first}
-	if first == "" {
+// feed adds the lines of an entry's history that the feed lacks. history is the whole history, or
+// "" if feed must read it.
+func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n store.Note, history string) (err error) {
+	lines := []string{history}
+	if history == "" {
 		if lines, err = e.Lines(ctx, prk); err != nil || len(lines) == 0 {
 			return err
 		}
@@ -40,7 +40,7 @@ func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n store.Note, firs
 
 // publish moves the lines that wait in an entry to its history, and adds what the feed lacks.
 func (e *Engine) publish(ctx context.Context, entry recordkey.Key) error {
-	live, note, err := e.field(ctx, entry, store.FieldNote)
+	live, note, err := e.readField(ctx, entry, store.FieldNote)
 	if err == nil && live && !store.Settled(note.Wire) {
 		err = e.NoteAlone(ctx, entry, store.Note{})
 	}
@@ -50,7 +50,7 @@ func (e *Engine) publish(ctx context.Context, entry recordkey.Key) error {
 	return e.feed(ctx, entry, store.Note{}, "")
 }
 
-func closeOf(close func() error) error {
+func closeIfSet(close func() error) error {
 	if close == nil {
 		return nil
 	}

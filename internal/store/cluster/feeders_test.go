@@ -19,7 +19,7 @@ import (
 func TestFullFeedQueue(t *testing.T) {
 	e := New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), Options{})
 	var waiting []func()
-	e.background = func(ctx context.Context, _ time.Duration, do func(context.Context)) {
+	e.goDetached = func(ctx context.Context, _ time.Duration, do func(context.Context)) {
 		waiting = append(waiting, func() {
 			ended, cancel := context.WithCancel(ctx)
 			cancel()
@@ -28,7 +28,7 @@ func TestFullFeedQueue(t *testing.T) {
 	}
 	note := store.Note{Lines: []string{"update / / / /"}}
 	prks := map[int][]recordkey.Key{}
-	for i := 0; len(prks[0]) <= mostUnfed || len(prks[1]) == 0; i++ {
+	for i := 0; len(prks[0]) <= maxQueued || len(prks[1]) == 0; i++ {
 		prk, err := people.PRK(fmt.Sprint(i))
 		if err != nil {
 			t.Fatal(err)
@@ -36,16 +36,16 @@ func TestFullFeedQueue(t *testing.T) {
 		part := store.FeedPart(prk)
 		prks[part] = append(prks[part], prk)
 	}
-	for _, prk := range slices.Concat(prks[0][:mostUnfed], prks[0][:mostUnfed], prks[1][:1]) {
-		e.feedSoon(t.Context(), prk, note, "") // without a deadline, it would wait for room
+	for _, prk := range slices.Concat(prks[0][:maxQueued], prks[0][:maxQueued], prks[1][:1]) {
+		e.queueFeed(t.Context(), prk, note, "") // without a deadline, it would wait for room
 	}
-	if len(waiting) != mostUnfed+1 {
-		t.Fatalf("%d entries wait to be fed, want %d", len(waiting), mostUnfed+1)
+	if len(waiting) != maxQueued+1 {
+		t.Fatalf("%d entries wait to be fed, want %d", len(waiting), maxQueued+1)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	e.feedSoon(ctx, prks[0][mostUnfed], note, "")
-	if len(waiting) != mostUnfed+1 {
+	e.queueFeed(ctx, prks[0][maxQueued], note, "")
+	if len(waiting) != maxQueued+1 {
 		t.Error("a full queue took one more entry")
 	}
 	for _, end := range waiting {

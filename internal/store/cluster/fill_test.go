@@ -9,7 +9,7 @@ import (
 
 // filling returns an entry A whose create died before the tag admin was put in place.
 func filling() map[string]*cell {
-	cells := entries(some, "A email=a")()
+	cells := entries(someRev, "A email=a")()
 	prk, _ := people.PRK("A")
 	set, _ := prk.Tertiary("tags")
 	fill := store.Fill{Rev: "f___________", Parts: []store.FillPart{{Set: set, Indexed: true, How: store.FillJoin}}}
@@ -20,11 +20,11 @@ func filling() map[string]*cell {
 
 // wantTags returns a check of an entry's tags. If all verbs of the first actor succeeded, and
 // nothing is still staged, the tags must be want.
-func wantTags(uid string, want ...string) func(moment, *simulation) string {
-	return func(m moment, s *simulation) string {
+func wantTags(uid string, want ...string) func(state, *simulation) string {
+	return func(m state, s *simulation) string {
 		e := s.world.at("user/uid:" + uid)
-		errs := m.cast[0].at.errs
-		answered := !m.cast[0].dead && !slices.ContainsFunc(errs, func(err error) bool { return err != nil })
+		errs := m.actors[0].at.errs
+		answered := !m.actors[0].dead && !slices.ContainsFunc(errs, func(err error) bool { return err != nil })
 		tags := s.world.at("user/uid:" + uid + "/tags").names()
 		if answered && e.field(store.FieldFill) == nil && !slices.Equal(tags, want) {
 			return fmt.Sprintf("tags: %q, want %q", tags, want)
@@ -36,26 +36,26 @@ func wantTags(uid string, want ...string) func(moment, *simulation) string {
 // fillScenarios returns changes of tertiary records that meet records which an earlier change
 // staged and has not put in place yet.
 func fillScenarios() []scenario {
-	a := entries(some, "A email=a")
+	a := entries(someRev, "A email=a")
 	tagged := with(with(a, "user/uid:A/tags", setOf("admin")), "user/tags:admin/~prks", setOf("user/uid:A"))
 	one := func(v ...verb) []verb { return v }
 	return []scenario{
 		{name: "fill: no tags | untag", start: filling, actors: [][]verb{one(retag("A")), one(untag("A", "x"))}, answers: wantTags("A")},
 		{name: "fill: other tags | untag", start: filling, actors: [][]verb{one(retag("A", "red")), one(untag("A", "x"))}, answers: wantTags("A", "red")},
 		{name: "fill: untag | update", start: filling, actors: [][]verb{one(untag("A", "admin")), one(update("A", "email=x"))}, answers: wantTags("A")},
-		{name: "fill: delete, create | untag", start: filling, actors: [][]verb{then(remove("A"), create("A", "email=x")), one(untag("A", "x"))}, answers: wantTags("A")},
-		{name: "fill: no tags, tag | untag", start: tagged, actors: [][]verb{then(retag("A"), tag("A", "blue")), one(untag("A", "x"))}, answers: wantTags("A", "blue")},
+		{name: "fill: delete, create | untag", start: filling, actors: [][]verb{sequence(remove("A"), create("A", "email=x")), one(untag("A", "x"))}, answers: wantTags("A")},
+		{name: "fill: no tags, tag | untag", start: tagged, actors: [][]verb{sequence(retag("A"), tag("A", "blue")), one(untag("A", "x"))}, answers: wantTags("A", "blue")},
 		{name: "fill: no tags | no tags", start: tagged, actors: [][]verb{one(retag("A")), one(retag("A"))}, answers: wantTags("A")},
-		{name: "fill: no tags | create", start: nothing, actors: [][]verb{one(retag("P")), one(create("P", "email=x", "admin"))}, answers: wantTags("P")},
+		{name: "fill: no tags | create", start: noRecords, actors: [][]verb{one(retag("P")), one(create("P", "email=x", "admin"))}, answers: wantTags("P")},
 		{name: "fill: no tags | delete", start: tagged, actors: [][]verb{one(retag("A")), one(remove("A"))}},
-		{name: "fill: delete, create | no tags", start: tagged, actors: [][]verb{then(remove("A"), create("A", "email=x", "red")), one(retag("A", "blue"))}},
+		{name: "fill: delete, create | no tags", start: tagged, actors: [][]verb{sequence(remove("A"), create("A", "email=x", "red")), one(retag("A", "blue"))}},
 	}
 }
 
 // fillMutants lack what keeps an earlier change from undoing a later one.
 var fillMutants = []mutant{
-	{name: "a change overwrites what is to be put in place", in: []string{"fill: no tags | untag"}, finds: "tags: ", kinds: []fault{moved}, rewrite: replaced(
+	{name: "a change overwrites staged records", in: []string{"fill: no tags | untag"}, finds: "tags: ", kinds: []fault{moved}, rewrite: replace(
 		"ARGV[#ARGV - 1] == '~fill'", "false")},
-	{name: "what only goes is not laid ready", in: []string{"fill: no tags, tag | untag"}, finds: "tags: ", rewrite: replaced(
+	{name: "dropped records are not staged", in: []string{"fill: no tags, tag | untag"}, finds: "tags: ", rewrite: replace(
 		"if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end", "if ARGV[1] ~= 'drop' and redis.call('EXISTS', KEYS[1]) == 0 then return 0 end")},
 }

@@ -27,24 +27,25 @@ var older = func() *change.Type {
 
 // These records exist once the new index was declared complete, and while it is being built.
 const (
-	declaredWhole = "~/schema/whole"
-	growingNow    = "~/schema/growing"
+	indexComplete = "~/schema/whole"
+	indexBuilding = "~/schema/growing"
 )
 
-// by returns a verb of a program that has just started and changes the job of an entry, under type
-// t, or under the new type once that is in force.
-func by(t *change.Type, uid, job string) verb {
-	v := byStill(t, uid, job)
+// updateJob returns a verb of a program that has just started and changes the job of an entry,
+// under type t, or under the new type once that is in force.
+func updateJob(t *change.Type, uid, job string) verb {
+	v := updateJobAgain(t, uid, job)
 	still := v.do
 	v.do = func(ctx context.Context, a *actor) error {
-		a.engine.checked.Delete(t.Guard.Key) // the program has only just started
+		a.engine.schemaChecks.Delete(t.Guard.Key) // the program has only just started
 		return still(ctx, a)
 	}
 	return v
 }
 
-// byStill works like by, for a program that may know the stored schema from what it did before.
-func byStill(t *change.Type, uid, job string) verb {
+// updateJobAgain works like updateJob, for a program that may know the stored schema from what it
+// did before.
+func updateJobAgain(t *change.Type, uid, job string) verb {
 	return verb{name: "update " + uid + " job=" + job, do: func(ctx context.Context, a *actor) error {
 		for now := t; ; now = people {
 			err := rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
@@ -61,12 +62,12 @@ func byStill(t *change.Type, uid, job string) verb {
 
 // The steps of a process that builds the new index, and their right order.
 const (
-	announces = "announce "
-	waits     = "wait "
-	expels    = "expel "
-	fills     = "fill "
-	declares  = "declare "
-	asIsRight = announces + waits + expels + fills + declares
+	announceStep = "announce "
+	waitStep     = "wait "
+	removeStep   = "remove "
+	fillStep     = "fill "
+	declareStep  = "declare "
+	rightOrder   = announceStep + waitStep + removeStep + fillStep + declareStep
 )
 
 // grow returns a verb that builds the index of jobs, in the given steps.
@@ -82,7 +83,7 @@ func grow(steps string) verb {
 }
 
 var growing = map[string]func(context.Context, *actor) error{
-	announces: func(ctx context.Context, a *actor) error {
+	announceStep: func(ctx context.Context, a *actor) error {
 		state := []store.Facet{{Field: "fingerprint", Wire: people.Guard.Fingerprint}, {Field: "schema", Wire: people.Guard.JSON}}
 		is, err := a.engine.Mend(ctx, store.Restate{Guard: people.Guard, Seen: older.Guard.Fingerprint, State: state})
 		if err == nil && !is {
@@ -90,10 +91,10 @@ var growing = map[string]func(context.Context, *actor) error{
 		}
 		return err
 	},
-	waits: func(_ context.Context, a *actor) error {
-		return a.event("clock", func(w *world) { w.now += changeWait.Milliseconds() })
+	waitStep: func(_ context.Context, a *actor) error {
+		return a.event("clock", func(w *world) { w.now += schemaChangeWait.Milliseconds() })
 	},
-	expels: func(ctx context.Context, a *actor) error {
+	removeStep: func(ctx context.Context, a *actor) error {
 		for _, job := range []string{"cook", "baker"} {
 			index, _ := people.Index("job", job)
 			members, _, _, err := a.engine.Members(ctx, index.String())
@@ -108,7 +109,7 @@ var growing = map[string]func(context.Context, *actor) error{
 		}
 		return nil
 	},
-	fills: func(ctx context.Context, a *actor) error {
+	fillStep: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK("A")
 		found, err := a.engine.Find(ctx, []store.Lookup{{PRK: prk}})
 		if err == nil {
@@ -121,8 +122,8 @@ var growing = map[string]func(context.Context, *actor) error{
 		index, _ := people.Index("job", job)
 		return a.align(ctx, prk.String(), index, job)
 	},
-	declares: func(ctx context.Context, a *actor) error {
-		_, err := a.engine.command(ctx, redisx.IsNumber, "hset", declaredWhole, "on", "1")
+	declareStep: func(ctx context.Context, a *actor) error {
+		_, err := a.engine.do(ctx, redisx.IsNumber, "hset", indexComplete, "on", "1")
 		return err
 	},
 }
@@ -145,16 +146,16 @@ func (a *actor) align(ctx context.Context, prk string, index recordkey.Key, job 
 	return a.engine.align(ctx, []membership{{key: index.String(), member: prk, in: in}}, look)
 }
 
-// whole checks that an index that was declared complete has the entry, if no other actor has
-// changed the entry. If one has, garbage checks the index at the end.
-func (s *simulation) whole() string {
+// checkIndexComplete checks that an index that was declared complete has the entry, if no other
+// actor has changed the entry. If one has, garbage checks the index at the end.
+func (s *simulation) checkIndexComplete() string {
 	k, _ := people.PRK("A")
 	r := s.recordOf(k.String())
-	if s.world.at(declaredWhole) == nil || r.Fields[store.FieldRev] != "rA__________" {
+	if s.world.at(indexComplete) == nil || r.Fields[store.FieldRev] != "rA__________" {
 		return ""
 	}
-	if v := s.indexed(k, "job", r.Fields["job"]); v != "" {
-		return "whole, but " + v
+	if v := s.checkIndexed(k, "job", r.Fields["job"]); v != "" {
+		return "declared complete, but " + v
 	}
 	return ""
 }
@@ -177,53 +178,53 @@ func extend(word string) verb {
 	}}
 }
 
-// grown returns what is wrong with the stored schema after programs extended it, or "".
-func (s *simulation) grown() string {
+// checkStoredSchema returns what is wrong with the stored schema after programs extended it, or "".
+func (s *simulation) checkStoredSchema() string {
 	c := s.world.at(storedSchema)
 	if c == nil {
 		return ""
 	}
 	if text, extended := strings.CutPrefix(c.hash["schema"], "words"); extended && (!strings.Contains(text, "+x") || !strings.Contains(text, "+y")) {
-		return "lost: stored is " + text
+		return "lost: the stored schema is " + text
 	}
 	return ""
 }
 
 // indexes reports whether the index of jobs must be complete.
 func (s *simulation) indexes() bool {
-	return s.world.at(growingNow) == nil || s.world.at(declaredWhole) != nil
+	return s.world.at(indexBuilding) == nil || s.world.at(indexComplete) != nil
 }
 
 // growingScenarios returns additions to a schema while programs write.
 func growingScenarios() []scenario {
 	start := func() map[string]*cell {
-		cells := with(entries(some, "A name=n job=cook"), storedSchema, hash("fingerprint="+older.Guard.Fingerprint+" schema={}"))()
+		cells := with(entries(someRev, "A name=n job=cook"), storedSchema, hash("fingerprint="+older.Guard.Fingerprint+" schema={}"))()
 		delete(cells, "user/job:cook/~prks")
-		cells[growingNow] = hash("on=1")
+		cells[indexBuilding] = hash("on=1")
 		return cells
 	}
-	same := with(entries(some, "A name=n"), storedSchema, hash("fingerprint=f schema=words"))
+	same := with(entries(someRev, "A name=n"), storedSchema, hash("fingerprint=f schema=words"))
 	one := func(v ...verb) []verb { return v }
-	building := one(grow(asIsRight))
+	building := one(grow(rightOrder))
 	return []scenario{
-		{name: "growing: update by the old one | build", start: start, actors: [][]verb{one(by(older, "A", "baker")), building}, guarded: true},
-		{name: "growing: update by the new one | build", start: start, actors: [][]verb{one(by(people, "A", "baker")), building}, guarded: true},
+		{name: "growing: update by the old one | build", start: start, actors: [][]verb{one(updateJob(older, "A", "baker")), building}, guarded: true},
+		{name: "growing: update by the new one | build", start: start, actors: [][]verb{one(updateJob(people, "A", "baker")), building}, guarded: true},
 		{
 			name: "3: growing: update by the old one | by the new one | build", start: start, guarded: true, large: true,
-			actors: [][]verb{then(by(older, "A", "baker"), byStill(older, "A", "baker")), one(by(people, "A", "cook")), building},
+			actors: [][]verb{sequence(updateJob(older, "A", "baker"), updateJobAgain(older, "A", "baker")), one(updateJob(people, "A", "cook")), building},
 		},
 		{name: "growing: two extend", start: same, actors: [][]verb{one(extend("x")), one(extend("y"))}, wins: 2},
 	}
 }
 
-// TestGrowingWrong builds an index with its steps in a wrong order, or without one of them. The
+// TestIndexBuildOrder builds an index with its steps in a wrong order, or without one of them. The
 // search must notice.
-func TestGrowingWrong(t *testing.T) {
+func TestIndexBuildOrder(t *testing.T) {
 	for name, steps := range map[string]string{
-		"no wait":          announces + expels + fills + declares,
-		"fill before wait": announces + expels + fills + waits + declares,
-		"whole too early":  announces + waits + expels + declares + fills,
-		"nothing expelled": announces + waits + fills + declares,
+		"no wait":            announceStep + removeStep + fillStep + declareStep,
+		"fill before wait":   announceStep + removeStep + fillStep + waitStep + declareStep,
+		"complete too early": announceStep + waitStep + removeStep + declareStep + fillStep,
+		"nothing removed":    announceStep + waitStep + fillStep + declareStep,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -231,7 +232,7 @@ func TestGrowingWrong(t *testing.T) {
 				for _, b := range budgets {
 					for _, s := range growingScenarios()[:3] {
 						s.actors[len(s.actors)-1] = []verb{grow(steps)}
-						x := explorer{sim: newSimulation(newWorld(unchanged), nil), scenario: s, preemptions: b.preemptions, faults: b.faults, most: 200_000}
+						x := explorer{sim: newSimulation(newWorld(unchanged), nil), scenario: s, preemptions: b.preemptions, faults: b.faults, maxStates: 200_000}
 						if v := x.explore(); v != "" {
 							first, _, _ := strings.Cut(v, "\n")
 							t.Logf("%d preemptions, %d faults, %q, %d states: %s", b.preemptions, b.faults, s.name, x.states, first)

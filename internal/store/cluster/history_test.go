@@ -12,8 +12,8 @@ import (
 
 const historyOfA = "~/history/{user/uid:A}"
 
-// noted returns v with a history line for each of its commits.
-func noted(v verb) verb {
+// withNote returns v with a history line for each of its commits.
+func withNote(v verb) verb {
 	do := v.do
 	v.do = func(ctx context.Context, a *actor) error {
 		a.noting = true
@@ -52,7 +52,7 @@ func publish(uid string) verb {
 }
 
 // published reports whether an actor published the history after all others had ended or died.
-func (x *explorer) published(r role, i int) bool {
+func (x *explorer) published(r actorState, i int) bool {
 	verbs := x.scenario.actors[i]
 	last := len(verbs) - 1
 	return x.scenario.late && strings.HasPrefix(verbs[last].name, "publish") && r.at.done > last && r.at.errs[last] == nil
@@ -60,10 +60,10 @@ func (x *explorer) published(r role, i int) bool {
 
 // historyScenarios returns changes of an entry A that add history lines.
 func historyScenarios() []scenario {
-	a := entries(some, "A email=a")
+	a := entries(someRev, "A email=a")
 	one := func(v ...verb) (all []verb) {
 		for _, v := range v {
-			all = append(all, noted(v))
+			all = append(all, withNote(v))
 		}
 		return all
 	}
@@ -77,11 +77,11 @@ func historyScenarios() []scenario {
 	}{
 		{"update | update", a, 2, one(update("A", "email=x")), one(update("A", "email=y"))},
 		{"update, update | update", a, 3, one(update("A", "job=x"), update("A", "job=y")), one(update("A", "job=z"))},
-		{"create | update", nothing, 0, one(create("A", "email=x")), one(update("A", "email=y"))},
-		{"create, log in | update", nothing, 0, one(create("A", "email=x"), logIn("h1")), one(update("A", "name=y"))},
-		{"create, issue | update", nothing, 0, one(create("A", "email=x"), issue("A", "h9")), one(update("A", "name=y"))},
-		{"create, tag | update", nothing, 0, one(create("A", "email=x"), tag("A", "red")), one(update("A", "name=y"))},
-		{"log in, end | update", had, 0, one(logIn("h1"), endOne("h1")), one(update("A", "name=y"))},
+		{"create | update", noRecords, 0, one(create("A", "email=x")), one(update("A", "email=y"))},
+		{"create, log in | update", noRecords, 0, one(create("A", "email=x"), logIn("h1")), one(update("A", "name=y"))},
+		{"create, issue | update", noRecords, 0, one(create("A", "email=x"), issue("A", "h9")), one(update("A", "name=y"))},
+		{"create, tag | update", noRecords, 0, one(create("A", "email=x"), tag("A", "red")), one(update("A", "name=y"))},
+		{"log in, end | update", had, 0, one(logIn("h1"), endSession("h1")), one(update("A", "name=y"))},
 		{"tag | tag", a, 2, one(tag("A", "red")), one(tag("A", "red"))},
 		{"delete, create | update", a, 0, one(remove("A"), create("A", "email=x")), one(update("A", "job=y"))},
 	} {
@@ -114,8 +114,8 @@ func (s *simulation) linesOfA() (lines []string) {
 	return lines
 }
 
-// fedOfA returns the lines of A in the feed.
-func (s *simulation) fedOfA() (lines []string) {
+// feedOfA returns the lines of A in the feed.
+func (s *simulation) feedOfA() (lines []string) {
 	prk, _ := people.PRK("A")
 	key, _ := store.FeedKey(prk.Namespace(), store.FeedChanges, store.FeedPart(prk))
 	if c := s.world.at(key.String()); c != nil {
@@ -127,18 +127,18 @@ func (s *simulation) fedOfA() (lines []string) {
 	return lines
 }
 
-// unnoted returns what is wrong with the history, or "". Each change must have one line, and a line
-// must be about something that was done. The feed must have the lines in their order, without gaps.
-// A line may be missing only if its change was refused halfway and not acknowledged.
-func (x *explorer) unnoted(m moment) string {
+// checkHistory returns what is wrong with the history, or "". Each change must have one line, and a
+// line must be about something that was done. The feed must have the lines in their order, without
+// gaps. A line may be missing only if its change was refused halfway and not acknowledged.
+func (x *explorer) checkHistory(m state) string {
 	if !x.scenario.history {
 		return ""
 	}
 	lines := x.sim.linesOfA()
-	if n := tagLines(lines); n > 1 && x.onlyTags() {
+	if n := countTagLines(lines); n > 1 && x.onlyTags() {
 		return fmt.Sprintf("history: %d lines of a tag that was added once: %q", n, lines)
 	}
-	for i, r := range m.cast {
+	for i, r := range m.actors {
 		for j := range x.scenario.actors[i] {
 			n := 0
 			for _, line := range lines {
@@ -146,21 +146,21 @@ func (x *explorer) unnoted(m moment) string {
 					n++
 				}
 			}
-			least, most := x.changed(m, r, i, j)
+			least, most := x.lineLimits(m, r, i, j)
 			if n < least || n > most {
 				return fmt.Sprintf("history: %d lines of %d.%d, want %d to %d: %q", n, i, j, least, most, lines)
 			}
 		}
 	}
-	fed := x.sim.fedOfA()
+	fed := x.sim.feedOfA()
 	if len(fed) > len(lines) || !slices.Equal(fed, lines[:len(fed)]) {
 		return fmt.Sprintf("feed: %q, while the history is %q", fed, lines)
 	}
 	return ""
 }
 
-// changed returns the least and the most lines that a verb may have.
-func (x *explorer) changed(m moment, r role, i, j int) (least, most int) {
+// lineLimits returns the least and the most lines that a verb may have.
+func (x *explorer) lineLimits(m state, r actorState, i, j int) (least, most int) {
 	word, _, _ := strings.Cut(x.scenario.actors[i][j].name, " ")
 	acknowledged := r.at.done > j && r.at.errs[j] == nil
 	switch word {
@@ -182,7 +182,7 @@ func (x *explorer) changed(m moment, r role, i, j int) (least, most int) {
 		}
 		acknowledged = acknowledged && len(x.scenario.actors[1-i]) == 1 && strings.HasPrefix(x.scenario.actors[1-i][0].name, "update")
 	default:
-		most = int(m.commits >> (4 * (i*mostVerbs + j)) & 15)
+		most = int(m.commits >> (4 * (i*maxVerbs + j)) & 15)
 		if m.fault < refused || acknowledged { // otherwise it may have been refused halfway
 			least = most
 		}
@@ -199,7 +199,7 @@ func (x *explorer) onlyTags() bool {
 	return !slices.ContainsFunc(slices.Concat(x.scenario.actors...), func(v verb) bool { return v.name != "tag A red" })
 }
 
-func tagLines(lines []string) (n int) {
+func countTagLines(lines []string) (n int) {
 	for _, line := range lines {
 		if strings.Contains(line, " tags ") {
 			n++
@@ -208,24 +208,24 @@ func tagLines(lines []string) (n int) {
 	return n
 }
 
-// unfed returns what the feed lacks after all actors have ended or died, or "". It must have every
-// line up to the last one of an actor that has not died.
-func (x *explorer) unfed(m moment) string {
+// checkFeed returns what the feed lacks after all actors have ended or died, or "". It must have
+// every line up to the last one of an actor that has not died.
+func (x *explorer) checkFeed(m state) string {
 	if !x.scenario.history {
 		return ""
 	}
 	lines, want := x.sim.linesOfA(), 0
-	if n := tagLines(lines); n != 1 && x.onlyTags() && m.deaths == 0 {
+	if n := countTagLines(lines); n != 1 && x.onlyTags() && m.deaths == 0 {
 		return fmt.Sprintf("history: %d lines of a tag that was added once: %q", n, lines)
 	}
 	for n, line := range lines {
-		for i, r := range m.cast {
+		for i, r := range m.actors {
 			if !r.dead && strings.Contains(line, fmt.Sprintf(" %d.", i)) || x.published(r, i) {
 				want = n + 1
 			}
 		}
 	}
-	if fed := x.sim.fedOfA(); len(fed) < want {
+	if fed := x.sim.feedOfA(); len(fed) < want {
 		return fmt.Sprintf("feed: %q, while the history is %q", fed, lines)
 	}
 	return ""
@@ -234,55 +234,55 @@ func (x *explorer) unfed(m moment) string {
 // historyMutants lack what keeps each line once and in its place.
 var historyMutants = []mutant{
 	{
-		name: "a note that cannot be put beside the entry is left out", in: []string{"history"}, finds: "history", kinds: []fault{tryAgain},
-		rewrite: replaced("  return waiting_with(waiting)\nend\n\n-- marked", "  return nil\nend\n\n-- marked"),
+		name: "a note that cannot go beside the entry is lost", in: []string{"history"}, finds: "history", kinds: []fault{tryAgain},
+		rewrite: replace("  return waiting_with(waiting)\nend\n\n-- marked", "  return nil\nend\n\n-- marked"),
 	},
 	{
 		name: "a tombstone keeps no note", in: []string{"history: delete"}, finds: "history", kinds: []fault{tryAgain},
-		rewrite: replaced("strip(KEYS[1], done or stays_noted and about ~= '', ", "strip(KEYS[1], false, "),
+		rewrite: replace("strip(KEYS[1], done or stays_noted and about ~= '', ", "strip(KEYS[1], false, "),
 	},
 	{
-		name: "a command that is sent again does not know itself", in: []string{"history: tag | tag"}, finds: "history",
-		rewrite: replaced("if at then return {'changed'", "if false then return {'changed'"),
+		name: "a repeated command is not recognized", in: []string{"history: tag | tag"}, finds: "history",
+		rewrite: replace("if at then return {'changed'", "if false then return {'changed'"),
 	},
 	{
-		name: "what the record of the history does not take is lost", in: []string{"history: delete, create", "history: update, update"}, finds: "history", kinds: refusals,
-		rewrite: replaced("if refused and not feed then", "if false then"),
+		name: "lines that the history refuses are lost", in: []string{"history: delete, create", "history: update, update"}, finds: "history", kinds: refusals,
+		rewrite: replace("if refused and not feed then", "if false then"),
 	},
 	{
-		name: "a session that is sent again has no line", in: []string{"history: log in, end"}, finds: "history", kinds: refusals,
-		rewrite: replaced("local refused = marked() and note_begun()", "local refused"),
+		name: "a repeated session start has no line", in: []string{"history: log in, end"}, finds: "history", kinds: refusals,
+		rewrite: replace("local refused = marked() and note_begun()", "local refused"),
 	},
 	{
-		name: "a token that is sent again after a change is another", in: []string{"history: create, issue"}, finds: "history", kinds: refusals,
-		rewrite: replaced("local now = clock(ARGV[9])\n", "local now = clock(ARGV[9])\nif string.sub(head[2] or '', 1, 12) ~= ARGV[2] then return {'conflict'} end\n"),
+		name: "a repeated issue after a change is refused", in: []string{"history: create, issue"}, finds: "history", kinds: refusals,
+		rewrite: replace("local now = clock(ARGV[9])\n", "local now = clock(ARGV[9])\nif string.sub(head[2] or '', 1, 12) ~= ARGV[2] then return {'conflict'} end\n"),
 	},
 	{
-		name: "a line comes before what it tells of", in: []string{"history: update | update"}, finds: "history", kinds: refusals, answer: noRight,
-		rewrite: replaced("refused = write('HSET', '~rev', remember, unpack(canonical))", "note_change()\n  refused = write('HSET', '~rev', remember, unpack(canonical))"),
+		name: "a line is written before its change", in: []string{"history: update | update"}, finds: "history", kinds: refusals, answer: noRight,
+		rewrite: replace("refused = write('HSET', '~rev', remember, unpack(canonical))", "note_change()\n  refused = write('HSET', '~rev', remember, unpack(canonical))"),
 	},
 	{
-		name: "a line is taken for told before it is", in: []string{"history: update, update"}, finds: "feed", kinds: refusals, answer: noRight,
-		rewrite: replaced("if no then keep(KEYS[1], fed, kept) end", ""),
+		name: "a line is marked as fed too early", in: []string{"history: update, update"}, finds: "feed", kinds: refusals, answer: noRight,
+		rewrite: replace("if no then keep(KEYS[1], fed, kept) end", ""),
 	},
 	{
-		name: "what is older than an hour is passed over", in: []string{"history: updates | hours"}, finds: "feed",
-		rewrite: replaced("and (ms_of(line) < from - life or came(line)) then break", "then break"),
+		name: "lines older than an hour are skipped", in: []string{"history: updates | hours"}, finds: "feed",
+		rewrite: replace("and (ms_of(line) < from - life or came(line)) then break", "then break"),
 	},
 	{
-		name: "what is older than an hour is not looked for", in: []string{"history: updates | hours"}, finds: "feed",
-		rewrite: replaced("or came(line)) then break", ") then break"),
+		name: "lines older than an hour are not looked up", in: []string{"history: updates | hours"}, finds: "feed",
+		rewrite: replace("or came(line)) then break", ") then break"),
 	},
 	{
-		name: "what waits is passed over", in: []string{"history: create, log in"}, finds: "history",
-		rewrite: replaced("put_on(all, waiting or '', time)\n  put_on(all, lines, time)\n  if #all", "put_on(all, lines, time)\n  if #all"),
+		name: "waiting lines are skipped", in: []string{"history: create, log in"}, finds: "history",
+		rewrite: replace("put_on(all, waiting or '', time)\n  put_on(all, lines, time)\n  if #all", "put_on(all, lines, time)\n  if #all"),
 	},
 	{
-		name: "what waits comes after what is new", in: []string{"history: create"}, finds: "feed",
-		rewrite: replaced("put_on(all, waiting or '', time)\n  put_on(all, lines, time)\n  if #all", "put_on(all, lines, time)\n  put_on(all, waiting or '', time)\n  if #all"),
+		name: "waiting lines come after new ones", in: []string{"history: create"}, finds: "feed",
+		rewrite: replace("put_on(all, waiting or '', time)\n  put_on(all, lines, time)\n  if #all", "put_on(all, lines, time)\n  put_on(all, waiting or '', time)\n  if #all"),
 	},
 	{
-		name: "a note that is sent again is another", in: []string{"history: create, tag"}, finds: "history",
+		name: "a repeated note is not recognized", in: []string{"history: create, tag"}, finds: "history",
 		tamper: func(_ *actor, args []string) ([]string, any) {
 			if args[1] == onekey.NoteScript.SHA { // without the mark
 				args = slices.Clone(args)
@@ -294,10 +294,10 @@ var historyMutants = []mutant{
 	},
 	{
 		name: "every line goes into the feed each time", in: []string{"history"}, finds: "feed",
-		rewrite: replaced("if string.find(' ' .. fed, ' ' .. name_of(line) .. ' ', 1, true) then break end", ""),
+		rewrite: replace("if string.find(' ' .. fed, ' ' .. name_of(line) .. ' ', 1, true) then break end", ""),
 	},
 	{
-		name: "a line goes into the feed without those before it", in: []string{"history"}, finds: "feed",
-		rewrite: replaced("while first > 1 do", "while first > #all do"),
+		name: "a line goes into the feed without earlier ones", in: []string{"history"}, finds: "feed",
+		rewrite: replace("while first > 1 do", "while first > #all do"),
 	},
 }

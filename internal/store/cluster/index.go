@@ -38,15 +38,15 @@ func membershipsOf(c store.Change) []membership {
 	return ms
 }
 
-// mostMemberships limits the memberships that are written in one pipeline.
-const mostMemberships = 1000
+// maxMemberships limits the memberships that are written in one pipeline.
+const maxMemberships = 1000
 
 // align writes memberships, calls look to find out which are due by now, and repeats until both
 // agree. If several callers align the same membership, the last one to look is right.
 func (e *Engine) align(ctx context.Context, ms []membership, look func() (due func(membership) bool, err error)) error {
 	for len(ms) > 0 {
-		for some := range slices.Chunk(ms, mostMemberships) {
-			_, _, err := again(ctx, e, func() (any, error) {
+		for some := range slices.Chunk(ms, maxMemberships) {
+			_, _, err := sendUntilAnswered(ctx, e, func() (any, error) {
 				pipe := e.client.Pipeline()
 				for _, m := range some {
 					m.queue(ctx, pipe)
@@ -129,15 +129,15 @@ func (e *Engine) alignBatch(ctx context.Context, set recordkey.Key, members []st
 		ms = append(ms, membership{index.In(set.Namespace()).String(), prk, false, store.Facet{Field: set.Name(), Wire: member}, in})
 	}
 	if len(ms) == 0 {
-		return e.live(ctx, entry)
+		return e.isLive(ctx, entry)
 	}
 	err = e.align(ctx, ms, func() (func(membership) bool, error) {
 		var has map[string]bool
 		err := parallel(2, func(i int) (err error) {
 			if i == 0 {
-				live, err = e.live(ctx, entry)
+				live, err = e.isLive(ctx, entry)
 			} else {
-				has, err = e.has(ctx, set.String(), asked)
+				has, err = e.membersIn(ctx, set.String(), asked)
 			}
 			return err
 		})
@@ -146,10 +146,10 @@ func (e *Engine) alignBatch(ctx context.Context, set recordkey.Key, members []st
 	return live, err
 }
 
-// has returns which of the members are in a set.
-func (e *Engine) has(ctx context.Context, set string, members []string) (map[string]bool, error) {
+// membersIn returns which of the members are in a set.
+func (e *Engine) membersIn(ctx context.Context, set string, members []string) (map[string]bool, error) {
 	slices.Sort(members)
-	reply, err := e.read(ctx, redisx.IsList, redisx.AppendWords([]any{"smismember", set}, members)...)
+	reply, err := e.queryOrNil(ctx, redisx.IsList, redisx.AppendWords([]any{"smismember", set}, members)...)
 	if err != nil || reply == nil {
 		return nil, err
 	}
@@ -191,12 +191,12 @@ func (e *Engine) alignIndex(ctx context.Context, a store.Align) (in bool, err er
 // isDue reports whether the entry belongs in the place that a describes.
 func (e *Engine) isDue(ctx context.Context, a store.Align) (bool, error) {
 	if !a.Set.IsValid() {
-		live, now, err := e.field(ctx, a.Entry, a.At.Facet.Field)
+		live, now, err := e.readField(ctx, a.Entry, a.At.Facet.Field)
 		return live && now.Is && (now.Wire == a.At.Facet.Wire) != a.Free, err
 	}
-	has, err := e.has(ctx, a.Set.String(), []string{a.At.Facet.Wire})
+	has, err := e.membersIn(ctx, a.Set.String(), []string{a.At.Facet.Wire})
 	if err != nil || !has[a.At.Facet.Wire] {
 		return false, err
 	}
-	return e.live(ctx, a.Set.PRK())
+	return e.isLive(ctx, a.Set.PRK())
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// direct returns an engine over the given records, whose commands run at once.
-func direct(t *testing.T, start map[string]*cell) (*Engine, *world) {
+// newDirectEngine returns an engine over the given records, whose commands run at once.
+func newDirectEngine(t *testing.T, start map[string]*cell) (*Engine, *world) {
 	t.Helper()
 	s := newSimulation(newWorld(unchanged), nil)
 	s.reset(start)
@@ -42,15 +42,15 @@ func TestRank(t *testing.T) {
 		after        bool // the place is taken after Mend was to take it
 		afterVacated bool // the place is still taken after Mend was to free it
 	}{
-		{"it has the value", entries(some, "A name=n")(), true, false},
-		{"it has another", entries(some, "A name=m")(), false, true},
-		{"it has none", entries(some, "A email=n")(), false, false},
+		{"it has the value", entries(someRev, "A name=n")(), true, false},
+		{"it has another", entries(someRev, "A name=m")(), false, true},
+		{"it has none", entries(someRev, "A email=n")(), false, false},
 		{"it is dead", dead, false, false},
-		{"it is no entry", empty, false, false},
+		{"it is not an entry", empty, false, false},
 		{"it is a string", map[string]*cell{"user/uid:A": text("x")}, false, false},
-		{"it was never there", nothing(), false, false},
+		{"it was never there", noRecords(), false, false},
 	} {
-		e, w := direct(t, tt.start)
+		e, w := newDirectEngine(t, tt.start)
 		taken := func() bool { return w.at(index.String()).field(ranked.Member) != nil }
 		for _, before := range []bool{false, true} {
 			if before {
@@ -82,7 +82,7 @@ func TestMembershipsOfChange(t *testing.T) {
 		{"changed back meanwhile", "o", "old"},
 		{"changed to a third meanwhile", "x", ""},
 	} {
-		e, w := direct(t, entries(some, "A name="+tt.holds)())
+		e, w := newDirectEngine(t, entries(someRev, "A name="+tt.holds)())
 		w.do([]string{"zadd", "user/job:x/~prks", "0", "old"})
 		if err := e.alignFacets(t.Context(), c.Key, membershipsOf(c)); err != nil {
 			t.Error(err)
@@ -94,17 +94,17 @@ func TestMembershipsOfChange(t *testing.T) {
 	}
 }
 
-// TestDiscard checks that Mend removes garbage, and nothing that an entry holds.
-func TestDiscard(t *testing.T) {
+// TestRemove checks that Mend removes garbage, and nothing that an entry holds.
+func TestRemove(t *testing.T) {
 	srk, set, index := "user/email:a/~prk", "user/uid:A/tags", "user/tags:red/~prks"
-	claim := store.Remove{Key: srk, Seen: store.Text{Wire: "user/uid:A " + some, Is: true}, Owner: "user/uid:A", Field: "email", Value: "a"}
+	claim := store.Remove{Key: srk, Seen: store.Text{Wire: "user/uid:A " + someRev, Is: true}, Owner: "user/uid:A", Field: "email", Value: "a"}
 	tags := store.Remove{Key: set, Owner: "user/uid:A"}
 	member := store.Remove{Key: index, Member: "user/uid:A", Owner: "user/uid:A"}
 	unowned := store.Remove{Key: index, Member: "user/uid:A"}
 	counters := store.Remove{Key: "~/throttle/user/uid/A", Field: "sn", Value: "x"}
 	with := func(words string) map[string]*cell {
-		cells := entries(some, "A "+words)()
-		cells[srk], cells[set], cells[index] = text("user/uid:A "+some), setOf("red"), setOf("user/uid:A")
+		cells := entries(someRev, "A "+words)()
+		cells[srk], cells[set], cells[index] = text("user/uid:A "+someRev), setOf("red"), setOf("user/uid:A")
 		cells[counters.Key] = hash("sn=x")
 		return cells
 	}
@@ -114,7 +114,7 @@ func TestDiscard(t *testing.T) {
 		return cells
 	}
 	other := dead()
-	other[srk] = text("user/uid:B " + some)
+	other[srk] = text("user/uid:B " + someRev)
 	sound := dead()
 	sound[counters.Key] = hash("sn=1")
 	wrong := dead()
@@ -129,18 +129,18 @@ func TestDiscard(t *testing.T) {
 		{"an SRK of a value that is held", with("email=a"), claim, false, nil},
 		{"an SRK of another value", with("email=b"), claim, true, "1"},
 		{"an SRK of a dead entry", dead(), claim, true, "1"},
-		{"an SRK that is another by now", other, claim, false, "1"},
-		{"an SRK of what is no entry", wrong, claim, true, nil},
+		{"an SRK that has changed", other, claim, false, "1"},
+		{"an SRK of a record that is not an entry", wrong, claim, true, nil},
 		{"tags of a live entry", with("email=a"), tags, false, nil},
 		{"tags of a dead entry", dead(), tags, true, nil},
-		{"tags of what is no entry", wrong, tags, true, nil},
+		{"tags of a record that is not an entry", wrong, tags, true, nil},
 		{"an index member of a live entry", with("email=a"), member, false, nil},
 		{"an index member of a dead entry", dead(), member, true, nil},
 		{"an index member that belongs to no entry", with("email=a"), unowned, true, nil},
 		{"counters that cannot be read", dead(), counters, true, nil},
-		{"counters that can be read by now", sound, counters, false, nil},
+		{"counters that can now be read", sound, counters, false, nil},
 	} {
-		e, w := direct(t, tt.start)
+		e, w := newDirectEngine(t, tt.start)
 		gone, err := e.Mend(t.Context(), tt.l)
 		left := w.at(tt.l.Key)
 		if err != nil || gone != tt.gone || gone == (left != nil) {

@@ -13,15 +13,15 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// violated returns which invariant the records break, or "" for none. The invariants hold at every
+// violation returns which invariant the records break, or "" for none. The invariants hold at every
 // moment, whichever actor has died.
-func (s *simulation) violated() string {
+func (s *simulation) violation() string {
 	for verb, n := range s.commits {
 		if n > 1 {
 			return "I7: committed twice: " + verb
 		}
 	}
-	if v := s.whole(); v != "" {
+	if v := s.checkIndexComplete(); v != "" {
 		return v
 	}
 	holders := map[string]string{}
@@ -33,11 +33,11 @@ func (s *simulation) violated() string {
 		}
 		switch k.Kind() {
 		case recordkey.KindPRK:
-			if v := s.entry(k, c, holders); v != "" {
+			if v := s.checkEntry(k, c, holders); v != "" {
 				return v
 			}
 		case recordkey.KindSRK:
-			if v := s.shown(k, c); v != "" {
+			if v := s.checkShown(k, c); v != "" {
 				return v
 			}
 		case recordkey.KindTertiary:
@@ -46,7 +46,7 @@ func (s *simulation) violated() string {
 			}
 		}
 	}
-	return cmp.Or(s.dropsKnown(), s.sessionsHold())
+	return cmp.Or(s.checkDrops(), s.checkSessions())
 }
 
 // keys returns the keys of all records, except those that are staged, about to be dropped, or kept
@@ -64,8 +64,8 @@ func record(k recordkey.Key, c *cell) store.Record {
 	return store.Record{Key: k, Fields: c.hash}
 }
 
-// entry checks I1, I2 and I3 for one hash.
-func (s *simulation) entry(k recordkey.Key, c *cell, holders map[string]string) string {
+// checkEntry checks I1, I2 and I3 for one hash.
+func (s *simulation) checkEntry(k recordkey.Key, c *cell, holders map[string]string) string {
 	r := record(k, c)
 	if !r.Live() {
 		return ""
@@ -93,8 +93,8 @@ func (s *simulation) entry(k recordkey.Key, c *cell, holders map[string]string) 
 	return ""
 }
 
-// shown checks I4: it asks the store's own judgement what a reader sees through an SRK.
-func (s *simulation) shown(k recordkey.Key, c *cell) string {
+// checkShown checks I4: it asks the store's own judgement what a reader sees through an SRK.
+func (s *simulation) checkShown(k recordkey.Key, c *cell) string {
 	owner := store.Owner(c.text)
 	candidate := store.Candidate{SRK: k, Owner: owner}
 	if e := s.world.at(owner); e != nil {
@@ -107,9 +107,9 @@ func (s *simulation) shown(k recordkey.Key, c *cell) string {
 	return ""
 }
 
-// half returns which entry was deleted and still has facets, or "" for none. A delete must check
-// first that it may remove them.
-func (s *simulation) half() string {
+// checkHalfDeleted returns which entry was deleted and still has facets, or "" for none. A delete
+// must check first that it may remove them.
+func (s *simulation) checkHalfDeleted() string {
 	for _, key := range s.keys() {
 		if c := s.world.at(key); c.kind == 'h' && store.HalfDeleted(c.hash) && len(c.hash) > 4 {
 			return "half deleted: " + key
@@ -120,7 +120,7 @@ func (s *simulation) half() string {
 
 // garbage returns what is left over after all verbs have ended, or "".
 func (s *simulation) garbage() string {
-	if v := s.grown(); v != "" {
+	if v := s.checkStoredSchema(); v != "" {
 		return v
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.world.cells)) {
@@ -135,7 +135,7 @@ func (s *simulation) garbage() string {
 		var v string
 		switch k.Kind() {
 		case recordkey.KindPRK:
-			v = s.indexAgrees(k, c)
+			v = s.checkIndex(k, c)
 		case recordkey.KindSRK:
 			if r := s.recordOf(store.Owner(c.text)); !r.Live() || r.SKV(k.Field()) != k.Value() {
 				v = "I4: left over: " + key
@@ -151,7 +151,7 @@ func (s *simulation) garbage() string {
 				v = "I4: left over: " + key
 			}
 			for m := range c.hash {
-				v += s.indexed(k.PRK(), "tags", m)
+				v += s.checkIndexed(k.PRK(), "tags", m)
 			}
 		}
 		if v != "" {
@@ -161,17 +161,17 @@ func (s *simulation) garbage() string {
 	return ""
 }
 
-func (s *simulation) indexAgrees(k recordkey.Key, c *cell) string {
+func (s *simulation) checkIndex(k recordkey.Key, c *cell) string {
 	r := record(k, c)
 	switch {
 	case r.Fields["~dying"] != "":
 		return "still dying: " + k.String()
 	case r.Fields[store.FieldFill] != "":
-		return "still to be filled: " + k.String()
+		return "still staged: " + k.String()
 	case !r.Live() && c.ends == 0:
-		return "a tombstone for ever: " + k.String()
+		return "a tombstone without an end: " + k.String()
 	case r.Live() && r.Fields["job"] != "" && s.indexes():
-		return s.indexed(k, "job", r.Fields["job"])
+		return s.checkIndexed(k, "job", r.Fields["job"])
 	}
 	return ""
 }
@@ -189,24 +189,24 @@ func (s *simulation) isIn(prk, field, value string) bool {
 	return r.Live() && s.world.at(prk+"/tags").field(value) != nil
 }
 
-// indexed checks I5 for one membership.
-func (s *simulation) indexed(k recordkey.Key, field, value string) string {
+// checkIndexed checks I5 for one membership.
+func (s *simulation) checkIndexed(k recordkey.Key, field, value string) string {
 	if s.world.at("user/"+field+":"+value+"/~prks").field(k.String()) == nil {
 		return fmt.Sprintf("I5: %s is not in the index of %s=%s", k, field, value)
 	}
 	return ""
 }
 
-// mostFinders is how many actors a scenario with lookups may have.
-const mostFinders = 4
+// maxFinders is how many actors a scenario with lookups may have.
+const maxFinders = 4
 
 // uids lists the UIDs that scenarios use.
 var uids = []string{"A", "P", "Q", "R"}
 
-// A shown error is the answer to a lookup: a UID, or "" for none.
-type shown string
+// A lookupAnswer is the answer to a lookup: a UID, or "" for none.
+type lookupAnswer string
 
-func (s shown) Error() string { return "shown: " + string(s) }
+func (s lookupAnswer) Error() string { return "shown: " + string(s) }
 
 // find returns a verb that looks for the owner of a value by its SRKs.
 func find(value string, fields ...string) verb {
@@ -224,26 +224,26 @@ func find(value string, fields ...string) verb {
 		case err != nil:
 			return err
 		case errors.Is(found[0].Err, store.ErrNotFound):
-			return shown("")
+			return lookupAnswer("")
 		case found[0].Err != nil:
 			return found[0].Err
 		}
-		return shown(found[0].Record.Key.Value())
+		return lookupAnswer(found[0].Record.Key.Value())
 	}}
 }
 
-// look records, for each actor that looks for an owner, which entries now hold the value. Bit 0
-// means none.
-func (x *explorer) look(m *moment) {
-	for i, r := range m.cast {
-		if v := x.sought(i, r); v.finds != "" {
+// noteHolders records, for each actor that looks for an owner, which entries now hold the value.
+// Bit 0 means none.
+func (x *explorer) noteHolders(m *state) {
+	for i, r := range m.actors {
+		if v := x.currentVerb(i, r); v.finds != "" {
 			m.held[i] |= x.holders(*m, v)
 		}
 	}
 }
 
-// sought returns the verb that an actor is running.
-func (x *explorer) sought(i int, r role) verb {
+// currentVerb returns the verb that an actor is running.
+func (x *explorer) currentVerb(i int, r actorState) verb {
 	if r.dead || r.at.done >= len(x.scenario.actors[i]) {
 		return verb{}
 	}
@@ -251,7 +251,7 @@ func (x *explorer) sought(i int, r role) verb {
 }
 
 // holders returns which entries hold a value, one bit for each.
-func (x *explorer) holders(m moment, v verb) (bits uint8) {
+func (x *explorer) holders(m state, v verb) (bits uint8) {
 	for i, uid := range uids {
 		r := record(recordkey.Key{}, x.memo.list[at(m.cells, x.memo.key("user/uid:"+uid))])
 		for _, field := range v.in {
@@ -266,14 +266,14 @@ func (x *explorer) holders(m moment, v verb) (bits uint8) {
 	return bits
 }
 
-// misled returns what is wrong with the answer to an actor's lookup, or "". The answer must have
-// been true at some moment since the lookup began. If a write was lost, only an owner that was
+// checkLookup returns what is wrong with the answer to an actor's lookup, or "". The answer must
+// have been true at some moment since the lookup began. If a write was lost, only an owner that was
 // shown is checked.
-func (x *explorer) misled(m moment, i int, name string, answer error) string {
-	var who shown
+func (x *explorer) checkLookup(m state, i int, name string, answer error) string {
+	var who lookupAnswer
 	var corrupt *store.CorruptError
 	switch {
-	case x.scenario.actors[i][m.cast[i].at.done-1].finds == "":
+	case x.scenario.actors[i][m.actors[i].at.done-1].finds == "":
 		return ""
 	case errors.As(answer, &corrupt) && !m.undone:
 		return "lookup: " + name + ": " + answer.Error()

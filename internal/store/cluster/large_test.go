@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// mostTags is the limit of members in scenarios. Only those about the limit reach it.
-const mostTags = 3
+// maxTags is the limit of members in scenarios. Only those about the limit reach it.
+const maxTags = 3
 
 // sscan returns the members page by page. A cursor is the first byte of the members that come next.
 func sscan(_ *world, _ string, c *cell, args []string) any {
@@ -34,7 +34,7 @@ func sscan(_ *world, _ string, c *cell, args []string) any {
 // withTags returns a start with an entry A that has the tags.
 func withTags(tags ...string) func() map[string]*cell {
 	return func() map[string]*cell {
-		cells := entries(some, "A email=a")()
+		cells := entries(someRev, "A email=a")()
 		set := &cell{kind: 'S', hash: map[string]string{}}
 		for _, t := range tags {
 			set.hash[t] = ""
@@ -45,9 +45,9 @@ func withTags(tags ...string) func() map[string]*cell {
 	}
 }
 
-// dropsKnown returns which record was moved away to be dropped although no entry names it, so that
+// checkDrops returns which record was moved away to be dropped although no entry names it, so that
 // nobody would continue, or "" for none.
-func (s *simulation) dropsKnown() string {
+func (s *simulation) checkDrops() string {
 	for _, key := range sortedKeys(s.world.cells) {
 		record, rev, is := store.ParseDropKey(key)
 		if !is || s.world.at(key) == nil {
@@ -61,16 +61,16 @@ func (s *simulation) dropsKnown() string {
 	return ""
 }
 
-// withinLimit returns what is wrong if A has more tags than it may, or "".
-func withinLimit(s *simulation) string {
-	if tags := s.world.at("user/uid:A/tags").names(); len(tags) > mostTags {
+// checkLimit returns what is wrong if A has more tags than it may, or "".
+func checkLimit(s *simulation) string {
+	if tags := s.world.at("user/uid:A/tags").names(); len(tags) > maxTags {
 		return fmt.Sprintf("limit: the tags %q", tags)
 	}
 	return ""
 }
 
-// full returns v with ErrFull as a success.
-func full(v verb) verb {
+// allowFull returns v with ErrFull as a success.
+func allowFull(v verb) verb {
 	do := v.do
 	v.do = func(ctx context.Context, a *actor) error {
 		if err := do(ctx, a); !errors.Is(err, store.ErrFull) {
@@ -87,9 +87,9 @@ func full(v verb) verb {
 func largeScenarios() []scenario {
 	large, one := withTags("m", "n"), func(v ...verb) []verb { return v }
 	all := []scenario{
-		{name: "large: delete | create A anew | time", start: large, actors: [][]verb{one(remove("A")), one(create("A", "email=x", "red")), one(wait(30))}, final: anew, late: true, large: true},
-		{name: "large: delete, create | tag", start: large, actors: [][]verb{then(remove("A"), create("A", "email=x", "red")), one(tag("A", "n"))}},
-		{name: "large: other tags | delete, create", start: large, actors: [][]verb{one(retag("A", "red")), then(remove("A"), create("A", "email=x", "n"))}},
+		{name: "large: delete | create A anew | time", start: large, actors: [][]verb{one(remove("A")), one(create("A", "email=x", "red")), one(wait(30))}, final: checkRecreated, late: true, large: true},
+		{name: "large: delete, create | tag", start: large, actors: [][]verb{sequence(remove("A"), create("A", "email=x", "red")), one(tag("A", "n"))}},
+		{name: "large: other tags | delete, create", start: large, actors: [][]verb{one(retag("A", "red")), sequence(remove("A"), create("A", "email=x", "n"))}},
 		{name: "large: no tags | tag", start: large, actors: [][]verb{one(retag("A")), one(tag("A", "n"))}},
 		{name: "large: other tags | no tags", start: large, actors: [][]verb{one(retag("A", "n", "o")), one(retag("A"))}},
 	}
@@ -97,8 +97,8 @@ func largeScenarios() []scenario {
 		all[i].batch = 1
 	}
 	return append(all,
-		scenario{name: "limit: tag | tag", start: withTags("m", "n"), actors: [][]verb{one(full(tag("A", "o"))), one(full(tag("A", "p")))}, final: withinLimit},
-		scenario{name: "limit: tag | tag, noted", start: withTags("m", "n"), actors: [][]verb{one(noted(full(tag("A", "o")))), one(noted(full(tag("A", "p"))))}, final: withinLimit},
+		scenario{name: "limit: tag | tag", start: withTags("m", "n"), actors: [][]verb{one(allowFull(tag("A", "o"))), one(allowFull(tag("A", "p")))}, final: checkLimit},
+		scenario{name: "limit: tag | tag, noted", start: withTags("m", "n"), actors: [][]verb{one(withNote(allowFull(tag("A", "o")))), one(withNote(allowFull(tag("A", "p"))))}, final: checkLimit},
 	)
 }
 
@@ -113,9 +113,9 @@ var largeMutants = []mutant{
 		}
 		return args, nil
 	}},
-	{name: "a large set is inherited", in: []string{"large: delete | create A anew"}, finds: "I7: the new entry", rewrite: replaced("redis.call('TIME')[1] - last", "1000000")},
-	{name: "what another has moved away is not looked for", in: []string{"large: no tags | tag"}, finds: "large: nobody drops", rewrite: replaced(
+	{name: "a large set is inherited", in: []string{"large: delete | create A anew"}, finds: "I7: the new entry", rewrite: replace("redis.call('TIME')[1] - last", "1000000")},
+	{name: "records that others moved away are not looked for", in: []string{"large: no tags | tag"}, finds: "large: nobody drops", rewrite: replace(
 		"if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end", "if redis.call('EXISTS', KEYS[1]) == 0 then return 1 end")},
-	{name: "two at the limit", in: []string{"limit: tag | tag"}, finds: "limit: the tags", rewrite: replaced("if is_full then return {'full'} end\nlocal sum", "local sum")},
-	{name: "two at the limit, noted", in: []string{"limit: tag | tag, noted"}, finds: "limit: the tags", rewrite: replaced("if is_full then return {'full'} end\nlocal due", "local due")},
+	{name: "two at the limit", in: []string{"limit: tag | tag"}, finds: "limit: the tags", rewrite: replace("if is_full then return {'full'} end\nlocal sum", "local sum")},
+	{name: "two at the limit, noted", in: []string{"limit: tag | tag, noted"}, finds: "limit: the tags", rewrite: replace("if is_full then return {'full'} end\nlocal due", "local due")},
 }

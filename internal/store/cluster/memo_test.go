@@ -28,21 +28,21 @@ type memo struct {
 	effects map[situation]effect
 }
 
-// mostKeys is how many keys a command may have.
-const mostKeys = 3
+// maxKeys is how many keys a command may have.
+const maxKeys = 3
 
 // A situation is a command together with the records at its keys.
 type situation struct {
 	text   uint32
 	now    int64
-	at     [mostKeys]uint32 // the records at its keys
-	refuse int              // world.refuse
+	at     [maxKeys]uint32 // the records at its keys
+	refuse int             // world.refuse
 }
 
 // An effect is what a command does in a situation.
 type effect struct {
 	reply     uint32
-	cells     [mostKeys]uint32
+	cells     [maxKeys]uint32
 	now       int64
 	committed bool // an entry's rev changed
 	ok        bool // a commit said that
@@ -102,7 +102,7 @@ func replyText(v any) string {
 	switch v := v.(type) {
 	case string:
 		return strconv.Quote(v)
-	case wrong:
+	case replyError:
 		return "error " + string(v)
 	case []any:
 		parts := make([]string, len(v))
@@ -114,15 +114,16 @@ func replyText(v any) string {
 	return fmt.Sprint(v)
 }
 
-func (st *memo) want(r *request) want {
-	w := want{request: r, id: st.text(r.text)}
+// numbered returns a request with numbers for its text and keys.
+func (st *memo) numbered(r *request) numberedRequest {
+	w := numberedRequest{request: r, id: st.text(r.text)}
 	if r.cmd != nil {
 		w.keys = st.keysOf(r.args)
 	}
 	return w
 }
 
-// keysOf returns the numbers of a command's keys, at most mostKeys.
+// keysOf returns the numbers of a command's keys, at most maxKeys.
 func (st *memo) keysOf(args []string) []int {
 	names := args[1:2]
 	if args[0] == "evalsha" {
@@ -137,7 +138,7 @@ func (st *memo) keysOf(args []string) []int {
 }
 
 // run returns the effect of a command.
-func (st *memo) run(w want, now int64, cells []uint32, refuse int) effect {
+func (st *memo) run(w numberedRequest, now int64, cells []uint32, refuse int) effect {
 	d := situation{text: w.id, now: now, refuse: refuse}
 	for i, k := range w.keys {
 		d.at[i] = at(cells, k)
@@ -150,7 +151,7 @@ func (st *memo) run(w want, now int64, cells []uint32, refuse int) effect {
 	return e
 }
 
-func (st *memo) find(w want, d situation) effect {
+func (st *memo) find(w numberedRequest, d situation) effect {
 	st.world.reset(nil)
 	st.world.now = d.now
 	for i, k := range w.keys {
@@ -185,7 +186,7 @@ func (st *memo) find(w want, d situation) effect {
 	return e
 }
 
-func (st *memo) rev(w want) string {
+func (st *memo) rev(w numberedRequest) string {
 	rev, _ := st.world.at(st.names[w.keys[0]]).field(store.FieldRev).(string)
 	return rev
 }
@@ -250,57 +251,58 @@ type nodeName struct {
 // A node is an actor that waits for answers. If it sent several requests at once, the order of the
 // answers does not matter.
 type node struct {
-	number uint64
-	seen   uint64
-	actor  int
-	wants  []want
-	verb   string
-	done   int // verbs that have ended
-	revs   int
-	errs   []error // results of the verbs that have ended
-	weary  bool    // its time is over
-	before *node   // the node before this one
-	told   telling
-	next   map[heard]*node
-	live   *actor
+	number   uint64
+	seen     uint64
+	actor    int
+	requests []numberedRequest
+	verb     string
+	done     int // verbs that have ended
+	revs     int
+	errs     []error  // results of the verbs that have ended
+	timedOut bool     // its time is over
+	before   *node    // the node before this one
+	answer   delivery // to the node before
+	next     map[deliveryKey]*node
+	live     *actor
 }
 
-// A want is a request, with numbers for its text and keys.
-type want struct {
+// A numberedRequest is a request with numbers for its text and keys.
+type numberedRequest struct {
 	*request
 	id   uint32 // the number of its text
 	keys []int
 }
 
-func (w want) pauses() bool { return w.text == "pause" }
+func (w numberedRequest) pauses() bool { return w.text == "pause" }
 
-// resting reports whether an actor can be left here without interrupting it.
-func (n *node) resting() bool {
-	return !slices.ContainsFunc(n.wants, func(w want) bool { return !w.pauses() })
+// canLeave reports whether an actor can be left here without interrupting it.
+func (n *node) canLeave() bool {
+	return !slices.ContainsFunc(n.requests, func(w numberedRequest) bool { return !w.pauses() })
 }
 
-type telling struct {
-	want  int
-	reply any
-	lost  bool
+// A delivery is an answer to one of the requests of an actor.
+type delivery struct {
+	request int
+	reply   any
+	lost    bool
 }
 
-// heard is a telling with the number of its reply.
-type heard struct {
-	want  int
-	reply uint32
-	lost  bool
+// A deliveryKey is a delivery with the number of its reply.
+type deliveryKey struct {
+	request int
+	reply   uint32
+	lost    bool
 }
 
-// mostParked limits the goroutines that wait for a search to return to them.
-const mostParked = 30_000
+// maxParked limits the goroutines that wait for a search to return to them.
+const maxParked = 30_000
 
 func newBehaviour(s *simulation, verbs [][]verb) *behaviour {
 	return &behaviour{sim: s, verbs: verbs, nodes: map[nodeName]*node{}}
 }
 
-// first returns the node of an actor that has been told nothing yet.
-func (t *behaviour) first(st *memo, i int) *node { return t.nodeOf(st, t.begin(i), nil, telling{}) }
+// first returns the node of an actor that has no answer yet.
+func (t *behaviour) first(st *memo, i int) *node { return t.nodeOf(st, t.begin(i), nil, delivery{}) }
 
 func (t *behaviour) begin(i int) *actor {
 	a := t.sim.newActor(i, t.verbs[i])
@@ -308,8 +310,8 @@ func (t *behaviour) begin(i int) *actor {
 	return a
 }
 
-// tell returns the node that an actor reaches after an answer.
-func (t *behaviour) tell(st *memo, n *node, h heard, reply any) *node {
+// advance returns the node that an actor reaches after an answer.
+func (t *behaviour) advance(st *memo, n *node, h deliveryKey, reply any) *node {
 	if next := n.next[h]; next != nil {
 		return next
 	}
@@ -317,25 +319,25 @@ func (t *behaviour) tell(st *memo, n *node, h heard, reply any) *node {
 	if n.live = nil; a == nil {
 		a = t.repeat(n)
 	}
-	told := telling{h.want, reply, h.lost}
-	a.hear(told)
-	next := t.nodeOf(st, a, n, told)
+	answer := delivery{h.request, reply, h.lost}
+	a.deliver(answer)
+	next := t.nodeOf(st, a, n, answer)
 	n.next[h] = next
 	return next
 }
 
 // repeat returns a new actor that has reached a node.
 func (t *behaviour) repeat(n *node) *actor {
-	var all []telling
+	var all []delivery
 	for at := n; at.before != nil; at = at.before {
-		all = append(all, at.told)
+		all = append(all, at.answer)
 	}
 	a := t.begin(n.actor)
-	for _, told := range slices.Backward(all) {
-		a.hear(told)
+	for _, answer := range slices.Backward(all) {
+		a.deliver(answer)
 	}
 	if !n.fits(a) {
-		panic("an actor that was told the same does something else")
+		panic("an actor that got the same answers does something else")
 	}
 	return a
 }
@@ -343,74 +345,74 @@ func (t *behaviour) repeat(n *node) *actor {
 // fits reports whether an actor has reached a node. The order of its goroutines must make no
 // difference.
 func (n *node) fits(a *actor) bool {
-	return n.seen == a.first.told && slices.EqualFunc(n.wants, a.waiting(), func(w want, r *request) bool {
+	return n.seen == a.first.digest && slices.EqualFunc(n.requests, a.waiting(), func(w numberedRequest, r *request) bool {
 		return w.text == r.text && w.after == r.after
 	})
 }
 
-// hear answers an actor, and waits until it waits again.
-func (a *actor) hear(t telling) {
-	r := a.waiting()[t.want]
+// deliver answers an actor, and waits until it waits again.
+func (a *actor) deliver(t delivery) {
+	r := a.waiting()[t.request]
 	a.mu.Lock()
 	a.pending = slices.DeleteFunc(a.pending, func(p *request) bool { return p == r })
 	a.mu.Unlock()
 	answer := "lost"
-	err := a.tire(r)
+	err := a.countPause(r)
 	if t.lost {
 		err = errLost
 	} else if r.cmd != nil {
-		_ = setAnswer(r.cmd, t.reply) // the error stands in the command
+		_ = setAnswer(r.cmd, t.reply) // the error is in the command
 		answer = replyText(t.reply)
 	}
-	if err == errWeary {
+	if err == errTimeUp {
 		answer = "too late"
 	}
-	a.note(r, answer)
+	a.addDigest(r, answer)
 	r.grant <- err
 	synctest.Wait()
 }
 
-// note adds an answer to the digest that tells an actor's states apart.
-func (a *actor) note(r *request, answer string) {
+// addDigest adds an answer to the digest that tells an actor's states apart.
+func (a *actor) addDigest(r *request, answer string) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%x %s\x00%s", r.after, r.text, answer))
-	told := binary.LittleEndian.Uint64(sum[:])
+	digest := binary.LittleEndian.Uint64(sum[:])
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for t := r.by; t != nil; t = t.parent {
-		t.told += told
+		t.digest += digest
 	}
 }
 
 // nodeOf returns the node that an actor has reached.
-func (t *behaviour) nodeOf(st *memo, a *actor, before *node, told telling) *node {
-	name := nodeName{a.id, a.first.told}
+func (t *behaviour) nodeOf(st *memo, a *actor, before *node, answer delivery) *node {
+	name := nodeName{a.id, a.first.digest}
 	n := t.nodes[name]
 	if n == nil {
-		n = &node{number: uint64(len(t.nodes) + 1), seen: a.first.told, actor: a.id, before: before, told: told, next: map[heard]*node{}}
+		n = &node{number: uint64(len(t.nodes) + 1), seen: a.first.digest, actor: a.id, before: before, answer: answer, next: map[deliveryKey]*node{}}
 		for _, r := range a.waiting() {
-			n.wants = append(n.wants, st.want(r))
+			n.requests = append(n.requests, st.numbered(r))
 		}
 		a.mu.Lock()
 		n.verb, n.done, n.revs, n.errs = a.verb, len(a.results), a.revs, slices.Clone(a.results)
-		n.weary = a.weary()
+		n.timedOut = a.timedOut()
 		a.mu.Unlock()
 		t.nodes[name] = n
 	} else if !n.fits(a) {
-		panic("actors that were told the same do different things")
+		panic("actors that got the same answers do different things")
 	}
-	if n.live != nil || len(n.wants) == 0 {
+	if n.live != nil || len(n.requests) == 0 {
 		t.sim.die(a)
 		return n
 	}
 	n.live = a
-	if t.parked = append(t.parked, n); len(t.parked) > mostParked {
-		t.leave(t.parked[0])
+	if t.parked = append(t.parked, n); len(t.parked) > maxParked {
+		t.stop(t.parked[0])
 		t.parked = t.parked[1:]
 	}
 	return n
 }
 
-func (t *behaviour) leave(n *node) {
+func (t *behaviour) stop(n *node) {
 	if n.live != nil {
 		t.sim.die(n.live)
 		n.live = nil
@@ -420,7 +422,7 @@ func (t *behaviour) leave(n *node) {
 // close stops all actors.
 func (t *behaviour) close() {
 	for _, n := range t.parked {
-		t.leave(n)
+		t.stop(n)
 	}
 	t.parked = nil
 }

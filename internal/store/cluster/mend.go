@@ -28,20 +28,20 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	case store.Publish:
 		return true, e.publish(ctx, s.Entry)
 	case store.Copy:
-		return e.copy(ctx, s)
+		return e.copyRecord(ctx, s)
 	case store.AwaitSchema:
-		return true, redisx.Fail(e.sleep(ctx, changeWait))
+		return true, redisx.Fail(e.sleep(ctx, schemaChangeWait))
 	}
 	return e.Keys.Mend(ctx, s)
 }
 
-// changeWait is longer than an engine keeps writing under a schema that it could not compare. After
-// that time, every writer has compared the schema again or has stopped writing.
-const changeWait = 15 * time.Second
+// schemaChangeWait is longer than an engine keeps writing under a schema that it could not compare.
+// After that time, every writer has compared the schema again or has stopped writing.
+const schemaChangeWait = 15 * time.Second
 
-// copy copies a record, with its time to live, from one slot to another. It reports false if there
-// is no record.
-func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
+// copyRecord copies a record, with its time to live, from one slot to another. It reports false if
+// there is no record.
+func (e *Engine) copyRecord(ctx context.Context, c store.Copy) (bool, error) {
 	pipe := e.client.Pipeline()
 	dump, life := pipe.Dump(ctx, c.From), pipe.PTTL(ctx, c.From)
 	_, err := pipe.Exec(ctx)
@@ -69,7 +69,7 @@ func (e *Engine) remove(ctx context.Context, r store.Remove) (gone bool, err err
 	}
 	until := ""
 	if r.Schema.Key.IsValid() { // the schema lies in another slot as well
-		at, err := e.stillStored(ctx, r.Schema)
+		at, err := e.requireSchema(ctx, r.Schema)
 		if err != nil {
 			return false, err
 		}
@@ -80,12 +80,12 @@ func (e *Engine) remove(ctx context.Context, r store.Remove) (gone bool, err err
 		return err
 	}
 	if owned && field == "" {
-		_, err = e.ifDead(ctx, owner, "", discard)
+		_, err = e.runWhileDead(ctx, owner, "", discard)
 		return gone, err
 	}
 	// Otherwise no entry can hold the value.
 	if srk, err := recordkey.SRK(owner.Type(), field, value); owned && err == nil {
-		if held, err := e.holds(ctx, owner, srk, orFence); err != nil || held {
+		if held, err := e.holds(ctx, owner, srk, modeFence); err != nil || held {
 			return false, err
 		}
 	}

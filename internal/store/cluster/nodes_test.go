@@ -35,18 +35,18 @@ func TestLocate(t *testing.T) {
 		err     error
 	}{
 		{"the beginning", []master{a, b}, "", 0, begin, nil},
-		{"a master that is there", []master{a, b, c}, b.cursor(at), 1, at, nil},
+		{"a master that is still there", []master{a, b, c}, b.cursor(at), 1, at, nil},
 		{"a name with dashes", []master{a, b, c}, c.cursor(redisx.Cursor{At: 7}), 2, redisx.Cursor{At: 7}, nil},
 		{"the beginning of a master", []master{a, b, c}, b.cursor(begin), 1, begin, nil},
 		{"replaced: its shard from the beginning", []master{a, of(first, 1), c}, b.cursor(at), 1, begin, nil},
 		{"one before it replaced", []master{first, b, c}, b.cursor(at), 1, at, nil},
 		{"one after it replaced", []master{a, b, of(first, 4)}, b.cursor(at), 1, at, nil},
 		{"it and all others replaced", []master{of(c, 0), of(a, 1), of(b, 4)}, of(first, 4).cursor(at), 2, begin, nil},
-		{"its shard is no more", []master{a, c}, b.cursor(at), 1, begin, nil},
+		{"its shard is gone", []master{a, c}, b.cursor(at), 1, begin, nil},
 		{"fewer than there were", []master{a}, c.cursor(at), 0, begin, nil},
 		{"no cursor", []master{a}, "x", 0, begin, store.ErrCursor},
 		{"no mark of a shard", []master{a}, "x-10_0_0_2:7000-1", 0, begin, store.ErrCursor},
-		{"no cursor", []master{a}, "0-10_0_0_2:7000-x", 0, begin, store.ErrCursor},
+		{"an invalid cursor of a master", []master{a}, "0-10_0_0_2:7000-x", 0, begin, store.ErrCursor},
 		{"a cursor below zero", []master{a}, "0-10_0_0_2:7000--1", 0, begin, store.ErrCursor},
 		{"a mark below zero", []master{a}, "-1-10_0_0_2:7000-1", 0, begin, store.ErrCursor},
 	} {
@@ -57,9 +57,9 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestShardsKeepTheirOrder checks that scans visit the shards in the same order after replicas have
+// TestShardOrder checks that scans visit the shards in the same order after replicas have
 // replaced all masters.
-func TestShardsKeepTheirOrder(t *testing.T) {
+func TestShardOrder(t *testing.T) {
 	c := redistest.StartCluster(t)
 	cc := c.Client()
 	e := New(cc, Options{})
@@ -133,7 +133,7 @@ func TestReloadDeadline(t *testing.T) {
 	cc := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: slots, MaxRedirects: -1, DialerRetries: 1})
 	t.Cleanup(func() { cc.Close() })
 	e, ctx := New(cc, Options{}), t.Context()
-	if n, err := e.command(ctx, redisx.IsNumber, "exists", "x"); n != int64(0) || err != nil {
+	if n, err := e.do(ctx, redisx.IsNumber, "exists", "x"); n != int64(0) || err != nil {
 		t.Fatal(n, err)
 	}
 	if err := second.Client().Set(ctx, "x", "y", 0).Err(); err != nil {
@@ -141,7 +141,7 @@ func TestReloadDeadline(t *testing.T) {
 	}
 	failed.Add(1)
 	first.Kill()
-	if n, err := e.command(ctx, redisx.IsNumber, "exists", "x"); n != int64(1) || err != nil || endless.Load() > 0 {
+	if n, err := e.do(ctx, redisx.IsNumber, "exists", "x"); n != int64(1) || err != nil || endless.Load() > 0 {
 		t.Errorf("got %d, %v, %d times without a deadline; want the record at the node that took over", n, err, endless.Load())
 	}
 	if n := stuck.Load(); n < 2 {
@@ -166,13 +166,13 @@ func TestLinger(t *testing.T) {
 		looks++
 	}
 	if waited <= dyingTime || waited > dyingTime+5*time.Second || looks < 8 {
-		t.Errorf("%d looks in %v, want some more than %v", looks, waited, dyingTime)
+		t.Errorf("%d looks in %v, want a little more than %v", looks, waited, dyingTime)
 	}
 }
 
-// TestMastersBesideAHole checks that a listing visits all masters, and no replica, if a slot has no
-// master. For such a slot, the client returns any node.
-func TestMastersBesideAHole(t *testing.T) {
+// TestMastersWithUnservedSlot checks that a listing visits all masters, and no replica, if a slot
+// has no master. For such a slot, the client returns any node.
+func TestMastersWithUnservedSlot(t *testing.T) {
 	c := redistest.StartCluster(t, redistest.Config("cluster-require-full-coverage no"))
 	cc := c.Client()
 	e := New(cc, Options{})
@@ -202,26 +202,26 @@ func TestMastersBesideAHole(t *testing.T) {
 	}
 }
 
-// TestNodeIsToldFirst checks that Options.Node is called for a node that joins before scripts are
+// TestNodeBeforeScripts checks that Options.Node is called for a node that joins before scripts are
 // sent to it. Sending connects, and Node may be there to limit connections.
-func TestNodeIsToldFirst(t *testing.T) {
+func TestNodeBeforeScripts(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Start(t).Addr()}})
 	t.Cleanup(func() { client.Close() })
-	var dialed, told atomic.Int32
+	var dialed, called atomic.Int32
 	client.OnNewNode(func(node *redis.Client) {
 		node.AddHook(dials(func() {
-			if told.Load() == 0 {
+			if called.Load() == 0 {
 				dialed.Add(1)
 			}
 		}))
 	})
 	New(client, Options{Node: func(*redis.Client) {
 		time.Sleep(50 * time.Millisecond) // time in which a connection would be made
-		told.Add(1)
+		called.Add(1)
 	}})
 	client.Ping(t.Context())
-	if told.Load() == 0 || dialed.Load() > 0 {
-		t.Errorf("told %d times, connected before that %d times", told.Load(), dialed.Load())
+	if called.Load() == 0 || dialed.Load() > 0 {
+		t.Errorf("Node was called %d times, and %d connections came first", called.Load(), dialed.Load())
 	}
 }
 

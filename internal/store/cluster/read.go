@@ -20,7 +20,7 @@ import (
 
 // Find implements [store.Engine]. It reads all SRKs in one round, and the entries in another.
 func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
-	found, _, err := again(ctx, e, func() ([]store.Found, error) { return e.FindByCommands(ctx, lookups) })
+	found, _, err := sendUntilAnswered(ctx, e, func() ([]store.Found, error) { return e.FindByCommands(ctx, lookups) })
 	if err != nil {
 		return nil, redisx.Harmless(err)
 	}
@@ -32,12 +32,12 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 
 // Look implements [store.Engine]. It calls Keys.Look until the servers answer.
 func (e *Engine) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error) {
-	raws, _, err := again(ctx, e, func() ([]store.Raw, error) { return e.Keys.Look(ctx, at) })
+	raws, _, err := sendUntilAnswered(ctx, e, func() ([]store.Raw, error) { return e.Keys.Look(ctx, at) })
 	return raws, redisx.Harmless(err)
 }
 
-// readLooks limits how often Read reads an entry that keeps changing.
-const readLooks = 8
+// maxReads limits how often Read reads an entry that keeps changing.
+const maxReads = 8
 
 // Read implements [store.Engine]. It reads entries and their tertiary records in one round, and
 // repeats that for entries that changed meanwhile.
@@ -46,7 +46,7 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 	for i := range entries {
 		entries[i].Err = store.ErrConflict
 	}
-	for range readLooks {
+	for range maxReads {
 		var todo []int
 		for i := range entries {
 			if errors.Is(entries[i].Err, store.ErrConflict) {
@@ -68,7 +68,7 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 func (e *Engine) readEntries(ctx context.Context, reads []store.EntryRead, entries []store.Entry, todo []int) error {
 	looks := make([]func() (store.Entry, error), len(todo))
 	revs := make([]store.LookAt, len(todo))
-	_, _, err := again(ctx, e, func() (any, error) {
+	_, _, err := sendUntilAnswered(ctx, e, func() (any, error) {
 		pipe := e.client.Pipeline()
 		for j, i := range todo {
 			looks[j] = e.queueEntry(ctx, pipe, reads[i])
@@ -121,7 +121,7 @@ func (e *Engine) queueEntry(ctx context.Context, p redis.Pipeliner, r store.Entr
 			}
 			part, err := store.Part{Kind: kind.Val()}, error(nil)
 			if part.Kind == r.Kind[i] {
-				part.Values, err = e.valuesOf(ctx, r.Keys[i], part.Kind, parts[i])
+				part.Values, err = e.readValues(ctx, r.Keys[i], part.Kind, parts[i])
 			}
 			if err != nil && !redisx.WrongType(err) && !errors.Is(err, redis.Nil) {
 				return w, redisx.Fail(err)
@@ -132,8 +132,8 @@ func (e *Engine) queueEntry(ctx context.Context, p redis.Pipeliner, r store.Entr
 	}
 }
 
-// valuesOf returns the values of a record whose first page is the reply to cmd.
-func (e *Engine) valuesOf(ctx context.Context, key recordkey.Key, kind string, cmd *redis.Cmd) ([]string, error) {
+// readValues returns the values of a record whose first page is the reply to cmd.
+func (e *Engine) readValues(ctx context.Context, key recordkey.Key, kind string, cmd *redis.Cmd) ([]string, error) {
 	reply, err := redisx.ParseReply(e.Page(kind, "")[0], cmd.Val())
 	if err = cmp.Or(cmd.Err(), err); err != nil || kind == "string" {
 		return []string{reply.Text}, err
@@ -193,9 +193,9 @@ func (m master) cursor(at redisx.Cursor) string {
 
 func (m master) name() string { return strings.NewReplacer(".", "_", "-", "_").Replace(m.addr) }
 
-// mostMarks limits the numbers that masters tries. Even a master with a single slot has one below
+// maxMarks limits the numbers that masters tries. Even a master with a single slot has one below
 // it.
-const mostMarks = 1 << 18
+const maxMarks = 1 << 18
 
 // masters returns the masters in the order of their marks, which stays the same when replicas
 // replace masters. In the order of addresses, a scan could miss a shard whose replica takes over.
@@ -214,7 +214,7 @@ func (e *Engine) masters(ctx context.Context) (all []master, err error) {
 	if err == nil && len(left) == 0 {
 		err = errors.New("the cluster has no masters")
 	}
-	for mark := 0; err == nil && len(left) > 0 && mark < mostMarks; mark++ {
+	for mark := 0; err == nil && len(left) > 0 && mark < maxMarks; mark++ {
 		var node *redis.Client
 		node, err = e.cc.MasterForKey(ctx, strconv.Itoa(mark))
 		if err != nil {
@@ -227,7 +227,7 @@ func (e *Engine) masters(ctx context.Context) (all []master, err error) {
 		}
 	}
 	for _, addr := range slices.Sorted(maps.Keys(left)) {
-		all = append(all, master{addr, left[addr], mostMarks})
+		all = append(all, master{addr, left[addr], maxMarks})
 	}
 	return all, redisx.Fail(err)
 }

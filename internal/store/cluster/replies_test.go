@@ -13,18 +13,18 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// TestRefusedForAWhile lets a server refuse one of the protocol's commands for a while, as it does
+// TestTemporaryRefusal lets a server refuse one of the protocol's commands for a while, as it does
 // while a slot moves, when it is no longer a master, or when it loads. The command must be sent
 // again until it is carried out, and then no more.
-func TestRefusedForAWhile(t *testing.T) {
-	for _, answer := range []wrong{
+func TestTemporaryRefusal(t *testing.T) {
+	for _, answer := range []replyError{
 		"TRYAGAIN Multiple keys request during rehashing of slot",
 		"READONLY You can't write against a read only replica.",
 		"CLUSTERDOWN The cluster is down",
 		"LOADING Redis is loading the dataset in memory",
 		"NOREPLICAS Not enough good replicas to write.",
 	} {
-		for _, s := range []redisx.Script{claimScript, readyScript, commitScript, onekey.PromoteScript, onekey.FilledScript} {
+		for _, s := range []redisx.Script{claimScript, stageScript, commitScript, onekey.PromoteScript, onekey.FilledScript} {
 			for _, times := range []int{1, 4, 1 << 20} {
 				name := fmt.Sprintf("%.8s/%.20s/%d", answer, s.Source[3:], times)
 				t.Run(name, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestRefusedForAWhile(t *testing.T) {
 	}
 }
 
-func refuse(t *testing.T, answer wrong, refused redisx.Script, times int) {
+func refuse(t *testing.T, answer replyError, refused redisx.Script, times int) {
 	t.Helper()
 	count := 0
 	s := newSimulation(newWorld(unchanged), func(_ *actor, args []string) ([]string, any) {
@@ -46,8 +46,8 @@ func refuse(t *testing.T, answer wrong, refused redisx.Script, times int) {
 		return args, nil
 	})
 	s.patience = 1000
-	s.reset(nothing())
-	s.play(then(create("P", "email=x", "red")))
+	s.reset(noRecords())
+	s.addActor(sequence(create("P", "email=x", "red")))
 	synctest.Wait()
 	defer s.close()
 	a := s.actors[0]
@@ -55,20 +55,20 @@ func refuse(t *testing.T, answer wrong, refused redisx.Script, times int) {
 		s.step(a.waiting()[0], none)
 	}
 	err := a.results[0]
-	committed := refused.SHA != claimScript.SHA && refused.SHA != readyScript.SHA && refused.SHA != commitScript.SHA
-	switch ended := times < attempts; {
+	committed := refused.SHA != claimScript.SHA && refused.SHA != stageScript.SHA && refused.SHA != commitScript.SHA
+	switch ended := times < maxAttempts; {
 	case ended && (err != nil || count != times || s.garbage() != ""):
 		t.Errorf("refused %d times: %v, %s", count, err, s.garbage())
-	case !ended && count != attempts:
-		t.Errorf("sent %d times, want %d", count, attempts)
+	case !ended && count != maxAttempts:
+		t.Errorf("sent %d times, want %d", count, maxAttempts)
 	case !ended && committed && err != nil:
-		t.Errorf("it was committed, but: %v", err)
+		t.Errorf("it was committed, but got %v", err)
 	case !ended && !committed && (!errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrOutcomeUnknown) || !strings.Contains(err.Error(), string(answer))):
 		t.Errorf("got %v, want the store unavailable, with the cause", err)
 	case !ended && !committed && s.recordOf("user/uid:P").Live():
 		t.Error("it was committed")
 	}
-	if v := s.violated(); v != "" {
+	if v := s.violation(); v != "" {
 		t.Error(v)
 	}
 }
@@ -85,7 +85,7 @@ func TestNoScript(t *testing.T) {
 		s := newSimulation(newWorld(unchanged), func(_ *actor, args []string) ([]string, any) {
 			switch args[0] {
 			case "evalsha":
-				return nil, wrong("NOSCRIPT No matching script. Please use EVAL.")
+				return nil, replyError("NOSCRIPT No matching script. Please use EVAL.")
 			case "eval":
 				sha := sources[args[1]]
 				sent[sha]++
@@ -93,18 +93,18 @@ func TestNoScript(t *testing.T) {
 			}
 			return args, nil
 		})
-		s.reset(nothing())
-		s.play(then(create("P", "email=x", "red"), update("P", "email=y"), remove("P"), create("P", "email=z")))
+		s.reset(noRecords())
+		s.addActor(sequence(create("P", "email=x", "red"), update("P", "email=y"), remove("P"), create("P", "email=z")))
 		synctest.Wait()
 		defer s.close()
 		a := s.actors[0]
 		for len(a.waiting()) > 0 {
 			s.step(a.waiting()[0], none)
 		}
-		if err := errors.Join(a.results...); err != nil || s.garbage() != "" || s.violated() != "" {
-			t.Errorf("%v, %s, %s", err, s.garbage(), s.violated())
+		if err := errors.Join(a.results...); err != nil || s.garbage() != "" || s.violation() != "" {
+			t.Errorf("%v, %s, %s", err, s.garbage(), s.violation())
 		}
-		for _, script := range []redisx.Script{claimScript, swapScript, commitScript, dyingScript, readyScript, onekey.PromoteScript, onekey.FilledScript} {
+		for _, script := range []redisx.Script{claimScript, swapScript, commitScript, dyingScript, stageScript, onekey.PromoteScript, onekey.FilledScript} {
 			if sent[script.SHA] == 0 {
 				t.Errorf("never sent: %.30s", script.Source)
 			}
@@ -112,9 +112,9 @@ func TestNoScript(t *testing.T) {
 	})
 }
 
-// TestOddReplies gives one command a reply of another kind, as a client may that changes commands.
-// No verb may take it for "not there", "taken" or "done".
-func TestOddReplies(t *testing.T) {
+// TestUnexpectedReplies gives one command a reply of another kind, as a client may that changes
+// commands. No verb may take it for "not there", "taken" or "done".
+func TestUnexpectedReplies(t *testing.T) {
 	numbers := []any{nil, "1", []any{}, []any{"ok"}}
 	verdicts := []any{nil, "ok", int64(1), []any{}, []any{int64(1)}, []any{"odd"}}
 	for _, tt := range []struct {
@@ -124,7 +124,7 @@ func TestOddReplies(t *testing.T) {
 		{"exists", "exists", "", numbers},
 		{"add", "evalsha", addScript.SHA, verdicts},
 		{"claim", "evalsha", claimScript.SHA, []any{nil, []any{}}},
-		{"ready", "evalsha", readyScript.SHA, numbers},
+		{"stage", "evalsha", stageScript.SHA, numbers},
 		{"fence", "evalsha", fenceScript.SHA, numbers},
 		{"swap", "evalsha", swapScript.SHA, numbers},
 		{"commit", "evalsha", commitScript.SHA, verdicts},
@@ -150,8 +150,8 @@ func oddReply(t *testing.T, is func(args []string) bool, odd any) {
 		return args, nil
 	})
 	s.patience = 1000
-	s.reset(map[string]*cell{"user/email:x/~prk": text("user/uid:Q " + some)})
-	s.play(then(create("P", "email=x name=n", "red"), tag("P", "blue")))
+	s.reset(map[string]*cell{"user/email:x/~prk": text("user/uid:Q " + someRev)})
+	s.addActor(sequence(create("P", "email=x name=n", "red"), tag("P", "blue")))
 	synctest.Wait()
 	defer s.close()
 	a := s.actors[0]
@@ -168,7 +168,7 @@ func oddReply(t *testing.T, is func(args []string) bool, odd any) {
 	if !errors.Is(first, store.ErrReply) || !errors.Is(first, store.ErrUnavailable) && !errors.Is(first, store.ErrOutcomeUnknown) {
 		t.Errorf("got %v, want the store unavailable for a reply of another kind", first)
 	}
-	if v := s.violated(); v != "" {
+	if v := s.violation(); v != "" {
 		t.Error(v)
 	}
 }
@@ -185,21 +185,21 @@ func TestOutcomeUnknown(t *testing.T) {
 		{name: "answered", want: nil},
 		{name: "one answer is lost", lost: 1, want: nil},
 		{name: "no answer comes", lost: 1000, want: store.ErrOutcomeUnknown},
-		{name: "others changed the entry, which remembers", lost: 1, between: then(update("P", "name=a"), update("P", "name=b")), want: nil},
+		{name: "others changed the entry, which remembers", lost: 1, between: sequence(update("P", "name=a"), update("P", "name=b")), want: nil},
 		{
 			name: "others changed the entry, which has forgotten", lost: 1, want: store.ErrOutcomeUnknown,
-			between: then(update("P", "name=a"), update("P", "name=b"), update("P", "name=c"), update("P", "name=d")),
+			between: sequence(update("P", "name=a"), update("P", "name=b"), update("P", "name=c"), update("P", "name=d")),
 		},
 		{
 			name: "others deleted the entry, and created it again", lost: 1, want: store.ErrOutcomeUnknown,
-			between: then(remove("P"), create("P", "name=a"), remove("P"), create("P", "name=b")),
+			between: sequence(remove("P"), create("P", "name=a"), remove("P"), create("P", "name=b")),
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSimulation(newWorld(unchanged), nil)
-				s.reset(nothing())
-				s.play(then(create("P", "email=x")))
+				s.reset(noRecords())
+				s.addActor(sequence(create("P", "email=x")))
 				synctest.Wait()
 				lose := tt.lost
 				for a := s.actors[0]; len(a.waiting()) > 0; {
@@ -209,13 +209,13 @@ func TestOutcomeUnknown(t *testing.T) {
 					}
 					s.step(r, f)
 					if f == lost && len(tt.between) > 0 {
-						s.play(tt.between)
+						s.addActor(tt.between)
 						synctest.Wait()
 						for b := s.actors[len(s.actors)-1]; len(b.waiting()) > 0; {
 							s.step(b.waiting()[0], none)
 						}
 					}
-					if v := s.violated(); v != "" {
+					if v := s.violation(); v != "" {
 						t.Fatal(v)
 					}
 				}
@@ -246,7 +246,7 @@ func TestLostReplyInOpenSlot(t *testing.T) {
 					return args, nil
 				})
 				s.reset(withTags(before...)())
-				s.play(then(noted(tag("A", "red"))))
+				s.addActor(sequence(withNote(tag("A", "red"))))
 				synctest.Wait()
 				defer s.close()
 				for a := s.actors[0]; len(a.waiting()) > 0; {
@@ -257,7 +257,7 @@ func TestLostReplyInOpenSlot(t *testing.T) {
 					s.step(r, f)
 				}
 				want := 2 - len(before)
-				if err := s.actors[0].results[0]; err != nil || sent != 2 || tagLines(s.linesOfA()) != want {
+				if err := s.actors[0].results[0]; err != nil || sent != 2 || countTagLines(s.linesOfA()) != want {
 					t.Errorf("sent %d times: %v; noted %q, want %d lines", sent, err, s.linesOfA(), want)
 				}
 			})
@@ -282,10 +282,10 @@ func TestScriptsInOpenSlot(t *testing.T) {
 	}
 	slot := c.OpenSlot(g.Key.String())
 	if is, err := e.Mend(ctx, store.Restate{Guard: g, Seen: "f1", State: state("f2")}); !is || err != nil {
-		t.Errorf("restating: %v, %v", is, err)
+		t.Errorf("Restate: %v, %v", is, err)
 	}
 	if now := e.client.HGetAll(ctx, g.Key.String()).Val(); len(now) != 2 || now["fingerprint"] != "f2" {
-		t.Errorf("stored is %q", now)
+		t.Errorf("the stored schema is %q", now)
 	}
 	slot.Finish()
 
@@ -297,8 +297,8 @@ func TestScriptsInOpenSlot(t *testing.T) {
 		a := newAttempt(e, store.Change{Key: m.Key.PRK(), Add: []store.Members{m}, Drop: drop})
 		lay := func() {
 			t.Helper()
-			if err := a.layReady(ctx, a.stages[0]); err != nil {
-				t.Errorf("%s: laying ready: %v", kind, err)
+			if err := a.stageRecord(ctx, a.stages[0]); err != nil {
+				t.Errorf("%s: staging: %v", kind, err)
 			}
 		}
 		lay()
@@ -306,19 +306,19 @@ func TestScriptsInOpenSlot(t *testing.T) {
 		slot := c.OpenSlot(m.Key.String())
 		lay() // again, as after a lost answer
 		if after := e.client.Dump(ctx, store.StageKey(m.Key, a.rev)).Val(); after != before {
-			t.Errorf("%s: laid ready twice, it is another", kind)
+			t.Errorf("%s: staged twice, the record differs", kind)
 		}
 		slot.Finish()
 		complete := func() {
 			t.Helper()
-			if err := e.complete(ctx, m.Key.PRK(), a.fill()); err != nil {
+			if err := e.complete(ctx, m.Key.PRK(), a.fillField()); err != nil {
 				t.Errorf("%s: promoting: %v", kind, err)
 			}
 		}
 		complete()
 		key := m.Key.String()
 		if is, ends := e.client.Type(ctx, key).Val(), e.client.TTL(ctx, key).Val(); is != kind || ends != -1 {
-			t.Errorf("%s: there is a %s that lives %v", kind, is, ends)
+			t.Errorf("%s: got a %s with time to live %v", kind, is, ends)
 		}
 		a = newAttempt(e, store.Change{Key: m.Key.PRK(), Drop: drop})
 		lay()
@@ -329,7 +329,7 @@ func TestScriptsInOpenSlot(t *testing.T) {
 		e.client.Set(ctx, key, "made since", 0)
 		complete() // again, as by another process that is late
 		if n := e.client.Exists(ctx, key).Val(); n != 1 {
-			t.Errorf("%s: dropped twice", kind)
+			t.Errorf("%s: a second drop removed a newer record", kind)
 		}
 	}
 }

@@ -125,10 +125,10 @@ func rewriteEntry(ctx context.Context, a *actor, uid string, make func(store.Rec
 }
 
 // tag and untag return verbs that add a tag to an entry, or remove one.
-func tag(uid, t string) verb   { return tagged("tag", "SADD", uid, t, true) }
-func untag(uid, t string) verb { return tagged("untag", "SREM", uid, t, false) }
+func tag(uid, t string) verb   { return tagVerb("tag", "SADD", uid, t, true) }
+func untag(uid, t string) verb { return tagVerb("untag", "SREM", uid, t, false) }
 
-func tagged(name, command, uid, t string, join bool) verb {
+func tagVerb(name, command, uid, t string, join bool) verb {
 	return verb{name: name + " " + uid + " " + t, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK(uid)
 		key, index, err := people.Tertiary(prk, "tags", "set", []string{t})
@@ -137,7 +137,7 @@ func tagged(name, command, uid, t string, join bool) verb {
 		}
 		op := store.Op{PRK: prk, Key: key, Command: command, Args: []string{t}, Write: true, Schema: people.Guard, Note: a.line("tags")}
 		if join {
-			op.Most = mostTags
+			op.Most = maxTags
 		}
 		if op.Index = index; !join {
 			op.Index, op.Unindex = nil, index
@@ -159,26 +159,26 @@ const (
 	reliedOn     = "~/schema/relied" // exists once another schema is relied on
 )
 
-// restate returns a verb that puts another schema in force, waits, and then relies on all actors
-// having stopped writing under the old one.
-func restate() verb {
+// changeSchema returns a verb that puts another schema in force, waits, and then relies on all
+// actors having stopped writing under the old one.
+func changeSchema() verb {
 	return verb{name: "restate", do: func(ctx context.Context, a *actor) error {
-		if _, err := a.engine.command(ctx, redisx.IsNumber, "hset", storedSchema, "fingerprint", "another"); err != nil {
+		if _, err := a.engine.do(ctx, redisx.IsNumber, "hset", storedSchema, "fingerprint", "another"); err != nil {
 			return err
 		}
-		if err := a.event("clock", func(w *world) { w.now += changeWait.Milliseconds() }); err != nil {
+		if err := a.event("clock", func(w *world) { w.now += schemaChangeWait.Milliseconds() }); err != nil {
 			return err
 		}
-		_, err := a.engine.command(ctx, redisx.IsNumber, "hset", reliedOn, "on", "another")
+		_, err := a.engine.do(ctx, redisx.IsNumber, "hset", reliedOn, "on", "another")
 		return err
 	}}
 }
 
-// then returns several verbs of one actor.
-func then(verbs ...verb) []verb { return verbs }
+// sequence returns several verbs of one actor.
+func sequence(verbs ...verb) []verb { return verbs }
 
-// play adds an actor that runs verbs.
-func (s *simulation) play(verbs []verb) {
+// addActor adds an actor that runs verbs.
+func (s *simulation) addActor(verbs []verb) {
 	s.actors = append(s.actors, s.newActor(len(s.actors), verbs))
 }
 
@@ -204,10 +204,10 @@ type scenario struct {
 	late   bool // no time passes before the first actor has ended or died
 	// Actors may rely on the schema for ten seconds, and then check it again.
 	guarded bool
-	batch   int                                  // Options.MemberBatch
-	history bool                                 // each commit adds a line, also to the feed
-	final   func(s *simulation) string           // returns what is wrong at the end, or ""
-	answers func(m moment, s *simulation) string // likewise, from the actors' answers
+	batch   int                                 // Options.MemberBatch
+	history bool                                // each commit adds a line, also to the feed
+	final   func(s *simulation) string          // returns what is wrong at the end, or ""
+	answers func(m state, s *simulation) string // likewise, from the actors' answers
 }
 
 func hash(words string) *cell { return &cell{kind: 'h', hash: pairs(words)} }
@@ -259,9 +259,9 @@ func with(start func() map[string]*cell, key string, c *cell) func() map[string]
 
 func setOf(member string) *cell { return &cell{kind: 'S', hash: map[string]string{member: ""}} }
 
-// anew checks that an entry that was deleted and created again has the tags of the new one, and no
-// others.
-func anew(s *simulation) string {
+// checkRecreated checks that an entry that was deleted and created again has the tags of the new
+// one, and no others.
+func checkRecreated(s *simulation) string {
 	e, tags := s.world.at("user/uid:A"), s.world.at("user/uid:A/tags")
 	if e.field("email") == "x" && e.field(store.FieldFill) == nil && !slices.Equal(tags.names(), []string{"red"}) {
 		return fmt.Sprint("I7: the new entry has the tags ", tags.names())
@@ -276,41 +276,41 @@ func ending(c *cell, ms int64) *cell {
 	return c
 }
 
-const some = "t___________" // the rev of claims that were made before
+const someRev = "t___________" // the rev of claims that were made before
 
-func nothing() map[string]*cell { return map[string]*cell{} }
+func noRecords() map[string]*cell { return map[string]*cell{} }
 
 // scenarios returns those of the protocol's model, and more.
 func scenarios() []scenario {
-	a := entries(some, "A email=a")
+	a := entries(someRev, "A email=a")
 	bare := entries("", "A email=a")
-	ab, aa := entries(some, "A email=a name=b"), entries(some, "A email=a name=a")
-	job := entries(some, "A name=n job=cook")
+	ab, aa := entries(someRev, "A email=a name=b"), entries(someRev, "A email=a name=a")
+	job := entries(someRev, "A name=n job=cook")
 	tagged := with(with(a, "user/uid:A/tags", setOf("admin")), "user/tags:admin/~prks", setOf("user/uid:A"))
 	stored := with(tagged, storedSchema, hash("fingerprint="+people.Guard.Fingerprint))
 	dead := func(words string) *cell { return ending(hash(words), 1_000_000+300_000) }
 	one := func(v ...verb) []verb { return v }
 	return append(slices.Concat(tokenScenarios(), sessionScenarios(), growingScenarios(), historyScenarios(), fillScenarios(), halfScenarios(), largeScenarios()), []scenario{
-		{name: "create email=x | create email=x", start: nothing, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "email=x"))}, wins: 1},
-		{name: "create email=x | create name=x", start: nothing, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "name=x"))}, wins: 1},
-		{name: "create x,y | create y,x crosswise", start: nothing, actors: [][]verb{one(create("P", "email=x name=y")), one(create("Q", "email=y name=x"))}, wins: 1},
-		{name: "create email=name=x | create name=x", start: nothing, actors: [][]verb{one(create("P", "email=x name=x")), one(create("Q", "name=x"))}, wins: 1},
-		{name: "create P twice, same email", start: nothing, actors: [][]verb{one(create("P", "email=x")), one(create("P", "email=x"))}, wins: 1},
-		{name: "create P twice, other fields", start: nothing, actors: [][]verb{one(create("P", "email=x")), one(create("P", "name=x"))}, wins: 1},
+		{name: "create email=x | create email=x", start: noRecords, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "email=x"))}, wins: 1},
+		{name: "create email=x | create name=x", start: noRecords, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "name=x"))}, wins: 1},
+		{name: "create x,y | create y,x crosswise", start: noRecords, actors: [][]verb{one(create("P", "email=x name=y")), one(create("Q", "email=y name=x"))}, wins: 1},
+		{name: "create email=name=x | create name=x", start: noRecords, actors: [][]verb{one(create("P", "email=x name=x")), one(create("Q", "name=x"))}, wins: 1},
+		{name: "create P twice, same email", start: noRecords, actors: [][]verb{one(create("P", "email=x")), one(create("P", "email=x"))}, wins: 1},
+		{name: "create P twice, other fields", start: noRecords, actors: [][]verb{one(create("P", "email=x")), one(create("P", "name=x"))}, wins: 1},
 		{name: "update a->x | create name=x", start: a, actors: [][]verb{one(update("A", "email=x")), one(create("Q", "name=x"))}, wins: 1},
 		{name: "update a->x | create email=a", start: a, actors: [][]verb{one(update("A", "email=x")), one(create("Q", "email=a"))}},
 		{name: "update a->x | the same update", start: a, actors: [][]verb{one(update("A", "email=x")), one(update("A", "email=x"))}, wins: 2},
 		{name: "update a->x | update a->y", start: a, actors: [][]verb{one(update("A", "email=x")), one(update("A", "email=y"))}, wins: 2},
 		{name: "update email a->x | update name x", start: a, actors: [][]verb{one(update("A", "email=x")), one(update("A", "name=x"))}, wins: 2},
-		{name: "update a->x | update a->x->a", start: a, actors: [][]verb{one(update("A", "email=x")), then(update("A", "email=x"), update("A", "email=a"))}},
-		{name: "update a->x->a | create email=a", start: a, actors: [][]verb{then(update("A", "email=x"), update("A", "email=a")), one(create("Q", "email=a"))}},
-		{name: "update a->x->a | create name=a", start: a, actors: [][]verb{then(update("A", "email=x"), update("A", "email=a")), one(create("Q", "name=a"))}},
-		{name: "bare: update a->x->a | create email=a", start: bare, actors: [][]verb{then(update("A", "email=x"), update("A", "email=a")), one(create("Q", "email=a"))}},
-		{name: "bare: update a->x->a | create name=a", start: bare, actors: [][]verb{then(update("A", "email=x"), update("A", "email=a")), one(create("Q", "name=a"))}},
-		{name: "bare: update a->x | update a->x->a", start: bare, actors: [][]verb{one(update("A", "email=x")), then(update("A", "email=x"), update("A", "email=a"))}},
-		{name: "bare garbage: update A email=a | create a", start: with(entries(some, "A name=n"), "user/email:a/~prk", text("user/uid:A")), actors: [][]verb{one(update("A", "email=a")), one(create("Q", "email=a"))}, wins: 1},
-		{name: "garbage of its own: update A email=a", start: with(entries(some, "A name=n"), "user/email:a/~prk", text("user/uid:A "+some)), actors: [][]verb{one(update("A", "email=a"))}, wins: 1},
-		{name: "delete and create again | create email=a", start: a, actors: [][]verb{then(remove("A"), create("A", "email=a")), one(create("Q", "email=a"))}},
+		{name: "update a->x | update a->x->a", start: a, actors: [][]verb{one(update("A", "email=x")), sequence(update("A", "email=x"), update("A", "email=a"))}},
+		{name: "update a->x->a | create email=a", start: a, actors: [][]verb{sequence(update("A", "email=x"), update("A", "email=a")), one(create("Q", "email=a"))}},
+		{name: "update a->x->a | create name=a", start: a, actors: [][]verb{sequence(update("A", "email=x"), update("A", "email=a")), one(create("Q", "name=a"))}},
+		{name: "bare: update a->x->a | create email=a", start: bare, actors: [][]verb{sequence(update("A", "email=x"), update("A", "email=a")), one(create("Q", "email=a"))}},
+		{name: "bare: update a->x->a | create name=a", start: bare, actors: [][]verb{sequence(update("A", "email=x"), update("A", "email=a")), one(create("Q", "name=a"))}},
+		{name: "bare: update a->x | update a->x->a", start: bare, actors: [][]verb{one(update("A", "email=x")), sequence(update("A", "email=x"), update("A", "email=a"))}},
+		{name: "bare garbage: update A email=a | create a", start: with(entries(someRev, "A name=n"), "user/email:a/~prk", text("user/uid:A")), actors: [][]verb{one(update("A", "email=a")), one(create("Q", "email=a"))}, wins: 1},
+		{name: "garbage of its own: update A email=a", start: with(entries(someRev, "A name=n"), "user/email:a/~prk", text("user/uid:A "+someRev)), actors: [][]verb{one(update("A", "email=a"))}, wins: 1},
+		{name: "delete and create again | create email=a", start: a, actors: [][]verb{sequence(remove("A"), create("A", "email=a")), one(create("Q", "email=a"))}},
 		{name: "delete | create email=a", start: a, actors: [][]verb{one(remove("A")), one(create("Q", "email=a"))}},
 		{name: "delete | update a->x", start: a, actors: [][]verb{one(remove("A")), one(update("A", "email=x"))}},
 		{name: "delete | delete", start: a, actors: [][]verb{one(remove("A")), one(remove("A"))}, wins: 1},
@@ -321,32 +321,32 @@ func scenarios() []scenario {
 		{name: "two fields, one value: both go, one each", start: aa, actors: [][]verb{one(update("A", "name=")), one(update("A", "email="))}, wins: 2},
 		{name: "move from email to name | create email=a", start: a, actors: [][]verb{one(update("A", "email= name=a")), one(create("Q", "email=a"))}, wins: 1},
 		{name: "a becomes A | create email=a", start: a, actors: [][]verb{one(update("A", "email=A")), one(create("Q", "email=a"))}, wins: 1},
-		{name: "A->b->a | create name=A", start: entries(some, "A email=A"), actors: [][]verb{then(update("A", "email=b"), update("A", "email=a")), one(create("Q", "name=A"))}},
-		{name: "a tombstone at its end | create email=x", start: with(nothing, "user/uid:Q", dead("~fence=1")), actors: [][]verb{one(create("Q", "email=x")), one(create("R", "email=x")), one(wait(600))}, large: true},
-		{name: "index: cook->baker | baker->cook", start: job, actors: [][]verb{one(update("A", "job=baker")), then(update("A", "job=baker"), update("A", "job=cook"))}, wins: 3},
+		{name: "A->b->a | create name=A", start: entries(someRev, "A email=A"), actors: [][]verb{sequence(update("A", "email=b"), update("A", "email=a")), one(create("Q", "name=A"))}},
+		{name: "a tombstone at its end | create email=x", start: with(noRecords, "user/uid:Q", dead("~fence=1")), actors: [][]verb{one(create("Q", "email=x")), one(create("R", "email=x")), one(wait(600))}, large: true},
+		{name: "index: cook->baker | baker->cook", start: job, actors: [][]verb{one(update("A", "job=baker")), sequence(update("A", "job=baker"), update("A", "job=cook"))}, wins: 3},
 		{name: "index: cook->baker | delete", start: job, actors: [][]verb{one(update("A", "job=baker")), one(remove("A"))}},
-		{name: "index: delete, create | update", start: job, actors: [][]verb{then(remove("A"), create("A", "name=n job=cook")), one(update("A", "job=baker"))}},
-		{name: "tags: create | create the same UID", start: nothing, actors: [][]verb{one(create("P", "email=x", "red")), one(create("P", "email=y", "admin"))}, wins: 1},
-		{name: "tags: create | tag and untag", start: nothing, actors: [][]verb{one(create("P", "email=x", "red")), one(untag("P", "red"))}},
-		{name: "tags: tag | untag", start: a, actors: [][]verb{one(tag("A", "red")), then(tag("A", "red"), untag("A", "red"))}, wins: 3},
+		{name: "index: delete, create | update", start: job, actors: [][]verb{sequence(remove("A"), create("A", "name=n job=cook")), one(update("A", "job=baker"))}},
+		{name: "tags: create | create the same UID", start: noRecords, actors: [][]verb{one(create("P", "email=x", "red")), one(create("P", "email=y", "admin"))}, wins: 1},
+		{name: "tags: create | tag and untag", start: noRecords, actors: [][]verb{one(create("P", "email=x", "red")), one(untag("P", "red"))}},
+		{name: "tags: tag | untag", start: a, actors: [][]verb{one(tag("A", "red")), sequence(tag("A", "red"), untag("A", "red"))}, wins: 3},
 		{name: "tags: tag | delete", start: a, actors: [][]verb{one(tag("A", "red")), one(remove("A"))}},
-		{name: "tags: tag | delete, create", start: a, actors: [][]verb{one(tag("A", "red")), then(remove("A"), create("A", "email=a", "blue"))}},
-		{name: "tags: create | delete, create", start: nothing, actors: [][]verb{one(create("P", "email=x", "red")), then(remove("P"), create("P", "name=y"))}},
-		{name: "tags: delete | create anew | time", start: tagged, actors: [][]verb{one(remove("A")), one(create("A", "email=x", "red")), one(wait(30))}, final: anew, late: true, large: true},
+		{name: "tags: tag | delete, create", start: a, actors: [][]verb{one(tag("A", "red")), sequence(remove("A"), create("A", "email=a", "blue"))}},
+		{name: "tags: create | delete, create", start: noRecords, actors: [][]verb{one(create("P", "email=x", "red")), sequence(remove("P"), create("P", "name=y"))}},
+		{name: "tags: delete | create anew | time", start: tagged, actors: [][]verb{one(remove("A")), one(create("A", "email=x", "red")), one(wait(30))}, final: checkRecreated, late: true, large: true},
 		{name: "lookup: update a->x | find a | find x", start: a, actors: [][]verb{one(update("A", "email=x")), one(find("a", "email")), one(find("x", "email"))}, large: true},
-		{name: "lookup: delete, create a | find a | find a", start: a, actors: [][]verb{then(remove("A"), create("Q", "email=a")), one(find("a", "email")), one(find("a", "email"))}, large: true},
-		{name: "lookup: email to name | find a, find a", start: a, actors: [][]verb{one(update("A", "email= name=a")), then(find("a", "email", "name"), find("a", "email", "name"))}},
-		{name: "lookup: a goes, and comes in another field | find a", start: a, actors: [][]verb{then(update("A", "email=x"), create("Q", "name=a")), one(find("a", "email", "name"))}},
+		{name: "lookup: delete, create a | find a | find a", start: a, actors: [][]verb{sequence(remove("A"), create("Q", "email=a")), one(find("a", "email")), one(find("a", "email"))}, large: true},
+		{name: "lookup: email to name | find a, find a", start: a, actors: [][]verb{one(update("A", "email= name=a")), sequence(find("a", "email", "name"), find("a", "email", "name"))}},
+		{name: "lookup: a goes, and comes in another field | find a", start: a, actors: [][]verb{sequence(update("A", "email=x"), create("Q", "name=a")), one(find("a", "email", "name"))}},
 		{name: "replace: tags | other tags", start: tagged, actors: [][]verb{one(retag("A", "red")), one(retag("A", "red"))}},
-		{name: "replace: tags | delete, create", start: tagged, actors: [][]verb{one(retag("A", "red")), then(remove("A"), create("A", "email=x"))}},
-		{name: "schema: update | another schema", start: stored, actors: [][]verb{one(update("A", "email=x")), one(restate())}, guarded: true},
-		{name: "schema: create | another schema", start: stored, actors: [][]verb{one(create("P", "email=x", "red")), one(restate())}, guarded: true},
-		{name: "schema: delete | another schema", start: stored, actors: [][]verb{one(remove("A")), one(restate())}, guarded: true},
+		{name: "replace: tags | delete, create", start: tagged, actors: [][]verb{one(retag("A", "red")), sequence(remove("A"), create("A", "email=x"))}},
+		{name: "schema: update | another schema", start: stored, actors: [][]verb{one(update("A", "email=x")), one(changeSchema())}, guarded: true},
+		{name: "schema: create | another schema", start: stored, actors: [][]verb{one(create("P", "email=x", "red")), one(changeSchema())}, guarded: true},
+		{name: "schema: delete | another schema", start: stored, actors: [][]verb{one(remove("A")), one(changeSchema())}, guarded: true},
 		{name: "schema: update | time goes by", start: stored, actors: [][]verb{one(update("A", "email=x")), one(wait(30))}, guarded: true, wins: 2},
 		{name: "3: fenced twice while updating", start: a, actors: [][]verb{one(update("A", "name=b")), one(create("Q", "name=b")), one(create("R", "name=b"))}, wins: 1, large: true},
-		{name: "3: create P | create, delete P | create Q", start: nothing, actors: [][]verb{one(create("P", "email=x")), then(create("P", "name=y"), remove("P")), one(create("Q", "email=x"))}, large: true},
+		{name: "3: create P | create, delete P | create Q", start: noRecords, actors: [][]verb{one(create("P", "email=x")), sequence(create("P", "name=y"), remove("P")), one(create("Q", "email=x"))}, large: true},
 		{name: "3: update a->x | create name=x | create email=a", start: a, actors: [][]verb{one(update("A", "email=x")), one(create("Q", "name=x")), one(create("R", "email=a"))}, large: true},
-		{name: "3: create email=x | name=x | email=x", start: nothing, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "name=x")), one(create("R", "email=x"))}, wins: 1, large: true},
+		{name: "3: create email=x | name=x | email=x", start: noRecords, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "name=x")), one(create("R", "email=x"))}, wins: 1, large: true},
 		{name: "3: delete | update a->x | create email=a", start: a, actors: [][]verb{one(remove("A")), one(update("A", "email=x")), one(create("R", "email=a"))}, large: true},
 	}...)
 }

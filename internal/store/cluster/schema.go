@@ -9,55 +9,55 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// An engine reads the stored schema's fingerprint again if its last reading is older than fresh. If
-// it cannot, it refuses to write once that reading is older than stale. A schema change waits
-// longer than that before it relies on every writer having seen it. Because a process may be
+// An engine reads the stored schema's fingerprint again if its last reading is older than freshFor.
+// If it cannot, it refuses to write once that reading is older than staleAfter. A schema change
+// waits longer than that before it relies on every writer having seen it. Because a process may be
 // suspended between its last check and a commit, the commit carries the time at which the check
 // expires, by the clock of the node that answered. The entry's node refuses the commit after that
-// time. If the nodes' clocks differ by less than apart, no commit under the old schema gets through
-// later than the schema change expects.
+// time. If the nodes' clocks differ by less than maxClockSkew, no commit under the old schema gets
+// through later than the schema change expects.
 const (
-	fresh = 5 * time.Second
-	stale = 10 * time.Second
-	apart = store.Apart
+	freshFor     = 5 * time.Second
+	staleAfter   = 10 * time.Second
+	maxClockSkew = store.Apart
 )
 
-// A checkedSchema records when the stored fingerprint was last found to be this one.
-type checkedSchema struct {
+// A schemaCheck records when the stored fingerprint was last found to be this one.
+type schemaCheck struct {
 	fingerprint string
 	at          time.Time
 	until       int64 // when that expires, by the server's clock in milliseconds
 }
 
-// guard compares the stored schema with g, and stores g if there is none. It returns the time until
-// which a commit may rely on that, by the server's clock in milliseconds.
-func (e *Engine) guard(ctx context.Context, g store.Guard) (until int64, err error) {
-	found, _ := e.checked.Load(g.Key)
-	last, _ := found.(checkedSchema)
+// checkSchema compares the stored schema with g, and stores g if there is none. It returns the time
+// until which a commit may rely on that, by the server's clock in milliseconds.
+func (e *Engine) checkSchema(ctx context.Context, g store.Guard) (until int64, err error) {
+	found, _ := e.schemaChecks.Load(g.Key)
+	last, _ := found.(schemaCheck)
 	known, begin := last.fingerprint == g.Fingerprint, e.now()
 	age := begin.Sub(last.at)
-	if known && age < fresh {
+	if known && age < freshFor {
 		return last.until, nil
 	}
 	read, err := e.compareSchema(ctx, g, known)
 	switch {
-	case errors.Is(err, store.ErrUnavailable) && known && age < stale:
+	case errors.Is(err, store.ErrUnavailable) && known && age < staleAfter:
 		return last.until, nil
 	case err != nil:
 		return 0, err
 	}
-	until = read + stale.Milliseconds()
-	e.checked.Store(g.Key, checkedSchema{g.Fingerprint, begin, until})
+	until = read + staleAfter.Milliseconds()
+	e.schemaChecks.Store(g.Key, schemaCheck{g.Fingerprint, begin, until})
 	return until, nil
 }
 
-// stillStored works like guard, but stores nothing. It returns ErrConflict unless g is the stored
-// schema.
-func (e *Engine) stillStored(ctx context.Context, g store.Guard) (until int64, err error) {
-	found, _ := e.checked.Load(g.Key)
-	last, _ := found.(checkedSchema)
+// requireSchema works like checkSchema, but stores nothing. It returns ErrConflict unless g is the
+// stored schema.
+func (e *Engine) requireSchema(ctx context.Context, g store.Guard) (until int64, err error) {
+	found, _ := e.schemaChecks.Load(g.Key)
+	last, _ := found.(schemaCheck)
 	begin := e.now()
-	if last.fingerprint == g.Fingerprint && begin.Sub(last.at) < fresh {
+	if last.fingerprint == g.Fingerprint && begin.Sub(last.at) < freshFor {
 		return last.until, nil
 	}
 	answer, _, err := e.run(ctx, schemaScript, []string{g.Key.String()}, g.Fingerprint, g.JSON, "0")
@@ -72,8 +72,8 @@ func (e *Engine) stillStored(ctx context.Context, g store.Guard) (until int64, e
 	if err != nil || len(at) != 1 {
 		return 0, redisx.Fail(redisx.Unknown("ok"))
 	}
-	until = at[0] + stale.Milliseconds()
-	e.checked.Store(g.Key, checkedSchema{g.Fingerprint, begin, until})
+	until = at[0] + staleAfter.Milliseconds()
+	e.schemaChecks.Store(g.Key, schemaCheck{g.Fingerprint, begin, until})
 	return until, nil
 }
 
@@ -82,10 +82,10 @@ func (e *Engine) stillStored(ctx context.Context, g store.Guard) (until int64, e
 // compareSchema returns the time of the comparison, in milliseconds of the clock of the node that
 // has the schema.
 func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (int64, error) {
-	may := "0"
+	mayStore := "0"
 	var foreign error // error about entries that no stored schema described a moment ago
 	for range 3 {
-		args := append([]string{g.Fingerprint, g.JSON, may}, g.Named()...)
+		args := append([]string{g.Fingerprint, g.JSON, mayStore}, g.Named()...)
 		answer, _, err := e.run(ctx, schemaScript, []string{g.Key.String()}, args...)
 		if err != nil {
 			return 0, redisx.Harmless(err)
@@ -116,10 +116,10 @@ func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (
 		if foreign != nil {
 			return 0, foreign
 		}
-		if _, err := e.command(ctx, redisx.IsNumber, "sadd", g.Types.String(), g.Key.Parts()[1]); err != nil {
+		if _, err := e.do(ctx, redisx.IsNumber, "sadd", g.Types.String(), g.Key.Parts()[1]); err != nil {
 			return 0, err
 		}
-		may = "1"
+		mayStore = "1"
 	}
 	return 0, store.ErrConflict
 }

@@ -33,38 +33,38 @@ func TestLateCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := func() {
-		found, _ := e.checked.Load(g.Key)
-		last := found.(checkedSchema)
-		if d := time.Until(time.UnixMilli(last.until)); d > stale || d < stale-time.Minute {
-			t.Errorf("a look holds for %v, want %v", d, stale)
+		found, _ := e.schemaChecks.Load(g.Key)
+		last := found.(schemaCheck)
+		if d := time.Until(time.UnixMilli(last.until)); d > staleAfter || d < staleAfter-time.Minute {
+			t.Errorf("a check is valid for %v, want %v", d, staleAfter)
 		}
 		last.until = time.Now().Add(-time.Second).UnixMilli()
-		e.checked.Store(g.Key, last)
+		e.schemaChecks.Store(g.Key, last)
 	}
 	late()
 	if err := create("B"); err != nil {
-		t.Errorf("by the same schema: %v", err)
+		t.Errorf("under the same schema: %v", err)
 	}
 	late()
 	if err := e.client.HSet(ctx, g.Key.String(), "fingerprint", "another").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := create("C"); !errors.Is(err, store.ErrSchemaMismatch) {
-		t.Errorf("by another schema: %v", err)
+		t.Errorf("under another schema: %v", err)
 	}
-	if live, err := e.live(ctx, parsed(t, "user/uid:C")); live || err != nil {
+	if live, err := e.isLive(ctx, parsed(t, "user/uid:C")); live || err != nil {
 		t.Errorf("it was committed: %v, %v", live, err)
 	}
 }
 
-// TestClocksApart sets the clock of one node far from that of another. No check of the schema is
+// TestClockSkew sets the clock of one node far from that of another. No check of the schema is
 // valid there.
-func TestClocksApart(t *testing.T) {
+func TestClockSkew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSimulation(newWorld(replaced("return {'ok', now}", "return {'ok', now - 20000}")), nil)
+		s := newSimulation(newWorld(replace("return {'ok', now}", "return {'ok', now - 20000}")), nil)
 		s.until = 0
-		s.reset(with(entries(some, "A email=a"), storedSchema, hash("fingerprint="+people.Guard.Fingerprint))())
-		s.play(then(update("A", "email=x")))
+		s.reset(with(entries(someRev, "A email=a"), storedSchema, hash("fingerprint="+people.Guard.Fingerprint))())
+		s.addActor(sequence(update("A", "email=x")))
 		synctest.Wait()
 		defer s.close()
 		a := s.actors[0]
@@ -74,7 +74,7 @@ func TestClocksApart(t *testing.T) {
 		if err := a.results[0]; !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "clocks") {
 			t.Errorf("got %v", err)
 		}
-		if v := s.violated(); v != "" || s.recordOf("user/uid:A").SKV("email") != "a" {
+		if v := s.violation(); v != "" || s.recordOf("user/uid:A").SKV("email") != "a" {
 			t.Errorf("it was committed: %s", v)
 		}
 	})

@@ -22,36 +22,36 @@ var (
 	//go:embed scripts
 	scripts embed.FS
 
-	claimScript   = redisx.NewScript(scripts, "claim", redisx.IsNumber|redisx.IsText)
-	swapScript    = redisx.NewScript(scripts, "swap", redisx.IsNumber)
-	fenceScript   = redisx.NewScript(scripts, "fence", redisx.IsNumber)
-	prepareScript = redisx.NewScript(scripts, "prepare", redisx.IsTexts)
-	commitScript  = redisx.NewScript(scripts, "commit", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, onekey.TombstoneLua)
-	dyingScript   = redisx.NewScript(scripts, "dying", redisx.IsNumber)
-	readyScript   = redisx.NewScript(scripts, "ready", redisx.IsNumber)
-	addScript     = redisx.NewScript(scripts, "add", redisx.IsVerdict, onekey.FullLua)
-	schemaScript  = redisx.NewScript(scripts, "schema", redisx.IsVerdict)
-	actScript     = redisx.NewScript(scripts, "act", redisx.IsVerdict, onekey.ChangesLua, onekey.FullLua)
-	wouldScript   = redisx.NewScript(scripts, "would", redisx.IsNumber, onekey.ChangesLua)
+	claimScript       = redisx.NewScript(scripts, "claim", redisx.IsNumber|redisx.IsText)
+	swapScript        = redisx.NewScript(scripts, "swap", redisx.IsNumber)
+	fenceScript       = redisx.NewScript(scripts, "fence", redisx.IsNumber)
+	prepareScript     = redisx.NewScript(scripts, "prepare", redisx.IsTexts)
+	commitScript      = redisx.NewScript(scripts, "commit", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, onekey.TombstoneLua)
+	dyingScript       = redisx.NewScript(scripts, "dying", redisx.IsNumber)
+	stageScript       = redisx.NewScript(scripts, "stage", redisx.IsNumber)
+	addScript         = redisx.NewScript(scripts, "add", redisx.IsVerdict, onekey.FullLua)
+	schemaScript      = redisx.NewScript(scripts, "schema", redisx.IsVerdict)
+	actScript         = redisx.NewScript(scripts, "act", redisx.IsVerdict, onekey.ChangesLua, onekey.FullLua)
+	wouldChangeScript = redisx.NewScript(scripts, "would_change", redisx.IsNumber, onekey.ChangesLua)
 )
 
 // allScripts lists the scripts that every node loads.
 var allScripts = []redisx.Script{
 	claimScript, swapScript, fenceScript, prepareScript, commitScript, dyingScript,
-	readyScript, wouldScript, actScript, addScript, onekey.DroppedScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript, onekey.RemoveScript,
+	stageScript, wouldChangeScript, actScript, addScript, onekey.DroppedScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript, onekey.RemoveScript,
 	onekey.EpochScript, onekey.SessionScript, onekey.InviteScript, onekey.LimitScript, onekey.NoteScript, onekey.TellScript, onekey.FeedScript, onekey.TrimScript,
 	onekey.BuryScript,
 }
 
-const attempts = 8
+const maxAttempts = 8
 
-// again calls send until the server answers or another try makes no sense, and measures how long a
-// round trip takes. unsure reports whether an earlier try may have been carried out.
-func again[T any](ctx context.Context, e *Engine, send func() (T, error)) (reply T, unsure bool, err error) {
+// sendUntilAnswered calls send until the server answers or another try makes no sense, and measures
+// how long a round trip takes. unsure reports whether an earlier try may have been carried out.
+func sendUntilAnswered[T any](ctx context.Context, e *Engine, send func() (T, error)) (reply T, unsure bool, err error) {
 	_, unsure, err = e.client.Retry.Do(ctx, func(bool) (_ any, err error) {
 		begin := time.Now()
 		if reply, err = send(); err == nil {
-			e.latency.took(time.Since(begin))
+			e.latency.observe(time.Since(begin))
 		}
 		return nil, err
 	})
@@ -61,44 +61,44 @@ func again[T any](ctx context.Context, e *Engine, send func() (T, error)) (reply
 // run sends a script until it is answered; every script may safely arrive twice. The error says
 // whether the script may have been carried out (ErrOutcomeUnknown) or certainly was not. run shares
 // no round trip with other callers: a shared one continues after its caller has given up, and
-// giveBack and dyingTime rely on nothing being sent after that.
+// removeClaims and dyingTime rely on nothing being sent after that.
 func (e *Engine) run(ctx context.Context, s redisx.Script, keys []string, args ...string) (reply any, unsure bool, err error) {
-	return again(ctx, e, func() (any, error) { return s.Write(ctx, e.client.UniversalClient.Process, keys, args) })
+	return sendUntilAnswered(ctx, e, func() (any, error) { return s.Write(ctx, e.client.UniversalClient.Process, keys, args) })
 }
 
-// runWithOthers works like run, but may share a round trip with other callers if there are many.
+// runBatched works like run, but may share a round trip with other callers if there are many.
 // redisx.Over waits for one that was abandoned.
-func (e *Engine) runWithOthers(ctx context.Context, s redisx.Script, keys []string, args ...string) (reply any, unsure bool, err error) {
-	return again(ctx, e, func() (any, error) { return s.Write(ctx, e.client.Process, keys, args) })
+func (e *Engine) runBatched(ctx context.Context, s redisx.Script, keys []string, args ...string) (reply any, unsure bool, err error) {
+	return sendUntilAnswered(ctx, e, func() (any, error) { return s.Write(ctx, e.client.Process, keys, args) })
 }
 
-// runOnce works like run, for a script of two keys that a node may be unable to serve together. It
-// returns that error instead of sending the script again.
-func (e *Engine) runOnce(ctx context.Context, s redisx.Script, keys []string, args ...string) (any, bool, error) {
+// runMultiKey works like run, for a script of two keys that a node may be unable to serve together.
+// It returns that error instead of sending the script again.
+func (e *Engine) runMultiKey(ctx context.Context, s redisx.Script, keys []string, args ...string) (any, bool, error) {
 	retry := e.client.Retry
 	retry.Passing = func(err error) bool { return e.client.Retry.Passing(err) && !redisx.TryAgain(err) }
 	return retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, e.client.UniversalClient.Process, keys, args) })
 }
 
-// yes runs a script on one key, and reports whether it returned 1.
-func (e *Engine) yes(ctx context.Context, s redisx.Script, key string, args ...string) (bool, error) {
+// runBool runs a script on one key, and reports whether it returned 1.
+func (e *Engine) runBool(ctx context.Context, s redisx.Script, key string, args ...string) (bool, error) {
 	reply, _, err := e.run(ctx, s, []string{key}, args...)
 	return reply == int64(1), redisx.Harmless(err)
 }
 
-// command sends a command that may safely arrive twice.
-func (e *Engine) command(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
+// do sends a command that may safely arrive twice.
+func (e *Engine) do(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
 	return e.send(ctx, e.client.UniversalClient.Process, reply, args)
 }
 
-// ask sends a command that only reads. It may share a round trip with other callers if there are
+// query sends a command that only reads. It may share a round trip with other callers if there are
 // many.
-func (e *Engine) ask(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
+func (e *Engine) query(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
 	return e.send(ctx, e.client.Process, reply, args)
 }
 
 func (e *Engine) send(ctx context.Context, process redisx.Process, reply redisx.Shape, args []any) (any, error) {
-	value, _, err := again(ctx, e, func() (any, error) {
+	value, _, err := sendUntilAnswered(ctx, e, func() (any, error) {
 		cmd := redisx.NewOnce(ctx, args)
 		return redisx.Answer(cmd.Cmd, process(ctx, cmd), reply)
 	})
@@ -107,27 +107,28 @@ func (e *Engine) send(ctx context.Context, process redisx.Process, reply redisx.
 
 // get returns a string, which may be empty, and reports whether it exists.
 func (e *Engine) get(ctx context.Context, key recordkey.Key) (string, bool, error) {
-	value, err := e.ask(ctx, redisx.IsText|redisx.IsNil, "get", key.String())
+	value, err := e.query(ctx, redisx.IsText|redisx.IsNil, "get", key.String())
 	text, is := value.(string)
 	return text, is, err
 }
 
-// read works like ask, but returns nil for a record of another Redis type, as if it were absent.
-func (e *Engine) read(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
-	value, err := e.ask(ctx, reply, args...)
+// queryOrNil works like query, but returns nil for a record of another Redis type, as if it were
+// absent.
+func (e *Engine) queryOrNil(ctx context.Context, reply redisx.Shape, args ...any) (any, error) {
+	value, err := e.query(ctx, reply, args...)
 	if redisx.WrongType(err) {
 		return nil, nil
 	}
 	return value, err
 }
 
-// field returns one field of an entry, and reports whether the entry is live. The zero key names no
-// entry.
-func (e *Engine) field(ctx context.Context, entry recordkey.Key, name string) (live bool, value store.Text, err error) {
+// readField returns one field of an entry, and reports whether the entry is live. The zero key
+// names no entry.
+func (e *Engine) readField(ctx context.Context, entry recordkey.Key, name string) (live bool, value store.Text, err error) {
 	if !entry.IsValid() {
 		return false, value, nil
 	}
-	reply, err := e.read(ctx, redisx.IsList, "hmget", entry.String(), store.FieldType, name)
+	reply, err := e.queryOrNil(ctx, redisx.IsList, "hmget", entry.String(), store.FieldType, name)
 	if err != nil || reply == nil {
 		return false, value, err
 	}
@@ -139,17 +140,17 @@ func (e *Engine) field(ctx context.Context, entry recordkey.Key, name string) (l
 	return redisx.Text(words, 0) != "", value, nil
 }
 
-// live reports whether an entry is live.
-func (e *Engine) live(ctx context.Context, entry recordkey.Key) (bool, error) {
-	isa, err := e.read(ctx, redisx.IsText|redisx.IsNil, "hget", entry.String(), store.FieldType)
+// isLive reports whether an entry is live.
+func (e *Engine) isLive(ctx context.Context, entry recordkey.Key) (bool, error) {
+	isa, err := e.queryOrNil(ctx, redisx.IsText|redisx.IsNil, "hget", entry.String(), store.FieldType)
 	return isa != nil && isa != "", err
 }
 
-// reload asks up to reloads nodes which node serves which slots, and each for at most reloadTime:
-// the client picks any node, and one that is stopped does not answer.
+// reload asks up to maxReloads nodes which node serves which slots, and each for at most
+// reloadTimeout: the client picks any node, and one that is stopped does not answer.
 const (
-	reloadTime = 500 * time.Millisecond
-	reloads    = 4
+	reloadTimeout = 500 * time.Millisecond
+	maxReloads    = 4
 )
 
 // reload makes the client read again which node serves which slots, before a command is repeated: a
@@ -171,9 +172,9 @@ func (e *Engine) reload(ctx context.Context, err error) {
 	case last = <-e.reloaded:
 	}
 	defer func() { e.reloaded <- last }()
-	for n := 0; n < reloads && last.Before(failed); n++ {
+	for n := 0; n < maxReloads && last.Before(failed); n++ {
 		begun := time.Now()
-		limited, cancel := context.WithTimeout(ctx, reloadTime)
+		limited, cancel := context.WithTimeout(ctx, reloadTimeout)
 		// ForEachMaster reads the state first.
 		_ = e.cc.ForEachMaster(limited, func(context.Context, *redis.Client) error { return nil })
 		if limited.Err() == nil {
@@ -202,7 +203,7 @@ func parallel(n int, f func(i int) error) error {
 // slower, as under contention: waits that are too short make contenders fence each other.
 type latency struct{ mean atomic.Int64 }
 
-func (l *latency) took(d time.Duration) {
+func (l *latency) observe(d time.Duration) {
 	mean := l.mean.Load()
 	step := (int64(d) - mean) / 32
 	if int64(d) > mean {
@@ -211,9 +212,9 @@ func (l *latency) took(d time.Duration) {
 	l.mean.Store(mean + step)
 }
 
-// several returns the time of a random number of round trips between least and most. The randomness
-// keeps contenders apart.
-func (l *latency) several(least, most int) time.Duration {
+// roundTrips returns the time of a random number of round trips between least and most. The
+// randomness keeps contenders apart.
+func (l *latency) roundTrips(least, most int) time.Duration {
 	one := max(time.Duration(l.mean.Load()), 200*time.Microsecond)
 	return time.Duration(least)*one + rand.N(time.Duration(most-least)*one)
 }
@@ -223,11 +224,11 @@ func (e *Engine) pause(ctx context.Context, d time.Duration) error {
 	return e.sleep(ctx, d/2+rand.N(d))
 }
 
-// afterwards calls do, once the outcome of an operation is decided, and waits for it. If ctx ends
-// first, afterwards returns while do continues until most is over.
-func afterwards(ctx context.Context, most time.Duration, do func(ctx context.Context)) {
+// runDetached calls do, once the outcome of an operation is decided, and waits for it. If ctx ends
+// first, runDetached returns while do continues until most is over.
+func runDetached(ctx context.Context, most time.Duration, do func(ctx context.Context)) {
 	done := make(chan struct{})
-	background(ctx, most, func(ctx context.Context) {
+	goDetached(ctx, most, func(ctx context.Context) {
 		defer close(done)
 		do(ctx)
 	})
@@ -237,9 +238,9 @@ func afterwards(ctx context.Context, most time.Duration, do func(ctx context.Con
 	}
 }
 
-// background calls do in a new goroutine, with a context that outlives ctx and ends when most is
+// goDetached calls do in a new goroutine, with a context that outlives ctx and ends when most is
 // over.
-func background(ctx context.Context, most time.Duration, do func(context.Context)) {
+func goDetached(ctx context.Context, most time.Duration, do func(context.Context)) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
 	go func() {
 		defer cancel()

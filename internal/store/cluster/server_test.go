@@ -21,18 +21,18 @@ type world struct {
 	now     int64 // milliseconds
 	scripts map[string]*lua.LFunction
 	vm      *lua.LState
-	refuse  int   // write of a script to refuse, from 1; -1, …: a command in writing to forbid
-	writes  int   // writes of the running script so far
-	refused bool  // a write was refused
-	answer  wrong // the reply to a refused write
+	refuse  int        // write of a script to refuse, from 1; -1, …: an index of writeCommands
+	writes  int        // writes of the running script so far
+	refused bool       // a write was refused
+	answer  replyError // the reply to a refused write
 }
 
 // The replies of a server to a script's command, during a migration and without the permission.
 // raisedAt follows them if the script does not handle the error.
 const (
-	nonLocal = wrong("ERR Script attempted to access a non local key in a cluster node")
-	noRight  = wrong("NOPERM this user has no permissions to run that command")
-	raisedAt = wrong(" script: 0, on @user_script:1.")
+	nonLocal = replyError("ERR Script attempted to access a non local key in a cluster node")
+	noRight  = replyError("NOPERM this user has no permissions to run that command")
+	raisedAt = replyError(" script: 0, on @user_script:1.")
 )
 
 // A cell is one record: a string, a hash, a set or a sorted set without scores.
@@ -43,18 +43,18 @@ type cell struct {
 	ends int64 // 0: never
 }
 
-// A wrong is an error reply of a server.
-type wrong string
+// A replyError is an error reply of a server.
+type replyError string
 
-func (w wrong) Error() string { return string(w) }
+func (w replyError) Error() string { return string(w) }
 
 // RedisError marks the error as a reply, for the client.
-func (wrong) RedisError() {}
+func (replyError) RedisError() {}
 
-const wrongType = wrong("WRONGTYPE Operation against a key holding the wrong kind of value")
+const wrongType = replyError("WRONGTYPE Operation against a key holding the wrong kind of value")
 
-// simulated lists the scripts that actors run.
-var simulated = append(slices.Clone(allScripts), onekey.RestateScript)
+// simulatedScripts lists the scripts that actors run.
+var simulatedScripts = append(slices.Clone(allScripts), onekey.RestateScript)
 
 // newWorld returns a world whose scripts rewrite has changed.
 func newWorld(rewrite func(source string) string) *world {
@@ -69,7 +69,7 @@ func newWorld(rewrite func(source string) string) *world {
 		return 1
 	}))
 	w.vm.SetGlobal("redis", r)
-	for _, s := range simulated {
+	for _, s := range simulatedScripts {
 		w.scripts[s.SHA] = compile(w.vm, rewrite(s.Source))
 	}
 	return w
@@ -138,7 +138,7 @@ func (w *world) fromScript(l *lua.LState, raise bool) int {
 		l.Push(lua.LString(reply))
 	case int64:
 		l.Push(lua.LNumber(reply))
-	case wrong:
+	case replyError:
 		if raise {
 			l.RaiseError("%s", string(reply))
 		}
@@ -171,7 +171,7 @@ func tableOf(l *lua.LState, items []any) *lua.LTable {
 
 // doInScript runs a command of a script, unless the world is to refuse it.
 func (w *world) doInScript(args []string) any {
-	if name := strings.ToLower(args[0]); slices.Contains(writing, name) {
+	if name := strings.ToLower(args[0]); slices.Contains(writeCommands, name) {
 		if w.writes++; w.writes == w.refuse || w.forbids(name) {
 			w.refused = true
 			return w.answer
@@ -181,10 +181,10 @@ func (w *world) doInScript(args []string) any {
 }
 
 // forbids reports whether the permission for a command is missing.
-func (w *world) forbids(name string) bool { return w.refuse < 0 && writing[-w.refuse-1] == name }
+func (w *world) forbids(name string) bool { return w.refuse < 0 && writeCommands[-w.refuse-1] == name }
 
-// writing lists the commands of scripts that a server may refuse although it serves reads.
-var writing = []string{"set", "hset", "hdel", "hincrby", "unlink", "expire", "persist", "sadd", "rpush", "sunionstore", "rename", "srem", "xadd", "pexpire"}
+// writeCommands lists the commands of scripts that a server may refuse although it serves reads.
+var writeCommands = []string{"set", "hset", "hdel", "hincrby", "unlink", "expire", "persist", "sadd", "rpush", "sunionstore", "rename", "srem", "xadd", "pexpire"}
 
 func fromLua(v lua.LValue) any {
 	switch v := v.(type) {
@@ -194,7 +194,7 @@ func fromLua(v lua.LValue) any {
 		return int64(v)
 	case *lua.LTable:
 		if err := v.RawGetString("err"); err != lua.LNil {
-			return wrong(lua.LVAsString(err))
+			return replyError(lua.LVAsString(err))
 		}
 		out := make([]any, v.Len())
 		for i := range out {
@@ -362,7 +362,7 @@ func init() {
 		},
 		"rename": func(w *world, key string, c *cell, args []string) any {
 			if c == nil {
-				return wrong("ERR no such key")
+				return replyError("ERR no such key")
 			}
 			delete(w.cells, key)
 			w.cells[args[0]] = c

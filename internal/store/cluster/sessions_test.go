@@ -29,9 +29,9 @@ func withEpoch(start func() map[string]*cell) func() map[string]*cell {
 	}
 }
 
-// aSession returns a request for a session, by a login that saw these fields. The session's origin
-// is the job that the entry had then, which every verb that ends sessions changes.
-func aSession(id string, seen map[string]string) store.Start {
+// sessionStart returns a request for a session, by a login that saw these fields. The session's
+// origin is the job that the entry had then, which every verb that ends sessions changes.
+func sessionStart(id string, seen map[string]string) store.Start {
 	prk, _ := people.PRK("A")
 	return store.Start{
 		PRK: prk, Seen: seen, First: "-" + epochNamed(id)[1:], ID: id, Life: time.Hour, Idle: time.Hour, Origin: seen["job"],
@@ -50,7 +50,7 @@ func logIn(id string) verb {
 			err = store.ErrNotFound
 		}
 		if err == nil {
-			start := aSession(id, found[0].Record.Fields)
+			start := sessionStart(id, found[0].Record.Fields)
 			start.Note = a.line("session_start")
 			_, err = a.engine.StartSession(ctx, start)
 		}
@@ -62,7 +62,7 @@ func logIn(id string) verb {
 // sent them had logged in before all other verbs began.
 func lateStart(id string, seen map[string]string) verb {
 	return verb{name: "late start " + id, do: func(ctx context.Context, a *actor) error {
-		s := aSession(id, seen)
+		s := sessionStart(id, seen)
 		if _, err := a.engine.StartSession(ctx, s); err == nil {
 			return nil
 		}
@@ -76,21 +76,21 @@ func lateStart(id string, seen map[string]string) verb {
 	}}
 }
 
-// endOne returns a verb that ends a session and acknowledges it.
-func endOne(id string) verb {
+// endSession returns a verb that ends a session and acknowledges it.
+func endSession(id string) verb {
 	return verb{name: "end " + id, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK("A")
 		done, err := a.engine.Sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: a.line("session_end")})
 		if err == nil && len(done) > 0 {
-			_, err = a.engine.command(ctx, redisx.IsNumber, "hset", acknowledged, id, "1")
+			_, err = a.engine.do(ctx, redisx.IsNumber, "hset", acknowledged, id, "1")
 		}
 		return err
 	}}
 }
 
-// endAll returns a verb that ends all sessions by a change, and clears the record of earlier ones.
-// own holds further fields to set.
-func endAll(name string, own map[string]string) verb {
+// endAllSessions returns a verb that ends all sessions by a change, and clears the record of
+// earlier ones. own holds further fields to set.
+func endAllSessions(name string, own map[string]string) verb {
 	return verb{name: name, do: func(ctx context.Context, a *actor) error {
 		before := ""
 		err := rewriteEntry(ctx, a, "A", func(r store.Record) (store.Change, bool, error) {
@@ -111,9 +111,9 @@ func endAll(name string, own map[string]string) verb {
 	}}
 }
 
-// sessionsHold returns what is wrong with the sessions of A at this moment, or "".
-func (s *simulation) sessionsHold() string {
-	e, sessions, told := s.recordOf("user/uid:A"), s.world.at(sessionsOfA), s.world.at(acknowledged)
+// checkSessions returns what is wrong with the sessions of A at this moment, or "".
+func (s *simulation) checkSessions() string {
+	e, sessions, acked := s.recordOf("user/uid:A"), s.world.at(sessionsOfA), s.world.at(acknowledged)
 	for _, id := range sessions.names() {
 		text, _ := sessions.field(id).(string)
 		words := strings.Split(text, " ")
@@ -123,7 +123,7 @@ func (s *simulation) sessionsHold() string {
 		if job := e.Fields["job"]; words[6] != job {
 			return fmt.Sprintf("sessions: one from the time of %q is good in that of %q", words[6], job)
 		}
-		if told.field(id) != nil {
+		if acked.field(id) != nil {
 			return "sessions: one is good after its end"
 		}
 	}
@@ -133,12 +133,12 @@ func (s *simulation) sessionsHold() string {
 // sessionScenarios returns scenarios in which sessions begin and end.
 func sessionScenarios() []scenario {
 	one := func(v ...verb) []verb { return v }
-	bare := entries(some, "A email=a job=old")
+	bare := entries(someRev, "A email=a job=old")
 	had := withEpoch(bare)
 	seen := func(start func() map[string]*cell) map[string]string { return start()["user/uid:A"].hash }
-	end, password := endAll("end", nil), endAll("set", map[string]string{store.FieldChanged: "later"})
-	disabled, enabled := endAll("disable", map[string]string{store.FieldDisabled: "now"}), endAll("enable", map[string]string{store.FieldDisabled: ""})
-	anew := then(remove("A"), create("A", "email=n job=new"))
+	end, password := endAllSessions("end", nil), endAllSessions("set", map[string]string{store.FieldChanged: "later"})
+	disabled, enabled := endAllSessions("disable", map[string]string{store.FieldDisabled: "now"}), endAllSessions("enable", map[string]string{store.FieldDisabled: ""})
+	recreate := sequence(remove("A"), create("A", "email=n job=new"))
 	var all []scenario
 	for i, start := range []func() map[string]*cell{bare, had} {
 		name := []string{"first", "another"}[i]
@@ -148,13 +148,13 @@ func sessionScenarios() []scenario {
 		}{
 			{"log in | end all", one(logIn("h1")), one(end)},
 			{"log in | set password", one(logIn("h1")), one(password)},
-			{"log in | disable, enable", one(logIn("h1")), then(disabled, enabled)},
-			{"log in | delete, create", one(logIn("h1")), anew},
+			{"log in | disable, enable", one(logIn("h1")), sequence(disabled, enabled)},
+			{"log in | delete, create", one(logIn("h1")), recreate},
 			{"log in | log in", one(logIn("h1")), one(logIn("h2"))},
-			{"log in, end | late", then(logIn("h1"), endOne("h1")), one(lateStart("h1", seen(start)))},
-			{"log in, end all | late", then(logIn("h1"), end), one(lateStart("h1", seen(start)))},
-			{"log in | end all, log in", one(logIn("h1")), then(end, logIn("h2"))},
-			{"late | delete, create, log in", one(lateStart("h1", seen(start))), append(anew[:2:2], logIn("h2"))},
+			{"log in, end | late", sequence(logIn("h1"), endSession("h1")), one(lateStart("h1", seen(start)))},
+			{"log in, end all | late", sequence(logIn("h1"), end), one(lateStart("h1", seen(start)))},
+			{"log in | end all, log in", one(logIn("h1")), sequence(end, logIn("h2"))},
+			{"late | delete, create, log in", one(lateStart("h1", seen(start))), append(recreate[:2:2], logIn("h2"))},
 		} {
 			all = append(all, scenario{name: "sessions: " + name + ": " + s.name, start: start, actors: [][]verb{s.left, s.right}})
 		}

@@ -23,19 +23,19 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	if !op.Write {
 		return e.readTertiary(ctx, op)
 	}
-	if _, err := e.guard(ctx, op.Schema); err != nil {
+	if _, err := e.checkSchema(ctx, op.Schema); err != nil {
 		return store.Reply{}, err
 	}
-	if _, err := e.mustLive(ctx, op.PRK); err != nil {
+	if _, err := e.requireLive(ctx, op.PRK); err != nil {
 		return store.Reply{}, err
 	}
-	reply, err := e.runNoted(ctx, op)
+	reply, err := e.runAndNote(ctx, op)
 	if err != nil {
 		return store.Reply{}, err
 	}
 	members, err := e.indexedMembers(ctx, op)
 	if err != nil {
-		return store.Reply{}, &doneError{err}
+		return store.Reply{}, &executedError{err}
 	}
 	for {
 		live, err := e.alignMembers(ctx, op.Key, members, op.Command == "SADD")
@@ -43,58 +43,58 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 			return reply, &store.CorruptError{Key: op.Key.String(), Reason: "an index of its members is not a set (WRONGTYPE)"}
 		}
 		if err != nil {
-			return store.Reply{}, &doneError{err}
+			return store.Reply{}, &executedError{err}
 		}
 		if live {
 			return reply, nil
 		}
-		if e.dropOf(ctx, op, len(members) > 0) {
+		if e.dropIfDead(ctx, op, len(members) > 0) {
 			return store.Reply{}, store.ErrNotFound
 		}
 	}
 }
 
-// runNoted runs a command, and adds a line to the history if the command changed the record. The
+// runAndNote runs a command, and adds a line to the history if the command changed the record. The
 // record and the history lie in different slots.
-func (e *Engine) runNoted(ctx context.Context, op store.Op) (store.Reply, error) {
+func (e *Engine) runAndNote(ctx context.Context, op store.Op) (store.Reply, error) {
 	if len(op.Note.Lines) == 0 {
 		reply, _, err := e.runOp(ctx, op)
 		return reply, err
 	}
-	reply, changed, err := e.act(ctx, op)
+	reply, changed, err := e.runIdempotent(ctx, op)
 	if err != nil || !changed {
 		return reply, err
 	}
 	if err := e.NoteAlone(ctx, op.PRK, op.Note); err != nil {
-		return store.Reply{}, &doneError{err}
+		return store.Reply{}, &executedError{err}
 	}
 	e.feedLater(ctx, op.PRK, op.Note)
 	return reply, nil
 }
 
-// act runs a command, and reports whether it changed the record. If the command is sent again, its
-// script knows what it did before: it keeps the names of recent calls beside the record for some
-// minutes.
-func (e *Engine) act(ctx context.Context, op store.Op) (reply store.Reply, did bool, err error) {
+// runIdempotent runs a command, and reports whether it changed the record. If the command is sent
+// again, its script knows what it did before: it keeps the names of recent calls beside the record
+// for some minutes.
+func (e *Engine) runIdempotent(ctx context.Context, op store.Op) (reply store.Reply, did bool, err error) {
 	if op.Once {
-		return e.actApart(ctx, op)
+		return e.runUnrecorded(ctx, op)
 	}
 	call := e.newRev()
 	args := append([]string{call, strconv.Itoa(op.Most), op.Command}, op.Args...)
-	answer, unsure, err := e.runOnce(ctx, actScript, []string{op.Key.String(), store.CallsKey(op.Key)}, args...)
+	answer, unsure, err := e.runMultiKey(ctx, actScript, []string{op.Key.String(), store.CallsKey(op.Key)}, args...)
 	switch {
 	case redisx.TryAgain(err) && unsure:
-		if reply, did, err = e.answered(ctx, op, call); err == nil && !did {
-			reply, did, err = e.actApart(ctx, op)
+		if reply, did, err = e.recordedReply(ctx, op, call); err == nil && !did {
+			reply, did, err = e.runUnrecorded(ctx, op)
 		}
 		if err != nil {
 			err = &redisx.UnknownError{Cause: err}
 		}
 		return reply, did, err
 	case redisx.TryAgain(err):
-		return e.actApart(ctx, op)
+		return e.runUnrecorded(ctx, op)
 	case redisx.WrongType(err):
-		return reply, false, &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
+		return reply, false, &store.CorruptError{Key: op.Key.String(), Reason: "its Redis type is not the one that the schema declares (WRONGTYPE)"}
 	case err != nil:
 		return reply, false, err
 	}
@@ -112,10 +112,10 @@ func (e *Engine) act(ctx context.Context, op store.Op) (reply store.Reply, did b
 	return store.Reply{Int: n[0]}, redisx.Text(words, 0) == "changed", nil
 }
 
-// answered returns the reply to a call that changed the record, as the call noted it beside the
-// record. It reports false if there is no such note.
-func (e *Engine) answered(ctx context.Context, op store.Op, call string) (reply store.Reply, did bool, err error) {
-	calls, err := e.read(ctx, redisx.IsText|redisx.IsNil, "get", store.CallsKey(op.Key))
+// recordedReply returns the reply to a call that changed the record, as the call noted it beside
+// the record. It reports false if there is no such note.
+func (e *Engine) recordedReply(ctx context.Context, op store.Op, call string) (reply store.Reply, did bool, err error) {
+	calls, err := e.queryOrNil(ctx, redisx.IsText|redisx.IsNil, "get", store.CallsKey(op.Key))
 	text, _ := calls.(string)
 	for word := range strings.FieldsSeq(text) {
 		if n, is := strings.CutPrefix(word, call+"="); is {
@@ -126,21 +126,22 @@ func (e *Engine) answered(ctx context.Context, op store.Op, call string) (reply 
 	return reply, false, err
 }
 
-// actApart does what act does for a command that is sent only once, and in a slot that is being
-// migrated, where no node may serve the record together with the notes beside it. It asks first
-// whether the command would change the record, because a reply may be lost or may not say so.
-func (e *Engine) actApart(ctx context.Context, op store.Op) (store.Reply, bool, error) {
-	would, err := e.yes(ctx, wouldScript, op.Key.String(), append([]string{op.Command}, op.Args...)...)
+// runUnrecorded does what runIdempotent does for a command that is sent only once, and in a slot
+// that is being migrated, where no node may serve the record together with the notes beside it. It
+// asks first whether the command would change the record, because a reply may be lost or may not
+// say so.
+func (e *Engine) runUnrecorded(ctx context.Context, op store.Op) (store.Reply, bool, error) {
+	would, err := e.runBool(ctx, wouldChangeScript, op.Key.String(), append([]string{op.Command}, op.Args...)...)
 	if err != nil {
 		return store.Reply{}, false, err
 	}
 	reply, lost, err := e.runOp(ctx, op)
-	return reply, err == nil && changed(op.Command, reply, would, lost), err
+	return reply, err == nil && didChange(op.Command, reply, would, lost), err
 }
 
-// changed reports whether a command changed its record. It judges by the reply, and by whether the
-// command would have changed the record before it was sent.
-func changed(command string, reply store.Reply, would, unsure bool) bool {
+// didChange reports whether a command changed its record. It judges by the reply, and by whether
+// the command would have changed the record before it was sent.
+func didChange(command string, reply store.Reply, would, unsure bool) bool {
 	switch command {
 	case "SADD", "SREM", "HDEL", "ZREM", "LREM", "UNLINK":
 		return reply.Int > 0 || unsure && would
@@ -161,7 +162,7 @@ func (e *Engine) indexedMembers(ctx context.Context, op store.Op) (members []str
 		return nil, nil
 	}
 	indexed := len(op.Index)+len(op.Unindex) > 0
-	_, err = e.guard(ctx, op.Schema)
+	_, err = e.checkSchema(ctx, op.Schema)
 	if errors.Is(err, store.ErrSchemaMismatch) {
 		var now []store.Raw
 		if now, err = store.Hashes(ctx, e, []string{op.Schema.Key.String()}); err == nil {
@@ -174,26 +175,26 @@ func (e *Engine) indexedMembers(ctx context.Context, op store.Op) (members []str
 	return slices.Clone(op.Args), nil
 }
 
-// A doneError reports that a command was carried out, but that the check of its entry afterwards
-// failed. It is not known whether the entry was live.
-type doneError struct{ cause error }
+// An executedError reports that a command was carried out, but that the check of its entry
+// afterwards failed. It is not known whether the entry was live.
+type executedError struct{ cause error }
 
-func (d *doneError) Error() string {
-	return store.ErrOutcomeUnknown.Error() + ": it was carried out, but the look after it failed: " + d.cause.Error()
+func (d *executedError) Error() string {
+	return store.ErrOutcomeUnknown.Error() + ": the command was carried out, but the check after it failed: " + d.cause.Error()
 }
 
 // Is reports whether target is ErrOutcomeUnknown or an error of the cause. It never matches
 // ErrUnavailable, which would say that the command was not carried out.
-func (d *doneError) Is(target error) bool {
+func (d *executedError) Is(target error) bool {
 	return target == store.ErrOutcomeUnknown || target != store.ErrUnavailable && errors.Is(d.cause, target)
 }
 
-// dropOf removes a record that was written while its entry died. It reports false if the entry is
-// live again.
-func (e *Engine) dropOf(ctx context.Context, op store.Op, indexed bool) bool {
+// dropIfDead removes a record that was written while its entry died. It reports false if the entry
+// is live again.
+func (e *Engine) dropIfDead(ctx context.Context, op store.Op, indexed bool) bool {
 	var again atomic.Bool
-	afterwards(ctx, finishTime, func(ctx context.Context) {
-		dead, err := e.ifDead(ctx, op.PRK, "", func(ctx context.Context) error {
+	runDetached(ctx, finishTime, func(ctx context.Context) {
+		dead, err := e.runWhileDead(ctx, op.PRK, "", func(ctx context.Context) error {
 			return e.drop(ctx, store.Container{Key: op.Key, Indexed: indexed})
 		})
 		again.Store(err == nil && !dead)
@@ -209,7 +210,7 @@ func (e *Engine) readTertiary(ctx context.Context, op store.Op) (store.Reply, er
 	filled := false
 	err := parallel(2, func(i int) (err error) {
 		if i == 0 {
-			filled, err = e.mustLive(ctx, op.PRK)
+			filled, err = e.requireLive(ctx, op.PRK)
 			return err
 		}
 		reply, err = e.runRead(ctx, op)
@@ -265,7 +266,7 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, uns
 	case full:
 		return store.Reply{}, false, store.ErrFull
 	case redisx.WrongType(err):
-		return store.Reply{}, unsure, &store.CorruptError{Key: op.Key.String(), Reason: "another Redis type than the schema says (WRONGTYPE)"}
+		return store.Reply{}, unsure, &store.CorruptError{Key: op.Key.String(), Reason: "its Redis type is not the one that the schema declares (WRONGTYPE)"}
 	case err != nil && op.Write:
 		return store.Reply{}, unsure, err
 	case err != nil:
@@ -288,7 +289,7 @@ var stageLife = strconv.Itoa(int(store.StageLife / time.Second))
 // A stage describes a tertiary record to stage, and how to put it in place.
 type stage struct {
 	store.FillPart
-	from store.Members
+	members store.Members
 }
 
 // stagesOf returns what a change stages. A delete stages nothing: its records are removed once the
@@ -310,8 +311,8 @@ func stagesOf(c store.Change) (all []stage) {
 	return all
 }
 
-// fill returns the value of ~fill.
-func (a *attempt) fill() string {
+// fillField returns the value of ~fill.
+func (a *attempt) fillField() string {
 	f := store.Fill{Rev: a.rev}
 	for _, s := range a.stages {
 		f.Parts = append(f.Parts, s.FillPart)
@@ -319,16 +320,16 @@ func (a *attempt) fill() string {
 	return f.String()
 }
 
-// layReady stages a record in batches of members. It stages a list in one batch, because its items
-// have an order.
-func (a *attempt) layReady(ctx context.Context, s stage) error {
+// stageRecord stages a record in batches of members. It stages a list in one batch, because its
+// items have an order.
+func (a *attempt) stageRecord(ctx context.Context, s stage) error {
 	most := 2 * a.e.batch
-	if s.from.Command() == "RPUSH" {
-		most = len(s.from.Values)
+	if s.members.Command() == "RPUSH" {
+		most = len(s.members.Values)
 	}
-	for some := range slices.Chunk(s.from.Values, most) {
-		args := append([]string{stageLife, s.from.Command()}, some...)
-		if _, err := a.e.yes(ctx, readyScript, store.StageKey(s.Set, a.rev), args...); err != nil {
+	for some := range slices.Chunk(s.members.Values, most) {
+		args := append([]string{stageLife, s.members.Command()}, some...)
+		if _, err := a.e.runBool(ctx, stageScript, store.StageKey(s.Set, a.rev), args...); err != nil {
 			return err
 		}
 	}
@@ -346,10 +347,10 @@ func (e *Engine) realign(ctx context.Context, set recordkey.Key, members []strin
 	return err
 }
 
-// mustLive returns ErrNotFound if an entry is not live. If records of a live entry are still
+// requireLive returns ErrNotFound if an entry is not live. If records of a live entry are still
 // staged, it puts them in place and reports true.
-func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, err error) {
-	live, fill, err := e.field(ctx, prk, store.FieldFill)
+func (e *Engine) requireLive(ctx context.Context, prk recordkey.Key) (filled bool, err error) {
+	live, fill, err := e.readField(ctx, prk, store.FieldFill)
 	switch {
 	case err != nil:
 		return false, err
@@ -361,9 +362,9 @@ func (e *Engine) mustLive(ctx context.Context, prk recordkey.Key) (filled bool, 
 	return true, e.complete(ctx, prk, fill.Wire)
 }
 
-// mostCompleters limits the entries that are completed at once. In a slot that is being migrated,
+// maxCompleters limits the entries that are completed at once. In a slot that is being migrated,
 // each may take some seconds.
-const mostCompleters = 16
+const maxCompleters = 16
 
 // completeLater completes an entry that was read, and its history, in the background.
 func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields map[string]string) {
@@ -377,7 +378,7 @@ func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields 
 	default:
 		return
 	}
-	e.background(ctx, finishTime, func(ctx context.Context) {
+	e.goDetached(ctx, finishTime, func(ctx context.Context) {
 		defer func() { <-e.completers }()
 		if fill != "" {
 			_ = e.complete(ctx, entry, fill)

@@ -1,4 +1,4 @@
--- ready: stage members of a tertiary record, for an entry that is not committed yet.
+-- stage: add members to a staged tertiary record, for an entry that is not committed yet.
 --
 -- KEYS[1]  a key beside the record that only this attempt uses      ARGV[1]  seconds that it lives
 -- ARGV[2]  the command that adds members      ARGV[3…]  the members

@@ -1,4 +1,4 @@
--- would: return whether a command would change a tertiary record. Needs changes.lua.
+-- would_change: return whether a command would change a tertiary record. Needs changes.lua.
 --
 -- KEYS[1]  the record      ARGV[1]  the command      ARGV[2…]  what follows the key
 -- Reply: 1 or 0; also 1 if that cannot be found out: the command itself reports why
