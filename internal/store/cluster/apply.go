@@ -94,7 +94,7 @@ func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 		a.contended = contended
 		err := a.run(ctx)
 		if errors.Is(err, errExpired) {
-			// Expired, whatever the local clock says.
+			// The check has expired, whatever the local clock says.
 			e.schemaChecks.Store(c.Schema.Key, schemaCheck{fingerprint: c.Schema.Fingerprint})
 			if expired++; expired == maxExpired {
 				err = fmt.Errorf("%w: the clocks of the cluster's nodes are further apart than %v", store.ErrUnavailable, maxClockSkew)
@@ -319,7 +319,7 @@ func (a *attempt) removeClaims(ctx context.Context) {
 	runDetached(ctx, removeClaimsTime, func(ctx context.Context) {
 		_ = parallel(len(a.c.Claim), func(i int) error {
 			srk := a.c.Claim[i]
-			// The claim may still arrive.
+			// A claim that may still arrive cannot be removed.
 			if i < len(a.claimErrs) && redisx.Over(ctx, a.claimErrs[i]) != nil {
 				return nil
 			}

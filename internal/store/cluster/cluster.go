@@ -207,19 +207,19 @@ func (e *Engine) Admit(ctx context.Context, a store.Counters) (store.Admission, 
 	if !a.Origin.IsValid() {
 		return e.Keys.Admit(ctx, a)
 	}
-	parts, of, at, err := askBoth(ctx, a, e.Keys.Admit)
+	parts, account, origin, err := askBoth(ctx, a, e.Keys.Admit)
 	if err != nil {
 		return store.Admission{}, err
 	}
 	switch {
-	case admitted(of, at):
-		return store.Admission{Own: of.Own, At: at.At}, nil
-	case of.Wait == 0:
-		_ = e.Keys.Withdraw(ctx, parts[0], of)
-	case at.Wait == 0:
-		_ = e.Keys.Withdraw(ctx, parts[1], at)
+	case admitted(account, origin):
+		return store.Admission{Own: account.Own, At: origin.At}, nil
+	case account.Wait == 0:
+		_ = e.Keys.Withdraw(ctx, parts[0], account)
+	case origin.Wait == 0:
+		_ = e.Keys.Withdraw(ctx, parts[1], origin)
 	}
-	return store.Admission{Wait: max(of.Wait, at.Wait)}, nil
+	return store.Admission{Wait: max(account.Wait, origin.Wait)}, nil
 }
 
 // LoginWait implements [store.Engine].
@@ -227,33 +227,35 @@ func (e *Engine) LoginWait(ctx context.Context, a store.Counters) (time.Duration
 	if !a.Origin.IsValid() {
 		return e.Keys.LoginWait(ctx, a)
 	}
-	_, of, at, err := askBoth(ctx, a, e.Keys.Ask)
-	if err != nil || admitted(of, at) {
+	_, account, origin, err := askBoth(ctx, a, e.Keys.Ask)
+	if err != nil || admitted(account, origin) {
 		return 0, err
 	}
-	return max(of.Wait, at.Wait), nil
+	return max(account.Wait, origin.Wait), nil
 }
 
 // askBoth calls ask for the account's counters and for the origin's, at the same time.
 func askBoth(
 	ctx context.Context, a store.Counters, ask func(context.Context, store.Counters) (store.Admission, error),
-) (parts [2]store.Counters, of, at store.Admission, err error) {
+) (parts [2]store.Counters, account, origin store.Admission, err error) {
 	parts = a.Parts()
-	as := [2]*store.Admission{&of, &at}
+	answers := [2]*store.Admission{&account, &origin}
 	err = parallel(2, func(i int) (err error) {
-		*as[i], err = ask(ctx, parts[i])
+		*answers[i], err = ask(ctx, parts[i])
 		return err
 	})
-	return parts, of, at, err
+	return parts, account, origin, err
 }
 
-// admitted reports whether the account's counters and the origin's together admit an attempt. The
-// account's own budget for the origin overrides a refusal by the origin.
-func admitted(of, at store.Admission) bool { return of.Wait == 0 && (at.Wait == 0 || of.Own) }
+// admitted reports whether the answers for the account and the origin together admit an attempt.
+// The account's own budget for the origin overrides a refusal by the origin.
+func admitted(account, origin store.Admission) bool {
+	return account.Wait == 0 && (origin.Wait == 0 || account.Own)
+}
 
 // Forgive implements [store.Engine]. It updates both counters at the same time, and leaves
 // alone an origin that did not count the attempt.
-func (e *Engine) Forgive(ctx context.Context, a store.Counters, as store.Admission) error {
+func (e *Engine) Forgive(ctx context.Context, a store.Counters, admission store.Admission) error {
 	parts := a.Parts()
-	return parallel(2, func(i int) error { return e.Keys.Forgive(ctx, parts[i], as) })
+	return parallel(2, func(i int) error { return e.Keys.Forgive(ctx, parts[i], admission) })
 }

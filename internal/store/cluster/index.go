@@ -18,7 +18,7 @@ type membership struct {
 	member string
 	ranked bool        // in an ordered index
 	facet  store.Facet // what a member's entry holds; if Field is "", the entry does not say
-	in     bool        // whether the entry was last put in or taken out
+	in     bool        // whether it was last written as a member
 }
 
 // membershipsOf returns the memberships that a change puts in or takes out.
