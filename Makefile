@@ -68,13 +68,13 @@ race:
 # The example webapp and the console, driven by Chromium. What cannot be had is left out with a word.
 browser:
 	.ci/install chromium || echo 'no pages are driven by a browser'
-	.ci/install npm && cd browser && npm ci --no-audit --no-fund || echo 'pages are not judged by axe-core'
-	cd browser && go vet ./... && go test -timeout 20m -v ./...
+	.ci/install npm && cd test/browser && npm ci --no-audit --no-fund || echo 'pages are not judged by axe-core'
+	cd test/browser && go vet ./... && go test -timeout 20m -v ./...
 
 # The service as programs in other languages use it. What cannot be had is left out with a word, but where USERDB_REQUIRE_NODE is set.
 clients: redis
-	if .ci/install npm && (cd serve/clients && npm ci --no-audit --no-fund) && (cd examples/node && npm ci --no-audit --no-fund); then \
-		USERDB_REQUIRE_NODE=1 $(PROGRESS) go test -count=1 -timeout 5m ./serve/clients; \
+	if .ci/install npm && (cd test/clients && npm ci --no-audit --no-fund) && (cd examples/node && npm ci --no-audit --no-fund); then \
+		USERDB_REQUIRE_NODE=1 $(PROGRESS) go test -count=1 -timeout 5m ./test/clients; \
 	else \
 		echo 'the service is not used from Node'; test -z "$${USERDB_REQUIRE_NODE:-}"; \
 	fi
@@ -137,14 +137,14 @@ steady: redis
 		$(PROGRESS) go test -p 2 -count=3 -timeout 60m ./...
 
 # Processes that use a store while masters, replies, slots and they themselves are killed, stopped, lost and moved: see
-# chaos/doc_test.go. The store is a cluster, one server, or a master with its replica and Sentinels. Without a SEED it
+# test/chaos/doc_test.go. The store is a cluster, one server, or a master with its replica and Sentinels. Without a SEED it
 # takes one, and says which.
 MINUTES ?= 3
 KIND ?= cluster
 SEED ?=
 chaos: redis
 	@minutes='$(MINUTES)'; USERDB_CHAOS_MINUTES=$$minutes USERDB_CHAOS_SEED='$(SEED)' USERDB_CHAOS_KIND='$(KIND)' \
-		$(PROGRESS) go test -v -count=1 -timeout $$(( $${minutes%.*} + 15 ))m -run '^TestChaos$$' ./chaos
+		$(PROGRESS) go test -v -count=1 -timeout $$(( $${minutes%.*} + 15 ))m -run '^TestChaos$$' ./test/chaos
 
 # The same tests on Valkey, where it is installed.
 test-valkey:

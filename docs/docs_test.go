@@ -289,7 +289,7 @@ p1,pat,pat@example.com,` + bcrypt + `';; esac`,
 // loadOriginal writes the original program's records to a server, and its schema to a file.
 func loadOriginal(t *testing.T, server *redistest.Server, dir string) {
 	t.Helper()
-	const data = "../testdata/original/"
+	const data = "../test/testdata/original/"
 	text, err := os.ReadFile(data + "original_options.json")
 	if err != nil {
 		t.Fatal(err)

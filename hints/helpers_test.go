@@ -56,7 +56,7 @@ func key(s string) recordkey.Key {
 }
 
 func naughtyStrings(t testing.TB) []string {
-	text, err := os.ReadFile("../testdata/blns.json")
+	text, err := os.ReadFile("../test/testdata/blns.json")
 	if err != nil {
 		t.Fatal(err)
 	}

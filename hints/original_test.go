@@ -34,7 +34,7 @@ func (p probe) call() string {
 }
 
 func originalSchema(t testing.TB) schema.Schema {
-	f, err := os.Open("../testdata/original/original_options.json")
+	f, err := os.Open("../test/testdata/original/original_options.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func originalSchema(t testing.TB) schema.Schema {
 }
 
 func probes(t testing.TB) []probe {
-	f, err := os.Open("../testdata/original/original_probes.jsonl")
+	f, err := os.Open("../test/testdata/original/original_probes.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func TestOriginalFixture(t *testing.T) {
 		Clear json.RawMessage `json:"password_clear"`
 	}
 	seen, skipped := map[string]bool{}, 0
-	eachLine(t, "../testdata/original/original_fixture.jsonl", func(r record) {
+	eachLine(t, "../test/testdata/original/original_fixture.jsonl", func(r record) {
 		if r.Clear == nil {
 			return
 		}

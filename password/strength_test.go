@@ -36,7 +36,7 @@ type report struct {
 }
 
 func originalReports(t *testing.T) (all []report) {
-	eachLine(t, "../testdata/original/original_strength.jsonl", func(r report) { all = append(all, r) })
+	eachLine(t, "../test/testdata/original/original_strength.jsonl", func(r report) { all = append(all, r) })
 	return all
 }
 

@@ -156,7 +156,7 @@ func TestNoKeyHasBracesOrSpace(t *testing.T) {
 }
 
 func naughtyStrings(t testing.TB) []string {
-	text, err := os.ReadFile("../testdata/blns.json")
+	text, err := os.ReadFile("../test/testdata/blns.json")
 	if err != nil {
 		t.Fatal(err)
 	}

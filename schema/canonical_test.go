@@ -116,7 +116,7 @@ func TestCanonicalOfRunes(t *testing.T) {
 // TestCanonicalOfNaughtyStrings checks texts that others collected to break programs.
 func TestCanonicalOfNaughtyStrings(t *testing.T) {
 	var naughty []string
-	readJSON(t, "../testdata/blns.json", &naughty)
+	readJSON(t, "../test/testdata/blns.json", &naughty)
 	var golden []struct{ Input string }
 	readJSON(t, "../validate/testdata/precis-golden.json", &golden)
 	for _, g := range golden {

@@ -15,7 +15,7 @@ import (
 // FuzzLoad loads arbitrary files. An error must be a short *Error; a loaded schema must be valid
 // and must not change when it is written and loaded again.
 func FuzzLoad(f *testing.F) {
-	original, err := os.ReadFile("../testdata/original/original_options.json")
+	original, err := os.ReadFile("../test/testdata/original/original_options.json")
 	if err != nil {
 		f.Fatal(err)
 	}

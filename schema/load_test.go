@@ -107,7 +107,7 @@ func TestLoadOriginal(t *testing.T) {
 }
 
 func originalSchema(t *testing.T) schema.Schema {
-	file, err := os.Open("../testdata/original/original_options.json")
+	file, err := os.Open("../test/testdata/original/original_options.json")
 	if err != nil {
 		t.Fatal(err)
 	}

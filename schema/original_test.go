@@ -42,7 +42,7 @@ func TestReadsOfOriginal(t *testing.T) {
 			Result map[string]json.RawMessage
 			Error  string
 		} `json:"get_user"`
-	}](t, "../testdata/original/original_reads.jsonl")
+	}](t, "../test/testdata/original/original_reads.jsonl")
 	facets := 0
 	for _, read := range reads {
 		hash := wires[string(read.Key)]
@@ -71,7 +71,7 @@ func hashes(t *testing.T) map[string]map[string]string {
 	for _, record := range lines[struct {
 		Key, Value json.RawMessage
 		Type       string
-	}](t, "../testdata/original/original_fixture.jsonl") {
+	}](t, "../test/testdata/original/original_fixture.jsonl") {
 		if record.Type != "hash" {
 			continue
 		}
@@ -148,7 +148,7 @@ func TestWritesOfOriginal(t *testing.T) {
 	for _, call := range lines[struct {
 		Entry   map[string]json.RawMessage
 		Outcome struct{ Record map[string]json.RawMessage }
-	}](t, "../testdata/original/original_creates.jsonl") {
+	}](t, "../test/testdata/original/original_creates.jsonl") {
 		for _, field := range []string{"age", "rating"} {
 			given, ok := call.Entry[field]
 			if !ok {

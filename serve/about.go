@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/internal/figures"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -33,12 +33,12 @@ func (s *Service) registerAbout(mux *http.ServeMux) {
 		writeText(w, http.StatusOK, "ok")
 	})
 	mux.HandleFunc("GET "+docsPath, s.serveDocs)
-	handle(s, route{id: "schema", method: "GET", path: "/v1/schema", scopes: []string{own.ScopeRead}, summary: "Get the schema in force"},
+	handle(s, route{id: "schema", method: "GET", path: "/v1/schema", scopes: []string{admin.ScopeRead}, summary: "Get the schema in force"},
 		func(ctx context.Context, c *call, _ *empty) (*schemaOutput, error) {
 			err := c.refresh(ctx)
 			return &schemaOutput{c.visibleSchema()}, err
 		})
-	handle(s, route{id: "status", method: "GET", path: "/v1/status", scopes: []string{own.ScopeAdmin}, summary: "Get the contents of the store and the state of its servers"}, getStatus)
+	handle(s, route{id: "status", method: "GET", path: "/v1/status", scopes: []string{admin.ScopeAdmin}, summary: "Get the contents of the store and the state of its servers"}, getStatus)
 }
 
 // statusMaxAge is how long a status is reused, because gathering one scans every record.
@@ -96,7 +96,7 @@ func (r *readiness) check(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	r.err = own.Ready(ctx, r.db)
+	r.err = admin.Ready(ctx, r.db)
 	r.checkedAt = time.Now()
 	return r.err
 }

@@ -15,9 +15,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
 )
 
 const formType = "application/x-www-form-urlencoded"
@@ -60,7 +60,7 @@ func TestStalledForms(t *testing.T) {
 				}
 				return answer
 			}
-			_, err = own.AddOperator(c.Ctx, c.DB, "Olga", "correct horse battery")
+			_, err = admin.AddOperator(c.Ctx, c.DB, "Olga", "correct horse battery")
 			must(t, err)
 
 			ended := make(chan struct{})
@@ -168,7 +168,7 @@ func TestForeignRecords(t *testing.T) {
 	must(t, s.Raw.Eval(c.Ctx, "for i = 1, 250000 do redis.call('SET', 'other/' .. i, 'x') end return 1", nil).Err())
 	count := &counter{}
 	s.AddHook(count)
-	reader := c.withKey(c.makeKey(own.Key{Name: "reader", Scopes: []string{own.ScopeRead}}))
+	reader := c.withKey(c.makeKey(admin.Key{Name: "reader", Scopes: []string{admin.ScopeRead}}))
 	for _, query := range []string{"limit=1", "limit=1&disabled=false", "limit=200"} {
 		var uids []string
 		for after, pages := "", 0; pages == 0 || after != ""; pages++ {

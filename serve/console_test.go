@@ -11,10 +11,10 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -22,7 +22,7 @@ import (
 // send only over HTTPS, and that behind any other proxy it says what to do.
 func TestConsoleBehindProxy(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
-	_, err := own.AddOperator(t.Context(), s.DB, "Olga", "correct horse battery")
+	_, err := admin.AddOperator(t.Context(), s.DB, "Olga", "correct horse battery")
 	must(t, err)
 	signIn := func(proxies ...netip.Prefix) *httptest.ResponseRecorder {
 		service, err := serve.New(s.DB, serve.Options{Namespace: s.NS, Console: true, Proxies: proxies})
@@ -55,7 +55,7 @@ func TestConsole(t *testing.T) {
 		must(t, err)
 		_, err = users.Create(c.Ctx, userdb.NewEntry{UID: "u1", Facets: schema.Texts("name", "Zebedee", "email", "zebedee@example.com")})
 		must(t, err)
-		_, err = own.AddOperator(c.Ctx, c.DB, "Olga", "correct horse battery")
+		_, err = admin.AddOperator(c.Ctx, c.DB, "Olga", "correct horse battery")
 		must(t, err)
 		jar, _ := cookiejar.New(nil)
 		browser := &http.Client{Jar: jar}

@@ -13,8 +13,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -125,15 +125,15 @@ func asNotFound(err error) error {
 }
 
 func (s *Service) registerEntries() {
-	handle(s, route{id: "createEntry", method: "POST", path: typePrefix + "/entries", scopes: []string{own.ScopeWrite}, summary: "Create an entry", status: http.StatusCreated}, createEntry)
-	handle(s, route{id: "getEntry", method: "GET", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeRead}, summary: "Get an entry by its UID"}, getEntry)
-	handle(s, route{id: "patchEntry", method: "PATCH", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeWrite}, summary: "Set facets, and remove those that are null"}, patchEntry)
-	handle(s, route{id: "deleteEntry", method: "DELETE", path: typePrefix + "/entries/{uid}", scopes: []string{own.ScopeWrite}, summary: "Delete an entry and everything that belongs to it", status: http.StatusNoContent}, deleteEntry)
-	handle(s, route{id: "disableEntry", method: "POST", path: typePrefix + "/entries/{uid}/disable", scopes: []string{own.ScopeWrite}, summary: "Disable an entry: it cannot log in, and its sessions and tokens end", status: http.StatusNoContent},
+	handle(s, route{id: "createEntry", method: "POST", path: typePrefix + "/entries", scopes: []string{admin.ScopeWrite}, summary: "Create an entry", status: http.StatusCreated}, createEntry)
+	handle(s, route{id: "getEntry", method: "GET", path: typePrefix + "/entries/{uid}", scopes: []string{admin.ScopeRead}, summary: "Get an entry by its UID"}, getEntry)
+	handle(s, route{id: "patchEntry", method: "PATCH", path: typePrefix + "/entries/{uid}", scopes: []string{admin.ScopeWrite}, summary: "Set facets, and remove those that are null"}, patchEntry)
+	handle(s, route{id: "deleteEntry", method: "DELETE", path: typePrefix + "/entries/{uid}", scopes: []string{admin.ScopeWrite}, summary: "Delete an entry and everything that belongs to it", status: http.StatusNoContent}, deleteEntry)
+	handle(s, route{id: "disableEntry", method: "POST", path: typePrefix + "/entries/{uid}/disable", scopes: []string{admin.ScopeWrite}, summary: "Disable an entry: it cannot log in, and its sessions and tokens end", status: http.StatusNoContent},
 		handleUID((*userdb.Type).Disable))
-	handle(s, route{id: "enableEntry", method: "POST", path: typePrefix + "/entries/{uid}/enable", scopes: []string{own.ScopeWrite}, summary: "Enable an entry, so that it can log in again", status: http.StatusNoContent},
+	handle(s, route{id: "enableEntry", method: "POST", path: typePrefix + "/entries/{uid}/enable", scopes: []string{admin.ScopeWrite}, summary: "Enable an entry, so that it can log in again", status: http.StatusNoContent},
 		handleUID((*userdb.Type).Enable))
-	handle(s, route{id: "endWaits", method: "DELETE", path: typePrefix + "/entries/{uid}/waits", scopes: []string{own.ScopeWrite}, summary: "Forget the failed logins of an entry, so that nobody has to wait", status: http.StatusNoContent},
+	handle(s, route{id: "endWaits", method: "DELETE", path: typePrefix + "/entries/{uid}/waits", scopes: []string{admin.ScopeWrite}, summary: "Forget the failed logins of an entry, so that nobody has to wait", status: http.StatusNoContent},
 		handleUID((*userdb.Type).EndWaits))
 }
 

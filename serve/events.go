@@ -14,8 +14,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -45,8 +45,8 @@ func EventOf(e userdb.HistoryEvent) Event {
 const eventStream = "text/event-stream"
 
 func (s *Service) registerEvents(mux *http.ServeMux) {
-	handle(s, route{id: "history", method: "GET", path: typePrefix + "/entries/{uid}/history", scopes: []string{own.ScopeRead}, summary: "Get the history of an entry, latest first"}, getHistory)
-	listen := route{id: "events", method: "GET", path: "/v1/events", scopes: []string{own.ScopeAdmin}, summary: "Get events, oldest first; as " + eventStream + ", new events follow as they happen"}
+	handle(s, route{id: "history", method: "GET", path: typePrefix + "/entries/{uid}/history", scopes: []string{admin.ScopeRead}, summary: "Get the history of an entry, latest first"}, getHistory)
+	listen := route{id: "events", method: "GET", path: "/v1/events", scopes: []string{admin.ScopeAdmin}, summary: "Get events, oldest first; as " + eventStream + ", new events follow as they happen"}
 	s.handleStream(mux, listen, listEvents,
 		&huma.Param{Name: "after", In: "query", Description: "next from an earlier page, or end to skip all events so far", Schema: &huma.Schema{Type: "string"}},
 		&huma.Param{Name: "kind", In: "query", Explode: ptr(true), Description: "only events of these kinds", Schema: &huma.Schema{Type: "array", Items: &huma.Schema{Type: "string", Enum: toAny(view.Kinds)}}},

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
 )
 
 // eventKinds returns the kinds and UIDs of the events in a response.
@@ -74,7 +74,7 @@ func TestHistory(t *testing.T) {
 		c.equal("events after the last one", fmt.Sprint(c.do("200", "GET", "/v1/events?after="+r.str("next"), "").eventKinds()), "[]")
 		c.equal("events of one kind", fmt.Sprint(c.waitForEvents(1, "&kind=disable").eventKinds()), "[disable alice]")
 		c.equal("events of two kinds", fmt.Sprint(c.waitForEvents(2, "&kind=disable&kind=password").eventKinds()), "[password alice disable alice]")
-		animals := c.withKey(c.makeKey(own.Key{Name: "animals", Scopes: []string{"admin"}, Types: []string{"firm"}}))
+		animals := c.withKey(c.makeKey(admin.Key{Name: "animals", Scopes: []string{"admin"}, Types: []string{"firm"}}))
 		c.equal("events of one type", fmt.Sprint(animals.waitForEvents(1, "").eventKinds()), "[create cat]")
 		for query, want := range map[string]string{"after=x": "usage", "limit=0": "usage", "limit=x": "usage", "kind=nosuch": "usage", "kind=": "usage", "kind=create&kind=": "usage", "nosuch=1": "usage", "after=x&after=y": "usage"} {
 			c.do("400 "+want, "GET", "/v1/events?"+query, "")
@@ -246,13 +246,13 @@ func TestStreamEnds(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- service.Run(ctx, l) }()
 	c.url = "http://" + l.Addr().String()
-	revoked := c.withKey(c.makeKey(own.Key{Name: "revoked", Scopes: []string{"admin"}})).listen("")
+	revoked := c.withKey(c.makeKey(admin.Key{Name: "revoked", Scopes: []string{"admin"}})).listen("")
 	h := c.listen("")
 	for range 2 {
 		for h.in.Scan() && h.in.Text() != ": ping" {
 		}
 	}
-	keys, err := own.KeysOf(s.DB)
+	keys, err := admin.KeysOf(s.DB)
 	must(t, err)
 	must(t, keys.Revoke(t.Context(), "revoked"))
 	mu.Lock()
@@ -273,8 +273,8 @@ func TestStreamRevoked(t *testing.T) {
 	defer serve.SetPingInterval(time.Hour)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c, pass := newClient(t, s, serve.Options{}).withClock()
-	h := c.withKey(c.makeKey(own.Key{Name: "revoked", Scopes: []string{"admin"}})).listen("")
-	keys, err := own.KeysOf(s.DB)
+	h := c.withKey(c.makeKey(admin.Key{Name: "revoked", Scopes: []string{"admin"}})).listen("")
+	keys, err := admin.KeysOf(s.DB)
 	must(t, err)
 	must(t, keys.Revoke(t.Context(), "revoked"))
 	pass(5 * time.Second)

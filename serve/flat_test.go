@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
 )
 
 // residents is the number of accounts that stay. A round deletes all other accounts that it
@@ -89,7 +89,7 @@ func newSoak(t *testing.T) *soak {
 	server := redistest.Start(t)
 	s := testdb.Open(t, server.Client(), recordkey.Namespace{}, sc)
 	f := &soak{client: newClient(t, s, serve.Options{}), web: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
-	f.directoryKey = f.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}})
+	f.directoryKey = f.makeKey(admin.Key{Name: "directory", Scopes: []string{admin.ScopeSCIM}})
 	address, stop := startService(t, f.client, serve.Options{SCIM: &directories})
 	f.url = "http://" + address
 	for i := range residents {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -26,7 +26,7 @@ const (
 
 // A keyCache holds API keys by the hashes of their secrets.
 type keyCache struct {
-	keys    *own.Keys
+	keys    *admin.Keys
 	lookups *budget // limits lookups of keys that are not cached
 
 	mu          sync.Mutex
@@ -38,24 +38,24 @@ type keyCache struct {
 }
 
 type cachedKey struct {
-	own.Key
+	admin.Key
 	readAt time.Time
 }
 
 func newKeyCache(db *userdb.DB, lookups *budget) (*keyCache, error) {
-	keys, err := own.KeysOf(db)
+	keys, err := admin.KeysOf(db)
 	return &keyCache{keys: keys, lookups: lookups, cached: map[string]cachedKey{}, failures: map[string]int{}, now: time.Now}, err
 }
 
 var errWrongKey = problem(userdb.CodeKey, "the request has no valid API key: create one with 'userdb apikey create', and send it as Authorization: Bearer KEY")
 
 // find returns the key in the Authorization header of a request.
-func (k *keyCache) find(ctx context.Context, header, origin string) (own.Key, error) {
+func (k *keyCache) find(ctx context.Context, header, origin string) (admin.Key, error) {
 	scheme, secret, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" || len(secret) > 200 {
-		return own.Key{}, k.reject(origin)
+		return admin.Key{}, k.reject(origin)
 	}
-	hash, now := own.Hash(strings.TrimSpace(secret)), k.now()
+	hash, now := admin.Hash(strings.TrimSpace(secret)), k.now()
 	k.mu.Lock()
 	cached, has := k.cached[hash]
 	k.mu.Unlock()
@@ -65,13 +65,13 @@ func (k *keyCache) find(ctx context.Context, header, origin string) (own.Key, er
 		if !has {
 			leave, err := k.lookups.take(limited)
 			if err != nil {
-				return own.Key{}, err
+				return admin.Key{}, err
 			}
 			defer leave()
 		}
 		key, err := k.keys.Find(limited, hash)
 		if err != nil && !errors.Is(err, userdb.ErrNotFound) {
-			return own.Key{}, err
+			return admin.Key{}, err
 		}
 		k.mu.Lock()
 		if err != nil {
@@ -82,11 +82,11 @@ func (k *keyCache) find(ctx context.Context, header, origin string) (own.Key, er
 		}
 		k.mu.Unlock()
 		if err != nil {
-			return own.Key{}, k.reject(origin)
+			return admin.Key{}, k.reject(origin)
 		}
 	}
 	if !cached.Good(now) {
-		return own.Key{}, k.reject(origin)
+		return admin.Key{}, k.reject(origin)
 	}
 	return cached.Key, nil
 }

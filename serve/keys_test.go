@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
 )
 
 // An operation is an operation of /openapi.json.
@@ -52,8 +52,8 @@ func (c *client) operations() (all []operation) {
 func TestScopes(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		keys := map[string]string{}
-		for _, scope := range own.Scopes {
-			keys[scope] = c.makeKey(own.Key{Name: "only-" + scope, Scopes: []string{scope}})
+		for _, scope := range admin.Scopes {
+			keys[scope] = c.makeKey(admin.Key{Name: "only-" + scope, Scopes: []string{scope}})
 		}
 		for _, o := range c.operations() {
 			path := strings.NewReplacer("{type}", "user", "{uid}", "nobody", "{tag}", "x", "{id}", "x").Replace(o.Path)
@@ -63,7 +63,7 @@ func TestScopes(t *testing.T) {
 			}
 			for scope, key := range keys {
 				r := c.withKey(key).send(o.Method, path, "")
-				may := slices.Contains(let, scope) || scope == own.ScopeAdmin
+				may := slices.Contains(let, scope) || scope == admin.ScopeAdmin
 				if refused := r.str("code") == "scope"; refused == may {
 					t.Errorf("%s with a key for %s: got %d %s", o.ID, scope, r.status, r.text)
 				}
@@ -80,7 +80,7 @@ func TestScopes(t *testing.T) {
 		}
 		// With the scope login, setting a password requires the current one.
 		path := c.create(alice)
-		login := c.withKey(keys[own.ScopeLogin])
+		login := c.withKey(keys[admin.ScopeLogin])
 		login.do("403 scope", "PUT", path+"/password", `{"password":"battery staple 10"}`)
 		login.do("200", "PUT", path+"/password", `{"password":"battery staple 10","current":"battery staple 9"}`)
 	})
@@ -92,7 +92,7 @@ func TestNarrowKeys(t *testing.T) {
 		c.create(alice)
 		signed := c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9","session":{}}`).str("session.secret")
 		token := c.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"p","uid":"alice"}`).str("secret")
-		firm := c.withKey(c.makeKey(own.Key{Name: "firm", Scopes: []string{own.ScopeAdmin}, Types: []string{"firm"}}))
+		firm := c.withKey(c.makeKey(admin.Key{Name: "firm", Scopes: []string{admin.ScopeAdmin}, Types: []string{"firm"}}))
 		firm.do("201", "POST", "/v1/types/firm/entries", `{"uid":"f","facets":{"name":"Firm"}}`)
 		firm.do("403 scope", "GET", "/v1/types/user/entries/alice", "")
 		// The key does not reveal which types exist either.
@@ -115,17 +115,17 @@ func TestNarrowKeys(t *testing.T) {
 		if r := firm.do("200", "GET", "/v1/status", ""); strings.Contains(r.text, `"user"`) || !strings.Contains(r.text, `"firm"`) || strings.Contains(r.text, "servers") {
 			t.Errorf("the status has more than the type: %s", r.text)
 		}
-		c.withKey(c.makeKey(own.Key{Name: "reads", Scopes: []string{own.ScopeRead}})).do("403 scope", "GET", "/v1/status", "")
+		c.withKey(c.makeKey(admin.Key{Name: "reads", Scopes: []string{admin.ScopeRead}})).do("403 scope", "GET", "/v1/status", "")
 		c.equal("the session afterwards", c.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).str("active"), "true")
 
-		below := c.withKey(c.makeKey(own.Key{Name: "below", Scopes: []string{own.ScopeAdmin}, Namespace: strings.TrimPrefix(c.NS.Path()+"/below", "/")}))
+		below := c.withKey(c.makeKey(admin.Key{Name: "below", Scopes: []string{admin.ScopeAdmin}, Namespace: strings.TrimPrefix(c.NS.Path()+"/below", "/")}))
 		below.do("404 not_found", "GET", "/v1/types/user/entries/alice", "")
 		below.do("201", "POST", "/v1/types/user/entries", alice)
 		below.do("204", "DELETE", "/v1/types/user/entries/alice", "")
 		c.do("200", "GET", "/v1/types/user/entries/alice", "")
 		c.equal("another namespace's session", below.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).str("active"), "false")
 		if c.NS.Path() != "" {
-			beside := c.withKey(c.makeKey(own.Key{Name: "beside", Scopes: []string{own.ScopeAdmin}, Namespace: "beside"}))
+			beside := c.withKey(c.makeKey(admin.Key{Name: "beside", Scopes: []string{admin.ScopeAdmin}, Namespace: "beside"}))
 			beside.do("403 scope", "GET", "/v1/types/user/entries/alice", "")
 		}
 	})
@@ -153,11 +153,11 @@ func TestRevocation(t *testing.T) {
 		s = s.Under(t, testSchema())
 		c := newClient(t, s, serve.Options{})
 		c, pass := c.withClock()
-		short := c.withKey(c.makeKey(own.Key{Name: "short", Scopes: []string{own.ScopeRead}, Expires: time.Now().Add(time.Minute)}))
+		short := c.withKey(c.makeKey(admin.Key{Name: "short", Scopes: []string{admin.ScopeRead}, Expires: time.Now().Add(time.Minute)}))
 		short.do("200", "GET", "/v1/schema", "")
-		gone := c.withKey(c.makeKey(own.Key{Name: "gone", Scopes: []string{own.ScopeRead}}))
+		gone := c.withKey(c.makeKey(admin.Key{Name: "gone", Scopes: []string{admin.ScopeRead}}))
 		gone.do("200", "GET", "/v1/schema", "")
-		keys, err := own.KeysOf(s.DB)
+		keys, err := admin.KeysOf(s.DB)
 		must(t, err)
 		must(t, keys.Revoke(s.Ctx, "GONE"))
 		pass(5 * time.Second)

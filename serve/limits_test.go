@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
 )
 
 // TestUIDInHeader checks that /v1/session/check returns different headers for different UIDs, even
@@ -136,12 +136,12 @@ func TestRevokedKeyStreams(t *testing.T) {
 		s = s.Under(t, testSchema())
 		c := newClient(t, s, serve.Options{})
 		other, pass := c.withClock()
-		old := other.withKey(c.makeKey(own.Key{Name: "old", Scopes: []string{own.ScopeAdmin}}))
+		old := other.withKey(c.makeKey(admin.Key{Name: "old", Scopes: []string{admin.ScopeAdmin}}))
 		stream := old.listen("")
 		body, answer := old.startImport(http.DefaultClient, old.url)
 		_, err := body.Write([]byte(`{"facets":{"name":"before"}}` + "\n"))
 		must(t, err)
-		keys, err := own.KeysOf(s.DB)
+		keys, err := admin.KeysOf(s.DB)
 		must(t, err)
 		must(t, keys.Revoke(s.Ctx, "old"))
 		pass(5 * time.Second)
@@ -187,7 +187,7 @@ func TestUsersOfTypeGroup(t *testing.T) {
 		sc, o := directorySchema()
 		sc.Types["group"] = sc.Types["user"]
 		c := newClient(t, s.Under(t, sc), serve.Options{SCIM: &o})
-		c = c.withKey(c.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}, Types: []string{"group"}}))
+		c = c.withKey(c.makeKey(admin.Key{Name: "directory", Scopes: []string{admin.ScopeSCIM}, Types: []string{"group"}}))
 		for i := range 4 {
 			c.scim("201", "POST", "/Users", fmt.Sprintf(`{%s"userName":"u%d@example.com"}`, userURN, i))
 			c.scim("201", "POST", "/Groups", fmt.Sprintf(`{%s"displayName":"g%d"}`, groupURN, i))
@@ -239,7 +239,7 @@ func TestTagsAreFull(t *testing.T) {
 		tags.Max = 2
 		sc.Types["user"].Tertiary["tags"] = tags
 		api := newClient(t, s.Under(t, sc), serve.Options{SCIM: &o})
-		c := api.withKey(api.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}}))
+		c := api.withKey(api.makeKey(admin.Key{Name: "directory", Scopes: []string{admin.ScopeSCIM}}))
 		uid := c.createUser("a")
 		c.createGroup("one", uid)
 		c.createGroup("two", uid)

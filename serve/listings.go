@@ -13,14 +13,14 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/internal/figures"
 	"github.com/coffeenode/userdb/userdb"
 )
 
 func (s *Service) registerListings() {
-	read := []string{own.ScopeRead}
+	read := []string{admin.ScopeRead}
 	handle(s, route{id: "listEntries", method: "GET", path: typePrefix + "/entries", scopes: read, summary: "List entries, a page at a time"}, listEntries)
 	handle(s, route{id: "countEntries", method: "GET", path: typePrefix + "/count", scopes: read, summary: "Count entries"}, countEntries)
 	handle(s, route{id: "lookupEntry", method: "POST", path: typePrefix + "/lookup", scopes: read, summary: "Find the entry with an identifier"}, lookupEntry)

@@ -12,17 +12,17 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 )
 
 func (s *Service) registerLogins() {
-	login := []string{own.ScopeLogin}
+	login := []string{admin.ScopeLogin}
 	handle(s, route{id: "login", method: "POST", path: typePrefix + "/login", scopes: login, summary: "Check an identifier and a password, and begin a session on request"}, logIn)
-	handle(s, route{id: "setPassword", method: "PUT", path: typePrefix + "/entries/{uid}/password", scopes: []string{own.ScopeWrite, own.ScopeLogin}, summary: "Set a password; with only the scope login, this needs the current one"}, setPassword)
+	handle(s, route{id: "setPassword", method: "PUT", path: typePrefix + "/entries/{uid}/password", scopes: []string{admin.ScopeWrite, admin.ScopeLogin}, summary: "Set a password; with only the scope login, this needs the current one"}, setPassword)
 	handle(s, route{id: "startSession", method: "POST", path: typePrefix + "/entries/{uid}/sessions", scopes: login, summary: "Begin a session for somebody who was authenticated elsewhere", status: http.StatusCreated}, startSession)
-	handle(s, route{id: "listSessions", method: "GET", path: typePrefix + "/entries/{uid}/sessions", scopes: []string{own.ScopeRead}, summary: "List the sessions of an entry"}, listSessions)
+	handle(s, route{id: "listSessions", method: "GET", path: typePrefix + "/entries/{uid}/sessions", scopes: []string{admin.ScopeRead}, summary: "List the sessions of an entry"}, listSessions)
 	handle(s, route{id: "endSessions", method: "DELETE", path: typePrefix + "/entries/{uid}/sessions", scopes: login, summary: "End all sessions of an entry", status: http.StatusNoContent}, endSessions)
 	handle(s, route{id: "endSessionByID", method: "DELETE", path: typePrefix + "/entries/{uid}/sessions/{id}", scopes: login, summary: "End one session of an entry", status: http.StatusNoContent}, endSessionByID)
 	handle(s, route{id: "session", method: "POST", path: "/v1/session", scopes: login, summary: "Get the session with a secret, and its entry"}, getSession)
@@ -212,7 +212,7 @@ func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput
 	if err != nil {
 		return nil, err
 	}
-	if !in.Body.Current.is && !c.key.May(own.ScopeWrite) {
+	if !in.Body.Current.is && !c.key.May(admin.ScopeWrite) {
 		return nil, problem(userdb.CodeScope, "without the scope write, setting a password requires the current one")
 	}
 	if _, err := in.Body.parseSession(in.Body.Session); err != nil {

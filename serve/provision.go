@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -25,7 +25,7 @@ func (s *Service) Provision(ctx context.Context) error {
 
 // serveSCIM serves requests from directories.
 func (s *Service) serveSCIM(w http.ResponseWriter, r *http.Request) {
-	c, leave, err := s.beginCall(r, route{id: "scim", scopes: []string{own.ScopeSCIM}})
+	c, leave, err := s.beginCall(r, route{id: "scim", scopes: []string{admin.ScopeSCIM}})
 	if err == nil {
 		defer leave()
 		err = s.dispatchSCIM(c, w, c.request)

@@ -14,11 +14,11 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -53,7 +53,7 @@ func eachDirectory(t *testing.T, test func(t *testing.T, c *client)) {
 func newDirectory(t *testing.T, s *testdb.Site, o scim.Options) *client {
 	t.Helper()
 	c := newClient(t, s, serve.Options{SCIM: &o})
-	return c.withKey(c.makeKey(own.Key{Name: "directory", Scopes: []string{own.ScopeSCIM}}))
+	return c.withKey(c.makeKey(admin.Key{Name: "directory", Scopes: []string{admin.ScopeSCIM}}))
 }
 
 // scim sends a request and checks the status and, of errors, the scimType.
@@ -507,9 +507,9 @@ func TestMappedElsewhere(t *testing.T) {
 	c := *first
 	c.url = server.URL
 	directories := map[string]*client{
-		"user":      c.withKey(c.makeKey(own.Key{Name: "users", Scopes: []string{own.ScopeSCIM}, Types: []string{"user"}})),
-		"staff":     c.withKey(c.makeKey(own.Key{Name: "staff", Scopes: []string{own.ScopeSCIM}, Types: []string{"staff"}})),
-		"acme user": c.withKey(c.makeKey(own.Key{Name: "acme", Scopes: []string{own.ScopeSCIM}, Namespace: "acme"})),
+		"user":      c.withKey(c.makeKey(admin.Key{Name: "users", Scopes: []string{admin.ScopeSCIM}, Types: []string{"user"}})),
+		"staff":     c.withKey(c.makeKey(admin.Key{Name: "staff", Scopes: []string{admin.ScopeSCIM}, Types: []string{"staff"}})),
+		"acme user": c.withKey(c.makeKey(admin.Key{Name: "acme", Scopes: []string{admin.ScopeSCIM}, Namespace: "acme"})),
 	}
 	for where, want := range map[string]string{"user": "Store admins", "staff": "Heads", "acme user": "Chiefs"} {
 		d := directories[where]
@@ -522,11 +522,11 @@ func TestMappedElsewhere(t *testing.T) {
 				db, err = db.In(ns)
 				must(t, err)
 			}
-			groups, err := own.Groups(db, strings.TrimPrefix(where, "acme "))
+			groups, err := admin.Groups(db, strings.TrimPrefix(where, "acme "))
 			must(t, err)
 			e, err := groups.Find(c.Ctx, hints.UID(r.str("id")))
 			must(t, err)
-			if tag := e.Text(own.GroupTag); (tag != "scim:"+r.str("id")) != (name == want) {
+			if tag := e.Text(admin.GroupTag); (tag != "scim:"+r.str("id")) != (name == want) {
 				t.Errorf("%s: the members of %s have the tag %s", where, name, tag)
 			}
 		}
@@ -540,21 +540,21 @@ func TestOwnGroups(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
 	c := newDirectory(t, s, o)
 	g := c.createGroup("Cooks", c.createUser("a"))
-	elsewhere := c.withKey(c.makeKey(own.Key{Name: "elsewhere", Scopes: []string{own.ScopeSCIM}, Namespace: "acme"}))
+	elsewhere := c.withKey(c.makeKey(admin.Key{Name: "elsewhere", Scopes: []string{admin.ScopeSCIM}, Namespace: "acme"}))
 	must(t, storeSchema(t, s, "acme", sc))
 	elsewhere.scim("404", "GET", "/Groups/"+g, "")
 	c.equal("groups in another namespace", elsewhere.scim("200", "GET", "/Groups", "").str("totalResults"), "0")
 	c.equal("users in another namespace", elsewhere.scim("200", "GET", "/Users", "").str("totalResults"), "0")
 	elsewhere.createGroup("Cooks", elsewhere.createUser("a"))
 
-	for scope, want := range map[string]string{own.ScopeRead: "403", own.ScopeWrite: "403", own.ScopeLogin: "403", own.ScopeAdmin: "200", own.ScopeSCIM: "200"} {
-		key := c.withKey(c.makeKey(own.Key{Name: "k-" + scope, Scopes: []string{scope}}))
+	for scope, want := range map[string]string{admin.ScopeRead: "403", admin.ScopeWrite: "403", admin.ScopeLogin: "403", admin.ScopeAdmin: "200", admin.ScopeSCIM: "200"} {
+		key := c.withKey(c.makeKey(admin.Key{Name: "k-" + scope, Scopes: []string{scope}}))
 		key.scim(want, "GET", "/Users", "")
 	}
 	c.withKey("").scim("401", "GET", "/Users", "")
 	c.withKey("udb_x").scim("401", "GET", "/Groups/"+g, "")
 	c.do("403 scope", "GET", "/v1/types/user/entries", "")
-	firm := c.withKey(c.makeKey(own.Key{Name: "firm", Scopes: []string{own.ScopeSCIM}, Types: []string{"firm"}}))
+	firm := c.withKey(c.makeKey(admin.Key{Name: "firm", Scopes: []string{admin.ScopeSCIM}, Types: []string{"firm"}}))
 	if r := firm.send("GET", "/scim/v2/Users", ""); r.status == 200 {
 		t.Errorf("a type without a field for userName is accepted: %s", r.text)
 	}
@@ -665,7 +665,7 @@ func TestUnsuitableType(t *testing.T) {
 		sc, o := directorySchema()
 		sc.Types["robot"] = schema.Type{Primary: "uid", Fields: map[string]schema.Field{"name": {Role: schema.RoleSecondary}}}
 		c := newDirectory(t, s.Under(t, sc), o)
-		c = c.withKey(c.makeKey(own.Key{Name: "robots", Types: []string{"robot"}, Scopes: []string{own.ScopeSCIM}}))
+		c = c.withKey(c.makeKey(admin.Key{Name: "robots", Types: []string{"robot"}, Scopes: []string{admin.ScopeSCIM}}))
 		for range 2 {
 			if r := c.scim("500", "GET", "/Users", ""); !strings.Contains(r.str("detail"), `userName cannot be "email"`) {
 				t.Errorf("%s", r.text)

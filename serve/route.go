@@ -15,10 +15,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/coffeenode/userdb/internal/jsonline"
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
@@ -27,7 +27,7 @@ import (
 // A call is a request with the key that authorizes it.
 type call struct {
 	service *Service
-	key     own.Key
+	key     admin.Key
 	db      *userdb.DB
 	request *http.Request
 }
@@ -196,7 +196,7 @@ var errDuplicateMember = errors.New("a member appears twice")
 // no two members of a body may differ only in case, because huma would validate one of them and
 // decode the other.
 var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(text []byte, v any) error {
-	if !jsonline.Whole(text) {
+	if !strictjson.Whole(text) {
 		return errors.New("not valid UTF-8, or half a surrogate pair")
 	}
 	err := json.Unmarshal(text, v)
@@ -204,7 +204,7 @@ var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal:
 	if err != nil || !is {
 		return err
 	}
-	if jsonline.Twice(text) {
+	if strictjson.Twice(text) {
 		return errDuplicateMember
 	}
 	members, _ := (*body).(map[string]any)
@@ -302,7 +302,7 @@ func (s *Service) beginCall(req *http.Request, r route) (c *call, leave func(), 
 }
 
 // authorizeKey returns the key of a request, if the key may use the route.
-func (s *Service) authorizeKey(req *http.Request, r route) (own.Key, error) {
+func (s *Service) authorizeKey(req *http.Request, r route) (admin.Key, error) {
 	info := infoOf(req.Context())
 	info.operation, info.route = r.id, r.path
 	ctx := req.Context()
@@ -311,7 +311,7 @@ func (s *Service) authorizeKey(req *http.Request, r route) (own.Key, error) {
 		if p := problemOf(err); p.ErrorCode() == userdb.CodeKey && r.badKeyStatus != 0 {
 			err = problem(userdb.CodeKey, p.Detail).withStatus(r.badKeyStatus)
 		}
-		return own.Key{}, err
+		return admin.Key{}, err
 	}
 	info.key = key.Name
 	may := false
@@ -319,13 +319,13 @@ func (s *Service) authorizeKey(req *http.Request, r route) (own.Key, error) {
 		may = may || key.May(scope)
 	}
 	if !may {
-		return own.Key{}, problem(userdb.CodeScope, "the key does not have the scope "+strings.Join(r.scopes, " or "))
+		return admin.Key{}, problem(userdb.CodeScope, "the key does not have the scope "+strings.Join(r.scopes, " or "))
 	}
 	return key, nil
 }
 
 // newCall returns the call that a request makes with a key.
-func (s *Service) newCall(req *http.Request, key own.Key) (*call, error) {
+func (s *Service) newCall(req *http.Request, key admin.Key) (*call, error) {
 	if err := checkQuery(req); err != nil {
 		return nil, err
 	}

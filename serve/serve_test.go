@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -90,17 +90,17 @@ func newClient(t *testing.T, s *testdb.Site, o serve.Options) *client {
 	server := httptest.NewServer(service)
 	t.Cleanup(server.Close)
 	c.url = server.URL
-	c.key = c.makeKey(own.Key{Name: "all", Scopes: []string{own.ScopeAdmin}})
+	c.key = c.makeKey(admin.Key{Name: "all", Scopes: []string{admin.ScopeAdmin}})
 	return c
 }
 
 // makeKey creates a key for the namespace of the store.
-func (c *client) makeKey(k own.Key) string {
+func (c *client) makeKey(k admin.Key) string {
 	c.t.Helper()
 	if k.Namespace == "" {
 		k.Namespace = c.NS.Path()
 	}
-	keys, err := own.KeysOf(c.DB)
+	keys, err := admin.KeysOf(c.DB)
 	must(c.t, err)
 	secret, err := keys.Create(c.Ctx, k)
 	must(c.t, err)
@@ -485,7 +485,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("no location or no session: %s", r.text)
 		}
 		c.do("404 not_found", "POST", "/v1/types/user/invitations/accept", `{`+invited+`,"facets":{"name":"bob2"}}`)
-		backend := c.withKey(c.makeKey(own.Key{Name: "backend", Scopes: []string{own.ScopeLogin}}))
+		backend := c.withKey(c.makeKey(admin.Key{Name: "backend", Scopes: []string{admin.ScopeLogin}}))
 		tagged := backend.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"tagged@example.com"}`).str("secret")
 		backend.do("403 scope", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+tagged+`","tags":["admin"]}`)
 		backend.do("201", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+tagged+`"}`)

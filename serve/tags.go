@@ -4,12 +4,12 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/admin"
 )
 
 func (s *Service) registerTags() {
-	write := []string{own.ScopeWrite}
-	handle(s, route{id: "getTags", method: "GET", path: typePrefix + "/entries/{uid}/tags", scopes: []string{own.ScopeRead}, summary: "Get the tags of an entry"}, getTags)
+	write := []string{admin.ScopeWrite}
+	handle(s, route{id: "getTags", method: "GET", path: typePrefix + "/entries/{uid}/tags", scopes: []string{admin.ScopeRead}, summary: "Get the tags of an entry"}, getTags)
 	handle(s, route{id: "replaceTags", method: "PUT", path: typePrefix + "/entries/{uid}/tags", scopes: write, summary: "Replace the tags of an entry"}, replaceTags)
 	handle(s, route{id: "addTag", method: "PUT", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Add a tag to an entry", status: http.StatusNoContent}, addTag)
 	handle(s, route{id: "removeTag", method: "DELETE", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Remove a tag from an entry", status: http.StatusNoContent}, removeTag)

@@ -7,12 +7,12 @@ import (
 	"net/http"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
 func (s *Service) registerTokens() {
-	login := []string{own.ScopeLogin}
+	login := []string{admin.ScopeLogin}
 	handle(s, route{id: "issueToken", method: "POST", path: typePrefix + "/tokens", scopes: login, summary: "Create a token that can be used once"}, issueToken)
 	handle(s, route{id: "peekToken", method: "POST", path: "/v1/tokens/peek", scopes: login, summary: "Get the entry and the value of a token, without spending it"}, peekToken)
 	handle(s, route{id: "redeemToken", method: "POST", path: "/v1/tokens/redeem", scopes: login, summary: "Redeem a token"}, redeemToken)
@@ -249,7 +249,7 @@ func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedO
 	if _, err := in.Body.parseSession(in.Body.Session); err != nil {
 		return nil, err
 	}
-	if len(in.Body.Tags) > 0 && !c.key.May(own.ScopeWrite) {
+	if len(in.Body.Tags) > 0 && !c.key.May(admin.ScopeWrite) {
 		return nil, problem(userdb.CodeScope, "the key does not have the scope write, which tags require")
 	}
 	n, err := c.parseNewEntry(in.Type, in.Body.Facets, in.Body.Tags, in.Body.Password)

@@ -18,8 +18,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -29,14 +29,14 @@ const jsonLines = "application/x-ndjson"
 // registerTransfers registers the routes whose bodies stream. huma reads bodies whole, so it only
 // documents these routes.
 func (s *Service) registerTransfers(mux *http.ServeMux) {
-	admin := []string{own.ScopeAdmin}
-	s.handleStream(mux, route{id: "importEntries", method: "POST", path: typePrefix + "/import", scopes: admin, imports: true, summary: "Import entries from JSON lines"}, importEntries,
+	adminOnly := []string{admin.ScopeAdmin}
+	s.handleStream(mux, route{id: "importEntries", method: "POST", path: typePrefix + "/import", scopes: adminOnly, imports: true, summary: "Import entries from JSON lines"}, importEntries,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
 		&huma.Param{Name: "on_duplicate", In: "query", Schema: &huma.Schema{Type: "string", Enum: []any{"fail", "skip", "update"}}},
 		&huma.Param{Name: "dry_run", In: "query", Description: "check all lines, but write nothing", Schema: &huma.Schema{Type: "boolean"}})
-	s.handleStream(mux, route{id: "exportEntries", method: "GET", path: typePrefix + "/export", scopes: admin, summary: "Export all entries as JSON lines, without password hashes"}, exportEntries,
+	s.handleStream(mux, route{id: "exportEntries", method: "GET", path: typePrefix + "/export", scopes: adminOnly, summary: "Export all entries as JSON lines, without password hashes"}, exportEntries,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}})
-	s.handleStream(mux, route{id: "exportEntry", method: "GET", path: typePrefix + "/entries/{uid}/export", scopes: admin, summary: "Export everything stored about one person as JSON lines: the entry, {\"sessions\":[]} and {\"history\":[]}"}, exportEntry,
+	s.handleStream(mux, route{id: "exportEntry", method: "GET", path: typePrefix + "/entries/{uid}/export", scopes: adminOnly, summary: "Export everything stored about one person as JSON lines: the entry, {\"sessions\":[]} and {\"history\":[]}"}, exportEntry,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
 		&huma.Param{Name: "uid", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}})
 }

@@ -22,7 +22,7 @@ import (
 )
 
 // originalDir holds what the original program wrote and answered.
-const originalDir = "../testdata/original"
+const originalDir = "../test/testdata/original"
 
 // originalSchema is the original's own options.json.
 func originalSchema(t *testing.T) schema.Schema {

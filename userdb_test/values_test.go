@@ -21,7 +21,7 @@ import (
 // naughty is the Big List of Naughty Strings, and some that are naughty here.
 func naughty(t *testing.T, s *site) []string {
 	t.Helper()
-	raw, err := os.ReadFile("../testdata/blns.json")
+	raw, err := os.ReadFile("../test/testdata/blns.json")
 	must(t, err)
 	var list []string
 	must(t, json.Unmarshal(raw, &list))

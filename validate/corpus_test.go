@@ -48,7 +48,7 @@ func TestValuesOfTheOriginal(t *testing.T) {
 
 // originalFacets returns the text e-mail addresses and names that the original accepted.
 func originalFacets(t *testing.T) (facets [][2]string) {
-	f, err := os.Open("../testdata/original/original_creates.jsonl")
+	f, err := os.Open("../test/testdata/original/original_creates.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func originalFacets(t *testing.T) (facets [][2]string) {
 
 // No two kinds accept the same naughty string, and no reason for a refusal contains the string.
 func TestNaughtyStrings(t *testing.T) {
-	raw, err := os.ReadFile("../testdata/blns.json")
+	raw, err := os.ReadFile("../test/testdata/blns.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coffeenode/userdb/internal/overlap"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/validate/internal/overlap"
 )
 
 // A Verdict is what the prover found about two fields. The zero Verdict is not a verdict.

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/internal/coded"
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -28,7 +28,7 @@ type apiKey struct {
 	Made      string   `json:"made,omitempty"`
 }
 
-func apiKeyOf(k own.Key, secret string) apiKey {
+func apiKeyOf(k admin.Key, secret string) apiKey {
 	out := apiKey{Name: k.Name, Secret: secret, Scopes: k.Scopes, Types: append([]string{}, k.Types...), Namespace: k.Namespace, By: k.By}
 	if !k.Made.IsZero() {
 		out.Made = k.Made.UTC().Format(time.RFC3339)
@@ -58,12 +58,12 @@ func (k apiKey) text() string {
 }
 
 // withAPIKeys calls run, opens the store and passes its API keys to f.
-func (s *session) withAPIKeys(f func(ctx context.Context, keys *own.Keys, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
+func (s *session) withAPIKeys(f func(ctx context.Context, keys *admin.Keys, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.run(func(ctx context.Context, words []string) error {
 		if err := s.open(ctx); err != nil {
 			return err
 		}
-		keys, err := own.KeysOf(s.db)
+		keys, err := admin.KeysOf(s.db)
 		if err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func apiKeyCommand(s *session) *cobra.Command {
 }
 
 func createAPIKeyCommand(s *session) *cobra.Command {
-	var k own.Key
+	var k admin.Key
 	c := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create an API key for 'userdb serve'",
@@ -92,7 +92,7 @@ sessions, tokens and invitations: what the backend of a web application needs), 
 (everything).`,
 		Example: `  userdb apikey create webshop --scope read login --type user
   userdb apikey create nightly --scope admin --expires 90d --json > key.json`,
-		RunE: s.withAPIKeys(func(ctx context.Context, keys *own.Keys, words []string) error {
+		RunE: s.withAPIKeys(func(ctx context.Context, keys *admin.Keys, words []string) error {
 			k.Name, k.Namespace = words[0], s.Namespace
 			for _, name := range k.Types {
 				if _, err := s.db.Type(name); err != nil {
@@ -109,7 +109,7 @@ sessions, tokens and invitations: what the backend of a web application needs), 
 			if err := s.printResult(apiKeyOf(k, secret), secret, err); err != nil {
 				return err
 			}
-			return own.Act(ctx, s.db, userdb.EventKeyCreate, k.Name)
+			return admin.Act(ctx, s.db, userdb.EventKeyCreate, k.Name)
 		}),
 	}
 	c.Flags().StringArrayVar(&k.Scopes, "scope", nil, "what the key may do: `SCOPE...`")
@@ -132,7 +132,7 @@ func listAPIKeysCommand(s *session) *cobra.Command {
 		Short: "List the API keys, without their secrets",
 		Example: `  userdb apikey create webshop --scope read > key.txt
   userdb apikey list --json`,
-		RunE: s.withAPIKeys(func(ctx context.Context, keys *own.Keys, _ []string) error {
+		RunE: s.withAPIKeys(func(ctx context.Context, keys *admin.Keys, _ []string) error {
 			all, err := keys.All(ctx)
 			if err != nil {
 				return err
@@ -160,7 +160,7 @@ func revokeAPIKeyCommand(s *session) *cobra.Command {
 		Short: "Revoke an API key: within five seconds every service refuses it",
 		Example: `  userdb apikey create webshop --scope read > key.txt
   userdb apikey revoke webshop`,
-		RunE: s.withAPIKeys(func(ctx context.Context, keys *own.Keys, words []string) error {
+		RunE: s.withAPIKeys(func(ctx context.Context, keys *admin.Keys, words []string) error {
 			err := s.revokeAPIKey(ctx, keys, words[0])
 			if errors.Is(err, userdb.ErrNotFound) {
 				err = fmt.Errorf("key %s: %w", printable(words[0]), userdb.ErrNotFound)
@@ -171,10 +171,10 @@ func revokeAPIKeyCommand(s *session) *cobra.Command {
 }
 
 // revokeAPIKey revokes a key and records an event.
-func (s *session) revokeAPIKey(ctx context.Context, keys *own.Keys, name string) error {
+func (s *session) revokeAPIKey(ctx context.Context, keys *admin.Keys, name string) error {
 	err := keys.Revoke(ctx, name)
 	if err == nil {
-		err = own.Act(ctx, s.db, userdb.EventKeyRevoke, name)
+		err = admin.Act(ctx, s.db, userdb.EventKeyRevoke, name)
 	}
 	return err
 }

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -124,7 +124,7 @@ func (c *checkSummary) check(ctx context.Context, s *session, words []string, o 
 // problems with the namespace of these entries.
 func checkReserved(ctx context.Context, db *userdb.DB, o check.Options) iter.Seq2[check.Problem, error] {
 	return func(yield func(check.Problem, error) bool) {
-		inside, err := own.Open(db)
+		inside, err := admin.Open(db)
 		if err != nil {
 			yield(check.Problem{}, err)
 			return

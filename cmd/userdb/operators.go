@@ -10,7 +10,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/coded"
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -34,7 +34,7 @@ func (s *session) operators(ctx context.Context) (*userdb.Type, error) {
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
-	return own.Operators(s.db)
+	return admin.Operators(s.db)
 }
 
 func addOperatorCommand(s *session) *cobra.Command {
@@ -50,9 +50,9 @@ func addOperatorCommand(s *session) *cobra.Command {
 				if err := s.open(ctx); err != nil {
 					return err
 				}
-				_, err := own.AddOperator(ctx, s.db, words[0], pw)
+				_, err := admin.AddOperator(ctx, s.db, words[0], pw)
 				if err == nil {
-					err = own.Act(ctx, s.db, userdb.EventOperatorAdd, words[0])
+					err = admin.Act(ctx, s.db, userdb.EventOperatorAdd, words[0])
 				}
 				if errors.Is(err, userdb.ErrDuplicate) {
 					err = fmt.Errorf("operator %s: %w", printable(words[0]), errOperatorTaken)
@@ -94,16 +94,16 @@ func listOperatorsCommand(s *session) *cobra.Command {
 				return err
 			}
 			n := 0
-			for e, err := range operators.All(ctx, userdb.Query{Order: own.OperatorName}) {
+			for e, err := range operators.All(ctx, userdb.Query{Order: admin.OperatorName}) {
 				if err != nil {
 					return err
 				}
-				line := operatorLine{Name: e.Text(own.OperatorName), Namespace: e.Text(own.OperatorNamespace), Disabled: e.Disabled()}
-				if !own.Sees(s.Namespace, line.Namespace) {
+				line := operatorLine{Name: e.Text(admin.OperatorName), Namespace: e.Text(admin.OperatorNamespace), Disabled: e.Disabled()}
+				if !admin.Sees(s.Namespace, line.Namespace) {
 					continue
 				}
 				n++
-				if v, is := e.Get(own.OperatorAdded); is {
+				if v, is := e.Get(admin.OperatorAdded); is {
 					at, _ := v.Time()
 					line.Added = at.Format(time.RFC3339)
 				}
@@ -170,7 +170,7 @@ API keys that they made in the console still work and are listed; --revoke-keys 
 				if err != nil {
 					return err
 				}
-				name = e.Text(own.OperatorName)
+				name = e.Text(admin.OperatorName)
 				return t.Disable(ctx, h)
 			})
 			if err != nil {
@@ -185,14 +185,14 @@ API keys that they made in the console still work and are listed; --revoke-keys 
 
 // endWorkOf ends the jobs of an operator, and lists or revokes the API keys that the operator made.
 func (s *session) endWorkOf(ctx context.Context, operator string, revoke bool) error {
-	jobs, err := own.JobsOf(s.db)
+	jobs, err := admin.JobsOf(s.db)
 	if err == nil {
 		err = jobs.StopOf(ctx, operator)
 	}
 	if err != nil {
 		return err
 	}
-	keys, err := own.KeysOf(s.db)
+	keys, err := admin.KeysOf(s.db)
 	if err != nil {
 		return err
 	}
@@ -222,15 +222,15 @@ func (s *session) onOperator(ctx context.Context, name, done string, kind userdb
 	if err != nil {
 		return err
 	}
-	e, err := operators.Find(ctx, hints.Field(own.OperatorName, name))
-	if err == nil && !own.Sees(s.Namespace, e.Text(own.OperatorNamespace)) {
+	e, err := operators.Find(ctx, hints.Field(admin.OperatorName, name))
+	if err == nil && !admin.Sees(s.Namespace, e.Text(admin.OperatorNamespace)) {
 		err = userdb.ErrNotFound
 	}
 	if err == nil {
 		err = do(operators, hints.Key(e.Key()))
 	}
 	if err == nil && kind != "" {
-		err = own.Act(ctx, s.db, kind, e.Text(own.OperatorName))
+		err = admin.Act(ctx, s.db, kind, e.Text(admin.OperatorName))
 	}
 	if errors.Is(err, userdb.ErrNotFound) {
 		err = fmt.Errorf("operator %s: %w", printable(name), userdb.ErrNotFound)

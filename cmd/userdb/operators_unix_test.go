@@ -12,8 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -130,12 +130,12 @@ func TestKeysOfDisabledOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	keys, err := own.KeysOf(db)
+	keys, err := admin.KeysOf(db)
 	if err != nil {
 		t.Fatal(err)
 	}
 	hers := userdb.WithActor(t.Context(), userdb.Actor{Who: "operator:Olga"})
-	if _, err = keys.Create(hers, own.Key{Name: "shop", Scopes: []string{own.ScopeRead}}); err != nil {
+	if _, err = keys.Create(hers, admin.Key{Name: "shop", Scopes: []string{admin.ScopeRead}}); err != nil {
 		t.Fatal(err)
 	}
 	wantExit(t, store, "", 0, "apikey", "create", "other", "--scope", "read")

@@ -15,7 +15,7 @@ import (
 	"text/tabwriter"
 	"unicode/utf8"
 
-	"github.com/coffeenode/userdb/internal/jsonline"
+	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -54,7 +54,7 @@ func (o *output) print(v any, text string) error {
 
 // printJSON prints v as JSON.
 func (o *output) printJSON(v any) error {
-	line, err := jsonline.Marshal(v)
+	line, err := strictjson.Marshal(v)
 	if err == nil {
 		_, err = o.Write(line)
 	}

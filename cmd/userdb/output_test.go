@@ -17,8 +17,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -204,7 +204,7 @@ func TestNothingDrivesATerminal(t *testing.T) {
 				t.Errorf("printable(%q) = %s, which is %q, %v", text, got, back, err)
 			}
 		}
-		line, err := jsonline.Marshal([]string{text})
+		line, err := strictjson.Marshal([]string{text})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +228,7 @@ func TestJSONLine(t *testing.T) {
 		{[]string{"é😀"}, `["é😀"]`},
 		{3, "3"},
 	} {
-		got, err := jsonline.Marshal(tt.v)
+		got, err := strictjson.Marshal(tt.v)
 		if err != nil || string(got) != tt.want+"\n" {
 			t.Errorf("JSON of (%q) = %s, %v; want %s", tt.v, got, err, tt.want)
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coffeenode/userdb/internal/jsonline"
+	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
@@ -28,7 +28,7 @@ built-in one. You can edit the output and pass it to --schema.`,
 		Example: `  userdb schema show
   userdb schema show --schema schema.json --json`,
 		RunE: s.runWithSchema(func(sc schema.Schema) error {
-			text, err := jsonline.Indent(sc)
+			text, err := strictjson.Indent(sc)
 			return s.printResult(sc, strings.TrimSuffix(string(text), "\n"), err)
 		}, reading),
 	}

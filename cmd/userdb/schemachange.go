@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coffeenode/userdb/internal/jsonline"
+	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -103,7 +103,7 @@ func (o *output) printDiff(name string, stored, own map[string]schema.Type) erro
 		is   *schema.Type
 	}{{"stored", d.Stored}, {"here", d.Here}} {
 		if side.is != nil {
-			line, err := jsonline.Marshal(side.is)
+			line, err := strictjson.Marshal(side.is)
 			if err != nil {
 				return err
 			}

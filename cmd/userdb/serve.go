@@ -24,10 +24,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/internal/connect"
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/userdb/metrics"
@@ -252,11 +252,11 @@ func (v serveFlags) printSetupLink(ctx context.Context, s *session, out io.Write
 		return nil
 	}
 	return within(ctx, s.timeout(), func(ctx context.Context) error {
-		token, err := own.BeginSetup(ctx, s.db)
+		token, err := admin.BeginSetup(ctx, s.db)
 		switch {
-		case errors.Is(err, own.ErrSetUp):
+		case errors.Is(err, admin.ErrSetUp):
 			return nil
-		case errors.Is(err, own.ErrSetupPending):
+		case errors.Is(err, admin.ErrSetupPending):
 			fmt.Fprintln(out, "a link to set up the console was printed within the hour; 'userdb operator add NAME' makes an operator at any time")
 			return nil
 		case err != nil:

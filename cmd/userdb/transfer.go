@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coffeenode/userdb/internal/ownfile"
+	"github.com/coffeenode/userdb/internal/privatefile"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/maintain/transfer"
 )
@@ -286,7 +286,7 @@ func readParams(ctx context.Context, path string) (string, error) {
 const maxState = 4 << 10
 
 func readState(path string) (state transfer.ImportState, err error) {
-	f, err := ownfile.Reopen(path, os.O_RDONLY)
+	f, err := privatefile.Reopen(path, os.O_RDONLY)
 	if err != nil {
 		return state, err
 	}
@@ -315,7 +315,7 @@ func (r *importRun) save(state transfer.ImportState) error {
 
 // writeState writes the state file.
 func (r *importRun) writeState(state transfer.ImportState) error {
-	f, err := ownfile.Create(r.state + ".new")
+	f, err := privatefile.Create(r.state + ".new")
 	if err != nil {
 		return err
 	}
@@ -412,7 +412,7 @@ type rejectFile struct {
 
 // reopen opens the file that an interrupted import began.
 func (r *rejectFile) reopen() (err error) {
-	r.f, err = ownfile.Reopen(r.path, os.O_WRONLY|os.O_APPEND)
+	r.f, err = privatefile.Reopen(r.path, os.O_WRONLY|os.O_APPEND)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -428,7 +428,7 @@ func (r *rejectFile) Write(p []byte) (n int, err error) {
 		if strings.HasPrefix(filepath.Clean(r.path), "/dev/") { // such as /dev/stderr
 			r.f, err = os.OpenFile(r.path, os.O_WRONLY, 0)
 		} else {
-			r.f, err = ownfile.Create(r.path)
+			r.f, err = privatefile.Create(r.path)
 		}
 		if err != nil {
 			return 0, err

@@ -20,8 +20,7 @@ import (
 	"github.com/coffeenode/userdb/internal/connect"
 	"github.com/coffeenode/userdb/internal/embedded"
 	"github.com/coffeenode/userdb/internal/hashpool"
-	"github.com/coffeenode/userdb/internal/own"
-	"github.com/coffeenode/userdb/internal/ownfile"
+	"github.com/coffeenode/userdb/internal/privatefile"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/maintain/check"
@@ -32,6 +31,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/validate"
@@ -119,10 +119,10 @@ var internalErrors = map[string]struct {
 	"hashpool.ErrBusy":        {hashpool.ErrBusy, userdb.CodeOther},
 	"hashpool.BusyError":      {&hashpool.BusyError{}, userdb.CodeOther},
 	"hashpool.ErrClosed":      {hashpool.ErrClosed, userdb.CodeOther},
-	"own.ErrKey":              {own.ErrKey, userdb.CodeUsage},
-	"own.ErrSetUp":            {own.ErrSetUp, userdb.CodeConflict},
-	"own.ErrSetupPending":     {own.ErrSetupPending, userdb.CodeConflict},
-	"ownfile.ErrOthers":       {ownfile.ErrOthers, userdb.CodeOther},
+	"admin.ErrKey":            {admin.ErrKey, userdb.CodeUsage},
+	"admin.ErrSetUp":          {admin.ErrSetUp, userdb.CodeConflict},
+	"admin.ErrSetupPending":   {admin.ErrSetupPending, userdb.CodeConflict},
+	"privatefile.ErrOthers":   {privatefile.ErrOthers, userdb.CodeOther},
 	"store.ErrNotFound":       {store.ErrNotFound, userdb.CodeNotFound},
 	"store.ErrDuplicate":      {store.ErrDuplicate, userdb.CodeDuplicate},
 	"store.ErrFull":           {store.ErrFull, userdb.CodeOther},

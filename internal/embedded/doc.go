@@ -45,7 +45,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/coffeenode/userdb/internal/ownfile"
+	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
 // Errors of Open. A change may also return ErrFull. Package userdb exports them and documents them
@@ -89,7 +89,7 @@ func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
 
 // exposedError wraps the error of a file that others may write in ErrExposed.
 func exposedError(err error) error {
-	if errors.Is(err, ownfile.ErrOthers) {
+	if errors.Is(err, privatefile.ErrOthers) {
 		return fmt.Errorf("%w: %w", ErrExposed, err)
 	}
 	return err

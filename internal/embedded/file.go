@@ -15,7 +15,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/coffeenode/userdb/internal/ownfile"
+	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
 // maxFile limits the size of a file that is read or written, in bytes.
@@ -90,7 +90,7 @@ func readFile(path string) ([]record, error) {
 }
 
 func readLimited(path string) ([]byte, error) {
-	f, err := ownfile.Open(path, os.O_RDONLY)
+	f, err := privatefile.Open(path, os.O_RDONLY)
 	if err != nil {
 		return nil, exposedError(err)
 	}

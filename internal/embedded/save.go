@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/coffeenode/userdb/internal/ownfile"
+	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
 // A bulk is a series of changes that one write puts into the file.
@@ -234,7 +234,7 @@ func (s *Store) change(do func()) (version uint64, changed bool) {
 // the lock serves the file, lockFile returns a client of that process instead.
 func lockFile(ctx context.Context, of string) (*os.File, *redis.Client, error) {
 	path := of + ".lock"
-	f, err := ownfile.Open(path, os.O_CREATE|os.O_RDWR)
+	f, err := privatefile.Open(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, nil, fmt.Errorf("locking the embedded store: %w", exposedError(err))
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/coffeenode/userdb/internal/ownfile"
+	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
 // Other processes of this user use an open store through a socket beside its file: a process that
@@ -205,7 +205,7 @@ func (e *wireError) Unwrap() []error { return e.all }
 func dialServed(ctx context.Context, path string) *redis.Client {
 	path += socketSuffix
 	info, err := os.Lstat(path)
-	if err != nil || info.Mode().Type() != fs.ModeSocket || ownfile.Trusted(info) != nil {
+	if err != nil || info.Mode().Type() != fs.ModeSocket || privatefile.Trusted(info) != nil {
 		return nil
 	}
 	var d net.Dialer

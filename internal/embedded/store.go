@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/coffeenode/userdb/internal/ownfile"
+	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
 // MaxRecords is the largest number of records in a file.
@@ -250,7 +250,7 @@ func readLink(path string) (string, error) {
 	case err != nil:
 		return "", err
 	case info.Mode()&fs.ModeSymlink != 0:
-		target, err := ownfile.Readlink(path)
+		target, err := privatefile.Readlink(path)
 		return target, exposedError(err)
 	case !info.Mode().IsRegular():
 		return "", fmt.Errorf("%s is not a regular file", path)

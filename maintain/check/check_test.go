@@ -275,7 +275,7 @@ func TestCheckRefuses(t *testing.T) {
 func TestCheckOriginal(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, testdb.OriginalSchema(t))
-		s.Load(t, "../../testdata/original/original_fixture.jsonl")
+		s.Load(t, "../../test/testdata/original/original_fixture.jsonl")
 		var lines []string
 		for p, err := range check.Run(s.Ctx, s.DB, check.Options{}) {
 			if err != nil {

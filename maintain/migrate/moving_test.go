@@ -20,7 +20,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-const originalFixture = "../../testdata/original/original_fixture.jsonl"
+const originalFixture = "../../test/testdata/original/original_fixture.jsonl"
 
 // An original is an entry as the original wrote it.
 type original struct {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
-	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
@@ -201,7 +201,7 @@ func (x *exporter) writeEntry(t *change.Type, read store.EntryRead, entry store.
 		return nil
 	}
 	x.report.Read++
-	text, err := jsonline.Marshal(line)
+	text, err := strictjson.Marshal(line)
 	if err == nil {
 		_, err = x.w.Write(text)
 	}

@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/internal/change"
-	"github.com/coffeenode/userdb/internal/jsonline"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -105,7 +105,7 @@ func tertiaryRecordOf(part store.Part) tertiaryRecord {
 	case "string":
 		value = values[0]
 	}
-	text, _ := jsonline.Marshal(value) // marshaling strings and numbers cannot fail
+	text, _ := strictjson.Marshal(value) // marshaling strings and numbers cannot fail
 	return tertiaryRecord{Kind: part.Kind, Value: bytes.TrimSpace(text)}
 }
 

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/internal/change"
-	"github.com/coffeenode/userdb/internal/jsonline"
+	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -249,7 +249,7 @@ func (s *scanner) value() string {
 			s.fail(errNotObject)
 		}
 		end = int(dec.InputOffset())
-		if strings.HasPrefix(rest, `"`) && jsonline.HalfPair(rest[:end]) {
+		if strings.HasPrefix(rest, `"`) && strictjson.HalfPair(rest[:end]) {
 			s.fail(errors.New("half a surrogate pair in a string"))
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -112,7 +112,7 @@ func TestLeftBehind(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		d.do(http.StatusOK, "/console/keys", "name", "shop", "scope", "read")
 		d.wantText(d.do(http.StatusOK, "/console/keys"), "by operator Olga")
-		keys, err := own.KeysOf(d.db)
+		keys, err := admin.KeysOf(d.db)
 		must(t, err)
 		hers, err := keys.MadeBy(t.Context(), "Olga")
 		if must(t, err); len(hers) != 1 || hers[0].Name != "shop" || time.Since(hers[0].Made) > time.Hour {
@@ -125,11 +125,11 @@ func TestLeftBehind(t *testing.T) {
 			<-ctx.Done()
 			return "", ctx.Err()
 		}
-		hersToo, err := d.console.jobs.begin(t.Context(), own.Job{Kind: "check", By: "Olga", Title: "hers"}, detail{}, forever)
+		hersToo, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: "check", By: "Olga", Title: "hers"}, detail{}, forever)
 		must(t, err)
-		his, err := d.console.jobs.begin(t.Context(), own.Job{Kind: "check", By: "Paul", Title: "his"}, detail{}, forever)
+		his, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: "check", By: "Paul", Title: "his"}, detail{}, forever)
 		must(t, err)
-		jobs, err := own.JobsOf(d.db)
+		jobs, err := admin.JobsOf(d.db)
 		must(t, err)
 		must(t, jobs.StopOf(t.Context(), "Olga"))
 		d.wantText(d.waitForJob("/console/jobs/"+hersToo.ID), "hers stopped Started by Olga")

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/internal/figures"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
@@ -74,7 +74,7 @@ func New(db *userdb.DB, o Options) (*Console, error) {
 	if o.Seen == nil {
 		o.Seen = func(*http.Request, string, string) {}
 	}
-	operators, err := own.Operators(db)
+	operators, err := admin.Operators(db)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,9 @@ func New(db *userdb.DB, o Options) (*Console, error) {
 	c.auth = web.Auth{
 		Users: operators, SignInPath: "/console/signin", Cookie: web.Cookie{Name: "console"}, Proxies: o.Proxies, Failed: c.fail,
 		Session: userdb.SessionOptions{Life: 12 * time.Hour, Idle: 2 * time.Hour},
-		Allowed: func(operator userdb.Entry) bool { return own.Sees(operator.Text(own.OperatorNamespace), o.Namespace) },
+		Allowed: func(operator userdb.Entry) bool {
+			return admin.Sees(operator.Text(admin.OperatorNamespace), o.Namespace)
+		},
 	}
 	if c.jobs, err = newRunner(db); err != nil {
 		return nil, err
@@ -123,7 +125,7 @@ func (c *Console) routes() http.Handler {
 // logRequest reports the operator and the route of a request to Options.Seen.
 func (c *Console) logRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.options.Seen(r, web.Entry(r.Context()).Text(own.OperatorName), r.Pattern)
+		c.options.Seen(r, web.Entry(r.Context()).Text(admin.OperatorName), r.Pattern)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -217,7 +219,7 @@ func (c *Console) recordAction(r *http.Request, kind userdb.EventKind, operator,
 	defer cancel()
 	db, err := c.view(ctx)
 	if err == nil {
-		err = own.ActAs(ctx, db, operator, web.Origin(r, c.options.Proxies), kind, about)
+		err = admin.ActAs(ctx, db, operator, web.Origin(r, c.options.Proxies), kind, about)
 	}
 	if err != nil {
 		c.options.Failed(r, fmt.Errorf("recording %s in the feed: %w", kind, err))
@@ -226,13 +228,13 @@ func (c *Console) recordAction(r *http.Request, kind userdb.EventKind, operator,
 
 // recordOwnAction records an action of the operator who is signed in.
 func (c *Console) recordOwnAction(r *http.Request, kind userdb.EventKind, about string) {
-	c.recordAction(r, kind, web.Entry(r.Context()).Text(own.OperatorName), about)
+	c.recordAction(r, kind, web.Entry(r.Context()).Text(admin.OperatorName), about)
 }
 
 // operatorNamespace returns the namespace of the operator who sent the request. It decides what
 // they see.
 func operatorNamespace(r *http.Request) string {
-	return web.Entry(r.Context()).Text(own.OperatorNamespace)
+	return web.Entry(r.Context()).Text(admin.OperatorNamespace)
 }
 
 // actorName returns the name that histories record for the sender of a request.

@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/hashcost"
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -111,7 +111,7 @@ func openWith(t *testing.T, store string, history bool) *desk {
 		must(t, db.Close())
 	})
 	d := newDesk(t, db)
-	_, err = own.AddOperator(t.Context(), db, operatorName, goodPassword)
+	_, err = admin.AddOperator(t.Context(), db, operatorName, goodPassword)
 	must(t, err)
 	d.signIn(operatorName, goodPassword)
 	return d
@@ -248,7 +248,7 @@ func (d *desk) history(uid string) (all []string) {
 // newOperator creates another operator.
 func newOperator(t *testing.T, d *desk, name string) (userdb.Entry, error) {
 	t.Helper()
-	return own.AddOperator(t.Context(), d.db, name, goodPassword)
+	return admin.AddOperator(t.Context(), d.db, name, goodPassword)
 }
 
 // TestStalledForms checks that the form of somebody who is not signed in must arrive within a short

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
 )
@@ -29,7 +29,7 @@ func (c *Console) jobHandlers() map[string]http.HandlerFunc {
 
 // A jobsPage holds a form that starts a job, and the latest jobs of its kind.
 type jobsPage struct {
-	Jobs  []own.Job
+	Jobs  []admin.Job
 	Types []string
 }
 
@@ -39,7 +39,7 @@ func (c *Console) jobList(kind, title string) http.HandlerFunc {
 
 func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title string, problems ...web.Problem) {
 	db, err := c.view(r.Context())
-	var all []own.Job
+	var all []admin.Job
 	if err == nil {
 		all, err = c.jobs.jobs.As(operatorNamespace(r)).All(r.Context())
 	}
@@ -57,7 +57,7 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 }
 
 // respondStarted sends the response to a request that was to start a job.
-func (c *Console) respondStarted(w http.ResponseWriter, r *http.Request, j own.Job, err error, kind, title string) {
+func (c *Console) respondStarted(w http.ResponseWriter, r *http.Request, j admin.Job, err error, kind, title string) {
 	switch {
 	case errors.Is(err, errBusy):
 		c.showJobs(w, r, kind, title, web.Problem{Code: userdb.CodeThrottled, Text: "Four jobs are already running. Wait for one to end, or stop one."})
@@ -76,9 +76,9 @@ func (c *Console) startCheck(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	db, err := c.view(r.Context())
-	var j own.Job
+	var j admin.Job
 	if err == nil {
-		j, err = c.jobs.checkJob(r.Context(), db, web.Entry(r.Context()).Text(own.OperatorName), repair)
+		j, err = c.jobs.checkJob(r.Context(), db, web.Entry(r.Context()).Text(admin.OperatorName), repair)
 	}
 	c.respondStarted(w, r, j, err, "check", "Check")
 }
@@ -91,16 +91,16 @@ func (c *Console) startExport(w http.ResponseWriter, r *http.Request) {
 			err = userdb.ErrNotFound
 		}
 	}
-	var j own.Job
+	var j admin.Job
 	if err == nil {
-		j, err = c.jobs.exportJob(r.Context(), db, web.Entry(r.Context()).Text(own.OperatorName), typ)
+		j, err = c.jobs.exportJob(r.Context(), db, web.Entry(r.Context()).Text(admin.OperatorName), typ)
 	}
 	c.respondStarted(w, r, j, err, "export", "Export accounts")
 }
 
 // startImport starts a dry run of an uploaded file, or the import of a file after its dry run.
 func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
-	by := web.Entry(r.Context()).Text(own.OperatorName)
+	by := web.Entry(r.Context()).Text(admin.OperatorName)
 	u, dry, err := upload{}, false, error(nil)
 	if isUpload(r) {
 		dry = true
@@ -121,7 +121,7 @@ func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 		c.showJobs(w, r, "import", "Import accounts", web.Problem{Field: "file", Text: string(problem)})
 		return
 	}
-	var j own.Job
+	var j admin.Job
 	if err = errors.Join(err, viewErr); err == nil {
 		j, err = c.jobs.importJob(r.Context(), db, by, u, dry)
 	}
@@ -269,7 +269,7 @@ func (u upload) remove() {
 
 // A jobPage holds what the page of a job shows.
 type jobPage struct {
-	own.Job
+	admin.Job
 	detail
 	IsLocal   bool // this process has its files and details
 	CanImport bool // it was a dry run, and the import may follow
@@ -286,7 +286,7 @@ func (c *Console) job(w http.ResponseWriter, r *http.Request) {
 	}
 	p := jobPage{Job: j, Percent: j.Percent(), ListPath: "/console/" + j.Kind}
 	p.detail, p.IsLocal = c.jobs.details(j.ID)
-	p.CanImport = p.IsLocal && p.Upload.Path != "" && j.State == own.JobDone
+	p.CanImport = p.IsLocal && p.Upload.Path != "" && j.State == admin.JobDone
 	for code, n := range p.Codes {
 		p.Counts = append(p.Counts, fmt.Sprintf("%s: %s", code, formatNumber(n)))
 	}

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -30,7 +30,7 @@ var errBusy = errors.New("four jobs are already running here")
 // A runner runs jobs in the background. It keeps their files in a temporary folder of this process
 // and removes that folder when it closes.
 type runner struct {
-	jobs *own.Jobs
+	jobs *admin.Jobs
 	host string
 
 	mu      sync.Mutex
@@ -43,7 +43,7 @@ type runner struct {
 
 // A task is a job that this process runs or ran.
 type task struct {
-	own.Job
+	admin.Job
 	done, total atomic.Int64
 	stop        context.CancelFunc
 	ended       chan struct{} // closed when it has ended
@@ -62,21 +62,21 @@ type detail struct {
 }
 
 func newRunner(db *userdb.DB) (*runner, error) {
-	jobs, err := own.JobsOf(db)
+	jobs, err := admin.JobsOf(db)
 	return &runner{jobs: jobs, host: rand.Text(), tasks: map[string]*task{}}, err
 }
 
 // begin starts a job in the background. The job keeps the values of ctx, which include the actor,
 // but not its end. do returns the text that describes the result.
-func (r *runner) begin(ctx context.Context, j own.Job, d detail, do func(ctx context.Context, w *task) (string, error)) (own.Job, error) {
+func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx context.Context, w *task) (string, error)) (admin.Job, error) {
 	if err := r.reserve(); err != nil {
-		return own.Job{}, err
+		return admin.Job{}, err
 	}
 	j.Host = r.host
 	j, err := r.jobs.Begin(ctx, j)
 	if err != nil {
 		r.release()
-		return own.Job{}, err
+		return admin.Job{}, err
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w := &task{Job: j, stop: stop, ended: make(chan struct{}), detail: d}
@@ -141,12 +141,12 @@ func (r *runner) reportProgress(ctx context.Context, w *task) {
 
 // finish records the result of a job.
 func (r *runner) finish(ctx context.Context, w *task, text string, err error) {
-	state := own.JobDone
+	state := admin.JobDone
 	switch {
 	case err != nil && ctx.Err() != nil:
-		state = own.JobStopped
+		state = admin.JobStopped
 	case err != nil:
-		state, text = own.JobFailed, joinText(text, failureText(err))
+		state, text = admin.JobFailed, joinText(text, failureText(err))
 	}
 	recordCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
@@ -223,7 +223,7 @@ func (r *runner) removeUnlisted(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, w := range r.tasks {
-		if !slices.ContainsFunc(all, func(j own.Job) bool { return j.ID == id }) {
+		if !slices.ContainsFunc(all, func(j admin.Job) bool { return j.ID == id }) {
 			_ = os.RemoveAll(filepath.Join(r.folder, id)) // close removes the folder in any case
 			w.update(func(d *detail) { d.Upload.remove() })
 			delete(r.tasks, id)

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -195,36 +195,36 @@ func TestStopping(t *testing.T) {
 		"here":       func(id string) { d.post(http.StatusSeeOther, "/console/jobs/"+id+"/stop") },
 		"from there": func(id string) { must(t, other.stop(t.Context(), "", id)) },
 	} {
-		j, err := d.console.jobs.begin(t.Context(), own.Job{Kind: "check", By: "Olga", Title: name}, detail{}, forever)
+		j, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: "check", By: "Olga", Title: name}, detail{}, forever)
 		must(t, err)
 		d.wantText(d.do(http.StatusOK, "/console/jobs/"+j.ID), "running", "Stop")
 		stop(j.ID)
 		d.wantText(d.waitForJob("/console/jobs/"+j.ID), "stopped. Three of ten.")
 	}
-	j, err := other.begin(t.Context(), own.Job{Kind: "check", By: "Paul", Title: "there"}, detail{}, forever)
+	j, err := other.begin(t.Context(), admin.Job{Kind: "check", By: "Paul", Title: "there"}, detail{}, forever)
 	must(t, err)
 	d.wantText(d.do(http.StatusOK, "/console/jobs/"+j.ID), "Another process of the service runs this")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	other.close(ctx)
 	d.wantText(d.do(http.StatusOK, "/console/jobs/"+j.ID), "stopped.")
-	_, err = other.begin(t.Context(), own.Job{}, detail{}, forever)
+	_, err = other.begin(t.Context(), admin.Job{}, detail{}, forever)
 	if err != errBusy { //nolint:errorlint // must be errBusy itself
 		t.Errorf("after close: %v", err)
 	}
-	lost := own.Job{ID: "lost", Kind: "check", Title: "lost", State: own.JobRunning, Began: time.Now().Add(-time.Hour), Heard: time.Now().Add(-time.Minute)}
+	lost := admin.Job{ID: "lost", Kind: "check", Title: "lost", State: admin.JobRunning, Began: time.Now().Add(-time.Hour), Heard: time.Now().Add(-time.Minute)}
 	must(t, storeJob(t, d, lost))
 	d.wantText(d.do(http.StatusOK, "/console/jobs/lost"), "lost: its process has ended")
 }
 
 // storeJob stores the record of a job without starting it.
-func storeJob(t *testing.T, d *desk, j own.Job) error {
+func storeJob(t *testing.T, d *desk, j admin.Job) error {
 	t.Helper()
-	inside, err := own.Open(d.db)
+	inside, err := admin.Open(d.db)
 	must(t, err)
 	all, err := inside.Type("job")
 	must(t, err)
-	typed, err := userdb.Of[own.Job](all)
+	typed, err := userdb.Of[admin.Job](all)
 	must(t, err)
 	_, err = typed.Create(t.Context(), j)
 	return err
@@ -245,7 +245,7 @@ func removeRecord(t *testing.T, d *desk, key string) error {
 func TestTooManyJobs(t *testing.T) {
 	d := open(t, "memory:")
 	for range maxRunning {
-		_, err := d.console.jobs.begin(t.Context(), own.Job{Kind: "check"}, detail{}, func(ctx context.Context, _ *task) (string, error) {
+		_, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: "check"}, detail{}, func(ctx context.Context, _ *task) (string, error) {
 			<-ctx.Done()
 			return "", ctx.Err()
 		})

@@ -6,14 +6,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
 )
 
 // A keysPage holds the API keys, and the secret of a new one, which is shown once.
 type keysPage struct {
-	Keys   []own.Key
+	Keys   []admin.Key
 	Scopes []scope
 	Types  []string
 	Name   string // of the key that was just created
@@ -25,11 +25,11 @@ type scope struct{ Name, Text string }
 
 // scopes lists what a key may do, in words.
 var scopes = []scope{
-	{own.ScopeRead, "read accounts"},
-	{own.ScopeWrite, "change accounts, including passwords, disabling and tags"},
-	{own.ScopeLogin, "sign people in: logins, sessions, links and invitations"},
-	{own.ScopeSCIM, "manage accounts for a directory (SCIM)"},
-	{own.ScopeAdmin, "everything, including import and export"},
+	{admin.ScopeRead, "read accounts"},
+	{admin.ScopeWrite, "change accounts, including passwords, disabling and tags"},
+	{admin.ScopeLogin, "sign people in: logins, sessions, links and invitations"},
+	{admin.ScopeSCIM, "manage accounts for a directory (SCIM)"},
+	{admin.ScopeAdmin, "everything, including import and export"},
 }
 
 func (c *Console) keys(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +37,7 @@ func (c *Console) keys(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) showKeys(w http.ResponseWriter, r *http.Request, edit func(*keysPage, *page)) {
-	keys, err := own.KeysOf(c.store)
+	keys, err := admin.KeysOf(c.store)
 	data := keysPage{Scopes: scopes, Now: time.Now()}
 	if err == nil {
 		data.Keys, err = keys.As(operatorNamespace(r)).All(r.Context())
@@ -57,7 +57,7 @@ func (c *Console) showKeys(w http.ResponseWriter, r *http.Request, edit func(*ke
 
 // createKey creates a key. The response shows its secret, which is never shown again.
 func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
-	k := own.Key{Name: r.PostFormValue("name"), Scopes: r.PostForm["scope"], Types: r.PostForm["type"]}
+	k := admin.Key{Name: r.PostFormValue("name"), Scopes: r.PostForm["scope"], Types: r.PostForm["type"]}
 	life := map[string]time.Duration{"30d": 30 * 24 * time.Hour, "90d": 90 * 24 * time.Hour, "365d": 365 * 24 * time.Hour}[r.PostFormValue("expires")]
 	if life > 0 {
 		k.Expires = time.Now().Add(life).Truncate(time.Second)
@@ -67,14 +67,14 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 		k.Namespace = c.options.Namespace
 		for _, name := range k.Types {
 			if !slices.Contains(db.Schema().Names(), name) {
-				err = own.ErrKey
+				err = admin.ErrKey
 			}
 		}
 	}
 	secret := ""
 	if err == nil {
-		var keys *own.Keys
-		if keys, err = own.KeysOf(c.store); err == nil {
+		var keys *admin.Keys
+		if keys, err = admin.KeysOf(c.store); err == nil {
 			secret, err = keys.Create(r.Context(), k)
 		}
 	}
@@ -85,7 +85,7 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 	}
 	problems := web.Problems(err)
 	switch {
-	case errors.Is(err, own.ErrKey):
+	case errors.Is(err, admin.ErrKey):
 		problems = []web.Problem{{Code: userdb.CodeOf(err), Field: "scope", Rule: "scope", Text: "Choose at least one."}}
 	case isAny(err, userdb.ErrInvalid):
 		problems = []web.Problem{{Code: userdb.CodeOf(err), Field: "name", Rule: "name", Text: "A name consists of up to 64 letters, digits, dots, hyphens and underscores."}}
@@ -97,7 +97,7 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) revokeKey(w http.ResponseWriter, r *http.Request) {
-	keys, err := own.KeysOf(c.store)
+	keys, err := admin.KeysOf(c.store)
 	if err == nil {
 		err = keys.As(operatorNamespace(r)).Revoke(r.Context(), r.PostFormValue("name"))
 	}

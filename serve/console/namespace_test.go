@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -18,7 +18,7 @@ func (d *desk) inNamespace(path, operator string) *desk {
 	must(d.t, err)
 	db, err := d.db.In(ns)
 	must(d.t, err)
-	_, err = own.AddOperator(d.t.Context(), db, operator, goodPassword)
+	_, err = admin.AddOperator(d.t.Context(), db, operator, goodPassword)
 	must(d.t, err)
 	return newDesk(d.t, db)
 }
@@ -71,20 +71,20 @@ func TestNamespaces(t *testing.T) {
 // namespaces, belong to the root, and what operators of a namespace see.
 func TestWithoutNamespace(t *testing.T) {
 	d := open(t, "memory:")
-	operators, err := own.Operators(d.db)
+	operators, err := admin.Operators(d.db)
 	must(t, err)
 	for e, err := range operators.All(t.Context(), userdb.Query{}) {
-		if _, has := e.Get(own.OperatorNamespace); err != nil || has {
+		if _, has := e.Get(admin.OperatorNamespace); err != nil || has {
 			t.Errorf("an operator of the root is stored as %v, %v", e.Facets(), err)
 		}
 	}
 	for by, sees := range map[string]bool{"": true, "a": false, "ab": false, "a/b": false} {
-		if own.Sees(by, "") != sees {
+		if admin.Sees(by, "") != sees {
 			t.Errorf("an operator of %q sees what belongs to the root: %v", by, !sees)
 		}
 	}
 	for of, seen := range map[string]bool{"a": true, "a/b": true, "ab": false, "b": false} {
-		if own.Sees("a", of) != seen {
+		if admin.Sees("a", of) != seen {
 			t.Errorf("an operator of a sees what belongs to %q: %v", of, !seen)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -20,7 +20,7 @@ func TestSetup(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testSchema()})
 	must(t, err)
 	defer db.Close()
-	token, err := own.BeginSetup(t.Context(), db)
+	token, err := admin.BeginSetup(t.Context(), db)
 	must(t, err)
 	d := newDesk(t, db)
 	if to := d.do(http.StatusSeeOther, "/console/find"); !strings.HasPrefix(to, "/console/signin?") {
@@ -153,10 +153,10 @@ func TestKeys(t *testing.T) {
 	d := open(t, "memory:")
 	body := d.do(http.StatusOK, "/console/keys", "name", "webshop", "scope", "read", "scope", "login", "expires", "30d")
 	secret := regexp.MustCompile(`udb_[a-z2-7]{32}`).FindString(body)
-	keys, err := own.KeysOf(d.db)
+	keys, err := admin.KeysOf(d.db)
 	must(t, err)
-	k, err := keys.Find(t.Context(), own.Hash(secret))
-	if err != nil || !k.May(own.ScopeLogin) || k.May(own.ScopeWrite) || k.Expires.IsZero() {
+	k, err := keys.Find(t.Context(), admin.Hash(secret))
+	if err != nil || !k.May(admin.ScopeLogin) || k.May(admin.ScopeWrite) || k.Expires.IsZero() {
 		t.Errorf("%+v, %v", k, err)
 	}
 	body = d.do(http.StatusOK, "/console/keys")

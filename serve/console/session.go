@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
 )
@@ -30,13 +30,13 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	}
 	defer leave()
 	token := r.FormValue("token")
-	err := own.CheckSetup(ctx, c.store, token)
+	err := admin.CheckSetup(ctx, c.store, token)
 	var problems []web.Problem
 	if err == nil && r.Method == http.MethodPost {
 		var e userdb.Entry
-		e, err = own.SetUp(ctx, c.store, token, r.PostFormValue("name"), r.PostFormValue("password"))
+		e, err = admin.SetUp(ctx, c.store, token, r.PostFormValue("name"), r.PostFormValue("password"))
 		if err == nil {
-			c.recordAction(r, userdb.EventOperatorAdd, e.Text(own.OperatorName), e.Text(own.OperatorName))
+			c.recordAction(r, userdb.EventOperatorAdd, e.Text(admin.OperatorName), e.Text(admin.OperatorName))
 			err = c.auth.Start(w, r, e)
 		}
 		if err == nil {
@@ -74,7 +74,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		e, err := c.auth.SignIn(w, r, r.PostFormValue("name"), r.PostFormValue("password"))
 		leave() // a client that reads slowly must not hold the place
 		if err == nil {
-			c.recordAction(r, userdb.EventOperatorLogin, e.Text(own.OperatorName), "")
+			c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
 			http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
 			return
 		}
@@ -90,11 +90,11 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 // operatorNamed returns the name of the operator of this console that was typed, or "" if there is
 // none. The typed text itself is never recorded, because it may be a password.
 func (c *Console) operatorNamed(ctx context.Context, typed string) string {
-	e, err := c.operators.Find(ctx, hints.Field(own.OperatorName, typed))
+	e, err := c.operators.Find(ctx, hints.Field(admin.OperatorName, typed))
 	if err != nil || !c.auth.Allowed(e) {
 		return ""
 	}
-	return e.Text(own.OperatorName)
+	return e.Text(admin.OperatorName)
 }
 
 // verifiedFor is how long an operator who has given the password is not asked for it again.
@@ -130,7 +130,7 @@ func (c *Console) requirePassword(next http.HandlerFunc) http.HandlerFunc {
 				c.fail(w, r, err)
 				return
 			}
-			c.recordAction(r, userdb.EventOperatorLoginFailed, "", web.Entry(r.Context()).Text(own.OperatorName))
+			c.recordAction(r, userdb.EventOperatorLoginFailed, "", web.Entry(r.Context()).Text(admin.OperatorName))
 		}
 		v := verification{Path: r.URL.Path, NewPassword: r.PostForm.Has("password")}
 		for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -37,12 +37,12 @@ type refusedLine struct {
 }
 
 // checkJob starts a job that checks all accounts and, if repair is set, repairs them.
-func (r *runner) checkJob(ctx context.Context, db *userdb.DB, by string, repair bool) (own.Job, error) {
+func (r *runner) checkJob(ctx context.Context, db *userdb.DB, by string, repair bool) (admin.Job, error) {
 	title := "Check of all accounts"
 	if repair {
 		title = "Repair of all accounts"
 	}
-	return r.begin(ctx, own.Job{Kind: "check", By: by, Title: title}, detail{}, func(ctx context.Context, w *task) (string, error) {
+	return r.begin(ctx, admin.Job{Kind: "check", By: by, Title: title}, detail{}, func(ctx context.Context, w *task) (string, error) {
 		n, repaired := 0, 0
 		for p, err := range check.Run(ctx, db, check.Options{Repair: repair, Progress: w.setProgress}) {
 			if err != nil {
@@ -101,16 +101,16 @@ const exportFile = "accounts.jsonl"
 
 // exportJob starts a job that writes the accounts of a type, or all accounts if typ is "", to a
 // file.
-func (r *runner) exportJob(ctx context.Context, db *userdb.DB, by, typ string) (own.Job, error) {
+func (r *runner) exportJob(ctx context.Context, db *userdb.DB, by, typ string) (admin.Job, error) {
 	title := "Export of all accounts"
 	if typ != "" {
 		title = "Export of type " + typ
 		var err error
 		if db, err = db.With(schema.Schema{Types: map[string]schema.Type{typ: db.Schema().Types[typ]}}); err != nil {
-			return own.Job{}, err
+			return admin.Job{}, err
 		}
 	}
-	return r.begin(ctx, own.Job{Kind: "export", By: by, Title: title}, detail{}, func(ctx context.Context, w *task) (string, error) {
+	return r.begin(ctx, admin.Job{Kind: "export", By: by, Title: title}, detail{}, func(ctx context.Context, w *task) (string, error) {
 		file, err := r.create(w.ID, exportFile)
 		if err != nil {
 			return "", err
@@ -139,12 +139,12 @@ type upload struct {
 }
 
 // importJob starts a job that imports an upload or, if dry is set, reports what an import would do.
-func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u upload, dry bool) (own.Job, error) {
+func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u upload, dry bool) (admin.Job, error) {
 	title, d := "Import of "+u.Name+" as type "+u.Type, detail{}
 	if dry {
 		title, d = "Dry run of "+u.Name+" as type "+u.Type, detail{Upload: u}
 	}
-	return r.begin(ctx, own.Job{Kind: "import", By: by, Title: title}, d, func(ctx context.Context, w *task) (string, error) {
+	return r.begin(ctx, admin.Job{Kind: "import", By: by, Title: title}, d, func(ctx context.Context, w *task) (string, error) {
 		file, err := os.Open(u.Path)
 		if err != nil {
 			return "", err

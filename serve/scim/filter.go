@@ -7,7 +7,7 @@ import (
 
 	filter "github.com/scim2/filter-parser/v2"
 
-	"github.com/coffeenode/userdb/internal/jsonline"
+	"github.com/coffeenode/userdb/internal/strictjson"
 )
 
 // A term is a condition that an attribute equals a value.
@@ -95,7 +95,7 @@ func parseValueFilter(e filter.Expression) (value string, err error) {
 // parseComparison returns the attribute and the text of a comparison, whose operator must be eq.
 func parseComparison(urn string, e *filter.AttributeExpression) (name, value string, err error) {
 	raw, ok := e.CompareValue.(string)
-	if text := []byte(`"` + raw + `"`); !ok || e.Operator != filter.EQ || !jsonline.Whole(text) || json.Unmarshal(text, &value) != nil {
+	if text := []byte(`"` + raw + `"`); !ok || e.Operator != filter.EQ || !strictjson.Whole(text) || json.Unmarshal(text, &value) != nil {
 		return "", "", errFilter
 	}
 	return attributeName(urn, e.AttributePath), value, nil

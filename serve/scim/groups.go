@@ -6,21 +6,21 @@ import (
 	"strings"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
 // groupResource returns an entry as a resource, with its members if the request wants them.
 func (c *call) groupResource(s search, e userdb.Entry) (resource, error) {
-	out := resource{"schemas": []string{urnGroup}, "id": e.UID(), "displayName": e.Text(own.GroupName), "meta": c.meta("Group", e)}
-	if external := e.Text(own.GroupExternal); external != "" {
+	out := resource{"schemas": []string{urnGroup}, "id": e.UID(), "displayName": e.Text(admin.GroupName), "meta": c.meta("Group", e)}
+	if external := e.Text(admin.GroupExternal); external != "" {
 		out["externalId"] = external
 	}
 	if !s.wants(urnGroup, "members") {
 		return out, nil
 	}
-	uids, err := c.taggedUIDs(c.ctx, e.Text(own.GroupTag))
+	uids, err := c.taggedUIDs(c.ctx, e.Text(admin.GroupTag))
 	members := make([]any, len(uids))
 	for i, uid := range uids {
 		members[i] = map[string]any{"value": uid, "type": "User", "$ref": c.url("Users", uid)}
@@ -88,13 +88,13 @@ func createGroup(c *call) (answer, error) {
 		return answer{}, err
 	}
 	id := strings.ToLower(rand.Text())
-	facets := schema.Texts(own.GroupName, *g.name, own.GroupTag, c.tagOf(id, *g.name))
+	facets := schema.Texts(admin.GroupName, *g.name, admin.GroupTag, c.tagOf(id, *g.name))
 	if g.external != nil && *g.external != "" {
-		facets[own.GroupExternal] = schema.Text(*g.external)
+		facets[admin.GroupExternal] = schema.Text(*g.external)
 	}
 	e, err := c.groups.Create(c.ctx, userdb.NewEntry{UID: id, Facets: facets})
 	if err == nil {
-		err = partial(c.applyMembers(c.ctx, e.Text(own.GroupTag), g.members))
+		err = partial(c.applyMembers(c.ctx, e.Text(admin.GroupTag), g.members))
 	}
 	if err != nil {
 		return answer{}, err
@@ -152,12 +152,12 @@ func patchGroup(c *call) (answer, error) {
 func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
 	e, err := c.groups.Update(c.ctx, hints.UID(c.id), func(e *userdb.Entry) error {
 		if g.name != nil {
-			e.Put(own.GroupName, schema.Text(*g.name))
+			e.Put(admin.GroupName, schema.Text(*g.name))
 		}
 		if g.external != nil && *g.external != "" {
-			e.Put(own.GroupExternal, schema.Text(*g.external))
+			e.Put(admin.GroupExternal, schema.Text(*g.external))
 		} else if g.external != nil {
-			e.Drop(own.GroupExternal)
+			e.Drop(admin.GroupExternal)
 		}
 		return nil
 	})
@@ -165,7 +165,7 @@ func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
 		return e, idError(err)
 	}
 	if e, err = c.retag(c.ctx, e); err == nil {
-		err = c.applyMembers(c.ctx, e.Text(own.GroupTag), g.members)
+		err = c.applyMembers(c.ctx, e.Text(admin.GroupTag), g.members)
 	}
 	return e, idError(partial(err))
 }
@@ -175,7 +175,7 @@ func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
 func deleteGroup(c *call) (answer, error) {
 	e, err := c.groups.Find(c.ctx, hints.UID(c.id))
 	if err == nil {
-		err = c.applyMembers(c.ctx, e.Text(own.GroupTag), memberSet{replace: true})
+		err = c.applyMembers(c.ctx, e.Text(admin.GroupTag), memberSet{replace: true})
 	}
 	if err == nil {
 		err = partial(c.groups.Delete(c.ctx, hints.UID(c.id)))
@@ -198,9 +198,9 @@ func (c *call) findGroups(all []term) (found []userdb.Entry, err error) {
 	case "id":
 		found, err = asSlice(c.groups.Find(c.ctx, hints.UID(first.value)))
 	case "displayname":
-		found, err = asSlice(c.groups.Find(c.ctx, hints.Field(own.GroupName, first.value)))
+		found, err = asSlice(c.groups.Find(c.ctx, hints.Field(admin.GroupName, first.value)))
 	case "externalid":
-		found, err = c.collect(c.groups, userdb.Query{Where: schema.Texts(own.GroupExternal, first.value)})
+		found, err = c.collect(c.groups, userdb.Query{Where: schema.Texts(admin.GroupExternal, first.value)})
 	default:
 		found, err = c.groupsOf(first.value)
 	}
@@ -224,7 +224,7 @@ func (c *call) groupsOf(uid string) (all []userdb.Entry, err error) {
 		return nil, nil
 	}
 	for _, tag := range tags {
-		some, err := c.collect(c.groups, userdb.Query{Where: schema.Texts(own.GroupTag, tag)})
+		some, err := c.collect(c.groups, userdb.Query{Where: schema.Texts(admin.GroupTag, tag)})
 		if err != nil {
 			return nil, err
 		}
@@ -241,11 +241,11 @@ func (c *call) groupMatches(e userdb.Entry, all []term) (matches bool, err error
 		case "id":
 			matches = e.UID() == t.value
 		case "displayname":
-			matches = fold.Canonical(e.Text(own.GroupName)) == fold.Canonical(t.value)
+			matches = fold.Canonical(e.Text(admin.GroupName)) == fold.Canonical(t.value)
 		case "externalid":
-			matches = e.Text(own.GroupExternal) == t.value
+			matches = e.Text(admin.GroupExternal) == t.value
 		default:
-			if matches, err = c.users.Tags(hints.UID(t.value)).Has(c.ctx, e.Text(own.GroupTag)); absent(err) {
+			if matches, err = c.users.Tags(hints.UID(t.value)).Has(c.ctx, e.Text(admin.GroupTag)); absent(err) {
 				matches, err = false, nil
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/coffeenode/userdb/internal/jsonline"
+	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -208,7 +208,7 @@ func (c *call) decodeBody(to any) error {
 	if err != nil {
 		return badRequest(invalidSyntax, "the body is incomplete")
 	}
-	if first := strings.TrimLeft(string(text), " \t\r\n"); !strings.HasPrefix(first, "{") || !jsonline.Whole(text) || json.Unmarshal(text, to) != nil || jsonline.Twice(text) {
+	if first := strings.TrimLeft(string(text), " \t\r\n"); !strings.HasPrefix(first, "{") || !strictjson.Whole(text) || json.Unmarshal(text, to) != nil || strictjson.Twice(text) {
 		return badRequest(invalidSyntax, "the body is not a JSON object of the expected form")
 	}
 	return nil

@@ -10,8 +10,8 @@ import (
 	filter "github.com/scim2/filter-parser/v2"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -200,7 +200,7 @@ func (r *collection) tagOf(id, name string) string {
 // retag changes the tag of a group and its members if the options give the group another tag than
 // the stored one.
 func (r *collection) retag(ctx context.Context, e userdb.Entry) (userdb.Entry, error) {
-	was, tag := e.Text(own.GroupTag), r.tagOf(e.UID(), e.Text(own.GroupName))
+	was, tag := e.Text(admin.GroupTag), r.tagOf(e.UID(), e.Text(admin.GroupName))
 	if was == tag {
 		return e, nil
 	}
@@ -221,7 +221,7 @@ func (r *collection) retag(ctx context.Context, e userdb.Entry) (userdb.Entry, e
 		return e, err
 	}
 	next, err := r.groups.Update(ctx, hints.UID(e.UID()), func(e *userdb.Entry) error {
-		e.Put(own.GroupTag, schema.Text(tag))
+		e.Put(admin.GroupTag, schema.Text(tag))
 		return nil
 	})
 	if err != nil {
@@ -232,7 +232,7 @@ func (r *collection) retag(ctx context.Context, e userdb.Entry) (userdb.Entry, e
 
 // retagAll calls retag for all groups.
 func (r *collection) retagAll(ctx context.Context) error {
-	for e, err := range r.groups.All(ctx, userdb.Query{Order: own.GroupAdded}) {
+	for e, err := range r.groups.All(ctx, userdb.Query{Order: admin.GroupAdded}) {
 		if err == nil {
 			_, err = r.retag(ctx, e)
 		}

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/internal/figures"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -156,7 +156,7 @@ func (r *collection) open(ctx context.Context, db *userdb.DB, typ string) error 
 		r.users, err = db.Type(typ)
 	}
 	if err == nil {
-		r.groups, err = own.Groups(db, typ)
+		r.groups, err = admin.Groups(db, typ)
 	}
 	return err
 }

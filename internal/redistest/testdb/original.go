@@ -11,7 +11,7 @@ import (
 
 func OriginalSchema(t *testing.T) schema.Schema {
 	t.Helper()
-	file, err := os.Open("../../testdata/original/original_options.json")
+	file, err := os.Open("../../test/testdata/original/original_options.json")
 	if err != nil {
 		t.Fatal(err)
 	}

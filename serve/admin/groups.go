@@ -1,4 +1,4 @@
-package own
+package admin
 
 import (
 	"github.com/coffeenode/userdb/internal/view"

@@ -1,4 +1,4 @@
-package own_test
+package admin_test
 
 import (
 	"context"
@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -19,11 +19,11 @@ import (
 func TestJobs(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx := t.Context()
-		jobs, err := own.JobsOf(db)
+		jobs, err := admin.JobsOf(db)
 		must(t, err)
-		other, err := own.JobsOf(db)
+		other, err := admin.JobsOf(db)
 		must(t, err)
-		j, err := jobs.Begin(ctx, own.Job{Kind: "import", By: "Olga", Title: "people.csv"})
+		j, err := jobs.Begin(ctx, admin.Job{Kind: "import", By: "Olga", Title: "people.csv"})
 		must(t, err)
 		if stop, err := jobs.Beat(ctx, j.ID, 5, 20); err != nil || stop {
 			t.Errorf("%v, %v", stop, err)
@@ -35,19 +35,19 @@ func TestJobs(t *testing.T) {
 		if stop, err := jobs.Beat(ctx, j.ID, 6, 20); err != nil || !stop {
 			t.Errorf("it is not asked to stop: %v", err)
 		}
-		must(t, jobs.End(ctx, j.ID, own.JobStopped, "6 of 20", 6, 20))
+		must(t, jobs.End(ctx, j.ID, admin.JobStopped, "6 of 20", 6, 20))
 		if seen, err := other.Find(ctx, j.ID); err != nil || !seen.Over() || seen.Text != "6 of 20" {
 			t.Errorf("%+v, %v", seen, err)
 		}
 		last := ""
-		for i := range own.MostJobs + 3 {
-			more, err := jobs.Begin(ctx, own.Job{Kind: "check", Title: fmt.Sprint(i)})
+		for i := range admin.MostJobs + 3 {
+			more, err := jobs.Begin(ctx, admin.Job{Kind: "check", Title: fmt.Sprint(i)})
 			must(t, err)
-			must(t, jobs.End(ctx, more.ID, own.JobDone, "", 0, 0))
+			must(t, jobs.End(ctx, more.ID, admin.JobDone, "", 0, 0))
 			last = more.ID
 		}
 		all, err := other.All(ctx)
-		if err != nil || len(all) != own.MostJobs || all[0].ID != last {
+		if err != nil || len(all) != admin.MostJobs || all[0].ID != last {
 			t.Errorf("%d jobs, %v", len(all), err)
 		}
 		if _, err := jobs.Find(ctx, j.ID); !errors.Is(err, userdb.ErrNotFound) {
@@ -74,9 +74,9 @@ func TestJobsClock(t *testing.T) {
 		ctx, server := t.Context(), &shiftedEngine{ahead: -time.Hour}
 		db, err := view.With(db, func(c *view.Config) { server.Engine, c.Engine = c.Engine, server })
 		must(t, err)
-		jobs, err := own.JobsOf(db)
+		jobs, err := admin.JobsOf(db)
 		must(t, err)
-		j, err := jobs.Begin(ctx, own.Job{Kind: "check"})
+		j, err := jobs.Begin(ctx, admin.Job{Kind: "check"})
 		must(t, err)
 		state := func(want string) {
 			t.Helper()
@@ -89,15 +89,15 @@ func TestJobsClock(t *testing.T) {
 		if early := time.Since(j.Began); early < time.Hour-time.Minute || early > time.Hour+time.Minute {
 			t.Errorf("it began at %v", j.Began)
 		}
-		state(own.JobRunning)
+		state(admin.JobRunning)
 		if _, err := jobs.Beat(ctx, j.ID, 1, 2); err != nil {
 			t.Error(err)
 		}
-		state(own.JobRunning)
+		state(admin.JobRunning)
 		server.ahead += time.Minute
-		state(own.JobLost)
-		must(t, jobs.End(ctx, j.ID, own.JobDone, "", 2, 2))
-		if seen, err := jobs.Find(ctx, j.ID); err != nil || seen.State != own.JobDone || seen.Ended.Sub(seen.Began).Round(time.Minute) != time.Minute {
+		state(admin.JobLost)
+		must(t, jobs.End(ctx, j.ID, admin.JobDone, "", 2, 2))
+		if seen, err := jobs.Find(ctx, j.ID); err != nil || seen.State != admin.JobDone || seen.Ended.Sub(seen.Began).Round(time.Minute) != time.Minute {
 			t.Errorf("%+v, %v", seen, err)
 		}
 	})

@@ -1,4 +1,4 @@
-package jsonline
+package strictjson
 
 import (
 	"encoding/json"

@@ -1,5 +1,5 @@
 // Tests in a real browser are a module of their own, which keeps chromedp out of the other one.
-module github.com/coffeenode/userdb/browser
+module github.com/coffeenode/userdb/test/browser
 
 go 1.26.0
 

@@ -1,7 +1,7 @@
-// Package own keeps what the service needs beside the accounts, such as API keys, operators and
+// Package admin keeps what the service needs beside the accounts, such as API keys, operators and
 // jobs. They are ordinary entries, of types that this package declares, in a namespace of the store
 // that callers cannot open.
-package own
+package admin
 
 import (
 	"context"

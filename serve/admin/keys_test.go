@@ -1,4 +1,4 @@
-package own_test
+package admin_test
 
 import (
 	"errors"
@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -21,34 +21,34 @@ func TestKeys(t *testing.T) {
 	db, err := userdb.Open(ctx, "memory:", userdb.Options{})
 	must(t, err)
 	defer db.Close()
-	keys, err := own.KeysOf(db)
+	keys, err := admin.KeysOf(db)
 	must(t, err)
-	k := own.Key{Name: "Web-shop", Scopes: []string{own.ScopeRead, own.ScopeLogin}, Types: []string{"user"}, Expires: time.Now().Add(time.Hour).Truncate(time.Second)}
+	k := admin.Key{Name: "Web-shop", Scopes: []string{admin.ScopeRead, admin.ScopeLogin}, Types: []string{"user"}, Expires: time.Now().Add(time.Hour).Truncate(time.Second)}
 	secret, err := keys.Create(ctx, k)
 	must(t, err)
 	if !regexp.MustCompile(`^udb_[a-z2-7]{32}$`).MatchString(secret) {
 		t.Errorf("secret %q", secret)
 	}
-	found, err := keys.Find(ctx, own.Hash(secret))
+	found, err := keys.Find(ctx, admin.Hash(secret))
 	must(t, err)
-	if found.Name != "Web-shop" || !found.May(own.ScopeRead) || found.May(own.ScopeWrite) || !found.Sees("user") || found.Sees("order") ||
+	if found.Name != "Web-shop" || !found.May(admin.ScopeRead) || found.May(admin.ScopeWrite) || !found.Sees("user") || found.Sees("order") ||
 		!found.Good(time.Now()) || found.Good(time.Now().Add(2*time.Hour)) {
 		t.Errorf("found %+v", found)
 	}
-	if _, err := keys.Create(ctx, own.Key{Name: "web-SHOP", Scopes: []string{own.ScopeRead}}); !errors.Is(err, userdb.ErrDuplicate) {
+	if _, err := keys.Create(ctx, admin.Key{Name: "web-SHOP", Scopes: []string{admin.ScopeRead}}); !errors.Is(err, userdb.ErrDuplicate) {
 		t.Errorf("a name twice: %v", err)
 	}
-	for _, bad := range []own.Key{{Name: "x"}, {Name: "x", Scopes: []string{"root"}}} {
-		if _, err := keys.Create(ctx, bad); !errors.Is(err, own.ErrKey) {
+	for _, bad := range []admin.Key{{Name: "x"}, {Name: "x", Scopes: []string{"root"}}} {
+		if _, err := keys.Create(ctx, bad); !errors.Is(err, admin.ErrKey) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
 	for _, name := range []string{"", "a b", "-x", strings.Repeat("x", 65), "\x1b[2J"} {
-		if _, err := keys.Create(ctx, own.Key{Name: name, Scopes: []string{own.ScopeRead}}); !errors.Is(err, userdb.ErrInvalid) {
+		if _, err := keys.Create(ctx, admin.Key{Name: name, Scopes: []string{admin.ScopeRead}}); !errors.Is(err, userdb.ErrInvalid) {
 			t.Errorf("name %q: %v", name, err)
 		}
 	}
-	if _, err := keys.Create(ctx, own.Key{Name: "ns", Namespace: "a//b", Scopes: []string{own.ScopeRead}}); !errors.Is(err, recordkey.ErrSyntax) {
+	if _, err := keys.Create(ctx, admin.Key{Name: "ns", Namespace: "a//b", Scopes: []string{admin.ScopeRead}}); !errors.Is(err, recordkey.ErrSyntax) {
 		t.Errorf("a bad namespace: %v", err)
 	}
 	all, err := keys.All(ctx)
@@ -57,13 +57,13 @@ func TestKeys(t *testing.T) {
 		t.Errorf("all: %+v", all)
 	}
 	must(t, keys.Revoke(ctx, "WEB-shop"))
-	if _, err := keys.Find(ctx, own.Hash(secret)); !errors.Is(err, userdb.ErrNotFound) {
+	if _, err := keys.Find(ctx, admin.Hash(secret)); !errors.Is(err, userdb.ErrNotFound) {
 		t.Errorf("revoked: %v", err)
 	}
 	if err := keys.Revoke(ctx, "web-shop"); !errors.Is(err, userdb.ErrNotFound) {
 		t.Errorf("revoked twice: %v", err)
 	}
-	must(t, own.Ready(ctx, db))
+	must(t, admin.Ready(ctx, db))
 }
 
 // TestReserved checks that nobody can open, list, remove, copy or drop the store's own records.
@@ -72,9 +72,9 @@ func TestReserved(t *testing.T) {
 	db, err := userdb.Open(ctx, "memory:", userdb.Options{})
 	must(t, err)
 	defer db.Close()
-	keys, err := own.KeysOf(db)
+	keys, err := admin.KeysOf(db)
 	must(t, err)
-	_, err = keys.Create(ctx, own.Key{Name: "a", Scopes: []string{own.ScopeRead}})
+	_, err = keys.Create(ctx, admin.Key{Name: "a", Scopes: []string{admin.ScopeRead}})
 	must(t, err)
 	inside, err := view.Reserved.Sub("x")
 	must(t, err)

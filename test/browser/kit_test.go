@@ -89,7 +89,7 @@ func (b *browser) build(folder string) (program string) {
 	b.t.Helper()
 	program = filepath.Join(b.t.TempDir(), "program")
 	build := exec.CommandContext(b.t.Context(), "go", "build", "-o", program, folder)
-	build.Dir = ".."
+	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		b.t.Fatalf("%v\n%s", err, out)
 	}

@@ -1,4 +1,4 @@
-package own_test
+package admin_test
 
 import (
 	"context"
@@ -11,12 +11,12 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/hashcost"
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -37,7 +37,7 @@ func eachStore(t *testing.T, test func(t *testing.T, db *userdb.DB)) {
 			db, err := userdb.Open(t.Context(), url(t), userdb.Options{})
 			must(t, err)
 			t.Cleanup(func() {
-				inside, err := own.Open(db)
+				inside, err := admin.Open(db)
 				must(t, err)
 				for p, err := range check.Run(context.Background(), inside, check.Options{}) {
 					t.Errorf("the check says: %v, %v", p, err)
@@ -57,42 +57,42 @@ func TestSetUp(t *testing.T) {
 		db, err := view.With(db, func(c *view.Config) { c.Clock = func() time.Time { return now } })
 		must(t, err)
 		ctx := t.Context()
-		first, err := own.BeginSetup(ctx, db)
+		first, err := admin.BeginSetup(ctx, db)
 		must(t, err)
-		if _, err := own.BeginSetup(ctx, db); !errors.Is(err, own.ErrSetupPending) {
+		if _, err := admin.BeginSetup(ctx, db); !errors.Is(err, admin.ErrSetupPending) {
 			t.Errorf("a second link: %v", err)
 		}
 		now = now.Add(time.Hour + time.Second)
-		if err := own.CheckSetup(ctx, db, first); !errors.Is(err, userdb.ErrNotFound) {
+		if err := admin.CheckSetup(ctx, db, first); !errors.Is(err, userdb.ErrNotFound) {
 			t.Errorf("a link after its hour: %v", err)
 		}
-		token, err := own.BeginSetup(ctx, db)
+		token, err := admin.BeginSetup(ctx, db)
 		must(t, err)
 		for _, bad := range []string{"", first, token + "x", strings.ToUpper(token)} {
-			if _, err := own.SetUp(ctx, db, bad, "root", goodPassword); !errors.Is(err, userdb.ErrNotFound) {
+			if _, err := admin.SetUp(ctx, db, bad, "root", goodPassword); !errors.Is(err, userdb.ErrNotFound) {
 				t.Errorf("with another token: %v", err)
 			}
 		}
-		_, err = own.SetUp(ctx, db, token, "", "short")
+		_, err = admin.SetUp(ctx, db, token, "", "short")
 		if !errors.Is(err, userdb.ErrInvalid) || !errors.Is(err, password.ErrPolicy) {
 			t.Errorf("not every problem is reported: %v", err)
 		}
-		must(t, own.CheckSetup(ctx, db, token))
-		e, err := own.SetUp(ctx, db, token, "root", goodPassword)
-		if err != nil || e.Text(own.OperatorName) != "root" {
+		must(t, admin.CheckSetup(ctx, db, token))
+		e, err := admin.SetUp(ctx, db, token, "root", goodPassword)
+		if err != nil || e.Text(admin.OperatorName) != "root" {
 			t.Fatalf("%v, %v", e, err)
 		}
-		if err := own.CheckSetup(ctx, db, token); !errors.Is(err, userdb.ErrNotFound) {
+		if err := admin.CheckSetup(ctx, db, token); !errors.Is(err, userdb.ErrNotFound) {
 			t.Errorf("spent: %v", err)
 		}
 		now = now.Add(2 * time.Hour)
-		if _, err := own.BeginSetup(ctx, db); !errors.Is(err, own.ErrSetUp) {
+		if _, err := admin.BeginSetup(ctx, db); !errors.Is(err, admin.ErrSetUp) {
 			t.Errorf("a link, though there is an operator: %v", err)
 		}
-		operators, err := own.Operators(db)
+		operators, err := admin.Operators(db)
 		must(t, err)
 		must(t, operators.Disable(ctx, hints.Any("root")))
-		if _, err := own.BeginSetup(ctx, db); !errors.Is(err, own.ErrSetUp) {
+		if _, err := admin.BeginSetup(ctx, db); !errors.Is(err, admin.ErrSetUp) {
 			t.Errorf("a link, though there is a disabled operator: %v", err)
 		}
 		for key, text := range dumpRecords(t, db) {
@@ -130,7 +130,7 @@ func dumpRecords(t *testing.T, db *userdb.DB) map[string]string {
 // Set-up makes at most one.
 func TestFirst(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
-		token, err := own.BeginSetup(t.Context(), db)
+		token, err := admin.BeginSetup(t.Context(), db)
 		must(t, err)
 		var made sync.Map
 		var all sync.WaitGroup
@@ -138,9 +138,9 @@ func TestFirst(t *testing.T) {
 			all.Go(func() {
 				var err error
 				if i < 4 {
-					_, err = own.SetUp(t.Context(), db, token, "set up "+name, goodPassword)
+					_, err = admin.SetUp(t.Context(), db, token, "set up "+name, goodPassword)
 				} else {
-					_, err = own.AddOperator(t.Context(), db, "added "+name, goodPassword)
+					_, err = admin.AddOperator(t.Context(), db, "added "+name, goodPassword)
 				}
 				switch {
 				case err == nil:
@@ -167,7 +167,7 @@ func TestFirst(t *testing.T) {
 				t.Errorf("%s was not made", name)
 			}
 		}
-		if _, err := own.SetUp(t.Context(), db, token, "late", goodPassword); !errors.Is(err, userdb.ErrNotFound) {
+		if _, err := admin.SetUp(t.Context(), db, token, "late", goodPassword); !errors.Is(err, userdb.ErrNotFound) {
 			t.Errorf("late: %v", err)
 		}
 	})
@@ -179,21 +179,21 @@ func TestOperators(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx := t.Context()
 		for _, name := range []string{"root", "Olga"} {
-			_, err := own.AddOperator(ctx, db, name, goodPassword)
+			_, err := admin.AddOperator(ctx, db, name, goodPassword)
 			must(t, err)
 		}
-		if _, err := own.AddOperator(ctx, db, "ＲＯＯＴ", goodPassword); !errors.Is(err, userdb.ErrDuplicate) {
+		if _, err := admin.AddOperator(ctx, db, "ＲＯＯＴ", goodPassword); !errors.Is(err, userdb.ErrDuplicate) {
 			t.Errorf("a name twice: %v", err)
 		}
 		for _, name := range []string{"", "a@b", "http://x", strings.Repeat("x", 2000)} {
-			if _, err := own.AddOperator(ctx, db, name, goodPassword); !errors.Is(err, userdb.ErrInvalid) {
+			if _, err := admin.AddOperator(ctx, db, name, goodPassword); !errors.Is(err, userdb.ErrInvalid) {
 				t.Errorf("name %q: %v", name, err)
 			}
 		}
-		if _, err := own.AddOperator(ctx, db, "Paul", ""); !errors.Is(err, password.ErrPolicy) {
+		if _, err := admin.AddOperator(ctx, db, "Paul", ""); !errors.Is(err, password.ErrPolicy) {
 			t.Errorf("no password: %v", err)
 		}
-		operators, err := own.Operators(db)
+		operators, err := admin.Operators(db)
 		must(t, err)
 		e, err := operators.Login(ctx, "OLGA", goodPassword, userdb.Attempt{})
 		must(t, err)
@@ -203,7 +203,7 @@ func TestOperators(t *testing.T) {
 		if _, _, err := operators.Session(ctx, secret); !errors.Is(err, userdb.ErrNotFound) {
 			t.Errorf("the session of a disabled operator: %v", err)
 		}
-		if at, _ := e.Get(own.OperatorAdded); at.Wire() == "" {
+		if at, _ := e.Get(admin.OperatorAdded); at.Wire() == "" {
 			t.Error("the time of its creation is not kept")
 		}
 		accounts, err := db.Type("user")

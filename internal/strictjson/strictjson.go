@@ -1,7 +1,7 @@
-// Package jsonline writes JSON that cannot control a terminal: it escapes every character that is
+// Package strictjson writes JSON that cannot control a terminal: it escapes every character that is
 // not printable, including control characters and marks that change the direction of text, which
 // JSON allows unescaped. It also detects JSON texts that readers may understand differently.
-package jsonline
+package strictjson
 
 import (
 	"bytes"

@@ -1,10 +1,10 @@
-package own_test
+package admin_test
 
 import (
 	"slices"
 	"testing"
 
-	"github.com/coffeenode/userdb/internal/own"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -14,10 +14,10 @@ func TestFloodOfSignIns(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	must(t, own.ActAs(t.Context(), db, "Olga", "192.0.2.7", userdb.EventOperatorLogin, ""))
-	must(t, own.ActAs(t.Context(), db, "Olga", "192.0.2.7", userdb.EventKeyCreate, "shop"))
+	must(t, admin.ActAs(t.Context(), db, "Olga", "192.0.2.7", userdb.EventOperatorLogin, ""))
+	must(t, admin.ActAs(t.Context(), db, "Olga", "192.0.2.7", userdb.EventKeyCreate, "shop"))
 	for range 2500 { // an embedded store keeps 2,000
-		must(t, own.ActAs(t.Context(), db, "", "198.51.100.1", userdb.EventOperatorLoginFailed, "Olga"))
+		must(t, admin.ActAs(t.Context(), db, "", "198.51.100.1", userdb.EventOperatorLoginFailed, "Olga"))
 	}
 	var kinds []userdb.EventKind
 	failed := 0

@@ -1,7 +1,7 @@
-// Package ownfile opens files that belong to this user only: it prevents other users from reading
+// Package privatefile opens files that belong to this user only: it prevents other users from reading
 // them, and does not trust files that others put in their place. On systems without owners and
 // modes (Windows), the system's own rules for folders apply.
-package ownfile
+package privatefile
 
 import (
 	"errors"

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/own"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -61,9 +61,9 @@ func serveStore(t *testing.T, o orders) {
 
 // startServices makes a key, and starts the services.
 func (r *run) startServices() {
-	keys, err := own.KeysOf(r.db)
+	keys, err := admin.KeysOf(r.db)
 	r.must(err)
-	r.key, err = keys.Create(r.ctx, own.Key{Name: "chaos", Scopes: []string{own.ScopeAdmin}})
+	r.key, err = keys.Create(r.ctx, admin.Key{Name: "chaos", Scopes: []string{admin.ScopeAdmin}})
 	r.must(err)
 	for i := range services {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
