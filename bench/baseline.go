@@ -16,14 +16,14 @@ func readReport(path string) (rep report) {
 }
 
 // worse returns the rows that are worse than the rows of the same name in an earlier report, each
-// with both ratios.
+// with both ratios. It passes over rows that one of the two runs measured with fewer entries.
 func (rep *report) worse(than report) (lines []string) {
 	earlier := map[string]reportRow{}
 	for _, r := range than.Rows {
 		earlier[r.Name] = r
 	}
 	for _, r := range rep.Rows {
-		if was, found := earlier[r.Name]; found && r.isWorse(was) {
+		if was, found := earlier[r.Name]; found && r.Entries == was.Entries && r.isWorse(was) {
 			lines = append(lines, fmt.Sprintf("%s: %.3f (%.3f to %.3f), was %.3f (%.3f to %.3f)", r.Name, r.Ratio, r.Low, r.High, was.Ratio, was.Low, was.High))
 		}
 	}

@@ -80,7 +80,7 @@ func (b *bench) comparePasses(n, pairs int, ours, bare pass) outcome {
 	results[0].sum()
 	results[1].sum()
 	o := b.judge(results, results[0], results[1])
-	o.note = fmt.Sprintf("%d entries; the process grew by %.0f MiB", n, grown/(1<<20))
+	o.entries, o.note = n, fmt.Sprintf("%d entries; the process grew by %.0f MiB", n, grown/(1<<20))
 	return o
 }
 

@@ -32,6 +32,7 @@ type reportRow struct {
 	Verdict  verdict  `json:"verdict"`
 	Note     string   `json:"note,omitempty"`
 	Seconds  float64  `json:"seconds,omitempty"` // how long it took
+	Entries  int      `json:"entries,omitempty"` // how many it is about, if a quick run has fewer
 	Variants []result `json:"variants,omitempty"`
 }
 
@@ -94,7 +95,7 @@ func loadAverage() string {
 func (rep *report) add(r row, o outcome) reportRow {
 	one := reportRow{
 		Name: r.name, What: r.what, estimate: o.estimate, Target: r.target, Most: r.most, Verdict: o.judge(r.target, r.most),
-		Note: o.note, Seconds: o.took.Seconds(), Variants: o.variants,
+		Note: o.note, Seconds: o.took.Seconds(), Entries: o.entries, Variants: o.variants,
 	}
 	rep.Rows = append(rep.Rows, one)
 	return one

@@ -42,6 +42,7 @@ type outcome struct {
 	cpu      *estimate // nil if there is no row NAME-cpu
 	p99      *estimate
 	took     time.Duration
+	entries  int // how many it is about, if that depends on whether the run is quick
 	note     string
 	variants []result
 }

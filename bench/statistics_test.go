@@ -77,6 +77,10 @@ func TestWorse(t *testing.T) {
 			t.Errorf("%v after %v (most %v): got %q", test.now, test.was, test.most, lines)
 		}
 	}
+	large, small := reportRow{Name: "x", estimate: estimate{1.00, 0.98, 1.02}, Entries: 1000}, reportRow{Name: "x", Entries: 100}
+	if lines := (&report{Rows: []reportRow{small}}).worse(report{Rows: []reportRow{large}}); len(lines) > 0 {
+		t.Errorf("a row about fewer entries is compared: %q", lines)
+	}
 	if lines := (&report{Rows: []reportRow{{Name: "new"}}}).worse(report{}); len(lines) > 0 {
 		t.Errorf("a new row is worse: %q", lines)
 	}

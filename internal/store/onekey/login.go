@@ -18,7 +18,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-var throttleScript = redisx.NewScript(scripts, "throttle", redisx.IsList)
+// ThrottleScript counts login attempts.
+var ThrottleScript = redisx.NewScript(scripts, "throttle", redisx.IsList)
 
 // Admit implements [store.Engine] with one script for both counters.
 func (ks *Keys) Admit(ctx context.Context, a store.Counters) (store.Admission, error) {
@@ -84,7 +85,7 @@ func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as 
 		if unsure {
 			args[sinceArg] = strconv.FormatInt(time.Since(begin).Milliseconds(), 10)
 		}
-		return throttleScript.Write(ctx, ks.client.Process, keys, args)
+		return ThrottleScript.Write(ctx, ks.client.Process, keys, args)
 	})
 	if err != nil && verb != "reset" {
 		err = redisx.Harmless(err)
@@ -125,7 +126,7 @@ const guessesHeader = 5
 // it only reads, and so may arrive twice.
 func (ks *Keys) Guesses(ctx context.Context, a store.Counters) (store.Guesses, error) {
 	keys, args := throttleArgs("look", store.Counters{Account: a.Account, Now: a.Now}, store.Admission{})
-	reply, _, err := ks.client.Write(ctx, throttleScript, keys, args)
+	reply, _, err := ks.client.Write(ctx, ThrottleScript, keys, args)
 	if err != nil {
 		return store.Guesses{}, fmt.Errorf("reading the counted attempts: %w", redisx.Harmless(err))
 	}

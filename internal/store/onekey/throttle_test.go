@@ -13,7 +13,7 @@ func TestThrottleForgets(t *testing.T) {
 	call := func(token, since string) []int64 {
 		t.Helper()
 		args := []any{"admit", "1000000", "", "0", 86400000, 1000, 1000, 8, 5, 1, 1, 1000, 1000, token, since, "account"}
-		reply, err := raw.Eval(ctx, throttleScript.Source, []string{key}, args...).Int64Slice()
+		reply, err := raw.Eval(ctx, ThrottleScript.Source, []string{key}, args...).Int64Slice()
 		if err != nil {
 			t.Fatal(err)
 		}

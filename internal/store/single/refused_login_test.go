@@ -10,7 +10,7 @@ import (
 // These methods write beside an entry a: its sessions and its tokens.
 func init() {
 	for name, v := range loginCalls {
-		refusedCalls[name], effects[name], preparations[name] = v.call, effect{"a", v.done}, v.prepare
+		refusedCalls[name], effects[name], preparations[name] = v.call, effect{uid: "a", done: v.done}, v.prepare
 	}
 }
 

@@ -18,14 +18,18 @@ if head[1] ~= ARGV[1] then return {'absent'} end
 local now = clock(ARGV[9])
 local tokens = read_tokens(KEYS[2], head[3], now)
 if tokens.err then return redis.error_reply(tokens.err) end
-local newest, says = 0, '1' .. string.sub(ARGV[3], 1, 6)
+local mine, newest, says = nil, 0, '1' .. string.sub(ARGV[3], 1, 6)
 for _, t in ipairs(tokens.open) do
-  if t.name == ARGV[3] then -- sent again: finish what may be unfinished
-    if not t.waits then redis.call('HSET', KEYS[1], '~tokens', says .. string.sub(head[3], #tokens.says + 1)) end
-    local refused = marked() and note_beside(KEYS[1], head[4])
-    return refused or {'ok'}
-  end
+  if t.name == ARGV[3] then mine = t end
   newest = math.max(newest, t.number)
+end
+if mine then -- sent again: finish what may be unfinished
+  -- A newer token has changed ~tokens, as a change must see that read the record before it.
+  if not mine.waits and mine.number == newest then
+    redis.call('HSET', KEYS[1], '~tokens', says .. string.sub(head[3], #tokens.says + 1))
+  end
+  local refused = marked() and note_beside(KEYS[1], head[4])
+  return refused or {'ok'}
 end
 if string.sub(head[2] or '', 1, 12) ~= ARGV[2] then return {'conflict'} end
 local refused = unrighted()

@@ -1,0 +1,113 @@
+package single
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// These methods leave no line: invitations, counters and repairs.
+func init() {
+	for name, v := range otherCalls {
+		refusedCalls[name], preparations[name] = v.call, v.prepare
+		effects[name] = effect{uid: "a", done: v.done, silent: true, writes: v.writes}
+	}
+}
+
+var otherCalls = map[string]struct {
+	writes  int // how many its script makes
+	prepare func(p fixture) error
+	call    func(p fixture, e *Engine) error
+	done    func(p fixture) bool
+}{
+	"invite": {
+		2, func(p fixture) error {
+			return p.invite(p.engine, "expired", time.Millisecond, time.Now().Add(-time.Hour))
+		},
+		func(p fixture, e *Engine) error { return p.invite(e, "i1", time.Hour, time.Now()) },
+		func(p fixture) bool { return p.invited("i1") },
+	},
+	"count": {
+		1, nil,
+		func(p fixture, e *Engine) error {
+			_, err := e.Limit(p.t.Context(), store.Limit{Counter: p.counter("limit"), Most: 5, Window: time.Hour})
+			return err
+		},
+		func(p fixture) bool { return p.has("limit") },
+	},
+	"guess": {
+		1, nil,
+		func(p fixture, e *Engine) error {
+			_, err := e.Admit(p.t.Context(), store.Counters{Account: p.counter("account"), Origin: p.counter("origin"), Name: "o"})
+			return err
+		},
+		func(p fixture) bool { return p.has("account") && p.has("origin") },
+	},
+	"remove a record": {
+		1, func(p fixture) error {
+			return p.engine.client.Set(p.t.Context(), "user/name:lost/~prk", "user/uid:nobody", 0).Err()
+		},
+		func(p fixture, e *Engine) error {
+			_, err := e.Mend(p.t.Context(), store.Remove{Key: "user/name:lost/~prk", Owner: "user/uid:nobody", Field: "name", Value: "lost"})
+			return err
+		},
+		func(p fixture) bool { return p.engine.client.Exists(p.t.Context(), "user/name:lost/~prk").Val() == 0 },
+	},
+	"bury": {
+		2, func(p fixture) error {
+			return p.engine.client.HSet(p.t.Context(), "user/uid:half", "~isa", "", "~rev", "x", "name", "half").Err()
+		},
+		func(p fixture, e *Engine) error {
+			prk, _ := p.users.PRK("half")
+			_, err := e.Mend(p.t.Context(), store.Bury{Entry: prk})
+			return err
+		},
+		func(p fixture) bool { return p.engine.client.TTL(p.t.Context(), "user/uid:half").Val() > 0 },
+	},
+}
+
+func (p fixture) counter(name string) recordkey.Key {
+	key, err := recordkey.Own("throttle", name)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return key
+}
+
+func (p fixture) has(name string) bool {
+	return p.engine.client.Exists(p.t.Context(), p.counter(name).String()).Val() == 1
+}
+
+func (p fixture) invite(e *Engine, hash string, life time.Duration, now time.Time) error {
+	prk, _ := p.users.PRK("invited")
+	return e.Invite(p.t.Context(), store.Invitation{Token: store.Token{Hash: hash, Purpose: "invite"}, PRK: prk, Life: life, Now: now})
+}
+
+func (p fixture) invited(hash string) bool {
+	prk, _ := p.users.PRK("invited")
+	_, left, err := p.engine.Peek(p.t.Context(), prk, hash, time.Time{})
+	return err == nil && left > 0
+}
+
+// TestIssueSentAgainAfterAnother issues a token, another, and the first again, as if its answer had
+// been lost. The entry still names the other, so that a change that read the record of tokens
+// before it was issued is not applied.
+func TestIssueSentAgainAfterAnother(t *testing.T) {
+	p := newFixture(t, redistest.Start(t))
+	p.apply(p.draft("a", "x", nil))
+	for _, hash := range []string{"first", "another", "first"} {
+		if err := p.issue(p.engine, hash, store.Note{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mark := p.find("a").Fields["~tokens"]; !strings.HasPrefix(mark, "1anothe") {
+		t.Errorf("~tokens is %q, want that of the other token", mark)
+	}
+	if !p.hasToken("first") || !p.hasToken("another") {
+		t.Error("a token is gone")
+	}
+}
