@@ -1,6 +1,6 @@
-// Package privatefile opens files that belong to this user only: it prevents other users from reading
-// them, and does not trust files that others put in their place. On systems without owners and
-// modes (Windows), the system's own rules for folders apply.
+// Package privatefile opens files that belong to this user only: it prevents other users from
+// reading them, and does not trust files that others put in their place. On systems without owners
+// and modes (Windows), the system's own rules for folders apply.
 package privatefile
 
 import (

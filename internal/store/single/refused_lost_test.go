@@ -67,8 +67,8 @@ func TestRefusalIsLost(t *testing.T) {
 	}
 }
 
-// TestLostRefusalMutants has scripts that are sent again note nothing, and wants the missing line to
-// be noticed.
+// TestLostRefusalMutants checks that a missing line is noticed if a script that is sent again
+// leaves none.
 func TestLostRefusalMutants(t *testing.T) {
 	srv := redistest.Start(t)
 	for name, m := range map[string]struct{ old, new string }{
@@ -93,8 +93,8 @@ func TestLostRefusalMutants(t *testing.T) {
 	}
 }
 
-// loseRefusal does a verb that r refuses something, loses that answer, and reports whether r refused
-// anything.
+// loseRefusal calls a method, of which r refuses a command, loses that answer, and reports whether r
+// refused anything.
 func loseRefusal(t *testing.T, srv *redistest.Server, name string, r *refuser) bool {
 	t.Helper()
 	client := srv.Client()
