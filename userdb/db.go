@@ -18,11 +18,15 @@ import (
 // A DB is a view of a store: the records of one namespace, read under one schema. It is safe for
 // concurrent use. Every method returns when its context ends.
 type DB struct {
+	handle
 	current *atomic.Pointer[view.View] // under the schema in force
 	hashers *hashers
 	secret  *atomic.Pointer[string] // keys digests; see loadSecret
 	options Options
 }
+
+// handle is embedded by DB, so that its field is not exported.
+type handle = view.Handle
 
 // Open connects to the store at url and pings it. These are the forms of url:
 //
@@ -120,11 +124,8 @@ func open(ctx context.Context, engine store.Engine, owned bool, o Options) (*DB,
 // compareSchema compares the schema that the program declares with the stored one, and installs the
 // view to use from now on.
 func (db *DB) compareSchema(ctx context.Context) error {
-	if db.options.OnSchema == SchemaApply {
-		if view.ApplySchema == nil {
-			return fmt.Errorf("%w: SchemaApply requires the program to import github.com/coffeenode/userdb/maintain/migrate", ErrSchemaMismatch)
-		}
-		if err := view.ApplySchema(ctx, db); err != nil {
+	if db.options.ApplySchema != nil {
+		if err := db.options.ApplySchema(ctx, db); err != nil {
 			return err
 		}
 	}
@@ -179,6 +180,7 @@ func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 		hashers: &hashers{pool: hs.pool, hasher: hs.hasher}, secret: &atomic.Pointer[string]{}, options: o,
 		current: &atomic.Pointer[view.View]{},
 	}
+	db.handle = view.NewHandle(hooks{db})
 	db.hashers.db, c.Hashing = db, db.hashers
 	v, err := view.New(c)
 	if err == nil {
@@ -190,14 +192,20 @@ func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 	return db, nil
 }
 
-func init() {
-	view.Of = func(db view.DB) *view.View { return db.(*DB).view() }
-	view.FollowIn = func(ctx context.Context, db view.DB, old *view.View, typ string) (*view.View, error) {
-		return db.(*DB).refresh(ctx, old, typ)
-	}
-	view.Like = func(db view.DB, c view.Config) (view.DB, error) { return newDB(c, db.(*DB).hashers, db.(*DB).options) }
-	view.Cheapen = func(db view.DB) error { return db.(*DB).hashers.lowerCost(db.Schema()) }
+// hooks implements [view.Hooks].
+type hooks struct{ db *DB }
+
+func (h hooks) View() *view.View { return h.db.view() }
+
+func (h hooks) Refresh(ctx context.Context, old *view.View, typ string) (*view.View, error) {
+	return h.db.refresh(ctx, old, typ)
 }
+
+func (h hooks) WithConfig(c view.Config) (view.DB, error) {
+	return newDB(c, h.db.hashers, h.db.options)
+}
+
+func (h hooks) UseCheapHashes() error { return h.db.hashers.lowerCost(h.db.Schema()) }
 
 // Close waits for running password hashes and closes the connections that Open made. Calling it
 // again does nothing.

@@ -27,6 +27,11 @@ type Options struct {
 	// OnSchema says what to do if Schema differs from the stored one.
 	OnSchema OnSchema
 
+	// ApplySchema, if set, is called by Open and New before they compare the schemas. Set it to
+	// migrate.AtOpen to give existing entries the roles that only Schema has, while other programs
+	// go on working. One process at a time does this, before its Open returns.
+	ApplySchema func(ctx context.Context, db *DB) error
+
 	// NewUID generates the UIDs of entries that are created without one. If nil, RandomUID(12) is
 	// used.
 	NewUID     func() (string, error)
@@ -118,11 +123,6 @@ const (
 	// SchemaRefuse makes Open and New return ErrSchemaMismatch instead of extending the stored
 	// schema.
 	SchemaRefuse = OnSchema(view.Refuse)
-	// SchemaApply does what SchemaExtend does, and also gives existing entries the roles that only
-	// the program's schema has, while other programs go on working. One process at a time does
-	// this, before its Open returns. The program must import package maintain/migrate of this
-	// module. Open returns that package's ErrCollision if two entries would have the same value.
-	SchemaApply = OnSchema(view.Apply)
 	// SchemaLater does what SchemaExtend does, but at the first write instead of in Open. It is
 	// meant for tools that read any store.
 	SchemaLater = OnSchema(view.Later)

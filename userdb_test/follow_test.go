@@ -195,9 +195,9 @@ func (s *site) storeSchema(t *testing.T, to schema.Type) {
 	}
 }
 
-// TestSchemaApply starts several programs at once that add a role to a field. Each must find all
+// TestApplySchema starts several programs at once that add a role to a field. Each must find all
 // entries by the new role as soon as it is open, and a program without the role must keep working.
-func TestSchemaApply(t *testing.T) {
+func TestApplySchema(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {
 			t.Skip("the store can be opened only once")
@@ -209,7 +209,7 @@ func TestSchemaApply(t *testing.T) {
 		}
 		more := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered} })
 		_, err := s.tryOpen(userdb.Options{Schema: more})
-		wantErr(t, "without SchemaApply", err, userdb.ErrSchemaMismatch, "field city: role indexed: not stored")
+		wantErr(t, "without ApplySchema", err, userdb.ErrSchemaMismatch, "field city: role indexed: not stored")
 		ctx, stop := context.WithCancel(t.Context())
 		running := make(chan error)
 		go func() {
@@ -228,7 +228,7 @@ func TestSchemaApply(t *testing.T) {
 			}
 		}()
 		for i, err := range runConcurrently(4, func(int) error {
-			db, err := userdb.Open(t.Context(), s.url, userdb.Options{Schema: more, OnSchema: userdb.SchemaApply})
+			db, err := userdb.Open(t.Context(), s.url, userdb.Options{Schema: more, ApplySchema: migrate.AtOpen})
 			if err != nil {
 				return err
 			}
@@ -347,7 +347,7 @@ func TestQueryDuringSchemaChange(t *testing.T) {
 
 // TestIndexOfUnstoredSet declares an indexed set that the stored schema lacks. Entries may already
 // have such sets, because earlier versions did not store their declaration. So the index counts as
-// incomplete until SchemaApply has built it.
+// incomplete until Options.ApplySchema has built it.
 func TestIndexOfUnstoredSet(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {
@@ -366,7 +366,7 @@ func TestIndexOfUnstoredSet(t *testing.T) {
 		if !errors.Is(err, userdb.ErrSchemaMismatch) {
 			t.Errorf("opening with an incomplete index: got %v, want ErrSchemaMismatch", err)
 		}
-		db, err := s.tryOpen(userdb.Options{Schema: ix, OnSchema: userdb.SchemaApply})
+		db, err := s.tryOpen(userdb.Options{Schema: ix, ApplySchema: migrate.AtOpen})
 		must(t, err)
 		s.views[view.Of(s.first).NS] = db
 	})
@@ -388,7 +388,7 @@ func TestApplyKeepsPolicy(t *testing.T) {
 			t.Password = &schema.Password{Cost: 4, Min: 1}
 			t.Fields["name"] = schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered}
 		})
-		db, err := s.tryOpen(userdb.Options{Schema: more, OnSchema: userdb.SchemaApply})
+		db, err := s.tryOpen(userdb.Options{Schema: more, ApplySchema: migrate.AtOpen})
 		must(t, err)
 		s.views[view.Of(s.first).NS] = db
 		stored := s.storedType(t)

@@ -483,7 +483,7 @@ func clusterOfOne(t *testing.T, o userdb.Options) *userdb.DB {
 	db, err := userdb.Open(t.Context(), "memory:", o)
 	must(t, err)
 	client := clientOf(db)
-	db, err = view.With(db, func(c *view.Config) { c.Engine = cluster.New(client, cluster.Options{Close: c.Engine.Close}) })
+	db, err = view.Reconfigure(db, func(c *view.Config) { c.Engine = cluster.New(client, cluster.Options{Close: c.Engine.Close}) })
 	must(t, err)
 	return db
 }

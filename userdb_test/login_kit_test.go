@@ -66,7 +66,7 @@ func newGate(s *site, o userdb.Options) *gate {
 // goBy has the store go by a clock; nil: by the server's.
 func (g *gate) goBy(clock func() time.Time) {
 	var err error
-	g.db, err = view.With(g.db, func(c *view.Config) { c.Clock = clock })
+	g.db, err = view.Reconfigure(g.db, func(c *view.Config) { c.Clock = clock })
 	must(g.t, err)
 	g.users = typeOf(g.t, g.db, "user")
 }

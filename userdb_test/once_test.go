@@ -56,7 +56,7 @@ func TestCreateOnce(t *testing.T) {
 func TestCreateOnceByTheServersClock(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.users()
-		db, err := view.With(s.first, func(c *view.Config) {
+		db, err := view.Reconfigure(s.first, func(c *view.Config) {
 			c.OwnClock = func() time.Time { return time.Now().Add(-time.Hour) }
 		})
 		must(t, err)

@@ -97,10 +97,10 @@ func (s *Store) open(o userdb.Options) error {
 	if err != nil {
 		return err
 	}
-	if err := view.Cheapen(db); err != nil {
+	if err := view.HooksOf(db).UseCheapHashes(); err != nil {
 		return errors.Join(err, db.Close())
 	}
-	s.DB, err = view.With(db, func(c *view.Config) {
+	s.DB, err = view.Reconfigure(db, func(c *view.Config) {
 		c.Clock = s.Clock.Now
 		c.Engine = &checkedEngine{Engine: c.Engine, close: sync.OnceValue(func() error { s.Check(); return db.Close() })}
 	})

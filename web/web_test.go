@@ -274,7 +274,7 @@ func TestCookieClock(t *testing.T) {
 		db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
 		if err == nil {
 			t.Cleanup(func() { _ = db.Close() })
-			db, err = view.With(db, func(c *view.Config) { c.Clock = func() time.Time { return time.Now().Add(off) } })
+			db, err = view.Reconfigure(db, func(c *view.Config) { c.Clock = func() time.Time { return time.Now().Add(off) } })
 		}
 		if err != nil {
 			t.Fatal(err)

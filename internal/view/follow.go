@@ -22,7 +22,6 @@ type OnSchema int
 const (
 	Extend OnSchema = iota
 	Refuse
-	Apply
 	Later
 )
 

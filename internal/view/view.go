@@ -197,32 +197,43 @@ func IsReserved(ns recordkey.Namespace) bool {
 type DB interface {
 	Ping(ctx context.Context) error
 	Schema() schema.Schema
+	internals() Hooks // that of an embedded Handle
 }
 
-// Package userdb sets these functions when it is loaded.
-var (
-	// Of returns the view of a *userdb.DB under the schema in force, as far as the DB knows it.
-	Of func(DB) *View
-	// FollowIn returns the view with which to retry a refused change of a type. was is the view
-	// that built the change; FollowIn returns it if no other schema is in force.
-	FollowIn func(ctx context.Context, db DB, was *View, typ string) (*View, error)
-	// Like returns another *userdb.DB over the same connections.
-	Like func(DB, Config) (DB, error)
-	// Cheapen makes the password hashes of a *userdb.DB cheap, and those of views made from it
+// Hooks is what the packages of this module can do with a *userdb.DB beyond its exported methods.
+type Hooks interface {
+	// View returns the view under the schema in force, as far as the DB knows it.
+	View() *View
+	// Refresh returns the view with which to retry a refused change of a type. was is the view that
+	// built the change; Refresh returns it if no other schema is in force.
+	Refresh(ctx context.Context, was *View, typ string) (*View, error)
+	// WithConfig returns another *userdb.DB over the same connections.
+	WithConfig(Config) (DB, error)
+	// UseCheapHashes makes the password hashes of the DB cheap, and those of DBs made from it
 	// later. It is for tests.
-	Cheapen func(DB) error
-)
+	UseCheapHashes() error
+}
 
-// ApplySchema brings the entries of a *userdb.DB to what its program declares beyond the stored
-// schema. Package migrate sets it.
-var ApplySchema func(ctx context.Context, db DB) error
+// A Handle makes the Hooks of the DB that embeds it reachable from this package only.
+type Handle struct{ hooks Hooks }
 
-// With returns another DB over the same connections, whose configuration edit may change. Tests set
-// a clock or another engine.
-func With[D DB](db D, edit func(*Config)) (D, error) {
+// NewHandle returns a Handle for a DB to embed.
+func NewHandle(h Hooks) Handle { return Handle{h} }
+
+func (h Handle) internals() Hooks { return h.hooks }
+
+// HooksOf returns the hooks of a *userdb.DB.
+func HooksOf(db DB) Hooks { return db.internals() }
+
+// Of returns the view of a *userdb.DB under the schema in force, as far as the DB knows it.
+func Of(db DB) *View { return db.internals().View() }
+
+// Reconfigure returns another DB over the same connections, whose configuration edit may change.
+// Tests set a clock or another engine.
+func Reconfigure[D DB](db D, edit func(*Config)) (D, error) {
 	c := Of(db).Config
 	edit(&c)
-	other, err := Like(db, c)
+	other, err := db.internals().WithConfig(c)
 	d, _ := other.(D)
 	return d, err
 }

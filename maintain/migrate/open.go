@@ -17,10 +17,6 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-func init() {
-	view.ApplySchema = func(ctx context.Context, db view.DB) error { return applyAtOpen(ctx, db.(*userdb.DB)) }
-}
-
 // A process that converts entries when it opens the store records its name and the time by its
 // clock in ~/applying. Other processes wait for it. A process that has not renewed the record for
 // leaseTimeout is considered dead; two at once do no harm.
@@ -30,8 +26,10 @@ const (
 	pollInterval = 500 * time.Millisecond
 )
 
-// applyAtOpen applies what a program's schema adds to the stored one, in one process at a time.
-func applyAtOpen(ctx context.Context, db *userdb.DB) error {
+// AtOpen gives existing entries the roles that only the program's schema has, in one process at a
+// time. It is meant for userdb.Options.ApplySchema. It returns ErrCollision if two entries would
+// have the same value.
+func AtOpen(ctx context.Context, db *userdb.DB) error {
 	key, err := recordkey.Own(leaseName)
 	if err != nil {
 		return err

@@ -37,7 +37,7 @@ func (p *pausedEngine) Mend(ctx context.Context, s store.Step) (bool, error) {
 // pausedDB returns a database whose process pauses.
 func (s *site) pausedDB(t testdb.Tester, before func(store.Step) bool, others func()) *userdb.DB {
 	t.Helper()
-	db, err := view.With(s.DB, func(c *view.Config) { c.Engine = &pausedEngine{c.Engine, before, others} })
+	db, err := view.Reconfigure(s.DB, func(c *view.Config) { c.Engine = &pausedEngine{c.Engine, before, others} })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestDelayedMembers(t *testing.T) {
 		"sadd": func(set userdb.Set) (int64, error) { return set.Add(s.Ctx, "coffee") },
 		"srem": func(set userdb.Set) (int64, error) { return set.Remove(s.Ctx, "tea") },
 	} {
-		older := testdb.Must(view.With(s.withSchema(t, userSchema(schema.FoldCasefold)), func(c *view.Config) { c.Engine = testdb.Hurried(s.Raw) }))
+		older := testdb.Must(view.Reconfigure(s.withSchema(t, userSchema(schema.FoldCasefold)), func(c *view.Config) { c.Engine = testdb.Hurried(s.Raw) }))
 		user := testdb.Must(older.Type("user"))
 		// This write uses the schema that the process has read before.
 		if _, err := user.Set(hints.UID("u2"), "likes").Add(s.Ctx, "tea", "milk"); err != nil {

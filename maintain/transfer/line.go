@@ -124,7 +124,7 @@ func (im *importer) rebuildForSchema(ctx context.Context, lines []*line, refusal
 	for _, l := range lines {
 		now, err := im.typeInForce(l.t.Name)
 		if err == nil && now == l.t {
-			if _, err = view.FollowIn(ctx, im.db, view.Of(im.db), l.t.Name); err == nil {
+			if _, err = view.HooksOf(im.db).Refresh(ctx, view.Of(im.db), l.t.Name); err == nil {
 				now, err = im.typeInForce(l.t.Name)
 			}
 		}

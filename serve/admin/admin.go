@@ -24,7 +24,7 @@ func Open(db *userdb.DB) (*userdb.DB, error) {
 	if err := errors.Join(err, jobErr); err != nil {
 		return nil, err
 	}
-	return view.With(db, func(c *view.Config) {
+	return view.Reconfigure(db, func(c *view.Config) {
 		c.NS, c.OnSchema, c.History = view.Reserved, view.Later, false
 		c.Schema = schema.Schema{Types: map[string]schema.Type{keyType: key, operatorType: declareOperator(), jobType: job}}
 	})

@@ -32,7 +32,7 @@ func Groups(db *userdb.DB, typ string) (*userdb.Type, error) {
 		GroupTag:      {Role: schema.RoleIndexed, Required: true},
 		GroupAdded:    {Role: schema.RoleOrdered, Codec: schema.CodecDate},
 	}}
-	own, err := view.With(db, func(c *view.Config) {
+	own, err := view.Reconfigure(db, func(c *view.Config) {
 		c.NS, c.OnSchema, c.Schema = ns, view.Later, schema.Schema{Types: map[string]schema.Type{groupType: group}}
 	})
 	if err != nil {

@@ -72,7 +72,7 @@ func (s *shiftedEngine) Time(ctx context.Context, key recordkey.Key) (time.Time,
 func TestJobsClock(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx, server := t.Context(), &shiftedEngine{ahead: -time.Hour}
-		db, err := view.With(db, func(c *view.Config) { server.Engine, c.Engine = c.Engine, server })
+		db, err := view.Reconfigure(db, func(c *view.Config) { server.Engine, c.Engine = c.Engine, server })
 		must(t, err)
 		jobs, err := admin.JobsOf(db)
 		must(t, err)

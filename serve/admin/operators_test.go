@@ -54,7 +54,7 @@ func eachStore(t *testing.T, test func(t *testing.T, db *userdb.DB)) {
 func TestSetUp(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		now := time.Now()
-		db, err := view.With(db, func(c *view.Config) { c.Clock = func() time.Time { return now } })
+		db, err := view.Reconfigure(db, func(c *view.Config) { c.Clock = func() time.Time { return now } })
 		must(t, err)
 		ctx := t.Context()
 		first, err := admin.BeginSetup(ctx, db)

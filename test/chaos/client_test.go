@@ -118,7 +118,7 @@ func (c *client) open(ctx context.Context) (err error) {
 // apart has a process go by a clock that is an hour ahead or behind, or right.
 func apart(db *userdb.DB, number int) (*userdb.DB, error) {
 	ahead := time.Duration(number%3-1) * time.Hour
-	return view.With(db, func(c *view.Config) { c.OwnClock = func() time.Time { return time.Now().Add(ahead) } })
+	return view.Reconfigure(db, func(c *view.Config) { c.OwnClock = func() time.Time { return time.Now().Add(ahead) } })
 }
 
 // quietLogger keeps what go-redis says of broken connections from the output.

@@ -33,7 +33,7 @@ func AsCluster(t *testing.T, sch schema.Schema) *Site {
 func (s *Site) Edit(t *testing.T, f func(*view.Config)) {
 	t.Helper()
 	var err error
-	if s.DB, err = view.With(s.DB, f); err != nil {
+	if s.DB, err = view.Reconfigure(s.DB, f); err != nil {
 		t.Fatal(err)
 	}
 }
