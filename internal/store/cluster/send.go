@@ -29,9 +29,9 @@ var (
 	commitScript      = redisx.NewScript(scripts, "commit", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, onekey.TombstoneLua)
 	dyingScript       = redisx.NewScript(scripts, "dying", redisx.IsNumber)
 	stageScript       = redisx.NewScript(scripts, "stage", redisx.IsNumber)
-	addScript         = redisx.NewScript(scripts, "add", redisx.IsVerdict, onekey.FullLua)
+	addScript         = redisx.NewScript(scripts, "add", redisx.IsVerdict, onekey.CommandLua)
 	schemaScript      = redisx.NewScript(scripts, "schema", redisx.IsVerdict)
-	actScript         = redisx.NewScript(scripts, "act", redisx.IsVerdict, onekey.ChangesLua, onekey.FullLua)
+	actScript         = redisx.NewScript(scripts, "act", redisx.IsVerdict, onekey.ChangesLua, onekey.CommandLua)
 	wouldChangeScript = redisx.NewScript(scripts, "would_change", redisx.IsNumber, onekey.ChangesLua)
 )
 

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	FullLua       = redisx.Source(scripts, "full")
+	CommandLua    = redisx.Source(scripts, "command")
 	DroppedScript = redisx.NewScript(scripts, "dropped", redisx.IsNumber)
 )
 

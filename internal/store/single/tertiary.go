@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	tertiaryScript = redisx.NewScript(scripts, "tertiary", redisx.IsVerdict, onekey.HistoryLua, onekey.ChangesLua, onekey.FullLua, guardLua)
+	tertiaryScript = redisx.NewScript(scripts, "tertiary", redisx.IsVerdict, onekey.HistoryLua, onekey.ChangesLua, onekey.CommandLua, guardLua)
 	readScript     = redisx.NewScript(scripts, "read", redisx.IsList)
 )
 

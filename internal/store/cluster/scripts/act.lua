@@ -1,5 +1,5 @@
 -- act: run a command on a tertiary record once, however often it is sent. Needs changes.lua and
--- full.lua.
+-- command.lua.
 --
 -- KEYS[1]  the record
 -- KEYS[2]  the replies to recent calls, kept for ten minutes in the record's slot: "CALL=NUMBER"
@@ -20,15 +20,10 @@ if refused then return redis.error_reply(refused) end
 if is_full then return {'full'} end
 local due, wrong = changes(KEYS[1], command, ARGV)
 if wrong and string.find(wrong, 'WRONGTYPE', 1, true) then return redis.error_reply(wrong) end
-local n, step = 0, (command == 'HSET' or command == 'ZADD') and 2000 or 1999
-for i = 1, math.max(#ARGV, 1), step do
-  local reply = redis.pcall(command, KEYS[1], unpack(ARGV, i, math.min(i + step - 1, #ARGV)))
-  if type(reply) == 'table' and reply.err then
-    if i == 1 then return redis.error_reply(reply.err) end
-    error({err = reply.err})
-  end
-  n = n + (tonumber(reply) or 0) -- SET replies OK
-end
+local reply, failure, partly = run_command(KEYS[1], command, ARGV)
+if partly then error({err = failure}) end
+if failure then return redis.error_reply(failure) end
+local n = type(reply) == 'table' and 0 or tonumber(reply) -- SET replies OK
 if not due then return {'same', n} end
 calls = calls .. call .. '=' .. string.format('%d', n) .. ' '
 while #calls > 4096 do calls = string.match(calls, ' (.*)') end

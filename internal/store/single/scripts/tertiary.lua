@@ -1,5 +1,5 @@
 -- tertiary runs one command on a tertiary record of a live entry, and updates the index sets of its
--- members. It follows history.lua, changes.lua, full.lua and guard.lua.
+-- members. It follows history.lua, changes.lua, command.lua and guard.lua.
 --
 -- KEYS  as in guard.lua, then
 --   [4]  the tertiary record
@@ -57,14 +57,9 @@ for i = 5, 4 + njoin do
   if failed(reply) and i == 5 then return redis.error_reply(reply.err) end
   if failed(reply) then error({err = reply.err}) end
 end
-local reply
-local step = (ARGV[10] == 'HSET' or ARGV[10] == 'ZADD') and 2000 or 1999
-for i = 1, math.max(#args, 1), step do
-  local part = redis.pcall(ARGV[10], KEYS[4], unpack(args, i, math.min(i + step - 1, #args)))
-  if failed(part) and i == 1 and njoin == 0 then return redis.error_reply(part.err) end
-  if failed(part) then error({err = part.err}) end
-  if i == 1 or string.find(ARGV[10], 'PUSH') then reply = part else reply = reply + part end
-end
+local reply, failure, partly = run_command(KEYS[4], ARGV[10], args)
+if failure and not partly and njoin == 0 then return redis.error_reply(failure) end
+if failure then error({err = failure}) end
 for i = 5 + njoin, #KEYS do redis.call('SREM', KEYS[i], prk) end
 local refused = due and note_beside(entry, head[6])
 if refused then error({err = refused.err}) end

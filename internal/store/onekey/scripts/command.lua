@@ -1,4 +1,4 @@
--- full precedes scripts that add members to a tertiary record.
+-- command precedes scripts that run a command on a tertiary record.
 
 local size_commands = {SADD = 'SCARD', HSET = 'HLEN', ZADD = 'ZCARD', ZINCRBY = 'ZCARD', LPUSH = 'LLEN', RPUSH = 'LLEN'}
 local find_commands = {HSET = 'HEXISTS', ZADD = 'ZSCORE', ZINCRBY = 'ZSCORE'}
@@ -23,4 +23,17 @@ local function full(key, command, args, most)
     if not has or has == 0 then new = new + 1 end
   end
   return new > 0 and n + new > most
+end
+
+-- run_command runs a command in pieces that unpack can take. It returns the reply: of a PUSH the
+-- last one, else the sum. If a piece fails it returns nil, the error, and whether others were run.
+local function run_command(key, command, args)
+  local reply
+  local step = (command == 'HSET' or command == 'ZADD') and 2000 or 1999
+  for i = 1, math.max(#args, 1), step do
+    local part = redis.pcall(command, key, unpack(args, i, math.min(i + step - 1, #args)))
+    if type(part) == 'table' and part.err then return nil, part.err, i > 1 end
+    if i == 1 or string.find(command, 'PUSH') then reply = part else reply = reply + part end
+  end
+  return reply
 end
