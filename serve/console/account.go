@@ -100,9 +100,13 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 		Type: e.Type(), UID: e.UID(), Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, declared), Rev: e.Rev(), Disabled: e.Disabled(),
 		Fields: newEditors(e, declared), Undeclared: undeclaredCells(e, declared), HasTags: declared.Tertiary["tags"].Kind == "set",
 	}
-	var err error
-	if a.Why, err = explainLogin(ctx, db, t, e); err != nil {
+	report, err := reportLogin(ctx, db, t, e)
+	if err != nil {
 		return a, err
+	}
+	a.Why, a.Open = report.why, report.standing.Tokens
+	for _, h := range report.history {
+		a.History = append(a.History, event{HistoryEvent: h})
 	}
 	if a.HasTags {
 		if a.Tags, err = t.Tags(hint).Members(ctx); err != nil {
@@ -116,17 +120,8 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 		}
 		a.Devices = append(a.Devices, s)
 	}
-	standing, err := t.Standing(ctx, hint)
-	if err != nil {
-		return a, err
-	}
-	a.Open = standing.Tokens
-	events, err := t.History(ctx, hint)
-	for _, h := range events {
-		a.History = append(a.History, event{HistoryEvent: h})
-	}
 	a.Addresses = addressFields(e, declared)
-	return a, err
+	return a, nil
 }
 
 // addressFields returns the identifying fields that an entry has, beginning with email addresses.

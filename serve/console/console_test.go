@@ -54,6 +54,7 @@ type desk struct {
 	db      *userdb.DB
 	users   *userdb.Type
 	console *Console
+	calls   *callCounter
 	base    string
 	client  *http.Client
 }
@@ -100,7 +101,8 @@ func open(t *testing.T, store string) *desk {
 // openWith is like open and also sets whether histories are kept.
 func openWith(t *testing.T, store string, history bool) *desk {
 	t.Helper()
-	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: testSchema(), History: history})
+	calls := &callCounter{}
+	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: testSchema(), History: history, Observers: []userdb.Observer{calls}})
 	must(t, err)
 	t.Cleanup(func() {
 		for p, err := range check.Run(context.Background(), db, check.Options{}) {
@@ -111,6 +113,7 @@ func openWith(t *testing.T, store string, history bool) *desk {
 		must(t, db.Close())
 	})
 	d := newDesk(t, db)
+	d.calls = calls
 	_, err = admin.AddOperator(t.Context(), db, operatorName, goodPassword)
 	must(t, err)
 	d.signIn(operatorName, goodPassword)

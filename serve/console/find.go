@@ -113,8 +113,8 @@ func findExact(ctx context.Context, db *userdb.DB, t *userdb.Type, declared sche
 		if m.Claims, err = inspect.Claims(ctx, db, t.Name(), q); err != nil {
 			return nil, err
 		}
-		if why, err := explainLogin(ctx, db, t, e); err == nil {
-			m.Standing = why.Sentence
+		if r, err := reportLogin(ctx, db, t, e); err == nil {
+			m.Standing = r.why.Sentence
 		}
 		found = append(found, m)
 	}

@@ -22,23 +22,29 @@ type explanation struct {
 	Notes    []string // what else people ask support about: links, the last login
 }
 
-// explainLogin returns the explanation for an account. It reads from the store what Login checks,
-// and from the history who caused it and when.
-func explainLogin(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.Entry) (explanation, error) {
+// A loginReport holds what decides whether the owner of an account can sign in, and the history,
+// which names who caused it and when.
+type loginReport struct {
+	why      explanation
+	standing userdb.Standing
+	history  []userdb.HistoryEvent
+}
+
+// reportLogin reads from the store what Login checks, and the history, and explains them.
+func reportLogin(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.Entry) (r loginReport, err error) {
 	hint := hints.Key(e.Key())
-	standing, err := t.Standing(ctx, hint)
-	if err != nil {
-		return explanation{}, err
+	if r.standing, err = t.Standing(ctx, hint); err != nil {
+		return r, err
 	}
-	history, err := t.History(ctx, hint)
-	if err != nil {
-		return explanation{}, err
+	if r.history, err = t.History(ctx, hint); err != nil {
+		return r, err
 	}
 	origins := 0
-	if standing.Wait > 0 {
+	if r.standing.Wait > 0 {
 		origins = countGuessOrigins(ctx, db, e)
 	}
-	return explain(standing, history, origins, time.Now()), nil
+	r.why = explain(r.standing, r.history, origins, time.Now())
+	return r, nil
 }
 
 // explain puts a standing into words. origins is the number of origins that wrong passwords came

@@ -1,0 +1,64 @@
+package console
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A callCounter counts the calls of the methods of a DB, by name.
+type callCounter struct {
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+// reset returns the counts, and begins anew.
+func (c *callCounter) reset() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	calls := c.calls
+	c.calls = map[string]int{}
+	return calls
+}
+
+func (c *callCounter) Verb(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls == nil {
+		c.calls = map[string]int{}
+	}
+	c.calls[name]++
+	return ctx, func(userdb.Outcome) {}
+}
+
+func (*callCounter) Hash(context.Context) (func(), func(userdb.Outcome)) {
+	return func() {}, func(userdb.Outcome) {}
+}
+
+func (*callCounter) Event(context.Context, string) {}
+
+func (*callCounter) Client(redis.UniversalClient, bool) {}
+
+// TestAccountPageReadsOnce checks that the page of an account reads each thing once.
+func TestAccountPageReadsOnce(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
+		d.do(http.StatusOK, "/console") // what the first page of a session does
+		d.calls.reset()
+		d.do(http.StatusOK, "/console/types/user/u1")
+		got := d.calls.reset()
+		maps.DeleteFunc(got, func(name string, _ int) bool { // the operator's own session
+			return name == "Session" || name == "VerifySession"
+		})
+		want := map[string]int{"Find": 1, "Standing": 1, "History": 1, "Set.Members": 1, "Sessions": 1}
+		if !maps.Equal(got, want) {
+			t.Errorf("the page calls %v, want %v", got, want)
+		}
+	})
+}
