@@ -196,17 +196,12 @@ func (t *Type) VerifySession(ctx context.Context, secret, pw string, a Attempt) 
 	if _, err := p.prove(ctx, pw); err != nil {
 		return Entry{}, Session{}, err
 	}
-	verified, err := t.view.Engine.Sessions(ctx, store.SessionsOp{
-		PRK: r.Key, What: store.SessionsVerify, ID: s.ID, Bond: store.Bond(p.r.Fields), Now: t.view.StoreTime(),
-	})
-	if err == nil && len(verified) == 0 {
-		err = ErrNotFound
-	}
+	verified, err := t.view.Engine.VerifySession(ctx, r.Key, s.ID, store.Bond(p.r.Fields), t.view.StoreTime())
 	if err != nil {
 		return Entry{}, Session{}, err
 	}
 	e, err = t.entry(p.r, nil)
-	return e, sessionOf(verified[0]), err
+	return e, sessionOf(verified), err
 }
 
 // EndSession ends the session that has the secret. It returns no error if there is no such session.
@@ -237,7 +232,7 @@ func (t *Type) endBySecret(ctx context.Context, secret string) error {
 	go func() {
 		defer cancel()
 		var err error
-		found, err = t.sessions(background, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: t.view.Note(ctx, EventSessionEnd, "")})
+		found, err = t.view.Engine.EndSession(background, prk, id, t.view.Note(ctx, EventSessionEnd, ""), t.view.StoreTime())
 		ended <- err
 	}()
 	select {
@@ -270,7 +265,7 @@ func (t *Type) EndSessionID(ctx context.Context, h hints.Hint, id string) (err e
 
 // endSession ends the session with an ID and reports whether there was one.
 func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (bool, error) {
-	found, err := t.sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: t.view.Note(ctx, EventSessionEnd, "")})
+	found, err := t.view.Engine.EndSession(ctx, prk, id, t.view.Note(ctx, EventSessionEnd, ""), t.view.StoreTime())
 	if found {
 		t.db.emit(ctx, Event{Kind: EventEnd, PRK: prk, Session: id})
 	}
@@ -308,11 +303,11 @@ func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err erro
 // already invalid, but the records hold addresses and devices. Records that cannot be removed stay
 // until they expire.
 func (t *Type) clearSessions(ctx context.Context, before, after store.Record) {
-	op := store.SessionsOp{PRK: before.Key, What: store.SessionsClear, Bond: store.Bond(before.Fields)}
-	if before.Fields[store.FieldEpoch] == "" || op.Bond == store.Bond(after.Fields) {
+	bond := store.Bond(before.Fields)
+	if before.Fields[store.FieldEpoch] == "" || bond == store.Bond(after.Fields) {
 		return
 	}
-	if _, err := t.sessions(ctx, op); err != nil {
+	if err := t.view.Engine.ClearSessions(ctx, before.Key, bond, t.view.StoreTime()); err != nil {
 		t.warn(ctx, "cannot remove the records of ended sessions", before, err)
 	}
 }
@@ -346,18 +341,9 @@ func (t *Type) listSessions(ctx context.Context, h hints.Hint) ([]store.Session,
 	if r.Fields[store.FieldEpoch] == "" || r.Fields[store.FieldDisabled] != "" {
 		return nil, nil
 	}
-	all, err := t.view.Engine.Sessions(ctx, store.SessionsOp{
-		PRK: r.Key, What: store.SessionsList, Bond: store.Bond(r.Fields), Now: t.view.StoreTime(),
-	})
+	all, err := t.view.Engine.ListSessions(ctx, r.Key, store.Bond(r.Fields), t.view.StoreTime())
 	slices.SortFunc(all, func(a, b store.Session) int {
 		return cmp.Or(b.Seen.Compare(a.Seen), b.Begun.Compare(a.Begun), cmp.Compare(a.ID, b.ID))
 	})
 	return all, err
-}
-
-// sessions runs an operation on sessions of an entry and reports whether it affected any.
-func (t *Type) sessions(ctx context.Context, op store.SessionsOp) (bool, error) {
-	op.Now = t.view.StoreTime()
-	affected, err := t.view.Engine.Sessions(ctx, op)
-	return len(affected) > 0, err
 }

@@ -201,7 +201,7 @@ func (c *Change) Before() []Container {
 
 // NoEntries returns a MismatchError if any entry matches pattern, the Entries of a Guard: no stored
 // schema describes it.
-func NoEntries(ctx context.Context, e Engine, pattern string) error {
+func NoEntries(ctx context.Context, e Indexes, pattern string) error {
 	for keys, err := range ScanAll(ctx, e, Scan{Pattern: pattern, Count: 1000}) {
 		if err != nil {
 			return err

@@ -64,7 +64,7 @@ type Message struct {
 }
 
 // readAll reads records, all in the same way.
-func readAll(ctx context.Context, e Engine, keys []string, how LookAt) ([]Raw, error) {
+func readAll(ctx context.Context, e Maintenance, keys []string, how LookAt) ([]Raw, error) {
 	at := make([]LookAt, len(keys))
 	for i, key := range keys {
 		at[i], at[i].Key = how, key
@@ -73,7 +73,7 @@ func readAll(ctx context.Context, e Engine, keys []string, how LookAt) ([]Raw, e
 }
 
 // Kinds returns the Redis types of records.
-func Kinds(ctx context.Context, e Engine, keys []string) ([]string, error) {
+func Kinds(ctx context.Context, e Maintenance, keys []string) ([]string, error) {
 	raws, err := readAll(ctx, e, keys, LookAt{As: LookType})
 	kinds := make([]string, len(raws))
 	for i := range raws {
@@ -83,23 +83,23 @@ func Kinds(ctx context.Context, e Engine, keys []string) ([]string, error) {
 }
 
 // Texts reads strings.
-func Texts(ctx context.Context, e Engine, keys []string) ([]Raw, error) {
+func Texts(ctx context.Context, e Maintenance, keys []string) ([]Raw, error) {
 	return readAll(ctx, e, keys, LookAt{As: LookText})
 }
 
 // Hashes reads hashes with all their fields.
-func Hashes(ctx context.Context, e Engine, keys []string) ([]Raw, error) {
+func Hashes(ctx context.Context, e Maintenance, keys []string) ([]Raw, error) {
 	return readAll(ctx, e, keys, LookAt{As: LookHash})
 }
 
 // Sets reads the beginning of each set, about count members. Scan reads the rest.
-func Sets(ctx context.Context, e Engine, keys []string, count int) ([]Raw, error) {
+func Sets(ctx context.Context, e Maintenance, keys []string, count int) ([]Raw, error) {
 	return readAll(ctx, e, keys, LookAt{As: LookSet, Count: count})
 }
 
 // Inspect reads records of any Redis type, at most limit elements of each. If limit is 0, it reads
 // all elements.
-func Inspect(ctx context.Context, e Engine, keys []string, limit int) ([]Raw, error) {
+func Inspect(ctx context.Context, e Maintenance, keys []string, limit int) ([]Raw, error) {
 	return readAll(ctx, e, keys, LookAt{As: LookAll, Count: limit})
 }
 

@@ -34,24 +34,6 @@ type Start struct {
 	Now        time.Time // zero: the server's clock
 }
 
-// Operations on the sessions of an entry.
-const (
-	SessionsList   = "list"   // return all sessions that have the Bond
-	SessionsClear  = "clear"  // remove the sessions that have the Bond
-	SessionsEnd    = "end"    // end the session with the ID
-	SessionsVerify = "verify" // record that the owner of the session with the ID gave the password
-)
-
-// A SessionsOp describes an operation on the sessions of an entry.
-type SessionsOp struct {
-	PRK  recordkey.Key
-	What string
-	ID   string
-	Bond string
-	Note Note      // for a session that ends
-	Now  time.Time // zero: the server's clock
-}
-
 // MostSessions is the maximum number of sessions of an entry. The newest ones stay.
 const MostSessions = 100
 

@@ -16,8 +16,20 @@ import (
 )
 
 // An Engine stores and finds records. All methods are safe for concurrent use and return when their
-// context ends.
+// context ends. Code that needs only some of them asks for the roles it uses.
 type Engine interface {
+	Connection
+	Entries
+	Indexes
+	Maintenance
+	Throttle
+	Tokens
+	Sessions
+	Histories
+}
+
+// A Connection describes and ends the connection to the servers.
+type Connection interface {
 	// Ping checks that the server answers. Otherwise it returns ErrUnavailable, which wraps the
 	// cause.
 	Ping(ctx context.Context) error
@@ -30,7 +42,10 @@ type Engine interface {
 	Time(ctx context.Context, key recordkey.Key) (time.Time, error)
 	// Close releases what the engine itself opened.
 	Close() error
+}
 
+// Entries reads and changes entries and their tertiary records.
+type Entries interface {
 	// Find answers each lookup, in order. An error that concerns only one lookup is in its Found.
 	Find(ctx context.Context, lookups []Lookup) ([]Found, error)
 	// Read reads entries, each with tertiary records of its own, as they were at one moment. On a
@@ -51,7 +66,10 @@ type Engine interface {
 	// nothing was added. SMEMBERS and HGETALL read a record of more than about MemberBatch members
 	// page by page, and may miss members that are added or removed meanwhile.
 	Tertiary(ctx context.Context, op Op) (Reply, error)
+}
 
+// Indexes lists what is stored.
+type Indexes interface {
 	// Scan returns the next batch of a listing. An empty cursor starts it; an empty next ends it.
 	// Whatever exists during the whole listing is returned at least once. Other things may be
 	// returned as well, and anything may be returned twice.
@@ -64,7 +82,10 @@ type Engine interface {
 	// Holds reports for each set or ordered index whether it has the member. It does not check that
 	// the entry is live. With atOnce, all answers of one server describe the same moment.
 	Holds(ctx context.Context, members []Member, atOnce bool) ([]bool, error)
+}
 
+// Maintenance reads records as they are, and repairs them.
+type Maintenance interface {
 	// Look reads many raw records at a time, for callers that judge them. It trusts nothing: a
 	// record of another Redis type is an answer, not an error. Answers are in the order of the
 	// questions.
@@ -75,7 +96,12 @@ type Engine interface {
 	Linger(ctx context.Context, n int) (bool, error)
 	// Mend carries out one repair step and reports the result that the step defines.
 	Mend(ctx context.Context, s Step) (bool, error)
+	// Secret returns the random text at key. If there is none, it stores fresh and returns it.
+	Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error)
+}
 
+// Throttle counts login attempts and other uses that are limited.
+type Throttle interface {
 	// Admit counts a login attempt as a failure until Forgive takes it back, or returns how long to
 	// wait before the next attempt. It is exact: concurrent attempts never exceed the limits.
 	Admit(ctx context.Context, a Counters) (Admission, error)
@@ -88,8 +114,13 @@ type Engine interface {
 	Guesses(ctx context.Context, a Counters) (Guesses, error)
 	// Reset clears the failures of an account. Its familiar origins stay.
 	Reset(ctx context.Context, a Counters) error
-	// Secret returns the random text at key. If there is none, it stores fresh and returns it.
-	Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error)
+	// Limit counts one use if the limit allows it; otherwise it returns how long to wait. It is
+	// exact.
+	Limit(ctx context.Context, l Limit) (wait time.Duration, err error)
+}
+
+// Tokens stores single-use tokens of entries, and invitations.
+type Tokens interface {
 	// Issue stores a single-use token of a live entry without changing the entry's rev. It returns
 	// ErrConflict if the entry has another rev by now, and ErrNotFound if it is gone. Only a Change
 	// ends a token.
@@ -100,23 +131,13 @@ type Engine interface {
 	// PeekIssued is like Peek for a token of a live entry, and also finds a token that is still
 	// stored in the entry itself.
 	PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (Token, error)
-
 	// Invite stores an invitation. It returns ErrDuplicate if something is already stored there.
 	// The Change that creates the entry ends the invitation.
 	Invite(ctx context.Context, i Invitation) error
-	// Limit counts one use if the limit allows it; otherwise it returns how long to wait. It is
-	// exact.
-	Limit(ctx context.Context, l Limit) (wait time.Duration, err error)
+}
 
-	// History returns the lines of an entry's history, oldest first.
-	History(ctx context.Context, prk recordkey.Key) ([]string, error)
-	// Feed reads the part of a feed that follows a position.
-	Feed(ctx context.Context, f Feed) (FeedPage, error)
-	// FeedEnd returns the position at the end of a feed. It is "" for a part that is empty.
-	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [FeedParts]string, err error)
-	// Tell appends a line to a feed, about an entry or, for the zero key, about no entry.
-	Tell(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n Note) error
-
+// Sessions stores the sessions of entries.
+type Sessions interface {
 	// StartSession stores a session of a live entry. It returns ErrNotFound if the entry is gone or
 	// disabled, and ErrConflict if all its sessions were ended since the login read it. If the
 	// entry already has MostSessions sessions, the oldest ends.
@@ -125,8 +146,28 @@ type Engine interface {
 	// second one records that the session was seen. It returns ErrNotFound if the session has
 	// ended. The caller must check that the session is valid for the entry.
 	FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (Record, Session, error)
-	// Sessions carries out op on sessions of an entry, and returns the sessions it applied to.
-	Sessions(ctx context.Context, op SessionsOp) ([]Session, error)
+	// ListSessions returns the sessions of an entry that have the bond.
+	ListSessions(ctx context.Context, prk recordkey.Key, bond string, now time.Time) ([]Session, error)
+	// VerifySession records that the owner of a session gave the password, and returns the session.
+	// It returns ErrNotFound if the entry has no session with that ID and bond.
+	VerifySession(ctx context.Context, prk recordkey.Key, id, bond string, now time.Time) (Session, error)
+	// EndSession ends a session, and reports whether there was one with that ID. If the reply is
+	// lost and the call is sent again, it still reports true.
+	EndSession(ctx context.Context, prk recordkey.Key, id string, n Note, now time.Time) (bool, error)
+	// ClearSessions removes the sessions that have the bond.
+	ClearSessions(ctx context.Context, prk recordkey.Key, bond string, now time.Time) error
+}
+
+// Histories reads what was noted of entries, and the feeds.
+type Histories interface {
+	// History returns the lines of an entry's history, oldest first.
+	History(ctx context.Context, prk recordkey.Key) ([]string, error)
+	// Feed reads the part of a feed that follows a position.
+	Feed(ctx context.Context, f Feed) (FeedPage, error)
+	// FeedEnd returns the position at the end of a feed. It is "" for a part that is empty.
+	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [FeedParts]string, err error)
+	// Tell appends a line to a feed, about an entry or, for the zero key, about no entry.
+	Tell(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n Note) error
 }
 
 // A Cache limits the copies of entries in this process: about how many there are, and how old one
@@ -153,7 +194,7 @@ type Scan struct {
 }
 
 // ScanAll yields the result of one Scan after another until one fails or the listing ends.
-func ScanAll(ctx context.Context, e Engine, at Scan) iter.Seq2[[]string, error] {
+func ScanAll(ctx context.Context, e Indexes, at Scan) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		for {
 			found, next, err := e.Scan(ctx, at)

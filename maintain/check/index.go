@@ -45,7 +45,7 @@ func (c *checker) checkMemberships(ctx context.Context, r *report, es []*entry) 
 	asked := records.Map(at, func(p store.Ranked) store.Member {
 		return store.Member{Set: p.Key, Value: p.Member, Ordered: p.Key.Kind() != recordkey.KindIndex}
 	})
-	for i, has := range read(ctx, r, c.Engine, asked, readContains) {
+	for i, has := range readContains(ctx, r, c.Engine, asked, false) {
 		e, step := of[i], store.Align{Entry: of[i].key, At: at[i]}
 		switch {
 		case has:
@@ -134,7 +134,7 @@ func (c *checker) checkIndexMembers(ctx context.Context, r *report, items []item
 		}
 	}
 	sets := records.Map(ofSets, func(m store.Align) store.Member { return store.Member{Set: m.Set, Value: m.At.Facet.Wire} })
-	for j, has := range read(ctx, r, c.Engine, sets, readContains) {
+	for j, has := range readContains(ctx, r, c.Engine, sets, false) {
 		if !has {
 			stale(of[j], ofSets[j])
 		}
@@ -160,9 +160,7 @@ func (c *checker) dropChanged(ctx context.Context, r *report, items []item) {
 		}
 		pairs = append(pairs, in, second)
 	}
-	has := read(ctx, r, c.Engine, pairs, func(ctx context.Context, e store.Engine, pairs []store.Member) ([]bool, error) {
-		return e.Holds(ctx, pairs, true)
-	})
+	has := readContains(ctx, r, c.Engine, pairs, true)
 	var unchanged findings
 	for i, f := range r.found {
 		if has[2*i] && (pairs[2*i] == pairs[2*i+1] || !has[2*i+1]) {
@@ -261,7 +259,7 @@ func (c *checker) checkMembers(ctx context.Context, r *report, items []item) {
 		}
 		asked, of = append(asked, store.Member{Set: index.In(c.NS), Value: records.Relative(m.key.PRK())}), append(of, i)
 	}
-	for j, has := range read(ctx, r, c.Engine, asked, readContains) {
+	for j, has := range readContains(ctx, r, c.Engine, asked, false) {
 		if i, in := of[j], asked[j]; !has {
 			m := items[i]
 			why := ", but has the member in " + records.Quoted(m.key.Name())
@@ -300,7 +298,7 @@ func (c *checker) checkStaged(ctx context.Context, r *report, items []item) {
 			reads = append(reads, store.LookAt{Key: prk, As: store.LookField, Field: field})
 		}
 	}
-	staged := read(ctx, r, c.Engine, rawKeys(items), func(ctx context.Context, e store.Engine, keys []string) ([]store.Raw, error) {
+	staged := read(ctx, r, c.Engine, rawKeys(items), func(ctx context.Context, e store.Maintenance, keys []string) ([]store.Raw, error) {
 		return store.Inspect(ctx, e, keys, 1)
 	})
 	facets := read(ctx, r, c.Engine, reads, readFields)
@@ -320,7 +318,7 @@ func (c *checker) checkStaged(ctx context.Context, r *report, items []item) {
 
 // checkDropped checks large records that changes have moved away to be dropped.
 func (c *checker) checkDropped(ctx context.Context, r *report, items []item) {
-	sizes := read(ctx, r, c.Engine, rawKeys(items), func(ctx context.Context, e store.Engine, keys []string) ([]store.Raw, error) {
+	sizes := read(ctx, r, c.Engine, rawKeys(items), func(ctx context.Context, e store.Maintenance, keys []string) ([]store.Raw, error) {
 		return store.Inspect(ctx, e, keys, 1)
 	})
 	for i, it := range items {

@@ -173,7 +173,7 @@ func (c *checker) checkContainingSets(ctx context.Context, indexes []item, prks 
 		}
 	}
 	asked := records.Map(all, func(m item) store.Member { return store.Member{Set: m.key, Value: m.member} })
-	in, err := readContains(ctx, c.Engine, asked)
+	in, err := c.Engine.Holds(ctx, asked, false)
 	if err != nil {
 		return err
 	}

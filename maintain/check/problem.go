@@ -179,7 +179,7 @@ func (r *report) addRaw(at int, c *code, key, seen string, args ...any) *finding
 // read calls how unless the report already has an error. On an error it returns zero values, so
 // that callers need to check r.err only at the end.
 func read[A, T any](
-	ctx context.Context, r *report, e store.Engine, asked []A, how func(context.Context, store.Engine, []A) ([]T, error),
+	ctx context.Context, r *report, e store.Maintenance, asked []A, how func(context.Context, store.Maintenance, []A) ([]T, error),
 ) []T {
 	if r.err == nil {
 		var answers []T
@@ -190,14 +190,21 @@ func read[A, T any](
 	return make([]T, len(asked))
 }
 
-func readFields(ctx context.Context, e store.Engine, asked []store.LookAt) ([]store.Raw, error) {
+func readFields(ctx context.Context, e store.Maintenance, asked []store.LookAt) ([]store.Raw, error) {
 	return e.Look(ctx, asked)
 }
 
-func readContains(ctx context.Context, e store.Engine, asked []store.Member) ([]bool, error) {
-	return e.Holds(ctx, asked, false)
+// readContains does for Holds what read does for the methods of Maintenance.
+func readContains(ctx context.Context, r *report, e store.Indexes, asked []store.Member, atOnce bool) []bool {
+	if r.err == nil {
+		var answers []bool
+		if answers, r.err = e.Holds(ctx, asked, atOnce); r.err == nil {
+			return answers
+		}
+	}
+	return make([]bool, len(asked))
 }
 
-func readRaw(ctx context.Context, e store.Engine, keys []string) ([]store.Raw, error) {
+func readRaw(ctx context.Context, e store.Maintenance, keys []string) ([]store.Raw, error) {
 	return store.Inspect(ctx, e, keys, 0)
 }

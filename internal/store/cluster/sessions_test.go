@@ -80,8 +80,8 @@ func lateStart(id string, seen map[string]string) verb {
 func endSession(id string) verb {
 	return verb{name: "end " + id, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK("A")
-		done, err := a.engine.Sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsEnd, ID: id, Note: a.line("session_end")})
-		if err == nil && len(done) > 0 {
+		done, err := a.engine.EndSession(ctx, prk, id, a.line("session_end"), time.Time{})
+		if err == nil && done {
 			_, err = a.engine.do(ctx, redisx.IsNumber, "hset", acknowledged, id, "1")
 		}
 		return err
@@ -105,7 +105,7 @@ func endAllSessions(name string, own map[string]string) verb {
 		})
 		if err == nil {
 			prk, _ := people.PRK("A")
-			_, _ = a.engine.Sessions(ctx, store.SessionsOp{PRK: prk, What: store.SessionsClear, Bond: before})
+			_ = a.engine.ClearSessions(ctx, prk, before, time.Time{})
 		}
 		return err
 	}}

@@ -29,16 +29,16 @@ func (ks *Keys) StartSession(ctx context.Context, s store.Start) (store.Session,
 	if err != nil {
 		return store.Session{}, err
 	}
-	found, err := ks.sessions(ctx, s.PRK, "begin", s.Note, s.Now, s.ID, bond,
+	texts, err := ks.runSessions(ctx, s.PRK, "begin", s.Note, s.Now, s.ID, bond,
 		strconv.FormatInt(s.Life.Milliseconds(), 10), strconv.FormatInt(s.Idle.Milliseconds(), 10),
 		recordkey.Escape(s.Origin), recordkey.Escape(s.Agent), strconv.Itoa(store.MostSessions))
-	switch {
-	case err != nil:
+	if err != nil {
 		return store.Session{}, fmt.Errorf("starting a session: %w", err)
-	case len(found) == 0: // it ended before the reply came
-		return store.Session{}, store.ErrConflict
 	}
-	return found[0], nil
+	if found := parseSessions(texts); len(found) > 0 {
+		return found[0], nil
+	}
+	return store.Session{}, store.ErrConflict // it ended before the reply came
 }
 
 // sessionBond returns what a session of the entry is bound to, if one may begin.
@@ -59,38 +59,50 @@ func (ks *Keys) sessionBond(ctx context.Context, s store.Start) (string, error) 
 	return "", store.ErrNotFound
 }
 
-// Sessions implements [store.Engine] with one script, which may be sent again. A session that ends
-// records the call that ended it. If the reply is lost, the repeated call therefore still reports
-// that it ended the session.
-func (ks *Keys) Sessions(ctx context.Context, op store.SessionsOp) ([]store.Session, error) {
-	mark := op.Bond
-	if op.What == store.SessionsEnd {
-		mark = ks.options.NewRev()
-	}
-	return ks.sessions(ctx, op.PRK, op.What, op.Note, op.Now, op.ID, mark)
+// ListSessions implements [store.Sessions].
+func (ks *Keys) ListSessions(ctx context.Context, prk recordkey.Key, bond string, now time.Time) ([]store.Session, error) {
+	texts, err := ks.runSessions(ctx, prk, "list", store.Note{}, now, "", bond)
+	return parseSessions(texts), redisx.Harmless(err)
 }
 
-func (ks *Keys) sessions(ctx context.Context, prk recordkey.Key, what string, n store.Note, now time.Time, args ...string) ([]store.Session, error) {
+// VerifySession implements [store.Sessions] with one script, which may be sent again.
+func (ks *Keys) VerifySession(ctx context.Context, prk recordkey.Key, id, bond string, now time.Time) (store.Session, error) {
+	texts, err := ks.runSessions(ctx, prk, "verify", store.Note{}, now, id, bond)
+	if err != nil {
+		return store.Session{}, err
+	}
+	if verified := parseSessions(texts); len(verified) > 0 {
+		return verified[0], nil
+	}
+	return store.Session{}, store.ErrNotFound
+}
+
+// EndSession implements [store.Sessions] with one script, which may be sent again: the session
+// records the call that ended it.
+func (ks *Keys) EndSession(ctx context.Context, prk recordkey.Key, id string, n store.Note, now time.Time) (bool, error) {
+	texts, err := ks.runSessions(ctx, prk, "end", n, now, id, ks.options.NewRev())
+	return len(texts) > 0, err
+}
+
+// ClearSessions implements [store.Sessions] with one script, which may be sent again.
+func (ks *Keys) ClearSessions(ctx context.Context, prk recordkey.Key, bond string, now time.Time) error {
+	_, err := ks.runSessions(ctx, prk, "clear", store.Note{}, now, "", bond)
+	return err
+}
+
+// runSessions runs the script of sessions, and returns its reply. It notes n if the script did
+// anything.
+func (ks *Keys) runSessions(ctx context.Context, prk recordkey.Key, verb string, n store.Note, now time.Time, args ...string) ([]string, error) {
 	key, err := store.SessionsKey(prk)
 	if err != nil {
 		return nil, err
 	}
-	affected := func(reply any) []store.Session {
-		texts := redisx.Texts(reply)
-		if what == store.SessionsEnd && len(texts) > 0 {
-			return []store.Session{{ID: texts[0]}}
-		}
-		return parseSessions(texts)
-	}
-	reply, err := ks.writeNoted(ctx, SessionScript, []string{key.String()}, append([]string{what, Millis(now)}, args...), prk, n,
-		func(reply any) bool { return len(affected(reply)) > 0 })
-	if err != nil && what == store.SessionsList {
-		err = redisx.Harmless(err)
-	}
+	reply, err := ks.writeNoted(ctx, SessionScript, []string{key.String()}, append([]string{verb, Millis(now)}, args...), prk, n,
+		func(reply any) bool { return len(redisx.Texts(reply)) > 0 })
 	if err != nil {
 		return nil, err
 	}
-	return affected(reply), nil
+	return redisx.Texts(reply), nil
 }
 
 // seenInterval is how often the time at which a session was seen is stored.

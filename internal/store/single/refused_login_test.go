@@ -28,7 +28,7 @@ var loginCalls = map[string]struct {
 	"end a session": {
 		func(p fixture) error { return p.startSession(p.engine, "s1", store.Note{}) },
 		func(p fixture, e *Engine) error {
-			_, err := e.Sessions(p.t.Context(), store.SessionsOp{PRK: p.prkA(), What: store.SessionsEnd, ID: "s1", Note: testNote})
+			_, err := e.EndSession(p.t.Context(), p.prkA(), "s1", testNote, time.Time{})
 			return err
 		},
 		func(p fixture) bool { return !p.hasSession("s1") },
