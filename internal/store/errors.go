@@ -113,3 +113,13 @@ func NotOfEntry(err error) error {
 	}
 	return err
 }
+
+// IsWrongType reports whether a server answered that a record has another Redis type than the
+// command needs.
+func IsWrongType(err error) bool {
+	reply, is := errors.AsType[interface {
+		error
+		RedisError()
+	}](err)
+	return is && strings.HasPrefix(reply.Error(), "WRONGTYPE")
+}

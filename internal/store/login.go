@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/hex"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -209,4 +210,30 @@ func (r Record) waitingTokens() map[string]string {
 		}
 	}
 	return all
+}
+
+var counterForm = regexp.MustCompile(`^[0-9]{1,15}$`)
+
+// UnreadableCounter returns a field of login counters that throttle.lua rejects (see sound there), or
+// the zero Facet. Field k holds the list of calls.
+func UnreadableCounter(fields map[string]string) (bad Facet) {
+	for field, wire := range fields {
+		counter := len(field) == 2 || strings.HasPrefix(field, "n:") || strings.HasPrefix(field, "o:")
+		if field == "k" && !isCallList(wire) || field != "k" && counter && !counterForm.MatchString(wire) {
+			return Facet{Field: field, Wire: wire}
+		}
+	}
+	return bad
+}
+
+// isCallList reports whether text is a list of calls: each a token of twelve bytes followed by
+// eleven digits.
+func isCallList(text string) bool {
+	const token, call = 12, 12 + 11
+	for ; len(text) >= call; text = text[call:] {
+		if !counterForm.MatchString(text[token:call]) {
+			return false
+		}
+	}
+	return text == ""
 }

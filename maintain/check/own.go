@@ -6,11 +6,9 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -128,7 +126,7 @@ func (c *checker) rebuildTypes(ctx context.Context) error {
 			err = c.applyStep(ctx, store.Restate{Guard: guard, Seen: h.Fields[store.FieldFingerprint], State: state})
 			// If the schema has a wrong Redis type, the type is named all the same, and its schema
 			// is repaired next.
-			if err != nil && !redisx.WrongType(err) {
+			if err != nil && !store.IsWrongType(err) {
 				return err
 			}
 		}
@@ -243,7 +241,7 @@ func (c *checker) checkThrottles(ctx context.Context, r *report, items []item) {
 	for i, h := range read(ctx, r, c.Engine, rawKeys(items), store.Hashes) {
 		remove := store.Remove{Key: items[i].raw, Kind: "hash"}
 		if !h.Other {
-			bad := badCounter(h.Fields)
+			bad := store.UnreadableCounter(h.Fields)
 			if bad.Field == "" {
 				continue
 			}
@@ -251,30 +249,4 @@ func (c *checker) checkThrottles(ctx context.Context, r *report, items []item) {
 		}
 		r.add(i, ownThrottle, items[i].key, "").step = remove
 	}
-}
-
-var counterForm = regexp.MustCompile(`^[0-9]{1,15}$`)
-
-// badCounter returns a field that the counting script rejects (see sound in throttle.lua). Field k
-// holds the list of calls.
-func badCounter(fields map[string]string) (bad store.Facet) {
-	for field, wire := range fields {
-		counter := len(field) == 2 || strings.HasPrefix(field, "n:") || strings.HasPrefix(field, "o:")
-		if field == "k" && !isCallList(wire) || field != "k" && counter && !counterForm.MatchString(wire) {
-			return store.Facet{Field: field, Wire: wire}
-		}
-	}
-	return bad
-}
-
-// isCallList reports whether text is a list of calls: each a token of twelve bytes followed by
-// eleven digits.
-func isCallList(text string) bool {
-	const token, call = 12, 12 + 11
-	for ; len(text) >= call; text = text[call:] {
-		if !counterForm.MatchString(text[token:call]) {
-			return false
-		}
-	}
-	return text == ""
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -106,7 +105,7 @@ func (c *checker) applyStep(ctx context.Context, step store.Step) error {
 // An example is a record of another Redis type, which is a problem of its own.
 func leavesProblem(err error) bool {
 	return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrDuplicate) ||
-		errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt) || redisx.WrongType(err)
+		errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt) || store.IsWrongType(err)
 }
 
 // repairsNow reports whether this round repairs problems of a code.

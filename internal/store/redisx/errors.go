@@ -21,7 +21,6 @@ const (
 	refused   meaning = 1 << iota // the server cannot serve now, or not us
 	retryable                     // another attempt may succeed
 	moved                         // the node does not serve the slot, or not on its own
-	wrongType                     // the record is of another Redis type
 	noScript                      // the server does not have the script
 )
 
@@ -41,7 +40,6 @@ var errorReplies = []struct {
 		// one of several commands was refused, so that none was carried out
 		"EXECABORT",
 	}},
-	{wrongType, []string{"WRONGTYPE"}},
 	{noScript, []string{"NOSCRIPT"}},
 }
 
@@ -81,7 +79,7 @@ func Moved(err error) bool { return replyMeans(err, moved) }
 func TryAgain(err error) bool { return strings.HasPrefix(replyText(err), "TRYAGAIN") }
 
 // WrongType reports whether err says that the record has another Redis type.
-func WrongType(err error) bool { return replyMeans(err, wrongType) }
+func WrongType(err error) bool { return store.IsWrongType(err) }
 
 // NoScript reports whether err says that the server does not have the script.
 func NoScript(err error) bool { return replyMeans(err, noScript) }
