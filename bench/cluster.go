@@ -11,6 +11,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -27,7 +28,7 @@ func (b *bench) withCluster(ctx context.Context, dial dialer, f func(b *bench, u
 	}
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: servers.Addrs(), ContextTimeoutEnabled: true, Dialer: dial})
 	defer c.Close()
-	db := mustGet(userdb.New(ctx, c, userdb.Options{Schema: userSchema()}))
+	db := mustGet(redisdb.New(ctx, c, userdb.Options{Schema: userSchema()}))
 	defer db.Close()
 	o := f(b.withNodes(ctx, nodes...).withBlocks(100, b.per), mustGet(db.Type("user")), c)
 	o.cpu = nil // the six nodes' own work is a tenth of it or more

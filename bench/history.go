@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // createWithHistory compares creates that write a history with creates that do not.
@@ -24,7 +25,7 @@ func createWithHistory(workers int) measure {
 // clusterHistoried makes the same comparison on six nodes.
 func (b *bench) clusterHistoried(ctx context.Context) outcome {
 	return b.withCluster(ctx, nil, func(b *bench, without *userdb.Type, c *redis.ClusterClient) outcome {
-		db := mustGet(userdb.New(ctx, c, userdb.Options{Schema: userSchema(), History: true}))
+		db := mustGet(redisdb.New(ctx, c, userdb.Options{Schema: userSchema(), History: true}))
 		defer db.Close()
 		ours, bare := createVariant(mustGet(db.Type("user"))), createVariant(without)
 		bare.name = "without"

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/connect"
 	"github.com/coffeenode/userdb/internal/store"
@@ -62,18 +60,10 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	return db, err
 }
 
-// New returns a DB that uses the caller's client. Close does not close the client.
-//
-// If the client's ContextTimeoutEnabled is off, a call may return up to one read timeout after its
-// context ended. Connections that the client makes from now on are closed if a reply announces a
-// size that no server holds: a string over 512 MiB or over 16 million elements.
-func New(ctx context.Context, c redis.UniversalClient, o Options) (*DB, error) {
-	o = o.withDefaults()
-	engine, err := connect.Use(c, o.cache())
-	if err != nil {
-		return nil, err
-	}
-	return open(ctx, engine, false, o)
+// OpenEngine returns a DB that uses an engine, which the DB does not own. It is for package redisdb:
+// engines are internal to this module.
+func OpenEngine(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
+	return open(ctx, engine, false, o.withDefaults())
 }
 
 // notReserved returns an error for the namespace of the store's own entries.
@@ -90,11 +80,7 @@ func open(ctx context.Context, engine store.Engine, owned bool, o Options) (*DB,
 	if err := notReserved(o.Namespace); err != nil {
 		return nil, err
 	}
-	for _, c := range connect.Clients(engine) {
-		for _, w := range o.Observers {
-			w.Client(c, owned)
-		}
-	}
+	connect.ReportClients(engine, owned, o.Observers)
 	db, err := newDB(view.Config{
 		Engine: engine, Schema: o.Schema, NS: o.Namespace, Log: o.Logger,
 		Replicas: o.Replicas, ReplicaTime: o.ReplicaTimeout, History: o.History, OnSchema: view.OnSchema(o.OnSchema),

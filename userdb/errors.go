@@ -55,7 +55,7 @@ var (
 	ErrOutcomeUnknown = store.ErrOutcomeUnknown
 	// ErrUnsuitable means that the promise cannot be kept with the client or server: the client
 	// reads from replicas or from a cache or alters commands, or the records of one server are
-	// spread over several. Open and New say what to change.
+	// spread over several. Open and redisdb.New say what to change.
 	ErrUnsuitable = store.ErrUnsuitable
 	// ErrURL means that the URL does not name a store. The text says what is wrong with it.
 	ErrURL = connect.ErrURL

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // An Observer is notified of what a DB does, but not of the accounts it concerns. It receives names
 // of methods, kinds of events and classes of outcomes, never an identifier, a value, a key, a
 // secret or the text of an error. Packages metrics and trace implement it.
+// One that also has the method Client of redisdb.Observer is told of Redis clients.
 //
 // The methods of an Observer are called on the goroutines of the DB's callers, many at the same
 // time. The functions and contexts that they return must not be nil.
@@ -25,10 +24,6 @@ type Observer interface {
 	Hash(ctx context.Context) (began func(), ended func(Outcome))
 	// Event is called for each Event, with its kind.
 	Event(ctx context.Context, kind string)
-	// Client is called for each Redis client of a DB before Open or New sends anything through it.
-	// opened reports whether the DB opened the client itself. A client that was passed to New may
-	// be reported more than once.
-	Client(c redis.UniversalClient, opened bool)
 }
 
 // An Outcome says in one word how a method ended. These are the words:

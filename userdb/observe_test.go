@@ -17,6 +17,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // A recorder is an Observer that records each call as a line.
@@ -242,7 +243,7 @@ func TestObserverClients(t *testing.T) {
 			o.Cache = 10
 			return userdb.Open(t.Context(), redistest.Start(t).URL(), o)
 		}},
-		{"caller's", func(o userdb.Options) (*userdb.DB, error) { return userdb.New(t.Context(), s.Client(), o) }},
+		{"caller's", func(o userdb.Options) (*userdb.DB, error) { return redisdb.New(t.Context(), s.Client(), o) }},
 	} {
 		w := &recorder{}
 		db, err := tt.open(userdb.Options{Observers: []userdb.Observer{w}})

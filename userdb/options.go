@@ -27,9 +27,9 @@ type Options struct {
 	// OnSchema says what to do if Schema differs from the stored one.
 	OnSchema OnSchema
 
-	// ApplySchema, if set, is called by Open and New before they compare the schemas. Set it to
-	// migrate.AtOpen to give existing entries the roles that only Schema has, while other programs
-	// go on working. One process at a time does this, before its Open returns.
+	// ApplySchema, if set, is called by Open and redisdb.New before they compare the schemas. Set
+	// it to migrate.AtOpen to give existing entries the roles that only Schema has, while other
+	// programs go on working. One process at a time does this, before its Open returns.
 	ApplySchema func(ctx context.Context, db *DB) error
 
 	// NewUID generates the UIDs of entries that are created without one. If nil, RandomUID(12) is
@@ -93,8 +93,8 @@ type Options struct {
 	// is CacheAge old.
 	//
 	// The cache needs a server that Open got the URL of (redis:, rediss:, unix:), its database 0,
-	// RESP3, and CLIENT TRACKING, which Redis has since version 6; otherwise Open and New return
-	// ErrCache. Embedded stores ignore Cache, as they are in this process anyway.
+	// RESP3, and CLIENT TRACKING, which Redis has since version 6; otherwise Open and redisdb.New
+	// return ErrCache. Embedded stores ignore Cache, as they are in this process anyway.
 	//
 	// The cache has a connection pool of its own, of the same size as the other. It keeps every
 	// field except the password hash, and no entries over 16 KiB. Each eviction scans a sixteenth
@@ -110,9 +110,9 @@ type Options struct {
 // which is in force for every program.
 //
 // A DB adopts what only the stored schema has, but it does not write fields that its own schema
-// does not declare. Open and New return ErrSchemaMismatch if the program's schema gives a field a
-// role that is not stored, requires a field that is not required there, or contradicts the stored
-// schema. A DB notices a later change of the stored schema at its next write.
+// does not declare. Open and redisdb.New return ErrSchemaMismatch if the program's schema gives a
+// field a role that is not stored, requires a field that is not required there, or contradicts the
+// stored schema. A DB notices a later change of the stored schema at its next write.
 type OnSchema int
 
 const (
@@ -120,8 +120,8 @@ const (
 	// if no record has to change for it: fields without a role, tertiary records, an open type. If
 	// two programs add different things, both end up with all of them.
 	SchemaExtend = OnSchema(view.Extend)
-	// SchemaRefuse makes Open and New return ErrSchemaMismatch instead of extending the stored
-	// schema.
+	// SchemaRefuse makes Open and redisdb.New return ErrSchemaMismatch instead of extending the
+	// stored schema.
 	SchemaRefuse = OnSchema(view.Refuse)
 	// SchemaLater does what SchemaExtend does, but at the first write instead of in Open. It is
 	// meant for tools that read any store.

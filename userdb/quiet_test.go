@@ -14,6 +14,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // TestNoLoggerIsSilent checks that a process that loses its server prints nothing. It also checks
@@ -51,7 +52,7 @@ func TestSilentChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	byClient, err := userdb.New(t.Context(), s.Client(), userdb.Options{})
+	byClient, err := redisdb.New(t.Context(), s.Client(), userdb.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // TestCacheSendsNoCommands checks that reading cached entries sends no commands to the server.
@@ -417,11 +418,11 @@ func TestCacheRefused(t *testing.T) {
 			must(t, db.Close())
 		}
 	}
-	_, err := userdb.New(t.Context(), plain.Client(), userdb.Options{Cache: 100})
+	_, err := redisdb.New(t.Context(), plain.Client(), userdb.Options{Cache: 100})
 	wantErr(t, "a client of the caller", err, userdb.ErrCache, "URL")
 	caching := redis.NewClient(&redis.Options{Addr: plain.Addr(), ClientSideCacheConfig: &redis.ClientSideCacheConfig{}})
 	defer caching.Close()
-	_, err = userdb.New(t.Context(), caching, userdb.Options{})
+	_, err = redisdb.New(t.Context(), caching, userdb.Options{})
 	wantErr(t, "a caching client", err, userdb.ErrUnsuitable, "Options.Cache")
 }
 

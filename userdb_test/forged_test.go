@@ -11,6 +11,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // TestClusterClientLosesReplies uses a client whose router loses replies to commands that it does
@@ -24,10 +25,10 @@ func TestClusterClientLosesReplies(t *testing.T) {
 	must(t, err)
 	client := redis.NewClusterClient(o)
 	t.Cleanup(func() { client.Close() })
-	db, err := userdb.New(t.Context(), client, userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
+	db, err := redisdb.New(t.Context(), client, userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
 	must(t, err)
 	client.SetCommandInfoResolver(client.NewDynamicResolver())
-	_, err = userdb.New(t.Context(), client, userdb.Options{})
+	_, err = redisdb.New(t.Context(), client, userdb.Options{})
 	wantErr(t, "a router that loses replies", err, userdb.ErrUnsuitable, "the client alters exists or its reply")
 	_, err = typeOf(t, db, "user").Create(t.Context(), userdb.NewEntry{UID: "b", Facets: schema.Texts("name", "x")})
 	wantErr(t, "taking a value held in another field", err, userdb.ErrUnavailable, store.ErrReply.Error())
@@ -75,10 +76,10 @@ func TestClientChangesReplies(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		f := &replyForger{off: true, forge: forge}
 		c.AddHook(f)
-		db, err := userdb.New(t.Context(), c, userdb.Options{})
+		db, err := redisdb.New(t.Context(), c, userdb.Options{})
 		must(t, err)
 		f.off = false
-		_, err = userdb.New(t.Context(), c, userdb.Options{})
+		_, err = redisdb.New(t.Context(), c, userdb.Options{})
 		wantErr(t, name, err, userdb.ErrUnsuitable, "the client alters ")
 		f.off = true
 		must(t, db.Close())

@@ -22,6 +22,7 @@ import (
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // A request is what one caller asks of the store; an outcome what it is told.
@@ -266,7 +267,7 @@ func cutting(t *testing.T, p *redistest.Proxy, every time.Duration) (end func())
 // TestLinearizable records what many callers are told, and looks for an order in which all of it is true.
 func TestLinearizable(t *testing.T) {
 	openOver := func(t *testing.T, c redis.UniversalClient) *userdb.DB {
-		db, err := userdb.New(t.Context(), c, userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
+		db, err := redisdb.New(t.Context(), c, userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
 		must(t, err)
 		return db
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // cachedScripts is how many scripts a server has.
@@ -118,7 +119,7 @@ func TestDemotedMaster(t *testing.T) {
 	other.Kill() // there must be nobody: from a real master it would take that one's records
 	p := &promoter{promote: func() { must(t, past.ReplicaOf(context.Background(), "NO", "ONE").Err()) }}
 	client.AddHook(p)
-	db, err := userdb.New(t.Context(), client, userdb.Options{})
+	db, err := redisdb.New(t.Context(), client, userdb.Options{})
 	must(t, err)
 	users := typeOf(t, db, "user")
 	add(t, users, "first", "name", "first") // so that the schema is stored

@@ -13,6 +13,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // TestOpenRefuses opens what is no store: the error says what is wrong, and never tells a password.
@@ -44,7 +45,7 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("%s: a DB in spite of an error", c.url)
 		}
 	}
-	_, err := userdb.New(t.Context(), nil, userdb.Options{})
+	_, err := redisdb.New(t.Context(), nil, userdb.Options{})
 	wantErr(t, "nil", err, userdb.ErrUnsuitable, "nil")
 	_, err = userdb.Open(t.Context(), "memory:", userdb.Options{Schema: schema.Schema{Types: map[string]schema.Type{"user": {}}}})
 	wantErr(t, "a bad schema", err, schema.ErrSchema, "types.user.primary")
@@ -123,7 +124,7 @@ func TestClosed(t *testing.T) {
 func TestOwnClient(t *testing.T) {
 	srv := redistest.Shared(t)
 	c := srv.Client()
-	db, err := userdb.New(t.Context(), c, userdb.Options{})
+	db, err := redisdb.New(t.Context(), c, userdb.Options{})
 	must(t, err)
 	add(t, typeOf(t, db, "user"), "u", "name", "Ann")
 	must(t, db.Close())

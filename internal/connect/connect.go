@@ -82,6 +82,20 @@ func Clients(e store.Engine) []redis.UniversalClient {
 	return nil
 }
 
+// ReportClients calls the method Client of each observer that has one, as redisdb.Observer
+// describes it, with each client of e.
+func ReportClients[O any](e store.Engine, opened bool, observers []O) {
+	for _, o := range observers {
+		if w, is := any(o).(interface {
+			Client(c redis.UniversalClient, opened bool)
+		}); is {
+			for _, c := range Clients(e) {
+				w.Client(c, opened)
+			}
+		}
+	}
+}
+
 // File returns the path of the embedded store's file that a URL names, or "" for any other URL.
 func File(text string) string {
 	rest, is := strings.CutPrefix(text, "file:")

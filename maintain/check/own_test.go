@@ -14,6 +14,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // TestOwnRecords breaks each of the store's own records. A check must report it and a repair fix
@@ -75,7 +76,7 @@ func (s *site) testBrokenOwn(t *testing.T, how [][]string, want []string, byItse
 		testdb.Same(t, "restate", s.Check(t, check.Options{Repair: true, Restate: true}), slices.Clone(want))
 	}
 	testdb.Same(t, "repaired", s.Check(t, check.Options{}), nil)
-	fresh, err := userdb.New(s.Ctx, s.Raw, userdb.Options{Schema: testdb.House(), Namespace: s.NS})
+	fresh, err := redisdb.New(s.Ctx, s.Raw, userdb.Options{Schema: testdb.House(), Namespace: s.NS})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // TestMaintenanceOnCluster runs every kind of maintenance once on a cluster of several servers.
 func TestMaintenanceOnCluster(t *testing.T) {
 	client := redistest.StartCluster(t).Client()
 	from := userSchema(schema.FoldExact)
-	db, err := userdb.New(t.Context(), client, userdb.Options{Schema: from})
+	db, err := redisdb.New(t.Context(), client, userdb.Options{Schema: from})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // storeFirstForm stores a schema as a program of the first canonical form did: without a version.
@@ -280,7 +281,7 @@ func TestOtherFormOnCluster(t *testing.T) {
 	old.flush(t)
 	people := old.createFirstForm(t, 10)
 	old.copy(t, client)
-	db, err := userdb.New(t.Context(), client, userdb.Options{Schema: userSchema(schema.FoldCasefold)})
+	db, err := redisdb.New(t.Context(), client, userdb.Options{Schema: userSchema(schema.FoldCasefold)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // importBatches imports text into an empty store, with a first batch of one size and later batches
@@ -79,7 +80,7 @@ func TestImportOrder(t *testing.T) {
 			if err := shared.FlushDB(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
-			db, err := userdb.New(t.Context(), shared, userdb.Options{})
+			db, err := redisdb.New(t.Context(), shared, userdb.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -42,8 +40,6 @@ func (*callCounter) Hash(context.Context) (func(), func(userdb.Outcome)) {
 }
 
 func (*callCounter) Event(context.Context, string) {}
-
-func (*callCounter) Client(redis.UniversalClient, bool) {}
 
 // TestAccountPageReadsOnce checks that the page of an account reads each thing once.
 func TestAccountPageReadsOnce(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 const (
@@ -138,7 +139,7 @@ func (r *run) start() {
 	r.startServers()
 	r.client = connect(r.kind, r.addrs(), nil)
 	r.t.Cleanup(func() { r.client.Close() })
-	db, err := userdb.New(r.ctx, r.client, userdb.Options{Schema: chaosSchema(4), History: true})
+	db, err := redisdb.New(r.ctx, r.client, userdb.Options{Schema: chaosSchema(4), History: true})
 	r.must(err)
 	r.db = db
 	r.users, err = db.Type("user")

@@ -22,6 +22,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // clientEnv holds the orders of a client, as JSON; a process that has it is one.
@@ -98,7 +99,7 @@ func (c *client) open(ctx context.Context) (err error) {
 	redis.SetLogger(quietLogger{})
 	rc := connect(c.Kind, c.Addrs, c.proxy.Dialer())
 	for {
-		db, err := userdb.New(ctx, rc, userdb.Options{Schema: chaosSchema(4 + c.Number%2), History: true})
+		db, err := redisdb.New(ctx, rc, userdb.Options{Schema: chaosSchema(4 + c.Number%2), History: true})
 		if err != nil && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, err)
 			time.Sleep(100 * time.Millisecond) // a master may be dead

@@ -19,6 +19,7 @@ import (
 	"github.com/coffeenode/userdb/serve"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // A run has two services, processes that answer over HTTP as userdb serve does. The clock of one is an hour ahead, that of
@@ -39,7 +40,7 @@ func serveStore(t *testing.T, o orders) {
 		os.Exit(0)
 	}()
 	for ; ; time.Sleep(100 * time.Millisecond) { // a master may be dead
-		db, err := userdb.New(t.Context(), client, userdb.Options{Schema: chaosSchema(4), History: true})
+		db, err := redisdb.New(t.Context(), client, userdb.Options{Schema: chaosSchema(4), History: true})
 		if err == nil {
 			db, err = apart(db, o.Number)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/userdb/metrics"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
@@ -222,7 +223,7 @@ func TestClients(t *testing.T) {
 	shared := redistest.Shared(t).Client()
 	before := testutil.CollectAndCount(c)
 	for range 2 {
-		if _, err := userdb.New(t.Context(), shared, userdb.Options{Observers: []userdb.Observer{c}}); err != nil {
+		if _, err := redisdb.New(t.Context(), shared, userdb.Options{Observers: []userdb.Observer{c}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -53,7 +53,7 @@ type Tracer struct {
 var _ userdb.Observer = (*Tracer)(nil)
 
 // New returns a Tracer for userdb.Options.Observers. It traces the Redis commands of stores that
-// userdb.Open opens. To trace those of a client that is passed to userdb.New, also call Client.
+// userdb.Open opens. To trace those of a client that is passed to redisdb.New, also call Client.
 func New(o Options) *Tracer {
 	return &Tracer{options: o, tracer: o.provider().Tracer(scope)}
 }
@@ -93,7 +93,7 @@ func end(span oteltrace.Span, o userdb.Outcome) {
 	span.End()
 }
 
-// Client traces the commands of a client that is then passed to userdb.New, without their
+// Client traces the commands of a client that is then passed to redisdb.New, without their
 // arguments. Call it once for each client. Commands that the application itself sends are also
 // traced if their context has a span.
 func Client(c redis.UniversalClient, o Options) { traceCommands(c, o.provider()) }

@@ -23,6 +23,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 	"github.com/coffeenode/userdb/userdb/trace"
 )
 
@@ -175,7 +176,7 @@ func TestNothingLeaks(t *testing.T) {
 		"own": func(o userdb.Options, p *sdktrace.TracerProvider) (*userdb.DB, error) {
 			c := server.Client()
 			trace.Client(c, trace.Options{Provider: p})
-			return userdb.New(t.Context(), c, o)
+			return redisdb.New(t.Context(), c, o)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
 // Main runs tests with cheap password hashes. Under the race detector, which makes everything ten
@@ -120,7 +121,7 @@ func EmbeddedClient(t *testing.T) *redis.Client {
 func Open(t *testing.T, raw *redis.Client, ns recordkey.Namespace, sch schema.Schema) *Site {
 	t.Helper()
 	client := siteClient(t, raw)
-	db, err := userdb.New(t.Context(), client, userdb.Options{Schema: sch, Namespace: ns})
+	db, err := redisdb.New(t.Context(), client, userdb.Options{Schema: sch, Namespace: ns})
 	if err != nil {
 		t.Fatal(err)
 	}
