@@ -2,7 +2,6 @@ package userdb
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/coffeenode/userdb/hints"

@@ -233,7 +233,7 @@ func (g Guard) Named() []string {
 
 // Indexes reports whether a set is indexed under the schema in the fields of ~/schema/TYPE or,
 // during a schema change, under the next one.
-func Indexes(fields map[string]string, name string) bool {
+func IsIndexed(fields map[string]string, name string) bool {
 	var declared struct {
 		Tertiary map[string]struct{ Indexed bool } `json:"tertiary"`
 	}

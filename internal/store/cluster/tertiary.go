@@ -166,7 +166,7 @@ func (e *Engine) indexedMembers(ctx context.Context, op store.Op) (members []str
 	if errors.Is(err, store.ErrSchemaMismatch) {
 		var now []store.Raw
 		if now, err = store.Hashes(ctx, e, []string{op.Schema.Key.String()}); err == nil {
-			indexed = store.Indexes(now[0].Fields, op.Key.Name())
+			indexed = store.IsIndexed(now[0].Fields, op.Key.Name())
 		}
 	}
 	if err != nil || !indexed {
