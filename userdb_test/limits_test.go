@@ -21,12 +21,13 @@ const (
 
 func xs(n int) string { return strings.Repeat("x", n) }
 
-// TestLimits takes what is just small enough, and refuses what is one byte over.
+// TestLimits creates entries whose values are just small enough, and entries whose values are too
+// large by one.
 func TestLimits(t *testing.T) {
 	cases := []struct {
 		name  string
 		entry userdb.NewEntry
-		field string // of the refusal; "none": it is taken
+		field string // that the error names; "none" if there is no error
 	}{
 		{"a facet of 64 KiB", userdb.NewEntry{Facets: schema.Texts("plain", xs(maxFacet))}, "none"},
 		{"a facet of more", userdb.NewEntry{Facets: schema.Texts("plain", xs(maxFacet+1))}, "plain"},
@@ -82,7 +83,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// big is an entry of n bytes, names included.
+// big returns an entry of n bytes, including the names of its fields.
 func big(n int) userdb.NewEntry {
 	f := schema.Facets{}
 	n -= len("uid") + len("big")
@@ -103,7 +104,7 @@ func numbered(prefix string, n int) []string {
 	return all
 }
 
-// TestGrowingOverTheLimit updates an entry beyond 1 MiB.
+// TestGrowingOverTheLimit updates an entry so that it exceeds 1 MiB.
 func TestGrowingOverTheLimit(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -114,7 +115,7 @@ func TestGrowingOverTheLimit(t *testing.T) {
 	})
 }
 
-// TestManyFacets writes more facets than one Redis command of a script can take.
+// TestManyFacets writes more facets than one Redis command in a script can take.
 func TestManyFacets(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -142,8 +143,8 @@ func TestManyFacets(t *testing.T) {
 	})
 }
 
-// TestManyMembers fills tertiary records beyond what one command of a script can take, and removes an
-// entry with thousands of indexed tags.
+// TestManyMembers adds more members to tertiary records than one command in a script can take, and
+// deletes an entry with thousands of indexed tags.
 func TestManyMembers(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx, u := s.wide(), t.Context(), hints.UID("u")
@@ -187,7 +188,7 @@ func TestManyMembers(t *testing.T) {
 	})
 }
 
-// TestLongHints hands in hints of any length.
+// TestLongHints finds entries, and logs in, with hints of any length.
 func TestLongHints(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()

@@ -25,7 +25,7 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// A request is what one caller asks of the store; an outcome what it is told.
+// A request describes what one caller asks of the store, and an outcome what the store answered.
 type (
 	request struct {
 		verb         string // create, update, delete, find
@@ -34,8 +34,8 @@ type (
 		email, name  string
 	}
 	outcome struct {
-		what string // ok, taken, absent, conflict, refused, unknown
-		uid  int    // found
+		what string // ok, taken, absent, conflict, refused or unknown
+		uid  int    // the entry that a find returned; -1 for none
 	}
 )
 
@@ -44,7 +44,7 @@ const (
 	linearValues = "abc"
 )
 
-// linearModel is the store as it would be if verbs were made one after the other: which entry has which
+// linearModel returns a model of a store that runs verbs one after the other: which entry has which
 // e-mail and name.
 func linearModel() porcupine.Model {
 	type entry struct {
@@ -60,7 +60,7 @@ func linearModel() porcupine.Model {
 		}
 		return -1
 	}
-	// step is what a verb does where it is carried out, and its true answer.
+	// step returns the state after a request that is carried out, and its true answer.
 	step := func(s state, r request) (state, string) {
 		e := &s[r.uid]
 		switch {
@@ -118,7 +118,8 @@ func linearModel() porcupine.Model {
 	return m.ToModel()
 }
 
-// A recorder has callers ask for random things, and keeps what they asked and were told, and when.
+// A recorder runs random requests of several callers, and records when each began and ended, and
+// its outcome.
 type recorder struct {
 	users *userdb.Type
 	round string
@@ -145,7 +146,7 @@ func (h *recorder) random(rnd *rand.Rand) request {
 	return r
 }
 
-// ask does what a request says.
+// ask runs a request.
 func (h *recorder) ask(ctx context.Context, r request) outcome {
 	var err error
 	found := -1
@@ -194,7 +195,7 @@ func (h *recorder) caller(ctx context.Context, id, requests int, rnd *rand.Rand)
 		cancel()
 		end := int64(time.Since(h.begin))
 		if o.what == "unknown" {
-			end = math.MaxInt64 // it may still be carried out
+			end = math.MaxInt64 // the server may still carry it out
 		}
 		h.mu.Lock()
 		h.ops = append(h.ops, porcupine.Operation{ClientId: id, Input: r, Output: o, Call: int64(call), Return: end})
@@ -202,9 +203,9 @@ func (h *recorder) caller(ctx context.Context, id, requests int, rnd *rand.Rand)
 	}
 }
 
-// linear has callers work for some rounds, each over values of its own, and wants every round to be as
-// if verbs had been made one after the other. It counts by rounds how many had no answer that says what
-// was done.
+// linear runs several rounds of concurrent callers, each round on its own values, and checks that
+// every round is linearizable: as if its requests had run one after the other. It returns, by
+// round, the number of requests that were refused or whose outcome is unknown.
 func linear(t *testing.T, users *userdb.Type, rounds int) (refused map[string]int) {
 	t.Helper()
 	const callers, requests = 6, 12
@@ -232,7 +233,7 @@ func linear(t *testing.T, users *userdb.Type, rounds int) (refused map[string]in
 	return refused
 }
 
-// linearValue finds the round in an SRK.
+// linearValue finds the number of the round in the key of an SRK.
 var linearValue = regexp.MustCompile(`^user/[a-z]+:[a-z]([0-9]+)/~prk$`)
 
 func linearRounds() int {
@@ -242,7 +243,8 @@ func linearRounds() int {
 	return 6
 }
 
-// cutting ends all connections again and again, and loses some answers, until it is stopped.
+// cutting closes all connections again and again, and drops some replies, until the returned
+// function stops it.
 func cutting(t *testing.T, p *redistest.Proxy, every time.Duration) (end func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
@@ -264,7 +266,8 @@ func cutting(t *testing.T, p *redistest.Proxy, every time.Duration) (end func())
 	}
 }
 
-// TestLinearizable records what many callers are told, and looks for an order in which all of it is true.
+// TestLinearizable records the answers that concurrent callers get, and looks for an order of their
+// requests that explains all of them.
 func TestLinearizable(t *testing.T) {
 	openOver := func(t *testing.T, c redis.UniversalClient) *userdb.DB {
 		db, err := redisdb.New(t.Context(), c, userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
@@ -280,7 +283,9 @@ func TestLinearizable(t *testing.T) {
 	nothing := func() {}
 	for _, tt := range []struct {
 		name string
-		open func(t *testing.T) (db *userdb.DB, during, end func()) // what happens at the same time, and ends after it
+
+		// during runs at the same time as the requests; end runs after both.
+		open func(t *testing.T) (db *userdb.DB, during, end func())
 	}{
 		{"redis", func(t *testing.T) (*userdb.DB, func(), func()) {
 			return openOver(t, redistest.Start(t).Client()), nothing, nothing
@@ -330,8 +335,8 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// TestLinearizableButForFailover kills masters meanwhile. Redis may lose what it acknowledged then, so
-// what is found is only reported.
+// TestLinearizableButForFailover kills a master while callers write. Redis may then lose writes
+// that it acknowledged, so the test only reports what it finds.
 func TestLinearizableButForFailover(t *testing.T) {
 	onlyInSoak(t)
 	c := redistest.StartCluster(t, redistest.FailsOver)

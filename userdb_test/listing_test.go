@@ -20,7 +20,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// steady are entries that are there all the time, while others come and go.
+// steady creates entries that stay while others are created and deleted, and returns their UIDs.
 func steady(t *testing.T, s *site, users *userdb.Type) []string {
 	t.Helper()
 	n := 300
@@ -36,7 +36,7 @@ func steady(t *testing.T, s *site, users *userdb.Type) []string {
 	return uids
 }
 
-// comeAndGo makes and removes entries until it is stopped.
+// comeAndGo creates and deletes entries until over is set.
 func comeAndGo(t *testing.T, users *userdb.Type, over *atomic.Bool) error {
 	r := rand.New(rand.NewPCG(3, 4))
 	for i := 0; !over.Load(); i++ {
@@ -52,7 +52,8 @@ func comeAndGo(t *testing.T, users *userdb.Type, over *atomic.Bool) error {
 	return nil
 }
 
-// TestListWhileOthersComeAndGo wants every entry that is there all the time in every listing.
+// TestListWhileOthersComeAndGo lists entries while others are created and deleted. Every listing
+// must have all entries that exist the whole time.
 func TestListWhileOthersComeAndGo(t *testing.T) {
 	queries := map[string]userdb.Query{
 		"all": {}, "by index": {Where: schema.Texts("job", "steady")}, "by tag": {Has: []string{"t"}},
@@ -72,7 +73,7 @@ func TestListWhileOthersComeAndGo(t *testing.T) {
 				}
 				for _, limit := range []int{1, 7, 50, 1000} {
 					if limit == 1 && len(want) > 100 && name != "all" {
-						continue // it takes a long time, and "all" takes it already
+						continue // slow, and "all" tests it already
 					}
 					q.Limit = limit
 					if err := paged(t, users, q, want); err != nil {
@@ -128,7 +129,8 @@ func missing(got map[string]bool, want []string) error {
 	return nil
 }
 
-// TestPagesOfWhatStays wants pages of exactly the limit, the last one excepted, and each entry once.
+// TestPagesOfWhatStays checks that every page but the last has exactly as many entries as the
+// limit, and that each entry is on one page.
 func TestPagesOfWhatStays(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -166,7 +168,8 @@ func TestPagesOfWhatStays(t *testing.T) {
 	})
 }
 
-// TestMostRead wants pages that end after some reading, also empty ones, and that lead on to all that is selected.
+// TestMostRead checks that a page ends after MostRead entries were read, even if none was selected,
+// and that the pages together have all selected entries.
 func TestMostRead(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: orderedSchema()}), "user")
@@ -202,8 +205,9 @@ func TestMostRead(t *testing.T) {
 	})
 }
 
-// TestSparseListing: a page of few entries among many other records asks a server for many keys at
-// a time, however few entries it is to have, and tells where it goes on after looking through some.
+// TestSparseListing lists one entry among many other records. However small the page, the listing
+// must read many keys in each round trip, and a page that ends early must have a cursor to continue
+// from.
 func TestSparseListing(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		s.needs(cheapWrites)
@@ -219,7 +223,8 @@ func TestSparseListing(t *testing.T) {
 			}
 		}
 		each(func(pipe redis.Pipeliner, key string) { pipe.Set(t.Context(), key, "x", 0) })
-		defer each(func(pipe redis.Pipeliner, key string) { pipe.Unlink(t.Context(), key) }) // they are nobody's
+		// No type declares these records, so the final check would report them.
+		defer each(func(pipe redis.Pipeliner, key string) { pipe.Unlink(t.Context(), key) })
 		add(t, users, "u", "name", "n")
 		for _, most := range []int{0, 100} {
 			q := userdb.Query{Limit: 1, MostRead: most}
@@ -240,7 +245,7 @@ func TestSparseListing(t *testing.T) {
 	})
 }
 
-// TestCursors hands in what no listing gave.
+// TestCursors continues listings from cursors that no listing returned.
 func TestCursors(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -270,7 +275,7 @@ func TestCursors(t *testing.T) {
 	})
 }
 
-// TestQueriesThatAreRefused asks for what cannot be found without reading everything.
+// TestQueriesThatAreRefused makes queries that could be answered only by reading all entries.
 func TestQueriesThatAreRefused(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
@@ -308,7 +313,8 @@ func TestQueriesThatAreRefused(t *testing.T) {
 	})
 }
 
-// TestListsHoldNoMemory lists many entries: the heap does not grow with their number.
+// TestListsHoldNoMemory lists many entries, and checks that the heap does not grow with their
+// number.
 func TestListsHoldNoMemory(t *testing.T) {
 	s := startServer(t)
 	users, ctx := s.wide(), t.Context()
@@ -347,8 +353,9 @@ func TestListsHoldNoMemory(t *testing.T) {
 	clear(s.views)
 }
 
-// TestListingOverRestart: a server that begins anew in the middle of a listing has its tables in another order. What is
-// there all the time is listed all the same, from all entries and from an index.
+// TestListingOverRestart restarts the server in the middle of a listing, which puts its hash tables
+// in another order. The listing must still have every entry that exists the whole time, both
+// without a query and by an index.
 func TestListingOverRestart(t *testing.T) {
 	const entries = 2500
 	s := startServer(t, redistest.AppendOnly("no"))
@@ -370,7 +377,7 @@ func TestListingOverRestart(t *testing.T) {
 		for e, err := range users.All(t.Context(), q) {
 			must(t, err)
 			if seen[e.UID()] = true; n == 10 {
-				s.server.Stop() // with all that it has
+				s.server.Stop() // it saves its records
 				s.server.Restart()
 			}
 			n++

@@ -19,7 +19,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// eventCases are all that is told, by what was done. Each begins with a fresh store.
+// eventCases lists the events of each verb. Each case begins with an empty store that has only
+// alice.
 var eventCases = []struct {
 	name string
 	do   func(ctx context.Context, g *gate) error
@@ -187,7 +188,8 @@ var eventCases = []struct {
 	}, []string{"refuse purpose:" + strings.Repeat("p", 256), "failure user/uid:alice origin:" + strings.Repeat("o", 256)}},
 }
 
-// TestEvents: what is told, to the hook and to the log, in order, and nothing else.
+// TestEvents checks that the hook gets exactly the expected events, in order, and that the log has
+// each of them.
 func TestEvents(t *testing.T) {
 	for _, tt := range eventCases {
 		t.Run(tt.name, func(t *testing.T) {
@@ -213,7 +215,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// logLines are how an event begins in the two forms of the log.
+// logLines returns the beginning of an event's line in both formats of the log.
 func logLines(e userdb.Event) []string {
 	lines := []string{fmt.Sprintf(`level=INFO msg="userdb %s"`, e.Kind), fmt.Sprintf(`"level":"INFO","msg":"userdb %s"`, e.Kind)}
 	if e.PRK.IsValid() {
@@ -223,8 +225,9 @@ func logLines(e userdb.Event) []string {
 	return lines
 }
 
-// TestUnknownIdentifiersAreOneInTheLog: spellings of one are one hash, others another, and not even
-// those who know the identifier can tell without the secret.
+// TestUnknownIdentifiersAreOneInTheLog checks the hash that the log has instead of an unknown
+// identifier. All spellings of an identifier have the same hash, other identifiers have another,
+// and so does the same identifier in a namespace with another secret.
 func TestUnknownIdentifiersAreOneInTheLog(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		hash := func(identifier string) string {
@@ -240,18 +243,19 @@ func TestUnknownIdentifiersAreOneInTheLog(t *testing.T) {
 		}
 		acme := newGate(g.site, userdb.Options{Namespace: parseNamespace(t, "acme"), HashWorkers: 1})
 		_ = acme.in("nobody@example.com", wrongPassword, "")
-		told := append(acme.told(), g.told()...) // embedded stores have one hook
+		told := append(acme.told(), g.told()...) // all views of an embedded store share one hook
 		if told[0].Identifier == first {
 			t.Error("another namespace has the same secret")
 		}
 	})
 }
 
-// hashes as we make or read them, wherever they stand.
+// hashShape matches password hashes of every format that the store writes or reads.
 var hashShape = regexp.MustCompile(`\$2[abxy]\$\d\d\$|\$argon2id?\$|\$scrypt\$l|\$pbkdf2(-\w+)?\$\d|\$[156]\$\w|\$[PH]\$\w|AQAAAA|` +
 	`firebase-scrypt|(pbkdf2|bcrypt)_sha|argon2\$|scrypt\$\d`)
 
-// TestNothingLeaks looks for every secret of a busy day in all that is told, logged, returned and printed.
+// TestNothingLeaks uses every verb that gets a secret, and looks for the secrets in all events, log
+// lines, errors and printed values.
 func TestNothingLeaks(t *testing.T) {
 	o := gateOptions()
 	o.Peppers = [][]byte{firstPepper, secondPepper}
@@ -299,7 +303,7 @@ func TestNothingLeaks(t *testing.T) {
 	})
 }
 
-// ears hear all that a store says.
+// An ears buffer collects everything that a store returns, reports or logs.
 type ears struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -311,7 +315,7 @@ func (e *ears) Write(p []byte) (int, error) {
 	return e.Buffer.Write(p)
 }
 
-// hear prints values in every way in which values are printed.
+// hear prints values in every way in which Go prints values.
 func (e *ears) hear(values ...any) {
 	text := slog.New(slog.NewTextHandler(e, nil))
 	asJSON := slog.New(slog.NewJSONHandler(e, nil))
@@ -331,8 +335,8 @@ const (
 	pepper        = "a pepper of thirty-two bytes ...."
 )
 
-// TestSecrets lets a store do everything with a password, prints whatever it answers in every way, and
-// looks for the hash, the password and the pepper in it.
+// TestSecrets does everything that a store can do with a password, prints all answers in every way,
+// and looks for the hash, the password and the pepper in them.
 func TestSecrets(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		heard := &ears{}
@@ -370,7 +374,7 @@ func TestSecrets(t *testing.T) {
 	})
 }
 
-// speak makes a store say as much as it can.
+// speak makes a store return, report and log as much as it can.
 func speak(t *testing.T, s *site, users *userdb.Type, heard *ears) {
 	t.Helper()
 	ctx := t.Context()

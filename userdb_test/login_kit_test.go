@@ -21,7 +21,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A gate is a store whose users log in: with a clock of its own, and a record of what is told.
+// A gate is a store whose users log in. It has its own clock and records all events.
 type gate struct {
 	*site
 	db    *userdb.DB
@@ -29,7 +29,7 @@ type gate struct {
 
 	mu     sync.Mutex
 	now    time.Time
-	onTime func() // called whenever the clock is asked; nil: nothing is
+	onTime func() // called whenever the clock is read, unless nil
 	events []userdb.Event
 	logs   bytes.Buffer // as text and as JSON
 }
@@ -39,10 +39,11 @@ const (
 	wrongPassword = "wrong horse battery"
 )
 
-// gateOptions are those of most gates: enough workers that a storm of logins is counted, not refused.
+// gateOptions returns the options of most gates. There are enough workers that no login of a storm
+// is refused for want of one.
 func gateOptions() userdb.Options { return userdb.Options{HashWorkers: 8} }
 
-// eachGate runs a test on every store, with a user alice.
+// eachGate runs a test on every kind of store, with a user alice.
 func eachGate(t *testing.T, o userdb.Options, test func(t *testing.T, g *gate)) {
 	t.Helper()
 	eachStore(t, func(t *testing.T, s *site) {
@@ -63,7 +64,7 @@ func newGate(s *site, o userdb.Options) *gate {
 	return g
 }
 
-// goBy has the store go by a clock; nil: by the server's.
+// goBy makes the store use a clock, or the server's if clock is nil.
 func (g *gate) goBy(clock func() time.Time) {
 	var err error
 	g.db, err = view.Reconfigure(g.db, func(c *view.Config) { c.Clock = clock })
@@ -89,14 +90,14 @@ func (g *gate) clock() time.Time {
 	return g.now
 }
 
-// pass lets time go by.
+// pass advances the clock.
 func (g *gate) pass(d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.now = g.now.Add(d)
 }
 
-// told takes the events since the last call.
+// told returns the events since the last call.
 func (g *gate) told() []userdb.Event {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -122,7 +123,7 @@ func (w lockedWriter) Write(p []byte) (int, error) {
 
 var _ io.Writer = lockedWriter{}
 
-// bothHandlers log in two forms.
+// bothHandlers writes log records in two formats.
 type bothHandlers [2]slog.Handler
 
 func (b bothHandlers) Enabled(ctx context.Context, l slog.Level) bool { return true }
@@ -139,7 +140,7 @@ func (b bothHandlers) WithGroup(name string) slog.Handler {
 	return bothHandlers{b[0].WithGroup(name), b[1].WithGroup(name)}
 }
 
-// add makes a user whose name is also the UID; "" is no password.
+// add creates a user whose name is also the UID. An empty password means none.
 func (g *gate) add(name, password string) {
 	g.t.Helper()
 	if err := g.create(name, password); err != nil {
@@ -154,13 +155,13 @@ func (g *gate) create(name, password string) error {
 	return err
 }
 
-// in tries to log in, and returns what was wrong.
+// in logs in and returns the error.
 func (g *gate) in(identifier, password, origin string) error {
 	_, err := g.users.Login(g.t.Context(), identifier, password, userdb.Attempt{Origin: origin})
 	return err
 }
 
-// fail fails n times, each of them checked.
+// fail makes n logins with a wrong password, and checks that each is answered by ErrLogin.
 func (g *gate) fail(n int, identifier, origin string) {
 	g.t.Helper()
 	for i := range n {
@@ -170,8 +171,8 @@ func (g *gate) fail(n int, identifier, origin string) {
 	}
 }
 
-// exhaust fails until nothing is checked for the rest of the day, keeping to the waits, and says how
-// often something was.
+// exhaust logs in with a wrong password until no attempt is checked for the rest of the day. It
+// waits as long as each answer says, and returns how many attempts were checked.
 func (g *gate) exhaust(identifier, origin string) (checked int) {
 	g.t.Helper()
 	for range 1000 {
@@ -191,7 +192,7 @@ func (g *gate) exhaust(identifier, origin string) (checked int) {
 	return 0
 }
 
-// waitOf is the wait that an error tells, 0 for another error.
+// waitOf returns the wait of a *userdb.WaitError, and 0 for other errors.
 func waitOf(err error) (time.Duration, error) {
 	var w *userdb.WaitError
 	if errors.As(err, &w) && errors.Is(err, userdb.ErrTooManyAttempts) {
@@ -200,8 +201,8 @@ func waitOf(err error) (time.Duration, error) {
 	return 0, err
 }
 
-// hashes counts what do makes: rounds of bcrypt as hashes of the type's own cost, which they must amount to, and
-// hashes of other algorithms.
+// hashes returns how many password hashes do computes: rounds of bcrypt as a number of hashes of
+// the type's cost, which must be a whole number, and hashes of other algorithms.
 func (g *gate) hashes(do func()) (own, other uint64) {
 	g.t.Helper()
 	rounds0, other0 := g.work()
@@ -215,7 +216,7 @@ func (g *gate) hashes(do func()) (own, other uint64) {
 	return rounds / one, other - other0
 }
 
-// work is what was done for passwords of users.
+// work returns how much was computed for passwords of users.
 func (g *gate) work() (rounds, other uint64) {
 	v := view.Of(g.db)
 	t, err := v.Type("user")
@@ -223,7 +224,7 @@ func (g *gate) work() (rounds, other uint64) {
 	return v.Config.Hashing.Of(t).Work()
 }
 
-// stored is a field of the hash that holds a user, as it lies in Redis.
+// stored returns a field of a user's hash as Redis stores it.
 func (g *gate) stored(uid, field string) string {
 	g.t.Helper()
 	text, err := g.raw.HGet(g.t.Context(), "user/uid:"+uid, field).Result()
@@ -233,13 +234,13 @@ func (g *gate) stored(uid, field string) string {
 	return text
 }
 
-// store puts a field past everything that checks it.
+// store writes a field past all checks.
 func (g *gate) store(uid, field, text string) {
 	g.t.Helper()
 	must(g.t, g.raw.HSet(g.t.Context(), "user/uid:"+uid, field, text).Err())
 }
 
-// under are the keys of the store's own records that begin with a prefix.
+// under returns the keys of all records that begin with a prefix.
 func (g *gate) under(prefix string) (keys []string) {
 	g.t.Helper()
 	for _, k := range g.keys(g.t.Context()) {
@@ -250,15 +251,15 @@ func (g *gate) under(prefix string) (keys []string) {
 	return keys
 }
 
-// An answer of a server that refuses.
+// A serverAnswer is an error that a Redis server returns.
 type serverAnswer string
 
 func (r serverAnswer) Error() string { return string(r) }
 
-// RedisError makes it an answer.
+// RedisError marks the error as one of the server's.
 func (serverAnswer) RedisError() {}
 
-// wordsOf is a command as it is sent.
+// wordsOf returns a command as it is sent, with spaces between its words.
 func wordsOf(cmd redis.Cmder) string {
 	var words []string
 	for _, arg := range cmd.Args() {
@@ -270,7 +271,7 @@ func wordsOf(cmd redis.Cmder) string {
 	return strings.Join(words, " ")
 }
 
-// refuse has the server refuse all commands with this text in them.
+// refuse makes the server refuse all commands that contain a text.
 func (g *gate) refuse(text string) {
 	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 		for _, cmd := range cmds {
@@ -286,7 +287,8 @@ func (g *gate) refuse(text string) {
 
 func uid(name string) hints.Hint { return hints.UID(name) }
 
-// brief is an event as a table has it: its kind and whatever else it tells, but the hash of an identifier.
+// brief formats an event for a test table: its kind and all other fields. Of the hash of an
+// identifier it gives only the length.
 func brief(e userdb.Event) string {
 	words := []string{string(e.Kind)}
 	if e.PRK.IsValid() {

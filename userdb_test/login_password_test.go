@@ -16,13 +16,14 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestDisable: a disabled entry cannot log in, is readable, and says so; an enabled one can.
+// TestDisable checks that a disabled entry can be read, says that it is disabled, and cannot log in
+// until it is enabled again.
 func TestDisable(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
 		secret, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: "login"})
 		must(t, err)
-		for range 2 { // twice is as once
+		for range 2 { // the second call changes nothing
 			must(t, g.users.Disable(ctx, uid("alice")))
 		}
 		e, err := g.users.Find(ctx, uid("alice"))
@@ -54,7 +55,8 @@ func TestDisable(t *testing.T) {
 	})
 }
 
-// TestSetPassword replaces any password, or none, and tells when.
+// TestSetPassword sets the first password of an entry, replaces others, and checks the time of the
+// change.
 func TestSetPassword(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.add("bare", "")
@@ -85,7 +87,7 @@ func TestSetPassword(t *testing.T) {
 	})
 }
 
-// TestSpacesAndCase: the bytes are hashed as they are given.
+// TestSpacesAndCase checks that passwords are hashed byte by byte.
 func TestSpacesAndCase(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		const composed = " Åsa's Horse\t"
@@ -97,7 +99,7 @@ func TestSpacesAndCase(t *testing.T) {
 	})
 }
 
-// policyCases are passwords that a policy refuses, by the rule.
+// policyCases lists passwords, and the rule of the policy by which each is refused.
 var policyCases = []struct{ password, rule, text string }{
 	{"", "min", "password refused: it is empty"},
 	{"sevench", "min", "password refused: 7 characters are fewer than 8"},
@@ -112,7 +114,7 @@ var policyCases = []struct{ password, rule, text string }{
 	{"the quick brown fox jumps over thirteen lazy dogs while it rains, twice a day", "max", "password refused: over 72 bytes"},
 }
 
-// TestPolicy: the same at create, set and change.
+// TestPolicy checks that Create, SetPassword and ChangePassword apply the same policy.
 func TestPolicy(t *testing.T) {
 	s := schema.User()
 	s.Types["user"].Password.Strength = 3
@@ -155,7 +157,8 @@ func wantRule(t *testing.T, verb, pw string, err error, rule, text string) {
 	}
 }
 
-// TestNoPolicyOfTheOriginal: its options.json lets everything be a password but none.
+// TestNoPolicyOfTheOriginal checks that the options.json of the original allows every password that
+// is not empty and fits into bcrypt's 72 bytes.
 func TestNoPolicyOfTheOriginal(t *testing.T) {
 	o := gateOptions()
 	o.Schema = originalSchema(t)
@@ -169,7 +172,8 @@ func TestNoPolicyOfTheOriginal(t *testing.T) {
 	})
 }
 
-// TestChangePassword: the old one is checked, as often as a login would be.
+// TestChangePassword checks that ChangePassword requires the old password, and throttles wrong ones
+// as Login does.
 func TestChangePassword(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		change := func(old, pw, origin string) error {
@@ -192,7 +196,7 @@ func TestChangePassword(t *testing.T) {
 	})
 }
 
-// TestPasswordsDoNotAge: nobody has to change one because time has passed.
+// TestPasswordsDoNotAge checks that a password stays valid however old it is.
 func TestPasswordsDoNotAge(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.pass(30 * 365 * 24 * time.Hour)
@@ -200,7 +204,7 @@ func TestPasswordsDoNotAge(t *testing.T) {
 	})
 }
 
-// TestNobodyByDefault: a fresh store has nobody to log in as, and names can be kept from being taken.
+// TestNobodyByDefault checks that a new store has no accounts, and that a schema can reserve names.
 func TestNobodyByDefault(t *testing.T) {
 	s := schema.User()
 	name := s.Types["user"].Fields["name"]
@@ -218,7 +222,7 @@ func TestNobodyByDefault(t *testing.T) {
 	})
 }
 
-// TestParallelChanges: of those who know the old password, one sets the new one.
+// TestParallelChanges changes a password many times at once. Exactly one change must succeed.
 func TestParallelChanges(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for round := range 5 {
@@ -249,7 +253,7 @@ func TestParallelChanges(t *testing.T) {
 	})
 }
 
-// current is alice's password in a round.
+// current returns alice's password in a round.
 func (g *gate) current(round int) string {
 	if round == 0 {
 		return alicePassword
@@ -257,7 +261,8 @@ func (g *gate) current(round int) string {
 	return "battery staple " + strings.Repeat("x", round)
 }
 
-// TestUnconfirmed: what was made is made, and told, although no replica has it.
+// TestUnconfirmed checks that changes that no replica confirms in time are made and reported as
+// events all the same.
 func TestUnconfirmed(t *testing.T) {
 	o := gateOptions()
 	o.Replicas, o.ReplicaTimeout = 1000, time.Millisecond
@@ -288,8 +293,8 @@ func TestUnconfirmed(t *testing.T) {
 	})
 }
 
-// TestDisableKeepsToItsEntry: where the identifier goes to another entry between the reading and the change, it is still
-// the entry that was read that may not log in any more.
+// TestDisableKeepsToItsEntry moves an identifier to another entry after Disable has read the first.
+// Disable must still disable the entry that it read.
 func TestDisableKeepsToItsEntry(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
@@ -318,7 +323,8 @@ func TestDisableKeepsToItsEntry(t *testing.T) {
 	})
 }
 
-// TestDisabledIsShown: who may not log in is seen so in JSON, and found by every kind of query.
+// TestDisabledIsShown checks that the JSON of a disabled entry says so, and that every kind of
+// query can select disabled entries.
 func TestDisabledIsShown(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		sch := schema.User()
@@ -368,7 +374,8 @@ func TestDisabledIsShown(t *testing.T) {
 	})
 }
 
-// allAndPaged are the UIDs that All and pages of three give, sorted, each once.
+// allAndPaged returns the UIDs that All yields, sorted and without duplicates, and checks that
+// pages of three have the same.
 func allAndPaged(t *testing.T, typ *userdb.Type, q userdb.Query) []string {
 	t.Helper()
 	var all, paged []string
@@ -387,7 +394,8 @@ func allAndPaged(t *testing.T, typ *userdb.Type, q userdb.Query) []string {
 	}
 	slices.Sort(all)
 	slices.Sort(paged)
-	all, paged = slices.Compact(all), slices.Compact(paged) // a server's tables may grow meanwhile
+	// Entries come twice if the server's tables grow meanwhile.
+	all, paged = slices.Compact(all), slices.Compact(paged)
 	if !slices.Equal(all, paged) {
 		t.Errorf("All gives %q, and pages %q", all, paged)
 	}

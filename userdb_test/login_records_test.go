@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// brokenRecords are what may lie where logins look, as kinds of records and their contents.
+// brokenRecords lists damaged records that a login reads, with the commands that write them.
 var brokenRecords = []struct{ name, record, command string }{
 	{"a secret that is a list", "secret", "RPUSH KEY x"},
 	{"a secret that is a hash", "secret", "HSET KEY x y"},
@@ -29,7 +29,8 @@ var brokenRecords = []struct{ name, record, command string }{
 	{"calls that are not numbers", "throttle", "HSET KEY k xyz"},
 }
 
-// TestBrokenRecords: a login that cannot be judged names the record and what mends it, and nothing is hashed.
+// TestBrokenRecords checks that a login that needs a damaged record hashes nothing, and that its
+// error names the record and the command that repairs it.
 func TestBrokenRecords(t *testing.T) {
 	for _, tt := range brokenRecords {
 		t.Run(tt.name, func(t *testing.T) {
@@ -61,7 +62,8 @@ func TestBrokenRecords(t *testing.T) {
 	}
 }
 
-// TestUpdateOfUnreadable: a facet that cannot be read is absent, and ends an update that leaves it as it is.
+// TestUpdateOfUnreadable updates an entry with a facet that cannot be decoded. The callback must
+// see it as absent, and the update must fail unless it drops the facet.
 func TestUpdateOfUnreadable(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.store("alice", "added", "no date")
@@ -85,7 +87,7 @@ func TestUpdateOfUnreadable(t *testing.T) {
 	})
 }
 
-// TestUnreadableEntryKeepsTokens: nothing is spent where the entry cannot be shown.
+// TestUnreadableEntryKeepsTokens checks that no token is spent if its entry cannot be decoded.
 func TestUnreadableEntryKeepsTokens(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		secret := g.issue(userdb.Token{Purpose: "reset"})
@@ -99,7 +101,8 @@ func TestUnreadableEntryKeepsTokens(t *testing.T) {
 	})
 }
 
-// TestNobodyInherits: an account that is made anew where one was removed past the store has none of its tokens.
+// TestNobodyInherits deletes an account past the store and creates it again. The new account must
+// not have the tokens of the old one.
 func TestNobodyInherits(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		secret := g.issue(userdb.Token{Purpose: "reset"})
@@ -113,7 +116,8 @@ func TestNobodyInherits(t *testing.T) {
 	})
 }
 
-// TestBrokenTokens: a record of another kind, and members of another form, are no tokens, and block nothing.
+// TestBrokenTokens checks that a record of another Redis type, or with malformed members, holds no
+// valid tokens and prevents no verb.
 func TestBrokenTokens(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -137,8 +141,9 @@ func TestBrokenTokens(t *testing.T) {
 	})
 }
 
-// TestTokensLieBeside: in the entry's slot, in every namespace; copied to none, exported by nobody, listed to nobody, and
-// no damage.
+// TestTokensLieBeside checks that the tokens of an entry are stored in its cluster slot, in every
+// namespace. They must not be copied, listed or reported as damage, and must be deleted with the
+// entry.
 func TestTokensLieBeside(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()

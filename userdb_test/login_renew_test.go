@@ -23,7 +23,7 @@ var (
 	secondPepper = []byte("the second pepper, 16+")
 )
 
-// bcryptOf is a hash of another variant or cost than a type's own.
+// bcryptOf returns a bcrypt hash of the given variant and cost.
 func bcryptOf(t *testing.T, variant string, cost int, secret string) string {
 	t.Helper()
 	hash, err := bcrypt.GenerateFromPassword([]byte(secret), cost)
@@ -31,7 +31,7 @@ func bcryptOf(t *testing.T, variant string, cost int, secret string) string {
 	return "$2" + variant + string(hash[3:])
 }
 
-// hashed is a hash of the cost of these tests, as a store with these peppers makes it.
+// hashed returns a hash of the cost of these tests, made as a store with these peppers makes it.
 func hashed(t *testing.T, pw string, peppers ...[]byte) string {
 	t.Helper()
 	h, err := password.New(password.Options{Peppers: peppers})
@@ -41,13 +41,14 @@ func hashed(t *testing.T, pw string, peppers ...[]byte) string {
 	return hash
 }
 
-// An imported hash is one that a store did not make as it makes them now.
+// An imported describes a hash that came from elsewhere, or that the store would make differently
+// today.
 type imported struct {
 	name, hash, password string
-	renewed              string // the reason; "": it stays
+	renewed              string // why a login replaces it, "" if it stays
 }
 
-// imports are such hashes for a store whose peppers are these.
+// imports returns hashes to log in with, for a store with these peppers.
 func imports(t *testing.T, peppers [][]byte) []imported {
 	all := []imported{
 		{"$2b$", bcryptOf(t, "b", 4, "correct horse"), "correct horse", "algorithm"},
@@ -80,7 +81,8 @@ func imports(t *testing.T, peppers [][]byte) []imported {
 		imported{"as it is made", hashed(t, "correct horse", peppers...), "correct horse", ""})
 }
 
-// TestRenewal: after the first good login a hash is as the store makes it, and nothing else has changed.
+// TestRenewal checks that the first successful login replaces a hash by the store's own form, and
+// changes nothing else.
 func TestRenewal(t *testing.T) {
 	for name, peppers := range map[string][][]byte{"no pepper": nil, "two peppers": {firstPepper, secondPepper}} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +93,7 @@ func TestRenewal(t *testing.T) {
 				must(t, err)
 				changed := g.stored("alice", "~passwd")
 				for _, i := range imports(t, peppers) {
-					if i.renewed == "encoding" { // only where the password was never set here
+					if i.renewed == "encoding" { // only if the password was never set by this store
 						must(t, g.raw.HDel(t.Context(), "user/uid:alice", "~passwd").Err())
 					}
 					g.wantRenewal(i, peppers)
@@ -143,8 +145,10 @@ func (g *gate) wantRenewal(i imported, peppers [][]byte) {
 	}
 }
 
-// TestTwins: of a password that was set here there are none. Of one that only the original has set, those with the same
-// bytes are let in, as it did, but where these are plain ASCII, or else text, the hash stays the owner's.
+// TestTwins logs in with passwords that the original could not tell from the owner's: both have the
+// same bytes in its encoding. If this store set the password, the twin must be refused. If only the
+// original did, the twin is accepted as it was there, but must not replace the hash if the owner's
+// password is plain ASCII or valid text.
 func TestTwins(t *testing.T) {
 	for _, tt := range []struct{ name, owners, twin string }{
 		{"ASCII", "abcdefgh12", "慢捤敦杨ㄲ"},
@@ -171,7 +175,8 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// TestRenewalHarmsNobody: logins at the same time all succeed, and what else changes stays.
+// TestRenewalHarmsNobody makes concurrent logins that replace the hash while another writer updates
+// the entry. All must succeed, and the update must not be lost.
 func TestRenewalHarmsNobody(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for round := range 10 {
@@ -202,7 +207,8 @@ func TestRenewalHarmsNobody(t *testing.T) {
 	})
 }
 
-// TestRenewalNeverBringsAnOldPasswordBack: a password that is set meanwhile stays.
+// TestRenewalNeverBringsAnOldPasswordBack sets a password during logins that replace the hash. The
+// new password must stay.
 func TestRenewalNeverBringsAnOldPasswordBack(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for round := range 10 {
@@ -220,7 +226,8 @@ func TestRenewalNeverBringsAnOldPasswordBack(t *testing.T) {
 	})
 }
 
-// TestRenewalThatFails lets the owner in all the same, and tells the operator.
+// TestRenewalThatFails checks that a login whose new hash cannot be written succeeds, and that the
+// log says so.
 func TestRenewalThatFails(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		hash := bcryptOf(t, "b", 4, "correct horse")
@@ -240,7 +247,7 @@ func TestRenewalThatFails(t *testing.T) {
 	})
 }
 
-// TestPepperedPasswords are those that only a pepper makes possible.
+// TestPepperedPasswords checks that a store with a pepper takes passwords of up to 1,024 bytes.
 func TestPepperedPasswords(t *testing.T) {
 	o := gateOptions()
 	o.Peppers = [][]byte{firstPepper}
@@ -258,7 +265,7 @@ func TestPepperedPasswords(t *testing.T) {
 	})
 }
 
-// An ending is what happens to alice at one moment of her login, and whether she gets in.
+// An ending is a change to alice during her login. It says which error the login must return.
 type ending struct {
 	name string
 	do   func(g *gate) error
@@ -280,13 +287,13 @@ var endings = []ending{
 	{"another facet", func(g *gate) error { return g.put("job", "cook") }, nil},
 }
 
-// lostNames are endings for callers that come by the name.
+// lostNames lists changes after which alice's name is not hers any more.
 var lostNames = []ending{
 	{"made anew for somebody else", func(g *gate) error { return g.anew("bob", alicePassword) }, userdb.ErrLogin},
 	{"renamed", func(g *gate) error { return g.put("name", "bob") }, userdb.ErrLogin},
 }
 
-// pastTheStore are endings by a program that knows no ~rev.
+// pastTheStore lists changes by a program that does not know ~rev.
 var pastTheStore = []ending{
 	{"another password", func(g *gate) error { g.store("alice", "password", hashed(g.t, "brand new horse")); return nil }, userdb.ErrLogin},
 	{"no password", func(g *gate) error { return g.raw.HDel(g.t.Context(), "user/uid:alice", "password").Err() }, userdb.ErrLogin},
@@ -294,7 +301,7 @@ var pastTheStore = []ending{
 	{"another facet", func(g *gate) error { g.store("alice", "job", "cook"); return nil }, nil},
 }
 
-// anew deletes alice, and makes an entry of her UID.
+// anew deletes alice and creates another entry with her UID.
 func (g *gate) anew(name, password string) error {
 	if err := g.users.Delete(g.t.Context(), uid("alice")); err != nil {
 		return err
@@ -312,7 +319,7 @@ func (g *gate) put(field, text string) error {
 	return err
 }
 
-// before does something once, before the first round trip from now on with this text in it is sent.
+// before calls do once, before the next round trip that contains a text.
 func (g *gate) before(text string, do func()) (done *atomic.Bool) {
 	g.t.Helper()
 	g.needs(interleaves)
@@ -326,7 +333,8 @@ func (g *gate) before(text string, do func()) (done *atomic.Bool) {
 	return done
 }
 
-// TestOvertakenRenewal: a login that replaces the hash is judged by the entry as it is after that.
+// TestOvertakenRenewal changes the entry while a login replaces the hash. The login must be decided
+// by the entry as it is after the change.
 func TestOvertakenRenewal(t *testing.T) {
 	for _, e := range slices.Concat(endings, lostNames) {
 		t.Run(e.name, func(t *testing.T) {
@@ -349,7 +357,8 @@ func TestOvertakenRenewal(t *testing.T) {
 	}
 }
 
-// TestOvertakenByARefusedWrite: the same where the new hash cannot be written at all.
+// TestOvertakenByARefusedWrite disables the entry while a login fails to replace the hash. The
+// login must be refused.
 func TestOvertakenByARefusedWrite(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.store("alice", "password", bcryptOf(t, "b", 4, alicePassword))
@@ -368,7 +377,8 @@ func TestOvertakenByARefusedWrite(t *testing.T) {
 	})
 }
 
-// TestOvertakenNewPassword: a caller that proved the old password changes nothing once it may not log in any more.
+// TestOvertakenNewPassword changes the entry just before ChangePassword writes the new hash. The
+// password must not change if the old one would not log in any more.
 func TestOvertakenNewPassword(t *testing.T) {
 	for _, e := range endings {
 		want := e.want
@@ -387,8 +397,8 @@ func TestOvertakenNewPassword(t *testing.T) {
 	}
 }
 
-// TestOvertakenLogin: what counts is the entry as it is when the password proves right, not as it was
-// when the login began to wait.
+// TestOvertakenLogin changes the entry while a login waits for a worker. The login must be decided
+// by the entry as it is after the password was checked.
 func TestOvertakenLogin(t *testing.T) {
 	for _, tt := range slices.Concat(endings, pastTheStore, lostNames) {
 		t.Run(tt.name, func(t *testing.T) {
@@ -409,7 +419,8 @@ func TestOvertakenLogin(t *testing.T) {
 	}
 }
 
-// TestOvertakenChange: what holds for a login holds for the old password of a change.
+// TestOvertakenChange does the same to ChangePassword: the old password must be checked against the
+// entry as it is after the change.
 func TestOvertakenChange(t *testing.T) {
 	for _, tt := range slices.Concat(endings, pastTheStore) {
 		t.Run(tt.name, func(t *testing.T) {
@@ -427,7 +438,8 @@ func TestOvertakenChange(t *testing.T) {
 	}
 }
 
-// meanwhile does something once, when an account has been looked up and its turn to be checked comes.
+// meanwhile calls do once, after the next login has looked up its account and before the password
+// is checked.
 func (g *gate) meanwhile(do func()) (begun *atomic.Bool) {
 	begun = &atomic.Bool{}
 	g.mu.Lock()

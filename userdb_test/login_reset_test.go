@@ -16,7 +16,8 @@ import (
 
 const resetPassword = "brand new horse"
 
-// TestResetPassword: one change spends the token and sets the password; what is refused leaves the token good.
+// TestResetPassword checks that one change spends the token and sets the password, and that a
+// refused reset leaves the token valid.
 func TestResetPassword(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -54,7 +55,7 @@ func TestResetPassword(t *testing.T) {
 	})
 }
 
-// TestParallelResets: of many at once one sets its password.
+// TestParallelResets makes many resets at once. Exactly one must set its password.
 func TestParallelResets(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		secrets := []string{g.issue(userdb.Token{Purpose: "reset"}), g.issue(userdb.Token{Purpose: "reset"})}
@@ -76,7 +77,8 @@ func TestParallelResets(t *testing.T) {
 	})
 }
 
-// TestIssueFor: the address that a token is sent to is the one that is stored, and the token ends with it.
+// TestIssueFor checks that IssueFor returns the stored address, and that the token ends when the
+// address changes.
 func TestIssueFor(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -118,8 +120,8 @@ func TestIssueFor(t *testing.T) {
 	})
 }
 
-// TestOlderChange: a change of address that was asked for before the address was changed otherwise, or that is
-// older than one that was spent, changes nothing.
+// TestOlderChange checks that a token for a change of address is void if the address changed after
+// it was issued, or if a newer token was spent.
 func TestOlderChange(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		change := func(address string) string {
@@ -142,7 +144,8 @@ func TestOlderChange(t *testing.T) {
 	})
 }
 
-// TestTokensOfDisabled: none is made, and Enable makes none good.
+// TestTokensOfDisabled checks that no token is issued for a disabled entry, and that Enable does
+// not make older tokens valid again.
 func TestTokensOfDisabled(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -159,7 +162,8 @@ func TestTokensOfDisabled(t *testing.T) {
 	})
 }
 
-// TestSixteenTokens: no more are good at a time, and the oldest goes.
+// TestSixteenTokens checks that an entry has at most 16 valid tokens, and that a new one replaces
+// the oldest.
 func TestSixteenTokens(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.issue(userdb.Token{Purpose: "short", Life: time.Second})
@@ -181,7 +185,8 @@ func TestSixteenTokens(t *testing.T) {
 	})
 }
 
-// TestIssueKeepsRevision: a caller that reads an entry, and saves it after an issue, meets no conflict.
+// TestIssueKeepsRevision checks that an entry that was read before a token was issued can be saved
+// after it.
 func TestIssueKeepsRevision(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		e, err := g.users.Find(t.Context(), uid("alice"))

@@ -16,14 +16,15 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// freeFailures is how many wrong passwords nobody has to wait after; ownFailures those of an origin
-// that logged in before, beside them.
+// freeFailures is the number of wrong passwords before the first wait. ownFailures is the number
+// that an origin of an earlier login has in addition.
 const (
 	freeFailures = 10
 	ownFailures  = 8
 )
 
-// storm tries n wrong passwords at the same time, and says how many were checked and how many had to wait.
+// storm tries n wrong passwords at the same time. It returns how many were checked and how many
+// were told to wait.
 func (g *gate) storm(n int, identifier, origin string) (checked, waiting int) {
 	g.t.Helper()
 	var mu sync.Mutex
@@ -47,7 +48,8 @@ func (g *gate) storm(n int, identifier, origin string) (checked, waiting int) {
 	return checked, waiting
 }
 
-// TestParallelGuesses: of 500 at the same time no more are checked than one after the other would be.
+// TestParallelGuesses makes 500 guesses at once. No more of them may be checked than if they came
+// one after the other.
 func TestParallelGuesses(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		must(t, g.in("alice", alicePassword, "home"))
@@ -73,7 +75,8 @@ func TestParallelGuesses(t *testing.T) {
 	})
 }
 
-// TestAHundredAWindow: with all the owner's origins, by all identifiers, for a day.
+// TestAHundredAWindow checks that at most 100 guesses a day are checked for one account, over all
+// its identifiers and all origins that the owner uses.
 func TestAHundredAWindow(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		homes := []string{"home", "work", "phone", "train", "cafe"}
@@ -98,8 +101,8 @@ func TestAHundredAWindow(t *testing.T) {
 	})
 }
 
-// TestStrangerCannotLockOwnerOut: the owner comes in from known origins, at any time, for as long
-// as somebody does nothing else but to guess.
+// TestStrangerCannotLockOwnerOut checks that the owner can always log in from a familiar origin,
+// however long a stranger guesses.
 func TestStrangerCannotLockOwnerOut(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		must(t, g.in("alice", alicePassword, "home"))
@@ -116,7 +119,8 @@ func TestStrangerCannotLockOwnerOut(t *testing.T) {
 	})
 }
 
-// TestNewPasswordEndsALock: an owner without a known origin gets in by a token, or by an operator.
+// TestNewPasswordEndsALock checks that setting a new password, after a token or by an operator,
+// ends all waits of an account.
 func TestNewPasswordEndsALock(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.exhaust("alice", "")
@@ -132,7 +136,7 @@ func TestNewPasswordEndsALock(t *testing.T) {
 	})
 }
 
-// TestOneOriginManyAccounts: one origin tries a password on everybody.
+// TestOneOriginManyAccounts tries a password on many accounts from one origin.
 func TestOneOriginManyAccounts(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		var waits []time.Duration
@@ -153,8 +157,8 @@ func TestOneOriginManyAccounts(t *testing.T) {
 	})
 }
 
-// TestThrottleTellsNothing: what an attacker sees of an account and of an identifier that nobody has is
-// the same, for every sequence of guesses.
+// TestThrottleTellsNothing checks that every sequence of guesses gets the same answers for an
+// account as for an identifier that nobody has.
 func TestThrottleTellsNothing(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		rounds := 12
@@ -177,8 +181,8 @@ func TestThrottleTellsNothing(t *testing.T) {
 	})
 }
 
-// attack is a random run of guesses at one identifier in several spellings, and what the attacker sees.
-// Each identifier has origins of its own, so that they begin without failures.
+// attack makes random guesses at one identifier, in several spellings, and returns the answers.
+// Each identifier has its own origins, so that they begin without failures.
 func (g *gate) attack(who, origin string, r *rand.Rand) string {
 	g.t.Helper()
 	var seen []string
@@ -193,7 +197,7 @@ func (g *gate) attack(who, origin string, r *rand.Rand) string {
 	return strings.Join(seen, "; ")
 }
 
-// TestCountersGo: with time, by Redis, and with the entry.
+// TestCountersGo checks that counters expire, and that an entry's counters are deleted with it.
 func TestCountersGo(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		must(t, g.in("alice", alicePassword, "home"))
@@ -220,8 +224,8 @@ func TestCountersGo(t *testing.T) {
 	})
 }
 
-// TestUncountedIsUnchecked: where Redis cannot count, nothing is hashed; where it cannot forgive, the
-// owner is in all the same.
+// TestUncountedIsUnchecked checks that no password is hashed if the attempt cannot be counted, and
+// that a login succeeds even if the count cannot be taken back.
 func TestUncountedIsUnchecked(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		must(t, g.in("alice", alicePassword, ""))
@@ -240,8 +244,8 @@ func TestUncountedIsUnchecked(t *testing.T) {
 	})
 }
 
-// TestLostCount: a count whose answer got lost is sent again, and counted once; where no answer ever comes, the attempt
-// stays counted, once.
+// TestLostCount checks that a count whose reply was lost is sent again and counted once, and that
+// an attempt stays counted, once, if no reply ever comes.
 func TestLostCount(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		must(t, g.in("alice", alicePassword, ""))
@@ -273,8 +277,8 @@ func TestLostCount(t *testing.T) {
 	})
 }
 
-// TestServerClock: without a test's own clock it is the server's that counts. However slow the test is,
-// a delay doubles with every failure.
+// TestServerClock checks that the server's clock counts if the test sets none, and that the wait
+// doubles with every failure, however slow the test is.
 func TestServerClock(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.goBy(nil)

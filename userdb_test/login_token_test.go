@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// aliceTokens is where the tokens of alice lie.
+// aliceTokens is the key of alice's tokens.
 const aliceTokens = "~/token/{user/uid:alice}"
 
 func (g *gate) issue(tk userdb.Token) string {
@@ -29,7 +29,7 @@ func (g *gate) issue(tk userdb.Token) string {
 	return secret
 }
 
-// redeem wants a token to be good for alice, once.
+// redeem checks that a token is valid for alice, once.
 func (g *gate) redeem(purpose, secret, value string) {
 	g.t.Helper()
 	e, tk, err := g.users.Redeem(g.t.Context(), purpose, secret)
@@ -39,7 +39,7 @@ func (g *gate) redeem(purpose, secret, value string) {
 	g.void("a second time", purpose, secret)
 }
 
-// void wants a token to be refused like one that was made up.
+// void checks that a token is refused exactly as one that never existed.
 func (g *gate) void(why, purpose, secret string) {
 	g.t.Helper()
 	e, tk, err := g.users.Redeem(g.t.Context(), purpose, secret)
@@ -48,7 +48,8 @@ func (g *gate) void(why, purpose, secret string) {
 	}
 }
 
-// TestTokens: good once, for their purpose and their entry, with their value.
+// TestTokens checks that a token is valid once, only for its purpose and entry, and returns its
+// value.
 func TestTokens(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for _, tk := range []userdb.Token{
@@ -63,7 +64,8 @@ func TestTokens(t *testing.T) {
 			g.void("another secret", tk.Purpose, strings.ToUpper(secret))
 			g.redeem(tk.Purpose, secret, tk.Value)
 		}
-		// Where the purpose ends and the secret begins must not be a matter of taste.
+		// The boundary between purpose and secret must count: moving a letter across it must not
+		// give a valid token.
 		g.void("the purpose takes of the secret", "resetA", g.issue(userdb.Token{Purpose: "reset"}))
 		for _, junk := range []string{"", "x", strings.Repeat("a", 32), strings.Repeat("A", 10_000), "~/token/user/x", "\xff"} {
 			g.void("junk", "reset", junk)
@@ -75,7 +77,8 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// TestTokenSecrets: 160 random bits and the UID, of which Redis has only a hash.
+// TestTokenSecrets checks that a secret has 160 random bits and the UID, and that Redis stores only
+// a hash of it.
 func TestTokenSecrets(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		seen := map[string]bool{}
@@ -97,7 +100,7 @@ func TestTokenSecrets(t *testing.T) {
 	})
 }
 
-// TestTokenRules: what cannot be issued.
+// TestTokenRules checks which tokens cannot be issued.
 func TestTokenRules(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for _, tt := range []struct {
@@ -142,7 +145,7 @@ func TestTokenRules(t *testing.T) {
 	})
 }
 
-// voiding is what makes all tokens of an entry void.
+// voiding lists the verbs that make all tokens of an entry void.
 var voiding = []struct {
 	name string
 	do   func(ctx context.Context, users *userdb.Type) error
@@ -167,7 +170,7 @@ var voiding = []struct {
 	}},
 }
 
-// TestVoidTokens: all of them, and only those from before.
+// TestVoidTokens checks that these verbs end all tokens issued before them, and none issued after.
 func TestVoidTokens(t *testing.T) {
 	for _, v := range voiding {
 		t.Run(v.name, func(t *testing.T) {
@@ -193,7 +196,8 @@ func TestVoidTokens(t *testing.T) {
 	}
 }
 
-// TestVoidMeanwhile: a token that becomes void between being spent and the change that it is for changes nothing.
+// TestVoidMeanwhile makes a token void after Redeem has read the entry. The change that the token
+// stands for must not be made.
 func TestVoidMeanwhile(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(interleaves)
@@ -217,7 +221,7 @@ func TestVoidMeanwhile(t *testing.T) {
 	})
 }
 
-// TestTokensStayGood through what is no reason to doubt them.
+// TestTokensStayGood checks that failed logins, a login and other changes leave tokens valid.
 func TestTokensStayGood(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		first := g.issue(userdb.Token{Purpose: "reset"})
@@ -234,7 +238,8 @@ func TestTokensStayGood(t *testing.T) {
 	})
 }
 
-// TestTokenLife: a token ends in time, and Redis forgets the record with the last of an entry.
+// TestTokenLife checks that a token expires, and that Redis drops the record when the last token of
+// an entry has expired.
 func TestTokenLife(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		hour := g.issue(userdb.Token{Purpose: "p"})
@@ -258,7 +263,8 @@ func TestTokenLife(t *testing.T) {
 	})
 }
 
-// TestParallelRedeemers: of twenty one succeeds, with a change or without.
+// TestParallelRedeemers redeems a token twenty times at once. Exactly one call must succeed,
+// whether or not the token makes a change.
 func TestParallelRedeemers(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for round, tk := range []userdb.Token{
@@ -286,7 +292,8 @@ func TestParallelRedeemers(t *testing.T) {
 	})
 }
 
-// TestChangeOfAddress: an address is claimed when its token is redeemed, not before.
+// TestChangeOfAddress checks that an address is claimed when its token is redeemed, and not when it
+// is issued.
 func TestChangeOfAddress(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		const before, after = "alice@example.com", "Alice@New.example"
@@ -309,7 +316,7 @@ func TestChangeOfAddress(t *testing.T) {
 		wantErr(t, "by the old address", g.in(before, alicePassword, ""), userdb.ErrLogin)
 		g.void("an older one", "change:email", second)
 		same := g.issue(userdb.Token{Purpose: "change:email", Value: after})
-		g.redeem("change:email", same, after) // nothing is left to change
+		g.redeem("change:email", same, after) // the address is the same already
 
 		taken := g.issue(userdb.Token{Purpose: "change:email", Value: "bob@example.com"})
 		g.add("bob", "")
@@ -319,18 +326,19 @@ func TestChangeOfAddress(t *testing.T) {
 			t.Error("the old address is gone")
 		}
 		must(t, g.users.Delete(t.Context(), uid("bob")))
-		g.redeem("change:email", taken, "bob@example.com") // what was refused spent nothing
+		g.redeem("change:email", taken, "bob@example.com") // the refused call did not spend it
 	})
 }
 
-// TestChangeAmongOthers: who else has a token for the address loses it to one of them, with all indexes right.
+// TestChangeAmongOthers redeems tokens of several accounts for one address at the same time. One
+// account must get the address, and all indexes must be right.
 func TestChangeAmongOthers(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		secrets := map[string]string{}
 		for i := range 6 {
 			name := fmt.Sprint("user", i)
 			g.add(name, "")
-			if i == 3 { // no more are issued for the address within the hour
+			if i == 3 { // at most three tokens an hour are issued for one address
 				g.pass(time.Hour + time.Second)
 			}
 			secret, err := g.users.Issue(t.Context(), uid(name), userdb.Token{Purpose: "change:email", Value: "one@example.com", Life: 3 * time.Hour})
@@ -360,7 +368,7 @@ func TestChangeAmongOthers(t *testing.T) {
 	})
 }
 
-// TestTokensOfTypes: a token of one type or namespace is not one of another.
+// TestTokensOfTypes checks that a token is valid only in its type and namespace.
 func TestTokensOfTypes(t *testing.T) {
 	o := gateOptions()
 	o.Schema = wideSchema(schema.FoldCasefold)

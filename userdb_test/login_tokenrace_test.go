@@ -15,7 +15,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// tokenVerbs spend tokens; each begins with one of purpose reset, and one that changes the address.
+// tokenVerbs lists verbs that spend tokens. Each gets a token of purpose reset, and one that
+// changes the address.
 var tokenVerbs = []struct {
 	name string
 	do   func(ctx context.Context, g *gate, reset, change string) error
@@ -34,7 +35,8 @@ var tokenVerbs = []struct {
 	}},
 }
 
-// TestLostRedeems: an answer that is lost spends nothing twice, and a spent token is no reason for it to fail (I7).
+// TestLostRedeems loses requests and replies of these verbs. A verb that is sent again must succeed
+// although its token is spent by then, and must spend no token twice (I7).
 func TestLostRedeems(t *testing.T) {
 	for _, v := range tokenVerbs {
 		t.Run(v.name, func(t *testing.T) {
@@ -60,7 +62,8 @@ func TestLostRedeems(t *testing.T) {
 	}
 }
 
-// TestNoAnswerToRedeem: where no answer ever comes, nobody says that the token was wrong.
+// TestNoAnswerToRedeem loses every reply. The verb must report an unknown outcome, and not that the
+// token is invalid.
 func TestNoAnswerToRedeem(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(oneScript)
@@ -85,7 +88,7 @@ func TestNoAnswerToRedeem(t *testing.T) {
 	})
 }
 
-// issueQuietly issues past a tap.
+// issueQuietly issues a token without the tap that is set.
 func (g *gate) issueQuietly() string {
 	g.t.Helper()
 	var refusing passage
@@ -97,7 +100,7 @@ func (g *gate) issueQuietly() string {
 	return g.issue(userdb.Token{Purpose: "reset"})
 }
 
-// tokenRaces are what may happen between any two commands of a token's verb, and what must hold after it.
+// tokenRaces lists verbs that may run between any two commands of a verb that spends a token.
 var tokenRaces = []struct {
 	name string
 	do   func(ctx context.Context, g *gate, reset, change string) error
@@ -126,8 +129,9 @@ var tokenRaces = []struct {
 	}},
 }
 
-// TestTokenRaces lets another verb run before and after every command of one that spends a token: what it ended
-// has no effect, and of two that spend it one succeeds.
+// TestTokenRaces runs another verb before and after every command of a verb that spends a token. A
+// token that the other verb ended must have no effect, and of two verbs that spend the same token
+// one must succeed.
 func TestTokenRaces(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(interleaves)
@@ -135,7 +139,8 @@ func TestTokenRaces(t *testing.T) {
 		for _, v := range tokenVerbs {
 			for _, o := range tokenRaces {
 				for at := 0; ; at++ {
-					g.pass(time.Hour + time.Second) // after which an address may be sent more tokens
+					// At most three tokens an hour are issued for one address.
+					g.pass(time.Hour + time.Second)
 					if !g.race(v.name+" | "+o.name, at, v.do, o.do) {
 						break
 					}
@@ -149,7 +154,8 @@ func TestTokenRaces(t *testing.T) {
 	})
 }
 
-// race lets another verb run at one moment of a token's verb, and reports whether there was such a moment.
+// race runs another verb at one moment of a verb that spends a token. It reports whether there was
+// such a moment.
 func (g *gate) race(name string, at int, do, other func(ctx context.Context, g *gate, reset, change string) error) bool {
 	g.t.Helper()
 	ctx := g.t.Context()
@@ -170,7 +176,7 @@ func (g *gate) race(name string, at int, do, other func(ctx context.Context, g *
 			g.tap.set(p)
 		}
 	}
-	var one sync.Mutex // of commands that a cluster is sent at a time
+	var one sync.Mutex // serializes commands that a cluster gets at the same time
 	g.tap.set(func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
 		one.Lock()
 		defer one.Unlock()
@@ -190,7 +196,7 @@ func (g *gate) race(name string, at int, do, other func(ctx context.Context, g *
 	return true
 }
 
-// raced returns what is wrong after two verbs that met; "" for nothing.
+// raced returns what is wrong after two verbs ran at the same time, "" for nothing.
 func (g *gate) raced(name string, ours, theirs error) string {
 	verb, other, _ := strings.Cut(name, " | ")
 	for _, err := range []error{ours, theirs} {
@@ -217,7 +223,8 @@ func (g *gate) raced(name string, ours, theirs error) string {
 	return ""
 }
 
-// TestParallelIssues: issues beside Disable leave no token that is good.
+// TestParallelIssues issues tokens while another caller disables the entry. None of them may be
+// valid afterward.
 func TestParallelIssues(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		secrets := make([]string, 8)

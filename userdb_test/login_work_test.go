@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// passwordForms are kinds of passwords, and how many hashes each costs.
+// passwordForms lists kinds of passwords, and how many hashes a check of each computes.
 var passwordForms = []struct {
 	name, password string
 	hashes         uint64
@@ -31,7 +31,7 @@ var passwordForms = []struct {
 	{"with NUL", "pass\x00word", 1},
 }
 
-// nobodies are identifiers that cannot log in, with the right password (alice's) or another.
+// nobodies lists identifiers that cannot log in, with alice's password or any other.
 var nobodies = []struct{ name, identifier string }{
 	{"wrong password", "alice"},
 	{"wrong password, by another identifier", "alice@example.com"},
@@ -72,7 +72,8 @@ func (g *gate) addNobodies() {
 	g.store("junk", "password", "junk")
 }
 
-// TestSameAnswerSameWork: of any account and any password.
+// TestSameAnswerSameWork checks that every login that fails gets the same error and costs the same
+// number of hashes, whatever the account and the password.
 func TestSameAnswerSameWork(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.addNobodies()
@@ -92,7 +93,7 @@ func TestSameAnswerSameWork(t *testing.T) {
 	})
 }
 
-// TestRightPasswordOfNobody: the same where the password is right and the entry may not log in.
+// TestRightPasswordOfNobody checks the same if the password is right but the entry cannot log in.
 func TestRightPasswordOfNobody(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.addNobodies()
@@ -110,7 +111,8 @@ func TestRightPasswordOfNobody(t *testing.T) {
 	})
 }
 
-// TestRightPasswordOfDisabled: it counts as a wrong one does, or the waits would tell that it is right.
+// TestRightPasswordOfDisabled checks that the right password of a disabled entry counts as a
+// failure. Otherwise the waits would reveal that it is right.
 func TestRightPasswordOfDisabled(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		must(t, g.users.Disable(t.Context(), uid("alice")))
@@ -123,7 +125,8 @@ func TestRightPasswordOfDisabled(t *testing.T) {
 	})
 }
 
-// TestLowerCost: what a stored hash of a lower cost leaves of the work is made up for, so that a raised cost tells nothing.
+// TestLowerCost checks that a login computes more rounds if the stored hash has a lower cost, so
+// that raising the cost does not reveal which accounts exist.
 func TestLowerCost(t *testing.T) {
 	o := gateOptions()
 	o.Schema = schema.User()
@@ -160,7 +163,8 @@ func TestLowerCost(t *testing.T) {
 	})
 }
 
-// TestImportedHashIsTheException: the work of a higher cost or of another algorithm is another, until it is renewed.
+// TestImportedHashIsTheException checks that a hash of a higher cost or another algorithm costs
+// another amount of work until a login replaces it.
 func TestImportedHashIsTheException(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.store("alice", "password", "$5$rounds=1000$saltsalt$R6e4P8ccT9iMqkYg7Z8YtpId/lfsIfnuPkp8WXposU8")
@@ -169,7 +173,7 @@ func TestImportedHashIsTheException(t *testing.T) {
 			own, other     uint64
 		}{
 			{"wrong", wrongPassword, 0, 1},
-			{"not ASCII", "pässwörd", 0, 1}, // a second hash could match nothing
+			{"not ASCII", "pässwörd", 0, 1}, // a hash of the original's encoding could not match
 			{"right, and renewed", "correct horse", 1, 1},
 			{"right again", "correct horse", 1, 0},
 			{"wrong again", wrongPassword, 1, 0},
@@ -188,7 +192,7 @@ func TestImportedHashIsTheException(t *testing.T) {
 	})
 }
 
-// TestRoundTrips: counting is one round trip, which asks for account and origin.
+// TestRoundTrips checks that one round trip counts an attempt for both account and origin.
 func TestRoundTrips(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(oneScript)
@@ -214,10 +218,10 @@ func TestRoundTrips(t *testing.T) {
 	})
 }
 
-// jam holds the one worker of a store in the middle of a login, and returns what lets it go.
+// jam holds the only worker of a store in the middle of a login. The returned function releases it.
 func (g *gate) jam() (release func()) {
 	g.t.Helper()
-	must(g.t, g.in("alice", alicePassword, "")) // so that what is made once is made
+	must(g.t, g.in("alice", alicePassword, "")) // only the first login creates some of the records
 	reached, free := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -243,17 +247,17 @@ func (g *gate) jam() (release func()) {
 	}
 }
 
-// weakPassword breaks no other rule than that of strength.
+// weakPassword breaks only the rule about strength.
 const weakPassword = "12341234567"
 
-// queue is how many wait for one worker.
+// queue is the number of callers that can wait for one worker.
 const queue = 64
 
-// TestRefusedTakeNoPlace: attempts that the counters hold back are refused at once, and not queued,
-// so that they keep out nobody who may log in. A full queue says how long it takes.
+// TestRefusedTakeNoPlace checks that throttled attempts are refused at once and are not queued, so
+// that they keep nobody else out. The error of a full queue must say how long to wait.
 func TestRefusedTakeNoPlace(t *testing.T) {
 	eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
-		must(t, g.in("alice", alicePassword, "home")) // teaches the pool what a hash takes
+		must(t, g.in("alice", alicePassword, "home")) // the pool learns how long a hash takes
 		g.exhaust("mallory", "attacker")
 		release := g.jam()
 		var refused sync.WaitGroup
@@ -287,8 +291,9 @@ func TestRefusedTakeNoPlace(t *testing.T) {
 	})
 }
 
-// TestFullQueue: a caller that would have to wait for too many is refused at once, with a word that is no
-// verdict on the password, a new one neither; the others are served, and reads do not wait at all.
+// TestFullQueue checks that callers who find the queue full are refused at once, with an error that
+// says nothing about the password, neither the old nor the new one. Those in the queue must be
+// served, and reads must not wait.
 func TestFullQueue(t *testing.T) {
 	s := schema.User()
 	s.Types["user"].Password.Strength = 3
@@ -315,7 +320,7 @@ func TestFullQueue(t *testing.T) {
 			})
 		}
 		for range queue {
-			<-done // at once: nobody else moves
+			<-done // the worker is held, so these were refused without waiting
 		}
 		if _, err := g.users.Find(t.Context(), uid("alice")); err != nil {
 			t.Errorf("a read beside a full queue: %v", err)
@@ -323,7 +328,7 @@ func TestFullQueue(t *testing.T) {
 		for what, err := range map[string]error{
 			"set":    errOf(g.users.SetPassword(t.Context(), uid("alice"), "brand new horse")),
 			"change": errOf(g.users.ChangePassword(t.Context(), uid("alice"), alicePassword, "brand new horse", userdb.Attempt{})),
-			// To find that out may take seconds of a processor, so it takes a worker, too.
+			// Estimating the strength may take seconds, so it also needs a worker.
 			"set a weak one": errOf(g.users.SetPassword(t.Context(), uid("alice"), weakPassword)),
 			"create":         g.create("bob", weakPassword),
 		} {
@@ -337,7 +342,7 @@ func TestFullQueue(t *testing.T) {
 	})
 }
 
-// TestWaitEndsWithItsContext: a login that waits for a worker is not waited for longer than its caller does.
+// TestWaitEndsWithItsContext checks that a login stops waiting for a worker when its context ends.
 func TestWaitEndsWithItsContext(t *testing.T) {
 	eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
 		defer g.jam()()
@@ -355,7 +360,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestClosedStore: nothing is hashed for a store that is closed.
+// TestClosedStore checks that a closed store refuses logins.
 func TestClosedStore(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(manyClients)

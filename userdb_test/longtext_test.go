@@ -21,8 +21,8 @@ func allocated(call func()) int64 {
 	return int64(after.TotalAlloc - before.TotalAlloc)
 }
 
-// TestLongTexts: a text that is longer than any identifier costs no more if its canonical form
-// takes much work than if it takes none, whichever verb it comes to.
+// TestLongTexts gives each verb texts longer than any identifier. A text whose canonical form takes
+// much work must not allocate more than a plain one.
 func TestLongTexts(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: orderedNames()})
 	must(t, err)
@@ -65,7 +65,7 @@ func TestLongTexts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			call := func(text string) (bytes int64) {
-				for range 3 { // the first may warm something up
+				for range 3 { // the first call may fill caches
 					bytes = allocated(func() {
 						if verb(text) == nil {
 							t.Errorf("a text of %d bytes is taken", len(text))
@@ -84,7 +84,7 @@ func TestLongTexts(t *testing.T) {
 	}
 }
 
-// orderedNames is a schema in which names are ordered and titles have reserved values.
+// orderedNames returns a schema in which names are ordered and titles have reserved values.
 func orderedNames() schema.Schema {
 	sc := schema.User()
 	user := sc.Types["user"]
@@ -93,8 +93,8 @@ func orderedNames() schema.Schema {
 	return sc
 }
 
-// TestLongTextsAreOne: of texts that are too long to be an identifier the beginning is counted, and
-// an attempt takes as many round trips and hashes as any.
+// TestLongTextsAreOne checks that identifiers that are too long are counted by their beginning, so
+// that guesses with them are throttled like any others.
 func TestLongTextsAreOne(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
 	must(t, err)

@@ -15,11 +15,11 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A lossy verb is done while answers get lost. It begins with an entry u, named n, with tag a.
+// A lossy verb runs while requests or replies are lost. There is an entry u, with name n and tag a.
 type lossy struct {
 	name string
 	do   func(ctx context.Context, users *userdb.Type) error
-	once bool // is not sent again: a lost answer leaves its outcome unknown
+	once bool // it is never sent again, so a lost reply leaves its outcome unknown
 }
 
 var lossyVerbs = []lossy{
@@ -74,7 +74,7 @@ var lossyVerbs = []lossy{
 	}},
 }
 
-// lossyStore is a store with the entry that the verbs begin with.
+// lossyStore creates the entry that the verbs begin with.
 func lossyStore(t *testing.T, s *site) *userdb.Type {
 	t.Helper()
 	users := s.wide()
@@ -83,7 +83,8 @@ func lossyStore(t *testing.T, s *site) *userdb.Type {
 	return users
 }
 
-// outcome is what the records are after a verb, without revisions, random UIDs and hashes.
+// outcome returns the records after a verb, without what differs from run to run: revisions, random
+// UIDs and hashes.
 func (s *site) outcome() map[string]string {
 	s.t.Helper()
 	records := s.dump(context.Background())
@@ -108,7 +109,7 @@ func (s *site) outcome() map[string]string {
 	return lies(records, view.Of(s.first).NS)
 }
 
-// losses are ways in which the answer to a write does not come.
+// losses lists ways in which a write gets no reply.
 var losses = []struct {
 	name  string
 	times int
@@ -122,8 +123,9 @@ var losses = []struct {
 	{"all requests are lost", 1000, false, io.EOF},
 }
 
-// TestLostAnswers loses answers to every verb. What is sent again is not done twice and is no duplicate
-// of itself; where no answer ever comes, the outcome is unknown, and what is there is whole (I7).
+// TestLostAnswers loses requests and replies of every verb. A verb that is sent again must not run
+// twice, nor find its own values taken. If no reply ever comes, the outcome is unknown, but the
+// records must be complete (I7).
 func TestLostAnswers(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(oneScript)
@@ -141,7 +143,7 @@ func TestLostAnswers(t *testing.T) {
 					defer cancel()
 					s.tap.lose(loss.times, loss.done, loss.err, func(n int) {
 						if n == 2 && loss.times > n && verb.name != "create" {
-							cancel() // or it would wait and try for longer than the test needs
+							cancel() // or the verb would retry for longer than the test needs
 						}
 					})
 					err := verb.do(ctx, users)
@@ -171,14 +173,16 @@ func (s *site) wipeIfOpen() {
 	}
 }
 
-// Others are those who write between a lost answer and the time that the verb is sent again.
+// An others function makes the writes of other callers, between a lost reply and the next attempt
+// of a verb.
 type others func(ctx context.Context, users *userdb.Type) error
 
 func changing(uid string, times int) others {
 	return func(ctx context.Context, users *userdb.Type) error {
 		for i := range times {
 			if _, err := users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error {
-				e.Put([]string{"plain", "job"}[i%2], schema.Text("by others "+strconv.Itoa(i))) // by the short script, and by the whole
+				// A plain field takes the short script, an indexed one takes the full script.
+				e.Put([]string{"plain", "job"}[i%2], schema.Text("by others "+strconv.Itoa(i)))
 				return nil
 			}); err != nil {
 				return err
@@ -232,13 +236,13 @@ var lossesAmongOthers = []struct {
 	{"delete", deleting("u"), "another deleted it", false, userdb.ErrNotFound},
 }
 
-// lossyVerb is one of lossyVerbs.
+// lossyVerb returns the lossy verb of a name.
 func lossyVerb(name string) lossy {
 	return lossyVerbs[slices.IndexFunc(lossyVerbs, func(v lossy) bool { return v.name == name })]
 }
 
-// TestLostAnswerAndOthers lets others write between a lost answer and the time that the verb is sent
-// again: what they did stays done.
+// TestLostAnswerAndOthers lets other callers write between a lost reply and the next attempt of a
+// verb. Their writes must stay.
 func TestLostAnswerAndOthers(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(interleaves)
@@ -268,7 +272,8 @@ func TestLostAnswerAndOthers(t *testing.T) {
 	})
 }
 
-// TestLostOnTheWire cuts the connection under every verb, before its request or its answer gets through.
+// TestLostOnTheWire closes the connection of every verb before its request or its reply gets
+// through.
 func TestLostOnTheWire(t *testing.T) {
 	s, proxy := startProxied(t)
 	for _, verb := range lossyVerbs {

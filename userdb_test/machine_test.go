@@ -17,18 +17,18 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A machine drives a store and a model with the same verbs.
+// A machine runs the same verbs on a store and a model.
 type machine struct {
 	s     *site
 	ctx   context.Context
 	users *userdb.Type
 	db    *userdb.DB
 	m     *model
-	old   []userdb.Entry // as they were, at any time
+	old   []userdb.Entry // entries as they were read or written at any time
 }
 
-// TestRandomVerbs drives every store through random verbs beside a model, and wants the same answers
-// and, after every step, exactly the records that the model means.
+// TestRandomVerbs runs random verbs on every kind of store and on a model. The store must give the
+// model's answers and, after every step, have exactly the model's records.
 func TestRandomVerbs(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.open(userdb.Options{})
@@ -53,21 +53,21 @@ func TestRandomVerbs(t *testing.T) {
 	})
 }
 
-// withChecks sets how many runs rapid makes.
+// withChecks calls do with the given number of runs for rapid.Check.
 func withChecks(t *testing.T, runs int, do func()) {
 	t.Helper()
 	f := flag.Lookup("rapid.checks")
 	if f.Value.String() != f.DefValue {
-		do() // somebody asked for another number
+		do() // the command line sets the number
 		return
 	}
 	must(t, f.Value.Set(itoa(runs)))
-	must(t, flag.Set("rapid.nofailfile", "true")) // the seed that it prints is enough
+	must(t, flag.Set("rapid.nofailfile", "true")) // the printed seed is enough to repeat a failure
 	defer func() { must(t, f.Value.Set(f.DefValue)) }()
 	do()
 }
 
-// wipe removes all records.
+// wipe deletes all records.
 func (s *site) wipe() {
 	s.t.Helper()
 	ctx := context.Background()
@@ -94,7 +94,7 @@ func newMachine(rt *rapid.T, s *site) *machine {
 	}
 }
 
-// addSiblings puts entries with the same values beside the namespace and under another type.
+// addSiblings creates entries with the same values in other namespaces and in another type.
 func (x *machine) addSiblings(rt *rapid.T) map[string]string {
 	for _, path := range []string{"ab", "a/bc"} {
 		db, err := x.db.In(parseNamespace(rt, path))
@@ -115,7 +115,7 @@ func (x *machine) fill(rt *rapid.T, users *userdb.Type) {
 	}
 }
 
-// beside is what lies outside the machine's own records.
+// beside returns all records that the machine does not own.
 func (x *machine) beside() map[string]string {
 	all := texts(x.s.dump(x.ctx), "")
 	own := x.m.ns.String()
@@ -125,7 +125,7 @@ func (x *machine) beside() map[string]string {
 	return all
 }
 
-// verbs are the actions of the machine. The unnamed one checks what each has left.
+// verbs returns the machine's actions. rapid calls the unnamed one after every other action.
 func (x *machine) verbs() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"":       x.compare,
@@ -138,7 +138,7 @@ func (x *machine) verbs() map[string]func(*rapid.T) {
 
 func (x *machine) compare(t *rapid.T) {
 	if diff := same(x.m.records(), lies(x.s.dump(x.ctx), x.m.ns)); diff != "" {
-		// The order entry and its SRK are the machine's siblings.
+		// The order entry and its SRK are siblings.
 		lines := slices.DeleteFunc(splitLines(diff), func(l string) bool {
 			return regexp.MustCompile("^new: " + regexp.QuoteMeta(x.m.ns.String()) + "order/").MatchString(l)
 		})
@@ -196,7 +196,7 @@ func (x *machine) create(t *rapid.T) {
 	}
 }
 
-// wantTaken wants a duplicate in one of these fields.
+// wantTaken checks that err reports a duplicate in one of the fields.
 func (x *machine) wantTaken(t *rapid.T, what string, err error, fields []string) {
 	var fe *userdb.FieldError
 	if !errors.Is(err, userdb.ErrDuplicate) || !errors.As(err, &fe) || !slices.Contains(fields, fe.Field) {
@@ -204,7 +204,7 @@ func (x *machine) wantTaken(t *rapid.T, what string, err error, fields []string)
 	}
 }
 
-// wrote notes a revision, which must be new, and keeps the entry as it was at that time.
+// wrote records the revision of a written entry, which must be new, and keeps the entry.
 func (x *machine) wrote(t *rapid.T, a *account, e userdb.Entry) {
 	if e.Rev() == "" || e.Rev() == a.rev {
 		t.Fatalf("revision %q after a write, before it %q", e.Rev(), a.rev)
@@ -214,7 +214,7 @@ func (x *machine) wrote(t *rapid.T, a *account, e userdb.Entry) {
 	x.old = append(x.old, e)
 }
 
-// wantEntry wants an entry as the model has it.
+// wantEntry checks that an entry is what the model has under the UID.
 func (x *machine) wantEntry(t *rapid.T, e userdb.Entry, uid string) {
 	a := x.m.accounts[uid]
 	got := map[string]string{}
@@ -227,7 +227,8 @@ func (x *machine) wantEntry(t *rapid.T, e userdb.Entry, uid string) {
 	}
 }
 
-// edit applies a random change to a copy of an account's facets, and to an entry.
+// edit makes the same random change to an entry and to a copy of an account's facets, and returns
+// the copy.
 func edit(t *rapid.T, e *userdb.Entry, now map[string]string) map[string]string {
 	next := maps.Clone(now)
 	for f, v := range facets(t) {
@@ -258,7 +259,7 @@ func (x *machine) update(t *rapid.T) {
 	x.updated(t, a, next, e, err)
 }
 
-// updated judges the answer to a change of an account's facets.
+// updated checks the answer to a change of an account's facets.
 func (x *machine) updated(t *rapid.T, a *account, next map[string]string, e userdb.Entry, err error) {
 	uid := a.facets["uid"]
 	if taken := x.m.taken(uid, next); len(taken) > 0 {
@@ -277,7 +278,7 @@ func (x *machine) updated(t *rapid.T, a *account, next map[string]string, e user
 	x.wantEntry(t, e, uid)
 }
 
-// save writes an entry as it was at any time: stale ones change nothing (I6).
+// save saves an entry as it was at any earlier time. A stale one must change nothing (I6).
 func (x *machine) save(t *rapid.T) {
 	if len(x.old) == 0 {
 		t.Skip("nothing was read")
@@ -312,7 +313,8 @@ func (x *machine) delete(t *rapid.T) {
 	delete(x.m.accounts, uid)
 }
 
-// hint draws a hint in any form, and the UID of the account that it points at, "" if there is none.
+// hint draws a hint in any form, and returns it with the UID of the account that it identifies, ""
+// for none.
 func (x *machine) hint(t *rapid.T) (hints.Hint, string) {
 	forms := x.forms(t)
 	name := rapid.SampledFrom(slices.Sorted(maps.Keys(forms))).Draw(t, "form")

@@ -21,10 +21,10 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 func splitLines(s string) []string { return strings.Split(s, "\n") }
 
-// A form makes a hint, and says at which UID it points, live or not.
+// A form returns a hint, and the UID that it identifies whether or not there is such an account.
 type form func() (hints.Hint, string, error)
 
-// forms are all the forms of a hint, for one drawn UID, field and value.
+// forms returns all forms of a hint for one drawn UID, field and value.
 func (x *machine) forms(t *rapid.T) map[string]form {
 	uid := rapid.SampledFrom(uids).Draw(t, "hinted uid")
 	field := rapid.SampledFrom(secondaries).Draw(t, "hinted field")
@@ -62,10 +62,10 @@ func (x *machine) forms(t *rapid.T) map[string]form {
 	}
 }
 
-// texts2 is a list of texts in JSON.
+// A texts2 is a list of texts in JSON.
 type texts2 []string
 
-// pair is an entry in part: two secondary facets, which must be those of one entry.
+// pair returns a hint with two secondary facets, which must both be those of one entry.
 func (x *machine) pair(t *rapid.T, field, value string) form {
 	other := rapid.SampledFrom(secondaries).Draw(t, "other field")
 	second := rapid.SampledFrom(values).Draw(t, "other value")
@@ -121,7 +121,7 @@ func (x *machine) findAll(t *rapid.T) {
 	}
 }
 
-// query draws a query, and the UIDs that it selects.
+// query draws a query, and returns it with the UIDs that it selects.
 func (x *machine) query(t *rapid.T) (userdb.Query, []string) {
 	q, tests := userdb.Query{}, []func(*account) bool{}
 	if rapid.Bool().Draw(t, "by job") {
@@ -201,7 +201,8 @@ func (x *machine) page(t *rapid.T) {
 	}
 }
 
-// tertiary judges a verb on a tertiary record: without an account it is refused.
+// tertiary checks the error of a verb on a tertiary record, and reports whether the verb ran. It
+// fails if there is no account.
 func (x *machine) tertiary(t *rapid.T, uid string, err error) bool {
 	if uid == "" {
 		wantErr(t, "tertiary", err, userdb.ErrNotFound)
@@ -278,7 +279,7 @@ func (x *machine) notes(t *rapid.T) {
 	}
 }
 
-// note does a verb to the notes of the model, and says what was taken out.
+// note does a verb to the notes of the model, and returns the item that it took out.
 func (a *account) note(verb, note string) (taken string) {
 	switch n := len(a.notes); {
 	case verb == "append":

@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// limited opens the view of type user by wideSchema, where tertiary records have at most so many
-// members.
+// limited opens type user of a wideSchema in which tertiary records have at most the given number
+// of members.
 func (s *site) limited(most int) *userdb.Type {
 	sc := wideSchema(schema.FoldCasefold)
 	for name, r := range sc.Types["user"].Tertiary {
@@ -33,7 +33,7 @@ func (s *site) limited(most int) *userdb.Type {
 	return typeOf(s.t, s.open(userdb.Options{Schema: sc}), "user")
 }
 
-// wantFull wants the error of a record that takes no more members than a limit.
+// wantFull checks that err says that a record has as many members as it may have.
 func wantFull(t testingT, what string, err error, field string, most int) {
 	t.Helper()
 	wantField(t, what, err, userdb.ErrInvalid, field)
@@ -43,7 +43,7 @@ func wantFull(t testingT, what string, err error, field string, most int) {
 	}
 }
 
-// TestMemberLimits adds members to records of every kind, up to their limit and beyond it.
+// TestMemberLimits adds members to records of every kind up to their limit, and beyond it.
 func TestMemberLimits(t *testing.T) {
 	const most = 3
 	eachStore(t, func(t *testing.T, s *site) {
@@ -74,7 +74,7 @@ func TestMemberLimits(t *testing.T) {
 		} {
 			wantFull(t, "full", full.add(), full.field, most)
 		}
-		must1(tags.Add(ctx, "t00001"))(t) // which is there
+		must1(tags.Add(ctx, "t00001"))(t) // the set has this member already
 		must(t, scores.Put(ctx, 7, "0"))
 		must1(scores.Increase(ctx, 1, "0"))(t)
 		must(t, settings.Put(ctx, "0", "other"))
@@ -93,7 +93,7 @@ func TestMemberLimits(t *testing.T) {
 	})
 }
 
-// must1 fails the test on an error, and returns the value.
+// must1 returns a function that returns the value, and stops the test if err is not nil.
 func must1[V any](v V, err error) func(*testing.T) V {
 	return func(t *testing.T) V {
 		t.Helper()
@@ -102,7 +102,7 @@ func must1[V any](v V, err error) func(*testing.T) V {
 	}
 }
 
-// TestMembersOverTheLimit has a record that holds more than its schema allows shrink.
+// TestMembersOverTheLimit removes members from a record that has more than its schema allows.
 func TestMembersOverTheLimit(t *testing.T) {
 	const most = 3
 	eachStore(t, func(t *testing.T, s *site) {
@@ -138,8 +138,8 @@ func redisArgs(texts []string) []any {
 	return all
 }
 
-// TestMemberLimitRaces has many add at the same time: no record passes its limit, and no place is
-// left.
+// TestMemberLimitRaces lets many callers add members at once. Each record must have exactly as many
+// as its limit.
 func TestMemberLimitRaces(t *testing.T) {
 	const most, callers, each = 10, 8, 5
 	eachStore(t, func(t *testing.T, s *site) {
@@ -171,7 +171,7 @@ func TestMemberLimitRaces(t *testing.T) {
 	})
 }
 
-// A meter notes the most members that one call was sent, or answered with.
+// A meter records the largest number of members in one call or its reply.
 type meter struct{ most atomic.Int64 }
 
 func (m *meter) note(n int) {
@@ -210,9 +210,9 @@ func lengthOf(reply any) int {
 	return n
 }
 
-// TestLargeRecords replaces, reads and deletes records of more members than one call handles.
-// Readers see nothing of them any more, a later entry of that UID inherits nothing, and nothing is
-// left over.
+// TestLargeRecords replaces, reads and deletes records with more members than one call handles.
+// Afterward readers must see none of them, another entry with the UID must not inherit any, and no
+// record may be left over.
 func TestLargeRecords(t *testing.T) {
 	const n = 2500
 	eachStore(t, func(t *testing.T, s *site) {
@@ -220,7 +220,8 @@ func TestLargeRecords(t *testing.T) {
 		large := numbered("m0", n)
 		must1(users.Create(ctx, userdb.NewEntry{UID: "u", Tags: large}))(t)
 		m := &meter{}
-		if s.server != nil || s.has(interleaves) && !s.has(oneScript) { // an embedded store has nobody else to wait
+		// In an embedded store, no other client waits for a long call.
+		if s.server != nil || s.has(interleaves) && !s.has(oneScript) {
 			s.tap.set(m.pass)
 		}
 		if got := must1(users.Tags(h).Members(ctx))(t); !reflect.DeepEqual(got, large) {
@@ -260,7 +261,7 @@ func TestLargeRecords(t *testing.T) {
 	})
 }
 
-// TestLargeRanges reads lists, hashes and sorted sets of more members than one call handles.
+// TestLargeRanges reads lists, hashes and sorted sets with more members than one call handles.
 func TestLargeRanges(t *testing.T) {
 	const n = 2*store.MemberBatch + 1
 	eachStore(t, func(t *testing.T, s *site) {
@@ -297,7 +298,7 @@ func TestLargeRanges(t *testing.T) {
 	})
 }
 
-// rangeOf returns the items from start to stop, as Redis counts them.
+// rangeOf returns the items from start to stop, which count as in Redis.
 func rangeOf(items []string, start, stop int64) []string {
 	n := int64(len(items))
 	if start < 0 {
@@ -312,8 +313,8 @@ func rangeOf(items []string, start, stop int64) []string {
 	return items[start : stop+1]
 }
 
-// TestCheckDropsTheRest has a process die before it has dropped any of a large set that it moved
-// away: a check says so, and ends it.
+// TestCheckDropsTheRest leaves a large set as a process does that dies after moving it away and
+// before dropping any of it. A check must report the set, and a repair must drop it.
 func TestCheckDropsTheRest(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.limited(10), t.Context()

@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A model is what a store must hold, as plain maps: the oracle of the random tests.
+// A model holds what a store must hold, in plain maps.
 type model struct {
 	ns       recordkey.Namespace
 	fold     schema.Fold
@@ -22,7 +22,7 @@ type model struct {
 
 type account struct {
 	rev      string
-	facets   map[string]string // with the UID
+	facets   map[string]string // including the UID
 	tags     map[string]bool
 	notes    []string
 	scores   map[string]float64
@@ -30,13 +30,13 @@ type account struct {
 	bio      *string
 }
 
-// The values are few, and many of them mean the same, so that they collide.
+// There are few values, and many of them have the same canonical form, so that they collide.
 var (
 	secondaries = []string{"email", "name", "nick"}
 	uids        = []string{"u1", "u2", "u/3 {x}", "ann"}
 	jobs        = []string{"Cook", "cook", "C:k +"}
 	tags        = []string{"a", "A", "b/c *", "ann"}
-	folded      = map[string]string{ // by hand: what casefold must make of the values
+	folded      = map[string]string{ // the values and their case folding, written by hand
 		"ann": "ann", "Ann": "ann", " ANN ": "ann", "ａｎｎ": "ann", "bob": "bob", "BOB": "bob",
 		"a  b": "a b", "A b": "a b", "u1": "u1", "x/~prk": "x/~prk", "*": "*", "straße": "strasse",
 	}
@@ -50,7 +50,7 @@ func (m *model) canonical(value string) string {
 	return folded[value]
 }
 
-// holder is the UID of the account that has a value under one of these fields, "" if none has.
+// holder returns the UID of the account that has a value in one of these fields, "" if none has.
 func (m *model) holder(value string, fields ...string) string {
 	for uid, a := range m.accounts {
 		for _, f := range fields {
@@ -62,7 +62,7 @@ func (m *model) holder(value string, fields ...string) string {
 	return ""
 }
 
-// taken are the fields whose values belong to other accounts than uid.
+// taken returns the fields whose values belong to accounts other than uid.
 func (m *model) taken(uid string, facets map[string]string) []string {
 	var fields []string
 	for _, f := range secondaries {
@@ -77,8 +77,7 @@ func (m *model) taken(uid string, facets map[string]string) []string {
 	return fields
 }
 
-// records are all records that there must be, tombstones and the store's own left out. A revision
-// stands for itself.
+// records returns all records that the store must have, except tombstones and the store's own.
 func (m *model) records() map[string]string {
 	all := map[string]record{}
 	for uid, a := range m.accounts {
@@ -152,7 +151,7 @@ func (m *model) tertiary(all map[string]record, prk recordkey.Key, a *account) {
 	}
 }
 
-// ranked are members of a sorted set in its order, MEMBER=SCORE.
+// ranked returns the members of a sorted set in its order, as MEMBER=SCORE.
 func ranked(scores map[string]float64) []string {
 	names := slices.SortedFunc(maps.Keys(scores), func(x, y string) int {
 		if scores[x] != scores[y] {
@@ -169,7 +168,7 @@ func ranked(scores map[string]float64) []string {
 	return names
 }
 
-// lies are the records as they lie there, to compare with model.records.
+// lies returns the records of a store in the form of model.records.
 func lies(records map[string]record, ns recordkey.Namespace) map[string]string {
 	shown := map[string]record{}
 	for key, r := range records {
@@ -183,7 +182,7 @@ func lies(records map[string]record, ns recordkey.Namespace) map[string]string {
 		if r.kind == "hash" {
 			r.fields = maps.Clone(r.fields)
 			delete(r.fields, "~rev")
-			delete(r.fields, "~epoch") // of an entry that was made over a tombstone
+			delete(r.fields, "~epoch") // only entries created over a tombstone have one
 		}
 		shown[key] = r
 	}
@@ -217,7 +216,7 @@ func (x *machine) bio(t *rapid.T) {
 	}
 }
 
-// keys wants all record keys of the view, and those of what lies in it.
+// keys checks the record keys that match a pattern.
 func (x *machine) keys(t *rapid.T) {
 	kind := rapid.SampledFrom([]string{"*", "user/uid:*", "user/name:*", "user/*/~prks", "order/*"}).Draw(t, "pattern")
 	var got []string
@@ -240,12 +239,12 @@ func (x *machine) keys(t *rapid.T) {
 	}
 }
 
-// orders are the keys of the order that lies beside the users.
+// orders returns the keys of the order that is a sibling.
 func (x *machine) orders() []string {
 	return []string{x.m.ns.String() + "order/id:u1", x.m.ns.String() + "order/code:ann/~prk"}
 }
 
-// matches knows the few patterns that the machine uses: text with at most one star.
+// matches reports whether a key matches a pattern with at most one star.
 func matches(pattern, key string) bool {
 	before, after, star := strings.Cut(pattern, "*")
 	if !star {
@@ -254,8 +253,8 @@ func matches(pattern, key string) bool {
 	return len(key) >= len(before)+len(after) && strings.HasPrefix(key, before) && strings.HasSuffix(key, after)
 }
 
-// removeKeys removes records by pattern: entries go whole, tags with their index members, and what
-// belongs to a live entry stays.
+// removeKeys removes records by pattern. Entries must go with all their records, tags with their
+// index members, and other records of live entries must stay.
 func (x *machine) removeKeys(t *rapid.T) {
 	uid := rapid.SampledFrom(uids).Draw(t, "uid")
 	prk, err := recordkey.PRK("user", "uid", uid)

@@ -13,10 +13,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// siblings are namespaces whose names hold each other, and those that are patterns.
+// siblings lists namespaces whose paths contain each other, and paths that are patterns.
 var siblings = []string{"a", "ab", "a/b", "~a", "a/b/c", "+~", "*", "[a-z]", "?", "a*", `\`, "user", "+xff"}
 
-// filled opens every namespace with the same entries in it.
+// filled opens all these namespaces, and creates the same entries in each.
 func filled(t *testing.T, s *site) map[string]*userdb.DB {
 	t.Helper()
 	sc := wideSchema(schema.FoldCasefold)
@@ -43,7 +43,8 @@ func filled(t *testing.T, s *site) map[string]*userdb.DB {
 	return views
 }
 
-// TestNamespaces puts the same values into all namespaces: each sees its own entries and no others.
+// TestNamespaces checks that each namespace sees its own entries and no others, although all have
+// the same values.
 func TestNamespaces(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		for path, db := range filled(t, s) {
@@ -78,7 +79,7 @@ func TestNamespaces(t *testing.T) {
 	})
 }
 
-// wantOwn wants the entries of one namespace in a listing and in pages.
+// wantOwn checks that a query finds exactly the entries of one namespace.
 func wantOwn(t *testing.T, users *userdb.Type, path string, q userdb.Query) {
 	t.Helper()
 	seen, limit := 0, q.Limit
@@ -100,8 +101,8 @@ func wantOwn(t *testing.T, users *userdb.Type, path string, q userdb.Query) {
 	}
 }
 
-// TestRemovingInANamespace empties one namespace after the other: all records outside stay as they
-// are, byte by byte.
+// TestRemovingInANamespace empties one namespace after another. The records of all others must stay
+// as they are, byte by byte.
 func TestRemovingInANamespace(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		views := filled(t, s)
@@ -128,7 +129,7 @@ func TestRemovingInANamespace(t *testing.T) {
 	})
 }
 
-// outside is the dump of all that does not lie in a namespace.
+// outside returns all records outside a namespace.
 func outside(s *site, prefix string) map[string]string {
 	s.t.Helper()
 	all := texts(s.dump(s.t.Context()), "")

@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// cachedScripts is how many scripts a server has.
+// cachedScripts returns the number of scripts that a server has cached.
 func cachedScripts(t *testing.T, s *redistest.Server) int {
 	t.Helper()
 	info, err := s.Client().Info(t.Context(), "memory").Result()
@@ -28,8 +28,8 @@ func cachedScripts(t *testing.T, s *redistest.Server) int {
 	return count
 }
 
-// TestClusterNewMastersHaveScripts adds a shard and promotes a replica: both get the scripts, and serve
-// where they lost them again.
+// TestClusterNewMastersHaveScripts adds a shard and promotes a replica. Both must get the scripts,
+// and must serve after they lost them again.
 func TestClusterNewMastersHaveScripts(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, redistest.FailsOver)
@@ -85,7 +85,7 @@ func TestClusterNewMastersHaveScripts(t *testing.T) {
 	wantRepairable(t, db, noExcuse)
 }
 
-// A promoter makes a demoted master one again as soon as it has refused a write.
+// A promoter makes a demoted master a master again after it has refused three writes.
 type promoter struct {
 	promote func()
 	refused int
@@ -109,20 +109,20 @@ func (p *promoter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestDemotedMaster writes to a master that Sentinel has made a replica: READONLY is tried again until there is a
-// master, which here is the same server.
+// TestDemotedMaster writes to a master that has become a replica. The client must retry after
+// READONLY until the server is a master again.
 func TestDemotedMaster(t *testing.T) {
 	t.Parallel()
 	server, other := redistest.Start(t), redistest.Start(t)
 	past, client := server.Client(), server.Client()
 	host, port, _ := strings.Cut(other.Addr(), ":")
-	other.Kill() // there must be nobody: from a real master it would take that one's records
+	other.Kill() // a replica of a running master would replace its records by the master's
 	p := &promoter{promote: func() { must(t, past.ReplicaOf(context.Background(), "NO", "ONE").Err()) }}
 	client.AddHook(p)
 	db, err := redisdb.New(t.Context(), client, userdb.Options{})
 	must(t, err)
 	users := typeOf(t, db, "user")
-	add(t, users, "first", "name", "first") // so that the schema is stored
+	add(t, users, "first", "name", "first") // stores the schema
 	for _, tt := range []struct {
 		name string
 		do   func() error

@@ -13,10 +13,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestCreateOnceForbidden sends a request while one command after the other is forbidden, so that
-// it may be refused in the middle, and again when all are allowed: the entry is made once, and the
-// request is answered with it, until the entry is deleted, also if something is forbidden
-// then.
+// TestCreateOnceForbidden sends a request while one command is forbidden, so that it may fail in
+// the middle, and sends it again with all rights. The entry must be created once, and repeated
+// requests must return it until it is deleted, even if a command is forbidden during the delete.
 func TestCreateOnceForbidden(t *testing.T) {
 	app, _ := redistest.Rights(t)
 	n := userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n")}
@@ -28,7 +27,7 @@ func TestCreateOnceForbidden(t *testing.T) {
 	}
 	for i := range 4 {
 		clustered := i%2 == 1
-		if i == 2 { // with tags other commands come first
+		if i == 2 { // an entry with tags begins with other commands
 			n.Tags = []string{"admin"}
 		}
 		w := newACLWorld(t, clustered)

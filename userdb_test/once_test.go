@@ -19,7 +19,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestCreateOnce: requests of one name make one entry, at one UID, however often and from wherever they are sent.
+// TestCreateOnce checks that requests of one name create one entry, with one UID, however often
+// they are sent.
 func TestCreateOnce(t *testing.T) {
 	eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -38,7 +39,8 @@ func TestCreateOnce(t *testing.T) {
 		if _, err = g.users.CreateOnce(ctx, "two", carol); !errors.Is(err, userdb.ErrDuplicate) {
 			t.Errorf("the same under another name: %v", err)
 		}
-		_, err = g.users.CreateOnce(ctx, "two", userdb.NewEntry{Facets: schema.Texts("name", "bob")}) // what was refused is forgotten
+		// A refused request is forgotten.
+		_, err = g.users.CreateOnce(ctx, "two", userdb.NewEntry{Facets: schema.Texts("name", "bob")})
 		must(t, err)
 
 		must(t, g.users.Delete(ctx, hints.UID(first.UID())))
@@ -46,13 +48,13 @@ func TestCreateOnce(t *testing.T) {
 			t.Errorf("it is gone since: %v", err)
 		}
 		g.pass(25 * time.Hour)
-		_, err = g.users.CreateOnce(ctx, "one", carol) // nobody knows of it any more
+		_, err = g.users.CreateOnce(ctx, "one", carol) // the request is forgotten after a day
 		must(t, err)
 	})
 }
 
-// TestCreateOnceByTheServersClock: how old a request is does not depend on the clock of the program that began it, which
-// is an hour behind here.
+// TestCreateOnceByTheServersClock begins a request on a client whose clock is an hour slow. The age
+// of the request must not depend on that clock.
 func TestCreateOnceByTheServersClock(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.users()
@@ -63,7 +65,7 @@ func TestCreateOnceByTheServersClock(t *testing.T) {
 		behind, n := typeOf(t, db, "user"), userdb.NewEntry{Facets: schema.Texts("name", "carol")}
 		for cut := 0; ; cut++ {
 			left, name := cut, fmt.Sprint("request ", cut)
-			var one sync.Mutex // of commands that a cluster is sent at a time
+			var one sync.Mutex // serializes commands that a cluster gets at the same time
 			s.tap.set(func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
 				one.Lock()
 				defer one.Unlock()
@@ -78,7 +80,7 @@ func TestCreateOnceByTheServersClock(t *testing.T) {
 				t.Fatal("no request was cut off while its program had it alone")
 			}
 			e, err := users.CreateOnce(t.Context(), name, n)
-			if err == nil { // it had not begun
+			if err == nil { // the first call had not begun
 				must(t, users.Delete(t.Context(), hints.UID(e.UID())))
 				continue
 			}
@@ -91,7 +93,7 @@ func TestCreateOnceByTheServersClock(t *testing.T) {
 	})
 }
 
-// age makes all requests of CreateOnce older.
+// age makes all requests of CreateOnce look older.
 func age(t *testing.T, s *site, by time.Duration) {
 	t.Helper()
 	for _, key := range s.keys(t.Context()) {
@@ -109,7 +111,7 @@ func age(t *testing.T, s *site, by time.Duration) {
 	}
 }
 
-// TestCreateOnceAtUID: the UID may be the caller's.
+// TestCreateOnceAtUID makes requests with the caller's UID.
 func TestCreateOnceAtUID(t *testing.T) {
 	eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -125,14 +127,16 @@ func TestCreateOnceAtUID(t *testing.T) {
 		if err := at("c", userdb.NewEntry{UID: "y", Facets: schema.Texts("name", "ann")}); !errors.Is(err, userdb.ErrDuplicate) {
 			t.Errorf("a name that is taken: %v", err)
 		}
-		must(t, at("d", userdb.NewEntry{UID: "y", Facets: schema.Texts("name", "yan")})) // what was refused is in nobody's way
+		// The refused request left nothing behind.
+		must(t, at("d", userdb.NewEntry{UID: "y", Facets: schema.Texts("name", "yan")}))
 		if err := at("", userdb.NewEntry{}); !errors.Is(err, userdb.ErrInvalid) {
 			t.Errorf("no name: %v", err)
 		}
 	})
 }
 
-// TestCreateOnceAtATime: of many at a time, one makes the entry; the others say that it is being made, or return it.
+// TestCreateOnceAtATime sends a request many times at once. One call must create the entry; the
+// others must return it, or report that it is being created.
 func TestCreateOnceAtATime(t *testing.T) {
 	eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
 		var mu sync.Mutex
@@ -154,15 +158,16 @@ func TestCreateOnceAtATime(t *testing.T) {
 			t.Errorf("entries made: %v", uids)
 		}
 		total, err := g.users.Count(t.Context(), userdb.Query{})
-		if must(t, err); total.Entries != 2 { // with alice
+		if must(t, err); total.Entries != 2 { // alice is the other
 			t.Errorf("%d entries", total.Entries)
 		}
 	})
 }
 
-// TestCreateOnceCutOff: before any command of a call, or before its reply, its process is killed, or the call fails and its process
-// lives. The next call of the name makes the entry: at once, or as soon as it is sure that the first one is dead. The UID is made, or
-// the caller's.
+// TestCreateOnceCutOff ends a call before each of its commands and before each reply: the process
+// is killed, or the call fails and its process goes on. The next call of the name must create the
+// entry at once or, if the process was killed, as soon as it can be sure of that. It does so with a
+// new UID and with the caller's.
 func TestCreateOnceCutOff(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		for _, uid := range []string{"", "carol"} {
@@ -175,7 +180,7 @@ func TestCreateOnceCutOff(t *testing.T) {
 					if cutOff < 8 {
 						t.Errorf("cut off %d times", cutOff)
 					}
-					if killed { // on a cluster a process that is killed leaves some of its claims (I4)
+					if killed { // on a cluster, a killed process leaves claims behind (I4)
 						runCheck(t, g.db, check.Options{Repair: true})
 					}
 				})
@@ -184,14 +189,15 @@ func TestCreateOnceCutOff(t *testing.T) {
 	}
 }
 
-// cutOff cuts a call off at a moment, and reports whether it went on for so long.
+// cutOff ends a call at a moment, and sends it again. It reports whether the call had such a
+// moment.
 func (g *gate) cutOff(at int, killed bool, n userdb.NewEntry) bool {
 	t := g.t
 	t.Helper()
 	ctx, fail := context.WithCancel(t.Context())
 	defer fail()
 	name, moment := fmt.Sprint("request ", at), 0
-	var one sync.Mutex // of commands that a cluster is sent at a time
+	var one sync.Mutex // serializes commands that a cluster gets at the same time
 	g.tap.set(func(of context.Context, cmds []redis.Cmder, send func() error) error {
 		one.Lock()
 		defer one.Unlock()
@@ -234,8 +240,9 @@ func (g *gate) cutOff(at int, killed bool, n userdb.NewEntry) bool {
 	return true
 }
 
-// TestCreateOnceRefusedAndKilled: after a request that was refused, and whose process was killed at any moment of forgetting it, the
-// name takes the same request, and a corrected one unless all that is known is the refused one.
+// TestCreateOnceRefusedAndKilled kills a process at any moment while it forgets a refused request.
+// The name must then accept the same request and, unless only the refused one is known, a corrected
+// one.
 func TestCreateOnceRefusedAndKilled(t *testing.T) {
 	eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
 		taken := userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "alice")}
@@ -261,7 +268,8 @@ func TestCreateOnceRefusedAndKilled(t *testing.T) {
 			refused = errors.Is(err, userdb.ErrDuplicate) && ctx.Err() == nil
 			kill()
 			g.pass(11 * time.Second)
-			if _, err = g.users.CreateOnce(t.Context(), name, free); errors.Is(err, userdb.ErrInvalid) { // the refused one is known
+			// ErrInvalid means that the refused request is still known.
+			if _, err = g.users.CreateOnce(t.Context(), name, free); errors.Is(err, userdb.ErrInvalid) {
 				_, err = g.users.CreateOnce(t.Context(), name, taken)
 				wantErr(t, fmt.Sprint("the same, killed at ", at), err, userdb.ErrDuplicate)
 				_, err = g.users.CreateOnce(t.Context(), name, free)
@@ -274,8 +282,9 @@ func TestCreateOnceRefusedAndKilled(t *testing.T) {
 	})
 }
 
-// TestCreateOnceAfterSchemaChange: the first request of a program after the schema has changed is made, and does not take what it
-// began itself for another caller's.
+// TestCreateOnceAfterSchemaChange changes the stored schema before the first request of a program.
+// The request must succeed, and must not take the attempt it began under the old schema for another
+// caller's.
 func TestCreateOnceAfterSchemaChange(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -295,7 +304,8 @@ func TestCreateOnceAfterSchemaChange(t *testing.T) {
 	})
 }
 
-// TestSetReplace: a set becomes what it is to be in one change, with its index; nobody sees half of it.
+// TestSetReplace checks that Replace changes a set and its index in one step, of which nobody sees
+// half.
 func TestSetReplace(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx, users := t.Context(), s.users()
@@ -330,7 +340,7 @@ func TestSetReplace(t *testing.T) {
 	})
 }
 
-// TestEndWaits: after it a throttled account is let in at once.
+// TestEndWaits checks that a throttled account can log in at once after EndWaits.
 func TestEndWaits(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.exhaust("alice", "")

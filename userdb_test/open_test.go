@@ -16,7 +16,8 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// TestOpenRefuses opens what is no store: the error says what is wrong, and never tells a password.
+// TestOpenRefuses opens stores that do not exist or cannot be used. The error must say what is
+// wrong, without the password.
 func TestOpenRefuses(t *testing.T) {
 	cases := []struct {
 		url   string
@@ -55,7 +56,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestFileStays opens a file again and again: what was written is there, and nobody else gets in.
+// TestFileStays opens a file several times. It must keep what was written, and nobody else may open
+// it meanwhile.
 func TestFileStays(t *testing.T) {
 	url := "file:" + filepath.Join(t.TempDir(), "new", "dir", "db")
 	var rev string
@@ -88,7 +90,7 @@ func TestFileStays(t *testing.T) {
 	}
 }
 
-// TestMemoryIsItsOwn opens two stores in memory, which have nothing in common.
+// TestMemoryIsItsOwn checks that two stores in memory share nothing.
 func TestMemoryIsItsOwn(t *testing.T) {
 	one, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
 	must(t, err)
@@ -101,7 +103,7 @@ func TestMemoryIsItsOwn(t *testing.T) {
 	must(t, errors.Join(one.Close(), two.Close()))
 }
 
-// TestClosed uses a store that is closed, and one whose client is the caller's.
+// TestClosed calls every verb of a closed store.
 func TestClosed(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := lossyStore(t, s)
@@ -120,7 +122,7 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// TestOwnClient hands in a client, which is still open when the store is closed.
+// TestOwnClient checks that Close leaves a caller's client open.
 func TestOwnClient(t *testing.T) {
 	srv := redistest.Shared(t)
 	c := srv.Client()

@@ -21,8 +21,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestOpenSlotOfTags creates an entry whose tags cannot be written, for their slot is being migrated: the entry
-// is read, changed and listed as any other, and its tags are there when the slot is closed.
+// TestOpenSlotOfTags creates an entry whose tags cannot be written because their slot is being
+// migrated. The entry must be readable, and the tags must be there when the migration ends.
 func TestOpenSlotOfTags(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -67,7 +67,8 @@ func TestOpenSlotOfTags(t *testing.T) {
 	wantRepairable(t, db, noExcuse)
 }
 
-// waiting leaves an entry as a create leaves it whose last step failed.
+// waiting creates an entry as a create leaves it whose last step failed: its tags are not written
+// yet.
 func waiting(t *testing.T, users *userdb.Type, client redis.UniversalClient, ns recordkey.Namespace, uid string) {
 	t.Helper()
 	ctx, prefix := context.Background(), ns.String()
@@ -76,8 +77,8 @@ func waiting(t *testing.T, users *userdb.Type, client redis.UniversalClient, ns 
 	must(t, client.HSet(ctx, prefix+"user/uid:"+uid, "~fill", "ABCDEFGHIJKL i:tags").Err())
 }
 
-// TestTagsThatWait has entries whose tags are not written yet: check lists them and changes nothing, a copy of the namespace
-// has them, a repair writes them, and so does every reader.
+// TestTagsThatWait has entries whose tags are not written yet. A check must list them and change
+// nothing, a copy of the namespace must have the tags, and a repair or a reader must write them.
 func TestTagsThatWait(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(manyClients)
@@ -139,8 +140,8 @@ func problems(t *testing.T, db *userdb.DB, repair bool) (found []check.Problem) 
 	return found
 }
 
-// TestClusterDeletesInOpenSlot deletes an entry whose slot is being migrated. It leaves a tombstone there, so
-// that the account that is made anew under its UID has nothing of the old one, nor anybody two accounts.
+// TestClusterDeletesInOpenSlot deletes entries whose slot is being migrated. Each must leave a
+// tombstone, so that a new account with the UID inherits nothing and no value gets two owners.
 func TestClusterDeletesInOpenSlot(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -179,8 +180,8 @@ func TestClusterDeletesInOpenSlot(t *testing.T) {
 	wantRepairable(t, db, noExcuse)
 }
 
-// TestTokensInOpenSlot spends and issues tokens while the slot of their entry is being migrated:
-// on the node where both lie, and while they are apart.
+// TestTokensInOpenSlot issues and redeems tokens while the slot of their entry is being migrated:
+// while both are on the same node, and while they are on different ones.
 func TestTokensInOpenSlot(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), redistest.StartCluster(t)
@@ -222,7 +223,7 @@ func TestTokensInOpenSlot(t *testing.T) {
 		_, _, err = users.Redeem(ctx, "verify", secret)
 		wantErr(t, name+", after a reset", err, userdb.ErrNotFound)
 	}
-	_, err = users.Update(ctx, alice, func(e *userdb.Entry) error { // without tokens
+	_, err = users.Update(ctx, alice, func(e *userdb.Entry) error { // no token is left
 		e.Put("email", schema.Text("new@example.com"))
 		return nil
 	})
@@ -234,8 +235,8 @@ func TestTokensInOpenSlot(t *testing.T) {
 	wantRepairable(t, db, noExcuse)
 }
 
-// TestHistoryInOpenSlot: in a slot that is being migrated changes go on, and each of them has its line, in the entry until the slot is
-// one again. Then the feed gets them, in their order.
+// TestHistoryInOpenSlot changes an entry while its slot is being migrated. The entry must keep a
+// history line of each change until the migration ends. Then the feed must get them, in order.
 func TestHistoryInOpenSlot(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), redistest.StartCluster(t)

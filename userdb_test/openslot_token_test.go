@@ -11,8 +11,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// inOpenSlot runs a test on an entry ann whose slot is being migrated, with and without a history,
-// then closes the slot and runs the second part with the secret that the first has returned.
+// inOpenSlot calls during with an entry ann whose slot is being migrated. It then ends the
+// migration and calls after with the secret that during returned. It does so with and without a
+// history.
 func inOpenSlot(
 	t *testing.T, during func(ctx context.Context, t *testing.T, users *userdb.Type) string,
 	after func(ctx context.Context, t *testing.T, users *userdb.Type, secret string),
@@ -41,7 +42,7 @@ func inOpenSlot(
 	}
 }
 
-// issued issues a token to ann for a purpose.
+// issued issues a token for ann and returns its secret.
 func issued(t *testing.T, users *userdb.Type, purpose, field string) string {
 	t.Helper()
 	secret, err := users.Issue(t.Context(), uid("ann"), userdb.Token{Purpose: purpose, Field: field})
@@ -49,8 +50,8 @@ func issued(t *testing.T, users *userdb.Type, purpose, field string) string {
 	return secret
 }
 
-// TestTokensOfMovedEntry: while the slot of an entry is being migrated, tokens are issued, looked
-// at, spent and ended as at any other time, and those that are left are good afterwards.
+// TestTokensOfMovedEntry issues, peeks at, spends and ends tokens while the slot of their entry is
+// being migrated. The tokens that are left must be valid afterward.
 func TestTokensOfMovedEntry(t *testing.T) {
 	inOpenSlot(t, func(ctx context.Context, t *testing.T, users *userdb.Type) string {
 		spent, second := issued(t, users, "reset", ""), issued(t, users, "reset", "")
@@ -85,7 +86,8 @@ func TestTokensOfMovedEntry(t *testing.T) {
 	})
 }
 
-// TestDisableOfMovedEntry: what ends all tokens ends also those that wait in the entry.
+// TestDisableOfMovedEntry checks that verbs that end all tokens also end those that are kept in the
+// entry during a migration.
 func TestDisableOfMovedEntry(t *testing.T) {
 	inOpenSlot(t, func(ctx context.Context, t *testing.T, users *userdb.Type) string {
 		secret := issued(t, users, "reset", "")
@@ -104,8 +106,8 @@ func TestDisableOfMovedEntry(t *testing.T) {
 	})
 }
 
-// TestExpiredTokensOfMovedEntry has an entry that had tokens which have expired, so that their
-// record is not there: it is changed as any other while its slot is being migrated.
+// TestExpiredTokensOfMovedEntry changes an entry in a migrated slot after all its tokens have
+// expired, so that the record of its tokens is missing.
 func TestExpiredTokensOfMovedEntry(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), redistest.StartCluster(t)

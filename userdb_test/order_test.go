@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// orderedSchema has ordered fields of every codec that has an order.
+// orderedSchema returns a schema with an ordered field of every codec that has an order.
 func orderedSchema() schema.Schema {
 	ordered := func(c schema.Codec) schema.Field { return schema.Field{Role: schema.RoleOrdered, Codec: c} }
 	return schema.Schema{Types: map[string]schema.Type{"user": {
@@ -29,14 +29,14 @@ func orderedSchema() schema.Schema {
 	}}}
 }
 
-// A row is what a plain slice knows of an entry.
+// A row is an entry's UID and its value in one field.
 type row struct {
 	uid   string
 	value schema.Value
 }
 
-// before is the order of rows, told in another way than the store does it. Of texts that are one but for how they are
-// written, those that are written canonically come last.
+// before compares rows in the order of the store, but computes it in another way. Of texts with the
+// same canonical form, those written canonically come last.
 func before(a, b row) int {
 	as, bs := a.value.Text(), b.value.Text()
 	return cmp.Or(compareValues(a.value, b.value), boolInt(canonical(as) == as)-boolInt(canonical(bs) == bs), strings.Compare(as, bs),
@@ -51,7 +51,7 @@ func compareValues(a, b schema.Value) int {
 	}
 	if x, ok := a.Number(); ok {
 		y, _ := b.Number()
-		return cmp.Compare(x, y) // NaN comes first there, too
+		return cmp.Compare(x, y) // as in the store, NaN comes first
 	}
 	if x, ok := a.Time(); ok {
 		y, _ := b.Time()
@@ -71,7 +71,7 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// inRange reports whether a row is in a range of a listing.
+// inRange reports whether a value is in the range of a query.
 func inRange(r userdb.Query, v schema.Value) bool {
 	low, high := r.Start, r.End
 	if r.Reverse {
@@ -84,7 +84,7 @@ func inRange(r userdb.Query, v schema.Value) bool {
 		(r.Prefix == "" || strings.HasPrefix(canonical(v.Text()), canonical(r.Prefix)))
 }
 
-// generators make values that lie close to each other, and at the edges.
+// generators make values that are close to each other, and values at the limits.
 var generators = map[string]*rapid.Generator[schema.Value]{
 	"last": rapid.Map(rapid.OneOf(
 		rapid.StringOfN(rapid.SampledFrom([]rune("ab\x00\x01\x02é\uffff\U0010ffff")), 0, 4, -1),
@@ -111,7 +111,8 @@ func drawRange(t *rapid.T, field string) userdb.Query {
 	return r
 }
 
-// Ordered listings are those of a sorted slice, whatever the range, the direction and the pages.
+// TestOrderedListing checks that ordered listings have the order of a sorted slice, whatever their
+// range, direction and pages.
 func TestOrderedListing(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		field := ""
@@ -180,7 +181,7 @@ func compareListing(rt *rapid.T, t *testing.T, typ *userdb.Type, field string, r
 	wantBack(rt, t, typ, q, page, want)
 }
 
-// wantBack goes back from the last page, and from each page before it to the one after it.
+// wantBack goes back from the last page to the first, and from each page on to the next one.
 func wantBack(rt *rapid.T, t *testing.T, typ *userdb.Type, q userdb.Query, page userdb.Page, want []string) {
 	at := len(want) - len(page.Entries)
 	for page.Back != "" {
@@ -205,7 +206,7 @@ func wantBack(rt *rapid.T, t *testing.T, typ *userdb.Type, q userdb.Query, page 
 	}
 }
 
-// An ordered index follows its entries.
+// TestOrderedChanges checks that an ordered index follows the changes of its entries.
 func TestOrderedChanges(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		typ := typeOf(t, s.open(userdb.Options{Schema: orderedSchema()}), "user")
@@ -239,7 +240,8 @@ func TestOrderedChanges(t *testing.T) {
 		want("without a value", listed(userdb.Query{}), "u2 u1")
 		want("as small letters", listed(userdb.Query{Prefix: "zO"}), "u1")
 		want("a name of two words", listed(userdb.Query{Prefix: "zorn "}), "")
-		for _, last := range []string{"ZORN", "Zorn", "zorn", "ZORN"} { // one place but for how it is written
+		// These values share one place in the order, apart from their spelling.
+		for _, last := range []string{"ZORN", "Zorn", "zorn", "ZORN"} {
 			_, err = typ.Update(ctx, hints.UID("u1"), func(e *userdb.Entry) error { e.Put("last", schema.Text(last)); return nil })
 			must(t, err)
 			want(last, listed(userdb.Query{GTE: new(schema.Text("zorn")), LTE: new(schema.Text("ZORN"))}), "u1")
@@ -275,7 +277,8 @@ func TestOrderedChanges(t *testing.T) {
 	})
 }
 
-// TestFieldsOfTwoRoles: a field can be an identifier, answer who has a value, and be listed in order, all at once.
+// TestFieldsOfTwoRoles checks that one field can be secondary, indexed and ordered at the same
+// time.
 func TestFieldsOfTwoRoles(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		sch := schema.Schema{Types: map[string]schema.Type{"user": {Primary: "uid", Fields: map[string]schema.Field{

@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A call is one create_user of the original's, with what it wrote.
+// A call is one call of the original's create_user.
 type call struct {
 	Call    string
 	Entry   map[string]any
@@ -21,10 +21,10 @@ type call struct {
 		UID string
 	}
 	Overwrote []string
-	record    map[string]string // what the call wrote, of the fixture
+	record    map[string]string // what the call wrote, from the fixture
 }
 
-// calls are those that succeeded, with what they wrote.
+// calls returns the calls that succeeded.
 func calls(t *testing.T) []call {
 	t.Helper()
 	written := map[string]fixture{}
@@ -44,7 +44,7 @@ func calls(t *testing.T) []call {
 	return made
 }
 
-// createDeviations are the calls that the original took and that are refused here.
+// createDeviations lists the calls that the original accepted and the store refuses.
 var createDeviations = []deviation{
 	{call: "create_user#44 ", what: "create", got: "name", reason: "a secondary value is at most 1 KiB"},
 	{call: "create_user#90 ", what: "create", got: "name", reason: "a secondary value is not empty"},
@@ -56,7 +56,7 @@ var createDeviations = []deviation{
 	{call: "create_user#111 ", what: "create", got: "name", reason: "the value is another entry's e-mail address (I2); the original let it be taken"},
 }
 
-// newEntry is what the original was given, as far as it wrote it.
+// newEntry returns an entry with the values that the original wrote, and the password that it got.
 func (c call) newEntry(t *testing.T, typ schema.Type) (userdb.NewEntry, error) {
 	t.Helper()
 	n := userdb.NewEntry{UID: c.Outcome.UID, Facets: schema.Facets{}}
@@ -77,7 +77,7 @@ func (c call) newEntry(t *testing.T, typ schema.Type) (userdb.NewEntry, error) {
 	return n, nil
 }
 
-// fieldOf is the field that a refusal is about.
+// fieldOf returns the field that an error is about.
 func fieldOf(err error) string {
 	var fe *userdb.FieldError
 	switch {
@@ -89,8 +89,9 @@ func fieldOf(err error) string {
 	return "unknown: " + err.Error()
 }
 
-// TestOriginalCreates makes the original's calls again. What it took is taken, and lies there as the
-// original wrote it, but for the table; then nothing of it can be taken by anybody else.
+// TestOriginalCreates repeats the calls of the original. Apart from createDeviations, the store
+// must accept what the original accepted and write the same. After that, no other entry can take
+// any of the values.
 func TestOriginalCreates(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{Schema: originalSchema(t)})
@@ -119,8 +120,8 @@ func TestOriginalCreates(t *testing.T) {
 	})
 }
 
-// lieAsWritten wants the records of entries as the original wrote them, but for the hash and what the
-// store adds of its own.
+// lieAsWritten checks that the entries are stored as the original wrote them, apart from the
+// password hash and the store's own fields.
 func (s *site) lieAsWritten(taken []call) {
 	s.t.Helper()
 	records := s.dump(s.t.Context())
@@ -142,7 +143,7 @@ func (s *site) lieAsWritten(taken []call) {
 	}
 }
 
-// refuseAgain wants every call refused when it comes again for another entry, with nothing written.
+// refuseAgain repeats every call for another entry. Each must be refused, and must write nothing.
 func (s *site) refuseAgain(users *userdb.Type, typ schema.Type, taken []call) {
 	s.t.Helper()
 	s.unchanged("the second calls", func() {

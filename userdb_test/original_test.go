@@ -21,10 +21,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// originalDir holds what the original program wrote and answered.
+// originalDir holds records that the original program wrote, and its answers.
 const originalDir = "../test/testdata/original"
 
-// originalSchema is the original's own options.json.
+// originalSchema returns the schema of the original's own options.json.
 func originalSchema(t *testing.T) schema.Schema {
 	t.Helper()
 	f, err := os.Open(filepath.Join(originalDir, "original_options.json"))
@@ -64,7 +64,7 @@ type fixture struct {
 	Clear           json.RawMessage `json:"password_clear"`
 }
 
-// fields is the value of a hash.
+// fields returns the fields of a hash.
 func (f fixture) fields(t *testing.T) map[string]string {
 	t.Helper()
 	var fields map[string]string
@@ -72,7 +72,7 @@ func (f fixture) fields(t *testing.T) map[string]string {
 	return fields
 }
 
-// clear is the password that was hashed, and whether it was a text.
+// clear returns the password that was hashed, and whether it was a text.
 func (f fixture) clear() (string, bool) {
 	var text string
 	if json.Unmarshal(f.Clear, &text) != nil {
@@ -81,7 +81,7 @@ func (f fixture) clear() (string, bool) {
 	return text, true
 }
 
-// loadOriginal puts the original's records into the store, past everything that checks them.
+// loadOriginal writes the original's records, past all checks.
 func (s *site) loadOriginal() map[string]fixture {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -102,13 +102,13 @@ func (s *site) loadOriginal() map[string]fixture {
 	return all
 }
 
-// answer is what the original gave: a value with its JavaScript types, or an error.
+// An answer is what the original returned: a value with its JavaScript types, or an error.
 type answer struct {
 	Result json.RawMessage
 	Error  string
 }
 
-// decoded makes of the original's encoding of JavaScript values what our JSON has.
+// decoded converts the original's encoding of JavaScript values to the values of our JSON.
 func decoded(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -138,7 +138,7 @@ func single(v map[string]any, name string) (any, bool) {
 	return x, ok && len(v) == 1
 }
 
-// decode reads JSON, numbers as they are spelled in Go.
+// decode parses JSON.
 func decode(t *testing.T, raw []byte) any {
 	t.Helper()
 	var v any
@@ -148,7 +148,7 @@ func decode(t *testing.T, raw []byte) any {
 	return v
 }
 
-// short is a name of a fixture for people.
+// short abbreviates a text for a message.
 func short(s string) string {
 	if len(s) > 60 {
 		s = strconv.Itoa(len(s)) + " bytes: " + s[:60]
@@ -159,7 +159,7 @@ func short(s string) string {
 	return s
 }
 
-// A read is what the original answered when it read one entry.
+// A read holds the original's answers when it read one entry.
 type read struct {
 	Key, From    string
 	GetUser      answer `json:"get_user"`
@@ -167,7 +167,7 @@ type read struct {
 	Wrong        answer `json:"authenticate_wrong"`
 }
 
-// A deviation is where the answer differs from the original's on purpose.
+// A deviation describes an answer that differs from the original's on purpose.
 type deviation struct {
 	call, what, got, reason string
 	used                    bool
@@ -205,7 +205,7 @@ var readDeviations = []deviation{
 	{call: "create_user#109 ", what: "wrong password", got: refused, reason: over72},
 }
 
-// originalDamage is what audit says of the original's records as they are.
+// originalDamage lists what audit finds in the original's records.
 var originalDamage = []string{
 	"I1 user/name:+(user+)/~prk", "I1 user/name:+(x+)/~prk", "I4 user/name:{user}/~prk", "I4 user/name:{x}/~prk",
 	"I1 user/name:tab+x09here/~prk", "I4 user/name:tab\there/~prk",
@@ -217,10 +217,10 @@ var originalDamage = []string{
 	"I2 user/name:alice@hotmail.com/~prk",
 }
 
-// deviations are looked up as cases differ, and each must have been needed.
+// deviations lists the cases that may differ, each of which must be used.
 type deviations []deviation
 
-// allow reports whether a difference is one of the table.
+// allow reports whether a difference is in the list, and marks it as used.
 func (ds deviations) allow(call, what, got string) bool {
 	for i := range ds {
 		if strings.HasPrefix(call+" ", ds[i].call) && ds[i].what == what && ds[i].got == got {
@@ -240,7 +240,8 @@ func (ds deviations) allUsed(t *testing.T) {
 	}
 }
 
-// TestOriginalReads reads what the original wrote, and wants what the original read.
+// TestOriginalReads reads the records that the original wrote, and compares the answers with those
+// of the original.
 func TestOriginalReads(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: originalSchema(t)}), "user")
@@ -261,10 +262,10 @@ func TestOriginalReads(t *testing.T) {
 	})
 }
 
-// acceptsWrong reports whether the original took a wrong password.
+// acceptsWrong reports whether the original accepted a wrong password.
 func (r read) acceptsWrong() bool { return string(r.Wrong.Result) == "[true,true]" }
 
-// want is the original's answer. It found every entry whose facets it could read.
+// want returns the answer of the original, which found every entry whose facets it could read.
 func (r read) want(what string) string {
 	if r.Authenticate.Error != "" && what != "by email" && what != "by name" || what == "wrong password" && !r.acceptsWrong() {
 		return refused
@@ -272,7 +273,7 @@ func (r read) want(what string) string {
 	return accepted
 }
 
-// compareEntry wants the entry that the original read, without the password.
+// compareEntry compares an entry with the one that the original read, apart from the password.
 func compareEntry(t *testing.T, users *userdb.Type, r read, f fixture) {
 	t.Helper()
 	e, err := users.Find(t.Context(), hints.UID(f.fields(t)["uid"]))
@@ -293,12 +294,12 @@ func compareEntry(t *testing.T, users *userdb.Type, r read, f fixture) {
 	}
 }
 
-// loggedIn is set when every password was tried on one store. On the others some will do: hashes take
-// time, and are the same everywhere.
+// loggedIn is set when one store tries every password. The other stores try some: hashing is slow,
+// and the same everywhere.
 var loggedIn atomic.Bool
 
-// logins looks for an entry by each identifier, and tries the clear password by the first that leads
-// to it. A wrong one is tried on some entries, and where the original took it.
+// logins looks for an entry by each identifier, and tries its password by the first that finds it.
+// It tries a wrong password for some entries, and for those for which the original accepted one.
 func logins(t *testing.T, users *userdb.Type, f fixture, r read, every, some bool) map[string]string {
 	t.Helper()
 	fields, by, got := f.fields(t), "", map[string]string{}

@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestRoundTripsOfPages counts the round trips of pages in order: two, wherever the page begins and however many entries there are.
-// USERDB_ENTRIES makes them more.
+// TestRoundTripsOfPages counts the round trips of ordered pages. There must be at most two,
+// wherever the page begins and however many entries there are, which USERDB_ENTRIES sets.
 func TestRoundTripsOfPages(t *testing.T) {
 	entries := 2_000
 	if n, err := strconv.Atoi(os.Getenv("USERDB_ENTRIES")); err == nil {
@@ -41,7 +41,7 @@ func TestRoundTripsOfPages(t *testing.T) {
 			return p
 		}
 		at := schema.Text(fmt.Sprintf("City %07d", entries/2))
-		for range 2 { // the first time, the server learns the scripts
+		for range 2 { // the server gets the scripts in the first round
 			first := page(userdb.Query{})
 			next := page(userdb.Query{After: first.Next})
 			page(userdb.Query{Before: next.Back})

@@ -14,16 +14,16 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A record is a Redis record as it lies there.
+// A record is a Redis record as it is stored.
 type record struct {
-	kind   string // string, hash, set, list, zset, or what the server says
+	kind   string // string, hash, set, list, zset, or another type of the server
 	text   string // of a string
 	fields map[string]string
-	items  []string // of a set, sorted; of a list; of a sorted set, MEMBER=SCORE
-	fleets bool     // it has a time to live
+	items  []string // of a set (sorted), a list or a sorted set (as MEMBER=SCORE)
+	fleets bool     // has a time to live
 }
 
-// String is the record in one line, the same for the same content.
+// String formats the record on one line, in the same way for the same content.
 func (r record) String() string {
 	parts := []string{r.kind, r.text}
 	for _, f := range slices.Sorted(maps.Keys(r.fields)) {
@@ -58,7 +58,7 @@ func (s *site) keys(ctx context.Context) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// dump reads all records of the store. One that goes meanwhile is left out.
+// dump reads all records of the store. It leaves out records that disappear meanwhile.
 func (s *site) dump(ctx context.Context) map[string]record {
 	s.t.Helper()
 	records := map[string]record{}
@@ -80,7 +80,7 @@ func (s *site) dump(ctx context.Context) map[string]record {
 			r := reads[i]()
 			ttl, _ := ttls[i].Int64()
 			r.fleets = ttl >= 0
-			delete(r.fields, "~fence") // a cluster counts it up for changes that come to nothing
+			delete(r.fields, "~fence") // on a cluster, failed changes also increase it
 			if r.kind != "none" {
 				records[k] = r
 			}
@@ -126,7 +126,7 @@ func readRecord(ctx context.Context, pipe redis.Pipeliner, key, kind string) fun
 	return func() record { return r }
 }
 
-// texts is a dump of what lies under a prefix, one line a record, to compare with another.
+// texts formats the records under a prefix, to compare them with others.
 func texts(records map[string]record, prefix string) map[string]string {
 	lines := map[string]string{}
 	for k, r := range records {
@@ -137,7 +137,7 @@ func texts(records map[string]record, prefix string) map[string]string {
 	return lines
 }
 
-// same says where two dumps differ, "" if nowhere.
+// same describes how two dumps differ. It returns "" if they do not.
 func same(before, after map[string]string) string {
 	var said []string
 	for _, k := range slices.Sorted(maps.Keys(before)) {
@@ -155,8 +155,7 @@ func same(before, after map[string]string) string {
 	return strings.Join(said, "\n")
 }
 
-// unchanged runs do and fails the test if a record differs after it. The store's own are left out
-// where a first write may store the schema.
+// unchanged calls do, and fails the test if a record changed meanwhile.
 func (s *site) unchanged(what string, do func()) {
 	s.t.Helper()
 	before := texts(s.dump(s.t.Context()), "")
@@ -166,17 +165,17 @@ func (s *site) unchanged(what string, do func()) {
 	}
 }
 
-// An auditor looks for broken invariants in a dump of all records, in one namespace.
+// An auditor looks for broken invariants in the records of one namespace.
 type auditor struct {
 	records map[string]record
 	ns      recordkey.Namespace
 	types   map[string]schema.Type
 	found   []string
-	holders map[string]string // type and canonical secondary value → PRK (I2)
+	holders map[string]string // PRKs by type and canonical secondary value (I2)
 }
 
-// audit returns the damage in a namespace, each as the invariant and the key: "I1 user/name:bob/~prk".
-// I0 is a record that cannot be read as what it is.
+// audit returns the damage in a namespace, each as the number of the invariant and the key, such as
+// "I1 user/name:bob/~prk". I0 stands for a record that cannot be decoded.
 func audit(records map[string]record, ns recordkey.Namespace, s schema.Schema) []string {
 	a := auditor{records: records, ns: ns, types: s.Types, holders: map[string]string{}}
 	for _, raw := range slices.Sorted(maps.Keys(records)) {
@@ -217,7 +216,8 @@ func (a *auditor) look(raw string, r record) {
 	}
 }
 
-// owner is the key of the entry that a record names, whose value may be followed by a token.
+// owner returns the key of the entry that an SRK names. Its value may go on with a space and a
+// token.
 func (a *auditor) owner(value string) string {
 	prk, _, _ := strings.Cut(value, " ")
 	return a.ns.String() + prk
@@ -225,8 +225,8 @@ func (a *auditor) owner(value string) string {
 
 func live(r record) bool { return r.kind == "hash" && r.fields["~isa"] != "" }
 
-// bearer reports whether there are facets, of a live entry or of a damaged one: what belongs to that one
-// is no leftover until somebody has decided what it is.
+// bearer reports whether a record has facets of a live or damaged entry. The records of a damaged
+// entry count as its own until somebody repairs or deletes it.
 func bearer(r record) bool {
 	if _, deleted := r.fields["~isa"]; deleted && !live(r) {
 		return false
@@ -234,7 +234,7 @@ func bearer(r record) bool {
 	return live(r) || r.kind == "hash" && slices.ContainsFunc(slices.Collect(maps.Keys(r.fields)), isFacet)
 }
 
-// secondary is the canonical form under which an entry's value was filed.
+// secondary returns the canonical form of an entry's value, as it was when its SRK was written.
 func secondary(r record, field string) string {
 	if v, ok := r.fields["~skv:"+field]; ok {
 		return v
@@ -248,7 +248,7 @@ func (a *auditor) holds(prk string, srk recordkey.Key) bool {
 	return bearer(r) && secondary(r, srk.Field()) == srk.Value()
 }
 
-// entry checks I1, I2, I3 and I5 of one hash, and that its facets can be read.
+// entry checks I1, I2, I3 and I5 of one hash, and that its facets can be decoded.
 func (a *auditor) entry(key recordkey.Key, typ schema.Type, r record) {
 	prk := key.In(recordkey.Namespace{}).String()
 	if !live(r) {
@@ -301,7 +301,7 @@ func (a *auditor) secondary(key recordkey.Key, typ schema.Type, r record, field 
 	a.holders[key.Type()+" "+value] = key.String()
 }
 
-// indexed wants an entry in an index set.
+// indexed checks that an entry is in an index set.
 func (a *auditor) indexed(key recordkey.Key, field, value string) {
 	index, err := recordkey.Index(key.Type(), field, value)
 	if err != nil {
@@ -314,7 +314,7 @@ func (a *auditor) indexed(key recordkey.Key, field, value string) {
 	}
 }
 
-// index wants every member of an index set to be an entry (I4) that has the value (I5).
+// index checks that every member of an index set is an entry (I4) that has the value (I5).
 func (a *auditor) index(key recordkey.Key, typ schema.Type, r record) {
 	if r.kind != "set" {
 		a.say(5, key.String())
@@ -330,7 +330,7 @@ func (a *auditor) index(key recordkey.Key, typ schema.Type, r record) {
 	}
 }
 
-// has reports whether an entry has the value, or the tag, that an index key is of.
+// has reports whether an entry has the value, or the tag, of an index key.
 func (a *auditor) has(prk string, key recordkey.Key, typ schema.Type) bool {
 	if typ.Tertiary[key.Field()].Indexed {
 		set := a.records[prk+"/"+recordkey.Escape(key.Field())]
@@ -340,7 +340,8 @@ func (a *auditor) has(prk string, key recordkey.Key, typ schema.Type) bool {
 	return has && wire == key.Value() && slices.Contains(typ.Indexed(), key.Field())
 }
 
-// tertiary wants an entry above (I4), the declared Redis type, and the members in their indexes.
+// tertiary checks that a tertiary record has an entry (I4) and the declared Redis type, and that
+// its members are in their indexes.
 func (a *auditor) tertiary(key recordkey.Key, typ schema.Type, r record) {
 	if !bearer(a.records[key.PRK().String()]) {
 		a.say(4, key.String())

@@ -16,15 +16,16 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A refusal is a server that refuses to serve. It begins with the entry u of lossyStore.
+// A refusal is a state of a server in which it refuses commands. It begins with the entry u of
+// lossyStore.
 type refusal struct {
 	prefix string
-	also   string // in place of the prefix, where the server has another word for it
+	also   string // other text that the error may have instead of the prefix
 	config []string
 	begin  func(s *site, admin *redis.Conn)
 	end    func(s *site, admin *redis.Conn)
-	reads  bool // refused too
-	verbs  string
+	reads  bool   // reads are also refused
+	verbs  string // that are refused
 }
 
 func tell(s *site, admin *redis.Conn, commands ...string) {
@@ -80,7 +81,7 @@ var refusals = []refusal{
 	},
 }
 
-// reload makes a server load its records again, which takes it some seconds.
+// reload makes the server load its records again, which takes some seconds.
 func reload(s *site, admin *redis.Conn) {
 	s.t.Helper()
 	ctx := context.Background()
@@ -88,7 +89,7 @@ func reload(s *site, admin *redis.Conn) {
 		must(s.t, admin.Set(ctx, fmt.Sprint("~/ballast/", i), strings.Repeat(itoa(i), 2000), 0).Err())
 	}
 	tell(s, admin, "config set rdbcompression no", "config set key-load-delay 50000")
-	loader := s.raw.(*redis.Client).Conn() // one connection of its own, for it is held until all is loaded
+	loader := s.raw.(*redis.Client).Conn() // DEBUG RELOAD blocks its connection
 	must(s.t, loader.Ping(ctx).Err())
 	ended := make(chan error, 1)
 	go func() {
@@ -98,14 +99,15 @@ func reload(s *site, admin *redis.Conn) {
 	for !redis.HasErrorPrefix(s.raw.Ping(ctx).Err(), "LOADING") {
 		select {
 		case err := <-ended:
-			s.t.Fatalf("the server has not reloaded: %v", err) // such as where the disk is full
+			// The disk may be full, for example.
+			s.t.Fatalf("the server has not reloaded: %v", err)
 		default:
 			runtime.Gosched()
 		}
 	}
 }
 
-// reloaded waits until the records are loaded.
+// reloaded waits until the server has loaded its records.
 func reloaded(s *site, _ *redis.Conn) {
 	s.t.Helper()
 	admin := s.raw.(*redis.Client).Conn()
@@ -119,7 +121,7 @@ func reloaded(s *site, _ *redis.Conn) {
 	}
 }
 
-// refusedVerbs are the verbs that write, each on the entry u.
+// refusedVerbs returns verbs that write, most of them to the entry u.
 func refusedVerbs(ctx context.Context, users *userdb.Type) map[string]func() error {
 	return map[string]func() error{
 		"create": func() error {
@@ -158,17 +160,18 @@ func refusedVerbs(ctx context.Context, users *userdb.Type) map[string]func() err
 	}
 }
 
-// TestRefusingServer asks servers that refuse. The answer is ErrUnavailable with the server's word, and
-// nothing is written; what the server does not refuse works.
+// TestRefusingServer calls verbs while the server refuses commands. A refused verb must return
+// ErrUnavailable with the server's word and write nothing; all others must work.
 func TestRefusingServer(t *testing.T) {
 	for _, r := range refusals {
 		t.Run(r.prefix, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t, redistest.Config(r.config...))
-			s.url += "?max_retries=-1" // or reads are asked again, for longer than the test needs
+			// Otherwise the client would retry reads for longer than the test needs.
+			s.url += "?max_retries=-1"
 			users := lossyStore(t, s)
 			add(t, users, "old")
-			must(t, s.raw.HDel(t.Context(), "user/uid:old", "~rev").Err()) // as the original left it
+			must(t, s.raw.HDel(t.Context(), "user/uid:old", "~rev").Err()) // the original had none
 			before := s.outcome()
 			admin := s.raw.(*redis.Client).Conn()
 			defer admin.Close()
@@ -183,7 +186,8 @@ func TestRefusingServer(t *testing.T) {
 			for _, name := range strings.Fields(r.verbs) {
 				s.noticeEnded()
 				ctx, cancel := context.WithCancel(t.Context())
-				s.tap.afterWrite(cancel) // it would be asked again, for longer than the test needs
+				// Otherwise the verb would be retried for longer than the test needs.
+				s.tap.afterWrite(cancel)
 				err := refusedVerbs(ctx, users)[name]()
 				s.tap.set(nil)
 				cancel()
@@ -207,15 +211,15 @@ func TestRefusingServer(t *testing.T) {
 	}
 }
 
-// noticeEnded lets the client notice which of its connections the server has ended: of a command on such a
-// one nobody can know whether it was done.
+// noticeEnded makes the client notice which connections the server has closed. If a verb used one
+// of them, its outcome would be unknown.
 func (s *site) noticeEnded() {
 	for range 20 {
 		_ = s.raw.Ping(s.t.Context()).Err()
 	}
 }
 
-// want wants ErrUnavailable with the server's word.
+// want checks that err is ErrUnavailable with the server's word.
 func (r refusal) want(t *testing.T, what string, err error) {
 	t.Helper()
 	if r.also != "" && err != nil && strings.Contains(err.Error(), r.also) {
@@ -249,7 +253,7 @@ func refusedReads(t *testing.T, users *userdb.Type, r refusal) {
 	}
 }
 
-// afterWrite calls do when a write was answered.
+// afterWrite calls do after every reply to a write.
 func (t *tap) afterWrite(do func()) {
 	t.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 		err := send()
@@ -260,8 +264,8 @@ func (t *tap) afterWrite(do func()) {
 	})
 }
 
-// TestNarrowRights takes single commands from the store's user: what it cannot do is refused with the
-// server's word, and is never taken for an empty answer.
+// TestNarrowRights takes one command at a time from the store's user. A verb that needs the command
+// must fail with the server's word, and not return an empty answer.
 func TestNarrowRights(t *testing.T) {
 	s := startServer(t)
 	users := lossyStore(t, s)
@@ -299,7 +303,8 @@ func TestNarrowRights(t *testing.T) {
 		err := ask()
 		tell(s, admin, "acl setuser default +"+command)
 		word := "NOPERM"
-		if command == "sscan" || command == "smembers" { // in a script, the server says so in other words
+		// Scripts run these commands, and the server words the error differently there.
+		if command == "sscan" || command == "smembers" {
 			word = "can't run this command"
 		}
 		wantErr(t, "without "+command, err, userdb.ErrUnavailable, word)
@@ -309,7 +314,7 @@ func TestNarrowRights(t *testing.T) {
 	}
 }
 
-// TestUnreachableServer asks a server that is gone, and one that is back.
+// TestUnreachableServer calls verbs while the server is down, and after it is up again.
 func TestUnreachableServer(t *testing.T) {
 	s := startServer(t, redistest.AppendOnly("always"))
 	users := lossyStore(t, s)

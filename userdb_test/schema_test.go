@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// changed is wideSchema with a change of its type user.
+// changed returns a wideSchema with a change to its type user.
 func changed(change func(*schema.Type)) schema.Schema {
 	s := wideSchema(schema.FoldCasefold)
 	t := s.Types["user"]
@@ -20,11 +20,12 @@ func changed(change func(*schema.Type)) schema.Schema {
 	return s
 }
 
-// schemaChanges are schemas that differ from wideSchema, and what of that cannot be gone by.
+// schemaChanges lists schemas that differ from wideSchema, and the words of the error if a program
+// cannot use one while the other is stored.
 var schemaChanges = []struct {
 	name   string
 	schema schema.Schema
-	words  []string // of the refusal; none: a program with the schema goes on
+	words  []string // of the error; none if the schema can be used
 }{
 	{"the same", changed(func(*schema.Type) {}), nil},
 	{"a new plain field", changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{} }), nil},
@@ -52,7 +53,7 @@ var schemaChanges = []struct {
 	{"another primary field", changed(func(t *schema.Type) { t.Primary = "number" }), []string{"primary field", "number"}},
 }
 
-// writes are the verbs that write, on an entry u named n.
+// writes returns the verbs that write. There is an entry u, with name n.
 func writes(t *testing.T, users *userdb.Type) map[string]func() error {
 	t.Helper()
 	ctx := t.Context()
@@ -80,14 +81,16 @@ func writes(t *testing.T, users *userdb.Type) map[string]func() error {
 	}
 }
 
-// TestSchemaChanges opens a store by another schema than it was written by. Where that cannot be gone by, Open says so, and
-// nothing is written: the error names the difference and the command that mends it.
+// TestSchemaChanges opens a store with another schema than the stored one. If the two do not agree,
+// Open must fail and nothing may be written. The error must name the difference and the command
+// that resolves it.
 func TestSchemaChanges(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		for _, c := range schemaChanges {
 			t.Run(c.name, func(t *testing.T) {
 				s.wipeIfOpen()
-				users := s.wide() // on a cluster, an older handle would not look at the schema again for 5 s
+				// On a cluster, an older handle would not read the schema again for 5 s.
+				users := s.wide()
 				add(t, users, "u", "name", "N", "job", "j")
 				if c.words != nil && s.has(manyClients) {
 					_, err := s.tryOpen(userdb.Options{Schema: c.schema})
@@ -115,7 +118,7 @@ func TestSchemaChanges(t *testing.T) {
 	})
 }
 
-// refusedBySchema wants every verb that reaches its record refused; one that does not find it writes nothing.
+// refusedBySchema checks that every verb is refused, or writes nothing because it finds no entry.
 func refusedBySchema(t *testing.T, users *userdb.Type, words []string) {
 	t.Helper()
 	for name, write := range writes(t, users) {
@@ -127,7 +130,8 @@ func refusedBySchema(t *testing.T, users *userdb.Type, words []string) {
 	}
 }
 
-// TestSchemaIsStoredByTheFirstWrite wants no record after any read, and the schema after a write.
+// TestSchemaIsStoredByTheFirstWrite checks that reads store nothing, and that the first write
+// stores the schema of its type.
 func TestSchemaIsStoredByTheFirstWrite(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -153,8 +157,8 @@ func TestSchemaIsStoredByTheFirstWrite(t *testing.T) {
 	})
 }
 
-// TestSchemaOfOriginalData writes to entries that no stored schema describes: only a schema by which
-// they were written may.
+// TestSchemaOfOriginalData writes to a store whose entries have no stored schema. Only a schema
+// that fits them may write.
 func TestSchemaOfOriginalData(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		exact := typeOf(t, s.open(userdb.Options{Schema: wideSchema(schema.FoldExact)}), "user")
@@ -184,8 +188,8 @@ func TestSchemaOfOriginalData(t *testing.T) {
 	})
 }
 
-// TestSchemaAmongWriters lets writers with two schemas begin at once in an empty store: those of one
-// are refused, and all that is written is of the other.
+// TestSchemaAmongWriters lets writers with two schemas begin at once in an empty store. All writers
+// of one schema must succeed, and all others must be refused.
 func TestSchemaAmongWriters(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		one := s.wide()
@@ -217,8 +221,8 @@ func TestSchemaAmongWriters(t *testing.T) {
 	})
 }
 
-// TestExhaustive looks for a value under a field that the schema does not declare any more: only an
-// exhaustive search finds it, and that as well where the value is full of glob characters.
+// TestExhaustive looks for values in a field that the schema no longer declares. Only
+// FindExhaustive must find them, even if they consist of glob characters.
 func TestExhaustive(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -226,7 +230,8 @@ func TestExhaustive(t *testing.T) {
 			add(t, users, "u"+itoa(i), "nick", nick)
 		}
 		db := s.open(userdb.Options{Schema: schemaChanges[4].schema, OnSchema: userdb.SchemaLater})
-		view.Of(db).ByName["user"].SetCompared() // or it would go by the stored schema, which has the field
+		// Otherwise it would use the stored schema, which has the field.
+		view.Of(db).ByName["user"].SetCompared()
 		less := typeOf(t, db, "user")
 		for i, value := range []string{"OLD nick", "[A-Z]*?", "x"} {
 			_, err := less.Find(ctx, hints.Any(value))
@@ -243,8 +248,8 @@ func TestExhaustive(t *testing.T) {
 	})
 }
 
-// TestClosedTypes: entries take the facets that their type declares. What one already holds besides is kept and shown, and
-// may be unset, but not changed.
+// TestClosedTypes checks that entries can get only the facets that their type declares. Others that
+// an entry already has must be kept and returned, and may be dropped but not changed.
 func TestClosedTypes(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.users(), t.Context()

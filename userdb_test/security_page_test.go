@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestSecurityPage: every row of docs/security.md names what shows it, or says that nothing does, and every
-// test that it names is there, of a row in the package that it names.
+// TestSecurityPage checks that every row of docs/security.md names tests that show it, or says that
+// there are none, and that all these tests exist.
 func TestSecurityPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/security.md")
 	must(t, err)

@@ -25,7 +25,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// aliceSessions is where the sessions of alice lie.
+// aliceSessions is the key of alice's sessions.
 const aliceSessions = "~/session/{user/uid:alice}"
 
 // login logs alice in.
@@ -46,7 +46,7 @@ func (g *gate) start(o userdb.SessionOptions) (userdb.Session, string) {
 	return s, secret
 }
 
-// good wants a secret to be good for a session of alice.
+// good checks that a secret is valid for a session of alice, and returns the session.
 func (g *gate) good(why, secret string) userdb.Session {
 	g.t.Helper()
 	e, s, err := g.users.Session(g.t.Context(), secret)
@@ -56,7 +56,7 @@ func (g *gate) good(why, secret string) userdb.Session {
 	return s
 }
 
-// ended wants a secret to be refused as one that was made up.
+// ended checks that a secret is refused exactly as one that never existed.
 func (g *gate) ended(why, secret string) {
 	g.t.Helper()
 	e, s, err := g.users.Session(g.t.Context(), secret)
@@ -65,7 +65,7 @@ func (g *gate) ended(why, secret string) {
 	}
 }
 
-// devices are the sessions of alice.
+// devices returns the sessions of alice.
 func (g *gate) devices() (all []userdb.Session) {
 	g.t.Helper()
 	for s, err := range g.users.Sessions(g.t.Context(), uid("alice")) {
@@ -75,7 +75,7 @@ func (g *gate) devices() (all []userdb.Session) {
 	return all
 }
 
-// TestSessions: one begins, is asked for and listed, and ends.
+// TestSessions starts sessions, checks and lists them, and ends them in each way.
 func TestSessions(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -125,7 +125,8 @@ func TestSessions(t *testing.T) {
 
 func sameSession(t *testing.T, what string, got, want userdb.Session) {
 	t.Helper()
-	const layout = time.RFC3339 // a session's times are whole milliseconds, the clock's are not
+	const layout = time.RFC3339
+	// A session's times are whole milliseconds, unlike those of the clock.
 	text := func(s userdb.Session) string {
 		return fmt.Sprint(s.ID, s.Begun.UnixMilli(), s.Seen.UnixMilli(), s.Verified.UnixMilli(), s.Ends.UnixMilli(), s.Origin, s.Agent)
 	}
@@ -134,13 +135,14 @@ func sameSession(t *testing.T, what string, got, want userdb.Session) {
 	}
 }
 
-// A sessionEnd is a verb after which no session is good.
+// A sessionEnd is a verb that ends all sessions.
 type sessionEnd struct {
 	name string
 	do   func(ctx context.Context, g *gate) error
 }
 
-// sessionEnds are those after which none is good that follows from an earlier login either.
+// sessionEnds lists these verbs. After each, no session can be started from an earlier login
+// either.
 var sessionEnds = []sessionEnd{
 	{"end all", func(ctx context.Context, g *gate) error { return errOf(g.users.EndSessions(ctx, uid("alice"))) }},
 	{"set password", func(ctx context.Context, g *gate) error {
@@ -174,7 +176,8 @@ var sessionEnds = []sessionEnd{
 	}},
 }
 
-// TestSessionEnds: all sessions end with these verbs, and none begins that follows from a login before them.
+// TestSessionEnds checks that these verbs end all sessions, and that none can be started from an
+// earlier login.
 func TestSessionEnds(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for _, before := range []string{"with sessions", "without"} {
@@ -200,7 +203,7 @@ func TestSessionEnds(t *testing.T) {
 					}
 				}
 				if strings.HasPrefix(end.name, "a password by") {
-					continue // what that program left goes with its time
+					continue // that program does not delete the record of sessions, which expires
 				}
 				if left := g.under("~/session/"); len(left) > 0 {
 					t.Errorf("%s, %s: %q is left", before, end.name, left)
@@ -210,7 +213,7 @@ func TestSessionEnds(t *testing.T) {
 	})
 }
 
-// restart makes alice anew.
+// restart deletes alice and creates her again.
 func (g *gate) restart() {
 	g.t.Helper()
 	if g.stored("alice", "~isa") != "" {
@@ -220,7 +223,8 @@ func (g *gate) restart() {
 	g.add("alice", alicePassword)
 }
 
-// TestOwnSession: who ends all sessions, or makes the account, begins one by what that returned.
+// TestOwnSession checks that a session can be started with the entry that a verb returned, also if
+// the verb ended all sessions.
 func TestOwnSession(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -252,7 +256,8 @@ func TestOwnSession(t *testing.T) {
 			}
 			begin(made, e, err)
 		}
-		// Other changes end nothing, and a login goes on over a few of them.
+		// Other changes end no session, and a session can be started from a login before a few of
+		// them.
 		_, secret := g.start(userdb.SessionOptions{})
 		g.add("bob", "battery staple bob")
 		bob, err := g.users.Login(ctx, "bob", "battery staple bob", userdb.Attempt{})
@@ -270,11 +275,12 @@ func TestOwnSession(t *testing.T) {
 	})
 }
 
-// TestSessionTimes: a session ends when it is not seen, and when its life is over; and it keeps no record.
+// TestSessionTimes checks that a session ends when it was not used for its idle time, or when its
+// life is over, and that its record then expires.
 func TestSessionTimes(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		_, idle := g.start(userdb.SessionOptions{Idle: 10 * time.Minute})
-		for range 20 { // seen, it stays
+		for range 20 { // its use keeps it alive
 			g.pass(9 * time.Minute)
 			g.good("seen", idle)
 		}
@@ -315,7 +321,8 @@ func TestSessionTimes(t *testing.T) {
 	})
 }
 
-// TestSessionTimeGoesBack: a session that was ended stays so, also where its time was over by then, and the clock goes back.
+// TestSessionTimeGoesBack ends sessions that have expired already, and sets the clock back. They
+// must stay ended.
 func TestSessionTimeGoesBack(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for name, end := range map[string]func(s userdb.Session, secret string) error{
@@ -334,7 +341,8 @@ func TestSessionTimeGoesBack(t *testing.T) {
 	})
 }
 
-// TestMostSessions: a hundred, and then the oldest goes.
+// TestMostSessions checks that an account has at most 100 sessions, and that a new one replaces the
+// oldest.
 func TestMostSessions(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(cheapWrites)
@@ -357,7 +365,8 @@ func TestMostSessions(t *testing.T) {
 	})
 }
 
-// TestEndedSessionsAreFew: who signs in and out all the time leaves no more than a hundred records of ends.
+// TestEndedSessionsAreFew starts and ends many sessions. The account must keep at most about 100
+// records of ended ones.
 func TestEndedSessionsAreFew(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(cheapWrites)
@@ -379,7 +388,8 @@ func TestEndedSessionsAreFew(t *testing.T) {
 	})
 }
 
-// TestVerifySession: who gives the password again is known to have.
+// TestVerifySession checks that VerifySession stores the time at which the password was given
+// again.
 func TestVerifySession(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -402,7 +412,8 @@ func TestVerifySession(t *testing.T) {
 	})
 }
 
-// TestRedeemSession: a link is spent and a session begins, or neither.
+// TestRedeemSession checks that RedeemSession spends the token and starts a session, or does
+// neither.
 func TestRedeemSession(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -431,7 +442,8 @@ func TestRedeemSession(t *testing.T) {
 	})
 }
 
-// TestRedeemSessionInTime: a call whose time is over does not wait until the session has ended that it began.
+// TestRedeemSessionInTime cancels the context of RedeemSession after it has started the session.
+// The call must return at once, without waiting until the session has ended again.
 func TestRedeemSessionInTime(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(interleaves)
@@ -474,7 +486,7 @@ func TestRedeemSessionInTime(t *testing.T) {
 
 func fourth[T, U, V any](_ T, _ U, _ V, err error) error { return err }
 
-// TestSessionTrips: a session is found in one round trip, also where its slot's node does not know the script yet.
+// TestSessionTrips checks that finding a session takes one round trip.
 func TestSessionTrips(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		_, secret := g.start(userdb.SessionOptions{})
@@ -492,7 +504,8 @@ func TestSessionTrips(t *testing.T) {
 	})
 }
 
-// TestSessionTriesAsOthersDo: where no answer comes, a session is not asked for more often than any other verb asks.
+// TestSessionTriesAsOthersDo checks that a lookup that gets no reply is sent at most as often as
+// any other verb.
 func TestSessionTriesAsOthersDo(t *testing.T) {
 	s, proxy := startProxied(t)
 	g := newGate(s, gateOptions())
@@ -513,8 +526,9 @@ func TestSessionTriesAsOthersDo(t *testing.T) {
 	g.good("after that", secret)
 }
 
-// TestManySessionsWithoutAnAnswer: callers who share a round trip that fails are asked for again, and are told in the end that there
-// was no answer, and not that their session has ended.
+// TestManySessionsWithoutAnAnswer makes concurrent lookups, which share round trips, while requests
+// are lost. They must be sent again. If no reply ever comes, they must report that, and not that
+// the session has ended.
 func TestManySessionsWithoutAnAnswer(t *testing.T) {
 	s, proxy := startProxied(t)
 	g := newGate(s, gateOptions())
@@ -532,7 +546,7 @@ func TestManySessionsWithoutAnAnswer(t *testing.T) {
 		all.Wait()
 	}
 	many(nil)
-	proxy.CutRequests(12, aliceSessions) // those of the callers who go by themselves, and some of those who share
+	proxy.CutRequests(12, aliceSessions) // all requests of single callers, and some that are shared
 	many(nil)
 	proxy.CutRequests(-1, aliceSessions)
 	many(userdb.ErrUnavailable)
@@ -540,7 +554,8 @@ func TestManySessionsWithoutAnAnswer(t *testing.T) {
 	g.good("after that", secret)
 }
 
-// TestSessionRecords: what is no session counts as none, and a record of another kind gives way.
+// TestSessionRecords checks that malformed sessions count as none, and that a record of another
+// Redis type is replaced.
 func TestSessionRecords(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -566,7 +581,7 @@ func TestSessionRecords(t *testing.T) {
 	})
 }
 
-// TestSessionsOfOthers: a session is one of its entry, type and namespace, and an operator's copy has none.
+// TestSessionsOfOthers checks that a secret is valid only as it is, and only for its own entry.
 func TestSessionsOfOthers(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -585,7 +600,8 @@ func TestSessionsOfOthers(t *testing.T) {
 	})
 }
 
-// TestSessionsWhereWritesAreRefused: sessions are found all the same, and none begins.
+// TestSessionsWhereWritesAreRefused checks that sessions can be found while the server refuses
+// writes, and that none can be started.
 func TestSessionsWhereWritesAreRefused(t *testing.T) {
 	for _, r := range refusals {
 		if r.reads {
@@ -601,7 +617,7 @@ func TestSessionsWhereWritesAreRefused(t *testing.T) {
 			_, secret := g.start(userdb.SessionOptions{})
 			_, idle := g.start(userdb.SessionOptions{Idle: 10 * time.Minute})
 			e := g.find("alice")
-			g.pass(2 * time.Minute) // so that it is to be kept that it was seen
+			g.pass(2 * time.Minute) // so that the next lookup stores when the session was seen
 			r.begin(s, admin)
 			g.good("refused", secret)
 			g.pass(8 * time.Minute)
@@ -617,15 +633,16 @@ func TestSessionsWhereWritesAreRefused(t *testing.T) {
 	}
 }
 
-// TestSessionsInAFileThatCannotBeWritten: the same for a disk that is full.
+// TestSessionsInAFileThatCannotBeWritten checks the same for a file that cannot be written.
 func TestSessionsInAFileThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	g := newGate(embeddedSite(t, "file:"+filepath.Join(dir, "db")), gateOptions())
 	g.add("alice", alicePassword)
 	_, secret := g.start(userdb.SessionOptions{})
 	e := g.find("alice")
-	g.pass(2 * time.Minute)                           // so that it is to be kept that it was seen
-	blocked := filepath.Join(dir, "db.tmp", "inside") // what the file is written to cannot be made
+	g.pass(2 * time.Minute) // so that the next lookup stores when the session was seen
+	// With a folder of its name, the temporary file cannot be created.
+	blocked := filepath.Join(dir, "db.tmp", "inside")
 	must(t, os.MkdirAll(blocked, 0o700))
 	g.good("refused", secret)
 	_, _, err := g.users.StartSession(t.Context(), e, userdb.SessionOptions{})
@@ -644,15 +661,15 @@ func (g *gate) find(name string) userdb.Entry {
 	return e
 }
 
-// A crowd is many sessions of many accounts that are asked for while they end.
+// A crowd is a number of accounts whose sessions are looked up while they end.
 type crowd struct {
 	users   *userdb.Type
 	secrets [][]string      // by account
-	over    [][]atomic.Bool // by account and session: its end was acknowledged
+	over    [][]atomic.Bool // by account and session: its end is acknowledged
 	begun   []atomic.Bool   // by account: its end has begun
 }
 
-// newCrowd makes accounts with ten sessions each.
+// newCrowd creates accounts with ten sessions each.
 func newCrowd(t *testing.T, users *userdb.Type, accounts int) *crowd {
 	t.Helper()
 	c := &crowd{users: users, secrets: make([][]string, accounts), over: make([][]atomic.Bool, accounts), begun: make([]atomic.Bool, accounts)}
@@ -676,7 +693,7 @@ func newCrowd(t *testing.T, users *userdb.Type, accounts int) *crowd {
 	return c
 }
 
-// ask asks for one session, and says what is wrong.
+// ask looks up one session, and returns an error if the answer is wrong.
 func (c *crowd) ask(ctx context.Context, i, j int) error {
 	over, begun := c.over[i][j].Load(), c.begun[i].Load()
 	e, _, err := c.users.Session(ctx, c.secrets[i][j])
@@ -693,7 +710,7 @@ func (c *crowd) ask(ctx context.Context, i, j int) error {
 	return err
 }
 
-// end ends sessions of an account, in a way of its own.
+// end ends sessions of an account, in one of four ways.
 func (c *crowd) end(ctx context.Context, i int) (err error) {
 	c.begun[i].Store(true)
 	h, ended := uid(fmt.Sprint("c", i)), len(c.over[i])
@@ -715,7 +732,7 @@ func (c *crowd) end(ctx context.Context, i int) (err error) {
 	return err
 }
 
-// run ends the sessions while they are asked for.
+// run ends the sessions while they are looked up.
 func (c *crowd) run(t *testing.T, meanwhile func()) {
 	t.Helper()
 	var askers, enders errgroup.Group
@@ -759,19 +776,19 @@ func (c *crowd) run(t *testing.T, meanwhile func()) {
 	t.Logf("%d sessions were asked for meanwhile", asked.Load())
 }
 
-// TestManySessions: 10,000 sessions of 1,000 accounts, ended while they are asked for.
+// TestManySessions looks up 10,000 sessions of 1,000 accounts while they end.
 func TestManySessions(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(cheapWrites)
 		accounts := 1000
 		if !s.has(manyClients) {
-			accounts = 50 // a store in memory interprets its scripts
+			accounts = 50 // an embedded store is slower: it interprets the scripts
 		}
 		newCrowd(t, s.users(), accounts).run(t, func() {})
 	})
 }
 
-// TestManySessionsMove: the same while the slots of a cluster move.
+// TestManySessionsMove does the same while the slots of a cluster move.
 func TestManySessionsMove(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -784,7 +801,8 @@ func TestManySessionsMove(t *testing.T) {
 	wantRepairable(t, db, noExcuse)
 }
 
-// TestLostSessionAnswers: a session whose answers get lost begins once, and ends.
+// TestLostSessionAnswers loses requests and replies of the session verbs. A session must start
+// once, and must end.
 func TestLostSessionAnswers(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -794,7 +812,8 @@ func TestLostSessionAnswers(t *testing.T) {
 					t.Helper()
 					n := 0
 					g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
-						if !strings.HasPrefix(cmds[0].Name(), "eval") { // what only reads, the client asks again
+						// The client itself repeats commands that only read.
+						if !strings.HasPrefix(cmds[0].Name(), "eval") {
 							return send()
 						}
 						if n++; n-1 != lost {
@@ -838,13 +857,14 @@ func TestLostSessionAnswers(t *testing.T) {
 	})
 }
 
-// TestNoSessionAnswer loses every answer to what was done: no verb claims that nothing was written.
+// TestNoSessionAnswer loses every reply to a write. The verb must report an unknown outcome, and
+// not that nothing was written.
 func TestNoSessionAnswer(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		var s userdb.Session
 		var secret string
 		verbs := []struct {
-			name, word string // word is an argument of the commands whose answers are lost
+			name, word string // word is an argument of the commands whose replies are lost
 			do         func(ctx context.Context) error
 		}{
 			{"start", "begin", func(ctx context.Context) error {
@@ -891,7 +911,8 @@ func TestNoSessionAnswer(t *testing.T) {
 	})
 }
 
-// TestLateSessionAnswers: what was sent to begin a session, and arrives once more after its end, brings nothing back.
+// TestLateSessionAnswers sends the commands that started a session again after its end. The session
+// must stay ended.
 func TestLateSessionAnswers(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for _, first := range []bool{true, false} {

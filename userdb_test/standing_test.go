@@ -40,7 +40,7 @@ var obstacles = []obstacle{
 	}, func(s userdb.Standing) bool { return s.Identifiers == 0 }},
 }
 
-// hash writes a hash of a password past the store.
+// hash writes a password hash past the store.
 func (g *gate) hash(uid, hash string) {
 	g.t.Helper()
 	prk, err := recordkey.PRK("user", "uid", uid)
@@ -51,7 +51,8 @@ func (g *gate) hash(uid, hash string) {
 	}
 }
 
-// TestStanding: for every obstacle and every two of them, what is told of an entry is what Login answers to the right password.
+// TestStanding checks, for every obstacle and every pair of them, that Standing agrees with the
+// answer of Login to the right password.
 func TestStanding(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		n := 0
@@ -76,13 +77,14 @@ func TestStanding(t *testing.T) {
 	})
 }
 
-// standsAs makes an entry with some obstacles, and wants them told as Login tells them.
+// standsAs creates an entry with some obstacles, and compares its Standing with the answer of
+// Login.
 func (g *gate) standsAs(uid string, some []obstacle) {
 	g.t.Helper()
 	ctx := g.t.Context()
 	_, err := g.users.Create(ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", uid+" name"), Password: alicePassword})
 	must(g.t, err)
-	// A guess counts against the one that has the identifier: it comes first.
+	// Guesses come first: they count for the entry only while it has the identifier.
 	slices.SortStableFunc(some, func(a, b obstacle) int {
 		first := func(o obstacle) int {
 			if o.name == "guesses" {
@@ -100,7 +102,8 @@ func (g *gate) standsAs(uid string, some []obstacle) {
 	s, err := g.users.Standing(ctx, hints.UID(uid))
 	must(g.t, err)
 	for _, o := range obstacles {
-		password := o.name == "no password" && slices.Contains(names, "a password of another store") // that is put last
+		password := o.name == "no password" &&
+			slices.Contains(names, "a password of another store") // which replaced it
 		if want := slices.Contains(names, o.name) && !password; o.is(s) != want {
 			g.t.Errorf("%q: %s is told: %v: %+v", names, o.name, !want, s)
 		}
@@ -126,7 +129,8 @@ func (g *gate) standsAs(uid string, some []obstacle) {
 	}
 }
 
-// TestStandingTells of familiar origins, of the last login, and of tokens as long as they are good.
+// TestStandingTells checks that Standing returns the familiar origins, the last login and the valid
+// tokens.
 func TestStandingTells(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx, alice := t.Context(), hints.UID("alice")
@@ -163,7 +167,7 @@ func TestStandingTells(t *testing.T) {
 	})
 }
 
-// TestClaims: the records of a value are told as they are, whatever they name.
+// TestClaims checks that Claims returns the records of a value as they are stored.
 func TestClaims(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{})

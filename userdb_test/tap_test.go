@@ -11,17 +11,18 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A tap stands between a store and its clients, and lets a test look at what passes: the commands of
-// one round trip, which send sends on. It passes on all where none is set.
+// A tap is a hook of a store's clients that lets a test see, and change, each round trip. It does
+// nothing unless a function is set.
 type tap struct {
 	pass atomic.Pointer[passage]
 }
 
+// A passage handles one round trip. It calls send to send the commands.
 type passage func(ctx context.Context, cmds []redis.Cmder, send func() error) error
 
 var _ redis.Hook = (*tap)(nil)
 
-// set makes p see every further round trip; nil: nobody.
+// set makes p handle every further round trip. If p is nil, they are sent unseen.
 func (t *tap) set(p passage) {
 	if p == nil {
 		t.pass.Store(nil)
@@ -57,13 +58,13 @@ func (t *tap) through(ctx context.Context, cmds []redis.Cmder, send func() error
 	return (*pass)(ctx, cmds, send)
 }
 
-// handshake knows what a client sends when it connects.
+// handshake reports whether a client sends the commands when it connects.
 func handshake(cmds []redis.Cmder) bool {
 	name := strings.ToLower(cmds[0].Name())
 	return name == "hello" || name == "client" || name == "auth" || name == "select"
 }
 
-// count counts the round trips of do.
+// count returns the number of round trips that do makes.
 func (t *tap) count(do func()) (roundTrips int64) {
 	var n atomic.Int64
 	t.set(func(_ context.Context, _ []redis.Cmder, send func() error) error {
@@ -85,7 +86,7 @@ func isWrite(cmds []redis.Cmder) bool {
 	return err == nil && key.Kind() == recordkey.KindPRK
 }
 
-// argument is the text of a command's argument.
+// argument returns the text of a command's argument.
 func argument(arg any) string {
 	switch arg := arg.(type) {
 	case string:
@@ -96,8 +97,8 @@ func argument(arg any) string {
 	return ""
 }
 
-// lose makes the next n answers to writes get lost with err, after the server carried it out if done, before it else.
-// It calls at, if that is not nil, at every loss.
+// lose loses the next n writes: they return err. The server carries them out if done is set. It
+// calls at, unless nil, at every loss.
 func (t *tap) lose(n int, done bool, err error, at func(loss int)) {
 	var lost atomic.Int64
 	t.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {

@@ -23,7 +23,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A profile is a struct of the kind that applications have.
+// A profile is a struct like those of applications.
 type profile struct {
 	UID   string          `json:"uid"   userdb:"uid,primary"`
 	Rev   userdb.Revision `json:"rev"   userdb:"~rev"`
@@ -43,7 +43,8 @@ type work struct {
 	Notes  []string         `userdb:"notes"`
 }
 
-// profileSchema is what the tags of profile say, a field more that it does not know, and tags.
+// profileSchema returns the schema of profile's tags, with tags and another field that profile does
+// not have.
 func profileSchema(t testingT) schema.Schema {
 	typ, err := schema.From[profile]()
 	must(t, err)
@@ -53,7 +54,7 @@ func profileSchema(t testingT) schema.Schema {
 	return schema.Schema{Types: map[string]schema.Type{"user": typ}}
 }
 
-// typedUsers opens the type, and the view of it by profiles.
+// typedUsers opens the store and returns its type user and the typed view of it.
 func (s *site) typedUsers() (*userdb.Type, *userdb.Typed[profile]) {
 	s.t.Helper()
 	users := typeOf(s.t, s.open(userdb.Options{Schema: profileSchema(s.t)}), "user")
@@ -62,7 +63,7 @@ func (s *site) typedUsers() (*userdb.Type, *userdb.Typed[profile]) {
 	return users, profiles
 }
 
-// alice is an profile with everything in it.
+// alice returns a profile in which every field is set.
 func alice() profile {
 	return profile{UID: "alice", Email: "alice@example.com", Name: new("Alice"), Job: "the job of alice", work: work{
 		Age: new(int64(math.MinInt64)), Serial: math.MaxUint64, Score: 0.1, Active: true, Since: time.UnixMilli(1_700_000_000_123).UTC(),
@@ -70,7 +71,7 @@ func alice() profile {
 	}}
 }
 
-// sameProfile wants two profiles to be alike but for their revisions.
+// sameProfile compares two profiles apart from their revisions.
 func sameProfile(t testingT, what string, got, want profile) {
 	t.Helper()
 	got.Rev, want.Rev = userdb.Revision{}, userdb.Revision{}
@@ -81,6 +82,7 @@ func sameProfile(t testingT, what string, got, want profile) {
 	}
 }
 
+// TestTypedVerbs calls every verb of a typed view.
 func TestTypedVerbs(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, profiles := s.typedUsers()
@@ -123,7 +125,8 @@ func TestTypedVerbs(t *testing.T) {
 	})
 }
 
-// TestTypedWritesWhatChanged looks at what goes to the store, and leaves alone what the struct does not know.
+// TestTypedWritesWhatChanged checks that Save and Update send only the facets that changed, and
+// leave others alone, also those that the struct does not have.
 func TestTypedWritesWhatChanged(t *testing.T) {
 	verbs := map[string]func(ctx context.Context, profiles *userdb.Typed[profile], mine profile, edit func(*profile) error) (profile, error){
 		"Save": func(ctx context.Context, profiles *userdb.Typed[profile], mine profile, edit func(*profile) error) (profile, error) {
@@ -142,7 +145,7 @@ func TestTypedWritesWhatChanged(t *testing.T) {
 		must(t, err)
 		e := mine.Rev.Entry()
 		e.Put("city", schema.Text("the city of alice"))
-		day, err := schema.Decode(schema.CodecDate, "2023-11-14") // as others write it
+		day, err := schema.Decode(schema.CodecDate, "2023-11-14") // as another program writes it
 		must(t, err)
 		e.Put("since", day)
 		_, err = users.Save(t.Context(), e)
@@ -173,7 +176,8 @@ func TestTypedWritesWhatChanged(t *testing.T) {
 				t.Errorf("%s: what is no change was changed: %v", name, e)
 			}
 			same, err := verb(t.Context(), profiles, saved, func(a *profile) error {
-				a.Since = a.Since.In(time.FixedZone("", 3600)).Add(time.Microsecond) // which no date tells
+				// A date has neither a time zone nor microseconds.
+				a.Since = a.Since.In(time.FixedZone("", 3600)).Add(time.Microsecond)
 				return nil
 			})
 			if err != nil || same.Rev.String() != saved.Rev.String() {
@@ -183,7 +187,7 @@ func TestTypedWritesWhatChanged(t *testing.T) {
 	})
 }
 
-// sent is what do sends to the store in writes, as text.
+// sent returns the arguments of all commands that do sends.
 func (s *site) sent(do func()) string {
 	var mu sync.Mutex
 	var b strings.Builder
@@ -204,7 +208,8 @@ func (s *site) sent(do func()) string {
 	return b.String()
 }
 
-// TestTypedRefusals has what Save and Update refuse; nothing is written by any of it.
+// TestTypedRefusals checks which changes Save, Update and Create refuse, and that they write
+// nothing.
 func TestTypedRefusals(t *testing.T) {
 	errStop := errors.New("stop")
 	eachStore(t, func(t *testing.T, s *site) {
@@ -238,7 +243,7 @@ func TestTypedRefusals(t *testing.T) {
 			edit(&bad)
 			_, err := profiles.Save(t.Context(), bad)
 			wantField(t, "Save of "+what, err, userdb.ErrInvalid, what)
-			if what == "~rev" { // Update knows what it read
+			if what == "~rev" { // Update does not need it
 				continue
 			}
 			_, err = profiles.Update(t.Context(), hints.UID("alice"), func(a *profile) error {
@@ -248,7 +253,7 @@ func TestTypedRefusals(t *testing.T) {
 			wantField(t, "Update of "+what, err, userdb.ErrInvalid, what)
 			bad.UID = "another"
 			_, err = profiles.Create(t.Context(), bad)
-			all, want := problemsOf(err), what // the address and the name are taken, too
+			all, want := problemsOf(err), what // the address and the name are also taken
 			if what == "uid" {
 				want = "email taken"
 			}
@@ -265,7 +270,8 @@ func TestTypedRefusals(t *testing.T) {
 	})
 }
 
-// TestTypedRevisionOfText: a struct that came from a form, or JSON, is compared in Update, and not saved.
+// TestTypedRevisionOfText checks that a struct from JSON cannot be saved, but that Update can
+// compare its revision.
 func TestTypedRevisionOfText(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		_, profiles := s.typedUsers()
@@ -296,7 +302,7 @@ func TestTypedRevisionOfText(t *testing.T) {
 	})
 }
 
-// TestTypedNoUpdateIsLost lets many count in one entry.
+// TestTypedNoUpdateIsLost makes many concurrent updates of one facet.
 func TestTypedNoUpdateIsLost(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		_, profiles := s.typedUsers()
@@ -319,7 +325,8 @@ func TestTypedNoUpdateIsLost(t *testing.T) {
 	})
 }
 
-// TestTypedUnconfirmed: what was made, and is not known to be on a replica, is returned beside the error.
+// TestTypedUnconfirmed checks that a change that no replica confirmed is returned together with the
+// error.
 func TestTypedUnconfirmed(t *testing.T) {
 	s := startServer(t)
 	db := s.open(userdb.Options{Schema: profileSchema(t), Replicas: 1, ReplicaTimeout: time.Millisecond})
@@ -336,7 +343,7 @@ func TestTypedUnconfirmed(t *testing.T) {
 	}
 }
 
-// TestTypedListings has entries that fit into the struct, and one that does not.
+// TestTypedListings lists entries that fit into the struct, and one that does not.
 func TestTypedListings(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, profiles := s.typedUsers()
@@ -389,7 +396,8 @@ func TestTypedListings(t *testing.T) {
 	})
 }
 
-// TestTypedAndOtherVerbs: what New and Read make goes to and comes from verbs that know no structs.
+// TestTypedAndOtherVerbs passes structs to verbs that take entries, by New, and their results back,
+// by Read.
 func TestTypedAndOtherVerbs(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, profiles := s.typedUsers()
@@ -420,7 +428,8 @@ func TestTypedAndOtherVerbs(t *testing.T) {
 	})
 }
 
-// TestTypedAfterExport: whole numbers that JavaScript would round come back from an export with all their digits.
+// TestTypedAfterExport checks that whole numbers beyond JavaScript's precision keep all digits in
+// an export.
 func TestTypedAfterExport(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, profiles := s.typedUsers()
@@ -438,7 +447,7 @@ func TestTypedAfterExport(t *testing.T) {
 	})
 }
 
-// TestTypedRoundTrips: a struct costs none more than an entry.
+// TestTypedRoundTrips checks that structs need no more round trips than entries.
 func TestTypedRoundTrips(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, profiles := s.typedUsers()
@@ -458,7 +467,8 @@ func TestTypedRoundTrips(t *testing.T) {
 	})
 }
 
-// TestTypedReadAllocates counts what reading an entry into a struct takes: the struct, its Revision, and what it points at.
+// TestTypedReadAllocates counts the allocations of reading an entry into a struct: the struct, its
+// Revision, and the value of its pointer.
 func TestTypedReadAllocates(t *testing.T) {
 	type plain struct {
 		UID   string          `userdb:"uid"`
@@ -488,8 +498,8 @@ func TestTypedReadAllocates(t *testing.T) {
 	}
 }
 
-// TestTypedLaw saves random profiles over one another: what is saved is what is returned and what is found, and nothing of
-// the one before is left.
+// TestTypedLaw saves random profiles over one another. Save and Find must return the saved profile,
+// with nothing of the one before.
 func TestTypedLaw(t *testing.T) {
 	drawn := anyProfile()
 	eachStore(t, func(t *testing.T, s *site) {
@@ -524,7 +534,7 @@ func anyProfile() *rapid.Generator[profile] {
 	})
 }
 
-// wantOf wants an error when a view by a struct is made.
+// wantOf checks the error of userdb.Of for a struct; "<nil>" stands for none.
 func wantOf[T any](t *testing.T, users *userdb.Type, want string) {
 	t.Helper()
 	typed, err := userdb.Of[T](users)
@@ -533,6 +543,7 @@ func wantOf[T any](t *testing.T, users *userdb.Type, want string) {
 	}
 }
 
+// TestTypedOf checks which structs fit the schema of a type.
 func TestTypedOf(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.users()

@@ -18,7 +18,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// naughty is the Big List of Naughty Strings, and some that are naughty here.
+// naughty returns the Big List of Naughty Strings, and strings that mean something in record keys,
+// globs and fields.
 func naughty(t *testing.T, s *site) []string {
 	t.Helper()
 	raw, err := os.ReadFile("../test/testdata/blns.json")
@@ -37,14 +38,14 @@ func naughty(t *testing.T, s *site) []string {
 		"[a-", "[^", "\\", "*", "?", "[*]", "\u2028", "a\u0300", " ", "\t", "password", "%s%d%v")
 }
 
-// clean reports whether a verb refused a value as it should: by a rule, or as a hint that means nothing.
+// clean reports whether err is a proper refusal of a value: it breaks a rule, or is no valid hint.
 func clean(err error) bool {
 	return slices.ContainsFunc([]error{userdb.ErrInvalid, hints.ErrHint, password.ErrPolicy, recordkey.ErrSyntax},
 		func(kind error) bool { return errors.Is(err, kind) })
 }
 
-// TestNaughtyStrings uses them as everything that a caller can name. Each is refused by a rule, or
-// comes back as it went in.
+// TestNaughtyStrings uses them for everything that a caller can name. Each must be refused by a
+// rule, or be returned as it was written.
 func TestNaughtyStrings(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -56,7 +57,7 @@ func TestNaughtyStrings(t *testing.T) {
 	})
 }
 
-// naughtyEntry makes an entry with a text in it, reads it back in every way, and removes it.
+// naughtyEntry creates an entry with a text in it, reads it in every way, and deletes it.
 func naughtyEntry(t *testing.T, users *userdb.Type, n userdb.NewEntry, text string) {
 	t.Helper()
 	ctx := t.Context()
@@ -116,7 +117,7 @@ func naughtyTags(t *testing.T, users *userdb.Type, e userdb.Entry, want []string
 	}
 }
 
-// TestNaughtyHints uses them as hints and patterns, in a store with one innocent entry.
+// TestNaughtyHints uses them as hints and patterns in a store with one innocent entry.
 func TestNaughtyHints(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
@@ -144,7 +145,8 @@ func TestNaughtyHints(t *testing.T) {
 	})
 }
 
-// naughtyPattern uses a text as a glob, and quoted as one: that finds only keys that hold it.
+// naughtyPattern uses a text as a glob, and as quoted text in a glob, which must match only keys
+// that contain it.
 func naughtyPattern(t *testing.T, db *userdb.DB, text string) {
 	t.Helper()
 	for _, err := range inspect.Keys(t.Context(), db, text) {
@@ -157,7 +159,7 @@ func naughtyPattern(t *testing.T, db *userdb.DB, text string) {
 	}
 }
 
-// TestNaughtyPasswords sets them, and logs in.
+// TestNaughtyPasswords sets them as passwords and logs in with them.
 func TestNaughtyPasswords(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -180,7 +182,8 @@ func TestNaughtyPasswords(t *testing.T) {
 	})
 }
 
-// TestParallelCreatesOfOneMap: Create reads what it is given, and changes nothing in it.
+// TestParallelCreatesOfOneMap checks that Create does not change its argument, so that concurrent
+// calls can share it.
 func TestParallelCreatesOfOneMap(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -206,7 +209,7 @@ func TestParallelCreatesOfOneMap(t *testing.T) {
 	})
 }
 
-// TestUIDs makes UIDs in every way.
+// TestUIDs creates entries with UIDs of a generator that returns taken and empty ones.
 func TestUIDs(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		given := []string{"taken", "taken", "", "free"}
@@ -243,7 +246,7 @@ func TestUIDs(t *testing.T) {
 	})
 }
 
-// TestRandomUIDs wants UIDs of their length that do not come again.
+// TestRandomUIDs checks the length of random UIDs, and that they do not repeat.
 func TestRandomUIDs(t *testing.T) {
 	for _, n := range []int{8, 9, 12, 64} {
 		seen := map[string]bool{}
@@ -265,7 +268,8 @@ func TestRandomUIDs(t *testing.T) {
 	}
 }
 
-// TestRulesOfThePrimaryField holds UIDs to the rules that the schema has for them.
+// TestRulesOfThePrimaryField checks that UIDs, also generated ones, must follow the rules of the
+// primary field.
 func TestRulesOfThePrimaryField(t *testing.T) {
 	sc := wideSchema(schema.FoldCasefold)
 	typ := sc.Types["user"]
@@ -274,15 +278,15 @@ func TestRulesOfThePrimaryField(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: sc, NewUID: func() (string, error) { return "abc", nil }}), "user")
 		add(t, users, "123")
-		for _, uid := range []string{"12", "abc", "1234", "000", "\xff\xfe", ""} { // "" is the generator's
+		for _, uid := range []string{"12", "abc", "1234", "000", "\xff\xfe", ""} { // "" stands for a generated one
 			_, err := users.Create(t.Context(), userdb.NewEntry{UID: uid})
 			wantField(t, fmt.Sprintf("UID %q", uid), err, userdb.ErrInvalid, "uid")
 		}
 	})
 }
 
-// TestDomainsStayApart gives two people addresses at two domains that were one value once, and looks for
-// them by everything that means one of the two (I2).
+// TestDomainsStayApart gives people addresses at pairs of domains that had the same canonical form
+// in earlier versions. Every spelling must find its owner, and nobody else can take it (I2).
 func TestDomainsStayApart(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.users()
@@ -318,7 +322,8 @@ func TestDomainsStayApart(t *testing.T) {
 	})
 }
 
-// TestFacets: the facets have nothing of what the store keeps besides, follow Put and Drop, and are the caller's own.
+// TestFacets checks that Facets returns a copy of the facets, without the store's own fields and
+// with all changes by Put and Drop.
 func TestFacets(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		e := add(t, s.wide(), "u1", "name", "Alice", "job", "cook")

@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// trips counts the round trips and the commands of something.
+// trips returns the number of round trips and commands that do sends, as text.
 func (g *gate) trips(do func()) string {
 	var trips, commands atomic.Int64
 	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -30,7 +30,7 @@ func (g *gate) trips(do func()) string {
 	return fmt.Sprintf("%d round trips, %d commands", trips.Load(), commands.Load())
 }
 
-// visitors are who asks, and what is known of them.
+// visitors lists what visitors type, and whether it identifies an account that gets a token.
 var visitors = []struct {
 	typed string
 	known bool
@@ -46,7 +46,8 @@ var visitors = []struct {
 	{"longest@example.com", false},
 }
 
-// visitorStore has alice, one who is disabled, one without an address, and one with a UID that no token can have.
+// visitorStore adds a disabled account, one without an address, and one whose UID is too long for
+// tokens.
 func visitorStore(g *gate) {
 	g.add("dis", "battery staple dis")
 	must(g.t, g.users.Disable(g.t.Context(), uid("dis")))
@@ -54,12 +55,13 @@ func visitorStore(g *gate) {
 	must(g.t, err)
 	_, err = g.users.Create(g.t.Context(), userdb.NewEntry{UID: strings.Repeat("x", 201), Facets: schema.Texts("name", "longest", "email", "longest@example.com")})
 	must(g.t, err)
-	g.issue(userdb.Token{Purpose: "warm"}) // so that all scripts are known
+	g.issue(userdb.Token{Purpose: "warm"}) // these calls load all scripts
 	_, _, _ = g.users.IssueForVisitor(g.t.Context(), "email", "warm", userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: "warm"})
 	_, _ = g.users.Invite(g.t.Context(), "email", "warm@example.com", userdb.Token{Life: time.Minute}, userdb.Attempt{Origin: "warm"})
 }
 
-// TestVisitorsSeeNoDifference: the same hashes and round trips, for everybody who may be asked for.
+// TestVisitorsSeeNoDifference checks that every visitor's call makes the same number of hashes and
+// round trips.
 func TestVisitorsSeeNoDifference(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		visitorStore(g)
@@ -103,7 +105,8 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 	})
 }
 
-// TestVisitorsWriteAlike: as many commands write for everybody who may be asked for. A write takes longer than a read where it is synced.
+// TestVisitorsWriteAlike checks that every visitor's call writes with the same number of commands.
+// If Redis syncs its log, a write takes longer than a read.
 func TestVisitorsWriteAlike(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		visitorStore(g)
@@ -139,7 +142,7 @@ func TestVisitorsWriteAlike(t *testing.T) {
 	})
 }
 
-// TestMailsOfOneAccount: who types one identifier of an account after the other has it sent no more mails than who types one.
+// TestMailsOfOneAccount checks that all identifiers of an account share its limit of mails.
 func TestMailsOfOneAccount(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		must(t, errOf(g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
@@ -164,7 +167,8 @@ func TestMailsOfOneAccount(t *testing.T) {
 	})
 }
 
-// TestInvitedAddress: the address of an invitation has no white space around it, which a mail would carry.
+// TestInvitedAddress checks that the address of an invitation is stored without the white space
+// around it.
 func TestInvitedAddress(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		i, err := g.users.Invite(t.Context(), "email", " new@example.com\t", userdb.Token{}, userdb.Attempt{})
@@ -181,7 +185,8 @@ func TestInvitedAddress(t *testing.T) {
 	})
 }
 
-// TestChangesAreLimited: whichever accounts ask for them, at most three tokens in an hour bring the same address, however it is spelled.
+// TestChangesAreLimited checks that at most three tokens an hour change an address to the same one,
+// whichever accounts ask for them and however it is spelled.
 func TestChangesAreLimited(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.add("bob", "battery staple 9")
@@ -205,8 +210,9 @@ func TestChangesAreLimited(t *testing.T) {
 	})
 }
 
-// TestVisitorLimits: of many at once no more are let through than the limits say, for an identifier, in any spelling, of tokens and of
-// invitations, and for an origin, of both together; and an hour later again.
+// TestVisitorLimits makes many calls at once. The limits must hold for tokens and for invitations
+// of an identifier, in any spelling, and for both together of an origin. An hour later calls must
+// succeed again.
 func TestVisitorLimits(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ask := func(n int, identifier, origin func(i int) string) (tokens, invitations int) {
@@ -254,7 +260,7 @@ func TestVisitorLimits(t *testing.T) {
 	})
 }
 
-// TestVisitorRules: what cannot be asked for.
+// TestVisitorRules checks which invitations and tokens visitors cannot get.
 func TestVisitorRules(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -284,7 +290,7 @@ func TestVisitorRules(t *testing.T) {
 	})
 }
 
-// invite invites an address that nobody has.
+// invite invites an address that nobody has, and returns the secret.
 func (g *gate) invite(address string) string {
 	g.t.Helper()
 	i, err := g.users.Invite(g.t.Context(), "email", address, userdb.Token{Value: "a plan"}, userdb.Attempt{})
@@ -294,7 +300,8 @@ func (g *gate) invite(address string) string {
 	return i.Secret
 }
 
-// TestAccept: an account is made once, with the address that was invited, and whatever is refused leaves the invitation good.
+// TestAccept checks that an invitation creates one account, with the invited address, and that a
+// refused call leaves it valid.
 func TestAccept(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -354,7 +361,8 @@ func TestAccept(t *testing.T) {
 	})
 }
 
-// TestAcceptRaces: of any number at once one makes the account; and none where it was made in another way.
+// TestAcceptRaces accepts an invitation many times at once. One call must create the account,
+// unless somebody else takes the address.
 func TestAcceptRaces(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for round := range 5 {
@@ -365,7 +373,7 @@ func TestAcceptRaces(t *testing.T) {
 				wg.Go(func() {
 					var err error
 					switch {
-					case round == 4 && i == 0: // the address goes to somebody else
+					case round == 4 && i == 0: // somebody else takes the address
 						_, err = g.users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("email", fmt.Sprintf("r%d@example.com", round))})
 					default:
 						_, err = g.users.Accept(t.Context(), secret, userdb.NewEntry{Facets: schema.Texts("name", fmt.Sprint("r", round, "-", i))})
@@ -386,7 +394,8 @@ func TestAcceptRaces(t *testing.T) {
 	})
 }
 
-// TestVerified: an address is verified by what was sent to it, and its change unverifies it, by any program.
+// TestVerified checks that a token that was sent to an address verifies it, and that a change of
+// the address, by any program, makes it unverified.
 func TestVerified(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -434,7 +443,8 @@ func TestVerified(t *testing.T) {
 		if e.Verified("email") {
 			t.Error("an edit is verified")
 		}
-		g.store("alice", "email", "alice4@example.com") // by a program that knows nothing of it
+		// A program that does not know of verified addresses writes it like this.
+		g.store("alice", "email", "alice4@example.com")
 		want("written by others", false)
 		g.store("alice", "email", "alice3@example.com")
 		_, err = g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { e.Drop("email"); return nil })
@@ -445,8 +455,8 @@ func TestVerified(t *testing.T) {
 	})
 }
 
-// TestOneOrigin: an address is one origin, however it is written, and an IPv6 /64 prefix is one,
-// too: a visitor has all of it.
+// TestOneOrigin checks that all spellings of an address are one origin, and so are all addresses of
+// an IPv6 /64 prefix, which usually belongs to one visitor.
 func TestOneOrigin(t *testing.T) {
 	spellings := map[string][]string{
 		"IPv4": {
