@@ -297,7 +297,7 @@ func callRandomVerb(ctx context.Context, users *userdb.Type, r *rand.Rand) (int6
 // schedules the callers, so only make soak limits it, by the median of many runs. The tests of
 // internal/store/cluster, which control time, cover how callers back off.
 func TestClusterContention(t *testing.T) {
-	runs := setting("USERDB_CONTENTIONS", 1)
+	runs := envInt("USERDB_CONTENTIONS", 1)
 	s := clusterSite(t)
 	t.Cleanup(s.check)
 	users := s.wide()

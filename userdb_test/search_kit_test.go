@@ -12,98 +12,100 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A search takes the verbs of several players through all orders of their commands, as far as its budget of
-// preemptions goes: how often a player is stopped before a command while others go on. Every order is played anew,
-// on an entry of its own.
-type search struct {
-	play        func(*play)   // begins the players of a play
-	judge       func() string // the play that is over
-	tamper      *tamper       // nil: none
-	preemptions int
-	most        int // plays
-	plays       int
+// An explorer runs the verbs of several actors in all orders of their commands that its budget of
+// preemptions allows: how often an actor is stopped before a command while others continue. Every
+// order is a new execution, on an entry of its own.
+type explorer struct {
+	start         func(*execution) // starts the actors of an execution
+	verify        func() string    // describes what is wrong after the last execution, "" for nothing
+	tamper        *tamper          // nil for none
+	preemptions   int
+	maxExecutions int
+	executions    int
 }
 
-// A tamper changes what a player sends, or the answer that it gets.
+// A tamper changes what an actor sends, or the reply that it gets.
 type tamper struct {
-	before, after func(who *player, cmd redis.Cmder)
+	before, after func(who *actor, cmd redis.Cmder)
 }
 
-// A play is one order of commands.
-type play struct {
+// An execution runs the commands of its actors in one order.
+type execution struct {
 	mu      sync.Mutex
 	tamper  *tamper
 	number  int
-	players []*player
-	choices []choosing
+	actors  []*actor
+	choices []choice
 	steps   int
-	watch   func(*player) // after every step of a player, or of nobody's
+	onStep  func(*actor) // called after every step of an actor
 }
 
-// A choosing is a moment of a play: who could go on, and who did.
-type choosing struct {
-	could       []int // players, the one that went on before at first; timePasses: time goes by
-	chosen      int   // index
-	preempts    bool  // the first could have gone on
-	preemptions int   // before
+// A choice is a moment of an execution: who could continue, and who did.
+type choice struct {
+	options     []int // actors, the one of the last step first, or timePasses
+	chosen      int   // index into options
+	mayPreempt  bool  // the first option is the actor of the last step
+	preemptions int   // before this choice
 }
 
-const timePasses = -1 // instead of a player
+// timePasses stands for an actor in a choice after which time goes by.
+const timePasses = -1
 
-// A player does some verbs, one after the other.
-type player struct {
-	id      int
-	play    *play
-	pending []*gated
-	ended   bool
+// An actor runs verbs, one after the other.
+type actor struct {
+	id        int
+	execution *execution
+	pending   []*pendingCommand
+	ended     bool
 }
 
-// A gated command waits to be sent.
-type gated struct {
-	cmd  redis.Cmder
-	text string
-	send chan struct{}
-	sent chan struct{}
-	seen chan struct{} // what it did
+// A pendingCommand waits for its turn.
+type pendingCommand struct {
+	cmd      redis.Cmder
+	text     string
+	send     chan struct{}
+	sent     chan struct{}
+	observed chan struct{} // closed after onStep has seen the effect
 }
 
-type playerKey struct{}
+type actorKey struct{}
 
-// cast begins what a player does.
-func (p *play) cast(do func(ctx context.Context, who *player)) {
-	who := &player{id: len(p.players), play: p}
-	p.players = append(p.players, who)
+// addActor starts an actor that calls do.
+func (x *execution) addActor(do func(ctx context.Context, who *actor)) {
+	who := &actor{id: len(x.actors), execution: x}
+	x.actors = append(x.actors, who)
 	go func() {
-		do(context.WithValue(context.Background(), playerKey{}, who), who)
-		p.mu.Lock()
-		defer p.mu.Unlock()
+		do(context.WithValue(context.Background(), actorKey{}, who), who)
+		x.mu.Lock()
+		defer x.mu.Unlock()
 		who.ended = true
 	}()
 }
 
-// A stagehand holds up the commands of players. It is the last hook of a client.
-type stagehand struct{}
+// A turnHook makes the commands of actors wait for their turn. It is the last hook of a client.
+type turnHook struct{}
 
 // DialHook implements redis.Hook.
-func (stagehand) DialHook(next redis.DialHook) redis.DialHook {
+func (turnHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
 }
 
 // ProcessHook implements redis.Hook.
-func (stagehand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (turnHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		who, is := ctx.Value(playerKey{}).(*player)
+		who, is := ctx.Value(actorKey{}).(*actor)
 		if !is || handshake([]redis.Cmder{cmd}) {
 			return next(ctx, cmd)
 		}
-		return who.through(cmd, func() error { return next(ctx, cmd) })
+		return who.send(cmd, func() error { return next(ctx, cmd) })
 	}
 }
 
-// ProcessPipelineHook implements redis.Hook: on a cluster each command goes its own way.
-func (stagehand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+// ProcessPipelineHook implements redis.Hook. The commands wait one by one, since a cluster sends
+// them to different nodes.
+func (turnHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		who, is := ctx.Value(playerKey{}).(*player)
+		who, is := ctx.Value(actorKey{}).(*actor)
 		if !is || handshake(cmds) {
 			return next(ctx, cmds)
 		}
@@ -111,7 +113,7 @@ func (stagehand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 		var wg sync.WaitGroup
 		for i, cmd := range cmds {
 			wg.Go(func() {
-				errs[i] = who.through(cmd, func() error { return next(ctx, []redis.Cmder{cmd}) })
+				errs[i] = who.send(cmd, func() error { return next(ctx, []redis.Cmder{cmd}) })
 			})
 		}
 		wg.Wait()
@@ -119,130 +121,134 @@ func (stagehand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// through waits until the command's turn has come.
-func (who *player) through(cmd redis.Cmder, next func() error) error {
-	g := &gated{cmd: cmd, text: wordsOf(cmd), send: make(chan struct{}), sent: make(chan struct{}), seen: make(chan struct{})}
-	p := who.play
-	p.mu.Lock()
-	who.pending = append(who.pending, g)
-	p.mu.Unlock()
-	<-g.send
-	if t := p.tamper; t != nil && t.before != nil {
+// send waits for the command's turn and sends it.
+func (who *actor) send(cmd redis.Cmder, next func() error) error {
+	p := &pendingCommand{
+		cmd: cmd, text: wordsOf(cmd),
+		send: make(chan struct{}), sent: make(chan struct{}), observed: make(chan struct{}),
+	}
+	x := who.execution
+	x.mu.Lock()
+	who.pending = append(who.pending, p)
+	x.mu.Unlock()
+	<-p.send
+	if t := x.tamper; t != nil && t.before != nil {
 		t.before(who, cmd)
 	}
 	err := next()
-	if t := p.tamper; t != nil && t.after != nil && err == nil {
+	if t := x.tamper; t != nil && t.after != nil && err == nil {
 		t.after(who, cmd)
 	}
-	close(g.sent)
-	<-g.seen
+	close(p.sent)
+	<-p.observed
 	return err
 }
 
-// first is the command of a player that is sent next: of several at a time the same one in every play.
-func (who *player) first() *gated {
-	return slices.MinFunc(who.pending, func(a, b *gated) int { return cmp.Compare(a.text, b.text) })
+// firstPending returns the next command of an actor. If several are pending, it returns the same
+// one in every execution.
+func (who *actor) firstPending() *pendingCommand {
+	return slices.MinFunc(who.pending, func(a, b *pendingCommand) int { return cmp.Compare(a.text, b.text) })
 }
 
-// options are who can go on, last first; sleepers can, where time goes by.
-func (p *play) options(last int) []int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var could []int
+// options returns the actors that can continue, beginning with last. It appends timePasses if
+// others sleep.
+func (x *execution) options(last int) []int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var ready []int
 	asleep := false
-	for _, who := range p.players {
+	for _, who := range x.actors {
 		switch {
 		case len(who.pending) > 0:
-			could = append(could, who.id)
+			ready = append(ready, who.id)
 		case !who.ended:
 			asleep = true
 		}
 	}
-	slices.SortStableFunc(could, func(a, b int) int { return cmp.Compare(min(1, (a-last)*(a-last)), min(1, (b-last)*(b-last))) })
+	slices.SortStableFunc(ready, func(a, b int) int { return cmp.Compare(min(1, (a-last)*(a-last)), min(1, (b-last)*(b-last))) })
 	if asleep {
-		could = append(could, timePasses)
+		ready = append(ready, timePasses)
 	}
-	return could
+	return ready
 }
 
-// step lets a player send one command, or time go by for those who wait for that.
-func (p *play) step(id int) {
-	var who *player
+// step lets an actor send one command, or lets time go by for those that sleep.
+func (x *execution) step(id int) {
 	if id == timePasses {
 		time.Sleep(time.Second)
 	} else {
-		who = p.players[id]
-		p.mu.Lock()
-		g := who.first()
-		who.pending = slices.DeleteFunc(who.pending, func(o *gated) bool { return o == g })
-		p.steps++
-		p.mu.Unlock()
-		close(g.send)
-		<-g.sent
-		p.watch(who)
-		close(g.seen)
+		who := x.actors[id]
+		x.mu.Lock()
+		next := who.firstPending()
+		who.pending = slices.DeleteFunc(who.pending, func(o *pendingCommand) bool { return o == next })
+		x.steps++
+		x.mu.Unlock()
+		close(next.send)
+		<-next.sent
+		x.onStep(who)
+		close(next.observed)
 	}
 	synctest.Wait()
 }
 
-// run plays an order: as begun, and from there on without preemption.
-func (p *play) run(begun []int) {
+// run makes the choices of prefix, and after them runs on without a preemption.
+func (x *execution) run(prefix []int) {
 	synctest.Wait()
 	last, used := 0, 0
-	for could := p.options(last); len(could) > 0; could = p.options(last) {
-		c := choosing{could: could, preempts: could[0] == last, preemptions: used}
-		if at := len(p.choices); at < len(begun) {
-			c.chosen = min(begun[at], len(could)-1)
+	for options := x.options(last); len(options) > 0; options = x.options(last) {
+		c := choice{options: options, mayPreempt: options[0] == last, preemptions: used}
+		if at := len(x.choices); at < len(prefix) {
+			c.chosen = min(prefix[at], len(options)-1)
 		}
-		p.choices = append(p.choices, c)
-		if c.preempts && c.chosen > 0 {
+		x.choices = append(x.choices, c)
+		if c.mayPreempt && c.chosen > 0 {
 			used++
 		}
-		if next := could[c.chosen]; next != timePasses {
+		if next := options[c.chosen]; next != timePasses {
 			last = next
 		}
-		p.step(could[c.chosen])
+		x.step(options[c.chosen])
 	}
 }
 
-// next is the order to be played after this one, nil after the last.
-func (p *play) next(most int) []int {
-	for at := len(p.choices) - 1; at >= 0; at-- {
-		c := p.choices[at]
-		if c.chosen+1 >= len(c.could) || c.preempts && c.chosen == 0 && c.preemptions >= most {
+// nextPrefix returns the choices with which the next execution begins, nil after the last one.
+func (x *execution) nextPrefix(maxPreemptions int) []int {
+	for at := len(x.choices) - 1; at >= 0; at-- {
+		c := x.choices[at]
+		if c.chosen+1 >= len(c.options) || c.mayPreempt && c.chosen == 0 && c.preemptions >= maxPreemptions {
 			continue
 		}
-		order := make([]int, at+1)
+		prefix := make([]int, at+1)
 		for i := range at {
-			order[i] = p.choices[i].chosen
+			prefix[i] = x.choices[i].chosen
 		}
-		order[at] = c.chosen + 1
-		return order
+		prefix[at] = c.chosen + 1
+		return prefix
 	}
 	return nil
 }
 
-// find returns a violation, or "" when all orders have been played.
-func (s *search) find() string {
-	for order := []int{}; order != nil && s.plays < s.most; {
-		p := &play{number: s.plays, tamper: s.tamper}
-		s.play(p)
-		p.run(order)
-		s.plays++
-		if wrong := s.judge(); wrong != "" {
-			return wrong + " in the order " + p.String()
+// explore returns a violation, or "" after it has run all orders.
+func (e *explorer) explore() string {
+	for prefix := []int{}; prefix != nil && e.executions < e.maxExecutions; {
+		x := &execution{number: e.executions, tamper: e.tamper}
+		e.start(x)
+		x.run(prefix)
+		e.executions++
+		if violation := e.verify(); violation != "" {
+			return violation + " in the order " + x.String()
 		}
-		order = p.next(s.preemptions)
+		prefix = x.nextPrefix(e.preemptions)
 	}
 	return ""
 }
 
-// String is who went on at each step: digits, and a dot where time went by.
-func (p *play) String() string {
-	text := make([]byte, len(p.choices))
-	for i, c := range p.choices {
+// String returns the actor of each step as a digit, and a dot for each step in which time passed.
+func (x *execution) String() string {
+	text := make([]byte, len(x.choices))
+	for i, c := range x.choices {
 		text[i] = '.'
-		if id := c.could[c.chosen]; id != timePasses {
+		if id := c.options[c.chosen]; id != timePasses {
 			text[i] = byte('0' + id)
 		}
 	}

@@ -21,58 +21,60 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A deed is a verb: "login P", "session P", which is a login and a session, "change P Q", "create P name".
-type deed string
+// An operation is a verb and its arguments, such as "login P", "change P Q" or "create P name". A
+// "session P" is a login and the start of a session.
+type operation string
 
-// A done deed, and between which steps it was done.
-type done struct {
-	deed
+// A completed describes an operation that has ended, and between which steps it ran.
+type completed struct {
+	operation
 	who        int
 	begin, end int
 	err        error
 	entry      userdb.Entry
-	secret     string // of a session that began
+	secret     string // of the session that it started
 }
 
-// A standing is an entry as it was after a step.
-type standing struct {
-	live, disabled             bool
-	hash, name, changed, owner string // owner is the password that was set last
-	rev                        string
-	fields                     map[string]string
-	by                         int // the player of the step
+// An entryState is an entry as it was after a step.
+type entryState struct {
+	live, disabled      bool
+	hash, name, changed string
+	password            string // the one that was set last
+	rev                 string
+	fields              map[string]string
+	by                  int // the actor of the step
 }
 
-// good reports whether a visitor may log in.
-func (s standing) good(pw, name string) bool {
-	return s.live && !s.disabled && s.owner == pw && s.name == name
+// canLogIn reports whether the password and the name log in.
+func (s entryState) canLogIn(pw, name string) bool {
+	return s.live && !s.disabled && s.password == pw && s.name == name
 }
 
-// A drama is one play of deeds at one entry.
-type drama struct {
-	*stageOfLogins
-	*play
-	uid     string
-	doing   map[int]deed
-	began   map[int]standing // by player, as the deed began
-	tried   map[int]bool     // by player: it tried to write a hash
-	history []standing
-	done    []done
-	wrong   string
+// A loginExecution runs the operations of a scenario on one entry.
+type loginExecution struct {
+	*loginStore
+	*execution
+	uid       string
+	running   map[int]operation  // by actor
+	began     map[int]entryState // by actor: the entry when the operation began
+	tried     map[int]bool       // by actor: the operation tried to write a hash
+	history   []entryState       // by step
+	completed []completed
+	violation string
 }
 
-// A stageOfLogins is the store of many plays.
-type stageOfLogins struct {
-	t     *testing.T
-	users *userdb.Type
-	raw   redis.UniversalClient
-	hash  string // of P, that an entry begins with
-	cast  []string
-	fits  map[string]bool
-	now   *drama
+// A loginStore is the store of many executions.
+type loginStore struct {
+	t          *testing.T
+	users      *userdb.Type
+	raw        redis.UniversalClient
+	hash       string // of P, which every entry begins with
+	scenario   []string
+	hashChecks map[string]bool // results of isHashOf
+	current    *loginExecution
 }
 
-func newStageOfLogins(t *testing.T, engine, hash string, cast []string) (*stageOfLogins, *userdb.DB) {
+func newLoginStore(t *testing.T, engine, hash string, scenario []string) (*loginStore, *userdb.DB) {
 	var db *userdb.DB
 	var err error
 	switch o := (userdb.Options{HashWorkers: 8}); engine {
@@ -82,55 +84,59 @@ func newStageOfLogins(t *testing.T, engine, hash string, cast []string) (*stageO
 		db, err = userdb.Open(t.Context(), "memory:", o)
 		must(t, err)
 	}
-	s := &stageOfLogins{t: t, users: typeOf(t, db, "user"), raw: clientOf(db), hash: hash, cast: cast, fits: map[string]bool{}}
-	s.raw.AddHook(stagehand{})
+	s := &loginStore{t: t, users: typeOf(t, db, "user"), raw: clientOf(db), hash: hash, scenario: scenario, hashChecks: map[string]bool{}}
+	s.raw.AddHook(turnHook{})
 	_, err = s.users.Create(t.Context(), userdb.NewEntry{UID: "first", Facets: schema.Texts("name", "first"), Password: "Ppassword"})
 	must(t, err)
-	_, err = s.users.Login(t.Context(), "first", "Ppassword", userdb.Attempt{}) // so that what is made once is made
+	// Only the first login creates some of the records.
+	_, err = s.users.Login(t.Context(), "first", "Ppassword", userdb.Attempt{})
 	must(t, err)
 	return s, db
 }
 
-// passwordOf is the password that a letter stands for.
+// passwordOf returns the password that a letter stands for.
 func passwordOf(letter string) string { return letter + "password" }
 
-// play begins a play at an entry of its own.
-func (s *stageOfLogins) play(p *play) {
-	d := &drama{stageOfLogins: s, play: p, uid: fmt.Sprint("uid", p.number), doing: map[int]deed{}, began: map[int]standing{}, tried: map[int]bool{}}
-	s.now = d
+// start creates an entry and starts the actors of an execution.
+func (s *loginStore) start(x *execution) {
+	d := &loginExecution{
+		loginStore: s, execution: x, uid: fmt.Sprint("uid", x.number),
+		running: map[int]operation{}, began: map[int]entryState{}, tried: map[int]bool{},
+	}
+	s.current = d
 	_, err := s.users.Create(s.t.Context(), userdb.NewEntry{UID: d.uid, Facets: schema.Texts("name", d.name("name"))})
 	must(s.t, err)
 	changed := time.Now().UTC().Format(time.RFC3339)
 	must(s.t, s.raw.HSet(s.t.Context(), "user/uid:"+d.uid, "password", s.hash, "~passwd", changed).Err())
-	d.history = []standing{{owner: passwordOf("P")}}
-	d.history = []standing{d.look(-1)}
-	p.watch = func(who *player) { d.history = append(d.history, d.look(who.id)) }
-	for _, deeds := range s.cast {
-		p.cast(func(ctx context.Context, who *player) {
-			for text := range strings.SplitSeq(deeds, ", ") {
-				p.mu.Lock()
-				d.doing[who.id], d.began[who.id], d.tried[who.id] = deed(text), d.history[p.steps], false
-				begin := p.steps
-				p.mu.Unlock()
-				entry, err := d.do(ctx, deed(text))
-				p.mu.Lock()
-				end, secret := p.steps, ""
-				p.mu.Unlock()
+	d.history = []entryState{{password: passwordOf("P")}}
+	d.history = []entryState{d.readState(-1)}
+	x.onStep = func(who *actor) { d.history = append(d.history, d.readState(who.id)) }
+	for _, operations := range s.scenario {
+		x.addActor(func(ctx context.Context, who *actor) {
+			for text := range strings.SplitSeq(operations, ", ") {
+				x.mu.Lock()
+				d.running[who.id], d.began[who.id], d.tried[who.id] = operation(text), d.history[x.steps], false
+				begin := x.steps
+				x.mu.Unlock()
+				entry, err := d.do(ctx, operation(text))
+				x.mu.Lock()
+				end, secret := x.steps, ""
+				x.mu.Unlock()
 				if strings.HasPrefix(text, "session") && err == nil {
 					_, secret, err = d.users.StartSession(ctx, entry, userdb.SessionOptions{})
 				}
-				p.mu.Lock()
-				d.done = append(d.done, done{deed(text), who.id, begin, end, err, entry, secret})
-				p.mu.Unlock()
+				x.mu.Lock()
+				d.completed = append(d.completed, completed{operation(text), who.id, begin, end, err, entry, secret})
+				x.mu.Unlock()
 			}
 		})
 	}
 }
 
-func (d *drama) name(of string) string { return of + " of " + d.uid }
+func (d *loginExecution) name(of string) string { return of + " of " + d.uid }
 
-func (d *drama) do(ctx context.Context, what deed) (userdb.Entry, error) {
-	words := strings.Fields(string(what))
+func (d *loginExecution) do(ctx context.Context, op operation) (userdb.Entry, error) {
+	words := strings.Fields(string(op))
 	switch words[0] {
 	case "login", "session":
 		return d.users.Login(ctx, d.name("name"), passwordOf(words[1]), userdb.Attempt{})
@@ -154,130 +160,132 @@ func (d *drama) do(ctx context.Context, what deed) (userdb.Entry, error) {
 			return nil
 		})
 	}
-	panic("unknown deed " + what)
+	panic("unknown operation " + op)
 }
 
-// look reads the entry as it is after a step, and holds its hash to the password that was set last.
-func (d *drama) look(by int) standing {
+// readState reads the entry after a step of an actor, and checks that its hash is of the password
+// that was set last.
+func (d *loginExecution) readState(by int) entryState {
 	fields, err := d.raw.HGetAll(context.Background(), "user/uid:"+d.uid).Result()
 	must(d.t, err)
 	was := d.history[len(d.history)-1]
-	s := standing{
+	s := entryState{
 		live: fields["~isa"] != "", disabled: fields["~disabled"] != "", hash: fields["password"], name: fields["name"],
-		changed: fields["~passwd"], owner: was.owner, rev: fields["~rev"], fields: fields, by: by,
+		changed: fields["~passwd"], password: was.password, rev: fields["~rev"], fields: fields, by: by,
 	}
 	if s.hash == was.hash {
 		return s
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch words := strings.Fields(string(d.doing[by])); {
-	case len(words) == 0: // nobody's: it is made for the play
+	switch words := strings.Fields(string(d.running[by])); {
+	case len(words) == 0: // the initial hash
 	case words[0] == "set", words[0] == "create":
-		s.owner = passwordOf(words[1])
+		s.password = passwordOf(words[1])
 	case words[0] == "change":
-		s.owner = passwordOf(words[2])
-		if !was.live || was.disabled || was.owner != passwordOf(words[1]) {
-			d.blame("%s was carried out, and the entry was %+v", d.doing[by], was)
+		s.password = passwordOf(words[2])
+		if !was.live || was.disabled || was.password != passwordOf(words[1]) {
+			d.report("%s changed the password, but the entry was %+v", d.running[by], was)
 		}
 	}
-	if s.live && !d.fit(s.hash, s.owner) {
-		d.blame("%s left a hash that is not of %s", d.doing[by], s.owner)
+	if s.live && !d.isHashOf(s.hash, s.password) {
+		d.report("%s left a hash that is not of %s", d.running[by], s.password)
 	}
 	return s
 }
 
-func (d *drama) fit(hash, pw string) bool {
+func (d *loginExecution) isHashOf(hash, pw string) bool {
 	key := hash + " " + pw
-	if _, known := d.fits[key]; !known {
-		d.fits[key] = bcrypt.CompareHashAndPassword([]byte("$2a"+hash[3:]), []byte(pw)) == nil
+	if _, known := d.hashChecks[key]; !known {
+		d.hashChecks[key] = bcrypt.CompareHashAndPassword([]byte("$2a"+hash[3:]), []byte(pw)) == nil
 	}
-	return d.fits[key]
+	return d.hashChecks[key]
 }
 
-func (d *drama) blame(format string, args ...any) {
-	if d.wrong == "" {
-		d.wrong = fmt.Sprintf(format, args...)
+func (d *loginExecution) report(format string, args ...any) {
+	if d.violation == "" {
+		d.violation = fmt.Sprintf(format, args...)
 	}
 }
 
-// judge returns what is wrong with a play that is over, or "".
-func (s *stageOfLogins) judge() string {
-	d := s.now
-	for _, one := range d.done {
+// verify returns what is wrong after an execution, "" for nothing.
+func (s *loginStore) verify() string {
+	d := s.current
+	for _, one := range d.completed {
 		during := d.history[one.begin : one.end+1]
-		switch strings.Fields(string(one.deed))[0] {
+		switch strings.Fields(string(one.operation))[0] {
 		case "session":
-			d.judgeSession(one)
+			d.verifySession(one)
 		case "login":
-			d.judgeLogin(one, during)
+			d.verifyLogin(one, during)
 		default:
-			d.judgeOther(one, during)
+			d.verifyOther(one, during)
 		}
 	}
-	return d.wrong
+	return d.violation
 }
 
-// judgeLogin: after the last command of one that succeeds, there is an entry that may log in, with that very time of
-// its password; one that does not is refused for a reason.
-func (d *drama) judgeLogin(one done, during []standing) {
-	pw, name := passwordOf(strings.Fields(string(one.deed))[1]), d.name("name")
+// verifyLogin checks that a login that succeeded returned the current entry, which could log in
+// after the last command, and that a login that failed had a reason.
+func (d *loginExecution) verifyLogin(one completed, during []entryState) {
+	pw, name := passwordOf(strings.Fields(string(one.operation))[1]), d.name("name")
 	last := during[len(during)-1]
-	always := !slices.ContainsFunc(during, func(s standing) bool { return !s.good(pw, name) })
+	always := !slices.ContainsFunc(during, func(s entryState) bool { return !s.canLogIn(pw, name) })
 	switch {
-	case one.err == nil && !last.good(pw, name):
-		d.blame("%s succeeded, and the entry was %+v", one.deed, last)
+	case one.err == nil && !last.canLogIn(pw, name):
+		d.report("%s succeeded, but the entry was %+v", one.operation, last)
 	case one.err == nil:
 		at, err := time.Parse(time.RFC3339, last.changed)
 		if err != nil || !one.entry.PasswordChanged().Equal(at) {
-			d.blame("%s gave an entry whose password was changed at %v, and that is %s", one.deed, one.entry.PasswordChanged(), last.changed)
+			d.report("%s returned an entry whose password changed at %v, want %s", one.operation, one.entry.PasswordChanged(), last.changed)
 		}
 	case !errors.Is(one.err, userdb.ErrLogin) || always:
-		d.blame("%s answered %v", one.deed, one.err)
+		d.report("%s returned %v", one.operation, one.err)
 	}
 }
 
-// judgeSession: a session is good in the end if and only if all were not ended since the login before it, and it is refused for
-// that reason alone.
-func (d *drama) judgeSession(one done) {
+// verifySession checks that a session is valid at the end unless all sessions have ended since its
+// login, and that it could be started unless they had.
+func (d *loginExecution) verifySession(one completed) {
 	if one.entry.UID() == "" {
-		return // the login is judged by others
+		return // the login failed: other scenarios check that
 	}
-	last := one.end // of what the login found
+	last := one.end // the last step with the revision that the login returned
 	for last > one.begin && !strings.HasPrefix(d.history[last].rev, one.entry.Rev()) {
 		last--
 	}
 	ended := false
 	for i := last + 1; i < len(d.history); i++ {
 		was, now := d.history[i-1], d.history[i]
-		ended = ended || !now.live || now.disabled || now.changed != was.changed || now.rev != was.rev && d.casts(now.by) == "end"
+		ended = ended || !now.live || now.disabled || now.changed != was.changed || now.rev != was.rev && d.operationsOf(now.by) == "end"
 	}
 	_, _, err := d.users.Session(context.Background(), one.secret)
 	switch {
 	case ended && err == nil:
-		d.blame("%s is good, and all sessions have ended since its login", one.deed)
+		d.report("%s is valid, but all sessions have ended since its login", one.operation)
 	case !ended && one.err != nil:
-		d.blame("%s answered %v", one.deed, one.err)
+		d.report("%s returned %v", one.operation, one.err)
 	case !ended && err != nil:
-		d.blame("%s began, and is not good: %v", one.deed, err)
+		d.report("%s began, but is not valid: %v", one.operation, err)
 	}
 }
 
-// casts is what a player does, if it is one deed.
-func (d *drama) casts(who int) string {
-	if who < 0 {
+// operationsOf returns the operations of an actor, "" if by is negative.
+func (d *loginExecution) operationsOf(by int) string {
+	if by < 0 {
 		return ""
 	}
-	return d.stageOfLogins.cast[who]
+	return d.scenario[by]
 }
 
-// judgeOther: a verb that succeeds did what it says in its time, another changed nothing of that and has a reason.
-func (d *drama) judgeOther(one done, during []standing) {
-	words := strings.Fields(string(one.deed))
-	any := func(of func(standing) bool) bool { return slices.ContainsFunc(during, of) }
-	gone := any(func(s standing) bool { return !s.live })
-	refused := any(func(s standing) bool {
-		return s.disabled || !s.live || s.owner != passwordOf(words[min(1, len(words)-1)])
+// verifyOther checks that a verb that succeeded did its work while it ran, and that one that failed
+// did none of it and had a reason.
+func (d *loginExecution) verifyOther(one completed, during []entryState) {
+	words := strings.Fields(string(one.operation))
+	any := func(of func(entryState) bool) bool { return slices.ContainsFunc(during, of) }
+	gone := any(func(s entryState) bool { return !s.live })
+	refused := any(func(s entryState) bool {
+		return s.disabled || !s.live || s.password != passwordOf(words[min(1, len(words)-1)])
 	})
 	wrote := false
 	for i := 1; i < len(during); i++ {
@@ -286,25 +294,25 @@ func (d *drama) judgeOther(one done, during []standing) {
 	var ok bool
 	switch words[0] {
 	case "disable":
-		ok = one.err == nil && any(func(s standing) bool { return s.disabled }) || errors.Is(one.err, userdb.ErrNotFound) && gone
+		ok = one.err == nil && any(func(s entryState) bool { return s.disabled }) || errors.Is(one.err, userdb.ErrNotFound) && gone
 	case "enable":
-		ok = one.err == nil && any(func(s standing) bool { return !s.disabled }) || errors.Is(one.err, userdb.ErrNotFound) && gone
+		ok = one.err == nil && any(func(s entryState) bool { return !s.disabled }) || errors.Is(one.err, userdb.ErrNotFound) && gone
 	case "delete":
 		ok = one.err == nil && gone || errors.Is(one.err, userdb.ErrNotFound) && gone
 	case "change":
 		ok = one.err == nil && wrote ||
 			!wrote && (errors.Is(one.err, userdb.ErrLogin) && refused || errors.Is(one.err, userdb.ErrNotFound) && gone ||
-				errors.Is(one.err, userdb.ErrConflict) && any(func(s standing) bool { return s.hash != during[0].hash }))
+				errors.Is(one.err, userdb.ErrConflict) && any(func(s entryState) bool { return s.hash != during[0].hash }))
 	default: // set, end, create, rename
 		ok = one.err == nil && wrote || errors.Is(one.err, userdb.ErrNotFound) && gone
 	}
 	if !ok {
-		d.blame("%s answered %v, and wrote: %v", one.deed, one.err, wrote)
+		d.report("%s returned %v, and wrote: %v", one.operation, one.err, wrote)
 	}
 }
 
-// dramas are what is played, each player's deeds in a text of its own.
-var dramas = [][]string{
+// scenarios lists the operations of the actors of each scenario.
+var scenarios = [][]string{
 	{"login P", "disable"},
 	{"login P", "disable, enable"},
 	{"login P", "set Q"},
@@ -339,47 +347,56 @@ var dramas = [][]string{
 	{"session P", "rename another"},
 }
 
-// hashesOfP are one that the next login replaces, and one that stays.
-func hashesOfP(t *testing.T) map[string]string {
+// initialHashes returns a hash that the next login replaces, and one that it keeps.
+func initialHashes(t *testing.T) map[string]string {
 	return map[string]string{"replaced": bcryptOf(t, "b", 4, passwordOf("P")), "kept": hashed(t, passwordOf("P"))}
 }
 
-func setting(name string, otherwise int) int {
+func envInt(name string, otherwise int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
 	}
 	return otherwise
 }
 
-// searched searches a drama on an engine, and returns how many orders there were.
-func searched(t *testing.T, engine, hash string, cast []string, m *mutation, preemptions int) (wrong string, plays int) {
+// exploreScenario runs a scenario in all orders. It returns a violation, or "", and the number of
+// orders.
+func exploreScenario(
+	t *testing.T, engine, hash string, scenario []string, m *mutant, preemptions int,
+) (violation string, executions int) {
 	synctest.Test(t, func(t *testing.T) {
-		s, db := newStageOfLogins(t, engine, hash, cast)
-		f := &search{play: s.play, judge: s.judge, tamper: m.tamper(s), preemptions: preemptions, most: setting("USERDB_LOGIN_PLAYS", 3000)}
-		if wrong, plays = f.find(), f.plays; plays == f.most {
-			t.Logf("NOT exhaustive: more than %d orders", plays)
+		s, db := newLoginStore(t, engine, hash, scenario)
+		e := &explorer{
+			start: s.start, verify: s.verify, tamper: m.tamper(s),
+			preemptions: preemptions, maxExecutions: envInt("USERDB_LOGIN_PLAYS", 3000),
+		}
+		violation = e.explore()
+		if executions = e.executions; executions == e.maxExecutions {
+			t.Logf("NOT exhaustive: more than %d orders", executions)
 		}
 		must(t, db.Close())
 	})
-	return wrong, plays
+	return violation, executions
 }
 
-// TestLoginInterleavings takes logins that replace the hash, and logins that do not, through all orders of their
-// commands and those of others, with up to two preemptions of two players and one of three: after its last command none
-// has succeeded at an entry that may not log in. make search allows one preemption more.
+// TestLoginInterleavings runs logins, both with a hash that they replace and with one that they
+// keep, in all orders of their commands and those of others. It allows two preemptions if there are
+// two actors, and one if there are three; make search allows one more. After its last command, no
+// login may have succeeded for an entry that cannot log in.
 func TestLoginInterleavings(t *testing.T) {
 	for _, engine := range []string{"single", "cluster"} {
 		t.Run(engine, func(t *testing.T) {
 			var total atomic.Int64
 			t.Cleanup(func() { t.Logf("%d orders", total.Load()) })
-			for name, hash := range hashesOfP(t) {
-				for _, cast := range dramas {
-					t.Run(name+"/"+strings.Join(cast, " | "), func(t *testing.T) {
+			for name, hash := range initialHashes(t) {
+				for _, scenario := range scenarios {
+					t.Run(name+"/"+strings.Join(scenario, " | "), func(t *testing.T) {
 						t.Parallel()
-						wrong, plays := searched(t, engine, hash, cast, nil, setting("USERDB_LOGIN_PREEMPTIONS", 2)+2-len(cast))
-						total.Add(int64(plays))
-						if wrong != "" {
-							t.Errorf("after %d orders: %s", plays, wrong)
+						preemptions := envInt("USERDB_LOGIN_PREEMPTIONS", 2) + 2 - len(scenario)
+						violation, executions := exploreScenario(t, engine, hash, scenario, nil, preemptions)
+						total.Add(int64(executions))
+						if violation != "" {
+							t.Errorf("after %d orders: %s", executions, violation)
 						}
 					})
 				}
@@ -388,19 +405,22 @@ func TestLoginInterleavings(t *testing.T) {
 	}
 }
 
-// A mutation takes a safeguard out of a deed: what its reads of the entry answer, and what its writes say.
-type mutation struct {
-	name, deed string // the deed's first word
-	tried      bool   // only once it has tried to write a hash
-	read       func(now map[string]string, began standing) map[string]string
-	write      func(d *drama, args []any)
-	cast       []string
-	kept       bool // a login that replaces no hash has the safeguard, too
-	finds      string
+// A mutant is a verb without one of its safeguards: its reads of the entry return something else,
+// or it writes something else.
+type mutant struct {
+	name      string
+	operation string // the verb
+	scenario  []string
+	tried     bool // only after the verb has tried to write a hash
+	read      func(now map[string]string, began entryState) map[string]string
+	write     func(d *loginExecution, args []any)
+	keptHash  bool   // logins that keep the hash also have the safeguard
+	violation string // how the violation begins
 }
 
-func asItBegan(field string) func(map[string]string, standing) map[string]string {
-	return func(now map[string]string, began standing) map[string]string {
+// staleField returns a read that returns a field as it was when the operation began.
+func staleField(field string) func(map[string]string, entryState) map[string]string {
+	return func(now map[string]string, began entryState) map[string]string {
 		if now["~isa"] != "" {
 			now[field] = began.fields[field]
 		}
@@ -408,38 +428,119 @@ func asItBegan(field string) func(map[string]string, standing) map[string]string
 	}
 }
 
-func enabled(now map[string]string, _ standing) map[string]string {
+// alwaysEnabled reads the entry as enabled.
+func alwaysEnabled(now map[string]string, _ entryState) map[string]string {
 	delete(now, "~disabled")
 	return now
 }
 
-func wholeAsItBegan(_ map[string]string, began standing) map[string]string {
+// staleEntry reads the entry as it was when the operation began.
+func staleEntry(_ map[string]string, began entryState) map[string]string {
 	return maps.Clone(began.fields)
 }
 
-var mutations = []mutation{
-	{name: "no look after the check", deed: "login", read: wholeAsItBegan, cast: []string{"login P", "disable"}, kept: true, finds: "login P succeeded"},
-	{name: "no look after the new hash", deed: "login", tried: true, read: wholeAsItBegan, cast: []string{"login P", "set Q"}, finds: "login P succeeded"},
-	{name: "the look does not find it gone", deed: "login", read: wholeAsItBegan, cast: []string{"login P", "delete"}, kept: true, finds: "login P succeeded"},
-	{name: "disabled is not looked at", deed: "login", read: enabled, cast: []string{"login P", "disable"}, kept: true, finds: "login P succeeded"},
-	{name: "the identifier is not looked at", deed: "login", read: asItBegan("name"), cast: []string{"login P", "delete, create P another"}, kept: true, finds: "login P succeeded"},
-	{name: "the hash is not looked at", deed: "login", read: asItBegan("password"), cast: []string{"login P", "set Q"}, kept: true, finds: "login P succeeded"},
-	{name: "a new hash over any version", deed: "login", write: anyVersion, cast: []string{"login P", "set Q"}, finds: "login P left a hash"},
-	{name: "a change from any hash", deed: "change", tried: true, read: asItBegan("password"), cast: []string{"change P Q", "set R"}, kept: true, finds: "change P Q was carried out"},
-	{name: "a change of a disabled entry", deed: "change", tried: true, read: enabled, cast: []string{"change P Q", "disable"}, kept: true, finds: "change P Q was carried out"},
-	{name: "a change over any version", deed: "change", write: anyVersion, cast: []string{"change P Q", "disable"}, kept: true, finds: "change P Q was carried out"},
-	{name: "a session of any epoch", deed: "session", write: anyEpoch, cast: []string{"session P", "end"}, kept: true, finds: "session P is good"},
+// mutants lists verbs that lack one safeguard, with a scenario that reveals it.
+var mutants = []mutant{
+	{
+		name:      "a login that does not read the entry again",
+		operation: "login",
+		scenario:  []string{"login P", "disable"},
+		read:      staleEntry,
+		keptHash:  true,
+		violation: "login P succeeded",
+	},
+	{
+		name:      "a login that does not read the entry after it replaced the hash",
+		operation: "login",
+		scenario:  []string{"login P", "set Q"},
+		tried:     true,
+		read:      staleEntry,
+		violation: "login P succeeded",
+	},
+	{
+		name:      "a login that misses a delete",
+		operation: "login",
+		scenario:  []string{"login P", "delete"},
+		read:      staleEntry,
+		keptHash:  true,
+		violation: "login P succeeded",
+	},
+	{
+		name:      "a login that ignores disabled",
+		operation: "login",
+		scenario:  []string{"login P", "disable"},
+		read:      alwaysEnabled,
+		keptHash:  true,
+		violation: "login P succeeded",
+	},
+	{
+		name:      "a login that ignores the identifier",
+		operation: "login",
+		scenario:  []string{"login P", "delete, create P another"},
+		read:      staleField("name"),
+		keptHash:  true,
+		violation: "login P succeeded",
+	},
+	{
+		name:      "a login that ignores a new hash",
+		operation: "login",
+		scenario:  []string{"login P", "set Q"},
+		read:      staleField("password"),
+		keptHash:  true,
+		violation: "login P succeeded",
+	},
+	{
+		name:      "a login that replaces the hash of any revision",
+		operation: "login",
+		scenario:  []string{"login P", "set Q"},
+		write:     acceptAnyRevision,
+		violation: "login P left a hash",
+	},
+	{
+		name:      "a change that ignores a new hash",
+		operation: "change",
+		scenario:  []string{"change P Q", "set R"},
+		tried:     true,
+		read:      staleField("password"),
+		keptHash:  true,
+		violation: "change P Q changed the password",
+	},
+	{
+		name:      "a change that ignores disabled",
+		operation: "change",
+		scenario:  []string{"change P Q", "disable"},
+		tried:     true,
+		read:      alwaysEnabled,
+		keptHash:  true,
+		violation: "change P Q changed the password",
+	},
+	{
+		name:      "a change that writes over any revision",
+		operation: "change",
+		scenario:  []string{"change P Q", "disable"},
+		write:     acceptAnyRevision,
+		keptHash:  true,
+		violation: "change P Q changed the password",
+	},
+	{
+		name:      "a session of any epoch",
+		operation: "session",
+		scenario:  []string{"session P", "end"},
+		write:     acceptAnyEpoch,
+		keptHash:  true,
+		violation: "session P is valid",
+	},
 }
 
-// anyEpoch has the script that looks at the entry of a session expect the epoch that there is.
-func anyEpoch(d *drama, args []any) {
+// acceptAnyEpoch makes the script that checks the entry of a session expect its current epoch.
+func acceptAnyEpoch(d *loginExecution, args []any) {
 	if now := d.history[len(d.history)-1]; len(args) == 9 {
 		*args[6].(*string), *args[7].(*string) = now.fields["~epoch"], now.changed
 	}
 }
 
-// anyVersion has a script expect the version that there is.
-func anyVersion(d *drama, args []any) {
+// acceptAnyRevision makes a script expect the current revision.
+func acceptAnyRevision(d *loginExecution, args []any) {
 	now := d.history[len(d.history)-1].rev
 	for _, arg := range args {
 		text, is := arg.(*string)
@@ -451,20 +552,20 @@ func anyVersion(d *drama, args []any) {
 	}
 }
 
-// tamper carries a mutation out.
-func (m *mutation) tamper(s *stageOfLogins) *tamper {
+// tamper returns the tamper that takes the safeguard out, nil for no mutant.
+func (m *mutant) tamper(s *loginStore) *tamper {
 	if m == nil {
 		return nil
 	}
-	doing := func(d *drama, who *player) (standing, bool) {
+	tampered := func(d *loginExecution, who *actor) (entryState, bool) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return d.began[who.id], strings.HasPrefix(string(d.doing[who.id]), m.deed) && (d.tried[who.id] || !m.tried)
+		return d.began[who.id], strings.HasPrefix(string(d.running[who.id]), m.operation) && (d.tried[who.id] || !m.tried)
 	}
 	return &tamper{
-		before: func(who *player, cmd redis.Cmder) {
-			d := s.now
-			if _, is := doing(d, who); is && m.write != nil && strings.HasPrefix(cmd.Name(), "eval") {
+		before: func(who *actor, cmd redis.Cmder) {
+			d := s.current
+			if _, is := tampered(d, who); is && m.write != nil && strings.HasPrefix(cmd.Name(), "eval") {
 				m.write(d, cmd.Args())
 			}
 			if strings.Contains(wordsOf(cmd), "password $2a$") {
@@ -473,8 +574,8 @@ func (m *mutation) tamper(s *stageOfLogins) *tamper {
 				d.mu.Unlock()
 			}
 		},
-		after: func(who *player, cmd redis.Cmder) {
-			began, is := doing(s.now, who)
+		after: func(who *actor, cmd redis.Cmder) {
+			began, is := tampered(s.current, who)
 			if fields, reads := cmd.(*redis.MapStringStringCmd); reads && is && m.read != nil && cmd.Name() == "hgetall" {
 				fields.SetVal(m.read(maps.Clone(fields.Val()), began))
 			}
@@ -482,19 +583,19 @@ func (m *mutation) tamper(s *stageOfLogins) *tamper {
 	}
 }
 
-// TestLoginMutations takes one safeguard after the other out, and wants the search to notice.
+// TestLoginMutations takes out one safeguard after another. The explorer must find a violation.
 func TestLoginMutations(t *testing.T) {
 	for _, engine := range []string{"single", "cluster"} {
-		for _, m := range mutations {
-			for name, hash := range hashesOfP(t) {
-				if name == "kept" && !m.kept {
+		for _, m := range mutants {
+			for name, hash := range initialHashes(t) {
+				if name == "kept" && !m.keptHash {
 					continue
 				}
 				t.Run(engine+"/"+name+"/"+m.name, func(t *testing.T) {
 					t.Parallel()
-					wrong, plays := searched(t, engine, hash, m.cast, &m, 4-len(m.cast))
-					if !strings.HasPrefix(wrong, m.finds) {
-						t.Errorf("after %d orders: %q, want %q", plays, wrong, m.finds)
+					violation, executions := exploreScenario(t, engine, hash, m.scenario, &m, 4-len(m.scenario))
+					if !strings.HasPrefix(violation, m.violation) {
+						t.Errorf("after %d orders: %q, want %q", executions, violation, m.violation)
 					}
 				})
 			}
