@@ -210,7 +210,7 @@ func TestExchange(t *testing.T) {
 		put := func(uid, field, value string) error {
 			return errOf(users.Update(ctx, hints.UID(uid), putText(field, value)))
 		}
-		s.unchanged("a refused exchange", func() {
+		s.wantUnchanged("a refused exchange", func() {
 			for _, err := range runConcurrently(16, func(i int) error {
 				if i%2 == 0 {
 					return put("a", "name", "Y")

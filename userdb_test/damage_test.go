@@ -216,7 +216,7 @@ func TestWritesOverDamage(t *testing.T) {
 			for name, verb := range writesOverDamage {
 				t.Run(name+"/"+d.name, func(t *testing.T) {
 					users := createDamaged(t, s, d)
-					before := texts(s.dump(t.Context()), "")
+					before := formatRecords(s.dump(t.Context()), "")
 					if err := verb(t.Context(), users); err != nil {
 						s.wantCleanRefusal(t, name, before, err)
 						return
@@ -263,7 +263,7 @@ func (s *site) wantCleanRefusal(t *testing.T, verb string, before map[string]str
 	if !s.has(oneScript) && verb == "add a tag" {
 		return // the tags are on another node than the damaged index, and were written first
 	}
-	if diff := same(before, texts(s.dump(t.Context()), "")); diff != "" {
+	if diff := diffRecords(before, formatRecords(s.dump(t.Context()), "")); diff != "" {
 		t.Errorf("got %v, but records were written:\n%s", err, diff)
 	}
 }

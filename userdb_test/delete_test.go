@@ -24,7 +24,7 @@ func TestTombstone(t *testing.T) {
 		_, err := users.Tags(hints.UID("u")).Add(ctx, "t")
 		must(t, err)
 		must(t, users.Delete(ctx, hints.UID("u")))
-		if r := s.dump(ctx)["user/uid:u"]; r.kind != "hash" || !r.fleets {
+		if r := s.dump(ctx)["user/uid:u"]; r.kind != "hash" || !r.expires {
 			t.Errorf("the record is %v, want a tombstone that expires", r)
 		}
 		for what, h := range map[string]hints.Hint{"UID": hints.UID("u"), "*": hints.Any("n"), "key": hints.Key(before.Key())} {
@@ -44,7 +44,7 @@ func TestTombstone(t *testing.T) {
 		if after.Rev() == before.Rev() {
 			t.Error("the new entry has the old revision")
 		}
-		if r := s.dump(ctx)["user/uid:u"]; r.fleets || r.fields["job"] != "" || r.fields["~dying"] != "" {
+		if r := s.dump(ctx)["user/uid:u"]; r.expires || r.fields["job"] != "" || r.fields["~dying"] != "" {
 			t.Errorf("the record of the new entry is %v", r)
 		}
 		_, err = users.Save(ctx, before)
@@ -81,7 +81,7 @@ func TestCreateOverFence(t *testing.T) {
 		must(t, s.raw.HSet(ctx, "user/uid:u", "~fence", "1").Err())
 		must(t, s.raw.Expire(ctx, "user/uid:u", 86_400_000_000_000).Err())
 		add(t, users, "u", "name", "n")
-		if r := s.dump(ctx)["user/uid:u"]; r.fleets || r.fields["~fence"] != "" {
+		if r := s.dump(ctx)["user/uid:u"]; r.expires || r.fields["~fence"] != "" {
 			t.Errorf("the record of the entry is %v", r)
 		}
 	})

@@ -28,11 +28,11 @@ func TestSetDisabled(t *testing.T) {
 			return nil
 		})
 		must(t, err)
-		since := g.stored("alice", "~disabled")
+		since := g.storedField("alice", "~disabled")
 		if !e.Disabled() || since == "" || e.Text("email") != "away@example.com" {
 			t.Errorf("disabled: %v, since %q: %v", e.Disabled(), since, e)
 		}
-		wantErr(t, "login", g.in("alice", alicePassword, ""), userdb.ErrLogin)
+		wantErr(t, "login", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
 		if _, _, err := g.users.Session(ctx, session); err == nil {
 			t.Error("a session has not ended")
 		}
@@ -43,7 +43,7 @@ func TestSetDisabled(t *testing.T) {
 		e.Put("email", schema.Text("home@example.com"))
 		_, err = g.users.Save(ctx, e)
 		must(t, err)
-		if got := g.stored("alice", "~disabled"); got != since {
+		if got := g.storedField("alice", "~disabled"); got != since {
 			t.Errorf("disabled since %q, but after another save since %q", since, got)
 		}
 		e, err = g.users.Find(ctx, uid("alice"))
@@ -54,10 +54,10 @@ func TestSetDisabled(t *testing.T) {
 		}
 		e, err = g.users.Save(ctx, e) // nothing else changed
 		must(t, err)
-		if e.Disabled() || g.stored("alice", "~disabled") != "" {
+		if e.Disabled() || g.storedField("alice", "~disabled") != "" {
 			t.Error("the saved entry is still disabled")
 		}
-		must(t, g.in("alice", alicePassword, ""))
+		must(t, g.logIn("alice", alicePassword, ""))
 		if _, _, err := g.users.Redeem(ctx, "login", secret); !errors.Is(err, userdb.ErrNotFound) {
 			t.Errorf("redeeming a token issued before the disable: %v", err)
 		}

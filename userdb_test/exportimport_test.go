@@ -138,7 +138,7 @@ func TestMoveToCluster(t *testing.T) {
 	t.Cleanup(six.check)
 	moved := six.wide()
 	six.copyFrom(ctx, one)
-	if diff := same(one.records(ctx), six.records(ctx)); diff != "" {
+	if diff := diffRecords(one.records(ctx), six.records(ctx)); diff != "" {
 		t.Fatalf("the records differ:\n%s", diff)
 	}
 	six.inspect(t)
@@ -174,4 +174,4 @@ func (s *site) copyFrom(ctx context.Context, from *site) {
 	}
 }
 
-func (s *site) records(ctx context.Context) map[string]string { return texts(s.dump(ctx), "") }
+func (s *site) records(ctx context.Context) map[string]string { return formatRecords(s.dump(ctx), "") }

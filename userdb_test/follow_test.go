@@ -34,10 +34,10 @@ func (s *site) storedType(t *testing.T) schema.Type {
 func TestProgramsExtendSchema(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n")
-		city := changed(func(t *schema.Type) {
+		city := wideSchemaWith(func(t *schema.Type) {
 			t.Fields["city"], t.Open = schema.Field{Codec: schema.CodecNumber}, false
 		})
-		log := changed(func(t *schema.Type) {
+		log := wideSchemaWith(func(t *schema.Type) {
 			t.Fields["street"] = schema.Field{}
 			t.Tertiary["log"], t.Open = schema.Tertiary{Kind: "list"}, false
 		})
@@ -96,11 +96,11 @@ func TestSchemaRefuse(t *testing.T) {
 			t.Skip("the store can be opened only once")
 		}
 		add(t, s.wide(), "u", "name", "n")
-		s.unchanged("opening with SchemaRefuse", func() {
-			more := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{} })
+		s.wantUnchanged("opening with SchemaRefuse", func() {
+			more := wideSchemaWith(func(t *schema.Type) { t.Fields["city"] = schema.Field{} })
 			_, err := s.tryOpen(userdb.Options{Schema: more, OnSchema: userdb.SchemaRefuse})
 			wantErr(t, "a schema with another field", err, userdb.ErrSchemaMismatch, "field city: not stored")
-			less := changed(func(t *schema.Type) { delete(t.Fields, "nick") })
+			less := wideSchemaWith(func(t *schema.Type) { delete(t.Fields, "nick") })
 			_, err = s.tryOpen(userdb.Options{Schema: less, OnSchema: userdb.SchemaRefuse})
 			must(t, err)
 		})
@@ -112,7 +112,7 @@ func TestSchemaRefuse(t *testing.T) {
 // declarations correct.
 func TestWritesMaintainUndeclaredFields(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
-		rich := changed(func(t *schema.Type) {
+		rich := wideSchemaWith(func(t *schema.Type) {
 			t.Fields["age"] = schema.Field{Codec: schema.CodecNumber, Role: schema.RoleOrdered}
 		})
 		newer := typeOf(t, s.program(rich), "user")
@@ -123,7 +123,7 @@ func TestWritesMaintainUndeclaredFields(t *testing.T) {
 			}})
 			must(t, err)
 		}
-		poor := changed(func(t *schema.Type) {
+		poor := wideSchemaWith(func(t *schema.Type) {
 			t.Fields = map[string]schema.Field{
 				"name": {Role: schema.RoleSecondary}, "job": {}, "rating": {Codec: schema.CodecJSON},
 			}
@@ -165,7 +165,7 @@ func TestSchemaExtendedMeanwhile(t *testing.T) {
 			t.Skip("on a cluster a program may use the schema that it read up to 5 s ago; see internal/store/cluster")
 		}
 		stored := s.storedType(t)
-		for name, write := range writes(t, users) {
+		for name, write := range writeVerbs(t, users) {
 			if name == "delete" {
 				continue
 			}
@@ -207,7 +207,7 @@ func TestApplySchema(t *testing.T) {
 			add(t, old, "u"+itoa(i), "city", "Bonn")
 			add(t, old, "k"+itoa(i), "city", "Köln") // nobody changes these
 		}
-		more := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered} })
+		more := wideSchemaWith(func(t *schema.Type) { t.Fields["city"] = schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered} })
 		_, err := s.tryOpen(userdb.Options{Schema: more})
 		wantErr(t, "without ApplySchema", err, userdb.ErrSchemaMismatch, "field city: role indexed: not stored")
 		ctx, stop := context.WithCancel(t.Context())
@@ -271,7 +271,7 @@ func TestEarlierFingerprint(t *testing.T) {
 			t.Errorf("a program with the same schema stored the fingerprint %s", got)
 		}
 		s.inspect(t)
-		more := s.program(changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{} }))
+		more := s.program(wideSchemaWith(func(t *schema.Type) { t.Fields["city"] = schema.Field{} }))
 		add(t, typeOf(t, more, "user"), "w", "name", "o", "city", "Bonn")
 		if got := fingerprint(); got == earlier {
 			t.Error("a program that extends the schema stored no new fingerprint")
@@ -285,7 +285,7 @@ func TestEarlierFingerprint(t *testing.T) {
 func TestProgramBuildingIgnored(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "job", "cook")
-		printed := changed(func(t *schema.Type) {
+		printed := wideSchemaWith(func(t *schema.Type) {
 			t.Building = &schema.Building{ID: "x", What: map[string][]string{"job": {"indexed"}}}
 		})
 		n, err := typeOf(t, s.program(printed), "user").Count(t.Context(), userdb.Query{Where: schema.Texts("job", "cook")})
@@ -300,7 +300,7 @@ func TestProgramBuildingIgnored(t *testing.T) {
 func TestWriteAfterStoreEmptied(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n")
-		more := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{} })
+		more := wideSchemaWith(func(t *schema.Type) { t.Fields["city"] = schema.Field{} })
 		db, err := s.first.With(more)
 		must(t, err)
 		_, err = typeOf(t, db, "user").Find(t.Context(), hints.Field("name", "n"))
@@ -323,7 +323,7 @@ func TestWriteAfterStoreEmptied(t *testing.T) {
 func TestQueryDuringSchemaChange(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n", "city", "Bonn")
-		next := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{Role: schema.RoleIndexed} })
+		next := wideSchemaWith(func(t *schema.Type) { t.Fields["city"] = schema.Field{Role: schema.RoleIndexed} })
 		db, err := s.first.With(next)
 		must(t, err)
 		v := view.Of(db)
@@ -353,7 +353,7 @@ func TestIndexOfUnstoredSet(t *testing.T) {
 		if !s.has(manyClients) {
 			t.Skip("the store can be opened only once")
 		}
-		plain := changed(func(t *schema.Type) { t.Tertiary["log2"] = schema.Tertiary{Kind: "set"} })
+		plain := wideSchemaWith(func(t *schema.Type) { t.Tertiary["log2"] = schema.Tertiary{Kind: "set"} })
 		add(t, typeOf(t, s.program(plain), "user"), "u", "name", "n")
 		must(t, errOf(typeOf(t, s.program(plain), "user").Set(hints.UID("u"), "log2").Add(t.Context(), "x")))
 		// An earlier version stored a schema without the set.
@@ -361,7 +361,7 @@ func TestIndexOfUnstoredSet(t *testing.T) {
 		must(t, err)
 		g := view.Of(earlier).ByName["user"].Guard
 		must(t, s.raw.HSet(t.Context(), "~/schema/user", "fingerprint", g.Fingerprint, "schema", g.JSON).Err())
-		ix := changed(func(t *schema.Type) { t.Tertiary["log2"] = schema.Tertiary{Kind: "set", Indexed: true} })
+		ix := wideSchemaWith(func(t *schema.Type) { t.Tertiary["log2"] = schema.Tertiary{Kind: "set", Indexed: true} })
 		_, err = s.tryOpen(userdb.Options{Schema: ix})
 		if !errors.Is(err, userdb.ErrSchemaMismatch) {
 			t.Errorf("opening with an incomplete index: got %v, want ErrSchemaMismatch", err)
@@ -379,12 +379,12 @@ func TestApplyKeepsPolicy(t *testing.T) {
 		if !s.has(manyClients) {
 			t.Skip("the store can be opened only once")
 		}
-		strict := changed(func(t *schema.Type) {
+		strict := wideSchemaWith(func(t *schema.Type) {
 			t.Password = &schema.Password{Cost: 5, Min: 20}
 			t.Fields["name"] = schema.Field{Role: schema.RoleSecondary, Reserved: []string{"root"}}
 		})
 		add(t, typeOf(t, s.program(strict), "user"), "u", "name", "n")
-		more := changed(func(t *schema.Type) {
+		more := wideSchemaWith(func(t *schema.Type) {
 			t.Password = &schema.Password{Cost: 4, Min: 1}
 			t.Fields["name"] = schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered}
 		})

@@ -110,7 +110,7 @@ func TestCreateOverHalfDeleted(t *testing.T) {
 		_, err := users.Update(ctx, hints.UID("u"), func(*userdb.Entry) error { return nil })
 		wantErr(t, "update", err, userdb.ErrNotFound)
 		add(t, users, "u", "nick", "new")
-		if r := s.dump(ctx)["user/uid:u"]; r.fleets || r.fields["job"] != "" || r.fields["name"] != "" {
+		if r := s.dump(ctx)["user/uid:u"]; r.expires || r.fields["job"] != "" || r.fields["name"] != "" {
 			t.Errorf("the record of the new entry is %v", r)
 		}
 		s.expect("I4 user/name:n/~prk", "I5 user/job:j/~prks")

@@ -82,11 +82,11 @@ func TestFeedAfterProcessDies(t *testing.T) {
 				ctx := store.Alone(t.Context())
 				die := func(name string) {
 					t.Helper()
-					g.pass(-ago)
+					g.advance(-ago)
 					must(t, g.create(name, alicePassword))
 					g.wantInFeed("after the create", name, "create")
 					g.dropEvent(func() { must(t, setJob(ctx, g.users, name, "cook")) })
-					g.pass(ago)
+					g.advance(ago)
 					g.wantInFeed("after the process died", name, "create")
 				}
 				die("changed")
@@ -126,7 +126,7 @@ func TestFeedHoursLater(t *testing.T) {
 		g.wantInFeed("at once", "ann", "create", "update")
 		forget := func() {
 			t.Helper()
-			g.pass(3 * time.Hour)
+			g.advance(3 * time.Hour)
 			for _, key := range g.keys(ctx) {
 				if strings.Contains(key, "~/fed/") {
 					must(t, g.raw.Unlink(ctx, key).Err())

@@ -299,7 +299,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		if len(history) != 100 || history[0].Who != "f119" || history[99].Who != "f20" {
 			t.Fatalf("%d events, from %v to %v", len(history), history[0], history[len(history)-1])
 		}
-		g.pass(91 * 24 * time.Hour)
+		g.advance(91 * 24 * time.Hour)
 		history, err = g.users.History(t.Context(), h)
 		must(t, err)
 		if len(history) != 0 {

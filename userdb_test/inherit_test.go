@@ -51,7 +51,7 @@ func TestUnfinishedFill(t *testing.T) {
 				return err
 			}, nil},
 		} {
-			waiting(t, users, s.raw, recordkey.Namespace{}, name)
+			addWithWaitingTags(t, users, s.raw, recordkey.Namespace{}, name)
 			must(t, tt.do(t.Context(), name))
 			wantTags(t, name, users, name, tt.want...)
 			wantTags(t, name+", read again", users, name, tt.want...)

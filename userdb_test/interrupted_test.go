@@ -78,7 +78,7 @@ func TestEndedContext(t *testing.T) {
 		before, err := users.Find(t.Context(), hints.UID("u"))
 		must(t, err)
 		for name, verb := range everyVerb(s.first, users, before) {
-			s.unchanged(name, func() {
+			s.wantUnchanged(name, func() {
 				wantErr(t, name+", canceled", verb(canceled), context.Canceled)
 				wantErr(t, name+", expired", verb(expired), context.DeadlineExceeded)
 			})
@@ -127,12 +127,12 @@ func TestContextThatEnds(t *testing.T) {
 func (s *site) waitUntilQuiet() {
 	s.t.Helper()
 	ctx, end := context.Background(), time.Now().Add(12*time.Second)
-	before := texts(s.dump(ctx), "")
+	before := formatRecords(s.dump(ctx), "")
 	for unchanged := 0; unchanged < 20; unchanged++ {
 		time.Sleep(50 * time.Millisecond)
 		dump := s.dump(ctx)
-		now := texts(dump, "")
-		if same(before, now) != "" || time.Now().Before(end) && len(audit(dump, view.Of(s.first).NS, s.first.Schema())) > 0 {
+		now := formatRecords(dump, "")
+		if diffRecords(before, now) != "" || time.Now().Before(end) && len(audit(dump, view.Of(s.first).NS, s.first.Schema())) > 0 {
 			unchanged = 0
 		}
 		before = now

@@ -300,12 +300,12 @@ func compare(t testingT, who string, found, expected map[string]bool) {
 	t.Helper()
 	for _, damage := range slices.Sorted(maps.Keys(found)) {
 		if !expected[damage] {
-			t.Errorf("%s found: %s", who, short(damage))
+			t.Errorf("%s found: %s", who, abbreviate(damage))
 		}
 	}
 	for _, damage := range slices.Sorted(maps.Keys(expected)) {
 		if !found[damage] {
-			t.Errorf("%s did not find: %s", who, short(damage))
+			t.Errorf("%s did not find: %s", who, abbreviate(damage))
 		}
 	}
 }

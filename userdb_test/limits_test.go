@@ -44,8 +44,8 @@ func TestLimits(t *testing.T) {
 		{"an empty plain facet", userdb.NewEntry{Facets: schema.Texts("plain", "")}, "none"},
 		{"a UID of 1 KiB", userdb.NewEntry{UID: xs(maxCrumb)}, "none"},
 		{"a UID of more", userdb.NewEntry{UID: xs(maxCrumb + 1)}, "uid"},
-		{"an entry of 1 MiB", big(maxEntry), "none"},
-		{"an entry of more", big(maxEntry + 1), ""},
+		{"an entry of 1 MiB", entryOfSize(maxEntry), "none"},
+		{"an entry of more", entryOfSize(maxEntry + 1), ""},
 		{"a tag of 1 KiB", userdb.NewEntry{Tags: []string{xs(maxCrumb)}}, "none"},
 		{"a tag of more", userdb.NewEntry{Tags: []string{xs(maxCrumb + 1)}}, "tags"},
 		{"an empty tag", userdb.NewEntry{Tags: []string{"a", ""}}, "tags"},
@@ -83,8 +83,8 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// big returns an entry of n bytes, including the names of its fields.
-func big(n int) userdb.NewEntry {
+// entryOfSize returns an entry of n bytes, including the names of its fields.
+func entryOfSize(n int) userdb.NewEntry {
 	f := schema.Facets{}
 	n -= len("uid") + len("big")
 	for i := 0; n > 0; i++ {
@@ -108,7 +108,7 @@ func numbered(prefix string, n int) []string {
 func TestGrowingOverTheLimit(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
-		_, err := users.Create(t.Context(), big(maxEntry))
+		_, err := users.Create(t.Context(), entryOfSize(maxEntry))
 		must(t, err)
 		_, err = users.Update(t.Context(), hints.UID("big"), func(e *userdb.Entry) error { e.Put("z", schema.Text("")); return nil })
 		wantErr(t, "update", err, userdb.ErrInvalid, "1 MiB")

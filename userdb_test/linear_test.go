@@ -203,10 +203,10 @@ func (h *recorder) caller(ctx context.Context, id, requests int, rnd *rand.Rand)
 	}
 }
 
-// linear runs several rounds of concurrent callers, each round on its own values, and checks that
-// every round is linearizable: as if its requests had run one after the other. It returns, by
-// round, the number of requests that were refused or whose outcome is unknown.
-func linear(t *testing.T, users *userdb.Type, rounds int) (refused map[string]int) {
+// checkLinearizable runs several rounds of concurrent callers, each round on its own values, and
+// checks that every round is linearizable: as if its requests had run one after the other. It
+// returns, by round, the number of requests that were refused or whose outcome is unknown.
+func checkLinearizable(t *testing.T, users *userdb.Type, rounds int) (refused map[string]int) {
 	t.Helper()
 	const callers, requests = 6, 12
 	refused = map[string]int{}
@@ -243,9 +243,9 @@ func linearRounds() int {
 	return 6
 }
 
-// cutting closes all connections again and again, and drops some replies, until the returned
+// cutRepeatedly closes all connections again and again, and drops some replies, until the returned
 // function stops it.
-func cutting(t *testing.T, p *redistest.Proxy, every time.Duration) (end func()) {
+func cutRepeatedly(t *testing.T, p *redistest.Proxy, every time.Duration) (end func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() {
@@ -295,7 +295,7 @@ func TestLinearizable(t *testing.T) {
 			p := redistest.NewProxy(t, srv)
 			client := redis.NewClient(&redis.Options{Addr: p.Addr(), ContextTimeoutEnabled: true})
 			t.Cleanup(func() { client.Close() })
-			return openOver(t, client), nothing, cutting(t, p, 5*time.Millisecond)
+			return openOver(t, client), nothing, cutRepeatedly(t, p, 5*time.Millisecond)
 		}},
 		{"cluster", func(t *testing.T) (*userdb.DB, func(), func()) {
 			return openOver(t, clusterClient(t, redistest.StartCluster(t), redis.ClusterOptions{})), nothing, nothing
@@ -304,7 +304,7 @@ func TestLinearizable(t *testing.T) {
 			c := redistest.StartCluster(t)
 			p := redistest.NewProxy(t, c.Nodes[0])
 			db := openOver(t, clusterClient(t, c, redis.ClusterOptions{Dialer: p.Dialer()}))
-			return db, nothing, cutting(t, p, 40*time.Millisecond)
+			return db, nothing, cutRepeatedly(t, p, 40*time.Millisecond)
 		}},
 		{"cluster, slots move", func(t *testing.T) (*userdb.DB, func(), func()) {
 			c := redistest.StartCluster(t)
@@ -323,7 +323,7 @@ func TestLinearizable(t *testing.T) {
 			db, during, end := tt.open(t)
 			var ended sync.WaitGroup
 			ended.Go(during)
-			refused := linear(t, typeOf(t, db, "user"), linearRounds())
+			refused := checkLinearizable(t, typeOf(t, db, "user"), linearRounds())
 			ended.Wait()
 			end()
 			t.Logf("calls that were refused, or whose outcome is unknown, by rounds: %v", refused)

@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// steady creates entries that stay while others are created and deleted, and returns their UIDs.
-func steady(t *testing.T, s *site, users *userdb.Type) []string {
+// addSteady creates entries that stay while others are created and deleted, and returns their UIDs.
+func addSteady(t *testing.T, s *site, users *userdb.Type) []string {
 	t.Helper()
 	n := 300
 	if !s.has(cheapWrites) {
@@ -36,8 +36,8 @@ func steady(t *testing.T, s *site, users *userdb.Type) []string {
 	return uids
 }
 
-// comeAndGo creates and deletes entries until over is set.
-func comeAndGo(t *testing.T, users *userdb.Type, over *atomic.Bool) error {
+// churn creates and deletes entries until over is set.
+func churn(t *testing.T, users *userdb.Type, over *atomic.Bool) error {
 	r := rand.New(rand.NewPCG(3, 4))
 	for i := 0; !over.Load(); i++ {
 		uid := "other" + itoa(r.IntN(400))
@@ -60,15 +60,15 @@ func TestListWhileOthersComeAndGo(t *testing.T) {
 	}
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := s.wide()
-		want := steady(t, s, users)
+		want := addSteady(t, s, users)
 		var over atomic.Bool
 		errs := runConcurrently(2, func(i int) error {
 			if i == 0 {
-				return comeAndGo(t, users, &over)
+				return churn(t, users, &over)
 			}
 			defer over.Store(true)
 			for name, q := range queries {
-				if err := listed(t, users, q, want); err != nil {
+				if err := checkListing(t, users, q, want); err != nil {
 					return fmt.Errorf("%s: %w", name, err)
 				}
 				for _, limit := range []int{1, 7, 50, 1000} {
@@ -76,7 +76,7 @@ func TestListWhileOthersComeAndGo(t *testing.T) {
 						continue // slow, and "all" tests it already
 					}
 					q.Limit = limit
-					if err := paged(t, users, q, want); err != nil {
+					if err := checkPages(t, users, q, want); err != nil {
 						return fmt.Errorf("%s, pages of %d: %w", name, limit, err)
 					}
 				}
@@ -87,7 +87,7 @@ func TestListWhileOthersComeAndGo(t *testing.T) {
 	})
 }
 
-func listed(t *testing.T, users *userdb.Type, q userdb.Query, want []string) error {
+func checkListing(t *testing.T, users *userdb.Type, q userdb.Query, want []string) error {
 	got := map[string]bool{}
 	for e, err := range users.All(t.Context(), q) {
 		if err != nil {
@@ -95,10 +95,10 @@ func listed(t *testing.T, users *userdb.Type, q userdb.Query, want []string) err
 		}
 		got[e.UID()] = true
 	}
-	return missing(got, want)
+	return findMissing(got, want)
 }
 
-func paged(t *testing.T, users *userdb.Type, q userdb.Query, want []string) error {
+func checkPages(t *testing.T, users *userdb.Type, q userdb.Query, want []string) error {
 	got := map[string]bool{}
 	for pages := 0; ; pages++ {
 		page, err := users.Page(t.Context(), q)
@@ -112,7 +112,7 @@ func paged(t *testing.T, users *userdb.Type, q userdb.Query, want []string) erro
 			got[e.UID()] = true
 		}
 		if q.After = page.Next; page.Next == "" {
-			return missing(got, want)
+			return findMissing(got, want)
 		}
 		if pages > 10_000 {
 			return errors.New("no end of pages")
@@ -120,7 +120,7 @@ func paged(t *testing.T, users *userdb.Type, q userdb.Query, want []string) erro
 	}
 }
 
-func missing(got map[string]bool, want []string) error {
+func findMissing(got map[string]bool, want []string) error {
 	for _, uid := range want {
 		if !got[uid] {
 			return fmt.Errorf("%s was there all the time, and did not come", uid)
@@ -134,7 +134,7 @@ func missing(got map[string]bool, want []string) error {
 func TestPagesOfWhatStays(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := s.wide()
-		want := steady(t, s, users)
+		want := addSteady(t, s, users)
 		for _, limit := range []int{1, 2, 9, 100, 299, 300, 301, 5000} {
 			var got []string
 			for after := ""; ; {
@@ -249,7 +249,7 @@ func TestSparseListing(t *testing.T) {
 func TestCursors(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := s.wide()
-		steady(t, s, users)
+		addSteady(t, s, users)
 		add(t, users, "u", "name", "n")
 		page, err := users.Page(t.Context(), userdb.Query{Limit: 2})
 		must(t, err)

@@ -26,43 +26,43 @@ var eventCases = []struct {
 	do   func(ctx context.Context, g *gate) error
 	want []string
 }{
-	{"a good login", func(_ context.Context, g *gate) error { return g.in("alice", alicePassword, "1.2.3.4") }, []string{
+	{"a good login", func(_ context.Context, g *gate) error { return g.logIn("alice", alicePassword, "1.2.3.4") }, []string{
 		"login user/uid:alice origin:1.2.3.4",
 	}},
-	{"without an origin", func(_ context.Context, g *gate) error { return g.in("alice@example.com", alicePassword, "") }, []string{
+	{"without an origin", func(_ context.Context, g *gate) error { return g.logIn("alice@example.com", alicePassword, "") }, []string{
 		"login user/uid:alice",
 	}},
 	{"a hash that is renewed", func(_ context.Context, g *gate) error {
-		g.store("alice", "password", bcryptOf(g.t, "b", 4, "correct horse"))
-		return g.in("alice", "correct horse", "")
+		g.storeField("alice", "password", bcryptOf(g.t, "b", 4, "correct horse"))
+		return g.logIn("alice", "correct horse", "")
 	}, []string{"login user/uid:alice renewed:algorithm"}},
-	{"a wrong password", func(_ context.Context, g *gate) error { return g.in("alice", wrongPassword, "1.2.3.4") }, []string{
+	{"a wrong password", func(_ context.Context, g *gate) error { return g.logIn("alice", wrongPassword, "1.2.3.4") }, []string{
 		"failure user/uid:alice origin:1.2.3.4",
 	}},
-	{"an unknown identifier", func(_ context.Context, g *gate) error { return g.in("nobody", wrongPassword, "1.2.3.4") }, []string{
+	{"an unknown identifier", func(_ context.Context, g *gate) error { return g.logIn("nobody", wrongPassword, "1.2.3.4") }, []string{
 		"failure identifier:32 origin:1.2.3.4",
 	}},
 	{"a disabled entry", func(ctx context.Context, g *gate) error {
 		must(g.t, g.users.Disable(ctx, uid("alice")))
-		return g.in("alice", alicePassword, "")
+		return g.logIn("alice", alicePassword, "")
 	}, []string{"disable user/uid:alice", "failure user/uid:alice"}},
 	{"an entry that cannot be read", func(_ context.Context, g *gate) error {
-		g.store("alice", "added", "no date")
+		g.storeField("alice", "added", "no date")
 		g.expect("I3 user/uid:alice")
-		err := g.in("alice", alicePassword, "")
+		err := g.logIn("alice", alicePassword, "")
 		must(g.t, g.raw.HDel(g.t.Context(), "user/uid:alice", "added").Err())
 		delete(g.expected, "I3 user/uid:alice")
 		return err
 	}, []string{"failure user/uid:alice"}},
 	{"a throttled account", func(_ context.Context, g *gate) error {
-		g.fail(freeFailures, "alice", "")
-		g.told()
-		return g.in("alice", alicePassword, "1.2.3.4")
+		g.failLogins(freeFailures, "alice", "")
+		g.takeEvents()
+		return g.logIn("alice", alicePassword, "1.2.3.4")
 	}, []string{"throttle user/uid:alice origin:1.2.3.4 wait:1s"}},
 	{"a throttled identifier", func(_ context.Context, g *gate) error {
-		g.fail(freeFailures, "nobody", "")
-		g.told()
-		return g.in("Nobody", alicePassword, "")
+		g.failLogins(freeFailures, "nobody", "")
+		g.takeEvents()
+		return g.logIn("Nobody", alicePassword, "")
 	}, []string{"throttle identifier:32 wait:1s"}},
 	{"a password set", func(ctx context.Context, g *gate) error {
 		return errOf(g.users.SetPassword(ctx, uid("alice"), "brand new horse"))
@@ -146,7 +146,7 @@ var eventCases = []struct {
 		return g.users.Delete(ctx, uid("bob"))
 	}, []string{"create user/uid:bob", "delete user/uid:bob"}},
 	{"a session", func(ctx context.Context, g *gate) error {
-		_, secret := g.start(userdb.SessionOptions{Origin: "1.2.3.4"})
+		_, secret := g.startSession(userdb.SessionOptions{Origin: "1.2.3.4"})
 		_, _, err := g.users.Session(ctx, secret)
 		must(g.t, err)
 		return errors.Join(g.users.EndSession(ctx, secret), g.users.EndSession(ctx, secret))
@@ -180,11 +180,11 @@ var eventCases = []struct {
 	{"a store that does not answer", func(ctx context.Context, g *gate) error {
 		g.refuse("admit")
 		defer g.tap.set(nil)
-		return g.in("alice", alicePassword, "")
+		return g.logIn("alice", alicePassword, "")
 	}, nil},
 	{"an origin and a purpose without end", func(ctx context.Context, g *gate) error {
 		_, _, _ = g.users.Redeem(ctx, strings.Repeat("p", 1000), "x")
-		return g.in("alice", wrongPassword, strings.Repeat("o", 1000))
+		return g.logIn("alice", wrongPassword, strings.Repeat("o", 1000))
 	}, []string{"refuse purpose:" + strings.Repeat("p", 256), "failure user/uid:alice origin:" + strings.Repeat("o", 256)}},
 }
 
@@ -195,10 +195,10 @@ func TestEvents(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 				_ = tt.do(t.Context(), g)
-				told := g.told()
+				told := g.takeEvents()
 				var got []string
 				for _, e := range told {
-					got = append(got, brief(e))
+					got = append(got, describeEvent(e))
 				}
 				if !slices.Equal(got, tt.want) {
 					t.Errorf("got  %q\nwant %q", got, tt.want)
@@ -231,8 +231,8 @@ func logLines(e userdb.Event) []string {
 func TestUnknownIdentifiersAreOneInTheLog(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		hash := func(identifier string) string {
-			_ = g.in(identifier, wrongPassword, "")
-			return g.told()[0].Identifier
+			_ = g.logIn(identifier, wrongPassword, "")
+			return g.takeEvents()[0].Identifier
 		}
 		first := hash("Nobody@Example.com")
 		if got := hash(" nobody@example.COM"); got != first {
@@ -242,8 +242,8 @@ func TestUnknownIdentifiersAreOneInTheLog(t *testing.T) {
 			t.Error("another identifier has the same hash")
 		}
 		acme := newGate(g.site, userdb.Options{Namespace: parseNamespace(t, "acme"), HashWorkers: 1})
-		_ = acme.in("nobody@example.com", wrongPassword, "")
-		told := append(acme.told(), g.told()...) // all views of an embedded store share one hook
+		_ = acme.logIn("nobody@example.com", wrongPassword, "")
+		told := append(acme.takeEvents(), g.takeEvents()...) // all views of an embedded store share one hook
 		if told[0].Identifier == first {
 			t.Error("another namespace has the same secret")
 		}
@@ -260,7 +260,7 @@ func TestNothingLeaks(t *testing.T) {
 	o := gateOptions()
 	o.Peppers = [][]byte{firstPepper, secondPepper}
 	eachGate(t, o, func(t *testing.T, g *gate) {
-		g.addNobodies()
+		g.addFailingLogins()
 		secrets := []string{"nobody", "s3cret typed as a name", wrongPassword, alicePassword, "brand new horse", string(firstPepper)}
 		var said []string
 		say := func(v any, err error) { said = append(said, fmt.Sprintf("%v %+v %#v %v %q", v, v, v, err, err)) }
@@ -285,7 +285,7 @@ func TestNothingLeaks(t *testing.T) {
 		say(nil, err)
 		g.tap.set(nil)
 		g.exhaust("nobody", "")
-		for _, e := range g.told() {
+		for _, e := range g.takeEvents() {
 			say(e, nil)
 			say(slog.AnyValue(e), nil)
 		}
@@ -303,29 +303,29 @@ func TestNothingLeaks(t *testing.T) {
 	})
 }
 
-// An ears buffer collects everything that a store returns, reports or logs.
-type ears struct {
+// A transcript collects everything that a store returns, reports or logs.
+type transcript struct {
 	mu sync.Mutex
 	bytes.Buffer
 }
 
-func (e *ears) Write(p []byte) (int, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.Buffer.Write(p)
+func (tr *transcript) Write(p []byte) (int, error) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.Buffer.Write(p)
 }
 
-// hear prints values in every way in which Go prints values.
-func (e *ears) hear(values ...any) {
-	text := slog.New(slog.NewTextHandler(e, nil))
-	asJSON := slog.New(slog.NewJSONHandler(e, nil))
+// record prints values in every way in which Go prints values.
+func (tr *transcript) record(values ...any) {
+	text := slog.New(slog.NewTextHandler(tr, nil))
+	asJSON := slog.New(slog.NewJSONHandler(tr, nil))
 	for _, v := range values {
-		fmt.Fprintf(e, "%v\n%+v\n%#v\n%s\n%q\n%x\n", v, v, v, v, v, fmt.Sprint(v))
+		fmt.Fprintf(tr, "%v\n%+v\n%#v\n%s\n%q\n%x\n", v, v, v, v, v, fmt.Sprint(v))
 		raw, _ := json.Marshal(v)
-		fmt.Fprintf(e, "%s\n", raw)
-		text.Info("heard", "value", v)
-		asJSON.Info("heard", "value", v, "in a group", slog.GroupValue(slog.Any("value", v)))
-		text.Info("heard", "in a list", []any{v}, "in a map", map[string]any{"v": v})
+		fmt.Fprintf(tr, "%s\n", raw)
+		text.Info("recorded", "value", v)
+		asJSON.Info("recorded", "value", v, "in a group", slog.GroupValue(slog.Any("value", v)))
+		text.Info("recorded", "in a list", []any{v}, "in a map", map[string]any{"v": v})
 	}
 }
 
@@ -339,20 +339,20 @@ const (
 // and looks for the hash, the password and the pepper in them.
 func TestSecrets(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
-		heard := &ears{}
+		out := &transcript{}
 		db := s.open(userdb.Options{
 			Schema: wideSchema(schema.FoldCasefold), Peppers: [][]byte{[]byte(pepper)},
-			Logger:  slog.New(slog.NewJSONHandler(heard, &slog.HandlerOptions{Level: slog.LevelDebug})),
-			OnEvent: func(_ context.Context, e userdb.Event) { heard.hear(e) },
+			Logger:  slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug})),
+			OnEvent: func(_ context.Context, e userdb.Event) { out.record(e) },
 		})
 		users := typeOf(t, db, "user")
-		heard.hear(db, users, users.Tags(hints.UID("u")))
-		speak(t, s, users, heard)
+		out.record(db, users, users.Tags(hints.UID("u")))
+		useEverything(t, s, users, out)
 		before, err := users.Find(t.Context(), hints.UID("u"))
 		must(t, err)
 		for name, verb := range everyVerb(db, users, before) {
 			if name != "delete" && name != "remove keys" {
-				heard.hear(verb(t.Context()))
+				out.record(verb(t.Context()))
 			}
 		}
 		hash := s.dump(t.Context())["user/uid:u"].fields["password"]
@@ -364,46 +364,46 @@ func TestSecrets(t *testing.T) {
 			"the password": clearPassword, "another password": otherPassword, "the pepper": pepper,
 			"the pepper in numbers": strings.Trim(fmt.Sprint([]byte(pepper)), "[]"), "the pepper in hex": fmt.Sprintf("%x", pepper),
 		} {
-			if at := strings.Index(heard.String(), secret); at >= 0 {
-				t.Errorf("%s is told: …%s…", what, heard.String()[max(0, at-200):min(heard.Len(), at+80)])
+			if at := strings.Index(out.String(), secret); at >= 0 {
+				t.Errorf("%s is told: …%s…", what, out.String()[max(0, at-200):min(out.Len(), at+80)])
 			}
 		}
-		if !strings.Contains(heard.String(), "marker") {
-			t.Error("nothing was heard")
+		if !strings.Contains(out.String(), "marker") {
+			t.Error("nothing was recorded")
 		}
 	})
 }
 
-// speak makes a store return, report and log as much as it can.
-func speak(t *testing.T, s *site, users *userdb.Type, heard *ears) {
+// useEverything makes a store return, report and log as much as it can.
+func useEverything(t *testing.T, s *site, users *userdb.Type, out *transcript) {
 	t.Helper()
 	ctx := t.Context()
 	e, err := users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n", "job", "marker"), Password: clearPassword})
 	must(t, err)
-	heard.hear(e, &e, []userdb.Entry{e}, map[string]userdb.Entry{"e": e}, struct{ E userdb.Entry }{e})
+	out.record(e, &e, []userdb.Entry{e}, map[string]userdb.Entry{"e": e}, struct{ E userdb.Entry }{e})
 	_, err = users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n"), Password: clearPassword})
-	heard.hear(err)
+	out.record(err)
 	for _, pw := range []string{clearPassword, otherPassword, otherPassword + strings.Repeat("x", 72)} {
 		e, err := users.Login(ctx, "N", pw, userdb.Attempt{Origin: "here"})
-		heard.hear(e, err)
+		out.record(e, err)
 	}
-	heard.hear(errOf(users.SetPassword(ctx, hints.UID("u"), clearPassword)), errOf(users.SetPassword(ctx, hints.UID("u"), otherPassword+strings.Repeat("x", 2000))))
-	heard.hear(errOf(users.ChangePassword(ctx, hints.UID("u"), otherPassword, clearPassword, userdb.Attempt{})))
+	out.record(errOf(users.SetPassword(ctx, hints.UID("u"), clearPassword)), errOf(users.SetPassword(ctx, hints.UID("u"), otherPassword+strings.Repeat("x", 2000))))
+	out.record(errOf(users.ChangePassword(ctx, hints.UID("u"), otherPassword, clearPassword, userdb.Attempt{})))
 	for e, err := range users.All(ctx, userdb.Query{}) {
-		heard.hear(e, err)
+		out.record(e, err)
 	}
 	e, err = users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error {
-		heard.hear(*e)
+		out.record(*e)
 		e.Put("password", schema.Text(otherPassword))
 		return nil
 	})
-	heard.hear(e, err)
+	out.record(e, err)
 	page, err := users.Page(ctx, userdb.Query{})
-	heard.hear(page.Entries, err)
+	out.record(page.Entries, err)
 	v, has := e.Get("password")
-	heard.hear(v, has, e.Text("password"))
+	out.record(v, has, e.Text("password"))
 	must(t, s.raw.HSet(ctx, "user/uid:u", "rating", "{").Err())
 	_, err = users.Find(ctx, hints.UID("u"))
-	heard.hear(err)
+	out.record(err)
 	must(t, s.raw.HDel(ctx, "user/uid:u", "rating").Err())
 }

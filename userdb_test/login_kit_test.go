@@ -27,11 +27,11 @@ type gate struct {
 	db    *userdb.DB
 	users *userdb.Type
 
-	mu     sync.Mutex
-	now    time.Time
-	onTime func() // called whenever the clock is read, unless nil
-	events []userdb.Event
-	logs   bytes.Buffer // as text and as JSON
+	mu      sync.Mutex
+	now     time.Time
+	onClock func() // called whenever the clock is read, unless nil
+	events  []userdb.Event
+	logs    bytes.Buffer // as text and as JSON
 }
 
 const (
@@ -58,21 +58,21 @@ func newGate(s *site, o userdb.Options) *gate {
 	g := &gate{site: s, now: time.Now()}
 	w := lockedWriter{g}
 	o.Logger = slog.New(bothHandlers{slog.NewTextHandler(w, nil), slog.NewJSONHandler(w, nil)})
-	o.OnEvent = g.note
+	o.OnEvent = g.recordEvent
 	g.db = s.open(o)
-	g.goBy(g.clock)
+	g.useClock(g.clock)
 	return g
 }
 
-// goBy makes the store use a clock, or the server's if clock is nil.
-func (g *gate) goBy(clock func() time.Time) {
+// useClock makes the store use a clock, or the server's if clock is nil.
+func (g *gate) useClock(clock func() time.Time) {
 	var err error
 	g.db, err = view.Reconfigure(g.db, func(c *view.Config) { c.Clock = clock })
 	must(g.t, err)
 	g.users = typeOf(g.t, g.db, "user")
 }
 
-func (g *gate) note(_ context.Context, e userdb.Event) {
+func (g *gate) recordEvent(_ context.Context, e userdb.Event) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.events = append(g.events, e)
@@ -80,7 +80,7 @@ func (g *gate) note(_ context.Context, e userdb.Event) {
 
 func (g *gate) clock() time.Time {
 	g.mu.Lock()
-	on := g.onTime
+	on := g.onClock
 	g.mu.Unlock()
 	if on != nil {
 		on()
@@ -90,15 +90,15 @@ func (g *gate) clock() time.Time {
 	return g.now
 }
 
-// pass advances the clock.
-func (g *gate) pass(d time.Duration) {
+// advance advances the clock.
+func (g *gate) advance(d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.now = g.now.Add(d)
 }
 
-// told returns the events since the last call.
-func (g *gate) told() []userdb.Event {
+// takeEvents returns the events since the last call.
+func (g *gate) takeEvents() []userdb.Event {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	told := g.events
@@ -155,17 +155,17 @@ func (g *gate) create(name, password string) error {
 	return err
 }
 
-// in logs in and returns the error.
-func (g *gate) in(identifier, password, origin string) error {
+// logIn logs in and returns the error.
+func (g *gate) logIn(identifier, password, origin string) error {
 	_, err := g.users.Login(g.t.Context(), identifier, password, userdb.Attempt{Origin: origin})
 	return err
 }
 
-// fail makes n logins with a wrong password, and checks that each is answered by ErrLogin.
-func (g *gate) fail(n int, identifier, origin string) {
+// failLogins makes n logins with a wrong password, and checks that each is answered by ErrLogin.
+func (g *gate) failLogins(n int, identifier, origin string) {
 	g.t.Helper()
 	for i := range n {
-		if err := g.in(identifier, wrongPassword, origin); !errors.Is(err, userdb.ErrLogin) {
+		if err := g.logIn(identifier, wrongPassword, origin); !errors.Is(err, userdb.ErrLogin) {
 			g.t.Fatalf("wrong password %d of %d: %v", i+1, n, err)
 		}
 	}
@@ -176,12 +176,12 @@ func (g *gate) fail(n int, identifier, origin string) {
 func (g *gate) exhaust(identifier, origin string) (checked int) {
 	g.t.Helper()
 	for range 1000 {
-		wait, err := waitOf(g.in(identifier, wrongPassword, origin))
+		wait, err := waitOf(g.logIn(identifier, wrongPassword, origin))
 		switch {
 		case wait > time.Hour:
 			return checked
 		case wait > 0:
-			g.pass(wait)
+			g.advance(wait)
 		case errors.Is(err, userdb.ErrLogin):
 			checked++
 		default:
@@ -201,13 +201,13 @@ func waitOf(err error) (time.Duration, error) {
 	return 0, err
 }
 
-// hashes returns how many password hashes do computes: rounds of bcrypt as a number of hashes of
-// the type's cost, which must be a whole number, and hashes of other algorithms.
-func (g *gate) hashes(do func()) (own, other uint64) {
+// countHashes returns how many password hashes do computes: rounds of bcrypt as a number of hashes
+// of the type's cost, which must be a whole number, and hashes of other algorithms.
+func (g *gate) countHashes(do func()) (own, other uint64) {
 	g.t.Helper()
-	rounds0, other0 := g.work()
+	rounds0, other0 := g.workDone()
 	do()
-	rounds, other := g.work()
+	rounds, other := g.workDone()
 	rounds -= rounds0
 	one := uint64(1) << hashcost.Of(g.db.Schema().Types["user"].Policy().Cost)
 	if rounds%one != 0 {
@@ -216,16 +216,16 @@ func (g *gate) hashes(do func()) (own, other uint64) {
 	return rounds / one, other - other0
 }
 
-// work returns how much was computed for passwords of users.
-func (g *gate) work() (rounds, other uint64) {
+// workDone returns how much was computed for passwords of users.
+func (g *gate) workDone() (rounds, other uint64) {
 	v := view.Of(g.db)
 	t, err := v.Type("user")
 	must(g.t, err)
 	return v.Config.Hashing.Of(t).Work()
 }
 
-// stored returns a field of a user's hash as Redis stores it.
-func (g *gate) stored(uid, field string) string {
+// storedField returns a field of a user's hash as Redis stores it.
+func (g *gate) storedField(uid, field string) string {
 	g.t.Helper()
 	text, err := g.raw.HGet(g.t.Context(), "user/uid:"+uid, field).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -234,14 +234,14 @@ func (g *gate) stored(uid, field string) string {
 	return text
 }
 
-// store writes a field past all checks.
-func (g *gate) store(uid, field, text string) {
+// storeField writes a field past all checks.
+func (g *gate) storeField(uid, field, text string) {
 	g.t.Helper()
 	must(g.t, g.raw.HSet(g.t.Context(), "user/uid:"+uid, field, text).Err())
 }
 
-// under returns the keys of all records that begin with a prefix.
-func (g *gate) under(prefix string) (keys []string) {
+// keysUnder returns the keys of all records that begin with a prefix.
+func (g *gate) keysUnder(prefix string) (keys []string) {
 	g.t.Helper()
 	for _, k := range g.keys(g.t.Context()) {
 		if strings.HasPrefix(k, prefix) {
@@ -287,9 +287,9 @@ func (g *gate) refuse(text string) {
 
 func uid(name string) hints.Hint { return hints.UID(name) }
 
-// brief formats an event for a test table: its kind and all other fields. Of the hash of an
+// describeEvent formats an event for a test table: its kind and all other fields. Of the hash of an
 // identifier it gives only the length.
-func brief(e userdb.Event) string {
+func describeEvent(e userdb.Event) string {
 	words := []string{string(e.Kind)}
 	if e.PRK.IsValid() {
 		words = append(words, e.PRK.String())

@@ -31,18 +31,18 @@ func TestDisable(t *testing.T) {
 		if !e.Disabled() || e.Text("name") != "alice" {
 			t.Errorf("disabled %v: %v", e.Disabled(), e)
 		}
-		since := g.stored("alice", "~disabled")
-		wantErr(t, "login", g.in("alice", alicePassword, ""), userdb.ErrLogin)
+		since := g.storedField("alice", "~disabled")
+		wantErr(t, "login", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
 		wantErr(t, "change", errOf(g.users.ChangePassword(ctx, uid("alice"), alicePassword, "another horse", userdb.Attempt{})), userdb.ErrLogin)
 		must(t, errOf(g.users.SetPassword(ctx, uid("alice"), alicePassword)))
-		wantErr(t, "login with a new password", g.in("alice", alicePassword, ""), userdb.ErrLogin)
-		if got := g.stored("alice", "~disabled"); got != since || since == "" {
+		wantErr(t, "login with a new password", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
+		if got := g.storedField("alice", "~disabled"); got != since || since == "" {
 			t.Errorf("disabled since %q, and then since %q", since, got)
 		}
 		for range 2 {
 			must(t, g.users.Enable(ctx, uid("alice")))
 		}
-		must(t, g.in("alice", alicePassword, ""))
+		must(t, g.logIn("alice", alicePassword, ""))
 		if _, _, err := g.users.Redeem(ctx, "login", secret); !errors.Is(err, userdb.ErrNotFound) {
 			t.Errorf("a token from before: %v", err)
 		}
@@ -63,7 +63,7 @@ func TestSetPassword(t *testing.T) {
 		var last time.Time
 		for _, name := range []string{"bare", "alice", "alice", "alice"} {
 			must(t, errOf(g.users.SetPassword(t.Context(), uid(name), "battery staple "+name)))
-			must(t, g.in(name, "battery staple "+name, ""))
+			must(t, g.logIn(name, "battery staple "+name, ""))
 			e, err := g.users.Find(t.Context(), uid(name))
 			must(t, err)
 			if name == "alice" && !e.PasswordChanged().After(last) {
@@ -73,7 +73,7 @@ func TestSetPassword(t *testing.T) {
 				t.Error("nobody knows when it was changed")
 			}
 		}
-		wantErr(t, "the first one", g.in("alice", alicePassword, ""), userdb.ErrLogin)
+		wantErr(t, "the first one", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
 		_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
 			e.Put("job", schema.Text("cook"))
 			return nil
@@ -93,9 +93,9 @@ func TestSpacesAndCase(t *testing.T) {
 		const composed = " Åsa's Horse\t"
 		must(t, errOf(g.users.SetPassword(t.Context(), uid("alice"), composed)))
 		for _, near := range []string{"Åsa's Horse", " åsa's horse\t", " A\u030asa's Horse\t", composed + " "} {
-			wantErr(t, near, g.in("alice", near, ""), userdb.ErrLogin)
+			wantErr(t, near, g.logIn("alice", near, ""), userdb.ErrLogin)
 		}
-		must(t, g.in("alice", composed, ""))
+		must(t, g.logIn("alice", composed, ""))
 	})
 }
 
@@ -165,7 +165,7 @@ func TestNoPolicyOfTheOriginal(t *testing.T) {
 	eachGate(t, o, func(t *testing.T, g *gate) {
 		for _, pw := range []string{"a", "alice", "password", "12345678"} {
 			must(t, errOf(g.users.SetPassword(t.Context(), uid("alice"), pw)))
-			must(t, g.in("alice", pw, ""))
+			must(t, g.logIn("alice", pw, ""))
 		}
 		wantRule(t, "set", "", errOf(g.users.SetPassword(t.Context(), uid("alice"), "")), "min", "password refused: it is empty")
 		wantRule(t, "set", "73 bytes", errOf(g.users.SetPassword(t.Context(), uid("alice"), strings.Repeat("x", 73))), "max", "password refused: over 72 bytes")
@@ -180,18 +180,18 @@ func TestChangePassword(t *testing.T) {
 			return errOf(g.users.ChangePassword(t.Context(), uid("alice"), old, pw, userdb.Attempt{Origin: origin}))
 		}
 		must(t, change(alicePassword, "battery staple", "home"))
-		must(t, g.in("alice", "battery staple", "home"))
+		must(t, g.logIn("alice", "battery staple", "home"))
 		for range freeFailures {
 			wantErr(t, "a wrong old password", change(alicePassword, "horse horse horse", ""), userdb.ErrLogin)
 		}
 		if wait, err := waitOf(change("battery staple", "horse horse horse", "")); wait == 0 {
 			t.Errorf("after %d wrong ones: %v", freeFailures, err)
 		}
-		if wait, err := waitOf(g.in("alice", "battery staple", "")); wait == 0 {
+		if wait, err := waitOf(g.logIn("alice", "battery staple", "")); wait == 0 {
 			t.Errorf("a login then: %v", err)
 		}
 		must(t, change("battery staple", "horse horse horse", "home"))
-		must(t, g.in("alice", "horse horse horse", ""))
+		must(t, g.logIn("alice", "horse horse horse", ""))
 		wantErr(t, "of nobody", errOf(g.users.ChangePassword(t.Context(), uid("nobody"), "x", "y", userdb.Attempt{})), userdb.ErrNotFound)
 	})
 }
@@ -199,8 +199,8 @@ func TestChangePassword(t *testing.T) {
 // TestPasswordsDoNotAge checks that a password stays valid however old it is.
 func TestPasswordsDoNotAge(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		g.pass(30 * 365 * 24 * time.Hour)
-		must(t, g.in("alice", alicePassword, "home"))
+		g.advance(30 * 365 * 24 * time.Hour)
+		must(t, g.logIn("alice", alicePassword, "home"))
 	})
 }
 
@@ -247,7 +247,7 @@ func TestParallelChanges(t *testing.T) {
 			if len(won) != 1 {
 				t.Fatalf("%d changes won", len(won))
 			}
-			must(t, g.in("alice", won[0], "home"))
+			must(t, g.logIn("alice", won[0], "home"))
 			must(t, errOf(g.users.SetPassword(t.Context(), uid("alice"), g.current(round+1))))
 		}
 	})
@@ -272,8 +272,8 @@ func TestUnconfirmed(t *testing.T) {
 		if _, err := g.users.Create(t.Context(), userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice"), Password: alicePassword}); !errors.Is(err, userdb.ErrUnconfirmed) {
 			t.Fatalf("create: %v", err)
 		}
-		g.store("alice", "password", bcryptOf(t, "b", 4, alicePassword))
-		must(t, g.in("alice", alicePassword, ""))
+		g.storeField("alice", "password", bcryptOf(t, "b", 4, alicePassword))
+		must(t, g.logIn("alice", alicePassword, ""))
 		secret := g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
 		e, _, err := g.users.Redeem(t.Context(), "change:email", secret)
 		wantErr(t, "redeem", err, userdb.ErrUnconfirmed)
@@ -281,10 +281,10 @@ func TestUnconfirmed(t *testing.T) {
 			t.Errorf("redeemed: %v", e)
 		}
 		wantErr(t, "set", errOf(g.users.SetPassword(t.Context(), uid("alice"), "brand new horse")), userdb.ErrUnconfirmed)
-		must(t, g.in("alice", "brand new horse", ""))
+		must(t, g.logIn("alice", "brand new horse", ""))
 		wantErr(t, "disable", g.users.Disable(t.Context(), uid("alice")), userdb.ErrUnconfirmed)
 		var got []string
-		for _, e := range g.told() {
+		for _, e := range g.takeEvents() {
 			got = append(got, string(e.Kind))
 		}
 		if want := "create login issue update identifier redeem password login disable"; strings.Join(got, " ") != want {
@@ -302,8 +302,8 @@ func TestDisableKeepsToItsEntry(t *testing.T) {
 			return nil
 		})
 		must(t, err)
-		g.onTime = func() {
-			g.onTime = nil
+		g.onClock = func() {
+			g.onClock = nil
 			_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
 				e.Put("email", schema.Text("b@example.com"))
 				return nil

@@ -49,14 +49,14 @@ func TestBrokenRecords(t *testing.T) {
 					args[i] = w
 				}
 				must(t, g.raw.Do(t.Context(), args...).Err())
-				own, other := g.hashes(func() {
-					wantErr(t, tt.name, g.in("alice", alicePassword, "home"), userdb.ErrCorrupt, key.String(), "'userdb check --repair'")
+				own, other := g.countHashes(func() {
+					wantErr(t, tt.name, g.logIn("alice", alicePassword, "home"), userdb.ErrCorrupt, key.String(), "'userdb check --repair'")
 				})
 				if own+other != 0 {
 					t.Errorf("%d hashes were made", own+other)
 				}
 				must(t, g.raw.Del(t.Context(), key.String()).Err())
-				must(t, g.in("alice", alicePassword, "home"))
+				must(t, g.logIn("alice", alicePassword, "home"))
 			})
 		})
 	}
@@ -66,7 +66,7 @@ func TestBrokenRecords(t *testing.T) {
 // see it as absent, and the update must fail unless it drops the facet.
 func TestUpdateOfUnreadable(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		g.store("alice", "added", "no date")
+		g.storeField("alice", "added", "no date")
 		for _, mend := range []bool{false, true} {
 			_, err := g.users.Update(t.Context(), hints.UID("alice"), func(e *userdb.Entry) error {
 				e.Put("job", schema.Text("cook"))
@@ -91,13 +91,13 @@ func TestUpdateOfUnreadable(t *testing.T) {
 func TestUnreadableEntryKeepsTokens(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		secret := g.issue(userdb.Token{Purpose: "reset"})
-		g.store("alice", "added", "no date")
+		g.storeField("alice", "added", "no date")
 		_, _, err := g.users.Redeem(t.Context(), "reset", secret)
 		wantErr(t, "of an entry that cannot be read", err, userdb.ErrCorrupt)
 		_, err = g.users.ResetPassword(t.Context(), "reset", secret, resetPassword)
 		wantErr(t, "of an entry that cannot be read", err, userdb.ErrCorrupt)
 		must(t, g.raw.HDel(t.Context(), "user/uid:alice", "added").Err())
-		g.redeem("reset", secret, "")
+		g.wantRedeem("reset", secret, "")
 	})
 }
 
@@ -107,12 +107,12 @@ func TestNobodyInherits(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		secret := g.issue(userdb.Token{Purpose: "reset"})
 		must(t, g.raw.Unlink(t.Context(), "user/uid:alice").Err())
-		g.void("of nobody", "reset", secret)
+		g.wantVoid("of nobody", "reset", secret)
 		g.add("alice", "")
-		g.void("of the one before", "reset", secret)
-		g.redeem("login", g.issue(userdb.Token{Purpose: "login"}), "")
+		g.wantVoid("of the one before", "reset", secret)
+		g.wantRedeem("login", g.issue(userdb.Token{Purpose: "login"}), "")
 		g.issue(userdb.Token{Purpose: "login"})
-		g.void("of the one before", "reset", secret)
+		g.wantVoid("of the one before", "reset", secret)
 	})
 }
 
@@ -123,7 +123,7 @@ func TestBrokenTokens(t *testing.T) {
 		ctx := t.Context()
 		g.issue(userdb.Token{Purpose: "reset"})
 		must(t, g.raw.HSet(ctx, aliceTokens, "junk", "junk", "more", "99999999999999 x", "", "").Err())
-		g.redeem("reset", g.issue(userdb.Token{Purpose: "reset"}), "")
+		g.wantRedeem("reset", g.issue(userdb.Token{Purpose: "reset"}), "")
 		for _, do := range []func() error{
 			func() error { return errOf(g.users.SetPassword(ctx, uid("alice"), resetPassword)) },
 			func() error { _, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: "reset"}); return err },
@@ -132,10 +132,10 @@ func TestBrokenTokens(t *testing.T) {
 			secret := g.issue(userdb.Token{Purpose: "login"})
 			must(t, g.raw.Del(ctx, aliceTokens).Err())
 			must(t, g.raw.Set(ctx, aliceTokens, "text", 0).Err())
-			g.void("of a record of another kind", "login", secret)
+			g.wantVoid("of a record of another kind", "login", secret)
 			must(t, do())
 		}
-		if left := g.under("~/token/"); len(left) > 0 {
+		if left := g.keysUnder("~/token/"); len(left) > 0 {
 			t.Errorf("%q lie there", left)
 		}
 	})

@@ -31,8 +31,8 @@ func bcryptOf(t *testing.T, variant string, cost int, secret string) string {
 	return "$2" + variant + string(hash[3:])
 }
 
-// hashed returns a hash of the cost of these tests, made as a store with these peppers makes it.
-func hashed(t *testing.T, pw string, peppers ...[]byte) string {
+// hashWith returns a hash of the cost of these tests, made as a store with these peppers makes it.
+func hashWith(t *testing.T, pw string, peppers ...[]byte) string {
 	t.Helper()
 	h, err := password.New(password.Options{Peppers: peppers})
 	must(t, err)
@@ -41,16 +41,16 @@ func hashed(t *testing.T, pw string, peppers ...[]byte) string {
 	return hash
 }
 
-// An imported describes a hash that came from elsewhere, or that the store would make differently
-// today.
-type imported struct {
+// An importedHash describes a hash that came from elsewhere, or that the store would make
+// differently today.
+type importedHash struct {
 	name, hash, password string
 	renewed              string // why a login replaces it, "" if it stays
 }
 
-// imports returns hashes to log in with, for a store with these peppers.
-func imports(t *testing.T, peppers [][]byte) []imported {
-	all := []imported{
+// importedHashes returns hashes to log in with, for a store with these peppers.
+func importedHashes(t *testing.T, peppers [][]byte) []importedHash {
+	all := []importedHash{
 		{"$2b$", bcryptOf(t, "b", 4, "correct horse"), "correct horse", "algorithm"},
 		{"$2y$", bcryptOf(t, "y", 4, "correct horse"), "correct horse", "algorithm"},
 		{"argon2id", "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4", "password", "algorithm"},
@@ -71,14 +71,14 @@ func imports(t *testing.T, peppers [][]byte) []imported {
 	}
 	if len(peppers) == 0 {
 		return append(all,
-			imported{"another cost", bcryptOf(t, "a", 5, "correct horse"), "correct horse", "cost"},
-			imported{"as it is made", hashed(t, "correct horse"), "correct horse", ""},
-			imported{"as it is made, not ASCII", hashed(t, "pässwörd"), "pässwörd", ""})
+			importedHash{"another cost", bcryptOf(t, "a", 5, "correct horse"), "correct horse", "cost"},
+			importedHash{"as it is made", hashWith(t, "correct horse"), "correct horse", ""},
+			importedHash{"as it is made, not ASCII", hashWith(t, "pässwörd"), "pässwörd", ""})
 	}
 	return append(all,
-		imported{"without pepper", hashed(t, "correct horse"), "correct horse", "pepper"},
-		imported{"with the second pepper", hashed(t, "correct horse", peppers[1]), "correct horse", "pepper"},
-		imported{"as it is made", hashed(t, "correct horse", peppers...), "correct horse", ""})
+		importedHash{"without pepper", hashWith(t, "correct horse"), "correct horse", "pepper"},
+		importedHash{"with the second pepper", hashWith(t, "correct horse", peppers[1]), "correct horse", "pepper"},
+		importedHash{"as it is made", hashWith(t, "correct horse", peppers...), "correct horse", ""})
 }
 
 // TestRenewal checks that the first successful login replaces a hash by the store's own form, and
@@ -91,17 +91,17 @@ func TestRenewal(t *testing.T) {
 			eachGate(t, o, func(t *testing.T, g *gate) {
 				secret, err := g.users.Issue(t.Context(), uid("alice"), userdb.Token{Purpose: "reset"})
 				must(t, err)
-				changed := g.stored("alice", "~passwd")
-				for _, i := range imports(t, peppers) {
+				changed := g.storedField("alice", "~passwd")
+				for _, i := range importedHashes(t, peppers) {
 					if i.renewed == "encoding" { // only if the password was never set by this store
 						must(t, g.raw.HDel(t.Context(), "user/uid:alice", "~passwd").Err())
 					}
 					g.wantRenewal(i, peppers)
 					if i.renewed == "encoding" {
-						g.store("alice", "~passwd", changed)
+						g.storeField("alice", "~passwd", changed)
 					}
 				}
-				if got := g.stored("alice", "~passwd"); got != changed || got == "" {
+				if got := g.storedField("alice", "~passwd"); got != changed || got == "" {
 					t.Errorf("the password was changed at %q, and at %q after renewals", changed, got)
 				}
 				_, _, err = g.users.Redeem(t.Context(), "reset", secret)
@@ -113,14 +113,14 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-func (g *gate) wantRenewal(i imported, peppers [][]byte) {
+func (g *gate) wantRenewal(i importedHash, peppers [][]byte) {
 	g.t.Helper()
-	g.store("alice", "password", i.hash)
-	if err := g.in("alice", i.password+"x", "home"); err == nil || g.stored("alice", "password") != i.hash {
-		g.t.Errorf("%s: a wrong password: %v, and the hash is %v", i.name, err, g.stored("alice", "password") == i.hash)
+	g.storeField("alice", "password", i.hash)
+	if err := g.logIn("alice", i.password+"x", "home"); err == nil || g.storedField("alice", "password") != i.hash {
+		g.t.Errorf("%s: a wrong password: %v, and the hash is %v", i.name, err, g.storedField("alice", "password") == i.hash)
 	}
-	g.told()
-	if err := g.in("alice", i.password, "home"); err != nil {
+	g.takeEvents()
+	if err := g.logIn("alice", i.password, "home"); err != nil {
 		g.t.Errorf("%s: %v", i.name, err)
 		return
 	}
@@ -128,10 +128,10 @@ func (g *gate) wantRenewal(i imported, peppers [][]byte) {
 	if i.renewed != "" {
 		want += " renewed:" + i.renewed
 	}
-	if told := g.told(); len(told) != 1 || brief(told[0]) != want {
+	if told := g.takeEvents(); len(told) != 1 || describeEvent(told[0]) != want {
 		g.t.Errorf("%s: events %v, want %q", i.name, told, want)
 	}
-	now := g.stored("alice", "password")
+	now := g.storedField("alice", "password")
 	prefix := "$2a$04$"
 	if len(peppers) > 0 {
 		prefix = "p"
@@ -139,8 +139,8 @@ func (g *gate) wantRenewal(i imported, peppers [][]byte) {
 	if (now != i.hash) != (i.renewed != "") || !strings.HasPrefix(now, prefix) || !strings.Contains(now, "$2a$04$") {
 		g.t.Errorf("%s: renewed for %q, the hash begins with %.8s, changed: %v", i.name, i.renewed, now, now != i.hash)
 	}
-	must(g.t, g.in("alice", i.password, "home"))
-	if g.stored("alice", "password") != now {
+	must(g.t, g.logIn("alice", i.password, "home"))
+	if g.storedField("alice", "password") != now {
 		g.t.Errorf("%s: renewed twice", i.name)
 	}
 }
@@ -159,17 +159,17 @@ func TestTwins(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 				must(t, errOf(g.users.SetPassword(t.Context(), uid("alice"), tt.owners)))
-				wantErr(t, "the twin of a password that was set", g.in("alice", tt.twin, ""), userdb.ErrLogin)
+				wantErr(t, "the twin of a password that was set", g.logIn("alice", tt.twin, ""), userdb.ErrLogin)
 				g.add("bob", tt.owners)
-				wantErr(t, "the twin of a password of a new entry", g.in("bob", tt.twin, ""), userdb.ErrLogin)
+				wantErr(t, "the twin of a password of a new entry", g.logIn("bob", tt.twin, ""), userdb.ErrLogin)
 				must(t, g.raw.HDel(t.Context(), "user/uid:alice", "~passwd").Err())
-				g.store("alice", "password", bcryptOf(t, "a", 5, tt.owners))
-				hash := g.stored("alice", "password")
-				must(t, g.in("alice", tt.twin, ""))
-				if g.stored("alice", "password") != hash {
+				g.storeField("alice", "password", bcryptOf(t, "a", 5, tt.owners))
+				hash := g.storedField("alice", "password")
+				must(t, g.logIn("alice", tt.twin, ""))
+				if g.storedField("alice", "password") != hash {
 					t.Error("the twin has replaced the hash")
 				}
-				must(t, g.in("alice", tt.owners, ""))
+				must(t, g.logIn("alice", tt.owners, ""))
 			})
 		})
 	}
@@ -180,7 +180,7 @@ func TestTwins(t *testing.T) {
 func TestRenewalHarmsNobody(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for round := range 10 {
-			g.store("alice", "password", bcryptOf(t, "b", 4, "correct horse"))
+			g.storeField("alice", "password", bcryptOf(t, "b", 4, "correct horse"))
 			job := fmt.Sprint("job ", round)
 			var wg sync.WaitGroup
 			for range 6 {
@@ -199,9 +199,9 @@ func TestRenewalHarmsNobody(t *testing.T) {
 				must(t, err)
 			})
 			wg.Wait()
-			must(t, g.in("alice", "correct horse", "home"))
-			if got := g.stored("alice", "job"); got != job || !strings.HasPrefix(g.stored("alice", "password"), "$2a$") {
-				t.Errorf("round %d: job %q, want %q; hash %.4s", round, got, job, g.stored("alice", "password"))
+			must(t, g.logIn("alice", "correct horse", "home"))
+			if got := g.storedField("alice", "job"); got != job || !strings.HasPrefix(g.storedField("alice", "password"), "$2a$") {
+				t.Errorf("round %d: job %q, want %q; hash %.4s", round, got, job, g.storedField("alice", "password"))
 			}
 		}
 	})
@@ -212,16 +212,16 @@ func TestRenewalHarmsNobody(t *testing.T) {
 func TestRenewalNeverBringsAnOldPasswordBack(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for round := range 10 {
-			g.store("alice", "password", bcryptOf(t, "b", 4, "correct horse"))
+			g.storeField("alice", "password", bcryptOf(t, "b", 4, "correct horse"))
 			next := fmt.Sprint("another password ", round)
 			var wg sync.WaitGroup
 			for range 4 {
-				wg.Go(func() { _ = g.in("alice", "correct horse", "home") })
+				wg.Go(func() { _ = g.logIn("alice", "correct horse", "home") })
 			}
 			wg.Go(func() { must(t, errOf(g.users.SetPassword(t.Context(), uid("alice"), next))) })
 			wg.Wait()
-			wantErr(t, "the old password", g.in("alice", "correct horse", "home"), userdb.ErrLogin)
-			must(t, g.in("alice", next, "home"))
+			wantErr(t, "the old password", g.logIn("alice", "correct horse", "home"), userdb.ErrLogin)
+			must(t, g.logIn("alice", next, "home"))
 		}
 	})
 }
@@ -231,17 +231,17 @@ func TestRenewalNeverBringsAnOldPasswordBack(t *testing.T) {
 func TestRenewalThatFails(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		hash := bcryptOf(t, "b", 4, "correct horse")
-		g.store("alice", "password", hash)
+		g.storeField("alice", "password", hash)
 		g.refuse("$2a$04$")
-		must(t, g.in("alice", "correct horse", ""))
+		must(t, g.logIn("alice", "correct horse", ""))
 		g.tap.set(nil)
-		if g.stored("alice", "password") != hash {
+		if g.storedField("alice", "password") != hash {
 			t.Error("the hash is renewed, although the entry cannot be written")
 		}
 		if log := g.log(); !strings.Contains(log, "cannot replace a password hash") || strings.Contains(log, hash) {
 			t.Errorf("log: %s", log)
 		}
-		if told := g.told(); len(told) != 1 || brief(told[0]) != "login user/uid:alice" {
+		if told := g.takeEvents(); len(told) != 1 || describeEvent(told[0]) != "login user/uid:alice" {
 			t.Errorf("events: %v", told)
 		}
 	})
@@ -254,19 +254,19 @@ func TestPepperedPasswords(t *testing.T) {
 	eachGate(t, o, func(t *testing.T, g *gate) {
 		long := strings.Repeat("correct horse ", 80)[:1024]
 		must(t, errOf(g.users.SetPassword(t.Context(), uid("alice"), long)))
-		must(t, g.in("alice", long, ""))
-		wantErr(t, "one byte less", g.in("alice", long[:1023], ""), userdb.ErrLogin)
-		wantErr(t, "cut at 72", g.in("alice", long[:72], ""), userdb.ErrLogin)
+		must(t, g.logIn("alice", long, ""))
+		wantErr(t, "one byte less", g.logIn("alice", long[:1023], ""), userdb.ErrLogin)
+		wantErr(t, "cut at 72", g.logIn("alice", long[:72], ""), userdb.ErrLogin)
 		wantErr(t, "1025 bytes", errOf(g.users.SetPassword(t.Context(), uid("alice"), long+"x")), password.ErrPolicy, "over 1024 bytes")
-		hash := g.stored("alice", "password")
+		hash := g.storedField("alice", "password")
 		if len(hash) != 64 || hash[0] != 'p' {
 			t.Errorf("stored: %d bytes beginning with %.1q", len(hash), hash)
 		}
 	})
 }
 
-// An ending is a change to alice during her login. It says which error the login must return.
-type ending struct {
+// A concurrentChange is made to alice during her login. It says which error the login must return.
+type concurrentChange struct {
 	name string
 	do   func(g *gate) error
 	want error
@@ -274,7 +274,7 @@ type ending struct {
 
 const nextPassword = "brand new horse"
 
-var endings = []ending{
+var concurrentChanges = []concurrentChange{
 	{"set", func(g *gate) error { return errOf(g.users.SetPassword(g.t.Context(), uid("alice"), nextPassword)) }, userdb.ErrLogin},
 	{"set to the same", func(g *gate) error { return errOf(g.users.SetPassword(g.t.Context(), uid("alice"), alicePassword)) }, nil},
 	{"disabled", func(g *gate) error { return g.users.Disable(g.t.Context(), uid("alice")) }, userdb.ErrLogin},
@@ -282,27 +282,27 @@ var endings = []ending{
 		return errors.Join(g.users.Disable(g.t.Context(), uid("alice")), g.users.Enable(g.t.Context(), uid("alice")))
 	}, nil},
 	{"deleted", func(g *gate) error { return g.users.Delete(g.t.Context(), uid("alice")) }, userdb.ErrLogin},
-	{"made anew", func(g *gate) error { return g.anew("alice", alicePassword) }, nil},
-	{"made anew with another password", func(g *gate) error { return g.anew("alice", nextPassword) }, userdb.ErrLogin},
-	{"another facet", func(g *gate) error { return g.put("job", "cook") }, nil},
+	{"made anew", func(g *gate) error { return g.recreate("alice", alicePassword) }, nil},
+	{"made anew with another password", func(g *gate) error { return g.recreate("alice", nextPassword) }, userdb.ErrLogin},
+	{"another facet", func(g *gate) error { return g.putFacet("job", "cook") }, nil},
 }
 
-// lostNames lists changes after which alice's name is not hers any more.
-var lostNames = []ending{
-	{"made anew for somebody else", func(g *gate) error { return g.anew("bob", alicePassword) }, userdb.ErrLogin},
-	{"renamed", func(g *gate) error { return g.put("name", "bob") }, userdb.ErrLogin},
+// nameChanges lists changes after which alice's name is not hers any more.
+var nameChanges = []concurrentChange{
+	{"made anew for somebody else", func(g *gate) error { return g.recreate("bob", alicePassword) }, userdb.ErrLogin},
+	{"renamed", func(g *gate) error { return g.putFacet("name", "bob") }, userdb.ErrLogin},
 }
 
-// pastTheStore lists changes by a program that does not know ~rev.
-var pastTheStore = []ending{
-	{"another password", func(g *gate) error { g.store("alice", "password", hashed(g.t, "brand new horse")); return nil }, userdb.ErrLogin},
+// externalChanges lists changes by a program that does not know ~rev.
+var externalChanges = []concurrentChange{
+	{"another password", func(g *gate) error { g.storeField("alice", "password", hashWith(g.t, "brand new horse")); return nil }, userdb.ErrLogin},
 	{"no password", func(g *gate) error { return g.raw.HDel(g.t.Context(), "user/uid:alice", "password").Err() }, userdb.ErrLogin},
-	{"renewed", func(g *gate) error { g.store("alice", "password", hashed(g.t, alicePassword)); return nil }, nil},
-	{"another facet", func(g *gate) error { g.store("alice", "job", "cook"); return nil }, nil},
+	{"renewed", func(g *gate) error { g.storeField("alice", "password", hashWith(g.t, alicePassword)); return nil }, nil},
+	{"another facet", func(g *gate) error { g.storeField("alice", "job", "cook"); return nil }, nil},
 }
 
-// anew deletes alice and creates another entry with her UID.
-func (g *gate) anew(name, password string) error {
+// recreate deletes alice and creates another entry with her UID.
+func (g *gate) recreate(name, password string) error {
 	if err := g.users.Delete(g.t.Context(), uid("alice")); err != nil {
 		return err
 	}
@@ -310,8 +310,8 @@ func (g *gate) anew(name, password string) error {
 	return err
 }
 
-// put changes a facet of alice.
-func (g *gate) put(field, text string) error {
+// putFacet changes a facet of alice.
+func (g *gate) putFacet(field, text string) error {
 	_, err := g.users.Update(g.t.Context(), uid("alice"), func(e *userdb.Entry) error {
 		e.Put(field, schema.Text(text))
 		return nil
@@ -319,8 +319,8 @@ func (g *gate) put(field, text string) error {
 	return err
 }
 
-// before calls do once, before the next round trip that contains a text.
-func (g *gate) before(text string, do func()) (done *atomic.Bool) {
+// beforeCommand calls do once, before the next round trip that contains a text.
+func (g *gate) beforeCommand(text string, do func()) (done *atomic.Bool) {
 	g.t.Helper()
 	g.needs(interleaves)
 	done = &atomic.Bool{}
@@ -336,11 +336,11 @@ func (g *gate) before(text string, do func()) (done *atomic.Bool) {
 // TestOvertakenRenewal changes the entry while a login replaces the hash. The login must be decided
 // by the entry as it is after the change.
 func TestOvertakenRenewal(t *testing.T) {
-	for _, e := range slices.Concat(endings, lostNames) {
+	for _, e := range slices.Concat(concurrentChanges, nameChanges) {
 		t.Run(e.name, func(t *testing.T) {
 			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-				g.store("alice", "password", bcryptOf(t, "b", 4, alicePassword))
-				done := g.before("password $2a$", func() { must(t, e.do(g)) })
+				g.storeField("alice", "password", bcryptOf(t, "b", 4, alicePassword))
+				done := g.beforeCommand("password $2a$", func() { must(t, e.do(g)) })
 				got, err := g.users.Login(t.Context(), "alice", alicePassword, userdb.Attempt{})
 				if !done.Load() {
 					t.Error("nothing happened meanwhile")
@@ -348,8 +348,8 @@ func TestOvertakenRenewal(t *testing.T) {
 				if !errors.Is(err, e.want) || err == nil && got.UID() != "alice" {
 					t.Errorf("got %v, %v; want %v", got, err, e.want)
 				}
-				told := g.told()
-				if last := brief(told[len(told)-1]); err != nil && !strings.HasPrefix(last, "failure") {
+				told := g.takeEvents()
+				if last := describeEvent(told[len(told)-1]); err != nil && !strings.HasPrefix(last, "failure") {
 					t.Errorf("the last event is %q, want a failure", last)
 				}
 			})
@@ -361,7 +361,7 @@ func TestOvertakenRenewal(t *testing.T) {
 // login must be refused.
 func TestOvertakenByARefusedWrite(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		g.store("alice", "password", bcryptOf(t, "b", 4, alicePassword))
+		g.storeField("alice", "password", bcryptOf(t, "b", 4, alicePassword))
 		g.needs(interleaves)
 		once := &atomic.Bool{}
 		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -373,21 +373,21 @@ func TestOvertakenByARefusedWrite(t *testing.T) {
 			}
 			return send()
 		})
-		wantErr(t, "disabled", g.in("alice", alicePassword, ""), userdb.ErrLogin)
+		wantErr(t, "disabled", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
 	})
 }
 
 // TestOvertakenNewPassword changes the entry just before ChangePassword writes the new hash. The
 // password must not change if the old one would not log in any more.
 func TestOvertakenNewPassword(t *testing.T) {
-	for _, e := range endings {
+	for _, e := range concurrentChanges {
 		want := e.want
 		if strings.HasPrefix(e.name, "set") || strings.HasPrefix(e.name, "made anew") {
 			want = userdb.ErrConflict
 		}
 		t.Run(e.name, func(t *testing.T) {
 			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-				done := g.before("password $2a$", func() { must(t, e.do(g)) })
+				done := g.beforeCommand("password $2a$", func() { must(t, e.do(g)) })
 				err := errOf(g.users.ChangePassword(t.Context(), uid("alice"), alicePassword, "battery staple", userdb.Attempt{}))
 				if !done.Load() || !errors.Is(err, want) {
 					t.Errorf("got %v, want %v", err, want)
@@ -400,10 +400,10 @@ func TestOvertakenNewPassword(t *testing.T) {
 // TestOvertakenLogin changes the entry while a login waits for a worker. The login must be decided
 // by the entry as it is after the password was checked.
 func TestOvertakenLogin(t *testing.T) {
-	for _, tt := range slices.Concat(endings, pastTheStore, lostNames) {
+	for _, tt := range slices.Concat(concurrentChanges, externalChanges, nameChanges) {
 		t.Run(tt.name, func(t *testing.T) {
 			eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
-				begun := g.meanwhile(func() { must(t, tt.do(g)) })
+				begun := g.beforeCheck(func() { must(t, tt.do(g)) })
 				e, err := g.users.Login(t.Context(), "alice", alicePassword, userdb.Attempt{})
 				if !begun.Load() {
 					t.Error("nothing happened meanwhile")
@@ -422,29 +422,29 @@ func TestOvertakenLogin(t *testing.T) {
 // TestOvertakenChange does the same to ChangePassword: the old password must be checked against the
 // entry as it is after the change.
 func TestOvertakenChange(t *testing.T) {
-	for _, tt := range slices.Concat(endings, pastTheStore) {
+	for _, tt := range slices.Concat(concurrentChanges, externalChanges) {
 		t.Run(tt.name, func(t *testing.T) {
 			eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
-				g.meanwhile(func() { must(t, tt.do(g)) })
+				g.beforeCheck(func() { must(t, tt.do(g)) })
 				err := errOf(g.users.ChangePassword(t.Context(), uid("alice"), alicePassword, "battery staple", userdb.Attempt{}))
 				if !errors.Is(err, tt.want) {
 					t.Errorf("got %v, want %v", err, tt.want)
 				}
 				if tt.want == nil {
-					must(t, g.in("alice", "battery staple", ""))
+					must(t, g.logIn("alice", "battery staple", ""))
 				}
 			})
 		})
 	}
 }
 
-// meanwhile calls do once, after the next login has looked up its account and before the password
+// beforeCheck calls do once, after the next login has looked up its account and before the password
 // is checked.
-func (g *gate) meanwhile(do func()) (begun *atomic.Bool) {
+func (g *gate) beforeCheck(do func()) (begun *atomic.Bool) {
 	begun = &atomic.Bool{}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.onTime = func() {
+	g.onClock = func() {
 		if begun.CompareAndSwap(false, true) {
 			do()
 		}

@@ -21,7 +21,7 @@ const resetPassword = "brand new horse"
 func TestResetPassword(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
-		g.fail(freeFailures, "alice", "")
+		g.failLogins(freeFailures, "alice", "")
 		first, secret := g.issue(userdb.Token{Purpose: "login"}), g.issue(userdb.Token{Purpose: "reset", Value: "v"})
 		before, err := g.users.Find(ctx, uid("alice"))
 		must(t, err)
@@ -45,11 +45,11 @@ func TestResetPassword(t *testing.T) {
 		if err != nil || e.UID() != "alice" || !e.PasswordChanged().After(before.PasswordChanged()) || e.Rev() == before.Rev() {
 			t.Errorf("reset: %v, %v", e, err)
 		}
-		must(t, g.in("alice", resetPassword, ""))
+		must(t, g.logIn("alice", resetPassword, ""))
 		_, err = g.users.ResetPassword(ctx, "reset", secret, "another new horse")
 		wantErr(t, "a second time", err, userdb.ErrNotFound)
-		g.void("a token of another purpose", "login", first)
-		if left := g.under("~/token/"); len(left) > 0 {
+		g.wantVoid("a token of another purpose", "login", first)
+		if left := g.keysUnder("~/token/"); len(left) > 0 {
 			t.Errorf("%q lie there", left)
 		}
 	})
@@ -73,7 +73,7 @@ func TestParallelResets(t *testing.T) {
 				t.Errorf("%d: %v, and %d succeeded", i, err, won)
 			}
 		}
-		must(t, g.in("alice", fmt.Sprint(resetPassword, won), ""))
+		must(t, g.logIn("alice", fmt.Sprint(resetPassword, won), ""))
 	})
 }
 
@@ -104,8 +104,8 @@ func TestIssueFor(t *testing.T) {
 		must(t, err)
 		put("email", "new@example.com")
 		put("email", "alice@example.com")
-		g.void("an address that was another meanwhile", "reset", secret)
-		g.redeem("login", other, "")
+		g.wantVoid("an address that was another meanwhile", "reset", secret)
+		g.wantRedeem("login", other, "")
 
 		_, _, err = g.users.IssueFor(ctx, uid("alice"), "job", reset)
 		wantField(t, "without the facet", err, userdb.ErrInvalid, "job")
@@ -128,16 +128,16 @@ func TestOlderChange(t *testing.T) {
 			return g.issue(userdb.Token{Purpose: "change:email", Value: address})
 		}
 		older, newer, name := change("older@example.com"), change("newer@example.com"), g.issue(userdb.Token{Purpose: "change:name", Value: "Al"})
-		g.redeem("change:email", newer, "newer@example.com")
-		g.void("the older one", "change:email", older)
+		g.wantRedeem("change:email", newer, "newer@example.com")
+		g.wantVoid("the older one", "change:email", older)
 		older = change("older@example.com")
 		_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
 			e.Put("email", schema.Text("by.hand@example.com"))
 			return nil
 		})
 		must(t, err)
-		g.void("one from before", "change:email", older)
-		g.redeem("change:name", name, "Al")
+		g.wantVoid("one from before", "change:email", older)
+		g.wantRedeem("change:name", name, "Al")
 		if e, err := g.users.Find(t.Context(), uid("alice")); err != nil || e.Text("email") != "by.hand@example.com" {
 			t.Errorf("the address is %v, %v", e, err)
 		}
@@ -158,7 +158,7 @@ func TestTokensOfDisabled(t *testing.T) {
 			}
 		}
 		must(t, g.users.Enable(ctx, uid("alice")))
-		g.void("from before", "reset", before)
+		g.wantVoid("from before", "reset", before)
 	})
 }
 
@@ -167,7 +167,7 @@ func TestTokensOfDisabled(t *testing.T) {
 func TestSixteenTokens(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.issue(userdb.Token{Purpose: "short", Life: time.Second})
-		g.pass(time.Second)
+		g.advance(time.Second)
 		var secrets []string
 		for i := range 19 {
 			secrets = append(secrets, g.issue(userdb.Token{Purpose: fmt.Sprint("p", i)}))
@@ -177,9 +177,9 @@ func TestSixteenTokens(t *testing.T) {
 		}
 		for i, secret := range secrets {
 			if i < 3 {
-				g.void("the oldest", fmt.Sprint("p", i), secret)
+				g.wantVoid("the oldest", fmt.Sprint("p", i), secret)
 			} else {
-				g.redeem(fmt.Sprint("p", i), secret, "")
+				g.wantRedeem(fmt.Sprint("p", i), secret, "")
 			}
 		}
 	})
@@ -199,6 +199,6 @@ func TestIssueKeepsRevision(t *testing.T) {
 		e.Put("job", schema.Text("cook"))
 		_, err = g.users.Save(t.Context(), e)
 		must(t, err)
-		g.redeem("reset", secret, "")
+		g.wantRedeem("reset", secret, "")
 	})
 }

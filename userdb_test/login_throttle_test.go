@@ -23,15 +23,15 @@ const (
 	ownFailures  = 8
 )
 
-// storm tries n wrong passwords at the same time. It returns how many were checked and how many
-// were told to wait.
-func (g *gate) storm(n int, identifier, origin string) (checked, waiting int) {
+// guessConcurrently tries n wrong passwords at the same time. It returns how many were checked and
+// how many were told to wait.
+func (g *gate) guessConcurrently(n int, identifier, origin string) (checked, waiting int) {
 	g.t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for range n {
 		wg.Go(func() {
-			wait, err := waitOf(g.in(identifier, wrongPassword, origin))
+			wait, err := waitOf(g.logIn(identifier, wrongPassword, origin))
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -52,7 +52,7 @@ func (g *gate) storm(n int, identifier, origin string) (checked, waiting int) {
 // one after the other.
 func TestParallelGuesses(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		must(t, g.in("alice", alicePassword, "home"))
+		must(t, g.logIn("alice", alicePassword, "home"))
 		for _, tt := range []struct {
 			identifier, origin string
 			want               int
@@ -63,7 +63,7 @@ func TestParallelGuesses(t *testing.T) {
 			{"nobody@example.com", "", freeFailures},
 		} {
 			var checked, waiting int
-			own, other := g.hashes(func() { checked, waiting = g.storm(500, tt.identifier, tt.origin) })
+			own, other := g.countHashes(func() { checked, waiting = g.guessConcurrently(500, tt.identifier, tt.origin) })
 			if checked > tt.want || own != uint64(checked) || other != 0 || waiting != 500-checked {
 				t.Errorf("%s from %q: %d were checked with %d and %d hashes, %d had to wait; want %d at most",
 					tt.identifier, tt.origin, checked, own, other, waiting, tt.want)
@@ -81,23 +81,23 @@ func TestAHundredAWindow(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		homes := []string{"home", "work", "phone", "train", "cafe"}
 		for _, o := range homes {
-			must(t, g.in("alice", alicePassword, o))
+			must(t, g.logIn("alice", alicePassword, o))
 		}
 		begin, checked := g.clock(), 0
 		for _, o := range homes {
-			g.fail(ownFailures, "alice@example.com", o)
+			g.failLogins(ownFailures, "alice@example.com", o)
 			checked += ownFailures
 		}
 		checked += g.exhaust("alice", "evil")
-		wait, _ := waitOf(g.in("alice@example.com", alicePassword, "elsewhere"))
+		wait, _ := waitOf(g.logIn("alice@example.com", alicePassword, "elsewhere"))
 		if checked != 100 || wait == 0 {
 			t.Errorf("%d wrong passwords were checked, want 100; the right one has to wait for %v", checked, wait)
 		}
 		if end := g.clock().Add(wait).Sub(begin); end > 25*time.Hour {
 			t.Errorf("the window ends after %v", end)
 		}
-		g.pass(wait)
-		must(t, g.in("alice", alicePassword, "elsewhere"))
+		g.advance(wait)
+		must(t, g.logIn("alice", alicePassword, "elsewhere"))
 	})
 }
 
@@ -105,16 +105,16 @@ func TestAHundredAWindow(t *testing.T) {
 // however long a stranger guesses.
 func TestStrangerCannotLockOwnerOut(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		must(t, g.in("alice", alicePassword, "home"))
+		must(t, g.logIn("alice", alicePassword, "home"))
 		for range 4 {
 			g.exhaust("alice", "evil")
-			g.fail(ownFailures-1, "alice", "home")
-			must(t, g.in("alice", alicePassword, "home"))
-			wait, _ := waitOf(g.in("alice", alicePassword, "another home"))
+			g.failLogins(ownFailures-1, "alice", "home")
+			must(t, g.logIn("alice", alicePassword, "home"))
+			wait, _ := waitOf(g.logIn("alice", alicePassword, "another home"))
 			if wait == 0 {
 				t.Error("a stranger is admitted to an exhausted account")
 			}
-			g.pass(wait)
+			g.advance(wait)
 		}
 	})
 }
@@ -128,11 +128,11 @@ func TestNewPasswordEndsALock(t *testing.T) {
 		must(t, err)
 		e, _, err := g.users.Redeem(t.Context(), "reset", secret)
 		must(t, err)
-		if wait, _ := waitOf(g.in("alice", alicePassword, "")); wait == 0 {
+		if wait, _ := waitOf(g.logIn("alice", alicePassword, "")); wait == 0 {
 			t.Error("a token alone opens the account for guesses")
 		}
 		must(t, errOf(g.users.SetPassword(t.Context(), uid(e.UID()), "brand new horse")))
-		must(t, g.in("alice", "brand new horse", ""))
+		must(t, g.logIn("alice", "brand new horse", ""))
 	})
 }
 
@@ -141,19 +141,19 @@ func TestOneOriginManyAccounts(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		var waits []time.Duration
 		for i := range 32 {
-			wait, _ := waitOf(g.in(fmt.Sprint("user", i), wrongPassword, "evil"))
+			wait, _ := waitOf(g.logIn(fmt.Sprint("user", i), wrongPassword, "evil"))
 			waits = append(waits, wait)
 		}
 		if i := slices.IndexFunc(waits, func(d time.Duration) bool { return d > 0 }); i != 30 {
 			t.Errorf("the first wait is that of attempt %d, want 30: %v", i, waits)
 		}
-		must(t, g.in("alice", alicePassword, "good"))
-		wait, _ := waitOf(g.in("alice", alicePassword, "evil"))
+		must(t, g.logIn("alice", alicePassword, "good"))
+		wait, _ := waitOf(g.logIn("alice", alicePassword, "evil"))
 		if wait == 0 {
 			t.Error("the origin is not held back at another account")
 		}
-		g.pass(time.Hour)
-		must(t, g.in("alice", alicePassword, "evil"))
+		g.advance(time.Hour)
+		must(t, g.logIn("alice", alicePassword, "evil"))
 	})
 }
 
@@ -171,8 +171,8 @@ func TestThrottleTellsNothing(t *testing.T) {
 			var seen [2]string
 			begin := g.clock()
 			for i, who := range []string{known, unknown} {
-				g.pass(begin.Sub(g.clock()))
-				seen[i] = g.attack(who, who+" ", rand.New(rand.NewPCG(7, uint64(round))))
+				g.advance(begin.Sub(g.clock()))
+				seen[i] = g.guessAtRandom(who, who+" ", rand.New(rand.NewPCG(7, uint64(round))))
 			}
 			if seen[0] != seen[1] {
 				t.Errorf("round %d:\nknown   %s\nunknown %s", round, seen[0], seen[1])
@@ -181,18 +181,18 @@ func TestThrottleTellsNothing(t *testing.T) {
 	})
 }
 
-// attack makes random guesses at one identifier, in several spellings, and returns the answers.
-// Each identifier has its own origins, so that they begin without failures.
-func (g *gate) attack(who, origin string, r *rand.Rand) string {
+// guessAtRandom makes random guesses at one identifier, in several spellings, and returns the
+// answers. Each identifier has its own origins, so that they begin without failures.
+func (g *gate) guessAtRandom(who, origin string, r *rand.Rand) string {
 	g.t.Helper()
 	var seen []string
 	for range 80 {
 		spelling := []string{who, strings.ToUpper(who), " " + who + " ", who}[r.IntN(4)]
 		from := []string{"", origin + "1", origin + "2"}[r.IntN(3)]
-		err := g.in(spelling, wrongPassword, from)
+		err := g.logIn(spelling, wrongPassword, from)
 		seen = append(seen, err.Error())
 		wait, _ := waitOf(err)
-		g.pass([]time.Duration{0, 0, wait, wait / 2, time.Minute}[r.IntN(5)])
+		g.advance([]time.Duration{0, 0, wait, wait / 2, time.Minute}[r.IntN(5)])
 	}
 	return strings.Join(seen, "; ")
 }
@@ -200,10 +200,10 @@ func (g *gate) attack(who, origin string, r *rand.Rand) string {
 // TestCountersGo checks that counters expire, and that an entry's counters are deleted with it.
 func TestCountersGo(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		must(t, g.in("alice", alicePassword, "home"))
-		g.fail(2, "alice", "evil")
-		g.fail(2, "nobody", "evil")
-		counters := g.under("~/throttle/")
+		must(t, g.logIn("alice", alicePassword, "home"))
+		g.failLogins(2, "alice", "evil")
+		g.failLogins(2, "nobody", "evil")
+		counters := g.keysUnder("~/throttle/")
 		if len(counters) != 4 {
 			t.Fatalf("counters: %q, want those of an account, of nobody, of the origin that failed, and for a minute of the one that logged in", counters)
 		}
@@ -218,7 +218,7 @@ func TestCountersGo(t *testing.T) {
 			}
 		}
 		must(t, g.users.Delete(t.Context(), uid("alice")))
-		if left := g.under("~/throttle/user/uid/"); len(left) > 0 {
+		if left := g.keysUnder("~/throttle/user/uid/"); len(left) > 0 {
 			t.Errorf("after the delete there is %q", left)
 		}
 	})
@@ -228,16 +228,16 @@ func TestCountersGo(t *testing.T) {
 // that a login succeeds even if the count cannot be taken back.
 func TestUncountedIsUnchecked(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		must(t, g.in("alice", alicePassword, ""))
+		must(t, g.logIn("alice", alicePassword, ""))
 		g.refuse("admit")
-		own, other := g.hashes(func() {
-			wantErr(t, "login", g.in("alice", alicePassword, ""), userdb.ErrUnavailable, "counting attempts", "refused by the test")
+		own, other := g.countHashes(func() {
+			wantErr(t, "login", g.logIn("alice", alicePassword, ""), userdb.ErrUnavailable, "counting attempts", "refused by the test")
 		})
 		if own != 0 || other != 0 {
 			t.Errorf("%d and %d hashes were made uncounted", own, other)
 		}
 		g.refuse("forgive")
-		must(t, g.in("alice", alicePassword, ""))
+		must(t, g.logIn("alice", alicePassword, ""))
 		if !strings.Contains(g.log(), "a successful login stays counted as a failure") {
 			t.Error("the operator is not told")
 		}
@@ -248,7 +248,7 @@ func TestUncountedIsUnchecked(t *testing.T) {
 // an attempt stays counted, once, if no reply ever comes.
 func TestLostCount(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		must(t, g.in("alice", alicePassword, ""))
+		must(t, g.logIn("alice", alicePassword, ""))
 		lose := 0
 		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 			if !strings.Contains(wordsOf(cmds[0]), "admit") {
@@ -264,14 +264,14 @@ func TestLostCount(t *testing.T) {
 		})
 		for range 2 * freeFailures {
 			lose = 2
-			must(t, g.in("alice", alicePassword, ""))
+			must(t, g.logIn("alice", alicePassword, ""))
 		}
 		lose = 1 << 20
 		for range freeFailures {
-			wantErr(t, "login", g.in("alice", alicePassword, ""), userdb.ErrUnavailable)
+			wantErr(t, "login", g.logIn("alice", alicePassword, ""), userdb.ErrUnavailable)
 		}
 		g.tap.set(nil)
-		if wait, err := waitOf(g.in("alice", alicePassword, "")); wait != time.Second {
+		if wait, err := waitOf(g.logIn("alice", alicePassword, "")); wait != time.Second {
 			t.Errorf("after %d attempts whose answers were lost: %v; want a wait of a second", freeFailures, err)
 		}
 	})
@@ -281,10 +281,10 @@ func TestLostCount(t *testing.T) {
 // doubles with every failure, however slow the test is.
 func TestServerClock(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		g.goBy(nil)
-		g.pass(1000 * time.Hour)
+		g.useClock(nil)
+		g.advance(1000 * time.Hour)
 		for failures := range 20 {
-			wait, err := waitOf(g.in("alice", wrongPassword, ""))
+			wait, err := waitOf(g.logIn("alice", wrongPassword, ""))
 			if wait == 0 {
 				continue
 			}

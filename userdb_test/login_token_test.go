@@ -29,18 +29,18 @@ func (g *gate) issue(tk userdb.Token) string {
 	return secret
 }
 
-// redeem checks that a token is valid for alice, once.
-func (g *gate) redeem(purpose, secret, value string) {
+// wantRedeem checks that a token is valid for alice, once.
+func (g *gate) wantRedeem(purpose, secret, value string) {
 	g.t.Helper()
 	e, tk, err := g.users.Redeem(g.t.Context(), purpose, secret)
 	if err != nil || e.UID() != "alice" || tk.Purpose != purpose || tk.Value != value {
 		g.t.Errorf("redeeming for %s: %v, %+v, %v; want alice and %q", purpose, e, tk, err, value)
 	}
-	g.void("a second time", purpose, secret)
+	g.wantVoid("a second time", purpose, secret)
 }
 
-// void checks that a token is refused exactly as one that never existed.
-func (g *gate) void(why, purpose, secret string) {
+// wantVoid checks that a token is refused exactly as one that never existed.
+func (g *gate) wantVoid(why, purpose, secret string) {
 	g.t.Helper()
 	e, tk, err := g.users.Redeem(g.t.Context(), purpose, secret)
 	if err != userdb.ErrNotFound || e.UID() != "" || tk != (userdb.Token{}) { // not even wrapped
@@ -59,19 +59,19 @@ func TestTokens(t *testing.T) {
 			{Purpose: "Ümläut:1", Value: strings.Repeat("v", 4<<10)},
 		} {
 			secret := g.issue(tk)
-			g.void("another purpose", tk.Purpose+"s", secret)
-			g.void("another secret", tk.Purpose, secret[1:])
-			g.void("another secret", tk.Purpose, strings.ToUpper(secret))
-			g.redeem(tk.Purpose, secret, tk.Value)
+			g.wantVoid("another purpose", tk.Purpose+"s", secret)
+			g.wantVoid("another secret", tk.Purpose, secret[1:])
+			g.wantVoid("another secret", tk.Purpose, strings.ToUpper(secret))
+			g.wantRedeem(tk.Purpose, secret, tk.Value)
 		}
 		// The boundary between purpose and secret must count: moving a letter across it must not
 		// give a valid token.
-		g.void("the purpose takes of the secret", "resetA", g.issue(userdb.Token{Purpose: "reset"}))
+		g.wantVoid("the purpose takes of the secret", "resetA", g.issue(userdb.Token{Purpose: "reset"}))
 		for _, junk := range []string{"", "x", strings.Repeat("a", 32), strings.Repeat("A", 10_000), "~/token/user/x", "\xff"} {
-			g.void("junk", "reset", junk)
-			g.void("junk for junk", junk, junk)
+			g.wantVoid("junk", "reset", junk)
+			g.wantVoid("junk for junk", junk, junk)
 		}
-		if left := g.under("~/token/"); len(left) != 1 {
+		if left := g.keysUnder("~/token/"); len(left) != 1 {
 			t.Errorf("%q lie there, want the one that is not redeemed", left)
 		}
 	})
@@ -139,14 +139,14 @@ func TestTokenRules(t *testing.T) {
 			}
 			must(t, g.users.Delete(t.Context(), uid(long)))
 		}
-		if left := g.under("~/token/"); len(left) != 0 {
+		if left := g.keysUnder("~/token/"); len(left) != 0 {
 			t.Errorf("%q lie there", left)
 		}
 	})
 }
 
-// voiding lists the verbs that make all tokens of an entry void.
-var voiding = []struct {
+// voidingVerbs lists the verbs that make all tokens of an entry void.
+var voidingVerbs = []struct {
 	name string
 	do   func(ctx context.Context, users *userdb.Type) error
 }{
@@ -172,22 +172,22 @@ var voiding = []struct {
 
 // TestVoidTokens checks that these verbs end all tokens issued before them, and none issued after.
 func TestVoidTokens(t *testing.T) {
-	for _, v := range voiding {
+	for _, v := range voidingVerbs {
 		t.Run(v.name, func(t *testing.T) {
 			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 				old := []string{g.issue(userdb.Token{Purpose: "reset"}), g.issue(userdb.Token{Purpose: "reset"})}
 				change := g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
 				must(t, v.do(t.Context(), g.users))
-				if left := g.under("~/token/"); len(left) > 0 || g.stored("alice", "~tokens") != "" {
+				if left := g.keysUnder("~/token/"); len(left) > 0 || g.storedField("alice", "~tokens") != "" {
 					t.Errorf("%q lie there", left)
 				}
-				if g.stored("alice", "~isa") != "" && g.stored("alice", "~disabled") == "" {
-					g.redeem("reset", g.issue(userdb.Token{Purpose: "reset"}), "")
+				if g.storedField("alice", "~isa") != "" && g.storedField("alice", "~disabled") == "" {
+					g.wantRedeem("reset", g.issue(userdb.Token{Purpose: "reset"}), "")
 				}
 				for _, secret := range old {
-					g.void("a token from before", "reset", secret)
+					g.wantVoid("a token from before", "reset", secret)
 				}
-				g.void("a change from before", "change:email", change)
+				g.wantVoid("a change from before", "change:email", change)
 				if ok, _ := g.users.Exists(t.Context(), hints.Field("email", "new@example.com")); ok {
 					t.Error("the void token changed the address")
 				}
@@ -213,7 +213,7 @@ func TestVoidMeanwhile(t *testing.T) {
 			}
 			return err
 		})
-		g.void("meanwhile", "change:email", secret)
+		g.wantVoid("meanwhile", "change:email", secret)
 		once.Do(func() { t.Error("nothing happened meanwhile") })
 		if ok, _ := g.users.Exists(t.Context(), hints.Field("email", "new@example.com")); ok {
 			t.Error("the void token changed the address")
@@ -226,15 +226,15 @@ func TestTokensStayGood(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		first := g.issue(userdb.Token{Purpose: "reset"})
 		second := g.issue(userdb.Token{Purpose: "verify", Value: "v"})
-		g.fail(3, "alice", "")
-		must(t, g.in("alice", alicePassword, ""))
+		g.failLogins(3, "alice", "")
+		must(t, g.logIn("alice", alicePassword, ""))
 		_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
 			e.Put("name", schema.Text("Alicia"))
 			return nil
 		})
 		must(t, err)
-		g.redeem("verify", second, "v")
-		g.redeem("reset", first, "")
+		g.wantRedeem("verify", second, "v")
+		g.wantRedeem("reset", first, "")
 	})
 }
 
@@ -249,17 +249,17 @@ func TestTokenLife(t *testing.T) {
 		if life > time.Hour || life < 59*time.Minute {
 			t.Errorf("the record lives for %v, want an hour", life)
 		}
-		g.pass(time.Minute - time.Millisecond)
+		g.advance(time.Minute - time.Millisecond)
 		_, _, err = g.users.Peek(t.Context(), "q", short)
 		must(t, err)
-		g.pass(time.Millisecond)
-		g.void("after its life", "q", short)
-		g.redeem("p", hour, "")
-		if left := g.under("~/token/"); len(left) > 0 || g.stored("alice", "~tokens") != "" {
+		g.advance(time.Millisecond)
+		g.wantVoid("after its life", "q", short)
+		g.wantRedeem("p", hour, "")
+		if left := g.keysUnder("~/token/"); len(left) > 0 || g.storedField("alice", "~tokens") != "" {
 			t.Errorf("%q lie there, where only what is over is left", left)
 		}
 		g.issue(userdb.Token{Purpose: "p", Life: 30 * time.Millisecond})
-		eventually(t, "it goes", func() bool { return len(g.under("~/token/")) == 0 })
+		eventually(t, "it goes", func() bool { return len(g.keysUnder("~/token/")) == 0 })
 	})
 }
 
@@ -312,11 +312,11 @@ func TestChangeOfAddress(t *testing.T) {
 		if e.Text("email") != after || tk.Value != after || email(before) || !email("alice@new.EXAMPLE") {
 			t.Errorf("redeemed: %v, %+v", e, tk)
 		}
-		must(t, g.in("alice@new.example", alicePassword, ""))
-		wantErr(t, "by the old address", g.in(before, alicePassword, ""), userdb.ErrLogin)
-		g.void("an older one", "change:email", second)
+		must(t, g.logIn("alice@new.example", alicePassword, ""))
+		wantErr(t, "by the old address", g.logIn(before, alicePassword, ""), userdb.ErrLogin)
+		g.wantVoid("an older one", "change:email", second)
 		same := g.issue(userdb.Token{Purpose: "change:email", Value: after})
-		g.redeem("change:email", same, after) // the address is the same already
+		g.wantRedeem("change:email", same, after) // the address is the same already
 
 		taken := g.issue(userdb.Token{Purpose: "change:email", Value: "bob@example.com"})
 		g.add("bob", "")
@@ -326,7 +326,7 @@ func TestChangeOfAddress(t *testing.T) {
 			t.Error("the old address is gone")
 		}
 		must(t, g.users.Delete(t.Context(), uid("bob")))
-		g.redeem("change:email", taken, "bob@example.com") // the refused call did not spend it
+		g.wantRedeem("change:email", taken, "bob@example.com") // the refused call did not spend it
 	})
 }
 
@@ -339,7 +339,7 @@ func TestChangeAmongOthers(t *testing.T) {
 			name := fmt.Sprint("user", i)
 			g.add(name, "")
 			if i == 3 { // at most three tokens an hour are issued for one address
-				g.pass(time.Hour + time.Second)
+				g.advance(time.Hour + time.Second)
 			}
 			secret, err := g.users.Issue(t.Context(), uid(name), userdb.Token{Purpose: "change:email", Value: "one@example.com", Life: 3 * time.Hour})
 			must(t, err)
@@ -379,6 +379,6 @@ func TestTokensOfTypes(t *testing.T) {
 		ns := userdb.Options{Schema: o.Schema, Namespace: parseNamespace(t, "acme")}
 		_, _, err = typeOf(t, g.open(ns), "user").Redeem(t.Context(), "p", secret)
 		wantErr(t, "of another namespace", err, userdb.ErrNotFound)
-		g.redeem("p", secret, "")
+		g.wantRedeem("p", secret, "")
 	})
 }

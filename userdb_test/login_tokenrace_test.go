@@ -82,14 +82,14 @@ func TestNoAnswerToRedeem(t *testing.T) {
 			cancel()
 			wantErr(t, v.name, err, userdb.ErrOutcomeUnknown)
 			g.refuse("user/uid:alice")
-			wantErr(t, v.name+", refused", v.do(t.Context(), g, g.issueQuietly(), change), userdb.ErrUnavailable)
+			wantErr(t, v.name+", refused", v.do(t.Context(), g, g.issueUntapped(), change), userdb.ErrUnavailable)
 			g.tap.set(nil)
 		}
 	})
 }
 
-// issueQuietly issues a token without the tap that is set.
-func (g *gate) issueQuietly() string {
+// issueUntapped issues a token without the tap that is set.
+func (g *gate) issueUntapped() string {
 	g.t.Helper()
 	var refusing passage
 	if p := g.tap.pass.Load(); p != nil {
@@ -100,8 +100,8 @@ func (g *gate) issueQuietly() string {
 	return g.issue(userdb.Token{Purpose: "reset"})
 }
 
-// tokenRaces lists verbs that may run between any two commands of a verb that spends a token.
-var tokenRaces = []struct {
+// tokenRaceVerbs lists verbs that may run between any two commands of a verb that spends a token.
+var tokenRaceVerbs = []struct {
 	name string
 	do   func(ctx context.Context, g *gate, reset, change string) error
 }{
@@ -137,11 +137,11 @@ func TestTokenRaces(t *testing.T) {
 		g.needs(interleaves)
 		met := 0
 		for _, v := range tokenVerbs {
-			for _, o := range tokenRaces {
+			for _, o := range tokenRaceVerbs {
 				for at := 0; ; at++ {
 					// At most three tokens an hour are issued for one address.
-					g.pass(time.Hour + time.Second)
-					if !g.race(v.name+" | "+o.name, at, v.do, o.do) {
+					g.advance(time.Hour + time.Second)
+					if !g.raceAt(v.name+" | "+o.name, at, v.do, o.do) {
 						break
 					}
 					met++
@@ -154,12 +154,12 @@ func TestTokenRaces(t *testing.T) {
 	})
 }
 
-// race runs another verb at one moment of a verb that spends a token. It reports whether there was
-// such a moment.
-func (g *gate) race(name string, at int, do, other func(ctx context.Context, g *gate, reset, change string) error) bool {
+// raceAt runs another verb at one moment of a verb that spends a token. It reports whether there
+// was such a moment.
+func (g *gate) raceAt(name string, at int, do, other func(ctx context.Context, g *gate, reset, change string) error) bool {
 	g.t.Helper()
 	ctx := g.t.Context()
-	if g.stored("alice", "~isa") != "" {
+	if g.storedField("alice", "~isa") != "" {
 		must(g.t, g.users.Delete(ctx, uid("alice")))
 	}
 	g.add("alice", alicePassword)
@@ -190,34 +190,34 @@ func (g *gate) race(name string, at int, do, other func(ctx context.Context, g *
 	if !ran {
 		return false
 	}
-	if problem := g.raced(name, ours, theirs); problem != "" {
+	if problem := g.raceProblem(name, ours, theirs); problem != "" {
 		g.t.Errorf("%s, at %d: %s (%v, %v)", name, at, problem, ours, theirs)
 	}
 	return true
 }
 
-// raced returns what is wrong after two verbs ran at the same time, "" for nothing.
-func (g *gate) raced(name string, ours, theirs error) string {
+// raceProblem returns what is wrong after two verbs ran at the same time, "" for nothing.
+func (g *gate) raceProblem(name string, ours, theirs error) string {
 	verb, other, _ := strings.Cut(name, " | ")
 	for _, err := range []error{ours, theirs} {
 		if err != nil && !errors.Is(err, userdb.ErrNotFound) {
 			return "no answer of ours"
 		}
 	}
-	email, both := g.stored("alice", "email"), ours == nil && theirs == nil
+	email, both := g.storedField("alice", "email"), ours == nil && theirs == nil
 	same := verb == other || verb != "change" && (other == "redeem" || other == "reset")
 	switch {
 	case same && both:
 		return "both succeeded"
 	case other == "newer change" && theirs == nil && email != "newer@example.com":
 		return "the address is " + email
-	case other == "set password" && g.in("alice", "the owner's own", "") != nil:
+	case other == "set password" && g.logIn("alice", "the owner's own", "") != nil:
 		return "the owner's password does not log in"
-	case other == "disable" && g.stored("alice", "~disabled") == "":
+	case other == "disable" && g.storedField("alice", "~disabled") == "":
 		return "it is not disabled"
-	case (other == "disable" || other == "set password" || other == "delete") && len(g.under("~/token/")) > 0:
+	case (other == "disable" || other == "set password" || other == "delete") && len(g.keysUnder("~/token/")) > 0:
 		return "tokens are left"
-	case other == "delete" && g.stored("alice", "~isa") != "":
+	case other == "delete" && g.storedField("alice", "~isa") != "":
 		return "it is not deleted"
 	}
 	return ""
@@ -242,7 +242,7 @@ func TestParallelIssues(t *testing.T) {
 		wg.Wait()
 		must(t, g.users.Enable(t.Context(), uid("alice")))
 		for _, secret := range secrets {
-			g.void("from before", "reset", secret)
+			g.wantVoid("from before", "reset", secret)
 		}
 	})
 }

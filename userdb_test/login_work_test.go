@@ -31,8 +31,8 @@ var passwordForms = []struct {
 	{"with NUL", "pass\x00word", 1},
 }
 
-// nobodies lists identifiers that cannot log in, with alice's password or any other.
-var nobodies = []struct{ name, identifier string }{
+// failingLogins lists identifiers that cannot log in, with alice's password or any other.
+var failingLogins = []struct{ name, identifier string }{
 	{"wrong password", "alice"},
 	{"wrong password, by another identifier", "alice@example.com"},
 	{"unknown", "nobody"},
@@ -54,7 +54,7 @@ var nobodies = []struct{ name, identifier string }{
 	{"no hash", "junk"},
 }
 
-func (g *gate) addNobodies() {
+func (g *gate) addFailingLogins() {
 	g.t.Helper()
 	for _, name := range []string{"bare", "banned", "gone", "md5", "faulty", "peppered", "junk"} {
 		password := alicePassword
@@ -65,22 +65,22 @@ func (g *gate) addNobodies() {
 	}
 	must(g.t, g.users.Disable(g.t.Context(), uid("banned")))
 	must(g.t, g.users.Delete(g.t.Context(), uid("gone")))
-	g.store("md5", "password", "$1$saltsalt$qjXMvbEw8oaL.CzflDtaK/")
-	hash := g.stored("alice", "password")
-	g.store("faulty", "password", "$2x$"+hash[4:])
-	g.store("peppered", "password", "pAbC"+hash)
-	g.store("junk", "password", "junk")
+	g.storeField("md5", "password", "$1$saltsalt$qjXMvbEw8oaL.CzflDtaK/")
+	hash := g.storedField("alice", "password")
+	g.storeField("faulty", "password", "$2x$"+hash[4:])
+	g.storeField("peppered", "password", "pAbC"+hash)
+	g.storeField("junk", "password", "junk")
 }
 
 // TestSameAnswerSameWork checks that every login that fails gets the same error and costs the same
 // number of hashes, whatever the account and the password.
 func TestSameAnswerSameWork(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		g.addNobodies()
+		g.addFailingLogins()
 		for _, form := range passwordForms {
-			for _, who := range nobodies {
+			for _, who := range failingLogins {
 				var err error
-				own, other := g.hashes(func() { err = g.in(who.identifier, form.password, "") })
+				own, other := g.countHashes(func() { err = g.logIn(who.identifier, form.password, "") })
 				if err == nil || err != userdb.ErrLogin { // not even wrapped
 					t.Errorf("%s, %s: got %v, want exactly ErrLogin", who.name, form.name, err)
 				}
@@ -88,7 +88,7 @@ func TestSameAnswerSameWork(t *testing.T) {
 					t.Errorf("%s, %s: %d hashes of the type's cost and %d others, want %d and 0", who.name, form.name, own, other, form.hashes)
 				}
 			}
-			g.pass(25 * time.Hour)
+			g.advance(25 * time.Hour)
 		}
 	})
 }
@@ -96,15 +96,15 @@ func TestSameAnswerSameWork(t *testing.T) {
 // TestRightPasswordOfNobody checks the same if the password is right but the entry cannot log in.
 func TestRightPasswordOfNobody(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		g.addNobodies()
-		for _, who := range nobodies[2:] {
+		g.addFailingLogins()
+		for _, who := range failingLogins[2:] {
 			var err error
-			own, other := g.hashes(func() { err = g.in(who.identifier, alicePassword, "") })
+			own, other := g.countHashes(func() { err = g.logIn(who.identifier, alicePassword, "") })
 			if err != userdb.ErrLogin || own != 1 || other != 0 { // not even wrapped
 				t.Errorf("%s: %v after %d and %d hashes, want ErrLogin after 1 and 0", who.name, err, own, other)
 			}
 		}
-		own, other := g.hashes(func() { must(t, g.in("alice", alicePassword, "")) })
+		own, other := g.countHashes(func() { must(t, g.logIn("alice", alicePassword, "")) })
 		if own != 1 || other != 0 {
 			t.Errorf("a good login made %d and %d hashes, want 1 and 0", own, other)
 		}
@@ -117,9 +117,9 @@ func TestRightPasswordOfDisabled(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		must(t, g.users.Disable(t.Context(), uid("alice")))
 		for range freeFailures {
-			wantErr(t, "disabled", g.in("alice", alicePassword, ""), userdb.ErrLogin)
+			wantErr(t, "disabled", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
 		}
-		if wait, err := waitOf(g.in("alice", alicePassword, "")); wait == 0 {
+		if wait, err := waitOf(g.logIn("alice", alicePassword, "")); wait == 0 {
 			t.Errorf("after %d right passwords of a disabled entry: %v", freeFailures, err)
 		}
 	})
@@ -140,23 +140,23 @@ func TestLowerCost(t *testing.T) {
 			if name != "alice" {
 				g.add(name, alicePassword)
 			}
-			g.store(name, "password", hash)
+			g.storeField(name, "password", hash)
 			must(t, g.raw.HDel(t.Context(), "user/uid:"+name, "~passwd").Err())
 		}
 		hashes["nobody"] = ""
 		for _, form := range passwordForms {
 			for name := range hashes {
 				var err error
-				own, other := g.hashes(func() { err = g.in(name, form.password, "") })
+				own, other := g.countHashes(func() { err = g.logIn(name, form.password, "") })
 				if err != userdb.ErrLogin || own != form.hashes || other != 0 {
 					t.Errorf("%s, %s: %v after the work of %d hashes and %d others, want ErrLogin after %d", name, form.name, err, own, other, form.hashes)
 				}
 			}
-			g.pass(25 * time.Hour)
+			g.advance(25 * time.Hour)
 		}
 		must(t, g.users.Disable(t.Context(), uid("bob")))
 		for name, want := range map[string]uint64{"alice": 2, "carol": 1, "bob": 1, "nobody": 1} {
-			if own, _ := g.hashes(func() { _ = g.in(name, alicePassword, "") }); own != want {
+			if own, _ := g.countHashes(func() { _ = g.logIn(name, alicePassword, "") }); own != want {
 				t.Errorf("the right password of %s: the work of %d hashes, want %d", name, own, want)
 			}
 		}
@@ -167,7 +167,7 @@ func TestLowerCost(t *testing.T) {
 // another amount of work until a login replaces it.
 func TestImportedHashIsTheException(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		g.store("alice", "password", "$5$rounds=1000$saltsalt$R6e4P8ccT9iMqkYg7Z8YtpId/lfsIfnuPkp8WXposU8")
+		g.storeField("alice", "password", "$5$rounds=1000$saltsalt$R6e4P8ccT9iMqkYg7Z8YtpId/lfsIfnuPkp8WXposU8")
 		for _, tt := range []struct {
 			what, password string
 			own, other     uint64
@@ -182,9 +182,9 @@ func TestImportedHashIsTheException(t *testing.T) {
 			{"right again", "correct horse", 1, 0},
 		} {
 			if tt.what == "wrong, of a higher cost" {
-				g.store("alice", "password", bcryptOf(t, "a", 5, "correct horse"))
+				g.storeField("alice", "password", bcryptOf(t, "a", 5, "correct horse"))
 			}
-			own, other := g.hashes(func() { _ = g.in("alice", tt.password, "") })
+			own, other := g.countHashes(func() { _ = g.logIn("alice", tt.password, "") })
 			if own != tt.own || other != tt.other {
 				t.Errorf("%s: %d and %d hashes, want %d and %d", tt.what, own, other, tt.own, tt.other)
 			}
@@ -196,7 +196,7 @@ func TestImportedHashIsTheException(t *testing.T) {
 func TestRoundTrips(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(oneScript)
-		must(t, g.in("alice", alicePassword, "home"))
+		must(t, g.logIn("alice", alicePassword, "home"))
 		for _, tt := range []struct {
 			what, identifier, password string
 			want                       int64
@@ -205,23 +205,24 @@ func TestRoundTrips(t *testing.T) {
 			{"a wrong password looks up, asks and counts", "alice", wrongPassword, 3},
 			{"an unknown identifier too", "nobody", wrongPassword, 3},
 		} {
-			if got := g.tap.count(func() { _ = g.in(tt.identifier, tt.password, "home") }); got != tt.want {
+			if got := g.tap.count(func() { _ = g.logIn(tt.identifier, tt.password, "home") }); got != tt.want {
 				t.Errorf("%s: %d round trips, want %d", tt.what, got, tt.want)
 			}
 		}
 		g.exhaust("alice", "")
 		var wait time.Duration
-		got := g.tap.count(func() { wait, _ = waitOf(g.in("alice", wrongPassword, "")) })
+		got := g.tap.count(func() { wait, _ = waitOf(g.logIn("alice", wrongPassword, "")) })
 		if got != 2 || wait == 0 {
 			t.Errorf("a refused attempt: %d round trips, wait %v", got, wait)
 		}
 	})
 }
 
-// jam holds the only worker of a store in the middle of a login. The returned function releases it.
-func (g *gate) jam() (release func()) {
+// blockWorker holds the only worker of a store in the middle of a login. The returned function
+// releases it.
+func (g *gate) blockWorker() (release func()) {
 	g.t.Helper()
-	must(g.t, g.in("alice", alicePassword, "")) // only the first login creates some of the records
+	must(g.t, g.logIn("alice", alicePassword, "")) // only the first login creates some of the records
 	reached, free := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -235,7 +236,7 @@ func (g *gate) jam() (release func()) {
 	})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := g.in("alice", alicePassword, ""); err != nil {
+		if err := g.logIn("alice", alicePassword, ""); err != nil {
 			g.t.Errorf("the login that holds the worker: %v", err)
 		}
 	})
@@ -257,13 +258,13 @@ const queue = 64
 // that they keep nobody else out. The error of a full queue must say how long to wait.
 func TestRefusedTakeNoPlace(t *testing.T) {
 	eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
-		must(t, g.in("alice", alicePassword, "home")) // the pool learns how long a hash takes
+		must(t, g.logIn("alice", alicePassword, "home")) // the pool learns how long a hash takes
 		g.exhaust("mallory", "attacker")
-		release := g.jam()
+		release := g.blockWorker()
 		var refused sync.WaitGroup
 		for range 2 * queue {
 			refused.Go(func() {
-				if wait, err := waitOf(g.in("mallory", wrongPassword, "attacker")); wait == 0 {
+				if wait, err := waitOf(g.logIn("mallory", wrongPassword, "attacker")); wait == 0 {
 					t.Errorf("an attempt that is held back: %v", err)
 				}
 			})
@@ -273,7 +274,7 @@ func TestRefusedTakeNoPlace(t *testing.T) {
 		var wait time.Duration
 		for range 2 * queue {
 			served.Go(func() {
-				err := g.in("alice", alicePassword, "home")
+				err := g.logIn("alice", alicePassword, "home")
 				busy, is := errors.AsType[*userdb.BusyError](err)
 				if err != nil && !is {
 					t.Error(err)
@@ -298,14 +299,14 @@ func TestFullQueue(t *testing.T) {
 	s := schema.User()
 	s.Types["user"].Password.Strength = 3
 	eachGate(t, userdb.Options{HashWorkers: 1, Schema: s}, func(t *testing.T, g *gate) {
-		release := g.jam()
+		release := g.blockWorker()
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		var refused, served int
 		done := make(chan struct{}, 2*queue)
 		for range 2 * queue {
 			wg.Go(func() {
-				err := g.in("alice", alicePassword, "")
+				err := g.logIn("alice", alicePassword, "")
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
@@ -345,10 +346,10 @@ func TestFullQueue(t *testing.T) {
 // TestWaitEndsWithItsContext checks that a login stops waiting for a worker when its context ends.
 func TestWaitEndsWithItsContext(t *testing.T) {
 	eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
-		defer g.jam()()
+		defer g.blockWorker()()
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(10*time.Millisecond, cancel)
-		own, other := g.hashes(func() {
+		own, other := g.countHashes(func() {
 			_, err := g.users.Login(ctx, "alice", alicePassword, userdb.Attempt{})
 			wantErr(t, "canceled", err, context.Canceled)
 			err = errOf(g.users.SetPassword(ctx, uid("alice"), "brand new horse"))

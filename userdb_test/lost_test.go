@@ -83,9 +83,9 @@ func lossyStore(t *testing.T, s *site) *userdb.Type {
 	return users
 }
 
-// outcome returns the records after a verb, without what differs from run to run: revisions, random
-// UIDs and hashes.
-func (s *site) outcome() map[string]string {
+// comparableRecords returns the records after a verb, without what differs from run to run:
+// revisions, random UIDs and hashes.
+func (s *site) comparableRecords() map[string]string {
 	s.t.Helper()
 	records := s.dump(context.Background())
 	for key, r := range records {
@@ -106,7 +106,7 @@ func (s *site) outcome() map[string]string {
 			records[key] = r
 		}
 	}
-	return lies(records, view.Of(s.first).NS)
+	return formatLikeModel(records, view.Of(s.first).NS)
 }
 
 // losses lists ways in which a write gets no reply.
@@ -132,9 +132,9 @@ func TestLostAnswers(t *testing.T) {
 		for _, verb := range lossyVerbs {
 			s.wipeIfOpen()
 			users := lossyStore(t, s)
-			before := s.outcome()
+			before := s.comparableRecords()
 			must(t, verb.do(t.Context(), users))
-			done := s.outcome()
+			done := s.comparableRecords()
 			for _, loss := range losses {
 				t.Run(verb.name+"/"+loss.name, func(t *testing.T) {
 					s.wipe()
@@ -157,7 +157,7 @@ func TestLostAnswers(t *testing.T) {
 					if !loss.done && (loss.times > 100 || verb.once) {
 						want = before
 					}
-					if diff := same(want, s.outcome()); diff != "" {
+					if diff := diffRecords(want, s.comparableRecords()); diff != "" {
 						t.Errorf("the records are not as they must be:\n%s", diff)
 					}
 					s.inspect(t)
@@ -173,11 +173,11 @@ func (s *site) wipeIfOpen() {
 	}
 }
 
-// An others function makes the writes of other callers, between a lost reply and the next attempt
-// of a verb.
-type others func(ctx context.Context, users *userdb.Type) error
+// An otherWrites function makes the writes of other callers, between a lost reply and the next
+// attempt of a verb.
+type otherWrites func(ctx context.Context, users *userdb.Type) error
 
-func changing(uid string, times int) others {
+func othersUpdate(uid string, times int) otherWrites {
 	return func(ctx context.Context, users *userdb.Type) error {
 		for i := range times {
 			if _, err := users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error {
@@ -192,11 +192,11 @@ func changing(uid string, times int) others {
 	}
 }
 
-func deleting(uid string) others {
+func othersDelete(uid string) otherWrites {
 	return func(ctx context.Context, users *userdb.Type) error { return users.Delete(ctx, hints.UID(uid)) }
 }
 
-func makingAnew(uid string) others {
+func othersRecreate(uid string) otherWrites {
 	return func(ctx context.Context, users *userdb.Type) error {
 		if err := users.Delete(ctx, hints.UID(uid)); err != nil && !errors.Is(err, userdb.ErrNotFound) {
 			return err
@@ -206,7 +206,7 @@ func makingAnew(uid string) others {
 	}
 }
 
-func taking(value string) others {
+func othersTake(value string) otherWrites {
 	return func(ctx context.Context, users *userdb.Type) error {
 		_, err := users.Create(ctx, userdb.NewEntry{UID: "w", Facets: schema.Texts("email", value)})
 		return err
@@ -215,25 +215,25 @@ func taking(value string) others {
 
 var lossesAmongOthers = []struct {
 	verb   string
-	others others
+	others otherWrites
 	name   string
 	done   bool
 	want   error
 }{
-	{"create", changing("v", 1), "the entry was changed", true, nil},
-	{"create", changing("v", 5), "the entry was changed and forgot", true, userdb.ErrOutcomeUnknown},
-	{"create", deleting("v"), "the entry was deleted", true, nil},
-	{"create", makingAnew("v"), "the entry was made anew", true, nil},
-	{"create", makingAnew("v"), "another has the UID", false, userdb.ErrDuplicate},
-	{"create", taking("M"), "another has the value", false, userdb.ErrDuplicate},
-	{"update", changing("u", 2), "the entry was changed", true, nil},
-	{"update", changing("u", 5), "the entry was changed and forgot", true, userdb.ErrOutcomeUnknown},
-	{"update", taking("M"), "another has the value", false, userdb.ErrDuplicate},
-	{"update", deleting("u"), "the entry was deleted", true, nil},
-	{"update", deleting("u"), "the entry was deleted before", false, userdb.ErrNotFound},
-	{"save", changing("u", 1), "the entry was changed before", false, userdb.ErrConflict},
-	{"delete", makingAnew("u"), "the entry was made anew", true, nil},
-	{"delete", deleting("u"), "another deleted it", false, userdb.ErrNotFound},
+	{"create", othersUpdate("v", 1), "the entry was changed", true, nil},
+	{"create", othersUpdate("v", 5), "the entry was changed and forgot", true, userdb.ErrOutcomeUnknown},
+	{"create", othersDelete("v"), "the entry was deleted", true, nil},
+	{"create", othersRecreate("v"), "the entry was made anew", true, nil},
+	{"create", othersRecreate("v"), "another has the UID", false, userdb.ErrDuplicate},
+	{"create", othersTake("M"), "another has the value", false, userdb.ErrDuplicate},
+	{"update", othersUpdate("u", 2), "the entry was changed", true, nil},
+	{"update", othersUpdate("u", 5), "the entry was changed and forgot", true, userdb.ErrOutcomeUnknown},
+	{"update", othersTake("M"), "another has the value", false, userdb.ErrDuplicate},
+	{"update", othersDelete("u"), "the entry was deleted", true, nil},
+	{"update", othersDelete("u"), "the entry was deleted before", false, userdb.ErrNotFound},
+	{"save", othersUpdate("u", 1), "the entry was changed before", false, userdb.ErrConflict},
+	{"delete", othersRecreate("u"), "the entry was made anew", true, nil},
+	{"delete", othersDelete("u"), "another deleted it", false, userdb.ErrNotFound},
 }
 
 // lossyVerb returns the lossy verb of a name.
@@ -256,14 +256,14 @@ func TestLostAnswerAndOthers(t *testing.T) {
 				s.tap.lose(1, c.done, io.EOF, func(int) {
 					s.tap.set(nil)
 					must(t, c.others(t.Context(), users))
-					theirs = texts(s.dump(t.Context()), "")
+					theirs = formatRecords(s.dump(t.Context()), "")
 				})
 				err := verb.do(t.Context(), users)
 				s.tap.set(nil)
 				if !errors.Is(err, c.want) || (c.want == nil) != (err == nil) {
 					t.Errorf("got %v, want %v", err, c.want)
 				}
-				if diff := same(theirs, texts(s.dump(t.Context()), "")); diff != "" {
+				if diff := diffRecords(theirs, formatRecords(s.dump(t.Context()), "")); diff != "" {
 					t.Errorf("the work of others did not stay:\n%s", diff)
 				}
 				s.inspect(t)
@@ -279,9 +279,9 @@ func TestLostOnTheWire(t *testing.T) {
 	for _, verb := range lossyVerbs {
 		s.wipeIfOpen()
 		users := lossyStore(t, s)
-		before := s.outcome()
+		before := s.comparableRecords()
 		must(t, verb.do(t.Context(), users))
-		done := s.outcome()
+		done := s.comparableRecords()
 		for what, cut := range map[string]func(int, string){"request": proxy.CutRequests, "answer": proxy.CutReplies} {
 			s.wipe()
 			users := lossyStore(t, s)
@@ -301,7 +301,7 @@ func TestLostOnTheWire(t *testing.T) {
 					want = before
 				}
 			}
-			if diff := same(want, s.outcome()); diff != "" {
+			if diff := diffRecords(want, s.comparableRecords()); diff != "" {
 				t.Errorf("%s, its %s lost:\n%s", verb.name, what, diff)
 			}
 			s.inspect(t)

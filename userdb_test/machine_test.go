@@ -24,7 +24,7 @@ type machine struct {
 	users *userdb.Type
 	db    *userdb.DB
 	m     *model
-	old   []userdb.Entry // entries as they were read or written at any time
+	seen  []userdb.Entry // entries as they were read or written at any time
 }
 
 // TestRandomVerbs runs random verbs on every kind of store and on a model. The store must give the
@@ -43,7 +43,7 @@ func TestRandomVerbs(t *testing.T) {
 				siblings := x.addSiblings(rt)
 				rt.Repeat(x.verbs())
 				s.inspect(rt)
-				if diff := same(siblings, x.beside()); diff != "" {
+				if diff := diffRecords(siblings, x.siblingRecords()); diff != "" {
 					rt.Errorf("in %q, but it wrote elsewhere:\n%s", x.m.ns, diff)
 				}
 			})
@@ -104,7 +104,7 @@ func (x *machine) addSiblings(rt *rapid.T) map[string]string {
 	orders := typeOf(rt, x.db, "order")
 	_, err := orders.Create(x.ctx, userdb.NewEntry{UID: "u1", Facets: schema.Texts("code", "ann")})
 	must(rt, err)
-	return x.beside()
+	return x.siblingRecords()
 }
 
 func (x *machine) fill(rt *rapid.T, users *userdb.Type) {
@@ -115,9 +115,9 @@ func (x *machine) fill(rt *rapid.T, users *userdb.Type) {
 	}
 }
 
-// beside returns all records that the machine does not own.
-func (x *machine) beside() map[string]string {
-	all := texts(x.s.dump(x.ctx), "")
+// siblingRecords returns all records that the machine does not own.
+func (x *machine) siblingRecords() map[string]string {
+	all := formatRecords(x.s.dump(x.ctx), "")
 	own := x.m.ns.String()
 	maps.DeleteFunc(all, func(key, _ string) bool {
 		return regexp.MustCompile("^" + regexp.QuoteMeta(own) + "(user/|~/)").MatchString(key)
@@ -137,7 +137,7 @@ func (x *machine) verbs() map[string]func(*rapid.T) {
 }
 
 func (x *machine) compare(t *rapid.T) {
-	if diff := same(x.m.records(), lies(x.s.dump(x.ctx), x.m.ns)); diff != "" {
+	if diff := diffRecords(x.m.records(), formatLikeModel(x.s.dump(x.ctx), x.m.ns)); diff != "" {
 		// The order entry and its SRK are siblings.
 		lines := slices.DeleteFunc(splitLines(diff), func(l string) bool {
 			return regexp.MustCompile("^new: " + regexp.QuoteMeta(x.m.ns.String()) + "order/").MatchString(l)
@@ -175,7 +175,7 @@ func (x *machine) create(t *rapid.T) {
 	f := facets(t)
 	some := rapid.SliceOfN(rapid.SampledFrom(tags), 0, 3).Draw(t, "tags")
 	e, err := x.users.Create(x.ctx, userdb.NewEntry{UID: uid, Facets: asFacets(f), Tags: some})
-	switch taken := x.m.taken(uid, f); {
+	switch taken := x.m.takenFields(uid, f); {
 	case uid != "" && x.m.accounts[uid] != nil:
 		wantField(t, "create", err, userdb.ErrDuplicate, "uid")
 	case len(taken) > 0:
@@ -192,7 +192,7 @@ func (x *machine) create(t *rapid.T) {
 			a.tags[tag] = true
 		}
 		x.m.accounts[e.UID()] = a
-		x.wrote(t, a, e)
+		x.recordWrite(t, a, e)
 	}
 }
 
@@ -204,14 +204,14 @@ func (x *machine) wantTaken(t *rapid.T, what string, err error, fields []string)
 	}
 }
 
-// wrote records the revision of a written entry, which must be new, and keeps the entry.
-func (x *machine) wrote(t *rapid.T, a *account, e userdb.Entry) {
+// recordWrite records the revision of a written entry, which must be new, and keeps the entry.
+func (x *machine) recordWrite(t *rapid.T, a *account, e userdb.Entry) {
 	if e.Rev() == "" || e.Rev() == a.rev {
 		t.Fatalf("revision %q after a write, before it %q", e.Rev(), a.rev)
 	}
 	a.rev = e.Rev()
 	x.wantEntry(t, e, a.facets["uid"])
-	x.old = append(x.old, e)
+	x.seen = append(x.seen, e)
 }
 
 // wantEntry checks that an entry is what the model has under the UID.
@@ -256,13 +256,13 @@ func (x *machine) update(t *rapid.T) {
 		wantErr(t, "update", err, userdb.ErrNotFound)
 		return
 	}
-	x.updated(t, a, next, e, err)
+	x.checkUpdate(t, a, next, e, err)
 }
 
-// updated checks the answer to a change of an account's facets.
-func (x *machine) updated(t *rapid.T, a *account, next map[string]string, e userdb.Entry, err error) {
+// checkUpdate checks the answer to a change of an account's facets.
+func (x *machine) checkUpdate(t *rapid.T, a *account, next map[string]string, e userdb.Entry, err error) {
 	uid := a.facets["uid"]
-	if taken := x.m.taken(uid, next); len(taken) > 0 {
+	if taken := x.m.takenFields(uid, next); len(taken) > 0 {
 		x.wantTaken(t, "update", err, taken)
 		return
 	}
@@ -272,7 +272,7 @@ func (x *machine) updated(t *rapid.T, a *account, next map[string]string, e user
 	changed := !maps.Equal(a.facets, next)
 	a.facets = next
 	if changed {
-		x.wrote(t, a, e)
+		x.recordWrite(t, a, e)
 		return
 	}
 	x.wantEntry(t, e, uid)
@@ -280,10 +280,10 @@ func (x *machine) updated(t *rapid.T, a *account, next map[string]string, e user
 
 // save saves an entry as it was at any earlier time. A stale one must change nothing (I6).
 func (x *machine) save(t *rapid.T) {
-	if len(x.old) == 0 {
+	if len(x.seen) == 0 {
 		t.Skip("nothing was read")
 	}
-	e := rapid.SampledFrom(x.old).Draw(t, "entry")
+	e := rapid.SampledFrom(x.seen).Draw(t, "entry")
 	a := x.m.accounts[e.UID()]
 	stale := a == nil || a.rev != e.Rev()
 	now := map[string]string{}
@@ -298,7 +298,7 @@ func (x *machine) save(t *rapid.T) {
 	case stale:
 		wantErr(t, "save", err, userdb.ErrConflict)
 	default:
-		x.updated(t, a, next, got, err)
+		x.checkUpdate(t, a, next, got, err)
 	}
 }
 

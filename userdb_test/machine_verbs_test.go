@@ -38,7 +38,7 @@ func (x *machine) forms(t *rapid.T) map[string]form {
 	parsed := func(h string, uid string) form {
 		return func() (hints.Hint, string, error) { h, err := hints.Parse(h); return h, uid, err }
 	}
-	fromJSON := func(uid string, v texts2) form {
+	fromJSON := func(uid string, v jsonTexts) form {
 		return func() (hints.Hint, string, error) {
 			text, err := json.Marshal(v)
 			if err != nil {
@@ -56,14 +56,14 @@ func (x *machine) forms(t *rapid.T) map[string]form {
 		"entry by two": x.pair(t, field, value),
 		"text *":       parsed("*="+value, any), "text field": parsed(field+"="+value, one),
 		"text PRK": parsed(prk.String(), uid), "text SRK": parsed(srk.String(), one),
-		"JSON triplet": fromJSON(one, texts2{"user", field, value}), "JSON triplet *": fromJSON(any, texts2{"user", "*", value}),
-		"JSON pair": fromJSON(one, texts2{field, value}), "JSON pair *": fromJSON(any, texts2{"*", value}),
-		"JSON type": fromJSON(uid, texts2{"user", uid}), "typed": sure(hints.UID(uid).Of("user"), uid),
+		"JSON triplet": fromJSON(one, jsonTexts{"user", field, value}), "JSON triplet *": fromJSON(any, jsonTexts{"user", "*", value}),
+		"JSON pair": fromJSON(one, jsonTexts{field, value}), "JSON pair *": fromJSON(any, jsonTexts{"*", value}),
+		"JSON type": fromJSON(uid, jsonTexts{"user", uid}), "typed": sure(hints.UID(uid).Of("user"), uid),
 	}
 }
 
-// A texts2 is a list of texts in JSON.
-type texts2 []string
+// A jsonTexts is a list of texts in JSON.
+type jsonTexts []string
 
 // pair returns a hint with two secondary facets, which must both be those of one entry.
 func (x *machine) pair(t *rapid.T, field, value string) form {
@@ -93,7 +93,7 @@ func (x *machine) find(t *rapid.T) {
 	}
 	must(t, err)
 	x.wantEntry(t, e, uid)
-	x.old = append(x.old, e)
+	x.seen = append(x.seen, e)
 	e, err = x.db.Find(x.ctx, h.Of("user"))
 	must(t, err)
 	x.wantEntry(t, e, uid)

@@ -20,9 +20,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// limited opens type user of a wideSchema in which tertiary records have at most the given number
-// of members.
-func (s *site) limited(most int) *userdb.Type {
+// usersWithLimit opens type user of a wideSchema in which tertiary records have at most the given
+// number of members.
+func (s *site) usersWithLimit(most int) *userdb.Type {
 	sc := wideSchema(schema.FoldCasefold)
 	for name, r := range sc.Types["user"].Tertiary {
 		if r.Kind != "string" {
@@ -47,7 +47,7 @@ func wantFull(t testingT, what string, err error, field string, most int) {
 func TestMemberLimits(t *testing.T) {
 	const most = 3
 	eachStore(t, func(t *testing.T, s *site) {
-		users, ctx := s.limited(most), t.Context()
+		users, ctx := s.usersWithLimit(most), t.Context()
 		_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Tags: numbered("t", most+1)})
 		wantFull(t, "create", err, "tags", most)
 		must1(users.Create(ctx, userdb.NewEntry{UID: "u", Tags: numbered("t", most)}))(t)
@@ -106,7 +106,7 @@ func must1[V any](v V, err error) func(*testing.T) V {
 func TestMembersOverTheLimit(t *testing.T) {
 	const most = 3
 	eachStore(t, func(t *testing.T, s *site) {
-		users, ctx := s.limited(most), t.Context()
+		users, ctx := s.usersWithLimit(most), t.Context()
 		must1(users.Create(ctx, userdb.NewEntry{UID: "u"}))(t)
 		friends := users.Set(hints.UID("u"), "friends")
 		must1(friends.Add(ctx, "f00000"))(t)
@@ -143,7 +143,7 @@ func redisArgs(texts []string) []any {
 func TestMemberLimitRaces(t *testing.T) {
 	const most, callers, each = 10, 8, 5
 	eachStore(t, func(t *testing.T, s *site) {
-		users, ctx := s.limited(most), t.Context()
+		users, ctx := s.usersWithLimit(most), t.Context()
 		must1(users.Create(ctx, userdb.NewEntry{UID: "u"}))(t)
 		tags, notes := users.Tags(hints.UID("u")), users.List(hints.UID("u"), "notes")
 		var wait sync.WaitGroup
@@ -216,7 +216,7 @@ func lengthOf(reply any) int {
 func TestLargeRecords(t *testing.T) {
 	const n = 2500
 	eachStore(t, func(t *testing.T, s *site) {
-		users, ctx, h := s.limited(n), t.Context(), hints.UID("u")
+		users, ctx, h := s.usersWithLimit(n), t.Context(), hints.UID("u")
 		large := numbered("m0", n)
 		must1(users.Create(ctx, userdb.NewEntry{UID: "u", Tags: large}))(t)
 		m := &meter{}
@@ -265,7 +265,7 @@ func TestLargeRecords(t *testing.T) {
 func TestLargeRanges(t *testing.T) {
 	const n = 2*store.MemberBatch + 1
 	eachStore(t, func(t *testing.T, s *site) {
-		users, ctx, h := s.limited(n), t.Context(), hints.UID("u")
+		users, ctx, h := s.usersWithLimit(n), t.Context(), hints.UID("u")
 		must1(users.Create(ctx, userdb.NewEntry{UID: "u"}))(t)
 		items, list, scores, settings := numbered("i", n), users.List(h, "notes"), users.SortedSet(h, "scores"), users.Hash(h, "settings")
 		must1(list.Append(ctx, items...))(t)
@@ -317,7 +317,7 @@ func rangeOf(items []string, start, stop int64) []string {
 // before dropping any of it. A check must report the set, and a repair must drop it.
 func TestCheckDropsTheRest(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
-		users, ctx := s.limited(10), t.Context()
+		users, ctx := s.usersWithLimit(10), t.Context()
 		e := must1(users.Create(ctx, userdb.NewEntry{UID: "u", Tags: []string{"a", "b", "c"}}))(t)
 		tags := must1(e.Key().Tertiary("tags"))(t)
 		must(t, s.raw.Rename(ctx, tags.String(), store.DropKey(tags, store.NewRev())).Err())

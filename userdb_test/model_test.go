@@ -62,8 +62,8 @@ func (m *model) holder(value string, fields ...string) string {
 	return ""
 }
 
-// taken returns the fields whose values belong to accounts other than uid.
-func (m *model) taken(uid string, facets map[string]string) []string {
+// takenFields returns the fields whose values belong to accounts other than uid.
+func (m *model) takenFields(uid string, facets map[string]string) []string {
 	var fields []string
 	for _, f := range secondaries {
 		v, has := facets[f]
@@ -109,7 +109,7 @@ func (m *model) records() map[string]string {
 		}
 		m.tertiary(all, prk.In(m.ns), a)
 	}
-	return texts(all, "")
+	return formatRecords(all, "")
 }
 
 func (m *model) index(all map[string]record, prk, field, value string) {
@@ -168,12 +168,12 @@ func ranked(scores map[string]float64) []string {
 	return names
 }
 
-// lies returns the records of a store in the form of model.records.
-func lies(records map[string]record, ns recordkey.Namespace) map[string]string {
+// formatLikeModel returns the records of a store in the form of model.records.
+func formatLikeModel(records map[string]record, ns recordkey.Namespace) map[string]string {
 	shown := map[string]record{}
 	for key, r := range records {
 		rest, inside := strings.CutPrefix(key, ns.String())
-		if !inside || strings.HasPrefix(rest, "~") || r.kind == "hash" && r.fleets {
+		if !inside || strings.HasPrefix(rest, "~") || r.kind == "hash" && r.expires {
 			continue
 		}
 		if srv, _, claimed := strings.Cut(r.text, " "); claimed && strings.HasSuffix(key, "/~prk") {
@@ -186,7 +186,7 @@ func lies(records map[string]record, ns recordkey.Namespace) map[string]string {
 		}
 		shown[key] = r
 	}
-	return texts(shown, "")
+	return formatRecords(shown, "")
 }
 
 func (x *machine) bio(t *rapid.T) {

@@ -16,8 +16,8 @@ import (
 // siblings lists namespaces whose paths contain each other, and paths that are patterns.
 var siblings = []string{"a", "ab", "a/b", "~a", "a/b/c", "+~", "*", "[a-z]", "?", "a*", `\`, "user", "+xff"}
 
-// filled opens all these namespaces, and creates the same entries in each.
-func filled(t *testing.T, s *site) map[string]*userdb.DB {
+// fillNamespaces opens all these namespaces, and creates the same entries in each.
+func fillNamespaces(t *testing.T, s *site) map[string]*userdb.DB {
 	t.Helper()
 	sc := wideSchema(schema.FoldCasefold)
 	s.open(userdb.Options{Schema: sc})
@@ -47,7 +47,7 @@ func filled(t *testing.T, s *site) map[string]*userdb.DB {
 // the same values.
 func TestNamespaces(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
-		for path, db := range filled(t, s) {
+		for path, db := range fillNamespaces(t, s) {
 			users, ctx := typeOf(t, db, "user"), t.Context()
 			e, err := users.Find(ctx, hints.Any("nu"))
 			if err != nil || e.Text("email") != "in "+path+" u" || e.Key().Namespace() != (recordkey.Namespace{}) {
@@ -105,14 +105,14 @@ func wantOwn(t *testing.T, users *userdb.Type, path string, q userdb.Query) {
 // as they are, byte by byte.
 func TestRemovingInANamespace(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
-		views := filled(t, s)
+		views := fillNamespaces(t, s)
 		paths := []string{"a/b", "+~", "*", "[a-z]", "a", "ab"}
 		for _, path := range paths {
 			if _, err := recordkey.ParseNamespace(path); err != nil {
 				path = recordkey.Escape(path)
 			}
 			inside := view.Of(views[path]).NS.String()
-			before := outside(s, inside)
+			before := recordsOutside(s, inside)
 			users := typeOf(t, views[path], "user")
 			must(t, users.Delete(t.Context(), hints.Any("nv")))
 			if n, err := inspect.RemoveKeys(t.Context(), views[path], "*"); err != nil || n == 0 {
@@ -121,7 +121,7 @@ func TestRemovingInANamespace(t *testing.T) {
 			for key, err := range inspect.Keys(t.Context(), views[path], "*") {
 				t.Errorf("%q: left: %q, %v", path, key, err)
 			}
-			if diff := same(before, outside(s, inside)); diff != "" {
+			if diff := diffRecords(before, recordsOutside(s, inside)); diff != "" {
 				t.Errorf("removing in %q did outside:\n%s", path, diff)
 			}
 		}
@@ -129,10 +129,10 @@ func TestRemovingInANamespace(t *testing.T) {
 	})
 }
 
-// outside returns all records outside a namespace.
-func outside(s *site, prefix string) map[string]string {
+// recordsOutside returns all records outside a namespace.
+func recordsOutside(s *site, prefix string) map[string]string {
 	s.t.Helper()
-	all := texts(s.dump(s.t.Context()), "")
+	all := formatRecords(s.dump(s.t.Context()), "")
 	for key := range all {
 		if strings.HasPrefix(key, prefix) {
 			delete(all, key)

@@ -47,7 +47,7 @@ func TestCreateOnce(t *testing.T) {
 		if _, err = g.users.CreateOnce(ctx, "one", carol); !errors.Is(err, userdb.ErrNotFound) {
 			t.Errorf("it is gone since: %v", err)
 		}
-		g.pass(25 * time.Hour)
+		g.advance(25 * time.Hour)
 		_, err = g.users.CreateOnce(ctx, "one", carol) // the request is forgotten after a day
 		must(t, err)
 	})
@@ -85,7 +85,7 @@ func TestCreateOnceByTheServersClock(t *testing.T) {
 				continue
 			}
 			wantErr(t, "a request that is a moment old", err, userdb.ErrConflict)
-			age(t, s, 11*time.Second)
+			ageRequests(t, s, 11*time.Second)
 			_, err = users.CreateOnce(t.Context(), name, n)
 			must(t, err)
 			return
@@ -93,8 +93,8 @@ func TestCreateOnceByTheServersClock(t *testing.T) {
 	})
 }
 
-// age makes all requests of CreateOnce look older.
-func age(t *testing.T, s *site, by time.Duration) {
+// ageRequests makes all requests of CreateOnce look older.
+func ageRequests(t *testing.T, s *site, by time.Duration) {
 	t.Helper()
 	for _, key := range s.keys(t.Context()) {
 		if !strings.Contains(key, "/token/{") || !strings.Contains(key, "once/name") {
@@ -174,7 +174,7 @@ func TestCreateOnceCutOff(t *testing.T) {
 			t.Run(fmt.Sprintf("killed %v uid %q", killed, uid), func(t *testing.T) {
 				eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
 					cutOff := 0
-					for at := 0; g.cutOff(at, killed, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", "carol")}); at++ {
+					for at := 0; g.cutOffAt(at, killed, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", "carol")}); at++ {
 						cutOff++
 					}
 					if cutOff < 8 {
@@ -189,9 +189,9 @@ func TestCreateOnceCutOff(t *testing.T) {
 	}
 }
 
-// cutOff ends a call at a moment, and sends it again. It reports whether the call had such a
+// cutOffAt ends a call at a moment, and sends it again. It reports whether the call had such a
 // moment.
-func (g *gate) cutOff(at int, killed bool, n userdb.NewEntry) bool {
+func (g *gate) cutOffAt(at int, killed bool, n userdb.NewEntry) bool {
 	t := g.t
 	t.Helper()
 	ctx, fail := context.WithCancel(t.Context())
@@ -227,7 +227,7 @@ func (g *gate) cutOff(at int, killed bool, n userdb.NewEntry) bool {
 	}
 	e, err := g.users.CreateOnce(t.Context(), name, n)
 	if killed && errors.Is(err, userdb.ErrConflict) {
-		g.pass(11 * time.Second)
+		g.advance(11 * time.Second)
 		e, err = g.users.CreateOnce(t.Context(), name, n)
 	}
 	if err != nil {
@@ -267,7 +267,7 @@ func TestCreateOnceRefusedAndKilled(t *testing.T) {
 			g.tap.set(nil)
 			refused = errors.Is(err, userdb.ErrDuplicate) && ctx.Err() == nil
 			kill()
-			g.pass(11 * time.Second)
+			g.advance(11 * time.Second)
 			// ErrInvalid means that the refused request is still known.
 			if _, err = g.users.CreateOnce(t.Context(), name, free); errors.Is(err, userdb.ErrInvalid) {
 				_, err = g.users.CreateOnce(t.Context(), name, taken)
@@ -344,9 +344,9 @@ func TestSetReplace(t *testing.T) {
 func TestEndWaits(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.exhaust("alice", "")
-		wantErr(t, "exhausted", g.in("alice", alicePassword, ""), userdb.ErrTooManyAttempts)
+		wantErr(t, "exhausted", g.logIn("alice", alicePassword, ""), userdb.ErrTooManyAttempts)
 		must(t, g.users.EndWaits(t.Context(), uid("alice")))
-		must(t, g.in("alice", alicePassword, ""))
+		must(t, g.logIn("alice", alicePassword, ""))
 		wantErr(t, "nobody", g.users.EndWaits(t.Context(), uid("nobody")), userdb.ErrNotFound)
 	})
 }

@@ -67,9 +67,9 @@ func TestOpenSlotOfTags(t *testing.T) {
 	wantRepairable(t, db, noExcuse)
 }
 
-// waiting creates an entry as a create leaves it whose last step failed: its tags are not written
-// yet.
-func waiting(t *testing.T, users *userdb.Type, client redis.UniversalClient, ns recordkey.Namespace, uid string) {
+// addWithWaitingTags creates an entry as a create leaves it whose last step failed: its tags are
+// not written yet.
+func addWithWaitingTags(t *testing.T, users *userdb.Type, client redis.UniversalClient, ns recordkey.Namespace, uid string) {
 	t.Helper()
 	ctx, prefix := context.Background(), ns.String()
 	add(t, users, uid, "name", "name of "+uid)
@@ -88,8 +88,8 @@ func TestTagsThatWait(t *testing.T) {
 		db, err := s.first.In(from)
 		must(t, err)
 		users := typeOf(t, db, "user")
-		waiting(t, users, s.raw, from, "a")
-		waiting(t, users, s.raw, from, "b")
+		addWithWaitingTags(t, users, s.raw, from, "a")
+		addWithWaitingTags(t, users, s.raw, from, "b")
 		_, err = migrate.CopyNamespace(ctx, s.first, from, to)
 		must(t, err)
 		copied, err := s.first.In(to)
@@ -97,7 +97,7 @@ func TestTagsThatWait(t *testing.T) {
 
 		var listed int
 		for range 2 {
-			listed = len(problems(t, copied, false))
+			listed = len(errorsFound(t, copied, false))
 		}
 		if listed != 2 {
 			t.Errorf("check lists %d entries, want 2, each time", listed)
@@ -105,10 +105,10 @@ func TestTagsThatWait(t *testing.T) {
 		if members, err := typeOf(t, copied, "user").Tags(hints.UID("b")).Members(ctx); err != nil || len(members) != 2 {
 			t.Errorf("tags of a copy: %q, %v", members, err)
 		}
-		if mended := problems(t, copied, true); len(mended) != 1 || !mended[0].Repaired {
+		if mended := errorsFound(t, copied, true); len(mended) != 1 || !mended[0].Repaired {
 			t.Errorf("repaired: %v", mended)
 		}
-		if left := problems(t, copied, false); len(left) != 0 {
+		if left := errorsFound(t, copied, false); len(left) != 0 {
 			t.Errorf("left: %v", left)
 		}
 		tagged := 0
@@ -126,7 +126,7 @@ func TestTagsThatWait(t *testing.T) {
 	})
 }
 
-func problems(t *testing.T, db *userdb.DB, repair bool) (found []check.Problem) {
+func errorsFound(t *testing.T, db *userdb.DB, repair bool) (found []check.Problem) {
 	t.Helper()
 	for p, err := range check.Run(store.Alone(t.Context()), db, check.Options{Repair: repair}) {
 		must(t, err)

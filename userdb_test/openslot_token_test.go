@@ -11,10 +11,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// inOpenSlot calls during with an entry ann whose slot is being migrated. It then ends the
+// runInOpenSlot calls during with an entry ann whose slot is being migrated. It then ends the
 // migration and calls after with the secret that during returned. It does so with and without a
 // history.
-func inOpenSlot(
+func runInOpenSlot(
 	t *testing.T, during func(ctx context.Context, t *testing.T, users *userdb.Type) string,
 	after func(ctx context.Context, t *testing.T, users *userdb.Type, secret string),
 ) {
@@ -42,8 +42,8 @@ func inOpenSlot(
 	}
 }
 
-// issued issues a token for ann and returns its secret.
-func issued(t *testing.T, users *userdb.Type, purpose, field string) string {
+// issueToAnn issues a token for ann and returns its secret.
+func issueToAnn(t *testing.T, users *userdb.Type, purpose, field string) string {
 	t.Helper()
 	secret, err := users.Issue(t.Context(), uid("ann"), userdb.Token{Purpose: purpose, Field: field})
 	must(t, err)
@@ -53,9 +53,9 @@ func issued(t *testing.T, users *userdb.Type, purpose, field string) string {
 // TestTokensOfMovedEntry issues, peeks at, spends and ends tokens while the slot of their entry is
 // being migrated. The tokens that are left must be valid afterward.
 func TestTokensOfMovedEntry(t *testing.T) {
-	inOpenSlot(t, func(ctx context.Context, t *testing.T, users *userdb.Type) string {
-		spent, second := issued(t, users, "reset", ""), issued(t, users, "reset", "")
-		kept, bound := issued(t, users, "login", ""), issued(t, users, "verify", "email")
+	runInOpenSlot(t, func(ctx context.Context, t *testing.T, users *userdb.Type) string {
+		spent, second := issueToAnn(t, users, "reset", ""), issueToAnn(t, users, "reset", "")
+		kept, bound := issueToAnn(t, users, "login", ""), issueToAnn(t, users, "verify", "email")
 		e, _, err := users.Peek(ctx, "reset", second)
 		if must(t, err); e.UID() != "ann" {
 			t.Errorf("peeked at %v", e)
@@ -78,7 +78,7 @@ func TestTokensOfMovedEntry(t *testing.T) {
 		wantErr(t, "bound to a facet that was changed", err, userdb.ErrNotFound)
 		return kept
 	}, func(ctx context.Context, t *testing.T, users *userdb.Type, secret string) {
-		fresh := issued(t, users, "reset", "")
+		fresh := issueToAnn(t, users, "reset", "")
 		_, _, err := users.Redeem(ctx, "login", secret)
 		must(t, err)
 		_, _, err = users.Redeem(ctx, "reset", fresh)
@@ -89,18 +89,18 @@ func TestTokensOfMovedEntry(t *testing.T) {
 // TestDisableOfMovedEntry checks that verbs that end all tokens also end those that are kept in the
 // entry during a migration.
 func TestDisableOfMovedEntry(t *testing.T) {
-	inOpenSlot(t, func(ctx context.Context, t *testing.T, users *userdb.Type) string {
-		secret := issued(t, users, "reset", "")
+	runInOpenSlot(t, func(ctx context.Context, t *testing.T, users *userdb.Type) string {
+		secret := issueToAnn(t, users, "reset", "")
 		must(t, users.Disable(ctx, uid("ann")))
 		must(t, users.Enable(ctx, uid("ann")))
 		_, _, err := users.Redeem(ctx, "reset", secret)
 		wantErr(t, "ended", err, userdb.ErrNotFound)
-		issued(t, users, "reset", "")
+		issueToAnn(t, users, "reset", "")
 		must(t, users.Delete(ctx, uid("ann")))
 		return secret
 	}, func(ctx context.Context, t *testing.T, users *userdb.Type, secret string) {
 		add(t, users, "ann")
-		issued(t, users, "login", "")
+		issueToAnn(t, users, "login", "")
 		_, _, err := users.Redeem(ctx, "reset", secret)
 		wantErr(t, "of an earlier entry", err, userdb.ErrNotFound)
 	})
@@ -116,10 +116,10 @@ func TestExpiredTokensOfMovedEntry(t *testing.T) {
 	defer db.Close()
 	users := typeOf(t, db, "user")
 	add(t, users, "ann", "name", "ann")
-	issued(t, users, "reset", "")
+	issueToAnn(t, users, "reset", "")
 	must(t, c.Client().Unlink(ctx, "~/token/{user/uid:ann}").Err())
 	slot := c.OpenSlot("user/uid:ann")
-	secret := issued(t, users, "login", "")
+	secret := issueToAnn(t, users, "login", "")
 	must(t, errOf(users.Update(ctx, uid("ann"), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })))
 	if mark := c.Client().HGet(ctx, "user/uid:ann", "~tokens").Val(); !strings.Contains(mark, "\n") {
 		t.Errorf("~tokens says %q", mark)
@@ -128,7 +128,7 @@ func TestExpiredTokensOfMovedEntry(t *testing.T) {
 	must(t, err)
 	must(t, errOf(users.SetPassword(ctx, uid("ann"), clearPassword)))
 	slot.Finish()
-	secret = issued(t, users, "login", "")
+	secret = issueToAnn(t, users, "login", "")
 	_, _, err = users.Redeem(ctx, "login", secret)
 	must(t, err)
 	wantRepairable(t, db, noExcuse)

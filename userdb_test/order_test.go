@@ -35,9 +35,9 @@ type row struct {
 	value schema.Value
 }
 
-// before compares rows in the order of the store, but computes it in another way. Of texts with the
-// same canonical form, those written canonically come last.
-func before(a, b row) int {
+// compareRows compares rows in the order of the store, but computes it in another way. Of texts
+// with the same canonical form, those written canonically come last.
+func compareRows(a, b row) int {
 	as, bs := a.value.Text(), b.value.Text()
 	return cmp.Or(compareValues(a.value, b.value), boolInt(canonical(as) == as)-boolInt(canonical(bs) == bs), strings.Compare(as, bs),
 		strings.Compare(a.uid, b.uid))
@@ -134,7 +134,7 @@ func TestOrderedListing(t *testing.T) {
 				}
 			}
 			add(t, typ, "without a value", "name", "nobody")
-			slices.SortFunc(rows, before)
+			slices.SortFunc(rows, compareRows)
 			rapid.Check(t, func(rt *rapid.T) { compareListing(rt, t, typ, name, rows) })
 		}
 	})

@@ -24,16 +24,16 @@ type call struct {
 	record    map[string]string // what the call wrote, from the fixture
 }
 
-// calls returns the calls that succeeded.
-func calls(t *testing.T) []call {
+// successfulCalls returns the calls that succeeded.
+func successfulCalls(t *testing.T) []call {
 	t.Helper()
 	written := map[string]fixture{}
-	for _, f := range lines[fixture](t, "original_fixture.jsonl") {
+	for _, f := range readLines[fixture](t, "original_fixture.jsonl") {
 		if f.Type == "hash" {
 			written[f.From] = f
 		}
 	}
-	made := slices.DeleteFunc(lines[call](t, "original_creates.jsonl"), func(c call) bool { return !c.Outcome.OK })
+	made := slices.DeleteFunc(readLines[call](t, "original_creates.jsonl"), func(c call) bool { return !c.Outcome.OK })
 	for i := range made {
 		f, ok := written[made[i].Call]
 		if !ok {
@@ -98,38 +98,38 @@ func TestOriginalCreates(t *testing.T) {
 		users, typ := typeOf(t, db, "user"), db.Schema().Types["user"]
 		allowed := deviations(slices.Clone(createDeviations))
 		var taken []call
-		for _, c := range calls(t) {
+		for _, c := range successfulCalls(t) {
 			n, err := c.newEntry(t, typ)
 			if err == nil {
 				_, err = users.Create(t.Context(), n)
 			}
 			if err != nil {
 				if !allowed.allow(c.Call, "create", fieldOf(err)) {
-					t.Errorf("%s: %v", short(c.Call), err)
+					t.Errorf("%s: %v", abbreviate(c.Call), err)
 				}
 				continue
 			}
 			if len(c.Overwrote) > 0 {
-				t.Errorf("%s: took what belonged to %v", short(c.Call), c.Overwrote)
+				t.Errorf("%s: took what belonged to %v", abbreviate(c.Call), c.Overwrote)
 			}
 			taken = append(taken, c)
 		}
 		allowed.allUsed(t)
-		s.lieAsWritten(taken)
-		s.refuseAgain(users, typ, taken)
+		s.wantAsWritten(taken)
+		s.wantRefusedAgain(users, typ, taken)
 	})
 }
 
-// lieAsWritten checks that the entries are stored as the original wrote them, apart from the
+// wantAsWritten checks that the entries are stored as the original wrote them, apart from the
 // password hash and the store's own fields.
-func (s *site) lieAsWritten(taken []call) {
+func (s *site) wantAsWritten(taken []call) {
 	s.t.Helper()
 	records := s.dump(s.t.Context())
 	for _, c := range taken {
 		got := maps.Clone(records["user/uid:"+c.Outcome.UID].fields)
 		want := maps.Clone(c.record)
 		if text, ok := c.Entry["password"].(string); ok && text != "" && got["password"] == "" {
-			s.t.Errorf("%s: no password", short(c.Call))
+			s.t.Errorf("%s: no password", abbreviate(c.Call))
 		}
 		for own := range got {
 			if _, original := want[own]; own == "password" || strings.HasPrefix(own, "~") && !original {
@@ -138,34 +138,35 @@ func (s *site) lieAsWritten(taken []call) {
 		}
 		delete(want, "password")
 		if !maps.Equal(got, want) {
-			s.t.Errorf("%s:\ngot  %q\nwant %q", short(c.Call), got, want)
+			s.t.Errorf("%s:\ngot  %q\nwant %q", abbreviate(c.Call), got, want)
 		}
 	}
 }
 
-// refuseAgain repeats every call for another entry. Each must be refused, and must write nothing.
-func (s *site) refuseAgain(users *userdb.Type, typ schema.Type, taken []call) {
+// wantRefusedAgain repeats every call for another entry. Each must be refused, and must write
+// nothing.
+func (s *site) wantRefusedAgain(users *userdb.Type, typ schema.Type, taken []call) {
 	s.t.Helper()
-	s.unchanged("the second calls", func() {
+	s.wantUnchanged("the second calls", func() {
 		for _, c := range taken {
 			n, err := c.newEntry(s.t, typ)
 			must(s.t, err)
 			n.UID, n.Password = "", ""
 			_, err = users.Create(s.t.Context(), n)
-			wantField(s.t, short(c.Call), err, userdb.ErrDuplicate, "email")
+			wantField(s.t, abbreviate(c.Call), err, userdb.ErrDuplicate, "email")
 			delete(n.Facets, "email")
 			if n.Facets["name"].Text() == "" {
 				continue
 			}
 			_, err = users.Create(s.t.Context(), n)
-			wantField(s.t, short(c.Call), err, userdb.ErrDuplicate, "name")
+			wantField(s.t, abbreviate(c.Call), err, userdb.ErrDuplicate, "name")
 			n.Facets["email"], n.Facets["name"] = n.Facets["name"], schema.Text("fresh")
 			_, err = users.Create(s.t.Context(), n)
-			wantField(s.t, "crosswise "+short(c.Call), err, userdb.ErrDuplicate, "email")
+			wantField(s.t, "crosswise "+abbreviate(c.Call), err, userdb.ErrDuplicate, "email")
 			n.Facets = schema.Texts("name", "fresh")
 			n.UID = c.Outcome.UID
 			_, err = users.Create(s.t.Context(), n)
-			wantField(s.t, short(c.Call)+" UID", err, userdb.ErrDuplicate, "uid")
+			wantField(s.t, abbreviate(c.Call)+" UID", err, userdb.ErrDuplicate, "uid")
 		}
 	})
 }

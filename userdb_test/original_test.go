@@ -35,8 +35,8 @@ func originalSchema(t *testing.T) schema.Schema {
 	return s
 }
 
-// lines reads a file of JSON lines.
-func lines[T any](t *testing.T, name string) []T {
+// readLines reads a file of JSON lines.
+func readLines[T any](t *testing.T, name string) []T {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(originalDir, name))
 	must(t, err)
@@ -86,7 +86,7 @@ func (s *site) loadOriginal() map[string]fixture {
 	s.t.Helper()
 	ctx := s.t.Context()
 	all := map[string]fixture{}
-	for _, f := range lines[fixture](s.t, "original_fixture.jsonl") {
+	for _, f := range readLines[fixture](s.t, "original_fixture.jsonl") {
 		all[f.Key] = f
 		switch f.Type {
 		case "hash":
@@ -108,8 +108,8 @@ type answer struct {
 	Error  string
 }
 
-// decoded converts the original's encoding of JavaScript values to the values of our JSON.
-func decoded(v any) any {
+// fromJavaScript converts the original's encoding of JavaScript values to the values of our JSON.
+func fromJavaScript(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		if text, ok := single(v, "$date"); ok {
@@ -120,13 +120,13 @@ func decoded(v any) any {
 		}
 		out := map[string]any{}
 		for k, x := range v {
-			out[k] = decoded(x)
+			out[k] = fromJavaScript(x)
 		}
 		return out
 	case []any:
 		out := make([]any, len(v))
 		for i := range v {
-			out[i] = decoded(v[i])
+			out[i] = fromJavaScript(v[i])
 		}
 		return out
 	}
@@ -138,8 +138,8 @@ func single(v map[string]any, name string) (any, bool) {
 	return x, ok && len(v) == 1
 }
 
-// decode parses JSON.
-func decode(t *testing.T, raw []byte) any {
+// parseJSON parses JSON.
+func parseJSON(t *testing.T, raw []byte) any {
 	t.Helper()
 	var v any
 	if err := json.Unmarshal(raw, &v); err != nil {
@@ -148,8 +148,8 @@ func decode(t *testing.T, raw []byte) any {
 	return v
 }
 
-// short abbreviates a text for a message.
-func short(s string) string {
+// abbreviate abbreviates a text for a message.
+func abbreviate(s string) string {
 	if len(s) > 60 {
 		s = strconv.Itoa(len(s)) + " bytes: " + s[:60]
 	}
@@ -249,12 +249,12 @@ func TestOriginalReads(t *testing.T) {
 		s.expect(originalDamage...)
 		allowed := deviations(slices.Clone(readDeviations))
 		every := loggedIn.CompareAndSwap(false, true)
-		for i, r := range lines[read](t, "original_reads.jsonl") {
+		for i, r := range readLines[read](t, "original_reads.jsonl") {
 			f := written[r.Key]
 			compareEntry(t, users, r, f)
 			for what, got := range logins(t, users, f, r, every, i%8 == 0) {
 				if want := r.want(what); got != want && !allowed.allow(r.From, what, got) {
-					t.Errorf("%s: %s: %s, the original says %s", short(r.From), what, got, want)
+					t.Errorf("%s: %s: %s, the original says %s", abbreviate(r.From), what, got, want)
 				}
 			}
 		}
@@ -278,19 +278,19 @@ func compareEntry(t *testing.T, users *userdb.Type, r read, f fixture) {
 	t.Helper()
 	e, err := users.Find(t.Context(), hints.UID(f.fields(t)["uid"]))
 	if r.GetUser.Error != "" {
-		wantErr(t, short(r.From), err, userdb.ErrCorrupt, r.Key, "rating")
+		wantErr(t, abbreviate(r.From), err, userdb.ErrCorrupt, r.Key, "rating")
 		return
 	}
 	if err != nil {
-		t.Errorf("%s: %v", short(r.From), err)
+		t.Errorf("%s: %v", abbreviate(r.From), err)
 		return
 	}
 	text, err := e.MarshalJSON()
 	must(t, err)
-	want := decoded(decode(t, r.GetUser.Result)).(map[string]any)
+	want := fromJavaScript(parseJSON(t, r.GetUser.Result)).(map[string]any)
 	delete(want, "password")
-	if got := decode(t, text); !reflect.DeepEqual(got, want) {
-		t.Errorf("%s:\ngot  %v\nwant %v", short(r.From), got, want)
+	if got := parseJSON(t, text); !reflect.DeepEqual(got, want) {
+		t.Errorf("%s:\ngot  %v\nwant %v", abbreviate(r.From), got, want)
 	}
 }
 
@@ -327,9 +327,9 @@ func login(t *testing.T, users *userdb.Type, key, id, password string) string {
 	case err == nil && e.Key().String() == key:
 		return accepted
 	case err == nil:
-		t.Errorf("login by %s: got %s, want %s", short(id), e.Key(), key)
+		t.Errorf("login by %s: got %s, want %s", abbreviate(id), e.Key(), key)
 	case !errors.Is(err, userdb.ErrLogin) && !errors.Is(err, userdb.ErrCorrupt):
-		t.Errorf("login by %s: %v", short(id), err)
+		t.Errorf("login by %s: %v", abbreviate(id), err)
 	}
 	return refused
 }

@@ -19,7 +19,7 @@ func TestRoundTripsOfPages(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("USERDB_ENTRIES")); err == nil {
 		entries = n
 	}
-	ordered := changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{Role: schema.RoleOrdered} })
+	ordered := wideSchemaWith(func(t *schema.Type) { t.Fields["city"] = schema.Field{Role: schema.RoleOrdered} })
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{Schema: ordered})
 		users := typeOf(t, db, "user")

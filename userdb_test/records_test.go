@@ -16,11 +16,11 @@ import (
 
 // A record is a Redis record as it is stored.
 type record struct {
-	kind   string // string, hash, set, list, zset, or another type of the server
-	text   string // of a string
-	fields map[string]string
-	items  []string // of a set (sorted), a list or a sorted set (as MEMBER=SCORE)
-	fleets bool     // has a time to live
+	kind    string // string, hash, set, list, zset, or another type of the server
+	text    string // of a string
+	fields  map[string]string
+	items   []string // of a set (sorted), a list or a sorted set (as MEMBER=SCORE)
+	expires bool     // has a time to live
 }
 
 // String formats the record on one line, in the same way for the same content.
@@ -29,7 +29,7 @@ func (r record) String() string {
 	for _, f := range slices.Sorted(maps.Keys(r.fields)) {
 		parts = append(parts, fmt.Sprintf("%q=%q", f, r.fields[f]))
 	}
-	return fmt.Sprintf("%s %q %v", strings.Join(parts, " "), r.items, r.fleets)
+	return fmt.Sprintf("%s %q %v", strings.Join(parts, " "), r.items, r.expires)
 }
 
 // keys returns all record keys of the store.
@@ -79,7 +79,7 @@ func (s *site) dump(ctx context.Context) map[string]record {
 		for i, k := range keys {
 			r := reads[i]()
 			ttl, _ := ttls[i].Int64()
-			r.fleets = ttl >= 0
+			r.expires = ttl >= 0
 			delete(r.fields, "~fence") // on a cluster, failed changes also increase it
 			if r.kind != "none" {
 				records[k] = r
@@ -126,8 +126,8 @@ func readRecord(ctx context.Context, pipe redis.Pipeliner, key, kind string) fun
 	return func() record { return r }
 }
 
-// texts formats the records under a prefix, to compare them with others.
-func texts(records map[string]record, prefix string) map[string]string {
+// formatRecords formats the records under a prefix, to compare them with others.
+func formatRecords(records map[string]record, prefix string) map[string]string {
 	lines := map[string]string{}
 	for k, r := range records {
 		if strings.HasPrefix(k, prefix) {
@@ -137,8 +137,8 @@ func texts(records map[string]record, prefix string) map[string]string {
 	return lines
 }
 
-// same describes how two dumps differ. It returns "" if they do not.
-func same(before, after map[string]string) string {
+// diffRecords describes how two dumps differ. It returns "" if they do not.
+func diffRecords(before, after map[string]string) string {
 	var said []string
 	for _, k := range slices.Sorted(maps.Keys(before)) {
 		if now, ok := after[k]; !ok {
@@ -155,12 +155,12 @@ func same(before, after map[string]string) string {
 	return strings.Join(said, "\n")
 }
 
-// unchanged calls do, and fails the test if a record changed meanwhile.
-func (s *site) unchanged(what string, do func()) {
+// wantUnchanged calls do, and fails the test if a record changed meanwhile.
+func (s *site) wantUnchanged(what string, do func()) {
 	s.t.Helper()
-	before := texts(s.dump(s.t.Context()), "")
+	before := formatRecords(s.dump(s.t.Context()), "")
 	do()
-	if diff := same(before, texts(s.dump(s.t.Context()), "")); diff != "" {
+	if diff := diffRecords(before, formatRecords(s.dump(s.t.Context()), "")); diff != "" {
 		s.t.Errorf("%s wrote:\n%s", what, diff)
 	}
 }
@@ -180,26 +180,26 @@ func audit(records map[string]record, ns recordkey.Namespace, s schema.Schema) [
 	a := auditor{records: records, ns: ns, types: s.Types, holders: map[string]string{}}
 	for _, raw := range slices.Sorted(maps.Keys(records)) {
 		if rest, inside := strings.CutPrefix(raw, ns.String()); inside && !strings.HasPrefix(rest, "~") {
-			a.look(raw, records[raw])
+			a.checkRecord(raw, records[raw])
 		}
 	}
 	slices.Sort(a.found)
 	return slices.Compact(a.found)
 }
 
-func (a *auditor) say(invariant int, key string) {
+func (a *auditor) report(invariant int, key string) {
 	a.found = append(a.found, fmt.Sprintf("I%d %s", invariant, key))
 }
 
-func (a *auditor) look(raw string, r record) {
+func (a *auditor) checkRecord(raw string, r record) {
 	key, err := recordkey.Parse(raw)
 	if err != nil {
-		a.say(4, raw)
+		a.report(4, raw)
 		return
 	}
 	typ, declared := a.types[key.Type()]
 	if !declared {
-		a.say(3, raw)
+		a.report(3, raw)
 		return
 	}
 	switch key.Kind() {
@@ -207,7 +207,7 @@ func (a *auditor) look(raw string, r record) {
 		a.entry(key, typ, r)
 	case recordkey.KindSRK:
 		if r.kind != "string" || !a.holds(a.owner(r.text), key) {
-			a.say(4, raw)
+			a.report(4, raw)
 		}
 	case recordkey.KindIndex:
 		a.index(key, typ, r)
@@ -225,9 +225,9 @@ func (a *auditor) owner(value string) string {
 
 func live(r record) bool { return r.kind == "hash" && r.fields["~isa"] != "" }
 
-// bearer reports whether a record has facets of a live or damaged entry. The records of a damaged
-// entry count as its own until somebody repairs or deletes it.
-func bearer(r record) bool {
+// hasFacets reports whether a record has facets of a live or damaged entry. The records of a
+// damaged entry count as its own until somebody repairs or deletes it.
+func hasFacets(r record) bool {
 	if _, deleted := r.fields["~isa"]; deleted && !live(r) {
 		return false
 	}
@@ -245,7 +245,7 @@ func secondary(r record, field string) string {
 // holds reports whether an entry has the value of an SRK.
 func (a *auditor) holds(prk string, srk recordkey.Key) bool {
 	r := a.records[prk]
-	return bearer(r) && secondary(r, srk.Field()) == srk.Value()
+	return hasFacets(r) && secondary(r, srk.Field()) == srk.Value()
 }
 
 // entry checks I1, I2, I3 and I5 of one hash, and that its facets can be decoded.
@@ -253,15 +253,15 @@ func (a *auditor) entry(key recordkey.Key, typ schema.Type, r record) {
 	prk := key.In(recordkey.Namespace{}).String()
 	if !live(r) {
 		switch _, deleted := r.fields["~isa"]; {
-		case r.kind != "hash" || bearer(r):
-			a.say(3, key.String())
-		case !r.fleets || deleted:
-			a.say(4, key.String())
+		case r.kind != "hash" || hasFacets(r):
+			a.report(3, key.String())
+		case !r.expires || deleted:
+			a.report(4, key.String())
 		}
 		return
 	}
-	if r.fields["~isa"] != key.Type() || r.fields["~prk"] != prk || key.Field() != typ.Primary || r.fields[typ.Primary] != key.Value() || r.fleets {
-		a.say(3, key.String())
+	if r.fields["~isa"] != key.Type() || r.fields["~prk"] != prk || key.Field() != typ.Primary || r.fields[typ.Primary] != key.Value() || r.expires {
+		a.report(3, key.String())
 	}
 	for _, field := range typ.Secondary() {
 		if _, has := r.fields[field]; has {
@@ -270,7 +270,7 @@ func (a *auditor) entry(key recordkey.Key, typ schema.Type, r record) {
 	}
 	for field, wire := range r.fields {
 		if _, err := schema.Decode(typ.Codec(field), wire); err != nil {
-			a.say(0, key.String())
+			a.report(0, key.String())
 		}
 	}
 	for _, field := range typ.Indexed() {
@@ -285,18 +285,18 @@ func isFacet(field string) bool { return !strings.HasPrefix(field, "~") }
 func (a *auditor) secondary(key recordkey.Key, typ schema.Type, r record, field string) {
 	value := secondary(r, field)
 	if value != typ.Canonical(r.fields[field]) {
-		a.say(1, key.String())
+		a.report(1, key.String())
 	}
 	srk, err := recordkey.SRK(key.Type(), field, value)
 	if err != nil {
-		a.say(1, key.String())
+		a.report(1, key.String())
 		return
 	}
 	if filed := a.records[srk.In(a.ns).String()]; filed.kind != "string" || a.owner(filed.text) != key.String() {
-		a.say(1, srk.In(a.ns).String())
+		a.report(1, srk.In(a.ns).String())
 	}
 	if other, taken := a.holders[key.Type()+" "+value]; taken && other != key.String() {
-		a.say(2, srk.In(a.ns).String())
+		a.report(2, srk.In(a.ns).String())
 	}
 	a.holders[key.Type()+" "+value] = key.String()
 }
@@ -305,27 +305,27 @@ func (a *auditor) secondary(key recordkey.Key, typ schema.Type, r record, field 
 func (a *auditor) indexed(key recordkey.Key, field, value string) {
 	index, err := recordkey.Index(key.Type(), field, value)
 	if err != nil {
-		a.say(5, key.String())
+		a.report(5, key.String())
 		return
 	}
 	set := a.records[index.In(a.ns).String()]
 	if set.kind != "set" || !slices.Contains(set.items, key.In(recordkey.Namespace{}).String()) {
-		a.say(5, index.In(a.ns).String())
+		a.report(5, index.In(a.ns).String())
 	}
 }
 
 // index checks that every member of an index set is an entry (I4) that has the value (I5).
 func (a *auditor) index(key recordkey.Key, typ schema.Type, r record) {
 	if r.kind != "set" {
-		a.say(5, key.String())
+		a.report(5, key.String())
 		return
 	}
 	for _, member := range r.items {
 		prk := a.ns.String() + member
-		if !bearer(a.records[prk]) {
-			a.say(4, key.String())
+		if !hasFacets(a.records[prk]) {
+			a.report(4, key.String())
 		} else if !a.has(prk, key, typ) {
-			a.say(5, key.String())
+			a.report(5, key.String())
 		}
 	}
 }
@@ -343,13 +343,13 @@ func (a *auditor) has(prk string, key recordkey.Key, typ schema.Type) bool {
 // tertiary checks that a tertiary record has an entry (I4) and the declared Redis type, and that
 // its members are in their indexes.
 func (a *auditor) tertiary(key recordkey.Key, typ schema.Type, r record) {
-	if !bearer(a.records[key.PRK().String()]) {
-		a.say(4, key.String())
+	if !hasFacets(a.records[key.PRK().String()]) {
+		a.report(4, key.String())
 		return
 	}
 	declared := typ.Tertiary[key.Name()]
 	if r.kind != declared.Kind {
-		a.say(0, key.String())
+		a.report(0, key.String())
 		return
 	}
 	if declared.Indexed {

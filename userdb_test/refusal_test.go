@@ -19,16 +19,16 @@ import (
 // A refusal is a state of a server in which it refuses commands. It begins with the entry u of
 // lossyStore.
 type refusal struct {
-	prefix string
-	also   string // other text that the error may have instead of the prefix
-	config []string
-	begin  func(s *site, admin *redis.Conn)
-	end    func(s *site, admin *redis.Conn)
-	reads  bool   // reads are also refused
-	verbs  string // that are refused
+	prefix      string
+	alternative string // other text that the error may have instead of the prefix
+	config      []string
+	begin       func(s *site, admin *redis.Conn)
+	end         func(s *site, admin *redis.Conn)
+	reads       bool   // reads are also refused
+	verbs       string // that are refused
 }
 
-func tell(s *site, admin *redis.Conn, commands ...string) {
+func runCommands(s *site, admin *redis.Conn, commands ...string) {
 	s.t.Helper()
 	for _, command := range commands {
 		args := []any{}
@@ -41,8 +41,8 @@ func tell(s *site, admin *redis.Conn, commands ...string) {
 	}
 }
 
-func telling(commands ...string) func(s *site, admin *redis.Conn) {
-	return func(s *site, admin *redis.Conn) { tell(s, admin, commands...) }
+func commands(commands ...string) func(s *site, admin *redis.Conn) {
+	return func(s *site, admin *redis.Conn) { runCommands(s, admin, commands...) }
 }
 
 var refusals = []refusal{
@@ -52,22 +52,22 @@ var refusals = []refusal{
 			for i := range 64 {
 				must(s.t, admin.Set(s.t.Context(), fmt.Sprint("~/ballast/", i), strings.Repeat("x", 64<<10), 0).Err())
 			}
-			tell(s, admin, "config set maxmemory-policy noeviction", "config set maxmemory 1mb")
+			runCommands(s, admin, "config set maxmemory-policy noeviction", "config set maxmemory 1mb")
 		},
-		end: telling("config set maxmemory 0"),
+		end: commands("config set maxmemory 0"),
 	},
 	{
 		prefix: "READONLY", verbs: "create bare update touch touch-old tags notes delete",
-		begin: telling("replicaof 127.0.0.1 1"), end: telling("replicaof no one"),
+		begin: commands("replicaof 127.0.0.1 1"), end: commands("replicaof no one"),
 	},
 	{
 		prefix: "NOREPLICAS", verbs: "create bare update touch touch-old tags notes delete",
-		begin: telling("config set min-replicas-to-write 1"), end: telling("config set min-replicas-to-write 0"),
+		begin: commands("config set min-replicas-to-write 1"), end: commands("config set min-replicas-to-write 0"),
 	},
 	{
-		prefix: "NOAUTH", also: "unauthenticated multibulk length", verbs: "create bare update touch touch-old tags notes delete", reads: true,
-		begin: telling("config set requirepass secret", "client kill type normal skipme yes"),
-		end:   telling(`config set requirepass nobody-asks`, "acl setuser default nopass"),
+		prefix: "NOAUTH", alternative: "unauthenticated multibulk length", verbs: "create bare update touch touch-old tags notes delete", reads: true,
+		begin: commands("config set requirepass secret", "client kill type normal skipme yes"),
+		end:   commands(`config set requirepass nobody-asks`, "acl setuser default nopass"),
 	},
 	{
 		prefix: "LOADING", verbs: "create bare update touch touch-old tags notes delete", reads: true,
@@ -76,8 +76,8 @@ var refusals = []refusal{
 	},
 	{
 		prefix: "NOPERM", verbs: "create bare update touch touch-old tags notes delete", reads: true,
-		begin: telling("acl setuser default -@all +hello +client +ping +auth +acl"),
-		end:   telling("acl setuser default +@all"),
+		begin: commands("acl setuser default -@all +hello +client +ping +auth +acl"),
+		end:   commands("acl setuser default +@all"),
 	},
 }
 
@@ -88,7 +88,7 @@ func reload(s *site, admin *redis.Conn) {
 	for i := range 400 {
 		must(s.t, admin.Set(ctx, fmt.Sprint("~/ballast/", i), strings.Repeat(itoa(i), 2000), 0).Err())
 	}
-	tell(s, admin, "config set rdbcompression no", "config set key-load-delay 50000")
+	runCommands(s, admin, "config set rdbcompression no", "config set key-load-delay 50000")
 	loader := s.raw.(*redis.Client).Conn() // DEBUG RELOAD blocks its connection
 	must(s.t, loader.Ping(ctx).Err())
 	ended := make(chan error, 1)
@@ -112,7 +112,7 @@ func reloaded(s *site, _ *redis.Conn) {
 	s.t.Helper()
 	admin := s.raw.(*redis.Client).Conn()
 	defer admin.Close()
-	tell(s, admin, "config set key-load-delay 0")
+	runCommands(s, admin, "config set key-load-delay 0")
 	for err := s.raw.Ping(context.Background()).Err(); err != nil; err = s.raw.Ping(context.Background()).Err() {
 		if !redis.HasErrorPrefix(err, "LOADING") {
 			s.t.Fatal(err)
@@ -172,7 +172,7 @@ func TestRefusingServer(t *testing.T) {
 			users := lossyStore(t, s)
 			add(t, users, "old")
 			must(t, s.raw.HDel(t.Context(), "user/uid:old", "~rev").Err()) // the original had none
-			before := s.outcome()
+			before := s.comparableRecords()
 			admin := s.raw.(*redis.Client).Conn()
 			defer admin.Close()
 			must(t, admin.Ping(t.Context()).Err())
@@ -184,22 +184,22 @@ func TestRefusingServer(t *testing.T) {
 				}
 			}()
 			for _, name := range strings.Fields(r.verbs) {
-				s.noticeEnded()
+				s.noticeClosedConnections()
 				ctx, cancel := context.WithCancel(t.Context())
 				// Otherwise the verb would be retried for longer than the test needs.
 				s.tap.afterWrite(cancel)
 				err := refusedVerbs(ctx, users)[name]()
 				s.tap.set(nil)
 				cancel()
-				r.want(t, name, err)
+				r.wantRefused(t, name, err)
 				if errors.Is(err, userdb.ErrOutcomeUnknown) {
 					t.Errorf("%s: the outcome is known: %v", name, err)
 				}
 			}
-			refusedReads(t, users, r)
+			checkReads(t, users, r)
 			r.end(s, admin)
 			ended = true
-			if diff := same(before, s.outcome()); diff != "" {
+			if diff := diffRecords(before, s.comparableRecords()); diff != "" {
 				t.Errorf("a refusing server wrote:\n%s", diff)
 			}
 			for name, verb := range refusedVerbs(t.Context(), users) {
@@ -211,25 +211,25 @@ func TestRefusingServer(t *testing.T) {
 	}
 }
 
-// noticeEnded makes the client notice which connections the server has closed. If a verb used one
-// of them, its outcome would be unknown.
-func (s *site) noticeEnded() {
+// noticeClosedConnections makes the client notice which connections the server has closed. If a
+// verb used one of them, its outcome would be unknown.
+func (s *site) noticeClosedConnections() {
 	for range 20 {
 		_ = s.raw.Ping(s.t.Context()).Err()
 	}
 }
 
-// want checks that err is ErrUnavailable with the server's word.
-func (r refusal) want(t *testing.T, what string, err error) {
+// wantRefused checks that err is ErrUnavailable with the server's word.
+func (r refusal) wantRefused(t *testing.T, what string, err error) {
 	t.Helper()
-	if r.also != "" && err != nil && strings.Contains(err.Error(), r.also) {
+	if r.alternative != "" && err != nil && strings.Contains(err.Error(), r.alternative) {
 		wantErr(t, what, err, userdb.ErrUnavailable)
 		return
 	}
 	wantErr(t, what, err, userdb.ErrUnavailable, r.prefix)
 }
 
-func refusedReads(t *testing.T, users *userdb.Type, r refusal) {
+func checkReads(t *testing.T, users *userdb.Type, r refusal) {
 	t.Helper()
 	ctx := t.Context()
 	reads := map[string]func() error{
@@ -246,7 +246,7 @@ func refusedReads(t *testing.T, users *userdb.Type, r refusal) {
 	}
 	for name, read := range reads {
 		if err := read(); r.reads {
-			r.want(t, name, err)
+			r.wantRefused(t, name, err)
 		} else if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -297,11 +297,11 @@ func TestNarrowRights(t *testing.T) {
 		"smembers": func() error { return users.Delete(ctx, hints.UID("u")) },
 		"evalsha":  func() error { _, err := users.Find(ctx, hints.Any("n")); return err },
 	}
-	before := s.outcome()
+	before := s.comparableRecords()
 	for command, ask := range asks {
-		tell(s, admin, "acl setuser default -"+command)
+		runCommands(s, admin, "acl setuser default -"+command)
 		err := ask()
-		tell(s, admin, "acl setuser default +"+command)
+		runCommands(s, admin, "acl setuser default +"+command)
 		word := "NOPERM"
 		// Scripts run these commands, and the server words the error differently there.
 		if command == "sscan" || command == "smembers" {
@@ -309,7 +309,7 @@ func TestNarrowRights(t *testing.T) {
 		}
 		wantErr(t, "without "+command, err, userdb.ErrUnavailable, word)
 	}
-	if diff := same(before, s.outcome()); diff != "" {
+	if diff := diffRecords(before, s.comparableRecords()); diff != "" {
 		t.Errorf("without rights it wrote:\n%s", diff)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// changed returns a wideSchema with a change to its type user.
-func changed(change func(*schema.Type)) schema.Schema {
+// wideSchemaWith returns a wideSchema with a change to its type user.
+func wideSchemaWith(change func(*schema.Type)) schema.Schema {
 	s := wideSchema(schema.FoldCasefold)
 	t := s.Types["user"]
 	change(&t)
@@ -27,34 +27,34 @@ var schemaChanges = []struct {
 	schema schema.Schema
 	words  []string // of the error; none if the schema can be used
 }{
-	{"the same", changed(func(*schema.Type) {}), nil},
-	{"a new plain field", changed(func(t *schema.Type) { t.Fields["city"] = schema.Field{} }), nil},
-	{"another password policy", changed(func(t *schema.Type) { t.Password = &schema.Password{Min: 20} }), nil},
-	{"another plain tertiary record", changed(func(t *schema.Type) { t.Tertiary["log"] = schema.Tertiary{Kind: "list"} }), nil},
-	{"a secondary field less", changed(func(t *schema.Type) { delete(t.Fields, "nick") }), nil},
-	{"an index less", changed(func(t *schema.Type) { t.Fields["job"] = schema.Field{} }), nil},
-	{"tags without an index", changed(func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }), nil},
-	{"another codec", changed(func(t *schema.Type) { t.Fields["rating"] = schema.Field{} }), []string{"codec of field rating: stored json; here text"}},
+	{"the same", wideSchemaWith(func(*schema.Type) {}), nil},
+	{"a new plain field", wideSchemaWith(func(t *schema.Type) { t.Fields["city"] = schema.Field{} }), nil},
+	{"another password policy", wideSchemaWith(func(t *schema.Type) { t.Password = &schema.Password{Min: 20} }), nil},
+	{"another plain tertiary record", wideSchemaWith(func(t *schema.Type) { t.Tertiary["log"] = schema.Tertiary{Kind: "list"} }), nil},
+	{"a secondary field less", wideSchemaWith(func(t *schema.Type) { delete(t.Fields, "nick") }), nil},
+	{"an index less", wideSchemaWith(func(t *schema.Type) { t.Fields["job"] = schema.Field{} }), nil},
+	{"tags without an index", wideSchemaWith(func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }), nil},
+	{"another codec", wideSchemaWith(func(t *schema.Type) { t.Fields["rating"] = schema.Field{} }), []string{"codec of field rating: stored json; here text"}},
 	{
-		"another rule", changed(func(t *schema.Type) { t.Fields["name"] = schema.Field{Role: schema.RoleSecondary, Kind: "nickname"} }),
+		"another rule", wideSchemaWith(func(t *schema.Type) { t.Fields["name"] = schema.Field{Role: schema.RoleSecondary, Kind: "nickname"} }),
 		[]string{"kind of field name: stored none; here nickname"},
 	},
 	{
-		"a new secondary field", changed(func(t *schema.Type) { t.Fields["phone"] = schema.Field{Role: schema.RoleSecondary} }),
+		"a new secondary field", wideSchemaWith(func(t *schema.Type) { t.Fields["phone"] = schema.Field{Role: schema.RoleSecondary} }),
 		[]string{"field phone: role secondary: not stored"},
 	},
-	{"another fold", changed(func(t *schema.Type) { t.Fold = schema.FoldExact }), []string{"fold", "stored casefold", "here exact"}},
+	{"another fold", wideSchemaWith(func(t *schema.Type) { t.Fold = schema.FoldExact }), []string{"fold", "stored casefold", "here exact"}},
 	{
-		"a new index", changed(func(t *schema.Type) {
+		"a new index", wideSchemaWith(func(t *schema.Type) {
 			t.Fields["age"] = schema.Field{Role: schema.RoleIndexed, Codec: schema.CodecNumber}
 		}),
 		[]string{"field age: role indexed: not stored"},
 	},
-	{"another primary field", changed(func(t *schema.Type) { t.Primary = "number" }), []string{"primary field", "number"}},
+	{"another primary field", wideSchemaWith(func(t *schema.Type) { t.Primary = "number" }), []string{"primary field", "number"}},
 }
 
-// writes returns the verbs that write. There is an entry u, with name n.
-func writes(t *testing.T, users *userdb.Type) map[string]func() error {
+// writeVerbs returns the verbs that write. There is an entry u, with name n.
+func writeVerbs(t *testing.T, users *userdb.Type) map[string]func() error {
 	t.Helper()
 	ctx := t.Context()
 	return map[string]func() error{
@@ -101,10 +101,10 @@ func TestSchemaChanges(t *testing.T) {
 					t.Errorf("reading: %v", err)
 				}
 				if c.words != nil {
-					s.unchanged("another schema", func() { refusedBySchema(t, other, c.words) })
+					s.wantUnchanged("another schema", func() { wantSchemaRefusal(t, other, c.words) })
 					return
 				}
-				for name, write := range writes(t, other) {
+				for name, write := range writeVerbs(t, other) {
 					if name == "delete" {
 						continue
 					}
@@ -118,10 +118,10 @@ func TestSchemaChanges(t *testing.T) {
 	})
 }
 
-// refusedBySchema checks that every verb is refused, or writes nothing because it finds no entry.
-func refusedBySchema(t *testing.T, users *userdb.Type, words []string) {
+// wantSchemaRefusal checks that every verb is refused, or writes nothing because it finds no entry.
+func wantSchemaRefusal(t *testing.T, users *userdb.Type, words []string) {
 	t.Helper()
-	for name, write := range writes(t, users) {
+	for name, write := range writeVerbs(t, users) {
 		err := write()
 		if name != "create" && errors.Is(err, userdb.ErrNotFound) {
 			continue
@@ -135,7 +135,7 @@ func refusedBySchema(t *testing.T, users *userdb.Type, words []string) {
 func TestSchemaIsStoredByTheFirstWrite(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
-		s.unchanged("reading", func() {
+		s.wantUnchanged("reading", func() {
 			_, err := users.Find(ctx, hints.Any("x"))
 			wantErr(t, "find", err, userdb.ErrNotFound)
 			_, err = users.Tags(hints.UID("x")).Members(ctx)
@@ -166,15 +166,15 @@ func TestSchemaOfOriginalData(t *testing.T) {
 		ctx := t.Context()
 		must(t, s.raw.HSet(ctx, "user/uid:u", "~isa", "user", "~prk", "user/uid:u", "uid", "u", "name", "n").Err())
 		must(t, s.raw.Set(ctx, "user/name:n/~prk", "user/uid:u", 0).Err())
-		s.unchanged("casefold", func() {
-			for name, write := range writes(t, folded) {
+		s.wantUnchanged("casefold", func() {
+			for name, write := range writeVerbs(t, folded) {
 				wantErr(t, name, write(), userdb.ErrSchemaMismatch, `fold "exact"`, "userdb schema apply")
 			}
 			if e, err := folded.Find(ctx, hints.Any("N")); err != nil || e.UID() != "u" {
 				t.Errorf("reading: %v, %v", e, err)
 			}
 		})
-		for name, write := range writes(t, exact) {
+		for name, write := range writeVerbs(t, exact) {
 			if name == "delete" {
 				continue
 			}
@@ -184,7 +184,7 @@ func TestSchemaOfOriginalData(t *testing.T) {
 		}
 		s.inspect(t)
 		must(t, exact.Delete(ctx, hints.UID("new")))
-		wantErr(t, "casefold later", writes(t, folded)["create"](), userdb.ErrSchemaMismatch, "stored exact", "here casefold")
+		wantErr(t, "casefold later", writeVerbs(t, folded)["create"](), userdb.ErrSchemaMismatch, "stored exact", "here casefold")
 	})
 }
 
@@ -258,7 +258,7 @@ func TestClosedTypes(t *testing.T) {
 		open := wide.Types["user"]
 		open.Open = true
 		wide.Types["user"] = open
-		s.unchanged("an undeclared facet", func() {
+		s.wantUnchanged("an undeclared facet", func() {
 			_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("emial", "a@x.org")})
 			wantField(t, "create", err, userdb.ErrInvalid, "emial")
 			wantErr(t, "create", err, userdb.ErrInvalid, `did you mean "email"?`)

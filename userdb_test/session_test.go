@@ -28,16 +28,16 @@ import (
 // aliceSessions is the key of alice's sessions.
 const aliceSessions = "~/session/{user/uid:alice}"
 
-// login logs alice in.
-func (g *gate) login() userdb.Entry {
+// loginAlice logs alice in.
+func (g *gate) loginAlice() userdb.Entry {
 	g.t.Helper()
 	e, err := g.users.Login(g.t.Context(), "alice", alicePassword, userdb.Attempt{})
 	must(g.t, err)
 	return e
 }
 
-// start begins a session of alice.
-func (g *gate) start(o userdb.SessionOptions) (userdb.Session, string) {
+// startSession begins a session of alice.
+func (g *gate) startSession(o userdb.SessionOptions) (userdb.Session, string) {
 	g.t.Helper()
 	e, err := g.users.Find(g.t.Context(), uid("alice"))
 	must(g.t, err)
@@ -46,8 +46,8 @@ func (g *gate) start(o userdb.SessionOptions) (userdb.Session, string) {
 	return s, secret
 }
 
-// good checks that a secret is valid for a session of alice, and returns the session.
-func (g *gate) good(why, secret string) userdb.Session {
+// wantSession checks that a secret is valid for a session of alice, and returns the session.
+func (g *gate) wantSession(why, secret string) userdb.Session {
 	g.t.Helper()
 	e, s, err := g.users.Session(g.t.Context(), secret)
 	if err != nil || e.UID() != "alice" || e.Text("name") != "alice" {
@@ -56,8 +56,8 @@ func (g *gate) good(why, secret string) userdb.Session {
 	return s
 }
 
-// ended checks that a secret is refused exactly as one that never existed.
-func (g *gate) ended(why, secret string) {
+// wantEnded checks that a secret is refused exactly as one that never existed.
+func (g *gate) wantEnded(why, secret string) {
 	g.t.Helper()
 	e, s, err := g.users.Session(g.t.Context(), secret)
 	if err != userdb.ErrNotFound || e.UID() != "" || s != (userdb.Session{}) {
@@ -65,8 +65,8 @@ func (g *gate) ended(why, secret string) {
 	}
 }
 
-// devices returns the sessions of alice.
-func (g *gate) devices() (all []userdb.Session) {
+// listSessions returns the sessions of alice.
+func (g *gate) listSessions() (all []userdb.Session) {
 	g.t.Helper()
 	for s, err := range g.users.Sessions(g.t.Context(), uid("alice")) {
 		must(g.t, err)
@@ -80,7 +80,7 @@ func TestSessions(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
 		begun := g.now
-		s, secret, err := g.users.StartSession(ctx, g.login(), userdb.SessionOptions{Origin: "192.0.2.7", Agent: "A browser; of mine"})
+		s, secret, err := g.users.StartSession(ctx, g.loginAlice(), userdb.SessionOptions{Origin: "192.0.2.7", Agent: "A browser; of mine"})
 		must(t, err)
 		want := userdb.Session{
 			ID: s.ID, Begun: begun, Seen: begun, Verified: begun, Ends: begun.Add(30 * 24 * time.Hour), Origin: "192.0.2.7", Agent: "A browser; of mine",
@@ -90,29 +90,29 @@ func TestSessions(t *testing.T) {
 		if err != nil || len(bytes) != 20+len("alice") || strings.Contains(secret, s.ID) || s.ID == "" {
 			t.Errorf("secret %q, ID %q", secret, s.ID)
 		}
-		sameSession(t, "asked for", g.good("at once", secret), want)
-		g.pass(time.Minute)
+		sameSession(t, "asked for", g.wantSession("at once", secret), want)
+		g.advance(time.Minute)
 		want.Seen = g.now
-		sameSession(t, "a minute later", g.good("a minute later", secret), want)
-		g.pass(59 * time.Second)
-		sameSession(t, "within the minute", g.good("within the minute", secret), want)
-		other, second := g.start(userdb.SessionOptions{})
-		all := g.devices()
+		sameSession(t, "a minute later", g.wantSession("a minute later", secret), want)
+		g.advance(59 * time.Second)
+		sameSession(t, "within the minute", g.wantSession("within the minute", secret), want)
+		other, second := g.startSession(userdb.SessionOptions{})
+		all := g.listSessions()
 		if len(all) != 2 || all[0].ID != other.ID || all[1].ID != s.ID {
 			t.Fatalf("%+v, want the one that was seen last first", all)
 		}
 		sameSession(t, "listed", all[1], want)
 
 		must(t, g.users.EndSessionID(ctx, uid("alice"), s.ID))
-		g.ended("by its ID", secret)
+		g.wantEnded("by its ID", secret)
 		wantErr(t, "twice", g.users.EndSessionID(ctx, uid("alice"), s.ID), userdb.ErrNotFound)
 		wantErr(t, "of nobody", g.users.EndSessionID(ctx, uid("nobody"), s.ID), userdb.ErrNotFound)
-		g.good("the other", second)
+		g.wantSession("the other", second)
 		must(t, g.users.EndSession(ctx, second))
 		must(t, g.users.EndSession(ctx, second))
 		must(t, g.users.EndSession(ctx, "made up"))
-		g.ended("by its secret", second)
-		if left := g.devices(); len(left) != 0 {
+		g.wantEnded("by its secret", second)
+		if left := g.listSessions(); len(left) != 0 {
 			t.Errorf("%+v is left", left)
 		}
 		for k, r := range g.dump(ctx) {
@@ -160,11 +160,11 @@ var sessionEnds = []sessionEnd{
 		return errors.Join(g.users.Disable(ctx, uid("alice")), g.users.Enable(ctx, uid("alice")))
 	}},
 	{"disabled by a program that knows no sessions, enable", func(ctx context.Context, g *gate) error {
-		g.store("alice", store.FieldDisabled, schema.Date(g.now).Wire())
+		g.storeField("alice", store.FieldDisabled, schema.Date(g.now).Wire())
 		return g.users.Enable(ctx, uid("alice"))
 	}},
 	{"a password by a program that knows no sessions", func(_ context.Context, g *gate) error {
-		g.store("alice", store.FieldChanged, schema.Date(g.now.Add(time.Hour)).Wire())
+		g.storeField("alice", store.FieldChanged, schema.Date(g.now.Add(time.Hour)).Wire())
 		return nil
 	}},
 	{"delete", func(ctx context.Context, g *gate) error { return g.users.Delete(ctx, uid("alice")) }},
@@ -182,19 +182,19 @@ func TestSessionEnds(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for _, before := range []string{"with sessions", "without"} {
 			for _, end := range sessionEnds {
-				g.restart()
+				g.recreateAlice()
 				var secrets []string
-				stale := []userdb.Entry{g.login()}
+				stale := []userdb.Entry{g.loginAlice()}
 				if before == "with sessions" {
 					for range 2 {
-						_, secret := g.start(userdb.SessionOptions{})
+						_, secret := g.startSession(userdb.SessionOptions{})
 						secrets = append(secrets, secret)
 					}
-					stale = append(stale, g.login())
+					stale = append(stale, g.loginAlice())
 				}
 				must(t, end.do(t.Context(), g))
 				for _, secret := range secrets {
-					g.ended(before+", "+end.name, secret)
+					g.wantEnded(before+", "+end.name, secret)
 				}
 				for i, e := range stale {
 					_, secret, err := g.users.StartSession(t.Context(), e, userdb.SessionOptions{})
@@ -205,7 +205,7 @@ func TestSessionEnds(t *testing.T) {
 				if strings.HasPrefix(end.name, "a password by") {
 					continue // that program does not delete the record of sessions, which expires
 				}
-				if left := g.under("~/session/"); len(left) > 0 {
+				if left := g.keysUnder("~/session/"); len(left) > 0 {
 					t.Errorf("%s, %s: %q is left", before, end.name, left)
 				}
 			}
@@ -213,10 +213,10 @@ func TestSessionEnds(t *testing.T) {
 	})
 }
 
-// restart deletes alice and creates her again.
-func (g *gate) restart() {
+// recreateAlice deletes alice and creates her again.
+func (g *gate) recreateAlice() {
 	g.t.Helper()
-	if g.stored("alice", "~isa") != "" {
+	if g.storedField("alice", "~isa") != "" {
 		must(g.t, g.users.Delete(g.t.Context(), uid("alice")))
 	}
 	must(g.t, g.raw.Del(g.t.Context(), aliceSessions).Err())
@@ -236,7 +236,7 @@ func TestOwnSession(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 				return
 			}
-			g.good(what, secret)
+			g.wantSession(what, secret)
 		}
 		e, err := g.users.SetPassword(ctx, uid("alice"), alicePassword)
 		begin("set", e, err)
@@ -258,7 +258,7 @@ func TestOwnSession(t *testing.T) {
 		}
 		// Other changes end no session, and a session can be started from a login before a few of
 		// them.
-		_, secret := g.start(userdb.SessionOptions{})
+		_, secret := g.startSession(userdb.SessionOptions{})
 		g.add("bob", "battery staple bob")
 		bob, err := g.users.Login(ctx, "bob", "battery staple bob", userdb.Attempt{})
 		must(t, err)
@@ -269,7 +269,7 @@ func TestOwnSession(t *testing.T) {
 			}
 		}
 		must(t, g.users.Enable(ctx, uid("alice")))
-		g.good("other changes", secret)
+		g.wantSession("other changes", secret)
 		_, _, err = g.users.StartSession(ctx, bob, userdb.SessionOptions{})
 		must(t, err)
 	})
@@ -279,21 +279,21 @@ func TestOwnSession(t *testing.T) {
 // life is over, and that its record then expires.
 func TestSessionTimes(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		_, idle := g.start(userdb.SessionOptions{Idle: 10 * time.Minute})
+		_, idle := g.startSession(userdb.SessionOptions{Idle: 10 * time.Minute})
 		for range 20 { // its use keeps it alive
-			g.pass(9 * time.Minute)
-			g.good("seen", idle)
+			g.advance(9 * time.Minute)
+			g.wantSession("seen", idle)
 		}
-		g.pass(10 * time.Minute)
-		g.ended("idle", idle)
-		_, short := g.start(userdb.SessionOptions{Life: time.Hour, Idle: time.Hour})
+		g.advance(10 * time.Minute)
+		g.wantEnded("idle", idle)
+		_, short := g.startSession(userdb.SessionOptions{Life: time.Hour, Idle: time.Hour})
 		for range 59 {
-			g.pass(time.Minute)
-			g.good("young", short)
+			g.advance(time.Minute)
+			g.wantSession("young", short)
 		}
-		g.pass(time.Minute)
-		g.ended("old", short)
-		if left := g.devices(); len(left) > 0 {
+		g.advance(time.Minute)
+		g.wantEnded("old", short)
+		if left := g.listSessions(); len(left) > 0 {
 			t.Errorf("%+v", left)
 		}
 		ttl, err := g.raw.PTTL(t.Context(), aliceSessions).Result()
@@ -309,10 +309,10 @@ func TestSessionTimes(t *testing.T) {
 			{"idle", userdb.SessionOptions{Idle: time.Minute}},
 			{"idle", userdb.SessionOptions{Idle: -time.Hour}},
 		} {
-			_, _, err := g.users.StartSession(t.Context(), g.login(), tt.o)
+			_, _, err := g.users.StartSession(t.Context(), g.loginAlice(), tt.o)
 			wantField(t, fmt.Sprintf("%+v", tt.o), err, userdb.ErrInvalid, tt.field)
 		}
-		s, _ := g.start(userdb.SessionOptions{Origin: strings.Repeat("ö", 200), Agent: "\xff\x00 " + strings.Repeat("x", 10_000)})
+		s, _ := g.startSession(userdb.SessionOptions{Origin: strings.Repeat("ö", 200), Agent: "\xff\x00 " + strings.Repeat("x", 10_000)})
 		if len(s.Origin) != 256 || len(s.Agent) > 256 || !strings.HasPrefix(s.Agent, "\ufffd\x00 x") {
 			t.Errorf("%q, %q", s.Origin, s.Agent)
 		}
@@ -332,11 +332,11 @@ func TestSessionTimeGoesBack(t *testing.T) {
 				return nil
 			},
 		} {
-			s, secret := g.start(userdb.SessionOptions{Life: time.Hour})
-			g.pass(2 * time.Hour)
+			s, secret := g.startSession(userdb.SessionOptions{Life: time.Hour})
+			g.advance(2 * time.Hour)
 			must(t, end(s, secret))
-			g.pass(-2 * time.Hour)
-			g.ended(name, secret)
+			g.advance(-2 * time.Hour)
+			g.wantEnded(name, secret)
 		}
 	})
 }
@@ -348,18 +348,18 @@ func TestMostSessions(t *testing.T) {
 		g.needs(cheapWrites)
 		var secrets []string
 		for range 103 {
-			_, secret := g.start(userdb.SessionOptions{})
+			_, secret := g.startSession(userdb.SessionOptions{})
 			secrets = append(secrets, secret)
-			g.pass(time.Millisecond)
+			g.advance(time.Millisecond)
 		}
 		for i, secret := range secrets {
 			if i < 3 {
-				g.ended("one of the oldest", secret)
+				g.wantEnded("one of the oldest", secret)
 			} else {
-				g.good(fmt.Sprint(i), secret)
+				g.wantSession(fmt.Sprint(i), secret)
 			}
 		}
-		if n := len(g.devices()); n != 100 {
+		if n := len(g.listSessions()); n != 100 {
 			t.Errorf("%d devices", n)
 		}
 	})
@@ -370,11 +370,11 @@ func TestMostSessions(t *testing.T) {
 func TestEndedSessionsAreFew(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(cheapWrites)
-		_, stays := g.start(userdb.SessionOptions{})
+		_, stays := g.startSession(userdb.SessionOptions{})
 		var secrets []string
 		for range 150 {
-			g.pass(time.Millisecond)
-			_, secret := g.start(userdb.SessionOptions{})
+			g.advance(time.Millisecond)
+			_, secret := g.startSession(userdb.SessionOptions{})
 			must(t, g.users.EndSession(t.Context(), secret))
 			secrets = append(secrets, secret)
 		}
@@ -382,9 +382,9 @@ func TestEndedSessionsAreFew(t *testing.T) {
 			t.Errorf("%d records", n)
 		}
 		for _, secret := range secrets {
-			g.ended("ended", secret)
+			g.wantEnded("ended", secret)
 		}
-		g.good("the one that stays", stays)
+		g.wantSession("the one that stays", stays)
 	})
 }
 
@@ -393,15 +393,15 @@ func TestEndedSessionsAreFew(t *testing.T) {
 func TestVerifySession(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
-		_, secret := g.start(userdb.SessionOptions{})
-		g.pass(time.Hour)
+		_, secret := g.startSession(userdb.SessionOptions{})
+		g.advance(time.Hour)
 		_, _, err := g.users.VerifySession(ctx, secret, wrongPassword, userdb.Attempt{})
 		wantErr(t, "wrong", err, userdb.ErrLogin)
-		if s := g.good("still", secret); s.Verified.Equal(s.Seen) {
+		if s := g.wantSession("still", secret); s.Verified.Equal(s.Seen) {
 			t.Error("a wrong password verifies")
 		}
 		_, s, err := g.users.VerifySession(ctx, secret, alicePassword, userdb.Attempt{})
-		if err != nil || s.Verified.UnixMilli() != g.now.UnixMilli() || !g.good("verified", secret).Verified.Equal(s.Verified) {
+		if err != nil || s.Verified.UnixMilli() != g.now.UnixMilli() || !g.wantSession("verified", secret).Verified.Equal(s.Verified) {
 			t.Errorf("%+v, %v", s, err)
 		}
 		must(t, g.users.EndSession(ctx, secret))
@@ -422,14 +422,14 @@ func TestRedeemSession(t *testing.T) {
 		if err != nil || e.UID() != "alice" || s.Agent != "mine" {
 			t.Fatalf("%v, %+v, %v", e, s, err)
 		}
-		g.good("by a link", secret)
-		g.void("a second time", "sign in", link)
+		g.wantSession("by a link", secret)
+		g.wantVoid("a second time", "sign in", link)
 		refused := func(why string, want error) {
 			t.Helper()
 			_, _, secret, err := g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{})
 			g.tap.set(nil)
-			if !errors.Is(err, want) || secret != "" || len(g.devices()) != 1 {
-				t.Errorf("%s: %q, %v, %d devices", why, secret, err, len(g.devices()))
+			if !errors.Is(err, want) || secret != "" || len(g.listSessions()) != 1 {
+				t.Errorf("%s: %q, %v, %d devices", why, secret, err, len(g.listSessions()))
 			}
 		}
 		refused("spent", userdb.ErrNotFound)
@@ -438,7 +438,7 @@ func TestRedeemSession(t *testing.T) {
 		refused("a full server", userdb.ErrUnavailable)
 		_, _, secret, err = g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{})
 		must(t, err)
-		g.good("at last", secret)
+		g.wantSession("at last", secret)
 	})
 }
 
@@ -477,10 +477,10 @@ func TestRedeemSessionInTime(t *testing.T) {
 		<-ending
 		g.tap.set(nil)
 		close(goOn)
-		eventually(t, "the session ends", func() bool { return len(g.devices()) == 0 })
+		eventually(t, "the session ends", func() bool { return len(g.listSessions()) == 0 })
 		_, _, secret, err := g.users.RedeemSession(t.Context(), "sign in", link, userdb.SessionOptions{})
 		must(t, err)
-		g.good("by the link, which is not spent", secret)
+		g.wantSession("by the link, which is not spent", secret)
 	})
 }
 
@@ -489,14 +489,14 @@ func fourth[T, U, V any](_ T, _ U, _ V, err error) error { return err }
 // TestSessionTrips checks that finding a session takes one round trip.
 func TestSessionTrips(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		_, secret := g.start(userdb.SessionOptions{})
-		g.good("so that the scripts are known", secret)
+		_, secret := g.startSession(userdb.SessionOptions{})
+		g.wantSession("so that the scripts are known", secret)
 		trips := 0
 		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 			trips++
 			return send()
 		})
-		g.good("counted", secret)
+		g.wantSession("counted", secret)
 		g.tap.set(nil)
 		if trips != 1 {
 			t.Errorf("%d round trips", trips)
@@ -510,7 +510,7 @@ func TestSessionTriesAsOthersDo(t *testing.T) {
 	s, proxy := startProxied(t)
 	g := newGate(s, gateOptions())
 	g.add("alice", alicePassword)
-	_, secret := g.start(userdb.SessionOptions{})
+	_, secret := g.startSession(userdb.SessionOptions{})
 	tries := func(want error, do func() error) int {
 		before := proxy.Cuts()
 		proxy.CutRequests(-1, aliceSessions)
@@ -523,7 +523,7 @@ func TestSessionTriesAsOthersDo(t *testing.T) {
 	if asked > ended || asked < 2 {
 		t.Errorf("asked for %d times, and ended %d times", asked, ended)
 	}
-	g.good("after that", secret)
+	g.wantSession("after that", secret)
 }
 
 // TestManySessionsWithoutAnAnswer makes concurrent lookups, which share round trips, while requests
@@ -533,7 +533,7 @@ func TestManySessionsWithoutAnAnswer(t *testing.T) {
 	s, proxy := startProxied(t)
 	g := newGate(s, gateOptions())
 	g.add("alice", alicePassword)
-	_, secret := g.start(userdb.SessionOptions{})
+	_, secret := g.startSession(userdb.SessionOptions{})
 	many := func(want error) {
 		var all sync.WaitGroup
 		for range 64 {
@@ -551,7 +551,7 @@ func TestManySessionsWithoutAnAnswer(t *testing.T) {
 	proxy.CutRequests(-1, aliceSessions)
 	many(userdb.ErrUnavailable)
 	proxy.Pass()
-	g.good("after that", secret)
+	g.wantSession("after that", secret)
 }
 
 // TestSessionRecords checks that malformed sessions count as none, and that a record of another
@@ -559,7 +559,7 @@ func TestManySessionsWithoutAnAnswer(t *testing.T) {
 func TestSessionRecords(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
-		s, secret := g.start(userdb.SessionOptions{})
+		s, secret := g.startSession(userdb.SessionOptions{})
 		member, err := g.raw.HGet(ctx, aliceSessions, s.ID).Result()
 		must(t, err)
 		for _, text := range []string{
@@ -567,17 +567,17 @@ func TestSessionRecords(t *testing.T) {
 			"99999999999999999999999 " + member, strings.Repeat("9", 400) + member, "nan" + member, member + "\n",
 		} {
 			must(t, g.raw.HSet(ctx, aliceSessions, s.ID, text).Err())
-			g.ended(fmt.Sprintf("%q", text), secret)
+			g.wantEnded(fmt.Sprintf("%q", text), secret)
 		}
 		must(t, g.raw.Del(ctx, aliceSessions).Err())
 		must(t, g.raw.Set(ctx, aliceSessions, "no hash", 0).Err())
-		g.ended("of a record of another type", secret)
+		g.wantEnded("of a record of another type", secret)
 		must(t, g.users.EndSession(ctx, secret))
-		if left := g.devices(); len(left) > 0 {
+		if left := g.listSessions(); len(left) > 0 {
 			t.Errorf("%+v", left)
 		}
-		_, secret = g.start(userdb.SessionOptions{})
-		g.good("in its place", secret)
+		_, secret = g.startSession(userdb.SessionOptions{})
+		g.wantSession("in its place", secret)
 	})
 }
 
@@ -586,17 +586,17 @@ func TestSessionsOfOthers(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
 		g.add("bob", "battery staple bob")
-		mine, secret := g.start(userdb.SessionOptions{})
+		mine, secret := g.startSession(userdb.SessionOptions{})
 		wantErr(t, "another's", g.users.EndSessionID(ctx, uid("bob"), mine.ID), userdb.ErrNotFound)
 		forged := base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("x", 20) + "alice"))
-		g.ended("forged", forged)
+		g.wantEnded("forged", forged)
 		bytes, _ := base64.RawURLEncoding.DecodeString(secret)
-		g.ended("of bob", base64.RawURLEncoding.EncodeToString(append(slices.Clone(bytes[:20]), "bob"...)))
-		g.ended("with a line end", secret+"\n")
+		g.wantEnded("of bob", base64.RawURLEncoding.EncodeToString(append(slices.Clone(bytes[:20]), "bob"...)))
+		g.wantEnded("with a line end", secret+"\n")
 		_, _, err := g.users.Redeem(ctx, "", secret)
 		wantErr(t, "as a token", err, userdb.ErrNotFound)
-		g.ended("a token", g.issue(userdb.Token{Purpose: "reset"}))
-		g.good("after all that", secret)
+		g.wantEnded("a token", g.issue(userdb.Token{Purpose: "reset"}))
+		g.wantSession("after all that", secret)
 	})
 }
 
@@ -614,19 +614,19 @@ func TestSessionsWhereWritesAreRefused(t *testing.T) {
 			g.add("alice", alicePassword)
 			admin := s.raw.(*redis.Client).Conn()
 			defer admin.Close()
-			_, secret := g.start(userdb.SessionOptions{})
-			_, idle := g.start(userdb.SessionOptions{Idle: 10 * time.Minute})
+			_, secret := g.startSession(userdb.SessionOptions{})
+			_, idle := g.startSession(userdb.SessionOptions{Idle: 10 * time.Minute})
 			e := g.find("alice")
-			g.pass(2 * time.Minute) // so that the next lookup stores when the session was seen
+			g.advance(2 * time.Minute) // so that the next lookup stores when the session was seen
 			r.begin(s, admin)
-			g.good("refused", secret)
-			g.pass(8 * time.Minute)
-			g.ended("idle", idle)
+			g.wantSession("refused", secret)
+			g.advance(8 * time.Minute)
+			g.wantEnded("idle", idle)
 			_, _, err := g.users.StartSession(t.Context(), e, userdb.SessionOptions{})
 			r.end(s, admin)
-			r.want(t, "begin", err)
-			g.good("after that", secret)
-			if n := len(g.devices()); n != 1 {
+			r.wantRefused(t, "begin", err)
+			g.wantSession("after that", secret)
+			if n := len(g.listSessions()); n != 1 {
 				t.Errorf("%d sessions", n)
 			}
 		})
@@ -638,18 +638,18 @@ func TestSessionsInAFileThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	g := newGate(embeddedSite(t, "file:"+filepath.Join(dir, "db")), gateOptions())
 	g.add("alice", alicePassword)
-	_, secret := g.start(userdb.SessionOptions{})
+	_, secret := g.startSession(userdb.SessionOptions{})
 	e := g.find("alice")
-	g.pass(2 * time.Minute) // so that the next lookup stores when the session was seen
+	g.advance(2 * time.Minute) // so that the next lookup stores when the session was seen
 	// With a folder of its name, the temporary file cannot be created.
 	blocked := filepath.Join(dir, "db.tmp", "inside")
 	must(t, os.MkdirAll(blocked, 0o700))
-	g.good("refused", secret)
+	g.wantSession("refused", secret)
 	_, _, err := g.users.StartSession(t.Context(), e, userdb.SessionOptions{})
 	wantErr(t, "begin", err, userdb.ErrUnavailable)
 	must(t, os.RemoveAll(filepath.Dir(blocked)))
-	g.good("after that", secret)
-	if n := len(g.devices()); n != 1 {
+	g.wantSession("after that", secret)
+	if n := len(g.listSessions()); n != 1 {
 		t.Errorf("%d sessions", n)
 	}
 }
@@ -661,25 +661,25 @@ func (g *gate) find(name string) userdb.Entry {
 	return e
 }
 
-// A crowd is a number of accounts whose sessions are looked up while they end.
-type crowd struct {
-	users   *userdb.Type
-	secrets [][]string      // by account
-	over    [][]atomic.Bool // by account and session: its end is acknowledged
-	begun   []atomic.Bool   // by account: its end has begun
+// An accountSet is a number of accounts whose sessions are looked up while they end.
+type accountSet struct {
+	users        *userdb.Type
+	secrets      [][]string      // by account
+	acknowledged [][]atomic.Bool // by account and session: its end is acknowledged
+	ending       []atomic.Bool   // by account: its end has begun
 }
 
-// newCrowd creates accounts with ten sessions each.
-func newCrowd(t *testing.T, users *userdb.Type, accounts int) *crowd {
+// newAccountSet creates accounts with ten sessions each.
+func newAccountSet(t *testing.T, users *userdb.Type, accounts int) *accountSet {
 	t.Helper()
-	c := &crowd{users: users, secrets: make([][]string, accounts), over: make([][]atomic.Bool, accounts), begun: make([]atomic.Bool, accounts)}
+	c := &accountSet{users: users, secrets: make([][]string, accounts), acknowledged: make([][]atomic.Bool, accounts), ending: make([]atomic.Bool, accounts)}
 	var group errgroup.Group
 	group.SetLimit(32)
 	for i := range accounts {
-		c.over[i] = make([]atomic.Bool, 10)
+		c.acknowledged[i] = make([]atomic.Bool, 10)
 		group.Go(func() error {
 			e, err := users.Create(t.Context(), userdb.NewEntry{UID: fmt.Sprint("c", i), Facets: schema.Texts("name", fmt.Sprint("c", i))})
-			for range c.over[i] {
+			for range c.acknowledged[i] {
 				var secret string
 				if err == nil {
 					_, secret, err = users.StartSession(t.Context(), e, userdb.SessionOptions{Agent: "of the crowd"})
@@ -693,16 +693,16 @@ func newCrowd(t *testing.T, users *userdb.Type, accounts int) *crowd {
 	return c
 }
 
-// ask looks up one session, and returns an error if the answer is wrong.
-func (c *crowd) ask(ctx context.Context, i, j int) error {
-	over, begun := c.over[i][j].Load(), c.begun[i].Load()
+// lookUp looks up one session, and returns an error if the answer is wrong.
+func (c *accountSet) lookUp(ctx context.Context, i, j int) error {
+	over, begun := c.acknowledged[i][j].Load(), c.ending[i].Load()
 	e, _, err := c.users.Session(ctx, c.secrets[i][j])
 	switch {
 	case err == nil && over:
 		return fmt.Errorf("session %d of account %d is good after its end", j, i)
 	case err == nil && e.UID() != fmt.Sprint("c", i):
 		return fmt.Errorf("session %d of account %d is %s's", j, i, e.UID())
-	case errors.Is(err, userdb.ErrNotFound) && !begun && !c.begun[i].Load():
+	case errors.Is(err, userdb.ErrNotFound) && !begun && !c.ending[i].Load():
 		return fmt.Errorf("session %d of account %d is not good, and nobody ends it", j, i)
 	case errors.Is(err, userdb.ErrNotFound):
 		return nil
@@ -711,9 +711,9 @@ func (c *crowd) ask(ctx context.Context, i, j int) error {
 }
 
 // end ends sessions of an account, in one of four ways.
-func (c *crowd) end(ctx context.Context, i int) (err error) {
-	c.begun[i].Store(true)
-	h, ended := uid(fmt.Sprint("c", i)), len(c.over[i])
+func (c *accountSet) end(ctx context.Context, i int) (err error) {
+	c.ending[i].Store(true)
+	h, ended := uid(fmt.Sprint("c", i)), len(c.acknowledged[i])
 	switch i % 4 {
 	case 0:
 		_, err = c.users.EndSessions(ctx, h)
@@ -726,14 +726,14 @@ func (c *crowd) end(ctx context.Context, i int) (err error) {
 	}
 	for j := range ended {
 		if err == nil {
-			c.over[i][j].Store(true)
+			c.acknowledged[i][j].Store(true)
 		}
 	}
 	return err
 }
 
 // run ends the sessions while they are looked up.
-func (c *crowd) run(t *testing.T, meanwhile func()) {
+func (c *accountSet) run(t *testing.T, meanwhile func()) {
 	t.Helper()
 	var askers, enders errgroup.Group
 	stop := make(chan struct{})
@@ -747,7 +747,7 @@ func (c *crowd) run(t *testing.T, meanwhile func()) {
 					return nil
 				default:
 				}
-				if err := c.ask(t.Context(), rnd.IntN(len(c.over)), rnd.IntN(10)); err != nil {
+				if err := c.lookUp(t.Context(), rnd.IntN(len(c.acknowledged)), rnd.IntN(10)); err != nil {
 					return err
 				}
 				asked.Add(1)
@@ -756,7 +756,7 @@ func (c *crowd) run(t *testing.T, meanwhile func()) {
 	}
 	for e := range 4 {
 		enders.Go(func() error {
-			for i := e; i < len(c.over); i += 4 {
+			for i := e; i < len(c.acknowledged); i += 4 {
 				if err := c.end(t.Context(), i); err != nil {
 					return fmt.Errorf("ending the sessions of account %d: %w", i, err)
 				}
@@ -770,7 +770,7 @@ func (c *crowd) run(t *testing.T, meanwhile func()) {
 	must(t, askers.Wait())
 	for i := range c.secrets {
 		for j := range c.secrets[i] {
-			must(t, c.ask(t.Context(), i, j))
+			must(t, c.lookUp(t.Context(), i, j))
 		}
 	}
 	t.Logf("%d sessions were asked for meanwhile", asked.Load())
@@ -784,7 +784,7 @@ func TestManySessions(t *testing.T) {
 		if !s.has(manyClients) {
 			accounts = 50 // an embedded store is slower: it interprets the scripts
 		}
-		newCrowd(t, s.users(), accounts).run(t, func() {})
+		newAccountSet(t, s.users(), accounts).run(t, func() {})
 	})
 }
 
@@ -795,7 +795,7 @@ func TestManySessionsMove(t *testing.T) {
 	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{})
 	must(t, err)
 	defer db.Close()
-	newCrowd(t, typeOf(t, db, "user"), 1000).run(t, func() {
+	newAccountSet(t, typeOf(t, db, "user"), 1000).run(t, func() {
 		reshard(t, c, 200, "user/uid:c500", "user/uid:c501", "user/uid:c998", "user/uid:c999")
 	})
 	wantRepairable(t, db, noExcuse)
@@ -832,26 +832,26 @@ func TestLostSessionAnswers(t *testing.T) {
 					must(t, do())
 					g.tap.set(nil)
 				}
-				g.restart()
-				e := g.login()
+				g.recreateAlice()
+				e := g.loginAlice()
 				var secret string
 				verb(func() (err error) {
 					_, secret, err = g.users.StartSession(ctx, e, userdb.SessionOptions{})
 					return err
 				})
 				verb(func() error { _, _, err := g.users.Session(ctx, secret); return err })
-				if n := len(g.devices()); n != 1 {
+				if n := len(g.listSessions()); n != 1 {
 					t.Errorf("done: %v, %d: %d sessions", done, lost, n)
 				}
 				verb(func() error { return g.users.EndSession(ctx, secret) })
-				g.ended("after a lost answer", secret)
-				s, secret := g.start(userdb.SessionOptions{})
+				g.wantEnded("after a lost answer", secret)
+				s, secret := g.startSession(userdb.SessionOptions{})
 				verb(func() error { return g.users.EndSessionID(ctx, uid("alice"), s.ID) })
-				g.ended("by its ID, after a lost answer", secret)
+				g.wantEnded("by its ID, after a lost answer", secret)
 				wantErr(t, "another end", g.users.EndSessionID(ctx, uid("alice"), s.ID), userdb.ErrNotFound)
-				_, secret = g.start(userdb.SessionOptions{})
+				_, secret = g.startSession(userdb.SessionOptions{})
 				verb(func() error { return errOf(g.users.EndSessions(ctx, uid("alice"))) })
-				g.ended("all, after a lost answer", secret)
+				g.wantEnded("all, after a lost answer", secret)
 			}
 		}
 	})
@@ -884,7 +884,7 @@ func TestNoSessionAnswer(t *testing.T) {
 			{"end waits", "reset", func(ctx context.Context) error { return g.users.EndWaits(ctx, uid("alice")) }},
 		}
 		for _, v := range verbs {
-			s, secret = g.start(userdb.SessionOptions{})
+			s, secret = g.startSession(userdb.SessionOptions{})
 			ctx, cancel := context.WithCancel(t.Context())
 			lost := 0
 			g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -917,9 +917,9 @@ func TestLateSessionAnswers(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for _, first := range []bool{true, false} {
 			for _, end := range append(sessionEnds, sessionEnd{"end one", nil}) {
-				g.restart()
+				g.recreateAlice()
 				if !first {
-					g.start(userdb.SessionOptions{})
+					g.startSession(userdb.SessionOptions{})
 				}
 				var sent [][]any
 				g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -937,7 +937,7 @@ func TestLateSessionAnswers(t *testing.T) {
 					}
 					return send()
 				})
-				_, secret := g.start(userdb.SessionOptions{})
+				_, secret := g.startSession(userdb.SessionOptions{})
 				g.tap.set(nil)
 				if end.do == nil {
 					must(t, g.users.EndSession(t.Context(), secret))
@@ -952,7 +952,7 @@ func TestLateSessionAnswers(t *testing.T) {
 				if len(sent) < 2 {
 					t.Fatalf("%d scripts were sent", len(sent))
 				}
-				g.ended(end.name, secret)
+				g.wantEnded(end.name, secret)
 			}
 		}
 	})

@@ -24,8 +24,8 @@ type obstacle struct {
 
 var obstacles = []obstacle{
 	{"disabled", func(g *gate, uid string) { must(g.t, g.users.Disable(g.t.Context(), hints.UID(uid))) }, func(s userdb.Standing) bool { return s.Disabled }},
-	{"no password", func(g *gate, uid string) { g.hash(uid, "") }, func(s userdb.Standing) bool { return s.Password == userdb.PasswordNone }},
-	{"a password of another store", func(g *gate, uid string) { g.hash(uid, "$nosuch$hash") }, func(s userdb.Standing) bool { return s.Password == userdb.PasswordUnusable }},
+	{"no password", func(g *gate, uid string) { g.setHash(uid, "") }, func(s userdb.Standing) bool { return s.Password == userdb.PasswordNone }},
+	{"a password of another store", func(g *gate, uid string) { g.setHash(uid, "$nosuch$hash") }, func(s userdb.Standing) bool { return s.Password == userdb.PasswordUnusable }},
 	{"guesses", func(g *gate, uid string) {
 		for range 12 {
 			_, err := g.users.Login(g.t.Context(), uid+" name", wrongPassword, userdb.Attempt{})
@@ -40,8 +40,8 @@ var obstacles = []obstacle{
 	}, func(s userdb.Standing) bool { return s.Identifiers == 0 }},
 }
 
-// hash writes a password hash past the store.
-func (g *gate) hash(uid, hash string) {
+// setHash writes a password hash past the store.
+func (g *gate) setHash(uid, hash string) {
 	g.t.Helper()
 	prk, err := recordkey.PRK("user", "uid", uid)
 	must(g.t, err)
@@ -68,7 +68,7 @@ func TestStanding(t *testing.T) {
 					}
 				}
 				n++
-				g.standsAs(fmt.Sprintf("standing%d", n), some)
+				g.checkStanding(fmt.Sprintf("standing%d", n), some)
 			}
 		}
 		if _, err := g.users.Standing(t.Context(), hints.UID("nobody")); !errors.Is(err, userdb.ErrNotFound) {
@@ -77,9 +77,9 @@ func TestStanding(t *testing.T) {
 	})
 }
 
-// standsAs creates an entry with some obstacles, and compares its Standing with the answer of
+// checkStanding creates an entry with some obstacles, and compares its Standing with the answer of
 // Login.
-func (g *gate) standsAs(uid string, some []obstacle) {
+func (g *gate) checkStanding(uid string, some []obstacle) {
 	g.t.Helper()
 	ctx := g.t.Context()
 	_, err := g.users.Create(ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", uid+" name"), Password: alicePassword})
@@ -137,7 +137,7 @@ func TestStandingTells(t *testing.T) {
 		for _, origin := range []string{"192.0.2.1", "192.0.2.2"} {
 			_, err := g.users.Login(ctx, "alice", alicePassword, userdb.Attempt{Origin: origin})
 			must(t, err)
-			g.pass(time.Minute)
+			g.advance(time.Minute)
 		}
 		_, _ = g.users.Login(ctx, "alice", wrongPassword, userdb.Attempt{Origin: "192.0.2.1"})
 		_, err := g.users.Issue(ctx, alice, userdb.Token{Purpose: "reset", Field: "name"})
@@ -156,7 +156,7 @@ func TestStandingTells(t *testing.T) {
 		if !slices.Equal(told, []string{"change:email email 2h0m0s", "reset name 1h0m0s"}) {
 			t.Errorf("tokens: %q", told)
 		}
-		g.pass(time.Hour + time.Minute)
+		g.advance(time.Hour + time.Minute)
 		if s, err = g.users.Standing(ctx, alice); err != nil || len(s.Tokens) != 1 {
 			t.Errorf("an hour later: %+v, %v", s.Tokens, err)
 		}

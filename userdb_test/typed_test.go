@@ -154,7 +154,7 @@ func TestTypedWritesWhatChanged(t *testing.T) {
 			mine, err := profiles.Find(t.Context(), hints.UID("alice"))
 			must(t, err)
 			var saved profile
-			sent := s.sent(func() {
+			sent := s.sentArgs(func() {
 				saved, err = verb(t.Context(), profiles, mine, func(a *profile) error {
 					a.Score++
 					a.Notes = append(a.Notes, name)
@@ -187,8 +187,8 @@ func TestTypedWritesWhatChanged(t *testing.T) {
 	})
 }
 
-// sent returns the arguments of all commands that do sends.
-func (s *site) sent(do func()) string {
+// sentArgs returns the arguments of all commands that do sends.
+func (s *site) sentArgs(do func()) string {
 	var mu sync.Mutex
 	var b strings.Builder
 	s.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {

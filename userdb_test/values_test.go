@@ -38,8 +38,9 @@ func naughty(t *testing.T, s *site) []string {
 		"[a-", "[^", "\\", "*", "?", "[*]", "\u2028", "a\u0300", " ", "\t", "password", "%s%d%v")
 }
 
-// clean reports whether err is a proper refusal of a value: it breaks a rule, or is no valid hint.
-func clean(err error) bool {
+// isRefusal reports whether err is a proper refusal of a value: it breaks a rule, or is no valid
+// hint.
+func isRefusal(err error) bool {
 	return slices.ContainsFunc([]error{userdb.ErrInvalid, hints.ErrHint, password.ErrPolicy, recordkey.ErrSyntax},
 		func(kind error) bool { return errors.Is(err, kind) })
 }
@@ -63,7 +64,7 @@ func naughtyEntry(t *testing.T, users *userdb.Type, n userdb.NewEntry, text stri
 	ctx := t.Context()
 	e, err := users.Create(ctx, n)
 	if err != nil {
-		if !clean(err) && n.UID != "" {
+		if !isRefusal(err) && n.UID != "" {
 			t.Errorf("creating with %q: %v", text, err)
 		}
 		return
@@ -127,16 +128,16 @@ func TestNaughtyHints(t *testing.T) {
 			hs := []hints.Hint{hints.Any(text), hints.UID(text), hints.Field("name", text), hints.Field(text, "x"), hints.UID("x").Of(text)}
 			if h, err := hints.Parse(text); err == nil {
 				hs = append(hs, h)
-			} else if !clean(err) {
+			} else if !isRefusal(err) {
 				t.Errorf("parsing %q: %v", text, err)
 			}
 			if h, err := hints.ParseJSON([]byte(text)); err == nil {
 				hs = append(hs, h)
-			} else if !clean(err) {
+			} else if !isRefusal(err) {
 				t.Errorf("parsing %q as JSON: %v", text, err)
 			}
 			for _, h := range hs {
-				if e, err := users.Find(ctx, h); err == nil || !errors.Is(err, userdb.ErrNotFound) && !clean(err) {
+				if e, err := users.Find(ctx, h); err == nil || !errors.Is(err, userdb.ErrNotFound) && !isRefusal(err) {
 					t.Errorf("%q: hint %v: got %v, %v", text, h, e, err)
 				}
 			}
@@ -150,7 +151,7 @@ func TestNaughtyHints(t *testing.T) {
 func naughtyPattern(t *testing.T, db *userdb.DB, text string) {
 	t.Helper()
 	for _, err := range inspect.Keys(t.Context(), db, text) {
-		if err != nil && !clean(err) {
+		if err != nil && !isRefusal(err) {
 			t.Errorf("pattern %q: %v", text, err)
 		}
 	}
@@ -167,7 +168,7 @@ func TestNaughtyPasswords(t *testing.T) {
 			name := "n" + itoa(i)
 			_, err := users.Create(ctx, userdb.NewEntry{UID: name, Facets: schema.Texts("name", name), Password: text})
 			if err != nil {
-				if !clean(err) {
+				if !isRefusal(err) {
 					t.Errorf("password %q: %v", text, err)
 				}
 				continue

@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// trips returns the number of round trips and commands that do sends, as text.
-func (g *gate) trips(do func()) string {
+// countTrips returns the number of round trips and commands that do sends, as text.
+func (g *gate) countTrips(do func()) string {
 	var trips, commands atomic.Int64
 	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 		trips.Add(1)
@@ -46,9 +46,9 @@ var visitors = []struct {
 	{"longest@example.com", false},
 }
 
-// visitorStore adds a disabled account, one without an address, and one whose UID is too long for
-// tokens.
-func visitorStore(g *gate) {
+// addVisitorAccounts adds a disabled account, one without an address, and one whose UID is too long
+// for tokens.
+func addVisitorAccounts(g *gate) {
 	g.add("dis", "battery staple dis")
 	must(g.t, g.users.Disable(g.t.Context(), uid("dis")))
 	_, err := g.users.Create(g.t.Context(), userdb.NewEntry{UID: "no-address", Facets: schema.Texts("name", "no-address")})
@@ -64,15 +64,15 @@ func visitorStore(g *gate) {
 // round trips.
 func TestVisitorsSeeNoDifference(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		visitorStore(g)
+		addVisitorAccounts(g)
 		work := map[string][]string{}
 		for i, v := range visitors {
 			a := userdb.Attempt{Origin: fmt.Sprint("origin", i)}
 			var secret, address string
 			var err error
 			var trips string
-			own, other := g.hashes(func() {
-				trips = g.trips(func() {
+			own, other := g.countHashes(func() {
+				trips = g.countTrips(func() {
 					secret, address, err = g.users.IssueForVisitor(t.Context(), "email", v.typed, userdb.Token{Purpose: "reset"}, a)
 				})
 			})
@@ -81,7 +81,7 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 			case v.known && (err != nil || address != "alice@example.com"):
 				t.Errorf("%s: %q, %v", v.typed, address, err)
 			case v.known:
-				g.redeem("reset", secret, "")
+				g.wantRedeem("reset", secret, "")
 			case err != userdb.ErrNotFound || secret != "" || address != "":
 				t.Errorf("%s: %q, %q, %v", v.typed, secret, address, err)
 			}
@@ -89,7 +89,7 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 				continue
 			}
 			var in userdb.Invitation
-			trips = g.trips(func() { in, err = g.users.Invite(t.Context(), "email", v.typed, userdb.Token{}, a) })
+			trips = g.countTrips(func() { in, err = g.users.Invite(t.Context(), "email", v.typed, userdb.Token{}, a) })
 			must(t, err)
 			work["invite: "+trips] = append(work["invite: "+trips], v.typed)
 			if known := v.known || !strings.HasPrefix(v.typed, "nobody"); in.Known != known || (in.Secret == "") != known || !strings.EqualFold(in.Address, v.typed) {
@@ -109,7 +109,7 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 // If Redis syncs its log, a write takes longer than a read.
 func TestVisitorsWriteAlike(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		visitorStore(g)
+		addVisitorAccounts(g)
 		records := func() string { return fmt.Sprint(g.dump(t.Context())) }
 		work := map[string][]string{}
 		for i, v := range visitors {
@@ -134,7 +134,7 @@ func TestVisitorsWriteAlike(t *testing.T) {
 		if len(work) != 1 {
 			t.Errorf("commands that wrote: %v", work)
 		}
-		for _, key := range g.under("~/token/") {
+		for _, key := range g.keysUnder("~/token/") {
 			if ttl, err := g.raw.PTTL(t.Context(), key).Result(); key != "~/token/{user/uid:alice}" && (err != nil || ttl > time.Minute) {
 				t.Errorf("%s, which nobody has the secret of, lives for %v, %v", key, ttl, err)
 			}
@@ -205,7 +205,7 @@ func TestChangesAreLimited(t *testing.T) {
 		}
 		must(t, issue("alice", "other@example.com"))
 		must(t, errOf(g.users.Issue(t.Context(), uid("alice"), userdb.Token{Purpose: "confirm", Value: "stranger@example.com"})))
-		g.pass(time.Hour + time.Second)
+		g.advance(time.Hour + time.Second)
 		must(t, issue("alice", "stranger@example.com"))
 	})
 }
@@ -255,7 +255,7 @@ func TestVisitorLimits(t *testing.T) {
 			if tokens+invitations != 30 {
 				t.Errorf("round %d: %d tokens and %d invitations from one origin", round, tokens, invitations)
 			}
-			g.pass(time.Hour)
+			g.advance(time.Hour)
 		}
 	})
 }
@@ -328,7 +328,7 @@ func TestAccept(t *testing.T) {
 		if err != nil || e.Text("email") != "New@Example.com" || !e.Verified("email") || e.Verified("name") {
 			t.Fatalf("%v, %v", e, err)
 		}
-		must(t, g.in("new@example.com", "battery staple new", ""))
+		must(t, g.logIn("new@example.com", "battery staple new", ""))
 		_, session, err := g.users.StartSession(ctx, e, userdb.SessionOptions{})
 		must(t, err)
 		_, _, err = g.users.Session(ctx, session)
@@ -344,11 +344,11 @@ func TestAccept(t *testing.T) {
 		spent("accepted")
 		must(t, g.users.Delete(ctx, uid(e.UID())))
 		spent("and deleted")
-		if left := g.under("~/token/"); len(left) > 0 {
+		if left := g.keysUnder("~/token/"); len(left) > 0 {
 			t.Errorf("%q is left", left)
 		}
 		secret = g.invite("late@example.com")
-		g.pass(time.Hour)
+		g.advance(time.Hour)
 		spent("expired")
 		for _, junk := range []string{"", "x", strings.Repeat("A", 300), g.issue(userdb.Token{Purpose: "reset"})} {
 			secret = junk
@@ -414,11 +414,11 @@ func TestVerified(t *testing.T) {
 			must(t, err)
 		}
 		want("made by the application", false)
-		g.redeem("reset", g.issue(userdb.Token{Purpose: "reset", Field: "email"}), "")
+		g.wantRedeem("reset", g.issue(userdb.Token{Purpose: "reset", Field: "email"}), "")
 		want("a token that may have been sent elsewhere", false)
 		secret, _, err := g.users.IssueFor(ctx, uid("alice"), "email", userdb.Token{Purpose: "verify"})
 		must(t, err)
-		g.redeem("verify", secret, "")
+		g.wantRedeem("verify", secret, "")
 		want("a token that was sent there", true)
 		_, err = g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })
 		must(t, err)
@@ -427,11 +427,11 @@ func TestVerified(t *testing.T) {
 		want("another spelling", false)
 		put("alice@example.com")
 		want("and back", false)
-		g.redeem("change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "alice2@example.com"}), "alice2@example.com")
+		g.wantRedeem("change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "alice2@example.com"}), "alice2@example.com")
 		want("a change by the new address", true)
 		secret, _, err = g.users.IssueFor(ctx, uid("alice"), "email", userdb.Token{Purpose: "change:email", Value: "alice3@example.com"})
 		must(t, err)
-		g.redeem("change:email", secret, "alice3@example.com")
+		g.wantRedeem("change:email", secret, "alice3@example.com")
 		want("a change by the old address", false)
 		secret, _, err = g.users.IssueForVisitor(ctx, "email", "alice", userdb.Token{Purpose: "reset"}, userdb.Attempt{})
 		must(t, err)
@@ -444,12 +444,12 @@ func TestVerified(t *testing.T) {
 			t.Error("an edit is verified")
 		}
 		// A program that does not know of verified addresses writes it like this.
-		g.store("alice", "email", "alice4@example.com")
+		g.storeField("alice", "email", "alice4@example.com")
 		want("written by others", false)
-		g.store("alice", "email", "alice3@example.com")
+		g.storeField("alice", "email", "alice3@example.com")
 		_, err = g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { e.Drop("email"); return nil })
 		must(t, err)
-		if mark := g.stored("alice", "~verified:email"); mark != "" {
+		if mark := g.storedField("alice", "~verified:email"); mark != "" {
 			t.Errorf("%q is left", mark)
 		}
 	})
@@ -472,7 +472,7 @@ func TestOneOrigin(t *testing.T) {
 		for kind, all := range spellings {
 			wait := time.Duration(0)
 			for i := range 31 {
-				wait, _ = waitOf(g.in(fmt.Sprint(kind, i), wrongPassword, all[i%len(all)]))
+				wait, _ = waitOf(g.logIn(fmt.Sprint(kind, i), wrongPassword, all[i%len(all)]))
 			}
 			if wait == 0 {
 				t.Errorf("%s: the 31st guess is checked", kind)
