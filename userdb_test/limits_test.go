@@ -30,28 +30,28 @@ func TestLimits(t *testing.T) {
 		field string // that the error names; "none" if there is no error
 	}{
 		{"a facet of 64 KiB", userdb.NewEntry{Facets: schema.Texts("plain", xs(maxFacet))}, "none"},
-		{"a facet of more", userdb.NewEntry{Facets: schema.Texts("plain", xs(maxFacet+1))}, "plain"},
+		{"a facet of 64 KiB and a byte", userdb.NewEntry{Facets: schema.Texts("plain", xs(maxFacet+1))}, "plain"},
 		{"a field's name of 1 KiB", userdb.NewEntry{Facets: schema.Texts(xs(maxCrumb), "v")}, "none"},
-		{"a field's name of more", userdb.NewEntry{Facets: schema.Texts(xs(maxCrumb+1), "v")}, xs(maxCrumb + 1)},
+		{"a field's name of 1 KiB and a byte", userdb.NewEntry{Facets: schema.Texts(xs(maxCrumb+1), "v")}, xs(maxCrumb + 1)},
 		{"a name of 1 KiB", userdb.NewEntry{Facets: schema.Texts("name", xs(maxCrumb))}, "none"},
-		{"a name of more", userdb.NewEntry{Facets: schema.Texts("name", xs(maxCrumb+1))}, "name"},
+		{"a name of 1 KiB and a byte", userdb.NewEntry{Facets: schema.Texts("name", xs(maxCrumb+1))}, "name"},
 		{"a name of 1 KiB that needs escapes", userdb.NewEntry{Facets: schema.Texts("name", strings.Repeat("{", maxCrumb))}, "none"},
 		{"a name whose canonical form is longer", userdb.NewEntry{Facets: schema.Texts("name", strings.Repeat("\ufdfa", 300))}, "name"},
 		{"a name that is canonically empty", userdb.NewEntry{Facets: schema.Texts("name", " \t\u3000")}, "name"},
 		{"a job of 1 KiB", userdb.NewEntry{Facets: schema.Texts("job", xs(maxCrumb))}, "none"},
-		{"a job of more", userdb.NewEntry{Facets: schema.Texts("job", xs(maxCrumb+1))}, "job"},
+		{"a job of 1 KiB and a byte", userdb.NewEntry{Facets: schema.Texts("job", xs(maxCrumb+1))}, "job"},
 		{"an empty job", userdb.NewEntry{Facets: schema.Texts("job", "")}, "job"},
 		{"an empty plain facet", userdb.NewEntry{Facets: schema.Texts("plain", "")}, "none"},
 		{"a UID of 1 KiB", userdb.NewEntry{UID: xs(maxCrumb)}, "none"},
-		{"a UID of more", userdb.NewEntry{UID: xs(maxCrumb + 1)}, "uid"},
+		{"a UID of 1 KiB and a byte", userdb.NewEntry{UID: xs(maxCrumb + 1)}, "uid"},
 		{"an entry of 1 MiB", entryOfSize(maxEntry), "none"},
-		{"an entry of more", entryOfSize(maxEntry + 1), ""},
+		{"an entry of 1 MiB and a byte", entryOfSize(maxEntry + 1), ""},
 		{"a tag of 1 KiB", userdb.NewEntry{Tags: []string{xs(maxCrumb)}}, "none"},
-		{"a tag of more", userdb.NewEntry{Tags: []string{xs(maxCrumb + 1)}}, "tags"},
+		{"a tag of 1 KiB and a byte", userdb.NewEntry{Tags: []string{xs(maxCrumb + 1)}}, "tags"},
 		{"an empty tag", userdb.NewEntry{Tags: []string{"a", ""}}, "tags"},
 		{"too many tags", userdb.NewEntry{Tags: numbered("t", maxMember+1)}, "tags"},
 		{"the UID as a facet", userdb.NewEntry{Facets: schema.Texts("uid", "u")}, "uid"},
-		{"a field of the store's own", userdb.NewEntry{Facets: schema.Texts("~rev", "u")}, "~rev"},
+		{"a field of the store", userdb.NewEntry{Facets: schema.Texts("~rev", "u")}, "~rev"},
 		{"a password as a facet", userdb.NewEntry{Facets: schema.Texts("password", "u")}, "password"},
 	}
 	eachStore(t, func(t *testing.T, s *site) {
@@ -70,7 +70,7 @@ func TestLimits(t *testing.T) {
 			must(t, err)
 			for f, v := range c.entry.Facets {
 				if got.Text(f) != v.Text() {
-					t.Errorf("%s: came back with %d bytes", c.name, len(got.Text(f)))
+					t.Errorf("%s: read %d bytes", c.name, len(got.Text(f)))
 				}
 			}
 			if name := got.Text("name"); name != "" {
@@ -110,7 +110,7 @@ func TestGrowingOverTheLimit(t *testing.T) {
 		users := s.wide()
 		_, err := users.Create(t.Context(), entryOfSize(maxEntry))
 		must(t, err)
-		_, err = users.Update(t.Context(), hints.UID("big"), func(e *userdb.Entry) error { e.Put("z", schema.Text("")); return nil })
+		_, err = users.Update(t.Context(), hints.UID("big"), putText("z", ""))
 		wantErr(t, "update", err, userdb.ErrInvalid, "1 MiB")
 	})
 }
@@ -137,8 +137,9 @@ func TestManyFacets(t *testing.T) {
 		must(t, err)
 		got, err := users.Find(ctx, hints.UID("u"))
 		must(t, err)
-		if n := len(slices.Collect(got.Fields())); n != 2302 || got.Text("g02199") != "g02199" || got.Text("f02200") != "f02200" || got.Rev() != e.Rev() {
-			t.Errorf("%d facets, %q, %q", n, got.Text("g02199"), got.Text("f02200"))
+		n, first, last := len(slices.Collect(got.Fields())), got.Text("g02199"), got.Text("f02200")
+		if n != 2302 || first != "g02199" || last != "f02200" || got.Rev() != e.Rev() {
+			t.Errorf("read %d facets, g02199 %q, f02200 %q", n, first, last)
 		}
 	})
 }
@@ -159,11 +160,11 @@ func TestManyMembers(t *testing.T) {
 			t.Errorf("removed %d friends, %v", n, err)
 		}
 		if n, err := users.List(u, "notes").Append(ctx, all...); n != maxMember || err != nil {
-			t.Errorf("%d notes, %v", n, err)
+			t.Errorf("the list has %d notes, %v", n, err)
 		}
 		items, err := users.List(u, "notes").Items(ctx, 0, -1)
 		if err != nil || !slices.Equal(items, all) {
-			t.Errorf("%d notes come back, %v", len(items), err)
+			t.Errorf("read %d notes, %v", len(items), err)
 		}
 		tooMany := append(all, "more")
 		_, err = users.Set(u, "friends").Add(ctx, tooMany...)
@@ -177,12 +178,12 @@ func TestManyMembers(t *testing.T) {
 			found++
 		}
 		if n, err := users.Tags(u).Len(ctx); n != 5000 || err != nil || found != 1 {
-			t.Errorf("%d tags, %v; found %d times", n, err, found)
+			t.Errorf("the entry has %d tags, %v; a query found it %d times", n, err, found)
 		}
 		must(t, users.Delete(ctx, u))
 		for key := range s.dump(ctx) {
 			if strings.Contains(key, "tags") || strings.Contains(key, "u/") && !strings.HasPrefix(key, "~/") {
-				t.Errorf("left: %s", key)
+				t.Errorf("still there: %s", key)
 			}
 		}
 	})

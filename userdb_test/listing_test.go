@@ -30,7 +30,9 @@ func addSteady(t *testing.T, s *site, users *userdb.Type) []string {
 	uids := make([]string, n)
 	for i := range uids {
 		uids[i] = fmt.Sprintf("steady%03d", i)
-		_, err := users.Create(t.Context(), userdb.NewEntry{UID: uids[i], Facets: schema.Texts("name", uids[i], "job", "steady"), Tags: []string{"t"}})
+		_, err := users.Create(t.Context(), userdb.NewEntry{
+			UID: uids[i], Facets: schema.Texts("name", uids[i], "job", "steady"), Tags: []string{"t"},
+		})
 		must(t, err)
 	}
 	return uids
@@ -106,7 +108,7 @@ func checkPages(t *testing.T, users *userdb.Type, q userdb.Query, want []string)
 			return err
 		}
 		if len(page.Entries) > q.Limit {
-			return fmt.Errorf("a page of %d", len(page.Entries))
+			return fmt.Errorf("a page has %d entries", len(page.Entries))
 		}
 		for _, e := range page.Entries {
 			got[e.UID()] = true
@@ -123,7 +125,7 @@ func checkPages(t *testing.T, users *userdb.Type, q userdb.Query, want []string)
 func findMissing(got map[string]bool, want []string) error {
 	for _, uid := range want {
 		if !got[uid] {
-			return fmt.Errorf("%s was there all the time, and did not come", uid)
+			return fmt.Errorf("%s existed the whole time but was not listed", uid)
 		}
 	}
 	return nil
@@ -141,7 +143,7 @@ func TestPagesOfWhatStays(t *testing.T) {
 				page, err := users.Page(t.Context(), userdb.Query{Limit: limit, After: after})
 				must(t, err)
 				if page.Next != "" && len(page.Entries) != limit || len(page.Entries) > limit {
-					t.Fatalf("a page of %d entries, limit %d, next %q", len(page.Entries), limit, page.Next)
+					t.Fatalf("a page has %d entries, limit %d, next %q", len(page.Entries), limit, page.Next)
 				}
 				for _, e := range page.Entries {
 					got = append(got, e.UID())
@@ -151,7 +153,7 @@ func TestPagesOfWhatStays(t *testing.T) {
 				}
 			}
 			if slices.Sort(got); !slices.Equal(got, want) {
-				t.Errorf("pages of %d: %d entries, want %d, each once", limit, len(got), len(want))
+				t.Errorf("pages of %d have %d entries, want %d, each once", limit, len(got), len(want))
 			}
 		}
 		page, err := users.Page(t.Context(), userdb.Query{})
@@ -239,7 +241,7 @@ func TestSparseListing(t *testing.T) {
 				}
 			})
 			if len(found) != 1 || trips > 100 || pages > 10 {
-				t.Errorf("%d entries in %d pages and %d round trips", len(found), pages, trips)
+				t.Errorf("found %d entries in %d pages and %d round trips", len(found), pages, trips)
 			}
 		}
 	})
@@ -307,7 +309,7 @@ func TestQueriesThatAreRefused(t *testing.T) {
 				wantField(t, fmt.Sprintf("list %.60v", c.q), err, userdb.ErrInvalid, c.field)
 			}
 			if n != 1 {
-				t.Errorf("list %.60v: %d answers, want one error", c.q, n)
+				t.Errorf("list %.60v yields %d times, want one error", c.q, n)
 			}
 		}
 	})
@@ -347,7 +349,7 @@ func TestListsHoldNoMemory(t *testing.T) {
 		t.Errorf("listed %d entries, want %d", seen, n+1)
 	}
 	if grown := int64(most.HeapAlloc) - int64(before.HeapAlloc); grown > 8<<20 {
-		t.Errorf("the heap grew by %d bytes over %d entries of 300", grown, n)
+		t.Errorf("the heap grew by %d bytes over %d entries of 300 bytes", grown, n)
 	}
 	s.command("flushall")
 	clear(s.views)
@@ -364,7 +366,9 @@ func TestListingOverRestart(t *testing.T) {
 	for part := range 10 {
 		all.Go(func() {
 			for i := part; i < entries; i += 10 {
-				_, err := users.Create(t.Context(), userdb.NewEntry{UID: fmt.Sprintf("u%04d", i), Facets: schema.Texts("name", fmt.Sprintf("name %d", i), "job", "cook")})
+				_, err := users.Create(t.Context(), userdb.NewEntry{
+					UID: fmt.Sprintf("u%04d", i), Facets: schema.Texts("name", fmt.Sprintf("name %d", i), "job", "cook"),
+				})
 				if err != nil {
 					t.Error(err)
 				}
@@ -383,7 +387,7 @@ func TestListingOverRestart(t *testing.T) {
 			n++
 		}
 		if len(seen) != entries {
-			t.Errorf("%v: %d of %d entries were listed", q.Where, len(seen), entries)
+			t.Errorf("%v: listed %d of %d entries", q.Where, len(seen), entries)
 		}
 	}
 	s.inspect(t)

@@ -32,7 +32,7 @@ var eventCases = []struct {
 	{"without an origin", func(_ context.Context, g *gate) error { return g.logIn("alice@example.com", alicePassword, "") }, []string{
 		"login user/uid:alice",
 	}},
-	{"a hash that is renewed", func(_ context.Context, g *gate) error {
+	{"a hash that is replaced", func(_ context.Context, g *gate) error {
 		g.storeField("alice", "password", bcryptOf(g.t, "b", 4, "correct horse"))
 		return g.logIn("alice", "correct horse", "")
 	}, []string{"login user/uid:alice renewed:algorithm"}},
@@ -67,13 +67,13 @@ var eventCases = []struct {
 	{"a password set", func(ctx context.Context, g *gate) error {
 		return errOf(g.users.SetPassword(ctx, uid("alice"), "brand new horse"))
 	}, []string{"password user/uid:alice"}},
-	{"a password refused", func(ctx context.Context, g *gate) error {
+	{"a refused password", func(ctx context.Context, g *gate) error {
 		return errOf(g.users.SetPassword(ctx, uid("alice"), "short"))
 	}, nil},
 	{"a password changed", func(ctx context.Context, g *gate) error {
 		return errOf(g.users.ChangePassword(ctx, uid("alice"), alicePassword, "brand new horse", userdb.Attempt{Origin: "1.2.3.4"}))
 	}, []string{"password user/uid:alice origin:1.2.3.4"}},
-	{"a password not changed", func(ctx context.Context, g *gate) error {
+	{"a wrong old password", func(ctx context.Context, g *gate) error {
 		return errOf(g.users.ChangePassword(ctx, uid("alice"), wrongPassword, "brand new horse", userdb.Attempt{Origin: "1.2.3.4"}))
 	}, []string{"failure user/uid:alice origin:1.2.3.4"}},
 	{"disable and enable", func(ctx context.Context, g *gate) error {
@@ -83,7 +83,7 @@ var eventCases = []struct {
 		_, _, err := g.users.Redeem(ctx, "reset", g.issue(userdb.Token{Purpose: "reset", Value: "v"}))
 		return err
 	}, []string{"issue user/uid:alice purpose:reset", "redeem user/uid:alice purpose:reset"}},
-	{"a token that is looked at", func(ctx context.Context, g *gate) error {
+	{"a peek at a token", func(ctx context.Context, g *gate) error {
 		_, _, err := g.users.Peek(ctx, "reset", g.issue(userdb.Token{Purpose: "reset", Value: "v"}))
 		return err
 	}, []string{"issue user/uid:alice purpose:reset"}},
@@ -91,11 +91,11 @@ var eventCases = []struct {
 		_, err := g.users.ResetPassword(ctx, "reset", g.issue(userdb.Token{Purpose: "reset"}), "brand new horse")
 		return err
 	}, []string{"issue user/uid:alice purpose:reset", "redeem user/uid:alice purpose:reset", "password user/uid:alice"}},
-	{"a reset with a password that is refused", func(ctx context.Context, g *gate) error {
+	{"a reset with a refused password", func(ctx context.Context, g *gate) error {
 		_, err := g.users.ResetPassword(ctx, "reset", g.issue(userdb.Token{Purpose: "reset"}), "short")
 		return err
 	}, []string{"issue user/uid:alice purpose:reset"}},
-	{"a reset with no token", func(ctx context.Context, g *gate) error {
+	{"a reset with an invalid token", func(ctx context.Context, g *gate) error {
 		_, err := g.users.ResetPassword(ctx, "reset", "nonsense", "brand new horse")
 		return err
 	}, []string{"refuse purpose:reset"}},
@@ -116,7 +116,7 @@ var eventCases = []struct {
 		"issue user/uid:alice purpose:change:email", "update user/uid:alice fields:email", "identifier user/uid:alice fields:email",
 		"redeem user/uid:alice purpose:change:email",
 	}},
-	{"a change to an address that is taken", func(ctx context.Context, g *gate) error {
+	{"a change to a taken address", func(ctx context.Context, g *gate) error {
 		g.add("bob", "")
 		_, _, err := g.users.Redeem(ctx, "change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "bob@example.com"}))
 		return err
@@ -130,7 +130,7 @@ var eventCases = []struct {
 		must(g.t, err)
 		_, err = g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { e.Drop("job"); return nil })
 		must(g.t, err)
-		_, err = g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { e.Put("name", schema.Text("Alicia")); return nil })
+		_, err = g.users.Update(ctx, uid("alice"), putText("name", "Alicia"))
 		return err
 	}, []string{"update user/uid:alice fields:job,name", "identifier user/uid:alice fields:name", "update user/uid:alice fields:job"}},
 	{"tags", func(ctx context.Context, g *gate) error {
@@ -151,7 +151,9 @@ var eventCases = []struct {
 		must(g.t, err)
 		return errors.Join(g.users.EndSession(ctx, secret), g.users.EndSession(ctx, secret))
 	}, []string{"start user/uid:alice origin:1.2.3.4 session:43", "end user/uid:alice session:43"}},
-	{"all sessions", func(ctx context.Context, g *gate) error { return errOf(g.users.EndSessions(ctx, uid("alice"))) }, []string{"end user/uid:alice"}},
+	{"all sessions", func(ctx context.Context, g *gate) error {
+		return errOf(g.users.EndSessions(ctx, uid("alice")))
+	}, []string{"end user/uid:alice"}},
 	{"a visitor's token", func(ctx context.Context, g *gate) error {
 		for range 4 {
 			_, _, err := g.users.IssueForVisitor(ctx, "email", "Nobody", userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: "1.2.3.4"})
@@ -177,12 +179,12 @@ var eventCases = []struct {
 		}
 		return err
 	}, []string{"issue purpose:invite:email", "create", "redeem purpose:invite:email", "refuse purpose:invite:"}},
-	{"a store that does not answer", func(ctx context.Context, g *gate) error {
+	{"a store that refuses", func(ctx context.Context, g *gate) error {
 		g.refuse("admit")
 		defer g.tap.set(nil)
 		return g.logIn("alice", alicePassword, "")
 	}, nil},
-	{"an origin and a purpose without end", func(ctx context.Context, g *gate) error {
+	{"a long origin and a long purpose", func(ctx context.Context, g *gate) error {
 		_, _, _ = g.users.Redeem(ctx, strings.Repeat("p", 1000), "x")
 		return g.logIn("alice", wrongPassword, strings.Repeat("o", 1000))
 	}, []string{"refuse purpose:" + strings.Repeat("p", 256), "failure user/uid:alice origin:" + strings.Repeat("o", 256)}},
@@ -195,15 +197,15 @@ func TestEvents(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 				_ = tt.do(t.Context(), g)
-				told := g.takeEvents()
+				events := g.takeEvents()
 				var got []string
-				for _, e := range told {
+				for _, e := range events {
 					got = append(got, describeEvent(e))
 				}
 				if !slices.Equal(got, tt.want) {
 					t.Errorf("got  %q\nwant %q", got, tt.want)
 				}
-				for _, e := range told {
+				for _, e := range events {
 					for _, line := range logLines(e) {
 						if !strings.Contains(g.log(), line) {
 							t.Errorf("the log has no %q:\n%s", line, g.log())
@@ -236,15 +238,16 @@ func TestUnknownIdentifiersAreOneInTheLog(t *testing.T) {
 		}
 		first := hash("Nobody@Example.com")
 		if got := hash(" nobody@example.COM"); got != first {
-			t.Errorf("another spelling: %s and %s", got, first)
+			t.Errorf("another spelling has the hash %s, want %s", got, first)
 		}
 		if got := hash("nobody2@example.com"); got == first {
 			t.Error("another identifier has the same hash")
 		}
 		acme := newGate(g.site, userdb.Options{Namespace: parseNamespace(t, "acme"), HashWorkers: 1})
 		_ = acme.logIn("nobody@example.com", wrongPassword, "")
-		told := append(acme.takeEvents(), g.takeEvents()...) // all views of an embedded store share one hook
-		if told[0].Identifier == first {
+		// All views of an embedded store share one hook.
+		events := append(acme.takeEvents(), g.takeEvents()...)
+		if events[0].Identifier == first {
 			t.Error("another namespace has the same secret")
 		}
 	})
@@ -293,12 +296,12 @@ func TestNothingLeaks(t *testing.T) {
 		for _, secret := range secrets {
 			for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprint([]byte(secret))} {
 				if i := strings.Index(all, form); i >= 0 {
-					t.Errorf("%q is told: …%s", secret, all[max(i-100, 0):i+len(form)])
+					t.Errorf("found %q: …%s", secret, all[max(i-100, 0):i+len(form)])
 				}
 			}
 		}
 		if at := hashShape.FindStringIndex(all); at != nil {
-			t.Errorf("a hash is told: …%s", all[max(at[0]-100, 0):at[1]])
+			t.Errorf("found a hash: …%s", all[max(at[0]-100, 0):at[1]])
 		}
 	})
 }
@@ -365,7 +368,7 @@ func TestSecrets(t *testing.T) {
 			"the pepper in numbers": strings.Trim(fmt.Sprint([]byte(pepper)), "[]"), "the pepper in hex": fmt.Sprintf("%x", pepper),
 		} {
 			if at := strings.Index(out.String(), secret); at >= 0 {
-				t.Errorf("%s is told: …%s…", what, out.String()[max(0, at-200):min(out.Len(), at+80)])
+				t.Errorf("found %s: …%s…", what, out.String()[max(0, at-200):min(out.Len(), at+80)])
 			}
 		}
 		if !strings.Contains(out.String(), "marker") {
@@ -387,7 +390,8 @@ func useEverything(t *testing.T, s *site, users *userdb.Type, out *transcript) {
 		e, err := users.Login(ctx, "N", pw, userdb.Attempt{Origin: "here"})
 		out.record(e, err)
 	}
-	out.record(errOf(users.SetPassword(ctx, hints.UID("u"), clearPassword)), errOf(users.SetPassword(ctx, hints.UID("u"), otherPassword+strings.Repeat("x", 2000))))
+	out.record(errOf(users.SetPassword(ctx, hints.UID("u"), clearPassword)))
+	out.record(errOf(users.SetPassword(ctx, hints.UID("u"), otherPassword+strings.Repeat("x", 2000))))
 	out.record(errOf(users.ChangePassword(ctx, hints.UID("u"), otherPassword, clearPassword, userdb.Attempt{})))
 	for e, err := range users.All(ctx, userdb.Query{}) {
 		out.record(e, err)

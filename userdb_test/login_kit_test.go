@@ -101,9 +101,9 @@ func (g *gate) advance(d time.Duration) {
 func (g *gate) takeEvents() []userdb.Event {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	told := g.events
+	events := g.events
 	g.events = nil
-	return told
+	return events
 }
 
 func (g *gate) log() string {
@@ -211,7 +211,7 @@ func (g *gate) countHashes(do func()) (own, other uint64) {
 	rounds -= rounds0
 	one := uint64(1) << hashcost.Of(g.db.Schema().Types["user"].Policy().Cost)
 	if rounds%one != 0 {
-		g.t.Errorf("%d rounds are no number of hashes of %d", rounds, one)
+		g.t.Errorf("%d rounds are not a multiple of %d, the rounds of one hash", rounds, one)
 	}
 	return rounds / one, other - other0
 }

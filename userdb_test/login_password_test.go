@@ -29,7 +29,7 @@ func TestDisable(t *testing.T) {
 		e, err := g.users.Find(ctx, uid("alice"))
 		must(t, err)
 		if !e.Disabled() || e.Text("name") != "alice" {
-			t.Errorf("disabled %v: %v", e.Disabled(), e)
+			t.Errorf("disabled is %v: %v", e.Disabled(), e)
 		}
 		since := g.storedField("alice", "~disabled")
 		wantErr(t, "login", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
@@ -44,7 +44,7 @@ func TestDisable(t *testing.T) {
 		}
 		must(t, g.logIn("alice", alicePassword, ""))
 		if _, _, err := g.users.Redeem(ctx, "login", secret); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("a token from before: %v", err)
+			t.Errorf("an older token: %v", err)
 		}
 		for what, err := range map[string]error{
 			"disable": g.users.Disable(ctx, uid("nobody")), "enable": g.users.Enable(ctx, uid("nobody")),
@@ -67,22 +67,19 @@ func TestSetPassword(t *testing.T) {
 			e, err := g.users.Find(t.Context(), uid(name))
 			must(t, err)
 			if name == "alice" && !e.PasswordChanged().After(last) {
-				t.Errorf("changed at %v, and before at %v", e.PasswordChanged(), last)
+				t.Errorf("changed at %v, but before that at %v", e.PasswordChanged(), last)
 			}
 			if last = e.PasswordChanged(); last.IsZero() {
-				t.Error("nobody knows when it was changed")
+				t.Error("the time of the change is missing")
 			}
 		}
 		wantErr(t, "the first one", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
-		_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
-			e.Put("job", schema.Text("cook"))
-			return nil
-		})
+		_, err := g.users.Update(t.Context(), uid("alice"), putText("job", "cook"))
 		must(t, err)
 		e, err := g.users.Find(t.Context(), uid("alice"))
 		must(t, err)
 		if !e.PasswordChanged().Equal(last) {
-			t.Errorf("another change moved %v to %v", last, e.PasswordChanged())
+			t.Errorf("another change moved the time from %v to %v", last, e.PasswordChanged())
 		}
 	})
 }
@@ -168,7 +165,8 @@ func TestNoPolicyOfTheOriginal(t *testing.T) {
 			must(t, g.logIn("alice", pw, ""))
 		}
 		wantRule(t, "set", "", errOf(g.users.SetPassword(t.Context(), uid("alice"), "")), "min", "password refused: it is empty")
-		wantRule(t, "set", "73 bytes", errOf(g.users.SetPassword(t.Context(), uid("alice"), strings.Repeat("x", 73))), "max", "password refused: over 72 bytes")
+		err := errOf(g.users.SetPassword(t.Context(), uid("alice"), strings.Repeat("x", 73)))
+		wantRule(t, "set", "73 bytes", err, "max", "password refused: over 72 bytes")
 	})
 }
 
@@ -185,10 +183,10 @@ func TestChangePassword(t *testing.T) {
 			wantErr(t, "a wrong old password", change(alicePassword, "horse horse horse", ""), userdb.ErrLogin)
 		}
 		if wait, err := waitOf(change("battery staple", "horse horse horse", "")); wait == 0 {
-			t.Errorf("after %d wrong ones: %v", freeFailures, err)
+			t.Errorf("after %d wrong passwords: %v", freeFailures, err)
 		}
 		if wait, err := waitOf(g.logIn("alice", "battery staple", "")); wait == 0 {
-			t.Errorf("a login then: %v", err)
+			t.Errorf("a login after them: %v", err)
 		}
 		must(t, change("battery staple", "horse horse horse", "home"))
 		must(t, g.logIn("alice", "horse horse horse", ""))
@@ -215,7 +213,7 @@ func TestNobodyByDefault(t *testing.T) {
 		n, err := users.Count(t.Context(), userdb.Query{})
 		must(t, err)
 		if n.Entries != 0 {
-			t.Errorf("there are %v", n)
+			t.Errorf("a new store has %v", n)
 		}
 		_, err = users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "Admin"), Password: alicePassword})
 		wantField(t, "a reserved name", err, userdb.ErrInvalid, "name")
@@ -239,13 +237,13 @@ func TestParallelChanges(t *testing.T) {
 					if err == nil {
 						won = append(won, next)
 					} else if !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrLogin) {
-						t.Errorf("a change beside others: %v", err)
+						t.Errorf("a concurrent change: %v", err)
 					}
 				})
 			}
 			wg.Wait()
 			if len(won) != 1 {
-				t.Fatalf("%d changes won", len(won))
+				t.Fatalf("%d changes succeeded, want one", len(won))
 			}
 			must(t, g.logIn("alice", won[0], "home"))
 			must(t, errOf(g.users.SetPassword(t.Context(), uid("alice"), g.current(round+1))))
@@ -269,7 +267,8 @@ func TestUnconfirmed(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(ownProcess)
 		g := newGate(s, o)
-		if _, err := g.users.Create(t.Context(), userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice"), Password: alicePassword}); !errors.Is(err, userdb.ErrUnconfirmed) {
+		_, err := g.users.Create(t.Context(), userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice"), Password: alicePassword})
+		if !errors.Is(err, userdb.ErrUnconfirmed) {
 			t.Fatalf("create: %v", err)
 		}
 		g.storeField("alice", "password", bcryptOf(t, "b", 4, alicePassword))
@@ -288,7 +287,7 @@ func TestUnconfirmed(t *testing.T) {
 			got = append(got, string(e.Kind))
 		}
 		if want := "create login issue update identifier redeem password login disable"; strings.Join(got, " ") != want {
-			t.Errorf("told %q, want %s", got, want)
+			t.Errorf("events %q, want %s", got, want)
 		}
 	})
 }
@@ -297,17 +296,11 @@ func TestUnconfirmed(t *testing.T) {
 // Disable must still disable the entry that it read.
 func TestDisableKeepsToItsEntry(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
-			e.Put("email", schema.Text("a@example.com"))
-			return nil
-		})
+		_, err := g.users.Update(t.Context(), uid("alice"), putText("email", "a@example.com"))
 		must(t, err)
 		g.onClock = func() {
 			g.onClock = nil
-			_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
-				e.Put("email", schema.Text("b@example.com"))
-				return nil
-			})
+			_, err := g.users.Update(t.Context(), uid("alice"), putText("email", "b@example.com"))
 			must(t, err)
 			_, err = g.users.Create(t.Context(), userdb.NewEntry{UID: "bob", Facets: schema.Texts("email", "a@example.com")})
 			must(t, err)
@@ -397,7 +390,7 @@ func allAndPaged(t *testing.T, typ *userdb.Type, q userdb.Query) []string {
 	// Entries come twice if the server's tables grow meanwhile.
 	all, paged = slices.Compact(all), slices.Compact(paged)
 	if !slices.Equal(all, paged) {
-		t.Errorf("All gives %q, and pages %q", all, paged)
+		t.Errorf("All yields %q, pages have %q", all, paged)
 	}
 	return all
 }

@@ -74,7 +74,7 @@ func TestUpdateOfUnreadable(t *testing.T) {
 					e.Drop("added")
 				}
 				if fields := slices.Collect(e.Fields()); slices.Contains(fields, "added") || !slices.Contains(fields, "job") {
-					t.Errorf("it has the fields %q", fields)
+					t.Errorf("the callback sees the fields %q", fields)
 				}
 				return nil
 			})
@@ -107,12 +107,12 @@ func TestNobodyInherits(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		secret := g.issue(userdb.Token{Purpose: "reset"})
 		must(t, g.raw.Unlink(t.Context(), "user/uid:alice").Err())
-		g.wantVoid("of nobody", "reset", secret)
+		g.wantVoid("without an entry", "reset", secret)
 		g.add("alice", "")
-		g.wantVoid("of the one before", "reset", secret)
+		g.wantVoid("of the old account", "reset", secret)
 		g.wantRedeem("login", g.issue(userdb.Token{Purpose: "login"}), "")
 		g.issue(userdb.Token{Purpose: "login"})
-		g.wantVoid("of the one before", "reset", secret)
+		g.wantVoid("of the old account", "reset", secret)
 	})
 }
 
@@ -136,7 +136,7 @@ func TestBrokenTokens(t *testing.T) {
 			must(t, do())
 		}
 		if left := g.keysUnder("~/token/"); len(left) > 0 {
-			t.Errorf("%q lie there", left)
+			t.Errorf("still there: %q", left)
 		}
 	})
 }
@@ -203,7 +203,7 @@ func TestTokensLieBeside(t *testing.T) {
 		}
 		for _, k := range s.keys(ctx) {
 			if strings.Contains(k, "~/token/") && !strings.HasPrefix(k, "~copy/") {
-				t.Errorf("left: %s", k)
+				t.Errorf("still there: %s", k)
 			}
 		}
 	})

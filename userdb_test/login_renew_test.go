@@ -72,13 +72,13 @@ func importedHashes(t *testing.T, peppers [][]byte) []importedHash {
 	if len(peppers) == 0 {
 		return append(all,
 			importedHash{"another cost", bcryptOf(t, "a", 5, "correct horse"), "correct horse", "cost"},
-			importedHash{"as it is made", hashWith(t, "correct horse"), "correct horse", ""},
-			importedHash{"as it is made, not ASCII", hashWith(t, "pässwörd"), "pässwörd", ""})
+			importedHash{"the store's own", hashWith(t, "correct horse"), "correct horse", ""},
+			importedHash{"the store's own, not ASCII", hashWith(t, "pässwörd"), "pässwörd", ""})
 	}
 	return append(all,
 		importedHash{"without pepper", hashWith(t, "correct horse"), "correct horse", "pepper"},
 		importedHash{"with the second pepper", hashWith(t, "correct horse", peppers[1]), "correct horse", "pepper"},
-		importedHash{"as it is made", hashWith(t, "correct horse", peppers...), "correct horse", ""})
+		importedHash{"the store's own", hashWith(t, "correct horse", peppers...), "correct horse", ""})
 }
 
 // TestRenewal checks that the first successful login replaces a hash by the store's own form, and
@@ -102,11 +102,11 @@ func TestRenewal(t *testing.T) {
 					}
 				}
 				if got := g.storedField("alice", "~passwd"); got != changed || got == "" {
-					t.Errorf("the password was changed at %q, and at %q after renewals", changed, got)
+					t.Errorf("the time of the change was %q, and is %q after logins", changed, got)
 				}
 				_, _, err = g.users.Redeem(t.Context(), "reset", secret)
 				if err != nil {
-					t.Errorf("a token after renewals: %v", err)
+					t.Errorf("a token after these logins: %v", err)
 				}
 			})
 		})
@@ -117,7 +117,7 @@ func (g *gate) wantRenewal(i importedHash, peppers [][]byte) {
 	g.t.Helper()
 	g.storeField("alice", "password", i.hash)
 	if err := g.logIn("alice", i.password+"x", "home"); err == nil || g.storedField("alice", "password") != i.hash {
-		g.t.Errorf("%s: a wrong password: %v, and the hash is %v", i.name, err, g.storedField("alice", "password") == i.hash)
+		g.t.Errorf("%s: a wrong password: %v; the hash is unchanged: %v", i.name, err, g.storedField("alice", "password") == i.hash)
 	}
 	g.takeEvents()
 	if err := g.logIn("alice", i.password, "home"); err != nil {
@@ -128,8 +128,8 @@ func (g *gate) wantRenewal(i importedHash, peppers [][]byte) {
 	if i.renewed != "" {
 		want += " renewed:" + i.renewed
 	}
-	if told := g.takeEvents(); len(told) != 1 || describeEvent(told[0]) != want {
-		g.t.Errorf("%s: events %v, want %q", i.name, told, want)
+	if events := g.takeEvents(); len(events) != 1 || describeEvent(events[0]) != want {
+		g.t.Errorf("%s: events %v, want %q", i.name, events, want)
 	}
 	now := g.storedField("alice", "password")
 	prefix := "$2a$04$"
@@ -137,11 +137,11 @@ func (g *gate) wantRenewal(i importedHash, peppers [][]byte) {
 		prefix = "p"
 	}
 	if (now != i.hash) != (i.renewed != "") || !strings.HasPrefix(now, prefix) || !strings.Contains(now, "$2a$04$") {
-		g.t.Errorf("%s: renewed for %q, the hash begins with %.8s, changed: %v", i.name, i.renewed, now, now != i.hash)
+		g.t.Errorf("%s: want renewed %q, but the hash begins with %.8s, changed: %v", i.name, i.renewed, now, now != i.hash)
 	}
 	must(g.t, g.logIn("alice", i.password, "home"))
 	if g.storedField("alice", "password") != now {
-		g.t.Errorf("%s: renewed twice", i.name)
+		g.t.Errorf("%s: the hash was replaced twice", i.name)
 	}
 }
 
@@ -187,15 +187,12 @@ func TestRenewalHarmsNobody(t *testing.T) {
 				wg.Go(func() {
 					e, err := g.users.Login(t.Context(), "alice", "correct horse", userdb.Attempt{})
 					if err != nil || e.UID() != "alice" {
-						t.Errorf("a login beside others: %v, %v", e, err)
+						t.Errorf("a concurrent login: %v, %v", e, err)
 					}
 				})
 			}
 			wg.Go(func() {
-				_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
-					e.Put("job", schema.Text(job))
-					return nil
-				})
+				_, err := g.users.Update(t.Context(), uid("alice"), putText("job", job))
 				must(t, err)
 			})
 			wg.Wait()
@@ -236,13 +233,13 @@ func TestRenewalThatFails(t *testing.T) {
 		must(t, g.logIn("alice", "correct horse", ""))
 		g.tap.set(nil)
 		if g.storedField("alice", "password") != hash {
-			t.Error("the hash is renewed, although the entry cannot be written")
+			t.Error("the hash was replaced, although the write was refused")
 		}
 		if log := g.log(); !strings.Contains(log, "cannot replace a password hash") || strings.Contains(log, hash) {
 			t.Errorf("log: %s", log)
 		}
-		if told := g.takeEvents(); len(told) != 1 || describeEvent(told[0]) != "login user/uid:alice" {
-			t.Errorf("events: %v", told)
+		if events := g.takeEvents(); len(events) != 1 || describeEvent(events[0]) != "login user/uid:alice" {
+			t.Errorf("events: %v", events)
 		}
 	})
 }
@@ -260,7 +257,7 @@ func TestPepperedPasswords(t *testing.T) {
 		wantErr(t, "1025 bytes", errOf(g.users.SetPassword(t.Context(), uid("alice"), long+"x")), password.ErrPolicy, "over 1024 bytes")
 		hash := g.storedField("alice", "password")
 		if len(hash) != 64 || hash[0] != 'p' {
-			t.Errorf("stored: %d bytes beginning with %.1q", len(hash), hash)
+			t.Errorf("the hash has %d bytes and begins with %.1q", len(hash), hash)
 		}
 	})
 }
@@ -282,14 +279,14 @@ var concurrentChanges = []concurrentChange{
 		return errors.Join(g.users.Disable(g.t.Context(), uid("alice")), g.users.Enable(g.t.Context(), uid("alice")))
 	}, nil},
 	{"deleted", func(g *gate) error { return g.users.Delete(g.t.Context(), uid("alice")) }, userdb.ErrLogin},
-	{"made anew", func(g *gate) error { return g.recreate("alice", alicePassword) }, nil},
-	{"made anew with another password", func(g *gate) error { return g.recreate("alice", nextPassword) }, userdb.ErrLogin},
+	{"created again", func(g *gate) error { return g.recreate("alice", alicePassword) }, nil},
+	{"created again with another password", func(g *gate) error { return g.recreate("alice", nextPassword) }, userdb.ErrLogin},
 	{"another facet", func(g *gate) error { return g.putFacet("job", "cook") }, nil},
 }
 
 // nameChanges lists changes after which alice's name is not hers any more.
 var nameChanges = []concurrentChange{
-	{"made anew for somebody else", func(g *gate) error { return g.recreate("bob", alicePassword) }, userdb.ErrLogin},
+	{"created again with another name", func(g *gate) error { return g.recreate("bob", alicePassword) }, userdb.ErrLogin},
 	{"renamed", func(g *gate) error { return g.putFacet("name", "bob") }, userdb.ErrLogin},
 }
 
@@ -312,10 +309,7 @@ func (g *gate) recreate(name, password string) error {
 
 // putFacet changes a facet of alice.
 func (g *gate) putFacet(field, text string) error {
-	_, err := g.users.Update(g.t.Context(), uid("alice"), func(e *userdb.Entry) error {
-		e.Put(field, schema.Text(text))
-		return nil
-	})
+	_, err := g.users.Update(g.t.Context(), uid("alice"), putText(field, text))
 	return err
 }
 
@@ -343,13 +337,13 @@ func TestOvertakenRenewal(t *testing.T) {
 				done := g.beforeCommand("password $2a$", func() { must(t, e.do(g)) })
 				got, err := g.users.Login(t.Context(), "alice", alicePassword, userdb.Attempt{})
 				if !done.Load() {
-					t.Error("nothing happened meanwhile")
+					t.Error("no change was made meanwhile")
 				}
 				if !errors.Is(err, e.want) || err == nil && got.UID() != "alice" {
 					t.Errorf("got %v, %v; want %v", got, err, e.want)
 				}
-				told := g.takeEvents()
-				if last := describeEvent(told[len(told)-1]); err != nil && !strings.HasPrefix(last, "failure") {
+				events := g.takeEvents()
+				if last := describeEvent(events[len(events)-1]); err != nil && !strings.HasPrefix(last, "failure") {
 					t.Errorf("the last event is %q, want a failure", last)
 				}
 			})
@@ -382,7 +376,7 @@ func TestOvertakenByARefusedWrite(t *testing.T) {
 func TestOvertakenNewPassword(t *testing.T) {
 	for _, e := range concurrentChanges {
 		want := e.want
-		if strings.HasPrefix(e.name, "set") || strings.HasPrefix(e.name, "made anew") {
+		if strings.HasPrefix(e.name, "set") || strings.HasPrefix(e.name, "created again") {
 			want = userdb.ErrConflict
 		}
 		t.Run(e.name, func(t *testing.T) {
@@ -406,13 +400,13 @@ func TestOvertakenLogin(t *testing.T) {
 				begun := g.beforeCheck(func() { must(t, tt.do(g)) })
 				e, err := g.users.Login(t.Context(), "alice", alicePassword, userdb.Attempt{})
 				if !begun.Load() {
-					t.Error("nothing happened meanwhile")
+					t.Error("no change was made meanwhile")
 				}
 				if !errors.Is(err, tt.want) || err == nil && e.UID() != "alice" {
 					t.Errorf("got %v, %v; want %v", e, err, tt.want)
 				}
 				if err == nil && tt.name == "another facet" && e.Text("job") != "cook" {
-					t.Errorf("the entry is as it was: %v", e)
+					t.Errorf("the entry is from before the change: %v", e)
 				}
 			})
 		})

@@ -28,11 +28,11 @@ func TestResetPassword(t *testing.T) {
 		for range 2 {
 			e, tk, err := g.users.Peek(ctx, "reset", secret)
 			if err != nil || e.UID() != "alice" || e.Rev() != before.Rev() || tk != (userdb.Token{Purpose: "reset", Value: "v"}) {
-				t.Errorf("looked at: %v, %+v, %v", e, tk, err)
+				t.Errorf("peek: %v, %+v, %v", e, tk, err)
 			}
 		}
 		_, _, err = g.users.Peek(ctx, "login", secret)
-		wantErr(t, "looked at for another purpose", err, userdb.ErrNotFound)
+		wantErr(t, "peek for another purpose", err, userdb.ErrNotFound)
 		var refused *password.PolicyError
 		if _, err := g.users.ResetPassword(ctx, "reset", secret, "short"); !errors.As(err, &refused) {
 			t.Errorf("a short password: %v", err)
@@ -40,7 +40,7 @@ func TestResetPassword(t *testing.T) {
 		_, err = g.users.ResetPassword(ctx, "login", secret, resetPassword)
 		wantErr(t, "for another purpose", err, userdb.ErrNotFound)
 		_, err = g.users.ResetPassword(ctx, "change:email", secret, resetPassword)
-		wantField(t, "for what is no reset", err, userdb.ErrInvalid, "purpose")
+		wantField(t, "for a change of address", err, userdb.ErrInvalid, "purpose")
 		e, err := g.users.ResetPassword(ctx, "reset", secret, resetPassword)
 		if err != nil || e.UID() != "alice" || !e.PasswordChanged().After(before.PasswordChanged()) || e.Rev() == before.Rev() {
 			t.Errorf("reset: %v, %v", e, err)
@@ -50,7 +50,7 @@ func TestResetPassword(t *testing.T) {
 		wantErr(t, "a second time", err, userdb.ErrNotFound)
 		g.wantVoid("a token of another purpose", "login", first)
 		if left := g.keysUnder("~/token/"); len(left) > 0 {
-			t.Errorf("%q lie there", left)
+			t.Errorf("still there: %q", left)
 		}
 	})
 }
@@ -70,7 +70,7 @@ func TestParallelResets(t *testing.T) {
 		won := slices.Index(errs, nil)
 		for i, err := range errs {
 			if i != won && !errors.Is(err, userdb.ErrNotFound) {
-				t.Errorf("%d: %v, and %d succeeded", i, err, won)
+				t.Errorf("call %d: %v; call %d succeeded", i, err, won)
 			}
 		}
 		must(t, g.logIn("alice", fmt.Sprint(resetPassword, won), ""))
@@ -85,7 +85,7 @@ func TestIssueFor(t *testing.T) {
 		reset := userdb.Token{Purpose: "reset"}
 		secret, address, err := g.users.IssueFor(ctx, hints.Field("email", "ALICE@Example.COM"), "email", reset)
 		if err != nil || address != "alice@example.com" {
-			t.Errorf("to %q, %v", address, err)
+			t.Errorf("issued to %q, %v", address, err)
 		}
 		other := g.issue(userdb.Token{Purpose: "login"})
 		_, tk, err := g.users.Peek(ctx, "reset", secret)
@@ -93,10 +93,7 @@ func TestIssueFor(t *testing.T) {
 			t.Errorf("bound to %+v, %v", tk, err)
 		}
 		put := func(field, value string) {
-			_, err := g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error {
-				e.Put(field, schema.Text(value))
-				return nil
-			})
+			_, err := g.users.Update(ctx, uid("alice"), putText(field, value))
 			must(t, err)
 		}
 		put("name", "Alicia")
@@ -131,12 +128,9 @@ func TestOlderChange(t *testing.T) {
 		g.wantRedeem("change:email", newer, "newer@example.com")
 		g.wantVoid("the older one", "change:email", older)
 		older = change("older@example.com")
-		_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
-			e.Put("email", schema.Text("by.hand@example.com"))
-			return nil
-		})
+		_, err := g.users.Update(t.Context(), uid("alice"), putText("email", "by.hand@example.com"))
 		must(t, err)
-		g.wantVoid("one from before", "change:email", older)
+		g.wantVoid("an older one", "change:email", older)
 		g.wantRedeem("change:name", name, "Al")
 		if e, err := g.users.Find(t.Context(), uid("alice")); err != nil || e.Text("email") != "by.hand@example.com" {
 			t.Errorf("the address is %v, %v", e, err)

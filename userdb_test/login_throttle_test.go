@@ -40,7 +40,7 @@ func (g *gate) guessConcurrently(n int, identifier, origin string) (checked, wai
 			case errors.Is(err, userdb.ErrLogin):
 				checked++
 			default:
-				g.t.Errorf("a guess among others: %v", err)
+				g.t.Errorf("a concurrent guess: %v", err)
 			}
 		})
 	}
@@ -112,7 +112,7 @@ func TestStrangerCannotLockOwnerOut(t *testing.T) {
 			must(t, g.logIn("alice", alicePassword, "home"))
 			wait, _ := waitOf(g.logIn("alice", alicePassword, "another home"))
 			if wait == 0 {
-				t.Error("a stranger is admitted to an exhausted account")
+				t.Error("a stranger's attempt was checked for an exhausted account")
 			}
 			g.advance(wait)
 		}
@@ -129,7 +129,7 @@ func TestNewPasswordEndsALock(t *testing.T) {
 		e, _, err := g.users.Redeem(t.Context(), "reset", secret)
 		must(t, err)
 		if wait, _ := waitOf(g.logIn("alice", alicePassword, "")); wait == 0 {
-			t.Error("a token alone opens the account for guesses")
+			t.Error("redeeming a token ended the wait")
 		}
 		must(t, errOf(g.users.SetPassword(t.Context(), uid(e.UID()), "brand new horse")))
 		must(t, g.logIn("alice", "brand new horse", ""))
@@ -145,12 +145,12 @@ func TestOneOriginManyAccounts(t *testing.T) {
 			waits = append(waits, wait)
 		}
 		if i := slices.IndexFunc(waits, func(d time.Duration) bool { return d > 0 }); i != 30 {
-			t.Errorf("the first wait is that of attempt %d, want 30: %v", i, waits)
+			t.Errorf("attempt %d is the first that must wait, want 30: %v", i, waits)
 		}
 		must(t, g.logIn("alice", alicePassword, "good"))
 		wait, _ := waitOf(g.logIn("alice", alicePassword, "evil"))
 		if wait == 0 {
-			t.Error("the origin is not held back at another account")
+			t.Error("the origin need not wait at another account")
 		}
 		g.advance(time.Hour)
 		must(t, g.logIn("alice", alicePassword, "evil"))
@@ -205,7 +205,7 @@ func TestCountersGo(t *testing.T) {
 		g.failLogins(2, "nobody", "evil")
 		counters := g.keysUnder("~/throttle/")
 		if len(counters) != 4 {
-			t.Fatalf("counters: %q, want those of an account, of nobody, of the origin that failed, and for a minute of the one that logged in", counters)
+			t.Fatalf("counters: %q, want those of alice, nobody, evil and, for a minute, home", counters)
 		}
 		for _, k := range counters {
 			life, err := g.raw.PTTL(t.Context(), k).Result()
@@ -214,12 +214,12 @@ func TestCountersGo(t *testing.T) {
 				t.Errorf("%s lives for %v, want up to %v", k, life, most)
 			}
 			if strings.Contains(k, "nobody@") || strings.Contains(k, "evil") || strings.Contains(k, "home") {
-				t.Errorf("%s tells a name", k)
+				t.Errorf("%s contains a name", k)
 			}
 		}
 		must(t, g.users.Delete(t.Context(), uid("alice")))
 		if left := g.keysUnder("~/throttle/user/uid/"); len(left) > 0 {
-			t.Errorf("after the delete there is %q", left)
+			t.Errorf("still there after the delete: %q", left)
 		}
 	})
 }
@@ -234,12 +234,12 @@ func TestUncountedIsUnchecked(t *testing.T) {
 			wantErr(t, "login", g.logIn("alice", alicePassword, ""), userdb.ErrUnavailable, "counting attempts", "refused by the test")
 		})
 		if own != 0 || other != 0 {
-			t.Errorf("%d and %d hashes were made uncounted", own, other)
+			t.Errorf("%d and %d hashes were computed although nothing was counted", own, other)
 		}
 		g.refuse("forgive")
 		must(t, g.logIn("alice", alicePassword, ""))
 		if !strings.Contains(g.log(), "a successful login stays counted as a failure") {
-			t.Error("the operator is not told")
+			t.Error("the log does not say so")
 		}
 	})
 }
@@ -272,7 +272,7 @@ func TestLostCount(t *testing.T) {
 		}
 		g.tap.set(nil)
 		if wait, err := waitOf(g.logIn("alice", alicePassword, "")); wait != time.Second {
-			t.Errorf("after %d attempts whose answers were lost: %v; want a wait of a second", freeFailures, err)
+			t.Errorf("after %d attempts whose replies were lost: %v; want a wait of one second", freeFailures, err)
 		}
 	})
 }
@@ -294,6 +294,6 @@ func TestServerClock(t *testing.T) {
 			}
 			return
 		}
-		t.Error("nothing holds the guesses back")
+		t.Error("no guess had to wait")
 	})
 }

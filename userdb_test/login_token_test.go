@@ -66,13 +66,13 @@ func TestTokens(t *testing.T) {
 		}
 		// The boundary between purpose and secret must count: moving a letter across it must not
 		// give a valid token.
-		g.wantVoid("the purpose takes of the secret", "resetA", g.issue(userdb.Token{Purpose: "reset"}))
+		g.wantVoid("a letter moved to the purpose", "resetA", g.issue(userdb.Token{Purpose: "reset"}))
 		for _, junk := range []string{"", "x", strings.Repeat("a", 32), strings.Repeat("A", 10_000), "~/token/user/x", "\xff"} {
 			g.wantVoid("junk", "reset", junk)
 			g.wantVoid("junk for junk", junk, junk)
 		}
 		if left := g.keysUnder("~/token/"); len(left) != 1 {
-			t.Errorf("%q lie there, want the one that is not redeemed", left)
+			t.Errorf("still there: %q, want the one that is not redeemed", left)
 		}
 	})
 }
@@ -140,7 +140,7 @@ func TestTokenRules(t *testing.T) {
 			must(t, g.users.Delete(t.Context(), uid(long)))
 		}
 		if left := g.keysUnder("~/token/"); len(left) != 0 {
-			t.Errorf("%q lie there", left)
+			t.Errorf("still there: %q", left)
 		}
 	})
 }
@@ -179,15 +179,15 @@ func TestVoidTokens(t *testing.T) {
 				change := g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
 				must(t, v.do(t.Context(), g.users))
 				if left := g.keysUnder("~/token/"); len(left) > 0 || g.storedField("alice", "~tokens") != "" {
-					t.Errorf("%q lie there", left)
+					t.Errorf("still there: %q", left)
 				}
 				if g.storedField("alice", "~isa") != "" && g.storedField("alice", "~disabled") == "" {
 					g.wantRedeem("reset", g.issue(userdb.Token{Purpose: "reset"}), "")
 				}
 				for _, secret := range old {
-					g.wantVoid("a token from before", "reset", secret)
+					g.wantVoid("an older token", "reset", secret)
 				}
-				g.wantVoid("a change from before", "change:email", change)
+				g.wantVoid("an older change", "change:email", change)
 				if ok, _ := g.users.Exists(t.Context(), hints.Field("email", "new@example.com")); ok {
 					t.Error("the void token changed the address")
 				}
@@ -214,7 +214,7 @@ func TestVoidMeanwhile(t *testing.T) {
 			return err
 		})
 		g.wantVoid("meanwhile", "change:email", secret)
-		once.Do(func() { t.Error("nothing happened meanwhile") })
+		once.Do(func() { t.Error("no change was made meanwhile") })
 		if ok, _ := g.users.Exists(t.Context(), hints.Field("email", "new@example.com")); ok {
 			t.Error("the void token changed the address")
 		}
@@ -228,10 +228,7 @@ func TestTokensStayGood(t *testing.T) {
 		second := g.issue(userdb.Token{Purpose: "verify", Value: "v"})
 		g.failLogins(3, "alice", "")
 		must(t, g.logIn("alice", alicePassword, ""))
-		_, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
-			e.Put("name", schema.Text("Alicia"))
-			return nil
-		})
+		_, err := g.users.Update(t.Context(), uid("alice"), putText("name", "Alicia"))
 		must(t, err)
 		g.wantRedeem("verify", second, "v")
 		g.wantRedeem("reset", first, "")
@@ -256,7 +253,7 @@ func TestTokenLife(t *testing.T) {
 		g.wantVoid("after its life", "q", short)
 		g.wantRedeem("p", hour, "")
 		if left := g.keysUnder("~/token/"); len(left) > 0 || g.storedField("alice", "~tokens") != "" {
-			t.Errorf("%q lie there, where only what is over is left", left)
+			t.Errorf("still there: %q, but all tokens have expired", left)
 		}
 		g.issue(userdb.Token{Purpose: "p", Life: 30 * time.Millisecond})
 		eventually(t, "it goes", func() bool { return len(g.keysUnder("~/token/")) == 0 })
@@ -305,7 +302,7 @@ func TestChangeOfAddress(t *testing.T) {
 		first := g.issue(userdb.Token{Purpose: "change:email", Value: after})
 		second := g.issue(userdb.Token{Purpose: "change:email", Value: after})
 		if !email(before) || email(after) {
-			t.Error("the address changes before anybody has read it")
+			t.Error("the address changed before its token was redeemed")
 		}
 		e, tk, err := g.users.Redeem(t.Context(), "change:email", first)
 		must(t, err)
@@ -313,7 +310,7 @@ func TestChangeOfAddress(t *testing.T) {
 			t.Errorf("redeemed: %v, %+v", e, tk)
 		}
 		must(t, g.logIn("alice@new.example", alicePassword, ""))
-		wantErr(t, "by the old address", g.logIn(before, alicePassword, ""), userdb.ErrLogin)
+		wantErr(t, "with the old address", g.logIn(before, alicePassword, ""), userdb.ErrLogin)
 		g.wantVoid("an older one", "change:email", second)
 		same := g.issue(userdb.Token{Purpose: "change:email", Value: after})
 		g.wantRedeem("change:email", same, after) // the address is the same already
@@ -321,7 +318,7 @@ func TestChangeOfAddress(t *testing.T) {
 		taken := g.issue(userdb.Token{Purpose: "change:email", Value: "bob@example.com"})
 		g.add("bob", "")
 		_, _, err = g.users.Redeem(t.Context(), "change:email", taken)
-		wantField(t, "an address that bob has by now", err, userdb.ErrDuplicate, "email")
+		wantField(t, "an address that bob has", err, userdb.ErrDuplicate, "email")
 		if !email(after) {
 			t.Error("the old address is gone")
 		}
@@ -363,7 +360,7 @@ func TestChangeAmongOthers(t *testing.T) {
 		wg.Wait()
 		e, err := g.users.Find(t.Context(), hints.Field("email", "one@example.com"))
 		if err != nil || len(won) != 1 || e.UID() != won[0] {
-			t.Errorf("%q won, and %v has it: %v", won, e, err)
+			t.Errorf("%q succeeded, but %v has the address: %v", won, e, err)
 		}
 	})
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -121,10 +120,7 @@ var tokenRaceVerbs = []struct {
 		return err
 	}},
 	{"update", func(ctx context.Context, g *gate, _, _ string) error {
-		_, err := g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error {
-			e.Put("name", schema.Text("Alicia"))
-			return nil
-		})
+		_, err := g.users.Update(ctx, uid("alice"), putText("name", "Alicia"))
 		return err
 	}},
 }
@@ -149,7 +145,7 @@ func TestTokenRaces(t *testing.T) {
 			}
 		}
 		if met < 100 {
-			t.Errorf("others were met %d times", met)
+			t.Errorf("other verbs ran at only %d moments", met)
 		}
 	})
 }
@@ -201,7 +197,7 @@ func (g *gate) raceProblem(name string, ours, theirs error) string {
 	verb, other, _ := strings.Cut(name, " | ")
 	for _, err := range []error{ours, theirs} {
 		if err != nil && !errors.Is(err, userdb.ErrNotFound) {
-			return "no answer of ours"
+			return "an unexpected error"
 		}
 	}
 	email, both := g.storedField("alice", "email"), ours == nil && theirs == nil
@@ -214,11 +210,11 @@ func (g *gate) raceProblem(name string, ours, theirs error) string {
 	case other == "set password" && g.logIn("alice", "the owner's own", "") != nil:
 		return "the owner's password does not log in"
 	case other == "disable" && g.storedField("alice", "~disabled") == "":
-		return "it is not disabled"
+		return "the entry is not disabled"
 	case (other == "disable" || other == "set password" || other == "delete") && len(g.keysUnder("~/token/")) > 0:
-		return "tokens are left"
+		return "there are still tokens"
 	case other == "delete" && g.storedField("alice", "~isa") != "":
-		return "it is not deleted"
+		return "the entry is not deleted"
 	}
 	return ""
 }

@@ -48,9 +48,9 @@ var failingLogins = []struct{ name, identifier string }{
 	{"JSON", `["user","name","alice"]`},
 	{"a glob", "*"},
 	{"not UTF-8", "al\xffice"},
-	{"a hash of md5", "md5"},
-	{"a hash of bcrypt with the fault", "faulty"},
-	{"a hash whose pepper is not known", "peppered"},
+	{"an MD5 hash", "md5"},
+	{"a $2x$ bcrypt hash", "faulty"},
+	{"a hash with an unknown pepper", "peppered"},
 	{"no hash", "junk"},
 }
 
@@ -106,7 +106,7 @@ func TestRightPasswordOfNobody(t *testing.T) {
 		}
 		own, other := g.countHashes(func() { must(t, g.logIn("alice", alicePassword, "")) })
 		if own != 1 || other != 0 {
-			t.Errorf("a good login made %d and %d hashes, want 1 and 0", own, other)
+			t.Errorf("a successful login computed %d and %d hashes, want 1 and 0", own, other)
 		}
 	})
 }
@@ -149,7 +149,7 @@ func TestLowerCost(t *testing.T) {
 				var err error
 				own, other := g.countHashes(func() { err = g.logIn(name, form.password, "") })
 				if err != userdb.ErrLogin || own != form.hashes || other != 0 {
-					t.Errorf("%s, %s: %v after the work of %d hashes and %d others, want ErrLogin after %d", name, form.name, err, own, other, form.hashes)
+					t.Errorf("%s, %s: %v after %d hashes and %d others, want ErrLogin after %d", name, form.name, err, own, other, form.hashes)
 				}
 			}
 			g.advance(25 * time.Hour)
@@ -157,7 +157,7 @@ func TestLowerCost(t *testing.T) {
 		must(t, g.users.Disable(t.Context(), uid("bob")))
 		for name, want := range map[string]uint64{"alice": 2, "carol": 1, "bob": 1, "nobody": 1} {
 			if own, _ := g.countHashes(func() { _ = g.logIn(name, alicePassword, "") }); own != want {
-				t.Errorf("the right password of %s: the work of %d hashes, want %d", name, own, want)
+				t.Errorf("the right password of %s cost %d hashes, want %d", name, own, want)
 			}
 		}
 	})
@@ -174,11 +174,11 @@ func TestImportedHashIsTheException(t *testing.T) {
 		}{
 			{"wrong", wrongPassword, 0, 1},
 			{"not ASCII", "pässwörd", 0, 1}, // a hash of the original's encoding could not match
-			{"right, and renewed", "correct horse", 1, 1},
+			{"right, and replaced", "correct horse", 1, 1},
 			{"right again", "correct horse", 1, 0},
 			{"wrong again", wrongPassword, 1, 0},
 			{"wrong, of a higher cost", wrongPassword, 2, 0},
-			{"right, of a higher cost, and renewed", "correct horse", 3, 0},
+			{"right, of a higher cost, and replaced", "correct horse", 3, 0},
 			{"right again", "correct horse", 1, 0},
 		} {
 			if tt.what == "wrong, of a higher cost" {
@@ -201,9 +201,9 @@ func TestRoundTrips(t *testing.T) {
 			what, identifier, password string
 			want                       int64
 		}{
-			{"a good login looks up, asks, counts, forgives and looks again", "alice", alicePassword, 5},
-			{"a wrong password looks up, asks and counts", "alice", wrongPassword, 3},
-			{"an unknown identifier too", "nobody", wrongPassword, 3},
+			{"a login finds, admits, counts, forgives and finds again", "alice", alicePassword, 5},
+			{"a wrong password finds, admits and counts", "alice", wrongPassword, 3},
+			{"an unknown identifier", "nobody", wrongPassword, 3},
 		} {
 			if got := g.tap.count(func() { _ = g.logIn(tt.identifier, tt.password, "home") }); got != tt.want {
 				t.Errorf("%s: %d round trips, want %d", tt.what, got, tt.want)
@@ -222,7 +222,8 @@ func TestRoundTrips(t *testing.T) {
 // releases it.
 func (g *gate) blockWorker() (release func()) {
 	g.t.Helper()
-	must(g.t, g.logIn("alice", alicePassword, "")) // only the first login creates some of the records
+	// Only the first login creates some of the records.
+	must(g.t, g.logIn("alice", alicePassword, ""))
 	reached, free := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -265,7 +266,7 @@ func TestRefusedTakeNoPlace(t *testing.T) {
 		for range 2 * queue {
 			refused.Go(func() {
 				if wait, err := waitOf(g.logIn("mallory", wrongPassword, "attacker")); wait == 0 {
-					t.Errorf("an attempt that is held back: %v", err)
+					t.Errorf("a throttled attempt: %v", err)
 				}
 			})
 		}
@@ -316,7 +317,7 @@ func TestFullQueue(t *testing.T) {
 					refused++
 					done <- struct{}{}
 				default:
-					t.Errorf("after the queue: %v", err)
+					t.Errorf("a queued login: %v", err)
 				}
 			})
 		}
@@ -324,7 +325,7 @@ func TestFullQueue(t *testing.T) {
 			<-done // the worker is held, so these were refused without waiting
 		}
 		if _, err := g.users.Find(t.Context(), uid("alice")); err != nil {
-			t.Errorf("a read beside a full queue: %v", err)
+			t.Errorf("a read while the queue is full: %v", err)
 		}
 		for what, err := range map[string]error{
 			"set":    errOf(g.users.SetPassword(t.Context(), uid("alice"), "brand new horse")),
@@ -356,7 +357,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 			wantErr(t, "canceled before", err, context.Canceled)
 		})
 		if own != 0 || other != 0 {
-			t.Errorf("%d and %d hashes were made for nobody", own, other)
+			t.Errorf("%d and %d hashes were computed for a caller who is gone", own, other)
 		}
 	})
 }

@@ -68,7 +68,7 @@ func TestLongTexts(t *testing.T) {
 				for range 3 { // the first call may fill caches
 					bytes = allocated(func() {
 						if verb(text) == nil {
-							t.Errorf("a text of %d bytes is taken", len(text))
+							t.Errorf("a text of %d bytes was accepted", len(text))
 						}
 					})
 				}
@@ -108,6 +108,6 @@ func TestLongTextsAreOne(t *testing.T) {
 		}
 	}
 	if held == 0 {
-		t.Error("twelve attempts by long texts have not to wait")
+		t.Error("twelve attempts with long texts did not have to wait")
 	}
 }

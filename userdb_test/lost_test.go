@@ -149,7 +149,7 @@ func TestLostAnswers(t *testing.T) {
 					err := verb.do(ctx, users)
 					s.tap.set(nil)
 					if loss.times > 100 || verb.once {
-						wantErr(t, "without an answer", err, userdb.ErrOutcomeUnknown)
+						wantErr(t, "without a reply", err, userdb.ErrOutcomeUnknown)
 					} else if err != nil {
 						t.Errorf("sent again: %v", err)
 					}
@@ -158,7 +158,7 @@ func TestLostAnswers(t *testing.T) {
 						want = before
 					}
 					if diff := diffRecords(want, s.comparableRecords()); diff != "" {
-						t.Errorf("the records are not as they must be:\n%s", diff)
+						t.Errorf("the records differ:\n%s", diff)
 					}
 					s.inspect(t)
 				})
@@ -221,19 +221,19 @@ var lossesAmongOthers = []struct {
 	want   error
 }{
 	{"create", othersUpdate("v", 1), "the entry was changed", true, nil},
-	{"create", othersUpdate("v", 5), "the entry was changed and forgot", true, userdb.ErrOutcomeUnknown},
+	{"create", othersUpdate("v", 5), "the entry was changed too often", true, userdb.ErrOutcomeUnknown},
 	{"create", othersDelete("v"), "the entry was deleted", true, nil},
-	{"create", othersRecreate("v"), "the entry was made anew", true, nil},
-	{"create", othersRecreate("v"), "another has the UID", false, userdb.ErrDuplicate},
-	{"create", othersTake("M"), "another has the value", false, userdb.ErrDuplicate},
+	{"create", othersRecreate("v"), "the entry was created again", true, nil},
+	{"create", othersRecreate("v"), "another entry has the UID", false, userdb.ErrDuplicate},
+	{"create", othersTake("M"), "another entry has the value", false, userdb.ErrDuplicate},
 	{"update", othersUpdate("u", 2), "the entry was changed", true, nil},
-	{"update", othersUpdate("u", 5), "the entry was changed and forgot", true, userdb.ErrOutcomeUnknown},
-	{"update", othersTake("M"), "another has the value", false, userdb.ErrDuplicate},
+	{"update", othersUpdate("u", 5), "the entry was changed too often", true, userdb.ErrOutcomeUnknown},
+	{"update", othersTake("M"), "another entry has the value", false, userdb.ErrDuplicate},
 	{"update", othersDelete("u"), "the entry was deleted", true, nil},
 	{"update", othersDelete("u"), "the entry was deleted before", false, userdb.ErrNotFound},
 	{"save", othersUpdate("u", 1), "the entry was changed before", false, userdb.ErrConflict},
-	{"delete", othersRecreate("u"), "the entry was made anew", true, nil},
-	{"delete", othersDelete("u"), "another deleted it", false, userdb.ErrNotFound},
+	{"delete", othersRecreate("u"), "the entry was created again", true, nil},
+	{"delete", othersDelete("u"), "another caller deleted it", false, userdb.ErrNotFound},
 }
 
 // lossyVerb returns the lossy verb of a name.
@@ -264,7 +264,7 @@ func TestLostAnswerAndOthers(t *testing.T) {
 					t.Errorf("got %v, want %v", err, c.want)
 				}
 				if diff := diffRecords(theirs, formatRecords(s.dump(t.Context()), "")); diff != "" {
-					t.Errorf("the work of others did not stay:\n%s", diff)
+					t.Errorf("the writes of others were changed:\n%s", diff)
 				}
 				s.inspect(t)
 			})

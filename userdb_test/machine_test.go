@@ -44,7 +44,7 @@ func TestRandomVerbs(t *testing.T) {
 				rt.Repeat(x.verbs())
 				s.inspect(rt)
 				if diff := diffRecords(siblings, x.siblingRecords()); diff != "" {
-					rt.Errorf("in %q, but it wrote elsewhere:\n%s", x.m.ns, diff)
+					rt.Errorf("in %q, a verb wrote outside:\n%s", x.m.ns, diff)
 				}
 			})
 		})

@@ -117,7 +117,7 @@ func (x *machine) findAll(t *rapid.T) {
 		i++
 	}
 	if i != len(hs) {
-		t.Fatalf("%d hints, %d answers", len(hs), i)
+		t.Fatalf("%d hints got %d answers", len(hs), i)
 	}
 }
 
@@ -189,7 +189,7 @@ func (x *machine) page(t *rapid.T) {
 			got = append(got, e.UID())
 		}
 		if len(page.Entries) > q.Limit || len(page.Entries) < q.Limit && page.Next != "" {
-			t.Fatalf("a page of %d entries, limit %d, next %q", len(page.Entries), q.Limit, page.Next)
+			t.Fatalf("a page has %d entries, limit %d, next %q", len(page.Entries), q.Limit, page.Next)
 		}
 		if q.After = page.Next; page.Next == "" {
 			break

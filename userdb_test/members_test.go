@@ -166,7 +166,7 @@ func TestMemberLimitRaces(t *testing.T) {
 		wait.Wait()
 		n, m := must1(tags.Len(ctx))(t), must1(notes.Len(ctx))(t)
 		if n != most || m != most || added[0].Load() != most || added[1].Load() != most {
-			t.Errorf("%d tags, of %d that were added; %d notes, of %d; want %d", n, added[0].Load(), m, added[1].Load(), most)
+			t.Errorf("%d tags after %d were added, %d notes after %d; want %d", n, added[0].Load(), m, added[1].Load(), most)
 		}
 	})
 }
@@ -279,7 +279,10 @@ func TestLargeRanges(t *testing.T) {
 		}
 		must(t, s.raw.ZAdd(ctx, "user/uid:u/scores", members...).Err())
 		must(t, s.raw.HSet(ctx, "user/uid:u/settings", pairs).Err())
-		for _, r := range [][2]int64{{0, -1}, {0, n}, {1, -2}, {-n, -1}, {-n - 5, -1}, {5, 1200}, {-1500, n - 1}, {n, n + 5}, {3, 1}, {0, -n - 5}, {-2, 0}} {
+		for _, r := range [][2]int64{
+			{0, -1}, {0, n}, {1, -2}, {-n, -1}, {-n - 5, -1}, {5, 1200}, {-1500, n - 1},
+			{n, n + 5}, {3, 1}, {0, -n - 5}, {-2, 0}, // empty
+		} {
 			want := rangeOf(items, r[0], r[1])
 			if got := must1(list.Items(ctx, r[0], r[1]))(t); !slices.Equal(got, want) {
 				t.Errorf("items %d: %d of them, want %d", r, len(got), len(want))

@@ -54,7 +54,7 @@ func TestNamespaces(t *testing.T) {
 				t.Errorf("%q: %v, %v", path, e, err)
 			}
 			if _, err := users.FindExhaustive(ctx, hints.Any("in elsewhere u")); err == nil {
-				t.Errorf("%q: found what is elsewhere", path)
+				t.Errorf("%q: found an entry of another namespace", path)
 			}
 			_, err = users.Find(ctx, hints.Key(e.Key().In(parseNamespace(t, "a"))))
 			wantErr(t, path+": a key with a namespace", err, hints.ErrHint)
@@ -122,7 +122,7 @@ func TestRemovingInANamespace(t *testing.T) {
 				t.Errorf("%q: left: %q, %v", path, key, err)
 			}
 			if diff := diffRecords(before, recordsOutside(s, inside)); diff != "" {
-				t.Errorf("removing in %q did outside:\n%s", path, diff)
+				t.Errorf("removing in %q changed records outside:\n%s", path, diff)
 			}
 		}
 		clear(s.views)

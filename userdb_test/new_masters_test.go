@@ -42,7 +42,7 @@ func TestClusterNewMastersHaveScripts(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("job", schema.Text(what)); return nil })
+		_, err := users.Update(ctx, hints.UID("u"), putText("job", what))
 		must(t, err)
 	}
 	hasScripts := func(what string, s *redistest.Server) {
@@ -67,7 +67,7 @@ func TestClusterNewMastersHaveScripts(t *testing.T) {
 	eventually(t, "a replica takes over", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = users.Update(ctx, hints.UID("v"), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })
+		_, err = users.Update(ctx, hints.UID("v"), putText("job", "cook"))
 		return err == nil
 	})
 	after := c.Master("user/uid:v")
@@ -132,7 +132,7 @@ func TestDemotedMaster(t *testing.T) {
 			return err
 		}},
 		{"update", func() error {
-			_, err := users.Update(t.Context(), hints.UID("first"), func(e *userdb.Entry) error { e.Put("name", schema.Text("last")); return nil })
+			_, err := users.Update(t.Context(), hints.UID("first"), putText("name", "last"))
 			return err
 		}},
 		{"delete", func() error { return users.Delete(t.Context(), hints.UID("first")) }},

@@ -30,14 +30,14 @@ func TestCreateOnce(t *testing.T) {
 		carol.Password = "another one entirely"
 		again, err := g.users.CreateOnce(ctx, "one", carol)
 		if must(t, err); again.UID() != first.UID() || again.Rev() != first.Rev() {
-			t.Errorf("made again: %v, then %v", first, again)
+			t.Errorf("created %v, then %v", first, again)
 		}
 		_, err = g.users.CreateOnce(ctx, "one", userdb.NewEntry{Facets: schema.Texts("name", "bob")})
 		if bad, is := errors.AsType[*userdb.FieldError](err); !is || bad.Rule != "once" || !errors.Is(err, userdb.ErrInvalid) {
-			t.Errorf("another request of the name: %v", err)
+			t.Errorf("another request with the name: %v", err)
 		}
 		if _, err = g.users.CreateOnce(ctx, "two", carol); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("the same under another name: %v", err)
+			t.Errorf("the same request with another name: %v", err)
 		}
 		// A refused request is forgotten.
 		_, err = g.users.CreateOnce(ctx, "two", userdb.NewEntry{Facets: schema.Texts("name", "bob")})
@@ -45,7 +45,7 @@ func TestCreateOnce(t *testing.T) {
 
 		must(t, g.users.Delete(ctx, hints.UID(first.UID())))
 		if _, err = g.users.CreateOnce(ctx, "one", carol); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("it is gone since: %v", err)
+			t.Errorf("after a delete: %v", err)
 		}
 		g.advance(25 * time.Hour)
 		_, err = g.users.CreateOnce(ctx, "one", carol) // the request is forgotten after a day
@@ -77,7 +77,7 @@ func TestCreateOnceByTheServersClock(t *testing.T) {
 			_, err := behind.CreateOnce(t.Context(), name, n)
 			s.tap.set(nil)
 			if err == nil {
-				t.Fatal("no request was cut off while its program had it alone")
+				t.Fatal("no call was canceled between its first and its last command")
 			}
 			e, err := users.CreateOnce(t.Context(), name, n)
 			if err == nil { // the first call had not begun
@@ -122,10 +122,10 @@ func TestCreateOnceAtUID(t *testing.T) {
 		must(t, at("a", userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "ann")}))
 		must(t, at("a", userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "ann")}))
 		if err := at("b", userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "eve")}); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a UID that is taken: %v", err)
+			t.Errorf("a taken UID: %v", err)
 		}
 		if err := at("c", userdb.NewEntry{UID: "y", Facets: schema.Texts("name", "ann")}); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a name that is taken: %v", err)
+			t.Errorf("a taken name: %v", err)
 		}
 		// The refused request left nothing behind.
 		must(t, at("d", userdb.NewEntry{UID: "y", Facets: schema.Texts("name", "yan")}))
@@ -148,14 +148,14 @@ func TestCreateOnceAtATime(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil && !errors.Is(err, userdb.ErrConflict) {
-					t.Errorf("at a time: %v", err)
+					t.Errorf("a concurrent request: %v", err)
 				}
 				uids[e.UID()]++
 			})
 		}
 		all.Wait()
 		if delete(uids, ""); len(uids) != 1 {
-			t.Errorf("entries made: %v", uids)
+			t.Errorf("entries created: %v", uids)
 		}
 		total, err := g.users.Count(t.Context(), userdb.Query{})
 		if must(t, err); total.Entries != 2 { // alice is the other
@@ -235,7 +235,7 @@ func (g *gate) cutOffAt(at int, killed bool, n userdb.NewEntry) bool {
 	}
 	must(t, g.users.Delete(t.Context(), hints.UID(e.UID())))
 	if _, err := g.users.CreateOnce(t.Context(), name, n); !errors.Is(err, userdb.ErrNotFound) {
-		t.Errorf("cut off at %d, made and gone: %v", at, err)
+		t.Errorf("cut off at %d, after a delete: %v", at, err)
 	}
 	return true
 }
@@ -290,7 +290,7 @@ func TestCreateOnceAfterSchemaChange(t *testing.T) {
 		users := s.wide()
 		add(t, users, "u", "name", "n")
 		if strings.HasPrefix(s.url, "redis+cluster:") {
-			t.Skip("a program goes by what it read up to 5 s ago: see internal/store/cluster")
+			t.Skip("on a cluster, a program may use a schema that it read up to 5 s ago: see internal/store/cluster")
 		}
 		stored := s.storedType(t)
 		stored.Fields["city"] = schema.Field{}
@@ -299,7 +299,7 @@ func TestCreateOnceAfterSchemaChange(t *testing.T) {
 		must(t, err)
 		again, err := users.CreateOnce(t.Context(), "one", userdb.NewEntry{Facets: schema.Texts("name", "carol")})
 		if must(t, err); again.UID() != e.UID() {
-			t.Errorf("made twice: %v, %v", e, again)
+			t.Errorf("created twice: %v, %v", e, again)
 		}
 	})
 }
@@ -315,12 +315,12 @@ func TestSetReplace(t *testing.T) {
 		must(t, tags.Replace(ctx, "c", "b", "c"))
 		now, err := users.Find(ctx, uid("u"))
 		if must(t, err); now.Rev() == e.Rev() {
-			t.Error("the Rev is the same")
+			t.Error("the revision has not changed")
 		}
 		for tag, want := range map[string]int64{"a": 0, "b": 1, "c": 1} {
 			total, err := users.Count(ctx, userdb.Query{Has: []string{tag}})
 			if must(t, err); total.Entries != want {
-				t.Errorf("%s is of %d", tag, total.Entries)
+				t.Errorf("%s: %d entries have the tag", tag, total.Entries)
 			}
 		}
 		var all sync.WaitGroup
@@ -330,7 +330,7 @@ func TestSetReplace(t *testing.T) {
 		all.Wait()
 		got, err := tags.Members(ctx)
 		if must(t, err); len(got) != 2 || got[0][1:] != got[1][1:] {
-			t.Errorf("half of it: %v", got)
+			t.Errorf("a mixture of two sets: %v", got)
 		}
 		must(t, tags.Replace(ctx))
 		if n, err := tags.Len(ctx); n != 0 || err != nil {

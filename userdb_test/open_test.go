@@ -40,10 +40,10 @@ func TestOpenRefuses(t *testing.T) {
 		db, err := userdb.Open(t.Context(), c.url, userdb.Options{})
 		wantErr(t, c.url, err, c.kind, c.words)
 		if err != nil && strings.Contains(err.Error(), "topsecret") {
-			t.Errorf("%s: the error tells the password: %v", c.url, err)
+			t.Errorf("%s: the error contains the password: %v", c.url, err)
 		}
 		if db != nil {
-			t.Errorf("%s: a DB in spite of an error", c.url)
+			t.Errorf("%s: got a DB and an error", c.url)
 		}
 	}
 	_, err := redisdb.New(t.Context(), nil, userdb.Options{})
@@ -66,7 +66,9 @@ func TestFileStays(t *testing.T) {
 		must(t, err)
 		users := typeOf(t, db, "user")
 		if round == 0 {
-			_, err := users.Create(t.Context(), userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "Ann"), Tags: []string{"a"}, Password: clearPassword})
+			_, err := users.Create(t.Context(), userdb.NewEntry{
+				UID: "u", Facets: schema.Texts("name", "Ann"), Tags: []string{"a"}, Password: clearPassword,
+			})
 			must(t, err)
 		}
 		e, err := users.Find(t.Context(), hints.Any("ann"))
@@ -76,7 +78,7 @@ func TestFileStays(t *testing.T) {
 		}
 		_, err = users.Login(t.Context(), "ANN", clearPassword, userdb.Attempt{})
 		must(t, err)
-		e, err = users.Update(t.Context(), hints.UID("u"), func(e *userdb.Entry) error { e.Put("job", schema.Text(itoa(round))); return nil })
+		e, err = users.Update(t.Context(), hints.UID("u"), putText("job", itoa(round)))
 		must(t, err)
 		rev = e.Rev()
 		ended, cancel := context.WithCancel(t.Context())

@@ -42,7 +42,7 @@ func TestOpenSlotOfTags(t *testing.T) {
 		"find":  func() error { _, err := users.Find(ctx, hints.Any("you")); return err },
 		"login": func() error { _, err := users.Login(ctx, "you", clearPassword, userdb.Attempt{}); return err },
 		"update": func() error {
-			_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })
+			_, err := users.Update(ctx, hints.UID("u"), putText("job", "cook"))
 			return err
 		},
 	} {
@@ -56,13 +56,13 @@ func TestOpenSlotOfTags(t *testing.T) {
 		n++
 	}
 	if n != 2 || !pending() {
-		t.Errorf("%d entries are listed, want 2; the tags wait: %v", n, pending())
+		t.Errorf("listed %d entries, want 2; the tags are pending: %v", n, pending())
 	}
 	_, err = users.Tags(hints.UID("u")).Members(ctx)
 	wantErr(t, "tags whose slot is open", err, userdb.ErrUnavailable, "TRYAGAIN")
 	slot.Finish()
 	if members, err := users.Tags(hints.UID("u")).Members(ctx); err != nil || len(members) != 1 || pending() {
-		t.Errorf("tags: %q, %v; they wait: %v", members, err, pending())
+		t.Errorf("tags: %q, %v; they are pending: %v", members, err, pending())
 	}
 	wantRepairable(t, db, noExcuse)
 }
@@ -100,7 +100,7 @@ func TestTagsThatWait(t *testing.T) {
 			listed = len(errorsFound(t, copied, false))
 		}
 		if listed != 2 {
-			t.Errorf("check lists %d entries, want 2, each time", listed)
+			t.Errorf("a check lists %d entries, want 2", listed)
 		}
 		if members, err := typeOf(t, copied, "user").Tags(hints.UID("b")).Members(ctx); err != nil || len(members) != 2 {
 			t.Errorf("tags of a copy: %q, %v", members, err)
@@ -109,7 +109,7 @@ func TestTagsThatWait(t *testing.T) {
 			t.Errorf("repaired: %v", mended)
 		}
 		if left := errorsFound(t, copied, false); len(left) != 0 {
-			t.Errorf("left: %v", left)
+			t.Errorf("after the repair: %v", left)
 		}
 		tagged := 0
 		for _, err := range typeOf(t, copied, "user").All(ctx, userdb.Query{Has: []string{"red", "blue"}}) {
@@ -157,14 +157,15 @@ func TestClusterDeletesInOpenSlot(t *testing.T) {
 		must(t, users.Delete(t.Context(), hints.UID(uid)))
 		fields := raw.HGetAll(t.Context(), key).Val()
 		if life := raw.TTL(t.Context(), key).Val(); len(fields) != 1 || len(fields["~rev"]) < 24 || life <= 0 {
-			t.Errorf("the tombstone is %q and lives %v", fields, life)
+			t.Errorf("the tombstone is %q with the time to live %v", fields, life)
 		}
 		if i == 1 {
 			slot.Finish()
 		}
 		_, err = users.Create(t.Context(), userdb.NewEntry{UID: uid, Facets: schema.Texts("name", "n"+uid)})
 		must(t, err)
-		if _, err := users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("email", "n"+uid)}); !errors.Is(err, userdb.ErrInvalid) && !errors.Is(err, userdb.ErrDuplicate) {
+		_, err = users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("email", "n"+uid)})
+		if !errors.Is(err, userdb.ErrInvalid) && !errors.Is(err, userdb.ErrDuplicate) {
 			t.Errorf("a second owner of a name: %v", err)
 		}
 		if i == 2 {
@@ -245,7 +246,7 @@ func TestHistoryInOpenSlot(t *testing.T) {
 	defer db.Close()
 	users, h := typeOf(t, db, "user"), hints.UID("ann")
 	touch := func(who string) {
-		_, err := users.Update(userdb.WithActor(ctx, userdb.Actor{Who: who}), h, func(e *userdb.Entry) error { e.Put("job", schema.Text(who)); return nil })
+		_, err := users.Update(userdb.WithActor(ctx, userdb.Actor{Who: who}), h, putText("job", who))
 		must(t, err)
 	}
 	slot := c.OpenSlot("user/uid:ann")
@@ -260,7 +261,7 @@ func TestHistoryInOpenSlot(t *testing.T) {
 	history, err := users.History(ctx, h)
 	must(t, err)
 	if got := formatEvents(history); !slices.Equal(got, want) {
-		t.Errorf("while it moves: %q", got)
+		t.Errorf("during the migration: %q", got)
 	}
 	e, err := users.Find(ctx, h)
 	must(t, err)
@@ -274,14 +275,14 @@ func TestHistoryInOpenSlot(t *testing.T) {
 	slices.Reverse(history)
 	got := formatEvents(history)
 	if slices.Sort(got); len(got) != 6 || !slices.IsSortedFunc(history, func(a, b userdb.HistoryEvent) int { return a.At.Compare(b.At) }) {
-		t.Errorf("afterwards: %q", formatEvents(history))
+		t.Errorf("after the migration: %q", formatEvents(history))
 	}
 	fed := formatEvents(waitForFeed(t, db, 6))
 	if slices.Sort(fed); !slices.Equal(fed, got) {
 		t.Errorf("the feed has %q", fed)
 	}
 	if c.Client().HExists(ctx, "user/uid:ann", "~note").Val() {
-		t.Error("the entry keeps what is in its history")
+		t.Error("the entry still has lines that are in its history")
 	}
 	wantRepairable(t, db, noExcuse)
 }

@@ -29,7 +29,9 @@ func runInOpenSlot(
 			users := typeOf(t, db, "user")
 			add(t, users, "first", "name", "first")
 			slot := c.OpenSlot("user/uid:ann")
-			_, err = users.Create(ctx, userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "ann", "email", "ann@example.com"), Password: clearPassword})
+			_, err = users.Create(ctx, userdb.NewEntry{
+				UID: "ann", Facets: schema.Texts("name", "ann", "email", "ann@example.com"), Password: clearPassword,
+			})
 			must(t, err)
 			secret := during(ctx, t, users)
 			if n := c.Client().Exists(ctx, "~/token/{user/uid:ann}").Val(); n != 0 {
@@ -68,12 +70,12 @@ func TestTokensOfMovedEntry(t *testing.T) {
 			_, _, err = users.Redeem(ctx, "reset", secret)
 			wantErr(t, name, err, userdb.ErrNotFound)
 		}
-		must(t, errOf(users.Update(ctx, uid("ann"), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })))
+		must(t, errOf(users.Update(ctx, uid("ann"), putText("job", "cook"))))
 		s, err := users.Standing(ctx, uid("ann"))
 		if must(t, err); len(s.Tokens) != 2 {
 			t.Errorf("open tokens: %v", s.Tokens)
 		}
-		must(t, errOf(users.Update(ctx, uid("ann"), func(e *userdb.Entry) error { e.Put("email", schema.Text("a@example.com")); return nil })))
+		must(t, errOf(users.Update(ctx, uid("ann"), putText("email", "a@example.com"))))
 		_, _, err = users.Peek(ctx, "verify", bound)
 		wantErr(t, "bound to a facet that was changed", err, userdb.ErrNotFound)
 		return kept
@@ -120,7 +122,7 @@ func TestExpiredTokensOfMovedEntry(t *testing.T) {
 	must(t, c.Client().Unlink(ctx, "~/token/{user/uid:ann}").Err())
 	slot := c.OpenSlot("user/uid:ann")
 	secret := issueToAnn(t, users, "login", "")
-	must(t, errOf(users.Update(ctx, uid("ann"), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })))
+	must(t, errOf(users.Update(ctx, uid("ann"), putText("job", "cook"))))
 	if mark := c.Client().HGet(ctx, "user/uid:ann", "~tokens").Val(); !strings.Contains(mark, "\n") {
 		t.Errorf("~tokens says %q", mark)
 	}

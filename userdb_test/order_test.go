@@ -129,7 +129,8 @@ func TestOrderedListing(t *testing.T) {
 			var rows []row
 			rapid.Custom(func(t *rapid.T) int { rows = fill(typ, t, 40); return 0 }).Example(round + 1)
 			for _, r := range rows {
-				if _, err := typ.Create(t.Context(), userdb.NewEntry{UID: r.uid, Facets: schema.Facets{name: r.value, "name": schema.Text(r.uid)}}); err != nil {
+				facets := schema.Facets{name: r.value, "name": schema.Text(r.uid)}
+				if _, err := typ.Create(t.Context(), userdb.NewEntry{UID: r.uid, Facets: facets}); err != nil {
 					t.Fatalf("%v: %v", r, err)
 				}
 			}
@@ -168,7 +169,7 @@ func compareListing(rt *rapid.T, t *testing.T, typ *userdb.Type, field string, r
 		var err error
 		page, err = typ.Page(t.Context(), q)
 		if err != nil || len(page.Entries) > q.Limit || len(page.Entries) < q.Limit && page.Next != "" {
-			rt.Fatalf("a page of %d, next %q: %v", len(page.Entries), page.Next, err)
+			rt.Fatalf("a page has %d entries, next %q: %v", len(page.Entries), page.Next, err)
 		}
 		for _, e := range page.Entries {
 			got = append(got, e.UID())
@@ -192,17 +193,17 @@ func wantBack(rt *rapid.T, t *testing.T, typ *userdb.Type, q userdb.Query, page 
 			got = append(got, e.UID())
 		}
 		if from := at - len(got); err != nil || from < 0 || !slices.Equal(got, want[from:at]) || len(got) < q.Limit && before.Back != "" {
-			rt.Fatalf("back to a page of %d: got %q before %d of %q, then %q: %v", q.Limit, got, at, want, before.Back, err)
+			rt.Fatalf("back, pages of %d: got %q before index %d of %q, then %q: %v", q.Limit, got, at, want, before.Back, err)
 		}
 		q.After, q.Before = before.Next, ""
 		after, err := typ.Page(t.Context(), q)
 		if err != nil || at < len(want) && (len(after.Entries) == 0 || after.Entries[0].UID() != want[at]) {
-			rt.Fatalf("on from there: %v, %v; want %q from %d", after, err, want, at)
+			rt.Fatalf("and on: %v, %v; want %q from index %d", after, err, want, at)
 		}
 		at, page = at-len(got), before
 	}
 	if at != 0 {
-		rt.Fatalf("back at %d of %q", at, want)
+		rt.Fatalf("the way back ended at index %d of %q", at, want)
 	}
 }
 
@@ -229,20 +230,20 @@ func TestOrderedChanges(t *testing.T) {
 				t.Errorf("%s: %s, want %s", what, got, want)
 			}
 		}
-		want("as made", listed(userdb.Query{}), "u1 u2 u3")
+		want("as created", listed(userdb.Query{}), "u1 u2 u3")
 		want("with a condition", listed(userdb.Query{Where: schema.Texts("job", "cook"), Reverse: true}), "u3 u1")
 		want("a limit", listed(userdb.Query{Limit: 2}), "u1 u2")
-		_, err := typ.Update(ctx, hints.UID("u1"), func(e *userdb.Entry) error { e.Put("last", schema.Text("Zorn")); return nil })
+		_, err := typ.Update(ctx, hints.UID("u1"), putText("last", "Zorn"))
 		must(t, err)
 		want("after a change", listed(userdb.Query{}), "u2 u3 u1")
 		_, err = typ.Update(ctx, hints.UID("u3"), func(e *userdb.Entry) error { e.Drop("last"); return nil })
 		must(t, err)
 		want("without a value", listed(userdb.Query{}), "u2 u1")
-		want("as small letters", listed(userdb.Query{Prefix: "zO"}), "u1")
+		want("in other case", listed(userdb.Query{Prefix: "zO"}), "u1")
 		want("a name of two words", listed(userdb.Query{Prefix: "zorn "}), "")
 		// These values share one place in the order, apart from their spelling.
 		for _, last := range []string{"ZORN", "Zorn", "zorn", "ZORN"} {
-			_, err = typ.Update(ctx, hints.UID("u1"), func(e *userdb.Entry) error { e.Put("last", schema.Text(last)); return nil })
+			_, err = typ.Update(ctx, hints.UID("u1"), putText("last", last))
 			must(t, err)
 			want(last, listed(userdb.Query{GTE: new(schema.Text("zorn")), LTE: new(schema.Text("ZORN"))}), "u1")
 			s.inspect(t)
@@ -250,7 +251,7 @@ func TestOrderedChanges(t *testing.T) {
 		must(t, typ.Delete(ctx, hints.UID("u2")))
 		want("after a delete", listed(userdb.Query{}), "u1")
 		_, err = typ.Create(ctx, userdb.NewEntry{Facets: schema.Texts("last", strings.Repeat("x", 1025))})
-		wantField(t, "a value that has no place", err, userdb.ErrInvalid, "last")
+		wantField(t, "a value that is too long to order", err, userdb.ErrInvalid, "last")
 		for _, q := range []userdb.Query{
 			{Order: "job"},
 			{Order: "nosuch"},
@@ -270,9 +271,9 @@ func TestOrderedChanges(t *testing.T) {
 		_, err = typ.Page(ctx, userdb.Query{Order: "age", After: page.Next})
 		wantErr(t, "a cursor of another order", err, userdb.ErrCursor)
 		_, err = typ.Page(ctx, userdb.Query{After: "b.eA."})
-		wantErr(t, "back in no order", err, userdb.ErrCursor)
+		wantErr(t, "back without an order", err, userdb.ErrCursor)
 		for _, err := range typ.All(ctx, userdb.Query{Order: "last", After: "b.eA."}) {
-			wantErr(t, "all that comes before", err, userdb.ErrCursor)
+			wantErr(t, "All with a cursor of Back", err, userdb.ErrCursor)
 		}
 	})
 }
@@ -310,7 +311,7 @@ func TestFieldsOfTwoRoles(t *testing.T) {
 		want("cooks", "u1 u3", userdb.Query{Where: schema.Texts("job", "cook")})
 		want("one name", "u1", userdb.Query{Where: schema.Texts("name", "CID")})
 		_, err := typ.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "ANN")})
-		wantField(t, "a name that is taken", err, userdb.ErrDuplicate, "name")
+		wantField(t, "a taken name", err, userdb.ErrDuplicate, "name")
 		_, err = typ.Update(ctx, hints.Field("mail", "b@x.org"), func(e *userdb.Entry) error {
 			e.Put("name", schema.Text("zoe"))
 			e.Put("mail", schema.Text("z@x.org"))

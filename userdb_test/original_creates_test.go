@@ -49,11 +49,11 @@ var createDeviations = []deviation{
 	{call: "create_user#44 ", what: "create", got: "name", reason: "a secondary value is at most 1 KiB"},
 	{call: "create_user#90 ", what: "create", got: "name", reason: "a secondary value is not empty"},
 	{call: "create_user#98 ", what: "create", got: "email", reason: "a secondary value is not empty"},
-	{call: "create_user#72 ", what: "create", got: "rating", reason: "what is no JSON is refused; the original wrote what it could not read"},
+	{call: "create_user#72 ", what: "create", got: "rating", reason: "invalid JSON is refused; the original wrote values that it could not read"},
 	{call: "create_user#82 ", what: "create", got: "", reason: "a facet has a name"},
 	{call: "create_user#108 ", what: "create", got: "password", reason: over72},
 	{call: "create_user#109 ", what: "create", got: "password", reason: over72},
-	{call: "create_user#111 ", what: "create", got: "name", reason: "the value is another entry's e-mail address (I2); the original let it be taken"},
+	{call: "create_user#111 ", what: "create", got: "name", reason: "the value is another entry's e-mail address (I2); the original accepted it"},
 }
 
 // newEntry returns an entry with the values that the original wrote, and the password that it got.
@@ -110,7 +110,7 @@ func TestOriginalCreates(t *testing.T) {
 				continue
 			}
 			if len(c.Overwrote) > 0 {
-				t.Errorf("%s: took what belonged to %v", abbreviate(c.Call), c.Overwrote)
+				t.Errorf("%s: accepted values of %v", abbreviate(c.Call), c.Overwrote)
 			}
 			taken = append(taken, c)
 		}

@@ -174,12 +174,12 @@ type deviation struct {
 }
 
 const (
-	braces   = "a brace is escaped, so that no value chooses its cluster slot; the original's SRK is damage"
-	spaces   = "white space other than the space is escaped; the original's SRK is damage"
-	shared   = "the original let a second entry take the value as a name; until that is repaired it names nobody (I2)"
+	braces   = "a brace is escaped, so that no value chooses its cluster slot; the original's SRK counts as damage"
+	spaces   = "white space other than the space is escaped; the original's SRK counts as damage"
+	shared   = "the original let a second entry take the value as a name; it identifies nobody until that is repaired (I2)"
 	nothing  = "an empty value identifies nobody"
-	notText  = "only a text is a password; the original takes anything"
-	over72   = "passwords over 72 bytes are cut by the original, and refused here"
+	notText  = "only a text is a password; the original accepts anything"
+	over72   = "the original cuts passwords over 72 bytes, the store refuses them"
 	accepted = "in"
 	refused  = "out"
 )
@@ -235,7 +235,7 @@ func (ds deviations) allUsed(t *testing.T) {
 	t.Helper()
 	for _, d := range ds {
 		if !d.used {
-			t.Errorf("no case deviates as the table says: %s: %s: %s", d.call, d.what, d.reason)
+			t.Errorf("no case differs as the table says: %s: %s: %s", d.call, d.what, d.reason)
 		}
 	}
 }
@@ -254,7 +254,7 @@ func TestOriginalReads(t *testing.T) {
 			compareEntry(t, users, r, f)
 			for what, got := range logins(t, users, f, r, every, i%8 == 0) {
 				if want := r.want(what); got != want && !allowed.allow(r.From, what, got) {
-					t.Errorf("%s: %s: %s, the original says %s", abbreviate(r.From), what, got, want)
+					t.Errorf("%s: %s: %s, the original answered %s", abbreviate(r.From), what, got, want)
 				}
 			}
 		}

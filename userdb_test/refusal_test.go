@@ -100,7 +100,7 @@ func reload(s *site, admin *redis.Conn) {
 		select {
 		case err := <-ended:
 			// The disk may be full, for example.
-			s.t.Fatalf("the server has not reloaded: %v", err)
+			s.t.Fatalf("reloading: %v", err)
 		default:
 			runtime.Gosched()
 		}
@@ -133,11 +133,11 @@ func refusedVerbs(ctx context.Context, users *userdb.Type) map[string]func() err
 			return err
 		},
 		"touch": func() error {
-			_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("plain", schema.Text("x")); return nil })
+			_, err := users.Update(ctx, hints.UID("u"), putText("plain", "x"))
 			return err
 		},
 		"touch-old": func() error {
-			_, err := users.Update(ctx, hints.UID("old"), func(e *userdb.Entry) error { e.Put("plain", schema.Text("x")); return nil })
+			_, err := users.Update(ctx, hints.UID("old"), putText("plain", "x"))
 			return err
 		},
 		"update": func() error {
@@ -200,7 +200,7 @@ func TestRefusingServer(t *testing.T) {
 			r.end(s, admin)
 			ended = true
 			if diff := diffRecords(before, s.comparableRecords()); diff != "" {
-				t.Errorf("a refusing server wrote:\n%s", diff)
+				t.Errorf("refused verbs wrote:\n%s", diff)
 			}
 			for name, verb := range refusedVerbs(t.Context(), users) {
 				if name != "update" && name != "delete" {
@@ -310,7 +310,7 @@ func TestNarrowRights(t *testing.T) {
 		wantErr(t, "without "+command, err, userdb.ErrUnavailable, word)
 	}
 	if diff := diffRecords(before, s.comparableRecords()); diff != "" {
-		t.Errorf("without rights it wrote:\n%s", diff)
+		t.Errorf("verbs without rights wrote:\n%s", diff)
 	}
 }
 

@@ -31,10 +31,13 @@ var schemaChanges = []struct {
 	{"a new plain field", wideSchemaWith(func(t *schema.Type) { t.Fields["city"] = schema.Field{} }), nil},
 	{"another password policy", wideSchemaWith(func(t *schema.Type) { t.Password = &schema.Password{Min: 20} }), nil},
 	{"another plain tertiary record", wideSchemaWith(func(t *schema.Type) { t.Tertiary["log"] = schema.Tertiary{Kind: "list"} }), nil},
-	{"a secondary field less", wideSchemaWith(func(t *schema.Type) { delete(t.Fields, "nick") }), nil},
-	{"an index less", wideSchemaWith(func(t *schema.Type) { t.Fields["job"] = schema.Field{} }), nil},
+	{"without a secondary field", wideSchemaWith(func(t *schema.Type) { delete(t.Fields, "nick") }), nil},
+	{"without an index", wideSchemaWith(func(t *schema.Type) { t.Fields["job"] = schema.Field{} }), nil},
 	{"tags without an index", wideSchemaWith(func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }), nil},
-	{"another codec", wideSchemaWith(func(t *schema.Type) { t.Fields["rating"] = schema.Field{} }), []string{"codec of field rating: stored json; here text"}},
+	{
+		"another codec", wideSchemaWith(func(t *schema.Type) { t.Fields["rating"] = schema.Field{} }),
+		[]string{"codec of field rating: stored json; here text"},
+	},
 	{
 		"another rule", wideSchemaWith(func(t *schema.Type) { t.Fields["name"] = schema.Field{Role: schema.RoleSecondary, Kind: "nickname"} }),
 		[]string{"kind of field name: stored none; here nickname"},
@@ -63,7 +66,7 @@ func writeVerbs(t *testing.T, users *userdb.Type) map[string]func() error {
 			return err
 		},
 		"update": func() error {
-			_, err := users.Update(ctx, hints.Field("name", "n"), func(e *userdb.Entry) error { e.Put("x", schema.Text("y")); return nil })
+			_, err := users.Update(ctx, hints.Field("name", "n"), putText("x", "y"))
 			return err
 		},
 		"delete": func() error { return users.Delete(ctx, hints.Field("name", "n")) },
@@ -184,7 +187,7 @@ func TestSchemaOfOriginalData(t *testing.T) {
 		}
 		s.inspect(t)
 		must(t, exact.Delete(ctx, hints.UID("new")))
-		wantErr(t, "casefold later", writeVerbs(t, folded)["create"](), userdb.ErrSchemaMismatch, "stored exact", "here casefold")
+		wantErr(t, "casefold after exact", writeVerbs(t, folded)["create"](), userdb.ErrSchemaMismatch, "stored exact", "here casefold")
 	})
 }
 
@@ -208,7 +211,7 @@ func TestSchemaAmongWriters(t *testing.T) {
 			}
 		}
 		if done != [2]int{16, 0} && done != [2]int{0, 16} {
-			t.Errorf("writers of two schemas were let in: %v", done)
+			t.Errorf("writers of each schema that succeeded: %v", done)
 		}
 		if done[1] > 0 {
 			s.views[view.Of(s.first).NS] = s.opened[len(s.opened)-1]
@@ -269,7 +272,7 @@ func TestClosedTypes(t *testing.T) {
 		older := typeOf(t, s.open(userdb.Options{Schema: wide}), "user")
 		add(t, older, "u", "name", "N", "city", "Bonn")
 		set := func(field, value string) error {
-			_, err := users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put(field, schema.Text(value)); return nil })
+			_, err := users.Update(ctx, hints.UID("u"), putText(field, value))
 			return err
 		}
 		must(t, set("name", "M"))

@@ -155,10 +155,7 @@ func (d *loginExecution) do(ctx context.Context, op operation) (userdb.Entry, er
 	case "create":
 		return d.users.Create(ctx, userdb.NewEntry{UID: d.uid, Facets: schema.Texts("name", d.name(words[2])), Password: passwordOf(words[1])})
 	case "rename":
-		return d.users.Update(ctx, uid(d.uid), func(e *userdb.Entry) error {
-			e.Put("name", schema.Text(d.name(words[1])))
-			return nil
-		})
+		return d.users.Update(ctx, uid(d.uid), putText("name", d.name(words[1])))
 	}
 	panic("unknown operation " + op)
 }

@@ -14,7 +14,9 @@ import (
 func TestSecurityPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/security.md")
 	must(t, err)
-	dirs := map[string]string{"u": ".", "s": "../internal/store", "p": "../password", "h": "../internal/hashpool", "c": "../cmd/userdb", "m": "../maintain/*"}
+	dirs := map[string]string{
+		"u": ".", "s": "../internal/store", "p": "../password", "h": "../internal/hashpool", "c": "../cmd/userdb", "m": "../maintain/*",
+	}
 	name := regexp.MustCompile("(?:([uspchm]) )?`([A-Za-z-]+)`")
 	named := 0
 	for line := range strings.Lines(string(page)) {
@@ -24,7 +26,7 @@ func TestSecurityPage(t *testing.T) {
 		}
 		tests := name.FindAllStringSubmatch(cells[4], -1)
 		if len(tests) == 0 && strings.TrimSpace(cells[4]) != "—" {
-			t.Errorf("what shows this? %s", line)
+			t.Errorf("this row names no tests: %s", line)
 		}
 		dir := ""
 		for _, m := range tests {
@@ -38,7 +40,7 @@ func TestSecurityPage(t *testing.T) {
 		}
 	}
 	if named < 60 {
-		t.Errorf("the page names %d tests", named)
+		t.Errorf("the page names only %d tests", named)
 	}
 	all := allTests(t)
 	for _, name := range regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(string(page), -1) {

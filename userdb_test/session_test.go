@@ -83,14 +83,15 @@ func TestSessions(t *testing.T) {
 		s, secret, err := g.users.StartSession(ctx, g.loginAlice(), userdb.SessionOptions{Origin: "192.0.2.7", Agent: "A browser; of mine"})
 		must(t, err)
 		want := userdb.Session{
-			ID: s.ID, Begun: begun, Seen: begun, Verified: begun, Ends: begun.Add(30 * 24 * time.Hour), Origin: "192.0.2.7", Agent: "A browser; of mine",
+			ID: s.ID, Begun: begun, Seen: begun, Verified: begun, Ends: begun.Add(30 * 24 * time.Hour),
+			Origin: "192.0.2.7", Agent: "A browser; of mine",
 		}
 		sameSession(t, "begun", s, want)
 		bytes, err := base64.RawURLEncoding.DecodeString(secret)
 		if err != nil || len(bytes) != 20+len("alice") || strings.Contains(secret, s.ID) || s.ID == "" {
 			t.Errorf("secret %q, ID %q", secret, s.ID)
 		}
-		sameSession(t, "asked for", g.wantSession("at once", secret), want)
+		sameSession(t, "looked up", g.wantSession("at once", secret), want)
 		g.advance(time.Minute)
 		want.Seen = g.now
 		sameSession(t, "a minute later", g.wantSession("a minute later", secret), want)
@@ -99,7 +100,7 @@ func TestSessions(t *testing.T) {
 		other, second := g.startSession(userdb.SessionOptions{})
 		all := g.listSessions()
 		if len(all) != 2 || all[0].ID != other.ID || all[1].ID != s.ID {
-			t.Fatalf("%+v, want the one that was seen last first", all)
+			t.Fatalf("%+v, want the last one used first", all)
 		}
 		sameSession(t, "listed", all[1], want)
 
@@ -113,7 +114,7 @@ func TestSessions(t *testing.T) {
 		must(t, g.users.EndSession(ctx, "made up"))
 		g.wantEnded("by its secret", second)
 		if left := g.listSessions(); len(left) != 0 {
-			t.Errorf("%+v is left", left)
+			t.Errorf("still there: %+v", left)
 		}
 		for k, r := range g.dump(ctx) {
 			if text := k + r.String(); strings.Contains(text, secret) || strings.Contains(text, second) {
@@ -159,19 +160,19 @@ var sessionEnds = []sessionEnd{
 	{"disable, enable", func(ctx context.Context, g *gate) error {
 		return errors.Join(g.users.Disable(ctx, uid("alice")), g.users.Enable(ctx, uid("alice")))
 	}},
-	{"disabled by a program that knows no sessions, enable", func(ctx context.Context, g *gate) error {
+	{"disable by a program without sessions, enable", func(ctx context.Context, g *gate) error {
 		g.storeField("alice", store.FieldDisabled, schema.Date(g.now).Wire())
 		return g.users.Enable(ctx, uid("alice"))
 	}},
-	{"a password by a program that knows no sessions", func(_ context.Context, g *gate) error {
+	{"a password by a program without sessions", func(_ context.Context, g *gate) error {
 		g.storeField("alice", store.FieldChanged, schema.Date(g.now.Add(time.Hour)).Wire())
 		return nil
 	}},
 	{"delete", func(ctx context.Context, g *gate) error { return g.users.Delete(ctx, uid("alice")) }},
-	{"delete and make anew", func(ctx context.Context, g *gate) error {
+	{"delete and create", func(ctx context.Context, g *gate) error {
 		return errors.Join(g.users.Delete(ctx, uid("alice")), g.create("alice", alicePassword))
 	}},
-	{"delete and make anew long after", func(ctx context.Context, g *gate) error {
+	{"delete and create long after", func(ctx context.Context, g *gate) error {
 		return errors.Join(g.users.Delete(ctx, uid("alice")), g.raw.Del(ctx, "user/uid:alice").Err(), g.create("alice", ""))
 	}},
 }
@@ -206,7 +207,7 @@ func TestSessionEnds(t *testing.T) {
 					continue // that program does not delete the record of sessions, which expires
 				}
 				if left := g.keysUnder("~/session/"); len(left) > 0 {
-					t.Errorf("%s, %s: %q is left", before, end.name, left)
+					t.Errorf("%s, %s: still there: %q", before, end.name, left)
 				}
 			}
 		}
@@ -264,7 +265,7 @@ func TestOwnSession(t *testing.T) {
 		must(t, err)
 		for _, name := range []string{"alice", "bob"} {
 			for i := range 3 {
-				_, err := g.users.Update(ctx, uid(name), func(e *userdb.Entry) error { e.Put("job", schema.Text(fmt.Sprint(i))); return nil })
+				_, err := g.users.Update(ctx, uid(name), putText("job", fmt.Sprint(i)))
 				must(t, err)
 			}
 		}
@@ -398,7 +399,7 @@ func TestVerifySession(t *testing.T) {
 		_, _, err := g.users.VerifySession(ctx, secret, wrongPassword, userdb.Attempt{})
 		wantErr(t, "wrong", err, userdb.ErrLogin)
 		if s := g.wantSession("still", secret); s.Verified.Equal(s.Seen) {
-			t.Error("a wrong password verifies")
+			t.Error("a wrong password counts as verification")
 		}
 		_, s, err := g.users.VerifySession(ctx, secret, alicePassword, userdb.Attempt{})
 		if err != nil || s.Verified.UnixMilli() != g.now.UnixMilli() || !g.wantSession("verified", secret).Verified.Equal(s.Verified) {
@@ -422,7 +423,7 @@ func TestRedeemSession(t *testing.T) {
 		if err != nil || e.UID() != "alice" || s.Agent != "mine" {
 			t.Fatalf("%v, %+v, %v", e, s, err)
 		}
-		g.wantSession("by a link", secret)
+		g.wantSession("with a link", secret)
 		g.wantVoid("a second time", "sign in", link)
 		refused := func(why string, want error) {
 			t.Helper()
@@ -438,7 +439,7 @@ func TestRedeemSession(t *testing.T) {
 		refused("a full server", userdb.ErrUnavailable)
 		_, _, secret, err = g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{})
 		must(t, err)
-		g.wantSession("at last", secret)
+		g.wantSession("after the refusals", secret)
 	})
 }
 
@@ -472,7 +473,7 @@ func TestRedeemSessionInTime(t *testing.T) {
 		case err := <-returned:
 			wantErr(t, "in the middle", err, context.Canceled)
 		case <-time.After(10 * time.Second):
-			t.Error("it waits for the end of the session")
+			t.Error("the call waits for the end of the session")
 		}
 		<-ending
 		g.tap.set(nil)
@@ -480,7 +481,7 @@ func TestRedeemSessionInTime(t *testing.T) {
 		eventually(t, "the session ends", func() bool { return len(g.listSessions()) == 0 })
 		_, _, secret, err := g.users.RedeemSession(t.Context(), "sign in", link, userdb.SessionOptions{})
 		must(t, err)
-		g.wantSession("by the link, which is not spent", secret)
+		g.wantSession("with the unspent link", secret)
 	})
 }
 
@@ -490,7 +491,7 @@ func fourth[T, U, V any](_ T, _ U, _ V, err error) error { return err }
 func TestSessionTrips(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		_, secret := g.startSession(userdb.SessionOptions{})
-		g.wantSession("so that the scripts are known", secret)
+		g.wantSession("loading the scripts", secret)
 		trips := 0
 		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 			trips++
@@ -515,15 +516,15 @@ func TestSessionTriesAsOthersDo(t *testing.T) {
 		before := proxy.Cuts()
 		proxy.CutRequests(-1, aliceSessions)
 		defer proxy.Pass()
-		wantErr(t, "without an answer", do(), want)
+		wantErr(t, "without a reply", do(), want)
 		return proxy.Cuts() - before
 	}
 	ended := tries(userdb.ErrOutcomeUnknown, func() error { return g.users.EndSession(t.Context(), secret) })
 	asked := tries(userdb.ErrUnavailable, func() error { _, _, err := g.users.Session(t.Context(), secret); return err })
 	if asked > ended || asked < 2 {
-		t.Errorf("asked for %d times, and ended %d times", asked, ended)
+		t.Errorf("looked up %d times, ended %d times", asked, ended)
 	}
-	g.wantSession("after that", secret)
+	g.wantSession("after the failures", secret)
 }
 
 // TestManySessionsWithoutAnAnswer makes concurrent lookups, which share round trips, while requests
@@ -551,7 +552,7 @@ func TestManySessionsWithoutAnAnswer(t *testing.T) {
 	proxy.CutRequests(-1, aliceSessions)
 	many(userdb.ErrUnavailable)
 	proxy.Pass()
-	g.wantSession("after that", secret)
+	g.wantSession("after the failures", secret)
 }
 
 // TestSessionRecords checks that malformed sessions count as none, and that a record of another
@@ -596,7 +597,7 @@ func TestSessionsOfOthers(t *testing.T) {
 		_, _, err := g.users.Redeem(ctx, "", secret)
 		wantErr(t, "as a token", err, userdb.ErrNotFound)
 		g.wantEnded("a token", g.issue(userdb.Token{Purpose: "reset"}))
-		g.wantSession("after all that", secret)
+		g.wantSession("after these attempts", secret)
 	})
 }
 
@@ -625,7 +626,7 @@ func TestSessionsWhereWritesAreRefused(t *testing.T) {
 			_, _, err := g.users.StartSession(t.Context(), e, userdb.SessionOptions{})
 			r.end(s, admin)
 			r.wantRefused(t, "begin", err)
-			g.wantSession("after that", secret)
+			g.wantSession("after the failures", secret)
 			if n := len(g.listSessions()); n != 1 {
 				t.Errorf("%d sessions", n)
 			}
@@ -648,7 +649,7 @@ func TestSessionsInAFileThatCannotBeWritten(t *testing.T) {
 	_, _, err := g.users.StartSession(t.Context(), e, userdb.SessionOptions{})
 	wantErr(t, "begin", err, userdb.ErrUnavailable)
 	must(t, os.RemoveAll(filepath.Dir(blocked)))
-	g.wantSession("after that", secret)
+	g.wantSession("after the failures", secret)
 	if n := len(g.listSessions()); n != 1 {
 		t.Errorf("%d sessions", n)
 	}
@@ -672,7 +673,10 @@ type accountSet struct {
 // newAccountSet creates accounts with ten sessions each.
 func newAccountSet(t *testing.T, users *userdb.Type, accounts int) *accountSet {
 	t.Helper()
-	c := &accountSet{users: users, secrets: make([][]string, accounts), acknowledged: make([][]atomic.Bool, accounts), ending: make([]atomic.Bool, accounts)}
+	c := &accountSet{
+		users: users, secrets: make([][]string, accounts),
+		acknowledged: make([][]atomic.Bool, accounts), ending: make([]atomic.Bool, accounts),
+	}
 	var group errgroup.Group
 	group.SetLimit(32)
 	for i := range accounts {
@@ -699,11 +703,11 @@ func (c *accountSet) lookUp(ctx context.Context, i, j int) error {
 	e, _, err := c.users.Session(ctx, c.secrets[i][j])
 	switch {
 	case err == nil && over:
-		return fmt.Errorf("session %d of account %d is good after its end", j, i)
+		return fmt.Errorf("session %d of account %d is valid after its end", j, i)
 	case err == nil && e.UID() != fmt.Sprint("c", i):
-		return fmt.Errorf("session %d of account %d is %s's", j, i, e.UID())
+		return fmt.Errorf("session %d of account %d belongs to %s", j, i, e.UID())
 	case errors.Is(err, userdb.ErrNotFound) && !begun && !c.ending[i].Load():
-		return fmt.Errorf("session %d of account %d is not good, and nobody ends it", j, i)
+		return fmt.Errorf("session %d of account %d is not valid, although nobody ended it", j, i)
 	case errors.Is(err, userdb.ErrNotFound):
 		return nil
 	}
@@ -773,7 +777,7 @@ func (c *accountSet) run(t *testing.T, meanwhile func()) {
 			must(t, c.lookUp(t.Context(), i, j))
 		}
 	}
-	t.Logf("%d sessions were asked for meanwhile", asked.Load())
+	t.Logf("%d lookups meanwhile", asked.Load())
 }
 
 // TestManySessions looks up 10,000 sessions of 1,000 accounts while they end.
@@ -905,7 +909,7 @@ func TestNoSessionAnswer(t *testing.T) {
 			cancel()
 			wantErr(t, v.name, err, userdb.ErrOutcomeUnknown)
 			if errors.Is(err, userdb.ErrUnavailable) || lost == 0 {
-				t.Errorf("%s: %d answers were lost, and it says %v", v.name, lost, err)
+				t.Errorf("%s: %d replies were lost, got %v", v.name, lost, err)
 			}
 		}
 	})

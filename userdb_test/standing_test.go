@@ -23,9 +23,15 @@ type obstacle struct {
 }
 
 var obstacles = []obstacle{
-	{"disabled", func(g *gate, uid string) { must(g.t, g.users.Disable(g.t.Context(), hints.UID(uid))) }, func(s userdb.Standing) bool { return s.Disabled }},
-	{"no password", func(g *gate, uid string) { g.setHash(uid, "") }, func(s userdb.Standing) bool { return s.Password == userdb.PasswordNone }},
-	{"a password of another store", func(g *gate, uid string) { g.setHash(uid, "$nosuch$hash") }, func(s userdb.Standing) bool { return s.Password == userdb.PasswordUnusable }},
+	{"disabled", func(g *gate, uid string) {
+		must(g.t, g.users.Disable(g.t.Context(), hints.UID(uid)))
+	}, func(s userdb.Standing) bool { return s.Disabled }},
+	{"no password", func(g *gate, uid string) {
+		g.setHash(uid, "")
+	}, func(s userdb.Standing) bool { return s.Password == userdb.PasswordNone }},
+	{"an unknown hash", func(g *gate, uid string) {
+		g.setHash(uid, "$nosuch$hash")
+	}, func(s userdb.Standing) bool { return s.Password == userdb.PasswordUnusable }},
 	{"guesses", func(g *gate, uid string) {
 		for range 12 {
 			_, err := g.users.Login(g.t.Context(), uid+" name", wrongPassword, userdb.Attempt{})
@@ -103,9 +109,9 @@ func (g *gate) checkStanding(uid string, some []obstacle) {
 	must(g.t, err)
 	for _, o := range obstacles {
 		password := o.name == "no password" &&
-			slices.Contains(names, "a password of another store") // which replaced it
+			slices.Contains(names, "an unknown hash") // which replaced it
 		if want := slices.Contains(names, o.name) && !password; o.is(s) != want {
-			g.t.Errorf("%q: %s is told: %v: %+v", names, o.name, !want, s)
+			g.t.Errorf("%q: Standing shows %s: %v, in %+v", names, o.name, !want, s)
 		}
 	}
 	_, err = g.users.Login(ctx, uid+" name", alicePassword, userdb.Attempt{Origin: "192.0.2.1"})
@@ -113,16 +119,16 @@ func (g *gate) checkStanding(uid string, some []obstacle) {
 	switch {
 	case s.Admits():
 		if err != nil {
-			g.t.Errorf("%q: it admits, and Login says %v", names, err)
+			g.t.Errorf("%q: Admits is true, but Login returns %v", names, err)
 		}
 	case errors.As(err, &wait):
 		if s.Wait == 0 || wait.Wait > s.Wait || s.Wait-wait.Wait > time.Minute {
-			g.t.Errorf("%q: Login says to wait %v, and this says %v", names, wait.Wait, s.Wait)
+			g.t.Errorf("%q: Login says to wait %v, Standing %v", names, wait.Wait, s.Wait)
 		}
 	case !errors.Is(err, userdb.ErrLogin):
-		g.t.Errorf("%q: Login says %v", names, err)
+		g.t.Errorf("%q: Login returns %v", names, err)
 	case s.Wait > 0 && s.Identifiers > 0:
-		g.t.Errorf("%q: Login checks the password, and this says to wait %v", names, s.Wait)
+		g.t.Errorf("%q: Login checks the password, but Standing says to wait %v", names, s.Wait)
 	}
 	if s.Admits() != (len(some) == 0) {
 		g.t.Errorf("%q: admits: %v", names, s.Admits())
@@ -146,15 +152,16 @@ func TestStandingTells(t *testing.T) {
 		must(t, err)
 		s, err := g.users.Standing(ctx, alice)
 		must(t, err)
-		if len(s.Familiar) != 2 || s.Familiar[0].Left != 8 || s.Familiar[1].Left != 7 || g.clock().Sub(s.LastLogin).Round(time.Second) != time.Minute {
-			t.Errorf("%+v, last login %v ago", s.Familiar, g.clock().Sub(s.LastLogin))
+		ago := g.clock().Sub(s.LastLogin)
+		if len(s.Familiar) != 2 || s.Familiar[0].Left != 8 || s.Familiar[1].Left != 7 || ago.Round(time.Second) != time.Minute {
+			t.Errorf("%+v, last login %v ago", s.Familiar, ago)
 		}
-		var told []string
+		var tokens []string
 		for _, tk := range s.Tokens {
-			told = append(told, fmt.Sprint(tk.Purpose, " ", tk.Field, " ", tk.Until.Sub(g.clock()).Round(time.Minute)))
+			tokens = append(tokens, fmt.Sprint(tk.Purpose, " ", tk.Field, " ", tk.Until.Sub(g.clock()).Round(time.Minute)))
 		}
-		if !slices.Equal(told, []string{"change:email email 2h0m0s", "reset name 1h0m0s"}) {
-			t.Errorf("tokens: %q", told)
+		if !slices.Equal(tokens, []string{"change:email email 2h0m0s", "reset name 1h0m0s"}) {
+			t.Errorf("tokens: %q", tokens)
 		}
 		g.advance(time.Hour + time.Minute)
 		if s, err = g.users.Standing(ctx, alice); err != nil || len(s.Tokens) != 1 {
@@ -175,7 +182,9 @@ func TestClaims(t *testing.T) {
 		_, err := users.Create(t.Context(), userdb.NewEntry{UID: "u1", Facets: schema.Texts("name", "Alice", "email", "alice@example.com")})
 		must(t, err)
 		for value, want := range map[string]string{
-			"ＡＬＩＣＥ": "name user/name:alice/~prk user/uid:u1", "alice@EXAMPLE.com": "email user/email:alice@example.com/~prk user/uid:u1", "bob": "", "": "",
+			"ＡＬＩＣＥ":             "name user/name:alice/~prk user/uid:u1",
+			"alice@EXAMPLE.com": "email user/email:alice@example.com/~prk user/uid:u1",
+			"bob":               "", "": "",
 		} {
 			claims, err := inspect.Claims(t.Context(), db, "user", value)
 			must(t, err)
@@ -188,7 +197,7 @@ func TestClaims(t *testing.T) {
 			}
 		}
 		if _, err := inspect.Claims(t.Context(), db, "nosuch", "x"); err == nil {
-			t.Error("of a type that does not exist")
+			t.Error("a type that does not exist has claims")
 		}
 	})
 }

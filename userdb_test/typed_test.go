@@ -91,7 +91,7 @@ func TestTypedVerbs(t *testing.T) {
 		sameProfile(t, "Create", made, alice())
 		e, err := users.Find(t.Context(), hints.Any("alice"))
 		if err != nil || e.Rev() != made.Rev.String() || e.Rev() == "" || made.Rev.Entry().String() != e.String() {
-			t.Errorf("the store has %v, %v; Create gave %v", e, err, made.Rev.Entry())
+			t.Errorf("the store has %v, %v; Create returned %v", e, err, made.Rev.Entry())
 		}
 		if got := e.Text("age") + e.Text("serial") + e.Text("prefs"); got != `-922337203685477580818446744073709551615{"a":9223372036854775807}` {
 			t.Errorf("whole numbers are written as %s", got)
@@ -115,7 +115,8 @@ func TestTypedVerbs(t *testing.T) {
 		_, err = profiles.Create(t.Context(), profile{Email: "ALICE@example.com"})
 		wantField(t, "Create", err, userdb.ErrDuplicate, "email")
 		bare, err := profiles.Create(t.Context(), profile{})
-		if e := bare.Rev.Entry(); err != nil || len(bare.UID) != 12 || slices.Compare(slices.Collect(e.Fields()), []string{"active", "score", "serial", "uid"}) != 0 {
+		fields := []string{"active", "score", "serial", "uid"}
+		if e := bare.Rev.Entry(); err != nil || len(bare.UID) != 12 || !slices.Equal(slices.Collect(e.Fields()), fields) {
 			t.Errorf("of a zero struct: %v, %v", e, err)
 		}
 		must(t, users.Delete(t.Context(), hints.UID(made.UID)))
@@ -173,7 +174,7 @@ func TestTypedWritesWhatChanged(t *testing.T) {
 			mine.Score, mine.Notes = mine.Score+1, append(mine.Notes, name)
 			sameProfile(t, name, saved, mine)
 			if e := saved.Rev.Entry(); e.Text("city") != "the city of alice" || e.Text("since") != "2023-11-14" {
-				t.Errorf("%s: what is no change was changed: %v", name, e)
+				t.Errorf("%s changed other facets: %v", name, e)
 			}
 			same, err := verb(t.Context(), profiles, saved, func(a *profile) error {
 				// A date has neither a time zone nor microseconds.
@@ -181,7 +182,7 @@ func TestTypedWritesWhatChanged(t *testing.T) {
 				return nil
 			})
 			if err != nil || same.Rev.String() != saved.Rev.String() {
-				t.Errorf("%s of nothing: %v, and another revision", name, err)
+				t.Errorf("%s without a change: %v, or another revision", name, err)
 			}
 		}
 	})
@@ -223,10 +224,10 @@ func TestTypedRefusals(t *testing.T) {
 
 		mine.Job = "mine"
 		_, err = profiles.Save(t.Context(), mine)
-		wantErr(t, "Save, overtaken", err, userdb.ErrConflict)
+		wantErr(t, "Save after another change", err, userdb.ErrConflict)
 		mine.Job = alice().Job
 		_, err = profiles.Save(t.Context(), mine)
-		wantErr(t, "Save of nothing, overtaken", err, userdb.ErrConflict)
+		wantErr(t, "Save without a change, after another change", err, userdb.ErrConflict)
 
 		for what, edit := range map[string]func(*profile){
 			"uid":   func(a *profile) { a.UID = "other" },
@@ -320,7 +321,7 @@ func TestTypedNoUpdateIsLost(t *testing.T) {
 		}
 		got, err := profiles.Find(t.Context(), hints.UID("alice"))
 		if err != nil || len(got.Prefs) != n+1 {
-			t.Errorf("%d of %d are there: %v, %v", len(got.Prefs)-1, n, got.Prefs, err)
+			t.Errorf("%d of %d updates were kept: %v, %v", len(got.Prefs)-1, n, got.Prefs, err)
 		}
 	})
 }
@@ -413,12 +414,13 @@ func TestTypedAndOtherVerbs(t *testing.T) {
 		e.Put("score", schema.Number(3))
 		a, err := profiles.Read(e)
 		if err != nil || a.Job != "" || a.Score != 3 {
-			t.Errorf("Read gives %+v, %v", a, err)
+			t.Errorf("Read returns %+v, %v", a, err)
 		}
 		a.Score, a.Active = 4, false
 		a, err = profiles.Save(t.Context(), a)
-		if got := a.Rev.Entry(); err != nil || got.Text("city") != "Berlin" || got.Text("job") != "" || got.Text("score") != "4" || got.Text("active") != "false" {
-			t.Errorf("Save gives %v, %v", got, err)
+		got := a.Rev.Entry()
+		if err != nil || got.Text("city") != "Berlin" || got.Text("job") != "" || got.Text("score") != "4" || got.Text("active") != "false" {
+			t.Errorf("Save returns %v, %v", got, err)
 		}
 		if _, err := users.Login(t.Context(), "alice", "correct horse", userdb.Attempt{}); err != nil {
 			t.Errorf("after Save: %v", err)

@@ -83,7 +83,7 @@ func naughtyEntry(t *testing.T, users *userdb.Type, n userdb.NewEntry, text stri
 			t.Errorf("%q by *: %v, %v", text, byName, err)
 		}
 		if _, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("email", v.Text())}); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("%q a second time: %v", text, err)
+			t.Errorf("creating %q again: %v", text, err)
 		}
 	}
 	if len(n.Tags) > 0 {
@@ -205,7 +205,7 @@ func TestParallelCreatesOfOneMap(t *testing.T) {
 			}
 		}
 		if !maps.Equal(given.Facets, schema.Texts("job", "cook")) || !slices.Equal(given.Tags, []string{"b", "a", "b"}) {
-			t.Errorf("what was given is %v, %v now", given.Facets, given.Tags)
+			t.Errorf("the argument is now %v, %v", given.Facets, given.Tags)
 		}
 	})
 }
@@ -233,7 +233,7 @@ func TestUIDs(t *testing.T) {
 		}
 		_, err = users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "third")})
 		if err == nil || errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a generator that gives one UID for ever: %v", err)
+			t.Errorf("a generator that always returns the same UID: %v", err)
 		}
 		got, err := users.Find(ctx, hints.UID("taken"))
 		if err != nil || got.Rev() != first.Rev() || got.Text("name") != "first" {
@@ -316,7 +316,7 @@ func TestDomainsStayApart(t *testing.T) {
 				n++
 				other := userdb.NewEntry{UID: fmt.Sprint(n), Facets: schema.Texts("email", email, "name", fmt.Sprint("n", n))}
 				if _, err := users.Create(t.Context(), other); !errors.Is(err, userdb.ErrDuplicate) && !errors.Is(err, userdb.ErrInvalid) {
-					t.Errorf("%+q once more: %v", email, err)
+					t.Errorf("creating %+q again: %v", email, err)
 				}
 			}
 		}
@@ -342,7 +342,7 @@ func TestFacets(t *testing.T) {
 		e.Drop("job")
 		want("uid", "u1", "name", "Bob")
 		if n := len(userdb.Entry{}.Facets()); n != 0 {
-			t.Errorf("the zero Entry has %d", n)
+			t.Errorf("the zero Entry has %d facets", n)
 		}
 	})
 }

@@ -53,7 +53,9 @@ func addVisitorAccounts(g *gate) {
 	must(g.t, g.users.Disable(g.t.Context(), uid("dis")))
 	_, err := g.users.Create(g.t.Context(), userdb.NewEntry{UID: "no-address", Facets: schema.Texts("name", "no-address")})
 	must(g.t, err)
-	_, err = g.users.Create(g.t.Context(), userdb.NewEntry{UID: strings.Repeat("x", 201), Facets: schema.Texts("name", "longest", "email", "longest@example.com")})
+	_, err = g.users.Create(g.t.Context(), userdb.NewEntry{
+		UID: strings.Repeat("x", 201), Facets: schema.Texts("name", "longest", "email", "longest@example.com"),
+	})
 	must(g.t, err)
 	g.issue(userdb.Token{Purpose: "warm"}) // these calls load all scripts
 	_, _, _ = g.users.IssueForVisitor(g.t.Context(), "email", "warm", userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: "warm"})
@@ -92,11 +94,12 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 			trips = g.countTrips(func() { in, err = g.users.Invite(t.Context(), "email", v.typed, userdb.Token{}, a) })
 			must(t, err)
 			work["invite: "+trips] = append(work["invite: "+trips], v.typed)
-			if known := v.known || !strings.HasPrefix(v.typed, "nobody"); in.Known != known || (in.Secret == "") != known || !strings.EqualFold(in.Address, v.typed) {
+			known := v.known || !strings.HasPrefix(v.typed, "nobody")
+			if in.Known != known || (in.Secret == "") != known || !strings.EqualFold(in.Address, v.typed) {
 				t.Errorf("%s: %+v", v.typed, in)
 			}
 			if v.known && in.Address != "alice@example.com" {
-				t.Errorf("the mail goes to %s, not to the address that there is", in.Address)
+				t.Errorf("the mail goes to %s, not to the stored address", in.Address)
 			}
 		}
 		if len(work) != 2 {
@@ -127,7 +130,8 @@ func TestVisitorsWriteAlike(t *testing.T) {
 				looking = false
 				return err
 			})
-			_, _, _ = g.users.IssueForVisitor(t.Context(), "email", v.typed, userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: fmt.Sprint("origin", i)})
+			a := userdb.Attempt{Origin: fmt.Sprint("origin", i)}
+			_, _, _ = g.users.IssueForVisitor(t.Context(), "email", v.typed, userdb.Token{Purpose: "reset"}, a)
 			g.tap.set(nil)
 			work[fmt.Sprint(writes)] = append(work[fmt.Sprint(writes)], v.typed)
 		}
@@ -136,7 +140,7 @@ func TestVisitorsWriteAlike(t *testing.T) {
 		}
 		for _, key := range g.keysUnder("~/token/") {
 			if ttl, err := g.raw.PTTL(t.Context(), key).Result(); key != "~/token/{user/uid:alice}" && (err != nil || ttl > time.Minute) {
-				t.Errorf("%s, which nobody has the secret of, lives for %v, %v", key, ttl, err)
+				t.Errorf("%s, whose secret nobody has, lives for %v, %v", key, ttl, err)
 			}
 		}
 	})
@@ -221,10 +225,11 @@ func TestVisitorLimits(t *testing.T) {
 			for i := range n {
 				wg.Go(func() {
 					var err error
+					a := userdb.Attempt{Origin: origin(i)}
 					if i%2 == 0 {
-						_, _, err = g.users.IssueForVisitor(t.Context(), "email", identifier(i), userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: origin(i)})
+						_, _, err = g.users.IssueForVisitor(t.Context(), "email", identifier(i), userdb.Token{Purpose: "reset"}, a)
 					} else {
-						_, err = g.users.Invite(t.Context(), "email", identifier(i), userdb.Token{}, userdb.Attempt{Origin: origin(i)})
+						_, err = g.users.Invite(t.Context(), "email", identifier(i), userdb.Token{}, a)
 					}
 					var wait *userdb.WaitError
 					switch {
@@ -282,7 +287,7 @@ func TestVisitorRules(t *testing.T) {
 		_, _, err = g.users.IssueForVisitor(ctx, "email", "alice", userdb.Token{}, userdb.Attempt{})
 		wantField(t, "no purpose", err, userdb.ErrInvalid, "purpose")
 		_, err = g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: "invite:email"})
-		wantField(t, "a made invitation", err, userdb.ErrInvalid, "purpose")
+		wantField(t, "an invitation", err, userdb.ErrInvalid, "purpose")
 		for _, junk := range []string{"", "\xff", strings.Repeat("x", 5000), "~/token/{user/uid:alice}"} {
 			_, _, err = g.users.IssueForVisitor(ctx, "email", junk, userdb.Token{Purpose: "reset"}, userdb.Attempt{})
 			wantErr(t, fmt.Sprintf("%.20q", junk), err, userdb.ErrNotFound)
@@ -314,7 +319,7 @@ func TestAccept(t *testing.T) {
 			_, err := g.users.Accept(ctx, secret, userdb.NewEntry{Facets: facets, Password: pw})
 			return err
 		}
-		wantField(t, "a name that is taken", accept(schema.Texts("name", "alice"), ""), userdb.ErrDuplicate, "name")
+		wantField(t, "a taken name", accept(schema.Texts("name", "alice"), ""), userdb.ErrDuplicate, "name")
 		wantErr(t, "a weak password", accept(schema.Texts("name", "new"), "short"), password.ErrPolicy)
 		wantErr(t, "the address as password", accept(nil, "new@example.com"), password.ErrPolicy)
 		wantField(t, "another address", accept(schema.Texts("email", "other@example.com"), ""), userdb.ErrInvalid, "email")
@@ -324,7 +329,9 @@ func TestAccept(t *testing.T) {
 			_, _, err = g.users.Redeem(ctx, purpose, secret)
 			wantErr(t, "as a token", err, userdb.ErrNotFound)
 		}
-		e, err := g.users.Accept(ctx, secret, userdb.NewEntry{Facets: schema.Texts("name", "new"), Password: "battery staple new", Tags: []string{"staff"}})
+		e, err := g.users.Accept(ctx, secret, userdb.NewEntry{
+			Facets: schema.Texts("name", "new"), Password: "battery staple new", Tags: []string{"staff"},
+		})
 		if err != nil || e.Text("email") != "New@Example.com" || !e.Verified("email") || e.Verified("name") {
 			t.Fatalf("%v, %v", e, err)
 		}
@@ -345,7 +352,7 @@ func TestAccept(t *testing.T) {
 		must(t, g.users.Delete(ctx, uid(e.UID())))
 		spent("and deleted")
 		if left := g.keysUnder("~/token/"); len(left) > 0 {
-			t.Errorf("%q is left", left)
+			t.Errorf("still there: %q", left)
 		}
 		secret = g.invite("late@example.com")
 		g.advance(time.Hour)
@@ -357,7 +364,7 @@ func TestAccept(t *testing.T) {
 		secret = g.invite("taken@example.com")
 		_, err = g.users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("email", "Taken@example.com")})
 		must(t, err)
-		wantField(t, "an address that is taken by now", accept(nil, ""), userdb.ErrDuplicate, "email")
+		wantField(t, "a taken address", accept(nil, ""), userdb.ErrDuplicate, "email")
 	})
 }
 
@@ -407,10 +414,7 @@ func TestVerified(t *testing.T) {
 		}
 		put := func(address string) {
 			t.Helper()
-			_, err := g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error {
-				e.Put("email", schema.Text(address))
-				return nil
-			})
+			_, err := g.users.Update(ctx, uid("alice"), putText("email", address))
 			must(t, err)
 		}
 		want("made by the application", false)
@@ -420,7 +424,7 @@ func TestVerified(t *testing.T) {
 		must(t, err)
 		g.wantRedeem("verify", secret, "")
 		want("a token that was sent there", true)
-		_, err = g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { e.Put("job", schema.Text("cook")); return nil })
+		_, err = g.users.Update(ctx, uid("alice"), putText("job", "cook"))
 		must(t, err)
 		want("another change", true)
 		put("Alice@example.com")
@@ -479,7 +483,8 @@ func TestOneOrigin(t *testing.T) {
 			}
 			var err error
 			for i := range 31 {
-				_, err = g.users.Invite(t.Context(), "email", fmt.Sprintf("%s%d@example.com", kind, i), userdb.Token{}, userdb.Attempt{Origin: all[i%len(all)]})
+				a := userdb.Attempt{Origin: all[i%len(all)]}
+				_, err = g.users.Invite(t.Context(), "email", fmt.Sprintf("%s%d@example.com", kind, i), userdb.Token{}, a)
 			}
 			wantErr(t, kind+": the 31st invitation", err, userdb.ErrTooManyAttempts)
 		}
