@@ -104,8 +104,8 @@ func numbered(prefix string, n int) []string {
 	return all
 }
 
-// TestGrowingOverTheLimit updates an entry so that it exceeds 1 MiB.
-func TestGrowingOverTheLimit(t *testing.T) {
+// TestUpdateBeyondLimit updates an entry so that it exceeds 1 MiB.
+func TestUpdateBeyondLimit(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
 		_, err := users.Create(t.Context(), entryOfSize(maxEntry))

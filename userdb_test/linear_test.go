@@ -336,9 +336,9 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// TestLinearizableButForFailover kills a master while callers write. Redis may then lose writes
+// TestLinearizableDuringFailover kills a master while callers write. Redis may then lose writes
 // that it acknowledged, so the test only reports what it finds.
-func TestLinearizableButForFailover(t *testing.T) {
+func TestLinearizableDuringFailover(t *testing.T) {
 	onlyInSoak(t)
 	c := redistest.StartCluster(t, redistest.FailsOver)
 	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{Schema: wideSchema(schema.FoldCasefold), Replicas: 1})

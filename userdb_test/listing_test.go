@@ -54,9 +54,9 @@ func churn(t *testing.T, users *userdb.Type, over *atomic.Bool) error {
 	return nil
 }
 
-// TestListWhileOthersComeAndGo lists entries while others are created and deleted. Every listing
+// TestListDuringChanges lists entries while others are created and deleted. Every listing
 // must have all entries that exist the whole time.
-func TestListWhileOthersComeAndGo(t *testing.T) {
+func TestListDuringChanges(t *testing.T) {
 	queries := map[string]userdb.Query{
 		"all": {}, "by index": {Where: schema.Texts("job", "steady")}, "by tag": {Has: []string{"t"}},
 	}
@@ -131,9 +131,9 @@ func findMissing(got map[string]bool, want []string) error {
 	return nil
 }
 
-// TestPagesOfWhatStays checks that every page but the last has exactly as many entries as the
+// TestPageSizes checks that every page but the last has exactly as many entries as the
 // limit, and that each entry is on one page.
-func TestPagesOfWhatStays(t *testing.T) {
+func TestPageSizes(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := s.wide()
 		want := addSteady(t, s, users)
@@ -277,8 +277,8 @@ func TestCursors(t *testing.T) {
 	})
 }
 
-// TestQueriesThatAreRefused makes queries that could be answered only by reading all entries.
-func TestQueriesThatAreRefused(t *testing.T) {
+// TestRefusedQueries makes queries that could be answered only by reading all entries.
+func TestRefusedQueries(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
 		users, orders := typeOf(t, db, "user"), typeOf(t, db, "order")
@@ -315,9 +315,9 @@ func TestQueriesThatAreRefused(t *testing.T) {
 	})
 }
 
-// TestListsHoldNoMemory lists many entries, and checks that the heap does not grow with their
+// TestListMemory lists many entries, and checks that the heap does not grow with their
 // number.
-func TestListsHoldNoMemory(t *testing.T) {
+func TestListMemory(t *testing.T) {
 	s := startServer(t)
 	users, ctx := s.wide(), t.Context()
 	n := 50_000
@@ -355,10 +355,10 @@ func TestListsHoldNoMemory(t *testing.T) {
 	clear(s.views)
 }
 
-// TestListingOverRestart restarts the server in the middle of a listing, which puts its hash tables
-// in another order. The listing must still have every entry that exists the whole time, both
+// TestListingAcrossRestart restarts the server in the middle of a listing, which puts its hash
+// tables in another order. The listing must still have every entry that exists the whole time, both
 // without a query and by an index.
-func TestListingOverRestart(t *testing.T) {
+func TestListingAcrossRestart(t *testing.T) {
 	const entries = 2500
 	s := startServer(t, redistest.AppendOnly("no"))
 	users := s.wide()

@@ -227,10 +227,10 @@ func logLines(e userdb.Event) []string {
 	return lines
 }
 
-// TestUnknownIdentifiersAreOneInTheLog checks the hash that the log has instead of an unknown
+// TestHashOfUnknownIdentifier checks the hash that the log has instead of an unknown
 // identifier. All spellings of an identifier have the same hash, other identifiers have another,
 // and so does the same identifier in a namespace with another secret.
-func TestUnknownIdentifiersAreOneInTheLog(t *testing.T) {
+func TestHashOfUnknownIdentifier(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		hash := func(identifier string) string {
 			_ = g.logIn(identifier, wrongPassword, "")

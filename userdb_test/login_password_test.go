@@ -154,9 +154,9 @@ func wantRule(t *testing.T, verb, pw string, err error, rule, text string) {
 	}
 }
 
-// TestNoPolicyOfTheOriginal checks that the options.json of the original allows every password that
+// TestPolicyOfOriginal checks that the options.json of the original allows every password that
 // is not empty and fits into bcrypt's 72 bytes.
-func TestNoPolicyOfTheOriginal(t *testing.T) {
+func TestPolicyOfOriginal(t *testing.T) {
 	o := gateOptions()
 	o.Schema = originalSchema(t)
 	eachGate(t, o, func(t *testing.T, g *gate) {
@@ -292,9 +292,9 @@ func TestUnconfirmed(t *testing.T) {
 	})
 }
 
-// TestDisableKeepsToItsEntry moves an identifier to another entry after Disable has read the first.
-// Disable must still disable the entry that it read.
-func TestDisableKeepsToItsEntry(t *testing.T) {
+// TestDisableOfMovedIdentifier moves an identifier to another entry after Disable has read the
+// first. Disable must still disable the entry that it read.
+func TestDisableOfMovedIdentifier(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		_, err := g.users.Update(t.Context(), uid("alice"), putText("email", "a@example.com"))
 		must(t, err)
@@ -316,9 +316,9 @@ func TestDisableKeepsToItsEntry(t *testing.T) {
 	})
 }
 
-// TestDisabledIsShown checks that the JSON of a disabled entry says so, and that every kind of
-// query can select disabled entries.
-func TestDisabledIsShown(t *testing.T) {
+// TestDisabledInJSONAndQueries checks that the JSON of a disabled entry says so, and that every
+// kind of query can select disabled entries.
+func TestDisabledInJSONAndQueries(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		sch := schema.User()
 		sch.Types["user"].Fields["age"] = schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}

@@ -175,9 +175,9 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// TestRenewalHarmsNobody makes concurrent logins that replace the hash while another writer updates
+// TestConcurrentRenewals makes concurrent logins that replace the hash while another writer updates
 // the entry. All must succeed, and the update must not be lost.
-func TestRenewalHarmsNobody(t *testing.T) {
+func TestConcurrentRenewals(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for round := range 10 {
 			g.storeField("alice", "password", bcryptOf(t, "b", 4, "correct horse"))
@@ -204,9 +204,9 @@ func TestRenewalHarmsNobody(t *testing.T) {
 	})
 }
 
-// TestRenewalNeverBringsAnOldPasswordBack sets a password during logins that replace the hash. The
+// TestRenewalKeepsNewPassword sets a password during logins that replace the hash. The
 // new password must stay.
-func TestRenewalNeverBringsAnOldPasswordBack(t *testing.T) {
+func TestRenewalKeepsNewPassword(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for round := range 10 {
 			g.storeField("alice", "password", bcryptOf(t, "b", 4, "correct horse"))
@@ -223,9 +223,9 @@ func TestRenewalNeverBringsAnOldPasswordBack(t *testing.T) {
 	})
 }
 
-// TestRenewalThatFails checks that a login whose new hash cannot be written succeeds, and that the
+// TestFailedRenewal checks that a login whose new hash cannot be written succeeds, and that the
 // log says so.
-func TestRenewalThatFails(t *testing.T) {
+func TestFailedRenewal(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		hash := bcryptOf(t, "b", 4, "correct horse")
 		g.storeField("alice", "password", hash)
@@ -413,9 +413,9 @@ func TestOvertakenLogin(t *testing.T) {
 	}
 }
 
-// TestOvertakenChange does the same to ChangePassword: the old password must be checked against the
-// entry as it is after the change.
-func TestOvertakenChange(t *testing.T) {
+// TestOvertakenOldPassword does the same to ChangePassword: the old password must be checked
+// against the entry as it is after the change.
+func TestOvertakenOldPassword(t *testing.T) {
 	for _, tt := range slices.Concat(concurrentChanges, externalChanges) {
 		t.Run(tt.name, func(t *testing.T) {
 			eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {

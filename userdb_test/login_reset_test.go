@@ -156,9 +156,9 @@ func TestTokensOfDisabled(t *testing.T) {
 	})
 }
 
-// TestSixteenTokens checks that an entry has at most 16 valid tokens, and that a new one replaces
+// TestTokenLimit checks that an entry has at most 16 valid tokens, and that a new one replaces
 // the oldest.
-func TestSixteenTokens(t *testing.T) {
+func TestTokenLimit(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.issue(userdb.Token{Purpose: "short", Life: time.Second})
 		g.advance(time.Second)

@@ -197,8 +197,8 @@ func (g *gate) guessAtRandom(who, origin string, r *rand.Rand) string {
 	return strings.Join(seen, "; ")
 }
 
-// TestCountersGo checks that counters expire, and that an entry's counters are deleted with it.
-func TestCountersGo(t *testing.T) {
+// TestCountersExpire checks that counters expire, and that an entry's counters are deleted with it.
+func TestCountersExpire(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		must(t, g.logIn("alice", alicePassword, "home"))
 		g.failLogins(2, "alice", "evil")

@@ -221,8 +221,8 @@ func TestVoidMeanwhile(t *testing.T) {
 	})
 }
 
-// TestTokensStayGood checks that failed logins, a login and other changes leave tokens valid.
-func TestTokensStayGood(t *testing.T) {
+// TestTokensStayValid checks that failed logins, a login and other changes leave tokens valid.
+func TestTokensStayValid(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		first := g.issue(userdb.Token{Purpose: "reset"})
 		second := g.issue(userdb.Token{Purpose: "verify", Value: "v"})

@@ -61,9 +61,9 @@ func TestLostRedeems(t *testing.T) {
 	}
 }
 
-// TestNoAnswerToRedeem loses every reply. The verb must report an unknown outcome, and not that the
+// TestNoReplyToRedeem loses every reply. The verb must report an unknown outcome, and not that the
 // token is invalid.
-func TestNoAnswerToRedeem(t *testing.T) {
+func TestNoReplyToRedeem(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(oneScript)
 		for _, v := range tokenVerbs {
@@ -131,7 +131,7 @@ var tokenRaceVerbs = []struct {
 func TestTokenRaces(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(interleaves)
-		met := 0
+		moments := 0
 		for _, v := range tokenVerbs {
 			for _, o := range tokenRaceVerbs {
 				for at := 0; ; at++ {
@@ -140,12 +140,12 @@ func TestTokenRaces(t *testing.T) {
 					if !g.raceAt(v.name+" | "+o.name, at, v.do, o.do) {
 						break
 					}
-					met++
+					moments++
 				}
 			}
 		}
-		if met < 100 {
-			t.Errorf("other verbs ran at only %d moments", met)
+		if moments < 100 {
+			t.Errorf("other verbs ran at only %d moments", moments)
 		}
 	})
 }
@@ -163,7 +163,7 @@ func (g *gate) raceAt(name string, at int, do, other func(ctx context.Context, g
 	moment := 0
 	var theirs error
 	ran := false
-	meet := func() {
+	atMoment := func() {
 		if moment++; moment-1 == at && !ran {
 			ran = true
 			p := *g.tap.pass.Load()
@@ -176,9 +176,9 @@ func (g *gate) raceAt(name string, at int, do, other func(ctx context.Context, g
 	g.tap.set(func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
 		one.Lock()
 		defer one.Unlock()
-		meet()
+		atMoment()
 		err := send()
-		meet()
+		atMoment()
 		return err
 	})
 	ours := do(ctx, g, reset, change)

@@ -163,9 +163,9 @@ func TestLowerCost(t *testing.T) {
 	})
 }
 
-// TestImportedHashIsTheException checks that a hash of a higher cost or another algorithm costs
+// TestWorkOfImportedHash checks that a hash of a higher cost or another algorithm costs
 // another amount of work until a login replaces it.
-func TestImportedHashIsTheException(t *testing.T) {
+func TestWorkOfImportedHash(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.storeField("alice", "password", "$5$rounds=1000$saltsalt$R6e4P8ccT9iMqkYg7Z8YtpId/lfsIfnuPkp8WXposU8")
 		for _, tt := range []struct {

@@ -123,10 +123,10 @@ var losses = []struct {
 	{"all requests are lost", 1000, false, io.EOF},
 }
 
-// TestLostAnswers loses requests and replies of every verb. A verb that is sent again must not run
+// TestLostReplies loses requests and replies of every verb. A verb that is sent again must not run
 // twice, nor find its own values taken. If no reply ever comes, the outcome is unknown, but the
 // records must be complete (I7).
-func TestLostAnswers(t *testing.T) {
+func TestLostReplies(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(oneScript)
 		for _, verb := range lossyVerbs {
@@ -241,9 +241,9 @@ func lossyVerb(name string) lossy {
 	return lossyVerbs[slices.IndexFunc(lossyVerbs, func(v lossy) bool { return v.name == name })]
 }
 
-// TestLostAnswerAndOthers lets other callers write between a lost reply and the next attempt of a
-// verb. Their writes must stay.
-func TestLostAnswerAndOthers(t *testing.T) {
+// TestLostReplyAndOtherWrites lets other callers write between a lost reply and the next attempt of
+// a verb. Their writes must stay.
+func TestLostReplyAndOtherWrites(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(interleaves)
 		s.needs(oneScript)

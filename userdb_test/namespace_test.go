@@ -101,9 +101,9 @@ func wantOwn(t *testing.T, users *userdb.Type, path string, q userdb.Query) {
 	}
 }
 
-// TestRemovingInANamespace empties one namespace after another. The records of all others must stay
+// TestRemoveInNamespace empties one namespace after another. The records of all others must stay
 // as they are, byte by byte.
-func TestRemovingInANamespace(t *testing.T) {
+func TestRemoveInNamespace(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		views := fillNamespaces(t, s)
 		paths := []string{"a/b", "+~", "*", "[a-z]", "a", "ab"}

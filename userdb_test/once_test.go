@@ -135,9 +135,9 @@ func TestCreateOnceAtUID(t *testing.T) {
 	})
 }
 
-// TestCreateOnceAtATime sends a request many times at once. One call must create the entry; the
-// others must return it, or report that it is being created.
-func TestCreateOnceAtATime(t *testing.T) {
+// TestCreateOnceConcurrently sends a request many times at once. One call must create the entry;
+// the others must return it, or report that it is being created.
+func TestCreateOnceConcurrently(t *testing.T) {
 	eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
 		var mu sync.Mutex
 		uids := map[string]int{}

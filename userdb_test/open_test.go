@@ -56,9 +56,9 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestFileStays opens a file several times. It must keep what was written, and nobody else may open
-// it meanwhile.
-func TestFileStays(t *testing.T) {
+// TestFilePersists opens a file several times. It must keep what was written, and nobody else may
+// open it meanwhile.
+func TestFilePersists(t *testing.T) {
 	url := "file:" + filepath.Join(t.TempDir(), "new", "dir", "db")
 	var rev string
 	for round := range 3 {
@@ -92,8 +92,8 @@ func TestFileStays(t *testing.T) {
 	}
 }
 
-// TestMemoryIsItsOwn checks that two stores in memory share nothing.
-func TestMemoryIsItsOwn(t *testing.T) {
+// TestMemoryStoresAreSeparate checks that two stores in memory share nothing.
+func TestMemoryStoresAreSeparate(t *testing.T) {
 	one, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
 	must(t, err)
 	two, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
@@ -105,8 +105,8 @@ func TestMemoryIsItsOwn(t *testing.T) {
 	must(t, errors.Join(one.Close(), two.Close()))
 }
 
-// TestClosed calls every verb of a closed store.
-func TestClosed(t *testing.T) {
+// TestClosedStoreVerbs calls every verb of a closed store.
+func TestClosedStoreVerbs(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := lossyStore(t, s)
 		before, err := users.Find(t.Context(), hints.UID("u"))

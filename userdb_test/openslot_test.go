@@ -77,9 +77,9 @@ func addWithWaitingTags(t *testing.T, users *userdb.Type, client redis.Universal
 	must(t, client.HSet(ctx, prefix+"user/uid:"+uid, "~fill", "ABCDEFGHIJKL i:tags").Err())
 }
 
-// TestTagsThatWait has entries whose tags are not written yet. A check must list them and change
+// TestPendingTags has entries whose tags are not written yet. A check must list them and change
 // nothing, a copy of the namespace must have the tags, and a repair or a reader must write them.
-func TestTagsThatWait(t *testing.T) {
+func TestPendingTags(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(manyClients)
 		ctx := t.Context()

@@ -322,9 +322,9 @@ func TestSessionTimes(t *testing.T) {
 	})
 }
 
-// TestSessionTimeGoesBack ends sessions that have expired already, and sets the clock back. They
-// must stay ended.
-func TestSessionTimeGoesBack(t *testing.T) {
+// TestEndedSessionsIfClockGoesBack ends sessions that have expired already, and sets the clock
+// back. They must stay ended.
+func TestEndedSessionsIfClockGoesBack(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for name, end := range map[string]func(s userdb.Session, secret string) error{
 			"by its secret": func(_ userdb.Session, secret string) error { return g.users.EndSession(t.Context(), secret) },
@@ -366,9 +366,9 @@ func TestMostSessions(t *testing.T) {
 	})
 }
 
-// TestEndedSessionsAreFew starts and ends many sessions. The account must keep at most about 100
+// TestEndedSessionRecords starts and ends many sessions. The account must keep at most about 100
 // records of ended ones.
-func TestEndedSessionsAreFew(t *testing.T) {
+func TestEndedSessionRecords(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(cheapWrites)
 		_, stays := g.startSession(userdb.SessionOptions{})
@@ -443,9 +443,9 @@ func TestRedeemSession(t *testing.T) {
 	})
 }
 
-// TestRedeemSessionInTime cancels the context of RedeemSession after it has started the session.
+// TestRedeemSessionCanceled cancels the context of RedeemSession after it has started the session.
 // The call must return at once, without waiting until the session has ended again.
-func TestRedeemSessionInTime(t *testing.T) {
+func TestRedeemSessionCanceled(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(interleaves)
 		link := g.issue(userdb.Token{Purpose: "sign in"})
@@ -505,9 +505,9 @@ func TestSessionTrips(t *testing.T) {
 	})
 }
 
-// TestSessionTriesAsOthersDo checks that a lookup that gets no reply is sent at most as often as
+// TestSessionRetries checks that a lookup that gets no reply is sent at most as often as
 // any other verb.
-func TestSessionTriesAsOthersDo(t *testing.T) {
+func TestSessionRetries(t *testing.T) {
 	s, proxy := startProxied(t)
 	g := newGate(s, gateOptions())
 	g.add("alice", alicePassword)
@@ -527,10 +527,10 @@ func TestSessionTriesAsOthersDo(t *testing.T) {
 	g.wantSession("after the failures", secret)
 }
 
-// TestManySessionsWithoutAnAnswer makes concurrent lookups, which share round trips, while requests
-// are lost. They must be sent again. If no reply ever comes, they must report that, and not that
-// the session has ended.
-func TestManySessionsWithoutAnAnswer(t *testing.T) {
+// TestConcurrentSessionsWithoutReply makes concurrent lookups, which share round trips, while
+// requests are lost. They must be sent again. If no reply ever comes, they must report that, and
+// not that the session has ended.
+func TestConcurrentSessionsWithoutReply(t *testing.T) {
 	s, proxy := startProxied(t)
 	g := newGate(s, gateOptions())
 	g.add("alice", alicePassword)
@@ -601,9 +601,9 @@ func TestSessionsOfOthers(t *testing.T) {
 	})
 }
 
-// TestSessionsWhereWritesAreRefused checks that sessions can be found while the server refuses
+// TestSessionsWhileWritesAreRefused checks that sessions can be found while the server refuses
 // writes, and that none can be started.
-func TestSessionsWhereWritesAreRefused(t *testing.T) {
+func TestSessionsWhileWritesAreRefused(t *testing.T) {
 	for _, r := range refusals {
 		if r.reads {
 			continue
@@ -634,8 +634,8 @@ func TestSessionsWhereWritesAreRefused(t *testing.T) {
 	}
 }
 
-// TestSessionsInAFileThatCannotBeWritten checks the same for a file that cannot be written.
-func TestSessionsInAFileThatCannotBeWritten(t *testing.T) {
+// TestSessionsInUnwritableFile checks the same for a file that cannot be written.
+func TestSessionsInUnwritableFile(t *testing.T) {
 	dir := t.TempDir()
 	g := newGate(embeddedSite(t, "file:"+filepath.Join(dir, "db")), gateOptions())
 	g.add("alice", alicePassword)
@@ -805,9 +805,9 @@ func TestManySessionsMove(t *testing.T) {
 	wantRepairable(t, db, noExcuse)
 }
 
-// TestLostSessionAnswers loses requests and replies of the session verbs. A session must start
+// TestLostSessionReplies loses requests and replies of the session verbs. A session must start
 // once, and must end.
-func TestLostSessionAnswers(t *testing.T) {
+func TestLostSessionReplies(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
 		for _, done := range []bool{true, false} {
@@ -861,9 +861,9 @@ func TestLostSessionAnswers(t *testing.T) {
 	})
 }
 
-// TestNoSessionAnswer loses every reply to a write. The verb must report an unknown outcome, and
+// TestNoSessionReply loses every reply to a write. The verb must report an unknown outcome, and
 // not that nothing was written.
-func TestNoSessionAnswer(t *testing.T) {
+func TestNoSessionReply(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		var s userdb.Session
 		var secret string
@@ -915,9 +915,9 @@ func TestNoSessionAnswer(t *testing.T) {
 	})
 }
 
-// TestLateSessionAnswers sends the commands that started a session again after its end. The session
-// must stay ended.
-func TestLateSessionAnswers(t *testing.T) {
+// TestRepeatedSessionCommands sends the commands that started a session again after its end. The
+// session must stay ended.
+func TestRepeatedSessionCommands(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for _, first := range []bool{true, false} {
 			for _, end := range append(sessionEnds, sessionEnd{"end one", nil}) {

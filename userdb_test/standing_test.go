@@ -135,9 +135,9 @@ func (g *gate) checkStanding(uid string, some []obstacle) {
 	}
 }
 
-// TestStandingTells checks that Standing returns the familiar origins, the last login and the valid
-// tokens.
-func TestStandingTells(t *testing.T) {
+// TestStandingDetails checks that Standing returns the familiar origins, the last login and the
+// valid tokens.
+func TestStandingDetails(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx, alice := t.Context(), hints.UID("alice")
 		for _, origin := range []string{"192.0.2.1", "192.0.2.2"} {

@@ -271,9 +271,9 @@ func TestTypedRefusals(t *testing.T) {
 	})
 }
 
-// TestTypedRevisionOfText checks that a struct from JSON cannot be saved, but that Update can
+// TestTypedRevisionFromJSON checks that a struct from JSON cannot be saved, but that Update can
 // compare its revision.
-func TestTypedRevisionOfText(t *testing.T) {
+func TestTypedRevisionFromJSON(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		_, profiles := s.typedUsers()
 		mine, err := profiles.Create(t.Context(), alice())
@@ -500,9 +500,9 @@ func TestTypedReadAllocates(t *testing.T) {
 	}
 }
 
-// TestTypedLaw saves random profiles over one another. Save and Find must return the saved profile,
-// with nothing of the one before.
-func TestTypedLaw(t *testing.T) {
+// TestTypedRandomProfiles saves random profiles over one another. Save and Find must return the
+// saved profile, with nothing of the one before.
+func TestTypedRandomProfiles(t *testing.T) {
 	drawn := anyProfile()
 	eachStore(t, func(t *testing.T, s *site) {
 		_, profiles := s.typedUsers()
