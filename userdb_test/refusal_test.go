@@ -28,6 +28,7 @@ type refusal struct {
 	verbs       string // that are refused
 }
 
+// runCommands sends commands, each one a line, on a connection that the server does not refuse.
 func runCommands(s *site, admin *redis.Conn, commands ...string) {
 	s.t.Helper()
 	for _, command := range commands {
@@ -41,8 +42,9 @@ func runCommands(s *site, admin *redis.Conn, commands ...string) {
 	}
 }
 
-func commands(commands ...string) func(s *site, admin *redis.Conn) {
-	return func(s *site, admin *redis.Conn) { runCommands(s, admin, commands...) }
+// commands returns a function that sends commands.
+func commands(lines ...string) func(s *site, admin *redis.Conn) {
+	return func(s *site, admin *redis.Conn) { runCommands(s, admin, lines...) }
 }
 
 var refusals = []refusal{
