@@ -88,7 +88,7 @@ func (b *bench) withSite(ctx context.Context, db *userdb.DB, f func(b *bench, s 
 	defer h.stop()
 	s := site{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
 	name := fmt.Sprint("bench-", time.Now().UnixNano())
-	s.key = mustGet(mustGet(admin.KeysOf(db)).Create(ctx, admin.Key{Name: name, Scopes: []string{admin.ScopeAdmin}}))
+	s.key = mustGet(mustGet(admin.OpenKeys(db)).Create(ctx, admin.Key{Name: name, Scopes: []string{admin.ScopeAdmin}}))
 	s.service = startProcess(&h, "service", b.server.url(160), !b.allCores)
 	s.bare = startProcess(&h, "bare", b.server.url(160), !b.allCores)
 	defer s.client.CloseIdleConnections()

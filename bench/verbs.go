@@ -31,7 +31,7 @@ func pick(i int) int { return i * 31 % population }
 // get compares reads by PRK, with a cache of the given number of entries.
 func get(workers, cache int) measure {
 	return func(b *bench, ctx context.Context) outcome {
-		return b.compareWithBare(ctx, workers, userdb.Options{Cache: cache}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
+		return b.compareWithBare(ctx, workers, userdb.Options{CacheSize: cache}, func(users *userdb.Type, c *redis.Client) (ours, bare variant) {
 			for i := range min(cache, population) { // fill the cache
 				must(findVariant(users).op(ctx, 0, i))
 			}

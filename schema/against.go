@@ -28,11 +28,11 @@ const (
 	Differs
 )
 
-// Against compares t, a program's declaration, with the stored declaration of the same type. It
+// Compare compares t, a program's declaration, with the stored declaration of the same type. It
 // returns the relation and explains it for people: `codec of "age": stored number; here text`. It
 // ignores password policies, reserved values and limits of tertiary records, for which the stored
 // declaration is in force, and the version of the canonical form.
-func (t Type) Against(stored Type) (Relation, string) {
+func (t Type) Compare(stored Type) (Relation, string) {
 	c := comparison{differences: map[Relation][]string{}}
 	c.compareText("primary field", stored.Primary, t.Primary)
 	c.compareText("fold", string(cmp.Or(stored.Fold, FoldCasefold)), string(cmp.Or(t.Fold, FoldCasefold)))
@@ -121,8 +121,8 @@ func (c *comparison) tertiary(name string, here Tertiary, in Type) {
 	}
 }
 
-// Union returns stored plus everything in t that can be added without changing a record.
-func (t Type) Union(stored Type) Type {
+// Merge returns stored plus everything in t that can be added without changing a record.
+func (t Type) Merge(stored Type) Type {
 	union := stored
 	union.Open = stored.Open || t.Open
 	union.Fields = mergeMaps(stored.Fields, t.Fields)
@@ -144,8 +144,9 @@ func mergeMaps[V any](some, more map[string]V) map[string]V {
 	return all
 }
 
-// Whole returns t without the roles and rules that are still being built. Queries use the result.
-func (t Type) Whole() Type {
+// WithoutBuilding returns t without the roles and rules that are still being built. Queries use the
+// result.
+func (t Type) WithoutBuilding() Type {
 	if t.Building == nil {
 		return t
 	}
@@ -170,9 +171,9 @@ func (t Type) Whole() Type {
 	return whole
 }
 
-// Beyond returns the roles and rules of t that other lacks and to which entries must be migrated,
-// by the name of the field or tertiary record.
-func (t Type) Beyond(other Type) map[string][]string {
+// Additions returns the roles and rules of t that other lacks and to which entries must be
+// migrated, by the name of the field or tertiary record.
+func (t Type) Additions(other Type) map[string][]string {
 	more := map[string][]string{}
 	for name, f := range t.Fields {
 		before := other.Fields[name]

@@ -72,7 +72,7 @@ func TestAgainst(t *testing.T) {
 			if tt.here == nil {
 				tt.here = nothing
 			}
-			if got, words := with(tt.here).Against(with(tt.stored)); got != tt.want || words != tt.words {
+			if got, words := with(tt.here).Compare(with(tt.stored)); got != tt.want || words != tt.words {
 				t.Errorf("got %d, %q; want %d, %q", got, words, tt.want, tt.words)
 			}
 		})
@@ -92,12 +92,12 @@ func TestUnionLaw(t *testing.T) {
 			return here
 		}
 		a, b := plain("A"), plain("B")
-		one, other := a.Union(b.Union(stored)), b.Union(a.Union(stored))
-		if r, words := one.Against(other); r != schema.Same || strings.TrimSpace(words) != "" {
+		one, other := a.Merge(b.Merge(stored)), b.Merge(a.Merge(stored))
+		if r, words := one.Compare(other); r != schema.Same || strings.TrimSpace(words) != "" {
 			t.Fatalf("the unions differ: %s", words)
 		}
 		for _, here := range []schema.Type{a, b, stored} {
-			if r, words := here.Against(one); r > schema.Lacks {
+			if r, words := here.Compare(one); r > schema.Lacks {
 				t.Fatalf("a program cannot work with the union: %s", words)
 			}
 		}

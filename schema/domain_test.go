@@ -183,13 +183,13 @@ func TestFormVersion(t *testing.T) {
 
 func TestForms(t *testing.T) {
 	old := schema.Type{Primary: "id"}.FromStore()
-	if old.Form != "1" || old.InForm().Form != schema.FormVersion() {
-		t.Errorf("stored without a version %q, written as %q", old.Form, old.InForm().Form)
+	if old.Form != "1" || old.WithCurrentForm().Form != schema.FormVersion() {
+		t.Errorf("stored without a version %q, written as %q", old.Form, old.WithCurrentForm().Form)
 	}
-	if e := exact.FromStore().InForm(); e.Form != "" {
+	if e := exact.FromStore().WithCurrentForm(); e.Form != "" {
 		t.Errorf("exact has a form %q", e.Form)
 	}
-	if kept := old.InForm().FromStore(); kept.Form != "" {
+	if kept := old.WithCurrentForm().FromStore(); kept.Form != "" {
 		t.Errorf("stored with a version, %q", kept.Form)
 	}
 	for _, test := range []struct {
@@ -202,11 +202,11 @@ func TestForms(t *testing.T) {
 		{exact, false},
 		{schema.Type{Primary: "uid", Form: "1"}, false},
 	} {
-		if got := casefold.OtherForm(test.stored); got != test.want {
+		if got := casefold.HasOtherForm(test.stored); got != test.want {
 			t.Errorf("%+v: got %t", test.stored, got)
 		}
 	}
-	if exact.OtherForm(old) || old.OtherForm(exact) {
+	if exact.HasOtherForm(old) || old.HasOtherForm(exact) {
 		t.Error("another fold is another form")
 	}
 }

@@ -114,8 +114,8 @@ func (t Type) form() string {
 	return cmp.Or(t.Form, formVersion)
 }
 
-// InForm returns t with the program's own version of the canonical form.
-func (t Type) InForm() Type {
+// WithCurrentForm returns t with the program's own version of the canonical form.
+func (t Type) WithCurrentForm() Type {
 	t.Form = ""
 	t.Form = t.form()
 	return t
@@ -133,9 +133,9 @@ func (t Type) FromStore() Type {
 	return t
 }
 
-// OtherForm reports whether only the version of the canonical form distinguishes the keys of t from
-// those of stored.
-func (t Type) OtherForm(stored Type) bool {
+// HasOtherForm reports whether only the version of the canonical form distinguishes the keys of t
+// from those of stored.
+func (t Type) HasOtherForm(stored Type) bool {
 	if t.form() == stored.form() || t.form() == "" || stored.form() == "" {
 		return false
 	}

@@ -69,7 +69,7 @@ func TestFromUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if relation, words := got.Against(schema.User().Types["user"]); relation != schema.Lacks || words != "tertiary record tags is stored" {
+	if relation, words := got.Compare(schema.User().Types["user"]); relation != schema.Lacks || words != "tertiary record tags is stored" {
 		t.Errorf("got %d, %s", relation, words)
 	}
 }

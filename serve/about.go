@@ -47,14 +47,14 @@ const statusMaxAge = 5 * time.Second
 func getStatus(ctx context.Context, c *call, _ *empty) (*statusOutput, error) {
 	figure, err := figures.Gather(ctx, &c.service.figures, "status "+c.key.Namespace, statusMaxAge,
 		func(ctx context.Context) (inspect.Status, error) { return inspect.StatusOf(ctx, c.db, nil) })
-	if figure.Begun.IsZero() || err != nil && !errors.Is(err, figures.ErrBusy) {
+	if figure.StartedAt.IsZero() || err != nil && !errors.Is(err, figures.ErrBusy) {
 		return nil, figureError(err)
 	}
 	all := figure.Value
 	if len(c.key.Types) > 0 { // leave out the servers, which also hold other types
 		all = inspect.Status{Warnings: []inspect.Warning{}, Types: []inspect.TypeStatus{}}
 		for _, t := range figure.Value.Types {
-			if c.key.Sees(t.Type) {
+			if c.key.CanSee(t.Type) {
 				all.Types = append(all.Types, t)
 			}
 		}
@@ -96,7 +96,7 @@ func (r *readiness) check(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	r.err = admin.Ready(ctx, r.db)
+	r.err = admin.CheckWritable(ctx, r.db)
 	r.checkedAt = time.Now()
 	return r.err
 }

@@ -75,11 +75,11 @@ func (b *budget) leave() func() {
 // admit takes a place for a request to the console, from the budget for its kind of work.
 func (b *budgets) admit(ctx context.Context, w console.Work) (leave func(), err error) {
 	switch w {
-	case console.Visiting:
+	case console.WorkSignIn:
 		return b.visitors.take(ctx)
-	case console.LookingUp:
+	case console.WorkSession:
 		return b.lookups.take(ctx)
-	case console.Uploading:
+	case console.WorkUpload:
 		return b.imports.take(ctx)
 	}
 	return b.requests.take(ctx)

@@ -86,7 +86,7 @@ func TestConsole(t *testing.T) {
 			t.Errorf("after disabling the account, the page is\n%s", page)
 		}
 		past, err := users.History(c.Ctx, hints.UID("u1"))
-		if err != nil || past[0].Kind != "disable" || past[0].Who != "operator:Olga" || past[0].Origin != "127.0.0.1" {
+		if err != nil || past[0].Kind != "disable" || past[0].Actor != "operator:Olga" || past[0].Origin != "127.0.0.1" {
 			t.Errorf("history is %+v, %v", past, err)
 		}
 		for _, word := range []string{"ebedee", "EBEDEE", "olga", "battery", "u1"} {

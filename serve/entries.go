@@ -102,9 +102,9 @@ type (
 	empty struct{}
 )
 
-// Ignored holds the members of an entry that the server owns. A request may contain them, so that
-// an entry can be sent back as it was read, but they have no effect.
-type Ignored struct {
+// ServerOwned holds the members of an entry that the server owns. A request may contain them, so
+// that an entry can be sent back as it was read, but they have no effect.
+type ServerOwned struct {
 	Type     any `json:"type,omitempty" doc:"ignored"`
 	Rev      any `json:"rev,omitempty" doc:"ignored"`
 	Created  any `json:"created,omitempty" doc:"ignored"`
@@ -134,7 +134,7 @@ func (s *Service) registerEntries() {
 	handle(s, route{id: "enableEntry", method: "POST", path: typePrefix + "/entries/{uid}/enable", scopes: []string{admin.ScopeWrite}, summary: "Enable an entry, so that it can log in again", status: http.StatusNoContent},
 		handleUID((*userdb.Type).Enable))
 	handle(s, route{id: "endWaits", method: "DELETE", path: typePrefix + "/entries/{uid}/waits", scopes: []string{admin.ScopeWrite}, summary: "Forget the failed logins of an entry, so that nobody has to wait", status: http.StatusNoContent},
-		handleUID((*userdb.Type).EndWaits))
+		handleUID((*userdb.Type).ResetThrottle))
 }
 
 // handleUID returns a handler that calls do with a hint for the entry of a path and responds
@@ -153,7 +153,7 @@ type createInput struct {
 	TypePath
 	IdempotencyKey string `header:"Idempotency-Key" maxLength:"255" doc:"all requests with the same key create one entry, for 24 hours"`
 	Body           struct {
-		Ignored
+		ServerOwned
 		UID      string                     `json:"uid,omitempty" maxLength:"1024" doc:"generated if absent"`
 		Facets   map[string]json.RawMessage `json:"facets,omitempty" maxProperties:"1000"`
 		Tags     []string                   `json:"tags,omitempty" maxItems:"1000"`
@@ -164,8 +164,8 @@ type createInput struct {
 // parseNewEntry returns the new entry that a request body describes. An empty password is not
 // treated as absent: it has to satisfy the policy.
 func (c *call) parseNewEntry(typ string, facets map[string]json.RawMessage, tags []string, password *string) (n userdb.NewEntry, err error) {
-	n = userdb.NewEntry{Tags: tags, Typed: password != nil}
-	if n.Typed {
+	n = userdb.NewEntry{Tags: tags, RequirePassword: password != nil}
+	if n.RequirePassword {
 		n.Password = *password
 	}
 	n.Facets, err = c.parseFacets(typ, facets)
@@ -247,7 +247,7 @@ type patchInput struct {
 	EntryPath
 	IfMatch string `header:"If-Match" doc:"the revision that the entry must have"`
 	Body    struct {
-		Ignored
+		ServerOwned
 		UID    any                        `json:"uid,omitempty" doc:"ignored"`
 		Facets map[string]json.RawMessage `json:"facets" maxProperties:"1000" doc:"new values, or null to remove a facet; all others stay"`
 	} `contentType:"application/merge-patch+json"`

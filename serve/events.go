@@ -33,9 +33,9 @@ type Event struct {
 	Origin  string   `json:"origin,omitempty"`
 }
 
-// EventOf returns an event in the form in which the service sends it.
-func EventOf(e userdb.HistoryEvent) Event {
-	out := Event{ID: e.ID, Kind: string(e.Kind), Who: e.Who, At: e.At.UTC().Format("2006-01-02T15:04:05.000Z"), Fields: e.Fields, Purpose: e.Purpose, Origin: e.Origin}
+// NewEvent returns an event in the form in which the service sends it.
+func NewEvent(e userdb.HistoryEvent) Event {
+	out := Event{ID: e.ID, Kind: string(e.Kind), Who: e.Actor, At: e.Time.UTC().Format("2006-01-02T15:04:05.000Z"), Fields: e.Fields, Purpose: e.Purpose, Origin: e.Origin}
 	if e.Key.IsValid() {
 		out.UID, out.Type = e.Key.Value(), e.Key.Type()
 	}
@@ -85,7 +85,7 @@ func getHistory(ctx context.Context, c *call, in *EntryPath) (*historyOutput, er
 	out := &historyOutput{}
 	out.Body.Events = make([]Event, len(all))
 	for i, e := range all {
-		out.Body.Events[i] = EventOf(e)
+		out.Body.Events[i] = NewEvent(e)
 	}
 	return out, nil
 }
@@ -115,7 +115,7 @@ func listEvents(c *call, w http.ResponseWriter) error {
 	out := eventsPage{Events: []Event{}, Next: page.Next, Gap: page.Gap}
 	for _, e := range page.Events {
 		if c.sees(e, nil) {
-			out.Events = append(out.Events, EventOf(e))
+			out.Events = append(out.Events, NewEvent(e))
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -162,7 +162,7 @@ func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 	if !e.Key.IsValid() {
 		return len(c.key.Types) == 0
 	}
-	return c.key.Sees(e.Key.Type())
+	return c.key.CanSee(e.Key.Type())
 }
 
 // pingInterval is how long a stream is silent at most. keyCheckInterval is the time between two
@@ -280,7 +280,7 @@ func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 func encodeFrames(page userdb.EventPage) [][]byte {
 	all := make([][]byte, len(page.Events))
 	for i, e := range page.Events {
-		data, _ := json.Marshal(EventOf(e)) // cannot fail, because it holds only text
+		data, _ := json.Marshal(NewEvent(e)) // cannot fail, because it holds only text
 		all[i] = fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", e.Next, e.Kind, data)
 	}
 	return all

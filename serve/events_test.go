@@ -252,7 +252,7 @@ func TestStreamEnds(t *testing.T) {
 		for h.in.Scan() && h.in.Text() != ": ping" {
 		}
 	}
-	keys, err := admin.KeysOf(s.DB)
+	keys, err := admin.OpenKeys(s.DB)
 	must(t, err)
 	must(t, keys.Revoke(t.Context(), "revoked"))
 	mu.Lock()
@@ -274,7 +274,7 @@ func TestStreamRevoked(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c, pass := newClient(t, s, serve.Options{}).withClock()
 	h := c.withKey(c.makeKey(admin.Key{Name: "revoked", Scopes: []string{"admin"}})).listen("")
-	keys, err := admin.KeysOf(s.DB)
+	keys, err := admin.OpenKeys(s.DB)
 	must(t, err)
 	must(t, keys.Revoke(t.Context(), "revoked"))
 	pass(5 * time.Second)

@@ -43,7 +43,7 @@ type cachedKey struct {
 }
 
 func newKeyCache(db *userdb.DB, lookups *budget) (*keyCache, error) {
-	keys, err := admin.KeysOf(db)
+	keys, err := admin.OpenKeys(db)
 	return &keyCache{keys: keys, lookups: lookups, cached: map[string]cachedKey{}, failures: map[string]int{}, now: time.Now}, err
 }
 
@@ -85,7 +85,7 @@ func (k *keyCache) find(ctx context.Context, header, origin string) (admin.Key, 
 			return admin.Key{}, k.reject(origin)
 		}
 	}
-	if !cached.Good(now) {
+	if !cached.Valid(now) {
 		return admin.Key{}, k.reject(origin)
 	}
 	return cached.Key, nil

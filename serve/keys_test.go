@@ -157,7 +157,7 @@ func TestRevocation(t *testing.T) {
 		short.do("200", "GET", "/v1/schema", "")
 		gone := c.withKey(c.makeKey(admin.Key{Name: "gone", Scopes: []string{admin.ScopeRead}}))
 		gone.do("200", "GET", "/v1/schema", "")
-		keys, err := admin.KeysOf(s.DB)
+		keys, err := admin.OpenKeys(s.DB)
 		must(t, err)
 		must(t, keys.Revoke(s.Ctx, "GONE"))
 		pass(5 * time.Second)

@@ -141,7 +141,7 @@ func TestRevokedKeyStreams(t *testing.T) {
 		body, answer := old.startImport(http.DefaultClient, old.url)
 		_, err := body.Write([]byte(`{"facets":{"name":"before"}}` + "\n"))
 		must(t, err)
-		keys, err := admin.KeysOf(s.DB)
+		keys, err := admin.OpenKeys(s.DB)
 		must(t, err)
 		must(t, keys.Revoke(s.Ctx, "old"))
 		pass(5 * time.Second)

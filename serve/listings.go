@@ -27,26 +27,26 @@ func (s *Service) registerListings() {
 	handle(s, route{id: "getEntries", method: "POST", path: typePrefix + "/entries/get", scopes: read, summary: "Get entries by their UIDs"}, getEntries)
 }
 
-// A Selection describes which entries a request concerns.
-type Selection struct {
-	Where    []string `query:"where,explode" maxItems:"20" doc:"FIELD:VALUE of an indexed or an identifying field; all conditions must hold"`
-	Tag      []string `query:"tag,explode" maxItems:"20" doc:"a tag of the entry; all conditions must hold"`
-	Order    string   `query:"order" doc:"an ordered field to sort by"`
-	Prefix   string   `query:"prefix" doc:"the beginning of the text in the ordered field"`
-	GTE      string   `query:"gte" doc:"the least value of the ordered field"`
-	LTE      string   `query:"lte" doc:"the greatest value of the ordered field"`
-	Disabled Either   `query:"disabled" doc:"true for disabled entries only, false for others only"`
+// A Filter describes which entries a request concerns.
+type Filter struct {
+	Where    []string     `query:"where,explode" maxItems:"20" doc:"FIELD:VALUE of an indexed or an identifying field; all conditions must hold"`
+	Tag      []string     `query:"tag,explode" maxItems:"20" doc:"a tag of the entry; all conditions must hold"`
+	Order    string       `query:"order" doc:"an ordered field to sort by"`
+	Prefix   string       `query:"prefix" doc:"the beginning of the text in the ordered field"`
+	GTE      string       `query:"gte" doc:"the least value of the ordered field"`
+	LTE      string       `query:"lte" doc:"the greatest value of the ordered field"`
+	Disabled OptionalBool `query:"disabled" doc:"true for disabled entries only, false for others only"`
 }
 
 // toQuery returns the query that a selection describes, and everything that is wrong with it.
-func (in Selection) toQuery(r *http.Request, t schema.Type) (q userdb.Query, wrong []Wrong) {
+func (in Filter) toQuery(r *http.Request, t schema.Type) (q userdb.Query, wrong []FieldProblem) {
 	// An empty value would select all entries, as if it were absent.
 	for _, name := range []string{"where", "tag"} {
 		if slices.Contains(r.URL.Query()[name], "") {
 			wrong = append(wrong, paramProblem(name, "must not be empty"))
 		}
 	}
-	q = userdb.Query{Order: in.Order, Prefix: in.Prefix, Has: in.Tag, Where: schema.Facets{}}
+	q = userdb.Query{Order: in.Order, Prefix: in.Prefix, Tags: in.Tag, Where: schema.Facets{}}
 	for _, text := range in.Where {
 		field, value, ok := strings.Cut(text, ":")
 		_, twice := q.Where[field]
@@ -88,7 +88,7 @@ const maxRead = 1000
 
 type listInput struct {
 	TypePath
-	Selection
+	Filter
 	Reverse bool   `query:"reverse" doc:"from the greatest value to the least"`
 	Limit   int    `query:"limit" minimum:"1" maximum:"200" default:"50"`
 	After   string `query:"after" maxLength:"12288" doc:"next or prev from another page"`
@@ -118,7 +118,7 @@ func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, erro
 	if in.Reverse && in.Order == "" {
 		wrong = append(wrong, paramProblem("reverse", "needs order=FIELD"))
 	}
-	q.Reverse, q.Limit, q.MostRead = in.Reverse, in.Limit, maxRead
+	q.Reverse, q.Limit, q.MaxRead = in.Reverse, in.Limit, maxRead
 	switch text := in.After; {
 	case strings.HasPrefix(text, forwardPrefix):
 		q.After = text[len(forwardPrefix):]
@@ -138,8 +138,8 @@ func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, erro
 	if p.Next != "" {
 		out.Next = ptr(forwardPrefix + p.Next)
 	}
-	if p.Back != "" {
-		out.Prev = ptr(backwardPrefix + p.Back)
+	if p.Prev != "" {
+		out.Prev = ptr(backwardPrefix + p.Prev)
 	}
 	return &pageOutput{out}, nil
 }
@@ -152,11 +152,11 @@ func ptr[T any](v T) *T { return &v }
 func queryError(err error) error {
 	if field, is := errors.AsType[*userdb.FieldError](err); is && errors.Is(err, userdb.ErrInvalid) {
 		p := usageProblem("%s: %s", field.Field, field.Reason)
-		p.Errors = []Wrong{{Field: field.Field, Rule: field.Rule, Detail: field.Reason}}
+		p.Errors = []FieldProblem{{Field: field.Field, Rule: field.Rule, Detail: field.Reason}}
 		return p
 	}
 	if errors.Is(err, userdb.ErrCursor) {
-		return queryProblem([]Wrong{paramProblem("after", "%v", err)})
+		return queryProblem([]FieldProblem{paramProblem("after", "%v", err)})
 	}
 	if errors.Is(err, schema.ErrSchema) {
 		return usageProblem("%v", err)
@@ -174,7 +174,7 @@ func entriesOf(all []userdb.Entry) []Entry {
 
 type countInput struct {
 	TypePath
-	Selection
+	Filter
 }
 
 type countOutput struct {
@@ -193,7 +193,7 @@ func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, e
 	if err := queryProblem(wrong); err != nil {
 		return nil, err
 	}
-	total, err := c.count(ctx, t, q, in.Selection)
+	total, err := c.count(ctx, t, q, in.Filter)
 	if err = queryError(err); err != nil {
 		return nil, err
 	}
@@ -205,8 +205,8 @@ func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, e
 // count counts the entries that a query selects. Unless an index holds their number, that scans
 // many records. Requests that ask at the same time therefore share one count, and a slow count is
 // reused for a while.
-func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, of Selection) (userdb.Total, error) {
-	if q.Order == "" && q.Disabled == nil && len(q.Where)+len(q.Has) == 1 {
+func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, of Filter) (userdb.Total, error) {
+	if q.Order == "" && q.Disabled == nil && len(q.Where)+len(q.Tags) == 1 {
 		return t.Count(ctx, q)
 	}
 	name, err := json.Marshal([]any{"count", c.key.Namespace, t.Name(), of.Where, of.Tag, of.Order, of.Prefix, of.GTE, of.LTE, of.Disabled.set, of.Disabled.is})
@@ -215,7 +215,7 @@ func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, of Sel
 	}
 	asked := time.Now()
 	one, err := figures.Gather(ctx, &c.service.figures, string(name), 0, func(ctx context.Context) (userdb.Total, error) { return t.Count(ctx, q) })
-	if one.Begun.Before(asked) {
+	if one.StartedAt.Before(asked) {
 		one.Value.Estimate = true
 	}
 	return one.Value, figureError(err)

@@ -59,21 +59,21 @@ type SessionOptions struct {
 	Idle Duration `json:"idle,omitempty" maxLength:"32" example:"7d" doc:"time without use after which the session ends; if absent, 7d or life, whichever is shorter"`
 }
 
-// A Visit describes the visitor for whom the caller acts.
-type Visit struct {
+// A Visitor describes the visitor for whom the caller acts.
+type Visitor struct {
 	Origin string `json:"origin,omitempty" maxLength:"1024" doc:"the address of the visitor, which the caller vouches for"`
 	Agent  string `json:"agent,omitempty" maxLength:"4096" doc:"the visitor's User-Agent"`
 }
 
 // withOrigin returns a context in which changes and attempts are attributed to the visitor's
 // origin.
-func (v Visit) withOrigin(ctx context.Context) context.Context {
+func (v Visitor) withOrigin(ctx context.Context) context.Context {
 	return userdb.WithActor(ctx, userdb.Actor{Origin: v.Origin})
 }
 
 // parseSession returns the session options in the member session of a body. Callers check them
 // before they change anything.
-func (v Visit) parseSession(o *SessionOptions) (out userdb.SessionOptions, err error) {
+func (v Visitor) parseSession(o *SessionOptions) (out userdb.SessionOptions, err error) {
 	if o == nil {
 		return out, nil
 	}
@@ -88,17 +88,17 @@ func (v Visit) parseSession(o *SessionOptions) (out userdb.SessionOptions, err e
 }
 
 // parseOptions returns the options of a session that the visitor begins.
-func (v Visit) parseOptions(o SessionOptions) (out userdb.SessionOptions, err error) {
+func (v Visitor) parseOptions(o SessionOptions) (out userdb.SessionOptions, err error) {
 	life, err := o.Life.parse("life")
 	idle, idleErr := o.Idle.parse("idle")
-	out = userdb.SessionOptions{Life: life, Idle: idle, Origin: v.Origin, Agent: v.Agent}
+	out = userdb.SessionOptions{Lifetime: life, IdleTimeout: idle, Origin: v.Origin, Agent: v.Agent}
 	if err = errors.Join(err, idleErr); err == nil {
 		err = out.Check()
 	}
 	return out, err
 }
 
-func (v Visit) attempt() userdb.Attempt { return userdb.Attempt{Origin: v.Origin} }
+func (v Visitor) attempt() userdb.Attempt { return userdb.Attempt{Origin: v.Origin} }
 
 // A Session describes one device on which an entry is logged in.
 type Session struct {
@@ -112,7 +112,7 @@ type Session struct {
 }
 
 func sessionOf(s userdb.Session) Session {
-	return Session{s.ID, s.Begun, s.Seen, s.Verified, s.Ends, s.Origin, s.Agent}
+	return Session{s.ID, s.Started, s.LastSeen, s.Verified, s.Expires, s.Origin, s.Agent}
 }
 
 // A NewSession is a session that has just begun, together with its secret.
@@ -121,20 +121,20 @@ type NewSession struct {
 	Session
 }
 
-// Signed holds an entry, and its new session if one began.
-type Signed struct {
+// SignedIn holds an entry, and its new session if one began.
+type SignedIn struct {
 	Entry   Entry       `json:"entry"`
 	Session *NewSession `json:"session,omitempty" doc:"present if one was requested"`
 }
 
 type signedOutput struct {
 	ETag string `header:"ETag"`
-	Body Signed
+	Body SignedIn
 }
 
 // signIn begins a session of an entry if o is not nil, and returns the response.
-func signIn(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *SessionOptions) (*signedOutput, error) {
-	out := &signedOutput{etagOf(e), Signed{Entry: entryOf(e)}}
+func signIn(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visitor, o *SessionOptions) (*signedOutput, error) {
+	out := &signedOutput{etagOf(e), SignedIn{Entry: entryOf(e)}}
 	if o == nil {
 		return out, nil
 	}
@@ -155,10 +155,10 @@ func signIn(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *Ses
 
 // signInAfterChange does what signIn does, for an entry that has just been changed. Its errors say
 // that the change was made.
-func signInAfterChange(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visit, o *SessionOptions) (*signedOutput, error) {
+func signInAfterChange(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visitor, o *SessionOptions) (*signedOutput, error) {
 	out, err := signIn(ctx, t, e, v, o)
 	if err != nil {
-		err = fmt.Errorf("%w: %w", scim.ErrPartly, err)
+		err = fmt.Errorf("%w: %w", scim.ErrPartial, err)
 	}
 	return out, err
 }
@@ -166,7 +166,7 @@ func signInAfterChange(ctx context.Context, t *userdb.Type, e userdb.Entry, v Vi
 type loginInput struct {
 	TypePath
 	Body struct {
-		Visit
+		Visitor
 		Identifier string          `json:"identifier" maxLength:"4096"`
 		Password   string          `json:"password" maxLength:"4096"`
 		Session    *SessionOptions `json:"session,omitempty" doc:"if present, a session begins"`
@@ -189,7 +189,7 @@ func logIn(ctx context.Context, c *call, in *loginInput) (out *signedOutput, err
 		if e, err = t.Login(ctx, in.Body.Identifier, in.Body.Password, in.Body.attempt()); err != nil {
 			return nil, err
 		}
-		if out, err = signIn(ctx, t, e, in.Body.Visit, in.Body.Session); !errors.Is(err, userdb.ErrConflict) {
+		if out, err = signIn(ctx, t, e, in.Body.Visitor, in.Body.Session); !errors.Is(err, userdb.ErrConflict) {
 			return out, err
 		}
 	}
@@ -199,9 +199,9 @@ func logIn(ctx context.Context, c *call, in *loginInput) (out *signedOutput, err
 type passwordInput struct {
 	EntryPath
 	Body struct {
-		Visit
+		Visitor
 		Password string          `json:"password" maxLength:"4096"`
-		Current  Given           `json:"current,omitzero" doc:"the current password; it is checked even if it is empty, and counts as a login"`
+		Current  OptionalText    `json:"current,omitzero" doc:"the current password; it is checked even if it is empty, and counts as a login"`
 		Session  *SessionOptions `json:"session,omitempty" doc:"if present, a session begins; all others end"`
 	}
 }
@@ -212,7 +212,7 @@ func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput
 	if err != nil {
 		return nil, err
 	}
-	if !in.Body.Current.is && !c.key.May(admin.ScopeWrite) {
+	if !in.Body.Current.is && !c.key.HasScope(admin.ScopeWrite) {
 		return nil, problem(userdb.CodeScope, "without the scope write, setting a password requires the current one")
 	}
 	if _, err := in.Body.parseSession(in.Body.Session); err != nil {
@@ -227,27 +227,27 @@ func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput
 	if err != nil {
 		return nil, asNotFound(err)
 	}
-	return signInAfterChange(ctx, t, e, in.Body.Visit, in.Body.Session)
+	return signInAfterChange(ctx, t, e, in.Body.Visitor, in.Body.Session)
 }
 
 type startInput struct {
 	EntryPath
 	IfMatch string `header:"If-Match"`
 	Body    struct {
-		Visit
+		Visitor
 		SessionOptions
 	}
 }
 
-// Started holds an entry and its new session.
-type Started struct {
+// StartedSession holds an entry and its new session.
+type StartedSession struct {
 	Entry   Entry      `json:"entry"`
 	Session NewSession `json:"session"`
 }
 
 type startedOutput struct {
 	ETag string `header:"ETag"`
-	Body Started
+	Body StartedSession
 }
 
 func startSession(ctx context.Context, c *call, in *startInput) (*startedOutput, error) {
@@ -267,11 +267,11 @@ func startSession(ctx context.Context, c *call, in *startInput) (*startedOutput,
 	case e.Disabled():
 		return nil, problem(userdb.CodeConflict, "the entry is disabled")
 	}
-	out, err := signIn(ctx, t, e, in.Body.Visit, &in.Body.SessionOptions)
+	out, err := signIn(ctx, t, e, in.Body.Visitor, &in.Body.SessionOptions)
 	if err != nil {
 		return nil, err
 	}
-	return &startedOutput{out.ETag, Started{out.Body.Entry, *out.Body.Session}}, nil
+	return &startedOutput{out.ETag, StartedSession{out.Body.Entry, *out.Body.Session}}, nil
 }
 
 type sessionsOutput struct {
@@ -324,15 +324,15 @@ type secretInput struct {
 	}
 }
 
-// Asked holds an entry and its session, or says that the session is not active.
-type Asked struct {
+// SessionStatus holds an entry and its session, or says that the session is not active.
+type SessionStatus struct {
 	Active  bool     `json:"active"`
 	Entry   *Entry   `json:"entry,omitempty"`
 	Session *Session `json:"session,omitempty"`
 }
 
 // Schema implements [huma.SchemaProvider]. The other members are present only if active is true.
-func (Asked) Schema(r huma.Registry) *huma.Schema {
+func (SessionStatus) Schema(r huma.Registry) *huma.Schema {
 	active := func(is bool) *huma.Schema { return &huma.Schema{Type: huma.TypeBoolean, Enum: []any{is}} }
 	return &huma.Schema{OneOf: []*huma.Schema{{
 		Type: huma.TypeObject, Required: []string{"active", "entry", "session"}, Properties: map[string]*huma.Schema{
@@ -341,10 +341,10 @@ func (Asked) Schema(r huma.Registry) *huma.Schema {
 	}, {Type: huma.TypeObject, Required: []string{"active"}, Properties: map[string]*huma.Schema{"active": active(false)}}}}
 }
 
-type activeOutput struct{ Body Asked }
+type activeOutput struct{ Body SessionStatus }
 
 func activeResponse(e userdb.Entry, s userdb.Session) *activeOutput {
-	return &activeOutput{Asked{true, ptr(entryOf(e)), ptr(sessionOf(s))}}
+	return &activeOutput{SessionStatus{true, ptr(entryOf(e)), ptr(sessionOf(s))}}
 }
 
 // findSession returns the session with a secret, and its entry and type. It searches all types that
@@ -381,7 +381,7 @@ func endSession(ctx context.Context, c *call, in *secretInput) (*empty, error) {
 
 type verifyInput struct {
 	Body struct {
-		Visit
+		Visitor
 		Secret   string `json:"secret" maxLength:"1024"`
 		Password string `json:"password" maxLength:"4096"`
 	}

@@ -40,7 +40,7 @@ func checkQuery(r *http.Request) error {
 	if err != nil {
 		return usageProblem("the query cannot be parsed")
 	}
-	var wrong []Wrong
+	var wrong []FieldProblem
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if len(values[name]) > 1 && !slices.Contains(repeatableParams, name) && !isSCIM(r.URL.Path) {
 			wrong = append(wrong, paramProblem(name, "appears twice"))

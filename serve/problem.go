@@ -20,22 +20,22 @@ import (
 
 // A Problem is an error response as in RFC 9457.
 type Problem struct {
-	Type       string  `json:"type" example:"urn:userdb:error:duplicate" doc:"urn:userdb:error: followed by the code"`
-	Title      string  `json:"title" example:"Conflict"`
-	Status     int     `json:"status" example:"409"`
-	Detail     string  `json:"detail,omitempty" doc:"what is wrong, for people to read"`
-	Code       Code    `json:"code" example:"duplicate" doc:"one of a few words that do not change: those of the command line, and key, scope, precondition and idempotency"`
-	Field      string  `json:"field,omitempty" doc:"that of the first error"`
-	Rule       string  `json:"rule,omitempty" doc:"that of the first error"`
-	RetryAfter int64   `json:"retry_after,omitempty" doc:"seconds to wait before trying again"`
-	RequestID  string  `json:"request_id"`
-	Errors     []Wrong `json:"errors,omitempty" doc:"everything that is wrong with the request"`
+	Type       string         `json:"type" example:"urn:userdb:error:duplicate" doc:"urn:userdb:error: followed by the code"`
+	Title      string         `json:"title" example:"Conflict"`
+	Status     int            `json:"status" example:"409"`
+	Detail     string         `json:"detail,omitempty" doc:"what is wrong, for people to read"`
+	Code       Code           `json:"code" example:"duplicate" doc:"one of a few words that do not change: those of the command line, and key, scope, precondition and idempotency"`
+	Field      string         `json:"field,omitempty" doc:"that of the first error"`
+	Rule       string         `json:"rule,omitempty" doc:"that of the first error"`
+	RetryAfter int64          `json:"retry_after,omitempty" doc:"seconds to wait before trying again"`
+	RequestID  string         `json:"request_id"`
+	Errors     []FieldProblem `json:"errors,omitempty" doc:"everything that is wrong with the request"`
 
 	scimType string // for SCIM responses
 }
 
-// Wrong describes one thing that is wrong with a request.
-type Wrong struct {
+// FieldProblem describes one thing that is wrong with a request.
+type FieldProblem struct {
 	Pointer string            `json:"pointer,omitempty" example:"/facets/email" doc:"a JSON pointer into the body, or the name of a parameter"`
 	Field   string            `json:"field,omitempty" example:"email"`
 	Rule    string            `json:"rule,omitempty" example:"taken"`
@@ -108,7 +108,7 @@ func usageProblem(format string, args ...any) *Problem {
 }
 
 // queryProblem returns a problem that lists what is wrong with a query, or nil if all is empty.
-func queryProblem(all []Wrong) error {
+func queryProblem(all []FieldProblem) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -118,8 +118,8 @@ func queryProblem(all []Wrong) error {
 }
 
 // paramProblem describes what is wrong with a parameter.
-func paramProblem(name, format string, args ...any) Wrong {
-	return Wrong{Pointer: name, Rule: "usage", Detail: fmt.Sprintf(format, args...)}
+func paramProblem(name, format string, args ...any) FieldProblem {
+	return FieldProblem{Pointer: name, Rule: "usage", Detail: fmt.Sprintf(format, args...)}
 }
 
 // problemOf returns the problem with which to respond to an error. Details about faults of the
@@ -186,7 +186,7 @@ func unavailableDetail(err error) string {
 	switch {
 	case busy:
 		return "too many logins at once"
-	case errors.Is(err, scim.ErrPartly):
+	case errors.Is(err, scim.ErrPartial):
 		return "the store is not available: changes made so far remain"
 	case errors.Is(err, context.Canceled):
 		return "the request was canceled by its client or because the service is shutting down: whether a change was made is not known"
@@ -203,7 +203,7 @@ func unavailableDetail(err error) string {
 }
 
 // fieldProblems returns everything that an error says is wrong with the values of a request.
-func fieldProblems(err error) (all []Wrong) {
+func fieldProblems(err error) (all []FieldProblem) {
 	if joined, is := err.(interface{ Unwrap() []error }); is {
 		for _, e := range joined.Unwrap() {
 			all = append(all, fieldProblems(e)...)
@@ -211,19 +211,19 @@ func fieldProblems(err error) (all []Wrong) {
 		return all
 	}
 	if policy, is := errors.AsType[*password.PolicyError](err); is {
-		return []Wrong{{Pointer: "/password", Field: "password", Rule: policy.Rule, Params: map[string]string{"reason": policy.Reason}, Detail: policy.Reason}}
+		return []FieldProblem{{Pointer: "/password", Field: "password", Rule: policy.Rule, Params: map[string]string{"reason": policy.Reason}, Detail: policy.Reason}}
 	}
 	field, is := errors.AsType[*userdb.FieldError](err)
 	if !is {
 		return nil
 	}
-	w := Wrong{Pointer: pointerOf(field.Field), Field: field.Field, Rule: field.Rule, Detail: field.Reason}
+	w := FieldProblem{Pointer: pointerOf(field.Field), Field: field.Field, Rule: field.Rule, Detail: field.Reason}
 	if errors.Is(field, userdb.ErrDuplicate) {
 		w.Rule, w.Detail = "taken", "another entry has it"
 	} else {
 		w.Params = map[string]string{"reason": field.Reason}
 	}
-	return []Wrong{w}
+	return []FieldProblem{w}
 }
 
 // bodyFields lists the members of bodies that are not facets.
@@ -278,7 +278,7 @@ func schemaProblem(m *huma.ErrorModel) *Problem {
 		if m := missingProperty.FindStringSubmatch(e.Message); m != nil && inBody {
 			pointer += "/" + m[1]
 		}
-		w := Wrong{Pointer: pointer, Rule: "usage", Detail: e.Message}
+		w := FieldProblem{Pointer: pointer, Rule: "usage", Detail: e.Message}
 		if e.Location == "body" && p.Status == http.StatusBadRequest && m.Status == http.StatusBadRequest && e.Message != errDuplicateMember.Error() {
 			w.Detail = "not valid JSON"
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Provision prepares the store for directories if [Options] enable SCIM: it adds what SCIM needs to
-// the stored schema.
-func (s *Service) Provision(ctx context.Context) error {
+// PrepareSCIM prepares the store for directories if [Options] enable SCIM: it adds what SCIM needs
+// to the stored schema.
+func (s *Service) PrepareSCIM(ctx context.Context) error {
 	if s.scim == nil {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (s *Service) dispatchSCIM(c *call, w http.ResponseWriter, r *http.Request) 
 	if len(c.key.Types) == 1 {
 		typ = c.key.Types[0]
 	}
-	if !c.key.Sees(typ) {
+	if !c.key.CanSee(typ) {
 		return problem(userdb.CodeScope, "the key is for several types, but not for "+scim.UserType)
 	}
 	ns, err := recordkey.ParseNamespace(c.key.Namespace)

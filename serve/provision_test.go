@@ -349,7 +349,7 @@ func TestDisabledByDirectory(t *testing.T) {
 		must(t, err)
 		var kinds []string
 		for _, e := range history {
-			kinds = append(kinds, string(e.Kind)+" "+e.Who)
+			kinds = append(kinds, string(e.Kind)+" "+e.Actor)
 		}
 		c.equal("history", strings.Join(kinds, ", "), "enable key:directory, disable key:directory, session_start library, create key:directory")
 		off := c.scim("201", "POST", "/Users", `{`+userURN+`"userName":"off@x.org","active":false}`)
@@ -642,7 +642,7 @@ func TestSchemaForDirectories(t *testing.T) {
 			service, err := serve.New(s.DB, serve.Options{Namespace: s.NS, SCIM: &o})
 			must(t, err)
 			all.Go(func() {
-				if err := service.Provision(s.Ctx); err != nil {
+				if err := service.PrepareSCIM(s.Ctx); err != nil {
 					t.Error(err)
 				}
 			})
@@ -684,7 +684,7 @@ func TestMappings(t *testing.T) {
 			service, err := serve.New(s.DB, serve.Options{Namespace: s.NS, SCIM: &scim.Options{Mapping: scim.Mapping{attribute: field}}})
 			must(t, err)
 			want := good || field == "email" && attribute == "emails"
-			if err := service.Provision(s.Ctx); (err == nil) != want || err != nil && !errors.Is(err, scim.ErrOptions) {
+			if err := service.PrepareSCIM(s.Ctx); (err == nil) != want || err != nil && !errors.Is(err, scim.ErrOptions) {
 				t.Errorf("%s in %s: got %v, want success: %v", attribute, field, err, want)
 			}
 		}

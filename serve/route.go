@@ -58,7 +58,7 @@ func infoOf(ctx context.Context) *requestInfo {
 // findType returns the type with a name, if the key may see it. It reads the stored schema again if
 // the type may be new.
 func (c *call) findType(ctx context.Context, name string) (*userdb.Type, error) {
-	if !c.key.Sees(name) {
+	if !c.key.CanSee(name) {
 		return nil, problem(userdb.CodeScope, "the key is not for this type")
 	}
 	t, err := c.db.Type(name)
@@ -100,7 +100,7 @@ func (c *call) visibleTypes(ctx context.Context) iter.Seq[*userdb.Type] {
 // whether to continue.
 func (c *call) yieldTypes(include func(name string) bool, yield func(*userdb.Type) bool) bool {
 	for _, name := range c.db.Schema().Names() {
-		if !include(name) || !c.key.Sees(name) {
+		if !include(name) || !c.key.CanSee(name) {
 			continue
 		}
 		if t, err := c.db.Type(name); err == nil && !yield(t) {
@@ -114,7 +114,7 @@ func (c *call) yieldTypes(include func(name string) bool, yield func(*userdb.Typ
 func (c *call) visibleSchema(names ...string) schema.Schema {
 	some := schema.Schema{Types: map[string]schema.Type{}}
 	for name, t := range c.db.Schema().Types {
-		if len(names) == 0 && c.key.Sees(name) || len(names) > 0 && names[0] == name {
+		if len(names) == 0 && c.key.CanSee(name) || len(names) > 0 && names[0] == name {
 			some.Types[name] = t
 		}
 	}
@@ -316,7 +316,7 @@ func (s *Service) authorizeKey(req *http.Request, r route) (admin.Key, error) {
 	info.key = key.Name
 	may := false
 	for _, scope := range r.scopes {
-		may = may || key.May(scope)
+		may = may || key.HasScope(scope)
 	}
 	if !may {
 		return admin.Key{}, problem(userdb.CodeScope, "the key does not have the scope "+strings.Join(r.scopes, " or "))
@@ -331,7 +331,7 @@ func (s *Service) newCall(req *http.Request, key admin.Key) (*call, error) {
 	}
 	ctx := req.Context()
 	db, err := s.viewOf(ctx, key.Namespace, false)
-	acting := userdb.WithActor(view.WithPeer(ctx, web.Origin(req, s.options.Proxies)), userdb.Actor{Who: "key:" + key.Name})
+	acting := userdb.WithActor(view.WithPeer(ctx, web.Origin(req, s.options.Proxies)), userdb.Actor{Name: "key:" + key.Name})
 	return &call{service: s, key: key, db: db, request: req.WithContext(acting)}, err
 }
 

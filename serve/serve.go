@@ -100,7 +100,7 @@ type Service struct {
 	mu    sync.Mutex
 	views map[string]*cachedView // by namespace path
 
-	figures  figures.Figures
+	figures  figures.Cache
 	feeds    map[*userdb.DB]*feed // those with listeners
 	closing  chan struct{}        // closed by end, when the service shuts down
 	end      func()

@@ -100,7 +100,7 @@ func (c *client) makeKey(k admin.Key) string {
 	if k.Namespace == "" {
 		k.Namespace = c.NS.Path()
 	}
-	keys, err := admin.KeysOf(c.DB)
+	keys, err := admin.OpenKeys(c.DB)
 	must(c.t, err)
 	secret, err := keys.Create(c.Ctx, k)
 	must(c.t, err)

@@ -43,13 +43,13 @@ type issueOutput struct {
 }
 
 func issueToken(ctx context.Context, c *call, in *issueInput) (*issueOutput, error) {
-	ctx = Visit{Origin: in.Body.Origin}.withOrigin(ctx)
+	ctx = Visitor{Origin: in.Body.Origin}.withOrigin(ctx)
 	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
 	tk := userdb.Token{Purpose: in.Body.Purpose, Value: in.Body.Value}
-	if tk.Life, err = in.Body.Life.parse("life"); err != nil {
+	if tk.Lifetime, err = in.Body.Life.parse("life"); err != nil {
 		return nil, err
 	}
 	out := &issueOutput{}
@@ -107,7 +107,7 @@ func peekToken(ctx context.Context, c *call, in *tokenInput) (*tokenOutput, erro
 
 type redeemInput struct {
 	Body struct {
-		Visit
+		Visitor
 		Purpose string          `json:"purpose" maxLength:"256"`
 		Secret  string          `json:"secret" maxLength:"1024"`
 		Session *SessionOptions `json:"session,omitempty" doc:"if present, a session begins"`
@@ -143,7 +143,7 @@ func redeemToken(ctx context.Context, c *call, in *redeemInput) (*tokenOutput, e
 
 type resetInput struct {
 	Body struct {
-		Visit
+		Visitor
 		Purpose  string          `json:"purpose" maxLength:"256"`
 		Secret   string          `json:"secret" maxLength:"1024"`
 		Password string          `json:"password" maxLength:"4096"`
@@ -164,7 +164,7 @@ func resetPassword(ctx context.Context, c *call, in *resetInput) (*signedOutput,
 	if err != nil {
 		return nil, err
 	}
-	return signInAfterChange(ctx, t, e, in.Body.Visit, in.Body.Session)
+	return signInAfterChange(ctx, t, e, in.Body.Visitor, in.Body.Session)
 }
 
 type inviteInput struct {
@@ -195,7 +195,7 @@ func invite(ctx context.Context, c *call, in *inviteInput) (*invitationOutput, e
 		return nil, err
 	}
 	tk := userdb.Token{Value: in.Body.Value}
-	if tk.Life, err = in.Body.Life.parse("life"); err != nil {
+	if tk.Lifetime, err = in.Body.Life.parse("life"); err != nil {
 		return nil, err
 	}
 	i, err := t.Invite(ctx, in.Body.Field, in.Body.Address, tk, userdb.Attempt{Origin: in.Body.Origin})
@@ -203,7 +203,7 @@ func invite(ctx context.Context, c *call, in *inviteInput) (*invitationOutput, e
 	if bad, is := errors.AsType[*userdb.FieldError](err); is && bad.Field == "purpose" {
 		err = &userdb.FieldError{Err: bad.Err, Field: "field", Rule: bad.Rule, Reason: bad.Reason}
 	}
-	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, i.Secret, i.Known}}, err
+	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, i.Secret, i.Registered}}, err
 }
 
 type peekInvitationInput struct {
@@ -219,13 +219,13 @@ func peekInvitation(ctx context.Context, c *call, in *peekInvitationInput) (*inv
 		return nil, err
 	}
 	i, err := t.PeekInvitation(ctx, in.Body.Secret)
-	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, "", i.Known}}, err
+	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, "", i.Registered}}, err
 }
 
 type acceptInput struct {
 	TypePath
 	Body struct {
-		Visit
+		Visitor
 		Secret   string                     `json:"secret" maxLength:"1024"`
 		Facets   map[string]json.RawMessage `json:"facets,omitempty" maxProperties:"1000" doc:"all facets except the address"`
 		Tags     []string                   `json:"tags,omitempty" maxItems:"1000" doc:"these require the scope write"`
@@ -237,7 +237,7 @@ type acceptInput struct {
 type acceptedOutput struct {
 	ETag     string `header:"ETag"`
 	Location string `header:"Location"`
-	Body     Signed
+	Body     SignedIn
 }
 
 func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedOutput, error) {
@@ -249,18 +249,18 @@ func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedO
 	if _, err := in.Body.parseSession(in.Body.Session); err != nil {
 		return nil, err
 	}
-	if len(in.Body.Tags) > 0 && !c.key.May(admin.ScopeWrite) {
+	if len(in.Body.Tags) > 0 && !c.key.HasScope(admin.ScopeWrite) {
 		return nil, problem(userdb.CodeScope, "the key does not have the scope write, which tags require")
 	}
 	n, err := c.parseNewEntry(in.Type, in.Body.Facets, in.Body.Tags, in.Body.Password)
 	if err != nil {
 		return nil, err
 	}
-	e, err := t.Accept(ctx, in.Body.Secret, n)
+	e, err := t.AcceptInvitation(ctx, in.Body.Secret, n)
 	if err != nil {
 		return nil, err
 	}
-	out, err := signInAfterChange(ctx, t, e, in.Body.Visit, in.Body.Session)
+	out, err := signInAfterChange(ctx, t, e, in.Body.Visitor, in.Body.Session)
 	if err != nil {
 		return nil, err
 	}

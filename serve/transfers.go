@@ -149,7 +149,7 @@ func (c *call) viewOfType(ctx context.Context) (*userdb.DB, string, error) {
 }
 
 // parseQuery returns the query of a request, and a problem for each parameter that is not in names.
-func parseQuery(r *http.Request, names ...string) (values url.Values, all []Wrong) {
+func parseQuery(r *http.Request, names ...string) (values url.Values, all []FieldProblem) {
 	values = r.URL.Query()
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(names, name) {
@@ -252,7 +252,7 @@ func (s *spool) close() {
 func importError(ctx context.Context, err error, report transfer.Report) error {
 	p := problemOf(err)
 	if report.Read > 0 {
-		p = problemOf(fmt.Errorf("%w: %w", scim.ErrPartly, err))
+		p = problemOf(fmt.Errorf("%w: %w", scim.ErrPartial, err))
 	}
 	cut, unread := errors.AsType[*transfer.ReadError](err)
 	_, refused := errors.AsType[*Problem](err)

@@ -59,8 +59,8 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	return db, err
 }
 
-// OpenEngine returns a DB that uses an engine, which the DB does not own. It is for package redisdb:
-// engines are internal to this module.
+// OpenEngine returns a DB that uses an engine, which the DB does not own. It is for package
+// redisdb: engines are internal to this module.
 func OpenEngine(ctx context.Context, engine store.Engine, o Options) (*DB, error) {
 	return open(ctx, engine, false, o.withDefaults())
 }
@@ -92,15 +92,15 @@ func open(ctx context.Context, engine store.Engine, owned bool, o Options) (*DB,
 	}
 	s, err := engine.Survey(ctx, false)
 	for _, w := range store.Warnings(s.Servers) {
-		if w.Breaks {
+		if w.BreaksPromise {
 			o.Logger.WarnContext(ctx, w.Text)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	db.view().Config.Steps = s.Steps
-	if o.OnSchema == SchemaLater {
+	db.view().Config.Steps = s.MultiStep
+	if o.OnSchema == SchemaDeferred {
 		return db, nil
 	}
 	return db, db.compareSchema(ctx)
@@ -114,7 +114,7 @@ func (db *DB) compareSchema(ctx context.Context) error {
 			return err
 		}
 	}
-	v, err := db.view().Follow(ctx, view.Store, db.Schema().Names()...)
+	v, err := db.view().Follow(ctx, view.StoreExtension, db.Schema().Names()...)
 	if err == nil {
 		err = db.install(db.view(), v)
 	}
@@ -127,7 +127,7 @@ func (db *DB) refresh(ctx context.Context, old *view.View, typ string) (*view.Vi
 	if v := db.view(); v != old { // another call was here first
 		return v, nil
 	}
-	next, err := old.Follow(ctx, view.Store, typ)
+	next, err := old.Follow(ctx, view.StoreExtension, typ)
 	if err != nil || next == old {
 		return old, err
 	}
@@ -139,7 +139,7 @@ func (db *DB) refresh(ctx context.Context, old *view.View, typ string) (*view.Vi
 
 // refreshForRead does the same as refresh for callers that only read: it stores nothing.
 func (db *DB) refreshForRead(ctx context.Context, old *view.View, types ...string) (*view.View, error) {
-	next, err := old.Follow(ctx, view.Keep, types...)
+	next, err := old.Follow(ctx, view.KeepExtension, types...)
 	if err != nil {
 		return old, err
 	}
@@ -208,7 +208,7 @@ func (db *DB) Ping(ctx context.Context) (err error) {
 
 // In returns a view of another namespace over the same connections. Closing either DB closes both.
 // The schema of the view is compared with the one stored in that namespace at the first write, as
-// with SchemaLater. The namespace ~userdb belongs to the store itself; for it, In returns a
+// with SchemaDeferred. The namespace ~userdb belongs to the store itself; for it, In returns a
 // *recordkey.SyntaxError.
 func (db *DB) In(ns recordkey.Namespace) (*DB, error) {
 	if err := notReserved(ns); err != nil {
@@ -220,7 +220,7 @@ func (db *DB) In(ns recordkey.Namespace) (*DB, error) {
 }
 
 // With returns a view under another schema over the same connections. Closing either DB closes
-// both. The schema is compared with the stored one at the first write, as with SchemaLater.
+// both. The schema is compared with the stored one at the first write, as with SchemaDeferred.
 func (db *DB) With(s schema.Schema) (*DB, error) {
 	c := db.view().Config
 	c.Schema = s
@@ -241,8 +241,8 @@ func (db *DB) Type(name string) (*Type, error) {
 	return &Type{db, v, t}, nil
 }
 
-// Find returns the entry that h identifies. The hint must name its type itself. With Options.Cache
-// the entry may be a copy.
+// Find returns the entry that h identifies. The hint must name its type itself. With
+// Options.CacheSize the entry may be a copy.
 func (db *DB) Find(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	ctx, v := db.begin(ctx, "Find", &err)
 	defer v.end(&err)

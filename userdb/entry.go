@@ -30,7 +30,7 @@ type Entry struct {
 	disable *bool // the argument of the last SetDisabled
 }
 
-// Key returns the PRK, relative to the namespace of the view that read the entry.
+// Key returns the Key, relative to the namespace of the view that read the entry.
 func (e Entry) Key() recordkey.Key { return e.key }
 
 // Type returns the name of the entry's type.
@@ -46,7 +46,9 @@ func (e Entry) Rev() string { return store.Rev(e.fields[store.FieldRev]) }
 // PasswordChanged returns when the password was last set, or the zero time if that is not known.
 // Applications with sessions of their own can store the value of the entry that Login returned, and
 // end the session when the entry's value differs.
-func (e Entry) PasswordChanged() time.Time { return change.ChangedAt(store.Record{Fields: e.fields}) }
+func (e Entry) PasswordChanged() time.Time {
+	return change.PasswordChangedAt(store.Record{Fields: e.fields})
+}
 
 // Disabled reports whether the entry may not log in.
 func (e Entry) Disabled() bool {
@@ -175,14 +177,14 @@ func (e Entry) String() string {
 // GoString returns the same as String, so that %#v does not print the store's own fields.
 func (e Entry) GoString() string { return e.String() }
 
-// LogValue returns only the PRK, as facets are personal data that do not belong in a log.
+// LogValue returns only the Key, as facets are personal data that do not belong in a log.
 func (e Entry) LogValue() slog.Value { return slog.StringValue(e.key.String()) }
 
 // entry converts a record and an error to the results of a method. It removes the password hash
 // from the record's fields and uses them for the Entry.
 func (t *Type) entry(r store.Record, err error) (Entry, error) {
 	if committed(err) {
-		err = cmp.Or(t.declared.Readable(r), err)
+		err = cmp.Or(t.declared.CheckReadable(r), err)
 	}
 	if !committed(err) {
 		return Entry{}, err
@@ -199,7 +201,7 @@ func (t *Type) entryUnchecked(r store.Record) Entry {
 // readable checks that all facets can be read, with the edits applied.
 func (e Entry) readable() error {
 	r := store.Record{Key: e.key, Fields: e.fields}
-	err := e.t.Readable(r)
+	err := e.t.CheckReadable(r)
 	if err == nil || len(e.edits) == 0 {
 		return err
 	}
@@ -207,5 +209,5 @@ func (e Entry) readable() error {
 	for field := range e.edits {
 		delete(r.Fields, field)
 	}
-	return e.t.Readable(r)
+	return e.t.CheckReadable(r)
 }

@@ -59,7 +59,8 @@ var (
 	ErrUnsuitable = store.ErrUnsuitable
 	// ErrURL means that the URL does not name a store. The text says what is wrong with it.
 	ErrURL = connect.ErrURL
-	// ErrCache means that Options.Cache is set but this store cannot be cached. The text says why.
+	// ErrCache means that Options.CacheSize is set but this store cannot be cached. The text says
+	// why.
 	ErrCache = store.ErrCache
 )
 

@@ -32,7 +32,7 @@ import (
 // An import only reports password and disable. Observers only receive the kind.
 type Event struct {
 	Kind       EventKind
-	PRK        recordkey.Key // the entry; zero if no entry has the identifier
+	Key        recordkey.Key // the entry; zero if no entry has the identifier
 	Origin     string        // as given by the caller, cut to 256 bytes
 	Identifier string        // a keyed hash of the identifier, if no entry has it
 	Purpose    string        // the purpose of the token, cut to 256 bytes
@@ -54,7 +54,7 @@ const maxOrigin = 256
 // imports report it, it also needs a method of view.Hashing, implemented in password.go, and a case
 // in maintain/transfer.
 func (db *DB) emit(ctx context.Context, e Event) {
-	e.PRK = e.PRK.In(recordkey.Namespace{})
+	e.Key = e.Key.In(recordkey.Namespace{})
 	e.Origin = e.Origin[:min(len(e.Origin), maxOrigin)]
 	e.Purpose = e.Purpose[:min(len(e.Purpose), maxOrigin)]
 	if db.options.OnEvent != nil {
@@ -72,7 +72,7 @@ func (db *DB) emit(ctx context.Context, e Event) {
 func (e Event) attrs() []slog.Attr {
 	var attrs []slog.Attr
 	for _, a := range [][2]string{
-		{"prk", relativeKey(e.PRK)},
+		{"prk", relativeKey(e.Key)},
 		{"origin", e.Origin},
 		{"identifier", e.Identifier},
 		{"purpose", e.Purpose},
@@ -117,10 +117,10 @@ func (t *Type) emitUpdate(ctx context.Context, prk recordkey.Key, fields []strin
 		return
 	}
 	slices.Sort(fields)
-	t.db.emit(ctx, Event{Kind: EventUpdate, PRK: prk, Fields: fields})
+	t.db.emit(ctx, Event{Kind: EventUpdate, Key: prk, Fields: fields})
 	own := slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return !slices.Contains(t.declared.Secondary, f) })
 	if len(own) > 0 {
-		t.db.emit(ctx, Event{Kind: EventIdentifier, PRK: prk, Fields: own})
+		t.db.emit(ctx, Event{Kind: EventIdentifier, Key: prk, Fields: own})
 	}
 }
 

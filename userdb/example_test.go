@@ -209,7 +209,7 @@ func ExampleType_Tags() {
 	fmt.Println(added, err)
 	members, err := tags.Members(ctx)
 	fmt.Println(members, err)
-	for e, err := range users.All(ctx, userdb.Query{Has: []string{"singer", "cook"}}) {
+	for e, err := range users.All(ctx, userdb.Query{Tags: []string{"singer", "cook"}}) {
 		fmt.Println(e.Text("name"), err)
 	}
 	// Output:
@@ -343,7 +343,7 @@ func ExampleTyped_Save() {
 	// changed meanwhile true
 }
 
-func ExampleTyped_Read() {
+func ExampleTyped_FromEntry() {
 	ctx := context.Background()
 	db, users := openWithAlice()
 	defer db.Close()
@@ -356,7 +356,7 @@ func ExampleTyped_Read() {
 	}
 	e, err := users.Login(ctx, "alice", "correct horse battery staple", userdb.Attempt{})
 	fmt.Println(err)
-	alice, err := accounts.Read(e)
+	alice, err := accounts.FromEntry(e)
 	fmt.Println(alice.Email, err)
 	// Output:
 	// <nil>

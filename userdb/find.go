@@ -39,8 +39,8 @@ func (t *Type) current() *Type {
 func (t *Type) Name() string { return t.declared.Name }
 
 // Find returns the entry that h identifies. It takes one round trip; on a cluster it takes two
-// unless the hint is a key or a UID. With Options.Cache, an entry that is found by its UID or key
-// may be a copy and take none. The error is ErrNotFound if there is no live entry, and
+// unless the hint is a key or a UID. With Options.CacheSize, an entry that is found by its UID or
+// key may be a copy and take none. The error is ErrNotFound if there is no live entry, and
 // hints.ErrHint if the hint is invalid for this type.
 func (t *Type) Find(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Find", &err)
@@ -169,8 +169,8 @@ type Query struct {
 	// the primary one.
 	Where schema.Facets
 
-	// Has holds tags that the entries must have. The schema must declare "tags" as an indexed set.
-	Has []string
+	// Tags holds tags that the entries must have. The schema must declare "tags" as an indexed set.
+	Tags []string
 
 	// Limit is the maximum number of entries. If zero, All has no limit and Page has 100.
 	Limit int
@@ -182,10 +182,10 @@ type Query struct {
 	// only for Page and cannot be used with After.
 	Before string
 
-	// MostRead limits the entries that Page reads, approximately, and to a hundred times as many
+	// MaxRead limits the entries that Page reads, approximately, and to a hundred times as many
 	// the keys that it scans. The page may then have fewer entries than Limit, or none, although it
 	// has a Next. If zero, Page reads until the page is full.
-	MostRead int
+	MaxRead int
 
 	// Disabled selects only entries that are disabled, or only those that are not. If nil, it
 	// selects both. There is no index for it.
@@ -280,7 +280,7 @@ func (t *Type) compileQuery(ctx context.Context, q Query) (*Type, query.Selectio
 type Page struct {
 	Entries []Entry
 	Next    string // Query.After for the next page; "" if this is the last
-	Back    string // Query.Before for the page before; "" if this is the first or there is no Order
+	Prev    string // Query.Before for the page before; "" if this is the first or there is no Order
 }
 
 // Page returns up to q.Limit of the entries that All would yield: the first ones, or those after
@@ -314,7 +314,7 @@ func (t *Type) Page(ctx context.Context, q Query) (p Page, err error) {
 			p.Entries, records = append(p.Entries, e), append(records, f.Record)
 		}
 	}
-	p.Next, p.Back = s.Around(records, rest)
+	p.Next, p.Prev = s.Around(records, rest)
 	if s.Backwards() {
 		slices.Reverse(p.Entries)
 	}
@@ -367,7 +367,7 @@ func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {
 		return Total{}, publicError(err)
 	}
 	if index := s.Decides(); index.IsValid() {
-		sizes, err := t.view.Engine.Sizes(ctx, []recordkey.Key{index})
+		sizes, err := t.view.Engine.Cardinalities(ctx, []recordkey.Key{index})
 		if err != nil {
 			return Total{}, err
 		}

@@ -18,9 +18,9 @@ import (
 
 // An Actor says who does something, for histories.
 type Actor struct {
-	// Who names the actor, such as "key:web" or "operator:Alice", cut to 80 bytes. If "", it is
+	// Name names the actor, such as "key:web" or "operator:Alice", cut to 80 bytes. If "", it is
 	// recorded as "library".
-	Who string
+	Name string
 
 	// Origin is the address that the request came from, cut to 80 bytes. Methods that take an
 	// Attempt or SessionOptions use that origin instead.
@@ -75,8 +75,8 @@ type HistoryEvent struct {
 	ID      string // unique in the feed; "" in a history
 	Next    string // EventQuery.After for the events that follow in the feed; "" in a history
 	Kind    EventKind
-	At      time.Time
-	Who     string        // as in Actor
+	Time    time.Time
+	Actor   string        // as in Actor
 	Origin  string        // as in Actor
 	Key     recordkey.Key // the key of the entry without a namespace
 	Fields  []string      // sorted; the last is "…" if there was no room for more
@@ -105,7 +105,7 @@ const (
 	EventIssue        = view.EventIssue
 	EventRedeem       = view.EventRedeem
 
-	EventWaits               = view.EventWaits
+	EventThrottleReset       = view.EventWaits
 	EventKeyCreate           = view.EventKeyCreate
 	EventKeyRevoke           = view.EventKeyRevoke
 	EventImport              = view.EventImport
@@ -132,7 +132,7 @@ func (db *DB) appendLogin(ctx context.Context, e Event) {
 		return
 	}
 	n := v.Note(view.WithActor(ctx, view.Actor{Origin: e.Origin}), kind, "")
-	if err := v.Engine.Tell(ctx, v.NS, view.FeedOf(kind), e.PRK, n); err != nil {
+	if err := v.Engine.AppendFeed(ctx, v.NS, view.FeedOf(kind), e.Key, n); err != nil {
 		v.Config.Log.WarnContext(ctx, "a login is missing from the feed", "error", err)
 	}
 }
@@ -156,7 +156,7 @@ func (t *Type) History(ctx context.Context, h hints.Hint) (all []HistoryEvent, e
 	since := t.view.Now().Add(-historyLife)
 	for _, line := range slices.Backward(lines) {
 		e, ok := parseLine(line)
-		if !ok || e.At.Before(since) {
+		if !ok || e.Time.Before(since) {
 			continue
 		}
 		e.Key = r.Key.In(recordkey.Namespace{})
@@ -174,8 +174,8 @@ func parseLine(line string) (e HistoryEvent, ok bool) {
 	if len(words) < 6 {
 		return e, false
 	}
-	e.At = time.UnixMicro(store.LineTime(line))
-	e.Kind, e.Who, e.Origin, e.Purpose = EventKind(words[1]), cmp.Or(unescapeWord(words[2]), "library"), unescapeWord(words[3]), unescapeWord(words[5])
+	e.Time = time.UnixMicro(store.LineTime(line))
+	e.Kind, e.Actor, e.Origin, e.Purpose = EventKind(words[1]), cmp.Or(unescapeWord(words[2]), "library"), unescapeWord(words[3]), unescapeWord(words[5])
 	for name := range strings.SplitSeq(words[4], "/") {
 		if name != "" {
 			e.Fields = append(e.Fields, unescapeWord(name))
@@ -399,7 +399,7 @@ func splitID(id string) (ms, n uint64, ok bool) {
 // A feedEvent is an event with its place in the feeds.
 type feedEvent struct {
 	feed  int
-	line  store.Fed
+	line  store.FeedLine
 	ms, n uint64
 }
 
@@ -420,7 +420,7 @@ func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 				r.after[i][part] = p.At[part]
 			}
 		}
-		for _, f := range p.Fed {
+		for _, f := range p.Lines {
 			ms, n, _ := splitID(f.ID)
 			if r.q.Until != "" && !r.until.includes(i, f.Part, ms, n) {
 				continue

@@ -70,7 +70,7 @@ func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (e E
 		t.db.emit(ctx, p.event(EventFailure))
 		return Entry{}, err
 	}
-	t.db.emit(ctx, Event{Kind: EventLogin, PRK: p.r.Key, Origin: a.Origin, Renewed: renewed})
+	t.db.emit(ctx, Event{Kind: EventLogin, Key: p.r.Key, Origin: a.Origin, Renewed: renewed})
 	return e, nil
 }
 
@@ -101,7 +101,7 @@ func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) 
 func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
 	current, err := p.t.view.FindOne(ctx, store.Lookup{PRK: p.r.Key})
 	switch {
-	case errors.Is(err, ErrNotFound), err == nil && (current.Fields[store.FieldDisabled] != "" || !p.lookup.Names(current)):
+	case errors.Is(err, ErrNotFound), err == nil && (current.Fields[store.FieldDisabled] != "" || !p.lookup.Matches(current)):
 		p.t.db.emit(ctx, p.event(EventFailure))
 		return false, ErrLogin
 	case err != nil:
@@ -137,7 +137,7 @@ func (p *proof) replaceHash(ctx context.Context, pw string) string {
 	hash, err := p.t.db.hashers.hashUnchecked(ctx, p.t.declared, pw)
 	if err == nil {
 		err = p.t.retryOnSchemaChange(ctx, func(t *Type) error {
-			encoded := change.Bare(p.r)
+			encoded := change.Facets(p.r)
 			encoded[store.FieldPassword] = hash
 			c, _, err := t.declared.Update(p.r, encoded, nil)
 			if err == nil {
@@ -209,7 +209,7 @@ func (p *proof) check(ctx context.Context, pw string) (password.Result, error) {
 		p.t.db.emit(ctx, p.event(EventFailure))
 		return password.Result{}, ErrLogin
 	}
-	if err := p.t.view.Engine.Forgive(ctx, attempt, admission); err != nil {
+	if err := p.t.view.Engine.Undo(ctx, attempt, admission); err != nil {
 		p.t.warn(ctx, "a successful login stays counted as a failure", p.r, err)
 	}
 	return result, nil
@@ -218,9 +218,9 @@ func (p *proof) check(ctx context.Context, pw string) (password.Result, error) {
 // verify checks the password and does the same work whether or not there is an entry. It accepts a
 // hash in the encoding of the original only if this library has never set the entry's password.
 func (p *proof) verify(ctx context.Context, pw string) password.Result {
-	verify := p.t.db.hashers.Of(p.t.declared).Verify
+	verify := p.t.db.hashers.HasherFor(p.t.declared).Verify
 	if p.r.Fields[store.FieldChanged] == "" {
-		verify = p.t.db.hashers.Of(p.t.declared).VerifyOriginal
+		verify = p.t.db.hashers.HasherFor(p.t.declared).VerifyOriginal
 	}
 	result, err := verify(p.hash(), pw)
 	if err != nil {
@@ -232,7 +232,7 @@ func (p *proof) verify(ctx context.Context, pw string) password.Result {
 // event returns an event about the entry. If there is none, the event has a keyed hash of the
 // identifier, because people type passwords into that box.
 func (p *proof) event(kind EventKind) Event {
-	e := Event{Kind: kind, PRK: p.r.Key, Origin: p.origin}
+	e := Event{Kind: kind, Key: p.r.Key, Origin: p.origin}
 	if !p.r.Live() {
 		e.Identifier = p.unknownDigest()
 	}
@@ -256,13 +256,13 @@ func (p *proof) counters(ctx context.Context) (store.Counters, error) {
 	a := store.Counters{Now: p.t.view.StoreTime()}
 	var err error
 	if p.r.Live() {
-		a.Account, err = p.t.declared.Counters(p.r)
+		a.Account, err = p.t.declared.CountersKey(p.r)
 	} else {
-		a.Account, err = p.t.declared.Own("throttle", "nobody", p.unknownDigest())
+		a.Account, err = p.t.declared.OwnKey("throttle", "nobody", p.unknownDigest())
 	}
 	if err == nil && p.origin != "" {
 		a.Name = p.t.db.originDigest(p.origin)
-		a.Origin, err = p.t.declared.Own("throttle", "origin", a.Name)
+		a.Origin, err = p.t.declared.OwnKey("throttle", "origin", a.Name)
 	}
 	return a, err
 }

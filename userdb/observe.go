@@ -14,10 +14,10 @@ import (
 // The methods of an Observer are called on the goroutines of the DB's callers, many at the same
 // time. The functions and contexts that they return must not be nil.
 type Observer interface {
-	// Verb is called when a method of a DB, a Type or a tertiary record begins. name is the name of
+	// Call is called when a method of a DB, a Type or a tertiary record begins. name is the name of
 	// the method, such as "Find" or "Set.Add". The method continues with the returned context and
 	// calls ended once when it returns; a listing calls it when the caller's loop ends.
-	Verb(ctx context.Context, name string) (verb context.Context, ended func(Outcome))
+	Call(ctx context.Context, name string) (verb context.Context, ended func(Outcome))
 	// Hash is called when a job for the workers of Options.HashWorkers, such as hashing a password,
 	// enters the queue. began is called when the job gets a worker, and not if the job is refused.
 	// ended is called once.
@@ -90,7 +90,7 @@ func (r observation) end(err *error) {
 func (db *DB) observe(ctx context.Context, verb string) (context.Context, observation) {
 	all := make([]func(Outcome), len(db.options.Observers))
 	for i, o := range db.options.Observers {
-		ctx, all[i] = o.Verb(ctx, verb)
+		ctx, all[i] = o.Call(ctx, verb)
 	}
 	return ctx, observation{func(o Outcome) { endAll(all, o) }}
 }

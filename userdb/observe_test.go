@@ -44,7 +44,7 @@ func (w *recorder) take() []string {
 
 type methodKey struct{}
 
-func (w *recorder) Verb(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
+func (w *recorder) Call(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
 	w.note(w.name + name)
 	return context.WithValue(ctx, methodKey{}, name), func(o userdb.Outcome) { w.note(w.name + name + " " + string(o)) }
 }
@@ -225,7 +225,7 @@ type relay struct {
 	to *recorder
 }
 
-func (r *relay) Verb(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
+func (r *relay) Call(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
 	r.to.note(r.name + name)
 	return ctx, func(o userdb.Outcome) { r.to.note(r.name + name + " " + string(o)) }
 }
@@ -240,7 +240,7 @@ func TestObserverClients(t *testing.T) {
 		{"owned", func(o userdb.Options) (*userdb.DB, error) { return userdb.Open(t.Context(), "memory:", o) }},
 		{"owned", func(o userdb.Options) (*userdb.DB, error) { return userdb.Open(t.Context(), s.URL(), o) }},
 		{"owned, owned", func(o userdb.Options) (*userdb.DB, error) {
-			o.Cache = 10
+			o.CacheSize = 10
 			return userdb.Open(t.Context(), redistest.Start(t).URL(), o)
 		}},
 		{"caller's", func(o userdb.Options) (*userdb.DB, error) { return redisdb.New(t.Context(), s.Client(), o) }},

@@ -166,7 +166,7 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (prk recordkey.
 	_, err = o.view.FindOne(ctx, store.Lookup{PRK: prk})
 	switch {
 	case err == nil:
-		return prk, store.Taken(o.declared.Schema.Primary)
+		return prk, store.DuplicateField(o.declared.Schema.Primary)
 	case !errors.Is(err, ErrNotFound):
 		return prk, err
 	}
@@ -187,7 +187,7 @@ func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, er
 	}
 	// The token may exist although it was spent, if the server refused to remove it.
 	r, err := o.view.FindOne(ctx, store.Lookup{PRK: o.prk})
-	if pending && (errors.Is(err, ErrNotFound) || err == nil && !r.EndedToken(o.name)) {
+	if pending && (errors.Is(err, ErrNotFound) || err == nil && !r.TokenEnded(o.name)) {
 		return Entry{}, true, nil
 	}
 	e, err = o.entry(r, err)
@@ -274,6 +274,6 @@ func (o onceRequest) forget(ctx context.Context) {
 			continue
 		}
 		// If this fails, the record expires within a day.
-		_, _ = o.view.Engine.Mend(ctx, store.Remove{Key: key.String(), Field: stored.hash, Value: found[0].Fields[stored.hash]})
+		_, _ = o.view.Engine.Repair(ctx, store.Remove{Key: key.String(), Field: stored.hash, Value: found[0].Fields[stored.hash]})
 	}
 }

@@ -80,7 +80,7 @@ type Options struct {
 	// client's read timeout also limits it.
 	ReplicaTimeout time.Duration
 
-	// Cache is the approximate number of entries to cache in this process. If zero, there is no
+	// CacheSize is the approximate number of entries to cache in this process. If zero, there is no
 	// cache. Find answers from the cache, without a round trip, if the hint is a UID or a key. All
 	// other methods, including Login, Update and FindAll, and Find by other identifiers, bypass the
 	// cache. Absent entries are not cached.
@@ -90,7 +90,7 @@ type Options struct {
 	// was a moment ago: not yet disabled or deleted, or older than what another method has just
 	// returned. Save then returns ErrConflict, after which Find is fresh. Find always returns what
 	// this DB itself wrote. If the network loses the server's report, the entry is served until it
-	// is CacheAge old.
+	// is CacheMaxAge old.
 	//
 	// The cache needs a server that Open got the URL of (redis:, rediss:, unix:), its database 0,
 	// RESP3, and CLIENT TRACKING, which Redis has since version 6; otherwise Open and redisdb.New
@@ -99,11 +99,11 @@ type Options struct {
 	// The cache has a connection pool of its own, of the same size as the other. It keeps every
 	// field except the password hash, and no entries over 16 KiB. Each eviction scans a sixteenth
 	// of the cache, so make Cache large enough for all entries that are often used.
-	Cache int
+	CacheSize int
 
-	// CacheAge limits how long a cached entry is served without hearing from the server. If zero,
-	// it is ten seconds.
-	CacheAge time.Duration
+	// CacheMaxAge limits how long a cached entry is served without hearing from the server. If
+	// zero, it is ten seconds.
+	CacheMaxAge time.Duration
 }
 
 // OnSchema says what to do if the schema of a program differs from the one stored in the database,
@@ -123,12 +123,12 @@ const (
 	// SchemaRefuse makes Open and redisdb.New return ErrSchemaMismatch instead of extending the
 	// stored schema.
 	SchemaRefuse = OnSchema(view.Refuse)
-	// SchemaLater does what SchemaExtend does, but at the first write instead of in Open. It is
+	// SchemaDeferred does what SchemaExtend does, but at the first write instead of in Open. It is
 	// meant for tools that read any store.
-	SchemaLater = OnSchema(view.Later)
+	SchemaDeferred = OnSchema(view.Later)
 )
 
-func (o Options) cache() store.Cache { return store.Cache{Entries: o.Cache, Age: o.CacheAge} }
+func (o Options) cache() store.Cache { return store.Cache{Entries: o.CacheSize, Age: o.CacheMaxAge} }
 
 func (o Options) withDefaults() Options {
 	if len(o.Schema.Types) == 0 {
@@ -136,8 +136,8 @@ func (o Options) withDefaults() Options {
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.ReplicaTimeout = cmp.Or(o.ReplicaTimeout, time.Second)
-	if o.CacheAge <= 0 {
-		o.CacheAge = 10 * time.Second
+	if o.CacheMaxAge <= 0 {
+		o.CacheMaxAge = 10 * time.Second
 	}
 	if o.NewUID == nil {
 		o.NewUID, o.randomUIDs = RandomUID(12), true
@@ -168,5 +168,5 @@ func (o Options) MarshalJSON() ([]byte, error) {
 		Peppers     int      `json:"peppers"`
 		Replicas    int      `json:"replicas,omitempty"`
 		Cache       int      `json:"cache,omitempty"`
-	}{slices.Sorted(maps.Keys(o.Schema.Types)), o.Namespace.String(), o.HashWorkers, len(o.Peppers), o.Replicas, o.Cache})
+	}{slices.Sorted(maps.Keys(o.Schema.Types)), o.Namespace.String(), o.HashWorkers, len(o.Peppers), o.Replicas, o.CacheSize})
 }

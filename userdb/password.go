@@ -85,7 +85,7 @@ func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin strin
 			if err := allow(current); err != nil {
 				return c, false, err
 			}
-			return t.newPasswordChange(current, hash, change.Bare(current), map[string]string{})
+			return t.newPasswordChange(current, hash, change.Facets(current), map[string]string{})
 		})
 		return err
 	})
@@ -105,32 +105,32 @@ func (t *Type) newPasswordChange(current store.Record, hash string, facets, own 
 // afterPasswordSet clears the failed logins of an entry and emits the event after a new password
 // was set. Guesses at the old password say nothing about the new one.
 func (t *Type) afterPasswordSet(ctx context.Context, r store.Record, origin string) {
-	counters, err := t.declared.Counters(r)
+	counters, err := t.declared.CountersKey(r)
 	if err == nil {
 		err = t.view.Engine.Reset(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
 	}
 	if err != nil {
 		t.warn(ctx, "cannot clear failed logins", r, err)
 	}
-	t.db.emit(ctx, Event{Kind: EventPassword, PRK: r.Key, Origin: origin})
+	t.db.emit(ctx, Event{Kind: EventPassword, Key: r.Key, Origin: origin})
 }
 
-// EndWaits clears the failed logins of an entry, so that nobody has to wait before the next
+// ResetThrottle clears the failed logins of an entry, so that nobody has to wait before the next
 // attempt. The familiar origins of the entry stay.
-func (t *Type) EndWaits(ctx context.Context, h hints.Hint) (err error) {
-	ctx, v := t.db.begin(ctx, "EndWaits", &err)
+func (t *Type) ResetThrottle(ctx context.Context, h hints.Hint) (err error) {
+	ctx, v := t.db.begin(ctx, "ResetThrottle", &err)
 	defer v.end(&err)
 	t = t.current()
 	r, err := t.record(ctx, h)
 	if err != nil {
 		return publicError(err)
 	}
-	counters, err := t.declared.Counters(r)
+	counters, err := t.declared.CountersKey(r)
 	if err == nil {
 		err = t.view.Engine.Reset(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
 	}
 	if err == nil && (t.view.Config.History || view.ActorOf(ctx).IsOperator()) {
-		err = t.view.Act(ctx, EventWaits, r.Key, "")
+		err = t.view.NoteAct(ctx, EventThrottleReset, r.Key, "")
 	}
 	return err
 }
@@ -166,13 +166,13 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind) er
 			} else {
 				change.Enable(current, own)
 			}
-			return t.declared.Update(current, change.Bare(current), own)
+			return t.declared.Update(current, change.Facets(current), own)
 		})
 		return err
 	})
 	if committed(err) {
 		t.current().clearSessions(ctx, before, r)
-		t.db.emit(ctx, Event{Kind: kind, PRK: r.Key})
+		t.db.emit(ctx, Event{Kind: kind, Key: r.Key})
 	}
 	return err
 }
@@ -229,7 +229,7 @@ func (hs *hashers) lowerCost(s schema.Schema) error {
 	return hs.add(s)
 }
 
-func (hs *hashers) Of(t *change.Type) *password.Hasher {
+func (hs *hashers) HasherFor(t *change.Type) *password.Hasher {
 	hs.mu.RLock()
 	defer hs.mu.RUnlock()
 	return hs.byCost[t.Schema.Policy().Cost]
@@ -258,20 +258,20 @@ func (hs *hashers) run(ctx context.Context, job func() error) error {
 // hashUnchecked hashes a password without checking it against the policy.
 func (hs *hashers) hashUnchecked(ctx context.Context, t *change.Type, pw string) (hash string, err error) {
 	err = hs.onPool(ctx, func() (err error) {
-		hash, err = hs.Of(t).Hash(pw)
+		hash, err = hs.HasherFor(t).Hash(pw)
 		return err
 	})
 	return hash, err
 }
 
 func (hs *hashers) Hash(ctx context.Context, t *change.Type, pw string, own []string) (string, error) {
-	if err := hs.Judge(ctx, t, pw, own); err != nil {
+	if err := hs.Check(ctx, t, pw, own); err != nil {
 		return "", err
 	}
 	return hs.hashUnchecked(ctx, t, pw)
 }
 
-func (hs *hashers) Judge(ctx context.Context, t *change.Type, pw string, own []string) error {
+func (hs *hashers) Check(ctx context.Context, t *change.Type, pw string, own []string) error {
 	if pw == "" { // under no policy: anybody could log in
 		return &password.PolicyError{Rule: "min", Reason: "it is empty"}
 	}
@@ -286,7 +286,7 @@ func (hs *hashers) Judge(ctx context.Context, t *change.Type, pw string, own []s
 			return err
 		}
 	}
-	return hs.Of(t).Hashable(pw)
+	return hs.HasherFor(t).Hashable(pw)
 }
 
 func (hs *hashers) PasswordSet(ctx context.Context, t *change.Type, r store.Record) {
@@ -294,5 +294,5 @@ func (hs *hashers) PasswordSet(ctx context.Context, t *change.Type, r store.Reco
 }
 
 func (hs *hashers) Disabled(ctx context.Context, r store.Record) {
-	hs.db.emit(ctx, Event{Kind: EventDisable, PRK: r.Key})
+	hs.db.emit(ctx, Event{Kind: EventDisable, Key: r.Key})
 }

@@ -69,7 +69,7 @@ func sortKey(err error) string {
 // entries have, and returns all problems as one error. facets are the facets that could be encoded.
 func (t *Type) addMissingAndTaken(ctx context.Context, p problems, old store.Record, facets map[string]string) error {
 	wrong := p.fields()
-	for _, err := range t.declared.Missing(old, facets) {
+	for _, err := range t.declared.MissingErrors(old, facets) {
 		if !slices.Contains(wrong, fieldOf(publicError(err))) {
 			_ = p.add(err)
 		}
@@ -109,7 +109,7 @@ func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map
 	}
 	for i, f := range found {
 		if f.Err == nil && f.Record.Key != old.Key {
-			errs = append(errs, store.Taken(fields[i]))
+			errs = append(errs, store.DuplicateField(fields[i]))
 		}
 	}
 	return errs

@@ -25,10 +25,10 @@ type Session struct {
 
 	// All times are those of the server's clock.
 
-	Begun    time.Time
-	Seen     time.Time // when Session last returned it, to the minute
+	Started  time.Time
+	LastSeen time.Time // when Session last returned it, to the minute
 	Verified time.Time // when the owner last gave the password: at the start or in VerifySession
-	Ends     time.Time // when it expires even if it is used
+	Expires  time.Time // when it expires even if it is used
 
 	Origin string // from SessionOptions
 	Agent  string // from SessionOptions
@@ -36,12 +36,12 @@ type Session struct {
 
 // SessionOptions say how long a session lives and where it comes from.
 type SessionOptions struct {
-	// Life is how long the session lives. If zero, it is 30 days; at most it is 400 days.
-	Life time.Duration
+	// Lifetime is how long the session lives. If zero, it is 30 days; at most it is 400 days.
+	Lifetime time.Duration
 
-	// Idle is how long the session may be unused before it ends. If zero, it is 7 days or Life,
-	// whichever is less; otherwise it is at least two minutes.
-	Idle time.Duration
+	// IdleTimeout is how long the session may be unused before it ends. If zero, it is 7 days or
+	// Life, whichever is less; otherwise it is at least two minutes.
+	IdleTimeout time.Duration
 
 	// Origin is where the session comes from, as in Attempt, cut to 256 bytes.
 	Origin string
@@ -55,7 +55,7 @@ const (
 	defaultSessionLife = 30 * 24 * time.Hour
 	maxSessionLife     = 400 * 24 * time.Hour
 	defaultIdle        = 7 * 24 * time.Hour
-	minIdle            = 2 * time.Minute // Session.Seen is only accurate to the minute
+	minIdle            = 2 * time.Minute // Session.LastSeen is only accurate to the minute
 )
 
 // Check returns the error that StartSession would return for the options, so that callers can
@@ -68,13 +68,13 @@ func (o SessionOptions) Check() error {
 // withDefaults returns the options with defaults filled in and texts cut to length, or an
 // ErrInvalid.
 func (o SessionOptions) withDefaults() (SessionOptions, error) {
-	o.Life = cmp.Or(o.Life, defaultSessionLife)
-	o.Idle = min(cmp.Or(o.Idle, defaultIdle), o.Life)
+	o.Lifetime = cmp.Or(o.Lifetime, defaultSessionLife)
+	o.IdleTimeout = min(cmp.Or(o.IdleTimeout, defaultIdle), o.Lifetime)
 	o.Origin, o.Agent = truncate(o.Origin), truncate(o.Agent)
 	switch {
-	case o.Life < time.Millisecond || o.Life > maxSessionLife:
+	case o.Lifetime < time.Millisecond || o.Lifetime > maxSessionLife:
 		return o, invalid("life", "range", "not between a millisecond and 400 days")
-	case o.Idle < min(minIdle, o.Life):
+	case o.IdleTimeout < min(minIdle, o.Lifetime):
 		return o, invalid("idle", "range", "under two minutes")
 	}
 	return o, nil
@@ -127,20 +127,20 @@ func (t *Type) startSession(ctx context.Context, e Entry, o SessionOptions) (Ses
 		return Session{}, "", err
 	}
 	prk := e.key.In(t.view.NS)
-	s, err := t.view.Engine.StartSession(ctx, store.Start{
-		PRK: prk, Seen: e.fields, First: store.NewFirstEpoch(), ID: hashSecret(secret), Life: o.Life, Idle: o.Idle,
+	s, err := t.view.Engine.StartSession(ctx, store.SessionStart{
+		PRK: prk, Seen: e.fields, FirstEpoch: store.NewFirstEpoch(), ID: hashSecret(secret), Life: o.Lifetime, Idle: o.IdleTimeout,
 		Origin: o.Origin, Agent: o.Agent, Now: t.view.StoreTime(),
 		Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: o.Origin}), EventSessionStart, ""),
 	})
 	if err != nil {
 		return Session{}, "", err
 	}
-	t.db.emit(ctx, Event{Kind: EventStart, PRK: prk, Origin: o.Origin, Session: s.ID})
+	t.db.emit(ctx, Event{Kind: EventStart, Key: prk, Origin: o.Origin, Session: s.ID})
 	return sessionOf(s), secret, nil
 }
 
 func sessionOf(s store.Session) Session {
-	return Session{ID: s.ID, Begun: s.Begun, Seen: s.Seen, Verified: s.Verified, Ends: s.Ends, Origin: s.Origin, Agent: s.Agent}
+	return Session{ID: s.ID, Started: s.Begun, LastSeen: s.Seen, Verified: s.Verified, Expires: s.Ends, Origin: s.Origin, Agent: s.Agent}
 }
 
 // Session returns the session that has the secret, and its entry. It takes one round trip, and once
@@ -166,7 +166,7 @@ func (t *Type) session(ctx context.Context, secret string) (store.Record, store.
 		return store.Record{}, store.Session{}, ErrNotFound
 	}
 	r, s, err := t.view.Engine.FindSession(ctx, prk, hashSecret(secret), t.view.StoreTime())
-	if err == nil && !s.Admits(r) {
+	if err == nil && !s.ValidFor(r) {
 		err = ErrNotFound
 	}
 	return r, s, err
@@ -196,7 +196,7 @@ func (t *Type) VerifySession(ctx context.Context, secret, pw string, a Attempt) 
 	if _, err := p.prove(ctx, pw); err != nil {
 		return Entry{}, Session{}, err
 	}
-	verified, err := t.view.Engine.VerifySession(ctx, r.Key, s.ID, store.Bond(p.r.Fields), t.view.StoreTime())
+	verified, err := t.view.Engine.VerifySession(ctx, r.Key, s.ID, store.Generation(p.r.Fields), t.view.StoreTime())
 	if err != nil {
 		return Entry{}, Session{}, err
 	}
@@ -238,7 +238,7 @@ func (t *Type) endBySecret(ctx context.Context, secret string) error {
 	select {
 	case err := <-ended:
 		if found {
-			t.db.emit(ctx, Event{Kind: EventEnd, PRK: prk, Session: id})
+			t.db.emit(ctx, Event{Kind: EventEnd, Key: prk, Session: id})
 		}
 		return err
 	case <-ctx.Done():
@@ -267,7 +267,7 @@ func (t *Type) EndSessionID(ctx context.Context, h hints.Hint, id string) (err e
 func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (bool, error) {
 	found, err := t.view.Engine.EndSession(ctx, prk, id, t.view.Note(ctx, EventSessionEnd, ""), t.view.StoreTime())
 	if found {
-		t.db.emit(ctx, Event{Kind: EventEnd, PRK: prk, Session: id})
+		t.db.emit(ctx, Event{Kind: EventEnd, Key: prk, Session: id})
 	}
 	return found, err
 }
@@ -288,13 +288,13 @@ func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err erro
 			before = current
 			own := map[string]string{}
 			change.EndSessions(own)
-			return t.declared.Update(current, change.Bare(current), own)
+			return t.declared.Update(current, change.Facets(current), own)
 		})
 		return err
 	})
 	if committed(err) {
 		t.current().clearSessions(ctx, before, r)
-		t.db.emit(ctx, Event{Kind: EventEnd, PRK: r.Key})
+		t.db.emit(ctx, Event{Kind: EventEnd, Key: r.Key})
 	}
 	return t.current().entry(r, err)
 }
@@ -303,8 +303,8 @@ func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err erro
 // already invalid, but the records hold addresses and devices. Records that cannot be removed stay
 // until they expire.
 func (t *Type) clearSessions(ctx context.Context, before, after store.Record) {
-	bond := store.Bond(before.Fields)
-	if before.Fields[store.FieldEpoch] == "" || bond == store.Bond(after.Fields) {
+	bond := store.Generation(before.Fields)
+	if before.Fields[store.FieldEpoch] == "" || bond == store.Generation(after.Fields) {
 		return
 	}
 	if err := t.view.Engine.ClearSessions(ctx, before.Key, bond, t.view.StoreTime()); err != nil {
@@ -341,7 +341,7 @@ func (t *Type) listSessions(ctx context.Context, h hints.Hint) ([]store.Session,
 	if r.Fields[store.FieldEpoch] == "" || r.Fields[store.FieldDisabled] != "" {
 		return nil, nil
 	}
-	all, err := t.view.Engine.ListSessions(ctx, r.Key, store.Bond(r.Fields), t.view.StoreTime())
+	all, err := t.view.Engine.ListSessions(ctx, r.Key, store.Generation(r.Fields), t.view.StoreTime())
 	slices.SortFunc(all, func(a, b store.Session) int {
 		return cmp.Or(b.Seen.Compare(a.Seen), b.Begun.Compare(a.Begun), cmp.Compare(a.ID, b.ID))
 	})

@@ -20,8 +20,8 @@ const (
 	PasswordUnusable PasswordState = "unusable"
 )
 
-// A Standing holds everything that Login considers, except the password itself.
-type Standing struct {
+// A LoginStatus holds everything that Login considers, except the password itself.
+type LoginStatus struct {
 	Disabled bool
 	Password PasswordState
 
@@ -46,9 +46,9 @@ type Standing struct {
 	Tokens []OpenToken
 }
 
-// Admits reports whether Login would accept the right password now, from an unfamiliar origin that
-// has not failed with other accounts.
-func (s Standing) Admits() bool {
+// CanLogIn reports whether Login would accept the right password now, from an unfamiliar origin
+// that has not failed with other accounts.
+func (s LoginStatus) CanLogIn() bool {
 	return !s.Disabled && s.Password == PasswordStored && s.Identifiers > 0 && s.Wait == 0
 }
 
@@ -56,45 +56,45 @@ func (s Standing) Admits() bool {
 // as a keyed hash and cannot be recovered.
 type FamiliarOrigin struct {
 	LastLogin time.Time
-	Left      int // failures that remain before the origin becomes unfamiliar
+	Remaining int // failures that remain before the origin becomes unfamiliar
 }
 
 // An OpenToken describes a token that can be redeemed. Its secret is not stored.
 type OpenToken struct {
 	Purpose string
 	Field   string    // Token.Field or the field of PurposeChange; "" if the token has neither
-	Until   time.Time // when it expires, by the clock of the store
+	Expires time.Time // when it expires, by the clock of the store
 }
 
-// Standing returns what Login would consider for an entry, and so why it would refuse the owner
+// LoginStatus returns what Login would consider for an entry, and so why it would refuse the owner
 // whatever the password. It counts nothing and changes nothing. It does not say whether an origin
 // must wait because of failures with other accounts. The error is ErrNotFound if there is no such
 // entry, and ErrCorrupt as for Login.
-func (t *Type) Standing(ctx context.Context, h hints.Hint) (s Standing, err error) {
-	ctx, v := t.db.begin(ctx, "Standing", &err)
+func (t *Type) LoginStatus(ctx context.Context, h hints.Hint) (s LoginStatus, err error) {
+	ctx, v := t.db.begin(ctx, "LoginStatus", &err)
 	defer v.end(&err)
 	t = t.current()
 	r, err := t.record(ctx, h)
 	if err != nil {
-		return Standing{}, publicError(err)
+		return LoginStatus{}, publicError(err)
 	}
-	s = Standing{Disabled: r.Fields[store.FieldDisabled] != "", Password: t.passwordState(r)}
+	s = LoginStatus{Disabled: r.Fields[store.FieldDisabled] != "", Password: t.passwordState(r)}
 	for _, field := range t.declared.Secondary {
 		if r.Fields[field] != "" {
 			s.Identifiers++
 		}
 	}
-	counters, err := t.declared.Counters(r)
+	counters, err := t.declared.CountersKey(r)
 	if err != nil {
-		return Standing{}, err
+		return LoginStatus{}, err
 	}
-	g, err := t.view.Engine.Guesses(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
+	g, err := t.view.Engine.ThrottleState(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
 	if err != nil {
-		return Standing{}, withRepairHint(err)
+		return LoginStatus{}, withRepairHint(err)
 	}
 	s.Wait, s.Failures = g.Wait, g.Failures
 	for _, f := range g.Familiar {
-		s.Familiar = append(s.Familiar, FamiliarOrigin{LastLogin: f.LastLogin, Left: max(store.FamiliarMost-f.Failures, 0)})
+		s.Familiar = append(s.Familiar, FamiliarOrigin{LastLogin: f.LastLogin, Remaining: max(store.FamiliarMax-f.Failures, 0)})
 	}
 	if len(s.Familiar) > 0 {
 		s.LastLogin = s.Familiar[0].LastLogin
@@ -108,7 +108,7 @@ func (t *Type) passwordState(r store.Record) PasswordState {
 	switch {
 	case hash == "":
 		return PasswordNone
-	case t.db.hashers.Of(t.declared).Usable(hash) != nil:
+	case t.db.hashers.HasherFor(t.declared).Usable(hash) != nil:
 		return PasswordUnusable
 	}
 	return PasswordStored
@@ -126,7 +126,7 @@ func (t *Type) openTokens(ctx context.Context, r store.Record, now time.Time) (o
 	}
 	for _, token := range r.OpenTokens(found[0].Fields, now) {
 		tk := publicToken(token.Token)
-		open = append(open, OpenToken{Purpose: tk.Purpose, Field: tk.Field, Until: token.Until})
+		open = append(open, OpenToken{Purpose: tk.Purpose, Field: tk.Field, Expires: token.Until})
 	}
 	return open, nil
 }

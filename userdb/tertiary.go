@@ -82,13 +82,13 @@ func (r tertiary) run(ctx context.Context, eff effect, command string, args []st
 		limit = r.t.declared.Schema.Tertiary[r.name].Limit()
 	}
 	if limit > 0 && len(args)/perElement > limit {
-		return store.Reply{}, publicError(r.t.declared.TooMany(r.name))
+		return store.Reply{}, publicError(r.t.declared.TooManyError(r.name))
 	}
 	_, l, err := r.t.view.Resolve(r.h, r.t.declared.Name)
 	if err != nil {
 		return store.Reply{}, err
 	}
-	op := store.Op{PRK: l.PRK, Command: command, Args: args, Write: eff != readOnly, Once: eff == notIdempotent, Most: limit}
+	op := store.Op{PRK: l.PRK, Command: command, Args: args, Write: eff != readOnly, NoRetry: eff == notIdempotent, MaxMembers: limit}
 	if !op.PRK.IsValid() {
 		e, err := r.t.view.FindOne(ctx, l)
 		if err != nil {
@@ -98,18 +98,18 @@ func (r tertiary) run(ctx context.Context, eff effect, command string, args []st
 	}
 	switch command {
 	case "SADD":
-		op.Key, op.Index, err = r.t.declared.Tertiary(op.PRK, r.name, r.kind, args)
+		op.Key, op.Index, err = r.t.declared.TertiaryKey(op.PRK, r.name, r.kind, args)
 	case "SREM":
-		op.Key, op.Unindex, err = r.t.declared.Tertiary(op.PRK, r.name, r.kind, args)
+		op.Key, op.Unindex, err = r.t.declared.TertiaryKey(op.PRK, r.name, r.kind, args)
 	default:
-		op.Key, _, err = r.t.declared.Tertiary(op.PRK, r.name, r.kind, nil)
+		op.Key, _, err = r.t.declared.TertiaryKey(op.PRK, r.name, r.kind, nil)
 	}
 	if err != nil {
 		return store.Reply{}, publicError(err)
 	}
 	reply, err := r.send(ctx, op)
 	if errors.Is(err, store.ErrFull) {
-		err = publicError(r.t.declared.TooMany(r.name))
+		err = publicError(r.t.declared.TooManyError(r.name))
 	}
 	same := reply.Int == 0 && (command == "SADD" || command == "SREM")
 	if op.Write && committed(err) && !same {
@@ -181,9 +181,9 @@ func (s Set) Replace(ctx context.Context, members ...string) (err error) {
 	}
 	return r.t.retryOnSchemaChange(ctx, func(t *Type) error {
 		after, err := t.rewrite(ctx, r.h, store.Record{}, func(current store.Record) (c store.Change, due bool, err error) {
-			c, _, err = t.declared.Update(current, change.Bare(current), nil)
+			c, _, err = t.declared.Update(current, change.Facets(current), nil)
 			if err == nil {
-				err = t.declared.Replace(&c, []change.Content{{Name: r.name, Kind: r.kind, Values: members}})
+				err = t.declared.SetTertiary(&c, []change.Content{{Name: r.name, Kind: r.kind, Values: members}})
 			}
 			return c, err == nil, err
 		})
@@ -241,15 +241,15 @@ func (l List) push(ctx context.Context, command string, items []string) (int64, 
 	return l.r.count(ctx, notIdempotent, command, items...)
 }
 
-// First removes and returns the first item. It returns false if the list is empty. If the reply is
-// lost, the error is ErrOutcomeUnknown.
-func (l List) First(ctx context.Context) (string, bool, error) {
+// PopFirst removes and returns the first item. It returns false if the list is empty. If the reply
+// is lost, the error is ErrOutcomeUnknown.
+func (l List) PopFirst(ctx context.Context) (string, bool, error) {
 	return optionalText(l.r.do(ctx, notIdempotent, "LPOP"))
 }
 
-// Last removes and returns the last item. It returns false if the list is empty. If the reply is
+// PopLast removes and returns the last item. It returns false if the list is empty. If the reply is
 // lost, the error is ErrOutcomeUnknown.
-func (l List) Last(ctx context.Context) (string, bool, error) {
+func (l List) PopLast(ctx context.Context) (string, bool, error) {
 	return optionalText(l.r.do(ctx, notIdempotent, "RPOP"))
 }
 
@@ -354,9 +354,9 @@ func (s SortedSet) Put(ctx context.Context, score float64, member string) error 
 	return err
 }
 
-// Increase adds by to the score of a member and returns the sum. A new member starts at 0. If the
+// Increment adds by to the score of a member and returns the sum. A new member starts at 0. If the
 // reply is lost, the error is ErrOutcomeUnknown.
-func (s SortedSet) Increase(ctx context.Context, by float64, member string) (float64, error) {
+func (s SortedSet) Increment(ctx context.Context, by float64, member string) (float64, error) {
 	if math.IsNaN(by) {
 		return 0, invalid(s.r.name, "score", "not a number")
 	}

@@ -44,8 +44,9 @@ type Token struct {
 	// or to that of PurposeChange.
 	Field string
 
-	// Life is how long the token is valid, from a millisecond to 30 days. If zero, it is one hour.
-	Life time.Duration
+	// Lifetime is how long the token is valid, from a millisecond to 30 days. If zero, it is one
+	// hour.
+	Lifetime time.Duration
 }
 
 // PurposeChange is the prefix of the purpose of a token that changes a secondary facet when it is
@@ -132,7 +133,7 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bound []string
 		}
 		err = t.view.Engine.Issue(ctx, store.Issue{
 			Token: store.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bound, Value: tk.Value},
-			PRK:   r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
+			PRK:   r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
 			Note: t.view.Note(ctx, EventIssue, tk.Purpose, withoutSentMark(bound)...),
 		})
 		return errors.Is(err, ErrConflict), err
@@ -140,7 +141,7 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bound []string
 	if err != nil {
 		return "", r, err
 	}
-	t.db.emit(ctx, Event{Kind: EventIssue, PRK: r.Key, Purpose: tk.Purpose})
+	t.db.emit(ctx, Event{Kind: EventIssue, Key: r.Key, Purpose: tk.Purpose})
 	return secret, r, nil
 }
 
@@ -162,8 +163,8 @@ func (t *Type) checkIssuable(r store.Record, tk Token) error {
 
 // checkToken checks a token and sets its default life.
 func (t *Type) checkToken(tk *Token) error {
-	if tk.Life == 0 {
-		tk.Life = defaultLife
+	if tk.Lifetime == 0 {
+		tk.Lifetime = defaultLife
 	}
 	switch {
 	case tk.Purpose == "" || len(tk.Purpose) > maxPurpose:
@@ -172,7 +173,7 @@ func (t *Type) checkToken(tk *Token) error {
 		return invalid("purpose", "name", "this prefix is reserved for invitations")
 	case len(tk.Value) > maxValue:
 		return invalid("value", "size", "over 4 KiB")
-	case tk.Life < time.Millisecond || tk.Life > maxLife:
+	case tk.Lifetime < time.Millisecond || tk.Lifetime > maxLife:
 		return invalid("life", "range", "not between a millisecond and 30 days")
 	case tk.Field == store.FieldPassword || store.OwnField(tk.Field) || len(tk.Field) > maxValue:
 		return invalid("field", "name", "not the name of a facet")
@@ -237,7 +238,7 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token
 	if err == nil {
 		err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
 			r, err = t.spend(ctx, r, token, func(current store.Record) (c store.Change, due bool, err error) {
-				facets, own := change.Bare(current), map[string]string{}
+				facets, own := change.Facets(current), map[string]string{}
 				if changes {
 					err = t.declared.EncodeFacet(facets, field, schema.Text(token.Value), current.Fields)
 				}
@@ -281,7 +282,7 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 			}
 			r, err = t.spend(ctx, r, token, func(current store.Record) (store.Change, bool, error) {
 				before = current
-				facets, own := change.Bare(current), map[string]string{}
+				facets, own := change.Facets(current), map[string]string{}
 				if proved := provedField(token); proved != "" {
 					change.Verify(proved, facets[proved], own)
 				}
@@ -377,7 +378,7 @@ func (t *Type) checkRedeemable(r store.Record, token store.Token) error {
 	if !r.HasToken(token.Hash) || r.Fields[store.FieldDisabled] != "" {
 		return ErrNotFound
 	}
-	return t.declared.Readable(r)
+	return t.declared.CheckReadable(r)
 }
 
 // spend applies a change that spends a token, if the token and its entry are valid at that moment.
@@ -398,9 +399,9 @@ func (t *Type) spend(
 func (t *Type) finishRedeem(ctx context.Context, purpose string, r store.Record, err error) (Entry, error) {
 	switch {
 	case committed(err):
-		t.db.emit(ctx, Event{Kind: EventRedeem, PRK: r.Key, Purpose: purpose})
+		t.db.emit(ctx, Event{Kind: EventRedeem, Key: r.Key, Purpose: purpose})
 	case !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrOutcomeUnknown):
-		t.db.emit(ctx, Event{Kind: EventRefuse, PRK: r.Key, Purpose: purpose})
+		t.db.emit(ctx, Event{Kind: EventRefuse, Key: r.Key, Purpose: purpose})
 	}
 	return t.entry(r, err)
 }

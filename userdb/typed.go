@@ -56,7 +56,7 @@ func Of[T any](t *Type) (*Typed[T], error) {
 		if field == store.FieldPassword {
 			return "the password is not a facet"
 		}
-		return t.declared.Refuses(field)
+		return t.declared.RefusalReason(field)
 	}
 	plan, err := typed.New(reflect.TypeFor[T](), t.declared.Schema, refuses, reflect.TypeFor[Revision]())
 	if err != nil {
@@ -98,9 +98,9 @@ func (r *Revision) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// New returns the NewEntry that Create would use for v, so that callers can add a password and tags
-// or pass it to another method that creates entries.
-func (t *Typed[T]) New(v T) (NewEntry, error) {
+// NewEntry returns the NewEntry that Create would use for v, so that callers can add a password and
+// tags or pass it to another method that creates entries.
+func (t *Typed[T]) NewEntry(v T) (NewEntry, error) {
 	uid, facets, bad := t.plan.Facets(reflect.ValueOf(&v).Elem())
 	if bad != nil {
 		return NewEntry{}, invalid(bad.Field, "codec", bad.Reason)
@@ -108,9 +108,9 @@ func (t *Typed[T]) New(v T) (NewEntry, error) {
 	return NewEntry{UID: uid, Facets: facets}, nil
 }
 
-// Read returns an entry as a struct. It is for entries that other methods return, such as
+// FromEntry returns an entry as a struct. It is for entries that other methods return, such as
 // Type.Login. Facets that Put has set in e are included, and Save of the struct writes them.
-func (t *Typed[T]) Read(e Entry) (T, error) {
+func (t *Typed[T]) FromEntry(e Entry) (T, error) {
 	var v T
 	err := t.fill(&v, e)
 	if err != nil {
@@ -142,14 +142,14 @@ func (t *Typed[T]) read(e Entry, err error) (T, error) {
 	if !committed(err) {
 		return zero, err
 	}
-	v, bad := t.Read(e)
+	v, bad := t.FromEntry(e)
 	return v, cmp.Or(bad, err)
 }
 
 // Create creates an entry from a struct as Type.Create does. It returns the struct as written,
 // including its UID.
 func (t *Typed[T]) Create(ctx context.Context, v T) (T, error) {
-	n, err := t.New(v)
+	n, err := t.NewEntry(v)
 	if err != nil {
 		return t.read(Entry{}, err)
 	}
@@ -167,7 +167,7 @@ func (t *Typed[T]) Find(ctx context.Context, h hints.Hint) (T, error) {
 // called.
 func (t *Typed[T]) Update(ctx context.Context, h hints.Hint, f func(*T) error) (T, error) {
 	return t.read(t.users.Update(ctx, h, func(e *Entry) error {
-		v, err := t.Read(*e)
+		v, err := t.FromEntry(*e)
 		if err == nil {
 			err = f(&v)
 		}
@@ -237,10 +237,10 @@ func (t *Typed[T]) All(ctx context.Context, q Query) iter.Seq2[T, error] {
 	}
 }
 
-// A PageOf is a Page of structs.
+// A ParsePage is a Page of structs.
 type PageOf[T any] struct {
 	Entries    []T
-	Next, Back string // the same as in Page
+	Next, Prev string // the same as in Page
 }
 
 // Page returns some of the entries that a query selects, as Type.Page does. Entries that do not fit
@@ -257,5 +257,5 @@ func (t *Typed[T]) Page(ctx context.Context, q Query) (PageOf[T], error) {
 		}
 		n++
 	}
-	return PageOf[T]{all[:n:n], p.Next, p.Back}, cmp.Or(err, unfit.err())
+	return PageOf[T]{all[:n:n], p.Next, p.Prev}, cmp.Or(err, unfit.err())
 }

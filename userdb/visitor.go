@@ -66,15 +66,15 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		}
 		token := store.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bound, Value: tk.Value}
 		if !may { // write a token that nobody can find and that expires soon
-			err = t.view.Engine.Invite(ctx, store.Invitation{Token: token, PRK: r.Key, Life: min(tk.Life, time.Minute), Now: t.view.StoreTime()})
+			err = t.view.Engine.Invite(ctx, store.Invitation{Token: token, PRK: r.Key, Life: min(tk.Lifetime, time.Minute), Now: t.view.StoreTime()})
 			return false, cmp.Or(err, ErrNotFound)
 		}
 		err = t.view.Engine.Issue(ctx, store.Issue{
-			Token: token, PRK: r.Key, Rev: r.Seen().Rev, Life: tk.Life, Now: t.view.StoreTime(),
+			Token: token, PRK: r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
 			Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: a.Origin}), EventIssue, tk.Purpose, withoutSentMark(bound)...),
 		})
 		if err == nil {
-			t.db.emit(ctx, Event{Kind: EventIssue, PRK: r.Key, Origin: a.Origin, Purpose: tk.Purpose})
+			t.db.emit(ctx, Event{Kind: EventIssue, Key: r.Key, Origin: a.Origin, Purpose: tk.Purpose})
 		}
 		return errors.Is(err, ErrConflict), err
 	})
@@ -144,11 +144,11 @@ func (t *Type) admitChange(ctx context.Context, address string) error {
 // limit counts one request. If there were too many within an hour, it emits e with the time to wait
 // and returns a *WaitError.
 func (t *Type) limit(ctx context.Context, kind, name string, limit int, e Event) error {
-	counter, err := t.declared.Own("visits", kind, name)
+	counter, err := t.declared.OwnKey("visits", kind, name)
 	if err != nil {
 		return err
 	}
-	e.Wait, err = t.view.Engine.Limit(ctx, store.Limit{Counter: counter, Most: limit, Window: visitorWindow, Now: t.view.StoreTime()})
+	e.Wait, err = t.view.Engine.Limit(ctx, store.Limit{Counter: counter, Max: limit, Window: visitorWindow, Now: t.view.StoreTime()})
 	if err == nil && e.Wait > 0 {
 		t.db.emit(ctx, e)
 		err = &WaitError{Wait: e.Wait}
@@ -204,11 +204,11 @@ func (t *Type) findConstantTime(ctx context.Context, typed string) (store.Record
 // An Invitation describes a mail to send to Address. If Known is false, the mail contains a link
 // with Secret. Otherwise it says that an account with this address exists.
 type Invitation struct {
-	Field   string // the facet that will hold the address
-	Address string // as typed, without surrounding space; if an entry has it, as stored there
-	Value   string // Token.Value
-	Secret  string // the secret for Accept; "" if Known
-	Known   bool   // an entry has the address or an identifier with the same canonical form
+	Field      string // the facet that will hold the address
+	Address    string // as typed, without surrounding space; if an entry has it, as stored there
+	Value      string // Token.Value
+	Secret     string // the secret for Accept; "" if Known
+	Registered bool   // an entry has the address or an identifier with the same canonical form
 }
 
 // Invite starts the registration of a visitor who typed an address. field is the facet that the
@@ -223,7 +223,7 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	ctx, v := t.db.begin(ctx, "Invite", &err)
 	defer v.end(&err)
 	t = t.current()
-	tk = Token{Purpose: PurposeChange + field, Value: tk.Value, Life: tk.Life}
+	tk = Token{Purpose: PurposeChange + field, Value: tk.Value, Lifetime: tk.Lifetime}
 	address, value := strings.TrimSpace(typed), tk.Value
 	if tk.Value = address; len(address)+len(value) > maxValue {
 		return Invitation{}, invalid("value", "size", "over 4 KiB with the address")
@@ -244,17 +244,17 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	}
 	i = Invitation{Field: field, Address: address, Value: value}
 	if r.Live() {
-		i.Known = true
+		i.Registered = true
 		if r.SKV(field) == t.declared.Schema.Canonical(address) {
 			i.Address = t.entryUnchecked(r).Text(field)
 		}
 	}
-	secret, prk, err := t.invite(ctx, store.Token{Purpose: purposeInvite + field, Value: recordkey.Escape(address) + " " + value}, tk.Life, i.Known)
-	if err != nil || i.Known {
+	secret, prk, err := t.invite(ctx, store.Token{Purpose: purposeInvite + field, Value: recordkey.Escape(address) + " " + value}, tk.Lifetime, i.Registered)
+	if err != nil || i.Registered {
 		return i, err
 	}
 	i.Secret = secret
-	t.db.emit(ctx, Event{Kind: EventIssue, PRK: prk, Origin: a.Origin, Purpose: purposeInvite + field})
+	t.db.emit(ctx, Event{Kind: EventIssue, Key: prk, Origin: a.Origin, Purpose: purposeInvite + field})
 	return i, nil
 }
 
@@ -335,20 +335,20 @@ func (t *Type) invitation(ctx context.Context, secret string) (Invitation, store
 	}
 	// If an entry exists at the PRK, the invitation has been redeemed.
 	if _, err = t.view.FindOne(ctx, store.Lookup{PRK: prk}); !errors.Is(err, ErrNotFound) {
-		return refuse(cmp.Or(store.NotOfEntry(err), ErrNotFound))
+		return refuse(cmp.Or(store.StoreError(err), ErrNotFound))
 	}
 	return Invitation{Field: field, Address: address, Value: value}, tk, prk, nil
 }
 
-// Accept creates the account of an invitation, in the same change that redeems the invitation: of
-// any number of callers, only one gets the entry. n.UID must be "", and the address must not be
-// among n.Facets. The entry has the address of the invitation, marked as verified.
+// AcceptInvitation creates the account of an invitation, in the same change that redeems the
+// invitation: of any number of callers, only one gets the entry. n.UID must be "", and the address
+// must not be among n.Facets. The entry has the address of the invitation, marked as verified.
 //
 // The error is ErrNotFound if the secret was redeemed, has expired or is invalid. After any other
 // error the invitation remains valid: a value is invalid or taken, or the policy refuses the
 // password. ErrDuplicate for the address means that somebody has taken it since.
-func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (e Entry, err error) {
-	ctx, v := t.db.begin(ctx, "Accept", &err)
+func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "AcceptInvitation", &err)
 	defer v.end(&err)
 	i, tk, prk, err := t.current().invitation(ctx, secret)
 	if err != nil {
@@ -374,9 +374,9 @@ func (t *Type) Accept(ctx context.Context, secret string, n NewEntry) (e Entry, 
 	}
 	switch {
 	case committed(err):
-		t.db.emit(ctx, Event{Kind: EventRedeem, PRK: prk, Purpose: tk.Purpose})
+		t.db.emit(ctx, Event{Kind: EventRedeem, Key: prk, Purpose: tk.Purpose})
 	case errors.Is(err, ErrNotFound):
-		t.db.emit(ctx, Event{Kind: EventRefuse, PRK: prk, Purpose: tk.Purpose})
+		t.db.emit(ctx, Event{Kind: EventRefuse, Key: prk, Purpose: tk.Purpose})
 	}
 	return e, err
 }
@@ -398,12 +398,12 @@ func (t *Type) createWithToken(ctx context.Context, n NewEntry, field string, tk
 	if err != nil {
 		return Entry{}, t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Facets)
 	}
-	c.Tokens = store.Ending{Known: true, All: true, Spend: tk.Hash, Purpose: tk.Purpose}
+	c.Tokens = store.TokenEnding{Known: true, All: true, Spend: tk.Hash, Purpose: tk.Purpose}
 	var r store.Record
 	rev, err := t.view.Apply(ctx, t.declared, c)
 	if committed(err) {
-		r = change.Into(d.Facets, c, rev)
-		t.db.emit(ctx, Event{Kind: EventCreate, PRK: c.Key})
+		r = change.ApplyInPlace(d.Facets, c, rev)
+		t.db.emit(ctx, Event{Kind: EventCreate, Key: c.Key})
 	}
 	return t.entry(r, t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Facets))
 }

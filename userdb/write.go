@@ -37,8 +37,8 @@ type NewEntry struct {
 	// set.
 	Password string
 
-	// Typed says that somebody typed Password, so that an empty one is refused.
-	Typed bool
+	// RequirePassword says that somebody typed Password, so that an empty one is refused.
+	RequirePassword bool
 
 	// Disabled says that the entry cannot log in until Enable.
 	Disabled bool
@@ -102,8 +102,8 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 			c.Fresh = n.UID == "" && t.db.options.randomUIDs
 			var rev string
 			if rev, err = t.view.Apply(ctx, t.declared, c); committed(err) {
-				r = change.Into(d.Facets, c, rev)
-				t.db.emit(ctx, Event{Kind: EventCreate, PRK: c.Key})
+				r = change.ApplyInPlace(d.Facets, c, rev)
+				t.db.emit(ctx, Event{Kind: EventCreate, Key: c.Key})
 			}
 		}
 		taken, is := errors.AsType[*store.FieldError](err)
@@ -142,19 +142,19 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 	if len(n.Tags) > 0 {
 		tags := distinct(n.Tags)
 		if len(tags) > t.declared.Schema.Tertiary[change.TagsName].Limit() {
-			_ = wrong.add(t.declared.TooMany(change.TagsName))
+			_ = wrong.add(t.declared.TooManyError(change.TagsName))
 		}
 		_ = wrong.add(checkElements(change.TagsName, tags))
 		d.Tertiary = []change.Content{{Name: change.TagsName, Kind: "set", Values: tags}}
 	}
 	var own []string // identifiers that the password may not be
-	withPassword := n.Password != "" || n.Typed
+	withPassword := n.Password != "" || n.RequirePassword
 	if withPassword {
 		own = append(t.declared.Identifiers(d.Facets), n.UID)
 	}
 	if len(wrong) > 0 {
 		if withPassword {
-			if other := wrong.add(t.db.hashers.Judge(ctx, t.declared, n.Password, own)); other != nil {
+			if other := wrong.add(t.db.hashers.Check(ctx, t.declared, n.Password, own)); other != nil {
 				return d, other
 			}
 		}
@@ -251,7 +251,7 @@ func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 		return t.entry(after, publicError(err))
 	}
 	current, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
-	if err == nil && current.Seen().Rev != r.Seen().Rev { // fencing a writer does not change Rev
+	if err == nil && current.Version().Rev != r.Version().Rev { // fencing a writer does not change Rev
 		err = ErrConflict
 	}
 	return e, err
@@ -310,12 +310,12 @@ func (t *Type) afterDisabledChange(ctx context.Context, before, after store.Reco
 		kind = EventDisable
 	}
 	t.clearSessions(ctx, before, after)
-	t.db.emit(ctx, Event{Kind: kind, PRK: after.Key})
+	t.db.emit(ctx, Event{Kind: kind, Key: after.Key})
 }
 
 // encodeFacets returns the encoded facets of an edited entry, and what is wrong with them.
 func (t *Type) encodeFacets(r store.Record, e Entry) (encoded map[string]string, wrong problems, err error) {
-	encoded = change.Bare(r)
+	encoded = change.Facets(r)
 	for _, field := range sortedKeys(e.edits) {
 		v := e.edits[field]
 		switch {
@@ -350,7 +350,7 @@ func (t *Type) Delete(ctx context.Context, h hints.Hint) (err error) {
 	return t.retryOnSchemaChange(ctx, func(t *Type) error {
 		r, err := t.rewrite(ctx, h, store.Record{}, func(current store.Record) (store.Change, bool, error) { return t.declared.Delete(current), true, nil })
 		if committed(err) {
-			t.db.emit(ctx, Event{Kind: EventDelete, PRK: r.Key})
+			t.db.emit(ctx, Event{Kind: EventDelete, Key: r.Key})
 		}
 		return err
 	})
@@ -366,7 +366,7 @@ func (t *Type) retryOnSchemaChange(ctx context.Context, write func(t *Type) erro
 	unchanged := 0
 	for range maxSchemaRetries {
 		t = t.current()
-		if err = write(t); !view.Followable(err) {
+		if err = write(t); !view.IsSchemaChanged(err) {
 			return err
 		}
 		next, failed := t.db.refresh(ctx, t.view, t.declared.Name)
@@ -417,7 +417,7 @@ func (t *Type) rewriteRead(ctx context.Context, r store.Record, build buildFunc)
 func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store.Record, error) {
 	v, err := t.view.Apply(ctx, t.declared, c)
 	if committed(err) {
-		r = change.After(c, v, r.Fields)
+		r = change.Apply(c, v, r.Fields)
 		t.emitChange(ctx, c)
 	}
 	return r, err

@@ -310,7 +310,7 @@ func newACLWorld(t *testing.T, clustered bool) *aclWorld {
 	t.Helper()
 	var opts []redistest.Option
 	if clustered {
-		opts = append(opts, redistest.AloneInCluster)
+		opts = append(opts, redistest.SingleNodeCluster)
 	}
 	w := &aclWorld{t: t, server: redistest.Start(t, opts...), clustered: clustered}
 	if clustered {
@@ -349,7 +349,7 @@ func (w *aclWorld) runAs(name string, rights []string, work func(context.Context
 		return err
 	}
 	defer db.Close()
-	return work(store.Alone(ctx), db)
+	return work(store.WithoutOtherWriters(ctx), db)
 }
 
 // deniedInLog reports whether the server's ACL LOG says that it refused a command.

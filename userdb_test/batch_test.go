@@ -183,7 +183,7 @@ func TestManyReadersOnBrokenConnections(t *testing.T) {
 			return io.EOF
 		},
 		"tags":  func() error { _, err := users.Tags(hints.UID("u")).Members(t.Context()); return err },
-		"list":  func() error { return listAll(t, users, userdb.Query{Has: []string{"a"}}) },
+		"list":  func() error { return listAll(t, users, userdb.Query{Tags: []string{"a"}}) },
 		"count": func() error { _, err := users.Count(t.Context(), userdb.Query{}); return err },
 	}
 	for name, read := range reads {

@@ -25,7 +25,7 @@ type cachedSite struct {
 func startCached(t *testing.T, o userdb.Options) *cachedSite {
 	t.Helper()
 	s, proxy := startProxied(t)
-	o.Cache = 100
+	o.CacheSize = 100
 	db := s.open(o)
 	others, err := userdb.Open(t.Context(), s.server.URL(), userdb.Options{})
 	must(t, err)
@@ -37,7 +37,7 @@ func startCached(t *testing.T, o userdb.Options) *cachedSite {
 // only its own writes drop cached copies.
 func startWithoutInvalidations(t *testing.T) *cachedSite {
 	t.Helper()
-	h := startCached(t, userdb.Options{CacheAge: time.Hour})
+	h := startCached(t, userdb.Options{CacheMaxAge: time.Hour})
 	h.proxy.LosePushes(true)
 	return h
 }

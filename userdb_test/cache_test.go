@@ -25,7 +25,7 @@ import (
 
 // TestCacheSendsNoCommands checks that reading cached entries sends no commands to the server.
 func TestCacheSendsNoCommands(t *testing.T) {
-	h := startCached(t, userdb.Options{CacheAge: time.Hour})
+	h := startCached(t, userdb.Options{CacheMaxAge: time.Hour})
 	e := add(t, h.users, "u", "name", "Ann")
 	h.warm("u")
 	for what, find := range map[string]func() (userdb.Entry, error){
@@ -63,7 +63,7 @@ func TestCacheSendsNoCommands(t *testing.T) {
 
 // TestCacheFollowsOthers changes entries past the cache. Readers must soon see each change.
 func TestCacheFollowsOthers(t *testing.T) {
-	h := startCached(t, userdb.Options{CacheAge: time.Hour})
+	h := startCached(t, userdb.Options{CacheMaxAge: time.Hour})
 	for what, change := range map[string]func() error{
 		"update":  func() error { return rename(t, h.others, "u", "Ben") },
 		"disable": func() error { return h.others.Disable(t.Context(), uid("u")) },
@@ -220,7 +220,7 @@ func TestCacheShowsOwnNamespaceChanges(t *testing.T) {
 // must never find a value from before its last write, even while replies to earlier reads are still
 // on the way.
 func TestCacheShowsOwnWritesConcurrently(t *testing.T) {
-	h := startCached(t, userdb.Options{CacheAge: time.Hour, Schema: wideSchema(schema.FoldCasefold)})
+	h := startCached(t, userdb.Options{CacheMaxAge: time.Hour, Schema: wideSchema(schema.FoldCasefold)})
 	add(t, h.users, "u", "name", "Ann")
 	const writers, readers, rounds = 3, 6, 60
 	var writing, reads atomic.Int32
@@ -358,7 +358,7 @@ func TestCacheCausesNoConflict(t *testing.T) {
 // TestCacheConnectionBreaks cuts the connections that carry invalidation messages. Copies must be
 // dropped with their connection, so that readers see changes of which no message arrived.
 func TestCacheConnectionBreaks(t *testing.T) {
-	h := startCached(t, userdb.Options{CacheAge: time.Hour})
+	h := startCached(t, userdb.Options{CacheMaxAge: time.Hour})
 	add(t, h.users, "u", "name", "Ann")
 	for n := range 5 {
 		eventually(t, "the entry is cached", func() bool { h.find("u"); return h.commandsDuring(func() { h.find("u") }) == 0 })
@@ -375,7 +375,7 @@ func TestCacheConnectionBreaks(t *testing.T) {
 // TestCacheWithoutServer checks that copies are not used once the server is gone.
 func TestCacheWithoutServer(t *testing.T) {
 	s := startServer(t)
-	db := s.open(userdb.Options{Cache: 100, CacheAge: time.Hour})
+	db := s.open(userdb.Options{CacheSize: 100, CacheMaxAge: time.Hour})
 	users := typeOf(t, db, "user")
 	add(t, users, "u", "name", "Ann")
 	find := func() error { _, err := users.Find(t.Context(), uid("u")); return err }
@@ -386,9 +386,9 @@ func TestCacheWithoutServer(t *testing.T) {
 	wantErr(t, "after the restart", find(), userdb.ErrNotFound)
 }
 
-// TestCacheAge checks that a copy expires after CacheAge if its invalidation message is lost.
+// TestCacheAge checks that a copy expires after CacheMaxAge if its invalidation message is lost.
 func TestCacheAge(t *testing.T) {
-	h := startCached(t, userdb.Options{CacheAge: 50 * time.Millisecond})
+	h := startCached(t, userdb.Options{CacheMaxAge: 50 * time.Millisecond})
 	h.proxy.LosePushes(true)
 	add(t, h.users, "u", "name", "Ann")
 	before := h.find("u")
@@ -412,13 +412,13 @@ func TestCacheRefused(t *testing.T) {
 		{"a cluster", "redis+cluster://127.0.0.1:1", userdb.ErrCache, "cluster"},
 		{"no server", "redis://127.0.0.1:1?max_retries=-1", userdb.ErrUnavailable, "refused"},
 	} {
-		db, err := userdb.Open(t.Context(), c.url, userdb.Options{Cache: 100})
+		db, err := userdb.Open(t.Context(), c.url, userdb.Options{CacheSize: 100})
 		wantErr(t, c.what, err, c.kind, c.words)
 		if err == nil {
 			must(t, db.Close())
 		}
 	}
-	_, err := redisdb.New(t.Context(), plain.Client(), userdb.Options{Cache: 100})
+	_, err := redisdb.New(t.Context(), plain.Client(), userdb.Options{CacheSize: 100})
 	wantErr(t, "a client of the caller", err, userdb.ErrCache, "URL")
 	caching := redis.NewClient(&redis.Options{Addr: plain.Addr(), ClientSideCacheConfig: &redis.ClientSideCacheConfig{}})
 	defer caching.Close()
@@ -428,7 +428,7 @@ func TestCacheRefused(t *testing.T) {
 
 // TestCacheEmbedded checks that the option has no effect on an embedded store.
 func TestCacheEmbedded(t *testing.T) {
-	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Cache: 100})
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{CacheSize: 100})
 	must(t, err)
 	users := typeOf(t, db, "user")
 	add(t, users, "u", "name", "Ann")

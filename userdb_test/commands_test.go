@@ -97,14 +97,14 @@ var costs = []cost{
 		return listAll(t, users, userdb.Query{Where: schema.Texts("job", "j")})
 	}},
 	{"list by two tags", 4, func(t *testing.T, users *userdb.Type) error {
-		return listAll(t, users, userdb.Query{Has: []string{"a", "b"}})
+		return listAll(t, users, userdb.Query{Tags: []string{"a", "b"}})
 	}},
 	{"count by index", 1, func(t *testing.T, users *userdb.Type) error {
 		_, err := users.Count(t.Context(), userdb.Query{Where: schema.Texts("job", "j")})
 		return err
 	}},
 	{"count by tag", 1, func(t *testing.T, users *userdb.Type) error {
-		_, err := users.Count(t.Context(), userdb.Query{Has: []string{"a"}})
+		_, err := users.Count(t.Context(), userdb.Query{Tags: []string{"a"}})
 		return err
 	}},
 	{"count a few entries", 1, func(t *testing.T, users *userdb.Type) error {

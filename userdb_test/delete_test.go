@@ -56,7 +56,7 @@ func TestTombstone(t *testing.T) {
 func wantEmptyStore(t *testing.T, db *userdb.DB, users *userdb.Type) {
 	t.Helper()
 	ctx := t.Context()
-	for _, q := range []userdb.Query{{}, {Where: schema.Texts("job", "j")}, {Has: []string{"t"}}} {
+	for _, q := range []userdb.Query{{}, {Where: schema.Texts("job", "j")}, {Tags: []string{"t"}}} {
 		for e, err := range users.All(ctx, q) {
 			t.Errorf("%v lists %v, %v", q, e, err)
 		}
@@ -131,7 +131,7 @@ func TestLeftovers(t *testing.T) {
 		}
 		_, err := users.Tags(hints.UID("ghost")).Members(ctx)
 		wantErr(t, "tags of an absent entry", err, userdb.ErrNotFound)
-		for _, q := range []userdb.Query{{Where: schema.Texts("job", "k")}, {Has: []string{"t"}}} {
+		for _, q := range []userdb.Query{{Where: schema.Texts("job", "k")}, {Tags: []string{"t"}}} {
 			for e, err := range users.All(ctx, q) {
 				t.Errorf("%v lists %v, %v", q, e, err)
 			}

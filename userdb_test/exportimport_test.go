@@ -81,7 +81,7 @@ func TestExportImport(t *testing.T) {
 		if has, err := copied.Tags(h).Has(t.Context(), "gone"); has || err != nil {
 			t.Errorf("has a tag that the import removes: %v, %v", has, err)
 		}
-		for e, err := range copied.All(t.Context(), userdb.Query{Has: []string{"gone"}}) {
+		for e, err := range copied.All(t.Context(), userdb.Query{Tags: []string{"gone"}}) {
 			t.Errorf("found by a tag that the import removes: %v, %v", e, err)
 		}
 		if _, err := copied.Login(t.Context(), "u5@x.org", "correct horse u5", userdb.Attempt{}); err != nil {

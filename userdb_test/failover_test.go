@@ -335,7 +335,7 @@ func wantRepairable(t *testing.T, db *userdb.DB, excused func(p check.Problem) b
 // runCheck returns the errors that a check finds. The writers of the test must have ended.
 func runCheck(t *testing.T, db *userdb.DB, o check.Options) (found []check.Problem) {
 	t.Helper()
-	for p, err := range check.Run(store.Alone(t.Context()), db, o) {
+	for p, err := range check.Run(store.WithoutOtherWriters(t.Context()), db, o) {
 		must(t, err)
 		if p.Severity == check.SeverityError {
 			found = append(found, p)

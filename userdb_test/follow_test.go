@@ -145,7 +145,7 @@ func TestWritesMaintainUndeclaredFields(t *testing.T) {
 		must(t, older.Delete(t.Context(), hints.UID("v")))
 		must(t, errOf(older.SetPassword(t.Context(), hints.UID("u"), "correct horse battery staple")))
 		for tag, want := range map[string]int64{"x": 1, "t": 1} {
-			if n, err := newer.Count(t.Context(), userdb.Query{Has: []string{tag}}); err != nil || n.Entries != want {
+			if n, err := newer.Count(t.Context(), userdb.Query{Tags: []string{tag}}); err != nil || n.Entries != want {
 				t.Errorf("count by tag %s: %v, %v", tag, n, err)
 			}
 		}
@@ -186,7 +186,7 @@ func (s *site) storeSchema(t *testing.T, to schema.Type) {
 	key := v.ByName["user"].Guard.Key.String()
 	db, err := s.first.With(schema.Schema{Types: map[string]schema.Type{"user": to}})
 	must(t, err)
-	_, err = view.Of(db).Follow(t.Context(), view.Store, "user")
+	_, err = view.Of(db).Follow(t.Context(), view.StoreExtension, "user")
 	must(t, err)
 	found, err := store.Hashes(t.Context(), v.Engine, []string{key})
 	must(t, err)

@@ -99,7 +99,7 @@ func TestAllProblemsReported(t *testing.T) {
 		_, err := g.users.Create(ctx, userdb.NewEntry{UID: "alice", Facets: facets})
 		want("create of alice again", err, "email taken", "job required")
 		secret := g.invite("new@example.com")
-		_, err = g.users.Accept(ctx, secret, userdb.NewEntry{Facets: schema.Texts("name", "alice"), Password: "short"})
+		_, err = g.users.AcceptInvitation(ctx, secret, userdb.NewEntry{Facets: schema.Texts("name", "alice"), Password: "short"})
 		want("accept", err, "name taken", "job required", "password min")
 
 		edit := func(e *userdb.Entry) {

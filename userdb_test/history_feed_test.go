@@ -79,7 +79,7 @@ func TestFeedAfterProcessDies(t *testing.T) {
 				if g.has(oneScript) { // the script that makes the change also appends the event
 					return
 				}
-				ctx := store.Alone(t.Context())
+				ctx := store.WithoutOtherWriters(t.Context())
 				die := func(name string) {
 					t.Helper()
 					g.advance(-ago)

@@ -30,7 +30,7 @@ func formatEvents(events []userdb.HistoryEvent) (all []string) {
 		if e.Purpose != "" {
 			line += " " + e.Purpose
 		}
-		all = append(all, line+" "+e.Who+" "+e.Origin)
+		all = append(all, line+" "+e.Actor+" "+e.Origin)
 	}
 	return all
 }
@@ -73,7 +73,7 @@ func TestSessionsShare(t *testing.T) {
 		e, err := users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann")})
 		must(t, err)
 		must(t, errOf(users.Update(t.Context(), h, putText("job", "x"))))
-		must(t, users.EndWaits(t.Context(), h))
+		must(t, users.ResetThrottle(t.Context(), h))
 		for range 60 {
 			_, secret, err := users.StartSession(t.Context(), e, userdb.SessionOptions{})
 			must(t, err)
@@ -165,7 +165,7 @@ func TestHistory(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
 		users, h := typeOf(t, db, "user"), hints.UID("ann")
-		ctx := userdb.WithActor(t.Context(), userdb.Actor{Who: "key:a b", Origin: "192.0.2.1"})
+		ctx := userdb.WithActor(t.Context(), userdb.Actor{Name: "key:a b", Origin: "192.0.2.1"})
 		facets := schema.Texts("name", "Ann", "email", "secret@example.com")
 		e, err := users.Create(ctx, userdb.NewEntry{UID: "ann", Facets: facets, Tags: []string{"secret"}})
 		must(t, err)
@@ -221,7 +221,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("the history is\n%q, want\n%q", got, want)
 		}
 		for i, e := range history {
-			if e.Key.String() != "user/uid:ann" || time.Since(e.At) > time.Minute || i > 0 && !e.At.After(history[i-1].At) {
+			if e.Key.String() != "user/uid:ann" || time.Since(e.Time) > time.Minute || i > 0 && !e.Time.After(history[i-1].Time) {
 				t.Errorf("event %d: %+v", i, e)
 			}
 		}
@@ -287,7 +287,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	eachGate(t, userdb.Options{History: true}, func(t *testing.T, g *gate) {
 		h := hints.UID("alice")
 		touch := func(i int) {
-			ctx := userdb.WithActor(t.Context(), userdb.Actor{Who: fmt.Sprint("f", i)})
+			ctx := userdb.WithActor(t.Context(), userdb.Actor{Name: fmt.Sprint("f", i)})
 			_, err := g.users.Update(ctx, h, putText("job", fmt.Sprint(i)))
 			must(t, err)
 		}
@@ -296,7 +296,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		}
 		history, err := g.users.History(t.Context(), h)
 		must(t, err)
-		if len(history) != 100 || history[0].Who != "f119" || history[99].Who != "f20" {
+		if len(history) != 100 || history[0].Actor != "f119" || history[99].Actor != "f20" {
 			t.Fatalf("%d events, from %v to %v", len(history), history[0], history[len(history)-1])
 		}
 		g.advance(91 * 24 * time.Hour)
@@ -332,7 +332,7 @@ func TestHistoryParallel(t *testing.T) {
 			all.Go(func() {
 				for j := range 5 {
 					who := fmt.Sprintf("f%d.%d", i, j)
-					ctx := userdb.WithActor(t.Context(), userdb.Actor{Who: who})
+					ctx := userdb.WithActor(t.Context(), userdb.Actor{Name: who})
 					_, err := users.Update(ctx, hints.UID("ann"), putText("job", who))
 					must(t, err)
 				}

@@ -117,7 +117,7 @@ func eachStoreAndRights(t *testing.T, test func(t *testing.T, s *site)) {
 		s := newSite(t, user.URLOf(srv), nil)
 		s.server, s.raw = srv, srv.Client()
 		t.Cleanup(s.check)
-		t.Cleanup(func() { must(t, user.Lift()) }) // the check needs the rights of an operator
+		t.Cleanup(func() { must(t, user.RestoreRights()) }) // the check needs the rights of an operator
 		test(t, s)
 	})
 }
@@ -275,7 +275,7 @@ func (s *site) inspect(t testingT) {
 		}
 	}
 	compare(t, "audit", found, s.expected)
-	compare(t, "check.Run", s.findErrors(store.Alone(ctx), t), s.expected)
+	compare(t, "check.Run", s.findErrors(store.WithoutOtherWriters(ctx), t), s.expected)
 }
 
 // findErrors returns the errors that check.Run reports. Warnings are left out: they are not damage.

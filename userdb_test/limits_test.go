@@ -173,7 +173,7 @@ func TestManyMembers(t *testing.T) {
 		wantField(t, "too many notes", err, userdb.ErrInvalid, "notes")
 		wantField(t, "a long setting", users.Hash(u, "settings").Put(ctx, "k", xs(maxFacet+1)), userdb.ErrInvalid, "settings")
 		found := 0
-		for _, err := range users.All(ctx, userdb.Query{Has: []string{many[0], many[4999]}}) {
+		for _, err := range users.All(ctx, userdb.Query{Tags: []string{many[0], many[4999]}}) {
 			must(t, err)
 			found++
 		}

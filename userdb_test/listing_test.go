@@ -58,7 +58,7 @@ func churn(t *testing.T, users *userdb.Type, over *atomic.Bool) error {
 // must have all entries that exist the whole time.
 func TestListDuringChanges(t *testing.T) {
 	queries := map[string]userdb.Query{
-		"all": {}, "by index": {Where: schema.Texts("job", "steady")}, "by tag": {Has: []string{"t"}},
+		"all": {}, "by index": {Where: schema.Texts("job", "steady")}, "by tag": {Tags: []string{"t"}},
 	}
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -170,7 +170,7 @@ func TestPageSizes(t *testing.T) {
 	})
 }
 
-// TestMostRead checks that a page ends after MostRead entries were read, even if none was selected,
+// TestMostRead checks that a page ends after MaxRead entries were read, even if none was selected,
 // and that the pages together have all selected entries.
 func TestMostRead(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
@@ -186,7 +186,7 @@ func TestMostRead(t *testing.T) {
 		}
 		yes := true
 		for name, q := range map[string]userdb.Query{"no order": {}, "in order": {Order: "last"}, "reverse": {Order: "last", Reverse: true}} {
-			q.Disabled, q.Limit, q.MostRead = &yes, 10, 30
+			q.Disabled, q.Limit, q.MaxRead = &yes, 10, 30
 			var got []string
 			empty, pages := 0, 0
 			for more := true; more && pages < 1000; more = q.After != "" {
@@ -229,7 +229,7 @@ func TestSparseListing(t *testing.T) {
 		defer each(func(pipe redis.Pipeliner, key string) { pipe.Unlink(t.Context(), key) })
 		add(t, users, "u", "name", "n")
 		for _, most := range []int{0, 100} {
-			q := userdb.Query{Limit: 1, MostRead: most}
+			q := userdb.Query{Limit: 1, MaxRead: most}
 			var found []userdb.Entry
 			pages := 0
 			trips := s.tap.count(func() {
@@ -261,7 +261,7 @@ func TestCursors(t *testing.T) {
 			good + "x", "." + good, strings.Repeat("A", 2<<20), "..." + good, "🙂", "user/uid:u",
 		}
 		queries := map[string]userdb.Query{
-			"all": {}, "index": {Where: schema.Texts("job", "steady")}, "tag": {Has: []string{"t"}},
+			"all": {}, "index": {Where: schema.Texts("job", "steady")}, "tag": {Tags: []string{"t"}},
 			"one": {Where: schema.Texts("name", "n")}, "uid": {Where: schema.Texts("uid", "u")},
 		}
 		for name, q := range queries {
@@ -294,9 +294,9 @@ func TestRefusedQueries(t *testing.T) {
 			{users, userdb.Query{Where: schema.Texts("job", long)}, "job"},
 			{users, userdb.Query{Where: schema.Texts("name", " ")}, "name"},
 			{users, userdb.Query{Where: schema.Texts("uid", "")}, "uid"},
-			{users, userdb.Query{Has: []string{""}}, "tags"},
-			{users, userdb.Query{Has: []string{long}}, "tags"},
-			{orders, userdb.Query{Has: []string{"a"}}, "tags"},
+			{users, userdb.Query{Tags: []string{""}}, "tags"},
+			{users, userdb.Query{Tags: []string{long}}, "tags"},
+			{orders, userdb.Query{Tags: []string{"a"}}, "tags"},
 			{users, userdb.Query{Where: schema.Texts("~isa", "user")}, "~isa"},
 			{users, userdb.Query{Where: schema.Texts("password", "x")}, "password"},
 		}

@@ -167,14 +167,14 @@ var eventCases = []struct {
 	{"an invitation", func(ctx context.Context, g *gate) error {
 		i, err := g.users.Invite(ctx, "email", "new@example.com", userdb.Token{}, userdb.Attempt{})
 		must(g.t, err)
-		e, err := g.users.Accept(ctx, i.Secret, userdb.NewEntry{})
+		e, err := g.users.AcceptInvitation(ctx, i.Secret, userdb.NewEntry{})
 		must(g.t, err)
-		_, err = g.users.Accept(ctx, i.Secret, userdb.NewEntry{})
+		_, err = g.users.AcceptInvitation(ctx, i.Secret, userdb.NewEntry{})
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		for j := range g.events {
-			if g.events[j].PRK == e.Key() {
-				g.events[j].PRK = recordkey.Key{}
+			if g.events[j].Key == e.Key() {
+				g.events[j].Key = recordkey.Key{}
 			}
 		}
 		return err
@@ -220,9 +220,9 @@ func TestEvents(t *testing.T) {
 // logLines returns the beginning of an event's line in both formats of the log.
 func logLines(e userdb.Event) []string {
 	lines := []string{fmt.Sprintf(`level=INFO msg="userdb %s"`, e.Kind), fmt.Sprintf(`"level":"INFO","msg":"userdb %s"`, e.Kind)}
-	if e.PRK.IsValid() {
-		lines[0] += " prk=" + e.PRK.String()
-		lines[1] += `,"prk":"` + e.PRK.String() + `"`
+	if e.Key.IsValid() {
+		lines[0] += " prk=" + e.Key.String()
+		lines[1] += `,"prk":"` + e.Key.String() + `"`
 	}
 	return lines
 }

@@ -221,7 +221,7 @@ func (g *gate) workDone() (rounds, other uint64) {
 	v := view.Of(g.db)
 	t, err := v.Type("user")
 	must(g.t, err)
-	return v.Config.Hashing.Of(t).Work()
+	return v.Config.Hashing.HasherFor(t).Work()
 }
 
 // storedField returns a field of a user's hash as Redis stores it.
@@ -291,8 +291,8 @@ func uid(name string) hints.Hint { return hints.UID(name) }
 // identifier it gives only the length.
 func describeEvent(e userdb.Event) string {
 	words := []string{string(e.Kind)}
-	if e.PRK.IsValid() {
-		words = append(words, e.PRK.String())
+	if e.Key.IsValid() {
+		words = append(words, e.Key.String())
 	}
 	if e.Identifier != "" {
 		words = append(words, fmt.Sprintf("identifier:%d", len(e.Identifier)))

@@ -339,7 +339,7 @@ func TestDisabledInJSONAndQueries(t *testing.T) {
 			must(t, typ.Disable(t.Context(), uid(id)))
 		}
 		for name, q := range map[string]userdb.Query{
-			"all": {}, "by index": {Where: schema.Texts("job", "cook")}, "by tag": {Has: []string{"t"}},
+			"all": {}, "by index": {Where: schema.Texts("job", "cook")}, "by tag": {Tags: []string{"t"}},
 			"ordered": {Order: "age"}, "reversed": {Order: "age", Reverse: true},
 		} {
 			for disabled, want := range map[bool][]string{false: on, true: off} {

@@ -160,7 +160,7 @@ func TestTokensOfDisabled(t *testing.T) {
 // the oldest.
 func TestTokenLimit(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		g.issue(userdb.Token{Purpose: "short", Life: time.Second})
+		g.issue(userdb.Token{Purpose: "short", Lifetime: time.Second})
 		g.advance(time.Second)
 		var secrets []string
 		for i := range 19 {

@@ -55,7 +55,7 @@ func TestTokens(t *testing.T) {
 		for _, tk := range []userdb.Token{
 			{Purpose: "reset"},
 			{Purpose: "verify", Value: "alice@example.com"},
-			{Purpose: "sign in", Value: "anything\x00 at all \xff", Life: 30 * 24 * time.Hour},
+			{Purpose: "sign in", Value: "anything\x00 at all \xff", Lifetime: 30 * 24 * time.Hour},
 			{Purpose: "Ümläut:1", Value: strings.Repeat("v", 4<<10)},
 		} {
 			secret := g.issue(tk)
@@ -113,9 +113,9 @@ func TestTokenRules(t *testing.T) {
 			{userdb.Token{Purpose: "p", Field: "~isa"}, "field"},
 			{userdb.Token{Purpose: "p", Field: "password"}, "field"},
 			{userdb.Token{Purpose: "p", Field: "job"}, "job"},
-			{userdb.Token{Purpose: "p", Life: -time.Second}, "life"},
-			{userdb.Token{Purpose: "p", Life: time.Microsecond}, "life"},
-			{userdb.Token{Purpose: "p", Life: 30*24*time.Hour + 1}, "life"},
+			{userdb.Token{Purpose: "p", Lifetime: -time.Second}, "life"},
+			{userdb.Token{Purpose: "p", Lifetime: time.Microsecond}, "life"},
+			{userdb.Token{Purpose: "p", Lifetime: 30*24*time.Hour + 1}, "life"},
 			{userdb.Token{Purpose: "change:email", Value: "no address"}, "email"},
 			{userdb.Token{Purpose: "change:email"}, "email"},
 			{userdb.Token{Purpose: "change:uid", Value: "bob"}, "purpose"},
@@ -240,7 +240,7 @@ func TestTokensStayValid(t *testing.T) {
 func TestTokenLife(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		hour := g.issue(userdb.Token{Purpose: "p"})
-		short := g.issue(userdb.Token{Purpose: "q", Life: time.Minute})
+		short := g.issue(userdb.Token{Purpose: "q", Lifetime: time.Minute})
 		life, err := g.raw.PTTL(t.Context(), aliceTokens).Result()
 		must(t, err)
 		if life > time.Hour || life < 59*time.Minute {
@@ -255,7 +255,7 @@ func TestTokenLife(t *testing.T) {
 		if left := g.keysUnder("~/token/"); len(left) > 0 || g.storedField("alice", "~tokens") != "" {
 			t.Errorf("still there: %q, but all tokens have expired", left)
 		}
-		g.issue(userdb.Token{Purpose: "p", Life: 30 * time.Millisecond})
+		g.issue(userdb.Token{Purpose: "p", Lifetime: 30 * time.Millisecond})
 		eventually(t, "it goes", func() bool { return len(g.keysUnder("~/token/")) == 0 })
 	})
 }
@@ -338,7 +338,7 @@ func TestChangeAmongOthers(t *testing.T) {
 			if i == 3 { // at most three tokens an hour are issued for one address
 				g.advance(time.Hour + time.Second)
 			}
-			secret, err := g.users.Issue(t.Context(), uid(name), userdb.Token{Purpose: "change:email", Value: "one@example.com", Life: 3 * time.Hour})
+			secret, err := g.users.Issue(t.Context(), uid(name), userdb.Token{Purpose: "change:email", Value: "one@example.com", Lifetime: 3 * time.Hour})
 			must(t, err)
 			secrets[name] = secret
 		}

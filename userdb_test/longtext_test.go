@@ -54,7 +54,7 @@ func TestLongTexts(t *testing.T) {
 		},
 		"Create": func(text string) error { return errOf(users.Create(t.Context(), userdb.NewEntry{Facets: value(text)})) },
 		"Create, typed": func(text string) error {
-			return errOf(users.Create(t.Context(), userdb.NewEntry{Facets: value(text), Password: "x", Typed: true}))
+			return errOf(users.Create(t.Context(), userdb.NewEntry{Facets: value(text), Password: "x", RequirePassword: true}))
 		},
 		"Reserved": func(text string) error {
 			return errOf(users.Create(t.Context(), userdb.NewEntry{Facets: schema.Facets{"title": schema.Text(text)}}))

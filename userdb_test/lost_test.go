@@ -69,7 +69,7 @@ var lossyVerbs = []lossy{
 		return err
 	}},
 	{name: "increase a score", once: true, do: func(ctx context.Context, users *userdb.Type) error {
-		_, err := users.SortedSet(hints.UID("u"), "scores").Increase(ctx, 1, "m")
+		_, err := users.SortedSet(hints.UID("u"), "scores").Increment(ctx, 1, "m")
 		return err
 	}},
 }

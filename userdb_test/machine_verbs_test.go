@@ -142,7 +142,7 @@ func (x *machine) query(t *rapid.T) (userdb.Query, []string) {
 		})
 	}
 	for _, tag := range rapid.SliceOfN(rapid.SampledFrom(tags), 0, 2).Draw(t, "has") {
-		q.Has = append(q.Has, tag)
+		q.Tags = append(q.Tags, tag)
 		tests = append(tests, func(a *account) bool { return a.tags[tag] })
 	}
 	var uids []string
@@ -261,9 +261,9 @@ func (x *machine) notes(t *rapid.T) {
 	case "prepend":
 		_, err = list.Prepend(x.ctx, note)
 	case "first":
-		got, _, err = list.First(x.ctx)
+		got, _, err = list.PopFirst(x.ctx)
 	case "last":
-		got, _, err = list.Last(x.ctx)
+		got, _, err = list.PopLast(x.ctx)
 	case "remove":
 		_, err = list.Remove(x.ctx, note)
 	}
@@ -308,7 +308,7 @@ func (x *machine) scores(t *rapid.T) {
 	case "put":
 		err = set.Put(x.ctx, score, member)
 	case "increase":
-		sum, err = set.Increase(x.ctx, score, member)
+		sum, err = set.Increment(x.ctx, score, member)
 	case "remove":
 		_, err = set.Remove(x.ctx, member)
 	}

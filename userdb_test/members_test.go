@@ -69,14 +69,14 @@ func TestMemberLimits(t *testing.T) {
 			{"notes", func() error { _, err := notes.Append(ctx, "x"); return err }},
 			{"notes", func() error { _, err := notes.Prepend(ctx, "x"); return err }},
 			{"scores", func() error { return scores.Put(ctx, 1, "x") }},
-			{"scores", func() error { _, err := scores.Increase(ctx, 1, "x"); return err }},
+			{"scores", func() error { _, err := scores.Increment(ctx, 1, "x"); return err }},
 			{"settings", func() error { return settings.Put(ctx, "x", "v") }},
 		} {
 			wantFull(t, "full", full.add(), full.field, most)
 		}
 		must1(tags.Add(ctx, "t00001"))(t) // the set has this member already
 		must(t, scores.Put(ctx, 7, "0"))
-		must1(scores.Increase(ctx, 1, "0"))(t)
+		must1(scores.Increment(ctx, 1, "0"))(t)
 		must(t, settings.Put(ctx, "0", "other"))
 		must1(tags.Remove(ctx, "t00001"))(t)
 		must1(tags.Add(ctx, "x"))(t)
@@ -234,7 +234,7 @@ func TestLargeRecords(t *testing.T) {
 		s.tap.set(nil)
 		for has, want := range map[string]int{"m00000": 0, "m02499": 1, "other": 1} {
 			found := 0
-			for _, err := range users.All(ctx, userdb.Query{Has: []string{has}}) {
+			for _, err := range users.All(ctx, userdb.Query{Tags: []string{has}}) {
 				must(t, err)
 				found++
 			}
@@ -326,7 +326,7 @@ func TestCheckDropsTheRest(t *testing.T) {
 		must(t, s.raw.Rename(ctx, tags.String(), store.DropKey(tags, store.NewRev())).Err())
 		must1(users.Tags(hints.UID("u")).Add(ctx, "b"))(t)
 		run := func(o check.Options) (codes []string) {
-			for p, err := range check.Run(store.Alone(ctx), s.first, o) {
+			for p, err := range check.Run(store.WithoutOtherWriters(ctx), s.first, o) {
 				must(t, err)
 				if p.Code != "field_missing" { // the entry has only tags
 					codes = append(codes, p.Code)

@@ -60,7 +60,7 @@ func TestNamespaces(t *testing.T) {
 			wantErr(t, path+": a key with a namespace", err, hints.ErrHint)
 			_, err = users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("nick", "NU")})
 			wantErr(t, path+": create", err, userdb.ErrDuplicate)
-			for _, q := range []userdb.Query{{}, {Where: schema.Texts("job", "j")}, {Has: []string{"t"}}, {Limit: 1}} {
+			for _, q := range []userdb.Query{{}, {Where: schema.Texts("job", "j")}, {Tags: []string{"t"}}, {Limit: 1}} {
 				wantOwn(t, users, path, q)
 			}
 			if n, err := users.Count(ctx, userdb.Query{}); n.Entries != 2 || err != nil {

@@ -318,7 +318,7 @@ func TestSetReplace(t *testing.T) {
 			t.Error("the revision has not changed")
 		}
 		for tag, want := range map[string]int64{"a": 0, "b": 1, "c": 1} {
-			total, err := users.Count(ctx, userdb.Query{Has: []string{tag}})
+			total, err := users.Count(ctx, userdb.Query{Tags: []string{tag}})
 			if must(t, err); total.Entries != want {
 				t.Errorf("%s: %d entries have the tag", tag, total.Entries)
 			}
@@ -340,13 +340,13 @@ func TestSetReplace(t *testing.T) {
 	})
 }
 
-// TestEndWaits checks that a throttled account can log in at once after EndWaits.
+// TestEndWaits checks that a throttled account can log in at once after ResetThrottle.
 func TestEndWaits(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.exhaust("alice", "")
 		wantErr(t, "exhausted", g.logIn("alice", alicePassword, ""), userdb.ErrTooManyAttempts)
-		must(t, g.users.EndWaits(t.Context(), uid("alice")))
+		must(t, g.users.ResetThrottle(t.Context(), uid("alice")))
 		must(t, g.logIn("alice", alicePassword, ""))
-		wantErr(t, "nobody", g.users.EndWaits(t.Context(), uid("nobody")), userdb.ErrNotFound)
+		wantErr(t, "nobody", g.users.ResetThrottle(t.Context(), uid("nobody")), userdb.ErrNotFound)
 	})
 }

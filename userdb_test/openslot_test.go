@@ -112,7 +112,7 @@ func TestPendingTags(t *testing.T) {
 			t.Errorf("after the repair: %v", left)
 		}
 		tagged := 0
-		for _, err := range typeOf(t, copied, "user").All(ctx, userdb.Query{Has: []string{"red", "blue"}}) {
+		for _, err := range typeOf(t, copied, "user").All(ctx, userdb.Query{Tags: []string{"red", "blue"}}) {
 			must(t, err)
 			tagged++
 		}
@@ -128,7 +128,7 @@ func TestPendingTags(t *testing.T) {
 
 func errorsFound(t *testing.T, db *userdb.DB, repair bool) (found []check.Problem) {
 	t.Helper()
-	for p, err := range check.Run(store.Alone(t.Context()), db, check.Options{Repair: repair}) {
+	for p, err := range check.Run(store.WithoutOtherWriters(t.Context()), db, check.Options{Repair: repair}) {
 		must(t, err)
 		if p.Severity == check.SeverityError {
 			found = append(found, p)
@@ -246,7 +246,7 @@ func TestHistoryInOpenSlot(t *testing.T) {
 	defer db.Close()
 	users, h := typeOf(t, db, "user"), hints.UID("ann")
 	touch := func(who string) {
-		_, err := users.Update(userdb.WithActor(ctx, userdb.Actor{Who: who}), h, putText("job", who))
+		_, err := users.Update(userdb.WithActor(ctx, userdb.Actor{Name: who}), h, putText("job", who))
 		must(t, err)
 	}
 	slot := c.OpenSlot("user/uid:ann")
@@ -274,7 +274,7 @@ func TestHistoryInOpenSlot(t *testing.T) {
 	must(t, err)
 	slices.Reverse(history)
 	got := formatEvents(history)
-	if slices.Sort(got); len(got) != 6 || !slices.IsSortedFunc(history, func(a, b userdb.HistoryEvent) int { return a.At.Compare(b.At) }) {
+	if slices.Sort(got); len(got) != 6 || !slices.IsSortedFunc(history, func(a, b userdb.HistoryEvent) int { return a.Time.Compare(b.Time) }) {
 		t.Errorf("after the migration: %q", formatEvents(history))
 	}
 	fed := formatEvents(waitForFeed(t, db, 6))

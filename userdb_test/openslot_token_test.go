@@ -71,7 +71,7 @@ func TestTokensOfMovedEntry(t *testing.T) {
 			wantErr(t, name, err, userdb.ErrNotFound)
 		}
 		must(t, errOf(users.Update(ctx, uid("ann"), putText("job", "cook"))))
-		s, err := users.Standing(ctx, uid("ann"))
+		s, err := users.LoginStatus(ctx, uid("ann"))
 		if must(t, err); len(s.Tokens) != 2 {
 			t.Errorf("open tokens: %v", s.Tokens)
 		}

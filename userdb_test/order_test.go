@@ -185,15 +185,15 @@ func compareListing(rt *rapid.T, t *testing.T, typ *userdb.Type, field string, r
 // wantBack goes back from the last page to the first, and from each page on to the next one.
 func wantBack(rt *rapid.T, t *testing.T, typ *userdb.Type, q userdb.Query, page userdb.Page, want []string) {
 	at := len(want) - len(page.Entries)
-	for page.Back != "" {
-		q.After, q.Before = "", page.Back
+	for page.Prev != "" {
+		q.After, q.Before = "", page.Prev
 		before, err := typ.Page(t.Context(), q)
 		var got []string
 		for _, e := range before.Entries {
 			got = append(got, e.UID())
 		}
-		if from := at - len(got); err != nil || from < 0 || !slices.Equal(got, want[from:at]) || len(got) < q.Limit && before.Back != "" {
-			rt.Fatalf("back, pages of %d: got %q before index %d of %q, then %q: %v", q.Limit, got, at, want, before.Back, err)
+		if from := at - len(got); err != nil || from < 0 || !slices.Equal(got, want[from:at]) || len(got) < q.Limit && before.Prev != "" {
+			rt.Fatalf("back, pages of %d: got %q before index %d of %q, then %q: %v", q.Limit, got, at, want, before.Prev, err)
 		}
 		q.After, q.Before = before.Next, ""
 		after, err := typ.Page(t.Context(), q)

@@ -44,7 +44,7 @@ func TestRoundTripsOfPages(t *testing.T) {
 		for range 2 { // the server gets the scripts in the first round
 			first := page(userdb.Query{})
 			next := page(userdb.Query{After: first.Next})
-			page(userdb.Query{Before: next.Back})
+			page(userdb.Query{Before: next.Prev})
 			page(userdb.Query{Prefix: "cITY 00000"})
 			middle := page(userdb.Query{GTE: &at})
 			page(userdb.Query{After: middle.Next})

@@ -239,7 +239,7 @@ func checkReads(t *testing.T, users *userdb.Type, r refusal) {
 		"uid":  func() error { _, err := users.Find(ctx, hints.UID("u")); return err },
 		"tags": func() error { _, err := users.Tags(hints.UID("u")).Members(ctx); return err },
 		"list": func() error {
-			for _, err := range users.All(ctx, userdb.Query{Has: []string{"a"}}) {
+			for _, err := range users.All(ctx, userdb.Query{Tags: []string{"a"}}) {
 				return err
 			}
 			return errors.New("an empty list")
@@ -278,19 +278,19 @@ func TestNarrowRights(t *testing.T) {
 	asks := map[string]func() error{
 		"scan": func() error { _, err := users.Count(ctx, userdb.Query{}); return err },
 		"sscan": func() error {
-			for _, err := range users.All(ctx, userdb.Query{Has: []string{"a"}}) {
+			for _, err := range users.All(ctx, userdb.Query{Tags: []string{"a"}}) {
 				return err
 			}
 			return nil
 		},
 		"sismember": func() error {
-			for _, err := range users.All(ctx, userdb.Query{Has: []string{"a"}}) {
+			for _, err := range users.All(ctx, userdb.Query{Tags: []string{"a"}}) {
 				return err
 			}
 			return nil
 		},
 		"scard": func() error {
-			for _, err := range users.All(ctx, userdb.Query{Has: []string{"a"}, Where: schema.Texts("job", "j")}) {
+			for _, err := range users.All(ctx, userdb.Query{Tags: []string{"a"}, Where: schema.Texts("job", "j")}) {
 				return err
 			}
 			return nil

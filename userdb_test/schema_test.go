@@ -99,7 +99,7 @@ func TestSchemaChanges(t *testing.T) {
 					_, err := s.tryOpen(userdb.Options{Schema: c.schema})
 					wantErr(t, "open", err, userdb.ErrSchemaMismatch, append(c.words, "userdb schema apply")...)
 				}
-				other := typeOf(t, s.open(userdb.Options{Schema: c.schema, OnSchema: userdb.SchemaLater}), "user")
+				other := typeOf(t, s.open(userdb.Options{Schema: c.schema, OnSchema: userdb.SchemaDeferred}), "user")
 				if _, err := other.Find(t.Context(), hints.Field("name", "n")); err != nil && !errors.Is(err, userdb.ErrNotFound) {
 					t.Errorf("reading: %v", err)
 				}
@@ -232,7 +232,7 @@ func TestExhaustive(t *testing.T) {
 		for i, nick := range []string{"Old Nick", "[a-z]*?", "x"} {
 			add(t, users, "u"+itoa(i), "nick", nick)
 		}
-		db := s.open(userdb.Options{Schema: schemaChanges[4].schema, OnSchema: userdb.SchemaLater})
+		db := s.open(userdb.Options{Schema: schemaChanges[4].schema, OnSchema: userdb.SchemaDeferred})
 		// Otherwise it would use the stored schema, which has the field.
 		view.Of(db).ByName["user"].SetCompared()
 		less := typeOf(t, db, "user")

@@ -83,7 +83,7 @@ func TestSessions(t *testing.T) {
 		s, secret, err := g.users.StartSession(ctx, g.loginAlice(), userdb.SessionOptions{Origin: "192.0.2.7", Agent: "A browser; of mine"})
 		must(t, err)
 		want := userdb.Session{
-			ID: s.ID, Begun: begun, Seen: begun, Verified: begun, Ends: begun.Add(30 * 24 * time.Hour),
+			ID: s.ID, Started: begun, LastSeen: begun, Verified: begun, Expires: begun.Add(30 * 24 * time.Hour),
 			Origin: "192.0.2.7", Agent: "A browser; of mine",
 		}
 		sameSession(t, "begun", s, want)
@@ -93,7 +93,7 @@ func TestSessions(t *testing.T) {
 		}
 		sameSession(t, "looked up", g.wantSession("at once", secret), want)
 		g.advance(time.Minute)
-		want.Seen = g.now
+		want.LastSeen = g.now
 		sameSession(t, "a minute later", g.wantSession("a minute later", secret), want)
 		g.advance(59 * time.Second)
 		sameSession(t, "within the minute", g.wantSession("within the minute", secret), want)
@@ -129,10 +129,10 @@ func sameSession(t *testing.T, what string, got, want userdb.Session) {
 	const layout = time.RFC3339
 	// A session's times are whole milliseconds, unlike those of the clock.
 	text := func(s userdb.Session) string {
-		return fmt.Sprint(s.ID, s.Begun.UnixMilli(), s.Seen.UnixMilli(), s.Verified.UnixMilli(), s.Ends.UnixMilli(), s.Origin, s.Agent)
+		return fmt.Sprint(s.ID, s.Started.UnixMilli(), s.LastSeen.UnixMilli(), s.Verified.UnixMilli(), s.Expires.UnixMilli(), s.Origin, s.Agent)
 	}
 	if text(got) != text(want) {
-		t.Errorf("%s: %+v, want %+v, begun %s", what, got, want, want.Begun.Format(layout))
+		t.Errorf("%s: %+v, want %+v, begun %s", what, got, want, want.Started.Format(layout))
 	}
 }
 
@@ -280,14 +280,14 @@ func TestOwnSession(t *testing.T) {
 // life is over, and that its record then expires.
 func TestSessionTimes(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		_, idle := g.startSession(userdb.SessionOptions{Idle: 10 * time.Minute})
+		_, idle := g.startSession(userdb.SessionOptions{IdleTimeout: 10 * time.Minute})
 		for range 20 { // its use keeps it alive
 			g.advance(9 * time.Minute)
 			g.wantSession("seen", idle)
 		}
 		g.advance(10 * time.Minute)
 		g.wantEnded("idle", idle)
-		_, short := g.startSession(userdb.SessionOptions{Life: time.Hour, Idle: time.Hour})
+		_, short := g.startSession(userdb.SessionOptions{Lifetime: time.Hour, IdleTimeout: time.Hour})
 		for range 59 {
 			g.advance(time.Minute)
 			g.wantSession("young", short)
@@ -305,10 +305,10 @@ func TestSessionTimes(t *testing.T) {
 			field string
 			o     userdb.SessionOptions
 		}{
-			{"life", userdb.SessionOptions{Life: -1}},
-			{"life", userdb.SessionOptions{Life: 401 * 24 * time.Hour}},
-			{"idle", userdb.SessionOptions{Idle: time.Minute}},
-			{"idle", userdb.SessionOptions{Idle: -time.Hour}},
+			{"life", userdb.SessionOptions{Lifetime: -1}},
+			{"life", userdb.SessionOptions{Lifetime: 401 * 24 * time.Hour}},
+			{"idle", userdb.SessionOptions{IdleTimeout: time.Minute}},
+			{"idle", userdb.SessionOptions{IdleTimeout: -time.Hour}},
 		} {
 			_, _, err := g.users.StartSession(t.Context(), g.loginAlice(), tt.o)
 			wantField(t, fmt.Sprintf("%+v", tt.o), err, userdb.ErrInvalid, tt.field)
@@ -333,7 +333,7 @@ func TestEndedSessionsIfClockGoesBack(t *testing.T) {
 				return nil
 			},
 		} {
-			s, secret := g.startSession(userdb.SessionOptions{Life: time.Hour})
+			s, secret := g.startSession(userdb.SessionOptions{Lifetime: time.Hour})
 			g.advance(2 * time.Hour)
 			must(t, end(s, secret))
 			g.advance(-2 * time.Hour)
@@ -398,7 +398,7 @@ func TestVerifySession(t *testing.T) {
 		g.advance(time.Hour)
 		_, _, err := g.users.VerifySession(ctx, secret, wrongPassword, userdb.Attempt{})
 		wantErr(t, "wrong", err, userdb.ErrLogin)
-		if s := g.wantSession("still", secret); s.Verified.Equal(s.Seen) {
+		if s := g.wantSession("still", secret); s.Verified.Equal(s.LastSeen) {
 			t.Error("a wrong password counts as verification")
 		}
 		_, s, err := g.users.VerifySession(ctx, secret, alicePassword, userdb.Attempt{})
@@ -616,7 +616,7 @@ func TestSessionsWhileWritesAreRefused(t *testing.T) {
 			admin := s.raw.(*redis.Client).Conn()
 			defer admin.Close()
 			_, secret := g.startSession(userdb.SessionOptions{})
-			_, idle := g.startSession(userdb.SessionOptions{Idle: 10 * time.Minute})
+			_, idle := g.startSession(userdb.SessionOptions{IdleTimeout: 10 * time.Minute})
 			e := g.find("alice")
 			g.advance(2 * time.Minute) // so that the next lookup stores when the session was seen
 			r.begin(s, admin)
@@ -885,7 +885,7 @@ func TestNoSessionReply(t *testing.T) {
 				_, err := g.users.Invite(ctx, "email", "bob@example.com", userdb.Token{Purpose: "join"}, userdb.Attempt{})
 				return err
 			}},
-			{"end waits", "reset", func(ctx context.Context) error { return g.users.EndWaits(ctx, uid("alice")) }},
+			{"end waits", "reset", func(ctx context.Context) error { return g.users.ResetThrottle(ctx, uid("alice")) }},
 		}
 		for _, v := range verbs {
 			s, secret = g.startSession(userdb.SessionOptions{})

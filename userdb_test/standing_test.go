@@ -19,19 +19,19 @@ import (
 type obstacle struct {
 	name string
 	put  func(g *gate, uid string)
-	is   func(s userdb.Standing) bool
+	is   func(s userdb.LoginStatus) bool
 }
 
 var obstacles = []obstacle{
 	{"disabled", func(g *gate, uid string) {
 		must(g.t, g.users.Disable(g.t.Context(), hints.UID(uid)))
-	}, func(s userdb.Standing) bool { return s.Disabled }},
+	}, func(s userdb.LoginStatus) bool { return s.Disabled }},
 	{"no password", func(g *gate, uid string) {
 		g.setHash(uid, "")
-	}, func(s userdb.Standing) bool { return s.Password == userdb.PasswordNone }},
+	}, func(s userdb.LoginStatus) bool { return s.Password == userdb.PasswordNone }},
 	{"an unknown hash", func(g *gate, uid string) {
 		g.setHash(uid, "$nosuch$hash")
-	}, func(s userdb.Standing) bool { return s.Password == userdb.PasswordUnusable }},
+	}, func(s userdb.LoginStatus) bool { return s.Password == userdb.PasswordUnusable }},
 	{"guesses", func(g *gate, uid string) {
 		for range 12 {
 			_, err := g.users.Login(g.t.Context(), uid+" name", wrongPassword, userdb.Attempt{})
@@ -39,11 +39,11 @@ var obstacles = []obstacle{
 				g.t.Fatal(err)
 			}
 		}
-	}, func(s userdb.Standing) bool { return s.Wait > 0 }},
+	}, func(s userdb.LoginStatus) bool { return s.Wait > 0 }},
 	{"no identifier", func(g *gate, uid string) {
 		_, err := g.users.Update(g.t.Context(), hints.UID(uid), func(e *userdb.Entry) error { e.Drop("name"); return nil })
 		must(g.t, err)
-	}, func(s userdb.Standing) bool { return s.Identifiers == 0 }},
+	}, func(s userdb.LoginStatus) bool { return s.Identifiers == 0 }},
 }
 
 // setHash writes a password hash past the store.
@@ -77,7 +77,7 @@ func TestStanding(t *testing.T) {
 				g.checkStanding(fmt.Sprintf("standing%d", n), some)
 			}
 		}
-		if _, err := g.users.Standing(t.Context(), hints.UID("nobody")); !errors.Is(err, userdb.ErrNotFound) {
+		if _, err := g.users.LoginStatus(t.Context(), hints.UID("nobody")); !errors.Is(err, userdb.ErrNotFound) {
 			t.Errorf("nobody: %v", err)
 		}
 	})
@@ -105,7 +105,7 @@ func (g *gate) checkStanding(uid string, some []obstacle) {
 		o.put(g, uid)
 		names = append(names, o.name)
 	}
-	s, err := g.users.Standing(ctx, hints.UID(uid))
+	s, err := g.users.LoginStatus(ctx, hints.UID(uid))
 	must(g.t, err)
 	for _, o := range obstacles {
 		password := o.name == "no password" &&
@@ -117,7 +117,7 @@ func (g *gate) checkStanding(uid string, some []obstacle) {
 	_, err = g.users.Login(ctx, uid+" name", alicePassword, userdb.Attempt{Origin: "192.0.2.1"})
 	var wait *userdb.WaitError
 	switch {
-	case s.Admits():
+	case s.CanLogIn():
 		if err != nil {
 			g.t.Errorf("%q: Admits is true, but Login returns %v", names, err)
 		}
@@ -130,8 +130,8 @@ func (g *gate) checkStanding(uid string, some []obstacle) {
 	case s.Wait > 0 && s.Identifiers > 0:
 		g.t.Errorf("%q: Login checks the password, but Standing says to wait %v", names, s.Wait)
 	}
-	if s.Admits() != (len(some) == 0) {
-		g.t.Errorf("%q: admits: %v", names, s.Admits())
+	if s.CanLogIn() != (len(some) == 0) {
+		g.t.Errorf("%q: admits: %v", names, s.CanLogIn())
 	}
 }
 
@@ -148,27 +148,27 @@ func TestStandingDetails(t *testing.T) {
 		_, _ = g.users.Login(ctx, "alice", wrongPassword, userdb.Attempt{Origin: "192.0.2.1"})
 		_, err := g.users.Issue(ctx, alice, userdb.Token{Purpose: "reset", Field: "name"})
 		must(t, err)
-		_, err = g.users.Issue(ctx, alice, userdb.Token{Purpose: "change:email", Value: "a@example.com", Life: 2 * time.Hour})
+		_, err = g.users.Issue(ctx, alice, userdb.Token{Purpose: "change:email", Value: "a@example.com", Lifetime: 2 * time.Hour})
 		must(t, err)
-		s, err := g.users.Standing(ctx, alice)
+		s, err := g.users.LoginStatus(ctx, alice)
 		must(t, err)
 		ago := g.clock().Sub(s.LastLogin)
-		if len(s.Familiar) != 2 || s.Familiar[0].Left != 8 || s.Familiar[1].Left != 7 || ago.Round(time.Second) != time.Minute {
+		if len(s.Familiar) != 2 || s.Familiar[0].Remaining != 8 || s.Familiar[1].Remaining != 7 || ago.Round(time.Second) != time.Minute {
 			t.Errorf("%+v, last login %v ago", s.Familiar, ago)
 		}
 		var tokens []string
 		for _, tk := range s.Tokens {
-			tokens = append(tokens, fmt.Sprint(tk.Purpose, " ", tk.Field, " ", tk.Until.Sub(g.clock()).Round(time.Minute)))
+			tokens = append(tokens, fmt.Sprint(tk.Purpose, " ", tk.Field, " ", tk.Expires.Sub(g.clock()).Round(time.Minute)))
 		}
 		if !slices.Equal(tokens, []string{"change:email email 2h0m0s", "reset name 1h0m0s"}) {
 			t.Errorf("tokens: %q", tokens)
 		}
 		g.advance(time.Hour + time.Minute)
-		if s, err = g.users.Standing(ctx, alice); err != nil || len(s.Tokens) != 1 {
+		if s, err = g.users.LoginStatus(ctx, alice); err != nil || len(s.Tokens) != 1 {
 			t.Errorf("an hour later: %+v, %v", s.Tokens, err)
 		}
 		must(t, g.users.Disable(ctx, alice))
-		if s, err = g.users.Standing(ctx, alice); err != nil || len(s.Tokens) != 0 {
+		if s, err = g.users.LoginStatus(ctx, alice); err != nil || len(s.Tokens) != 0 {
 			t.Errorf("disabled: %+v, %v", s.Tokens, err)
 		}
 	})

@@ -381,11 +381,11 @@ func TestTypedListings(t *testing.T) {
 			break
 		}
 		page, err := profiles.Page(t.Context(), userdb.Query{Order: "age", Limit: 2})
-		if err != nil || len(page.Entries) != 2 || page.Entries[1].UID != "u1" || page.Back != "" {
+		if err != nil || len(page.Entries) != 2 || page.Entries[1].UID != "u1" || page.Prev != "" {
 			t.Errorf("the first page is %+v, %v", page, err)
 		}
 		page, err = profiles.Page(t.Context(), userdb.Query{Order: "age", Limit: 2, After: page.Next})
-		if len(page.Entries) != 1 || page.Entries[0].UID != "u3" || page.Entries[0].Name != nil || page.Next == "" || page.Back == "" {
+		if len(page.Entries) != 1 || page.Entries[0].UID != "u3" || page.Entries[0].Name != nil || page.Next == "" || page.Prev == "" {
 			t.Errorf("the second page is %+v", page)
 		}
 		wantField(t, "Page", err, userdb.ErrUnmarshal, "age")
@@ -402,7 +402,7 @@ func TestTypedListings(t *testing.T) {
 func TestTypedAndOtherVerbs(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, profiles := s.typedUsers()
-		n, err := profiles.New(alice())
+		n, err := profiles.NewEntry(alice())
 		must(t, err)
 		n.Password, n.Tags = "correct horse", []string{"admin"}
 		_, err = users.Create(t.Context(), n)
@@ -412,7 +412,7 @@ func TestTypedAndOtherVerbs(t *testing.T) {
 		e.Put("city", schema.Text("Berlin"))
 		e.Drop("job")
 		e.Put("score", schema.Number(3))
-		a, err := profiles.Read(e)
+		a, err := profiles.FromEntry(e)
 		if err != nil || a.Job != "" || a.Score != 3 {
 			t.Errorf("Read returns %+v, %v", a, err)
 		}
@@ -425,7 +425,7 @@ func TestTypedAndOtherVerbs(t *testing.T) {
 		if _, err := users.Login(t.Context(), "alice", "correct horse", userdb.Attempt{}); err != nil {
 			t.Errorf("after Save: %v", err)
 		}
-		_, err = profiles.Read(userdb.Entry{})
+		_, err = profiles.FromEntry(userdb.Entry{})
 		wantErr(t, "Read of no entry", err, userdb.ErrInvalid)
 	})
 }
@@ -487,12 +487,12 @@ func TestTypedReadAllocates(t *testing.T) {
 	users := typeOf(t, db, "user")
 	typed, err := userdb.Of[plain](users)
 	must(t, err)
-	n, err := typed.New(plain{UID: "a", Email: "a@example.com", Name: new("Al"), Age: 1 << 40, Score: 0.5, Since: time.Now()})
+	n, err := typed.NewEntry(plain{UID: "a", Email: "a@example.com", Name: new("Al"), Age: 1 << 40, Score: 0.5, Since: time.Now()})
 	must(t, err)
 	e, err := users.Create(t.Context(), n)
 	must(t, err)
 	if got := testing.AllocsPerRun(100, func() {
-		if v, err := typed.Read(e); err != nil || *v.Name != "Al" {
+		if v, err := typed.FromEntry(e); err != nil || *v.Name != "Al" {
 			t.Error(v, err)
 		}
 	}); got > 3 {

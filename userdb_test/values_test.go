@@ -109,7 +109,7 @@ func naughtyTags(t *testing.T, users *userdb.Type, e userdb.Entry, want []string
 		t.Errorf("tags %q, %v; want %q", got, err, want)
 	}
 	n := 0
-	for _, err := range users.All(t.Context(), userdb.Query{Has: want}) {
+	for _, err := range users.All(t.Context(), userdb.Query{Tags: want}) {
 		must(t, err)
 		n++
 	}

@@ -59,7 +59,7 @@ func addVisitorAccounts(g *gate) {
 	must(g.t, err)
 	g.issue(userdb.Token{Purpose: "warm"}) // these calls load all scripts
 	_, _, _ = g.users.IssueForVisitor(g.t.Context(), "email", "warm", userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: "warm"})
-	_, _ = g.users.Invite(g.t.Context(), "email", "warm@example.com", userdb.Token{Life: time.Minute}, userdb.Attempt{Origin: "warm"})
+	_, _ = g.users.Invite(g.t.Context(), "email", "warm@example.com", userdb.Token{Lifetime: time.Minute}, userdb.Attempt{Origin: "warm"})
 }
 
 // TestVisitorsSeeNoDifference checks that every visitor's call makes the same number of hashes and
@@ -95,7 +95,7 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 			must(t, err)
 			work["invite: "+trips] = append(work["invite: "+trips], v.typed)
 			known := v.known || !strings.HasPrefix(v.typed, "nobody")
-			if in.Known != known || (in.Secret == "") != known || !strings.EqualFold(in.Address, v.typed) {
+			if in.Registered != known || (in.Secret == "") != known || !strings.EqualFold(in.Address, v.typed) {
 				t.Errorf("%s: %+v", v.typed, in)
 			}
 			if v.known && in.Address != "alice@example.com" {
@@ -179,7 +179,7 @@ func TestInvitedAddress(t *testing.T) {
 		must(t, err)
 		peeked, err := g.users.PeekInvitation(t.Context(), i.Secret)
 		must(t, err)
-		e, err := g.users.Accept(t.Context(), i.Secret, userdb.NewEntry{})
+		e, err := g.users.AcceptInvitation(t.Context(), i.Secret, userdb.NewEntry{})
 		must(t, err)
 		for what, address := range map[string]string{"Invite": i.Address, "PeekInvitation": peeked.Address, "the entry": e.Text("email")} {
 			if address != "new@example.com" {
@@ -280,7 +280,7 @@ func TestVisitorRules(t *testing.T) {
 			_, err := g.users.Invite(ctx, tt.field, tt.typed, userdb.Token{}, userdb.Attempt{})
 			wantField(t, tt.field, err, userdb.ErrInvalid, tt.want)
 		}
-		_, err := g.users.Invite(ctx, "email", "a@example.com", userdb.Token{Life: -1}, userdb.Attempt{})
+		_, err := g.users.Invite(ctx, "email", "a@example.com", userdb.Token{Lifetime: -1}, userdb.Attempt{})
 		wantField(t, "life", err, userdb.ErrInvalid, "life")
 		_, _, err = g.users.IssueForVisitor(ctx, "", "alice", userdb.Token{Purpose: "reset"}, userdb.Attempt{})
 		wantField(t, "no field", err, userdb.ErrInvalid, "field")
@@ -299,7 +299,7 @@ func TestVisitorRules(t *testing.T) {
 func (g *gate) invite(address string) string {
 	g.t.Helper()
 	i, err := g.users.Invite(g.t.Context(), "email", address, userdb.Token{Value: "a plan"}, userdb.Attempt{})
-	if err != nil || i.Secret == "" || i.Known {
+	if err != nil || i.Secret == "" || i.Registered {
 		g.t.Fatalf("%+v, %v", i, err)
 	}
 	return i.Secret
@@ -316,20 +316,20 @@ func TestAccept(t *testing.T) {
 			t.Errorf("%+v, %v", i, err)
 		}
 		accept := func(facets schema.Facets, pw string) error {
-			_, err := g.users.Accept(ctx, secret, userdb.NewEntry{Facets: facets, Password: pw})
+			_, err := g.users.AcceptInvitation(ctx, secret, userdb.NewEntry{Facets: facets, Password: pw})
 			return err
 		}
 		wantField(t, "a taken name", accept(schema.Texts("name", "alice"), ""), userdb.ErrDuplicate, "name")
 		wantErr(t, "a weak password", accept(schema.Texts("name", "new"), "short"), password.ErrPolicy)
 		wantErr(t, "the address as password", accept(nil, "new@example.com"), password.ErrPolicy)
 		wantField(t, "another address", accept(schema.Texts("email", "other@example.com"), ""), userdb.ErrInvalid, "email")
-		_, err = g.users.Accept(ctx, secret, userdb.NewEntry{UID: "mine"})
+		_, err = g.users.AcceptInvitation(ctx, secret, userdb.NewEntry{UID: "mine"})
 		wantField(t, "another UID", err, userdb.ErrInvalid, "email")
 		for _, purpose := range []string{"invite:email", "change:email", "reset"} {
 			_, _, err = g.users.Redeem(ctx, purpose, secret)
 			wantErr(t, "as a token", err, userdb.ErrNotFound)
 		}
-		e, err := g.users.Accept(ctx, secret, userdb.NewEntry{
+		e, err := g.users.AcceptInvitation(ctx, secret, userdb.NewEntry{
 			Facets: schema.Texts("name", "new"), Password: "battery staple new", Tags: []string{"staff"},
 		})
 		if err != nil || e.Text("email") != "New@Example.com" || !e.Verified("email") || e.Verified("name") {
@@ -383,7 +383,7 @@ func TestAcceptRaces(t *testing.T) {
 					case round == 4 && i == 0: // somebody else takes the address
 						_, err = g.users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("email", fmt.Sprintf("r%d@example.com", round))})
 					default:
-						_, err = g.users.Accept(t.Context(), secret, userdb.NewEntry{Facets: schema.Texts("name", fmt.Sprint("r", round, "-", i))})
+						_, err = g.users.AcceptInvitation(t.Context(), secret, userdb.NewEntry{Facets: schema.Texts("name", fmt.Sprint("r", round, "-", i))})
 					}
 					switch {
 					case err == nil:

@@ -18,7 +18,7 @@ func Example() {
 	ctx := context.Background()
 	s := userdbtest.New(t, userdbtest.Fixtures(os.DirFS("testdata"), "users.jsonl"))
 	users := s.Type("user")
-	secret, err := users.Issue(ctx, hints.Any("alice@example.com"), userdb.Token{Purpose: "reset", Life: 10 * time.Minute})
+	secret, err := users.Issue(ctx, hints.Any("alice@example.com"), userdb.Token{Purpose: "reset", Lifetime: 10 * time.Minute})
 	if err != nil {
 		t.Fatalf("issuing: %v", err)
 	}

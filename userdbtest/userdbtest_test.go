@@ -81,7 +81,7 @@ func (*clientObserver) Hash(context.Context) (func(), func(userdb.Outcome)) {
 	return func() {}, func(userdb.Outcome) {}
 }
 
-func (*clientObserver) Verb(ctx context.Context, _ string) (context.Context, func(userdb.Outcome)) {
+func (*clientObserver) Call(ctx context.Context, _ string) (context.Context, func(userdb.Outcome)) {
 	return ctx, func(userdb.Outcome) {}
 }
 
@@ -145,7 +145,7 @@ func TestClockStandsStill(t *testing.T) {
 	t.Parallel()
 	s := storeWithAlice(t)
 	users := s.Type("user")
-	secret, err := users.Issue(t.Context(), hints.UID("alice"), userdb.Token{Purpose: "reset", Life: time.Millisecond})
+	secret, err := users.Issue(t.Context(), hints.UID("alice"), userdb.Token{Purpose: "reset", Lifetime: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestClockMovesAtOnce(t *testing.T) {
 	users := s.Type("user")
 	for range 100 {
 		s.Clock.Advance(time.Hour)
-		secret, err := users.Issue(t.Context(), hints.UID("alice"), userdb.Token{Purpose: "reset", Life: time.Hour})
+		secret, err := users.Issue(t.Context(), hints.UID("alice"), userdb.Token{Purpose: "reset", Lifetime: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +184,7 @@ func TestClock(t *testing.T) {
 	t.Parallel()
 	s := storeWithAlice(t)
 	users, ctx := s.Type("user"), t.Context()
-	secret, err := users.Issue(ctx, hints.UID("alice"), userdb.Token{Purpose: "reset", Life: time.Hour})
+	secret, err := users.Issue(ctx, hints.UID("alice"), userdb.Token{Purpose: "reset", Lifetime: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, session, err := users.StartSession(ctx, e, userdb.SessionOptions{Life: time.Hour, Idle: time.Hour})
+	_, session, err := users.StartSession(ctx, e, userdb.SessionOptions{Lifetime: time.Hour, IdleTimeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

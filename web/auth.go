@@ -223,7 +223,7 @@ func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) erro
 			return errors.Join(err, a.Users.EndSession(ctx, secret))
 		}
 	}
-	a.setCookie(w, r, secret, s.Ends.Sub(s.Begun)) // both by the store's clock
+	a.setCookie(w, r, secret, s.Expires.Sub(s.Started)) // both by the store's clock
 	return nil
 }
 

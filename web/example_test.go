@@ -37,7 +37,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	ann, err := users.Accept(ctx, invitation.Secret, userdb.NewEntry{Facets: schema.Texts("name", "ann"), Password: "correct horse battery"})
+	ann, err := users.AcceptInvitation(ctx, invitation.Secret, userdb.NewEntry{Facets: schema.Texts("name", "ann"), Password: "correct horse battery"})
 	fmt.Println(ann.Text("email"), ann.Verified("email"), err)
 
 	auth := web.Auth{Users: users, SignInPath: "/signin"}

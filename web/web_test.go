@@ -287,7 +287,7 @@ func TestCookieClock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.auth.Users, p.auth.Session.Life = users, time.Hour
+		p.auth.Users, p.auth.Session.Lifetime = users, time.Hour
 		w := httptest.NewRecorder()
 		if err := p.auth.Start(w, httptest.NewRequestWithContext(t.Context(), "POST", "/", nil), e); err != nil {
 			t.Fatal(err)

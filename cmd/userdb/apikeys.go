@@ -29,9 +29,9 @@ type apiKey struct {
 }
 
 func apiKeyOf(k admin.Key, secret string) apiKey {
-	out := apiKey{Name: k.Name, Secret: secret, Scopes: k.Scopes, Types: append([]string{}, k.Types...), Namespace: k.Namespace, By: k.By}
-	if !k.Made.IsZero() {
-		out.Made = k.Made.UTC().Format(time.RFC3339)
+	out := apiKey{Name: k.Name, Secret: secret, Scopes: k.Scopes, Types: append([]string{}, k.Types...), Namespace: k.Namespace, By: k.CreatedBy}
+	if !k.CreatedAt.IsZero() {
+		out.Made = k.CreatedAt.UTC().Format(time.RFC3339)
 	}
 	if !k.Expires.IsZero() {
 		at := k.Expires.UTC().Format(time.RFC3339)
@@ -63,7 +63,7 @@ func (s *session) withAPIKeys(f func(ctx context.Context, keys *admin.Keys, word
 		if err := s.open(ctx); err != nil {
 			return err
 		}
-		keys, err := admin.KeysOf(s.db)
+		keys, err := admin.OpenKeys(s.db)
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ sessions, tokens and invitations: what the backend of a web application needs), 
 			if err := s.printResult(apiKeyOf(k, secret), secret, err); err != nil {
 				return err
 			}
-			return admin.Act(ctx, s.db, userdb.EventKeyCreate, k.Name)
+			return admin.RecordEvent(ctx, s.db, userdb.EventKeyCreate, k.Name)
 		}),
 	}
 	c.Flags().StringArrayVar(&k.Scopes, "scope", nil, "what the key may do: `SCOPE...`")
@@ -139,7 +139,7 @@ func listAPIKeysCommand(s *session) *cobra.Command {
 			}
 			for _, k := range all {
 				text := apiKeyOf(k, "").text()
-				if !k.Good(time.Now()) {
+				if !k.Valid(time.Now()) {
 					text += ", expired"
 				}
 				if err := s.out.print(apiKeyOf(k, ""), text); err != nil {
@@ -174,7 +174,7 @@ func revokeAPIKeyCommand(s *session) *cobra.Command {
 func (s *session) revokeAPIKey(ctx context.Context, keys *admin.Keys, name string) error {
 	err := keys.Revoke(ctx, name)
 	if err == nil {
-		err = admin.Act(ctx, s.db, userdb.EventKeyRevoke, name)
+		err = admin.RecordEvent(ctx, s.db, userdb.EventKeyRevoke, name)
 	}
 	return err
 }

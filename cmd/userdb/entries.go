@@ -286,7 +286,7 @@ func tagsCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printEntries(s.newListing(t.Name(), nil), t.All(ctx, userdb.Query{Has: tags}))
+			return printEntries(s.newListing(t.Name(), nil), t.All(ctx, userdb.Query{Tags: tags}))
 		}, reading),
 	})
 }

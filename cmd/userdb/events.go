@@ -128,7 +128,7 @@ func (s *session) printHistory(ctx context.Context, t *userdb.Type, e userdb.Ent
 
 // printEvent prints an event as the service does, or as a line for people.
 func (s *session) printEvent(e userdb.HistoryEvent) error {
-	words := []string{e.At.UTC().Format(time.RFC3339), string(e.Kind)}
+	words := []string{e.Time.UTC().Format(time.RFC3339), string(e.Kind)}
 	if e.Key.IsValid() {
 		words = append(words, printable(e.Key.String()))
 	}
@@ -138,9 +138,9 @@ func (s *session) printEvent(e userdb.HistoryEvent) error {
 	if e.Purpose != "" {
 		words = append(words, "for "+printable(e.Purpose))
 	}
-	words = append(words, "by "+printable(e.Who))
+	words = append(words, "by "+printable(e.Actor))
 	if e.Origin != "" {
 		words = append(words, "from "+printable(e.Origin))
 	}
-	return s.out.print(serve.EventOf(e), strings.Join(words, "  "))
+	return s.out.print(serve.NewEvent(e), strings.Join(words, "  "))
 }

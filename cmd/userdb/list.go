@@ -199,7 +199,7 @@ func (s *session) pages(ctx context.Context, t *userdb.Type, q userdb.Query, to 
 			}
 		}
 		if ends.Next = page.Next; first {
-			ends.Back = page.Back
+			ends.Prev = page.Prev
 		}
 		if left, q.After = left-len(page.Entries), page.Next; page.Next == "" || q.Before != "" {
 			break
@@ -218,9 +218,9 @@ func (s *session) printCursors(to listing, page userdb.Page) error {
 		ways["after"] = page.Next
 		text = append(text, "more: --after "+oneLine(page.Next))
 	}
-	if page.Back != "" {
-		ways["before"] = page.Back
-		text = append(text, "back: --before "+oneLine(page.Back))
+	if page.Prev != "" {
+		ways["before"] = page.Prev
+		text = append(text, "back: --before "+oneLine(page.Prev))
 	}
 	if len(text) == 0 {
 		return nil
@@ -262,7 +262,7 @@ read.`,
 // selectFlags declares the flags by which list and count select entries.
 func selectFlags(c *cobra.Command, q *userdb.Query, where *[]string) {
 	c.Flags().StringArrayVar(where, "where", nil, "only entries with `FIELD=VALUE`, an indexed or secondary field; may be\nrepeated")
-	c.Flags().StringArrayVar(&q.Has, "tag", nil, "only entries with all of the tags `T...`")
+	c.Flags().StringArrayVar(&q.Tags, "tag", nil, "only entries with all of the tags `T...`")
 	disabledFlag(c, &q.Disabled)
 }
 

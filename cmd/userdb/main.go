@@ -81,7 +81,7 @@ func (s *session) execute() error {
 	case s.is(serves):
 		patience = serveGrace
 	}
-	ctx, cancel := context.WithCancelCause(userdb.WithActor(context.Background(), userdb.Actor{Who: "command"}))
+	ctx, cancel := context.WithCancelCause(userdb.WithActor(context.Background(), userdb.Actor{Name: "command"}))
 	end, abandon := context.WithCancelCause(context.Background())
 	signals, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -221,7 +221,7 @@ func (s *session) open(ctx context.Context) error {
 	if err := s.checkStoreExists(); err != nil {
 		return err
 	}
-	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc, OnSchema: userdb.SchemaLater, Observers: s.observers, History: s.History})
+	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc, OnSchema: userdb.SchemaDeferred, Observers: s.observers, History: s.History})
 	if err != nil {
 		return err
 	}
@@ -315,11 +315,11 @@ func (s *session) checkNamedSchema(ctx context.Context) error {
 	}
 	for _, name := range s.db.Schema().Names() {
 		is, has := stored.Types[name]
-		relation, difference := s.db.Schema().Types[name].Against(is.Whole())
+		relation, difference := s.db.Schema().Types[name].Compare(is.WithoutBuilding())
 		if !has || relation != schema.Differs {
 			continue
 		}
-		begun, err := migrate.BegunSchema(ctx, s.db)
+		begun, err := migrate.PendingSchema(ctx, s.db)
 		if err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ func addOperatorCommand(s *session) *cobra.Command {
 				}
 				_, err := admin.AddOperator(ctx, s.db, words[0], pw)
 				if err == nil {
-					err = admin.Act(ctx, s.db, userdb.EventOperatorAdd, words[0])
+					err = admin.RecordEvent(ctx, s.db, userdb.EventOperatorAdd, words[0])
 				}
 				if errors.Is(err, userdb.ErrDuplicate) {
 					err = fmt.Errorf("operator %s: %w", printable(words[0]), errOperatorTaken)
@@ -99,7 +99,7 @@ func listOperatorsCommand(s *session) *cobra.Command {
 					return err
 				}
 				line := operatorLine{Name: e.Text(admin.OperatorName), Namespace: e.Text(admin.OperatorNamespace), Disabled: e.Disabled()}
-				if !admin.Sees(s.Namespace, line.Namespace) {
+				if !admin.CanSee(s.Namespace, line.Namespace) {
 					continue
 				}
 				n++
@@ -185,14 +185,14 @@ API keys that they made in the console still work and are listed; --revoke-keys 
 
 // endWorkOf ends the jobs of an operator, and lists or revokes the API keys that the operator made.
 func (s *session) endWorkOf(ctx context.Context, operator string, revoke bool) error {
-	jobs, err := admin.JobsOf(s.db)
+	jobs, err := admin.OpenJobs(s.db)
 	if err == nil {
-		err = jobs.StopOf(ctx, operator)
+		err = jobs.RequestStopOf(ctx, operator)
 	}
 	if err != nil {
 		return err
 	}
-	keys, err := admin.KeysOf(s.db)
+	keys, err := admin.OpenKeys(s.db)
 	if err != nil {
 		return err
 	}
@@ -223,14 +223,14 @@ func (s *session) onOperator(ctx context.Context, name, done string, kind userdb
 		return err
 	}
 	e, err := operators.Find(ctx, hints.Field(admin.OperatorName, name))
-	if err == nil && !admin.Sees(s.Namespace, e.Text(admin.OperatorNamespace)) {
+	if err == nil && !admin.CanSee(s.Namespace, e.Text(admin.OperatorNamespace)) {
 		err = userdb.ErrNotFound
 	}
 	if err == nil {
 		err = do(operators, hints.Key(e.Key()))
 	}
 	if err == nil && kind != "" {
-		err = admin.Act(ctx, s.db, kind, e.Text(admin.OperatorName))
+		err = admin.RecordEvent(ctx, s.db, kind, e.Text(admin.OperatorName))
 	}
 	if errors.Is(err, userdb.ErrNotFound) {
 		err = fmt.Errorf("operator %s: %w", printable(name), userdb.ErrNotFound)

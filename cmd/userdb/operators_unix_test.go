@@ -130,11 +130,11 @@ func TestKeysOfDisabledOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	keys, err := admin.KeysOf(db)
+	keys, err := admin.OpenKeys(db)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hers := userdb.WithActor(t.Context(), userdb.Actor{Who: "operator:Olga"})
+	hers := userdb.WithActor(t.Context(), userdb.Actor{Name: "operator:Olga"})
 	if _, err = keys.Create(hers, admin.Key{Name: "shop", Scopes: []string{admin.ScopeRead}}); err != nil {
 		t.Fatal(err)
 	}

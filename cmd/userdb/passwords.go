@@ -165,7 +165,7 @@ A disabled entry cannot have tokens (exit code 3).`,
 		"secondary facet to the value of --value when it is redeemed")
 	c.Flags().StringVar(&tk.Value, "value", "", "bind it to `VALUE`, such as an address")
 	c.Flags().Func("life", "it is valid for `D`, such as 15m or 2d; at most 30d (default 1h)", func(text string) (err error) {
-		if tk.Life, err = parseDuration(text); err == nil && tk.Life == 0 {
+		if tk.Lifetime, err = parseDuration(text); err == nil && tk.Lifetime == 0 {
 			err = errors.New("want more than zero")
 		}
 		return err

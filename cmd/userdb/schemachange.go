@@ -85,10 +85,10 @@ func (o *output) printDiff(name string, stored, own map[string]schema.Type) erro
 		relation, d.Difference = schema.Adds, "the type is not stored"
 	case !isHere:
 		relation, d.Difference = schema.Lacks, "the type is stored"
-	case here.OtherForm(is):
+	case here.HasOtherForm(is):
 		relation, d.Difference = schema.Differs, here.Difference(is)
 	default:
-		relation, d.Difference = here.Against(is.Whole())
+		relation, d.Difference = here.Compare(is.WithoutBuilding())
 	}
 	d.Relation, d.Then = outcomes[relation][0], outcomes[relation][1]
 	if isStored {
@@ -301,7 +301,7 @@ func collisionError(collisions []migrate.Collision) error {
 func (s *session) warnStopped(ctx context.Context, types []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace/2)
 	defer cancel()
-	begun, err := migrate.BegunSchema(ctx, s.db)
+	begun, err := migrate.PendingSchema(ctx, s.db)
 	for _, name := range types {
 		_, is := begun.Types[name]
 		switch {
@@ -320,13 +320,13 @@ func (s *session) nextSchema(ctx context.Context) (schema.Schema, error) {
 	if sc, err := s.namedSchema(ctx, schema.Schema{}); err != nil || s.Schema != "" {
 		return sc, err
 	}
-	begun, err := migrate.BegunSchema(ctx, s.db)
+	begun, err := migrate.PendingSchema(ctx, s.db)
 	if err != nil || len(begun.Types) > 0 {
 		return begun, err
 	}
 	stored, err := migrate.StoredSchema(ctx, s.db)
 	for _, t := range stored.Types {
-		if t.InForm().OtherForm(t) || t.Building != nil {
+		if t.WithCurrentForm().HasOtherForm(t) || t.Building != nil {
 			return stored, err
 		}
 	}

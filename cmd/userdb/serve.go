@@ -206,7 +206,7 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	}
 	service, err := serve.New(s.db, o)
 	if err == nil {
-		err = service.Provision(ctx)
+		err = service.PrepareSCIM(ctx)
 	}
 	if errors.Is(err, scim.ErrOptions) {
 		return usagef("%v", err)
@@ -254,7 +254,7 @@ func (v serveFlags) printSetupLink(ctx context.Context, s *session, out io.Write
 	return within(ctx, s.timeout(), func(ctx context.Context) error {
 		token, err := admin.BeginSetup(ctx, s.db)
 		switch {
-		case errors.Is(err, admin.ErrSetUp):
+		case errors.Is(err, admin.ErrAlreadySetUp):
 			return nil
 		case errors.Is(err, admin.ErrSetupPending):
 			fmt.Fprintln(out, "a link to set up the console was printed within the hour; 'userdb operator add NAME' makes an operator at any time")

@@ -235,10 +235,10 @@ func conceal(err error) error {
 
 func (s *site) signUp(_ http.ResponseWriter, r *http.Request) (string, error) {
 	typed := r.PostFormValue("email")
-	i, err := s.users.Invite(r.Context(), "email", typed, userdb.Token{Life: 24 * time.Hour}, s.auth.Attempt(r))
+	i, err := s.users.Invite(r.Context(), "email", typed, userdb.Token{Lifetime: 24 * time.Hour}, s.auth.Attempt(r))
 	switch {
 	case err != nil:
-	case i.Known:
+	case i.Registered:
 		err = s.send(i.Address, "You have an account", "This address has an account. Sign in, or choose another password:", "/signin")
 	default:
 		err = s.send(i.Address, "Welcome", "Choose a name and a password:", "/welcome?token="+i.Secret)
@@ -262,7 +262,7 @@ func (s *site) welcome(w http.ResponseWriter, r *http.Request) (string, error) {
 	}
 	for taken := true; taken; { // another customer number if this one is taken
 		n.Facets = schema.Texts("name", r.PostFormValue("name"), "number", fmt.Sprintf("%08d", rand.N(100_000_000)))
-		e, err = s.users.Accept(r.Context(), r.PostFormValue("token"), n)
+		e, err = s.users.AcceptInvitation(r.Context(), r.PostFormValue("token"), n)
 		taken = slices.ContainsFunc(web.Problems(err), func(p web.Problem) bool { return p.Field == "number" && p.Rule == "taken" })
 	}
 	return s.start(w, r, e, err, "welcome")

@@ -40,7 +40,7 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 	}
 	c.Set = append(c.Set, store.Facet{Field: store.FieldType, Wire: t.Name},
 		store.Facet{Field: store.FieldPRK, Wire: prk.In(recordkey.Namespace{}).String()})
-	return c, t.Replace(&c, d.Tertiary)
+	return c, t.SetTertiary(&c, d.Tertiary)
 }
 
 // Update returns the change from a record as it was read to the given facets and own fields. In
@@ -51,10 +51,10 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
 	}
 	c, err := t.diff(old, facets)
-	c.Seen, c.Tokens.Known = old.Seen(), old.HasTokens()
+	c.Expected, c.Tokens.Known = old.Version(), old.HasTokens()
 	_, c.Tokens.All = own[store.FieldTokens]
 	for mark := range old.Fields {
-		field := store.VerifiedField(mark)
+		field := store.FieldOfVerified(mark)
 		if _, anew := own[mark]; field != "" && !anew && facets[field] != old.Fields[field] {
 			c.Unset = append(c.Unset, mark)
 		}
@@ -73,15 +73,15 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 
 // Delete returns the change that deletes an entry and everything that belongs to it.
 func (t *Type) Delete(old store.Record) store.Change {
-	c := store.Change{Key: old.Key, Delete: true, Seen: old.Seen(), Schema: t.Guard}
+	c := store.Change{Key: old.Key, Delete: true, Expected: old.Version(), Schema: t.Guard}
 	c.Tokens.Known = old.HasTokens()
 	for _, f := range t.Secondary {
 		c.Release = appendKey(c.Release, t.SRK, f, old.SKV(f))
 	}
-	c.Unindex, _, _ = movedKeys(t.Indexed, old.Fields, nil, t.Index, "")
+	c.Unindex, _, _ = movedKeys(t.Indexed, old.Fields, nil, t.IndexKey, "")
 	c.Unrank, _ = t.Places(old)
 	c.Drop = t.Guard.Containers(old.Key)
-	if counters, err := t.Counters(old); err == nil {
+	if counters, err := t.CountersKey(old); err == nil {
 		c.Drop = append(c.Drop, store.Container{Key: counters})
 	}
 	if sessions, err := store.SessionsKey(old.Key); err == nil && old.Fields[store.FieldEpoch] != "" {
@@ -122,13 +122,13 @@ func (t *Type) diff(old store.Record, facets map[string]string) (store.Change, e
 	if len(facets) > maxFacets && len(facets) > len(old.Fields) {
 		return c, Invalid("", "size", "an entry of over "+strconv.Itoa(maxFacets)+" facets")
 	}
-	if missing := t.Missing(old, facets); len(missing) > 0 {
+	if missing := t.MissingErrors(old, facets); len(missing) > 0 {
 		return c, missing[0]
 	}
 	err := t.diffSecondaries(&c, old, facets)
 	if err == nil {
 		const refusal = "not a value that an index can hold: it is empty or over 1 KiB"
-		c.Unindex, c.Index, err = movedKeys(t.Indexed, old.Fields, facets, t.Index, refusal)
+		c.Unindex, c.Index, err = movedKeys(t.Indexed, old.Fields, facets, t.IndexKey, refusal)
 	}
 	if err == nil {
 		place := func(field, wire string) (store.Ranked, bool) { return t.Place(old.Key, field, wire) }
@@ -138,9 +138,9 @@ func (t *Type) diff(old store.Record, facets map[string]string) (store.Change, e
 	return c, err
 }
 
-// Missing returns an error for each required field that a new entry lacks or that an entry loses.
-// An entry that never had the field can still be changed.
-func (t *Type) Missing(old store.Record, facets map[string]string) (errs []error) {
+// MissingErrors returns an error for each required field that a new entry lacks or that an entry
+// loses. An entry that never had the field can still be changed.
+func (t *Type) MissingErrors(old store.Record, facets map[string]string) (errs []error) {
 	for _, field := range t.Required {
 		_, has := facets[field]
 		_, had := old.Fields[field]
@@ -260,8 +260,9 @@ func (t *Type) SRK(field, value string) (recordkey.Key, bool) {
 	return k.In(t.ns), err == nil
 }
 
-// Index returns the key of the index set of a value. It reports false if no key can name the value.
-func (t *Type) Index(field, value string) (recordkey.Key, bool) {
+// IndexKey returns the key of the index set of a value. It reports false if no key can name the
+// value.
+func (t *Type) IndexKey(field, value string) (recordkey.Key, bool) {
 	k, err := recordkey.Index(t.Name, field, value)
 	return k.In(t.ns), err == nil
 }
@@ -278,7 +279,7 @@ func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value
 		if err := t.Rules.Facet(field, v); err != nil {
 			return ruleError(err)
 		}
-		if reason := t.Refuses(field); reason != "" {
+		if reason := t.RefusalReason(field); reason != "" {
 			return Invalid(field, "undeclared", reason)
 		}
 	}
@@ -286,8 +287,8 @@ func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value
 	return nil
 }
 
-// TooMany returns the error for a tertiary record that would have more members than its limit.
-func (t *Type) TooMany(name string) error {
+// TooManyError returns the error for a tertiary record that would have more members than its limit.
+func (t *Type) TooManyError(name string) error {
 	return Invalid(name, "max", "over "+strconv.Itoa(t.Schema.Tertiary[name].Limit())+" members")
 }
 
@@ -305,10 +306,10 @@ func (c Content) memberCount(values int) int {
 	return values
 }
 
-// Replace adds tertiary records to a change. A new entry is born with them. In a live entry they
-// replace the records of the same names; one without values is only removed. Replace refuses
+// SetTertiary adds tertiary records to a change. A new entry is born with them. In a live entry
+// they replace the records of the same names; one without values is only removed. Replace refuses
 // whatever Redis would refuse in the middle of the change.
-func (t *Type) Replace(c *store.Change, contents []Content) error {
+func (t *Type) SetTertiary(c *store.Change, contents []Content) error {
 	for _, content := range contents {
 		values, err := encodeElements(content)
 		if err != nil {
@@ -318,9 +319,9 @@ func (t *Type) Replace(c *store.Change, contents []Content) error {
 			values = slices.Compact(slices.Sorted(slices.Values(values)))
 		}
 		if limit := t.Schema.Tertiary[content.Name].Limit(); limit > 0 && content.memberCount(len(values)) > limit {
-			return t.TooMany(content.Name)
+			return t.TooManyError(content.Name)
 		}
-		key, index, err := t.Tertiary(c.Key, content.Name, content.Kind, values)
+		key, index, err := t.TertiaryKey(c.Key, content.Name, content.Kind, values)
 		if err != nil {
 			return err
 		}
@@ -360,9 +361,9 @@ func encodeElements(c Content) ([]string, error) {
 	return values, nil
 }
 
-// Tertiary returns the key of an entry's tertiary record and, for an indexed set, the index sets of
-// the given members. The schema must declare the name with that Redis type.
-func (t *Type) Tertiary(prk recordkey.Key, name, kind string, members []string) (recordkey.Key, []recordkey.Key, error) {
+// TertiaryKey returns the key of an entry's tertiary record and, for an indexed set, the index sets
+// of the given members. The schema must declare the name with that Redis type.
+func (t *Type) TertiaryKey(prk recordkey.Key, name, kind string, members []string) (recordkey.Key, []recordkey.Key, error) {
 	declared, ok := t.Schema.Tertiary[name]
 	if !ok || declared.Kind != kind {
 		return recordkey.Key{}, nil, &schema.Error{
@@ -375,7 +376,7 @@ func (t *Type) Tertiary(prk recordkey.Key, name, kind string, members []string) 
 	}
 	index := make([]recordkey.Key, len(members))
 	for i, m := range members {
-		if index[i], ok = t.Index(name, m); !ok {
+		if index[i], ok = t.IndexKey(name, m); !ok {
 			return key, nil, Invalid(name, "key", "not a member that an index can hold: it is empty or over 1 KiB")
 		}
 	}

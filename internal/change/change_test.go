@@ -135,8 +135,8 @@ func TestUpdate(t *testing.T) {
 		if got := describe(c); got != tt.want || changed != (tt.want != "") {
 			t.Errorf("%s:\n got %s (%v)\nwant %s", tt.what, got, changed, tt.want)
 		}
-		if c.Seen.Rev != "aaaaaaaaaaaa" || c.Create || c.Delete {
-			t.Errorf("%s: rev %q, create %v, delete %v", tt.what, c.Seen.Rev, c.Create, c.Delete)
+		if c.Expected.Rev != "aaaaaaaaaaaa" || c.Create || c.Delete {
+			t.Errorf("%s: rev %q, create %v, delete %v", tt.what, c.Expected.Rev, c.Create, c.Delete)
 		}
 	}
 }
@@ -218,7 +218,7 @@ func TestAfter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := After(c, "bbbbbbbbbbbb", old.Fields).Fields
+	got := Apply(c, "bbbbbbbbbbbb", old.Fields).Fields
 	want := map[string]string{"~isa": "user", "~prk": "user/uid:1", "~rev": "bbbbbbbbbbbb", "uid": "1", "name": "bob", "age": "3"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

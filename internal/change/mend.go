@@ -10,18 +10,18 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Mending limits what Mend may do to an entry.
-type Mending struct {
+// A RepairLimits limits what Mend may do to an entry.
+type RepairLimits struct {
 	Claim []recordkey.Key // SRKs that may be claimed for values that the entry has
 	Lose  string          // the canonical value that belongs to another entry, "" for none
 }
 
-// Mend returns the change that brings an entry in line with its key and its facets (I1, I3), as far
-// as that needs no decision by a person. It loses no facet: one whose value belongs to another
+// Repair returns the change that brings an entry in line with its key and its facets (I1, I3), as
+// far as that needs no decision by a person. It loses no facet: one whose value belongs to another
 // entry, and a primary facet that differs from the key, stay under ~lost:FIELD. Mend reports false
 // if there is nothing to do.
-func (t *Type) Mend(old store.Record, m Mending) (store.Change, bool) {
-	c := store.Change{Key: old.Key, Mend: true, Seen: old.Seen(), Schema: t.Guard}
+func (t *Type) Repair(old store.Record, m RepairLimits) (store.Change, bool) {
+	c := store.Change{Key: old.Key, Repair: true, Expected: old.Version(), Schema: t.Guard}
 	sound := t.mendIdentity(&c, old)
 	for _, field := range t.Secondary {
 		t.mendSecondary(&c, old, field, sound, m)
@@ -32,7 +32,7 @@ func (t *Type) Mend(old store.Record, m Mending) (store.Change, bool) {
 	}
 	if sound && !old.Live() {
 		for _, field := range t.Indexed {
-			c.Index = appendKey(c.Index, t.Index, field, old.Fields[field])
+			c.Index = appendKey(c.Index, t.IndexKey, field, old.Fields[field])
 		}
 	}
 	return c, true
@@ -83,7 +83,7 @@ func lostFacet(old store.Record, field, wire string) store.Facet {
 	}
 }
 
-func (t *Type) mendSecondary(c *store.Change, old store.Record, field string, sound bool, m Mending) {
+func (t *Type) mendSecondary(c *store.Change, old store.Record, field string, sound bool, m RepairLimits) {
 	facet, has := old.Fields[field]
 	canonical := ""
 	if has {
@@ -107,8 +107,8 @@ func mendSKV(c *store.Change, old store.Record, field, facet, canonical string, 
 	setSKV(c, old, field, canonical, has && (canonical != facet || had && was == canonical))
 }
 
-// Secondaries returns the SRKs of the secondary values in facets that a key can name.
-func (t *Type) Secondaries(facets map[string]string) []recordkey.Key {
+// SRKs returns the SRKs of the secondary values in facets that a key can name.
+func (t *Type) SRKs(facets map[string]string) []recordkey.Key {
 	var srks []recordkey.Key
 	for _, field := range t.Secondary {
 		if facet, has := facets[field]; has {
@@ -118,19 +118,19 @@ func (t *Type) Secondaries(facets map[string]string) []recordkey.Key {
 	return srks
 }
 
-// Values returns the canonical secondary values in facets that a key can name, sorted and without
-// duplicates.
-func (t *Type) Values(facets map[string]string) []string {
+// SecondaryValues returns the canonical secondary values in facets that a key can name, sorted and
+// without duplicates.
+func (t *Type) SecondaryValues(facets map[string]string) []string {
 	values := map[string]bool{}
-	for _, srk := range t.Secondaries(facets) {
+	for _, srk := range t.SRKs(facets) {
 		values[srk.Value()] = true
 	}
 	return slices.Sorted(maps.Keys(values))
 }
 
-// Renamed returns the facets of a record, with those in renames (old name → new name) under their
-// new names.
-func Renamed(r store.Record, renames map[string]string) map[string]string {
+// RenameFacets returns the facets of a record, with those in renames (old name → new name) under
+// their new names.
+func RenameFacets(r store.Record, renames map[string]string) map[string]string {
 	if len(renames) == 0 {
 		return r.Fields
 	}
@@ -152,8 +152,8 @@ func Renamed(r store.Record, renames map[string]string) map[string]string {
 // does not have yet even if the SRK names the entry, since another attempt may have claimed it and
 // may still release it. Reshape reports false if the entry has that form already.
 func (t *Type) Reshape(old store.Record, renames map[string]string, held func(recordkey.Key) bool) (store.Change, bool) {
-	c := store.Change{Key: old.Key, Seen: old.Seen(), Schema: t.Guard}
-	facets := Renamed(old, renames)
+	c := store.Change{Key: old.Key, Expected: old.Version(), Schema: t.Guard}
+	facets := RenameFacets(old, renames)
 	for from, to := range renames {
 		if wire, has := old.Fields[from]; has {
 			c.Set = append(c.Set, store.Facet{Field: to, Wire: wire})
@@ -181,17 +181,17 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, held func(re
 
 // keepOldValue makes ~was:FIELD keep the value by which an entry was found under a field.
 func (t *Type) keepOldValue(c *store.Change, old store.Record, field string) {
-	c.Set = append(c.Set, store.Facet{Field: store.FieldWas(field), Wire: old.SKV(field)})
+	c.Set = append(c.Set, store.Facet{Field: store.FieldOldSKV(field), Wire: old.SKV(field)})
 	if _, had := old.Fields[store.FieldSKV(field)]; had && !slices.Contains(t.Secondary, field) {
 		c.Unset = append(c.Unset, store.FieldSKV(field))
 	}
 }
 
-// Tidy returns the change that removes from an entry what only another schema needed. It reports
-// false if there is nothing to remove.
-func (t *Type) Tidy(old store.Record) (store.Change, bool) {
-	c := store.Change{Key: old.Key, Seen: old.Seen(), Schema: t.Guard}
-	was, skv := store.FieldWas(""), store.FieldSKV("")
+// RemoveOldForms returns the change that removes from an entry what only another schema needed. It
+// reports false if there is nothing to remove.
+func (t *Type) RemoveOldForms(old store.Record) (store.Change, bool) {
+	c := store.Change{Key: old.Key, Expected: old.Version(), Schema: t.Guard}
+	was, skv := store.FieldOldSKV(""), store.FieldSKV("")
 	for field := range old.Fields {
 		of, is := strings.CutPrefix(field, skv)
 		if strings.HasPrefix(field, was) || is && !slices.Contains(t.Secondary, of) {

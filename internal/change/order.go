@@ -127,7 +127,7 @@ func (t *Type) Place(prk recordkey.Key, field, wire string) (store.Ranked, bool)
 }
 
 // OrderKey returns the key of the ordered index of a field.
-func (t *Type) OrderKey(field string) (recordkey.Key, error) { return t.Own("order", field) }
+func (t *Type) OrderKey(field string) (recordkey.Key, error) { return t.OwnKey("order", field) }
 
 // Places returns the places of a live record in the ordered indexes of its type, and the fields
 // whose facets have no place.

@@ -33,8 +33,8 @@ type Stored struct {
 //	next         {"primary":"uid",…}
 const FieldNext = store.FieldNext
 
-// ErrAnother reports a stored schema that does not match the generation stored with it.
-var ErrAnother = errors.New("the stored schema does not match its fingerprint")
+// ErrFingerprint reports a stored schema that does not match the generation stored with it.
+var ErrFingerprint = errors.New("the stored schema does not match its fingerprint")
 
 // ParseStored parses the fields of ~/schema/TYPE. Its error says, for people, why the fields cannot
 // be what was stored.
@@ -43,18 +43,18 @@ func ParseStored(name string, fields map[string]string) (s Stored, err error) {
 	if len(fields) == 0 {
 		return s, nil
 	}
-	s.written = store.NamedIn(fields)
-	if s.Type, err = ParseType(name, s.Text); err == nil && !s.UnderWay() && !s.hasGeneration(s.Generation) {
-		err = ErrAnother
+	s.written = store.TertiaryNames(fields)
+	if s.Type, err = ParseType(name, s.Text); err == nil && !s.ChangeUnderWay() && !s.hasGeneration(s.Generation) {
+		err = ErrFingerprint
 	}
 	return s, err
 }
 
-// Against compares a program's declaration with the stored schema, as [schema.Type.Against] does.
+// Compare compares a program's declaration with the stored schema, as [schema.Type.Compare] does.
 // It also returns Builds for an indexed set that the stored schema lacks but entries have, since a
 // program of an earlier version wrote it.
-func (s Stored) Against(claim schema.Type) (schema.Relation, string) {
-	relation, difference := claim.Against(s.Type)
+func (s Stored) Compare(claim schema.Type) (schema.Relation, string) {
+	relation, difference := claim.Compare(s.Type)
 	if relation != schema.Adds {
 		return relation, difference
 	}
@@ -67,10 +67,10 @@ func (s Stored) Against(claim schema.Type) (schema.Relation, string) {
 	return relation, difference
 }
 
-// UnderWay reports whether a change is under way that stops all other writers.
-func (s Stored) UnderWay() bool { return s.Next != "" }
+// ChangeUnderWay reports whether a change is under way that stops all other writers.
+func (s Stored) ChangeUnderWay() bool { return s.Next != "" }
 
-// OtherForm reports whether the records use another version of the canonical form than this
+// HasOtherForm reports whether the records use another version of the canonical form than this
 // program.
 func (s Stored) OtherForm() bool { return s.Type.Fold != schema.FoldExact && s.Type.Form != "" }
 
@@ -110,8 +110,8 @@ func ParseType(name, stored string) (schema.Type, error) {
 	return s.Types[name].FromStore(), nil
 }
 
-// Follow returns t under another schema in force. It keeps what the program itself declares.
-func (t *Type) Follow(in schema.Type, generation, text string) (*Type, error) {
+// WithSchema returns t under another schema in force. It keeps what the program itself declares.
+func (t *Type) WithSchema(in schema.Type, generation, text string) (*Type, error) {
 	next, err := newType(t.Name, in, t.ns)
 	if err != nil {
 		return nil, err
@@ -122,11 +122,11 @@ func (t *Type) Follow(in schema.Type, generation, text string) (*Type, error) {
 	return next, nil
 }
 
-// Claim returns what the program itself declares of the type.
-func (t *Type) Claim() schema.Type { return t.declared }
+// Declared returns what the program itself declares of the type.
+func (t *Type) Declared() schema.Type { return t.declared }
 
-// With returns a copy of ts in which others replace the types of the same names.
-func (ts *Types) With(others ...*Type) *Types {
+// Replacing returns a copy of ts in which others replace the types of the same names.
+func (ts *Types) Replacing(others ...*Type) *Types {
 	next := &Types{Schema: schema.Schema{Types: maps.Clone(ts.Schema.Types)}, NS: ts.NS, ByName: maps.Clone(ts.ByName)}
 	for _, t := range others {
 		next.ByName[t.Name], next.Schema.Types[t.Name] = t, t.Schema

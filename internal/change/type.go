@@ -44,8 +44,8 @@ func (ts *Types) Type(name string) (*Type, error) {
 	return nil, &schema.Error{Path: "types." + name, Reason: "no such type in the schema"}
 }
 
-// Of returns the declared type of a key, in the namespace of the key.
-func (ts *Types) Of(key recordkey.Key) (*Type, error) {
+// TypeOf returns the declared type of a key, in the namespace of the key.
+func (ts *Types) TypeOf(key recordkey.Key) (*Type, error) {
 	t, err := ts.Type(key.Type())
 	if err != nil || key.Namespace() == ts.NS {
 		return t, err
@@ -55,27 +55,27 @@ func (ts *Types) Of(key recordkey.Key) (*Type, error) {
 
 // A Type is a declared type, together with what is computed from the declaration once.
 type Type struct {
-	Name      string
-	Schema    schema.Type
-	Rules     *validate.Rules
-	Secondary []string // sorted
-	Indexed   []string
-	Ordered   []string
-	Required  []string
-	codecs    map[string]schema.Codec // codecs of fields, except those that can read every text
-	Guard     store.Guard             // compared with the stored schema by every write
-	Building  *schema.Building        // indexes that no query uses yet
-	Waits     bool                    // Building is due to a change under way
-	compared  *atomic.Bool            // whether the type is known to agree with the stored schema
-	declared  schema.Type             // the program's own declaration, which may differ from Schema
-	ns        recordkey.Namespace
+	Name           string
+	Schema         schema.Type
+	Rules          *validate.Rules
+	Secondary      []string // sorted
+	Indexed        []string
+	Ordered        []string
+	Required       []string
+	codecs         map[string]schema.Codec // codecs of fields, except those that can read every text
+	Guard          store.Guard             // compared with the stored schema by every write
+	Building       *schema.Building        // indexes that no query uses yet
+	ChangeUnderWay bool                    // Building is due to a change under way
+	compared       *atomic.Bool            // whether the type is known to agree with the stored schema
+	declared       schema.Type             // the program's own declaration, which may differ from Schema
+	ns             recordkey.Namespace
 }
 
 // TagsName is the tertiary set that the methods for tags use.
 const TagsName = "tags"
 
 func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error) {
-	st = st.InForm()
+	st = st.WithCurrentForm()
 	st.Building = nil // it means nothing in a program's schema
 	rules, err := validate.Compile(st)
 	if err != nil {
@@ -116,19 +116,19 @@ func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard,
 	}, nil
 }
 
-// Own returns the key of one of the store's own records that belongs to the type: ~/WHAT/TYPE/….
-func (t *Type) Own(what string, parts ...string) (recordkey.Key, error) {
+// OwnKey returns the key of one of the store's own records that belongs to the type: ~/WHAT/TYPE/….
+func (t *Type) OwnKey(what string, parts ...string) (recordkey.Key, error) {
 	k, err := recordkey.Own(append([]string{what, t.Name}, parts...)...)
 	return k.In(t.ns), err
 }
 
-// Counters returns the key of the counters of an entry's failed logins.
-func (t *Type) Counters(r store.Record) (recordkey.Key, error) {
+// CountersKey returns the key of the counters of an entry's failed logins.
+func (t *Type) CountersKey(r store.Record) (recordkey.Key, error) {
 	return store.CountersKey(r.Key)
 }
 
-// Under returns t with another guard, for a change of the schema.
-func (t *Type) Under(g store.Guard) *Type {
+// WithGuard returns t with another guard, for a change of the schema.
+func (t *Type) WithGuard(g store.Guard) *Type {
 	under := *t
 	under.Guard = g
 	return &under

@@ -14,9 +14,9 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-// Readable checks that the codecs of a record's facets can read them. Its error is an ErrCorrupt
-// that names the first facet that is not readable.
-func (t *Type) Readable(r store.Record) error {
+// CheckReadable checks that the codecs of a record's facets can read them. Its error is an
+// ErrCorrupt that names the first facet that is not readable.
+func (t *Type) CheckReadable(r store.Record) error {
 	for field, codec := range t.codecs {
 		if wire, has := r.Fields[field]; has {
 			if _, err := schema.Decode(codec, wire); err != nil {
@@ -35,9 +35,9 @@ func unreadableError(r store.Record, field string, err error) error {
 	return &store.CorruptError{Key: r.Key.String(), Reason: "facet " + field + ": " + err.Error()}
 }
 
-// Bare returns a record's facets in wire form, with the password but without the store's own
+// Facets returns a record's facets in wire form, with the password but without the store's own
 // fields.
-func Bare(r store.Record) map[string]string {
+func Facets(r store.Record) map[string]string {
 	facets := make(map[string]string, len(r.Fields))
 	for field, wire := range r.Fields {
 		if !store.OwnField(field) {
@@ -58,16 +58,16 @@ func (t *Type) Identifiers(facets map[string]string) (ids []string) {
 	return ids
 }
 
-// After returns the record that results from applying a change to a record with the given fields.
-func After(c store.Change, rev string, fields map[string]string) store.Record {
+// Apply returns the record that results from applying a change to a record with the given fields.
+func Apply(c store.Change, rev string, fields map[string]string) store.Record {
 	after := make(map[string]string, len(fields)+len(c.Set)+1)
 	maps.Copy(after, fields)
-	return Into(after, c, rev)
+	return ApplyInPlace(after, c, rev)
 }
 
-// Into does the same as After in place: it changes the given map and returns a record that keeps
-// it.
-func Into(after map[string]string, c store.Change, rev string) store.Record {
+// ApplyInPlace does the same as After in place: it changes the given map and returns a record that
+// keeps it.
+func ApplyInPlace(after map[string]string, c store.Change, rev string) store.Record {
 	for _, f := range c.Unset {
 		delete(after, f)
 	}
@@ -86,7 +86,7 @@ func Into(after map[string]string, c store.Change, rev string) store.Record {
 // which is later than that of the hash before, and the end of the entry's single-use tokens and
 // sessions. A hash that was only renewed is not a new one.
 func SetPassword(now store.Record, at time.Time, hash string, facets, own map[string]string) {
-	if last := ChangedAt(now); !at.Truncate(time.Millisecond).After(last) {
+	if last := PasswordChangedAt(now); !at.Truncate(time.Millisecond).After(last) {
 		at = last.Add(time.Millisecond)
 	}
 	facets[store.FieldPassword] = hash
@@ -122,9 +122,9 @@ func Verify(field, wire string, own map[string]string) {
 // EndSessions adds to own a new epoch, which ends all sessions.
 func EndSessions(own map[string]string) { own[store.FieldEpoch] = store.NewRev() }
 
-// ChangedAt returns the time at which the password of a record was last set, or the zero time if
-// that is unknown.
-func ChangedAt(r store.Record) time.Time {
+// PasswordChangedAt returns the time at which the password of a record was last set, or the zero
+// time if that is unknown.
+func PasswordChangedAt(r store.Record) time.Time {
 	v, err := schema.Decode(schema.CodecDate, r.Fields[store.FieldChanged])
 	if err != nil {
 		return time.Time{}
@@ -149,12 +149,13 @@ func ruleError(err error) error {
 	return err
 }
 
-// Refuses returns the reason why a facet must not be written, or "" if it may be. The reasons are
-// those of Undeclared, and that only the stored schema has the field: the program does not know it.
-func (t *Type) Refuses(field string) string {
+// RefusalReason returns the reason why a facet must not be written, or "" if it may be. The reasons
+// are those of Undeclared, and that only the stored schema has the field: the program does not know
+// it.
+func (t *Type) RefusalReason(field string) string {
 	reason := ""
 	if !t.Schema.Open {
-		reason = t.Undeclared(field)
+		reason = t.UndeclaredReason(field)
 	}
 	if _, known := t.declared.Fields[field]; reason == "" && !known && !t.declared.Open && field != t.declared.Primary {
 		reason = fmt.Sprintf("the program's schema of type %q has no such field", t.Name)
@@ -162,10 +163,10 @@ func (t *Type) Refuses(field string) string {
 	return reason
 }
 
-// Undeclared returns the message that a field is not declared, or "" if it is. The message suggests
-// a similar name, if there is one: that of a declared field, or one of others, which are further
-// names that the caller takes.
-func (t *Type) Undeclared(field string, others ...string) string {
+// UndeclaredReason returns the message that a field is not declared, or "" if it is. The message
+// suggests a similar name, if there is one: that of a declared field, or one of others, which are
+// further names that the caller takes.
+func (t *Type) UndeclaredReason(field string, others ...string) string {
 	if _, declared := t.Schema.Fields[field]; declared || field == t.Schema.Primary {
 		return ""
 	}
@@ -173,13 +174,13 @@ func (t *Type) Undeclared(field string, others ...string) string {
 		return fmt.Sprintf("type %q has a tertiary record of that name, and no such field", t.Name)
 	}
 	names := slices.Sorted(maps.Keys(t.Schema.Fields))
-	return fmt.Sprintf("type %q has no such field%s", t.Name, Meant(field, slices.Concat(names, []string{t.Schema.Primary}, others)))
+	return fmt.Sprintf("type %q has no such field%s", t.Name, Suggest(field, slices.Concat(names, []string{t.Schema.Primary}, others)))
 }
 
-// Meant returns a question that suggests the name most similar to a misspelled one, or "" if none
+// Suggest returns a question that suggests the name most similar to a misspelled one, or "" if none
 // is similar. Similar names have at most two characters changed, missing or added, and not all of
 // them. Case does not matter.
-func Meant(misspelled string, names []string) string {
+func Suggest(misspelled string, names []string) string {
 	var near string
 	word := []rune(strings.ToLower(misspelled))
 	if len(word) > 100 {

@@ -24,7 +24,7 @@ func TestUndeclared(t *testing.T) {
 		"tags":      `type "user" has a tertiary record of that name, and no such field`,
 		"email":     "", "age": "", "uid": "",
 	} {
-		if got := typ.Undeclared(field, "password"); got != want {
+		if got := typ.UndeclaredReason(field, "password"); got != want {
 			t.Errorf("%s: %q, want %q", field, got, want)
 		}
 	}

@@ -62,7 +62,7 @@ func Use(c redis.UniversalClient, cache store.Cache) (store.Engine, error) {
 		if err := checkReadsMasters(c.Options()); err != nil {
 			return nil, err
 		}
-		return cluster.New(c, cluster.Options{Node: boundClient}), nil
+		return cluster.New(c, cluster.Options{OnNode: boundClient}), nil
 	case nil:
 		return nil, fmt.Errorf("%w: nil", store.ErrUnsuitable)
 	}
@@ -136,11 +136,11 @@ func openEmbedded(ctx context.Context, path string) (store.Engine, error) {
 	}
 	return single.New(s.Client(), single.Options{
 		FeedEntries: store.EmbeddedEntries,
-		Close:       s.Close, Match: true, File: path, Bulk: s.Bulk, Share: s.Serve,
-		Undone: func(err error) bool {
+		Close:       s.Close, MatchPatterns: true, File: path, Bulk: s.Bulk, Share: s.Serve,
+		NotRun: func(err error) bool {
 			return errors.Is(err, embedded.ErrFull) || errors.Is(err, embedded.ErrUnsaved) || errors.Is(err, embedded.ErrClosed)
 		},
-		Doubtful: func(err error) bool { return errors.Is(err, embedded.ErrWaiting) },
+		MayHaveRun: func(err error) bool { return errors.Is(err, embedded.ErrWaiting) },
 	}), nil
 }
 

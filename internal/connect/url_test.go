@@ -127,7 +127,7 @@ func TestTLS(t *testing.T) {
 	for _, kind := range []string{"rediss", "rediss+cluster"} {
 		opts := []redistest.Option{redistest.TLS(p.serverCert, p.serverKey, p.ca)}
 		if kind == "rediss+cluster" {
-			opts = append(opts, redistest.AloneInCluster)
+			opts = append(opts, redistest.SingleNodeCluster)
 		}
 		server := redistest.Start(t, opts...)
 		if kind == "rediss+cluster" {

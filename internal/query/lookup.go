@@ -107,7 +107,7 @@ func (rd *Reader) matchesLookup(l store.Lookup, r store.Record) bool {
 	for _, srk := range l.SRKs {
 		facet, has := r.Fields[srk.Field()]
 		t, err := rd.Type(srk.Type())
-		is := err == nil && r.Holds(srk.Field(), srk.Value()) && (!has || t.Schema.Canonical(facet) == srk.Value())
+		is := err == nil && r.HasValue(srk.Field(), srk.Value()) && (!has || t.Schema.Canonical(facet) == srk.Value())
 		if is != l.All {
 			return is
 		}

@@ -77,11 +77,11 @@ func (s *Selection) orderBy(q Query) error {
 // narrow excludes texts from at onward if upper is true, and texts before at otherwise.
 func (s *Selection) narrow(at string, upper bool) {
 	low, high := &s.order.Min, &s.order.Max
-	if !upper && (!low.Is || low.At < at) {
-		*low = store.Bound{At: at, Is: true}
+	if !upper && (!low.Set || low.At < at) {
+		*low = store.Bound{At: at, Set: true}
 	}
-	if upper && (!high.Is || high.At > at) {
-		*high = store.Bound{At: at, Open: true, Is: true}
+	if upper && (!high.Set || high.At > at) {
+		*high = store.Bound{At: at, Exclusive: true, Set: true}
 	}
 }
 
@@ -165,15 +165,15 @@ func (rd *Reader) members(ctx context.Context, s Selection, at bookmark, want in
 	q := s.order
 	q.Count = want
 	if last := at.last; last != "" {
-		after := store.Bound{At: last, Open: !strings.HasSuffix(at.cursor, inclusive), Is: true}
-		if q.Reverse && (!q.Max.Is || last < q.Max.At) {
+		after := store.Bound{At: last, Exclusive: !strings.HasSuffix(at.cursor, inclusive), Set: true}
+		if q.Reverse && (!q.Max.Set || last < q.Max.At) {
 			q.Max = after
 		}
-		if !q.Reverse && (!q.Min.Is || last >= q.Min.At) {
+		if !q.Reverse && (!q.Min.Set || last >= q.Min.At) {
 			q.Min = after
 		}
 	}
-	if q.Min.Is && q.Max.Is && q.Min.At > q.Max.At {
+	if q.Min.Set && q.Max.Set && q.Min.At > q.Max.At {
 		return nil, nil
 	}
 	return rd.Engine.Order(ctx, q)

@@ -18,11 +18,11 @@ import (
 // A Query is a userdb.Query.
 type Query struct {
 	Where schema.Facets
-	Has   []string
+	Tags  []string
 	Limit int
 
 	After, Before string
-	MostRead      int
+	MaxRead       int
 
 	Disabled *bool
 
@@ -64,27 +64,27 @@ func (s Selection) MayRead() bool { return s.left == nil || *s.left > 0 }
 // Select checks a query. It refuses fields that are neither indexed nor unique, because only
 // reading every entry could find them.
 func Select(t *change.Type, q Query) (Selection, error) {
-	s := Selection{Type: t, tags: q.Has, where: map[string]string{}, disabled: q.Disabled}
+	s := Selection{Type: t, tags: q.Tags, where: map[string]string{}, disabled: q.Disabled}
 	for _, field := range slices.Sorted(maps.Keys(q.Where)) {
 		if err := s.selectField(field, q.Where[field]); err != nil {
 			return Selection{}, err
 		}
 	}
-	if len(q.Has) > 0 && !t.Schema.Tertiary[change.TagsName].Indexed {
+	if len(q.Tags) > 0 && !t.Schema.Tertiary[change.TagsName].Indexed {
 		return Selection{}, change.Invalid(change.TagsName, "query", "the schema declares no indexed set of that name")
 	}
-	if len(q.Has) > 0 && t.Building.Has(change.TagsName, schema.RoleIndexed) {
+	if len(q.Tags) > 0 && t.Building.Has(change.TagsName, schema.RoleIndexed) {
 		return Selection{}, errBuilding(change.TagsName)
 	}
-	for _, tag := range q.Has {
-		key, ok := t.Index(change.TagsName, tag)
+	for _, tag := range q.Tags {
+		key, ok := t.IndexKey(change.TagsName, tag)
 		if !ok {
 			return Selection{}, change.Invalid(change.TagsName, "key", "not a tag that an index can hold")
 		}
 		s.indexes = append(s.indexes, key)
 	}
-	if q.MostRead > 0 {
-		s.left = &q.MostRead
+	if q.MaxRead > 0 {
+		s.left = &q.MaxRead
 	}
 	s.from = cmp.Or(q.After, q.Before)
 	if q.After != "" && q.Before != "" || s.Backwards() != (q.Before != "") {
@@ -122,7 +122,7 @@ func (s *Selection) selectField(field string, v schema.Value) error {
 		}
 		s.one = &store.Lookup{SRKs: []recordkey.Key{key}}
 	case slices.Contains(t.Indexed, field) && !t.Building.Has(field, schema.RoleIndexed):
-		key, ok = t.Index(field, wire)
+		key, ok = t.IndexKey(field, wire)
 		s.indexes, holder = append(s.indexes, key), "an index"
 	case t.Building.Has(field, schema.RoleSecondary|schema.RoleIndexed):
 		return errBuilding(field)
@@ -166,7 +166,7 @@ func (rd *Reader) source(ctx context.Context, s Selection) (store.Scan, error) {
 	if len(s.indexes) == 0 {
 		return store.Scan{Pattern: s.Type.Guard.Entries}, nil
 	}
-	sizes, err := rd.Engine.Sizes(ctx, s.indexes)
+	sizes, err := rd.Engine.Cardinalities(ctx, s.indexes)
 	if err != nil {
 		return store.Scan{}, err
 	}
@@ -215,7 +215,7 @@ func (s Selection) matches(r store.Record) bool {
 	for field, wire := range s.where {
 		is := r.Fields[field] == wire
 		if slices.Contains(s.Type.Secondary, field) && !s.Type.Building.Has(field, schema.RoleSecondary) {
-			is = r.Holds(field, wire)
+			is = r.HasValue(field, wire)
 		}
 		if !is {
 			return false
@@ -239,7 +239,7 @@ func (rd *Reader) withTags(ctx context.Context, s Selection, found []store.Found
 			asked = append(asked, store.Member{Set: set, Value: tag})
 		}
 	}
-	has, err := rd.Engine.Holds(ctx, asked, false)
+	has, err := rd.Engine.HasMembers(ctx, asked, false)
 	if err != nil {
 		return nil, err
 	}

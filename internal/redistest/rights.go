@@ -94,8 +94,8 @@ func Restrict(t testing.TB, admin *redis.Client, rights []string) User {
 	return u
 }
 
-// Lift gives the user all rights, for steps that are not under test.
-func (u User) Lift() error {
+// RestoreRights gives the user all rights, for steps that are not under test.
+func (u User) RestoreRights() error {
 	return u.admin.Do(context.Background(), "acl", "setuser", u.Name, "+@all").Err()
 }
 

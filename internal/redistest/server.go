@@ -67,8 +67,8 @@ func TLS(cert, key, ca string) Option {
 	}
 }
 
-// AloneInCluster makes a server that TakeAllSlots turns into a cluster of one.
-func AloneInCluster(c *config) {
+// SingleNodeCluster makes a server that TakeAllSlots turns into a cluster of one.
+func SingleNodeCluster(c *config) {
 	c.bus = true
 	c.lines = append(c.lines, "cluster-enabled yes", "cluster-config-file nodes.conf")
 }

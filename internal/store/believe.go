@@ -107,10 +107,10 @@ func (r Record) holds(l Lookup, srk recordkey.Key) bool {
 	return r.holdsAt(srk) || !l.All && slices.ContainsFunc(l.SRKs, moved)
 }
 
-func (r Record) holdsAt(srk recordkey.Key) bool { return r.Holds(srk.Field(), srk.Value()) }
+func (r Record) holdsAt(srk recordkey.Key) bool { return r.HasValue(srk.Field(), srk.Value()) }
 
-// Names reports whether the record matches the lookup. Every record matches the zero Lookup.
-func (l Lookup) Names(r Record) bool {
+// Matches reports whether the record matches the lookup. Every record matches the zero Lookup.
+func (l Lookup) Matches(r Record) bool {
 	switch {
 	case l.PRK.IsValid():
 		return l.PRK == r.Key

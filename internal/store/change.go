@@ -18,15 +18,15 @@ import (
 // A Change holds everything that one verb does to one entry. All its keys are in the namespace of
 // Key.
 type Change struct {
-	Key    recordkey.Key // the PRK
-	Create bool          // the entry must not be live; without Create it must be live, as Seen
-	Fresh  bool          // for a create: no entry ever had the key, because it is random
-	Delete bool          // leaves a tombstone; uses only Release, Unindex, Unrank and Drop
-	Mend   bool          // the entry may lack ~isa if it has facets
-	Seen   Seen          // the state of the entry when it was read
-	Set    []Facet
-	Unset  []string
-	Claim  []recordkey.Key // SRKs that must name the entry afterwards
+	Key      recordkey.Key // the PRK
+	Create   bool          // the entry must not be live; without Create it must be live, as Seen
+	Fresh    bool          // for a create: no entry ever had the key, because it is random
+	Delete   bool          // leaves a tombstone; uses only Release, Unindex, Unrank and Drop
+	Repair   bool          // the entry may lack ~isa if it has facets
+	Expected Version       // the state of the entry when it was read
+	Set      []Facet
+	Unset    []string
+	Claim    []recordkey.Key // SRKs that must name the entry afterwards
 	// Elsewhere holds the SRKs of the claimed values under the other secondary fields. No entry may
 	// hold them.
 	Elsewhere []recordkey.Key
@@ -37,7 +37,7 @@ type Change struct {
 	Unrank    []Ranked        // places in ordered indexes to leave
 	Add       []Members       // tertiary records to create with the entry
 	Drop      []Container     // tertiary records to delete with the entry, or before Add
-	Tokens    Ending
+	Tokens    TokenEnding
 	Note      Note
 	Schema    Guard
 
@@ -76,11 +76,11 @@ func (c Change) Replaces(m Members) bool {
 		slices.ContainsFunc(c.Drop, func(d Container) bool { return d.Key == m.Key })
 }
 
-// Canonicals returns, for each canonical value that becomes unnecessary because the facet is now
-// written in canonical form, its field with the new value. The field is written together with the
-// facet and removed afterwards. If the server refuses the removal, the field only repeats the
-// facet, and nobody else can take the value (I1, I2).
-func (c *Change) Canonicals() (all []Facet) {
+// RedundantCanonicals returns, for each canonical value that becomes unnecessary because the facet
+// is now written in canonical form, its field with the new value. The field is written together
+// with the facet and removed afterwards. If the server refuses the removal, the field only repeats
+// the facet, and nobody else can take the value (I1, I2).
+func (c *Change) RedundantCanonicals() (all []Facet) {
 	for _, field := range c.Unset {
 		of, ok := strings.CutPrefix(field, FieldSKV(""))
 		if !ok {
@@ -101,15 +101,15 @@ type Container struct {
 	Indexed bool
 }
 
-// Needs is the set of keys that changes take or give up, and that creates require to be absent. It
+// KeySet is the set of keys that changes take or give up, and that creates require to be absent. It
 // holds digests, which are an eighth of the size. If two keys share a digest, the later change
 // merely runs on its own.
-type Needs map[uint64]struct{}
+type KeySet map[uint64]struct{}
 
 var needSeed = maphash.MakeSeed()
 
 // Add adds the keys of a change, and reports whether all of them are new.
-func (n Needs) Add(c *Change) bool {
+func (n KeySet) Add(c *Change) bool {
 	before := len(n)
 	n[maphash.Comparable(needSeed, c.Key)] = struct{}{}
 	for _, keys := range [...][]recordkey.Key{c.Claim, c.Elsewhere, c.Release} {
@@ -120,8 +120,8 @@ func (n Needs) Add(c *Change) bool {
 	return len(n) == before+1+len(c.Claim)+len(c.Elsewhere)+len(c.Release)
 }
 
-// Meets reports whether two sets have a key in common.
-func (n Needs) Meets(o Needs) bool {
+// Intersects reports whether two sets have a key in common.
+func (n KeySet) Intersects(o KeySet) bool {
 	for k := range n {
 		if _, ok := o[k]; ok {
 			return true
@@ -130,13 +130,13 @@ func (n Needs) Meets(o Needs) bool {
 	return false
 }
 
-// Each calls f for every change, many at a time. Creates that need a key of an earlier change come
-// last, in their order, so that the first of them wins.
-func Each(cs []Change, atOnce int, f func(i int)) {
+// ApplyEach calls f for every change, many at a time. Creates that need a key of an earlier change
+// come last, in their order, so that the first of them wins.
+func ApplyEach(cs []Change, atOnce int, f func(i int)) {
 	var group errgroup.Group
 	group.SetLimit(atOnce)
 	var later []int
-	needs := Needs{}
+	needs := KeySet{}
 	for i := range cs {
 		if cs[i].Create && !needs.Add(&cs[i]) {
 			later = append(later, i)
@@ -188,10 +188,10 @@ func (g Guard) Containers(prk recordkey.Key) []Container {
 	return all
 }
 
-// Before returns the records that an earlier entry with the key of a create may have left behind:
-// those that the schema declares, and the counters of logins. None of them belongs to the new
-// entry.
-func (c *Change) Before() []Container {
+// Leftovers returns the records that an earlier entry with the key of a create may have left
+// behind: those that the schema declares, and the counters of logins. None of them belongs to the
+// new entry.
+func (c *Change) Leftovers() []Container {
 	all := c.Schema.Containers(c.Key)
 	if counters, err := CountersKey(c.Key); err == nil {
 		all = append(all, Container{Key: counters})
@@ -199,9 +199,9 @@ func (c *Change) Before() []Container {
 	return all
 }
 
-// NoEntries returns a MismatchError if any entry matches pattern, the Entries of a Guard: no stored
-// schema describes it.
-func NoEntries(ctx context.Context, e Indexes, pattern string) error {
+// CheckNoEntries returns a MismatchError if any entry matches pattern, the Entries of a Guard: no
+// stored schema describes it.
+func CheckNoEntries(ctx context.Context, e Indexes, pattern string) error {
 	for keys, err := range ScanAll(ctx, e, Scan{Pattern: pattern, Count: 1000}) {
 		if err != nil {
 			return err
@@ -222,8 +222,8 @@ func NoEntries(ctx context.Context, e Indexes, pattern string) error {
 // tertiaryPrefix is the prefix of such a field. The escaped name follows.
 const tertiaryPrefix = "tertiary:"
 
-// Named returns the fields for the names that the guard's own schema declares.
-func (g Guard) Named() []string {
+// TertiaryFields returns the fields for the names that the guard's own schema declares.
+func (g Guard) TertiaryFields() []string {
 	fields := slices.Sorted(maps.Keys(g.Tertiary))
 	for i, name := range fields {
 		fields[i] = tertiaryPrefix + recordkey.Escape(name)
@@ -241,8 +241,8 @@ func IsIndexed(fields map[string]string, name string) bool {
 	return declared.Tertiary[name].Indexed
 }
 
-// NamedIn returns the names of tertiary records that the fields of ~/schema/TYPE contain.
-func NamedIn(fields map[string]string) map[string]bool {
+// TertiaryNames returns the names of tertiary records that the fields of ~/schema/TYPE contain.
+func TertiaryNames(fields map[string]string) map[string]bool {
 	names := map[string]bool{}
 	for field := range fields {
 		escaped, ok := strings.CutPrefix(field, tertiaryPrefix)
@@ -253,23 +253,23 @@ func NamedIn(fields map[string]string) map[string]bool {
 	return names
 }
 
-// Stored holds what a delete must know of ~/schema/TYPE.
-type Stored struct {
-	JSON  string   // the stored schema
-	Named []string // fields for names; all others are ignored
+// StoredSchema holds what a delete must know of ~/schema/TYPE.
+type StoredSchema struct {
+	JSON   string   // the stored schema
+	Fields []string // fields for names; all others are ignored
 }
 
-// Drops returns the tertiary records that a delete must drop in addition to those of the change. It
-// covers every name that the stored schema declares, as far as that can be read, and every name
-// that was ever used. None of these records is indexed: all programs that may write agree on what
-// is indexed.
-func (s Stored) Drops(c Change) []Container {
+// MoreDrops returns the tertiary records that a delete must drop in addition to those of the
+// change. It covers every name that the stored schema declares, as far as that can be read, and
+// every name that was ever used. None of these records is indexed: all programs that may write
+// agree on what is indexed.
+func (s StoredSchema) MoreDrops(c Change) []Container {
 	var declared struct {
 		Tertiary map[string]json.RawMessage `json:"tertiary"`
 	}
 	_ = json.Unmarshal([]byte(s.JSON), &declared)
 	names := slices.Collect(maps.Keys(declared.Tertiary))
-	for _, field := range s.Named {
+	for _, field := range s.Fields {
 		escaped, ok := strings.CutPrefix(field, tertiaryPrefix)
 		if name, err := recordkey.Unescape(escaped); ok && err == nil {
 			names = append(names, name)

@@ -34,7 +34,7 @@ func createOf(t rapid.TB, uid int, values ...int) *Change {
 // TestNeeds compares Needs with a map.
 func TestNeeds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		needs := [2]Needs{{}, {}}
+		needs := [2]KeySet{{}, {}}
 		want := [2]map[string]bool{{}, {}}
 		for range rapid.IntRange(0, 200).Draw(t, "creates") {
 			i := rapid.IntRange(0, 1).Draw(t, "set")
@@ -53,7 +53,7 @@ func TestNeeds(t *testing.T) {
 		for k := range want[0] {
 			meet = meet || want[1][k]
 		}
-		if needs[0].Meets(needs[1]) != meet || needs[1].Meets(needs[0]) != meet {
+		if needs[0].Intersects(needs[1]) != meet || needs[1].Intersects(needs[0]) != meet {
 			t.Fatalf("they meet: %v", meet)
 		}
 	})
@@ -80,7 +80,7 @@ func TestEach(t *testing.T) {
 		}
 		var mu sync.Mutex
 		owner, calls := map[recordkey.Key]int{}, 0
-		Each(cs, 4, func(i int) {
+		ApplyEach(cs, 4, func(i int) {
 			mu.Lock()
 			defer mu.Unlock()
 			if calls++; !cs[i].Create {

@@ -53,19 +53,19 @@ func (e *FieldError) Error() string {
 // Unwrap returns the underlying error.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// Taken returns the error for a UID or secondary value that another entry already has.
-func Taken(field string) error { return &FieldError{Err: ErrDuplicate, Field: field} }
+// DuplicateField returns the error for a UID or secondary value that another entry already has.
+func DuplicateField(field string) error { return &FieldError{Err: ErrDuplicate, Field: field} }
 
-// Duplicate returns the error for an SRK that another entry holds, and that c claims or checks
+// DuplicateOf returns the error for an SRK that another entry holds, and that c claims or checks
 // under another field. It names the field for which c claims the value, and does not reveal the
 // other entry's field.
-func Duplicate(c Change, srk recordkey.Key) error {
+func DuplicateOf(c Change, srk recordkey.Key) error {
 	for _, claim := range c.Claim {
 		if claim.Value() == srk.Value() && !slices.Contains(c.Claim, srk) {
-			return Taken(claim.Field())
+			return DuplicateField(claim.Field())
 		}
 	}
-	return Taken(srk.Field())
+	return DuplicateField(srk.Field())
 }
 
 // A MismatchError carries the schema in the database. Stored is "" if entries exist but no schema
@@ -106,8 +106,8 @@ func IsEntryError(err error) bool {
 	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrCorrupt)
 }
 
-// NotOfEntry returns err if it concerns the whole store, and nil if it concerns only one entry.
-func NotOfEntry(err error) error {
+// StoreError returns err if it concerns the whole store, and nil if it concerns only one entry.
+func StoreError(err error) error {
 	if IsEntryError(err) {
 		return nil
 	}

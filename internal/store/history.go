@@ -13,7 +13,7 @@ import (
 // scripts/history.lua. Without Lines it adds nothing.
 type Note struct {
 	// Each line is KIND WHO ORIGIN FIELDS PURPOSE. Each word is escaped, and no line is longer than
-	// LongestLine.
+	// MaxLineLength.
 	Lines []string
 	// Now is the time of the lines; zero means the server's clock.
 	Now time.Time
@@ -22,8 +22,8 @@ type Note struct {
 	Call string
 }
 
-// Marked returns the lines, each with its own mark.
-func (n Note) Marked() []string {
+// MarkedLines returns the lines, each with its own mark.
+func (n Note) MarkedLines() []string {
 	if n.Call == "" {
 		return n.Lines
 	}
@@ -44,8 +44,8 @@ func LineTime(line string) (microseconds int64) {
 	return n
 }
 
-// LineName returns what identifies a history line, as in history.lua: its mark, or else its number.
-func LineName(line string) string {
+// LineID returns what identifies a history line, as in history.lua: its mark, or else its number.
+func LineID(line string) string {
 	words := strings.Split(line, " ")
 	if len(words) == lineWords+1 {
 		return words[lineWords]
@@ -56,10 +56,10 @@ func LineName(line string) string {
 // lineWords is the number of words in a line without a mark.
 const lineWords = 6
 
-// InEntry reports whether the note of a new entry is stored in the entry, as FieldNote, until more
-// lines follow. That holds for a single line without an origin, because an origin would be kept for
-// longer than histories are.
-func (n Note) InEntry() bool {
+// StoredInEntry reports whether the note of a new entry is stored in the entry, as FieldNote, until
+// more lines follow. That holds for a single line without an origin, because an origin would be
+// kept for longer than histories are.
+func (n Note) StoredInEntry() bool {
 	if len(n.Lines) != 1 {
 		return false
 	}
@@ -68,15 +68,15 @@ func (n Note) InEntry() bool {
 	return strings.HasPrefix(origin, "/ ")
 }
 
-// Settled reports whether a FieldNote may stay in its entry until more lines follow: it is empty or
-// satisfies InEntry.
-func Settled(note string) bool {
+// MayStayInEntry reports whether a FieldNote may stay in its entry until more lines follow: it is
+// empty or satisfies StoredInEntry.
+func MayStayInEntry(note string) bool {
 	words := strings.Fields(note)
 	return len(words) == 0 || len(words) == lineWords && words[1] == "create"
 }
 
-// LongestLine is the maximum length of a line in bytes.
-const LongestLine = 1024
+// MaxLineLength is the maximum length of a line in bytes.
+const MaxLineLength = 1024
 
 // Feeds of a namespace: streams of what has happened in it.
 const (
@@ -120,9 +120,9 @@ func FeedKey(ns recordkey.Namespace, feed string, part int) (recordkey.Key, erro
 	return at.Own("feed")
 }
 
-// FedKey returns the key that holds, in the slot of a part of the feed, which lines of an entry
-// were last added to that part.
-func FedKey(prk recordkey.Key, feed string, part int) (recordkey.Key, error) {
+// FeedProgressKey returns the key that holds, in the slot of a part of the feed, which lines of an
+// entry were last added to that part.
+func FeedProgressKey(prk recordkey.Key, feed string, part int) (recordkey.Key, error) {
 	at, err := feedSlot(prk.Namespace(), feed, part)
 	if err != nil {
 		return recordkey.Key{}, err
@@ -157,9 +157,9 @@ type Feed struct {
 	Count   int // approximate number of lines from each part
 }
 
-// A Fed is a line of a feed. The IDs of lines that were added together differ only in the last
+// A FeedLine is a line of a feed. The IDs of lines that were added together differ only in the last
 // number.
-type Fed struct {
+type FeedLine struct {
 	Part int
 	ID   string // MILLISECONDS-NUMBER:LINE
 	Text string // PRK LINE
@@ -167,7 +167,7 @@ type Fed struct {
 
 // A FeedPage holds the lines that follow a position, in order within each part.
 type FeedPage struct {
-	Fed []Fed
+	Lines []FeedLine
 	// Gap reports for each part whether the entry at the position is gone. Entries after it may be
 	// gone as well.
 	Gap [FeedParts]bool

@@ -23,29 +23,29 @@ type Counters struct {
 
 // An Admission says how an attempt was counted.
 type Admission struct {
-	Wait time.Duration // time to wait; zero if the attempt is admitted
-	Own  bool          // counted on the budget of a familiar origin, not on the strangers'
-	At   bool          // also counted at its origin
+	Wait      time.Duration // time to wait; zero if the attempt is admitted
+	OwnBudget bool          // counted on the budget of a familiar origin, not on the strangers'
+	AtOrigin  bool          // also counted at its origin
 }
 
-// Guesses describes the login attempts that count against an account.
-type Guesses struct {
-	Now      time.Time     // the time of the answer, by the clock that counts
-	Wait     time.Duration // how long an unfamiliar origin must wait; zero if it need not
-	Failures int           // by strangers in the current window
-	Until    time.Time     // the end of the window; zero if there is none
-	Familiar []Familiar    // origins that logged in before, latest first
+// ThrottleState describes the login attempts that count against an account.
+type ThrottleState struct {
+	Now      time.Time        // the time of the answer, by the clock that counts
+	Wait     time.Duration    // how long an unfamiliar origin must wait; zero if it need not
+	Failures int              // by strangers in the current window
+	Until    time.Time        // the end of the window; zero if there is none
+	Familiar []FamiliarOrigin // origins that logged in before, latest first
 }
 
-// A Familiar describes an origin that logged in before.
-type Familiar struct {
+// A FamiliarOrigin describes an origin that logged in before.
+type FamiliarOrigin struct {
 	LastLogin time.Time
 	Failures  int // counted on its own budget
 }
 
-// Parts returns the counters of the account and those of the origin separately. On a cluster they
+// Split returns the counters of the account and those of the origin separately. On a cluster they
 // are in two slots.
-func (a Counters) Parts() [2]Counters {
+func (a Counters) Split() [2]Counters {
 	account, origin := a, a
 	account.Origin, origin.Account = recordkey.Key{}, recordkey.Key{}
 	return [2]Counters{account, origin}
@@ -55,17 +55,17 @@ func (a Counters) Parts() [2]Counters {
 // familiar origin of an account, one that logged in before, has its own budget, which no other
 // origin can use up. Its failures beyond the budget count among those of strangers. So strangers
 // cannot lock the owner out, and between two successful logins an account suffers at most
-// StrangerMost + FamiliarOrigins * FamiliarMost = 100 failures in a window.
+// StrangerMax + FamiliarOrigins * FamiliarMax = 100 failures in a window.
 const (
 	ThrottleWindow  = 24 * time.Hour
 	StrangerFree    = 10 // failures before delays begin, which double from one second
-	StrangerMost    = 60 // failures in a window
-	FamiliarMost    = 8  // failures of one familiar origin in a window
+	StrangerMax     = 60 // failures in a window
+	FamiliarMax     = 8  // failures of one familiar origin in a window
 	FamiliarOrigins = 5  // number of familiar origins remembered, the latest ones
 	FamiliarLife    = 90 * 24 * time.Hour
 	OriginWindow    = time.Hour
 	OriginFree      = 30 // failures of one origin, over all accounts, before delays begin
-	LongestDelay    = 15 * time.Minute
+	MaxDelay        = 15 * time.Minute
 )
 
 // A Token describes a single-use token.
@@ -151,7 +151,7 @@ type Invitation struct {
 // A Limit says how often something may be done in a period of time.
 type Limit struct {
 	Counter recordkey.Key
-	Most    int
+	Max     int
 	Window  time.Duration
 	Now     time.Time // zero: the server's clock
 }
@@ -162,9 +162,9 @@ func CountersKey(prk recordkey.Key) (recordkey.Key, error) {
 	return key.In(prk.Namespace()), err
 }
 
-// An Ending says what a change does to the tokens of its entry. In any case, tokens bound to a
+// An TokenEnding says what a change does to the tokens of its entry. In any case, tokens bound to a
 // facet that the change sets or unsets end, and a delete ends all tokens.
-type Ending struct {
+type TokenEnding struct {
 	Known bool // the entry was read together with its tokens
 	All   bool // all tokens end
 	// Spend is the hash of a token that must be valid, or "" for none. If it is not valid, the
@@ -192,9 +192,9 @@ func (r Record) HasToken(hash string) bool {
 	return says != "" && says[0] != '0' && !slices.Contains(strings.Fields(says), hash)
 }
 
-// EndedToken reports whether the token with that hash had been spent or ended by a change when the
+// TokenEnded reports whether the token with that hash had been spent or ended by a change when the
 // entry was read, and had not been removed yet.
-func (r Record) EndedToken(hash string) bool {
+func (r Record) TokenEnded(hash string) bool {
 	says, _, _ := strings.Cut(r.Fields[FieldTokens], "\n")
 	return slices.Contains(strings.Fields(says), hash)
 }
@@ -214,8 +214,8 @@ func (r Record) waitingTokens() map[string]string {
 
 var counterForm = regexp.MustCompile(`^[0-9]{1,15}$`)
 
-// UnreadableCounter returns a field of login counters that throttle.lua rejects (see sound there), or
-// the zero Facet. Field k holds the list of calls.
+// UnreadableCounter returns a field of login counters that throttle.lua rejects (see sound there),
+// or the zero Facet. Field k holds the list of calls.
 func UnreadableCounter(fields map[string]string) (bad Facet) {
 	for field, wire := range fields {
 		counter := len(field) == 2 || strings.HasPrefix(field, "n:") || strings.HasPrefix(field, "o:")

@@ -2,39 +2,39 @@ package store
 
 import "context"
 
-// Looking says what to read of a raw record.
-type Looking uint8
+// RawKind says what to read of a raw record.
+type RawKind uint8
 
 // What to read of a record.
 const (
-	LookType  Looking = iota // only its Redis type
-	LookText                 // a string
-	LookField                // one field of a hash
-	LookHash                 // a hash with all its fields
-	LookSet                  // the beginning of a set
-	LookAll                  // type, time to live and elements of a record of any type
+	RawType  RawKind = iota // only its Redis type
+	RawText                 // a string
+	RawField                // one field of a hash
+	RawHash                 // a hash with all its fields
+	RawSet                  // the beginning of a set
+	RawAll                  // type, time to live and elements of a record of any type
 )
 
-// A LookAt asks for one record. Its key is raw and may not parse.
-type LookAt struct {
+// A RawRead asks for one record. Its key is raw and may not parse.
+type RawRead struct {
 	Key   string
-	As    Looking
-	Field string // for LookField
-	// Count is for LookSet the approximate number of members, and for LookAll the maximum number of
-	// elements. If it is 0, LookAll reads all of them.
+	As    RawKind
+	Field string // for RawField
+	// Count is for RawSet the approximate number of members, and for RawAll the maximum number of
+	// elements. If it is 0, RawAll reads all of them.
 	Count int
 }
 
 // A Raw is a record as Redis holds it, as far as it was read.
 type Raw struct {
-	Key    string
-	Text                     // from LookText and LookField, and from LookAll for a string
-	Other  bool              // the record is of another Redis type than expected
-	Fields map[string]string // from LookHash; empty if there is no record
-	Items  []string          // elements of a set, list or sorted set
-	Next   string            // from LookSet: the cursor with which Scan continues, "" at the end
+	Key       string
+	Text                        // from RawText and RawField, and from RawAll for a string
+	WrongType bool              // the record is of another Redis type than expected
+	Fields    map[string]string // from RawHash; empty if there is no record
+	Items     []string          // elements of a set, list or sorted set
+	Next      string            // from RawSet: the cursor with which Scan continues, "" at the end
 
-	// LookAll sets the following fields, and LookType sets only Type.
+	// RawAll sets the following fields, and RawType sets only Type.
 	//
 	// Type is string, hash, set, list, zset, stream, or what the server answers, and KindNone if
 	// there is no record.
@@ -50,8 +50,8 @@ type Raw struct {
 
 // A Text holds a string, or one field of a hash. Is reports whether it exists.
 type Text struct {
-	Wire string
-	Is   bool
+	Wire   string
+	Exists bool
 }
 
 // KindNone is the Redis type of a record that does not exist.
@@ -64,17 +64,17 @@ type Message struct {
 }
 
 // readAll reads records, all in the same way.
-func readAll(ctx context.Context, e Maintenance, keys []string, how LookAt) ([]Raw, error) {
-	at := make([]LookAt, len(keys))
+func readAll(ctx context.Context, e Maintenance, keys []string, how RawRead) ([]Raw, error) {
+	at := make([]RawRead, len(keys))
 	for i, key := range keys {
 		at[i], at[i].Key = how, key
 	}
-	return e.Look(ctx, at)
+	return e.ReadRaw(ctx, at)
 }
 
 // Kinds returns the Redis types of records.
 func Kinds(ctx context.Context, e Maintenance, keys []string) ([]string, error) {
-	raws, err := readAll(ctx, e, keys, LookAt{As: LookType})
+	raws, err := readAll(ctx, e, keys, RawRead{As: RawType})
 	kinds := make([]string, len(raws))
 	for i := range raws {
 		kinds[i] = raws[i].Type
@@ -84,30 +84,32 @@ func Kinds(ctx context.Context, e Maintenance, keys []string) ([]string, error) 
 
 // Texts reads strings.
 func Texts(ctx context.Context, e Maintenance, keys []string) ([]Raw, error) {
-	return readAll(ctx, e, keys, LookAt{As: LookText})
+	return readAll(ctx, e, keys, RawRead{As: RawText})
 }
 
 // Hashes reads hashes with all their fields.
 func Hashes(ctx context.Context, e Maintenance, keys []string) ([]Raw, error) {
-	return readAll(ctx, e, keys, LookAt{As: LookHash})
+	return readAll(ctx, e, keys, RawRead{As: RawHash})
 }
 
 // Sets reads the beginning of each set, about count members. Scan reads the rest.
 func Sets(ctx context.Context, e Maintenance, keys []string, count int) ([]Raw, error) {
-	return readAll(ctx, e, keys, LookAt{As: LookSet, Count: count})
+	return readAll(ctx, e, keys, RawRead{As: RawSet, Count: count})
 }
 
 // Inspect reads records of any Redis type, at most limit elements of each. If limit is 0, it reads
 // all elements.
 func Inspect(ctx context.Context, e Maintenance, keys []string, limit int) ([]Raw, error) {
-	return readAll(ctx, e, keys, LookAt{As: LookAll, Count: limit})
+	return readAll(ctx, e, keys, RawRead{As: RawAll, Count: limit})
 }
 
-// Alone returns a context whose caller knows that nobody else is writing, as a test does after it
-// has stopped its writers.
-func Alone(ctx context.Context) context.Context { return context.WithValue(ctx, aloneKey{}, true) }
+// WithoutOtherWriters returns a context whose caller knows that nobody else is writing, as a test
+// does after it has stopped its writers.
+func WithoutOtherWriters(ctx context.Context) context.Context {
+	return context.WithValue(ctx, aloneKey{}, true)
+}
 
 type aloneKey struct{}
 
-// IsAlone reports whether a context was made by [Alone].
-func IsAlone(ctx context.Context) bool { return ctx.Value(aloneKey{}) != nil }
+// HasNoOtherWriters reports whether a context was made by [WithoutOtherWriters].
+func HasNoOtherWriters(ctx context.Context) bool { return ctx.Value(aloneKey{}) != nil }

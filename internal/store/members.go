@@ -13,7 +13,7 @@ import (
 // call.
 const MemberBatch = 1000
 
-// ErrFull reports that an [Op] would leave a record with more than Op.Most members.
+// ErrFull reports that an [Op] would leave a record with more than Op.MaxMembers members.
 var ErrFull = errors.New("the record is full")
 
 // When a change replaces or drops an indexed set of more than MemberBatch members, it first moves
@@ -67,9 +67,9 @@ func parseSiblingKey(prefix, raw string) (record recordkey.Key, rev string, ok b
 	return record, rev, ok
 }
 
-// Distinct returns the values of a record that was read in pages. The values of a set are sorted
-// and free of duplicates.
-func Distinct(kind string, values []string) []string {
+// SortedUnique returns the values of a record that was read in pages. The values of a set are
+// sorted and free of duplicates.
+func SortedUnique(kind string, values []string) []string {
 	if kind != "set" {
 		return values
 	}

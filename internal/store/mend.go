@@ -7,20 +7,20 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Step repairs one record, or changes what is stored about a schema. Steps are Align, Remove,
-// Complete, Drain, Bury, Publish, Copy, Restate and AwaitSchema. Every step first checks again what
-// it depends on, in the same script if that is on one server, and may be repeated.
-type Step interface{ step() }
+// A RepairStep repairs one record, or changes what is stored about a schema. Steps are Align,
+// Remove, Complete, Drain, Bury, Publish, Copy, Restate and AwaitSchema. Every step first checks
+// again what it depends on, in the same script if that is on one server, and may be repeated.
+type RepairStep interface{ step() }
 
-func (Align) step()       {}
-func (Remove) step()      {}
-func (Restate) step()     {}
-func (Complete) step()    {}
-func (Drain) step()       {}
-func (Bury) step()        {}
-func (Publish) step()     {}
-func (Copy) step()        {}
-func (AwaitSchema) step() {}
+func (Align) step()         {}
+func (Remove) step()        {}
+func (ReplaceSchema) step() {}
+func (PlacePrepared) step() {}
+func (Drain) step()         {}
+func (FinishDelete) step()  {}
+func (Publish) step()       {}
+func (Copy) step()          {}
+func (AwaitSchema) step()   {}
 
 // Align puts an entry into an index or takes it out, depending on what the entry holds now (I5).
 // For an index set it reports whether the entry is in it afterwards. The entry belongs in the index
@@ -32,10 +32,10 @@ func (AwaitSchema) step() {}
 // place stays if the entry is live and has another value by now. The zero Entry means that there is
 // no entry.
 type Align struct {
-	Entry recordkey.Key
-	At    Ranked // in an index set, the member that stands for the entry
-	Set   recordkey.Key
-	Free  bool
+	Entry  recordkey.Key
+	At     Ranked // in an index set, the member that stands for the entry
+	Set    recordkey.Key
+	Vacate bool
 }
 
 // Ordered reports whether the step is about an ordered index.
@@ -59,20 +59,20 @@ type Remove struct {
 	Schema Guard
 }
 
-// Restate replaces the stored schema if it still has the fingerprint Seen, which is "" if none is
-// stored. It reports false if another schema is stored.
-type Restate struct {
-	Guard Guard
-	Seen  string
-	State []Facet
+// ReplaceSchema replaces the stored schema if it still has the fingerprint Seen, which is "" if
+// none is stored. It reports false if another schema is stored.
+type ReplaceSchema struct {
+	Guard  Guard
+	Seen   string
+	Fields []Facet
 }
 
 // Publish adds lines of an entry's history to the feed that are missing there because a process
 // died before it added them.
 type Publish struct{ Entry recordkey.Key }
 
-// Complete moves the records that an entry's ~fill field names into their places.
-type Complete struct {
+// PlacePrepared moves the records that an entry's ~fill field names into their places.
+type PlacePrepared struct {
 	Entry recordkey.Key
 	Fill  string
 }
@@ -81,9 +81,9 @@ type Complete struct {
 // that no live entry's record has.
 type Drain struct{ Dropped }
 
-// Bury finishes a delete or a fence that a server refused halfway. It removes the facets of a
-// deleted entry and gives its tombstone a time to live. It reports whether there is a tombstone.
-type Bury struct{ Entry recordkey.Key }
+// FinishDelete finishes a delete or a fence that a server refused halfway. It removes the facets of
+// a deleted entry and gives its tombstone a time to live. It reports whether there is a tombstone.
+type FinishDelete struct{ Entry recordkey.Key }
 
 // Copy copies a record of any Redis type, with its time to live, over the record at To. It reports
 // false if there is no record at From.
@@ -155,14 +155,14 @@ func ParseFill(entry recordkey.Key, text string) Fill {
 	return f
 }
 
-// StageLife is the time to live of a prepared record: long enough for a check to find out what
+// PreparedLife is the time to live of a prepared record: long enough for a check to find out what
 // became of the attempt. The time that remains shows when the record was prepared.
-const StageLife = 10 * 365 * 24 * time.Hour
+const PreparedLife = 10 * 365 * 24 * time.Hour
 
 const stagePrefix = "~/fill/"
 
-// StageKey returns the key at which a record is prepared.
-func StageKey(set recordkey.Key, rev string) string {
+// PreparedKey returns the key at which a record is prepared.
+func PreparedKey(set recordkey.Key, rev string) string {
 	return siblingKey(stagePrefix, set, rev)
 }
 
@@ -172,7 +172,7 @@ func CallsKey(record recordkey.Key) string {
 	return record.Namespace().String() + "~/did/{" + record.String() + "}"
 }
 
-// ParseStage parses a key made by StageKey.
-func ParseStage(raw string) (set recordkey.Key, rev string, ok bool) {
+// ParsePreparedKey parses a key made by PreparedKey.
+func ParsePreparedKey(raw string) (set recordkey.Key, rev string, ok bool) {
 	return parseSiblingKey(stagePrefix, raw)
 }

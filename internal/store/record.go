@@ -40,9 +40,9 @@ const (
 // A Facet is one field of an entry with its value in wire form.
 type Facet struct{ Field, Wire string }
 
-// Seen identifies the state of an entry when it was read. The zero Seen describes an entry that
+// Version identifies the state of an entry when it was read. The zero Seen describes an entry that
 // never existed.
-type Seen struct{ Rev, Fence string }
+type Version struct{ Rev, Fence string }
 
 // A Record holds an entry as it was read, with every field of the hash.
 type Record struct {
@@ -58,9 +58,9 @@ func FieldSKV(field string) string { return "~skv:" + field }
 // another entry.
 func FieldLost(field string) string { return "~lost:" + field }
 
-// FieldWas returns the name of the field that holds, during a schema change, the canonical value of
-// a secondary field under the old schema, so that it can still be found by that value.
-func FieldWas(field string) string { return "~was:" + field }
+// FieldOldSKV returns the name of the field that holds, during a schema change, the canonical value
+// of a secondary field under the old schema, so that it can still be found by that value.
+func FieldOldSKV(field string) string { return "~was:" + field }
 
 // FieldVerified returns the name of the field that says which value of a facet is verified: the
 // owner has proved to receive what is sent to it. The field holds the result of [Verified].
@@ -74,8 +74,9 @@ func Verified(wire string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:9])
 }
 
-// VerifiedField returns the facet that a field of [FieldVerified] is about, or "" for other fields.
-func VerifiedField(own string) string {
+// FieldOfVerified returns the facet that a field of [FieldVerified] is about, or "" for other
+// fields.
+func FieldOfVerified(own string) string {
 	field, ok := strings.CutPrefix(own, verifiedPrefix)
 	if !ok {
 		return ""
@@ -83,10 +84,10 @@ func VerifiedField(own string) string {
 	return field
 }
 
-// Holds reports whether value is the record's canonical value of a secondary field under the schema
-// in force or, during a schema change, under the old one.
-func (r Record) Holds(field, value string) bool {
-	was, changing := r.Fields[FieldWas(field)]
+// HasValue reports whether value is the record's canonical value of a secondary field under the
+// schema in force or, during a schema change, under the old one.
+func (r Record) HasValue(field, value string) bool {
+	was, changing := r.Fields[FieldOldSKV(field)]
 	return r.SKV(field) == value || changing && was == value
 }
 
@@ -98,9 +99,9 @@ func OwnField(field string) bool { return strings.HasPrefix(field, "~") }
 // before it removes the rest.
 func (r Record) Live() bool { return r.Fields[FieldType] != "" }
 
-// Seen returns the state that a change of the record must expect.
-func (r Record) Seen() Seen {
-	return Seen{Rev: Rev(r.Fields[FieldRev]), Fence: r.Fields[FieldFence]}
+// Version returns the state that a change of the record must expect.
+func (r Record) Version() Version {
+	return Version{Rev: Rev(r.Fields[FieldRev]), Fence: r.Fields[FieldFence]}
 }
 
 // SKV returns the canonical value of a secondary field as it was written, never recomputed. It
@@ -156,9 +157,9 @@ func NewRev() string {
 // Rev returns the newest rev in a ~rev field.
 func Rev(past string) string { return past[:min(len(past), RevLen)] }
 
-// Accounts reports whether the ~rev field past is a complete history since the entry had rev. If
-// so, a rev that is missing from it was never committed (I7).
-func Accounts(past, rev string) bool {
+// HistoryComplete reports whether the ~rev field past is a complete history since the entry had
+// rev. If so, a rev that is missing from it was never committed (I7).
+func HistoryComplete(past, rev string) bool {
 	if len(past) < 4*RevLen {
 		return true
 	}

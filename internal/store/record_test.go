@@ -31,7 +31,7 @@ func TestAccounts(t *testing.T) {
 		{"four writes since it was absent", four, "", false},
 		{"only across two revs", four, "aaaaaaaaaaab", false},
 	} {
-		if got := Accounts(tt.past, tt.rev); got != tt.want {
+		if got := HistoryComplete(tt.past, tt.rev); got != tt.want {
 			t.Errorf("%s: Accounts(%q, %q) = %v, want %v", tt.name, tt.past, tt.rev, got, tt.want)
 		}
 	}

@@ -76,26 +76,26 @@ type Indexes interface {
 	Scan(ctx context.Context, s Scan) (found []string, next string, err error)
 	// Order returns the next members of an ordered index between two bounds.
 	Order(ctx context.Context, o Order) ([]string, error)
-	// Sizes returns the number of members of each index set, and for the zero key the approximate
-	// number of records on the server.
-	Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, error)
-	// Holds reports for each set or ordered index whether it has the member. It does not check that
-	// the entry is live. With atOnce, all answers of one server describe the same moment.
-	Holds(ctx context.Context, members []Member, atOnce bool) ([]bool, error)
+	// Cardinalities returns the number of members of each index set, and for the zero key the
+	// approximate number of records on the server.
+	Cardinalities(ctx context.Context, indexes []recordkey.Key) ([]int64, error)
+	// HasMembers reports for each set or ordered index whether it has the member. It does not check
+	// that the entry is live. With atOnce, all answers of one server describe the same moment.
+	HasMembers(ctx context.Context, members []Member, atOnce bool) ([]bool, error)
 }
 
 // Maintenance reads records as they are, and repairs them.
 type Maintenance interface {
-	// Look reads many raw records at a time, for callers that judge them. It trusts nothing: a
+	// ReadRaw reads many raw records at a time, for callers that judge them. It trusts nothing: a
 	// record of another Redis type is an answer, not an error. Answers are in the order of the
 	// questions.
-	Look(ctx context.Context, at []LookAt) ([]Raw, error)
-	// Linger waits before the nth look, from 0, at what may be damage or a change under way. It
+	ReadRaw(ctx context.Context, at []RawRead) ([]Raw, error)
+	// Settle waits before the nth look, from 0, at what may be damage or a change under way. It
 	// returns false if there is no need to look again: every writer whose change was seen has
-	// finished or died. Under [Alone] it does not wait.
-	Linger(ctx context.Context, n int) (bool, error)
-	// Mend carries out one repair step and reports the result that the step defines.
-	Mend(ctx context.Context, s Step) (bool, error)
+	// finished or died. Under [WithoutOtherWriters] it does not wait.
+	Settle(ctx context.Context, n int) (bool, error)
+	// Repair carries out one repair step and reports the result that the step defines.
+	Repair(ctx context.Context, s RepairStep) (bool, error)
 	// Secret returns the random text at key. If there is none, it stores fresh and returns it.
 	Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error)
 }
@@ -107,11 +107,11 @@ type Throttle interface {
 	Admit(ctx context.Context, a Counters) (Admission, error)
 	// LoginWait returns how long Admit would make an attempt wait. It counts nothing.
 	LoginWait(ctx context.Context, a Counters) (time.Duration, error)
-	// Forgive takes back a failure that turned out to be a success, and remembers its origin.
-	Forgive(ctx context.Context, a Counters, as Admission) error
-	// Guesses returns what counts against the account, as the next Admit would find it. It writes
-	// nothing.
-	Guesses(ctx context.Context, a Counters) (Guesses, error)
+	// Undo takes back a failure that turned out to be a success, and remembers its origin.
+	Undo(ctx context.Context, a Counters, as Admission) error
+	// ThrottleState returns what counts against the account, as the next Admit would find it. It
+	// writes nothing.
+	ThrottleState(ctx context.Context, a Counters) (ThrottleState, error)
 	// Reset clears the failures of an account. Its familiar origins stay.
 	Reset(ctx context.Context, a Counters) error
 	// Limit counts one use if the limit allows it; otherwise it returns how long to wait. It is
@@ -140,8 +140,8 @@ type Tokens interface {
 type Sessions interface {
 	// StartSession stores a session of a live entry. It returns ErrNotFound if the entry is gone or
 	// disabled, and ErrConflict if all its sessions were ended since the login read it. If the
-	// entry already has MostSessions sessions, the oldest ends.
-	StartSession(ctx context.Context, s Start) (Session, error)
+	// entry already has MaxSessions sessions, the oldest ends.
+	StartSession(ctx context.Context, s SessionStart) (Session, error)
 	// FindSession returns an entry and its session with that ID in one round trip. Once a minute a
 	// second one records that the session was seen. It returns ErrNotFound if the session has
 	// ended. The caller must check that the session is valid for the entry.
@@ -166,8 +166,8 @@ type Histories interface {
 	Feed(ctx context.Context, f Feed) (FeedPage, error)
 	// FeedEnd returns the position at the end of a feed. It is "" for a part that is empty.
 	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [FeedParts]string, err error)
-	// Tell appends a line to a feed, about an entry or, for the zero key, about no entry.
-	Tell(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n Note) error
+	// AppendFeed appends a line to a feed, about an entry or, for the zero key, about no entry.
+	AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n Note) error
 }
 
 // A Cache limits the copies of entries in this process: about how many there are, and how old one
@@ -217,17 +217,17 @@ type Order struct {
 
 // A Bound is one end of a range of members. The zero Bound sets no limit.
 type Bound struct {
-	At   string
-	Open bool // excludes At itself
-	Is   bool
+	At        string
+	Exclusive bool // excludes At itself
+	Set       bool
 }
 
 // Lex returns the bound as commands on sorted sets expect it. It returns free for the zero Bound.
 func (b Bound) Lex(free string) string {
 	switch {
-	case !b.Is:
+	case !b.Set:
 		return free
-	case b.Open:
+	case b.Exclusive:
 		return "(" + b.At
 	}
 	return "[" + b.At
@@ -242,17 +242,17 @@ type Member struct {
 
 // An Op describes one command on a tertiary record: its name and the arguments after the key.
 type Op struct {
-	PRK     recordkey.Key
-	Key     recordkey.Key
-	Command string
-	Args    []string
-	Write   bool            // changes the record
-	Once    bool            // must not be sent again if the reply is lost
-	Most    int             // limit on the record's members after adding some; 0: no limit
-	Index   []recordkey.Key // index sets for the entry to join
-	Unindex []recordkey.Key // index sets for it to leave
-	Schema  Guard           // for writes
-	Note    Note            // for writes
+	PRK        recordkey.Key
+	Key        recordkey.Key
+	Command    string
+	Args       []string
+	Write      bool            // changes the record
+	NoRetry    bool            // must not be sent again if the reply is lost
+	MaxMembers int             // limit on the record's members after adding some; 0: no limit
+	Index      []recordkey.Key // index sets for the entry to join
+	Unindex    []recordkey.Key // index sets for it to leave
+	Schema     Guard           // for writes
+	Note       Note            // for writes
 }
 
 // A Reply is the result of one command on a tertiary record. Nil reports that there was none.

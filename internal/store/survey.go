@@ -10,11 +10,12 @@ type Survey struct {
 	Store   string   // InMemory, InFile, OnServer, BySentinel or OnCluster
 	File    string   // the path of an embedded store that is kept in a file
 	Servers []Server // the masters of a cluster, or the one server; empty for an embedded store
-	// Steps reports whether a change is made in several steps, between which records look damaged.
-	Steps bool
-	// Bulks reports whether the store saves each bulk before the next one begins. So does a store
-	// that makes changes one at a time.
-	Bulks bool
+	// MultiStep reports whether a change is made in several steps, between which records look
+	// damaged.
+	MultiStep bool
+	// SavesBulks reports whether the store saves each bulk before the next one begins. So does a
+	// store that makes changes one at a time.
+	SavesBulks bool
 }
 
 // Where an engine keeps the records.
@@ -80,9 +81,9 @@ func (s Server) MayLose() string {
 
 // A Warning describes a setting or a state of a server that may lose data, and how to fix it.
 type Warning struct {
-	Code   string
-	Text   string
-	Breaks bool // it breaks the promise that one identifier means one entry
+	Code          string
+	Text          string
+	BreaksPromise bool // it breaks the promise that one identifier means one entry
 }
 
 // Warnings returns the problems of servers.
@@ -113,8 +114,8 @@ func Warnings(servers []Server) (all []Warning) {
 	return append(all, clockWarning(servers)...)
 }
 
-// Apart is how far the clocks of a cluster's nodes may differ.
-const Apart = 2 * time.Second
+// MaxClockSkew is how far the clocks of a cluster's nodes may differ.
+const MaxClockSkew = 2 * time.Second
 
 // clockWarning returns a warning about the two clocks that differ most if they differ by more than
 // Apart, even allowing for the round trips.
@@ -131,10 +132,10 @@ func clockWarning(servers []Server) []Warning {
 			}
 		}
 	}
-	if most <= Apart {
+	if most <= MaxClockSkew {
 		return nil
 	}
 	text := fmt.Sprintf("the clock of the server %s is ahead of that of %s by %v or more, and they may differ by %v: writes are refused, or "+
-		"made under a schema that has just changed; set the clocks, and keep them right with NTP", a, b, most.Round(time.Millisecond), Apart)
+		"made under a schema that has just changed; set the clocks, and keep them right with NTP", a, b, most.Round(time.Millisecond), MaxClockSkew)
 	return []Warning{{"clocks", text, false}}
 }

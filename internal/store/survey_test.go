@@ -51,7 +51,7 @@ func TestClockWarnings(t *testing.T) {
 		if len(got) == 0 && test.want == "" {
 			continue
 		}
-		if len(got) != 1 || test.want == "" || !strings.Contains(got[0].Text, test.want) || got[0].Code != "clocks" || got[0].Breaks {
+		if len(got) != 1 || test.want == "" || !strings.Contains(got[0].Text, test.want) || got[0].Code != "clocks" || got[0].BreaksPromise {
 			t.Errorf("%s: got %v, want %q", test.name, got, test.want)
 		}
 	}
@@ -79,7 +79,7 @@ func TestServerWarnings(t *testing.T) {
 		test.server.Name = "here:1"
 		var codes []string
 		for _, w := range store.Warnings([]store.Server{test.server}) {
-			if w.Breaks {
+			if w.BreaksPromise {
 				w.Code += "!"
 			}
 			codes = append(codes, w.Code)

@@ -84,7 +84,7 @@ func TestStrangersCannotLockTheOwnerOut(t *testing.T) {
 		b.logIn("alice", "home")
 		for range 30 {
 			b.failUntil("alice", b.now.Add(25*time.Hour), "", "evil", "worse")
-			for range store.FamiliarMost - 1 {
+			for range store.FamiliarMax - 1 {
 				if as := b.admit("alice", "home"); as.Wait > 0 {
 					t.Fatalf("the owner must wait for %v", as.Wait)
 				}
@@ -127,7 +127,7 @@ func TestCountingIsExact(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newThrottleTest(t, e, raw, "exact")
 		b.logIn("alice", "home")
-		limit, total := store.FamiliarMost+store.StrangerFree, 0
+		limit, total := store.FamiliarMax+store.StrangerFree, 0
 		for _, origin := range []string{"home", "evil", ""} {
 			total += b.admitAll("alice", origin, 500)
 			if total > limit {

@@ -45,12 +45,12 @@ func TestThrottleLostReplies(t *testing.T) {
 			var as [3]store.Admission
 			for i := range as {
 				lost("admit", [2]int64{int64(i) + 1, int64(i) + 1}, func() (err error) { as[i], err = e.Admit(ctx, a); return err })
-				if as[i].Wait != 0 || !as[i].At || as[i].Own {
+				if as[i].Wait != 0 || !as[i].AtOrigin || as[i].OwnBudget {
 					t.Errorf("admitted: %+v", as[i])
 				}
 			}
 			lost("withdraw", [2]int64{2, 2}, func() error { return e.Withdraw(ctx, a, as[0]) })
-			lost("forgive", [2]int64{1, 1}, func() error { return e.Forgive(ctx, a, as[1]) })
+			lost("forgive", [2]int64{1, 1}, func() error { return e.Undo(ctx, a, as[1]) })
 			lost("reset", [2]int64{0, 1}, func() error { return e.Reset(ctx, a) })
 		})
 	}

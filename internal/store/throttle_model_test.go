@@ -80,7 +80,7 @@ func (w *window) fail(now time.Time, length time.Duration, free int) {
 	}
 	delay := time.Second
 	for range w.failures - free {
-		delay = min(2*delay, store.LongestDelay)
+		delay = min(2*delay, store.MaxDelay)
 	}
 	if w.failures >= free {
 		w.next = now.Add(delay)
@@ -96,7 +96,7 @@ func (w *window) unfail(now time.Time) {
 // hasOwn reports whether an origin may still fail on its own budget.
 func (a *account) hasOwn(origin string) bool {
 	_, familiar := a.seen[origin]
-	return familiar && a.own[origin] < store.FamiliarMost
+	return familiar && a.own[origin] < store.FamiliarMax
 }
 
 func (m *throttleModel) admit(name, origin string, now time.Time) store.Admission {
@@ -105,9 +105,9 @@ func (m *throttleModel) admit(name, origin string, now time.Time) store.Admissio
 	if origin != "" {
 		held = m.origin(origin, now).wait(now, 0)
 	}
-	as := store.Admission{Own: a.hasOwn(origin), At: origin != "" && held == 0}
-	if !as.Own {
-		if as.Wait = max(held, a.strangers.wait(now, store.StrangerMost)); as.Wait > 0 {
+	as := store.Admission{OwnBudget: a.hasOwn(origin), AtOrigin: origin != "" && held == 0}
+	if !as.OwnBudget {
+		if as.Wait = max(held, a.strangers.wait(now, store.StrangerMax)); as.Wait > 0 {
 			return store.Admission{Wait: as.Wait}
 		}
 		a.strangers.fail(now, store.ThrottleWindow, store.StrangerFree)
@@ -117,7 +117,7 @@ func (m *throttleModel) admit(name, origin string, now time.Time) store.Admissio
 		}
 		a.own[origin]++
 	}
-	if as.At {
+	if as.AtOrigin {
 		m.origin(origin, now).fail(now, store.OriginWindow, store.OriginFree)
 	}
 	return as
@@ -125,12 +125,12 @@ func (m *throttleModel) admit(name, origin string, now time.Time) store.Admissio
 
 func (m *throttleModel) withdraw(name, origin string, now time.Time, as store.Admission) {
 	a := m.account(name, now)
-	if !as.Own {
+	if !as.OwnBudget {
 		a.strangers.unfail(now)
 	} else if a.own[origin]--; a.own[origin] <= 0 {
 		delete(a.own, origin)
 	}
-	if as.At {
+	if as.AtOrigin {
 		m.origin(origin, now).unfail(now)
 	}
 }

@@ -120,10 +120,10 @@ func (b *throttleTest) must(what string, err error) {
 // checkGuesses checks that the engine answers a stranger as the model does.
 func (b *throttleTest) checkGuesses(account string) {
 	b.t.Helper()
-	got, err := b.e.Guesses(context.Background(), b.attempt(account, ""))
+	got, err := b.e.ThrottleState(context.Background(), b.attempt(account, ""))
 	b.must("look", err)
 	a := b.model.account(account, b.now)
-	wait := a.strangers.wait(b.now, store.StrangerMost)
+	wait := a.strangers.wait(b.now, store.StrangerMax)
 	own := map[time.Time]int{}
 	for origin, last := range a.seen {
 		own[last.Truncate(time.Millisecond)] += a.own[origin]
@@ -163,7 +163,7 @@ func (b *throttleTest) admit(account, origin string) store.Admission {
 func (b *throttleTest) forgive(account, origin string, as store.Admission) {
 	b.t.Helper()
 	b.logf("forgive %s %q", account, origin)
-	b.must("forgive", b.e.Forgive(context.Background(), b.attempt(account, origin), as))
+	b.must("forgive", b.e.Undo(context.Background(), b.attempt(account, origin), as))
 	b.model.forgive(account, origin, b.now, as)
 }
 
@@ -245,7 +245,7 @@ func (w *walk) step() {
 // pass lets time go by, often until just before or after something ends.
 func (w *walk) pass() {
 	spans := []time.Duration{
-		time.Millisecond, time.Second, w.last, w.last - time.Millisecond, time.Minute, store.LongestDelay,
+		time.Millisecond, time.Second, w.last, w.last - time.Millisecond, time.Minute, store.MaxDelay,
 		store.OriginWindow, store.ThrottleWindow - time.Millisecond, store.ThrottleWindow, store.FamiliarLife,
 	}
 	w.now = w.now.Add(max(spans[w.r.IntN(len(spans))], 0))

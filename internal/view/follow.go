@@ -25,14 +25,14 @@ const (
 	Later
 )
 
-// More says what Follow does about declarations that are not stored and for which no record must
-// change.
-type More int
+// Extension says what Follow does about declarations that are not stored and for which no record
+// must change.
+type Extension int
 
 const (
-	Store More = iota // store it, as Config.OnSchema says
-	Keep              // add it to the view; the first write stores it
-	Leave             // return a view of the stored schema only
+	StoreExtension  Extension = iota // store it, as Config.OnSchema says
+	KeepExtension                    // add it to the view; the first write stores it
+	IgnoreExtension                  // return a view of the stored schema only
 )
 
 // maxExtensions is how many times followType tries to extend a schema that others keep changing.
@@ -42,7 +42,7 @@ const maxExtensions = 16
 // type without a stored schema stays as it is. So does a type while a change stops all other
 // writers, except that queries stop using the indexes concerned. The error is ErrSchemaMismatch if
 // the program's claim contradicts a stored schema.
-func (v *View) Follow(ctx context.Context, more More, names ...string) (*View, error) {
+func (v *View) Follow(ctx context.Context, more Extension, names ...string) (*View, error) {
 	keys := make([]string, len(names))
 	for i, name := range names {
 		keys[i] = v.ByName[name].Guard.Key.String()
@@ -65,14 +65,14 @@ func (v *View) Follow(ctx context.Context, more More, names ...string) (*View, e
 		return v, nil
 	}
 	next := *v
-	next.Types = v.Types.With(others...)
+	next.Types = v.Types.Replacing(others...)
 	return &next, nil
 }
 
 // followType returns t under the stored schema, which it reads from record.
-func (v *View) followType(ctx context.Context, more More, t *change.Type, record store.Raw) (*change.Type, error) {
+func (v *View) followType(ctx context.Context, more Extension, t *change.Type, record store.Raw) (*change.Type, error) {
 	for range maxExtensions {
-		if record.Fields[store.FieldFingerprint] == t.Guard.Fingerprint && !t.Waits {
+		if record.Fields[store.FieldFingerprint] == t.Guard.Fingerprint && !t.ChangeUnderWay {
 			t.SetCompared()
 			return t, nil
 		}
@@ -80,7 +80,7 @@ func (v *View) followType(ctx context.Context, more More, t *change.Type, record
 		if err != nil {
 			return t, err
 		}
-		if stored.UnderWay() {
+		if stored.ChangeUnderWay() {
 			return whileChanging(t, stored)
 		}
 		if stored.Generation == "" {
@@ -108,8 +108,8 @@ func whileChanging(t *change.Type, stored change.Stored) (*change.Type, error) {
 		return nil, &store.CorruptError{Key: t.Guard.Key.String(), Reason: err.Error()}
 	}
 	moved := map[string]schema.Role{}
-	for _, than := range []schema.Type{stored.Type.Whole(), next} {
-		for name, more := range t.Schema.Beyond(than) {
+	for _, than := range []schema.Type{stored.Type.WithoutBuilding(), next} {
+		for name, more := range t.Schema.Additions(than) {
 			for _, role := range []schema.Role{schema.RoleIndexed, schema.RoleOrdered} {
 				if slices.Contains(more, role.String()) {
 					moved[name] |= role
@@ -131,9 +131,9 @@ func whileChanging(t *change.Type, stored change.Stored) (*change.Type, error) {
 	for name, roles := range moved {
 		in.Building.What[name] = roles.Names()
 	}
-	waiting, err := t.Follow(in, t.Guard.Fingerprint, t.Guard.JSON)
+	waiting, err := t.WithSchema(in, t.Guard.Fingerprint, t.Guard.JSON)
 	if err == nil {
-		waiting.Waits = true
+		waiting.ChangeUnderWay = true
 	}
 	return waiting, err
 }
@@ -141,7 +141,7 @@ func whileChanging(t *change.Type, stored change.Stored) (*change.Type, error) {
 // parseStored parses the record that holds a type's schema.
 func parseStored(t *change.Type, record store.Raw) (change.Stored, error) {
 	corrupt := func(reason string) error { return &store.CorruptError{Key: t.Guard.Key.String(), Reason: reason} }
-	if record.Other {
+	if record.WrongType {
 		return change.Stored{}, corrupt("not a hash")
 	}
 	stored, err := change.ParseStored(t.Name, record.Fields)
@@ -153,32 +153,32 @@ func parseStored(t *change.Type, record store.Raw) (change.Stored, error) {
 
 // reconcile returns a type under a stored schema, which it first extends if necessary. It returns
 // nil if another program changed that schema in the meantime.
-func (v *View) reconcile(ctx context.Context, more More, t *change.Type, stored change.Stored) (*change.Type, error) {
-	claim := t.Claim()
-	relation, difference := stored.Against(claim)
+func (v *View) reconcile(ctx context.Context, more Extension, t *change.Type, stored change.Stored) (*change.Type, error) {
+	claim := t.Declared()
+	relation, difference := stored.Compare(claim)
 	switch {
 	case stored.OtherForm(): // the program can still read: see query.Reader.FindMany
 		return t, nil
-	case relation == schema.Differs || relation == schema.Builds || relation == schema.Adds && more != Leave && v.Config.OnSchema == Refuse:
+	case relation == schema.Differs || relation == schema.Builds || relation == schema.Adds && more != IgnoreExtension && v.Config.OnSchema == Refuse:
 		return nil, mismatchError(t, difference, relation)
-	case relation != schema.Adds || more == Leave:
-		return t.Follow(stored.Type, stored.Generation, stored.Text)
+	case relation != schema.Adds || more == IgnoreExtension:
+		return t.WithSchema(stored.Type, stored.Generation, stored.Text)
 	}
-	union := claim.Union(stored.Type)
+	union := claim.Merge(stored.Type)
 	if err := (schema.Schema{Types: map[string]schema.Type{t.Name: union}}).Validate(); err != nil {
 		return nil, fmt.Errorf("%w: type %s: combined with the stored schema: %w", store.ErrSchemaMismatch, t.Name, err)
 	}
-	text := change.StoredText(union.InForm())
-	if more == Keep {
-		return t.Follow(union, change.Generation(text), text)
+	text := change.StoredText(union.WithCurrentForm())
+	if more == KeepExtension {
+		return t.WithSchema(union, change.Generation(text), text)
 	}
 	generation := change.Generation(text)
 	state := []store.Facet{{Field: store.FieldFingerprint, Wire: generation}, {Field: store.FieldSchema, Wire: text}}
-	is, err := v.Engine.Mend(ctx, store.Restate{Guard: t.Guard, Seen: stored.Generation, State: state})
+	is, err := v.Engine.Repair(ctx, store.ReplaceSchema{Guard: t.Guard, Seen: stored.Generation, Fields: state})
 	if err != nil || !is {
 		return nil, err
 	}
-	return t.Follow(union, generation, text)
+	return t.WithSchema(union, generation, text)
 }
 
 // mismatchError returns an error that says how a program's schema differs from the stored one, and
@@ -191,9 +191,9 @@ func mismatchError(t *change.Type, difference string, relation schema.Relation) 
 	return fmt.Errorf("%w: type %s: %s; %s", store.ErrSchemaMismatch, t.Name, difference, mends)
 }
 
-// Followable reports whether a change was refused because the schema in force is not that of its
-// type.
-func Followable(err error) bool {
+// IsSchemaChanged reports whether a change was refused because the schema in force is not that of
+// its type.
+func IsSchemaChanged(err error) bool {
 	mismatch, is := errors.AsType[*store.MismatchError](err)
 	return is && mismatch.Stored != ""
 }

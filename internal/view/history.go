@@ -10,13 +10,13 @@ import (
 )
 
 // An Actor tells histories who does something, and from where.
-type Actor struct{ Who, Origin string }
+type Actor struct{ Name, Origin string }
 
 // OperatorPrefix begins the Who of a console operator.
 const OperatorPrefix = "operator:"
 
 // IsOperator reports whether the actor is a console operator.
-func (a Actor) IsOperator() bool { return strings.HasPrefix(a.Who, OperatorPrefix) }
+func (a Actor) IsOperator() bool { return strings.HasPrefix(a.Name, OperatorPrefix) }
 
 type actorKey struct{}
 
@@ -24,8 +24,8 @@ type actorKey struct{}
 // actor of ctx.
 func WithActor(ctx context.Context, a Actor) context.Context {
 	before := ActorOf(ctx)
-	if a.Who == "" {
-		a.Who = before.Who
+	if a.Name == "" {
+		a.Name = before.Name
 	}
 	if a.Origin == "" {
 		a.Origin = before.Origin
@@ -55,16 +55,16 @@ func (v *View) Note(ctx context.Context, kind EventKind, purpose string, fields 
 	return store.Note{Lines: []string{Line(ActorOf(ctx), kind, purpose, fields)}, Now: v.StoreTime()}
 }
 
-// Act puts an event into the feed of the namespace, whether or not histories are kept: something
-// that an operator did, or that was done to one. It concerns the entry at prk or, for the zero key,
-// what about names.
-func (v *View) Act(ctx context.Context, kind EventKind, prk recordkey.Key, about string) error {
+// NoteAct puts an event into the feed of the namespace, whether or not histories are kept:
+// something that an operator did, or that was done to one. It concerns the entry at prk or, for the
+// zero key, what about names.
+func (v *View) NoteAct(ctx context.Context, kind EventKind, prk recordkey.Key, about string) error {
 	actor := ActorOf(ctx)
 	if actor.Origin == "" {
 		actor.Origin, _ = ctx.Value(peerKey{}).(string)
 	}
 	n := store.Note{Lines: []string{Line(actor, kind, about, nil)}, Now: v.StoreTime()}
-	return v.Engine.Tell(ctx, v.NS, FeedOf(kind), prk, n)
+	return v.Engine.AppendFeed(ctx, v.NS, FeedOf(kind), prk, n)
 }
 
 // NoteWork notes, as Act does, that an import, an export or a repair begins: of the entry at prk
@@ -72,10 +72,10 @@ func (v *View) Act(ctx context.Context, kind EventKind, prk recordkey.Key, about
 // nothing if no actor is named and no histories are kept, nor does it note work on the store's own
 // entries. If noting fails, NoteWork only logs that.
 func (v *View) NoteWork(ctx context.Context, kind EventKind, prk recordkey.Key, about string) {
-	if IsReserved(v.NS) || ActorOf(ctx).Who == "" && !v.Config.History {
+	if IsReserved(v.NS) || ActorOf(ctx).Name == "" && !v.Config.History {
 		return
 	}
-	if err := v.Act(ctx, kind, prk, about); err != nil {
+	if err := v.NoteAct(ctx, kind, prk, about); err != nil {
 		v.Config.Log.WarnContext(ctx, "an event is missing from the feed", "kind", string(kind), "error", err)
 	}
 }
@@ -92,7 +92,7 @@ const emptyWord = "/"
 
 // Line returns a line of a history: KIND WHO ORIGIN FIELDS PURPOSE.
 func Line(a Actor, kind EventKind, purpose string, fields []string) string {
-	return strings.Join([]string{string(kind), escapeWord(a.Who, maxWho), escapeWord(a.Origin, maxOrigin), joinFields(fields), escapeWord(purpose, maxOrigin)}, " ")
+	return strings.Join([]string{string(kind), escapeWord(a.Name, maxWho), escapeWord(a.Origin, maxOrigin), joinFields(fields), escapeWord(purpose, maxOrigin)}, " ")
 }
 
 func escapeWord(text string, most int) string {

@@ -62,14 +62,14 @@ func KindList() string {
 	return strings.Join(all, ", ")
 }
 
-// OfOperator reports whether events of a kind are something that an operator did, or that was done
+// IsOperator reports whether events of a kind are something that an operator did, or that was done
 // to one.
-func (k EventKind) OfOperator() bool {
+func (k EventKind) IsOperator() bool {
 	return slices.Index(Kinds, k) >= slices.Index(Kinds, EventWaits)
 }
 
-// OfLogin reports whether a kind is a login or a failed login.
-func (k EventKind) OfLogin() bool {
+// IsLogin reports whether a kind is a login or a failed login.
+func (k EventKind) IsLogin() bool {
 	switch k {
 	case EventLogin, EventLoginFailed, EventThrottle, EventOperatorLogin, EventOperatorLoginFailed:
 		return true

@@ -48,10 +48,10 @@ type Hashing interface {
 	// Hash checks a new password against the policy of a type, and returns its hash. own holds the
 	// owner's identifiers.
 	Hash(ctx context.Context, t *change.Type, password string, own []string) (string, error)
-	// Judge returns the error that Hash would return, without computing the hash.
-	Judge(ctx context.Context, t *change.Type, password string, own []string) error
-	// Of returns the hasher that makes and verifies the hashes of a type.
-	Of(t *change.Type) *password.Hasher
+	// Check returns the error that Hash would return, without computing the hash.
+	Check(ctx context.Context, t *change.Type, password string, own []string) error
+	// HasherFor returns the hasher that makes and verifies the hashes of a type.
+	HasherFor(t *change.Type) *password.Hasher
 	// PasswordSet does what must follow a change made with change.SetPassword.
 	PasswordSet(ctx context.Context, t *change.Type, r store.Record)
 	// Disabled does what must follow a change made with change.Disable.
@@ -145,7 +145,7 @@ func (v *View) Tertiary(ctx context.Context, t *change.Type, op store.Op) (store
 // they were written. That is right under any form (I1, I2), and it is the way out if two entries
 // would have the same value under this program's form.
 func (v *View) releaseGuard(ctx context.Context, t *change.Type, c store.Change, err error) (store.Guard, bool) {
-	if !Followable(err) || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {
+	if !IsSchemaChanged(err) || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {
 		return store.Guard{}, false
 	}
 	found, err := store.Hashes(ctx, v.Engine, []string{t.Guard.Key.String()})
@@ -155,7 +155,7 @@ func (v *View) releaseGuard(ctx context.Context, t *change.Type, c store.Change,
 	stored, err := parseStored(t, found[0])
 	guard := t.Guard
 	guard.Fingerprint, guard.JSON = stored.Generation, stored.Text
-	return guard, err == nil && !stored.UnderWay() && t.Schema.OtherForm(stored.Type)
+	return guard, err == nil && !stored.ChangeUnderWay() && t.Schema.HasOtherForm(stored.Type)
 }
 
 // explainMismatch returns err. If that is a schema mismatch, it adds what differs and what to do.
@@ -175,7 +175,7 @@ func explainMismatch(t *change.Type, err error) error {
 	difference := t.Schema.Difference(stored)
 	mends := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
 	switch {
-	case t.Schema.OtherForm(stored):
+	case t.Schema.HasOtherForm(stored):
 		mends = "bring the records over with 'userdb schema apply' while no other program writes"
 	case difference == "" && t.Guard.JSON == mismatch.Stored:
 		difference, mends = "a change of the schema is under way", "'userdb schema apply' continues it"

@@ -190,7 +190,7 @@ func (c *checker) runRound(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.inSteps = survey.Steps
+	c.inSteps = survey.MultiStep
 	check := c.checkAll
 	if !c.checksAll {
 		check = c.checkOne
@@ -323,7 +323,7 @@ func (c *checker) resolveCandidates(ctx context.Context) error {
 	c.candidates, c.findingCount = nil, 0
 	c.mu.Unlock()
 	for n := 0; len(all) > 0; n++ {
-		more, err := c.Engine.Linger(ctx, n)
+		more, err := c.Engine.Settle(ctx, n)
 		if err != nil {
 			return err
 		}

@@ -30,7 +30,7 @@ func newSite(s *testdb.Site) *site { return &site{s} }
 // quietSite returns a site that nobody else writes to, so checks need not wait for writers. Tests
 // with writers set s.Ctx themselves.
 func quietSite(s *testdb.Site) *site {
-	s.Ctx = store.Alone(s.Ctx)
+	s.Ctx = store.WithoutOtherWriters(s.Ctx)
 	return newSite(s)
 }
 

@@ -62,7 +62,7 @@ func (c *checker) checkTombstones(ctx context.Context, r *report, items []item, 
 		case raw.TTL != -1:
 			continue
 		}
-		r.add(i, what, items[i].key, fields[store.FieldRev]).step = store.Bury{Entry: items[i].key}
+		r.add(i, what, items[i].key, fields[store.FieldRev]).step = store.FinishDelete{Entry: items[i].key}
 	}
 }
 
@@ -70,12 +70,12 @@ func (c *checker) checkTombstones(ctx context.Context, r *report, items []item, 
 // record that is reported as no entry.
 func entryAt(r *report, t *change.Type, at int, key recordkey.Key, h store.Raw) *entry {
 	switch {
-	case !h.Other && records.Gone(h.Fields):
+	case !h.WrongType && records.Gone(h.Fields):
 		return nil
 	case key.Field() != t.Schema.Primary:
 		r.add(at, keyField, key, "", records.Quoted(t.Name), records.Quoted(t.Schema.Primary))
 		return nil
-	case h.Other:
+	case h.WrongType:
 		r.add(at, prkKind, key, "")
 		return nil
 	}
@@ -126,7 +126,7 @@ func (e *entry) quoted(field string) string {
 
 // digests returns the digests of all values that the entry would have if it were live.
 func (e *entry) digests() []uint64 {
-	return records.Map(e.t.Values(e.fields), func(value string) uint64 { return records.Digest(e.t.Name, value) })
+	return records.Map(e.t.SecondaryValues(e.fields), func(value string) uint64 { return records.Digest(e.t.Name, value) })
 }
 
 func (e *entry) checkSecondary(r *report, field string) {
@@ -192,13 +192,13 @@ func (c *checker) checkClaims(ctx context.Context, r *report, es []*entry) {
 	for i, s := range all {
 		s.srv = srvs[i].Wire
 		if s.isClaim() {
-			claimed = srvs[i].Is && store.Owner(s.srv) == s.prk
+			claimed = srvs[i].Exists && store.Owner(s.srv) == s.prk
 		}
 		s.claimed = claimed
 		switch {
-		case !srvs[i].Is && s.isClaim():
+		case !srvs[i].Exists && s.isClaim():
 			absent = append(absent, s)
-		case srvs[i].Is && store.Owner(s.srv) != s.prk:
+		case srvs[i].Exists && store.Owner(s.srv) != s.prk:
 			rivals = append(rivals, s)
 		}
 	}
@@ -265,16 +265,16 @@ func (s observation) addShared(r *report, other owner, field string) {
 // cannot be claimed, it claims them one by one.
 func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
 	var missing []recordkey.Key
-	err := c.changeEntry(ctx, prk, func(r store.Record) (m change.Mending, may bool, err error) {
+	err := c.changeEntry(ctx, prk, func(r store.Record) (m change.RepairLimits, may bool, err error) {
 		missing, may, err = c.missingClaims(ctx, r)
-		return change.Mending{Claim: missing}, may, err
+		return change.RepairLimits{Claim: missing}, may, err
 	})
 	if !errors.Is(err, store.ErrDuplicate) {
 		return err
 	}
 	for _, srks := range append([][]recordkey.Key{nil}, slices.Collect(slices.Chunk(missing, 1))...) {
-		m := change.Mending{Claim: srks}
-		err := c.changeEntry(ctx, prk, func(r store.Record) (change.Mending, bool, error) { return m, r.Live(), nil })
+		m := change.RepairLimits{Claim: srks}
+		err := c.changeEntry(ctx, prk, func(r store.Record) (change.RepairLimits, bool, error) { return m, r.Live(), nil })
 		if err != nil && !leavesProblem(err) {
 			return err
 		}
@@ -283,14 +283,14 @@ func (c *checker) repairEntry(ctx context.Context, prk recordkey.Key) error {
 }
 
 // changeEntry makes one change of an entry, based on its current state.
-func (c *checker) changeEntry(ctx context.Context, prk recordkey.Key, how func(store.Record) (change.Mending, bool, error)) error {
+func (c *checker) changeEntry(ctx context.Context, prk recordkey.Key, how func(store.Record) (change.RepairLimits, bool, error)) error {
 	t := c.ByName[prk.Type()]
 	_, err := records.Rewrite(ctx, c.View, t, prk, func(r store.Record) (store.Change, bool, error) {
 		m, may, err := how(r)
 		if err != nil || !may {
 			return store.Change{}, false, err
 		}
-		todo, due := t.Mend(r, m)
+		todo, due := t.Repair(r, m)
 		return todo, due, nil
 	})
 	return err
@@ -301,7 +301,7 @@ func (c *checker) changeEntry(ctx context.Context, prk recordkey.Key, how func(s
 // value and is not live: it must not become live.
 func (c *checker) missingClaims(ctx context.Context, r store.Record) (srks []recordkey.Key, may bool, err error) {
 	t := c.ByName[r.Key.Type()]
-	all := t.Secondaries(r.Fields)
+	all := t.SRKs(r.Fields)
 	srvs, err := store.Texts(ctx, c.Engine, records.Map(all, recordkey.Key.String))
 	if err != nil {
 		return nil, false, err
@@ -310,7 +310,7 @@ func (c *checker) missingClaims(ctx context.Context, r store.Record) (srks []rec
 		switch contested := c.fix.contested[records.Digest(t.Name, srk.Value())]; {
 		case contested && r.Fields[store.FieldType] != t.Name:
 			return nil, false, nil
-		case contested || srvs[i].Is && store.Owner(srvs[i].Wire) == records.Relative(r.Key):
+		case contested || srvs[i].Exists && store.Owner(srvs[i].Wire) == records.Relative(r.Key):
 			continue
 		}
 		if err := c.applyStep(ctx, store.Remove{Key: srk.String(), Kind: "string"}); err != nil {

@@ -23,7 +23,7 @@ func (c *checker) checkMemberships(ctx context.Context, r *report, es []*entry) 
 			if !has || e.t.Building.Has(field, schema.RoleIndexed) {
 				continue
 			}
-			index, ok := e.t.Index(field, facet)
+			index, ok := e.t.IndexKey(field, facet)
 			if !ok {
 				e.add(r, indexUnkeyable, e.key, records.Quoted(field), records.Unkeyable(facet))
 				continue
@@ -215,7 +215,7 @@ func (c *checker) checkOrderMembers(ctx context.Context, r *report, items []item
 			continue
 		}
 		place := store.Ranked{Key: items[i].key, Member: items[i].member, Facet: store.Facet{Field: o.field, Wire: o.fields[o.field]}}
-		f.step = store.Align{Entry: o.key, At: place, Free: true}
+		f.step = store.Align{Entry: o.key, At: place, Vacate: true}
 	}
 	c.dropChanged(ctx, r, items)
 }
@@ -291,11 +291,11 @@ const longestAttempt = time.Hour + 10*time.Second
 
 // checkStaged checks staged elements.
 func (c *checker) checkStaged(ctx context.Context, r *report, items []item) {
-	reads := make([]store.LookAt, 0, 2*len(items))
+	reads := make([]store.RawRead, 0, 2*len(items))
 	for _, it := range items {
 		prk := it.key.PRK().String()
 		for _, field := range []string{store.FieldType, store.FieldFill} {
-			reads = append(reads, store.LookAt{Key: prk, As: store.LookField, Field: field})
+			reads = append(reads, store.RawRead{Key: prk, As: store.RawField, Field: field})
 		}
 	}
 	staged := read(ctx, r, c.Engine, rawKeys(items), func(ctx context.Context, e store.Maintenance, keys []string) ([]store.Raw, error) {
@@ -304,11 +304,11 @@ func (c *checker) checkStaged(ctx context.Context, r *report, items []item) {
 	facets := read(ctx, r, c.Engine, reads, readFields)
 	for i, it := range items {
 		prk, isa, fill := it.key.PRK(), facets[2*i].Wire, facets[2*i+1].Wire
-		age := store.StageLife - time.Duration(staged[i].TTL)*time.Millisecond
+		age := store.PreparedLife - time.Duration(staged[i].TTL)*time.Millisecond
 		switch {
 		case staged[i].Type == store.KindNone:
 		case isa != "" && store.ParseFill(prk, fill).Rev == it.member:
-			r.add(i, fillWaiting, it.key, fill, staged[i].Size).step = store.Complete{Entry: prk, Fill: fill}
+			r.add(i, fillWaiting, it.key, fill, staged[i].Size).step = store.PlacePrepared{Entry: prk, Fill: fill}
 		case age > longestAttempt:
 			f := r.addRaw(i, fillOrphan, it.raw[len(c.NS.String()):], fill, records.Printable(records.Relative(prk)))
 			f.step = store.Remove{Key: it.raw}

@@ -66,7 +66,7 @@ func (c *checker) publishHistory(ctx context.Context, prks []recordkey.Key) erro
 	group.SetLimit(publishers)
 	for _, prk := range prks {
 		group.Go(func() error {
-			_, err := c.Engine.Mend(ctx, store.Publish{Entry: prk})
+			_, err := c.Engine.Repair(ctx, store.Publish{Entry: prk})
 			return err
 		})
 	}
@@ -117,7 +117,7 @@ func relatedRecords(t *change.Type, prks, keys []recordkey.Key, es []*entry) (re
 	for _, e := range es {
 		fill := store.ParseFill(e.key, e.fields[store.FieldFill])
 		for _, p := range fill.Parts {
-			related.staged = append(related.staged, item{raw: store.StageKey(p.Set, fill.Rev), key: p.Set, member: fill.Rev})
+			related.staged = append(related.staged, item{raw: store.PreparedKey(p.Set, fill.Rev), key: p.Set, member: fill.Rev})
 			related.dropped = append(related.dropped, item{raw: store.DropKey(p.Set, fill.Rev), key: p.Set, member: fill.Rev})
 		}
 		for _, d := range store.ParseDropped(e.key, e.fields[store.FieldDrop]) {
@@ -173,7 +173,7 @@ func (c *checker) checkContainingSets(ctx context.Context, indexes []item, prks 
 		}
 	}
 	asked := records.Map(all, func(m item) store.Member { return store.Member{Set: m.key, Value: m.member} })
-	in, err := c.Engine.Holds(ctx, asked, false)
+	in, err := c.Engine.HasMembers(ctx, asked, false)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (c *checker) checkAndRepairOwn(ctx context.Context) (readable bool, err err
 }
 
 func (c *checker) repairOwn(ctx context.Context, f finding) error {
-	if s, is := f.step.(store.Restate); is {
+	if s, is := f.step.(store.ReplaceSchema); is {
 		if err := c.applyStep(ctx, store.Remove{Key: s.Guard.Key.String(), Kind: "hash"}); err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func (c *checker) checkOwn(ctx context.Context, r *report, _ []item) {
 // checkCopy reports records that are part of an unfinished copy.
 func (c *checker) checkCopy(ctx context.Context, r *report) {
 	mark := c.ownKey(records.CopyMark)
-	if from := read(ctx, r, c.Engine, []string{mark.String()}, store.Texts)[0]; from.Is {
+	if from := read(ctx, r, c.Engine, []string{mark.String()}, store.Texts)[0]; from.Exists {
 		r.add(0, ownCopying, mark, "", records.Quoted(from.Wire))
 	}
 }
@@ -79,7 +79,7 @@ func (c *checker) schemaKeys(types []string) []string {
 func (c *checker) checkTypes(ctx context.Context, r *report) (named []string) {
 	key := c.ownKey("types")
 	types := read(ctx, r, c.Engine, []string{key.String()}, readRaw)[0]
-	wrong := func(step store.Step, text string) { r.add(0, ownTypes, key, "", text).step = step }
+	wrong := func(step store.RepairStep, text string) { r.add(0, ownTypes, key, "", text).step = step }
 	if types.Type != "set" && types.Type != store.KindNone {
 		wrong(store.Remove{Key: key.String(), Kind: "set"}, "the names of the types are a set, but this is a "+records.Quoted(types.Type))
 		return nil
@@ -123,7 +123,7 @@ func (c *checker) rebuildTypes(ctx context.Context) error {
 				state = append(state, store.Facet{Field: field, Wire: h.Fields[field]})
 			}
 			guard := store.Guard{Key: key, Types: c.ownKey("types")}
-			err = c.applyStep(ctx, store.Restate{Guard: guard, Seen: h.Fields[store.FieldFingerprint], State: state})
+			err = c.applyStep(ctx, store.ReplaceSchema{Guard: guard, Seen: h.Fields[store.FieldFingerprint], Fields: state})
 			// If the schema has a wrong Redis type, the type is named all the same, and its schema
 			// is repaired next.
 			if err != nil && !store.IsWrongType(err) {
@@ -144,14 +144,14 @@ func (c *checker) checkSchemas(ctx context.Context, r *report, named []string) {
 		t, declared := c.ByName[names[i]]
 		reason := unreadableReason(names[i], h)
 		if r.err == nil && reason == "" && len(h.Fields) == 0 && declared && slices.Contains(named, names[i]) {
-			if r.err = store.NoEntries(ctx, c.Engine, t.Guard.Entries); errors.Is(r.err, store.ErrSchemaMismatch) {
+			if r.err = store.CheckNoEntries(ctx, c.Engine, t.Guard.Entries); errors.Is(r.err, store.ErrSchemaMismatch) {
 				reason, r.err = "the schema of the type is lost, and there are entries", nil
 			}
 		}
 		if r.err != nil || reason == "" {
 			continue
 		}
-		var step store.Step
+		var step store.RepairStep
 		if step, r.err = c.restateStep(ctx, t, h); step == nil {
 			reason += "; writers are refused, or would use another one. If FILE is the schema that its entries were written with, " +
 				"'userdb check --repair --schema FILE' stores it again"
@@ -163,7 +163,7 @@ func (c *checker) checkSchemas(ctx context.Context, r *report, named []string) {
 // unreadableReason returns why the stored schema of a type cannot be valid, or "" if it can.
 func unreadableReason(name string, h store.Raw) string {
 	switch {
-	case h.Other:
+	case h.WrongType:
 		return "the schema of a type is a hash, but this is not"
 	case len(h.Fields) == 0:
 		return ""
@@ -171,11 +171,11 @@ func unreadableReason(name string, h store.Raw) string {
 		return "the schema of the type has no fingerprint"
 	}
 	stored, err := change.ParseStored(name, h.Fields)
-	if err == nil && stored.UnderWay() {
+	if err == nil && stored.ChangeUnderWay() {
 		_, err = change.ParseType(name, stored.Next)
 	}
 	switch {
-	case errors.Is(err, change.ErrAnother):
+	case errors.Is(err, change.ErrFingerprint):
 		return err.Error()
 	case err != nil:
 		return "it cannot be read, or was written by a newer version: " + err.Error()
@@ -186,7 +186,7 @@ func unreadableReason(name string, h store.Raw) string {
 // restateStep returns a step that replaces a broken stored schema with the one in hand. It does so
 // if the remaining fingerprint is that of the schema in hand, or if Options.Restate is set and all
 // records fit. Nothing else shows that the schema is the right one.
-func (c *checker) restateStep(ctx context.Context, t *change.Type, h store.Raw) (store.Step, error) {
+func (c *checker) restateStep(ctx context.Context, t *change.Type, h store.Raw) (store.RepairStep, error) {
 	if t == nil {
 		return nil, nil
 	}
@@ -202,10 +202,10 @@ func (c *checker) restateStep(ctx context.Context, t *change.Type, h store.Raw) 
 		}
 	}
 	state := []store.Facet{{Field: store.FieldFingerprint, Wire: g.Fingerprint}, {Field: store.FieldSchema, Wire: g.JSON}}
-	for _, field := range g.Named() {
+	for _, field := range g.TertiaryFields() {
 		state = append(state, store.Facet{Field: field, Wire: "1"})
 	}
-	return store.Restate{Guard: g, Seen: seen, State: state}, nil
+	return store.ReplaceSchema{Guard: g, Seen: seen, Fields: state}, nil
 }
 
 // recordsFit reports whether a check with the schema in hand finds no error.
@@ -231,7 +231,7 @@ func (c *checker) checkSecret(ctx context.Context, r *report) {
 	case raw.Type != "string":
 		r.add(0, ownSecret, key, "").step = store.Remove{Key: key.String(), Kind: "string"}
 	case !secretForm.MatchString(raw.Wire):
-		r.add(0, ownSecret, key, "").step = store.Remove{Key: key.String(), Seen: store.Text{Wire: raw.Wire, Is: true}}
+		r.add(0, ownSecret, key, "").step = store.Remove{Key: key.String(), Seen: store.Text{Wire: raw.Wire, Exists: true}}
 	}
 }
 
@@ -240,7 +240,7 @@ func (c *checker) checkSecret(ctx context.Context, r *report) {
 func (c *checker) checkThrottles(ctx context.Context, r *report, items []item) {
 	for i, h := range read(ctx, r, c.Engine, rawKeys(items), store.Hashes) {
 		remove := store.Remove{Key: items[i].raw, Kind: "hash"}
-		if !h.Other {
+		if !h.WrongType {
 			bad := store.UnreadableCounter(h.Fields)
 			if bad.Field == "" {
 				continue

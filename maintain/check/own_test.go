@@ -115,9 +115,9 @@ type hookedEngine struct {
 	before func()
 }
 
-func (e *hookedEngine) Mend(ctx context.Context, s store.Step) (bool, error) {
+func (e *hookedEngine) Mend(ctx context.Context, s store.RepairStep) (bool, error) {
 	e.before()
-	return e.Engine.Mend(ctx, s)
+	return e.Engine.Repair(ctx, s)
 }
 
 // TestCountersThatAreSoundAgain checks that a repair keeps counters that became readable before it

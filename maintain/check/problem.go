@@ -151,8 +151,8 @@ type finding struct {
 	at   int // index of the checked item
 	// seen tells the finding from others. It includes the revs of the entries involved.
 	seen   string
-	values []uint64   // digests of the secondary values that another entry may also have
-	step   store.Step // for fixFirst and fixRecord; nil if a person must decide
+	values []uint64         // digests of the secondary values that another entry may also have
+	step   store.RepairStep // for fixFirst and fixRecord; nil if a person must decide
 }
 
 // digest identifies the problem across checks.
@@ -190,15 +190,15 @@ func read[A, T any](
 	return make([]T, len(asked))
 }
 
-func readFields(ctx context.Context, e store.Maintenance, asked []store.LookAt) ([]store.Raw, error) {
-	return e.Look(ctx, asked)
+func readFields(ctx context.Context, e store.Maintenance, asked []store.RawRead) ([]store.Raw, error) {
+	return e.ReadRaw(ctx, asked)
 }
 
 // readContains does for Holds what read does for the methods of Maintenance.
 func readContains(ctx context.Context, r *report, e store.Indexes, asked []store.Member, atOnce bool) []bool {
 	if r.err == nil {
 		var answers []bool
-		if answers, r.err = e.Holds(ctx, asked, atOnce); r.err == nil {
+		if answers, r.err = e.HasMembers(ctx, asked, atOnce); r.err == nil {
 			return answers
 		}
 	}

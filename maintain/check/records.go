@@ -82,7 +82,7 @@ func (c *checker) classify(keys []string) (s classified) {
 }
 
 func (c *checker) classifyOwn(s *classified, raw string) {
-	if set, rev, ok := store.ParseStage(raw); ok && set.Namespace() == c.NS {
+	if set, rev, ok := store.ParsePreparedKey(raw); ok && set.Namespace() == c.NS {
 		s.staged = append(s.staged, item{raw: raw, key: set, member: rev})
 		return
 	}
@@ -210,7 +210,7 @@ func (c *checker) checkPlaces(ctx context.Context, orders []item, of map[string]
 			if len(members) < q.Count {
 				break
 			}
-			q.Min = store.Bound{At: members[len(members)-1], Open: true, Is: true}
+			q.Min = store.Bound{At: members[len(members)-1], Exclusive: true, Set: true}
 		}
 	}
 	return nil
@@ -218,8 +218,8 @@ func (c *checker) checkPlaces(ctx context.Context, orders []item, of map[string]
 
 // checkUndeclared reports entries of types that the schema does not declare.
 func (c *checker) checkUndeclared(ctx context.Context, r *report, items []item) {
-	reads := records.Map(items, func(it item) store.LookAt {
-		return store.LookAt{Key: it.raw, As: store.LookField, Field: store.FieldType}
+	reads := records.Map(items, func(it item) store.RawRead {
+		return store.RawRead{Key: it.raw, As: store.RawField, Field: store.FieldType}
 	})
 	for i, isa := range read(ctx, r, c.Engine, reads, readFields) {
 		if isa.Wire != "" {

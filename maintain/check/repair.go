@@ -93,11 +93,11 @@ func (c *checker) repair(ctx context.Context, d candidate) (left findings, err e
 
 // applyStep applies a step that changes or removes one record, unless the record has changed since
 // it was checked.
-func (c *checker) applyStep(ctx context.Context, step store.Step) error {
+func (c *checker) applyStep(ctx context.Context, step store.RepairStep) error {
 	if step == nil {
 		return nil
 	}
-	_, err := c.Engine.Mend(ctx, step)
+	_, err := c.Engine.Repair(ctx, step)
 	return err
 }
 
@@ -217,7 +217,7 @@ func (c *checker) dropFormerHolders(ctx context.Context, k *records.Contest) err
 	all := k.Holders
 	k.Holders = nil
 	for i, prk := range all {
-		if before[i].Fields[store.FieldRev] == now[i].Fields[store.FieldRev] && slices.Contains(k.Type.Values(now[i].Fields), k.Value) {
+		if before[i].Fields[store.FieldRev] == now[i].Fields[store.FieldRev] && slices.Contains(k.Type.SecondaryValues(now[i].Fields), k.Value) {
 			k.Holders = append(k.Holders, prk)
 		}
 	}
@@ -235,8 +235,8 @@ func (c *checker) resolveContest(ctx context.Context, k *records.Contest) (decid
 		if prk == keeper || !keeper.IsValid() {
 			continue
 		}
-		m := change.Mending{Lose: k.Value} // facets with the value move to ~lost:FIELD
-		err := c.changeEntry(ctx, prk.In(c.NS), func(store.Record) (change.Mending, bool, error) { return m, true, nil })
+		m := change.RepairLimits{Lose: k.Value} // facets with the value move to ~lost:FIELD
+		err := c.changeEntry(ctx, prk.In(c.NS), func(store.Record) (change.RepairLimits, bool, error) { return m, true, nil })
 		if err != nil {
 			return false, err
 		}

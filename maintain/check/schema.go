@@ -36,9 +36,9 @@ func (c *checker) requireStoredSchema(ctx context.Context) error {
 		switch {
 		case err != nil:
 			return mismatchError(t, err.Error())
-		case stored.UnderWay():
+		case stored.ChangeUnderWay():
 			return mismatchError(t, "a change of the schema is under way; finish it with 'userdb schema apply'")
-		case stored.OtherForm() && !t.Schema.OtherForm(stored.Type):
+		case stored.OtherForm() && !t.Schema.HasOtherForm(stored.Type):
 			return mismatchError(t, t.Schema.Difference(stored.Type)+"; check with the stored schema ('userdb schema show')")
 		case stored.OtherForm():
 			others = append(others, otherForm{t, stored.Type})
@@ -47,7 +47,7 @@ func (c *checker) requireStoredSchema(ctx context.Context) error {
 	if len(others) > 0 {
 		return c.reportOtherForms(ctx, others)
 	}
-	v, err := c.Follow(ctx, view.Leave, names...)
+	v, err := c.Follow(ctx, view.IgnoreExtension, names...)
 	if err == nil {
 		c.View = v
 	}
@@ -83,7 +83,7 @@ func (c *checker) reportOtherForms(ctx context.Context, others []otherForm) erro
 func (c *checker) checkForms(ctx context.Context, r *report, f otherForm, items []item) {
 	for i, h := range read(ctx, r, c.Engine, rawKeys(items), store.Hashes) {
 		e := store.Record{Key: items[i].key, Fields: h.Fields}
-		if h.Other || !e.Live() {
+		if h.WrongType || !e.Live() {
 			continue
 		}
 		for _, field := range f.t.Secondary {

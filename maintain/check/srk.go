@@ -50,7 +50,7 @@ func notEmpty(isa string) bool { return isa != "" }
 
 // readOwners reads one facet of each owner, and the whole entry if that facet does not fit.
 func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
-	var reads []store.LookAt
+	var reads []store.RawRead
 	var asked, toRead []*owner
 	for i := range owners {
 		switch o := &owners[i]; {
@@ -58,19 +58,19 @@ func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
 		case o.fits == nil:
 			toRead = append(toRead, o)
 		default:
-			reads, asked = append(reads, store.LookAt{Key: o.key.String(), As: store.LookField, Field: o.field}), append(asked, o)
+			reads, asked = append(reads, store.RawRead{Key: o.key.String(), As: store.RawField, Field: o.field}), append(asked, o)
 		}
 	}
 	for i, facet := range read(ctx, r, c.Engine, reads, readFields) {
 		o := asked[i]
-		fits := facet.Is && o.fits(facet.Wire)
+		fits := facet.Exists && o.fits(facet.Wire)
 		if o.matched, o.live = fits, fits; !fits {
 			toRead = append(toRead, o)
 		}
 	}
 	hashes := read(ctx, r, c.Engine, records.Map(toRead, func(o *owner) string { return o.key.String() }), store.Hashes)
 	for i, h := range hashes {
-		toRead[i].fields, toRead[i].live = h.Fields, !h.Other && !records.Gone(h.Fields)
+		toRead[i].fields, toRead[i].live = h.Fields, !h.WrongType && !records.Gone(h.Fields)
 	}
 }
 
@@ -93,7 +93,7 @@ func (c *checker) checkSRKs(ctx context.Context, r *report, items []item) {
 	owners := make([]owner, len(items))
 	var others []int
 	for i, it := range items {
-		if srvs[i].Is {
+		if srvs[i].Exists {
 			owners[i] = c.ownerOfSRK(r, i, it, srvs[i].Text)
 		} else {
 			others = append(others, i)
@@ -195,7 +195,7 @@ func (c *checker) checkUnparsable(ctx context.Context, r *report, items []item) 
 // removeOriginalStep returns the step that removes an SRK whose key was written by the original. It
 // returns nil unless the SRK is superseded: the value has its SRK under our key, or no entry has
 // the value.
-func (c *checker) removeOriginalStep(ctx context.Context, r *report, raw string) store.Step {
+func (c *checker) removeOriginalStep(ctx context.Context, r *report, raw string) store.RepairStep {
 	t, field, value, ok := c.originalSRK(strings.TrimPrefix(raw, c.NS.String()))
 	if !ok {
 		return nil
@@ -210,7 +210,7 @@ func (c *checker) removeOriginalStep(ctx context.Context, r *report, raw string)
 			return nil
 		}
 	}
-	if !srv.Is {
+	if !srv.Exists {
 		return nil
 	}
 	return store.Remove{Key: raw, Seen: srv.Text}

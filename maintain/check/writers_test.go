@@ -172,7 +172,7 @@ func (e *settlingEngine) Linger(ctx context.Context, n int) (bool, error) {
 	e.pace.mu.Lock()
 	e.pace.step(31 + 17*n*n) // not a multiple of the commands in one rewrite
 	e.pace.mu.Unlock()
-	return e.Engine.Linger(ctx, n)
+	return e.Engine.Settle(ctx, n)
 }
 
 // TestHealthyClusterBesideWriters interleaves checks with writers of a cluster at every step, with

@@ -29,25 +29,25 @@ func Claims(ctx context.Context, db *userdb.DB, typ, value string) ([]Claim, err
 		return nil, err
 	}
 	var all []Claim
-	var at []store.LookAt
+	var at []store.RawRead
 	for _, field := range t.Secondary {
 		key, err := recordkey.SRK(t.Name, field, t.Schema.Canonical(value))
 		if err != nil {
 			continue // too long, or empty
 		}
 		all = append(all, Claim{Field: field, Record: key.String()})
-		at = append(at, store.LookAt{Key: key.In(v.NS).String(), As: store.LookText})
+		at = append(at, store.RawRead{Key: key.In(v.NS).String(), As: store.RawText})
 	}
 	if len(at) == 0 {
 		return nil, nil
 	}
-	found, err := v.Engine.Look(ctx, at)
+	found, err := v.Engine.ReadRaw(ctx, at)
 	if err != nil {
 		return nil, err
 	}
 	var claims []Claim
 	for i, raw := range found {
-		if raw.Is {
+		if raw.Exists {
 			all[i].Holds, _, _ = strings.Cut(raw.Wire, " ") // on a cluster a change follows
 			claims = append(claims, all[i])
 		}

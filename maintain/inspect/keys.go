@@ -121,7 +121,7 @@ func removeKey(ctx context.Context, v *view.View, relative string) error {
 	if err != nil {
 		return removeRecord(ctx, v, l)
 	}
-	t, err := v.Of(key)
+	t, err := v.TypeOf(key)
 	kind := key.Kind()
 	switch {
 	case err != nil:
@@ -177,7 +177,7 @@ func eachBatch(ctx context.Context, v *view.View, set recordkey.Key, do func(mem
 }
 
 func removeRecord(ctx context.Context, v *view.View, l store.Remove) error {
-	_, err := v.Engine.Mend(ctx, l)
+	_, err := v.Engine.Repair(ctx, l)
 	return err
 }
 
@@ -195,12 +195,12 @@ func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordke
 		_, err := records.Rewrite(ctx, v, t, key, func(r store.Record) (store.Change, bool, error) { return t.Delete(r), r.Live(), nil })
 		return err
 	}
-	if err = end(t); view.Followable(err) {
+	if err = end(t); view.IsSchemaChanged(err) {
 		c := v.Config
 		c.NS = key.Namespace()
 		var in *view.View
 		if in, err = view.New(c); err == nil {
-			in, err = in.Follow(ctx, view.Leave, t.Name)
+			in, err = in.Follow(ctx, view.IgnoreExtension, t.Name)
 		}
 		if err == nil {
 			err = end(in.ByName[t.Name])
@@ -214,7 +214,7 @@ func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordke
 func removeMembers(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key, members []string) error {
 	op := store.Op{PRK: key.PRK(), Key: key, Command: "SREM", Args: members, Write: true}
 	for _, member := range members {
-		if index, ok := t.Index(key.Name(), member); ok {
+		if index, ok := t.IndexKey(key.Name(), member); ok {
 			op.Unindex = append(op.Unindex, index)
 		}
 	}

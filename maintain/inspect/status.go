@@ -174,7 +174,7 @@ func (st *Status) noteFailure(ctx context.Context, db *userdb.DB, what string, e
 // loadTypes determines the schema in force and adds its types to st.
 func (st *Status) loadTypes(ctx context.Context, db *userdb.DB) (map[string]schema.Type, error) {
 	stored, err := migrate.StoredSchema(ctx, db)
-	unfinished, begunErr := migrate.BegunSchema(ctx, db)
+	unfinished, begunErr := migrate.PendingSchema(ctx, db)
 	if err := st.noteFailure(ctx, db, "the stored schema", cmp.Or(err, begunErr)); err != nil {
 		return nil, err
 	}
@@ -209,8 +209,8 @@ func (st *Status) loadTypes(ctx context.Context, db *userdb.DB) (map[string]sche
 // warnMismatch adds a warning if a program with its own schema of a type could not write under the
 // stored one.
 func (st *Status) warnMismatch(name string, own, stored schema.Type) {
-	relation, difference := own.Against(stored)
-	if own.OtherForm(stored) {
+	relation, difference := own.Compare(stored)
+	if own.HasOtherForm(stored) {
 		relation, difference = schema.Differs, own.Difference(stored)
 	}
 	if relation >= schema.Builds {

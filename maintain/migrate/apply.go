@@ -69,7 +69,7 @@ func (s *migration) apply(ctx context.Context) error {
 	}
 	err := s.applyExclusive(ctx)
 	// Another process may have made the same change first.
-	if errors.Is(err, store.ErrConflict) || view.Followable(err) {
+	if errors.Is(err, store.ErrConflict) || view.IsSchemaChanged(err) {
 		stored, failed := s.readStored(ctx)
 		if failed == nil && stored.Generation == s.guard.Fingerprint {
 			return nil
@@ -109,7 +109,7 @@ func (s *migration) replaceStored(ctx context.Context, seen, fingerprint, stored
 	state := []store.Facet{{Field: store.FieldFingerprint, Wire: fingerprint}, {Field: store.FieldSchema, Wire: stored}}
 	state = append(state, store.Facet{Field: change.FieldNext, Wire: next})
 	state = slices.DeleteFunc(state, func(f store.Facet) bool { return f.Wire == "" })
-	is, err := s.Engine.Mend(ctx, store.Restate{Guard: s.guard, Seen: seen, State: state})
+	is, err := s.Engine.Repair(ctx, store.ReplaceSchema{Guard: s.guard, Seen: seen, Fields: state})
 	if err == nil && !is {
 		err = store.ErrConflict
 	}
@@ -144,8 +144,8 @@ func (s *migration) stopWriters(ctx context.Context) error {
 	return errors.Join(collision, s.replaceStored(ctx, under, before, schema, ""))
 }
 
-func (s *migration) applyStep(ctx context.Context, m store.Step) error {
-	_, err := s.Engine.Mend(ctx, m)
+func (s *migration) applyStep(ctx context.Context, m store.RepairStep) error {
+	_, err := s.Engine.Repair(ctx, m)
 	return err
 }
 
@@ -220,11 +220,11 @@ func (s *migration) convertEntry(ctx context.Context, prk recordkey.Key) error {
 
 // ownedSRKs returns the SRKs of an entry's values under the new schema that already name the entry.
 func (s *migration) ownedSRKs(ctx context.Context, r store.Record) ([]recordkey.Key, error) {
-	srks := s.currentType().Secondaries(s.renamedFacets(r))
+	srks := s.currentType().SRKs(s.renamedFacets(r))
 	srvs, err := store.Texts(ctx, s.Engine, records.Map(srks, recordkey.Key.String))
 	var owned []recordkey.Key
 	for i, srv := range srvs {
-		if srv.Is && store.Owner(srv.Wire) == records.Relative(r.Key) {
+		if srv.Exists && store.Owner(srv.Wire) == records.Relative(r.Key) {
 			owned = append(owned, srks[i])
 		}
 	}
@@ -232,7 +232,7 @@ func (s *migration) ownedSRKs(ctx context.Context, r store.Record) ([]recordkey.
 }
 
 func (s *migration) addToIndex(ctx context.Context, prk recordkey.Key, name string, m store.Align) error {
-	index, ok := s.currentType().Index(name, m.At.Facet.Wire)
+	index, ok := s.currentType().IndexKey(name, m.At.Facet.Wire)
 	if !ok {
 		return nil // check reports it
 	}
@@ -266,7 +266,7 @@ func (s *migration) indexMembers(ctx context.Context, prk recordkey.Key, name st
 func (s *migration) removeOldKeys(ctx context.Context) error {
 	return s.forEachEntry(ctx, func(ctx context.Context, prk recordkey.Key) error {
 		_, err := s.rewrite(ctx, prk, func(t *change.Type, r store.Record) (store.Change, bool, error) {
-			c, due := t.Tidy(r)
+			c, due := t.RemoveOldForms(r)
 			return c, due && r.Live(), nil
 		})
 		return err
@@ -335,7 +335,7 @@ func (s *migration) removeObsoleteAmong(ctx context.Context, keys []string) erro
 		remove := store.Remove{Key: srk.String(), Seen: srvs[i].Text}
 		owner, err := recordkey.Parse(s.NS.String() + store.Owner(srvs[i].Wire))
 		switch {
-		case !srvs[i].Is:
+		case !srvs[i].Exists:
 		case slices.Contains(s.oldSRKs, srk.Field()):
 			if err := s.removeGuarded(ctx, remove); err != nil {
 				return err
@@ -348,7 +348,7 @@ func (s *migration) removeObsoleteAmong(ctx context.Context, keys []string) erro
 	hashes, err := store.Hashes(ctx, s.Engine, owners)
 	for i, h := range hashes {
 		facet, has := h.Fields[named[i].Field]
-		if h.Other || records.Gone(h.Fields) || has && s.currentType().Schema.Canonical(facet) == named[i].Value {
+		if h.WrongType || records.Gone(h.Fields) || has && s.currentType().Schema.Canonical(facet) == named[i].Value {
 			continue
 		}
 		if err := s.applyStep(ctx, named[i]); err != nil {

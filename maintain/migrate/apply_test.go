@@ -267,7 +267,7 @@ func TestApply(t *testing.T) {
 				if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is && stored.Fingerprint() == ch.from.Types["user"].Fingerprint() {
 					return // the engine may use the schema that it has read for some seconds
 				}
-				relation, _ := ch.from.Types["user"].Against(stored)
+				relation, _ := ch.from.Types["user"].Compare(stored)
 				_, err = testdb.Must(old.Type("user")).Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error {
 					e.Put("age", schema.Number(5))
 					return nil
@@ -448,7 +448,7 @@ func TestApplyWhileWriting(t *testing.T) {
 						if err == nil && i%2 == 0 {
 							err = user.Delete(ctx, hints.UID(uid).Of("user"))
 						}
-						relation, _ := ch.from.Types["user"].Against(ch.to.Types["user"])
+						relation, _ := ch.from.Types["user"].Compare(ch.to.Types["user"])
 						renames := slices.ContainsFunc(slices.Collect(maps.Values(ch.to.Types["user"].Fields)), func(f schema.Field) bool { return f.Was != "" })
 						if relation <= schema.Lacks && !renames && n < 2 && errors.Is(err, userdb.ErrSchemaMismatch) {
 							t.Errorf("%s: a running writer is refused: %v", ch.name, err)

@@ -30,7 +30,7 @@ type NamespaceCount struct {
 func Namespaces(ctx context.Context, db *userdb.DB) ([]NamespaceCount, error) {
 	v, counts := view.Of(db), map[recordkey.Namespace]NamespaceCount{}
 	err := keysUnder(v.NS.String()+"~").Each(ctx, v, func(ctx context.Context, keys []string) error {
-		var reads []store.LookAt
+		var reads []store.RawRead
 		var of []recordkey.Namespace
 		for _, raw := range keys {
 			ns := namespaceOf(raw)
@@ -41,10 +41,10 @@ func Namespaces(ctx context.Context, db *userdb.DB) ([]NamespaceCount, error) {
 			n.Namespace, n.Records = ns, n.Records+1
 			counts[ns] = n
 			if key, _ := recordkey.Parse(raw); key.Kind() == recordkey.KindPRK {
-				reads, of = append(reads, store.LookAt{Key: raw, As: store.LookField, Field: store.FieldType}), append(of, ns)
+				reads, of = append(reads, store.RawRead{Key: raw, As: store.RawField, Field: store.FieldType}), append(of, ns)
 			}
 		}
-		isas, err := v.Engine.Look(ctx, reads)
+		isas, err := v.Engine.ReadRaw(ctx, reads)
 		for i, isa := range isas {
 			if n := counts[of[i]]; isa.Wire != "" {
 				n.Entries++
@@ -122,10 +122,10 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 		if own, err := recordkey.Parse(key); err == nil && own.Kind() == recordkey.KindOwn && own.PRK().IsValid() {
 			return false, nil // belongs to an entry, such as its tokens
 		}
-		return v.Engine.Mend(ctx, store.Copy{From: key, To: copyKey(key, from, to)})
+		return v.Engine.Repair(ctx, store.Copy{From: key, To: copyKey(key, from, to)})
 	})
 	if err == nil {
-		_, err = v.Engine.Mend(ctx, store.Remove{Key: mark.String()})
+		_, err = v.Engine.Repair(ctx, store.Remove{Key: mark.String()})
 	}
 	return n, err
 }
@@ -139,7 +139,7 @@ func markCopy(ctx context.Context, v *view.View, mark recordkey.Key, from, to re
 		return fmt.Errorf("namespace %q: %w", from.Path(), store.ErrNotFound)
 	}
 	marks, err := store.Texts(ctx, v.Engine, []string{mark.String()})
-	if err != nil || marks[0].Is && marks[0].Wire == from.Path() {
+	if err != nil || marks[0].Exists && marks[0].Wire == from.Path() {
 		return err
 	}
 	if holds, err := hasKeys(ctx, v, to); err != nil {
@@ -164,9 +164,9 @@ func hasKeys(ctx context.Context, v *view.View, ns recordkey.Namespace) (bool, e
 // copyKey returns the key of a copied record. The key of elements that are staged or to be dropped
 // contains the key of their entry's record, which changes as well.
 func copyKey(key string, from, to recordkey.Namespace) string {
-	if set, rev, ok := store.ParseStage(key); ok {
+	if set, rev, ok := store.ParsePreparedKey(key); ok {
 		if copied, err := recordkey.Parse(to.String() + strings.TrimPrefix(set.String(), from.String())); err == nil {
-			return store.StageKey(copied, rev)
+			return store.PreparedKey(copied, rev)
 		}
 	}
 	if record, rev, ok := store.ParseDropKey(key); ok {
@@ -195,7 +195,7 @@ func DropNamespace(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (
 			if k, err := recordkey.Parse(key); entries && (err != nil || k.Kind() != recordkey.KindPRK) {
 				return false, nil
 			}
-			return v.Engine.Mend(ctx, store.Remove{Key: key})
+			return v.Engine.Repair(ctx, store.Remove{Key: key})
 		})
 		if n += some; err != nil || some == 0 && !entries {
 			return n, err

@@ -58,17 +58,17 @@ func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error)
 		if err := checkOnlyAdds(stored.Type, next); err != nil {
 			return nil, err
 		}
-		more := next.Beyond(stored.Type.Whole())
+		more := next.Additions(stored.Type.WithoutBuilding())
 		if next.Building = stored.Type.Building; len(more) > 0 && !sameBuilding(next.Building, more) {
 			next.Building = &schema.Building{ID: rand.Text()[:12], What: more}
 		}
-		if next.Building == nil && change.StoredText(next.InForm()) == stored.Text {
+		if next.Building == nil && change.StoredText(next.WithCurrentForm()) == stored.Text {
 			return nil, nil
 		}
 		is, err := s.storeType(ctx, stored, next)
 		// If others began to build more than this migration knew of, convert entries to all of it.
 		if is {
-			s.compareSchemas(s.currentType().Schema, stored.Type.Whole())
+			s.compareSchemas(s.currentType().Schema, stored.Type.WithoutBuilding())
 		}
 		if err != nil || is {
 			return next.Building, err
@@ -111,7 +111,7 @@ func mergeStored(stored, to schema.Type) schema.Type {
 // checkOnlyAdds returns ErrConflict unless to only adds to the stored schema. The change was
 // planned that way, but others may have changed the stored schema since.
 func checkOnlyAdds(stored, to schema.Type) error {
-	relation, difference := stored.Against(to)
+	relation, difference := stored.Compare(to)
 	if relation <= schema.Lacks {
 		return nil
 	}
@@ -130,9 +130,9 @@ func (s *migration) readStored(ctx context.Context) (change.Stored, error) {
 	}
 	stored, err := change.ParseStored(s.currentType().Name, hashes[0].Fields)
 	switch {
-	case hashes[0].Other || err != nil:
+	case hashes[0].WrongType || err != nil:
 		return stored, records.Corrupt(s.guard.Key, "not a readable schema")
-	case stored.UnderWay() || stored.Generation == "":
+	case stored.ChangeUnderWay() || stored.Generation == "":
 		return stored, store.ErrConflict
 	}
 	return stored, nil
@@ -141,10 +141,10 @@ func (s *migration) readStored(ctx context.Context) (change.Stored, error) {
 // storeType replaces the stored schema and uses the new one. It returns false if others have
 // changed the stored schema.
 func (s *migration) storeType(ctx context.Context, stored change.Stored, next schema.Type) (bool, error) {
-	text := change.StoredText(next.InForm())
+	text := change.StoredText(next.WithCurrentForm())
 	if text != stored.Text {
 		state := []store.Facet{{Field: store.FieldFingerprint, Wire: change.Generation(text)}, {Field: store.FieldSchema, Wire: text}}
-		is, err := s.Engine.Mend(ctx, store.Restate{Guard: s.guard, Seen: stored.Generation, State: state})
+		is, err := s.Engine.Repair(ctx, store.ReplaceSchema{Guard: s.guard, Seen: stored.Generation, Fields: state})
 		if err != nil || !is {
 			return false, err
 		}
@@ -155,7 +155,7 @@ func (s *migration) storeType(ctx context.Context, stored change.Stored, next sc
 
 // use makes the migration write under a stored schema.
 func (s *migration) use(in schema.Type, stored change.Stored) error {
-	t, err := s.currentType().Follow(in, stored.Generation, stored.Text)
+	t, err := s.currentType().WithSchema(in, stored.Generation, stored.Text)
 	if err == nil {
 		s.mu.Lock()
 		s.t = t
@@ -182,7 +182,7 @@ func (s *migration) rewrite(
 		switch {
 		case s.online && errors.Is(err, store.ErrNotFound): // it was deleted meanwhile
 			return nil, nil
-		case !s.online || !view.Followable(err):
+		case !s.online || !view.IsSchemaChanged(err):
 			return facets, err
 		}
 		stored, failed := s.readStored(ctx)
@@ -201,7 +201,7 @@ func (s *migration) rewrite(
 
 // missingIn returns what the migration adds and a stored schema does not have.
 func (s *migration) missingIn(stored schema.Type) map[string][]string {
-	return s.currentType().Schema.Beyond(stored)
+	return s.currentType().Schema.Additions(stored)
 }
 
 // convertAll converts all entries to what is being built, once nobody works without it. If values
@@ -233,7 +233,7 @@ func (s *migration) rollBack(ctx context.Context) error {
 	if err != nil || stored.Type.Building == nil {
 		return err
 	}
-	before := stored.Type.Whole()
+	before := stored.Type.WithoutBuilding()
 	for name := range stored.Type.Building.What {
 		if _, had := s.from.Fields[name]; !had {
 			delete(before.Fields, name)
@@ -356,13 +356,13 @@ func (s *migration) removeStalePlaces(ctx context.Context, field string) error {
 				continue
 			}
 			at := store.Ranked{Key: key, Member: m, Facet: store.Facet{Field: field, Wire: wire}}
-			if err := s.applyStep(ctx, store.Align{Entry: entry, At: at, Free: true}); err != nil {
+			if err := s.applyStep(ctx, store.Align{Entry: entry, At: at, Vacate: true}); err != nil {
 				return err
 			}
 		}
 		if len(members) < o.Count {
 			return nil
 		}
-		o.Min = store.Bound{At: members[len(members)-1], Open: true, Is: true}
+		o.Min = store.Bound{At: members[len(members)-1], Exclusive: true, Set: true}
 	}
 }

@@ -127,7 +127,7 @@ func TestRollBack(t *testing.T) {
 			t.Fatalf("applying: %v", err)
 		}
 		stored := testdb.Must(migrate.StoredSchema(s.Ctx, old)).Types["user"]
-		if relation, words := userSchema(schema.FoldCasefold).Types["user"].Against(stored); relation != schema.Same || stored.Building != nil || len(stored.Retired) > 0 {
+		if relation, words := userSchema(schema.FoldCasefold).Types["user"].Compare(stored); relation != schema.Same || stored.Building != nil || len(stored.Retired) > 0 {
 			t.Errorf("left in the stored schema: %s, %+v", words, stored)
 		}
 		if _, err := user.Create(s.Ctx, userdb.NewEntry{UID: "later", Facets: schema.Texts("name", "Later")}); err != nil {
@@ -164,7 +164,7 @@ func TestConcurrentGoals(t *testing.T) {
 		appliers.Wait()
 		stored := testdb.Must(migrate.StoredSchema(s.Ctx, db)).Types["user"]
 		for i, to := range goals {
-			if relation, words := to.Types["user"].Against(stored); relation > schema.Lacks || stored.Building != nil {
+			if relation, words := to.Types["user"].Compare(stored); relation > schema.Lacks || stored.Building != nil {
 				t.Errorf("goal %d: %s, %+v", i, words, stored.Building)
 			}
 		}
@@ -312,7 +312,7 @@ func TestStoppingChangeOfIndexes(t *testing.T) {
 			plan := testdb.Must(migrate.Plan(s.Ctx, s.DB, c.to))
 			asked := 0
 			if err := plan.Apply(s.Ctx, func(int64, int64) {
-				stored := testdb.Must(migrate.BegunSchema(s.Ctx, s.DB))
+				stored := testdb.Must(migrate.PendingSchema(s.Ctx, s.DB))
 				if len(stored.Types) == 0 {
 					return
 				}
@@ -345,7 +345,7 @@ func TestRollBackIndex(t *testing.T) {
 			if n++; n == 1 {
 				s.Do(t, "HSET", "user/uid:u2", "nick", "nu1")
 			}
-			if len(testdb.Must(migrate.BegunSchema(s.Ctx, s.DB)).Types) == 0 {
+			if len(testdb.Must(migrate.PendingSchema(s.Ctx, s.DB)).Types) == 0 {
 				return
 			}
 			asked++

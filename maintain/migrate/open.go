@@ -74,15 +74,15 @@ func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 			return none, err
 		}
 		stored, err := change.ParseStored(name, hashes[0].Fields)
-		if err != nil || hashes[0].Other {
+		if err != nil || hashes[0].WrongType {
 			return none, records.Corrupt(key, "not a readable schema")
 		}
 		if stored.Generation == "" {
 			continue
 		}
 		is := stored.Type
-		stored.Type = is.Whole()
-		if relation, _ := stored.Against(own); relation != schema.Builds {
+		stored.Type = is.WithoutBuilding()
+		if relation, _ := stored.Compare(own); relation != schema.Builds {
 			continue
 		}
 		for field, f := range own.Fields {
@@ -137,7 +137,7 @@ func (l *lease) acquire(ctx context.Context) (bool, error) {
 		if err == nil && time.Since(time.UnixMilli(ms)).Abs() < leaseTimeout {
 			return false, nil
 		}
-		if _, err := l.Engine.Mend(ctx, store.Remove{Key: l.key.String(), Seen: store.Text{Wire: is, Is: true}}); err != nil {
+		if _, err := l.Engine.Repair(ctx, store.Remove{Key: l.key.String(), Seen: store.Text{Wire: is, Exists: true}}); err != nil {
 			return false, err
 		}
 	}
@@ -169,6 +169,6 @@ func (l *lease) run(ctx context.Context, do func(context.Context) error) error {
 }
 
 func (l *lease) release(ctx context.Context) error {
-	_, err := l.Engine.Mend(ctx, store.Remove{Key: l.key.String(), Seen: store.Text{Wire: l.value, Is: true}})
+	_, err := l.Engine.Repair(ctx, store.Remove{Key: l.key.String(), Seen: store.Text{Wire: l.value, Exists: true}})
 	return err
 }

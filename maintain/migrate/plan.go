@@ -97,7 +97,7 @@ func Plan(ctx context.Context, db *userdb.DB, to schema.Schema) (Change, error) 
 // describe returns the difference between the schemas in words.
 func (s *migration) describe() string {
 	var words []string
-	switch d := s.currentType().Schema.Difference(s.from.Whole()); {
+	switch d := s.currentType().Schema.Difference(s.from.WithoutBuilding()); {
 	case !s.stored:
 		words = append(words, "no schema is stored yet")
 	case d != "":
@@ -118,9 +118,9 @@ func (s *migration) describe() string {
 
 // describeOther returns the differences that affect no keys of records.
 func (s *migration) describeOther(described []string) (words []string) {
-	before := s.from.Whole()
+	before := s.from.WithoutBuilding()
 	before.Retired = nil // a name that comes back counts as new
-	relation, text := s.currentType().Schema.Against(before)
+	relation, text := s.currentType().Schema.Compare(before)
 	switch relation {
 	case schema.Adds:
 		text = strings.ReplaceAll(text, ": not stored", " is new")
@@ -151,7 +151,7 @@ func (s *migration) survey(ctx context.Context) (TypeChange, error) {
 		if r.Live() {
 			s.countEntry(&tc, r)
 		}
-		for _, value := range s.currentType().Values(live(r)) {
+		for _, value := range s.currentType().SecondaryValues(live(r)) {
 			digests = append(digests, records.Digest(s.currentType().Name, value))
 		}
 	})
@@ -192,7 +192,7 @@ func (tc *TypeChange) add(c Collision) {
 
 // renamedFacets returns the facets of an entry under their new names.
 func (s *migration) renamedFacets(r store.Record) map[string]string {
-	return change.Renamed(r, s.renames)
+	return change.RenameFacets(r, s.renames)
 }
 
 // countEntry adds the work for one entry to tc, and reports values that no record can hold.
@@ -257,5 +257,5 @@ func (s *migration) fieldsWithNewKeys(r store.Record) (fields []string) {
 
 // wasSecondary reports whether a field was secondary under the old schema.
 func (s *migration) wasSecondary(field string) bool {
-	return s.from.Whole().Fields[field].Role.Has(schema.RoleSecondary)
+	return s.from.WithoutBuilding().Fields[field].Role.Has(schema.RoleSecondary)
 }

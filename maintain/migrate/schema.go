@@ -36,9 +36,9 @@ func StoredSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return storedIn(ctx, db, store.FieldSchema)
 }
 
-// BegunSchema returns the schema that an unfinished Apply is converting records to, with only the
+// PendingSchema returns the schema that an unfinished Apply is converting records to, with only the
 // types that are not finished. Errors are those of StoredSchema.
-func BegunSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
+func PendingSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return storedIn(ctx, db, change.FieldNext)
 }
 
@@ -69,7 +69,7 @@ func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, 
 	stored := map[string]schema.Type{}
 	for i, h := range hashes {
 		text, is := h.Fields[field]
-		if !is && (field != store.FieldSchema || !h.Other && len(h.Fields) == 0) {
+		if !is && (field != store.FieldSchema || !h.WrongType && len(h.Fields) == 0) {
 			continue // only the name is stored
 		}
 		t, err := change.ParseType(names[i], text)
@@ -138,9 +138,9 @@ func newMigration(ctx context.Context, v *view.View, name string, progress func(
 // setTarget sets the schema to convert the type to, and the names to retire.
 func (s *migration) setTarget(to schema.Type, retired []string) error {
 	to.Building, to.Retired = nil, retired
-	to = to.InForm()
+	to = to.WithCurrentForm()
 	text := change.StoredText(to)
-	t, err := s.t.Follow(to, change.Generation(text), text)
+	t, err := s.t.WithSchema(to, change.Generation(text), text)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (s *migration) setTarget(to schema.Type, retired []string) error {
 		return fmt.Errorf("%w: type %s: a change to another schema is under way; finish it first with 'userdb schema apply' without --schema, or with that schema",
 			store.ErrSchemaMismatch, records.Quoted(t.Name))
 	}
-	s.compareSchemas(t.Schema, s.from.Whole())
+	s.compareSchemas(t.Schema, s.from.WithoutBuilding())
 	if s.online = s.addsOnly(t.Schema); s.online {
 		s.t = t
 		return nil
@@ -159,7 +159,7 @@ func (s *migration) setTarget(to schema.Type, retired []string) error {
 	if s.resumed {
 		under.Fingerprint = s.fields[store.FieldFingerprint]
 	}
-	s.t = t.Under(under)
+	s.t = t.WithGuard(under)
 	return nil
 }
 
@@ -204,9 +204,9 @@ func (s *migration) compareSchemas(to, whole schema.Type) {
 // addsOnly reports whether the new schema only adds to the stored one and entries have to be
 // converted. Then no writer has to stop.
 func (s *migration) addsOnly(to schema.Type) bool {
-	relation, _ := s.from.Against(to)
+	relation, _ := s.from.Compare(to)
 	sameForm := s.from.Fold == schema.FoldExact || s.from.Form == ""
-	return s.stored && !s.resumed && len(s.renames) == 0 && relation <= schema.Lacks && sameForm && len(to.Beyond(s.from.Whole())) > 0
+	return s.stored && !s.resumed && len(s.renames) == 0 && relation <= schema.Lacks && sameForm && len(to.Additions(s.from.WithoutBuilding())) > 0
 }
 
 func difference(all, some []string) []string {
@@ -216,7 +216,7 @@ func difference(all, some []string) []string {
 // changesRecords reports whether records have to change, and not only the stored schema.
 func (s *migration) changesRecords() bool {
 	to := s.t.Schema.Fingerprint()
-	return s.resumed || to != s.from.Fingerprint() || to != s.from.Whole().Fingerprint() ||
+	return s.resumed || to != s.from.Fingerprint() || to != s.from.WithoutBuilding().Fingerprint() ||
 		len(s.renames)+len(s.newOrders)+len(s.newRequired) > 0
 }
 

@@ -22,20 +22,20 @@ import (
 // A pausedEngine pauses its process before one step, while others do something.
 type pausedEngine struct {
 	store.Engine
-	before func(store.Step) bool // whether to pause before the step; used once
+	before func(store.RepairStep) bool // whether to pause before the step; used once
 	others func()
 }
 
-func (p *pausedEngine) Mend(ctx context.Context, s store.Step) (bool, error) {
+func (p *pausedEngine) Mend(ctx context.Context, s store.RepairStep) (bool, error) {
 	if p.before != nil && p.before(s) {
 		p.before = nil
 		p.others()
 	}
-	return p.Engine.Mend(ctx, s)
+	return p.Engine.Repair(ctx, s)
 }
 
 // pausedDB returns a database whose process pauses.
-func (s *site) pausedDB(t testdb.Tester, before func(store.Step) bool, others func()) *userdb.DB {
+func (s *site) pausedDB(t testdb.Tester, before func(store.RepairStep) bool, others func()) *userdb.DB {
 	t.Helper()
 	db, err := view.Reconfigure(s.DB, func(c *view.Config) { c.Engine = &pausedEngine{c.Engine, before, others} })
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *site) pausedDB(t testdb.Tester, before func(store.Step) bool, others fu
 	return db
 }
 
-func isStep[S store.Step](s store.Step) bool { _, is := s.(S); return is }
+func isStep[S store.RepairStep](s store.RepairStep) bool { _, is := s.(S); return is }
 
 // TestApplierTakesOver checks a process that finds an addition of a dead process in progress. It
 // must not store either addition as complete before all entries have both.
@@ -60,7 +60,7 @@ func TestApplierTakesOver(t *testing.T) {
 				t.Error("the process did not die")
 			}
 		}
-		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, isStep[store.Restate], dies), city))
+		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, isStep[store.ReplaceSchema], dies), city))
 		if err := plan.Apply(s.Ctx, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -78,11 +78,11 @@ func TestApplierTakesOver(t *testing.T) {
 func TestStalledApplier(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		rich := userSchema(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}), field("nick", secondary))
-		for name, before := range map[string]func(store.Step) bool{
+		for name, before := range map[string]func(store.RepairStep) bool{
 			"before a removal": isStep[store.Remove],
-			"before the removal of an identifier": func(st store.Step) bool {
+			"before the removal of an identifier": func(st store.RepairStep) bool {
 				r, is := st.(store.Remove)
-				return is && r.Seen.Is
+				return is && r.Seen.Exists
 			},
 			"before the start": isStep[store.AwaitSchema],
 		} {

@@ -147,7 +147,7 @@ func (im *importer) checkNames(src source, l *line) error {
 	}
 	for _, x := range r.tertiary {
 		if _, declared := t.Schema.Tertiary[x.name]; !declared {
-			near := change.Meant(x.name, slices.Sorted(maps.Keys(t.Schema.Tertiary)))
+			near := change.Suggest(x.name, slices.Sorted(maps.Keys(t.Schema.Tertiary)))
 			return unknownName(l.no, x.inputName, x.name, fmt.Sprintf("type %q has no such tertiary record%s", t.Name, near), false)
 		}
 	}
@@ -176,7 +176,7 @@ func (im *importer) refusalReason(t *change.Type, name string) string {
 	if im.o.Extra && t.Schema.Open || name == columnHash || strings.HasPrefix(name, "~") {
 		return "" // either accepted, or no facet of any type, so the line is refused later
 	}
-	return t.Undeclared(name, columnHash, columnClear, columnFlag)
+	return t.UndeclaredReason(name, columnHash, columnClear, columnFlag)
 }
 
 // read parses a line, maps its names, and returns its type.

@@ -98,15 +98,15 @@ func (im *importer) update(ctx context.Context, lines []*line) error {
 		if err != nil {
 			return err
 		}
-		needs := store.Needs{}
+		needs := store.KeySet{}
 		var now, later []*line
 		var changes []store.Change
 		for i, l := range lines {
 			c, changed, err := im.changeForLine(ctx, l, existing[i])
-			own := store.Needs{}
+			own := store.KeySet{}
 			own.Add(&l.create)
 			own.Add(&c)
-			waits := own.Meets(needs)
+			waits := own.Intersects(needs)
 			maps.Copy(needs, own)
 			switch {
 			case waits:
@@ -151,12 +151,12 @@ func (im *importer) changeForLine(ctx context.Context, l *line, existing store.F
 		change.Disable(r, im.Now(), own)
 	}
 	for mark, of := range l.draft.Own {
-		if store.VerifiedField(mark) != "" {
+		if store.FieldOfVerified(mark) != "" {
 			own[mark] = of
 		}
 	}
 	if c, changed, err = l.t.Update(r, facets, own); err == nil {
-		err = l.t.Replace(&c, l.draft.Tertiary)
+		err = l.t.SetTertiary(&c, l.draft.Tertiary)
 	}
 	return c, changed || len(l.draft.Tertiary) > 0, err
 }
@@ -165,7 +165,7 @@ func (im *importer) changeForLine(ctx context.Context, l *line, existing store.F
 // entry's UID, since that of the line may be generated, and leaves out the hash, which is more than
 // a facet.
 func (l *line) mergedFacets(r store.Record) map[string]string {
-	facets := change.Bare(r)
+	facets := change.Facets(r)
 	for field, wire := range l.draft.Facets {
 		if field != l.t.Schema.Primary && field != store.FieldPassword {
 			facets[field] = wire
@@ -181,7 +181,7 @@ func (im *importer) checkClearPassword(ctx context.Context, l *line, facets map[
 	if l.clearPassword == "" || !slices.ContainsFunc(own, func(id string) bool { return id != "" && !slices.Contains(known, id) }) {
 		return nil
 	}
-	return im.Config.Hashing.Judge(ctx, l.t, l.clearPassword, own)
+	return im.Config.Hashing.Check(ctx, l.t, l.clearPassword, own)
 }
 
 // concurrentFollowUps is the number of changes that are followed up at a time.

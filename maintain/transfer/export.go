@@ -56,7 +56,7 @@ type ExportOptions struct {
 // The start of an export is recorded as an event, as in Import, unless it finds nothing.
 func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (Report, error) {
 	v := view.Of(db)
-	stored, err := v.Follow(ctx, view.Leave, v.Schema.Names()...)
+	stored, err := v.Follow(ctx, view.IgnoreExtension, v.Schema.Names()...)
 	switch {
 	case err == nil:
 		v = stored

@@ -47,8 +47,8 @@ func newExportLine(t *change.Type, read store.EntryRead, w store.Entry, secret b
 		switch {
 		case field == store.FieldPassword && secret:
 			x.Password = wire
-		case store.VerifiedField(field) != "":
-			if facet := store.VerifiedField(field); utf8.ValidString(facet) && wire == store.Verified(w.Record.Fields[facet]) {
+		case store.FieldOfVerified(field) != "":
+			if facet := store.FieldOfVerified(field); utf8.ValidString(facet) && wire == store.Verified(w.Record.Fields[facet]) {
 				x.Verified = append(x.Verified, facet)
 			}
 		case field == store.FieldPassword || store.OwnField(field):

@@ -218,10 +218,10 @@ func newImporter(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOption
 	if err != nil {
 		return nil, err
 	}
-	if survey.Bulks {
+	if survey.SavesBulks {
 		im.batchSize = bulkBatch
 	}
-	if survey.Bulks || o.DryRun {
+	if survey.SavesBulks || o.DryRun {
 		im.concurrent = 1
 	}
 	if err := im.checkInput(ctx, r); err != nil {
@@ -345,7 +345,7 @@ func (im *importer) startBatches(ctx context.Context, started chan<- *batch, fin
 		more, readErr := im.fillBatch(b, limit)
 		im.prepare(ctx, b)
 		// They share a key that either may claim or release.
-		shares := func(o *batch) bool { return o.needs.Meets(b.needs) }
+		shares := func(o *batch) bool { return o.needs.Intersects(b.needs) }
 		for len(before) >= concurrent || slices.ContainsFunc(before, shares) {
 			select {
 			case done := <-finished:

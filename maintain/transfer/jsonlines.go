@@ -101,7 +101,7 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 func unknownKey(name string) error {
 	keys := []string{"type", "facets", "wire", "tertiary", columnHash, columnClear, columnChanged, columnDisabled, keyVerified}
 	e := &ColumnError{Name: name, Reason: `a line of JSON has the facets of an entry under "facets"`}
-	if suggestion := change.Meant(name, keys); suggestion != "" {
+	if suggestion := change.Suggest(name, keys); suggestion != "" {
 		e.Reason = "no line of an export has such a key" + suggestion
 	}
 	return e

@@ -94,7 +94,7 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 func (im *importer) hash(ctx context.Context, l *line) {
 	own := append(l.t.Identifiers(l.draft.Facets), l.draft.UID)
 	if im.o.DryRun {
-		l.err = im.Config.Hashing.Judge(ctx, l.t, l.clearPassword, own)
+		l.err = im.Config.Hashing.Check(ctx, l.t, l.clearPassword, own)
 		return
 	}
 	hash, err := im.Config.Hashing.Hash(ctx, l.t, l.clearPassword, own)
@@ -268,7 +268,7 @@ func (im *importer) addOwnFields(l *line, r *reading) error {
 	if l.clearPassword != "" {
 		return errors.New("both a password hash and a clear password")
 	}
-	if err := im.Config.Hashing.Of(l.t).Usable(hash); err != nil {
+	if err := im.Config.Hashing.HasherFor(l.t).Usable(hash); err != nil {
 		advice := " (a clear password goes into clear_password)"
 		if im.o.From != "" {
 			advice = ""

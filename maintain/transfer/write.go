@@ -18,7 +18,7 @@ type batch struct {
 	lines   []line
 	sum     string         // checksum of the input up to the end of the batch
 	toWrite []*line        // lines to write, ordered by type
-	needs   store.Needs    // the keys that must be free to create the entries
+	needs   store.KeySet   // the keys that must be free to create the entries
 	changes []store.Change // buffer for the changes that create the entries
 
 	ctx     context.Context
@@ -31,7 +31,7 @@ type batch struct {
 // newBatch returns a batch without lines.
 func (im *importer) newBatch() *batch {
 	if len(im.freeBatches) == 0 {
-		return &batch{lines: make([]line, 0, max(im.firstSize, im.batchSize)), needs: store.Needs{}}
+		return &batch{lines: make([]line, 0, max(im.firstSize, im.batchSize)), needs: store.KeySet{}}
 	}
 	b := im.freeBatches[len(im.freeBatches)-1]
 	im.freeBatches = im.freeBatches[:len(im.freeBatches)-1]
@@ -111,7 +111,7 @@ func (im *importer) create(ctx context.Context, b *batch, lines []*line) error {
 	b.changes = b.changes[:0]
 	for _, l := range lines {
 		if im.o.OnDuplicate == DuplicateUpdate && l.sharesKey {
-			l.err = store.Taken(l.t.Schema.Primary)
+			l.err = store.DuplicateField(l.t.Schema.Primary)
 			continue
 		}
 		of, b.changes = append(of, l), append(b.changes, l.create)
@@ -164,7 +164,7 @@ func (im *importer) applyOnce(ctx context.Context, lines []*line, changes []stor
 		}
 		l.updating = !c.Create
 		switch code := userdb.CodeOf(err); {
-		case view.Followable(err):
+		case view.IsSchemaChanged(err):
 			stale, refusal = append(stale, l), err
 		case err == nil && c.Create:
 			l.finish(createdLine)
@@ -231,7 +231,7 @@ func (im *importer) simulate(ctx context.Context, l *line, found []store.Found) 
 			}
 		}
 	default:
-		l.refuse(store.Taken(taken))
+		l.refuse(store.DuplicateField(taken))
 	}
 }
 

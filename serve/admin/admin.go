@@ -30,10 +30,10 @@ func Open(db *userdb.DB) (*userdb.DB, error) {
 	})
 }
 
-// Sees reports whether those who belong to the namespace by, such as operators, may see what
+// CanSee reports whether those who belong to the namespace by, such as operators, may see what
 // belongs to the namespace of. They see their own namespace and those inside it; those of the root,
 // "", see everything. Both names are in the form that recordkey.ParseNamespace reads.
-func Sees(by, of string) bool {
+func CanSee(by, of string) bool {
 	outer, err := recordkey.ParseNamespace(by)
 	inner, bad := recordkey.ParseNamespace(of)
 	return err == nil && bad == nil && strings.HasPrefix(inner.String(), outer.String())
@@ -42,29 +42,29 @@ func Sees(by, of string) bool {
 // namespaceOf returns the namespace of a view.
 func namespaceOf(db *userdb.DB) string { return view.Of(db).NS.Path() }
 
-// Act puts an event into the feed of db's namespace, whether or not histories are kept: something
-// that an operator did, or that was done to one. about names what it concerns.
-func Act(ctx context.Context, db *userdb.DB, kind userdb.EventKind, about string) error {
-	return view.Of(db).Act(ctx, kind, recordkey.Key{}, about)
+// RecordEvent puts an event into the feed of db's namespace, whether or not histories are kept:
+// something that an operator did, or that was done to one. about names what it concerns.
+func RecordEvent(ctx context.Context, db *userdb.DB, kind userdb.EventKind, about string) error {
+	return view.Of(db).NoteAct(ctx, kind, recordkey.Key{}, about)
 }
 
 // ActAs calls Act on behalf of an operator or, if operator is "", of somebody who is not signed in.
 func ActAs(ctx context.Context, db *userdb.DB, operator, origin string, kind userdb.EventKind, about string) error {
-	who := view.Actor{Who: view.OperatorPrefix + operator, Origin: origin}
+	who := view.Actor{Name: view.OperatorPrefix + operator, Origin: origin}
 	if operator == "" {
-		who.Who = "visitor"
+		who.Name = "visitor"
 	}
 	ctx = view.WithActor(ctx, who)
-	return Act(ctx, db, kind, about)
+	return RecordEvent(ctx, db, kind, about)
 }
 
-// Ready checks that the store accepts writes. It writes a record without content that expires after
-// a second.
-func Ready(ctx context.Context, db *userdb.DB) error {
+// CheckWritable checks that the store accepts writes. It writes a record without content that
+// expires after a second.
+func CheckWritable(ctx context.Context, db *userdb.DB) error {
 	v := view.Of(db)
 	key, err := recordkey.Own("ready")
 	if err == nil {
-		_, err = v.Engine.Limit(ctx, store.Limit{Counter: key.In(view.Reserved), Most: math.MaxInt32, Window: time.Second})
+		_, err = v.Engine.Limit(ctx, store.Limit{Counter: key.In(view.Reserved), Max: math.MaxInt32, Window: time.Second})
 	}
 	return err
 }

@@ -23,8 +23,8 @@ const (
 	JobLost    = "lost" // stored as running, but its process has died or cannot reach the store
 )
 
-// MostJobs is the number of ended jobs that a namespace keeps.
-const MostJobs = 20
+// MaxJobs is the number of ended jobs that a namespace keeps.
+const MaxJobs = 20
 
 // jobSilence is the time without a report after which a running job counts as lost. It is measured
 // by the server's clock, since those of two processes may differ.
@@ -34,31 +34,31 @@ const jobType = "job"
 
 // A Job describes work in the background of a service process: an import, an export or a check.
 type Job struct {
-	ID        string    `userdb:"id,primary"`
-	Kind      string    `userdb:"kind"`
-	By        string    `userdb:"by"`        // the operator's name
-	Namespace string    `userdb:"namespace"` // of the console in which it was started
-	Title     string    `userdb:"title"`     // what it is about
-	Host      string    `userdb:"host"`      // identifies the process, which has its files
-	Began     time.Time `userdb:"began,ordered"`
-	Heard     time.Time `userdb:"heard"` // when its process last reported
-	Ended     time.Time `userdb:"ended"` // zero if it has not
-	State     string    `userdb:"state"`
-	Done      float64   `userdb:"done"`
-	About     float64   `userdb:"about"` // about how many there are; 0 if unknown
-	Text      string    `userdb:"text"`  // the result
-	Stop      bool      `userdb:"stop"`  // somebody wants it to end
+	ID            string    `userdb:"id,primary"`
+	Kind          string    `userdb:"kind"`
+	By            string    `userdb:"by"`        // the operator's name
+	Namespace     string    `userdb:"namespace"` // of the console in which it was started
+	Title         string    `userdb:"title"`     // what it is about
+	Host          string    `userdb:"host"`      // identifies the process, which has its files
+	Began         time.Time `userdb:"began,ordered"`
+	LastHeartbeat time.Time `userdb:"heard"` // when its process last reported
+	Ended         time.Time `userdb:"ended"` // zero if it has not
+	State         string    `userdb:"state"`
+	Done          float64   `userdb:"done"`
+	Total         float64   `userdb:"about"` // about how many there are; 0 if unknown
+	Result        string    `userdb:"text"`  // the result
+	Stop          bool      `userdb:"stop"`  // somebody wants it to end
 }
 
-// Over reports whether a job has ended.
-func (j Job) Over() bool { return j.State != JobRunning }
+// Finished reports whether a job has ended.
+func (j Job) Finished() bool { return j.State != JobRunning }
 
 // Percent returns the progress of a job from 0 to 100, or -1 if it is unknown.
 func (j Job) Percent() int {
-	if j.About <= 0 {
+	if j.Total <= 0 {
 		return -1
 	}
-	return int(min(100, 100*j.Done/j.About))
+	return int(min(100, 100*j.Done/j.Total))
 }
 
 func declareJob() (schema.Type, error) {
@@ -75,8 +75,8 @@ type Jobs struct {
 	ns    string
 }
 
-// JobsOf returns the jobs that can be seen from the namespace of db.
-func JobsOf(db *userdb.DB) (*Jobs, error) {
+// OpenJobs returns the jobs that can be seen from the namespace of db.
+func OpenJobs(db *userdb.DB) (*Jobs, error) {
 	own, err := Open(db)
 	if err != nil {
 		return nil, err
@@ -89,8 +89,8 @@ func JobsOf(db *userdb.DB) (*Jobs, error) {
 	return &Jobs{view.Of(own), t, typed, namespaceOf(db)}, err
 }
 
-// As returns the jobs as seen from another namespace.
-func (js *Jobs) As(ns string) *Jobs { return &Jobs{js.view, js.all, js.typed, ns} }
+// In returns the jobs as seen from another namespace.
+func (js *Jobs) In(ns string) *Jobs { return &Jobs{js.view, js.all, js.typed, ns} }
 
 // now returns the time for jobs, which is the same for all processes. On a cluster it is that of
 // one server.
@@ -117,7 +117,7 @@ func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
 	}
 	j.ID, j.Namespace, j.State = strings.ToLower(rand.Text()), js.ns, JobRunning
 	j.Began = now.UTC().Truncate(time.Millisecond)
-	j.Heard = j.Began
+	j.LastHeartbeat = j.Began
 	return js.typed.Create(ctx, j)
 }
 
@@ -128,10 +128,10 @@ func (js *Jobs) prune(ctx context.Context) error {
 	}
 	over := 0
 	for _, j := range all {
-		if !j.Over() || j.Namespace != js.ns {
+		if !j.Finished() || j.Namespace != js.ns {
 			continue
 		}
-		if over++; over < MostJobs {
+		if over++; over < MaxJobs {
 			continue
 		}
 		if err := js.all.Delete(ctx, hints.UID(j.ID)); err != nil && !errors.Is(err, userdb.ErrNotFound) {
@@ -141,15 +141,15 @@ func (js *Jobs) prune(ctx context.Context) error {
 	return nil
 }
 
-// Beat records that a job continues, and how far it has come. stop reports whether somebody wants
-// it to end. ErrNotFound means that the job is no longer known.
-func (js *Jobs) Beat(ctx context.Context, id string, done, about int64) (stop bool, err error) {
+// Heartbeat records that a job continues, and how far it has come. stop reports whether somebody
+// wants it to end. ErrNotFound means that the job is no longer known.
+func (js *Jobs) Heartbeat(ctx context.Context, id string, done, about int64) (stop bool, err error) {
 	now, err := js.now(ctx)
 	if err != nil {
 		return false, err
 	}
 	j, err := js.typed.Update(ctx, hints.UID(id), func(j *Job) error {
-		j.Heard, j.Done, j.About = now, float64(done), float64(about)
+		j.LastHeartbeat, j.Done, j.Total = now, float64(done), float64(about)
 		return nil
 	})
 	return j.Stop, err
@@ -162,15 +162,15 @@ func (js *Jobs) End(ctx context.Context, id, state, text string, done, about int
 		return err
 	}
 	_, err = js.typed.Update(ctx, hints.UID(id), func(j *Job) error {
-		j.State, j.Text, j.Ended = state, text, now
-		j.Done, j.About = float64(done), float64(about)
+		j.State, j.Result, j.Ended = state, text, now
+		j.Done, j.Total = float64(done), float64(about)
 		return nil
 	})
 	return err
 }
 
-// WantStop asks the process of a job to end it, which it does within seconds.
-func (js *Jobs) WantStop(ctx context.Context, id string) error {
+// RequestStop asks the process of a job to end it, which it does within seconds.
+func (js *Jobs) RequestStop(ctx context.Context, id string) error {
 	if _, err := js.Find(ctx, id); err != nil {
 		return err
 	}
@@ -181,12 +181,12 @@ func (js *Jobs) WantStop(ctx context.Context, id string) error {
 	return err
 }
 
-// StopOf asks for the end of all running jobs that an operator started.
-func (js *Jobs) StopOf(ctx context.Context, operator string) error {
+// RequestStopOf asks for the end of all running jobs that an operator started.
+func (js *Jobs) RequestStopOf(ctx context.Context, operator string) error {
 	all, err := js.All(ctx)
 	for _, j := range all {
-		if err == nil && j.By == operator && !j.Over() {
-			err = js.WantStop(ctx, j.ID)
+		if err == nil && j.By == operator && !j.Finished() {
+			err = js.RequestStop(ctx, j.ID)
 		}
 	}
 	return err
@@ -195,10 +195,10 @@ func (js *Jobs) StopOf(ctx context.Context, operator string) error {
 // Find returns a job. It returns ErrNotFound if there is none with that ID.
 func (js *Jobs) Find(ctx context.Context, id string) (Job, error) {
 	j, err := js.typed.Find(ctx, hints.UID(id))
-	if err == nil && !Sees(js.ns, j.Namespace) {
+	if err == nil && !CanSee(js.ns, j.Namespace) {
 		return Job{}, userdb.ErrNotFound
 	}
-	if err != nil || j.Over() {
+	if err != nil || j.Finished() {
 		return j, err
 	}
 	now, err := js.now(ctx)
@@ -212,10 +212,10 @@ func (js *Jobs) All(ctx context.Context) (all []Job, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if !Sees(js.ns, j.Namespace) {
+		if !CanSee(js.ns, j.Namespace) {
 			continue
 		}
-		if now.IsZero() && !j.Over() {
+		if now.IsZero() && !j.Finished() {
 			if now, err = js.now(ctx); err != nil {
 				return nil, err
 			}
@@ -227,7 +227,7 @@ func (js *Jobs) All(ctx context.Context) (all []Job, err error) {
 
 // asOf returns the job as it is at the given time: it is lost if it has not reported for too long.
 func (j Job) asOf(now time.Time) Job {
-	if j.State == JobRunning && now.Sub(j.Heard) > jobSilence {
+	if j.State == JobRunning && now.Sub(j.LastHeartbeat) > jobSilence {
 		j.State = JobLost
 	}
 	return j

@@ -19,35 +19,35 @@ import (
 func TestJobs(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx := t.Context()
-		jobs, err := admin.JobsOf(db)
+		jobs, err := admin.OpenJobs(db)
 		must(t, err)
-		other, err := admin.JobsOf(db)
+		other, err := admin.OpenJobs(db)
 		must(t, err)
 		j, err := jobs.Begin(ctx, admin.Job{Kind: "import", By: "Olga", Title: "people.csv"})
 		must(t, err)
-		if stop, err := jobs.Beat(ctx, j.ID, 5, 20); err != nil || stop {
+		if stop, err := jobs.Heartbeat(ctx, j.ID, 5, 20); err != nil || stop {
 			t.Errorf("%v, %v", stop, err)
 		}
-		if seen, err := other.Find(ctx, j.ID); err != nil || seen.Percent() != 25 || seen.Over() || seen.By != "Olga" {
+		if seen, err := other.Find(ctx, j.ID); err != nil || seen.Percent() != 25 || seen.Finished() || seen.By != "Olga" {
 			t.Errorf("%+v, %v", seen, err)
 		}
-		must(t, other.WantStop(ctx, j.ID))
-		if stop, err := jobs.Beat(ctx, j.ID, 6, 20); err != nil || !stop {
+		must(t, other.RequestStop(ctx, j.ID))
+		if stop, err := jobs.Heartbeat(ctx, j.ID, 6, 20); err != nil || !stop {
 			t.Errorf("it is not asked to stop: %v", err)
 		}
 		must(t, jobs.End(ctx, j.ID, admin.JobStopped, "6 of 20", 6, 20))
-		if seen, err := other.Find(ctx, j.ID); err != nil || !seen.Over() || seen.Text != "6 of 20" {
+		if seen, err := other.Find(ctx, j.ID); err != nil || !seen.Finished() || seen.Result != "6 of 20" {
 			t.Errorf("%+v, %v", seen, err)
 		}
 		last := ""
-		for i := range admin.MostJobs + 3 {
+		for i := range admin.MaxJobs + 3 {
 			more, err := jobs.Begin(ctx, admin.Job{Kind: "check", Title: fmt.Sprint(i)})
 			must(t, err)
 			must(t, jobs.End(ctx, more.ID, admin.JobDone, "", 0, 0))
 			last = more.ID
 		}
 		all, err := other.All(ctx)
-		if err != nil || len(all) != admin.MostJobs || all[0].ID != last {
+		if err != nil || len(all) != admin.MaxJobs || all[0].ID != last {
 			t.Errorf("%d jobs, %v", len(all), err)
 		}
 		if _, err := jobs.Find(ctx, j.ID); !errors.Is(err, userdb.ErrNotFound) {
@@ -74,7 +74,7 @@ func TestJobsClock(t *testing.T) {
 		ctx, server := t.Context(), &shiftedEngine{ahead: -time.Hour}
 		db, err := view.Reconfigure(db, func(c *view.Config) { server.Engine, c.Engine = c.Engine, server })
 		must(t, err)
-		jobs, err := admin.JobsOf(db)
+		jobs, err := admin.OpenJobs(db)
 		must(t, err)
 		j, err := jobs.Begin(ctx, admin.Job{Kind: "check"})
 		must(t, err)
@@ -90,7 +90,7 @@ func TestJobsClock(t *testing.T) {
 			t.Errorf("it began at %v", j.Began)
 		}
 		state(admin.JobRunning)
-		if _, err := jobs.Beat(ctx, j.ID, 1, 2); err != nil {
+		if _, err := jobs.Heartbeat(ctx, j.ID, 1, 2); err != nil {
 			t.Error(err)
 		}
 		state(admin.JobRunning)

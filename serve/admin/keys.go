@@ -30,8 +30,8 @@ const (
 // Scopes lists all scopes.
 var Scopes = []string{ScopeRead, ScopeWrite, ScopeLogin, ScopeSCIM, ScopeAdmin}
 
-// MostKeys is the greatest number of keys that a store has.
-const MostKeys = 1000
+// MaxKeys is the greatest number of keys that a store has.
+const MaxKeys = 1000
 
 // secretPrefix begins the secret of every key, so that those who find one know what it is.
 const secretPrefix = "udb_"
@@ -48,8 +48,8 @@ type Key struct {
 	// recordkey.ParseNamespace reads.
 	Namespace string    `userdb:"namespace"`
 	Expires   time.Time `userdb:"expires"` // zero means never
-	By        string    `userdb:"by"`      // who made it, such as "operator:Olga"; "" if unknown
-	Made      time.Time `userdb:"made"`    // zero if unknown
+	CreatedBy string    `userdb:"by"`      // who made it, such as "operator:Olga"; "" if unknown
+	CreatedAt time.Time `userdb:"made"`    // zero if unknown
 }
 
 // ErrKey reports why a key cannot be made.
@@ -67,16 +67,16 @@ func declareKey() (schema.Type, error) {
 	return t, nil
 }
 
-// May reports whether the key has a scope.
-func (k Key) May(scope string) bool {
+// HasScope reports whether the key has a scope.
+func (k Key) HasScope(scope string) bool {
 	return slices.Contains(k.Scopes, scope) || slices.Contains(k.Scopes, ScopeAdmin)
 }
 
-// Sees reports whether the key may see a type.
-func (k Key) Sees(typ string) bool { return len(k.Types) == 0 || slices.Contains(k.Types, typ) }
+// CanSee reports whether the key may see a type.
+func (k Key) CanSee(typ string) bool { return len(k.Types) == 0 || slices.Contains(k.Types, typ) }
 
-// Good reports whether the key has not expired.
-func (k Key) Good(now time.Time) bool { return k.Expires.IsZero() || now.Before(k.Expires) }
+// Valid reports whether the key has not expired.
+func (k Key) Valid(now time.Time) bool { return k.Expires.IsZero() || now.Before(k.Expires) }
 
 // Keys holds the API keys of a store, as seen from one namespace. It is safe for concurrent use.
 type Keys struct {
@@ -85,8 +85,8 @@ type Keys struct {
 	ns    string
 }
 
-// KeysOf returns the keys that can be seen from the namespace of db.
-func KeysOf(db *userdb.DB) (*Keys, error) {
+// OpenKeys returns the keys that can be seen from the namespace of db.
+func OpenKeys(db *userdb.DB) (*Keys, error) {
 	own, err := Open(db)
 	if err != nil {
 		return nil, err
@@ -99,8 +99,8 @@ func KeysOf(db *userdb.DB) (*Keys, error) {
 	return &Keys{t, typed, namespaceOf(db)}, err
 }
 
-// As returns the keys as seen from another namespace.
-func (ks *Keys) As(ns string) *Keys { return &Keys{ks.all, ks.typed, ns} }
+// In returns the keys as seen from another namespace.
+func (ks *Keys) In(ns string) *Keys { return &Keys{ks.all, ks.typed, ns} }
 
 // Create makes a key and returns its secret: "udb_" followed by 160 random bits. It sets the hash
 // of k, its time, and its maker, who is the actor of the context.
@@ -112,11 +112,11 @@ func (ks *Keys) Create(ctx context.Context, k Key) (secret string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if n.Entries >= MostKeys {
-		return "", fmt.Errorf("%w: the store has %d keys, the most it can have; revoke some first", ErrKey, MostKeys)
+	if n.Entries >= MaxKeys {
+		return "", fmt.Errorf("%w: the store has %d keys, the most it can have; revoke some first", ErrKey, MaxKeys)
 	}
 	secret = secretPrefix + strings.ToLower(rand.Text()[:26]) + strings.ToLower(rand.Text()[:6])
-	k.Hash, k.By, k.Made = Hash(secret), view.ActorOf(ctx).Who, time.Now().UTC().Truncate(time.Second)
+	k.Hash, k.CreatedBy, k.CreatedAt = Hash(secret), view.ActorOf(ctx).Name, time.Now().UTC().Truncate(time.Second)
 	_, err = ks.typed.Create(ctx, k)
 	return secret, err
 }
@@ -146,7 +146,7 @@ func (ks *Keys) All(ctx context.Context) (all []Key, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if Sees(ks.ns, k.Namespace) {
+		if CanSee(ks.ns, k.Namespace) {
 			all = append(all, k)
 		}
 	}
@@ -156,7 +156,7 @@ func (ks *Keys) All(ctx context.Context) (all []Key, err error) {
 // MadeBy returns the keys that an operator made in the console.
 func (ks *Keys) MadeBy(ctx context.Context, operator string) ([]Key, error) {
 	all, err := ks.All(ctx)
-	return slices.DeleteFunc(all, func(k Key) bool { return k.By != view.OperatorPrefix+operator }), err
+	return slices.DeleteFunc(all, func(k Key) bool { return k.CreatedBy != view.OperatorPrefix+operator }), err
 }
 
 // Revoke deletes the key with a name. Running services stop accepting it within five seconds.
@@ -165,7 +165,7 @@ func (ks *Keys) Revoke(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if !Sees(ks.ns, k.Namespace) {
+	if !CanSee(ks.ns, k.Namespace) {
 		return userdb.ErrNotFound
 	}
 	return ks.all.Delete(ctx, hints.UID(k.Hash))

@@ -21,7 +21,7 @@ func TestKeys(t *testing.T) {
 	db, err := userdb.Open(ctx, "memory:", userdb.Options{})
 	must(t, err)
 	defer db.Close()
-	keys, err := admin.KeysOf(db)
+	keys, err := admin.OpenKeys(db)
 	must(t, err)
 	k := admin.Key{Name: "Web-shop", Scopes: []string{admin.ScopeRead, admin.ScopeLogin}, Types: []string{"user"}, Expires: time.Now().Add(time.Hour).Truncate(time.Second)}
 	secret, err := keys.Create(ctx, k)
@@ -31,8 +31,8 @@ func TestKeys(t *testing.T) {
 	}
 	found, err := keys.Find(ctx, admin.Hash(secret))
 	must(t, err)
-	if found.Name != "Web-shop" || !found.May(admin.ScopeRead) || found.May(admin.ScopeWrite) || !found.Sees("user") || found.Sees("order") ||
-		!found.Good(time.Now()) || found.Good(time.Now().Add(2*time.Hour)) {
+	if found.Name != "Web-shop" || !found.HasScope(admin.ScopeRead) || found.HasScope(admin.ScopeWrite) || !found.CanSee("user") || found.CanSee("order") ||
+		!found.Valid(time.Now()) || found.Valid(time.Now().Add(2*time.Hour)) {
 		t.Errorf("found %+v", found)
 	}
 	if _, err := keys.Create(ctx, admin.Key{Name: "web-SHOP", Scopes: []string{admin.ScopeRead}}); !errors.Is(err, userdb.ErrDuplicate) {
@@ -63,7 +63,7 @@ func TestKeys(t *testing.T) {
 	if err := keys.Revoke(ctx, "web-shop"); !errors.Is(err, userdb.ErrNotFound) {
 		t.Errorf("revoked twice: %v", err)
 	}
-	must(t, admin.Ready(ctx, db))
+	must(t, admin.CheckWritable(ctx, db))
 }
 
 // TestReserved checks that nobody can open, list, remove, copy or drop the store's own records.
@@ -72,7 +72,7 @@ func TestReserved(t *testing.T) {
 	db, err := userdb.Open(ctx, "memory:", userdb.Options{})
 	must(t, err)
 	defer db.Close()
-	keys, err := admin.KeysOf(db)
+	keys, err := admin.OpenKeys(db)
 	must(t, err)
 	_, err = keys.Create(ctx, admin.Key{Name: "a", Scopes: []string{admin.ScopeRead}})
 	must(t, err)

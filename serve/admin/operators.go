@@ -39,8 +39,8 @@ const (
 )
 
 var (
-	// ErrSetUp means that no set-up link is made, since there is an operator already.
-	ErrSetUp = coded.New(userdb.CodeConflict, "there is an operator already")
+	// ErrAlreadySetUp means that no set-up link is made, since there is an operator already.
+	ErrAlreadySetUp = coded.New(userdb.CodeConflict, "there is an operator already")
 	// ErrSetupPending means that a set-up link was made within the last hour. Only its maker knows
 	// the link.
 	ErrSetupPending = coded.New(userdb.CodeConflict, "a set-up link was made within the last hour")
@@ -91,7 +91,7 @@ func newOperator(db *userdb.DB, uid, name, password string) userdb.NewEntry {
 	if ns := namespaceOf(db); ns != "" {
 		facets[OperatorNamespace] = schema.Text(ns)
 	}
-	return userdb.NewEntry{UID: uid, Facets: facets, Password: password, Typed: true}
+	return userdb.NewEntry{UID: uid, Facets: facets, Password: password, RequirePassword: true}
 }
 
 // takenUID reports whether err means that there is a first operator already.
@@ -101,7 +101,7 @@ func takenUID(err error) bool {
 }
 
 // BeginSetup returns the token of a new set-up link: 160 random bits, of which the store keeps a
-// hash for an hour. If it makes none, the error is ErrSetUp or ErrSetupPending.
+// hash for an hour. If it makes none, the error is ErrAlreadySetUp or ErrSetupPending.
 func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	operators, err := Operators(db)
 	if err != nil {
@@ -109,7 +109,7 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	}
 	is, err := operators.Exists(ctx, hints.UID(firstOperator))
 	if err == nil && is {
-		err = ErrSetUp
+		err = ErrAlreadySetUp
 	}
 	if err != nil {
 		return "", err

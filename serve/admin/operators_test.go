@@ -86,13 +86,13 @@ func TestSetUp(t *testing.T) {
 			t.Errorf("spent: %v", err)
 		}
 		now = now.Add(2 * time.Hour)
-		if _, err := admin.BeginSetup(ctx, db); !errors.Is(err, admin.ErrSetUp) {
+		if _, err := admin.BeginSetup(ctx, db); !errors.Is(err, admin.ErrAlreadySetUp) {
 			t.Errorf("a link, though there is an operator: %v", err)
 		}
 		operators, err := admin.Operators(db)
 		must(t, err)
 		must(t, operators.Disable(ctx, hints.Any("root")))
-		if _, err := admin.BeginSetup(ctx, db); !errors.Is(err, admin.ErrSetUp) {
+		if _, err := admin.BeginSetup(ctx, db); !errors.Is(err, admin.ErrAlreadySetUp) {
 			t.Errorf("a link, though there is a disabled operator: %v", err)
 		}
 		for key, text := range dumpRecords(t, db) {
@@ -111,7 +111,7 @@ func dumpRecords(t *testing.T, db *userdb.DB) map[string]string {
 	for keys, err := range store.ScanAll(t.Context(), engine, store.Scan{Pattern: "*", Count: 1000}) {
 		must(t, err)
 		for _, key := range keys {
-			found, err := engine.Look(t.Context(), []store.LookAt{{Key: key, As: store.LookAll}})
+			found, err := engine.ReadRaw(t.Context(), []store.RawRead{{Key: key, As: store.RawAll}})
 			must(t, err)
 			text := key + " " + found[0].Wire + " " + strings.Join(found[0].Items, " ")
 			for _, p := range found[0].Pairs {

@@ -290,7 +290,7 @@ func TestMarkup(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%q: %v", text, err)
 		}
-		_, _, err = d.users.StartSession(userdb.WithActor(t.Context(), userdb.Actor{Who: text, Origin: text}), e, userdb.SessionOptions{Agent: text, Origin: text})
+		_, _, err = d.users.StartSession(userdb.WithActor(t.Context(), userdb.Actor{Name: text, Origin: text}), e, userdb.SessionOptions{Agent: text, Origin: text})
 		must(t, err)
 		_, err = d.users.Login(t.Context(), text, text, userdb.Attempt{Origin: text})
 		if err == nil {

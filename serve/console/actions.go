@@ -28,7 +28,7 @@ func (c *Console) actions() map[string]action {
 	return map[string]action{
 		"disable":      func(s subject) error { return s.t.Disable(s.r.Context(), s.hint) },
 		"enable":       func(s subject) error { return s.t.Enable(s.r.Context(), s.hint) },
-		"waits":        func(s subject) error { return s.t.EndWaits(s.r.Context(), s.hint) },
+		"waits":        func(s subject) error { return s.t.ResetThrottle(s.r.Context(), s.hint) },
 		"sessions/end": endSessions,
 		"password":     setPassword,
 		"tags":         changeTags,
@@ -121,7 +121,7 @@ var linkLifetimes = map[string]time.Duration{"": time.Hour, "1h": time.Hour, "24
 
 // issue creates a link. The response shows it, and it is never shown again.
 func (c *Console) issue(s subject) error {
-	token := userdb.Token{Purpose: s.r.PostFormValue("purpose"), Life: linkLifetimes[s.r.PostFormValue("life")]}
+	token := userdb.Token{Purpose: s.r.PostFormValue("purpose"), Lifetime: linkLifetimes[s.r.PostFormValue("life")]}
 	if token.Purpose == "" {
 		token.Purpose = resetPurpose
 	}

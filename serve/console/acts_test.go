@@ -20,8 +20,8 @@ func (d *desk) operatorActions() (all []string) {
 	page, err := d.db.Events(d.t.Context(), userdb.EventQuery{Limit: 1000})
 	must(d.t, err)
 	for _, e := range page.Events {
-		if e.Kind.OfOperator() {
-			all = append(all, fmt.Sprint(e.Kind, " ", e.Who, " ", e.Purpose, " ", e.Origin))
+		if e.Kind.IsOperator() {
+			all = append(all, fmt.Sprint(e.Kind, " ", e.Actor, " ", e.Purpose, " ", e.Origin))
 		}
 	}
 	return all
@@ -112,10 +112,10 @@ func TestLeftBehind(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		d.do(http.StatusOK, "/console/keys", "name", "shop", "scope", "read")
 		d.wantText(d.do(http.StatusOK, "/console/keys"), "by operator Olga")
-		keys, err := admin.KeysOf(d.db)
+		keys, err := admin.OpenKeys(d.db)
 		must(t, err)
 		hers, err := keys.MadeBy(t.Context(), "Olga")
-		if must(t, err); len(hers) != 1 || hers[0].Name != "shop" || time.Since(hers[0].Made) > time.Hour {
+		if must(t, err); len(hers) != 1 || hers[0].Name != "shop" || time.Since(hers[0].CreatedAt) > time.Hour {
 			t.Errorf("Olga created %+v", hers)
 		}
 		if others, err := keys.MadeBy(t.Context(), "Paul"); err != nil || len(others) > 0 {
@@ -129,11 +129,11 @@ func TestLeftBehind(t *testing.T) {
 		must(t, err)
 		his, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: "check", By: "Paul", Title: "his"}, detail{}, forever)
 		must(t, err)
-		jobs, err := admin.JobsOf(d.db)
+		jobs, err := admin.OpenJobs(d.db)
 		must(t, err)
-		must(t, jobs.StopOf(t.Context(), "Olga"))
+		must(t, jobs.RequestStopOf(t.Context(), "Olga"))
 		d.wantText(d.waitForJob("/console/jobs/"+hersToo.ID), "hers stopped Started by Olga")
-		if j, err := jobs.Find(t.Context(), his.ID); err != nil || j.Over() || j.Stop {
+		if j, err := jobs.Find(t.Context(), his.ID); err != nil || j.Finished() || j.Stop {
 			t.Errorf("Paul's job is %+v, %v", j, err)
 		}
 	})

@@ -23,7 +23,7 @@ func TestPagesAgreeWithTheTable(t *testing.T) {
 			want = userdb.CodeNotFound.HTTPStatus()
 		}
 		logged := false
-		c := &Console{options: Options{Failed: func(*http.Request, error) { logged = true }}}
+		c := &Console{options: Options{OnFailure: func(*http.Request, error) { logged = true }}}
 		w := httptest.NewRecorder()
 		c.fail(w, httptest.NewRequest(http.MethodGet, "/console/find", nil), err)
 		if w.Code != want || (w.Code >= http.StatusInternalServerError) && !logged {

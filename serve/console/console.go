@@ -32,11 +32,12 @@ type Options struct {
 	// Admit reserves capacity for work; leave releases it. An error means that there is none. If
 	// Admit is nil, there is no limit.
 	Admit func(ctx context.Context, w Work) (leave func(), err error)
-	// Failed, if not nil, is called for each request that failed through no fault of the operator.
-	Failed func(r *http.Request, err error)
-	// Seen, if not nil, is called for each request, so that it can be logged. operator is the name
-	// of the operator who is signed in, or ""; route is the pattern of the path.
-	Seen func(r *http.Request, operator, route string)
+	// OnFailure, if not nil, is called for each request that failed through no fault of the
+	// operator.
+	OnFailure func(r *http.Request, err error)
+	// OnRequest, if not nil, is called for each request, so that it can be logged. operator is the
+	// name of the operator who is signed in, or ""; route is the pattern of the path.
+	OnRequest func(r *http.Request, operator, route string)
 }
 
 // A Console handles requests under /console. It is safe for concurrent use.
@@ -46,7 +47,7 @@ type Console struct {
 	operators *userdb.Type
 	auth      web.Auth
 	jobs      *runner
-	figures   figures.Figures
+	figures   figures.Cache
 	now       func() time.Time
 	logins    loginCounter
 	handler   http.Handler
@@ -68,11 +69,11 @@ func New(db *userdb.DB, o Options) (*Console, error) {
 	if o.Admit == nil {
 		o.Admit = func(context.Context, Work) (func(), error) { return func() {}, nil }
 	}
-	if o.Failed == nil {
-		o.Failed = func(*http.Request, error) {}
+	if o.OnFailure == nil {
+		o.OnFailure = func(*http.Request, error) {}
 	}
-	if o.Seen == nil {
-		o.Seen = func(*http.Request, string, string) {}
+	if o.OnRequest == nil {
+		o.OnRequest = func(*http.Request, string, string) {}
 	}
 	operators, err := admin.Operators(db)
 	if err != nil {
@@ -81,9 +82,9 @@ func New(db *userdb.DB, o Options) (*Console, error) {
 	c := &Console{options: o, store: db, operators: operators, now: time.Now}
 	c.auth = web.Auth{
 		Users: operators, SignInPath: "/console/signin", Cookie: web.Cookie{Name: "console"}, Proxies: o.Proxies, Failed: c.fail,
-		Session: userdb.SessionOptions{Life: 12 * time.Hour, Idle: 2 * time.Hour},
+		Session: userdb.SessionOptions{Lifetime: 12 * time.Hour, IdleTimeout: 2 * time.Hour},
 		Allowed: func(operator userdb.Entry) bool {
-			return admin.Sees(operator.Text(admin.OperatorNamespace), o.Namespace)
+			return admin.CanSee(operator.Text(admin.OperatorNamespace), o.Namespace)
 		},
 	}
 	if c.jobs, err = newRunner(db); err != nil {
@@ -122,10 +123,10 @@ func (c *Console) routes() http.Handler {
 	return c.guard(mux)
 }
 
-// logRequest reports the operator and the route of a request to Options.Seen.
+// logRequest reports the operator and the route of a request to Options.OnRequest.
 func (c *Console) logRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.options.Seen(r, web.Entry(r.Context()).Text(admin.OperatorName), r.Pattern)
+		c.options.OnRequest(r, web.Entry(r.Context()).Text(admin.OperatorName), r.Pattern)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -198,7 +199,7 @@ func (c *Console) unknownProxy(r *http.Request) (peer string, unknown bool) {
 // form, except for uploads, which have deadlines of their own.
 func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx := userdb.WithActor(r.Context(), userdb.Actor{Who: actorName(r), Origin: web.Origin(r, c.options.Proxies)})
+		ctx := userdb.WithActor(r.Context(), userdb.Actor{Name: actorName(r), Origin: web.Origin(r, c.options.Proxies)})
 		if isUpload(r) {
 			next(w, r.WithContext(ctx))
 			return
@@ -222,7 +223,7 @@ func (c *Console) recordAction(r *http.Request, kind userdb.EventKind, operator,
 		err = admin.ActAs(ctx, db, operator, web.Origin(r, c.options.Proxies), kind, about)
 	}
 	if err != nil {
-		c.options.Failed(r, fmt.Errorf("recording %s in the feed: %w", kind, err))
+		c.options.OnFailure(r, fmt.Errorf("recording %s in the feed: %w", kind, err))
 	}
 }
 
@@ -344,7 +345,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, p pag
 	}
 	var text bytes.Buffer
 	if err := templates.ExecuteTemplate(&text, "layout", p); err != nil {
-		c.options.Failed(r, err)
+		c.options.OnFailure(r, err)
 		http.Error(w, "This page cannot be shown.", http.StatusInternalServerError)
 		return
 	}
@@ -371,7 +372,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", seconds)
 	}
 	if isServiceProblem(problems) {
-		c.options.Failed(r, err)
+		c.options.OnFailure(r, err)
 	}
 	switch userdb.CodeOf(err) {
 	case userdb.CodeNotFound:

@@ -82,7 +82,7 @@ func newDesk(t *testing.T, db *userdb.DB) *desk {
 	t.Helper()
 	users, err := db.Type("user")
 	must(t, err)
-	c, err := New(db, Options{Namespace: view.Of(db).NS.Path(), View: func(context.Context) (*userdb.DB, error) { return db, nil }, ResetLink: resetLink, Failed: func(r *http.Request, err error) {
+	c, err := New(db, Options{Namespace: view.Of(db).NS.Path(), View: func(context.Context) (*userdb.DB, error) { return db, nil }, ResetLink: resetLink, OnFailure: func(r *http.Request, err error) {
 		t.Logf("%s %s failed: %v", r.Method, r.URL.Path, err)
 	}})
 	must(t, err)
@@ -243,7 +243,7 @@ func (d *desk) history(uid string) (all []string) {
 	events, err := d.users.History(d.t.Context(), hintOf(e.UID()))
 	must(d.t, err)
 	for _, e := range events {
-		all = append(all, fmt.Sprint(e.Kind, " ", e.Who))
+		all = append(all, fmt.Sprint(e.Kind, " ", e.Actor))
 	}
 	return all
 }

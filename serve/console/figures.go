@@ -18,10 +18,10 @@ const (
 // gatherFigure returns the figure with this name and the time when it was computed, which is zero
 // if it is not known yet. If the figure is older than age, gatherFigure computes it again and waits
 // for the result until ctx ends. See withFigureTimeout.
-func gatherFigure[T any](ctx context.Context, f *figures.Figures, name string, age time.Duration, gather func(context.Context) (T, error)) (value T, at time.Time) {
+func gatherFigure[T any](ctx context.Context, f *figures.Cache, name string, age time.Duration, gather func(context.Context) (T, error)) (value T, at time.Time) {
 	// If this fails, the page is shown without the figure.
 	one, _ := figures.Gather(ctx, f, name, age, gather)
-	return one.Value, one.Ended
+	return one.Value, one.EndedAt
 }
 
 // withFigureTimeout returns a context that limits how long a page waits for all its figures.

@@ -71,7 +71,7 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 var eventKinds = []userdb.EventKind{
 	userdb.EventCreate, userdb.EventUpdate, userdb.EventIdentifier, userdb.EventDelete, userdb.EventTags, userdb.EventPassword, userdb.EventDisable, userdb.EventEnable,
 	userdb.EventSessionStart, userdb.EventSessionEnd, userdb.EventIssue, userdb.EventRedeem, userdb.EventLogin, userdb.EventLoginFailed, userdb.EventThrottle,
-	userdb.EventWaits, userdb.EventOperatorLogin, userdb.EventOperatorLoginFailed, userdb.EventOperatorAdd, userdb.EventOperatorDisable, userdb.EventOperatorEnable, userdb.EventOperatorPassword,
+	userdb.EventThrottleReset, userdb.EventOperatorLogin, userdb.EventOperatorLoginFailed, userdb.EventOperatorAdd, userdb.EventOperatorDisable, userdb.EventOperatorEnable, userdb.EventOperatorPassword,
 	userdb.EventKeyCreate, userdb.EventKeyRevoke, userdb.EventImport, userdb.EventExport, userdb.EventRepair,
 }
 
@@ -108,7 +108,7 @@ func withLabels(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent)
 			all[i].Path = keyPath(e.Key)
 		case e.Key.IsValid(): // the account does not exist any more
 			all[i].Label = e.Key.Value()
-		case e.Kind.OfOperator():
+		case e.Kind.IsOperator():
 			all[i].Label = "This store"
 		}
 	}

@@ -41,7 +41,7 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 	db, err := c.view(r.Context())
 	var all []admin.Job
 	if err == nil {
-		all, err = c.jobs.jobs.As(operatorNamespace(r)).All(r.Context())
+		all, err = c.jobs.jobs.In(operatorNamespace(r)).All(r.Context())
 	}
 	if err != nil {
 		c.fail(w, r, err)
@@ -279,7 +279,7 @@ type jobPage struct {
 }
 
 func (c *Console) job(w http.ResponseWriter, r *http.Request) {
-	j, err := c.jobs.jobs.As(operatorNamespace(r)).Find(r.Context(), r.PathValue("id"))
+	j, err := c.jobs.jobs.In(operatorNamespace(r)).Find(r.Context(), r.PathValue("id"))
 	if err != nil {
 		c.fail(w, r, err)
 		return

@@ -62,7 +62,7 @@ type detail struct {
 }
 
 func newRunner(db *userdb.DB) (*runner, error) {
-	jobs, err := admin.JobsOf(db)
+	jobs, err := admin.OpenJobs(db)
 	return &runner{jobs: jobs, host: rand.Text(), tasks: map[string]*task{}}, err
 }
 
@@ -132,7 +132,7 @@ func (r *runner) reportProgress(ctx context.Context, w *task) {
 		case <-tick.C:
 		}
 		recordCtx, cancel := context.WithTimeout(ctx, recordTimeout)
-		stop, err := r.jobs.Beat(recordCtx, w.ID, w.done.Load(), w.total.Load())
+		stop, err := r.jobs.Heartbeat(recordCtx, w.ID, w.done.Load(), w.total.Load())
 		if cancel(); stop || errors.Is(err, userdb.ErrNotFound) {
 			w.stop()
 		}
@@ -187,7 +187,7 @@ func (r *runner) close(ctx context.Context) {
 
 // stop stops a job: at once if it runs here, or else when its process next asks.
 func (r *runner) stop(ctx context.Context, ns, id string) error {
-	err := r.jobs.As(ns).WantStop(ctx, id)
+	err := r.jobs.In(ns).RequestStop(ctx, id)
 	if w := r.task(id); w != nil && !errors.Is(err, userdb.ErrNotFound) {
 		w.stop()
 	}

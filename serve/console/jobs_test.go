@@ -212,7 +212,7 @@ func TestStopping(t *testing.T) {
 	if err != errBusy { //nolint:errorlint // must be errBusy itself
 		t.Errorf("after close: %v", err)
 	}
-	lost := admin.Job{ID: "lost", Kind: "check", Title: "lost", State: admin.JobRunning, Began: time.Now().Add(-time.Hour), Heard: time.Now().Add(-time.Minute)}
+	lost := admin.Job{ID: "lost", Kind: "check", Title: "lost", State: admin.JobRunning, Began: time.Now().Add(-time.Hour), LastHeartbeat: time.Now().Add(-time.Minute)}
 	must(t, storeJob(t, d, lost))
 	d.wantText(d.do(http.StatusOK, "/console/jobs/lost"), "lost: its process has ended")
 }
@@ -234,9 +234,9 @@ func storeJob(t *testing.T, d *desk, j admin.Job) error {
 func removeRecord(t *testing.T, d *desk, key string) error {
 	t.Helper()
 	engine := view.Of(d.db).Engine
-	found, err := engine.Look(t.Context(), []store.LookAt{{Key: key, As: store.LookText}})
+	found, err := engine.ReadRaw(t.Context(), []store.RawRead{{Key: key, As: store.RawText}})
 	if err == nil {
-		_, err = engine.Mend(t.Context(), store.Remove{Key: key, Value: found[0].Wire})
+		_, err = engine.Repair(t.Context(), store.Remove{Key: key, Value: found[0].Wire})
 	}
 	return err
 }

@@ -37,10 +37,10 @@ func (c *Console) keys(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) showKeys(w http.ResponseWriter, r *http.Request, edit func(*keysPage, *page)) {
-	keys, err := admin.KeysOf(c.store)
+	keys, err := admin.OpenKeys(c.store)
 	data := keysPage{Scopes: scopes, Now: time.Now()}
 	if err == nil {
-		data.Keys, err = keys.As(operatorNamespace(r)).All(r.Context())
+		data.Keys, err = keys.In(operatorNamespace(r)).All(r.Context())
 	}
 	if err != nil {
 		c.fail(w, r, err)
@@ -74,7 +74,7 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 	secret := ""
 	if err == nil {
 		var keys *admin.Keys
-		if keys, err = admin.KeysOf(c.store); err == nil {
+		if keys, err = admin.OpenKeys(c.store); err == nil {
 			secret, err = keys.Create(r.Context(), k)
 		}
 	}
@@ -97,9 +97,9 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) revokeKey(w http.ResponseWriter, r *http.Request) {
-	keys, err := admin.KeysOf(c.store)
+	keys, err := admin.OpenKeys(c.store)
 	if err == nil {
-		err = keys.As(operatorNamespace(r)).Revoke(r.Context(), r.PostFormValue("name"))
+		err = keys.In(operatorNamespace(r)).Revoke(r.Context(), r.PostFormValue("name"))
 	}
 	switch {
 	case err == nil:

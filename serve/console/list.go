@@ -84,7 +84,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 	for _, e := range found.Entries {
 		l.Rows = append(l.Rows, newRow(e, declared, l.Columns))
 	}
-	l.Next, l.Prev = pagePath(l.Path, params, "n.", found.Next), pagePath(l.Path, params, "p.", found.Back)
+	l.Next, l.Prev = pagePath(l.Path, params, "n.", found.Next), pagePath(l.Path, params, "p.", found.Prev)
 	p, status := page{Name: "list", Title: "Accounts: " + t.Name()}, http.StatusOK
 	switch {
 	case isAny(err, userdb.ErrCorrupt): // the other accounts are fine
@@ -111,10 +111,10 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 
 // parseQuery parses the parameters of a list, which are those of the HTTP service.
 func parseQuery(params url.Values, t schema.Type) (userdb.Query, error) {
-	q := userdb.Query{Limit: pageSize, MostRead: maxRead, Order: params.Get("order"), Reverse: params.Get("reverse") == "true" && params.Get("order") != "", Where: schema.Facets{}}
+	q := userdb.Query{Limit: pageSize, MaxRead: maxRead, Order: params.Get("order"), Reverse: params.Get("reverse") == "true" && params.Get("order") != "", Where: schema.Facets{}}
 	for _, tag := range params["tag"] {
 		if tag != "" {
-			q.Has = append(q.Has, tag)
+			q.Tags = append(q.Tags, tag)
 		}
 	}
 	for _, text := range params["where"] {
@@ -258,7 +258,7 @@ func accountsText(n int64) string {
 }
 
 // isIndexed reports whether an index knows the number of entries that a query selects.
-func isIndexed(q userdb.Query) bool { return q.Disabled == nil && len(q.Where)+len(q.Has) <= 1 }
+func isIndexed(q userdb.Query) bool { return q.Disabled == nil && len(q.Where)+len(q.Tags) <= 1 }
 
 // queryProblem returns what is wrong with a query.
 func queryProblem(err error) string {

@@ -153,10 +153,10 @@ func TestKeys(t *testing.T) {
 	d := open(t, "memory:")
 	body := d.do(http.StatusOK, "/console/keys", "name", "webshop", "scope", "read", "scope", "login", "expires", "30d")
 	secret := regexp.MustCompile(`udb_[a-z2-7]{32}`).FindString(body)
-	keys, err := admin.KeysOf(d.db)
+	keys, err := admin.OpenKeys(d.db)
 	must(t, err)
 	k, err := keys.Find(t.Context(), admin.Hash(secret))
-	if err != nil || !k.May(admin.ScopeLogin) || k.May(admin.ScopeWrite) || k.Expires.IsZero() {
+	if err != nil || !k.HasScope(admin.ScopeLogin) || k.HasScope(admin.ScopeWrite) || k.Expires.IsZero() {
 		t.Errorf("%+v, %v", k, err)
 	}
 	body = d.do(http.StatusOK, "/console/keys")

@@ -10,26 +10,26 @@ type Work int
 
 // The kinds of work. Requests without credentials do not compete with those that have some.
 const (
-	Visiting  Work = iota // a visitor signs in or creates the first operator
-	LookingUp             // a session is looked up
-	Operating             // an operator is signed in
-	Uploading             // an operator uploads a file
+	WorkSignIn  Work = iota // a visitor signs in or creates the first operator
+	WorkSession             // a session is looked up
+	WorkPage                // an operator is signed in
+	WorkUpload              // an operator uploads a file
 )
 
 // requireOperator passes on the requests of operators. Until it has found their session, they do
 // not take a place among operators who are signed in.
 func (c *Console) requireOperator(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		leaveLookup, ok := c.admit(w, r, LookingUp)
+		leaveLookup, ok := c.admit(w, r, WorkSession)
 		if !ok {
 			return
 		}
 		defer leaveLookup()
 		c.auth.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			leaveLookup()
-			work := Operating
+			work := WorkPage
 			if isUpload(r) {
-				work = Uploading
+				work = WorkUpload
 			}
 			if leave, ok := c.admit(w, r, work); ok {
 				defer leave()

@@ -25,7 +25,7 @@ func (c *callCounter) reset() map[string]int {
 	return calls
 }
 
-func (c *callCounter) Verb(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
+func (c *callCounter) Call(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.calls == nil {
@@ -52,7 +52,7 @@ func TestAccountPageReadsOnce(t *testing.T) {
 		maps.DeleteFunc(got, func(name string, _ int) bool { // the operator's own session
 			return name == "Session" || name == "VerifySession"
 		})
-		want := map[string]int{"Find": 1, "Standing": 1, "History": 1, "Set.Members": 1, "Sessions": 1}
+		want := map[string]int{"Find": 1, "LoginStatus": 1, "History": 1, "Set.Members": 1, "Sessions": 1}
 		if !maps.Equal(got, want) {
 			t.Errorf("the page calls %v, want %v", got, want)
 		}

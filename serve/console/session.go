@@ -24,7 +24,7 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
 		return
 	}
-	leave, ok := c.admit(w, r, Visiting)
+	leave, ok := c.admit(w, r, WorkSignIn)
 	if !ok {
 		return
 	}
@@ -66,7 +66,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 	p := page{Name: "signin", Title: "Sign in", Data: returnPath(r)}
 	if r.Method == http.MethodPost {
-		leave, ok := c.admit(w, r, Visiting)
+		leave, ok := c.admit(w, r, WorkSignIn)
 		if !ok {
 			return
 		}

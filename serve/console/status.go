@@ -62,13 +62,13 @@ func (l *loginCounter) read(ctx context.Context, db *userdb.DB, now time.Time) (
 			return nil, err
 		}
 		for _, e := range found.Events {
-			one := l.hours[hourOf(e.At)]
+			one := l.hours[hourOf(e.Time)]
 			if e.Kind == "login" {
 				one.Good++
 			} else {
 				one.Failed++
 			}
-			l.hours[hourOf(e.At)] = one
+			l.hours[hourOf(e.Time)] = one
 		}
 		if l.after == found.Next {
 			break

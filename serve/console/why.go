@@ -26,14 +26,14 @@ type explanation struct {
 // which names who caused it and when.
 type loginReport struct {
 	why      explanation
-	standing userdb.Standing
+	standing userdb.LoginStatus
 	history  []userdb.HistoryEvent
 }
 
 // reportLogin reads from the store what Login checks, and the history, and explains them.
 func reportLogin(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.Entry) (r loginReport, err error) {
 	hint := hints.Key(e.Key())
-	if r.standing, err = t.Standing(ctx, hint); err != nil {
+	if r.standing, err = t.LoginStatus(ctx, hint); err != nil {
 		return r, err
 	}
 	if r.history, err = t.History(ctx, hint); err != nil {
@@ -49,7 +49,7 @@ func reportLogin(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.En
 
 // explain puts a standing into words. origins is the number of origins that wrong passwords came
 // from, or 0 if unknown.
-func explain(s userdb.Standing, history []userdb.HistoryEvent, origins int, now time.Time) explanation {
+func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins int, now time.Time) explanation {
 	var reasons []string
 	if s.Disabled {
 		reasons = append(reasons, "the account is disabled"+byWhom(history, "disable"))
@@ -102,7 +102,7 @@ func roundUpToMinute(at time.Time) time.Time { return at.Add(time.Minute - 1).Tr
 func byWhom(history []userdb.HistoryEvent, kind userdb.EventKind) string {
 	for _, e := range history {
 		if e.Kind == kind {
-			return ", by " + lowerFirst(actorText(e)) + " at " + e.At.UTC().Format("2 January 2006 15:04 UTC")
+			return ", by " + lowerFirst(actorText(e)) + " at " + e.Time.UTC().Format("2 January 2006 15:04 UTC")
 		}
 	}
 	return ""
@@ -126,9 +126,9 @@ func originsText(n int) string {
 
 // countFamiliar returns the number of familiar origins that have attempts left, whatever strangers
 // do.
-func countFamiliar(s userdb.Standing) (n int) {
+func countFamiliar(s userdb.LoginStatus) (n int) {
 	for _, f := range s.Familiar {
-		if f.Left > 0 {
+		if f.Remaining > 0 {
 			n++
 		}
 	}
@@ -158,30 +158,30 @@ func countGuessOrigins(ctx context.Context, db *userdb.DB, e userdb.Entry) int {
 }
 
 // resetLinkText describes what became of the last link for a new password.
-func resetLinkText(s userdb.Standing, history []userdb.HistoryEvent, now time.Time) string {
+func resetLinkText(s userdb.LoginStatus, history []userdb.HistoryEvent, now time.Time) string {
 	at := slices.IndexFunc(history, func(e userdb.HistoryEvent) bool { return e.Kind == "issue" && e.Purpose == resetPurpose })
 	if at < 0 {
 		return ""
 	}
 	issued := history[at]
-	text := "A reset link was issued at " + formatClock(issued.At, now) + "; it "
+	text := "A reset link was issued at " + formatClock(issued.Time, now) + "; it "
 	for _, token := range s.Tokens {
 		if token.Purpose == resetPurpose {
-			return text + "is unused and valid until " + formatClock(token.Until, now) + "."
+			return text + "is unused and valid until " + formatClock(token.Expires, now) + "."
 		}
 	}
 	for _, e := range slices.Backward(history[:at]) { // later events in order of time
 		switch {
 		case e.Kind == "redeem" && e.Purpose == resetPurpose:
-			return text + "was used at " + formatClock(e.At, now) + "."
+			return text + "was used at " + formatClock(e.Time, now) + "."
 		case e.Kind == "password":
-			return text + "became invalid when a password was set at " + formatClock(e.At, now) + "."
+			return text + "became invalid when a password was set at " + formatClock(e.Time, now) + "."
 		case e.Kind == "disable":
-			return text + "became invalid when the account was disabled at " + formatClock(e.At, now) + "."
+			return text + "became invalid when the account was disabled at " + formatClock(e.Time, now) + "."
 		case e.Kind == "identifier" || e.Kind == "update":
 			for _, field := range issued.Fields {
 				if slices.Contains(e.Fields, field) {
-					return text + "became invalid when " + field + " was changed at " + formatClock(e.At, now) + "."
+					return text + "became invalid when " + field + " was changed at " + formatClock(e.Time, now) + "."
 				}
 			}
 		}

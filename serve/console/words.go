@@ -22,7 +22,7 @@ var templateFuncs = template.FuncMap{
 	"types":  typePath,
 	"deed":   actionText,
 	"device": describeDevice,
-	"actor":  func(who string) string { return lowerFirst(actorText(userdb.HistoryEvent{Who: who})) },
+	"actor":  func(who string) string { return lowerFirst(actorText(userdb.HistoryEvent{Actor: who})) },
 	"shown":  shownName,
 	"kind":   func(kind userdb.EventKind) string { return kindTexts[kind] },
 	"who":    actorText,
@@ -106,20 +106,20 @@ type event struct {
 
 // actorText returns the subject of a sentence about an event: who did it.
 func actorText(e userdb.HistoryEvent) string {
-	kind, name, named := strings.Cut(e.Who, ":")
+	kind, name, named := strings.Cut(e.Actor, ":")
 	switch {
-	case e.Kind.OfLogin() && e.Kind != userdb.EventOperatorLogin:
+	case e.Kind.IsLogin() && e.Kind != userdb.EventOperatorLogin:
 		return "A visitor"
 	case named && kind == "operator":
 		return "Operator " + name
 	case named && kind == "key":
 		return "Key " + name
-	case e.Who == "command":
+	case e.Actor == "command":
 		return "The command line"
-	case e.Who == "library":
+	case e.Actor == "library":
 		return "The application"
 	}
-	return cmp.Or(e.Who, "Somebody")
+	return cmp.Or(e.Actor, "Somebody")
 }
 
 // actionText returns the rest of that sentence: what was done.
@@ -162,7 +162,7 @@ func actionText(e userdb.HistoryEvent) string {
 func operatorActionText(e userdb.HistoryEvent) string {
 	name := "“" + e.Purpose + "”"
 	switch e.Kind {
-	case userdb.EventWaits:
+	case userdb.EventThrottleReset:
 		return "reset the wrong guesses"
 	case userdb.EventKeyCreate:
 		return "created the API key " + name
@@ -203,7 +203,7 @@ var kindTexts = map[userdb.EventKind]string{
 	"create": "accounts created", "update": "facets changed", "identifier": "identifiers changed", "delete": "accounts deleted", "tags": "tags changed",
 	"password": "passwords set", "disable": "accounts disabled", "enable": "accounts enabled", "session_start": "sessions started", "session_end": "sessions ended",
 	"issue": "links issued", "redeem": "links used", "login": "signed in", "login_failed": "failed to sign in", "throttle": "had to wait",
-	userdb.EventWaits: "wrong guesses reset", userdb.EventKeyCreate: "API keys created", userdb.EventKeyRevoke: "API keys revoked", userdb.EventImport: "imports", userdb.EventExport: "exports",
+	userdb.EventThrottleReset: "wrong guesses reset", userdb.EventKeyCreate: "API keys created", userdb.EventKeyRevoke: "API keys revoked", userdb.EventImport: "imports", userdb.EventExport: "exports",
 	userdb.EventRepair: "repairs", userdb.EventOperatorAdd: "operators created", userdb.EventOperatorDisable: "operators disabled", userdb.EventOperatorEnable: "operators enabled",
 	userdb.EventOperatorPassword: "operator passwords set", userdb.EventOperatorLogin: "operators signed in", userdb.EventOperatorLoginFailed: "operators failed to sign in",
 }

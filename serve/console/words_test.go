@@ -25,7 +25,7 @@ func TestDescribeDevice(t *testing.T) {
 // TestByWhom checks that whatever a program calls itself fits into a sentence.
 func TestByWhom(t *testing.T) {
 	for who, want := range map[string]string{"": ", by somebody at", "operator:Ann": ", by operator Ann at", "Éric": ", by éric at", "\xff": ", by \xff at"} {
-		got := byWhom([]userdb.HistoryEvent{{Kind: "disable", Who: who}}, "disable")
+		got := byWhom([]userdb.HistoryEvent{{Kind: "disable", Actor: who}}, "disable")
 		if len(got) < len(want) || got[:len(want)] != want {
 			t.Errorf("%q: %q, want %q", who, got, want)
 		}

@@ -66,15 +66,15 @@ const (
 	uniqueness    = "uniqueness"
 )
 
-// ErrPartly reports that a request failed after some of its changes were made.
-var ErrPartly = errors.New("only a part was done")
+// ErrPartial reports that a request failed after some of its changes were made.
+var ErrPartial = errors.New("only a part was done")
 
 // partial marks err as an error after a first change was made.
 func partial(err error) error {
 	if err == nil || absent(err) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrPartly, err)
+	return fmt.Errorf("%w: %w", ErrPartial, err)
 }
 
 var errNotFound = &Error{http.StatusNotFound, "", "there is no such resource"}

@@ -114,7 +114,7 @@ func (c *call) checkMembers(w memberSet) error {
 
 // taggedUIDs returns the UIDs of the users that carry a tag, sorted.
 func (r *collection) taggedUIDs(ctx context.Context, tag string) (uids []string, err error) {
-	for e, err := range r.users.All(ctx, userdb.Query{Has: []string{tag}}) {
+	for e, err := range r.users.All(ctx, userdb.Query{Tags: []string{tag}}) {
 		switch {
 		case err == nil:
 			uids = append(uids, e.UID())

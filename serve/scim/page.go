@@ -103,7 +103,7 @@ func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, to
 func (c *call) step(t *userdb.Type, m *position, start, limit int64) ([]userdb.Entry, error) {
 	q := userdb.Query{After: m.next}
 	if m.undated {
-		q.Limit, q.MostRead = undatedStep, undatedStep
+		q.Limit, q.MaxRead = undatedStep, undatedStep
 	} else {
 		q.Order, q.Limit = addedField, int(limit)
 		if m.passed < start {

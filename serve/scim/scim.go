@@ -55,7 +55,7 @@ type Handler struct {
 	mu          sync.Mutex
 	collections map[string]*collection
 	positions   map[string]position
-	figures     figures.Figures
+	figures     figures.Cache
 }
 
 // A collection holds what one directory sees: the users of one type in one namespace, and their

@@ -225,7 +225,7 @@ func (c *client) ask(ctx context.Context, epoch int, q ask) answer {
 	c.rec.n++
 	c.must(c.rec.write(line{N: n, Epoch: epoch, At: now(), Ask: &q}))
 	var a answer
-	late := c.pulse.within(userdb.WithActor(ctx, userdb.Actor{Who: whoOf(c.name(), n)}), most, func(ctx context.Context) {
+	late := c.pulse.within(userdb.WithActor(ctx, userdb.Actor{Name: whoOf(c.name(), n)}), most, func(ctx context.Context) {
 		a = caller{c.users, epoch, how, c.Services, c.Key}.do(ctx, q)
 	})
 	if !slices.Contains(hashing, q.Verb) {

@@ -59,7 +59,7 @@ func (f *follower) read(ctx context.Context) error {
 			}
 			f.ids[e.ID] = true
 			uid := e.Key.Value()
-			f.heard[uid] = append(f.heard[uid], fedLine{uid, e.Who, string(e.Kind)})
+			f.heard[uid] = append(f.heard[uid], fedLine{uid, e.Actor, string(e.Kind)})
 		}
 		if f.after = p.Next; len(p.Events) == 0 {
 			return nil
@@ -100,7 +100,7 @@ func (r *run) historyOf(uid string) (lines []fedLine) {
 		return nil
 	}
 	for _, e := range all {
-		lines = append([]fedLine{{uid, e.Who, string(e.Kind)}}, lines...)
+		lines = append([]fedLine{{uid, e.Actor, string(e.Kind)}}, lines...)
 	}
 	return lines
 }

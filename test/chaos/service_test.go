@@ -62,7 +62,7 @@ func serveStore(t *testing.T, o orders) {
 
 // startServices makes a key, and starts the services.
 func (r *run) startServices() {
-	keys, err := admin.KeysOf(r.db)
+	keys, err := admin.OpenKeys(r.db)
 	r.must(err)
 	r.key, err = keys.Create(r.ctx, admin.Key{Name: "chaos", Scopes: []string{admin.ScopeAdmin}})
 	r.must(err)

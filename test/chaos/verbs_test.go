@@ -238,7 +238,7 @@ func (c caller) withSecret(ctx context.Context, q ask, a *answer) (err error) {
 		a.Secret = i.Secret
 	case "accept":
 		var e userdb.Entry
-		e, err = c.users.Accept(ctx, q.Secret, userdb.NewEntry{})
+		e, err = c.users.AcceptInvitation(ctx, q.Secret, userdb.NewEntry{})
 		a.ID = e.UID()
 	}
 	return err

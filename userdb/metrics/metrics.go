@@ -85,8 +85,8 @@ func New(o Options) *Collector {
 	}
 }
 
-// Verb implements userdb.Observer.
-func (c *Collector) Verb(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
+// Call implements userdb.Observer.
+func (c *Collector) Call(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
 	begin := time.Now()
 	return ctx, func(o userdb.Outcome) {
 		c.verbs.WithLabelValues(name, string(o)).Observe(time.Since(begin).Seconds())

@@ -171,7 +171,7 @@ func TestCounts(t *testing.T) {
 func TestNewKinds(t *testing.T) {
 	c, r, _ := openObserved(t, "memory:", userdb.Options{})
 	c.Event(t.Context(), "merge")
-	_, ended := c.Verb(t.Context(), "Merge")
+	_, ended := c.Call(t.Context(), "Merge")
 	ended("ok")
 	requireLines(t, scrape(r),
 		`userdb_events_total{kind="merge"} 1`, `userdb_verb_duration_seconds_count{outcome="ok",verb="Merge"} 1`)
@@ -194,7 +194,7 @@ func TestHashQueue(t *testing.T) {
 // TestClients checks the connections and cached entries of a store, that a client shared by two
 // stores is counted once, and that a closed store keeps its counters.
 func TestClients(t *testing.T) {
-	c, r, db := openObserved(t, redistest.Start(t).URL(), userdb.Options{Cache: 10})
+	c, r, db := openObserved(t, redistest.Start(t).URL(), userdb.Options{CacheSize: 10})
 	users, err := db.Type("user")
 	if err != nil {
 		t.Fatal(err)

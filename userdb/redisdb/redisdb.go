@@ -19,7 +19,7 @@ import (
 // context ended. Connections that the client makes from now on are closed if a reply announces a
 // size that no server holds: a string over 512 MiB or over 16 million elements.
 func New(ctx context.Context, c redis.UniversalClient, o userdb.Options) (*userdb.DB, error) {
-	engine, err := connect.Use(c, store.Cache{Entries: o.Cache, Age: o.CacheAge})
+	engine, err := connect.Use(c, store.Cache{Entries: o.CacheSize, Age: o.CacheMaxAge})
 	if err != nil {
 		return nil, err
 	}

@@ -58,9 +58,9 @@ func New(o Options) *Tracer {
 	return &Tracer{options: o, tracer: o.provider().Tracer(scope)}
 }
 
-// Verb implements userdb.Observer. The span, such as "userdb.Find", lasts as long as the method and
+// Call implements userdb.Observer. The span, such as "userdb.Find", lasts as long as the method and
 // has its outcome as an attribute.
-func (t *Tracer) Verb(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
+func (t *Tracer) Call(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
 	ctx, span := t.tracer.Start(ctx, "userdb."+name, oteltrace.WithAttributes(attrVerb.String(name)))
 	return ctx, func(o userdb.Outcome) { end(span, o) }
 }

@@ -266,7 +266,7 @@ func TestSharedRoundTrips(t *testing.T) {
 func TestCache(t *testing.T) {
 	server := redistest.Start(t)
 	s := openTraced(t, func(o userdb.Options, _ *sdktrace.TracerProvider) (*userdb.DB, error) {
-		o.Cache = 10
+		o.CacheSize = 10
 		return userdb.Open(t.Context(), server.URL(), o)
 	})
 	ctx := t.Context()

@@ -84,7 +84,7 @@ func VerbsOf() []Verb {
 			return nil
 		}},
 		{"All", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			for _, err := range users.All(ctx, userdb.Query{Where: schema.Texts("job", "marked job"), Has: []string{"marked tag"}}) {
+			for _, err := range users.All(ctx, userdb.Query{Where: schema.Texts("job", "marked job"), Tags: []string{"marked tag"}}) {
 				return err
 			}
 			return nil
@@ -94,7 +94,7 @@ func VerbsOf() []Verb {
 			return err
 		}},
 		{"Count", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, err := users.Count(ctx, userdb.Query{Has: []string{"marked tag"}})
+			_, err := users.Count(ctx, userdb.Query{Tags: []string{"marked tag"}})
 			return err
 		}},
 		{"Update", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
@@ -123,7 +123,7 @@ func VerbsOf() []Verb {
 			return second(users.ChangePassword(ctx, h, markedOther, markedPassword, from))
 		}},
 		{"Disable", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return users.Disable(ctx, h) }},
-		{"EndWaits", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return users.EndWaits(ctx, h) }},
+		{"ResetThrottle", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return users.ResetThrottle(ctx, h) }},
 		{"Enable", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return users.Enable(ctx, h) }},
 		{"Issue", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			_, err := users.Issue(ctx, h, markedToken)
@@ -164,8 +164,8 @@ func sessionVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 			_, secret, _ := begin(ctx, users)
 			return third(users.VerifySession(ctx, secret, markedOther, from))
 		}},
-		{"Standing", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			return second(users.Standing(ctx, h))
+		{"LoginStatus", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return second(users.LoginStatus(ctx, h))
 		}},
 		{"Sessions", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			for _, err := range users.Sessions(ctx, h) {
@@ -205,9 +205,9 @@ func visitorVerbs(from userdb.Attempt) []Verb {
 		{"PeekInvitation", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			return second(users.PeekInvitation(ctx, must(invite(ctx, users, "marked.two")).Secret))
 		}},
-		{"Accept", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+		{"AcceptInvitation", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			i := must(invite(ctx, users, "marked.three"))
-			return second(users.Accept(ctx, i.Secret, userdb.NewEntry{Password: markedPassword}))
+			return second(users.AcceptInvitation(ctx, i.Secret, userdb.NewEntry{Password: markedPassword}))
 		}},
 	}
 }
@@ -236,8 +236,8 @@ func tertiaryVerbs(h hints.Hint) []Verb {
 	add("List.Prepend", func(ctx context.Context, u *userdb.Type) error {
 		return second(u.List(h, "notes").Prepend(ctx, item, item))
 	})
-	add("List.First", func(ctx context.Context, u *userdb.Type) error { return third(u.List(h, "notes").First(ctx)) })
-	add("List.Last", func(ctx context.Context, u *userdb.Type) error { return third(u.List(h, "notes").Last(ctx)) })
+	add("List.First", func(ctx context.Context, u *userdb.Type) error { return third(u.List(h, "notes").PopFirst(ctx)) })
+	add("List.Last", func(ctx context.Context, u *userdb.Type) error { return third(u.List(h, "notes").PopLast(ctx)) })
 	add("List.Items", func(ctx context.Context, u *userdb.Type) error { return second(u.List(h, "notes").Items(ctx, 0, -1)) })
 	add("List.Len", func(ctx context.Context, u *userdb.Type) error { return second(u.List(h, "notes").Len(ctx)) })
 	add("List.Remove", func(ctx context.Context, u *userdb.Type) error { return second(u.List(h, "notes").Remove(ctx, item)) })
@@ -253,7 +253,7 @@ func tertiaryVerbs(h hints.Hint) []Verb {
 	add("String.Remove", func(ctx context.Context, u *userdb.Type) error { return second(u.String(h, "bio").Remove(ctx)) })
 	add("SortedSet.Put", func(ctx context.Context, u *userdb.Type) error { return u.SortedSet(h, "scores").Put(ctx, 1, item) })
 	add("SortedSet.Increase", func(ctx context.Context, u *userdb.Type) error {
-		return second(u.SortedSet(h, "scores").Increase(ctx, 1, item))
+		return second(u.SortedSet(h, "scores").Increment(ctx, 1, item))
 	})
 	add("SortedSet.Score", func(ctx context.Context, u *userdb.Type) error {
 		return third(u.SortedSet(h, "scores").Score(ctx, item))

@@ -309,7 +309,7 @@ func setAnswer(cmd redis.Cmder, reply any) error {
 		return err
 	}
 	switch c := cmd.(type) {
-	case redisx.Once:
+	case redisx.NoRetryCmd:
 		return setAnswer(c.Cmd, reply)
 	case *redis.Cmd:
 		if reply == nil {
@@ -429,7 +429,7 @@ func (s *simulation) step(r *request, f fault) {
 }
 
 func answerOf(cmd redis.Cmder) string {
-	o, ok := cmd.(redisx.Once)
+	o, ok := cmd.(redisx.NoRetryCmd)
 	if !ok {
 		return cmd.String()
 	}

@@ -109,7 +109,7 @@ func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 		if err := e.pause(ctx, e.latency.roundTrips(1, 4)); err != nil {
 			return "", redisx.Fail(err)
 		}
-		if c.Seen, err = e.prepare(ctx, c); err != nil {
+		if c.Expected, err = e.prepare(ctx, c); err != nil {
 			return "", err
 		}
 	}
@@ -118,7 +118,7 @@ func (e *Engine) apply(ctx context.Context, c store.Change) (string, error) {
 // ApplyAll implements [store.Engine]. It makes many changes at a time.
 func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	errs := make([]error, len(cs))
-	store.Each(cs, maxConcurrent, func(i int) { _, errs[i] = e.Apply(ctx, cs[i]) })
+	store.ApplyEach(cs, maxConcurrent, func(i int) { _, errs[i] = e.Apply(ctx, cs[i]) })
 	return errs
 }
 
@@ -131,7 +131,7 @@ func newAttempt(e *Engine, c store.Change) *attempt {
 func (a *attempt) run(ctx context.Context) error {
 	err := a.claimAndCheck(ctx)
 	if err != nil {
-		err = a.preferEntryError(ctx, redisx.Harmless(err))
+		err = a.preferEntryError(ctx, redisx.IgnoreUnknownOutcome(err))
 	} else {
 		err = a.commit(ctx)
 	}
@@ -226,7 +226,7 @@ func (a *attempt) checkAndStage(ctx context.Context) error {
 	n, m := len(a.c.Elsewhere), len(a.stages)
 	var before []store.Container
 	if a.c.Create && !a.c.Fresh && !a.contended {
-		before = a.c.Before()
+		before = a.c.Leftovers()
 	}
 	return parallel(n+m+len(before), func(i int) error {
 		switch {
@@ -291,9 +291,9 @@ func (a *attempt) checkNotHeld(ctx context.Context, owner, srk recordkey.Key, mo
 	case err != nil || !held:
 		return err
 	case owner != a.c.Key:
-		return store.Duplicate(a.c, srk)
+		return store.DuplicateOf(a.c, srk)
 	case a.c.Create:
-		return store.Taken(a.c.Key.Field())
+		return store.DuplicateField(a.c.Key.Field())
 	}
 	return store.ErrConflict
 }
@@ -320,7 +320,7 @@ func (a *attempt) removeClaims(ctx context.Context) {
 		_ = parallel(len(a.c.Claim), func(i int) error {
 			srk := a.c.Claim[i]
 			// A claim that may still arrive cannot be removed.
-			if i < len(a.claimErrs) && redisx.Over(ctx, a.claimErrs[i]) != nil {
+			if i < len(a.claimErrs) && redisx.WaitAbandoned(ctx, a.claimErrs[i]) != nil {
 				return nil
 			}
 			if mode == modeFence || !a.c.Create {
@@ -333,7 +333,7 @@ func (a *attempt) removeClaims(ctx context.Context) {
 		})
 		_ = a.leaveQueue(ctx)
 		for _, s := range a.stages {
-			_, _ = a.e.do(ctx, redisx.IsNumber, "unlink", store.StageKey(s.Set, a.rev))
+			_, _ = a.e.do(ctx, redisx.IsNumber, "unlink", store.PreparedKey(s.Set, a.rev))
 		}
 	})
 }
@@ -373,7 +373,7 @@ func (a *attempt) finish(ctx context.Context) error {
 // example because a permission is missing. It ignores a record of another Redis type, which was
 // damaged before: a check reports it.
 func unconfirmedError(entry recordkey.Key, err error) error {
-	if !redisx.IsAnswer(err) || redisx.Passing(err) || redisx.Moved(err) || redisx.WrongType(err) {
+	if !redisx.IsServerReply(err) || redisx.Retryable(err) || redisx.Moved(err) || redisx.WrongType(err) {
 		return nil
 	}
 	return fmt.Errorf("changing %s: %w: a server refused work that follows it, such as updating indexes: %v", entry, store.ErrUnconfirmed, err)

@@ -37,8 +37,8 @@ type Options struct {
 	// Close releases the resources that were opened for the engine. If it is nil, the client stays
 	// open.
 	Close func() error
-	// Node, if not nil, is called for every node that the client knows or discovers later.
-	Node func(*redis.Client)
+	// OnNode, if not nil, is called for every node that the client knows or discovers later.
+	OnNode func(*redis.Client)
 	// MemberBatch overrides [store.MemberBatch] if it is not 0. Tests use smaller batches.
 	MemberBatch int
 	// Now and Sleep replace the system's clock in tests. nil means the system's.
@@ -72,8 +72,8 @@ var _ store.Engine = (*Engine)(nil)
 func New(client redis.UniversalClient, o Options) *Engine {
 	cc, _ := client.(*redis.ClusterClient)
 	if cc != nil {
-		if o.Node != nil { // before loadLater connects to the node
-			cc.OnNewNode(o.Node)
+		if o.OnNode != nil { // before loadLater connects to the node
+			cc.OnNewNode(o.OnNode)
 		}
 		cc.OnNewNode(loadLater)
 	}
@@ -85,7 +85,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	}
 	e := &Engine{
 		batch: cmp.Or(o.MemberBatch, store.MemberBatch),
-		cc:    cc, node: o.Node, now: o.Now, sleep: o.Sleep, newRev: store.NewRev, goDetached: goDetached,
+		cc:    cc, node: o.OnNode, now: o.Now, sleep: o.Sleep, newRev: store.NewRev, goDetached: goDetached,
 		completers: make(chan struct{}, maxCompleters), reloaded: make(chan time.Time, 1),
 	}
 	for part := range e.feedQueues {
@@ -93,10 +93,10 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	}
 	e.reloaded <- time.Time{}
 	e.client = redisx.NewClient(client, redisx.Retry{
-		Attempts: maxAttempts, Passing: redisx.Passing, Sent: redisx.Sent, Pause: e.pause, Before: e.reload,
+		Attempts: maxAttempts, Retryable: redisx.Retryable, Sent: redisx.Sent, Pause: e.pause, Before: e.reload,
 	}, false)
 	e.Keys = onekey.New(e.client, onekey.Options{
-		MemberBatch: e.batch, TombstoneLife: tombstoneLife, Notes: onekey.NotesRecord, Parts: true, NewRev: func() string { return e.newRev() }, Noted: e.feedLater, Close: func() error {
+		MemberBatch: e.batch, TombstoneLife: tombstoneLife, Notes: onekey.NotesRecord, PartitionedFeed: true, NewRev: func() string { return e.newRev() }, AfterNote: e.feedLater, Close: func() error {
 			e.awaitFeeders()
 			return closeIfSet(o.Close)
 		},
@@ -112,7 +112,7 @@ const (
 
 // Survey implements [store.Engine]. It surveys every master and loads the scripts there.
 func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error) {
-	s := store.Survey{Store: store.OnCluster, Steps: true, Bulks: true}
+	s := store.Survey{Store: store.OnCluster, MultiStep: true, SavesBulks: true}
 	if e.cc != nil && e.node != nil { // OnNewNode reported no node that the client already knew
 		err := e.cc.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
 			e.node(node)
@@ -122,7 +122,7 @@ func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error)
 			return s, redisx.Fail(err)
 		}
 	}
-	if err := redisx.Faithful(ctx, e.client); err != nil {
+	if err := redisx.VerifyTransparent(ctx, e.client); err != nil {
 		return s, err
 	}
 	masters, err := e.masters(ctx)
@@ -153,9 +153,9 @@ const (
 	firstLinger = 100 * time.Millisecond
 )
 
-// Linger implements [store.Engine].
-func (e *Engine) Linger(ctx context.Context, n int) (bool, error) {
-	if n >= maxLingers || store.IsAlone(ctx) {
+// Settle implements [store.Engine].
+func (e *Engine) Settle(ctx context.Context, n int) (bool, error) {
+	if n >= maxLingers || store.HasNoOtherWriters(ctx) {
 		return false, nil
 	}
 	wait := firstLinger
@@ -185,7 +185,7 @@ func (e *Engine) confirmAll(ctx context.Context, c store.Change, rev string) err
 // confirm asks the master that serves key, and asks again if the slot has just moved.
 func (e *Engine) confirm(ctx context.Context, c store.Change, key recordkey.Key, seen string) (err error) {
 	retry := e.client.Retry
-	retry.Passing = redisx.Moved
+	retry.Retryable = redisx.Moved
 	_, _, _ = retry.Do(ctx, func(bool) (any, error) {
 		var node redis.Cmdable = e.client
 		if e.cc != nil {
@@ -213,7 +213,7 @@ func (e *Engine) Admit(ctx context.Context, a store.Counters) (store.Admission, 
 	}
 	switch {
 	case admitted(account, origin):
-		return store.Admission{Own: account.Own, At: origin.At}, nil
+		return store.Admission{OwnBudget: account.OwnBudget, AtOrigin: origin.AtOrigin}, nil
 	case account.Wait == 0:
 		_ = e.Keys.Withdraw(ctx, parts[0], account)
 	case origin.Wait == 0:
@@ -227,7 +227,7 @@ func (e *Engine) LoginWait(ctx context.Context, a store.Counters) (time.Duration
 	if !a.Origin.IsValid() {
 		return e.Keys.LoginWait(ctx, a)
 	}
-	_, account, origin, err := askBoth(ctx, a, e.Keys.Ask)
+	_, account, origin, err := askBoth(ctx, a, e.Keys.WouldAdmit)
 	if err != nil || admitted(account, origin) {
 		return 0, err
 	}
@@ -238,7 +238,7 @@ func (e *Engine) LoginWait(ctx context.Context, a store.Counters) (time.Duration
 func askBoth(
 	ctx context.Context, a store.Counters, ask func(context.Context, store.Counters) (store.Admission, error),
 ) (parts [2]store.Counters, account, origin store.Admission, err error) {
-	parts = a.Parts()
+	parts = a.Split()
 	answers := [2]*store.Admission{&account, &origin}
 	err = parallel(2, func(i int) (err error) {
 		*answers[i], err = ask(ctx, parts[i])
@@ -250,12 +250,12 @@ func askBoth(
 // admitted reports whether the answers for the account and the origin together admit an attempt.
 // The account's own budget for the origin overrides a refusal by the origin.
 func admitted(account, origin store.Admission) bool {
-	return account.Wait == 0 && (origin.Wait == 0 || account.Own)
+	return account.Wait == 0 && (origin.Wait == 0 || account.OwnBudget)
 }
 
-// Forgive implements [store.Engine]. It updates both counters at the same time, and leaves
+// Undo implements [store.Engine]. It updates both counters at the same time, and leaves
 // alone an origin that did not count the attempt.
-func (e *Engine) Forgive(ctx context.Context, a store.Counters, admission store.Admission) error {
-	parts := a.Parts()
-	return parallel(2, func(i int) error { return e.Keys.Forgive(ctx, parts[i], admission) })
+func (e *Engine) Undo(ctx context.Context, a store.Counters, admission store.Admission) error {
+	parts := a.Split()
+	return parallel(2, func(i int) error { return e.Keys.Undo(ctx, parts[i], admission) })
 }

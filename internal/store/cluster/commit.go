@@ -29,24 +29,24 @@ func (a *attempt) commit(ctx context.Context) error {
 		a.c.Tokens.Known = true
 		return a.commit(ctx)
 	}
-	if unsure && !store.Accounts(past, a.c.Seen.Rev) {
+	if unsure && !store.HistoryComplete(past, a.c.Expected.Rev) {
 		return store.ErrOutcomeUnknown
 	}
 	switch {
 	case what == "late":
 		return errExpired
 	case what == "exists":
-		return store.Taken(a.c.Key.Field())
+		return store.DuplicateField(a.c.Key.Field())
 	case what == "absent", what == "token":
 		return store.ErrNotFound
 	case what == "damaged":
 		return damagedError(a.c.Key)
-	case what == "conflict" && !a.c.Create && store.Rev(past) != a.c.Seen.Rev:
+	case what == "conflict" && !a.c.Create && store.Rev(past) != a.c.Expected.Rev:
 		return store.ErrConflict
 	case what == "conflict", what == "dying", what == "filling":
 		return errRetry // the entry was fenced, is not ready yet, or has a new token
 	}
-	return &redisx.UnknownError{Cause: redisx.Unknown(what)}
+	return &redisx.UnknownError{Cause: redisx.UnknownWord(what)}
 }
 
 // sendCommit sends the commit script. In a slot that is being migrated, no node may serve the entry
@@ -54,17 +54,17 @@ func (a *attempt) commit(ctx context.Context) error {
 // next change, and its tokens are read separately.
 func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err error) {
 	where, note := onekey.NotesRecord, a.c.Note
-	inEntry := a.c.Create && a.c.Seen == (store.Seen{}) && note.InEntry()
+	inEntry := a.c.Create && a.c.Expected == (store.Version{}) && note.StoredInEntry()
 	if a.noteInEntry || inEntry {
-		where = onekey.NotesNowhere
+		where = onekey.NotesEntry
 	}
 	if !inEntry { // a line kept in the entry is its first, and needs no mark
 		note.Call = a.rev
 	}
-	keys, args := a.e.Note(a.commitKeys(), a.commitArgs(), where, a.c.Key, note)
+	keys, args := a.e.AppendNote(a.commitKeys(), a.commitArgs(), where, a.c.Key, note)
 	switch {
 	// A create may share a round trip: if it arrives late, its check of the schema has expired.
-	case a.c.Create && where == onekey.NotesNowhere, a.c.Create && len(a.c.Note.Lines) == 0:
+	case a.c.Create && where == onekey.NotesEntry, a.c.Create && len(a.c.Note.Lines) == 0:
 		return a.e.runBatched(ctx, commitScript, keys, args...)
 	case len(keys) == 1:
 		return a.e.run(ctx, commitScript, keys, args...)
@@ -73,7 +73,7 @@ func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err e
 	switch {
 	case !redisx.TryAgain(err) || unsure:
 		return reply, unsure, err
-	case where != onekey.NotesNowhere && len(a.c.Note.Lines) > 0:
+	case where != onekey.NotesEntry && len(a.c.Note.Lines) > 0:
 		a.noteInEntry = true
 	default:
 		if err := a.readTokens(ctx); err != nil {
@@ -126,7 +126,7 @@ func (a *attempt) commitArgs() []string {
 	switch {
 	case a.c.Create:
 		verb = "create"
-	case a.c.Mend:
+	case a.c.Repair:
 		verb = "mend"
 	case a.c.Delete:
 		verb = "delete"
@@ -135,7 +135,7 @@ func (a *attempt) commitArgs() []string {
 		}
 	}
 	args := slices.Concat(
-		[]string{a.rev, verb, a.c.Seen.Rev, a.c.Seen.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)},
+		[]string{a.rev, verb, a.c.Expected.Rev, a.c.Expected.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)},
 		onekey.EndingArgs(a.c.Tokens), []string{a.tokens.mark, a.tokens.members, strconv.Itoa(len(a.c.Unset))}, a.c.Unset,
 	)
 	args = slices.Grow(args, 2*len(a.c.Set)+2)

@@ -24,7 +24,7 @@ func (e *Engine) holds(ctx context.Context, entry, srk recordkey.Key, mode strin
 // A head describes an entry before a change is prepared on it.
 type head struct {
 	live        bool
-	seen        store.Seen
+	seen        store.Version
 	dying, fill string
 	abandoned   bool // the process that began the last removal has died
 }
@@ -34,9 +34,9 @@ func (e *Engine) head(ctx context.Context, entry recordkey.Key) (head, error) {
 	words := redisx.Items(reply)
 	age, odd := strconv.ParseInt(redisx.Text(words, 5), 10, 64)
 	return head{
-		live: redisx.Text(words, 0) != "", seen: store.Seen{Rev: store.Rev(redisx.Text(words, 1)), Fence: redisx.Text(words, 2)},
+		live: redisx.Text(words, 0) != "", seen: store.Version{Rev: store.Rev(redisx.Text(words, 1)), Fence: redisx.Text(words, 2)},
 		dying: redisx.Text(words, 3), fill: redisx.Text(words, 4), abandoned: odd != nil || age > int64(dyingTime/time.Second),
-	}, redisx.Harmless(err)
+	}, redisx.IgnoreUnknownOutcome(err)
 }
 
 // check returns why a change cannot be made to the entry, or nil. A create needs an entry that is
@@ -44,12 +44,12 @@ func (e *Engine) head(ctx context.Context, entry recordkey.Key) (head, error) {
 func (h head) check(c store.Change) error {
 	switch {
 	case c.Create && h.live:
-		return store.Taken(c.Key.Field())
+		return store.DuplicateField(c.Key.Field())
 	case c.Create:
 		return nil
-	case !h.live && !c.Mend:
+	case !h.live && !c.Repair:
 		return store.ErrNotFound
-	case h.seen.Rev != c.Seen.Rev:
+	case h.seen.Rev != c.Expected.Rev:
 		return store.ErrConflict
 	}
 	return nil
@@ -58,7 +58,7 @@ func (h head) check(c store.Change) error {
 // prepare reads an entry again after a failed attempt. Before a create, it waits until everything
 // that belonged to an earlier entry is removed, or removes it. Before a delete or a change of
 // tertiary records, it puts in place what an earlier change staged.
-func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error) {
+func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, error) {
 	for looks := 0; ; looks++ {
 		h, err := e.head(ctx, c.Key)
 		if err == nil {
@@ -73,7 +73,7 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error
 		}
 		switch {
 		case err != nil:
-			return store.Seen{}, err
+			return store.Version{}, err
 		case left:
 			err = e.finishDelete(ctx, c, "")
 		case c.Create && h.dying != "" && h.abandoned:
@@ -86,7 +86,7 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Seen, error
 			return h.seen, nil
 		}
 		if err != nil {
-			return store.Seen{}, redisx.Fail(err)
+			return store.Version{}, redisx.Fail(err)
 		}
 	}
 }

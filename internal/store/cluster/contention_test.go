@@ -233,7 +233,7 @@ func TestLateClaims(t *testing.T) {
 		e := New(client, Options{})
 		g := threeFields.Guard
 		e.schemaChecks.Store(g.Key, schemaCheck{g.Fingerprint, time.Now().Add(time.Hour), math.MaxInt64})
-		_ = parallel(4*redisx.Busy, func(i int) error {
+		_ = parallel(4*redisx.BatchThreshold, func(i int) error {
 			c, err := threeFields.Create(change.Draft{UID: fmt.Sprint("u", i), Facets: pairs(fmt.Sprintf("email=e%d name=n%d", i, i))})
 			if err != nil {
 				t.Error(err)

@@ -55,7 +55,7 @@ func (e *Engine) runWhileDead(ctx context.Context, entry recordkey.Key, others s
 // marks, which dying lists. It leaves index members of facets to a check, because a tombstone has
 // no facets anymore; readers never see those members.
 func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string) error {
-	dead := store.Change{Key: c.Key, Delete: true, Schema: c.Schema, Drop: c.Before()}
+	dead := store.Change{Key: c.Key, Delete: true, Schema: c.Schema, Drop: c.Leftovers()}
 	_, err := e.runWhileDead(ctx, c.Key, dying, func(ctx context.Context) error { return e.dropAll(ctx, dead) })
 	return err
 }
@@ -63,7 +63,7 @@ func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string)
 // hasLeftovers reports whether there are records of an earlier entry at the key of a create. A
 // process wrote them while that entry was being deleted, and then died.
 func (e *Engine) hasLeftovers(ctx context.Context, c store.Change) (bool, error) {
-	all := c.Before()
+	all := c.Leftovers()
 	found := make([]bool, len(all))
 	err := parallel(len(all), func(i int) error {
 		n, err := e.query(ctx, redisx.IsNumber, "exists", all[i].Key.String())
@@ -105,7 +105,7 @@ func (e *Engine) dropAll(ctx context.Context, c store.Change) error {
 		return err
 	}
 	fields := stored[0].Fields
-	going := slices.Concat(c.Drop, store.Stored{JSON: fields[store.FieldSchema], Named: slices.Collect(maps.Keys(fields))}.Drops(c))
+	going := slices.Concat(c.Drop, store.StoredSchema{JSON: fields[store.FieldSchema], Fields: slices.Collect(maps.Keys(fields))}.MoreDrops(c))
 	return parallel(len(going), func(i int) error { return e.drop(ctx, going[i]) })
 }
 

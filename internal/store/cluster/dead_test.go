@@ -146,7 +146,7 @@ func TestReadStagedTag(t *testing.T) {
 		start := entries(someRev, "A name=n")()
 		rev := someRev
 		start["user/uid:A"].hash[store.FieldFill] = rev + " i:tags"
-		start[store.StageKey(parsed(t, "user/uid:A/tags"), rev)] = setOf("red")
+		start[store.PreparedKey(parsed(t, "user/uid:A/tags"), rev)] = setOf("red")
 		s.reset(start)
 		var members []string
 		s.addActor(sequence(readTags("A", &members)))
@@ -179,7 +179,7 @@ func TestReadStagedTag(t *testing.T) {
 func readTags(uid string, members *[]string) verb {
 	return verb{name: "read " + uid, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK(uid)
-		key, _, err := people.Tertiary(prk, "tags", "set", nil)
+		key, _, err := people.TertiaryKey(prk, "tags", "set", nil)
 		if err != nil {
 			return err
 		}

@@ -19,12 +19,12 @@ import (
 func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n store.Note, history string) (err error) {
 	lines := []string{history}
 	if history == "" {
-		if lines, err = e.Lines(ctx, prk); err != nil || len(lines) == 0 {
+		if lines, err = e.HistoryLines(ctx, prk); err != nil || len(lines) == 0 {
 			return err
 		}
 	}
 	part := store.FeedPart(prk)
-	fed, err := store.FedKey(prk, store.FeedChanges, part)
+	fed, err := store.FeedProgressKey(prk, store.FeedChanges, part)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n store.Note, hist
 		return err
 	}
 	args := e.NoteArgs(onekey.NotesFeed, store.FeedChanges, prk, store.Note{Lines: lines, Now: n.Now})
-	e.TrimNowAndThen(ctx, store.FeedChanges, stream.String())
+	e.TrimOccasionally(ctx, store.FeedChanges, stream.String())
 	_, _, err = e.run(ctx, onekey.FeedScript, []string{fed.String(), stream.String()}, args...)
 	return err
 }
@@ -41,8 +41,8 @@ func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n store.Note, hist
 // publish moves the lines that wait in an entry to its history, and adds what the feed lacks.
 func (e *Engine) publish(ctx context.Context, entry recordkey.Key) error {
 	live, note, err := e.readField(ctx, entry, store.FieldNote)
-	if err == nil && live && !store.Settled(note.Wire) {
-		err = e.NoteAlone(ctx, entry, store.Note{})
+	if err == nil && live && !store.MayStayInEntry(note.Wire) {
+		err = e.AppendHistory(ctx, entry, store.Note{})
 	}
 	if err != nil && !redisx.WrongType(err) {
 		return err

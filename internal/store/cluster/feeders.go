@@ -112,7 +112,7 @@ func (e *Engine) feedInTurn(ctx context.Context, q *feedQueue, prk recordkey.Key
 	}
 	for {
 		err := e.feed(ctx, prk, u.note, u.history)
-		if err == nil || !redisx.Passing(err) || e.pause(ctx, feedRetryPause) != nil {
+		if err == nil || !redisx.Retryable(err) || e.pause(ctx, feedRetryPause) != nil {
 			return
 		}
 	}

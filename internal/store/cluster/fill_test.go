@@ -14,7 +14,7 @@ func filling() map[string]*cell {
 	set, _ := prk.Tertiary("tags")
 	fill := store.Fill{Rev: "f___________", Parts: []store.FillPart{{Set: set, Indexed: true, How: store.FillJoin}}}
 	cells[prk.String()].hash[store.FieldFill] = fill.String()
-	cells[store.StageKey(set, fill.Rev)] = setOf("admin")
+	cells[store.PreparedKey(set, fill.Rev)] = setOf("admin")
 	return cells
 }
 

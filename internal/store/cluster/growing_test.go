@@ -49,7 +49,7 @@ func updateJobAgain(t *change.Type, uid, job string) verb {
 	return verb{name: "update " + uid + " job=" + job, do: func(ctx context.Context, a *actor) error {
 		for now := t; ; now = people {
 			err := rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
-				facets := change.Bare(r)
+				facets := change.Facets(r)
 				facets["job"] = job
 				return now.Update(r, facets, nil)
 			})
@@ -85,7 +85,7 @@ func grow(steps string) verb {
 var growing = map[string]func(context.Context, *actor) error{
 	announceStep: func(ctx context.Context, a *actor) error {
 		state := []store.Facet{{Field: "fingerprint", Wire: people.Guard.Fingerprint}, {Field: "schema", Wire: people.Guard.JSON}}
-		is, err := a.engine.Mend(ctx, store.Restate{Guard: people.Guard, Seen: older.Guard.Fingerprint, State: state})
+		is, err := a.engine.Repair(ctx, store.ReplaceSchema{Guard: people.Guard, Seen: older.Guard.Fingerprint, Fields: state})
 		if err == nil && !is {
 			err = store.ErrConflict
 		}
@@ -96,7 +96,7 @@ var growing = map[string]func(context.Context, *actor) error{
 	},
 	removeStep: func(ctx context.Context, a *actor) error {
 		for _, job := range []string{"cook", "baker"} {
-			index, _ := people.Index("job", job)
+			index, _ := people.IndexKey("job", job)
 			members, _, _, err := a.engine.Members(ctx, index.String())
 			if err != nil {
 				return err
@@ -119,7 +119,7 @@ var growing = map[string]func(context.Context, *actor) error{
 			return err
 		}
 		job := found[0].Record.Fields["job"]
-		index, _ := people.Index("job", job)
+		index, _ := people.IndexKey("job", job)
 		return a.align(ctx, prk.String(), index, job)
 	},
 	declareStep: func(ctx context.Context, a *actor) error {
@@ -170,7 +170,7 @@ func extend(word string) verb {
 			}
 			was := found[0].Fields["fingerprint"]
 			state := []store.Facet{{Field: "fingerprint", Wire: was + "+" + word}, {Field: "schema", Wire: found[0].Fields["schema"] + "+" + word}}
-			if is, err := a.engine.Mend(ctx, store.Restate{Guard: people.Guard, Seen: was, State: state}); err != nil || is {
+			if is, err := a.engine.Repair(ctx, store.ReplaceSchema{Guard: people.Guard, Seen: was, Fields: state}); err != nil || is {
 				return err
 			}
 		}

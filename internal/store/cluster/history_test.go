@@ -46,7 +46,7 @@ func (a *actor) line(kind string) store.Note {
 func publish(uid string) verb {
 	return verb{name: "publish " + uid, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK(uid)
-		_, err := a.engine.Mend(ctx, store.Publish{Entry: prk})
+		_, err := a.engine.Repair(ctx, store.Publish{Entry: prk})
 		return err
 	}}
 }
@@ -104,7 +104,7 @@ func (s *simulation) linesOfA() (lines []string) {
 	}
 	has := map[string]bool{}
 	lines = slices.DeleteFunc(lines, func(line string) bool {
-		name := store.LineName(line)
+		name := store.LineID(line)
 		defer func() { has[name] = true }()
 		return has[name]
 	})

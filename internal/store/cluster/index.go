@@ -55,7 +55,7 @@ func (e *Engine) align(ctx context.Context, ms []membership, look func() (due fu
 				return nil, err
 			})
 			if err != nil {
-				return redisx.Harmless(err)
+				return redisx.IgnoreUnknownOutcome(err)
 			}
 		}
 		due, err := look()
@@ -90,7 +90,7 @@ func (m membership) queue(ctx context.Context, pipe redis.Pipeliner) {
 // alignFacets brings memberships in line with an entry's facets.
 func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ms []membership) error {
 	return e.align(ctx, ms, func() (func(membership) bool, error) {
-		now, err := e.Look(ctx, []store.LookAt{{Key: entry.String(), As: store.LookHash}})
+		now, err := e.ReadRaw(ctx, []store.RawRead{{Key: entry.String(), As: store.RawHash}})
 		if err != nil {
 			return nil, err
 		}
@@ -154,7 +154,7 @@ func (e *Engine) membersIn(ctx context.Context, set string, members []string) (m
 		return nil, err
 	}
 	are, err := redisx.Numbers(reply)
-	if err = cmp.Or(err, redisx.AsMany(len(are), len(members))); err != nil {
+	if err = cmp.Or(err, redisx.CheckLength(len(are), len(members))); err != nil {
 		return nil, redisx.Fail(err)
 	}
 	has := map[string]bool{}
@@ -178,7 +178,7 @@ func (e *Engine) alignIndex(ctx context.Context, a store.Align) (in bool, err er
 		in, err = e.isDue(ctx, a)
 		return func(membership) bool { return in }, err
 	}
-	if _, err := look(); err != nil || in && a.Free {
+	if _, err := look(); err != nil || in && a.Vacate {
 		return in, err
 	}
 	err = e.align(ctx, []membership{{key: a.At.Key.String(), member: a.At.Member, ranked: ordered, in: in}}, look)
@@ -192,7 +192,7 @@ func (e *Engine) alignIndex(ctx context.Context, a store.Align) (in bool, err er
 func (e *Engine) isDue(ctx context.Context, a store.Align) (bool, error) {
 	if !a.Set.IsValid() {
 		live, now, err := e.readField(ctx, a.Entry, a.At.Facet.Field)
-		return live && now.Is && (now.Wire == a.At.Facet.Wire) != a.Free, err
+		return live && now.Exists && (now.Wire == a.At.Facet.Wire) != a.Vacate, err
 	}
 	has, err := e.membersIn(ctx, a.Set.String(), []string{a.At.Facet.Wire})
 	if err != nil || !has[a.At.Facet.Wire] {

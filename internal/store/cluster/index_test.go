@@ -56,12 +56,12 @@ func TestRank(t *testing.T) {
 			if before {
 				w.do([]string{"zadd", index.String(), "0", ranked.Member})
 			}
-			if _, err := e.Mend(t.Context(), store.Align{Entry: parsed(t, "user/uid:A"), At: ranked}); err != nil || taken() != tt.after {
+			if _, err := e.Repair(t.Context(), store.Align{Entry: parsed(t, "user/uid:A"), At: ranked}); err != nil || taken() != tt.after {
 				t.Errorf("%s: occupied, before %v: %v, %v; want %v", tt.name, before, taken(), err, tt.after)
 			}
 		}
 		w.do([]string{"zadd", index.String(), "0", ranked.Member})
-		if _, err := e.Mend(t.Context(), store.Align{Entry: parsed(t, "user/uid:A"), At: ranked, Free: true}); err != nil || taken() != tt.afterVacated {
+		if _, err := e.Repair(t.Context(), store.Align{Entry: parsed(t, "user/uid:A"), At: ranked, Vacate: true}); err != nil || taken() != tt.afterVacated {
 			t.Errorf("%s: vacated: %v, %v; want %v", tt.name, taken(), err, tt.afterVacated)
 		}
 	}
@@ -97,7 +97,7 @@ func TestMembershipsOfChange(t *testing.T) {
 // TestRemove checks that Mend removes garbage, and nothing that an entry holds.
 func TestRemove(t *testing.T) {
 	srk, set, index := "user/email:a/~prk", "user/uid:A/tags", "user/tags:red/~prks"
-	claim := store.Remove{Key: srk, Seen: store.Text{Wire: "user/uid:A " + someRev, Is: true}, Owner: "user/uid:A", Field: "email", Value: "a"}
+	claim := store.Remove{Key: srk, Seen: store.Text{Wire: "user/uid:A " + someRev, Exists: true}, Owner: "user/uid:A", Field: "email", Value: "a"}
 	tags := store.Remove{Key: set, Owner: "user/uid:A"}
 	member := store.Remove{Key: index, Member: "user/uid:A", Owner: "user/uid:A"}
 	unowned := store.Remove{Key: index, Member: "user/uid:A"}
@@ -141,7 +141,7 @@ func TestRemove(t *testing.T) {
 		{"counters that can now be read", sound, counters, false, nil},
 	} {
 		e, w := newDirectEngine(t, tt.start)
-		gone, err := e.Mend(t.Context(), tt.l)
+		gone, err := e.Repair(t.Context(), tt.l)
 		left := w.at(tt.l.Key)
 		if err != nil || gone != tt.gone || gone == (left != nil) {
 			t.Errorf("%s: got %v, %v, and %v is left; want %v", tt.name, gone, err, left, tt.gone)
@@ -149,7 +149,7 @@ func TestRemove(t *testing.T) {
 		if c := w.at("user/uid:A"); c.kind == 'h' && (c.field(store.FieldFence) != tt.fence || c.field("~dying") != nil) {
 			t.Errorf("%s: the entry is %v, want ~fence %v", tt.name, c, tt.fence)
 		}
-		if again, err := e.Mend(t.Context(), tt.l); again || err != nil {
+		if again, err := e.Repair(t.Context(), tt.l); again || err != nil {
 			t.Errorf("%s, once more: %v, %v", tt.name, again, err)
 		}
 	}

@@ -14,14 +14,14 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Mend implements [store.Engine].
-func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
+// Repair implements [store.Engine].
+func (e *Engine) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	switch s := s.(type) {
 	case store.Align:
 		return e.alignIndex(ctx, s)
 	case store.Remove:
 		return e.remove(ctx, s)
-	case store.Complete:
+	case store.PlacePrepared:
 		return true, e.complete(ctx, s.Entry, s.Fill)
 	case store.Drain:
 		return true, e.Drain(ctx, store.DropKey(s.Record, s.Rev), s.Record, e.realign)
@@ -32,7 +32,7 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	case store.AwaitSchema:
 		return true, redisx.Fail(e.sleep(ctx, schemaChangeWait))
 	}
-	return e.Keys.Mend(ctx, s)
+	return e.Keys.Repair(ctx, s)
 }
 
 // schemaChangeWait is longer than an engine keeps writing under a schema that it could not compare.

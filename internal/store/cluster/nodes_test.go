@@ -156,7 +156,7 @@ func TestLinger(t *testing.T) {
 	e := &Engine{sleep: func(_ context.Context, d time.Duration) error { waited += d; return nil }}
 	looks := 0
 	for {
-		more, err := e.Linger(t.Context(), looks)
+		more, err := e.Settle(t.Context(), looks)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,8 +202,8 @@ func TestMastersWithUnservedSlot(t *testing.T) {
 	}
 }
 
-// TestNodeBeforeScripts checks that Options.Node is called for a node that joins before scripts are
-// sent to it. Sending connects, and Node may be there to limit connections.
+// TestNodeBeforeScripts checks that Options.OnNode is called for a node that joins before scripts
+// are sent to it. Sending connects, and Node may be there to limit connections.
 func TestNodeBeforeScripts(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Start(t).Addr()}})
 	t.Cleanup(func() { client.Close() })
@@ -215,7 +215,7 @@ func TestNodeBeforeScripts(t *testing.T) {
 			}
 		}))
 	})
-	New(client, Options{Node: func(*redis.Client) {
+	New(client, Options{OnNode: func(*redis.Client) {
 		time.Sleep(50 * time.Millisecond) // time in which a connection would be made
 		called.Add(1)
 	}})

@@ -20,9 +20,9 @@ import (
 
 // Find implements [store.Engine]. It reads all SRKs in one round, and the entries in another.
 func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
-	found, _, err := sendUntilAnswered(ctx, e, func() ([]store.Found, error) { return e.FindByCommands(ctx, lookups) })
+	found, _, err := sendUntilAnswered(ctx, e, func() ([]store.Found, error) { return e.FindWithoutScript(ctx, lookups) })
 	if err != nil {
-		return nil, redisx.Harmless(err)
+		return nil, redisx.IgnoreUnknownOutcome(err)
 	}
 	for _, f := range found {
 		e.completeLater(ctx, f.Record.Key, f.Record.Fields)
@@ -30,10 +30,10 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 	return found, nil
 }
 
-// Look implements [store.Engine]. It calls Keys.Look until the servers answer.
-func (e *Engine) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error) {
-	raws, _, err := sendUntilAnswered(ctx, e, func() ([]store.Raw, error) { return e.Keys.Look(ctx, at) })
-	return raws, redisx.Harmless(err)
+// ReadRaw implements [store.Engine]. It calls Keys.ReadRaw until the servers answer.
+func (e *Engine) ReadRaw(ctx context.Context, at []store.RawRead) ([]store.Raw, error) {
+	raws, _, err := sendUntilAnswered(ctx, e, func() ([]store.Raw, error) { return e.Keys.ReadRaw(ctx, at) })
+	return raws, redisx.IgnoreUnknownOutcome(err)
 }
 
 // maxReads limits how often Read reads an entry that keeps changing.
@@ -67,19 +67,19 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 // records were read gets ErrConflict.
 func (e *Engine) readEntries(ctx context.Context, reads []store.EntryRead, entries []store.Entry, todo []int) error {
 	looks := make([]func() (store.Entry, error), len(todo))
-	revs := make([]store.LookAt, len(todo))
+	revs := make([]store.RawRead, len(todo))
 	_, _, err := sendUntilAnswered(ctx, e, func() (any, error) {
 		pipe := e.client.Pipeline()
 		for j, i := range todo {
 			looks[j] = e.queueEntry(ctx, pipe, reads[i])
-			revs[j] = store.LookAt{Key: reads[i].PRK.String(), As: store.LookField, Field: store.FieldRev}
+			revs[j] = store.RawRead{Key: reads[i].PRK.String(), As: store.RawField, Field: store.FieldRev}
 		}
 		return nil, redisx.Exec(ctx, pipe)
 	})
 	if err != nil {
-		return redisx.Harmless(err)
+		return redisx.IgnoreUnknownOutcome(err)
 	}
-	after, err := e.Look(ctx, revs)
+	after, err := e.ReadRaw(ctx, revs)
 	if err != nil {
 		return err
 	}
@@ -106,13 +106,13 @@ func (e *Engine) queueEntry(ctx context.Context, p redis.Pipeliner, r store.Entr
 	entry := p.HGetAll(ctx, r.PRK.String())
 	kinds, parts := make([]*redis.StatusCmd, len(r.Keys)), make([]*redis.Cmd, len(r.Keys))
 	for i, k := range r.Keys {
-		command := e.Page(r.Kind[i], "")
+		command := e.PageCommand(r.Kind[i], "")
 		kinds[i] = p.Type(ctx, k.String())
 		parts[i] = p.Do(ctx, redisx.AppendWords([]any{command[0], k.String()}, command[1:])...)
 	}
 	return func() (store.Entry, error) {
 		w := store.Entry{Found: redisx.FoundAt(r.PRK, entry.Val(), entry.Err())}
-		if err := store.NotOfEntry(w.Err); err != nil {
+		if err := store.StoreError(w.Err); err != nil {
 			return w, err
 		}
 		for i, kind := range kinds {
@@ -134,15 +134,15 @@ func (e *Engine) queueEntry(ctx context.Context, p redis.Pipeliner, r store.Entr
 
 // readValues returns the values of a record whose first page is the reply to cmd.
 func (e *Engine) readValues(ctx context.Context, key recordkey.Key, kind string, cmd *redis.Cmd) ([]string, error) {
-	reply, err := redisx.ParseReply(e.Page(kind, "")[0], cmd.Val())
+	reply, err := redisx.ParseReply(e.PageCommand(kind, "")[0], cmd.Val())
 	if err = cmp.Or(cmd.Err(), err); err != nil || kind == "string" {
 		return []string{reply.Text}, err
 	}
-	values, next, err := e.PageOf(kind, "", reply)
+	values, next, err := e.ParsePage(kind, "", reply)
 	if err == nil && next != "" {
 		var more []string
-		more, err = e.ReadOn(ctx, key, kind, next)
-		values = store.Distinct(kind, append(values, more...))
+		more, err = e.ReadPagesFrom(ctx, key, kind, next)
+		values = store.SortedUnique(kind, append(values, more...))
 	}
 	for i := 0; kind == "zset" && i+1 < len(values); i += 2 {
 		values[i], values[i+1] = values[i+1], values[i] // scores come before members

@@ -277,11 +277,11 @@ func TestScriptsInOpenSlot(t *testing.T) {
 	state := func(fingerprint string, more ...store.Facet) []store.Facet {
 		return append([]store.Facet{{Field: "fingerprint", Wire: fingerprint}, {Field: "schema", Wire: "{}"}}, more...)
 	}
-	if is, err := e.Mend(ctx, store.Restate{Guard: g, Seen: "", State: state("f1", store.Facet{Field: "next", Wire: "x"})}); !is || err != nil {
+	if is, err := e.Repair(ctx, store.ReplaceSchema{Guard: g, Seen: "", Fields: state("f1", store.Facet{Field: "next", Wire: "x"})}); !is || err != nil {
 		t.Fatal(is, err)
 	}
 	slot := c.OpenSlot(g.Key.String())
-	if is, err := e.Mend(ctx, store.Restate{Guard: g, Seen: "f1", State: state("f2")}); !is || err != nil {
+	if is, err := e.Repair(ctx, store.ReplaceSchema{Guard: g, Seen: "f1", Fields: state("f2")}); !is || err != nil {
 		t.Errorf("Restate: %v, %v", is, err)
 	}
 	if now := e.client.HGetAll(ctx, g.Key.String()).Val(); len(now) != 2 || now["fingerprint"] != "f2" {
@@ -302,10 +302,10 @@ func TestScriptsInOpenSlot(t *testing.T) {
 			}
 		}
 		lay()
-		before := e.client.Dump(ctx, store.StageKey(m.Key, a.rev)).Val()
+		before := e.client.Dump(ctx, store.PreparedKey(m.Key, a.rev)).Val()
 		slot := c.OpenSlot(m.Key.String())
 		lay() // again, as after a lost answer
-		if after := e.client.Dump(ctx, store.StageKey(m.Key, a.rev)).Val(); after != before {
+		if after := e.client.Dump(ctx, store.PreparedKey(m.Key, a.rev)).Val(); after != before {
 			t.Errorf("%s: staged twice, the record differs", kind)
 		}
 		slot.Finish()
@@ -323,7 +323,7 @@ func TestScriptsInOpenSlot(t *testing.T) {
 		a = newAttempt(e, store.Change{Key: m.Key.PRK(), Drop: drop})
 		lay()
 		complete()
-		if n := e.client.Exists(ctx, key, store.StageKey(m.Key, a.rev)).Val(); n != 0 {
+		if n := e.client.Exists(ctx, key, store.PreparedKey(m.Key, a.rev)).Val(); n != 0 {
 			t.Errorf("%s: dropped, and %d records are left", kind, n)
 		}
 		e.client.Set(ctx, key, "made since", 0)

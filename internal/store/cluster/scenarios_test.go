@@ -93,7 +93,7 @@ func retag(uid string, tags ...string) verb {
 		return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
 			c, _, err := people.Update(r, pairs("uid="+uid+" email="+r.Fields["email"]), nil)
 			if err == nil {
-				err = people.Replace(&c, []change.Content{{Name: "tags", Kind: "set", Values: tags}})
+				err = people.SetTertiary(&c, []change.Content{{Name: "tags", Kind: "set", Values: tags}})
 			}
 			return c, true, err
 		})
@@ -131,13 +131,13 @@ func untag(uid, t string) verb { return tagVerb("untag", "SREM", uid, t, false) 
 func tagVerb(name, command, uid, t string, join bool) verb {
 	return verb{name: name + " " + uid + " " + t, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK(uid)
-		key, index, err := people.Tertiary(prk, "tags", "set", []string{t})
+		key, index, err := people.TertiaryKey(prk, "tags", "set", []string{t})
 		if err != nil {
 			return err
 		}
 		op := store.Op{PRK: prk, Key: key, Command: command, Args: []string{t}, Write: true, Schema: people.Guard, Note: a.line("tags")}
 		if join {
-			op.Most = maxTags
+			op.MaxMembers = maxTags
 		}
 		if op.Index = index; !join {
 			op.Index, op.Unindex = nil, index

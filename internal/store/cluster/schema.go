@@ -19,7 +19,7 @@ import (
 const (
 	freshFor     = 5 * time.Second
 	staleAfter   = 10 * time.Second
-	maxClockSkew = store.Apart
+	maxClockSkew = store.MaxClockSkew
 )
 
 // A schemaCheck records when the stored fingerprint was last found to be this one.
@@ -62,7 +62,7 @@ func (e *Engine) requireSchema(ctx context.Context, g store.Guard) (until int64,
 	}
 	answer, _, err := e.run(ctx, schemaScript, []string{g.Key.String()}, g.Fingerprint, g.JSON, "0")
 	if err != nil {
-		return 0, redisx.Harmless(err)
+		return 0, redisx.IgnoreUnknownOutcome(err)
 	}
 	reply := redisx.Items(answer)
 	if redisx.Text(reply, 0) != "ok" {
@@ -70,7 +70,7 @@ func (e *Engine) requireSchema(ctx context.Context, g store.Guard) (until int64,
 	}
 	at, err := redisx.Numbers(reply[1:])
 	if err != nil || len(at) != 1 {
-		return 0, redisx.Fail(redisx.Unknown("ok"))
+		return 0, redisx.Fail(redisx.UnknownWord("ok"))
 	}
 	until = at[0] + staleAfter.Milliseconds()
 	e.schemaChecks.Store(g.Key, schemaCheck{g.Fingerprint, begin, until})
@@ -85,10 +85,10 @@ func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (
 	mayStore := "0"
 	var foreign error // error about entries that no stored schema described a moment ago
 	for range 3 {
-		args := append([]string{g.Fingerprint, g.JSON, mayStore}, g.Named()...)
+		args := append([]string{g.Fingerprint, g.JSON, mayStore}, g.TertiaryFields()...)
 		answer, _, err := e.run(ctx, schemaScript, []string{g.Key.String()}, args...)
 		if err != nil {
-			return 0, redisx.Harmless(err)
+			return 0, redisx.IgnoreUnknownOutcome(err)
 		}
 		reply := redisx.Items(answer)
 		switch redisx.Text(reply, 0) {
@@ -97,18 +97,18 @@ func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (
 			if err == nil && len(at) == 1 {
 				return at[0], nil
 			}
-			return 0, redisx.Fail(redisx.Unknown("ok"))
+			return 0, redisx.Fail(redisx.UnknownWord("ok"))
 		case "schema":
 			return 0, &store.MismatchError{Stored: redisx.Text(reply, 1)}
 		case "unstored":
 		default:
-			return 0, redisx.Fail(redisx.Unknown(redisx.Text(reply, 0)))
+			return 0, redisx.Fail(redisx.UnknownWord(redisx.Text(reply, 0)))
 		}
 		if foreign != nil {
 			return 0, foreign
 		}
 		if !g.Exact && !known {
-			foreign = store.NoEntries(ctx, e, g.Entries)
+			foreign = store.CheckNoEntries(ctx, e, g.Entries)
 		}
 		if errors.Is(foreign, store.ErrSchemaMismatch) {
 			continue // another process may have stored a schema and then made the entries

@@ -39,7 +39,7 @@ var (
 var allScripts = []redisx.Script{
 	claimScript, swapScript, fenceScript, prepareScript, commitScript, dyingScript,
 	stageScript, wouldChangeScript, actScript, addScript, onekey.DroppedScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript, onekey.RemoveScript,
-	onekey.EpochScript, onekey.SessionScript, onekey.InviteScript, onekey.LimitScript, onekey.NoteScript, onekey.TellScript, onekey.FeedScript, onekey.TrimScript,
+	onekey.EpochScript, onekey.SessionScript, onekey.InviteScript, onekey.LimitScript, onekey.NoteScript, onekey.FeedLineScript, onekey.FeedScript, onekey.TrimScript,
 	onekey.BuryScript,
 }
 
@@ -67,7 +67,7 @@ func (e *Engine) run(ctx context.Context, s redisx.Script, keys []string, args .
 }
 
 // runBatched works like run, but may share a round trip with other callers if there are many.
-// redisx.Over waits for one that was abandoned.
+// redisx.WaitAbandoned waits for one that was abandoned.
 func (e *Engine) runBatched(ctx context.Context, s redisx.Script, keys []string, args ...string) (reply any, unsure bool, err error) {
 	return sendUntilAnswered(ctx, e, func() (any, error) { return s.Write(ctx, e.client.Process, keys, args) })
 }
@@ -76,14 +76,14 @@ func (e *Engine) runBatched(ctx context.Context, s redisx.Script, keys []string,
 // It returns that error instead of sending the script again.
 func (e *Engine) runMultiKey(ctx context.Context, s redisx.Script, keys []string, args ...string) (any, bool, error) {
 	retry := e.client.Retry
-	retry.Passing = func(err error) bool { return e.client.Retry.Passing(err) && !redisx.TryAgain(err) }
+	retry.Retryable = func(err error) bool { return e.client.Retry.Retryable(err) && !redisx.TryAgain(err) }
 	return retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, e.client.UniversalClient.Process, keys, args) })
 }
 
 // runBool runs a script on one key, and reports whether it returned 1.
 func (e *Engine) runBool(ctx context.Context, s redisx.Script, key string, args ...string) (bool, error) {
 	reply, _, err := e.run(ctx, s, []string{key}, args...)
-	return reply == int64(1), redisx.Harmless(err)
+	return reply == int64(1), redisx.IgnoreUnknownOutcome(err)
 }
 
 // do sends a command that may safely arrive twice.
@@ -99,10 +99,10 @@ func (e *Engine) query(ctx context.Context, reply redisx.Shape, args ...any) (an
 
 func (e *Engine) send(ctx context.Context, process redisx.Process, reply redisx.Shape, args []any) (any, error) {
 	value, _, err := sendUntilAnswered(ctx, e, func() (any, error) {
-		cmd := redisx.NewOnce(ctx, args)
+		cmd := redisx.NewNoRetryCmd(ctx, args)
 		return redisx.Answer(cmd.Cmd, process(ctx, cmd), reply)
 	})
-	return value, redisx.Harmless(err)
+	return value, redisx.IgnoreUnknownOutcome(err)
 }
 
 // get returns a string, which may be empty, and reports whether it exists.
@@ -133,10 +133,10 @@ func (e *Engine) readField(ctx context.Context, entry recordkey.Key, name string
 		return false, value, err
 	}
 	words := redisx.Items(reply)
-	if err := redisx.AsMany(len(words), 2); err != nil {
+	if err := redisx.CheckLength(len(words), 2); err != nil {
 		return false, value, redisx.Fail(err)
 	}
-	value.Wire, value.Is = words[1].(string)
+	value.Wire, value.Exists = words[1].(string)
 	return redisx.Text(words, 0) != "", value, nil
 }
 
@@ -160,7 +160,7 @@ func (e *Engine) reload(ctx context.Context, err error) {
 	switch {
 	case e.cc == nil:
 		return
-	case redisx.IsAnswer(err):
+	case redisx.IsServerReply(err):
 		e.cc.ReloadState(ctx)
 		return
 	}

@@ -31,10 +31,10 @@ func withEpoch(start func() map[string]*cell) func() map[string]*cell {
 
 // sessionStart returns a request for a session, by a login that saw these fields. The session's
 // origin is the job that the entry had then, which every verb that ends sessions changes.
-func sessionStart(id string, seen map[string]string) store.Start {
+func sessionStart(id string, seen map[string]string) store.SessionStart {
 	prk, _ := people.PRK("A")
-	return store.Start{
-		PRK: prk, Seen: seen, First: "-" + epochNamed(id)[1:], ID: id, Life: time.Hour, Idle: time.Hour, Origin: seen["job"],
+	return store.SessionStart{
+		PRK: prk, Seen: seen, FirstEpoch: "-" + epochNamed(id)[1:], ID: id, Life: time.Hour, Idle: time.Hour, Origin: seen["job"],
 	}
 }
 
@@ -66,9 +66,9 @@ func lateStart(id string, seen map[string]string) verb {
 		if _, err := a.engine.StartSession(ctx, s); err == nil {
 			return nil
 		}
-		bond := store.Bond(seen)
+		bond := store.Generation(seen)
 		if seen[store.FieldEpoch] == "" {
-			bond = store.Bond(map[string]string{store.FieldEpoch: s.First})
+			bond = store.Generation(map[string]string{store.FieldEpoch: s.FirstEpoch})
 		}
 		_, _, err := a.engine.run(ctx, onekey.SessionScript, []string{sessionsOfA}, "begin", "", s.ID, bond,
 			"3600000", "3600000", s.Origin, "", "100", "")
@@ -94,8 +94,8 @@ func endAllSessions(name string, own map[string]string) verb {
 	return verb{name: name, do: func(ctx context.Context, a *actor) error {
 		before := ""
 		err := rewriteEntry(ctx, a, "A", func(r store.Record) (store.Change, bool, error) {
-			before = store.Bond(r.Fields)
-			facets := change.Bare(r)
+			before = store.Generation(r.Fields)
+			facets := change.Facets(r)
 			facets["job"] = name
 			set := map[string]string{store.FieldEpoch: epochNamed(name)}
 			for field, text := range own {
@@ -117,7 +117,7 @@ func (s *simulation) checkSessions() string {
 	for _, id := range sessions.names() {
 		text, _ := sessions.field(id).(string)
 		words := strings.Split(text, " ")
-		if len(words) != 8 || !e.Live() || !(store.Session{Bond: words[5]}).Admits(e) {
+		if len(words) != 8 || !e.Live() || !(store.Session{Generation: words[5]}).ValidFor(e) {
 			continue
 		}
 		if job := e.Fields["job"]; words[6] != job {

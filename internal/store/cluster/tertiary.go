@@ -65,7 +65,7 @@ func (e *Engine) runAndNote(ctx context.Context, op store.Op) (store.Reply, erro
 	if err != nil || !changed {
 		return reply, err
 	}
-	if err := e.NoteAlone(ctx, op.PRK, op.Note); err != nil {
+	if err := e.AppendHistory(ctx, op.PRK, op.Note); err != nil {
 		return store.Reply{}, &executedError{err}
 	}
 	e.feedLater(ctx, op.PRK, op.Note)
@@ -76,11 +76,11 @@ func (e *Engine) runAndNote(ctx context.Context, op store.Op) (store.Reply, erro
 // again, its script knows what it did before: it keeps the names of recent calls beside the record
 // for some minutes.
 func (e *Engine) runIdempotent(ctx context.Context, op store.Op) (reply store.Reply, did bool, err error) {
-	if op.Once {
+	if op.NoRetry {
 		return e.runUnrecorded(ctx, op)
 	}
 	call := e.newRev()
-	args := append([]string{call, strconv.Itoa(op.Most), op.Command}, op.Args...)
+	args := append([]string{call, strconv.Itoa(op.MaxMembers), op.Command}, op.Args...)
 	answer, unsure, err := e.runMultiKey(ctx, actScript, []string{op.Key.String(), store.CallsKey(op.Key)}, args...)
 	switch {
 	case redisx.TryAgain(err) && unsure:
@@ -107,7 +107,7 @@ func (e *Engine) runIdempotent(ctx context.Context, op store.Op) (reply store.Re
 	}
 	n, err := redisx.Numbers(words[min(1, len(words)):])
 	if err != nil || len(n) != 1 {
-		return reply, false, &redisx.UnknownError{Cause: redisx.Unknown(redisx.Text(words, 0))}
+		return reply, false, &redisx.UnknownError{Cause: redisx.UnknownWord(redisx.Text(words, 0))}
 	}
 	return store.Reply{Int: n[0]}, redisx.Text(words, 0) == "changed", nil
 }
@@ -234,26 +234,26 @@ func (e *Engine) runRead(ctx context.Context, op store.Op) (store.Reply, error) 
 // unsure reports whether an earlier try may have been carried out.
 func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, unsure bool, err error) {
 	retry := e.client.Retry
-	if op.Once {
-		retry.Passing = func(error) bool { return false }
+	if op.NoRetry {
+		retry.Retryable = func(error) bool { return false }
 	}
 	full := false
 	_, unsure, err = retry.Do(ctx, func(bool) (any, error) {
-		if op.Most > 0 && op.Write {
-			words := append([]string{strconv.Itoa(op.Most), op.Command}, op.Args...)
+		if op.MaxMembers > 0 && op.Write {
+			words := append([]string{strconv.Itoa(op.MaxMembers), op.Command}, op.Args...)
 			value, err := addScript.Write(ctx, e.client.UniversalClient.Process, []string{op.Key.String()}, words)
 			answer := redisx.Items(value)
 			full = err == nil && redisx.Text(answer, 0) == "full"
 			switch {
 			case err != nil || full:
 			case redisx.Text(answer, 0) != "ok" || len(answer) != 2:
-				err = redisx.Unknown(redisx.Text(answer, 0))
+				err = redisx.UnknownWord(redisx.Text(answer, 0))
 			default:
 				reply, err = redisx.ParseReply(op.Command, answer[1])
 			}
 			return nil, err
 		}
-		cmd := redisx.NewOnce(ctx, redisx.AppendWords([]any{op.Command, op.Key.String()}, op.Args))
+		cmd := redisx.NewNoRetryCmd(ctx, redisx.AppendWords([]any{op.Command, op.Key.String()}, op.Args))
 		err := e.client.UniversalClient.Process(ctx, cmd)
 		if err == nil || errors.Is(err, redis.Nil) {
 			reply, err = redisx.ParseReply(op.Command, cmd.Val())
@@ -270,21 +270,21 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, uns
 	case err != nil && op.Write:
 		return store.Reply{}, unsure, err
 	case err != nil:
-		return store.Reply{}, unsure, redisx.Harmless(err)
+		return store.Reply{}, unsure, redisx.IgnoreUnknownOutcome(err)
 	}
 	return reply, unsure, nil
 }
 
 // Tertiary records that a change adds, replaces or drops must change with the entry or not at all
 // (I7), and a change that fails must not touch those of a live entry. So an attempt stages them
-// under keys of its own (store.StageKey), in the slots of the records; for a record that is only
+// under keys of its own (store.PreparedKey), in the slots of the records; for a record that is only
 // dropped, it stages an empty string. The commit writes ~fill, and then each record is put in place
 // in one step. A commit that writes ~fill is refused while an earlier ~fill is there, until the
 // records that it lists are in place. Readers of the entry do not wait for that, because the slot
 // may not accept writes for a while. Readers and writers of the records do. A check removes what
 // was staged and never committed.
 
-var stageLife = strconv.Itoa(int(store.StageLife / time.Second))
+var stageLife = strconv.Itoa(int(store.PreparedLife / time.Second))
 
 // A stage describes a tertiary record to stage, and how to put it in place.
 type stage struct {
@@ -329,7 +329,7 @@ func (a *attempt) stageRecord(ctx context.Context, s stage) error {
 	}
 	for some := range slices.Chunk(s.members.Values, most) {
 		args := append([]string{stageLife, s.members.Command()}, some...)
-		if _, err := a.e.runBool(ctx, stageScript, store.StageKey(s.Set, a.rev), args...); err != nil {
+		if _, err := a.e.runBool(ctx, stageScript, store.PreparedKey(s.Set, a.rev), args...); err != nil {
 			return err
 		}
 	}
@@ -369,7 +369,7 @@ const maxCompleters = 16
 // completeLater completes an entry that was read, and its history, in the background.
 func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields map[string]string) {
 	fill, note := fields[store.FieldFill], fields[store.FieldNote]
-	if fill == "" && store.Settled(note) || fields[store.FieldType] == "" {
+	if fill == "" && store.MayStayInEntry(note) || fields[store.FieldType] == "" {
 		return
 	}
 	delete(fields, store.FieldFill)
@@ -383,8 +383,8 @@ func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields 
 		if fill != "" {
 			_ = e.complete(ctx, entry, fill)
 		}
-		if !store.Settled(note) {
-			_, _ = e.Mend(ctx, store.Publish{Entry: entry})
+		if !store.MayStayInEntry(note) {
+			_, _ = e.Repair(ctx, store.Publish{Entry: entry})
 		}
 	})
 }

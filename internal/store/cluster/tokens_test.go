@@ -31,12 +31,12 @@ func withTokens(start func() map[string]*cell, each ...string) func() map[string
 }
 
 // rewrite changes facets, own fields and tokens of an entry, as package userdb does.
-func rewrite(ctx context.Context, a *actor, uid, words string, own map[string]string, tokens store.Ending) error {
+func rewrite(ctx context.Context, a *actor, uid, words string, own map[string]string, tokens store.TokenEnding) error {
 	return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
 		if r.Fields[store.FieldDisabled] != "" || tokens.Spend != "" && !r.HasToken(tokens.Spend) {
 			return store.Change{}, false, store.ErrNotFound
 		}
-		facets := change.Bare(r)
+		facets := change.Facets(r)
 		maps.Copy(facets, pairs(words))
 		c, changed, err := people.Update(r, facets, own)
 		tokens.Known = c.Tokens.Known
@@ -56,14 +56,14 @@ func spend(uid, hash, purpose, words string) verb {
 		if err != nil {
 			return err
 		}
-		return rewrite(ctx, a, uid, words, nil, store.Ending{Spend: hash, Purpose: purpose})
+		return rewrite(ctx, a, uid, words, nil, store.TokenEnding{Spend: hash, Purpose: purpose})
 	}}
 }
 
 // disable returns a verb that disables an entry, which ends all tokens.
 func disable(uid string) verb {
 	return verb{name: "disable " + uid, do: func(ctx context.Context, a *actor) error {
-		return rewrite(ctx, a, uid, "", map[string]string{store.FieldDisabled: "now"}, store.Ending{All: true})
+		return rewrite(ctx, a, uid, "", map[string]string{store.FieldDisabled: "now"}, store.TokenEnding{All: true})
 	}}
 }
 
@@ -85,7 +85,7 @@ func issue(uid, hash string) verb {
 			r := found[0].Record
 			err = a.engine.Issue(ctx, store.Issue{
 				Token: store.Token{Hash: hash, Purpose: "reset", Fields: []string{"email"}, Value: r.Fields["email"]},
-				PRK:   prk, Rev: r.Seen().Rev, Life: time.Hour, Note: a.line("issue"),
+				PRK:   prk, Rev: r.Version().Rev, Life: time.Hour, Note: a.line("issue"),
 			})
 			if !errors.Is(err, store.ErrConflict) || attempt == verbAttempts {
 				return err
@@ -110,7 +110,7 @@ func accept(words string) verb {
 		}
 		c, err := people.Create(change.Draft{UID: "P", Facets: pairs(words)})
 		if err == nil {
-			c.Tokens = store.Ending{Known: true, All: true, Spend: t.Hash, Purpose: t.Purpose}
+			c.Tokens = store.TokenEnding{Known: true, All: true, Spend: t.Hash, Purpose: t.Purpose}
 			err = a.apply(ctx, c)
 		}
 		return err

@@ -10,10 +10,10 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// FindByCommands answers lookups with two rounds of plain commands: first SRKs, then the entries
+// FindWithoutScript answers lookups with two rounds of plain commands: first SRKs, then the entries
 // that they name. It serves clusters, and servers on which the lookup script may not touch the
 // entry.
-func (ks *Keys) FindByCommands(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
+func (ks *Keys) FindWithoutScript(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	found, err := ks.findByCommands(ctx, lookups)
 	for i := range found {
 		if l := lookups[i]; len(l.SRKs) > 1 && !l.All {
@@ -55,7 +55,7 @@ func (ks *Keys) findByCommands(ctx context.Context, lookups []store.Lookup) ([]s
 	found := make([]store.Found, len(rs))
 	for i, r := range rs {
 		found[i] = r.found
-		if err := store.NotOfEntry(r.found.Err); err != nil {
+		if err := store.StoreError(r.found.Err); err != nil {
 			return nil, err
 		}
 	}
@@ -105,7 +105,7 @@ func (ks *Keys) read(ctx context.Context, rs []*pendingLookup) error {
 		for _, r := range rs {
 			cmds = r.appendCommands(ctx, round, cmds)
 		}
-		if err := redisx.Answered(cmds, ks.client.All(ctx, cmds)); err != nil {
+		if err := redisx.CheckAnswered(cmds, ks.client.ProcessAll(ctx, cmds)); err != nil {
 			return err
 		}
 	}
@@ -150,7 +150,7 @@ func (r *pendingLookup) result() store.Found {
 			c.Fields, err = entry.Val(), entry.Err()
 		}
 		switch {
-		case err != nil && !redisx.IsAnswer(err):
+		case err != nil && !redisx.IsServerReply(err):
 			return store.Found{Err: redisx.Fail(err)}
 		case c.Owner == "" && (err == nil || errors.Is(err, redis.Nil)):
 			continue

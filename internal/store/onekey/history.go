@@ -24,25 +24,25 @@ var (
 	ChangesLua = redisx.Source(scripts, "changes")
 )
 
-// NoteScript adds lines to an entry's history, TellScript only to a feed. FeedScript adds to a
+// NoteScript adds lines to an entry's history, FeedLineScript only to a feed. FeedScript adds to a
 // cluster's feed what it lacks. TrimScript trims a feed.
 var (
-	NoteScript = redisx.NewScript(scripts, "note", redisx.IsNumber, HistoryLua)
-	TrimScript = redisx.NewScript(scripts, "trim", redisx.IsNumber)
-	TellScript = redisx.NewScript(scripts, "tell", redisx.IsNumber, HistoryLua)
-	FeedScript = redisx.NewScript(scripts, "feed", redisx.IsNumber, HistoryLua)
+	NoteScript     = redisx.NewScript(scripts, "note", redisx.IsNumber, HistoryLua)
+	TrimScript     = redisx.NewScript(scripts, "trim", redisx.IsNumber)
+	FeedLineScript = redisx.NewScript(scripts, "tell", redisx.IsNumber, HistoryLua)
+	FeedScript     = redisx.NewScript(scripts, "feed", redisx.IsNumber, HistoryLua)
 )
 
 // These constants say which keys history.lua writes. They are the last keys of a script.
 const (
-	NotesNowhere = "n" // none: the lines go into the entry
-	NotesRecord  = "r"
-	NotesBoth    = "b" // the record and the feed
-	NotesFeed    = "f"
+	NotesEntry  = "n" // none: the lines go into the entry
+	NotesRecord = "r"
+	NotesBoth   = "b" // the record and the feed
+	NotesFeed   = "f"
 )
 
-// Note appends the keys and arguments that history.lua expects to those of a script.
-func (ks *Keys) Note(keys, args []string, where string, prk recordkey.Key, n store.Note) ([]string, []string) {
+// AppendNote appends the keys and arguments that history.lua expects to those of a script.
+func (ks *Keys) AppendNote(keys, args []string, where string, prk recordkey.Key, n store.Note) ([]string, []string) {
 	if len(n.Lines) == 0 {
 		return keys, append(args, "")
 	}
@@ -56,8 +56,8 @@ func (ks *Keys) Note(keys, args []string, where string, prk recordkey.Key, n sto
 	return keys, append(args, ks.NoteArgs(where, store.FeedChanges, prk, n)...)
 }
 
-// MostFed returns the maximum number of entries in a feed.
-func (ks *Keys) MostFed(feed string) string {
+// MaxFeedEntries returns the maximum number of entries in a feed.
+func (ks *Keys) MaxFeedEntries(feed string) string {
 	most := store.FeedLimits[feed].Entries
 	if ks.options.FeedEntries > 0 {
 		most = ks.options.FeedEntries
@@ -68,7 +68,7 @@ func (ks *Keys) MostFed(feed string) string {
 // FeedKey returns the key of the stream that records what happens to an entry.
 func (ks *Keys) FeedKey(ns recordkey.Namespace, feed string, prk recordkey.Key) string {
 	part := 0
-	if ks.options.Parts {
+	if ks.options.PartitionedFeed {
 		part = store.FeedPart(prk)
 	}
 	key, _ := store.FeedKey(ns, feed, part) // the names are valid
@@ -77,7 +77,7 @@ func (ks *Keys) FeedKey(ns recordkey.Namespace, feed string, prk recordkey.Key) 
 
 // NoteArgs returns the last arguments of a script, as history.lua expects them.
 func (ks *Keys) NoteArgs(where, feed string, prk recordkey.Key, n store.Note) []string {
-	return []string{ks.MostFed(feed), relativePRK(prk), strings.Join(n.Marked(), "\n"), where + Millis(n.Now)}
+	return []string{ks.MaxFeedEntries(feed), relativePRK(prk), strings.Join(n.MarkedLines(), "\n"), where + MillisArg(n.Now)}
 }
 
 // relativePRK returns the PRK without its namespace, or "-" for the zero key.
@@ -103,7 +103,7 @@ func (ks *Keys) writeNoted(
 		keys = append(own, entry)
 	}
 	n = ks.withMarks(n)
-	noteKeys, noteArgs := ks.Note(slices.Clip(keys), slices.Clip(args), ks.options.Notes, prk, n)
+	noteKeys, noteArgs := ks.AppendNote(slices.Clip(keys), slices.Clip(args), ks.options.Notes, prk, n)
 	reply, unsure, err := ks.writeTogether(ctx, s, noteKeys, noteArgs)
 	if redisx.TryAgain(err) {
 		reply, err = ks.writeSeparately(ctx, s, own, args, prk, n, changed)
@@ -112,7 +112,7 @@ func (ks *Keys) writeNoted(
 		}
 	}
 	if err == nil && changed(reply) {
-		ks.Noted(ctx, prk, n)
+		ks.AfterNote(ctx, prk, n)
 	}
 	return reply, err
 }
@@ -122,13 +122,13 @@ func (ks *Keys) writeSeparately(
 	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, changed func(reply any) bool,
 ) (any, error) {
 	if keys[0] == prk.String() {
-		keys, args = ks.Note(keys, args, NotesNowhere, prk, n)
+		keys, args = ks.AppendNote(keys, args, NotesEntry, prk, n)
 		reply, _, err := ks.client.Write(ctx, s, keys, args)
 		return reply, err
 	}
 	reply, _, err := ks.client.Write(ctx, s, keys, append(args, ""))
 	if err == nil && len(n.Lines) > 0 && changed(reply) {
-		err = ks.NoteAlone(ctx, prk, n)
+		err = ks.AppendHistory(ctx, prk, n)
 		if err != nil {
 			err = fmt.Errorf("%w: it was done, but could not be added to the history: %v", store.ErrOutcomeUnknown, err)
 		}
@@ -145,28 +145,28 @@ func (ks *Keys) withMarks(n store.Note) store.Note {
 	return n
 }
 
-// Noted runs after lines were added. It calls Options.Noted or, if that is nil, sometimes trims the
-// feed.
-func (ks *Keys) Noted(ctx context.Context, prk recordkey.Key, n store.Note) {
+// AfterNote runs after lines were added. It calls Options.AfterNote or, if that is nil, sometimes
+// trims the feed.
+func (ks *Keys) AfterNote(ctx context.Context, prk recordkey.Key, n store.Note) {
 	switch {
 	case len(n.Lines) == 0:
-	case ks.options.Noted != nil:
-		ks.options.Noted(ctx, prk, n)
+	case ks.options.AfterNote != nil:
+		ks.options.AfterNote(ctx, prk, n)
 	default:
-		ks.TrimNowAndThen(ctx, store.FeedChanges, ks.FeedKey(prk.Namespace(), store.FeedChanges, prk))
+		ks.TrimOccasionally(ctx, store.FeedChanges, ks.FeedKey(prk.Namespace(), store.FeedChanges, prk))
 	}
 }
 
 // writeTogether runs a script, but does not repeat it if a node does not serve its keys together.
 func (ks *Keys) writeTogether(ctx context.Context, s redisx.Script, keys, args []string) (reply any, unsure bool, err error) {
 	retry := ks.client.Retry
-	retry.Passing = func(err error) bool { return ks.client.Retry.Passing(err) && !redisx.TryAgain(err) }
+	retry.Retryable = func(err error) bool { return ks.client.Retry.Retryable(err) && !redisx.TryAgain(err) }
 	return retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, ks.client.Process, keys, args) })
 }
 
-// NoteAlone adds lines to the history of a live entry, or to the entry itself, together with the
-// lines that the entry already holds. Without new lines it only moves those to the history.
-func (ks *Keys) NoteAlone(ctx context.Context, prk recordkey.Key, n store.Note) error {
+// AppendHistory adds lines to the history of a live entry, or to the entry itself, together with
+// the lines that the entry already holds. Without new lines it only moves those to the history.
+func (ks *Keys) AppendHistory(ctx context.Context, prk recordkey.Key, n store.Note) error {
 	record, err := store.HistoryKey(prk)
 	if err != nil {
 		return err
@@ -174,16 +174,16 @@ func (ks *Keys) NoteAlone(ctx context.Context, prk recordkey.Key, n store.Note) 
 	n = ks.withMarks(n)
 	_, _, err = ks.writeTogether(ctx, NoteScript, []string{prk.String(), record.String()}, ks.NoteArgs(NotesRecord, store.FeedChanges, prk, n))
 	if redisx.TryAgain(err) && len(n.Lines) > 0 {
-		_, _, err = ks.client.Write(ctx, NoteScript, []string{prk.String()}, ks.NoteArgs(NotesNowhere, store.FeedChanges, prk, n))
+		_, _, err = ks.client.Write(ctx, NoteScript, []string{prk.String()}, ks.NoteArgs(NotesEntry, store.FeedChanges, prk, n))
 	}
-	return redisx.Harmless(err)
+	return redisx.IgnoreUnknownOutcome(err)
 }
 
 // trimTimeout limits how long a trim may take.
 const trimTimeout = 10 * time.Second
 
-// TrimNowAndThen trims a feed about once in a thousand calls. It does not wait for the result.
-func (ks *Keys) TrimNowAndThen(ctx context.Context, feed, stream string) {
+// TrimOccasionally trims a feed about once in a thousand calls. It does not wait for the result.
+func (ks *Keys) TrimOccasionally(ctx context.Context, feed, stream string) {
 	if time.Now().UnixMicro()%1000 != 7 {
 		return
 	}
@@ -199,12 +199,12 @@ func (ks *Keys) TrimNowAndThen(ctx context.Context, feed, stream string) {
 func (ks *Keys) Trim(ctx context.Context, stream string, l store.FeedLimit) (int64, error) {
 	reply, _, err := ks.client.Write(ctx, TrimScript, []string{stream}, []string{strconv.FormatInt(l.Bytes, 10), strconv.FormatInt(l.Life.Milliseconds(), 10)})
 	n, _ := reply.(int64)
-	return n, redisx.Harmless(err)
+	return n, redisx.IgnoreUnknownOutcome(err)
 }
 
 // History implements [store.Engine].
 func (ks *Keys) History(ctx context.Context, prk recordkey.Key) ([]string, error) {
-	all, err := ks.Lines(ctx, prk)
+	all, err := ks.HistoryLines(ctx, prk)
 	for i, line := range slices.Backward(all) {
 		if words := strings.Fields(line); len(words) > 1 && words[1] == "create" {
 			return all[i:], err // earlier lines are about another entry
@@ -213,10 +213,10 @@ func (ks *Keys) History(ctx context.Context, prk recordkey.Key) ([]string, error
 	return all, err
 }
 
-// Lines returns the history of an entry, and of an earlier entry with the same key, in order. Lines
-// stored in the entry are newer than those in the record. They are read first, so that no line is
-// missing while its successor is present.
-func (ks *Keys) Lines(ctx context.Context, prk recordkey.Key) ([]string, error) {
+// HistoryLines returns the history of an entry, and of an earlier entry with the same key, in
+// order. Lines stored in the entry are newer than those in the record. They are read first, so that
+// no line is missing while its successor is present.
+func (ks *Keys) HistoryLines(ctx context.Context, prk recordkey.Key) ([]string, error) {
 	key, err := store.HistoryKey(prk)
 	if err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func (ks *Keys) Lines(ctx context.Context, prk recordkey.Key) ([]string, error) 
 	}
 	has := map[string]bool{}
 	return slices.DeleteFunc(append(all, waiting...), func(line string) bool {
-		name := store.LineName(line)
+		name := store.LineID(line)
 		defer func() { has[name] = true }()
 		return has[name]
 	}), nil
@@ -240,30 +240,30 @@ func (ks *Keys) Lines(ctx context.Context, prk recordkey.Key) ([]string, error) 
 // linesAt reads lines with a command. It returns none for a record of another Redis type.
 func (ks *Keys) linesAt(ctx context.Context, args ...any) ([]string, error) {
 	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
-		cmd := redisx.NewOnce(ctx, args)
+		cmd := redisx.NewNoRetryCmd(ctx, args)
 		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsText|redisx.IsNil)
 	})
 	if err != nil && !redisx.WrongType(err) {
-		return nil, redisx.Harmless(err)
+		return nil, redisx.IgnoreUnknownOutcome(err)
 	}
 	text, _ := reply.(string)
 	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' }), nil
 }
 
-// Tell implements [store.Engine]. A line that is sent again is recognized by its mark.
-func (ks *Keys) Tell(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n store.Note) error {
+// AppendFeed implements [store.Engine]. A line that is sent again is recognized by its mark.
+func (ks *Keys) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n store.Note) error {
 	n.Call = ks.options.NewRev()
 	stream, begin := ks.FeedKey(ns, feed, prk), time.Now()
-	last := n.Marked()[len(n.Lines)-1]
+	last := n.MarkedLines()[len(n.Lines)-1]
 	args := append([]string{last[strings.LastIndexByte(last, ' ')+1:], ""}, ks.NoteArgs(NotesFeed, feed, prk, n)...)
 	_, _, err := ks.client.Retry.Do(ctx, func(unsure bool) (any, error) {
 		if unsure {
 			args[1] = strconv.FormatInt(time.Since(begin).Milliseconds(), 10)
 		}
-		return TellScript.Write(ctx, ks.client.Process, []string{stream}, args)
+		return FeedLineScript.Write(ctx, ks.client.Process, []string{stream}, args)
 	})
-	ks.TrimNowAndThen(ctx, feed, stream)
-	return redisx.Harmless(err)
+	ks.TrimOccasionally(ctx, feed, stream)
+	return redisx.IgnoreUnknownOutcome(err)
 }
 
 // Feed implements [store.Engine] with one command for each part, in one round trip.
@@ -281,7 +281,7 @@ func (ks *Keys) Feed(ctx context.Context, f store.Feed) (page store.FeedPage, er
 			cmds[i] = redis.NewXMessageSliceCmd(ctx, "xrange", key.String(), cmp.Or(from, "-"), "+", "count", f.Count+1)
 		}
 	}
-	if err := redisx.Answered(cmds, ks.client.All(ctx, cmds)); err != nil {
+	if err := redisx.CheckAnswered(cmds, ks.client.ProcessAll(ctx, cmds)); err != nil {
 		return page, err
 	}
 	for i, cmd := range cmds {
@@ -291,7 +291,7 @@ func (ks *Keys) Feed(ctx context.Context, f store.Feed) (page store.FeedPage, er
 		}
 		after, read, _ := strings.Cut(f.After[i], ":")
 		if f.Reverse {
-			page.Fed = append(page.Fed, linesBefore(i, found, after, read)...)
+			page.Lines = append(page.Lines, linesBefore(i, found, after, read)...)
 			continue
 		}
 		page.Gap[i] = after != "" && (len(found) == 0 || found[0].ID != after)
@@ -301,7 +301,7 @@ func (ks *Keys) Feed(ctx context.Context, f store.Feed) (page store.FeedPage, er
 				n, _ := strconv.Atoi(read) // this package wrote the number
 				all = all[min(n, len(all)):]
 			}
-			page.Fed = append(page.Fed, feedLines(i, m, all)...)
+			page.Lines = append(page.Lines, feedLines(i, m, all)...)
 		}
 	}
 	return page, ks.findContinuations(ctx, f, &page)
@@ -319,7 +319,7 @@ func (ks *Keys) findContinuations(ctx context.Context, f store.Feed, page *store
 			parts, cmds = append(parts, i), append(cmds, redis.NewXMessageSliceCmd(ctx, "xrevrange", key.String(), after, "-", "count", 1))
 		}
 	}
-	if err := redisx.Answered(cmds, ks.client.All(ctx, cmds)); err != nil {
+	if err := redisx.CheckAnswered(cmds, ks.client.ProcessAll(ctx, cmds)); err != nil {
 		return err
 	}
 	for i, cmd := range cmds {
@@ -330,7 +330,7 @@ func (ks *Keys) findContinuations(ctx context.Context, f store.Feed, page *store
 
 // linesBefore returns the lines of entries that come before a position: the line numbered read of
 // the entry after.
-func linesBefore(part int, found []redis.XMessage, after, read string) (all []store.Fed) {
+func linesBefore(part int, found []redis.XMessage, after, read string) (all []store.FeedLine) {
 	for _, m := range found {
 		lines := feedLines(part, m, splitLines(m))
 		if m.ID == after {
@@ -351,11 +351,11 @@ func splitLines(m redis.XMessage) []string {
 
 // feedLines returns last, the final lines of the entry m, as lines of a feed. A line without a
 // number gets the time at which it was added.
-func feedLines(part int, m redis.XMessage, last []string) []store.Fed {
+func feedLines(part int, m redis.XMessage, last []string) []store.FeedLine {
 	ms, _, _ := strings.Cut(m.ID, "-")
-	fed, before := make([]store.Fed, len(last)), len(splitLines(m))-len(last)
+	fed, before := make([]store.FeedLine, len(last)), len(splitLines(m))-len(last)
 	for i, line := range last {
-		fed[i] = store.Fed{Part: part, ID: m.ID + ":" + strconv.Itoa(before+i+1), Text: strings.Replace(line, " - ", " "+ms+"000 ", 1)}
+		fed[i] = store.FeedLine{Part: part, ID: m.ID + ":" + strconv.Itoa(before+i+1), Text: strings.Replace(line, " - ", " "+ms+"000 ", 1)}
 	}
 	return fed
 }
@@ -370,7 +370,7 @@ func (ks *Keys) FeedEnd(ctx context.Context, ns recordkey.Namespace, name string
 		}
 		cmds[i] = redis.NewXMessageSliceCmd(ctx, "xrevrange", key.String(), "+", "-", "count", 1)
 	}
-	if err := redisx.Answered(cmds, ks.client.All(ctx, cmds)); err != nil {
+	if err := redisx.CheckAnswered(cmds, ks.client.ProcessAll(ctx, cmds)); err != nil {
 		return after, err
 	}
 	for i, cmd := range cmds {

@@ -22,14 +22,14 @@ func (ks *Keys) ScanIndex(ctx context.Context, s store.Scan) ([]string, string, 
 		return nil, "", err
 	}
 	const reason = "an index that is not a set (WRONGTYPE)"
-	if ks.options.WholeSets {
+	if ks.options.ReadWholeSets {
 		prks, err := ks.client.SMembers(ctx, s.Index.String()).Result()
 		return prks, "", readError(s.Index, err, reason)
 	}
 	args := []string{strconv.FormatUint(at.At, 10), at.Process, strconv.Itoa(s.Count)}
 	value, err := membersScript.Read(ctx, ks.client.Process, []string{s.Index.String()}, args)
 	reply := redisx.Items(value)
-	if err = cmp.Or(err, redisx.AsMany(len(reply), 3)); err != nil {
+	if err = cmp.Or(err, redisx.CheckLength(len(reply), 3)); err != nil {
 		return nil, "", readError(s.Index, err, reason)
 	}
 	next, err := redisx.ParseCursor(redisx.Text(reply, 1) + "_" + redisx.Text(reply, 0))
@@ -39,8 +39,8 @@ func (ks *Keys) ScanIndex(ctx context.Context, s store.Scan) ([]string, string, 
 	return redisx.Texts(reply[2]), next.String(), nil
 }
 
-// Sizes implements [store.Engine].
-func (ks *Keys) Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, error) {
+// Cardinalities implements [store.Engine].
+func (ks *Keys) Cardinalities(ctx context.Context, indexes []recordkey.Key) ([]int64, error) {
 	pipe := ks.client.Pipeline()
 	cmds := make([]*redis.IntCmd, len(indexes))
 	for i, k := range indexes {
@@ -64,8 +64,9 @@ func (ks *Keys) Sizes(ctx context.Context, indexes []recordkey.Key) ([]int64, er
 	return sizes, nil
 }
 
-// Holds implements [store.Engine]. With atOnce it uses a transaction if the sets are in one slot.
-func (ks *Keys) Holds(ctx context.Context, members []store.Member, atOnce bool) ([]bool, error) {
+// HasMembers implements [store.Engine]. With atOnce it uses a transaction if the sets are in one
+// slot.
+func (ks *Keys) HasMembers(ctx context.Context, members []store.Member, atOnce bool) ([]bool, error) {
 	pipe := ks.client.Pipeline()
 	if atOnce && ks.options.OneSlot {
 		pipe = ks.client.TxPipeline()

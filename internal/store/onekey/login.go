@@ -32,23 +32,23 @@ func (ks *Keys) admission(ctx context.Context, verb string, a store.Counters) (s
 		return store.Admission{}, err
 	}
 	return store.Admission{
-		Wait: time.Duration(reply[0]) * time.Millisecond, Own: reply[1] == 1, At: reply[2] == 1,
+		Wait: time.Duration(reply[0]) * time.Millisecond, OwnBudget: reply[1] == 1, AtOrigin: reply[2] == 1,
 	}, nil
 }
 
 // LoginWait implements [store.Engine].
 func (ks *Keys) LoginWait(ctx context.Context, a store.Counters) (time.Duration, error) {
-	as, err := ks.Ask(ctx, a)
+	as, err := ks.WouldAdmit(ctx, a)
 	return as.Wait, err
 }
 
-// Ask returns what Admit would return, and counts nothing.
-func (ks *Keys) Ask(ctx context.Context, a store.Counters) (store.Admission, error) {
+// WouldAdmit returns what Admit would return, and counts nothing.
+func (ks *Keys) WouldAdmit(ctx context.Context, a store.Counters) (store.Admission, error) {
 	return ks.admission(ctx, "ask", a)
 }
 
-// Forgive implements [store.Engine].
-func (ks *Keys) Forgive(ctx context.Context, a store.Counters, as store.Admission) error {
+// Undo implements [store.Engine].
+func (ks *Keys) Undo(ctx context.Context, a store.Counters, as store.Admission) error {
 	_, err := ks.throttle(ctx, "forgive", a, as)
 	return err
 }
@@ -72,7 +72,7 @@ const resendLimit = 30 * time.Second
 // throttle sends the script until it is answered. The script recognizes a call that it has already
 // carried out (I7).
 func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as store.Admission) ([]int64, error) {
-	if verb != "admit" && verb != "ask" && !as.At {
+	if verb != "admit" && verb != "ask" && !as.AtOrigin {
 		a.Origin = recordkey.Key{}
 	}
 	keys, args := throttleArgs(verb, a, as)
@@ -80,7 +80,7 @@ func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as 
 		return nil, nil
 	}
 	begin, retry := time.Now(), ks.client.Retry
-	retry.Passing = func(err error) bool { return ks.client.Retry.Passing(err) && time.Since(begin) <= resendLimit }
+	retry.Retryable = func(err error) bool { return ks.client.Retry.Retryable(err) && time.Since(begin) <= resendLimit }
 	reply, _, err := retry.Do(ctx, func(unsure bool) (any, error) {
 		if unsure {
 			args[sinceArg] = strconv.FormatInt(time.Since(begin).Milliseconds(), 10)
@@ -88,7 +88,7 @@ func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as 
 		return ThrottleScript.Write(ctx, ks.client.Process, keys, args)
 	})
 	if err != nil && verb != "reset" {
-		err = redisx.Harmless(err)
+		err = redisx.IgnoreUnknownOutcome(err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("counting attempts: %w", err)
@@ -101,7 +101,7 @@ func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as 
 	case len(counts) == 1:
 		err = errMaybeCounted
 	default:
-		err = redisx.AsMany(len(counts), 3)
+		err = redisx.CheckLength(len(counts), 3)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("counting attempts: %w", redisx.Fail(err))
@@ -122,32 +122,34 @@ func parseCounts(keys []string, reply any) ([]int64, error) {
 // guessesHeader is how many numbers of a reply to "look" precede those of familiar origins.
 const guessesHeader = 5
 
-// Guesses implements [store.Engine] with the script that counts, because that has the rules. Here
-// it only reads, and so may arrive twice.
-func (ks *Keys) Guesses(ctx context.Context, a store.Counters) (store.Guesses, error) {
+// ThrottleState implements [store.Engine] with the script that counts, because that has the rules.
+// Here it only reads, and so may arrive twice.
+func (ks *Keys) ThrottleState(ctx context.Context, a store.Counters) (store.ThrottleState, error) {
 	keys, args := throttleArgs("look", store.Counters{Account: a.Account, Now: a.Now}, store.Admission{})
 	reply, _, err := ks.client.Write(ctx, ThrottleScript, keys, args)
 	if err != nil {
-		return store.Guesses{}, fmt.Errorf("reading the counted attempts: %w", redisx.Harmless(err))
+		return store.ThrottleState{}, fmt.Errorf("reading the counted attempts: %w", redisx.IgnoreUnknownOutcome(err))
 	}
 	n, err := parseCounts(keys, reply)
 	switch {
 	case errors.Is(err, store.ErrCorrupt):
-		return store.Guesses{}, err
+		return store.ThrottleState{}, err
 	case err == nil && (len(n) < guessesHeader || len(n)%2 != guessesHeader%2):
-		err = redisx.AsMany(len(n), guessesHeader)
+		err = redisx.CheckLength(len(n), guessesHeader)
 	}
 	if err != nil {
-		return store.Guesses{}, fmt.Errorf("reading the counted attempts: %w", redisx.Fail(err))
+		return store.ThrottleState{}, fmt.Errorf("reading the counted attempts: %w", redisx.Fail(err))
 	}
-	g := store.Guesses{Now: time.UnixMilli(n[1]), Wait: time.Duration(n[2]) * time.Millisecond, Failures: int(n[3])}
+	g := store.ThrottleState{Now: time.UnixMilli(n[1]), Wait: time.Duration(n[2]) * time.Millisecond, Failures: int(n[3])}
 	if n[4] > 0 {
 		g.Until = time.UnixMilli(n[4])
 	}
 	for pair := range slices.Chunk(n[guessesHeader:], 2) {
-		g.Familiar = append(g.Familiar, store.Familiar{LastLogin: time.UnixMilli(pair[0]), Failures: int(pair[1])})
+		g.Familiar = append(g.Familiar, store.FamiliarOrigin{LastLogin: time.UnixMilli(pair[0]), Failures: int(pair[1])})
 	}
-	slices.SortFunc(g.Familiar, func(a, b store.Familiar) int { return cmp.Or(b.LastLogin.Compare(a.LastLogin), a.Failures-b.Failures) })
+	slices.SortFunc(g.Familiar, func(a, b store.FamiliarOrigin) int {
+		return cmp.Or(b.LastLogin.Compare(a.LastLogin), a.Failures-b.Failures)
+	})
 	return g, nil
 }
 
@@ -160,11 +162,11 @@ var errMaybeCounted = errors.New("a reply was lost, and it is unknown whether th
 const sinceArg = 14
 
 func throttleArgs(verb string, a store.Counters, as store.Admission) (keys, args []string) {
-	args = []string{verb, Millis(a.Now), a.Name, Flag(as.Own)}
+	args = []string{verb, MillisArg(a.Now), a.Name, BoolArg(as.OwnBudget)}
 	for _, n := range []int64{
-		store.ThrottleWindow.Milliseconds(), store.StrangerFree, store.StrangerMost,
-		store.FamiliarMost, store.FamiliarOrigins, store.FamiliarLife.Milliseconds(),
-		store.OriginWindow.Milliseconds(), store.OriginFree, store.LongestDelay.Milliseconds(),
+		store.ThrottleWindow.Milliseconds(), store.StrangerFree, store.StrangerMax,
+		store.FamiliarMax, store.FamiliarOrigins, store.FamiliarLife.Milliseconds(),
+		store.OriginWindow.Milliseconds(), store.OriginFree, store.MaxDelay.Milliseconds(),
 	} {
 		args = append(args, strconv.FormatInt(n, 10))
 	}
@@ -210,7 +212,7 @@ func (ks *Keys) Issue(ctx context.Context, i store.Issue) error {
 	if err != nil {
 		return err
 	}
-	args := append(append([]string{i.PRK.Type(), i.Rev}, tokenArgs(i.Token)...), strconv.FormatInt(i.Life.Milliseconds(), 10), strconv.Itoa(maxTokens), Millis(i.Now))
+	args := append(append([]string{i.PRK.Type(), i.Rev}, tokenArgs(i.Token)...), strconv.FormatInt(i.Life.Milliseconds(), 10), strconv.Itoa(maxTokens), MillisArg(i.Now))
 	issued := func(reply any) bool { return redisx.Text(redisx.Items(reply), 0) == "ok" }
 	reply, err := ks.writeNoted(ctx, IssueScript, []string{i.PRK.String(), key.String()}, args, i.PRK, i.Note, issued)
 	if err != nil {
@@ -241,12 +243,12 @@ func (ks *Keys) Invite(ctx context.Context, i store.Invitation) error {
 		return err
 	}
 	reply, _, err := ks.client.Write(ctx, InviteScript, []string{key.String()}, append(tokenArgs(i.Token),
-		strconv.FormatInt(i.Life.Milliseconds(), 10), Millis(i.Now)))
+		strconv.FormatInt(i.Life.Milliseconds(), 10), MillisArg(i.Now)))
 	switch {
 	case err != nil:
 		return fmt.Errorf("issuing an invitation: %w", err)
 	case redisx.Text(redisx.Items(reply), 0) != "ok":
-		return store.Taken(i.PRK.Field())
+		return store.DuplicateField(i.PRK.Field())
 	}
 	return nil
 }
@@ -255,10 +257,10 @@ func (ks *Keys) Invite(ctx context.Context, i store.Invitation) error {
 // counts twice, which lets nobody do more.
 func (ks *Keys) Limit(ctx context.Context, l store.Limit) (time.Duration, error) {
 	reply, _, err := ks.client.Write(ctx, LimitScript, []string{l.Counter.String()}, []string{
-		strconv.Itoa(l.Most), strconv.FormatInt(l.Window.Milliseconds(), 10), Millis(l.Now),
+		strconv.Itoa(l.Max), strconv.FormatInt(l.Window.Milliseconds(), 10), MillisArg(l.Now),
 	})
 	if err != nil {
-		return 0, fmt.Errorf("counting: %w", redisx.Harmless(err))
+		return 0, fmt.Errorf("counting: %w", redisx.IgnoreUnknownOutcome(err))
 	}
 	wait, _ := reply.(int64)
 	return time.Duration(wait) * time.Millisecond, nil
@@ -284,9 +286,9 @@ func (ks *Keys) PeekIssued(ctx context.Context, prk recordkey.Key, hash string, 
 }
 
 func (ks *Keys) peek(ctx context.Context, key recordkey.Key, hash string, now time.Time, where string) (store.Token, time.Duration, error) {
-	reply, _, err := ks.client.Write(ctx, PeekScript, []string{key.String()}, []string{hash, Millis(now), where})
+	reply, _, err := ks.client.Write(ctx, PeekScript, []string{key.String()}, []string{hash, MillisArg(now), where})
 	if err != nil {
-		return store.Token{}, 0, redisx.Harmless(err)
+		return store.Token{}, 0, redisx.IgnoreUnknownOutcome(err)
 	}
 	words := redisx.Items(reply)
 	t, ok := store.ParseToken(hash, redisx.Text(words, 0))
@@ -298,12 +300,12 @@ func (ks *Keys) peek(ctx context.Context, key recordkey.Key, hash string, now ti
 }
 
 // EndingArgs returns an ending as scripts expect it: all, now, spend, purpose.
-func EndingArgs(e store.Ending) []string {
-	return []string{Flag(e.All), Millis(e.Now), e.Spend, recordkey.Escape(e.Purpose)}
+func EndingArgs(e store.TokenEnding) []string {
+	return []string{BoolArg(e.All), MillisArg(e.Now), e.Spend, recordkey.Escape(e.Purpose)}
 }
 
-// Millis returns a time in milliseconds, as scripts expect it, or "" for the zero time.
-func Millis(at time.Time) string {
+// MillisArg returns a time in milliseconds, as scripts expect it, or "" for the zero time.
+func MillisArg(at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// Look implements [store.Engine] in one round trip, or in two for store.LookAll: the first one
+// ReadRaw implements [store.Engine] in one round trip, or in two for store.RawAll: the first one
 // reads the types, the second one the contents.
-func (ks *Keys) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error) {
+func (ks *Keys) ReadRaw(ctx context.Context, at []store.RawRead) ([]store.Raw, error) {
 	raws, decoders, pipe := make([]store.Raw, len(at)), make([]decoder, len(at)), ks.client.Pipeline()
 	if ks.options.OneSlot {
 		queueTexts(ctx, pipe, at, decoders)
@@ -34,10 +34,10 @@ func (ks *Keys) Look(ctx context.Context, at []store.LookAt) ([]store.Raw, error
 	contents := map[int]decoder{}
 	for i, a := range at {
 		err := decoders[i](&raws[i])
-		if raws[i].Other = redisx.WrongType(err); err != nil && !raws[i].Other {
+		if raws[i].WrongType = redisx.WrongType(err); err != nil && !raws[i].WrongType {
 			return nil, redisx.Fail(err)
 		}
-		if size, read := contentCommands(raws[i].Type, a.Count); a.As == store.LookAll && size != "" {
+		if size, read := contentCommands(raws[i].Type, a.Count); a.As == store.RawAll && size != "" {
 			contents[i] = decodeContents(pipe.Do(ctx, size, a.Key), pipe.Do(ctx, slices.Insert(read, 1, any(a.Key))...))
 		}
 	}
@@ -59,10 +59,10 @@ type decoder func(*store.Raw) error
 const maxMGetKeys = 1000
 
 // queueTexts queues reads of strings, many to a command.
-func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, decoders []decoder) {
+func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.RawRead, decoders []decoder) {
 	var indexes []int
 	for i, a := range at {
-		if a.As == store.LookText {
+		if a.As == store.RawText {
 			indexes = append(indexes, i)
 		}
 	}
@@ -79,7 +79,7 @@ func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, de
 				if err != nil {
 					return err
 				}
-				r.Wire, r.Is = list[j].(string)
+				r.Wire, r.Exists = list[j].(string)
 				return (redisx.IsText | redisx.IsNil).Check(list[j])
 			}
 		}
@@ -87,13 +87,13 @@ func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.LookAt, de
 }
 
 // queueRead queues the first commands that read a record.
-func queueRead(ctx context.Context, pipe redis.Pipeliner, at store.LookAt) decoder {
+func queueRead(ctx context.Context, pipe redis.Pipeliner, at store.RawRead) decoder {
 	switch at.As {
-	case store.LookText:
+	case store.RawText:
 		return decodeText(pipe.Get(ctx, at.Key))
-	case store.LookField:
+	case store.RawField:
 		return decodeText(pipe.HGet(ctx, at.Key, at.Field))
-	case store.LookHash:
+	case store.RawHash:
 		cmd := pipe.HGetAll(ctx, at.Key)
 		return func(r *store.Raw) (err error) {
 			if r.Fields, err = cmd.Result(); err == nil && r.Fields == nil {
@@ -101,14 +101,14 @@ func queueRead(ctx context.Context, pipe redis.Pipeliner, at store.LookAt) decod
 			}
 			return err
 		}
-	case store.LookSet:
+	case store.RawSet:
 		cmd := pipe.SScan(ctx, at.Key, 0, "", int64(at.Count))
 		return func(r *store.Raw) error {
 			members, next, err := cmd.Result()
 			r.Items, r.Next = members, redisx.Cursor{At: next}.String()
 			return err
 		}
-	case store.LookAll:
+	case store.RawAll:
 		kind, life := pipe.Type(ctx, at.Key), pipe.Do(ctx, "pttl", at.Key)
 		return func(r *store.Raw) (err error) {
 			r.Type = kind.Val()
@@ -126,7 +126,7 @@ func queueRead(ctx context.Context, pipe redis.Pipeliner, at store.LookAt) decod
 func decodeText(cmd *redis.StringCmd) decoder {
 	return func(r *store.Raw) (err error) {
 		r.Wire, err = cmd.Result()
-		if r.Is = err == nil; errors.Is(err, redis.Nil) {
+		if r.Exists = err == nil; errors.Is(err, redis.Nil) {
 			return nil
 		}
 		return err
@@ -169,13 +169,13 @@ func decodeContents(size, read *redis.Cmd) decoder {
 		r.Size = n
 		switch reply := read.Val(); {
 		case r.Type == "string":
-			r.Wire, r.Is = reply.(string)
+			r.Wire, r.Exists = reply.(string)
 			return redisx.IsText.Check(reply)
 		case r.Type == "stream":
 			return decodeMessages(r, reply)
 		case strings.HasSuffix(read.Name(), "scan"): // a cursor and elements
 			page := redisx.Items(reply)
-			if err := redisx.AsMany(len(page), 2); err != nil {
+			if err := redisx.CheckLength(len(page), 2); err != nil {
 				return err
 			}
 			r.Items, err = redisx.Elements(page[1])

@@ -24,25 +24,25 @@ type Aligner func(ctx context.Context, set recordkey.Key, members []string) erro
 func (ks *Keys) scanSet(ctx context.Context, set string, cursor uint64) (members []string, next uint64, isSet bool, err error) {
 	command := []any{"sscan", set, strconv.FormatUint(cursor, 10), "count", ks.options.MemberBatch}
 	shape := redisx.IsList
-	if ks.options.WholeSets {
+	if ks.options.ReadWholeSets {
 		command, shape = []any{"smembers", set}, redisx.IsTexts
 	}
 	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
-		cmd := redisx.NewOnce(ctx, command)
+		cmd := redisx.NewNoRetryCmd(ctx, command)
 		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), shape)
 	})
 	if redisx.WrongType(err) {
 		return nil, 0, false, nil
 	}
-	if err == nil && !ks.options.WholeSets {
+	if err == nil && !ks.options.ReadWholeSets {
 		page := redisx.Items(reply)
-		if err = redisx.AsMany(len(page), 2); err == nil {
+		if err = redisx.CheckLength(len(page), 2); err == nil {
 			next, err = strconv.ParseUint(redisx.Text(page, 0), 10, 64)
 			reply = page[1]
 		}
 		err = redisx.Fail(cmp.Or(err, redisx.IsTexts.Check(reply)))
 	}
-	return redisx.Texts(reply), next, err == nil, redisx.Harmless(err)
+	return redisx.Texts(reply), next, err == nil, redisx.IgnoreUnknownOutcome(err)
 }
 
 // Members reads up to about MemberBatch members of a set, which may be absent. whole reports
@@ -112,10 +112,10 @@ func (ks *Keys) Drain(ctx context.Context, key string, set recordkey.Key, align 
 // sendCount sends a command that returns a number and may arrive twice.
 func (ks *Keys) sendCount(ctx context.Context, command []any) error {
 	_, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
-		cmd := redisx.NewOnce(ctx, command)
+		cmd := redisx.NewNoRetryCmd(ctx, command)
 		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsNumber)
 	})
-	return redisx.Harmless(err)
+	return redisx.IgnoreUnknownOutcome(err)
 }
 
 // DrainAll drains the records that a ~drop field names, and then removes the field.
@@ -125,7 +125,7 @@ func (ks *Keys) DrainAll(ctx context.Context, entry recordkey.Key, text string, 
 			return err
 		}
 	}
-	_, err := ks.Yes(ctx, DroppedScript, []string{entry.String()}, text)
+	_, err := ks.RunBool(ctx, DroppedScript, []string{entry.String()}, text)
 	return err
 }
 
@@ -136,7 +136,7 @@ var pageCommands = map[string]string{"SMEMBERS": "SSCAN", "HGETALL": "HSCAN"}
 // by page.
 func (ks *Keys) ReadPages(op store.Op, run func(store.Op) (store.Reply, error)) (store.Reply, error) {
 	scan, ok := pageCommands[op.Command]
-	if !ok || ks.options.WholeSets {
+	if !ok || ks.options.ReadWholeSets {
 		return run(op)
 	}
 	all := store.Reply{Items: []string{}}
@@ -156,9 +156,9 @@ func (ks *Keys) ReadPages(op store.Op, run func(store.Op) (store.Reply, error)) 
 	}
 }
 
-// Page returns the command, without its key, that reads one page of a record of a Redis type. The
-// page begins at a position that PageOf returned, or at the beginning for "".
-func (ks *Keys) Page(kind, at string) []string {
+// PageCommand returns the command, without its key, that reads one page of a record of a Redis
+// type. The page begins at a position that ParsePage returned, or at the beginning for "".
+func (ks *Keys) PageCommand(kind, at string) []string {
 	at, most := cmp.Or(at, "0"), ks.PageSize()
 	first, _ := strconv.Atoi(at)
 	last := strconv.Itoa(first + most - 1)
@@ -175,9 +175,9 @@ func (ks *Keys) Page(kind, at string) []string {
 	return []string{"SSCAN", at, "COUNT", strconv.Itoa(most)}
 }
 
-// PageOf returns the values of a page and the position of the next one, which is "" after the last
-// page.
-func (ks *Keys) PageOf(kind, at string, reply store.Reply) (values []string, next string, err error) {
+// ParsePage returns the values of a page and the position of the next one, which is "" after the
+// last page.
+func (ks *Keys) ParsePage(kind, at string, reply store.Reply) (values []string, next string, err error) {
 	first, _ := strconv.Atoi(at)
 	values, most := reply.Items, ks.PageSize()
 	switch {
@@ -197,17 +197,17 @@ func (ks *Keys) PageOf(kind, at string, reply store.Reply) (values []string, nex
 
 // PageSize returns about how many elements of a record one command reads.
 func (ks *Keys) PageSize() int {
-	if ks.options.WholeSets {
+	if ks.options.ReadWholeSets {
 		return 1 << 30
 	}
 	return ks.options.MemberBatch
 }
 
-// ReadOn returns the values of a record from a position on. It reads one page after another. It
-// returns what it has read if the record turns out to be of another Redis type.
-func (ks *Keys) ReadOn(ctx context.Context, key recordkey.Key, kind, at string) (all []string, err error) {
+// ReadPagesFrom returns the values of a record from a position on. It reads one page after another.
+// It returns what it has read if the record turns out to be of another Redis type.
+func (ks *Keys) ReadPagesFrom(ctx context.Context, key recordkey.Key, kind, at string) (all []string, err error) {
 	for at != "" {
-		words := ks.Page(kind, at)
+		words := ks.PageCommand(kind, at)
 		cmd := ks.client.Do(ctx, redisx.AppendWords([]any{words[0], key.String()}, words[1:])...)
 		if redisx.WrongType(cmd.Err()) {
 			return all, nil
@@ -215,7 +215,7 @@ func (ks *Keys) ReadOn(ctx context.Context, key recordkey.Key, kind, at string) 
 		reply, err := redisx.ParseReply(words[0], cmd.Val())
 		var page []string
 		if err = cmp.Or(cmd.Err(), err); err == nil {
-			page, at, err = ks.PageOf(kind, at, reply)
+			page, at, err = ks.ParsePage(kind, at, reply)
 		}
 		if err != nil {
 			return nil, redisx.Fail(err)

@@ -37,25 +37,25 @@ type Keys struct {
 
 // Options describe what the server of a client can do, and how the engine uses it.
 type Options struct {
-	// OneSlot says that all keys are on one server, so that one command may read many strings.
+	// CheckOneSlot says that all keys are on one server, so that one command may read many strings.
 	OneSlot bool
-	// WholeSets makes the engine read a set in one command. The embedded server's cursors count
+	// ReadWholeSets makes the engine read a set in one command. The embedded server's cursors count
 	// members, so that the removal of one makes the scan miss another.
-	WholeSets bool
+	ReadWholeSets bool
 	// MemberBatch replaces store.MemberBatch in tests. 0 means store.MemberBatch.
 	MemberBatch int
 	// TombstoneLife is the time to live of a tombstone in seconds.
 	TombstoneLife string
 	// Notes says which keys a script needs to write the history: NotesBoth or NotesRecord.
 	Notes string
-	// Parts says that a feed has store.FeedParts parts instead of one.
-	Parts bool
+	// PartitionedFeed says that a feed has store.FeedParts parts instead of one.
+	PartitionedFeed bool
 	// FeedEntries is the maximum number of entries in a feed. 0 means those of store.FeedLimits.
 	FeedEntries int64
 	// NewRev returns a random text that identifies a call. nil means store.NewRev.
 	NewRev func() string
-	// Noted is called after lines were added to the history of an entry, unless it is nil.
-	Noted func(ctx context.Context, prk recordkey.Key, n store.Note)
+	// AfterNote is called after lines were added to the history of an entry, unless it is nil.
+	AfterNote func(ctx context.Context, prk recordkey.Key, n store.Note)
 	// Bulk begins a run of changes that are saved together. nil means that each is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
 	// Close releases what was opened for the engine. nil leaves the client open.
@@ -73,7 +73,7 @@ func New(client *redisx.Client, o Options) *Keys {
 	}
 	o.MemberBatch = cmp.Or(o.MemberBatch, store.MemberBatch)
 	ks := &Keys{client: client, options: o}
-	ks.finds = redisx.NewBatcher(redisx.BatchMost, ks.findBatch)
+	ks.finds = redisx.NewBatcher(redisx.MaxBatch, ks.findBatch)
 	return ks
 }
 
@@ -96,15 +96,15 @@ func (ks *Keys) Bulk(ctx context.Context) (context.Context, func(context.Context
 	return bulk, func(ctx context.Context) error { return redisx.Fail(end(ctx)) }
 }
 
-// Mend carries out the steps that need one slot: store.Bury, store.Restate, and store.Remove, which
-// on a cluster must have no owner.
-func (ks *Keys) Mend(ctx context.Context, s store.Step) (bool, error) {
+// Repair carries out the steps that need one slot: store.FinishDelete, store.ReplaceSchema, and
+// store.Remove, which on a cluster must have no owner.
+func (ks *Keys) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	switch s := s.(type) {
 	case store.Remove:
 		return ks.remove(ctx, s)
-	case store.Restate:
+	case store.ReplaceSchema:
 		return ks.restate(ctx, s)
-	case store.Bury:
+	case store.FinishDelete:
 		return ks.bury(ctx, s.Entry)
 	case store.Publish: // the script that wrote the line added it to the feed
 		return true, nil
@@ -124,7 +124,7 @@ func (ks *Keys) bury(ctx context.Context, entry recordkey.Key) (bool, error) {
 	if reply == int64(2) {
 		reply, _, err = ks.client.Write(ctx, BuryScript, []string{entry.String(), tokens.String()}, args)
 	}
-	return reply == int64(1), redisx.Harmless(err)
+	return reply == int64(1), redisx.IgnoreUnknownOutcome(err)
 }
 
 func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {
@@ -141,30 +141,30 @@ func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {
 // RemoveUntil removes a record. It returns ErrConflict after until, a time in milliseconds by the
 // server's clock; "" means no limit.
 func (ks *Keys) RemoveUntil(ctx context.Context, r store.Remove, keys []string, until string) (bool, error) {
-	args := []string{r.Kind, Flag(r.Seen.Is), r.Seen.Wire, r.Member, r.Field, r.Value, r.Schema.Fingerprint, until}
+	args := []string{r.Kind, BoolArg(r.Seen.Exists), r.Seen.Wire, r.Member, r.Field, r.Value, r.Schema.Fingerprint, until}
 	reply, _, err := ks.client.Write(ctx, RemoveScript, keys, args)
 	if err == nil && reply == int64(-1) {
 		err = store.ErrConflict
 	}
-	return reply == int64(1), redisx.Harmless(err)
+	return reply == int64(1), redisx.IgnoreUnknownOutcome(err)
 }
 
 // restate replaces the stored schema. Every later change by another writer is compared with the new
 // one.
-func (ks *Keys) restate(ctx context.Context, r store.Restate) (bool, error) {
+func (ks *Keys) restate(ctx context.Context, r store.ReplaceSchema) (bool, error) {
 	g := r.Guard
 	_, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
-		cmd := redisx.NewOnce(ctx, []any{"sadd", g.Types.String(), g.Key.Parts()[1]})
+		cmd := redisx.NewNoRetryCmd(ctx, []any{"sadd", g.Types.String(), g.Key.Parts()[1]})
 		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsNumber)
 	})
 	if err != nil {
-		return false, redisx.Harmless(err)
+		return false, redisx.IgnoreUnknownOutcome(err)
 	}
 	args := []string{r.Seen}
-	for _, f := range r.State {
+	for _, f := range r.Fields {
 		args = append(args, f.Field, f.Wire)
 	}
-	return ks.Yes(ctx, RestateScript, []string{g.Key.String()}, args...)
+	return ks.RunBool(ctx, RestateScript, []string{g.Key.String()}, args...)
 }
 
 // Complete puts the records that a ~fill field names in their places. Any process may do so, any
@@ -184,7 +184,7 @@ func (ks *Keys) Complete(ctx context.Context, entry recordkey.Key, fill string, 
 			return err
 		}
 	}
-	_, err := ks.Yes(ctx, FilledScript, []string{entry.String()}, fill)
+	_, err := ks.RunBool(ctx, FilledScript, []string{entry.String()}, fill)
 	return err
 }
 
@@ -193,7 +193,7 @@ func (ks *Keys) Complete(ctx context.Context, entry recordkey.Key, fill string, 
 // would lose them. aside reports whether the replaced set may lie where it must still be drained:
 // either it was large, or another call moved it there and died.
 func (ks *Keys) promote(ctx context.Context, p store.FillPart, rev string) (members []string, aside bool, err error) {
-	stage := store.StageKey(p.Set, rev)
+	stage := store.PreparedKey(p.Set, rev)
 	keys := []string{stage, p.Set.String()}
 	if p.Indexed {
 		var replaced []string
@@ -212,18 +212,18 @@ func (ks *Keys) promote(ctx context.Context, p store.FillPart, rev string) (memb
 			keys, aside = append(keys, store.DropKey(p.Set, rev)), true
 		}
 	}
-	promoted, err := ks.Yes(ctx, PromoteScript, keys, p.How, Flag(p.Indexed))
+	promoted, err := ks.RunBool(ctx, PromoteScript, keys, p.How, BoolArg(p.Indexed))
 	return members, aside || !promoted && p.Indexed && p.How != store.FillJoin, err
 }
 
-// Yes runs a script that may arrive twice, and reports whether it returned 1.
-func (ks *Keys) Yes(ctx context.Context, s redisx.Script, keys []string, args ...string) (bool, error) {
+// RunBool runs a script that may arrive twice, and reports whether it returned 1.
+func (ks *Keys) RunBool(ctx context.Context, s redisx.Script, keys []string, args ...string) (bool, error) {
 	reply, _, err := ks.client.Write(ctx, s, keys, args)
-	return reply == int64(1), redisx.Harmless(err)
+	return reply == int64(1), redisx.IgnoreUnknownOutcome(err)
 }
 
-// Flag returns a boolean as scripts expect it.
-func Flag(b bool) string {
+// BoolArg returns a boolean as scripts expect it.
+func BoolArg(b bool) string {
 	if b {
 		return "1"
 	}

@@ -24,14 +24,14 @@ var (
 // StartSession implements [store.Engine] with two scripts, each of which may be sent again. If the
 // entry ends all its sessions between them, the session that the second one stores is bound to an
 // epoch that is over.
-func (ks *Keys) StartSession(ctx context.Context, s store.Start) (store.Session, error) {
+func (ks *Keys) StartSession(ctx context.Context, s store.SessionStart) (store.Session, error) {
 	bond, err := ks.sessionBond(ctx, s)
 	if err != nil {
 		return store.Session{}, err
 	}
 	texts, err := ks.runSessions(ctx, s.PRK, "begin", s.Note, s.Now, s.ID, bond,
 		strconv.FormatInt(s.Life.Milliseconds(), 10), strconv.FormatInt(s.Idle.Milliseconds(), 10),
-		recordkey.Escape(s.Origin), recordkey.Escape(s.Agent), strconv.Itoa(store.MostSessions))
+		recordkey.Escape(s.Origin), recordkey.Escape(s.Agent), strconv.Itoa(store.MaxSessions))
 	if err != nil {
 		return store.Session{}, fmt.Errorf("starting a session: %w", err)
 	}
@@ -42,17 +42,17 @@ func (ks *Keys) StartSession(ctx context.Context, s store.Start) (store.Session,
 }
 
 // sessionBond returns what a session of the entry is bound to, if one may begin.
-func (ks *Keys) sessionBond(ctx context.Context, s store.Start) (string, error) {
+func (ks *Keys) sessionBond(ctx context.Context, s store.SessionStart) (string, error) {
 	reply, _, err := ks.client.Write(ctx, EpochScript, []string{s.PRK.String()}, []string{
-		s.PRK.Type(), store.Rev(s.Seen[store.FieldRev]), s.Seen[store.FieldEpoch], s.Seen[store.FieldChanged], s.First,
+		s.PRK.Type(), store.Rev(s.Seen[store.FieldRev]), s.Seen[store.FieldEpoch], s.Seen[store.FieldChanged], s.FirstEpoch,
 	})
 	if err != nil {
-		return "", fmt.Errorf("starting a session: %w", redisx.Harmless(err))
+		return "", fmt.Errorf("starting a session: %w", redisx.IgnoreUnknownOutcome(err))
 	}
 	words := redisx.Items(reply)
 	switch redisx.Text(words, 0) {
 	case "ok":
-		return store.Bond(map[string]string{store.FieldEpoch: redisx.Text(words, 1), store.FieldChanged: s.Seen[store.FieldChanged]}), nil
+		return store.Generation(map[string]string{store.FieldEpoch: redisx.Text(words, 1), store.FieldChanged: s.Seen[store.FieldChanged]}), nil
 	case "conflict":
 		return "", store.ErrConflict
 	}
@@ -62,7 +62,7 @@ func (ks *Keys) sessionBond(ctx context.Context, s store.Start) (string, error) 
 // ListSessions implements [store.Sessions].
 func (ks *Keys) ListSessions(ctx context.Context, prk recordkey.Key, bond string, now time.Time) ([]store.Session, error) {
 	texts, err := ks.runSessions(ctx, prk, "list", store.Note{}, now, "", bond)
-	return parseSessions(texts), redisx.Harmless(err)
+	return parseSessions(texts), redisx.IgnoreUnknownOutcome(err)
 }
 
 // VerifySession implements [store.Sessions] with one script, which may be sent again.
@@ -97,7 +97,7 @@ func (ks *Keys) runSessions(ctx context.Context, prk recordkey.Key, verb string,
 	if err != nil {
 		return nil, err
 	}
-	reply, err := ks.writeNoted(ctx, SessionScript, []string{key.String()}, append([]string{verb, Millis(now)}, args...), prk, n,
+	reply, err := ks.writeNoted(ctx, SessionScript, []string{key.String()}, append([]string{verb, MillisArg(now)}, args...), prk, n,
 		func(reply any) bool { return len(redisx.Texts(reply)) > 0 })
 	if err != nil {
 		return nil, err
@@ -118,10 +118,10 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	var f sessionQuery
 	_, _, err = ks.client.Retry.Do(ctx, func(bool) (any, error) {
 		f = ks.newSessionQuery(ctx, prk, key.String(), id, now)
-		return nil, f.firstError(ks.client.OfOneSlot(ctx, f.cmds...))
+		return nil, f.firstError(ks.client.ProcessOneSlot(ctx, f.cmds...))
 	})
 	if err != nil {
-		return store.Record{}, store.Session{}, redisx.Harmless(err)
+		return store.Record{}, store.Session{}, redisx.IgnoreUnknownOutcome(err)
 	}
 	found, s, now := redisx.FoundAt(prk, f.entry.Val(), f.entry.Err()), f.session(id), f.now()
 	switch {
@@ -132,7 +132,7 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	case now.Sub(s.Seen) < seenInterval:
 		return found.Record, s, nil
 	}
-	reply, _, err := ks.client.Write(ctx, SessionScript, []string{key.String()}, []string{"seen", Millis(now), id, ""})
+	reply, _, err := ks.client.Write(ctx, SessionScript, []string{key.String()}, []string{"seen", MillisArg(now), id, ""})
 	if err != nil { // the older time stays
 		return found.Record, s, nil
 	}
@@ -145,7 +145,7 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 
 // sessionQuery holds the commands that find a session.
 type sessionQuery struct {
-	member     redisx.Once // not repeated by the client, because Retry does that
+	member     redisx.NoRetryCmd // not repeated by the client, because Retry does that
 	entry      *redis.MapStringStringCmd
 	clock      *redis.TimeCmd
 	callerTime time.Time // the time, if the caller gave it
@@ -154,7 +154,7 @@ type sessionQuery struct {
 
 func (ks *Keys) newSessionQuery(ctx context.Context, prk recordkey.Key, key, id string, now time.Time) sessionQuery {
 	f := sessionQuery{
-		member: redisx.NewOnce(ctx, []any{"hget", key, id}), entry: redis.NewMapStringStringCmd(ctx, "hgetall", prk.String()), callerTime: now,
+		member: redisx.NewNoRetryCmd(ctx, []any{"hget", key, id}), entry: redis.NewMapStringStringCmd(ctx, "hgetall", prk.String()), callerTime: now,
 	}
 	f.cmds = append(make([]redis.Cmder, 0, 3), f.member, f.entry)
 	if now.IsZero() {
@@ -176,11 +176,11 @@ func (ks *Keys) timeCommand(key string) []any {
 // Time implements [store.Engine].
 func (ks *Keys) Time(ctx context.Context, key recordkey.Key) (time.Time, error) {
 	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
-		cmd := redisx.NewOnce(ctx, ks.timeCommand(key.String()))
+		cmd := redisx.NewNoRetryCmd(ctx, ks.timeCommand(key.String()))
 		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsTexts)
 	})
 	if err != nil {
-		return time.Time{}, redisx.Harmless(err)
+		return time.Time{}, redisx.IgnoreUnknownOutcome(err)
 	}
 	words := redisx.Items(reply)
 	seconds, err1 := strconv.ParseInt(redisx.Text(words, 0), 10, 64)
@@ -195,7 +195,7 @@ func (ks *Keys) Time(ctx context.Context, key recordkey.Key) (time.Time, error) 
 // another Redis type is not an error. After an error of the context the commands may still be under
 // way, and failed does not look at them.
 func (f *sessionQuery) firstError(err error) error {
-	if err != nil && !redisx.IsAnswer(err) && !errors.Is(err, redis.Nil) {
+	if err != nil && !redisx.IsServerReply(err) && !errors.Is(err, redis.Nil) {
 		return err
 	}
 	for _, cmd := range f.cmds {
@@ -256,6 +256,6 @@ func parseSession(id, text string) (store.Session, error) {
 	agent, err2 := recordkey.Unescape(words[7])
 	return store.Session{
 		ID: id, Ends: time.UnixMilli(ms[0]), Idle: time.Duration(ms[1]) * time.Millisecond, Seen: time.UnixMilli(ms[2]),
-		Verified: time.UnixMilli(ms[3]), Begun: time.UnixMilli(ms[4]), Bond: words[5], Origin: origin, Agent: agent,
+		Verified: time.UnixMilli(ms[3]), Begun: time.UnixMilli(ms[4]), Generation: words[5], Origin: origin, Agent: agent,
 	}, errors.Join(err1, err2)
 }

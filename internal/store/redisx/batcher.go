@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// Busy is how many callers must be active before further ones share round trips. Measurements
-	// show that sharing costs a single caller half its speed and four callers up to a quarter.
-	// Sixteen callers gain half, and 128 become three times as fast.
-	Busy = 8
-	// Flushes is how many batches are in flight at once. While one is at the server, the callers of
-	// the other continue. Measurements show that a single batch loses a sixth of the speed, and
+	// BatchThreshold is how many callers must be active before further ones share round trips.
+	// Measurements show that sharing costs a single caller half its speed and four callers up to a
+	// quarter. Sixteen callers gain half, and 128 become three times as fast.
+	BatchThreshold = 8
+	// MaxFlushes is how many batches are in flight at once. While one is at the server, the callers
+	// of the other continue. Measurements show that a single batch loses a sixth of the speed, and
 	// that a third one gains nothing and makes the batches smaller.
-	Flushes = 2
+	MaxFlushes = 2
 	// flushTimeout limits how long a flush may take.
 	flushTimeout = 10 * time.Second
-	// BatchMost is the default limit on the calls in a batch.
-	BatchMost = 256
+	// MaxBatch is the default limit on the calls in a batch.
+	MaxBatch = 256
 )
 
 // A Batcher sends the concurrent calls of many callers together, many in one round trip. No call
@@ -65,7 +65,7 @@ func (b *Batcher[T]) Do(ctx context.Context, items ...T) error {
 	c := &call[T]{items: items, done: make(chan struct{})}
 	b.mu.Lock()
 	b.waiting = append(b.waiting, c)
-	if b.flushes < Flushes {
+	if b.flushes < MaxFlushes {
 		b.flushes++
 		go b.run()
 	}
@@ -93,9 +93,9 @@ type abandonedError struct {
 func (a *abandonedError) Error() string   { return ErrAbandoned.Error() + ": " + a.cause.Error() }
 func (a *abandonedError) Unwrap() []error { return []error{ErrAbandoned, a.cause} }
 
-// Over waits for the call that err left in flight, until the server can no longer carry it out. It
-// returns at once for other errors.
-func Over(ctx context.Context, err error) error {
+// WaitAbandoned waits for the call that err left in flight, until the server can no longer carry it
+// out. It returns at once for other errors.
+func WaitAbandoned(ctx context.Context, err error) error {
 	a, ok := errors.AsType[*abandonedError](err)
 	if !ok {
 		return nil

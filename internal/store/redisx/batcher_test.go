@@ -38,7 +38,7 @@ func TestBatcher(t *testing.T) {
 				t.Errorf("a flush of %d", n)
 			}
 		}
-		if answered != callers || len(sizes) > Flushes+callers/most+1 {
+		if answered != callers || len(sizes) > MaxFlushes+callers/most+1 {
 			t.Errorf("answered %d calls in flushes of %v", answered, sizes)
 		}
 		if b.flushes != 0 || len(b.waiting) != 0 {

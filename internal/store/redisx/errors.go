@@ -68,8 +68,8 @@ func replyText(err error) string {
 	return ""
 }
 
-// IsAnswer reports whether err comes from the server itself, so that what it says is certain.
-func IsAnswer(err error) bool { return replyText(err) != "" }
+// IsServerReply reports whether err comes from the server itself, so that what it says is certain.
+func IsServerReply(err error) bool { return replyText(err) != "" }
 
 // Moved reports whether err comes from a node that does not serve the slot, or not on its own.
 func Moved(err error) bool { return replyMeans(err, moved) }
@@ -84,9 +84,9 @@ func WrongType(err error) bool { return store.IsWrongType(err) }
 // NoScript reports whether err says that the server does not have the script.
 func NoScript(err error) bool { return replyMeans(err, noScript) }
 
-// Passing reports whether another attempt may succeed.
-func Passing(err error) bool {
-	if IsAnswer(err) {
+// Retryable reports whether another attempt may succeed.
+func Retryable(err error) bool {
+	if IsServerReply(err) {
 		return replyMeans(err, retryable)
 	}
 	return !errors.Is(err, store.ErrReply) && !errors.Is(err, store.ErrUnsuitable) && !errors.Is(err, context.Canceled) && !errors.Is(err, redis.ErrClosed)
@@ -120,7 +120,7 @@ func Fail(err error) error {
 		return fmt.Errorf("%w: %w", store.ErrUnsuitable, err)
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("waiting for the store: %w", err)
-	case IsAnswer(err) && !replyMeans(err, refused):
+	case IsServerReply(err) && !replyMeans(err, refused):
 		return fmt.Errorf("the store answered: %w", err)
 	}
 	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)

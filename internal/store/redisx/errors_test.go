@@ -53,7 +53,7 @@ func TestFail(t *testing.T) {
 		if got := errors.Is(err, store.ErrUnavailable); got != tt.unavailable {
 			t.Errorf("Fail(%v) is ErrUnavailable: %v, want %v", tt.err, got, tt.unavailable)
 		}
-		if got := Passing(tt.err); got != tt.retryable {
+		if got := Retryable(tt.err); got != tt.retryable {
 			t.Errorf("Passing(%v) = %v, want %v", tt.err, got, tt.retryable)
 		}
 		if got := Sent(tt.err); got != tt.sent {

@@ -89,19 +89,19 @@ func Answer(cmd *redis.Cmd, err error, reply Shape) (any, error) {
 func List(cmd *redis.Cmd, n int) ([]any, error) {
 	v, err := Answer(cmd, cmd.Err(), IsList)
 	list := Items(v)
-	return list, cmp.Or(err, AsMany(len(list), n))
+	return list, cmp.Or(err, CheckLength(len(list), n))
 }
 
-// AsMany returns ErrReply unless a list has as many answers as there were questions.
-func AsMany(got, want int) error {
+// CheckLength returns ErrReply unless a list has as many answers as there were questions.
+func CheckLength(got, want int) error {
 	if got == want {
 		return nil
 	}
 	return fmt.Errorf("%w: %d answers, want %d", store.ErrReply, got, want)
 }
 
-// Unknown returns ErrReply for a word that none of our scripts returns.
-func Unknown(word string) error {
+// UnknownWord returns ErrReply for a word that none of our scripts returns.
+func UnknownWord(word string) error {
 	const most = 40
 	return fmt.Errorf("%w: unknown answer %.*q", store.ErrReply, most, word)
 }

@@ -35,7 +35,7 @@ type batchers struct{ repeated, once *Batcher[redis.Cmder] }
 
 func (c *Client) newBatchers() batchers {
 	flush := func(ctx context.Context, cmds []redis.Cmder) { _ = c.processPipelined(ctx, cmds) }
-	return batchers{NewBatcher(BatchMost, flush), NewBatcher(BatchMost, flush)}
+	return batchers{NewBatcher(MaxBatch, flush), NewBatcher(MaxBatch, flush)}
 }
 
 // NewClient returns a Client. If unbatched is true, it sends every command on its own.
@@ -72,7 +72,7 @@ func (c *Client) batchersFor(ctx context.Context, cmd redis.Cmder) (batchers, er
 // be used.
 func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
 	defer c.callers.Add(-1)
-	if callers := c.callers.Add(1); callers <= Busy || c.unbatched {
+	if callers := c.callers.Add(1); callers <= BatchThreshold || c.unbatched {
 		return c.UniversalClient.Process(ctx, cmd)
 	}
 	if err := c.processBatched(ctx, cmd); err != nil {
@@ -81,11 +81,11 @@ func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
 	return cmd.Err()
 }
 
-// OfOneSlot sends commands on keys of one slot in one round trip, as Process sends one. It returns
-// an error of ctx or of a command; each command also holds its own error.
-func (c *Client) OfOneSlot(ctx context.Context, cmds ...redis.Cmder) error {
+// ProcessOneSlot sends commands on keys of one slot in one round trip, as Process sends one. It
+// returns an error of ctx or of a command; each command also holds its own error.
+func (c *Client) ProcessOneSlot(ctx context.Context, cmds ...redis.Cmder) error {
 	defer c.callers.Add(-1)
-	if callers := c.callers.Add(1); callers <= Busy || c.unbatched {
+	if callers := c.callers.Add(1); callers <= BatchThreshold || c.unbatched {
 		return c.processPipelined(ctx, cmds)
 	}
 	return c.processBatched(ctx, cmds...)
@@ -104,9 +104,9 @@ func (c *Client) processBatched(ctx context.Context, cmds ...redis.Cmder) error 
 	return batcher.Do(ctx, cmds...)
 }
 
-// All sends commands in one round trip. Each command holds its own error, and All returns the
-// first. After an error of ctx the commands must not be used.
-func (c *Client) All(ctx context.Context, cmds []redis.Cmder) error {
+// ProcessAll sends commands in one round trip. Each command holds its own error, and All returns
+// the first. After an error of ctx the commands must not be used.
+func (c *Client) ProcessAll(ctx context.Context, cmds []redis.Cmder) error {
 	switch len(cmds) {
 	case 0:
 		return nil
@@ -142,13 +142,13 @@ func (c *Client) Write(ctx context.Context, s Script, keys, args []string) (repl
 // Exec sends a pipeline whose commands are checked one by one. An error concerns all of them.
 func Exec(ctx context.Context, pipe redis.Pipeliner) error {
 	cmds, err := pipe.Exec(ctx)
-	return Answered(cmds, err)
+	return CheckAnswered(cmds, err)
 }
 
-// Answered returns an error if some command was not answered. Each command keeps its own reply or
-// error.
-func Answered(cmds []redis.Cmder, err error) error {
-	if err != nil && !IsAnswer(err) {
+// CheckAnswered returns an error if some command was not answered. Each command keeps its own reply
+// or error.
+func CheckAnswered(cmds []redis.Cmder, err error) error {
+	if err != nil && !IsServerReply(err) {
 		return Fail(err)
 	}
 	for _, cmd := range cmds {
@@ -165,8 +165,8 @@ const firstWait = 10 * time.Millisecond
 // A Retry repeats attempts until a server answers, as long as that makes sense.
 type Retry struct {
 	Attempts int
-	// Passing reports whether another attempt may succeed.
-	Passing func(error) bool
+	// Retryable reports whether another attempt may succeed.
+	Retryable func(error) bool
 	// Sent reports whether the server may have carried out the attempt.
 	Sent func(error) bool
 	// Pause waits, with jitter.
@@ -184,7 +184,7 @@ func (r *Retry) Do(ctx context.Context, send func(unsure bool) (any, error)) (va
 			return value, unsure, nil
 		}
 		unsure = unsure || r.Sent(err)
-		if !r.Passing(err) || ctx.Err() != nil {
+		if !r.Retryable(err) || ctx.Err() != nil {
 			break
 		}
 		if r.Before != nil {
@@ -210,17 +210,18 @@ func (u *UnknownError) Error() string {
 // Unwrap returns ErrOutcomeUnknown and the cause.
 func (u *UnknownError) Unwrap() []error { return []error{store.ErrOutcomeUnknown, u.Cause} }
 
-// Harmless returns the error of an operation that may be repeated any number of times. It replaces
-// an UnknownError by its cause, because it does not matter whether the operation was carried out.
-func Harmless(err error) error {
+// IgnoreUnknownOutcome returns the error of an operation that may be repeated any number of times.
+// It replaces an UnknownError by its cause, because it does not matter whether the operation was
+// carried out.
+func IgnoreUnknownOutcome(err error) error {
 	if u, ok := errors.AsType[*UnknownError](err); ok {
 		return Fail(u.Cause)
 	}
 	return err
 }
 
-// Pause waits for d, plus or minus up to half of it.
-func Pause(ctx context.Context, d time.Duration) error { return Sleep(ctx, d/2+rand.N(d)) }
+// SleepWithJitter waits for d, plus or minus up to half of it.
+func SleepWithJitter(ctx context.Context, d time.Duration) error { return Sleep(ctx, d/2+rand.N(d)) }
 
 // Sleep waits for d, or until the context ends.
 func Sleep(ctx context.Context, d time.Duration) error {
@@ -253,25 +254,27 @@ func Source(scripts embed.FS, name string) string {
 	return string(source)
 }
 
-// Once is a command that the client does not repeat. If the reply to a write is lost, the engine
-// sends it again, and so knows that it was repeated.
-type Once struct{ *redis.Cmd }
+// NoRetryCmd is a command that the client does not repeat. If the reply to a write is lost, the
+// engine sends it again, and so knows that it was repeated.
+type NoRetryCmd struct{ *redis.Cmd }
 
-// NewOnce returns a Once for the words of a command.
-func NewOnce(ctx context.Context, call []any) Once { return Once{redis.NewCmd(ctx, call...)} }
+// NewNoRetryCmd returns a Once for the words of a command.
+func NewNoRetryCmd(ctx context.Context, call []any) NoRetryCmd {
+	return NoRetryCmd{redis.NewCmd(ctx, call...)}
+}
 
 // NoRetry tells the client not to repeat the command.
-func (Once) NoRetry() bool { return true }
+func (NoRetryCmd) NoRetry() bool { return true }
 
 // A Process sends one command, as a client's Process does.
 type Process func(ctx context.Context, cmd redis.Cmder) error
 
 // Read runs a script by its hash, or by its source if the server does not have it.
 func (s Script) Read(ctx context.Context, process Process, keys, args []string) (any, error) {
-	cmd := redis.NewCmd(ctx, s.Call(keys, args)...)
+	cmd := redis.NewCmd(ctx, s.EvalSHAArgs(keys, args)...)
 	err := process(ctx, cmd)
 	if NoScript(err) {
-		cmd = redis.NewCmd(ctx, s.CallInFull(keys, args)...)
+		cmd = redis.NewCmd(ctx, s.EvalArgs(keys, args)...)
 		err = process(ctx, cmd)
 	}
 	return Answer(cmd, err, s.Reply)
@@ -279,15 +282,15 @@ func (s Script) Read(ctx context.Context, process Process, keys, args []string) 
 
 // Write runs a script as Read does, except that the client does not repeat it, because it writes.
 func (s Script) Write(ctx context.Context, process Process, keys, args []string) (any, error) {
-	once := func(ctx context.Context, cmd redis.Cmder) error { return process(ctx, Once{cmd.(*redis.Cmd)}) }
+	once := func(ctx context.Context, cmd redis.Cmder) error { return process(ctx, NoRetryCmd{cmd.(*redis.Cmd)}) }
 	return s.Read(ctx, once, keys, args)
 }
 
-// Call returns the command that runs the script by its hash.
-func (s Script) Call(keys, args []string) []any { return evalArgs("evalsha", s.SHA, keys, args) }
+// EvalSHAArgs returns the command that runs the script by its hash.
+func (s Script) EvalSHAArgs(keys, args []string) []any { return evalArgs("evalsha", s.SHA, keys, args) }
 
-// CallInFull returns the command that runs the script by its source.
-func (s Script) CallInFull(keys, args []string) []any { return evalArgs("eval", s.Source, keys, args) }
+// EvalArgs returns the command that runs the script by its source.
+func (s Script) EvalArgs(keys, args []string) []any { return evalArgs("eval", s.Source, keys, args) }
 
 func evalArgs(command, what string, keys, args []string) []any {
 	all := make([]any, 0, 3+len(keys)+len(args))
@@ -312,7 +315,7 @@ func Load(ctx context.Context, server redis.Cmdable, scripts []Script) error {
 		pipe.ScriptLoad(ctx, s.Source)
 	}
 	// A server may forbid loading scripts but run them.
-	if _, err := pipe.Exec(ctx); err != nil && !IsAnswer(err) {
+	if _, err := pipe.Exec(ctx); err != nil && !IsServerReply(err) {
 		return Fail(err)
 	}
 	return nil

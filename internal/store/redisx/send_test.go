@@ -52,7 +52,7 @@ func TestNodesApart(t *testing.T) {
 	}})
 	var all sync.WaitGroup
 	// Start one after the other, so that none shares a flush.
-	for range redisx.Busy + redisx.Flushes {
+	for range redisx.BatchThreshold + redisx.MaxFlushes {
 		all.Go(func() {
 			if err := c.Process(ctx, redis.NewCmd(ctx, "incr", secondKey)); err != nil {
 				t.Error(err)

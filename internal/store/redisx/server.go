@@ -15,10 +15,10 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// OneSlot returns an error if the client of one server talks to a node of a cluster, or to an
+// CheckOneSlot returns an error if the client of one server talks to a node of a cluster, or to an
 // endpoint that spreads keys over several servers. No script could change all records of an entry
 // there.
-func OneSlot(ctx context.Context, c redis.Cmdable) error {
+func CheckOneSlot(ctx context.Context, c redis.Cmdable) error {
 	err := c.Eval(ctx, "return 1", []string{"~/probe/1", "~/probe/2"}).Err()
 	if Moved(err) || strings.HasPrefix(replyText(err), "CROSSSLOT") {
 		return fmt.Errorf("%w: it spreads records over several servers; open a cluster with its own URL, redis+cluster://HOST:PORT, "+
@@ -41,20 +41,20 @@ var probes = []struct {
 	{IsList, []any{"smembers", "~/probe/1"}},
 }
 
-// Faithful returns an error if commands or replies are changed on the way, so that a reply has
-// another kind or belongs to another command. A router or a hook of the caller may do that, and so
-// does a ClusterClient with a dynamic command-info resolver. "Not there" would then be read where
-// nothing was answered.
-func Faithful(ctx context.Context, c redis.UniversalClient) error {
+// VerifyTransparent returns an error if commands or replies are changed on the way, so that a reply
+// has another kind or belongs to another command. A router or a hook of the caller may do that, and
+// so does a ClusterClient with a dynamic command-info resolver. "Not there" would then be read
+// where nothing was answered.
+func VerifyTransparent(ctx context.Context, c redis.UniversalClient) error {
 	for _, f := range probes {
-		cmd := NewOnce(ctx, f.args)
+		cmd := NewNoRetryCmd(ctx, f.args)
 		_, err := Answer(cmd.Cmd, c.Process(ctx, cmd), f.reply)
 		if err := probeError(f.args[0], err); err != nil {
 			return err
 		}
 	}
 	nonce := store.NewRev()
-	echo := NewOnce(ctx, []any{"eval", "return {KEYS[1], ARGV[1]}", 1, "~/probe/1", nonce})
+	echo := NewNoRetryCmd(ctx, []any{"eval", "return {KEYS[1], ARGV[1]}", 1, "~/probe/1", nonce})
 	pipe := c.Pipeline()
 	_ = pipe.Process(ctx, echo)
 	exists := pipe.Exists(ctx, "~/probe/1")
@@ -73,7 +73,7 @@ func Faithful(ctx context.Context, c redis.UniversalClient) error {
 // because the verbs report that.
 func probeError(command any, err error) error {
 	switch {
-	case err == nil, IsAnswer(err):
+	case err == nil, IsServerReply(err):
 		return nil
 	case errors.Is(err, store.ErrReply):
 		return fmt.Errorf("%w: the client alters %v or its reply: %w; use one without a command-info resolver and without hooks of your own",
@@ -119,12 +119,12 @@ func Scan(ctx context.Context, server redis.Cmdable, p Cursor, s store.Scan) ([]
 	for {
 		pipe := server.Pipeline()
 		info, step := pipe.Info(ctx, "server"), queueScan(ctx, pipe, p.At, s)
-		if _, err := pipe.Exec(ctx); err != nil && !IsAnswer(err) {
+		if _, err := pipe.Exec(ctx); err != nil && !IsServerReply(err) {
 			return nil, Cursor{}, err
 		}
 		keys, next, err := step.Result()
 		// Such a server does not let scripts read undeclared keys.
-		if tally := s.Tally; tally != "" && IsAnswer(err) {
+		if tally := s.Tally; tally != "" && IsServerReply(err) {
 			s.Tally = ""
 			if keys, p, err = Scan(ctx, server, p, s); err == nil {
 				keys, err = Tally(ctx, server, keys, tally)

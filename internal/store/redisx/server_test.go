@@ -14,11 +14,11 @@ import (
 func TestOneSlot(t *testing.T) {
 	ctx := context.Background()
 	server := redistest.Start(t)
-	if err := redisx.OneSlot(ctx, server.Client()); err != nil {
+	if err := redisx.CheckOneSlot(ctx, server.Client()); err != nil {
 		t.Errorf("one server: %v", err)
 	}
 	node := redistest.Start(t, redistest.Config("cluster-enabled yes"))
-	err := redisx.OneSlot(ctx, node.Client())
+	err := redisx.CheckOneSlot(ctx, node.Client())
 	if !errors.Is(err, store.ErrUnsuitable) || !strings.Contains(err.Error(), "redis+cluster://HOST:PORT") {
 		t.Errorf("a node of a cluster: got %v, want one that says what to change", err)
 	}

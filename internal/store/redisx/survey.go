@@ -19,7 +19,7 @@ func Survey(ctx context.Context, c redis.Cmdable, name string, closely bool) (st
 	const nameless = "that Sentinels name"
 	if !closely {
 		info, err := c.Info(ctx).Result()
-		if err != nil && !IsAnswer(err) {
+		if err != nil && !IsServerReply(err) {
 			return store.Server{}, Fail(err)
 		}
 		return parseInfo(cmp.Or(name, nameless), info), nil
@@ -30,7 +30,7 @@ func Survey(ctx context.Context, c redis.Cmdable, name string, closely bool) (st
 	before := time.Now()
 	_, err := pipe.Exec(ctx)
 	after := time.Now()
-	if err != nil && !IsAnswer(err) {
+	if err != nil && !IsServerReply(err) {
 		return store.Server{}, Fail(err)
 	}
 	if at, _ := self.Text(); name == "" {

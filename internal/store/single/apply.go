@@ -40,7 +40,7 @@ func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 		err = e.applyAny(ctx, c, rev, result.unsure)
 	}
 	if err == nil {
-		e.Noted(ctx, c.Key, c.Note)
+		e.AfterNote(ctx, c.Key, c.Note)
 	}
 	return rev, e.awaitReplicas(ctx, &c, rev, err)
 }
@@ -58,7 +58,7 @@ func (e *Engine) awaitReplicas(ctx context.Context, c *store.Change, rev string,
 func (e *Engine) applyFast(ctx context.Context, c *store.Change, rev string) (result outcome, err error) {
 	if onlyCreates(c) {
 		defer e.creating.Add(-1)
-		if e.creating.Add(1) > redisx.Busy {
+		if e.creating.Add(1) > redisx.BatchThreshold {
 			result, err = e.createWithOthers(ctx, c, rev)
 		}
 	}
@@ -75,8 +75,8 @@ const maxShortFacets = 1000
 // isShort reports whether the short scripts can make a change: whether it touches nothing but
 // facets and secondary values.
 func isShort(c *store.Change) bool {
-	return !c.Delete && !c.Mend && (!c.Create || len(c.Note.Lines) == 0 || c.Note.InEntry()) && len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop) == 0 &&
-		len(c.Set)+len(c.Unset) < maxShortFacets && c.Seen.Fence == "" && !c.Tokens.Known && c.Tokens.Spend == "" && (c.Create || c.Seen.Rev != "")
+	return !c.Delete && !c.Repair && (!c.Create || len(c.Note.Lines) == 0 || c.Note.StoredInEntry()) && len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop) == 0 &&
+		len(c.Set)+len(c.Unset) < maxShortFacets && c.Expected.Fence == "" && !c.Tokens.Known && c.Tokens.Spend == "" && (c.Create || c.Expected.Rev != "")
 }
 
 // applyShort runs create.lua or update.lua, which make the whole change or none of it.
@@ -96,21 +96,21 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	if c.Create {
 		var line string
 		keys, line = e.noteCreate(keys, c)
-		args = append(args, line, onekey.Millis(c.Note.Now), e.MostFed(store.FeedChanges), store.FieldRev, rev)
+		args = append(args, line, onekey.MillisArg(c.Note.Now), e.MaxFeedEntries(store.FeedChanges), store.FieldRev, rev)
 	} else {
 		s = updateScript
 		keys = appendKeys(keys, c.Release)
-		args = append(args, strconv.Itoa(len(c.Elsewhere)), c.Seen.Rev, rev, strconv.Itoa(len(c.Unset)))
+		args = append(args, strconv.Itoa(len(c.Elsewhere)), c.Expected.Rev, rev, strconv.Itoa(len(c.Unset)))
 		args = append(args, c.Unset...)
 	}
-	for _, set := range [...][]store.Facet{c.Set, c.Canonicals()} {
+	for _, set := range [...][]store.Facet{c.Set, c.RedundantCanonicals()} {
 		for _, f := range set {
 			args = append(args, f.Field, f.Wire)
 		}
 	}
 	if !c.Create && len(c.Note.Lines) > 0 {
 		s = notedScript
-		keys, args = e.Note(keys, args, onekey.NotesBoth, c.Key, c.Note)
+		keys, args = e.AppendNote(keys, args, onekey.NotesBoth, c.Key, c.Note)
 	}
 	reply, unsure, err := e.client.Write(ctx, s, keys, args)
 	return outcome{made: reply == int64(1), unsure: unsure}, err
@@ -147,9 +147,9 @@ const maxRuns = 20
 // applyAny makes any change. unsure says that the change may have been made already.
 func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsure bool) error {
 	if c.Create { // left by a create that failed, or by an earlier entry
-		c.Drop = c.Before()
+		c.Drop = c.Leftovers()
 	}
-	c.Set = append(slices.Clip(c.Set), c.Canonicals()...)
+	c.Set = append(slices.Clip(c.Set), c.RedundantCanonicals()...)
 	a := attempt{e: e, c: e.addDrops(c), srks: slices.Concat(c.Claim, c.Elsewhere), rev: rev, mayStore: c.Schema.Exact, unsure: unsure}
 	for range maxRuns {
 		reply, err := a.send(ctx)
@@ -226,14 +226,14 @@ func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 		return a.e.completeEntry(ctx, a.c.Key, redisx.Text(reply, 1))
 	case "names":
 		before := len(a.c.Drop)
-		a.e.schemas.Store(a.c.Schema.Key, store.Stored{JSON: redisx.Text(reply, 1), Named: redisx.Texts(reply[min(2, len(reply)):])})
+		a.e.schemas.Store(a.c.Schema.Key, store.StoredSchema{JSON: redisx.Text(reply, 1), Fields: redisx.Texts(reply[min(2, len(reply)):])})
 		if a.c = a.e.addDrops(a.c); len(a.c.Drop) == before && len(reply) > 2 {
 			return &store.CorruptError{Key: a.c.Schema.Key.String(), Reason: "a field that names no tertiary record"}
 		}
 		return nil
 	case "unstored":
 		// A first write may have made entries just now, and stored the schema. Try once more.
-		err := store.NoEntries(ctx, a.e, a.c.Schema.Entries)
+		err := store.CheckNoEntries(ctx, a.e, a.c.Schema.Entries)
 		if err != nil && (a.searched || !errors.Is(err, store.ErrSchemaMismatch)) {
 			return err
 		}
@@ -247,8 +247,8 @@ func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 // of c does not declare, as far as they are known.
 func (e *Engine) addDrops(c store.Change) store.Change {
 	last, _ := e.schemas.Load(c.Schema.Key)
-	if s, is := last.(store.Stored); is && (c.Delete || c.Create) {
-		c.Drop = append(slices.Clip(c.Drop), s.Drops(c)...)
+	if s, is := last.(store.StoredSchema); is && (c.Delete || c.Create) {
+		c.Drop = append(slices.Clip(c.Drop), s.MoreDrops(c)...)
 		if c.Delete {
 			c.Schema.JSON = s.JSON // tells the script which stored schema was considered
 		}
@@ -260,12 +260,12 @@ func (e *Engine) addDrops(c store.Change) store.Change {
 func (a *attempt) refusalError(reply []any) error {
 	c, what, detail := a.c, redisx.Text(reply, 0), redisx.Text(reply, 1)
 	reply = append(reply, nil) // reply[1] must exist
-	if a.unsure && what != "duplicate" && !store.Accounts(detail, c.Seen.Rev) {
+	if a.unsure && what != "duplicate" && !store.HistoryComplete(detail, c.Expected.Rev) {
 		return fmt.Errorf("changing %s: %w", c.Key, store.ErrOutcomeUnknown)
 	}
 	switch what {
 	case "exists":
-		return store.Taken(c.Key.Field())
+		return store.DuplicateField(c.Key.Field())
 	case "absent", "token":
 		return store.ErrNotFound
 	case "conflict":
@@ -276,10 +276,10 @@ func (a *attempt) refusalError(reply []any) error {
 		return &store.CorruptError{Key: c.Key.String(), Reason: "a hash without ~isa"}
 	case "duplicate":
 		if n, ok := a.parseSRKNumber(reply[1]); ok {
-			return store.Duplicate(c, a.srks[n-1])
+			return store.DuplicateOf(c, a.srks[n-1])
 		}
 	}
-	return fmt.Errorf("changing %s: %w: %w", c.Key, store.ErrOutcomeUnknown, redisx.Unknown(what))
+	return fmt.Errorf("changing %s: %w: %w", c.Key, store.ErrOutcomeUnknown, redisx.UnknownWord(what))
 }
 
 // parseOwners parses the reply that SRKs are occupied, which lists the number and the value of
@@ -290,7 +290,7 @@ func (a *attempt) parseOwners(pairs []any) ([]owner, error) {
 		n, ok := a.parseSRKNumber(pairs[i])
 		value, is := pairs[i+1].(string)
 		if !ok || !is {
-			return nil, redisx.Fail(redisx.Unknown("occupied"))
+			return nil, redisx.Fail(redisx.UnknownWord("occupied"))
 		}
 		owners = append(owners, owner{n, value})
 	}
@@ -331,7 +331,7 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 	c := a.c
 	tokens, _ := store.TokenKey(c.Key) // every PRK has one
 	keys = []string{c.Key.String(), c.Schema.Key.String(), c.Schema.Types.String(), tokens.String()}
-	args = append(guardArgs(c.Key, c.Schema, a.rev, a.mayStore), operation(c), c.Seen.Rev)
+	args = append(guardArgs(c.Key, c.Schema, a.rev, a.mayStore), operation(c), c.Expected.Rev)
 	for _, n := range []int{
 		len(c.Claim), len(c.Elsewhere), len(c.Release), len(c.Index), len(c.Unindex),
 		len(c.Rank), len(c.Unrank), len(c.Add), len(c.Drop), len(a.owners), 2 * len(c.Set),
@@ -350,8 +350,8 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 		keys = appendKeys(keys, ks)
 	}
 	for _, m := range c.Add {
-		args = append(appendList(args, m.Values), onekey.Flag(len(m.Index) > 0), m.Command())
-		keys = appendKeys(append(keys, m.Key.String(), store.StageKey(m.Key, a.rev)), m.Index)
+		args = append(appendList(args, m.Values), onekey.BoolArg(len(m.Index) > 0), m.Command())
+		keys = appendKeys(append(keys, m.Key.String(), store.PreparedKey(m.Key, a.rev)), m.Index)
 	}
 	for i, d := range c.Drop {
 		most := 0
@@ -367,7 +367,7 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 		keys = append(keys, ns+store.Owner(o.value))
 		args = append(args, strconv.Itoa(o.number), o.value, srk.Field(), srk.Value())
 	}
-	return a.e.Note(keys, args, onekey.NotesBoth, c.Key, c.Note)
+	return a.e.AppendNote(keys, args, onekey.NotesBoth, c.Key, c.Note)
 }
 
 func operation(c store.Change) string {
@@ -376,7 +376,7 @@ func operation(c store.Change) string {
 		return "delete"
 	case c.Create:
 		return "create"
-	case c.Mend:
+	case c.Repair:
 		return "mend"
 	}
 	return "update"
@@ -386,7 +386,7 @@ func operation(c store.Change) string {
 func guardArgs(prk recordkey.Key, g store.Guard, rev string, mayStore bool) []string {
 	return []string{
 		prk.In(recordkey.Namespace{}).String(), prk.Namespace().String(), rev,
-		g.Fingerprint, g.JSON, onekey.Flag(mayStore), prk.Type(),
+		g.Fingerprint, g.JSON, onekey.BoolArg(mayStore), prk.Type(),
 	}
 }
 

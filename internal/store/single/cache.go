@@ -81,7 +81,7 @@ func (c *Cached) Find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 	cmd := redis.NewMapStringStringCmd(ctx, "hgetall", prk.String())
 	err := c.reader.Process(ctx, cmd)
 	found := redisx.FoundAt(prk, cmd.Val(), err)
-	return []store.Found{found}, store.NotOfEntry(found.Err)
+	return []store.Found{found}, store.StoreError(found.Err)
 }
 
 // The methods below that write forget the copy of what they wrote before they return, even if they
@@ -110,22 +110,22 @@ func (c *Cached) Issue(ctx context.Context, i store.Issue) error {
 }
 
 // StartSession implements [store.Engine].
-func (c *Cached) StartSession(ctx context.Context, s store.Start) (store.Session, error) {
+func (c *Cached) StartSession(ctx context.Context, s store.SessionStart) (store.Session, error) {
 	defer c.copies.forget(s.PRK.String())
 	return c.Engine.StartSession(ctx, s)
 }
 
-// Mend implements [store.Engine].
-func (c *Cached) Mend(ctx context.Context, s store.Step) (bool, error) {
+// Repair implements [store.Engine].
+func (c *Cached) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	switch s := s.(type) {
 	case store.Remove:
 		defer c.copies.forget(s.Key)
 	case store.Copy:
 		defer c.copies.forget(s.To)
-	case store.Complete:
+	case store.PlacePrepared:
 		defer c.copies.forget(s.Entry.String())
 	}
-	return c.Engine.Mend(ctx, s)
+	return c.Engine.Repair(ctx, s)
 }
 
 const (

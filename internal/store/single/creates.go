@@ -36,7 +36,7 @@ type creation struct {
 // onlyCreates reports whether c does nothing but create an entry, one that is not huge and can hold
 // its own note.
 func onlyCreates(c *store.Change) bool {
-	return c.Create && c.Tokens.Spend == "" && len(c.Drop)+len(c.Release)+len(c.Unindex)+len(c.Unrank)+len(c.Unset) == 0 && c.Seen == (store.Seen{}) && (len(c.Note.Lines) == 0 || c.Note.InEntry()) &&
+	return c.Create && c.Tokens.Spend == "" && len(c.Drop)+len(c.Release)+len(c.Unindex)+len(c.Unrank)+len(c.Unset) == 0 && c.Expected == (store.Version{}) && (len(c.Note.Lines) == 0 || c.Note.StoredInEntry()) &&
 		countWords(c) <= maxGroupWords
 }
 
@@ -74,7 +74,7 @@ const maxConcurrent = 16
 // one pipeline, and then makes each of the other changes by itself.
 func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	errs, all, quick := make([]error, len(cs)), make([]creation, len(cs)), make([]*creation, 0, len(cs))
-	needs := make(store.Needs, 4*len(cs))
+	needs := make(store.KeySet, 4*len(cs))
 	for i := range cs {
 		all[i] = creation{c: &cs[i], rev: store.NewRev()}
 		if needs.Add(&cs[i]) && onlyCreates(&cs[i]) { // otherwise an earlier change must come first
@@ -92,7 +92,7 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 			rest, indexes = append(rest, cs[i]), append(indexes, i)
 		}
 	}
-	store.Each(rest, maxConcurrent, func(j int) {
+	store.ApplyEach(rest, maxConcurrent, func(j int) {
 		i := indexes[j]
 		errs[i] = e.applyAny(ctx, cs[i], all[i].rev, all[i].result.unsure)
 	})
@@ -104,7 +104,7 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 
 // withoutConflicts removes creations that need a key which an earlier one needs.
 func withoutConflicts(all []*creation) []*creation {
-	needs := make(store.Needs, 4*len(all))
+	needs := make(store.KeySet, 4*len(all))
 	return slices.DeleteFunc(all, func(c *creation) bool { return !needs.Add(c.c) })
 }
 
@@ -113,9 +113,9 @@ func withoutConflicts(all []*creation) []*creation {
 func (e *Engine) createAll(ctx context.Context, all []*creation) {
 	gs := groupCreations(all)
 	for _, script := range [...][2]string{{"evalsha", createsScript.SHA}, {"eval", createsScript.Source}} {
-		pipe, cmds := e.client.Pipeline(), make([]redisx.Once, len(gs))
+		pipe, cmds := e.client.Pipeline(), make([]redisx.NoRetryCmd, len(gs))
 		for i, g := range gs {
-			cmds[i] = redisx.NewOnce(ctx, e.createsCall(g, script[0], script[1]))
+			cmds[i] = redisx.NewNoRetryCmd(ctx, e.createsCall(g, script[0], script[1]))
 			_ = pipe.Process(ctx, cmds[i])
 		}
 		_, _ = pipe.Exec(ctx)
@@ -137,11 +137,11 @@ func (g *group) record(cmd *redis.Cmd, mayHaveRun func(error) bool) {
 	reply, err := cmd.Slice()
 	what := redisx.Text(reply, 0)
 	if err == nil && what != "ok" && what != "other" {
-		err = redisx.Unknown(what)
+		err = redisx.UnknownWord(what)
 	}
 	for _, c := range g.creations {
 		c.result = outcome{made: err == nil && what == "ok", unsure: err != nil && mayHaveRun(err)}
-		if c.result.unsure && redisx.IsAnswer(err) {
+		if c.result.unsure && redisx.IsServerReply(err) {
 			c.err = &redisx.UnknownError{Cause: err}
 		}
 	}
@@ -310,12 +310,12 @@ func (e *Engine) createsCall(g *group, how, script string) []any {
 	first := g.creations[0].c
 	feed, most := []string(nil), "0"
 	if len(first.Note.Lines) > 0 {
-		feed, most = []string{e.FeedKey(first.Key.Namespace(), store.FeedChanges, first.Key)}, e.MostFed(store.FeedChanges)
+		feed, most = []string{e.FeedKey(first.Key.Namespace(), store.FeedChanges, first.Key)}, e.MaxFeedEntries(store.FeedChanges)
 	}
 	keys := 1 + absent + len(g.joins.keys) + len(g.ranks.keys) + len(feed)
 	head := []string{
 		first.Schema.Key.String(), first.Schema.Fingerprint, first.Key.Type(), strconv.Itoa(len(first.Key.Namespace().String())),
-		strconv.Itoa(len(g.shapes)), strconv.Itoa(absent), strconv.Itoa(len(g.joins.keys)), strconv.Itoa(len(g.ranks.keys)), onekey.Millis(first.Note.Now), most,
+		strconv.Itoa(len(g.shapes)), strconv.Itoa(absent), strconv.Itoa(len(g.joins.keys)), strconv.Itoa(len(g.ranks.keys)), onekey.MillisArg(first.Note.Now), most,
 	}
 	all := append(make([]any, 0, 3+g.size+len(head)), how, script, keys)
 	all = redisx.AppendWords(all, head[:1])

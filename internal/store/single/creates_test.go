@@ -89,7 +89,7 @@ func TestCreateBatch(t *testing.T) {
 				t.Errorf("a script of %d", n)
 			}
 		}
-		if n := len(s.sizes); n > redisx.Flushes+callers/maxGroup+1 {
+		if n := len(s.sizes); n > redisx.MaxFlushes+callers/maxGroup+1 {
 			t.Errorf("%d scripts: %v", n, s.sizes)
 		}
 	})
@@ -116,7 +116,7 @@ func TestCreateBatchCanceled(t *testing.T) {
 		close(s.release)
 		synctest.Wait()
 		for i, unsure := range unknown {
-			if under := i < redisx.Flushes; unsure != under || s.made[strconv.Itoa(i)] > 0 != under {
+			if under := i < redisx.MaxFlushes; unsure != under || s.made[strconv.Itoa(i)] > 0 != under {
 				t.Errorf("%d: unknown %v, made %d times", i, unsure, s.made[strconv.Itoa(i)])
 			}
 		}
@@ -130,10 +130,10 @@ func TestCreateBatchCollision(t *testing.T) {
 		s := newFakeServer()
 		var mu sync.Mutex
 		successes := 0
-		for i := range redisx.Flushes + 2 {
+		for i := range redisx.MaxFlushes + 2 {
 			go func() {
 				uid := "same"
-				if i < redisx.Flushes {
+				if i < redisx.MaxFlushes {
 					uid = strconv.Itoa(i)
 				}
 				made, unsure, err := s.create(t, t.Context(), uid)

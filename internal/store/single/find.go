@@ -22,7 +22,7 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) (found []stor
 	case len(lookups) == 0:
 		return nil, nil
 	case e.onlyDeclared.Load():
-		found, err = e.FindByCommands(ctx, lookups)
+		found, err = e.FindWithoutScript(ctx, lookups)
 	case len(lookups) == 1:
 		found = make([]store.Found, 1)
 		found[0], err = e.findOne(ctx, lookups[0])
@@ -48,7 +48,7 @@ func (e *Engine) findMany(ctx context.Context, lookups []store.Lookup) ([]store.
 	for i, l := range lookups {
 		cmds[i] = lookupCommand(ctx, l, false)
 	}
-	if err := e.client.All(ctx, cmds); err != nil && !redisx.IsAnswer(err) {
+	if err := e.client.ProcessAll(ctx, cmds); err != nil && !redisx.IsServerReply(err) {
 		return nil, redisx.Fail(err)
 	}
 	found := make([]store.Found, len(lookups))
@@ -91,7 +91,7 @@ func (e *Engine) findOne(ctx context.Context, l store.Lookup) (store.Found, erro
 		return parseReply(l, cmd, err)
 	}
 	e.onlyDeclared.Store(true)
-	all, err := e.FindByCommands(ctx, []store.Lookup{l})
+	all, err := e.FindWithoutScript(ctx, []store.Lookup{l})
 	if err != nil {
 		return store.Found{}, err
 	}
@@ -142,7 +142,7 @@ func parseReply(l store.Lookup, cmd redis.Cmder, err error) (store.Found, error)
 	switch {
 	case l.PRK.IsValid():
 		found := redisx.FoundAt(l.PRK, fields, err)
-		return found, store.NotOfEntry(found.Err)
+		return found, store.StoreError(found.Err)
 	case errors.Is(err, redis.Nil):
 		return store.Found{Err: store.ErrNotFound}, nil
 	case redisx.WrongType(err):
@@ -162,7 +162,7 @@ func parseReply(l store.Lookup, cmd redis.Cmder, err error) (store.Found, error)
 // entry to believe.
 func parseLookup(l store.Lookup, reply any) (store.Found, error) {
 	items := redisx.Items(reply)
-	if err := redisx.AsMany(len(items), len(l.SRKs)); err != nil {
+	if err := redisx.CheckLength(len(items), len(l.SRKs)); err != nil {
 		return store.Found{}, redisx.Fail(err)
 	}
 	cs := make([]store.Candidate, 0, len(items))
@@ -196,7 +196,7 @@ func fieldMap(flat []any) map[string]string {
 // isUndeclaredKey reports whether err comes from a server that rejects scripts which use undeclared
 // keys.
 func isUndeclaredKey(err error) bool {
-	if err == nil || !redisx.IsAnswer(err) {
+	if err == nil || !redisx.IsServerReply(err) {
 		return false
 	}
 	text := strings.ToLower(err.Error())

@@ -54,9 +54,9 @@ const smallBatch = 2
 func (p fixture) retagged(uid string, tags ...string) store.Change {
 	p.t.Helper()
 	r := p.find(uid)
-	c, _, err := p.users.Update(r, change.Bare(r), nil)
+	c, _, err := p.users.Update(r, change.Facets(r), nil)
 	if err == nil {
-		err = p.users.Replace(&c, []change.Content{{Name: "tags", Kind: "set", Values: tags}})
+		err = p.users.SetTertiary(&c, []change.Content{{Name: "tags", Kind: "set", Values: tags}})
 	}
 	if err != nil {
 		p.t.Fatal(err)

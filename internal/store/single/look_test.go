@@ -37,24 +37,24 @@ func TestLook(t *testing.T) {
 		t.Errorf("kinds %q, %v", kinds, err)
 	}
 	texts, err := store.Texts(t.Context(), e, keys)
-	if want := []store.Text{{Wire: "text", Is: true}, {}, {}, {}, {Is: true}}; err != nil || !reflect.DeepEqual(textsOf(texts), want) {
+	if want := []store.Text{{Wire: "text", Exists: true}, {}, {}, {}, {Exists: true}}; err != nil || !reflect.DeepEqual(textsOf(texts), want) {
 		t.Errorf("texts %v, %v", texts, err)
 	}
 	hashes, err := store.Hashes(t.Context(), e, keys[:4])
 	whole := map[string]string{"a": "1", "b": "2"}
-	if err != nil || !hashes[0].Other || hashes[1].Other || len(hashes[1].Fields) != 0 || !reflect.DeepEqual(hashes[2].Fields, whole) || !hashes[3].Other {
+	if err != nil || !hashes[0].WrongType || hashes[1].WrongType || len(hashes[1].Fields) != 0 || !reflect.DeepEqual(hashes[2].Fields, whole) || !hashes[3].WrongType {
 		t.Errorf("hashes %v, %v", hashes, err)
 	}
-	fields := []store.LookAt{{Key: "h", Field: "b"}, {Key: "h", Field: "c"}, {Key: "none", Field: "b"}, {Key: "s", Field: "b"}}
+	fields := []store.RawRead{{Key: "h", Field: "b"}, {Key: "h", Field: "c"}, {Key: "none", Field: "b"}, {Key: "s", Field: "b"}}
 	for i := range fields {
-		fields[i].As = store.LookField
+		fields[i].As = store.RawField
 	}
-	facets, err := e.Look(t.Context(), fields)
-	if want := []store.Text{{Wire: "2", Is: true}, {}, {}, {}}; err != nil || !reflect.DeepEqual(textsOf(facets), want) {
+	facets, err := e.ReadRaw(t.Context(), fields)
+	if want := []store.Text{{Wire: "2", Exists: true}, {}, {}, {}}; err != nil || !reflect.DeepEqual(textsOf(facets), want) {
 		t.Errorf("facets %v, %v", facets, err)
 	}
 	sets, err := store.Sets(t.Context(), e, []string{"set", "none", "s"}, 10)
-	if err != nil || !reflect.DeepEqual(sets[0].Items, []string{"x"}) || sets[1].Other || len(sets[1].Items) != 0 || !sets[2].Other {
+	if err != nil || !reflect.DeepEqual(sets[0].Items, []string{"x"}) || sets[1].WrongType || len(sets[1].Items) != 0 || !sets[2].WrongType {
 		t.Errorf("sets %v, %v", sets, err)
 	}
 	raws, err := store.Inspect(t.Context(), e, []string{"stream"}, 1)
@@ -69,7 +69,7 @@ func TestLook(t *testing.T) {
 		}
 		slices.SortFunc(all[1].Pairs, func(a, b store.Facet) int { return strings.Compare(a.Field, b.Field) })
 		for i, want := range []store.Raw{
-			{Key: "s", Type: "string", Size: 4, TTL: -1, Text: store.Text{Wire: "text", Is: true}},
+			{Key: "s", Type: "string", Size: 4, TTL: -1, Text: store.Text{Wire: "text", Exists: true}},
 			{Key: "h", Type: "hash", Size: 2, TTL: -1, Pairs: []store.Facet{{Field: "a", Wire: "1"}, {Field: "b", Wire: "2"}}},
 			{Key: "set", Type: "set", Size: 1, TTL: -1, Items: []string{"x"}},
 			{Key: "z", Type: "zset", Size: 2, TTL: -1, Items: []string{"m", "n"}, Scores: []float64{0.1, 2e9}},
@@ -81,7 +81,7 @@ func TestLook(t *testing.T) {
 			}
 		}
 	}
-	if n, err := e.Sizes(t.Context(), []recordkey.Key{{}}); err != nil || n[0] != 7 {
+	if n, err := e.Cardinalities(t.Context(), []recordkey.Key{{}}); err != nil || n[0] != 7 {
 		t.Errorf("%d records, %v", n, err)
 	}
 }
@@ -122,10 +122,10 @@ func TestLookUnavailable(t *testing.T) {
 	e, ctx, keys := newLookEngine(t), t.Context(), []string{"x"}
 	e.client.Close()
 	for name, look := range map[string]func() error{
-		"records": func() error { _, err := e.Sizes(ctx, []recordkey.Key{{}}); return err },
+		"records": func() error { _, err := e.Cardinalities(ctx, []recordkey.Key{{}}); return err },
 		"kinds":   func() error { _, err := store.Kinds(ctx, e, keys); return err },
 		"texts":   func() error { _, err := store.Texts(ctx, e, keys); return err },
-		"facets":  func() error { _, err := e.Look(ctx, []store.LookAt{{Key: "x", As: store.LookField}}); return err },
+		"facets":  func() error { _, err := e.ReadRaw(ctx, []store.RawRead{{Key: "x", As: store.RawField}}); return err },
 		"hashes":  func() error { _, err := store.Hashes(ctx, e, keys); return err },
 		"sets":    func() error { _, err := store.Sets(ctx, e, keys, 1); return err },
 		"all":     func() error { _, err := store.Inspect(ctx, e, keys, 1); return err },

@@ -17,15 +17,15 @@ var (
 	orderScript   = redisx.NewScript(scripts, "order", redisx.IsVerdict)
 )
 
-// Mend implements [store.Engine].
-func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
+// Repair implements [store.Engine].
+func (e *Engine) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	switch s := s.(type) {
 	case store.Align:
 		if s.Ordered() {
 			return true, e.alignOrder(ctx, s)
 		}
 		return e.alignIndex(ctx, s)
-	case store.Complete:
+	case store.PlacePrepared:
 		return true, e.completeEntry(ctx, s.Entry, s.Fill)
 	case store.Drain:
 		return true, e.Drain(ctx, store.DropKey(s.Record, s.Rev), s.Record, e.realign)
@@ -34,7 +34,7 @@ func (e *Engine) Mend(ctx context.Context, s store.Step) (bool, error) {
 	case store.AwaitSchema:
 		return true, nil // every change compares the schema
 	}
-	return e.Keys.Mend(ctx, s)
+	return e.Keys.Repair(ctx, s)
 }
 
 func (e *Engine) alignIndex(ctx context.Context, a store.Align) (bool, error) {
@@ -45,7 +45,7 @@ func (e *Engine) alignIndex(ctx context.Context, a store.Align) (bool, error) {
 	if a.Set.IsValid() {
 		keys = append(keys, a.Set.String())
 	}
-	return e.Yes(ctx, alignScript, keys, a.At.Member, a.At.Facet.Field, a.At.Facet.Wire)
+	return e.RunBool(ctx, alignScript, keys, a.At.Member, a.At.Facet.Field, a.At.Facet.Wire)
 }
 
 func (e *Engine) alignOrder(ctx context.Context, r store.Align) error {
@@ -53,7 +53,7 @@ func (e *Engine) alignOrder(ctx context.Context, r store.Align) error {
 	if r.Entry.IsValid() {
 		keys = append(keys, r.Entry.String())
 	}
-	if r.Free {
+	if r.Vacate {
 		how = "free"
 	}
 	_, _, err := e.client.Write(ctx, orderScript, keys, []string{r.At.Member, r.At.Facet.Field, r.At.Facet.Wire, how})
@@ -94,7 +94,7 @@ func (e *Engine) realign(ctx context.Context, set recordkey.Key, members []strin
 		if len(args) == 1 {
 			continue
 		}
-		if _, err := e.Yes(ctx, realignScript, keys, args...); err != nil {
+		if _, err := e.RunBool(ctx, realignScript, keys, args...); err != nil {
 			return err
 		}
 	}

@@ -14,13 +14,13 @@ import (
 // layReady lays red tags ready for an entry or, with the mark of records that are only dropped, an
 // empty string in their place.
 func (p fixture) layReady(set recordkey.Key, mark string) {
-	ctx, client, stage := p.t.Context(), p.engine.client, store.StageKey(set, "rev")
+	ctx, client, stage := p.t.Context(), p.engine.client, store.PreparedKey(set, "rev")
 	if strings.HasSuffix(mark, "d") {
 		client.Set(ctx, stage, "", 0)
 	} else {
 		client.SAdd(ctx, stage, "red")
 	}
-	client.Expire(ctx, stage, store.StageLife)
+	client.Expire(ctx, stage, store.PreparedLife)
 	client.HSet(ctx, set.PRK().String(), store.FieldFill, "rev "+mark+":tags")
 }
 
@@ -31,7 +31,7 @@ func TestFillComesFirst(t *testing.T) {
 	p.make("u", "n")
 	c, _, err := p.users.Update(p.find("u"), map[string]string{"uid": "u", "name": "n"}, nil)
 	if err == nil {
-		err = p.users.Replace(&c, []change.Content{{Name: "tags", Kind: "set"}})
+		err = p.users.SetTertiary(&c, []change.Content{{Name: "tags", Kind: "set"}})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestComplete(t *testing.T) {
 					t.Errorf("in the index of %s: %v", tag, in)
 				}
 			}
-			if n := client.Exists(ctx, store.StageKey(set, "rev")).Val(); n != 0 {
+			if n := client.Exists(ctx, store.PreparedKey(set, "rev")).Val(); n != 0 {
 				t.Error("what was laid ready is left")
 			}
 		})

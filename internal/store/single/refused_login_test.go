@@ -47,7 +47,7 @@ var loginCalls = map[string]struct {
 		func(p fixture) error { return p.issue(p.engine, "h1", store.Note{}) },
 		func(p fixture, e *Engine) error {
 			c := p.updated("a", map[string]string{"uid": "a", "name": "y", "email": "e"})
-			c.Tokens = store.Ending{Known: true, Spend: "h1", Purpose: "reset"}
+			c.Tokens = store.TokenEnding{Known: true, Spend: "h1", Purpose: "reset"}
 			return p.applyNoted(e, c)
 		},
 		func(p fixture) bool { return p.find("a").Fields["name"] == "y" && !p.hasToken("h1") },
@@ -60,8 +60,8 @@ func (p fixture) prkA() recordkey.Key {
 }
 
 func (p fixture) startSession(e *Engine, id string, n store.Note) error {
-	_, err := e.StartSession(p.t.Context(), store.Start{
-		PRK: p.prkA(), Seen: p.find("a").Fields, First: store.NewFirstEpoch(), ID: id, Life: time.Hour, Idle: time.Hour, Note: n,
+	_, err := e.StartSession(p.t.Context(), store.SessionStart{
+		PRK: p.prkA(), Seen: p.find("a").Fields, FirstEpoch: store.NewFirstEpoch(), ID: id, Life: time.Hour, Idle: time.Hour, Note: n,
 	})
 	return err
 }

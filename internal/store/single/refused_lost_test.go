@@ -93,8 +93,8 @@ func TestLostRefusalMutants(t *testing.T) {
 	}
 }
 
-// loseRefusal calls a method, of which r refuses a command, loses that answer, and reports whether r
-// refused anything.
+// loseRefusal calls a method, of which r refuses a command, loses that answer, and reports whether
+// r refused anything.
 func loseRefusal(t *testing.T, srv *redistest.Server, name string, r *refuser) bool {
 	t.Helper()
 	client := srv.Client()

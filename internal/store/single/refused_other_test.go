@@ -34,7 +34,7 @@ var otherCalls = map[string]struct {
 	"count": {
 		1, nil,
 		func(p fixture, e *Engine) error {
-			_, err := e.Limit(p.t.Context(), store.Limit{Counter: p.counter("limit"), Most: 5, Window: time.Hour})
+			_, err := e.Limit(p.t.Context(), store.Limit{Counter: p.counter("limit"), Max: 5, Window: time.Hour})
 			return err
 		},
 		func(p fixture) bool { return p.has("limit") },
@@ -52,7 +52,7 @@ var otherCalls = map[string]struct {
 			return p.engine.client.Set(p.t.Context(), "user/name:lost/~prk", "user/uid:nobody", 0).Err()
 		},
 		func(p fixture, e *Engine) error {
-			_, err := e.Mend(p.t.Context(), store.Remove{Key: "user/name:lost/~prk", Owner: "user/uid:nobody", Field: "name", Value: "lost"})
+			_, err := e.Repair(p.t.Context(), store.Remove{Key: "user/name:lost/~prk", Owner: "user/uid:nobody", Field: "name", Value: "lost"})
 			return err
 		},
 		func(p fixture) bool { return p.engine.client.Exists(p.t.Context(), "user/name:lost/~prk").Val() == 0 },
@@ -63,7 +63,7 @@ var otherCalls = map[string]struct {
 		},
 		func(p fixture, e *Engine) error {
 			prk, _ := p.users.PRK("half")
-			_, err := e.Mend(p.t.Context(), store.Bury{Entry: prk})
+			_, err := e.Repair(p.t.Context(), store.FinishDelete{Entry: prk})
 			return err
 		},
 		func(p fixture) bool { return p.engine.client.TTL(p.t.Context(), "user/uid:half").Val() > 0 },

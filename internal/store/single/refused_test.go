@@ -175,8 +175,8 @@ var refusedCalls = map[string]func(p fixture, e *Engine) error{
 		return errors.Join(errs...)
 	},
 	"create while others do": func(p fixture, e *Engine) error {
-		e.creating.Add(redisx.Busy)
-		defer e.creating.Add(-redisx.Busy)
+		e.creating.Add(redisx.BatchThreshold)
+		defer e.creating.Add(-redisx.BatchThreshold)
 		return p.applyNoted(e, p.draft("u", "n", []string{"red"}))
 	},
 	"update": func(p fixture, e *Engine) error {
@@ -185,7 +185,7 @@ var refusedCalls = map[string]func(p fixture, e *Engine) error{
 	},
 	"replace tags": func(p fixture, e *Engine) error {
 		c := p.updated("a", map[string]string{"uid": "a", "name": "X", "email": "e", "plain": "text"})
-		if err := p.users.Replace(&c, []change.Content{{Name: "tags", Kind: "set", Values: []string{"green", "red"}}}); err != nil {
+		if err := p.users.SetTertiary(&c, []change.Content{{Name: "tags", Kind: "set", Values: []string{"green", "red"}}}); err != nil {
 			p.t.Fatal(err)
 		}
 		return p.applyNoted(e, c)
@@ -193,7 +193,7 @@ var refusedCalls = map[string]func(p fixture, e *Engine) error{
 	"delete": func(p fixture, e *Engine) error { return p.applyNoted(e, p.users.Delete(p.find("a"))) },
 	"tag": func(p fixture, e *Engine) error {
 		prk, _ := p.users.PRK("a")
-		key, index, err := p.users.Tertiary(prk, "tags", "set", []string{"green"})
+		key, index, err := p.users.TertiaryKey(prk, "tags", "set", []string{"green"})
 		if err != nil {
 			p.t.Fatal(err)
 		}
@@ -254,7 +254,7 @@ func (p fixture) checkNotes(what, name string, acknowledged bool) {
 		return
 	}
 	prk, _ := p.users.PRK(want.uid)
-	lines, err := p.engine.Lines(ctx, prk)
+	lines, err := p.engine.HistoryLines(ctx, prk)
 	if err != nil {
 		p.t.Fatal(err)
 	}

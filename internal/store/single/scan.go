@@ -18,7 +18,7 @@ func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, erro
 	if err != nil {
 		return nil, "", err
 	}
-	if e.options.Match {
+	if e.options.MatchPatterns {
 		keys, next, err := e.client.Scan(ctx, at.At, "", int64(s.Count)).Result()
 		keys = slices.DeleteFunc(keys, func(k string) bool { return !match(s.Pattern, k) })
 		if s.Tally != "" && err == nil {

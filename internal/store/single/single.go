@@ -21,15 +21,15 @@ var scripts embed.FS
 
 // Options configure an Engine.
 type Options struct {
-	// Undone reports whether an error of the client means that the command was certainly not
+	// NotRun reports whether an error of the client means that the command was certainly not
 	// carried out. If nil, no error means that.
-	Undone func(error) bool
-	// Doubtful reports whether an error of the client means that the command may have been carried
-	// out although its context ended. If nil, no error means that.
-	Doubtful func(error) bool
-	// Match makes the engine match SCAN patterns itself, for a server that matches them differently
-	// from Redis.
-	Match bool
+	NotRun func(error) bool
+	// MayHaveRun reports whether an error of the client means that the command may have been
+	// carried out although its context ended. If nil, no error means that.
+	MayHaveRun func(error) bool
+	// MatchPatterns makes the engine match SCAN patterns itself, for a server that matches them
+	// differently from Redis.
+	MatchPatterns bool
 	// MemberBatch is the number of members of a large set that one step handles. If zero, it is
 	// store.MemberBatch; tests use fewer.
 	MemberBatch int
@@ -65,7 +65,7 @@ type Engine struct {
 	creates  *redisx.Batcher[*creation]
 	finding  atomic.Int32 // lookups by SRKs under way
 	// schemas holds, by the key of ~/schema/TYPE, what change.lua last said about it, as
-	// store.Stored.
+	// store.StoredSchema.
 	schemas      sync.Map
 	onlyDeclared atomic.Bool // the server rejects scripts that use undeclared keys
 }
@@ -77,27 +77,27 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	o.MemberBatch = cmp.Or(o.MemberBatch, store.MemberBatch)
 	e := &Engine{options: o}
 	// A batch runs under no caller's context and so belongs to no bulk run.
-	e.client = redisx.NewClient(client, redisx.Retry{Attempts: maxAttempts, Passing: e.retryable, Sent: e.mayHaveRun, Pause: redisx.Pause}, o.Bulk != nil)
-	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, WholeSets: o.Match, MemberBatch: o.MemberBatch, Bulk: o.Bulk, Close: o.Close, Notes: onekey.NotesBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
+	e.client = redisx.NewClient(client, redisx.Retry{Attempts: maxAttempts, Retryable: e.retryable, Sent: e.mayHaveRun, Pause: redisx.SleepWithJitter}, o.Bulk != nil)
+	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, ReadWholeSets: o.MatchPatterns, MemberBatch: o.MemberBatch, Bulk: o.Bulk, Close: o.Close, Notes: onekey.NotesBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
 	e.creates = redisx.NewBatcher(maxGroup, func(ctx context.Context, all []*creation) { e.createAll(ctx, withoutConflicts(all)) })
 	return e
 }
 
 // Survey implements [store.Engine]. It sends an embedded store nothing.
 func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error) {
-	s := store.Survey{Store: store.OnServer, File: e.options.File, Bulks: e.options.Bulk != nil}
+	s := store.Survey{Store: store.OnServer, File: e.options.File, SavesBulks: e.options.Bulk != nil}
 	switch {
 	case s.File != "":
 		s.Store = store.InFile
 		return s, nil
-	case e.options.Match:
+	case e.options.MatchPatterns:
 		s.Store = store.InMemory
 		return s, nil
 	}
-	if err := redisx.OneSlot(ctx, e.client); err != nil {
+	if err := redisx.CheckOneSlot(ctx, e.client); err != nil {
 		return s, err
 	}
-	if err := redisx.Faithful(ctx, e.client); err != nil {
+	if err := redisx.VerifyTransparent(ctx, e.client); err != nil {
 		return s, err
 	}
 	var address string
@@ -115,20 +115,20 @@ func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error)
 // sentinelAddr is the address that go-redis reports for a server found through Sentinel.
 const sentinelAddr = "FailoverClient"
 
-// Linger implements [store.Engine]. It never waits, since every change is one script.
-func (e *Engine) Linger(context.Context, int) (bool, error) { return false, nil }
+// Settle implements [store.Engine]. It never waits, since every change is one script.
+func (e *Engine) Settle(context.Context, int) (bool, error) { return false, nil }
 
 // mayHaveRun reports whether the server may have run the command that failed with err.
 func (e *Engine) mayHaveRun(err error) bool {
-	if e.options.Doubtful != nil && e.options.Doubtful(err) {
+	if e.options.MayHaveRun != nil && e.options.MayHaveRun(err) {
 		return true
 	}
-	return redisx.Sent(err) && (e.options.Undone == nil || !e.options.Undone(err))
+	return redisx.Sent(err) && (e.options.NotRun == nil || !e.options.NotRun(err))
 }
 
 // retryable reports whether another attempt may succeed.
 func (e *Engine) retryable(err error) bool {
-	return redisx.Passing(err) && (e.options.Undone == nil || !e.options.Undone(err))
+	return redisx.Retryable(err) && (e.options.NotRun == nil || !e.options.NotRun(err))
 }
 
 // maxAttempts is how many times a command is sent at most.

@@ -50,12 +50,12 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (store.Reply, error) {
 		case "schema":
 			return store.Reply{}, &store.MismatchError{Stored: redisx.Text(reply, 1)}
 		case "unstored":
-			if err := store.NoEntries(ctx, e, op.Schema.Entries); err != nil {
+			if err := store.CheckNoEntries(ctx, e, op.Schema.Entries); err != nil {
 				return store.Reply{}, err
 			}
 			mayStore = true
 		default:
-			return store.Reply{}, redisx.Fail(redisx.Unknown(redisx.Text(reply, 0)))
+			return store.Reply{}, redisx.Fail(redisx.UnknownWord(redisx.Text(reply, 0)))
 		}
 	}
 	return store.Reply{}, store.ErrConflict
@@ -66,15 +66,15 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (store.Reply, error) {
 func (e *Engine) tertiary(ctx context.Context, op store.Op, mayStore bool) ([]any, error) {
 	keys := []string{op.PRK.String(), op.Schema.Key.String(), op.Schema.Types.String(), op.Key.String()}
 	keys = appendKeys(appendKeys(keys, op.Index), op.Unindex)
-	args := append(guardArgs(op.PRK, op.Schema, "", mayStore), onekey.Flag(op.Write), strconv.Itoa(len(op.Index)), op.Command, strconv.Itoa(op.Most))
+	args := append(guardArgs(op.PRK, op.Schema, "", mayStore), onekey.BoolArg(op.Write), strconv.Itoa(len(op.Index)), op.Command, strconv.Itoa(op.MaxMembers))
 	args = append(args, op.Args...)
-	keys, args = e.Note(keys, args, onekey.NotesBoth, op.PRK, op.Note)
+	keys, args = e.AppendNote(keys, args, onekey.NotesBoth, op.PRK, op.Note)
 	var reply any
 	var err error
 	if op.Write {
 		retry := e.client.Retry
-		if op.Once {
-			retry.Passing = func(error) bool { return false }
+		if op.NoRetry {
+			retry.Retryable = func(error) bool { return false }
 		}
 		reply, _, err = retry.Do(ctx, func(bool) (any, error) { return tertiaryScript.Write(ctx, e.client.Process, keys, args) })
 	} else {
@@ -92,7 +92,7 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 	pipe := e.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(reads))
 	for i, r := range reads {
-		cmds[i] = pipe.Do(ctx, readScript.Call(readKeys(r), e.readArgs(r))...)
+		cmds[i] = pipe.Do(ctx, readScript.EvalSHAArgs(readKeys(r), e.readArgs(r))...)
 	}
 	if err := redisx.Exec(ctx, pipe); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 	entries := make([]store.Entry, len(reads))
 	for i, r := range reads {
 		inFull := func() store.Entry {
-			return e.parseEntry(ctx, r, e.client.Do(ctx, readScript.CallInFull(readKeys(r), e.readArgs(r))...))
+			return e.parseEntry(ctx, r, e.client.Do(ctx, readScript.EvalArgs(readKeys(r), e.readArgs(r))...))
 		}
 		entries[i] = e.parseEntry(ctx, r, cmds[i])
 		if redisx.NoScript(cmds[i].Err()) {
@@ -112,7 +112,7 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 			}
 			entries[i] = inFull()
 		}
-		if err := store.NotOfEntry(entries[i].Err); err != nil {
+		if err := store.StoreError(entries[i].Err); err != nil {
 			return nil, err
 		}
 	}
@@ -130,7 +130,7 @@ func (e *Engine) readArgs(r store.EntryRead) []string {
 func (e *Engine) parseEntry(ctx context.Context, r store.EntryRead, cmd *redis.Cmd) store.Entry {
 	reply, err := cmd.Slice()
 	if err == nil {
-		err = redisx.AsMany(len(reply), 1+len(r.Keys))
+		err = redisx.CheckLength(len(reply), 1+len(r.Keys))
 	}
 	if err == nil {
 		err = redisx.IsTexts.Check(reply[0])
@@ -146,11 +146,11 @@ func (e *Engine) parseEntry(ctx context.Context, r store.EntryRead, cmd *redis.C
 		}
 		values := redisx.Texts(pair[1])
 		if rest := redisx.Text(pair, 2); rest != "" {
-			more, err := e.ReadOn(ctx, r.Keys[i], r.Kind[i], rest)
+			more, err := e.ReadPagesFrom(ctx, r.Keys[i], r.Kind[i], rest)
 			if err != nil {
 				return store.Entry{Found: store.Found{Err: err}}
 			}
-			values = store.Distinct(r.Kind[i], append(values, more...))
+			values = store.SortedUnique(r.Kind[i], append(values, more...))
 		}
 		w.Parts[i] = store.Part{Kind: redisx.Text(pair, 0), Values: values}
 		for j := 0; w.Parts[i].Kind == "zset" && j+1 < len(values); j += 2 {

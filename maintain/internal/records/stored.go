@@ -47,7 +47,7 @@ func Rewrite(
 ) (map[string]string, error) {
 	for range maxRewrites {
 		hashes, err := store.Hashes(ctx, v.Engine, []string{prk.String()})
-		if err != nil || hashes[0].Other || Gone(hashes[0].Fields) {
+		if err != nil || hashes[0].WrongType || Gone(hashes[0].Fields) {
 			return nil, err
 		}
 		r := store.Record{Key: prk, Fields: hashes[0].Fields}
@@ -57,7 +57,7 @@ func Rewrite(
 		}
 		rev, err := v.Apply(ctx, t, c)
 		if err == nil {
-			return change.After(c, rev, r.Fields).Fields, nil
+			return change.Apply(c, rev, r.Fields).Fields, nil
 		}
 		if !errors.Is(err, store.ErrConflict) {
 			return nil, err
@@ -78,7 +78,7 @@ func Contests(
 	found := map[string]*Contest{}
 	err = EachEntry(ctx, v, t, progress, func(r store.Record) {
 		prk := r.Key.In(recordkey.Namespace{})
-		for _, srk := range t.Secondaries(as(r)) {
+		for _, srk := range t.SRKs(as(r)) {
 			value := srk.Value()
 			if found[value] == nil && wanted[Digest(t.Name, value)] {
 				found[value] = &Contest{Type: t, Value: value, Field: srk.Field()}
@@ -111,7 +111,7 @@ type Walk struct {
 func (w Walk) Each(ctx context.Context, v *view.View, f func(ctx context.Context, keys []string) error) (err error) {
 	var done, about int64
 	if w.Progress != nil {
-		sizes, err := v.Engine.Sizes(ctx, []recordkey.Key{{}})
+		sizes, err := v.Engine.Cardinalities(ctx, []recordkey.Key{{}})
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func EachEntry(ctx context.Context, v *view.View, t *change.Type, progress func(
 		prks := v.PRKs(t, keys)
 		hashes, err := store.Hashes(ctx, v.Engine, Map(prks, recordkey.Key.String))
 		for i, h := range hashes {
-			if !h.Other && !Gone(h.Fields) {
+			if !h.WrongType && !Gone(h.Fields) {
 				f(store.Record{Key: prks[i], Fields: h.Fields})
 			}
 		}

@@ -29,9 +29,9 @@ const (
 // ErrBusy is the error that [Gather] returns if too many other figures are being gathered.
 var ErrBusy = coded.New(userdb.CodeUnavailable, "too many figures are being gathered")
 
-// Figures gathers figures in the background on demand, and keeps the latest value of each. The zero
+// Cache gathers figures in the background on demand, and keeps the latest value of each. The zero
 // value is ready to use. It is safe for concurrent use.
-type Figures struct {
+type Cache struct {
 	mu      sync.Mutex
 	all     map[string]*figure
 	base    context.Context // parent of all contexts for gathering; nil before the first
@@ -40,11 +40,11 @@ type Figures struct {
 	stopped bool
 }
 
-// A Figure holds a value and says when it was gathered.
-type Figure[T any] struct {
-	Value T
-	Begun time.Time // when gathering began; zero if there is no value yet
-	Ended time.Time
+// A Value holds a value and says when it was gathered.
+type Value[T any] struct {
+	Value     T
+	StartedAt time.Time // when gathering began; zero if there is no value yet
+	EndedAt   time.Time
 }
 
 type figure struct {
@@ -55,7 +55,7 @@ type figure struct {
 }
 
 // Close cancels all gathering. Later calls of [Gather] return [context.Canceled].
-func (f *Figures) Close() {
+func (f *Cache) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stopped = true; f.stop != nil {
@@ -66,7 +66,7 @@ func (f *Figures) Close() {
 // Gather returns the figure with a name. It reuses a value that is no older than age, or that was
 // slow to gather and is not much older. Otherwise it calls gather in the background and waits for
 // it. If ctx ends first or gather fails, Gather returns the error together with the previous value.
-func Gather[T any](ctx context.Context, f *Figures, name string, age time.Duration, gather func(context.Context) (T, error)) (Figure[T], error) {
+func Gather[T any](ctx context.Context, f *Cache, name string, age time.Duration, gather func(context.Context) (T, error)) (Value[T], error) {
 	fig, done, err := f.start(name, age, func(ctx context.Context) (any, error) { return gather(ctx) })
 	if done != nil {
 		select {
@@ -81,13 +81,13 @@ func Gather[T any](ctx context.Context, f *Figures, name string, age time.Durati
 		err = fig.err
 	}
 	value, _ := fig.value.(T)
-	return Figure[T]{value, fig.begun, fig.ended}, err
+	return Value[T]{value, fig.begun, fig.ended}, err
 }
 
 // start begins gathering a figure, unless its value can be reused or it is being gathered already.
 // It returns the figure and a channel that is closed when gathering ends, or nil if there is
 // nothing to wait for.
-func (f *Figures) start(name string, age time.Duration, gather func(context.Context) (any, error)) (*figure, chan struct{}, error) {
+func (f *Cache) start(name string, age time.Duration, gather func(context.Context) (any, error)) (*figure, chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fig := f.all[name]

@@ -14,7 +14,7 @@ import (
 // TestFourFigures checks that only four figures are gathered at the same time, and that a request
 // for another one does not wait.
 func TestFourFigures(t *testing.T) {
-	var f Figures
+	var f Cache
 	defer f.Close()
 	release := make(chan struct{})
 	gather := func(context.Context) (any, error) { <-release; return 1, nil }
@@ -34,7 +34,7 @@ func TestFourFigures(t *testing.T) {
 		<-done
 	}
 	one, err := Gather(t.Context(), &f, "another", time.Minute, func(context.Context) (int, error) { return 1, nil })
-	if err != nil || one.Value != 1 || one.Begun.IsZero() {
+	if err != nil || one.Value != 1 || one.StartedAt.IsZero() {
 		t.Errorf("after the others: got %+v, %v", one, err)
 	}
 }
@@ -42,7 +42,7 @@ func TestFourFigures(t *testing.T) {
 // TestOneForAll checks that a figure that many callers want at the same time is gathered once.
 func TestOneForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f Figures
+		var f Cache
 		defer f.Close()
 		var gathered atomic.Int64
 		var all sync.WaitGroup
@@ -65,10 +65,10 @@ func TestOneForAll(t *testing.T) {
 // one is gathered for every call, and that a failure is reported and keeps the previous value.
 func TestSlowFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f Figures
+		var f Cache
 		defer f.Close()
 		gathered := 0
-		ask := func(took time.Duration, err error) (Figure[int], error) {
+		ask := func(took time.Duration, err error) (Value[int], error) {
 			return Gather(t.Context(), &f, "n", 0, func(context.Context) (int, error) {
 				gathered++
 				time.Sleep(took)
