@@ -620,9 +620,9 @@ func TestFeedIsTrimmed(t *testing.T) {
 		if now := s.raw.MemoryUsage(t.Context(), stream).Val(); now > used/2 || n < 2000 {
 			t.Errorf("of %d bytes %d are left, in %d events", used, now, n)
 		}
-		time.Sleep(2 * time.Millisecond)
-		if n := trim(store.FeedLimit{Bytes: 1 << 30}); n > 100 { // a node may remain
-			t.Errorf("%d events that are too old are left", n)
-		}
+		// The clock of an embedded store can stand still for some time on a busy machine.
+		eventually(t, "all events that are too old are dropped, apart from one node", func() bool {
+			return trim(store.FeedLimit{Bytes: 1 << 30}) <= 100
+		})
 	})
 }
