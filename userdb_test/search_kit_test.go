@@ -17,7 +17,7 @@ import (
 // order is a new execution, on an entry of its own.
 type explorer struct {
 	start         func(*execution) // starts the actors of an execution
-	verify        func() string    // describes what is wrong after the last execution, "" for nothing
+	verify        func() string    // returns what is wrong after an execution, or ""
 	tamper        *tamper          // nil for none
 	preemptions   int
 	maxExecutions int

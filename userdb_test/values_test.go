@@ -279,7 +279,8 @@ func TestRulesOfThePrimaryField(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: sc, NewUID: func() (string, error) { return "abc", nil }}), "user")
 		add(t, users, "123")
-		for _, uid := range []string{"12", "abc", "1234", "000", "\xff\xfe", ""} { // "" stands for a generated one
+		// The empty UID stands for a generated one.
+		for _, uid := range []string{"12", "abc", "1234", "000", "\xff\xfe", ""} {
 			_, err := users.Create(t.Context(), userdb.NewEntry{UID: uid})
 			wantField(t, fmt.Sprintf("UID %q", uid), err, userdb.ErrInvalid, "uid")
 		}
