@@ -74,7 +74,7 @@ func wrongLines(ops []op, heard []fedLine) (violations []string) {
 // begins with the create that made the account.
 func unfed(history, heard []fedLine) string {
 	heard = slices.DeleteFunc(slices.Clone(heard), func(l fedLine) bool {
-		return slices.Contains([]string{"login", "login_failed", "throttle"}, l.Kind)
+		return slices.Contains([]string{"login", "login_failed", "throttle", "repair"}, l.Kind)
 	})
 	last := 0
 	for i, l := range heard {

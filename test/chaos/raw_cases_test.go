@@ -34,6 +34,8 @@ func TestRaw(t *testing.T) {
 		{"no SRK", "I1", false, func(all map[string]record) { delete(all, srk) }},
 		{"another's SRK", "I1", false, func(all map[string]record) { all[srk] = srkRecord("2") }},
 		{"half an entry", "tombstone has the facet name", false, func(all map[string]record) { delete(all["user/uid:1"].hash, "~isa") }},
+		{"half a delete", "", false, func(all map[string]record) { all["user/uid:1"].hash["~isa"] = "" }},
+		{"half a delete after the repair", "tombstone has the facet name", true, func(all map[string]record) { all["user/uid:1"].hash["~isa"] = "" }},
 		{"another UID", "I3", false, func(all map[string]record) { all["user/uid:1"].hash["uid"] = "2" }},
 		{"another canonical form", "canonical form", false, func(all map[string]record) { delete(all["user/uid:1"].hash, "~skv:name") }},
 		{"a leftover", "", false, func(all map[string]record) { all["user/nick:"+escaped(value)+"/~prk"] = srkRecord("1") }},

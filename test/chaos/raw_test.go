@@ -107,7 +107,7 @@ func damage(all map[string]record, repaired bool) (found []string) {
 		case !ok || k.typ != "user":
 			found = append(found, "no key: "+name)
 		case k.rest == "":
-			found = append(found, entryDamage(name, k, all, owners)...)
+			found = append(found, entryDamage(name, k, all, owners, repaired)...)
 		case !repaired || k.rest == "~prks":
 		case k.rest == "~prk":
 			prk, _, _ := strings.Cut(r.text, " ")
@@ -130,7 +130,7 @@ func secondary(hash map[string]string, field string) string {
 }
 
 // entryDamage looks at I3, I1 and I2 of one entry. It notes who owns which value.
-func entryDamage(name string, k key, all map[string]record, owners map[string]string) (found []string) {
+func entryDamage(name string, k key, all map[string]record, owners map[string]string, repaired bool) (found []string) {
 	r := all[name]
 	say := func(format string, args ...any) {
 		shown := maps.Clone(r.hash)
@@ -142,6 +142,9 @@ func entryDamage(name string, k key, all map[string]record, owners map[string]st
 		return found
 	}
 	if r.hash["~isa"] == "" {
+		if _, deleted := r.hash["~isa"]; deleted && !repaired {
+			return nil // the server refused the rest of the delete, which a repair finishes
+		}
 		for field := range r.hash {
 			if !strings.HasPrefix(field, "~") {
 				say("I3: a tombstone has the facet %s", field)
