@@ -171,6 +171,15 @@ func TestLines(t *testing.T) {
 	if got := wrongLines([]op{begun, during}, []fedLine{{"e1-0", during.who(), "delete"}}); len(got) != 0 {
 		t.Errorf("a beginning that a delete has crossed: got %q", got)
 	}
+	issued := issue(0, "t")
+	issued.Begin, issued.End = 11, 19
+	sent := fedLine{"e1-0", issued.who(), "issue"}
+	if got := wrongLines([]op{issued, during}, []fedLine{{"e1-0", during.who(), "delete"}, sent, sent}); len(got) != 0 {
+		t.Errorf("a token that was ended and issued again: got %q", got)
+	}
+	if got := wrongLines([]op{issued}, []fedLine{sent, sent}); len(got) != 1 {
+		t.Errorf("a token that was issued twice: got %q", got)
+	}
 	crossed := told(begin(0, "s"), using("endid", 0, "s", "absent"), using("check", 0, "s", "absent"), remove(0, "ok"))
 	crossed[1].End = crossed[3].End + 1 // its reply was lost, and then there was no account
 	if got := wrongSecrets(crossed); len(got) != 0 {
