@@ -360,9 +360,9 @@ func TestTypedPasswords(t *testing.T) {
 	}
 }
 
-// TestLinksAndPicture: every link leads to a page or a file, and the picture is what its program
-// draws.
-func TestLinksAndPicture(t *testing.T) {
+// TestLinksAndPictures checks that every link leads to a page or a file, that a program drew the
+// pictures, and that README is short.
+func TestLinksAndPictures(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 	block := regexp.MustCompile("(?s)\n```.*?\n```") // in Go, Of[T](users) is not a link
 	for _, page := range pages(t) {
@@ -376,13 +376,16 @@ func TestLinksAndPicture(t *testing.T) {
 			}
 		}
 	}
-	picture, err := os.ReadFile("img/identifiers.svg")
-	if err != nil {
-		t.Fatal(err)
-	}
-	drawn, err := exec.CommandContext(t.Context(), "go", "run", "./img").Output()
-	if err != nil || string(drawn) != string(picture) {
-		t.Errorf("img/identifiers.svg differs from what ./img draws: %v", err)
+	for _, name := range []string{"identifiers", "architecture"} {
+		file := "img/" + name + ".svg"
+		picture, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		drawn, err := exec.CommandContext(t.Context(), "go", "run", "./img", name).Output()
+		if err != nil || string(drawn) != string(picture) {
+			t.Errorf("%s differs from what ./img draws: %v", file, err)
+		}
 	}
 	if text, err := os.ReadFile("../README.md"); err != nil || strings.Count(string(text), "\n") > 160 {
 		t.Errorf("README has over 160 lines: %v", err)

@@ -1,5 +1,6 @@
-// Command img draws docs/img/identifiers.svg. Run it with go run ./docs/img >
-// docs/img/identifiers.svg.
+// Command img draws one of the pictures of the documentation, identifiers or architecture, as SVG:
+//
+//	go run ./docs/img architecture > docs/img/architecture.svg
 package main
 
 import (
@@ -18,6 +19,10 @@ const (
 const style = `<style>
 text { font: 15px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #1f2328 }
 .title { font-weight: bold }
+.room { font-size: 13px }
+.step { font: 14px system-ui, "DejaVu Sans", Helvetica, Arial, sans-serif }
+.layer { fill: none; stroke: #d1d9e0; stroke-width: 1.5 }
+.store { fill: #ddf4ff; stroke: #0969da; stroke-width: 1.5 }
 .note { font: 14px system-ui, "DejaVu Sans", Helvetica, Arial, sans-serif; fill: #59636e }
 .box { fill: #f6f8fa; stroke: #818b98; stroke-width: 1.5 }
 .field { fill: #59636e }
@@ -32,6 +37,8 @@ text { font: 15px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; 
   .note, .field { fill: #9198a1 }
   .box { fill: #151b23; stroke: #656c76 }
   .leads { stroke: #4493f8 } .leads-head { fill: #4493f8 }
+  .layer { stroke: #3d444d }
+  .store { fill: #0c2d6b; stroke: #4493f8 }
   .rival { fill: #25171c; stroke: #f85149 }
   .bounce { stroke: #f85149 } .bounce-head, .refused { fill: #f85149 }
 }
@@ -39,19 +46,29 @@ text { font: 15px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; 
 `
 
 func main() {
-	if _, err := os.Stdout.WriteString(draw()); err != nil {
+	pictures := map[string]func() string{"identifiers": drawIdentifiers, "architecture": drawArchitecture}
+	if len(os.Args) != 2 || pictures[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: img identifiers|architecture")
+		os.Exit(2)
+	}
+	if _, err := os.Stdout.WriteString(pictures[os.Args[1]]()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// draw returns the picture: three identifiers lead to one account, and a rival is refused one of
-// them.
-func draw() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="t">`+"\n", width, height)
-	b.WriteString(`<title id="t">Three identifiers lead to one account; somebody else who asks for one of them is refused</title>` + "\n" + style)
+// begin begins a picture.
+func begin(b *strings.Builder, width, height int, title string) {
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="t">`+"\n", width, height)
+	b.WriteString(`<title id="t">` + title + `</title>` + "\n" + style)
 	b.WriteString(`<defs>` + arrowhead("leads") + arrowhead("bounce") + `</defs>` + "\n")
+}
+
+// drawIdentifiers returns the picture of three identifiers that lead to one account, and of a rival
+// who is refused one of them.
+func drawIdentifiers() string {
+	var b strings.Builder
+	begin(&b, width, height, "Three identifiers lead to one account; somebody else who asks for one of them is refused")
 	text(&b, pillX, 24, "note", "any identifier that a visitor types")
 	text(&b, cardX, 24, "note", "one account")
 	account := [][2]string{{"email", "alice@hotmail.com"}, {"customer", "0047110"}, {"name", "Alice"}}
