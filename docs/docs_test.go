@@ -340,6 +340,26 @@ func TestPinnedPrograms(t *testing.T) {
 	}
 }
 
+// TestStart checks that README begins with two commands for a fresh clone: one that runs a program,
+// and one that runs all tests.
+func TestStart(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, start, _ := strings.Cut(string(text), "\n## Start\n")
+	start, _, _ = strings.Cut(start, "\n## ")
+	found := regexp.MustCompile(`(?m)^    (go run (\./\S+)|make test)\b`).FindAllStringSubmatch(start, -1)
+	if strings.Count(start, "\n    ") != 2 || len(found) != 2 || found[0][2] == "" || found[1][2] != "" {
+		t.Fatalf("README does not begin with two commands:\n%s", start)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Name}}", found[0][2])
+	cmd.Dir = ".."
+	if out, err := cmd.Output(); err != nil || string(out) != "main\n" {
+		t.Errorf("%s is not a program: %q, %v", found[0][2], out, err)
+	}
+}
+
 // TestTypedPasswords: an account that a page makes with a password from a form is not made without
 // one if the form has none.
 func TestTypedPasswords(t *testing.T) {
