@@ -48,7 +48,7 @@ func TestLayers(t *testing.T) {
 			t.Errorf("%s/ is in no layer of the picture", folder)
 		}
 		for _, other := range imports {
-			if i, _ := find(other); own >= 0 && i < own {
+			if i, is := find(other); is && own >= 0 && i < own {
 				t.Errorf("%s/ imports %s/, which is in a higher layer", folder, other)
 			}
 		}
