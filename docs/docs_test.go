@@ -370,7 +370,7 @@ func TestTypedPasswords(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, made := range entry.FindAllString(string(text), -1) {
-			if found++; !strings.Contains(made, "Typed: true") {
+			if found++; !strings.Contains(made, "RequirePassword: true") {
 				t.Errorf("%s: %s", page, made)
 			}
 		}

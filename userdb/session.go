@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Session lets whoever has its secret act as an entry until it ends. It ends with EndSession,
+// A Session lets the holder of its secret act as an entry until it ends. It ends with EndSession,
 // EndSessionID or EndSessions, with a new password, with Disable and Delete, and when it expires.
 // An entry has at most 100 sessions; starting another ends the oldest.
 type Session struct {

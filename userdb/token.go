@@ -26,8 +26,8 @@ const purposeInvite = "invite:"
 // field. As no change touches a field of this name, it does not end the token.
 const sentMark = "~sent"
 
-// A Token lets whoever has its secret do one thing once, such as prove to own an address, set a new
-// password, or log in with a link. The application chooses the purposes, except those that begin
+// A Token lets the holder of its secret do one thing once, such as prove to own an address, set a
+// new password, or log in with a link. The application chooses the purposes, except those that begin
 // with PurposeChange.
 //
 // The tokens of an entry end with a new password, with Disable and with Delete. When one is
@@ -328,8 +328,8 @@ func (t *Type) RedeemSession(
 	return e, s, key, err
 }
 
-// provedField returns the facet that the token was sent to: whoever has the token receives what is
-// sent there. It returns "" if the token was not sent to a facet. A token of PurposeChange without
+// provedField returns the facet that the token was sent to: the holder of the token receives what
+// is sent there. It returns "" if the token was not sent to a facet. A token of PurposeChange without
 // one was sent to its Value.
 func provedField(token store.Token) string {
 	if n := len(token.Fields); n > 1 && token.Fields[n-1] == sentMark {

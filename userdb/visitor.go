@@ -212,8 +212,8 @@ type Invitation struct {
 }
 
 // Invite starts the registration of a visitor who typed an address. field is the facet that the
-// address will be. Whoever receives the mail creates the account with Accept. Invite chooses the
-// UID of the account but claims no values. Only the application learns whether somebody already has
+// address will be. The reader of the mail creates the account with AcceptInvitation. Invite chooses
+// the UID of the account but claims no values. Only the application learns whether somebody already has
 // the address; Invite does the same work in both cases. Show the visitor no difference.
 //
 // Of tk only Value and Life are used: the value that PeekInvitation returns, and how long the

@@ -251,7 +251,7 @@ func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 		return t.entry(after, publicError(err))
 	}
 	current, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
-	if err == nil && current.Version().Rev != r.Version().Rev { // fencing a writer does not change Rev
+	if err == nil && current.Version().Rev != r.Version().Rev { // a fence does not change Rev
 		err = ErrConflict
 	}
 	return e, err

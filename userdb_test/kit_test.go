@@ -117,7 +117,7 @@ func eachStoreAndRights(t *testing.T, test func(t *testing.T, s *site)) {
 		s := newSite(t, user.URLOf(srv), nil)
 		s.server, s.raw = srv, srv.Client()
 		t.Cleanup(s.check)
-		t.Cleanup(func() { must(t, user.RestoreRights()) }) // the check needs the rights of an operator
+		t.Cleanup(func() { must(t, user.RestoreRights()) }) // for the check
 		test(t, s)
 	})
 }

@@ -62,12 +62,12 @@ type Type struct {
 	Indexed        []string
 	Ordered        []string
 	Required       []string
-	codecs         map[string]schema.Codec // codecs of fields, except those that can read every text
-	Guard          store.Guard             // compared with the stored schema by every write
+	codecs         map[string]schema.Codec // of fields, except those that read every text
+	Guard          store.Guard             // every write compares it with the stored schema
 	Building       *schema.Building        // indexes that no query uses yet
-	ChangeUnderWay bool                    // Building is due to a change under way
-	compared       *atomic.Bool            // whether the type is known to agree with the stored schema
-	declared       schema.Type             // the program's own declaration, which may differ from Schema
+	ChangeUnderWay bool                    // Building is due to it
+	compared       *atomic.Bool            // known to agree with the stored schema
+	declared       schema.Type             // by the program; may differ from Schema
 	ns             recordkey.Namespace
 }
 

@@ -90,7 +90,7 @@ var publicErrors = map[string]error{
 	"serve.Problem":             &serve.Problem{Code: "scope"},
 	"scim.Error":                &scim.Error{Status: 404},
 	"scim.ErrOptions":           scim.ErrOptions,
-	"scim.ErrPartly":            scim.ErrPartial,
+	"scim.ErrPartial":           scim.ErrPartial,
 }
 
 // ofParts are the errors whose code is that of what is in them, with the code of the example above.
@@ -103,7 +103,7 @@ var internalErrors = map[string]struct {
 	err  error
 	code userdb.Code
 }{
-	"change.ErrAnother":       {change.ErrFingerprint, userdb.CodeOther},
+	"change.ErrFingerprint":   {change.ErrFingerprint, userdb.CodeOther},
 	"change.ErrInvalid":       {change.ErrInvalid, userdb.CodeInvalid},
 	"connect.ErrURL":          {connect.ErrURL, userdb.CodeUsage},
 	"connect.ErrShared":       {connect.ErrShared, userdb.CodeOther},
@@ -120,7 +120,7 @@ var internalErrors = map[string]struct {
 	"hashpool.BusyError":      {&hashpool.BusyError{}, userdb.CodeOther},
 	"hashpool.ErrClosed":      {hashpool.ErrClosed, userdb.CodeOther},
 	"admin.ErrKey":            {admin.ErrKey, userdb.CodeUsage},
-	"admin.ErrSetUp":          {admin.ErrAlreadySetUp, userdb.CodeConflict},
+	"admin.ErrAlreadySetUp":   {admin.ErrAlreadySetUp, userdb.CodeConflict},
 	"admin.ErrSetupPending":   {admin.ErrSetupPending, userdb.CodeConflict},
 	"privatefile.ErrOthers":   {privatefile.ErrOthers, userdb.CodeOther},
 	"store.ErrNotFound":       {store.ErrNotFound, userdb.CodeNotFound},

@@ -95,7 +95,7 @@ func (c *Change) RedundantCanonicals() (all []Facet) {
 	return all
 }
 
-// A Container identifies a tertiary record. Indexed says whether its members are in index sets.
+// A Container identifies a tertiary record. Indexed reports whether its members are in index sets.
 type Container struct {
 	Key     recordkey.Key
 	Indexed bool

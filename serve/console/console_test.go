@@ -98,7 +98,7 @@ func open(t *testing.T, store string) *desk {
 	return openWith(t, store, true)
 }
 
-// openWith is like open and also sets whether histories are kept.
+// openWith does the same as open, and sets whether histories are kept.
 func openWith(t *testing.T, store string, history bool) *desk {
 	t.Helper()
 	calls := &callCounter{}

@@ -18,12 +18,13 @@ import (
 //
 //  1. claim: Each attempt has its own rev, which the entry gets if the attempt commits. A claim
 //     sets an absent SRK to the PRK, a space and that rev. A PRK without a rev, as a single server
-//     writes it, may be found and replaced, but is never written. 2. takeOver: If another entry
-//     owns the SRK, is live and holds the value, the value is a duplicate. Otherwise the attempt
-//     starts over, and from then on queues for its values one by one (contention.go). A queued
-//     attempt waits several round trips. If the SRK is still unchanged, it fences the other entry,
-//     so that nothing prepared on it can commit anymore, and replaces the SRK by compare-and-set.
-//     To fence an entry is to increment its ~fence; an absent entry becomes a tombstone.
+//     writes it, may be found and replaced, but is never written.
+//  2. takeOver: If another entry owns the SRK, is live and holds the value, the value is a
+//     duplicate. Otherwise the attempt starts over, and from then on queues for its values one by
+//     one (contention.go). A queued attempt waits several round trips. If the SRK is still
+//     unchanged, it fences the other entry, so that nothing prepared on it can commit anymore, and
+//     replaces the SRK by compare-and-set. To fence an entry is to increment its ~fence; an absent
+//     entry becomes a tombstone.
 //  3. checkElsewhere: The same value under the other secondary fields is treated as in step 2. All
 //     claims come before all of these checks.
 //  4. commit: One script writes the entry if its ~rev and ~fence are still as they were read.
@@ -42,7 +43,7 @@ type attempt struct {
 	prk         string          // relative to the namespace, as in SRVs
 	rev         string          // what the entry has if the attempt commits
 	srv         string          // the SRV that this attempt's claims write
-	released    []string        // SRVs to remove, one for each c.Release; "" if another entry owns it
+	released    []string        // SRVs to remove, one for each c.Release; "": of another entry
 	contended   bool            // an earlier attempt met a competing change
 	queueClaims []recordkey.Key // SRKs that are claimed only to queue
 	stages      []stage         // tertiary records to stage

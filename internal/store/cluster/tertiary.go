@@ -155,7 +155,7 @@ func didChange(command string, reply store.Reply, would, unsure bool) bool {
 
 // indexedMembers returns the members that a command added to an indexed set, or removed from it. No
 // script compares the schema with such a command, which may arrive late. So indexedMembers compares
-// it after the command: if another schema is stored by now, that one says whether the set is
+// it after the command: if another schema is stored by now, that one decides whether the set is
 // indexed.
 func (e *Engine) indexedMembers(ctx context.Context, op store.Op) (members []string, err error) {
 	if op.Command != "SADD" && op.Command != "SREM" {
