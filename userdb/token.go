@@ -27,8 +27,8 @@ const purposeInvite = "invite:"
 const sentMark = "~sent"
 
 // A Token lets the holder of its secret do one thing once, such as prove to own an address, set a
-// new password, or log in with a link. The application chooses the purposes, except those that begin
-// with PurposeChange.
+// new password, or log in with a link. The application chooses the purposes, except those that
+// begin with PurposeChange.
 //
 // The tokens of an entry end with a new password, with Disable and with Delete. When one is
 // redeemed, all tokens of the same purpose end. An entry has at most 16 tokens; issuing another
@@ -329,8 +329,8 @@ func (t *Type) RedeemSession(
 }
 
 // provedField returns the facet that the token was sent to: the holder of the token receives what
-// is sent there. It returns "" if the token was not sent to a facet. A token of PurposeChange without
-// one was sent to its Value.
+// is sent there. It returns "" if the token was not sent to a facet. A token of PurposeChange
+// without one was sent to its Value.
 func provedField(token store.Token) string {
 	if n := len(token.Fields); n > 1 && token.Fields[n-1] == sentMark {
 		return token.Fields[0]

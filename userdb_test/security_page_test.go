@@ -11,7 +11,8 @@ import (
 )
 
 // TestSecurityPage checks that every row of the tables in docs/security.md names tests that show
-// it, or says that there are none. A row's tests must be in the package that it names, others anywhere.
+// it, or says that there are none. A row's tests must be in the package that it names, others
+// anywhere.
 func TestSecurityPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/security.md")
 	must(t, err)

@@ -58,8 +58,8 @@ func logIn(id string) verb {
 	}}
 }
 
-// lateStart returns a verb that sends the scripts of a session start again, at any time. They belong
-// to a login that was made before all other verbs began.
+// lateStart returns a verb that sends the scripts of a session start again, at any time. They
+// belong to a login that was made before all other verbs began.
 func lateStart(id string, seen map[string]string) verb {
 	return verb{name: "late start " + id, do: func(ctx context.Context, a *actor) error {
 		s := sessionStart(id, seen)
