@@ -240,7 +240,7 @@ func TestRights(t *testing.T) {
 		t.Error("others may read the password")
 	}
 	acl := strings.Split(strings.TrimSpace(read(t, filepath.Join(dir, "redis.acl"))), "\n")
-	if acl[0] != "user default off" || len(acl) != 2 {
+	if acl[0] != "user default off ~* &* +@all" || len(acl) != 2 {
 		t.Fatalf("redis.acl is %q", acl)
 	}
 	_, rights, _ := strings.Cut(acl[1], " ~* ")
@@ -267,6 +267,42 @@ func TestRights(t *testing.T) {
 	output(t, []string{store}, program, "check")
 	if out := output(t, []string{store}, program, "status", "--json"); strings.Contains(out, "evicts") {
 		t.Error(out)
+	}
+}
+
+// TestRestart starts a Redis with the files as shipped, creates an account by a script, and starts
+// the Redis again: the account must still be there, and nobody may log in without a password.
+func TestRestart(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "secrets.sh"), read(t, "secrets.sh"))
+	output(t, nil, "sh", filepath.Join(dir, "secrets.sh"))
+	socket := filepath.Join(dir, "s")
+	conf := strings.NewReplacer("/etc/userdb/redis.acl", filepath.Join(dir, "redis.acl"), "dir /data", "dir "+dir).Replace(read(t, "redis.conf"))
+	write(t, filepath.Join(dir, "redis.conf"), conf+"port 0\nunixsocket "+socket+"\n")
+	env := read(t, filepath.Join(dir, "userdb.env"))
+	_, password, _ := strings.Cut(env, "//userdb:")
+	password, _, _ = strings.Cut(password, "@")
+	store := []string{"USERDB_STORE=unix://userdb:" + password + "@" + socket}
+	start := func() (stop func()) {
+		cmd := exec.CommandContext(t.Context(), "redis-server", filepath.Join(dir, "redis.conf"))
+		must(t, cmd.Start())
+		for !answers(t, store) && t.Context().Err() == nil {
+			time.Sleep(50 * time.Millisecond) // until it listens, and has loaded its file
+		}
+		return func() {
+			must(t, cmd.Process.Signal(syscall.SIGTERM))
+			_ = cmd.Wait()
+		}
+	}
+	stop := start()
+	output(t, store, program, "create", "user", "uid=u1", "name=Ann", "--no-password")
+	stop()
+	defer start()()
+	if out := output(t, store, program, "get", "u1"); !strings.Contains(out, "Ann") {
+		t.Errorf("after a restart the account is %q", out)
+	}
+	if out := output(t, nil, "redis-cli", "-s", socket, "dbsize"); !strings.Contains(out, "NOAUTH") {
+		t.Errorf("without a password the server answers %q", out)
 	}
 }
 
@@ -366,4 +402,11 @@ func TestDist(t *testing.T) {
 	if strings.Contains(read(t, filepath.Join(dir, "userdb")), "ld-linux") {
 		t.Error("the binary is not static")
 	}
+}
+
+// answers reports whether the command reaches a store.
+func answers(t *testing.T, store []string) bool {
+	cmd := exec.CommandContext(t.Context(), program, "status")
+	cmd.Env = append(os.Environ(), store...)
+	return cmd.Run() == nil
 }

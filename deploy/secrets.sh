@@ -9,10 +9,12 @@ if [ -e redis.acl ] || [ -e userdb.env ]; then
 fi
 password=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 hash=$(printf %s "$password" | sha256sum | cut -d ' ' -f 1)
+# Nobody logs in as the user default, but the server loads its append-only file with that user's
+# rights: without them it would drop what scripts have written, at every start.
 # The server reads this file as another user of its container. The hash of 256 random bits gives
 # nothing away.
 cat >redis.acl <<'ACL'
-user default off
+user default off ~* &* +@all
 ACL
 printf 'user userdb on #%s %s\n' "$hash" '~* resetchannels -@all +cluster|slots +eval +evalsha +exists +expire +get +hdel +hexists +hget +hgetall +hincrby +hkeys +hmget +hset +hsetnx +info +llen +lrange +memory|usage +mset +persist +pexpire +ping +pttl +rename +sadd +scan +scard +set +sismember +smembers +smismember +srem +sscan +sunionstore +time +type +unlink +xadd +xlen +xrange +xrevrange +xtrim +zadd +zcard +zrange +zrangebylex +zrem +zrevrangebylex +copy +dbsize +dump +exec +getrange +hlen +hscan +mget +multi +restore +strlen +zscore' >>redis.acl
 umask 077
