@@ -213,10 +213,10 @@ type Invitation struct {
 
 // Invite starts the registration of a visitor who typed an address. field is the facet that the
 // address will be. The reader of the mail creates the account with AcceptInvitation. Invite chooses
-// the UID of the account but claims no values. Only the application learns whether somebody already has
-// the address; Invite does the same work in both cases. Show the visitor no difference.
+// the UID of the account but claims no values. Only the application learns whether somebody already
+// has the address; Invite does the same work in both cases. Show the visitor no difference.
 //
-// Of tk only Value and Life are used: the value that PeekInvitation returns, and how long the
+// Of tk only Value and Lifetime are used: the value that PeekInvitation returns, and how long the
 // invitation is valid. The error is ErrInvalid if the facet cannot have the address. If it is
 // ErrTooManyAttempts, give the visitor the usual answer and send nothing, as with IssueForVisitor.
 func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Attempt) (i Invitation, err error) {
