@@ -178,7 +178,7 @@ type Query struct {
 	// After is the Next of an earlier Page. The listing continues after that page.
 	After string
 
-	// Before is the Back of an earlier Page. The listing returns the page before that one. It is
+	// Before is the Prev of an earlier Page. The listing returns the page before that one. It is
 	// only for Page and cannot be used with After.
 	Before string
 

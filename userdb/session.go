@@ -40,7 +40,7 @@ type SessionOptions struct {
 	Lifetime time.Duration
 
 	// IdleTimeout is how long the session may be unused before it ends. If zero, it is 7 days or
-	// Life, whichever is less; otherwise it is at least two minutes.
+	// Lifetime, whichever is less; otherwise it is at least two minutes.
 	IdleTimeout time.Duration
 
 	// Origin is where the session comes from, as in Attempt, cut to 256 bytes.

@@ -33,8 +33,8 @@ type NewEntry struct {
 	// Tags are the members of the tertiary set "tags", which the schema must declare.
 	Tags []string
 
-	// Password is the password. If "", the entry cannot log in until SetPassword, unless Typed is
-	// set.
+	// Password is the password. If "", the entry cannot log in until SetPassword, unless
+	// RequirePassword is set, which refuses it.
 	Password string
 
 	// RequirePassword says that somebody typed Password, so that an empty one is refused.

@@ -28,10 +28,10 @@ import (
 const (
 	clients   = 6
 	epochLong = 3 * time.Second
-	rest      = time.Minute // what a client has until it waits
+	rest      = time.Minute // for a client to finish its verb, or for a service to start
 	lookAgain = 2 * time.Second
 	silence   = 12 * time.Second
-	leastOps  = 100 // that must succeed in each minute
+	leastOps  = 100 // for each minute of the run; fewer succeeding operations fail it
 )
 
 // A run is one run of the test.
@@ -44,36 +44,37 @@ type run struct {
 	begun  time.Time
 	events *os.File
 
-	c      *redistest.Cluster  // of this kind
-	s      *redistest.Sentinel // of this kind
+	c      *redistest.Cluster  // set for KIND=cluster
+	s      *redistest.Sentinel // set for KIND=sentinel
 	raw    map[*redistest.Server]*redis.Client
 	shards []shard
 	client redis.UniversalClient
-	open   map[int64]bool // slots that are half open
+	open   map[int64]bool // half-open slots
 	db     *userdb.DB
 	users  *userdb.Type
 
 	follower *follower
 
 	services [services]*process
-	serves   []string // where they listen
-	key      string   // that they take
+	serves   []string // addresses of the services
+	key      string   // API key that the services accept
 
 	mu        sync.Mutex
 	processes [clients]*process
-	files     map[string]string // the histories, by client
-	said      time.Time         // when progress was printed last
-	doing     string            // what was logged last
-	cutsOf    int               // by clients that are gone
+	files     map[string]string // paths of the history files, by client
+	said      time.Time         // time of the last line of output
+	doing     string            // last line of the log
+	cutsOf    int               // connections that replaced clients had cut
 
-	epoch   atomic.Int64 // that is asked in; 0: none
-	last    int          // epoch so far
-	judged  int          // epochs up to here
+	epoch   atomic.Int64 // epoch in progress; 0: clients pause
+	last    int          // last epoch begun
+	judged  int          // last epoch judged
 	ok, all map[string]int
 	verdict verdict
 }
 
-// TestChaos is the run. See the package comment.
+// TestChaos runs clients and a nemesis on one store and judges the answers, as the package comment
+// describes. It is skipped unless USERDB_CHAOS_MINUTES is set.
 func TestChaos(t *testing.T) {
 	minutes, err := strconv.ParseFloat(os.Getenv("USERDB_CHAOS_MINUTES"), 64)
 	if err != nil || minutes <= 0 {
@@ -115,14 +116,14 @@ func newRun(t *testing.T, ctx context.Context, kind string, seed uint64) *run {
 		open: map[int64]bool{}, files: map[string]string{}, ok: map[string]int{}, all: map[string]int{},
 	}
 	t.Setenv(runEnv, logs)
-	t.Cleanup(r.end) // runs last: servers have their own
+	t.Cleanup(r.end) // after the cleanups of the servers, which are registered later
 	if r.events, err = os.Create(filepath.Join(logs, "events.log")); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// end looks for what is left over, and keeps the logs of a failure.
+// end checks that no process is left, and removes the logs unless the run failed.
 func (r *run) end() {
 	leaked(r.t, r.logs)
 	r.events.Close()
@@ -133,7 +134,7 @@ func (r *run) end() {
 	os.RemoveAll(r.logs)
 }
 
-// start starts the servers and the clients.
+// start starts the servers, the follower, the services and the clients.
 func (r *run) start() {
 	redis.SetLogger(quietLogger{})
 	r.startServers()
@@ -158,6 +159,7 @@ func (r *run) start() {
 	r.print("%d servers, %d services and %d clients run", len(r.raw), services, clients)
 }
 
+// must fails the test if err is not nil.
 func (r *run) must(err error) {
 	r.t.Helper()
 	if err != nil && r.ctx.Err() != nil {
@@ -168,7 +170,7 @@ func (r *run) must(err error) {
 	}
 }
 
-// print tells who watches; log, who looks for the cause of a failure.
+// print writes a line to the output and to the log.
 func (r *run) print(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	fmt.Printf("chaos %4.0fs  %s\n", time.Since(r.begun).Seconds(), text)
@@ -180,6 +182,7 @@ func (r *run) print(format string, args ...any) {
 	}
 }
 
+// log writes a line to events.log, for whoever looks for the cause of a failure.
 func (r *run) log(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,6 +196,7 @@ func (r *run) process(i int) *process {
 	return r.processes[i]
 }
 
+// startClient starts client i. Its life counts its earlier processes.
 func (r *run) startClient(i, life int) {
 	o := orders{Number: i, Life: life, Seed: r.seed, Kind: r.kind, Addrs: r.addrs(), Services: r.serves, Key: r.key, Epoch: int(r.epoch.Load())}
 	o.History = filepath.Join(r.logs, "client-"+o.name()+".jsonl")
@@ -207,7 +211,7 @@ func (r *run) startClient(i, life int) {
 	}
 }
 
-// replace kills a client and starts another in its place.
+// replace kills client i and starts another process in its place.
 func (r *run) replace(i int) {
 	p := r.process(i)
 	p.kill()
@@ -215,14 +219,14 @@ func (r *run) replace(i int) {
 	r.startClient(i, p.Life+1)
 }
 
-// pauseProcess stops a client, which may be anywhere in a verb, for a while.
+// pauseProcess stops a process for a while, wherever it is in a verb.
 func pauseProcess(p *process, hold time.Duration) {
 	p.signal(syscall.SIGSTOP)
 	time.Sleep(hold)
 	p.signal(syscall.SIGCONT)
 }
 
-// setEpoch has all clients go on with another epoch.
+// setEpoch makes all clients go on with epoch e.
 func (r *run) setEpoch(e int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,6 +236,7 @@ func (r *run) setEpoch(e int) {
 	}
 }
 
+// sleep waits for d, or until ctx ends, and returns the error of ctx.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

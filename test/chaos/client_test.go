@@ -25,25 +25,27 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// clientEnv holds the orders of a client, as JSON; a process that has it is one.
+// clientEnv is an environment variable with the orders of a client or service, as JSON. A process
+// without it is the parent.
 const clientEnv = "USERDB_CHAOS_CLIENT"
 
-// orders say what a client is.
+// Orders tell a process what to be: a client, or a service.
 type orders struct {
-	Number, Life int // it is the so manyeth process of this number
+	Number, Life int // Life counts the processes that had the same number before
 	Seed         uint64
-	Kind         string // of store
+	Kind         string // kind of store
 	Addrs        []string
-	History      string // the file
-	Serves       string // where a service listens; "": it is a client
+	History      string // path of the history file
+	Serves       string // address at which a service listens; "" for a client
 	Services     []string
-	Key          string // for them
-	Epoch        int    // 0: wait
+	Key          string // API key for the services
+	Epoch        int    // first epoch; 0: wait for one
 }
 
 func (o orders) name() string { return fmt.Sprintf("%d.%d", o.Number, o.Life) }
 
-// A client is one process that asks. What it is to do comes by its input, a line each; it ends with its input.
+// A client is the process that asks. It reads commands from its standard input, one on each line,
+// and exits at the end of the input.
 type client struct {
 	orders
 	t     *testing.T
@@ -55,14 +57,15 @@ type client struct {
 	tags  int
 	pulse *pulse
 
-	opened chan struct{} // closed when the store is open
+	opened chan struct{} // closed once the store is open
 
 	mu    sync.Mutex
 	epoch int
 	woken *sync.Cond
 }
 
-// TestClient is a client's process, and no test.
+// TestClient runs the client or service that clientEnv describes. It tests nothing, and is skipped
+// if TestChaos did not start the process.
 func TestClient(t *testing.T) {
 	text := os.Getenv(clientEnv)
 	if text == "" {
@@ -77,7 +80,7 @@ func TestClient(t *testing.T) {
 	}
 	c.woken, c.epoch = sync.NewCond(&c.mu), c.Epoch
 	c.rnd = rand.New(rand.NewPCG(c.Seed, uint64(c.Number)<<32|uint64(c.Life)))
-	c.proxy = redistest.NewProxy(t, &redistest.Server{}) // its dialer is what is wanted
+	c.proxy = redistest.NewProxy(t, &redistest.Server{}) // only its dialer is used
 	go c.obey()
 	if err := c.open(t.Context()); err != nil {
 		t.Fatal(err)
@@ -88,7 +91,8 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// open opens the store, and then its history.
+// open creates the history file, opens the pool of secrets, and connects to the store, repeatedly
+// until it succeeds.
 func (c *client) open(ctx context.Context) (err error) {
 	if c.rec.file, err = os.OpenFile(c.History, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return err
@@ -102,7 +106,7 @@ func (c *client) open(ctx context.Context) (err error) {
 		db, err := redisdb.New(ctx, rc, userdb.Options{Schema: chaosSchema(4 + c.Number%2), History: true})
 		if err != nil && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, err)
-			time.Sleep(100 * time.Millisecond) // a master may be dead
+			time.Sleep(100 * time.Millisecond) // a master may be down
 			continue
 		}
 		if err == nil {
@@ -116,18 +120,18 @@ func (c *client) open(ctx context.Context) (err error) {
 	}
 }
 
-// apart has a process go by a clock that is an hour ahead or behind, or right.
+// apart sets the clock of a process by its number: right, an hour ahead or an hour behind.
 func apart(db *userdb.DB, number int) (*userdb.DB, error) {
 	ahead := time.Duration(number%3-1) * time.Hour
 	return view.Reconfigure(db, func(c *view.Config) { c.OwnClock = func() time.Time { return time.Now().Add(ahead) } })
 }
 
-// quietLogger keeps what go-redis says of broken connections from the output.
+// quietLogger discards what go-redis logs about broken connections.
 type quietLogger struct{}
 
 func (quietLogger) Printf(context.Context, string, ...any) {}
 
-// obey reads what the parent says, until it is gone.
+// obey carries out the commands of the parent, and exits when the parent closes the pipe.
 func (c *client) obey() {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
@@ -160,7 +164,8 @@ func (c *client) obey() {
 	os.Exit(0)
 }
 
-// current waits for an epoch, and says that it waits.
+// current returns the epoch in progress. While there is none it tells the parent that the client
+// waits.
 func (c *client) current() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,8 +178,9 @@ func (c *client) current() int {
 	return c.epoch
 }
 
-// one asks for one random thing; a swap is several. After some creates the tags are taken away at once, while they may not
-// be in place yet, and some sessions are ended before anybody else can do so.
+// one asks one random question, except that a swap consists of several. After some creates it
+// removes the tags at once, perhaps before they are in place. It ends some sessions before another
+// client can.
 func (c *client) one(ctx context.Context, epoch int) {
 	q := randomAsk(c.rnd, c.tag)
 	c.must(c.withSecret(&q, epoch))
@@ -193,8 +199,9 @@ func (c *client) one(ctx context.Context, epoch int) {
 	}
 }
 
-// withSecret gives a question that needs one the secret of a session, a token or an invitation, or the name of a request.
-// Where there is no secret, it asks for one.
+// withSecret adds to a question what it needs from elsewhere: the secret of a session, token or
+// invitation, or an idempotency key. If there is no such secret yet, the question becomes one that
+// gets a secret.
 func (c *client) withSecret(q *ask, epoch int) error {
 	if q.Verb == "once" {
 		q.Name = nameOf(epoch, c.rnd.IntN(names))
@@ -212,13 +219,17 @@ func (c *client) withSecret(q *ask, epoch int) error {
 	return nil
 }
 
+// tag returns a tag that nobody else gives in this run.
 func (c *client) tag() string {
 	c.tags++
 	return fmt.Sprintf("%s.%d", c.name(), c.tags)
 }
 
+// times are the lengths of contexts. Some end in the middle of a call.
 var times = []time.Duration{300 * time.Millisecond, 2 * time.Second, 2 * time.Second, 6 * time.Second}
 
+// ask records a question, asks it with a random time limit and spelling, and records the answer. It
+// adds a secret that it got to the pool.
 func (c *client) ask(ctx context.Context, epoch int, q ask) answer {
 	most, how := times[c.rnd.IntN(len(times))], c.rnd.IntN(3)
 	n := c.rec.n
@@ -245,7 +256,8 @@ func (c *client) must(err error) {
 	}
 }
 
-// swap gives two accounts each other's value, as far as others let it: each step is a verb of its own.
+// swap exchanges a value of two accounts in several verbs, each of which another client may
+// frustrate.
 func (c *client) swap(ctx context.Context, epoch, uid int) {
 	other := (uid + 1 + c.rnd.IntN(accounts-1)) % accounts
 	a, b := c.ask(ctx, epoch, ask{Verb: "get", UID: uid}), c.ask(ctx, epoch, ask{Verb: "get", UID: other})
@@ -258,7 +270,8 @@ func (c *client) swap(ctx context.Context, epoch, uid int) {
 	c.ask(ctx, epoch, ask{Verb: "update", UID: uid, Change: "put", Field: i, Value: b.Facets[j]})
 }
 
-// resolves reports whether an entry's own identifiers find it.
+// resolves returns an error unless an identifier of an entry, in any field, and the UID find that
+// entry.
 func resolves(ctx context.Context, users *userdb.Type, uid, text string) error {
 	for _, h := range []hints.Hint{hints.Any(text), hints.UID(uid)} {
 		e, err := users.Find(ctx, h)

@@ -18,9 +18,10 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// A shard is a master, and its replica if it has one.
+// A shard holds a master, and its replica if it has one.
 type shard struct{ nodes []*redistest.Server }
 
+// role returns what a node says about replication, or the error.
 func role(node *redis.Client, r *run) string {
 	text, err := node.Info(r.ctx, "replication").Result()
 	if err != nil {
@@ -29,8 +30,8 @@ func role(node *redis.Client, r *run) string {
 	return text
 }
 
-// master returns the node of a shard that is the master now. Nobody but the nemesis changes that.
-// One that has just begun may not answer yet.
+// master returns the node of shard i that is the master now. Only the nemesis changes that. It
+// waits, because a node that has just started may not answer yet.
 func (r *run) master(i int) (found *redistest.Server) {
 	r.until(fmt.Sprintf("shard %d has a master", i), func() bool {
 		for _, node := range r.shards[i].nodes {
@@ -43,6 +44,7 @@ func (r *run) master(i int) (found *redistest.Server) {
 	return found
 }
 
+// replica returns the node of shard i that is not the master, or nil if there is only one.
 func (r *run) replica(i int) *redistest.Server {
 	master := r.master(i)
 	for _, node := range r.shards[i].nodes {
@@ -63,7 +65,8 @@ func (r *run) pidOf(node *redis.Client) int {
 	return pid
 }
 
-// stopMaster has a master do nothing for a while. It goes on also where the test ends meanwhile.
+// stopMaster stops a master for a while. It continues the master even if the test is interrupted
+// meanwhile.
 func (r *run) stopMaster(i int, hold time.Duration) {
 	pid := r.pidOf(r.raw[r.master(i)])
 	r.must(syscall.Kill(pid, syscall.SIGSTOP))
@@ -71,7 +74,7 @@ func (r *run) stopMaster(i int, hold time.Duration) {
 	r.must(syscall.Kill(pid, syscall.SIGCONT))
 }
 
-// failover has the replica of a shard take over, once it has all that the master has.
+// failover makes the replica of a shard its master, once the replica has all writes.
 func (r *run) failover(i int) {
 	if r.kind == bySentinel {
 		r.switchOver()
@@ -81,8 +84,10 @@ func (r *run) failover(i int) {
 	old, replica := r.raw[r.master(i)], r.raw[r.replica(i)]
 	r.must(replica.ClusterFailover(r.ctx).Err())
 	leads := func(node *redis.Client) bool { return strings.Contains(role(node, r), "role:master") }
-	for begin := time.Now(); !leads(replica) || leads(old); time.Sleep(20 * time.Millisecond) { // both may say so for a moment
-		if time.Since(begin) > 11*time.Second { // twice the time-out of a failover: it is given up by now
+	// For a moment both may say that they are the master.
+	for begin := time.Now(); !leads(replica) || leads(old); time.Sleep(20 * time.Millisecond) {
+		// After twice the time-out of a failover, Redis has given it up.
+		if time.Since(begin) > 11*time.Second {
 			r.log("a failover of shard %d was given up", i)
 			break
 		}
@@ -91,9 +96,10 @@ func (r *run) failover(i int) {
 	r.c.WaitReady()
 }
 
-// adopt gives the master of a shard the slots that its failover left without one. Redis 7.0 was seen to do that: the
-// new master did not take over a slot that had come to the old one shortly before, and counted it as the old one's until that
-// called itself a replica. Its records are there, for they were replicated.
+// adopt gives the master of shard i the slots that a failover left without one. We saw Redis 7.0 do
+// that: the new master did not take over a slot that the old master had received shortly before,
+// and counted it as the old master's until that called itself a replica. The records of the slot
+// are at the new master, because they were replicated.
 func (r *run) adopt(i int) {
 	master := r.raw[r.master(i)]
 	var orphans []int
@@ -126,7 +132,7 @@ func (r *run) adopt(i int) {
 	r.must(master.ClusterAddSlots(r.ctx, orphans...).Err())
 }
 
-// replicas is how many nodes a node counts as replicas.
+// replicas returns how many nodes a node knows as replicas.
 func (r *run) replicas(node *redis.Client) (n int) {
 	for _, line := range r.nodes(node) {
 		if strings.Contains(line[2], "slave") {
@@ -136,13 +142,14 @@ func (r *run) replicas(node *redis.Client) (n int) {
 	return n
 }
 
-// A move is a slot on its way.
+// A move describes a slot that moves from one shard to another.
 type move struct {
 	slot     int64
 	from, to int // shards
 }
 
-// openSlot begins to move the slot of a key to another shard; nil where it moves already.
+// openSlot begins to move the slot of a key to another shard. It returns nil if the slot is already
+// moving.
 func (r *run) openSlot(key string) *move {
 	slot, err := r.raw[r.c.Nodes[0]].ClusterKeySlot(r.ctx, key).Result()
 	r.must(err)
@@ -165,7 +172,7 @@ func (r *run) id(node *redis.Client) string {
 	return id
 }
 
-// shardOf is the shard whose master serves a slot, by its own word.
+// shardOf returns the shard whose master says that it serves a slot.
 func (r *run) shardOf(slot int64) int {
 	for i := range r.shards {
 		for _, line := range r.nodes(r.raw[r.master(i)]) {
@@ -189,7 +196,8 @@ func (r *run) shardOf(slot int64) int {
 	return 0
 }
 
-// nodes are the lines of CLUSTER NODES in words; from the ninth they are slots, and such as are half open.
+// nodes returns the lines of CLUSTER NODES, each split into words. Slots begin with the ninth word;
+// the half-open ones are among them.
 func (r *run) nodes(node *redis.Client) (lines [][]string) {
 	text, err := node.ClusterNodes(r.ctx).Result()
 	r.must(err)
@@ -199,7 +207,7 @@ func (r *run) nodes(node *redis.Client) (lines [][]string) {
 	return lines
 }
 
-// carry moves what is in a slot.
+// carry moves the records of a slot.
 func (r *run) carry(m *move) {
 	from, to := r.master(m.from), r.master(m.to)
 	host, port, err := net.SplitHostPort(to.Addr())
@@ -218,7 +226,7 @@ func (r *run) carry(m *move) {
 	}
 }
 
-// closeSlot ends a move.
+// closeSlot makes the target serve the slot.
 func (r *run) closeSlot(m *move) {
 	from, to := r.raw[r.master(m.from)], r.raw[r.master(m.to)]
 	id := r.id(to)
@@ -227,7 +235,7 @@ func (r *run) closeSlot(m *move) {
 	delete(r.open, m.slot)
 }
 
-// agreed waits until all nodes say the same of who serves what.
+// agreed waits until all nodes agree which master serves which slots.
 func (r *run) agreed() {
 	r.settle()
 	if r.kind != onCluster {
@@ -244,6 +252,8 @@ func (r *run) agreed() {
 	r.t.Fatal(err)
 }
 
+// disagree returns an error that shows two different views of the cluster, or nil if there is one
+// view.
 func (r *run) disagree() error {
 	var first string
 	for _, node := range r.c.Nodes {
@@ -262,7 +272,8 @@ func (r *run) disagree() error {
 	return nil
 }
 
-// TestAdopt takes a slot from its master, as a failover may, and has it adopted with what is in it.
+// TestAdopt removes a slot from its master, as a failover may, and checks that adopt returns it
+// with its records.
 func TestAdopt(t *testing.T) {
 	r := newRun(t, t.Context(), onCluster, 1)
 	r.c = redistest.StartCluster(t, redistest.FailsOver, redistest.Config("cluster-require-full-coverage no"))
@@ -271,7 +282,8 @@ func TestAdopt(t *testing.T) {
 	r.must(err)
 	r.must(r.c.Client().Set(r.ctx, "k", "v", 0).Err())
 	i := r.shardOf(slot)
-	for _, node := range slices.Concat([]*redistest.Server{r.master(i)}, r.c.Nodes) { // its master first, which would tell the others
+	// The master comes first, because it would tell the others.
+	for _, node := range slices.Concat([]*redistest.Server{r.master(i)}, r.c.Nodes) {
 		_ = r.raw[node].ClusterDelSlots(r.ctx, int(slot)).Err() // it may know already
 	}
 	r.adopt(i)

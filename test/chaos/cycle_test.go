@@ -16,7 +16,8 @@ import (
 	"github.com/coffeenode/userdb/maintain/check"
 )
 
-// cycle is some epochs with faults, and a quiet moment in which all of it is judged.
+// cycle runs epochs while the nemesis carries out its plan, then pauses all clients and judges the
+// epochs.
 func (r *run) cycle(i int, n *nemesis) {
 	steps := plan(r.kind, r.seed, i, len(r.shards))
 	r.print("cycle %d: %s", i, announced(steps))
@@ -38,16 +39,16 @@ func (r *run) cycle(i int, n *nemesis) {
 	}
 }
 
-// epochs goes from one to the next.
+// epochs begins one epoch after another until ctx ends.
 func (r *run) epochs(ctx context.Context) {
 	for ctx.Err() == nil {
 		r.last++
 		r.setEpoch(r.last)
-		_ = sleep(ctx, epochLong) // a cycle may end in the middle of one
+		_ = sleep(ctx, epochLong) // a cycle may end in the middle of an epoch
 	}
 }
 
-// watch tells what is done where nothing else was told for a while.
+// watch prints the last line of the log whenever nothing was printed for a while.
 func (r *run) watch(ctx context.Context) {
 	for sleep(ctx, time.Second) == nil {
 		r.mu.Lock()
@@ -67,7 +68,7 @@ func (r *run) progress() string {
 	return fmt.Sprintf("%d of %d operations judged so far succeeded, %d histories judged, %d undecided", good, asked, r.verdict.histories, r.verdict.undecided)
 }
 
-// quiet heals all, has all clients wait, and judges.
+// quiet ends all faults, pauses all clients, and judges the epochs of the cycle.
 func (r *run) quiet(cycle int) {
 	r.epoch.Store(0)
 	for i := range clients {
@@ -93,7 +94,9 @@ func (r *run) quiet(cycle int) {
 		r.violated(r.process(i).complaints())
 	}
 	r.must(r.forget())
-	if cycle%2 == 0 { // its position is beyond the end; else there is more behind it when the follower goes on
+	// After an even cycle the follower reads now, when its position is beyond the end of the feed.
+	// After an odd one it reads on when other events have been added behind its position.
+	if cycle%2 == 0 {
 		r.must(r.follower.read(r.ctx))
 	}
 	found, err := lasting(r.ctx, r.rawDamage(ops, false))
@@ -102,7 +105,7 @@ func (r *run) quiet(cycle int) {
 	r.print("quiet; %s", r.progress())
 }
 
-// histories are the operations of the epochs that are not judged yet.
+// histories returns the operations that are not judged yet, by epoch.
 func (r *run) histories() map[int][]op {
 	var all []op
 	for name, path := range r.files {
@@ -136,6 +139,7 @@ func within(e int, violations []string) []string {
 	return violations
 }
 
+// mostShown limits how many violations of one kind a run prints. The log has all.
 const mostShown = 5
 
 func (r *run) violated(found []string) {
@@ -151,7 +155,9 @@ func (r *run) violated(found []string) {
 	}
 }
 
-// lookBack asks, while nobody disturbs, for all accounts of an epoch, their tags and all values.
+// lookBack reads, while there are no faults, all accounts of an epoch, their tags and all values,
+// and sends each named request again. It also checks that each account is found by its own
+// identifiers.
 func (r *run) lookBack(e int) (ops []op) {
 	c := r.caller(e)
 	for uid := range accounts {
@@ -169,16 +175,16 @@ func (r *run) lookBack(e int) (ops []op) {
 		ops = append(ops, r.calm(c, ask{Verb: "find", Field: -1, Value: v}))
 	}
 	for n := range names {
-		c.how = n % services // whose clock is ahead, or behind
+		c.how = n % services // one has a clock that is ahead, the other behind
 		ops = append(ops, r.calm(c, ask{Verb: "once", UID: nobodys, Name: nameOf(e, n)}))
 	}
 	return ops
 }
 
-// caller returns the parent's own caller.
+// caller returns the caller with which the parent itself asks.
 func (r *run) caller(epoch int) caller { return caller{r.users, epoch, 0, r.serves, r.key} }
 
-// lookAtSessions looks for sessions that are listed, and that nobody was given.
+// lookAtSessions reports sessions that are listed although no client was given them.
 func (r *run) lookAtSessions(e int, ops []op) {
 	for uid := range accounts {
 		var ids []string
@@ -191,14 +197,15 @@ func (r *run) lookAtSessions(e int, ops []op) {
 	}
 }
 
-// touch changes all accounts of an epoch: with the next change the feed has what a client that was killed left out.
+// touch changes each account of an epoch, because the next change of an account adds the lines that
+// a killed client left out of the feed.
 func (r *run) touch(e int) {
 	for uid := range accounts {
 		r.calm(r.caller(e), ask{Verb: "tag", UID: uid, Tags: []string{fmt.Sprintf("end.%d.%d", e, uid)}})
 	}
 }
 
-// calm asks until there is an answer.
+// calm asks until the answer is definite, and reports a violation if that takes too long.
 func (r *run) calm(c caller, q ask) (o op) {
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(r.ctx, 5*time.Second)
@@ -216,7 +223,9 @@ func (r *run) calm(c caller, q ask) (o op) {
 	}
 }
 
-// rawDamage reads all records and says what is wrong with them, tags that were inherited included.
+// rawDamage returns a function that reads all records and describes what is wrong with them,
+// inherited tags included. ops are the operations by epoch; repaired says that leftovers also
+// count.
 func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error) {
 	return func() ([]string, error) {
 		begin := now()
@@ -228,7 +237,8 @@ func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error
 		for e, of := range ops {
 			for uid := range accounts {
 				name := "user/uid:" + uidOf(e, uid)
-				if all[name].hash["~isa"] == "" || all[name].hash["~fill"] != "" { // its tags are not in place yet
+				// No live entry, or its tags are not in place yet.
+				if all[name].hash["~isa"] == "" || all[name].hash["~fill"] != "" {
 					continue
 				}
 				reading := op{Client: rawClient, Epoch: e, Begin: begin, End: begin + 1, Ask: ask{Verb: "tags", UID: uid}, Answer: answer{What: "ok", UID: -1, Tags: all[name+"/tags"].members}}
@@ -243,7 +253,8 @@ func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error
 	}
 }
 
-// finish ends the clients, repairs, and looks whether the run was worth something.
+// finish kills the clients, repairs the store, checks that nothing is left to repair, and fails the
+// run if too little happened in it.
 func (r *run) finish(n *nemesis, minutes float64) {
 	r.log("repairing")
 	cuts := r.cutsOf
@@ -269,9 +280,11 @@ func (r *run) finish(n *nemesis, minutes float64) {
 		repairs, r.progress(), n.done, cuts, sortedCounts(r.ok))
 }
 
-// mostRepairs are enough: a repair leaves for the next one what somebody who was killed may still be at.
+// mostRepairs is how many repairs may be needed: a repair leaves alone what a killed client may
+// still be working on, and the next one repairs it.
 const mostRepairs = 4
 
+// check runs check.Run and returns the errors that it found.
 func (r *run) check(repair bool) (problems []string) {
 	for p, err := range check.Run(r.ctx, r.db, check.Options{Repair: repair}) {
 		r.must(err)
@@ -282,7 +295,7 @@ func (r *run) check(repair bool) (problems []string) {
 	return problems
 }
 
-// worth fails a run in which nothing happened.
+// worth fails a run in which too little happened for it to prove anything.
 func (r *run) worth(n *nemesis, cuts int, minutes float64) {
 	good := 0
 	for _, verb := range []string{"create", "update", "delete", "find", "get", "password", "login", "disable", "enable", "tag", "replace", "tags", "begin", "check", "end", "endid", "endall", "issue", "redeem", "invite", "accept", "once"} {

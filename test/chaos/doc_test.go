@@ -1,83 +1,119 @@
 //go:build linux
 
-// Package chaos has processes use one store while a nemesis breaks what can break, and judges what they were told:
+// Package chaos tests a store under faults: client processes use one store while a nemesis breaks
+// servers, services, clients and connections, and a judge checks every answer the clients got.
 //
 //	make chaos KIND=cluster MINUTES=10 SEED=7
 //
 // The store is a Redis Cluster, one server (KIND=one), or a master and its replica with Sentinels
-// (KIND=sentinel). Six clients are processes of their own: this test binary, run once more as
-// TestClient. They ask for random verbs over few accounts and few values, which all of them want
-// under three fields, and write each question and each answer, with the time of the machine's
-// monotonic clock, to a file that outlives them. They share the secrets of sessions, tokens and
-// invitations, so that several use one at a time. Two more processes answer over HTTP as userdb
-// serve does; clients send them requests under few names, each of which makes one entry however
-// often it is sent. A follower reads the feed all the time. One nemesis kills masters, services and
-// clients, stops them for a while, fails over, moves slots, which stay half open, loses replies,
-// has servers refuse commands, and has a crowd of calls meet a master that keeps silent.
+// (KIND=sentinel). Nothing in a run needs root. Each process has a clock of its own, an hour ahead,
+// an hour behind or right (view.Config.OwnClock). A full disk is a limit on the size of the
+// server's files (prlimit), a full memory is a setting of the server, and a missing permission is a
+// rule of its ACL.
 //
-// Nothing of that needs a right of the machine. The clocks of processes are an hour apart (view.Config.OwnClock); a full
-// disk is a limit on the size of the server's files (prlimit), a full memory a setting of the server, and a
-// right that is taken away a rule of its ACL.
+// # Who takes part
 //
-// # Time
+//   - Six clients. Each is a process: this test binary, started again as TestClient. They send
+//     random verbs about few accounts and few values, so that they compete for each value, under
+//     three fields. Each writes every question and every answer to a file, with the time of the
+//     machine's monotonic clock; the file outlives the process. They share the secrets of
+//     sessions, tokens and invitations, so that several of them use the same secret at the same
+//     time.
+//   - Two services. Each is a process that answers over HTTP as userdb serve does. Clients send
+//     them requests with an idempotency key. There are only a few keys, and each makes one
+//     entry, however often its request is sent.
+//   - A follower in the parent process, which reads the feed all the time.
+//   - The nemesis, also in the parent. It kills masters, services and clients, and stops them for
+//     a while; fails over; moves slots and leaves them half open; loses requests and replies;
+//     makes servers refuse commands; and stops a master while a crowd of calls needs it.
 //
-// The run is made of cycles, a cycle of epochs. Each epoch has accounts and values of its own, so
-// that a history is short and begins with nothing. After each cycle all is healed and all clients
-// pause: the epochs are judged, and the raw records are read. A run has at least as many cycles as
-// it takes for each kind of step to come once.
+// # Cycles and epochs
+//
+// A run consists of cycles, and a cycle of epochs. Each epoch has its own accounts and values, so
+// its history is short and begins with an empty store. After each cycle the nemesis has repaired
+// what it broke and all clients pause. Then the epochs are judged and the raw records are read. A
+// run has at least as many cycles as it takes for each kind of step to come once.
 //
 // # What is judged
 //
-//   - Histories: for each account and for each value of an epoch, porcupine looks for an order in which all answers are
-//     true. A verb without an answer, or with ErrOutcomeUnknown, may take effect at any later time or never;
-//     ErrUnavailable and ErrConflict say that nothing was written. Any answer that no documentation has is a violation.
-//   - Tags: nobody reads one that was acknowledged before a delete of the account, or a replace of its tags, began, once
-//     that has returned; nor one of a change that was refused, or came to nothing. One that was acknowledged, and that
-//     nobody took away, is read.
-//   - Sessions, tokens, invitations: none is good after its end, no token or invitation is used twice, and none is denied that
-//     nobody ended. No session is listed whose beginning was refused.
-//   - Names: all requests of one name make one entry, and it can be had when all is healed, from a service whose clock is
-//     ahead as well as from one whose clock is behind.
-//   - Waits: no call goes on after its context has ended, but for a grace of two seconds. Calls that hash a password are left out.
-//   - Lines: each operation is an actor of its own. Every acknowledged change has exactly one line in the feed, no other
-//     operation has one, and the lines of a live account are those of its history, in that order. What a client that was
-//     killed has left out, or a server refused, comes with the next change, or with a repair of the account.
-//   - The follower hears each event once, also after the last ones were taken out of the feed, whether or not it reads
-//     before others come.
-//   - Raw records (raw_test.go), read with plain commands and parsed here, sharing no code with the project: I1, I2, I3, and
-//     tags again. Damage is only what stays when it is read once more.
-//   - Through the library, each entry's own identifiers find it.
-//   - In the end check.Run repairs and then finds nothing, and neither do the raw records, leftovers included.
+//   - Histories: for each account and each value of an epoch, porcupine looks for an order of the
+//     operations in which every answer is true (linearizability). A verb without an answer, or
+//     with ErrOutcomeUnknown, may take effect at any later time or never. ErrUnavailable and
+//     ErrConflict promise that nothing was written. An answer that is not documented is a
+//     violation.
+//   - Tags: a tag that was acknowledged before the account was deleted, or before its tags were
+//     replaced, must not be read afterwards. A tag of a change that was refused, or that never
+//     took effect, must not be read. A tag that was acknowledged and not removed must be read.
+//   - Sessions, tokens and invitations: none works after its end. No token or invitation works
+//     twice. None is rejected unless somebody ended it. No session is listed if its start was
+//     refused.
+//   - Names: all requests with the same idempotency key make one entry. When all faults are
+//     repaired, the request is answered by both services, though one clock is ahead and the other
+//     behind.
+//   - Waits: no call goes on for more than two seconds after its context ended. Calls that hash a
+//     password are excepted.
+//   - Lines: each operation is an actor of its own. Every acknowledged change has exactly one line
+//     in the feed, and no other operation has any. The lines of a live account are those of its
+//     history, in the same order. A line may be missing because a client was killed or a server
+//     refused to write it; then the next change or a repair of the account must add it.
+//   - The follower gets each event once, also after the newest events were deleted from the feed,
+//     whether it reads before or after others were added.
+//   - Raw records (raw_test.go), read with plain commands and parsed by code that shares nothing
+//     with the project: the invariants I1, I2 and I3, and tags again. Damage counts only if it is
+//     still there when the records are read again.
+//   - Identifiers: through the library, each entry is found by each of its own identifiers.
+//   - The end: after check.Run has repaired the store, neither check.Run nor the raw records show
+//     any problem, not even a leftover.
 //
 // # What the nemesis must not do
 //
-// Redis replicates asynchronously, and a failover that loses acknowledged writes is not repaired (docs/security.md). So
-// no step may lose any:
+// Redis replicates asynchronously. The project does not promise anything after a failover that
+// loses acknowledged writes (docs/security.md), so no step may lose any:
 //
-//   - Every node has appendonly yes and appendfsync always: what was acknowledged is in the file when a master is killed.
-//   - cluster-replica-no-failover keeps replicas from taking over by themselves. A killed or stopped master stays
-//     the master; the same node comes back with its file.
-//   - Failovers are coordinated (CLUSTER FAILOVER, without FORCE): the master holds writes back until the replica
-//     has all of them. They are asked for only of a replica whose link is up. Sentinels do not do that, and take a minute
-//     to notice that a master is gone. So the nemesis pauses writes at the master, asks Sentinels for a failover
-//     when the replica has all of them, and ends the pause when the master is a replica.
-//   - No failover while a slot is half open: Redis 7.0 does not tell replicas which slots are migrating. A slot that a
-//     failover leaves without a master is given to the new one.
-//   - A server whose disk is full leaves part of a transaction in its file. Redis 7.0 carries that out at the next but one start,
-//     so the file is cut where the last complete one ends.
-//   - MIGRATE runs while both masters are up, with a time-out that nothing reaches. One that breaks off leaves a
-//     copy at the target, which would be served once the source's is deleted: an acknowledged delete would be lost.
-//     So a MIGRATE that fails ends the run as a fault of the test, and not as a violation.
+//   - Every node has appendonly yes and appendfsync always, so an acknowledged write is in the
+//     file when the master is killed.
+//   - cluster-replica-no-failover keeps replicas from taking over by themselves. A killed or
+//     stopped master remains the master: the same node comes back with its file.
+//   - Failovers of a cluster are coordinated (CLUSTER FAILOVER, without FORCE): the master holds
+//     writes back until the replica has all of them. The nemesis asks only a replica whose link is
+//     up. Sentinels do not coordinate, and need a minute to notice that a master is gone. So the
+//     nemesis pauses writes at the master, waits until the replica has all of them, asks the
+//     Sentinels for a failover, and ends the pause when the old master is a replica.
+//   - There is no failover while a slot is half open, because Redis 7.0 does not tell replicas
+//     which slots are migrating. A slot that a failover leaves without a master is given to the
+//     new master.
+//   - A server whose disk is full leaves part of a transaction in its file. Redis 7.0 carries out
+//     that part not at the next start but at the one after it. So the nemesis cuts the file after
+//     the last complete transaction.
+//   - MIGRATE runs while both masters are up, with a time-out that is never reached. A MIGRATE
+//     that breaks off leaves a copy at the target. That copy would be served after the source's
+//     was deleted, so an acknowledged delete would be lost. So a failed MIGRATE ends the run as a
+//     fault of the test, not as a violation.
 //
-// # What it finds
+// # Reading a failure
 //
-// Each of these faults, put in by hand, was found within the first minute, mostly the first cycle: a commit that does not compare
-// ~fence; claims that do not look at the other fields; a takeover that does not fence; a delete that unlinks the entry
-// before it writes the tombstone; a delete that leaves tertiary records. That the judge and the reader of raw
-// records see what they are for is tested with every other test (TestJudge, TestLines, TestRaw).
+// A line with VIOLATION names the epoch, what is wrong, and the operations that show it. Each
+// operation is printed as
 //
-// # Running it again
+//	CLIENT BEGIN–END QUESTION → ANSWER
 //
-// The seed determines the plan of every cycle, printed before the cycle begins, and what each client asks for.
-// When things happen is up to the machine, so a run is repeated nearly, and never exactly.
+// BEGIN and END are seconds of the monotonic clock, as in events.log of the log folder, which lists
+// the steps of the nemesis. END is "…" if the operation may still take effect. A client is
+// NUMBER.LIFE, where LIFE counts how often it was replaced; the parent is "end", the reader of raw
+// records "raw". A value is a number from 1, and 0 is no value; [1 0 2] are the values of email,
+// name and nick. If no order explains a history, the judge prints a part of it that shows the
+// problem, as short as it could make it. A failed run keeps its log folder and prints the path.
+//
+// # What it can find
+//
+// We put in each of these bugs by hand, and a run found each within a minute, most of them in the
+// first cycle: a commit that does not compare ~fence; claims that ignore the other fields; a
+// takeover that does not fence; a delete that unlinks the entry before it writes the tombstone; a
+// delete that leaves tertiary records. The judge and the reader of raw records have tests of their
+// own, which run with all other tests (TestJudge, TestLines, TestRaw).
+//
+// # Repeating a run
+//
+// The seed determines the plan of each cycle, which is printed before the cycle begins, and what
+// each client asks. The timing depends on the machine, so a second run is similar, not identical.
 package chaos

@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A follower reads the feed of a run from its beginning, all the time.
+// A follower reads the feed from its beginning, during the whole run.
 type follower struct {
 	db *userdb.DB
 
@@ -32,14 +32,14 @@ func newFollower(db *userdb.DB) *follower {
 	return &follower{db: db, heard: map[string][]fedLine{}, ids: map[string]bool{}}
 }
 
-// follow reads until ctx ends. While the store does not answer it waits.
+// follow reads the feed until ctx ends. It tries again if the store does not answer.
 func (f *follower) follow(ctx context.Context) {
 	for sleep(ctx, 50*time.Millisecond) == nil {
 		_ = f.read(ctx)
 	}
 }
 
-// read takes what there is.
+// read reads the feed to its end, and notes each event that comes a second time.
 func (f *follower) read(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,14 +67,14 @@ func (f *follower) read(ctx context.Context) error {
 	}
 }
 
-// of returns what was heard of an account.
+// of returns the events of one account.
 func (f *follower) of(uid string) []fedLine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]fedLine{}, f.heard[uid]...)
 }
 
-// everything returns what was heard of all.
+// everything returns the events of all accounts.
 func (f *follower) everything() (all []fedLine) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,7 +84,7 @@ func (f *follower) everything() (all []fedLine) {
 	return all
 }
 
-// complaints returns those since the last call.
+// complaints returns the violations found since the last call.
 func (f *follower) complaints() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +93,8 @@ func (f *follower) complaints() []string {
 	return wrong
 }
 
-// historyOf returns the history of a live account, the oldest line first; nil for one that is not.
+// historyOf returns the history of an account, the oldest line first, or nil if the account does
+// not exist.
 func (r *run) historyOf(uid string) (lines []fedLine) {
 	all, err := r.users.History(r.ctx, hints.UID(uid))
 	if err != nil {
@@ -105,15 +106,16 @@ func (r *run) historyOf(uid string) (lines []fedLine) {
 	return lines
 }
 
-// How long the feed may take to have everything, once all is healed: by itself, and with repairs.
+// When all faults are repaired, the feed must be complete within feedTime, or within repairTime if
+// accounts have to be repaired.
 const (
 	feedTime   = 5 * time.Second
 	repairTime = time.Minute
 )
 
-// judgeFeed compares the feed with the histories of an epoch, and with what was asked, once it has
-// had the time to have everything. What a process that died has left out, or a server has refused,
-// a repair of the entry brings.
+// judgeFeed compares the feed with the histories of the accounts of an epoch and with what was
+// asked. It waits until the feed is complete, and repairs the accounts if that takes long: a repair
+// adds the lines that a killed process left out or a server refused.
 func (r *run) judgeFeed(e int, ops []op) (violations []string) {
 	repaired := false
 	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
@@ -138,7 +140,7 @@ func (r *run) judgeFeed(e int, ops []op) (violations []string) {
 	}
 }
 
-// repairEach repairs each account of an epoch by itself, also those that are gone.
+// repairEach repairs each account of an epoch on its own, deleted ones included.
 func (r *run) repairEach(e int, ops []op, why string) {
 	var uids []string
 	for uid := range accounts {
@@ -151,7 +153,8 @@ func (r *run) repairEach(e int, ops []op, why string) {
 	}
 	r.log("epoch %d: repairing %q, for %s", e, uids, why)
 	var group errgroup.Group
-	for _, uid := range uids { // at once, for each looks several times, with pauses
+	// At the same time, because each repair looks several times, with pauses.
+	for _, uid := range uids {
 		group.Go(func() error {
 			for _, err := range check.Run(r.ctx, r.db, check.Options{Only: hints.UID(uid).Of("user"), Repair: true}) {
 				if err != nil {
@@ -164,7 +167,7 @@ func (r *run) repairEach(e int, ops []op, why string) {
 	r.must(group.Wait())
 }
 
-// forget takes the last event out of each part of the feed, as a failover might that loses it.
+// forget deletes the last event of each part of the feed, as a failover that loses it would.
 func (r *run) forget() error {
 	return onMasters(r.ctx, r.client, func(ctx context.Context, node redis.UniversalClient) error {
 		keys := node.Scan(ctx, 0, "~/feed/*", 1000).Iterator()

@@ -15,56 +15,73 @@ import (
 )
 
 const (
-	accounts = 4 // of an epoch
-	values   = 5 // of an epoch, from 1; 0 is no value
+	accounts = 4 // in each epoch
+	values   = 5 // in each epoch, numbered from 1; 0 is no value
 )
 
+// fields are the secondary fields of an account. Any value may be in any of them.
 var fields = [3]string{"email", "name", "nick"}
 
-// facets are the values of an account, by field.
+// Facets hold the values of an account, by field: 0 for no value, -1 for one that does not belong
+// to the epoch.
 type facets [len(fields)]int8
 
-// An ask is what a client asks for.
+// An ask is a question: a verb, and the arguments that the verb takes.
 type ask struct {
-	Verb     string   `json:"verb"` // of verbs, or such as come with them
+	Verb     string   `json:"verb"` // one of verbs, or once, swap and the like
 	UID      int      `json:"uid"`
-	Facets   facets   `json:"facets"`           // of create
-	Change   string   `json:"change,omitempty"` // of update: put drop move exchange
-	Field    int      `json:"field"`            // of update and find; -1 in find: any
-	To       int      `json:"to"`               // of move and exchange
-	Value    int8     `json:"value"`            // of update, find and login
+	Facets   facets   `json:"facets"`           // for create
+	Change   string   `json:"change,omitempty"` // for update: put, drop, move or exchange
+	Field    int      `json:"field"`            // for update and find; -1 finds in any field
+	To       int      `json:"to"`               // for move and exchange
+	Value    int8     `json:"value"`            // for update, find and login
 	Password int8     `json:"password,omitempty"`
-	Tags     []string `json:"tags,omitempty"` // of create, tag and replace
+	Tags     []string `json:"tags,omitempty"` // for create, tag and replace
 	Secret   string   `json:"secret,omitempty"`
 	ID       string   `json:"id,omitempty"`   // of a session
-	Name     string   `json:"name,omitempty"` // of a request that makes one entry however often it is sent
+	Name     string   `json:"name,omitempty"` // idempotency key of once
 }
 
-// An answer is what it is told.
+// An answer holds what a call returned, in words that the judge compares. What is one of
+//
+//   - ok: it succeeded
+//   - taken: another account has a value, or the UID is in use
+//   - absent: there is no such account, value or secret
+//   - refused: nothing was written, because the store was unavailable or attempts were throttled
+//   - conflict: nothing was written, because other writes came in between
+//   - unknown: it may have been carried out, or may still be
+//   - denied: the login failed
+//   - odd: an answer that is not documented
 type answer struct {
-	What     string   `json:"what"`             // ok taken absent refused conflict unknown denied odd
-	Fields   []string `json:"fields,omitempty"` // that are taken
-	UID      int      `json:"uid"`              // found
-	Facets   facets   `json:"facets"`           // of the entry that was written or found; where taken: that were wanted
+	What   string   `json:"what"`             // see above
+	Fields []string `json:"fields,omitempty"` // those that are taken
+	// UID is the account that was found, -1 if none was, -2 if it belongs to another epoch.
+	UID int `json:"uid"`
+	// Facets are those of the entry that was written or found, or, for taken, those that were asked
+	// for.
+	Facets   facets   `json:"facets"`
 	Disabled bool     `json:"disabled,omitempty"`
 	Tags     []string `json:"tags,omitempty"`
-	Secret   string   `json:"secret,omitempty"` // that was given
-	ID       string   `json:"id,omitempty"`     // of a session, or of an entry besides the accounts
-	Text     string   `json:"text,omitempty"`   // of an error
-	Late     int64    `json:"late,omitempty"`   // milliseconds for which the call went on after its context, beyond grace
+	Secret   string   `json:"secret,omitempty"` // that the call returned
+	// ID is that of a session, or of an entry that is not one of the accounts.
+	ID   string `json:"id,omitempty"`
+	Text string `json:"text,omitempty"` // of the error
+	// Late is how many milliseconds the call went on after its context ended, or 0 for less than
+	// grace.
+	Late int64 `json:"late,omitempty"`
 }
 
-// An op is a question and its answer.
+// An op is a question with its answer, and the times at which they were recorded.
 type op struct {
 	Client     string
-	N          int // among those of the client
+	N          int // counts the operations of the client
 	Epoch      int
-	Begin, End int64 // End is math.MaxInt64 where it may still be carried out
+	Begin, End int64 // nanoseconds; End is math.MaxInt64 if it may still take effect
 	Ask        ask
 	Answer     answer
 }
 
-// who returns the operation as the history has it: an actor of its own.
+// who returns the actor of the operation in histories and events. No other operation has it.
 func (o op) who() string { return whoOf(o.Client, o.N) }
 
 func whoOf(client string, n int) string { return fmt.Sprintf("%s/%d", client, n) }
@@ -138,7 +155,7 @@ func (a answer) String() string {
 	return text
 }
 
-// A line is what a client writes: before it asks, and once it was told.
+// A line is one line of a history file: a question before it is asked, or its answer.
 type line struct {
 	N      int     `json:"n"`
 	Epoch  int     `json:"epoch,omitempty"`
@@ -147,7 +164,7 @@ type line struct {
 	Answer *answer `json:"answer,omitempty"`
 }
 
-// now is the machine's monotonic clock, which all processes share.
+// now returns the machine's monotonic clock in nanoseconds. All processes share it.
 func now() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -156,7 +173,7 @@ func now() int64 {
 	return ts.Nano()
 }
 
-// A recorder writes the history of one client: each line at once, for it may be killed.
+// A recorder writes the history of one client, each line at once, because the client may be killed.
 type recorder struct {
 	file *os.File
 	n    int
@@ -170,7 +187,8 @@ func (r *recorder) write(l line) error {
 	return err
 }
 
-// readHistory reads what a client wrote. A last line that is cut short was never finished.
+// readHistory returns the operations that a client recorded. A last line that is incomplete does
+// not count.
 func readHistory(path, client string) ([]op, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -200,7 +218,7 @@ func readHistory(path, client string) ([]op, error) {
 	return ops, sc.Err()
 }
 
-// byEpoch sorts operations by epochs and by when they began.
+// byEpoch groups operations by epoch and sorts each group by the time at which they began.
 func byEpoch(ops []op) map[int][]op {
 	sorted := map[int][]op{}
 	for _, o := range ops {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// told makes a history of operations one after the other, each timed by its position.
+// told returns a history in which the operations follow one another, each with times from its
+// position.
 func told(ops ...op) []op {
 	for i := range ops {
 		ops[i].N = i
@@ -84,13 +85,14 @@ func taken(o op, fields ...string) op {
 	return o
 }
 
-// TestJudge shows histories that are as they must be, and some that are not: what the judge cannot see, no run shows.
+// TestJudge gives the judge possible and impossible histories. A violation that the judge cannot
+// see here it cannot see in a run.
 func TestJudge(t *testing.T) {
 	one, two := facets{1, 0, 0}, facets{0, 1, 0}
 	for _, tt := range []struct {
 		name string
 		ops  []op
-		want string // "": nothing is wrong
+		want string // part of the only violations; "" for none
 	}{
 		{"one after the other", told(create(0, one, "ok"), find(1, "ok", 0, one), remove(0, "ok"), create(1, two, "ok"), find(1, "ok", 1, two)), ""},
 		{"two owners", told(create(0, one, "ok"), create(1, two, "ok")), "value 1"},
@@ -145,7 +147,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestLines shows lines of a feed that are as they must be, and some that are not.
+// TestLines gives the judge lines of a feed and of histories, correct ones and wrong ones.
 func TestLines(t *testing.T) {
 	ops := told(create(0, facets{}, "ok"), put(0, 0, 1, "refused", facets{}), remove(0, "unknown"))
 	line := func(i int, kind string) fedLine { return fedLine{"e1-0", ops[i].who(), kind} }
@@ -181,7 +183,8 @@ func TestLines(t *testing.T) {
 		t.Errorf("a token that was issued twice: got %q", got)
 	}
 	crossed := told(begin(0, "s"), using("endid", 0, "s", "absent"), using("check", 0, "s", "absent"), remove(0, "ok"))
-	crossed[1].End = crossed[3].End + 1 // its reply was lost, and then there was no account
+	// Its reply was lost; when it was sent again the account was gone.
+	crossed[1].End = crossed[3].End + 1
 	if got := wrongSecrets(crossed); len(got) != 0 {
 		t.Errorf("an end that a delete has crossed: got %q", got)
 	}
@@ -205,7 +208,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestShortest leaves of a long history what shows the fault.
+// TestShortest checks that little more than the contradiction is left of a long history.
 func TestShortest(t *testing.T) {
 	one := facets{1, 0, 0}
 	ops := []op{create(0, one, "ok")}

@@ -13,17 +13,17 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// A verdict is what was found wrong with an epoch.
+// A verdict holds what the judge found in an epoch, or in all of them.
 type verdict struct {
 	violations []string
 	histories  int
-	undecided  int // in the time there was
+	undecided  int // histories that took longer than patience
 }
 
-// patience is how long one history is looked at.
+// patience limits the time for judging one history.
 const patience = 20 * time.Second
 
-// judge looks at all that clients were told in an epoch.
+// judge checks all operations of an epoch.
 func judge(ops []op) (v verdict) {
 	for _, o := range ops {
 		if o.Answer.What == "odd" {
@@ -46,6 +46,8 @@ func judge(ops []op) (v verdict) {
 	return v
 }
 
+// history checks that some order of the operations explains all answers, and adds a violation if
+// there is none.
 func (v *verdict) history(of string, m model, ops []op) {
 	v.histories++
 	switch linear(m(false), ops) {
@@ -62,6 +64,7 @@ func (v *verdict) history(of string, m model, ops []op) {
 	}
 }
 
+// linear reports whether some order of ops, each within its time, agrees with the model.
 func linear(m porcupine.Model, ops []op) porcupine.CheckResult {
 	all := make([]porcupine.Operation, len(ops))
 	for i, o := range ops {
@@ -70,9 +73,12 @@ func linear(m porcupine.Model, ops []op) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(m, all, patience)
 }
 
-// shortest cuts a history that cannot be to the part that shows it: what ended before a moment, for what came later
-// cannot mend it; what began after another, whatever was then; and of what changes nothing only that without which
-// it could be. A write that ended stays: without it, what follows would be wrong by the cut alone.
+// shortest returns a part of a history that no order explains, as short as possible. It leaves out
+// the operations after the moment at which the history became impossible, because nothing later can
+// make it possible. It leaves out the operations before some moment if the rest is impossible
+// whatever they did. And it leaves out each operation that changes nothing and is not needed to
+// show the contradiction. A write that ended stays: without it, what follows would be wrong only
+// because of the cut.
 func shortest(m model, ops []op) []op {
 	moments := []int64{0}
 	for _, o := range ops {
@@ -96,12 +102,14 @@ func shortest(m model, ops []op) []op {
 	return short
 }
 
-// latest is the index of the last moment of which something is true that is true of all before; -1: of none.
+// latest returns the index of the last moment at which is holds, if it holds at all earlier ones,
+// or -1 if it holds at none.
 func latest(moments []int64, is func(int64) bool) int {
 	return sort.Search(len(moments), func(i int) bool { return !is(moments[i]) }) - 1
 }
 
-// until are the operations that began before a moment; what ended after it may not have been carried out yet.
+// until returns the operations that began at a moment or before. One that ended later may not have
+// taken effect yet.
 func until(ops []op, moment int64) (part []op) {
 	for _, o := range ops {
 		if o.Begin > moment {
@@ -114,7 +122,8 @@ func until(ops []op, moment int64) (part []op) {
 	return part
 }
 
-// since are the operations that did not end before a moment; what began before it may have been carried out by then.
+// since returns the operations that ended at a moment or after. One that began earlier may have
+// taken effect already.
 func since(ops []op, moment int64) (part []op) {
 	for _, o := range ops {
 		if o.End < moment {
@@ -127,7 +136,9 @@ func since(ops []op, moment int64) (part []op) {
 	return part
 }
 
-// unless gives an operation that is cut through: nothing is known of a write then, and a read says nothing.
+// unless returns an operation as it is if it lies completely within a part of a history. Otherwise
+// it makes the outcome of a write unknown, and reports false for an operation that changes nothing,
+// because the part can do without it.
 func unless(o op, complete bool) (op, bool) {
 	if !complete && changesNothing(o) {
 		return o, false
@@ -138,6 +149,8 @@ func unless(o op, complete bool) (op, bool) {
 	return o, true
 }
 
+// changesNothing reports whether an operation is a read, or a write that was certainly not carried
+// out.
 func changesNothing(o op) bool {
 	return slices.Contains(reads, o.Ask.Verb) || o.Answer.What != "ok" && o.Answer.What != "unknown"
 }

@@ -13,14 +13,15 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// The kinds of store that a run may be on.
+// Kinds of store for a run.
 const (
 	onCluster  = "cluster"
-	onOne      = "one" // server
+	onOne      = "one"
 	bySentinel = "sentinel"
 )
 
-// startServers starts the servers of the run's kind. All of them sync their files with every write.
+// startServers starts the servers of the run's kind. All of them sync their files with every write,
+// so that a killed server loses none.
 func (r *run) startServers() {
 	keeps := redistest.AppendOnly("always")
 	switch r.kind {
@@ -36,7 +37,7 @@ func (r *run) startServers() {
 	}
 }
 
-// have adds a shard of some nodes.
+// have adds a shard that consists of nodes.
 func (r *run) have(nodes ...*redistest.Server) {
 	for _, node := range nodes {
 		r.raw[node] = node.Client()
@@ -51,7 +52,7 @@ func (r *run) haveCluster() {
 	}
 }
 
-// addrs returns the addresses that clients are given.
+// addrs returns the addresses that clients connect to.
 func (r *run) addrs() []string {
 	switch r.kind {
 	case onCluster:
@@ -62,7 +63,7 @@ func (r *run) addrs() []string {
 	return []string{r.shards[0].nodes[0].Addr()}
 }
 
-// settle waits until all servers run, and know of each other.
+// settle waits until all servers run and know each other.
 func (r *run) settle() {
 	switch r.kind {
 	case onCluster:
@@ -72,7 +73,7 @@ func (r *run) settle() {
 	}
 }
 
-// connect makes a client of a store; the dialer may be nil.
+// connect returns a Redis client for a store. If dial is nil it dials as usual.
 func connect(kind string, addrs []string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) redis.UniversalClient {
 	switch kind {
 	case onCluster:
@@ -98,8 +99,8 @@ func onMasters(ctx context.Context, c redis.UniversalClient, f func(context.Cont
 	return f(ctx, c)
 }
 
-// switchOver has Sentinels make the replica the master while nobody can write: the master holds writes back until it is a
-// replica itself, and begins only when the other one has all that it has.
+// switchOver makes Sentinels promote the replica. Meanwhile nobody can write: the old master holds
+// writes back from before the replica has all of them until it is a replica itself.
 func (r *run) switchOver() {
 	r.settle()
 	old, next := r.raw[r.master(0)], r.raw[r.replica(0)]
@@ -111,16 +112,18 @@ func (r *run) switchOver() {
 	r.until("the replica is the master", func() bool { return strings.Contains(role(next, r), "role:master") })
 	host, port, err := net.SplitHostPort(next.Options().Addr)
 	r.must(err)
-	r.must(old.ReplicaOf(r.ctx, host, port).Err()) // Sentinels say so as well, but that waits for the pause to end
+	// The Sentinels do the same, but only when the pause has ended.
+	r.must(old.ReplicaOf(r.ctx, host, port).Err())
 	r.must(old.Do(r.ctx, "CLIENT", "UNPAUSE").Err())
 	r.settle()
 }
 
-// offset returns how much of the stream of writes a node has.
+// offset returns the position of a node in the replication stream, from the text of INFO.
 func offset(info string) string {
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if name == "slave_repl_offset" || name == "master_repl_offset" { // a replica says its own first
+		// A replica has both, its own first.
+		if name == "slave_repl_offset" || name == "master_repl_offset" {
 			return value
 		}
 	}

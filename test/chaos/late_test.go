@@ -15,16 +15,16 @@ import (
 
 const (
 	beat  = 20 * time.Millisecond
-	grace = 2 * time.Second // for which a call may go on after its context has ended
+	grace = 2 * time.Second // for which a call may go on after its context ended
 )
 
-// hashing are the verbs that make a hash, which nothing interrupts. On a busy machine that may take
-// seconds.
+// hashing are the verbs that hash a password. A hash cannot be interrupted, and may take seconds on
+// a busy machine.
 var hashing = []string{"create", "login", "password"}
 
-// A pulse beats while its process runs. It has no beats for the time for which the process is
-// stopped, or a busy machine does not let it run. So it times calls in a process that a nemesis
-// stops.
+// A pulse measures time in beats while its process runs. Beats are missing for the time for which
+// the nemesis stops the process, or a busy machine does not run it. So a call is not late because
+// its process was stopped.
 type pulse struct{ beats atomic.Int64 }
 
 func newPulse() *pulse {
@@ -37,8 +37,8 @@ func newPulse() *pulse {
 	return p
 }
 
-// within makes a call with a context of some length. It returns for how many milliseconds the call
-// went on after that, 0 for less than grace.
+// within calls a function with a context that ends after most. It returns how many milliseconds the
+// call went on after that, or 0 for less than grace.
 func (p *pulse) within(ctx context.Context, most time.Duration, call func(context.Context)) int64 {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -50,15 +50,15 @@ func (p *pulse) within(ctx context.Context, most time.Duration, call func(contex
 	return 0
 }
 
-// A crowd changes accounts of its own, all at once: so many that the lines of what they do fill
-// every queue for the feed while a server keeps silent.
+// A crowd is many goroutines that change accounts of their own at once. While a server keeps
+// silent, the lines of what they do fill every queue for the feed.
 const (
 	crowdSize = 64
-	crowdMost = 500 * time.Millisecond // each call
+	crowdMost = 500 * time.Millisecond // time limit of each call
 )
 
-// crowd makes a crowd for a while. It tells the parent of calls that do not end with their
-// contexts.
+// crowd runs a crowd for the time hold, and tells the parent of each call that goes on after its
+// context ended.
 func (c *client) crowd(ctx context.Context, hold time.Duration) {
 	<-c.opened
 	ctx, cancel := context.WithTimeout(ctx, hold)
@@ -78,15 +78,16 @@ func (c *client) crowd(ctx context.Context, hold time.Duration) {
 	all.Wait()
 }
 
-// inCrowd makes one change of an account, and makes that first.
+// inCrowd makes change n of an account. The first one creates it.
 func (c *client) inCrowd(ctx context.Context, uid string, n int) {
 	if n == 0 {
-		_, _ = c.users.Create(ctx, userdb.NewEntry{UID: uid}) // it may be there
+		_, _ = c.users.Create(ctx, userdb.NewEntry{UID: uid}) // it may exist
 		return
 	}
-	change := c.users.Enable // of the entry alone, so that most need nothing of the silent server but the feed
+	// These changes touch only the entry, so most of them need the silent server only for the feed.
+	change := c.users.Enable
 	if n%2 == 1 {
 		change = c.users.Disable
 	}
-	_ = change(ctx, hints.UID(uid)) // what is answered is judged of other accounts
+	_ = change(ctx, hints.UID(uid)) // the judge looks at other accounts
 }

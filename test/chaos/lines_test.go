@@ -7,25 +7,26 @@ import (
 	"slices"
 )
 
-// A fedLine is a line of the history, or of the feed, as far as it is judged.
+// A fedLine holds what is compared of a line of the history or of an event of the feed.
 type fedLine struct {
 	UID  string
 	Who  string
 	Kind string
 }
 
-// lines returns how many lines an operation leaves at least, and at most.
+// lines returns how many lines an operation must leave at least, and may leave at most.
 func (o op) lines() (least, most int) {
 	switch o.Ask.Verb {
 	case "find", "get", "tags", "check", "invite", "once":
 		return 0, 0
 	case "login":
-		return 0, 1 // it changes nothing, and what the feed cannot be told of it is in the log
+		// It changes nothing. If the feed cannot take the event, the log has it.
+		return 0, 1
 	}
 	switch o.Answer.What {
 	case "ok":
 		if slices.Contains([]string{"update", "disable", "enable", "end", "endid"}, o.Ask.Verb) {
-			return 0, 1 // there may be nothing to do
+			return 0, 1 // there may have been nothing to do
 		}
 		return 1, 1
 	case "unknown":
@@ -34,31 +35,32 @@ func (o op) lines() (least, most int) {
 	return 0, 0
 }
 
-// crossedBy reports whether a delete, or for a beginning also what else ends all sessions, may have
-// come into the middle of an operation that is several commands on a cluster, or is sent again
-// after a lost reply: before its line, when nothing is left that the line would tell of, or after
-// it, when the answer is that the account is gone.
+// crossedBy reports whether operation d may have come in the middle of operation o. O consists of
+// several commands on a cluster, or is sent again after a lost reply. D is a delete, or, if o
+// starts a session, anything that ends all sessions. If d came before the line of o, nothing is
+// left for the line to describe; if it came after, o may answer that the account is gone.
 func (o op) crossedBy(d op) bool {
 	after := []string{"delete"}
 	switch o.Ask.Verb {
-	case "begin": // the session is not good then
+	case "begin": // these end the session at once
 		after = []string{"delete", "endall", "password", "disable"}
-	case "issue": // the token is not good then
+	case "issue": // these end the token at once
 		after = []string{"delete", "redeem", "password", "disable"}
 	}
 	return slices.Contains([]string{"begin", "tag", "endid", "issue"}, o.Ask.Verb) && slices.Contains(after, d.Ask.Verb) && d.Ask.UID == o.Ask.UID &&
 		(d.Answer.What == "ok" || d.Answer.What == "unknown") && d.End > o.Begin && d.Begin < o.End
 }
 
-// wrongLines compares what a follower has heard of an epoch with what was asked: no operation has a line too many,
-// and none that was acknowledged lacks one.
+// wrongLines compares the events of the feed with the operations of an epoch. It returns a
+// violation for each operation that has too many lines, and for each acknowledged one that lacks
+// its line.
 func wrongLines(ops []op, heard []fedLine) (violations []string) {
 	count := map[string]int{}
 	for _, l := range heard {
 		count[l.Who]++
 	}
 	for _, o := range ops {
-		if o.N < 0 { // of the end
+		if o.N < 0 { // asked by the parent
 			continue
 		}
 		n := count[o.who()]
@@ -76,8 +78,8 @@ func wrongLines(ops []op, heard []fedLine) (violations []string) {
 	return violations
 }
 
-// unfed says what the feed lacks of the history of a live account, or has in another order; "" for nothing. The history
-// begins with the create that made the account.
+// unfed describes how the feed differs from the history of a live account, or returns "" if it does
+// not. The history begins with the create that made the account, so earlier events do not count.
 func unfed(history, heard []fedLine) string {
 	heard = slices.DeleteFunc(slices.Clone(heard), func(l fedLine) bool {
 		return slices.Contains([]string{"login", "login_failed", "throttle", "repair"}, l.Kind)
@@ -94,14 +96,14 @@ func unfed(history, heard []fedLine) string {
 	return fmt.Sprintf("the history is\n    %v\n  and the feed\n    %v", history, heard)
 }
 
-// The history of an account has so many lines at most. Beyond that the oldest go, and never one of
-// so many that came last.
+// Limits of the history of an account. It keeps at most mostLines lines. If there are more, older
+// lines leave, but never one of the newest lastLines.
 const (
 	mostLines = 100
 	lastLines = 30
 )
 
-// trimmed leaves out of what was heard what a full history may lack.
+// trimmed removes from the events those that a full history may have dropped.
 func trimmed(heard, history []fedLine) []fedLine {
 	if len(heard) <= mostLines {
 		return heard

@@ -11,7 +11,7 @@ import (
 // reads are the verbs that change nothing.
 var reads = []string{"find", "get", "login", "tags", "check"}
 
-// ours reports whether an operation has to do with an account: it names it, or found it.
+// ours reports whether an operation concerns an account: it names the account or found it.
 func (o op) ours(uid int) bool {
 	if o.Ask.Verb == "find" || o.Ask.Verb == "login" {
 		return o.Answer.What == "ok" && o.Answer.UID == uid
@@ -19,7 +19,8 @@ func (o op) ours(uid int) bool {
 	return o.Ask.UID == uid
 }
 
-// An account is what one is while verbs are made one after the other.
+// An account describes the state of one account between two operations. The zero value is an
+// account that does not exist.
 type account struct {
 	live     bool
 	facets   facets
@@ -27,7 +28,8 @@ type account struct {
 	disabled bool
 }
 
-// after is the account after a verb, and whether the verb finds it as it must.
+// after returns the account after a verb took effect, and whether the verb is possible: a create
+// needs an account that does not exist, all others one that does.
 func (a account) after(q ask) (account, bool) {
 	if q.Verb == "create" {
 		return account{live: true, facets: q.Facets, password: q.Password}, !a.live
@@ -48,6 +50,7 @@ func (a account) after(q ask) (account, bool) {
 	return a, was.live
 }
 
+// changed returns the facets after an update.
 func (f facets) changed(q ask) facets {
 	switch q.Change {
 	case "put":
@@ -64,7 +67,8 @@ func (f facets) changed(q ask) facets {
 	return f
 }
 
-// next are the accounts that may be there after an operation; none: its answer is not true.
+// next returns the states in which the account may be after an operation, none if the answer cannot
+// be true.
 func (a account) next(o op) []any {
 	after, can := a.after(o.Ask)
 	switch o.Answer.What {
@@ -89,7 +93,8 @@ func (a account) next(o op) []any {
 	return []any{a}
 }
 
-// answers reports whether what a verb returned is what the account is.
+// answers reports whether a successful answer agrees with the account: for a create or update with
+// its state after, for others with its state before.
 func (a account) answers(o op, after account) bool {
 	switch o.Ask.Verb {
 	case "begin", "issue", "redeem":
@@ -104,14 +109,15 @@ func (a account) answers(o op, after account) bool {
 	return true
 }
 
-// A holder is which account has a value, and in which of its fields.
+// A holder describes which account has a value, and in which of its fields.
 type holder struct {
-	uid  int // -1: nobody
+	uid  int // -1: none
 	mask uint8
 }
 
 var nobody = holder{uid: -1}
 
+// mask returns the fields that have value v, as a bit for each.
 func (f facets) mask(v int8) (m uint8) {
 	for i := range f {
 		if f[i] == v {
@@ -121,6 +127,7 @@ func (f facets) mask(v int8) (m uint8) {
 	return m
 }
 
+// held returns the holder of a value, nobody if mask has no field.
 func held(uid int, mask uint8) holder {
 	if mask == 0 {
 		return nobody
@@ -128,7 +135,8 @@ func held(uid int, mask uint8) holder {
 	return holder{uid, mask}
 }
 
-// next are the holders of a value that may be there after an operation; none: its answer is not true.
+// next returns the possible holders of value v after an operation, none if the answer cannot be
+// true.
 func (h holder) next(v int8, o op) []any {
 	q, what := o.Ask, o.Answer.What
 	switch {
@@ -156,6 +164,7 @@ func (h holder) next(v int8, o op) []any {
 	return []any{h}
 }
 
+// found returns the holder after a read, none if the read saw another one.
 func (h holder) found(v int8, o op) []any {
 	m := o.Answer.Facets.mask(v)
 	if o.Ask.Verb != "tags" && (m != 0 && h != holder{o.Answer.UID, m} || m == 0 && h.uid == o.Answer.UID) {
@@ -164,12 +173,13 @@ func (h holder) found(v int8, o op) []any {
 	return []any{h}
 }
 
+// written returns the holder after a write that succeeded, none if the write should have failed.
 func (h holder) written(v int8, o op) []any {
 	q := o.Ask
 	m := o.Answer.Facets.mask(v)
 	switch {
 	case q.Verb == "create" && h.uid == q.UID:
-		return nil // it cannot have been there
+		return nil // the account existed, because it has the value
 	case (q.Verb == "create" || q.Verb == "update") && m != 0:
 		if h != nobody && h.uid != q.UID {
 			return nil
@@ -181,7 +191,8 @@ func (h holder) written(v int8, o op) []any {
 	return []any{h}
 }
 
-// perhaps are the holders after a verb of which nothing is known but what was asked.
+// perhaps returns the holders after a write took effect whose answer is unknown. Only the question
+// tells what it may have done.
 func (h holder) perhaps(v int8, q ask) []any {
 	switch {
 	case q.Verb == "create" && h == nobody:
@@ -195,20 +206,22 @@ func (h holder) perhaps(v int8, q ask) []any {
 	}
 	var f facets
 	for i := range f {
-		if f[i] = -1; h.mask&(1<<i) != 0 { // another value, or none
+		if f[i] = -1; h.mask&(1<<i) != 0 { // -1: another value, or none
 			f[i] = v
 		}
 	}
 	after := []any{held(q.UID, f.changed(q).mask(v))}
-	if q.Change == "move" && f[q.Field] != v { // nothing to move
+	if q.Change == "move" && f[q.Field] != v { // there may have been nothing to move
 		after = append(after, h)
 	}
 	return after
 }
 
-// A model begins with nothing, or, for a part of a history, with anything.
+// A model returns the state machine that porcupine checks a history against. It begins with an
+// empty store, or, for a part of a history, in any state.
 type model func(anything bool) porcupine.Model
 
+// accountModel returns the model of one account.
 func accountModel(anything bool) porcupine.Model {
 	begin := []any{account{}}
 	if anything {
@@ -217,6 +230,7 @@ func accountModel(anything bool) porcupine.Model {
 	return modelOf(begin, func(s any, o op) []any { return s.(account).next(o) })
 }
 
+// anyAccount returns all states of an account that exists.
 func anyAccount() (all []any) {
 	n := values + 1
 	for i := range n * n * n * 3 * 2 {
@@ -226,6 +240,7 @@ func anyAccount() (all []any) {
 	return all
 }
 
+// valueModel returns the model of who holds value v.
 func valueModel(v int8) model {
 	return func(anything bool) porcupine.Model {
 		begin := []any{nobody}
@@ -238,6 +253,8 @@ func valueModel(v int8) model {
 	}
 }
 
+// modelOf returns a model that begins in one of some states. An operation may have several next
+// states, or none if its answer cannot be true.
 func modelOf(begin []any, next func(s any, o op) []any) porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Init:  func() []any { return begin },

@@ -11,8 +11,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// chaosSchema has three fields in which any value may stand, compared without case. Processes that want hashes of
-// different costs renew each other's with every login.
+// chaosSchema returns a schema with three fields. Any value may be in any of them, and case does
+// not matter. Processes whose hashes have different costs replace each other's hash at every login.
 func chaosSchema(cost int) schema.Schema {
 	secondary := schema.Field{Role: schema.RoleSecondary}
 	return schema.Schema{Types: map[string]schema.Type{"user": {
@@ -25,7 +25,8 @@ func chaosSchema(cost int) schema.Schema {
 
 func uidOf(epoch, uid int) string { return fmt.Sprintf("e%d-%d", epoch, uid) }
 
-// spelled is a value as somebody may write it; all spellings are one value. It has what keys escape.
+// spelled returns one of the spellings of a value; all of them are the same value. The text
+// contains characters that keys escape.
 func spelled(epoch int, v int8, how int) string {
 	text := fmt.Sprintf("value %c/%d+{x}: y", 'a'+v-1, epoch)
 	switch how {
@@ -37,10 +38,10 @@ func spelled(epoch int, v int8, how int) string {
 	return text
 }
 
-// canonical is what the fold makes of such a value.
+// canonical returns the canonical form of such a text.
 func canonical(text string) string { return strings.Join(strings.Fields(strings.ToLower(text)), " ") }
 
-// valueOf is which value of an epoch a text is: -1 none of them, 0 no text.
+// valueOf returns which value of an epoch a text is, 0 for an empty text and -1 for any other.
 func valueOf(epoch int, text string) int8 {
 	if text == "" {
 		return 0
@@ -60,7 +61,7 @@ func facetsOf(epoch int, e userdb.Entry) (f facets) {
 	return f
 }
 
-// foundUID is which account of an epoch an entry is; -2: none of them.
+// foundUID returns which account of an epoch an entry is, or -2 if it is none of them.
 func foundUID(epoch int, e userdb.Entry) int {
 	uids := make([]string, accounts)
 	for i := range uids {

@@ -11,19 +11,20 @@ import (
 	"time"
 )
 
-// A step is one thing that the nemesis does.
+// A step describes one thing that the nemesis does.
 type step struct {
 	kind   string
-	shard  int           // whose master
-	client int           // which
-	uid    int           // of which account the slots are moved
-	after  time.Duration // it waits before
+	shard  int           // whose master is meant
+	client int           // which client is meant
+	uid    int           // account whose slots are moved
+	after  time.Duration // wait before the step
 	hold   time.Duration // how long it lasts
-	inside string        // while a slot is half open: another step
-	n      int           // replies, milliseconds
-	text   string        // in the commands of which replies are lost
+	// inside is the kind of a step that is carried out while slots are half open; "" for none.
+	inside string
+	n      int    // number of replies or requests that are lost, or milliseconds of delay
+	text   string // only commands that contain it lose their replies or requests
 
-	command string // that a server refuses
+	command string // command that a server refuses
 }
 
 func (s step) String() string {
@@ -54,23 +55,27 @@ func (s step) String() string {
 	return fmt.Sprintf("%s %d for %v", s.kind, s.client, s.hold)
 }
 
-// kinds are what a nemesis does, as often as they stand here.
+// kinds are the kinds of step. A kind that is listed twice comes twice as often.
 var kinds = []string{
 	"kill", "kill", "stop", "stop", "failover", "failover", "move", "move", "move", "move", "move",
 	"replies", "replies", "requests", "cut", "delay", "kill-client", "kill-client", "stop-client", "stop-client",
 	"forbid", "forbid", "forbid", "fill", "disk", "kill-service", "stop-service", "crowd",
 }
 
-// inner are what may happen while slots are half open. No failover: see the package comment.
+// inner are the kinds of step that may come while slots are half open. A failover may not; see the
+// package comment.
 var inner = []string{"", "", "kill", "stop", "replies", "kill-client", "stop-client", "delay"}
 
-// texts are in commands: of any script, or of such as do what a kind of line tells of.
+// texts select the commands whose requests or replies are lost. All scripts contain evalsha. The
+// others are names that only some scripts contain.
 var (
+	// rare texts occur in few commands.
 	rare  = []string{"session_start", "session_end", "session_end", "issue", "redeem"}
 	texts = append([]string{"evalsha", "create", "update", "delete"}, rare...)
 )
 
-// clients returns those that a step loses something of: all, if that is rare.
+// clients returns the clients that lose requests or replies in a step: all of them if the text is
+// rare.
 func (s step) clients() (all []int) {
 	if !slices.Contains(rare, s.text) {
 		return []int{s.client}
@@ -81,8 +86,8 @@ func (s step) clients() (all []int) {
 	return all
 }
 
-// plan is what happens in a cycle. The first cycles have one of each kind, so that however short a
-// run is, it can find each promise broken.
+// plan returns the steps of a cycle. The first cycles have one step of each kind, so that even a
+// short run tests each promise.
 func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 	kinds, first := possible(kind, kinds), firstSteps(kind)
 	rnd := rand.New(rand.NewPCG(seed, uint64(cycle)))
@@ -103,14 +108,14 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 		case "stop-client", "stop":
 			s.hold += tenths(0, 15)
 		case "forbid":
-			s.hold += tenths(5, 15) // some of all verbs come meanwhile
+			s.hold += tenths(5, 15) // long enough for most verbs to meet the refusal
 		}
 		steps = append(steps, s)
 	}
 	return steps
 }
 
-// possible returns those steps that can be made on a kind of store.
+// possible returns those steps that a kind of store allows.
 func possible(kind string, steps []string) []string {
 	return slices.DeleteFunc(slices.Clone(steps), func(step string) bool {
 		return step == "move" && kind != onCluster || step == "failover" && kind == onOne
@@ -119,11 +124,14 @@ func possible(kind string, steps []string) []string {
 
 const (
 	stepsOfCycle = 6
-	firstOfCycle = 4               // of a kind that was not there before
-	crowdHold    = 5 * time.Second // at least: calls that wait for the silent master are late by then
+	// firstOfCycle is how many steps of a cycle come from firstSteps, until all have come.
+	firstOfCycle = 4
+	// crowdHold is the least time for which a crowd meets a silent master. Calls that wait for it
+	// are late by then.
+	crowdHold = 5 * time.Second
 )
 
-// firstSteps returns those that come first on a kind of store, with what matters of them.
+// firstSteps returns one step of each kind that a kind of store allows, for the first cycles.
 func firstSteps(kind string) []step {
 	steps := []step{
 		{kind: "move"},
@@ -148,10 +156,10 @@ func firstSteps(kind string) []step {
 	return slices.DeleteFunc(steps, func(s step) bool { return len(possible(kind, []string{s.kind})) == 0 })
 }
 
-// leastCycles returns how many cycles have the first steps.
+// leastCycles returns how many cycles it takes for all first steps.
 func leastCycles(kind string) int { return (len(firstSteps(kind)) + firstOfCycle - 1) / firstOfCycle }
 
-// A nemesis carries out steps.
+// A nemesis carries out the steps of a plan, and counts them by kind.
 type nemesis struct {
 	r    *run
 	done map[string]int
@@ -212,8 +220,8 @@ func (n *nemesis) act(s step) {
 	}
 }
 
-// move moves the slots of an account, of its tags and of one of its SRKs, and keeps them half open twice: before
-// what is in them is moved, and after it.
+// move moves the slots of an account, of its tags and of one of its secondary keys to another
+// shard. It keeps the slots half open twice: before their records are moved, and after.
 func (n *nemesis) move(s step) {
 	epoch := max(int(n.r.epoch.Load()), 1)
 	uid := uidOf(epoch, s.uid)
@@ -238,6 +246,7 @@ func (n *nemesis) move(s step) {
 	}
 }
 
+// announced describes a plan in one line.
 func announced(steps []step) string {
 	texts := make([]string, len(steps))
 	for i, s := range steps {

@@ -11,21 +11,21 @@ import (
 	"os"
 )
 
-// A secret is that of a session, a token or an invitation that a client was given.
+// A secret belongs to a session, a token or an invitation that some client got.
 type secret struct {
-	Kind   string // the verb that gave it
+	Kind   string // verb that returned it
 	Epoch  int
 	UID    int
 	Secret string
 	ID     string // of a session
 }
 
-// A pool holds the secrets of all clients, in a file to which each of them appends and which each reads on: so a client
-// uses what another one was given.
+// A pool holds the secrets that all clients got, so that a client uses what another one got. It is
+// a file to which all append and of which each reads what is new.
 type pool struct {
 	file *os.File
 	in   *bufio.Reader
-	part string // of a line that is not complete yet
+	part string // beginning of a line that is not complete yet
 	all  []secret
 }
 
@@ -41,12 +41,12 @@ func openPool(path string) (*pool, error) {
 func (p *pool) add(s secret) error {
 	text, err := json.Marshal(s)
 	if err == nil {
-		_, err = p.file.Write(append(text, '\n')) // at once: other clients read it
+		_, err = p.file.Write(append(text, '\n')) // not buffered: other clients read it
 	}
 	return err
 }
 
-// some returns a random secret of a kind and of an epoch, if there is one.
+// some returns a random secret of a kind and an epoch. It reports false if there is none.
 func (p *pool) some(rnd *rand.Rand, kind string, epoch int) (found secret, is bool, err error) {
 	for {
 		text, err := p.in.ReadString('\n')

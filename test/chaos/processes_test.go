@@ -19,24 +19,25 @@ import (
 	"time"
 )
 
-// runEnv marks every process of a run, clients and servers.
+// runEnv is an environment variable that all processes of a run have, clients and servers alike,
+// with the log folder as its value.
 const runEnv = "USERDB_CHAOS_RUN"
 
-// A process is a client seen from the parent.
+// A process is the parent's view of a client or service.
 type process struct {
 	orders
 	cmd   *exec.Cmd
 	input io.WriteCloser
-	waits chan struct{} // it waits for an epoch
+	waits chan struct{} // receives once the process waits for an epoch, or a service is ready
 	ended chan struct{}
 
 	mu   sync.Mutex
 	cuts int
-	late []string // what it said of calls of a crowd
+	late []string // violations that its crowd reported
 }
 
-// starter starts processes on a thread that stays: they are killed when that ends, and so with the parent, however
-// it dies.
+// starter returns a channel of jobs that one operating system thread carries out. Processes started
+// there are killed when the thread ends, and therefore when the parent does, however it dies.
 var starter = sync.OnceValue(func() chan func() {
 	jobs := make(chan func())
 	go func() {
@@ -48,7 +49,7 @@ var starter = sync.OnceValue(func() chan func() {
 	return jobs
 })
 
-// startProcess starts a client, or a service.
+// startProcess starts a client or a service.
 func startProcess(o orders, logs string) (*process, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -80,7 +81,7 @@ func startProcess(o orders, logs string) (*process, error) {
 	return p, nil
 }
 
-// listen hears what the client says, until it has ended.
+// listen reads what the process says until the process has ended.
 func (p *process) listen(output io.Reader) {
 	sc := bufio.NewScanner(output)
 	for sc.Scan() {
@@ -100,17 +101,18 @@ func (p *process) listen(output io.Reader) {
 			p.mu.Unlock()
 		}
 	}
-	p.cmd.Wait() // how it ended is no news
+	p.cmd.Wait() // the nemesis kills most of them
 	close(p.ended)
 }
 
+// cutsSoFar returns how many connections the process said it cut.
 func (p *process) cutsSoFar() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cuts
 }
 
-// complaints returns those since the last call.
+// complaints returns the violations reported since the last call.
 func (p *process) complaints() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,13 +121,13 @@ func (p *process) complaints() []string {
 	return late
 }
 
-// say gives the client a line; one that is dead does not hear it.
+// say sends the process one line. A dead process ignores it.
 func (p *process) say(format string, args ...any) { fmt.Fprintf(p.input, format+"\n", args...) }
 
-// pause has the client finish what it asks, and wait.
+// pause makes a client finish its verb and wait, and returns an error if it does not.
 func (p *process) pause(most time.Duration) error {
 	select {
-	case <-p.waits: // of an earlier pause
+	case <-p.waits: // left from an earlier pause
 	default:
 	}
 	p.say("epoch 0")
@@ -147,7 +149,7 @@ func (p *process) kill() {
 	p.input.Close()
 }
 
-// leaked fails the test for every process of the run that is still there.
+// leaked fails the test if a process of the run does not exit within ten seconds.
 func leaked(t *testing.T, run string) {
 	mark := []byte(runEnv + "=" + run + "\x00")
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {

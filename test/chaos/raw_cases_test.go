@@ -15,7 +15,7 @@ func entryRecord(uid, name string) record {
 
 func srkRecord(uid string) record { return record{kind: "string", text: "user/uid:" + uid + " token"} }
 
-// TestRaw shows records that are as they must be, and some that are not.
+// TestRaw gives the reader of raw records correct records and damaged ones.
 func TestRaw(t *testing.T) {
 	const srk = "user/name:a+,b+_c+.++/~prk"
 	value := "a/b c:+"

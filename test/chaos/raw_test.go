@@ -13,10 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file reads what Redis holds and parses it by itself, from the grammar in package userdb's documentation: it
-// shares no code with what it judges.
+// This file reads the records of Redis and parses them by the grammar in the documentation of
+// package userdb. It shares no code with what it judges.
 
-// A record is what one key holds.
+// A record holds what one key stores.
 type record struct {
 	kind    string
 	text    string
@@ -24,7 +24,7 @@ type record struct {
 	members []string
 }
 
-// readAll reads all records from all masters, but the store's own.
+// readAll returns all records of all masters except the store's own, whose keys begin with ~.
 func readAll(ctx context.Context, c redis.UniversalClient) (map[string]record, error) {
 	var mu sync.Mutex
 	all := map[string]record{}
@@ -66,6 +66,7 @@ func readOne(ctx context.Context, node redis.UniversalClient, key string) (r rec
 	return r, err
 }
 
+// escapes writes the characters that separate the parts of a key in other ways.
 var escapes = strings.NewReplacer("+", "++", " ", "+_", "/", "+,", ":", "+.", "{", "+(", "}", "+)")
 
 func escaped(crumb string) string { return escapes.Replace(crumb) }
@@ -85,7 +86,10 @@ func unescaped(crumb string) string {
 }
 
 // A key is a record key, taken apart.
-type key struct{ typ, field, value, rest string } // rest: "" an entry, ~prk an SRK, ~prks an index, else a tertiary record
+// A key is the parsed key of a record. Its rest is "" for an entry, ~prk for a secondary key (SRK),
+// which names the entry that has a value, ~prks for an index, and the name of the tertiary for a
+// tertiary record.
+type key struct{ typ, field, value, rest string }
 
 func parseKey(text string) (k key, ok bool) {
 	typ, more, ok1 := strings.Cut(text, "/")
@@ -94,10 +98,11 @@ func parseKey(text string) (k key, ok bool) {
 	return key{unescaped(typ), unescaped(field), unescaped(value), unescaped(rest)}, ok1 && ok2 && value != ""
 }
 
+// prk returns the key of the entry that the record belongs to.
 func (k key) prk() string { return escaped(k.typ) + "/" + escaped(k.field) + ":" + escaped(k.value) }
 
-// damage is what is wrong with records. Leftovers, which a verb that was cut off may leave, are it only where a
-// repair was made.
+// damage describes what is wrong with records. An interrupted verb may leave leftovers, which count
+// only if repaired is set.
 func damage(all map[string]record, repaired bool) (found []string) {
 	owners := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -121,7 +126,7 @@ func damage(all map[string]record, repaired bool) (found []string) {
 	return found
 }
 
-// secondary is the canonical value of an entry's field.
+// secondary returns the canonical value of a field of an entry.
 func secondary(hash map[string]string, field string) string {
 	if v, has := hash["~skv:"+field]; has {
 		return v
@@ -129,7 +134,10 @@ func secondary(hash map[string]string, field string) string {
 	return hash[field]
 }
 
-// entryDamage looks at I3, I1 and I2 of one entry. It notes who owns which value.
+// entryDamage checks I3, I1 and I2 for one entry, and notes in owners who holds which value. I1:
+// the SRK of each value names the entry. I2: no value has two owners. I3: the entry agrees with its
+// key, and a tombstone has no facets. Before the repair one may still have some, if the
+// server refused the rest of a delete.
 func entryDamage(name string, k key, all map[string]record, owners map[string]string, repaired bool) (found []string) {
 	r := all[name]
 	say := func(format string, args ...any) {
@@ -176,8 +184,9 @@ func entryDamage(name string, k key, all map[string]record, owners map[string]st
 	return found
 }
 
-// lasting is the damage that is the same when it is looked at again: what is read of several nodes is not of one
-// moment, and commands that were lost on their way may still arrive.
+// lasting calls look several times, with pauses, and returns the damage that it found each time.
+// Other damage may not be real: records of several nodes are not read at one moment, and delayed
+// commands may still arrive.
 func lasting(ctx context.Context, look func() ([]string, error)) (found []string, err error) {
 	for i := range 4 {
 		again, err := look()

@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commands are those that a server may be told to refuse, as often as they stand here. The first
-// ones come late in scripts.
+// commands are what a server may refuse. One that is listed twice comes twice as often. The first
+// ones run late in scripts.
 var commands = []string{
 	"hdel", "hdel", "expire", "expire", "unlink", "pexpire", "persist", "srem", "hset", "set", "sadd", "xadd", "rename",
 }
 
-// forbid has a master refuse a command for a while, as one does whose operator takes a right away.
+// forbid makes a master refuse a command for a while, as if an operator took the permission away.
 func (r *run) forbid(i int, command string, hold time.Duration) {
 	node := r.raw[r.master(i)]
 	r.must(node.Do(r.ctx, "ACL", "SETUSER", "default", "-"+command).Err())
@@ -29,7 +29,7 @@ func (r *run) forbid(i int, command string, hold time.Duration) {
 	r.must(node.Do(r.ctx, "ACL", "SETUSER", "default", "+"+command).Err())
 }
 
-// fill has a master be out of memory for a while.
+// fill makes a master refuse writes for a while because it has no memory left.
 func (r *run) fill(i int, hold time.Duration) {
 	node := r.raw[r.master(i)]
 	r.must(node.ConfigSet(r.ctx, "maxmemory", "1").Err())
@@ -37,9 +37,10 @@ func (r *run) fill(i int, hold time.Duration) {
 	r.must(node.ConfigSet(r.ctx, "maxmemory", "0").Err())
 }
 
-// fillDisk has the disk of a master be full after some bytes more, which no right of the machine is needed for: the system
-// lets its process write no further into a file. The write that does not fit ends the process. It comes back with
-// what the file has, up to the last complete transaction.
+// fillDisk makes the disk of a master look full once its file has grown by left bytes. It needs no
+// root: a resource limit keeps the process from writing further. The write that does not fit ends
+// the process. Then the file is cut after its last complete transaction, and the master starts
+// again with it.
 func (r *run) fillDisk(i, left int, hold time.Duration) {
 	master := r.master(i)
 	node := r.raw[master]
@@ -57,7 +58,8 @@ func (r *run) fillDisk(i, left int, hold time.Duration) {
 	r.must(unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(size) + uint64(left), Max: unix.RLIM_INFINITY}, nil))
 	time.Sleep(hold)
 	if unix.Kill(pid, 0) == nil {
-		_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil) // it may die just now
+		// An error is ignored: the process may die at this moment.
+		_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}, nil)
 	}
 	if _, err := node.Ping(r.ctx).Result(); err != nil && !strings.Contains(err.Error(), "NOPERM") {
 		r.log("the disk of master %d was full: %v", i, err)
@@ -74,10 +76,11 @@ func (r *run) fillDisk(i, left int, hold time.Duration) {
 	r.settle()
 }
 
-// completeLength returns the length of the part of an append-only file that ends with its last
-// complete transaction. Redis 7.0 itself cuts off no more than an incomplete command: what it
-// leaves of a transaction it carries out at the next but one start, with the commands that follow.
-// So half a script is there then, long after it was refused.
+// completeLength returns the length of an append-only file up to the end of its last complete
+// transaction. Redis 7.0 itself cuts off no more than an incomplete command. It keeps the rest of
+// an incomplete transaction, and carries it out not at the next start but at the one after it,
+// together with the commands that follow. So half of a script would take effect long after the
+// script was refused.
 func completeLength(text []byte) (complete int) {
 	open := false
 	for at := 0; ; {
@@ -98,8 +101,8 @@ func completeLength(text []byte) (complete int) {
 	}
 }
 
-// commandAt returns the name of the command at the beginning of a text, and its length, 0 if it is
-// not complete.
+// commandAt returns the name and the length of the command at the beginning of text. The length is
+// 0 if the command is not complete.
 func commandAt(text []byte) (name string, length int) {
 	number := func(mark string) (n int, ok bool) {
 		line, _, found := bytes.Cut(text[length:], []byte("\r\n"))
@@ -125,7 +128,7 @@ func commandAt(text []byte) (name string, length int) {
 	return name, length
 }
 
-// TestCompleteLength cuts append-only files where Redis has to.
+// TestCompleteLength checks that files are cut after a complete command or transaction.
 func TestCompleteLength(t *testing.T) {
 	const set, multi, exec = "*2\r\n$3\r\nSET\r\n$1\r\na\r\n", "*1\r\n$5\r\nMULTI\r\n", "*1\r\n$4\r\nEXEC\r\n"
 	for _, tt := range []struct{ whole, rest string }{
@@ -142,7 +145,7 @@ func TestCompleteLength(t *testing.T) {
 	}
 }
 
-// whatRefuses says what a step is that has a server refuse.
+// whatRefuses describes a step that makes a server refuse commands.
 func (s step) whatRefuses() string {
 	switch s.kind {
 	case "forbid":

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// aside reports whether an operation says nothing of the account and its values: it did not succeed, or is about a
-// session, a token or an invitation alone.
+// aside reports whether an operation says nothing about the account and its values, because it did
+// not succeed or concerns only a session, a token or an invitation.
 func aside(o op) bool {
 	switch o.Ask.Verb {
 	case "begin", "check", "issue", "redeem":
@@ -20,18 +20,18 @@ func aside(o op) bool {
 	return false
 }
 
-// A use is what an operation means for secrets of a kind.
+// A use says what an operation means for a secret.
 type use int
 
 const (
 	none   use = iota
-	shows      // that the secret was good: of a token or an invitation it is spent by that
-	denies     // the secret is not good
-	ends       // the secret is over, if the operation was carried out
+	shows      // the secret worked; that spends a token or an invitation
+	denies     // the secret was rejected
+	ends       // the operation ended the secret if it was carried out
 )
 
-// wrongSecrets looks at the sessions, tokens and invitations of an epoch: none is used after its end, no token and no
-// invitation twice, and none is denied that nobody ended.
+// wrongSecrets checks the sessions, tokens and invitations of an epoch. None may work after its
+// end, no token or invitation may work twice, and none may be rejected unless somebody ended it.
 func wrongSecrets(ops []op) (violations []string) {
 	ops = slices.Clone(ops)
 	for i, o := range ops {
@@ -58,7 +58,8 @@ func wrongSecrets(ops []op) (violations []string) {
 	return violations
 }
 
-// of reports whether an operation has to do with a secret that was given: it names it, or its account.
+// of reports whether an operation concerns a secret that another one returned: it names the secret
+// or its account.
 func of(given, o op) bool {
 	if o.Ask.Secret != "" && o.Ask.Verb != "redeem" {
 		return o.Ask.Secret == given.Answer.Secret
@@ -66,7 +67,7 @@ func of(given, o op) bool {
 	return given.Ask.UID != nobodys && o.Ask.UID == given.Ask.UID
 }
 
-// of what it means for the secret that another operation gave.
+// use returns what the operation means for the secret that the operation given returned.
 func (o op) use(given op) use {
 	done, maybe := o.Answer.What == "ok", o.Answer.What == "ok" || o.Answer.What == "unknown"
 	switch o.Ask.Verb {
@@ -96,18 +97,19 @@ func (o op) use(given op) use {
 			return shows
 		case o.Answer.What == "absent" && own:
 			return denies
-		case maybe && o.Ask.Verb != "check" && given.Ask.Verb != "begin": // it spends all tokens of its purpose
+		// Redeeming one token spends all of its purpose.
+		case maybe && o.Ask.Verb != "check" && given.Ask.Verb != "begin":
 			return ends
 		}
 	}
 	return none
 }
 
-// mostOf is how many secrets an account has that a verb gave: the newest. One invitation is as good
-// as any other.
+// mostOf is how many secrets an account has at most, by the verb that returned them. More replace
+// the oldest. Invitations belong to no account, so nothing limits them.
 var mostOf = map[string]int{"begin": 100, "issue": 16, "invite": math.MaxInt}
 
-// misused says what is wrong with one use of a secret, if anything is.
+// misused describes what is wrong with one use of a secret, or returns "" if nothing is.
 func misused(given, o op, uses []op) string {
 	how := o.use(given)
 	if how != shows && how != denies || o.Begin < given.End {
@@ -139,7 +141,9 @@ func misused(given, o op, uses []op) string {
 	return ""
 }
 
-// unacknowledged looks for sessions that are listed and that nobody was given. ids are those of an account that are listed.
+// unacknowledged returns a violation for each listed session of an account that no client was
+// given. Ids are the listed ones. It returns none if the start of a session has an unknown outcome,
+// because that session may be any of them.
 func unacknowledged(uid int, ids []string, ops []op) (violations []string) {
 	known := map[string]bool{}
 	for _, o := range ops {
@@ -147,7 +151,7 @@ func unacknowledged(uid int, ids []string, ops []op) (violations []string) {
 			continue
 		}
 		if o.Answer.What == "unknown" {
-			return nil // it may be any of them
+			return nil
 		}
 		known[o.Answer.ID] = true
 	}

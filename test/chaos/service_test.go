@@ -22,24 +22,25 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// A run has two services, processes that answer over HTTP as userdb serve does. The clock of one is an hour ahead, that of
-// the other an hour behind.
+// A run has two services, processes that answer over HTTP as userdb serve does. The clock
+// of one is an hour ahead, that of the other an hour behind.
 const (
 	services     = 2
-	firstService = 101 // its number among processes; the hour follows from it
+	firstService = 101 // number of the first service among processes, from which its clock follows
 )
 
-// serveStore runs in the process of a service.
+// serveStore serves the store in the process of a service, until the parent is gone.
 func serveStore(t *testing.T, o orders) {
 	client := connect(o.Kind, o.Addrs, nil)
 	go func() {
 		in := bufio.NewScanner(os.Stdin)
 		for in.Scan() {
-			continue // the parent says nothing, and is gone when its end is closed
+			// The parent sends nothing; the input ends when the parent does.
+			continue
 		}
 		os.Exit(0)
 	}()
-	for ; ; time.Sleep(100 * time.Millisecond) { // a master may be dead
+	for ; ; time.Sleep(100 * time.Millisecond) { // a master may be down
 		db, err := redisdb.New(t.Context(), client, userdb.Options{Schema: chaosSchema(4), History: true})
 		if err == nil {
 			db, err = apart(db, o.Number)
@@ -60,7 +61,7 @@ func serveStore(t *testing.T, o orders) {
 	}
 }
 
-// startServices makes a key, and starts the services.
+// startServices makes an API key and starts the services.
 func (r *run) startServices() {
 	keys, err := admin.OpenKeys(r.db)
 	r.must(err)
@@ -75,6 +76,7 @@ func (r *run) startServices() {
 	}
 }
 
+// startService starts service i and waits until it listens. Its life counts its earlier processes.
 func (r *run) startService(i, life int) {
 	o := orders{Number: firstService + i, Life: life, Kind: r.kind, Addrs: r.addrs(), Serves: r.serves[i]}
 	p, err := startProcess(o, r.logs)
@@ -89,7 +91,7 @@ func (r *run) startService(i, life int) {
 	}
 }
 
-// replaceService kills a service and starts another in its place, at its address.
+// replaceService kills service i and starts another process at its address.
 func (r *run) replaceService(i int) {
 	life := r.services[i].Life
 	r.services[i].kill()
@@ -105,15 +107,18 @@ func (r *run) endServices() {
 	}
 }
 
-// nameOf returns one of the few names under which requests of an epoch are sent again and again.
+// nameOf returns one of the few idempotency keys of an epoch.
 func nameOf(epoch, n int) string { return fmt.Sprintf("%d.%d", epoch, n) }
 
+// names is how many idempotency keys an epoch has.
 const names = 8
 
-// once has a service make the one entry of a name.
+// once sends the request of an idempotency key to a service, which creates an entry or returns the
+// one that the key made before.
 func (c caller) once(ctx context.Context, q ask) (a answer) {
 	a.UID = -1
-	body, _ := json.Marshal(map[string]any{"facets": map[string]string{"nick": "once " + q.Name}}) // of texts: it cannot fail
+	// Marshaling strings cannot fail.
+	body, _ := json.Marshal(map[string]any{"facets": map[string]string{"nick": "once " + q.Name}})
 	url := "http://" + c.serves[c.how%len(c.serves)] + "/v1/types/user/entries"
 	req, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader(string(body)))
 	if err != nil {
@@ -130,7 +135,7 @@ func (c caller) once(ctx context.Context, q ask) (a answer) {
 	}
 	defer res.Body.Close()
 	var problem struct{ Code, Detail string }
-	_ = json.NewDecoder(res.Body).Decode(&problem) // an entry is none
+	_ = json.NewDecoder(res.Body).Decode(&problem) // an entry has neither member
 	switch {
 	case res.StatusCode == http.StatusCreated:
 		a.What, a.ID = "ok", path.Base(res.Header.Get("Location"))
@@ -147,7 +152,7 @@ func (c caller) once(ctx context.Context, q ask) (a answer) {
 	return a
 }
 
-// wrongNames looks for names under which more than one entry was made.
+// wrongNames returns a violation for each idempotency key that made more than one entry.
 func wrongNames(ops []op) (violations []string) {
 	made := map[string]op{}
 	for _, o := range ops {

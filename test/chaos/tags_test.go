@@ -8,11 +8,13 @@ import (
 	"slices"
 )
 
-// rawClient reads records itself, and so before a tag that was laid ready is in the set.
+// rawClient is the client of reads of raw records. Such a read may miss an acknowledged tag that is
+// stored with the entry and not yet in the set.
 const rawClient = "raw"
 
-// wrongTags looks for tags of an account that were read after they had been taken away, for such as nobody can have been
-// given, and for acknowledged ones that were not read. Each tag is given once in a run.
+// wrongTags returns a violation for each tag of an account that was read after its removal, that
+// was read although its change took no effect, or that was acknowledged and not read. In a run each
+// tag is given only once, so a tag identifies the operation that gave it.
 func wrongTags(uid int, ops []op) (violations []string) {
 	for _, g := range ops {
 		if len(g.Ask.Tags) == 0 {
@@ -30,7 +32,8 @@ func wrongTags(uid int, ops []op) (violations []string) {
 	return violations
 }
 
-// misread says what is wrong with a reading of tags that were given, if anything is.
+// misread describes what is wrong in reading r with the tags that operation g gave, or returns ""
+// if nothing is.
 func misread(g, r op, ops []op) string {
 	read := slices.ContainsFunc(g.Ask.Tags, func(tag string) bool { return slices.Contains(r.Answer.Tags, tag) })
 	switch g.Answer.What {
@@ -71,13 +74,14 @@ func misread(g, r op, ops []op) string {
 	return ""
 }
 
-// removesTags reports whether an operation took tags away, or may have.
+// removesTags reports whether an operation removed tags or may have.
 func removesTags(o op) bool {
 	return (o.Ask.Verb == "delete" || o.Ask.Verb == "replace") && (o.Answer.What == "ok" || o.Answer.What == "unknown")
 }
 
-// bornSince returns the create that made the account which a reading is of, if that began after another one, g, whose outcome is
-// unknown: then g has not made it. It is "" if the account may have been made by g.
+// bornSince returns the create that made the account of reading r, if it began after g, a create of
+// unknown outcome, and nobody deleted the account afterwards. Then g did not make the account. It
+// returns "" if g may have made it.
 func bornSince(g, r op, ops []op) string {
 	if g.Ask.Verb != "create" {
 		return ""

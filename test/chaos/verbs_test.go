@@ -14,17 +14,23 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// verbs are what clients ask for, as often as they stand here.
+// verbs are what clients ask. One that is listed twice comes twice as often. Most are named after
+// a method of the library. The others are: begin, check, end, endid and endall for sessions (endid
+// by the identifier, endall for all of the account); issue and redeem for tokens; invite and accept
+// for invitations; once for a request with an idempotency key; and swap, which client.swap makes of
+// several others.
 var verbs = []string{
 	"create", "create", "create", "create", "create", "update", "update", "update", "update", "update", "update", "delete", "delete", "delete",
 	"find", "find", "find", "find", "get", "get", "swap", "password", "login", "login", "disable", "enable", "enable", "tag", "tag", "replace", "tags", "tags",
 	"begin", "begin", "begin", "check", "check", "check", "check", "end", "end", "endid", "endid", "endall", "issue", "redeem", "redeem", "invite", "accept", "accept", "once", "once",
 }
 
+// randomAsk returns a random question. Tag returns a new tag.
 func randomAsk(rnd *rand.Rand, tag func() string) ask {
 	q := ask{Verb: verbs[rnd.IntN(len(verbs))], UID: rnd.IntN(accounts)}
 	value := func() int8 { return int8(1 + rnd.IntN(values)) }
-	password := func() int8 { return int8(1 + rnd.IntN(5)/4) } // mostly the first: too many wrong ones close an account
+	// Mostly the first, because too many wrong passwords lock an account.
+	password := func() int8 { return int8(1 + rnd.IntN(5)/4) }
 	switch q.Verb {
 	case "create":
 		for i := range q.Facets {
@@ -57,21 +63,21 @@ func randomAsk(rnd *rand.Rand, tag func() string) ask {
 	return q
 }
 
-// A caller asks one store, in one epoch.
+// A caller asks questions about one epoch.
 type caller struct {
 	users *userdb.Type
 	epoch int
-	how   int // it spells values, and which service it asks
+	how   int // selects the spelling of values, and the service to ask
 
-	serves []string // services
-	key    string   // for them
+	serves []string // addresses of the services
+	key    string   // API key for the services
 }
 
 func (c caller) text(v int8) string { return spelled(c.epoch, v, c.how) }
 
 func (c caller) uid(q ask) hints.Hint { return hints.UID(uidOf(c.epoch, q.UID)) }
 
-// do asks, and says what it was told.
+// do asks a question and returns the answer.
 func (c caller) do(ctx context.Context, q ask) answer {
 	if q.Verb == "once" {
 		return c.once(ctx, q)
@@ -125,6 +131,7 @@ func (c caller) create(ctx context.Context, q ask) (userdb.Entry, error) {
 	return c.users.Create(ctx, n)
 }
 
+// simple asks the questions that are answered only by success or an error.
 func (c caller) simple(ctx context.Context, q ask) error {
 	switch q.Verb {
 	case "delete":
@@ -155,7 +162,7 @@ func (c caller) simple(ctx context.Context, q ask) error {
 	return fmt.Errorf("no such verb: %s", q.Verb)
 }
 
-// change makes an update's change, in the words of facets.changed.
+// change makes the change of an update to an entry, as facets.changed does to the model.
 func (c caller) change(e *userdb.Entry, q ask) {
 	field, to := fields[q.Field], fields[q.To]
 	from, has := e.Get(field)
@@ -174,6 +181,7 @@ func (c caller) change(e *userdb.Entry, q ask) {
 	}
 }
 
+// set sets a field, or drops it if has is false.
 func set(e *userdb.Entry, field string, v schema.Value, has bool) {
 	if has {
 		e.Put(field, v)
@@ -182,7 +190,7 @@ func set(e *userdb.Entry, field string, v schema.Value, has bool) {
 	}
 }
 
-// told puts an error into the words of answers.
+// told sets the outcome of an answer from the error that a call returned.
 func (a *answer) told(q ask, err error) {
 	switch {
 	case err == nil && (a.UID == -2 || a.Facets.mask(-1) != 0):
@@ -213,13 +221,14 @@ func (a *answer) told(q ask, err error) {
 	}
 }
 
-// purpose is that of all tokens, and nobodys the account of what is about none of them.
+// purpose is the purpose of all tokens. Nobodys is the account of questions that concern none.
 const (
 	purpose = "chaos"
 	nobodys = -1
 )
 
-// withSecret asks for what gives a secret, or takes that of an invitation.
+// withSecret asks the questions that return a secret, and accept, which uses the secret of an
+// invitation.
 func (c caller) withSecret(ctx context.Context, q ask, a *answer) (err error) {
 	switch q.Verb {
 	case "begin":
@@ -244,7 +253,8 @@ func (c caller) withSecret(ctx context.Context, q ask, a *answer) (err error) {
 	return err
 }
 
-// takenBy are the fields that an error says are taken: one, or all of a form.
+// takenBy returns the fields that an error says are taken. An error of a create or update may name
+// several.
 func takenBy(err error) (names []string) {
 	if joined, all := err.(interface{ Unwrap() []error }); all {
 		for _, err := range joined.Unwrap() {
