@@ -26,51 +26,51 @@ import (
 )
 
 const (
-	clients   = 6
-	epochLong = 3 * time.Second
-	rest      = time.Minute // for a client to finish its verb, or for a service to start
-	lookAgain = 2 * time.Second
-	silence   = 12 * time.Second
-	leastOps  = 100 // for each minute of the run; fewer succeeding operations fail it
+	clients         = 6
+	epochLength     = 3 * time.Second
+	pauseTimeout    = time.Minute // for a client to finish its verb, or for a service to start
+	recheckInterval = 2 * time.Second
+	maxSilence      = 12 * time.Second
+	minOpsPerMinute = 100 // for each minute of the run; fewer succeeding operations fail it
 )
 
 // A run is one run of the test.
 type run struct {
-	t      *testing.T
-	ctx    context.Context
-	kind   string
-	seed   uint64
-	logs   string
-	begun  time.Time
-	events *os.File
+	t       *testing.T
+	ctx     context.Context
+	kind    string
+	seed    uint64
+	logs    string
+	started time.Time
+	events  *os.File
 
-	c      *redistest.Cluster  // set for KIND=cluster
-	s      *redistest.Sentinel // set for KIND=sentinel
-	raw    map[*redistest.Server]*redis.Client
-	shards []shard
-	client redis.UniversalClient
-	open   map[int64]bool // half-open slots
-	db     *userdb.DB
-	users  *userdb.Type
+	cluster   *redistest.Cluster  // set for KIND=cluster
+	sentinel  *redistest.Sentinel // set for KIND=sentinel
+	raw       map[*redistest.Server]*redis.Client
+	shards    []shard
+	client    redis.UniversalClient
+	openSlots map[int64]bool // half-open slots
+	db        *userdb.DB
+	users     *userdb.Type
 
 	follower *follower
 
-	services [services]*process
-	serves   []string // addresses of the services
-	key      string   // API key that the services accept
+	services     [services]*process
+	serviceAddrs []string // addresses of the services
+	key          string   // API key that the services accept
 
 	mu        sync.Mutex
 	processes [clients]*process
 	files     map[string]string // paths of the history files, by client
-	said      time.Time         // time of the last line of output
-	doing     string            // last line of the log
-	cutsOf    int               // connections that replaced clients had cut
+	lastPrint time.Time         // time of the last line of output
+	lastLog   string            // last line of the log
+	oldCuts   int               // connections that replaced clients had cut
 
-	epoch   atomic.Int64 // epoch in progress; 0: clients pause
-	last    int          // last epoch begun
-	judged  int          // last epoch judged
-	ok, all map[string]int
-	verdict verdict
+	epoch       atomic.Int64 // epoch in progress; 0: clients pause
+	lastEpoch   int          // last epoch begun
+	judgedEpoch int          // last epoch judged
+	ok, all     map[string]int
+	verdict     verdict
 }
 
 // TestChaos runs clients and a nemesis on one store and judges the answers, as the package comment
@@ -84,20 +84,20 @@ func TestChaos(t *testing.T) {
 	if err != nil {
 		seed = rand.Uint64N(1_000_000)
 	}
-	kind := cmp.Or(os.Getenv("USERDB_CHAOS_KIND"), onCluster)
-	if !slices.Contains([]string{onCluster, onOne, bySentinel}, kind) {
+	kind := cmp.Or(os.Getenv("USERDB_CHAOS_KIND"), kindCluster)
+	if !slices.Contains([]string{kindCluster, kindOne, kindSentinel}, kind) {
 		t.Fatalf("no such kind of store: %s", kind)
 	}
 	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	defer stop()
 	r := newRun(t, ctx, kind, seed)
-	r.print("seed %d, %v minutes; again: make chaos KIND=%s MINUTES=%v SEED=%d; logs: %s", seed, minutes, kind, minutes, seed, r.logs)
+	r.print("seed %d, %v minutes; to repeat it: make chaos KIND=%s MINUTES=%v SEED=%d; logs: %s", seed, minutes, kind, minutes, seed, r.logs)
 	go r.watch(ctx)
 	r.start()
 	n := &nemesis{r: r, done: map[string]int{}}
-	end := r.begun.Add(time.Duration(minutes * float64(time.Minute)))
-	for cycle := 0; cycle < leastCycles(kind) || time.Now().Before(end); cycle++ {
+	end := r.started.Add(time.Duration(minutes * float64(time.Minute)))
+	for cycle := 0; cycle < minCycles(kind) || time.Now().Before(end); cycle++ {
 		r.cycle(cycle, n)
 		if t.Failed() {
 			return
@@ -112,8 +112,8 @@ func newRun(t *testing.T, ctx context.Context, kind string, seed uint64) *run {
 		t.Fatal(err)
 	}
 	r := &run{
-		t: t, ctx: ctx, kind: kind, seed: seed, logs: logs, begun: time.Now(), raw: map[*redistest.Server]*redis.Client{},
-		open: map[int64]bool{}, files: map[string]string{}, ok: map[string]int{}, all: map[string]int{},
+		t: t, ctx: ctx, kind: kind, seed: seed, logs: logs, started: time.Now(), raw: map[*redistest.Server]*redis.Client{},
+		openSlots: map[int64]bool{}, files: map[string]string{}, ok: map[string]int{}, all: map[string]int{},
 	}
 	t.Setenv(runEnv, logs)
 	t.Cleanup(r.end) // after the cleanups of the servers, which are registered later
@@ -125,10 +125,10 @@ func newRun(t *testing.T, ctx context.Context, kind string, seed uint64) *run {
 
 // end checks that no process is left, and removes the logs unless the run failed.
 func (r *run) end() {
-	leaked(r.t, r.logs)
+	checkLeftovers(r.t, r.logs)
 	r.events.Close()
 	if r.t.Failed() {
-		r.print("FAILED with seed %d; again: make chaos KIND=%s SEED=%d; logs: %s", r.seed, r.kind, r.seed, r.logs)
+		r.print("FAILED with seed %d; to repeat it: make chaos KIND=%s SEED=%d; logs: %s", r.seed, r.kind, r.seed, r.logs)
 		return
 	}
 	os.RemoveAll(r.logs)
@@ -173,10 +173,10 @@ func (r *run) must(err error) {
 // print writes a line to the output and to the log.
 func (r *run) print(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	fmt.Printf("chaos %4.0fs  %s\n", time.Since(r.begun).Seconds(), text)
+	fmt.Printf("chaos %4.0fs  %s\n", time.Since(r.started).Seconds(), text)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.said = time.Now()
+	r.lastPrint = time.Now()
 	if r.events != nil {
 		fmt.Fprintf(r.events, "%.4f %s\n", float64(now())/1e9, text)
 	}
@@ -186,8 +186,8 @@ func (r *run) print(format string, args ...any) {
 func (r *run) log(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.doing = fmt.Sprintf(format, args...)
-	fmt.Fprintf(r.events, "%.4f %s\n", float64(now())/1e9, r.doing)
+	r.lastLog = fmt.Sprintf(format, args...)
+	fmt.Fprintf(r.events, "%.4f %s\n", float64(now())/1e9, r.lastLog)
 }
 
 func (r *run) process(i int) *process {
@@ -198,7 +198,7 @@ func (r *run) process(i int) *process {
 
 // startClient starts client i. Its life counts its earlier processes.
 func (r *run) startClient(i, life int) {
-	o := orders{Number: i, Life: life, Seed: r.seed, Kind: r.kind, Addrs: r.addrs(), Services: r.serves, Key: r.key, Epoch: int(r.epoch.Load())}
+	o := config{Number: i, Life: life, Seed: r.seed, Kind: r.kind, Addrs: r.addrs(), Services: r.serviceAddrs, Key: r.key, Epoch: int(r.epoch.Load())}
 	o.History = filepath.Join(r.logs, "client-"+o.name()+".jsonl")
 	p, err := startProcess(o, r.logs)
 	r.must(err)
@@ -207,15 +207,15 @@ func (r *run) startClient(i, life int) {
 	r.processes[i] = p
 	r.files[o.name()] = o.History
 	if e := int(r.epoch.Load()); e != o.Epoch {
-		p.say("epoch %d", e)
+		p.send("epoch %d", e)
 	}
 }
 
-// replace kills client i and starts another process in its place.
-func (r *run) replace(i int) {
+// replaceClient kills client i and starts another process in its place.
+func (r *run) replaceClient(i int) {
 	p := r.process(i)
 	p.kill()
-	r.cutsOf += p.cutsSoFar()
+	r.oldCuts += p.cutCount()
 	r.startClient(i, p.Life+1)
 }
 
@@ -232,7 +232,7 @@ func (r *run) setEpoch(e int) {
 	defer r.mu.Unlock()
 	r.epoch.Store(int64(e))
 	for _, p := range r.processes {
-		p.say("epoch %d", e)
+		p.send("epoch %d", e)
 	}
 }
 

@@ -25,12 +25,12 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// clientEnv is an environment variable with the orders of a client or service, as JSON. A process
+// clientEnv is an environment variable with the config of a client or service, as JSON. A process
 // without it is the parent.
 const clientEnv = "USERDB_CHAOS_CLIENT"
 
-// Orders tell a process what to be: a client, or a service.
-type orders struct {
+// A config tells a process what to be: a client, or a service.
+type config struct {
 	Number, Life int // Life counts the processes that had the same number before
 	Seed         uint64
 	Kind         string // kind of store
@@ -42,12 +42,12 @@ type orders struct {
 	Epoch        int    // first epoch; 0: wait for one
 }
 
-func (o orders) name() string { return fmt.Sprintf("%d.%d", o.Number, o.Life) }
+func (o config) name() string { return fmt.Sprintf("%d.%d", o.Number, o.Life) }
 
 // A client is the process that asks. It reads commands from its standard input, one on each line,
 // and exits at the end of the input.
 type client struct {
-	orders
+	config
 	t     *testing.T
 	proxy *redistest.Proxy
 	users *userdb.Type
@@ -59,9 +59,9 @@ type client struct {
 
 	opened chan struct{} // closed once the store is open
 
-	mu    sync.Mutex
-	epoch int
-	woken *sync.Cond
+	mu           sync.Mutex
+	epoch        int
+	epochChanged *sync.Cond
 }
 
 // TestClient runs the client or service that clientEnv describes. It tests nothing, and is skipped
@@ -72,28 +72,28 @@ func TestClient(t *testing.T) {
 		t.Skip("a client of TestChaos, which runs it")
 	}
 	c := &client{t: t, pulse: newPulse(), opened: make(chan struct{})}
-	if err := json.Unmarshal([]byte(text), &c.orders); err != nil {
+	if err := json.Unmarshal([]byte(text), &c.config); err != nil {
 		t.Fatal(err)
 	}
 	if c.Serves != "" {
-		serveStore(t, c.orders)
+		serveStore(t, c.config)
 	}
-	c.woken, c.epoch = sync.NewCond(&c.mu), c.Epoch
+	c.epochChanged, c.epoch = sync.NewCond(&c.mu), c.Epoch
 	c.rnd = rand.New(rand.NewPCG(c.Seed, uint64(c.Number)<<32|uint64(c.Life)))
 	c.proxy = redistest.NewProxy(t, &redistest.Server{}) // only its dialer is used
-	go c.obey()
-	if err := c.open(t.Context()); err != nil {
+	go c.readCommands()
+	if err := c.openStore(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	close(c.opened)
 	for {
-		c.one(t.Context(), c.current())
+		c.askRandom(t.Context(), c.waitForEpoch())
 	}
 }
 
-// open creates the history file, opens the pool of secrets, and connects to the store, repeatedly
-// until it succeeds.
-func (c *client) open(ctx context.Context) (err error) {
+// openStore creates the history file, opens the pool of secrets, and opens the store, which it
+// tries again until it succeeds.
+func (c *client) openStore(ctx context.Context) (err error) {
 	if c.rec.file, err = os.OpenFile(c.History, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (c *client) open(ctx context.Context) (err error) {
 			continue
 		}
 		if err == nil {
-			db, err = apart(db, c.Number)
+			db, err = withSkewedClock(db, c.Number)
 		}
 		if err != nil {
 			return err
@@ -120,8 +120,9 @@ func (c *client) open(ctx context.Context) (err error) {
 	}
 }
 
-// apart sets the clock of a process by its number: right, an hour ahead or an hour behind.
-func apart(db *userdb.DB, number int) (*userdb.DB, error) {
+// withSkewedClock sets the clock of a process by its number: right, an hour ahead or an hour
+// behind.
+func withSkewedClock(db *userdb.DB, number int) (*userdb.DB, error) {
 	ahead := time.Duration(number%3-1) * time.Hour
 	return view.Reconfigure(db, func(c *view.Config) { c.OwnClock = func() time.Time { return time.Now().Add(ahead) } })
 }
@@ -131,8 +132,8 @@ type quietLogger struct{}
 
 func (quietLogger) Printf(context.Context, string, ...any) {}
 
-// obey carries out the commands of the parent, and exits when the parent closes the pipe.
-func (c *client) obey() {
+// readCommands carries out the commands of the parent, and exits when the parent closes the pipe.
+func (c *client) readCommands() {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		words := strings.Fields(in.Text())
@@ -144,7 +145,7 @@ func (c *client) obey() {
 		case "epoch":
 			c.mu.Lock()
 			c.epoch = n
-			c.woken.Broadcast()
+			c.epochChanged.Broadcast()
 			c.mu.Unlock()
 		case "crowd":
 			go c.crowd(context.Background(), time.Duration(n)*time.Millisecond)
@@ -164,26 +165,26 @@ func (c *client) obey() {
 	os.Exit(0)
 }
 
-// current returns the epoch in progress. While there is none it tells the parent that the client
-// waits.
-func (c *client) current() int {
+// waitForEpoch returns the epoch in progress. While there is none it tells the parent that the
+// client waits.
+func (c *client) waitForEpoch() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.epoch == 0 {
 		fmt.Println("waits")
 	}
 	for c.epoch == 0 {
-		c.woken.Wait()
+		c.epochChanged.Wait()
 	}
 	return c.epoch
 }
 
-// one asks one random question, except that a swap consists of several. After some creates it
+// askRandom asks one random question, except that a swap consists of several. After some creates it
 // removes the tags at once, perhaps before they are in place. It ends some sessions before another
 // client can.
-func (c *client) one(ctx context.Context, epoch int) {
-	q := randomAsk(c.rnd, c.tag)
-	c.must(c.withSecret(&q, epoch))
+func (c *client) askRandom(ctx context.Context, epoch int) {
+	q := randomQuestion(c.rnd, c.tag)
+	c.must(c.addSecret(&q, epoch))
 	if q.Verb == "swap" {
 		c.swap(ctx, epoch, q.UID)
 		return
@@ -191,18 +192,18 @@ func (c *client) one(ctx context.Context, epoch int) {
 	a, again := c.ask(ctx, epoch, q), c.rnd.IntN(2) == 0
 	switch {
 	case again && q.Verb == "create" && len(q.Tags) > 0:
-		c.ask(ctx, epoch, ask{Verb: "replace", UID: q.UID})
+		c.ask(ctx, epoch, question{Verb: "replace", UID: q.UID})
 	case again && q.Verb == "begin" && a.What == "ok":
 		end := []string{"end", "endid"}[c.rnd.IntN(2)]
-		c.ask(ctx, epoch, ask{Verb: end, UID: q.UID, Secret: a.Secret, ID: a.ID})
-		c.ask(ctx, epoch, ask{Verb: "check", UID: q.UID, Secret: a.Secret})
+		c.ask(ctx, epoch, question{Verb: end, UID: q.UID, Secret: a.Secret, ID: a.ID})
+		c.ask(ctx, epoch, question{Verb: "check", UID: q.UID, Secret: a.Secret})
 	}
 }
 
-// withSecret adds to a question what it needs from elsewhere: the secret of a session, token or
+// addSecret adds to a question what it needs from elsewhere: the secret of a session, token or
 // invitation, or an idempotency key. If there is no such secret yet, the question becomes one that
 // gets a secret.
-func (c *client) withSecret(q *ask, epoch int) error {
+func (c *client) addSecret(q *question, epoch int) error {
 	if q.Verb == "once" {
 		q.Name = nameOf(epoch, c.rnd.IntN(names))
 	}
@@ -225,18 +226,18 @@ func (c *client) tag() string {
 	return fmt.Sprintf("%s.%d", c.name(), c.tags)
 }
 
-// times are the lengths of contexts. Some end in the middle of a call.
-var times = []time.Duration{300 * time.Millisecond, 2 * time.Second, 2 * time.Second, 6 * time.Second}
+// timeouts are the lengths of contexts. Some end in the middle of a call.
+var timeouts = []time.Duration{300 * time.Millisecond, 2 * time.Second, 2 * time.Second, 6 * time.Second}
 
 // ask records a question, asks it with a random time limit and spelling, and records the answer. It
 // adds a secret that it got to the pool.
-func (c *client) ask(ctx context.Context, epoch int, q ask) answer {
-	most, how := times[c.rnd.IntN(len(times))], c.rnd.IntN(3)
+func (c *client) ask(ctx context.Context, epoch int, q question) answer {
+	most, how := timeouts[c.rnd.IntN(len(timeouts))], c.rnd.IntN(3)
 	n := c.rec.n
 	c.rec.n++
 	c.must(c.rec.write(line{N: n, Epoch: epoch, At: now(), Ask: &q}))
 	var a answer
-	late := c.pulse.within(userdb.WithActor(ctx, userdb.Actor{Name: whoOf(c.name(), n)}), most, func(ctx context.Context) {
+	late := c.pulse.timeCall(userdb.WithActor(ctx, userdb.Actor{Name: whoOf(c.name(), n)}), most, func(ctx context.Context) {
 		a = caller{c.users, epoch, how, c.Services, c.Key}.do(ctx, q)
 	})
 	if !slices.Contains(hashing, q.Verb) {
@@ -260,14 +261,14 @@ func (c *client) must(err error) {
 // frustrate.
 func (c *client) swap(ctx context.Context, epoch, uid int) {
 	other := (uid + 1 + c.rnd.IntN(accounts-1)) % accounts
-	a, b := c.ask(ctx, epoch, ask{Verb: "get", UID: uid}), c.ask(ctx, epoch, ask{Verb: "get", UID: other})
+	a, b := c.ask(ctx, epoch, question{Verb: "get", UID: uid}), c.ask(ctx, epoch, question{Verb: "get", UID: other})
 	i, j := c.rnd.IntN(len(fields)), c.rnd.IntN(len(fields))
 	if a.What != "ok" || b.What != "ok" || a.Facets[i] == 0 || b.Facets[j] == 0 {
 		return
 	}
-	c.ask(ctx, epoch, ask{Verb: "update", UID: uid, Change: "drop", Field: i})
-	c.ask(ctx, epoch, ask{Verb: "update", UID: other, Change: "put", Field: j, Value: a.Facets[i]})
-	c.ask(ctx, epoch, ask{Verb: "update", UID: uid, Change: "put", Field: i, Value: b.Facets[j]})
+	c.ask(ctx, epoch, question{Verb: "update", UID: uid, Change: "drop", Field: i})
+	c.ask(ctx, epoch, question{Verb: "update", UID: other, Change: "put", Field: j, Value: a.Facets[i]})
+	c.ask(ctx, epoch, question{Verb: "update", UID: uid, Change: "put", Field: i, Value: b.Facets[j]})
 }
 
 // resolves returns an error unless an identifier of an entry, in any field, and the UID find that

@@ -33,7 +33,7 @@ func role(node *redis.Client, r *run) string {
 // master returns the node of shard i that is the master now. Only the nemesis changes that. It
 // waits, because a node that has just started may not answer yet.
 func (r *run) master(i int) (found *redistest.Server) {
-	r.until(fmt.Sprintf("shard %d has a master", i), func() bool {
+	r.waitUntil(fmt.Sprintf("shard %d has a master", i), func() bool {
 		for _, node := range r.shards[i].nodes {
 			if found == nil && strings.Contains(role(r.raw[node], r), "role:master") {
 				found = node
@@ -76,11 +76,11 @@ func (r *run) stopMaster(i int, hold time.Duration) {
 
 // failover makes the replica of a shard its master, once the replica has all writes.
 func (r *run) failover(i int) {
-	if r.kind == bySentinel {
+	if r.kind == kindSentinel {
 		r.switchOver()
 		return
 	}
-	r.c.WaitReady()
+	r.cluster.WaitReady()
 	old, replica := r.raw[r.master(i)], r.raw[r.replica(i)]
 	r.must(replica.ClusterFailover(r.ctx).Err())
 	leads := func(node *redis.Client) bool { return strings.Contains(role(node, r), "role:master") }
@@ -92,15 +92,15 @@ func (r *run) failover(i int) {
 			break
 		}
 	}
-	r.adopt(i)
-	r.c.WaitReady()
+	r.adoptOrphans(i)
+	r.cluster.WaitReady()
 }
 
-// adopt gives the master of shard i the slots that a failover left without one. We saw Redis 7.0 do
-// that: the new master did not take over a slot that the old master had received shortly before,
-// and counted it as the old master's until that called itself a replica. The records of the slot
-// are at the new master, because they were replicated.
-func (r *run) adopt(i int) {
+// adoptOrphans gives the master of shard i the slots that a failover left without one. We saw Redis
+// 7.0 do that: the new master did not take over a slot that the old master had received shortly
+// before, and counted it as the old master's until that called itself a replica. The records of the
+// slot are at the new master, because they were replicated.
+func (r *run) adoptOrphans(i int) {
 	master := r.raw[r.master(i)]
 	var orphans []int
 	for range 100 {
@@ -151,14 +151,14 @@ type move struct {
 // openSlot begins to move the slot of a key to another shard. It returns nil if the slot is already
 // moving.
 func (r *run) openSlot(key string) *move {
-	slot, err := r.raw[r.c.Nodes[0]].ClusterKeySlot(r.ctx, key).Result()
+	slot, err := r.raw[r.cluster.Nodes[0]].ClusterKeySlot(r.ctx, key).Result()
 	r.must(err)
 	m := &move{slot: slot, from: r.shardOf(slot)}
 	m.to = (m.from + 1 + int(slot)%(len(r.shards)-1)) % len(r.shards)
-	if r.open[slot] {
+	if r.openSlots[slot] {
 		return nil
 	}
-	r.open[slot] = true
+	r.openSlots[slot] = true
 	from, to := r.raw[r.master(m.from)], r.raw[r.master(m.to)]
 	r.must(to.Do(r.ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", r.id(from)).Err())
 	r.must(from.Do(r.ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", r.id(to)).Err())
@@ -192,7 +192,7 @@ func (r *run) shardOf(slot int64) int {
 			}
 		}
 	}
-	r.t.Fatalf("nobody serves slot %d", slot)
+	r.t.Fatalf("no master serves slot %d", slot)
 	return 0
 }
 
@@ -207,8 +207,8 @@ func (r *run) nodes(node *redis.Client) (lines [][]string) {
 	return lines
 }
 
-// carry moves the records of a slot.
-func (r *run) carry(m *move) {
+// migrateSlot moves the records of a slot.
+func (r *run) migrateSlot(m *move) {
 	from, to := r.master(m.from), r.master(m.to)
 	host, port, err := net.SplitHostPort(to.Addr())
 	r.must(err)
@@ -220,7 +220,7 @@ func (r *run) carry(m *move) {
 		}
 		for _, key := range keys {
 			if err := r.raw[from].Do(r.ctx, "MIGRATE", host, port, key, 0, 60_000).Err(); err != nil {
-				r.t.Fatalf("a fault of the test, and no violation: MIGRATE broke off, and may have left a copy: %v", err)
+				r.t.Fatalf("fault of the test, not a violation: MIGRATE failed and may have left a copy: %v", err)
 			}
 		}
 	}
@@ -232,19 +232,19 @@ func (r *run) closeSlot(m *move) {
 	id := r.id(to)
 	r.must(to.Do(r.ctx, "CLUSTER", "SETSLOT", m.slot, "NODE", id).Err())
 	r.must(from.Do(r.ctx, "CLUSTER", "SETSLOT", m.slot, "NODE", id).Err())
-	delete(r.open, m.slot)
+	delete(r.openSlots, m.slot)
 }
 
-// agreed waits until all nodes agree which master serves which slots.
-func (r *run) agreed() {
-	r.settle()
-	if r.kind != onCluster {
+// waitForAgreement waits until all nodes agree which master serves which slots.
+func (r *run) waitForAgreement() {
+	r.waitReady()
+	if r.kind != kindCluster {
 		return
 	}
 	var err error
 	for range 500 {
-		r.c.WaitReady()
-		if err = r.disagree(); err == nil {
+		r.cluster.WaitReady()
+		if err = r.checkAgreement(); err == nil {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -252,11 +252,11 @@ func (r *run) agreed() {
 	r.t.Fatal(err)
 }
 
-// disagree returns an error that shows two different views of the cluster, or nil if there is one
-// view.
-func (r *run) disagree() error {
+// checkAgreement returns an error that shows two different views of the cluster, or nil if there is
+// one view.
+func (r *run) checkAgreement() error {
 	var first string
-	for _, node := range r.c.Nodes {
+	for _, node := range r.cluster.Nodes {
 		var owners []string
 		for _, line := range r.nodes(r.raw[node]) {
 			if strings.Contains(line[2], "master") {
@@ -266,28 +266,28 @@ func (r *run) disagree() error {
 		if text := sorted(owners); first == "" {
 			first = text
 		} else if text != first {
-			return fmt.Errorf("nodes do not agree who serves which slots:\n%s\n%s", first, text)
+			return fmt.Errorf("nodes disagree about which master serves which slots:\n%s\n%s", first, text)
 		}
 	}
 	return nil
 }
 
-// TestAdopt removes a slot from its master, as a failover may, and checks that adopt returns it
-// with its records.
-func TestAdopt(t *testing.T) {
-	r := newRun(t, t.Context(), onCluster, 1)
-	r.c = redistest.StartCluster(t, redistest.FailsOver, redistest.Config("cluster-require-full-coverage no"))
-	r.haveCluster()
-	slot, err := r.raw[r.c.Nodes[0]].ClusterKeySlot(r.ctx, "k").Result()
+// TestAdoptOrphans removes a slot from its master, as a failover may, and checks that adoptOrphans
+// returns it with its records.
+func TestAdoptOrphans(t *testing.T) {
+	r := newRun(t, t.Context(), kindCluster, 1)
+	r.cluster = redistest.StartCluster(t, redistest.FailsOver, redistest.Config("cluster-require-full-coverage no"))
+	r.addClusterShards()
+	slot, err := r.raw[r.cluster.Nodes[0]].ClusterKeySlot(r.ctx, "k").Result()
 	r.must(err)
-	r.must(r.c.Client().Set(r.ctx, "k", "v", 0).Err())
+	r.must(r.cluster.Client().Set(r.ctx, "k", "v", 0).Err())
 	i := r.shardOf(slot)
 	// The master comes first, because it would tell the others.
-	for _, node := range slices.Concat([]*redistest.Server{r.master(i)}, r.c.Nodes) {
+	for _, node := range slices.Concat([]*redistest.Server{r.master(i)}, r.cluster.Nodes) {
 		_ = r.raw[node].ClusterDelSlots(r.ctx, int(slot)).Err() // it may know already
 	}
-	r.adopt(i)
-	r.agreed()
+	r.adoptOrphans(i)
+	r.waitForAgreement()
 	if got, err := r.raw[r.master(i)].Get(r.ctx, "k").Result(); got != "v" || r.shardOf(slot) != i {
 		t.Errorf("got %q, %v at shard %d; want v at shard %d", got, err, r.shardOf(slot), i)
 	}

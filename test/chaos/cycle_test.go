@@ -20,7 +20,7 @@ import (
 // epochs.
 func (r *run) cycle(i int, n *nemesis) {
 	steps := plan(r.kind, r.seed, i, len(r.shards))
-	r.print("cycle %d: %s", i, announced(steps))
+	r.print("cycle %d: %s", i, planText(steps))
 	ctx, stop := context.WithCancel(r.ctx)
 	defer stop()
 	var ended sync.WaitGroup
@@ -33,7 +33,7 @@ func (r *run) cycle(i int, n *nemesis) {
 	}
 	stop()
 	ended.Wait()
-	r.quiet(i)
+	r.healAndJudge(i)
 	if r.ctx.Err() != nil {
 		r.t.Fatal("interrupted")
 	}
@@ -42,9 +42,9 @@ func (r *run) cycle(i int, n *nemesis) {
 // epochs begins one epoch after another until ctx ends.
 func (r *run) epochs(ctx context.Context) {
 	for ctx.Err() == nil {
-		r.last++
-		r.setEpoch(r.last)
-		_ = sleep(ctx, epochLong) // a cycle may end in the middle of an epoch
+		r.lastEpoch++
+		r.setEpoch(r.lastEpoch)
+		_ = sleep(ctx, epochLength) // a cycle may end in the middle of an epoch
 	}
 }
 
@@ -52,10 +52,10 @@ func (r *run) epochs(ctx context.Context) {
 func (r *run) watch(ctx context.Context) {
 	for sleep(ctx, time.Second) == nil {
 		r.mu.Lock()
-		silent, doing := time.Since(r.said) > silence, r.doing
+		silent, lastLog := time.Since(r.lastPrint) > maxSilence, r.lastLog
 		r.mu.Unlock()
 		if silent {
-			r.print("epoch %d; %s", r.epoch.Load(), doing)
+			r.print("epoch %d; %s", r.epoch.Load(), lastLog)
 		}
 	}
 }
@@ -65,48 +65,48 @@ func (r *run) progress() string {
 	for verb, n := range r.all {
 		good, asked = good+r.ok[verb], asked+n
 	}
-	return fmt.Sprintf("%d of %d operations judged so far succeeded, %d histories judged, %d undecided", good, asked, r.verdict.histories, r.verdict.undecided)
+	return fmt.Sprintf("%d of %d operations judged so far succeeded; %d histories judged, %d of them undecided", good, asked, r.verdict.histories, r.verdict.undecided)
 }
 
-// quiet ends all faults, pauses all clients, and judges the epochs of the cycle.
-func (r *run) quiet(cycle int) {
+// healAndJudge ends all faults, pauses all clients, and judges the epochs of the cycle.
+func (r *run) healAndJudge(cycle int) {
 	r.epoch.Store(0)
 	for i := range clients {
-		r.process(i).say("pass")
+		r.process(i).send("pass")
 	}
 	for i := range clients {
-		if err := r.process(i).pause(rest); err != nil {
+		if err := r.process(i).pause(pauseTimeout); err != nil {
 			r.t.Fatal(err)
 		}
 	}
-	r.agreed()
+	r.waitForAgreement()
 	r.log("judging")
-	ops := r.histories()
-	for e := r.judged + 1; e <= r.last; e++ {
-		r.judgeEpoch(e, append(ops[e], r.lookBack(e)...))
-		r.lookAtSessions(e, ops[e])
-		r.touch(e)
-		r.violated(within(e, r.judgeFeed(e, ops[e])))
+	ops := r.unjudgedOps()
+	for e := r.judgedEpoch + 1; e <= r.lastEpoch; e++ {
+		r.judgeEpoch(e, append(ops[e], r.readBack(e)...))
+		r.checkSessions(e, ops[e])
+		r.touchAccounts(e)
+		r.report(inEpoch(e, r.judgeFeed(e, ops[e])))
 	}
-	r.judged = r.last
-	r.violated(r.follower.complaints())
+	r.judgedEpoch = r.lastEpoch
+	r.report(r.follower.takeViolations())
 	for i := range clients {
-		r.violated(r.process(i).complaints())
+		r.report(r.process(i).takeViolations())
 	}
-	r.must(r.forget())
+	r.must(r.dropLastEvents())
 	// After an even cycle the follower reads now, when its position is beyond the end of the feed.
 	// After an odd one it reads on when other events have been added behind its position.
 	if cycle%2 == 0 {
 		r.must(r.follower.read(r.ctx))
 	}
-	found, err := lasting(r.ctx, r.rawDamage(ops, false))
+	found, err := confirmedDamage(r.ctx, r.rawDamage(ops, false))
 	r.must(err)
-	r.violated(found)
-	r.print("quiet; %s", r.progress())
+	r.report(found)
+	r.print("all faults are repaired; %s", r.progress())
 }
 
-// histories returns the operations that are not judged yet, by epoch.
-func (r *run) histories() map[int][]op {
+// unjudgedOps returns the operations that are not judged yet, by epoch.
+func (r *run) unjudgedOps() map[int][]op {
 	var all []op
 	for name, path := range r.files {
 		ops, err := readHistory(path, name)
@@ -114,7 +114,7 @@ func (r *run) histories() map[int][]op {
 			continue // killed before it could ask
 		}
 		r.must(err)
-		all = append(all, slices.DeleteFunc(ops, func(o op) bool { return o.Epoch <= r.judged })...)
+		all = append(all, slices.DeleteFunc(ops, func(o op) bool { return o.Epoch <= r.judgedEpoch })...)
 	}
 	return byEpoch(all)
 }
@@ -129,22 +129,22 @@ func (r *run) judgeEpoch(e int, ops []op) {
 	v := judge(ops)
 	r.verdict.histories += v.histories
 	r.verdict.undecided += v.undecided
-	r.violated(within(e, v.violations))
+	r.report(inEpoch(e, v.violations))
 }
 
-func within(e int, violations []string) []string {
+func inEpoch(e int, violations []string) []string {
 	for i := range violations {
 		violations[i] = fmt.Sprintf("epoch %d: %s", e, violations[i])
 	}
 	return violations
 }
 
-// mostShown limits how many violations of one kind a run prints. The log has all.
-const mostShown = 5
+// maxShown limits how many violations of one kind a run prints. The log has all.
+const maxShown = 5
 
-func (r *run) violated(found []string) {
+func (r *run) report(found []string) {
 	for i, text := range found {
-		if i == mostShown {
+		if i == maxShown {
 			r.t.Errorf("and %d more", len(found)-i)
 			break
 		}
@@ -155,37 +155,37 @@ func (r *run) violated(found []string) {
 	}
 }
 
-// lookBack reads, while there are no faults, all accounts of an epoch, their tags and all values,
+// readBack reads, while there are no faults, all accounts of an epoch, their tags and all values,
 // and sends each named request again. It also checks that each account is found by its own
 // identifiers.
-func (r *run) lookBack(e int) (ops []op) {
+func (r *run) readBack(e int) (ops []op) {
 	c := r.caller(e)
 	for uid := range accounts {
-		ops = append(ops, r.calm(c, ask{Verb: "get", UID: uid}), r.calm(c, ask{Verb: "tags", UID: uid}))
+		ops = append(ops, r.askUntilAnswered(c, question{Verb: "get", UID: uid}), r.askUntilAnswered(c, question{Verb: "tags", UID: uid}))
 		o := ops[len(ops)-2]
 		for _, v := range o.Answer.Facets {
 			if o.Answer.What == "ok" && v > 0 {
-				if err := resolves(r.ctx, r.users, uidOf(e, uid), spelled(e, v, 1)); err != nil {
-					r.violated([]string{err.Error()})
+				if err := resolves(r.ctx, r.users, uidOf(e, uid), spelling(e, v, 1)); err != nil {
+					r.report([]string{err.Error()})
 				}
 			}
 		}
 	}
 	for v := int8(1); v <= values; v++ {
-		ops = append(ops, r.calm(c, ask{Verb: "find", Field: -1, Value: v}))
+		ops = append(ops, r.askUntilAnswered(c, question{Verb: "find", Field: -1, Value: v}))
 	}
 	for n := range names {
 		c.how = n % services // one has a clock that is ahead, the other behind
-		ops = append(ops, r.calm(c, ask{Verb: "once", UID: nobodys, Name: nameOf(e, n)}))
+		ops = append(ops, r.askUntilAnswered(c, question{Verb: "once", UID: noAccount, Name: nameOf(e, n)}))
 	}
 	return ops
 }
 
 // caller returns the caller with which the parent itself asks.
-func (r *run) caller(epoch int) caller { return caller{r.users, epoch, 0, r.serves, r.key} }
+func (r *run) caller(epoch int) caller { return caller{r.users, epoch, 0, r.serviceAddrs, r.key} }
 
-// lookAtSessions reports sessions that are listed although no client was given them.
-func (r *run) lookAtSessions(e int, ops []op) {
+// checkSessions reports sessions that are listed although no client was given them.
+func (r *run) checkSessions(e int, ops []op) {
 	for uid := range accounts {
 		var ids []string
 		for s, err := range r.users.Sessions(r.ctx, hints.UID(uidOf(e, uid))) {
@@ -193,20 +193,21 @@ func (r *run) lookAtSessions(e int, ops []op) {
 				ids = append(ids, s.ID)
 			}
 		}
-		r.violated(within(e, unacknowledged(uid, ids, ops)))
+		r.report(inEpoch(e, unknownSessions(uid, ids, ops)))
 	}
 }
 
-// touch changes each account of an epoch, because the next change of an account adds the lines that
-// a killed client left out of the feed.
-func (r *run) touch(e int) {
+// touchAccounts changes each account of an epoch, because the next change of an account adds the
+// lines that a killed client left out of the feed.
+func (r *run) touchAccounts(e int) {
 	for uid := range accounts {
-		r.calm(r.caller(e), ask{Verb: "tag", UID: uid, Tags: []string{fmt.Sprintf("end.%d.%d", e, uid)}})
+		r.askUntilAnswered(r.caller(e), question{Verb: "tag", UID: uid, Tags: []string{fmt.Sprintf("end.%d.%d", e, uid)}})
 	}
 }
 
-// calm asks until the answer is definite, and reports a violation if that takes too long.
-func (r *run) calm(c caller, q ask) (o op) {
+// askUntilAnswered asks until the answer is definite, and reports a violation if that takes too
+// long.
+func (r *run) askUntilAnswered(c caller, q question) (o op) {
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(r.ctx, 5*time.Second)
 		o = op{Client: "end", N: -1, Epoch: c.epoch, Begin: now(), Ask: q}
@@ -217,7 +218,7 @@ func (r *run) calm(c caller, q ask) (o op) {
 			return o
 		}
 		if time.Since(begin) > 20*time.Second {
-			r.violated([]string{"all is healed, and there is no answer: " + o.String()})
+			r.report([]string{"no definite answer, although all faults are repaired: " + o.String()})
 			return o
 		}
 	}
@@ -241,9 +242,9 @@ func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error
 				if all[name].hash["~isa"] == "" || all[name].hash["~fill"] != "" {
 					continue
 				}
-				reading := op{Client: rawClient, Epoch: e, Begin: begin, End: begin + 1, Ask: ask{Verb: "tags", UID: uid}, Answer: answer{What: "ok", UID: -1, Tags: all[name+"/tags"].members}}
-				of := slices.DeleteFunc(slices.Clone(of), func(o op) bool { return !o.ours(uid) || o.Ask.Verb == "tags" })
-				for _, text := range wrongTags(uid, append(of, reading)) {
+				reading := op{Client: rawClient, Epoch: e, Begin: begin, End: begin + 1, Ask: question{Verb: "tags", UID: uid}, Answer: answer{What: "ok", UID: -1, Tags: all[name+"/tags"].members}}
+				of := slices.DeleteFunc(slices.Clone(of), func(o op) bool { return !o.about(uid) || o.Ask.Verb == "tags" })
+				for _, text := range tagViolations(uid, append(of, reading)) {
 					head, _, _ := strings.Cut(text, ":\n")
 					found = append(found, fmt.Sprintf("the record of %s/tags: %s (%v)", name, head, reading.Answer.Tags))
 				}
@@ -257,53 +258,53 @@ func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error
 // run if too little happened in it.
 func (r *run) finish(n *nemesis, minutes float64) {
 	r.log("repairing")
-	cuts := r.cutsOf
+	cuts := r.oldCuts
 	for i := range clients {
 		r.process(i).kill()
-		cuts += r.process(i).cutsSoFar()
+		cuts += r.process(i).cutCount()
 	}
 	repairs := 0
 	for left := []string{""}; len(left) > 0; repairs++ {
-		if repairs == mostRepairs {
-			r.violated(left)
+		if repairs == maxRepairs {
+			r.report(left)
 			break
 		}
 		r.log("repaired: %v", r.check(true))
 		left = r.check(false)
 		r.log("left by the repair: %v", left)
 	}
-	found, err := lasting(r.ctx, r.rawDamage(nil, true))
+	found, err := confirmedDamage(r.ctx, r.rawDamage(nil, true))
 	r.must(err)
-	r.violated(found)
-	r.worth(n, cuts, minutes)
+	r.report(found)
+	r.checkCoverage(n, cuts, minutes)
 	r.print("%d repairs; %s; steps %v; %d replies and requests lost; %s",
 		repairs, r.progress(), n.done, cuts, sortedCounts(r.ok))
 }
 
-// mostRepairs is how many repairs may be needed: a repair leaves alone what a killed client may
+// maxRepairs is how many repairs may be needed: a repair leaves alone what a killed client may
 // still be working on, and the next one repairs it.
-const mostRepairs = 4
+const maxRepairs = 4
 
 // check runs check.Run and returns the errors that it found.
 func (r *run) check(repair bool) (problems []string) {
 	for p, err := range check.Run(r.ctx, r.db, check.Options{Repair: repair}) {
 		r.must(err)
 		if p.Severity == check.SeverityError {
-			problems = append(problems, "check says: "+p.String())
+			problems = append(problems, "check.Run reports: "+p.String())
 		}
 	}
 	return problems
 }
 
-// worth fails a run in which too little happened for it to prove anything.
-func (r *run) worth(n *nemesis, cuts int, minutes float64) {
+// checkCoverage fails a run in which too little happened for it to prove anything.
+func (r *run) checkCoverage(n *nemesis, cuts int, minutes float64) {
 	good := 0
 	for _, verb := range []string{"create", "update", "delete", "find", "get", "password", "login", "disable", "enable", "tag", "replace", "tags", "begin", "check", "end", "endid", "endall", "issue", "redeem", "invite", "accept", "once"} {
 		if good += r.ok[verb]; r.ok[verb] == 0 {
 			r.t.Errorf("no %s succeeded", verb)
 		}
 	}
-	if float64(good) < leastOps*minutes {
+	if float64(good) < minOpsPerMinute*minutes {
 		r.t.Errorf("only %d operations succeeded in %v minutes", good, minutes)
 	}
 	if len(n.done) == 0 {
@@ -313,7 +314,7 @@ func (r *run) worth(n *nemesis, cuts int, minutes float64) {
 		r.t.Error("no reply was lost")
 	}
 	if r.follower.gaps == 0 {
-		r.t.Error("the follower never lost its position")
+		r.t.Error("the follower never met a gap in the feed")
 	}
 	if 10*r.verdict.undecided > r.verdict.histories {
 		r.t.Errorf("%d of %d histories could not be judged in time", r.verdict.undecided, r.verdict.histories)

@@ -20,16 +20,16 @@ import (
 type follower struct {
 	db *userdb.DB
 
-	mu    sync.Mutex
-	after string
-	heard map[string][]fedLine // by account
-	ids   map[string]bool
-	wrong []string
-	gaps  int
+	mu     sync.Mutex
+	after  string
+	events map[string][]eventLine // by account
+	ids    map[string]bool
+	wrong  []string
+	gaps   int
 }
 
 func newFollower(db *userdb.DB) *follower {
-	return &follower{db: db, heard: map[string][]fedLine{}, ids: map[string]bool{}}
+	return &follower{db: db, events: map[string][]eventLine{}, ids: map[string]bool{}}
 }
 
 // follow reads the feed until ctx ends. It tries again if the store does not answer.
@@ -55,11 +55,11 @@ func (f *follower) read(ctx context.Context) error {
 		}
 		for _, e := range p.Events {
 			if f.ids[e.ID] {
-				f.wrong = append(f.wrong, fmt.Sprintf("a follower heard an event twice: %+v", e))
+				f.wrong = append(f.wrong, fmt.Sprintf("the follower got an event twice: %+v", e))
 			}
 			f.ids[e.ID] = true
 			uid := e.Key.Value()
-			f.heard[uid] = append(f.heard[uid], fedLine{uid, e.Actor, string(e.Kind)})
+			f.events[uid] = append(f.events[uid], eventLine{uid, e.Actor, string(e.Kind)})
 		}
 		if f.after = p.Next; len(p.Events) == 0 {
 			return nil
@@ -67,25 +67,25 @@ func (f *follower) read(ctx context.Context) error {
 	}
 }
 
-// of returns the events of one account.
-func (f *follower) of(uid string) []fedLine {
+// eventsOf returns the events of one account.
+func (f *follower) eventsOf(uid string) []eventLine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]fedLine{}, f.heard[uid]...)
+	return append([]eventLine{}, f.events[uid]...)
 }
 
-// everything returns the events of all accounts.
-func (f *follower) everything() (all []fedLine) {
+// allEvents returns the events of all accounts.
+func (f *follower) allEvents() (all []eventLine) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, of := range f.heard {
+	for _, of := range f.events {
 		all = append(all, of...)
 	}
 	return all
 }
 
-// complaints returns the violations found since the last call.
-func (f *follower) complaints() []string {
+// takeViolations returns the violations found since the last call.
+func (f *follower) takeViolations() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	wrong := f.wrong
@@ -95,13 +95,13 @@ func (f *follower) complaints() []string {
 
 // historyOf returns the history of an account, the oldest line first, or nil if the account does
 // not exist.
-func (r *run) historyOf(uid string) (lines []fedLine) {
+func (r *run) historyOf(uid string) (lines []eventLine) {
 	all, err := r.users.History(r.ctx, hints.UID(uid))
 	if err != nil {
 		return nil
 	}
 	for _, e := range all {
-		lines = append([]fedLine{{uid, e.Actor, string(e.Kind)}}, lines...)
+		lines = append([]eventLine{{uid, e.Actor, string(e.Kind)}}, lines...)
 	}
 	return lines
 }
@@ -125,11 +125,11 @@ func (r *run) judgeFeed(e int, ops []op) (violations []string) {
 		violations = nil
 		for uid := range accounts {
 			history := r.historyOf(uidOf(e, uid))
-			if wrong := unfed(history, r.follower.of(uidOf(e, uid))); history != nil && wrong != "" {
+			if wrong := feedDifference(history, r.follower.eventsOf(uidOf(e, uid))); history != nil && wrong != "" {
 				violations = append(violations, fmt.Sprintf("account %d: %s", uid, wrong))
 			}
 		}
-		violations = append(violations, wrongLines(ops, r.follower.everything())...)
+		violations = append(violations, lineViolations(ops, r.follower.allEvents())...)
 		if len(violations) == 0 || time.Since(begin) > repairTime || r.ctx.Err() != nil {
 			return violations
 		}
@@ -167,8 +167,9 @@ func (r *run) repairEach(e int, ops []op, why string) {
 	r.must(group.Wait())
 }
 
-// forget deletes the last event of each part of the feed, as a failover that loses it would.
-func (r *run) forget() error {
+// dropLastEvents deletes the last event of each part of the feed, as a failover that loses it
+// would.
+func (r *run) dropLastEvents() error {
 	return onMasters(r.ctx, r.client, func(ctx context.Context, node redis.UniversalClient) error {
 		keys := node.Scan(ctx, 0, "~/feed/*", 1000).Iterator()
 		for keys.Next(ctx) {

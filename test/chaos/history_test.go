@@ -26,8 +26,8 @@ var fields = [3]string{"email", "name", "nick"}
 // to the epoch.
 type facets [len(fields)]int8
 
-// An ask is a question: a verb, and the arguments that the verb takes.
-type ask struct {
+// A question is a verb with its arguments.
+type question struct {
 	Verb     string   `json:"verb"` // one of verbs, or once, swap and the like
 	UID      int      `json:"uid"`
 	Facets   facets   `json:"facets"`           // for create
@@ -77,7 +77,7 @@ type op struct {
 	N          int // counts the operations of the client
 	Epoch      int
 	Begin, End int64 // nanoseconds; End is math.MaxInt64 if it may still take effect
-	Ask        ask
+	Ask        question
 	Answer     answer
 }
 
@@ -94,7 +94,7 @@ func (o op) String() string {
 	return fmt.Sprintf("%-5s %.4f–%s %s → %s", o.Client, float64(o.Begin)/1e9, end, o.Ask, o.Answer)
 }
 
-func (q ask) String() string {
+func (q question) String() string {
 	switch q.Verb {
 	case "create":
 		return fmt.Sprintf("create account %d with %v, password %d, tags %q", q.UID, q.Facets, q.Password, q.Tags)
@@ -157,11 +157,11 @@ func (a answer) String() string {
 
 // A line is one line of a history file: a question before it is asked, or its answer.
 type line struct {
-	N      int     `json:"n"`
-	Epoch  int     `json:"epoch,omitempty"`
-	At     int64   `json:"at"`
-	Ask    *ask    `json:"ask,omitempty"`
-	Answer *answer `json:"answer,omitempty"`
+	N      int       `json:"n"`
+	Epoch  int       `json:"epoch,omitempty"`
+	At     int64     `json:"at"`
+	Ask    *question `json:"ask,omitempty"`
+	Answer *answer   `json:"answer,omitempty"`
 }
 
 // now returns the machine's monotonic clock in nanoseconds. All processes share it.

@@ -27,45 +27,45 @@ const patience = 20 * time.Second
 func judge(ops []op) (v verdict) {
 	for _, o := range ops {
 		if o.Answer.What == "odd" {
-			v.violations = append(v.violations, "an answer that no documentation has:\n    "+o.String())
+			v.violations = append(v.violations, "undocumented answer:\n    "+o.String())
 		}
 		if o.Answer.Late > 0 {
-			v.violations = append(v.violations, "a call went on after its context had ended:\n    "+o.String())
+			v.violations = append(v.violations, "a call did not return when its context ended:\n    "+o.String())
 		}
 	}
 	for uid := range accounts {
-		of := slices.DeleteFunc(slices.Clone(ops), func(o op) bool { return !o.ours(uid) })
-		v.history(fmt.Sprintf("account %d", uid), accountModel, slices.DeleteFunc(slices.Clone(of), aside))
-		v.violations = append(v.violations, wrongTags(uid, of)...)
+		of := slices.DeleteFunc(slices.Clone(ops), func(o op) bool { return !o.about(uid) })
+		v.checkHistory(fmt.Sprintf("account %d", uid), accountModel, slices.DeleteFunc(slices.Clone(of), irrelevant))
+		v.violations = append(v.violations, tagViolations(uid, of)...)
 	}
 	for value := int8(1); value <= values; value++ {
-		v.history(fmt.Sprintf("value %d", value), valueModel(value), slices.DeleteFunc(slices.Clone(ops), aside))
+		v.checkHistory(fmt.Sprintf("value %d", value), valueModel(value), slices.DeleteFunc(slices.Clone(ops), irrelevant))
 	}
-	v.violations = append(v.violations, wrongSecrets(ops)...)
-	v.violations = append(v.violations, wrongNames(ops)...)
+	v.violations = append(v.violations, secretViolations(ops)...)
+	v.violations = append(v.violations, nameViolations(ops)...)
 	return v
 }
 
-// history checks that some order of the operations explains all answers, and adds a violation if
-// there is none.
-func (v *verdict) history(of string, m model, ops []op) {
+// checkHistory checks that some order of the operations explains all answers, and adds a violation
+// if there is none.
+func (v *verdict) checkHistory(of string, m model, ops []op) {
 	v.histories++
-	switch linear(m(false), ops) {
+	switch checkLinear(m(false), ops) {
 	case porcupine.Unknown:
 		v.undecided++
 	case porcupine.Illegal:
-		short := shortest(m, ops)
+		short := shrink(m, ops)
 		text := make([]string, len(short))
 		for i, o := range short {
 			text[i] = "\n    " + o.String()
 		}
-		v.violations = append(v.violations, fmt.Sprintf("no order of what was told about %s makes all of it true; the shortest part that is so, %d of %d:%s",
+		v.violations = append(v.violations, fmt.Sprintf("no order of the operations explains all answers about %s; %d of %d operations show it:%s",
 			of, len(short), len(ops), strings.Join(text, "")))
 	}
 }
 
-// linear reports whether some order of ops, each within its time, agrees with the model.
-func linear(m porcupine.Model, ops []op) porcupine.CheckResult {
+// checkLinear reports whether some order of ops, each within its time, agrees with the model.
+func checkLinear(m porcupine.Model, ops []op) porcupine.CheckResult {
 	all := make([]porcupine.Operation, len(ops))
 	for i, o := range ops {
 		all[i] = porcupine.Operation{Input: o, Call: o.Begin, Return: o.End}
@@ -73,27 +73,27 @@ func linear(m porcupine.Model, ops []op) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(m, all, patience)
 }
 
-// shortest returns a part of a history that no order explains, as short as possible. It leaves out
+// shrink returns a part of a history that no order explains, as short as possible. It leaves out
 // the operations after the moment at which the history became impossible, because nothing later can
 // make it possible. It leaves out the operations before some moment if the rest is impossible
 // whatever they did. And it leaves out each operation that changes nothing and is not needed to
 // show the contradiction. A write that ended stays: without it, what follows would be wrong only
 // because of the cut.
-func shortest(m model, ops []op) []op {
+func shrink(m model, ops []op) []op {
 	moments := []int64{0}
 	for _, o := range ops {
 		moments = append(moments, o.End)
 	}
 	slices.Sort(moments)
 	anything := false
-	last := latest(moments, func(moment int64) bool { return linear(m(false), until(ops, moment)) != porcupine.Illegal })
-	short := until(ops, moments[min(last+1, len(moments)-1)])
-	if first := latest(moments, func(moment int64) bool { return linear(m(true), since(short, moment)) == porcupine.Illegal }); first >= 0 {
-		short, anything = since(short, moments[first]), true
+	last := lastIndex(moments, func(moment int64) bool { return checkLinear(m(false), partUntil(ops, moment)) != porcupine.Illegal })
+	short := partUntil(ops, moments[min(last+1, len(moments)-1)])
+	if first := lastIndex(moments, func(moment int64) bool { return checkLinear(m(true), partSince(short, moment)) == porcupine.Illegal }); first >= 0 {
+		short, anything = partSince(short, moments[first]), true
 	}
 	for i := 0; i < len(short); {
 		without := slices.Delete(slices.Clone(short), i, i+1)
-		if changesNothing(short[i]) && linear(m(anything), without) == porcupine.Illegal {
+		if changesNothing(short[i]) && checkLinear(m(anything), without) == porcupine.Illegal {
 			short = without
 		} else {
 			i++
@@ -102,44 +102,44 @@ func shortest(m model, ops []op) []op {
 	return short
 }
 
-// latest returns the index of the last moment at which is holds, if it holds at all earlier ones,
-// or -1 if it holds at none.
-func latest(moments []int64, is func(int64) bool) int {
+// lastIndex returns the index of the last moment at which is holds, if it holds at all earlier
+// ones, or -1 if it holds at none.
+func lastIndex(moments []int64, is func(int64) bool) int {
 	return sort.Search(len(moments), func(i int) bool { return !is(moments[i]) }) - 1
 }
 
-// until returns the operations that began at a moment or before. One that ended later may not have
-// taken effect yet.
-func until(ops []op, moment int64) (part []op) {
+// partUntil returns the operations that began at a moment or before. One that ended later may not
+// have taken effect yet.
+func partUntil(ops []op, moment int64) (part []op) {
 	for _, o := range ops {
 		if o.Begin > moment {
 			continue
 		}
-		if o, stays := unless(o, o.End <= moment); stays {
+		if o, stays := cutUnless(o, o.End <= moment); stays {
 			part = append(part, o)
 		}
 	}
 	return part
 }
 
-// since returns the operations that ended at a moment or after. One that began earlier may have
+// partSince returns the operations that ended at a moment or after. One that began earlier may have
 // taken effect already.
-func since(ops []op, moment int64) (part []op) {
+func partSince(ops []op, moment int64) (part []op) {
 	for _, o := range ops {
 		if o.End < moment {
 			continue
 		}
-		if o, stays := unless(o, o.Begin >= moment); stays {
+		if o, stays := cutUnless(o, o.Begin >= moment); stays {
 			part = append(part, o)
 		}
 	}
 	return part
 }
 
-// unless returns an operation as it is if it lies completely within a part of a history. Otherwise
-// it makes the outcome of a write unknown, and reports false for an operation that changes nothing,
-// because the part can do without it.
-func unless(o op, complete bool) (op, bool) {
+// cutUnless returns an operation as it is if it lies completely within a part of a history.
+// Otherwise it makes the outcome of a write unknown, and reports false for an operation that
+// changes nothing, because the part can do without it.
+func cutUnless(o op, complete bool) (op, bool) {
 	if !complete && changesNothing(o) {
 		return o, false
 	}

@@ -15,9 +15,9 @@ import (
 
 // Kinds of store for a run.
 const (
-	onCluster  = "cluster"
-	onOne      = "one"
-	bySentinel = "sentinel"
+	kindCluster  = "cluster"
+	kindOne      = "one"
+	kindSentinel = "sentinel"
 )
 
 // startServers starts the servers of the run's kind. All of them sync their files with every write,
@@ -25,63 +25,63 @@ const (
 func (r *run) startServers() {
 	keeps := redistest.AppendOnly("always")
 	switch r.kind {
-	case onCluster:
-		r.c = redistest.StartCluster(r.t, redistest.FailsOver, keeps,
+	case kindCluster:
+		r.cluster = redistest.StartCluster(r.t, redistest.FailsOver, keeps,
 			redistest.Config("cluster-replica-no-failover yes", "cluster-require-full-coverage no"))
-		r.haveCluster()
-	case onOne:
-		r.have(redistest.Start(r.t, keeps))
-	case bySentinel:
-		r.s = redistest.StartSentinel(r.t, keeps)
-		r.have(r.s.Master, r.s.Replica)
+		r.addClusterShards()
+	case kindOne:
+		r.addShard(redistest.Start(r.t, keeps))
+	case kindSentinel:
+		r.sentinel = redistest.StartSentinel(r.t, keeps)
+		r.addShard(r.sentinel.Master, r.sentinel.Replica)
 	}
 }
 
-// have adds a shard that consists of nodes.
-func (r *run) have(nodes ...*redistest.Server) {
+// addShard adds a shard that consists of nodes.
+func (r *run) addShard(nodes ...*redistest.Server) {
 	for _, node := range nodes {
 		r.raw[node] = node.Client()
 	}
 	r.shards = append(r.shards, shard{nodes})
 }
 
-// haveCluster adds the shards of the cluster.
-func (r *run) haveCluster() {
-	for i := range len(r.c.Nodes) / 2 {
-		r.have(r.c.Nodes[i], r.c.Nodes[i+len(r.c.Nodes)/2])
+// addClusterShards adds the shards of the cluster.
+func (r *run) addClusterShards() {
+	for i := range len(r.cluster.Nodes) / 2 {
+		r.addShard(r.cluster.Nodes[i], r.cluster.Nodes[i+len(r.cluster.Nodes)/2])
 	}
 }
 
 // addrs returns the addresses that clients connect to.
 func (r *run) addrs() []string {
 	switch r.kind {
-	case onCluster:
-		return r.c.Addrs()
-	case bySentinel:
-		return r.s.Addrs()
+	case kindCluster:
+		return r.cluster.Addrs()
+	case kindSentinel:
+		return r.sentinel.Addrs()
 	}
 	return []string{r.shards[0].nodes[0].Addr()}
 }
 
-// settle waits until all servers run and know each other.
-func (r *run) settle() {
+// waitReady waits until all servers run and know each other.
+func (r *run) waitReady() {
 	switch r.kind {
-	case onCluster:
-		r.c.WaitReady()
-	case bySentinel:
-		r.s.WaitReady()
+	case kindCluster:
+		r.cluster.WaitReady()
+	case kindSentinel:
+		r.sentinel.WaitReady()
 	}
 }
 
 // connect returns a Redis client for a store. If dial is nil it dials as usual.
 func connect(kind string, addrs []string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) redis.UniversalClient {
 	switch kind {
-	case onCluster:
+	case kindCluster:
 		return redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: addrs, Dialer: dial, ContextTimeoutEnabled: true, ReadTimeout: time.Second,
 			ClusterStateReloadInterval: 2 * time.Second,
 		})
-	case bySentinel:
+	case kindSentinel:
 		return redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: redistest.MasterName, SentinelAddrs: addrs, Dialer: dial, ContextTimeoutEnabled: true, ReadTimeout: time.Second,
 		})
@@ -102,20 +102,20 @@ func onMasters(ctx context.Context, c redis.UniversalClient, f func(context.Cont
 // switchOver makes Sentinels promote the replica. Meanwhile nobody can write: the old master holds
 // writes back from before the replica has all of them until it is a replica itself.
 func (r *run) switchOver() {
-	r.settle()
+	r.waitReady()
 	old, next := r.raw[r.master(0)], r.raw[r.replica(0)]
 	r.must(old.Do(r.ctx, "CLIENT", "PAUSE", 60_000, "WRITE").Err())
-	r.until("the replica has all writes", func() bool { return offset(role(old, r)) == offset(role(next, r)) })
-	sentinel := redis.NewSentinelClient(&redis.Options{Addr: r.s.Sentinels[0].Addr()})
+	r.waitUntil("the replica has all writes", func() bool { return offset(role(old, r)) == offset(role(next, r)) })
+	sentinel := redis.NewSentinelClient(&redis.Options{Addr: r.sentinel.Sentinels[0].Addr()})
 	defer sentinel.Close()
 	r.must(sentinel.Failover(r.ctx, redistest.MasterName).Err())
-	r.until("the replica is the master", func() bool { return strings.Contains(role(next, r), "role:master") })
+	r.waitUntil("the replica is the master", func() bool { return strings.Contains(role(next, r), "role:master") })
 	host, port, err := net.SplitHostPort(next.Options().Addr)
 	r.must(err)
 	// The Sentinels do the same, but only when the pause has ended.
 	r.must(old.ReplicaOf(r.ctx, host, port).Err())
 	r.must(old.Do(r.ctx, "CLIENT", "UNPAUSE").Err())
-	r.settle()
+	r.waitReady()
 }
 
 // offset returns the position of a node in the replication stream, from the text of INFO.
@@ -130,14 +130,14 @@ func offset(info string) string {
 	return ""
 }
 
-// until waits for something that the servers do by themselves.
-func (r *run) until(what string, is func() bool) {
+// waitUntil waits for something that the servers do by themselves.
+func (r *run) waitUntil(what string, is func() bool) {
 	for begin := time.Now(); !is(); time.Sleep(20 * time.Millisecond) {
 		if r.ctx.Err() != nil {
 			r.t.Fatal("interrupted")
 		}
 		if time.Since(begin) > time.Minute {
-			r.t.Fatalf("a fault of the test, and no violation: it is not so after a minute that %s", what)
+			r.t.Fatalf("fault of the test, not a violation: after a minute still waiting until %s", what)
 		}
 	}
 }

@@ -22,9 +22,9 @@ const (
 // a busy machine.
 var hashing = []string{"create", "login", "password"}
 
-// A pulse measures time in beats while its process runs. Beats are missing for the time for which
-// the nemesis stops the process, or a busy machine does not run it. So a call is not late because
-// its process was stopped.
+// A pulse measures the time for which its process runs, in beats. It stands still while the nemesis
+// has stopped the process or a busy machine does not run it, so that no call counts as late because
+// of that.
 type pulse struct{ beats atomic.Int64 }
 
 func newPulse() *pulse {
@@ -37,9 +37,9 @@ func newPulse() *pulse {
 	return p
 }
 
-// within calls a function with a context that ends after most. It returns how many milliseconds the
-// call went on after that, or 0 for less than grace.
-func (p *pulse) within(ctx context.Context, most time.Duration, call func(context.Context)) int64 {
+// timeCall calls a function with a context that ends after most. It returns how many milliseconds
+// the call went on after that, or 0 for less than grace.
+func (p *pulse) timeCall(ctx context.Context, most time.Duration, call func(context.Context)) int64 {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	begin := p.beats.Load()
@@ -53,8 +53,8 @@ func (p *pulse) within(ctx context.Context, most time.Duration, call func(contex
 // A crowd is many goroutines that change accounts of their own at once. While a server keeps
 // silent, the lines of what they do fill every queue for the feed.
 const (
-	crowdSize = 64
-	crowdMost = 500 * time.Millisecond // time limit of each call
+	crowdSize    = 64
+	crowdTimeout = 500 * time.Millisecond // time limit of each call
 )
 
 // crowd runs a crowd for the time hold, and tells the parent of each call that goes on after its
@@ -68,7 +68,7 @@ func (c *client) crowd(ctx context.Context, hold time.Duration) {
 		all.Go(func() {
 			uid := fmt.Sprintf("crowd-%d-%d", c.Number, i)
 			for n := 0; ctx.Err() == nil; n++ {
-				late := c.pulse.within(context.Background(), crowdMost, func(ctx context.Context) { c.inCrowd(ctx, uid, n) })
+				late := c.pulse.timeCall(context.Background(), crowdTimeout, func(ctx context.Context) { c.changeInCrowd(ctx, uid, n) })
 				if late > 0 {
 					fmt.Println("late", late)
 				}
@@ -78,8 +78,8 @@ func (c *client) crowd(ctx context.Context, hold time.Duration) {
 	all.Wait()
 }
 
-// inCrowd makes change n of an account. The first one creates it.
-func (c *client) inCrowd(ctx context.Context, uid string, n int) {
+// changeInCrowd makes change n of an account. The first one creates it.
+func (c *client) changeInCrowd(ctx context.Context, uid string, n int) {
 	if n == 0 {
 		_, _ = c.users.Create(ctx, userdb.NewEntry{UID: uid}) // it may exist
 		return

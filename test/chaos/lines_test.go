@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// A fedLine holds what is compared of a line of the history or of an event of the feed.
-type fedLine struct {
+// An eventLine holds what is compared of a line of the history or of an event of the feed.
+type eventLine struct {
 	UID  string
 	Who  string
 	Kind string
 }
 
-// lines returns how many lines an operation must leave at least, and may leave at most.
-func (o op) lines() (least, most int) {
+// lineBounds returns how many lines an operation must leave at least, and may leave at most.
+func (o op) lineBounds() (least, most int) {
 	switch o.Ask.Verb {
 	case "find", "get", "tags", "check", "invite", "once":
 		return 0, 0
@@ -35,11 +35,11 @@ func (o op) lines() (least, most int) {
 	return 0, 0
 }
 
-// crossedBy reports whether operation d may have come in the middle of operation o. O consists of
-// several commands on a cluster, or is sent again after a lost reply. D is a delete, or, if o
-// starts a session, anything that ends all sessions. If d came before the line of o, nothing is
-// left for the line to describe; if it came after, o may answer that the account is gone.
-func (o op) crossedBy(d op) bool {
+// mayCross reports whether d may have taken effect in the middle of o, which is several commands on
+// a cluster, or is sent again after a lost reply. It is false unless d is a delete or, if o starts
+// a session, anything that ends all sessions. If d came before o wrote its line, o found nothing to
+// write a line about. If d came after it, o may answer that the account is gone.
+func (o op) mayCross(d op) bool {
 	after := []string{"delete"}
 	switch o.Ask.Verb {
 	case "begin": // these end the session at once
@@ -51,12 +51,12 @@ func (o op) crossedBy(d op) bool {
 		(d.Answer.What == "ok" || d.Answer.What == "unknown") && d.End > o.Begin && d.Begin < o.End
 }
 
-// wrongLines compares the events of the feed with the operations of an epoch. It returns a
+// lineViolations compares the events of the feed with the operations of an epoch. It returns a
 // violation for each operation that has too many lines, and for each acknowledged one that lacks
 // its line.
-func wrongLines(ops []op, heard []fedLine) (violations []string) {
+func lineViolations(ops []op, events []eventLine) (violations []string) {
 	count := map[string]int{}
-	for _, l := range heard {
+	for _, l := range events {
 		count[l.Who]++
 	}
 	for _, o := range ops {
@@ -64,53 +64,55 @@ func wrongLines(ops []op, heard []fedLine) (violations []string) {
 			continue
 		}
 		n := count[o.who()]
-		least, most := o.lines()
-		if slices.ContainsFunc(ops, o.crossedBy) {
+		least, most := o.lineBounds()
+		if slices.ContainsFunc(ops, o.mayCross) {
 			least, most = 0, 1
 			if o.Ask.Verb == "issue" && o.Answer.What == "ok" {
-				least, most = 1, 2 // a token that was ended before the call was sent again is issued once more
+				// A token that was ended before the call was sent again is issued once more.
+				least, most = 1, 2
 			}
 		}
 		if n > most || n < least {
-			violations = append(violations, fmt.Sprintf("the feed has %d lines, want %d to %d, of\n    %s", n, least, most, o))
+			violations = append(violations, fmt.Sprintf("the feed has %d lines of this operation, want %d to %d:\n    %s", n, least, most, o))
 		}
 	}
 	return violations
 }
 
-// unfed describes how the feed differs from the history of a live account, or returns "" if it does
-// not. The history begins with the create that made the account, so earlier events do not count.
-func unfed(history, heard []fedLine) string {
-	heard = slices.DeleteFunc(slices.Clone(heard), func(l fedLine) bool {
+// feedDifference describes how the feed differs from the history of a live account, or returns ""
+// if it does not. The history begins with the create that made the account, so earlier events do
+// not count.
+func feedDifference(history, events []eventLine) string {
+	events = slices.DeleteFunc(slices.Clone(events), func(l eventLine) bool {
 		return slices.Contains([]string{"login", "login_failed", "throttle", "repair"}, l.Kind)
 	})
 	last := 0
-	for i, l := range heard {
+	for i, l := range events {
 		if l.Kind == "create" {
 			last = i
 		}
 	}
-	if heard = heard[last:]; slices.Equal(history, trimmed(heard, history)) {
+	if events = events[last:]; slices.Equal(history, withoutDropped(events, history)) {
 		return ""
 	}
-	return fmt.Sprintf("the history is\n    %v\n  and the feed\n    %v", history, heard)
+	return fmt.Sprintf("the feed differs from the history. History:\n    %v\n  Feed:\n    %v", history, events)
 }
 
-// Limits of the history of an account. It keeps at most mostLines lines. If there are more, older
-// lines leave, but never one of the newest lastLines.
+// Limits of the history of an account. It keeps at most historyLimit lines. If there are more,
+// older lines leave, but never one of the newest historyKept.
 const (
-	mostLines = 100
-	lastLines = 30
+	historyLimit = 100
+	historyKept  = 30
 )
 
-// trimmed removes from the events those that a full history may have dropped.
-func trimmed(heard, history []fedLine) []fedLine {
-	if len(heard) <= mostLines {
-		return heard
+// withoutDropped removes from the events those that a full history may have dropped.
+func withoutDropped(events, history []eventLine) []eventLine {
+	if len(events) <= historyLimit {
+		return events
 	}
-	stays := slices.Clone(heard[len(heard)-lastLines:])
-	at := len(history) - lastLines - 1
-	for _, l := range slices.Backward(heard[:len(heard)-lastLines]) {
+	stays := slices.Clone(events[len(events)-historyKept:])
+	at := len(history) - historyKept - 1
+	for _, l := range slices.Backward(events[:len(events)-historyKept]) {
 		if at >= 0 && history[at] == l {
 			stays = slices.Insert(stays, 0, l)
 			at--

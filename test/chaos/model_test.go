@@ -11,8 +11,8 @@ import (
 // reads are the verbs that change nothing.
 var reads = []string{"find", "get", "login", "tags", "check"}
 
-// ours reports whether an operation concerns an account: it names the account or found it.
-func (o op) ours(uid int) bool {
+// about reports whether an operation concerns an account: it names the account or found it.
+func (o op) about(uid int) bool {
 	if o.Ask.Verb == "find" || o.Ask.Verb == "login" {
 		return o.Answer.What == "ok" && o.Answer.UID == uid
 	}
@@ -28,9 +28,9 @@ type account struct {
 	disabled bool
 }
 
-// after returns the account after a verb took effect, and whether the verb is possible: a create
+// apply returns the account after a verb took effect, and whether the verb is possible: a create
 // needs an account that does not exist, all others one that does.
-func (a account) after(q ask) (account, bool) {
+func (a account) apply(q question) (account, bool) {
 	if q.Verb == "create" {
 		return account{live: true, facets: q.Facets, password: q.Password}, !a.live
 	}
@@ -51,7 +51,7 @@ func (a account) after(q ask) (account, bool) {
 }
 
 // changed returns the facets after an update.
-func (f facets) changed(q ask) facets {
+func (f facets) changed(q question) facets {
 	switch q.Change {
 	case "put":
 		f[q.Field] = q.Value
@@ -70,10 +70,10 @@ func (f facets) changed(q ask) facets {
 // next returns the states in which the account may be after an operation, none if the answer cannot
 // be true.
 func (a account) next(o op) []any {
-	after, can := a.after(o.Ask)
+	after, can := a.apply(o.Ask)
 	switch o.Answer.What {
 	case "ok":
-		if !can || !a.answers(o, after) {
+		if !can || !a.agrees(o, after) {
 			return nil
 		}
 		return []any{after}
@@ -93,9 +93,9 @@ func (a account) next(o op) []any {
 	return []any{a}
 }
 
-// answers reports whether a successful answer agrees with the account: for a create or update with
+// agrees reports whether a successful answer agrees with the account: for a create or update with
 // its state after, for others with its state before.
-func (a account) answers(o op, after account) bool {
+func (a account) agrees(o op, after account) bool {
 	switch o.Ask.Verb {
 	case "begin", "issue", "redeem":
 		return !a.disabled
@@ -127,8 +127,8 @@ func (f facets) mask(v int8) (m uint8) {
 	return m
 }
 
-// held returns the holder of a value, nobody if mask has no field.
-func held(uid int, mask uint8) holder {
+// holderOf returns the holder of a value, nobody if mask has no field.
+func holderOf(uid int, mask uint8) holder {
 	if mask == 0 {
 		return nobody
 	}
@@ -141,9 +141,9 @@ func (h holder) next(v int8, o op) []any {
 	q, what := o.Ask, o.Answer.What
 	switch {
 	case what == "ok" && slices.Contains(reads, q.Verb):
-		return h.found(v, o)
+		return h.afterRead(v, o)
 	case what == "ok":
-		return h.written(v, o)
+		return h.afterWrite(v, o)
 	case what == "absent" && q.Verb == "find":
 		if q.Value == v && h != nobody && (q.Field < 0 || h.mask&(1<<q.Field) != 0) {
 			return nil
@@ -159,13 +159,13 @@ func (h holder) next(v int8, o op) []any {
 			}
 		}
 	case what == "unknown":
-		return append(h.perhaps(v, q), h)
+		return append(h.afterUnknown(v, q), h)
 	}
 	return []any{h}
 }
 
-// found returns the holder after a read, none if the read saw another one.
-func (h holder) found(v int8, o op) []any {
+// afterRead returns the holder after a read, none if the read saw another one.
+func (h holder) afterRead(v int8, o op) []any {
 	m := o.Answer.Facets.mask(v)
 	if o.Ask.Verb != "tags" && (m != 0 && h != holder{o.Answer.UID, m} || m == 0 && h.uid == o.Answer.UID) {
 		return nil
@@ -173,8 +173,8 @@ func (h holder) found(v int8, o op) []any {
 	return []any{h}
 }
 
-// written returns the holder after a write that succeeded, none if the write should have failed.
-func (h holder) written(v int8, o op) []any {
+// afterWrite returns the holder after a write that succeeded, none if the write should have failed.
+func (h holder) afterWrite(v int8, o op) []any {
 	q := o.Ask
 	m := o.Answer.Facets.mask(v)
 	switch {
@@ -191,12 +191,12 @@ func (h holder) written(v int8, o op) []any {
 	return []any{h}
 }
 
-// perhaps returns the holders after a write took effect whose answer is unknown. Only the question
-// tells what it may have done.
-func (h holder) perhaps(v int8, q ask) []any {
+// afterUnknown returns the possible holders after a write took effect that has no known answer, so
+// that only its question says what it may have done.
+func (h holder) afterUnknown(v int8, q question) []any {
 	switch {
 	case q.Verb == "create" && h == nobody:
-		return []any{held(q.UID, q.Facets.mask(v))}
+		return []any{holderOf(q.UID, q.Facets.mask(v))}
 	case q.Verb == "delete" && h.uid == q.UID:
 		return []any{nobody}
 	case q.Verb == "update" && h == nobody && q.Change == "put" && q.Value == v:
@@ -210,7 +210,7 @@ func (h holder) perhaps(v int8, q ask) []any {
 			f[i] = v
 		}
 	}
-	after := []any{held(q.UID, f.changed(q).mask(v))}
+	after := []any{holderOf(q.UID, f.changed(q).mask(v))}
 	if q.Change == "move" && f[q.Field] != v { // there may have been nothing to move
 		after = append(after, h)
 	}
@@ -225,13 +225,13 @@ type model func(anything bool) porcupine.Model
 func accountModel(anything bool) porcupine.Model {
 	begin := []any{account{}}
 	if anything {
-		begin = append(begin, anyAccount()...)
+		begin = append(begin, allAccounts()...)
 	}
 	return modelOf(begin, func(s any, o op) []any { return s.(account).next(o) })
 }
 
-// anyAccount returns all states of an account that exists.
-func anyAccount() (all []any) {
+// allAccounts returns all states of an account that exists.
+func allAccounts() (all []any) {
 	n := values + 1
 	for i := range n * n * n * 3 * 2 {
 		f := facets{int8(i % n), int8(i / n % n), int8(i / n / n % n)}

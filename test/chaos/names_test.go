@@ -25,9 +25,9 @@ func chaosSchema(cost int) schema.Schema {
 
 func uidOf(epoch, uid int) string { return fmt.Sprintf("e%d-%d", epoch, uid) }
 
-// spelled returns one of the spellings of a value; all of them are the same value. The text
+// spelling returns one of the spellings of a value; all of them are the same value. The text
 // contains characters that keys escape.
-func spelled(epoch int, v int8, how int) string {
+func spelling(epoch int, v int8, how int) string {
 	text := fmt.Sprintf("value %c/%d+{x}: y", 'a'+v-1, epoch)
 	switch how {
 	case 1:
@@ -47,7 +47,7 @@ func valueOf(epoch int, text string) int8 {
 		return 0
 	}
 	for v := int8(1); v <= values; v++ {
-		if canonical(text) == spelled(epoch, v, 0) {
+		if canonical(text) == spelling(epoch, v, 0) {
 			return v
 		}
 	}
@@ -61,8 +61,8 @@ func facetsOf(epoch int, e userdb.Entry) (f facets) {
 	return f
 }
 
-// foundUID returns which account of an epoch an entry is, or -2 if it is none of them.
-func foundUID(epoch int, e userdb.Entry) int {
+// accountOf returns which account of an epoch an entry is, or -2 if it is none of them.
+func accountOf(epoch int, e userdb.Entry) int {
 	uids := make([]string, accounts)
 	for i := range uids {
 		uids[i] = uidOf(epoch, i)

@@ -34,21 +34,21 @@ func (s step) String() string {
 		if s.inside != "" {
 			inside = " with " + step{kind: s.inside, shard: s.shard, client: s.client, hold: s.hold / 2, n: s.n, text: s.text}.String()
 		}
-		return fmt.Sprintf("move slots of account %d, half open twice %v%s", s.uid, s.hold, inside)
+		return fmt.Sprintf("move slots of account %d, half open twice for %v%s", s.uid, s.hold, inside)
 	case "kill", "stop":
 		return fmt.Sprintf("%s master %d for %v", s.kind, s.shard, s.hold)
 	case "failover":
 		return fmt.Sprintf("failover %d", s.shard)
 	case "forbid", "fill", "disk":
-		return s.whatRefuses()
+		return s.refusalText()
 	case "replies", "requests":
-		return fmt.Sprintf("lose %d %s of clients %d, %q", s.n, s.kind, s.clients(), s.text)
+		return fmt.Sprintf("lose %d %s of clients %d in commands with %q", s.n, s.kind, s.clients(), s.text)
 	case "delay":
 		return fmt.Sprintf("delay client %d by %d ms for %v", s.client, s.n, s.hold)
 	case "kill-service", "stop-service":
 		return fmt.Sprintf("%s %d for %v", s.kind, s.client%services, s.hold)
 	case "crowd":
-		return fmt.Sprintf("stop master %d for %v beside a crowd in client %d", s.shard, s.hold+crowdHold, s.client)
+		return fmt.Sprintf("stop master %d for %v during a crowd in client %d", s.shard, s.hold+crowdHold, s.client)
 	case "cut", "kill-client":
 		return fmt.Sprintf("%s %d", s.kind, s.client)
 	}
@@ -62,22 +62,22 @@ var kinds = []string{
 	"forbid", "forbid", "forbid", "fill", "disk", "kill-service", "stop-service", "crowd",
 }
 
-// inner are the kinds of step that may come while slots are half open. A failover may not; see the
-// package comment.
-var inner = []string{"", "", "kill", "stop", "replies", "kill-client", "stop-client", "delay"}
+// insideKinds are the kinds of step that may come while slots are half open. A failover may not;
+// see the package comment.
+var insideKinds = []string{"", "", "kill", "stop", "replies", "kill-client", "stop-client", "delay"}
 
 // texts select the commands whose requests or replies are lost. All scripts contain evalsha. The
 // others are names that only some scripts contain.
 var (
-	// rare texts occur in few commands.
-	rare  = []string{"session_start", "session_end", "session_end", "issue", "redeem"}
-	texts = append([]string{"evalsha", "create", "update", "delete"}, rare...)
+	// rareTexts occur in few commands.
+	rareTexts = []string{"session_start", "session_end", "session_end", "issue", "redeem"}
+	texts     = append([]string{"evalsha", "create", "update", "delete"}, rareTexts...)
 )
 
 // clients returns the clients that lose requests or replies in a step: all of them if the text is
 // rare.
 func (s step) clients() (all []int) {
-	if !slices.Contains(rare, s.text) {
+	if !slices.Contains(rareTexts, s.text) {
 		return []int{s.client}
 	}
 	for i := range clients {
@@ -89,7 +89,7 @@ func (s step) clients() (all []int) {
 // plan returns the steps of a cycle. The first cycles have one step of each kind, so that even a
 // short run tests each promise.
 func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
-	kinds, first := possible(kind, kinds), firstSteps(kind)
+	kinds, first := supported(kind, kinds), firstSteps(kind)
 	rnd := rand.New(rand.NewPCG(seed, uint64(cycle)))
 	tenths := func(least, most int) time.Duration {
 		return time.Duration(least+rnd.IntN(most-least+1)) * 100 * time.Millisecond
@@ -97,7 +97,7 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 	for i := range stepsOfCycle {
 		s := step{
 			kind: kinds[rnd.IntN(len(kinds))], shard: rnd.IntN(shards), client: rnd.IntN(clients), uid: rnd.IntN(accounts),
-			after: tenths(0, 8), hold: tenths(2, 20), inside: inner[rnd.IntN(len(inner))], n: 1 + rnd.IntN(12),
+			after: tenths(0, 8), hold: tenths(2, 20), inside: insideKinds[rnd.IntN(len(insideKinds))], n: 1 + rnd.IntN(12),
 			text: texts[rnd.IntN(len(texts))], command: commands[rnd.IntN(len(commands))],
 		}
 		if each := firstOfCycle*cycle + i; i < firstOfCycle && each < len(first) {
@@ -115,10 +115,10 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 	return steps
 }
 
-// possible returns those steps that a kind of store allows.
-func possible(kind string, steps []string) []string {
+// supported returns those steps that a kind of store allows.
+func supported(kind string, steps []string) []string {
 	return slices.DeleteFunc(slices.Clone(steps), func(step string) bool {
-		return step == "move" && kind != onCluster || step == "failover" && kind == onOne
+		return step == "move" && kind != kindCluster || step == "failover" && kind == kindOne
 	})
 }
 
@@ -153,11 +153,11 @@ func firstSteps(kind string) []step {
 		{kind: "disk"},
 		{kind: "stop-service"},
 	}
-	return slices.DeleteFunc(steps, func(s step) bool { return len(possible(kind, []string{s.kind})) == 0 })
+	return slices.DeleteFunc(steps, func(s step) bool { return len(supported(kind, []string{s.kind})) == 0 })
 }
 
-// leastCycles returns how many cycles it takes for all first steps.
-func leastCycles(kind string) int { return (len(firstSteps(kind)) + firstOfCycle - 1) / firstOfCycle }
+// minCycles returns how many cycles it takes for all first steps.
+func minCycles(kind string) int { return (len(firstSteps(kind)) + firstOfCycle - 1) / firstOfCycle }
 
 // A nemesis carries out the steps of a plan, and counts them by kind.
 type nemesis struct {
@@ -181,14 +181,14 @@ func (n *nemesis) act(s step) {
 		master.Kill()
 		time.Sleep(s.hold)
 		master.Restart()
-		r.settle()
+		r.waitReady()
 	case "stop":
 		r.stopMaster(s.shard, s.hold)
-		r.settle()
+		r.waitReady()
 	case "crowd":
-		r.process(s.client).say("crowd %d", (s.hold + crowdHold).Milliseconds())
+		r.process(s.client).send("crowd %d", (s.hold + crowdHold).Milliseconds())
 		r.stopMaster(s.shard, s.hold+crowdHold)
-		r.settle()
+		r.waitReady()
 	case "failover":
 		r.failover(s.shard)
 	case "forbid":
@@ -201,16 +201,16 @@ func (n *nemesis) act(s step) {
 		n.move(s)
 	case "replies", "requests":
 		for _, i := range s.clients() {
-			r.process(i).say("%s %d %s", s.kind, s.n, s.text)
+			r.process(i).send("%s %d %s", s.kind, s.n, s.text)
 		}
 	case "cut":
-		r.process(s.client).say("cut")
+		r.process(s.client).send("cut")
 	case "delay":
-		r.process(s.client).say("delay %d", s.n)
+		r.process(s.client).send("delay %d", s.n)
 		time.Sleep(s.hold)
-		r.process(s.client).say("delay 0")
+		r.process(s.client).send("delay 0")
 	case "kill-client":
-		r.replace(s.client)
+		r.replaceClient(s.client)
 	case "stop-client":
 		pauseProcess(r.process(s.client), s.hold)
 	case "kill-service":
@@ -220,12 +220,12 @@ func (n *nemesis) act(s step) {
 	}
 }
 
-// move moves the slots of an account, of its tags and of one of its secondary keys to another
+// move moves the slots of an account, of its tags and of one of its SRKs to another
 // shard. It keeps the slots half open twice: before their records are moved, and after.
 func (n *nemesis) move(s step) {
 	epoch := max(int(n.r.epoch.Load()), 1)
 	uid := uidOf(epoch, s.uid)
-	value := spelled(epoch, int8(1+s.uid%values), 0)
+	value := spelling(epoch, int8(1+s.uid%values), 0)
 	var moves []*move
 	for _, key := range []string{"user/uid:" + uid, "user/uid:" + uid + "/tags", "user/" + fields[s.n%len(fields)] + ":" + escaped(value) + "/~prk"} {
 		if m := n.r.openSlot(key); m != nil {
@@ -238,7 +238,7 @@ func (n *nemesis) move(s step) {
 		n.done[s.inside+" while slots are half open"]++
 	}
 	for _, m := range moves {
-		n.r.carry(m)
+		n.r.migrateSlot(m)
 	}
 	time.Sleep(s.hold)
 	for _, m := range moves {
@@ -246,8 +246,8 @@ func (n *nemesis) move(s step) {
 	}
 }
 
-// announced describes a plan in one line.
-func announced(steps []step) string {
+// planText describes a plan in one line.
+func planText(steps []step) string {
 	texts := make([]string, len(steps))
 	for i, s := range steps {
 		texts[i] = fmt.Sprintf("+%v %v", s.after, s)

@@ -25,11 +25,11 @@ const runEnv = "USERDB_CHAOS_RUN"
 
 // A process is the parent's view of a client or service.
 type process struct {
-	orders
-	cmd   *exec.Cmd
-	input io.WriteCloser
-	waits chan struct{} // receives once the process waits for an epoch, or a service is ready
-	ended chan struct{}
+	config
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	idle   chan struct{} // receives once the process waits for an epoch, or a service is ready
+	exited chan struct{}
 
 	mu   sync.Mutex
 	cuts int
@@ -50,12 +50,12 @@ var starter = sync.OnceValue(func() chan func() {
 })
 
 // startProcess starts a client or a service.
-func startProcess(o orders, logs string) (*process, error) {
+func startProcess(o config, logs string) (*process, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{orders: o, waits: make(chan struct{}, 1), ended: make(chan struct{})}
+	p := &process{config: o, idle: make(chan struct{}, 1), exited: make(chan struct{})}
 	p.cmd = exec.Command(os.Args[0], "-test.run=^TestClient$", "-test.timeout=0")
 	p.cmd.Env = append(os.Environ(), clientEnv+"="+string(text))
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -77,18 +77,18 @@ func startProcess(o orders, logs string) (*process, error) {
 	if err := <-started; err != nil {
 		return nil, err
 	}
-	go p.listen(output)
+	go p.readOutput(output)
 	return p, nil
 }
 
-// listen reads what the process says until the process has ended.
-func (p *process) listen(output io.Reader) {
+// readOutput reads what the process says until the process has ended.
+func (p *process) readOutput(output io.Reader) {
 	sc := bufio.NewScanner(output)
 	for sc.Scan() {
 		switch words := strings.Fields(sc.Text()); {
 		case len(words) == 1 && words[0] == "waits":
 			select {
-			case p.waits <- struct{}{}:
+			case p.idle <- struct{}{}:
 			default:
 			}
 		case len(words) == 2 && words[0] == "cuts":
@@ -97,23 +97,23 @@ func (p *process) listen(output io.Reader) {
 			p.mu.Unlock()
 		case len(words) == 2 && words[0] == "late":
 			p.mu.Lock()
-			p.late = append(p.late, fmt.Sprintf("a call of many in client %s went on for %s ms after its context had ended", p.name(), words[1]))
+			p.late = append(p.late, fmt.Sprintf("a call of the crowd in client %s returned %s ms after its context ended", p.name(), words[1]))
 			p.mu.Unlock()
 		}
 	}
 	p.cmd.Wait() // the nemesis kills most of them
-	close(p.ended)
+	close(p.exited)
 }
 
-// cutsSoFar returns how many connections the process said it cut.
-func (p *process) cutsSoFar() int {
+// cutCount returns how many connections the process said it cut.
+func (p *process) cutCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cuts
 }
 
-// complaints returns the violations reported since the last call.
-func (p *process) complaints() []string {
+// takeViolations returns the violations reported since the last call.
+func (p *process) takeViolations() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	late := p.late
@@ -121,23 +121,23 @@ func (p *process) complaints() []string {
 	return late
 }
 
-// say sends the process one line. A dead process ignores it.
-func (p *process) say(format string, args ...any) { fmt.Fprintf(p.input, format+"\n", args...) }
+// send sends the process one line. A dead process ignores it.
+func (p *process) send(format string, args ...any) { fmt.Fprintf(p.input, format+"\n", args...) }
 
 // pause makes a client finish its verb and wait, and returns an error if it does not.
 func (p *process) pause(most time.Duration) error {
 	select {
-	case <-p.waits: // left from an earlier pause
+	case <-p.idle: // left from an earlier pause
 	default:
 	}
-	p.say("epoch 0")
+	p.send("epoch 0")
 	select {
-	case <-p.waits:
+	case <-p.idle:
 		return nil
-	case <-p.ended:
-		return fmt.Errorf("client %s has ended by itself; see its log", p.name())
+	case <-p.exited:
+		return fmt.Errorf("client %s exited; see its log", p.name())
 	case <-time.After(most):
-		return fmt.Errorf("client %s does not come to rest within %v", p.name(), most)
+		return fmt.Errorf("client %s did not pause within %v", p.name(), most)
 	}
 }
 
@@ -145,12 +145,12 @@ func (p *process) signal(sig syscall.Signal) { p.cmd.Process.Signal(sig) }
 
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
-	<-p.ended
+	<-p.exited
 	p.input.Close()
 }
 
-// leaked fails the test if a process of the run does not exit within ten seconds.
-func leaked(t *testing.T, run string) {
+// checkLeftovers fails the test if a process of the run does not exit within ten seconds.
+func checkLeftovers(t *testing.T, run string) {
 	mark := []byte(runEnv + "=" + run + "\x00")
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		var left []string
@@ -167,7 +167,7 @@ func leaked(t *testing.T, run string) {
 			return
 		}
 		if time.Since(begin) > 10*time.Second {
-			t.Errorf("processes are left over:\n%s", strings.Join(left, "\n"))
+			t.Errorf("processes are still running:\n%s", strings.Join(left, "\n"))
 			return
 		}
 	}

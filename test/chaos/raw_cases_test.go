@@ -40,7 +40,7 @@ func TestRaw(t *testing.T) {
 		{"another canonical form", "canonical form", false, func(all map[string]record) { delete(all["user/uid:1"].hash, "~skv:name") }},
 		{"a leftover", "", false, func(all map[string]record) { all["user/nick:"+escaped(value)+"/~prk"] = srkRecord("1") }},
 		{"a leftover that was repaired", "does not have the value", true, func(all map[string]record) { all["user/nick:"+escaped(value)+"/~prk"] = srkRecord("1") }},
-		{"tags of nobody", "of no entry", true, func(all map[string]record) {
+		{"tags of nobody", "its entry does not", true, func(all map[string]record) {
 			all["user/uid:2/tags"] = record{kind: "set", members: []string{"a"}}
 		}},
 	} {

@@ -85,10 +85,8 @@ func unescaped(crumb string) string {
 	return b.String()
 }
 
-// A key is a record key, taken apart.
-// A key is the parsed key of a record. Its rest is "" for an entry, ~prk for a secondary key (SRK),
-// which names the entry that has a value, ~prks for an index, and the name of the tertiary for a
-// tertiary record.
+// A key is the parsed key of a record. Its rest is "" for an entry, ~prk for an SRK, which names
+// the entry that has a value, ~prks for an index, and something else for a tertiary record.
 type key struct{ typ, field, value, rest string }
 
 func parseKey(text string) (k key, ok bool) {
@@ -110,7 +108,7 @@ func damage(all map[string]record, repaired bool) (found []string) {
 		r := all[name]
 		switch {
 		case !ok || k.typ != "user":
-			found = append(found, "no key: "+name)
+			found = append(found, "invalid key: "+name)
 		case k.rest == "":
 			found = append(found, entryDamage(name, k, all, owners, repaired)...)
 		case !repaired || k.rest == "~prks":
@@ -120,7 +118,7 @@ func damage(all map[string]record, repaired bool) (found []string) {
 				found = append(found, fmt.Sprintf("after the repair %s names %q, which does not have the value", name, r.text))
 			}
 		case all[k.prk()].hash["~isa"] == "":
-			found = append(found, fmt.Sprintf("after the repair there is %s %v of no entry", name, r.members))
+			found = append(found, fmt.Sprintf("after the repair %s %v still exists, but its entry does not", name, r.members))
 		}
 	}
 	return found
@@ -146,7 +144,7 @@ func entryDamage(name string, k key, all map[string]record, owners map[string]st
 		found = append(found, fmt.Sprintf(format, args...)+fmt.Sprintf(" (%s: %v)", name, shown))
 	}
 	if r.kind != "hash" {
-		say("I3: an entry that is a %s", r.kind)
+		say("I3: the entry has type %s, not hash", r.kind)
 		return found
 	}
 	if r.hash["~isa"] == "" {
@@ -170,7 +168,7 @@ func entryDamage(name string, k key, all map[string]record, owners map[string]st
 		}
 		value := secondary(r.hash, field)
 		if value != canonical(facet) {
-			say("the canonical form of %s is not %q", field, value)
+			say("%s has the wrong canonical form %q", field, value)
 		}
 		if other, taken := owners[value]; taken && other != name {
 			say("I2: %q has two owners, %s and this one", value, other)
@@ -178,16 +176,16 @@ func entryDamage(name string, k key, all map[string]record, owners map[string]st
 		owners[value] = name
 		srk := "user/" + field + ":" + escaped(value) + "/~prk"
 		if prk, _, _ := strings.Cut(all[srk].text, " "); prk != name {
-			say("I1: %s holds %q", srk, all[srk].text)
+			say("I1: %s names %q, not this entry", srk, all[srk].text)
 		}
 	}
 	return found
 }
 
-// lasting calls look several times, with pauses, and returns the damage that it found each time.
-// Other damage may not be real: records of several nodes are not read at one moment, and delayed
-// commands may still arrive.
-func lasting(ctx context.Context, look func() ([]string, error)) (found []string, err error) {
+// confirmedDamage calls look several times, with pauses, and returns the damage that every call
+// found. Other damage may not be real: records of several nodes are not read at one moment, and
+// delayed commands may still arrive.
+func confirmedDamage(ctx context.Context, look func() ([]string, error)) (found []string, err error) {
 	for i := range 4 {
 		again, err := look()
 		if err != nil {
@@ -199,7 +197,7 @@ func lasting(ctx context.Context, look func() ([]string, error)) (found []string
 		if found = again; len(found) == 0 || ctx.Err() != nil {
 			return found, ctx.Err()
 		}
-		if err := sleep(ctx, lookAgain); err != nil {
+		if err := sleep(ctx, recheckInterval); err != nil {
 			return nil, err
 		}
 	}

@@ -73,7 +73,7 @@ func (r *run) fillDisk(i, left int, hold time.Duration) {
 		r.must(os.Truncate(file, int64(completeLength(text))))
 	}
 	master.Restart()
-	r.settle()
+	r.waitReady()
 }
 
 // completeLength returns the length of an append-only file up to the end of its last complete
@@ -145,13 +145,13 @@ func TestCompleteLength(t *testing.T) {
 	}
 }
 
-// whatRefuses describes a step that makes a server refuse commands.
-func (s step) whatRefuses() string {
+// refusalText describes a step that makes a server refuse commands.
+func (s step) refusalText() string {
 	switch s.kind {
 	case "forbid":
 		return fmt.Sprintf("forbid master %d %s for %v", s.shard, s.command, s.hold)
 	case "fill":
 		return fmt.Sprintf("fill the memory of master %d for %v", s.shard, s.hold)
 	}
-	return fmt.Sprintf("fill the disk of master %d, but for %d bytes, for %v", s.shard, 64*s.n, s.hold)
+	return fmt.Sprintf("fill the disk of master %d after %d more bytes, for %v", s.shard, 64*s.n, s.hold)
 }

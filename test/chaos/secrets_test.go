@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// aside reports whether an operation says nothing about the account and its values, because it did
-// not succeed or concerns only a session, a token or an invitation.
-func aside(o op) bool {
+// irrelevant reports whether an operation says nothing about the account and its values, because it
+// did not succeed or concerns only a session, a token or an invitation.
+func irrelevant(o op) bool {
 	switch o.Ask.Verb {
 	case "begin", "check", "issue", "redeem":
 		return o.Answer.What != "ok"
@@ -20,22 +20,22 @@ func aside(o op) bool {
 	return false
 }
 
-// A use says what an operation means for a secret.
-type use int
+// An effect says what an operation means for a secret.
+type effect int
 
 const (
-	none   use = iota
-	shows      // the secret worked; that spends a token or an invitation
-	denies     // the secret was rejected
-	ends       // the operation ended the secret if it was carried out
+	none   effect = iota
+	shows         // the secret worked; that spends a token or an invitation
+	denies        // the secret was rejected
+	ends          // the operation ended the secret if it was carried out
 )
 
-// wrongSecrets checks the sessions, tokens and invitations of an epoch. None may work after its
+// secretViolations checks the sessions, tokens and invitations of an epoch. None may work after its
 // end, no token or invitation may work twice, and none may be rejected unless somebody ended it.
-func wrongSecrets(ops []op) (violations []string) {
+func secretViolations(ops []op) (violations []string) {
 	ops = slices.Clone(ops)
 	for i, o := range ops {
-		if o.Ask.Verb == "endid" && o.Answer.What == "absent" && slices.ContainsFunc(ops, o.crossedBy) {
+		if o.Ask.Verb == "endid" && o.Answer.What == "absent" && slices.ContainsFunc(ops, o.mayCross) {
 			ops[i].Answer.What = "unknown"
 		}
 	}
@@ -45,12 +45,12 @@ func wrongSecrets(ops []op) (violations []string) {
 		}
 		var uses []op
 		for _, o := range ops {
-			if of(given, o) {
+			if concerns(given, o) {
 				uses = append(uses, o)
 			}
 		}
 		for _, o := range uses {
-			if wrong := misused(given, o, uses); wrong != "" {
+			if wrong := secretProblem(given, o, uses); wrong != "" {
 				violations = append(violations, fmt.Sprintf("%s:\n    %s\n    %s", wrong, given, o))
 			}
 		}
@@ -58,17 +58,17 @@ func wrongSecrets(ops []op) (violations []string) {
 	return violations
 }
 
-// of reports whether an operation concerns a secret that another one returned: it names the secret
-// or its account.
-func of(given, o op) bool {
+// concerns reports whether an operation concerns a secret that another one returned: it names the
+// secret or its account.
+func concerns(given, o op) bool {
 	if o.Ask.Secret != "" && o.Ask.Verb != "redeem" {
 		return o.Ask.Secret == given.Answer.Secret
 	}
-	return given.Ask.UID != nobodys && o.Ask.UID == given.Ask.UID
+	return given.Ask.UID != noAccount && o.Ask.UID == given.Ask.UID
 }
 
-// use returns what the operation means for the secret that the operation given returned.
-func (o op) use(given op) use {
+// effect returns what the operation means for the secret that the operation given returned.
+func (o op) effect(given op) effect {
 	done, maybe := o.Answer.What == "ok", o.Answer.What == "ok" || o.Answer.What == "unknown"
 	switch o.Ask.Verb {
 	case "delete", "password", "disable":
@@ -105,13 +105,13 @@ func (o op) use(given op) use {
 	return none
 }
 
-// mostOf is how many secrets an account has at most, by the verb that returned them. More replace
-// the oldest. Invitations belong to no account, so nothing limits them.
-var mostOf = map[string]int{"begin": 100, "issue": 16, "invite": math.MaxInt}
+// secretLimit is how many secrets an account has at most, by the verb that returned them. More
+// replace the oldest. Invitations belong to no account, so nothing limits them.
+var secretLimit = map[string]int{"begin": 100, "issue": 16, "invite": math.MaxInt}
 
-// misused describes what is wrong with one use of a secret, or returns "" if nothing is.
-func misused(given, o op, uses []op) string {
-	how := o.use(given)
+// secretProblem describes what is wrong with one use of a secret, or returns "" if nothing is.
+func secretProblem(given, o op, uses []op) string {
+	how := o.effect(given)
 	if how != shows && how != denies || o.Begin < given.End {
 		return ""
 	}
@@ -124,27 +124,27 @@ func misused(given, o op, uses []op) string {
 		if other.Ask.Verb == given.Ask.Verb && other.End > given.Begin && other.Begin < o.End {
 			newer++
 		}
-		what := other.use(given)
+		what := other.effect(given)
 		over := what == ends || what == shows && spends
 		switch {
 		case !over:
 		case how == shows && spends && what == shows && other.Begin <= o.Begin:
-			return "a secret was used twice, also by\n    " + other.String()
+			return "a secret was used twice; the other use was\n    " + other.String()
 		case how == shows && other.Answer.What == "ok" && other.Begin > given.End && other.End < o.Begin:
-			return "a secret is good after its end by\n    " + other.String()
+			return "a secret still works after it was ended by\n    " + other.String()
 		}
 		ended = ended || over && other.End > given.Begin && other.Begin < o.End
 	}
-	if how == denies && !ended && newer < mostOf[given.Ask.Verb] {
-		return "a secret is not good any more, and nobody ended it"
+	if how == denies && !ended && newer < secretLimit[given.Ask.Verb] {
+		return "a secret was rejected, although nobody ended it"
 	}
 	return ""
 }
 
-// unacknowledged returns a violation for each listed session of an account that no client was
+// unknownSessions returns a violation for each listed session of an account that no client was
 // given. Ids are the listed ones. It returns none if the start of a session has an unknown outcome,
 // because that session may be any of them.
-func unacknowledged(uid int, ids []string, ops []op) (violations []string) {
+func unknownSessions(uid int, ids []string, ops []op) (violations []string) {
 	known := map[string]bool{}
 	for _, o := range ops {
 		if o.Ask.Verb != "begin" || o.Ask.UID != uid {
@@ -157,7 +157,7 @@ func unacknowledged(uid int, ids []string, ops []op) (violations []string) {
 	}
 	for _, id := range ids {
 		if !known[id] {
-			violations = append(violations, fmt.Sprintf("account %d has a session %s, whose beginning was refused", uid, id))
+			violations = append(violations, fmt.Sprintf("account %d lists session %s, whose start was refused", uid, id))
 		}
 	}
 	return slices.Compact(violations)

@@ -30,7 +30,7 @@ const (
 )
 
 // serveStore serves the store in the process of a service, until the parent is gone.
-func serveStore(t *testing.T, o orders) {
+func serveStore(t *testing.T, o config) {
 	client := connect(o.Kind, o.Addrs, nil)
 	go func() {
 		in := bufio.NewScanner(os.Stdin)
@@ -43,7 +43,7 @@ func serveStore(t *testing.T, o orders) {
 	for ; ; time.Sleep(100 * time.Millisecond) { // a master may be down
 		db, err := redisdb.New(t.Context(), client, userdb.Options{Schema: chaosSchema(4), History: true})
 		if err == nil {
-			db, err = apart(db, o.Number)
+			db, err = withSkewedClock(db, o.Number)
 		}
 		var service *serve.Service
 		if err == nil {
@@ -70,7 +70,7 @@ func (r *run) startServices() {
 	for i := range services {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		r.must(err)
-		r.serves = append(r.serves, l.Addr().String())
+		r.serviceAddrs = append(r.serviceAddrs, l.Addr().String())
 		r.must(l.Close())
 		r.startService(i, 0)
 	}
@@ -78,16 +78,16 @@ func (r *run) startServices() {
 
 // startService starts service i and waits until it listens. Its life counts its earlier processes.
 func (r *run) startService(i, life int) {
-	o := orders{Number: firstService + i, Life: life, Kind: r.kind, Addrs: r.addrs(), Serves: r.serves[i]}
+	o := config{Number: firstService + i, Life: life, Kind: r.kind, Addrs: r.addrs(), Serves: r.serviceAddrs[i]}
 	p, err := startProcess(o, r.logs)
 	r.must(err)
 	r.services[i] = p
 	select {
-	case <-p.waits:
-	case <-p.ended:
-		r.t.Fatalf("service %s has ended by itself; see %s", p.name(), filepath.Join(r.logs, "client-"+p.name()+".log"))
-	case <-time.After(rest):
-		r.t.Fatalf("service %s does not begin", p.name())
+	case <-p.idle:
+	case <-p.exited:
+		r.t.Fatalf("service %s exited; see %s", p.name(), filepath.Join(r.logs, "client-"+p.name()+".log"))
+	case <-time.After(pauseTimeout):
+		r.t.Fatalf("service %s did not start in time", p.name())
 	}
 }
 
@@ -115,11 +115,11 @@ const names = 8
 
 // once sends the request of an idempotency key to a service, which creates an entry or returns the
 // one that the key made before.
-func (c caller) once(ctx context.Context, q ask) (a answer) {
+func (c caller) once(ctx context.Context, q question) (a answer) {
 	a.UID = -1
 	// Marshaling strings cannot fail.
 	body, _ := json.Marshal(map[string]any{"facets": map[string]string{"nick": "once " + q.Name}})
-	url := "http://" + c.serves[c.how%len(c.serves)] + "/v1/types/user/entries"
+	url := "http://" + c.serviceAddrs[c.how%len(c.serviceAddrs)] + "/v1/types/user/entries"
 	req, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader(string(body)))
 	if err != nil {
 		a.What, a.Text = "odd", err.Error()
@@ -152,8 +152,8 @@ func (c caller) once(ctx context.Context, q ask) (a answer) {
 	return a
 }
 
-// wrongNames returns a violation for each idempotency key that made more than one entry.
-func wrongNames(ops []op) (violations []string) {
+// nameViolations returns a violation for each idempotency key that made more than one entry.
+func nameViolations(ops []op) (violations []string) {
 	made := map[string]op{}
 	for _, o := range ops {
 		if o.Ask.Verb != "once" || o.Answer.What != "ok" {
@@ -163,7 +163,7 @@ func wrongNames(ops []op) (violations []string) {
 		if !is {
 			made[o.Ask.Name] = o
 		} else if first.Answer.ID != o.Answer.ID {
-			violations = append(violations, fmt.Sprintf("one name made two entries:\n    %s\n    %s", first, o))
+			violations = append(violations, fmt.Sprintf("one idempotency key made two entries:\n    %s\n    %s", first, o))
 		}
 	}
 	return violations

@@ -12,10 +12,10 @@ import (
 // stored with the entry and not yet in the set.
 const rawClient = "raw"
 
-// wrongTags returns a violation for each tag of an account that was read after its removal, that
-// was read although its change took no effect, or that was acknowledged and not read. In a run each
-// tag is given only once, so a tag identifies the operation that gave it.
-func wrongTags(uid int, ops []op) (violations []string) {
+// tagViolations returns a violation for each tag of an account that was read after its removal,
+// that was read although its change took no effect, or that was acknowledged and not read. In a run
+// each tag is given only once, so a tag identifies the operation that gave it.
+func tagViolations(uid int, ops []op) (violations []string) {
 	for _, g := range ops {
 		if len(g.Ask.Tags) == 0 {
 			continue
@@ -24,7 +24,7 @@ func wrongTags(uid int, ops []op) (violations []string) {
 			if r.Ask.Verb != "tags" || r.Answer.What != "ok" {
 				continue
 			}
-			if wrong := misread(g, r, ops); wrong != "" {
+			if wrong := tagProblem(g, r, ops); wrong != "" {
 				violations = append(violations, fmt.Sprintf("account %d: %s:\n    %s\n    %s", uid, wrong, g, r))
 			}
 		}
@@ -32,20 +32,20 @@ func wrongTags(uid int, ops []op) (violations []string) {
 	return violations
 }
 
-// misread describes what is wrong in reading r with the tags that operation g gave, or returns ""
-// if nothing is.
-func misread(g, r op, ops []op) string {
+// tagProblem describes what is wrong in reading r with the tags that operation g gave, or returns
+// "" if nothing is.
+func tagProblem(g, r op, ops []op) string {
 	read := slices.ContainsFunc(g.Ask.Tags, func(tag string) bool { return slices.Contains(r.Answer.Tags, tag) })
 	switch g.Answer.What {
 	case "ok":
 	case "unknown":
-		if later := bornSince(g, r, ops); read && later != "" {
-			return "tags were inherited of a create that came to nothing by\n    " + later
+		if later := createdSince(g, r, ops); read && later != "" {
+			return "the account inherited tags of a create that never took effect; it was created by\n    " + later
 		}
 		return ""
 	default:
 		if read {
-			return "tags are read of a change that was refused"
+			return "tags of a refused change were read"
 		}
 		return ""
 	}
@@ -60,15 +60,15 @@ func misread(g, r op, ops []op) string {
 		between := d.Begin > g.End && d.End < r.Begin && d.Answer.What == "ok"
 		switch {
 		case between && read && d.Ask.Verb == "delete":
-			return "tags were inherited of an account that had been deleted by\n    " + d.String()
+			return "the account inherited tags of an earlier account, which was deleted by\n    " + d.String()
 		case between && read:
-			return "tags are there that had been replaced by\n    " + d.String()
+			return "tags were read after they had been replaced by\n    " + d.String()
 		}
 		near = near || d.End > g.Begin && d.Begin < r.End
 	}
 	for _, tag := range g.Ask.Tags {
 		if !near && r.Client != rawClient && !slices.Contains(r.Answer.Tags, tag) {
-			return "an acknowledged tag is not read, and nobody took it away"
+			return "an acknowledged tag was not read, although nobody removed it"
 		}
 	}
 	return ""
@@ -79,10 +79,10 @@ func removesTags(o op) bool {
 	return (o.Ask.Verb == "delete" || o.Ask.Verb == "replace") && (o.Answer.What == "ok" || o.Answer.What == "unknown")
 }
 
-// bornSince returns the create that made the account of reading r, if it began after g, a create of
-// unknown outcome, and nobody deleted the account afterwards. Then g did not make the account. It
-// returns "" if g may have made it.
-func bornSince(g, r op, ops []op) string {
+// createdSince returns the create that made the account of reading r, if it began after g, a create
+// of unknown outcome, and nobody deleted the account afterwards. Then g did not make the account.
+// It returns "" if g may have made it.
+func createdSince(g, r op, ops []op) string {
 	if g.Ask.Verb != "create" {
 		return ""
 	}

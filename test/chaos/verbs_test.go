@@ -25,9 +25,9 @@ var verbs = []string{
 	"begin", "begin", "begin", "check", "check", "check", "check", "end", "end", "endid", "endid", "endall", "issue", "redeem", "redeem", "invite", "accept", "accept", "once", "once",
 }
 
-// randomAsk returns a random question. Tag returns a new tag.
-func randomAsk(rnd *rand.Rand, tag func() string) ask {
-	q := ask{Verb: verbs[rnd.IntN(len(verbs))], UID: rnd.IntN(accounts)}
+// randomQuestion returns a random question. Tag returns a new tag.
+func randomQuestion(rnd *rand.Rand, tag func() string) question {
+	q := question{Verb: verbs[rnd.IntN(len(verbs))], UID: rnd.IntN(accounts)}
 	value := func() int8 { return int8(1 + rnd.IntN(values)) }
 	// Mostly the first, because too many wrong passwords lock an account.
 	password := func() int8 { return int8(1 + rnd.IntN(5)/4) }
@@ -58,7 +58,7 @@ func randomAsk(rnd *rand.Rand, tag func() string) ask {
 			q.Tags = append(q.Tags, tag())
 		}
 	case "invite", "accept", "once":
-		q.UID = nobodys
+		q.UID = noAccount
 	}
 	return q
 }
@@ -69,16 +69,16 @@ type caller struct {
 	epoch int
 	how   int // selects the spelling of values, and the service to ask
 
-	serves []string // addresses of the services
-	key    string   // API key for the services
+	serviceAddrs []string // addresses of the services
+	key          string   // API key for the services
 }
 
-func (c caller) text(v int8) string { return spelled(c.epoch, v, c.how) }
+func (c caller) text(v int8) string { return spelling(c.epoch, v, c.how) }
 
-func (c caller) uid(q ask) hints.Hint { return hints.UID(uidOf(c.epoch, q.UID)) }
+func (c caller) uid(q question) hints.Hint { return hints.UID(uidOf(c.epoch, q.UID)) }
 
 // do asks a question and returns the answer.
-func (c caller) do(ctx context.Context, q ask) answer {
+func (c caller) do(ctx context.Context, q question) answer {
 	if q.Verb == "once" {
 		return c.once(ctx, q)
 	}
@@ -110,18 +110,18 @@ func (c caller) do(ctx context.Context, q ask) answer {
 	case "check":
 		e, _, err = c.users.Session(ctx, q.Secret)
 	case "begin", "issue", "invite", "accept":
-		err = c.withSecret(ctx, q, &a)
+		err = c.askForSecret(ctx, q, &a)
 	default:
-		err = c.simple(ctx, q)
+		err = c.askSimple(ctx, q)
 	}
 	if err == nil && e.UID() != "" {
-		a.UID, a.Facets, a.Disabled = foundUID(c.epoch, e), facetsOf(c.epoch, e), e.Disabled()
+		a.UID, a.Facets, a.Disabled = accountOf(c.epoch, e), facetsOf(c.epoch, e), e.Disabled()
 	}
-	a.told(q, err)
+	a.setOutcome(q, err)
 	return a
 }
 
-func (c caller) create(ctx context.Context, q ask) (userdb.Entry, error) {
+func (c caller) create(ctx context.Context, q question) (userdb.Entry, error) {
 	n := userdb.NewEntry{UID: uidOf(c.epoch, q.UID), Facets: schema.Facets{}, Tags: q.Tags, Password: passwordText(q.Password)}
 	for i, v := range q.Facets {
 		if v > 0 {
@@ -131,8 +131,8 @@ func (c caller) create(ctx context.Context, q ask) (userdb.Entry, error) {
 	return c.users.Create(ctx, n)
 }
 
-// simple asks the questions that are answered only by success or an error.
-func (c caller) simple(ctx context.Context, q ask) error {
+// askSimple asks the questions that are answered only by success or an error.
+func (c caller) askSimple(ctx context.Context, q question) error {
 	switch q.Verb {
 	case "delete":
 		return c.users.Delete(ctx, c.uid(q))
@@ -163,7 +163,7 @@ func (c caller) simple(ctx context.Context, q ask) error {
 }
 
 // change makes the change of an update to an entry, as facets.changed does to the model.
-func (c caller) change(e *userdb.Entry, q ask) {
+func (c caller) change(e *userdb.Entry, q question) {
 	field, to := fields[q.Field], fields[q.To]
 	from, has := e.Get(field)
 	there, had := e.Get(to)
@@ -190,8 +190,8 @@ func set(e *userdb.Entry, field string, v schema.Value, has bool) {
 	}
 }
 
-// told sets the outcome of an answer from the error that a call returned.
-func (a *answer) told(q ask, err error) {
+// setOutcome sets the outcome of an answer from the error that a call returned.
+func (a *answer) setOutcome(q question, err error) {
 	switch {
 	case err == nil && (a.UID == -2 || a.Facets.mask(-1) != 0):
 		a.What, a.Text = "odd", "an account or a value of another epoch"
@@ -202,7 +202,7 @@ func (a *answer) told(q ask, err error) {
 	case errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, userdb.ErrUnconfirmed):
 		a.What = "unknown"
 	case errors.Is(err, userdb.ErrDuplicate):
-		a.What, a.Fields = "taken", takenBy(err)
+		a.What, a.Fields = "taken", takenFields(err)
 	case errors.Is(err, userdb.ErrNotFound):
 		a.What = "absent"
 	case errors.Is(err, userdb.ErrConflict):
@@ -223,13 +223,13 @@ func (a *answer) told(q ask, err error) {
 
 // purpose is the purpose of all tokens. Nobodys is the account of questions that concern none.
 const (
-	purpose = "chaos"
-	nobodys = -1
+	purpose   = "chaos"
+	noAccount = -1
 )
 
-// withSecret asks the questions that return a secret, and accept, which uses the secret of an
+// askForSecret asks the questions that return a secret, and accept, which uses the secret of an
 // invitation.
-func (c caller) withSecret(ctx context.Context, q ask, a *answer) (err error) {
+func (c caller) askForSecret(ctx context.Context, q question, a *answer) (err error) {
 	switch q.Verb {
 	case "begin":
 		var e userdb.Entry
@@ -253,12 +253,12 @@ func (c caller) withSecret(ctx context.Context, q ask, a *answer) (err error) {
 	return err
 }
 
-// takenBy returns the fields that an error says are taken. An error of a create or update may name
-// several.
-func takenBy(err error) (names []string) {
+// takenFields returns the fields that an error says are taken. An error of a create or update may
+// name several.
+func takenFields(err error) (names []string) {
 	if joined, all := err.(interface{ Unwrap() []error }); all {
 		for _, err := range joined.Unwrap() {
-			names = append(names, takenBy(err)...)
+			names = append(names, takenFields(err)...)
 		}
 		return names
 	}
