@@ -57,7 +57,7 @@ again if its fingerprint is left and belongs to the schema that this command use
 		}, unlimited)),
 	}
 	c.Flags().BoolVar(&o.Repair, "repair", false, "repair what needs no decision; may be stopped and run again")
-	c.Flags().StringArrayVar(&keep, "keep", nil, "with --repair: of the entries that share an identifier, `PRK` keeps it; may be repeated")
+	c.Flags().StringArrayVar(&keep, "keep", nil, "with --repair: of entries that share an identifier, `PRK` keeps it; may be repeated")
 	return c
 }
 

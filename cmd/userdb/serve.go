@@ -122,10 +122,10 @@ func defaultGateway(routes string) (netip.Prefix, error) {
 
 // declareSCIM declares the flags for directories.
 func (v *serveFlags) declareSCIM(c *cobra.Command) {
-	c.Flags().BoolVar(&v.scim, "scim", false, "let directories such as Okta and Entra ID manage accounts: SCIM at /scim/v2")
+	c.Flags().BoolVar(&v.scim, "scim", false, "let directories like Okta and Entra ID manage accounts: SCIM at /scim/v2")
 	c.Flags().StringVar(&v.userName, "scim-username", "", "the identifying `FIELD` that is SCIM's userName (default email)")
 	c.Flags().StringVar(&v.mapping, "scim-mapping", "", "`FILE` with JSON that names the fields for emails, name and displayName")
-	c.Flags().Func("scim-map", "tag the members of a group, by its name or id: `GROUP=TAG`; may be\nrepeated; @TYPE:GROUP and @NAMESPACE/TYPE:GROUP name groups of other users", func(text string) error {
+	c.Flags().Func("scim-map", "tag the members of a group, by its name or id: `GROUP=TAG`; may be\nrepeated; @TYPE:GROUP and @NAMESPACE/TYPE:GROUP are groups of other users", func(text string) error {
 		group, tag, is := strings.Cut(text, "=")
 		if !is || group == "" || tag == "" || v.tags[group] != "" {
 			return errors.New("want GROUP=TAG, each group once")

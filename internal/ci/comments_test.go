@@ -15,30 +15,12 @@ import (
 // maxColumns limits lines of comments and of Markdown. A tab counts as four columns.
 const maxColumns = 100
 
-// notYet lists the folders and Markdown files that do not follow the rules yet. TestComments fails
-// for an entry that does, so that the list gets shorter.
-var notYet = []string{
-	"test/chaos",
-}
-
 // TestComments checks that comments say what functions do, not what they are, and that no line of a
 // comment or of Markdown is too long.
 func TestComments(t *testing.T) {
-	left := map[string]int{} // problems by entry of notYet
 	for path, text := range sources(t) {
-		problems := commentProblems(path, text)
-		at := slices.IndexFunc(notYet, func(e string) bool { return path == e || strings.HasPrefix(path, e+"/") })
-		if at >= 0 {
-			left[notYet[at]] += len(problems)
-			continue
-		}
-		for _, p := range problems {
+		for _, p := range commentProblems(path, text) {
 			t.Errorf("%s:%s", path, p)
-		}
-	}
-	for _, e := range notYet {
-		if left[e] == 0 {
-			t.Errorf("%s follows the rules: remove it from notYet", e)
 		}
 	}
 }

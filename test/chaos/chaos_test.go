@@ -182,7 +182,7 @@ func (r *run) print(format string, args ...any) {
 	}
 }
 
-// log writes a line to events.log, for whoever looks for the cause of a failure.
+// log writes a line to events.log, for those who look for the cause of a failure.
 func (r *run) log(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -61,7 +61,7 @@ func facetsOf(epoch int, e userdb.Entry) (f facets) {
 	return f
 }
 
-// accountOf returns which account of an epoch an entry is, or -2 if it is none of them.
+// accountOf returns which account of an epoch an entry is, or -2 for any other entry.
 func accountOf(epoch int, e userdb.Entry) int {
 	uids := make([]string, accounts)
 	for i := range uids {
