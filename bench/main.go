@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 )
 
 // options holds the flags.
@@ -96,12 +97,34 @@ func run(ctx context.Context, o options, at *string) {
 	b := newBench(o.quick)
 	b.profile = o.profile
 	rep := newReport(ctx)
+	var jobs []*job
 	for _, r := range rows {
 		if o.quick && !r.quick || r.named && o.only.String() == "" || !o.only.MatchString(r.name) {
 			continue
 		}
-		*at = r.name
-		b.measure(ctx, r, func(r row, done outcome) {
+		for _, j := range b.jobs(r) {
+			if o.profile == "" || o.profile == j.name {
+				jobs = append(jobs, j)
+			}
+		}
+	}
+	// All rows have one sitting after the other, so that what disturbs the machine for some seconds
+	// disturbs few sittings of a row.
+	for sitting := 0; ; sitting++ {
+		due := slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool { return sitting >= j.sittings })
+		if len(due) == 0 {
+			break
+		}
+		if !o.quick {
+			log.Printf("sitting %d: %d rows", sitting+1, len(due))
+		}
+		for _, j := range due {
+			*at = j.name
+			j.sit(ctx)
+		}
+	}
+	for _, j := range jobs {
+		j.report(func(r row, done outcome) {
 			if one := rep.add(r, done); o.quick {
 				fmt.Println(one.line())
 			} else {

@@ -122,55 +122,69 @@ func (b *bench) overTCP() *bench {
 	return &by
 }
 
-// measure runs a row, and yields it and the rows derived from it.
-func (b *bench) measure(ctx context.Context, r row, yield func(row, outcome)) {
-	b.measureAs(ctx, r, "", yield)
+// A job is one row, or one of the variants that the full run derives from it, with the outcomes of
+// its sittings so far.
+type job struct {
+	row
+	b        *bench
+	sittings int
+	done     []outcome
+	took     time.Duration
+}
+
+// jobs returns the jobs of a row.
+func (b *bench) jobs(r row) []*job {
+	all := []*job{b.newJob(r, "")}
 	if b.quick {
-		return
+		return all
 	}
 	if r.noisy {
 		r.cpu = 0 // only NAME itself has a NAME-cpu
 	}
 	if r.tcp {
-		b.overTCP().measureAs(ctx, r, "-tcp", yield)
+		all = append(all, b.overTCP().newJob(r, "-tcp"))
 	}
 	if r.cores {
 		r.target, r.p99, r.cpu = 0, 0, 0
-		b.onAllCores().measureAs(ctx, r, "-cores", yield)
+		all = append(all, b.onAllCores().newJob(r, "-cores"))
 	}
+	return all
 }
 
 // longer multiplies the number of blocks of a sitting that judges the processor time of many
 // callers, because the number of calls that share a round trip changes from block to block.
 const longer = 4
 
-// measureAs runs a row under its name with a suffix, and yields it with its NAME-cpu and NAME-p99.
-func (b *bench) measureAs(ctx context.Context, r row, suffix string, yield func(row, outcome)) {
+func (b *bench) newJob(r row, suffix string) *job {
 	r.name += suffix
-	if b.profile != "" && b.profile != r.name {
-		return
-	}
 	if r.noisy && r.cpu > 0 {
 		b = b.withBlocks(longer*b.pairs, b.per)
 	}
-	sittings := cmp.Or(r.sittings, b.sittings)
+	return &job{row: r, b: b, sittings: cmp.Or(r.sittings, b.sittings)}
+}
+
+// sit measures a job once more, on a new server.
+func (j *job) sit(ctx context.Context) {
 	began := time.Now()
-	var all []outcome
-	for range sittings {
-		all = append(all, b.onNewServer(ctx, func(b *bench) outcome { return r.run(b, ctx) }))
+	j.done = append(j.done, j.b.onNewServer(ctx, func(b *bench) outcome { return j.run(b, ctx) }))
+	j.took += time.Since(began)
+}
+
+// report yields the row of a job, and its NAME-cpu and NAME-p99.
+func (j *job) report(yield func(row, outcome)) {
+	o := merge(j.done)
+	o.took = j.took
+	yield(j.row, o)
+	if o.cpu != nil && !j.b.allCores && (j.cpu > 0 || !j.noisy && j.sittings > 1) {
+		yield(row{name: j.name + "-cpu", what: "processor time of an operation", target: j.cpu, most: true}, outcome{estimate: *o.cpu})
 	}
-	o := merge(all)
-	o.took = time.Since(began)
-	yield(r, o)
-	if o.cpu != nil && !b.allCores && (r.cpu > 0 || !r.noisy && sittings > 1) {
-		yield(row{name: r.name + "-cpu", what: "processor time of an operation", target: r.cpu, most: true}, outcome{estimate: *o.cpu})
-	}
-	if o.p99 != nil && r.p99 > 0 {
-		yield(row{name: r.name + "-p99", what: "99th percentile, against the lowest of theirs", target: r.p99, most: true}, outcome{estimate: *o.p99})
+	if o.p99 != nil && j.p99 > 0 {
+		yield(row{name: j.name + "-p99", what: "99th percentile, against the lowest of theirs", target: j.p99, most: true}, outcome{estimate: *o.p99})
 	}
 }
 
-// merge returns the outcome of several sittings: the mean of each figure.
+// merge returns the outcome of several sittings: the estimate of each ratio, and the mean of every
+// other figure.
 func merge(all []outcome) outcome {
 	estimates := func(of func(outcome) *estimate) *estimate {
 		var es []estimate
@@ -182,10 +196,16 @@ func merge(all []outcome) outcome {
 		if es == nil {
 			return nil
 		}
-		e := estimateMean(es)
+		e := estimateSittings(es)
 		return &e
 	}
 	o := all[0]
+	if len(all) == 1 {
+		if len(o.variants) > 0 { // it is timed, not counted
+			o.estimate = o.widened()
+		}
+		return o
+	}
 	o.estimate = *estimates(func(o outcome) *estimate { return &o.estimate })
 	o.cpu = estimates(func(o outcome) *estimate { return o.cpu })
 	o.p99 = estimates(func(o outcome) *estimate { return o.p99 })

@@ -17,30 +17,62 @@ type estimate struct {
 // exactly returns the estimate for a ratio that is counted, not sampled.
 func exactly(ratio float64) estimate { return estimate{ratio, ratio, ratio} }
 
+// about returns the estimate for a ratio that is measured once, and repeats within a relative error.
+func about(ratio, relative float64) estimate {
+	return estimate{ratio, ratio * (1 - relative), ratio * (1 + relative)}
+}
+
 // twoRuns is the factor by which two runs differ more from each other than one of them from the
 // truth.
 const twoRuns = math.Sqrt2
 
-// student holds the factors of Student's t for 99 %, by the number of samples. It has only the
-// numbers in use.
-var student = [...]float64{2: 63.657, 3: 9.925, 4: 5.841, 5: 4.604, 6: 4.032, 7: 3.707, 8: 3.499, 10: 3.250}
+// student holds the factors of Student's t for 99 %, by the number of samples.
+var student = [...]float64{2: 63.657, 3: 9.925, 4: 5.841, 5: 4.604, 6: 4.032, 7: 3.707, 8: 3.499, 9: 3.355, 10: 3.250}
 
-// estimateMean returns the mean of ratios that were measured independently: 2 to 8 or 10 of them. A
+// estimateSittings returns the trimmed mean of ratios that were measured independently: without the
+// lowest and the highest fifth, because something else on the machine may have disturbed a sitting.
+// The bounds come from the winsorized variance. Of fewer than eight ratios none is left out, and a
 // single one is returned unchanged.
-func estimateMean(xs []estimate) estimate {
-	n := float64(len(xs))
-	if n == 1 {
+func estimateSittings(xs []estimate) estimate {
+	if len(xs) == 1 {
 		return xs[0]
 	}
-	mean, squares := 0.0, 0.0
-	for _, x := range xs {
-		mean += x.Ratio / n
+	ratios := make([]float64, len(xs))
+	for i, x := range xs {
+		ratios[i] = x.Ratio
 	}
-	for _, x := range xs {
-		squares += (x.Ratio - mean) * (x.Ratio - mean)
+	slices.Sort(ratios)
+	n, cut := len(ratios), 0
+	if n >= 8 {
+		cut = n / 5
 	}
-	around := twoRuns * student[len(xs)] * math.Sqrt(squares/(n-1)/n)
-	return estimate{mean, mean - around, mean + around}
+	kept := ratios[cut : n-cut]
+	trimmed := mean(kept)
+	for i := range cut { // the outer ones count as the nearest that is kept
+		ratios[i], ratios[n-1-i] = kept[0], kept[len(kept)-1]
+	}
+	winsorized, squares := mean(ratios), 0.0
+	for _, x := range ratios {
+		squares += (x - winsorized) * (x - winsorized)
+	}
+	h := len(kept)
+	around := twoRuns * student[h] * math.Sqrt(squares/float64(h*(h-1)))
+	return estimate{trimmed, trimmed - around, trimmed + around}
+}
+
+// singleError is how far two runs of a row with one sitting may lie apart, relative to the ratio.
+const singleError = 0.15
+
+// widened returns e with bounds that are at least singleError from the ratio.
+func (e estimate) widened() estimate {
+	return estimate{e.Ratio, min(e.Low, e.Ratio*(1-singleError)), max(e.High, e.Ratio*(1+singleError))}
+}
+
+func mean(xs []float64) (m float64) {
+	for _, x := range xs {
+		m += x / float64(len(xs))
+	}
+	return m
 }
 
 // resamples is how many samples are drawn to find the bounds of a median.

@@ -117,3 +117,25 @@ func TestCompareTails(t *testing.T) {
 		t.Errorf("got %v, want 3", got)
 	}
 }
+
+func TestEstimateSittings(t *testing.T) {
+	of := func(ratios ...float64) (xs []estimate) {
+		for _, r := range ratios {
+			xs = append(xs, about(r, 0.01))
+		}
+		return xs
+	}
+	quiet := estimateSittings(of(1.00, 1.01, 0.99, 1.00, 1.02, 0.98, 1.00, 1.01, 0.99, 1.00))
+	disturbed := estimateSittings(of(1.00, 1.01, 0.99, 1.60, 1.02, 0.98, 1.70, 1.01, 0.99, 1.00))
+	for _, e := range []estimate{quiet, disturbed} {
+		if math.Abs(e.Ratio-1) > 0.01 || e.Low > 1 || e.High < 1 || e.High-e.Low > 0.12 {
+			t.Errorf("got %v, want about 1", e)
+		}
+	}
+	if e := merge([]outcome{{estimate: about(2, 0.01), variants: []result{{}}}}).estimate; e.Low > 1.71 || e.High < 2.29 {
+		t.Errorf("a single sitting has the bounds %v", e)
+	}
+	if e := merge([]outcome{{estimate: exactly(2)}}).estimate; e != exactly(2) {
+		t.Errorf("a count has the bounds %v", e)
+	}
+}
