@@ -103,6 +103,9 @@ func run(ctx context.Context, o options, at *string) {
 			continue
 		}
 		for _, j := range b.jobs(r) {
+			if o.profile == j.name {
+				j.sittings = 1
+			}
 			if o.profile == "" || o.profile == j.name {
 				jobs = append(jobs, j)
 			}
