@@ -115,7 +115,7 @@ type hookedEngine struct {
 	before func()
 }
 
-func (e *hookedEngine) Mend(ctx context.Context, s store.RepairStep) (bool, error) {
+func (e *hookedEngine) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	e.before()
 	return e.Engine.Repair(ctx, s)
 }

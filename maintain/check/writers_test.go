@@ -165,7 +165,7 @@ type settlingEngine struct {
 	first atomic.Int64
 }
 
-func (e *settlingEngine) Linger(ctx context.Context, n int) (bool, error) {
+func (e *settlingEngine) Settle(ctx context.Context, n int) (bool, error) {
 	if n == 0 {
 		e.first.Add(1)
 	}

@@ -26,7 +26,7 @@ type pausedEngine struct {
 	others func()
 }
 
-func (p *pausedEngine) Mend(ctx context.Context, s store.RepairStep) (bool, error) {
+func (p *pausedEngine) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	if p.before != nil && p.before(s) {
 		p.before = nil
 		p.others()

@@ -36,6 +36,6 @@ var refusedMutants = []mutant{
 	{name: "permission to remove facets is not checked", in: []string{"half: delete | update"}, finds: "half deleted", kinds: forbids, answer: noRight, rewrite: replace(
 		"write('PERSIST') or write('HDEL', '~none') -- neither", "write('PERSIST') -- neither")},
 	{name: "~isa goes before the facets", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noRight, rewrite: func(source string) string {
-		return strings.Replace(source, "local going = {}\n  for _, field in ipairs(redis.call('HKEYS', entry))", "redis.call('HDEL', entry, '~isa')\n  local going = {}\n  for _, field in ipairs(redis.call('HKEYS', entry))", 1)
+		return strings.Replace(source, "local removed = {}\n  for _, field in ipairs(redis.call('HKEYS', entry))", "redis.call('HDEL', entry, '~isa')\n  local removed = {}\n  for _, field in ipairs(redis.call('HKEYS', entry))", 1)
 	}},
 }

@@ -263,23 +263,23 @@ var historyMutants = []mutant{
 	},
 	{
 		name: "a line is marked as fed too early", in: []string{"history: update, update"}, finds: "feed", kinds: refusals, answer: noRight,
-		rewrite: replace("if no then keep(KEYS[1], fed, kept) end", ""),
+		rewrite: replace("if no then save(KEYS[1], added, kept) end -- they were not added", ""),
 	},
 	{
 		name: "lines older than an hour are skipped", in: []string{"history: updates | hours"}, finds: "feed",
-		rewrite: replace("and (ms_of(line) < from - life or came(line)) then break", "then break"),
+		rewrite: replace("and (ms_of(line) < from - life or in_stream(line)) then break", "then break"),
 	},
 	{
 		name: "lines older than an hour are not looked up", in: []string{"history: updates | hours"}, finds: "feed",
-		rewrite: replace("or came(line)) then break", ") then break"),
+		rewrite: replace("or in_stream(line)) then break", ") then break"),
 	},
 	{
 		name: "waiting lines are skipped", in: []string{"history: create, log in"}, finds: "history",
-		rewrite: replace("put_on(all, waiting or '', time)\n  put_on(all, lines, time)\n  if #all", "put_on(all, lines, time)\n  if #all"),
+		rewrite: replace("append_lines(all, waiting or '', time)\n  append_lines(all, lines, time)\n  if #all", "append_lines(all, lines, time)\n  if #all"),
 	},
 	{
 		name: "waiting lines come after new ones", in: []string{"history: create"}, finds: "feed",
-		rewrite: replace("put_on(all, waiting or '', time)\n  put_on(all, lines, time)\n  if #all", "put_on(all, lines, time)\n  put_on(all, waiting or '', time)\n  if #all"),
+		rewrite: replace("append_lines(all, waiting or '', time)\n  append_lines(all, lines, time)\n  if #all", "append_lines(all, lines, time)\n  append_lines(all, waiting or '', time)\n  if #all"),
 	},
 	{
 		name: "a repeated note is not recognized", in: []string{"history: create, tag"}, finds: "history",
@@ -294,7 +294,7 @@ var historyMutants = []mutant{
 	},
 	{
 		name: "every line goes into the feed each time", in: []string{"history"}, finds: "feed",
-		rewrite: replace("if string.find(' ' .. fed, ' ' .. name_of(line) .. ' ', 1, true) then break end", ""),
+		rewrite: replace("if string.find(' ' .. added, ' ' .. name_of(line) .. ' ', 1, true) then break end", ""),
 	},
 	{
 		name: "a line goes into the feed without earlier ones", in: []string{"history"}, finds: "feed",

@@ -116,6 +116,6 @@ var largeMutants = []mutant{
 	{name: "a large set is inherited", in: []string{"large: delete | create A anew"}, finds: "I7: the new entry", rewrite: replace("redis.call('TIME')[1] - last", "1000000")},
 	{name: "records that others moved away are not looked for", in: []string{"large: no tags | tag"}, finds: "large: nobody drops", rewrite: replace(
 		"if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end", "if redis.call('EXISTS', KEYS[1]) == 0 then return 1 end")},
-	{name: "two at the limit", in: []string{"limit: tag | tag"}, finds: "limit: the tags", rewrite: replace("if is_full then return {'full'} end\nlocal sum", "local sum")},
+	{name: "two at the limit", in: []string{"limit: tag | tag"}, finds: "limit: the tags", rewrite: replace("if is_full then return {'full'} end\nlocal reply", "local reply")},
 	{name: "two at the limit, noted", in: []string{"limit: tag | tag, noted"}, finds: "limit: the tags", rewrite: replace("if is_full then return {'full'} end\nlocal due", "local due")},
 }

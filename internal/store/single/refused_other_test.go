@@ -14,25 +14,24 @@ import (
 func init() {
 	for name, v := range otherCalls {
 		refusedCalls[name], preparations[name] = v.call, v.prepare
-		effects[name] = effect{uid: "a", done: v.done, silent: true, writes: v.writes}
+		effects[name] = effect{uid: "a", done: v.done, silent: true, writes: v.writes, harmless: v.harmless}
 	}
 }
 
 var otherCalls = map[string]struct {
-	writes  int // how many its script makes
-	prepare func(p fixture) error
-	call    func(p fixture, e *Engine) error
-	done    func(p fixture) bool
+	writes   int // how many its script makes
+	harmless bool
+	prepare  func(p fixture) error
+	call     func(p fixture, e *Engine) error
+	done     func(p fixture) bool
 }{
 	"invite": {
-		2, func(p fixture) error {
-			return p.invite(p.engine, "expired", time.Millisecond, time.Now().Add(-time.Hour))
-		},
+		2, false, nil,
 		func(p fixture, e *Engine) error { return p.invite(e, "i1", time.Hour, time.Now()) },
 		func(p fixture) bool { return p.invited("i1") },
 	},
 	"count": {
-		1, nil,
+		1, false, nil,
 		func(p fixture, e *Engine) error {
 			_, err := e.Limit(p.t.Context(), store.Limit{Counter: p.counter("limit"), Max: 5, Window: time.Hour})
 			return err
@@ -40,7 +39,7 @@ var otherCalls = map[string]struct {
 		func(p fixture) bool { return p.has("limit") },
 	},
 	"guess": {
-		1, nil,
+		1, true, nil,
 		func(p fixture, e *Engine) error {
 			_, err := e.Admit(p.t.Context(), store.Counters{Account: p.counter("account"), Origin: p.counter("origin"), Name: "o"})
 			return err
@@ -48,7 +47,7 @@ var otherCalls = map[string]struct {
 		func(p fixture) bool { return p.has("account") && p.has("origin") },
 	},
 	"remove a record": {
-		1, func(p fixture) error {
+		1, false, func(p fixture) error {
 			return p.engine.client.Set(p.t.Context(), "user/name:lost/~prk", "user/uid:nobody", 0).Err()
 		},
 		func(p fixture, e *Engine) error {
@@ -58,7 +57,7 @@ var otherCalls = map[string]struct {
 		func(p fixture) bool { return p.engine.client.Exists(p.t.Context(), "user/name:lost/~prk").Val() == 0 },
 	},
 	"bury": {
-		2, func(p fixture) error {
+		2, false, func(p fixture) error {
 			return p.engine.client.HSet(p.t.Context(), "user/uid:half", "~isa", "", "~rev", "x", "name", "half").Err()
 		},
 		func(p fixture, e *Engine) error {
