@@ -85,7 +85,7 @@ func (b *bench) loginAnswers(ctx context.Context) outcome {
 			if errors.Is(err, userdb.ErrLogin) {
 				return nil
 			}
-			return fmt.Errorf("%s, attempt %d: %w", o.what, n, err)
+			return fmt.Errorf("%s, attempt %d: got %v, want ErrLogin", o.what, n, err)
 		}})
 	}
 	rs := b.oneHash().interleave(ctx, 1, vs...)

@@ -376,7 +376,7 @@ var rows = []row{
 	},
 	{
 		name: "get-128-cached", target: 3, run: get(128, 2*population),
-		what: "by PRK with Options.Cache, all entries hot",
+		what: "by PRK with Options.CacheSize, all entries hot",
 	},
 	{
 		name: "count", quick: true, target: 0.85, run: (*bench).count,

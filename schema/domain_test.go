@@ -127,7 +127,7 @@ func assigned(yield func(rune) bool) {
 	}
 }
 
-// TestIgnorables compares ignorable with the count in Unicode 15.0's
+// TestIgnorables compares how many code points Canonical removes with the count in Unicode 15.0's
 // DerivedCoreProperties.txt: 4174 code points, of which 3769 are not assigned.
 func TestIgnorables(t *testing.T) {
 	n := 0

@@ -25,7 +25,7 @@ type answer struct {
 	Out *string
 }
 
-// deviations lists the answers that differ from ours, with the reason.
+// deviations lists our answers that differ from those of JavaScript, with the reason.
 var deviations = map[answer]string{
 	{"json", "1e400", nil}:  "an infinity would be written as null without a word",
 	{"json", "-1e400", nil}: "an infinity would be written as null without a word",

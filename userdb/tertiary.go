@@ -48,11 +48,11 @@ const (
 // methodNames maps commands to the names of the methods that send them.
 var methodNames = map[string]string{
 	"SADD": "Set.Add", "SREM": "Set.Remove", "SISMEMBER": "Set.Has", "SMEMBERS": "Set.Members", "SCARD": "Set.Len",
-	"RPUSH": "List.Append", "LPUSH": "List.Prepend", "LPOP": "List.First", "RPOP": "List.Last", "LRANGE": "List.Items",
+	"RPUSH": "List.Append", "LPUSH": "List.Prepend", "LPOP": "List.PopFirst", "RPOP": "List.PopLast", "LRANGE": "List.Items",
 	"LREM": "List.Remove", "LLEN": "List.Len",
 	"HSET": "Hash.Put", "HGET": "Hash.Get", "HGETALL": "Hash.All", "HDEL": "Hash.Remove", "HLEN": "Hash.Len",
 	"SET": "String.Put", "GET": "String.Get", "UNLINK": "String.Remove",
-	"ZADD": "SortedSet.Put", "ZINCRBY": "SortedSet.Increase", "ZSCORE": "SortedSet.Score", "ZRANGE": "SortedSet.Range",
+	"ZADD": "SortedSet.Put", "ZINCRBY": "SortedSet.Increment", "ZSCORE": "SortedSet.Score", "ZRANGE": "SortedSet.Range",
 	"ZRANGEBYSCORE": "SortedSet.Between", "ZREM": "SortedSet.Remove", "ZCARD": "SortedSet.Len",
 }
 

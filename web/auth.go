@@ -23,7 +23,8 @@ type Auth struct {
 	// Proxies holds the addresses of trusted proxies, see Origin. If there are none, the peer of
 	// the connection is the visitor.
 	Proxies []netip.Prefix
-	// Session holds the Life and Idle of sessions. Origin and Agent are taken from the request.
+	// Session holds the Lifetime and IdleTimeout of sessions. Origin and Agent are taken from the
+	// request.
 	Session userdb.SessionOptions
 	// Allowed reports whether an entry may sign in here and stay signed in. If nil, every entry
 	// that can log in may. Visitors who are not allowed get the same answer as after a wrong
@@ -207,8 +208,9 @@ func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, passwor
 	return userdb.Entry{}, userdb.ErrConflict
 }
 
-// Start starts a session for an entry that Accept, ResetPassword, ChangePassword or the like has
-// just returned, and sets its cookie. It ends the session that the visitor had here before.
+// Start starts a session for an entry that AcceptInvitation, ResetPassword, ChangePassword or the
+// like has just returned, and sets its cookie. It ends the session that the visitor had here
+// before.
 func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) error {
 	o := a.Session
 	o.Origin, o.Agent = Origin(r, a.Proxies), r.UserAgent()

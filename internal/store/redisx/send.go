@@ -258,7 +258,7 @@ func Source(scripts embed.FS, name string) string {
 // engine sends it again, and so knows that it was repeated.
 type NoRetryCmd struct{ *redis.Cmd }
 
-// NewNoRetryCmd returns a Once for the words of a command.
+// NewNoRetryCmd returns a NoRetryCmd for the words of a command.
 func NewNoRetryCmd(ctx context.Context, call []any) NoRetryCmd {
 	return NoRetryCmd{redis.NewCmd(ctx, call...)}
 }
