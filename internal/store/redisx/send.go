@@ -104,8 +104,8 @@ func (c *Client) processBatched(ctx context.Context, cmds ...redis.Cmder) error 
 	return batcher.Do(ctx, cmds...)
 }
 
-// ProcessAll sends commands in one round trip. Each command holds its own error, and All returns
-// the first. After an error of ctx the commands must not be used.
+// ProcessAll sends commands in one round trip. Each command holds its own error, and ProcessAll
+// returns the first. After an error of ctx the commands must not be used.
 func (c *Client) ProcessAll(ctx context.Context, cmds []redis.Cmder) error {
 	switch len(cmds) {
 	case 0:
