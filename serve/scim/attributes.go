@@ -1,7 +1,6 @@
 package scim
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -210,98 +209,4 @@ func parseUser(body map[string]any) (*edit, error) {
 		return nil, badRequest(invalidValue, "userName is required")
 	}
 	return e, nil
-}
-
-// Limits of a PATCH request. The parser takes about 20 µs for each byte of a path.
-const (
-	maxOperations = 2000
-	maxPaths      = 128 << 10 // bytes of all paths together
-)
-
-// A patch holds the body of a PATCH request.
-type patch struct {
-	Operations []struct {
-		Op    string
-		Path  *string
-		Value json.RawMessage
-	}
-}
-
-// A step holds one parsed operation of a PATCH request on one attribute.
-type step struct {
-	op string // add, remove, replace
-	at target
-	v  any // nil removes the attribute
-}
-
-// steps reads the steps of a PATCH request from its body.
-func (c *call) steps(urn string) ([]step, error) {
-	var body patch
-	if err := c.decodeBody(&body); err != nil {
-		return nil, err
-	}
-	return body.steps(urn)
-}
-
-// steps returns the steps of a patch to a kind of resource. It leaves out operations on attributes
-// that are not stored.
-func (p patch) steps(urn string) (all []step, err error) {
-	if n := len(p.Operations); n == 0 || n > maxOperations {
-		return nil, badRequest(invalidSyntax, "a PATCH must have 1 to %d Operations, not %d", maxOperations, n)
-	}
-	left := maxPaths
-	for _, o := range p.Operations {
-		s := step{op: strings.ToLower(o.Op)}
-		if len(o.Value) > 0 && json.Unmarshal(o.Value, &s.v) != nil {
-			return nil, badRequest(invalidSyntax, "a value cannot be parsed")
-		}
-		switch {
-		case !has([]string{"add", "remove", "replace"}, s.op):
-			return nil, badRequest(invalidSyntax, "an operation must be add, remove or replace")
-		case s.op == "remove" && o.Path == nil:
-			return nil, badRequest(noTarget, "remove requires a path")
-		case s.op != "remove" && len(o.Value) == 0:
-			return nil, badRequest(invalidValue, "%s requires a value", s.op)
-		}
-		path := urn
-		if o.Path != nil {
-			path = *o.Path
-		}
-		some, err := s.expand(urn, path, &left)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, some...)
-	}
-	return all, nil
-}
-
-// expand returns the steps that an operation on a path consists of. There may be several if the
-// path denotes the resource itself. left is the number of bytes of paths that may still be parsed.
-func (s step) expand(urn, path string, left *int) (all []step, err error) {
-	if *left -= len(path); *left < 0 {
-		return nil, badRequest(invalidPath, "the paths are too long in total")
-	}
-	at, unsupported, err := parsePath(urn, path)
-	if err != nil || unsupported {
-		return nil, err
-	}
-	if s.at = at; at.name != "" {
-		return []step{s}, nil
-	}
-	members, ok := s.v.(map[string]any)
-	if !ok || s.op == "remove" {
-		return nil, badRequest(invalidValue, "without a path, the value must be an object")
-	}
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if has(readOnly, strings.ToLower(name)) { // Okta sends these along
-			continue
-		}
-		some, err := step{op: s.op, v: members[name]}.expand(urn, name, left)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, some...)
-	}
-	return all, nil
 }

@@ -56,7 +56,8 @@ func FuzzPatch(f *testing.F) {
 			return
 		}
 		for _, urn := range []string{urnUser, urnGroup} {
-			steps, err := body.steps(urn)
+			r := patchReader{urn: urn}
+			steps, err := r.steps(body)
 			edit, group := newEdit(), groupEdit{}
 			for _, s := range steps {
 				if urn == urnGroup {

@@ -1,6 +1,7 @@
 package scim
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -43,21 +44,76 @@ type target struct {
 
 var wholeResource = target{} // denotes the resource itself
 
+// simplePath matches the paths that directories send: a name, perhaps with a comparison of a text
+// that has no escapes, perhaps with the name of a sub-attribute.
+var simplePath = func() *regexp.Regexp {
+	const name = `(\$?[A-Za-z][A-Za-z0-9_-]*)`
+	return regexp.MustCompile(`^` + name + `(?:\[` + name + ` +(?i:eq) +"([^"\\[:cntrl:]]*)"\])?(?:\.` + name + `)?$`)
+}()
+
+// parseSimplePath returns what [filter.ParsePath] returns for a path that matches simplePath, which
+// may follow a URN. It reports whether the path has this form.
+func parseSimplePath(urn, text string) (p filter.Path, ok bool) {
+	for _, prefix := range []string{urn, urnEnterprise} {
+		if n := len(prefix); len(text) > n && text[n] == ':' && strings.EqualFold(text[:n], prefix) {
+			p.AttributePath.URIPrefix, text = &prefix, text[n+1:]
+			break
+		}
+	}
+	parts := simplePath.FindStringSubmatch(text)
+	if parts == nil {
+		return filter.Path{}, false
+	}
+	var sub *string
+	if parts[4] != "" {
+		sub = &parts[4]
+	}
+	p.AttributePath.AttributeName = parts[1]
+	if parts[2] == "" {
+		p.AttributePath.SubAttribute = sub
+		return p, true
+	}
+	p.SubAttribute = sub
+	p.ValueExpression = &filter.AttributeExpression{
+		AttributePath: filter.AttributePath{AttributeName: parts[2]}, Operator: filter.EQ, CompareValue: parts[3],
+	}
+	return p, true
+}
+
+// split returns the parts of a path. It refuses paths that need the parser once there were too many
+// of them.
+func (r *patchReader) split(text string) (filter.Path, error) {
+	if p, ok := parseSimplePath(r.urn, text); ok {
+		return p, nil
+	}
+	r.parsed++
+	r.parsedBytes += len(text)
+	if r.parsed > maxParsed || r.parsedBytes > maxParsedBytes {
+		return filter.Path{}, badRequest(invalidPath, "the request has too many complicated paths")
+	}
+	p, err := filter.ParsePath([]byte(text))
+	if err != nil {
+		return p, badRequest(invalidPath, "the path cannot be parsed")
+	}
+	return p, nil
+}
+
 // parsePath parses a path, or the name of a member that stands for one. It reports whether the
 // attribute is unsupported, that is, not stored.
-func parsePath(urn, text string) (at target, unsupported bool, err error) {
+func (r *patchReader) parsePath(text string) (at target, unsupported bool, err error) {
+	urn := r.urn
 	if strings.EqualFold(text, urn) {
 		return wholeResource, false, nil
 	}
 	if strings.EqualFold(text, urnEnterprise) && urn == urnUser {
 		return wholeResource, true, nil
 	}
-	if len(text) > maxFilter { // the parser is slow
+	if len(text) > maxFilter {
 		return at, false, badRequest(invalidPath, "the path is too long")
 	}
-	p, err := filter.ParsePath([]byte(text))
+	p, err := r.split(text)
 	if err != nil {
-		return at, false, badRequest(invalidPath, "the path cannot be parsed")
+		return at, false, err
 	}
 	enterprise := urn == urnUser && p.AttributePath.URIPrefix != nil && strings.EqualFold(*p.AttributePath.URIPrefix, urnEnterprise)
 	if enterprise {
