@@ -771,3 +771,32 @@ func TestSCIMDetails(t *testing.T) {
 		c.scim("200", "PATCH", "/Users/"+id, "{"+patchURN+`"Operations":[{"op":"Remove","path":"emails[type eq \"work\"]"},{"op":"remove","path":"externalId"}]}`)
 	})
 }
+
+// TestDuplicateMembersOfDirectories checks that a body is refused if an object in it has two members whose names
+// differ only in case, and that nothing is changed.
+func TestDuplicateMembersOfDirectories(t *testing.T) {
+	eachDirectory(t, func(t *testing.T, c *client) {
+		id := c.createUser("a")
+		g := c.createGroup("Cooks", id)
+		before := c.scim("200", "GET", "/Users/"+id, "").text + c.scim("200", "GET", "/Groups/"+g, "").text
+		for _, s := range [][3]string{
+			{"POST", "/Users", `{"userName":"b@x.org","USERNAME":"c@x.org"}`},
+			{"POST", "/Users", `{"userName":"b@x.org","userName":"c@x.org"}`},
+			{"POST", "/Users", `{"userName":"b@x.org","name":{"givenName":"B","GIVENNAME":"C"}}`},
+			{"PUT", "/Users/" + id, `{"userName":"a@x.org","active":true,"Active":false}`},
+			{"PUT", "/Users/" + id, `{"userName":"a@x.org","emails":[{"value":"b@x.org","Value":"c@x.org"}]}`},
+			{"PATCH", "/Users/" + id, `{"Operations":[{"op":"add","path":"displayName","value":"B","Value":"C"}]}`},
+			{"PATCH", "/Users/" + id, `{"Operations":[{"op":"add","value":{"displayName":"B","displayname":"C"}}]}`},
+			{"PATCH", "/Users/" + id, `{"Operations":[{"op":"remove","path":"title"}],"operations":[{"op":"remove","path":"externalId"}]}`},
+			{"POST", "/Groups", `{"displayName":"Chefs","DisplayName":"Cooks"}`},
+			{"PATCH", "/Groups/" + g, `{"Operations":[{"op":"remove","path":"members","value":[{"value":"x","VALUE":"` + id + `"}]}]}`},
+			{"POST", "/Users/.search", `{"count":1,"Count":2}`},
+		} {
+			c.scim("400 invalidSyntax", s[0], s[1], s[2])
+		}
+		if now := c.scim("200", "GET", "/Users/"+id, "").text + c.scim("200", "GET", "/Groups/"+g, "").text; now != before {
+			t.Errorf("now %s, was %s", now, before)
+		}
+		c.equal("users", c.scim("200", "GET", "/Users", "").str("totalResults"), "1")
+	})
+}

@@ -210,7 +210,7 @@ var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal:
 	members, _ := (*body).(map[string]any)
 	seen := make(map[string]bool, len(members))
 	for name := range members {
-		name = strings.ToLower(strings.ToUpper(name))
+		name = strictjson.FoldName(name)
 		if seen[name] {
 			return errDuplicateMember
 		}

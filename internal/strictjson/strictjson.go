@@ -85,7 +85,17 @@ func HalfPair(raw string) bool {
 
 // Twice reports whether a JSON text has an object with two members of the same name. Readers differ
 // in which of them they use.
-func Twice(text []byte) bool {
+func Twice(text []byte) bool { return twice(text, func(name string) string { return name }) }
+
+// TwiceFold reports whether a JSON text has an object with two members whose names are equal or
+// differ only in case.
+func TwiceFold(text []byte) bool { return twice(text, FoldName) }
+
+// FoldName returns the same text for names that differ only in case.
+func FoldName(name string) string { return strings.ToLower(strings.ToUpper(name)) }
+
+// twice reports whether an object has two members for whose names fold returns the same text.
+func twice(text []byte, fold func(name string) string) bool {
 	type object struct {
 		names map[string]bool // names seen so far; nil for an array
 		next  bool            // a name comes next
@@ -99,6 +109,7 @@ func Twice(text []byte) bool {
 		}
 		top := &open[len(open)-1]
 		if name, is := token.(string); is && top.next {
+			name = fold(name)
 			if top.names[name] {
 				return true
 			}

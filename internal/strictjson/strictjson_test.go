@@ -64,3 +64,14 @@ func TestTwice(t *testing.T) {
 		}
 	}
 }
+
+func TestTwiceFold(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"a":"A","b":["a","A",{"a":1},{"A":1}]}`: false, `{"a":{"A":1}}`: false, `"a"`: false,
+		`{"a":1,"a":1}`: true, `{"userName":1,"USERNAME":2}`: true, `[{"x":{"É":1,"\u00e9":2}}]`: true, `{"s":1,"ſ":2}`: true,
+	} {
+		if TwiceFold([]byte(text)) != want {
+			t.Errorf("%s: %v", text, !want)
+		}
+	}
+}

@@ -181,9 +181,9 @@ func matchesWork(which filter.Expression) (work, known bool) {
 
 // lookupFold returns the value of a name in an object, whatever its case.
 func lookupFold(m map[string]any, name string) any {
-	for _, key := range slices.Sorted(maps.Keys(m)) {
+	for key, v := range m {
 		if strings.EqualFold(key, name) {
-			return m[key]
+			return v
 		}
 	}
 	return nil

@@ -193,7 +193,8 @@ func dedupe(all []userdb.Entry) []userdb.Entry {
 	return slices.CompactFunc(all, func(a, b userdb.Entry) bool { return a.UID() == b.UID() })
 }
 
-// decodeBody decodes the JSON body of a request.
+// decodeBody decodes the JSON body of a request. It refuses objects with two members whose names
+// differ only in case, because they name the same attribute.
 func (c *call) decodeBody(to any) error {
 	if given := c.r.Header.Get("Content-Type"); given != "" {
 		media, _, err := mime.ParseMediaType(given)
@@ -208,8 +209,11 @@ func (c *call) decodeBody(to any) error {
 	if err != nil {
 		return badRequest(invalidSyntax, "the body is incomplete")
 	}
-	if first := strings.TrimLeft(string(text), " \t\r\n"); !strings.HasPrefix(first, "{") || !strictjson.Whole(text) || json.Unmarshal(text, to) != nil || strictjson.Twice(text) {
+	if first := strings.TrimLeft(string(text), " \t\r\n"); !strings.HasPrefix(first, "{") || !strictjson.Whole(text) || json.Unmarshal(text, to) != nil {
 		return badRequest(invalidSyntax, "the body is not a JSON object of the expected form")
+	}
+	if strictjson.TwiceFold(text) {
+		return badRequest(invalidSyntax, "a member appears twice; the case of names makes no difference")
 	}
 	return nil
 }
