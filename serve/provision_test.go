@@ -800,3 +800,30 @@ func TestDuplicateMembersOfDirectories(t *testing.T) {
 		c.equal("users", c.scim("200", "GET", "/Users", "").str("totalResults"), "1")
 	})
 }
+
+// TestReservedFacets checks that a key with only the scope login sets none of the facets that the
+// server and directories rely on, whether by an invitation or by a token.
+func TestReservedFacets(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		sc, o := directorySchema()
+		user := sc.Types["user"]
+		user.Fields["externalId"] = schema.Field{Role: schema.RoleSecondary}
+		c := newClient(t, s.Under(t, sc), serve.Options{SCIM: &o})
+		full := c.withKey(c.makeKey(admin.Key{Name: "full", Scopes: []string{admin.ScopeLogin, admin.ScopeWrite}}))
+		login := c.withKey(c.makeKey(admin.Key{Name: "login", Scopes: []string{admin.ScopeLogin}}))
+		for i, facets := range []string{`{"externalId":"E-7"}`, `{"added":"2020-01-01T00:00:00Z"}`, `{"display":"D"}`, `{"job":"cook","givenname":"G"}`} {
+			invited := login.do("200", "POST", "/v1/types/user/invitations", fmt.Sprintf(`{"field":"email","address":"a%d@example.com"}`, i)).str("secret")
+			accept := `{"secret":"` + invited + `","facets":` + facets + `}`
+			login.do("403 scope", "POST", "/v1/types/user/invitations/accept", accept)
+			full.do("201", "POST", "/v1/types/user/invitations/accept", accept)
+		}
+		invited := login.do("200", "POST", "/v1/types/user/invitations", `{"field":"email","address":"b@example.com"}`).str("secret")
+		uid := login.do("201", "POST", "/v1/types/user/invitations/accept", `{"secret":"`+invited+`","facets":{"name":"bob","job":"cook"}}`).str("entry.uid")
+		change := `{"purpose":"change:externalId","uid":"` + uid + `","value":"E-8"}`
+		login.do("403 scope", "POST", "/v1/types/user/tokens", change)
+		full.do("200", "POST", "/v1/types/user/tokens", change)
+		login.do("403 scope", "POST", "/v1/types/user/invitations", `{"field":"externalId","address":"E-9"}`)
+		full.do("200", "POST", "/v1/types/user/invitations", `{"field":"externalId","address":"E-9"}`)
+		login.do("200", "POST", "/v1/types/user/tokens", strings.NewReplacer("externalId", "email", "E-8", "c@example.com").Replace(change))
+	})
+}

@@ -4,10 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/serve/admin"
+	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -49,6 +53,11 @@ func issueToken(ctx context.Context, c *call, in *issueInput) (*issueOutput, err
 		return nil, err
 	}
 	tk := userdb.Token{Purpose: in.Body.Purpose, Value: in.Body.Value}
+	if field, changes := strings.CutPrefix(tk.Purpose, userdb.PurposeChange); changes {
+		if err := c.checkReserved(field); err != nil {
+			return nil, err
+		}
+	}
 	if tk.Lifetime, err = in.Body.Life.parse("life"); err != nil {
 		return nil, err
 	}
@@ -194,6 +203,9 @@ func invite(ctx context.Context, c *call, in *inviteInput) (*invitationOutput, e
 	if err != nil {
 		return nil, err
 	}
+	if err := c.checkReserved(in.Body.Field); err != nil {
+		return nil, err
+	}
 	tk := userdb.Token{Value: in.Body.Value}
 	if tk.Lifetime, err = in.Body.Life.parse("life"); err != nil {
 		return nil, err
@@ -227,7 +239,7 @@ type acceptInput struct {
 	Body struct {
 		Visitor
 		Secret   string                     `json:"secret" maxLength:"1024"`
-		Facets   map[string]json.RawMessage `json:"facets,omitempty" maxProperties:"1000" doc:"all facets except the address"`
+		Facets   map[string]json.RawMessage `json:"facets,omitempty" maxProperties:"1000" doc:"all facets except the address; externalId, added and the fields that a directory maps require the scope write"`
 		Tags     []string                   `json:"tags,omitempty" maxItems:"1000" doc:"these require the scope write"`
 		Password *string                    `json:"password,omitempty" maxLength:"4096" doc:"if absent, nobody can log in with a password"`
 		Session  *SessionOptions            `json:"session,omitempty" doc:"if present, a session begins"`
@@ -238,6 +250,24 @@ type acceptedOutput struct {
 	ETag     string `header:"ETag"`
 	Location string `header:"Location"`
 	Body     SignedIn
+}
+
+// checkReserved returns an error if a field is reserved, as tags are, and the key does not have the
+// scope write.
+func (c *call) checkReserved(fields ...string) error {
+	if c.key.HasScope(admin.ScopeWrite) {
+		return nil
+	}
+	var o scim.Options
+	if c.service.options.SCIM != nil {
+		o = *c.service.options.SCIM
+	}
+	for _, field := range fields {
+		if o.Reserves(field) {
+			return problem(userdb.CodeScope, "the key does not have the scope write, which the facet "+field+" requires")
+		}
+	}
+	return nil
 }
 
 func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedOutput, error) {
@@ -251,6 +281,9 @@ func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedO
 	}
 	if len(in.Body.Tags) > 0 && !c.key.HasScope(admin.ScopeWrite) {
 		return nil, problem(userdb.CodeScope, "the key does not have the scope write, which tags require")
+	}
+	if err := c.checkReserved(slices.Sorted(maps.Keys(in.Body.Facets))...); err != nil {
+		return nil, err
 	}
 	n, err := c.parseNewEntry(in.Type, in.Body.Facets, in.Body.Tags, in.Body.Password)
 	if err != nil {

@@ -1,6 +1,7 @@
 package scim
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -135,6 +136,18 @@ func (o Options) fields(t schema.Type) (Mapping, error) {
 		m[attribute] = field
 	}
 	return m, nil
+}
+
+// Reserves reports whether a field is one that the server and directories rely on: externalId,
+// added, or a field of the mapping. The field of userName is not, because visitors sign up with it.
+func (o Options) Reserves(field string) bool {
+	switch field {
+	case externalField, addedField:
+		return true
+	case cmp.Or(o.UserName, defaultUserName):
+		return false
+	}
+	return o.Mapping.names(field)
 }
 
 // withSCIM returns a copy of a type with what SCIM requires: indexes to find users by, and an order

@@ -42,6 +42,8 @@ type Options struct {
 	Tags map[string]string
 }
 
+const defaultUserName = "email"
+
 // UserType is the type whose entries are the users of a directory, unless the directory's API key
 // is restricted to another single type.
 const UserType = "user"
@@ -72,7 +74,7 @@ type collection struct {
 
 // New returns a Handler with the given options. It does not access the store.
 func New(o Options) (*Handler, error) {
-	o.UserName = cmp.Or(o.UserName, "email")
+	o.UserName = cmp.Or(o.UserName, defaultUserName)
 	tags, err := o.tagsByGroup()
 	return &Handler{options: o, tags: tags, preparing: make(chan struct{}, 1), collections: map[string]*collection{}, positions: map[string]position{}}, err
 }
