@@ -348,9 +348,10 @@ func (s *site) password(w http.ResponseWriter, r *http.Request) (string, error) 
 }
 
 // email asks for the password again: somebody at an open session may not be its owner, and an
-// address gives access to the account.
+// address gives access to the account. The mail goes to the address that will be stored, without
+// the spaces that were typed around it.
 func (s *site) email(_ http.ResponseWriter, r *http.Request) (string, error) {
-	to, old := r.PostFormValue("email"), web.Entry(r.Context()).Text("email")
+	to, old := strings.TrimSpace(r.PostFormValue("email")), web.Entry(r.Context()).Text("email")
 	if err := s.auth.Verify(r, r.PostFormValue("password")); err != nil {
 		return "", err
 	}

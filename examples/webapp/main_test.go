@@ -270,6 +270,21 @@ func TestAccount(t *testing.T) {
 			t.Error("the address has not changed")
 		}
 
+		for _, typed := range []string{" newer@example.com ", "\u3000new@example.com "} {
+			want := strings.TrimSpace(typed)
+			v.do(303, "/account/email", "email", typed, "password", now)
+			links := v.links()
+			if links[want] == "" {
+				t.Fatalf("%q: the mails go to %v", typed, links)
+			}
+			v.do(303, "/confirm", "token", tokenOf(links[want]))
+			e, err := v.s.users.Find(t.Context(), hints.Any(want))
+			must(t, err)
+			if got := e.Text("email"); got != want {
+				t.Errorf("%q: stored as %q", typed, got)
+			}
+		}
+
 		other.do(303, "/signin", "identifier", "new@example.com", "password", "battery staple horse")
 		ids := regexp.MustCompile(`name="id" value="([^"]+)"`).FindAllStringSubmatch(v.do(200, "/account/devices"), -1)
 		if len(ids) != 2 {
