@@ -17,7 +17,8 @@ type estimate struct {
 // exactly returns the estimate for a ratio that is counted, not sampled.
 func exactly(ratio float64) estimate { return estimate{ratio, ratio, ratio} }
 
-// about returns the estimate for a ratio that is measured once, and repeats within a relative error.
+// about returns the estimate for a ratio that is measured once, and repeats within a relative
+// error.
 func about(ratio, relative float64) estimate {
 	return estimate{ratio, ratio * (1 - relative), ratio * (1 + relative)}
 }

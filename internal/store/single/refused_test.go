@@ -223,7 +223,8 @@ type effect struct {
 	done   func(p fixture) bool
 	silent bool // it leaves no line
 	writes int  // how many its script makes; 0 for two or more
-	// harmless methods may have written something that does no harm, though they say that they failed.
+	// harmless methods may have written something that does no harm, though they say that they
+	// failed.
 	harmless bool
 }
 
