@@ -63,7 +63,8 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	key_revoke             an API key was revoked
 //	import                 an import of entries of type Purpose began
 //	export                 an export of entries of type Purpose began, of all types if "",
-//	                       or of one entry if Key is set
+//	                       or of one entry if Key is set; if Purpose is JOB/FILE, an operator
+//	                       downloaded a file of a job in the console
 //	repair                 a repair began, with Purpose and Key as for export
 //	operator_add           an operator was added
 //	operator_disable       an operator was disabled: they may not sign in

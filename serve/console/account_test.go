@@ -164,7 +164,7 @@ func (d *desk) fillForm(body, action string, changes ...string) (form []string) 
 				value = changes[i+1]
 			}
 		}
-		form = append(form, name, strings.ReplaceAll(value, "\n", "\r\n"))
+		form = append(form, name, strings.ReplaceAll(lineEnds.Replace(value), "\n", "\r\n"))
 	}
 	return form
 }

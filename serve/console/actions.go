@@ -23,19 +23,6 @@ var doneMessages = map[string]string{
 	"key":          "The key has been revoked. Within five seconds no process accepts it any more.",
 }
 
-// actions returns the actions on an account, by the end of the path that their form is sent to.
-func (c *Console) actions() map[string]action {
-	return map[string]action{
-		"disable":      func(s subject) error { return s.t.Disable(s.r.Context(), s.hint) },
-		"enable":       func(s subject) error { return s.t.Enable(s.r.Context(), s.hint) },
-		"waits":        func(s subject) error { return s.t.ResetThrottle(s.r.Context(), s.hint) },
-		"sessions/end": endSessions,
-		"password":     setPassword,
-		"tags":         changeTags,
-		"tokens":       c.issue,
-	}
-}
-
 // A subject holds the account that an action concerns, and its page.
 type subject struct {
 	r        *http.Request
@@ -79,6 +66,12 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 		show(func(_ *account, p *page) { p.Problems = problems })
 	}
 }
+
+func disable(s subject) error { return s.t.Disable(s.r.Context(), s.hint) }
+
+func enable(s subject) error { return s.t.Enable(s.r.Context(), s.hint) }
+
+func resetThrottle(s subject) error { return s.t.ResetThrottle(s.r.Context(), s.hint) }
 
 // endSessions ends one session or all sessions of the account.
 func endSessions(s subject) error {

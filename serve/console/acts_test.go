@@ -40,7 +40,7 @@ func TestActs(t *testing.T) {
 			d.do(http.StatusOK, "/console/keys", "name", "shop", "scope", "read")
 			d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "shop")
 			// The second time it is revoked already, so nothing is done.
-			d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "shop")
+			d.do(http.StatusNotFound, "/console/keys/revoke", "name", "shop")
 			d.post(http.StatusSeeOther, "/console/types/user/u1/waits")
 			d.waitForJob(d.do(http.StatusSeeOther, "/console/export", "type", ""))
 			d.waitForJob(d.do(http.StatusSeeOther, "/console/check", "repair", "true", "confirm", "true"))

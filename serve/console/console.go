@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -103,59 +104,6 @@ func (c *Console) Close(ctx context.Context) {
 
 // ServeHTTP implements [http.Handler].
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.handler.ServeHTTP(w, r) }
-
-//go:embed pages/style.css pages/console.js
-var files embed.FS
-
-func (c *Console) routes() http.Handler {
-	mux := http.NewServeMux()
-	for _, name := range []string{"style.css", "console.js"} {
-		mux.HandleFunc("GET /console/pages/"+name, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Cache-Control", "max-age=300")
-			http.ServeFileFS(w, r, files, "pages/"+name)
-		})
-	}
-	mux.Handle("/console/setup", c.logRequest(http.HandlerFunc(c.setup)))
-	mux.Handle("/console/signin", c.logRequest(http.HandlerFunc(c.signIn)))
-	for pattern, handler := range c.pages() {
-		mux.Handle(pattern, c.logRequest(c.requireOperator(c.logRequest(c.asOperator(handler)))))
-	}
-	return c.guard(mux)
-}
-
-// logRequest reports the operator and the route of a request to Options.OnRequest.
-func (c *Console) logRequest(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.options.OnRequest(r, web.Entry(r.Context()).Text(admin.OperatorName), r.Pattern)
-		next.ServeHTTP(w, r)
-	})
-}
-
-// pages returns the handlers for operators who are signed in, by pattern.
-func (c *Console) pages() map[string]http.HandlerFunc {
-	all := map[string]http.HandlerFunc{
-		"GET /console": c.home, "GET /console/{$}": c.home, "POST /console/signout": c.signOut,
-		"/console/":         c.notFound,
-		"GET /console/find": c.find, "GET /console/suggest": c.suggest,
-		"GET /console/types/{type}":       c.list,
-		"GET /console/types/{type}/{uid}": c.account, "POST /console/types/{type}/{uid}": c.edit,
-		"GET /console/history": c.history,
-		"GET /console/schema":  c.schema,
-		"GET /console/keys":    c.keys, "POST /console/keys": c.requirePassword(c.createKey), "POST /console/keys/revoke": c.revokeKey,
-		"GET /console/status": c.status,
-	}
-	for name, do := range c.actions() {
-		handler := c.act(name, do)
-		if name == "password" || name == "tokens" { // both let somebody sign in as the account
-			handler = c.requirePassword(handler)
-		}
-		all["POST /console/types/{type}/{uid}/"+name] = handler
-	}
-	for pattern, handler := range c.jobHandlers() {
-		all[pattern] = handler
-	}
-	return all
-}
 
 // guard wraps all pages. It refuses forms of other sites and requests through unknown proxies. Its
 // headers forbid frames and keep links with secrets from other sites.
@@ -260,6 +208,12 @@ func (c *Console) parseVisitorForm(w http.ResponseWriter, r *http.Request) bool 
 func (c *Console) parseForm(w http.ResponseWriter, r *http.Request, limit int64) bool {
 	r.Body = http.MaxBytesReader(w, r.Body, limit)
 	err := r.ParseForm()
+	if err == nil {
+		err = r.ParseMultipartForm(limit) // which keeps all of it in memory
+	}
+	if errors.Is(err, http.ErrNotMultipart) {
+		err = nil
+	}
 	if err != nil {
 		c.show(w, r, http.StatusBadRequest, page{Name: "message", Title: "This form cannot be read", Data: "It is incomplete or too long."})
 	}

@@ -18,15 +18,6 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-func (c *Console) jobHandlers() map[string]http.HandlerFunc {
-	return map[string]http.HandlerFunc{
-		"GET /console/import": c.jobList("import", "Import accounts"), "POST /console/import": c.startImport,
-		"GET /console/export": c.jobList("export", "Export accounts"), "POST /console/export": c.requirePassword(c.startExport),
-		"GET /console/check": c.jobList("check", "Check"), "POST /console/check": c.startCheck,
-		"GET /console/jobs/{id}": c.job, "POST /console/jobs/{id}/stop": c.stopJob, "GET /console/jobs/{id}/files/{name}": c.download,
-	}
-}
-
 // A jobsPage holds a form that starts a job, and the latest jobs of its kind.
 type jobsPage struct {
 	Jobs  []admin.Job
@@ -304,6 +295,7 @@ func (c *Console) stopJob(w http.ResponseWriter, r *http.Request) {
 }
 
 // download sends a file of a job as an attachment, in a form in which no spreadsheet runs formulas.
+// The feed says who took it.
 func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	file, err := c.jobs.openFile(r.PathValue("id"), name)
@@ -312,6 +304,7 @@ func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer file.Close()
+	c.recordOwnAction(r, userdb.EventExport, r.PathValue("id")+"/"+name)
 	out := &deadlineWriter{w, http.NewResponseController(w)}
 	// openFile accepts only names that the console chose.
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)

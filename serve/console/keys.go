@@ -101,12 +101,10 @@ func (c *Console) revokeKey(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = keys.In(operatorNamespace(r)).Revoke(r.Context(), r.PostFormValue("name"))
 	}
-	switch {
-	case err == nil:
-		c.recordOwnAction(r, userdb.EventKeyRevoke, r.PostFormValue("name"))
-	case !isAny(err, userdb.ErrNotFound): // a key that is not found is revoked already
+	if err != nil {
 		c.fail(w, r, err)
 		return
 	}
+	c.recordOwnAction(r, userdb.EventKeyRevoke, r.PostFormValue("name"))
 	http.Redirect(w, r, "/console/keys?done=key", http.StatusSeeOther)
 }

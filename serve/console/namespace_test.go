@@ -52,7 +52,7 @@ func TestNamespaces(t *testing.T) {
 		for _, all := range []string{root.do(http.StatusOK, "/console/keys"), chief.do(http.StatusOK, "/console/keys")} {
 			root.wantText(all, "key-a", "key-b", "key-root")
 		}
-		b.do(http.StatusSeeOther, "/console/keys/revoke", "name", "key-a")
+		b.do(http.StatusNotFound, "/console/keys/revoke", "name", "key-a")
 		root.wantText(root.do(http.StatusOK, "/console/keys"), "key-a")
 		root.do(http.StatusSeeOther, "/console/keys/revoke", "name", "key-a")
 		root.wantNoText(root.do(http.StatusOK, "/console/keys"), "key-a")

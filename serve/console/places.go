@@ -1,9 +1,6 @@
 package console
 
-import (
-	"net/http"
-	"strings"
-)
+import "net/http"
 
 // Work says what a request needs capacity for, which depends on what is known of its sender.
 type Work int
@@ -47,9 +44,4 @@ func (c *Console) admit(w http.ResponseWriter, r *http.Request, work Work) (leav
 		c.fail(w, r, err)
 	}
 	return leave, err == nil
-}
-
-// isUpload reports whether a request uploads a file, which has deadlines of its own.
-func isUpload(r *http.Request) bool {
-	return strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/")
 }

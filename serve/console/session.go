@@ -106,24 +106,24 @@ const verifyName = "~password"
 // A verification asks for the operator's password and carries the submitted form. It does not carry
 // a password in the form, which has to be typed again.
 type verification struct {
-	Path        string
+	Path, Back  string // Back is the page of the job whose file is asked for, or ""
 	Inputs      []input
 	NewPassword bool
 }
 
-// requirePassword wraps forms that give others access. It asks operators for their password if they
-// gave it more than verifiedFor ago.
-func (c *Console) requirePassword(next http.HandlerFunc) http.HandlerFunc {
+// requirePassword asks operators for their password before a route is handled if it needs one and
+// they gave it more than verifiedFor ago.
+func (c *Console) requirePassword(to route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if c.now().Sub(web.Session(r.Context()).Verified) <= verifiedFor {
-			next(w, r)
+		if !to.password(r) || c.now().Sub(web.Session(r.Context()).Verified) <= verifiedFor {
+			to.handler(w, r)
 			return
 		}
 		var problems []web.Problem
 		if given, ok := r.PostForm[verifyName]; ok {
 			err := c.auth.Verify(r, given[0])
 			if err == nil {
-				next(w, r)
+				to.handler(w, r)
 				return
 			}
 			if problems = web.Problems(err); isServiceProblem(problems) {
@@ -132,10 +132,14 @@ func (c *Console) requirePassword(next http.HandlerFunc) http.HandlerFunc {
 			}
 			c.recordAction(r, userdb.EventOperatorLoginFailed, "", web.Entry(r.Context()).Text(admin.OperatorName))
 		}
-		v := verification{Path: r.URL.Path, NewPassword: r.PostForm.Has("password")}
+		setsPassword := strings.HasSuffix(to.pattern, "/password") // in other forms it is a facet
+		v := verification{Path: r.URL.EscapedPath(), NewPassword: setsPassword && r.PostForm.Has("password")}
+		if strings.HasSuffix(to.pattern, "/files/{name}") {
+			v.Back = "/console/jobs/" + escapeSegment(r.PathValue("id"))
+		}
 		for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
 			for _, value := range r.PostForm[name] {
-				if name != verifyName && name != "password" {
+				if name != verifyName && !(setsPassword && name == "password") {
 					v.Inputs = append(v.Inputs, input{Name: name, Value: value})
 				}
 			}

@@ -190,8 +190,12 @@ func operatorActionText(e userdb.HistoryEvent) string {
 	return string(e.Kind)
 }
 
-// jobText says that a job on one account, on the accounts of a type or on all accounts was started.
+// jobText says that a job on one account, on the accounts of a type or on all accounts was started,
+// or that a file of a job was downloaded.
 func jobText(what string, e userdb.HistoryEvent) string {
+	if job, file, ok := strings.Cut(e.Purpose, "/"); ok { // no type has such a name
+		return "downloaded the file " + file + " of the job " + job
+	}
 	if e.Key.IsValid() {
 		return "started " + what + " of the account"
 	}

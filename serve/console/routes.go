@@ -1,0 +1,106 @@
+package console
+
+import (
+	"embed"
+	"net/http"
+	"strings"
+
+	"github.com/coffeenode/userdb/serve/admin"
+	"github.com/coffeenode/userdb/web"
+)
+
+// A route handles requests of operators who are signed in.
+type route struct {
+	pattern string
+	handler http.HandlerFunc
+	// password reports whether a request needs a password that was given within verifiedFor. All
+	// requests do that give somebody access, change accounts, or hand them out as a file.
+	password func(*http.Request) bool
+}
+
+// The rules for the password. Those that depend on the form need it parsed.
+func always(*http.Request) bool              { return true }
+func never(*http.Request) bool               { return false }
+func unlessUpload(r *http.Request) bool      { return !isUpload(r) }
+func ifConfirmed(r *http.Request) bool       { return r.PostFormValue(confirmName) != "" }
+func ifRepairConfirmed(r *http.Request) bool { return r.PostFormValue("confirm") != "" }
+
+// uploadRoute is the only route that accepts files.
+const uploadRoute = "POST /console/import"
+
+// isUpload reports whether a request uploads a file, which has deadlines and limits of its own.
+func isUpload(r *http.Request) bool {
+	return r.Pattern == uploadRoute && strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/")
+}
+
+// table returns all routes for operators who are signed in.
+func (c *Console) table() []route {
+	const account, file = "/console/types/{type}/{uid}", "/console/jobs/{id}/files/{name}"
+	act := func(name string, do action, password func(*http.Request) bool) route {
+		return route{"POST " + account + "/" + name, c.act(name, do), password}
+	}
+	return []route{
+		{"GET /console", c.home, never},
+		{"GET /console/{$}", c.home, never},
+		{"/console/", c.notFound, never},
+		{"POST /console/signout", c.signOut, never},
+		{"GET /console/find", c.find, never},
+		{"GET /console/suggest", c.suggest, never},
+		{"GET /console/history", c.history, never},
+		{"GET /console/schema", c.schema, never},
+		{"GET /console/status", c.status, never},
+
+		{"GET /console/types/{type}", c.list, never},
+		{"GET " + account, c.account, never},
+		{"POST " + account, c.edit, ifConfirmed},
+		act("disable", disable, never),
+		act("sessions/end", endSessions, never),
+		act("enable", enable, always),
+		act("waits", resetThrottle, always),
+		act("password", setPassword, always),
+		act("tags", changeTags, always),
+		act("tokens", c.issue, always),
+
+		{"GET /console/keys", c.keys, never},
+		{"POST /console/keys", c.createKey, always},
+		{"POST /console/keys/revoke", c.revokeKey, never},
+
+		{"GET /console/import", c.jobList("import", "Import accounts"), never},
+		{uploadRoute, c.startImport, unlessUpload}, // an upload starts a dry run
+		{"GET /console/export", c.jobList("export", "Export accounts"), never},
+		{"POST /console/export", c.startExport, always},
+		{"GET /console/check", c.jobList("check", "Check"), never},
+		{"POST /console/check", c.startCheck, ifRepairConfirmed},
+		{"GET /console/jobs/{id}", c.job, never},
+		{"POST /console/jobs/{id}/stop", c.stopJob, never},
+		{"GET " + file, c.download, always},
+		{"POST " + file, c.download, always}, // the form that asks for the password
+	}
+}
+
+//go:embed pages/style.css pages/console.js
+var files embed.FS
+
+func (c *Console) routes() http.Handler {
+	mux := http.NewServeMux()
+	for _, name := range []string{"style.css", "console.js"} {
+		mux.HandleFunc("GET /console/pages/"+name, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Cache-Control", "max-age=300")
+			http.ServeFileFS(w, r, files, "pages/"+name)
+		})
+	}
+	mux.Handle("/console/setup", c.logRequest(http.HandlerFunc(c.setup)))
+	mux.Handle("/console/signin", c.logRequest(http.HandlerFunc(c.signIn)))
+	for _, to := range c.table() {
+		mux.Handle(to.pattern, c.logRequest(c.requireOperator(c.logRequest(c.asOperator(c.requirePassword(to))))))
+	}
+	return c.guard(mux)
+}
+
+// logRequest reports the operator and the route of a request to Options.OnRequest.
+func (c *Console) logRequest(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.options.OnRequest(r, web.Entry(r.Context()).Text(admin.OperatorName), r.Pattern)
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,165 @@
+package console
+
+import (
+	"bytes"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// withoutPassword lists the routes that never ask for the operator's password, and why.
+var withoutPassword = map[string]string{
+	"POST /console/signout":                         "ends the operator's own session",
+	"POST /console/types/{type}/{uid}/disable":      "only takes away",
+	"POST /console/types/{type}/{uid}/sessions/end": "only takes away",
+	"POST /console/keys/revoke":                     "only takes away",
+	"POST /console/jobs/{id}/stop":                  "only takes away",
+
+	"/console/": "has no page", "GET /console": "leads to another page", "GET /console/{$}": "leads to another page",
+	"GET /console/find": "shows a few accounts", "GET /console/suggest": "shows a few accounts",
+	"GET /console/types/{type}": "shows a page of accounts", "GET /console/types/{type}/{uid}": "shows one account",
+	"GET /console/history": "shows no values", "GET /console/schema": "shows no accounts", "GET /console/status": "shows no accounts",
+	"GET /console/keys": "shows no secrets", "GET /console/import": "shows a form", "GET /console/export": "shows a form",
+	"GET /console/check": "shows a form", "GET /console/jobs/{id}": "shows progress",
+}
+
+// withForm lists forms that ask for the password only if they do more than show or try something.
+var withForm = map[string]url.Values{
+	"POST /console/types/{type}/{uid}": {confirmName: {"true"}},
+	"POST /console/check":              {"repair": {"true"}, "confirm": {"true"}},
+}
+
+// TestRoutesAskForPassword checks that all routes ask operators for their password again, except
+// for those that are listed with a reason.
+func TestRoutesAskForPassword(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice")
+	d.console.now = func() time.Time { return time.Now().Add(verifiedFor + time.Minute) }
+	path := strings.NewReplacer("{type}", "user", "{uid}", "u1", "{id}", "nosuch", "{name}", exportFile, "{$}", "")
+	for _, to := range d.console.table() {
+		if to.pattern == "POST /console/signout" {
+			continue // the other routes need the session
+		}
+		method, pattern, ok := strings.Cut(to.pattern, " ")
+		if !ok {
+			method, pattern = http.MethodPost, to.pattern+"nothing"
+		}
+		r, err := http.NewRequestWithContext(t.Context(), method, d.base+path.Replace(pattern), strings.NewReader(withForm[to.pattern].Encode()))
+		must(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		answer, err := d.client.Do(r)
+		must(t, err)
+		body, err := io.ReadAll(answer.Body)
+		must(t, err)
+		answer.Body.Close()
+		asks := answer.StatusCode == http.StatusOK && strings.Contains(string(body), "Your own password")
+		if reason, exempt := withoutPassword[to.pattern]; asks == exempt {
+			t.Errorf("%s asks for the password: %v; listed as an exception: %v %s", to.pattern, asks, exempt, reason)
+		}
+	}
+	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || !e.Disabled() {
+		t.Errorf("without a password, an operator cannot disable an account: %v, %v", e, err)
+	}
+}
+
+// TestImportAsksForPassword checks that a dry run starts without the password, and the import of
+// its file with it.
+func TestImportAsksForPassword(t *testing.T) {
+	d := open(t, "memory:")
+	late := time.Now().Add(verifiedFor + time.Minute)
+	d.console.now = func() time.Time { return late }
+	at := d.upload(http.StatusSeeOther, "people.csv", people, "type", "user")
+	d.waitForJob(at)
+	asked := d.do(http.StatusOK, "/console/import", "from", at[strings.LastIndex(at, "/")+1:])
+	d.wantText(asked, "Your own password", "Nothing has been done yet.")
+	if _, err := d.users.Find(t.Context(), hintOf("p1")); !isAny(err, userdb.ErrNotFound) {
+		t.Errorf("the file was imported without the password: %v", err)
+	}
+	d.waitForJob(d.do(http.StatusSeeOther, "/console/import", append(d.fillForm(asked, "/console/import"), verifyName, goodPassword)...))
+	_, err := d.users.Find(t.Context(), hintOf("p1"))
+	must(t, err)
+}
+
+// TestIdentifiersAskForPassword checks that a change of an identifier is shown without the password
+// and saved with it, and that other facets need none.
+func TestIdentifiersAskForPassword(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *desk) {
+		const at = "/console/types/user/u1"
+		d.createAccount("u1", "name", "Alice", "email", "alice@example.com", "bio", "one\ntwo")
+		late := time.Now().Add(verifiedFor + time.Minute)
+		d.console.now = func() time.Time { return late }
+		d.do(http.StatusSeeOther, at, d.fillForm(d.do(http.StatusOK, at), at, "job", "cook")...)
+		question := d.do(http.StatusOK, at, d.fillForm(d.do(http.StatusOK, at), at, "email", "alice@example.org", "bio", "one\nthree")...)
+		d.wantText(question, "alice@example.com becomes alice@example.org")
+		asked := d.do(http.StatusOK, at, d.fillForm(question, at)...)
+		d.wantText(asked, "Your own password")
+		if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("email") != "alice@example.com" {
+			t.Errorf("without the password: %q, %v", e.Facets(), err)
+		}
+		d.do(http.StatusSeeOther, at, append(d.fillForm(asked, at), verifyName, goodPassword)...)
+		if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("email") != "alice@example.org" || e.Text("bio") != "one\nthree" || e.Text("job") != "cook" {
+			t.Errorf("with the password: %q, %v", e.Facets(), err)
+		}
+	})
+}
+
+// TestDownloadAsksForPassword checks that a file of a job is handed out only with the password, and
+// that the feed says who took it, also when another operator made it.
+func TestDownloadAsksForPassword(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
+	job := d.do(http.StatusSeeOther, "/console/export", "type", "user")
+	d.wantText(d.waitForJob(job), "Download accounts.jsonl")
+	_, err := newOperator(t, d, "Paul")
+	must(t, err)
+	paul := d.newBrowser()
+	paul.signIn("paul", goodPassword)
+	late := time.Now().Add(verifiedFor + time.Minute)
+	d.console.now = func() time.Time { return late }
+	file := job + "/files/" + exportFile
+	asked := paul.do(http.StatusOK, file)
+	d.wantText(asked, "Your own password", "Back to the job")
+	d.wantNoText(asked, "alice@example.com")
+	d.wantText(paul.do(http.StatusUnauthorized, file, verifyName, "wrong"), "Wrong name or password.")
+	before := len(d.operatorActions())
+	if text := paul.do(http.StatusOK, file, append(d.fillForm(asked, file), verifyName, goodPassword)...); !strings.Contains(text, `"alice@example.com"`) {
+		t.Errorf("the file is\n%s", text)
+	}
+	id := strings.TrimPrefix(job, "/console/jobs/")
+	want := "export operator:Paul " + id + "/" + exportFile + " 127.0.0.1"
+	if all := d.operatorActions()[before:]; len(all) != 1 || all[0] != want {
+		t.Errorf("the feed has %q, want %q", all, want)
+	}
+	d.wantText(d.do(http.StatusOK, "/console/history"), "Operator Paul downloaded the file accounts.jsonl of the job "+id+" from 127.0.0.1")
+	if page := d.do(http.StatusOK, job); strings.Contains(page, "download>") {
+		t.Error("the browser would save the form that asks for the password as the file")
+	}
+}
+
+// TestLongForms checks that no type of content lets a form be longer than the limit, and that
+// shorter ones are read.
+func TestLongForms(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice")
+	send := func(want int, path, name, value string) string {
+		t.Helper()
+		var body bytes.Buffer
+		form := multipart.NewWriter(&body)
+		must(t, form.WriteField(name, value))
+		must(t, form.Close())
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.base+path, &body)
+		must(t, err)
+		r.Header.Set("Content-Type", form.FormDataContentType())
+		return d.send(want, r)
+	}
+	const at = "/console/types/user/u1/tags"
+	d.wantText(send(http.StatusBadRequest, at, "add", strings.Repeat("x", maxForm)), "This form cannot be read")
+	send(http.StatusSeeOther, at, "add", "vip")
+	d.wantText(d.do(http.StatusOK, "/console/types/user/u1"), "vip")
+}
