@@ -220,7 +220,7 @@ func TestDirectoryRequestLimits(t *testing.T) {
 		for i := range 2000 {
 			fmt.Fprintf(&removals, `,{"op":"remove","path":"members[value eq \"%036d\"]"}`, i)
 		}
-		c.scim("400 invalidPath", "PATCH", user, `{`+patchURN+`"Operations":[{"op":"add","value":{`+names.String()[1:]+`}}]}`)
+		c.scim("400 invalidSyntax", "PATCH", user, `{`+patchURN+`"Operations":[{"op":"add","value":{`+names.String()[1:]+`}}]}`)
 		c.scim("204", "PATCH", group, `{`+patchURN+`"Operations":[`+removals.String()[1:]+`]}`)
 		attributes := `["userName"` + strings.Repeat(`,"x"`, 1000) + `]`
 		c.scim("400 invalidValue", "POST", "/Users/.search", `{"attributes":`+attributes+`}`)
