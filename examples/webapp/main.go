@@ -255,8 +255,7 @@ func (s *site) welcome(w http.ResponseWriter, r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// A missing password becomes " ", which is too short: an entry may also have no password.
-	e, n := userdb.Entry{}, userdb.NewEntry{Password: cmp.Or(r.PostFormValue("password"), " ")}
+	e, n := userdb.Entry{}, userdb.NewEntry{Password: r.PostFormValue("password"), RequirePassword: true}
 	if strings.EqualFold(i.Address, s.admin) {
 		n.Tags = []string{"admin"}
 	}

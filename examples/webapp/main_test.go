@@ -216,6 +216,7 @@ func TestAccount(t *testing.T) {
 		page := v.do(422, "/welcome", "token", tokenOf(welcome), "name", "", "password", "short")
 		v.wantProblem(page, "name", "This is needed.")
 		v.wantProblem(page, "password", "This is too short")
+		v.wantProblem(v.do(422, "/welcome", "token", tokenOf(welcome), "name", "ann", "password", ""), "password", "This is too short: it is empty.")
 		if to := v.do(303, "/welcome", "token", tokenOf(welcome), "name", "ann", "password", password); to != "/account?done=welcome" {
 			t.Errorf("redirected to %s", to)
 		}
