@@ -130,7 +130,9 @@ func (t *Type) ResetThrottle(ctx context.Context, h hints.Hint) (err error) {
 		err = t.view.Engine.Reset(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
 	}
 	if err == nil && (t.view.Config.History || view.ActorOf(ctx).IsOperator()) {
-		err = t.view.NoteAct(ctx, EventThrottleReset, r.Key, "")
+		if err = t.view.NoteAct(ctx, EventThrottleReset, r.Key, ""); err != nil {
+			t.view.WarnMissing(ctx, EventThrottleReset, err)
+		}
 	}
 	return err
 }

@@ -106,10 +106,10 @@ sessions, tokens and invitations: what the backend of a web application needs), 
 			if errors.Is(err, userdb.ErrDuplicate) {
 				err = fmt.Errorf("key %s: %w", printable(k.Name), errKeyTaken)
 			}
-			if err := s.printResult(apiKeyOf(k, secret), secret, err); err != nil {
+			if err != nil {
 				return err
 			}
-			return admin.RecordEvent(ctx, s.db, userdb.EventKeyCreate, k.Name)
+			return s.printRecorded(ctx, apiKeyOf(k, secret), secret, "created the API key "+printable(k.Name), userdb.EventKeyCreate, k.Name)
 		}),
 	}
 	c.Flags().StringArrayVar(&k.Scopes, "scope", nil, "what the key may do: `SCOPE...`")
@@ -161,20 +161,15 @@ func revokeAPIKeyCommand(s *session) *cobra.Command {
 		Example: `  userdb apikey create webshop --scope read > key.txt
   userdb apikey revoke webshop`,
 		RunE: s.withAPIKeys(func(ctx context.Context, keys *admin.Keys, words []string) error {
-			err := s.revokeAPIKey(ctx, keys, words[0])
+			name := printable(words[0])
+			err := keys.Revoke(ctx, words[0])
 			if errors.Is(err, userdb.ErrNotFound) {
-				err = fmt.Errorf("key %s: %w", printable(words[0]), userdb.ErrNotFound)
+				return fmt.Errorf("key %s: %w", name, userdb.ErrNotFound)
 			}
-			return s.printResult(words[0], "revoked "+printable(words[0]), err)
+			if err != nil {
+				return err
+			}
+			return s.printRecorded(ctx, words[0], "revoked "+name, "revoked the API key "+name, userdb.EventKeyRevoke, words[0])
 		}),
 	}
-}
-
-// revokeAPIKey revokes a key and records an event.
-func (s *session) revokeAPIKey(ctx context.Context, keys *admin.Keys, name string) error {
-	err := keys.Revoke(ctx, name)
-	if err == nil {
-		err = admin.RecordEvent(ctx, s.db, userdb.EventKeyRevoke, name)
-	}
-	return err
 }

@@ -19,12 +19,13 @@ import (
 )
 
 // Errors of the command itself. errDamage means that check found errors in the records, for which
-// it exits 7.
+// it exits 7, and errUnrecorded that something was done whose event is missing from the feed.
 var (
 	errInterrupted = coded.New(userdb.CodeInterrupted, "interrupted")
 	errTimeout     = coded.New(userdb.CodeUnavailable, "timed out")
 	errNoStore     = coded.New(userdb.CodeUnavailable, "no such store")
 	errStalled     = coded.New(userdb.CodeUnavailable, "the input did not arrive in time")
+	errUnrecorded  = coded.New(userdb.CodeUnavailable, "the event was not recorded")
 	errDamage      = coded.New(userdb.CodeCorrupt, "the check found damage")
 )
 
@@ -66,6 +67,7 @@ var advice = []struct {
 	err  error
 	text string
 }{
+	{errUnrecorded, ""},
 	{userdb.ErrOutcomeUnknown, "the change was made completely or not at all: read the entry to find out"},
 	{userdb.ErrUnconfirmed, "the change was made: 'userdb check --repair' completes it, once the server no longer refuses"},
 	{userdb.ErrFileFull, ""},
@@ -177,7 +179,7 @@ func contextError(ctx context.Context, limit time.Duration, err error) error {
 		return fmt.Errorf("%w: %w", errInterrupted, userdb.ErrOutcomeUnknown)
 	case interrupted:
 		return errInterrupted
-	case unknown, errors.Is(err, userdb.ErrFileLocked):
+	case unknown, errors.Is(err, userdb.ErrFileLocked), errors.Is(err, errUnrecorded):
 		return err
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, errTimeout):
 		return fmt.Errorf("%w: the store did not answer within %v", errTimeout, limit)

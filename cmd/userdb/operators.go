@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,13 +52,14 @@ func addOperatorCommand(s *session) *cobra.Command {
 					return err
 				}
 				_, err := admin.AddOperator(ctx, s.db, words[0], pw)
-				if err == nil {
-					err = admin.RecordEvent(ctx, s.db, userdb.EventOperatorAdd, words[0])
-				}
 				if errors.Is(err, userdb.ErrDuplicate) {
 					err = fmt.Errorf("operator %s: %w", printable(words[0]), errOperatorTaken)
 				}
-				return s.printResult(words[0], "added "+printable(words[0]), err)
+				if err != nil {
+					return err
+				}
+				done := "added " + printable(words[0])
+				return s.printRecorded(ctx, words[0], done, done, userdb.EventOperatorAdd, words[0])
 			}, secret{"password", newPassword, &pw})
 		}, asking),
 	})
@@ -173,10 +175,10 @@ API keys that they made in the console still work and are listed; --revoke-keys 
 				name = e.Text(admin.OperatorName)
 				return t.Disable(ctx, h)
 			})
-			if err != nil {
+			if err != nil && !errors.Is(err, errUnrecorded) {
 				return err
 			}
-			return s.endWorkOf(ctx, name, revoke)
+			return cmp.Or(s.endWorkOf(ctx, name, revoke), err)
 		}),
 	}
 	c.Flags().BoolVar(&revoke, "revoke-keys", false, "also revoke the API keys that the operator made")
@@ -184,6 +186,7 @@ API keys that they made in the console still work and are listed; --revoke-keys 
 }
 
 // endWorkOf ends the jobs of an operator, and lists or revokes the API keys that the operator made.
+// It does all of it even if the events of some keys are not recorded.
 func (s *session) endWorkOf(ctx context.Context, operator string, revoke bool) error {
 	jobs, err := admin.OpenJobs(s.db)
 	if err == nil {
@@ -200,23 +203,27 @@ func (s *session) endWorkOf(ctx context.Context, operator string, revoke bool) e
 	if err != nil {
 		return err
 	}
+	var unrecorded error
 	for _, k := range made {
-		text := "the API key " + printable(k.Name) + " still works: 'userdb apikey revoke " + printable(k.Name) + "' revokes it"
-		if revoke {
-			text = "revoked the API key " + printable(k.Name)
-			if err := s.revokeAPIKey(ctx, keys, k.Name); err != nil {
-				return err
-			}
+		name := printable(k.Name)
+		if !revoke {
+			err = s.out.print(apiKeyOf(k, ""), "the API key "+name+" still works: 'userdb apikey revoke "+name+"' revokes it")
+		} else if err = keys.Revoke(ctx, k.Name); err == nil {
+			done := "revoked the API key " + name
+			err = s.printRecorded(ctx, apiKeyOf(k, ""), done, done, userdb.EventKeyRevoke, k.Name)
 		}
-		if err := s.out.print(apiKeyOf(k, ""), text); err != nil {
+		if errors.Is(err, errUnrecorded) {
+			unrecorded, err = err, nil // the other keys are revoked nevertheless
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return nil
+	return unrecorded
 }
 
-// onOperator calls do with the operator called name and records an event, unless kind is "". It
-// prints done and the name, unless done is "".
+// onOperator calls do with the operator called name. Unless kind is "", it then prints done and the
+// name, and records an event.
 func (s *session) onOperator(ctx context.Context, name, done string, kind userdb.EventKind, do func(*userdb.Type, hints.Hint) error) error {
 	operators, err := s.operators(ctx)
 	if err != nil {
@@ -229,14 +236,12 @@ func (s *session) onOperator(ctx context.Context, name, done string, kind userdb
 	if err == nil {
 		err = do(operators, hints.Key(e.Key()))
 	}
-	if err == nil && kind != "" {
-		err = admin.RecordEvent(ctx, s.db, kind, e.Text(admin.OperatorName))
-	}
 	if errors.Is(err, userdb.ErrNotFound) {
 		err = fmt.Errorf("operator %s: %w", printable(name), userdb.ErrNotFound)
 	}
-	if done == "" {
+	if err != nil || kind == "" {
 		return err
 	}
-	return s.printResult(name, done+" "+printable(name), err)
+	done += " " + printable(name)
+	return s.printRecorded(ctx, name, done, done, kind, e.Text(admin.OperatorName))
 }

@@ -156,3 +156,28 @@ func TestKeysOfDisabledOperator(t *testing.T) {
 		t.Errorf("events: %q", out)
 	}
 }
+
+// TestUnrecorded checks that what was done is printed, and done completely, if the server's user
+// may not write events. The error says that it was done, and that its event was not recorded.
+func TestUnrecorded(t *testing.T) {
+	server := redistest.Start(t)
+	admin := server.Client()
+	if err := admin.Do(t.Context(), "acl", "setuser", "noevents", "on", ">secret", "~*", "+@all", "-xadd").Err(); err != nil {
+		t.Fatal(err)
+	}
+	store := strings.Replace(server.URL(), "redis://", "redis://noevents:secret@", 1)
+	for _, tt := range []struct{ line, printed, done string }{
+		{"apikey create web --scope read", "udb_", "created the API key web"},
+		{"apikey revoke web", "revoked web\n", "revoked the API key web"},
+		{"operator add Olga --password-stdin", "added Olga\n", "added Olga"},
+		{"operator disable olga", "disabled olga\n", "disabled olga"},
+	} {
+		got := wantExit(t, store, secretText, 6, strings.Fields(tt.line)...)
+		if want := "userdb: " + tt.done + ", but the event was not recorded: "; !strings.HasPrefix(got, tt.printed) || !strings.Contains(got, want) || !strings.Contains(got, "docs/redis-acl.md") {
+			t.Errorf("%s says %q, want %q", tt.line, got, want)
+		}
+	}
+	if got := wantExit(t, store, "", 0, "operator", "list"); !strings.Contains(got, "disabled") {
+		t.Errorf("operators: %q", got)
+	}
+}

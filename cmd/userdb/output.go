@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -84,6 +86,21 @@ func (s *session) printResult(v any, text string, err error) error {
 		return err
 	}
 	return s.out.print(v, text)
+}
+
+// printRecorded prints the result of an operator's action and records its event. If that fails, the
+// error says that the action was done nevertheless.
+func (s *session) printRecorded(ctx context.Context, v any, text, done string, kind userdb.EventKind, about string) error {
+	err := s.out.print(v, text)
+	return cmp.Or(err, s.recordEvent(ctx, done, kind, about))
+}
+
+// recordEvent records the event of what was done.
+func (s *session) recordEvent(ctx context.Context, done string, kind userdb.EventKind, about string) error {
+	if err := admin.RecordEvent(ctx, s.db, kind, about); err != nil {
+		return fmt.Errorf("%s, but %w: %w", done, errUnrecorded, err)
+	}
+	return nil
 }
 
 // printEntry prints e, or returns err.

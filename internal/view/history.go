@@ -76,8 +76,13 @@ func (v *View) NoteWork(ctx context.Context, kind EventKind, prk recordkey.Key, 
 		return
 	}
 	if err := v.NoteAct(ctx, kind, prk, about); err != nil {
-		v.Config.Log.WarnContext(ctx, "an event is missing from the feed", "kind", string(kind), "error", err)
+		v.WarnMissing(ctx, kind, err)
 	}
+}
+
+// WarnMissing logs that err kept an event out of the feed.
+func (v *View) WarnMissing(ctx context.Context, kind EventKind, err error) {
+	v.Config.Log.WarnContext(ctx, "an event is missing from the feed", "kind", string(kind), "error", err)
 }
 
 // Limits on the length of each word of a history line, in bytes.

@@ -1,7 +1,9 @@
 package admin_test
 
 import (
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/coffeenode/userdb/serve/admin"
@@ -14,10 +16,10 @@ func TestFloodOfSignIns(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	must(t, admin.ActAs(t.Context(), db, "Olga", "192.0.2.7", userdb.EventOperatorLogin, ""))
-	must(t, admin.ActAs(t.Context(), db, "Olga", "192.0.2.7", userdb.EventKeyCreate, "shop"))
+	admin.ActAs(t.Context(), db, "Olga", "192.0.2.7", userdb.EventOperatorLogin, "")
+	admin.ActAs(t.Context(), db, "Olga", "192.0.2.7", userdb.EventKeyCreate, "shop")
 	for range 2500 { // an embedded store keeps 2,000
-		must(t, admin.ActAs(t.Context(), db, "", "198.51.100.1", userdb.EventOperatorLoginFailed, "Olga"))
+		admin.ActAs(t.Context(), db, "", "198.51.100.1", userdb.EventOperatorLoginFailed, "Olga")
 	}
 	var kinds []userdb.EventKind
 	failed := 0
@@ -36,5 +38,17 @@ func TestFloodOfSignIns(t *testing.T) {
 	}
 	if !slices.Equal(kinds, []userdb.EventKind{userdb.EventOperatorLogin, userdb.EventKeyCreate}) || failed == 0 || failed > 2100 {
 		t.Errorf("%q stayed, beside %d failures", kinds, failed)
+	}
+}
+
+// TestMissingAct checks that an action whose event cannot be recorded leaves a warning in the log.
+func TestMissingAct(t *testing.T) {
+	var log strings.Builder
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	must(t, err)
+	must(t, db.Close())
+	admin.ActAs(t.Context(), db, "Olga", "192.0.2.7", userdb.EventOperatorDisable, "Paul")
+	if want := `level=WARN msg="an event is missing from the feed" kind=operator_disable error=`; !strings.Contains(log.String(), want) {
+		t.Errorf("the log has %q, want %s", log.String(), want)
 	}
 }

@@ -48,14 +48,17 @@ func RecordEvent(ctx context.Context, db *userdb.DB, kind userdb.EventKind, abou
 	return view.Of(db).NoteAct(ctx, kind, recordkey.Key{}, about)
 }
 
-// ActAs calls Act on behalf of an operator or, if operator is "", of somebody who is not signed in.
-func ActAs(ctx context.Context, db *userdb.DB, operator, origin string, kind userdb.EventKind, about string) error {
+// ActAs calls RecordEvent on behalf of an operator or, if operator is "", of somebody who is not
+// signed in. What they did stands even if that fails: ActAs then only logs a warning.
+func ActAs(ctx context.Context, db *userdb.DB, operator, origin string, kind userdb.EventKind, about string) {
 	who := view.Actor{Name: view.OperatorPrefix + operator, Origin: origin}
 	if operator == "" {
 		who.Name = "visitor"
 	}
 	ctx = view.WithActor(ctx, who)
-	return RecordEvent(ctx, db, kind, about)
+	if err := RecordEvent(ctx, db, kind, about); err != nil {
+		view.Of(db).WarnMissing(ctx, kind, err)
+	}
 }
 
 // CheckWritable checks that the store accepts writes. It writes a record without content that

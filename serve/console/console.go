@@ -166,13 +166,7 @@ func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 func (c *Console) recordAction(r *http.Request, kind userdb.EventKind, operator, about string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
 	defer cancel()
-	db, err := c.view(ctx)
-	if err == nil {
-		err = admin.ActAs(ctx, db, operator, web.Origin(r, c.options.Proxies), kind, about)
-	}
-	if err != nil {
-		c.options.OnFailure(r, fmt.Errorf("recording %s in the feed: %w", kind, err))
-	}
+	admin.ActAs(ctx, c.store, operator, web.Origin(r, c.options.Proxies), kind, about)
 }
 
 // recordOwnAction records an action of the operator who is signed in.
