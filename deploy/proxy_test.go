@@ -60,6 +60,11 @@ func TestProxy(t *testing.T) {
 		t.Errorf("with a session: %d %s", status, body)
 	}
 
+	// A browser names the port in both headers, and nginx must pass it on.
+	if status, body, _ := send(t, "POST", front+"/console/signin", "", "", "Host", "accounts.example.com:8443", "Origin", "https://accounts.example.com:8443"); status == http.StatusForbidden {
+		t.Errorf("at a port of its own: %d %s", status, body)
+	}
+
 	uploadToConsole(t, front, store)
 
 	// Requests do not fail when a process is told to end.
