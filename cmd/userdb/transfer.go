@@ -149,7 +149,12 @@ func (r *importRun) run(ctx context.Context, words []string) error {
 	}
 	report, err := transfer.Import(ctx, r.s.db, r.in, r.o)
 	r.bar.clear()
-	return r.finish(report, cmp.Or(err, r.rejects.close()))
+	err = r.finish(report, cmp.Or(err, r.rejects.close()))
+	isCSV := strings.HasSuffix(strings.ToLower(r.file), ".csv.rejects") && !r.o.CSV
+	if isCSV && (errors.Is(err, transfer.ErrInput) || errors.Is(err, errRefused)) {
+		err = fmt.Errorf("%w; refused lines of a CSV file are CSV: import them with --csv", err)
+	}
+	return err
 }
 
 func (r *importRun) prepare(ctx context.Context) error {

@@ -482,3 +482,21 @@ func TestSilentFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestImportRejectsOfCSV checks that the refused lines of a CSV file can be imported with --csv, and
+// that the error says so if it is missing.
+func TestImportRejectsOfCSV(t *testing.T) {
+	dir, store := t.TempDir(), "file:"+filepath.Join(t.TempDir(), "users.jsonl")
+	csv := "ID,name,password,~line,~reason\n1,Ann,,2,unknown\n"
+	if err := os.WriteFile(filepath.Join(dir, "x.csv.rejects"), []byte(csv), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"import", "x.csv.rejects", "--map", "ID=uid"}, {"import", "x.csv.rejects"}} {
+		if got := runProcess(t, dir, store, args...); got.code == 0 || !strings.Contains(got.err, "; refused lines of a CSV file are CSV: import them with --csv\n") {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	if got := runProcess(t, dir, store, "import", "x.csv.rejects", "--map", "ID=uid", "--csv"); got.code != 0 {
+		t.Errorf("with --csv: %+v", got)
+	}
+}
