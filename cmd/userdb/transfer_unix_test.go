@@ -483,8 +483,8 @@ func TestSilentFiles(t *testing.T) {
 	}
 }
 
-// TestImportRejectsOfCSV checks that the refused lines of a CSV file can be imported with --csv, and
-// that the error says so if it is missing.
+// TestImportRejectsOfCSV checks that --csv imports the refused lines of a CSV file, and that the
+// error says so without it.
 func TestImportRejectsOfCSV(t *testing.T) {
 	dir, store := t.TempDir(), "file:"+filepath.Join(t.TempDir(), "users.jsonl")
 	csv := "ID,name,password,~line,~reason\n1,Ann,,2,unknown\n"
