@@ -280,8 +280,17 @@ func TestLargeRanges(t *testing.T) {
 		must(t, s.raw.ZAdd(ctx, "user/uid:u/scores", members...).Err())
 		must(t, s.raw.HSet(ctx, "user/uid:u/settings", pairs).Err())
 		for _, r := range [][2]int64{
-			{0, -1}, {0, n}, {1, -2}, {-n, -1}, {-n - 5, -1}, {5, 1200}, {-1500, n - 1},
-			{n, n + 5}, {3, 1}, {0, -n - 5}, {-2, 0}, // empty
+			{0, -1},
+			{0, n},
+			{1, -2},
+			{-n, -1},
+			{-n - 5, -1},
+			{5, 1200},
+			{-1500, n - 1},
+			{n, n + 5},
+			{3, 1},
+			{0, -n - 5},
+			{-2, 0}, // empty
 		} {
 			want := rangeOf(items, r[0], r[1])
 			if got := must1(list.Items(ctx, r[0], r[1]))(t); !slices.Equal(got, want) {

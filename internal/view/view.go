@@ -222,6 +222,8 @@ func NewHandle(h Hooks) Handle { return Handle{h} }
 
 func (h Handle) internals() Hooks { return h.hooks }
 
+var _ interface{ internals() Hooks } = Handle{} // a DB has it by embedding a Handle
+
 // HooksOf returns the hooks of a *userdb.DB.
 func HooksOf(db DB) Hooks { return db.internals() }
 

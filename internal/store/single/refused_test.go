@@ -52,8 +52,10 @@ local redis = {error_reply = real.error_reply, pcall = function(command, ...) re
   end}
 `
 
-var allScripts = []redisx.Script{changeScript, createScript, updateScript, notedScript, createsScript, tertiaryScript, onekey.RestateScript, onekey.EpochScript, onekey.SessionScript, onekey.IssueScript,
-	onekey.InviteScript, onekey.LimitScript, onekey.RemoveScript, onekey.BuryScript, onekey.ThrottleScript}
+var allScripts = []redisx.Script{
+	changeScript, createScript, updateScript, notedScript, createsScript, tertiaryScript, onekey.RestateScript, onekey.EpochScript, onekey.SessionScript, onekey.IssueScript,
+	onekey.InviteScript, onekey.LimitScript, onekey.RemoveScript, onekey.BuryScript, onekey.ThrottleScript,
+}
 
 func (r *refuser) rewrite(cmd redis.Cmder) {
 	r.mu.Lock()
