@@ -18,8 +18,8 @@ func processorTime(pid int) time.Duration {
 }
 
 // pin keeps this process and the given ones on one processor, and returns a function that releases
-// them. Whether the kernel runs a client and its server on one processor or on two changes the time
-// of a round trip by half, and stays so for seconds. On one processor there is no such choice.
+// them. The kernel runs a client and its server on one processor or on two, for seconds at a time,
+// and that changes the time of a round trip by half. On one processor there is no such choice.
 func pin(pids []int) (release func()) {
 	var all, one unix.CPUSet
 	must(unix.SchedGetaffinity(0, &all))

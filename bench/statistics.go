@@ -23,8 +23,7 @@ func about(ratio, relative float64) estimate {
 	return estimate{ratio, ratio * (1 - relative), ratio * (1 + relative)}
 }
 
-// twoRuns is the factor by which two runs differ more from each other than one of them from the
-// truth.
+// twoRuns converts the error of one run into the error of the difference between two runs.
 const twoRuns = math.Sqrt2
 
 // student holds the factors of Student's t for 99 %, by the number of samples.
@@ -61,7 +60,7 @@ func estimateSittings(xs []estimate) estimate {
 	return estimate{trimmed, trimmed - around, trimmed + around}
 }
 
-// singleError is how far two runs of a row with one sitting may lie apart, relative to the ratio.
+// singleError is how much two runs may differ, relative to the ratio, for a row with one sitting.
 const singleError = 0.15
 
 // widened returns e with bounds that are at least singleError from the ratio.

@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/internal/hashcost"
 )
 
-// bcrypt costs. Each takes twice the work of the one before.
+// bcrypt costs. Adding 1 to the cost doubles the work.
 const (
 	defaultCost = 12 // a quarter of a second
 	minCost     = 10 // of a new hash
@@ -90,8 +90,9 @@ func (h *Hasher) Format(f fmt.State, _ rune) { io.WriteString(f, h.String()) }
 // Hash returns the text to store for a password. It hashes the bytes of the password unchanged. Its
 // duration depends only on the cost.
 //
-// The error is a *PolicyError if bcrypt cannot distinguish the password from another: if it has
-// more than 72 bytes (1024 with a pepper), or repeats itself after a NUL byte.
+// The error is a *PolicyError if the password has more than 72 bytes (1024 with a pepper), or is a
+// shorter password repeated with a NUL byte between the copies, which bcrypt cannot distinguish
+// from the shorter one.
 func (h *Hasher) Hash(password string) (string, error) {
 	d := h.newDigest()
 	secret, err := d.secret(password)

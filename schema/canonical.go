@@ -21,10 +21,11 @@ import (
 //
 // If a domain follows the last @, or the value begins with http:// or https:// and a domain, the
 // domain gets the form in which IDNA 2008 compares it: A-labels from the non-transitional mapping
-// of UTS 46, without a trailing dot. So ß and ss, ς and σ, and joiners that a script needs make
-// different domains, and a U-label equals its A-label. The text before the @ loses its quotes if
-// they are not needed. A domain that is not valid is treated as text. Only the value decides
-// whether it has a domain, not the field, because a value may be looked up in all fields.
+// of UTS 46, without a trailing dot. So ß differs from ss, ς from σ, and a domain with a joiner
+// that its script needs from one without it; a U-label equals its A-label. The text before the @
+// loses its quotes if they are not needed. A domain that is not valid is treated as text. Only the
+// value decides whether it has a domain, not the field, because a value may be looked up in all
+// fields.
 func (t Type) Canonical(value string) string {
 	if t.Fold == FoldExact || len(value) > MaxFacet || isFolded(value) {
 		return value

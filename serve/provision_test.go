@@ -772,8 +772,8 @@ func TestSCIMDetails(t *testing.T) {
 	})
 }
 
-// TestDuplicateMembersOfDirectories checks that a body is refused if an object in it has two members
-// whose names differ only in case, and that nothing is changed.
+// TestDuplicateMembersOfDirectories checks that a body is refused if an object in it has two
+// members whose names differ only in case, and that nothing is changed.
 func TestDuplicateMembersOfDirectories(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		id := c.createUser("a")

@@ -17,11 +17,10 @@ import (
 type kind struct {
 	// refuse returns what is wrong with a value, or "". The value is valid UTF-8 and not empty.
 	refuse func(value string) (reason string)
-	// phrases are expressions that every value of the kind must satisfy. They are part of the rule:
-	// a value that refuse accepts must satisfy them as well.
+	// phrases are regular expressions. A value of the kind must pass refuse and match all of them.
 	phrases []phrase
-	// quick accepts most short values at a fraction of the cost of refuse. It accepts only values
-	// that refuse and the phrases accept. It may be nil.
+	// quick accepts most short values at a fraction of the cost of refuse, and never one that
+	// refuse or a phrase rejects. It may be nil.
 	quick func(value string) bool
 	// visible says that values must not contain invisible characters other than the two joiners.
 	visible bool
@@ -149,9 +148,9 @@ var nameExclusions = []phrase{
 	{not: true, expr: `\A\p{Nd}+\z`, reason: "digits only"},
 }
 
-// nameKind returns a kind that accepts the values that profile does not change into another
-// canonical value. Under FoldExact that means values that it leaves unchanged: otherwise two values
-// could be the same name under the RFC.
+// nameKind returns a kind that accepts a value only if applying profile leaves its canonical form
+// the same. Under FoldExact, profile must leave the value itself unchanged, or two values could be
+// the same name under the RFC.
 func nameKind(t schema.Type, rfc string, profile *precis.Profile, quick func(string) bool, expr string) kind {
 	refuse := func(value string) string {
 		if len(value) > recordkey.MaxCrumb {

@@ -36,7 +36,7 @@ func bootstrap(xs []float64) (low, high float64) {
 	return medians[resamples*25/1000], medians[resamples*975/1000-1]
 }
 
-// quantile returns the smallest of the sorted durations that a share of q of them does not exceed,
+// quantile returns the smallest duration in sorted that is at least as long as a share q of them,
 // and 0 if there are none.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {

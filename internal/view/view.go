@@ -39,7 +39,7 @@ type Config struct {
 	History     bool // changes leave notes in histories
 	OnSchema    OnSchema
 	// Steps says that the engine makes changes in several steps, between which indexes may have
-	// members too many.
+	// extra members.
 	Steps bool
 }
 
@@ -123,7 +123,7 @@ func (v *View) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	return errs
 }
 
-// applyConfig adds to a change what the configuration says of all changes.
+// applyConfig sets the fields of a change that come from the configuration.
 func (v *View) applyConfig(ctx context.Context, c *store.Change) {
 	c.Note = v.noteChange(ctx, c)
 	c.Tokens.Now = v.StoreTime()
@@ -230,8 +230,8 @@ func HooksOf(db DB) Hooks { return db.internals() }
 // Of returns the view of a *userdb.DB under the schema in force, as far as the DB knows it.
 func Of(db DB) *View { return db.internals().View() }
 
-// Reconfigure returns another DB over the same connections, whose configuration edit may change.
-// Tests set a clock or another engine.
+// Reconfigure calls edit with a copy of the configuration, and returns another DB with the result
+// over the same connections. Tests set a clock or another engine.
 func Reconfigure[D DB](db D, edit func(*Config)) (D, error) {
 	c := Of(db).Config
 	edit(&c)

@@ -84,8 +84,8 @@ func (c *Cached) Find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 	return []store.Found{found}, store.StoreError(found.Err)
 }
 
-// The methods below that write forget the copy of what they wrote before they return, even if they
-// fail: the outcome may be unknown, and a conflict shows that the copy is old.
+// Before they return, the methods below that write forget their copy of the entry. They do so even
+// if they fail, because the outcome may be unknown, and a conflict shows that the copy is old.
 
 // Apply implements [store.Engine].
 func (c *Cached) Apply(ctx context.Context, change store.Change) (string, error) {

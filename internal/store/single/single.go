@@ -76,7 +76,8 @@ var _ store.Engine = (*Engine)(nil)
 func New(client redis.UniversalClient, o Options) *Engine {
 	o.MemberBatch = cmp.Or(o.MemberBatch, store.MemberBatch)
 	e := &Engine{options: o}
-	// A batch runs under no caller's context and so belongs to no bulk run.
+	// With Bulk every command is sent by itself: a batch has no caller's context, which tells
+	// whether it belongs to the bulk run.
 	e.client = redisx.NewClient(client, redisx.Retry{Attempts: maxAttempts, Retryable: e.retryable, Sent: e.mayHaveRun, Pause: redisx.SleepWithJitter}, o.Bulk != nil)
 	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, ReadWholeSets: o.MatchPatterns, MemberBatch: o.MemberBatch, Bulk: o.Bulk, Close: o.Close, Notes: onekey.NotesBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
 	e.creates = redisx.NewBatcher(maxGroup, func(ctx context.Context, all []*creation) { e.createAll(ctx, withoutConflicts(all)) })

@@ -62,7 +62,7 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (store.Reply, error) {
 }
 
 // tertiary runs the script for op. It repeats a write until the outcome is known, unless op may be
-// sent only once. A read it sends once, since the client may repeat that itself.
+// sent only once. It sends a read once, because the client may repeat that itself.
 func (e *Engine) tertiary(ctx context.Context, op store.Op, mayStore bool) ([]any, error) {
 	keys := []string{op.PRK.String(), op.Schema.Key.String(), op.Schema.Types.String(), op.Key.String()}
 	keys = appendKeys(appendKeys(keys, op.Index), op.Unindex)

@@ -1,9 +1,10 @@
--- prepare: return what an entry is before a change is prepared on it. A tombstone's life begins
--- anew: it must not expire while anything that was prepared on it can arrive, or its revs and
--- fences would recur.
+-- prepare: return the type, the rev and the marks of an entry that a change is about to be prepared
+-- on. A tombstone gets its full time to live again: if it expired while a command of that change is
+-- still on its way, its revs and fences would be used a second time.
 --
 -- KEYS[1]  the entry      ARGV[1]  seconds that a tombstone lives
--- Reply: {~isa, ~rev, ~fence, ~dying, ~fill, seconds since the last removal began}, "" for none
+-- Reply: {~isa, ~rev, ~fence, ~dying, ~fill, seconds since the last removal began}; each is "" if
+-- the entry has no such field
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~dying', '~fill', '~since')
 if head.err then return redis.error_reply(head.err) end
 if (not head[1] or head[1] == '') and redis.call('PTTL', KEYS[1]) > 0 then redis.call('EXPIRE', KEYS[1], ARGV[1]) end

@@ -3,8 +3,8 @@
 -- KEYS[1]  a key beside the record that only this attempt uses      ARGV[1]  seconds that it lives
 -- ARGV[2]  the command that adds members      ARGV[3…]  the members
 --
--- The script may arrive twice: members that are staged stay, and only a list must not get them
--- again.
+-- The script may arrive twice. Adding a member to a set or a hash again has no effect; a list does
+-- not get the members again that it already has.
 local first = 3
 if ARGV[2] == 'RPUSH' then
   local n = redis.pcall('LLEN', KEYS[1])

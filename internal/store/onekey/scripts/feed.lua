@@ -1,5 +1,5 @@
--- feed adds the lines of an entry's history that a part of a cluster's feed lacks, in order. It
--- follows history.lua.
+-- feed appends the lines of an entry's history that one part of a cluster's feed lacks, the oldest
+-- first. It needs the functions of history.lua.
 --
 -- KEYS[1]  the names of the lines added last, separated by spaces, in the slot of the part
 -- KEYS[2]  the part, a stream
@@ -7,9 +7,9 @@
 --
 -- Any process may run it, any number of times, at any time. Lines are added in order: if a line is
 -- there, so are all lines before it. Names are kept for two hours, so a line of the last hour whose
--- name is missing is not in the stream. An older line was added within two seconds of its number,
--- so that it is found near there in the stream or not at all. If lines are added later than that,
--- the names are kept for as long as the history.
+-- name is missing is not in the stream. A line is normally added within two seconds of the time
+-- that is its number, so an older one is in the stream near that time, or missing. If lines are
+-- added later than that, their names are kept for as long as the history.
 local hour, soon = 3600000, 2000 -- milliseconds
 local added = redis.pcall('GET', KEYS[1])
 added = type(added) == 'string' and added or ''
