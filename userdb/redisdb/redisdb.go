@@ -1,5 +1,5 @@
 // Package redisdb opens a store through a go-redis client of the caller. Programs that open stores
-// by URL, with userdb.Open, do not need it, and do not compile against go-redis.
+// by URL, with userdb.Open, do not need it: no type of package userdb mentions go-redis.
 package redisdb
 
 import (
