@@ -18,7 +18,7 @@ type DB struct {
 	handle
 	current *atomic.Pointer[view.View] // under the schema in force
 	hashers *hashers
-	secret  *atomic.Pointer[string] // keys digests; see loadSecret
+	secret  *atomic.Pointer[loadedSecret] // keys digests; see loadSecret
 	options Options
 }
 
@@ -162,7 +162,7 @@ func (db *DB) install(old, next *view.View) error {
 func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 	o.Peppers = nil // only the hashers keep them
 	db := &DB{
-		hashers: &hashers{pool: hs.pool, hasher: hs.hasher}, secret: &atomic.Pointer[string]{}, options: o,
+		hashers: &hashers{pool: hs.pool, hasher: hs.hasher}, secret: &atomic.Pointer[loadedSecret]{}, options: o,
 		current: &atomic.Pointer[view.View]{},
 	}
 	db.handle = view.NewHandle(hooks{db})

@@ -276,21 +276,37 @@ func (t *Type) warn(ctx context.Context, what string, r store.Record, err error)
 // nobody has, are counted and logged as digests, because visitors type passwords into the wrong
 // box. The caller must have called loadSecret.
 func (db *DB) digest(kind, text string) string {
-	mac := hmac.New(sha256.New, []byte(*db.secret.Load()))
+	mac := hmac.New(sha256.New, []byte(db.secret.Load().text))
 	mac.Write([]byte(kind + "\x00" + text))
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// loadSecret loads the secret of the view's namespace unless it is already loaded.
+// A loadedSecret is the secret of a namespace as it was read at a time.
+type loadedSecret struct {
+	text string
+	at   time.Time
+}
+
+// secretAge is how long a secret is used before it is read again. A Redis may lose its records or
+// get those of a backup while processes run, and all processes must count with one secret.
+const secretAge = time.Minute
+
+// loadSecret reads the secret of the view's namespace unless it has been read within secretAge. If
+// it cannot be read again, the one read before stays in use.
 func (db *DB) loadSecret(ctx context.Context) error {
-	if db.secret.Load() != nil {
+	last, now := db.secret.Load(), db.view().Now()
+	if last == nil {
+		last = &loadedSecret{}
+	} else if now.Sub(last.at) < secretAge {
 		return nil
 	}
-	text, err := db.view().Secret(ctx)
-	if err != nil {
+	text, err := db.view().Secret(ctx, last.text)
+	switch {
+	case err == nil:
+		db.secret.Store(&loadedSecret{text, now})
+	case last.text == "":
 		return withRepairHint(err)
 	}
-	db.secret.Store(&text)
 	return nil
 }
 

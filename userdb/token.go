@@ -50,10 +50,10 @@ type Token struct {
 }
 
 // PurposeChange is the prefix of the purpose of a token that changes a secondary facet when it is
-// redeemed: "change:email" sets the facet email to the token's Value. The value is claimed only
-// then, so that nobody can hold an address without receiving its mail. If the facet is changed in
-// another way, the token ends. At most three such tokens are issued for one value in an hour, for
-// whichever entries, as somebody gets a mail for each.
+// redeemed: "change:email" sets the facet email to the token's Value, without white space around
+// it. The value is claimed only then, so that nobody can hold an address without receiving its
+// mail. If the facet is changed in another way, the token ends. At most three such tokens are
+// issued for one value in an hour, for whichever entries, as somebody gets a mail for each.
 const PurposeChange = "change:"
 
 const (
@@ -161,7 +161,7 @@ func (t *Type) checkIssuable(r store.Record, tk Token) error {
 	return nil
 }
 
-// checkToken checks a token and sets its default life.
+// checkToken checks a token, sets its default life, and removes white space around a new value.
 func (t *Type) checkToken(tk *Token) error {
 	if tk.Lifetime == 0 {
 		tk.Lifetime = defaultLife
@@ -182,6 +182,7 @@ func (t *Type) checkToken(tk *Token) error {
 	if !changes {
 		return nil
 	}
+	tk.Value = strings.TrimSpace(tk.Value)
 	if !slices.Contains(t.declared.Secondary, field) {
 		return invalid("purpose", "change", "the schema has no secondary field of that name")
 	}

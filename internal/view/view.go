@@ -240,18 +240,24 @@ func Reconfigure[D DB](db D, edit func(*Config)) (D, error) {
 	return d, err
 }
 
-// Secret returns the secret of the view's namespace, which is stored at ~/secret. It stores a new
-// one if there is none.
-func (v *View) Secret(ctx context.Context) (string, error) {
+// secretBytes is the length of a namespace's secret.
+const secretBytes = 32
+
+// Secret returns the secret of the view's namespace, which is stored at ~/secret. If there is none,
+// it stores last, which is what Secret returned earlier, or a new one if last is "".
+func (v *View) Secret(ctx context.Context, last string) (string, error) {
 	key, err := recordkey.Own("secret")
 	if err != nil {
 		return "", err
 	}
-	var fresh [32]byte
-	rand.Read(fresh[:]) // never fails, according to its documentation
+	if last == "" {
+		var fresh [secretBytes]byte
+		rand.Read(fresh[:]) // never fails, according to its documentation
+		last = hex.EncodeToString(fresh[:])
+	}
 	key = key.In(v.Config.NS)
-	text, err := v.Engine.Secret(ctx, key, hex.EncodeToString(fresh[:]))
-	if raw, bad := hex.DecodeString(text); err == nil && (bad != nil || len(raw) != len(fresh)) {
+	text, err := v.Engine.Secret(ctx, key, last)
+	if raw, bad := hex.DecodeString(text); err == nil && (bad != nil || len(raw) != secretBytes) {
 		err = &store.CorruptError{Key: key.String(), Reason: "not 64 hexadecimal digits"}
 	}
 	return text, err

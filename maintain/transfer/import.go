@@ -238,7 +238,7 @@ func (im *importer) fingerprint(ctx context.Context) (string, error) {
 	secret := ""
 	if im.resumed || im.o.Save != nil && !im.o.DryRun {
 		var err error
-		if secret, err = im.Secret(ctx); err != nil {
+		if secret, err = im.Secret(ctx, ""); err != nil {
 			return "", err
 		}
 	}

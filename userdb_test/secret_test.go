@@ -1,0 +1,52 @@
+package userdb_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestLostSecretComesBack checks that a running process restores ~/secret if Redis has lost it, and
+// uses another one that it finds there, as after a restored backup.
+func TestLostSecretComesBack(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		client := clientOf(g.db)
+		counters := func() int {
+			keys, err := client.Keys(t.Context(), "*throttle/user/nobody/*").Result()
+			must(t, err)
+			return len(keys)
+		}
+		wantErr(t, "login", g.logIn("nobody", wrongPassword, ""), userdb.ErrLogin)
+		first, err := client.Get(t.Context(), "~/secret").Result()
+		must(t, err)
+		must(t, client.Del(t.Context(), "~/secret").Err())
+		g.advance(2 * time.Minute)
+		wantErr(t, "login without a secret in the store", g.logIn("nobody", wrongPassword, ""), userdb.ErrLogin)
+		if again, err := client.Get(t.Context(), "~/secret").Result(); err != nil || again != first {
+			t.Errorf("the secret is now %q, %v; want %q", again, err, first)
+		}
+		if n := counters(); n != 1 {
+			t.Errorf("%d counters for one unknown identifier", n)
+		}
+		must(t, client.Set(t.Context(), "~/secret", "00"+first[2:], 0).Err())
+		g.advance(2 * time.Minute)
+		wantErr(t, "login with a restored secret", g.logIn("nobody", wrongPassword, ""), userdb.ErrLogin)
+		if n := counters(); n != 2 {
+			t.Errorf("%d counters after the secret changed, want 2", n)
+		}
+	})
+}
+
+// TestChangedAddressIsTrimmed checks that a token that changes an address holds it without the
+// white space that a visitor typed around it.
+func TestChangedAddressIsTrimmed(t *testing.T) {
+	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+		secret := g.issue(userdb.Token{Purpose: "change:email", Value: " new@example.com\t"})
+		e, tk, err := g.users.Redeem(t.Context(), "change:email", secret)
+		must(t, err)
+		if got := e.Text("email"); got != "new@example.com" || tk.Value != got {
+			t.Errorf("the address is %q, the token's value %q", got, tk.Value)
+		}
+	})
+}
