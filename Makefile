@@ -7,31 +7,31 @@ SHELL := bash
 # How long each fuzz test runs: make fuzz FUZZTIME=5m
 FUZZTIME ?= 2s
 
-# Without it the tests on a real Redis would be left out where there is none.
+# If it is unset, tests on a real Redis are skipped when redis-server is missing.
 export USERDB_REQUIRE_REDIS := 1
 
 # Prints a line at least every twenty seconds, compiling included.
 PROGRESS := go run ./internal/ci/progress
 
 help:
-	@echo 'make test    every test, on a real Redis too; installs redis-server where it is missing'
+	@echo 'make test    every test, on a real Redis too; installs redis-server if it is missing'
 	@echo 'make check   what CI runs: format, vet, staticcheck, tests, a longer search, tests for races, short fuzzing'
 	@echo 'make search  the searches for a bad order of commands with one preemption more than in make test, for ten minutes; search-short, the one on a cluster for two'
 	@echo 'make soak    every package TIMES=$(TIMES) times, then long searches, walks and faults on a cluster, and the service for an hour; SOAK=10 has ten times as many'
 	@echo 'make steady  all tests three times beside four busy loops'
-	@echo 'make chaos   six processes on a store that a nemesis breaks, for MINUTES=$(MINUTES); KIND=$(KIND), one or sentinel; SEED=N for a run again'
+	@echo 'make chaos   six processes on a store that a nemesis breaks, for MINUTES=$(MINUTES); KIND=$(KIND), one or sentinel; SEED=N repeats a run'
 	@echo 'make fuzz    every fuzz test for FUZZTIME ($(FUZZTIME)) each'
-	@echo 'make vulnerabilities  whether what is called has a known vulnerability; asks vuln.go.dev'
+	@echo 'make vulnerabilities  fails if the code calls something with a known vulnerability; asks vuln.go.dev'
 	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json, and charts into docs/img; bench-quick in two minutes'
 	@echo 'make bench-peers  the service on Redis and on the file beside PocketBase, into bench/peers/results.md and .json; some 20 minutes'
-	@echo 'make browser the example webapp and the console, driven by Chromium and judged by axe-core, where there are Chromium, Node and npm'
-	@echo 'make clients the service, used by a generated client in TypeScript and by the example in Node, where there are Node and npm'
+	@echo 'make browser the example webapp and the console, driven by Chromium and checked by axe-core, if there are Chromium, Node and npm'
+	@echo 'make clients the service, used by a generated client in TypeScript and by the example in Node, if there are Node and npm'
 	@echo 'make deploy  what is in deploy/: the image, nginx before two processes, the systemd unit, the compose file, an archive of make dist'
 	@echo 'make dist    static binaries for Linux, macOS and Windows with completion, man pages and checksums, in dist/'
 	@echo 'make image   the image localhost/userdb, by buildah, podman or docker'
 	@echo 'make ci      make check and make vulnerabilities on a machine that has nothing but Go, Git, Make and Bash'
 
-# Much of the tests' time is spent waiting, so that more of them run at a time than there are cores.
+# The tests spend much of their time waiting, so more of them run at a time than there are cores.
 test: redis
 	$(PROGRESS) go test -p 3 -parallel 4 -timeout 20m ./...
 	$(PROGRESS) bash -c 'cd bench && go test .'
@@ -42,7 +42,7 @@ check: format vet staticcheck test search-short race fuzz
 format:
 	@echo 'go tool gofumpt -l .'
 	@files=$$(go tool gofumpt -l .); if [ -n "$$files" ]; then \
-		echo "not as gofumpt has it; run: go tool gofumpt -w ."; echo "$$files"; exit 1; fi
+		echo "these files are not formatted; run: go tool gofumpt -w ."; echo "$$files"; exit 1; fi
 
 # bench and bench/peers are modules of their own, which nothing else builds.
 vet:
@@ -53,9 +53,9 @@ vet:
 staticcheck:
 	$(PROGRESS) go tool staticcheck ./...
 
-# The race detector needs a C compiler, and makes tests several times as slow. So it looks where goroutines meet: at all
-# tests of the packages that have goroutines of their own, and at those tests of the others that have many callers, or stop
-# what is under way.
+# The race detector needs a C compiler and slows tests down several times. So it runs only tests in
+# which goroutines share something: all tests of the packages that start goroutines, and from the
+# others those tests that have many callers or interrupt work that is in progress.
 MEET := Batch|ManyCallers|ManyReaders|Cache|OneWins|OneUpdateWins|NoUpdateIsLost|Swap|Exchange|Storm|ContextThat|Hanging|Crash|ListWhile
 MEET := $(MEET)|Parallel|Races|Overtaken|Meanwhile|FullQueue|WaitEnds|Closed|OnTheWire|AmongWriters|OwnClient|WhileWriting
 MEET := $(MEET)|Interrupt|Timeout|Terminal|Progress|ImportOrder|ImportSyncs|ImportResume|HandOver|Linger|Counting|LostReplies
@@ -65,13 +65,15 @@ race:
 	CGO_ENABLED=1 $(PROGRESS) go test -race -p 3 -parallel 4 -timeout 20m -run '$(MEET)' \
 		./userdb_test ./internal/store ./internal/store/cluster ./maintain/... ./cmd/...
 
-# The example webapp and the console, driven by Chromium. What cannot be had is left out with a word.
+# The example webapp and the console, driven by Chromium. What cannot be installed is skipped, with
+# a message.
 browser:
 	.ci/install chromium || echo 'no pages are driven by a browser'
-	.ci/install npm && cd test/browser && npm ci --no-audit --no-fund || echo 'pages are not judged by axe-core'
+	.ci/install npm && cd test/browser && npm ci --no-audit --no-fund || echo 'pages are not checked by axe-core'
 	cd test/browser && go vet ./... && go test -timeout 20m -v ./...
 
-# The service as programs in other languages use it. What cannot be had is left out with a word, but where USERDB_REQUIRE_NODE is set.
+# The service as programs in other languages use it. If Node cannot be installed, this is skipped
+# with a message, unless USERDB_REQUIRE_NODE is set.
 clients: redis
 	if .ci/install npm && (cd test/clients && npm ci --no-audit --no-fund) && (cd examples/node && npm ci --no-audit --no-fund); then \
 		USERDB_REQUIRE_NODE=1 $(PROGRESS) go test -count=1 -timeout 5m ./test/clients; \
@@ -79,7 +81,8 @@ clients: redis
 		echo 'the service is not used from Node'; test -z "$${USERDB_REQUIRE_NODE:-}"; \
 	fi
 
-# The files of deploy/, used as its page says. What cannot be had is left out with a word.
+# The files of deploy/, used as docs/deploy.md says. What cannot be installed is skipped, with a
+# message.
 deploy: redis
 	.ci/install buildah || echo 'the image is not built'
 	.ci/install nginx || echo 'nginx is not tried'
@@ -91,12 +94,14 @@ dist:
 image:
 	deploy/image.sh
 
-# Measured beside the bare client and beside peers; a module of its own keeps those out of this one. Rows that are worse
-# than in the baseline are listed at the end.
+# Compares the library with the bare client and with peers. bench is a module of its own, so that
+# the library does not depend on the peers. Rows that are worse than in the baseline are listed at
+# the end.
 bench: redis
 	cd bench && go run . -out results -charts ../docs/img -baseline baseline.json
 
-# The service beside PocketBase, as a process each. The peer is a dependency of this module alone.
+# Compares the service with PocketBase, each in a process of its own. Only this module depends on
+# PocketBase.
 bench-peers: redis
 	cd bench/peers && go run . -out results
 
@@ -106,19 +111,20 @@ bench-quick:
 fuzz:
 	@$(PROGRESS) .ci/fuzz $(FUZZTIME)
 
-# The searches of make test with one preemption more, and in more orders where there are too many for all.
+# The searches of make test with one preemption more. If there are too many orders to try all, it
+# tries more of them.
 search:
 	USERDB_STATES=2000000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=3 \
 		$(PROGRESS) go test -timeout 20m -run 'Interleavings|Refusals' ./internal/store/cluster ./userdb_test
 
-# The one on a cluster, no farther than make test goes.
+# Only the search on a cluster, with one preemption more but as many states as in make test.
 search-short:
 	USERDB_PREEMPTIONS=3 $(PROGRESS) go test -timeout 20m -run Interleavings ./internal/store/cluster
 
-# The searches and random walks of the cluster protocol, callers that are watched for an order in which all
-# they were told is true, and faults, for as long as one likes: make soak SOAK=10. A search of five million
-# states needs some 5 GB; make soak STATES=50000000 where there is more. At the end the service is under mixed load for an hour,
-# and neither its memory nor its records in Redis may grow.
+# Searches and random walks of the cluster protocol, tests that the replies to concurrent callers
+# are linearizable, and faults, for as long as you like: make soak SOAK=10. A search of five million
+# states needs some 5 GB; with more memory, use make soak STATES=50000000. At the end the service is
+# under mixed load for an hour, and neither its memory nor its records in Redis may grow.
 SOAK ?= 1
 STATES ?= 5000000
 TIMES ?= 20
@@ -131,14 +137,14 @@ soak: redis
 		./internal/store ./internal/store/cluster ./userdb_test
 	USERDB_SERVE_MINUTES=$$(( 60 * $(SOAK) )) $(PROGRESS) go test -count=1 -timeout 0 -v -run '^TestStaysFlat$$' ./serve
 
-# A test that fails here depends on how the machine divides its time.
+# A test that fails only here depends on how the machine schedules it.
 steady: redis
 	@for i in 1 2 3 4; do (while :; do :; done) & loops+=" $$!"; done; trap 'kill $$loops' EXIT; \
 		$(PROGRESS) go test -p 2 -count=3 -timeout 60m ./...
 
-# Processes that use a store while masters, replies, slots and they themselves are killed, stopped, lost and moved: see
-# test/chaos/doc_test.go. The store is a cluster, one server, or a master with its replica and Sentinels. Without a SEED it
-# takes one, and says which.
+# Processes use a store while masters and the processes themselves are killed and stopped, replies
+# are lost and slots move: see test/chaos/doc_test.go. The store is a cluster, one server, or a
+# master with its replica and Sentinels. Without SEED it chooses a seed and prints it.
 MINUTES ?= 3
 KIND ?= cluster
 SEED ?=
@@ -146,13 +152,14 @@ chaos: redis
 	@minutes='$(MINUTES)'; USERDB_CHAOS_MINUTES=$$minutes USERDB_CHAOS_SEED='$(SEED)' USERDB_CHAOS_KIND='$(KIND)' \
 		$(PROGRESS) go test -v -count=1 -timeout $$(( $${minutes%.*} + 15 ))m -run '^TestChaos$$' ./test/chaos
 
-# The same tests on Valkey, where it is installed.
+# The tests of the store on Valkey, if it is installed.
 test-valkey:
 	USERDB_REDIS_SERVER=valkey-server $(PROGRESS) go test -count=1 ./internal/redistest ./internal/store/... ./userdb_test ./maintain/...
 
 ci: redis compiler check vulnerabilities
 
-# A known vulnerability that is called fails; a database that is out of reach is said in a line.
+# Fails if the code calls something with a known vulnerability. If the database cannot be reached,
+# it prints one line and succeeds.
 vulnerabilities:
 	@$(PROGRESS) .ci/vulnerabilities
 

@@ -30,8 +30,8 @@ func (rep *report) worse(than report) (lines []string) {
 	return lines
 }
 
-// isWorse reports whether the whole interval of r is worse than that of was, by more than two runs
-// of the same code differ.
+// isWorse reports whether the whole interval of r is worse than that of was, by more than the
+// difference between two runs of the same code.
 func (r reportRow) isWorse(was reportRow) bool {
 	if r.Most {
 		return r.Low > was.High*(1+repeats)

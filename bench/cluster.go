@@ -31,7 +31,7 @@ func (b *bench) withCluster(ctx context.Context, dial dialer, f func(b *bench, u
 	db := mustGet(redisdb.New(ctx, c, userdb.Options{Schema: userSchema()}))
 	defer db.Close()
 	o := f(b.withNodes(ctx, nodes...).withBlocks(100, b.per), mustGet(db.Type("user")), c)
-	o.cpu = nil // the six nodes' own work is a tenth of it or more
+	o.cpu = nil // a tenth of it or more is what the six nodes do by themselves
 	return o
 }
 

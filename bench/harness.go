@@ -55,8 +55,8 @@ type result struct {
 	prepared  int             // the number of operations to prepare for a block
 }
 
-// shortest is the minimum length of a block, unless a row sets another one. With many callers it is
-// four times as long, because a block begins and ends with fewer of them at work.
+// shortest is the minimum length of a block, unless a row sets another one. With manyCallers or
+// more it is four times as long, because not all callers are at work when a block begins and ends.
 const (
 	shortest    = 5 * time.Millisecond
 	manyCallers = 64
@@ -167,7 +167,7 @@ func (b *bench) countWork(ctx context.Context, workers int, v variant, r *result
 		ops += x.ops
 	}
 	r.Allocs = float64(after.Mallocs-before.Mallocs) / float64(ops)
-	own := float64(len(b.nodes)) // those of traffic itself
+	own := float64(len(b.nodes)) // the commands that traffic itself sends
 	r.Commands, r.Trips = (commandsAfter-commands-own)/float64(ops), (tripsAfter-trips-own)/float64(ops)
 }
 

@@ -67,7 +67,7 @@ func serveHTTP(ctx context.Context, name, url string) {
 // startProcess starts this program again to serve a handler.
 func startProcess(h *host, handler, url string, oneCore bool) process {
 	c := exec.Command(mustGet(os.Executable()), "-serve", handler, "-store", url)
-	if oneCore { // the runtime would notice, but not at once
+	if oneCore { // the runtime would notice that it is pinned, but not at once
 		c.Env = append(os.Environ(), "GOMAXPROCS=1")
 	}
 	c.Stderr = os.Stderr

@@ -111,8 +111,8 @@ func run(ctx context.Context, o options, at *string) {
 			}
 		}
 	}
-	// All rows have one sitting after the other, so that what disturbs the machine for some seconds
-	// disturbs few sittings of a row.
+	// A sitting measures a row once. All rows have their first sitting before any has its second, so
+	// that a disturbance of some seconds affects few sittings of any one row.
 	for sitting := 0; ; sitting++ {
 		due := slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool { return sitting >= j.sittings })
 		if len(due) == 0 {

@@ -36,7 +36,7 @@ type reportRow struct {
 	Variants []result `json:"variants,omitempty"`
 }
 
-// A verdict tells whether a ratio meets its target.
+// A verdict says whether a ratio meets its target.
 type verdict string
 
 const (

@@ -27,10 +27,12 @@ type row struct {
 	tcp bool
 	// cores makes the full run also measure NAME-cores, on all cores and without a target.
 	cores    bool
-	sittings int  // how often it is measured, each time on a new server; 0 for the default
-	noisy    bool // it has a NAME-cpu only if that has a target, and then longer sittings
-	named    bool // it is measured only if -only is given
-	run      measure
+	sittings int // how often it is measured, each time on a new server; 0 for the default
+	// noisy is set if the processor time varies with how many calls share a round trip. Such a row
+	// has a NAME-cpu only if that has a target, and then longer sittings.
+	noisy bool
+	named bool // it is measured only if -only is given
+	run   measure
 }
 
 // A measure runs the operations of a row.

@@ -48,7 +48,7 @@ func estimateSittings(xs []estimate) estimate {
 	}
 	kept := ratios[cut : n-cut]
 	trimmed := mean(kept)
-	for i := range cut { // the outer ones count as the nearest that is kept
+	for i := range cut { // winsorize: each ratio that was cut counts as the nearest one kept
 		ratios[i], ratios[n-1-i] = kept[0], kept[len(kept)-1]
 	}
 	winsorized, squares := mean(ratios), 0.0

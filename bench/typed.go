@@ -24,7 +24,8 @@ type account struct {
 	Added time.Time       `userdb:"added"`
 }
 
-// compareTyped compares a method of Typed with that of Type, whose entries are not even looked at.
+// compareTyped compares a method of Typed with the same method of Type. Nothing reads the facets of
+// the entries that Type returns.
 func compareTyped(workers int, verbs func(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant)) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		return b.compareWithBare(ctx, workers, userdb.Options{}, func(users *userdb.Type, _ *redis.Client) (ours, bare variant) {

@@ -360,8 +360,8 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestTypedPasswords: an account that a page makes with a password from a form is not made without
-// one if the form has none.
+// TestTypedPasswords checks that pages that create an account with a password from a form set
+// RequirePassword. Otherwise an empty input would create an account without a password.
 func TestTypedPasswords(t *testing.T) {
 	entry, found := regexp.MustCompile(`userdb\.NewEntry\{[^\n]*Password: *[a-z][^\n]*`), 0
 	for _, page := range pages(t) {

@@ -181,7 +181,7 @@ func compare(ctx context.Context, o settings, ours, peer *service, j job, accoun
 
 var errSlow = errors.New("slower than the limit for a row")
 
-// explain returns an error that tells what each side did in its turns, if err means that the limit
+// explain returns an error that says what each side did in its turns, if err means that the limit
 // of a row was reached. It returns other errors unchanged. The side that was asked last is not
 // necessarily the slow one.
 func (o settings) explain(err error, sides [2]*side) error {

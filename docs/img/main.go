@@ -57,7 +57,7 @@ func main() {
 	}
 }
 
-// begin begins a picture.
+// begin writes the beginning of a picture: its size, title, style and arrowheads.
 func begin(b *strings.Builder, width, height int, title string) {
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="t">`+"\n", width, height)
 	b.WriteString(`<title id="t">` + title + `</title>` + "\n" + style)

@@ -1,4 +1,4 @@
-// Package scs keeps the requirements of this module, for go mod tidy.
+// Package scs imports what the code in docs/scs.md imports, so that go mod tidy keeps it in go.mod.
 package scs
 
 import (
