@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// repeats is the relative difference of a ratio between two runs of the same code.
-const repeats = 0.03
+// rerunDifference is how much a ratio may differ between two runs of the same code, relative to it.
+const rerunDifference = 0.03
 
 // readReport reads a report that report.write wrote.
 func readReport(path string) (rep report) {
@@ -34,7 +34,7 @@ func (rep *report) worse(than report) (lines []string) {
 // difference between two runs of the same code.
 func (r reportRow) isWorse(was reportRow) bool {
 	if r.Most {
-		return r.Low > was.High*(1+repeats)
+		return r.Low > was.High*(1+rerunDifference)
 	}
-	return r.High < was.Low/(1+repeats)
+	return r.High < was.Low/(1+rerunDifference)
 }

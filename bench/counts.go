@@ -28,7 +28,7 @@ func (b *bench) count(ctx context.Context) outcome {
 		}
 		q := userdb.Query{Where: schema.Texts("job", "cook")}
 		if total := mustGet(users.Count(ctx, q)); total.Entries != 1000 {
-			must(fmt.Errorf("counted %d", total.Entries))
+			must(fmt.Errorf("counted %d entries, want 1000", total.Entries))
 		}
 		ours = variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 			_, err := users.Count(ctx, q)

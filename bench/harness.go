@@ -228,10 +228,10 @@ func (r *result) add(other result) {
 	}
 }
 
-// scale multiplies the figures of r.
-func (r *result) scale(by float64) {
+// scale multiplies the figures of r by factor.
+func (r *result) scale(factor float64) {
 	for _, x := range r.figures() {
-		*x *= by
+		*x *= factor
 	}
 }
 

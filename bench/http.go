@@ -92,9 +92,9 @@ func (b *bench) withSite(ctx context.Context, db *userdb.DB, f func(b *bench, s 
 	s.service = startProcess(&h, "service", b.server.url(160), !b.allCores)
 	s.bare = startProcess(&h, "bare", b.server.url(160), !b.allCores)
 	defer s.client.CloseIdleConnections()
-	by := b.withProcesses(s.service.pid, s.bare.pid)
-	by.served = true
-	return f(by, s)
+	clone := b.withProcesses(s.service.pid, s.bare.pid)
+	clone.served = true
+	return f(clone, s)
 }
 
 var errStatus = errors.New("refused")
@@ -293,7 +293,7 @@ func (s site) listen(ctx context.Context, ready func()) error {
 		}
 	}
 	if received < events {
-		return fmt.Errorf("a listener heard %d of %d events", received, events)
+		return fmt.Errorf("a listener received %d of %d events", received, events)
 	}
 	return nil
 }

@@ -39,14 +39,14 @@ func loginName(i int) string { return fmt.Sprint("login user ", i) }
 
 // login compares logins with bcrypt: with one caller on one core, or with one caller for each core.
 func (b *bench) login(ctx context.Context) outcome {
-	callers, by := 1, b.oneHash()
+	callers, clone := 1, b.oneHash()
 	if b.allCores {
-		callers, by = runtime.GOMAXPROCS(0), b.withBlocks(10, 300*time.Millisecond)
+		callers, clone = runtime.GOMAXPROCS(0), b.withBlocks(10, 300*time.Millisecond)
 	}
 	db, users := b.loginStore(ctx, 10, callers)
 	defer db.Close()
 	stored := mustGet(bcrypt.GenerateFromPassword([]byte(loginPassword), 10))
-	return by.compare(ctx, callers, variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
+	return clone.compare(ctx, callers, variant{name: "userdb", op: func(ctx context.Context, w, i int) error {
 		_, err := users.Login(ctx, loginName(w), loginPassword, userdb.Attempt{})
 		return err
 	}}, variant{name: "bcrypt", op: func(ctx context.Context, w, i int) error {
@@ -61,7 +61,7 @@ func (b *bench) oneHash() *bench { return b.withBlocks(b.size(30, 16), time.Mill
 const freeFailures = 9
 
 // refusedLogins lists kinds of users who cannot log in, and the prefix of their names.
-var refusedLogins = []struct{ what, before string }{
+var refusedLogins = []struct{ what, prefix string }{
 	{"wrong password", ""}, {"unknown", "no "}, {"no password", "bare "}, {"disabled", "banned "},
 }
 
@@ -81,7 +81,7 @@ func (b *bench) loginAnswers(ctx context.Context) outcome {
 		n := 0
 		vs = append(vs, variant{name: o.what, op: func(ctx context.Context, _, _ int) error {
 			n++
-			_, err := users.Login(ctx, o.before+loginName(n/freeFailures), "wrong", userdb.Attempt{})
+			_, err := users.Login(ctx, o.prefix+loginName(n/freeFailures), "wrong", userdb.Attempt{})
 			if errors.Is(err, userdb.ErrLogin) {
 				return nil
 			}
@@ -147,7 +147,7 @@ func (f *flood) login(ctx context.Context, users *userdb.Type, name string) {
 }
 
 func (f *flood) note() string {
-	return fmt.Sprintf("%d logins served, %d refused, %d otherwise", f.served.Load(), f.refused.Load(), f.other.Load())
+	return fmt.Sprintf("%d logins served, %d refused, %d failed otherwise", f.served.Load(), f.refused.Load(), f.other.Load())
 }
 
 // readUnderFlood compares reads on an idle machine with reads during a flood.
@@ -155,10 +155,10 @@ func (b *bench) readUnderFlood(ctx context.Context) outcome {
 	return b.withFlood(ctx, func(users *userdb.Type, start func() *flood) outcome {
 		read := findVariant(users)
 		read.name = "read"
-		by := b.onAllCores().withBlocks(30, 100*time.Millisecond)
-		idle := by.interleave(ctx, 4, read)
+		clone := b.onAllCores().withBlocks(30, 100*time.Millisecond)
+		idle := clone.interleave(ctx, 4, read)
 		f := start()
-		busy := by.interleave(ctx, 4, read)
+		busy := clone.interleave(ctx, 4, read)
 		return outcome{estimate: compareTails(busy[0], idle[0]), note: f.note(), variants: append(idle, busy...)}
 	})
 }

@@ -111,8 +111,8 @@ func run(ctx context.Context, o options, at *string) {
 			}
 		}
 	}
-	// A sitting measures a row once. All rows have their first sitting before any has its second, so
-	// that a disturbance of some seconds affects few sittings of any one row.
+	// A sitting measures a row once. All rows have their first sitting before any has its second,
+	// so that a disturbance of some seconds affects few sittings of any one row.
 	for sitting := 0; ; sitting++ {
 		due := slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool { return sitting >= j.sittings })
 		if len(due) == 0 {
@@ -128,10 +128,10 @@ func run(ctx context.Context, o options, at *string) {
 	}
 	for _, j := range jobs {
 		j.report(func(r row, done outcome) {
-			if one := rep.add(r, done); o.quick {
-				fmt.Println(one.line())
+			if added := rep.add(r, done); o.quick {
+				fmt.Println(added.line())
 			} else {
-				fmt.Print(one.text())
+				fmt.Print(added.text())
 			}
 		})
 	}

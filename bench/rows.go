@@ -78,50 +78,50 @@ func newBench(quick bool) *bench {
 func (b *bench) onNewServer(ctx context.Context, f func(b *bench) outcome) outcome {
 	var h host
 	defer h.stop()
-	by := *b
-	by.server = startServer(&h)
-	by.server.tcp = b.tcp
-	by.server.reset(ctx)
-	return f(by.withNodes(ctx, by.server.admin))
+	clone := *b
+	clone.server = startServer(&h)
+	clone.server.tcp = b.tcp
+	clone.server.reset(ctx)
+	return f(clone.withNodes(ctx, clone.server.admin))
 }
 
 // withNodes returns a copy of b that measures the work of these nodes.
 func (b *bench) withNodes(ctx context.Context, nodes ...*redis.Client) *bench {
-	by := *b
-	by.nodes, by.pids = nodes, nil
+	clone := *b
+	clone.nodes, clone.pids = nodes, nil
 	for _, c := range nodes {
-		by.pids = append(by.pids, int(info(ctx, c, "server")["process_id"]))
+		clone.pids = append(clone.pids, int(info(ctx, c, "server")["process_id"]))
 	}
-	return &by
+	return &clone
 }
 
 // withProcesses returns a copy of b that also counts the work of the given processes.
 func (b *bench) withProcesses(pids ...int) *bench {
-	by := *b
-	by.pids = slices.Concat(b.pids, pids)
-	return &by
+	clone := *b
+	clone.pids = slices.Concat(b.pids, pids)
+	return &clone
 }
 
 // withBlocks returns a copy of b with the given number of blocks for each variant and their minimum
 // length.
 func (b *bench) withBlocks(pairs int, per time.Duration) *bench {
-	by := *b
-	by.pairs, by.per = pairs, per
-	return &by
+	clone := *b
+	clone.pairs, clone.per = pairs, per
+	return &clone
 }
 
 // onAllCores returns a copy of b that does not pin processes.
 func (b *bench) onAllCores() *bench {
-	by := *b
-	by.allCores = true
-	return &by
+	clone := *b
+	clone.allCores = true
+	return &clone
 }
 
 // overTCP returns a copy of b whose clients connect over TCP.
 func (b *bench) overTCP() *bench {
-	by := *b
-	by.tcp = true
-	return &by
+	clone := *b
+	clone.tcp = true
+	return &clone
 }
 
 // A job is one row, or one of the variants that the full run derives from it, with the outcomes of

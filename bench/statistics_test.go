@@ -52,7 +52,7 @@ func TestJudge(t *testing.T) {
 		{estimate{1.2, 1.1, 1.3}, 1.09, true, missed},
 	} {
 		if got := test.e.judge(test.target, test.most); got != test.want {
-			t.Errorf("%v beside %v (most %v): got %s, want %s", test.e, test.target, test.most, got, test.want)
+			t.Errorf("%v against the target %v (most %v): got %s, want %s", test.e, test.target, test.most, got, test.want)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestWorse(t *testing.T) {
 		now, was := reportRow{Name: "x", estimate: test.now, Most: test.most}, reportRow{Name: "x", estimate: test.was, Most: test.most}
 		lines := (&report{Rows: []reportRow{now}}).worse(report{Rows: []reportRow{was}})
 		if got := len(lines) == 1; got != test.want {
-			t.Errorf("%v after %v (most %v): got %q", test.now, test.was, test.most, lines)
+			t.Errorf("%v after %v (most %v): got %q, want worse = %v", test.now, test.was, test.most, lines, test.want)
 		}
 	}
 	large, small := reportRow{Name: "x", estimate: estimate{1.00, 0.98, 1.02}, Entries: 1000}, reportRow{Name: "x", Entries: 100}

@@ -32,7 +32,7 @@ import (
 func requireProgram(t *testing.T, program string) {
 	t.Helper()
 	if os.Getenv("USERDB_DEPLOY") == "" {
-		t.Skip("'make deploy' runs it")
+		t.Skip("only 'make deploy' runs this test")
 	}
 	if _, err := exec.LookPath(program); err != nil {
 		t.Skip(err)
@@ -102,15 +102,15 @@ func startServing(t *testing.T, cmd *exec.Cmd) string {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // it may have ended
 		_ = cmd.Wait()
 	})
-	var said strings.Builder
+	var stderr strings.Builder
 	for lines := bufio.NewScanner(text); lines.Scan(); {
-		if address, is := strings.CutPrefix(lines.Text(), "listening on "); is {
+		if address, found := strings.CutPrefix(lines.Text(), "listening on "); found {
 			go func() { _, _ = io.Copy(io.Discard, text) }()
 			return address
 		}
-		said.WriteString(lines.Text() + "\n")
+		stderr.WriteString(lines.Text() + "\n")
 	}
-	t.Fatalf("%s does not listen: %s", cmd.Path, said.String())
+	t.Fatalf("%s does not listen: %s", cmd.Path, stderr.String())
 	return ""
 }
 
@@ -148,7 +148,7 @@ func TestUnit(t *testing.T) {
 	unit := filepath.Join(t.TempDir(), "userdb@.service")
 	write(t, unit, strings.ReplaceAll(read(t, "userdb@.service"), "/usr/local/bin/userdb", program))
 	if out := output(t, nil, "systemd-analyze", "verify", unit); strings.Contains(out, unit) {
-		t.Error(out)
+		t.Errorf("systemd-analyze complains: %s", out)
 	}
 }
 
@@ -156,10 +156,10 @@ func TestUnit(t *testing.T) {
 // proxy in front of it, and that nginx uses the ports of the units.
 func TestProxyFlags(t *testing.T) {
 	if !strings.HasSuffix(unitCommand(t), " --listen 127.0.0.1:%i --behind-proxy --proxy 127.0.0.1") {
-		t.Errorf("the unit starts %s", unitCommand(t))
+		t.Errorf("the unit starts %s, without the flags for the proxy", unitCommand(t))
 	}
 	if file := read(t, "Containerfile"); !strings.Contains(file, `"--behind-proxy", "--proxy", "gateway"]`) {
-		t.Errorf("the Containerfile is %s", file)
+		t.Errorf("the Containerfile lacks the flags for the proxy: %s", file)
 	}
 	page, nginx := read(t, "../docs/deploy.md"), read(t, "nginx.conf")
 	for _, port := range []string{"8470", "8471"} {
@@ -237,7 +237,7 @@ func TestRights(t *testing.T) {
 		t.Error("secrets.sh overwrites a password that is in use")
 	}
 	if info, err := os.Stat(filepath.Join(dir, "userdb.env")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Error("others may read the password")
+		t.Errorf("userdb.env must exist with mode 0600: %v", err)
 	}
 	acl := strings.Split(strings.TrimSpace(read(t, filepath.Join(dir, "redis.acl"))), "\n")
 	if acl[0] != "user default off ~* &* +@all" || len(acl) != 2 {
@@ -266,7 +266,7 @@ func TestRights(t *testing.T) {
 	exercise(t, startServing(t, cmd), keyOf(t, store, "admin"))
 	output(t, []string{store}, program, "check")
 	if out := output(t, []string{store}, program, "status", "--json"); strings.Contains(out, "evicts") {
-		t.Error(out)
+		t.Errorf("the status warns that Redis evicts keys: %s", out)
 	}
 }
 
@@ -310,9 +310,9 @@ func TestRestart(t *testing.T) {
 func keyOf(t *testing.T, store, scope string) string {
 	t.Helper()
 	out := output(t, []string{store}, program, "apikey", "create", scope, "--scope", scope, "--json")
-	var made struct{ Secret string }
-	must(t, json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &made))
-	return made.Secret
+	var created struct{ Secret string }
+	must(t, json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &created))
+	return created.Secret
 }
 
 // exercise uses most of a service: accounts, sessions, histories, lists, import and export.
@@ -338,7 +338,7 @@ func exercise(t *testing.T, address, key string) {
 	} {
 		status, body, header := send(t, step.method, address+strings.ReplaceAll(step.path, "UID", uid), key, step.body)
 		if status != step.status || strings.Contains(body, `"refused":1`) {
-			t.Errorf("%s %s: %d %s", step.method, step.path, status, body)
+			t.Errorf("%s %s: got %d %s, want %d", step.method, step.path, status, body, step.status)
 		}
 		if location := header.Get("Location"); location != "" {
 			uid = location[strings.LastIndex(location, "/")+1:]
@@ -378,7 +378,7 @@ func TestDist(t *testing.T) {
 	system := strings.ReplaceAll(strings.TrimSpace(output(t, nil, "go", "env", "GOOS", "GOARCH")), "\n", "/")
 	sums := output(t, nil, "./dist.sh", system)
 	if again := output(t, nil, "./dist.sh", system); again != sums {
-		t.Errorf("first\n%s\nthen\n%s", sums, again)
+		t.Errorf("two builds differ; first\n%s\nthen\n%s", sums, again)
 	}
 	dir, archives := t.TempDir(), 0
 	found, err := filepath.Glob("../dist/*.tar.gz")

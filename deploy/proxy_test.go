@@ -42,12 +42,12 @@ func TestProxy(t *testing.T) {
 	front := startNginx(t, addresses, strings.TrimPrefix(site.URL, "http://"), keyOf(t, store, "login"))
 
 	exercise(t, front, admin)
-	_, made, _ := send(t, "POST", front+"/v1/types/user/entries", admin, `{"uid":"carol","facets":{"email":"carol@example.com"}}`)
-	_, begun, _ := send(t, "POST", front+"/v1/types/user/entries/carol/sessions", admin, `{}`)
-	_, secret, _ := strings.Cut(begun, `"secret":"`)
+	_, created, _ := send(t, "POST", front+"/v1/types/user/entries", admin, `{"uid":"carol","facets":{"email":"carol@example.com"}}`)
+	_, session, _ := send(t, "POST", front+"/v1/types/user/entries/carol/sessions", admin, `{}`)
+	_, secret, _ := strings.Cut(session, `"secret":"`)
 	secret, _, _ = strings.Cut(secret, `"`)
 	if secret == "" {
-		t.Fatal(made, begun)
+		t.Fatalf("no session began: %s %s", created, session)
 	}
 	// A visitor without a session cannot claim to be somebody: nginx redirects to the sign-in page.
 	if status, body, header := send(t, "GET", front+"/account", "", "", "Host", "app.example.com", "Userdb-Uid", "carol"); status != http.StatusSeeOther || !strings.HasSuffix(header.Get("Location"), "/signin") {
@@ -90,7 +90,7 @@ func TestWholeRequests(t *testing.T) {
 		}
 	}
 	if want := []string{"= /console/import", "~ ^/v1/types/[^/]+/import$"}; !slices.Equal(unbuffered, want) {
-		t.Errorf("unbuffered: %q, want %q", unbuffered, want)
+		t.Errorf("nginx forwards requests unbuffered at %q, want %q", unbuffered, want)
 	}
 }
 

@@ -24,7 +24,7 @@ func pages(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("*.md")
 	if err != nil || len(files) < 10 {
-		t.Fatal(files, err)
+		t.Fatalf("found only %d pages in docs: %q, %v", len(files), files, err)
 	}
 	return append(files, "../README.md")
 }
@@ -99,10 +99,10 @@ func TestGo(t *testing.T) {
 			if page == "scs.md" {
 				cmd.Dir, want = "testdata/scs", ""
 			}
-			var said strings.Builder // also output of the go command, about downloads of modules
-			cmd.Stderr = &said
+			var stderr strings.Builder // including what the go command says about downloads
+			cmd.Stderr = &stderr
 			if out, err := cmd.Output(); err != nil || string(out) != want {
-				t.Errorf("%s: %v\n%s%s", page, err, out, said.String())
+				t.Errorf("%s: %v\ngot %q, want %q\n%s", page, err, out, want, stderr.String())
 			}
 		}
 	}
@@ -144,7 +144,7 @@ func TestJSON(t *testing.T) {
 		}
 	}
 	if seen == 0 {
-		t.Error("no schema was found")
+		t.Error("no page has a block of JSON")
 	}
 }
 
@@ -260,11 +260,11 @@ func prepare(t *testing.T, page, bin, dir string) {
 func writeExports(t *testing.T, dir string) {
 	t.Helper()
 	const samples = "../maintain/transfer/testdata/"
-	for name, of := range map[string]string{
+	for name, sample := range map[string]string{
 		"auth0.ndjson": "auth0.ndjson", "django.json": "django.json", "firebase.json": "firebase.json",
 		"hash_config.txt": "firebase-params.txt", "realm.json": "keycloak.json",
 	} {
-		text, err := os.ReadFile(samples + of)
+		text, err := os.ReadFile(samples + sample)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -313,7 +313,7 @@ func loadOriginal(t *testing.T, server *redistest.Server, dir string) {
 			t.Fatal(err)
 		}
 		put := client.Set(context.Background(), record.Key, record.Value, 0).Err
-		if fields, is := record.Value.(map[string]any); is {
+		if fields, ok := record.Value.(map[string]any); ok {
 			put = client.HSet(context.Background(), record.Key, fields).Err
 		}
 		if err := put(); err != nil {
@@ -334,7 +334,7 @@ func TestPinnedPrograms(t *testing.T) {
 		}
 		for _, run := range regexp.MustCompile(`npx [^-\s]\S*`).FindAllString(string(text), -1) {
 			if !regexp.MustCompile(`@\d+\.\d+\.\d+$`).MatchString(run) {
-				t.Errorf("%s: %s has no version", page, run)
+				t.Errorf("%s: %s names no exact version", page, run)
 			}
 		}
 	}
@@ -369,14 +369,14 @@ func TestTypedPasswords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, made := range entry.FindAllString(string(text), -1) {
-			if found++; !strings.Contains(made, "RequirePassword: true") {
-				t.Errorf("%s: %s", page, made)
+		for _, created := range entry.FindAllString(string(text), -1) {
+			if found++; !strings.Contains(created, "RequirePassword: true") {
+				t.Errorf("%s creates an account without RequirePassword: %s", page, created)
 			}
 		}
 	}
 	if found == 0 {
-		t.Error("no page makes an account with a password from a form")
+		t.Error("no page creates an account with a password from a form")
 	}
 }
 

@@ -46,6 +46,6 @@ func TestServeCommands(t *testing.T) {
 		}
 	}
 	if seen < 4 {
-		t.Errorf("found only %d blocks", seen)
+		t.Errorf("found only %d blocks that start the service, want at least 4", seen)
 	}
 }

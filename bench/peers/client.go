@@ -73,7 +73,7 @@ func withoutAddresses(err error) error {
 
 var (
 	errTooLong   = errors.New("an answer that is too long")
-	errTrailing  = errors.New("more came than the answer")
+	errTrailing  = errors.New("the server sent more than the answer")
 	errMalformed = errors.New("not an answer of HTTP/1.1")
 	errNoLength  = errors.New("an answer without a length")
 	errCloses    = errors.New("the server closes the connection")

@@ -15,10 +15,10 @@ var completeAnswers = []struct {
 	status     int
 	body       string
 }{
-	{"a length", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\n\r\nhello", 200, "hello"},
-	{"other letters", "HTTP/1.1 404 Not Found\r\ncontent-length:2\r\n\r\nno", 404, "no"},
+	{"a Content-Length", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\n\r\nhello", 200, "hello"},
+	{"a header name in lower case", "HTTP/1.1 404 Not Found\r\ncontent-length:2\r\n\r\nno", 404, "no"},
 	{"no body", "HTTP/1.1 204 No Content\r\nUserdb-Uid: u1\r\n\r\n", 204, ""},
-	{"chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\nA\r\nlo, world!\r\n0\r\n\r\n", 200, "hello, world!"},
+	{"a chunked body", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\nA\r\nlo, world!\r\n0\r\n\r\n", 200, "hello, world!"},
 	{"an empty body", "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", 201, ""},
 }
 
@@ -27,15 +27,15 @@ func TestParse(t *testing.T) {
 		c := &conn{}
 		a, size, err := c.parse([]byte(x.text))
 		if err != nil || size != len(x.text) || a.status != x.status || string(a.body) != x.body {
-			t.Errorf("%s: %d %q, %d of %d bytes, %v", x.name, a.status, a.body, size, len(x.text), err)
+			t.Errorf("%s: got status %d, body %q, %d bytes, %v; want status %d, body %q, %d bytes", x.name, a.status, a.body, size, err, x.status, x.body, len(x.text))
 		}
 		for n := range x.text {
 			if _, size, err := c.parse([]byte(x.text[:n])); err != nil || size != 0 {
-				t.Errorf("%s: the first %d bytes contain an answer of %d, %v", x.name, n, size, err)
+				t.Errorf("%s: parsing the first %d bytes returned size %d, %v; want 0, nil", x.name, n, size, err)
 			}
 		}
 		if _, size, err := c.parse([]byte(x.text + "HTTP")); err != nil || size != len(x.text) {
-			t.Errorf("%s and more: %d bytes, want %d, %v", x.name, size, len(x.text), err)
+			t.Errorf("%s followed by another answer: got size %d, %v; want %d", x.name, size, err, len(x.text))
 		}
 	}
 }
@@ -52,12 +52,12 @@ func TestParseRefuses(t *testing.T) {
 		{"a negative length", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", errMalformed},
 		{"a huge length", "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", errMalformed},
 		{"a line that is no header", "HTTP/1.1 200 OK\r\nhello\r\n\r\n", errMalformed},
-		{"the end of the connection", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", errCloses},
+		{"Connection: close", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", errCloses},
 		{"a chunk without a size", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", errMalformed},
-		{"a chunk that goes on", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabcd\r\n", errMalformed},
+		{"a chunk longer than its size", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabcd\r\n", errMalformed},
 	} {
 		if a, size, err := new(conn).parse([]byte(x.text)); !errors.Is(err, x.want) || size != 0 {
-			t.Errorf("%s: %d, %d bytes, %v, want %v", x.name, a.status, size, err, x.want)
+			t.Errorf("%s: got status %d, %d bytes, %v; want 0 bytes, %v", x.name, a.status, size, err, x.want)
 		}
 	}
 }
@@ -69,7 +69,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		a, size, err := new(conn).parse(text)
 		if size < 0 || size > len(text) || err != nil && size != 0 {
-			t.Fatalf("%d of %d bytes, %v", size, len(text), err)
+			t.Fatalf("parse returned size %d of %d bytes, %v", size, len(text), err)
 		}
 		if size > 0 && len(a.body) > size {
 			t.Fatalf("a body of %d bytes in an answer of %d", len(a.body), size)
@@ -96,7 +96,7 @@ func TestAsk(t *testing.T) {
 	long := strings.Repeat("x", 1000) // longer than the buffer
 	c := serveText(t, "HTTP/1.1 200 OK\r\nContent-Le", "ngth: 1000\r\n\r\n", long[:400], long[400:])
 	if a, err := c.ask([]byte("GET")); err != nil || a.status != 200 || string(a.body) != long {
-		t.Errorf("%d, %d bytes, %v", a.status, len(a.body), err)
+		t.Errorf("got status %d, %d bytes, %v; want 200, 1000 bytes", a.status, len(a.body), err)
 	}
 	if _, err := serveText(t, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").ask([]byte("GET")); !errors.Is(err, io.EOF) {
 		t.Errorf("half an answer: %v, want %v", err, io.EOF)

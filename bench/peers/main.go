@@ -80,7 +80,7 @@ func main() {
 		os.Exit(2)
 	}
 	if runtime.GOOS != "linux" {
-		log.Fatal("it reads /proc, so it needs Linux")
+		log.Fatal("runs only on Linux, because it reads /proc")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -106,7 +106,7 @@ func numbers(text string, least, most int) (all []int, err error) {
 	return all, nil
 }
 
-var errRows = errors.New("some rows have no figures that should have")
+var errRows = errors.New("some rows that should have figures have none")
 
 // run measures all rows. Everything it started has ended when it returns.
 func (p plan) run(ctx context.Context, out string) error {

@@ -58,16 +58,16 @@ var wrongAnswers = []struct {
 	one    bool
 	change func(a answer) answer
 }{
-	{"another status of success", false, func(a answer) answer { a.status = 202; return a }},
+	{"another successful status", false, func(a answer) answer { a.status = 202; return a }},
 	{"an error", false, func(a answer) answer { a.status = 503; return a }},
-	{"nothing", false, func(a answer) answer { a.head, a.body = nil, nil; return a }},
+	{"an empty answer", false, func(a answer) answer { a.head, a.body = nil, nil; return a }},
 	{"an empty object", false, func(a answer) answer { a.head, a.body = nil, []byte("{}"); return a }},
 	{"an empty list", false, func(a answer) answer { a.head, a.body = nil, []byte(`{"items":[],"entries":[]}`); return a }},
-	{"another account", false, func(a answer) answer { return replace(a, "7", "8", "new3", "new4") }},
-	{"an id that is longer", true, func(a answer) answer { return replace(a, "00007", "000071", "new3", "new31") }},
-	{"another address, of which this one is the beginning", false, func(a answer) answer { return replace(a, "00007", "", "@example.com", "@example.com.example") }},
-	{"a part of it", false, func(a answer) answer { a.head, a.body = a.head[:len(a.head)/2], a.body[:len(a.body)/2]; return a }},
-	{"it twice", false, func(a answer) answer {
+	{"an answer about another account", false, func(a answer) answer { return replace(a, "7", "8", "new3", "new4") }},
+	{"an id with one more character", true, func(a answer) answer { return replace(a, "00007", "000071", "new3", "new31") }},
+	{"an address that continues after the right one", false, func(a answer) answer { return replace(a, "00007", "", "@example.com", "@example.com.example") }},
+	{"the first half of the answer", false, func(a answer) answer { a.head, a.body = a.head[:len(a.head)/2], a.body[:len(a.body)/2]; return a }},
+	{"the answer twice", false, func(a answer) answer {
 		a.head, a.body = append(a.head, a.head...), append(a.body, a.body...)
 		return a
 	}},
@@ -88,7 +88,7 @@ func TestJudge(t *testing.T) {
 			v.ask(&r, &e, testCall)
 			right := rightAnswers[j.name][i]
 			if err := e.check(right); err != nil {
-				t.Errorf("%s, side %d: the right answer: %v", j.name, i, err)
+				t.Errorf("%s, side %d: the right answer is refused: %v", j.name, i, err)
 			}
 			for _, w := range wrongAnswers {
 				if w.one && j.name == "list" {
@@ -109,11 +109,11 @@ func TestJudgeShowsNoSecret(t *testing.T) {
 	var e expectation
 	e.begin(201)
 	if err := e.check(answer{200, nil, []byte(`{"secret":"hidden"}`)}); err == nil || strings.Contains(err.Error(), "hidden") {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want an error without the body", err)
 	}
 	e.begin(200)
 	if err := e.check(answer{503, nil, []byte(`{"code":"busy"}`)}); err == nil || !strings.Contains(err.Error(), "busy") {
-		t.Errorf("%v, want the body of the refusal", err)
+		t.Errorf("got %v, want an error with the body of the refusal", err)
 	}
 }
 
@@ -124,9 +124,9 @@ func TestRoundFails(t *testing.T) {
 		wrong func(w http.ResponseWriter)
 		want  string
 	}{
-		{"never", nil, ""},
-		{"a status", func(w http.ResponseWriter) { w.WriteHeader(500) }, "status 500"},
-		{"a body", func(w http.ResponseWriter) { fmt.Fprint(w, strings.ReplaceAll(ourAccount, "7", "8")) }, "0 times, want 1"},
+		{"no wrong answer", nil, ""},
+		{"a wrong status", func(w http.ResponseWriter) { w.WriteHeader(500) }, "status 500"},
+		{"a wrong body", func(w http.ResponseWriter) { fmt.Fprint(w, strings.ReplaceAll(ourAccount, "7", "8")) }, "0 times, want 1"},
 	} {
 		n := 0
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -148,12 +148,12 @@ func TestRoundFails(t *testing.T) {
 		got, err := d.round(d.callers, 300*time.Millisecond)
 		if c.want == "" {
 			if err != nil || len(got.latencies) == 0 {
-				t.Errorf("%s: %d operations, %v", c.name, len(got.latencies), err)
+				t.Errorf("%s: got %d operations, %v; want some and no error", c.name, len(got.latencies), err)
 			}
 			continue
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s wrong: %v, want %q", c.name, err, c.want)
+			t.Errorf("%s: got %v, want an error with %q", c.name, err, c.want)
 		}
 	}
 }

@@ -31,10 +31,10 @@ func TestSum(t *testing.T) {
 		t.Errorf("ratio %v (%v to %v) of %d pairs, want 3", f.Ratio, f.Low, f.High, f.Pairs)
 	}
 	if f.Ours.Operations != 930 || f.Ours.Rate != 295 || f.Ours.P50 != 1 || f.Ours.P99 != 1 {
-		t.Errorf("%+v", f.Ours)
+		t.Errorf("got %+v, want 930 operations, 295 a second, and 1 ms for p50 and p99", f.Ours)
 	}
 	if f.Ours.CPU < 19.9 || f.Ours.CPU > 20.1 || f.Ours.Memory != 310 {
-		t.Errorf("%v µs and %v MiB, want 20 and 310", f.Ours.CPU, f.Ours.Memory)
+		t.Errorf("got %v µs and %v MiB, want 20 and 310", f.Ours.CPU, f.Ours.Memory)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestWrite(t *testing.T) {
 		err = json.Unmarshal(text, &got)
 	}
 	if err != nil || len(got.Rows) != 2 || got.Rows[0].Figures.Ratio != 3 || got.Rows[1].Figures != nil || got.Rows[1].Words == "" {
-		t.Errorf("%v: %s", err, text)
+		t.Errorf("results.json: %v, got %s", err, text)
 	}
 }
 
@@ -101,22 +101,22 @@ func TestRows(t *testing.T) {
 		for _, x := range p.rows(store, 10) {
 			names = append(names, x.Name)
 			if x.job.name != x.Job {
-				t.Errorf("%s does %s", x.Name, x.job.name)
+				t.Errorf("row %s has the job %s", x.Name, x.job.name)
 			}
 		}
 	}
 	if got := strings.Join(names, " "); got != "redis/get/10/1 redis/get/10/16 redis/list/10/1 redis/list/10/16" {
-		t.Error(got)
+		t.Errorf("the rows are %s", got)
 	}
 }
 
 func TestNumbers(t *testing.T) {
 	if got, err := numbers("1,16", 1, 100); err != nil || len(got) != 2 || got[1] != 16 {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("got %v, %v, want [1 16]", got, err)
 	}
 	for _, text := range []string{"", "1,", "0", "101", "x", "1 2"} {
 		if got, err := numbers(text, 1, 100); err == nil {
-			t.Errorf("%q: %v", text, got)
+			t.Errorf("numbers(%q) = %v, want an error", text, got)
 		}
 	}
 }
