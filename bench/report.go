@@ -36,7 +36,7 @@ type reportRow struct {
 	Variants []result `json:"variants,omitempty"`
 }
 
-// A verdict says whether a ratio meets its target.
+// A verdict is the result of comparing a ratio with its target.
 type verdict string
 
 const (
