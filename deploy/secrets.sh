@@ -11,8 +11,8 @@ password=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 hash=$(printf %s "$password" | sha256sum | cut -d ' ' -f 1)
 # Nobody logs in as the user default, but the server loads its append-only file with that user's
 # rights: without them it would drop what scripts have written, at every start.
-# The server reads this file as another user of its container. The hash of 256 random bits gives
-# nothing away.
+# The server reads redis.acl as another user, inside its container, so others may read the file.
+# That is safe, because the hash of 256 random bits gives nothing away.
 cat >redis.acl <<'ACL'
 user default off ~* &* +@all
 ACL

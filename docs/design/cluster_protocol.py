@@ -429,10 +429,10 @@ def main():
     global MUTANT
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("mutant", help="full, or one of the mutants above")
-    ap.add_argument("--attempts", type=int, default=2, help="of each verb, after a conflict (2)")
-    ap.add_argument("--lost", type=int, default=0, help="replies that each verb may lose (0)")
-    ap.add_argument("--limit", type=int, default=200_000, help="states of one scenario (200,000)")
-    ap.add_argument("--walks", type=int, default=0, help="random runs instead")
+    ap.add_argument("--attempts", type=int, default=2, help="how often each verb is tried if it meets conflicts (2)")
+    ap.add_argument("--lost", type=int, default=0, help="how many replies each verb may lose (0)")
+    ap.add_argument("--limit", type=int, default=200_000, help="how many states of a scenario to visit (200,000)")
+    ap.add_argument("--walks", type=int, default=0, help="how many random runs to make instead of the search")
     ap.add_argument("--seed", type=int, default=1)
     a = ap.parse_args()
     MUTANT, broken = a.mutant, 0
