@@ -261,12 +261,12 @@ func (b *bench) compareWithBare(ctx context.Context, workers int, o userdb.Optio
 
 // Texts that several rows share.
 const (
-	getWhat        = "entry by PRK, cast, against HGETALL into a map"
-	lookupWhat     = "by a secondary key and by *, against one bare script GET, HGETALL"
-	createWhat     = "with uniqueness over 2 fields, against one bare script that checks 3 keys"
-	sameWhat       = "the same, against one script by hand with the same checks, whose arguments are made ready before"
-	peerGetWhat    = "entry by PRK, against HGETALL by the faster of rueidis and AutoPipeline of go-redis"
-	peerLookupWhat = "by a secondary key, against a script GET, HGETALL by the faster of them"
+	getWhat        = "finds an entry by its PRK and casts its facets, against HGETALL into a map"
+	lookupWhat     = "finds by a secondary key and by *, against one bare script with GET and HGETALL"
+	createWhat     = "creates with uniqueness over 2 fields, against one bare script that checks 3 keys"
+	sameWhat       = "the same, against a handwritten script with the same checks, whose arguments are prepared beforehand"
+	peerGetWhat    = "finds an entry by its PRK, against HGETALL by the faster of rueidis and go-redis' AutoPipeline"
+	peerLookupWhat = "finds by a secondary key, against a script with GET and HGETALL by the faster of the same two"
 	sessionWhat    = "Session, against HGET and HGETALL in one pipeline"
 )
 
@@ -330,7 +330,7 @@ var rows = []row{
 	},
 	{
 		name: "create-1", tcp: true, run: create(1, bareScript),
-		what: createWhat + ": less than the promise takes",
+		what: createWhat + ", fewer than uniqueness requires",
 	},
 	{
 		name: "create-unchecked-1", run: create(1, barePipeline),
@@ -378,7 +378,7 @@ var rows = []row{
 	},
 	{
 		name: "get-128-cached", target: 3, run: get(128, 2*population),
-		what: "by PRK with Options.CacheSize, all entries hot",
+		what: "finds by PRK with Options.CacheSize, when all entries are cached, against HGETALL",
 	},
 	{
 		name: "count", quick: true, target: 0.85, run: (*bench).count,
@@ -406,7 +406,7 @@ var rows = []row{
 	},
 	{
 		name: "update-1", quick: true, tcp: true, target: 0.9, cpu: 1.25, run: (*bench).update,
-		what: "one other and one secondary facet of an entry in hand, against a bare script of the same commands",
+		what: "changes a plain and a secondary facet of an entry that was read before, against a bare script with the same commands",
 	},
 	{
 		name: "typed-find-1", quick: true, target: 0.87, run: compareTyped(1, typedFind),
