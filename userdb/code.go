@@ -118,7 +118,7 @@ func (c Code) index() int {
 	return len(codes) - 1
 }
 
-// errorCodes maps errors to codes and outcomes. The first row that matches an error decides, also
+// errorCodes maps errors to codes and outcomes. The first row that matches an error decides, even
 // if the error wraps or joins several. If the outcome is "", it is the same word as the code.
 var errorCodes = []struct {
 	err     error

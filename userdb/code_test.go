@@ -57,8 +57,9 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// TestCodeOf checks that every row of the table decides about its own error, wrapped or not, and
-// that of two joined errors the one whose code comes first decides, whatever their order.
+// TestCodeOf checks that each error in the table has the code of its row, wrapped or not, and that
+// two joined errors have the code that comes first in the order of precedence, whichever error was
+// joined first.
 func TestCodeOf(t *testing.T) {
 	for _, a := range errorCodes {
 		if got := CodeOf(a.err); got != a.code {

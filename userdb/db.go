@@ -18,11 +18,11 @@ type DB struct {
 	handle
 	current *atomic.Pointer[view.View] // under the schema in force
 	hashers *hashers
-	secret  *atomic.Pointer[loadedSecret] // keys digests; see loadSecret
+	secret  *atomic.Pointer[loadedSecret] // the key of digest; see loadSecret
 	options Options
 }
 
-// handle is embedded by DB, so that its field is not exported.
+// handle lets DB embed a view.Handle in a field that is not exported.
 type handle = view.Handle
 
 // Open connects to the store at url and pings it. These are the forms of url:
@@ -241,8 +241,8 @@ func (db *DB) Type(name string) (*Type, error) {
 	return &Type{db, v, t}, nil
 }
 
-// Find returns the entry that h identifies. The hint must name its type itself. With
-// Options.CacheSize the entry may be a copy.
+// Find returns the entry that h identifies. The hint must name the type. With Options.CacheSize the
+// entry may come from the cache.
 func (db *DB) Find(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	ctx, v := db.begin(ctx, "Find", &err)
 	defer v.end(&err)

@@ -23,6 +23,9 @@
 // change, followed by the three revisions before it. ~skv:FIELD holds the canonical form of a
 // secondary value if that differs from the facet.
 //
+// The original, to which comments of this module refer, is coffeenode-userdb 0.0.10, the JavaScript
+// program that first wrote such records. This package reads them as they are.
+//
 // # Invariants
 //
 //   - I1: Every secondary value of a live entry has its SRK, and that SRK names this entry.
@@ -40,8 +43,9 @@
 // A method reads an entry, builds one change value that describes the difference (facets, SRKs to
 // claim and to release, index members), and has the store apply it. On one server, one Lua script
 // compares the entry's revision, looks up each claimed value under every secondary field of the
-// type, and writes all or nothing. On a cluster, claims and one commit do this. A reader believes
-// an SRK only if its entry is live and holds the value.
+// type, and writes all or nothing. On a cluster, whose scripts cannot reach other slots, the store
+// first claims each value by writing its SRK, and then commits with one script on the entry. A
+// reader believes an SRK only if its entry is live and holds the value.
 //
 // # Structs
 //

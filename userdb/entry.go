@@ -39,8 +39,8 @@ func (e Entry) Type() string { return e.key.Type() }
 // UID returns the primary value.
 func (e Entry) UID() string { return e.key.Value() }
 
-// Rev returns the revision, which is new with every change of the entry. It is "" if the entry was
-// written only by the original.
+// Rev returns the revision, which is new with every change of the entry. It is "" if only the
+// original has written the entry.
 func (e Entry) Rev() string { return store.Rev(e.fields[store.FieldRev]) }
 
 // PasswordChanged returns when the password was last set, or the zero time if that is not known.
@@ -58,13 +58,13 @@ func (e Entry) Disabled() bool {
 	return e.fields[store.FieldDisabled] != ""
 }
 
-// SetDisabled sets in this copy whether the entry may not log in. Update and Save then do what
+// SetDisabled disables or enables the entry in this copy. Update and Save then do what
 // Disable or Enable does, in the same change as the facets.
 func (e *Entry) SetDisabled(disabled bool) { e.disable = &disabled }
 
 // Verified reports whether the owner of the entry has proved to receive what is sent to the address
-// in this facet, with Accept, a token of PurposeChange, or a token from IssueFor. A new value is
-// not verified.
+// in this facet, by using AcceptInvitation, a token of PurposeChange, or a token from IssueFor. A
+// new value is not verified.
 func (e Entry) Verified(field string) bool {
 	_, edited := e.edits[field]
 	mark := e.fields[store.FieldVerified(field)]

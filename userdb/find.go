@@ -40,8 +40,8 @@ func (t *Type) Name() string { return t.declared.Name }
 
 // Find returns the entry that h identifies. It takes one round trip; on a cluster it takes two
 // unless the hint is a key or a UID. With Options.CacheSize, an entry that is found by its UID or
-// key may be a copy and take none. The error is ErrNotFound if there is no live entry, and
-// hints.ErrHint if the hint is invalid for this type.
+// key may come from the cache, without a round trip. The error is ErrNotFound if there is no live
+// entry, and hints.ErrHint if the hint is invalid for this type.
 func (t *Type) Find(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Find", &err)
 	defer v.end(&err)
@@ -182,9 +182,9 @@ type Query struct {
 	// only for Page and cannot be used with After.
 	Before string
 
-	// MaxRead limits the entries that Page reads, approximately, and to a hundred times as many
-	// the keys that it scans. The page may then have fewer entries than Limit, or none, although it
-	// has a Next. If zero, Page reads until the page is full.
+	// MaxRead is the approximate number of entries after which Page stops reading. Page also stops
+	// after scanning a hundred times as many keys. The page may then have fewer entries than Limit,
+	// or none, although it has a Next. If zero, Page reads until the page is full.
 	MaxRead int
 
 	// Disabled selects only entries that are disabled, or only those that are not. If nil, it
@@ -218,10 +218,10 @@ const pageLimit = 100
 // and the server is never blocked. If an entry cannot be read, All yields ErrCorrupt and continues;
 // any other error ends the sequence.
 //
-// Without Order, the entries come in no order, by SCAN. An entry that exists all the time is
-// yielded at least once. An entry that is created or deleted while All runs may or may not be
-// yielded. If the server's tables are resized, the server restarts or a replica takes its place
-// while All runs, an entry may be yielded twice.
+// Without Order, the entries come in no particular order, as SCAN returns them. An entry that
+// exists all the time is yielded at least once. An entry that is created or deleted while All runs
+// may or may not be yielded. If the server's tables are resized, the server restarts or a replica
+// takes its place while All runs, an entry may be yielded twice.
 //
 // With Order, the entries are sorted by the values of an ordered field: numbers by size, after NaN;
 // dates by time; null before false before true; text by its canonical form, so that alice, Alice
@@ -342,7 +342,7 @@ func (l *skippedEntries) err() error {
 // A Total says how many entries a query selects.
 type Total struct {
 	Entries int64
-	// Estimate reports whether there may be fewer entries. On a cluster, an index may have members
+	// Estimate reports whether Entries may be too high. On a cluster, an index may have members
 	// of changes that are still running or were interrupted; check.Run removes the latter.
 	Estimate bool
 }

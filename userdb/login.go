@@ -36,8 +36,8 @@ type Attempt struct {
 //     *WaitError says how long to wait.
 //   - ErrUnavailable with a *BusyError if more logins are waiting for a processor than can be
 //     served before the deadline of ctx.
-//   - ErrCorrupt if the entry cannot be read, or if a record of the store's own is damaged without
-//     which no attempt can be judged. The error names the record.
+//   - ErrCorrupt if the entry cannot be read, or if a record that the store itself needs to judge
+//     attempts is damaged. The error names the record.
 //
 // Login counts failures for each account and, over all accounts, for each origin. An identifier
 // that nobody has counts as an account. After ten failures in a day, attempts on an account are
@@ -98,7 +98,8 @@ func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) 
 }
 
 // reread reads the entry again and reports whether its hash is one of those for which the password
-// is right. Every login ends with it, so that nobody is let in whose right to log in ended before.
+// is right. Every login ends with reread, so that it fails if the entry lost the right to log in
+// meanwhile.
 func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
 	current, err := p.t.view.FindOne(ctx, store.Lookup{PRK: p.r.Key})
 	switch {
@@ -231,7 +232,7 @@ func (p *proof) verify(ctx context.Context, pw string) password.Result {
 }
 
 // event returns an event about the entry. If there is none, the event has a keyed hash of the
-// identifier, because people type passwords into that box.
+// identifier and not the text itself, because people type passwords into the wrong box.
 func (p *proof) event(kind EventKind) Event {
 	e := Event{Kind: kind, Key: p.r.Key, Origin: p.origin}
 	if !p.r.Live() {

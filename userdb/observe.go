@@ -8,8 +8,8 @@ import (
 
 // An Observer is notified of what a DB does, but not of the accounts it concerns. It receives names
 // of methods, kinds of events and classes of outcomes, never an identifier, a value, a key, a
-// secret or the text of an error. Packages metrics and trace implement it.
-// One that also has the method Client of redisdb.Observer is told of Redis clients.
+// secret or the text of an error. Packages metrics and trace implement it. An Observer that also
+// implements redisdb.Observer is notified of Redis clients as well.
 //
 // The methods of an Observer are called on the goroutines of the DB's callers, many at the same
 // time. The functions and contexts that they return must not be nil.
@@ -49,8 +49,8 @@ type Observer interface {
 //	panicked         the method did not return, because a function of the caller panicked
 //	other            any other error, such as one returned by the function passed to Update
 //
-// If an error is several of these, the word for the store's part is chosen. Later versions may add
-// words.
+// If several words apply to an error, a word for a fault of the store is chosen over one for a
+// mistake of the caller. Later versions may add words.
 type Outcome string
 
 // failures lists the outcomes that are faults of the store or the program.

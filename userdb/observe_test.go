@@ -91,7 +91,7 @@ func openObserved(t *testing.T, ws ...userdb.Observer) (*userdb.DB, *userdb.Type
 // methodNames returns the names of all exported methods that take a context, as observers receive
 // them.
 func methodNames() (all []string) {
-	for name, of := range map[string]reflect.Type{
+	for name, of := range map[string]reflect.Type{ // the space keeps the keys of DB and Type apart
 		"": reflect.TypeFor[*userdb.DB](), " ": reflect.TypeFor[*userdb.Type](), "Set.": reflect.TypeFor[userdb.Set](),
 		"List.": reflect.TypeFor[userdb.List](), "Hash.": reflect.TypeFor[userdb.Hash](), "String.": reflect.TypeFor[userdb.String](),
 		"SortedSet.": reflect.TypeFor[userdb.SortedSet](),
@@ -219,7 +219,7 @@ func TestObserversInOrder(t *testing.T) {
 	}
 }
 
-// A relay is an Observer that records calls of Verb in another recorder.
+// A relay is an Observer whose method Call writes to another recorder.
 type relay struct {
 	*recorder
 	to *recorder

@@ -19,7 +19,8 @@ import (
 // onceLife is how long CreateOnce remembers a request by its name.
 const onceLife = 24 * time.Hour
 
-// onceLease is how long the call that began a request has it to itself, as it may still be running.
+// onceLease is how long other calls leave a request to the call that began it, which may still be
+// running.
 const onceLease = 10 * time.Second
 
 // onceEnd limits how long a failed call takes to give up its request.
@@ -57,12 +58,12 @@ func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry
 	return e, err
 }
 
-// A once represents a request of CreateOnce for an entry at prk.
+// A onceRequest represents a request of CreateOnce for an entry at prk.
 //
 // The call that begins the request stores a token where the tokens of the entry will be, and the
 // change that creates the entry spends that token. The token therefore shows at any time whether
-// the entry was created, and makes all calls that try to create it exclude each other. The age is
-// measured by the server's clock, as the clocks of two programs may differ.
+// the entry was created, and only one of the calls that try to create the entry can succeed. The
+// age is measured by the server's clock, as the clocks of two programs may differ.
 type onceRequest struct {
 	*Type
 	record recordkey.Key // stores the request, as the token of an entry that does not exist
@@ -74,7 +75,7 @@ type onceRequest struct {
 	age    time.Duration
 }
 
-// once returns the request with a name, which it begins if there is none.
+// openOnce returns the stored request with a name. If there is none, it begins one.
 func (t *Type) openOnce(ctx context.Context, name, caller string, n NewEntry) (o onceRequest, err error) {
 	if name == "" || len(name) > 1024 {
 		return o, invalid(purposeOnce, "size", "the name must have 1 to 1,024 bytes")
@@ -93,7 +94,8 @@ func (t *Type) openOnce(ctx context.Context, name, caller string, n NewEntry) (o
 	return o, err
 }
 
-// onceKey returns the key under which a request is stored, or the mark that a call has given it up.
+// onceKey returns the key under which the request with a name is stored. With the caller of a
+// request as the name, it returns the key of the mark that this call has given up the request.
 func onceKey(name string) (recordkey.Key, error) {
 	key, err := recordkey.PRK(purposeOnce, "name", name)
 	return key.In(view.Reserved), err
@@ -131,8 +133,8 @@ func (o *onceRequest) read(ctx context.Context) error {
 	return err
 }
 
-// begin stores the request, first at the UID that the entry will have, so that a crash in between
-// leaves nothing that counts.
+// begin reserves the UID that the entry will have, and then stores the request. A crash in between
+// leaves only the reservation, which no later call takes for a request.
 func (o *onceRequest) begin(ctx context.Context, uid string) error {
 	prk, err := o.reserveUID(ctx, uid)
 	if err != nil {
@@ -151,8 +153,9 @@ func (o *onceRequest) begin(ctx context.Context, uid string) error {
 	return err
 }
 
-// token returns the token to store at the UID that the entry will have. It depends only on the
-// name, so that a token that is left behind is only in the way of requests with other names.
+// token returns the token to store at the UID that the entry will have. It depends only on the name
+// of the request. If a crash leaves it behind, it blocks the UID only for requests with other
+// names.
 func (o onceRequest) token() store.Token { return store.Token{Hash: o.name, Purpose: purposeOnce} }
 
 // reserveUID stores the token at the UID that the entry will have, and returns the PRK.
@@ -177,8 +180,8 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (prk recordkey.
 	return prk, err
 }
 
-// findCreated returns the entry if the request has created it. waiting reports whether it has not
-// done so yet.
+// findCreated returns the entry if the request has created it. waiting reports whether the request
+// has yet to create it.
 func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, err error) {
 	_, _, err = o.view.Engine.Peek(ctx, o.prk, o.name, o.view.StoreTime())
 	pending := err == nil

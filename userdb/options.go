@@ -92,13 +92,14 @@ type Options struct {
 	// this DB itself wrote. If the network loses the server's report, the entry is served until it
 	// is CacheMaxAge old.
 	//
-	// The cache needs a server that Open got the URL of (redis:, rediss:, unix:), its database 0,
-	// RESP3, and CLIENT TRACKING, which Redis has since version 6; otherwise Open and redisdb.New
-	// return ErrCache. Embedded stores ignore Cache, as they are in this process anyway.
+	// The cache needs a server that Open connects to by URL (redis:, rediss:, unix:), its database
+	// 0, RESP3, and CLIENT TRACKING, which Redis has since version 6; otherwise Open and
+	// redisdb.New return ErrCache. Embedded stores ignore CacheSize, as they are in this process
+	// anyway.
 	//
 	// The cache has a connection pool of its own, of the same size as the other. It keeps every
 	// field except the password hash, and no entries over 16 KiB. Each eviction scans a sixteenth
-	// of the cache, so make Cache large enough for all entries that are often used.
+	// of the cache, so make CacheSize large enough for all entries that are often used.
 	CacheSize int
 
 	// CacheMaxAge limits how long a cached entry is served without hearing from the server. If
@@ -145,9 +146,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// describe returns v as JSON after the name of its type. v is a value with a secret that its JSON
-// leaves out. If v were in an unexported field of another struct, fmt would print the secret, as it
-// calls no methods there.
+// describe returns the name of v's type followed by v as JSON, which leaves out the secrets in v. It
+// cannot protect a v in an unexported field of a struct that is printed: fmt calls no methods there
+// and prints the secrets.
 func describe(v json.Marshaler) string {
 	text, _ := json.Marshal(v)
 	return fmt.Sprintf("%T%s", v, text)

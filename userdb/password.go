@@ -274,7 +274,7 @@ func (hs *hashers) Hash(ctx context.Context, t *change.Type, pw string, own []st
 }
 
 func (hs *hashers) Check(ctx context.Context, t *change.Type, pw string, own []string) error {
-	if pw == "" { // under no policy: anybody could log in
+	if pw == "" { // refused whatever the policy, since anybody could log in
 		return &password.PolicyError{Rule: "min", Reason: "it is empty"}
 	}
 	p := t.Schema.Policy()

@@ -47,7 +47,7 @@ func (p problems) fields() (names []string) {
 	return names
 }
 
-// err returns a single problem as it is, and several joined: in order of their fields, the password
+// err returns a single problem as it is. It joins several, sorted by field and with the password
 // last.
 func (p problems) err() error {
 	slices.SortStableFunc(p, func(a, b error) int { return cmp.Compare(sortKey(a), sortKey(b)) })
@@ -115,7 +115,8 @@ func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map
 	return errs
 }
 
-// allProblems returns all that is wrong with a change that was refused for one field.
+// allProblems returns all problems of a change that was refused with err, which reports only one of
+// them.
 func (t *Type) allProblems(ctx context.Context, err error, old store.Record, facets map[string]string) error {
 	var p problems
 	if other := p.add(err); other != nil || len(p) == 0 {

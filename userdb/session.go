@@ -144,8 +144,8 @@ func sessionOf(s store.Session) Session {
 }
 
 // Session returns the session that has the secret, and its entry. It takes one round trip, and once
-// a minute a second one to record that the session was seen. After the end of a session was
-// acknowledged, no process gets it any more. The error is ErrNotFound if the session has ended or
+// a minute a second one to record that the session was seen. Once a method that ends the session
+// has returned, no process gets it anymore. The error is ErrNotFound if the session has ended or
 // the secret is invalid; it does not say which.
 func (t *Type) Session(ctx context.Context, secret string) (e Entry, session Session, err error) {
 	ctx, v := t.db.begin(ctx, "Session", &err)

@@ -8,7 +8,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// A PasswordState tells whether an entry has a password that can be checked.
+// A PasswordState says whether an entry has a password that can be checked.
 type PasswordState string
 
 // The states of a password.
@@ -66,10 +66,10 @@ type OpenToken struct {
 	Expires time.Time // when it expires, by the clock of the store
 }
 
-// LoginStatus returns what Login would consider for an entry, and so why it would refuse the owner
-// whatever the password. It counts nothing and changes nothing. It does not say whether an origin
-// must wait because of failures with other accounts. The error is ErrNotFound if there is no such
-// entry, and ErrCorrupt as for Login.
+// LoginStatus returns what Login would consider for an entry, apart from the password, and so shows
+// why Login refuses the owner. It counts nothing and changes nothing. It does not say whether an
+// origin must wait because of failures with other accounts. The error is ErrNotFound if there is no
+// such entry, and ErrCorrupt as for Login.
 func (t *Type) LoginStatus(ctx context.Context, h hints.Hint) (s LoginStatus, err error) {
 	ctx, v := t.db.begin(ctx, "LoginStatus", &err)
 	defer v.end(&err)

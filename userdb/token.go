@@ -22,8 +22,9 @@ import (
 // purposeInvite is the prefix of the purpose of an invitation; the field follows.
 const purposeInvite = "invite:"
 
-// sentMark, as the last field of a token, marks one that IssueFor sent to the facet in the first
-// field. As no change touches a field of this name, it does not end the token.
+// sentMark is the last field of a stored token that was issued for an address, such as by IssueFor;
+// the first field holds that address. A token ends when one of its fields changes, but no entry has
+// a field of this name.
 const sentMark = "~sent"
 
 // A Token lets the holder of its secret do one thing once, such as prove to own an address, set a
@@ -41,7 +42,7 @@ type Token struct {
 	Value string
 
 	// Field names a facet; when it changes, the token ends. If "", the token is bound to no facet,
-	// or to that of PurposeChange.
+	// or, with PurposeChange, only to the facet that it changes.
 	Field string
 
 	// Lifetime is how long the token is valid, from a millisecond to 30 days. If zero, it is one
@@ -51,9 +52,9 @@ type Token struct {
 
 // PurposeChange is the prefix of the purpose of a token that changes a secondary facet when it is
 // redeemed: "change:email" sets the facet email to the token's Value, without white space around
-// it. The value is claimed only then, so that nobody can hold an address without receiving its
+// it. The value is claimed only then, so that nobody can take an address without receiving its
 // mail. If the facet is changed in another way, the token ends. At most three such tokens are
-// issued for one value in an hour, for whichever entries, as somebody gets a mail for each.
+// issued for one value in an hour, whatever the entry, because each of them sends somebody a mail.
 const PurposeChange = "change:"
 
 const (
@@ -80,10 +81,10 @@ func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (secret string
 }
 
 // IssueFor issues a token that is sent to an address of the entry, and returns its secret and the
-// address. The address is the one stored in the field and never what a visitor typed, which may be
-// another address that is equal here. When the address changes, the token ends; when the token is
-// redeemed, the address is verified. The errors are those of Issue, and ErrInvalid if the entry has
-// no such facet.
+// address. The address is the one stored in the field, never the one that a visitor typed: the two
+// may be equal only in their canonical form and lead to different mailboxes. When the address
+// changes, the token ends; when the token is redeemed, the address is verified. The errors are
+// those of Issue, and ErrInvalid if the entry has no such facet.
 func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Token) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueFor", &err)
 	defer v.end(&err)
@@ -97,7 +98,8 @@ func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Toke
 	return secret, t.entryUnchecked(r).Text(field), nil
 }
 
-// bindTo sets the field that the token is sent to, unless the token has another.
+// bindTo sets Field to the field that the token is sent to. It returns an error if Field already
+// names another.
 func (tk *Token) bindTo(field string) error {
 	switch {
 	case tk.Field != "" && tk.Field != field:
@@ -109,8 +111,8 @@ func (tk *Token) bindTo(field string) error {
 	return nil
 }
 
-// issue stores a token that is bound to the facets in bound, for the entry as it is when the token
-// is stored.
+// issue stores a token that is bound to the facets in bound. If the entry changes before the token
+// is stored, issue reads it again and starts over.
 func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bound []string) (secret string, r store.Record, err error) {
 	t = t.current()
 	if err := t.checkToken(&tk); err != nil {
@@ -246,6 +248,8 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token
 				if err != nil {
 					return c, false, err
 				}
+				// Mark as verified the address that received the token: the one in the facet
+				// proved, or else the new value. If this change replaces that facet, mark nothing.
 				if proved := provedField(token); proved == "" && changes || proved != "" && proved != field {
 					proved = cmp.Or(proved, field)
 					change.Verify(proved, facets[proved], own)
@@ -317,7 +321,7 @@ func (t *Type) RedeemSession(
 		return Entry{}, Session{}, "", err
 	}
 	s, key, err = t.startSession(ctx, e, o)
-	if errors.Is(err, ErrConflict) { // all sessions end, and the token with them
+	if errors.Is(err, ErrConflict) { // all sessions have ended, and the token with them
 		err = ErrNotFound
 	}
 	if err != nil {
@@ -329,9 +333,9 @@ func (t *Type) RedeemSession(
 	return e, s, key, err
 }
 
-// provedField returns the facet that the token was sent to: the holder of the token receives what
-// is sent there. It returns "" if the token was not sent to a facet. A token of PurposeChange
-// without one was sent to its Value.
+// provedField returns the facet that the token was sent to, which proves that the holder of the
+// token receives what is sent there. It returns "" if the token was not sent to a facet; a token of
+// PurposeChange was then sent to its Value.
 func provedField(token store.Token) string {
 	if n := len(token.Fields); n > 1 && token.Fields[n-1] == sentMark {
 		return token.Fields[0]

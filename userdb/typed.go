@@ -21,11 +21,11 @@ import (
 //
 //	Go type                     zero value         facet
 //	string                      facet is absent    text; an empty one is read as ""
-//	encoding.TextMarshaler      as its text says   text; an empty one is absent
+//	encoding.TextMarshaler      by its text        text; an empty one is absent
 //	time.Time                   facet is absent    UTC: date to the millisecond, or text in full
 //	numbers, bool               0, false           number (integers in full precision), boolean
 //	slice, map, interface       nil: absent        json
-//	struct, array               as it is           json
+//	struct, array               stored             json
 //	pointer to one of these     nil: absent        the value it points to, even if zero or empty
 //
 // An absent facet is read as the zero value, and stays absent if the field still has that value
@@ -43,8 +43,8 @@ type Typed[T any] struct {
 }
 
 // Of returns a view of a type as the struct T with `userdb` tags, which schema.From describes. T
-// may omit any facet of the type, and tags may omit any option. The error is a *schema.Error whose
-// path is the Go field:
+// may omit any facet of the type, and tags may omit any option. The error is a *schema.Error, whose
+// path is the Go field, if one of these is true:
 //
 //   - T is not a struct or has no tags, or a tag is malformed or on a field that is not exported.
 //   - Two fields have the same name.
@@ -136,7 +136,8 @@ func (t *Typed[T]) fill(v *T, e Entry) error {
 	return nil
 }
 
-// read converts the results of a method with Read, also if the change is unconfirmed.
+// read converts the results of a method of Type to those of the same method of Typed. It returns
+// the struct even if the change is unconfirmed.
 func (t *Typed[T]) read(e Entry, err error) (T, error) {
 	var zero T
 	if !committed(err) {
@@ -237,7 +238,7 @@ func (t *Typed[T]) All(ctx context.Context, q Query) iter.Seq2[T, error] {
 	}
 }
 
-// A ParsePage is a Page of structs.
+// A PageOf is a Page of structs.
 type PageOf[T any] struct {
 	Entries    []T
 	Next, Prev string // the same as in Page

@@ -34,8 +34,8 @@ const (
 //
 // The error is ErrNotFound if nobody has the identifier, or if the entry is disabled, has no such
 // facet or has a UID of over 200 bytes. Give the visitor the usual answer and send nothing. Do the
-// same for ErrTooManyAttempts, which follows three tokens for one account in an hour, by whichever
-// of its identifiers, or thirty tokens and invitations from one origin.
+// same for ErrTooManyAttempts, which is returned after three tokens for one account in an hour,
+// whichever of its identifiers were typed, or after thirty tokens and invitations from one origin.
 func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Token, a Attempt) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueForVisitor", &err)
 	defer v.end(&err)
@@ -131,8 +131,8 @@ func (t *Type) identifierDigest(typed string) string {
 	return t.db.digest("identifier", form)
 }
 
-// admitChange counts the tokens that change a facet to an address, for whichever accounts: each is
-// a mail to somebody who may not want it.
+// admitChange counts a token that would change a facet to an address, whatever the account. It
+// limits them because each is a mail to somebody who may not want it.
 func (t *Type) admitChange(ctx context.Context, address string) error {
 	if err := t.db.loadSecret(ctx); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (t *Type) limit(ctx context.Context, kind, name string, limit int, e Event)
 
 // findConstantTime returns the entry that has an identifier in any secondary field, and the zero
 // record if none does. In both cases it takes the same round trips and reads the same number of
-// records. For text that no entry can have it takes none.
+// records. It takes no round trip for text that cannot be an identifier of any entry.
 func (t *Type) findConstantTime(ctx context.Context, typed string) (store.Record, error) {
 	_, l, err := t.view.Resolve(hints.Any(typed), t.declared.Name)
 	if err != nil {
@@ -201,24 +201,25 @@ func (t *Type) findConstantTime(ctx context.Context, typed string) (store.Record
 	return f.Record, f.Err
 }
 
-// An Invitation describes a mail to send to Address. If Known is false, the mail contains a link
-// with Secret. Otherwise it says that an account with this address exists.
+// An Invitation describes a mail to send to Address. If Registered is false, the mail contains a
+// link with Secret. Otherwise it says that an account with this address exists.
 type Invitation struct {
 	Field      string // the facet that will hold the address
 	Address    string // as typed, without surrounding space; if an entry has it, as stored there
 	Value      string // Token.Value
-	Secret     string // the secret for Accept; "" if Known
+	Secret     string // the secret for AcceptInvitation; "" if Registered
 	Registered bool   // an entry has the address or an identifier with the same canonical form
 }
 
-// Invite starts the registration of a visitor who typed an address. field is the facet that the
-// address will be. The reader of the mail creates the account with AcceptInvitation. Invite chooses
-// the UID of the account but claims no values. Only the application learns whether somebody already
-// has the address; Invite does the same work in both cases. Show the visitor no difference.
+// Invite starts the registration of a visitor who typed an address. field names the facet that will
+// hold the address. The reader of the mail creates the account with AcceptInvitation. Invite
+// chooses the UID of the account but claims no values. Only the application learns whether somebody
+// already has the address; Invite does the same work in both cases. Show the visitor no difference.
 //
-// Of tk only Value and Lifetime are used: the value that PeekInvitation returns, and how long the
-// invitation is valid. The error is ErrInvalid if the facet cannot have the address. If it is
-// ErrTooManyAttempts, give the visitor the usual answer and send nothing, as with IssueForVisitor.
+// Invite uses only two fields of tk: Value, which PeekInvitation returns, and Lifetime, which says
+// how long the invitation is valid. The error is ErrInvalid if the facet cannot have the address.
+// If it is ErrTooManyAttempts, give the visitor the usual answer and send nothing, as with
+// IssueForVisitor.
 func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Attempt) (i Invitation, err error) {
 	ctx, v := t.db.begin(ctx, "Invite", &err)
 	defer v.end(&err)
@@ -344,9 +345,10 @@ func (t *Type) invitation(ctx context.Context, secret string) (Invitation, store
 // invitation: of any number of callers, only one gets the entry. n.UID must be "", and the address
 // must not be among n.Facets. The entry has the address of the invitation, marked as verified.
 //
-// The error is ErrNotFound if the secret was redeemed, has expired or is invalid. After any other
-// error the invitation remains valid: a value is invalid or taken, or the policy refuses the
-// password. ErrDuplicate for the address means that somebody has taken it since.
+// The error is ErrNotFound if the secret was redeemed, has expired or is invalid. After other
+// errors, such as those for an invalid or taken value or for a password that the policy refuses,
+// the invitation remains valid. ErrDuplicate for the address means that somebody has taken it
+// since.
 func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "AcceptInvitation", &err)
 	defer v.end(&err)

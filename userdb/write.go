@@ -33,8 +33,8 @@ type NewEntry struct {
 	// Tags are the members of the tertiary set "tags", which the schema must declare.
 	Tags []string
 
-	// Password is the password. If "", the entry cannot log in until SetPassword, unless
-	// RequirePassword is set, which refuses it.
+	// Password is the password. If it is "", Create refuses it if RequirePassword is set; otherwise
+	// the entry cannot log in until SetPassword is called.
 	Password string
 
 	// RequirePassword says that somebody typed Password, so that an empty one is refused.
@@ -50,8 +50,8 @@ const maxUIDAttempts = 16
 var errNoFreeUID = errors.New("the UID generator returns only UIDs that are taken")
 
 // RandomUID returns a generator of UIDs of n hexadecimal digits from a cryptographic source. n is
-// from 8 to 64; 12 digits are 48 bits. If a UID is taken, Create asks the generator for another and
-// never reuses it for another entry.
+// from 8 to 64; 12 digits are 48 bits. If a UID is taken, Create asks the generator for another, so
+// two entries never share a UID.
 func RandomUID(n int) func() (string, error) {
 	return func() (string, error) {
 		if n < 8 || n > 64 {
@@ -251,7 +251,8 @@ func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 		return t.entry(after, publicError(err))
 	}
 	current, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
-	if err == nil && current.Version().Rev != r.Version().Rev { // a fence does not change Rev
+	// Rev stays the same if another writer on a cluster has only fenced the entry.
+	if err == nil && current.Version().Rev != r.Version().Rev {
 		err = ErrConflict
 	}
 	return e, err

@@ -145,7 +145,8 @@ func callMaintenance(ctx context.Context, db *userdb.DB) error {
 	return nil
 }
 
-// checkStatus returns an error if part of the status could not be determined, apart from settings.
+// checkStatus returns an error if part of the status could not be determined. Settings that the
+// server refuses to report do not count.
 func checkStatus(ctx context.Context, db *userdb.DB) error {
 	st, err := inspect.StatusOf(ctx, db, nil)
 	for _, w := range st.Warnings {

@@ -266,7 +266,7 @@ func (h *cachedSite) countUp(field string, rounds int) error {
 	return nil
 }
 
-// TestCacheNotUsedForDecisions changes an entry of which a store holds a copy, without an
+// TestCacheNotUsedForDecisions changes an entry that a store has cached, and withholds the
 // invalidation message. Verbs that decide something must not use the stale copy, and must leave it
 // in the cache.
 func TestCacheNotUsedForDecisions(t *testing.T) {
@@ -356,7 +356,7 @@ func TestCacheCausesNoConflict(t *testing.T) {
 }
 
 // TestCacheConnectionBreaks cuts the connections that carry invalidation messages. Copies must be
-// dropped with their connection, so that readers see changes of which no message arrived.
+// dropped with their connection, so that readers see changes whose messages were lost.
 func TestCacheConnectionBreaks(t *testing.T) {
 	h := startCached(t, userdb.Options{CacheMaxAge: time.Hour})
 	add(t, h.users, "u", "name", "Ann")
@@ -426,7 +426,7 @@ func TestCacheRefused(t *testing.T) {
 	wantErr(t, "a caching client", err, userdb.ErrUnsuitable, "Options.Cache")
 }
 
-// TestCacheEmbedded checks that the option has no effect on an embedded store.
+// TestCacheEmbedded checks that CacheSize has no effect on an embedded store.
 func TestCacheEmbedded(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{CacheSize: 100})
 	must(t, err)

@@ -294,8 +294,8 @@ func callRandomVerb(ctx context.Context, users *userdb.Type, r *rand.Rand) (int6
 
 // TestClusterContention lets many callers compete for one free value on a cluster. Exactly one must
 // get it; the others must get ErrDuplicate. The number of rounds depends on how the machine
-// schedules the callers, so only make soak limits it, by the median of many runs. The tests of
-// internal/store/cluster, which control time, cover how callers back off.
+// schedules the callers, so the test limits it only with many runs, as in 'make soak', by their
+// median. The tests of internal/store/cluster, which control time, cover how callers back off.
 func TestClusterContention(t *testing.T) {
 	runs := envInt("USERDB_CONTENTIONS", 1)
 	s := clusterSite(t)

@@ -21,9 +21,9 @@ import (
 type corruption struct {
 	name   string
 	do     func(ctx context.Context, c redis.UniversalClient) error
-	expect []string // what both checks find
-	find   error    // from Find by UID
-	words  string   // in that error
+	expect []string // what the audit of the tests and check.Run must find
+	find   error    // what Find by UID must return
+	words  string   // what that error must mention
 }
 
 // orphaned is the damage if no hash is left at the entry's key.
@@ -107,7 +107,7 @@ func createDamaged(t *testing.T, s *site, d corruption) *userdb.Type {
 	} {
 		must(t, errOf(users.Create(t.Context(), n)))
 	}
-	if strings.Contains(d.name, "index") {
+	if strings.Contains(d.name, "index") { // v must not be in the index of the tag, which d removes
 		must(t, users.Delete(t.Context(), hints.UID("v")))
 		add(t, users, "v", "name", "w", "job", "j")
 	}
@@ -115,8 +115,9 @@ func createDamaged(t *testing.T, s *site, d corruption) *userdb.Type {
 	return users
 }
 
-// TestDamage finds and lists entries some of which are damaged. Only the damaged entry may fail,
-// with an error that says what is wrong, and both checks must find all of the damage.
+// TestDamage finds and lists entries, one of which is damaged. Only the damaged entry may fail,
+// with an error that says what is wrong, and the audit of the tests and check.Run must find all of
+// the damage.
 func TestDamage(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		for _, d := range corruptions {

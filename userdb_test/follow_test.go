@@ -257,8 +257,8 @@ func TestApplySchema(t *testing.T) {
 }
 
 // TestEarlierFingerprint opens a database of an earlier version of this library, which computed the
-// fingerprint of a schema differently. Programs must accept that fingerprint, and can extend the
-// schema.
+// fingerprint of a schema differently. Programs must accept that fingerprint, and must be able to
+// extend the schema.
 func TestEarlierFingerprint(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n")
@@ -296,7 +296,8 @@ func TestProgramBuildingIgnored(t *testing.T) {
 }
 
 // TestWriteAfterStoreEmptied removes all records under a program that has only read so far, and
-// that declares more than the stored schema did. The program must then be able to write first.
+// that declares more than the stored schema did. The program must be able to make the first write
+// to the empty store.
 func TestWriteAfterStoreEmptied(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n")

@@ -15,8 +15,8 @@ import (
 )
 
 // TestClusterClientLosesReplies uses a client whose router loses replies to commands that it does
-// not know. New must refuse such a client. If the router is replaced later, no value that is held
-// may count as free.
+// not know. New must refuse such a client. If the router is replaced later, no value that an entry
+// has may count as free.
 func TestClusterClientLosesReplies(t *testing.T) {
 	s := clusterSite(t)
 	t.Cleanup(s.check)
@@ -154,8 +154,8 @@ func (n *nilReplies) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// TestNilReplies checks that verbs do not take a script whose reply became nil on the way for one
-// that did nothing.
+// TestNilReplies replaces the replies of scripts with nil. No verb may conclude from this that its
+// script did nothing.
 func TestNilReplies(t *testing.T) {
 	s := serverSite(t)
 	t.Cleanup(s.check)

@@ -95,7 +95,7 @@ func (w *aclWorld) checkHalfDeleted(what string, db *userdb.DB, deleteErr error)
 }
 
 // TestCreateOverHalfDeleted starts from a delete that could not remove the facets. No verb may take
-// the rest for an account or for damage, and the next account with that UID must have nothing of
+// what is left for an account or for damage, and the next account with that UID must have none of
 // it.
 func TestCreateOverHalfDeleted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {

@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// dropEvent calls do, and keeps its event out of the feed of a cluster, as if the process had died
-// just before appending it.
+// dropEvent calls do, which makes a change on a cluster, and keeps the event of that change out of
+// the feed, as if the process had died just before appending it.
 func (g *gate) dropEvent(do func()) {
 	g.t.Helper()
 	refused := make(chan bool, 10)

@@ -83,8 +83,8 @@ func TestFeedHasEachEventOnce(t *testing.T) {
 	})
 }
 
-// A recordedVerb adds one line to the history of an entry that has a tag, a setting, a note, a
-// score and a session.
+// A recordedVerb adds one line, which records one event, to the history of an entry that has a tag,
+// a setting, a note, a score and a session.
 type recordedVerb struct {
 	name string
 	do   func(ctx context.Context, users *userdb.Type, e userdb.Entry, secret string) error
@@ -346,7 +346,7 @@ func TestUnchangedNotRecorded(t *testing.T) {
 		for i, verb := range unchangingVerbs {
 			e, secret := createFullEntry(t, users, fmt.Sprint("u", i))
 			must(t, s.raw.Set(t.Context(), "user/uid:"+e.UID()+"/friends", "x", 0).Err())
-			for _, lost := range []int{100, 0, 1} {
+			for _, lost := range []int{100, 0, 1} { // with 100, no command is lost
 				err := verb.doWithLoss(s, users, e, secret, lost, true)
 				if n := historyLen(t, users, e.UID()); err != nil || n != setupLines {
 					t.Errorf("%s, command %d lost: %v; %d lines, want %d", verb.name, lost, err, n, setupLines)

@@ -20,7 +20,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// formatEvents formats events as text: kind, fields, purpose, who and origin.
+// formatEvents formats events as text: kind, fields, purpose, actor and origin.
 func formatEvents(events []userdb.HistoryEvent) (all []string) {
 	for _, e := range events {
 		line := string(e.Kind)

@@ -62,7 +62,7 @@ type options struct {
 func Schema(s schema.Schema) Option { return func(o *options) { o.userdb.Schema = s } }
 
 // With sets the options that an application would pass to userdb.Open. All of them apply, except
-// Cache, which an embedded store does not need.
+// CacheSize, which an embedded store does not need.
 func With(u userdb.Options) Option { return func(o *options) { o.userdb = u } }
 
 // Fixtures names files to fill the store from, as with Store.Load.
@@ -70,8 +70,8 @@ func Fixtures(fsys fs.FS, names ...string) Option {
 	return func(o *options) { o.files = append(o.files, func(s *Store) { s.t.Helper(); s.Load(fsys, names...) }) }
 }
 
-// New opens a store that is empty except for Fixtures. When the test ends or the DB is closed, New
-// checks all records in all namespaces. Each broken invariant fails the test. Then the store is
+// New opens a store that is empty except for Fixtures. When the test ends or the DB is closed, the
+// records in all namespaces are checked, each broken invariant fails the test, and the store is
 // removed. If the store cannot be opened or filled, New ends the test.
 func New(t TB, all ...Option) *Store {
 	t.Helper()
@@ -116,7 +116,8 @@ func (s *Store) open(o userdb.Options) error {
 	return nil
 }
 
-// A checkedEngine is checked before it is closed, by the application or at the end of the test.
+// A checkedEngine checks the records of its store when it is closed, by the application or at the
+// end of the test.
 type checkedEngine struct {
 	store.Engine
 	close func() error
@@ -174,8 +175,8 @@ func (s *Store) load(fsys fs.FS, name string, refused func(int64, string)) error
 	return err
 }
 
-// Check fails the test for each broken invariant. Nothing may write while it runs. At the end of
-// the test, New calls it.
+// Check fails the test for each broken invariant. Nothing may write while it runs. It is also
+// called at the end of the test.
 func (s *Store) Check() {
 	s.t.Helper()
 	inside, err := migrate.Namespaces(context.Background(), s.DB)
@@ -189,8 +190,8 @@ func (s *Store) Check() {
 	}
 }
 
-// check uses the schema that is stored in the namespace, since a view of the application may use
-// another schema than New.
+// check checks the records in one namespace. It uses the schema that is stored there, since a view
+// of the application may use another schema than New.
 func (s *Store) check(ns recordkey.Namespace) {
 	s.t.Helper()
 	db, err := s.In(ns)

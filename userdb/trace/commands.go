@@ -38,7 +38,7 @@ func traceCommands(c redis.UniversalClient, p oteltrace.TracerProvider) {
 	}
 }
 
-// A discreet provider creates spans that hold nothing personal.
+// A filteringProvider creates spans that hold no personal data.
 type filteringProvider struct{ oteltrace.TracerProvider }
 
 // Tracer implements oteltrace.TracerProvider.
@@ -96,8 +96,8 @@ func (s filteringSpan) RecordError(err error, _ ...oteltrace.EventOption) {
 	}
 }
 
-// redirects lists the replies after which a command is sent in another way. They are not errors of
-// the span.
+// redirects lists the replies after which go-redis sends the command again in another way, so that
+// they are not errors of the span.
 var redirects = []string{"NOSCRIPT", "MOVED", "ASK"}
 
 // errorWords lists the words with which known error replies of Redis begin. Other replies may begin

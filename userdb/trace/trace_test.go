@@ -162,7 +162,8 @@ var attributeKeys = []attribute.Key{
 }
 
 // TestNothingLeaks calls all methods with marked texts and checks that the mark is not exported.
-// The calls succeed, are refused, meet records of a wrong type and meet a server that has gone.
+// The calls succeed, are refused, or fail because a record has the wrong type or the server is
+// gone.
 func TestNothingLeaks(t *testing.T) {
 	server := redistest.Start(t)
 	cluster := redistest.StartCluster(t)
@@ -262,7 +263,8 @@ func TestSharedRoundTrips(t *testing.T) {
 	}
 }
 
-// TestCache checks that one traced command fetches a cached entry.
+// TestCache checks that an entry is fetched once, by a traced command, and then comes from the
+// cache.
 func TestCache(t *testing.T) {
 	server := redistest.Start(t)
 	s := openTraced(t, func(o userdb.Options, _ *sdktrace.TracerProvider) (*userdb.DB, error) {
