@@ -65,8 +65,8 @@ func OpenEngine(ctx context.Context, engine store.Engine, o Options) (*DB, error
 	return open(ctx, engine, false, o.withDefaults())
 }
 
-// notReserved returns an error for the namespace of the store's own entries.
-func notReserved(ns recordkey.Namespace) error {
+// checkNamespace returns an error if ns is reserved for the store's own entries.
+func checkNamespace(ns recordkey.Namespace) error {
 	if view.IsReserved(ns) {
 		return &recordkey.SyntaxError{Func: "In", Input: ns.Path(), Reason: "the store's own namespace"}
 	}
@@ -76,7 +76,7 @@ func notReserved(ns recordkey.Namespace) error {
 // open returns a DB that uses engine. owned reports whether engine was opened for this DB, and so
 // whether the DB owns its client.
 func open(ctx context.Context, engine store.Engine, owned bool, o Options) (*DB, error) {
-	if err := notReserved(o.Namespace); err != nil {
+	if err := checkNamespace(o.Namespace); err != nil {
 		return nil, err
 	}
 	connect.ReportClients(engine, owned, o.Observers)
@@ -211,7 +211,7 @@ func (db *DB) Ping(ctx context.Context) (err error) {
 // with SchemaDeferred. The namespace ~userdb belongs to the store itself; for it, In returns a
 // *recordkey.SyntaxError.
 func (db *DB) In(ns recordkey.Namespace) (*DB, error) {
-	if err := notReserved(ns); err != nil {
+	if err := checkNamespace(ns); err != nil {
 		return nil, err
 	}
 	c := db.view().Config

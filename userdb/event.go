@@ -118,9 +118,9 @@ func (t *Type) emitUpdate(ctx context.Context, prk recordkey.Key, fields []strin
 	}
 	slices.Sort(fields)
 	t.db.emit(ctx, Event{Kind: EventUpdate, Key: prk, Fields: fields})
-	own := slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return !slices.Contains(t.declared.Secondary, f) })
-	if len(own) > 0 {
-		t.db.emit(ctx, Event{Kind: EventIdentifier, Key: prk, Fields: own})
+	identifiers := slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return !slices.Contains(t.declared.Secondary, f) })
+	if len(identifiers) > 0 {
+		t.db.emit(ctx, Event{Kind: EventIdentifier, Key: prk, Fields: identifiers})
 	}
 }
 

@@ -385,14 +385,13 @@ func ExampleDB_In() {
 	// Output: true false
 }
 
-func ExampleEntry_MarshalJSON() {
+func ExampleEntry() {
 	db, users := openWithAlice()
 	defer db.Close()
 	e, err := users.Find(context.Background(), hints.Any("alice"))
 	if err != nil {
 		log.Fatal(err)
 	}
-	e.Put("added", schema.Null())
 	fmt.Println(e.Key(), e.Type(), e.UID(), e.Text("email"))
 	// An entry never holds the password hash.
 	v, has := e.Get("password")

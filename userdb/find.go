@@ -66,11 +66,11 @@ func (db *DB) resolve(ctx context.Context, v *view.View, h hints.Hint, typ strin
 	if !errors.Is(err, ErrIndexBuilding) && (err != nil || t.Compared() || l.PRK.IsValid()) {
 		return v, t, l, err
 	}
-	next, failed := db.refreshForRead(ctx, v, v.Schema.Names()...)
+	next, refreshErr := db.refreshForRead(ctx, v, v.Schema.Names()...)
 	switch {
-	case errors.Is(failed, ErrUnavailable):
-		err = cmp.Or(err, failed)
-	case failed == nil: // otherwise search under the program's own schema
+	case errors.Is(refreshErr, ErrUnavailable):
+		err = cmp.Or(err, refreshErr)
+	case refreshErr == nil: // otherwise search under the program's own schema
 		v = next
 		t, l, err = v.Resolve(h, typ)
 	}
@@ -92,7 +92,7 @@ func (t *Type) FindExhaustive(ctx context.Context, h hints.Hint) (e Entry, err e
 }
 
 // Exists reports whether a hint identifies a live entry. An SRK without its entry does not count.
-func (t *Type) Exists(ctx context.Context, h hints.Hint) (is bool, err error) {
+func (t *Type) Exists(ctx context.Context, h hints.Hint) (exists bool, err error) {
 	ctx, v := t.db.begin(ctx, "Exists", &err)
 	defer v.end(&err)
 	_, err = t.record(ctx, h)
@@ -137,20 +137,20 @@ func (t *Type) findAll(ctx context.Context, hs []hints.Hint, yield func(Entry, e
 
 // findBatch returns the results for some hints, in the same order.
 func (t *Type) findBatch(ctx context.Context, hs []hints.Hint) ([]store.Found, error) {
-	all := make([]store.Found, len(hs))
+	results := make([]store.Found, len(hs))
 	var lookups []store.Lookup
-	var of []*store.Found
+	var targets []*store.Found
 	for i, h := range hs {
 		_, _, l, err := t.db.resolve(ctx, t.current().view, h, t.declared.Name)
-		if all[i].Err = err; err == nil {
-			lookups, of = append(lookups, l), append(of, &all[i])
+		if results[i].Err = err; err == nil {
+			lookups, targets = append(lookups, l), append(targets, &results[i])
 		}
 	}
 	found, err := t.view.FindMany(ctx, lookups)
 	for i, f := range found {
-		*of[i] = f
+		*targets[i] = f
 	}
-	return all, err
+	return results, err
 }
 
 // record returns the record that a hint identifies, including the store's own fields.

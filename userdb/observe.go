@@ -17,7 +17,7 @@ type Observer interface {
 	// Call is called when a method of a DB, a Type or a tertiary record begins. name is the name of
 	// the method, such as "Find" or "Set.Add". The method continues with the returned context and
 	// calls ended once when it returns; a listing calls it when the caller's loop ends.
-	Call(ctx context.Context, name string) (verb context.Context, ended func(Outcome))
+	Call(ctx context.Context, name string) (callCtx context.Context, ended func(Outcome))
 	// Hash is called when a job for the workers of Options.HashWorkers, such as hashing a password,
 	// enters the queue. began is called when the job gets a worker, and not if the job is refused.
 	// ended is called once.
@@ -71,12 +71,12 @@ type observation struct{ ended func(Outcome) }
 
 // begin notifies the observers that a method begins. The method must defer end with the same err,
 // which points to its error result.
-func (db *DB) begin(ctx context.Context, verb string, err *error) (context.Context, observation) {
+func (db *DB) begin(ctx context.Context, method string, err *error) (context.Context, observation) {
 	if len(db.options.Observers) == 0 {
 		return ctx, observation{}
 	}
 	*err = errPanicked
-	return db.observe(ctx, verb)
+	return db.observe(ctx, method)
 }
 
 func (r observation) end(err *error) {
@@ -87,10 +87,10 @@ func (r observation) end(err *error) {
 
 // observe notifies all observers that a method begins. The first observer is notified first of the
 // beginning and last of the end, so that its context encloses those of the others.
-func (db *DB) observe(ctx context.Context, verb string) (context.Context, observation) {
+func (db *DB) observe(ctx context.Context, method string) (context.Context, observation) {
 	all := make([]func(Outcome), len(db.options.Observers))
 	for i, o := range db.options.Observers {
-		ctx, all[i] = o.Call(ctx, verb)
+		ctx, all[i] = o.Call(ctx, method)
 	}
 	return ctx, observation{func(o Outcome) { endAll(all, o) }}
 }

@@ -138,7 +138,7 @@ func TestObserverCalls(t *testing.T) {
 		do   func(db *userdb.DB, users *userdb.Type) error
 		want string // the last lines, joined
 	}{
-		{"method", create, "Create, hash in Create, hash begins, hash ok, create in Create, Create ok"},
+		{"create with a password", create, "Create, hash in Create, hash begins, hash ok, create in Create, Create ok"},
 		{"not found", func(_ *userdb.DB, users *userdb.Type) error { return second(users.Find(ctx, uid)) }, "Find, Find not_found"},
 		{"Exists without an entry", func(_ *userdb.DB, users *userdb.Type) error { return second(users.Exists(ctx, uid)) }, "Exists, Exists ok"},
 		{"other namespace", func(db *userdb.DB, _ *userdb.Type) error {
@@ -257,14 +257,14 @@ func TestObserverClients(t *testing.T) {
 	}
 }
 
-// TestFailed checks which outcomes are faults.
-func TestFailed(t *testing.T) {
+// TestOutcomeFailed checks which outcomes are faults.
+func TestOutcomeFailed(t *testing.T) {
 	for outcome, want := range map[userdb.Outcome]bool{
 		"ok": false, "not_found": false, "login": false, "throttled": false, "canceled": false,
 		"unavailable": true, "corrupt": true, "panicked": true, "other": true,
 	} {
 		if outcome.Failed() != want {
-			t.Errorf("%s.Failed() = %v", outcome, !want)
+			t.Errorf("%s.Failed() = %v, want %v", outcome, !want, want)
 		}
 	}
 }

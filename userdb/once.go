@@ -23,8 +23,8 @@ const onceLife = 24 * time.Hour
 // running.
 const onceLease = 10 * time.Second
 
-// onceEnd limits how long a failed call takes to give up its request.
-const onceEnd = 2 * time.Second
+// onceGiveUpTimeout limits how long a failed call takes to give up its request.
+const onceGiveUpTimeout = 2 * time.Second
 
 const purposeOnce = "once"
 
@@ -211,9 +211,9 @@ func (o onceRequest) create(ctx context.Context, n NewEntry) (Entry, error) {
 	n.UID = o.prk.Value()
 	e, err := o.createWithToken(ctx, n, "", o.token())
 	if errors.Is(err, ErrNotFound) || o.isTakenUID(err) {
-		e, waiting, madeErr := o.findCreated(ctx)
-		if madeErr != nil || !waiting {
-			return e, madeErr
+		e, waiting, findErr := o.findCreated(ctx)
+		if findErr != nil || !waiting {
+			return e, findErr
 		}
 	}
 	return e, err
@@ -222,7 +222,7 @@ func (o onceRequest) create(ctx context.Context, n NewEntry) (Entry, error) {
 // giveUp ends a call that failed with err. A request that was refused is forgotten; any other can
 // be taken over by the next call at once.
 func (o onceRequest) giveUp(ctx context.Context, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceEnd)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceGiveUpTimeout)
 	defer cancel()
 	switch {
 	case isRefusal(err):

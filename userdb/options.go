@@ -146,9 +146,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// describe returns the name of v's type followed by v as JSON, which leaves out the secrets in v. It
-// cannot protect a v in an unexported field of a struct that is printed: fmt calls no methods there
-// and prints the secrets.
+// describe returns the name of v's type followed by v as JSON, which leaves out the secrets in v.
+// It cannot protect a v in an unexported field of a struct that is printed: fmt calls no methods
+// there and prints the secrets.
 func describe(v json.Marshaler) string {
 	text, _ := json.Marshal(v)
 	return fmt.Sprintf("%T%s", v, text)

@@ -50,7 +50,7 @@ func TestNothingPrintsSecrets(t *testing.T) {
 		for _, text := range formats(v) {
 			for _, secret := range secretForms(pepper, pw) {
 				if strings.Contains(text, secret) {
-					t.Errorf("%T: %s", v, text)
+					t.Errorf("%T shows a secret: %s", v, text)
 				}
 			}
 			if strings.Contains(text, "$2a$") || strings.Contains(text, "~key") {

@@ -22,8 +22,9 @@ func (r tertiary) send(ctx context.Context, op store.Op) (store.Reply, error) {
 }
 
 // sendRange reads the elements from the first argument to the second, both included. It asks for
-// the length of the record first only if negative indexes leave the number of elements open.
-func (r tertiary) sendRange(ctx context.Context, op store.Op, length string, words int) (store.Reply, error) {
+// the length of the record first, with lengthCommand, only if negative indexes leave the number of
+// elements open. A reply has itemsPerElement items for each element.
+func (r tertiary) sendRange(ctx context.Context, op store.Op, lengthCommand string, itemsPerElement int) (store.Reply, error) {
 	start, _ := strconv.ParseInt(op.Args[0], 10, 64)
 	stop, _ := strconv.ParseInt(op.Args[1], 10, 64)
 	short := (start < 0) == (stop < 0) && stop-start < store.MemberBatch
@@ -31,9 +32,9 @@ func (r tertiary) sendRange(ctx context.Context, op store.Op, length string, wor
 	case short:
 		return r.t.view.Tertiary(ctx, r.t.declared, op)
 	case start < 0 || stop < -1:
-		of := op
-		of.Command, of.Args = length, nil
-		n, err := r.t.view.Tertiary(ctx, r.t.declared, of)
+		lengthOp := op
+		lengthOp.Command, lengthOp.Args = lengthCommand, nil
+		n, err := r.t.view.Tertiary(ctx, r.t.declared, lengthOp)
 		if err != nil {
 			return store.Reply{}, err
 		}
@@ -60,7 +61,7 @@ func (r tertiary) sendRange(ctx context.Context, op store.Op, length string, wor
 			return store.Reply{}, err
 		}
 		all.Items = append(all.Items, reply.Items...)
-		if len(reply.Items) < words*store.MemberBatch {
+		if len(reply.Items) < itemsPerElement*store.MemberBatch {
 			break
 		}
 		start = last + 1

@@ -94,8 +94,8 @@ func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map
 			continue
 		}
 		var srks []recordkey.Key
-		for _, any := range t.declared.Secondary {
-			if srk, ok := t.declared.SRK(any, canonical); ok {
+		for _, other := range t.declared.Secondary {
+			if srk, ok := t.declared.SRK(other, canonical); ok {
 				srks = append(srks, srk)
 			}
 		}

@@ -31,10 +31,10 @@ func TestNoLoggerIsSilent(t *testing.T) {
 			t.Fatalf("%v: %s%s", err, out.Bytes(), printed.Bytes())
 		}
 		if got := out.String(); got != "PASS\n" {
-			t.Errorf("printed %q", got)
+			t.Errorf("the child process printed %q, want only PASS", got)
 		}
-		if is := printed.Len() > 0; is != (loud != "") {
-			t.Errorf("go-redis logs: %v; stderr: %q", loud != "", printed.Bytes())
+		if logged := printed.Len() > 0; logged != (loud != "") {
+			t.Errorf("with go-redis' own logger: %v; stderr has %q", loud != "", printed.Bytes())
 		}
 	}
 }
@@ -64,10 +64,10 @@ func TestSilentChild(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		_, err = users.Find(ctx, hints.UID("x"))
-		_, failed := users.Login(ctx, "x", "correct horse", userdb.Attempt{})
+		_, loginErr := users.Login(ctx, "x", "correct horse", userdb.Attempt{})
 		cancel()
-		if !errors.Is(err, userdb.ErrUnavailable) || !errors.Is(failed, userdb.ErrUnavailable) {
-			t.Errorf("%v, %v", err, failed)
+		if !errors.Is(err, userdb.ErrUnavailable) || !errors.Is(loginErr, userdb.ErrUnavailable) {
+			t.Errorf("Find: %v; Login: %v; want ErrUnavailable from both", err, loginErr)
 		}
 		if err := db.Close(); err != nil {
 			t.Error(err)

@@ -303,11 +303,11 @@ func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err erro
 // already invalid, but the records hold addresses and devices. Records that cannot be removed stay
 // until they expire.
 func (t *Type) clearSessions(ctx context.Context, before, after store.Record) {
-	bond := store.Generation(before.Fields)
-	if before.Fields[store.FieldEpoch] == "" || bond == store.Generation(after.Fields) {
+	generation := store.Generation(before.Fields)
+	if before.Fields[store.FieldEpoch] == "" || generation == store.Generation(after.Fields) {
 		return
 	}
-	if err := t.view.Engine.ClearSessions(ctx, before.Key, bond, t.view.StoreTime()); err != nil {
+	if err := t.view.Engine.ClearSessions(ctx, before.Key, generation, t.view.StoreTime()); err != nil {
 		t.warn(ctx, "cannot remove the records of ended sessions", before, err)
 	}
 }

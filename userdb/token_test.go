@@ -18,14 +18,14 @@ func TestSecretText(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.Trim(secret, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") != "" || secret[0] == '-' {
-			t.Errorf("secret %q", secret)
+			t.Errorf("the secret %q begins with a hyphen or has a character that is not allowed", secret)
 		}
 		if got, ok := secretUID(secret); !ok || got != uid {
 			t.Errorf("UID of %q = %q, want %q", secret, got, uid)
 		}
 	}
 	if _, err := newSecret(strings.Repeat("u", 201)); !errors.Is(err, ErrInvalid) {
-		t.Errorf("newSecret with 201 bytes: %v", err)
+		t.Errorf("newSecret with a UID of 201 bytes: got %v, want ErrInvalid", err)
 	}
 }
 
@@ -39,7 +39,7 @@ func TestSecretUID(t *testing.T) {
 			t.Fatalf("secretUID(%q) = %v, want %v", text, ok, want)
 		}
 		if ok && uid != string(b[20:]) {
-			t.Fatalf("UID of %q = %q", text, uid)
+			t.Fatalf("UID of %q = %q, want %q", text, uid, b[20:])
 		}
 	})
 }

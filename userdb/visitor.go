@@ -55,8 +55,8 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		if err != nil {
 			return false, err
 		}
-		may := r.Live() && len(r.Key.Value()) <= maxTokenUID && t.checkIssuable(r, tk) == nil
-		if may {
+		issuable := r.Live() && len(r.Key.Value()) <= maxTokenUID && t.checkIssuable(r, tk) == nil
+		if issuable {
 			address = t.entryUnchecked(r).Text(field)
 		} else if r, err = t.decoyRecord(); err != nil {
 			return false, err
@@ -65,7 +65,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 			return false, err
 		}
 		token := store.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bound, Value: tk.Value}
-		if !may { // write a token that nobody can find and that expires soon
+		if !issuable { // write a token that nobody can find and that expires soon
 			err = t.view.Engine.Invite(ctx, store.Invitation{Token: token, PRK: r.Key, Life: min(tk.Lifetime, time.Minute), Now: t.view.StoreTime()})
 			return false, cmp.Or(err, ErrNotFound)
 		}
@@ -103,16 +103,16 @@ func (t *Type) admitOrigin(ctx context.Context, typed string, a Attempt) error {
 }
 
 // admitVisitor counts a visitor's request against the limit of the account, whichever of its
-// identifiers was typed, or of the identifier if there is no account. what keeps the counters for
+// identifiers was typed, or of the identifier if there is no account. kind keeps the counters for
 // tokens and invitations apart, so that somebody who keeps inviting an owner cannot prevent the
 // owner from resetting the password.
-func (t *Type) admitVisitor(ctx context.Context, what string, r store.Record, typed string, a Attempt) error {
+func (t *Type) admitVisitor(ctx context.Context, kind string, r store.Record, typed string, a Attempt) error {
 	e := t.throttleEvent(typed, a)
 	name := e.Identifier
 	if r.Live() {
 		name = t.db.digest("account", r.Key.String())
 	}
-	return t.limit(ctx, what, name, maxPerIdentifier, e)
+	return t.limit(ctx, kind, name, maxPerIdentifier, e)
 }
 
 // throttleEvent returns the event for a visitor who made too many requests.
@@ -259,11 +259,11 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	return i, nil
 }
 
-// invite stores an invitation at the next UID that no entry and no other invitation has. If show is
-// true, it does the same work with an invitation whose secret nobody learns.
-func (t *Type) invite(ctx context.Context, tk store.Token, life time.Duration, show bool) (secret string, prk recordkey.Key, err error) {
+// invite stores an invitation at the next UID that no entry and no other invitation has. If decoy
+// is true, it does the same work with an invitation whose secret nobody learns.
+func (t *Type) invite(ctx context.Context, tk store.Token, life time.Duration, decoy bool) (secret string, prk recordkey.Key, err error) {
 	newUID := t.db.options.NewUID
-	if show {
+	if decoy {
 		newUID = RandomUID(32)
 	}
 	prk, err = t.inviteAt(ctx, newUID, life, func(uid string) (store.Token, error) {
@@ -274,10 +274,10 @@ func (t *Type) invite(ctx context.Context, tk store.Token, life time.Duration, s
 	return secret, prk, err
 }
 
-// inviteAt stores the token that with returns, at the next UID that no entry and no other
+// inviteAt stores the token that newToken returns, at the next UID that no entry and no other
 // invitation has.
 func (t *Type) inviteAt(
-	ctx context.Context, newUID func() (string, error), life time.Duration, with func(uid string) (store.Token, error),
+	ctx context.Context, newUID func() (string, error), life time.Duration, newToken func(uid string) (store.Token, error),
 ) (prk recordkey.Key, err error) {
 	for range maxUIDAttempts {
 		var tk store.Token
@@ -286,7 +286,7 @@ func (t *Type) inviteAt(
 			prk, err = t.declared.PRK(uid)
 		}
 		if err == nil {
-			tk, err = with(uid)
+			tk, err = newToken(uid)
 		}
 		if err != nil {
 			return prk, err

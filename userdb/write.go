@@ -196,7 +196,7 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 	err = t.retryOnSchemaChange(ctx, func(t *Type) error {
 		var e Entry
 		var read store.Record
-		judged := false
+		collected := false // editChange has found all problems
 		r, err := t.rewrite(ctx, h, store.Record{}, func(current store.Record) (c store.Change, due bool, err error) {
 			read, e = current, t.entryUnchecked(current)
 			if err = f(&e); err == nil {
@@ -206,10 +206,10 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 				return c, false, err
 			}
 			c, due, err = t.editChange(ctx, current, e)
-			judged = err != nil
+			collected = err != nil
 			return c, due, err
 		})
-		if errors.Is(err, ErrDuplicate) && !judged {
+		if errors.Is(err, ErrDuplicate) && !collected {
 			err = t.allEditProblems(ctx, err, read, e)
 		}
 		t.afterDisabledChange(ctx, read, r, err)
@@ -286,12 +286,12 @@ func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store
 // disabledChange returns the own fields to change if SetDisabled has changed whether the entry is
 // disabled, and nil otherwise.
 func (t *Type) disabledChange(r store.Record, e Entry) map[string]string {
-	is := r.Fields[store.FieldDisabled] != ""
-	if e.disable == nil || *e.disable == is {
+	disabled := r.Fields[store.FieldDisabled] != ""
+	if e.disable == nil || *e.disable == disabled {
 		return nil
 	}
 	own := map[string]string{}
-	if is {
+	if disabled {
 		change.Enable(r, own)
 	} else {
 		change.Disable(r, t.view.Now(), own)
@@ -370,9 +370,9 @@ func (t *Type) retryOnSchemaChange(ctx context.Context, write func(t *Type) erro
 		if err = write(t); !view.IsSchemaChanged(err) {
 			return err
 		}
-		next, failed := t.db.refresh(ctx, t.view, t.declared.Name)
-		if failed != nil {
-			return failed
+		next, refreshErr := t.db.refresh(ctx, t.view, t.declared.Name)
+		if refreshErr != nil {
+			return refreshErr
 		}
 		if next == t.view {
 			unchanged++

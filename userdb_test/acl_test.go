@@ -97,7 +97,7 @@ func callMaintenance(ctx context.Context, db *userdb.DB) error {
 	if err != nil {
 		return err
 	}
-	drop, err := recordkey.ParseNamespace("copy")
+	copied, err := recordkey.ParseNamespace("copy")
 	if err != nil {
 		return err
 	}
@@ -131,8 +131,8 @@ func callMaintenance(ctx context.Context, db *userdb.DB) error {
 			}
 			return err
 		},
-		func() error { _, err := migrate.CopyNamespace(ctx, db, one, drop); return err },
-		func() error { _, err := migrate.DropNamespace(ctx, db, drop); return err },
+		func() error { _, err := migrate.CopyNamespace(ctx, db, one, copied); return err },
+		func() error { _, err := migrate.DropNamespace(ctx, db, copied); return err },
 		func() error { return raw.Set(ctx, "user/name:ghost/~prk", "user/uid:ghost", 0).Err() },
 		func() error { return raw.SAdd(ctx, "user/job:x/~prks", "user/uid:ghost").Err() },
 		func() error { return drain(check.Run(ctx, db, check.Options{Repair: true})) },
@@ -206,7 +206,7 @@ func TestLeastACL(t *testing.T) {
 			for _, clustered := range []bool{false, true} {
 				t.Run(fmt.Sprint("cluster ", clustered), func(t *testing.T) {
 					t.Parallel()
-					w := newACLWorld(t, clustered)
+					w := newACLServer(t, clustered)
 					must(t, w.runFresh(role.name, role.rules, role.work))
 					for i, right := range role.rules {
 						less := slices.Delete(slices.Clone(role.rules), i, i+1)
@@ -225,7 +225,7 @@ func TestLeastACL(t *testing.T) {
 // verb must return ErrUnconfirmed, the entry must exist, and a repair must complete its indexes.
 func TestIndexRefused(t *testing.T) {
 	app, operator := redistest.Rights(t)
-	w := newACLWorld(t, true)
+	w := newACLServer(t, true)
 	facets := schema.Texts("name", "Ann", "job", "cook")
 	less := slices.Concat(app, []string{"resetkeys", "~user/uid:*", "~user/name:*", "~user/email:*", "~user/nick:*", "~~*"})
 	for name, verb := range map[string]func(context.Context, *userdb.DB, *userdb.Type) error{
@@ -265,7 +265,7 @@ func TestIndexRefused(t *testing.T) {
 
 // wantRefusal checks that err is what a verb returns without a right, and that the error or the
 // server's ACL LOG names the command.
-func (w *aclWorld) wantRefusal(right string, err error) {
+func (w *aclServer) wantRefusal(right string, err error) {
 	w.t.Helper()
 	if !isUnavailable(err) && !errors.Is(err, userdb.ErrUnconfirmed) {
 		w.t.Errorf("without %s: got %v, want ErrUnavailable", right, err)
@@ -299,21 +299,21 @@ func scriptCommands(t *testing.T) map[string]bool {
 	return commands
 }
 
-// An aclWorld is a server on which the test defines users and their rights.
-type aclWorld struct {
+// An aclServer is a server on which the test defines users and their rights.
+type aclServer struct {
 	t         *testing.T
 	server    *redistest.Server
 	admin     *redis.Client
 	clustered bool
 }
 
-func newACLWorld(t *testing.T, clustered bool) *aclWorld {
+func newACLServer(t *testing.T, clustered bool) *aclServer {
 	t.Helper()
 	var opts []redistest.Option
 	if clustered {
 		opts = append(opts, redistest.SingleNodeCluster)
 	}
-	w := &aclWorld{t: t, server: redistest.Start(t, opts...), clustered: clustered}
+	w := &aclServer{t: t, server: redistest.Start(t, opts...), clustered: clustered}
 	if clustered {
 		w.server.TakeAllSlots()
 	}
@@ -322,7 +322,7 @@ func newACLWorld(t *testing.T, clustered bool) *aclWorld {
 }
 
 // runFresh empties the server, then calls work as a user with the given rights.
-func (w *aclWorld) runFresh(name string, rights []string, work func(context.Context, *userdb.DB) error) error {
+func (w *aclServer) runFresh(name string, rights []string, work func(context.Context, *userdb.DB) error) error {
 	ctx := w.t.Context()
 	must(w.t, errors.Join(
 		w.admin.FlushAll(ctx).Err(),
@@ -333,7 +333,7 @@ func (w *aclWorld) runFresh(name string, rights []string, work func(context.Cont
 }
 
 // runAs calls work as a user with the given rights.
-func (w *aclWorld) runAs(name string, rights []string, work func(context.Context, *userdb.DB) error) error {
+func (w *aclServer) runAs(name string, rights []string, work func(context.Context, *userdb.DB) error) error {
 	ctx := w.t.Context()
 	args := []any{"acl", "setuser", name, "reset", "on", ">secret", "~*", "resetchannels", "-@all"}
 	for _, r := range rights {
@@ -354,7 +354,7 @@ func (w *aclWorld) runAs(name string, rights []string, work func(context.Context
 }
 
 // deniedInLog reports whether the server's ACL LOG says that it refused a command.
-func (w *aclWorld) deniedInLog(command string) bool {
+func (w *aclServer) deniedInLog(command string) bool {
 	entries, err := w.admin.ACLLog(w.t.Context(), 100).Result()
 	must(w.t, err)
 	return slices.ContainsFunc(entries, func(e *redis.ACLLogEntry) bool { return strings.EqualFold(e.Object, command) })

@@ -131,7 +131,7 @@ func TestManyCallersCanceled(t *testing.T) {
 		s.tap.set(nil)
 		for i, err := range errs {
 			if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, userdb.ErrOutcomeUnknown) {
-				t.Errorf("%d: got %v, want the context's error", i, err)
+				t.Errorf("call %d: got %v, want the context's error or ErrOutcomeUnknown", i, err)
 			}
 			if i%2 == 1 {
 				continue
@@ -139,7 +139,7 @@ func TestManyCallersCanceled(t *testing.T) {
 			exists, findErr := users.Exists(t.Context(), hints.UID("v"+itoa(i)))
 			must(t, findErr)
 			if err == nil && !exists || err != nil && exists && !errors.Is(err, userdb.ErrOutcomeUnknown) {
-				t.Errorf("%d: got %v, but the entry exists: %v", i, err, exists)
+				t.Errorf("create %d: got %v, but the entry exists: %v", i, err, exists)
 			}
 		}
 	})
@@ -158,7 +158,7 @@ func TestManyReaders(t *testing.T) {
 				for _, h := range []hints.Hint{hints.UID("u" + n), hints.Any("n" + n), hints.Field("email", "e"+n)} {
 					e, err := users.Find(t.Context(), h)
 					if err != nil || e.UID() != "u"+n {
-						return fmt.Errorf("%v: %v, %w", h, e, err)
+						return fmt.Errorf("finding %v: got %v, %w; want u%s", h, e, err, n)
 					}
 				}
 			}
@@ -203,7 +203,7 @@ func TestManyReadersOnBrokenConnections(t *testing.T) {
 				proxy.CutAll()
 			}
 			if e, err := users.Find(t.Context(), hints.Any("n")); err != nil || e.UID() != "u" {
-				return fmt.Errorf("%d: %v, %w", j, e, err)
+				return fmt.Errorf("find %d: got %v, %w; want u", j, e, err)
 			}
 		}
 		return nil

@@ -29,9 +29,9 @@ func TestCacheSendsNoCommands(t *testing.T) {
 	e := add(t, h.users, "u", "name", "Ann")
 	h.warm("u")
 	for what, find := range map[string]func() (userdb.Entry, error){
-		"UID":       func() (userdb.Entry, error) { return h.users.Find(t.Context(), uid("u")) },
-		"key":       func() (userdb.Entry, error) { return h.users.Find(t.Context(), hints.Key(e.Key())) },
-		"type-free": func() (userdb.Entry, error) { return h.db.Find(t.Context(), hints.Key(e.Key())) },
+		"UID":                 func() (userdb.Entry, error) { return h.users.Find(t.Context(), uid("u")) },
+		"key":                 func() (userdb.Entry, error) { return h.users.Find(t.Context(), hints.Key(e.Key())) },
+		"key, without a Type": func() (userdb.Entry, error) { return h.db.Find(t.Context(), hints.Key(e.Key())) },
 	} {
 		n := h.commandsDuring(func() {
 			for _, err := range runConcurrently(100, func(int) error {
@@ -435,7 +435,7 @@ func TestCacheEmbedded(t *testing.T) {
 	must(t, rename(t, users, "u", "Ben"))
 	e, err := users.Find(t.Context(), uid("u"))
 	if err != nil || e.Text("name") != "Ben" {
-		t.Errorf("found %v, %v", e, err)
+		t.Errorf("found %v, %v; want the name Ben", e, err)
 	}
 	must(t, db.Close())
 }

@@ -177,7 +177,7 @@ func TestDeleteRemovesUndeclaredRecords(t *testing.T) {
 			}
 		}
 		if tags, err := newer.Tags(hints.UID("u")).Members(ctx); err != nil || !slices.Equal(tags, []string{"born"}) {
-			t.Errorf("the new entry has the tags %q, %v", tags, err)
+			t.Errorf("the new entry has the tags %q, %v; want only its own", tags, err)
 		}
 
 		// A record that only the stored schema declares is deleted as well.
@@ -225,7 +225,7 @@ func TestClusterDeleterDies(t *testing.T) {
 		must(t, err)
 		tags, err := users.Tags(hints.UID("u")).Members(ctx)
 		if err != nil || strings.Join(tags, " ") != "new" {
-			t.Errorf("the new entry has the tags %q, %v", tags, err)
+			t.Errorf("the new entry has the tags %q, %v; want only its own", tags, err)
 		}
 		if n, err := s.raw.Exists(ctx, "user/uid:u/notes").Result(); n != 0 || err != nil {
 			t.Errorf("the notes of the deleted entry remain: %v", err)
@@ -247,9 +247,9 @@ func reportsLeftover(ps []check.Problem, key string) bool {
 func wantInvisible(t *testing.T, users *userdb.Type, uid, name string) {
 	t.Helper()
 	_, err := users.Find(t.Context(), hints.UID(uid))
-	wantErr(t, "by UID", err, userdb.ErrNotFound)
+	wantErr(t, "find by UID", err, userdb.ErrNotFound)
 	_, err = users.Find(t.Context(), hints.Any(name))
-	wantErr(t, "by name", err, userdb.ErrNotFound)
+	wantErr(t, "find by name", err, userdb.ErrNotFound)
 	_, err = users.Tags(hints.UID(uid)).Members(t.Context())
-	wantErr(t, "tags", err, userdb.ErrNotFound)
+	wantErr(t, "read the tags", err, userdb.ErrNotFound)
 }

@@ -73,7 +73,7 @@ func TestSetDisabledRefused(t *testing.T) {
 			e.Put("name", schema.Text("alice"))
 			return nil
 		})
-		wantErr(t, "taking a name that is held", err, userdb.ErrDuplicate)
+		wantErr(t, "taking a name that another entry has", err, userdb.ErrDuplicate)
 		if e, err := g.users.Find(t.Context(), uid("bare")); err != nil || e.Disabled() {
 			t.Errorf("disabled: %v, %v; want false", e.Disabled(), err)
 		}

@@ -115,7 +115,7 @@ func TestImportMismatch(t *testing.T) {
 		_, err = transfer.Import(t.Context(), other, strings.NewReader(`{"facets":{"name":"ben"}}`), transfer.ImportOptions{})
 		wantErr(t, "import", err, userdb.ErrSchemaMismatch)
 		if errors.Is(err, userdb.ErrDuplicate) {
-			t.Error(err)
+			t.Errorf("import: got %v, want only ErrSchemaMismatch", err)
 		}
 	})
 }
@@ -143,7 +143,7 @@ func TestMoveToCluster(t *testing.T) {
 	}
 	six.inspect(t)
 	_, err := moved.Create(ctx, userdb.NewEntry{Facets: schema.Texts("nick", "NAME 1")})
-	wantField(t, "taking a name that is held", err, userdb.ErrDuplicate, "nick")
+	wantField(t, "taking a name that another entry has", err, userdb.ErrDuplicate, "nick")
 	for i := range 49 {
 		_, err := moved.Update(ctx, hints.Any(fmt.Sprint("name ", i)), func(e *userdb.Entry) error {
 			e.Put("name", schema.Text(fmt.Sprint("e", i))) // the entry's own e-mail

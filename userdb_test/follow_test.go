@@ -146,7 +146,7 @@ func TestWritesMaintainUndeclaredFields(t *testing.T) {
 		must(t, errOf(older.SetPassword(t.Context(), hints.UID("u"), "correct horse battery staple")))
 		for tag, want := range map[string]int64{"x": 1, "t": 1} {
 			if n, err := newer.Count(t.Context(), userdb.Query{Tags: []string{tag}}); err != nil || n.Entries != want {
-				t.Errorf("count by tag %s: %v, %v", tag, n, err)
+				t.Errorf("count by tag %s: %v, %v; want %d", tag, n, err, want)
 			}
 		}
 		s.inspect(t)

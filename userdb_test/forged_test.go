@@ -31,7 +31,7 @@ func TestClusterClientLosesReplies(t *testing.T) {
 	_, err = redisdb.New(t.Context(), client, userdb.Options{})
 	wantErr(t, "a router that loses replies", err, userdb.ErrUnsuitable, "the client alters exists or its reply")
 	_, err = typeOf(t, db, "user").Create(t.Context(), userdb.NewEntry{UID: "b", Facets: schema.Texts("name", "x")})
-	wantErr(t, "taking a value held in another field", err, userdb.ErrUnavailable, store.ErrReply.Error())
+	wantErr(t, "taking a value that another entry has in another field", err, userdb.ErrUnavailable, store.ErrReply.Error())
 }
 
 // A replyForger is a hook that answers some commands itself, wrongly.

@@ -16,7 +16,7 @@ import (
 )
 
 // runWithout calls do as a user who has the given rights, except those to one command.
-func (w *aclWorld) runWithout(rights []string, command string, do func(context.Context, *userdb.DB) error) error {
+func (w *aclServer) runWithout(rights []string, command string, do func(context.Context, *userdb.DB) error) error {
 	var less []string
 	for _, right := range rights {
 		if commandOf(right) != command {
@@ -33,7 +33,7 @@ func (w *aclWorld) runWithout(rights []string, command string, do func(context.C
 func TestDeleteForbidden(t *testing.T) {
 	app, operator := redistest.Rights(t)
 	for _, clustered := range []bool{false, true} {
-		w := newACLWorld(t, clustered)
+		w := newACLServer(t, clustered)
 		for _, command := range strings.Fields("hdel expire pexpire persist unlink srem zrem hset") {
 			what := fmt.Sprintf("%s forbidden, cluster %v", command, clustered)
 			must(t, w.admin.FlushAll(t.Context()).Err())
@@ -55,7 +55,7 @@ func TestDeleteForbidden(t *testing.T) {
 }
 
 // checkHalfDeleted checks an account whose delete may have been refused halfway.
-func (w *aclWorld) checkHalfDeleted(what string, db *userdb.DB, deleteErr error) {
+func (w *aclServer) checkHalfDeleted(what string, db *userdb.DB, deleteErr error) {
 	t, ctx := w.t, w.t.Context()
 	t.Helper()
 	users := typeOf(t, db, "user")

@@ -137,9 +137,9 @@ func (s *site) usersWithHistory() (*userdb.DB, *userdb.Type) {
 }
 
 // doWithLoss runs a verb and loses the nth writing command that it sends, counted from 0, or only
-// the reply to it if done is true.
-func (v recordedVerb) doWithLoss(s *site, users *userdb.Type, e userdb.Entry, secret string, n int, done bool) error {
-	s.tap.loseNthWrite(n, done)
+// the reply to it if executed is true.
+func (v recordedVerb) doWithLoss(s *site, users *userdb.Type, e userdb.Entry, secret string, n int, executed bool) error {
+	s.tap.loseNthWrite(n, executed)
 	defer s.tap.set(nil)
 	return v.do(s.t.Context(), users, e, secret)
 }
@@ -174,14 +174,14 @@ func mayWrite(cmds []redis.Cmder) bool {
 }
 
 // loseNthWrite loses the nth writing command from now on, counted from 0, or only the reply to it
-// if done is true.
-func (t *tap) loseNthWrite(n int, done bool) {
+// if executed is true.
+func (t *tap) loseNthWrite(n int, executed bool) {
 	var sent atomic.Int64
 	t.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 		if !mayWrite(cmds) || sent.Add(1) != int64(n+1) {
 			return send()
 		}
-		if done {
+		if executed {
 			if err := send(); redis.HasErrorPrefix(err, "NOSCRIPT") {
 				return err
 			}
@@ -201,11 +201,11 @@ func TestLostRepliesRecordedOnce(t *testing.T) {
 		name := map[string]string{}
 		for _, verb := range recordedVerbs {
 			for n := range 4 {
-				for _, done := range []bool{true, false} {
+				for _, executed := range []bool{true, false} {
 					key := fmt.Sprint("u", len(name))
-					name[key] = fmt.Sprintf("%s, command %d lost, executed: %v", verb.name, n, done)
+					name[key] = fmt.Sprintf("%s, command %d lost, executed: %v", verb.name, n, executed)
 					e, secret := createFullEntry(t, users, key)
-					if err := verb.doWithLoss(s, users, e, secret, n, done); err != nil {
+					if err := verb.doWithLoss(s, users, e, secret, n, executed); err != nil {
 						t.Fatalf("%s: %v", name[key], err)
 					}
 					if got := historyLen(t, users, key); got != setupLines+1 && verb.name != "log in" && verb.name != "delete" {

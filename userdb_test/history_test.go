@@ -65,9 +65,9 @@ func isSession(e userdb.HistoryEvent) bool {
 	return e.Kind == userdb.EventSessionStart || e.Kind == userdb.EventSessionEnd
 }
 
-// TestSessionsShare checks that sessions do not crowd other events out of an account's history,
-// however often its owner signs in.
-func TestSessionsShare(t *testing.T) {
+// TestSessionEventsAreLimited checks that sessions do not crowd other events out of an account's
+// history, however often its owner signs in.
+func TestSessionEventsAreLimited(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, h := typeOf(t, s.open(userdb.Options{History: true}), "user"), hints.UID("ann")
 		e, err := users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann")})
@@ -106,9 +106,9 @@ func TestSessionsShare(t *testing.T) {
 	})
 }
 
-// TestTokensShare checks that tokens do not crowd other events out of an account's history, however
-// many are issued.
-func TestTokensShare(t *testing.T) {
+// TestTokenEventsAreLimited checks that tokens do not crowd other events out of an account's
+// history, however many are issued.
+func TestTokenEventsAreLimited(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, h := typeOf(t, s.open(userdb.Options{History: true}), "user"), hints.UID("ann")
 		must(t, errOf(users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann")})))

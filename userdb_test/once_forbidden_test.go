@@ -30,7 +30,7 @@ func TestCreateOnceForbidden(t *testing.T) {
 		if i == 2 { // an entry with tags begins with other commands
 			n.Tags = []string{"admin"}
 		}
-		w := newACLWorld(t, clustered)
+		w := newACLServer(t, clustered)
 		for _, command := range strings.Fields("unlink hdel pexpire expire persist sadd set hsetnx hset xadd rename") {
 			what := fmt.Sprintf("%s, cluster %v, tags %v", command, clustered, n.Tags)
 			must(t, w.admin.FlushAll(t.Context()).Err())

@@ -109,16 +109,16 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestCheapEverywhere checks that views and types created later also use cheap hashes, and that the
-// schema keeps its cost.
-func TestCheapEverywhere(t *testing.T) {
+// TestCheapHashesEverywhere checks that views and types created later also use cheap hashes, and
+// that the schema keeps its cost.
+func TestCheapHashesEverywhere(t *testing.T) {
 	t.Parallel()
-	two := schema.User()
-	two.Types["staff"] = schema.Type{
+	twoTypes := schema.User()
+	twoTypes.Types["staff"] = schema.Type{
 		Primary: "uid", Fields: map[string]schema.Field{"name": {Role: schema.RoleSecondary}}, Password: &schema.Password{Cost: 14},
 	}
 	s := userdbtest.New(t)
-	db, err := s.With(two)
+	db, err := s.With(twoTypes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestClockStandsStill(t *testing.T) {
 	}
 	s.Clock.Advance(time.Millisecond)
 	if _, _, err := users.Peek(t.Context(), "reset", secret); !errors.Is(err, userdb.ErrNotFound) {
-		t.Errorf("after its life: %v", err)
+		t.Errorf("after its lifetime: got %v, want ErrNotFound", err)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestClock(t *testing.T) {
 	}
 	s.Clock.Advance(time.Minute)
 	if _, _, err := users.Peek(ctx, "reset", secret); !errors.Is(err, userdb.ErrNotFound) {
-		t.Errorf("after its life: %v", err)
+		t.Errorf("after its lifetime: got %v, want ErrNotFound", err)
 	}
 
 	for range 10 {
@@ -226,7 +226,7 @@ func TestClock(t *testing.T) {
 	}
 	s.Clock.Advance(time.Second)
 	if _, _, err := users.Session(ctx, session); !errors.Is(err, userdb.ErrNotFound) {
-		t.Errorf("after its life: %v", err)
+		t.Errorf("after its lifetime: got %v, want ErrNotFound", err)
 	}
 
 	before := s.Clock.Now()
@@ -302,11 +302,11 @@ func TestDamage(t *testing.T) {
 	ctx := context.Background()
 	const ghost, of = "user/email:ghost@example.com/~prk", "user/uid:ghost"
 	for name, test := range map[string]func(s *userdbtest.Store, d *clientObserver) error{
-		"itself": func(_ *userdbtest.Store, d *clientObserver) error { return d.client.Set(ctx, ghost, of, 0).Err() },
-		"namespace": func(_ *userdbtest.Store, d *clientObserver) error {
+		"the store itself": func(_ *userdbtest.Store, d *clientObserver) error { return d.client.Set(ctx, ghost, of, 0).Err() },
+		"another namespace": func(_ *userdbtest.Store, d *clientObserver) error {
 			return d.client.Set(ctx, "~acme/"+ghost, of, 0).Err()
 		},
-		"closed": func(s *userdbtest.Store, d *clientObserver) error {
+		"closed by the application": func(s *userdbtest.Store, d *clientObserver) error {
 			return errors.Join(d.client.Set(ctx, ghost, of, 0).Err(), s.DB.Close(), s.DB.Close())
 		},
 	} {
@@ -327,13 +327,13 @@ func TestDamage(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := s.Type("user").Find(ctx, hints.UID("x")); !errors.Is(err, userdb.ErrUnavailable) {
-			t.Errorf("a closed store: %v", err)
+			t.Errorf("Find in a closed store: got %v, want ErrUnavailable", err)
 		}
 	})
 }
 
-// TestEachTestHasItsOwn checks that concurrent tests do not share a store.
-func TestEachTestHasItsOwn(t *testing.T) {
+// TestEachTestHasItsOwnStore checks that concurrent tests do not share a store.
+func TestEachTestHasItsOwnStore(t *testing.T) {
 	t.Parallel()
 	for i := range 8 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {

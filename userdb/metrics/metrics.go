@@ -95,21 +95,21 @@ func (c *Collector) Call(ctx context.Context, name string) (context.Context, fun
 
 // Hash implements userdb.Observer.
 func (c *Collector) Hash(context.Context) (func(), func(userdb.Outcome)) {
-	came := time.Now()
+	enqueued := time.Now()
 	var began time.Time // zero until the job has a worker
 	c.waiting.Inc()
-	stopped := func() { // the wait is over
+	endWait := func() {
 		c.waiting.Dec()
-		c.waits.Observe(time.Since(came).Seconds())
+		c.waits.Observe(time.Since(enqueued).Seconds())
 	}
 	begin := func() {
 		began = time.Now()
-		stopped()
+		endWait()
 		c.running.Inc()
 	}
 	end := func(o userdb.Outcome) {
 		if began.IsZero() {
-			stopped()
+			endWait()
 		} else {
 			c.running.Dec()
 			c.hashings.Observe(time.Since(began).Seconds())

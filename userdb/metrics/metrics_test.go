@@ -43,9 +43,9 @@ func openObserved(t *testing.T, url string, o userdb.Options) (*metrics.Collecto
 
 // scrape returns what Prometheus would read.
 func scrape(r *prometheus.Registry) string {
-	answer := httptest.NewRecorder()
-	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
-	return answer.Body.String()
+	response := httptest.NewRecorder()
+	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(response, httptest.NewRequest("GET", "/metrics", nil))
+	return response.Body.String()
 }
 
 // requireLines reports an error for each line that is not in a scrape.
@@ -58,7 +58,8 @@ func requireLines(t *testing.T, scraped string, lines ...string) {
 	}
 }
 
-func TestNames(t *testing.T) {
+// TestMetricsPassLint checks the names and help texts of all metrics.
+func TestMetricsPassLint(t *testing.T) {
 	c, r, db := openObserved(t, "memory:", userdb.Options{Schema: testdb.MarkedSchema()})
 	if err := testdb.Everything(t.Context(), db); err != nil {
 		t.Fatal(err)
@@ -76,7 +77,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNothingLeaks calls all methods with marked texts, on a store that answers and on one that
+// TestNothingLeaks calls all methods with marked texts, on a store that responses and on one that
 // does not, and checks that the mark is not in a scrape.
 func TestNothingLeaks(t *testing.T) {
 	s := redistest.Start(t)
@@ -104,8 +105,8 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// TestPage checks that docs/watch.md lists exactly the metrics that exist.
-func TestPage(t *testing.T) {
+// TestMetricsAreDocumented checks that docs/watch.md lists exactly the metrics that exist.
+func TestMetricsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/watch.md")
 	if err != nil {
 		t.Fatal(err)
@@ -167,8 +168,8 @@ func TestCounts(t *testing.T) {
 	)
 }
 
-// TestNewKinds checks that new kinds of events, outcomes and methods need no change here.
-func TestNewKinds(t *testing.T) {
+// TestNewEventKindsAndMethods checks that new kinds of events and new methods need no change here.
+func TestNewEventKindsAndMethods(t *testing.T) {
 	c, r, _ := openObserved(t, "memory:", userdb.Options{})
 	c.Event(t.Context(), "merge")
 	_, ended := c.Call(t.Context(), "Merge")
@@ -209,9 +210,9 @@ func TestClients(t *testing.T) {
 	}
 	text := scrape(r)
 	requireLines(t, text, `userdb_cache_hits_total 2`, `userdb_cache_entries 1`)
-	for _, not := range []string{"userdb_pool_connections 0\n", "userdb_pool_hits_total 0\n", "userdb_cache_bytes 0\n"} {
-		if strings.Contains(text, not) {
-			t.Errorf("%q in\n%s", not, text)
+	for _, line := range []string{"userdb_pool_connections 0\n", "userdb_pool_hits_total 0\n", "userdb_cache_bytes 0\n"} {
+		if strings.Contains(text, line) {
+			t.Errorf("unexpected %q in\n%s", line, text)
 		}
 	}
 	if err := db.Close(); err != nil {
@@ -228,7 +229,7 @@ func TestClients(t *testing.T) {
 		}
 	}
 	if after := testutil.CollectAndCount(c); after != before {
-		t.Errorf("%d metrics, want %d", after, before)
+		t.Errorf("%d metrics with a shared client, want %d", after, before)
 	}
 	requireLines(t, scrape(r), `userdb_pool_connections 1`)
 }

@@ -114,13 +114,13 @@ func errorClass(err error) string {
 			return word
 		}
 	}
-	wire, isWire := errors.AsType[net.Error](err)
+	netErr, isNetErr := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(err, context.Canceled):
 		return "canceled"
-	case errors.Is(err, context.DeadlineExceeded), isWire && wire.Timeout():
+	case errors.Is(err, context.DeadlineExceeded), isNetErr && netErr.Timeout():
 		return "timeout"
-	case isWire:
+	case isNetErr:
 		return "network"
 	}
 	return "_OTHER"

@@ -113,7 +113,7 @@ func TestSpans(t *testing.T) {
 	for range 2 { // the first loads the scripts
 		s.spans.Reset()
 		if _, err := s.users.Login(ctx, "traced@x.org", "wrong horse", userdb.Attempt{}); !errors.Is(err, userdb.ErrLogin) {
-			t.Fatal(err)
+			t.Fatalf("Login: got %v, want ErrLogin", err)
 		}
 	}
 	tree := s.tree()
@@ -133,26 +133,26 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// TestFaults checks that a span has an error status if the store is unavailable, but not for errors
-// that callers must expect.
-func TestFaults(t *testing.T) {
+// TestSpanStatus checks that a span has an error status if the store is unavailable, but not for
+// errors that callers must expect.
+func TestSpanStatus(t *testing.T) {
 	server := redistest.Start(t)
 	s := openURL(t, server.URL())
 	if _, err := s.users.Find(t.Context(), hints.UID("x")); !errors.Is(err, userdb.ErrNotFound) {
-		t.Fatal(err)
+		t.Fatalf("Find: got %v, want ErrNotFound", err)
 	}
 	if tree := s.tree(); !slices.Contains(tree, "userdb.Find not_found") {
-		t.Errorf("got %q", tree)
+		t.Errorf("the spans are %q, want one of Find with not_found and no error", tree)
 	}
 	server.Stop()
 	s.spans.Reset()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := s.Ping(ctx); !errors.Is(err, userdb.ErrUnavailable) {
-		t.Fatal(err)
+		t.Fatalf("Ping: got %v, want ErrUnavailable", err)
 	}
 	if tree := s.tree(); !slices.Contains(tree, "userdb.Ping unavailable ERROR") {
-		t.Errorf("got %q", tree)
+		t.Errorf("the spans are %q, want one of Ping with unavailable and an error", tree)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestNothingLeaks(t *testing.T) {
 		"cluster": func(o userdb.Options, _ *sdktrace.TracerProvider) (*userdb.DB, error) {
 			return userdb.Open(t.Context(), cluster.URL(), o)
 		},
-		"own": func(o userdb.Options, p *sdktrace.TracerProvider) (*userdb.DB, error) {
+		"client of the caller": func(o userdb.Options, p *sdktrace.TracerProvider) (*userdb.DB, error) {
 			c := server.Client()
 			trace.Client(c, trace.Options{Provider: p})
 			return redisdb.New(t.Context(), c, o)
@@ -185,7 +185,7 @@ func TestNothingLeaks(t *testing.T) {
 			if err := testdb.Everything(t.Context(), s.DB); err != nil {
 				t.Fatal(err)
 			}
-			if name == "own" {
+			if name == "client of the caller" {
 				provokeErrors(t, s, server)
 			}
 			text := s.exportedText(t)
@@ -220,7 +220,7 @@ func provokeErrors(t *testing.T, s *tracedStore, server *redistest.Server) {
 		t.Errorf("Redis does not quote the argument: %v", err)
 	}
 	if err := c.Eval(ctx, "return redis.error_reply('MARKED marked')", nil).Err(); err == nil {
-		t.Error("no error")
+		t.Error("a script that replies with an error returned none")
 	}
 	_, _ = c.Pipelined(ctx, func(p redis.Pipeliner) error { p.Get(ctx, "marked"); return p.Do(ctx, "nonsense", "marked").Err() })
 	if err := c.Set(ctx, "user/uid:marked0uid", "marked", 0).Err(); err != nil {

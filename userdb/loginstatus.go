@@ -88,18 +88,18 @@ func (t *Type) LoginStatus(ctx context.Context, h hints.Hint) (s LoginStatus, er
 	if err != nil {
 		return LoginStatus{}, err
 	}
-	g, err := t.view.Engine.ThrottleState(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
+	throttle, err := t.view.Engine.ThrottleState(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
 	if err != nil {
 		return LoginStatus{}, withRepairHint(err)
 	}
-	s.Wait, s.Failures = g.Wait, g.Failures
-	for _, f := range g.Familiar {
+	s.Wait, s.Failures = throttle.Wait, throttle.Failures
+	for _, f := range throttle.Familiar {
 		s.Familiar = append(s.Familiar, FamiliarOrigin{LastLogin: f.LastLogin, Remaining: max(store.FamiliarMax-f.Failures, 0)})
 	}
 	if len(s.Familiar) > 0 {
 		s.LastLogin = s.Familiar[0].LastLogin
 	}
-	s.Tokens, err = t.openTokens(ctx, r, g.Now)
+	s.Tokens, err = t.openTokens(ctx, r, throttle.Now)
 	return s, err
 }
 
