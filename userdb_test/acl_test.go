@@ -33,8 +33,8 @@ func aclSchema() schema.Schema {
 	return s
 }
 
-// callApplicationVerbs calls every verb that an application uses, and stops at the first error.
-func callApplicationVerbs(ctx context.Context, db *userdb.DB) error {
+// callApplicationMethods calls every method that an application uses, and stops at the first error.
+func callApplicationMethods(ctx context.Context, db *userdb.DB) error {
 	users, err := db.Type("user")
 	if err != nil {
 		return err
@@ -175,8 +175,8 @@ func commandOf(right string) string {
 	return command
 }
 
-// TestLeastACL calls the verbs with exactly the documented rights, on a single real server and on a
-// cluster of one node. Then it removes one right at a time, and a verb must fail: with
+// TestLeastACL calls the methods with exactly the documented rights, on a single real server and on
+// a cluster of one node. Then it removes one right at a time, and a method must fail: with
 // ErrUnavailable, with ErrOutcomeUnknown if a script had begun to write, or with ErrUnconfirmed
 // after a commit. The error must name the command. If a script called the command, the server's ACL
 // LOG may name it instead.
@@ -192,7 +192,7 @@ func TestLeastACL(t *testing.T) {
 		name  string
 		rules []string
 		work  func(context.Context, *userdb.DB) error
-	}{{"app", app, callApplicationVerbs}, {"operator", operator, callMaintenance}} {
+	}{{"app", app, callApplicationMethods}, {"operator", operator, callMaintenance}} {
 		t.Run(role.name, func(t *testing.T) {
 			var needed sync.Map
 			t.Cleanup(func() {
@@ -222,7 +222,7 @@ func TestLeastACL(t *testing.T) {
 }
 
 // TestIndexRefused makes a cluster refuse index members, which are written after the commit. The
-// verb must return ErrUnconfirmed, the entry must exist, and a repair must complete its indexes.
+// call must return ErrUnconfirmed, the entry must exist, and a repair must complete its indexes.
 func TestIndexRefused(t *testing.T) {
 	app, operator := redistest.Rights(t)
 	w := newACLServer(t, true)
@@ -263,7 +263,7 @@ func TestIndexRefused(t *testing.T) {
 	}
 }
 
-// wantRefusal checks that err is what a verb returns without a right, and that the error or the
+// wantRefusal checks that err is what a method returns without a right, and that the error or the
 // server's ACL LOG names the command.
 func (w *aclServer) wantRefusal(right string, err error) {
 	w.t.Helper()

@@ -267,8 +267,8 @@ func (h *cachedSite) countUp(field string, rounds int) error {
 }
 
 // TestCacheNotUsedForDecisions changes an entry that a store has cached, and withholds the
-// invalidation message. Verbs that decide something must not use the stale copy, and must leave it
-// in the cache.
+// invalidation message. Methods that decide something must not use the stale copy, and must leave
+// it in the cache.
 func TestCacheNotUsedForDecisions(t *testing.T) {
 	for _, c := range []struct {
 		what   string

@@ -14,15 +14,15 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A cost describes how many round trips a verb takes. It acts on the entry u, which has name n,
-// e-mail e, job j, and tags a and b.
+// A cost describes how many round trips a method call takes. The call acts on the entry u, which
+// has name n, e-mail e, job j, and tags a and b.
 type cost struct {
-	verb string
+	call string
 	want int64 // round trips once the server has loaded the scripts
 	do   func(t *testing.T, users *userdb.Type) error
 }
 
-// costs lists what the verbs cost on a single server.
+// costs lists the costs of calls on a single server.
 var costs = []cost{
 	{"find by UID", 1, func(t *testing.T, users *userdb.Type) error {
 		_, err := users.Find(t.Context(), hints.UID("u"))
@@ -117,8 +117,8 @@ var costs = []cost{
 	}},
 }
 
-// TestRoundTripsOfVerbs counts the round trips of the verbs in costs.
-func TestRoundTripsOfVerbs(t *testing.T) {
+// TestRoundTripsOfCalls counts the round trips of the calls in costs.
+func TestRoundTripsOfCalls(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(oneScript)
 		for _, c := range costs {
@@ -132,11 +132,11 @@ func TestRoundTripsOfVerbs(t *testing.T) {
 			}
 			want := c.want
 			// The scripts of an embedded store cannot call SCAN.
-			if c.verb == "count a few entries" && !s.has(manyClients) {
+			if c.call == "count a few entries" && !s.has(manyClients) {
 				want = 2
 			}
 			if err != nil || got != want {
-				t.Errorf("%s: %d round trips, %v; want %d", c.verb, got, err, want)
+				t.Errorf("%s: %d round trips, %v; want %d", c.call, got, err, want)
 			}
 		}
 	})
@@ -182,8 +182,8 @@ func listAll(t *testing.T, users *userdb.Type, q userdb.Query) error {
 	return nil
 }
 
-// TestScriptsFlushed makes the server forget all scripts before each verb, as if it had just
-// started. Each verb must still work.
+// TestScriptsFlushed makes the server forget all scripts before each call, as if it had just
+// started. Each call must still work.
 func TestScriptsFlushed(t *testing.T) {
 	s := startServer(t)
 	users := lossyStore(t, s)

@@ -239,7 +239,7 @@ func TestStorm(t *testing.T) {
 		errs := runConcurrently(16, func(i int) error {
 			r := rand.New(rand.NewPCG(uint64(i), 1))
 			for range rounds {
-				n, err := callRandomVerb(ctx, users, r)
+				n, err := callRandomMethod(ctx, users, r)
 				entries.Add(n)
 				if err != nil {
 					return err
@@ -254,9 +254,9 @@ func TestStorm(t *testing.T) {
 	})
 }
 
-// callRandomVerb calls one random verb and returns by how much the number of entries grew: 1, 0 or
-// -1.
-func callRandomVerb(ctx context.Context, users *userdb.Type, r *rand.Rand) (int64, error) {
+// callRandomMethod calls one random method and returns by how much the number of entries grew: 1, 0
+// or -1.
+func callRandomMethod(ctx context.Context, users *userdb.Type, r *rand.Rand) (int64, error) {
 	uid := fmt.Sprint("u", r.IntN(4))
 	value := func() schema.Value { return schema.Text([]string{"x", "X", "y", "z"}[r.IntN(4)]) }
 	field := func() string { return secondaries[r.IntN(3)] }
@@ -399,7 +399,7 @@ func countRounds(tapped *tap, do func()) int {
 	return rounds
 }
 
-// TestClusterRounds counts the rounds of the most important verbs without contention.
+// TestClusterRounds counts the rounds of the most important methods without contention.
 func TestClusterRounds(t *testing.T) { synctest.Test(t, testClusterRounds) }
 
 func testClusterRounds(t *testing.T) {

@@ -184,7 +184,7 @@ func wantListings(t *testing.T, users *userdb.Type, d corruption) {
 	}
 }
 
-// writesOverDamage lists verbs that write to the damaged entry, or compete with it for a value.
+// writesOverDamage lists calls that write to the damaged entry, or compete with it for a value.
 var writesOverDamage = map[string]func(ctx context.Context, users *userdb.Type) error{
 	"delete": func(ctx context.Context, users *userdb.Type) error { return users.Delete(ctx, hints.UID("u")) },
 	"create under the UID": func(ctx context.Context, users *userdb.Type) error {
@@ -209,7 +209,7 @@ var writesOverDamage = map[string]func(ctx context.Context, users *userdb.Type) 
 	},
 }
 
-// TestWritesOverDamage writes to and next to damaged records. Each verb must do all of its work, or
+// TestWritesOverDamage writes to and next to damaged records. Each call must do all of its work, or
 // refuse with a clear error and do none.
 func TestWritesOverDamage(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
@@ -231,7 +231,7 @@ func TestWritesOverDamage(t *testing.T) {
 }
 
 // TestEmptyISAIsDeleted checks that an entry whose ~isa is empty counts as deleted, whatever other
-// fields remain: each verb must do what it does after a delete.
+// fields remain: each call must do what it does after a delete.
 func TestEmptyISAIsDeleted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()

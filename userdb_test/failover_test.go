@@ -310,7 +310,7 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// wantRepairable checks the records after faults. A problem is an error unless it is excused: verbs
+// wantRepairable checks the records after faults. A problem is an error unless it is excused: calls
 // that were cut off may leave behind leftovers (I4) and outdated index members (I5). A repair must
 // remove all problems.
 func wantRepairable(t *testing.T, db *userdb.DB, excused func(p check.Problem) bool) {
@@ -324,12 +324,12 @@ func wantRepairable(t *testing.T, db *userdb.DB, excused func(p check.Problem) b
 	left := found
 	for begin := time.Now(); len(left) > 0; left = runCheck(t, db, check.Options{}) {
 		runCheck(t, db, check.Options{Repair: true})
-		if time.Since(begin) > time.Minute { // verbs that were cut off clean up for ten seconds
+		if time.Since(begin) > time.Minute { // calls that were cut off clean up for ten seconds
 			t.Errorf("problems remain after repairs: %v", left)
 			return
 		}
 	}
-	t.Logf("a check found %d problems left by verbs that were cut off; repairs removed them", len(found))
+	t.Logf("a check found %d problems left by calls that were cut off; repairs removed them", len(found))
 }
 
 // runCheck returns the errors that a check finds. The writers of the test must have ended.
@@ -346,7 +346,7 @@ func runCheck(t *testing.T, db *userdb.DB, o check.Options) (found []check.Probl
 
 func noExcuse(check.Problem) bool { return false }
 
-// isLeftover reports whether p is a problem that a verb that was cut off may leave behind.
+// isLeftover reports whether p is a problem that a call that was cut off may leave behind.
 func isLeftover(p check.Problem) bool { return p.Invariant == 4 || p.Invariant == 5 }
 
 var loadNamePattern = regexp.MustCompile(`w[0-9]+-[0-9]+`)

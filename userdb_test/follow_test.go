@@ -108,7 +108,7 @@ func TestSchemaRefuse(t *testing.T) {
 }
 
 // TestWritesMaintainUndeclaredFields writes with a program that lacks some declarations of the
-// stored schema. Its verbs must keep the values, indexes, order and tertiary records of those
+// stored schema. Its writes must keep the values, indexes, order and tertiary records of those
 // declarations correct.
 func TestWritesMaintainUndeclaredFields(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
@@ -156,7 +156,7 @@ func TestWritesMaintainUndeclaredFields(t *testing.T) {
 func errOf[T any](_ T, err error) error { return err }
 
 // TestSchemaExtendedMeanwhile extends the stored schema while a program runs. Its next write,
-// whatever the verb, must notice the change and succeed.
+// whatever the method, must notice the change and succeed.
 func TestSchemaExtendedMeanwhile(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()

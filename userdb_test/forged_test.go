@@ -93,7 +93,7 @@ func setReply(cmd redis.Cmder, v any) bool {
 	return true
 }
 
-// TestLostRepliesAreErrors loses all replies to commands. No verb may conclude from this that a
+// TestLostRepliesAreErrors loses all replies to commands. No method may conclude from this that a
 // record does not exist.
 func TestLostRepliesAreErrors(t *testing.T) {
 	s := serverSite(t)
@@ -154,8 +154,8 @@ func (n *nilReplies) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// TestNilReplies replaces the replies of scripts with nil. No verb may conclude from this that its
-// script did nothing.
+// TestNilReplies replaces the replies of scripts with nil. No method may conclude from this that
+// its script did nothing.
 func TestNilReplies(t *testing.T) {
 	s := serverSite(t)
 	t.Cleanup(s.check)

@@ -94,9 +94,9 @@ func (w *aclServer) checkHalfDeleted(what string, db *userdb.DB, deleteErr error
 	}
 }
 
-// TestCreateOverHalfDeleted starts from a delete that could not remove the facets. No verb may take
-// what is left for an account or for damage, and the next account with that UID must have none of
-// it.
+// TestCreateOverHalfDeleted starts from a delete that could not remove the facets. No method may
+// take what is left for an account or for damage, and the next account with that UID must have none
+// of it.
 func TestCreateOverHalfDeleted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()

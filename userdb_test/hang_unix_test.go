@@ -24,7 +24,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestHangingServer suspends the server's process. Every verb must end with its context. When the
+// TestHangingServer suspends the server's process. Every call must end with its context. When the
 // server resumes, it must complete each change or not make it at all.
 func TestHangingServer(t *testing.T) {
 	s := startServer(t)
@@ -81,7 +81,7 @@ func signallerOf(t *testing.T, server redis.Cmdable) func(syscall.Signal) {
 // longDelay is how long after its context a call may end on a busy machine.
 const longDelay = 4 * time.Second
 
-// TestSilentMaster suspends one master of a cluster that keeps a history. Every verb must end with
+// TestSilentMaster suspends one master of a cluster that keeps a history. Every call must end with
 // its context. Changes of entries on other masters must succeed, however many of their feed lines
 // wait for the suspended master, and none of these lines may be lost.
 func TestSilentMaster(t *testing.T) {

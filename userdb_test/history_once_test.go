@@ -83,14 +83,14 @@ func TestFeedHasEachEventOnce(t *testing.T) {
 	})
 }
 
-// A recordedVerb adds one line, which records one event, to the history of an entry that has a tag,
-// a setting, a note, a score and a session.
-type recordedVerb struct {
+// A recordedCall calls a method that adds one line, which records one event, to the history of an
+// entry that has a tag, a setting, a note, a score and a session.
+type recordedCall struct {
 	name string
 	do   func(ctx context.Context, users *userdb.Type, e userdb.Entry, secret string) error
 }
 
-var recordedVerbs = []recordedVerb{
+var recordedCalls = []recordedCall{
 	{"update", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
 		return setJob(ctx, users, e.UID(), "cook")
 	}},
@@ -130,21 +130,21 @@ var recordedVerbs = []recordedVerb{
 	}},
 }
 
-// usersWithHistory opens a store that keeps a history, for recordedVerbs.
+// usersWithHistory opens a store that keeps a history, for recordedCalls.
 func (s *site) usersWithHistory() (*userdb.DB, *userdb.Type) {
 	db := s.open(userdb.Options{History: true, Schema: wideSchema(schema.FoldCasefold)})
 	return db, typeOf(s.t, db, "user")
 }
 
-// doWithLoss runs a verb and loses the nth writing command that it sends, counted from 0, or only
+// doWithLoss makes a call and loses the nth writing command that it sends, counted from 0, or only
 // the reply to it if executed is true.
-func (v recordedVerb) doWithLoss(s *site, users *userdb.Type, e userdb.Entry, secret string, n int, executed bool) error {
+func (v recordedCall) doWithLoss(s *site, users *userdb.Type, e userdb.Entry, secret string, n int, executed bool) error {
 	s.tap.loseNthWrite(n, executed)
 	defer s.tap.set(nil)
 	return v.do(s.t.Context(), users, e, secret)
 }
 
-// createFullEntry creates an entry for recordedVerbs, and returns it with the secret of its
+// createFullEntry creates an entry for recordedCalls, and returns it with the secret of its
 // session.
 func createFullEntry(t *testing.T, users *userdb.Type, name string) (userdb.Entry, string) {
 	t.Helper()
@@ -193,22 +193,22 @@ func (t *tap) loseNthWrite(n int, executed bool) {
 	})
 }
 
-// TestLostRepliesRecordedOnce loses each command of each verb once, or only the reply to it. Each
+// TestLostRepliesRecordedOnce loses each command of each call once, or only the reply to it. Each
 // change must have one line in the history and one in the feed.
 func TestLostRepliesRecordedOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db, users := s.usersWithHistory()
 		name := map[string]string{}
-		for _, verb := range recordedVerbs {
+		for _, call := range recordedCalls {
 			for n := range 4 {
 				for _, executed := range []bool{true, false} {
 					key := fmt.Sprint("u", len(name))
-					name[key] = fmt.Sprintf("%s, command %d lost, executed: %v", verb.name, n, executed)
+					name[key] = fmt.Sprintf("%s, command %d lost, executed: %v", call.name, n, executed)
 					e, secret := createFullEntry(t, users, key)
-					if err := verb.doWithLoss(s, users, e, secret, n, executed); err != nil {
+					if err := call.doWithLoss(s, users, e, secret, n, executed); err != nil {
 						t.Fatalf("%s: %v", name[key], err)
 					}
-					if got := historyLen(t, users, key); got != setupLines+1 && verb.name != "log in" && verb.name != "delete" {
+					if got := historyLen(t, users, key); got != setupLines+1 && call.name != "log in" && call.name != "delete" {
 						t.Errorf("%s: %d lines, want %d", name[key], got, setupLines+1)
 					}
 				}
@@ -302,8 +302,8 @@ func readFeed(t *testing.T, db *userdb.DB, want int) (all []userdb.HistoryEvent)
 	return append(all, p.Events...)
 }
 
-// unchangingVerbs lists verbs that change nothing in an entry of createFullEntry, or are refused.
-var unchangingVerbs = []recordedVerb{
+// unchangingCalls lists calls that change nothing in an entry of createFullEntry, or are refused.
+var unchangingCalls = []recordedCall{
 	{"add the same tag", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
 		return errOf(users.Tags(uid(e.UID())).Add(ctx, "a"))
 	}},
@@ -339,30 +339,31 @@ var unchangingVerbs = []recordedVerb{
 	}},
 }
 
-// TestUnchangedNotRecorded checks that a verb that changes nothing, or is refused, leaves no line.
+// TestUnchangedNotRecorded checks that a call that changes nothing, or is refused, leaves no line.
 func TestUnchangedNotRecorded(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db, users := s.usersWithHistory()
-		for i, verb := range unchangingVerbs {
+		for i, call := range unchangingCalls {
 			e, secret := createFullEntry(t, users, fmt.Sprint("u", i))
 			must(t, s.raw.Set(t.Context(), "user/uid:"+e.UID()+"/friends", "x", 0).Err())
 			for _, lost := range []int{100, 0, 1} { // with 100, no command is lost
-				err := verb.doWithLoss(s, users, e, secret, lost, true)
+				err := call.doWithLoss(s, users, e, secret, lost, true)
 				if n := historyLen(t, users, e.UID()); err != nil || n != setupLines {
-					t.Errorf("%s, command %d lost: %v; %d lines, want %d", verb.name, lost, err, n, setupLines)
+					t.Errorf("%s, command %d lost: %v; %d lines, want %d", call.name, lost, err, n, setupLines)
 				}
 			}
 			must(t, s.raw.Unlink(t.Context(), "user/uid:"+e.UID()+"/friends").Err())
 		}
-		if all := readFeed(t, db, setupLines*len(unchangingVerbs)); len(all) != setupLines*len(unchangingVerbs) {
-			t.Errorf("the feed has %d events, want %d", len(all), setupLines*len(unchangingVerbs))
+		if all := readFeed(t, db, setupLines*len(unchangingCalls)); len(all) != setupLines*len(unchangingCalls) {
+			t.Errorf("the feed has %d events, want %d", len(all), setupLines*len(unchangingCalls))
 		}
 	})
 }
 
-// TestVerbsInOpenSlot changes an entry whose slot is being migrated. Each change must leave one
-// line, verbs that change nothing none, and the entry must keep at most a hundred lines.
-func TestVerbsInOpenSlot(t *testing.T) {
+// TestHistoryDuringSlotMigration changes an entry whose slot is being migrated. Each change must
+// leave one line, calls that change nothing no line, and the entry must keep at most a hundred
+// lines.
+func TestHistoryDuringSlotMigration(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), redistest.StartCluster(t)
 	db, err := userdb.Open(ctx, c.URL(), userdb.Options{History: true})

@@ -159,7 +159,7 @@ func TestFloodOfFailures(t *testing.T) {
 	}
 }
 
-// TestHistory checks that each verb adds one line to the entry's history and to the feed. A line
+// TestHistory checks that each event adds one line to the entry's history and to the feed. A line
 // names the actor and what changed, but holds no values.
 func TestHistory(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
