@@ -84,7 +84,8 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 	return secret, address, nil
 }
 
-// decoyRecord returns a record with a UID that no entry has, on which the usual work can be done.
+// decoyRecord returns a record with a UID that no entry has. Callers do the same work with it as
+// with a real one, so that visitors cannot tell whether an entry exists.
 func (t *Type) decoyRecord() (store.Record, error) {
 	uid, err := RandomUID(32)()
 	if err != nil {
@@ -345,10 +346,10 @@ func (t *Type) invitation(ctx context.Context, secret string) (Invitation, store
 // invitation: of any number of callers, only one gets the entry. n.UID must be "", and the address
 // must not be among n.Facets. The entry has the address of the invitation, marked as verified.
 //
-// The error is ErrNotFound if the secret was redeemed, has expired or is invalid. After other
-// errors, such as those for an invalid or taken value or for a password that the policy refuses,
-// the invitation remains valid. ErrDuplicate for the address means that somebody has taken it
-// since.
+// The error is ErrNotFound if the secret was redeemed, has expired or is invalid. After any other
+// error except ErrOutcomeUnknown and ErrUnconfirmed, such as one for a taken value or for a
+// password that the policy refuses, the invitation remains valid. ErrDuplicate for the address
+// means that somebody has taken it since.
 func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "AcceptInvitation", &err)
 	defer v.end(&err)
