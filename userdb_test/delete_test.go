@@ -58,7 +58,7 @@ func wantEmptyStore(t *testing.T, db *userdb.DB, users *userdb.Type) {
 	ctx := t.Context()
 	for _, q := range []userdb.Query{{}, {Where: schema.Texts("job", "j")}, {Tags: []string{"t"}}} {
 		for e, err := range users.All(ctx, q) {
-			t.Errorf("%v lists %v, %v", q, e, err)
+			t.Errorf("%v lists %v, %v; want nothing", q, e, err)
 		}
 	}
 	for key, err := range inspect.Keys(ctx, db, "*") {
@@ -100,7 +100,7 @@ func TestSaveAfterFence(t *testing.T) {
 			}
 			var err error
 			if e, err = users.Save(ctx, e); err != nil || e.Text("job") != job {
-				t.Errorf("saving with job %q: %v, %v", job, e, err)
+				t.Errorf("saving with job %q: got %v, %v", job, e, err)
 			}
 		}
 	})
@@ -133,7 +133,7 @@ func TestLeftovers(t *testing.T) {
 		wantErr(t, "tags of an absent entry", err, userdb.ErrNotFound)
 		for _, q := range []userdb.Query{{Where: schema.Texts("job", "k")}, {Tags: []string{"t"}}} {
 			for e, err := range users.All(ctx, q) {
-				t.Errorf("%v lists %v, %v", q, e, err)
+				t.Errorf("%v lists %v, %v; want nothing", q, e, err)
 			}
 		}
 		// Leftovers do not block anybody: their values are free.

@@ -79,10 +79,10 @@ func TestExportImport(t *testing.T) {
 			t.Errorf("the export of the updated copies is\n%s\nwant\n%s", got, want)
 		}
 		if has, err := copied.Tags(h).Has(t.Context(), "gone"); has || err != nil {
-			t.Errorf("has a tag that the import removes: %v, %v", has, err)
+			t.Errorf("has a tag that the import removes: %v, %v; want false", has, err)
 		}
 		for e, err := range copied.All(t.Context(), userdb.Query{Tags: []string{"gone"}}) {
-			t.Errorf("found by a tag that the import removes: %v, %v", e, err)
+			t.Errorf("a query by a tag that the import removes found %v, %v", e, err)
 		}
 		if _, err := copied.Login(t.Context(), "u5@x.org", "correct horse u5", userdb.Attempt{}); err != nil {
 			t.Error(err)

@@ -303,7 +303,7 @@ func TestReplicas(t *testing.T) {
 				t.Errorf("the update returned the name %q, want me", e.Text("name"))
 			}
 			if found, err := users.Find(t.Context(), hints.Any("me")); err != nil || found.UID() != "u" {
-				t.Errorf("finding the committed name: %v, %v", found.UID(), err)
+				t.Errorf("finding the committed name: got %q, %v; want u", found.UID(), err)
 			}
 			wantRepairable(t, db, noExcuse)
 		})

@@ -83,7 +83,7 @@ func TestProgramsExtendSchema(t *testing.T) {
 		}
 		e, err := typeOf(t, dbs[1], "user").Find(t.Context(), hints.UID("u"))
 		if city, _ := e.Get("city"); err != nil || city != schema.Number(14) {
-			t.Errorf("a program that does not declare the field reads it as %v, %v", city, err)
+			t.Errorf("a program that does not declare the field reads it as %v, %v; want 14", city, err)
 		}
 	})
 }

@@ -145,7 +145,7 @@ func TestFloodOfFailures(t *testing.T) {
 	for range 2500 { // an embedded store keeps 2,000
 		_, err := users.Login(t.Context(), "nobody", "wrong password", userdb.Attempt{})
 		if !errors.Is(err, userdb.ErrLogin) && !errors.Is(err, userdb.ErrTooManyAttempts) {
-			t.Fatal(err)
+			t.Fatalf("got %v, want ErrLogin or ErrTooManyAttempts", err)
 		}
 	}
 	all := waitForFeed(t, db, 2, userdb.EventCreate, userdb.EventLogin)

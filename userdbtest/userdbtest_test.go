@@ -98,10 +98,10 @@ func TestNew(t *testing.T) {
 	users := s.Type("user")
 	e, err := users.Login(t.Context(), "Alice", alicePassword, userdb.Attempt{})
 	if err != nil || e.UID() != "alice" {
-		t.Fatal(e, err)
+		t.Fatalf("Login: got %v, %v; want alice", e, err)
 	}
 	if has, err := users.Tags(hints.Key(e.Key())).Has(t.Context(), "editor"); !has || err != nil {
-		t.Error(has, err)
+		t.Errorf("has the tag editor: %v, %v; want true", has, err)
 	}
 	hash, err := transfer.PasswordHash(t.Context(), s.DB, "user", hints.UID("alice"))
 	if err != nil || !strings.HasPrefix(hash, "$2a$04$") {
@@ -199,13 +199,13 @@ func TestClock(t *testing.T) {
 
 	for range 10 {
 		if _, err := users.Login(ctx, "alice", "wrong horse", userdb.Attempt{}); !errors.Is(err, userdb.ErrLogin) {
-			t.Fatal(err)
+			t.Fatalf("Login with a wrong password: got %v, want ErrLogin", err)
 		}
 	}
 	_, err = users.Login(ctx, "alice", alicePassword, userdb.Attempt{})
 	wait, is := errors.AsType[*userdb.WaitError](err)
 	if !is {
-		t.Fatal(err)
+		t.Fatalf("Login after ten failures: got %v, want a *WaitError", err)
 	}
 	s.Clock.Advance(wait.Wait)
 	if _, err := users.Login(ctx, "alice", alicePassword, userdb.Attempt{}); err != nil {
@@ -252,8 +252,8 @@ func TestFixtures(t *testing.T) {
 	if _, err := users.Login(t.Context(), "zoe", alicePassword, userdb.Attempt{}); err != nil {
 		t.Error(err)
 	}
-	if is, err := users.Exists(t.Context(), hints.UID("yan")); !is || err != nil {
-		t.Error(is, err)
+	if exists, err := users.Exists(t.Context(), hints.UID("yan")); !exists || err != nil {
+		t.Errorf("yan exists: %v, %v; want true", exists, err)
 	}
 	for name, want := range map[string][]string{
 		"bad.jsonl": {
@@ -284,10 +284,10 @@ func TestOptions(t *testing.T) {
 	}}))
 	e, err := s.Type("staff").Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "Sue")})
 	if err != nil || e.UID() != "made" {
-		t.Error(e, err)
+		t.Errorf("Create: got %v, %v; want the UID made", e, err)
 	}
 	if err := s.Type("staff").Disable(t.Context(), hints.UID("made")); err != nil || fmt.Sprint(events) != "[create disable]" {
-		t.Error(events, err)
+		t.Errorf("Disable: %v; the events are %v, want create and disable", err, events)
 	}
 	requireMessages(t, func(r *recorder) { userdbtest.New(r).Type("staff") }, "fatal: userdbtest: ")
 	requireMessages(t, func(r *recorder) {

@@ -73,7 +73,7 @@ func TestMetricsPassLint(t *testing.T) {
 	}
 	problems, err = testutil.CollectAndLint(c)
 	if err != nil || len(problems) > 0 {
-		t.Error(problems, err)
+		t.Errorf("lint of the collector: %v, %v", problems, err)
 	}
 }
 
@@ -127,6 +127,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
+// TestCounts checks the counters after a few calls that succeed and fail.
 func TestCounts(t *testing.T) {
 	_, r, db := openObserved(t, "memory:", userdb.Options{HashWorkers: 1})
 	users, err := db.Type("user")
