@@ -8,7 +8,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// A PasswordState says whether an entry has a password that can be checked.
+// A PasswordState describes the password of an entry, and whether it can be checked.
 type PasswordState string
 
 // The states of a password.
