@@ -55,8 +55,7 @@ const maxOrigin = 256
 // in maintain/transfer.
 func (db *DB) emit(ctx context.Context, e Event) {
 	e.Key = e.Key.In(recordkey.Namespace{})
-	e.Origin = e.Origin[:min(len(e.Origin), maxOrigin)]
-	e.Purpose = e.Purpose[:min(len(e.Purpose), maxOrigin)]
+	e.Origin, e.Purpose = truncate(e.Origin), truncate(e.Purpose)
 	if db.options.OnEvent != nil {
 		db.options.OnEvent(ctx, e)
 	}

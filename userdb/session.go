@@ -80,7 +80,7 @@ func (o SessionOptions) withDefaults() (SessionOptions, error) {
 	return o, nil
 }
 
-// truncate returns a text as it is stored with a session: valid UTF-8, cut to maxOrigin bytes.
+// truncate returns a text as sessions and events hold it: valid UTF-8, cut to maxOrigin bytes.
 func truncate(text string) string {
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "\ufffd")

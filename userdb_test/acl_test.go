@@ -161,6 +161,9 @@ func expectErr(err, want error) error {
 	if errors.Is(err, want) {
 		return nil
 	}
+	if err == nil {
+		return fmt.Errorf("it succeeded, want %v", want)
+	}
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/recordkey"
@@ -410,4 +411,17 @@ func useEverything(t *testing.T, s *site, users *userdb.Type, out *transcript) {
 	_, err = users.Find(ctx, hints.UID("u"))
 	out.record(err)
 	must(t, s.raw.HDel(ctx, "user/uid:u", "rating").Err())
+}
+
+// TestEventsAreValidText checks that cutting an origin or a purpose to its maximum length does not
+// cut a character in two.
+func TestEventsAreValidText(t *testing.T) {
+	g := newGate(embeddedSite(t, "memory:"), gateOptions())
+	g.add("alice", alicePassword)
+	g.events = nil
+	must(t, g.logIn("alice", alicePassword, "a"+strings.Repeat("é", 200)))
+	events := g.takeEvents()
+	if len(events) != 1 || !utf8.ValidString(events[0].Origin) || len(events[0].Origin) != 255 {
+		t.Errorf("got %q, want one event with an origin of 255 bytes", events)
+	}
 }
