@@ -92,8 +92,8 @@ type checker struct {
 	inSteps   bool    // a change takes several steps, so a writer may be in the middle of one
 
 	mu sync.Mutex
-	// candidates are those of one round. They are resolved together, so that the round waits only
-	// once.
+	// candidates holds the findings of one round that are not yet confirmed. They are resolved
+	// together, so that the round waits for writers only once.
 	candidates   []candidate
 	findingCount int // number of findings in candidates
 }
@@ -236,9 +236,9 @@ type candidate struct {
 const maxRechecks = 4
 
 // confirm checks items, and then rechecks those with findings until two checks in a row find the
-// same. A problem that both found with every entry at the same rev also existed in between, so no
-// writer causes a false alarm if every change is one step. If an item keeps changing, confirm
-// returns only the findings that stay the same.
+// same. If both find a problem with every entry at the same rev, the problem also existed in
+// between. So no writer can cause a false alarm if every change is a single step. If an item keeps
+// changing, confirm returns only the findings that stay the same.
 func confirm(ctx context.Context, check checkFunc, items []item) (candidate, error) {
 	d := candidate{check: check, items: items}
 	found, err := check.run(ctx, items)
@@ -284,7 +284,7 @@ const (
 	maxCandidates = 50_000 // number of findings kept for later
 )
 
-// examine checks items, page by page, until it knows what is wrong with them, and resolves that.
+// examine checks items page by page, confirms what it finds, and resolves it.
 func (c *checker) examine(ctx context.Context, check checkFunc, items []item) error {
 	for some := range slices.Chunk(items, pageSize) {
 		d, err := confirm(ctx, check, some)

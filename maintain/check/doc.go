@@ -15,7 +15,7 @@
 //	delete_unfinished    4 r  an entry was deleted, but the server refused to remove its facets
 //	drop_waiting         4 r  members of a large record, replaced or deleted, are not dropped yet
 //	entry_missing        0    the key in Options.Only leads to no live entry
-//	entry_not_compact    0 w  by the schema, Redis cannot keep entries compact (NotCompact only)
+//	entry_not_compact    0 w  under the schema, entries are not stored compactly (NotCompact only)
 //	facet_undecodable    0    the codec of its field cannot read a facet
 //	field_missing        0 w  an entry has no facet of a declared secondary field
 //	fill_orphan          4 r  elements staged for an entry that no change uses (clusters only)
@@ -33,14 +33,14 @@
 //	order_kind           5 r  an ordered index is not a sorted set
 //	order_missing        5 i  an entry is not at its place in the ordered index of a field
 //	order_orphan         4 i  a place in an ordered index leads to no entry
-//	order_stale          5 i  an entry is at a place in an ordered index that is not its own
+//	order_stale          5 i  an entry is at a wrong place in an ordered index
 //	order_undeclared     0 w  the schema does not order the field of an ordered index
 //	order_unplaced       5    an ordered facet has no place: over 1 KiB, or undecodable
 //	own_copying          0    an unfinished copy of a namespace: nothing else is checked
 //	own_schema           0 o  ~/schema/TYPE is lost or unreadable: operations on the type stop
 //	own_secret           0 o  ~/secret cannot be a secret: logins stop
 //	own_throttle         0 r  unreadable login counters: logins of an account or origin stop
-//	own_types            0 o  ~/types does not name the types with a schema: all commands stop
+//	own_types            0 o  ~/types does not list the types with a schema: all commands stop
 //	primary_wrong        3 e  the primary facet is missing or differs from the key
 //	prk_kind             3    a record under a PRK is not a Redis hash
 //	prk_wrong            3 e  ~prk is missing or differs from the key
@@ -63,13 +63,14 @@
 //	value_shared         2 k  two entries have the same secondary value, in any fields
 //	value_unkeyable      1    no SRK can hold a secondary value: empty, or over 1 KiB
 //
-// Values are compared by the schema in force: the canonical form of a facet is what
-// schema.Type.Canonical returns, even if ~skv:FIELD differs, which is damage in itself.
+// A check compares values under the schema in force. It computes the canonical form of a facet with
+// schema.Type.Canonical and does not rely on ~skv:FIELD. If ~skv:FIELD differs, that is damage too
+// (skv_wrong).
 //
 // # What is not damage
 //
-// Tombstones that deletes leave are not damage, and the store's own records (~/…) are checked only
-// for the damage listed above. A database may be shared with other programs: a key that is not
+// The tombstones of deleted entries are not damage, and the store's own records (~/…) are checked
+// only for the damage listed above. A database may be shared with other programs: a key that is not
 // ours is skipped unless it begins TYPE/FIELD: with a type that the schema declares. Of types that
 // the schema does not declare, only entries are reported (hashes with ~isa under a key like a PRK),
 // not the records that belong to them.
@@ -85,9 +86,9 @@
 //     facet is kept as ~lost:FIELD.
 //   - i: the entry is added to an index or removed from it, according to its values. Staged
 //     elements go into their record, and the entry into the index sets of those elements.
-//   - r: the record is removed. A key_unparsable record is removed only if its key is an SRK as the
-//     original wrote it, and either our SRK exists or no entry has the value. Removing login
-//     counters starts the count of failures at zero.
+//   - r: the record is removed. A key_unparsable record is removed only if its key is an SRK in the
+//     form that the original program wrote, and either our SRK exists or no entry has the value.
+//     After login counters are removed, failures are counted from zero.
 //   - o: ~/types is rebuilt from the stored schemas. A bad secret is removed, and the next login
 //     creates a new one. A schema is stored again if the remaining fingerprint is that of the
 //     view's schema; otherwise only with Options.Restate.

@@ -14,7 +14,7 @@ import (
 
 // An entry holds the hash under a PRK, sound or damaged.
 type entry struct {
-	at     int
+	at     int // index of the checked item
 	key    recordkey.Key
 	prk    string // relative to the namespace
 	t      *change.Type
@@ -66,8 +66,8 @@ func (c *checker) checkTombstones(ctx context.Context, r *report, items []item, 
 	}
 }
 
-// entryAt returns the entry to check at a PRK, or nil if there is no record, only a tombstone, or a
-// record that is reported as no entry.
+// entryAt returns the entry to check at a PRK. It returns nil if there is no record or only a
+// tombstone. If the record cannot be an entry, entryAt reports that and returns nil.
 func entryAt(r *report, t *change.Type, at int, key recordkey.Key, h store.Raw) *entry {
 	switch {
 	case !h.WrongType && records.Gone(h.Fields):
@@ -162,8 +162,8 @@ type observation struct {
 
 func (s observation) isClaim() bool { return s.record == s.claim }
 
-// observations returns the SRKs by which claims are judged. For each value the claimed SRK comes
-// first. An SRK that is itself a claim of the entry appears only once.
+// observations returns the SRKs to read in order to check the claims of entries. For each value the
+// claimed SRK comes first. An SRK that is itself a claim of the entry appears only once.
 func observations(es []*entry) (all []observation) {
 	for _, e := range es {
 		for _, claim := range e.claims {
@@ -297,8 +297,8 @@ func (c *checker) changeEntry(ctx context.Context, prk recordkey.Key, how func(s
 }
 
 // missingClaims returns the SRKs that the entry should claim: those of its values that do not name
-// it, except values that another entry also has. It returns false if the entry has such a contested
-// value and is not live: it must not become live.
+// it, except values that another entry also has. It returns false if the entry is not live and has
+// such a contested value, because a repair must not make that entry live.
 func (c *checker) missingClaims(ctx context.Context, r store.Record) (srks []recordkey.Key, may bool, err error) {
 	t := c.ByName[r.Key.Type()]
 	all := t.SRKs(r.Fields)

@@ -15,8 +15,8 @@ import (
 // checkMemberships checks that entries are in the index sets of their facets and at their places in
 // the ordered indexes (I5).
 func (c *checker) checkMemberships(ctx context.Context, r *report, es []*entry) {
-	var at []store.Ranked // where they must be, in ordered indexes and index sets
-	var of []*entry
+	var at []store.Ranked // where entries must be, in ordered indexes and index sets
+	var of []*entry       // the entry for each element of at
 	for _, e := range es {
 		for _, field := range e.t.Indexed {
 			facet, has := e.fields[field]
@@ -142,8 +142,9 @@ func (c *checker) checkIndexMembers(ctx context.Context, r *report, items []item
 	c.dropChanged(ctx, r, items)
 }
 
-// dropChanged keeps only the findings about members that are still in their set and, at the same
-// moment, not in the other set where they must also be.
+// dropChanged drops findings that no longer hold because of a concurrent change. It reads all sets
+// involved at one moment. A finding about a member remains if the member is still in its set and,
+// if it must also be in a second set, is still missing there.
 func (c *checker) dropChanged(ctx context.Context, r *report, items []item) {
 	if len(r.found) == 0 {
 		return
@@ -316,7 +317,7 @@ func (c *checker) checkStaged(ctx context.Context, r *report, items []item) {
 	}
 }
 
-// checkDropped checks large records that changes have moved away to be dropped.
+// checkDropped reports large records that changes have set aside and that are not dropped yet.
 func (c *checker) checkDropped(ctx context.Context, r *report, items []item) {
 	sizes := read(ctx, r, c.Engine, rawKeys(items), func(ctx context.Context, e store.Maintenance, keys []string) ([]store.Raw, error) {
 		return store.Inspect(ctx, e, keys, 1)

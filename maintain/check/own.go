@@ -140,7 +140,7 @@ func (c *checker) checkSchemas(ctx context.Context, r *report, named []string) {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	for i, h := range read(ctx, r, c.Engine, c.schemaKeys(names), store.Hashes) {
-		// t is nil for types that are only named: the layout of their entries is unknown.
+		// t is nil for types that only ~/types names: the layout of their entries is unknown.
 		t, declared := c.ByName[names[i]]
 		reason := unreadableReason(names[i], h)
 		if r.err == nil && reason == "" && len(h.Fields) == 0 && declared && slices.Contains(named, names[i]) {
@@ -183,9 +183,10 @@ func unreadableReason(name string, h store.Raw) string {
 	return ""
 }
 
-// restateStep returns a step that replaces a broken stored schema with the one in hand. It does so
-// if the remaining fingerprint is that of the schema in hand, or if Options.Restate is set and all
-// records fit. Nothing else shows that the schema is the right one.
+// restateStep returns a step that replaces a broken stored schema with the view's schema. It does
+// so if the remaining fingerprint is that of the view's schema, or if Options.Restate is set and
+// all records fit. Otherwise nothing shows that the view's schema is the right one, and it returns
+// nil.
 func (c *checker) restateStep(ctx context.Context, t *change.Type, h store.Raw) (store.RepairStep, error) {
 	if t == nil {
 		return nil, nil
@@ -208,7 +209,8 @@ func (c *checker) restateStep(ctx context.Context, t *change.Type, h store.Raw) 
 	return store.ReplaceSchema{Guard: g, Seen: seen, Fields: state}, nil
 }
 
-// recordsFit reports whether a check with the schema in hand finds no error.
+// recordsFit reports whether a check with the view's schema finds no error. It ignores unreadable
+// login counters, which do not depend on the schema.
 func (c *checker) recordsFit(ctx context.Context) (bool, error) {
 	progress := func(done, about int64) { c.reportProgress(ctx, done, about) }
 	for p, err := range start(ctx, c.View, Options{Progress: progress}, (*checker).runRound) {

@@ -149,7 +149,8 @@ type finding struct {
 	Problem
 	code *code
 	at   int // index of the checked item
-	// seen tells the finding from others. It includes the revs of the entries involved.
+	// seen distinguishes the finding from others with the same code and key. It includes the revs
+	// of the entries involved.
 	seen   string
 	values []uint64         // digests of the secondary values that another entry may also have
 	step   store.RepairStep // for fixFirst and fixRecord; nil if a person must decide
@@ -194,7 +195,8 @@ func readFields(ctx context.Context, e store.Maintenance, asked []store.RawRead)
 	return e.ReadRaw(ctx, asked)
 }
 
-// readContains does for Holds what read does for the methods of Maintenance.
+// readContains calls HasMembers unless the report already has an error. Like read, it returns zero
+// values on an error.
 func readContains(ctx context.Context, r *report, e store.Indexes, asked []store.Member, atOnce bool) []bool {
 	if r.err == nil {
 		var answers []bool

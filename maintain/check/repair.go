@@ -28,8 +28,8 @@ type repair struct {
 	// noted holds digests of problems that an earlier round confirmed: no writer is in the middle
 	// of them.
 	noted map[uint64]bool
-	// suspectValues holds digests of values that damaged entries have. A value seen at another
-	// entry as well is listed twice.
+	// suspectValues holds digests of values that damaged entries have. A value that another entry
+	// may also have is listed at least twice.
 	suspectValues []uint64
 	// contested holds digests of values that several entries have and Keep does not decide.
 	contested map[uint64]bool
@@ -124,12 +124,12 @@ func (r *repair) reportable(found, left findings) (reported findings) {
 	defer r.mu.Unlock()
 	for _, f := range found {
 		f.Repaired = r.repairsNow(f.code) && !still[f.digest()]
-		// Its index members are orphans now.
+		// The index members of the deleted entry are orphans now.
 		r.needsRound = r.needsRound || f.Repaired && f.code == deleteUnfinished && r.round == roundRecords
 		switch at := r.reportRound(f); {
 		case at > r.round:
 			r.needsRound = true
-		// resolveContest has already reported those.
+		// resolveContest has already reported contested values.
 		case at == r.round && !(f.code == valueShared && r.contested[f.values[0]]):
 			reported = append(reported, f)
 		}
@@ -171,6 +171,8 @@ func (r *repair) noteFindings(found findings) {
 			continue
 		}
 		r.suspectValues = append(r.suspectValues, f.values...)
+		// For these two codes, the other entry has a finding of its own, which lists the value
+		// again. For all other codes, this finding lists it twice.
 		if f.code != srkMissing && f.code != srkWrong {
 			r.suspectValues = append(r.suspectValues, f.values...)
 		}

@@ -21,8 +21,8 @@ type otherForm struct {
 	stored schema.Type
 }
 
-// requireStoredSchema returns an error unless the records were written with the schema in hand.
-// With another schema, every record would seem damaged.
+// requireStoredSchema returns an error unless the records were written with the view's schema. With
+// another schema, every record would seem damaged.
 func (c *checker) requireStoredSchema(ctx context.Context) error {
 	var others []otherForm
 	names := c.Schema.Names()
@@ -59,8 +59,8 @@ func mismatchError(t *change.Type, reason string) error {
 }
 
 // reportOtherForms reports the entries of the given types that this program cannot find by a value
-// they have, and always returns an error. It checks nothing else: by this version of the canonical
-// form everything would seem damaged, and the program does not know the other version.
+// they have, and always returns an error. It checks nothing else: under this version of the
+// canonical form everything would seem damaged, and the program does not know the other version.
 func (c *checker) reportOtherForms(ctx context.Context, others []otherForm) error {
 	for _, f := range others {
 		if c.o.Repair || !c.checksAll {

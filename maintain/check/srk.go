@@ -148,15 +148,15 @@ func checkSRK(r *report, at int, it item, o owner, srv store.Text) {
 	}
 }
 
-// The original escapes four characters in key parts and no others. Both replacers work in one pass
-// from the left.
+// The original program, whose records are to remain readable, escapes four characters in key parts
+// and no others. Both replacers work in one pass from the left.
 var (
 	originalEscape   = strings.NewReplacer("+", "++", " ", "+_", "/", "+,", ":", "+.")
 	originalUnescape = strings.NewReplacer("++", "+", "+_", " ", "+,", "/", "+.", ":")
 )
 
 // looksLikeOurs reports whether a key that does not parse begins TYPE/FIELD: with a declared type,
-// escaped as here or as in the original.
+// escaped as this program or as the original does.
 func looksLikeOurs(key string, s schema.Schema) bool {
 	typ, rest, ok := strings.Cut(key, "/")
 	if !ok || !strings.Contains(rest, ":") {

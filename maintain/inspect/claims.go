@@ -48,7 +48,8 @@ func Claims(ctx context.Context, db *userdb.DB, typ, value string) ([]Claim, err
 	var claims []Claim
 	for i, raw := range found {
 		if raw.Exists {
-			all[i].Holds, _, _ = strings.Cut(raw.Wire, " ") // on a cluster a change follows
+			// On a cluster, the rev of a change follows the PRK.
+			all[i].Holds, _, _ = strings.Cut(raw.Wire, " ")
 			claims = append(claims, all[i])
 		}
 	}

@@ -70,7 +70,8 @@ type dumper struct {
 	w *bufio.Writer
 }
 
-// writeAll buffers the first records and sorts them if there are no more.
+// writeAll writes the records sorted if there are at most dumpSorted of them, and otherwise in
+// parts that are each sorted.
 func (d *dumper) writeAll(ctx context.Context, keys iter.Seq2[string, error]) error {
 	var buffered []string
 	limit := dumpSorted

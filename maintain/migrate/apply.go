@@ -27,9 +27,9 @@ const (
 // again at zero for each pass.
 //
 // Unless a type is changed online (TypeChange.Online), nobody else can write its entries until
-// Apply has finished: other writers get ErrSchemaMismatch. Readers find the entries under the old
-// schema until all are converted, and then under the new one; under the new schema they find each
-// entry as soon as it is converted. The stored fingerprint changes last.
+// Apply has finished: other writers get ErrSchemaMismatch. Readers with the old schema find all
+// entries until the last one is converted, and readers with the new schema find each entry as soon
+// as it is converted. The stored fingerprint changes last.
 func (ch Change) Apply(ctx context.Context, progress func(done, about int64)) error {
 	for _, tc := range ch.Types {
 		if err := tc.collisionError(); err != nil {

@@ -77,8 +77,8 @@ func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error)
 	return nil, errContention
 }
 
-// mergeStored returns to with everything that only the stored schema has, since others may have
-// added to that.
+// mergeStored returns the new schema, to, extended by everything that only the stored schema has,
+// since others may have added to the stored schema.
 func mergeStored(stored, to schema.Type) schema.Type {
 	next := to
 	next.Open, next.Building, next.Retired = to.Open || stored.Open, stored.Building, nil
@@ -108,8 +108,8 @@ func mergeStored(stored, to schema.Type) schema.Type {
 	return next
 }
 
-// checkOnlyAdds returns ErrConflict unless to only adds to the stored schema. The change was
-// planned that way, but others may have changed the stored schema since.
+// checkOnlyAdds returns ErrConflict unless the new schema, to, only adds to the stored one. That
+// was so when the change was planned, but others may have changed the stored schema since.
 func checkOnlyAdds(stored, to schema.Type) error {
 	relation, difference := stored.Compare(to)
 	if relation <= schema.Lacks {
@@ -171,8 +171,8 @@ func (s *migration) currentType() *change.Type {
 	return s.t
 }
 
-// rewrite makes a change of an entry. If others have added to the stored schema, it retries under
-// that.
+// rewrite changes an entry. If others have added to the stored schema meanwhile, it retries under
+// the extended schema.
 func (s *migration) rewrite(
 	ctx context.Context, prk recordkey.Key, how func(*change.Type, store.Record) (c store.Change, due bool, err error),
 ) (facets map[string]string, err error) {
@@ -204,8 +204,8 @@ func (s *migration) missingIn(stored schema.Type) map[string][]string {
 	return s.currentType().Schema.Additions(stored)
 }
 
-// convertAll converts all entries to what is being built, once nobody works without it. If values
-// collide, it rolls back.
+// convertAll waits until no writer uses the schema without what is being built, and then converts
+// all entries. If values collide, it rolls back.
 func (s *migration) convertAll(ctx context.Context) error {
 	if err := s.applyStep(ctx, store.AwaitSchema{}); err != nil {
 		return err
@@ -278,8 +278,8 @@ func (s *migration) finishBuilding(ctx context.Context, id string) (bool, error)
 	return false, errContention
 }
 
-// removeStale removes wrong members from the new indexes: those that entries left while not all
-// writers maintained the indexes, and those that another schema put there.
+// removeStale removes wrong members from the new indexes. An entry may have lost a value while some
+// writers did not yet maintain the indexes, and another schema may have added members to them.
 func (s *migration) removeStale(ctx context.Context) error {
 	for _, field := range s.newOrders {
 		if err := s.removeStalePlaces(ctx, field); err != nil {

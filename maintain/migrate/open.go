@@ -26,9 +26,10 @@ const (
 	pollInterval = 500 * time.Millisecond
 )
 
-// AtOpen gives existing entries the roles that only the program's schema has, in one process at a
-// time. It is meant for userdb.Options.ApplySchema. It returns ErrCollision if two entries would
-// have the same value.
+// AtOpen adds the field roles that only the program's schema has to the stored schema, and converts
+// the existing entries accordingly. Only one process does that at a time; others wait. AtOpen is
+// meant for userdb.Options.ApplySchema. It returns ErrCollision if two entries would have the same
+// value.
 func AtOpen(ctx context.Context, db *userdb.DB) error {
 	key, err := recordkey.Own(leaseName)
 	if err != nil {
@@ -62,8 +63,8 @@ func AtOpen(ctx context.Context, db *userdb.DB) error {
 	}
 }
 
-// additions returns the types of a program that have more roles than the stored ones, including
-// those roles.
+// additions returns the types of the program's schema whose fields have roles that the stored types
+// lack. Each returned type is the stored type extended by those roles.
 func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	due, none := schema.Schema{Types: map[string]schema.Type{}}, schema.Schema{}
 	v := view.Of(db)

@@ -43,7 +43,7 @@ type TypeChange struct {
 	Stops bool `json:"stops_writers"`
 	// Retired lists names that are removed. Programs that declare them are refused from then on.
 	Retired []string `json:"retired,omitempty"`
-	// Collisions lists what must be resolved first, at most 1000.
+	// Collisions lists at most 1000 collisions, which must be resolved before Apply can succeed.
 	Collisions []Collision `json:"collisions,omitempty"`
 }
 
@@ -64,8 +64,9 @@ const (
 
 // Plan determines how to convert the records of the view's namespace to another schema. It writes
 // nothing. It reads all entries of the types that change, twice if values collide. The stored
-// schema is the one that the entries were written with. If none is stored, Plan assumes that of the
-// original: exact, with SRKs of any field. A field with Was is a renamed one.
+// schema is the one that the entries were written with. If none is stored, Plan assumes that the
+// original program wrote the entries: with exact values, and with SRKs of any field. Plan treats a
+// field with Was as renamed.
 //
 // The primary field cannot change: Plan then returns a *schema.Error. If a change to yet another
 // schema is under way, Plan returns ErrSchemaMismatch.
@@ -173,7 +174,7 @@ func (s *migration) survey(ctx context.Context) (TypeChange, error) {
 }
 
 func (tc *TypeChange) addCollision(k *records.Contest) {
-	// There are at least two.
+	// A contest has at least two holders.
 	names := records.Map(k.Holders[:2], func(prk recordkey.Key) string { return records.Printable(prk.String()) })
 	if more := len(k.Holders) - 2; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))

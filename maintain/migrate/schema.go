@@ -29,7 +29,8 @@ var (
 )
 
 // StoredSchema returns the schema in the database: the types with which entries of the view's
-// namespace were written. It has no types if nothing has been written yet, or only by the original.
+// namespace were written. It has no types if nothing has been written yet, or if only the original
+// program has written.
 // The error is userdb.ErrCorrupt if the schema cannot be read, for example because a newer version
 // wrote it, or does not match its fingerprint.
 func StoredSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
@@ -94,7 +95,7 @@ type migration struct {
 	// nothing else writes.
 	t      *change.Type
 	fields map[string]string // fields of ~/schema/TYPE
-	// from is the stored schema or, if there is none, that of the original as far as it is known.
+	// from is the stored schema or, if there is none, what is known of the original program's.
 	from    schema.Type
 	stored  bool              // the database has a schema
 	resumed bool              // an earlier Apply was interrupted

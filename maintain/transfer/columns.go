@@ -273,8 +273,8 @@ func (im *importer) resolveHeader(s *csvRows) error {
 	return refused
 }
 
-// checkColumn returns an error unless some type that the rows may have declares the column as a
-// facet or a tertiary record.
+// checkColumn returns an error unless at least one of the types that rows can have declares the
+// column as a facet or a tertiary record.
 func (im *importer) checkColumn(s *csvRows, column int, name string) error {
 	types := []string{im.o.Type}
 	if slices.Contains(s.names, columnType) {

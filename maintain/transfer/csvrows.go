@@ -18,8 +18,9 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Columns of CSV with a meaning of their own. All others are facets by name, or tertiary records:
-// sets, as a JSON array or as words, and other kinds as JSON.
+// Columns of CSV that have a special meaning. Any other column holds the facet or the tertiary
+// record of its name. A cell contains a set as a JSON array or as words separated by spaces, and a
+// tertiary record of another kind as JSON.
 const (
 	columnType     = "~isa"             // the type, overriding ImportOptions.Type
 	columnHash     = "password"         // a password hash
@@ -30,8 +31,8 @@ const (
 	columnFlag     = "~disabled"        // true or false, as in the JSON of an entry
 )
 
-// Columns of rejects: the line number of a row, the reason and, if a row could not be split into
-// cells, its text.
+// Columns that an import adds to rejected rows. They hold the line number of the row, the reason
+// and, if the row could not be split into cells, its text.
 const (
 	columnLine   = "~line"
 	columnReason = "~reason"
@@ -89,12 +90,13 @@ func newCSVRows(in *bufio.Reader, before int64, headerWritten bool) (*csvRows, e
 	return s, nil
 }
 
-// A rowText is an input that keeps the text of the current row. A csv.Reader reads more only if a
-// row continues, and forgets an error that follows half a row that is itself malformed; a rowText
-// keeps the error.
+// A rowText is a reader that keeps the text of the current row. A csv.Reader reads more of it only
+// if the row continues. If reading fails in the middle of a row and the part before is malformed, a
+// csv.Reader reports only the malformed part; a rowText keeps the read error.
 type rowText struct {
-	// r fails only after everything before was read. It is larger than the buffer of a csv.Reader,
-	// which would otherwise read past it.
+	// r returns an error only after all data before the error. For that, its buffer must be larger
+	// than that of the csv.Reader: otherwise reads would bypass the buffer and could return data
+	// and an error together.
 	r       *bufio.Reader
 	before  int64  // bytes of the input read before r
 	tooLong string // the message for a row that has not ended after maxImportLine
@@ -210,7 +212,8 @@ func cellContent(name, kind, cell string) (change.Content, error) {
 	return tertiaryRecord{name: name, Kind: kind, Value: json.RawMessage(cell)}.content()
 }
 
-// reject writes a row with the columns of rejects. It leaves out such columns of an earlier import.
+// reject writes a row with the columns of rejected rows. It leaves out those that an earlier import
+// added.
 func (s *csvRows) reject(w io.Writer, l *line) error {
 	out := csv.NewWriter(w)
 	if !s.headerWritten {

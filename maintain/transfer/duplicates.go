@@ -17,7 +17,8 @@ import (
 // uidAttempts limits how many UIDs are generated for a line before the line is refused.
 const uidAttempts = 16
 
-// resolve decides about the lines of a batch that failed because something is taken.
+// resolve decides what becomes of the lines of a batch that failed because a UID or an identifier
+// is taken.
 func (im *importer) resolve(ctx context.Context, b *batch) error {
 	lines := b.toWrite
 	for attempt := 1; ; attempt++ {
@@ -51,9 +52,9 @@ func (im *importer) resolve(ctx context.Context, b *batch) error {
 	}
 }
 
-// recognizeCreated marks the entries that this import created before it was interrupted. It divides
-// the other lines into those whose identifiers or given UID are taken and those whose generated UID
-// is taken.
+// recognizeCreated marks lines whose entries this import created before it was interrupted. It
+// divides the other lines into those whose identifiers or given UID are taken and those whose
+// generated UID is taken.
 func (im *importer) recognizeCreated(ctx context.Context, lines []*line) (taken, again []*line, err error) {
 	if len(lines) == 0 || !im.resumed && !slices.ContainsFunc(lines, func(l *line) bool { return l.draft.UID == "" }) {
 		return lines, nil, nil
@@ -162,8 +163,8 @@ func (im *importer) changeForLine(ctx context.Context, l *line, existing store.F
 }
 
 // mergedFacets returns the facets of an entry, overridden by those of the line. It keeps the
-// entry's UID, since that of the line may be generated, and leaves out the hash, which is more than
-// a facet.
+// entry's UID, since that of the line may be generated. It leaves out the password hash of the
+// line, which changeForLine sets in the same way as SetPassword.
 func (l *line) mergedFacets(r store.Record) map[string]string {
 	facets := change.Facets(r)
 	for field, wire := range l.draft.Facets {
@@ -187,8 +188,8 @@ func (im *importer) checkClearPassword(ctx context.Context, l *line, facets map[
 // concurrentFollowUps is the number of changes that are followed up at a time.
 const concurrentFollowUps = 16
 
-// runFollowUps does what follows SetPassword and Disable, for the lines of a batch that is stored
-// permanently.
+// runFollowUps does what SetPassword and Disable do after their change is stored, for the updated
+// entries of a batch that is stored permanently.
 func (im *importer) runFollowUps(ctx context.Context, b *batch) {
 	var group errgroup.Group
 	group.SetLimit(concurrentFollowUps)

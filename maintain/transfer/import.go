@@ -344,7 +344,7 @@ func (im *importer) startBatches(ctx context.Context, started chan<- *batch, fin
 		b := im.newBatch()
 		more, readErr := im.fillBatch(b, limit)
 		im.prepare(ctx, b)
-		// They share a key that either may claim or release.
+		// shares reports whether b and o need the same key, which either may claim or release.
 		shares := func(o *batch) bool { return o.needs.Intersects(b.needs) }
 		for len(before) >= concurrent || slices.ContainsFunc(before, shares) {
 			select {

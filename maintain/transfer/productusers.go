@@ -27,7 +27,7 @@ type productUsers struct {
 	first    string // the account that findList has read, if there is no list
 	lines    int64  // lines of text read and discarded
 	size     int64  // size of those lines
-	reported int64  // the part of size already counted in lines
+	reported int64  // the part of size already counted in line.size of earlier accounts
 }
 
 // maxAccount is the maximum length of an account in bytes.

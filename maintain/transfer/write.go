@@ -198,7 +198,7 @@ func (im *importer) simulateLines(ctx context.Context, lines []*line) error {
 	return nil
 }
 
-// simulate determines the outcome of a line from the entries that exist and may be meant by it.
+// simulate determines the outcome of a line from the existing entries that the line may mean.
 func (im *importer) simulate(ctx context.Context, l *line, found []store.Found) {
 	taken, uid := "", l.create.Key.Field()
 	for i, f := range found {

@@ -21,7 +21,8 @@ const (
 	LookBatch = 250  // number of records checked at a time
 )
 
-// Gone reports whether there is no entry, or only its tombstone.
+// Gone reports whether the fields of a PRK's hash show that no entry exists: there are no fields,
+// or only those of a tombstone.
 func Gone(fields map[string]string) bool { return len(fields) == 0 || store.Tombstone(fields) }
 
 var seed = maphash.MakeSeed()
@@ -66,8 +67,9 @@ func Rewrite(
 	return nil, store.ErrConflict
 }
 
-// Contests reads all entries of a type and returns the values that several of them share, sorted,
-// among those with a digest in wanted. as returns the facets that count for an entry.
+// Contests reads all entries of a type and returns the values that several of them share, sorted.
+// It considers only values whose digest is in wanted, and only the facets that as returns for an
+// entry.
 func Contests(
 	ctx context.Context, v *view.View, t *change.Type, wanted map[uint64]bool,
 	as func(store.Record) map[string]string, progress func(done, about int64),
@@ -106,8 +108,8 @@ type Walk struct {
 	Progress func(done, about int64)
 }
 
-// Each calls f for the keys until an error. Within a batch, keys are sorted and distinct, but SCAN
-// may return a key again later.
+// Each calls f with batches of the keys until a call fails. Within a batch, keys are sorted and
+// distinct, but SCAN may return a key again later.
 func (w Walk) Each(ctx context.Context, v *view.View, f func(ctx context.Context, keys []string) error) (err error) {
 	var done, about int64
 	if w.Progress != nil {
