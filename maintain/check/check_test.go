@@ -43,7 +43,7 @@ var (
 // Under returns the same store with another schema.
 func (s *site) Under(t *testing.T, sch schema.Schema) *site { return quietSite(s.Site.Under(t, sch)) }
 
-// damage applies a damage to entry n and returns the problems that must be reported.
+// damage damages entry n as d describes and returns the problems that must be reported.
 func (s *site) damage(t testdb.Tester, d damage, n int) []string {
 	t.Helper()
 	for _, c := range d.do {
@@ -62,7 +62,8 @@ func (s *site) damage(t testdb.Tester, d damage, n int) []string {
 	return want
 }
 
-// TestCheckEachDamage waits for cluster writers, although there are none.
+// TestCheckEachDamage checks that every damage is reported. Unlike other tests, it lets the checks
+// of a cluster wait for writers, although there are none.
 func TestCheckEachDamage(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.Ctx = t.Context()
@@ -118,7 +119,7 @@ func TestCheckHealthy(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		testdb.Same(t, "after verbs", s.Check(t, check.Options{}), nil)
+		testdb.Same(t, "after updates and deletes", s.Check(t, check.Options{}), nil)
 	})
 }
 
@@ -165,7 +166,8 @@ func TestCheckChoices(t *testing.T) {
 	}
 }
 
-// TestCheckLarge exceeds one batch of everything: keys, members of a set, entries in an index.
+// TestCheckLarge checks more than one batch of keys, of members of a set, and of entries in an
+// index.
 func TestCheckLarge(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.Clean(t)
@@ -216,7 +218,7 @@ func TestCheckStops(t *testing.T) {
 		}
 	}
 	if seen != 3 {
-		t.Errorf("yielded %d", seen)
+		t.Errorf("got %d problems, want 3", seen)
 	}
 	ctx, cancel := context.WithCancel(s.Ctx)
 	defer cancel()
@@ -226,7 +228,7 @@ func TestCheckStops(t *testing.T) {
 		last = err
 	}
 	if !errors.Is(last, context.Canceled) {
-		t.Errorf("cancelled: %v", last)
+		t.Errorf("after cancelling: got %v, want context.Canceled", last)
 	}
 }
 
@@ -254,24 +256,24 @@ func TestCheckRefuses(t *testing.T) {
 		n := 0
 		for p, err := range check.Run(s.Ctx, tt.db, tt.o) {
 			if n++; !errors.Is(err, tt.is) || err.Error() != tt.text {
-				t.Errorf("%v, %v, want %s", p, err, tt.text)
+				t.Errorf("got %v, %v; want error %s", p, err, tt.text)
 			}
 		}
 		if n != 1 {
-			t.Errorf("%d yields, want the error alone", n)
+			t.Errorf("got %d results, want only the error", n)
 		}
 	}
 	s.Raw.Close()
 	for _, err := range check.Run(s.Ctx, s.DB, check.Options{}) {
 		if !errors.Is(err, userdb.ErrUnavailable) {
-			t.Errorf("closed: %v", err)
+			t.Errorf("with a closed client: got %v, want ErrUnavailable", err)
 		}
 	}
 }
 
-// TestCheckOriginal checks the records that the original wrote, with the schema that it used. Each
-// line of the golden file is damage that the original caused: it takes values from other users,
-// writes empty values, and leaves white space and braces in keys.
+// TestCheckOriginal checks records that the original program wrote, with the schema that it used.
+// Each line of the golden file is damage that the original caused: it takes values from other
+// users, writes empty values, and leaves white space and braces in keys.
 func TestCheckOriginal(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, testdb.OriginalSchema(t))
@@ -283,7 +285,8 @@ func TestCheckOriginal(t *testing.T) {
 			}
 			line := fmt.Sprintf("I%d %v", p.Invariant, p)
 			if p.Code == "field_missing" && strings.Contains(p.Text, "nonexistent") {
-				line = "I0 problem field_missing user/uid:…: no \"nonexistent\"" // of every entry
+				// Every entry has this problem.
+				line = "I0 problem field_missing user/uid:…: no \"nonexistent\""
 			}
 			lines = append(lines, line)
 		}

@@ -41,7 +41,7 @@ var notCompactTests = []struct {
 }{
 	{"the built-in schema", "user", schema.User().Types["user"], nil},
 	{"many fields", "user", schema.Type{Primary: "id", Fields: fields(504, schema.Field{})}, []string{`: an entry of type "user" with all its fields has 513, more than 512`}},
-	{"one field fewer", "user", schema.Type{Primary: "id", Fields: fields(503, schema.Field{})}, nil},
+	{"many fields, but not too many", "user", schema.Type{Primary: "id", Fields: fields(503, schema.Field{})}, nil},
 	{"many secondary fields", "user", schema.Type{Primary: "id", Fields: fields(253, schema.Field{Role: schema.RoleSecondary})}, []string{`: an entry of type "user" with all its fields has 515, more than 512`}},
 	{"many exact secondary fields", "user", schema.Type{Primary: "id", Fold: schema.FoldExact, Fields: fields(253, schema.Field{Role: schema.RoleSecondary})}, nil},
 	{
@@ -54,7 +54,7 @@ var notCompactTests = []struct {
 	},
 	{"a type with room for the usual UID", strings.Repeat("t", 48), schema.Type{Primary: "id"}, nil},
 	{
-		"a type without room for it", strings.Repeat("t", 47) + " ",
+		"a type without room for the usual UID", strings.Repeat("t", 47) + " ",
 		schema.Type{Primary: "id"},
 		[]string{`~prk: ~prk of type "` + strings.Repeat("t", 47) + ` " has more than 64 bytes with a UID of more than 11; generated UIDs have 12`},
 	},
@@ -83,9 +83,9 @@ func TestNotCompact(t *testing.T) {
 	}
 }
 
-// TestNotCompactTrue checks that the limit is exact: with the usual UID, an entry is compact if its
-// type is just short enough, but not if the type is one byte longer.
-func TestNotCompactTrue(t *testing.T) {
+// TestNotCompactMatchesRedis checks that NotCompact warns exactly if Redis does not store an entry
+// with the usual UID compactly. One type is just short enough, the other is one byte longer.
+func TestNotCompactMatchesRedis(t *testing.T) {
 	for n, want := range map[int]string{48: "listpack", 49: "hashtable"} {
 		typ := strings.Repeat("t", n)
 		sch := schema.Schema{Types: map[string]schema.Type{typ: {Primary: "id"}}}
@@ -98,7 +98,7 @@ func TestNotCompactTrue(t *testing.T) {
 			t.Errorf("a type of %d bytes: %s, want %s", n, got, want)
 		}
 		if warned := len(check.NotCompact(sch)) > 0; warned != (want != "listpack") {
-			t.Errorf("a type of %d bytes: told %v", n, warned)
+			t.Errorf("a type of %d bytes: warned %v, want %v", n, warned, !warned)
 		}
 	}
 }

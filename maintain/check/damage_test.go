@@ -29,8 +29,8 @@ var orphaned = []string{
 	"tertiary_orphan " + prk + "/tags", "tertiary_orphan " + prk + "/notes",
 }
 
-// halfDeleted is the part of orphaned that a check finds while the facets still exist: SRKs and the
-// index of a facet are judged by facets.
+// halfDeleted is the part of orphaned that a check finds while the facets still exist: the SRKs and
+// the index of the job still match the facets, so a check does not report them.
 var halfDeleted = []string{
 	"index_orphan " + goTag, "index_orphan " + uTag,
 	"tertiary_orphan " + prk + "/tags", "tertiary_orphan " + prk + "/notes",
@@ -44,7 +44,8 @@ func cmd(words ...string) []string { return words }
 
 func cmds(c ...[]string) [][]string { return c }
 
-// twinCommands make another entry, complete except that its name has no SRK.
+// twinCommands returns commands that create another entry, complete except that its name has no
+// SRK.
 func twinCommands(name string) [][]string {
 	return cmds(
 		cmd("HSET", "user/uid:F", "~isa", "user", "~prk", "user/uid:F", "uid", "F", "email", "F@x.org", "name", name),
@@ -86,7 +87,7 @@ var damages = []damage{
 	{"SRK of another Redis type", cmds(cmd("DEL", name), cmd("RPUSH", name, "user/uid:U")), []string{"srk_wrong " + name, "srk_kind " + name}},
 	{"~skv lost", cmds(cmd("HDEL", prk, "~skv:name")), []string{"skv_wrong " + prk}},
 	{"~skv wrong", cmds(cmd("HSET", prk, "~skv:name", "other")), []string{"skv_wrong " + prk}},
-	{"~skv where none is needed", cmds(cmd("HSET", prk, "~skv:email", "other")), []string{"skv_wrong " + prk}},
+	{"~skv of a field that needs none", cmds(cmd("HSET", prk, "~skv:email", "other")), []string{"skv_wrong " + prk}},
 	{"~skv equal to the facet", cmds(cmd("HSET", prk, "~skv:email", "U@x.org")), nil},
 	{"facet lost", cmds(cmd("HDEL", prk, "name")), []string{"field_missing " + prk, "skv_wrong " + prk, "srk_stale " + name}},
 	{"facet and ~skv lost", cmds(cmd("HDEL", prk, "name", "~skv:name")), []string{"field_missing " + prk, "srk_stale " + name}},
@@ -157,11 +158,11 @@ var damages = []damage{
 		cmd("SET", "session:F", "x"), cmd("SET", "user:F", "x"), cmd("SET", "user/F", "x"), cmd("SET", "cache/page:F", "x"), cmd("SADD", "a/b:F/c", "x"),
 		cmd("HSET", "cache/x:F", "name", "x"), cmd("SET", "users/name:F\t", "x"), cmd("SET", "F", "x"), cmd("SET", " /:F", "x"),
 	), nil},
-	{"any records in namespaces inside", cmds(
+	{"damaged records in inner namespaces", cmds(
 		cmd("SET", "~F/user/name:x/~prk", "rubbish"), cmd("HSET", "~F/user/uid:1", "a", "b"), cmd("SET", "~F/~G/user/uid:1", "x"),
 		cmd("SET", "~F", "x"), cmd("SET", "~F/user/name:tab\t/~prk", "x"),
 	), nil},
-	{"records of the store", cmds(cmd("SET", "~/throttle/F", "x"), cmd("SET", "~/\t/F", "x"), cmd("HSET", "~/other/F", "~isa", "user")), nil},
+	{"unknown records of the store's own", cmds(cmd("SET", "~/throttle/F", "x"), cmd("SET", "~/\t/F", "x"), cmd("HSET", "~/other/F", "~isa", "user")), nil},
 }
 
 // expand replaces U and F in text. f1 sorts before u1.

@@ -20,7 +20,7 @@ import (
 
 // A fault breaks the connection at one round trip and at all that follow.
 type fault struct {
-	remaining atomic.Int64 // round trips until then
+	remaining atomic.Int64 // round trips that still succeed
 	failed    atomic.Bool
 }
 
@@ -82,7 +82,7 @@ func TestFaults(t *testing.T) {
 		return func() (last error) {
 			for _, err := range check.Run(s.Ctx, s.DB, o) {
 				if last != nil {
-					t.Error("the check goes on after an error")
+					t.Error("the check continued after an error")
 				}
 				last = err
 			}
@@ -102,12 +102,12 @@ func TestFaults(t *testing.T) {
 			err := verb()
 			if !f.failed.Load() {
 				if err != nil {
-					t.Errorf("%s, undisturbed: %v", name, err)
+					t.Errorf("%s without a fault: %v", name, err)
 				}
 				break
 			}
 			if !errors.Is(err, errLost) {
-				t.Errorf("%s, lost at round trip %d: %v", name, n, err)
+				t.Errorf("%s, connection lost at round trip %d: got %v, want errLost", name, n, err)
 			}
 		}
 		f.set(1 << 30)

@@ -45,7 +45,7 @@ func (c *checker) checkMemberships(ctx context.Context, r *report, es []*entry) 
 	asked := records.Map(at, func(p store.Ranked) store.Member {
 		return store.Member{Set: p.Key, Value: p.Member, Ordered: p.Key.Kind() != recordkey.KindIndex}
 	})
-	for i, has := range readContains(ctx, r, c.Engine, asked, false) {
+	for i, has := range readHasMembers(ctx, r, c.Engine, asked, false) {
 		e, step := of[i], store.Align{Entry: of[i].key, At: at[i]}
 		switch {
 		case has:
@@ -134,7 +134,7 @@ func (c *checker) checkIndexMembers(ctx context.Context, r *report, items []item
 		}
 	}
 	sets := records.Map(ofSets, func(m store.Align) store.Member { return store.Member{Set: m.Set, Value: m.At.Facet.Wire} })
-	for j, has := range readContains(ctx, r, c.Engine, sets, false) {
+	for j, has := range readHasMembers(ctx, r, c.Engine, sets, false) {
 		if !has {
 			stale(of[j], ofSets[j])
 		}
@@ -161,7 +161,7 @@ func (c *checker) dropChanged(ctx context.Context, r *report, items []item) {
 		}
 		pairs = append(pairs, in, second)
 	}
-	has := readContains(ctx, r, c.Engine, pairs, true)
+	has := readHasMembers(ctx, r, c.Engine, pairs, true)
 	var unchanged findings
 	for i, f := range r.found {
 		if has[2*i] && (pairs[2*i] == pairs[2*i+1] || !has[2*i+1]) {
@@ -260,7 +260,7 @@ func (c *checker) checkMembers(ctx context.Context, r *report, items []item) {
 		}
 		asked, of = append(asked, store.Member{Set: index.In(c.NS), Value: records.Relative(m.key.PRK())}), append(of, i)
 	}
-	for j, has := range readContains(ctx, r, c.Engine, asked, false) {
+	for j, has := range readHasMembers(ctx, r, c.Engine, asked, false) {
 		if i, in := of[j], asked[j]; !has {
 			m := items[i]
 			why := ", but has the member in " + records.Quoted(m.key.Name())

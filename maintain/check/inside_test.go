@@ -42,7 +42,7 @@ func TestCodes(t *testing.T) {
 		}
 	}
 	if !slices.Equal(documented, slices.Sorted(maps.Keys(codes))) {
-		t.Errorf("documented %q, there are %q", documented, slices.Sorted(maps.Keys(codes)))
+		t.Errorf("doc.go documents %q, want %q", documented, slices.Sorted(maps.Keys(codes)))
 	}
 }
 
@@ -56,13 +56,13 @@ func TestConfirm(t *testing.T) {
 		want   string
 		count  int
 	}{
-		{"nothing", []findings{nil}, "", 1},
-		{"twice the same", []findings{{problem(1, "b", "1")}, {problem(0, "b", "1")}}, "b", 2},
-		{"gone", []findings{{problem(1, "b", "1")}, nil}, "", 2},
-		{"another version", []findings{{problem(1, "b", "1")}, {problem(0, "b", "2")}, nil}, "", 3},
-		{"another version, and then the same", []findings{{problem(1, "b", "1")}, {problem(0, "b", "2")}, {problem(0, "b", "2")}}, "b", 3},
-		{"one of two gone", []findings{{problem(0, "a", ""), problem(2, "c", "")}, {problem(1, "c", "")}}, "c", 2},
-		{"one of two changing", []findings{{problem(0, "a", "1"), problem(2, "c", "")}, {problem(0, "a", "2"), problem(1, "c", "")}, {problem(0, "a", "3"), problem(1, "c", "")}, {problem(0, "a", "4"), problem(1, "c", "")}, {problem(0, "a", "5"), problem(1, "c", "")}}, "c", 5},
+		{"no finding", []findings{nil}, "", 1},
+		{"the same finding twice", []findings{{problem(1, "b", "1")}, {problem(0, "b", "1")}}, "b", 2},
+		{"a finding that disappears", []findings{{problem(1, "b", "1")}, nil}, "", 2},
+		{"a finding that changes and disappears", []findings{{problem(1, "b", "1")}, {problem(0, "b", "2")}, nil}, "", 3},
+		{"a finding that changes once", []findings{{problem(1, "b", "1")}, {problem(0, "b", "2")}, {problem(0, "b", "2")}}, "b", 3},
+		{"one of two findings disappears", []findings{{problem(0, "a", ""), problem(2, "c", "")}, {problem(1, "c", "")}}, "c", 2},
+		{"one of two findings keeps changing", []findings{{problem(0, "a", "1"), problem(2, "c", "")}, {problem(0, "a", "2"), problem(1, "c", "")}, {problem(0, "a", "3"), problem(1, "c", "")}, {problem(0, "a", "4"), problem(1, "c", "")}, {problem(0, "a", "5"), problem(1, "c", "")}}, "c", 5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			count, items := 0, []item{{raw: "a"}, {raw: "b"}, {raw: "c"}}
@@ -70,7 +70,7 @@ func TestConfirm(t *testing.T) {
 				found := tt.rounds[min(count, len(tt.rounds)-1)]
 				for _, f := range found {
 					if items[f.at].raw != f.Key {
-						t.Errorf("look %d is at %v, want %s at %d", count, items, f.Key, f.at)
+						t.Errorf("check %d got the items %v, want %s at index %d", count, items, f.Key, f.at)
 					}
 				}
 				count++
@@ -81,7 +81,7 @@ func TestConfirm(t *testing.T) {
 				keys = append(keys, p.Key)
 			}
 			if err != nil || strings.Join(keys, " ") != tt.want || count != tt.count {
-				t.Errorf("got %q, %v after %d looks, want %q after %d", keys, err, count, tt.want, tt.count)
+				t.Errorf("got %q, %v after %d checks, want %q after %d", keys, err, count, tt.want, tt.count)
 			}
 		})
 	}
@@ -98,7 +98,7 @@ func TestConfirmFails(t *testing.T) {
 			}
 		}, []item{{raw: "a"}})
 		if err != lost || got.found != nil {
-			t.Errorf("failing at look %d: %v, %v", fails, got.found, err)
+			t.Errorf("failing at check %d: got %v, %v; want only the error", fails, got.found, err)
 		}
 	}
 }
@@ -157,14 +157,14 @@ func TestContestEnded(t *testing.T) {
 	}
 	k := &records.Contest{Type: typ, Value: "bob", Field: "name", Holders: holders}
 	if err := c.dropFormerHolders(ctx, k); err != nil || len(k.Holders) != 1 {
-		t.Errorf("left: %v, %v", k.Holders, err)
+		t.Errorf("got the holders %v, %v; want only b", k.Holders, err)
 	}
 }
 
 func TestRepairs(t *testing.T) {
 	for name, want := range map[string]bool{"srk_orphan": true, "srk_missing": true, "own_types": true, "value_shared": false, "field_missing": false, "type_mismatch": true, "prk_kind": false, "nosuch": false} {
 		if Repairs(name) != want {
-			t.Errorf("%s: %v", name, !want)
+			t.Errorf("Repairs(%q) = %v, want %v", name, !want, want)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func wantOfEntry(d damage) []string {
 		return nil
 	case d.name == "shared, no SRK":
 		return d.want[:1] // the other entry reports its own
-	case slices.Contains(d.want, orphaned[5]):
+	case slices.Contains(d.want, orphaned[5]): // its tags are an orphan, so the entry is gone
 		return concat(d.want, "entry_missing "+prk)
 	}
 	return d.want

@@ -77,7 +77,7 @@ func TestCheckOrders(t *testing.T) {
 				testdb.Same(t, "one entry", s.Check(t, check.Options{Only: testdb.Must(hintsKey(prk))}), one)
 				for p, err := range check.Run(s.Ctx, s.DB, check.Options{Repair: true}) {
 					if due := strings.HasPrefix(p.Code, "order_") && p.Code != "order_undeclared" && p.Code != "order_unplaced"; err != nil || p.Repaired != due {
-						t.Errorf("repair: %v, %v", p, err)
+						t.Errorf("repair: got %v, %v; want Repaired %v", p, err, due)
 					}
 				}
 				if !strings.Contains(tt.name, "declared") && !strings.Contains(tt.name, "without a place") {

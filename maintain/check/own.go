@@ -94,7 +94,7 @@ func (c *checker) checkTypes(ctx context.Context, r *report) (named []string) {
 	declared := c.Schema.Names()
 	for i, kind := range read(ctx, r, c.Engine, c.schemaKeys(declared), store.Kinds) {
 		if kind != store.KindNone && !slices.Contains(named, declared[i]) {
-			wrong(nil, "type "+records.Quoted(declared[i])+" has a schema but is not in it")
+			wrong(nil, "type "+records.Quoted(declared[i])+" has a schema but is not in this set")
 		}
 	}
 	return named
@@ -153,7 +153,7 @@ func (c *checker) checkSchemas(ctx context.Context, r *report, named []string) {
 		}
 		var step store.RepairStep
 		if step, r.err = c.restateStep(ctx, t, h); step == nil {
-			reason += "; writers are refused, or would use another one. If FILE is the schema that its entries were written with, " +
+			reason += "; until it is restored, writers are refused or use another schema. If FILE holds the schema that the entries were written with, " +
 				"'userdb check --repair --schema FILE' stores it again"
 		}
 		r.add(0, ownSchema, c.ownKey("schema", names[i]), "", reason).step = step

@@ -24,34 +24,35 @@ func TestOwnRecords(t *testing.T) {
 		name   string
 		damage [][]string
 		want   []string
-		clean  bool // nothing is left of the old record
+		// restorable is set if a repair without Restate suffices.
+		restorable bool
 	}{
-		{"types of another type", [][]string{{"del", "~/types"}, {"set", "~/types", "x"}}, []string{"own_types ~/types"}, true},
-		{"types lost", [][]string{{"del", "~/types"}}, []string{"own_types ~/types", "own_types ~/types"}, true},
-		{"an impossible type name", [][]string{{"sadd", "~/types", ""}}, []string{"own_types ~/types"}, true},
-		{"a type that begins with ~", [][]string{{"sadd", "~/types", "~x"}}, nil, true},
-		{"secret of another type", [][]string{{"del", "~/secret"}, {"rpush", "~/secret", "x"}}, []string{"own_secret ~/secret"}, true},
+		{"~/types of another Redis type", [][]string{{"del", "~/types"}, {"set", "~/types", "x"}}, []string{"own_types ~/types"}, true},
+		{"~/types lost", [][]string{{"del", "~/types"}}, []string{"own_types ~/types", "own_types ~/types"}, true},
+		{"a type name that no key can hold", [][]string{{"sadd", "~/types", ""}}, []string{"own_types ~/types"}, true},
+		{"a type name that begins with ~", [][]string{{"sadd", "~/types", "~x"}}, nil, true},
+		{"a secret of another Redis type", [][]string{{"del", "~/secret"}, {"rpush", "~/secret", "x"}}, []string{"own_secret ~/secret"}, true},
 		{"a short secret", [][]string{{"set", "~/secret", "abc"}}, []string{"own_secret ~/secret"}, true},
 		{"an empty secret", [][]string{{"set", "~/secret", ""}}, []string{"own_secret ~/secret"}, true},
-		{"counters of another type", [][]string{{"del", "~/throttle/user/uid/u1"}, {"set", "~/throttle/user/uid/u1", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
-		{"counters that are not numbers", [][]string{{"hset", "~/throttle/user/uid/u1", "o:abc", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
+		{"login counters of another Redis type", [][]string{{"del", "~/throttle/user/uid/u1"}, {"set", "~/throttle/user/uid/u1", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
+		{"login counters that are not numbers", [][]string{{"hset", "~/throttle/user/uid/u1", "o:abc", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
 		{"an invalid list of calls", [][]string{{"hset", "~/throttle/user/uid/u1", "k", "x"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
-		{"half a failure", [][]string{{"hset", "~/throttle/user/uid/u1", "sn", "1.5"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
-		{"a counter that is the word nan", [][]string{{"hset", "~/throttle/user/uid/u1", "sn", "nan"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
+		{"a fractional count of failures", [][]string{{"hset", "~/throttle/user/uid/u1", "sn", "1.5"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
+		{"a login counter that is the word nan", [][]string{{"hset", "~/throttle/user/uid/u1", "sn", "nan"}}, []string{"own_throttle ~/throttle/user/uid/u1"}, true},
 		{"a schema that is not JSON", [][]string{{"hset", "~/schema/user", "schema", "{"}}, []string{"own_schema ~/schema/user"}, true},
 		{"another schema beside the fingerprint", [][]string{{"hset", "~/schema/user", "schema", `{"primary":"id"}`}}, []string{"own_schema ~/schema/user"}, true},
 		{"no schema beside the fingerprint", [][]string{{"hdel", "~/schema/user", "schema"}}, []string{"own_schema ~/schema/user"}, true},
 		{"a schema without a fingerprint", [][]string{{"hdel", "~/schema/user", "fingerprint"}}, []string{"own_schema ~/schema/user"}, false},
-		{"a schema of another type", [][]string{{"del", "~/schema/user"}, {"set", "~/schema/user", "x"}}, []string{"own_schema ~/schema/user"}, false},
+		{"a schema of another Redis type", [][]string{{"del", "~/schema/user"}, {"set", "~/schema/user", "x"}}, []string{"own_schema ~/schema/user"}, false},
 		{"a lost schema", [][]string{{"del", "~/schema/user"}}, []string{"own_schema ~/schema/user"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			eachStore(t, func(t *testing.T, s *site) { s.testBrokenOwn(t, tt.damage, tt.want, tt.clean) })
+			eachStore(t, func(t *testing.T, s *site) { s.testBrokenOwn(t, tt.damage, tt.want, tt.restorable) })
 		})
 	}
 }
 
-func (s *site) testBrokenOwn(t *testing.T, how [][]string, want []string, byItself bool) {
+func (s *site) testBrokenOwn(t *testing.T, damage [][]string, want []string, restorable bool) {
 	s.User(t, 1)
 	firm := s.Type(t, "firm")
 	if _, err := firm.Create(s.Ctx, userdb.NewEntry{UID: "f", Facets: schema.Texts("name", "F")}); err != nil {
@@ -64,14 +65,14 @@ func (s *site) testBrokenOwn(t *testing.T, how [][]string, want []string, byItse
 	if err := login(); !errors.Is(err, userdb.ErrLogin) {
 		t.Fatal(err)
 	}
-	for _, words := range how {
+	for _, words := range damage {
 		s.Do(t, words...)
 	}
 	testdb.Same(t, "check", s.Check(t, check.Options{}), slices.Clone(want))
 	testdb.Same(t, "check again: nothing was written", s.Check(t, check.Options{}), slices.Clone(want))
 	testdb.Same(t, "repair", s.Check(t, check.Options{Repair: true}), slices.Clone(want))
-	if !byItself {
-		testdb.Same(t, "a repair without the schema", s.Check(t, check.Options{}), slices.Clone(want))
+	if !restorable {
+		testdb.Same(t, "after a repair without Restate", s.Check(t, check.Options{}), slices.Clone(want))
 		s.requireRefusesOther(t, want)
 		testdb.Same(t, "restate", s.Check(t, check.Options{Repair: true, Restate: true}), slices.Clone(want))
 	}
@@ -82,12 +83,12 @@ func (s *site) testBrokenOwn(t *testing.T, how [][]string, want []string, byItse
 	}
 	s.DB = fresh
 	if err := login(); !errors.Is(err, userdb.ErrLogin) {
-		t.Errorf("a login: %v", err)
+		t.Errorf("login after the repair: got %v, want ErrLogin", err)
 	}
 	s.User(t, 2)
 	stored, err := migrate.StoredSchema(s.Ctx, s.DB)
 	if err != nil || stored.Types["user"].Fingerprint() != testdb.House().Types["user"].Fingerprint() || len(stored.Types) != 2 {
-		t.Errorf("stored: %v, %v", stored.Names(), err)
+		t.Errorf("the stored schema has the types %q, or another schema of them; error %v", stored.Names(), err)
 	}
 }
 
@@ -132,7 +133,7 @@ func TestCountersThatAreSoundAgain(t *testing.T) {
 	})
 	testdb.Same(t, "repair", s.Check(t, check.Options{Repair: true}), []string{"own_throttle " + key})
 	if n, err := s.Raw.HGet(s.Ctx, key, "sn").Result(); n != "7" || err != nil {
-		t.Errorf("the counter is %q, %v", n, err)
+		t.Errorf("the counter is %q, %v; want 7", n, err)
 	}
 	testdb.Same(t, "afterwards", s.Check(t, check.Options{}), nil)
 }

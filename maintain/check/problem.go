@@ -93,7 +93,7 @@ var (
 	orderKind       = define("order_kind", 5, fixRecord, "an ordered index is a sorted set, but this is a %s")
 	orderMissing    = define("order_missing", 5, fixRecord, "%s is not at its place in it")
 	orderOrphan     = define("order_orphan", 4, fixRecord, "its member %s names no entry%s")
-	orderStale      = define("order_stale", 5, fixRecord, "%s is at a place in it that is not its own")
+	orderStale      = define("order_stale", 5, fixRecord, "%s is at a wrong place in it")
 	orderUndeclared = define("order_undeclared", 0, warning, "the schema does not order %s by %s")
 	orderUnplaced   = define("order_unplaced", 5, needsDecision, "%s has no place in the order: it is over 1 KiB or cannot be decoded")
 	ownCopying      = define("own_copying", 0, needsDecision,
@@ -177,14 +177,14 @@ func (r *report) addRaw(at int, c *code, key, seen string, args ...any) *finding
 	return &r.found[len(r.found)-1]
 }
 
-// read calls how unless the report already has an error. On an error it returns zero values, so
-// that callers need to check r.err only at the end.
+// read calls the function get, which reads the records for asked, unless the report already has an
+// error. On an error it returns zero values, so that callers need to check r.err only at the end.
 func read[A, T any](
-	ctx context.Context, r *report, e store.Maintenance, asked []A, how func(context.Context, store.Maintenance, []A) ([]T, error),
+	ctx context.Context, r *report, e store.Maintenance, asked []A, get func(context.Context, store.Maintenance, []A) ([]T, error),
 ) []T {
 	if r.err == nil {
 		var answers []T
-		if answers, r.err = how(ctx, e, asked); r.err == nil {
+		if answers, r.err = get(ctx, e, asked); r.err == nil {
 			return answers
 		}
 	}
@@ -195,9 +195,9 @@ func readFields(ctx context.Context, e store.Maintenance, asked []store.RawRead)
 	return e.ReadRaw(ctx, asked)
 }
 
-// readContains calls HasMembers unless the report already has an error. Like read, it returns zero
-// values on an error.
-func readContains(ctx context.Context, r *report, e store.Indexes, asked []store.Member, atOnce bool) []bool {
+// readHasMembers calls HasMembers unless the report already has an error. Like read, it returns
+// zero values on an error.
+func readHasMembers(ctx context.Context, r *report, e store.Indexes, asked []store.Member, atOnce bool) []bool {
 	if r.err == nil {
 		var answers []bool
 		if answers, r.err = e.HasMembers(ctx, asked, atOnce); r.err == nil {

@@ -216,13 +216,13 @@ func TestRepairMessages(t *testing.T) {
 		}
 	}
 	if lost := s.Raw.HGet(s.Ctx, "user/uid:friend", "~lost:email").Val(); lost != "u0@x.org" {
-		t.Errorf("~lost:email is %q", lost)
+		t.Errorf("~lost:email is %q, want u0@x.org", lost)
 	}
 	srk := testdb.Must(recordkey.SRK("user", "name", "x"))
 	for _, k := range []recordkey.Key{srk, testdb.Must(recordkey.PRK("robot", "id", "1")), {}} {
 		for _, err := range check.Run(s.Ctx, s.DB, check.Options{Repair: true, Keep: []recordkey.Key{k}}) {
 			if !errors.Is(err, check.ErrKeep) {
-				t.Errorf("keep %v: %v", k, err)
+				t.Errorf("keep %v: got %v, want ErrKeep", k, err)
 			}
 		}
 	}

@@ -68,10 +68,10 @@ func TestDump(t *testing.T) {
 			t.Error("the dump shows a password hash")
 		}
 		if i := strings.IndexFunc(got, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
-			t.Errorf("the dump has %q", got[i:i+1])
+			t.Errorf("the dump has the unprintable character %q", got[i:i+1])
 		}
 		if got := s.dump(t, inspect.Options{Pattern: "user/uid:1", Format: "long", Reveal: true}); !strings.Contains(got, "password                  $2a$10$secret\n") {
-			t.Errorf("revealed:\n%s", got)
+			t.Errorf("with Reveal, the dump lacks the password hash:\n%s", got)
 		}
 		want := "user/name:Alice/~prk  string\n    user/uid:1\n"
 		if got := s.dump(t, inspect.Options{Pattern: "user/name:*"}); got != want {
@@ -82,7 +82,7 @@ func TestDump(t *testing.T) {
 			t.Errorf("colour: got %q, want %q", got, want)
 		}
 		if got := s.dump(t, inspect.Options{Pattern: "nothing"}); got != "" {
-			t.Errorf("nothing: %q", got)
+			t.Errorf("a pattern that matches nothing: got %q, want nothing", got)
 		}
 	})
 }
@@ -103,7 +103,7 @@ func TestDumpStream(t *testing.T) {
 	}
 }
 
-// TestDumpMany dumps as many records as are sorted, and more.
+// TestDumpMany dumps the largest number of records that a dump sorts, and more than that.
 func TestDumpMany(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, n := range []int{10_000, 10_100} {
@@ -117,11 +117,11 @@ func TestDumpMany(t *testing.T) {
 			text := strings.TrimSuffix(s.dump(t, inspect.Options{}), "\n    v\n")
 			records := strings.Split(text, "\n    v\n")
 			if n == 10_000 && !slices.IsSorted(records) {
-				t.Error("not sorted")
+				t.Error("10,000 records are not sorted")
 			}
 			slices.Sort(records)
 			if got := len(slices.Compact(records)); got != n || len(records) != n {
-				t.Errorf("%d records, %d different ones, want %d", len(records), got, n)
+				t.Errorf("got %d records, %d of them different; want %d", len(records), got, n)
 			}
 		}
 	})
@@ -143,11 +143,11 @@ func TestDumpFails(t *testing.T) {
 	s.createEveryKind(t)
 	err := inspect.Dump(s.Ctx, s.DB, &bytes.Buffer{}, inspect.Options{Format: "brief"})
 	if !errors.Is(err, inspect.ErrFormat) || err.Error() != `no such format of a dump: "brief"; want long, short or keys` {
-		t.Errorf("format: %v", err)
+		t.Errorf("unknown format: got %v, want ErrFormat", err)
 	}
 	for _, remaining := range []int{0, 1000} {
 		if err := inspect.Dump(s.Ctx, s.DB, &brokenWriter{remaining}, inspect.Options{}); !errors.Is(err, errFull) {
-			t.Errorf("a writer that fails after %d: %v", remaining, err)
+			t.Errorf("a writer that fails after %d bytes: got %v, want errFull", remaining, err)
 		}
 	}
 }

@@ -174,8 +174,8 @@ func (st *Status) noteFailure(ctx context.Context, db *userdb.DB, what string, e
 // loadTypes determines the schema in force and adds its types to st.
 func (st *Status) loadTypes(ctx context.Context, db *userdb.DB) (map[string]schema.Type, error) {
 	stored, err := migrate.StoredSchema(ctx, db)
-	unfinished, begunErr := migrate.PendingSchema(ctx, db)
-	if err := st.noteFailure(ctx, db, "the stored schema", cmp.Or(err, begunErr)); err != nil {
+	unfinished, pendingErr := migrate.PendingSchema(ctx, db)
+	if err := st.noteFailure(ctx, db, "the stored schema", cmp.Or(err, pendingErr)); err != nil {
 		return nil, err
 	}
 	own := db.Schema().Types
@@ -196,8 +196,8 @@ func (st *Status) loadTypes(ctx context.Context, db *userdb.DB) (map[string]sche
 			continue
 		}
 		if t.Building != nil {
-			st.warn("schema_building", fmt.Sprintf("type %s: entries are being brought to what the schema has more: queries by that are not answered yet; "+
-				"if nobody does it any more, 'userdb schema apply' goes on with it", name))
+			st.warn("schema_building", fmt.Sprintf("type %s: entries are being converted to additions to the schema; queries that need the additions are not answered yet; "+
+				"if the conversion was interrupted, 'userdb schema apply' continues it", name))
 		}
 		if mine, has := own[name]; has && is {
 			st.warnMismatch(name, mine, t)

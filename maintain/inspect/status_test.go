@@ -76,12 +76,12 @@ func TestStatus(t *testing.T) {
 		other.Types["user"].Fields["job"] = schema.Field{Role: schema.RoleSecondary}
 		delete(other.Types["user"].Fields, "motto")
 		if got := newSite(&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.With(other))}).summary(t); got != want+"; schema" {
-			t.Errorf("by another schema\n got %s\nwant %s", got, want+"; schema")
+			t.Errorf("a program with another schema\n got %s\nwant %s", got, want+"; schema")
 		}
 		s.Do(t, "HSET", "~/schema/user", "next", testdb.Must(s.Raw.HGet(s.Ctx, s.Key("~/schema/user"), "schema").Result()))
 		changing := strings.Replace(want, "stored=true changing=false", "stored=true changing=true", 1)
 		if got := s.summary(t); got != changing+"; schema_change" {
-			t.Errorf("under way\n got %s\nwant %s", got, changing)
+			t.Errorf("a change under way\n got %s\nwant %s", got, changing+"; schema_change")
 		}
 
 		// The status still includes everything else if something cannot be determined.
@@ -93,7 +93,7 @@ func TestStatus(t *testing.T) {
 		ctx, cancel := context.WithCancel(s.Ctx)
 		cancel()
 		if _, err := inspect.StatusOf(ctx, s.DB, nil); !errors.Is(err, context.Canceled) {
-			t.Errorf("cancelled: got %v", err)
+			t.Errorf("cancelled: got %v, want context.Canceled", err)
 		}
 	})
 }
@@ -156,13 +156,14 @@ func TestStatusOfStores(t *testing.T) {
 	}
 }
 
-func TestStatusOfNothing(t *testing.T) {
+// TestStatusUnavailable checks the error if the server does not answer.
+func TestStatusUnavailable(t *testing.T) {
 	server := redistest.Start(t)
 	db := testdb.Must(userdb.Open(t.Context(), server.URL(), userdb.Options{}))
 	defer db.Close()
 	server.Kill()
 	if _, err := inspect.StatusOf(t.Context(), db, nil); !errors.Is(err, userdb.ErrUnavailable) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want ErrUnavailable", err)
 	}
 }
 
@@ -178,16 +179,16 @@ func TestStatusBuilding(t *testing.T) {
 		plan := testdb.Must(migrate.Plan(s.Ctx, s.DB, to))
 		ctx, cancel := context.WithCancel(s.Ctx)
 		if err := plan.Apply(ctx, func(int64, int64) { cancel() }); err == nil {
-			t.Fatal("it was not stopped")
+			t.Fatal("Apply was not stopped")
 		}
 		if got := s.summary(t); !strings.HasSuffix(got, "; schema_building") {
-			t.Errorf("stopped: %s", got)
+			t.Errorf("while building: got %s, want schema_building at the end", got)
 		}
 		if err := plan.Apply(s.Ctx, nil); err != nil {
 			t.Fatal(err)
 		}
 		if got := s.summary(t); strings.Contains(got, "building") {
-			t.Errorf("complete: %s", got)
+			t.Errorf("when complete: got %s, want no schema_building", got)
 		}
 	})
 }

@@ -109,8 +109,8 @@ func (s *migration) replaceStored(ctx context.Context, seen, fingerprint, stored
 	state := []store.Facet{{Field: store.FieldFingerprint, Wire: fingerprint}, {Field: store.FieldSchema, Wire: stored}}
 	state = append(state, store.Facet{Field: change.FieldNext, Wire: next})
 	state = slices.DeleteFunc(state, func(f store.Facet) bool { return f.Wire == "" })
-	is, err := s.Engine.Repair(ctx, store.ReplaceSchema{Guard: s.guard, Seen: seen, Fields: state})
-	if err == nil && !is {
+	replaced, err := s.Engine.Repair(ctx, store.ReplaceSchema{Guard: s.guard, Seen: seen, Fields: state})
+	if err == nil && !replaced {
 		err = store.ErrConflict
 	}
 	return err
@@ -144,8 +144,8 @@ func (s *migration) stopWriters(ctx context.Context) error {
 	return errors.Join(collision, s.replaceStored(ctx, under, before, schema, ""))
 }
 
-func (s *migration) applyStep(ctx context.Context, m store.RepairStep) error {
-	_, err := s.Engine.Repair(ctx, m)
+func (s *migration) applyStep(ctx context.Context, step store.RepairStep) error {
+	_, err := s.Engine.Repair(ctx, step)
 	return err
 }
 

@@ -72,26 +72,27 @@ var (
 	index     = schema.Field{Role: schema.RoleIndexed}
 )
 
-// changes are pairs of schemas. Records must convert from each to the other.
+// changes lists pairs of schemas. Records under the schema from must be convertible to the schema
+// to.
 var changes = []struct {
 	name     string
 	from, to schema.Schema
 	srks     int64 // number of SRKs to write for the people
 }{
-	{"another fold", userSchema(schema.FoldExact), userSchema(schema.FoldCasefold), 6},
-	{"back to exact", userSchema(schema.FoldCasefold), userSchema(schema.FoldExact), 6},
+	{"exact to casefold", userSchema(schema.FoldExact), userSchema(schema.FoldCasefold), 6},
+	{"casefold to exact", userSchema(schema.FoldCasefold), userSchema(schema.FoldExact), 6},
 	{"a new secondary field", userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, field("nick", secondary)), 5},
 	{"a dropped secondary field", userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, field("name", schema.Field{})), 0},
 	{"a dropped and undeclared secondary field", userSchema(schema.FoldExact), userSchema(schema.FoldExact, drop("name")), 0},
 	{"a renamed secondary field", userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"})), 5},
-	{"renamed, and another fold", userSchema(schema.FoldExact), userSchema(schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"})), 7},
-	{"a field without a role renamed", userSchema(schema.FoldExact), userSchema(schema.FoldExact, drop("age"), field("years", schema.Field{Codec: schema.CodecNumber, Was: "age"})), 0},
-	{"an undeclared facet renamed to a key", userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, field("handle", schema.Field{Role: schema.RoleSecondary, Was: "nick"})), 5},
+	{"a renamed secondary field and another fold", userSchema(schema.FoldExact), userSchema(schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"})), 7},
+	{"a renamed field without a role", userSchema(schema.FoldExact), userSchema(schema.FoldExact, drop("age"), field("years", schema.Field{Codec: schema.CodecNumber, Was: "age"})), 0},
+	{"an undeclared facet renamed to a secondary field", userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, field("handle", schema.Field{Role: schema.RoleSecondary, Was: "nick"})), 5},
 	{"a new index", userSchema(schema.FoldExact), userSchema(schema.FoldExact, field("city", index)), 0},
 	{"a dropped index", userSchema(schema.FoldExact), userSchema(schema.FoldExact, field("job", schema.Field{})), 0},
 	{"a renamed index", userSchema(schema.FoldExact), userSchema(schema.FoldExact, drop("job"), field("work", schema.Field{Role: schema.RoleIndexed, Was: "job"})), 0},
-	{"an index of members", userSchema(schema.FoldExact), userSchema(schema.FoldExact, indexed("likes", true)), 0},
-	{"no index of members", userSchema(schema.FoldExact), userSchema(schema.FoldExact, indexed("tags", false)), 0},
+	{"a new index of members", userSchema(schema.FoldExact), userSchema(schema.FoldExact, indexed("likes", true)), 0},
+	{"a dropped index of members", userSchema(schema.FoldExact), userSchema(schema.FoldExact, indexed("tags", false)), 0},
 	{"a new order", userSchema(schema.FoldExact), userSchema(schema.FoldExact, field("age", schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber})), 0},
 	{"a dropped order", userSchema(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})), userSchema(schema.FoldExact), 0},
 	{
@@ -110,18 +111,19 @@ var changes = []struct {
 		userSchema(schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered})), 0,
 	},
 	{
-		"another of two roles",
+		"one of two roles replaced",
 		userSchema(schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered})),
 		userSchema(schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered})), 5,
 	},
-	{"only a rule", userSchema(schema.FoldExact), userSchema(schema.FoldExact, field("age", schema.Field{})), 0},
-	{"all at once", userSchema(schema.FoldExact), userSchema(
+	{"another codec only", userSchema(schema.FoldExact), userSchema(schema.FoldExact, field("age", schema.Field{})), 0},
+	{"many changes at once", userSchema(schema.FoldExact), userSchema(
 		schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"}), field("nick", secondary),
 		field("email", schema.Field{}), drop("job"), field("city", index), indexed("likes", true), indexed("tags", false),
 	), 10},
 }
 
-// createPeople creates five entries, two of which have names that no fold changes.
+// createPeople creates five entries and returns their facets by UID. Some have names that folding
+// changes.
 func (s *site) createPeople(t testdb.Tester, sch schema.Schema) map[string]map[string]string {
 	t.Helper()
 	db := s.withSchema(t, sch)
@@ -189,7 +191,7 @@ func (s *site) requireMigrated(t testdb.Tester, what string, sch schema.Schema, 
 	}
 	stored, err := migrate.StoredSchema(s.Ctx, s.DB)
 	if err != nil || stored.Types["user"].Fingerprint() != sch.Types["user"].Fingerprint() {
-		t.Errorf("%s: stored %+v, %v", what, stored, err)
+		t.Errorf("%s: the stored schema is %+v, %v; want %+v", what, stored, err, sch)
 	}
 	for uid, facets := range people {
 		e, err := s.Type(t, "user").Find(s.Ctx, hints.UID(uid).Of("user"))
@@ -204,7 +206,7 @@ func (s *site) requireMigrated(t testdb.Tester, what string, sch schema.Schema, 
 		}
 		for f := range s.Raw.HGetAll(s.Ctx, s.Key("user/uid:"+uid)).Val() {
 			if strings.HasPrefix(f, "~was") {
-				t.Errorf("%s: %s is left", what, f)
+				t.Errorf("%s: the field %s of %s is left over", what, f, uid)
 			}
 		}
 	}
@@ -219,7 +221,7 @@ func renamedField(sch schema.Schema, field string) string {
 	return field
 }
 
-// notFound returns the secondary values, as "field uid", by which an entry is not found.
+// notFound returns "field uid" for each secondary value by which its entry is not found.
 func (s *site) notFound(t testdb.Tester, db *userdb.DB, sch schema.Schema, people map[string]map[string]string) []string {
 	t.Helper()
 	user := testdb.Must(db.Type("user"))
@@ -261,7 +263,7 @@ func TestApply(t *testing.T) {
 				}
 				s.requireMigrated(t, "applied", ch.to, people)
 				if again, err := s.apply(s.Ctx, ch.to); err != nil || len(again.Types) != 0 {
-					t.Errorf("once more: %+v, %v", again.Types, err)
+					t.Errorf("applying again: got %+v, %v; want no change", again.Types, err)
 				}
 				stored := testdb.Must(migrate.StoredSchema(s.Ctx, s.DB)).Types["user"]
 				if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is && stored.Fingerprint() == ch.from.Types["user"].Fingerprint() {
@@ -273,10 +275,10 @@ func TestApply(t *testing.T) {
 					return nil
 				})
 				if follows := relation < schema.Builds; follows != (err == nil) || !follows && !errors.Is(err, userdb.ErrSchemaMismatch) {
-					t.Errorf("a writer by the old schema: %v", err)
+					t.Errorf("a writer with the old schema: got %v, want success: %v", err, follows)
 				}
 				if err == nil {
-					testdb.Same(t, "check after it", s.Check(t, check.Options{}), nil)
+					testdb.Same(t, "check after the write", s.Check(t, check.Options{}), nil)
 				}
 			})
 		}
@@ -325,13 +327,13 @@ func TestApplyCollisions(t *testing.T) {
 			to     schema.Schema
 			want   string
 		}{
-			{"by the fold", func(e *userdb.Entry) { e.Put("name", schema.Text("bob")) }, to, `user/uid:u0 and user/uid:u4 would both have the value "bob"`},
-			{"in two fields", func(e *userdb.Entry) { e.Put("email", schema.Text(" BOB")) }, to, `user/uid:u0 and user/uid:u4 would both have the value "bob"`},
-			{"in the new field", func(e *userdb.Entry) { e.Put("nick", schema.Text("nu1")) }, to, `user/uid:u1 and user/uid:u4 would both have the value "nu1"`},
-			{"no key", func(e *userdb.Entry) { e.Put("nick", schema.Text(" ")) }, to, `user/uid:u4: "nick": no key can hold it: it is empty`},
-			{"no index", func(e *userdb.Entry) { e.Put("city", schema.Text("")) }, userSchema(schema.FoldExact, field("city", index)), `user/uid:u4: "city": no key can hold it: it is empty`},
+			{"values that the fold makes equal", func(e *userdb.Entry) { e.Put("name", schema.Text("bob")) }, to, `user/uid:u0 and user/uid:u4 would both have the value "bob"`},
+			{"the same value in two fields", func(e *userdb.Entry) { e.Put("email", schema.Text(" BOB")) }, to, `user/uid:u0 and user/uid:u4 would both have the value "bob"`},
+			{"the same value in the new field", func(e *userdb.Entry) { e.Put("nick", schema.Text("nu1")) }, to, `user/uid:u1 and user/uid:u4 would both have the value "nu1"`},
+			{"a value that no SRK can hold", func(e *userdb.Entry) { e.Put("nick", schema.Text(" ")) }, to, `user/uid:u4: "nick": no key can hold it: it is empty`},
+			{"a value that no index key can hold", func(e *userdb.Entry) { e.Put("city", schema.Text("")) }, userSchema(schema.FoldExact, field("city", index)), `user/uid:u4: "city": no key can hold it: it is empty`},
 			{
-				"no place", func(e *userdb.Entry) { e.Put("city", schema.Text(strings.Repeat("x", 1025))) },
+				"a value without a place", func(e *userdb.Entry) { e.Put("city", schema.Text(strings.Repeat("x", 1025))) },
 				userSchema(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})),
 				`user/uid:u4: "city": it has no place in an order: it is over 1 KiB or cannot be decoded`,
 			},
@@ -357,12 +359,12 @@ func TestApplyCollisions(t *testing.T) {
 				t.Errorf("%s: plan %+v, %v\nwant %s", tt.name, plan.Types, err, tt.want)
 			}
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) || !strings.HasSuffix(err.Error(), tt.want) {
-				t.Errorf("%s: apply: %v", tt.name, err)
+				t.Errorf("%s: apply: got %v, want ErrCollision: %s", tt.name, err, tt.want)
 			}
 			// A collision that arises after the plan is found once nobody writes any more.
 			plan.Types[0].Collisions = nil
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) {
-				t.Errorf("%s: apply of an old plan: %v", tt.name, err)
+				t.Errorf("%s: apply of an old plan: got %v, want ErrCollision", tt.name, err)
 			}
 			if after := s.allRecords(t); !maps.Equal(before, after) {
 				t.Errorf("%s: records changed", tt.name)
@@ -377,14 +379,14 @@ func TestApplyRefuses(t *testing.T) {
 	s.createPeople(t, userSchema(schema.FoldExact))
 	other := userSchema(schema.FoldExact, func(t *schema.Type) { t.Primary = "id" })
 	if _, err := migrate.Plan(s.Ctx, s.DB, other); !errors.Is(err, schema.ErrSchema) || !strings.HasSuffix(err.Error(), "a primary field cannot change; it was uid") {
-		t.Errorf("another primary field: %v", err)
+		t.Errorf("another primary field: got %v, want ErrSchema", err)
 	}
 	if _, err := migrate.Plan(s.Ctx, s.DB, schema.Schema{Types: map[string]schema.Type{"x": {}}}); !errors.Is(err, schema.ErrSchema) {
-		t.Errorf("no schema: %v", err)
+		t.Errorf("an invalid schema: got %v, want ErrSchema", err)
 	}
 	s.Do(t, "HSET", "~/schema/user", "next", "{}")
 	if _, err := migrate.Plan(s.Ctx, s.DB, userSchema(schema.FoldCasefold)); !errors.Is(err, userdb.ErrSchemaMismatch) {
-		t.Errorf("another change under way: %v", err)
+		t.Errorf("another change under way: got %v, want ErrSchemaMismatch", err)
 	}
 }
 
@@ -413,7 +415,7 @@ func TestApplyInterrupted(t *testing.T) {
 					break
 				}
 				if a, b := s.notFound(r, old, ch.from, people), s.notFound(r, to, ch.to, people); len(a) > 0 && len(b) > 0 {
-					r.Errorf("by the old schema not found %q; by the new one %q", a, b)
+					r.Errorf("not found under the old schema: %q; under the new one: %q; want all found under one of them", a, b)
 				}
 			}
 			if _, err := s.apply(s.Ctx, ch.to); err != nil {

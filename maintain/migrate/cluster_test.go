@@ -57,10 +57,10 @@ func TestMaintenanceOnCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.DB = s.withSchema(t, to)
-	testdb.Same(t, "by the new schema", s.Check(t, check.Options{}), nil)
+	testdb.Same(t, "under the new schema", s.Check(t, check.Options{}), nil)
 	copied, err := migrate.CopyNamespace(s.Ctx, testdb.Must(s.DB.In(testdb.Space(t, "a"))), testdb.Space(t, "a"), testdb.Space(t, "b"))
 	if !errors.Is(err, userdb.ErrNotFound) || copied != 0 {
-		t.Errorf("copying nothing: %d, %v", copied, err)
+		t.Errorf("copying an empty namespace: got %d, %v; want ErrNotFound", copied, err)
 	}
 	a := newSite(&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.In(testdb.Space(t, "a")))})
 	if _, err := a.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "1", Tags: []string{"x"}, Facets: schema.Texts("alias", "Dora", "email", "d@x.org")}); err != nil {
@@ -68,16 +68,16 @@ func TestMaintenanceOnCluster(t *testing.T) {
 	}
 	n, err := migrate.CopyNamespace(s.Ctx, s.DB, testdb.Space(t, "a"), testdb.Space(t, "b"))
 	if err != nil || n < 5 {
-		t.Errorf("copied %d, %v", n, err)
+		t.Errorf("copied %d records, %v; want at least 5", n, err)
 	}
 	b := newSite(&testdb.Site{Ctx: s.Ctx, DB: testdb.Must(s.DB.In(testdb.Space(t, "b")))})
 	testdb.Same(t, "the copy", b.Check(t, check.Options{}), nil)
 	if _, err := b.Type(t, "user").Find(s.Ctx, hints.Field("alias", "DORA").Of("user")); err != nil {
-		t.Errorf("in the copy: %v", err)
+		t.Errorf("finding the entry in the copy: %v", err)
 	}
 	if dropped, err := migrate.DropNamespace(s.Ctx, s.DB, testdb.Space(t, "a")); err != nil || dropped != n {
-		t.Errorf("dropped %d of %d, %v", dropped, n, err)
+		t.Errorf("dropped %d of %d records, %v", dropped, n, err)
 	}
-	testdb.Same(t, "what stays", b.Check(t, check.Options{}), nil)
-	testdb.Same(t, "what stays outside", s.Check(t, check.Options{}), nil)
+	testdb.Same(t, "the copy, after the source was dropped", b.Check(t, check.Options{}), nil)
+	testdb.Same(t, "outside the namespaces, after the source was dropped", s.Check(t, check.Options{}), nil)
 }

@@ -30,7 +30,7 @@ func (s *site) storeFirstForm(t testdb.Tester, sch schema.Schema) {
 	for name, typ := range sch.Types {
 		text := testdb.Must(json.Marshal(typ))
 		if strings.Contains(string(text), "canonical") {
-			t.Fatalf("%s is of another form", text)
+			t.Fatalf("the schema %s names a canonical form, want none", text)
 		}
 		typ.Form = "1"
 		s.Do(t, "SADD", "~/types", name)
@@ -53,8 +53,8 @@ func (s *site) writeEntry(t testdb.Tester, uid string, facets, canonical map[str
 	s.Do(t, words...)
 }
 
-// createFirstForm creates entries of the first form, including the given number of pairs. In each
-// pair, one entry takes the value that the other one gives up.
+// createFirstForm creates entries of the first form, including the given number of pairs. When a
+// pair is converted, one entry gets the value that the other one loses.
 func (s *site) createFirstForm(t testdb.Tester, pairs int) map[string]map[string]string {
 	t.Helper()
 	s.storeFirstForm(t, userSchema(schema.FoldCasefold))
@@ -84,7 +84,7 @@ func TestApplyOtherForm(t *testing.T) {
 		s.DB = s.withSchema(t, sch)
 		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new"})
 		if !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), `canonical form: stored 1; here "`+schema.FormVersion()+`"; bring the records over with 'userdb schema apply'`) {
-			t.Errorf("a writer of this form: %v", err)
+			t.Errorf("a writer of the current form: got %v, want ErrSchemaMismatch", err)
 		}
 		s.requireNoWrongEntry(t)
 		plan, err := migrate.Plan(s.Ctx, s.DB, sch)
@@ -92,28 +92,28 @@ func TestApplyOtherForm(t *testing.T) {
 			t.Fatalf("plan %+v, %v", plan.Types, err)
 		}
 		if want := `canonical form: stored 1; now "` + schema.FormVersion() + `"`; plan.Types[0].What != want {
-			t.Errorf("planned %s", plan.Types[0].What)
+			t.Errorf("the plan says %s, want %s", plan.Types[0].What, want)
 		}
 		if err := plan.Apply(s.Ctx, nil); err != nil {
 			t.Fatal(err)
 		}
 		s.requireMigrated(t, "applied", sch, people)
 		if again, err := s.apply(s.Ctx, sch); err != nil || len(again.Types) != 0 {
-			t.Errorf("once more: %+v, %v", again.Types, err)
+			t.Errorf("applying again: got %+v, %v; want no change", again.Types, err)
 		}
 		for value, want := range map[string]string{"bob3@xn--strae-oqa.de": "a3", "bob3@STRASSE.de.": "b3", "bob": "u", "bo\u200db": "u"} {
 			if e, err := s.Type(t, "user").Find(s.Ctx, hints.Any(value).Of("user")); err != nil || e.UID() != want {
-				t.Errorf("%+q is %s, want %s: %v", value, e.UID(), want, err)
+				t.Errorf("%+q finds %s, %v; want %s", value, e.UID(), err, want)
 			}
 		}
 		if v := s.Raw.HGet(s.Ctx, s.Key("user/uid:a3"), "~skv:email").Val(); v != "bob3@xn--strae-oqa.de" {
-			t.Errorf("~skv:email is %q", v)
+			t.Errorf("~skv:email is %q, want bob3@xn--strae-oqa.de", v)
 		}
 		if s.Raw.Exists(s.Ctx, s.Key("user/email:a@bücher.example/~prk")).Val() != 0 {
 			t.Error("an SRK of the first form is left")
 		}
 		if text := s.Raw.HGet(s.Ctx, s.Key("~/schema/user"), "schema").Val(); !strings.Contains(text, `"canonical":"`+schema.FormVersion()+`"`) {
-			t.Errorf("stored %s", text)
+			t.Errorf("the stored schema %s does not name the current canonical form", text)
 		}
 	})
 }
@@ -129,24 +129,24 @@ func (s *site) requireNoWrongEntry(t *testing.T) {
 	}
 	for _, h := range others {
 		if e, err := user.Find(s.Ctx, h); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("%v is %s, %v", h, e.UID(), err)
+			t.Errorf("%v finds %s, %v; want ErrNotFound", h, e.UID(), err)
 		}
 	}
 	for e, err := range user.FindAll(s.Ctx, others...) {
 		if !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("of many: %s, %v", e.UID(), err)
+			t.Errorf("FindAll: got %s, %v; want ErrNotFound", e.UID(), err)
 		}
 	}
 	if _, err := user.Issue(s.Ctx, others[0], userdb.Token{Purpose: "reset"}); !errors.Is(err, userdb.ErrNotFound) {
-		t.Errorf("a token: %v", err)
+		t.Errorf("issuing a token: got %v, want ErrNotFound", err)
 	}
 	if e, err := user.Find(s.Ctx, hints.Any("p@X.org").Of("user")); err != nil || e.UID() != "p" {
-		t.Errorf("an entry that is the same in both forms: %s, %v", e.UID(), err)
+		t.Errorf("an entry with the same values in both forms: got %s, %v; want p", e.UID(), err)
 	}
 }
 
-// TestApplyOtherFormCollides checks that two entries with the same value under this form are never
-// merged.
+// TestApplyOtherFormCollides checks that two entries whose values become equal in the current form
+// are never merged.
 func TestApplyOtherFormCollides(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		sch := userSchema(schema.FoldCasefold)
@@ -174,7 +174,7 @@ func TestApplyOtherFormCollides(t *testing.T) {
 				t.Errorf("%q, %q: plan %+v, %v\nwant %s", c.one, c.two, plan.Types, err, c.want)
 			}
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) {
-				t.Errorf("%q, %q: apply: %v", c.one, c.two, err)
+				t.Errorf("%q, %q: apply: got %v, want ErrCollision", c.one, c.two, err)
 			}
 			if got := s.allRecords(t); !maps.Equal(before, got) {
 				t.Errorf("%q, %q: something was written", c.one, c.two)
@@ -183,9 +183,9 @@ func TestApplyOtherFormCollides(t *testing.T) {
 	})
 }
 
-// TestOtherFormGivesUp checks that values can be removed from entries of another form, which is how
-// to resolve a collision, and that nothing else can be written to them.
-func TestOtherFormGivesUp(t *testing.T) {
+// TestOtherFormRemovesValues checks that values can be removed from entries of another form, in
+// order to resolve a collision, and that nothing else can be written to them.
+func TestOtherFormRemovesValues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.flush(t)
 		sch := userSchema(schema.FoldCasefold)
@@ -208,11 +208,11 @@ func TestOtherFormGivesUp(t *testing.T) {
 		}
 		for what, edit := range refused {
 			if _, err := user.Update(s.Ctx, hints.UID("v").Of("user"), edit); !errors.Is(err, userdb.ErrSchemaMismatch) {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: got %v, want ErrSchemaMismatch", what, err)
 			}
 		}
 		if _, err := user.SetPassword(s.Ctx, hints.UID("v").Of("user"), "correct horse battery"); !errors.Is(err, userdb.ErrSchemaMismatch) {
-			t.Errorf("a password: %v", err)
+			t.Errorf("setting a password: got %v, want ErrSchemaMismatch", err)
 		}
 		if got := s.allRecords(t); !maps.Equal(before, got) {
 			t.Error("something was written")
@@ -232,7 +232,7 @@ func TestOtherFormGivesUp(t *testing.T) {
 			t.Error(err)
 		}
 		if e, err := user.Find(s.Ctx, hints.Any(`"bob"@x.de`).Of("user")); err != nil || e.UID() != "x" {
-			t.Errorf("the entry that kept the value: %s, %v", e.UID(), err)
+			t.Errorf("the entry that kept the value: got %s, %v; want x", e.UID(), err)
 		}
 	})
 }
@@ -259,7 +259,7 @@ func TestCheckOtherForm(t *testing.T) {
 				}
 			}
 			if !errors.Is(failed, userdb.ErrSchemaMismatch) || !strings.Contains(failed.Error(), "'userdb schema apply' while no other program writes") {
-				t.Errorf("%+v: %v", o, failed)
+				t.Errorf("%+v: got error %v, want ErrSchemaMismatch", o, failed)
 			}
 			if o.Repair || !o.Only.IsZero() {
 				testdb.Same(t, "reported", found, nil)
@@ -294,10 +294,10 @@ func TestOtherFormOnCluster(t *testing.T) {
 		}
 	}
 	if found != 22 {
-		t.Errorf("%d values of the first form are found", found)
+		t.Errorf("found %d values of the first form, want 22", found)
 	}
 	if _, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new"}); !errors.Is(err, userdb.ErrSchemaMismatch) {
-		t.Errorf("a writer of this form: %v", err)
+		t.Errorf("a writer of the current form: got %v, want ErrSchemaMismatch", err)
 	}
 	if _, err := s.apply(s.Ctx, userSchema(schema.FoldCasefold)); err != nil {
 		t.Fatal(err)
@@ -308,7 +308,7 @@ func TestOtherFormOnCluster(t *testing.T) {
 		t.Errorf("not found: %q", lost)
 	}
 	if _, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new", Facets: schema.Texts("email", "bob3@strasse.de.")}); !errors.Is(err, userdb.ErrDuplicate) {
-		t.Errorf("a value that another one has: %v", err)
+		t.Errorf("a value that another entry has: got %v, want ErrDuplicate", err)
 	}
 }
 
@@ -357,9 +357,9 @@ func TestOtherFormInterrupted(t *testing.T) {
 	})
 }
 
-// TestOtherFormWithPendingClaim converts an entry whose new value is already claimed for it by an
-// attempt of a stopped program. That attempt releases its claim later, and the entry must still be
-// found.
+// TestOtherFormWithPendingClaim converts an entry whose new value was already claimed for it by a
+// program that stopped before it changed the entry. When that claim is released later, the entry
+// must still be found.
 func TestOtherFormWithPendingClaim(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		s.flush(t)
@@ -374,7 +374,7 @@ func TestOtherFormWithPendingClaim(t *testing.T) {
 		if s.Raw.Get(s.Ctx, srk).Val() == claimed {
 			s.Do(t, "DEL", srk)
 		}
-		s.requireMigrated(t, "the claim was given back", sch, people)
+		s.requireMigrated(t, "the claim was released", sch, people)
 	})
 }
 
@@ -392,10 +392,10 @@ func TestNewerForm(t *testing.T) {
 		testdb.Skip(time.Minute)
 		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new"})
 		if !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), `canonical form: stored "3/17.0.0"; here "`+schema.FormVersion()) {
-			t.Errorf("a writer of this form: %v", err)
+			t.Errorf("a writer of the older form: got %v, want ErrSchemaMismatch", err)
 		}
 		if e, err := s.Type(t, "user").Find(s.Ctx, hints.Any("bob").Of("user")); err != nil || e.UID() != "u0" {
-			t.Errorf("a reader: %s, %v", e.UID(), err)
+			t.Errorf("a reader: got %s, %v; want u0", e.UID(), err)
 		}
 	})
 }

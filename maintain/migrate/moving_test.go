@@ -22,7 +22,7 @@ import (
 
 const originalFixture = "../../test/testdata/original/original_fixture.jsonl"
 
-// An original is an entry as the original wrote it.
+// An original is an entry as the original program wrote it.
 type original struct {
 	key    string
 	fields map[string]string
@@ -75,7 +75,7 @@ func (s *site) errorCodes(t *testing.T, o check.Options) map[string]int {
 	return codes
 }
 
-// TestMoving follows docs/moving.md.
+// TestMoving moves records of the original program, step by step, as docs/moving.md says.
 func TestMoving(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = newSite(s.Under(t, testdb.OriginalSchema(t)))
@@ -85,12 +85,12 @@ func TestMoving(t *testing.T) {
 		// Check, repair, and decide who is alice@hotmail.com.
 		want := map[string]int{"facet_undecodable": 1, "key_unparsable": 3, "value_shared": 1, "value_unkeyable": 3}
 		if left := s.errorCodes(t, check.Options{Repair: true}); !maps.Equal(left, want) {
-			t.Errorf("left by the repair: %v, want %v", left, want)
+			t.Errorf("damage left by the repair: %v, want %v", left, want)
 		}
 		alice := testdb.Must(recordkey.PRK("user", "uid", "17c07627d35e"))
 		delete(want, "value_shared")
 		if left := s.errorCodes(t, check.Options{Repair: true, Keep: []recordkey.Key{alice}}); !maps.Equal(left, want) {
-			t.Errorf("left by the decision: %v, want %v", left, want)
+			t.Errorf("damage left by the repair with Keep: %v, want %v", left, want)
 		}
 		s.requireUnchanged(t, all)
 		_, err := s.Type(t, "user").Update(s.Ctx, hints.UID("bd897df88169").Of("user"), func(e *userdb.Entry) error {
@@ -123,7 +123,7 @@ func TestMoving(t *testing.T) {
 		}
 		s.DB = s.withSchema(t, to)
 		if left := s.errorCodes(t, check.Options{}); !maps.Equal(left, want) {
-			t.Errorf("by casefold: %v, want %v", left, want)
+			t.Errorf("damage under casefold: %v, want %v", left, want)
 		}
 		s.requireUnchanged(t, all, "user/uid:46f9de89c9c5", "user/uid:bd897df88169")
 		for _, name := range []string{"BOB", "just a. user", "JUST  A. USER"} {
@@ -134,9 +134,9 @@ func TestMoving(t *testing.T) {
 	})
 }
 
-// loginAll logs in everybody whose password is text of at most 72 bytes, by address or name,
-// whichever leads to the entry. The original's hashes are slow to verify, so on all stores but one
-// only one in oneIn logs in.
+// loginAll logs in every oneIn-th of those whose password is text of at most 72 bytes, by address
+// or, if that does not lead to the entry, by name. The original's hashes are slow to verify, so
+// oneIn is 1 on one store only.
 func (s *site) loginAll(t *testing.T, all []original, oneIn int) {
 	t.Helper()
 	user, n := s.Type(t, "user"), 0
@@ -158,17 +158,17 @@ func (s *site) loginAll(t *testing.T, all []original, oneIn int) {
 			continue // a refusal takes as long as a login
 		}
 		if _, err := user.Login(s.Ctx, identifier, o.clear+"x", userdb.Attempt{}); !errors.Is(err, userdb.ErrLogin) {
-			t.Errorf("%s: another password logs in", o.key)
+			t.Errorf("%s: login with a wrong password: want ErrLogin", o.key)
 		}
 	}
 	if n < 50 {
-		t.Errorf("only %d logins", n)
+		t.Errorf("only %d passwords can be tried, want at least 50", n)
 	}
 }
 
-// requireUnchanged checks that everything that the original wrote is still there, except fields
-// that it ignores and the facet that was decided. The entries in except were changed meanwhile; if
-// there are any, logins may have replaced password hashes.
+// requireUnchanged checks that every field that the original program wrote still has its value,
+// possibly in ~lost:FIELD, and that no entry has a new facet. The entries in except were changed
+// meanwhile. If there are any, logins may have replaced password hashes.
 func (s *site) requireUnchanged(t *testing.T, all []original, except ...string) {
 	t.Helper()
 	for _, o := range all {

@@ -60,10 +60,10 @@ func Namespaces(ctx context.Context, db *userdb.DB) ([]NamespaceCount, error) {
 // namespaceOf returns the namespace of a raw key, even if the rest of the key does not parse.
 func namespaceOf(raw string) (ns recordkey.Namespace) {
 	for strings.HasPrefix(raw, "~") {
-		crumb, rest, found := strings.Cut(raw[1:], "/")
-		name, err := recordkey.Unescape(crumb)
-		sub, nameless := ns.Sub(name) // fails for the store's own ~/…
-		if !found || cmp.Or(err, nameless) != nil {
+		escaped, rest, found := strings.Cut(raw[1:], "/")
+		name, err := recordkey.Unescape(escaped)
+		sub, subErr := ns.Sub(name) // fails for the store's own ~/…
+		if !found || cmp.Or(err, subErr) != nil {
 			break
 		}
 		ns, raw = sub, rest

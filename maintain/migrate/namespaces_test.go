@@ -20,11 +20,12 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// paths are namespaces that have names with a common prefix, are nested, or look like something
-// else.
+// paths lists namespaces whose names have a common prefix, are nested, or contain characters that
+// have a meaning in keys and patterns.
 var paths = []string{"a", "ab", "a/b", "~a", "a*", "[a]", "a+.b", "a/~+,"}
 
-// fillNamespaces creates an entry with everything that belongs to it in each of the paths.
+// fillNamespaces creates an entry with everything that belongs to it in each of the paths and
+// outside them. It also leaves a tombstone there.
 func (s *site) fillNamespaces(t testdb.Tester) {
 	t.Helper()
 	s.flush(t)
@@ -51,7 +52,7 @@ func (s *site) listNamespaces(t testdb.Tester) []string {
 	return got
 }
 
-// withPrefix returns the records whose keys begin with prefix, by the rest of the key.
+// withPrefix returns the records whose keys begin with prefix, and removes it from their keys.
 func withPrefix(all map[string]string, prefix string) map[string]string {
 	some := map[string]string{}
 	for k, v := range all {
@@ -89,7 +90,7 @@ func TestNamespaces(t *testing.T) {
 		s.Do(t, "SET", "~broken/user/name:\t/~prk", "x")
 		s.Do(t, "SET", "~no slash", "x")
 		if got := s.listNamespaces(t); !slices.Contains(got, "broken 0") || len(got) != len(want)+1 {
-			t.Errorf("with keys that do not parse: %q", got)
+			t.Errorf("with keys that do not parse: got %q, want one more namespace, broken", got)
 		}
 	})
 }
@@ -116,23 +117,23 @@ func TestCopyAndDropNamespace(t *testing.T) {
 			copied := newSite(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, DB: testdb.Must(s.DB.In(to))})
 			testdb.Same(t, path+": the copy", copied.Check(t, check.Options{}), nil)
 			if _, err := migrate.CopyNamespace(s.Ctx, s.DB, from, to); !errors.Is(err, migrate.ErrNotEmpty) {
-				t.Errorf("%s: once more: %v", path, err)
+				t.Errorf("%s: copying again: got %v, want ErrNotEmpty", path, err)
 			}
 
 			n, err = migrate.DropNamespace(s.Ctx, s.DB, to)
 			if err != nil || n != int64(len(source)) || !maps.Equal(s.allRecords(t), before) {
-				t.Errorf("%s: dropping the copy: %d, %v", path, n, err)
+				t.Errorf("%s: dropping the copy: dropped %d records of %d, or others changed; error %v", path, n, len(source), err)
 			}
 			outside := maps.Clone(before)
 			maps.DeleteFunc(outside, func(k, _ string) bool { return strings.HasPrefix(k, from.String()) })
 			if n, err = migrate.DropNamespace(s.Ctx, s.DB, from); err != nil || n != int64(len(source)) || !maps.Equal(s.allRecords(t), outside) {
-				t.Errorf("%s: dropping: %d, %v; left %q", path, n, err, s.allRecords(t))
+				t.Errorf("%s: dropping the source: dropped %d records of %d, %v; left %q", path, n, len(source), err, s.allRecords(t))
 			}
 		}
 	})
 }
 
-// TestCopyResumes stops copies after any number of commands.
+// TestCopyResumes stops copies after any number of commands. The next copy continues.
 func TestCopyResumes(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}
@@ -183,12 +184,12 @@ func TestDropInterrupted(t *testing.T) {
 				_, err := users.Find(s.Ctx, hints.UID(uid))
 				_, byMail := users.Find(s.Ctx, hints.Field("email", uid+"@x.org"))
 				if err == nil && byMail != nil {
-					t.Errorf("stopped after %d commands: %s is there, and by its address: %v", n, uid, byMail)
+					t.Errorf("stopped after %d commands: %s exists, but finding it by its address: %v", n, uid, byMail)
 				}
 			}
 		}
 		if stopped < 3 {
-			t.Errorf("only %d drops were stopped", stopped)
+			t.Errorf("%d drops were stopped, want at least 3", stopped)
 		}
 	})
 }
@@ -210,24 +211,24 @@ func TestNamespaceErrors(t *testing.T) {
 		{"nobody", "x", userdb.ErrNotFound},
 	} {
 		if n, err := migrate.CopyNamespace(s.Ctx, s.DB, testdb.Space(t, tt.from), testdb.Space(t, tt.to)); n != 0 || !errors.Is(err, tt.want) {
-			t.Errorf("copy %q to %q: %d, %v; want %v", tt.from, tt.to, n, err, tt.want)
+			t.Errorf("copy %q to %q: copied %d records, %v; want error %v", tt.from, tt.to, n, err, tt.want)
 		}
 	}
 	if _, err := migrate.DropNamespace(s.Ctx, s.DB, recordkey.Namespace{}); !errors.Is(err, migrate.ErrNamespace) {
-		t.Errorf("drop of the whole store: %v", err)
+		t.Errorf("drop of the whole store: got %v, want ErrNamespace", err)
 	}
 	if n, err := migrate.DropNamespace(s.Ctx, s.DB, testdb.Space(t, "nobody")); n != 0 || err != nil {
-		t.Errorf("drop of nothing: %d, %v", n, err)
+		t.Errorf("drop of an empty namespace: dropped %d records, %v", n, err)
 	}
 	if n, err := migrate.CountNamespace(s.Ctx, s.DB, testdb.Space(t, "a")); err != nil || n != int64(len(withPrefix(before, "~a/"))) {
-		t.Errorf("count: %d, %v", n, err)
+		t.Errorf("count: got %d, %v; want %d", n, err, len(withPrefix(before, "~a/")))
 	}
 	if !maps.Equal(before, s.allRecords(t)) {
 		t.Error("something was written")
 	}
 }
 
-// openURL opens a store by its URL and gets hold of its client.
+// openURL opens a store by its URL. The returned site has the client of the store.
 func openURL(t *testing.T, url string) *site {
 	t.Helper()
 	db, err := userdb.Open(t.Context(), url, userdb.Options{Schema: testdb.House()})

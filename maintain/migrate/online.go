@@ -65,12 +65,12 @@ func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error)
 		if next.Building == nil && change.StoredText(next.WithCurrentForm()) == stored.Text {
 			return nil, nil
 		}
-		is, err := s.storeType(ctx, stored, next)
+		replaced, err := s.storeType(ctx, stored, next)
 		// If others began to build more than this migration knew of, convert entries to all of it.
-		if is {
+		if replaced {
 			s.compareSchemas(s.currentType().Schema, stored.Type.WithoutBuilding())
 		}
-		if err != nil || is {
+		if err != nil || replaced {
 			return next.Building, err
 		}
 	}
@@ -144,8 +144,8 @@ func (s *migration) storeType(ctx context.Context, stored change.Stored, next sc
 	text := change.StoredText(next.WithCurrentForm())
 	if text != stored.Text {
 		state := []store.Facet{{Field: store.FieldFingerprint, Wire: change.Generation(text)}, {Field: store.FieldSchema, Wire: text}}
-		is, err := s.Engine.Repair(ctx, store.ReplaceSchema{Guard: s.guard, Seen: stored.Generation, Fields: state})
-		if err != nil || !is {
+		replaced, err := s.Engine.Repair(ctx, store.ReplaceSchema{Guard: s.guard, Seen: stored.Generation, Fields: state})
+		if err != nil || !replaced {
 			return false, err
 		}
 		stored.Generation, stored.Text = change.Generation(text), text
@@ -271,8 +271,8 @@ func (s *migration) finishBuilding(ctx context.Context, id string) (bool, error)
 		}
 		next := stored.Type
 		next.Building = nil
-		if is, err := s.storeType(ctx, stored, next); err != nil || is {
-			return is, err
+		if replaced, err := s.storeType(ctx, stored, next); err != nil || replaced {
+			return replaced, err
 		}
 	}
 	return false, errContention

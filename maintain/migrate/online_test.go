@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// largerSchema adds everything that entries must be converted for.
+// largerSchema returns a schema with every kind of addition for which entries must be converted.
 func largerSchema() schema.Schema {
 	return userSchema(
 		schema.FoldCasefold, field("nick", schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered}), field("city", index),
@@ -23,8 +23,8 @@ func largerSchema() schema.Schema {
 	)
 }
 
-// queries returns queries that only largerSchema can answer. They return the number of entries
-// found.
+// queries returns, by name, functions that run a query which only largerSchema can answer. Each
+// returns the number of entries found.
 func queries(t testdb.Tester, db *userdb.DB, s *site) map[string]func() (int, error) {
 	user := testdb.Must(db.Type("user"))
 	all := func(q userdb.Query) func() (int, error) {
@@ -71,11 +71,11 @@ func TestOnline(t *testing.T) {
 			}
 			for name, query := range queries(t, to, s) {
 				if n, err := query(); !errors.Is(err, userdb.ErrIndexBuilding) {
-					t.Errorf("%s: %d, %v", name, n, err)
+					t.Errorf("%s: got %d entries, %v; want ErrIndexBuilding", name, n, err)
 				}
 			}
 			if e, err := testdb.Must(to.Type("user")).Find(s.Ctx, hints.Any("name 1").Of("user")); err != nil && !errors.Is(err, userdb.ErrNotFound) {
-				t.Errorf("found by any: %v, %v", e, err)
+				t.Errorf("finding by any field: got %v, %v; want an entry or ErrNotFound", e, err)
 			}
 			_, err := user.Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error {
 				n, _ := e.Get("age")
@@ -94,12 +94,12 @@ func TestOnline(t *testing.T) {
 		}
 		for name, query := range queries(t, to, s) {
 			if n, err := query(); err != nil || n == 0 {
-				t.Errorf("%s: %d, %v", name, n, err)
+				t.Errorf("%s, when complete: got %d entries, %v", name, n, err)
 			}
 		}
 		delete(people["u1"], "age")
 		delete(people["u1"], "city")
-		s.requireMigrated(t, "whole", largerSchema(), people)
+		s.requireMigrated(t, "complete", largerSchema(), people)
 	})
 }
 
@@ -117,18 +117,18 @@ func TestRollBack(t *testing.T) {
 				stored := testdb.Must(migrate.StoredSchema(s.Ctx, old)).Types["user"]
 				state := s.Raw.HGetAll(s.Ctx, s.Key("~/schema/user")).Val()
 				if stored.Building == nil {
-					t.Errorf("not being built: %v", state)
+					t.Errorf("the addition is not stored as being built: %v", state)
 				}
 				// This simulates a program that wrote just before.
 				s.Do(t, "HSET", "user/uid:u2", "nick", "nu1")
 			})
 		})
 		if !errors.Is(err, migrate.ErrCollision) && !errors.Is(err, userdb.ErrDuplicate) {
-			t.Fatalf("applying: %v", err)
+			t.Fatalf("applying: got %v, want ErrCollision or ErrDuplicate", err)
 		}
 		stored := testdb.Must(migrate.StoredSchema(s.Ctx, old)).Types["user"]
 		if relation, words := userSchema(schema.FoldCasefold).Types["user"].Compare(stored); relation != schema.Same || stored.Building != nil || len(stored.Retired) > 0 {
-			t.Errorf("left in the stored schema: %s, %+v", words, stored)
+			t.Errorf("the stored schema differs after the rollback: %s, %+v", words, stored)
 		}
 		if _, err := user.Create(s.Ctx, userdb.NewEntry{UID: "later", Facets: schema.Texts("name", "Later")}); err != nil {
 			t.Errorf("a writer afterwards: %v", err)
@@ -139,18 +139,18 @@ func TestRollBack(t *testing.T) {
 	})
 }
 
-// TestConcurrentGoals applies different additions in several processes at once. Each must end with
-// its addition complete.
-func TestConcurrentGoals(t *testing.T) {
+// TestConcurrentAdditions applies different additions in several processes at once. Each must end
+// with its addition complete.
+func TestConcurrentAdditions(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.createPeople(t, userSchema(schema.FoldCasefold))
 		db := s.withSchema(t, userSchema(schema.FoldCasefold))
-		goals := []schema.Schema{
+		additions := []schema.Schema{
 			largerSchema(), userSchema(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleOrdered})), largerSchema(),
 			userSchema(schema.FoldCasefold, field("job", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered})),
 		}
-		plans := make([]migrate.Change, len(goals))
-		for i, to := range goals {
+		plans := make([]migrate.Change, len(additions))
+		for i, to := range additions {
 			plans[i] = testdb.Must(migrate.Plan(s.Ctx, db, to))
 		}
 		var appliers sync.WaitGroup
@@ -163,9 +163,9 @@ func TestConcurrentGoals(t *testing.T) {
 		}
 		appliers.Wait()
 		stored := testdb.Must(migrate.StoredSchema(s.Ctx, db)).Types["user"]
-		for i, to := range goals {
+		for i, to := range additions {
 			if relation, words := to.Types["user"].Compare(stored); relation > schema.Lacks || stored.Building != nil {
-				t.Errorf("goal %d: %s, %+v", i, words, stored.Building)
+				t.Errorf("addition %d is not complete: %s, %+v", i, words, stored.Building)
 			}
 		}
 		s.DB = s.withSchema(t, schema.Schema{Types: map[string]schema.Type{"user": stored}})
@@ -185,7 +185,7 @@ func TestRequired(t *testing.T) {
 		plan := testdb.Must(migrate.Plan(s.Ctx, old, must))
 		lacks := func(c migrate.Collision) bool { return c.Field == "town" }
 		if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) || !slices.ContainsFunc(plan.Types[0].Collisions, lacks) {
-			t.Fatalf("with entries that lack it: %v, %+v", err, plan.Types)
+			t.Fatalf("with entries that lack the field: got %v, %+v; want ErrCollision", err, plan.Types)
 		}
 		for uid := range people {
 			if _, err := user.Update(s.Ctx, hints.UID(uid).Of("user"), func(e *userdb.Entry) error { e.Put("town", schema.Text("Ulm")); return nil }); err != nil {
@@ -198,11 +198,11 @@ func TestRequired(t *testing.T) {
 		}
 		_, err := user.Create(s.Ctx, userdb.NewEntry{UID: "none"})
 		if refused, is := errors.AsType[*userdb.FieldError](err); !is || refused.Rule != "required" || refused.Field != "town" {
-			t.Errorf("created without it: %v", err)
+			t.Errorf("creating an entry without the field: got %v, want a FieldError", err)
 		}
 		_, err = user.Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error { e.Drop("town"); return nil })
 		if refused, is := errors.AsType[*userdb.FieldError](err); !is || refused.Rule != "required" {
-			t.Errorf("updated without it: %v", err)
+			t.Errorf("removing the field: got %v, want a FieldError", err)
 		}
 		if _, err := user.Create(s.Ctx, userdb.NewEntry{UID: "some", Facets: schema.Texts("town", "Ulm")}); err != nil {
 			t.Error(err)
@@ -218,7 +218,7 @@ func TestRetired(t *testing.T) {
 		testdb.Must(s.apply(s.Ctx, less))
 		stored := func() schema.Type { return testdb.Must(migrate.StoredSchema(s.Ctx, s.DB)).Types["user"] }
 		if got := stored().Retired; !slices.Equal(got, []string{"age", "likes", "nick"}) {
-			t.Errorf("retired: %q", got)
+			t.Errorf("retired: got %q, want age, likes and nick", got)
 		}
 		for _, more := range []schema.Schema{
 			userSchema(schema.FoldCasefold, drop("age"), field("nick", schema.Field{}), func(t *schema.Type) { delete(t.Tertiary, "likes") }),
@@ -226,7 +226,7 @@ func TestRetired(t *testing.T) {
 		} {
 			_, err := testdb.Must(s.withSchema(t, more).Type("user")).Create(s.Ctx, userdb.NewEntry{UID: "v"})
 			if !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), ": retired") {
-				t.Errorf("a retired name: %v", err)
+				t.Errorf("a program that declares a retired name: got %v, want ErrSchemaMismatch", err)
 			}
 		}
 		again := userSchema(schema.FoldCasefold, field("nick", secondary))
@@ -237,7 +237,7 @@ func TestRetired(t *testing.T) {
 		s.DB = s.withSchema(t, again)
 		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "v", Facets: schema.Texts("nick", "NU1")})
 		if !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("the value is free: %v", err)
+			t.Errorf("a value that an entry has again: got %v, want ErrDuplicate", err)
 		}
 	})
 }
@@ -264,7 +264,7 @@ func TestStoppingChange(t *testing.T) {
 		to := s.withSchema(t, next)
 		n := 0
 		if err := plan.Apply(s.Ctx, func(int64, int64) {
-			if n++; n < 4 { // it has only read so far
+			if n++; n < 4 { // Apply has only read so far
 				return
 			}
 			for name, query := range queries(t, s.withSchema(t, next), s) {
@@ -281,7 +281,7 @@ func TestStoppingChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n < 4 {
-			t.Errorf("asked after %d steps of the change", n)
+			t.Errorf("progress was reported %d times, want at least 4", n)
 		}
 		for name, query := range queries(t, to, s) {
 			if n, err := query(); err != nil || n == 0 {
@@ -319,7 +319,7 @@ func TestStoppingChangeOfIndexes(t *testing.T) {
 				for _, sch := range []schema.Schema{c.from, c.to} {
 					p, err := testdb.Must(s.withSchema(t, sch).Type("user")).Page(s.Ctx, c.query)
 					if err == nil && len(p.Entries) != len(people) {
-						t.Errorf("%s: part of it: %d", name, len(p.Entries))
+						t.Errorf("%s: got %d entries, want all %d or an error", name, len(p.Entries), len(people))
 					}
 					if asked++; err != nil && !errors.Is(err, userdb.ErrIndexBuilding) && !errors.Is(err, userdb.ErrInvalid) {
 						t.Errorf("%s: %v", name, err)
@@ -351,7 +351,7 @@ func TestRollBackIndex(t *testing.T) {
 			asked++
 			p, err := testdb.Must(s.withSchema(t, to).Type("user")).Page(s.Ctx, userdb.Query{Where: schema.Texts("city", "Ulm")})
 			if err == nil && len(p.Entries) != len(people) {
-				t.Errorf("part of it: %d", len(p.Entries))
+				t.Errorf("got %d entries, want all %d or an error", len(p.Entries), len(people))
 			}
 		})
 		if err == nil || asked == 0 {

@@ -81,18 +81,18 @@ func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 		if stored.Generation == "" {
 			continue
 		}
-		is := stored.Type
-		stored.Type = is.WithoutBuilding()
+		storedType := stored.Type
+		stored.Type = storedType.WithoutBuilding()
 		if relation, _ := stored.Compare(own); relation != schema.Builds {
 			continue
 		}
 		for field, f := range own.Fields {
-			_, had := is.Fields[field]
-			if f.Required && !is.Fields[field].Required || f.Was != "" && !had {
+			_, had := storedType.Fields[field]
+			if f.Required && !storedType.Fields[field].Required || f.Was != "" && !had {
 				return none, nil // needs 'userdb schema apply'; Open reports it
 			}
 		}
-		due.Types[name] = withStoredPolicy(is, mergeStored(is, own))
+		due.Types[name] = withStoredPolicy(storedType, mergeStored(storedType, own))
 	}
 	return due, nil
 }
@@ -128,17 +128,17 @@ type lease struct {
 func (l *lease) acquire(ctx context.Context) (bool, error) {
 	for {
 		ours := l.name + " " + strconv.FormatInt(time.Now().UnixMilli(), 10)
-		is, err := l.Engine.Secret(ctx, l.key, ours)
-		if err != nil || is == ours {
+		current, err := l.Engine.Secret(ctx, l.key, ours)
+		if err != nil || current == ours {
 			l.value = ours
 			return err == nil, err
 		}
-		_, at, _ := strings.Cut(is, " ")
+		_, at, _ := strings.Cut(current, " ")
 		ms, err := strconv.ParseInt(at, 10, 64)
 		if err == nil && time.Since(time.UnixMilli(ms)).Abs() < leaseTimeout {
 			return false, nil
 		}
-		if _, err := l.Engine.Repair(ctx, store.Remove{Key: l.key.String(), Seen: store.Text{Wire: is, Exists: true}}); err != nil {
+		if _, err := l.Engine.Repair(ctx, store.Remove{Key: l.key.String(), Seen: store.Text{Wire: current, Exists: true}}); err != nil {
 			return false, err
 		}
 	}

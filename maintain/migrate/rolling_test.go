@@ -37,7 +37,7 @@ type program struct {
 	URL     string
 	Name    string // part of the UIDs of its entries
 	Version int    // version of its schema: 1 or 2
-	Applies bool   // it converts entries to schema 2 and ends
+	Applies bool   // the program converts entries to schema 2 and ends
 }
 
 const (
@@ -47,9 +47,9 @@ const (
 	timeout           = 2 * time.Minute
 )
 
-// versionOf returns a version of the schema. Version 2 adds a field, indexed and ordered, and a
-// second role for an existing field.
-func versionOf(version int) schema.Schema {
+// schemaVersion returns version 1 or 2 of the schema. Version 2 adds a field that is indexed and
+// ordered, and a second role of an existing field.
+func schemaVersion(version int) schema.Schema {
 	t := schema.User().Types["user"]
 	if version == 2 {
 		t.Fields["city"] = schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}
@@ -58,11 +58,11 @@ func versionOf(version int) schema.Schema {
 	return schema.Schema{Types: map[string]schema.Type{"user": t}}
 }
 
-// TestProgram runs a process of TestRollingDeploy. It is not a test of its own.
+// TestProgram runs a program in a process that TestRollingDeploy starts. Otherwise it does nothing.
 func TestProgram(t *testing.T) {
 	text := os.Getenv(programEnv)
 	if text == "" {
-		t.Skip("a process of TestRollingDeploy, which runs it")
+		t.Skip("this test runs only in processes that TestRollingDeploy starts")
 	}
 	var p program
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
@@ -75,7 +75,7 @@ func TestProgram(t *testing.T) {
 	db, err := p.open(t.Context(), &stopping)
 	if err == nil && p.Applies {
 		var plan migrate.Change
-		if plan, err = migrate.Plan(t.Context(), db, versionOf(2)); err == nil {
+		if plan, err = migrate.Plan(t.Context(), db, schemaVersion(2)); err == nil {
 			report("applies")
 			err = plan.Apply(t.Context(), nil)
 		}
@@ -93,7 +93,7 @@ func TestProgram(t *testing.T) {
 // open opens the store. With schema 2 it retries until the entries are converted.
 func (p program) open(ctx context.Context, stopping *atomic.Bool) (*userdb.DB, error) {
 	for {
-		db, err := userdb.Open(ctx, p.URL, userdb.Options{Schema: versionOf(p.Version)})
+		db, err := userdb.Open(ctx, p.URL, userdb.Options{Schema: schemaVersion(p.Version)})
 		if p.Version == 1 || stopping.Load() || !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), "userdb schema apply") {
 			return db, err
 		}
@@ -126,7 +126,7 @@ func (p program) round(ctx context.Context, users *userdb.Type, n int) error {
 			if errors.Is(err, userdb.ErrLogin) {
 				return nil
 			}
-			return fmt.Errorf("let in, or refused for another reason: %v", err)
+			return fmt.Errorf("login with a wrong password: got %v, want ErrLogin", err)
 		},
 		"unknown field": func() error { return p.writeUnknownField(ctx, users, uid) },
 		"index":         func() error { return p.query(ctx, users, uid) },
@@ -154,7 +154,7 @@ func (p program) writeUnknownField(ctx context.Context, users *userdb.Type, uid 
 	if refused, is := errors.AsType[*userdb.FieldError](err); is && refused.Rule == "undeclared" {
 		return nil
 	}
-	return fmt.Errorf("it was written, or refused for another reason: %v", err)
+	return fmt.Errorf("writing an undeclared field: got %v, want a FieldError of the rule undeclared", err)
 }
 
 // query uses what is new in schema 2. It must return all entries, or an error while the index is
@@ -163,7 +163,7 @@ func (p program) query(ctx context.Context, users *userdb.Type, uid string) erro
 	if p.Version == 1 {
 		return nil
 	}
-	for want, q := range map[string]userdb.Query{
+	for where, q := range map[string]userdb.Query{
 		"in the index":             {Where: schema.Texts("city", "City "+uid)},
 		"in the order of city":     {Order: "city", Prefix: "City " + uid},
 		"in the order of the name": {Order: "name", Prefix: "Control "},
@@ -180,7 +180,7 @@ func (p program) query(ctx context.Context, users *userdb.Type, uid string) erro
 			least = controlEntries
 		}
 		if err != nil && !errors.Is(err, userdb.ErrIndexBuilding) || err == nil && n < least {
-			return fmt.Errorf("%d %s, want %d; %v", n, want, least, err)
+			return fmt.Errorf("got %d entries %s, %v; want at least %d", n, where, err, least)
 		}
 	}
 	return nil
@@ -232,7 +232,7 @@ func (r *process) kill() {
 	<-r.ended
 }
 
-// stop tells the process to end and waits for it.
+// stop closes the input of the process, at which it ends, and waits for it.
 func (r *process) stop() {
 	r.input.Close()
 	<-r.ended
@@ -245,7 +245,7 @@ func waitRounds(t *testing.T, rs []*process, rounds int64) {
 	for _, r := range rs {
 		for from := r.rounds.Load(); r.rounds.Load() < from+rounds && !t.Failed(); time.Sleep(10 * time.Millisecond) {
 			if time.Since(begin) > timeout {
-				t.Fatalf("%s of schema %d: %d rounds within %v", r.Name, r.Version, r.rounds.Load(), timeout)
+				t.Fatalf("%s of schema %d: only %d rounds within %v", r.Name, r.Version, r.rounds.Load(), timeout)
 			}
 		}
 	}
@@ -269,7 +269,7 @@ func TestRollingDeploy(t *testing.T) {
 }
 
 func runRollingDeploy(t *testing.T, url string) {
-	before := testdb.Must(userdb.Open(t.Context(), url, userdb.Options{Schema: versionOf(1)}))
+	before := testdb.Must(userdb.Open(t.Context(), url, userdb.Options{Schema: schemaVersion(1)}))
 	defer before.Close()
 	var lines strings.Builder
 	for i := range controlEntries {
@@ -293,7 +293,7 @@ func runRollingDeploy(t *testing.T, url string) {
 	first := startProgram(t, apply)
 	for begin := time.Now(); testdb.Must(migrate.StoredSchema(t.Context(), before)).Types["user"].Building == nil; time.Sleep(time.Millisecond) {
 		if time.Since(begin) > timeout {
-			t.Fatal("nothing is being built")
+			t.Fatal("the addition was not stored as being built in time")
 		}
 	}
 	first.kill()
@@ -302,14 +302,14 @@ func runRollingDeploy(t *testing.T, url string) {
 	all = append(all, startProgram(t, program{URL: url, Name: "p1b0", Version: 1}), startProgram(t, program{URL: url, Name: "p1b1", Version: 1}))
 	waitRounds(t, newer, 1)
 	newer[0].kill()
-	still, moving := old[2:4], old[4:]
-	for _, r := range still { // suspended in the middle of a call until everything is complete
+	suspended, running := old[2:4], old[4:]
+	for _, r := range suspended { // in the middle of a call, until everything is complete
 		r.signal(syscall.SIGSTOP)
 	}
 	again := startProgram(t, apply)
-	waitRounds(t, moving, 2)
+	waitRounds(t, running, 2)
 	<-again.ended
-	for _, r := range still {
+	for _, r := range suspended {
 		r.signal(syscall.SIGCONT)
 	}
 	waitRounds(t, old[2:], minRounds)
@@ -322,9 +322,10 @@ func runRollingDeploy(t *testing.T, url string) {
 	checkResult(t, url)
 }
 
-// checkResult checks the final state.
+// checkResult checks that the change is complete, that no record is damaged, and that the index and
+// the order contain all entries.
 func checkResult(t *testing.T, url string) {
-	db := testdb.Must(userdb.Open(t.Context(), url, userdb.Options{Schema: versionOf(2)}))
+	db := testdb.Must(userdb.Open(t.Context(), url, userdb.Options{Schema: schemaVersion(2)}))
 	defer db.Close()
 	if stored := testdb.Must(migrate.StoredSchema(t.Context(), db)).Types["user"]; stored.Building != nil {
 		t.Errorf("still being built: %+v", stored.Building)
@@ -363,7 +364,7 @@ func checkResult(t *testing.T, url string) {
 			continue
 		}
 		if got, err := users.Count(t.Context(), userdb.Query{Where: schema.Texts("city", city)}); err != nil || got.Entries != n {
-			t.Errorf("%s: %+v, %v; want %d", city, got, err, n)
+			t.Errorf("entries in the index of %s: got %+v, %v; want %d", city, got, err, n)
 		}
 	}
 	t.Logf("%d entries", entries)

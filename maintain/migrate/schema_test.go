@@ -41,13 +41,13 @@ func TestStoredSchemaDamaged(t *testing.T) {
 		name, want string
 		do         []string
 	}{
-		{"no JSON", "damaged record: ~/types: the stored schema of type \"firm\" is not JSON", []string{"HSET", "~/schema/firm", "schema", "{"}},
-		{"of a later version", "damaged record: ~/types: the stored schema cannot be read: schema: types.firm.colour: ", []string{"HSET", "~/schema/firm", "schema", `{"primary":"id","colour":"red"}`}},
-		{"not matching the fingerprint", "damaged record: ~/schema/firm: the stored schema does not match its fingerprint", []string{"HSET", "~/schema/firm", "schema", `{"primary":"id"}`}},
-		{"without a fingerprint", "damaged record: ~/schema/firm: the stored schema does not match its fingerprint", []string{"HDEL", "~/schema/firm", "fingerprint"}},
-		{"of another Redis type", "damaged record: ~/types: the stored schema of type \"firm\" is not JSON", []string{"SET", "~/schema/firm", "x"}},
-		{"types of another Redis type", "damaged record: ~/types: not a set", []string{"SET", "~/types", "x"}},
-		{"no name", "damaged record: ~/types: it lists a type name that no key can hold", []string{"SADD", "~/types", ""}},
+		{"a schema that is not JSON", "damaged record: ~/types: the stored schema of type \"firm\" is not JSON", []string{"HSET", "~/schema/firm", "schema", "{"}},
+		{"a schema of a later version", "damaged record: ~/types: the stored schema cannot be read: schema: types.firm.colour: ", []string{"HSET", "~/schema/firm", "schema", `{"primary":"id","colour":"red"}`}},
+		{"a schema that does not match the fingerprint", "damaged record: ~/schema/firm: the stored schema does not match its fingerprint", []string{"HSET", "~/schema/firm", "schema", `{"primary":"id"}`}},
+		{"a schema without a fingerprint", "damaged record: ~/schema/firm: the stored schema does not match its fingerprint", []string{"HDEL", "~/schema/firm", "fingerprint"}},
+		{"a schema of another Redis type", "damaged record: ~/types: the stored schema of type \"firm\" is not JSON", []string{"SET", "~/schema/firm", "x"}},
+		{"~/types of another Redis type", "damaged record: ~/types: not a set", []string{"SET", "~/types", "x"}},
+		{"an empty type name", "damaged record: ~/types: it lists a type name that no key can hold", []string{"SADD", "~/types", ""}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
@@ -72,13 +72,13 @@ func TestPasswordHash(t *testing.T) {
 			}
 		}
 		if got, err := transfer.PasswordHash(s.Ctx, s.DB, "user", hints.UID("friend")); got != "" || err != nil {
-			t.Errorf("none: %q, %v", got, err)
+			t.Errorf("an entry without a password: got %q, %v", got, err)
 		}
 		if _, err := transfer.PasswordHash(s.Ctx, s.DB, "user", hints.UID("nobody")); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("nobody: %v", err)
+			t.Errorf("an unknown UID: got %v, want ErrNotFound", err)
 		}
 		if _, err := transfer.PasswordHash(s.Ctx, s.DB, "", hints.UID("u0")); !errors.Is(err, hints.ErrHint) {
-			t.Errorf("no type: %v", err)
+			t.Errorf("a hint without a type: got %v, want ErrHint", err)
 		}
 	})
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A pausedEngine pauses its process before one step, while others do something.
+// A pausedEngine calls others before one repair step, as if the process had paused there.
 type pausedEngine struct {
 	store.Engine
 	before func(store.RepairStep) bool // whether to pause before the step; used once
@@ -34,7 +34,7 @@ func (p *pausedEngine) Repair(ctx context.Context, s store.RepairStep) (bool, er
 	return p.Engine.Repair(ctx, s)
 }
 
-// pausedDB returns a database whose process pauses.
+// pausedDB returns a database with a pausedEngine.
 func (s *site) pausedDB(t testdb.Tester, before func(store.RepairStep) bool, others func()) *userdb.DB {
 	t.Helper()
 	db, err := view.Reconfigure(s.DB, func(c *view.Config) { c.Engine = &pausedEngine{c.Engine, before, others} })
@@ -68,7 +68,7 @@ func TestApplierTakesOver(t *testing.T) {
 		s.requireMigrated(t, "both", both, people)
 		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "rival", Facets: schema.Texts("nick", "nu1")})
 		if !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a value that an entry has: %v", err)
+			t.Errorf("a value that an entry has: got %v, want ErrDuplicate", err)
 		}
 	})
 }
@@ -97,7 +97,7 @@ func TestStalledApplier(t *testing.T) {
 			plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, before, others), poor))
 			err := plan.Apply(s.Ctx, nil)
 			if !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrSchemaMismatch) {
-				t.Errorf("%s: the stalled process: %v", name, err)
+				t.Errorf("%s: the stalled process: got %v, want ErrConflict or ErrSchemaMismatch", name, err)
 			}
 			s.requireMigrated(t, name, rich, people)
 		}
@@ -114,7 +114,7 @@ func TestConcurrentAppliers(t *testing.T) {
 		count := func() {
 			n, err := testdb.Must(s.withSchema(t, to).Type("user")).Page(s.Ctx, userdb.Query{Order: "city"})
 			if err != nil || len(n.Entries) != len(people) {
-				t.Errorf("part of the index: %d, %v", len(n.Entries), err)
+				t.Errorf("got %d entries in the order of city, %v; want %d", len(n.Entries), err, len(people))
 			}
 		}
 		finished := false
@@ -182,7 +182,7 @@ func TestDelayedMembers(t *testing.T) {
 		})
 		n, err := write(user.Set(hints.UID("u1"), "likes"))
 		if err != nil || n != 1 {
-			t.Errorf("%s: %d, %v", name, n, err)
+			t.Errorf("%s: changed %d members, %v; want 1", name, n, err)
 		}
 		s.DB = s.withSchema(t, userSchema(schema.FoldCasefold, indexed("likes", true)))
 		testdb.Same(t, name, s.Check(t, check.Options{}), nil)
@@ -210,11 +210,11 @@ func TestPlannedOnline(t *testing.T) {
 		testdb.Must(s.apply(s.Ctx, other))
 		err := plan.Apply(s.Ctx, nil)
 		if !errors.Is(err, userdb.ErrConflict) {
-			t.Errorf("applying: %v", err)
+			t.Errorf("applying: got %v, want ErrConflict", err)
 		}
 		stored := testdb.Must(migrate.StoredSchema(s.Ctx, s.DB)).Types["user"]
 		if stored.Fields["age"].Codec != "" && stored.Fields["age"].Codec != schema.CodecText {
-			t.Errorf("taken back: %+v", stored.Fields["age"])
+			t.Errorf("the stored field age is %+v again, want the codec text", stored.Fields["age"])
 		}
 	})
 }

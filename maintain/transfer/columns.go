@@ -282,8 +282,8 @@ func (im *importer) checkColumn(s *csvRows, column int, name string) error {
 	}
 	var refused error
 	open := false
-	for _, of := range types {
-		t, err := im.Type(of)
+	for _, typ := range types {
+		t, err := im.Type(typ)
 		if err != nil {
 			continue
 		}

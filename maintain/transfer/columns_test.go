@@ -15,7 +15,7 @@ import (
 func requireColumnError(t *testing.T, err error, want transfer.ColumnError) {
 	t.Helper()
 	if unknown, is := errors.AsType[*transfer.ColumnError](err); !is || *unknown != want || !errors.Is(err, transfer.ErrInput) {
-		t.Errorf("%v, want %v", err, &want)
+		t.Errorf("got error %v, want %v", err, &want)
 	}
 }
 
@@ -31,19 +31,19 @@ func TestImportUnknownNames(t *testing.T) {
 		reason   string
 		before   int64 // lines imported if the input is read once
 	}{
-		{"a column", "Email,Name,Password\na@x.org,Ann,secret word\n", true, 1, "Email", `type "user" has no such field; did you mean "email"?`, 0},
+		{"an undeclared column", "Email,Name,Password\na@x.org,Ann,secret word\n", true, 1, "Email", `type "user" has no such field; did you mean "email"?`, 0},
 		{"a column of clear passwords", "email,name,Password\na@x.org,Ann,secret word\n", true, 1, "Password", `type "user" has no such field; did you mean "password"?`, 0},
-		{"a column without rows", "name,shoes", true, 1, "shoes", `type "user" has no such field`, 0},
-		{"a column under blank lines", "\ufeff\n\nname,shoes\nAnn,44\n", true, 3, "shoes", `type "user" has no such field`, 0},
-		{"a column for another type", "~isa,id,email\nuser,,a@x.org\nfirm,f1,\nfirm,f2,b@x.org\n", true, 4, "email", `type "firm" has no such field`, 2},
-		{"a facet", good + good[:10] + `{"emial":"a@x.org"}}`, false, 2, "emial", `type "user" has no such field; did you mean "email"?`, 1},
-		{"a key", strings.Repeat(good, 3) + `{"facet":{}}`, false, 4, "facet", `no line of an export has such a key; did you mean "facets"?`, 3},
-		{"a flat entry", `{"email":"a@x.org"}`, false, 1, "email", `a line of JSON has the facets of an entry under "facets"`, 0},
+		{"an undeclared column without rows", "name,shoes", true, 1, "shoes", `type "user" has no such field`, 0},
+		{"an undeclared column after blank lines", "\ufeff\n\nname,shoes\nAnn,44\n", true, 3, "shoes", `type "user" has no such field`, 0},
+		{"a column that only another type declares", "~isa,id,email\nuser,,a@x.org\nfirm,f1,\nfirm,f2,b@x.org\n", true, 4, "email", `type "firm" has no such field`, 2},
+		{"an undeclared facet", good + good[:10] + `{"emial":"a@x.org"}}`, false, 2, "emial", `type "user" has no such field; did you mean "email"?`, 1},
+		{"an unknown key", strings.Repeat(good, 3) + `{"facet":{}}`, false, 4, "facet", `no line of an export has such a key; did you mean "facets"?`, 3},
+		{"an entry whose facets are not under facets", `{"email":"a@x.org"}`, false, 1, "email", `a line of JSON has the facets of an entry under "facets"`, 0},
 		{
-			"a tertiary record", `{"facets":{"uid":"1"},"tertiary":{"tgas":{"kind":"set","value":["a"]}}}`, false, 1, "tgas",
+			"an undeclared tertiary record", `{"facets":{"uid":"1"},"tertiary":{"tgas":{"kind":"set","value":["a"]}}}`, false, 1, "tgas",
 			`type "user" has no such tertiary record; did you mean "tags"?`, 0,
 		},
-		{"after a refused line", "no JSON\n" + `{"facets":{"Name":"Ann"}}`, false, 2, "Name", `type "user" has no such field; did you mean "name"?`, 1},
+		{"an undeclared facet after a refused line", "no JSON\n" + `{"facets":{"Name":"Ann"}}`, false, 2, "Name", `type "user" has no such field; did you mean "name"?`, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
@@ -52,18 +52,18 @@ func TestImportUnknownNames(t *testing.T) {
 					report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(tt.in), o)
 					requireColumnError(t, err, transfer.ColumnError{Line: tt.line, Name: tt.column, Reason: tt.reason})
 					if text := s.export(t, transfer.ExportOptions{}); report != (transfer.Report{}) || text != "" {
-						t.Errorf("%+v: %s", report, text)
+						t.Errorf("got report %+v and entries %s, want nothing imported", report, text)
 					}
 				}
 				o := transfer.ImportOptions{CSV: tt.csv, OnDuplicate: transfer.DuplicateSkip, DryRun: true}
 				report, err := transfer.Import(s.Ctx, s.DB, io.MultiReader(strings.NewReader(tt.in)), o)
 				unknown, is := errors.AsType[*transfer.ColumnError](err)
 				if !is || unknown.Line != tt.line || report.Read != tt.before {
-					t.Errorf("read once: %+v, %v", report, err)
+					t.Errorf("read once: got %+v, %v; want %d lines read, error in line %d", report, err, tt.before, tt.line)
 				}
 				rest := strings.Join(strings.SplitAfter(tt.in, "\n")[tt.line-1:], "")
 				if readErr, is := errors.AsType[*transfer.ReadError](err); is && readErr.Offset != int64(len(tt.in)-len(rest)) {
-					t.Errorf("read once: %d bytes before it, want %d", readErr.Offset, len(tt.in)-len(rest))
+					t.Errorf("read once: the error is at byte %d, want %d", readErr.Offset, len(tt.in)-len(rest))
 				}
 			})
 		})
@@ -96,13 +96,13 @@ func TestImportMaps(t *testing.T) {
 			`{"type":"user","facets":{"email":"A@x.org","uid":"1"}}`,
 		},
 		{"two columns with one name", "a,name\nx,y\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "name"}}, full(), `two columns are "name"`},
-		{"no such column", "name\ny\n", transfer.ImportOptions{CSV: true, Ignore: []string{"nmae"}}, full(), `it has nothing called "nmae", which the options map or ignore`},
+		{"an ignored column that does not exist", "name\ny\n", transfer.ImportOptions{CSV: true, Ignore: []string{"nmae"}}, full(), `it has nothing called "nmae", which the options map or ignore`},
 		{
-			"in the second line of a header", "name,\"the\nage\",shoes\nAnn,41,44\n",
+			"an undeclared column in the second line of a header", "name,\"the\nage\",shoes\nAnn,41,44\n",
 			transfer.ImportOptions{CSV: true, Ignore: []string{"the\nage"}},
 			full(), `line 2: "shoes": type "user" has no such field`,
 		},
-		{"to an undeclared name", "a\ny\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "nmae"}}, full(), `line 1: "a" as "nmae": type "user" has no such field; did you mean "name"?`},
+		{"a column mapped to an undeclared name", "a\ny\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "nmae"}}, full(), `line 1: "a" as "nmae": type "user" has no such field; did you mean "name"?`},
 		{
 			"flat JSON", `{"Id":"1","email":"A@x.org","shoes":44}`,
 			transfer.ImportOptions{
@@ -112,7 +112,7 @@ func TestImportMaps(t *testing.T) {
 			`{"type":"user","facets":{"email":"A@x.org","uid":"1"}}`,
 		},
 		{
-			"to columns that are not facets", `{"facets":{"uid":"1","kind":"user","locked":true}}`,
+			"keys mapped to names that are not facets", `{"facets":{"uid":"1","kind":"user","locked":true}}`,
 			transfer.ImportOptions{Type: "firm", Map: map[string]string{"kind": "~isa", "locked": "~disabled"}},
 			full(),
 			`{"type":"user","facets":{"uid":"1"},"disabled":"2026-11-20T12:00:00.000Z"}`,
@@ -136,17 +136,17 @@ func TestImportMaps(t *testing.T) {
 		},
 		{"a byte order mark", "\ufeff\"uid\",email\n1,a@x.org\n", transfer.ImportOptions{CSV: true}, full(), `{"type":"user","facets":{"email":"a@x.org","uid":"1"}}`},
 		{"a byte order mark before JSON", "\ufeff" + `{"facets":{"uid":"1"}}`, transfer.ImportOptions{}, full(), `{"type":"user","facets":{"uid":"1"}}`},
-		{"no such name in the input", `{"facets":{"uid":"1"}}`, transfer.ImportOptions{Map: map[string]string{"mial": "email"}}, full(), `it has nothing called "mial"`},
+		{"a mapped name that the input does not have", `{"facets":{"uid":"1"}}`, transfer.ImportOptions{Map: map[string]string{"mial": "email"}}, full(), `it has nothing called "mial"`},
 		{
-			"mapped and ignored", "a\ny\n",
+			"a column both mapped and ignored", "a\ny\n",
 			transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "name"}, Ignore: []string{"a"}},
 			full(),
 			`"a" is both mapped and ignored`,
 		},
-		{"to a record's key", "a\ny\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "~prk"}}, full(), `"a" cannot become "~prk"`},
-		{"extra, not open", "uid,shoes\n1,44\n", transfer.ImportOptions{CSV: true, Extra: true}, full(), `"shoes": type "user" has no such field`},
-		{"open, no extra", "uid,shoes\n1,44\n", transfer.ImportOptions{CSV: true}, open, `"shoes": type "user" has no such field`},
-		{"open, extra", "uid,shoes\n1,44\n", transfer.ImportOptions{CSV: true, Extra: true}, open, `{"type":"user","facets":{"shoes":"44","uid":"1"}}`},
+		{"a column mapped to the store's own field", "a\ny\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "~prk"}}, full(), `"a" cannot become "~prk"`},
+		{"Extra with a type that is not open", "uid,shoes\n1,44\n", transfer.ImportOptions{CSV: true, Extra: true}, full(), `"shoes": type "user" has no such field`},
+		{"an open type without Extra", "uid,shoes\n1,44\n", transfer.ImportOptions{CSV: true}, open, `"shoes": type "user" has no such field`},
+		{"an open type with Extra", "uid,shoes\n1,44\n", transfer.ImportOptions{CSV: true, Extra: true}, open, `{"type":"user","facets":{"shoes":"44","uid":"1"}}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
@@ -158,7 +158,7 @@ func TestImportMaps(t *testing.T) {
 					got += err.Error()
 				}
 				if !strings.Contains(got, tt.want) || err == nil && got != tt.want {
-					t.Errorf("%s, want %s", got, tt.want)
+					t.Errorf("got %s\nwant %s", got, tt.want)
 				}
 			})
 		})
@@ -214,8 +214,9 @@ func TestImportHalfSurrogates(t *testing.T) {
 	})
 }
 
-// TestImportMapsEnvelope checks that keys beside the facets of a line can be mapped and ignored.
-func TestImportMapsEnvelope(t *testing.T) {
+// TestImportMapsKeys checks that the keys of a line that are not among its facets can be mapped and
+// ignored.
+func TestImportMapsKeys(t *testing.T) {
 	const in = `{"type":"firm","password":"$2y$04$x","facets":{"uid":"1"},"locked":true,"secret":"correct horse battery"}`
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -226,7 +227,7 @@ func TestImportMapsEnvelope(t *testing.T) {
 		for _, r := range []io.Reader{strings.NewReader(in), io.MultiReader(strings.NewReader(in))} {
 			report, err := transfer.Import(s.Ctx, s.DB, r, transfer.ImportOptions{Map: o.Map, Ignore: o.Ignore, DryRun: true})
 			if err != nil || report != created(1) {
-				t.Errorf("%+v, %v", report, err)
+				t.Errorf("dry run: got %+v, %v; want one entry created", report, err)
 			}
 		}
 		s.importText(t, in, o, created(1))
@@ -268,7 +269,7 @@ func TestImportResumeOptions(t *testing.T) {
 			o.Resume = state
 			change(&o)
 			if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o); !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "was started") {
-				t.Errorf("another %s: %v", name, err)
+				t.Errorf("another %s: got %v, want ErrInput", name, err)
 			}
 		}
 		o = original
@@ -276,7 +277,7 @@ func TestImportResumeOptions(t *testing.T) {
 		s.importText(t, in, o, created(2))
 		s.Do(t, "DEL", "~/secret") // simulates another store
 		if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o); !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "started in another store") {
-			t.Errorf("another store: %v", err)
+			t.Errorf("another store: got %v, want ErrInput", err)
 		}
 	})
 }

@@ -25,7 +25,7 @@ func TestLongestRow(t *testing.T) {
 				var readErr *ReadError
 				taken := last == nil && longest == maxImportLine
 				if refused := errors.As(last, &readErr); taken != (over == 0) || refused == taken {
-					t.Errorf("%d bytes after %d, ended by %q: the longest has %d, %v", len(row), len(before), tt.end, longest, last)
+					t.Errorf("a row of %d bytes after one of %d, ended by %q: read a row of %d bytes, %v", len(row), len(before), tt.end, longest, last)
 				}
 			}
 		}

@@ -151,9 +151,9 @@ func (im *importer) changeForLine(ctx context.Context, l *line, existing store.F
 	if l.draft.Own[store.FieldDisabled] != "" {
 		change.Disable(r, im.Now(), own)
 	}
-	for mark, of := range l.draft.Own {
-		if store.FieldOfVerified(mark) != "" {
-			own[mark] = of
+	for field, wire := range l.draft.Own {
+		if store.FieldOfVerified(field) != "" {
+			own[field] = wire
 		}
 	}
 	if c, changed, err = l.t.Update(r, facets, own); err == nil {

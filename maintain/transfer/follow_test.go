@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A triggerReader calls then once, after some lines have been read.
+// A triggerReader produces 2*at lines of input. When line at is read, it calls then.
 type triggerReader struct {
 	lines, at int
 	then      func()
@@ -57,7 +57,7 @@ func TestImportSchemaChange(t *testing.T) {
 		}
 		n, err := s.Type(t, "user").Count(s.Ctx, userdb.Query{Where: schema.Texts("job", "Job 3")})
 		if err != nil || n.Entries < 400 {
-			t.Errorf("in the index: %+v, %v", n, err)
+			t.Errorf("entries in the index: got %+v, %v; want at least 400", n, err)
 		}
 	})
 }

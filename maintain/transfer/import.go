@@ -196,7 +196,7 @@ var clearBatch = max(16, runtime.GOMAXPROCS(0))
 func newImporter(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOptions) (*importer, error) {
 	o.OnDuplicate, o.Type = cmp.Or(o.OnDuplicate, DuplicateFail), cmp.Or(o.Type, "user")
 	if !slices.Contains([]string{DuplicateFail, DuplicateSkip, DuplicateUpdate}, o.OnDuplicate) {
-		return nil, fmt.Errorf("%w: on a duplicate %s; want fail, skip or update", ErrInput, records.Quoted(o.OnDuplicate))
+		return nil, fmt.Errorf("%w: unknown action for duplicates: %s; want fail, skip or update", ErrInput, records.Quoted(o.OnDuplicate))
 	}
 	im := &importer{
 		View: view.Of(db), db: db, o: o, sum: sha256.New(), state: o.Resume, resumed: o.Resume.ID != "", seen: map[uint64]bool{},

@@ -35,16 +35,16 @@ func FuzzImport(f *testing.F) {
 			return // for example, there is no header
 		}
 		if r.Read != r.Created+r.Refused || (r.Refused > 0) != (rejects.Len() > 0) {
-			t.Fatalf("%+v, rejects %q", r, rejects.String())
+			t.Fatalf("the report %+v does not account for every line; rejects %q", r, rejects.String())
 		}
 		x, err := transfer.Export(t.Context(), db, &bytes.Buffer{}, transfer.ExportOptions{Unreadable: func(err error) { t.Error(err) }})
 		if err != nil || x.Read != r.Created {
-			t.Fatalf("exported %+v of %+v: %v", x, r, err)
+			t.Fatalf("exported %+v after importing %+v: %v", x, r, err)
 		}
 		if !csv && rejects.Len() > 0 {
 			again, err := transfer.Import(t.Context(), db, &rejects, transfer.ImportOptions{DryRun: true})
 			if err != nil || again.Read != r.Refused {
-				t.Fatalf("the rejects again: %+v, %v; want %d lines", again, err, r.Refused)
+				t.Fatalf("importing the rejects again: got %+v, %v; want %d lines read", again, err, r.Refused)
 			}
 		}
 	})

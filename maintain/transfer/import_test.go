@@ -30,7 +30,7 @@ var eachEngine = testdb.Each(testdb.EachEngine, newSite)
 // Under returns the same store with another schema.
 func (s *site) Under(t *testing.T, sch schema.Schema) *site { return newSite(s.Site.Under(t, sch)) }
 
-// full returns a schema with one of everything.
+// full returns a schema with a field of every role and a tertiary record of every kind.
 func full() schema.Schema {
 	s := testdb.House()
 	user := s.Types["user"]
@@ -63,7 +63,7 @@ func (s *site) importText(t testdb.Tester, in string, o transfer.ImportOptions, 
 	}
 	got, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o)
 	if err != nil || got != want {
-		t.Errorf("import: %+v, %v; want %+v", got, err, want)
+		t.Errorf("import: got %+v, %v; want %+v", got, err, want)
 	}
 }
 
@@ -80,7 +80,8 @@ func (s *site) subNamespace(t *testing.T, name string) *site {
 	return newSite(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, NS: ns, DB: db})
 }
 
-// populate creates entries with one of everything.
+// populate creates n entries, each with tertiary records of several kinds. It disables the second
+// one.
 func (s *site) populate(t *testing.T, n int) {
 	t.Helper()
 	typ := s.Type(t, "user")
@@ -132,11 +133,11 @@ func TestRoundTrip(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := to.Type(t, "user").Login(s.Ctx, "u1@x.org", "correct horse u1", userdb.Attempt{}); !errors.Is(err, userdb.ErrLogin) {
-			t.Errorf("login of a disabled entry: %v", err)
+			t.Errorf("login of a disabled entry: got %v, want ErrLogin", err)
 		}
 		only := s.export(t, transfer.ExportOptions{Only: hints.Any("u7@x.org"), Type: "user"})
 		if strings.Count(only, "\n") != 1 || !strings.Contains(only, `"uid":"u7"`) || !strings.Contains(only, `"tertiary":{`) {
-			t.Errorf("one entry: %s", only)
+			t.Errorf("export of one entry: got %s, want u7 with its tertiary records", only)
 		}
 	})
 }
@@ -173,7 +174,7 @@ func TestImportDuplicates(t *testing.T) {
 				s.importText(t, in, o, tt.second)
 				e, err := typ.Find(s.Ctx, hints.UID("a"))
 				if err != nil || e.Text("email") != tt.ann {
-					t.Errorf("ann has %s, %v; want %s", e.Text("email"), err, tt.ann)
+					t.Errorf("the email of a is %s, %v; want %s", e.Text("email"), err, tt.ann)
 				}
 				tags, _ := typ.Tags(hints.UID("a")).Members(s.Ctx)
 				if want := map[bool]string{true: "new", false: "new old"}[tt.on == transfer.DuplicateUpdate]; strings.Join(tags, " ") != want {
@@ -215,13 +216,13 @@ not json
 		var again bytes.Buffer
 		s.importText(t, mended, transfer.ImportOptions{Rejects: &again}, transfer.Report{Read: 10, Created: 1, Refused: 9})
 		if n := strings.Count(again.String(), "~rejected"); n != 9 {
-			t.Errorf("%d reasons in\n%s", n, again.String())
+			t.Errorf("got %d reasons, want 9, in\n%s", n, again.String())
 		}
 	})
 }
 
-// TestImportTooManyMembers refuses the lines whose records have more members than the schema
-// allows, by their numbers.
+// TestImportTooManyMembers checks that lines whose records have more members than the schema allows
+// are refused, and reported with the right line numbers.
 func TestImportTooManyMembers(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		sch := full()
@@ -311,9 +312,9 @@ func TestImportResume(t *testing.T) {
 	for _, forget := range []bool{false, true} {
 		eachEngine(t, func(t *testing.T, s *site) {
 			s = s.Under(t, full())
-			var state, noted transfer.ImportState
+			var state, previous transfer.ImportState
 			cut := transfer.ImportOptions{Save: func(st transfer.ImportState) error {
-				noted = state
+				previous = state
 				if state = st; st.Lines >= 2000 {
 					return errCut
 				}
@@ -323,11 +324,11 @@ func TestImportResume(t *testing.T) {
 				t.Fatal(err)
 			}
 			if forget {
-				state = noted
+				state = previous
 			}
 			other := transfer.ImportOptions{Resume: state}
 			if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(strings.Replace(in.String(), "number 7", "number 8", 1)), other); !errors.Is(err, transfer.ErrInput) {
-				t.Errorf("another input: %v", err)
+				t.Errorf("resuming with another input: got %v, want ErrInput", err)
 			}
 			s.importText(t, in.String(), transfer.ImportOptions{Resume: state}, created(n))
 			if got, err := s.Type(t, "user").Count(s.Ctx, userdb.Query{}); got.Entries != n || err != nil {
@@ -347,7 +348,7 @@ func TestImportInterrupted(t *testing.T) {
 		report, err := transfer.Import(ctx, s.DB, strings.NewReader(in), transfer.ImportOptions{Save: func(transfer.ImportState) error { cancel(); return nil }})
 		got, cerr := s.Type(t, "user").Count(s.Ctx, userdb.Query{})
 		if !errors.Is(err, context.Canceled) || cerr != nil || got.Entries != report.Created || got.Entries == 0 || got.Entries == 5000 {
-			t.Errorf("%v entries, %+v, %v, %v", got, report, err, cerr)
+			t.Errorf("got %v entries (%v), report %+v, error %v; want some of the 5000 entries, and context.Canceled", got, cerr, report, err)
 		}
 	})
 }

@@ -12,21 +12,20 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// parseLine parses a line.
 func parseLine(text string) (r reading, err error) {
 	r.own = map[string]string{}
 	err = new(jsonLines).parse(&line{raw: text}, &r)
 	return r, err
 }
 
-// checkParse checks that a line is parsed as encoding/json parses it, and that a line without JSON
-// is refused as such.
-func checkParse(t *testing.T, text string) (taken bool) {
+// checkParse checks that a line is parsed as encoding/json parses it, and that a line that is not
+// JSON is refused for that reason. It reports whether the line was accepted.
+func checkParse(t *testing.T, text string) (accepted bool) {
 	t.Helper()
 	got, err := parseLine(text)
 	bad := malformed(text)
 	if (bad != nil || err != nil) && (err == nil || err == errNotObject && bad == nil || bad != nil && bad.Error() != err.Error()) {
-		t.Fatalf("%q: %v, want %v", text, err, bad)
+		t.Fatalf("%q: got error %v, want %v", text, err, bad)
 	}
 	if err != nil {
 		return false
@@ -42,7 +41,7 @@ func checkParse(t *testing.T, text string) (taken bool) {
 		Disabled string
 	}
 	if err := json.Unmarshal([]byte(text), &want); err != nil {
-		t.Fatalf("%q is taken, but: %v", text, err)
+		t.Fatalf("%q was accepted, but is not JSON: %v", text, err)
 	}
 	texts := [...]string{got.own[columnType], got.own[columnHash], got.own[columnClear], got.own[columnChanged], got.own[columnDisabled]}
 	if texts != [...]string{want.Type, want.Password, want.Clear, want.Changed, want.Disabled} || len(got.tertiary) != len(want.Tertiary) {
@@ -112,7 +111,7 @@ func TestParseLine(t *testing.T) {
 		``:         false,
 	} {
 		if got := checkParse(t, text); got != want {
-			t.Errorf("%q: taken %v, want %v", text, got, want)
+			t.Errorf("%q: accepted %v, want %v", text, got, want)
 		}
 	}
 }
@@ -139,7 +138,7 @@ func TestParseLineRandom(t *testing.T) {
 		}
 	}
 	if taken < 1000 || taken > lines/2 {
-		t.Errorf("%d of %d lines are taken: too few of a kind", taken, lines)
+		t.Errorf("%d of %d lines were accepted, want between 1000 and half of them", taken, lines)
 	}
 }
 
@@ -159,10 +158,10 @@ func TestParseLineOfManyFacets(t *testing.T) {
 	}
 	r, err := parseLine(`{"facets":{` + b.String()[1:] + `}}`)
 	if err != nil || len(r.facets) != n {
-		t.Errorf("%d facets, and %d were read: %v", n, len(r.facets), err)
+		t.Errorf("read %d facets, %v; want %d", len(r.facets), err, n)
 	}
 	if _, err = parseLine(`{"facets":{` + b.String()[1:] + `,"f7":1}}`); err == nil || err.Error() != `"f7" appears twice` {
-		t.Error(err)
+		t.Errorf("a duplicate facet: got %v, want that f7 appears twice", err)
 	}
 }
 
@@ -210,11 +209,11 @@ func TestParseLineExactNames(t *testing.T) {
 			got = err.Error()
 		}
 		if got != want {
-			t.Errorf("%s: %s, want %s", text, got, want)
+			t.Errorf("%s: got error %q, want %q", text, got, want)
 		}
 	}
 	if _, err := parseJSON(schema.CodecJSON, `{"a":[{"b":1,"b":2}]}`); err == nil {
-		t.Error("a member in a facet appears twice")
+		t.Error("parseJSON accepted a facet with a duplicate member")
 	}
 }
 
@@ -260,6 +259,6 @@ func TestScannerRandom(t *testing.T) {
 		}
 	}
 	if valid < 1000 || twice < 100 || twice > valid/2 {
-		t.Errorf("%d objects, %d of them with a name twice: too few of a kind", valid, twice)
+		t.Errorf("%d valid objects, %d of them with a duplicate name; want at least 1000, and from 100 to half of them", valid, twice)
 	}
 }

@@ -227,7 +227,7 @@ func (l *line) addFacet(f facet) error {
 	if err != nil {
 		reason := err.Error()
 		if value, is := errors.AsType[*schema.ValueError](err); is {
-			reason = "no " + string(value.Codec) + ": " + value.Reason
+			reason = "cannot be read as " + string(value.Codec) + ": " + value.Reason
 		}
 		return change.Invalid(f.field, "codec", reason)
 	}
@@ -255,7 +255,7 @@ func (im *importer) addOwnFields(l *line, r *reading) error {
 	case flag != "" && flag != "true" && flag != "false":
 		return fmt.Errorf("%s is neither true nor false", columnFlag)
 	case flag == "false" && disabled != "":
-		return errors.New("both disabled and not")
+		return errors.New("both disabled and not disabled")
 	case flag == "true":
 		disabled = cmp.Or(disabled, schema.Date(now).Wire())
 	}

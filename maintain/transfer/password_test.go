@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// noon is the time of a site whose clock is stopped, so that no waiting time ends.
+// noon is the time on a stopped clock. Waiting times, such as those after failed logins, never end.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func (s *site) stopClock(t *testing.T) {
@@ -25,7 +25,8 @@ func (s *site) stopClock(t *testing.T) {
 	s.Edit(t, func(c *view.Config) { c.Clock = func() time.Time { return noon } })
 }
 
-// lockedSite returns a site with one account, a token for it, and enough failed logins to lock it.
+// lockedSite creates the user u1 with a token, and locks it by failed logins. It returns the type,
+// the secret of the token, and the log of everything that happens afterwards.
 func lockedSite(t *testing.T, s *site) (typ *userdb.Type, secret string, log *bytes.Buffer) {
 	t.Helper()
 	s.stopClock(t)
@@ -82,13 +83,13 @@ func TestImportSetsPasswords(t *testing.T) {
 				t.Errorf("%s: the password was set at %v, before at %v", tt.line, at, before)
 			}
 			if _, _, err := typ.Redeem(s.Ctx, "reset", secret); !errors.Is(err, userdb.ErrNotFound) {
-				t.Errorf("%s: a token: %v", tt.line, err)
+				t.Errorf("%s: redeeming a token: got %v, want ErrNotFound", tt.line, err)
 			}
 			if _, err := typ.Login(s.Ctx, "u1@x.org", tt.password, userdb.Attempt{}); err != nil {
 				t.Errorf("%s: login: %v", tt.line, err)
 			}
 			if n := strings.Count(log.String(), `msg="userdb password" prk=user/uid:u1`); n != 1 {
-				t.Errorf("%s: logged %d times:\n%s", tt.line, n, log)
+				t.Errorf("%s: logged %d times, want once:\n%s", tt.line, n, log)
 			}
 			if err := typ.Delete(s.Ctx, hints.UID("u1")); err != nil {
 				t.Fatal(err)
@@ -97,7 +98,8 @@ func TestImportSetsPasswords(t *testing.T) {
 	})
 }
 
-// TestImportKeepsPasswords checks that the same hash, or a line without one, has no such effect.
+// TestImportKeepsPasswords checks that a line with the same hash or without one does not have the
+// effect of SetPassword.
 func TestImportKeepsPasswords(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -115,7 +117,7 @@ func TestImportKeepsPasswords(t *testing.T) {
 			t.Errorf("the password was set at %v, before at %v; logged: %s", at, before, log)
 		}
 		if _, err := typ.Login(s.Ctx, "u1@x.org", "correct horse u1", userdb.Attempt{}); !errors.Is(err, userdb.ErrTooManyAttempts) {
-			t.Errorf("login: %v", err)
+			t.Errorf("login: got %v, want ErrTooManyAttempts", err)
 		}
 		if _, _, err := typ.Redeem(s.Ctx, "reset", secret); err != nil {
 			t.Errorf("a token: %v", err)
@@ -133,10 +135,10 @@ func TestImportDisables(t *testing.T) {
 		first := s.export(t, transfer.ExportOptions{})
 		s.importText(t, in, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Skipped: 1})
 		if again := s.export(t, transfer.ExportOptions{}); again != first || !strings.Contains(first, `"disabled":"2026-11-20T12:00:00.000Z"`) {
-			t.Errorf("%s\nthen\n%s", first, again)
+			t.Errorf("exported\n%s\nand after the second import\n%s", first, again)
 		}
 		if n := strings.Count(log.String(), `msg="userdb disable" prk=user/uid:u1`); n != 1 {
-			t.Errorf("logged %d times:\n%s", n, log)
+			t.Errorf("logged %d times, want once:\n%s", n, log)
 		}
 		if err := typ.Enable(s.Ctx, hints.UID("u1")); err != nil {
 			t.Fatal(err)
@@ -158,7 +160,7 @@ func TestImportFutureDates(t *testing.T) {
 `
 		s.importText(t, in, transfer.ImportOptions{}, created(2))
 		if at := s.passwordChanged(t); !at.Equal(noon) {
-			t.Errorf("the password was set at %v", at)
+			t.Errorf("the password was set at %v, want %v", at, noon)
 		}
 		got := s.export(t, transfer.ExportOptions{})
 		if !strings.Contains(got, `"disabled":"2026-11-20T12:00:00.000Z"}`) || !strings.Contains(got, `"password_changed":"2001-02-03T03:05:06.000Z","disabled":"2001-02-03T00:00:00.000Z"}`) {
@@ -193,9 +195,9 @@ func TestImportChecksPasswordPolicy(t *testing.T) {
 	})
 }
 
-// TestOwnFieldsAreNoFacets checks that Update and Save accept neither the store's own fields nor
+// TestOwnFieldsAreNotFacets checks that Update and Save accept neither the store's own fields nor
 // the hash as facets.
-func TestOwnFieldsAreNoFacets(t *testing.T) {
+func TestOwnFieldsAreNotFacets(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
 		s.User(t, 1)
@@ -208,7 +210,7 @@ func TestOwnFieldsAreNoFacets(t *testing.T) {
 			} {
 				_, err := typ.Update(s.Ctx, hints.UID("u1"), func(e *userdb.Entry) error { change(e); return nil })
 				if (name == "put" || field == "password") && !errors.Is(err, userdb.ErrInvalid) {
-					t.Errorf("%s %s: %v", name, field, err)
+					t.Errorf("update, %s %s: got %v, want ErrInvalid", name, field, err)
 				}
 				e, err := typ.Find(s.Ctx, hints.UID("u1"))
 				if err != nil {
@@ -216,14 +218,14 @@ func TestOwnFieldsAreNoFacets(t *testing.T) {
 				}
 				change(&e)
 				if _, err = typ.Save(s.Ctx, e); (name == "put" || field == "password") && !errors.Is(err, userdb.ErrInvalid) {
-					t.Errorf("save after %s %s: %v", name, field, err)
+					t.Errorf("save after %s %s: got %v, want ErrInvalid", name, field, err)
 				}
 			}
 			line := `{"facets":{"uid":"u1","` + field + `":"2001-02-03"}}`
 			s.importText(t, line, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate, Refused: func(int64, string) {}}, transfer.Report{Read: 1, Refused: 1})
 		}
 		if after := s.export(t, transfer.ExportOptions{Secrets: true}); after != before {
-			t.Errorf("%s\nwas\n%s", after, before)
+			t.Errorf("exported\n%s\nbefore the test\n%s", after, before)
 		}
 	})
 }
@@ -245,7 +247,7 @@ func TestImportDisabledColumn(t *testing.T) {
 		var reasons []string
 		o := transfer.ImportOptions{CSV: true, Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) }}
 		s.importText(t, in, o, transfer.Report{Read: 6, Created: 4, Refused: 2})
-		testdb.Same(t, "reasons", reasons, []string{"6 ~disabled is neither true nor false", "7 both disabled and not"})
+		testdb.Same(t, "reasons", reasons, []string{"6 ~disabled is neither true nor false", "7 both disabled and not disabled"})
 		got := s.export(t, transfer.ExportOptions{})
 		want := `{"type":"user","facets":{"name":"Ann","uid":"1"},"disabled":"2026-11-20T12:00:00.000Z"}
 {"type":"user","facets":{"name":"Ben","uid":"2"}}
@@ -257,7 +259,7 @@ func TestImportDisabledColumn(t *testing.T) {
 		}
 		_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader("uid,~changed\n9,2001-02-03\n"), transfer.ImportOptions{CSV: true})
 		if !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), `"~changed"`) {
-			t.Errorf("a column that is no facet: %v", err)
+			t.Errorf("a column that is not a facet: got %v, want ErrInput", err)
 		}
 		for _, in := range []string{"uid;name\n9;Gil\n", "\ufeffuid\tname\n9\tGil\n", "uid|name\n"} {
 			_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), transfer.ImportOptions{CSV: true})
@@ -297,7 +299,7 @@ func TestVerifiedRoundTrip(t *testing.T) {
 			return e
 		}
 		if !find().Verified("email") || find().Verified("name") {
-			t.Error("a new entry: not verified as in the line")
+			t.Error("a new entry: want email verified and name not verified")
 		}
 		var out bytes.Buffer
 		if _, err := transfer.Export(s.Ctx, s.DB, &out, transfer.ExportOptions{}); err != nil || !strings.Contains(out.String(), `"verified":["email"]`) || strings.Contains(out.String(), "~") {
@@ -305,17 +307,17 @@ func TestVerifiedRoundTrip(t *testing.T) {
 		}
 		update := transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}
 		if err := importLine(strings.Replace(line, `,"verified":["email"]`, "", 1), update); err != nil || !find().Verified("email") {
-			t.Errorf("an update without verified: %v", err)
+			t.Errorf("an update without verified: error %v, or email is no longer verified", err)
 		}
 		if err := importLine(strings.Replace(strings.Replace(line, `,"verified":["email"]`, "", 1), "v@x", "w@x", 1), update); err != nil || find().Verified("email") {
-			t.Errorf("an update to another address: %v", err)
+			t.Errorf("an update to another address: error %v, or email is still verified", err)
 		}
 		if err := importLine(strings.Replace(line, "v@x", "w@x", 1), update); err != nil || !find().Verified("email") {
-			t.Errorf("an update with verified: %v", err)
+			t.Errorf("an update with verified: error %v, or email is not verified", err)
 		}
 		for _, bad := range []string{`"verified":["job"]`, `"verified":"email"`, `"verified":["uid"]`, `"verified":[1]`} {
 			if err := importLine(strings.Replace(line, `"verified":["email"]`, bad, 1), update); err == nil {
-				t.Errorf("%s is accepted", bad)
+				t.Errorf("%s was accepted", bad)
 			}
 		}
 	})
@@ -354,7 +356,7 @@ func TestImportEndsSessions(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, _, err := users.Session(s.Ctx, secret); (err == nil) == tt.ends || err != nil && !errors.Is(err, userdb.ErrNotFound) {
-				t.Errorf("%s: %v", tt.line, err)
+				t.Errorf("%s: using the session: got %v, want it to be ended: %v", tt.line, err, tt.ends)
 			}
 		}
 	})

@@ -133,8 +133,8 @@ func parseAuth0(_ *productUsers, a account, r *reading) error {
 		return err
 	}
 	id := cmp.Or(a.text("user_id"), a.text("alt_id"), object.text("$oid"))
-	if own, with := strings.CutPrefix(id, "auth0|"); with && !strings.Contains(own, "|") {
-		id = own
+	if rest, found := strings.CutPrefix(id, "auth0|"); found && !strings.Contains(rest, "|") {
+		id = rest
 	}
 	if id != "" {
 		a.setText("user_id", id)

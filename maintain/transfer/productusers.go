@@ -27,7 +27,7 @@ type productUsers struct {
 	first    string // the account that findList has read, if there is no list
 	lines    int64  // lines of text read and discarded
 	size     int64  // size of those lines
-	reported int64  // the part of size already counted in line.size of earlier accounts
+	counted  int64  // the part of size already counted in line.size of earlier accounts
 }
 
 // maxAccount is the maximum length of an account in bytes.
@@ -55,7 +55,7 @@ func (s *productUsers) next(l *line) (more bool, err error) {
 		l.raw, l.err = account[:100], errors.New("it is over 8 MiB")
 	}
 	s.discardRead()
-	l.size, s.reported = s.size-s.reported, s.size
+	l.size, s.counted = s.size-s.counted, s.size
 	return more, nil
 }
 

@@ -36,12 +36,12 @@ func TestLargeProductExports(t *testing.T) {
 			lines = append(lines, l.no)
 			bytes += l.size
 			if refused := l.err != nil; refused != (tt.refused && len(lines) == len(tt.lines)) {
-				t.Errorf("%s: account %d: %v", tt.name, len(lines), l.err)
+				t.Errorf("%s: account %d: got error %v, want one for the last account only: %v", tt.name, len(lines), l.err, tt.refused)
 			}
 		}
 		if len(lines) != len(tt.lines) || len(lines) > 0 && lines[len(lines)-1] != tt.lines[len(lines)-1] ||
 			(err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) || bytes > int64(len(tt.in)) {
-			t.Errorf("%s: lines %v of %d bytes, %v; want %v, %s", tt.name, lines, bytes, err, tt.lines, tt.err)
+			t.Errorf("%s: got accounts in lines %v of %d bytes, %v; want lines %v, error %q", tt.name, lines, bytes, err, tt.lines, tt.err)
 		}
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/coffeenode/userdb/maintain/transfer"
 )
 
-// TestImportReadError checks that an input that cannot be read to its end is an error that says
-// where. The lines before it are imported and saved, so that Resume can continue when the input is
-// readable.
+// TestImportReadError checks that an input that cannot be read to its end leads to an error with
+// the position. The lines before it are imported and saved, so that Resume can continue when the
+// input is readable.
 func TestImportReadError(t *testing.T) {
 	errBroken := errors.New("the cable is out")
 	jsonLine, row := `{"facets":{"uid":"%d","name":"N%d"}}`+"\n", "%d,N%d\n"
@@ -31,16 +31,16 @@ func TestImportReadError(t *testing.T) {
 		rest   string // what follows once the input is repaired
 		broken bool   // the reader fails after good
 		bad    string // replaces rest in the first import
-		lines  int64  // before the error
-		line   int64  // of the error
-		all    int64  // entries after the resumed import
+		lines  int64  // number of lines before the error
+		line   int64  // line number of the error
+		all    int64  // number of entries after the resumed import
 	}{
-		{"nothing", false, "", lines(jsonLine, 3), true, "", 0, 1, 0},
+		{"before the first line", false, "", lines(jsonLine, 3), true, "", 0, 1, 0},
 		{"after a line", false, lines(jsonLine, 2), `{"facets":{"uid":"x"}}`, true, "", 2, 3, 3},
 		{"within a line", false, lines(jsonLine, 2), `{"facets":{"uid":"x"}}`, true, `{"facets":{"u`, 2, 3, 3},
-		{"after many", false, lines(jsonLine, 100), `{"facets":{"uid":"x"}}`, true, "", 100, 101, 101},
+		{"after many lines", false, lines(jsonLine, 100), `{"facets":{"uid":"x"}}`, true, "", 100, 101, 101},
 		{"after a byte order mark", false, "\ufeff" + lines(jsonLine, 2), `{"facets":{"uid":"x"}}`, true, "", 2, 3, 3},
-		{"CSV header", true, "", "uid,name\n" + lines(row, 3), true, "uid,na", 0, 1, 0},
+		{"within a CSV header", true, "", "uid,name\n" + lines(row, 3), true, "uid,na", 0, 1, 0},
 		{"CSV after a row", true, "uid,name\n" + lines(row, 3), "x,X\n", true, "", 3, 5, 4},
 		{"CSV after a byte order mark", true, "\ufeffuid,name\n" + lines(row, 3), "x,X\n", true, "", 3, 5, 4},
 		{"CSV within a row", true, "uid,name\n" + lines(row, 3), "x,X\n", true, "x", 3, 5, 4},
@@ -69,13 +69,13 @@ func TestImportReadError(t *testing.T) {
 					t.Fatalf("%+v, %v; want line %d, byte %d of a ReadError, and %d lines", report, err, tt.line, len(tt.good), tt.lines)
 				}
 				if errors.Is(err, errBroken) != tt.broken || errors.Is(err, transfer.ErrInput) == tt.broken {
-					t.Errorf("the reason is %v", err)
+					t.Errorf("the error %v wraps errBroken: want %v", err, tt.broken)
 				}
 				if tt.lines == 0 {
 					return
 				}
 				if state.Lines != tt.lines || state.Report != report {
-					t.Errorf("noted: %+v", state)
+					t.Errorf("saved state %+v, want %d lines and the report %+v", state, tt.lines, report)
 				}
 				o.Resume = state
 				s.importText(t, tt.good+tt.rest, o, created(tt.all))
@@ -84,7 +84,7 @@ func TestImportReadError(t *testing.T) {
 	}
 }
 
-// TestImportUnclosedQuote checks the error for a quote that swallows whole rows.
+// TestImportUnclosedQuote checks the errors for quotes that turn whole rows into part of a cell.
 func TestImportUnclosedQuote(t *testing.T) {
 	const in = "uid,job\n1,\"Ann\n2,Ben\n3,\"Cid\"\n4,Dan\n5,\"E\n\"\n6,Fay,\"\n\"\n"
 	eachEngine(t, func(t *testing.T, s *site) {

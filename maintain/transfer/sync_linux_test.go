@@ -46,8 +46,8 @@ func replacements(t *testing.T, dir, file string) func() int {
 	}
 }
 
-// TestImportSyncs checks that an embedded store replaces its file once per batch, for new entries
-// and for updates, and once for the secret by which an import recognizes its store.
+// TestImportSyncs checks that an embedded store replaces its file only once per batch, for new
+// entries and for updates, and once for the secret by which an import recognizes its store.
 func TestImportSyncs(t *testing.T) {
 	dir := t.TempDir()
 	db, err := userdb.Open(t.Context(), "file:"+filepath.Join(dir, "store"), userdb.Options{Schema: full()})
@@ -76,7 +76,7 @@ func TestImportSyncs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := count(); got != tt.want || batches != 4 {
-			t.Errorf("%s: the file was replaced %d times in %d batches, want %d", tt.on, got, batches, tt.want)
+			t.Errorf("%s: the file was replaced %d times in %d batches, want %d times in 4", tt.on, got, batches, tt.want)
 		}
 	}
 }

@@ -107,16 +107,16 @@ func (im *importer) recordBatch(b *batch) error {
 // line before it is only marked as taken; its outcome is decided after that line. An error ends the
 // import.
 func (im *importer) create(ctx context.Context, b *batch, lines []*line) error {
-	var of []*line
+	var toApply []*line
 	b.changes = b.changes[:0]
 	for _, l := range lines {
 		if im.o.OnDuplicate == DuplicateUpdate && l.sharesKey {
 			l.err = store.DuplicateField(l.t.Schema.Primary)
 			continue
 		}
-		of, b.changes = append(of, l), append(b.changes, l.create)
+		toApply, b.changes = append(toApply, l), append(b.changes, l.create)
 	}
-	_, err := im.apply(ctx, of, b.changes)
+	_, err := im.apply(ctx, toApply, b.changes)
 	return err
 }
 

@@ -14,23 +14,24 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// importBatches imports text into an empty store, with a first batch of one size and later batches
-// of another.
-func importBatches(t *rapid.T, db *userdb.DB, text string, on string, first, most int) (Report, []string) {
+// importBatches imports text into an empty store, with the given numbers of lines in the first
+// batch and in later batches.
+func importBatches(t *rapid.T, db *userdb.DB, text, onDuplicate string, first, later int) (Report, []string) {
 	var refused []string
-	o := ImportOptions{OnDuplicate: on, Refused: func(line int64, reason string) { refused = append(refused, fmt.Sprint(line, " ", reason)) }}
+	o := ImportOptions{OnDuplicate: onDuplicate, Refused: func(line int64, reason string) { refused = append(refused, fmt.Sprint(line, " ", reason)) }}
 	im, err := newImporter(t.Context(), db, strings.NewReader(text), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	im.firstSize, im.batchSize = first, most
+	im.firstSize, im.batchSize = first, later
 	if err := im.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return im.state.Report, refused
 }
 
-// entriesOf returns all entries with their facets, except what every write generates anew.
+// entriesOf returns the name, email and job of all entries, by UID, and checks that no record is
+// damaged.
 func entriesOf(t *rapid.T, db *userdb.DB) map[string]string {
 	typ, err := db.Type("user")
 	if err != nil {
@@ -88,7 +89,7 @@ func TestImportOrder(t *testing.T) {
 			entries[i] = entriesOf(t, db)
 		}
 		if !maps.Equal(entries[0], entries[1]) || reports[0] != reports[1] || strings.Join(refused[0], "\n") != strings.Join(refused[1], "\n") {
-			t.Fatalf("%s one by one\n%v\n%+v\n%q\nbut many at once\n%v\n%+v\n%q", text, entries[0], reports[0], refused[0], entries[1], reports[1], refused[1])
+			t.Fatalf("%s\none by one, the lines have the outcome\n%v\n%+v\n%q\nbut several at a time\n%v\n%+v\n%q", text, entries[0], reports[0], refused[0], entries[1], reports[1], refused[1])
 		}
 	})
 }

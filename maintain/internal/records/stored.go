@@ -41,8 +41,9 @@ type Contest struct {
 // maxRewrites limits how often Rewrite retries on an entry that others are changing.
 const maxRewrites = 20
 
-// Rewrite changes an entry, sound or damaged, based on its current state. It returns the facets of
-// the entry afterwards, or nil if it does not exist.
+// Rewrite changes an entry, sound or damaged, as how says for its current state. It writes nothing
+// if how returns false. It returns the facets of the entry afterwards, or nil if the entry does not
+// exist.
 func Rewrite(
 	ctx context.Context, v *view.View, t *change.Type, prk recordkey.Key, how func(store.Record) (c store.Change, due bool, err error),
 ) (map[string]string, error) {
@@ -68,11 +69,11 @@ func Rewrite(
 }
 
 // Contests reads all entries of a type and returns the values that several of them share, sorted.
-// It considers only values whose digest is in wanted, and only the facets that as returns for an
-// entry.
+// It considers only values whose digest is in wanted, and only the facets that facetsOf returns for
+// an entry.
 func Contests(
 	ctx context.Context, v *view.View, t *change.Type, wanted map[uint64]bool,
-	as func(store.Record) map[string]string, progress func(done, about int64),
+	facetsOf func(store.Record) map[string]string, progress func(done, about int64),
 ) (shared []*Contest, err error) {
 	if len(wanted) == 0 {
 		return nil, nil
@@ -80,7 +81,7 @@ func Contests(
 	found := map[string]*Contest{}
 	err = EachEntry(ctx, v, t, progress, func(r store.Record) {
 		prk := r.Key.In(recordkey.Namespace{})
-		for _, srk := range t.SRKs(as(r)) {
+		for _, srk := range t.SRKs(facetsOf(r)) {
 			value := srk.Value()
 			if found[value] == nil && wanted[Digest(t.Name, value)] {
 				found[value] = &Contest{Type: t, Value: value, Field: srk.Field()}

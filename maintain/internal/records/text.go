@@ -14,13 +14,13 @@ import (
 // Relative returns a key without its namespace, as callers of the view know it.
 func Relative(k recordkey.Key) string { return k.In(recordkey.Namespace{}).String() }
 
-// Map returns the results of calling to for each element of list.
-func Map[T, U any](list []T, to func(T) U) []U {
-	others := make([]U, len(list))
-	for i, of := range list {
-		others[i] = to(of)
+// Map returns the results of calling f for each element of list.
+func Map[T, U any](list []T, f func(T) U) []U {
+	results := make([]U, len(list))
+	for i, element := range list {
+		results[i] = f(element)
 	}
-	return others
+	return results
 }
 
 // ShownBytes is the number of bytes of a text that a problem quotes.
