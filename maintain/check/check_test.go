@@ -138,7 +138,7 @@ func TestCheckProblem(t *testing.T) {
 		got = append(got, fmt.Sprintf("I%d %v", p.Invariant, p))
 	}
 	want := []string{
-		`I4 error key_unparsable "user/name:\x1b[2J:\xff/~prk": not a key that this store can have written or would find: "\x1b" must be written +x1b`,
+		`I4 error key_unparsable "user/name:\x1b[2J:\xff/~prk": not a key that this store could have written or would find: "\x1b" must be written +x1b`,
 		`I0 problem field_missing user/uid:friend: no "email"`,
 		`I3 error prk_wrong user/uid:u0: ~prk is "\x1b[31m\u202e"`,
 	}

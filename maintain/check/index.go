@@ -120,9 +120,9 @@ func (c *checker) checkIndexMembers(ctx context.Context, r *report, items []item
 		m, declared := c.alignStep(it, o.key)
 		switch {
 		case !o.key.IsValid():
-			r.add(i, indexOrphan, it.key, it.member, records.Quoted(it.member), "PRK of type "+records.Quoted(o.t.Name)).step = m
+			r.add(i, indexOrphan, it.key, it.member, records.Quoted(it.member), "a PRK of type "+records.Quoted(o.t.Name)).step = m
 		case !o.live:
-			f := r.add(i, indexOrphan, it.key, o.seen(), records.Printable(it.member), "entry")
+			f := r.add(i, indexOrphan, it.key, o.seen(), records.Printable(it.member), "an entry")
 			f.step = m
 			if !declared {
 				f.step = store.Remove{Key: it.raw, Member: it.member, Owner: o.key.String()}

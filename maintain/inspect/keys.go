@@ -116,10 +116,10 @@ func isOwnKey(key string) bool {
 // removeKey removes the record at a key relative to the view, and whatever cannot exist without it.
 // An SRK is kept while its entry has the value (I1).
 func removeKey(ctx context.Context, v *view.View, relative string) error {
-	l := store.Remove{Key: v.NS.String() + relative}
-	key, err := recordkey.Parse(l.Key)
+	removal := store.Remove{Key: v.NS.String() + relative}
+	key, err := recordkey.Parse(removal.Key)
 	if err != nil {
-		return removeRecord(ctx, v, l)
+		return removeRecord(ctx, v, removal)
 	}
 	t, err := v.TypeOf(key)
 	kind := key.Kind()
@@ -129,36 +129,36 @@ func removeKey(ctx context.Context, v *view.View, relative string) error {
 	case kind == recordkey.KindPRK:
 		return removeEntry(ctx, v, t, key)
 	case kind == recordkey.KindTertiary && !t.Schema.Tertiary[key.Name()].Indexed:
-		return removeRecord(ctx, v, l)
+		return removeRecord(ctx, v, removal)
 	}
-	kinds, err := store.Kinds(ctx, v.Engine, []string{l.Key})
+	kinds, err := store.Kinds(ctx, v.Engine, []string{removal.Key})
 	if err != nil {
 		return err
 	}
 	switch field := key.Field(); {
 	case kind == recordkey.KindSRK && kinds[0] == "string":
-		texts, err := store.Texts(ctx, v.Engine, []string{l.Key})
+		texts, err := store.Texts(ctx, v.Engine, []string{removal.Key})
 		if err != nil {
 			return err
 		}
 		if texts[0].Wire != "" {
-			l.Seen, l.Field, l.Value = texts[0].Text, field, key.Value()
-			l.Owner = key.Namespace().String() + store.Owner(texts[0].Wire)
+			removal.Seen, removal.Field, removal.Value = texts[0].Text, field, key.Value()
+			removal.Owner = key.Namespace().String() + store.Owner(texts[0].Wire)
 		}
 	case kind == recordkey.KindTertiary && kinds[0] == "set":
 		return eachBatch(ctx, v, key, func(members []string) error { return removeMembers(ctx, v, t, key, members) })
 	case kind == recordkey.KindIndex && kinds[0] == "set" && (slices.Contains(t.Indexed, field) || t.Schema.Tertiary[field].Indexed):
 		return eachBatch(ctx, v, key, func(members []string) error {
 			for _, member := range members { // members whose entries are live stay (I5)
-				l.Member, l.Owner = member, key.Namespace().String()+member
-				if err := removeRecord(ctx, v, l); err != nil {
+				removal.Member, removal.Owner = member, key.Namespace().String()+member
+				if err := removeRecord(ctx, v, removal); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
-	return removeRecord(ctx, v, l)
+	return removeRecord(ctx, v, removal)
 }
 
 // eachBatch calls do with the members of a set, in batches.
@@ -176,8 +176,8 @@ func eachBatch(ctx context.Context, v *view.View, set recordkey.Key, do func(mem
 	return nil
 }
 
-func removeRecord(ctx context.Context, v *view.View, l store.Remove) error {
-	_, err := v.Engine.Repair(ctx, l)
+func removeRecord(ctx context.Context, v *view.View, removal store.Remove) error {
+	_, err := v.Engine.Repair(ctx, removal)
 	return err
 }
 
@@ -191,11 +191,11 @@ func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordke
 	if err != nil {
 		return err
 	}
-	end := func(t *change.Type) error {
+	deleteAs := func(t *change.Type) error {
 		_, err := records.Rewrite(ctx, v, t, key, func(r store.Record) (store.Change, bool, error) { return t.Delete(r), r.Live(), nil })
 		return err
 	}
-	if err = end(t); view.IsSchemaChanged(err) {
+	if err = deleteAs(t); view.IsSchemaChanged(err) {
 		c := v.Config
 		c.NS = key.Namespace()
 		var in *view.View
@@ -203,7 +203,7 @@ func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordke
 			in, err = in.Follow(ctx, view.IgnoreExtension, t.Name)
 		}
 		if err == nil {
-			err = end(in.ByName[t.Name])
+			err = deleteAs(in.ByName[t.Name])
 		}
 	}
 	return err

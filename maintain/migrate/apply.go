@@ -120,13 +120,13 @@ func (s *migration) replaceStored(ctx context.Context, seen, fingerprint, stored
 // nothing was changed yet, it lets them continue.
 func (s *migration) stopWriters(ctx context.Context) error {
 	before, schema := s.fields[store.FieldFingerprint], s.fields[store.FieldSchema]
-	under := s.currentType().Guard.Fingerprint
+	exclusive := s.currentType().Guard.Fingerprint // only this migration writes under it
 	if !s.resumed {
 		from := schema
 		if !s.stored {
 			from = change.StoredText(s.from)
 		}
-		if err := s.replaceStored(ctx, before, under, from, s.guard.JSON); err != nil {
+		if err := s.replaceStored(ctx, before, exclusive, from, s.guard.JSON); err != nil {
 			return err
 		}
 	}
@@ -141,7 +141,7 @@ func (s *migration) stopWriters(ctx context.Context) error {
 	if collision == nil || s.resumed {
 		return collision
 	}
-	return errors.Join(collision, s.replaceStored(ctx, under, before, schema, ""))
+	return errors.Join(collision, s.replaceStored(ctx, exclusive, before, schema, ""))
 }
 
 func (s *migration) applyStep(ctx context.Context, step store.RepairStep) error {

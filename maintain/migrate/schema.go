@@ -154,13 +154,13 @@ func (s *migration) setTarget(to schema.Type, retired []string) error {
 		s.t = t
 		return nil
 	}
-	under := s.guard
+	exclusive := s.guard
 	// The fingerprint is unique to this attempt, so a stalled earlier attempt cannot affect it.
-	under.Fingerprint, under.Exact = "~"+s.fields[store.FieldFingerprint]+">"+s.guard.Fingerprint+" "+rand.Text()[:12], false
+	exclusive.Fingerprint, exclusive.Exact = "~"+s.fields[store.FieldFingerprint]+">"+s.guard.Fingerprint+" "+rand.Text()[:12], false
 	if s.resumed {
-		under.Fingerprint = s.fields[store.FieldFingerprint]
+		exclusive.Fingerprint = s.fields[store.FieldFingerprint]
 	}
-	s.t = t.WithGuard(under)
+	s.t = t.WithGuard(exclusive)
 	return nil
 }
 
