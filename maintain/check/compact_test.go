@@ -32,8 +32,8 @@ func fields(n int, f schema.Field) map[string]schema.Field {
 // longName is too long once ~skv: is put before it.
 var longName = strings.Repeat("n", 60)
 
-// Every entry can have 9 fields besides those of its schema, and a folded secondary field takes
-// two.
+// These tests rely on the number of fields of an entry: in addition to those of its schema, it can
+// have 9, and a folded secondary field takes two.
 var notCompactTests = []struct {
 	what, typ string
 	t         schema.Type
