@@ -17,7 +17,7 @@ const problemJSON = "application/problem+json"
 var extraStatuses = map[int][]string{
 	http.StatusConflict: {"createEntry", "patchEntry", "setPassword", "startSession", "login", "redeemToken", "resetPassword", "acceptInvitation", "exportEntries", "exportEntry", "importEntries"},
 	http.StatusGone:     {"createEntry"},
-	// The refused lines cannot be written to a temporary file.
+	// importEntries may fail to write the refused lines to a temporary file.
 	http.StatusInternalServerError: {"importEntries"},
 	http.StatusPreconditionFailed:  {"patchEntry", "startSession"},
 	http.StatusUnprocessableEntity: {"createEntry", "patchEntry", "setPassword", "startSession", "login", "issueToken", "redeemToken", "resetPassword", "invite", "acceptInvitation", "addTag", "replaceTags", "removeTag"},
@@ -147,8 +147,8 @@ func walkSchema(s *huma.Schema, visit func(*huma.Schema)) {
 	}
 }
 
-// nullableList names the only list that may be null in a response, which means that it could not be
-// counted.
+// nullableList names the only list that may be null in a response. It is null if the store's
+// namespaces could not be counted.
 const nullableList = "namespaces"
 
 // adjustResponseSchema adjusts a schema that responses use: lists are never null, and if more is

@@ -59,7 +59,7 @@ func (s *Service) registerEvents(mux *http.ServeMux) {
 	}}
 }
 
-// toAny returns texts as the values of an enumeration.
+// toAny converts texts to the values of [huma.Schema.Enum].
 func toAny[T ~string](texts []T) (all []any) {
 	for _, text := range texts {
 		all = append(all, string(text))
@@ -165,16 +165,16 @@ func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 	return c.key.CanSee(e.Key.Type())
 }
 
-// pingInterval is how long a stream is silent at most. keyCheckInterval is the time between two
-// checks of its key. Together with keyMaxAge, it ends a stream within five seconds after its key
-// was revoked.
+// pingInterval is the time between two pings, which keep a stream from falling silent.
+// keyCheckInterval is the time between two checks of its key. Together with keyMaxAge, it ends a
+// stream within five seconds after the key was revoked.
 var (
 	pingInterval     = 15 * time.Second
 	keyCheckInterval = 500 * time.Millisecond
 )
 
-// streamEvents responds with what has happened since a position, and then with what happens, until
-// the client disconnects or the service shuts down.
+// streamEvents responds with the events since a position, and then with new events as they happen,
+// until the client disconnects or the service shuts down.
 func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 	ctx, kinds := c.request.Context(), q.Kinds
 	f, leave, err := c.service.subscribe(ctx, c.db)
@@ -191,11 +191,11 @@ func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 	if err != nil {
 		return queryError(err)
 	}
-	if from == "" { // the feed was empty, so Until was no bound; part has all events since
+	if from == "" { // the feed was empty, so Until had no effect; part will have all these events
 		page.Events, page.Next = nil, ""
 	}
 	at := q.After
-	if page.Gap { // the position is lost, and the client has had nothing after it
+	if page.Gap { // the position is lost, and the client has received nothing after it
 		at = page.Next
 	}
 	out := &listener{c: c, w: w, kinds: kinds, control: http.NewResponseController(w), received: map[string]bool{}}
@@ -226,11 +226,11 @@ type listener struct {
 	w        http.ResponseWriter
 	kinds    []userdb.EventKind
 	control  *http.ResponseController
-	received map[string]bool // IDs of events that the client has had already
+	received map[string]bool // IDs of events that the client has received already
 }
 
-// markReceived records the events that the client has had from another process, but that this
-// process, which is at position from, has yet to read.
+// markReceived records the events from position from up to after. The client has received them from
+// another process, but this process, whose feed is at from, has yet to read them.
 func (l *listener) markReceived(ctx context.Context, from, after string) error {
 	q := userdb.EventQuery{After: from, Until: after, Limit: 1000}
 	for after != "" {
@@ -246,7 +246,7 @@ func (l *listener) markReceived(ctx context.Context, from, after string) error {
 	return nil
 }
 
-// follow sends part, and what follows it in the feed as soon as that has been read.
+// follow sends each part of the feed, beginning with part, as soon as it has been read.
 func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 	ping, check := time.NewTicker(pingInterval), time.NewTicker(keyCheckInterval)
 	defer ping.Stop()

@@ -65,8 +65,8 @@ func (s *Service) subscribe(ctx context.Context, db *userdb.DB) (f *feed, leave 
 	return f, sync.OnceFunc(func() { s.leave(db, f) }), err
 }
 
-// join adds a listener to the feed of a view and returns the feed. If the view has no feed, join
-// gives it fresh. If that is nil as well, join returns nil.
+// join adds a listener to the feed of a view and returns the feed. If the view has no feed yet,
+// fresh becomes its feed. If fresh is nil as well, join returns nil.
 func (s *Service) join(db *userdb.DB, fresh *feed) (*feed, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

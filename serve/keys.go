@@ -16,8 +16,8 @@ import (
 const keyMaxAge = 4 * time.Second
 
 // Limits on wrong keys. An origin that sends more than maxWrongKeys of them within wrongKeyWindow
-// is told to wait. Valid keys are accepted at any time. Counts of at most maxOrigins origins are
-// kept.
+// is told to wait. Valid keys are accepted at any time. When maxOrigins origins have been counted,
+// counting starts anew for all of them.
 const (
 	maxWrongKeys   = 20
 	maxOrigins     = 10_000

@@ -38,7 +38,7 @@ type Filter struct {
 	Disabled OptionalBool `query:"disabled" doc:"true for disabled entries only, false for others only"`
 }
 
-// toQuery returns the query that a selection describes, and everything that is wrong with it.
+// toQuery returns the query that a filter describes, and everything that is wrong with the filter.
 func (in Filter) toQuery(r *http.Request, t schema.Type) (q userdb.Query, wrong []FieldProblem) {
 	// An empty value would select all entries, as if it were absent.
 	for _, name := range []string{"where", "tag"} {
@@ -146,9 +146,9 @@ func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, erro
 
 func ptr[T any](v T) *T { return &v }
 
-// queryError returns the problem for an error about a query. The invalid value that such an error
-// names is a parameter of the request, not a facet of an entry. Other errors are returned
-// unchanged.
+// queryError converts an error about a query to a problem with [userdb.CodeUsage], because the
+// value that it calls invalid is a parameter of the request, not a facet of an entry. It returns
+// other errors unchanged.
 func queryError(err error) error {
 	if field, is := errors.AsType[*userdb.FieldError](err); is && errors.Is(err, userdb.ErrInvalid) {
 		p := usageProblem("%s: %s", field.Field, field.Reason)
@@ -202,7 +202,7 @@ func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, e
 	return out, nil
 }
 
-// count counts the entries that a query selects. Unless an index holds their number, that scans
+// count counts the entries that a query selects. Unless an index has their number, counting scans
 // many records. Requests that ask at the same time therefore share one count, and a slow count is
 // reused for a while.
 func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, of Filter) (userdb.Total, error) {
@@ -221,8 +221,8 @@ func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, of Fil
 	return one.Value, figureError(err)
 }
 
-// figureError returns the error for a request whose figure was not gathered in time. Other errors
-// are returned unchanged.
+// figureError returns a problem with [userdb.CodeUnavailable] if err means that a figure was not
+// gathered in time. It returns other errors unchanged.
 func figureError(err error) error {
 	if errors.Is(err, figures.ErrBusy) || errors.Is(err, context.DeadlineExceeded) {
 		return problem(userdb.CodeUnavailable, "this takes a while: try again").withRetryAfter(5)

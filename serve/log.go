@@ -12,8 +12,8 @@ import (
 )
 
 // logRequest writes a line about a request, without anything that the request asked for. If the
-// handler panicked, log also responds. A response that broke off is logged with the status with
-// which it began and the code of the error that ended it.
+// handler panicked, logRequest also responds. For a response that broke off, the line has the
+// status that was sent when the response began, and the code of the error that ended it.
 func (s *Service) logRequest(r *http.Request, info *requestInfo, recorder *statusRecorder, begun time.Time) {
 	p := recover()
 	aborted := p == http.ErrAbortHandler //nolint:errorlint // it is never wrapped
@@ -93,5 +93,5 @@ func (w *statusRecorder) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap returns the writer that [http.ResponseController] is to use.
+// Unwrap returns the underlying writer. [http.ResponseController] calls it.
 func (w *statusRecorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -18,7 +18,7 @@ func (s *Service) PrepareSCIM(ctx context.Context) error {
 		return nil
 	}
 	if _, has := s.db.Schema().Types[scim.UserType]; !has {
-		return nil // the types of other keys are prepared at their first requests
+		return nil // other types are prepared at the first request with a key for them
 	}
 	return s.scim.Prepare(ctx, s.db, s.options.Namespace.Path(), scim.UserType)
 }
@@ -59,7 +59,7 @@ func (s *Service) dispatchSCIM(c *call, w http.ResponseWriter, r *http.Request) 
 // isSCIM reports whether a path belongs to SCIM, which has a format of its own for errors.
 func isSCIM(path string) bool { return path == scim.Prefix || strings.HasPrefix(path, scim.Prefix+"/") }
 
-// writeSCIM writes a problem in that format.
+// writeSCIM writes a problem in the error format of SCIM.
 func (p *Problem) writeSCIM(w http.ResponseWriter) {
 	e := scim.Error{Status: p.Status, Type: p.scimType, Detail: p.Detail}
 	e.Write(w)

@@ -74,7 +74,7 @@ func (c *call) findType(ctx context.Context, name string) (*userdb.Type, error) 
 	return t, err
 }
 
-// refresh continues with the schema that is stored now.
+// refresh replaces the view of the call by one with the schema that is stored now.
 func (c *call) refresh(ctx context.Context) error {
 	db, err := c.service.viewOf(ctx, c.key.Namespace, true)
 	if err == nil {
@@ -280,8 +280,7 @@ func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) 
 }
 
 // beginCall returns the call that a request makes on a route, if its key allows that. It takes a
-// place for the call, which leave gives back. It checks the key before anything of the body is
-// read.
+// place for the call, which leave gives back. It checks the key without reading the body.
 func (s *Service) beginCall(req *http.Request, r route) (c *call, leave func(), err error) {
 	key, err := s.authorizeKey(req, r)
 	if err != nil {
@@ -335,7 +334,7 @@ func (s *Service) newCall(req *http.Request, key admin.Key) (*call, error) {
 	return &call{service: s, key: key, db: db, request: req.WithContext(acting)}, err
 }
 
-// A statusOverride is a context whose status can still be replaced.
+// A statusOverride is a context in which transform can replace the status that huma sets.
 type statusOverride struct {
 	humaContext
 	status int
@@ -343,7 +342,7 @@ type statusOverride struct {
 
 type humaContext = huma.Context // an embedded field named Context would hide the method
 
-// Unwrap returns the context that the adapter is to use.
+// Unwrap returns the embedded context, which the adapter needs.
 func (a *statusOverride) Unwrap() huma.Context { return a.humaContext }
 
 // SetStatus implements [huma.Context].

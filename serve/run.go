@@ -17,7 +17,7 @@ import (
 const (
 	abortTimeout        = time.Second            // for canceled requests to end after drainTimeout
 	firstRequestTimeout = 5 * time.Second        // for a connection to begin its first request
-	quietTime           = 500 * time.Millisecond // without a request, after which none is expected
+	quietTime           = 500 * time.Millisecond // after the last request, until none is expected
 	closeTimeout        = time.Second            // for the listener to close
 )
 
@@ -93,8 +93,8 @@ func withStoreTimeout(ctx context.Context) (context.Context, context.CancelFunc)
 	return ctx, func() { stop(); cancel() }
 }
 
-// waitIdle waits until no request is running or on its way, or ctx ends. A server that is shutting
-// down drops requests that it is still reading, so the service keeps running until then, and
+// waitIdle waits until no request is running or on its way, or ctx ends. [http.Server.Shutdown]
+// drops requests that are still being read, so Run calls it only after waitIdle. Meanwhile,
 // connections close after their responses.
 func (s *Service) waitIdle(ctx context.Context, conns *connTracker) {
 	begun := time.Now()
@@ -129,8 +129,8 @@ func (t *connTracker) hasNew() bool {
 	return len(t.all) > 0
 }
 
-// A drainListener is a listener that closes when no connection is waiting to be accepted, because
-// the operating system resets those that are.
+// A drainListener is a listener that closes only when no connection is waiting to be accepted,
+// because the operating system resets connections that are still waiting.
 type drainListener struct {
 	net.Listener
 	closing atomic.Pointer[time.Time] // when to close it at the latest; nil while it is open

@@ -1,8 +1,8 @@
 // Package serve makes package userdb available over HTTP, to programs in any language, with API
 // keys.
 //
-// Its paths, members, codes and scopes do not change without a major version. /openapi.json
-// describes them all.
+// Its paths, JSON members, error codes and scopes change only with a new major version.
+// /openapi.json describes them all.
 package serve
 
 import (
@@ -32,11 +32,11 @@ import (
 
 // Limits on requests.
 const (
-	storeTimeout   = 30 * time.Second // for the store to handle one
+	storeTimeout   = 30 * time.Second // for all calls to the store that one request makes
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 16 << 10
 	maxBodyBytes   = 1 << 20
-	maxNamespaces  = 1000
+	maxNamespaces  = 1000 // whose views are kept
 )
 
 // Timeouts, which tests lower. headerTimeout and bodyTimeout limit how long a client may take to
@@ -101,7 +101,7 @@ type Service struct {
 	views map[string]*cachedView // by namespace path
 
 	figures  figures.Cache
-	feeds    map[*userdb.DB]*feed // those with listeners
+	feeds    map[*userdb.DB]*feed // by view; only feeds that have listeners
 	closing  chan struct{}        // closed by end, when the service shuts down
 	end      func()
 	ready    readiness
@@ -197,7 +197,6 @@ func (s *Service) viewOf(ctx context.Context, path string, fresh bool) (*userdb.
 	return db, nil
 }
 
-// equalSchemas reports whether two schemas are equal.
 func equalSchemas(a, b schema.Schema) bool {
 	one, err := json.Marshal(a)
 	other, otherErr := json.Marshal(b)

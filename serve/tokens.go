@@ -211,7 +211,7 @@ func invite(ctx context.Context, c *call, in *inviteInput) (*invitationOutput, e
 		return nil, err
 	}
 	i, err := t.Invite(ctx, in.Body.Field, in.Body.Address, tk, userdb.Attempt{Origin: in.Body.Origin})
-	// The purpose was derived from the field.
+	// Invite derives the purpose from the field, so it is the field that is wrong.
 	if bad, is := errors.AsType[*userdb.FieldError](err); is && bad.Field == "purpose" {
 		err = &userdb.FieldError{Err: bad.Err, Field: "field", Rule: bad.Rule, Reason: bad.Reason}
 	}
@@ -252,8 +252,8 @@ type acceptedOutput struct {
 	Body     SignedIn
 }
 
-// checkReserved returns an error if a field is reserved, as tags are, and the key does not have the
-// scope write.
+// checkReserved returns an error if one of the fields is reserved and the key does not have the
+// scope write. A key with only the scope login could otherwise set what directories rely on.
 func (c *call) checkReserved(fields ...string) error {
 	if c.key.HasScope(admin.ScopeWrite) {
 		return nil

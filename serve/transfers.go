@@ -110,7 +110,7 @@ func (s *stream) start() (end func() bool) {
 	return context.AfterFunc(s.ctx, func() { _ = s.control.SetReadDeadline(time.Now()) })
 }
 
-// Unwrap returns the writer that [http.ResponseController] is to use.
+// Unwrap returns the underlying writer. [http.ResponseController] calls it.
 func (s *stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 func (s *stream) Read(b []byte) (int, error) {
@@ -202,8 +202,8 @@ func importEntries(c *call, w http.ResponseWriter) error {
 	return nil
 }
 
-// A spool keeps what is written until it is copied. It uses memory, and a file without a name for
-// what does not fit there.
+// A spool keeps what is written until it is copied: in memory, and beyond spoolMemory in a
+// temporary file that is unlinked at once.
 type spool struct {
 	memory bytes.Buffer
 	file   *os.File
@@ -296,7 +296,7 @@ func exportEntry(c *call, w http.ResponseWriter) error {
 	})
 }
 
-// export responds with entries, and with what after writes. It calls after only if that is not nil.
+// export responds with the entries that o selects. If after is not nil, it then writes more lines.
 func export(c *call, w http.ResponseWriter, o transfer.ExportOptions, after func(*json.Encoder) error) error {
 	ctx := c.request.Context()
 	_, wrong := parseQuery(c.request)
