@@ -147,8 +147,8 @@ func walkSchema(s *huma.Schema, visit func(*huma.Schema)) {
 	}
 }
 
-// nullableList names the only list that may be null in a response. It is null if the store's
-// namespaces could not be counted.
+// nullableList names the only list that may be null in a response. It is null if the namespaces
+// could not be determined.
 const nullableList = "namespaces"
 
 // adjustResponseSchema adjusts a schema that responses use: lists are never null, and if more is

@@ -178,8 +178,8 @@ func TestEventStream(t *testing.T) {
 	})
 }
 
-// TestEventGap checks that a listener that was away for too long is first told that events are
-// missing.
+// TestEventGap checks that a listener first receives the event gap if events that it has not
+// received are missing from the feed.
 func TestEventGap(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
@@ -283,8 +283,8 @@ func TestStreamRevoked(t *testing.T) {
 	must(t, h.in.Err())
 }
 
-// TestStreamFromAnotherProcess checks that a client hears nothing twice if it comes from a process
-// that had read more of the feed.
+// TestStreamFromAnotherProcess checks that a client receives no event twice if it comes from a
+// process that had read more of the feed.
 func TestStreamFromAnotherProcess(t *testing.T) {
 	defer serve.SetFeedInterval(time.Second)()
 	eachService(t, func(t *testing.T, c *client) {
@@ -298,8 +298,8 @@ func TestStreamFromAnotherProcess(t *testing.T) {
 	})
 }
 
-// TestStreamOfEmptyFeed checks that a client hears nothing twice if the feed was empty when it was
-// last read.
+// TestStreamOfEmptyFeed checks that a client receives no event twice if the feed was empty when it
+// was last read.
 func TestStreamOfEmptyFeed(t *testing.T) {
 	defer serve.SetFeedInterval(time.Second)()
 	eachService(t, func(t *testing.T, c *client) {
@@ -318,7 +318,7 @@ func TestStreamOfEmptyFeed(t *testing.T) {
 	})
 }
 
-// TestOrigins checks that the history has the address of the visitor wherever a caller gave one.
+// TestOrigins checks that the history has the address of the visitor if the caller gave one.
 func TestOrigins(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		path := c.create(alice)

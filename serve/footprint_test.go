@@ -104,8 +104,8 @@ func medians(all []footprint) footprint {
 	return p
 }
 
-// compare fails the test if p exceeds before by more than a tenth and what a round may leave for a
-// while.
+// compare fails the test if p exceeds before by more than a tenth plus some slack, which allows for
+// what a round may leave for a while.
 func (p footprint) compare(t *testing.T, before footprint) {
 	t.Helper()
 	compare := func(what string, now, before, slack int64) {

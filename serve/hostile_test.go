@@ -249,8 +249,8 @@ func TestSmuggling(t *testing.T) {
 	c.do("200", "GET", "/v1/schema", "")
 }
 
-// TestTooManyAtOnce checks that beyond the limit requests are told to try again, and that those
-// already running succeed.
+// TestTooManyAtOnce checks that requests beyond the limit are refused with a Retry-After, and that
+// the requests already running succeed.
 func TestTooManyAtOnce(t *testing.T) {
 	defer serve.SetMaxConcurrent(2)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
@@ -295,7 +295,7 @@ func TestTooManyAtOnce(t *testing.T) {
 	c.do("200", "GET", "/v1/schema", "")
 }
 
-// TestDrain checks that accepted requests finish when the service is told to shut down.
+// TestDrain checks that requests that were accepted before the service shuts down are answered.
 func TestDrain(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})

@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/serve"
 )
 
-// A lossyStore executes every command, and after a number of them loses all replies.
+// A lossyStore executes every command, but loses all replies after a number of commands.
 type lossyStore struct{ left atomic.Int64 }
 
 func (l *lossyStore) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -49,9 +49,9 @@ func (l *lossyStore) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// TestLostReplies checks what a client is told if replies of the store are lost between a new
-// password and a new session, which are two changes. No response may say that nothing was changed,
-// because the token is spent.
+// TestLostReplies checks the response to a password reset if replies of the store are lost between
+// its two changes, the new password and the new session. No response may say that nothing was
+// changed, because the token has been used.
 func TestLostReplies(t *testing.T) {
 	t.Parallel() // it waits for retries
 	raw := testdb.EmbeddedClient(t)
@@ -80,7 +80,7 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// A muteStore replies to nothing until it is let go, whatever the context of a command.
+// A muteStore replies to no command until it is released, even if the command's context ends.
 type muteStore struct {
 	asked   chan struct{} // closed by the first command
 	once    sync.Once
@@ -126,7 +126,7 @@ func TestReadyCanceled(t *testing.T) {
 	<-store.asked
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := ready(ended); got != 503 { // before the store is let go
+	if got := ready(ended); got != 503 { // the store has not been released yet
 		t.Errorf("got %d, want 503", got)
 	}
 	close(store.release)

@@ -96,7 +96,8 @@ func (r reply) value(path string) any {
 	return v
 }
 
-// TestDirectories plays the life of a user and of a group as Okta and Entra ID send it.
+// TestDirectories sends the requests from the creation of a user and of a group to their deletion,
+// in the form in which Okta and Entra ID send them.
 func TestDirectories(t *testing.T) {
 	for _, name := range []string{"okta", "entra"} {
 		text, err := os.ReadFile("scim/testdata/" + name + ".json")
@@ -241,7 +242,7 @@ func TestFilters(t *testing.T) {
 	})
 }
 
-// TestPatches checks what a PATCH makes of a user, and that it makes either all of its changes or
+// TestPatches checks how a PATCH changes a user, and that it makes either all of its changes or
 // none.
 func TestPatches(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
@@ -409,8 +410,8 @@ func TestPagesOfUsers(t *testing.T) {
 	})
 }
 
-// TestGroups checks that the members of a group have a tag that the name of the group cannot
-// choose, and that the tag goes with the group.
+// TestGroups checks that the members of a group have a tag that does not depend on the name of the
+// group, and that they lose it when the group is deleted.
 func TestGroups(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		a, b := c.createUser("a"), c.createUser("b")
@@ -463,8 +464,8 @@ func TestGroups(t *testing.T) {
 	})
 }
 
-// TestMappedGroup checks that a mapping by id or by name gives the members of a group another tag,
-// including those it has already.
+// TestMappedGroup checks that a mapping by name gives the members of a group another tag, including
+// the members that the group already has, and that invalid mappings are refused.
 func TestMappedGroup(t *testing.T) {
 	sc, o := directorySchema()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
@@ -658,8 +659,7 @@ func TestSchemaForDirectories(t *testing.T) {
 	})
 }
 
-// TestUnsuitableType checks that the response says what is wrong if a type has no field for
-// userName.
+// TestUnsuitableType checks that if a type has no field for userName, the response says so.
 func TestUnsuitableType(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()
@@ -713,8 +713,8 @@ func TestFarPages(t *testing.T) {
 	})
 }
 
-// TestOtherAddresses checks that an address that is neither a work address nor the primary one is
-// no identifier and changes none.
+// TestOtherAddresses checks that an address that is neither a work address nor the primary one does
+// not change the user's identifier.
 func TestOtherAddresses(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		id := c.createUser("a")

@@ -98,8 +98,8 @@ func TestLongImport(t *testing.T) {
 	must(t, endSecured())
 }
 
-// TestImportDuringShutdown checks that an import that is interrupted by a shutdown is told how far
-// it got, without a server error.
+// TestImportDuringShutdown checks that the response to an import that a shutdown interrupts has the
+// status 503 and says how many lines were imported.
 func TestImportDuringShutdown(t *testing.T) {
 	defer serve.SetDrainTimeout(serve.SetDrainTimeout(100 * time.Millisecond))
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
@@ -185,8 +185,8 @@ func TestHungStoreDuringShutdown(t *testing.T) {
 	}
 }
 
-// TestInterruptedExportIsLogged checks that an interrupted export is logged, and that it is no
-// error if the client disconnected.
+// TestInterruptedExportIsLogged checks that an interrupted export is logged, but not as an error if
+// the client disconnected.
 func TestInterruptedExportIsLogged(t *testing.T) {
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
 	var lines strings.Builder

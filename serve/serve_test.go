@@ -256,7 +256,8 @@ func TestEntries(t *testing.T) {
 	})
 }
 
-// TestAllErrorsReported checks that a refused request is told everything that is wrong with it.
+// TestAllErrorsReported checks that the response to a refused request lists everything that is
+// wrong with it.
 func TestAllErrorsReported(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		c.create(alice)

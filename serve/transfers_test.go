@@ -70,8 +70,8 @@ func TestImportAndExport(t *testing.T) {
 	})
 }
 
-// TestIdempotencyKeys checks that requests with the same key create one entry through any process,
-// and that later requests are told what became of it.
+// TestIdempotencyKeys checks that requests with the same key create one entry, even through several
+// processes, and that later requests return the entry as it is then.
 func TestIdempotencyKeys(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		other := newOtherService(t, c)
@@ -139,8 +139,8 @@ func TestRoutesWithoutKey(t *testing.T) {
 	})
 }
 
-// TestStoreUnavailable checks that requests say only that the store does not answer while that is
-// so, and that they work as before afterwards.
+// TestStoreUnavailable checks that responses say only that the store does not answer while it does
+// not, and that requests succeed again afterwards.
 func TestStoreUnavailable(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, testSchema())
@@ -289,7 +289,7 @@ func TestMetrics(t *testing.T) {
 }
 
 // TestManyRefusedLines checks that a response has all refused lines even if they do not fit in
-// memory, and that it says so if there is no folder for them.
+// memory, and that an import fails if they cannot be written to a file.
 func TestManyRefusedLines(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})

@@ -16,7 +16,8 @@ import (
 // are set; do not change them after the first request.
 type Auth struct {
 	Users *userdb.Type
-	// SignInPath is where Require redirects visitors who are not signed in. If "", it answers 401.
+	// SignInPath is where Require redirects visitors who are not signed in. If "", Require answers
+	// 401.
 	SignInPath string
 	// Cookie describes the session cookie.
 	Cookie Cookie
@@ -181,7 +182,8 @@ func (a Auth) secret(r *http.Request) string {
 	return c.Value
 }
 
-// Attempt returns the origin of the request, for Login and for the methods that visitors call.
+// Attempt returns the userdb.Attempt to pass to Login and to other methods that act for the visitor
+// who sent the request.
 func (a Auth) Attempt(r *http.Request) userdb.Attempt {
 	return userdb.Attempt{Origin: Origin(r, a.Proxies)}
 }
@@ -229,9 +231,9 @@ func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) erro
 	return nil
 }
 
-// Verify checks the password of the visitor who is signed in once more, before a sensitive change.
-// It returns the errors of Login, and sets [userdb.Session.Verified] to now on success. Call it
-// only if Verified is too long ago.
+// Verify checks the password of a signed-in visitor again, before a sensitive change. It returns
+// the errors of Login, and sets [userdb.Session.Verified] to now on success. Call it only if
+// Verified is too long ago.
 func (a Auth) Verify(r *http.Request, password string) error {
 	ctx, done := withTimeout(r)
 	defer done()

@@ -12,7 +12,7 @@ import (
 
 // A Problem describes one thing that is wrong with a form.
 type Problem struct {
-	Code  userdb.Code // the code of the error, which has the status of the answer
+	Code  userdb.Code // the code of the error; its HTTPStatus is the status to answer with
 	Field string      // the facet, or "password", or "" for the whole form
 	// Rule is the rule of the *userdb.FieldError or *password.PolicyError, or one of "taken",
 	// "login", "wait", "busy", "conflict", "gone", "unknown" and "unavailable".

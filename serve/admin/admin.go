@@ -1,6 +1,6 @@
-// Package admin keeps what the service needs beside the accounts, such as API keys, operators and
-// jobs. They are ordinary entries, of types that this package declares, in a namespace of the store
-// that callers cannot open.
+// Package admin keeps what the service stores in addition to accounts: API keys, operators, jobs
+// and the groups of directories. They are ordinary entries of types that this package declares, in
+// namespaces of the store that callers cannot open.
 package admin
 
 import (
@@ -17,7 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Open returns a view of the store's own entries, over the connections of any view of the store.
+// Open returns a view of the API keys, operators and jobs of a store. It uses the connections of
+// db, which may be any view of the store.
 func Open(db *userdb.DB) (*userdb.DB, error) {
 	key, err := declareKey()
 	job, jobErr := declareJob()
@@ -42,14 +43,15 @@ func CanSee(by, of string) bool {
 // namespaceOf returns the namespace of a view.
 func namespaceOf(db *userdb.DB) string { return view.Of(db).NS.Path() }
 
-// RecordEvent puts an event into the feed of db's namespace, whether or not histories are kept:
-// something that an operator did, or that was done to one. about names what it concerns.
+// RecordEvent appends an event to the feed of db's namespace, even if histories are disabled. The
+// event is something that an operator did or that was done to an operator. about names what it
+// concerns.
 func RecordEvent(ctx context.Context, db *userdb.DB, kind userdb.EventKind, about string) error {
 	return view.Of(db).NoteAct(ctx, kind, recordkey.Key{}, about)
 }
 
 // ActAs calls RecordEvent on behalf of an operator or, if operator is "", of somebody who is not
-// signed in. What they did stands even if that fails: ActAs then only logs a warning.
+// signed in. If that fails, ActAs only logs a warning, because the action itself was done.
 func ActAs(ctx context.Context, db *userdb.DB, operator, origin string, kind userdb.EventKind, about string) {
 	who := view.Actor{Name: view.OperatorPrefix + operator, Origin: origin}
 	if operator == "" {

@@ -16,8 +16,8 @@ const (
 
 const groupType = "group"
 
-// Groups returns the groups that directories maintain for a type of db. They are entries of a
-// separate namespace for each namespace and type.
+// Groups returns the groups that directories maintain for a type of db. For each namespace and
+// type, they are entries in a namespace of their own.
 func Groups(db *userdb.DB, typ string) (*userdb.Type, error) {
 	ns := view.Reserved
 	for _, name := range []string{"groups", "of " + view.Of(db).NS.Path(), typ} {

@@ -27,7 +27,7 @@ const (
 const MaxJobs = 20
 
 // jobSilence is the time without a report after which a running job counts as lost. It is measured
-// by the server's clock, since those of two processes may differ.
+// by the store's clock, because the clocks of two processes may differ.
 const jobSilence = 30 * time.Second
 
 const jobType = "job"
@@ -46,8 +46,8 @@ type Job struct {
 	State         string    `userdb:"state"`
 	Done          float64   `userdb:"done"`
 	Total         float64   `userdb:"about"` // about how many there are; 0 if unknown
-	Result        string    `userdb:"text"`  // the result
-	Stop          bool      `userdb:"stop"`  // somebody wants it to end
+	Result        string    `userdb:"text"`  // for people to read
+	Stop          bool      `userdb:"stop"`  // somebody has asked for it to stop
 }
 
 // Finished reports whether a job has ended.
@@ -92,8 +92,8 @@ func OpenJobs(db *userdb.DB) (*Jobs, error) {
 // In returns the jobs as seen from another namespace.
 func (js *Jobs) In(ns string) *Jobs { return &Jobs{js.view, js.all, js.typed, ns} }
 
-// now returns the time for jobs, which is the same for all processes. On a cluster it is that of
-// one server.
+// now returns the time by the store's clock, so that all processes agree on it. On a cluster, it
+// always asks the same server.
 func (js *Jobs) now(ctx context.Context) (time.Time, error) {
 	if at := js.view.StoreTime(); !at.IsZero() {
 		return at, nil
@@ -141,8 +141,8 @@ func (js *Jobs) prune(ctx context.Context) error {
 	return nil
 }
 
-// Heartbeat records that a job continues, and how far it has come. stop reports whether somebody
-// wants it to end. ErrNotFound means that the job is no longer known.
+// Heartbeat records that a job is still running, and how far it has come. stop reports whether
+// somebody has asked for it to stop. ErrNotFound means that the job has been removed.
 func (js *Jobs) Heartbeat(ctx context.Context, id string, done, about int64) (stop bool, err error) {
 	now, err := js.now(ctx)
 	if err != nil {
@@ -181,7 +181,7 @@ func (js *Jobs) RequestStop(ctx context.Context, id string) error {
 	return err
 }
 
-// RequestStopOf asks for the end of all running jobs that an operator started.
+// RequestStopOf asks the processes of all running jobs that an operator started to end them.
 func (js *Jobs) RequestStopOf(ctx context.Context, operator string) error {
 	all, err := js.All(ctx)
 	for _, j := range all {

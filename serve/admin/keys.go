@@ -38,7 +38,8 @@ const secretPrefix = "udb_"
 
 const keyType = "key"
 
-// A Key admits a backend. The store does not keep its secret.
+// A Key is an API key, with which a program may use the service. The store keeps only a hash of its
+// secret.
 type Key struct {
 	Hash   string   `userdb:"hash,primary"` // of the secret
 	Name   string   `userdb:"name,secondary,ordered,required"`

@@ -28,8 +28,9 @@ const OperatorAdded = "added"
 
 const operatorType = "operator"
 
-// firstOperator is the UID of the first operator of a store, who is never deleted. If several make
-// a first operator at the same time, one of them gets it. Once it is taken, there is no set-up.
+// firstOperator is the UID of the first operator of a store, who is never deleted. If several
+// callers create a first operator at the same time, one of them gets this UID. Once it is taken, no
+// set-up link is made or accepted.
 const firstOperator = "first"
 
 // setupLife is how long a set-up link is valid, and purposeSetup the purpose of its token.
@@ -84,8 +85,8 @@ func AddOperator(ctx context.Context, db *userdb.DB, name, password string) (use
 	return operators.Create(ctx, newOperator(db, "", name, password))
 }
 
-// newOperator returns an operator of db's namespace, with facets as they were typed. An empty
-// password is refused as too short.
+// newOperator returns a new operator of db's namespace, with the name as it was typed. Create
+// refuses it if the password is empty.
 func newOperator(db *userdb.DB, uid, name, password string) userdb.NewEntry {
 	facets := schema.Texts(OperatorName, name)
 	if ns := namespaceOf(db); ns != "" {
@@ -132,8 +133,8 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	return token, nil
 }
 
-// setupKey returns the view and the PRK of the first operator, beside which the token of a set-up
-// link is kept.
+// setupKey returns the view and the primary key of the first operator's record. The token of a
+// set-up link is stored as if it belonged to that record.
 func setupKey(db *userdb.DB) (*view.View, recordkey.Key, error) {
 	prk, err := recordkey.PRK(operatorType, "uid", firstOperator)
 	return view.Of(db), prk.In(view.Reserved), err
@@ -160,7 +161,7 @@ func CheckSetup(ctx context.Context, db *userdb.DB, token string) error {
 	return err
 }
 
-// SetUp makes the first operator by a set-up link. It returns ErrNotFound in the same cases as
+// SetUp makes the first operator with a set-up link. It returns ErrNotFound in the same cases as
 // CheckSetup, and also if somebody else became the first operator at the same time. If the name or
 // the password is refused, the link stays valid.
 func SetUp(ctx context.Context, db *userdb.DB, token, name, password string) (userdb.Entry, error) {

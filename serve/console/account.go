@@ -217,7 +217,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 	if len(sent) > 0 {
 		rev, sent = sent[0], sent[1:]
 	}
-	if delete(form, "rev"); len(sent) > 0 { // a facet named rev follows it
+	if delete(form, "rev"); len(sent) > 0 { // the second value is that of a facet named rev
 		form["rev"] = sent
 	}
 	question, err := newQuestion(r, t, e, declared, rev)
@@ -273,8 +273,9 @@ const confirmName = "~confirm"
 func shownName(field string) string { return "~shown:" + field }
 
 // typedChange returns what was typed for a facet, and reports whether it differs from what the form
-// showed. Both come from the same browser, so a text that forms cannot carry does not count as
-// changed. If a program does not send what was shown, the text is compared with what is stored.
+// showed. The browser sends both. If it cannot send a text unchanged, it alters both of them in the
+// same way, so the facet does not count as changed. If a program does not send what was shown, the
+// text is compared with what is stored.
 func typedChange(form map[string][]string, one editor) (typed string, changed bool) {
 	sent, shown := form[one.Name], one.Stored
 	if before := form[shownName(one.Name)]; len(before) > 0 {

@@ -169,8 +169,8 @@ func (d *desk) fillForm(body, action string, changes ...string) (form []string) 
 	return form
 }
 
-// TestUntouchedFacets checks that a form writes only what was changed in it. A text that no form
-// can carry stays, and what another operator changed meanwhile is shown and kept.
+// TestUntouchedFacets checks that a form writes only what was changed in it. A text that browsers
+// cannot send unchanged stays, and what another operator changed meanwhile is shown and kept.
 func TestUntouchedFacets(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		const at, odd = "/console/types/user/u1", "a zero: \x00"
@@ -235,7 +235,8 @@ func TestIdentifiersAreConfirmed(t *testing.T) {
 	})
 }
 
-// TestTwoOperators checks that if two operators edit one account, the second one is told.
+// TestTwoOperators checks that if two operators edit one account at the same time, the second one
+// learns of the other's change.
 func TestTwoOperators(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")

@@ -112,8 +112,8 @@ func TestPasswordAgain(t *testing.T) {
 	})
 }
 
-// TestLeftBehind checks that a key tells who created it and when, and that a disabled operator's
-// jobs end.
+// TestLeftBehind checks what an operator leaves behind: a key says who created it and when, and the
+// operator's jobs can be stopped.
 func TestLeftBehind(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *desk) {
 		d.do(http.StatusOK, "/console/keys", "name", "shop", "scope", "read")

@@ -160,8 +160,8 @@ func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// recordAction records an operator's action in the feed of the namespace. The action stands even if
-// that fails; the failure is logged.
+// recordAction records an operator's action in the feed of the namespace. If that fails, it only
+// logs a warning, because the action itself was done.
 func (c *Console) recordAction(r *http.Request, kind userdb.EventKind, operator, about string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
 	defer cancel()

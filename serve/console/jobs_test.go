@@ -114,7 +114,7 @@ func TestBadUploads(t *testing.T) {
 	d.wantText(d.waitForJob(d.upload(http.StatusSeeOther, "x.csv", "uid,nmae\n1,2\n")), "failed.", "nmae")
 	d.wantText(d.waitForJob(d.upload(http.StatusSeeOther, "../../x.jsonl", "no json\n")), "1 refused", "x.jsonl")
 	uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*"))
-	if len(uploads) != 2 { // those of the two that were started
+	if len(uploads) != 2 { // the files of the two jobs that were started
 		t.Errorf("the uploads are %q, want two", uploads)
 	}
 }
@@ -180,8 +180,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestStopping checks that a job can be stopped from any process and ends with its own, and that a
-// job whose process died is shown as lost.
+// TestStopping checks that a job can be stopped from any process, that it stops when its own
+// process shuts down, and that a job whose process died is shown as lost.
 func TestStopping(t *testing.T) {
 	d := open(t, "memory:")
 	other, err := newRunner(d.db)

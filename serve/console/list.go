@@ -36,7 +36,7 @@ type listing struct {
 	Disabled     string
 	Next, Prev   string // paths, or "" if there is no such page
 	Count        string
-	Short        bool   // continuing may find more
+	Short        bool   // the page is not full, but later pages may have more accounts
 	CountPath    string // path of the page that counts them, if this one does not
 }
 
@@ -203,8 +203,8 @@ func listColumns(t schema.Type) []string {
 	return all[:min(len(all), maxColumns)]
 }
 
-// filterFields returns the fields that can be filtered by, because an index or a record finds their
-// values.
+// filterFields returns the fields that a list can be filtered by: the primary field, identifying
+// fields and indexed fields.
 func filterFields(t schema.Type) []string {
 	all := append([]string{t.Primary}, append(t.Secondary(), t.Indexed()...)...)
 	slices.Sort(all)
@@ -257,7 +257,7 @@ func accountsText(n int64) string {
 	return formatNumber(n) + " accounts"
 }
 
-// isIndexed reports whether an index knows the number of entries that a query selects.
+// isIndexed reports whether an index has the number of entries that a query selects.
 func isIndexed(q userdb.Query) bool { return q.Disabled == nil && len(q.Where)+len(q.Tags) <= 1 }
 
 // queryProblem returns what is wrong with a query.

@@ -16,7 +16,7 @@ type callCounter struct {
 	calls map[string]int
 }
 
-// reset returns the counts, and begins anew.
+// reset returns the counts and sets them to zero.
 func (c *callCounter) reset() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 type route struct {
 	pattern string
 	handler http.HandlerFunc
-	// password reports whether a request needs a password that was given within verifiedFor. All
-	// requests do that give somebody access, change accounts, or hand them out as a file.
+	// password reports whether the operator must have entered the password within verifiedFor. That
+	// applies to requests that give somebody access, change accounts or download them as a file.
 	password func(*http.Request) bool
 }
 
-// The rules for the password. Those that depend on the form need it parsed.
+// The values of route.password. Functions that depend on the form are called after it was parsed.
 func always(*http.Request) bool              { return true }
 func never(*http.Request) bool               { return false }
 func unlessUpload(r *http.Request) bool      { return !isUpload(r) }

@@ -68,8 +68,8 @@ func TestRoutesAskForPassword(t *testing.T) {
 	}
 }
 
-// TestImportAsksForPassword checks that a dry run starts without the password, and the import of
-// its file with it.
+// TestImportAsksForPassword checks that a dry run starts without the password, and that the import
+// of the same file needs it.
 func TestImportAsksForPassword(t *testing.T) {
 	d := open(t, "memory:")
 	late := time.Now().Add(verifiedFor + time.Minute)
@@ -109,8 +109,8 @@ func TestIdentifiersAskForPassword(t *testing.T) {
 	})
 }
 
-// TestDownloadAsksForPassword checks that a file of a job is handed out only with the password, and
-// that the feed says who took it, also when another operator made it.
+// TestDownloadAsksForPassword checks that a file of a job can be downloaded only with the password,
+// and that the feed says who downloaded it, even if another operator created it.
 func TestDownloadAsksForPassword(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice", "email", "alice@example.com")

@@ -87,8 +87,8 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, statusOf(p.Problems), p)
 }
 
-// operatorNamed returns the name of the operator of this console that was typed, or "" if there is
-// none. The typed text itself is never recorded, because it may be a password.
+// operatorNamed returns the stored name of the operator whose name was typed, or "" if this console
+// has no such operator. The typed text itself is never recorded, because it may be a password.
 func (c *Console) operatorNamed(ctx context.Context, typed string) string {
 	e, err := c.operators.Find(ctx, hints.Field(admin.OperatorName, typed))
 	if err != nil || !c.auth.Allowed(e) {
@@ -97,7 +97,7 @@ func (c *Console) operatorNamed(ctx context.Context, typed string) string {
 	return e.Text(admin.OperatorName)
 }
 
-// verifiedFor is how long an operator who has given the password is not asked for it again.
+// verifiedFor is how long an operator who has entered the password is not asked for it again.
 const verifiedFor = 10 * time.Minute
 
 // verifyName is the name of the input for the operator's own password. No facet has such a name.

@@ -47,8 +47,8 @@ func reportLogin(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.En
 	return r, nil
 }
 
-// explain puts a standing into words. origins is the number of origins that wrong passwords came
-// from, or 0 if unknown.
+// explain puts a login status into words. origins is the number of origins that wrong passwords
+// came from, or 0 if unknown.
 func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins int, now time.Time) explanation {
 	var reasons []string
 	if s.Disabled {

@@ -122,7 +122,7 @@ func actorText(e userdb.HistoryEvent) string {
 	return cmp.Or(e.Actor, "Somebody")
 }
 
-// actionText returns the rest of that sentence: what was done.
+// actionText returns the predicate of a sentence about an event: what was done.
 func actionText(e userdb.HistoryEvent) string {
 	fields := strings.Join(e.Fields, ", ")
 	switch e.Kind {

@@ -76,7 +76,7 @@ func checkText(n, repaired int) string {
 	return text
 }
 
-// problemMeaning returns what a problem means for the people who have the accounts.
+// problemMeaning returns what a problem means for the owners of the accounts.
 func problemMeaning(p check.Problem) string {
 	switch p.Invariant {
 	case 1:
@@ -203,7 +203,8 @@ func linesText(n int64) string {
 	return formatNumber(n) + " lines"
 }
 
-// inputError returns an error about the input file in a form for people.
+// inputError returns an error about the input file without the text of transfer.ErrInput, which
+// would mean nothing to the operator. It returns other errors unchanged.
 func inputError(err error) error {
 	if errors.Is(err, transfer.ErrInput) {
 		return errors.New(strings.ReplaceAll(strings.TrimPrefix(err.Error(), transfer.ErrInput.Error()+": "), "\n", "; "))

@@ -102,7 +102,7 @@ func publicError(err error) error {
 	switch {
 	case err == nil || own:
 		return err
-	case errors.Is(err, ErrOptions): // it names nothing but the type and its fields
+	case errors.Is(err, ErrOptions): // its text reveals only the type and its fields
 		return &Error{http.StatusInternalServerError, "", err.Error()}
 	case scimType == uniqueness:
 		return &Error{status, scimType, err.Error() + ": another resource has this value"}

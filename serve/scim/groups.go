@@ -148,7 +148,7 @@ func patchGroup(c *call) (answer, error) {
 	return c.respond(http.StatusOK, "Group", e, c.groupResource)
 }
 
-// changeGroup changes the group itself, and then its members one by one.
+// changeGroup changes the group itself, and then the tags of its members.
 func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
 	e, err := c.groups.Update(c.ctx, hints.UID(c.id), func(e *userdb.Entry) error {
 		if g.name != nil {

@@ -34,7 +34,7 @@ func (c *call) meta(kind string, e userdb.Entry) map[string]any {
 	return m
 }
 
-// respond returns the answer for a single entry, which as converts to a resource.
+// respond returns the answer with a single entry, which toResource converts.
 func (c *call) respond(status int, kind string, e userdb.Entry, as func(search, userdb.Entry) (resource, error)) (answer, error) {
 	var s search
 	s.readAttributes(c)

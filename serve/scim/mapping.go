@@ -15,15 +15,15 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// The fields that every provisioned user has besides the mapped ones, and the name of the record of
-// tags.
+// Fields that every provisioned user has in addition to the mapped ones, and the name of the
+// tertiary record that holds the tags.
 const (
 	externalField = "externalId"
 	addedField    = "added"
 	tagsName      = "tags"
 )
 
-// A group identifies a group of the users of a type in a namespace by its id or name.
+// A group identifies a group by the namespace and the type of its users, and by its id or name.
 type group struct{ namespace, typ, group string }
 
 // withName returns g with the given id or name, whose case makes no difference.
@@ -112,8 +112,8 @@ func (m Mapping) names(field string) bool {
 	return false
 }
 
-// fields returns the fields of all attributes for a type. If the mapping does not contain emails,
-// emails shares the field of userName if that field holds an address.
+// fields returns the field of a type that stores each attribute. If the mapping does not contain
+// emails, emails shares the field of userName if that field holds an address.
 func (o Options) fields(t schema.Type) (Mapping, error) {
 	m := Mapping{"username": o.UserName, "externalid": externalField}
 	if !t.Fields[o.UserName].Role.Has(schema.RoleSecondary) {

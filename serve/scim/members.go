@@ -131,8 +131,8 @@ func (r *collection) taggedUIDs(ctx context.Context, tag string) (uids []string,
 const bulkMembers = 100
 
 // applyMembers adds a tag to the users that become members and removes it from those that cease to
-// be, one user at a time. If it is interrupted, the changes made so far stay, and the next attempt
-// skips them.
+// be members. Each user is changed separately. If applyMembers is interrupted, the changes made so
+// far stay, and the next attempt skips them.
 func (r *collection) applyMembers(ctx context.Context, tag string, w memberSet) error {
 	in, out := w.uids(true), w.uids(false)
 	if w.replace || len(in) > bulkMembers {

@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// maxSteps limits the number of reads of entries for one page of a list. The next request
-// continues where a request stopped. Tests lower it.
+// maxSteps limits the number of reads of entries for one page of a list. A request that reaches the
+// limit fails, and the next one continues from there. Tests lower it.
 var maxSteps = 40
 
 const (
@@ -63,7 +63,7 @@ var errTooFar = fmt.Errorf("%w: the page lies behind too many entries for one re
 // page returns up to count entries beginning at start, and the number of all entries. It leaves out
 // damaged entries. There may be more entries even if it returns fewer than count.
 func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, total int64, err error) {
-	// The name of the type would not do: a type of users may have the same name as that of groups.
+	// The name of the type is not enough: the types of users and of groups may have the same name.
 	name := fmt.Sprint(c.name, "\x00", t == c.groups)
 	m, known := c.h.loadPosition(name, start)
 	if !known {
@@ -135,7 +135,8 @@ func (c *call) step(t *userdb.Type, m *position, start, limit int64) ([]userdb.E
 	return some, nil
 }
 
-// filterUndated returns the entries without a date, which no order contains, without duplicates.
+// filterUndated returns the entries without a date, which the order by date does not contain. It
+// removes duplicates.
 func filterUndated(all []userdb.Entry) (some []userdb.Entry) {
 	for _, e := range all {
 		if _, dated := e.Get(addedField); !dated {

@@ -44,8 +44,8 @@ type target struct {
 
 var wholeResource = target{} // denotes the resource itself
 
-// simplePath matches the paths that directories send: a name, perhaps with a comparison of a text
-// that has no escapes, perhaps with the name of a sub-attribute.
+// simplePath matches the paths that directories usually send: a name, optionally followed by a
+// comparison in brackets whose text has no escapes, and by the name of a sub-attribute.
 var simplePath = func() *regexp.Regexp {
 	const name = `(\$?[A-Za-z][A-Za-z0-9_-]*)`
 	return regexp.MustCompile(`^` + name + `(?:\[` + name + ` +(?i:eq) +"([^"\\[:cntrl:]]*)"\])?(?:\.` + name + `)?$`)
@@ -80,8 +80,8 @@ func parseSimplePath(urn, text string) (p filter.Path, ok bool) {
 	return p, true
 }
 
-// split returns the parts of a path. It refuses paths that need the parser once there were too many
-// of them.
+// split returns the parts of a path. Once too many paths of the request needed the parser, it
+// refuses further ones.
 func (r *patchReader) split(text string) (filter.Path, error) {
 	if p, ok := parseSimplePath(r.urn, text); ok {
 		return p, nil

@@ -1,6 +1,6 @@
 // Package figures gathers figures that may take longer than a request can wait, such as counts that
-// scan all records of a store. It gathers each figure once at a time, and only a few at the same
-// time.
+// scan all records of a store. Requests for the same figure share its result, and only a few
+// figures are gathered at the same time.
 package figures
 
 import (
