@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestWorkIsTold checks that imports and exports are events with the name of the API key and
+// TestTransferEvents checks that imports and exports are events with the name of the API key and
 // the address that it was used from. The entries that an import creates come from no visitor, so
 // their events have no address.
-func TestWorkIsTold(t *testing.T) {
+func TestTransferEvents(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		const line = `{"facets":{"name":"u1","email":"u1@example.com"}}`
 		c.do("200", "POST", "/v1/types/user/import?dry_run=true", line)

@@ -56,7 +56,7 @@ func TestStalledForms(t *testing.T) {
 				must(t, err)
 				must(t, answer.Body.Close())
 				if answer.Proto != protocol {
-					t.Fatalf("protocol is %s", answer.Proto)
+					t.Fatalf("%s %s: got protocol %s, want %s", method, path, answer.Proto, protocol)
 				}
 				return answer
 			}
@@ -82,18 +82,18 @@ func TestStalledForms(t *testing.T) {
 			}
 			for _, path := range []string{"/readyz", "/v1/schema", "/healthz"} {
 				if answer := send("GET", path, nil, "Authorization", "Bearer "+c.key); answer.StatusCode != 200 {
-					t.Errorf("%s: %s", path, answer.Status)
+					t.Errorf("%s: got %s, want 200", path, answer.Status)
 				}
 			}
 			in := url.Values{"name": {"olga"}, "password": {"correct horse battery"}}.Encode()
 			signedIn := send("POST", "/console/signin", strings.NewReader(in), "Content-Type", formType)
 			cookie, _, _ := strings.Cut(signedIn.Header.Get("Set-Cookie"), ";")
 			if answer := send("GET", "/console/find", nil, "Cookie", cookie); signedIn.StatusCode != 303 || answer.StatusCode != 200 {
-				t.Errorf("an operator got %s for signing in and %s for a page", signedIn.Status, answer.Status)
+				t.Errorf("an operator got %s for signing in and %s for a page, want 303 and 200", signedIn.Status, answer.Status)
 			}
 			long := in + "&x=" + strings.Repeat("x", 8<<10)
 			if answer := send("POST", "/console/signin", strings.NewReader(long), "Content-Type", formType); answer.StatusCode != 400 {
-				t.Errorf("a form that is too long got %s", answer.Status)
+				t.Errorf("a form that is too long got %s, want 400", answer.Status)
 			}
 			for _, w := range stalled {
 				w.Close()
@@ -153,7 +153,7 @@ func TestStalledLookups(t *testing.T) {
 	g.shut.Store(false)
 	close(g.opened)
 	if wrong := <-ended; r.status != 200 || wrong.status != 401 {
-		t.Errorf("a valid key got %d %s; a wrong one got %d", r.status, r.text, wrong.status)
+		t.Errorf("a valid key got %d %s, want 200; a wrong one got %d, want 401", r.status, r.text, wrong.status)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestForeignRecords(t *testing.T) {
 			count.scans.Store(0)
 			r := reader.do("200", "GET", "/v1/types/user/entries?"+query+"&after="+url.QueryEscape(after), "")
 			if n := count.scans.Load(); n > 101 {
-				t.Errorf("%s: a page took %d scans", query, n)
+				t.Errorf("%s: a page took %d scans, want at most 101", query, n)
 			}
 			for _, e := range r.body["entries"].([]any) {
 				uids = append(uids, e.(map[string]any)["uid"].(string))

@@ -62,15 +62,15 @@ func (s *Service) completeDocument() {
 			}
 			for _, r := range op.Responses {
 				for _, content := range r.Content {
-					reach(schemas, content.Schema, inResponses)
+					addReferenced(schemas, content.Schema, inResponses)
 				}
 			}
 			for _, p := range op.Parameters {
-				reach(schemas, p.Schema, inRequests)
+				addReferenced(schemas, p.Schema, inRequests)
 			}
 			if op.RequestBody != nil {
 				for _, content := range op.RequestBody.Content {
-					reach(schemas, content.Schema, inRequests)
+					addReferenced(schemas, content.Schema, inRequests)
 				}
 			}
 		}
@@ -115,13 +115,14 @@ func operationsByMethod(item *huma.PathItem) map[string]*huma.Operation {
 	return all
 }
 
-// reach adds to seen the names of the schemas that a schema refers to, directly or through others.
-func reach(r huma.Registry, s *huma.Schema, seen map[string]bool) {
+// addReferenced adds to seen the names of the schemas that a schema refers to, directly or through
+// others.
+func addReferenced(r huma.Registry, s *huma.Schema, seen map[string]bool) {
 	walkSchema(s, func(s *huma.Schema) {
 		name := strings.TrimPrefix(s.Ref, "#/components/schemas/")
 		if s.Ref != "" && !seen[name] {
 			seen[name] = true
-			reach(r, r.SchemaFromRef(s.Ref), seen)
+			addReferenced(r, r.SchemaFromRef(s.Ref), seen)
 		}
 	})
 }
@@ -151,12 +152,12 @@ func walkSchema(s *huma.Schema, visit func(*huma.Schema)) {
 // could not be determined.
 const nullableList = "namespaces"
 
-// adjustResponseSchema adjusts a schema that responses use: lists are never null, and if more is
+// adjustResponseSchema adjusts a schema that responses use. Lists are never null. If extensible is
 // set, objects may have members that the schema does not name, because later versions may add some.
 // Requests, by contrast, may contain only the members that the schema names.
-func adjustResponseSchema(s *huma.Schema, more bool) {
+func adjustResponseSchema(s *huma.Schema, extensible bool) {
 	walkSchema(s, func(s *huma.Schema) {
-		if _, is := s.AdditionalProperties.(bool); is && more {
+		if _, is := s.AdditionalProperties.(bool); is && extensible {
 			s.AdditionalProperties = nil
 		}
 		for name, p := range s.Properties {

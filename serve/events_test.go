@@ -36,7 +36,7 @@ func (c *client) waitForEvents(want int, query string) reply {
 		r := c.do("200", "GET", "/v1/events?limit=1000"+query, "")
 		if n := len(r.eventKinds()); n >= want || time.Now().After(deadline) {
 			if n != want {
-				c.t.Fatalf("%d events, want %d: %s", n, want, r.text)
+				c.t.Fatalf("got %d events, want %d: %s", n, want, r.text)
 			}
 			return r
 		}
@@ -226,7 +226,7 @@ func TestSlowListener(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if got := serve.FollowSlowly(ctx); got != "" || ctx.Err() != nil {
-		t.Errorf("dropped: %v; was sent %q", ctx.Err() == nil, got)
+		t.Errorf("the listener was dropped: %v, want true; it was sent %q, want nothing", ctx.Err() == nil, got)
 	}
 }
 

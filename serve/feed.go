@@ -49,14 +49,14 @@ func (f *feed) tail() (*feedPart, string) {
 // leave when it no longer listens.
 func (s *Service) subscribe(ctx context.Context, db *userdb.DB) (f *feed, leave func(), err error) {
 	if f, err = s.join(db, nil); f == nil && err == nil {
-		asked, cancel := withStoreTimeout(ctx)
+		limited, cancel := withStoreTimeout(ctx)
 		defer cancel()
 		var end userdb.EventPage
-		if end, err = db.Events(asked, userdb.EventQuery{After: userdb.EventsEnd}); err == nil {
-			reading, stop := context.WithCancel(context.WithoutCancel(ctx))
+		if end, err = db.Events(limited, userdb.EventQuery{After: userdb.EventsEnd}); err == nil {
+			feedCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 			fresh := &feed{stop: stop, last: &feedPart{ready: make(chan struct{})}, from: end.Next}
 			if f, err = s.join(db, fresh); f == fresh {
-				go f.read(reading, db, feedInterval)
+				go f.read(feedCtx, db, feedInterval)
 			} else {
 				stop()
 			}
@@ -70,11 +70,11 @@ func (s *Service) subscribe(ctx context.Context, db *userdb.DB) (f *feed, leave 
 func (s *Service) join(db *userdb.DB, fresh *feed) (*feed, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := 0
+	total := 0
 	for _, other := range s.feeds {
-		all += other.listeners
+		total += other.listeners
 	}
-	if all >= maxListeners {
+	if total >= maxListeners {
 		return nil, problem(userdb.CodeUnavailable, "too many listeners").withRetryAfter(10)
 	}
 	f := cmp.Or(s.feeds[db], fresh)
@@ -100,8 +100,8 @@ func (f *feed) read(ctx context.Context, db *userdb.DB, interval time.Duration) 
 	part, from := f.tail()
 	defer func() { close(part.ready) }()
 	for {
-		asked, cancel := context.WithTimeout(ctx, storeTimeout)
-		page, err := db.Events(asked, userdb.EventQuery{After: from, Limit: 1000})
+		limited, cancel := context.WithTimeout(ctx, storeTimeout)
+		page, err := db.Events(limited, userdb.EventQuery{After: from, Limit: 1000})
 		cancel()
 		if err == nil && (len(page.Events) > 0 || page.Gap) {
 			next := &feedPart{number: part.number + 1, ready: make(chan struct{})}

@@ -46,7 +46,7 @@ func TestHostilePaths(t *testing.T) {
 			"/v1/types/user%2Fentries/x", "//v1/status", "/V1/status", "/v1/types/user/entries/" + strings.Repeat("x", 9000),
 		} {
 			if r := c.send("GET", path, ""); r.status != 404 || strings.Contains(r.text, "alice") {
-				t.Errorf("%s: %d %s", path, r.status, r.text)
+				t.Errorf("%s: got %d %s, want 404", path, r.status, r.text)
 			}
 		}
 		for _, uid := range hostileTexts {
@@ -55,7 +55,7 @@ func TestHostilePaths(t *testing.T) {
 			}
 			r := c.send("GET", "/v1/types/user/entries/"+url.PathEscape(uid), "")
 			if r.status != 404 && r.status != 301 && r.status != 307 {
-				t.Errorf("%q: %d %s", uid, r.status, r.text)
+				t.Errorf("UID %q: got %d %s, want 404 or a redirect", uid, r.status, r.text)
 			}
 		}
 	})
@@ -192,7 +192,7 @@ func TestFuzzedRoutes(t *testing.T) {
 				}
 				r := c.send(o.Method, path, body, headers...)
 				if r.status >= 500 {
-					t.Errorf("%s %s %v %s: %d %s", o.Method, path, headers, body, r.status, r.text)
+					t.Errorf("%s %s %v %s: got %d %s, want no server error", o.Method, path, headers, body, r.status, r.text)
 				}
 				if r.status >= 400 && r.str("code") == "" {
 					t.Errorf("%s %s: not a problem: %d %s", o.Method, path, r.status, r.text)
@@ -243,7 +243,7 @@ func TestSmuggling(t *testing.T) {
 			t.Errorf("%.200q: got two responses: %q", text, answer)
 		}
 		if !strings.HasPrefix(answer, "HTTP/1.1 4") && !strings.HasPrefix(answer, "HTTP/1.1 5") && answer != "" && !strings.HasPrefix(answer, "HTTP/1.1 201") {
-			t.Errorf("%.200q: %.300q", text, answer)
+			t.Errorf("%.200q: got %.300q, want an error or 201", text, answer)
 		}
 	}
 	c.do("200", "GET", "/v1/schema", "")
@@ -289,7 +289,7 @@ func TestTooManyAtOnce(t *testing.T) {
 		h.w.Close()
 		res := <-h.done
 		if res.Body.Close(); res.StatusCode != 404 {
-			t.Errorf("a request already running got %d", res.StatusCode)
+			t.Errorf("a request already running got %d, want 404", res.StatusCode)
 		}
 	}
 	c.do("200", "GET", "/v1/schema", "")
@@ -329,7 +329,7 @@ func TestDrain(t *testing.T) {
 	res, err := http.ReadResponse(in, nil)
 	must(t, err)
 	if res.Body.Close(); res.StatusCode != 404 {
-		t.Errorf("a request accepted before got %d", res.StatusCode)
+		t.Errorf("a request accepted before the shutdown got %d, want 404", res.StatusCode)
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("Run returned %v", err)
@@ -360,7 +360,7 @@ func TestSlowClients(t *testing.T) {
 		must(t, err)
 		answer, _ := io.ReadAll(conn) // hangs unless the service closes the connection
 		if strings.Contains(string(answer), "HTTP/1.1 2") {
-			t.Errorf("%.30q: %s", text, answer)
+			t.Errorf("%.30q: got the response %s, want none or an error", text, answer)
 		}
 		conn.Close()
 	}

@@ -42,7 +42,7 @@ func (c *client) operations() (all []operation) {
 	}
 	slices.SortFunc(all, func(a, b operation) int { return strings.Compare(a.ID, b.ID) })
 	if len(all) < 35 {
-		c.t.Errorf("%d operations", len(all))
+		c.t.Errorf("got %d operations, want at least 35", len(all))
 	}
 	return all
 }
@@ -57,15 +57,15 @@ func TestScopes(t *testing.T) {
 		}
 		for _, o := range c.operations() {
 			path := strings.NewReplacer("{type}", "user", "{uid}", "nobody", "{tag}", "x", "{id}", "x").Replace(o.Path)
-			let := o.Security[0]["key"]
-			if len(let) == 0 {
+			scopes := o.Security[0]["key"]
+			if len(scopes) == 0 {
 				t.Errorf("%s needs no key", o.ID)
 			}
 			for scope, key := range keys {
 				r := c.withKey(key).send(o.Method, path, "")
-				may := slices.Contains(let, scope) || scope == admin.ScopeAdmin
-				if refused := r.str("code") == "scope"; refused == may {
-					t.Errorf("%s with a key for %s: got %d %s", o.ID, scope, r.status, r.text)
+				allowed := slices.Contains(scopes, scope) || scope == admin.ScopeAdmin
+				if refused := r.str("code") == "scope"; refused == allowed {
+					t.Errorf("%s with a key for %s: got %d %s, want it to be allowed: %v", o.ID, scope, r.status, r.text, allowed)
 				}
 			}
 			for _, key := range []string{"", "x", "udb_" + strings.Repeat("a", 32), strings.Repeat("a", 5000)} {

@@ -327,11 +327,11 @@ func TestErrorLimit(t *testing.T) {
 		c := newClient(t, s.Under(t, testSchema()), serve.Options{})
 		r := c.do("400 usage", "POST", "/v1/types/user/entries/get", `{"uids":[1`+strings.Repeat(",1", 20_000)+`]}`)
 		if n := len(r.rules()); n != 2500 {
-			t.Errorf("got %d errors", n)
+			t.Errorf("got %d errors, want 2500", n)
 		}
 		r = c.do("400 usage", "PUT", c.create(alice)+"/tags", `{"tags":[1`+strings.Repeat(",1", 999)+`]}`)
 		if n := len(r.rules()); n != 1000 {
-			t.Errorf("got %d errors", n)
+			t.Errorf("got %d errors, want 1000", n)
 		}
 	})
 }

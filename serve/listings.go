@@ -78,7 +78,7 @@ func (in Filter) toQuery(r *http.Request, t schema.Type) (q userdb.Query, wrong 
 		wrong = append(wrong, paramProblem("order", "prefix, gte and lte need order=FIELD"))
 	}
 	if in.Disabled.set {
-		q.Disabled = &in.Disabled.is
+		q.Disabled = &in.Disabled.value
 	}
 	return q, wrong
 }
@@ -205,20 +205,20 @@ func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, e
 // count counts the entries that a query selects. Unless an index has their number, counting scans
 // many records. Requests that ask at the same time therefore share one count, and a slow count is
 // reused for a while.
-func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, of Filter) (userdb.Total, error) {
+func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, f Filter) (userdb.Total, error) {
 	if q.Order == "" && q.Disabled == nil && len(q.Where)+len(q.Tags) == 1 {
 		return t.Count(ctx, q)
 	}
-	name, err := json.Marshal([]any{"count", c.key.Namespace, t.Name(), of.Where, of.Tag, of.Order, of.Prefix, of.GTE, of.LTE, of.Disabled.set, of.Disabled.is})
+	name, err := json.Marshal([]any{"count", c.key.Namespace, t.Name(), f.Where, f.Tag, f.Order, f.Prefix, f.GTE, f.LTE, f.Disabled.set, f.Disabled.value})
 	if err != nil {
 		return userdb.Total{}, err
 	}
 	asked := time.Now()
-	one, err := figures.Gather(ctx, &c.service.figures, string(name), 0, func(ctx context.Context) (userdb.Total, error) { return t.Count(ctx, q) })
-	if one.StartedAt.Before(asked) {
-		one.Value.Estimate = true
+	figure, err := figures.Gather(ctx, &c.service.figures, string(name), 0, func(ctx context.Context) (userdb.Total, error) { return t.Count(ctx, q) })
+	if figure.StartedAt.Before(asked) { // it may lack changes that were made since
+		figure.Value.Estimate = true
 	}
-	return one.Value, figureError(err)
+	return figure.Value, figureError(err)
 }
 
 // figureError returns a problem with [userdb.CodeUnavailable] if err means that a figure was not

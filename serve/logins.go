@@ -212,14 +212,14 @@ func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput
 	if err != nil {
 		return nil, err
 	}
-	if !in.Body.Current.is && !c.key.HasScope(admin.ScopeWrite) {
+	if !in.Body.Current.present && !c.key.HasScope(admin.ScopeWrite) {
 		return nil, problem(userdb.CodeScope, "without the scope write, setting a password requires the current one")
 	}
 	if _, err := in.Body.parseSession(in.Body.Session); err != nil {
 		return nil, err
 	}
 	var e userdb.Entry
-	if in.Body.Current.is {
+	if in.Body.Current.present {
 		e, err = t.ChangePassword(ctx, in.hint(), in.Body.Current.text, in.Body.Password, in.Body.attempt())
 	} else {
 		e, err = t.SetPassword(ctx, in.hint(), in.Body.Password)

@@ -8,28 +8,28 @@ import (
 )
 
 // OptionalBool represents a boolean parameter that may be absent.
-type OptionalBool struct{ is, set bool }
+type OptionalBool struct{ value, set bool }
 
 // Receiver implements [huma.ParamWrapper].
-func (e *OptionalBool) Receiver() reflect.Value { return reflect.ValueOf(&e.is).Elem() }
+func (o *OptionalBool) Receiver() reflect.Value { return reflect.ValueOf(&o.value).Elem() }
 
 // Schema implements [huma.SchemaProvider].
 func (*OptionalBool) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeBoolean} }
 
 // OnParamSet implements [huma.ParamReactor].
-func (e *OptionalBool) OnParamSet(set bool, _ any) { e.set = set }
+func (o *OptionalBool) OnParamSet(set bool, _ any) { o.set = set }
 
 // OptionalText holds text that may be absent. Empty text and null count as present, so that leaving
 // a field of a form empty does not bypass a check.
 type OptionalText struct {
-	text string
-	is   bool
+	text    string
+	present bool
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (g *OptionalText) UnmarshalJSON(text []byte) error {
-	g.is = true
-	return json.Unmarshal(text, &g.text)
+func (o *OptionalText) UnmarshalJSON(text []byte) error {
+	o.present = true
+	return json.Unmarshal(text, &o.text)
 }
 
 // Schema implements [huma.SchemaProvider].

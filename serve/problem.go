@@ -25,8 +25,8 @@ type Problem struct {
 	Status     int            `json:"status" example:"409"`
 	Detail     string         `json:"detail,omitempty" doc:"what is wrong, for people to read"`
 	Code       Code           `json:"code" example:"duplicate" doc:"one of a few words that do not change: those of the command line, and key, scope, precondition and idempotency"`
-	Field      string         `json:"field,omitempty" doc:"that of the first error"`
-	Rule       string         `json:"rule,omitempty" doc:"that of the first error"`
+	Field      string         `json:"field,omitempty" doc:"the field of the first error"`
+	Rule       string         `json:"rule,omitempty" doc:"the rule of the first error"`
 	RetryAfter int64          `json:"retry_after,omitempty" doc:"seconds to wait before trying again"`
 	RequestID  string         `json:"request_id"`
 	Errors     []FieldProblem `json:"errors,omitempty" doc:"everything that is wrong with the request"`
@@ -160,11 +160,11 @@ func problemOf(err error) *Problem {
 // if waiting does not help.
 func retryAfter(code userdb.Code, err error) int64 {
 	wait, throttled := errors.AsType[*userdb.WaitError](err)
-	busy, full := errors.AsType[*userdb.BusyError](err)
+	busy, isBusy := errors.AsType[*userdb.BusyError](err)
 	switch {
 	case throttled:
 		return seconds(wait.Wait)
-	case full:
+	case isBusy:
 		return max(seconds(busy.Wait), 1)
 	case errors.Is(err, userdb.ErrFileFull), errors.Is(err, userdb.ErrUnsuitable):
 		return 0

@@ -65,7 +65,7 @@ func (c *client) scim(want, method, path, body string) reply {
 		got += " " + kind
 	}
 	if got != want {
-		c.t.Fatalf("%s %s %s: %s %s; want %s", method, path, body, got, r.text, want)
+		c.t.Fatalf("%s %s %s: got %s %s, want %s", method, path, body, got, r.text, want)
 	}
 	if r.text != "" && r.header.Get("Content-Type") != "application/scim+json" {
 		c.t.Errorf("%s %s: Content-Type %q", method, path, r.header.Get("Content-Type"))
@@ -123,7 +123,7 @@ func TestDirectories(t *testing.T) {
 					method, path, _ := strings.Cut(with(s.Send), " ")
 					r := c.send(method, "/scim/v2"+path, with(string(s.Body)), "Content-Type", "application/scim+json")
 					if r.status != s.Status {
-						t.Fatalf("%s: %s: %d %s; want %d", s.What, s.Send, r.status, r.text, s.Status)
+						t.Fatalf("%s: %s: got %d %s, want %d", s.What, s.Send, r.status, r.text, s.Status)
 					}
 					for at, want := range s.Has {
 						if text, is := want.(string); is {
@@ -224,7 +224,7 @@ func TestFilters(t *testing.T) {
 			`userName eq "` + strings.Repeat("a", 5000) + `"`, strings.Repeat("(", 3000) + `userName eq "a"` + strings.Repeat(")", 3000), `userName.x eq "a@x.org"`, "userName eq \"a\x00\"",
 		} {
 			if r := c.scim("400 invalidFilter", "GET", "/Users?filter="+url.QueryEscape(filter), ""); r.body["Resources"] != nil {
-				t.Errorf("%s: %s", filter, r.text)
+				t.Errorf("filter %s: the response has resources: %s", filter, r.text)
 			}
 		}
 		for i := range 3 {
@@ -233,7 +233,7 @@ func TestFilters(t *testing.T) {
 		for page, want := range map[string]int{"": 3, "&count=2": 2, "&count=0": 0, "&startIndex=3": 1, "&startIndex=2&count=1": 1, "&startIndex=4": 0} {
 			r := c.scim("200", "GET", "/Users?filter=externalId+eq+%22shared%22"+page, "")
 			if found, _ := r.body["Resources"].([]any); r.str("totalResults") != "3" || len(found) != want {
-				t.Errorf("%s: %s", page, r.text)
+				t.Errorf("page %s: got %s, want %d resources of 3", page, r.text, want)
 			}
 		}
 		c.scim("400 invalidFilter", "GET", "/Groups?filter="+url.QueryEscape(`userName eq "a@x.org"`), "")
@@ -424,18 +424,18 @@ func TestGroups(t *testing.T) {
 			return strings.Join(all, " ")
 		}
 		g := c.createGroup("admin", a, b)
-		c.equal("a", tags(a), "admin scim:"+g)
-		c.equal("b", tags(b), "scim:"+g)
+		c.equal("tags of a, a member", tags(a), "admin scim:"+g)
+		c.equal("tags of b, a member", tags(b), "scim:"+g)
 		patch := func(want, operations string) {
 			c.t.Helper()
 			c.scim(want, "PATCH", "/Groups/"+g, "{"+patchURN+`"Operations":[`+operations+"]}")
 		}
 		patch("204", `{"op":"remove","path":"members"}`)
-		c.equal("b", tags(b), "")
+		c.equal("tags of b after all members were removed", tags(b), "")
 		patch("204", `{"op":"add","value":{"members":[{"value":"`+b+`"},{"value":"`+b+`"}]}}`)
 		patch("204", `{"op":"replace","path":"members","value":[{"value":"`+a+`"}]},{"op":"add","path":"members","value":[{"value":"`+b+`"}]},{"op":"remove","path":"members[value eq \"`+a+`\"]"}`)
-		c.equal("a", tags(a), "admin")
-		c.equal("b", tags(b), "scim:"+g)
+		c.equal("tags of a, who was removed", tags(a), "admin")
+		c.equal("tags of b, who was added", tags(b), "scim:"+g)
 		patch("400 invalidValue", `{"op":"replace","path":"displayName","value":"x"},{"op":"add","path":"members","value":[{"value":"nobody"}]}`)
 		patch("400 invalidValue", `{"op":"add","path":"members","value":[{"value":"`+g+`","type":"Group"}]}`)
 		patch("400 invalidValue", `{"op":"add","path":"members","value":"`+b+`"}`)
@@ -453,7 +453,7 @@ func TestGroups(t *testing.T) {
 			t.Errorf("without a resource: got %d %v", r.status, r.header)
 		}
 		c.scim("204", "DELETE", "/Groups/"+g, "")
-		c.equal("b", tags(b), "")
+		c.equal("tags of b after the group was deleted", tags(b), "")
 		c.scim("404", "DELETE", "/Groups/"+g, "")
 		c.scim("404", "PATCH", "/Groups/"+g, "{"+patchURN+`"Operations":[{"op":"replace","path":"displayName","value":"x"}]}`)
 		for _, p := range c.Check(t, check.Options{}) {
@@ -609,7 +609,7 @@ func TestServiceDiscovery(t *testing.T) {
 		r := c.scim("200", "GET", "/ServiceProviderConfig", "")
 		for at, want := range map[string]any{"patch.supported": true, "filter.supported": true, "bulk.supported": false, "sort.supported": false, "etag.supported": false, "changePassword.supported": false, "authenticationSchemes.0.type": "oauthbearertoken"} {
 			if got := r.value(at); got != want {
-				t.Errorf("%s is %v", at, got)
+				t.Errorf("%s is %v, want %v", at, got, want)
 			}
 		}
 		for _, name := range []string{"User", "Group"} {
@@ -654,7 +654,7 @@ func TestSchemaForDirectories(t *testing.T) {
 		r := c.scim("200", "GET", "/Users", "")
 		page, _ := r.body["Resources"].([]any)
 		if r.str("totalResults") != "4" || len(page) != 4 {
-			t.Errorf("%s", r.text)
+			t.Errorf("got %s, want four users", r.text)
 		}
 	})
 }
@@ -668,7 +668,7 @@ func TestUnsuitableType(t *testing.T) {
 		c = c.withKey(c.makeKey(admin.Key{Name: "robots", Types: []string{"robot"}, Scopes: []string{admin.ScopeSCIM}}))
 		for range 2 {
 			if r := c.scim("500", "GET", "/Users", ""); !strings.Contains(r.str("detail"), `userName cannot be "email"`) {
-				t.Errorf("%s", r.text)
+				t.Errorf("the detail does not name the field of userName: %s", r.text)
 			}
 		}
 	})
@@ -691,7 +691,7 @@ func TestMappings(t *testing.T) {
 	}
 	for _, text := range []string{"", "[]", `{"emails": 1}`, `{"userName": "name"}`, `{"name": "x"}`, `{"emails": "x", "displayName": "x"}`, `{} {}`} {
 		if _, err := scim.ReadMapping(strings.NewReader(text)); !errors.Is(err, scim.ErrOptions) {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("mapping %s: got %v, want ErrOptions", text, err)
 		}
 	}
 }
@@ -750,7 +750,7 @@ func TestSCIMDetails(t *testing.T) {
 		c.scim("204", "DELETE", "/Users/"+b, "")
 		r = c.scim("200", "GET", "/Groups/"+g, "")
 		if members := r.value("members").([]any); len(members) != 1 || r.value("members.0.value") != id {
-			t.Errorf("members are %s", r.text)
+			t.Errorf("the group is %s, want the one member that still exists", r.text)
 		}
 		c.equal("kind", r.str("meta.resourceType"), "Group")
 		again := c.scim("201", "POST", "/Users", fmt.Sprintf(full, "b@x.org"))
@@ -795,7 +795,7 @@ func TestDuplicateMembersOfDirectories(t *testing.T) {
 			c.scim("400 invalidSyntax", s[0], s[1], s[2])
 		}
 		if now := c.scim("200", "GET", "/Users/"+id, "").text + c.scim("200", "GET", "/Groups/"+g, "").text; now != before {
-			t.Errorf("now %s, was %s", now, before)
+			t.Errorf("the user and the group changed to %s from %s", now, before)
 		}
 		c.equal("users", c.scim("200", "GET", "/Users", "").str("totalResults"), "1")
 	})

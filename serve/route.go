@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -88,11 +89,11 @@ func (c *call) refresh(ctx context.Context) error {
 func (c *call) visibleTypes(ctx context.Context) iter.Seq[*userdb.Type] {
 	return func(yield func(*userdb.Type) bool) {
 		known := c.db.Schema().Types
-		old := func(name string) bool { _, is := known[name]; return is }
-		if !c.yieldTypes(old, yield) || c.refresh(ctx) != nil {
+		isKnown := func(name string) bool { _, is := known[name]; return is }
+		if !c.yieldTypes(isKnown, yield) || c.refresh(ctx) != nil {
 			return
 		}
-		c.yieldTypes(func(name string) bool { return !old(name) }, yield)
+		c.yieldTypes(func(name string) bool { return !isKnown(name) }, yield)
 	}
 }
 
@@ -313,11 +314,7 @@ func (s *Service) authorizeKey(req *http.Request, r route) (admin.Key, error) {
 		return admin.Key{}, err
 	}
 	info.key = key.Name
-	may := false
-	for _, scope := range r.scopes {
-		may = may || key.HasScope(scope)
-	}
-	if !may {
+	if !slices.ContainsFunc(r.scopes, key.HasScope) {
 		return admin.Key{}, problem(userdb.CodeScope, "the key does not have the scope "+strings.Join(r.scopes, " or "))
 	}
 	return key, nil

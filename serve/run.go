@@ -140,8 +140,8 @@ type deadliner interface{ SetDeadline(t time.Time) error }
 
 // startClose starts to close the listener. The caller must keep calling Accept, which closes it.
 func (d *drainListener) startClose() {
-	by := time.Now().Add(closeTimeout)
-	d.closing.Store(&by)
+	deadline := time.Now().Add(closeTimeout)
+	d.closing.Store(&deadline)
 	if l, is := d.Listener.(deadliner); !is || l.SetDeadline(time.Now()) != nil {
 		d.Close()
 	}
@@ -150,9 +150,9 @@ func (d *drainListener) startClose() {
 // Accept implements [net.Listener].
 func (d *drainListener) Accept() (net.Conn, error) {
 	for {
-		by, l := d.closing.Load(), d.Listener
-		if by != nil {
-			if time.Now().After(*by) {
+		deadline, l := d.closing.Load(), d.Listener
+		if deadline != nil {
+			if time.Now().After(*deadline) {
 				d.Close()
 			}
 			// If l is closed, Accept returns the error.
@@ -162,7 +162,7 @@ func (d *drainListener) Accept() (net.Conn, error) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return c, err
 		}
-		if by != nil {
+		if deadline != nil {
 			d.Close()
 		}
 	}

@@ -189,7 +189,7 @@ func (c *client) do(want string, method, path, body string, headers ...string) r
 		}
 	}
 	if got != want {
-		c.t.Fatalf("%s %s: %s %s; want %s", method, path, got, r.text, want)
+		c.t.Fatalf("%s %s: got %s %s, want %s", method, path, got, r.text, want)
 	}
 	return r
 }
@@ -275,7 +275,7 @@ func TestAllErrorsReported(t *testing.T) {
 		} {
 			r := c.do("400 usage", "POST", "/v1/types/user/entries", body)
 			if !strings.Contains(r.text, want) {
-				t.Errorf("%s: %s", body, r.text)
+				t.Errorf("%s: got %s, want a mention of %s", body, r.text, want)
 			}
 		}
 		for body, want := range map[string]string{`{"identifier":"x"}`: "/password", `{"identifier":"x","password":"y","session":true}`: "/session"} {
@@ -377,11 +377,11 @@ func TestLoginsAndSessions(t *testing.T) {
 		}
 		r = c.do("200", "POST", "/v1/types/user/login", `{"identifier":"Alice","password":"battery staple 9","origin":"192.0.2.1","agent":"test","session":{"life":"2d","idle":"1h"}}`)
 		secret, id := r.str("session.secret"), r.str("session.id")
-		asked := func(secret string) string {
+		active := func(secret string) string {
 			return c.do("200", "POST", "/v1/session", `{"secret":"`+secret+`"}`).str("active")
 		}
-		c.equal("active", asked(secret), "true")
-		c.equal("unknown secret", asked(secret[1:]), "false")
+		c.equal("active", active(secret), "true")
+		c.equal("unknown secret", active(secret[1:]), "false")
 		r = c.do("200", "GET", path+"/sessions", "")
 		if !strings.Contains(r.text, id) || !strings.Contains(r.text, `"agent":"test"`) || strings.Contains(r.text, secret) {
 			t.Errorf("wrong sessions: %s", r.text)
@@ -402,20 +402,20 @@ func TestLoginsAndSessions(t *testing.T) {
 		c.do("412 precondition", "POST", path+"/sessions", `{}`, "If-Match", `"x"`)
 		c.do("204", "DELETE", path+"/sessions/"+id, "")
 		c.do("404 not_found", "DELETE", path+"/sessions/"+id, "")
-		c.equal("one session ended, the other active", asked(secret)+asked(second), "falsetrue")
+		c.equal("one session ended, the other active", active(secret)+active(second), "falsetrue")
 		c.do("204", "POST", "/v1/session/end", `{"secret":"`+second+`"}`)
 		c.do("204", "POST", "/v1/session/end", `{"secret":"`+second+`"}`)
-		c.equal("session after its end", asked(second), "false")
+		c.equal("session after its end", active(second), "false")
 
 		third := c.do("201", "POST", path+"/sessions", `{}`).str("session.secret")
 		c.do("204", "DELETE", path+"/sessions", "")
-		c.equal("session after the end of all", asked(third), "false")
+		c.equal("session after the end of all", active(third), "false")
 		r = c.do("200", "PUT", path+"/password", `{"password":"battery staple 10","session":{}}`)
 		fourth := r.str("session.secret")
-		c.equal("session begun with the new password", asked(fourth), "true")
+		c.equal("session begun with the new password", active(fourth), "true")
 		c.do("401 login", "PUT", path+"/password", `{"password":"battery staple 11","current":"battery staple 9"}`)
 		c.do("200", "PUT", path+"/password", `{"password":"battery staple 11","current":"battery staple 10"}`)
-		c.equal("session begun with an old password", asked(fourth), "false")
+		c.equal("session begun with an old password", active(fourth), "false")
 		c.do("422 invalid", "PUT", path+"/password", `{"password":"short"}`)
 		c.do("204", "POST", path+"/disable", "")
 		c.do("409 conflict", "POST", path+"/sessions", `{}`)

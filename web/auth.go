@@ -104,8 +104,8 @@ func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 		if !a.signedIn(w, r, e) {
 			return false
 		}
-		ctx, done := withTimeout(r)
-		defer done()
+		ctx, cancel := withTimeout(r)
+		defer cancel()
 		has, err := a.Users.Tags(hints.Key(e.Key())).Has(ctx, tag)
 		switch {
 		case errors.Is(err, userdb.ErrNotFound): // deleted meanwhile
@@ -138,16 +138,16 @@ func (a Auth) signedIn(w http.ResponseWriter, r *http.Request, e userdb.Entry) b
 	return false
 }
 
-// handler finds out who the visitor is and calls next if may returns true. It forbids caches to
+// handler finds out who the visitor is and calls next if allowed returns true. It forbids caches to
 // keep the response.
-func (a Auth) handler(next http.Handler, may func(http.ResponseWriter, *http.Request, userdb.Entry) bool) http.Handler {
+func (a Auth) handler(next http.Handler, allowed func(http.ResponseWriter, *http.Request, userdb.Entry) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var v visitor
 		if secret := a.secret(r); secret != "" {
-			ctx, done := withTimeout(r)
+			ctx, cancel := withTimeout(r)
 			var err error
 			v.entry, v.session, err = a.Users.Session(ctx, secret)
-			if done(); err != nil && !errors.Is(err, userdb.ErrNotFound) {
+			if cancel(); err != nil && !errors.Is(err, userdb.ErrNotFound) {
 				a.fail(w, r, err)
 				return
 			}
@@ -157,7 +157,7 @@ func (a Auth) handler(next http.Handler, may func(http.ResponseWriter, *http.Req
 		}
 		w.Header().Add("Vary", "Cookie")
 		w.Header().Set("Cache-Control", "no-store")
-		if may(w, r, v.entry) {
+		if allowed(w, r, v.entry) {
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, v)))
 		}
 	})
@@ -192,8 +192,8 @@ func (a Auth) Attempt(r *http.Request) userdb.Attempt {
 // Show the same message for every ErrLogin, whatever was wrong; for a *userdb.WaitError, say how
 // long to wait.
 func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, password string) (userdb.Entry, error) {
-	ctx, done := withTimeout(r)
-	defer done()
+	ctx, cancel := withTimeout(r)
+	defer cancel()
 	const logins = 3 // a login starts over if the password changes meanwhile
 	for n := range logins {
 		e, err := a.Users.Login(ctx, identifier, password, a.Attempt(r))
@@ -216,8 +216,8 @@ func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, passwor
 func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) error {
 	o := a.Session
 	o.Origin, o.Agent = Origin(r, a.Proxies), r.UserAgent()
-	ctx, done := withTimeout(r)
-	defer done()
+	ctx, cancel := withTimeout(r)
+	defer cancel()
 	s, secret, err := a.Users.StartSession(ctx, e, o)
 	if err != nil {
 		return err
@@ -235,8 +235,8 @@ func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) erro
 // the errors of Login, and sets [userdb.Session.Verified] to now on success. Call it only if
 // Verified is too long ago.
 func (a Auth) Verify(r *http.Request, password string) error {
-	ctx, done := withTimeout(r)
-	defer done()
+	ctx, cancel := withTimeout(r)
+	defer cancel()
 	_, _, err := a.Users.VerifySession(ctx, a.secret(r), password, a.Attempt(r))
 	return err
 }
@@ -248,8 +248,8 @@ func (a Auth) SignOut(w http.ResponseWriter, r *http.Request) error {
 	if secret == "" {
 		return nil
 	}
-	ctx, done := withTimeout(r)
-	defer done()
+	ctx, cancel := withTimeout(r)
+	defer cancel()
 	if err := a.Users.EndSession(ctx, secret); err != nil {
 		return err
 	}

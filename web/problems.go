@@ -74,7 +74,7 @@ func problem(code userdb.Code, err error) Problem {
 	p := Problem{Code: code, Rule: "unavailable", Params: map[string]string{}}
 	field, ofField := errors.AsType[*userdb.FieldError](err)
 	policy, ofPolicy := errors.AsType[*password.PolicyError](err)
-	wait, toWait := errors.AsType[*userdb.WaitError](err)
+	wait, throttled := errors.AsType[*userdb.WaitError](err)
 	busy, isBusy := errors.AsType[*userdb.BusyError](err)
 	switch {
 	case code == userdb.CodeInvalid && ofPolicy:
@@ -83,7 +83,7 @@ func problem(code userdb.Code, err error) Problem {
 		p.Field, p.Rule, p.Params["reason"] = field.Field, field.Rule, field.Reason
 	case code == userdb.CodeDuplicate && ofField:
 		p.Field, p.Rule = field.Field, "taken"
-	case code == userdb.CodeThrottled && toWait:
+	case code == userdb.CodeThrottled && throttled:
 		p.Rule, p.Params["seconds"] = "wait", seconds(wait.Wait)
 	case code == userdb.CodeUnavailable && isBusy:
 		p.Rule, p.Params["seconds"] = "busy", seconds(max(busy.Wait, time.Second))

@@ -28,8 +28,8 @@ import (
 func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
 
 const (
-	clear = "correct horse battery"
-	other = "battery staple horse"
+	goodPassword  = "correct horse battery"
+	otherPassword = "battery staple horse"
 )
 
 // A site serves one account, alice, over HTTP.
@@ -39,7 +39,7 @@ type site struct {
 	auth   web.Auth
 	server *httptest.Server
 	client *http.Client
-	last   error // of the latest form
+	last   error // what the handler of the latest form returned
 }
 
 func newSite(t *testing.T, tls bool, edit func(*web.Auth)) *site {
@@ -53,7 +53,7 @@ func newSite(t *testing.T, tls bool, edit func(*web.Auth)) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = users.Create(t.Context(), userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice", "email", "alice@example.com"), Password: clear})
+	_, err = users.Create(t.Context(), userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice", "email", "alice@example.com"), Password: goodPassword})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,44 +123,44 @@ func (p *site) do(method, path string, form ...string) string {
 func (p *site) want(what, got, want string) {
 	p.t.Helper()
 	if got != want {
-		p.t.Errorf("%s: %q, want %q", what, got, want)
+		p.t.Errorf("%s: got %q, want %q", what, got, want)
 	}
 }
 
 func (p *site) signIn() {
 	p.t.Helper()
-	p.want("sign in", p.do("POST", "/signin", "identifier", "alice", "password", clear), "303 /")
+	p.want("sign in", p.do("POST", "/signin", "identifier", "alice", "password", goodPassword), "303 /")
 }
 
 // TestSignIn signs in and out, and visits pages that require an entry or a tag.
 func TestSignIn(t *testing.T) {
 	for _, tls := range []bool{false, true} {
 		p := newSite(t, tls, nil)
-		p.want("a visitor", p.do("GET", "/"), "200 hello , false")
-		p.want("who is not signed in", p.do("GET", "/account?a=1&b=/2"), "303 /signin?return=%2Faccount%3Fa%3D1%26b%3D%2F2")
-		p.want("a form of one", p.do("POST", "/account"), "303 /signin")
-		p.do("POST", "/signin", "identifier", "alice", "password", other)
+		p.want("home page, not signed in", p.do("GET", "/"), "200 hello , false")
+		p.want("account page, not signed in", p.do("GET", "/account?a=1&b=/2"), "303 /signin?return=%2Faccount%3Fa%3D1%26b%3D%2F2")
+		p.want("form of the account page, not signed in", p.do("POST", "/account"), "303 /signin")
+		p.do("POST", "/signin", "identifier", "alice", "password", otherPassword)
 		if !errors.Is(p.last, userdb.ErrLogin) {
-			t.Errorf("a wrong password: %v", p.last)
+			t.Errorf("a wrong password: got %v, want ErrLogin", p.last)
 		}
-		p.want("still", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
-		p.want("sign in", p.do("POST", "/signin?return=%2Faccount%3Fa%3D1", "identifier", "Alice@example.com", "password", clear), "303 /account?a=1")
-		p.want("signed in", p.do("GET", "/account"), "200 hello alice, true")
-		p.want("everywhere", p.do("GET", "/"), "200 hello alice, true")
-		p.want("without the tag", p.do("GET", "/admin/"), "403 Forbidden")
+		p.want("account page after a wrong password", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
+		p.want("sign in by address", p.do("POST", "/signin?return=%2Faccount%3Fa%3D1", "identifier", "Alice@example.com", "password", goodPassword), "303 /account?a=1")
+		p.want("account page, signed in", p.do("GET", "/account"), "200 hello alice, true")
+		p.want("home page, signed in", p.do("GET", "/"), "200 hello alice, true")
+		p.want("admin page without the tag", p.do("GET", "/admin/"), "403 Forbidden")
 		if _, err := p.users.Tags(hints.UID("alice")).Add(t.Context(), "admin"); err != nil {
 			t.Fatal(err)
 		}
-		p.want("with the tag", p.do("GET", "/admin/"), "200 hello alice, true")
+		p.want("admin page with the tag", p.do("GET", "/admin/"), "200 hello alice, true")
 		cookies := p.client.Jar.Cookies(mustURL(t, p.server.URL))
 		p.want("sign out", p.do("POST", "/signout"), "303 /")
-		p.want("signed out", p.do("GET", "/admin/"), "303 /signin?return=%2Fadmin%2F")
+		p.want("admin page, signed out", p.do("GET", "/admin/"), "303 /signin?return=%2Fadmin%2F")
 		if left := p.client.Jar.Cookies(mustURL(t, p.server.URL)); len(left) > 0 {
-			t.Errorf("cookies %v", left)
+			t.Errorf("after signing out, the browser has the cookies %v", left)
 		}
 		p.client.Jar.SetCookies(mustURL(t, p.server.URL), []*http.Cookie{{Name: cookies[0].Name, Value: cookies[0].Value, Secure: tls, Path: "/"}})
-		p.want("the old cookie", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
-		p.want("once more", p.do("POST", "/signout"), "303 /")
+		p.want("account page with the old cookie", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
+		p.want("sign out again", p.do("POST", "/signout"), "303 /")
 	}
 }
 
@@ -182,16 +182,16 @@ func TestOneSession(t *testing.T) {
 	n := 0
 	for s, err := range p.users.Sessions(t.Context(), hints.UID("alice")) {
 		if n++; err != nil || s.Origin != "127.0.0.1" || s.Agent == "" {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("the session is %+v, %v; want one with an origin and an agent", s, err)
 		}
 	}
 	if n != 1 {
-		t.Errorf("%d sessions", n)
+		t.Errorf("got %d sessions, want 1", n)
 	}
-	if _, err := p.users.SetPassword(t.Context(), hints.UID("alice"), other); err != nil {
+	if _, err := p.users.SetPassword(t.Context(), hints.UID("alice"), otherPassword); err != nil {
 		t.Fatal(err)
 	}
-	p.want("ended", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
+	p.want("account page after a new password", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
 }
 
 // TestAllowed checks that visitors who are not allowed get the answer of a wrong password, and that
@@ -202,12 +202,12 @@ func TestAllowed(t *testing.T) {
 		a.Allowed = func(e userdb.Entry) bool { return !refuse.Load() || e.Text("name") != "alice" }
 	})
 	p.signIn()
-	p.want("allowed", p.do("GET", "/account"), "200 hello alice, true")
+	p.want("account page, allowed", p.do("GET", "/account"), "200 hello alice, true")
 	refuse.Store(true)
-	p.want("a session", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
-	p.want("a visitor", p.do("GET", "/"), "200 hello , false")
-	if p.do("POST", "/signin", "identifier", "alice", "password", clear); !errors.Is(p.last, userdb.ErrLogin) {
-		t.Errorf("signing in: %v", p.last)
+	p.want("account page, no longer allowed", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
+	p.want("home page, no longer allowed", p.do("GET", "/"), "200 hello , false")
+	if p.do("POST", "/signin", "identifier", "alice", "password", goodPassword); !errors.Is(p.last, userdb.ErrLogin) {
+		t.Errorf("signing in: got %v, want ErrLogin", p.last)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestAllowed(t *testing.T) {
 // taken for signed out because the store does not answer.
 func TestNoSignInPage(t *testing.T) {
 	p := newSite(t, false, func(a *web.Auth) { a.SignInPath = "" })
-	p.want("nobody", p.do("GET", "/account"), "401 Unauthorized")
+	p.want("account page, not signed in", p.do("GET", "/account"), "401 Unauthorized")
 	p.signIn()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -225,7 +225,7 @@ func TestNoSignInPage(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	p.mux().ServeHTTP(w, req)
-	p.want("no answer", fmt.Sprint(w.Code, " ", w.Body), "503 The service is not responding. Try again in a moment.\n")
+	p.want("page while the store does not answer", fmt.Sprint(w.Code, " ", w.Body), "503 The service is not responding. Try again in a moment.\n")
 	failedPath := ""
 	p.auth.Failed = func(w http.ResponseWriter, r *http.Request, err error) {
 		failedPath = r.URL.Path
@@ -233,7 +233,7 @@ func TestNoSignInPage(t *testing.T) {
 	}
 	w = httptest.NewRecorder()
 	p.mux().ServeHTTP(w, req)
-	p.want("no answer, of the application's own", fmt.Sprint(w.Code, failedPath), "418/account")
+	p.want("the application's own page while the store does not answer", fmt.Sprint(w.Code, failedPath), "418/account")
 }
 
 // TestCookie checks the cookie's attributes for requests over HTTP, TLS and proxies.
@@ -253,7 +253,7 @@ func TestCookie(t *testing.T) {
 			r.Header.Set("X-Forwarded-Proto", tt.proto)
 		}
 		w := httptest.NewRecorder()
-		if _, err := p.auth.SignIn(w, r, "alice", clear); err != nil {
+		if _, err := p.auth.SignIn(w, r, "alice", goodPassword); err != nil {
 			t.Fatal(err)
 		}
 		got := w.Header().Get("Set-Cookie")
@@ -261,7 +261,7 @@ func TestCookie(t *testing.T) {
 		secret, flags, _ := strings.Cut(after, ";")
 		p.want(tt.url+tt.proto, strings.Replace(before+"=;"+flags, "Max-Age=2591999", "Max-Age=2592000", 1), tt.want)
 		if _, _, err := p.users.Session(t.Context(), secret); err != nil {
-			t.Errorf("%s: %v", tt.url, err)
+			t.Errorf("%s: the cookie does not hold a session: %v", tt.url, err)
 		}
 	}
 }
@@ -293,7 +293,7 @@ func TestCookieClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := w.Header().Get("Set-Cookie"); !strings.Contains(got, "; Max-Age=3600;") {
-			t.Errorf("a store that is %v ahead: %s", off, got)
+			t.Errorf("a store that is %v ahead: got %s, want Max-Age=3600", off, got)
 		}
 	}
 }
@@ -330,11 +330,11 @@ func TestOrigin(t *testing.T) {
 			}
 		}
 		if got := web.Origin(r, proxies); got != tt.want {
-			t.Errorf("%s, %s: %q, want %q", tt.from, tt.forwarded, got, tt.want)
+			t.Errorf("peer %q, headers %q: got %q, want %q", tt.from, tt.forwarded, got, tt.want)
 		}
 		r.Header.Set("X-Forwarded-For", tt.forwarded)
 		if got := web.Origin(r, proxies); got != tt.want {
-			t.Errorf("%s, %s in one: %q, want %q", tt.from, tt.forwarded, got, tt.want)
+			t.Errorf("peer %q, one header %q: got %q, want %q", tt.from, tt.forwarded, got, tt.want)
 		}
 	}
 }
@@ -374,7 +374,7 @@ func TestReturnPath(t *testing.T) {
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/signin?"+url.Values{"return": {tt.text}}.Encode(), nil)
 		if got := web.ReturnPath(r); got != tt.want {
-			t.Errorf("%q: %q, want %q", tt.text, got, tt.want)
+			t.Errorf("ReturnPath of %q: got %q, want %q", tt.text, got, tt.want)
 		}
 	}
 }
@@ -409,6 +409,6 @@ func TestProblems(t *testing.T) {
 		p.want(fmt.Sprint(tt.err), strings.Join(got, "; "), tt.want)
 	}
 	german := web.Catalogue{"email taken": "Diese Adresse ist vergeben.", "": "Das geht nicht: {reason}"}
-	p.want("of a field", german.Text(web.Problem{Field: "email", Rule: "taken"}), "Diese Adresse ist vergeben.")
-	p.want("of none", german.Text(web.Problem{Field: "name", Rule: "x", Params: map[string]string{"reason": "zu lang"}}), "Das geht nicht: zu lang")
+	p.want("text of a rule of a field", german.Text(web.Problem{Field: "email", Rule: "taken"}), "Diese Adresse ist vergeben.")
+	p.want("text of any other problem", german.Text(web.Problem{Field: "name", Rule: "x", Params: map[string]string{"reason": "zu lang"}}), "Das geht nicht: zu lang")
 }

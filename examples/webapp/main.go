@@ -40,7 +40,7 @@ type site struct {
 	auth  web.Auth
 	mail  string // the directory of mails
 	admin string // the administrator's address
-	base  string // the beginning of links; requests do not choose it
+	base  string // the beginning of links, which must not depend on requests
 }
 
 func main() {
@@ -71,8 +71,8 @@ func (s *site) run(ctx context.Context, listen, store string) error {
 	}
 	defer db.Close()
 	users, err := db.Type("user")
-	listener, busy := new(net.ListenConfig).Listen(ctx, "tcp", listen)
-	if err = errors.Join(err, busy); err != nil {
+	listener, listenErr := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err = errors.Join(err, listenErr); err != nil {
 		return err
 	}
 	s.users, s.auth, s.base = users, web.Auth{Users: users, SignInPath: "/signin"}, "http://"+listener.Addr().String()
@@ -82,9 +82,9 @@ func (s *site) run(ctx context.Context, listen, store string) error {
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	late, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	limited, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return server.Shutdown(late) // waits for the Shutdown that AfterFunc began
+	return server.Shutdown(limited) // waits for the Shutdown that AfterFunc began
 }
 
 // send writes a mail to a file, which appears only when it is complete. The link is on a line of
@@ -182,8 +182,8 @@ func (s *site) page(name string, load func(*http.Request) (any, error), do func(
 	})
 }
 
-// guard wraps all pages. It refuses forms from other sites, and keeps them from learning links with
-// secrets.
+// guard wraps all pages. It refuses forms from other sites, and keeps links that contain secrets
+// from other sites.
 func guard(next http.Handler) http.Handler {
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
@@ -202,22 +202,22 @@ func (s *site) handler() http.Handler {
 	s.auth.Failed = func(w http.ResponseWriter, r *http.Request, err error) {
 		s.page("gone", func(*http.Request) (any, error) { return nil, err }, nil).ServeHTTP(w, r)
 	}
-	mux, all, own := http.NewServeMux(), s.auth.Visitor, s.auth.Require
+	mux, anyone, signedIn := http.NewServeMux(), s.auth.Visitor, s.auth.Require
 	mux.Handle("GET /pages/style.css", http.FileServerFS(files))
-	mux.Handle("GET /{$}", all(s.page("home", nil, nil)))
-	mux.Handle("GET /sent", all(s.page("sent", func(r *http.Request) (any, error) { return r.FormValue("to"), nil }, nil)))
-	mux.Handle("/signup", all(s.page("signup", nil, s.signUp)))
-	mux.Handle("/welcome", all(s.page("welcome", s.invitation, s.welcome)))
-	mux.Handle("/signin", all(s.page("signin", func(r *http.Request) (any, error) { return web.ReturnPath(r), nil }, s.signIn)))
-	mux.Handle("POST /signout", all(s.page("home", nil, s.signOut)))
-	mux.Handle("/forgot", all(s.page("forgot", nil, s.forgot)))
-	mux.Handle("/reset", all(s.page("reset", s.peek("reset"), s.reset)))
-	mux.Handle("/confirm", all(s.page("confirm", s.peek("change:email"), s.confirm)))
-	mux.Handle("GET /account", own(s.page("account", func(r *http.Request) (any, error) { return s.users.Tags(me(r)).Members(r.Context()) }, nil)))
-	mux.Handle("/account/edit", own(s.page("edit", nil, s.edit)))
-	mux.Handle("/account/password", own(s.page("password", nil, s.password)))
-	mux.Handle("/account/email", own(s.page("email", nil, s.email)))
-	mux.Handle("/account/devices", own(s.page("devices", func(r *http.Request) (any, error) { return s.users.Sessions(r.Context(), me(r)), nil }, s.endDevices)))
+	mux.Handle("GET /{$}", anyone(s.page("home", nil, nil)))
+	mux.Handle("GET /sent", anyone(s.page("sent", func(r *http.Request) (any, error) { return r.FormValue("to"), nil }, nil)))
+	mux.Handle("/signup", anyone(s.page("signup", nil, s.signUp)))
+	mux.Handle("/welcome", anyone(s.page("welcome", s.invitation, s.welcome)))
+	mux.Handle("/signin", anyone(s.page("signin", func(r *http.Request) (any, error) { return web.ReturnPath(r), nil }, s.signIn)))
+	mux.Handle("POST /signout", anyone(s.page("home", nil, s.signOut)))
+	mux.Handle("/forgot", anyone(s.page("forgot", nil, s.forgot)))
+	mux.Handle("/reset", anyone(s.page("reset", s.peek("reset"), s.reset)))
+	mux.Handle("/confirm", anyone(s.page("confirm", s.peek("change:email"), s.confirm)))
+	mux.Handle("GET /account", signedIn(s.page("account", func(r *http.Request) (any, error) { return s.users.Tags(me(r)).Members(r.Context()) }, nil)))
+	mux.Handle("/account/edit", signedIn(s.page("edit", nil, s.edit)))
+	mux.Handle("/account/password", signedIn(s.page("password", nil, s.password)))
+	mux.Handle("/account/email", signedIn(s.page("email", nil, s.email)))
+	mux.Handle("/account/devices", signedIn(s.page("devices", func(r *http.Request) (any, error) { return s.users.Sessions(r.Context(), me(r)), nil }, s.endDevices)))
 	mux.Handle("/admin", s.auth.RequireTag("admin", s.page("admin", s.list, s.setDisabled)))
 	return guard(mux)
 }
@@ -378,9 +378,9 @@ func (s *site) list(r *http.Request) (any, error) {
 	q := strings.TrimSpace(r.FormValue("q"))
 	p, err := s.users.Page(r.Context(), userdb.Query{Order: "name", Prefix: strings.ToLower(q), Limit: 20, After: r.FormValue("after"), Before: r.FormValue("before")})
 	if errors.Is(err, userdb.ErrCursor) {
-		err = nil // somebody made it up: the page is empty
+		err = nil // an invalid position: show an empty page
 	}
-	if e, none := s.users.Find(r.Context(), hints.Any(q)); err == nil && none == nil {
+	if e, findErr := s.users.Find(r.Context(), hints.Any(q)); err == nil && findErr == nil {
 		p.Entries = slices.DeleteFunc(p.Entries, func(o userdb.Entry) bool { return o.UID() == e.UID() })
 		p.Entries = slices.Insert(p.Entries, 0, e)
 	}

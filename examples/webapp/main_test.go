@@ -32,7 +32,7 @@ type visitor struct {
 	s      *site
 	server *httptest.Server
 	client *http.Client
-	read   map[string]bool
+	read   map[string]bool // files of mails that links has returned
 }
 
 // eachStore runs a test on a site with accounts in memory, and on one with accounts on Redis.
@@ -189,7 +189,7 @@ func TestSignUp(t *testing.T) {
 			pages[strings.ReplaceAll(page, "<strong>"+identifier, "<strong>ADDRESS")] = true
 		}
 		if len(pages) != 1 {
-			t.Errorf("%d pages after sign-up", len(pages))
+			t.Errorf("got %d different pages after sign-up and forgotten passwords, want 1", len(pages))
 		}
 		links := map[string]int{}
 		all, _ := filepath.Glob(filepath.Join(v.s.mail, "mail-*"))
@@ -200,7 +200,7 @@ func TestSignUp(t *testing.T) {
 			links[to]++
 		}
 		if fmt.Sprint(links) != "map[To: disabled@example.com:2 To: known@example.com:3 To: limit@example.com:3 To: new@example.com:1]" {
-			t.Errorf("mails: %v", links)
+			t.Errorf("got the numbers of mails %v", links)
 		}
 	})
 }
@@ -289,7 +289,7 @@ func TestAccount(t *testing.T) {
 		other.do(303, "/signin", "identifier", "new@example.com", "password", "battery staple horse")
 		ids := regexp.MustCompile(`name="id" value="([^"]+)"`).FindAllStringSubmatch(v.do(200, "/account/devices"), -1)
 		if len(ids) != 2 {
-			t.Fatalf("%d devices", len(ids))
+			t.Fatalf("got %d devices, want 2", len(ids))
 		}
 		for range 2 { // the second time it has ended already
 			v.do(303, "/account/devices", "id", ids[0][1])
@@ -333,12 +333,12 @@ func TestEditUntouched(t *testing.T) {
 		send(303, first, "job", "cook")
 		conflict := send(409, first, "name", "annie")
 		if input(conflict, "job") != "cook" || input(conflict, "name") != "annie" {
-			t.Errorf("the next form has %s, %s", input(conflict, "name"), input(conflict, "job"))
+			t.Errorf("the form after a conflict has %s and %s, want annie and cook", input(conflict, "name"), input(conflict, "job"))
 		}
 		send(303, conflict)
 		e, err := v.s.users.Find(t.Context(), hints.Any("ann@example.com"))
 		if err != nil || e.Text("name") != "annie" || e.Text("job") != "cook" {
-			t.Errorf("%q, %v", e.Facets(), err)
+			t.Errorf("the account is %q, %v; want the name annie and the job cook", e.Facets(), err)
 		}
 	})
 }
@@ -361,7 +361,7 @@ func TestStrangersMails(t *testing.T) {
 			}
 		}
 		if mails != 3 {
-			t.Errorf("%d mails to a stranger", mails)
+			t.Errorf("got %d mails to a stranger, want 3", mails)
 		}
 	})
 }
@@ -382,7 +382,7 @@ func TestAway(t *testing.T) {
 			}
 			v.s.handler().ServeHTTP(w, r)
 			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Set-Cookie") != "" {
-				t.Errorf("%s: %d %v", path, w.Code, w.Header())
+				t.Errorf("%s: got %d %v, want 503 and no cookie", path, w.Code, w.Header())
 			}
 			v.wantProblem(w.Body.String(), "", "The service is not responding.")
 		}
@@ -469,10 +469,10 @@ func TestOtherSites(t *testing.T) {
 		must(t, err)
 		must(t, resp.Body.Close())
 		if resp.StatusCode != http.StatusForbidden {
-			t.Errorf("another site's form: %s", resp.Status)
+			t.Errorf("another site's form: got %s, want 403", resp.Status)
 		}
 		if left, _ := filepath.Glob(filepath.Join(v.s.mail, "*")); len(left) > 0 {
-			t.Errorf("%q was sent", left)
+			t.Errorf("another site's form sent the mails %q", left)
 		}
 		v.do(400, "/signup", "email", strings.Repeat("x", 100_000))
 		v.do(404, "/nowhere")
@@ -485,6 +485,6 @@ func TestLines(t *testing.T) {
 	text, err := os.ReadFile("main.go")
 	must(t, err)
 	if n := strings.Count(string(text), "\n"); n > 400 {
-		t.Errorf("%d lines of Go", n)
+		t.Errorf("main.go has %d lines, want at most 400", n)
 	}
 }

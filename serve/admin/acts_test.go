@@ -37,7 +37,7 @@ func TestFloodOfSignIns(t *testing.T) {
 		after = page.Next
 	}
 	if !slices.Equal(kinds, []userdb.EventKind{userdb.EventOperatorLogin, userdb.EventKeyCreate}) || failed == 0 || failed > 2100 {
-		t.Errorf("%q stayed, beside %d failures", kinds, failed)
+		t.Errorf("the feed has %q and %d failed logins, want the login, the key and 1 to 2100 failed logins", kinds, failed)
 	}
 }
 

@@ -31,13 +31,13 @@ func Open(db *userdb.DB) (*userdb.DB, error) {
 	})
 }
 
-// CanSee reports whether those who belong to the namespace by, such as operators, may see what
-// belongs to the namespace of. They see their own namespace and those inside it; those of the root,
-// "", see everything. Both names are in the form that recordkey.ParseNamespace reads.
-func CanSee(by, of string) bool {
-	outer, err := recordkey.ParseNamespace(by)
-	inner, bad := recordkey.ParseNamespace(of)
-	return err == nil && bad == nil && strings.HasPrefix(inner.String(), outer.String())
+// CanSee reports whether an operator of the namespace viewer may see what belongs to the namespace
+// target. Operators see their own namespace and those inside it, so operators of the root, "", see
+// everything. Both names are in the form that recordkey.ParseNamespace reads.
+func CanSee(viewer, target string) bool {
+	outer, err := recordkey.ParseNamespace(viewer)
+	inner, innerErr := recordkey.ParseNamespace(target)
+	return err == nil && innerErr == nil && strings.HasPrefix(inner.String(), outer.String())
 }
 
 // namespaceOf returns the namespace of a view.

@@ -32,11 +32,11 @@ func Groups(db *userdb.DB, typ string) (*userdb.Type, error) {
 		GroupTag:      {Role: schema.RoleIndexed, Required: true},
 		GroupAdded:    {Role: schema.RoleOrdered, Codec: schema.CodecDate},
 	}}
-	own, err := view.Reconfigure(db, func(c *view.Config) {
+	groupDB, err := view.Reconfigure(db, func(c *view.Config) {
 		c.NS, c.OnSchema, c.Schema = ns, view.Later, schema.Schema{Types: map[string]schema.Type{groupType: group}}
 	})
 	if err != nil {
 		return nil, err
 	}
-	return own.Type(groupType)
+	return groupDB.Type(groupType)
 }

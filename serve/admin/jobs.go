@@ -77,16 +77,16 @@ type Jobs struct {
 
 // OpenJobs returns the jobs that can be seen from the namespace of db.
 func OpenJobs(db *userdb.DB) (*Jobs, error) {
-	own, err := Open(db)
+	adminDB, err := Open(db)
 	if err != nil {
 		return nil, err
 	}
-	t, err := own.Type(jobType)
+	t, err := adminDB.Type(jobType)
 	if err != nil {
 		return nil, err
 	}
 	typed, err := userdb.Of[Job](t)
-	return &Jobs{view.Of(own), t, typed, namespaceOf(db)}, err
+	return &Jobs{view.Of(adminDB), t, typed, namespaceOf(db)}, err
 }
 
 // In returns the jobs as seen from another namespace.
@@ -126,12 +126,12 @@ func (js *Jobs) prune(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	over := 0
+	ended := 0
 	for _, j := range all {
 		if !j.Finished() || j.Namespace != js.ns {
 			continue
 		}
-		if over++; over < MaxJobs {
+		if ended++; ended < MaxJobs {
 			continue
 		}
 		if err := js.all.Delete(ctx, hints.UID(j.ID)); err != nil && !errors.Is(err, userdb.ErrNotFound) {

@@ -26,18 +26,18 @@ func TestJobs(t *testing.T) {
 		j, err := jobs.Begin(ctx, admin.Job{Kind: "import", By: "Olga", Title: "people.csv"})
 		must(t, err)
 		if stop, err := jobs.Heartbeat(ctx, j.ID, 5, 20); err != nil || stop {
-			t.Errorf("%v, %v", stop, err)
+			t.Errorf("first heartbeat: got stop %v, %v; want false", stop, err)
 		}
 		if seen, err := other.Find(ctx, j.ID); err != nil || seen.Percent() != 25 || seen.Finished() || seen.By != "Olga" {
-			t.Errorf("%+v, %v", seen, err)
+			t.Errorf("running job: got %+v, %v; want 25 percent by Olga", seen, err)
 		}
 		must(t, other.RequestStop(ctx, j.ID))
 		if stop, err := jobs.Heartbeat(ctx, j.ID, 6, 20); err != nil || !stop {
-			t.Errorf("it is not asked to stop: %v", err)
+			t.Errorf("heartbeat after RequestStop: got stop %v, %v; want true", stop, err)
 		}
 		must(t, jobs.End(ctx, j.ID, admin.JobStopped, "6 of 20", 6, 20))
 		if seen, err := other.Find(ctx, j.ID); err != nil || !seen.Finished() || seen.Result != "6 of 20" {
-			t.Errorf("%+v, %v", seen, err)
+			t.Errorf("ended job: got %+v, %v; want the result 6 of 20", seen, err)
 		}
 		last := ""
 		for i := range admin.MaxJobs + 3 {
@@ -48,10 +48,10 @@ func TestJobs(t *testing.T) {
 		}
 		all, err := other.All(ctx)
 		if err != nil || len(all) != admin.MaxJobs || all[0].ID != last {
-			t.Errorf("%d jobs, %v", len(all), err)
+			t.Errorf("got %d jobs, %v; want the newest %d", len(all), err, admin.MaxJobs)
 		}
 		if _, err := jobs.Find(ctx, j.ID); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("the oldest: %v", err)
+			t.Errorf("finding the oldest job: got %v, want ErrNotFound", err)
 		}
 	})
 }
@@ -81,13 +81,13 @@ func TestJobsClock(t *testing.T) {
 		state := func(want string) {
 			t.Helper()
 			seen, err := jobs.Find(ctx, j.ID)
-			all, err2 := jobs.All(ctx)
-			if err != nil || err2 != nil || seen.State != want || len(all) != 1 || all[0].State != want {
-				t.Errorf("%+v, %+v, %v, %v; want %s", seen, all, err, err2, want)
+			all, allErr := jobs.All(ctx)
+			if err != nil || allErr != nil || seen.State != want || len(all) != 1 || all[0].State != want {
+				t.Errorf("got the job %+v, %v and the jobs %+v, %v; want the state %s", seen, err, all, allErr, want)
 			}
 		}
 		if early := time.Since(j.Began); early < time.Hour-time.Minute || early > time.Hour+time.Minute {
-			t.Errorf("it began at %v", j.Began)
+			t.Errorf("the job began at %v, want about an hour ago", j.Began)
 		}
 		state(admin.JobRunning)
 		if _, err := jobs.Heartbeat(ctx, j.ID, 1, 2); err != nil {
@@ -98,7 +98,7 @@ func TestJobsClock(t *testing.T) {
 		state(admin.JobLost)
 		must(t, jobs.End(ctx, j.ID, admin.JobDone, "", 2, 2))
 		if seen, err := jobs.Find(ctx, j.ID); err != nil || seen.State != admin.JobDone || seen.Ended.Sub(seen.Began).Round(time.Minute) != time.Minute {
-			t.Errorf("%+v, %v", seen, err)
+			t.Errorf("got %+v, %v; want a job that was done after a minute", seen, err)
 		}
 	})
 }

@@ -88,11 +88,11 @@ type Keys struct {
 
 // OpenKeys returns the keys that can be seen from the namespace of db.
 func OpenKeys(db *userdb.DB) (*Keys, error) {
-	own, err := Open(db)
+	adminDB, err := Open(db)
 	if err != nil {
 		return nil, err
 	}
-	t, err := own.Type(keyType)
+	t, err := adminDB.Type(keyType)
 	if err != nil {
 		return nil, err
 	}

@@ -36,32 +36,32 @@ func TestKeys(t *testing.T) {
 		t.Errorf("found %+v", found)
 	}
 	if _, err := keys.Create(ctx, admin.Key{Name: "web-SHOP", Scopes: []string{admin.ScopeRead}}); !errors.Is(err, userdb.ErrDuplicate) {
-		t.Errorf("a name twice: %v", err)
+		t.Errorf("a second key with the same name: got %v, want ErrDuplicate", err)
 	}
 	for _, bad := range []admin.Key{{Name: "x"}, {Name: "x", Scopes: []string{"root"}}} {
 		if _, err := keys.Create(ctx, bad); !errors.Is(err, admin.ErrKey) {
-			t.Errorf("%+v: %v", bad, err)
+			t.Errorf("key %+v: got %v, want ErrKey", bad, err)
 		}
 	}
 	for _, name := range []string{"", "a b", "-x", strings.Repeat("x", 65), "\x1b[2J"} {
 		if _, err := keys.Create(ctx, admin.Key{Name: name, Scopes: []string{admin.ScopeRead}}); !errors.Is(err, userdb.ErrInvalid) {
-			t.Errorf("name %q: %v", name, err)
+			t.Errorf("name %q: got %v, want ErrInvalid", name, err)
 		}
 	}
 	if _, err := keys.Create(ctx, admin.Key{Name: "ns", Namespace: "a//b", Scopes: []string{admin.ScopeRead}}); !errors.Is(err, recordkey.ErrSyntax) {
-		t.Errorf("a bad namespace: %v", err)
+		t.Errorf("invalid namespace: got %v, want ErrSyntax", err)
 	}
 	all, err := keys.All(ctx)
 	must(t, err)
 	if len(all) != 1 || all[0].Name != "Web-shop" {
-		t.Errorf("all: %+v", all)
+		t.Errorf("got the keys %+v, want only Web-shop", all)
 	}
 	must(t, keys.Revoke(ctx, "WEB-shop"))
 	if _, err := keys.Find(ctx, admin.Hash(secret)); !errors.Is(err, userdb.ErrNotFound) {
-		t.Errorf("revoked: %v", err)
+		t.Errorf("finding a revoked key: got %v, want ErrNotFound", err)
 	}
 	if err := keys.Revoke(ctx, "web-shop"); !errors.Is(err, userdb.ErrNotFound) {
-		t.Errorf("revoked twice: %v", err)
+		t.Errorf("revoking a key again: got %v, want ErrNotFound", err)
 	}
 	must(t, admin.CheckWritable(ctx, db))
 }
@@ -80,39 +80,39 @@ func TestReserved(t *testing.T) {
 	must(t, err)
 	for _, ns := range []recordkey.Namespace{view.Reserved, inside} {
 		if _, err := db.In(ns); !errors.Is(err, recordkey.ErrSyntax) {
-			t.Errorf("opened: %v", err)
+			t.Errorf("In: got %v, want ErrSyntax", err)
 		}
 		if _, err := userdb.Open(ctx, "memory:", userdb.Options{Namespace: ns}); !errors.Is(err, recordkey.ErrSyntax) {
-			t.Errorf("opened by its name: %v", err)
+			t.Errorf("Open: got %v, want ErrSyntax", err)
 		}
 		if _, err := migrate.DropNamespace(ctx, db, ns); !errors.Is(err, migrate.ErrNamespace) {
-			t.Errorf("dropped: %v", err)
+			t.Errorf("DropNamespace: got %v, want ErrNamespace", err)
 		}
 		other, _ := recordkey.Namespace{}.Sub("other")
 		_, from := migrate.CopyNamespace(ctx, db, ns, other)
 		_, to := migrate.CopyNamespace(ctx, db, other, ns)
 		if !errors.Is(from, migrate.ErrNamespace) || !errors.Is(to, migrate.ErrNamespace) {
-			t.Errorf("copied: %v, %v", from, to)
+			t.Errorf("CopyNamespace: got %v and %v, want ErrNamespace", from, to)
 		}
 	}
 	for _, pattern := range []string{"*", "~*", "~~userdb/*"} {
 		for key, err := range inspect.Keys(ctx, db, pattern) {
-			t.Errorf("listed: %q, %v", key, err)
+			t.Errorf("Keys(%q) lists %q, %v", pattern, key, err)
 		}
 		if n, err := inspect.RemoveKeys(ctx, db, pattern); n != 0 || err != nil {
-			t.Errorf("removed: %d, %v", n, err)
+			t.Errorf("RemoveKeys(%q): got %d, %v; want 0", pattern, n, err)
 		}
 	}
 	spaces, err := migrate.Namespaces(ctx, db)
 	must(t, err)
 	if len(spaces) != 0 {
-		t.Errorf("namespaces: %+v", spaces)
+		t.Errorf("got the namespaces %+v, want none", spaces)
 	}
 	for p, err := range check.Run(ctx, db, check.Options{}) {
-		t.Errorf("the check says: %v, %v", p, err)
+		t.Errorf("the check found %v, %v", p, err)
 	}
 	if all, err := keys.All(ctx); len(all) != 1 || err != nil {
-		t.Errorf("left: %v, %v", all, err)
+		t.Errorf("got the keys %v, %v at the end, want one", all, err)
 	}
 }
 

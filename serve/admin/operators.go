@@ -59,11 +59,11 @@ func declareOperator() schema.Type {
 // methods of the type except Delete: histories name operators, and the first operator keeps set-up
 // from starting again.
 func Operators(db *userdb.DB) (*userdb.Type, error) {
-	own, err := Open(db)
+	adminDB, err := Open(db)
 	if err != nil {
 		return nil, err
 	}
-	return own.Type(operatorType)
+	return adminDB.Type(operatorType)
 }
 
 // AddOperator makes an operator. It reports a bad name or password as [userdb.Type.Create] does.
@@ -72,11 +72,11 @@ func AddOperator(ctx context.Context, db *userdb.DB, name, password string) (use
 	if err != nil {
 		return userdb.Entry{}, err
 	}
-	is, err := operators.Exists(ctx, hints.UID(firstOperator))
+	exists, err := operators.Exists(ctx, hints.UID(firstOperator))
 	if err != nil {
 		return userdb.Entry{}, err
 	}
-	if !is {
+	if !exists {
 		e, err := operators.Create(ctx, newOperator(db, firstOperator, name, password))
 		if !takenUID(err) {
 			return e, err
@@ -108,8 +108,8 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	is, err := operators.Exists(ctx, hints.UID(firstOperator))
-	if err == nil && is {
+	exists, err := operators.Exists(ctx, hints.UID(firstOperator))
+	if err == nil && exists {
 		err = ErrAlreadySetUp
 	}
 	if err != nil {
@@ -154,8 +154,8 @@ func CheckSetup(ctx context.Context, db *userdb.DB, token string) error {
 	if err != nil {
 		return err
 	}
-	is, err := operators.Exists(ctx, hints.UID(firstOperator))
-	if err == nil && is {
+	exists, err := operators.Exists(ctx, hints.UID(firstOperator))
+	if err == nil && exists {
 		err = userdb.ErrNotFound
 	}
 	return err

@@ -40,7 +40,7 @@ func eachStore(t *testing.T, test func(t *testing.T, db *userdb.DB)) {
 				inside, err := admin.Open(db)
 				must(t, err)
 				for p, err := range check.Run(context.Background(), inside, check.Options{}) {
-					t.Errorf("the check says: %v, %v", p, err)
+					t.Errorf("the check found %v, %v", p, err)
 				}
 				must(t, db.Close())
 			})
@@ -60,44 +60,44 @@ func TestSetUp(t *testing.T) {
 		first, err := admin.BeginSetup(ctx, db)
 		must(t, err)
 		if _, err := admin.BeginSetup(ctx, db); !errors.Is(err, admin.ErrSetupPending) {
-			t.Errorf("a second link: %v", err)
+			t.Errorf("making a second link: got %v, want ErrSetupPending", err)
 		}
 		now = now.Add(time.Hour + time.Second)
 		if err := admin.CheckSetup(ctx, db, first); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("a link after its hour: %v", err)
+			t.Errorf("a link after its hour: got %v, want ErrNotFound", err)
 		}
 		token, err := admin.BeginSetup(ctx, db)
 		must(t, err)
 		for _, bad := range []string{"", first, token + "x", strings.ToUpper(token)} {
 			if _, err := admin.SetUp(ctx, db, bad, "root", goodPassword); !errors.Is(err, userdb.ErrNotFound) {
-				t.Errorf("with another token: %v", err)
+				t.Errorf("token %q: got %v, want ErrNotFound", bad, err)
 			}
 		}
 		_, err = admin.SetUp(ctx, db, token, "", "short")
 		if !errors.Is(err, userdb.ErrInvalid) || !errors.Is(err, password.ErrPolicy) {
-			t.Errorf("not every problem is reported: %v", err)
+			t.Errorf("no name and a short password: got %v, want both problems", err)
 		}
 		must(t, admin.CheckSetup(ctx, db, token))
 		e, err := admin.SetUp(ctx, db, token, "root", goodPassword)
 		if err != nil || e.Text(admin.OperatorName) != "root" {
-			t.Fatalf("%v, %v", e, err)
+			t.Fatalf("SetUp: got %v, %v; want the operator root", e, err)
 		}
 		if err := admin.CheckSetup(ctx, db, token); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("spent: %v", err)
+			t.Errorf("a link that was used: got %v, want ErrNotFound", err)
 		}
 		now = now.Add(2 * time.Hour)
 		if _, err := admin.BeginSetup(ctx, db); !errors.Is(err, admin.ErrAlreadySetUp) {
-			t.Errorf("a link, though there is an operator: %v", err)
+			t.Errorf("making a link when there is an operator: got %v, want ErrAlreadySetUp", err)
 		}
 		operators, err := admin.Operators(db)
 		must(t, err)
 		must(t, operators.Disable(ctx, hints.Any("root")))
 		if _, err := admin.BeginSetup(ctx, db); !errors.Is(err, admin.ErrAlreadySetUp) {
-			t.Errorf("a link, though there is a disabled operator: %v", err)
+			t.Errorf("making a link when there is a disabled operator: got %v, want ErrAlreadySetUp", err)
 		}
 		for key, text := range dumpRecords(t, db) {
 			if strings.Contains(text, token) || strings.Contains(text, first) || strings.Contains(text, goodPassword) {
-				t.Errorf("a secret stands in %s", key)
+				t.Errorf("the record %s contains a secret", key)
 			}
 		}
 	})
@@ -160,15 +160,15 @@ func TestFirst(t *testing.T) {
 			return true
 		})
 		if bySetup > 1 {
-			t.Errorf("set-up made %d operators", bySetup)
+			t.Errorf("set-up made %d operators, want at most 1", bySetup)
 		}
 		for _, name := range []string{"e", "f"} {
 			if _, is := made.Load(name); !is {
-				t.Errorf("%s was not made", name)
+				t.Errorf("the operator %s was not added", name)
 			}
 		}
 		if _, err := admin.SetUp(t.Context(), db, token, "late", goodPassword); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("late: %v", err)
+			t.Errorf("a set-up after the others: got %v, want ErrNotFound", err)
 		}
 	})
 }
@@ -183,15 +183,15 @@ func TestOperators(t *testing.T) {
 			must(t, err)
 		}
 		if _, err := admin.AddOperator(ctx, db, "ＲＯＯＴ", goodPassword); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a name twice: %v", err)
+			t.Errorf("a name that folds to root: got %v, want ErrDuplicate", err)
 		}
 		for _, name := range []string{"", "a@b", "http://x", strings.Repeat("x", 2000)} {
 			if _, err := admin.AddOperator(ctx, db, name, goodPassword); !errors.Is(err, userdb.ErrInvalid) {
-				t.Errorf("name %q: %v", name, err)
+				t.Errorf("name %q: got %v, want ErrInvalid", name, err)
 			}
 		}
 		if _, err := admin.AddOperator(ctx, db, "Paul", ""); !errors.Is(err, password.ErrPolicy) {
-			t.Errorf("no password: %v", err)
+			t.Errorf("no password: got %v, want ErrPolicy", err)
 		}
 		operators, err := admin.Operators(db)
 		must(t, err)
@@ -201,15 +201,15 @@ func TestOperators(t *testing.T) {
 		must(t, err)
 		must(t, operators.Disable(ctx, hints.Any("olga")))
 		if _, _, err := operators.Session(ctx, secret); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("the session of a disabled operator: %v", err)
+			t.Errorf("the session of a disabled operator: got %v, want ErrNotFound", err)
 		}
 		if at, _ := e.Get(admin.OperatorAdded); at.Wire() == "" {
-			t.Error("the time of its creation is not kept")
+			t.Error("the operator has no time of creation")
 		}
 		accounts, err := db.Type("user")
 		must(t, err)
 		if _, err := accounts.Find(ctx, hints.Any("olga")); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("an operator is found among accounts: %v", err)
+			t.Errorf("finding an operator among accounts: got %v, want ErrNotFound", err)
 		}
 	})
 }

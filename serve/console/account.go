@@ -104,7 +104,7 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 	if err != nil {
 		return a, err
 	}
-	a.Why, a.Open = report.why, report.standing.Tokens
+	a.Why, a.Open = report.why, report.status.Tokens
 	for _, h := range report.history {
 		a.History = append(a.History, event{HistoryEvent: h})
 	}
@@ -132,13 +132,13 @@ func addressFields(e userdb.Entry, t schema.Type) (all []string) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b string) int {
-		isAddress := func(field string) int {
+		rank := func(field string) int { // email addresses come first
 			if t.Fields[field].Kind == "email" {
 				return 0
 			}
 			return 1
 		}
-		return isAddress(a) - isAddress(b)
+		return rank(a) - rank(b)
 	})
 	return all
 }

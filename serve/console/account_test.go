@@ -26,7 +26,7 @@ func TestActions(t *testing.T) {
 		const at = "/console/types/user/u1"
 		d.wantText(d.do(http.StatusOK, at), "Firefox on a train", "from 192.0.2.7", "They can sign in")
 		for _, action := range []struct{ path, done, kind string }{
-			{"/sessions/end", "They have been signed out.", "session_end"},
+			{"/sessions/end", "The sessions have ended.", "session_end"},
 			{"/disable", "is disabled", "disable"},
 			{"/enable", "may sign in again", "enable"},
 			{"/waits", "have been reset", ""},
@@ -75,7 +75,7 @@ func TestOneDevice(t *testing.T) {
 		d.do(http.StatusSeeOther, "/console/types/user/u1/sessions/end", "id", gone.ID)
 	}
 	if _, s, err := d.users.Session(t.Context(), secret); err != nil || s.ID != kept.ID {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("the other session: got %+v, %v; want %s", s, err, kept.ID)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestEdit(t *testing.T) {
 		age, _ := e.Get("age")
 		news, _ := e.Get("news")
 		if _, has := e.Get("bio"); has || age != schema.Number(42) || news != schema.Bool(true) || e.Text("job") != "cook" || e.Text("name") != "Alice" {
-			t.Errorf("%v", e.Facets())
+			t.Errorf("the saved form stored %v", e.Facets())
 		}
 		if past := d.history("u1"); past[0] != "update operator:"+operatorName {
 			t.Errorf("the history begins with %q", past[0])
@@ -183,7 +183,7 @@ func TestUntouchedFacets(t *testing.T) {
 		e, err := d.users.Find(t.Context(), hintOf("u1"))
 		must(t, err)
 		if e.Text("bio") != odd || e.Text("email") != "user@straße.example" || e.Text("job") != "cook" {
-			t.Errorf("%q", e.Facets())
+			t.Errorf("a form that changed only the job stored %q", e.Facets())
 		}
 		stale := d.do(http.StatusOK, at)
 		_, err = d.users.Update(t.Context(), hintOf("u1"), func(e *userdb.Entry) error { e.Put("job", schema.Text("smith")); return nil })
@@ -194,7 +194,7 @@ func TestUntouchedFacets(t *testing.T) {
 		}
 		d.do(http.StatusSeeOther, at, d.fillForm(conflict, at)...)
 		if e, err = d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("job") != "smith" || e.Text("age") != "42" || e.Text("bio") != odd {
-			t.Errorf("%q, %v", e.Facets(), err)
+			t.Errorf("the form after a conflict stored %q, %v", e.Facets(), err)
 		}
 	})
 }
@@ -206,7 +206,7 @@ func TestLineEnds(t *testing.T) {
 	d.createAccount("u1", "name", "Alice", "bio", "one\ntwo")
 	d.do(http.StatusSeeOther, at, d.fillForm(d.do(http.StatusOK, at), at, "bio", "one\ntwo\nthree")...)
 	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("bio") != "one\ntwo\nthree" {
-		t.Errorf("%q, %v", e.Text("bio"), err)
+		t.Errorf("got %q, %v, want lines that end with \\n", e.Text("bio"), err)
 	}
 }
 
@@ -269,7 +269,7 @@ func TestFacetsOfEveryName(t *testing.T) {
 	d.do(http.StatusSeeOther, "/console/types/user/u1", "rev", inputValue(body, "rev"), "rev", "second", "purpose", "none")
 	e, err := d.users.Find(t.Context(), hintOf("u1"))
 	if err != nil || e.Text("rev") != "second" || e.Text("purpose") != "none" {
-		t.Errorf("%v, %v", e.Facets(), err)
+		t.Errorf("got %v, %v; want second and none in rev and purpose", e.Facets(), err)
 	}
 	if body := d.do(http.StatusOK, "/console/types/user/u1/tokens", "life", "24h"); !strings.Contains(body, `id="f-life" name="life" value=""`) {
 		t.Error("a facet shows the lifetime of a link")
@@ -295,7 +295,7 @@ func TestMarkup(t *testing.T) {
 		must(t, err)
 		_, err = d.users.Login(t.Context(), text, text, userdb.Attempt{Origin: text})
 		if err == nil {
-			t.Error("signed in")
+			t.Errorf("%q signed in, though it has no password", text)
 		}
 		at := accountPath("user", text)
 		q := url.QueryEscape(text)
@@ -383,7 +383,7 @@ func TestStrangers(t *testing.T) {
 	closed("a disabled operator", d)
 	d.wantText(d.do(http.StatusUnauthorized, "/console/signin", "name", operatorName, "password", goodPassword), "Wrong name or password.")
 	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Disabled() {
-		t.Errorf("%v, %v", e, err)
+		t.Errorf("a stranger or another site changed the account: %v, %v", e, err)
 	}
 }
 
@@ -401,7 +401,7 @@ func TestOtherSites(t *testing.T) {
 		}
 	}
 	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Disabled() {
-		t.Errorf("%v, %v", e, err)
+		t.Errorf("a stranger or another site changed the account: %v, %v", e, err)
 	}
 	answer, err := d.client.Get(d.base + "/console/find")
 	must(t, err)

@@ -17,7 +17,7 @@ var doneMessages = map[string]string{
 	"disable":      "The account is disabled. Its sessions and links are no longer valid.",
 	"enable":       "The account may sign in again.",
 	"password":     "The password has been set. All earlier sessions and links are no longer valid.",
-	"sessions/end": "They have been signed out.",
+	"sessions/end": "The sessions have ended.",
 	"waits":        "Wrong guesses have been reset. Nobody has to wait.",
 	"tags":         "The tags have been changed.",
 	"key":          "The key has been revoked. Within five seconds no process accepts it any more.",

@@ -120,9 +120,9 @@ func TestLeftBehind(t *testing.T) {
 		d.wantText(d.do(http.StatusOK, "/console/keys"), "by operator Olga")
 		keys, err := admin.OpenKeys(d.db)
 		must(t, err)
-		hers, err := keys.MadeBy(t.Context(), "Olga")
-		if must(t, err); len(hers) != 1 || hers[0].Name != "shop" || time.Since(hers[0].CreatedAt) > time.Hour {
-			t.Errorf("Olga created %+v", hers)
+		herKeys, err := keys.MadeBy(t.Context(), "Olga")
+		if must(t, err); len(herKeys) != 1 || herKeys[0].Name != "shop" || time.Since(herKeys[0].CreatedAt) > time.Hour {
+			t.Errorf("Olga created %+v", herKeys)
 		}
 		if others, err := keys.MadeBy(t.Context(), "Paul"); err != nil || len(others) > 0 {
 			t.Errorf("Paul created %+v, %v", others, err)
@@ -131,15 +131,15 @@ func TestLeftBehind(t *testing.T) {
 			<-ctx.Done()
 			return "", ctx.Err()
 		}
-		hersToo, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: "check", By: "Olga", Title: "hers"}, detail{}, forever)
+		herJob, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: "check", By: "Olga", Title: "her job"}, detail{}, forever)
 		must(t, err)
-		his, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: "check", By: "Paul", Title: "his"}, detail{}, forever)
+		hisJob, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: "check", By: "Paul", Title: "his job"}, detail{}, forever)
 		must(t, err)
 		jobs, err := admin.OpenJobs(d.db)
 		must(t, err)
 		must(t, jobs.RequestStopOf(t.Context(), "Olga"))
-		d.wantText(d.waitForJob("/console/jobs/"+hersToo.ID), "hers stopped Started by Olga")
-		if j, err := jobs.Find(t.Context(), his.ID); err != nil || j.Finished() || j.Stop {
+		d.wantText(d.waitForJob("/console/jobs/"+herJob.ID), "her job stopped Started by Olga")
+		if j, err := jobs.Find(t.Context(), hisJob.ID); err != nil || j.Finished() || j.Stop {
 			t.Errorf("Paul's job is %+v, %v", j, err)
 		}
 	})

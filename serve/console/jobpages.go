@@ -310,7 +310,7 @@ func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	if strings.HasSuffix(name, ".csv") {
 		w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-		err = harmlessCSV(out, file)
+		err = escapeFormulas(out, file)
 	} else {
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		_, err = io.Copy(out, file)

@@ -176,7 +176,7 @@ func TestCheck(t *testing.T) {
 	d.wantText(confirm, "Repair all accounts?", "Cancel")
 	d.wantText(d.waitForJob(d.do(http.StatusSeeOther, "/console/check", "repair", "true", "confirm", "true")), "Repaired one problem.", "Repaired.")
 	if found, err := d.users.Find(t.Context(), hints.Any("alice@example.com")); err != nil || found.Key() != e.Key() {
-		t.Errorf("%v, %v", found, err)
+		t.Errorf("after the repair: got %v, %v, want the account", found, err)
 	}
 }
 
@@ -210,7 +210,7 @@ func TestStopping(t *testing.T) {
 	d.wantText(d.do(http.StatusOK, "/console/jobs/"+j.ID), "stopped.")
 	_, err = other.begin(t.Context(), admin.Job{}, detail{}, forever)
 	if err != errBusy { //nolint:errorlint // must be errBusy itself
-		t.Errorf("after close: %v", err)
+		t.Errorf("starting a job after close: got %v, want errBusy", err)
 	}
 	lost := admin.Job{ID: "lost", Kind: "check", Title: "lost", State: admin.JobRunning, Began: time.Now().Add(-time.Hour), LastHeartbeat: time.Now().Add(-time.Minute)}
 	must(t, storeJob(t, d, lost))
@@ -255,10 +255,10 @@ func TestTooManyJobs(t *testing.T) {
 	d.wantText(d.upload(http.StatusTooManyRequests, "x.csv", people), "Four jobs are already running.")
 }
 
-func TestHarmlessCSV(t *testing.T) {
+func TestEscapeFormulas(t *testing.T) {
 	var out strings.Builder
-	must(t, harmlessCSV(&out, strings.NewReader("a,=1,+2,-3,@4,\"\t5\",\"\"\"=6\",＝7,b=c\n")))
+	must(t, escapeFormulas(&out, strings.NewReader("a,=1,+2,-3,@4,\"\t5\",\"\"\"=6\",＝7,b=c\n")))
 	if want := "a,'=1,'+2,'-3,'@4,'\t5,\"\"\"=6\",'＝7,b=c\n"; out.String() != want {
-		t.Errorf("%q, want %q", out.String(), want)
+		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }

@@ -157,7 +157,7 @@ func TestKeys(t *testing.T) {
 	must(t, err)
 	k, err := keys.Find(t.Context(), admin.Hash(secret))
 	if err != nil || !k.HasScope(admin.ScopeLogin) || k.HasScope(admin.ScopeWrite) || k.Expires.IsZero() {
-		t.Errorf("%+v, %v", k, err)
+		t.Errorf("the key is %+v, %v; want the scopes read and login and an expiry", k, err)
 	}
 	body = d.do(http.StatusOK, "/console/keys")
 	d.wantText(body, "webshop", "read, login")
@@ -186,7 +186,7 @@ func TestStatusPage(t *testing.T) {
 		}
 		d.wantText(body, "1 successful, 2 failed", "user1")
 		if strings.Count(body, "<rect") != 2 {
-			t.Error("no bar in the plot")
+			t.Errorf("the plot has %d bars, want 2", strings.Count(body, "<rect"))
 		}
 	})
 }

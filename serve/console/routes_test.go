@@ -16,10 +16,10 @@ import (
 // withoutPassword lists the routes that never ask for the operator's password, and why.
 var withoutPassword = map[string]string{
 	"POST /console/signout":                         "ends the operator's own session",
-	"POST /console/types/{type}/{uid}/disable":      "only takes away",
-	"POST /console/types/{type}/{uid}/sessions/end": "only takes away",
-	"POST /console/keys/revoke":                     "only takes away",
-	"POST /console/jobs/{id}/stop":                  "only takes away",
+	"POST /console/types/{type}/{uid}/disable":      "only takes access away",
+	"POST /console/types/{type}/{uid}/sessions/end": "only takes access away",
+	"POST /console/keys/revoke":                     "only takes access away",
+	"POST /console/jobs/{id}/stop":                  "only stops a job",
 
 	"/console/": "has no page", "GET /console": "leads to another page", "GET /console/{$}": "leads to another page",
 	"GET /console/find": "shows a few accounts", "GET /console/suggest": "shows a few accounts",

@@ -25,25 +25,25 @@ type explanation struct {
 // A loginReport holds what decides whether the owner of an account can sign in, and the history,
 // which names who caused it and when.
 type loginReport struct {
-	why      explanation
-	standing userdb.LoginStatus
-	history  []userdb.HistoryEvent
+	why     explanation
+	status  userdb.LoginStatus
+	history []userdb.HistoryEvent
 }
 
 // reportLogin reads from the store what Login checks, and the history, and explains them.
 func reportLogin(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.Entry) (r loginReport, err error) {
 	hint := hints.Key(e.Key())
-	if r.standing, err = t.LoginStatus(ctx, hint); err != nil {
+	if r.status, err = t.LoginStatus(ctx, hint); err != nil {
 		return r, err
 	}
 	if r.history, err = t.History(ctx, hint); err != nil {
 		return r, err
 	}
 	origins := 0
-	if r.standing.Wait > 0 {
+	if r.status.Wait > 0 {
 		origins = countGuessOrigins(ctx, db, e)
 	}
-	r.why = explain(r.standing, r.history, origins, time.Now())
+	r.why = explain(r.status, r.history, origins, time.Now())
 	return r, nil
 }
 

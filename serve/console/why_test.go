@@ -14,7 +14,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A reason says how to make an account unable to sign in, and how the page describes that.
+// A reason describes why the owner of an account cannot sign in. cause makes it apply to an
+// account, and words are how the page describes it.
 type reason struct {
 	cause func(d *desk, raw redis.UniversalClient, uid string)
 	words string
@@ -29,9 +30,9 @@ var reasons = map[string]reason{
 	"disabled": {func(d *desk, _ redis.UniversalClient, uid string) {
 		d.post(http.StatusSeeOther, "/console/types/user/"+uid+"/disable")
 	}, "the account is disabled, by operator Olga at "},
-	"none":     {func(d *desk, raw redis.UniversalClient, uid string) { setHash(d, raw, uid, "") }, "the account has no password"},
-	"unusable": {func(d *desk, raw redis.UniversalClient, uid string) { setHash(d, raw, uid, "$nosuch$") }, "its password is stored in a form that cannot be checked here"},
-	"nameless": {func(d *desk, _ redis.UniversalClient, uid string) {
+	"no password":       {func(d *desk, raw redis.UniversalClient, uid string) { setHash(d, raw, uid, "") }, "the account has no password"},
+	"unusable password": {func(d *desk, raw redis.UniversalClient, uid string) { setHash(d, raw, uid, "$nosuch$") }, "its password is stored in a form that cannot be checked here"},
+	"no identifier": {func(d *desk, _ redis.UniversalClient, uid string) {
 		_, err := d.users.Update(d.t.Context(), hintOf(uid), func(e *userdb.Entry) error { e.Drop("name"); return nil })
 		must(d.t, err)
 	}, "the account has no name or address to sign in with"},
@@ -56,11 +57,11 @@ func TestWhy(t *testing.T) {
 	t.Cleanup(func() { _ = raw.Close() })
 	d := open(t, server.URL())
 	// guesses come first because they need a password that can be wrong.
-	names := []string{"guesses", "disabled", "none", "unusable", "nameless"}
+	names := []string{"guesses", "disabled", "no password", "unusable password", "no identifier"}
 	n := 0
 	for i, one := range append(names, "") {
 		for _, other := range append(append([]string{}, names[min(i+1, len(names)):]...), "") {
-			if one == "none" && other == "unusable" { // no password can be both
+			if one == "no password" && other == "unusable password" { // no account can have both
 				continue
 			}
 			n++
@@ -81,7 +82,7 @@ func TestWhy(t *testing.T) {
 			if can := strings.Contains(body, "They can sign in"); can != (err == nil) || can == strings.Contains(body, "They cannot sign in:") {
 				t.Errorf("%q and %q: Login returns %v\n%s", one, other, err, body)
 			}
-			if one == "guesses" && other != "nameless" && !strings.Contains(body, "from two origins") {
+			if one == "guesses" && other != "no identifier" && !strings.Contains(body, "from two origins") {
 				t.Errorf("%q and %q: the page lacks the origins of the guesses\n%s", one, other, body)
 			}
 		}

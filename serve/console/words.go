@@ -20,7 +20,7 @@ var templateFuncs = template.FuncMap{
 	"time":   formatTime,
 	"path":   accountPath,
 	"types":  typePath,
-	"deed":   actionText,
+	"action": actionText,
 	"device": describeDevice,
 	"actor":  func(who string) string { return lowerFirst(actorText(userdb.HistoryEvent{Actor: who})) },
 	"shown":  shownName,

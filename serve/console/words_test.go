@@ -17,7 +17,7 @@ func TestDescribeDevice(t *testing.T) {
 		"<b>bold</b>; a (;": "An unknown device",
 	} {
 		if got := describeDevice(agent); got != want {
-			t.Errorf("deviceOf(%q) = %q, want %q", agent, got, want)
+			t.Errorf("describeDevice(%q) = %q, want %q", agent, got, want)
 		}
 	}
 }
@@ -27,7 +27,7 @@ func TestByWhom(t *testing.T) {
 	for who, want := range map[string]string{"": ", by somebody at", "operator:Ann": ", by operator Ann at", "Éric": ", by éric at", "\xff": ", by \xff at"} {
 		got := byWhom([]userdb.HistoryEvent{{Kind: "disable", Actor: who}}, "disable")
 		if len(got) < len(want) || got[:len(want)] != want {
-			t.Errorf("%q: %q, want %q", who, got, want)
+			t.Errorf("actor %q: got %q, want it to begin with %q", who, got, want)
 		}
 	}
 }

@@ -160,7 +160,7 @@ func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u uplo
 		}
 		defer rejects.Close()
 		o := transfer.ImportOptions{Type: u.Type, CSV: u.CSV, OnDuplicate: u.Duplicate, DryRun: dry, Rejects: rejects, Refused: w.addRefused}
-		report, err := transfer.Import(ctx, db, &metered{File: file, read: func(n int64) { w.setProgress(min(n, info.Size()), info.Size()) }}, o)
+		report, err := transfer.Import(ctx, db, &meteredFile{File: file, read: func(n int64) { w.setProgress(min(n, info.Size()), info.Size()) }}, o)
 		text := importText(report, dry)
 		if report.Refused > 0 {
 			w.update(func(d *detail) { d.Files = []string{u.rejectsFile()} })
@@ -212,32 +212,32 @@ func inputError(err error) error {
 	return err
 }
 
-// A metered file reports how much of it has been read.
-type metered struct {
+// A meteredFile is a file that reports how much of it has been read.
+type meteredFile struct {
 	*os.File
 	n    atomic.Int64
 	read func(n int64)
 }
 
-func (m *metered) Read(b []byte) (int, error) {
+func (m *meteredFile) Read(b []byte) (int, error) {
 	n, err := m.File.Read(b)
 	m.read(m.n.Add(int64(n)))
 	return n, err
 }
 
 // Seek implements [io.Seeker], because an import reads the header of a file before it begins.
-func (m *metered) Seek(offset int64, whence int) (int64, error) {
+func (m *meteredFile) Seek(offset int64, whence int) (int64, error) {
 	at, err := m.File.Seek(offset, whence)
 	m.n.Store(at)
 	return at, err
 }
 
 // WriteTo hides the method of the file, which would bypass Read.
-func (m *metered) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, struct{ io.Reader }{m}) }
+func (m *meteredFile) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, struct{ io.Reader }{m}) }
 
-// harmlessCSV copies rows and puts an apostrophe before each cell that a spreadsheet would run as a
-// formula.
-func harmlessCSV(w io.Writer, r io.Reader) error {
+// escapeFormulas copies the rows of a CSV file. It puts an apostrophe before each cell that a
+// spreadsheet would run as a formula.
+func escapeFormulas(w io.Writer, r io.Reader) error {
 	in, out := csv.NewReader(r), csv.NewWriter(w)
 	in.FieldsPerRecord, in.LazyQuotes = -1, true
 	for {

@@ -111,8 +111,8 @@ func (e *edit) setName(at target, v any) error {
 // setEmails sets the one address that is stored: the primary one, or else the one of type work, or
 // else the one without a type. It ignores other addresses.
 func (e *edit) setEmails(at target, v any) error {
-	switch work, known := matchesWork(at.which); {
-	case !known:
+	switch work, supported := matchesWork(at.which); {
+	case !supported:
 		return badRequest(invalidFilter, "a filter on emails may only compare type with \"work\" and primary with a Boolean")
 	case at.sub != "" && !has([]string{"value", "type", "primary", "display"}, at.sub):
 		return errPath
@@ -157,14 +157,14 @@ func (e *edit) setEmails(at target, v any) error {
 
 // matchesWork reports whether a filter selects the address that is stored, and whether the filter
 // is supported.
-func matchesWork(which filter.Expression) (work, known bool) {
+func matchesWork(which filter.Expression) (work, supported bool) {
 	switch f := which.(type) {
 	case nil:
 		return true, true
 	case *filter.LogicalExpression:
-		left, good := matchesWork(f.Left)
-		right, ok := matchesWork(f.Right)
-		return left && right, good && ok && f.Operator == filter.AND
+		left, leftOK := matchesWork(f.Left)
+		right, rightOK := matchesWork(f.Right)
+		return left && right, leftOK && rightOK && f.Operator == filter.AND
 	case *filter.AttributeExpression:
 		value, isBool := parseBool(f.CompareValue)
 		kind, isText := f.CompareValue.(string)

@@ -16,7 +16,7 @@ func TestErrorsAgreeWithTheTable(t *testing.T) {
 		status, scimType := code.SCIM()
 		e, own := errors.AsType[*Error](publicError(coded.New(code, "an error")))
 		if own != (scimType != "") {
-			t.Errorf("%s has a SCIM error: %v", code, own)
+			t.Errorf("%s has a SCIM error: got %v, want %v", code, own, scimType != "")
 		}
 		if own && (e.Status != status || e.Type != scimType) {
 			t.Errorf("%s has the status %d and the scimType %s, want %d %s", code, e.Status, e.Type, status, scimType)

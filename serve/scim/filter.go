@@ -66,12 +66,12 @@ var errFilter = badRequest(invalidFilter, "a filter may only combine eq with and
 // parseValueFilter parses the filter in the brackets of a multi-valued attribute. It must compare
 // value, and may also compare type with "work".
 func parseValueFilter(e filter.Expression) (value string, err error) {
-	both := []filter.Expression{e}
+	conditions := []filter.Expression{e}
 	if l, ok := e.(*filter.LogicalExpression); ok && l.Operator == filter.AND {
-		both = []filter.Expression{l.Left, l.Right}
+		conditions = []filter.Expression{l.Left, l.Right}
 	}
 	found := false
-	for _, e := range both {
+	for _, e := range conditions {
 		a, ok := e.(*filter.AttributeExpression)
 		if !ok {
 			return "", errFilter

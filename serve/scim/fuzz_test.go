@@ -26,11 +26,11 @@ func FuzzFilter(f *testing.F) {
 		for _, urn := range []string{urnUser, urnGroup} {
 			all, err := parseFilter(urn, text)
 			if err != nil && !isBadRequest(err) || err == nil && len(all) == 0 {
-				t.Fatalf("%q: %v, %v", text, all, err)
+				t.Fatalf("%q: got terms %v and error %v, want terms or a bad request", text, all, err)
 			}
 			for _, one := range all {
 				if !has(filterable[urn], one.attribute) && !has(filterable[urn], one.attribute+".value") {
-					t.Fatalf("%q: %v", text, one)
+					t.Fatalf("%q: a term names %q, which a filter may not name", text, one.attribute)
 				}
 			}
 		}
@@ -70,11 +70,11 @@ func FuzzPatch(f *testing.F) {
 				err = errors.Join(err, edit.set(s.at, s.v))
 			}
 			if err != nil && !isBadRequest(err) {
-				t.Fatalf("%s: %v", text, err)
+				t.Fatalf("%s: got %v, want a bad request or no error", text, err)
 			}
 			for name := range edit.attributes {
 				if !has(known, name) {
-					t.Fatalf("%s: sets %q", text, name)
+					t.Fatalf("%s: sets %q, which is not stored", text, name)
 				}
 			}
 		}
@@ -92,7 +92,7 @@ func FuzzResource(f *testing.F) {
 		}
 		e, err := parseUser(body)
 		if err != nil && !isBadRequest(err) || err == nil && e.attributes["username"] == nil {
-			t.Fatalf("%s: %v", text, err)
+			t.Fatalf("%s: got %v, want a bad request or a userName", text, err)
 		}
 	})
 }

@@ -35,10 +35,10 @@ func (c *call) meta(kind string, e userdb.Entry) map[string]any {
 }
 
 // respond returns the answer with a single entry, which toResource converts.
-func (c *call) respond(status int, kind string, e userdb.Entry, as func(search, userdb.Entry) (resource, error)) (answer, error) {
+func (c *call) respond(status int, kind string, e userdb.Entry, toResource func(search, userdb.Entry) (resource, error)) (answer, error) {
 	var s search
 	s.readAttributes(c)
-	out, err := as(s, e)
+	out, err := toResource(s, e)
 	if err != nil && c.r.Method != http.MethodGet {
 		err = partial(err)
 	}
@@ -64,16 +64,16 @@ func (c *call) search() (s search, err error) {
 		}
 		return s, badRequest(invalidValue, "the request names more than %d attributes", maxAttributes)
 	}
-	for _, of := range []struct {
+	for _, param := range []struct {
 		name string
 		to   **int64
 	}{{"startindex", &s.StartIndex}, {"count", &s.Count}} {
-		if given := c.query[of.name]; len(given) > 0 {
+		if given := c.query[param.name]; len(given) > 0 {
 			n, err := strconv.ParseInt(given[0], 10, 64)
 			if err != nil || len(given) > 1 {
 				return s, badRequest(invalidValue, "startIndex and count must each be one number")
 			}
-			*of.to = &n
+			*param.to = &n
 		}
 	}
 	if given := c.query["filter"]; len(given) > 0 {
@@ -88,12 +88,12 @@ func (c *call) search() (s search, err error) {
 
 // readAttributes reads from the query which attributes to return and which to leave out.
 func (s *search) readAttributes(c *call) {
-	for _, of := range []struct {
+	for _, param := range []struct {
 		name string
 		to   *[]string
 	}{{"attributes", &s.Attributes}, {"excludedattributes", &s.ExcludedAttributes}} {
-		for _, list := range c.query[of.name] {
-			*of.to = append(*of.to, strings.Split(list, ",")...)
+		for _, list := range c.query[param.name] {
+			*param.to = append(*param.to, strings.Split(list, ",")...)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func listResponse(s search, total int64, page []resource) answer {
 
 // list returns one page of the entries of a type: those that match the filter, or all entries if
 // there is none. find returns the entries that match all terms of the filter.
-func (c *call) list(urn string, t *userdb.Type, s search, find func([]term) ([]userdb.Entry, error), as func(search, userdb.Entry) (resource, error)) (answer, error) {
+func (c *call) list(urn string, t *userdb.Type, s search, find func([]term) ([]userdb.Entry, error), toResource func(search, userdb.Entry) (resource, error)) (answer, error) {
 	start, count := s.window()
 	var page []userdb.Entry
 	var total int64
@@ -178,7 +178,7 @@ func (c *call) list(urn string, t *userdb.Type, s search, find func([]term) ([]u
 	}
 	var out []resource
 	for _, e := range page {
-		one, err := as(s, e)
+		one, err := toResource(s, e)
 		if err != nil {
 			return answer{}, err
 		}

@@ -42,19 +42,19 @@ func (o Options) tagsByGroup() (map[group]string, error) {
 		name := text
 		g := group{namespace: o.Namespace, typ: UserType}
 		if scoped, ok := strings.CutPrefix(text, "@"); ok {
-			var of string
-			of, name, _ = strings.Cut(scoped, ":")
-			if at := strings.LastIndex(of, "/"); at >= 0 {
-				g.namespace, of = of[:at], of[at+1:]
+			var path string // TYPE or NAMESPACE/TYPE
+			path, name, _ = strings.Cut(scoped, ":")
+			if at := strings.LastIndex(path, "/"); at >= 0 {
+				g.namespace, path = path[:at], path[at+1:]
 			}
-			g.typ = of
+			g.typ = path
 		}
 		ns, err := recordkey.ParseNamespace(g.namespace)
 		if err != nil || g.typ == "" || name == "" {
 			return nil, fmt.Errorf("%w: cannot map %q to a tag: want GROUP, @TYPE:GROUP or @NAMESPACE/TYPE:GROUP", ErrOptions, text)
 		}
 		g.namespace = ns.Path()
-		use := group{g.namespace, g.typ, tag}
+		use := group{g.namespace, g.typ, tag} // a tag may be used once for each namespace and type
 		g = g.withName(name)
 		switch {
 		case tag == "" || strings.HasPrefix(tag, tagPrefix):
@@ -160,7 +160,7 @@ func withSCIM(t schema.Type, m Mapping) (schema.Type, error) {
 	for name, r := range t.Tertiary {
 		tertiary[name] = r
 	}
-	role := func(name string, role schema.Role, codec schema.Codec) error {
+	addRole := func(name string, role schema.Role, codec schema.Codec) error {
 		f, declared := fields[name]
 		if declared && t.Codec(name) != codec {
 			return fmt.Errorf("%w: the field %q has the codec %s, but SCIM requires %s", ErrOptions, name, t.Codec(name), codec)
@@ -171,9 +171,9 @@ func withSCIM(t schema.Type, m Mapping) (schema.Type, error) {
 		fields[name] = f
 		return nil
 	}
-	err := errors.Join(role(externalField, schema.RoleIndexed, schema.CodecText), role(addedField, schema.RoleOrdered, schema.CodecDate))
+	err := errors.Join(addRole(externalField, schema.RoleIndexed, schema.CodecText), addRole(addedField, schema.RoleOrdered, schema.CodecDate))
 	if mail, has := m["emails"]; has && mail != m["username"] {
-		err = errors.Join(err, role(mail, schema.RoleOrdered, schema.CodecText))
+		err = errors.Join(err, addRole(mail, schema.RoleOrdered, schema.CodecText))
 	}
 	if tags, has := tertiary[tagsName]; has && tags.Kind != "set" {
 		err = errors.Join(err, fmt.Errorf("%w: %q is not a set", ErrOptions, tagsName))

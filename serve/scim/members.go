@@ -134,26 +134,26 @@ const bulkMembers = 100
 // be members. Each user is changed separately. If applyMembers is interrupted, the changes made so
 // far stay, and the next attempt skips them.
 func (r *collection) applyMembers(ctx context.Context, tag string, w memberSet) error {
-	in, out := w.uids(true), w.uids(false)
-	if w.replace || len(in) > bulkMembers {
-		now, err := r.taggedUIDs(ctx, tag)
+	toAdd, toRemove := w.uids(true), w.uids(false)
+	if w.replace || len(toAdd) > bulkMembers {
+		current, err := r.taggedUIDs(ctx, tag)
 		if err != nil {
 			return err
 		}
-		carries := func(uid string) bool { _, ok := slices.BinarySearch(now, uid); return ok }
-		in = slices.DeleteFunc(in, carries)
+		carriesTag := func(uid string) bool { _, ok := slices.BinarySearch(current, uid); return ok }
+		toAdd = slices.DeleteFunc(toAdd, carriesTag)
 		if w.replace {
-			out = slices.DeleteFunc(slices.Clone(now), func(uid string) bool { return w.want[uid] })
+			toRemove = slices.DeleteFunc(slices.Clone(current), func(uid string) bool { return w.want[uid] })
 		}
 	}
-	err := forEach(ctx, out, func(uid string) error {
+	err := forEach(ctx, toRemove, func(uid string) error {
 		_, err := r.users.Tags(hints.UID(uid)).Remove(ctx, tag)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return forEach(ctx, in, func(uid string) error {
+	return forEach(ctx, toAdd, func(uid string) error {
 		_, err := r.users.Tags(hints.UID(uid)).Add(ctx, tag)
 		return err
 	})
@@ -187,7 +187,7 @@ func forEach(ctx context.Context, uids []string, do func(uid string) error) erro
 // tagOf returns the tag that members of a group carry. A name in the form of an id is never looked
 // up in Options.Tags, because a directory can name its groups freely.
 func (r *collection) tagOf(id, name string) string {
-	byID, byName := r.tags.withName(id), r.tags.withName(name)
+	byID, byName := r.scope.withName(id), r.scope.withName(name)
 	if tag := r.h.tags[byID]; tag != "" {
 		return tag
 	}

@@ -41,20 +41,20 @@ const (
 
 // savePosition stores the position of a list at start, so that a request for the page that begins
 // there need not read the entries before it.
-func (h *Handler) savePosition(name string, start int64, m position) {
+func (h *Handler) savePosition(name string, start int64, pos position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.positions) >= maxPositions {
 		clear(h.positions)
 	}
-	h.positions[fmt.Sprint(name, "\x00", start)] = m
+	h.positions[fmt.Sprint(name, "\x00", start)] = pos
 }
 
 func (h *Handler) loadPosition(name string, start int64) (position, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m, has := h.positions[fmt.Sprint(name, "\x00", start)]
-	return m, has && time.Since(m.at) < positionAge
+	pos, has := h.positions[fmt.Sprint(name, "\x00", start)]
+	return pos, has && time.Since(pos.at) < positionAge
 }
 
 // errTooFar reports that a request reached its limit of steps before it reached its page.
@@ -65,72 +65,72 @@ var errTooFar = fmt.Errorf("%w: the page lies behind too many entries for one re
 func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, total int64, err error) {
 	// The name of the type is not enough: the types of users and of groups may have the same name.
 	name := fmt.Sprint(c.name, "\x00", t == c.groups)
-	m, known := c.h.loadPosition(name, start)
-	if !known {
+	pos, saved := c.h.loadPosition(name, start)
+	if !saved {
 		total, err := c.total(t, name)
 		if err != nil {
 			return nil, 0, err
 		}
-		m = position{total: total, at: time.Now()}
+		pos = position{total: total, at: time.Now()}
 	}
-	if count == 0 || start >= m.total {
-		return nil, m.total, nil
+	if count == 0 || start >= pos.total {
+		return nil, pos.total, nil
 	}
 	for range maxSteps {
-		if m.ended || int64(len(page)) == count {
+		if pos.ended || int64(len(page)) == count {
 			break
 		}
-		some, err := c.step(t, &m, start, count-int64(len(page)))
+		some, err := c.step(t, &pos, start, count-int64(len(page)))
 		if err != nil {
 			return nil, 0, err
 		}
 		page = append(page, some...)
 	}
-	m.at = time.Now()
+	pos.at = time.Now()
 	if len(page) > 0 {
-		c.h.savePosition(name, m.passed, m)
-		return page, m.total, nil
+		c.h.savePosition(name, pos.passed, pos)
+		return page, pos.total, nil
 	}
-	c.h.savePosition(name, start, m)
-	if !m.ended {
+	c.h.savePosition(name, start, pos)
+	if !pos.ended {
 		return nil, 0, errTooFar
 	}
-	return nil, m.total, nil
+	return nil, pos.total, nil
 }
 
-// step reads entries at position m and moves m past them. It returns at most limit entries,
-// beginning at start.
-func (c *call) step(t *userdb.Type, m *position, start, limit int64) ([]userdb.Entry, error) {
-	q := userdb.Query{After: m.next}
-	if m.undated {
+// step reads entries at a position and moves the position past them. It returns at most limit
+// entries, beginning at start.
+func (c *call) step(t *userdb.Type, pos *position, start, limit int64) ([]userdb.Entry, error) {
+	q := userdb.Query{After: pos.next}
+	if pos.undated {
 		q.Limit, q.MaxRead = undatedStep, undatedStep
 	} else {
 		q.Order, q.Limit = addedField, int(limit)
-		if m.passed < start {
-			q.Limit = int(min(start-m.passed, datedStep))
+		if pos.passed < start {
+			q.Limit = int(min(start-pos.passed, datedStep))
 		}
 	}
 	p, err := t.Page(c.ctx, q)
 	if err != nil && !errors.Is(err, userdb.ErrCorrupt) {
 		return nil, err
 	}
-	if !m.undated {
-		before := m.passed
-		m.passed += int64(len(p.Entries))
-		m.next, m.undated = p.Next, p.Next == ""
-		m.ended = m.undated && m.passed >= m.total
+	if !pos.undated {
+		before := pos.passed
+		pos.passed += int64(len(p.Entries))
+		pos.next, pos.undated = p.Next, p.Next == ""
+		pos.ended = pos.undated && pos.passed >= pos.total
 		if before < start {
 			return nil, nil
 		}
 		return p.Entries, nil
 	}
 	rest := filterUndated(p.Entries)
-	rest = rest[min(m.skip, len(rest)):]
-	pass := int(min(max(start-m.passed, 0), int64(len(rest))))
+	rest = rest[min(pos.skip, len(rest)):]
+	pass := int(min(max(start-pos.passed, 0), int64(len(rest))))
 	some := rest[pass:min(int64(pass)+limit, int64(len(rest)))]
-	m.passed += int64(pass + len(some))
-	if m.skip += pass + len(some); pass+len(some) == len(rest) {
-		m.next, m.skip, m.ended = p.Next, 0, p.Next == ""
+	pos.passed += int64(pass + len(some))
+	if pos.skip += pass + len(some); pass+len(some) == len(rest) {
+		pos.next, pos.skip, pos.ended = p.Next, 0, p.Next == ""
 	}
 	return some, nil
 }

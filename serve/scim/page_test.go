@@ -79,7 +79,7 @@ func TestUndated(t *testing.T) {
 				Resources                              []struct{ ID string }
 			}
 			if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || body.StartIndex != start || body.ItemsPerPage != len(body.Resources) {
-				t.Fatalf("%d: %v %.300s", start, err, w.Body)
+				t.Fatalf("page from %d: malformed response: %v %.300s", start, err, w.Body)
 			}
 			for _, r := range body.Resources {
 				uids = append(uids, r.ID)
@@ -91,10 +91,10 @@ func TestUndated(t *testing.T) {
 				n.Store(0)
 				some, of, err := page(len(all)+1, count)
 				if err != nil || len(some) == 0 {
-					t.Fatalf("after %d: %q, %v", len(all), some, err)
+					t.Fatalf("page after %d users: got %q, %v", len(all), some, err)
 				}
 				if read := n.Load(); read > int64(count+2*undatedStep) {
-					t.Errorf("after %d: %d entries were read for %d", len(all), read, count)
+					t.Errorf("page after %d users: read %d entries for a page of %d, want at most %d", len(all), read, count, count+2*undatedStep)
 				}
 				all, total = append(all, some...), of
 			}
@@ -104,15 +104,15 @@ func TestUndated(t *testing.T) {
 			all := list(count)
 			for i, uid := range all[:120] {
 				if uid != fmt.Sprintf("new%03d", i) {
-					t.Errorf("%d: %s", i, uid)
+					t.Errorf("user %d of the list is %s, want new%03d", i, uid, i)
 				}
 			}
 			slices.Sort(all)
 			if all = slices.Compact(all); len(all) != 1020 {
-				t.Errorf("%d users are listed", len(all))
+				t.Errorf("got %d users in pages of %d, want 1020", len(all), count)
 			}
 			if some, total, err := page(1021, 10); len(some) != 0 || total != 1020 || err != nil {
-				t.Errorf("after the last: %q, %d, %v", some, total, err)
+				t.Errorf("page after the last user: got %q, %d, %v; want no users, 1020", some, total, err)
 			}
 		}
 
@@ -129,7 +129,7 @@ func TestUndated(t *testing.T) {
 			got, _, err := page(901, 20)
 			if err == nil {
 				if !slices.Equal(got, want) {
-					t.Errorf("%q, want %q", got, want)
+					t.Errorf("after %d failed attempts: got %q, want %q", tries, got, want)
 				}
 				break
 			}
@@ -138,7 +138,7 @@ func TestUndated(t *testing.T) {
 			}
 		}
 		if tries == 0 || tries == 20 {
-			t.Errorf("the page came after %d attempts", tries)
+			t.Errorf("the page came after %d failed attempts, want 1 to 19", tries)
 		}
 	})
 }

@@ -42,15 +42,15 @@ func TestParsedPaths(t *testing.T) {
 		operations, parsed   int
 		refused              bool
 	}{
-		{"members", urnUser, `{"op":"add","value":` + string(value) + `}`, maxOperations, 0, false},
-		{"names", urnUser, withPath("name.givenName"), maxOperations, 0, false},
+		{"members of an object", urnUser, `{"op":"add","value":` + string(value) + `}`, maxOperations, 0, false},
+		{"sub-attributes", urnUser, withPath("name.givenName"), maxOperations, 0, false},
 		{"URNs", urnUser, withPath(strings.ToUpper(urnUser) + ":displayName"), maxOperations, 0, false},
-		{"enterprise", urnUser, withPath(urnEnterprise + ":manager.value"), maxOperations, 0, false},
-		{"addresses", urnUser, withPath(`emails[type eq "work"].value`), maxOperations, 0, false},
-		{"users of groups", urnGroup, withPath(`members[value eq "é😀"]`), maxOperations, 0, false},
-		{"few", urnUser, withPath("emails[primary eq true]"), 200, 200, false},
-		{"many", urnUser, withPath("emails[primary eq true]"), maxOperations, 201, true},
-		{"long", urnUser, withPath(long), maxOperations, 16<<10/len(long) + 1, true},
+		{"enterprise attributes", urnUser, withPath(urnEnterprise + ":manager.value"), maxOperations, 0, false},
+		{"work addresses", urnUser, withPath(`emails[type eq "work"].value`), maxOperations, 0, false},
+		{"members of groups", urnGroup, withPath(`members[value eq "é😀"]`), maxOperations, 0, false},
+		{"as many paths as the parser may get", urnUser, withPath("emails[primary eq true]"), 200, 200, false},
+		{"too many paths for the parser", urnUser, withPath("emails[primary eq true]"), maxOperations, 201, true},
+		{"too many bytes for the parser", urnUser, withPath(long), maxOperations, 16<<10/len(long) + 1, true},
 	} {
 		var body patch
 		text := `{"Operations":[` + strings.Join(slices.Repeat([]string{test.operation}, test.operations), ",") + `]}`
@@ -59,7 +59,7 @@ func TestParsedPaths(t *testing.T) {
 		}
 		r := patchReader{urn: test.urn}
 		if _, err := r.steps(body); (err != nil) != test.refused || err != nil && !isBadRequest(err) || r.parsed != test.parsed {
-			t.Errorf("%s: %d paths parsed, %v; want %d, refused %v", test.name, r.parsed, err, test.parsed, test.refused)
+			t.Errorf("%s: got %d parsed paths and error %v; want %d and an error: %v", test.name, r.parsed, err, test.parsed, test.refused)
 		}
 	}
 }

@@ -65,7 +65,7 @@ type Handler struct {
 type collection struct {
 	h      *Handler
 	name   string
-	tags   group // namespace and type of the users; withName makes it a key of Handler.tags
+	scope  group // namespace and type of the users; withName makes it a key of Handler.tags
 	users  *userdb.Type
 	groups *userdb.Type
 	schema schema.Type // of the users
@@ -102,7 +102,7 @@ func (h *Handler) collection(ctx context.Context, db *userdb.DB, namespace, typ 
 	if r := h.cached(name); r != nil { // another request prepared it while this one waited
 		return r, nil
 	}
-	r := &collection{h: h, name: name, tags: group{namespace: namespace, typ: typ}}
+	r := &collection{h: h, name: name, scope: group{namespace: namespace, typ: typ}}
 	if err := r.open(ctx, db, typ); err != nil {
 		return nil, err
 	}
