@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import express from 'express'
 import * as pages from './pages.js'
-import { Away, Refusal, ask } from './userdb.js'
+import { Refusal, Unavailable, ask } from './userdb.js'
 
 const app = express().disable('x-powered-by')
 // The proxies that are trusted to report a visitor's address, by which wrong guesses are counted.
@@ -16,8 +16,8 @@ let site, cookie
 
 const send = (res, status, page) => res.status(status).type('html').send(page.text)
 const input = (req, ...names) => Object.fromEntries(names.map((name) => [name, typeof req.body?.[name] === 'string' ? req.body[name] : '']))
-const visit = (req) => ({ origin: req.ip, agent: req.get('User-Agent')?.slice(0, 1000) })
-const at = (entry) => `/v1/types/user/entries/${encodeURIComponent(entry.uid)}`
+const visitorOf = (req) => ({ origin: req.ip, agent: req.get('User-Agent')?.slice(0, 1000) })
+const pathOf = (entry) => `/v1/types/user/entries/${encodeURIComponent(entry.uid)}`
 
 app.use((req, res, next) => {
   res.set({
@@ -34,28 +34,31 @@ app.use((req, res, next) => {
 }, express.urlencoded({ extended: false, limit: '16kb' }))
 
 const secretOf = (req) => (req.get('Cookie') ?? '').split(/; */).find((pair) => pair.startsWith(`${cookie.name}=`))?.slice(cookie.name.length + 1)
-const enter = (res, { session }) => res.cookie(cookie.name, session.secret, { ...cookie.options, expires: new Date(session.expires) }).redirect(303, '/')
-const leave = (res) => res.clearCookie(cookie.name, cookie.options).redirect(303, '/login')
+const setSession = (res, { session }) => res.cookie(cookie.name, session.secret, { ...cookie.options, expires: new Date(session.expires) }).redirect(303, '/')
+const clearSession = (res) => res.clearCookie(cookie.name, cookie.options).redirect(303, '/login')
 
-/** signedIn lets a request with a good session through, and sends all others to sign in. */
+/** signedIn passes on requests with a valid session, and redirects all others to the sign-in page. */
 async function signedIn(req, res, next) {
-  const asked = await ask('POST', '/v1/session', { secret: secretOf(req) ?? '' })
-  if (!asked.active) return leave(res)
-  req.entry = asked.entry
+  const found = await ask('POST', '/v1/session', { secret: secretOf(req) ?? '' })
+  if (!found.active) return clearSession(res)
+  req.entry = found.entry
   next()
 }
 
-const words = { taken: 'Somebody has that already.', min: 'That is too short.', max: 'That is too long.', blocklist: 'Too many people use that one.' }
+const ruleTexts = { taken: 'Somebody has that already.', min: 'That is too short.', max: 'That is too long.', blocklist: 'Too many people use that one.' }
 
-/** again shows a form once more, after a refusal that its visitor can mend. All others are for the end of this file. */
-function again(res, err, page, names, more = {}) {
+/**
+ * showAgain shows a form again, with what its visitor has to correct. It throws errors that the
+ * visitor cannot correct to the handler at the end of this file.
+ */
+function showAgain(res, err, page, names, more = {}) {
   if (!(err instanceof Refusal) || ![401, 409, 422].includes(err.status) || err.code === 'key') throw err
   const state = { wrong: {} }
   for (const { pointer = '', rule, detail } of err.errors) {
     const name = names.find((name) => pointer === `/facets/${name}` || pointer === `/${name}`)
-    if (name) state.wrong[name] ??= words[rule] ?? detail
+    if (name) state.wrong[name] ??= ruleTexts[rule] ?? detail
   }
-  if (Object.keys(state.wrong).length === 0) state.said = err.message
+  if (Object.keys(state.wrong).length === 0) state.message = err.message
   send(res, err.status, page({ ...state, ...more }))
 }
 
@@ -64,19 +67,22 @@ app.get('/signup', (req, res) => send(res, 200, pages.signup({ once: randomUUID(
 app.get('/login', (req, res) => send(res, 200, pages.login({})))
 app.get('/forgot', (req, res) => send(res, 200, pages.forgot({})))
 
-/** create makes one account, however often one form is sent: impatient people, and lost answers, make no second one. */
+/**
+ * create creates one account, even if the visitor sends the form twice, or if an answer is lost and
+ * create sends the request again. All requests of one form have the same Idempotency-Key.
+ */
 async function create(facets, password, once, tries = 3) {
   try {
     await ask('POST', '/v1/types/user/entries', { facets, password }, { 'Idempotency-Key': once })
   } catch (err) {
-    if (tries === 1 || !(err instanceof Away) && err.code !== 'conflict') throw err
+    if (tries === 1 || !(err instanceof Unavailable) && err.code !== 'conflict') throw err
     await sleep(500) // conflict: the same request is in progress
     await create(facets, password, once, tries - 1)
   }
 }
 
 async function signIn(req, res, identifier, password) {
-  enter(res, await ask('POST', '/v1/types/user/login', { identifier, password, session: {}, ...visit(req) }))
+  setSession(res, await ask('POST', '/v1/types/user/login', { identifier, password, session: {}, ...visitorOf(req) }))
 }
 
 app.post('/signup', async (req, res) => {
@@ -85,7 +91,7 @@ app.post('/signup', async (req, res) => {
     await create({ name, email }, password, once || randomUUID())
     await signIn(req, res, email, password)
   } catch (err) {
-    again(res, err, pages.signup, ['name', 'email', 'password'], { values: { name, email }, once: randomUUID() })
+    showAgain(res, err, pages.signup, ['name', 'email', 'password'], { values: { name, email }, once: randomUUID() })
   }
 })
 
@@ -94,28 +100,28 @@ app.post('/login', async (req, res) => {
   try {
     await signIn(req, res, identifier, password)
   } catch (err) {
-    again(res, err, pages.login, [], { values: { identifier }, said: 'No account has this name or e-mail with this password.' })
+    showAgain(res, err, pages.login, [], { values: { identifier }, message: 'No account has this name or e-mail with this password.' })
   }
 })
 
 app.post('/logout', async (req, res) => {
   await ask('POST', '/v1/session/end', { secret: secretOf(req) ?? '' })
-  leave(res)
+  clearSession(res)
 })
 
 app.post('/logout-everywhere', signedIn, async (req, res) => {
-  await ask('DELETE', `${at(req.entry)}/sessions`)
-  leave(res)
+  await ask('DELETE', `${pathOf(req.entry)}/sessions`)
+  clearSession(res)
 })
 
 app.post('/password', signedIn, async (req, res) => {
   const { current, password } = input(req, 'current', 'password')
   try {
     // All sessions end with the old password, and this visitor gets a new one.
-    enter(res, await ask('PUT', `${at(req.entry)}/password`, { current, password, session: {}, ...visit(req) }))
+    setSession(res, await ask('PUT', `${pathOf(req.entry)}/password`, { current, password, session: {}, ...visitorOf(req) }))
   } catch (err) {
-    const more = err.code === 'login' ? { said: '', wrong: { current: 'That is not your password.' } } : {}
-    again(res, err, (state) => pages.account(req.entry, state), ['password'], more)
+    const more = err.code === 'login' ? { message: '', wrong: { current: 'That is not your password.' } } : {}
+    showAgain(res, err, (state) => pages.account(req.entry, state), ['password'], more)
   }
 })
 
@@ -133,24 +139,24 @@ app.post('/forgot', async (req, res) => {
   send(res, 200, pages.page('Check your mail', 'If there is such an account, a link is on its way. It works for an hour.'))
 })
 
-// The link only shows a form. Programs that scan mail also open links, and only the POST spends the
-// token.
+// The link only shows a form, because programs that scan mail also open links. Only the POST uses
+// the token up.
 app.get('/reset', (req, res) => send(res, 200, pages.reset({ secret: req.query.secret })))
 
 app.post('/reset', async (req, res) => {
   const { secret, password } = input(req, 'secret', 'password')
   try {
-    enter(res, await ask('POST', '/v1/password-resets', { purpose: 'reset', secret, password, session: {}, ...visit(req) }))
+    setSession(res, await ask('POST', '/v1/password-resets', { purpose: 'reset', secret, password, session: {}, ...visitorOf(req) }))
   } catch (err) {
-    if (err.code === 'not_found') return send(res, 404, pages.forgot({ said: 'That link was used or has expired. Ask for another one.' }))
-    again(res, err, pages.reset, ['password'], { secret })
+    if (err.code === 'not_found') return send(res, 404, pages.forgot({ message: 'That link was used or has expired. Ask for another one.' }))
+    showAgain(res, err, pages.reset, ['password'], { secret })
   }
 })
 
 // Handles all other errors. Express recognizes this handler by its four parameters.
 app.use((err, req, res, next) => {
   if (res.headersSent) return next(err)
-  if (err instanceof Away) {
+  if (err instanceof Unavailable) {
     console.error(`${err.message} ${err.cause?.cause ?? err.cause ?? ''}`)
     return send(res.set('Retry-After', '5'), 503, pages.page('Please come back in a moment', 'Accounts are not available just now. Try again.'))
   }
@@ -158,7 +164,7 @@ app.use((err, req, res, next) => {
     const wait = err.wait < 90 ? `${err.wait} seconds` : `${Math.ceil(err.wait / 60)} minutes`
     return send(res.set('Retry-After', String(err.wait)), 429, pages.page('Too many attempts', `Please wait ${wait}, and try again.`))
   }
-  // Other errors are of requests that Express cannot read.
+  // An error with a status below 500 comes from a request that Express cannot read.
   const ours = err instanceof Refusal || !(err.status < 500)
   console.error(err)
   send(res, ours ? 500 : err.status, pages.page('That did not work', ours ? 'The error is ours, and has been logged.' : 'Please go back and try again.'))

@@ -1,8 +1,8 @@
 // The pages, as text. The tag html escapes all values in ${} that are not html themselves.
 
 class Html { constructor(text) { this.text = text } }
-const marks = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' }
-const show = (v) => Array.isArray(v) ? v.map(show).join('') : v instanceof Html ? v.text : String(v ?? '').replace(/[&<>"']/g, (c) => marks[c])
+const escapes = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' }
+const show = (v) => Array.isArray(v) ? v.map(show).join('') : v instanceof Html ? v.text : String(v ?? '').replace(/[&<>"']/g, (c) => escapes[c])
 const html = (parts, ...values) => new Html(parts.reduce((all, part, i) => all + show(values[i - 1]) + part))
 
 export const page = (title, body) => html`<!doctype html>
@@ -22,7 +22,7 @@ const field = (name, label, type, autocomplete, { values = {}, wrong = {} }) => 
 ${wrong[name] && html`<strong id="${name}-wrong">${wrong[name]}</strong>`}</p>`
 
 const form = (action, state, fields, button) => html`
-${state.said && html`<p role="alert">${state.said}</p>`}
+${state.message && html`<p role="alert">${state.message}</p>`}
 <form method="post" action="${action}">${fields}<button>${button}</button></form>`
 
 export const signup = (state) => page('Sign up', html`${form('/signup', state, [

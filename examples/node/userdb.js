@@ -1,11 +1,14 @@
 // The site's client of 'userdb serve'. It uses fetch and no client library.
 
 const base = (process.env.USERDB_URL ?? 'http://127.0.0.1:8470').replace(/\/$/, '')
-const patience = Number(process.env.USERDB_TIMEOUT_MS ?? 10_000)
+const timeout = Number(process.env.USERDB_TIMEOUT_MS ?? 10_000)
 const key = process.env.USERDB_KEY
-if (!key) throw new Error("USERDB_KEY is not set: 'userdb apikey create web --scope write login' makes one")
+if (!key) throw new Error("USERDB_KEY is not set: create a key with 'userdb apikey create web --scope write login'")
 
-/** A Refusal is a problem (RFC 9457) that userdb answers: its code does not change, and errors has all that is wrong. */
+/**
+ * A Refusal is an error that userdb answers, a problem in the format of RFC 9457. Its code never
+ * changes between versions, and its errors list everything that is wrong with the request.
+ */
 export class Refusal extends Error {
   constructor({ status, code, title, detail, retry_after: wait, errors = [] }) {
     super(detail ?? title)
@@ -13,10 +16,10 @@ export class Refusal extends Error {
   }
 }
 
-/** Away means that userdb does not answer, or has no answer from its store. Later it has. */
-export class Away extends Error {}
+/** Unavailable means that userdb or its store does not answer. The same request may succeed later. */
+export class Unavailable extends Error {}
 
-/** ask sends a request, and returns what is answered; undefined where the answer has no body. */
+/** ask sends a request and returns the body of the answer, or undefined if it has none. */
 export async function ask(method, path, body, headers = {}) {
   let answer, text
   try {
@@ -24,13 +27,13 @@ export async function ask(method, path, body, headers = {}) {
       method,
       headers: { Authorization: `Bearer ${key}`, ...(body && { 'Content-Type': 'application/json' }), ...headers },
       body: body && JSON.stringify(body),
-      signal: AbortSignal.timeout(patience), // covers the whole response
+      signal: AbortSignal.timeout(timeout), // covers the whole response
     })
     text = await answer.text()
   } catch (cause) {
-    throw new Away('userdb does not answer', { cause })
+    throw new Unavailable('userdb does not answer', { cause })
   }
-  if (answer.status === 503) throw new Away(text)
+  if (answer.status === 503) throw new Unavailable(text)
   if (!answer.ok) throw new Refusal(JSON.parse(text))
   return text ? JSON.parse(text) : undefined
 }
