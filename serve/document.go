@@ -135,7 +135,7 @@ func walkSchema(s *huma.Schema, visit func(*huma.Schema)) {
 	}
 	visit(s)
 	walkSchema(s.Items, visit)
-	if more, is := s.AdditionalProperties.(*huma.Schema); is {
+	if more, ok := s.AdditionalProperties.(*huma.Schema); ok {
 		walkSchema(more, visit)
 	}
 	for _, p := range s.Properties {
@@ -157,7 +157,7 @@ const nullableList = "namespaces"
 // Requests, by contrast, may contain only the members that the schema names.
 func adjustResponseSchema(s *huma.Schema, extensible bool) {
 	walkSchema(s, func(s *huma.Schema) {
-		if _, is := s.AdditionalProperties.(bool); is && extensible {
+		if _, ok := s.AdditionalProperties.(bool); ok && extensible {
 			s.AdditionalProperties = nil
 		}
 		for name, p := range s.Properties {
@@ -165,7 +165,7 @@ func adjustResponseSchema(s *huma.Schema, extensible bool) {
 				p.Nullable = false
 			}
 		}
-		if more, is := s.AdditionalProperties.(*huma.Schema); is && more.Type == huma.TypeArray {
+		if more, ok := s.AdditionalProperties.(*huma.Schema); ok && more.Type == huma.TypeArray {
 			more.Nullable = false
 		}
 	})

@@ -67,11 +67,11 @@ func (d *document) validate(method, path string, r reply) []string {
 	if i < 0 || r.status == http.StatusTemporaryRedirect {
 		return nil // needs no key, has no route, or has dots in its path
 	}
-	response, is := d.paths[i].responses[fmt.Sprint(r.status)]
-	if !is {
+	response, ok := d.paths[i].responses[fmt.Sprint(r.status)]
+	if !ok {
 		return []string{fmt.Sprintf("no status %d", r.status)}
 	}
-	if ref, is := lookup(response, "$ref").(string); is {
+	if ref, ok := lookup(response, "$ref").(string); ok {
 		response = d.shared[ref[strings.LastIndex(ref, "/")+1:]]
 	}
 	var wrong []string
@@ -82,10 +82,10 @@ func (d *document) validate(method, path string, r reply) []string {
 	}
 	content, _ := lookup(response, "content").(map[string]any)
 	kind, _, _ := strings.Cut(r.header.Get("Content-Type"), ";")
-	schema, is := lookup(content, kind, "schema").(map[string]any)
+	schema, ok := lookup(content, kind, "schema").(map[string]any)
 	switch {
 	case r.text == "" && len(content) == 0:
-	case !is:
+	case !ok:
 		wrong = append(wrong, fmt.Sprintf("no body of %q", kind))
 	case strings.HasSuffix(kind, "json") && kind != "application/x-ndjson":
 		var v any
@@ -100,11 +100,11 @@ func (d *document) validate(method, path string, r reply) []string {
 // validateValue returns where a value does not match a schema. Members that the schema does not
 // name are errors as well.
 func (d *document) validateValue(schema map[string]any, v any, at string) (wrong []string) {
-	if ref, is := schema["$ref"].(string); is {
+	if ref, ok := schema["$ref"].(string); ok {
 		schema, _ = d.schemas[ref[strings.LastIndex(ref, "/")+1:]].(map[string]any)
 	}
 	no := func(format string, args ...any) { wrong = append(wrong, at+": "+fmt.Sprintf(format, args...)) }
-	if all, is := schema["oneOf"].([]any); is {
+	if all, ok := schema["oneOf"].([]any); ok {
 		fitting := 0
 		for _, one := range all {
 			if len(d.validateValue(one.(map[string]any), v, at)) == 0 {
@@ -120,7 +120,7 @@ func (d *document) validateValue(schema map[string]any, v any, at string) (wrong
 		(kinds != "number" || jsonType(v) != "integer") {
 		no("%s, want %s", jsonType(v), kinds)
 	}
-	if all, is := schema["enum"].([]any); is && !slices.Contains(all, v) {
+	if all, ok := schema["enum"].([]any); ok && !slices.Contains(all, v) {
 		no("%v is none of %v", v, all)
 	}
 	switch v := v.(type) {
@@ -141,11 +141,11 @@ func (d *document) validateValue(schema map[string]any, v any, at string) (wrong
 			}
 		}
 		for name, one := range v {
-			member, is := lookup(schema, "properties", name).(map[string]any)
-			if !is {
-				member, is = schema["additionalProperties"].(map[string]any)
+			member, ok := lookup(schema, "properties", name).(map[string]any)
+			if !ok {
+				member, ok = schema["additionalProperties"].(map[string]any)
 			}
-			if !is {
+			if !ok {
 				no("a member %s", name)
 			}
 			wrong = append(wrong, d.validateValue(member, one, at+"/"+name)...)

@@ -50,7 +50,7 @@ func entryOf(e userdb.Entry) Entry {
 		}
 	}
 	slices.Sort(out.Verified)
-	if at, is := out.Facets[createdField].Time(); is {
+	if at, ok := out.Facets[createdField].Time(); ok {
 		out.Created = schema.Date(at).Wire()
 	}
 	return out
@@ -214,7 +214,7 @@ func (c *call) parseFacets(typ string, raw map[string]json.RawMessage) (schema.F
 		if err != nil {
 			v, err = schema.JSON(raw[field])
 		}
-		if bad, is := errors.AsType[*schema.ValueError](err); is {
+		if bad, ok := errors.AsType[*schema.ValueError](err); ok {
 			wrong = append(wrong, &userdb.FieldError{Err: userdb.ErrInvalid, Field: field, Rule: "codec", Reason: bad.Reason})
 		}
 		facets[field] = v

@@ -354,7 +354,7 @@ func (f *soak) listenBriefly() {
 	}
 	req.Header.Set("Authorization", "Bearer "+f.key)
 	req.Header.Set("Accept", eventStream)
-	if last, is := f.followers[0].last.Load().(string); is {
+	if last, ok := f.followers[0].last.Load().(string); ok {
 		req.Header.Set("Last-Event-ID", last)
 	}
 	res, err := f.web.Do(req)

@@ -69,9 +69,9 @@ func recordKind(key string) string { return variablePart.ReplaceAllString(key, "
 
 var variablePart = regexp.MustCompile(`:[^/}]*|[0-9a-f]{12,}`)
 
-func (f *soak) waitFor(what string, is func() bool) {
+func (f *soak) waitFor(what string, condition func() bool) {
 	f.t.Helper()
-	for begin := time.Now(); !is(); time.Sleep(5 * time.Millisecond) {
+	for begin := time.Now(); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Since(begin) > time.Minute {
 			f.t.Fatalf("timed out waiting for %s", what)
 		}

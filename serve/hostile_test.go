@@ -86,14 +86,14 @@ func (s valueGenerator) secret() string {
 
 // value returns a value for a schema. One in eight has another type.
 func (s valueGenerator) value(schema map[string]any, depth int) any {
-	if ref, is := schema["$ref"].(string); is {
+	if ref, ok := schema["$ref"].(string); ok {
 		schema, _ = s.schemas[ref[strings.LastIndex(ref, "/")+1:]].(map[string]any)
 	}
 	if s.rnd.IntN(8) == 0 || depth > 6 {
 		return []any{nil, true, -1, 1e300, s.text(), []any{s.text()}, map[string]any{s.text(): s.text()}}[s.rnd.IntN(7)]
 	}
 	kind := schema["type"]
-	if several, is := kind.([]any); is {
+	if several, ok := kind.([]any); ok {
 		kind = several[0]
 	}
 	switch kind {
@@ -108,7 +108,7 @@ func (s valueGenerator) value(schema map[string]any, depth int) any {
 				out[name] = s.value(p.(map[string]any), depth+1)
 			}
 		}
-		if more, is := schema["additionalProperties"].(map[string]any); is {
+		if more, ok := schema["additionalProperties"].(map[string]any); ok {
 			for range s.rnd.IntN(3) {
 				out[[]string{"name", "email", "age", "job", "added", s.text()}[s.rnd.IntN(6)]] = s.value(more, depth+1)
 			}

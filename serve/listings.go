@@ -150,7 +150,7 @@ func ptr[T any](v T) *T { return &v }
 // value that it calls invalid is a parameter of the request, not a facet of an entry. It returns
 // other errors unchanged.
 func queryError(err error) error {
-	if field, is := errors.AsType[*userdb.FieldError](err); is && errors.Is(err, userdb.ErrInvalid) {
+	if field, ok := errors.AsType[*userdb.FieldError](err); ok && errors.Is(err, userdb.ErrInvalid) {
 		p := usageProblem("%s: %s", field.Field, field.Reason)
 		p.Errors = []FieldProblem{{Field: field.Field, Rule: field.Rule, Detail: field.Reason}}
 		return p

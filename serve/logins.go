@@ -333,7 +333,7 @@ type SessionStatus struct {
 
 // Schema implements [huma.SchemaProvider]. The other members are present only if active is true.
 func (SessionStatus) Schema(r huma.Registry) *huma.Schema {
-	active := func(is bool) *huma.Schema { return &huma.Schema{Type: huma.TypeBoolean, Enum: []any{is}} }
+	active := func(value bool) *huma.Schema { return &huma.Schema{Type: huma.TypeBoolean, Enum: []any{value}} }
 	return &huma.Schema{OneOf: []*huma.Schema{{
 		Type: huma.TypeObject, Required: []string{"active", "entry", "session"}, Properties: map[string]*huma.Schema{
 			"active": active(true), "entry": r.Schema(reflect.TypeFor[Entry](), true, "Entry"), "session": r.Schema(reflect.TypeFor[Session](), true, "Session"),

@@ -125,11 +125,11 @@ func paramProblem(name, format string, args ...any) FieldProblem {
 // problemOf returns the problem with which to respond to an error. Details about faults of the
 // server go only to the log.
 func problemOf(err error) *Problem {
-	if p, is := errors.AsType[*Problem](err); is {
+	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
 	}
 	code := userdb.CodeOf(err)
-	if e, is := errors.AsType[*scim.Error](err); is {
+	if e, ok := errors.AsType[*scim.Error](err); ok {
 		p := problem(code, e.Detail).withStatus(e.Status)
 		p.scimType = e.Type
 		return p
@@ -204,17 +204,17 @@ func unavailableDetail(err error) string {
 
 // fieldProblems returns everything that an error says is wrong with the values of a request.
 func fieldProblems(err error) (all []FieldProblem) {
-	if joined, is := err.(interface{ Unwrap() []error }); is {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
 			all = append(all, fieldProblems(e)...)
 		}
 		return all
 	}
-	if policy, is := errors.AsType[*password.PolicyError](err); is {
+	if policy, ok := errors.AsType[*password.PolicyError](err); ok {
 		return []FieldProblem{{Pointer: "/password", Field: "password", Rule: policy.Rule, Params: map[string]string{"reason": policy.Reason}, Detail: policy.Reason}}
 	}
-	field, is := errors.AsType[*userdb.FieldError](err)
-	if !is {
+	field, ok := errors.AsType[*userdb.FieldError](err)
+	if !ok {
 		return nil
 	}
 	w := FieldProblem{Pointer: pointerOf(field.Field), Field: field.Field, Rule: field.Rule, Detail: field.Reason}

@@ -126,7 +126,7 @@ func TestDirectories(t *testing.T) {
 						t.Fatalf("%s: %s: got %d %s, want %d", s.What, s.Send, r.status, r.text, s.Status)
 					}
 					for at, want := range s.Has {
-						if text, is := want.(string); is {
+						if text, ok := want.(string); ok {
 							want = with(text)
 						}
 						if got := r.value(at); got != want {

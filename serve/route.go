@@ -89,7 +89,7 @@ func (c *call) refresh(ctx context.Context) error {
 func (c *call) visibleTypes(ctx context.Context) iter.Seq[*userdb.Type] {
 	return func(yield func(*userdb.Type) bool) {
 		known := c.db.Schema().Types
-		isKnown := func(name string) bool { _, is := known[name]; return is }
+		isKnown := func(name string) bool { _, ok := known[name]; return ok }
 		if !c.yieldTypes(isKnown, yield) || c.refresh(ctx) != nil {
 			return
 		}
@@ -201,8 +201,8 @@ var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal:
 		return errors.New("not valid UTF-8, or half a surrogate pair")
 	}
 	err := json.Unmarshal(text, v)
-	body, is := v.(*any)
-	if err != nil || !is {
+	body, ok := v.(*any)
+	if err != nil || !ok {
 		return err
 	}
 	if strictjson.Twice(text) {
@@ -357,7 +357,7 @@ func transform(ctx huma.Context, _ string, v any) (any, error) {
 	case *huma.ErrorModel:
 		p := schemaProblem(v)
 		p.RequestID = id
-		if a, is := ctx.(*statusOverride); is {
+		if a, ok := ctx.(*statusOverride); ok {
 			a.status = p.Status
 		}
 		infoOf(ctx.Context()).err = p

@@ -79,7 +79,7 @@ type drainContextsKey struct{}
 // drainContextsOf returns the contexts of the service that runs a request. They never end for a
 // request that [Service.Run] does not serve.
 func drainContextsOf(ctx context.Context) drainContexts {
-	if e, is := ctx.Value(drainContextsKey{}).(drainContexts); is {
+	if e, ok := ctx.Value(drainContextsKey{}).(drainContexts); ok {
 		return e
 	}
 	return drainContexts{context.Background(), context.Background()}
@@ -142,7 +142,7 @@ type deadliner interface{ SetDeadline(t time.Time) error }
 func (d *drainListener) startClose() {
 	deadline := time.Now().Add(closeTimeout)
 	d.closing.Store(&deadline)
-	if l, is := d.Listener.(deadliner); !is || l.SetDeadline(time.Now()) != nil {
+	if l, ok := d.Listener.(deadliner); !ok || l.SetDeadline(time.Now()) != nil {
 		d.Close()
 	}
 }

@@ -212,7 +212,7 @@ func invite(ctx context.Context, c *call, in *inviteInput) (*invitationOutput, e
 	}
 	i, err := t.Invite(ctx, in.Body.Field, in.Body.Address, tk, userdb.Attempt{Origin: in.Body.Origin})
 	// Invite derives the purpose from the field, so it is the field that is wrong.
-	if bad, is := errors.AsType[*userdb.FieldError](err); is && bad.Field == "purpose" {
+	if bad, ok := errors.AsType[*userdb.FieldError](err); ok && bad.Field == "purpose" {
 		err = &userdb.FieldError{Err: bad.Err, Field: "field", Rule: bad.Rule, Reason: bad.Reason}
 	}
 	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, i.Secret, i.Registered}}, err

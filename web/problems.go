@@ -58,8 +58,8 @@ func Problems(err error) []Problem {
 		return nil
 	}
 	code := userdb.CodeOf(err)
-	joined, is := err.(interface{ Unwrap() []error })
-	if !is || code != userdb.CodeInvalid && code != userdb.CodeDuplicate {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || code != userdb.CodeInvalid && code != userdb.CodeDuplicate {
 		return []Problem{problem(code, err)}
 	}
 	var all []Problem

@@ -97,8 +97,8 @@ func newOperator(db *userdb.DB, uid, name, password string) userdb.NewEntry {
 
 // takenUID reports whether err means that there is a first operator already.
 func takenUID(err error) bool {
-	field, is := errors.AsType[*userdb.FieldError](err)
-	return is && errors.Is(field, userdb.ErrDuplicate) && field.Field == "uid"
+	field, ok := errors.AsType[*userdb.FieldError](err)
+	return ok && errors.Is(field, userdb.ErrDuplicate) && field.Field == "uid"
 }
 
 // BeginSetup returns the token of a new set-up link: 160 random bits, of which the store keeps a

@@ -163,7 +163,7 @@ func TestFirst(t *testing.T) {
 			t.Errorf("set-up made %d operators, want at most 1", bySetup)
 		}
 		for _, name := range []string{"e", "f"} {
-			if _, is := made.Load(name); !is {
+			if _, ok := made.Load(name); !ok {
 				t.Errorf("the operator %s was not added", name)
 			}
 		}
