@@ -1,5 +1,5 @@
-// Adds to pages that work without it: suggestions, live events, the progress of jobs, and times in
-// the reader's time zone.
+// This script adds suggestions, live events, the progress of jobs, and times in the reader's time
+// zone. All pages work without it.
 "use strict";
 
 const get = async (url) => {
@@ -38,7 +38,7 @@ const suggest = (input) => {
   });
 };
 
-const mostShown = 500;
+const maxShown = 500;
 
 // follow adds new events to the list as they happen.
 const follow = (list) => {
@@ -53,7 +53,7 @@ const follow = (list) => {
       const news = page.querySelector("ol");
       localTimes(news);
       if (news.children.length) list.prepend(...news.children);
-      while (list.children.length > mostShown) list.lastElementChild.remove();
+      while (list.children.length > maxShown) list.lastElementChild.remove();
       list.dataset.since = news.dataset.since;
       setTimeout(poll, 2000);
     } catch { setTimeout(poll, 10000); }
