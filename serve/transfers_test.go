@@ -71,7 +71,7 @@ func TestImportAndExport(t *testing.T) {
 }
 
 // TestIdempotencyKeys checks that requests with the same key create one entry, even through several
-// processes, and that later requests return the entry as it is then.
+// processes, and that later requests return the current state of that entry.
 func TestIdempotencyKeys(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		other := newOtherService(t, c)
