@@ -165,7 +165,7 @@ func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 	return c.key.CanSee(e.Key.Type())
 }
 
-// pingInterval is the time between two pings, which keep a stream from falling silent.
+// pingInterval is the time between two pings, which a stream sends even if there are no events.
 // keyCheckInterval is the time between two checks of its key. Together with keyMaxAge, it ends a
 // stream within five seconds after the key was revoked.
 var (

@@ -129,8 +129,8 @@ func (t *connTracker) hasNew() bool {
 	return len(t.all) > 0
 }
 
-// A drainListener is a listener that closes only when no connection is waiting to be accepted,
-// because the operating system resets connections that are still waiting.
+// A drainListener is a listener that, before it closes, accepts the connections that are waiting,
+// for up to closeTimeout. Otherwise the operating system would reset them.
 type drainListener struct {
 	net.Listener
 	closing atomic.Pointer[time.Time] // when to close it at the latest; nil while it is open

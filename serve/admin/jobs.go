@@ -92,8 +92,8 @@ func OpenJobs(db *userdb.DB) (*Jobs, error) {
 // In returns the jobs as seen from another namespace.
 func (js *Jobs) In(ns string) *Jobs { return &Jobs{js.view, js.all, js.typed, ns} }
 
-// now returns the time by the store's clock, so that all processes agree on it. On a cluster, it
-// always asks the same server.
+// now returns the time by the store's clock, so that all processes agree on it. On a cluster, it is
+// the clock of one server.
 func (js *Jobs) now(ctx context.Context) (time.Time, error) {
 	if at := js.view.StoreTime(); !at.IsZero() {
 		return at, nil

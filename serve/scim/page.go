@@ -11,7 +11,8 @@ import (
 )
 
 // maxSteps limits the number of reads of entries for one page of a list. A request that reaches the
-// limit fails, and the next one continues from there. Tests lower it.
+// limit returns the entries that it has found, or errTooFar if it has found none. The next request
+// continues from there. Tests lower it.
 var maxSteps = 40
 
 const (
