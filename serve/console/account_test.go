@@ -320,7 +320,7 @@ func TestMarkup(t *testing.T) {
 	}
 }
 
-var live = regexp.MustCompile(`(?i)<script>|<img|onerror=alert\(1\)>|' onmouseover='|href="javascript|action="javascript`)
+var liveMarkup = regexp.MustCompile(`(?i)<script>|<img|onerror=alert\(1\)>|' onmouseover='|href="javascript|action="javascript`)
 
 // wantHarmless checks that a response contains no live markup and does not redirect to another
 // site.
@@ -346,7 +346,7 @@ func (d *desk) wantHarmless(path string, form ...string) {
 	if to := answer.Header.Get("Location"); to != "" && !strings.HasPrefix(to, "/console/") {
 		d.t.Errorf("%s redirects to %q", path, to)
 	}
-	if at := live.FindStringIndex(body.String()); at != nil && strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") {
+	if at := liveMarkup.FindStringIndex(body.String()); at != nil && strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") {
 		d.t.Errorf("%s: live markup: %s", path, body.String()[max(0, at[0]-80):min(body.Len(), at[1]+80)])
 	}
 }
@@ -358,7 +358,7 @@ func TestStrangers(t *testing.T) {
 	d.createAccount("u1", "name", "Alice")
 	paths := []string{"/console", "/console/find", "/console/find?q=Alice", "/console/suggest?q=al", "/console/types/user", "/console/types/user/u1", "/console/history", "/console/keys", "/console/schema", "/console/status", "/console/import", "/console/export", "/console/check", "/console/nothing"}
 	forms := []string{"/console/types/user/u1", "/console/types/user/u1/disable", "/console/types/user/u1/tokens", "/console/types/user/u1/password", "/console/keys", "/console/keys/revoke", "/console/check", "/console/export", "/console/signout"}
-	closed := func(who string, v *desk) {
+	wantSignInPage := func(who string, v *desk) {
 		t.Helper()
 		for _, path := range paths {
 			if to := v.do(http.StatusSeeOther, path); !strings.HasPrefix(to, "/console/signin?") {
@@ -371,16 +371,16 @@ func TestStrangers(t *testing.T) {
 			}
 		}
 	}
-	closed("a stranger", d.newBrowser())
+	wantSignInPage("a stranger", d.newBrowser())
 	thief := d.newBrowser()
 	u, _ := url.Parse(d.base)
 	thief.client.Jar.SetCookies(u, d.client.Jar.Cookies(u))
 	thief.do(http.StatusOK, "/console/find")
 	d.post(http.StatusSeeOther, "/console/signout")
-	closed("a stolen cookie after sign-out", thief)
+	wantSignInPage("a stolen cookie after sign-out", thief)
 	d.signIn(operatorName, goodPassword)
 	must(t, d.console.operators.Disable(t.Context(), hints.Any(operatorName)))
-	closed("a disabled operator", d)
+	wantSignInPage("a disabled operator", d)
 	d.wantText(d.do(http.StatusUnauthorized, "/console/signin", "name", operatorName, "password", goodPassword), "Wrong name or password.")
 	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Disabled() {
 		t.Errorf("a stranger or another site changed the account: %v, %v", e, err)

@@ -69,9 +69,10 @@ const (
 // ErrPartial reports that a request failed after some of its changes were made.
 var ErrPartial = errors.New("only a part was done")
 
-// partial marks err as an error after a first change was made.
-func partial(err error) error {
-	if err == nil || absent(err) {
+// markPartial marks err with ErrPartial, because some changes were made before it. It does not mark
+// errors that isAbsent reports.
+func markPartial(err error) error {
+	if err == nil || isAbsent(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrPartial, err)
@@ -79,16 +80,16 @@ func partial(err error) error {
 
 var errNotFound = &Error{http.StatusNotFound, "", "there is no such resource"}
 
-// absent reports whether err says that a lookup found nothing. This includes values that no entry
+// isAbsent reports whether err says that a lookup found nothing. This includes values that no entry
 // can have.
-func absent(err error) bool {
+func isAbsent(err error) bool {
 	return errors.Is(err, userdb.ErrNotFound) || errors.Is(err, hints.ErrHint) || errors.Is(err, recordkey.ErrSyntax) || errors.Is(err, userdb.ErrInvalid)
 }
 
 // idError returns errNotFound if err says that no resource has the id of the path, and err
 // otherwise.
 func idError(err error) error {
-	if err != nil && !errors.Is(err, userdb.ErrInvalid) && absent(err) {
+	if err != nil && !errors.Is(err, userdb.ErrInvalid) && isAbsent(err) {
 		return errNotFound
 	}
 	return err

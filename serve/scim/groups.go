@@ -94,7 +94,7 @@ func createGroup(c *call) (answer, error) {
 	}
 	e, err := c.groups.Create(c.ctx, userdb.NewEntry{UID: id, Facets: facets})
 	if err == nil {
-		err = partial(c.applyMembers(c.ctx, e.Text(admin.GroupTag), g.members))
+		err = markPartial(c.applyMembers(c.ctx, e.Text(admin.GroupTag), g.members))
 	}
 	if err != nil {
 		return answer{}, err
@@ -167,7 +167,7 @@ func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
 	if e, err = c.retag(c.ctx, e); err == nil {
 		err = c.applyMembers(c.ctx, e.Text(admin.GroupTag), g.members)
 	}
-	return e, idError(partial(err))
+	return e, idError(markPartial(err))
 }
 
 // deleteGroup removes the tag from all members, and then deletes the group. If it is interrupted,
@@ -178,7 +178,7 @@ func deleteGroup(c *call) (answer, error) {
 		err = c.applyMembers(c.ctx, e.Text(admin.GroupTag), memberSet{replace: true})
 	}
 	if err == nil {
-		err = partial(c.groups.Delete(c.ctx, hints.UID(c.id)))
+		err = markPartial(c.groups.Delete(c.ctx, hints.UID(c.id)))
 	}
 	return answer{status: http.StatusNoContent}, idError(err)
 }
@@ -220,7 +220,7 @@ func (c *call) findGroups(all []term) (found []userdb.Entry, err error) {
 // groupsOf returns the groups that have the user as a member.
 func (c *call) groupsOf(uid string) (all []userdb.Entry, err error) {
 	tags, err := c.users.Tags(hints.UID(uid)).Members(c.ctx)
-	if absent(err) {
+	if isAbsent(err) {
 		return nil, nil
 	}
 	for _, tag := range tags {
@@ -245,7 +245,7 @@ func (c *call) groupMatches(e userdb.Entry, all []term) (matches bool, err error
 		case "externalid":
 			matches = e.Text(admin.GroupExternal) == t.value
 		default:
-			if matches, err = c.users.Tags(hints.UID(t.value)).Has(c.ctx, e.Text(admin.GroupTag)); absent(err) {
+			if matches, err = c.users.Tags(hints.UID(t.value)).Has(c.ctx, e.Text(admin.GroupTag)); isAbsent(err) {
 				matches, err = false, nil
 			}
 		}

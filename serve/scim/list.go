@@ -40,7 +40,7 @@ func (c *call) respond(status int, kind string, e userdb.Entry, toResource func(
 	s.readAttributes(c)
 	out, err := toResource(s, e)
 	if err != nil && c.r.Method != http.MethodGet {
-		err = partial(err)
+		err = markPartial(err)
 	}
 	if err != nil {
 		return answer{}, err

@@ -103,7 +103,7 @@ func (c *call) checkMembers(w memberSet) error {
 	}
 	for _, err := range c.users.FindAll(c.ctx, hs...) {
 		switch {
-		case err != nil && absent(err):
+		case err != nil && isAbsent(err):
 			return badRequest(invalidValue, "a member is not an existing user")
 		case err != nil && !errors.Is(err, userdb.ErrCorrupt):
 			return err
@@ -174,14 +174,14 @@ func forEach(ctx context.Context, uids []string, do func(uid string) error) erro
 	for i := range min(concurrency, len(uids)) {
 		all.Go(func() {
 			for at := i; at < len(uids) && errs[i] == nil && ctx.Err() == nil; at += concurrency {
-				if err := do(uids[at]); !absent(err) || isTooManyTags(err) {
+				if err := do(uids[at]); !isAbsent(err) || isTooManyTags(err) {
 					errs[i] = err
 				}
 			}
 		})
 	}
 	all.Wait()
-	return partial(errors.Join(append(errs, ctx.Err())...))
+	return markPartial(errors.Join(append(errs, ctx.Err())...))
 }
 
 // tagOf returns the tag that members of a group carry. A name in the form of an id is never looked
@@ -236,7 +236,7 @@ func (r *collection) retagAll(ctx context.Context) error {
 		if err == nil {
 			_, err = r.retag(ctx, e)
 		}
-		if err != nil && !absent(err) && !errors.Is(err, userdb.ErrCorrupt) {
+		if err != nil && !isAbsent(err) && !errors.Is(err, userdb.ErrCorrupt) {
 			return err
 		}
 	}

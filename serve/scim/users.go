@@ -198,7 +198,7 @@ func asSlice(e userdb.Entry, err error) ([]userdb.Entry, error) {
 	switch {
 	case err == nil:
 		return []userdb.Entry{e}, nil
-	case absent(err):
+	case isAbsent(err):
 		return nil, nil
 	}
 	return nil, err
@@ -211,7 +211,7 @@ func (c *call) collect(t *userdb.Type, q userdb.Query) (all []userdb.Entry, err 
 		switch {
 		case err == nil:
 			all = append(all, e)
-		case !absent(err) && !errors.Is(err, userdb.ErrCorrupt):
+		case !isAbsent(err) && !errors.Is(err, userdb.ErrCorrupt):
 			return nil, err
 		}
 	}
