@@ -12,7 +12,7 @@ import (
 type Lookup struct {
 	PRK    recordkey.Key
 	SRKs   []recordkey.Key
-	All    bool // every SRK must name the entry; otherwise one is enough
+	All    bool // every SRK must name the same entry; otherwise one is enough
 	Cached bool // a slightly old copy in this process is good enough; only for a lookup by PRK
 }
 
@@ -100,8 +100,9 @@ func believeOne(l Lookup, c Candidate) Found {
 	return FoundAt(key, c.Fields)
 }
 
-// holds reports whether the entry has the value of an SRK under its field or, if the lookup asks
-// under several fields, under another one of them: the value may have moved between two reads.
+// holds reports whether the entry has the SRK's value under the SRK's field. If the lookup asks for
+// a value under several fields, any of these fields counts, because the value may have moved from
+// one to another between two reads.
 func (r Record) holds(l Lookup, srk recordkey.Key) bool {
 	moved := func(k recordkey.Key) bool { return k.Value() == srk.Value() && r.holdsAt(k) }
 	return r.holdsAt(srk) || !l.All && slices.ContainsFunc(l.SRKs, moved)

@@ -15,11 +15,11 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Change holds everything that one verb does to one entry. All its keys are in the namespace of
-// Key.
+// A Change describes everything that one operation, for example a create, does to one entry. All
+// its keys are in the namespace of Key.
 type Change struct {
 	Key      recordkey.Key // the PRK
-	Create   bool          // the entry must not be live; without Create it must be live, as Seen
+	Create   bool          // the entry must not be live; otherwise it must be live and as Expected
 	Fresh    bool          // for a create: no entry ever had the key, because it is random
 	Delete   bool          // leaves a tombstone; uses only Release, Unindex, Unrank and Drop
 	Repair   bool          // the entry may lack ~isa if it has facets
@@ -69,17 +69,18 @@ var writeCommands = map[string]string{"": "SADD", "set": "SADD", "list": "RPUSH"
 // Command returns the Redis command that writes the values into the record.
 func (m Members) Command() string { return writeCommands[m.Kind] }
 
-// Replaces reports whether m replaces what is there. Only a set that the same change does not drop
-// keeps its members.
+// Replaces reports whether m replaces the existing record. A set is not replaced, but keeps its
+// members, unless the same change drops it.
 func (c Change) Replaces(m Members) bool {
 	return m.Kind != "" && m.Kind != "set" ||
 		slices.ContainsFunc(c.Drop, func(d Container) bool { return d.Key == m.Key })
 }
 
-// RedundantCanonicals returns, for each canonical value that becomes unnecessary because the facet
-// is now written in canonical form, its field with the new value. The field is written together
-// with the facet and removed afterwards. If the server refuses the removal, the field only repeats
-// the facet, and nobody else can take the value (I1, I2).
+// RedundantCanonicals returns the fields of canonical values (FieldSKV) that the change removes
+// because their facets are now written in canonical form. Each comes with the new value of its
+// facet. Such a field is written together with the facet and removed afterwards. If the server
+// refuses the removal, the field only repeats the facet, and nobody else can take the value (I1,
+// I2).
 func (c *Change) RedundantCanonicals() (all []Facet) {
 	for _, field := range c.Unset {
 		of, ok := strings.CutPrefix(field, FieldSKV(""))
@@ -101,9 +102,9 @@ type Container struct {
 	Indexed bool
 }
 
-// KeySet is the set of keys that changes take or give up, and that creates require to be absent. It
-// holds digests, which are an eighth of the size. If two keys share a digest, the later change
-// merely runs on its own.
+// A KeySet holds the keys of entries and SRKs that changes need: those that they take or give up,
+// and those that creates require to be absent. It stores digests, which are an eighth of the size.
+// If two keys share a digest, the later change merely runs on its own.
 type KeySet map[uint64]struct{}
 
 var needSeed = maphash.MakeSeed()
@@ -130,8 +131,9 @@ func (n KeySet) Intersects(o KeySet) bool {
 	return false
 }
 
-// ApplyEach calls f for every change, many at a time. Creates that need a key of an earlier change
-// come last, in their order, so that the first of them wins.
+// ApplyEach calls f with the index of every change, and makes up to atOnce calls at a time. Creates
+// that need a key of an earlier create come last, one after the other in their order, so that the
+// first of them wins.
 func ApplyEach(cs []Change, atOnce int, f func(i int)) {
 	var group errgroup.Group
 	group.SetLimit(atOnce)
@@ -167,7 +169,7 @@ type Guard struct {
 	// Tertiary has the names of the tertiary records that the schema declares. The value is true
 	// for indexed ones.
 	Tertiary map[string]bool
-	// Exact allows the schema to be stored although entries exist that no fingerprint describes.
+	// Exact allows the schema to be stored even if entries exist although no schema was stored.
 	// Entries is the SCAN pattern that finds such entries.
 	Exact   bool
 	Entries string
@@ -199,8 +201,9 @@ func (c *Change) Leftovers() []Container {
 	return all
 }
 
-// CheckNoEntries returns a MismatchError if any entry matches pattern, the Entries of a Guard: no
-// stored schema describes it.
+// CheckNoEntries returns a MismatchError if any entry matches pattern, which is the Entries of a
+// Guard. Callers use it before they store the first schema: no stored schema describes such an
+// entry.
 func CheckNoEntries(ctx context.Context, e Indexes, pattern string) error {
 	for keys, err := range ScanAll(ctx, e, Scan{Pattern: pattern, Count: 1000}) {
 		if err != nil {
@@ -231,7 +234,7 @@ func (g Guard) TertiaryFields() []string {
 	return fields
 }
 
-// Indexes reports whether a set is indexed under the schema in the fields of ~/schema/TYPE or,
+// IsIndexed reports whether a set is indexed under the schema in the fields of ~/schema/TYPE or,
 // during a schema change, under the next one.
 func IsIndexed(fields map[string]string, name string) bool {
 	var declared struct {
@@ -253,16 +256,16 @@ func TertiaryNames(fields map[string]string) map[string]bool {
 	return names
 }
 
-// StoredSchema holds what a delete must know of ~/schema/TYPE.
+// StoredSchema holds the parts of ~/schema/TYPE that a delete needs.
 type StoredSchema struct {
 	JSON   string   // the stored schema
-	Fields []string // fields for names; all others are ignored
+	Fields []string // names of the record's fields; only those that TertiaryFields returns matter
 }
 
 // MoreDrops returns the tertiary records that a delete must drop in addition to those of the
-// change. It covers every name that the stored schema declares, as far as that can be read, and
-// every name that was ever used. None of these records is indexed: all programs that may write
-// agree on what is indexed.
+// change. It covers every name that the stored schema declares, if that schema can be parsed, and
+// every name that was ever used. None of these records is indexed, because all programs that may
+// write agree on what is indexed.
 func (s StoredSchema) MoreDrops(c Change) []Container {
 	var declared struct {
 		Tertiary map[string]json.RawMessage `json:"tertiary"`

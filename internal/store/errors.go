@@ -24,14 +24,14 @@ var (
 	ErrUnsuitable = errors.New("unsuitable Redis server or client")
 	// ErrCache reports that entries cannot be copied into this process.
 	ErrCache = errors.New("entries of this store cannot be cached")
-	// ErrUnconfirmed reports a change that was made but may be incomplete, or on fewer replicas
-	// than it asked for.
+	// ErrUnconfirmed reports that a change was made, but may be incomplete or may have reached
+	// fewer replicas than it asked for.
 	ErrUnconfirmed = errors.New("committed, not confirmed")
 )
 
-// ErrReply reports a reply of a kind that the command never returns, or a missing reply without an
+// ErrReply reports a reply of a kind that the command never returns, or neither a reply nor an
 // error. Either the client changes what it sends, or the other end is not a Redis server. ErrReply
-// never means "no": it leaves open whether the command was carried out.
+// never means "no": the command may or may not have been carried out.
 var ErrReply = errors.New("reply of an unexpected kind")
 
 // A FieldError names the field that an ErrDuplicate or a change.ErrInvalid is about, and for the

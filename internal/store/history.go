@@ -9,16 +9,16 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Note holds what a change adds to the history of its entry and to the feed: see
-// scripts/history.lua. Without Lines it adds nothing.
+// A Note holds the lines that a change adds to the history of its entry and to the feed. The format
+// is described in onekey/scripts/history.lua. Without Lines it adds nothing.
 type Note struct {
 	// Each line is KIND WHO ORIGIN FIELDS PURPOSE. Each word is escaped, and no line is longer than
 	// MaxLineLength.
 	Lines []string
 	// Now is the time of the lines; zero means the server's clock.
 	Now time.Time
-	// Call is the rev of the change. The marks of the lines are derived from it. If it is "", the
-	// lines have no marks.
+	// Call is the rev of the change. Each line ends with a mark that is derived from it, so that a
+	// line that is sent twice is added once. If Call is "", the lines have no marks.
 	Call string
 }
 
@@ -44,7 +44,8 @@ func LineTime(line string) (microseconds int64) {
 	return n
 }
 
-// LineID returns what identifies a history line, as in history.lua: its mark, or else its number.
+// LineID returns the text that identifies a history line: its mark or, if it has none, its number.
+// It does the same as name_of in history.lua.
 func LineID(line string) string {
 	words := strings.Split(line, " ")
 	if len(words) == lineWords+1 {
@@ -57,8 +58,8 @@ func LineID(line string) string {
 const lineWords = 6
 
 // StoredInEntry reports whether the note of a new entry is stored in the entry, as FieldNote, until
-// more lines follow. That holds for a single line without an origin, because an origin would be
-// kept for longer than histories are.
+// more lines follow. That holds for a single line without an origin: the entry would keep an origin
+// for longer than histories are kept.
 func (n Note) StoredInEntry() bool {
 	if len(n.Lines) != 1 {
 		return false
@@ -81,9 +82,9 @@ const MaxLineLength = 1024
 // Feeds of a namespace: streams of what has happened in it.
 const (
 	FeedChanges = "changes" // everything that histories contain
-	FeedLogins  = "logins"  // successful logins, separate so that many of them push no change out
-	// FeedFailures holds what anybody can cause without an account. It is separate so that it
-	// pushes nothing else out.
+	FeedLogins  = "logins"  // successful logins, kept apart so that they do not push out changes
+	// FeedFailures holds events that anybody can cause without an account. They are kept apart so
+	// that they do not push out others.
 	FeedFailures = "failures"
 )
 
@@ -120,8 +121,8 @@ func FeedKey(ns recordkey.Namespace, feed string, part int) (recordkey.Key, erro
 	return at.Own("feed")
 }
 
-// FeedProgressKey returns the key that holds, in the slot of a part of the feed, which lines of an
-// entry were last added to that part.
+// FeedProgressKey returns the key of the record that says which lines of an entry were added last
+// to a part of a feed. It lies in the slot of that part.
 func FeedProgressKey(prk recordkey.Key, feed string, part int) (recordkey.Key, error) {
 	at, err := feedSlot(prk.Namespace(), feed, part)
 	if err != nil {
@@ -130,8 +131,8 @@ func FeedProgressKey(prk recordkey.Key, feed string, part int) (recordkey.Key, e
 	return at.Own("fed", prk.In(recordkey.Namespace{}).String())
 }
 
-// feedSlot returns a key that is not an entry's: the text between its braces decides the slot of a
-// part of a feed.
+// feedSlot returns a key that stands for one part of a feed. It is not the key of an entry. The
+// records of the part have it between braces in their keys, which puts them into one slot.
 func feedSlot(ns recordkey.Namespace, feed string, part int) (recordkey.Key, error) {
 	at, err := recordkey.PRK("feed", feed, strconv.Itoa(part))
 	return at.In(ns), err
@@ -148,7 +149,7 @@ func FeedPart(prk recordkey.Key) int {
 
 // A Feed asks for lines after a position. After holds, for each part, the ID of the last line read,
 // or "" to start at the beginning. With Reverse it asks for the lines before the position, newest
-// first; "" then means none.
+// first, and a part whose position is "" returns no lines.
 type Feed struct {
 	NS      recordkey.Namespace
 	Name    string
@@ -157,8 +158,8 @@ type Feed struct {
 	Count   int // approximate number of lines from each part
 }
 
-// A FeedLine is a line of a feed. The IDs of lines that were added together differ only in the last
-// number.
+// A FeedLine is a line of a feed. The IDs of lines that were added together differ only in their
+// last number.
 type FeedLine struct {
 	Part int
 	ID   string // MILLISECONDS-NUMBER:LINE
@@ -168,10 +169,10 @@ type FeedLine struct {
 // A FeedPage holds the lines that follow a position, in order within each part.
 type FeedPage struct {
 	Lines []FeedLine
-	// Gap reports for each part whether the entry at the position is gone. Entries after it may be
-	// gone as well.
+	// Gap reports for each part whether the line at the position no longer exists. Lines after it
+	// may have been lost as well.
 	Gap [FeedParts]bool
-	// At is where to continue in each part after a gap: the greatest position that is not beyond
-	// the old one, or "" for the beginning.
+	// At is where to continue in each part after a gap: the position of the last remaining line
+	// that is not after the old position, or "" for the beginning.
 	At [FeedParts]string
 }

@@ -24,7 +24,7 @@ type Counters struct {
 // An Admission says how an attempt was counted.
 type Admission struct {
 	Wait      time.Duration // time to wait; zero if the attempt is admitted
-	OwnBudget bool          // counted on the budget of a familiar origin, not on the strangers'
+	OwnBudget bool          // counted on the budget of a familiar origin, not on the common one
 	AtOrigin  bool          // also counted at its origin
 }
 
@@ -32,7 +32,7 @@ type Admission struct {
 type ThrottleState struct {
 	Now      time.Time        // the time of the answer, by the clock that counts
 	Wait     time.Duration    // how long an unfamiliar origin must wait; zero if it need not
-	Failures int              // by strangers in the current window
+	Failures int              // failures of unfamiliar origins in the current window
 	Until    time.Time        // the end of the window; zero if there is none
 	Familiar []FamiliarOrigin // origins that logged in before, latest first
 }
@@ -40,7 +40,7 @@ type ThrottleState struct {
 // A FamiliarOrigin describes an origin that logged in before.
 type FamiliarOrigin struct {
 	LastLogin time.Time
-	Failures  int // counted on its own budget
+	Failures  int // failures counted on its own budget
 }
 
 // Split returns the counters of the account and those of the origin separately. On a cluster they
@@ -51,17 +51,18 @@ func (a Counters) Split() [2]Counters {
 	return [2]Counters{account, origin}
 }
 
-// Limits of throttling. Failures are counted in a window that begins with the first one. Each
-// familiar origin of an account, one that logged in before, has its own budget, which no other
-// origin can use up. Its failures beyond the budget count among those of strangers. So strangers
-// cannot lock the owner out, and between two successful logins an account suffers at most
-// StrangerMax + FamiliarOrigins * FamiliarMax = 100 failures in a window.
+// Limits of throttling. Failures are counted in a window that begins with the first one. An origin
+// that logged in to an account before is familiar there; all others are strangers. Each familiar
+// origin has its own budget, which no other origin can use up. Its failures beyond the budget count
+// among those of strangers. So strangers cannot lock the owner out, and between two successful
+// logins an account suffers at most StrangerMax + FamiliarOrigins * FamiliarMax = 100 failures in a
+// window.
 const (
 	ThrottleWindow  = 24 * time.Hour
 	StrangerFree    = 10 // failures before delays begin, which double from one second
 	StrangerMax     = 60 // failures in a window
 	FamiliarMax     = 8  // failures of one familiar origin in a window
-	FamiliarOrigins = 5  // number of familiar origins remembered, the latest ones
+	FamiliarOrigins = 5  // number of familiar origins of an account; the latest ones stay
 	FamiliarLife    = 90 * 24 * time.Hour
 	OriginWindow    = time.Hour
 	OriginFree      = 30 // failures of one origin, over all accounts, before delays begin
@@ -72,7 +73,7 @@ const (
 type Token struct {
 	Hash    string   // hash of the secret, without spaces
 	Purpose string   // not empty
-	Fields  []string // facets that it is bound to: it ends when one of them is set or unset
+	Fields  []string // facets that it is bound to; it ends when one of them is set or unset
 	Value   string
 }
 
@@ -84,7 +85,7 @@ type OpenToken struct {
 }
 
 // ParseToken parses a member of the record of an entry's tokens, in the format of
-// scripts/tokens.lua. It returns false for any other text.
+// onekey/scripts/tokens.lua. It returns false for any other text.
 func ParseToken(hash, text string) (t OpenToken, ok bool) {
 	words := strings.Split(text, " ")
 	if len(words) != 5 {
@@ -162,7 +163,7 @@ func CountersKey(prk recordkey.Key) (recordkey.Key, error) {
 	return key.In(prk.Namespace()), err
 }
 
-// An TokenEnding says what a change does to the tokens of its entry. In any case, tokens bound to a
+// A TokenEnding says what a change does to the tokens of its entry. In any case, tokens bound to a
 // facet that the change sets or unsets end, and a delete ends all tokens.
 type TokenEnding struct {
 	Known bool // the entry was read together with its tokens
@@ -175,15 +176,16 @@ type TokenEnding struct {
 	Now     time.Time // zero: the server's clock
 }
 
-// TokenKey returns the key of an entry's tokens, a hash in the entry's slot: see
-// scripts/tokens.lua.
+// TokenKey returns the key of the hash that holds an entry's tokens, in the entry's slot. See
+// onekey/scripts/tokens.lua.
 func TokenKey(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("token") }
 
-// HasTokens reports whether tokens of the entry counted when it was read.
+// HasTokens reports whether the entry had a FieldTokens when it was read. Without it, no token of
+// the entry is valid.
 func (r Record) HasTokens() bool { return r.Fields[FieldTokens] != "" }
 
-// HasToken reports whether the token with that hash, if there is one, counted when the entry was
-// read.
+// HasToken reports whether the entry, when it was read, allowed a token with that hash to be used.
+// It does not check that such a token exists or has not expired.
 func (r Record) HasToken(hash string) bool {
 	if _, waits := r.waitingTokens()[hash]; waits {
 		return true
@@ -199,8 +201,8 @@ func (r Record) TokenEnded(hash string) bool {
 	return slices.Contains(strings.Fields(says), hash)
 }
 
-// waitingTokens returns the tokens that are stored in the entry itself, by hash: see
-// scripts/tokens.lua.
+// waitingTokens returns the tokens that are stored in the entry itself, by hash. See
+// onekey/scripts/tokens.lua.
 func (r Record) waitingTokens() map[string]string {
 	all := map[string]string{}
 	_, lines, _ := strings.Cut(r.Fields[FieldTokens], "\n")
@@ -214,8 +216,8 @@ func (r Record) waitingTokens() map[string]string {
 
 var counterForm = regexp.MustCompile(`^[0-9]{1,15}$`)
 
-// UnreadableCounter returns a field of login counters that throttle.lua rejects (see sound there),
-// or the zero Facet. Field k holds the list of calls.
+// UnreadableCounter returns a field of login counters that throttle.lua rejects, or the zero Facet.
+// It checks the same as is_valid there. Field k holds the list of calls.
 func UnreadableCounter(fields map[string]string) (bad Facet) {
 	for field, wire := range fields {
 		counter := len(field) == 2 || strings.HasPrefix(field, "n:") || strings.HasPrefix(field, "o:")
@@ -226,8 +228,8 @@ func UnreadableCounter(fields map[string]string) (bad Facet) {
 	return bad
 }
 
-// isCallList reports whether text is a list of calls: each a token of twelve bytes followed by
-// eleven digits.
+// isCallList reports whether text is a list of calls. Each call is a token of twelve bytes followed
+// by eleven digits.
 func isCallList(text string) bool {
 	const token, call = 12, 12 + 11
 	for ; len(text) >= call; text = text[call:] {

@@ -36,8 +36,8 @@ type Raw struct {
 
 	// RawAll sets the following fields, and RawType sets only Type.
 	//
-	// Type is string, hash, set, list, zset, stream, or what the server answers, and KindNone if
-	// there is no record.
+	// Type is string, hash, set, list, zset, stream or another type that the server names, and
+	// KindNone if there is no record.
 	Type     string
 	Pairs    []Facet
 	Scores   []float64 // of a zset, parallel to Items
@@ -48,7 +48,7 @@ type Raw struct {
 	Problem string // why the record could not be read
 }
 
-// A Text holds a string, or one field of a hash. Is reports whether it exists.
+// A Text holds a string, or one field of a hash. Exists reports whether it exists.
 type Text struct {
 	Wire   string
 	Exists bool
@@ -103,8 +103,8 @@ func Inspect(ctx context.Context, e Maintenance, keys []string, limit int) ([]Ra
 	return readAll(ctx, e, keys, RawRead{As: RawAll, Count: limit})
 }
 
-// WithoutOtherWriters returns a context whose caller knows that nobody else is writing, as a test
-// does after it has stopped its writers.
+// WithoutOtherWriters returns a context under which Settle does not wait, because the caller knows
+// that nobody else is writing. Tests use it after they have stopped their writers.
 func WithoutOtherWriters(ctx context.Context) context.Context {
 	return context.WithValue(ctx, aloneKey{}, true)
 }

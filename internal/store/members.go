@@ -9,11 +9,12 @@ import (
 )
 
 // MemberBatch is the maximum number of members of a tertiary record that one call removes while it
-// drops a record, and about the number that one reply returns. Every other client waits for the
-// call.
+// drops a record, and about the number that one reply returns. It is limited because every other
+// client waits while the server carries out the call.
 const MemberBatch = 1000
 
-// ErrFull reports that an [Op] would leave a record with more than Op.MaxMembers members.
+// ErrFull reports that an [Op] was not carried out because it would leave a record with more than
+// Op.MaxMembers members.
 var ErrFull = errors.New("the record is full")
 
 // When a change replaces or drops an indexed set of more than MemberBatch members, it first moves
@@ -52,7 +53,8 @@ func ParseDropped(entry recordkey.Key, text string) (all []Dropped) {
 	return all
 }
 
-// siblingKey returns the key of a record in the slot of another one: PREFIX REV/{KEY}.
+// siblingKey returns a key that a change with this rev uses beside a record. The record's own key
+// between braces puts it into the same slot: ~/drop/REV/{KEY}, for example.
 func siblingKey(prefix string, record recordkey.Key, rev string) string {
 	return record.Namespace().String() + prefix + rev + "/{" + record.String() + "}"
 }

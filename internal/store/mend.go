@@ -7,9 +7,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A RepairStep repairs one record, or changes what is stored about a schema. Steps are Align,
-// Remove, Complete, Drain, Bury, Publish, Copy, Restate and AwaitSchema. Every step first checks
-// again what it depends on, in the same script if that is on one server, and may be repeated.
+// A RepairStep repairs one record, or changes what is stored about a schema. The steps are the
+// types below. Every step first checks its conditions again, in the same script if the records that
+// they concern are on one server. It may be repeated.
 type RepairStep interface{ step() }
 
 func (Align) step()         {}
@@ -24,13 +24,13 @@ func (AwaitSchema) step()   {}
 
 // Align puts an entry into an index or takes it out, depending on what the entry holds now (I5).
 // For an index set it reports whether the entry is in it afterwards. The entry belongs in the index
-// while it is live and holds the facet of its place or, if Set is a key, while the tertiary set
-// contains the facet's value. When Align adds an entry to an index set, it replaces a record of
-// another Redis type in its place.
+// while it is live and has the facet At.Facet or, if Set is not the zero key, while that tertiary
+// set contains the facet's value. If the key of an index set holds a record of another Redis type,
+// Align replaces that record.
 //
-// With Free, Align removes a place in an ordered index to which the given facet does not lead. The
-// place stays if the entry is live and has another value by now. The zero Entry means that there is
-// no entry.
+// With Vacate, Align removes At from an ordered index, because an entry with At.Facet belongs in
+// another place. It leaves At if the entry is live and has another value by now, which may belong
+// there. The zero Entry means that there is no entry.
 type Align struct {
 	Entry  recordkey.Key
 	At     Ranked // in an index set, the member that stands for the entry
@@ -41,17 +41,17 @@ type Align struct {
 // Ordered reports whether the step is about an ordered index.
 func (a Align) Ordered() bool { return a.At.Key.Kind() == recordkey.KindOwn }
 
-// Remove removes a raw record, or one member of a set, if everything it says still holds and no
-// live entry holds the record. It reports whether it did (I1, I4).
+// Remove removes a raw record, or one member of a set, if the conditions in its fields still hold
+// and the record belongs to no live entry. It reports whether it did (I1, I4).
 type Remove struct {
 	Key    string // raw; may not parse
 	Kind   string // if not empty, remove the record only if it has another Redis type
 	Seen   Text   // if set, the record must still be exactly this string
 	Member string // if not empty, remove only this member of the set
-	Owner  string // raw key of the entry that may hold it; "" for a record without an owner
-	// If Field is not empty, the entry holds the record only with this Value under this secondary
-	// field. A record without an owner is removed only if it is a hash with this Value in this
-	// Field.
+	Owner  string // raw key of the entry that it may belong to; "" for a record without an owner
+	// If Field is not empty, the record belongs to the owner only while the owner has this Value
+	// under this secondary field. A record without an owner is removed only if it is a hash with
+	// this Value in this Field.
 	Field string
 	Value string
 	// If Schema has a key, the record is removed only while this schema is stored; otherwise the
@@ -77,12 +77,13 @@ type PlacePrepared struct {
 	Fill  string
 }
 
-// Drain deletes the rest of a record that a change replaced or dropped, together with index members
-// that no live entry's record has.
+// Drain deletes the rest of a record that a change replaced or dropped. It also takes the entry out
+// of the index sets of its members, unless the entry is live and has them again.
 type Drain struct{ Dropped }
 
-// FinishDelete finishes a delete or a fence that a server refused halfway. It removes the facets of
-// a deleted entry and gives its tombstone a time to live. It reports whether there is a tombstone.
+// FinishDelete finishes a delete that a server refused halfway, or the fencing of an absent entry.
+// It removes the facets of a deleted entry and gives its tombstone a time to live. It reports
+// whether there is a tombstone.
 type FinishDelete struct{ Entry recordkey.Key }
 
 // Copy copies a record of any Redis type, with its time to live, over the record at To. It reports
@@ -102,7 +103,7 @@ type Fill struct {
 	Parts []FillPart
 }
 
-// A FillPart describes one of these records.
+// A FillPart describes one prepared record.
 type FillPart struct {
 	Set     recordkey.Key
 	Indexed bool
@@ -113,10 +114,10 @@ type FillPart struct {
 const (
 	FillJoin    = "join"    // its members are added to the set
 	FillReplace = "replace" // it replaces the existing record
-	FillDrop    = "drop"    // the existing record and the prepared one, an empty string, go
+	FillDrop    = "drop"    // the existing record and the prepared one, an empty text, are deleted
 )
 
-// fillMarks maps these ways to their marks in a ~fill field.
+// fillMarks maps FillJoin, FillReplace and FillDrop to their marks in a ~fill field.
 var fillMarks = map[string]string{FillJoin: "", FillReplace: "r", FillDrop: "d"}
 
 // String returns the field: the rev, then the name of each record with its marks.
@@ -132,7 +133,7 @@ func (f Fill) String() string {
 	return text
 }
 
-// ParseFill parses the field of an entry. It ignores names that no record can have.
+// ParseFill parses the ~fill field of an entry. It ignores names that no record can have.
 func ParseFill(entry recordkey.Key, text string) Fill {
 	rev, names, _ := strings.Cut(text, " ")
 	f := Fill{Rev: rev}

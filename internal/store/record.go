@@ -21,11 +21,11 @@ const (
 	// FieldDrop lists, on one server, records that a change moved away and that are not deleted
 	// yet. See [DropKey].
 	FieldDrop = "~drop"
-	// FieldTokens makes the single-use tokens beside the entry count, except those it names. It
-	// holds some tokens itself: see scripts/tokens.lua.
+	// FieldTokens says that the single-use tokens beside the entry are valid, except those that it
+	// names. It also holds some tokens itself. See onekey/scripts/tokens.lua.
 	FieldTokens = "~tokens"
-	// FieldNote holds lines of the entry's history until the next ones are written: see
-	// scripts/history.lua.
+	// FieldNote holds lines of the entry's history until the next ones are written. See
+	// onekey/scripts/history.lua.
 	FieldNote = "~note"
 	// FieldEpoch is a rev that sessions are bound to. It is replaced when all sessions end, and
 	// absent until the first one begins.
@@ -40,8 +40,8 @@ const (
 // A Facet is one field of an entry with its value in wire form.
 type Facet struct{ Field, Wire string }
 
-// Version identifies the state of an entry when it was read. The zero Seen describes an entry that
-// never existed.
+// Version identifies the state of an entry when it was read. The zero Version describes an entry
+// that never existed.
 type Version struct{ Rev, Fence string }
 
 // A Record holds an entry as it was read, with every field of the hash.
@@ -62,8 +62,9 @@ func FieldLost(field string) string { return "~lost:" + field }
 // of a secondary field under the old schema, so that it can still be found by that value.
 func FieldOldSKV(field string) string { return "~was:" + field }
 
-// FieldVerified returns the name of the field that says which value of a facet is verified: the
-// owner has proved to receive what is sent to it. The field holds the result of [Verified].
+// FieldVerified returns the name of the field that says which value of a facet is verified. The
+// owner has proved that messages sent to that value arrive. The field holds the result of
+// [Verified].
 func FieldVerified(field string) string { return verifiedPrefix + field }
 
 const verifiedPrefix = "~verified:"
@@ -134,7 +135,8 @@ func HalfDeleted(fields map[string]string) bool {
 	return ok && isa == ""
 }
 
-// Owner returns the PRK in an SRV. On a cluster the rev of the claim follows it.
+// Owner returns the PRK in an SRV, the value of an SRK. On a cluster the rev of the claim follows
+// the PRK.
 func Owner(srv string) string {
 	prk, _, _ := strings.Cut(srv, " ")
 	return prk
@@ -157,8 +159,8 @@ func NewRev() string {
 // Rev returns the newest rev in a ~rev field.
 func Rev(past string) string { return past[:min(len(past), RevLen)] }
 
-// HistoryComplete reports whether the ~rev field past is a complete history since the entry had
-// rev. If so, a rev that is missing from it was never committed (I7).
+// HistoryComplete reports whether past, the value of a ~rev field, lists every rev since the entry
+// had rev. If so, a later rev that is missing from it was never committed (I7).
 func HistoryComplete(past, rev string) bool {
 	if len(past) < 4*RevLen {
 		return true

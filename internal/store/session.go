@@ -6,25 +6,25 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Session describes a session as it is stored: see scripts/session.lua.
+// A Session describes a session as it is stored. See onekey/scripts/session.lua.
 type Session struct {
 	ID         string // hash of its secret
-	Generation string // the entry's Bond when the session began
+	Generation string // the entry's Generation when the session began
 	Begun      time.Time
 	Seen       time.Time // when it was last seen, to the minute
 	Verified   time.Time // when the owner last gave the password
-	Ends       time.Time // when it ends even if it is used
-	// Idle is the time after Seen at which the session ends if it is not used.
+	Ends       time.Time // when it ends at the latest, however often it is used
+	// Idle is how long after Seen the session ends if it is not used.
 	Idle   time.Duration
 	Origin string
 	Agent  string
 }
 
-// A SessionStart asks to store a session of an entry as a login has read it.
+// A SessionStart asks to store a session for an entry that a login has read.
 type SessionStart struct {
 	PRK  recordkey.Key
 	Seen map[string]string // the entry's fields at that time
-	// FirstEpoch is a value of NewFirstEpoch: the entry's epoch from now on, if it has none.
+	// FirstEpoch is a result of NewFirstEpoch. It becomes the entry's epoch if the entry has none.
 	FirstEpoch string
 	ID         string
 	Life, Idle time.Duration
@@ -44,9 +44,10 @@ func SessionsKey(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("ses
 // hyphen.
 func NewFirstEpoch() string { return "-" + NewRev()[1:] }
 
-// Generation returns what sessions of an entry are bound to. A session is valid while the entry has
-// the same Bond. The Bond changes when sessions end: either the epoch changes or, if the password
-// was set by a program that does not know sessions, the time of the password.
+// Generation returns the text that sessions of an entry are bound to. A session is valid while the
+// entry has the same generation. The generation changes when all sessions end: either the epoch
+// changes or, if the password was set by a program that does not know sessions, the time of the
+// password.
 func Generation(fields map[string]string) string {
 	return recordkey.Escape(fields[FieldEpoch]) + "/" + recordkey.Escape(fields[FieldChanged])
 }

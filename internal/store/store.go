@@ -58,9 +58,10 @@ type Entries interface {
 	// ApplyAll makes changes as Apply does, many at a time. If creates exclude each other, the
 	// first one wins.
 	ApplyAll(ctx context.Context, cs []Change) []error
-	// Bulk begins a run of changes that a store kept in a file saves together. Changes made with
-	// the returned context are answered before they are saved. end saves them; if it fails, none of
-	// them was made. Other stores save every change at once.
+	// Bulk begins a run of changes. A store that is kept in a file saves the changes of a run
+	// together: a change made with the returned context is answered before it is saved, and end
+	// saves all of them. If end fails, none of them was made. Other stores save every change at
+	// once.
 	Bulk(ctx context.Context) (bulk context.Context, end func(context.Context) error)
 	// Tertiary runs one command on a tertiary record of a live entry. If it returns ErrFull,
 	// nothing was added. SMEMBERS and HGETALL read a record of more than about MemberBatch members
@@ -90,24 +91,28 @@ type Maintenance interface {
 	// record of another Redis type is an answer, not an error. Answers are in the order of the
 	// questions.
 	ReadRaw(ctx context.Context, at []RawRead) ([]Raw, error)
-	// Settle waits before the nth look, from 0, at what may be damage or a change under way. It
-	// returns false if there is no need to look again: every writer whose change was seen has
-	// finished or died. Under [WithoutOtherWriters] it does not wait.
+	// Settle waits before a caller looks again at records that may be damaged, or may be part of a
+	// change under way. n is the number of earlier calls for these records. Settle returns false if
+	// there is no need to look again, because every writer whose change was seen has finished or
+	// died. Under [WithoutOtherWriters] it does not wait.
 	Settle(ctx context.Context, n int) (bool, error)
 	// Repair carries out one repair step and reports the result that the step defines.
 	Repair(ctx context.Context, s RepairStep) (bool, error)
-	// Secret returns the random text at key. If there is none, it stores fresh and returns it.
+	// Secret returns the random text that is stored at key. If there is none, it stores fresh and
+	// returns that.
 	Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error)
 }
 
 // Throttle counts login attempts and other uses that are limited.
 type Throttle interface {
-	// Admit counts a login attempt as a failure until Forgive takes it back, or returns how long to
-	// wait before the next attempt. It is exact: concurrent attempts never exceed the limits.
+	// Admit counts a login attempt as a failure, which Undo takes back if the login succeeds, or
+	// returns how long to wait before the next attempt. It is exact: concurrent attempts never
+	// exceed the limits.
 	Admit(ctx context.Context, a Counters) (Admission, error)
 	// LoginWait returns how long Admit would make an attempt wait. It counts nothing.
 	LoginWait(ctx context.Context, a Counters) (time.Duration, error)
-	// Undo takes back a failure that turned out to be a success, and remembers its origin.
+	// Undo takes back a failure that Admit counted, because the login succeeded, and remembers the
+	// origin as familiar.
 	Undo(ctx context.Context, a Counters, as Admission) error
 	// ThrottleState returns what counts against the account, as the next Admit would find it. It
 	// writes nothing.
@@ -131,8 +136,9 @@ type Tokens interface {
 	// PeekIssued is like Peek for a token of a live entry, and also finds a token that is still
 	// stored in the entry itself.
 	PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (Token, error)
-	// Invite stores an invitation. It returns ErrDuplicate if something is already stored there.
-	// The Change that creates the entry ends the invitation.
+	// Invite stores an invitation. It returns ErrDuplicate if the key of the entry's tokens already
+	// holds another record that is still valid. The Change that creates the entry ends the
+	// invitation.
 	Invite(ctx context.Context, i Invitation) error
 }
 
@@ -146,25 +152,25 @@ type Sessions interface {
 	// second one records that the session was seen. It returns ErrNotFound if the session has
 	// ended. The caller must check that the session is valid for the entry.
 	FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (Record, Session, error)
-	// ListSessions returns the sessions of an entry that have the bond.
+	// ListSessions returns the sessions of an entry that have this generation.
 	ListSessions(ctx context.Context, prk recordkey.Key, bond string, now time.Time) ([]Session, error)
 	// VerifySession records that the owner of a session gave the password, and returns the session.
-	// It returns ErrNotFound if the entry has no session with that ID and bond.
+	// It returns ErrNotFound if the entry has no session with that ID and generation.
 	VerifySession(ctx context.Context, prk recordkey.Key, id, bond string, now time.Time) (Session, error)
 	// EndSession ends a session, and reports whether there was one with that ID. If the reply is
 	// lost and the call is sent again, it still reports true.
 	EndSession(ctx context.Context, prk recordkey.Key, id string, n Note, now time.Time) (bool, error)
-	// ClearSessions removes the sessions that have the bond.
+	// ClearSessions removes the sessions that have this generation.
 	ClearSessions(ctx context.Context, prk recordkey.Key, bond string, now time.Time) error
 }
 
-// Histories reads what was noted of entries, and the feeds.
+// Histories reads the histories of entries, and reads and extends the feeds.
 type Histories interface {
 	// History returns the lines of an entry's history, oldest first.
 	History(ctx context.Context, prk recordkey.Key) ([]string, error)
 	// Feed reads the part of a feed that follows a position.
 	Feed(ctx context.Context, f Feed) (FeedPage, error)
-	// FeedEnd returns the position at the end of a feed. It is "" for a part that is empty.
+	// FeedEnd returns the position at the end of a feed. The position of an empty part is "".
 	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [FeedParts]string, err error)
 	// AppendFeed appends a line to a feed, about an entry or, for the zero key, about no entry.
 	AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n Note) error
@@ -183,8 +189,8 @@ type Cache struct {
 // of that set.
 //
 // With a Tally, each batch starts with a number in digits: how many keys begin with Tally, have no
-// slash after it and have no time to live. Keys with a time to live, as tombstones have one, follow
-// it.
+// slash after it and have no time to live. The keys among them that have a time to live, because
+// they are tombstones or may be, follow the number.
 type Scan struct {
 	Pattern string
 	Tally   string // if not "", PRKs with this prefix and no time to live are only counted
@@ -222,7 +228,7 @@ type Bound struct {
 	Set       bool
 }
 
-// Lex returns the bound as commands on sorted sets expect it. It returns free for the zero Bound.
+// Lex returns the bound as ZRANGEBYLEX expects it. It returns free for the zero Bound.
 func (b Bound) Lex(free string) string {
 	switch {
 	case !b.Set:
@@ -233,7 +239,7 @@ func (b Bound) Lex(free string) string {
 	return "[" + b.At
 }
 
-// A Member names a member of a set or, with Ordered, of an ordered index, for Holds to look up.
+// A Member names a member of a set or, with Ordered, of an ordered index. HasMembers looks it up.
 type Member struct {
 	Set     recordkey.Key
 	Value   string
@@ -255,7 +261,8 @@ type Op struct {
 	Note       Note            // for writes
 }
 
-// A Reply is the result of one command on a tertiary record. Nil reports that there was none.
+// A Reply is the result of one command on a tertiary record. Nil reports that the server replied
+// nil.
 type Reply struct {
 	Nil   bool
 	Int   int64
@@ -263,5 +270,5 @@ type Reply struct {
 	Items []string
 }
 
-// Empty reports whether the reply holds nothing: no element, no such member.
+// Empty reports whether the reply is nil, zero, an empty text or an empty list.
 func (r Reply) Empty() bool { return r.Int == 0 && r.Text == "" && len(r.Items) == 0 }

@@ -13,8 +13,8 @@ type Survey struct {
 	// MultiStep reports whether a change is made in several steps, between which records look
 	// damaged.
 	MultiStep bool
-	// SavesBulks reports whether the store saves each bulk before the next one begins. So does a
-	// store that makes changes one at a time.
+	// SavesBulks reports whether the store has saved each bulk before the next one begins. That
+	// also holds for a store that saves every change at once.
 	SavesBulks bool
 }
 
@@ -54,8 +54,8 @@ const (
 // A Clock says how far a server's clock is ahead of this program's, give or take Within.
 type Clock struct{ Ahead, Within time.Duration }
 
-// ClockOf returns the clock of a server that gave its time as told at some moment between before
-// and after.
+// ClockOf returns the clock of a server that reported a time at some moment between before and
+// after.
 func ClockOf(told, before, after time.Time) Clock {
 	half := after.Sub(before) / 2
 	return Clock{Ahead: told.Sub(before.Add(half)), Within: half}
@@ -114,11 +114,11 @@ func Warnings(servers []Server) (all []Warning) {
 	return append(all, clockWarning(servers)...)
 }
 
-// MaxClockSkew is how far the clocks of a cluster's nodes may differ.
+// MaxClockSkew is the most by which the clocks of a cluster's nodes may differ.
 const MaxClockSkew = 2 * time.Second
 
-// clockWarning returns a warning about the two clocks that differ most if they differ by more than
-// Apart, even allowing for the round trips.
+// clockWarning returns a warning about the two clocks that differ most, if they differ by more than
+// MaxClockSkew even after the uncertainty of both measurements is subtracted.
 func clockWarning(servers []Server) []Warning {
 	var most time.Duration
 	var a, b string
