@@ -25,7 +25,8 @@ const (
 )
 
 // A Batcher sends the concurrent calls of many callers together, many in one round trip. No call
-// waits for others to come. Calls that arrive while all flushes are in flight go with the next one.
+// waits for others to arrive. Calls that arrive while all flushes are in flight go with the next
+// one.
 type Batcher[T any] struct {
 	flush   func(context.Context, []T)
 	limit   int
@@ -39,8 +40,8 @@ type call[T any] struct {
 	items []T
 	// done is closed after the flush. Only then may the results be read.
 	done chan struct{}
-	// panicked is the panic of a hook of the client during the flush. The caller panics with it, as
-	// it would without a batch.
+	// panicked is the value with which a hook of the client panicked during the flush. The caller
+	// panics with it, as it would without a batch.
 	panicked any
 }
 
@@ -48,12 +49,12 @@ type call[T any] struct {
 // carry it out.
 var ErrAbandoned = errors.New("the context ended before the answer")
 
-// errExited reports that a hook of the client ended the goroutine of a flush (runtime.Goexit),
-// which did not belong to any of its callers.
+// errExited reports that a hook of the client called runtime.Goexit and so ended the goroutine of a
+// flush, which belonged to none of the callers.
 var errExited = errors.New("a hook ended the goroutine that many callers shared")
 
-// NewBatcher returns a Batcher with batches of up to limit calls. flush must not return before all
-// of them are answered.
+// NewBatcher returns a Batcher that sends up to limit calls together. It passes their items to
+// flush, which must not return before all of them are answered.
 func NewBatcher[T any](limit int, flush func(context.Context, []T)) *Batcher[T] {
 	return &Batcher[T]{flush: flush, limit: limit}
 }
@@ -120,7 +121,7 @@ func (b *Batcher[T]) withdraw(c *call[T]) bool {
 // run sends batches until no call waits.
 func (b *Batcher[T]) run() {
 	for {
-		runtime.Gosched() // callers that are about to come may still join the batch
+		runtime.Gosched() // lets callers that are about to call Do still join the batch
 		b.mu.Lock()
 		n := min(len(b.waiting), b.limit)
 		batch := slices.Clone(b.waiting[:n])

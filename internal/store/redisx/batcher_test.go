@@ -9,7 +9,7 @@ import (
 )
 
 // TestBatcher makes many calls while the first flushes are under way. A few more flushes must
-// answer all of them, and nothing may be left running afterwards.
+// answer all of them, and afterwards no goroutine and no call may be left.
 func TestBatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, most = 200, 16

@@ -18,9 +18,9 @@ import (
 type meaning uint8
 
 const (
-	refused   meaning = 1 << iota // the server cannot serve now, or not us
+	refused   meaning = 1 << iota // the server does not serve this client, or cannot serve now
 	retryable                     // another attempt may succeed
-	moved                         // the node does not serve the slot, or not on its own
+	moved                         // the node does not serve the slot, or serves only part of it
 	noScript                      // the server does not have the script
 )
 
@@ -37,13 +37,13 @@ var errorReplies = []struct {
 		"ERR Protocol error: unauthenticated", // NOAUTH, for a command with many arguments
 		"ERR The user executing the script",   // NOPERM, for a command in a script
 		"ERR ACL failure in script",           // the same, in later versions
-		// one of several commands was refused, so that none was carried out
+		// One of the commands of a transaction was refused, so none was carried out.
 		"EXECABORT",
 	}},
 	{noScript, []string{"NOSCRIPT"}},
 }
 
-// nonLocal is part of the error of a script that met a key that its node no longer serves. In a
+// nonLocal is part of the error of a script that used a key that its node no longer serves. In a
 // slot that is being migrated, this can happen to the second of two commands on the same key.
 const nonLocal = "cript attempted to access a non local key"
 
@@ -68,10 +68,11 @@ func replyText(err error) string {
 	return ""
 }
 
-// IsServerReply reports whether err comes from the server itself, so that what it says is certain.
+// IsServerReply reports whether the server itself returned err, and not the client or the network.
 func IsServerReply(err error) bool { return replyText(err) != "" }
 
-// Moved reports whether err comes from a node that does not serve the slot, or not on its own.
+// Moved reports whether err comes from a node that does not serve the slot, or serves only part of
+// it.
 func Moved(err error) bool { return replyMeans(err, moved) }
 
 // TryAgain reports whether err comes from a node that cannot serve several keys of a slot at the

@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// errorReply is an error reply of a server.
+// An errorReply is an error that a server replied.
 type errorReply string
 
 func (a errorReply) Error() string { return string(a) }

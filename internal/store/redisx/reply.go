@@ -16,7 +16,7 @@ import (
 // A Shape is the set of kinds that a reply may have.
 type Shape uint8
 
-// Kinds of replies. A verdict is a list that begins with a word.
+// Kinds of replies. A verdict is a list that begins with a word, which says what a script did.
 const (
 	IsNumber Shape = 1 << iota
 	IsText
@@ -71,8 +71,8 @@ func shapesOf(v any) Shape {
 	return 0
 }
 
-// Answer returns the reply to a command if it has an expected kind. It does not look at the command
-// after an error of the context, because the command may still be under way.
+// Answer returns the reply to a command if it has an expected kind. If err is an error of the
+// context, Answer does not read the command, because it may still be under way.
 func Answer(cmd *redis.Cmd, err error, reply Shape) (any, error) {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
@@ -150,8 +150,8 @@ func ParseReply(command string, v any) (r store.Reply, err error) {
 	return r, nil
 }
 
-// flatten converts the nested replies of a newer protocol to a flat list: maps, and scores that are
-// numbers in nested lists.
+// flatten converts a reply of the protocol RESP3 to what RESP2 returns: it makes maps and nested
+// lists one flat list, and floating-point numbers texts.
 func flatten(v any) any {
 	var list []any
 	switch v := v.(type) {
@@ -178,7 +178,8 @@ func flatten(v any) any {
 	return v
 }
 
-// Elements returns the elements of a record as one list of texts, in any protocol.
+// Elements returns the elements of a record as one list of texts, whichever version of the protocol
+// the server uses.
 func Elements(reply any) ([]string, error) {
 	list := flatten(reply)
 	return Texts(list), IsTexts.Check(list)

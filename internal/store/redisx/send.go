@@ -23,14 +23,15 @@ type Client struct {
 	Retry     Retry
 	unbatched bool
 	callers   atomic.Int32 // number of active callers
-	server    batchers     // for the one server
+	server    batchers     // for the server of a client that is not a cluster's
 	// nodes maps the address of a cluster node to its batchers, so that a node that does not answer
 	// delays only its own callers.
 	nodes sync.Map
 }
 
-// batchers send commands to one server. There are two, because the client repeats a pipeline only
-// if it may repeat all of it.
+// batchers send commands to one server. Commands that the client may repeat and those that it must
+// send only once have separate batchers, because the client repeats a pipeline only if it may
+// repeat all of it.
 type batchers struct{ repeated, once *Batcher[redis.Cmder] }
 
 func (c *Client) newBatchers() batchers {
@@ -68,8 +69,8 @@ func (c *Client) batchersFor(ctx context.Context, cmd redis.Cmder) (batchers, er
 	return loaded.(batchers), nil
 }
 
-// Process sends one command. After an error of ctx the command may still be under way and must not
-// be used.
+// Process sends one command. If it returns an error of ctx, the command may still be under way and
+// must not be used.
 func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
 	defer c.callers.Add(-1)
 	if callers := c.callers.Add(1); callers <= BatchThreshold || c.unbatched {
@@ -105,7 +106,7 @@ func (c *Client) processBatched(ctx context.Context, cmds ...redis.Cmder) error 
 }
 
 // ProcessAll sends commands in one round trip. Each command holds its own error, and ProcessAll
-// returns the first. After an error of ctx the commands must not be used.
+// returns the first. If it returns an error of ctx, the commands must not be used.
 func (c *Client) ProcessAll(ctx context.Context, cmds []redis.Cmder) error {
 	switch len(cmds) {
 	case 0:
@@ -132,14 +133,15 @@ func (c *Client) processPipelined(ctx context.Context, cmds []redis.Cmder) error
 	return err
 }
 
-// Write runs a script until its outcome is known. The script must be one that may arrive twice, or
-// that recognizes its own mark (I7). unsure reports whether an earlier attempt may have been
-// carried out; the caller then decides what the reply proves.
+// Write sends a script until its outcome is known. The script must have the same effect if it
+// arrives twice, or must recognize that it was sent before (I7). unsure reports whether an earlier
+// attempt may have been carried out; the caller then decides what the reply proves.
 func (c *Client) Write(ctx context.Context, s Script, keys, args []string) (reply any, unsure bool, err error) {
 	return c.Retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, c.Process, keys, args) })
 }
 
-// Exec sends a pipeline whose commands are checked one by one. An error concerns all of them.
+// Exec sends a pipeline. An error that it returns concerns all commands. Otherwise the caller must
+// check the error of each command.
 func Exec(ctx context.Context, pipe redis.Pipeliner) error {
 	cmds, err := pipe.Exec(ctx)
 	return CheckAnswered(cmds, err)
@@ -169,15 +171,15 @@ type Retry struct {
 	Retryable func(error) bool
 	// Sent reports whether the server may have carried out the attempt.
 	Sent func(error) bool
-	// Pause waits, with jitter.
+	// Pause waits for the given time, with jitter.
 	Pause func(context.Context, time.Duration) error
 	// Before is called before each further attempt. It may be nil.
 	Before func(context.Context, error)
 }
 
-// Do calls send, which may arrive twice, until it succeeds or another attempt makes no sense.
-// unsure reports whether an earlier attempt may have been carried out; the reply may then be about
-// the repetition.
+// Do calls send until it succeeds or another attempt makes no sense. What send sends may arrive
+// twice. unsure reports whether an earlier attempt may have been carried out; the reply may then be
+// about the repetition.
 func (r *Retry) Do(ctx context.Context, send func(unsure bool) (any, error)) (value any, unsure bool, err error) {
 	for attempt := range r.Attempts {
 		if value, err = send(unsure); err == nil {
@@ -200,7 +202,7 @@ func (r *Retry) Do(ctx context.Context, send func(unsure bool) (any, error)) (va
 	return nil, false, Fail(err)
 }
 
-// An UnknownError reports that something may or may not have been done.
+// An UnknownError reports that an operation may or may not have been carried out.
 type UnknownError struct{ Cause error }
 
 func (u *UnknownError) Error() string {
@@ -255,7 +257,7 @@ func Source(scripts embed.FS, name string) string {
 }
 
 // NoRetryCmd is a command that the client does not repeat. If the reply to a write is lost, the
-// engine sends it again, and so knows that it was repeated.
+// engine itself sends the command again, and so knows that it was repeated.
 type NoRetryCmd struct{ *redis.Cmd }
 
 // NewNoRetryCmd returns a NoRetryCmd for the words of a command.

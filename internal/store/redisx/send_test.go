@@ -51,7 +51,7 @@ func TestNodesApart(t *testing.T) {
 		}
 	}})
 	var all sync.WaitGroup
-	// Start one after the other, so that none shares a flush.
+	// Start them one after the other, so that no two share a flush.
 	for range redisx.BatchThreshold + redisx.MaxFlushes {
 		all.Go(func() {
 			if err := c.Process(ctx, redis.NewCmd(ctx, "incr", secondKey)); err != nil {
@@ -73,7 +73,7 @@ func TestNodesApart(t *testing.T) {
 // TestNodesShare checks that many concurrent callers of one cluster node share round trips, and
 // that each gets the reply to its own command.
 func TestNodesShare(t *testing.T) {
-	// Each command takes a millisecond, so that others come meanwhile.
+	// Each command takes a millisecond, so that others arrive meanwhile.
 	h, ctx := &batchRecorder{before: func(redis.Cmder) { time.Sleep(time.Millisecond) }}, t.Context()
 	c := newTwoNodeClient(t, h)
 	var all sync.WaitGroup
@@ -97,7 +97,7 @@ func TestNodesShare(t *testing.T) {
 
 // batchRecorder records the largest number of commands in one round trip.
 type batchRecorder struct {
-	before func(redis.Cmder) // called before each
+	before func(redis.Cmder) // called with the first command before each round trip
 
 	sync.Mutex
 	largest int

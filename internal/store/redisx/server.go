@@ -27,8 +27,8 @@ func CheckOneSlot(ctx context.Context, c redis.Cmdable) error {
 	return nil
 }
 
-// probes lists commands of every way that an engine sends them, on records that nobody writes,
-// with the kinds of their replies.
+// probes lists commands that, together, cover the ways in which engines send commands. They use a
+// key that nobody writes. Each comes with the kind of its reply.
 var probes = []struct {
 	reply Shape
 	args  []any
@@ -43,8 +43,8 @@ var probes = []struct {
 
 // VerifyTransparent returns an error if commands or replies are changed on the way, so that a reply
 // has another kind or belongs to another command. A router or a hook of the caller may do that, and
-// so does a ClusterClient with a dynamic command-info resolver. "Not there" would then be read
-// where nothing was answered.
+// so does a ClusterClient with a dynamic command-info resolver. An engine could then take a missing
+// reply for the answer that a record does not exist.
 func VerifyTransparent(ctx context.Context, c redis.UniversalClient) error {
 	for _, f := range probes {
 		cmd := NewNoRetryCmd(ctx, f.args)
@@ -69,8 +69,9 @@ func VerifyTransparent(ctx context.Context, c redis.UniversalClient) error {
 	return probeError("eval", err)
 }
 
-// probeError returns the error for a command that Faithful sent. It ignores what a server forbids,
-// because the verbs report that.
+// probeError returns the error for a command that VerifyTransparent sent. It ignores error replies
+// of the server, for example for a missing permission, because the operations that need the command
+// report them.
 func probeError(command any, err error) error {
 	switch {
 	case err == nil, IsServerReply(err):
@@ -82,9 +83,9 @@ func probeError(command any, err error) error {
 	return Fail(err)
 }
 
-// A Cursor says where a SCAN continues, and which process made the cursor. After a restart, or on
-// the replica that replaced a server, the tables are in another order, and an old cursor means
-// nothing.
+// A Cursor says where a SCAN continues, and which server process made the cursor. After a restart,
+// or on the replica that replaced a server, the server's hash tables are in another order, and an
+// old cursor means nothing. As text, a cursor looks like this:
 //
 //	42_9f0c3a1e
 type Cursor struct {
@@ -123,7 +124,8 @@ func Scan(ctx context.Context, server redis.Cmdable, p Cursor, s store.Scan) ([]
 			return nil, Cursor{}, err
 		}
 		keys, next, err := step.Result()
-		// Such a server does not let scripts read undeclared keys.
+		// Some servers do not let scripts read keys that the call does not name. On those, count
+		// without a script.
 		if tally := s.Tally; tally != "" && IsServerReply(err) {
 			s.Tally = ""
 			if keys, p, err = Scan(ctx, server, p, s); err == nil {
@@ -153,7 +155,8 @@ func queueScan(ctx context.Context, pipe redis.Pipeliner, at uint64, s store.Sca
 	return step
 }
 
-// tallyScript takes a step of SCAN. Its arguments are cursor, pattern, COUNT and Tally.
+// tallyScript takes a step of SCAN for a store.Scan with a Tally. Its arguments are the cursor, the
+// pattern, COUNT and Tally.
 const tallyScript = `local found, counted, others = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3]), 0, {''}
 local from, find, call = #ARGV[4] + 1, string.find, redis.call
 for _, key in ipairs(found[2]) do
@@ -191,9 +194,9 @@ func Tally(ctx context.Context, server redis.Cmdable, keys []string, begin strin
 	return others, nil
 }
 
-// rewriteRev writes an entry's rev again without changing it. WAIT waits for the writes of its own
-// connection, and with this write for all earlier ones on the server. A server that took over
-// meanwhile without the change does not know its rev.
+// rewriteRev writes an entry's rev again without changing it. WAIT waits only for the writes of its
+// own connection. After this write, it therefore also waits for all earlier writes on the server. A
+// server that took over meanwhile without the change does not know the change's rev.
 //
 // KEYS[1] is the entry, ARGV[1] the rev that was written.
 // The reply is 1 if the server has the change.

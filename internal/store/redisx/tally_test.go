@@ -13,8 +13,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// TestTally checks that entries are counted, with or without scripts, but not their records or
-// other types, and that keys with a time to live are named.
+// TestTally checks, with and without scripts, that a scan with a Tally counts the entries of one
+// type, but neither their other records nor entries of other types, and that it returns the keys
+// with a time to live.
 func TestTally(t *testing.T) {
 	srv := redistest.Start(t, redistest.Config("user app on nopass ~* +@all -eval"))
 	c, ctx := srv.Client(), t.Context()
