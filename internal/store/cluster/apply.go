@@ -41,10 +41,10 @@ type attempt struct {
 	e           *Engine
 	c           store.Change
 	prk         string          // relative to the namespace, as in SRVs
-	rev         string          // what the entry has if the attempt commits
+	rev         string          // the entry's rev if the attempt commits
 	srv         string          // the SRV that this attempt's claims write
-	released    []string        // SRVs to remove, one for each c.Release; "": of another entry
-	contended   bool            // an earlier attempt met a competing change
+	released    []string        // the SRVs of c.Release; "" if the SRK names another entry
+	contended   bool            // an earlier attempt ran into a competing change
 	queueClaims []recordkey.Key // SRKs that are claimed only to queue
 	stages      []stage         // tertiary records to stage
 	began       time.Time       // when the commit was sent; zero if it was not
@@ -55,15 +55,16 @@ type attempt struct {
 	claimErrs   []error         // the result of each claim
 }
 
-// separateTokens holds tokens that were read separately: the earlier value of ~tokens, or "" if
-// they were not read, and the record's lines "NAME MEMBER".
+// separateTokens holds the entry's tokens if readTokens read them before the commit. mark is the
+// value of ~tokens at that time, or "" if the tokens were not read separately. members has a line
+// "HASH MEMBER" for each token in the record.
 type separateTokens struct{ mark, members string }
 
 const (
 	removeClaimsTime = 2 * time.Second  // how long an attempt goes on removing its claims
 	finishTime       = 10 * time.Second // how long it goes on finishing after its commit
 	maxConcurrent    = 64               // changes that ApplyAll makes at once
-	maxExpired       = 3                // commits that expire before the clocks are blamed
+	maxExpired       = 3                // expired commits after which Apply reports unequal clocks
 )
 
 // errRetry is returned if another attempt, under a new rev, may succeed.
@@ -128,7 +129,8 @@ func newAttempt(e *Engine, c store.Change) *attempt {
 	return &attempt{e: e, c: c, prk: prk, rev: rev, srv: prk + " " + rev, stages: stagesOf(c)}
 }
 
-// run runs the protocol. If it fails before the commit, it leaves only garbage.
+// run runs the protocol. If it fails before the commit, it leaves at most garbage, which no reader
+// sees.
 func (a *attempt) run(ctx context.Context) error {
 	err := a.claimAndCheck(ctx)
 	if err != nil {
@@ -202,7 +204,7 @@ func (a *attempt) claimAll(ctx context.Context) error {
 // claim runs steps 1 and 2 for one SRK.
 func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
 	run := a.e.runBatched
-	if a.contended { // share no round trip: others wait for this claim
+	if a.contended { // do not share a round trip, because others wait for this claim
 		run = a.e.run
 	}
 	for {
@@ -212,7 +214,7 @@ func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
 		}
 		seen, occupied := reply.(string)
 		if !occupied || store.Owner(seen) == a.prk && slices.Contains(a.queueClaims, srk) {
-			return nil // an SRK claimed only to queue may be the entry's own
+			return nil // an SRK that is claimed only to queue may already name this entry
 		}
 		if taken, err := a.takeOver(ctx, srk, seen, a.srv); err != nil || taken {
 			return err
@@ -221,8 +223,8 @@ func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
 }
 
 // checkAndStage runs step 3 for all SRKs. At the same time it stages tertiary records, and looks
-// for records of an earlier entry at the same key, whose tombstone may have expired. Later attempts
-// need not look for those, because prepare has done so.
+// for records that an earlier entry with the same key left behind: its tombstone may have expired.
+// Later attempts need not look for those, because prepare has done so.
 func (a *attempt) checkAndStage(ctx context.Context) error {
 	n, m := len(a.c.Elsewhere), len(a.stages)
 	var before []store.Container
@@ -238,7 +240,7 @@ func (a *attempt) checkAndStage(ctx context.Context) error {
 		}
 		found, err := a.e.query(ctx, redisx.IsNumber, "exists", before[i-n-m].Key.String())
 		if err == nil && found == int64(1) {
-			return errRetry // prepare removes it first
+			return errRetry // prepare removes the record before the next attempt
 		}
 		return err
 	})
@@ -309,9 +311,9 @@ func (a *attempt) parseOwner(srk recordkey.Key, srv string) (recordkey.Key, bool
 }
 
 // removeClaims runs step 7. It removes the attempt's claims, except those that turn out to be in
-// use: because a commit arrived late, or because another process found the entry's value claimed
-// and relied on that (change.Type.Reshape). It waits for claims that are still under way. What it
-// cannot do within removeClaimsTime is left as garbage.
+// use. That happens if a commit arrived late, or if another process found the entry's value claimed
+// and relied on that (change.Type.Reshape). It waits for claims that are still under way. Claims
+// that it cannot remove within removeClaimsTime remain as garbage.
 func (a *attempt) removeClaims(ctx context.Context) {
 	mode := modeLook
 	if !a.began.IsZero() {
@@ -339,7 +341,7 @@ func (a *attempt) removeClaims(ctx context.Context) {
 	})
 }
 
-// finish does the work that is due after the commit. What it leaves undone is found by a check. It
+// finish does the work that is due after the commit. A check finds whatever it leaves undone. It
 // returns an error only if a server refuses some of the work and will go on refusing it.
 func (a *attempt) finish(ctx context.Context) error {
 	failed := make(chan error, 1)
@@ -371,8 +373,8 @@ func (a *attempt) finish(ctx context.Context) error {
 }
 
 // unconfirmedError returns the error to report if a server refuses work after the commit, for
-// example because a permission is missing. It ignores a record of another Redis type, which was
-// damaged before: a check reports it.
+// example because a permission is missing. It returns nil if a record has another Redis type: that
+// record was damaged before the change, and a check reports it.
 func unconfirmedError(entry recordkey.Key, err error) error {
 	if !redisx.IsServerReply(err) || redisx.Retryable(err) || redisx.Moved(err) || redisx.WrongType(err) {
 		return nil
@@ -380,9 +382,9 @@ func unconfirmedError(entry recordkey.Key, err error) error {
 	return fmt.Errorf("changing %s: %w: a server refused work that follows it, such as updating indexes: %v", entry, store.ErrUnconfirmed, err)
 }
 
-// align brings indexes and tertiary records in line with the commit. A delete has had a limited
-// time for that since it sent its commit (dead.go); if the commit took long, align marks the
-// removal anew.
+// align brings indexes and tertiary records in line with the commit. A delete must do so within
+// finishTime after it sent its commit (dead.go). If the commit took too much of that time, align
+// marks the removal again, which starts a new period.
 func (a *attempt) align(ctx context.Context) error {
 	took := a.e.now().Sub(a.began)
 	switch {

@@ -37,7 +37,7 @@ type Options struct {
 	// Close releases the resources that were opened for the engine. If it is nil, the client stays
 	// open.
 	Close func() error
-	// OnNode, if not nil, is called for every node that the client knows or discovers later.
+	// OnNode, if it is not nil, is called for every node that the client knows or discovers later.
 	OnNode func(*redis.Client)
 	// MemberBatch overrides [store.MemberBatch] if it is not 0. Tests use smaller batches.
 	MemberBatch int
@@ -62,7 +62,7 @@ type Engine struct {
 	goDetached   func(context.Context, time.Duration, func(context.Context))
 	feedQueues   [store.FeedParts]*feedQueue
 	completers   chan struct{}  // limits how many entries readers complete at once
-	reloaded     chan time.Time // the time of the last reload; who takes it may reload
+	reloaded     chan time.Time // holds the time of the last reload; who receives it may reload
 }
 
 var _ store.Engine = (*Engine)(nil)
@@ -113,7 +113,7 @@ const (
 // Survey implements [store.Engine]. It surveys every master and loads the scripts there.
 func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error) {
 	s := store.Survey{Store: store.OnCluster, MultiStep: true, SavesBulks: true}
-	if e.cc != nil && e.node != nil { // OnNewNode reported no node that the client already knew
+	if e.cc != nil && e.node != nil { // OnNewNode did not report nodes that the client already knew
 		err := e.cc.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
 			e.node(node)
 			return nil
@@ -146,7 +146,7 @@ func loadLater(node *redis.Client) {
 	goDetached(context.Background(), 2*time.Second, func(ctx context.Context) { _ = redisx.Load(ctx, node, allScripts) })
 }
 
-// Each wait of Linger is half as long again as the one before. All of them together are longer than
+// Each wait of Settle is half as long again as the one before. All of them together are longer than
 // dyingTime, after which every writer has finished what it began, or has died.
 const (
 	maxLingers  = 11
@@ -182,7 +182,8 @@ func (e *Engine) confirmAll(ctx context.Context, c store.Change, rev string) err
 	})
 }
 
-// confirm asks the master that serves key, and asks again if the slot has just moved.
+// confirm waits until replicas of the master that serves key have the change. It tries again if the
+// slot has just moved.
 func (e *Engine) confirm(ctx context.Context, c store.Change, key recordkey.Key, seen string) (err error) {
 	retry := e.client.Retry
 	retry.Retryable = redisx.Moved
@@ -199,10 +200,10 @@ func (e *Engine) confirm(ctx context.Context, c store.Change, key recordkey.Key,
 	return err
 }
 
-// Admit implements [store.Engine]. It runs one script for each counter, both at the same time. If
-// one counter refuses the attempt, Admit withdraws it from the other; but if the account has its
-// own budget for the origin, a refusal by the origin does not count. An attempt that cannot be
-// withdrawn stays counted.
+// Admit implements [store.Engine]. It runs one script for the account's counters and one for the
+// origin's, both at the same time. If one of them refuses the attempt, Admit withdraws it from the
+// other. A refusal by the origin is ignored if the account has a budget for that origin. An attempt
+// that cannot be withdrawn stays counted.
 func (e *Engine) Admit(ctx context.Context, a store.Counters) (store.Admission, error) {
 	if !a.Origin.IsValid() {
 		return e.Keys.Admit(ctx, a)
@@ -234,7 +235,7 @@ func (e *Engine) LoginWait(ctx context.Context, a store.Counters) (time.Duration
 	return max(account.Wait, origin.Wait), nil
 }
 
-// askBoth calls ask for the account's counters and for the origin's, at the same time.
+// askBoth calls ask for the account's counters and for the origin's at the same time.
 func askBoth(
 	ctx context.Context, a store.Counters, ask func(context.Context, store.Counters) (store.Admission, error),
 ) (parts [2]store.Counters, account, origin store.Admission, err error) {
@@ -253,8 +254,8 @@ func admitted(account, origin store.Admission) bool {
 	return account.Wait == 0 && (origin.Wait == 0 || account.OwnBudget)
 }
 
-// Undo implements [store.Engine]. It updates both counters at the same time, and leaves
-// alone an origin that did not count the attempt.
+// Undo implements [store.Engine]. It updates the counters of the account and the origin at the same
+// time. It does not change those of an origin that did not count the attempt.
 func (e *Engine) Undo(ctx context.Context, a store.Counters, admission store.Admission) error {
 	parts := a.Split()
 	return parallel(2, func(i int) error { return e.Keys.Undo(ctx, parts[i], admission) })

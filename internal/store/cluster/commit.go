@@ -44,21 +44,21 @@ func (a *attempt) commit(ctx context.Context) error {
 	case what == "conflict" && !a.c.Create && store.Rev(past) != a.c.Expected.Rev:
 		return store.ErrConflict
 	case what == "conflict", what == "dying", what == "filling":
-		return errRetry // the entry was fenced, is not ready yet, or has a new token
+		return errRetry // the entry was fenced, is being removed or filled, or has a new token
 	}
 	return &redisx.UnknownError{Cause: redisx.UnknownWord(what)}
 }
 
-// sendCommit sends the commit script. In a slot that is being migrated, no node may serve the entry
-// together with its history or its tokens. In that case the entry keeps the history lines until the
-// next change, and its tokens are read separately.
+// sendCommit sends the commit script. In a slot that is being migrated, there may be no node that
+// serves the entry together with its history or its tokens. In that case the entry keeps the
+// history lines until the next change, and its tokens are read separately.
 func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err error) {
 	where, note := onekey.NotesRecord, a.c.Note
 	inEntry := a.c.Create && a.c.Expected == (store.Version{}) && note.StoredInEntry()
 	if a.noteInEntry || inEntry {
 		where = onekey.NotesEntry
 	}
-	if !inEntry { // a line kept in the entry is its first, and needs no mark
+	if !inEntry { // the first line of an entry, which is kept in the entry, needs no mark
 		note.Call = a.rev
 	}
 	keys, args := a.e.AppendNote(a.commitKeys(), a.commitArgs(), where, a.c.Key, note)
@@ -84,7 +84,8 @@ func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err e
 }
 
 // readTokens reads the record of the entry's tokens, for a commit that does not have it among its
-// keys. It reads ~tokens first, which changes whenever a token is issued.
+// keys. It reads ~tokens first. Issuing a token changes ~tokens, so the commit can tell whether the
+// record is out of date.
 func (a *attempt) readTokens(ctx context.Context) error {
 	_, mark, err := a.e.readField(ctx, a.c.Key, store.FieldTokens)
 	if a.tokens.mark = mark.Wire; err != nil || mark.Wire == "" {

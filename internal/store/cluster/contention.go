@@ -13,7 +13,8 @@ import (
 )
 
 // Modes of fence.lua, which reports whether an entry holds a value. If it does not, modeFence
-// fences it, so that changes prepared on it before can no longer commit; modeLook changes nothing.
+// fences the entry, so that changes that were prepared on it before can no longer commit. modeLook
+// changes nothing.
 const modeFence, modeLook = "fence", "look"
 
 // holds reports whether an entry holds the value of srk.
@@ -26,7 +27,7 @@ type head struct {
 	live        bool
 	seen        store.Version
 	dying, fill string
-	abandoned   bool // the process that began the last removal has died
+	abandoned   bool // the process that began the last removal must have died
 }
 
 func (e *Engine) head(ctx context.Context, entry recordkey.Key) (head, error) {
@@ -39,8 +40,9 @@ func (e *Engine) head(ctx context.Context, entry recordkey.Key) (head, error) {
 	}, redisx.IgnoreUnknownOutcome(err)
 }
 
-// check returns why a change cannot be made to the entry, or nil. A create needs an entry that is
-// not live. Any other change needs the rev that it has seen; the fence may differ.
+// check returns the reason why a change cannot be made to the entry, or nil. A create requires that
+// the entry is not live. Any other change requires that the entry still has the expected rev; the
+// fence may differ.
 func (h head) check(c store.Change) error {
 	switch {
 	case c.Create && h.live:
@@ -55,9 +57,9 @@ func (h head) check(c store.Change) error {
 	return nil
 }
 
-// prepare reads an entry again after a failed attempt. Before a create, it waits until everything
-// that belonged to an earlier entry is removed, or removes it. Before a delete or a change of
-// tertiary records, it puts in place what an earlier change staged.
+// prepare reads an entry again after a failed attempt. Before a create, it waits until all records
+// of an earlier entry are removed, or removes them itself. Before a delete or a change of tertiary
+// records, it puts in place the records that an earlier change staged.
 func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, error) {
 	for looks := 0; ; looks++ {
 		h, err := e.head(ctx, c.Key)
@@ -97,11 +99,11 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, er
 // after 8 to 16 that they are too late (TestContention).
 const minWaitRounds, maxWaitRounds = 12, 30
 
-// queue claims the change's values one by one, ahead of the other steps, if an earlier attempt met
-// a competing change. Otherwise two attempts that want the same values under different fields, and
-// claim them all at once, could collide forever. Values are claimed in order, each under the first
-// of its fields. The attempt that has the first SRK waits for no other: the others wait for it, and
-// have claimed nothing that it needs.
+// queue claims the change's values one by one, ahead of the other steps, if an earlier attempt ran
+// into a competing change. Without a queue, two attempts that want the same values under different
+// fields, and claim them all at once, could collide forever. Each attempt claims its values in
+// ascending order, each under the first of its fields. The attempt that has the first SRK waits for
+// no other: the others wait for it, and have claimed nothing that it needs.
 func (a *attempt) queue(ctx context.Context) error {
 	if !a.contended {
 		return nil
@@ -130,8 +132,9 @@ func (a *attempt) leaveQueue(ctx context.Context) error {
 	})
 }
 
-// unchangedAfterWait waits, and reports whether an SRK is still unchanged, as the claim of a dead
-// process is.
+// unchangedAfterWait waits, and then reports whether an SRK still has the value seen. If so, the
+// process that claimed it has probably died. If the SRK has changed, unchangedAfterWait also
+// returns the error of checkStillFree.
 func (a *attempt) unchangedAfterWait(ctx context.Context, srk recordkey.Key, seen string) (bool, error) {
 	if err := a.e.pause(ctx, a.e.latency.roundTrips(minWaitRounds, maxWaitRounds)); err != nil {
 		return false, redisx.Fail(err)
@@ -144,7 +147,7 @@ func (a *attempt) unchangedAfterWait(ctx context.Context, srk recordkey.Key, see
 }
 
 // checkStillFree returns an error if another entry now holds one of the change's values, under any
-// field. It lets all queued attempts fail at once, before it is their turn.
+// field. With it, all queued attempts for a value fail as soon as one succeeds, before their turn.
 func (a *attempt) checkStillFree(ctx context.Context) error {
 	all := slices.Concat(a.c.Claim, a.c.Elsewhere)
 	return parallel(len(all), func(i int) error {

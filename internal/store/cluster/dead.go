@@ -12,26 +12,27 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A process that removes what belonged to a dead entry announces that in the entry's ~dying, under
-// its own mark. Until the mark is taken out, the entry cannot be created anew: the new entry would
-// inherit tags of the old one, or lose its own to a late removal. The process sends nothing after
-// finishTime has passed since it sent the mark. A mark that is older than dyingTime, by the clock
-// of the entry's node, therefore belongs to a process that has died: a create does the rest of its
-// work, and takes out the mark. Only tertiary records depend on that clock. SRKs are compared with
-// what was read, and commits check the rev.
+// A process that removes the records of a dead entry first adds a mark of its own to the entry's
+// ~dying. Until the mark is removed, the entry cannot be created again: the new entry would inherit
+// tags of the old one, or lose its own to a late removal. The process sends nothing once finishTime
+// has passed since it sent the mark. A mark that is older than dyingTime, by the clock of the
+// entry's node, therefore belongs to a process that has died. A create then does the rest of that
+// process' work, and removes the mark. Only tertiary records depend on that clock: SRKs are
+// compared with the value that was read, and commits check the rev.
 const (
 	dyingTime    = finishTime + 5*time.Second
 	longestPause = 200 * time.Millisecond
 )
 
-// markDying begins or ends a removal under a mark. When it ends one, it also takes out others, the
-// marks of processes that have died. It reports whether the entry is dead.
+// markDying begins or ends a removal under a mark. what is "begin" or "end". When markDying ends a
+// removal, it also removes others, the marks of processes that have died. It reports whether the
+// entry is dead.
 func (e *Engine) markDying(ctx context.Context, entry recordkey.Key, mark, what, others string) (bool, error) {
 	return e.runBool(ctx, dyingScript, entry.String(), mark, what, tombstoneLife, others)
 }
 
 // runWhileDead calls do if the entry is dead, and keeps the entry from being created until do
-// returns. It then also takes out others, the marks of processes that have died. It reports whether
+// returns. It then also removes others, the marks of processes that have died. It reports whether
 // the entry is dead.
 func (e *Engine) runWhileDead(ctx context.Context, entry recordkey.Key, others string, do func(context.Context) error) (bool, error) {
 	mark := e.newRev()
@@ -51,16 +52,16 @@ func (e *Engine) runWhileDead(ctx context.Context, entry recordkey.Key, others s
 	return true, err
 }
 
-// finishDelete repeats the work of processes that died before they finished it, and takes out their
-// marks, which dying lists. It leaves index members of facets to a check, because a tombstone has
-// no facets anymore; readers never see those members.
+// finishDelete repeats the work of processes that died before they finished it, and removes their
+// marks, which dying lists. It does not remove the entry from the indexes of its facets, because a
+// tombstone no longer has the facets. A check does that, and readers never see such members.
 func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string) error {
 	dead := store.Change{Key: c.Key, Delete: true, Schema: c.Schema, Drop: c.Leftovers()}
 	_, err := e.runWhileDead(ctx, c.Key, dying, func(ctx context.Context) error { return e.dropAll(ctx, dead) })
 	return err
 }
 
-// hasLeftovers reports whether there are records of an earlier entry at the key of a create. A
+// hasLeftovers reports whether an earlier entry with the key of a create left records behind. A
 // process wrote them while that entry was being deleted, and then died.
 func (e *Engine) hasLeftovers(ctx context.Context, c store.Change) (bool, error) {
 	all := c.Leftovers()
@@ -73,8 +74,8 @@ func (e *Engine) hasLeftovers(ctx context.Context, c store.Change) (bool, error)
 	return slices.Contains(found, true), err
 }
 
-// checkDamage returns an error for a hash that has facets but no ~isa. The entry may not be dead,
-// so the records that belong to it must stay.
+// checkDamage returns an error for a hash that has facets but no ~isa. Such an entry may not have
+// been deleted, so its records must stay.
 func (e *Engine) checkDamage(ctx context.Context, entry recordkey.Key) error {
 	found, err := store.Hashes(ctx, e, []string{entry.String()})
 	if err != nil {
@@ -96,9 +97,9 @@ func damagedError(entry recordkey.Key) error {
 	return &store.CorruptError{Key: entry.String(), Reason: "a hash without ~isa"}
 }
 
-// dropAll removes the tertiary records of a deleted entry. The stored schema names those that the
-// delete does not know. dropAll reads it after the entry has died, and so misses none: an earlier
-// writer stored the name before it wrote, and a later one finds the entry dead.
+// dropAll removes the tertiary records of a deleted entry. The stored schema names the records that
+// the delete does not know. dropAll reads it after the entry has died, and so misses none: an
+// earlier writer stored the name before it wrote the record, and a later one finds the entry dead.
 func (e *Engine) dropAll(ctx context.Context, c store.Change) error {
 	stored, err := store.Hashes(ctx, e, []string{c.Schema.Key.String()})
 	if err != nil {
@@ -109,9 +110,9 @@ func (e *Engine) dropAll(ctx context.Context, c store.Change) error {
 	return parallel(len(going), func(i int) error { return e.drop(ctx, going[i]) })
 }
 
-// drop removes a tertiary record of a dead entry, and the index members that belong to its members.
-// It repeats until the record is absent. Otherwise a member that was added after its index member
-// was removed would lack one if the entry is created again.
+// drop removes a tertiary record of a dead entry, and takes the entry out of the index sets of its
+// members. It repeats that until the record is absent. Otherwise a member could be added after its
+// index set was handled, and would be missing from the index if the entry is created again.
 func (e *Engine) drop(ctx context.Context, d store.Container) error {
 	for {
 		var members []string
@@ -137,8 +138,8 @@ func (e *Engine) drop(ctx context.Context, d store.Container) error {
 	}
 }
 
-// dropBatches removes the members of a large set of a dead entry in batches, the index members of
-// each batch first.
+// dropBatches removes the members of a large set of a dead entry in batches. For each batch, it
+// first takes the entry out of the index sets of the members.
 func (e *Engine) dropBatches(ctx context.Context, d store.Container) error {
 	return e.EachPage(ctx, d.Key.String(), func(members []string) error {
 		if _, err := e.alignMembers(ctx, d.Key, members, false); err != nil {

@@ -10,9 +10,10 @@ import (
 )
 
 // A commit writes the entry's history. The entry's part of the feed lies in another slot, and is
-// written right after. Each write adds all earlier lines that the feed lacks, however old they are,
-// so the lines of an entry stand there in the order of its history. Lines that a dead process left
-// out come with the next change, or with a repair that reads the entry.
+// written right after the commit. Each write also adds all earlier lines that the feed lacks,
+// however old they are, so the feed has the lines of an entry in the order of its history. If a
+// process dies before it writes to the feed, its lines are added with the next change, or by a
+// repair that reads the entry.
 
 // feed adds the lines of an entry's history that the feed lacks. history is the whole history, or
 // "" if feed must read it.

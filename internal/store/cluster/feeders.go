@@ -52,7 +52,7 @@ func (q *feedQueue) update(prk recordkey.Key, n store.Note) bool {
 	return waits
 }
 
-// put adds an entry. The caller has already acquired room for it.
+// put adds an entry. The caller must have acquired a place in q.queued for it.
 func (q *feedQueue) put(prk recordkey.Key, u feedItem) {
 	if !q.update(prk, u.note) {
 		q.mu.Lock()
@@ -61,7 +61,7 @@ func (q *feedQueue) put(prk recordkey.Key, u feedItem) {
 	}
 }
 
-// take removes an entry from those that wait, and reports whether it was one of them.
+// take removes an entry from those that wait, and reports whether it was waiting.
 func (q *feedQueue) take(prk recordkey.Key) (u feedItem, waits bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -77,8 +77,8 @@ func (e *Engine) feedLater(ctx context.Context, prk recordkey.Key, n store.Note)
 }
 
 // queueFeed works like feedLater, for a caller that may know the entry's whole history; history is
-// "" if it must be read. If the queue has no room before ctx ends or finishTime is over, the lines
-// come with the entry's next change.
+// "" if it must be read. If the queue is still full when ctx ends or finishTime is over, the lines
+// are added with the entry's next change.
 func (e *Engine) queueFeed(ctx context.Context, prk recordkey.Key, n store.Note, history string) {
 	if len(n.Lines) == 0 {
 		return

@@ -17,11 +17,11 @@ type membership struct {
 	key    string
 	member string
 	ranked bool        // in an ordered index
-	facet  store.Facet // what a member's entry holds; if Field is "", the entry does not say
+	facet  store.Facet // makes the entry a member; without a Field, the change decides
 	in     bool        // whether it was last written as a member
 }
 
-// membershipsOf returns the memberships that a change puts in or takes out.
+// membershipsOf returns the memberships that a change adds or removes.
 func membershipsOf(c store.Change) []membership {
 	prk := c.Key.In(recordkey.Namespace{}).String()
 	var ms []membership
@@ -41,8 +41,9 @@ func membershipsOf(c store.Change) []membership {
 // maxMemberships limits the memberships that are written in one pipeline.
 const maxMemberships = 1000
 
-// align writes memberships, calls look to find out which are due by now, and repeats until both
-// agree. If several callers align the same membership, the last one to look is right.
+// align writes memberships, calls look to find out which of them the entry should have by now, and
+// repeats both until the result agrees with what was written. If several callers align the same
+// membership, the last one to look is right.
 func (e *Engine) align(ctx context.Context, ms []membership, look func() (due func(membership) bool, err error)) error {
 	for len(ms) > 0 {
 		for some := range slices.Chunk(ms, maxMemberships) {
@@ -102,8 +103,9 @@ func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ms []memb
 	})
 }
 
-// alignMembers brings index members of an entry in line with members of its indexed set that were
-// added or removed. It reports whether the entry was live when it was last read.
+// alignMembers updates the index sets of members that were added to an indexed set of an entry, or
+// removed from it. in says whether to begin by adding the entry to them. alignMembers reports
+// whether the entry was live when it was last read.
 func (e *Engine) alignMembers(ctx context.Context, set recordkey.Key, members []string, in bool) (live bool, err error) {
 	for len(members) > e.batch && err == nil {
 		live, err = e.alignBatch(ctx, set, members[:e.batch], in)
@@ -165,8 +167,7 @@ func (e *Engine) membersIn(ctx context.Context, set string, members []string) (m
 }
 
 // alignIndex does for one membership what a change does: it writes the membership, and reads the
-// entry again until both agree. With Free, it leaves a place as it is if the entry now has another
-// value.
+// entry again until both agree. With Vacate, it changes nothing if the entry now has another value.
 func (e *Engine) alignIndex(ctx context.Context, a store.Align) (in bool, err error) {
 	ordered := a.Ordered()
 	if !ordered {
@@ -188,7 +189,8 @@ func (e *Engine) alignIndex(ctx context.Context, a store.Align) (in bool, err er
 	return in || ordered, err
 }
 
-// isDue reports whether the entry belongs in the place that a describes.
+// isDue reports whether the entry belongs in the place that a describes or, with Vacate, whether it
+// may belong there because it has another value by now.
 func (e *Engine) isDue(ctx context.Context, a store.Align) (bool, error) {
 	if !a.Set.IsValid() {
 		live, now, err := e.readField(ctx, a.Entry, a.At.Facet.Field)

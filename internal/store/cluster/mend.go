@@ -35,12 +35,12 @@ func (e *Engine) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	return e.Keys.Repair(ctx, s)
 }
 
-// schemaChangeWait is longer than an engine keeps writing under a schema that it could not compare.
-// After that time, every writer has compared the schema again or has stopped writing.
+// schemaChangeWait is longer than staleAfter, for which an engine goes on writing without comparing
+// its schema again. After that time, every writer has compared its schema or has stopped writing.
 const schemaChangeWait = 15 * time.Second
 
-// copyRecord copies a record, with its time to live, from one slot to another. It reports false if
-// there is no record.
+// copyRecord copies a record, with its time to live, to a key that may lie in another slot. It
+// reports false if there is no record.
 func (e *Engine) copyRecord(ctx context.Context, c store.Copy) (bool, error) {
 	pipe := e.client.Pipeline()
 	dump, life := pipe.Dump(ctx, c.From), pipe.PTTL(ctx, c.From)
@@ -64,7 +64,7 @@ func (e *Engine) remove(ctx context.Context, r store.Remove) (gone bool, err err
 	owner, err := recordkey.Parse(r.Owner)
 	owned := err == nil && owner.Kind() == recordkey.KindPRK
 	field, value := r.Field, r.Value
-	if r.Owner != "" { // the owner, which may lie in another slot, is checked here
+	if r.Owner != "" { // the script cannot check the owner, which may lie in another slot
 		r.Owner, r.Field, r.Value = "", "", ""
 	}
 	until := ""
@@ -83,7 +83,7 @@ func (e *Engine) remove(ctx context.Context, r store.Remove) (gone bool, err err
 		_, err = e.runWhileDead(ctx, owner, "", discard)
 		return gone, err
 	}
-	// Otherwise no entry can hold the value.
+	// If these make no SRK, no entry can hold the value.
 	if srk, err := recordkey.SRK(owner.Type(), field, value); owned && err == nil {
 		if held, err := e.holds(ctx, owner, srk, modeFence); err != nil || held {
 			return false, err

@@ -63,8 +63,8 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 	return entries, nil
 }
 
-// readEntries reads the entries whose indexes are in todo. An entry that changed while its tertiary
-// records were read gets ErrConflict.
+// readEntries reads the entries whose indexes are in todo. If an entry changed while its tertiary
+// records were read, its Err is ErrConflict.
 func (e *Engine) readEntries(ctx context.Context, reads []store.EntryRead, entries []store.Entry, todo []int) error {
 	looks := make([]func() (store.Entry, error), len(todo))
 	revs := make([]store.RawRead, len(todo))
@@ -193,8 +193,8 @@ func (m master) cursor(at redisx.Cursor) string {
 
 func (m master) name() string { return strings.NewReplacer(".", "_", "-", "_").Replace(m.addr) }
 
-// maxMarks limits the numbers that masters tries. Even a master with a single slot has one below
-// it.
+// maxMarks limits the numbers that masters tries. Even a master with a single slot serves a number
+// below it.
 const maxMarks = 1 << 18
 
 // masters returns the masters in the order of their marks, which stays the same when replicas

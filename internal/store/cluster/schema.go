@@ -26,7 +26,7 @@ const (
 type schemaCheck struct {
 	fingerprint string
 	at          time.Time
-	until       int64 // when that expires, by the server's clock in milliseconds
+	until       int64 // when the check expires, by the server's clock in milliseconds
 }
 
 // checkSchema compares the stored schema with g, and stores g if there is none. It returns the time
@@ -77,13 +77,13 @@ func (e *Engine) requireSchema(ctx context.Context, g store.Guard) (until int64,
 	return until, nil
 }
 
-// compareSchema compares the stored schema with g, and stores g if there is none. If g was known to
-// be stored, another process has removed all records, and the change will make the first new ones.
-// compareSchema returns the time of the comparison, in milliseconds of the clock of the node that
-// has the schema.
+// compareSchema compares the stored schema with g, and stores g if there is none. Before it stores
+// g, it checks that no entries exist, unless g is Exact or was known to be stored. In the latter
+// case another process has removed all records. compareSchema returns the time of the comparison,
+// in milliseconds, by the clock of the node that has the schema.
 func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (int64, error) {
 	mayStore := "0"
-	var foreign error // error about entries that no stored schema described a moment ago
+	var foreign error // the error about entries that existed while no schema was stored
 	for range 3 {
 		args := append([]string{g.Fingerprint, g.JSON, mayStore}, g.TertiaryFields()...)
 		answer, _, err := e.run(ctx, schemaScript, []string{g.Key.String()}, args...)

@@ -58,22 +58,22 @@ func sendUntilAnswered[T any](ctx context.Context, e *Engine, send func() (T, er
 	return reply, unsure, err
 }
 
-// run sends a script until it is answered; every script may safely arrive twice. The error says
-// whether the script may have been carried out (ErrOutcomeUnknown) or certainly was not. run shares
-// no round trip with other callers: a shared one continues after its caller has given up, and
-// removeClaims and dyingTime rely on nothing being sent after that.
+// run sends a script until it is answered. Every script may safely arrive twice. The error says
+// whether the script may have been carried out (ErrOutcomeUnknown) or certainly was not. run does
+// not share a round trip with other callers, because a shared one continues after a caller has
+// given up. removeClaims and dyingTime rely on nothing being sent after that.
 func (e *Engine) run(ctx context.Context, s redisx.Script, keys []string, args ...string) (reply any, unsure bool, err error) {
 	return sendUntilAnswered(ctx, e, func() (any, error) { return s.Write(ctx, e.client.UniversalClient.Process, keys, args) })
 }
 
-// runBatched works like run, but may share a round trip with other callers if there are many.
-// redisx.WaitAbandoned waits for one that was abandoned.
+// runBatched works like run, but may share a round trip with other callers if there are many. A
+// caller that gives up can wait for the script with redisx.WaitAbandoned.
 func (e *Engine) runBatched(ctx context.Context, s redisx.Script, keys []string, args ...string) (reply any, unsure bool, err error) {
 	return sendUntilAnswered(ctx, e, func() (any, error) { return s.Write(ctx, e.client.Process, keys, args) })
 }
 
-// runMultiKey works like run, for a script of two keys that a node may be unable to serve together.
-// It returns that error instead of sending the script again.
+// runMultiKey works like run, for a script with several keys. If a node cannot serve the keys
+// together (redisx.TryAgain), it returns that error instead of sending the script again.
 func (e *Engine) runMultiKey(ctx context.Context, s redisx.Script, keys []string, args ...string) (any, bool, error) {
 	retry := e.client.Retry
 	retry.Retryable = func(err error) bool { return e.client.Retry.Retryable(err) && !redisx.TryAgain(err) }
@@ -146,16 +146,16 @@ func (e *Engine) isLive(ctx context.Context, entry recordkey.Key) (bool, error) 
 	return isa != nil && isa != "", err
 }
 
-// reload asks up to maxReloads nodes which node serves which slots, and each for at most
-// reloadTimeout: the client picks any node, and one that is stopped does not answer.
+// reload asks up to maxReloads nodes which node serves which slots. It waits for each answer for at
+// most reloadTimeout, because the client picks any node, and one that is stopped does not answer.
 const (
 	reloadTimeout = 500 * time.Millisecond
 	maxReloads    = 4
 )
 
-// reload makes the client read again which node serves which slots, before a command is repeated: a
-// dead master cannot say that it was replaced. If a node answered, the client reads by itself, and
-// reload does not wait.
+// reload makes the client read again which node serves which slots, before a command is repeated. A
+// dead master cannot say that it was replaced. If err is an answer of a node, the client reads in
+// the background, and reload does not wait.
 func (e *Engine) reload(ctx context.Context, err error) {
 	switch {
 	case e.cc == nil:
@@ -200,7 +200,8 @@ func parallel(n int, f func(i int) error) error {
 }
 
 // latency measures the average time of a round trip. It rises quickly when round trips become
-// slower, as under contention: waits that are too short make contenders fence each other.
+// slower, as they do under contention. If the waits that are derived from it were too short,
+// contenders would fence each other.
 type latency struct{ mean atomic.Int64 }
 
 func (l *latency) observe(d time.Duration) {
@@ -224,8 +225,8 @@ func (e *Engine) pause(ctx context.Context, d time.Duration) error {
 	return e.sleep(ctx, d/2+rand.N(d))
 }
 
-// runDetached calls do, once the outcome of an operation is decided, and waits for it. If ctx ends
-// first, runDetached returns while do continues until most is over.
+// runDetached calls do and waits for it. If ctx ends first, runDetached returns, and do continues
+// for up to most. It serves work that must be done after the outcome of an operation is decided.
 func runDetached(ctx context.Context, most time.Duration, do func(ctx context.Context)) {
 	done := make(chan struct{})
 	goDetached(ctx, most, func(ctx context.Context) {

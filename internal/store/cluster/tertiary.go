@@ -17,8 +17,8 @@ import (
 )
 
 // Tertiary implements [store.Engine]. It runs a command on one key. If the command writes, Tertiary
-// checks before and after it that the entry is live. A record that was written while its entry died
-// is never shown, and is removed again.
+// checks before and after it that the entry is live. A record that was written while its entry was
+// being deleted is never shown, and is removed again.
 func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error) {
 	if !op.Write {
 		return e.readTertiary(ctx, op)
@@ -54,8 +54,8 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 	}
 }
 
-// runAndNote runs a command, and adds a line to the history if the command changed the record. The
-// record and the history lie in different slots.
+// runAndNote runs a command, and adds a line to the history if the command changed the record. It
+// needs two steps, because the record and the history lie in different slots.
 func (e *Engine) runAndNote(ctx context.Context, op store.Op) (store.Reply, error) {
 	if len(op.Note.Lines) == 0 {
 		reply, _, err := e.runOp(ctx, op)
@@ -72,9 +72,9 @@ func (e *Engine) runAndNote(ctx context.Context, op store.Op) (store.Reply, erro
 	return reply, nil
 }
 
-// runIdempotent runs a command, and reports whether it changed the record. If the command is sent
-// again, its script knows what it did before: it keeps the names of recent calls beside the record
-// for some minutes.
+// runIdempotent runs a command, and reports whether it changed the record. The script keeps the
+// names of recent calls and their replies beside the record for some minutes. If the command is
+// sent again, the script recognizes the call and does not run it twice.
 func (e *Engine) runIdempotent(ctx context.Context, op store.Op) (reply store.Reply, did bool, err error) {
 	if op.NoRetry {
 		return e.runUnrecorded(ctx, op)
@@ -112,8 +112,8 @@ func (e *Engine) runIdempotent(ctx context.Context, op store.Op) (reply store.Re
 	return store.Reply{Int: n[0]}, redisx.Text(words, 0) == "changed", nil
 }
 
-// recordedReply returns the reply to a call that changed the record, as the call noted it beside
-// the record. It reports false if there is no such note.
+// recordedReply returns the reply that a call noted beside the record when it changed the record.
+// It reports false if there is no such note.
 func (e *Engine) recordedReply(ctx context.Context, op store.Op, call string) (reply store.Reply, did bool, err error) {
 	calls, err := e.queryOrNil(ctx, redisx.IsText|redisx.IsNil, "get", store.CallsKey(op.Key))
 	text, _ := calls.(string)
@@ -126,10 +126,10 @@ func (e *Engine) recordedReply(ctx context.Context, op store.Op, call string) (r
 	return reply, false, err
 }
 
-// runUnrecorded does what runIdempotent does for a command that is sent only once, and in a slot
-// that is being migrated, where no node may serve the record together with the notes beside it. It
-// asks first whether the command would change the record, because a reply may be lost or may not
-// say so.
+// runUnrecorded works like runIdempotent, but the script notes no call. It serves commands that are
+// sent only once, and records in a slot that is being migrated: there may be no node that serves
+// the record together with the noted calls. It first asks whether the command would change the
+// record, because the reply may be lost or may not say so.
 func (e *Engine) runUnrecorded(ctx context.Context, op store.Op) (store.Reply, bool, error) {
 	would, err := e.runBool(ctx, wouldChangeScript, op.Key.String(), append([]string{op.Command}, op.Args...)...)
 	if err != nil {
@@ -153,10 +153,10 @@ func didChange(command string, reply store.Reply, would, unsure bool) bool {
 	return true
 }
 
-// indexedMembers returns the members that a command added to an indexed set, or removed from it. No
-// script compares the schema with such a command, which may arrive late. So indexedMembers compares
-// it after the command: if another schema is stored by now, that one decides whether the set is
-// indexed.
+// indexedMembers returns the members that a command added to an indexed set, or removed from it.
+// The command may have arrived long after the schema was checked, and no script compares the schema
+// when it arrives. So indexedMembers compares it after the command. If another schema is stored by
+// now, that schema decides whether the set is indexed.
 func (e *Engine) indexedMembers(ctx context.Context, op store.Op) (members []string, err error) {
 	if op.Command != "SADD" && op.Command != "SREM" {
 		return nil, nil
@@ -189,8 +189,8 @@ func (d *executedError) Is(target error) bool {
 	return target == store.ErrOutcomeUnknown || target != store.ErrUnavailable && errors.Is(d.cause, target)
 }
 
-// dropIfDead removes a record that was written while its entry died. It reports false if the entry
-// is live again.
+// dropIfDead removes a record that was written while its entry was deleted. It reports false if the
+// entry is live again.
 func (e *Engine) dropIfDead(ctx context.Context, op store.Op, indexed bool) bool {
 	var again atomic.Bool
 	runDetached(ctx, finishTime, func(ctx context.Context) {
@@ -203,8 +203,8 @@ func (e *Engine) dropIfDead(ctx context.Context, op store.Op, indexed bool) bool
 }
 
 // readTertiary reads the record and checks at the same time that its entry is live. If the record
-// is empty, readTertiary reads it once more: staged members may have been put in place between the
-// two.
+// is empty, readTertiary reads it once more, because staged members may have been put in place
+// after the first read.
 func (e *Engine) readTertiary(ctx context.Context, op store.Op) (store.Reply, error) {
 	var reply store.Reply
 	filled := false
@@ -230,8 +230,8 @@ func (e *Engine) runRead(ctx context.Context, op store.Op) (store.Reply, error) 
 	})
 }
 
-// runOp sends a tertiary command. If the command must not run twice, runOp sends it only once.
-// unsure reports whether an earlier try may have been carried out.
+// runOp sends a tertiary command. If op.NoRetry is set, it sends the command only once. unsure
+// reports whether an earlier try may have been carried out.
 func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, unsure bool, err error) {
 	retry := e.client.Retry
 	if op.NoRetry {
@@ -276,13 +276,13 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, uns
 }
 
 // Tertiary records that a change adds, replaces or drops must change with the entry or not at all
-// (I7), and a change that fails must not touch those of a live entry. So an attempt stages them
-// under keys of its own (store.PreparedKey), in the slots of the records; for a record that is only
-// dropped, it stages an empty string. The commit writes ~fill, and then each record is put in place
-// in one step. A commit that writes ~fill is refused while an earlier ~fill is there, until the
-// records that it lists are in place. Readers of the entry do not wait for that, because the slot
-// may not accept writes for a while. Readers and writers of the records do. A check removes what
-// was staged and never committed.
+// (I7), and a change that fails must not touch those of a live entry. So an attempt stages them,
+// that is, it prepares them under keys of its own (store.PreparedKey) in the slots of the records.
+// For a record that is only dropped, it stages an empty string. The commit writes ~fill, which
+// lists the staged records, and then each record is put in place in one step. While an entry has a
+// ~fill, a commit that would write another one is refused. Readers of the entry do not wait until
+// the records are in place, because a slot may not accept writes for a while. Readers and writers
+// of the records do wait. A check removes records that were staged and never committed.
 
 var stageLife = strconv.Itoa(int(store.PreparedLife / time.Second))
 
@@ -292,8 +292,8 @@ type stage struct {
 	members store.Members
 }
 
-// stagesOf returns what a change stages. A delete stages nothing: its records are removed once the
-// entry is dead.
+// stagesOf returns the records that a change stages. A delete stages none: its records are removed
+// once the entry is dead.
 func stagesOf(c store.Change) (all []stage) {
 	for _, m := range c.Add {
 		how := store.FillJoin
@@ -341,9 +341,9 @@ func (e *Engine) complete(ctx context.Context, entry recordkey.Key, fill string)
 	return e.Complete(ctx, entry, fill, e.realign)
 }
 
-// realign brings the index members for members of a set, past or present, in line with the set.
+// realign updates the index sets of members that are or were in a set to match the set.
 func (e *Engine) realign(ctx context.Context, set recordkey.Key, members []string) error {
-	_, err := e.alignMembers(ctx, set, members, true) // removes those that are not due
+	_, err := e.alignMembers(ctx, set, members, true) // takes back those that are not in the set
 	return err
 }
 
@@ -366,7 +366,8 @@ func (e *Engine) requireLive(ctx context.Context, prk recordkey.Key) (filled boo
 // each may take some seconds.
 const maxCompleters = 16
 
-// completeLater completes an entry that was read, and its history, in the background.
+// completeLater does, in the background, what an earlier change left to do for an entry that was
+// read: it puts staged records in place, and moves waiting history lines to the history.
 func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields map[string]string) {
 	fill, note := fields[store.FieldFill], fields[store.FieldNote]
 	if fill == "" && store.MayStayInEntry(note) || fields[store.FieldType] == "" {
