@@ -11,8 +11,8 @@ import (
 )
 
 // FindWithoutScript answers lookups with two rounds of plain commands: first SRKs, then the entries
-// that they name. It serves clusters, and servers on which the lookup script may not touch the
-// entry.
+// that they name. It serves clusters, and servers whose scripts may not read keys that the call
+// does not name.
 func (ks *Keys) FindWithoutScript(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	found, err := ks.findByCommands(ctx, lookups)
 	for i := range found {
@@ -25,8 +25,9 @@ func (ks *Keys) FindWithoutScript(ctx context.Context, lookups []store.Lookup) (
 	return found, err
 }
 
-// recheck reads again if two reads may have seen two moments. A value that moves meanwhile may be
-// found nowhere, or both at the entry that gives it up and at the entry that takes it.
+// recheck repeats a lookup whose two reads may have seen different moments. If a value moves
+// between the reads, it may be found nowhere, or both in the entry that gives it up and in the
+// entry that takes it.
 func (ks *Keys) recheck(ctx context.Context, l store.Lookup, f store.Found) (store.Found, error) {
 	for range 2 {
 		nowhere := errors.Is(f.Err, store.ErrNotFound)
@@ -74,8 +75,8 @@ func (ks *Keys) FindBatched(ctx context.Context, l store.Lookup) (found store.Fo
 	return r.found, r.consistent, nil
 }
 
-// findBatch answers the lookups of many callers. If all of them fail, none is consistent, and each
-// caller makes its lookup again.
+// findBatch answers the lookups of many callers. If it cannot read them, it marks none as
+// consistent, so that each caller makes its lookup again.
 func (ks *Keys) findBatch(ctx context.Context, rs []*pendingLookup) {
 	if ks.read(ctx, rs) != nil {
 		return
@@ -86,8 +87,8 @@ func (ks *Keys) findBatch(ctx context.Context, rs []*pendingLookup) {
 	}
 }
 
-// A pendingLookup is a lookup in progress: what its SRKs hold, the entries that they name, and the
-// answer.
+// A pendingLookup is a lookup in progress. It holds the commands that read its SRKs and the entries
+// that they name, and later the answer.
 type pendingLookup struct {
 	store.Lookup
 	entry      *redis.MapStringStringCmd
@@ -115,8 +116,8 @@ func (ks *Keys) read(ctx context.Context, rs []*pendingLookup) error {
 	return nil
 }
 
-// appendCommands appends the commands of a round: first SRKs, or the entry at a PRK; then the
-// entries that the SRKs name.
+// appendCommands appends the commands of a round. Round 0 reads the SRKs, or the entry at a PRK.
+// Round 1 reads the entries that the SRKs name.
 func (r *pendingLookup) appendCommands(ctx context.Context, round int, cmds []redis.Cmder) []redis.Cmder {
 	switch {
 	case round == 0 && r.PRK.IsValid():

@@ -17,15 +17,15 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// HistoryLua precedes every script that adds to a history or a feed. ChangesLua precedes every
-// script that checks whether a command would change a tertiary record.
+// HistoryLua is the source that precedes every script that adds to a history or a feed. ChangesLua
+// precedes every script that checks whether a command would change a tertiary record.
 var (
 	HistoryLua = redisx.Source(scripts, "history")
 	ChangesLua = redisx.Source(scripts, "changes")
 )
 
-// NoteScript adds lines to an entry's history, FeedLineScript only to a feed. FeedScript adds to a
-// cluster's feed what it lacks. TrimScript trims a feed.
+// NoteScript adds lines to an entry's history. FeedLineScript adds lines to a feed only. FeedScript
+// adds to a cluster's feed the lines of a history that it lacks. TrimScript trims a feed.
 var (
 	NoteScript     = redisx.NewScript(scripts, "note", redisx.IsNumber, HistoryLua)
 	TrimScript     = redisx.NewScript(scripts, "trim", redisx.IsNumber)
@@ -33,15 +33,17 @@ var (
 	FeedScript     = redisx.NewScript(scripts, "feed", redisx.IsNumber, HistoryLua)
 )
 
-// These constants say which keys history.lua writes. They are the last keys of a script.
+// These constants say which keys history.lua writes. These keys are the last ones of the script's
+// KEYS.
 const (
 	NotesEntry  = "n" // none: the lines go into the entry
-	NotesRecord = "r"
-	NotesBoth   = "b" // the record and the feed
-	NotesFeed   = "f"
+	NotesRecord = "r" // the record of the history
+	NotesBoth   = "b" // the record of the history and the feed
+	NotesFeed   = "f" // the feed
 )
 
-// AppendNote appends the keys and arguments that history.lua expects to those of a script.
+// AppendNote appends the keys and arguments that history.lua expects to those of a script. where is
+// one of the constants above.
 func (ks *Keys) AppendNote(keys, args []string, where string, prk recordkey.Key, n store.Note) ([]string, []string) {
 	if len(n.Lines) == 0 {
 		return keys, append(args, "")
@@ -65,7 +67,7 @@ func (ks *Keys) MaxFeedEntries(feed string) string {
 	return strconv.FormatInt(most, 10)
 }
 
-// FeedKey returns the key of the stream that records what happens to an entry.
+// FeedKey returns the key of the stream that has the lines of an entry in a feed.
 func (ks *Keys) FeedKey(ns recordkey.Namespace, feed string, prk recordkey.Key) string {
 	part := 0
 	if ks.options.PartitionedFeed {
@@ -88,10 +90,11 @@ func relativePRK(prk recordkey.Key) string {
 	return prk.In(recordkey.Namespace{}).String()
 }
 
-// writeNoted runs a script that also adds lines to the history if changed reports, for its reply,
-// that it did something. In a slot that is being migrated, no node may serve all its keys. If the
-// entry is the first key, writeNoted then runs the script on the entry only, and lines for other
-// records stay in the entry. Otherwise it writes the lines after the script.
+// writeNoted runs a script that also adds lines to the history. changed reports, for the script's
+// reply, whether the script changed anything. In a slot that is being migrated, there may be no
+// node that serves all keys of the script. If the entry is the first key, writeNoted then runs the
+// script on the entry only, and the lines wait in the entry. Otherwise it runs the script without
+// the lines, and adds them afterwards.
 func (ks *Keys) writeNoted(
 	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, changed func(reply any) bool,
 ) (reply any, err error) {
@@ -117,7 +120,8 @@ func (ks *Keys) writeNoted(
 	return reply, err
 }
 
-// writeSeparately does the work of writeNoted without the record of the history.
+// writeSeparately does the work of writeNoted without the keys that one node may not serve
+// together.
 func (ks *Keys) writeSeparately(
 	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, changed func(reply any) bool,
 ) (any, error) {
@@ -145,8 +149,8 @@ func (ks *Keys) withMarks(n store.Note) store.Note {
 	return n
 }
 
-// AfterNote runs after lines were added. It calls Options.AfterNote or, if that is nil, sometimes
-// trims the feed.
+// AfterNote must be called after lines were added. It calls Options.AfterNote or, if that is nil,
+// sometimes trims the feed.
 func (ks *Keys) AfterNote(ctx context.Context, prk recordkey.Key, n store.Note) {
 	switch {
 	case len(n.Lines) == 0:
@@ -157,7 +161,7 @@ func (ks *Keys) AfterNote(ctx context.Context, prk recordkey.Key, n store.Note) 
 	}
 }
 
-// writeTogether runs a script, but does not repeat it if a node does not serve its keys together.
+// writeTogether runs a script. It does not repeat the script if a node does not serve all its keys.
 func (ks *Keys) writeTogether(ctx context.Context, s redisx.Script, keys, args []string) (reply any, unsure bool, err error) {
 	retry := ks.client.Retry
 	retry.Retryable = func(err error) bool { return ks.client.Retry.Retryable(err) && !redisx.TryAgain(err) }
@@ -237,7 +241,7 @@ func (ks *Keys) HistoryLines(ctx context.Context, prk recordkey.Key) ([]string, 
 	}), nil
 }
 
-// linesAt reads lines with a command. It returns none for a record of another Redis type.
+// linesAt reads lines with a command. It returns no lines for a record of another Redis type.
 func (ks *Keys) linesAt(ctx context.Context, args ...any) ([]string, error) {
 	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
 		cmd := redisx.NewNoRetryCmd(ctx, args)
@@ -314,7 +318,7 @@ func (ks *Keys) findContinuations(ctx context.Context, f store.Feed, page *store
 	var cmds []redis.Cmder
 	for i, gap := range page.Gap {
 		if gap {
-			key, _ := store.FeedKey(f.NS, f.Name, i) // it was read already
+			key, _ := store.FeedKey(f.NS, f.Name, i) // Feed has checked the names
 			after, _, _ := strings.Cut(f.After[i], ":")
 			parts, cmds = append(parts, i), append(cmds, redis.NewXMessageSliceCmd(ctx, "xrevrange", key.String(), after, "-", "count", 1))
 		}
@@ -328,8 +332,8 @@ func (ks *Keys) findContinuations(ctx context.Context, f store.Feed, page *store
 	return nil
 }
 
-// linesBefore returns the lines of entries that come before a position: the line numbered read of
-// the entry after.
+// linesBefore returns the lines that come before a position, newest first. found holds stream
+// entries in reverse order. The position is the line number read in the stream entry after.
 func linesBefore(part int, found []redis.XMessage, after, read string) (all []store.FeedLine) {
 	for _, m := range found {
 		lines := feedLines(part, m, splitLines(m))
@@ -343,14 +347,14 @@ func linesBefore(part int, found []redis.XMessage, after, read string) (all []st
 	return all
 }
 
-// splitLines returns the lines of an entry of a feed.
+// splitLines returns the lines in a stream entry of a feed.
 func splitLines(m redis.XMessage) []string {
 	text, _ := m.Values["e"].(string)
 	return strings.Split(text, "\n")
 }
 
-// feedLines returns last, the final lines of the entry m, as lines of a feed. A line without a
-// number gets the time at which it was added.
+// feedLines returns last, which are the final lines of the stream entry m, as lines of a feed. A
+// line without a number gets the time at which it was added.
 func feedLines(part int, m redis.XMessage, last []string) []store.FeedLine {
 	ms, _, _ := strings.Cut(m.ID, "-")
 	fed, before := make([]store.FeedLine, len(last)), len(splitLines(m))-len(last)
@@ -379,7 +383,8 @@ func (ks *Keys) FeedEnd(ctx context.Context, ns recordkey.Namespace, name string
 	return after, nil
 }
 
-// positionAfter returns the position after the entry that a command found, or "" if it found none.
+// positionAfter returns the position after the stream entry that a command found, or "" if it found
+// none.
 func positionAfter(cmd redis.Cmder) string {
 	last := cmd.(*redis.XMessageSliceCmd).Val()
 	if len(last) == 0 {

@@ -42,7 +42,7 @@ func (ks *Keys) LoginWait(ctx context.Context, a store.Counters) (time.Duration,
 	return as.Wait, err
 }
 
-// WouldAdmit returns what Admit would return, and counts nothing.
+// WouldAdmit returns the result that Admit would return, and counts nothing.
 func (ks *Keys) WouldAdmit(ctx context.Context, a store.Counters) (store.Admission, error) {
 	return ks.admission(ctx, "ask", a)
 }
@@ -53,8 +53,8 @@ func (ks *Keys) Undo(ctx context.Context, a store.Counters, as store.Admission) 
 	return err
 }
 
-// Withdraw takes back an admission whose attempt did not take place. On a cluster it does so for
-// one counter at a time.
+// Withdraw takes back an admission whose attempt did not take place. On a cluster, each call is for
+// the account's counters or for the origin's.
 func (ks *Keys) Withdraw(ctx context.Context, a store.Counters, as store.Admission) error {
 	_, err := ks.throttle(ctx, "withdraw", a, as)
 	return err
@@ -66,11 +66,12 @@ func (ks *Keys) Reset(ctx context.Context, a store.Counters) error {
 	return err
 }
 
-// resendLimit limits how long a call is sent again. The counters remember a call for a minute.
+// resendLimit limits the time during which a call is sent again. The counters remember a call for a
+// minute.
 const resendLimit = 30 * time.Second
 
-// throttle sends the script until it is answered. The script recognizes a call that it has already
-// carried out (I7).
+// throttle sends the throttle script until it is answered. The script recognizes a call that it has
+// already carried out (I7).
 func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as store.Admission) ([]int64, error) {
 	if verb != "admit" && verb != "ask" && !as.AtOrigin {
 		a.Origin = recordkey.Key{}
@@ -119,11 +120,11 @@ func parseCounts(keys []string, reply any) ([]int64, error) {
 	return counts, err
 }
 
-// guessesHeader is how many numbers of a reply to "look" precede those of familiar origins.
+// guessesHeader is the number of items in a reply to "look" that precede those of familiar origins.
 const guessesHeader = 5
 
-// ThrottleState implements [store.Engine] with the script that counts, because that has the rules.
-// Here it only reads, and so may arrive twice.
+// ThrottleState implements [store.Engine] with the same script as Admit, so that the rules are in
+// one place. The verb "look" only reads, so the script may arrive twice.
 func (ks *Keys) ThrottleState(ctx context.Context, a store.Counters) (store.ThrottleState, error) {
 	keys, args := throttleArgs("look", store.Counters{Account: a.Account, Now: a.Now}, store.Admission{})
 	reply, _, err := ks.client.Write(ctx, ThrottleScript, keys, args)
@@ -153,8 +154,8 @@ func (ks *Keys) ThrottleState(ctx context.Context, a store.Counters) (store.Thro
 	return g, nil
 }
 
-// errMaybeCounted reports that so many other calls were counted meanwhile that the counters have
-// forgotten this one.
+// errMaybeCounted reports that the reply to a call was lost, and that so many other calls were
+// counted since that the counters no longer remember this one.
 var errMaybeCounted = errors.New("a reply was lost, and it is unknown whether the attempt was counted")
 
 // sinceArg is the index of the argument that tells throttle.lua how long ago the call was first
@@ -227,7 +228,7 @@ func (ks *Keys) Issue(ctx context.Context, i store.Issue) error {
 	return store.ErrNotFound
 }
 
-// tokenArgs returns a token as scripts expect it: hash, purpose, facets, value.
+// tokenArgs returns a token as arguments of scripts: hash, purpose, facets and value.
 func tokenArgs(t store.Token) []string {
 	fields := make([]string, len(t.Fields))
 	for i, f := range t.Fields {
@@ -253,8 +254,8 @@ func (ks *Keys) Invite(ctx context.Context, i store.Invitation) error {
 	return nil
 }
 
-// Limit implements [store.Engine] with one script. If it is sent again after a lost reply, it
-// counts twice, which lets nobody do more.
+// Limit implements [store.Engine] with one script. If the script is sent again after a lost reply,
+// it counts twice, which allows fewer uses, never more.
 func (ks *Keys) Limit(ctx context.Context, l store.Limit) (time.Duration, error) {
 	reply, _, err := ks.client.Write(ctx, LimitScript, []string{l.Counter.String()}, []string{
 		strconv.Itoa(l.Max), strconv.FormatInt(l.Window.Milliseconds(), 10), MillisArg(l.Now),
@@ -266,7 +267,7 @@ func (ks *Keys) Limit(ctx context.Context, l store.Limit) (time.Duration, error)
 	return time.Duration(wait) * time.Millisecond, nil
 }
 
-// Peek implements [store.Engine] with one script. It only reads, and so may arrive twice.
+// Peek implements [store.Engine] with one script, which only reads and so may arrive twice.
 func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (store.Token, time.Duration, error) {
 	key, err := store.TokenKey(prk)
 	if err != nil {
@@ -299,12 +300,12 @@ func (ks *Keys) peek(ctx context.Context, key recordkey.Key, hash string, now ti
 	return t.Token, time.Duration(left) * time.Millisecond, nil
 }
 
-// EndingArgs returns an ending as scripts expect it: all, now, spend, purpose.
+// EndingArgs returns a TokenEnding as arguments of scripts: all, now, spend and purpose.
 func EndingArgs(e store.TokenEnding) []string {
 	return []string{BoolArg(e.All), MillisArg(e.Now), e.Spend, recordkey.Escape(e.Purpose)}
 }
 
-// MillisArg returns a time in milliseconds, as scripts expect it, or "" for the zero time.
+// MillisArg returns a time as an argument of scripts: in milliseconds, or "" for the zero time.
 func MillisArg(at time.Time) string {
 	if at.IsZero() {
 		return ""

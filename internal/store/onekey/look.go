@@ -44,7 +44,7 @@ func (ks *Keys) ReadRaw(ctx context.Context, at []store.RawRead) ([]store.Raw, e
 	if err := redisx.Exec(ctx, pipe); err != nil {
 		return nil, err
 	}
-	for i, decode := range contents { // the record itself says why it could not be read
+	for i, decode := range contents { // a failure concerns only its record, and goes into Problem
 		if err := decode(&raws[i]); err != nil {
 			raws[i].Problem = err.Error()
 		}
@@ -55,10 +55,11 @@ func (ks *Keys) ReadRaw(ctx context.Context, at []store.RawRead) ([]store.Raw, e
 // A decoder stores the replies to its commands in a record.
 type decoder func(*store.Raw) error
 
-// maxMGetKeys is how many strings one command reads. Every other client waits for it.
+// maxMGetKeys is the maximum number of strings that one command reads. Every other client waits
+// while the server carries it out.
 const maxMGetKeys = 1000
 
-// queueTexts queues reads of strings, many to a command.
+// queueTexts queues commands that read strings, many strings with each command.
 func queueTexts(ctx context.Context, pipe redis.Pipeliner, at []store.RawRead, decoders []decoder) {
 	var indexes []int
 	for i, a := range at {
@@ -136,8 +137,8 @@ func decodeText(cmd *redis.StringCmd) decoder {
 // bytesPerElement is how many bytes of a string count as one element.
 const bytesPerElement = 64
 
-// contentCommands returns two commands for a record of a Redis type, without the key. size returns
-// the number of its elements. read returns as many of them as limit says; 0 means all.
+// contentCommands returns two commands for a record of a Redis type, without the key: size reads
+// the number of its elements, and read reads up to limit elements, or all if limit is 0.
 func contentCommands(kind string, limit int) (size string, read []any) {
 	switch last := limit - 1; {
 	case kind == "string":

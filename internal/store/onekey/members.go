@@ -16,7 +16,8 @@ var (
 	DroppedScript = redisx.NewScript(scripts, "dropped", redisx.IsNumber)
 )
 
-// An Aligner updates the index sets of members to match the tertiary set that they are or were in.
+// An Aligner updates the index sets of the given members to match the tertiary set that they are or
+// were in.
 type Aligner func(ctx context.Context, set recordkey.Key, members []string) error
 
 // scanSet returns the next page of a set, and the cursor of the page after it, which is 0 if this
@@ -46,7 +47,7 @@ func (ks *Keys) scanSet(ctx context.Context, set string, cursor uint64) (members
 }
 
 // Members reads up to about MemberBatch members of a set, which may be absent. whole reports
-// whether that is the whole set. isSet is false if the record has another Redis type.
+// whether these are all members. isSet is false if the record has another Redis type.
 func (ks *Keys) Members(ctx context.Context, set string) (members []string, whole, isSet bool, err error) {
 	for cursor := uint64(0); ; {
 		var page []string
@@ -71,8 +72,8 @@ func (ks *Keys) allMembers(ctx context.Context, set string) (members []string, i
 	return slices.Compact(members), isSet, err
 }
 
-// EachPage calls do with all members of a set, MemberBatch at a time, until it finds none. do must
-// remove them from the set.
+// EachPage calls do with the members of a set, up to MemberBatch at a time, until the set is empty.
+// do must remove them from the set.
 func (ks *Keys) EachPage(ctx context.Context, set string, do func(members []string) error) error {
 	for found := true; found; {
 		found = false
@@ -93,9 +94,10 @@ func (ks *Keys) EachPage(ctx context.Context, set string, do func(members []stri
 	return nil
 }
 
-// Drain removes all members from the set at key, in batches. For each batch it first calls align,
-// which updates the members' index sets to match set. It may be interrupted, and several processes
-// may do it at the same time. A record of another Redis type is deleted at once.
+// Drain removes all members from the set at key, in batches, and then deletes it. Before it removes
+// a batch, it calls align, which updates the index sets of these members to match set. Drain may be
+// interrupted and repeated, and several processes may drain a set at the same time. If the record
+// at key has another Redis type, Drain deletes it at once.
 func (ks *Keys) Drain(ctx context.Context, key string, set recordkey.Key, align Aligner) error {
 	err := ks.EachPage(ctx, key, func(members []string) error {
 		if err := align(ctx, set, members); err != nil {
@@ -204,7 +206,7 @@ func (ks *Keys) PageSize() int {
 }
 
 // ReadPagesFrom returns the values of a record from a position on. It reads one page after another.
-// It returns what it has read if the record turns out to be of another Redis type.
+// If it finds that the record has another Redis type by now, it returns the values read so far.
 func (ks *Keys) ReadPagesFrom(ctx context.Context, key recordkey.Key, kind, at string) (all []string, err error) {
 	for at != "" {
 		words := ks.PageCommand(kind, at)

@@ -37,10 +37,10 @@ type Keys struct {
 
 // Options describe what the server of a client can do, and how the engine uses it.
 type Options struct {
-	// CheckOneSlot says that all keys are on one server, so that one command may read many strings.
+	// OneSlot says that all keys are on one server, so that one command may read many strings.
 	OneSlot bool
-	// ReadWholeSets makes the engine read a set in one command. The embedded server's cursors count
-	// members, so that the removal of one makes the scan miss another.
+	// ReadWholeSets makes the engine read a set in one command. A cursor of the embedded server is
+	// the number of members already read, so a scan would miss a member if another is removed.
 	ReadWholeSets bool
 	// MemberBatch replaces store.MemberBatch in tests. 0 means store.MemberBatch.
 	MemberBatch int
@@ -56,7 +56,7 @@ type Options struct {
 	NewRev func() string
 	// AfterNote is called after lines were added to the history of an entry, unless it is nil.
 	AfterNote func(ctx context.Context, prk recordkey.Key, n store.Note)
-	// Bulk begins a run of changes that are saved together. nil means that each is saved at once.
+	// Bulk implements the method Bulk of an engine. nil means that each change is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
 	// Close releases what was opened for the engine. nil leaves the client open.
 	Close func() error
@@ -77,8 +77,8 @@ func New(client *redisx.Client, o Options) *Keys {
 	return ks
 }
 
-// Client returns the client that the engine was given, for callers that watch it, and for tests
-// that read the records themselves.
+// Client returns the client that the engine was given. Callers observe it, and tests use it to read
+// records directly.
 func (ks *Keys) Client() redis.UniversalClient { return ks.client.UniversalClient }
 
 // Ping implements [store.Engine].
@@ -112,8 +112,9 @@ func (ks *Keys) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	return false, fmt.Errorf("unknown repair step: %T", s)
 }
 
-// bury finishes a delete. It passes the record of tokens to the script only if there is something
-// to remove, because no node may serve both keys in a slot that is being migrated.
+// bury finishes a delete. It passes the record of tokens to the script only if the script has to
+// remove something from it: in a slot that is being migrated, there may be no node that serves both
+// keys.
 func (ks *Keys) bury(ctx context.Context, entry recordkey.Key) (bool, error) {
 	tokens, err := store.TokenKey(entry)
 	if err != nil {
@@ -168,8 +169,7 @@ func (ks *Keys) restate(ctx context.Context, r store.ReplaceSchema) (bool, error
 }
 
 // Complete puts the records that a ~fill field names in their places. Any process may do so, any
-// number of times. align updates the index sets of members to match the record that they are or
-// were in.
+// number of times.
 func (ks *Keys) Complete(ctx context.Context, entry recordkey.Key, fill string, align Aligner) error {
 	f := store.ParseFill(entry, fill)
 	for _, p := range f.Parts {
@@ -189,9 +189,10 @@ func (ks *Keys) Complete(ctx context.Context, entry recordkey.Key, fill string, 
 }
 
 // promote puts one prepared record in its place, and returns the members whose index sets must be
-// updated. It reads them first, including those of a set that is replaced, because a lost reply
-// would lose them. aside reports whether the replaced set may lie where it must still be drained:
-// either it was large, or another call moved it there and died.
+// updated. It reads them before it moves the record, including those of a set that is replaced: if
+// it got them from the reply to the move, a lost reply would lose them. aside reports whether the
+// replaced set may lie at store.DropKey and must still be drained there, either because it was
+// large, or because another call moved it there and died.
 func (ks *Keys) promote(ctx context.Context, p store.FillPart, rev string) (members []string, aside bool, err error) {
 	stage := store.PreparedKey(p.Set, rev)
 	keys := []string{stage, p.Set.String()}
@@ -222,7 +223,7 @@ func (ks *Keys) RunBool(ctx context.Context, s redisx.Script, keys []string, arg
 	return reply == int64(1), redisx.IgnoreUnknownOutcome(err)
 }
 
-// BoolArg returns a boolean as scripts expect it.
+// BoolArg returns a boolean as an argument of scripts.
 func BoolArg(b bool) string {
 	if b {
 		return "1"

@@ -21,9 +21,9 @@ var (
 	SessionScript = redisx.NewScript(scripts, "session", redisx.IsTexts, HistoryLua)
 )
 
-// StartSession implements [store.Engine] with two scripts, each of which may be sent again. If the
-// entry ends all its sessions between them, the session that the second one stores is bound to an
-// epoch that is over.
+// StartSession implements [store.Engine] with two scripts, each of which may be sent again. If all
+// sessions of the entry are ended between the two, the session that the second script stores is
+// bound to an old epoch, and so is not valid.
 func (ks *Keys) StartSession(ctx context.Context, s store.SessionStart) (store.Session, error) {
 	bond, err := ks.sessionBond(ctx, s)
 	if err != nil {
@@ -38,10 +38,10 @@ func (ks *Keys) StartSession(ctx context.Context, s store.SessionStart) (store.S
 	if found := parseSessions(texts); len(found) > 0 {
 		return found[0], nil
 	}
-	return store.Session{}, store.ErrConflict // it ended before the reply came
+	return store.Session{}, store.ErrConflict // the session ended before the reply came
 }
 
-// sessionBond returns what a session of the entry is bound to, if one may begin.
+// sessionBond returns the generation that a session of the entry is bound to, if one may begin.
 func (ks *Keys) sessionBond(ctx context.Context, s store.SessionStart) (string, error) {
 	reply, _, err := ks.client.Write(ctx, EpochScript, []string{s.PRK.String()}, []string{
 		s.PRK.Type(), store.Rev(s.Seen[store.FieldRev]), s.Seen[store.FieldEpoch], s.Seen[store.FieldChanged], s.FirstEpoch,
@@ -90,8 +90,8 @@ func (ks *Keys) ClearSessions(ctx context.Context, prk recordkey.Key, bond strin
 	return err
 }
 
-// runSessions runs the script of sessions, and returns its reply. It notes n if the script did
-// anything.
+// runSessions runs the session script, and returns its reply. If the script changed anything, n is
+// added to the history.
 func (ks *Keys) runSessions(ctx context.Context, prk recordkey.Key, verb string, n store.Note, now time.Time, args ...string) ([]string, error) {
 	key, err := store.SessionsKey(prk)
 	if err != nil {
@@ -105,11 +105,12 @@ func (ks *Keys) runSessions(ctx context.Context, prk recordkey.Key, verb string,
 	return redisx.Texts(reply), nil
 }
 
-// seenInterval is how often the time at which a session was seen is stored.
+// seenInterval limits how often the time at which a session was last seen is stored.
 const seenInterval = time.Minute
 
-// FindSession implements [store.Engine]. It reads the session, the time and the entry by commands
-// of one round trip, in any order: neither a session that has ended nor an epoch comes back.
+// FindSession implements [store.Engine]. It reads the session, the time and the entry in one round
+// trip. The order of these reads does not matter, because neither an ended session nor an old epoch
+// ever becomes valid again.
 func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (store.Record, store.Session, error) {
 	key, err := store.SessionsKey(prk)
 	if err != nil {
@@ -191,9 +192,9 @@ func (ks *Keys) Time(ctx context.Context, key recordkey.Key) (time.Time, error) 
 	return time.Unix(seconds, micros*1000), nil
 }
 
-// firstError returns the error of the commands, given the one that the client returned. A record of
-// another Redis type is not an error. After an error of the context the commands may still be under
-// way, and failed does not look at them.
+// firstError returns the first error of the commands. err is the error that the client returned for
+// all of them. A record of another Redis type is not an error. If err is an error of the context,
+// the commands may still be under way, and firstError does not read them.
 func (f *sessionQuery) firstError(err error) error {
 	if err != nil && !redisx.IsServerReply(err) && !errors.Is(err, redis.Nil) {
 		return err

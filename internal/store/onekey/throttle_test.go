@@ -6,8 +6,9 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// TestThrottleForgets repeats a call after more other calls than the counters remember. The call
-// must count nothing and report that it is unknown whether it was counted before.
+// TestThrottleForgets sends a call again after more other calls than the counters remember. The
+// repetition must not be counted, and its reply must say that it is unknown whether the call was
+// counted before.
 func TestThrottleForgets(t *testing.T) {
 	raw, ctx, key := redistest.Shared(t).Client(), t.Context(), "~/throttle/forgets"
 	call := func(token, since string) []int64 {
