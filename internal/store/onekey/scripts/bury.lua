@@ -1,10 +1,10 @@
--- bury finishes a delete, or a fence of an absent entry, that the server refused halfway (I4). It
--- follows tokens.lua and tombstone.lua.
+-- bury finishes a delete, or the fencing of an absent entry, that the server refused halfway (I4).
+-- It needs the functions of tokens.lua and tombstone.lua.
 --
 -- KEYS[1]  the entry      KEYS[2]  the record of its tokens, if the reply was 2
 -- ARGV[1]  time to live of a tombstone, in seconds
--- Reply: 1 if it is a tombstone that will expire; 2 if its record of tokens is needed first;
---        0 if it is an entry or damage
+-- Reply: 1 if the record is a tombstone that will expire; 2 if the script needs KEYS[2];
+--        0 if the record is a live entry, absent or damaged
 local isa = redis.pcall('HGET', KEYS[1], '~isa')
 if type(isa) == 'table' then return redis.error_reply(isa.err) end
 if isa and isa ~= '' then return 0 end

@@ -1,11 +1,11 @@
--- command precedes scripts that run a command on a tertiary record.
+-- This source precedes scripts that run a command on a tertiary record.
 
 local size_commands = {SADD = 'SCARD', HSET = 'HLEN', ZADD = 'ZCARD', ZINCRBY = 'ZCARD', LPUSH = 'LLEN', RPUSH = 'LLEN'}
 local find_commands = {HSET = 'HEXISTS', ZADD = 'ZSCORE', ZINCRBY = 'ZSCORE'}
 
--- full reports whether a command would add members to a record and leave it with more than most. It
--- also returns the error of finding out. It looks for members that are already there only if there
--- may be too many.
+-- full reports whether a command would add members to a record and leave it with more than most
+-- members. If it cannot find out, it also returns the error. It checks which members the record
+-- already has only if there may be too many.
 local function full(key, command, args, most)
   if most == 0 or not size_commands[command] then return false end
   local n = redis.pcall(size_commands[command], key)
@@ -25,8 +25,9 @@ local function full(key, command, args, most)
   return new > 0 and n + new > most
 end
 
--- run_command runs a command in pieces that unpack can take. It returns the reply: of a PUSH the
--- last one, else the sum. If a piece fails it returns nil, the error, and whether others were run.
+-- run_command runs a command in parts, because unpack cannot return all arguments of a long one. It
+-- returns the last reply of a PUSH, and the sum of the replies of another command. If a part fails,
+-- run_command returns nil, the error, and whether earlier parts were run.
 local function run_command(key, command, args)
   local reply
   local step = (command == 'HSET' or command == 'ZADD') and 2000 or 1999

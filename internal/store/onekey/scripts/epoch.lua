@@ -3,15 +3,16 @@
 --
 -- KEYS[1]  the entry
 -- ARGV[1]  type
--- ARGV[2], ARGV[3], ARGV[4]  the first twelve characters of ~rev, ~epoch and ~passwd as a login
---          read them, "" for none
+-- ARGV[2], ARGV[3], ARGV[4]  ~rev (its first twelve characters), ~epoch and ~passwd as a login read
+--          them, "" for none
 -- ARGV[5]  the epoch for an entry without one
 -- Reply: {"ok", epoch} | {"absent"}: the entry is gone or disabled
 --        | {"conflict"}: all sessions have ended since, or the entry was created again
 --
--- A login that read an entry without an epoch may have read an earlier entry of the same name. So
+-- A login that read an entry without an epoch may have read an earlier entry with the same key. So
 -- the rev that it read must be among those that this entry remembers. If this entry was created
--- over a tombstone, which its epoch shows, the rev must not be older than that.
+-- over a tombstone, its first epoch is the rev of that create, and the rev that the login read must
+-- not be older.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~epoch', '~passwd', '~disabled')
 if head.err then return redis.error_reply(head.err) end
 local function text(n) return head[n] or '' end

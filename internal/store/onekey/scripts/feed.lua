@@ -1,15 +1,15 @@
--- feed appends the lines of an entry's history that one part of a cluster's feed lacks, the oldest
--- first. It needs the functions of history.lua.
+-- feed appends the lines of an entry's history that are missing in one part of a cluster's feed,
+-- the oldest first. It needs the functions of history.lua.
 --
 -- KEYS[1]  the names of the lines added last, separated by spaces, in the slot of the part
 -- KEYS[2]  the part, a stream
 -- Reply: the number of lines added
 --
 -- Any process may run it, any number of times, at any time. Lines are added in order: if a line is
--- there, so are all lines before it. Names are kept for two hours, so a line of the last hour whose
--- name is missing is not in the stream. A line is normally added within two seconds of the time
--- that is its number, so an older one is in the stream near that time, or missing. If lines are
--- added later than that, their names are kept for as long as the history.
+-- in the stream, so are all lines before it. Names are kept for two hours, so a line of the last
+-- hour whose name is missing is not in the stream. A line is normally added within two seconds of
+-- the time in its number. So an older line is either in the stream near that time or missing. If
+-- lines are added later than that, their names are kept for as long as the history.
 local hour, soon = 3600000, 2000 -- milliseconds
 local added = redis.pcall('GET', KEYS[1])
 added = type(added) == 'string' and added or ''
@@ -20,7 +20,7 @@ for line in string.gmatch(lines, '[^\n]+') do all[#all + 1] = line end
 local function text_of(line) return prk .. ' ' .. (string.match(line, '^%S+ %S+ %S+ %S+ %S+ %S+') or line) end
 local function ms_of(line) return (number_of(line) or 0) / 1000 end
 
--- in_stream reports whether an old line is in the stream.
+-- in_stream reports whether a line of more than an hour ago is in the stream.
 local function in_stream(line)
   local at, text = ms_of(line), '\n' .. text_of(line) .. '\n'
   local begin = redis.pcall('XRANGE', feed, '-', '+', 'COUNT', '1')

@@ -1,27 +1,28 @@
--- history precedes every script that writes lines to the history of an entry.
+-- This source precedes every script that writes lines to the history of an entry.
 --
 -- The history is a text beside the entry, in its slot. It consists of lines
 --   NUMBER KIND WHO ORIGIN FIELDS PURPOSE MARK
 -- in the order in which they were written: at most a hundred, from the last 90 days. NUMBER is the
--- time in microseconds, made greater than the numbers of the lines that were there already. Neither
--- it nor the rest of a line ever changes. MARK names a line that was sent by several commands, or
--- may have been. Other lines are named by their number.
+-- time in microseconds, increased if necessary so that it exceeds the numbers of earlier lines. A
+-- line never changes. MARK is the name of a line that several commands may send. The name of any
+-- other line is its number.
 --
--- Lines may also wait in ~note of the entry. The line of a create does, which saves a record. On a
--- cluster any line may, in a slot that is being migrated, where no node serves two keys while one
--- of them is absent. A script that writes lines has the entry among its keys. It moves waiting
--- lines into the record before it adds its own. A line that is in both places counts once. On one
--- server a line is added to the feed at the same time. The feed is a stream of texts of lines "PRK
--- LINE", with a hyphen in place of the number.
+-- Lines may also wait in the field ~note of the entry. The line of a create waits there, which
+-- saves a record. On a cluster, any line may wait there while the slot is being migrated, because
+-- no node serves two keys of such a slot if one of them is absent. A script that writes lines has
+-- the entry among its keys. It moves waiting lines into the record before it adds its own. A line
+-- that is in both places counts once. On one server a line is added to the feed at the same time.
+-- The feed is a stream. Each of its entries holds lines "PRK LINE", with a hyphen in place of the
+-- number.
 --
--- A script writes lines after it has done what they say. So if the server refuses one of its
--- writes, no line describes what was not done. Lines that wait in the entry are written by the
--- command that writes its rev.
+-- A script writes lines after it has made the change that they describe. So if the server refuses
+-- one of its writes, no line describes a change that was not made. Lines that wait in the entry are
+-- written by the command that writes the entry's rev.
 --
--- The last argument is "" if there is nothing to write. Otherwise it says which keys come last:
--- b(oth), r(ecord), f(eed) or n(one). The time in milliseconds follows, or nothing for the server's
--- time. The arguments before it are the maximum number of entries in the feed, the PRK, and the
--- lines, which have numbers only for feed.lua.
+-- The last argument is "" if there is nothing to write. Otherwise it begins with a letter that says
+-- which keys come last: b(oth), r(ecord), f(eed) or n(one). After the letter comes the time in
+-- milliseconds, or nothing for the server's time. The arguments before the last one are the maximum
+-- number of entries in the feed, the PRK, and the lines, which have numbers only for feed.lua.
 
 local about, lines, prk, most, feed, record = table.remove(ARGV), nil, nil, nil, nil, nil
 if about ~= '' then
@@ -32,8 +33,8 @@ if about ~= '' then
 end
 local life, day = '7776000000', '86400000' -- milliseconds
 
--- now returns the time in microseconds, as digits: the given time, else the time at which the
--- feed's entry id was added, else the server's time.
+-- now returns the time in microseconds, as digits. This is the time in the last argument or,
+-- without it, the time at which the stream entry id was added or, without an id, the server's time.
 local function now(id)
   if #about > 1 then return string.sub(about, 2) .. '000' end
   if id then
@@ -65,8 +66,9 @@ local function save(in_record, text, milliseconds)
   if reply.err then return redis.error_reply(reply.err) end
 end
 
--- read_lines returns the lines of the record from the last so many milliseconds. Lines of an
--- earlier entry disappear a day after the next one was created.
+-- read_lines returns the lines of the record that are not older than the given number of
+-- milliseconds. time is the time in microseconds. Lines of an earlier entry with the same key
+-- disappear a day after the next entry was created.
 local function read_lines(milliseconds, time)
   local past, all = redis.pcall('GET', record), {}
   if type(past) ~= 'string' then past = '' end -- a record of another Redis type is replaced
@@ -87,8 +89,8 @@ local function name_of(line)
   return string.match(line, '^%d+ %S+ %S+ %S+ %S+ %S+ (%S+)$') or string.match(line, '^%S+')
 end
 
--- kind_limits says how many lines of a kind stay when others need room. An owner signs in often,
--- and anybody who knows an identifier may ask for tokens. Neither pushes out the other lines.
+-- kind_limits says how many lines of a kind stay when there are too many lines. An owner signs in
+-- often, and anybody who knows an identifier can ask for tokens. Neither may push out other lines.
 local kind_limits = {session = 30, issue = 20}
 
 local function kind_of(line)
@@ -96,7 +98,8 @@ local function kind_of(line)
   return kind_limits[kind] and kind or 'other'
 end
 
--- trim removes the oldest lines beyond a hundred. It prefers a kind that has more than its share.
+-- trim removes the oldest lines until a hundred are left. It first removes lines of a kind that
+-- exceeds its limit.
 local function trim(all)
   local has = {session = 0, issue = 0, other = 0}
   for _, line in ipairs(all) do
@@ -113,8 +116,8 @@ local function trim(all)
   end
 end
 
--- append_lines appends the lines in some that are not in all yet, and gives numbers to those
--- without one.
+-- append_lines appends to all the lines in some that are missing there. It gives a number to each
+-- line without one.
 local function append_lines(all, some, time)
   local has, last = {}, 0
   for _, line in ipairs(all) do
@@ -136,8 +139,8 @@ local function append_lines(all, some, time)
   trim(all)
 end
 
--- unrighted returns the error of a server that forbids this user the commands that note needs, as
--- far as the server can be asked. The script must then do nothing.
+-- unrighted returns an error if this user may not run the commands that note needs, and the server
+-- lets scripts ask that. The script must then change nothing.
 local function unrighted()
   local may = about ~= '' and redis.acl_check_cmd
   if may and record and not may('SET', record, '', 'PX', '1') then
@@ -148,8 +151,8 @@ local function unrighted()
   end
 end
 
--- waiting_with returns the lines that wait in the entry, false for none, together with the new
--- lines.
+-- waiting_with returns the lines that wait in the entry together with the new lines. waiting is
+-- false if no lines wait.
 local function waiting_with(waiting)
   local all, time = {}, tonumber(now())
   append_lines(all, waiting or '', time)
@@ -157,8 +160,8 @@ local function waiting_with(waiting)
   return table.concat(all, '\n')
 end
 
--- waits returns the new value of ~note if the new lines are to wait in the entry, and nil if they
--- are not. waiting is the old value, false for none.
+-- waits returns the new value of ~note if the new lines have to wait in the entry, and nil
+-- otherwise. waiting is the old value, or false if there is none.
 local function waits(waiting)
   if about == '' or record or feed then return nil end
   return waiting_with(waiting)
@@ -168,9 +171,9 @@ end
 local function marked() return about ~= '' and string.find(lines, '^%S+ %S+ %S+ %S+ %S+ %S+') ~= nil end
 
 -- note writes the lines to the record and to the feed. how is "create", "delete", or "" for other
--- changes. After a delete, a cluster's record stays for a day, for the feed; otherwise it is
--- deleted. note returns the error if the server refuses, else nil, and whether ~note must be
--- removed because its lines are in the record now.
+-- changes. A delete also deletes the record on one server. On a cluster the record stays for a day,
+-- because the feed is written from it. note returns the server's error, or nil, and whether ~note
+-- must be removed because its lines are now in the record.
 local function note(how, waiting)
   if not record then return nil end
   local id, refused
@@ -194,9 +197,8 @@ local function note(how, waiting)
   return refused, waiting and not refused
 end
 
--- note_of writes the lines of a change to an entry, or makes them wait there if the server refuses
--- to write the record. It returns the error if the server refuses that as well, and whether ~note
--- stays.
+-- note_of writes the lines of a change to the record. If the server refuses that, it lets them wait
+-- in the entry. It returns an error if the server refuses both, and whether ~note stays.
 local function note_of(entry, how, waiting)
   local refused, goes = note(how, waiting)
   if refused and not feed then
@@ -207,8 +209,9 @@ local function note_of(entry, how, waiting)
   return refused, waiting and not goes
 end
 
--- note_beside writes the lines of a change beside a live entry, whose rev stays. waiting is ~note
--- of the entry, false for none, nil if it was not read. It returns the error if the server refuses.
+-- note_beside writes the lines of a change to records beside a live entry, which does not change
+-- the entry's rev. waiting is the entry's ~note, false if there is none, or nil if it was not read.
+-- note_beside returns an error if the server refuses.
 local function note_beside(entry, waiting)
   if about == '' then return nil end
   if waiting == nil then

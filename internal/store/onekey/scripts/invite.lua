@@ -1,4 +1,5 @@
--- invite stores an invitation where the tokens of its future entry will be. It follows tokens.lua.
+-- invite stores an invitation in the record that will hold the tokens of its future entry. It needs
+-- the functions of tokens.lua.
 --
 -- KEYS[1]  the record of the tokens
 -- ARGV[1]  hash of the secret      ARGV[2], ARGV[3]  purpose, and the facets that it is bound to
@@ -6,8 +7,8 @@
 -- ARGV[6]  the time, "" for the server's
 -- Reply: {"ok"} | {"exists"}: the record holds something that is still valid
 --
--- Sent twice, it is one invitation (I7). It is valid while there is no entry, and the change that
--- creates the entry spends it.
+-- If the script is sent twice, there is one invitation (I7). It is valid while there is no entry,
+-- and the change that creates the entry spends it.
 local now = clock(ARGV[6])
 local tokens = read_tokens(KEYS[1], '1', now)
 if tokens.err then return redis.error_reply(tokens.err) end
@@ -19,7 +20,7 @@ local text = table.concat({string.format('%.0f', now + ARGV[5]), '1', ARGV[2], A
 local first = redis.pcall('HSET', KEYS[1], ARGV[1], text)
 if type(first) == 'table' then return redis.error_reply(first.err) end
 for i, name in ipairs(tokens.swept) do
-  -- It had expired and is written again.
+  -- The token of this name had expired, and was written again above.
   if name == ARGV[1] then table.remove(tokens.swept, i) break end
 end
 tokens.open[1] = token_of(ARGV[1], text, now)

@@ -1,5 +1,5 @@
--- issue stores a token beside a live entry without changing its rev. It follows tokens.lua and
--- history.lua.
+-- issue stores a token beside a live entry without changing its rev. It needs the functions of
+-- tokens.lua and history.lua.
 --
 -- KEYS[1]  the entry          KEYS[2]  the record of its tokens, in the same slot; without it the
 --            token waits in the entry
@@ -10,8 +10,9 @@
 -- ARGV[9]  the time, "" for the server's
 -- Reply: {"ok"} | {"absent"} | {"conflict"}
 --
--- Sent twice, it is one token (I7), even if the entry changed in between and left the token valid.
--- ~tokens is written last: until then a first token does not count, and ended tokens stay ended.
+-- If the script is sent twice, there is one token (I7), even if the entry changed in between and
+-- left the token valid. ~tokens is written last: until then, a first token is not valid, and ended
+-- tokens stay ended.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~tokens', '~note')
 if head.err then return redis.error_reply(head.err) end
 if head[1] ~= ARGV[1] then return {'absent'} end
@@ -24,7 +25,8 @@ for _, t in ipairs(tokens.open) do
   newest = math.max(newest, t.number)
 end
 if mine then -- sent again: finish what may be unfinished
-  -- A newer token has changed ~tokens, as a change must see that read the record before it.
+  -- Change ~tokens, so that a change which read the record before this token is refused. If there
+  -- is a newer token, it has already changed ~tokens.
   if not mine.waits and mine.number == newest then
     redis.call('HSET', KEYS[1], '~tokens', says .. string.sub(head[3], #tokens.says + 1))
   end
@@ -36,7 +38,7 @@ local refused = unrighted()
 if refused then return refused end
 local ends = string.format('%.0f', now + ARGV[7])
 local number = newest + 1
--- The number must also exceed those in the record, which was not read.
+-- Without KEYS[2] the record was not read, and the number must also exceed those in the record.
 if not KEYS[2] then number = math.max(number, math.floor(now / 1000)) end
 local text = table.concat({ends, string.format('%.0f', number), ARGV[4], ARGV[5], ARGV[6]}, ' ')
 table.sort(tokens.open, function(a, b) return a.number > b.number end)
@@ -56,7 +58,7 @@ if KEYS[2] then
   end
   local first, put, swept = redis.pcall('HSET', KEYS[2], unpack(members)), {}, tokens.swept
   if type(first) == 'table' then return redis.error_reply(first.err) end
-  tokens.swept = {} -- except what is written there again, if ~tokens was refused before
+  tokens.swept = {} -- keep members that were just written again, after a refused ~tokens
   for i = 1, #members, 2 do put[members[i]] = true end
   for _, name in ipairs(swept) do
     if not put[name] then tokens.swept[#tokens.swept + 1] = name end

@@ -1,10 +1,11 @@
 -- limit counts one use of something that is limited per period. It is exact, however many calls
 -- arrive at once.
 --
--- KEYS[1]  a counter: "N UNTIL", the number of uses, and when the period ends
+-- KEYS[1]  a counter: "N UNTIL", the number of uses, and the time at which the period ends
 -- ARGV[1]  the limit      ARGV[2]  length of the period in milliseconds
 -- ARGV[3]  the time, "" for the server's
--- Reply: milliseconds to wait, 0 if the use was counted. Sent again, it counts twice.
+-- Reply: milliseconds to wait, 0 if the use was counted. If the script is sent again, it counts
+--        again.
 local now = tonumber(ARGV[3])
 if not now then
   local time = redis.call('TIME')

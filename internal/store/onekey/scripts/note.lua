@@ -1,9 +1,10 @@
--- note adds lines to the history about something that other commands did. It follows history.lua.
+-- note adds lines to the history about a change that other commands made. It needs the functions of
+-- history.lua.
 --
 -- KEYS[1]  the entry
 -- Reply: 1, or 0 if the entry is not live
 --
--- Sent again, it is recognized by the marks of the lines.
+-- If the script is sent again, it recognizes the lines by their marks.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~note')
 if head.err then return redis.error_reply(head.err) end
 if not head[1] or head[1] == '' then return 0 end

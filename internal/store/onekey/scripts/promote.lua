@@ -1,8 +1,9 @@
--- promote moves a record that was prepared before its entry was committed to its place. It does so
--- once: if there is no prepared record, the tertiary record stays as it is.
+-- promote moves a record that was prepared before a commit to its place after the commit. It does
+-- so once: if there is no prepared record, it does not change the tertiary record.
 --
 -- KEYS[1]  the prepared record, in the same slot      KEYS[2]  the tertiary record
--- KEYS[3]  where to move the old record if it is replaced or dropped; absent if it is deleted here
+-- KEYS[3]  where to move the old record if it is replaced or dropped; without KEYS[3], the script
+--          deletes it
 -- ARGV[1]  "join": add to the existing set         "replace": replace the existing record
 --          "drop": delete the existing record and the prepared one, an empty string
 -- ARGV[2]  "1" if the record is a small indexed set; otherwise Redis frees the old record in the
@@ -18,7 +19,7 @@ if ARGV[1] == 'join' then
 end
 local reply, moved = nil, false
 if ARGV[1] == 'replace' then
-  -- Its time to live is removed first, so that the new record does not expire.
+  -- Remove the time to live first, so that the new record does not expire.
   reply = redis.pcall('PERSIST', KEYS[1])
   if failed(reply) then return redis.error_reply(reply.err) end
 end

@@ -1,8 +1,8 @@
--- remove removes a record, or one member of a set, that is wrong or that no live entry holds, if
--- that is still so (I1, I4).
+-- remove removes a record, or one member of a set, that is wrong or belongs to no live entry. It
+-- first checks that this is still the case (I1, I4).
 --
 -- KEYS[1]  the record          KEYS[2]  the entry it belongs to, if any
--- KEYS[n]  ~/schema/TYPE, if ARGV[7] is given
+-- KEYS[n]  ~/schema/TYPE, as the last key, if ARGV[7] is not ""
 -- ARGV[1]  the expected Redis type, or "": the record is removed only if it has another one
 -- ARGV[2]  "1" if the record must be exactly the string ARGV[3]
 -- ARGV[4]  the set member to remove, or "" for the whole record

@@ -1,6 +1,6 @@
--- restate replaces the stored schema in one step if it is still the one that was seen.
+-- restate replaces the stored schema in one step if it still has the fingerprint that was read.
 --
--- KEYS[1]  ~/schema/TYPE      ARGV[1]  the fingerprint that was seen, "" for none
+-- KEYS[1]  ~/schema/TYPE      ARGV[1]  the fingerprint that was read, "" for none
 -- ARGV[2], …                  all fields of the new state: field, value, …, first the fingerprint;
 --                             none if no schema is to be stored. Names of tertiary records stay.
 -- Reply: 1 if the new state is stored now, else 0
@@ -15,8 +15,8 @@ local reply
 if #ARGV == 1 then
   reply = redis.pcall('UNLINK', KEYS[1])
 else
-  -- A full server refuses the first command, and a server that forbids HDEL the second one. Neither
-  -- changes anything.
+  -- These two commands change nothing. A full server refuses the first one, and a server that
+  -- forbids HDEL refuses the second one.
   if stored ~= '' then reply = redis.pcall('HSET', KEYS[1], 'fingerprint', stored) end
   if stored ~= '' and type(reply) ~= 'table' then reply = redis.pcall('HDEL', KEYS[1], '~none') end
   if type(reply) ~= 'table' then reply = redis.pcall('HSET', KEYS[1], unpack(ARGV, 2)) end

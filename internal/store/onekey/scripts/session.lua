@@ -1,25 +1,27 @@
--- session works on the sessions of an entry, which are a hash in its slot. It follows history.lua.
+-- session reads and changes the sessions of an entry, which are a hash in its slot. It needs the
+-- functions of history.lua.
 --
 -- A member's name is the hash of a secret. Its value is
 --   ENDS IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
--- ENDS is when the session ends in any case, IDLE how long after SEEN it ends if it is not used,
+-- ENDS is when the session ends at the latest, IDLE how long after SEEN it ends if it is not used,
 -- SEEN when it was last seen, VERIFIED when its owner last gave the password, and BEGUN when it
--- began, all in milliseconds. BOND is what the entry must have for the session to be valid. ORIGIN
--- and AGENT are escaped texts. Members of other forms, and expired ones, count as absent.
+-- began, all in milliseconds. BOND is the generation of the entry (store.Generation) when the
+-- session began; the session is valid while the entry has the same one. ORIGIN and AGENT are
+-- escaped texts. Members of other forms, and expired ones, count as absent.
 --
--- An ended session says "- UNTIL CALL" for an hour, so that a late "begin" does not bring it back.
--- Only the last hundred of them stay.
+-- The value of an ended session is "- UNTIL CALL". It stays for an hour, so that a late "begin"
+-- does not bring the session back. Only the last hundred of them stay.
 --
--- The entry itself is not read, except for waiting lines of its history: in a slot that is being
--- migrated, no node serves two keys while one of them is absent. It therefore does not matter
--- whether the script runs before or after a change of the entry.
+-- The script does not read the entry, except for waiting lines of its history, because in a slot
+-- that is being migrated, no node serves two keys if one of them is absent. It therefore does not
+-- matter whether the script runs before or after a change of the entry.
 --
 -- KEYS[1]  the record      KEYS[2]  the entry, if lines are written to its history
 -- ARGV[1]  begin | seen | verify | end | list | clear      ARGV[2]  the time, "" for the server's
 -- ARGV[3]  hash of the secret
--- ARGV[4]  bond; for "end" the call, by which it recognizes what it did when it is sent again
+-- ARGV[4]  bond; for "end" the name of the call, which shows that the call is sent again
 -- ARGV[5..9]  for "begin": milliseconds until it ends, milliseconds of idleness, origin, agent, and
---             how many sessions stay, the newest; as many ended ones stay
+--             how many sessions and how many ended ones stay, the newest of each
 -- Reply: {hash, member, …} of the affected sessions; for "end" {hash} or {}
 local record, verb, hash, bond = KEYS[1], ARGV[1], ARGV[3], ARGV[4]
 local now = tonumber(ARGV[2])
@@ -55,9 +57,9 @@ local function put(text, ends)
   extend_life(ends)
   return {hash, text}
 end
--- note_begun writes the beginning of the session to the history, unless the session is useless
--- because its epoch is over. The beginning may have been written before that, and is now sent
--- again.
+-- note_begun adds a line about the beginning of the session to the history, unless the session is
+-- useless because the entry has another epoch by now. If the call is sent again, the line may have
+-- been written before.
 local function note_begun()
   if about == '' then return nil end
   local head = redis.pcall('HMGET', KEYS[2], '~isa', '~note', '~epoch')
@@ -127,8 +129,8 @@ if verb == 'begin' then
   end
   table.sort(open, function(a, b) return a.begun > b.begun end)
   for i = tonumber(ARGV[9]), #open do stale[#stale + 1] = open[i].name end
-  -- As many ended sessions stay. Otherwise somebody who keeps signing in and out makes each
-  -- beginning slower.
+  -- Remove ended sessions beyond the same limit. Otherwise somebody who keeps signing in and out
+  -- would make every new login slower.
   table.sort(ended_members, function(a, b) return a.ended > b.ended end)
   for i = tonumber(ARGV[9]), #ended_members do stale[#stale + 1] = ended_members[i].name end
   local s = {life = now + ARGV[5], idle = tonumber(ARGV[6]), seen = now, verified = now, begun = now}

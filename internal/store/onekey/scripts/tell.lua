@@ -1,8 +1,8 @@
--- tell adds a line to a feed that is in no history. It follows history.lua.
+-- tell adds a line to a feed without adding it to a history. It needs the functions of history.lua.
 --
 -- KEYS[1]  the stream
 -- ARGV[1]  the mark of the line
--- ARGV[2]  milliseconds since it was first sent, if it may be there already, else ""
+-- ARGV[2]  milliseconds since the line was first sent if the feed may have it already, else ""
 -- Reply: 1
 if ARGV[2] ~= '' then
   local clock = redis.call('TIME')
@@ -11,7 +11,7 @@ if ARGV[2] ~= '' then
   for i = 1, past.err and 0 or #past do
     if string.sub(past[i][2][2], -#ARGV[1]) == ARGV[1] then return 1 end
   end
-  -- Unknown. Adding it again would risk adding it twice.
+  -- It is unknown whether the feed has the line. Adding it would risk adding it twice.
   if not past.err and #past == 10000 then return 1 end
 end
 local _, refused = add(feed_text())

@@ -1,27 +1,27 @@
--- throttle counts login attempts, exactly, however many arrive at once.
+-- throttle counts login attempts. The count is exact, however many attempts arrive at once.
 --
 -- KEYS     hashes of counters: an account's, an origin's, or one of each
 -- ARGV[1]  admit | ask | forgive | withdraw | reset | look
 -- ARGV[2]  now in milliseconds, or "" for the server's clock
 -- ARGV[3]  the origin's name in an account's counters, or ""
 -- ARGV[4]  for "forgive" and "withdraw": "1" if the attempt was counted on its origin's own budget
--- ARGV[5..13]  limits: window, strangers' free and most, a familiar origin's most, how many
---              familiar origins and for how long, an origin's window and free, longest delay;
---              times in milliseconds
--- ARGV[14]  the call's own token, of twelve characters
--- ARGV[15]  milliseconds since it was first sent, if it may have been carried out then, else ""
+-- ARGV[5..13]  the limits in internal/store/login.go, times in milliseconds: ThrottleWindow,
+--              StrangerFree, StrangerMax, FamiliarMax, FamiliarOrigins, FamiliarLife,
+--              OriginWindow, OriginFree, MaxDelay
+-- ARGV[14]  a token of twelve characters that identifies the call
+-- ARGV[15]  milliseconds since the call was first sent if it may have been carried out, else ""
 -- ARGV[16..]   for each key: account | origin
 --
 -- Reply: {wait, own, at}: milliseconds to wait, 0 if the attempt is admitted; 1 if it was counted
 -- on its origin's own budget; 1 if it was counted at its origin.
--- {-1}: it was sent before, and it is unknown whether it was carried out; nothing was done.
+-- {-1}: the call was sent before, and it is unknown whether it was carried out; nothing was done.
 -- {-2, n}: KEYS[n] does not hold counters; nothing was done.
 --
--- "ask" is "admit" without counting: it writes nothing, and at is 0.
+-- "ask" returns what "admit" would return, but writes nothing, and at is 0.
 --
--- "look" reads one account, as a stranger finds it, and writes nothing. Its reply is {0, now,
--- milliseconds until the next attempt, failures of strangers, end of their window or 0}, followed
--- for each familiar origin by the time of its last login and its failures.
+-- "look" reads one account and writes nothing. Its reply is {0, now, milliseconds that a stranger
+-- must wait, failures of strangers, end of their window or 0}, followed for each familiar origin by
+-- the time of its last login and its failures.
 --
 -- An account:  sn su sa   failures of strangers, end of their window, time of the next attempt
 --              o:NAME     when that origin last logged in; n:NAME its failures
@@ -79,7 +79,8 @@ local function count(h, kind)
   if n >= free then h.sa = text(now + math.min(1000 * 2 ^ math.min(n - free, 30), longest)) end
 end
 
--- withdraw undoes an attempt. No delay can have been in force, or there would have been no attempt.
+-- withdraw undoes an attempt. It also removes the delay after it. No earlier delay can have been in
+-- force, because the attempt was admitted.
 local function withdraw(h, kind)
   if kind == 'account' and ARGV[4] == '1' then
     h['n:' .. name] = text(math.max(num(h, 'n:' .. name) - 1, 0))
@@ -117,7 +118,7 @@ local function reset(h)
   end
 end
 
--- A call that arrives again, because its reply was lost, gets the same answer and is not carried
+-- A call that is sent again, because its reply was lost, gets the same answer and is not carried
 -- out again.
 local token, since, seconds = ARGV[14], tonumber(ARGV[15]), math.floor(now / 1000)
 local call_size, max_calls, minute = 23, 64, 60
@@ -140,7 +141,7 @@ local function remember_call(h, how)
   h.k = token .. how .. string.format('%010d', seconds) .. string.sub(k, 1, last)
 end
 
--- tidy removes a window without failures.
+-- tidy removes windows without failures, of strangers and of familiar origins.
 local function tidy(h)
   if num(h, 'sn') == 0 then h.sn, h.su, h.sa = nil, nil, nil end
   local any = false

@@ -1,4 +1,4 @@
--- tokens precedes every script that reads or ends single-use tokens of an entry.
+-- This source precedes every script that reads or ends single-use tokens of an entry.
 --
 -- The tokens are a hash beside the entry, in its slot. A member's name is the hash of a secret. Its
 -- value is
@@ -6,18 +6,18 @@
 -- UNTIL is when the token expires, in milliseconds. NUMBER is greater for newer tokens. FIELDS are
 -- the facets that the token is bound to, in hexadecimal digits, separated by slashes. PURPOSE and
 -- VALUE are escaped. Members of other forms, and expired ones, count as absent. If the entry has no
--- ~tokens, all members do. So one field of the entry ends all its tokens, and an entry that is
--- created again inherits none.
+-- field ~tokens, all members count as absent. So removing one field of the entry ends all its
+-- tokens, and an entry that is created again inherits none.
 --
--- ~tokens says "1", followed by some letters of the name of the newest token, and then the names of
--- members that have ended but may still be there. It is written together with ~rev, so that these
--- tokens have ended even if a server then refuses to remove them.
+-- ~tokens holds "1" and some letters of the name of the newest token, and then the names of tokens
+-- that have ended but may still be members of the record. It is written together with ~rev, so that
+-- these tokens have ended even if a server then refuses to remove them.
 --
--- In a slot that is being migrated, no node may serve the record and the entry together. A new
--- token then waits in ~tokens: lines "NAME MEMBER" follow its first line, and "0" in place of "1"
--- says that the record does not count. The next token that is issued moves waiting tokens into the
--- record. A change uses a copy of the record that was read earlier, provided that ~tokens has not
--- changed since: issuing a token always changes it.
+-- In a slot that is being migrated, there may be no node that serves the record and the entry
+-- together. A new token then waits in ~tokens: lines "NAME MEMBER" follow its first line. If that
+-- begins with "0" in place of "1", all members of the record count as absent. The next token that
+-- is issued moves waiting tokens into the record. A change uses a copy of the record that was read
+-- earlier, provided that ~tokens has not changed since, because issuing a token always changes it.
 
 local function clock(given)
   if given ~= '' then return tonumber(given) end
@@ -33,7 +33,7 @@ local function token_of(name, text, now)
   return {name = name, ends = ends, number = tonumber(number), purpose = purpose, fields = fields}
 end
 
--- counts reports whether the entry has tokens, given its ~tokens.
+-- counts reports whether the entry may have tokens, given its ~tokens.
 local function counts(mark) return mark and mark ~= '' end
 
 -- needs_record reports whether some of the tokens may be in the record.
@@ -49,9 +49,9 @@ local function members_of(text)
   return all
 end
 
--- read_tokens returns the tokens that count in open, the names of all other members in swept, and
--- those of them that have ended in ended. record is the key of the record, a result of members_of,
--- or nil if it is not needed.
+-- read_tokens returns a table: open holds the valid tokens, swept the names of all other members,
+-- and ended the names of those that ~tokens says have ended. record is the key of the record, a
+-- result of members_of, or nil if the record is not needed.
 local function read_tokens(record, mark, now)
   local tokens, over = {open = {}, swept = {}, ended = {}, now = now}, {}
   tokens.says, tokens.lines = string.match(mark or '', '^([^\n]*)\n?(.*)$')
@@ -101,17 +101,17 @@ local function to_hex(name)
   return (string.gsub(name, '.', function(c) return string.format('%02x', string.byte(c)) end))
 end
 
--- end_tokens finds out what a change does to the tokens of an entry, and writes nothing. Its
--- argument e holds:
+-- end_tokens finds out which tokens of an entry a change ends, and writes nothing. Its argument e
+-- holds:
 --   all      "1" if all tokens end
 --   now      the time
 --   spend    a token that must be valid; otherwise the result's refused is true
 --   purpose  the purpose of that token, all of whose tokens end
 --   touched  the facets that the change sets or unsets
 --   made     true if the change creates the entry of an invitation
--- In the result, open holds the tokens that stay. mark is the new value of ~tokens, to be written
--- with the rev, or nil if it stays as it is. mark names a member that has ended until it is
--- removed, so that it is known whether an invitation created its entry.
+-- In the result, open holds the tokens that stay. mark is the new value of ~tokens, which must be
+-- written together with the rev, or nil if ~tokens does not change. mark names a token that has
+-- ended until its member is removed, so that it is known whether an invitation created its entry.
 local function end_tokens(record, mark, e)
   if not counts(mark) then return {open = {}, refused = e.spend ~= ''} end
   local tokens = read_tokens(record, mark, clock(e.now))
@@ -139,8 +139,8 @@ local function end_tokens(record, mark, e)
   return tokens
 end
 
--- write_tokens removes the members that no longer count, and lets the record expire with the last
--- one that does. It does nothing if the record was read earlier.
+-- write_tokens removes the members that are no longer valid tokens, and lets the record expire with
+-- the last token. It does nothing if record is a copy that was read earlier.
 local function write_tokens(record, tokens)
   if type(record) ~= 'string' then return end
   local last = 0

@@ -1,14 +1,14 @@
--- tombstone precedes scripts that leave a tombstone, or create an entry over one.
+-- This source precedes scripts that leave a tombstone, or create an entry over one.
 --
--- An entry whose ~isa is empty was deleted, whatever else the hash still has: only a delete writes
--- that. A hash that has facets but no ~isa is damage.
+-- An entry whose ~isa is empty was deleted, whatever other fields the hash still has: only a delete
+-- writes an empty ~isa. A hash that has facets but no ~isa is damaged.
 
 local kept_fields = {['~rev'] = true, ['~fence'] = true, ['~dying'] = true, ['~since'] = true, ['~drop'] = true}
 
 -- strip removes the fields that a tombstone does not keep. It removes ~isa last, because an empty
--- ~isa shows that the rest must go. If noted is true, ~note stays, with the lines that wait for the
--- history. If spent is true, ~tokens stays. It names tokens that have ended but may still be in
--- their record, so that none of them becomes valid again as an invitation.
+-- ~isa shows that the other fields must be removed. If noted is true, ~note stays, with the lines
+-- that wait for the history. If spent is true, ~tokens stays. It names tokens that have ended but
+-- may still be in their record, so that none of them becomes valid again as an invitation.
 local function strip(entry, noted, spent)
   local removed = {}
   for _, field in ipairs(redis.call('HKEYS', entry)) do

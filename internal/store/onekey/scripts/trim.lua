@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the stream
 -- ARGV[1]  maximum size in bytes      ARGV[2]  maximum age in milliseconds
--- Reply: how many entries are left
+-- Reply: the number of entries that are left
 local clock = redis.call('TIME')
 redis.call('XTRIM', KEYS[1], 'MINID', '~', string.format('%.0f', clock[1] * 1000 + clock[2] / 1000 - ARGV[2]), 'LIMIT', 10000)
 local length, used = redis.call('XLEN', KEYS[1]), redis.pcall('MEMORY', 'USAGE', KEYS[1])
