@@ -1,13 +1,14 @@
--- act: run a command on a tertiary record once, however often it is sent. Needs changes.lua and
--- command.lua.
+-- act runs a command on a tertiary record once, however often the script is sent. It needs the
+-- functions of changes.lua and command.lua.
 --
 -- KEYS[1]  the record
 -- KEYS[2]  the replies to recent calls, kept for ten minutes in the record's slot: "CALL=NUMBER"
 --          for each, followed by a space
 -- ARGV[1]  the name of the call, twelve characters
--- ARGV[2]  the most members that the record may have, "0" for no limit
+-- ARGV[2]  maximum number of members of the record, "0" for no limit
 -- ARGV[3]  the command      ARGV[4…]  its arguments
--- Reply: {"changed" or "same", the command's reply, a number} | {"full"}
+-- Reply: {"changed" or "same", the command's reply as a number} | {"full"}: the record would have
+--        too many members
 local call, most, command = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 for _ = 1, 3 do table.remove(ARGV, 1) end
 local calls = redis.pcall('GET', KEYS[2])

@@ -1,9 +1,9 @@
--- add: run a command that adds members to a tertiary record, unless there would be too many. Needs
--- command.lua.
+-- add runs a command that adds members to a tertiary record, unless the record would then have too
+-- many. It needs the functions of command.lua.
 --
--- KEYS[1]  the record      ARGV[1]  the most members that it may have
--- ARGV[2]  the command     ARGV[3…]  what follows the key
--- Reply: {"ok", the command's reply} | {"full"}
+-- KEYS[1]  the record      ARGV[1]  maximum number of its members
+-- ARGV[2]  the command     ARGV[3…]  its arguments after the key
+-- Reply: {"ok", the command's reply} | {"full"}: the record would have too many members
 local most, command = tonumber(table.remove(ARGV, 1)), table.remove(ARGV, 1)
 local is_full, refused = full(KEYS[1], command, ARGV, most)
 if refused then return redis.error_reply(refused) end

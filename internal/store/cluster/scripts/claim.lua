@@ -1,7 +1,7 @@
--- claim: set an SRK that is absent. Step 1 (I1, I2).
+-- claim sets an SRK that is absent. It is step 1 of the protocol in apply.go (I1, I2).
 --
 -- KEYS[1]  the SRK      ARGV[1]  its new value: PRK, a space, the rev of this attempt
--- Reply: 1 if the SRK now has that value, else the value it has
+-- Reply: 1 if the SRK now has that value, else the value that it has
 local seen = redis.pcall('GET', KEYS[1])
 if type(seen) == 'table' then return redis.error_reply(seen.err) end
 if seen and seen ~= ARGV[1] then return seen end

@@ -1,27 +1,28 @@
--- commit: change an entry. Step 4. An entry changes here and nowhere else (I6, I7). Needs
--- tokens.lua, history.lua and tombstone.lua.
+-- commit changes an entry. It is step 4 of the protocol in apply.go, and no other script changes
+-- the facets of a live entry (I6, I7). It needs the functions of tokens.lua, history.lua and
+-- tombstone.lua.
 --
 -- KEYS[1]  the entry
 -- KEYS[2]  the record of its tokens, in the same slot; not given if it has none
 -- ARGV[1]  the rev of this attempt      ARGV[2]  create | update | mend | delete
 -- ARGV[3], ARGV[4]  ~rev (its first twelve characters) and ~fence as they were read, "" for none
--- ARGV[5]  seconds that a tombstone lives
--- ARGV[6]  the mark to write to ~dying, "" if a delete leaves nothing to remove
+-- ARGV[5]  time to live of a tombstone, in seconds
+-- ARGV[6]  the mark to write to ~dying, "" if a delete leaves no records to remove
 -- ARGV[7]  when the check of the schema expires, in milliseconds of the server's clock
--- ARGV[8…11]  the tokens to end: "1" for all, the time, the hash and purpose of the one to spend
+-- ARGV[8…11]  the tokens to end: "1" for all; the time; hash and purpose of the token to spend
 -- ARGV[12], ARGV[13]  if the record of tokens was read separately: ~tokens as it was before that,
 --            and the record's lines "NAME MEMBER"; else "" and ""
 -- ARGV[14]  the number of fields to unset, then those, then field, value, …; if tertiary records
 --            change, ~fill is the last field
--- Reply: {"ok"} | {"ok", ~note of a new entry, if no other entry was there for a day}
+-- Reply: {"ok"} | {"ok", ~note of a new entry, if its key had no tombstone}
 --      | {"exists" | "absent" | "conflict" | "dying" | "filling" | "late", ~rev} | {"damaged"}
 --      | {"token", ~rev} if the token to spend is not valid | {"tokens", ~rev} if KEYS[2] is needed
 --
--- Every write but the first goes to a hash that exists, and fields are removed after others are
--- written: in a slot that is being migrated, a key that is gone cannot be written again. If the
--- script is sent again before another change of the entry, it does what it left undone. A full
--- server refuses HSET, and a server may forbid any single command. So the script tries each of them
--- before it changes anything, if that is possible without a change.
+-- Every write after the first is to a hash that exists, and fields are removed only after others
+-- are written, because in a slot that is being migrated, a key that was deleted cannot be written
+-- again. If the script is sent again before another change of the entry, it does the rest of its
+-- work. A full server refuses HSET, and a server may forbid any single command. So the script first
+-- tries each of these commands in a form that changes nothing, if there is one.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~dying', '~fill', '~tokens', '~note')
 if head.err then return redis.error_reply(head.err) end
 local live, past, fence, dying = head[1] and head[1] ~= '', head[2] or '', head[3] or '', head[4]
@@ -49,17 +50,17 @@ if not done and (string.sub(past, 1, 12) ~= ARGV[3] or fence ~= ARGV[4]) then re
 local time = redis.call('TIME')
 if not done and time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[7]) then return {'late', past} end
 
--- Staged records must not outlive the entry, or replace what a later change puts in place.
+-- Staged records must not outlive the entry, or replace records that a later change puts in place.
 if not done and head[5] and (ARGV[2] == 'delete' or ARGV[#ARGV - 1] == '~fill') then return {'filling', past} end
 
 local n, mark = tonumber(ARGV[14]), live and head[6]
 -- A token was issued since the tokens were read.
 if not done and ARGV[12] ~= '' and mark ~= ARGV[12] then return {'conflict', past} end
--- An invitation lies where the tokens of the new entry will be.
+-- The record of the new entry's tokens holds the invitation.
 local made = ARGV[2] == 'create' and ARGV[10] ~= '' and not done
 if made then mark = '1' .. spent_of(head[6]) end
--- A script that is sent again has already ended its tokens. It removes those it could not remove
--- then; tokens issued since stay.
+-- A script that is sent again has already ended its tokens. It only removes those that it could not
+-- remove then. Tokens that were issued since stay.
 local ending = {all = ARGV[2] == 'delete' and '1' or ARGV[8], now = ARGV[9], spend = ARGV[10], purpose = ARGV[11], touched = {}, made = made}
 if done then
   if not KEYS[2] and needs_record(mark) then mark = '' end
@@ -82,8 +83,8 @@ local function write(command, ...)
   local reply = redis.pcall(command, KEYS[1], ...)
   return type(reply) == 'table' and redis.error_reply(reply.err)
 end
--- note_change comes right after the command that makes the change, and also when that command was
--- sent before: a line is recognized by its mark.
+-- note_change must be called right after the command that makes the change, and also if the script
+-- is sent again. A line that was already written is recognized by its mark.
 local stays_noted = kept
 local function note_change()
   local no, stays = note_of(KEYS[1], ARGV[2], head[7])
@@ -96,7 +97,7 @@ if ARGV[2] == 'delete' then
     if refused then return refused end
     local removal = {}
     if ARGV[6] ~= '' then removal = {'~dying', ARGV[6], '~since', time[1]} end
-    if kept then -- the tombstone keeps it
+    if kept then -- the tombstone keeps ~note
       removal[#removal + 1] = '~note'
       removal[#removal + 1] = kept
     end
@@ -118,8 +119,8 @@ if ARGV[2] == 'delete' then
   return {'ok'}
 end
 local set = 15 + n
--- A canonical value goes if its facet is now written in that form. Until ~rev is written, it is set
--- to the new facet.
+-- A canonical value is removed if its facet is now written in that form. It is removed after ~rev
+-- is written; the HSET that writes ~rev also sets it to the new facet.
 local value, early, late, canonical = {}, {}, {}, {}
 for i = set, #ARGV, 2 do value[ARGV[i]] = ARGV[i + 1] end
 for i = 15, 14 + n do
@@ -138,7 +139,7 @@ if not done then
     refused = write('HSET', '~rev', past) or write('HDEL', '~none') or ARGV[2] == 'mend' and write('PERSIST')
     if refused then return refused end
   end
-  if tombstone then -- before it lives, it loses its facets and its time to live
+  if tombstone then -- remove the facets and the time to live before the entry becomes live
     if head[6] then redis.call('HDEL', KEYS[1], '~tokens') end
     if head[1] then strip(KEYS[1], true) end
     redis.call('PERSIST', KEYS[1])

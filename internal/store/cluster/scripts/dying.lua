@@ -1,12 +1,13 @@
--- dying: begin or end the removal of what belonged to a dead entry. Step 6. The entry cannot be
--- created anew meanwhile.
+-- dying begins or ends the removal of the records of a dead entry. It is part of step 6 of the
+-- protocol in apply.go. During a removal, the entry cannot be created again.
 --
 -- KEYS[1]  the entry      ARGV[1]  the mark of this removal, twelve characters
--- ARGV[2]  "begin" or "end"      ARGV[3]  seconds that a tombstone lives
--- ARGV[4]  with "end": marks of processes that have died, which are taken out as well
+-- ARGV[2]  "begin" or "end"      ARGV[3]  time to live of a tombstone, in seconds
+-- ARGV[4]  with "end": marks of processes that have died, which are removed as well
 -- Reply: 1; 0 if the entry is live
 --
--- ~dying holds the marks of all removals under way, and ~since the seconds in which they began.
+-- ~dying holds the marks of all removals under way, and ~since the times at which they began, in
+-- seconds and in the same order.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~dying', '~since')
 if head.err then return redis.error_reply(head.err) end
 if head[1] and head[1] ~= '' then return 0 end

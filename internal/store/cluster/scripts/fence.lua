@@ -1,9 +1,11 @@
--- fence: return whether an entry holds a value, which no other entry can hold then (I2). Step 2. If
--- it does not, changes prepared on it before can no longer commit (I1).
+-- fence reports whether an entry holds a value. If so, no other entry can hold it (I2). If not,
+-- fence fences the entry, so that changes that were prepared on it before can no longer commit
+-- (I1). It is part of step 2 of the protocol in apply.go.
 --
 -- KEYS[1]  the entry      ARGV[1]  its type
 -- ARGV[2], ARGV[3]  secondary field and canonical value
--- ARGV[4]  "fence", or "look" to change nothing      ARGV[5]  seconds that a tombstone lives
+-- ARGV[4]  "fence", or "look" to change nothing
+-- ARGV[5]  time to live of a tombstone, in seconds
 -- Reply: 1 if the entry is live and holds the value, else 0
 local q = redis.pcall('HMGET', KEYS[1], '~isa', '~skv:' .. ARGV[2], ARGV[2])
 if q.err then return 0 end -- not a hash: no commit can succeed there either

@@ -1,8 +1,8 @@
--- prepare: return the type, the rev and the marks of an entry that a change is about to be prepared
--- on. A tombstone gets its full time to live again: if it expired while a command of that change is
--- still on its way, its revs and fences would be used a second time.
+-- prepare returns the type, the rev and the marks of an entry, before a change is prepared on it.
+-- It also gives a tombstone its full time to live again. If the tombstone expired while a command
+-- of that change is still under way, its revs and fences could occur a second time.
 --
--- KEYS[1]  the entry      ARGV[1]  seconds that a tombstone lives
+-- KEYS[1]  the entry      ARGV[1]  time to live of a tombstone, in seconds
 -- Reply: {~isa, ~rev, ~fence, ~dying, ~fill, seconds since the last removal began}; each is "" if
 -- the entry has no such field
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~dying', '~fill', '~since')

@@ -1,9 +1,9 @@
--- schema: compare a schema with ~/schema/TYPE, and store it if there is none.
+-- schema compares a schema with ~/schema/TYPE, and stores it if there is none.
 --
 -- KEYS[1]  ~/schema/TYPE      ARGV[1]  fingerprint      ARGV[2]  schema
 -- ARGV[3]  "1" if it may be stored
--- ARGV[4…]  fields that name the tertiary records which the caller may write; they are set before
---           any of those records is written
+-- ARGV[4…]  fields with the names of tertiary records that the caller may write; the caller writes
+--           such a record only after the script has set the field
 -- Reply: {"ok", milliseconds of this server's clock} | {"schema", the stored one} | {"unstored"}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

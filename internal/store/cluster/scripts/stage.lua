@@ -1,10 +1,12 @@
--- stage: add members to a staged tertiary record, for an entry that is not committed yet.
+-- stage adds members to a tertiary record that is prepared for a change before its commit.
 --
--- KEYS[1]  a key beside the record that only this attempt uses      ARGV[1]  seconds that it lives
+-- KEYS[1]  the prepared record, at a key that only this attempt uses
+-- ARGV[1]  its time to live, in seconds
 -- ARGV[2]  the command that adds members      ARGV[3…]  the members
+-- Reply: 1
 --
--- The script may arrive twice. Adding a member to a set or a hash again has no effect; a list does
--- not get the members again that it already has.
+-- The script may arrive twice. Adding a member to a set or a hash again has no effect. For a list,
+-- the script skips as many members as the list already has.
 local first = 3
 if ARGV[2] == 'RPUSH' then
   local n = redis.pcall('LLEN', KEYS[1])

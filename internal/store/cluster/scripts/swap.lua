@@ -1,6 +1,7 @@
--- swap: set or remove an SRK if it still is exactly what was read (I1).
+-- swap sets or removes an SRK if it still has exactly the value that was read (I1).
 --
--- KEYS[1]  the SRK      ARGV[1]  what was read      ARGV[2]  the new value, "" to remove the SRK
+-- KEYS[1]  the SRK      ARGV[1]  the value that was read
+-- ARGV[2]  the new value, "" to remove the SRK
 -- Reply: 1 if the SRK was changed or already has the new value, else 0
 local seen = redis.pcall('GET', KEYS[1])
 if type(seen) == 'table' then return redis.error_reply(seen.err) end
