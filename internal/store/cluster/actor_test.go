@@ -27,7 +27,7 @@ type simulation struct {
 	direct     sync.Mutex // serializes commands that no actor sends
 	world      *world
 	tamper     tamper
-	bareClaims bool  // set by a mutant
+	bareClaims bool  // claims lose their rev after the commit; set by a mutant
 	until      int64 // when the actors' check of the schema expires, in milliseconds
 	batch      int   // Options.MemberBatch
 	patience   int   // how often an actor may pause before its time is over
@@ -41,7 +41,7 @@ type simulation struct {
 // answered by reply.
 type tamper func(a *actor, args []string) (changed []string, reply any)
 
-// An actor runs verbs, one after the other, on an engine of its own.
+// An actor runs operations, which are called verbs, one after the other on an engine of its own.
 type actor struct {
 	noting  bool // its commits add a history line
 	id      int
@@ -55,7 +55,7 @@ type actor struct {
 	first   thread
 	threads map[string]*thread // its other goroutines, by number
 	pauses  int
-	verb    string // the one that is running
+	verb    string // the verb that is running
 	revs    int
 	sent    bool // for mutants: a commit of the running attempt succeeded
 	results []error
@@ -74,13 +74,13 @@ type request struct {
 }
 
 var (
-	// errLost means that the command was carried out.
+	// errLost is the error for a command that was carried out but whose reply was lost.
 	errLost   = &net.OpError{Op: "read", Err: errors.New("connection reset")}
 	errDead   = fmt.Errorf("the actor has died: %w", context.Canceled)
 	errTimeUp = fmt.Errorf("paused too often: %w", context.DeadlineExceeded)
 )
 
-// maxPauses is how often an actor of a walk may pause before its time is over.
+// maxPauses is how often an actor may pause in a random run (see walk) before its time is over.
 const maxPauses = 40
 
 type actorKey struct{}
@@ -183,6 +183,7 @@ func (a *actor) event(text string, do func(*world)) error {
 	return a.ask(&request{text: text, event: do})
 }
 
+// ask makes a request wait for its turn, and returns its error after that.
 func (a *actor) ask(r *request) error {
 	r.actor, r.grant = a, make(chan error, 1)
 	if r.by == nil {
@@ -375,7 +376,7 @@ const (
 // forbidden+1 for the second, and so on.
 const forbidden fault = 100
 
-// refuses returns world.refuse for a fault.
+// refuses returns the value of world.refuse that makes the fault happen, or 0 for other faults.
 func (f fault) refuses() int {
 	if f >= forbidden {
 		return -int(f-forbidden) - 1
@@ -443,7 +444,7 @@ func answerOf(cmd redis.Cmder) string {
 	}
 }
 
-// isWriting reports whether a command matters if it arrives again.
+// isWriting reports whether a command may have an effect if it arrives again.
 func isWriting(args []string) bool {
 	return slices.Contains([]string{"evalsha", "sadd", "srem", "zadd", "zrem", "unlink"}, strings.ToLower(args[0]))
 }

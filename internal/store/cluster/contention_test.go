@@ -81,7 +81,7 @@ func (n *network) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPi
 }
 
 // TestContention makes many callers want the same free values, under fields in every order. One of
-// them gets the values, the others are refused, and none needs more than some rounds.
+// them must get the values, the others must be refused, and none may need more than 16 rounds.
 func TestContention(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -12,9 +12,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestInterruptedDelete stops a delete at each of its steps. The entry can then be created anew: at
-// once if the delete had not begun or had ended, otherwise once the deleter must have died. The new
-// entry has nothing of the old one.
+// TestInterruptedDelete stops a delete after each of its steps, and then creates the entry again.
+// If the delete had ended, the create must succeed at once. If records are still to be removed, it
+// must wait until the deleter has certainly died. The new entry must have nothing of the old one.
 func TestInterruptedDelete(t *testing.T) {
 	const most = 100
 	for steps, ended := 0, false; !ended; steps++ {
@@ -43,7 +43,8 @@ func TestInterruptedDelete(t *testing.T) {
 	}
 }
 
-// createAnew creates A over what is left of it, if it is dead, while time passes.
+// createAnew creates A after an interrupted delete, and lets time pass while the create waits. It
+// checks that the create succeeds only if A is dead, and that it waits only if it has to.
 func (s *simulation) createAnew(t *testing.T) {
 	t.Helper()
 	dead := !s.recordOf("user/uid:A").Live()
@@ -103,7 +104,7 @@ func TestSlowDelete(t *testing.T) {
 			}
 			s.step(r, none)
 			if dying := s.world.at("user/uid:A").field("~dying"); i > 1000 && dying == "cccccccccccc" {
-				return // the dead ones are out, and the create waits for the third
+				return // the dead marks are gone, and the create waits for the third
 			}
 		}
 		t.Error("the removal that began meanwhile was also ended")

@@ -48,7 +48,7 @@ type state struct {
 	preemptions int
 	faults      int
 	deaths      int
-	outdated    bool              // a commit was made under a schema that is gone
+	outdated    bool              // a commit was made under a schema that is no longer in force
 	fault       fault             // the last one
 	forbidden   fault             // the missing permission
 	undone      bool              // an acknowledged write was lost
@@ -110,7 +110,7 @@ func (x *explorer) explore() string {
 	return ""
 }
 
-// limited reports whether there was no room for all states.
+// limited reports whether the search stopped at maxStates.
 func (x *explorer) limited() bool { return x.states >= x.maxStates }
 
 func (x *explorer) initial() state {
@@ -251,7 +251,7 @@ func (x *explorer) carryOut(m *state, r *actorState, w numberedRequest, f fault)
 	return e.reply, x.memo.said[e.reply]
 }
 
-// applies reports whether a fault can happen to a command, and makes a difference.
+// applies reports whether a fault can happen to a command and makes a difference.
 func (x *explorer) applies(f fault, m state, w numberedRequest) bool {
 	switch {
 	case w.cmd == nil || f == dies:
@@ -407,7 +407,7 @@ func (x *explorer) checkEnd(m state) string {
 		verbs += len(r.at.errs)
 		if r.at.timedOut {
 			x.timedOut++
-			return "" // without jitter, contenders may block each other forever
+			return "" // without random waits, contenders may block each other forever
 		}
 		for _, err := range r.at.errs {
 			if err == nil {
@@ -416,7 +416,7 @@ func (x *explorer) checkEnd(m state) string {
 		}
 	}
 	if m.fault >= moved && (m.fault < refused || x.sim.world.answer != nonLocal || won < verbs) {
-		return "" // an actor that is refused for good gives up, and may leave garbage
+		return "" // an actor that is always refused gives up, and may leave garbage
 	}
 	if v := x.sim.garbage(); v != "" && (m.fault < refused || !strings.HasPrefix(v, "I4") && !x.isUnendingTombstone(v)) {
 		return v + x.describe(m.trace)
@@ -427,14 +427,14 @@ func (x *explorer) checkEnd(m state) string {
 	return ""
 }
 
-// isUnendingTombstone reports whether garbage is a tombstone without an end, which a server leaves
-// that forbids EXPIRE, if nothing is sent again.
+// isUnendingTombstone reports whether garbage is a tombstone without a time to live. A server that
+// forbids EXPIRE leaves one if the commit is not sent again.
 func (x *explorer) isUnendingTombstone(garbage string) bool {
 	return x.sim.world.answer == noRight && strings.HasPrefix(garbage, "a tombstone without an end")
 }
 
-// checkAnswers returns which verb reported a failure although it was done, or a success although it
-// was not.
+// checkAnswers describes a verb that failed although its change was made, or that succeeded
+// although its change was not made. It returns "" if there is none.
 func (x *explorer) checkAnswers(m state) string {
 	for i, r := range m.actors {
 		for j, err := range r.at.errs {

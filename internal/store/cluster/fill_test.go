@@ -33,8 +33,8 @@ func wantTags(uid string, want ...string) func(state, *simulation) string {
 	}
 }
 
-// fillScenarios returns changes of tertiary records that meet records which an earlier change
-// staged and has not put in place yet.
+// fillScenarios returns scenarios in which tertiary records change while records that an earlier
+// change staged are not in place yet.
 func fillScenarios() []scenario {
 	a := entries(someRev, "A email=a")
 	tagged := with(with(a, "user/uid:A/tags", setOf("admin")), "user/tags:admin/~prks", setOf("user/uid:A"))
@@ -52,7 +52,7 @@ func fillScenarios() []scenario {
 	}
 }
 
-// fillMutants lack what keeps an earlier change from undoing a later one.
+// fillMutants lack safeguards that keep an earlier change from undoing a later one.
 var fillMutants = []mutant{
 	{name: "a change overwrites staged records", in: []string{"fill: no tags | untag"}, finds: "tags: ", kinds: []fault{moved}, rewrite: replace(
 		"ARGV[#ARGV - 1] == '~fill'", "false")},

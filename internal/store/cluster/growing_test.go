@@ -25,7 +25,8 @@ var older = func() *change.Type {
 	return c.ByName["user"]
 }()
 
-// These records exist once the new index was declared complete, and while it is being built.
+// Keys of two records: the first exists once the new index is declared complete, the second while
+// the index is being built.
 const (
 	indexComplete = "~/schema/whole"
 	indexBuilding = "~/schema/growing"
@@ -43,8 +44,8 @@ func updateJob(t *change.Type, uid, job string) verb {
 	return v
 }
 
-// updateJobAgain works like updateJob, for a program that may know the stored schema from what it
-// did before.
+// updateJobAgain works like updateJob, for a program that may have checked the stored schema
+// before.
 func updateJobAgain(t *change.Type, uid, job string) verb {
 	return verb{name: "update " + uid + " job=" + job, do: func(ctx context.Context, a *actor) error {
 		for now := t; ; now = people {
@@ -195,7 +196,7 @@ func (s *simulation) indexes() bool {
 	return s.world.at(indexBuilding) == nil || s.world.at(indexComplete) != nil
 }
 
-// growingScenarios returns additions to a schema while programs write.
+// growingScenarios returns scenarios in which a schema is extended while other programs write.
 func growingScenarios() []scenario {
 	start := func() map[string]*cell {
 		cells := with(entries(someRev, "A name=n job=cook"), storedSchema, hash("fingerprint="+older.Guard.Fingerprint+" schema={}"))()
@@ -218,7 +219,7 @@ func growingScenarios() []scenario {
 }
 
 // TestIndexBuildOrder builds an index with its steps in a wrong order, or without one of them. The
-// search must notice.
+// search must find a violation.
 func TestIndexBuildOrder(t *testing.T) {
 	for name, steps := range map[string]string{
 		"no wait":            announceStep + removeStep + fillStep + declareStep,

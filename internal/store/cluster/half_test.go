@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// checkOnlyAddress checks that an entry A that was created anew, with only an address, has nothing
-// else.
+// checkOnlyAddress checks that a new entry A, which was created with only an address, has no facets
+// of the old one.
 func checkOnlyAddress(s *simulation) string {
 	e := s.world.at("user/uid:A")
 	if e.field("email") == "x" && (e.field("name") != nil || e.field("job") != nil) {
@@ -15,7 +15,7 @@ func checkOnlyAddress(s *simulation) string {
 	return ""
 }
 
-// halfScenarios returns deletes that may be refused halfway, and what others do then.
+// halfScenarios returns scenarios in which a delete may be refused halfway while other actors act.
 func halfScenarios() []scenario {
 	job := entries(someRev, "A name=n job=cook")
 	one := func(v ...verb) []verb { return v }
@@ -26,7 +26,7 @@ func halfScenarios() []scenario {
 	}
 }
 
-// refusedMutants lack what keeps an account whole if its change is refused halfway.
+// refusedMutants lack safeguards that keep an entry consistent if a change is refused halfway.
 var refusedMutants = []mutant{
 	{name: "a half-deleted entry counts as damaged", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noRight, rewrite: replace(
 		"if not head[1] and has_facets()", "if has_facets()")},

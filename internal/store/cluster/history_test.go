@@ -22,7 +22,7 @@ func withNote(v verb) verb {
 	return v
 }
 
-// noteOf returns what the running verb notes of a change.
+// noteOf returns the note for a change that the running verb makes.
 func (a *actor) noteOf(c store.Change) store.Note {
 	kind := "update"
 	if c.Create {
@@ -159,7 +159,8 @@ func (x *explorer) checkHistory(m state) string {
 	return ""
 }
 
-// lineLimits returns the least and the most lines that a verb may have.
+// lineLimits returns the minimum and maximum number of history lines that verb j of actor i may
+// have.
 func (x *explorer) lineLimits(m state, r actorState, i, j int) (least, most int) {
 	word, _, _ := strings.Cut(x.scenario.actors[i][j].name, " ")
 	acknowledged := r.at.done > j && r.at.errs[j] == nil
@@ -231,7 +232,7 @@ func (x *explorer) checkFeed(m state) string {
 	return ""
 }
 
-// historyMutants lack what keeps each line once and in its place.
+// historyMutants lack safeguards that keep each line from being lost, repeated or out of order.
 var historyMutants = []mutant{
 	{
 		name: "a note that cannot go beside the entry is lost", in: []string{"history"}, finds: "history", kinds: []fault{tryAgain},

@@ -26,8 +26,8 @@ func parsed(t *testing.T, key string) recordkey.Key {
 	return k
 }
 
-// TestRank takes and frees places in an ordered index, for an entry that has the value, another one
-// or none, or that is dead.
+// TestRank aligns a place in an ordered index, with and without Vacate, for an entry that has the
+// value, another one or none, or that is not live.
 func TestRank(t *testing.T) {
 	index, err := recordkey.Own("order", "user", "name")
 	if err != nil {
@@ -39,8 +39,8 @@ func TestRank(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		start        map[string]*cell
-		after        bool // the place is taken after Mend was to take it
-		afterVacated bool // the place is still taken after Mend was to free it
+		after        bool // the place is taken after Align
+		afterVacated bool // a place that was taken is still taken after Align with Vacate
 	}{
 		{"it has the value", entries(someRev, "A name=n")(), true, false},
 		{"it has another", entries(someRev, "A name=m")(), false, true},
@@ -67,8 +67,8 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// TestMembershipsOfChange checks that the facet that an entry now has decides its place in an
-// ordered index.
+// TestMembershipsOfChange checks that the facet that an entry has after a change decides its place
+// in an ordered index, even if the facet is no longer the one that the change wrote.
 func TestMembershipsOfChange(t *testing.T) {
 	at := func(member, wire string) store.Ranked {
 		return store.Ranked{Key: parsed(t, "user/job:x/~prks"), Member: member, Facet: store.Facet{Field: "name", Wire: wire}}
@@ -94,7 +94,7 @@ func TestMembershipsOfChange(t *testing.T) {
 	}
 }
 
-// TestRemove checks that Mend removes garbage, and nothing that an entry holds.
+// TestRemove checks that Repair removes garbage, and no record that belongs to an entry.
 func TestRemove(t *testing.T) {
 	srk, set, index := "user/email:a/~prk", "user/uid:A/tags", "user/tags:red/~prks"
 	claim := store.Remove{Key: srk, Seen: store.Text{Wire: "user/uid:A " + someRev, Exists: true}, Owner: "user/uid:A", Field: "email", Value: "a"}

@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// violation returns which invariant the records break, or "" for none. The invariants hold at every
-// moment, whichever actor has died.
+// violation describes an invariant that the records break, or returns "". The invariants must hold
+// at every moment, whichever actor has died.
 func (s *simulation) violation() string {
 	for verb, n := range s.commits {
 		if n > 1 {
@@ -93,7 +93,7 @@ func (s *simulation) checkEntry(k recordkey.Key, c *cell, holders map[string]str
 	return ""
 }
 
-// checkShown checks I4: it asks the store's own judgement what a reader sees through an SRK.
+// checkShown checks I4 for an SRK, with store.Believe, which decides what readers see.
 func (s *simulation) checkShown(k recordkey.Key, c *cell) string {
 	owner := store.Owner(c.text)
 	candidate := store.Candidate{SRK: k, Owner: owner}
@@ -107,8 +107,8 @@ func (s *simulation) checkShown(k recordkey.Key, c *cell) string {
 	return ""
 }
 
-// checkHalfDeleted returns which entry was deleted and still has facets, or "" for none. A delete
-// must check first that it may remove them.
+// checkHalfDeleted names an entry that was deleted and still has facets. It returns "" if there is
+// none. A delete must check that it may remove facets before it does anything.
 func (s *simulation) checkHalfDeleted() string {
 	for _, key := range s.keys() {
 		if c := s.world.at(key); c.kind == 'h' && store.HalfDeleted(c.hash) && len(c.hash) > 4 {

@@ -10,7 +10,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// maxTags is the limit of members in scenarios. Only those about the limit reach it.
+// maxTags is the maximum number of tags in scenarios. Only the scenarios about this limit reach it.
 const maxTags = 3
 
 // sscan returns the members page by page. A cursor is the first byte of the members that come next.
@@ -45,8 +45,8 @@ func withTags(tags ...string) func() map[string]*cell {
 	}
 }
 
-// checkDrops returns which record was moved away to be dropped although no entry names it, so that
-// nobody would continue, or "" for none.
+// checkDrops names a record that was moved away to be dropped, but that no entry lists, so that
+// nobody would drop it. It returns "" if there is none.
 func (s *simulation) checkDrops() string {
 	for _, key := range sortedKeys(s.world.cells) {
 		record, rev, is := store.ParseDropKey(key)
@@ -61,7 +61,7 @@ func (s *simulation) checkDrops() string {
 	return ""
 }
 
-// checkLimit returns what is wrong if A has more tags than it may, or "".
+// checkLimit describes the tags of A if there are more than maxTags, or returns "".
 func checkLimit(s *simulation) string {
 	if tags := s.world.at("user/uid:A/tags").names(); len(tags) > maxTags {
 		return fmt.Sprintf("limit: the tags %q", tags)
@@ -69,7 +69,7 @@ func checkLimit(s *simulation) string {
 	return ""
 }
 
-// allowFull returns v with ErrFull as a success.
+// allowFull returns v, except that ErrFull counts as a success.
 func allowFull(v verb) verb {
 	do := v.do
 	v.do = func(ctx context.Context, a *actor) error {
@@ -102,7 +102,8 @@ func largeScenarios() []scenario {
 	)
 }
 
-// largeMutants lack what keeps a large set from being forgotten, and a limit from being exceeded.
+// largeMutants lack safeguards that keep a large set from being forgotten, or a limit from being
+// exceeded.
 var largeMutants = []mutant{
 	{name: "a death between hiding and dropping is forgotten", in: []string{"large: other tags"}, finds: "large: nobody drops", tamper: func(_ *actor, args []string) ([]string, any) {
 		if args[0] == "sscan" && strings.HasPrefix(args[1], "~/drop/") { // as if not looked for

@@ -13,9 +13,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// A memo has a number for every key, record and reply that a search meets, and remembers what each
-// command does to the records it is sent to. So a command runs once in each situation, whatever
-// other records there are.
+// A memo gives a number to every key, record and reply that occurs in a search, and remembers what
+// each command does to the records at its keys. So a command runs only once in each situation,
+// whatever other records there are.
 type memo struct {
 	world   *world
 	keys    map[string]int
@@ -45,7 +45,7 @@ type effect struct {
 	cells     [maxKeys]uint32
 	now       int64
 	committed bool // an entry's rev changed
-	ok        bool // a commit said that
+	ok        bool // a commit returned ok
 	refused   bool // a write of the script was refused
 }
 
@@ -234,8 +234,8 @@ func (c *cell) String() string {
 	return b.String()
 }
 
-// A behaviour knows what each actor of a scenario does after any answers. It runs the engine's own
-// code once for each, and again only for answers that the actor has never been given.
+// A behaviour knows what each actor of a scenario does after any sequence of answers. It runs the
+// engine's own code, but only for sequences that it does not know yet.
 type behaviour struct {
 	sim    *simulation
 	verbs  [][]verb
@@ -294,7 +294,7 @@ type deliveryKey struct {
 	lost    bool
 }
 
-// maxParked limits the goroutines that wait for a search to return to them.
+// maxParked limits the number of actors that are kept waiting in case the search returns to them.
 const maxParked = 30_000
 
 func newBehaviour(s *simulation, verbs [][]verb) *behaviour {

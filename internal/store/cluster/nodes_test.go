@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// TestLocate continues scans whose masters are still there, have been replaced, or have become
-// fewer.
+// TestLocate continues scans on masters that are the same as before, have been replaced, or have
+// become fewer.
 func TestLocate(t *testing.T) {
 	a, b, c := master{addr: "10.0.0.2:7000"}, master{addr: "10.0.0.3:7000", mark: 1}, master{addr: "host-c:7000", mark: 4}
 	of := func(m master, mark int) master { m.mark = mark; return m }
@@ -149,8 +149,8 @@ func TestReloadDeadline(t *testing.T) {
 	}
 }
 
-// TestLinger checks that the waits together are longer than a writer may take to finish a change,
-// but not much.
+// TestLinger checks that all waits of Settle together are longer than a writer may take to finish a
+// change, but not much longer.
 func TestLinger(t *testing.T) {
 	var waited time.Duration
 	e := &Engine{sleep: func(_ context.Context, d time.Duration) error { waited += d; return nil }}
@@ -203,7 +203,7 @@ func TestMastersWithUnservedSlot(t *testing.T) {
 }
 
 // TestNodeBeforeScripts checks that Options.OnNode is called for a node that joins before scripts
-// are sent to it. Sending connects, and Node may be there to limit connections.
+// are sent to it. Sending scripts connects, and OnNode may be meant to limit connections.
 func TestNodeBeforeScripts(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Start(t).Addr()}})
 	t.Cleanup(func() { client.Close() })

@@ -112,8 +112,9 @@ func TestNoScript(t *testing.T) {
 	})
 }
 
-// TestUnexpectedReplies gives one command a reply of another kind, as a client may that changes
-// commands. No verb may take it for "not there", "taken" or "done".
+// TestUnexpectedReplies gives one command a reply of a kind that it never has, as a client that
+// changes commands may do. No verb may conclude from it that a record is absent, that a value is
+// taken, or that a change was made.
 func TestUnexpectedReplies(t *testing.T) {
 	numbers := []any{nil, "1", []any{}, []any{"ok"}}
 	verdicts := []any{nil, "ok", int64(1), []any{}, []any{int64(1)}, []any{"odd"}}
@@ -230,8 +231,8 @@ func TestOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// TestLostReplyInOpenSlot loses the reply to a tag, and sends it again while its slot is being
-// migrated. The tag must be noted if, and only if, it was new.
+// TestLostReplyInOpenSlot adds a tag and loses the reply, so that the command is sent again while
+// its slot is being migrated. The history must have a line for the tag if, and only if, it was new.
 func TestLostReplyInOpenSlot(t *testing.T) {
 	for name, before := range map[string][]string{"new": {"m"}, "there": {"m", "red"}} {
 		t.Run(name, func(t *testing.T) {
@@ -266,8 +267,8 @@ func TestLostReplyInOpenSlot(t *testing.T) {
 }
 
 // TestScriptsInOpenSlot sends scripts to real nodes while the slot of their key is being migrated.
-// What they write must be there afterwards, although a key that they remove could only be written
-// at another node.
+// The records that they write must exist afterwards. That is not trivial: once a script has removed
+// a key, only the other node accepts writes to it.
 func TestScriptsInOpenSlot(t *testing.T) {
 	c := redistest.StartCluster(t)
 	e, ctx := New(c.Client(), Options{}), t.Context()

@@ -100,6 +100,8 @@ func retag(uid string, tags ...string) verb {
 	}}
 }
 
+// rewriteEntry reads an entry and applies the change that make returns for it. It tries again if
+// the entry changes meanwhile.
 func rewriteEntry(ctx context.Context, a *actor, uid string, make func(store.Record) (store.Change, bool, error)) error {
 	for attempt := 1; ; attempt++ {
 		prk, err := people.PRK(uid)
@@ -199,15 +201,15 @@ type scenario struct {
 	name   string
 	start  func() map[string]*cell
 	actors [][]verb
-	wins   int  // how many verbs succeed if no actor dies; 0: it depends
+	wins   int  // how many verbs must succeed if no actor dies; 0: any number
 	large  bool // has three actors
 	late   bool // no time passes before the first actor has ended or died
 	// Actors may rely on the schema for ten seconds, and then check it again.
 	guarded bool
 	batch   int                                 // Options.MemberBatch
 	history bool                                // each commit adds a line, also to the feed
-	final   func(s *simulation) string          // returns what is wrong at the end, or ""
-	answers func(m state, s *simulation) string // likewise, from the actors' answers
+	final   func(s *simulation) string          // describes what is wrong at the end, or returns ""
+	answers func(m state, s *simulation) string // does the same, and also sees the verbs' results
 }
 
 func hash(words string) *cell { return &cell{kind: 'h', hash: pairs(words)} }
@@ -259,8 +261,8 @@ func with(start func() map[string]*cell, key string, c *cell) func() map[string]
 
 func setOf(member string) *cell { return &cell{kind: 'S', hash: map[string]string{member: ""}} }
 
-// checkRecreated checks that an entry that was deleted and created again has the tags of the new
-// one, and no others.
+// checkRecreated checks that an entry A that was deleted and created again has the tag of the new
+// entry, and no others.
 func checkRecreated(s *simulation) string {
 	e, tags := s.world.at("user/uid:A"), s.world.at("user/uid:A/tags")
 	if e.field("email") == "x" && e.field(store.FieldFill) == nil && !slices.Equal(tags.names(), []string{"red"}) {
@@ -276,11 +278,12 @@ func ending(c *cell, ms int64) *cell {
 	return c
 }
 
-const someRev = "t___________" // the rev of claims that were made before
+const someRev = "t___________" // the rev of claims that were made before a scenario starts
 
 func noRecords() map[string]*cell { return map[string]*cell{} }
 
-// scenarios returns those of the protocol's model, and more.
+// scenarios returns the scenarios of the protocol's model, and more. In a name, | separates actors,
+// "bare" means that SRVs have no rev, as on a single server, and "3" that there are three actors.
 func scenarios() []scenario {
 	a := entries(someRev, "A email=a")
 	bare := entries("", "A email=a")

@@ -49,10 +49,10 @@ func TestInterleavings(t *testing.T) {
 	}
 }
 
-// TestRefusals runs the engine on nodes that do not serve a command: its slot is elsewhere or is
-// being migrated, one write of a script is refused, or all writes by one command from then on, or a
-// replica that lacks the command's write takes over. If a caller is told that something was not
-// done, that must be true.
+// TestRefusals runs the engine on nodes that do not serve a command. Its slot may be on another
+// node or be migrated. One write of a script, or from then on all writes by one command, may be
+// refused. Or a replica that lacks the command's write takes over. If a verb returns an error that
+// says that a change was not made, that must be true.
 func TestRefusals(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -100,7 +100,7 @@ func replace(old, new string) func(string) string {
 	return func(source string) string { return strings.Replace(source, old, new, 1) }
 }
 
-// isFence reports whether a command fences an entry, and which one.
+// isFence reports whether a command fences an entry, and returns the entry's key.
 func isFence(args []string) (entry string, is bool) {
 	if args[0] != "evalsha" || args[1] != fenceScript.SHA || args[7] != "fence" {
 		return "", false
@@ -108,7 +108,7 @@ func isFence(args []string) (entry string, is bool) {
 	return args[3], true
 }
 
-// isOwn reports whether an actor's running verb is about entry.
+// isOwn reports whether the verb that an actor is running changes entry.
 func isOwn(a *actor, entry string) bool {
 	words := strings.Fields(a.verb)
 	return entry == "user/uid:"+words[2]
@@ -232,10 +232,11 @@ var (
 	}()
 )
 
-// budgets are those that a search tries, one after the other, until it finds something.
+// budgets lists the numbers of preemptions and faults that a search tries, one pair after the
+// other, until it finds a violation.
 var budgets = []struct{ preemptions, faults int }{{1, 0}, {1, 1}, {2, 0}, {2, 1}, {3, 0}, {3, 1}}
 
-// TestMutants removes one safeguard after the other. The search must notice.
+// TestMutants removes one safeguard at a time. The search must find a violation.
 func TestMutants(t *testing.T) {
 	for _, m := range slices.Concat(mutants, historyMutants, tokenMutants, fillMutants, refusedMutants, largeMutants) {
 		t.Run(m.name, func(t *testing.T) {
@@ -280,7 +281,7 @@ type walk struct {
 	names []string
 }
 
-// TestWalks goes far beyond what can be searched.
+// TestWalks makes random runs, with more actors and faults than an exhaustive search can cover.
 func TestWalks(t *testing.T) {
 	const parts = 4
 	count := envInt("USERDB_WALKS", 10_000)

@@ -14,14 +14,14 @@ import (
 	"github.com/coffeenode/userdb/internal/store/onekey"
 )
 
-// A world is a store in memory that runs the engine's own scripts. It is as exact as the engine's
-// commands require, and fast enough for a search through all of its states.
+// A world simulates a Redis server in memory and runs the engine's own scripts. It is as exact as
+// the engine's commands require, and fast enough for a search through all of its states.
 type world struct {
 	cells   map[string]*cell
 	now     int64 // milliseconds
 	scripts map[string]*lua.LFunction
 	vm      *lua.LState
-	refuse  int        // write of a script to refuse, from 1; -1, …: an index of writeCommands
+	refuse  int        // which write of a script to refuse, from 1; -1-i: all by writeCommands[i]
 	writes  int        // writes of the running script so far
 	refused bool       // a write was refused
 	answer  replyError // the reply to a refused write

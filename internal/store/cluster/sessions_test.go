@@ -17,7 +17,7 @@ const (
 	acknowledged = "~/acknowledged" // has a field for each session whose end was acknowledged
 )
 
-// epochNamed returns an epoch that says who set it.
+// epochNamed returns an epoch that begins with the name of the verb or session that set it.
 func epochNamed(by string) string { return (by + "____________")[:store.RevLen] }
 
 // withEpoch returns a start in which A had sessions before.
@@ -58,8 +58,8 @@ func logIn(id string) verb {
 	}}
 }
 
-// lateStart returns a verb that sends the scripts of a session start again, at any time. They
-// belong to a login that was made before all other verbs began.
+// lateStart returns a verb that sends the scripts of a session start as if they arrived late. They
+// belong to a login that read the entry before all other verbs began.
 func lateStart(id string, seen map[string]string) verb {
 	return verb{name: "late start " + id, do: func(ctx context.Context, a *actor) error {
 		s := sessionStart(id, seen)

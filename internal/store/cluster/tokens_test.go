@@ -67,7 +67,8 @@ func disable(uid string) verb {
 	}}
 }
 
-// issue returns a verb that issues a token that is bound to the address, and has it as its value.
+// issue returns a verb that issues a token. The token is bound to the address, which is also its
+// value.
 func issue(uid, hash string) verb {
 	return verb{name: "issue " + uid + " " + hash, do: func(ctx context.Context, a *actor) error {
 		for attempt := 1; ; attempt++ {
@@ -206,7 +207,7 @@ func tokenScenarios() []scenario {
 	return all
 }
 
-// tokenMutants lack what keeps the tokens of an entry right while its slot is being migrated.
+// tokenMutants lack safeguards for tokens while the slot of their entry is being migrated.
 var tokenMutants = []mutant{
 	{name: "tokens issued after the separate read are missed", finds: "tokens: one for", in: []string{"tokens: issue | update email, with"}, kinds: []fault{tryAgain}, rewrite: replace(
 		"if not done and ARGV[12] ~= '' and mark ~= ARGV[12] then", "if false then")},
