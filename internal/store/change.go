@@ -107,24 +107,24 @@ type Container struct {
 // If two keys share a digest, the later change merely runs on its own.
 type KeySet map[uint64]struct{}
 
-var needSeed = maphash.MakeSeed()
+var keySeed = maphash.MakeSeed()
 
 // Add adds the keys of a change, and reports whether all of them are new.
-func (n KeySet) Add(c *Change) bool {
-	before := len(n)
-	n[maphash.Comparable(needSeed, c.Key)] = struct{}{}
+func (s KeySet) Add(c *Change) bool {
+	before := len(s)
+	s[maphash.Comparable(keySeed, c.Key)] = struct{}{}
 	for _, keys := range [...][]recordkey.Key{c.Claim, c.Elsewhere, c.Release} {
 		for _, k := range keys {
-			n[maphash.Comparable(needSeed, k)] = struct{}{}
+			s[maphash.Comparable(keySeed, k)] = struct{}{}
 		}
 	}
-	return len(n) == before+1+len(c.Claim)+len(c.Elsewhere)+len(c.Release)
+	return len(s) == before+1+len(c.Claim)+len(c.Elsewhere)+len(c.Release)
 }
 
 // Intersects reports whether two sets have a key in common.
-func (n KeySet) Intersects(o KeySet) bool {
-	for k := range n {
-		if _, ok := o[k]; ok {
+func (s KeySet) Intersects(other KeySet) bool {
+	for k := range s {
+		if _, ok := other[k]; ok {
 			return true
 		}
 	}

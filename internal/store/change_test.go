@@ -11,6 +11,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
+// createOf returns a create that needs the values in turn as claims and as values that no other
+// entry may have.
 func createOf(t rapid.TB, uid int, values ...int) *Change {
 	prk, err := recordkey.PRK("user", "uid", strconv.Itoa(uid))
 	if err != nil {
@@ -31,30 +33,31 @@ func createOf(t rapid.TB, uid int, values ...int) *Change {
 	return c
 }
 
-// TestNeeds compares Needs with a map.
-func TestNeeds(t *testing.T) {
+// TestKeySet compares a KeySet, which holds digests, with a map of the keys themselves.
+func TestKeySet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		needs := [2]KeySet{{}, {}}
+		sets := [2]KeySet{{}, {}}
 		want := [2]map[string]bool{{}, {}}
 		for range rapid.IntRange(0, 200).Draw(t, "creates") {
 			i := rapid.IntRange(0, 1).Draw(t, "set")
 			c := createOf(t, rapid.IntRange(0, 300).Draw(t, "uid"), rapid.SliceOfN(rapid.IntRange(0, 500), 0, 5).Draw(t, "values")...)
-			alone := true
+			allNew := true
 			for _, k := range append(slices.Concat(c.Claim, c.Elsewhere), c.Key) {
-				alone = alone && !want[i][k.String()]
+				allNew = allNew && !want[i][k.String()]
 				want[i][k.String()] = true
 			}
-			// A create that names a value twice needs it twice.
-			if twice := len(slices.Compact(slices.Sorted(keyTexts(c)))) < len(c.Claim)+len(c.Elsewhere); needs[i].Add(c) != (alone && !twice) {
-				t.Fatalf("%v: alone %v, twice %v", c, alone, twice)
+			// If a create names a value twice, the second one is not new.
+			twice := len(slices.Compact(slices.Sorted(keyTexts(c)))) < len(c.Claim)+len(c.Elsewhere)
+			if got := sets[i].Add(c); got != (allNew && !twice) {
+				t.Fatalf("Add(%v) = %v, want %v", c, got, allNew && !twice)
 			}
 		}
-		meet := false
+		common := false
 		for k := range want[0] {
-			meet = meet || want[1][k]
+			common = common || want[1][k]
 		}
-		if needs[0].Intersects(needs[1]) != meet || needs[1].Intersects(needs[0]) != meet {
-			t.Fatalf("they meet: %v", meet)
+		if sets[0].Intersects(sets[1]) != common || sets[1].Intersects(sets[0]) != common {
+			t.Fatalf("Intersects does not return %v", common)
 		}
 	})
 }
@@ -69,8 +72,8 @@ func keyTexts(c *Change) func(func(string) bool) {
 	}
 }
 
-// TestEach checks that the first of several conflicting creates runs first.
-func TestEach(t *testing.T) {
+// TestApplyEach checks that the first of several conflicting creates runs first.
+func TestApplyEach(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var cs []Change
 		for i := range rapid.IntRange(0, 40).Draw(t, "creates") {
@@ -95,7 +98,7 @@ func TestEach(t *testing.T) {
 		}
 		for i := range slices.Backward(cs) {
 			if first, has := owner[cs[i].Claim[0]]; cs[i].Create && (!has || first > i) {
-				t.Fatalf("%v is given to %d, not to %d", cs[i].Claim[0], first, i)
+				t.Fatalf("change %d took %v first, want change %d", first, cs[i].Claim[0], i)
 			}
 		}
 	})

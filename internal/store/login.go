@@ -190,15 +190,15 @@ func (r Record) HasToken(hash string) bool {
 	if _, waits := r.waitingTokens()[hash]; waits {
 		return true
 	}
-	says, _, _ := strings.Cut(r.Fields[FieldTokens], "\n")
-	return says != "" && says[0] != '0' && !slices.Contains(strings.Fields(says), hash)
+	mark, _, _ := strings.Cut(r.Fields[FieldTokens], "\n")
+	return mark != "" && mark[0] != '0' && !slices.Contains(strings.Fields(mark), hash)
 }
 
 // TokenEnded reports whether the token with that hash had been spent or ended by a change when the
 // entry was read, and had not been removed yet.
 func (r Record) TokenEnded(hash string) bool {
-	says, _, _ := strings.Cut(r.Fields[FieldTokens], "\n")
-	return slices.Contains(strings.Fields(says), hash)
+	mark, _, _ := strings.Cut(r.Fields[FieldTokens], "\n")
+	return slices.Contains(strings.Fields(mark), hash)
 }
 
 // waitingTokens returns the tokens that are stored in the entry itself, by hash. See

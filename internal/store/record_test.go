@@ -8,41 +8,42 @@ import (
 func TestNewRev(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
-		one := NewRev()
-		if len(one) != RevLen || strings.ContainsAny(one, " +/=-") || seen[one] {
-			t.Fatalf("NewRev() = %q: want %d characters, new, without space or hyphen", one, RevLen)
+		rev := NewRev()
+		if len(rev) != RevLen || strings.ContainsAny(rev, " +/=-") || seen[rev] {
+			t.Fatalf("NewRev() = %q, want a new text of %d characters without any of \" +/=-\"", rev, RevLen)
 		}
-		seen[one] = true
+		seen[rev] = true
 	}
 }
 
+// rev returns a rev that consists of one character.
 func rev(c byte) string { return strings.Repeat(string(c), RevLen) }
 
-func TestAccounts(t *testing.T) {
+func TestHistoryComplete(t *testing.T) {
 	four := rev('d') + rev('c') + rev('b') + rev('a')
 	for _, tt := range []struct {
 		name, past, rev string
 		want            bool
 	}{
-		{"never there", "", "", true},
+		{"there is no entry", "", "", true},
 		{"a short history is complete", rev('b') + rev('a'), "", true},
 		{"the rev is still remembered", four, rev('a'), true},
-		{"forgotten", four, rev('z'), false},
-		{"four writes since it was absent", four, "", false},
-		{"only across two revs", four, "aaaaaaaaaaab", false},
+		{"the rev is no longer remembered", four, rev('z'), false},
+		{"four writes since there was no entry", four, "", false},
+		{"the text spans two revs", four, "aaaaaaaaaaab", false},
 	} {
 		if got := HistoryComplete(tt.past, tt.rev); got != tt.want {
-			t.Errorf("%s: Accounts(%q, %q) = %v, want %v", tt.name, tt.past, tt.rev, got, tt.want)
+			t.Errorf("%s: HistoryComplete(%q, %q) = %v, want %v", tt.name, tt.past, tt.rev, got, tt.want)
 		}
 	}
 }
 
 func TestRevAndOwner(t *testing.T) {
 	if got := Rev(rev('b') + rev('a')); got != rev('b') {
-		t.Errorf("Rev = %q, want the newest", got)
+		t.Errorf("Rev = %q, want the newest rev, %q", got, rev('b'))
 	}
 	if got := Rev(""); got != "" {
-		t.Errorf("Rev of nothing = %q", got)
+		t.Errorf("Rev(\"\") = %q, want \"\"", got)
 	}
 	for srv, want := range map[string]string{"user/uid:1": "user/uid:1", "user/uid:1 abc": "user/uid:1", "": ""} {
 		if got := Owner(srv); got != want {

@@ -153,15 +153,15 @@ type Sessions interface {
 	// ended. The caller must check that the session is valid for the entry.
 	FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (Record, Session, error)
 	// ListSessions returns the sessions of an entry that have this generation.
-	ListSessions(ctx context.Context, prk recordkey.Key, bond string, now time.Time) ([]Session, error)
+	ListSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) ([]Session, error)
 	// VerifySession records that the owner of a session gave the password, and returns the session.
 	// It returns ErrNotFound if the entry has no session with that ID and generation.
-	VerifySession(ctx context.Context, prk recordkey.Key, id, bond string, now time.Time) (Session, error)
+	VerifySession(ctx context.Context, prk recordkey.Key, id, generation string, now time.Time) (Session, error)
 	// EndSession ends a session, and reports whether there was one with that ID. If the reply is
 	// lost and the call is sent again, it still reports true.
 	EndSession(ctx context.Context, prk recordkey.Key, id string, n Note, now time.Time) (bool, error)
 	// ClearSessions removes the sessions that have this generation.
-	ClearSessions(ctx context.Context, prk recordkey.Key, bond string, now time.Time) error
+	ClearSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) error
 }
 
 // Histories reads the histories of entries, and reads and extends the feeds.

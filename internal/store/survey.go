@@ -56,9 +56,9 @@ type Clock struct{ Ahead, Within time.Duration }
 
 // ClockOf returns the clock of a server that reported a time at some moment between before and
 // after.
-func ClockOf(told, before, after time.Time) Clock {
+func ClockOf(reported, before, after time.Time) Clock {
 	half := after.Sub(before) / 2
-	return Clock{Ahead: told.Sub(before.Add(half)), Within: half}
+	return Clock{Ahead: reported.Sub(before.Add(half)), Within: half}
 }
 
 // MayLose describes the acknowledged changes that a crash may lose. It returns "" if the server
@@ -135,7 +135,7 @@ func clockWarning(servers []Server) []Warning {
 	if most <= MaxClockSkew {
 		return nil
 	}
-	text := fmt.Sprintf("the clock of the server %s is ahead of that of %s by %v or more, and they may differ by %v: writes are refused, or "+
+	text := fmt.Sprintf("the clock of the server %s is ahead of that of %s by %v or more, and they must not differ by more than %v: writes are refused, or "+
 		"made under a schema that has just changed; set the clocks, and keep them right with NTP", a, b, most.Round(time.Millisecond), MaxClockSkew)
 	return []Warning{{"clocks", text, false}}
 }

@@ -8,18 +8,19 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
+// at returns a time that is some milliseconds after a fixed one.
 func at(ms int) time.Time { return time.Unix(1_000_000, 0).Add(time.Duration(ms) * time.Millisecond) }
 
 func TestClockOf(t *testing.T) {
 	for _, test := range []struct {
-		told, before, after int
-		want                store.Clock
+		reported, before, after int
+		want                    store.Clock
 	}{
-		{told: 15, before: 10, after: 20, want: store.Clock{Within: 5 * time.Millisecond}},
-		{told: 3015, before: 10, after: 20, want: store.Clock{Ahead: 3 * time.Second, Within: 5 * time.Millisecond}},
-		{told: 0, before: 100, after: 100, want: store.Clock{Ahead: -100 * time.Millisecond}},
+		{reported: 15, before: 10, after: 20, want: store.Clock{Within: 5 * time.Millisecond}},
+		{reported: 3015, before: 10, after: 20, want: store.Clock{Ahead: 3 * time.Second, Within: 5 * time.Millisecond}},
+		{reported: 0, before: 100, after: 100, want: store.Clock{Ahead: -100 * time.Millisecond}},
 	} {
-		if got := store.ClockOf(at(test.told), at(test.before), at(test.after)); got != test.want {
+		if got := store.ClockOf(at(test.reported), at(test.before), at(test.after)); got != test.want {
 			t.Errorf("%+v: got %+v", test, got)
 		}
 	}
@@ -37,12 +38,12 @@ func TestClockWarnings(t *testing.T) {
 		nodes []store.Server
 		want  string // in the text; "": no warning
 	}{
-		{"one", []store.Server{node("a", 9000, 1)}, ""},
+		{"one server", []store.Server{node("a", 9000, 1)}, ""},
 		{"both equally far ahead", []store.Server{node("a", 9000, 1), node("b", 9000, 1)}, ""},
-		{"near enough", []store.Server{node("a", 1000, 0), node("b", -1000, 0)}, ""},
-		{"too far", []store.Server{node("a", 1000, 0), node("b", -1001, 0)}, "the server a is ahead of that of b by 2.001s or more"},
-		{"the later one ahead", []store.Server{node("a", -1001, 0), node("b", 1000, 0)}, "the server b is ahead of that of a by 2.001s"},
-		{"the widest of three", []store.Server{node("a", 0, 0), node("b", 3000, 0), node("c", -3000, 0)}, "b is ahead of that of c by 6s"},
+		{"two seconds apart", []store.Server{node("a", 1000, 0), node("b", -1000, 0)}, ""},
+		{"more than two seconds apart", []store.Server{node("a", 1000, 0), node("b", -1001, 0)}, "the server a is ahead of that of b by 2.001s or more"},
+		{"the second server is ahead", []store.Server{node("a", -1001, 0), node("b", 1000, 0)}, "the server b is ahead of that of a by 2.001s"},
+		{"the two of three that differ most", []store.Server{node("a", 0, 0), node("b", 3000, 0), node("c", -3000, 0)}, "b is ahead of that of c by 6s"},
 		{"possibly, after slow round trips", []store.Server{node("a", 3000, 600), node("b", 0, 600)}, ""},
 		{"certainly, after slow round trips", []store.Server{node("a", 3000, 400), node("b", 0, 400)}, "by 2.2s or more"},
 		{"one clock is unknown", []store.Server{node("a", 9000, 0), {Name: "b"}}, ""},
@@ -63,7 +64,7 @@ func TestServerWarnings(t *testing.T) {
 	for _, test := range []struct {
 		server store.Server
 		loses  string
-		want   string // codes, with ! where the promise breaks
+		want   string // codes of the warnings; ! marks those that break the promise
 	}{
 		{server: store.Server{}},
 		{server: store.Server{AppendOnly: "yes", AppendFsync: "always", Eviction: "noeviction", Role: "master"}, loses: "nothing"},
@@ -84,7 +85,7 @@ func TestServerWarnings(t *testing.T) {
 			}
 			codes = append(codes, w.Code)
 			if !strings.HasPrefix(w.Text, "the server here:1 ") {
-				t.Errorf("%s: %s", w.Code, w.Text)
+				t.Errorf("%s: the text %q does not begin with the server's name", w.Code, w.Text)
 			}
 		}
 		if got := strings.Join(codes, " "); got != test.want || test.server.MayLose() != test.loses {

@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/single"
 )
 
-// failUntil fails to log in to an account, from all origins at once and with the required waits,
-// until end. It returns how many attempts were admitted.
+// failUntil makes login attempts that fail, on one account and from all origins, with the required
+// waits, until end. It returns how many attempts were admitted.
 func (b *throttleTest) failUntil(account string, end time.Time, origins ...string) (admitted int) {
 	b.t.Helper()
 	for b.now.Before(end) {
@@ -68,7 +68,8 @@ func TestDelaysGrow(t *testing.T) {
 		for len(want) < 59 {
 			want = append(want, "15m0s")
 		}
-		// Ten free ones, ten doublings, then 15 minutes each. The last wait is the rest of the day.
+		// Nine attempts cause no wait, the next ten cause doubling waits, and all others 15 minutes
+		// each. The last wait is the rest of the day.
 		want = append(want, (24*time.Hour - 1023*time.Second - 40*15*time.Minute).String(), "0")
 		if !slices.Equal(got, want) {
 			t.Errorf("waits:\ngot  %v\nwant %v", got, want)
@@ -76,8 +77,8 @@ func TestDelaysGrow(t *testing.T) {
 	})
 }
 
-// TestStrangersCannotLockTheOwnerOut checks that a familiar origin can log in whatever strangers
-// do, and for however long.
+// TestStrangersCannotLockTheOwnerOut checks that a familiar origin can log in, whatever strangers
+// do and however long they do it.
 func TestStrangersCannotLockTheOwnerOut(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newThrottleTest(t, e, raw, "lock")
@@ -109,10 +110,10 @@ func TestOneOriginOverAllAccounts(t *testing.T) {
 			t.Errorf("an origin reached %d accounts, want %d", n, store.OriginFree)
 		}
 		if !b.logIn("own", "here") {
-			t.Error("an origin is held back where it logged in before")
+			t.Error("the origin cannot log in to the account that it logged in to before")
 		}
 		if as := b.admit("another", "here"); as.Wait != time.Second {
-			t.Errorf("after the good login it waits for %v, want 1s: its own account gives no attempts back", as.Wait)
+			t.Errorf("after its successful login the origin must wait for %v, want 1s: such a login gives no other attempts back", as.Wait)
 		}
 		if as := b.admit("another", "there"); as.Wait > 0 {
 			t.Errorf("another origin must wait for %v", as.Wait)
@@ -131,7 +132,7 @@ func TestCountingIsExact(t *testing.T) {
 		for _, origin := range []string{"home", "evil", ""} {
 			total += b.admitAll("alice", origin, 500)
 			if total > limit {
-				t.Errorf("with 500 attempts from %q %d were admitted, want %d at most", origin, total, limit)
+				t.Errorf("after 500 attempts from %q, %d in all were admitted, want at most %d", origin, total, limit)
 			}
 		}
 		if total < limit {
@@ -160,7 +161,8 @@ func (b *throttleTest) admitAll(account, origin string, n int) (admitted int) {
 	return admitted
 }
 
-// TestDamagedCounters checks that a record of another Redis type is an error, and stays.
+// TestDamagedCounters checks that Admit returns an error for a record of another Redis type, and
+// does not change it.
 func TestDamagedCounters(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newThrottleTest(t, e, raw, "damaged")
@@ -169,15 +171,16 @@ func TestDamagedCounters(t *testing.T) {
 			t.Fatal(err)
 		}
 		if as, err := e.Admit(t.Context(), b.attempt("alice", "")); !errors.Is(err, store.ErrCorrupt) {
-			t.Errorf("got %+v, %v; want the record named as damaged", as, err)
+			t.Errorf("got %+v, %v, want ErrCorrupt", as, err)
 		}
 		if got := raw.Get(t.Context(), key).Val(); got != "text" {
-			t.Errorf("the record is %q now", got)
+			t.Errorf("the record is now %q, want \"text\"", got)
 		}
 	})
 }
 
-// TestFullServerAdmitsNobody checks that a server that cannot count refuses and keeps its counters.
+// TestFullServerAdmitsNobody checks that Admit fails on a full server, which cannot count, and that
+// the counters do not change.
 func TestFullServerAdmitsNobody(t *testing.T) {
 	s := redistest.Start(t)
 	c := s.Client()
@@ -195,6 +198,6 @@ func TestFullServerAdmitsNobody(t *testing.T) {
 		t.Errorf("got %v, want ErrUnavailable with OOM", err)
 	}
 	if after := c.HGetAll(t.Context(), own(t, "full", "alice").String()).Val(); fmt.Sprint(after) != fmt.Sprint(before) || len(after) == 0 {
-		t.Errorf("counters were %v and are %v", before, after)
+		t.Errorf("the counters are %v, want %v as before", after, before)
 	}
 }

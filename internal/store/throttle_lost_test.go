@@ -11,8 +11,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/single"
 )
 
-// TestThrottleLostReplies loses the replies to calls that count. The calls are sent again, and
-// count once.
+// TestThrottleLostReplies loses the replies to calls that change counters. The calls are sent
+// again, and must count only once.
 func TestThrottleLostReplies(t *testing.T) {
 	srv := redistest.Shared(t)
 	p := redistest.NewProxy(t, srv)
@@ -39,14 +39,14 @@ func TestThrottleLostReplies(t *testing.T) {
 				err := call()
 				p.Pass()
 				if got := counts(); err != nil || got != want {
-					t.Errorf("%s: %v, counted %v, want %v", what, err, got, want)
+					t.Errorf("%s: error %v; the account and the origin have counted %v, want %v", what, err, got, want)
 				}
 			}
 			var as [3]store.Admission
 			for i := range as {
 				lost("admit", [2]int64{int64(i) + 1, int64(i) + 1}, func() (err error) { as[i], err = e.Admit(ctx, a); return err })
 				if as[i].Wait != 0 || !as[i].AtOrigin || as[i].OwnBudget {
-					t.Errorf("admitted: %+v", as[i])
+					t.Errorf("admission %d: got %+v, want one without a wait, counted at its origin", i, as[i])
 				}
 			}
 			lost("withdraw", [2]int64{2, 2}, func() error { return e.Withdraw(ctx, a, as[0]) })

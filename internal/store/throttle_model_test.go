@@ -6,8 +6,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// A throttleModel is a model of the documented rules for counting attempts, without Redis and
-// without the script. It uses the times of the attempts.
+// A throttleModel implements the documented rules for counting attempts without Redis and without
+// the script.
 type throttleModel struct {
 	accounts map[string]*account
 	origins  map[string]*window
@@ -101,13 +101,13 @@ func (a *account) hasOwn(origin string) bool {
 
 func (m *throttleModel) admit(name, origin string, now time.Time) store.Admission {
 	a := m.account(name, now)
-	held := time.Duration(0)
+	originWait := time.Duration(0)
 	if origin != "" {
-		held = m.origin(origin, now).wait(now, 0)
+		originWait = m.origin(origin, now).wait(now, 0)
 	}
-	as := store.Admission{OwnBudget: a.hasOwn(origin), AtOrigin: origin != "" && held == 0}
+	as := store.Admission{OwnBudget: a.hasOwn(origin), AtOrigin: origin != "" && originWait == 0}
 	if !as.OwnBudget {
-		if as.Wait = max(held, a.strangers.wait(now, store.StrangerMax)); as.Wait > 0 {
+		if as.Wait = max(originWait, a.strangers.wait(now, store.StrangerMax)); as.Wait > 0 {
 			return store.Admission{Wait: as.Wait}
 		}
 		a.strangers.fail(now, store.ThrottleWindow, store.StrangerFree)
@@ -135,10 +135,10 @@ func (m *throttleModel) withdraw(name, origin string, now time.Time, as store.Ad
 	}
 }
 
-// forgive records a successful login. Without an origin, it clears the failures of strangers. With
-// an origin, it clears that origin's failures and makes it familiar, in place of the origin that
-// logged in longest ago if there are too many.
-func (m *throttleModel) forgive(name, origin string, now time.Time, as store.Admission) {
+// undo records a successful login. Without an origin, it clears the failures of strangers. With an
+// origin, it clears that origin's failures and makes it familiar. If there are then too many
+// familiar origins, it forgets the one that logged in longest ago.
+func (m *throttleModel) undo(name, origin string, now time.Time, as store.Admission) {
 	a := m.account(name, now)
 	if origin == "" {
 		a.strangers = window{}
@@ -166,7 +166,7 @@ func (m *throttleModel) reset(name string, now time.Time) {
 	clear(a.own)
 }
 
-// life returns how long an account's counters are needed, 0 if they are not.
+// life returns how long an account's counters are still needed, or 0 if they are not needed.
 func (m *throttleModel) life(name string, now time.Time) time.Duration {
 	a := m.account(name, now)
 	last := now

@@ -56,7 +56,7 @@ func eachThrottler(t *testing.T, test func(t *testing.T, e throttler, raw redis.
 	}
 }
 
-// own returns a key of the store's own.
+// own returns the key of a record of counters.
 func own(t testing.TB, parts ...string) recordkey.Key {
 	t.Helper()
 	k, err := recordkey.Own(append([]string{"throttle"}, parts...)...)
@@ -66,13 +66,14 @@ func own(t testing.TB, parts ...string) recordkey.Key {
 	return k
 }
 
-// A throttler is an engine together with its method Withdraw.
+// A throttler is an engine with the method Withdraw, which store.Engine lacks.
 type throttler interface {
 	store.Engine
 	Withdraw(ctx context.Context, a store.Counters, as store.Admission) error
 }
 
-// A throttleTest runs the same calls on an engine's counters and on the model, at one time.
+// A throttleTest makes the same calls on an engine and on the model, and compares the results. now
+// is the time of these calls.
 type throttleTest struct {
 	t      *testing.T
 	e      throttler
@@ -117,11 +118,11 @@ func (b *throttleTest) must(what string, err error) {
 	}
 }
 
-// checkGuesses checks that the engine answers a stranger as the model does.
-func (b *throttleTest) checkGuesses(account string) {
+// checkState checks that the engine reports the same state of an account as the model.
+func (b *throttleTest) checkState(account string) {
 	b.t.Helper()
 	got, err := b.e.ThrottleState(context.Background(), b.attempt(account, ""))
-	b.must("look", err)
+	b.must("ThrottleState", err)
 	a := b.model.account(account, b.now)
 	wait := a.strangers.wait(b.now, store.StrangerMax)
 	own := map[time.Time]int{}
@@ -133,26 +134,26 @@ func (b *throttleTest) checkGuesses(account string) {
 	}
 	for last, n := range own {
 		if n != 0 {
-			b.fatalf("look %s: %d failures of the origin of %v are missing in %+v", account, n, last, got)
+			b.fatalf("ThrottleState of %s: the origin that logged in at %v lacks %d failures in %+v", account, last, n, got)
 		}
 	}
 	if got.Wait != wait || got.Failures != a.strangers.failures || len(got.Familiar) != len(a.seen) || !got.Now.Equal(b.now.Truncate(time.Millisecond)) {
-		b.fatalf("look %s: %+v, want to wait %v for %d failures, %d familiar", account, got, wait, a.strangers.failures, len(a.seen))
+		b.fatalf("ThrottleState of %s: got %+v, want a wait of %v for %d failures, and %d familiar origins", account, got, wait, a.strangers.failures, len(a.seen))
 	}
 }
 
 // admit makes an attempt, and checks that the engine answers as the model does.
 func (b *throttleTest) admit(account, origin string) store.Admission {
 	b.t.Helper()
-	b.checkGuesses(account)
+	b.checkState(account)
 	wait, err := b.e.LoginWait(context.Background(), b.attempt(account, origin))
-	b.must("ask", err)
+	b.must("LoginWait", err)
 	got, err := b.e.Admit(context.Background(), b.attempt(account, origin))
 	b.must("admit", err)
 	want := b.model.admit(account, origin, b.now)
 	b.logf("admit %s %q: %+v", account, origin, got)
 	if wait != want.Wait {
-		b.fatalf("ask %s %q: wait %v, want %+v", account, origin, wait, want)
+		b.fatalf("LoginWait of %s from %q: got %v, want that of %+v", account, origin, wait, want)
 	}
 	if got != want {
 		b.fatalf("admit %s %q: got %+v, want %+v", account, origin, got, want)
@@ -160,11 +161,11 @@ func (b *throttleTest) admit(account, origin string) store.Admission {
 	return got
 }
 
-func (b *throttleTest) forgive(account, origin string, as store.Admission) {
+func (b *throttleTest) undo(account, origin string, as store.Admission) {
 	b.t.Helper()
-	b.logf("forgive %s %q", account, origin)
-	b.must("forgive", b.e.Undo(context.Background(), b.attempt(account, origin), as))
-	b.model.forgive(account, origin, b.now, as)
+	b.logf("undo %s %q", account, origin)
+	b.must("undo", b.e.Undo(context.Background(), b.attempt(account, origin), as))
+	b.model.undo(account, origin, b.now, as)
 }
 
 func (b *throttleTest) withdraw(account, origin string, as store.Admission) {
@@ -186,7 +187,7 @@ func (b *throttleTest) logIn(account, origin string) bool {
 	b.t.Helper()
 	as := b.admit(account, origin)
 	if as.Wait == 0 {
-		b.forgive(account, origin, as)
+		b.undo(account, origin, as)
 	}
 	return as.Wait == 0
 }
@@ -214,10 +215,12 @@ type walk struct {
 	last time.Duration // the last wait
 }
 
+// who returns a random account and a random origin.
 func (w *walk) who() (account, origin string) {
 	return []string{"a", "a", "a", "b"}[w.r.IntN(4)], []string{"", "o1", "o1", "o2", "o3", "o4", "o5", "o6", "o7"}[w.r.IntN(9)]
 }
 
+// step makes one random call, or lets time pass.
 func (w *walk) step() {
 	account, origin := w.who()
 	switch n := w.r.IntN(100); {
@@ -260,7 +263,7 @@ func (w *walk) overlap(account, origin string) {
 	for _, i := range [2]int{first, 1 - first} {
 		w.now = w.now.Add(time.Duration(w.r.IntN(2000)) * time.Millisecond)
 		if as[i].Wait == 0 && w.r.IntN(3) > 0 {
-			w.forgive(account, origins[i], as[i])
+			w.undo(account, origins[i], as[i])
 		}
 	}
 }
@@ -287,9 +290,10 @@ func walks() int {
 	return 2000
 }
 
-// TestThrottleIsTheModel compares random sequences of logins with the model. It runs them in
-// parallel lanes, each with its own engine, because an embedded store does one thing at a time.
-func TestThrottleIsTheModel(t *testing.T) {
+// TestThrottleMatchesModel compares random sequences of logins on an engine with the model. It runs
+// them in parallel lanes, each with its own engine, because an embedded store does one thing at a
+// time.
+func TestThrottleMatchesModel(t *testing.T) {
 	// The embedded store's scripts produce a lot of garbage.
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	for _, engine := range throttlers {

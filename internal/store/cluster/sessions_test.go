@@ -66,11 +66,11 @@ func lateStart(id string, seen map[string]string) verb {
 		if _, err := a.engine.StartSession(ctx, s); err == nil {
 			return nil
 		}
-		bond := store.Generation(seen)
+		generation := store.Generation(seen)
 		if seen[store.FieldEpoch] == "" {
-			bond = store.Generation(map[string]string{store.FieldEpoch: s.FirstEpoch})
+			generation = store.Generation(map[string]string{store.FieldEpoch: s.FirstEpoch})
 		}
-		_, _, err := a.engine.run(ctx, onekey.SessionScript, []string{sessionsOfA}, "begin", "", s.ID, bond,
+		_, _, err := a.engine.run(ctx, onekey.SessionScript, []string{sessionsOfA}, "begin", "", s.ID, generation,
 			"3600000", "3600000", s.Origin, "", "100", "")
 		return err
 	}}

@@ -25,11 +25,11 @@ var (
 // sessions of the entry are ended between the two, the session that the second script stores is
 // bound to an old epoch, and so is not valid.
 func (ks *Keys) StartSession(ctx context.Context, s store.SessionStart) (store.Session, error) {
-	bond, err := ks.sessionBond(ctx, s)
+	generation, err := ks.sessionGeneration(ctx, s)
 	if err != nil {
 		return store.Session{}, err
 	}
-	texts, err := ks.runSessions(ctx, s.PRK, "begin", s.Note, s.Now, s.ID, bond,
+	texts, err := ks.runSessions(ctx, s.PRK, "begin", s.Note, s.Now, s.ID, generation,
 		strconv.FormatInt(s.Life.Milliseconds(), 10), strconv.FormatInt(s.Idle.Milliseconds(), 10),
 		recordkey.Escape(s.Origin), recordkey.Escape(s.Agent), strconv.Itoa(store.MaxSessions))
 	if err != nil {
@@ -41,8 +41,8 @@ func (ks *Keys) StartSession(ctx context.Context, s store.SessionStart) (store.S
 	return store.Session{}, store.ErrConflict // the session ended before the reply came
 }
 
-// sessionBond returns the generation that a session of the entry is bound to, if one may begin.
-func (ks *Keys) sessionBond(ctx context.Context, s store.SessionStart) (string, error) {
+// sessionGeneration returns the generation that a session of the entry is bound to, if one may begin.
+func (ks *Keys) sessionGeneration(ctx context.Context, s store.SessionStart) (string, error) {
 	reply, _, err := ks.client.Write(ctx, EpochScript, []string{s.PRK.String()}, []string{
 		s.PRK.Type(), store.Rev(s.Seen[store.FieldRev]), s.Seen[store.FieldEpoch], s.Seen[store.FieldChanged], s.FirstEpoch,
 	})
@@ -60,14 +60,14 @@ func (ks *Keys) sessionBond(ctx context.Context, s store.SessionStart) (string, 
 }
 
 // ListSessions implements [store.Sessions].
-func (ks *Keys) ListSessions(ctx context.Context, prk recordkey.Key, bond string, now time.Time) ([]store.Session, error) {
-	texts, err := ks.runSessions(ctx, prk, "list", store.Note{}, now, "", bond)
+func (ks *Keys) ListSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) ([]store.Session, error) {
+	texts, err := ks.runSessions(ctx, prk, "list", store.Note{}, now, "", generation)
 	return parseSessions(texts), redisx.IgnoreUnknownOutcome(err)
 }
 
 // VerifySession implements [store.Sessions] with one script, which may be sent again.
-func (ks *Keys) VerifySession(ctx context.Context, prk recordkey.Key, id, bond string, now time.Time) (store.Session, error) {
-	texts, err := ks.runSessions(ctx, prk, "verify", store.Note{}, now, id, bond)
+func (ks *Keys) VerifySession(ctx context.Context, prk recordkey.Key, id, generation string, now time.Time) (store.Session, error) {
+	texts, err := ks.runSessions(ctx, prk, "verify", store.Note{}, now, id, generation)
 	if err != nil {
 		return store.Session{}, err
 	}
@@ -85,8 +85,8 @@ func (ks *Keys) EndSession(ctx context.Context, prk recordkey.Key, id string, n 
 }
 
 // ClearSessions implements [store.Sessions] with one script, which may be sent again.
-func (ks *Keys) ClearSessions(ctx context.Context, prk recordkey.Key, bond string, now time.Time) error {
-	_, err := ks.runSessions(ctx, prk, "clear", store.Note{}, now, "", bond)
+func (ks *Keys) ClearSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) error {
+	_, err := ks.runSessions(ctx, prk, "clear", store.Note{}, now, "", generation)
 	return err
 }
 
