@@ -120,8 +120,8 @@ func parseCounts(keys []string, reply any) ([]int64, error) {
 	return counts, err
 }
 
-// guessesHeader is the number of items in a reply to "look" that precede those of familiar origins.
-const guessesHeader = 5
+// stateHeader is the number of items in a reply to "look" that precede those of familiar origins.
+const stateHeader = 5
 
 // ThrottleState implements [store.Engine] with the same script as Admit, so that the rules are in
 // one place. The verb "look" only reads, so the script may arrive twice.
@@ -135,8 +135,8 @@ func (ks *Keys) ThrottleState(ctx context.Context, a store.Counters) (store.Thro
 	switch {
 	case errors.Is(err, store.ErrCorrupt):
 		return store.ThrottleState{}, err
-	case err == nil && (len(n) < guessesHeader || len(n)%2 != guessesHeader%2):
-		err = redisx.CheckLength(len(n), guessesHeader)
+	case err == nil && (len(n) < stateHeader || len(n)%2 != stateHeader%2):
+		err = redisx.CheckLength(len(n), stateHeader)
 	}
 	if err != nil {
 		return store.ThrottleState{}, fmt.Errorf("reading the counted attempts: %w", redisx.Fail(err))
@@ -145,7 +145,7 @@ func (ks *Keys) ThrottleState(ctx context.Context, a store.Counters) (store.Thro
 	if n[4] > 0 {
 		g.Until = time.UnixMilli(n[4])
 	}
-	for pair := range slices.Chunk(n[guessesHeader:], 2) {
+	for pair := range slices.Chunk(n[stateHeader:], 2) {
 		g.Familiar = append(g.Familiar, store.FamiliarOrigin{LastLogin: time.UnixMilli(pair[0]), Failures: int(pair[1])})
 	}
 	slices.SortFunc(g.Familiar, func(a, b store.FamiliarOrigin) int {

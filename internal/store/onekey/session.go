@@ -41,7 +41,8 @@ func (ks *Keys) StartSession(ctx context.Context, s store.SessionStart) (store.S
 	return store.Session{}, store.ErrConflict // the session ended before the reply came
 }
 
-// sessionGeneration returns the generation that a session of the entry is bound to, if one may begin.
+// sessionGeneration returns the generation to which a session of the entry is bound, if a session
+// may begin.
 func (ks *Keys) sessionGeneration(ctx context.Context, s store.SessionStart) (string, error) {
 	reply, _, err := ks.client.Write(ctx, EpochScript, []string{s.PRK.String()}, []string{
 		s.PRK.Type(), store.Rev(s.Seen[store.FieldRev]), s.Seen[store.FieldEpoch], s.Seen[store.FieldChanged], s.FirstEpoch,

@@ -23,20 +23,20 @@ func TestThrottleForgets(t *testing.T) {
 	token := func(i int) string { return "token_" + string(rune('a'+i/26)) + string(rune('a'+i%26)) + "____" }
 	call("first_______", "")
 	if again := call("first_______", "10"); len(again) != 3 || again[0] != 0 {
-		t.Errorf("sent again: %v", again)
+		t.Errorf("sent again: got %v, want the first reply, {0, 0, 0}", again)
 	}
 	for i := range 64 {
 		call(token(i), "")
 	}
 	for _, since := range []string{"10", "60000"} {
 		if again := call("first_______", since); len(again) != 1 {
-			t.Errorf("sent again after 64 others: %v, want {-1}: unknown", again)
+			t.Errorf("sent again after 64 others: got %v, want {-1}, which means unknown", again)
 		}
 	}
 	if n := raw.HGet(ctx, key, "sn").Val(); n != "65" {
 		t.Errorf("counted %s, want 65", n)
 	}
 	if again := call(token(1), "10"); len(again) != 3 {
-		t.Errorf("sent again while remembered: %v", again)
+		t.Errorf("sent again while it is remembered: got %v, want the first reply", again)
 	}
 }

@@ -12,15 +12,15 @@ import (
 // answer all of them, and afterwards no goroutine and no call may be left.
 func TestBatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const callers, most = 200, 16
+		const callers, limit = 200, 16
 		var mu sync.Mutex
 		var sizes []int
-		leave := make(chan bool)
-		b := NewBatcher(most, func(_ context.Context, some []int) {
-			<-leave
+		release := make(chan bool)
+		b := NewBatcher(limit, func(_ context.Context, items []int) {
+			<-release
 			mu.Lock()
 			defer mu.Unlock()
-			sizes = append(sizes, len(some))
+			sizes = append(sizes, len(items))
 		})
 		for i := range callers {
 			go func() {
@@ -30,19 +30,19 @@ func TestBatcher(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		close(leave)
+		close(release)
 		synctest.Wait()
 		answered := 0
 		for _, n := range sizes {
-			if answered += n; n > most {
-				t.Errorf("a flush of %d", n)
+			if answered += n; n > limit {
+				t.Errorf("a flush of %d calls, want at most %d", n, limit)
 			}
 		}
-		if answered != callers || len(sizes) > MaxFlushes+callers/most+1 {
-			t.Errorf("answered %d calls in flushes of %v", answered, sizes)
+		if answered != callers || len(sizes) > MaxFlushes+callers/limit+1 {
+			t.Errorf("answered %d calls in flushes of %v, want %d in at most %d flushes", answered, sizes, callers, MaxFlushes+callers/limit+1)
 		}
 		if b.flushes != 0 || len(b.waiting) != 0 {
-			t.Errorf("%d runs go on, and %d calls wait", b.flushes, len(b.waiting))
+			t.Errorf("%d flushes and %d waiting calls are left, want none", b.flushes, len(b.waiting))
 		}
 	})
 }
@@ -50,11 +50,11 @@ func TestBatcher(t *testing.T) {
 // TestBatcherPanic makes a flush panic or end its goroutine, as a hook of the client may. Each of
 // its callers must panic, and later flushes must work.
 func TestBatcherPanic(t *testing.T) {
-	b := NewBatcher(2, func(_ context.Context, some []int) {
+	b := NewBatcher(2, func(_ context.Context, items []int) {
 		switch {
-		case some[0] == -1:
+		case items[0] == -1:
 			panic("a hook")
-		case some[0] == -2:
+		case items[0] == -2:
 			runtime.Goexit()
 		}
 	})
@@ -68,7 +68,7 @@ func TestBatcherPanic(t *testing.T) {
 	want := map[int]any{-1: "a hook", -2: errExited}
 	for _, n := range []int{1, -1, -1, -1, -1, 2, -2, -2, -2, -2, 3} {
 		if got := do(n); got != want[n] {
-			t.Errorf("%d: %v, want %v", n, got, want[n])
+			t.Errorf("Do(%d) panicked with %v, want %v", n, got, want[n])
 		}
 	}
 }

@@ -48,20 +48,20 @@ func TestFail(t *testing.T) {
 	} {
 		err := Fail(tt.err)
 		if !errors.Is(err, tt.err) {
-			t.Errorf("Fail(%v) = %v: the cause is lost", tt.err, err)
+			t.Errorf("Fail(%v) = %v, which does not wrap its cause", tt.err, err)
 		}
 		if got := errors.Is(err, store.ErrUnavailable); got != tt.unavailable {
 			t.Errorf("Fail(%v) is ErrUnavailable: %v, want %v", tt.err, got, tt.unavailable)
 		}
 		if got := Retryable(tt.err); got != tt.retryable {
-			t.Errorf("Passing(%v) = %v, want %v", tt.err, got, tt.retryable)
+			t.Errorf("Retryable(%v) = %v, want %v", tt.err, got, tt.retryable)
 		}
 		if got := Sent(tt.err); got != tt.sent {
 			t.Errorf("Sent(%v) = %v, want %v", tt.err, got, tt.sent)
 		}
 	}
 	if Fail(nil) != nil {
-		t.Error("Fail(nil) is an error")
+		t.Error("Fail(nil) is not nil")
 	}
 }
 
@@ -89,11 +89,11 @@ func TestParseReply(t *testing.T) {
 		{"SMEMBERS", int64(0), store.Reply{}, false},
 		{"HGET", int64(0), store.Reply{}, false},
 		{"HGET", []any{}, store.Reply{}, false},
-		{"NOBODY", int64(0), store.Reply{}, false},
+		{"UNKNOWN", int64(0), store.Reply{}, false},
 	} {
 		got, err := ParseReply(tt.command, tt.in)
 		if (err == nil) != tt.ok || err != nil && !errors.Is(err, store.ErrReply) {
-			t.Errorf("ParseReply(%s, %v): %v", tt.command, tt.in, err)
+			t.Errorf("ParseReply(%s, %v) returns the error %v; want success: %v, otherwise ErrReply", tt.command, tt.in, err, tt.ok)
 		}
 		if tt.ok && (got.Nil != tt.want.Nil || got.Int != tt.want.Int || got.Text != tt.want.Text || len(got.Items) != len(tt.want.Items)) {
 			t.Errorf("ParseReply(%s, %v) = %+v, want %+v", tt.command, tt.in, got, tt.want)

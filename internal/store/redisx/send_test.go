@@ -35,9 +35,9 @@ func newTwoNodeClient(t *testing.T, h *batchRecorder) *redisx.Client {
 	return redisx.NewClient(cc, redisx.Retry{}, false)
 }
 
-// TestNodesApart checks that a node that does not answer delays no callers of another node, however
-// many of them share round trips.
-func TestNodesApart(t *testing.T) {
+// TestSlowNodeDelaysNoOther checks that a node that does not answer delays no callers of another
+// node, however many of them share round trips.
+func TestSlowNodeDelaysNoOther(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	asked, release := make(chan struct{}), make(chan struct{})
@@ -70,9 +70,9 @@ func TestNodesApart(t *testing.T) {
 	all.Wait()
 }
 
-// TestNodesShare checks that many concurrent callers of one cluster node share round trips, and
-// that each gets the reply to its own command.
-func TestNodesShare(t *testing.T) {
+// TestCallersOfNodeShareRoundTrips checks that many concurrent callers of one cluster node share
+// round trips, and that each gets the reply to its own command.
+func TestCallersOfNodeShareRoundTrips(t *testing.T) {
 	// Each command takes a millisecond, so that others arrive meanwhile.
 	h, ctx := &batchRecorder{before: func(redis.Cmder) { time.Sleep(time.Millisecond) }}, t.Context()
 	c := newTwoNodeClient(t, h)
@@ -85,7 +85,7 @@ func TestNodesShare(t *testing.T) {
 			}
 			cmd := redis.NewStringCmd(ctx, "get", key)
 			if err := c.Process(ctx, cmd); err != nil || cmd.Val() != fmt.Sprint(i) {
-				t.Errorf("%d: %q, %v", i, cmd.Val(), err)
+				t.Errorf("get %s: got %q, %v, want %d", key, cmd.Val(), err, i)
 			}
 		})
 	}

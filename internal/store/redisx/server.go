@@ -46,10 +46,10 @@ var probes = []struct {
 // so does a ClusterClient with a dynamic command-info resolver. An engine could then take a missing
 // reply for the answer that a record does not exist.
 func VerifyTransparent(ctx context.Context, c redis.UniversalClient) error {
-	for _, f := range probes {
-		cmd := NewNoRetryCmd(ctx, f.args)
-		_, err := Answer(cmd.Cmd, c.Process(ctx, cmd), f.reply)
-		if err := probeError(f.args[0], err); err != nil {
+	for _, probe := range probes {
+		cmd := NewNoRetryCmd(ctx, probe.args)
+		_, err := Answer(cmd.Cmd, c.Process(ctx, cmd), probe.reply)
+		if err := probeError(probe.args[0], err); err != nil {
 			return err
 		}
 	}
@@ -172,19 +172,19 @@ others[1] = tostring(counted)
 return {found[1], others}`
 
 // Tally does the work of tallyScript on keys, for a server that cannot run it.
-func Tally(ctx context.Context, server redis.Cmdable, keys []string, begin string) ([]string, error) {
+func Tally(ctx context.Context, server redis.Cmdable, keys []string, prefix string) ([]string, error) {
 	pipe := server.Pipeline()
-	keys = slices.DeleteFunc(keys, func(key string) bool { return strings.Contains(strings.TrimPrefix(key, begin), "/") })
-	lives := make([]*redis.Cmd, len(keys))
+	keys = slices.DeleteFunc(keys, func(key string) bool { return strings.Contains(strings.TrimPrefix(key, prefix), "/") })
+	ttls := make([]*redis.Cmd, len(keys))
 	for i, key := range keys {
-		lives[i] = pipe.Do(ctx, "pttl", key)
+		ttls[i] = pipe.Do(ctx, "pttl", key)
 	}
 	if err := Exec(ctx, pipe); err != nil {
 		return nil, err
 	}
 	counted, others := 0, []string{""}
-	for i, life := range lives {
-		if life.Val() == int64(-1) {
+	for i, ttl := range ttls {
+		if ttl.Val() == int64(-1) {
 			counted++
 		} else {
 			others = append(others, keys[i])

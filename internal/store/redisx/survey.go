@@ -43,8 +43,8 @@ func Survey(ctx context.Context, c redis.Cmdable, name string, closely bool) (st
 		s.Save = cmp.Or(points, store.NoSave)
 	}
 	if now, err := clock.Result(); err == nil {
-		ahead := store.ClockOf(now, before, after)
-		s.Clock = &ahead
+		reading := store.ClockOf(now, before, after)
+		s.Clock = &reading
 	}
 	return s, nil
 }

@@ -30,9 +30,9 @@ func describe(s store.Server) string {
 
 func TestSurvey(t *testing.T) {
 	for _, test := range []struct {
-		name, config, may string
-		closely           bool
-		want, warns       string // the codes
+		name, config, rights string
+		closely              bool
+		want, warns          string // the result of describe, and the codes of the warnings
 	}{
 		{name: "default test server", closely: true, want: "master noeviction no everysec ok never ok 0s 0s clock", warns: "not_persistent"},
 		{name: "default test server, not closely", want: "master noeviction no  ok  ok 0s nil"},
@@ -43,15 +43,15 @@ func TestSurvey(t *testing.T) {
 		{name: "evicting", config: "maxmemory-policy allkeys-lru", want: "master allkeys-lru no  ok  ok 0s nil", warns: "evicts"},
 		{name: "evicting keys with a time to live", config: "maxmemory-policy volatile-ttl", want: "master volatile-ttl no  ok  ok 0s nil", warns: "evicts"},
 		{name: "a replica", config: "replicaof 127.0.0.1 1", want: "replica noeviction no  ok  ok 0s nil", warns: "replica"},
-		{name: "least rights", closely: true, may: "+info +time", want: "master noeviction no  ok  ok 0s nil clock"},
-		{name: "INFO is forbidden", may: "+get", want: "       nil nil"},
-		{name: "all is forbidden", closely: true, may: "+get", want: "       nil nil"},
+		{name: "least rights", closely: true, rights: "+info +time", want: "master noeviction no  ok  ok 0s nil clock"},
+		{name: "INFO is forbidden", rights: "+get", want: "       nil nil"},
+		{name: "everything is forbidden", closely: true, rights: "+get", want: "       nil nil"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t, redistest.Config(strings.Split("user app on nopass ~* -@all "+test.may+"\n"+test.config, "\n")...))
+			server := redistest.Start(t, redistest.Config(strings.Split("user app on nopass ~* -@all "+test.rights+"\n"+test.config, "\n")...))
 			o := &redis.Options{Addr: server.Addr(), DisableIdentity: true}
-			if test.may != "" {
+			if test.rights != "" {
 				o.Username, o.Password = "app", "any"
 			}
 			c := redis.NewClient(o)
@@ -82,7 +82,7 @@ func TestSurveyNames(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "app", Password: "any"})
 	defer c.Close()
 	if s, err = Survey(t.Context(), c, "", true); err != nil || s.Name != "that Sentinels name" {
-		t.Errorf("got %q, %v", s.Name, err)
+		t.Errorf("without the permission: got %q, %v, want %q", s.Name, err, "that Sentinels name")
 	}
 }
 
@@ -98,11 +98,11 @@ func TestSurveyVersions(t *testing.T) {
 	}
 	failed := parseInfo("here", "rdb_last_bgsave_status:err\r\naof_last_write_status:err\r\n")
 	if failed.LastSave != "err" || failed.LastAppend != "err" {
-		t.Errorf("got %+v", failed)
+		t.Errorf("got %+v, want err for LastSave and LastAppend", failed)
 	}
 }
 
-func TestSurveyOfNothing(t *testing.T) {
+func TestSurveyOfStoppedServer(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client()
 	server.Kill()

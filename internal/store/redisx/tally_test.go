@@ -48,7 +48,7 @@ func TestTally(t *testing.T) {
 			}
 			slices.Sort(others)
 			if total != 9000 || !slices.Equal(slices.Compact(others), gone) {
-				t.Errorf("in batches of %d: %d, and %q", batch, total, others)
+				t.Errorf("in batches of %d: got %d entries, and the keys %q; want 9000, and %q", batch, total, others, gone)
 			}
 		}
 	}
