@@ -227,18 +227,18 @@ func (a *attempt) claim(ctx context.Context, srk recordkey.Key) error {
 // Later attempts need not look for those, because prepare has done so.
 func (a *attempt) checkAndStage(ctx context.Context) error {
 	n, m := len(a.c.Elsewhere), len(a.stages)
-	var before []store.Container
+	var leftovers []store.Container
 	if a.c.Create && !a.c.Fresh && !a.contended {
-		before = a.c.Leftovers()
+		leftovers = a.c.Leftovers()
 	}
-	return parallel(n+m+len(before), func(i int) error {
+	return parallel(n+m+len(leftovers), func(i int) error {
 		switch {
 		case i < n:
 			return a.checkElsewhere(ctx, a.c.Elsewhere[i])
 		case i < n+m:
 			return a.stageRecord(ctx, a.stages[i-n])
 		}
-		found, err := a.e.query(ctx, redisx.IsNumber, "exists", before[i-n-m].Key.String())
+		found, err := a.e.query(ctx, redisx.IsNumber, "exists", leftovers[i-n-m].Key.String())
 		if err == nil && found == int64(1) {
 			return errRetry // prepare removes the record before the next attempt
 		}

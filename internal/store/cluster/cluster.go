@@ -149,16 +149,16 @@ func loadLater(node *redis.Client) {
 // Each wait of Settle is half as long again as the one before. All of them together are longer than
 // dyingTime, after which every writer has finished what it began, or has died.
 const (
-	maxLingers  = 11
-	firstLinger = 100 * time.Millisecond
+	maxSettleWaits  = 11
+	firstSettleWait = 100 * time.Millisecond
 )
 
 // Settle implements [store.Engine].
 func (e *Engine) Settle(ctx context.Context, n int) (bool, error) {
-	if n >= maxLingers || store.HasNoOtherWriters(ctx) {
+	if n >= maxSettleWaits || store.HasNoOtherWriters(ctx) {
 		return false, nil
 	}
-	wait := firstLinger
+	wait := firstSettleWait
 	for range n {
 		wait += wait / 2
 	}

@@ -20,12 +20,12 @@ func (a *attempt) commit(ctx context.Context) error {
 		return err
 	}
 	words := redisx.Items(reply)
-	what, past := redisx.Text(words, 0), redisx.Text(words, 1)
+	verdict, past := redisx.Text(words, 0), redisx.Text(words, 1)
 	switch {
-	case what == "ok":
+	case verdict == "ok":
 		a.history = past
 		return nil
-	case what == "tokens" && !a.c.Tokens.Known: // a token was issued since the entry was read
+	case verdict == "tokens" && !a.c.Tokens.Known: // a token was issued since the entry was read
 		a.c.Tokens.Known = true
 		return a.commit(ctx)
 	}
@@ -33,20 +33,20 @@ func (a *attempt) commit(ctx context.Context) error {
 		return store.ErrOutcomeUnknown
 	}
 	switch {
-	case what == "late":
+	case verdict == "late":
 		return errExpired
-	case what == "exists":
+	case verdict == "exists":
 		return store.DuplicateField(a.c.Key.Field())
-	case what == "absent", what == "token":
+	case verdict == "absent", verdict == "token":
 		return store.ErrNotFound
-	case what == "damaged":
+	case verdict == "damaged":
 		return damagedError(a.c.Key)
-	case what == "conflict" && !a.c.Create && store.Rev(past) != a.c.Expected.Rev:
+	case verdict == "conflict" && !a.c.Create && store.Rev(past) != a.c.Expected.Rev:
 		return store.ErrConflict
-	case what == "conflict", what == "dying", what == "filling":
+	case verdict == "conflict", verdict == "dying", verdict == "filling":
 		return errRetry // the entry was fenced, is being removed or filled, or has a new token
 	}
-	return &redisx.UnknownError{Cause: redisx.UnknownWord(what)}
+	return &redisx.UnknownError{Cause: redisx.UnknownWord(verdict)}
 }
 
 // sendCommit sends the commit script. In a slot that is being migrated, there may be no node that

@@ -106,8 +106,8 @@ func (e *Engine) dropAll(ctx context.Context, c store.Change) error {
 		return err
 	}
 	fields := stored[0].Fields
-	going := slices.Concat(c.Drop, store.StoredSchema{JSON: fields[store.FieldSchema], Fields: slices.Collect(maps.Keys(fields))}.MoreDrops(c))
-	return parallel(len(going), func(i int) error { return e.drop(ctx, going[i]) })
+	drops := slices.Concat(c.Drop, store.StoredSchema{JSON: fields[store.FieldSchema], Fields: slices.Collect(maps.Keys(fields))}.MoreDrops(c))
+	return parallel(len(drops), func(i int) error { return e.drop(ctx, drops[i]) })
 }
 
 // drop removes a tertiary record of a dead entry, and takes the entry out of the index sets of its

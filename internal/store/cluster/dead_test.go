@@ -19,7 +19,7 @@ func TestInterruptedDelete(t *testing.T) {
 	const most = 100
 	for steps, ended := 0, false; !ended; steps++ {
 		if steps == most {
-			t.Fatal("the delete does not end")
+			t.Fatalf("the delete has not ended after %d steps", most)
 		}
 		t.Run(fmt.Sprint(steps), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -67,15 +67,15 @@ func (s *simulation) createAnew(t *testing.T) {
 	case !dead && err == nil:
 		t.Error("created over a live entry")
 	case dead && err != nil:
-		t.Errorf("got %v", err)
+		t.Errorf("creating over a dead entry: got %v, want success", err)
 	case waits != (took > finishTime), took > dyingTime+2*time.Second:
-		t.Errorf("waited %v; the removal was under way: %v", took, waits)
+		t.Errorf("the create took %v; want more than %v if a removal was under way, here %v, and at most %v", took, finishTime, waits, dyingTime+2*time.Second)
 	}
 	if v := checkRecreated(s); v != "" {
 		t.Error(v)
 	}
 	if c := s.world.at("user/uid:A"); dead && (c.field("~dying") != nil || c.field("~since") != nil) {
-		t.Errorf("still dying: %v", c)
+		t.Errorf("the new entry still has marks of removals: %v", c)
 	}
 }
 

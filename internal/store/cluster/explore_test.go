@@ -349,7 +349,7 @@ func (m state) sum() uint64 {
 // checkInvariants returns which invariant the records break, or "" for none.
 func (x *explorer) checkInvariants(m state) string {
 	if m.outdated && !m.undone {
-		return "schema: committed under one that is gone"
+		return "schema: a commit was made under one that is no longer in force"
 	}
 	if m.wrongAnswer != "" {
 		return m.wrongAnswer

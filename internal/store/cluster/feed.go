@@ -25,7 +25,7 @@ func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n store.Note, hist
 		}
 	}
 	part := store.FeedPart(prk)
-	fed, err := store.FeedProgressKey(prk, store.FeedChanges, part)
+	progress, err := store.FeedProgressKey(prk, store.FeedChanges, part)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n store.Note, hist
 	}
 	args := e.NoteArgs(onekey.NotesFeed, store.FeedChanges, prk, store.Note{Lines: lines, Now: n.Now})
 	e.TrimOccasionally(ctx, store.FeedChanges, stream.String())
-	_, _, err = e.run(ctx, onekey.FeedScript, []string{fed.String(), stream.String()}, args...)
+	_, _, err = e.run(ctx, onekey.FeedScript, []string{progress.String(), stream.String()}, args...)
 	return err
 }
 

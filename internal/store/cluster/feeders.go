@@ -53,21 +53,21 @@ func (q *feedQueue) update(prk recordkey.Key, n store.Note) bool {
 }
 
 // put adds an entry. The caller must have acquired a place in q.queued for it.
-func (q *feedQueue) put(prk recordkey.Key, u feedItem) {
-	if !q.update(prk, u.note) {
+func (q *feedQueue) put(prk recordkey.Key, item feedItem) {
+	if !q.update(prk, item.note) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.waiting[prk] = u
+		q.waiting[prk] = item
 	}
 }
 
 // take removes an entry from those that wait, and reports whether it was waiting.
-func (q *feedQueue) take(prk recordkey.Key) (u feedItem, waits bool) {
+func (q *feedQueue) take(prk recordkey.Key) (item feedItem, waits bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	u, waits = q.waiting[prk]
+	item, waits = q.waiting[prk]
 	delete(q.waiting, prk)
-	return u, waits
+	return item, waits
 }
 
 // feedLater queues an entry whose history has lines that the feed lacks, if n has any lines. The
@@ -106,12 +106,12 @@ func (e *Engine) feedInTurn(ctx context.Context, q *feedQueue, prk recordkey.Key
 		return
 	}
 	defer release(q.working)
-	u, waits := q.take(prk)
+	item, waits := q.take(prk)
 	if !waits {
 		return
 	}
 	for {
-		err := e.feed(ctx, prk, u.note, u.history)
+		err := e.feed(ctx, prk, item.note, item.history)
 		if err == nil || !redisx.Retryable(err) || e.pause(ctx, feedRetryPause) != nil {
 			return
 		}

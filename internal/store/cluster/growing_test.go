@@ -75,7 +75,7 @@ const (
 func grow(steps string) verb {
 	return verb{name: "grow by " + strings.ReplaceAll(steps, " ", ","), do: func(ctx context.Context, a *actor) error {
 		for step := range strings.FieldsSeq(steps) {
-			if err := growing[step+" "](ctx, a); err != nil {
+			if err := growSteps[step+" "](ctx, a); err != nil {
 				return err
 			}
 		}
@@ -83,7 +83,8 @@ func grow(steps string) verb {
 	}}
 }
 
-var growing = map[string]func(context.Context, *actor) error{
+// growSteps maps the steps to functions that take them.
+var growSteps = map[string]func(context.Context, *actor) error{
 	announceStep: func(ctx context.Context, a *actor) error {
 		state := []store.Facet{{Field: "fingerprint", Wire: people.Guard.Fingerprint}, {Field: "schema", Wire: people.Guard.JSON}}
 		is, err := a.engine.Repair(ctx, store.ReplaceSchema{Guard: people.Guard, Seen: older.Guard.Fingerprint, Fields: state})
@@ -191,8 +192,8 @@ func (s *simulation) checkStoredSchema() string {
 	return ""
 }
 
-// indexes reports whether the index of jobs must be complete.
-func (s *simulation) indexes() bool {
+// jobIndexMustBeComplete reports whether each live entry must be in the index of its job.
+func (s *simulation) jobIndexMustBeComplete() bool {
 	return s.world.at(indexBuilding) == nil || s.world.at(indexComplete) != nil
 }
 
@@ -241,7 +242,7 @@ func TestIndexBuildOrder(t *testing.T) {
 						}
 					}
 				}
-				t.Error("not found")
+				t.Error("the search found no violation")
 			})
 		})
 	}

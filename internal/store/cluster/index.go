@@ -155,13 +155,13 @@ func (e *Engine) membersIn(ctx context.Context, set string, members []string) (m
 	if err != nil || reply == nil {
 		return nil, err
 	}
-	are, err := redisx.Numbers(reply)
-	if err = cmp.Or(err, redisx.CheckLength(len(are), len(members))); err != nil {
+	flags, err := redisx.Numbers(reply)
+	if err = cmp.Or(err, redisx.CheckLength(len(flags), len(members))); err != nil {
 		return nil, redisx.Fail(err)
 	}
 	has := map[string]bool{}
-	for i, is := range are {
-		has[members[i]] = is == 1
+	for i, flag := range flags {
+		has[members[i]] = flag == 1
 	}
 	return has, nil
 }

@@ -42,13 +42,13 @@ func TestRank(t *testing.T) {
 		after        bool // the place is taken after Align
 		afterVacated bool // a place that was taken is still taken after Align with Vacate
 	}{
-		{"it has the value", entries(someRev, "A name=n")(), true, false},
-		{"it has another", entries(someRev, "A name=m")(), false, true},
-		{"it has none", entries(someRev, "A email=n")(), false, false},
-		{"it is dead", dead, false, false},
-		{"it is not an entry", empty, false, false},
-		{"it is a string", map[string]*cell{"user/uid:A": text("x")}, false, false},
-		{"it was never there", noRecords(), false, false},
+		{"the entry has the value", entries(someRev, "A name=n")(), true, false},
+		{"the entry has another value", entries(someRev, "A name=m")(), false, true},
+		{"the entry has no value", entries(someRev, "A email=n")(), false, false},
+		{"the entry is a tombstone", dead, false, false},
+		{"~isa is empty", empty, false, false},
+		{"the record is a string", map[string]*cell{"user/uid:A": text("x")}, false, false},
+		{"there is no record", noRecords(), false, false},
 	} {
 		e, w := newDirectEngine(t, tt.start)
 		taken := func() bool { return w.at(index.String()).field(ranked.Member) != nil }
@@ -57,12 +57,12 @@ func TestRank(t *testing.T) {
 				w.do([]string{"zadd", index.String(), "0", ranked.Member})
 			}
 			if _, err := e.Repair(t.Context(), store.Align{Entry: parsed(t, "user/uid:A"), At: ranked}); err != nil || taken() != tt.after {
-				t.Errorf("%s: occupied, before %v: %v, %v; want %v", tt.name, before, taken(), err, tt.after)
+				t.Errorf("%s: Align of a place that was taken: %v: it is now taken: %v, %v; want %v", tt.name, before, taken(), err, tt.after)
 			}
 		}
 		w.do([]string{"zadd", index.String(), "0", ranked.Member})
 		if _, err := e.Repair(t.Context(), store.Align{Entry: parsed(t, "user/uid:A"), At: ranked, Vacate: true}); err != nil || taken() != tt.afterVacated {
-			t.Errorf("%s: vacated: %v, %v; want %v", tt.name, taken(), err, tt.afterVacated)
+			t.Errorf("%s: Align with Vacate: the place is now taken: %v, %v; want %v", tt.name, taken(), err, tt.afterVacated)
 		}
 	}
 }
@@ -78,9 +78,9 @@ func TestMembershipsOfChange(t *testing.T) {
 		name, holds string
 		want        string
 	}{
-		{"as it was committed", "n", "new"},
-		{"changed back meanwhile", "o", "old"},
-		{"changed to a third meanwhile", "x", ""},
+		{"the entry has the new value", "n", "new"},
+		{"the entry has the old value again", "o", "old"},
+		{"the entry has a third value by now", "x", ""},
 	} {
 		e, w := newDirectEngine(t, entries(someRev, "A name="+tt.holds)())
 		w.do([]string{"zadd", "user/job:x/~prks", "0", "old"})
@@ -122,7 +122,7 @@ func TestRemove(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		start map[string]*cell
-		l     store.Remove
+		step  store.Remove
 		gone  bool
 		fence any
 	}{
@@ -141,16 +141,16 @@ func TestRemove(t *testing.T) {
 		{"counters that can now be read", sound, counters, false, nil},
 	} {
 		e, w := newDirectEngine(t, tt.start)
-		gone, err := e.Repair(t.Context(), tt.l)
-		left := w.at(tt.l.Key)
+		gone, err := e.Repair(t.Context(), tt.step)
+		left := w.at(tt.step.Key)
 		if err != nil || gone != tt.gone || gone == (left != nil) {
-			t.Errorf("%s: got %v, %v, and %v is left; want %v", tt.name, gone, err, left, tt.gone)
+			t.Errorf("%s: removed: %v, %v, and %v is left; want %v", tt.name, gone, err, left, tt.gone)
 		}
 		if c := w.at("user/uid:A"); c.kind == 'h' && (c.field(store.FieldFence) != tt.fence || c.field("~dying") != nil) {
 			t.Errorf("%s: the entry is %v, want ~fence %v", tt.name, c, tt.fence)
 		}
-		if again, err := e.Repair(t.Context(), tt.l); again || err != nil {
-			t.Errorf("%s, once more: %v, %v", tt.name, again, err)
+		if again, err := e.Repair(t.Context(), tt.step); again || err != nil {
+			t.Errorf("%s: a second Repair returns %v, %v, want false", tt.name, again, err)
 		}
 	}
 }

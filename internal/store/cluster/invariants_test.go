@@ -142,7 +142,7 @@ func (s *simulation) garbage() string {
 			}
 		case recordkey.KindIndex:
 			for m := range c.hash {
-				if s.indexes() && !s.isIn(m, k.Field(), k.Value()) {
+				if s.jobIndexMustBeComplete() && !s.isIn(m, k.Field(), k.Value()) {
 					v = "I4: left over: " + m + " in " + key
 				}
 			}
@@ -170,7 +170,7 @@ func (s *simulation) checkIndex(k recordkey.Key, c *cell) string {
 		return "still staged: " + k.String()
 	case !r.Live() && c.ends == 0:
 		return "a tombstone without an end: " + k.String()
-	case r.Live() && r.Fields["job"] != "" && s.indexes():
+	case r.Live() && r.Fields["job"] != "" && s.jobIndexMustBeComplete():
 		return s.checkIndexed(k, "job", r.Fields["job"])
 	}
 	return ""

@@ -34,18 +34,18 @@ func TestLocate(t *testing.T) {
 		at      redisx.Cursor
 		err     error
 	}{
-		{"the beginning", []master{a, b}, "", 0, begin, nil},
+		{"an empty cursor", []master{a, b}, "", 0, begin, nil},
 		{"a master that is still there", []master{a, b, c}, b.cursor(at), 1, at, nil},
 		{"a name with dashes", []master{a, b, c}, c.cursor(redisx.Cursor{At: 7}), 2, redisx.Cursor{At: 7}, nil},
 		{"the beginning of a master", []master{a, b, c}, b.cursor(begin), 1, begin, nil},
-		{"replaced: its shard from the beginning", []master{a, of(first, 1), c}, b.cursor(at), 1, begin, nil},
-		{"one before it replaced", []master{first, b, c}, b.cursor(at), 1, at, nil},
-		{"one after it replaced", []master{a, b, of(first, 4)}, b.cursor(at), 1, at, nil},
-		{"it and all others replaced", []master{of(c, 0), of(a, 1), of(b, 4)}, of(first, 4).cursor(at), 2, begin, nil},
-		{"its shard is gone", []master{a, c}, b.cursor(at), 1, begin, nil},
-		{"fewer than there were", []master{a}, c.cursor(at), 0, begin, nil},
-		{"no cursor", []master{a}, "x", 0, begin, store.ErrCursor},
-		{"no mark of a shard", []master{a}, "x-10_0_0_2:7000-1", 0, begin, store.ErrCursor},
+		{"a master that was replaced: its shard begins again", []master{a, of(first, 1), c}, b.cursor(at), 1, begin, nil},
+		{"an earlier master was replaced", []master{first, b, c}, b.cursor(at), 1, at, nil},
+		{"a later master was replaced", []master{a, b, of(first, 4)}, b.cursor(at), 1, at, nil},
+		{"all masters were replaced", []master{of(c, 0), of(a, 1), of(b, 4)}, of(first, 4).cursor(at), 2, begin, nil},
+		{"a shard in the middle is gone", []master{a, c}, b.cursor(at), 1, begin, nil},
+		{"all later shards are gone", []master{a}, c.cursor(at), 0, begin, nil},
+		{"a text that is not a cursor", []master{a}, "x", 0, begin, store.ErrCursor},
+		{"a mark that is not a number", []master{a}, "x-10_0_0_2:7000-1", 0, begin, store.ErrCursor},
 		{"an invalid cursor of a master", []master{a}, "0-10_0_0_2:7000-x", 0, begin, store.ErrCursor},
 		{"a cursor below zero", []master{a}, "0-10_0_0_2:7000--1", 0, begin, store.ErrCursor},
 		{"a mark below zero", []master{a}, "-1-10_0_0_2:7000-1", 0, begin, store.ErrCursor},
@@ -149,9 +149,9 @@ func TestReloadDeadline(t *testing.T) {
 	}
 }
 
-// TestLinger checks that all waits of Settle together are longer than a writer may take to finish a
-// change, but not much longer.
-func TestLinger(t *testing.T) {
+// TestSettleWaits checks that all waits of Settle together are longer than a writer may take to
+// finish a change, but not much longer.
+func TestSettleWaits(t *testing.T) {
 	var waited time.Duration
 	e := &Engine{sleep: func(_ context.Context, d time.Duration) error { waited += d; return nil }}
 	looks := 0
@@ -221,7 +221,7 @@ func TestNodeBeforeScripts(t *testing.T) {
 	}})
 	client.Ping(t.Context())
 	if called.Load() == 0 || dialed.Load() > 0 {
-		t.Errorf("Node was called %d times, and %d connections came first", called.Load(), dialed.Load())
+		t.Errorf("OnNode was called %d times, and %d connections were made before; want at least one call and none before", called.Load(), dialed.Load())
 	}
 }
 

@@ -66,12 +66,12 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 // readEntries reads the entries whose indexes are in todo. If an entry changed while its tertiary
 // records were read, its Err is ErrConflict.
 func (e *Engine) readEntries(ctx context.Context, reads []store.EntryRead, entries []store.Entry, todo []int) error {
-	looks := make([]func() (store.Entry, error), len(todo))
+	results := make([]func() (store.Entry, error), len(todo))
 	revs := make([]store.RawRead, len(todo))
 	_, _, err := sendUntilAnswered(ctx, e, func() (any, error) {
 		pipe := e.client.Pipeline()
 		for j, i := range todo {
-			looks[j] = e.queueEntry(ctx, pipe, reads[i])
+			results[j] = e.queueEntry(ctx, pipe, reads[i])
 			revs[j] = store.RawRead{Key: reads[i].PRK.String(), As: store.RawField, Field: store.FieldRev}
 		}
 		return nil, redisx.Exec(ctx, pipe)
@@ -84,7 +84,7 @@ func (e *Engine) readEntries(ctx context.Context, reads []store.EntryRead, entri
 		return err
 	}
 	for j, i := range todo {
-		if entries[i], err = looks[j](); err != nil {
+		if entries[i], err = results[j](); err != nil {
 			return err
 		}
 		fields := entries[i].Record.Fields

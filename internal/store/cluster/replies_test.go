@@ -58,15 +58,15 @@ func refuse(t *testing.T, answer replyError, refused redisx.Script, times int) {
 	committed := refused.SHA != claimScript.SHA && refused.SHA != stageScript.SHA && refused.SHA != commitScript.SHA
 	switch ended := times < maxAttempts; {
 	case ended && (err != nil || count != times || s.garbage() != ""):
-		t.Errorf("refused %d times: %v, %s", count, err, s.garbage())
+		t.Errorf("refused %d times: got %v, and garbage %q; want %d times, success and no garbage", count, err, s.garbage(), times)
 	case !ended && count != maxAttempts:
 		t.Errorf("sent %d times, want %d", count, maxAttempts)
 	case !ended && committed && err != nil:
-		t.Errorf("it was committed, but got %v", err)
+		t.Errorf("got %v after the commit, want success", err)
 	case !ended && !committed && (!errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrOutcomeUnknown) || !strings.Contains(err.Error(), string(answer))):
-		t.Errorf("got %v, want the store unavailable, with the cause", err)
+		t.Errorf("got %v, want ErrUnavailable with the cause", err)
 	case !ended && !committed && s.recordOf("user/uid:P").Live():
-		t.Error("it was committed")
+		t.Error("the entry is live, although its create was refused")
 	}
 	if v := s.violation(); v != "" {
 		t.Error(v)
@@ -102,11 +102,11 @@ func TestNoScript(t *testing.T) {
 			s.step(a.waiting()[0], none)
 		}
 		if err := errors.Join(a.results...); err != nil || s.garbage() != "" || s.violation() != "" {
-			t.Errorf("%v, %s, %s", err, s.garbage(), s.violation())
+			t.Errorf("got %v, garbage %q, violation %q; want success and neither", err, s.garbage(), s.violation())
 		}
 		for _, script := range []redisx.Script{claimScript, swapScript, commitScript, dyingScript, stageScript, onekey.PromoteScript, onekey.FilledScript} {
 			if sent[script.SHA] == 0 {
-				t.Errorf("never sent: %.30s", script.Source)
+				t.Errorf("a script was never sent in full: %.30s", script.Source)
 			}
 		}
 	})
@@ -167,7 +167,7 @@ func oddReply(t *testing.T, is func(args []string) bool, odd any) {
 		}
 	}
 	if !errors.Is(first, store.ErrReply) || !errors.Is(first, store.ErrUnavailable) && !errors.Is(first, store.ErrOutcomeUnknown) {
-		t.Errorf("got %v, want the store unavailable for a reply of another kind", first)
+		t.Errorf("got %v, want ErrReply with ErrUnavailable or ErrOutcomeUnknown", first)
 	}
 	if v := s.violation(); v != "" {
 		t.Error(v)
@@ -234,7 +234,7 @@ func TestOutcomeUnknown(t *testing.T) {
 // TestLostReplyInOpenSlot adds a tag and loses the reply, so that the command is sent again while
 // its slot is being migrated. The history must have a line for the tag if, and only if, it was new.
 func TestLostReplyInOpenSlot(t *testing.T) {
-	for name, before := range map[string][]string{"new": {"m"}, "there": {"m", "red"}} {
+	for name, before := range map[string][]string{"a new tag": {"m"}, "an existing tag": {"m", "red"}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sent := 0
@@ -259,7 +259,7 @@ func TestLostReplyInOpenSlot(t *testing.T) {
 				}
 				want := 2 - len(before)
 				if err := s.actors[0].results[0]; err != nil || sent != 2 || countTagLines(s.linesOfA()) != want {
-					t.Errorf("sent %d times: %v; noted %q, want %d lines", sent, err, s.linesOfA(), want)
+					t.Errorf("sent %d times, got %v and the history %q; want 2 times, success and %d lines", sent, err, s.linesOfA(), want)
 				}
 			})
 		})
@@ -283,10 +283,10 @@ func TestScriptsInOpenSlot(t *testing.T) {
 	}
 	slot := c.OpenSlot(g.Key.String())
 	if is, err := e.Repair(ctx, store.ReplaceSchema{Guard: g, Seen: "f1", Fields: state("f2")}); !is || err != nil {
-		t.Errorf("Restate: %v, %v", is, err)
+		t.Errorf("ReplaceSchema: got %v, %v, want true", is, err)
 	}
 	if now := e.client.HGetAll(ctx, g.Key.String()).Val(); len(now) != 2 || now["fingerprint"] != "f2" {
-		t.Errorf("the stored schema is %q", now)
+		t.Errorf("the stored schema is %q, want the fingerprint f2 and a schema", now)
 	}
 	slot.Finish()
 
@@ -296,16 +296,16 @@ func TestScriptsInOpenSlot(t *testing.T) {
 		m := store.Members{Key: parsed(t, "user/uid:"+kind+"/tags"), Kind: kind, Values: values}
 		drop := []store.Container{{Key: m.Key}}
 		a := newAttempt(e, store.Change{Key: m.Key.PRK(), Add: []store.Members{m}, Drop: drop})
-		lay := func() {
+		stageRecord := func() {
 			t.Helper()
 			if err := a.stageRecord(ctx, a.stages[0]); err != nil {
 				t.Errorf("%s: staging: %v", kind, err)
 			}
 		}
-		lay()
+		stageRecord()
 		before := e.client.Dump(ctx, store.PreparedKey(m.Key, a.rev)).Val()
 		slot := c.OpenSlot(m.Key.String())
-		lay() // again, as after a lost answer
+		stageRecord() // as after a lost answer
 		if after := e.client.Dump(ctx, store.PreparedKey(m.Key, a.rev)).Val(); after != before {
 			t.Errorf("%s: staged twice, the record differs", kind)
 		}
@@ -319,13 +319,13 @@ func TestScriptsInOpenSlot(t *testing.T) {
 		complete()
 		key := m.Key.String()
 		if is, ends := e.client.Type(ctx, key).Val(), e.client.TTL(ctx, key).Val(); is != kind || ends != -1 {
-			t.Errorf("%s: got a %s with time to live %v", kind, is, ends)
+			t.Errorf("%s: got a %s with time to live %v, want none", kind, is, ends)
 		}
 		a = newAttempt(e, store.Change{Key: m.Key.PRK(), Drop: drop})
-		lay()
+		stageRecord()
 		complete()
 		if n := e.client.Exists(ctx, key, store.PreparedKey(m.Key, a.rev)).Val(); n != 0 {
-			t.Errorf("%s: dropped, and %d records are left", kind, n)
+			t.Errorf("%s: %d records are left after the drop, want none", kind, n)
 		}
 		e.client.Set(ctx, key, "made since", 0)
 		complete() // again, as by another process that is late

@@ -32,7 +32,7 @@ func TestLateCommit(t *testing.T) {
 	if err := create("A"); err != nil {
 		t.Fatal(err)
 	}
-	late := func() {
+	expireCheck := func() {
 		found, _ := e.schemaChecks.Load(g.Key)
 		last := found.(schemaCheck)
 		if d := time.Until(time.UnixMilli(last.until)); d > staleAfter || d < staleAfter-time.Minute {
@@ -41,19 +41,19 @@ func TestLateCommit(t *testing.T) {
 		last.until = time.Now().Add(-time.Second).UnixMilli()
 		e.schemaChecks.Store(g.Key, last)
 	}
-	late()
+	expireCheck()
 	if err := create("B"); err != nil {
-		t.Errorf("under the same schema: %v", err)
+		t.Errorf("under the same schema: got %v, want success", err)
 	}
-	late()
+	expireCheck()
 	if err := e.client.HSet(ctx, g.Key.String(), "fingerprint", "another").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := create("C"); !errors.Is(err, store.ErrSchemaMismatch) {
-		t.Errorf("under another schema: %v", err)
+		t.Errorf("under another schema: got %v, want ErrSchemaMismatch", err)
 	}
 	if live, err := e.isLive(ctx, parsed(t, "user/uid:C")); live || err != nil {
-		t.Errorf("it was committed: %v, %v", live, err)
+		t.Errorf("the entry of the refused create is live: %v, %v, want false", live, err)
 	}
 }
 
@@ -72,10 +72,10 @@ func TestClockSkew(t *testing.T) {
 			s.step(a.waiting()[0], none)
 		}
 		if err := a.results[0]; !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "clocks") {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want ErrUnavailable because of the clocks", err)
 		}
 		if v := s.violation(); v != "" || s.recordOf("user/uid:A").SKV("email") != "a" {
-			t.Errorf("it was committed: %s", v)
+			t.Errorf("the refused update was made, or broke an invariant: %q", v)
 		}
 	})
 }

@@ -267,7 +267,7 @@ func TestMutants(t *testing.T) {
 						}
 					}
 				}
-				t.Errorf("not found in %d states", tried)
+				t.Errorf("found no violation in %d states", tried)
 			})
 		})
 	}

@@ -131,24 +131,24 @@ func (e *Engine) recordedReply(ctx context.Context, op store.Op, call string) (r
 // the record together with the noted calls. It first asks whether the command would change the
 // record, because the reply may be lost or may not say so.
 func (e *Engine) runUnrecorded(ctx context.Context, op store.Op) (store.Reply, bool, error) {
-	would, err := e.runBool(ctx, wouldChangeScript, op.Key.String(), append([]string{op.Command}, op.Args...)...)
+	wouldChange, err := e.runBool(ctx, wouldChangeScript, op.Key.String(), append([]string{op.Command}, op.Args...)...)
 	if err != nil {
 		return store.Reply{}, false, err
 	}
-	reply, lost, err := e.runOp(ctx, op)
-	return reply, err == nil && didChange(op.Command, reply, would, lost), err
+	reply, unsure, err := e.runOp(ctx, op)
+	return reply, err == nil && didChange(op.Command, reply, wouldChange, unsure), err
 }
 
-// didChange reports whether a command changed its record. It judges by the reply, and by whether
-// the command would have changed the record before it was sent.
-func didChange(command string, reply store.Reply, would, unsure bool) bool {
+// didChange reports whether a command changed its record. It judges by the reply and by
+// wouldChange, which was found out before the command was sent.
+func didChange(command string, reply store.Reply, wouldChange, unsure bool) bool {
 	switch command {
 	case "SADD", "SREM", "HDEL", "ZREM", "LREM", "UNLINK":
-		return reply.Int > 0 || unsure && would
+		return reply.Int > 0 || unsure && wouldChange
 	case "LPOP", "RPOP":
 		return !reply.Nil
 	case "HSET", "ZADD", "SET":
-		return reply.Int > 0 || would
+		return reply.Int > 0 || wouldChange
 	}
 	return true
 }
@@ -179,14 +179,14 @@ func (e *Engine) indexedMembers(ctx context.Context, op store.Op) (members []str
 // afterwards failed. It is not known whether the entry was live.
 type executedError struct{ cause error }
 
-func (d *executedError) Error() string {
-	return store.ErrOutcomeUnknown.Error() + ": the command was carried out, but the check after it failed: " + d.cause.Error()
+func (e *executedError) Error() string {
+	return store.ErrOutcomeUnknown.Error() + ": the command was carried out, but the check after it failed: " + e.cause.Error()
 }
 
 // Is reports whether target is ErrOutcomeUnknown or an error of the cause. It never matches
 // ErrUnavailable, which would say that the command was not carried out.
-func (d *executedError) Is(target error) bool {
-	return target == store.ErrOutcomeUnknown || target != store.ErrUnavailable && errors.Is(d.cause, target)
+func (e *executedError) Is(target error) bool {
+	return target == store.ErrOutcomeUnknown || target != store.ErrUnavailable && errors.Is(e.cause, target)
 }
 
 // dropIfDead removes a record that was written while its entry was deleted. It reports false if the
