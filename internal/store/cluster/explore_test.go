@@ -52,7 +52,7 @@ type state struct {
 	fault       fault             // the last one
 	forbidden   fault             // the missing permission
 	undone      bool              // an acknowledged write was lost
-	held        [maxFinders]uint8 // who held the value that each actor looks for, since it began
+	holders     [maxFinders]uint8 // who held the value that each actor looks for, since it began
 	wrongAnswer string            // the wrong answer to a lookup, "" for none
 	trace       *trace
 }
@@ -189,7 +189,7 @@ func (x *explorer) take(m state, c choice) state {
 	x.step(&m, r, c)
 	if r.at.done > ended {
 		m.wrongAnswer = x.checkLookup(m, c.actor, verb, r.at.errs[ended])
-		m.held[c.actor] = 0
+		m.holders[c.actor] = 0
 	}
 	x.noteHolders(&m)
 	m.current = c.actor
@@ -233,7 +233,7 @@ func (x *explorer) carryOut(m *state, r *actorState, w numberedRequest, f fault)
 	e := x.memo.run(w, m.now, m.cells, cmp.Or(m.forbidden, f).refuses())
 	if f == undone {
 		m.undone = true
-		return e.reply, x.memo.said[e.reply]
+		return e.reply, x.memo.replyValues[e.reply]
 	}
 	m.cells = slices.Clone(m.cells)
 	for i, k := range w.keys {
@@ -248,7 +248,7 @@ func (x *explorer) carryOut(m *state, r *actorState, w numberedRequest, f fault)
 	if w.cmd == nil {
 		return 0, nil
 	}
-	return e.reply, x.memo.said[e.reply]
+	return e.reply, x.memo.replyValues[e.reply]
 }
 
 // applies reports whether a fault can happen to a command and makes a difference.
@@ -329,8 +329,8 @@ func (m state) records() uint64 {
 // sum returns a digest of the state, without the budgets used to reach it.
 func (m state) sum() uint64 {
 	h := mix(m.records(), uint64(m.current+1)<<8|uint64(m.deaths))
-	for i, held := range m.held {
-		h = mix(h, uint64(i)<<8|uint64(held))
+	for i, bits := range m.holders {
+		h = mix(h, uint64(i)<<8|uint64(bits))
 	}
 	h = mix(h, uint64(m.fault)<<8|uint64(m.forbidden))
 	for _, r := range m.actors {

@@ -67,7 +67,7 @@ func historyScenarios() []scenario {
 		}
 		return all
 	}
-	had := withEpoch(a)
+	hadSessions := withEpoch(a)
 	var all []scenario
 	for _, s := range []struct {
 		name        string
@@ -81,7 +81,7 @@ func historyScenarios() []scenario {
 		{"create, log in | update", noRecords, 0, one(create("A", "email=x"), logIn("h1")), one(update("A", "name=y"))},
 		{"create, issue | update", noRecords, 0, one(create("A", "email=x"), issue("A", "h9")), one(update("A", "name=y"))},
 		{"create, tag | update", noRecords, 0, one(create("A", "email=x"), tag("A", "red")), one(update("A", "name=y"))},
-		{"log in, end | update", had, 0, one(logIn("h1"), endSession("h1")), one(update("A", "name=y"))},
+		{"log in, end | update", hadSessions, 0, one(logIn("h1"), endSession("h1")), one(update("A", "name=y"))},
 		{"tag | tag", a, 2, one(tag("A", "red")), one(tag("A", "red"))},
 		{"delete, create | update", a, 0, one(remove("A"), create("A", "email=x")), one(update("A", "job=y"))},
 	} {

@@ -126,8 +126,8 @@ func TestRemove(t *testing.T) {
 		gone  bool
 		fence any
 	}{
-		{"an SRK of a value that is held", with("email=a"), claim, false, nil},
-		{"an SRK of another value", with("email=b"), claim, true, "1"},
+		{"an SRK whose value the entry has", with("email=a"), claim, false, nil},
+		{"an SRK whose value the entry does not have", with("email=b"), claim, true, "1"},
 		{"an SRK of a dead entry", dead(), claim, true, "1"},
 		{"an SRK that has changed", other, claim, false, "1"},
 		{"an SRK of a record that is not an entry", wrong, claim, true, nil},

@@ -237,7 +237,7 @@ func find(value string, fields ...string) verb {
 func (x *explorer) noteHolders(m *state) {
 	for i, r := range m.actors {
 		if v := x.currentVerb(i, r); v.finds != "" {
-			m.held[i] |= x.holders(*m, v)
+			m.holders[i] |= x.holders(*m, v)
 		}
 	}
 }
@@ -253,7 +253,7 @@ func (x *explorer) currentVerb(i int, r actorState) verb {
 // holders returns which entries hold a value, one bit for each.
 func (x *explorer) holders(m state, v verb) (bits uint8) {
 	for i, uid := range uids {
-		r := record(recordkey.Key{}, x.memo.list[at(m.cells, x.memo.key("user/uid:"+uid))])
+		r := record(recordkey.Key{}, x.memo.records[at(m.cells, x.memo.key("user/uid:"+uid))])
 		for _, field := range v.in {
 			if r.Live() && r.SKV(field) == v.finds {
 				bits |= 1 << (i + 1)
@@ -281,8 +281,8 @@ func (x *explorer) checkLookup(m state, i int, name string, answer error) string
 		return ""
 	}
 	for bit, uid := range append([]string{""}, uids...) {
-		if uid == string(who) && m.held[i]&(1<<bit) == 0 {
-			return fmt.Sprintf("lookup: %s: shown %q, held by %b", name, uid, m.held[i])
+		if uid == string(who) && m.holders[i]&(1<<bit) == 0 {
+			return fmt.Sprintf("lookup: %s: found %q, but the value was held only by the entries with the bits %b", name, uid, m.holders[i])
 		}
 	}
 	return ""

@@ -17,15 +17,15 @@ import (
 // each command does to the records at its keys. So a command runs only once in each situation,
 // whatever other records there are.
 type memo struct {
-	world   *world
-	keys    map[string]int
-	names   []string
-	cells   map[string]uint32
-	list    []*cell // by number; 0 is no record
-	texts   map[string]uint32
-	replies map[string]uint32
-	said    []any
-	effects map[situation]effect
+	world       *world
+	keys        map[string]int
+	names       []string
+	cells       map[string]uint32
+	records     []*cell // by number; 0 is no record
+	texts       map[string]uint32
+	replies     map[string]uint32
+	replyValues []any // by number
+	effects     map[situation]effect
 }
 
 // maxKeys is how many keys a command may have.
@@ -51,7 +51,7 @@ type effect struct {
 
 func newMemo(w *world) *memo {
 	return &memo{
-		world: w, keys: map[string]int{}, cells: map[string]uint32{}, list: []*cell{nil},
+		world: w, keys: map[string]int{}, cells: map[string]uint32{}, records: []*cell{nil},
 		texts: map[string]uint32{}, replies: map[string]uint32{}, effects: map[situation]effect{},
 	}
 }
@@ -72,8 +72,8 @@ func (st *memo) cell(c *cell) uint32 {
 	text := c.String()
 	n, known := st.cells[text]
 	if !known {
-		n = uint32(len(st.list))
-		st.cells[text], st.list = n, append(st.list, c.clone())
+		n = uint32(len(st.records))
+		st.cells[text], st.records = n, append(st.records, c.clone())
 	}
 	return n
 }
@@ -91,8 +91,8 @@ func (st *memo) reply(v any) uint32 {
 	text := replyText(v)
 	n, known := st.replies[text]
 	if !known {
-		n = uint32(len(st.said))
-		st.replies[text], st.said = n, append(st.said, v)
+		n = uint32(len(st.replyValues))
+		st.replies[text], st.replyValues = n, append(st.replyValues, v)
 	}
 	return n
 }
@@ -145,18 +145,19 @@ func (st *memo) run(w numberedRequest, now int64, cells []uint32, refuse int) ef
 	}
 	e, known := st.effects[d]
 	if !known {
-		e = st.find(w, d)
+		e = st.compute(w, d)
 		st.effects[d] = e
 	}
 	return e
 }
 
-func (st *memo) find(w numberedRequest, d situation) effect {
+// compute runs a command in a situation and returns its effect.
+func (st *memo) compute(w numberedRequest, d situation) effect {
 	st.world.reset(nil)
 	st.world.now = d.now
 	for i, k := range w.keys {
 		if n := d.at[i]; n != 0 {
-			st.world.cells[st.names[k]] = st.list[n].clone()
+			st.world.cells[st.names[k]] = st.records[n].clone()
 		}
 	}
 	e := effect{cells: d.at}
@@ -197,7 +198,7 @@ func (st *memo) fill(now int64, cells []uint32) {
 	st.world.cells = make(map[string]*cell, len(cells))
 	for i, n := range cells {
 		if n != 0 {
-			st.world.cells[st.names[i]] = st.list[n]
+			st.world.cells[st.names[i]] = st.records[n]
 		}
 	}
 }
@@ -244,15 +245,15 @@ type behaviour struct {
 }
 
 type nodeName struct {
-	actor int
-	seen  uint64
+	actor  int
+	digest uint64 // of all answers to the actor
 }
 
 // A node is an actor that waits for answers. If it sent several requests at once, the order of the
 // answers does not matter.
 type node struct {
 	number   uint64
-	seen     uint64
+	digest   uint64
 	actor    int
 	requests []numberedRequest
 	verb     string
@@ -345,7 +346,7 @@ func (t *behaviour) repeat(n *node) *actor {
 // fits reports whether an actor has reached a node. The order of its goroutines must make no
 // difference.
 func (n *node) fits(a *actor) bool {
-	return n.seen == a.first.digest && slices.EqualFunc(n.requests, a.waiting(), func(w numberedRequest, r *request) bool {
+	return n.digest == a.first.digest && slices.EqualFunc(n.requests, a.waiting(), func(w numberedRequest, r *request) bool {
 		return w.text == r.text && w.after == r.after
 	})
 }
@@ -388,7 +389,7 @@ func (t *behaviour) nodeOf(st *memo, a *actor, before *node, answer delivery) *n
 	name := nodeName{a.id, a.first.digest}
 	n := t.nodes[name]
 	if n == nil {
-		n = &node{number: uint64(len(t.nodes) + 1), seen: a.first.digest, actor: a.id, before: before, answer: answer, next: map[deliveryKey]*node{}}
+		n = &node{number: uint64(len(t.nodes) + 1), digest: a.first.digest, actor: a.id, before: before, answer: answer, next: map[deliveryKey]*node{}}
 		for _, r := range a.waiting() {
 			n.requests = append(n.requests, st.numbered(r))
 		}

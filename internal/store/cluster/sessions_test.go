@@ -130,17 +130,18 @@ func (s *simulation) checkSessions() string {
 	return ""
 }
 
-// sessionScenarios returns scenarios in which sessions begin and end.
+// sessionScenarios returns scenarios in which sessions begin and end. In those named "first", the
+// entry has had no session before.
 func sessionScenarios() []scenario {
 	one := func(v ...verb) []verb { return v }
-	bare := entries(someRev, "A email=a job=old")
-	had := withEpoch(bare)
+	withoutSessions := entries(someRev, "A email=a job=old")
+	hadSessions := withEpoch(withoutSessions)
 	seen := func(start func() map[string]*cell) map[string]string { return start()["user/uid:A"].hash }
 	end, password := endAllSessions("end", nil), endAllSessions("set", map[string]string{store.FieldChanged: "later"})
 	disabled, enabled := endAllSessions("disable", map[string]string{store.FieldDisabled: "now"}), endAllSessions("enable", map[string]string{store.FieldDisabled: ""})
 	recreate := sequence(remove("A"), create("A", "email=n job=new"))
 	var all []scenario
-	for i, start := range []func() map[string]*cell{bare, had} {
+	for i, start := range []func() map[string]*cell{withoutSessions, hadSessions} {
 		name := []string{"first", "another"}[i]
 		for _, s := range []struct {
 			name        string

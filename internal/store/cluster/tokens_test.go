@@ -164,8 +164,8 @@ func checkTokens(s *simulation) string {
 // tokenScenarios returns scenarios in which tokens are spent or end.
 func tokenScenarios() []scenario {
 	one := func(v ...verb) []verb { return v }
-	bare := entries(someRev, "A email=a")
-	open := withTokens(bare, "h1 reset", "h2 reset", "h3 login")
+	noTokens := entries(someRev, "A email=a")
+	open := withTokens(noTokens, "h1 reset", "h2 reset", "h3 login")
 	var all []scenario
 	for _, s := range []struct {
 		name  string
@@ -180,15 +180,15 @@ func tokenScenarios() []scenario {
 		{"spend | disable", open, 0, one(spend("A", "h1", "reset", "job=first")), one(disable("A"))},
 		{"spend | update", open, 2, one(spend("A", "h1", "reset", "job=first")), one(update("A", "name=x"))},
 		{"spend | issue", open, 2, one(spend("A", "h1", "reset", "job=first")), one(issue("A", "h9"))},
-		{"issue | disable", bare, 0, one(issue("A", "h9")), one(disable("A"))},
+		{"issue | disable", noTokens, 0, one(issue("A", "h9")), one(disable("A"))},
 		{"issue | disable, with others", open, 0, one(issue("A", "h9")), one(disable("A"))},
-		{"issue, spend | disable", bare, 0, sequence(issue("A", "h9"), spend("A", "h9", "reset", "job=first")), one(disable("A"))},
+		{"issue, spend | disable", noTokens, 0, sequence(issue("A", "h9"), spend("A", "h9", "reset", "job=first")), one(disable("A"))},
 		{"issue | update email, with others", open, 2, one(issue("A", "h9")), one(update("A", "email=b"))},
-		{"issue | issue", bare, 2, one(issue("A", "h8")), one(issue("A", "h9"))},
-		{"issue | update email", bare, 2, one(issue("A", "h9")), one(update("A", "email=b"))},
-		{"issue | update email and back", bare, 0, one(issue("A", "h9")), sequence(update("A", "email=b"), update("A", "email=a"))},
+		{"issue | issue", noTokens, 2, one(issue("A", "h8")), one(issue("A", "h9"))},
+		{"issue | update email", noTokens, 2, one(issue("A", "h9")), one(update("A", "email=b"))},
+		{"issue | update email and back", noTokens, 0, one(issue("A", "h9")), sequence(update("A", "email=b"), update("A", "email=a"))},
 		{"spend | delete, create", open, 0, one(spend("A", "h1", "reset", "name=second")), sequence(remove("A"), create("A", "email=n"))},
-		{"issue | delete, create", bare, 0, one(issue("A", "h9")), sequence(remove("A"), create("A", "email=m"))},
+		{"issue | delete, create", noTokens, 0, one(issue("A", "h9")), sequence(remove("A"), create("A", "email=m"))},
 	} {
 		all = append(all, scenario{name: "tokens: " + s.name, start: s.start, actors: [][]verb{s.left, s.right}, wins: s.wins, final: checkTokens})
 	}
