@@ -45,7 +45,8 @@ type Part struct {
 	Values []string
 }
 
-// A Candidate is what one SRK led to: the PRK it names and the hash found there, or a problem.
+// A Candidate holds what was found through one SRK: the PRK that the SRK names and the hash at that
+// PRK, or a problem.
 type Candidate struct {
 	SRK     recordkey.Key
 	Owner   string // relative PRK

@@ -156,8 +156,8 @@ func ParseFill(entry recordkey.Key, text string) Fill {
 	return f
 }
 
-// PreparedLife is the time to live of a prepared record: long enough for a check to find out what
-// became of the attempt. The time that remains shows when the record was prepared.
+// PreparedLife is the time to live of a prepared record. It is so long that a check will find the
+// record before it expires. The time that remains shows when the record was prepared.
 const PreparedLife = 10 * 365 * 24 * time.Hour
 
 const stagePrefix = "~/fill/"
@@ -167,8 +167,8 @@ func PreparedKey(set recordkey.Key, rev string) string {
 	return siblingKey(stagePrefix, set, rev)
 }
 
-// CallsKey returns the key at which a cluster remembers, for some minutes, what calls have done to
-// a tertiary record. It is in the slot of that record.
+// CallsKey returns the key at which a cluster remembers, for some minutes, the calls that changed a
+// tertiary record, and their replies. It is in the slot of that record.
 func CallsKey(record recordkey.Key) string {
 	return record.Namespace().String() + "~/did/{" + record.String() + "}"
 }

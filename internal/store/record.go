@@ -95,9 +95,9 @@ func (r Record) HasValue(field, value string) bool {
 // OwnField reports whether a field belongs to the store and is not a facet.
 func OwnField(field string) bool { return strings.HasPrefix(field, "~") }
 
-// Live reports whether the record is an entry, not a tombstone. Readers rely on nothing else: what
-// an entry claims is written before its ~isa or in the same script, and a delete empties ~isa
-// before it removes the rest.
+// Live reports whether the record is an entry, not a tombstone. Readers rely on nothing else: the
+// SRKs of an entry are written before its ~isa or in the same script, and a delete empties ~isa
+// before it removes the other fields.
 func (r Record) Live() bool { return r.Fields[FieldType] != "" }
 
 // Version returns the state that a change of the record must expect.
@@ -114,7 +114,7 @@ func (r Record) SKV(field string) string {
 	return r.Fields[field]
 }
 
-// Tombstone reports whether a record is what a delete or a fence leaves behind. Either ~isa is
+// Tombstone reports whether a delete or a fence left the record behind. In such a record, ~isa is
 // empty, which only a delete writes, or ~isa is missing and only the store's own fields are left.
 func Tombstone(fields map[string]string) bool {
 	if isa, ok := fields[FieldType]; ok {

@@ -1,10 +1,14 @@
-// Package store is the only code that sends Redis commands, together with the packages below it. It
-// describes what happens to records in values that know nothing of scripts or slots. An engine
-// (single or cluster) carries it out.
+// Package store and the packages below it are the only code that sends Redis commands. The types of
+// this package describe reads and changes of records without reference to scripts or slots. An
+// engine (package single or cluster) carries them out.
 //
 // Callers read entries with a [Lookup] and change one with a [Change]. Nothing else writes entries,
-// SRKs or index members. Values inside records (SRVs, ~prk, index members) are PRKs relative to the
-// namespace of the record that holds them, so a namespace can be copied record by record.
+// SRKs or index members. Values inside records (~prk, index members, and SRVs, which are the values
+// of SRKs) are PRKs relative to the namespace of the record that holds them, so a namespace can be
+// copied record by record.
+//
+// Package recordkey defines the kinds of keys, for example PRKs and SRKs. Comments cite the invariants I1
+// to I7 by their numbers in docs/design/data.md.
 package store
 
 import (
@@ -40,7 +44,7 @@ type Connection interface {
 	// Time returns the time by the server's clock. On a cluster it asks the server that holds key.
 	// Processes whose own clocks differ agree on it.
 	Time(ctx context.Context, key recordkey.Key) (time.Time, error)
-	// Close releases what the engine itself opened.
+	// Close releases the resources that the engine itself opened.
 	Close() error
 }
 
@@ -69,7 +73,7 @@ type Entries interface {
 	Tertiary(ctx context.Context, op Op) (Reply, error)
 }
 
-// Indexes lists what is stored.
+// Indexes lists keys, and reads indexes.
 type Indexes interface {
 	// Scan returns the next batch of a listing. An empty cursor starts it; an empty next ends it.
 	// Whatever exists during the whole listing is returned at least once. Other things may be
@@ -114,8 +118,8 @@ type Throttle interface {
 	// Undo takes back a failure that Admit counted, because the login succeeded, and remembers the
 	// origin as familiar.
 	Undo(ctx context.Context, a Counters, as Admission) error
-	// ThrottleState returns what counts against the account, as the next Admit would find it. It
-	// writes nothing.
+	// ThrottleState returns the failures that count against the account, as the next Admit would
+	// find them. It writes nothing.
 	ThrottleState(ctx context.Context, a Counters) (ThrottleState, error)
 	// Reset clears the failures of an account. Its familiar origins stay.
 	Reset(ctx context.Context, a Counters) error

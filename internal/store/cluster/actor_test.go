@@ -134,7 +134,7 @@ func (a *actor) newRev() string {
 }
 
 // A thread is a goroutine of an actor. Several may send the same request at the same time, and
-// which of them is answered decides what comes next.
+// which of them is answered first decides how the actor continues.
 type thread struct {
 	parent *thread // the thread that waits for it
 	digest uint64  // digest of all answers to it, to its parent before it, and to its children

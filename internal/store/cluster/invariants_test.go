@@ -118,7 +118,7 @@ func (s *simulation) checkHalfDeleted() string {
 	return ""
 }
 
-// garbage returns what is left over after all verbs have ended, or "".
+// garbage describes a record that is left over after all verbs have ended, or returns "".
 func (s *simulation) garbage() string {
 	if v := s.checkStoredSchema(); v != "" {
 		return v

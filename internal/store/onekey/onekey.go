@@ -58,7 +58,7 @@ type Options struct {
 	AfterNote func(ctx context.Context, prk recordkey.Key, n store.Note)
 	// Bulk implements the method Bulk of an engine. nil means that each change is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
-	// Close releases what was opened for the engine. nil leaves the client open.
+	// Close releases the resources that were opened for the engine. nil leaves the client open.
 	Close func() error
 }
 
