@@ -7,8 +7,8 @@
 // of SRKs) are PRKs relative to the namespace of the record that holds them, so a namespace can be
 // copied record by record.
 //
-// Package recordkey defines the kinds of keys, for example PRKs and SRKs. Comments cite the invariants I1
-// to I7 by their numbers in docs/design/data.md.
+// Package recordkey defines the kinds of keys, for example PRKs and SRKs. Comments cite the
+// invariants I1 to I7 by their numbers in docs/design/data.md.
 package store
 
 import (

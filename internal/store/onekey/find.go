@@ -46,17 +46,17 @@ func (ks *Keys) recheck(ctx context.Context, l store.Lookup, f store.Found) (sto
 }
 
 func (ks *Keys) findByCommands(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
-	all, rs := make([]pendingLookup, len(lookups)), make([]*pendingLookup, len(lookups))
+	all, pending := make([]pendingLookup, len(lookups)), make([]*pendingLookup, len(lookups))
 	for i, l := range lookups {
-		all[i].Lookup, rs[i] = l, &all[i]
+		all[i].Lookup, pending[i] = l, &all[i]
 	}
-	if err := ks.read(ctx, rs); err != nil {
+	if err := ks.read(ctx, pending); err != nil {
 		return nil, err
 	}
-	found := make([]store.Found, len(rs))
-	for i, r := range rs {
-		found[i] = r.found
-		if err := store.StoreError(r.found.Err); err != nil {
+	found := make([]store.Found, len(pending))
+	for i, p := range pending {
+		found[i] = p.found
+		if err := store.StoreError(p.found.Err); err != nil {
 			return nil, err
 		}
 	}
@@ -68,22 +68,22 @@ func (ks *Keys) findByCommands(ctx context.Context, lookups []store.Lookup) ([]s
 // false, the two reads may have seen different moments, and the caller must make the lookup again
 // on its own. The only errors are those of the context.
 func (ks *Keys) FindBatched(ctx context.Context, l store.Lookup) (found store.Found, consistent bool, err error) {
-	r := &pendingLookup{Lookup: l}
-	if err := ks.finds.Do(ctx, r); err != nil {
+	p := &pendingLookup{Lookup: l}
+	if err := ks.finds.Do(ctx, p); err != nil {
 		return store.Found{}, false, err
 	}
-	return r.found, r.consistent, nil
+	return p.found, p.consistent, nil
 }
 
 // findBatch answers the lookups of many callers. If it cannot read them, it marks none as
 // consistent, so that each caller makes its lookup again.
-func (ks *Keys) findBatch(ctx context.Context, rs []*pendingLookup) {
-	if ks.read(ctx, rs) != nil {
+func (ks *Keys) findBatch(ctx context.Context, pending []*pendingLookup) {
+	if ks.read(ctx, pending) != nil {
 		return
 	}
-	for _, r := range rs {
+	for _, p := range pending {
 		// With several SRKs, a value may have moved between them.
-		r.consistent = r.found.Err == nil || len(r.srvs) == 1 && r.srvs[0].Err() == redis.Nil
+		p.consistent = p.found.Err == nil || len(p.srvs) == 1 && p.srvs[0].Err() == redis.Nil
 	}
 }
 
@@ -99,55 +99,55 @@ type pendingLookup struct {
 }
 
 // read answers lookups in two round trips. An error concerns all of them.
-func (ks *Keys) read(ctx context.Context, rs []*pendingLookup) error {
+func (ks *Keys) read(ctx context.Context, pending []*pendingLookup) error {
 	var cmds []redis.Cmder
 	for round := range 2 {
 		cmds = cmds[:0]
-		for _, r := range rs {
-			cmds = r.appendCommands(ctx, round, cmds)
+		for _, p := range pending {
+			cmds = p.appendCommands(ctx, round, cmds)
 		}
 		if err := redisx.CheckAnswered(cmds, ks.client.ProcessAll(ctx, cmds)); err != nil {
 			return err
 		}
 	}
-	for _, r := range rs {
-		r.found = r.result()
+	for _, p := range pending {
+		p.found = p.result()
 	}
 	return nil
 }
 
 // appendCommands appends the commands of a round. Round 0 reads the SRKs, or the entry at a PRK.
 // Round 1 reads the entries that the SRKs name.
-func (r *pendingLookup) appendCommands(ctx context.Context, round int, cmds []redis.Cmder) []redis.Cmder {
+func (p *pendingLookup) appendCommands(ctx context.Context, round int, cmds []redis.Cmder) []redis.Cmder {
 	switch {
-	case round == 0 && r.PRK.IsValid():
-		r.entry = redis.NewMapStringStringCmd(ctx, "hgetall", r.PRK.String())
-		cmds = append(cmds, r.entry)
+	case round == 0 && p.PRK.IsValid():
+		p.entry = redis.NewMapStringStringCmd(ctx, "hgetall", p.PRK.String())
+		cmds = append(cmds, p.entry)
 	case round == 0:
-		r.srvs, r.entries = make([]*redis.StringCmd, len(r.SRKs)), make([]*redis.MapStringStringCmd, len(r.SRKs))
-		for i, k := range r.SRKs {
-			r.srvs[i] = redis.NewStringCmd(ctx, "get", k.String())
-			cmds = append(cmds, r.srvs[i])
+		p.srvs, p.entries = make([]*redis.StringCmd, len(p.SRKs)), make([]*redis.MapStringStringCmd, len(p.SRKs))
+		for i, k := range p.SRKs {
+			p.srvs[i] = redis.NewStringCmd(ctx, "get", k.String())
+			cmds = append(cmds, p.srvs[i])
 		}
 	default:
-		for i, cmd := range r.srvs {
+		for i, cmd := range p.srvs {
 			if owner := store.Owner(cmd.Val()); owner != "" {
-				r.entries[i] = redis.NewMapStringStringCmd(ctx, "hgetall", r.SRKs[i].Namespace().String()+owner)
-				cmds = append(cmds, r.entries[i])
+				p.entries[i] = redis.NewMapStringStringCmd(ctx, "hgetall", p.SRKs[i].Namespace().String()+owner)
+				cmds = append(cmds, p.entries[i])
 			}
 		}
 	}
 	return cmds
 }
 
-func (r *pendingLookup) result() store.Found {
-	if r.entry != nil {
-		return redisx.FoundAt(r.PRK, r.entry.Val(), r.entry.Err())
+func (p *pendingLookup) result() store.Found {
+	if p.entry != nil {
+		return redisx.FoundAt(p.PRK, p.entry.Val(), p.entry.Err())
 	}
 	var cs []store.Candidate
-	for i, cmd := range r.srvs {
-		c, err := store.Candidate{SRK: r.SRKs[i], Owner: store.Owner(cmd.Val())}, cmd.Err()
-		if entry := r.entries[i]; entry != nil {
+	for i, cmd := range p.srvs {
+		c, err := store.Candidate{SRK: p.SRKs[i], Owner: store.Owner(cmd.Val())}, cmd.Err()
+		if entry := p.entries[i]; entry != nil {
 			c.Fields, err = entry.Val(), entry.Err()
 		}
 		switch {
@@ -160,5 +160,5 @@ func (r *pendingLookup) result() store.Found {
 		}
 		cs = append(cs, c)
 	}
-	return store.Believe(r.Lookup, cs)
+	return store.Believe(p.Lookup, cs)
 }

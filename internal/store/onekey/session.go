@@ -117,15 +117,15 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	if err != nil {
 		return store.Record{}, store.Session{}, err
 	}
-	var f sessionQuery
+	var q sessionQuery
 	_, _, err = ks.client.Retry.Do(ctx, func(bool) (any, error) {
-		f = ks.newSessionQuery(ctx, prk, key.String(), id, now)
-		return nil, f.firstError(ks.client.ProcessOneSlot(ctx, f.cmds...))
+		q = ks.newSessionQuery(ctx, prk, key.String(), id, now)
+		return nil, q.firstError(ks.client.ProcessOneSlot(ctx, q.cmds...))
 	})
 	if err != nil {
 		return store.Record{}, store.Session{}, redisx.IgnoreUnknownOutcome(err)
 	}
-	found, s, now := redisx.FoundAt(prk, f.entry.Val(), f.entry.Err()), f.session(id), f.now()
+	found, s, now := redisx.FoundAt(prk, q.entry.Val(), q.entry.Err()), q.session(id), q.now()
 	switch {
 	case found.Err != nil:
 		return store.Record{}, store.Session{}, found.Err
@@ -155,15 +155,15 @@ type sessionQuery struct {
 }
 
 func (ks *Keys) newSessionQuery(ctx context.Context, prk recordkey.Key, key, id string, now time.Time) sessionQuery {
-	f := sessionQuery{
+	q := sessionQuery{
 		member: redisx.NewNoRetryCmd(ctx, []any{"hget", key, id}), entry: redis.NewMapStringStringCmd(ctx, "hgetall", prk.String()), callerTime: now,
 	}
-	f.cmds = append(make([]redis.Cmder, 0, 3), f.member, f.entry)
+	q.cmds = append(make([]redis.Cmder, 0, 3), q.member, q.entry)
 	if now.IsZero() {
-		f.clock = redis.NewTimeCmd(ctx, ks.timeCommand(key)...)
-		f.cmds = append(f.cmds, f.clock)
+		q.clock = redis.NewTimeCmd(ctx, ks.timeCommand(key)...)
+		q.cmds = append(q.cmds, q.clock)
 	}
-	return f
+	return q
 }
 
 // timeCommand returns the command that asks the server of a key for its time. On a cluster, TIME
@@ -196,11 +196,11 @@ func (ks *Keys) Time(ctx context.Context, key recordkey.Key) (time.Time, error) 
 // firstError returns the first error of the commands. err is the error that the client returned for
 // all of them. A record of another Redis type is not an error. If err is an error of the context,
 // the commands may still be under way, and firstError does not read them.
-func (f *sessionQuery) firstError(err error) error {
+func (q *sessionQuery) firstError(err error) error {
 	if err != nil && !redisx.IsServerReply(err) && !errors.Is(err, redis.Nil) {
 		return err
 	}
-	for _, cmd := range f.cmds {
+	for _, cmd := range q.cmds {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redisx.WrongType(err) {
 			return err
 		}
@@ -209,8 +209,8 @@ func (f *sessionQuery) firstError(err error) error {
 }
 
 // session returns the session that was found, or the zero Session.
-func (f *sessionQuery) session(id string) store.Session {
-	text, _ := f.member.Val().(string)
+func (q *sessionQuery) session(id string) store.Session {
+	text, _ := q.member.Val().(string)
 	s, err := parseSession(id, text)
 	if err != nil {
 		return store.Session{}
@@ -218,11 +218,11 @@ func (f *sessionQuery) session(id string) store.Session {
 	return s
 }
 
-func (f *sessionQuery) now() time.Time {
-	if f.clock != nil {
-		return f.clock.Val()
+func (q *sessionQuery) now() time.Time {
+	if q.clock != nil {
+		return q.clock.Val()
 	}
-	return f.callerTime
+	return q.callerTime
 }
 
 // parseSessions parses a reply of session.lua: members, each after its name. It ignores other
