@@ -133,7 +133,7 @@ soak: redis
 	USERDB_SOAK=1 USERDB_STATES=$(STATES) USERDB_PREEMPTIONS=3 USERDB_PAUSES=8 USERDB_WALKS=$$(( 300000 * $(SOAK) )) USERDB_SEED=$$RANDOM \
 		USERDB_LOGIN_PREEMPTIONS=4 USERDB_LOGIN_PLAYS=$$(( 3000 * $(SOAK) )) \
 		USERDB_LINEAR_ROUNDS=$$(( 200 * $(SOAK) )) USERDB_CONTENTIONS=7 \
-		$(PROGRESS) go test -p 1 -count=1 -timeout 0 -v -run 'Interleavings|Refusals|Walks|IsTheModel|Linearizable|MasterDies|Reshards|Failover|Contention' \
+		$(PROGRESS) go test -p 1 -count=1 -timeout 0 -v -run 'Interleavings|Refusals|Walks|MatchesModel|Linearizable|MasterDies|Reshards|Failover|Contention' \
 		./internal/store ./internal/store/cluster ./userdb_test
 	USERDB_SERVE_MINUTES=$$(( 60 * $(SOAK) )) $(PROGRESS) go test -count=1 -timeout 0 -v -run '^TestStaysFlat$$' ./serve
 

@@ -36,10 +36,10 @@ const (
 // under type t, or under the new type once that is in force.
 func updateJob(t *change.Type, uid, job string) verb {
 	v := updateJobAgain(t, uid, job)
-	still := v.do
+	do := v.do
 	v.do = func(ctx context.Context, a *actor) error {
-		a.engine.schemaChecks.Delete(t.Guard.Key) // the program has only just started
-		return still(ctx, a)
+		a.engine.schemaChecks.Delete(t.Guard.Key) // a new program has not checked the schema yet
+		return do(ctx, a)
 	}
 	return v
 }
@@ -48,13 +48,13 @@ func updateJob(t *change.Type, uid, job string) verb {
 // before.
 func updateJobAgain(t *change.Type, uid, job string) verb {
 	return verb{name: "update " + uid + " job=" + job, do: func(ctx context.Context, a *actor) error {
-		for now := t; ; now = people {
+		for current := t; ; current = people {
 			err := rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
 				facets := change.Facets(r)
 				facets["job"] = job
-				return now.Update(r, facets, nil)
+				return current.Update(r, facets, nil)
 			})
-			if now == people || !errors.Is(err, store.ErrSchemaMismatch) {
+			if current == people || !errors.Is(err, store.ErrSchemaMismatch) {
 				return err
 			}
 		}

@@ -105,7 +105,7 @@ func largeScenarios() []scenario {
 // largeMutants lack safeguards that keep a large set from being forgotten, or a limit from being
 // exceeded.
 var largeMutants = []mutant{
-	{name: "a death between hiding and dropping is forgotten", in: []string{"large: other tags"}, finds: "large: nobody drops", tamper: func(_ *actor, args []string) ([]string, any) {
+	{name: "a set that a dead process moved away is not dropped", in: []string{"large: other tags"}, finds: "large: nobody drops", tamper: func(_ *actor, args []string) ([]string, any) {
 		if args[0] == "sscan" && strings.HasPrefix(args[1], "~/drop/") { // as if not looked for
 			return nil, []any{"0", []any{}}
 		}
@@ -114,9 +114,9 @@ var largeMutants = []mutant{
 		}
 		return args, nil
 	}},
-	{name: "a large set is inherited", in: []string{"large: delete | create A anew"}, finds: "I7: the new entry", rewrite: replace("redis.call('TIME')[1] - last", "1000000")},
+	{name: "a new entry inherits a large set", in: []string{"large: delete | create A anew"}, finds: "I7: the new entry", rewrite: replace("redis.call('TIME')[1] - last", "1000000")},
 	{name: "records that others moved away are not looked for", in: []string{"large: no tags | tag"}, finds: "large: nobody drops", rewrite: replace(
 		"if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end", "if redis.call('EXISTS', KEYS[1]) == 0 then return 1 end")},
-	{name: "two at the limit", in: []string{"limit: tag | tag"}, finds: "limit: the tags", rewrite: replace("if is_full then return {'full'} end\nlocal reply", "local reply")},
-	{name: "two at the limit, noted", in: []string{"limit: tag | tag, noted"}, finds: "limit: the tags", rewrite: replace("if is_full then return {'full'} end\nlocal due", "local due")},
+	{name: "two additions at the limit", in: []string{"limit: tag | tag"}, finds: "limit: the tags", rewrite: replace("if is_full then return {'full'} end\nlocal reply", "local reply")},
+	{name: "two additions at the limit, with history", in: []string{"limit: tag | tag, noted"}, finds: "limit: the tags", rewrite: replace("if is_full then return {'full'} end\nlocal due", "local due")},
 }

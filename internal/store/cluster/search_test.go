@@ -59,9 +59,9 @@ func TestRefusals(t *testing.T) {
 		answer replyError
 		kinds  []fault
 	}{
-		{"slots", nonLocal, append([]fault{moved, asked, tryAgain, undone}, refusals...)},
-		{"writes", noRight, refusals},
-		{"rights", noRight, forbids},
+		{"slot migration", nonLocal, append([]fault{moved, asked, tryAgain, undone}, refusals...)},
+		{"refused writes", noRight, refusals},
+		{"missing permission", noRight, forbids},
 	} {
 		for _, s := range scenarios() {
 			t.Run(tt.name+": "+s.name, func(t *testing.T) {
