@@ -43,7 +43,7 @@ type tamper func(a *actor, args []string) (changed []string, reply any)
 
 // An actor runs operations, which are called verbs, one after the other on an engine of its own.
 type actor struct {
-	noting  bool // its commits add a history line
+	noting  bool // its commits add history lines
 	id      int
 	name    string
 	sim     *simulation
@@ -52,7 +52,7 @@ type actor struct {
 	pending []*request
 	ended   bool
 	dead    bool
-	first   thread
+	first   thread             // its first goroutine
 	threads map[string]*thread // its other goroutines, by number
 	pauses  int
 	verb    string // the verb that is running
@@ -399,7 +399,7 @@ func (f fault) String() string {
 	return [...]string{"", "(lost)", "(dies)", "(moved)", "(asked)", "(try again)", "(undone)"}[f]
 }
 
-// step carries out one request, and waits until all actors wait again.
+// step carries out one request with a fault, and waits until all actors wait again.
 func (s *simulation) step(r *request, f fault) {
 	a := r.actor
 	if f == dies {

@@ -19,23 +19,24 @@ type choice struct {
 	fault          fault
 }
 
-// An explorer runs a scenario in all orders of its steps that its budgets allow. It merges states:
-// the same records, and actors that got the same answers, have the same future.
+// An explorer runs a scenario in all orders of its steps that its budgets allow. It visits each
+// state once: if the records are the same and every actor got the same answers, the run continues
+// in the same ways.
 type explorer struct {
 	sim         *simulation
 	scenario    scenario
-	preemptions int // how often an actor may be interrupted by another
-	faults      int // how many actors may die, or answers be lost
-	kinds       []fault
-	maxStates   int // states to visit
+	preemptions int     // how often an actor may be interrupted by another
+	faults      int     // how many faults may happen
+	kinds       []fault // the faults that may happen
+	maxStates   int     // maximum number of states to visit
 	behaviour   *behaviour
 	memo        *memo
-	seen        map[uint64]uint8 // budgets used to reach a state
-	judged      map[uint64]bool  // records that break no invariant
-	todo        [][]state        // by budgets used
-	states      int
-	ends        int
-	timedOut    int // ends at which an actor's time was over
+	seen        map[uint64]uint8 // budgets used to reach a state, by the state's digest
+	judged      map[uint64]bool  // digests of records that break no invariant
+	todo        [][]state        // states to continue from, by budgets used
+	states      int              // number of states reached
+	ends        int              // number of runs that have ended
+	timedOut    int              // number of runs that ended with an actor whose time was over
 }
 
 // A state holds the records, the actors and the budgets of a run after some steps.
@@ -44,15 +45,15 @@ type state struct {
 	now         int64
 	commits     uint64 // four bits for each verb of each actor
 	actors      []actorState
-	current     int // the actor that any other would interrupt; -1: none
+	current     int // the actor that a step of another one would interrupt; -1: none
 	preemptions int
 	faults      int
 	deaths      int
 	outdated    bool              // a commit was made under a schema that is no longer in force
-	fault       fault             // the last one
+	fault       fault             // the last fault
 	forbidden   fault             // the missing permission
 	undone      bool              // an acknowledged write was lost
-	holders     [maxFinders]uint8 // who held the value that each actor looks for, since it began
+	holders     [maxFinders]uint8 // for each lookup, which entries held its value since it began
 	wrongAnswer string            // the wrong answer to a lookup, "" for none
 	trace       *trace
 }
@@ -77,8 +78,8 @@ type trace struct {
 	choice choice
 }
 
-// explore returns a violation and how it came about, or "". It has visited all states unless
-// limited reports otherwise.
+// explore searches for a violation. It returns the violation and the steps that led to it, or "" if
+// it found none. It has visited all states unless limited reports true.
 func (x *explorer) explore() string {
 	x.seen, x.judged = map[uint64]uint8{}, map[uint64]bool{}
 	if x.kinds == nil {
@@ -276,7 +277,7 @@ const maxVerbs = 4
 // interrupts reports whether going on with an actor interrupts another.
 func (x *explorer) interrupts(m state, actor int) bool { return m.current >= 0 && m.current != actor }
 
-// options returns all choices within the budgets.
+// options returns all choices that the remaining budgets allow.
 func (x *explorer) options(m state) []choice {
 	var os []choice
 	for i, r := range m.actors {
@@ -292,7 +293,7 @@ func (x *explorer) options(m state) []choice {
 				continue
 			}
 			if j > 0 && m.preemptions+cost+1 > x.preemptions {
-				break // out of turn: as if the actor interrupted itself
+				break // a request out of order costs as much as an interruption
 			}
 			os = append(os, choice{i, j, none})
 			for _, f := range x.kinds {
@@ -346,7 +347,7 @@ func (m state) sum() uint64 {
 	return h
 }
 
-// checkInvariants returns which invariant the records break, or "" for none.
+// checkInvariants describes an invariant that the records break, or returns "".
 func (x *explorer) checkInvariants(m state) string {
 	if m.outdated && !m.undone {
 		return "schema: a commit was made under one that is no longer in force"
@@ -371,7 +372,7 @@ func (x *explorer) checkInvariants(m state) string {
 	return v
 }
 
-// checkEnd judges a run that has ended.
+// checkEnd describes what is wrong with a run that has ended, or returns "".
 func (x *explorer) checkEnd(m state) string {
 	x.memo.fill(m.now, m.cells)
 	if m.undone {

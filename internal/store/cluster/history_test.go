@@ -51,7 +51,8 @@ func publish(uid string) verb {
 	}}
 }
 
-// published reports whether an actor published the history after all others had ended or died.
+// published reports whether actor i, with the state r, published the history after all others had
+// ended or died.
 func (x *explorer) published(r actorState, i int) bool {
 	verbs := x.scenario.actors[i]
 	last := len(verbs) - 1
@@ -195,7 +196,7 @@ func (x *explorer) lineLimits(m state, r actorState, i, j int) (least, most int)
 	return least, most
 }
 
-// onlyTags reports whether the actors do nothing but add one tag.
+// onlyTags reports whether the actors only add the tag red to A.
 func (x *explorer) onlyTags() bool {
 	return !slices.ContainsFunc(slices.Concat(x.scenario.actors...), func(v verb) bool { return v.name != "tag A red" })
 }

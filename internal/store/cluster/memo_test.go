@@ -327,7 +327,7 @@ func (t *behaviour) advance(st *memo, n *node, h deliveryKey, reply any) *node {
 	return next
 }
 
-// repeat returns a new actor that has reached a node.
+// repeat returns a new actor that has reached a node, after it got the same answers again.
 func (t *behaviour) repeat(n *node) *actor {
 	var all []delivery
 	for at := n; at.before != nil; at = at.before {
@@ -343,8 +343,8 @@ func (t *behaviour) repeat(n *node) *actor {
 	return a
 }
 
-// fits reports whether an actor has reached a node. The order of its goroutines must make no
-// difference.
+// fits reports whether an actor has reached a node. The order in which its goroutines ran must make
+// no difference.
 func (n *node) fits(a *actor) bool {
 	return n.digest == a.first.digest && slices.EqualFunc(n.requests, a.waiting(), func(w numberedRequest, r *request) bool {
 		return w.text == r.text && w.after == r.after
