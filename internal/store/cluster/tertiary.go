@@ -75,7 +75,7 @@ func (e *Engine) runAndNote(ctx context.Context, op store.Op) (store.Reply, erro
 // runIdempotent runs a command, and reports whether it changed the record. The script keeps the
 // names of recent calls and their replies beside the record for some minutes. If the command is
 // sent again, the script recognizes the call and does not run it twice.
-func (e *Engine) runIdempotent(ctx context.Context, op store.Op) (reply store.Reply, did bool, err error) {
+func (e *Engine) runIdempotent(ctx context.Context, op store.Op) (reply store.Reply, changed bool, err error) {
 	if op.NoRetry {
 		return e.runUnrecorded(ctx, op)
 	}
@@ -84,13 +84,13 @@ func (e *Engine) runIdempotent(ctx context.Context, op store.Op) (reply store.Re
 	answer, unsure, err := e.runMultiKey(ctx, actScript, []string{op.Key.String(), store.CallsKey(op.Key)}, args...)
 	switch {
 	case redisx.TryAgain(err) && unsure:
-		if reply, did, err = e.recordedReply(ctx, op, call); err == nil && !did {
-			reply, did, err = e.runUnrecorded(ctx, op)
+		if reply, changed, err = e.recordedReply(ctx, op, call); err == nil && !changed {
+			reply, changed, err = e.runUnrecorded(ctx, op)
 		}
 		if err != nil {
 			err = &redisx.UnknownError{Cause: err}
 		}
-		return reply, did, err
+		return reply, changed, err
 	case redisx.TryAgain(err):
 		return e.runUnrecorded(ctx, op)
 	case redisx.WrongType(err):
@@ -114,7 +114,7 @@ func (e *Engine) runIdempotent(ctx context.Context, op store.Op) (reply store.Re
 
 // recordedReply returns the reply that a call noted beside the record when it changed the record.
 // It reports false if there is no such note.
-func (e *Engine) recordedReply(ctx context.Context, op store.Op, call string) (reply store.Reply, did bool, err error) {
+func (e *Engine) recordedReply(ctx context.Context, op store.Op, call string) (reply store.Reply, changed bool, err error) {
 	calls, err := e.queryOrNil(ctx, redisx.IsText|redisx.IsNil, "get", store.CallsKey(op.Key))
 	text, _ := calls.(string)
 	for word := range strings.FieldsSeq(text) {
