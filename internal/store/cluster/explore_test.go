@@ -485,6 +485,16 @@ func (x *explorer) describe(t *trace) string {
 	return out.String()
 }
 
+// nameOf returns the name of a script that actors run.
+func nameOf(script redisx.Script) string {
+	for _, s := range scriptNames {
+		if s.script.SHA == script.SHA {
+			return s.name
+		}
+	}
+	return script.SHA
+}
+
 var scriptNames = []struct {
 	name   string
 	script redisx.Script

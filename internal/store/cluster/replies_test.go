@@ -26,7 +26,8 @@ func TestTemporaryRefusal(t *testing.T) {
 	} {
 		for _, s := range []redisx.Script{claimScript, stageScript, commitScript, onekey.PromoteScript, onekey.FilledScript} {
 			for _, times := range []int{1, 4, 1 << 20} {
-				name := fmt.Sprintf("%.8s/%.20s/%d", answer, s.Source[3:], times)
+				code, _, _ := strings.Cut(string(answer), " ")
+				name := fmt.Sprintf("%s/%s/%d times", code, nameOf(s), times)
 				t.Run(name, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) { refuse(t, answer, s, times) })
 				})
@@ -106,7 +107,7 @@ func TestNoScript(t *testing.T) {
 		}
 		for _, script := range []redisx.Script{claimScript, swapScript, commitScript, dyingScript, stageScript, onekey.PromoteScript, onekey.FilledScript} {
 			if sent[script.SHA] == 0 {
-				t.Errorf("a script was never sent in full: %.30s", script.Source)
+				t.Errorf("the script %s was never sent in full", nameOf(script))
 			}
 		}
 	})
