@@ -75,6 +75,7 @@ func (e *Engine) align(ctx context.Context, ms []membership, look func() (due fu
 	return nil
 }
 
+// queue queues the command that writes the membership.
 func (m membership) queue(ctx context.Context, pipe redis.Pipeliner) {
 	switch {
 	case m.ranked && m.in:

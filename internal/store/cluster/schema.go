@@ -22,7 +22,7 @@ const (
 	maxClockSkew = store.MaxClockSkew
 )
 
-// A schemaCheck records when the stored fingerprint was last found to be this one.
+// A schemaCheck records when the stored schema was last found to have this fingerprint.
 type schemaCheck struct {
 	fingerprint string
 	at          time.Time
@@ -30,7 +30,7 @@ type schemaCheck struct {
 }
 
 // checkSchema compares the stored schema with g, and stores g if there is none. It returns the time
-// until which a commit may rely on that, by the server's clock in milliseconds.
+// until which a commit may rely on the result, by the server's clock in milliseconds.
 func (e *Engine) checkSchema(ctx context.Context, g store.Guard) (until int64, err error) {
 	found, _ := e.schemaChecks.Load(g.Key)
 	last, _ := found.(schemaCheck)
