@@ -57,7 +57,7 @@ staticcheck:
 # which goroutines share something: all tests of the packages that start goroutines, and from the
 # others those tests that have many callers or interrupt work that is in progress.
 MEET := Batch|ManyCallers|ManyReaders|Cache|OneWins|OneUpdateWins|NoUpdateIsLost|Swap|Exchange|Storm|ContextThat|Hanging|Crash|ListWhile
-MEET := $(MEET)|Parallel|Races|Overtaken|Meanwhile|FullQueue|WaitEnds|Closed|OnTheWire|AmongWriters|OwnClient|WhileWriting
+MEET := $(MEET)|Parallel|Races|Overtaken|Meanwhile|FullQueue|WaitEnds|Closed|OnTheWire|FullFeedQueue|AmongWriters|OwnClient|WhileWriting
 MEET := $(MEET)|Interrupt|Timeout|Terminal|Progress|ImportOrder|ImportSyncs|ImportResume|HandOver|SettleWaits|Counting|LostReplies
 race:
 	CGO_ENABLED=1 $(PROGRESS) go test -race -timeout 20m ./serve ./internal/ci/progress ./internal/connect ./internal/embedded \

@@ -147,7 +147,10 @@ func markCopy(ctx context.Context, v *view.View, mark recordkey.Key, from, to re
 	} else if holds {
 		return fmt.Errorf("%w: %q", ErrNotEmpty, to.Path())
 	}
-	_, err = v.Engine.Secret(ctx, mark, from.Path())
+	marked, err := v.Engine.Secret(ctx, mark, from.Path())
+	if err == nil && marked != from.Path() { // another copy began meanwhile
+		err = fmt.Errorf("%w: %q", ErrNotEmpty, to.Path())
+	}
 	return err
 }
 

@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/single"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
@@ -91,6 +93,32 @@ func TestNamespaces(t *testing.T) {
 		s.Do(t, "SET", "~no slash", "x")
 		if got := s.listNamespaces(t); !slices.Contains(got, "broken 0") || len(got) != len(want)+1 {
 			t.Errorf("with keys that do not parse: got %q, want one more namespace, broken", got)
+		}
+	})
+}
+
+// A markedEngine marks the target of a copy as that of another one, just before the copy does.
+type markedEngine struct{ store.Engine }
+
+func (e markedEngine) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
+	if _, err := e.Engine.Secret(ctx, key, "another source"); err != nil {
+		return "", err
+	}
+	return e.Engine.Secret(ctx, key, fresh)
+}
+
+// TestCopyMeetsAnotherCopy checks that of two copies into one namespace, which both found it empty,
+// the second to mark it copies nothing.
+func TestCopyMeetsAnotherCopy(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s *site) {
+		s.fillNamespaces(t)
+		to := testdb.Space(t, "x/y")
+		db := testdb.Must(view.Reconfigure(s.DB, func(c *view.Config) { c.Engine = markedEngine{c.Engine} }))
+		if n, err := migrate.CopyNamespace(s.Ctx, db, testdb.Space(t, "a"), to); !errors.Is(err, migrate.ErrNotEmpty) || n != 0 {
+			t.Errorf("got %d records and error %v, want ErrNotEmpty", n, err)
+		}
+		if copied := withPrefix(s.allRecords(t), to.String()+"user/"); len(copied) > 0 {
+			t.Errorf("it copied %q", copied)
 		}
 	})
 }
