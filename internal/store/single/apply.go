@@ -15,8 +15,8 @@ import (
 
 var (
 	createScript = redisx.NewScript(scripts, "create", redisx.IsNumber)
-	// updateScript makes changes that note nothing. It has stubs for the history functions, which
-	// would cost Redis 2 µs to define in each call.
+	// updateScript makes changes that write no history. It has stubs in place of the history
+	// functions, because defining those would cost Redis 2 µs in each call.
 	updateScript = redisx.NewScript(scripts, "update", redisx.IsNumber, "local function unrighted() end\nlocal function note() end\n")
 	notedScript  = redisx.NewScript(scripts, "update", redisx.IsNumber, onekey.HistoryLua)
 )
@@ -24,7 +24,7 @@ var (
 // An outcome is the result of one of the fast ways to make a change.
 type outcome struct {
 	made   bool
-	unsure bool // the change may have been made: change.lua finds its rev if so
+	unsure bool // the change may have been made; if so, change.lua finds its rev
 }
 
 // Apply implements [store.Engine]. It first runs one short script or, while many callers create
@@ -45,8 +45,8 @@ func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 	return rev, e.awaitReplicas(ctx, &c, rev, err)
 }
 
-// awaitReplicas waits until as many replicas as c asks for have the change, unless err is not nil.
-// It checks only the entry's rev, since one script wrote the whole change.
+// awaitReplicas returns err if it is not nil. Otherwise it waits until as many replicas as c asks
+// for have the change. It checks only the entry's rev, since one script wrote the whole change.
 func (e *Engine) awaitReplicas(ctx context.Context, c *store.Change, rev string, err error) error {
 	if err != nil || c.Replicas == 0 {
 		return err
@@ -72,8 +72,8 @@ func (e *Engine) applyFast(ctx context.Context, c *store.Change, rev string) (re
 // a list of any length.
 const maxShortFacets = 1000
 
-// isShort reports whether the short scripts can make a change: whether it touches nothing but
-// facets and secondary values.
+// isShort reports whether the short scripts can make a change. They can if it touches only facets
+// and secondary values.
 func isShort(c *store.Change) bool {
 	return !c.Delete && !c.Repair && (!c.Create || len(c.Note.Lines) == 0 || c.Note.StoredInEntry()) && len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop) == 0 &&
 		len(c.Set)+len(c.Unset) < maxShortFacets && c.Expected.Fence == "" && !c.Tokens.Known && c.Tokens.Spend == "" && (c.Create || c.Expected.Rev != "")
@@ -116,8 +116,8 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	return outcome{made: reply == int64(1), unsure: unsure}, err
 }
 
-// noteCreate returns the line that a create notes, if any, and keys with the feed appended if there
-// is one.
+// noteCreate returns the history line of a create, or "" if it has none. If there is a line, it
+// also appends the key of the feed to keys.
 func (e *Engine) noteCreate(keys []string, c *store.Change) ([]string, string) {
 	if len(c.Note.Lines) == 0 {
 		return keys, ""
@@ -186,7 +186,7 @@ type owner struct {
 	value  string // its value, which begins with the relative PRK of that entry
 }
 
-// send runs change.lua, again if its reply is lost, and returns the reply.
+// send runs change.lua and returns its reply. If the reply is lost, it runs the script again.
 func (a *attempt) send(ctx context.Context) ([]any, error) {
 	known := make([][]string, len(a.c.Drop))
 	if !a.c.Create || a.readMembers { // a create rarely finds anything there
@@ -232,7 +232,8 @@ func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 		}
 		return nil
 	case "unstored":
-		// A first write may have made entries just now, and stored the schema. Try once more.
+		// Another program may just have created the first entries and stored the schema. Try once
+		// more.
 		err := store.CheckNoEntries(ctx, a.e, a.c.Schema.Entries)
 		if err != nil && (a.searched || !errors.Is(err, store.ErrSchemaMismatch)) {
 			return err
@@ -243,8 +244,8 @@ func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 	return a.refusalError(reply)
 }
 
-// addDrops adds to a delete, or to a create over a tombstone, the records to drop that the schema
-// of c does not declare, as far as they are known.
+// addDrops returns c with more records to drop if c is a delete or a create: the records that its
+// own schema does not declare, but that the stored schema names as change.lua last reported it.
 func (e *Engine) addDrops(c store.Change) store.Change {
 	last, _ := e.schemas.Load(c.Schema.Key)
 	if s, is := last.(store.StoredSchema); is && (c.Delete || c.Create) {
@@ -282,8 +283,8 @@ func (a *attempt) refusalError(reply []any) error {
 	return fmt.Errorf("changing %s: %w: %w", c.Key, store.ErrOutcomeUnknown, redisx.UnknownWord(what))
 }
 
-// parseOwners parses the reply that SRKs are occupied, which lists the number and the value of
-// each.
+// parseOwners parses an "occupied" reply, which lists the number and the value of each occupied
+// SRK.
 func (a *attempt) parseOwners(pairs []any) ([]owner, error) {
 	var owners []owner
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -322,7 +323,7 @@ func (e *Engine) knownMembers(ctx context.Context, drop []store.Container) (know
 // such rev.
 const expectedArg = 8
 
-// resent is that argument for a create that may have been made already.
+// resent is the value of that argument for a create that may have been made already.
 const resent = "again"
 
 // args returns the keys and the arguments of change.lua. known holds the members of each record in
@@ -390,8 +391,9 @@ func guardArgs(prk recordkey.Key, g store.Guard, rev string, mayStore bool) []st
 	}
 }
 
-// memberIndexes returns the index set of each member of a set. For a member that no index key can
-// name, it returns the set itself, which is going away in any case.
+// memberIndexes returns the index set of each member of a set. For a member that cannot be part of
+// an index key, it returns the key of the set itself. Removing the entry from that does no harm,
+// since the set is being dropped.
 func memberIndexes(set recordkey.Key, members []string) []recordkey.Key {
 	index := make([]recordkey.Key, len(members))
 	for i, m := range members {

@@ -18,8 +18,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// connLife limits the life of connections that only read. If another server takes over an address,
-// READONLY errors tell those who write, but nothing tells those who read.
+// connLife limits the lifetime of connections that only read. If another server takes over an
+// address, connections that write notice it by READONLY errors, but those that only read notice
+// nothing.
 const connLife = time.Minute
 
 // A Cached is an engine that keeps copies of entries in this process. It reads them over
@@ -34,7 +35,7 @@ type Cached struct {
 
 var _ store.Engine = (*Cached)(nil)
 
-// NewCached returns e with a cache, which a new client with the options o fills.
+// NewCached returns e with a cache. The cache is filled by a new client that has the options o.
 func NewCached(e *Engine, o redis.Options, cache store.Cache) (*Cached, error) {
 	if o.DB != 0 {
 		return nil, fmt.Errorf("%w: go-redis caches only database 0, not %d; use a namespace instead", store.ErrCache, o.DB)
@@ -139,7 +140,7 @@ const (
 type copies struct {
 	*redis.LocalCache
 	prefix  atomic.Pointer[string] // what go-redis puts before a key; nil until it has read one
-	tracked atomic.Bool            // there was a reply whose changes the server announces
+	tracked atomic.Bool            // the server has sent a reply whose changes it will announce
 }
 
 var _ redis.Cache = (*copies)(nil)
@@ -148,8 +149,8 @@ func newCopies(c store.Cache) *copies {
 	return &copies{LocalCache: redis.NewLocalCache(redis.CacheConfig{MaxEntries: c.Entries, MaxStaleness: c.Age})}
 }
 
-// forget removes the copy of a record. It also discards a reply that is on its way, which may be
-// older. So a read that begins later returns what the server has then.
+// forget removes the copy of a record. It also discards a reply that is still on its way, since
+// that may be out of date. So a read that begins later returns what the server has then.
 func (c *copies) forget(key string) {
 	if prefix := c.prefix.Load(); prefix != nil {
 		c.DeleteByRedisKey(*prefix + key)
@@ -179,9 +180,9 @@ func (c *copies) FulfillOwned(cacheKey string, token, conn uint64, reply []byte)
 	return c.LocalCache.FulfillOwned(cacheKey, token, conn, kept)
 }
 
-// cacheable returns what is kept of a reply to HGETALL: all but the password hash. It reports false
-// if nothing may be kept: if the record is not a live entry, since "not found" must never be stale;
-// if the reply is too long; or if it has another form.
+// cacheable returns the part of an HGETALL reply that is kept, which is all but the password hash.
+// It reports false if nothing may be kept, because the record is not a live entry ("not found" must
+// never be stale), or because the reply is too long or has another form.
 func cacheable(reply []byte) (kept []byte, ok bool) {
 	pairs, rest, ok := cutHeader(reply, '%')
 	if !ok || len(reply) > maxReply {

@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// unchanging lists the methods of an engine that change no entry's hash, so that they make no copy
-// stale. A new method goes into this list or, if it changes entries, into cache.go.
+// unchanging lists the methods of an engine that change no entry's hash, and so make no cached copy
+// stale. Add a new method to this list or, if it changes entries, override it in cache.go.
 var unchanging = []string{
 	"Admit", "AppendFeed", "Bulk", "Cardinalities", "ClearSessions", "EndSession", "Feed", "FeedEnd",
 	"FindSession", "HasMembers", "History", "Invite", "Limit", "ListSessions", "LoginWait", "Order",

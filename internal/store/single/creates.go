@@ -33,8 +33,8 @@ type creation struct {
 	err error
 }
 
-// onlyCreates reports whether c does nothing but create an entry, one that is not huge and can hold
-// its own note.
+// onlyCreates reports whether c only creates an entry, and whether that entry is small enough to
+// share a script and can hold its own history line.
 func onlyCreates(c *store.Change) bool {
 	return c.Create && c.Tokens.Spend == "" && len(c.Drop)+len(c.Release)+len(c.Unindex)+len(c.Unrank)+len(c.Unset) == 0 && c.Expected == (store.Version{}) && (len(c.Note.Lines) == 0 || c.Note.StoredInEntry()) &&
 		countWords(c) <= maxGroupWords
@@ -49,12 +49,13 @@ func countWords(c *store.Change) int {
 	return n
 }
 
-// createWithOthers makes an entry in one script with those of other callers, which costs the server
-// less than half. It fails only if the context ends or the server refuses the script in the middle.
+// createWithOthers makes an entry in a script shared with other callers, which costs the server
+// less than half as much. It fails only if the context ends or the server refuses the script in the
+// middle.
 func (e *Engine) createWithOthers(ctx context.Context, c *store.Change, rev string) (outcome, error) {
 	one := &struct {
 		creation
-		change store.Change // a copy: the caller's may be gone before the script is
+		change store.Change // a copy, since the script may still run after the caller has returned
 	}{change: *c}
 	one.c, one.rev = &one.change, rev
 	err := e.creates.Do(ctx, &one.creation)
@@ -108,7 +109,7 @@ func withoutConflicts(all []*creation) []*creation {
 	return slices.DeleteFunc(all, func(c *creation) bool { return !needs.Add(c.c) })
 }
 
-// createAll makes those entries of which nothing exists yet, and records the outcome of each
+// createAll makes the entries of which no record exists yet, and records the outcome of each
 // creation. No two of them may need the same key.
 func (e *Engine) createAll(ctx context.Context, all []*creation) {
 	gs := groupCreations(all)
@@ -172,13 +173,13 @@ type group struct {
 // A shape describes entries that have the same fields and the same numbers of records.
 type shape struct {
 	fields                []string
-	claims, absent, fills int
+	claims, absent, fills int // the numbers of keys of each kind that each entry has
 	entries               int
 	keys                  keyList
 	args                  []string
 }
 
-// keyList holds keys in one text, and the end of each.
+// keyList holds keys as one text, and the position at which each of them ends.
 type keyList struct {
 	text []byte
 	ends []int
@@ -231,9 +232,9 @@ func (g *group) add(one *creation) {
 	}
 }
 
-// absentKeys returns the keys that, besides those it writes, must be absent for creates.lua to
-// make an entry: the SRKs of its values under other fields, and the tertiary records that it does
-// not fill.
+// absentKeys returns the keys that must be absent for creates.lua to make an entry, although it
+// does not write them: the SRKs of its values under other fields, and the tertiary records that it
+// does not fill.
 func absentKeys(c *store.Change) []recordkey.Key {
 	keys := c.Elsewhere
 	for _, d := range c.Schema.Containers(c.Key) {
@@ -254,8 +255,8 @@ func (g *group) join(c *store.Change, indexes []recordkey.Key) {
 // setByScript reports whether the script itself sets the field of a new entry.
 func setByScript(field string) bool { return field == store.FieldType || field == store.FieldPRK }
 
-// shapeFor returns the shape of an entry, with the entry's values added. It looks at the latest
-// shape first, since that is most likely the one.
+// shapeFor returns the shape of an entry, with the entry's values added. It tries the latest shape
+// first, since that most likely fits.
 func (g *group) shapeFor(c *store.Change, set []store.Facet, absent int) *shape {
 	for _, s := range slices.Backward(g.shapes) {
 		if s.claims == len(c.Claim) && s.absent == absent && s.fills == len(c.Add) && s.addValues(set) {
@@ -300,8 +301,8 @@ func (s *shape) addValues(set []store.Facet) bool {
 	return left == 0
 }
 
-// createsCall returns the call of creates.lua for a group. how is "eval" with the source of the
-// script, or "evalsha" with its SHA.
+// createsCall returns the command that runs creates.lua for a group. how is "eval", with the source
+// of the script, or "evalsha", with its SHA.
 func (e *Engine) createsCall(g *group, how, script string) []any {
 	absent := 0
 	for _, s := range g.shapes {
@@ -337,7 +338,7 @@ func (e *Engine) createsCall(g *group, how, script string) []any {
 	return all
 }
 
-// memberLists holds the members that each set gets.
+// memberLists holds the members to add to each set.
 type memberLists struct {
 	at      map[recordkey.Key]int // positions in keys and members
 	keys    []string

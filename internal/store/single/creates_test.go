@@ -60,8 +60,8 @@ func newCreate(t *testing.T, uid string) store.Change {
 	return store.Change{Key: prk, Create: true, Claim: []recordkey.Key{srk}, Set: []store.Facet{{Field: "uid", Wire: uid}}}
 }
 
-// TestCreateBatch has many callers create entries at once. Each learns of its own entry, and few
-// scripts make them all.
+// TestCreateBatch has many callers create entries at once. Each caller gets the outcome of its own
+// create, and few scripts make all the entries.
 func TestCreateBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeServer()

@@ -34,15 +34,16 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) (found []stor
 	}
 	for _, f := range found {
 		if fill := f.Record.Fields[store.FieldFill]; fill != "" {
-			// The entry itself was read. A read of its records will show what is wrong with them.
+			// Ignore the error, since the entry itself was read. A read of its records will show
+			// what is wrong with them.
 			_ = e.completeEntry(ctx, f.Record.Key, fill)
 		}
 	}
 	return found, nil
 }
 
-// findMany sends all lookups at once. If the server did not have the script for one, it sends that
-// one again by itself.
+// findMany sends all lookups at once. If a script failed, for instance because the server did not
+// have it, findMany sends that lookup again by itself.
 func (e *Engine) findMany(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	cmds := make([]redis.Cmder, len(lookups))
 	for i, l := range lookups {
@@ -66,9 +67,9 @@ func (e *Engine) findMany(ctx context.Context, lookups []store.Lookup) ([]store.
 	return found, nil
 }
 
-// manyLookups is the number of lookups under way beyond which others are answered by commands, in
-// batches of two round trips. In measurements, scripts are a tenth faster with 16 callers, and
-// commands with 64.
+// manyLookups is the number of concurrent lookups above which further ones use plain commands in
+// place of scripts, batched into two round trips. In measurements, scripts were a tenth faster with
+// 16 callers, and commands with 64.
 const manyLookups = 32
 
 // findOne answers one lookup.
@@ -98,8 +99,8 @@ func (e *Engine) findOne(ctx context.Context, l store.Lookup) (store.Found, erro
 	return all[0], nil
 }
 
-// lookupCommand returns the command that reads the entry at a PRK, or the entries that SRKs name: a
-// script by its SHA or, with inFull, by its source.
+// lookupCommand returns the command that reads the entry at a PRK, or the entries that SRKs name.
+// For SRKs it runs a script, by its SHA or, with inFull, by its source.
 func lookupCommand(ctx context.Context, l store.Lookup, inFull bool) redis.Cmder {
 	if l.PRK.IsValid() {
 		return redis.NewMapStringStringCmd(ctx, "hgetall", l.PRK.String())

@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A meddler calls after following each round trip of a client's reads.
+// A meddler is a hook of a client. At the end of each round trip that reads, it calls after.
 type meddler struct {
 	rounds int
 	after  func(round int)
@@ -103,7 +103,7 @@ func TestFindBatch(t *testing.T) {
 	}
 }
 
-// interfere changes the entry u without the client under test.
+// interfere changes the entry u through another client than the one under test.
 func (p fixture) interfere(how string) {
 	switch how {
 	case "rename":

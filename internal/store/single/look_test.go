@@ -13,7 +13,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// newLookEngine returns an engine whose server has one record of each kind that Look tells apart.
+// newLookEngine returns an engine whose server has one record of each kind that ReadRaw
+// distinguishes.
 func newLookEngine(t *testing.T) *Engine {
 	t.Helper()
 	c := redistest.Shared(t).Client()
@@ -94,7 +95,7 @@ func textsOf(raws []store.Raw) (texts []store.Text) {
 	return texts
 }
 
-// TestLookMany reads more than one MGET and one page of a set hold.
+// TestLookMany reads more keys than one MGET takes, and more members than one page of a set holds.
 func TestLookMany(t *testing.T) {
 	e := newLookEngine(t)
 	const n = 2500

@@ -75,8 +75,8 @@ func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
 	return n == 1, nil
 }
 
-// completeEntry puts in place what a ~fill field names. An entry has such a field if it was copied
-// here from a cluster that had not yet done so.
+// completeEntry moves the records that a ~fill field names into place. An entry has such a field if
+// it was copied here from a cluster that had not yet moved them.
 func (e *Engine) completeEntry(ctx context.Context, entry recordkey.Key, fill string) error {
 	return e.Complete(ctx, entry, fill, e.realign)
 }

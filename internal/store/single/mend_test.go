@@ -11,8 +11,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// layReady lays red tags ready for an entry or, with the mark of records that are only dropped, an
-// empty string in their place.
+// layReady stores a prepared set with the tag red and names it in ~fill of the entry. If mark ends
+// in "d", for records that are only dropped, it stores an empty string in place of the set.
 func (p fixture) layReady(set recordkey.Key, mark string) {
 	ctx, client, stage := p.t.Context(), p.engine.client, store.PreparedKey(set, "rev")
 	if strings.HasSuffix(mark, "d") {
@@ -25,7 +25,7 @@ func (p fixture) layReady(set recordkey.Key, mark string) {
 }
 
 // TestFillComesFirst changes tags on behalf of a caller that read the entry before it was copied
-// here: what was laid ready is put in place first.
+// here. The prepared set must be moved into place before the change is made.
 func TestFillComesFirst(t *testing.T) {
 	p := newFixture(t, redistest.Shared(t))
 	p.make("u", "n")
@@ -39,14 +39,14 @@ func TestFillComesFirst(t *testing.T) {
 	set := c.Drop[0].Key
 	p.layReady(set, "i")
 	p.apply(c)
-	p.find("u") // which puts in place what is left
+	p.find("u") // moves into place whatever is still prepared
 	if tags := p.engine.client.SMembers(t.Context(), set.String()).Val(); len(tags) != 0 {
 		t.Errorf("replaced by no tags, the entry has %q", tags)
 	}
 }
 
-// TestComplete finds entries that were copied here from a cluster with their tags laid ready but
-// not yet in place. The tags are put in place, with their index (I5, I7).
+// TestComplete reads entries that were copied here from a cluster before their prepared tags were
+// moved into place. The read must move them and update their indexes (I5, I7).
 func TestComplete(t *testing.T) {
 	for _, tt := range []struct {
 		mark   string

@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// A refusalLoser loses the answer that a write was refused. The script is then sent again, and is
-// not refused.
+// A refusalLoser loses the reply that says that a write was refused. The script is then sent again,
+// and is not refused.
 type refusalLoser struct{ refuser *refuser }
 
 func (refusalLoser) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -36,16 +36,16 @@ func (refusalLoser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	return next
 }
 
-// lostRefusals holds methods and the commands that the server refuses them, one at a time.
+// lostRefusals lists, for each method, the commands that the server refuses, one at a time.
 var lostRefusals = map[string][]string{
 	"update":       {"HDEL", "UNLINK", "SREM", "EXPIRE"},
 	"replace tags": {"HDEL", "UNLINK", "SREM", "EXPIRE"},
 	"delete":       {"HDEL", "UNLINK", "SREM", "EXPIRE"},
 }
 
-// TestRefusalIsLost has the server refuse a command, and loses that answer. When the script is sent
+// TestRefusalIsLost has the server refuse a command, and loses that reply. When the script is sent
 // again, the change may have been made already, with only its removals left to do. The change must
-// still leave its line.
+// still leave its history line.
 func TestRefusalIsLost(t *testing.T) {
 	srv := redistest.Start(t)
 	for name, commands := range lostRefusals {
@@ -61,8 +61,8 @@ func TestRefusalIsLost(t *testing.T) {
 	}
 }
 
-// loseRefusal calls a method, of which r refuses a command, loses that answer, and reports whether
-// r refused anything.
+// loseRefusal calls a method while r refuses one of its commands and that reply is lost. It reports
+// whether r refused anything.
 func loseRefusal(t *testing.T, srv *redistest.Server, name string, r *refuser) bool {
 	t.Helper()
 	client := srv.Client()

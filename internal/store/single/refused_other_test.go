@@ -10,7 +10,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// These methods leave no line: invitations, counters and repairs.
+// init adds the methods that leave no history line: those for invitations, counters and repairs.
 func init() {
 	for name, v := range otherCalls {
 		refusedCalls[name], preparations[name] = v.call, v.prepare
@@ -19,7 +19,7 @@ func init() {
 }
 
 var otherCalls = map[string]struct {
-	writes   int // how many its script makes
+	writes   int // the number of writes that its script makes
 	harmless bool
 	prepare  func(p fixture) error
 	call     func(p fixture, e *Engine) error
@@ -92,9 +92,9 @@ func (p fixture) invited(hash string) bool {
 	return err == nil && left > 0
 }
 
-// TestIssueSentAgainAfterAnother issues a token, another, and the first again, as if its answer had
-// been lost. The entry still names the other, so that a change that read the record of tokens
-// before it was issued is not applied.
+// TestIssueSentAgainAfterAnother issues a token, another, and the first again, as if the first
+// reply had been lost. The entry still names the other, so that a change that read the record of
+// tokens before it was issued is not applied.
 func TestIssueSentAgainAfterAnother(t *testing.T) {
 	p := newFixture(t, redistest.Start(t))
 	p.apply(p.draft("a", "x", nil))

@@ -20,14 +20,14 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// A refuser has the server refuse writes of scripts: once the write with number at, or every write
-// by one command, as if the user had no right to it.
+// A refuser has the server refuse writes of scripts: either the write with number at, once, or
+// every write by one command, as if the user had no right to it.
 type refuser struct {
-	mu      sync.Mutex // many creates make several calls at a time
+	mu      sync.Mutex // ApplyAll makes several calls at a time
 	at      int        // from 1
 	command string
 	mutate  func(source string) string
-	report  func(format string, args ...any) // nil: the test fails
+	report  func(format string, args ...any) // receives what is wrong; if nil, the test fails
 	refused bool
 	applied bool
 }
@@ -37,7 +37,8 @@ func (*refuser) DialHook(next redis.DialHook) redis.DialHook { return next }
 // writes lists the commands by which scripts change records.
 const writes = "SET MSET HSET HSETNX HDEL SADD SREM ZADD ZREM RPUSH UNLINK EXPIRE PEXPIRE PERSIST RENAME XADD"
 
-// refusing counts the writes of a script, and refuses the one with a given number.
+// refusing is the Lua that is put before a script. It counts the writes of the script, and refuses
+// the one with a given number, or all by a given command.
 const refusing = `local n, real, is = 0, redis, {}
 for word in string.gmatch('` + writes + `', '%%S+') do is[word] = true end
 local function refused(command)
@@ -166,7 +167,8 @@ func (p fixture) updated(uid string, facets map[string]string) store.Change {
 	return c
 }
 
-// refusedCalls write to an entry a with tags or to one that is gone, or make others.
+// refusedCalls holds calls by name. They write to the entry a, which has tags, or to the deleted
+// entry gone, or create other entries.
 var refusedCalls = map[string]func(p fixture, e *Engine) error{
 	"create":           func(p fixture, e *Engine) error { return p.applyNoted(e, p.draft("u", "n", nil)) },
 	"create with tags": func(p fixture, e *Engine) error { return p.applyNoted(e, p.draft("u", "n", []string{"red", "blue"})) },
@@ -217,20 +219,20 @@ func noted(c store.Change) store.Change {
 	return c
 }
 
-// preparations holds what must be done before some of them.
+// preparations holds what must be done before some of the calls.
 var preparations = map[string]func(p fixture) error{}
 
 type effect struct {
 	uid    string // the entry
 	done   func(p fixture) bool
-	silent bool // it leaves no line
-	writes int  // how many its script makes; 0 for two or more
-	// harmless methods may have written something that does no harm, though they say that they
-	// failed.
+	silent bool // it leaves no history line
+	writes int  // the least number of writes that its script makes; 0 stands for 2
+	// harmless says that the method may fail and still have written something, since that does no
+	// harm.
 	harmless bool
 }
 
-// effects tells whether each method took effect.
+// effects says for each call how to check whether it took effect.
 var effects = map[string]effect{
 	"create":                 {uid: "u", done: func(p fixture) bool { return p.find("u").Live() }},
 	"create with tags":       {uid: "u", done: func(p fixture) bool { return p.find("u").Live() }},
@@ -247,8 +249,8 @@ func (p fixture) hasTag(tag string) bool {
 	return p.engine.client.SIsMember(p.t.Context(), "user/uid:a/tags", tag).Val()
 }
 
-// checkNotes checks that a method that took no effect left no line, and that one that succeeded
-// left one.
+// checkNotes checks that a method that took no effect left no history line, and that a method that
+// succeeded left one.
 func (p fixture) checkNotes(what, name string, acknowledged bool) {
 	p.t.Helper()
 	ctx, want := p.t.Context(), effects[name]

@@ -64,27 +64,27 @@ type Engine struct {
 	creating atomic.Int32 // creates under way
 	creates  *redisx.Batcher[*creation]
 	finding  atomic.Int32 // lookups by SRKs under way
-	// schemas holds, by the key of ~/schema/TYPE, what change.lua last said about it, as
-	// store.StoredSchema.
+	// schemas maps the key of ~/schema/TYPE to the store.StoredSchema that change.lua last reported
+	// for it.
 	schemas      sync.Map
 	onlyDeclared atomic.Bool // the server rejects scripts that use undeclared keys
 }
 
 var _ store.Engine = (*Engine)(nil)
 
-// New returns an engine that keeps records on the one server of client.
+// New returns an engine that keeps its records on the server that client is connected to.
 func New(client redis.UniversalClient, o Options) *Engine {
 	o.MemberBatch = cmp.Or(o.MemberBatch, store.MemberBatch)
 	e := &Engine{options: o}
-	// With Bulk every command is sent by itself: a batch has no caller's context, which tells
-	// whether it belongs to the bulk run.
+	// With Bulk, every command is sent by itself. The context of a call says whether it belongs to
+	// a bulk run, and a batch of calls has no such context.
 	e.client = redisx.NewClient(client, redisx.Retry{Attempts: maxAttempts, Retryable: e.retryable, Sent: e.mayHaveRun, Pause: redisx.SleepWithJitter}, o.Bulk != nil)
 	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, ReadWholeSets: o.MatchPatterns, MemberBatch: o.MemberBatch, Bulk: o.Bulk, Close: o.Close, Notes: onekey.NotesBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
 	e.creates = redisx.NewBatcher(maxGroup, func(ctx context.Context, all []*creation) { e.createAll(ctx, withoutConflicts(all)) })
 	return e
 }
 
-// Survey implements [store.Engine]. It sends an embedded store nothing.
+// Survey implements [store.Engine]. It sends no commands to an embedded store.
 func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error) {
 	s := store.Survey{Store: store.OnServer, File: e.options.File, SavesBulks: e.options.Bulk != nil}
 	switch {
@@ -132,7 +132,7 @@ func (e *Engine) retryable(err error) bool {
 	return redisx.Retryable(err) && (e.options.NotRun == nil || !e.options.NotRun(err))
 }
 
-// maxAttempts is how many times a command is sent at most.
+// maxAttempts limits how many times a command is sent.
 const maxAttempts = 6
 
 // tombstoneLife is the lifetime of a tombstone in seconds. change.lua contains the same number.

@@ -101,11 +101,11 @@ func (p fixture) remove(uid string)     { p.t.Helper(); p.apply(p.users.Delete(p
 
 var twice = []struct {
 	name    string
-	tags    []string // if there are any, change.lua makes the entry
+	tags    []string // with tags, change.lua makes the entry
 	lost    int
 	between func(p fixture)
 	want    error
-	holds   string // the entry's name in the end
+	holds   string // the name that the entry has in the end
 }{
 	{name: "one answer", lost: 1, holds: "n"},
 	{name: "three answers", lost: 3, holds: "n"},
@@ -129,9 +129,9 @@ var twice = []struct {
 	}},
 }
 
-// TestCreateArrivesTwice loses the replies to a create, which is sent again. It must be made only
-// once, be no duplicate of itself, and not be made again after what others did in the meantime
-// (I7).
+// TestCreateArrivesTwice loses the replies to a create, which is sent again. The entry must be made
+// only once, must not fail as a duplicate of itself, and must not be made again after others
+// changed it in the meantime (I7).
 func TestCreateArrivesTwice(t *testing.T) {
 	for _, tt := range twice {
 		t.Run(tt.name, func(t *testing.T) {

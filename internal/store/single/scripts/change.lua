@@ -1,13 +1,13 @@
 -- change makes everything that one method does to one entry, or none of it (I1, I2, I6, I7).
 -- Ordinary creates and updates go through create.lua, creates.lua and update.lua, and never come
--- here. It follows history.lua, tokens.lua, tombstone.lua and guard.lua.
+-- here. The engine puts history.lua, tokens.lua, tombstone.lua and guard.lua before it.
 --
 -- KEYS  as in guard.lua, then
 --   [4]  the record of the entry's tokens
---   and then, in this order and in the numbers that ARGV gives:
---   SRKs to claim, SRKs elsewhere, SRKs to release, index sets to join, index sets to leave,
---   ordered indexes to join, ordered indexes to leave;
---   tertiary records to fill, each followed by the key under which it is put together, and by the
+--   and then, in this order and as many of each as ARGV says:
+--   SRKs to claim, SRKs elsewhere (those of the same values under other fields), SRKs to release,
+--   index sets to join, index sets to leave, ordered indexes to join, ordered indexes to leave;
+--   tertiary records to fill, each followed by the key at which it is first assembled, and by the
 --   index sets of its members;
 --   records to drop, each followed by the key that it moves to if it is large, and by the index
 --   sets of its known members;
@@ -32,15 +32,16 @@
 --   {"ok", ~drop}       the change was made; the caller now drops in pieces what ~drop names
 --   {"exists", ~rev} | {"absent", ~rev} | {"conflict", ~rev} | {"damaged"}
 --   {"schema", stored} | {"unstored"}
---   {"token", ~rev}     the token to spend is not good
+--   {"token", ~rev}     the token to spend is not valid
 --   {"duplicate", i}    another entry holds the value of SRK i
 -- and, if the caller must do something before it tries again:
 --   {"filling", ~fill}  put in place what ~fill names
 --   {"occupied", i, SRV, i, SRV, …}  declare the entries that these SRKs name as owners
 --   {"members"}         read the members of the sets to drop
---   {"names", stored, field, …}  drop more, for a delete or a create over a tombstone: the records
---                       that the stored schema declares and those that these of its fields name;
---                       ARGV[5] shows whether the caller knows the stored schema
+--   {"names", stored, field, …}  for a delete or a create over a tombstone: drop more, namely the
+--                       records that the stored schema declares and those that the given fields
+--                       of ~/schema/TYPE name; ARGV[5] shows whether the caller knows the stored
+--                       schema
 
 -- The arguments.
 
@@ -62,7 +63,8 @@ local verb, expected = ARGV[8], ARGV[9]
 
 local set, unset, ranks, unranks, ending = list(), list(), list(), list(), list()
 local mark = live and head[5]
--- invited reports whether an invitation makes the entry. It lies where the tokens will.
+-- invited is true if the entry is created from an invitation, which is in the record that will hold
+-- the entry's tokens.
 local invited = verb == 'create' and ending[3] ~= '' and rev ~= own
 if invited then mark = '1' .. spent_of(head[5]) end
 local function ended_tokens()
@@ -74,8 +76,8 @@ end
 
 -- Reasons to refuse the change.
 
--- If the script is sent again before anybody else changed the entry, it finishes what the earlier
--- run may have left to do (I7). Tokens issued since then stay.
+-- If the script is sent again, and nobody else has changed the entry in between, it finishes what
+-- the earlier run may have left to do (I7). Tokens issued since then stay.
 local again = rev == own
 if remembered() and not again then return {'ok', head[7]} end
 if again and verb ~= 'delete' then
@@ -95,8 +97,8 @@ if again then
   -- The entry is dead already.
 elseif verb == 'create' then
   if live then return {'exists', past} end
-  -- If the create was sent before, ~rev may no longer have its rev: the entry may have come and
-  -- gone (I7).
+  -- If the create was sent before, ~rev may no longer contain its rev: the entry may have been
+  -- made, and then deleted by others (I7).
   if expected == 'again' and #past >= 48 then return {'conflict', past} end
   if damaged then return {'damaged'} end
 else
@@ -105,8 +107,8 @@ else
 end
 local refused = not again and refused_by_schema()
 if refused then return refused end
--- If the entry was copied here from a cluster, what was laid ready must be put in place first, or
--- it would later overwrite what this change does.
+-- If the entry was copied here from a cluster, the records prepared for it must be moved into place
+-- first, or they would later overwrite what this change does.
 if not again and head[4] and nfill + ndrop > 0 then return {'filling', head[4]} end
 
 local tokens = ended_tokens()
@@ -144,7 +146,7 @@ for i = 1, nrank + nunrank do
 end
 k = k + nrank + nunrank
 
--- Records that are born with the entry, and records that go.
+-- Records to write with the entry, and records to drop.
 local fills, drops, replaced = {}, {}, {}
 for i = 1, nfill do
   local members = list()
@@ -158,8 +160,8 @@ for i = 1, nfill do
   end
   k = last
 end
--- A large indexed set is moved aside at once and dropped in pieces later, as the reply tells the
--- caller. A large record of another kind that is replaced is moved aside and unlinked, since RENAME
+-- A large indexed set is moved aside at once. The reply tells the caller to drop it in pieces
+-- later. A large record of another kind that is replaced is moved aside and unlinked, since RENAME
 -- over it would free all of it at once.
 local counting = {set = 'SCARD', list = 'LLEN', zset = 'ZCARD', hash = 'HLEN'}
 local function size_of(key)
@@ -235,8 +237,8 @@ if #occupied > 1 then return occupied end
 -- Everything from here on writes. A server that refuses writes refuses the first of them. If it
 -- refuses a later one, what was written is garbage that no reader sees (I4), or is written again
 -- when the script is sent again: what an entry takes is written before its rev, and what it leaves
--- is removed after that. Commands on the entry that the caller may have no right to are tried
--- before anything changes, as far as a trial can leave the entry as it is.
+-- is removed after that. Commands on the entry that the Redis user may have no right to are tried
+-- before anything changes, if they can be tried without a change to the entry.
 local function try(command, ...)
   local reply = redis.pcall(command, entry, ...)
   if failed(reply) then return redis.error_reply(reply.err) end
@@ -267,7 +269,7 @@ local function write(command, ...)
   wrote = true
 end
 local remember = own .. string.sub(past, 1, 36)
-local taken = {} -- places in ordered indexes that the entry both leaves and takes
+local taken = {} -- places in ordered indexes that the entry takes, and so must not leave below
 local function take_places()
   -- This HSET changes nothing. A full server refuses it, but would not refuse an UNLINK.
   local refusal = live and write('HSET', entry, '~isa', head[1])
@@ -319,18 +321,18 @@ local function fill(f)
   end
 end
 
--- note_done must come right after the command that makes the change: if a later command is refused,
--- the next run finds the change made.
+-- note_done must be called right after the command that makes the change. If a later command is
+-- refused, the next run finds the change made and notes nothing.
 local unnoted, goes
 local function note_done()
   if not again then unnoted, goes = note(verb, head[6]) end
 end
 
 if verb == 'delete' then
-  -- The entry dies first, and then all its records go: whatever of that is refused, the entry does
-  -- not live on without its tags. What stays beside the tombstone is garbage, which no create
-  -- inherits. The tombstone is written before the facets are removed, since a key that is gone may
-  -- not be written again in a slot that is being migrated.
+  -- The entry is marked as dead before its records are removed, so that a refused command cannot
+  -- leave a live entry without its tags. Whatever remains beside the tombstone is garbage, which no
+  -- create inherits. The tombstone is written before the facets are removed, because a key that no
+  -- longer exists cannot be written in a slot that is being migrated.
   local spent = {}
   if tokens.ended and #tokens.ended > 0 then spent = {'~tokens', '1 ' .. table.concat(tokens.ended, ' ')} end
   refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))
@@ -348,12 +350,12 @@ else
   for _, f in ipairs(fills) do refused = refused or fill(f) end
   if refused then return refused end
   for _, d in ipairs(drops) do drop(d) end
-  if tombstone then -- it lives without its facets and its time to live
+  if tombstone then -- the entry must not keep its facets or its time to live
     if verb == 'create' and head[1] then strip(entry) end
     if verb == 'create' and head[5] then redis.call('HDEL', entry, '~tokens') end
     redis.call('PERSIST', entry)
   end
-  -- A new epoch keeps those who saw the earlier entry from starting sessions of this one.
+  -- The new epoch keeps callers that read the earlier entry from starting sessions of this one.
   if tombstone and verb == 'create' then
     set[#set + 1] = '~epoch'
     set[#set + 1] = own

@@ -1,15 +1,15 @@
--- create makes an entry in few commands if nothing is there yet, the usual case of change.lua (I1,
--- I2, I7). All other cases it leaves to change.lua, which knows the rev if this script made the
--- entry.
+-- create makes an entry with few commands if none of its records exists yet, which is the usual
+-- case (I1, I2, I7). It leaves all other cases to change.lua, which recognizes the rev if this
+-- script made the entry.
 --
 -- KEYS[1]  the entry
 -- KEYS[2]  ~/schema/TYPE
--- KEYS[3..]  SRKs to claim, SRKs elsewhere and the entry's tertiary records, none of which may
---          exist yet; and last the feed, if something is noted
+-- KEYS[3..]  SRKs to claim, SRKs elsewhere (see change.lua) and the entry's tertiary records, none
+--          of which may exist yet; and last the feed, if there is a line to note
 -- ARGV[1]  the fingerprint of the schema
 -- ARGV[2]  the PRK, relative
 -- ARGV[3]  the number of SRKs to claim
--- ARGV[4]  the line to note, "" for none; it stays in the entry until another follows, see
+-- ARGV[4]  the history line to note, "" for none; it stays in the entry until another follows, see
 --          history.lua
 -- ARGV[5]  the time in milliseconds, "" for the server's
 -- ARGV[6]  the most entries that the feed may have

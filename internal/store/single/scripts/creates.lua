@@ -8,7 +8,7 @@
 --   then the keys that must be absent, for each entry: the entry, its SRKs, the same values under
 --   other fields and the other tertiary records that its schema declares, and the tertiary records
 --   that are born with it;
---   then the index sets to join, the ordered indexes, and last the feed, if something is noted.
+--   then the index sets to join, the ordered indexes, and last the feed, if lines are noted.
 -- ARGV  the fingerprint of the schema, the type, the length of the namespace in a key, and the
 --   numbers of shapes, absent records, index sets and ordered indexes; the time in milliseconds (""
 --   for the server's), and the most entries that the feed may have ("0" if nothing is noted);
@@ -17,8 +17,8 @@
 --   each entry the values of the facets, the rev, and the command and the members of each tertiary
 --   record;
 --   last for each index set the PRKs, and for each ordered index the places.
--- Members, PRKs and places are lists: a number and its items. What an entry notes is its last
--- facet, ~note, whose line has no number yet; see history.lua.
+-- Members, PRKs and places are lists: a number and its items. The history line of an entry is
+-- its last facet, ~note, in which the number is still missing; see history.lua.
 -- Reply: {"ok"} | {"other"} if nothing was written
 
 -- Locals are faster than globals.

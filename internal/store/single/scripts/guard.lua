@@ -8,7 +8,7 @@
 -- ARGV[3]  the rev to write
 -- ARGV[4]  the fingerprint of the caller's schema
 -- ARGV[5]  that schema as JSON
--- ARGV[6]  "1" if it may be stored where none is
+-- ARGV[6]  "1" if that schema may be stored when none is stored yet
 -- ARGV[7]  the type, as ~isa names it
 --
 -- Until a script calls the functions below it only reads, so that every problem is found before
@@ -24,8 +24,8 @@ if failed(head) then return redis.error_reply(head.err) end
 local live, past = head[1] and head[1] ~= '', head[2] or ''
 local rev = string.sub(past, 1, 12)
 
--- remembered reports whether the entry's ~rev has the rev of this change: the change was committed
--- then, and only the reply was lost (I7).
+-- remembered reports whether the entry's ~rev contains the rev of this change. If so, the change
+-- was committed and only the reply was lost (I7).
 local function remembered()
   for i = 1, #past, 12 do
     if string.sub(past, i, i + 11) == own then return true end
@@ -42,8 +42,8 @@ local function refused_by_schema()
   if unstored and ARGV[6] ~= '1' then return {'unstored'} end
 end
 
--- store_schema makes the first write of each script: a server that refuses writes, since it is full
--- or read-only, refuses this one, and nothing was written.
+-- store_schema makes the first write of each script. A server that refuses writes because it is
+-- full or read-only refuses this one, before anything is written.
 local function store_schema()
   if not unstored then return nil end
   local reply = redis.pcall('HSET', schema, 'fingerprint', ARGV[4], 'schema', ARGV[5])

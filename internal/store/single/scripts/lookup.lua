@@ -5,8 +5,8 @@
 -- ARGV[1]  the prefix of the namespace
 -- Reply: for each SRK nil | {PRK, field, value, …} | {"", error}
 --
--- It reads entries whose keys it does not declare. A server that forbids that is asked in two
--- rounds of GET and HGETALL.
+-- It reads entries whose keys it does not declare. If a server forbids that, the engine uses GET
+-- and then HGETALL in place of this script.
 local out = {}
 for i, key in ipairs(KEYS) do
   local srv = redis.pcall('GET', key)

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the index, a sorted set
 -- KEYS[2]  the entry, if any
--- ARGV[1]  the place
+-- ARGV[1]  the place, a member of the index
 -- ARGV[2]  a field
 -- ARGV[3]  a value
 -- ARGV[4]  "take": the entry gets the place if it has the value, and loses it otherwise

@@ -1,5 +1,5 @@
 -- tertiary runs one command on a tertiary record of a live entry, and updates the index sets of its
--- members. It follows history.lua, changes.lua, command.lua and guard.lua.
+-- members. The engine puts history.lua, changes.lua, command.lua and guard.lua before it.
 --
 -- KEYS  as in guard.lua, then
 --   [4]  the tertiary record
@@ -15,7 +15,8 @@
 -- {"schema", stored} | {"unstored"}
 
 if not live then return {'absent'} end
--- If the entry was copied here from a cluster, the records born with it must be put in place first.
+-- If the entry was copied here from a cluster, the records prepared for it must be moved into place
+-- first.
 if head[4] then return {'filling', head[4]} end
 local writes, njoin = ARGV[8] == '1', tonumber(ARGV[9])
 if writes then
@@ -50,8 +51,8 @@ if writes then
   if failed(named) then return redis.error_reply(named.err) end
 end
 
--- A member is added to an index before it is in the set, and removed after it has left: no reader
--- sees one too many (I4).
+-- A member is in the index before it is in the set, and until it has left the set, so that a search
+-- in the index never misses it (I4).
 for i = 5, 4 + njoin do
   local reply = redis.pcall('SADD', KEYS[i], prk)
   if failed(reply) and i == 5 then return redis.error_reply(reply.err) end

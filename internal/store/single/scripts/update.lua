@@ -1,10 +1,10 @@
--- update changes facets and secondary values of a live entry in few commands, the usual case of
--- change.lua (I1, I2, I6, I7). All other cases it leaves to change.lua, which knows the rev if this
--- script made the change. It follows history.lua.
+-- update changes facets and secondary values of a live entry with few commands, which is the usual
+-- case (I1, I2, I6, I7). It leaves all other cases to change.lua, which recognizes the rev if this
+-- script made the change. The engine puts history.lua, or stubs of its functions, before it.
 --
 -- KEYS[1]  the entry
 -- KEYS[2]  ~/schema/TYPE
--- KEYS[3..]  SRKs to claim, SRKs elsewhere, SRKs to release
+-- KEYS[3..]  SRKs to claim, SRKs elsewhere (see change.lua), SRKs to release
 -- ARGV[1]  the fingerprint of the schema
 -- ARGV[2]  the PRK, relative
 -- ARGV[3]  the number of SRKs to claim
@@ -45,8 +45,8 @@ if claimed > 2 then
   local reply = write()
   if type(reply) == 'table' then error({err = reply.err}) end
 end
--- The line must come right after the rev: if a later command is refused, the next run finds the
--- change made.
+-- The history line must be written right after the rev. If a later command is refused, the next run
+-- finds the change made and notes nothing.
 local goes
 refused, goes = note('', head[5])
 if unset > 7 then call('HDEL', KEYS[1], unpack(ARGV, 8, unset)) end
