@@ -16,8 +16,8 @@ import (
 type Draft struct {
 	UID      string
 	Facets   map[string]string // in wire form; Create adds the primary facet to this map
-	Own      map[string]string // the store's own fields
-	Tertiary []Content         // tertiary records that are born with the entry
+	Own      map[string]string // the store's own fields, such as ~epoch
+	Tertiary []Content         // tertiary records that are created with the entry
 }
 
 // Create returns the change that makes the entry of a draft.
@@ -43,9 +43,9 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 	return c, t.SetTertiary(&c, d.Tertiary)
 }
 
-// Update returns the change from a record as it was read to the given facets and own fields. In
-// own, an empty value removes its field, and ~tokens ends all single-use tokens. Update reports
-// false if there is nothing to change.
+// Update returns the change that gives a record, as it was read, the given facets and own fields.
+// In own, an empty value removes its field, and the field ~tokens ends all single-use tokens.
+// Update reports false if there is nothing to change.
 func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Change, bool, error) {
 	if facets[t.Schema.Primary] != old.Fields[t.Schema.Primary] {
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
@@ -61,7 +61,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	}
 	for _, field := range slices.Sorted(maps.Keys(own)) {
 		switch was, had := old.Fields[field]; {
-		case field == store.FieldTokens: // only the engine knows whether there are any by now
+		case field == store.FieldTokens: // only the engine knows whether there are tokens now
 		case own[field] == "" && had:
 			c.Unset = append(c.Unset, field)
 		case own[field] != was:
@@ -90,14 +90,14 @@ func (t *Type) Delete(old store.Record) store.Change {
 	return c
 }
 
-// OwnFields is about how many of the store's own fields an entry has beside its facets.
+// OwnFields is the approximate number of fields of the store itself that an entry has in addition
+// to its facets.
 const OwnFields = 6
 
 // maxFacets limits the facets of an entry of an open type.
 const maxFacets = 10_000
 
-// diff returns the change that gives an entry the given facets, which EncodeFacet has
-// checked.
+// diff returns the change that gives an entry the given facets. EncodeFacet must have checked them.
 func (t *Type) diff(old store.Record, facets map[string]string) (store.Change, error) {
 	c := store.Change{Key: old.Key, Schema: t.Guard}
 	if len(old.Fields) == 0 {
@@ -210,8 +210,9 @@ func (t *Type) addElsewhere(c *store.Change) {
 	}
 }
 
-// movedKeys returns the keys that an entry leaves, and those that it joins, for the given fields
-// whose facets differ (I5). It returns an error with the reason refusal if a new facet has no key.
+// movedKeys compares the facets of the given fields. For those that differ, it returns the keys
+// that the entry leaves and the keys that it joins (I5). It returns an error with the reason
+// refusal if a new facet has no key.
 func movedKeys[K any](
 	fields []string, old, facets map[string]string, key func(field, value string) (K, bool), refusal string,
 ) (leave, join []K, err error) {
@@ -267,7 +268,7 @@ func (t *Type) IndexKey(field, value string) (recordkey.Key, bool) {
 	return k.In(t.ns), err == nil
 }
 
-// EncodeFacet adds the wire form of a facet to wires. was holds the fields of the entry as it is,
+// EncodeFacet adds the wire form of a facet to wires. was holds the current fields of the entry,
 // and is nil for a new entry. Only a value that changes must obey the rules, so that an entry older
 // than a rule can still be changed.
 func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value, was map[string]string) error {
@@ -298,7 +299,7 @@ type Content struct {
 	Values     []string
 }
 
-// memberCount returns the number of members that so many values represent.
+// memberCount returns the number of members that the given number of values represents.
 func (c Content) memberCount(values int) int {
 	if c.Kind == "zset" || c.Kind == "hash" {
 		return values / 2
@@ -306,9 +307,9 @@ func (c Content) memberCount(values int) int {
 	return values
 }
 
-// SetTertiary adds tertiary records to a change. A new entry is born with them. In a live entry
-// they replace the records of the same names; one without values is only removed. Replace refuses
-// whatever Redis would refuse in the middle of the change.
+// SetTertiary adds tertiary records to a change. A new entry is created with them. In a live entry
+// they replace the records of the same names, and a Content without values only removes its record.
+// SetTertiary refuses whatever Redis would refuse in the middle of the change.
 func (t *Type) SetTertiary(c *store.Change, contents []Content) error {
 	for _, content := range contents {
 		values, err := encodeElements(content)

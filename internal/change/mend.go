@@ -10,16 +10,16 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A RepairLimits limits what Mend may do to an entry.
+// RepairLimits limits what Repair may do to an entry.
 type RepairLimits struct {
 	Claim []recordkey.Key // SRKs that may be claimed for values that the entry has
 	Lose  string          // the canonical value that belongs to another entry, "" for none
 }
 
 // Repair returns the change that brings an entry in line with its key and its facets (I1, I3), as
-// far as that needs no decision by a person. It loses no facet: one whose value belongs to another
-// entry, and a primary facet that differs from the key, stay under ~lost:FIELD. Mend reports false
-// if there is nothing to do.
+// far as that needs no decision by a person. It loses no facet: a facet whose value belongs to
+// another entry, or a primary facet that differs from the key, is kept under ~lost:FIELD. Repair
+// reports false if there is nothing to do.
 func (t *Type) Repair(old store.Record, m RepairLimits) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Repair: true, Expected: old.Version(), Schema: t.Guard}
 	sound := t.mendIdentity(&c, old)
@@ -38,9 +38,9 @@ func (t *Type) Repair(old store.Record, m RepairLimits) (store.Change, bool) {
 	return c, true
 }
 
-// mendIdentity brings ~isa, ~prk and the primary facet in line with the key. It adds what is
-// missing. It replaces one that differs only if no other does, and if at least one agrees with the
-// key. It reports whether the identity is certain.
+// mendIdentity brings ~isa, ~prk and the primary facet in line with the key. It adds those that are
+// missing. If exactly one of them differs, and at least one agrees with the key, it replaces the
+// one that differs. It reports whether the identity is certain.
 func (t *Type) mendIdentity(c *store.Change, old store.Record) (sound bool) {
 	agree, against := 0, 0
 	var wrong []store.Facet
@@ -71,8 +71,8 @@ func (t *Type) mendIdentity(c *store.Change, old store.Record) (sound bool) {
 	return true
 }
 
-// lostFacet returns a facet that keeps a value which must leave its field. It is ~lost:FIELD, with
-// a number if that field has another value already.
+// lostFacet returns the facet that preserves a value that must leave its field. Its name is
+// ~lost:FIELD, with a number appended if that field already has another value.
 func lostFacet(old store.Record, field, wire string) store.Facet {
 	name := store.FieldLost(field)
 	for n := 2; ; n++ {
@@ -101,7 +101,8 @@ func (t *Type) mendSecondary(c *store.Change, old store.Record, field string, so
 	}
 }
 
-// mendSKV does the same as setSKV, but leaves a canonical value that only repeats the facet.
+// mendSKV does the same as setSKV, but does not remove a stored canonical value that equals the
+// facet.
 func mendSKV(c *store.Change, old store.Record, field, facet, canonical string, has bool) {
 	was, had := old.Fields[store.FieldSKV(field)]
 	setSKV(c, old, field, canonical, has && (canonical != facet || had && was == canonical))
@@ -146,11 +147,12 @@ func RenameFacets(r store.Record, renames map[string]string) map[string]string {
 
 // Reshape returns the change that brings a live entry to the schema of t, whatever schema wrote it:
 // it renames facets (old name → new name) and updates canonical values and their SRKs. The values
-// by which the entry was found before stay in ~was:FIELD until Tidy, and their SRKs stay with them.
+// by which the entry was found before, and their SRKs, are kept in ~was:FIELD until RemoveOldForms
+// removes them.
 //
 // held reports whether an SRK names the entry. Reshape claims the SRK of a value that the entry
 // does not have yet even if the SRK names the entry, since another attempt may have claimed it and
-// may still release it. Reshape reports false if the entry has that form already.
+// may still release it. Reshape reports false if the entry already follows the schema.
 func (t *Type) Reshape(old store.Record, renames map[string]string, held func(recordkey.Key) bool) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Expected: old.Version(), Schema: t.Guard}
 	facets := RenameFacets(old, renames)
@@ -179,7 +181,7 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, held func(re
 	return c, len(c.Set)+len(c.Unset)+len(c.Claim) > 0
 }
 
-// keepOldValue makes ~was:FIELD keep the value by which an entry was found under a field.
+// keepOldValue stores in ~was:FIELD the value by which an entry was found under a field.
 func (t *Type) keepOldValue(c *store.Change, old store.Record, field string) {
 	c.Set = append(c.Set, store.Facet{Field: store.FieldOldSKV(field), Wire: old.SKV(field)})
 	if _, had := old.Fields[store.FieldSKV(field)]; had && !slices.Contains(t.Secondary, field) {

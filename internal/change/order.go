@@ -11,19 +11,19 @@ import (
 )
 
 // An ordered index is a sorted set at ~/order/TYPE/FIELD. All members have score 0, so that Redis
-// sorts them by their bytes. A member is the place of an entry. It consists of the facet in a form
-// whose bytes sort like the values, an end that sorts before anything that could continue the form,
-// and the relative PRK.
+// sorts them by their bytes. A member is called the place of an entry. It consists of the facet in
+// a form whose bytes sort like the values, an end marker that sorts before anything that could
+// continue the form, and the relative PRK.
 //
 //	text         the canonical form, which sorts by code point, as UTF-8 does; if the facet is
-//	             written differently, how it is written and another end precede the PRK, so that
-//	             no two facets have the same place
+//	             written differently, its written form and another end marker precede the PRK, so
+//	             that no two facets have the same place
 //	json         as it is
 //	number       NaN, then by size
 //	date         by time
 //	boolean      null, false, true
 
-// The ends of values in places. A zero byte inside a value is followed by 0xff.
+// The markers that end a value in a place. A zero byte inside a value is followed by 0xff.
 const (
 	placeEnd     = "\x00\x01"
 	placeAfter   = "\x00\x02" // sorts after all places of a value and before those of any other
@@ -31,12 +31,12 @@ const (
 	zeroInside   = "\x00\xff"
 )
 
-// maxPlace is the length in bytes of the longest value that has a place, as for other values in
-// keys.
+// maxPlace is the length in bytes of the longest value that has a place. The same limit applies to
+// values in keys.
 const maxPlace = 1 << 10
 
 // sortableForm returns a facet in a form whose bytes sort like the values. It reports false for a
-// facet without a place, which is one of more than 1 KiB or one that the codec cannot read.
+// facet that has no place because it is longer than 1 KiB or the codec cannot read it.
 func (t *Type) sortableForm(field, wire string) (string, bool) {
 	c := t.Schema.Codec(field)
 	v, err := schema.Decode(c, wire)
@@ -49,7 +49,8 @@ func (t *Type) sortableForm(field, wire string) (string, bool) {
 	switch {
 	case IsText(c):
 		canonical := t.Schema.Canonical(wire)
-		// A canonical form that has grown is cut, since the value as it is written follows.
+		// A canonical form longer than maxPlace is cut, since the value as it is written follows
+		// it.
 		return canonical[:min(len(canonical), maxPlace)], true
 	case c == schema.CodecJSON:
 		return wire, true
@@ -97,8 +98,8 @@ func (t *Type) OrderBound(field, wire string, end bool) (string, bool) {
 	return escapeZeros(value) + placeEnd, ok
 }
 
-// OrderPrefix returns what the places of all texts that start with begin have as a common prefix.
-// Space at the end of begin counts, although the canonical form of a whole text does not keep it.
+// OrderPrefix returns the common prefix of the places of all texts that start with begin. Space at
+// the end of begin counts, although the canonical form of a whole text does not keep it.
 // OrderPrefix reports false if the field holds no texts.
 func (t *Type) OrderPrefix(field, begin string) (string, bool) {
 	canonical, whole := strings.CutSuffix(t.Schema.Canonical(begin+"x"), "x")

@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Stored describes what the database says about a type: its schema in force.
+// Stored describes the schema of a type as the database stores it.
 type Stored struct {
 	Generation string // "" if nothing is stored
 	Text       string // the schema as it is stored
@@ -25,8 +25,8 @@ type Stored struct {
 }
 
 // FieldNext is the field of ~/schema/TYPE that holds, during a change that stops all other writers,
-// the schema to which that change brings the records. Beside it stand the schema that the records
-// still follow, and a generation that no handle has.
+// the schema to which that change brings the records. The other fields then hold the schema that
+// the records still follow, and a generation that no handle has, so that every write is refused.
 //
 //	fingerprint  ~1f0c…>a93e…
 //	schema       {"primary":"uid","fold":"exact",…}
@@ -36,8 +36,8 @@ const FieldNext = store.FieldNext
 // ErrFingerprint reports a stored schema that does not match the generation stored with it.
 var ErrFingerprint = errors.New("the stored schema does not match its fingerprint")
 
-// ParseStored parses the fields of ~/schema/TYPE. Its error says, for people, why the fields cannot
-// be what was stored.
+// ParseStored parses the fields of ~/schema/TYPE. Its error is a message for people that says why
+// the fields cannot be what userdb stored.
 func ParseStored(name string, fields map[string]string) (s Stored, err error) {
 	s = Stored{Generation: fields[store.FieldFingerprint], Text: fields[store.FieldSchema], Next: fields[FieldNext]}
 	if len(fields) == 0 {
@@ -51,8 +51,8 @@ func ParseStored(name string, fields map[string]string) (s Stored, err error) {
 }
 
 // Compare compares a program's declaration with the stored schema, as [schema.Type.Compare] does.
-// It also returns Builds for an indexed set that the stored schema lacks but entries have, since a
-// program of an earlier version wrote it.
+// It also returns Builds for an indexed set that the stored schema lacks, but that entries have
+// because a program with an earlier schema wrote it.
 func (s Stored) Compare(claim schema.Type) (schema.Relation, string) {
 	relation, difference := claim.Compare(s.Type)
 	if relation != schema.Adds {
@@ -67,10 +67,10 @@ func (s Stored) Compare(claim schema.Type) (schema.Relation, string) {
 	return relation, difference
 }
 
-// ChangeUnderWay reports whether a change is under way that stops all other writers.
+// ChangeUnderWay reports whether a schema change that stops all other writers is in progress.
 func (s Stored) ChangeUnderWay() bool { return s.Next != "" }
 
-// HasOtherForm reports whether the records use another version of the canonical form than this
+// OtherForm reports whether the records use another version of the canonical form than this
 // program.
 func (s Stored) OtherForm() bool { return s.Type.Fold != schema.FoldExact && s.Type.Form != "" }
 
@@ -80,7 +80,8 @@ func (s Stored) hasGeneration(generation string) bool {
 	return generation == Generation(s.Text) || generation == s.Type.Fingerprint()
 }
 
-// Generation returns the digest of a stored schema that every change compares.
+// Generation returns the digest of a stored schema. Every change compares it, to notice that the
+// schema has changed.
 func Generation(stored string) string {
 	sum := sha256.Sum256([]byte("generation\x00" + stored))
 	return hex.EncodeToString(sum[:8])
@@ -110,7 +111,7 @@ func ParseType(name, stored string) (schema.Type, error) {
 	return s.Types[name].FromStore(), nil
 }
 
-// WithSchema returns t under another schema in force. It keeps what the program itself declares.
+// WithSchema returns t with another stored schema. It keeps the program's own declaration.
 func (t *Type) WithSchema(in schema.Type, generation, text string) (*Type, error) {
 	next, err := newType(t.Name, in, t.ns)
 	if err != nil {
@@ -122,7 +123,7 @@ func (t *Type) WithSchema(in schema.Type, generation, text string) (*Type, error
 	return next, nil
 }
 
-// Declared returns what the program itself declares of the type.
+// Declared returns the program's own declaration of the type.
 func (t *Type) Declared() schema.Type { return t.declared }
 
 // Replacing returns a copy of ts in which others replace the types of the same names.

@@ -53,7 +53,7 @@ func (ts *Types) TypeOf(key recordkey.Key) (*Type, error) {
 	return newType(t.Name, t.Schema, key.Namespace())
 }
 
-// A Type is a declared type, together with what is computed from the declaration once.
+// A Type is a declared type, together with values computed once from the declaration.
 type Type struct {
 	Name           string
 	Schema         schema.Type
@@ -65,7 +65,7 @@ type Type struct {
 	codecs         map[string]schema.Codec // of fields, except those that read every text
 	Guard          store.Guard             // every write compares it with the stored schema
 	Building       *schema.Building        // indexes that no query uses yet
-	ChangeUnderWay bool                    // Building is due to it
+	ChangeUnderWay bool                    // a schema change is the reason for Building
 	compared       *atomic.Bool            // known to agree with the stored schema
 	declared       schema.Type             // by the program; may differ from Schema
 	ns             recordkey.Namespace
@@ -76,7 +76,7 @@ const TagsName = "tags"
 
 func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error) {
 	st = st.WithCurrentForm()
-	st.Building = nil // it means nothing in a program's schema
+	st.Building = nil // has no meaning in a program's own schema
 	rules, err := validate.Compile(st)
 	if err != nil {
 		return nil, fmt.Errorf("type %s: %w", name, err)
@@ -97,7 +97,7 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 	return t, nil
 }
 
-// newGuard returns what every change of the type compares with the stored schema.
+// newGuard returns the guard that every change of the type compares with the stored schema.
 func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard, error) {
 	key, badKey := SchemaKey(ns, name)
 	types, badTypes := recordkey.Own("types")

@@ -65,8 +65,8 @@ func Apply(c store.Change, rev string, fields map[string]string) store.Record {
 	return ApplyInPlace(after, c, rev)
 }
 
-// ApplyInPlace does the same as After in place: it changes the given map and returns a record that
-// keeps it.
+// ApplyInPlace does the same as Apply, but changes the given map. The returned record keeps that
+// map.
 func ApplyInPlace(after map[string]string, c store.Change, rev string) store.Record {
 	for _, f := range c.Unset {
 		delete(after, f)
@@ -82,9 +82,9 @@ func ApplyInPlace(after map[string]string, c store.Change, rev string) store.Rec
 	return store.Record{Key: c.Key, Fields: after}
 }
 
-// SetPassword adds to facets and own what a new password hash brings with it: the hash, the time,
-// which is later than that of the hash before, and the end of the entry's single-use tokens and
-// sessions. A hash that was only renewed is not a new one.
+// SetPassword adds to facets and own everything that a new password changes: it sets the hash and
+// the time of the change, which is later than that of the previous password, and ends the entry's
+// single-use tokens and sessions. It is not for an unchanged password that was only hashed again.
 func SetPassword(now store.Record, at time.Time, hash string, facets, own map[string]string) {
 	if last := PasswordChangedAt(now); !at.Truncate(time.Millisecond).After(last) {
 		at = last.Add(time.Millisecond)
@@ -95,7 +95,8 @@ func SetPassword(now store.Record, at time.Time, hash string, facets, own map[st
 	EndSessions(own)
 }
 
-// Disable adds to own what keeps an entry from logging in and ends its tokens and sessions.
+// Disable adds to own the fields that keep an entry from logging in, and ends its tokens and
+// sessions.
 func Disable(now store.Record, at time.Time, own map[string]string) {
 	own[store.FieldTokens] = ""
 	if now.Fields[store.FieldDisabled] == "" {
@@ -104,8 +105,8 @@ func Disable(now store.Record, at time.Time, own map[string]string) {
 	}
 }
 
-// Enable adds to own what lets an entry log in again. Sessions from before stay ended, whichever
-// program disabled the entry.
+// Enable adds to own the fields that let an entry log in again. Earlier sessions stay ended,
+// whichever program disabled the entry.
 func Enable(now store.Record, own map[string]string) {
 	own[store.FieldDisabled] = ""
 	if now.Fields[store.FieldDisabled] != "" {
@@ -150,8 +151,8 @@ func ruleError(err error) error {
 }
 
 // RefusalReason returns the reason why a facet must not be written, or "" if it may be. The reasons
-// are those of Undeclared, and that only the stored schema has the field: the program does not know
-// it.
+// are those of UndeclaredReason, and that only the stored schema has the field, while the program's
+// own schema does not.
 func (t *Type) RefusalReason(field string) string {
 	reason := ""
 	if !t.Schema.Open {
@@ -163,9 +164,9 @@ func (t *Type) RefusalReason(field string) string {
 	return reason
 }
 
-// UndeclaredReason returns the message that a field is not declared, or "" if it is. The message
-// suggests a similar name, if there is one: that of a declared field, or one of others, which are
-// further names that the caller takes.
+// UndeclaredReason returns a message that a field is not declared, or "" if it is declared. The
+// message suggests a similar name, if there is one, from the declared fields and from others, which
+// are further names that the caller accepts.
 func (t *Type) UndeclaredReason(field string, others ...string) string {
 	if _, declared := t.Schema.Fields[field]; declared || field == t.Schema.Primary {
 		return ""
@@ -178,8 +179,8 @@ func (t *Type) UndeclaredReason(field string, others ...string) string {
 }
 
 // Suggest returns a question that suggests the name most similar to a misspelled one, or "" if none
-// is similar. Similar names have at most two characters changed, missing or added, and not all of
-// them. Case does not matter.
+// is similar. Names are similar if at most two characters, and not all of them, are changed,
+// missing or added. Case does not matter.
 func Suggest(misspelled string, names []string) string {
 	var near string
 	word := []rune(strings.ToLower(misspelled))

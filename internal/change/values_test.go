@@ -8,8 +8,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// TestUndeclared checks that a type that is not open takes no facet that it does not declare, and
-// that the message names the field that was meant.
+// TestUndeclared checks that a type that is not open refuses undeclared facets, and that the
+// message suggests the field that was probably meant.
 func TestUndeclared(t *testing.T) {
 	typ := testType(t, schema.FoldCasefold)
 	for field, want := range map[string]string{
