@@ -19,7 +19,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store/single"
 )
 
-// ErrURL is returned for text that is not the URL of a store.
+// ErrURL means that a text is not the URL of a store.
 var ErrURL = errors.New("bad store URL")
 
 // Open returns the engine for a URL, with a cache if it supports one. Closing the engine closes its
@@ -82,8 +82,8 @@ func Clients(e store.Engine) []redis.UniversalClient {
 	return nil
 }
 
-// ReportClients calls the method Client of each observer that has one, as redisdb.Observer
-// describes it, with each client of e.
+// ReportClients calls the method Client of each observer that has one, once for each client of e.
+// redisdb.Observer describes that method.
 func ReportClients[O any](e store.Engine, opened bool, observers []O) {
 	for _, o := range observers {
 		if w, is := any(o).(interface {
@@ -106,7 +106,7 @@ func File(text string) string {
 	return path
 }
 
-// filePath parses what follows "file:", a path or ///PATH as browsers write it.
+// filePath parses the text after "file:", which is a path, or ///PATH as browsers write it.
 func filePath(rest string) (string, error) {
 	if strings.HasPrefix(rest, "///") {
 		u, err := url.Parse("file:" + rest)
@@ -234,9 +234,9 @@ func checkReadsMasters(o *redis.ClusterOptions) error {
 	return nil
 }
 
-// go-redis logs, through one logger for the whole process, to standard error what it also returns
-// as errors. The logger is disabled before main begins, so that a program that wants the log can
-// set its own.
+// go-redis has one logger for the whole process, which writes errors to standard error that
+// go-redis also returns. This init disables it before main begins, so that a program that wants the
+// log can set a logger of its own.
 func init() { logging.Disable() }
 
 // ErrShared is returned by [Share] if another process already shares the file.

@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// startConstant starts a server that refuses the commands with which a connection begins and
-// answers every other one with the same reply.
+// startConstant starts a server that answers every command with the same reply. It only refuses the
+// commands that set up a connection.
 func startConstant(t *testing.T, reply string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,8 +73,8 @@ func readCommand(in *bufio.Reader) (words []string, err error) {
 	return words, err
 }
 
-// TestNumbersAreNoLists checks that a number is not taken for the length of an array. The framing
-// cannot refuse it, since a number is a valid reply.
+// TestNumbersAreNoLists checks that a reply that is a number is not mistaken for an array of that
+// length. The framing cannot refuse it, since a number is a valid reply.
 func TestNumbersAreNoLists(t *testing.T) {
 	for _, number := range []string{":-1\r\n", ":9223372036854775807\r\n", "$-1\r\n", "$1\r\n1\r\n"} {
 		e, err := Open(t.Context(), "redis://"+startConstant(t, number)+"?max_retries=-1", store.Cache{})

@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// TestQuiet lets a process of its own run into errors that go-redis logs, and checks that it prints
-// nothing.
+// TestQuiet starts another process that runs into errors that go-redis logs, and checks that the
+// process prints nothing.
 func TestQuiet(t *testing.T) {
 	var reply atomic.Pointer[string]
 	refusal := "-ERR no\r\n"

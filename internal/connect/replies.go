@@ -24,10 +24,10 @@ var errReply = errors.New("the server sent an invalid reply")
 // Limits of a reply. A client allocates memory for a reply as soon as its length is announced, and
 // a program does not survive running out of memory.
 const (
-	maxBytes = 512 << 20 // of a bulk string, as in Redis
-	maxItems = 1 << 24   // still expected, in all open arrays together
-	maxDepth = 32        // of nested arrays
-	maxLine  = 1 << 20   // bytes of a line, such as an error or a number
+	maxBytes = 512 << 20 // the length in bytes of a bulk string, as in Redis
+	maxItems = 1 << 24   // the number of items still expected, in all open arrays together
+	maxDepth = 32        // the depth of nested arrays
+	maxLine  = 1 << 20   // the length in bytes of a line, such as an error or a number
 )
 
 // A framing parses a stream of replies just far enough to know the lengths that they announce.
@@ -39,7 +39,7 @@ type framing struct {
 	err   error
 }
 
-// parse parses the next bytes. After an error it returns the same error forever.
+// parse parses the next bytes. After an error, every later call returns the same error.
 func (f *framing) parse(b []byte) error {
 	for f.err == nil {
 		n := min(f.skip, len(b))
@@ -90,7 +90,7 @@ func (f *framing) parseShort(b []byte) int {
 	return 0
 }
 
-// parseHeader parses a line that begins a reply or is a whole one.
+// parseHeader parses the first line of a reply, which may be the whole reply.
 func (f *framing) parseHeader(line []byte) error {
 	if len(line) == 0 {
 		return fmt.Errorf("%w: an empty line", errReply)
@@ -104,7 +104,7 @@ func (f *framing) parseHeader(line []byte) error {
 	}
 	if most > 0 {
 		var err error
-		if n, err = strconv.Atoi(string(line[1:])); err != nil || n < -1 || n > most { // -1: nil
+		if n, err = strconv.Atoi(string(line[1:])); err != nil || n < -1 || n > most { // -1 for nil
 			return fmt.Errorf("%w: %.40q", errReply, line)
 		}
 	}
@@ -138,9 +138,9 @@ func (f *framing) endItem() {
 	}
 }
 
-// A boundedConn fails on a reply that announces more than a server can have. Without it go-redis
-// would allocate that much at once, and the process would die. The caller gets the error that the
-// store is unavailable.
+// A boundedConn returns an error for a reply that announces more data than a server can have.
+// Without it, go-redis would allocate that much memory at once, and the process would die. The
+// caller gets an error that says that the store is unavailable.
 type boundedConn struct {
 	net.Conn
 	replies framing
@@ -157,10 +157,10 @@ func (b *boundedConn) Read(p []byte) (int, error) {
 	return 0, b.replies.err
 }
 
-// NetConn returns the underlying connection. go-redis asks for it.
+// NetConn returns the underlying connection, which go-redis needs.
 func (b *boundedConn) NetConn() net.Conn { return b.Conn }
 
-// A boundHook wraps the connections that a client dials as bounded ones.
+// A boundHook wraps each connection that a client dials in a boundedConn.
 type boundHook struct{}
 
 func (boundHook) DialHook(dial redis.DialHook) redis.DialHook {
@@ -187,8 +187,9 @@ func (boundHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return next
 }
 
-// newDialer returns the dialer for the clients that Open makes. A hook would not see the
-// connections to Sentinels. If timeout is 0, go-redis' own applies.
+// newDialer returns the dialer for the clients that Open makes. It is used in place of a hook,
+// because a hook would not see the connections to Sentinels. If timeout is 0, the default of
+// go-redis applies.
 func newDialer(timeout time.Duration, t *tls.Config) redis.DialHook {
 	return boundHook{}.DialHook(redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second), TLSConfig: t}))
 }

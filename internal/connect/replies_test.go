@@ -58,7 +58,8 @@ func answerAll(conn net.Conn, reply *atomic.Pointer[string]) {
 	}
 }
 
-// badReplies holds replies that no server sends. Believing the first one kills a client.
+// badReplies holds replies that no server sends. A client that allocates what the first one
+// announces runs out of memory.
 var badReplies = map[string]string{
 	"a text":            "$9999999999999\r\n",
 	"a verbatim text":   "=9999999999999\r\n",
@@ -113,7 +114,7 @@ func TestAbsurdReplies(t *testing.T) {
 }
 
 // TestBoundedRealServer sends long strings and long arrays to a real server through bounded
-// connections. The client is passed to Use several times and has connections of its own already.
+// connections. The client is passed to Use several times.
 func TestBoundedRealServer(t *testing.T) {
 	ctx, srv := t.Context(), redistest.Shared(t)
 	for _, protocol := range []int{2, 3} {

@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestNotThere opens masters and databases that do not exist, and checks that keys are not reported
-// as missing there.
+// TestNotThere opens masters and databases that do not exist, and checks that the error says so,
+// rather than that a key does not exist.
 func TestNotThere(t *testing.T) {
 	sentinels := redistest.StartSentinel(t)
 	key, err := recordkey.Parse("user/uid:1")

@@ -14,15 +14,15 @@ import (
 	"strings"
 )
 
-// No error about a URL quotes any part of it: what was mistyped may be a password.
+// No error about a URL quotes any part of it, since the mistyped part may be a password.
 
 func badURL(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrURL, fmt.Sprintf(format, args...))
 }
 
-// parseOptions parses a URL with one of go-redis' functions, and its TLS parameters, which go-redis
-// does not know. It refuses URLs that go-redis would read as another server or another password
-// than the user meant.
+// parseOptions parses a URL with a function of go-redis. It parses the TLS parameters itself,
+// because go-redis does not know them. It refuses URLs in which go-redis would see another server
+// or another password than the user meant.
 func parseOptions[T any](text string, parse func(string) (*T, error)) (*T, *tls.Config, error) {
 	u, err := url.Parse(text)
 	if err != nil {
