@@ -1,15 +1,15 @@
 // Package embedded runs miniredis, a Redis in Go, inside this process and keeps its records in one
 // file.
 //
-// Nothing listens on the network. The client that [StoreExtension.Client] returns talks to
-// miniredis in memory, so no other user of the machine can reach the records.
+// Nothing listens on the network. The client that [Store.Client] returns talks to miniredis in
+// memory, so no other user of the machine can reach the records.
 //
 // # Durability
 //
 // A command that changes records is answered once the change is in the file. Commands that wait at
 // the same time share one write. The whole file is written each time: to a temporary file beside
 // it, which is synced and renamed over the old one, so that a crash at any moment leaves either the
-// old records or the new ones. [StoreExtension.Bulk] puts many changes into one write.
+// old records or the new ones. [Store.Bulk] puts many changes into one write.
 //
 // If a write fails, for example because the disk is full, all commands that wait for it return
 // [ErrUnsaved] and the old file stays. Before the next command runs, the records in memory go back
@@ -33,7 +33,7 @@
 // # Limits
 //
 // One process at a time opens the file; it may let others use it (socket.go). A file holds at most
-// 50,000 records and 1 GiB. At most 20,000 records may be the store's own ones that expire
+// 50,000 records and 1 GiB. At most 20,000 of them may be records of the store itself that expire
 // (expiring.go). There is only database 0, and there are only strings, hashes, lists, sets, zsets
 // and streams. The only client is the engine of package single, which sends no pattern that
 // miniredis cannot match and no command that blocks. Records expire late by at most a twentieth of

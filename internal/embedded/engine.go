@@ -182,8 +182,8 @@ func (e *engine) mayWrite(cmd redis.Cmder) bool {
 	return e.isWrite(name) || name == "EVAL" || name == "EVALSHA" || name == "EXEC"
 }
 
-// snapshot returns a copy of all records, sorted by key, with their version. It deletes the surplus
-// expiring ones first. No command may change a record meanwhile.
+// snapshot returns a copy of all records, sorted by key, with their version. Before that, it
+// deletes the expiring records that surplus names. No command may change a record meanwhile.
 func (e *engine) snapshot() ([]record, uint64, error) {
 	e.clock.Lock()
 	defer e.clock.Unlock()
@@ -242,8 +242,8 @@ func (e *engine) tick() {
 	e.nextTick = end.Add(max(time.Millisecond, 20*end.Sub(start)))
 }
 
-// setTime sets the time of miniredis and thereby expires what is due. It uses whole milliseconds,
-// so that a time to live survives saving and loading unchanged.
+// setTime sets the time of miniredis, which removes the records that have expired. It uses whole
+// milliseconds, so that a time to live survives saving and loading unchanged.
 func (e *engine) setTime() time.Time {
 	now := e.now().Truncate(time.Millisecond)
 	e.mini.SetTime(now)

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// maxExpiring is the largest number of the store's own expiring records in a file. What strangers
-// can create must leave room for entries.
+// maxExpiring is the largest number of the store's own expiring records in a file. Strangers can
+// cause such records, for example by guessing passwords, so they must leave room for entries.
 const maxExpiring = 20_000
 
 // ownRecord matches the keys of the store's own records in any namespace. leastRecord matches those

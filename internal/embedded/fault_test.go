@@ -26,7 +26,7 @@ func (d *countingDisk) rename(from, to string) error {
 	return d.osDisk.rename(from, to)
 }
 
-// A faultyDisk fails in the step that set names.
+// A faultyDisk fails in the step that was last passed to set.
 type faultyDisk struct {
 	osDisk
 	mu   sync.Mutex
@@ -181,8 +181,8 @@ func TestFullTmpfs(t *testing.T) {
 	do(t, s.Client(), "SET small v")
 }
 
-// TestFaultsUnderLoad lets many writers run into failures. A change that was answered is in the
-// file, a change that failed with ErrUnsaved is not, and memory equals the file.
+// TestFaultsUnderLoad has writes of the file fail while many writers run. A change that was
+// answered is in the file, a change that failed with ErrUnsaved is not, and memory equals the file.
 func TestFaultsUnderLoad(t *testing.T) {
 	s, d := openFaulty(t)
 	var all sync.WaitGroup
@@ -252,7 +252,8 @@ func TestFaultInBulk(t *testing.T) {
 	}
 }
 
-// TestFaultAndDamage checks that memory goes back only to a file that can be read.
+// TestFaultAndDamage checks that after a failed write, the records in memory are reloaded only from
+// a file that can be read.
 func TestFaultAndDamage(t *testing.T) {
 	s, d := openFaulty(t)
 	d.set("write")
@@ -277,7 +278,8 @@ func TestFaultAndDamage(t *testing.T) {
 }
 
 // TestFolderAway moves the store's directory away. Meanwhile no command is answered as if the
-// records had never existed. When it is back they are there, also after the next write.
+// records had never existed. Once it is back, the records are there again, even after the next
+// write.
 func TestFolderAway(t *testing.T) {
 	path := file(t)
 	s := open(t, path)

@@ -152,7 +152,8 @@ type sum uint32
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// add adds a line, without its own sum, and returns the text that has to end it.
+// add adds a line to the sum. body is the line without its own sum; add returns the rest of the
+// line, which holds that sum.
 func (s *sum) add(body []byte) string {
 	*s = sum(crc32.Update(uint32(*s), castagnoli, body))
 	return fmt.Sprintf(",\"crc\":\"%08x\"}", uint32(*s))

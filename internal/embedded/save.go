@@ -59,8 +59,8 @@ func (s *Store) run(ctx context.Context, b *bulk, do func() error) error {
 	return do()
 }
 
-// enter lets a command begin. The first command after a failed write goes back to the records of
-// the file. It does so only while no other command runs: those return the failure first, so that no
+// enter lets a command begin. The first command after a failed write reloads the records of the
+// file. It does so only while no other command runs: those return the failure first, so that no
 // change is both undone and reported as done.
 func (s *Store) enter(b *bulk) error {
 	s.mu.Lock()
@@ -140,7 +140,7 @@ func (s *Store) save(version uint64) (<-chan struct{}, error) {
 	return s.writing, nil
 }
 
-// write writes all records to the file, which holds kept of them.
+// write writes all records to the file. kept is the number of records that the file holds so far.
 func (s *Store) write(kept int) {
 	s.gate.Lock()
 	records, version, err := s.engine.snapshot()

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestServed checks that another process can use the store through the one that has its file, and
-// that its answered changes are in the file.
+// TestServed checks that another process can use the store through the process that has its file,
+// and that changes are in the file once they are answered.
 func TestServed(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
 	s, err := Open(ctx, path)
@@ -124,7 +124,8 @@ func TestServedOnce(t *testing.T) {
 	}
 }
 
-// TestServedToTheEnd checks that an accepted command is answered although no more are accepted.
+// TestServedToTheEnd checks that an accepted command is answered even though Serve was told to stop
+// meanwhile.
 func TestServedToTheEnd(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
 	s := open(t, path)
@@ -142,7 +143,7 @@ func TestServedToTheEnd(t *testing.T) {
 	for _, err := os.Stat(path + ".sock"); err == nil; _, err = os.Stat(path + ".sock") {
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(20 * time.Millisecond) // enough for a connection to be cut off, if it were
+	time.Sleep(20 * time.Millisecond) // long enough for stop to cut off a connection
 	close(d.end)
 	if err := <-done; err != nil {
 		t.Errorf("an accepted command failed: %v", err)

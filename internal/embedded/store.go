@@ -41,7 +41,7 @@ type Store struct {
 	running int           // commands between enter and leave
 	epoch   uint64        // incremented whenever changes are undone
 	failed  error         // error of the last write; the next command undoes the changes it lost
-	undone  error         // error because of which changes were undone last
+	undone  error         // the error that caused changes to be undone most recently
 	saved   uint64        // version in the file
 	kept    int           // number of records in the file
 	writing chan struct{} // closed when the running write ends; nil if none runs
@@ -106,7 +106,7 @@ func (s *Store) load() error {
 		return nil
 	}
 	records, err := readFile(s.path)
-	// The directory was moved or the disk is unmounted. The records are there again once it is
+	// The directory was moved, or the disk is unmounted. The records are available again once it is
 	// back.
 	if err == nil && len(records) == 0 && s.kept > 0 {
 		err = fmt.Errorf("%w: %s is missing; it had %d records", ErrUnsaved, s.path, s.kept)
@@ -119,8 +119,9 @@ func (s *Store) load() error {
 	return err
 }
 
-// newClient returns the client. It turns off what is meant for networks, such as timeouts: a
-// command that begins must also end, since a store can undo changes only while no command runs.
+// newClient returns the client. It turns off settings that are meant for networks, such as
+// timeouts. A command that begins must also end, since a store can undo changes only while no
+// command runs.
 func (s *Store) newClient() *redis.Client {
 	client := redis.NewClient(clientOptions(s.engine.dial))
 	if s.path != "" {
@@ -137,7 +138,7 @@ func clientOptions(dial func(ctx context.Context, network, addr string) (net.Con
 		ReadTimeout:     -2,
 		WriteTimeout:    -2,
 		ConnMaxIdleTime: -1,
-		PoolSize:        1000, // they cost nothing, and waiting for one could last forever
+		PoolSize:        1000, // connections cost nothing, and waiting for one could last forever
 		DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{
 			Mode: maintnotifications.ModeDisabled,
