@@ -17,7 +17,7 @@ const clusterSlots = 16_384
 
 // A Cluster is a temporary Redis Cluster of three masters with one replica each. With FailsOver, a
 // replica replaces its master about two seconds after the master was killed. Without it, the
-// cluster's timeout is so long that no node of a busy machine counts as dead.
+// cluster's timeout is so long that no node counts as dead just because the machine is busy.
 type Cluster struct {
 	Nodes   []*Server // the first three began as masters
 	t       testing.TB
@@ -100,7 +100,7 @@ func (c *Cluster) must(err error) {
 	}
 }
 
-// until waits until f succeeds.
+// until calls f until it succeeds, and fails the test if that takes too long.
 func (c *Cluster) until(f func() error) {
 	c.t.Helper()
 	c.must(eventually(f))

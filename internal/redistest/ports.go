@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// The ports are below those that systems use for outgoing connections, and low enough for a
+// These ports are below those that systems use for outgoing connections, and low enough for a
 // cluster's bus port, which is 10,000 above.
 const (
 	firstPort = 12_000
@@ -18,7 +18,7 @@ const (
 
 var usedPorts struct {
 	sync.Mutex
-	ports map[int]bool // that this process has used; a port is never used twice
+	ports map[int]bool // those that this process has used; a port is never used twice
 }
 
 // freePort returns a port that nobody listens on. With bus, nobody listens on its cluster bus port

@@ -31,9 +31,10 @@ func program(t testing.TB) string {
 	return ""
 }
 
-// keeper runs its arguments in the background, prints their process id, and ends when they do. If
-// its input ends first, the test process has died. Then it removes their directory and kills them,
-// in this order because the kill also ends keeper.
+// keeper is a shell script. It runs the server program given by its arguments in the background,
+// prints its process id, and ends when the program does. If its own input ends first, the test
+// process has died. Then it removes the server's directory and kills the server, in this order
+// because the kill also ends keeper.
 const keeper = `
 exec 3<&0
 "$@" 3<&- >"$REDISTEST_DIR/log" 2>&1 &

@@ -28,7 +28,7 @@ type Proxy struct {
 }
 
 type fault struct {
-	replies    bool // cut the reply, not the request
+	replies    bool // cut the reply instead of the request
 	left       int  // how many more cuts; below 0 means unlimited
 	containing []byte
 }
@@ -99,8 +99,8 @@ func (p *Proxy) CutRequests(n int, containing string) {
 	p.set(fault{left: n, containing: []byte(containing)})
 }
 
-// CutReplies forwards the next n such requests, and closes the connection instead of forwarding
-// their replies.
+// CutReplies forwards the next n requests that contain the text, but closes the connection instead
+// of forwarding their replies. n and containing mean the same as for CutRequests.
 func (p *Proxy) CutReplies(n int, containing string) {
 	p.set(fault{replies: true, left: n, containing: []byte(containing)})
 }

@@ -41,8 +41,8 @@ func appendValue(out []byte, in *bufio.Reader) ([]byte, error) {
 	return out, nil
 }
 
-// parseSize returns, from a value's first line, how many more bytes or how many more values belong
-// to it.
+// parseSize parses the first line of a value, and returns how many more bytes, or how many more
+// values, belong to the value.
 func parseSize(line []byte) (bytes, values int, err error) {
 	var n int
 	switch line[0] {

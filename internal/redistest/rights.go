@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Rights returns the two ACL rules of docs/redis-acl.md: that of the application, and that of
-// operators, which deploy/secrets.sh gives to the service.
+// Rights returns the two ACL rules of docs/redis-acl.md. The first is for applications. The second
+// is for operators; deploy/secrets.sh also gives it to the service.
 func Rights(t testing.TB) (app, operator []string) {
 	t.Helper()
 	text, err := readPage("redis-acl.md")
@@ -34,7 +34,7 @@ func Rights(t testing.TB) (app, operator []string) {
 	return rules[0], rules[1]
 }
 
-// readPage reads a page of docs, whatever package of the module the test is in.
+// readPage reads a page of docs. It works in the tests of every package of the module.
 func readPage(name string) (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {
@@ -60,9 +60,9 @@ type User struct {
 	admin          *redis.Client
 }
 
-// Restrict creates a user of a server for t. The test fails if the server refused that user a
-// command. In a database other than 0 the user also gets SELECT, which a store in database 0 does
-// not need.
+// Restrict creates a user of a server for t. When the test ends, it fails if the server has refused
+// that user a command. In a database other than 0 the user also gets SELECT, which a store in
+// database 0 does not need.
 func Restrict(t testing.TB, admin *redis.Client, rights []string) User {
 	t.Helper()
 	ctx := context.Background()

@@ -14,15 +14,16 @@ const MasterName = "userdb"
 
 // A Sentinel is a temporary master with one replica and three Sentinels. With FailsOver the replica
 // becomes master about two seconds after the master was killed. Without it, the Sentinels' timeout
-// is so long that no master of a busy machine counts as dead. Use AppendOnly if a killed master
-// must come back with its data.
+// is so long that no master counts as dead just because the machine is busy. Use AppendOnly if a
+// killed master must come back with its data.
 type Sentinel struct {
 	Master, Replica *Server // in their first roles
 	Sentinels       []*Server
 	t               testing.TB
 }
 
-// StartSentinel starts them for t. Master and replica have the given options.
+// StartSentinel starts a master, a replica and three Sentinels for t. Master and replica have the
+// given options.
 func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	t.Helper()
 	opts = append([]Option{Config("repl-diskless-sync-delay 0")}, opts...)
@@ -102,8 +103,8 @@ func (s *Sentinel) Client() *redis.Client {
 	return client
 }
 
-// Current returns the server that the first running Sentinel calls master, or nil if it is neither
-// of ours.
+// Current returns the server that the first running Sentinel calls master, or nil if that is
+// neither s.Master nor s.Replica.
 func (s *Sentinel) Current() *Server {
 	s.t.Helper()
 	for _, sentinel := range s.Sentinels {

@@ -42,9 +42,9 @@ type config struct {
 	lines []string
 	bus   bool     // also reserve a port for the cluster bus
 	tls   bool     // only TLS connections, except on the Unix socket
-	args  []string // after the configuration file
+	args  []string // arguments that follow the configuration file
 
-	failsOver bool // for a cluster or Sentinels
+	failsOver bool // see FailsOver
 }
 
 // Config adds lines in the format of redis.conf.
@@ -67,7 +67,8 @@ func TLS(cert, key, ca string) Option {
 	}
 }
 
-// SingleNodeCluster makes a server that TakeAllSlots turns into a cluster of one.
+// SingleNodeCluster starts a server in cluster mode. TakeAllSlots turns it into a cluster of one
+// server.
 func SingleNodeCluster(c *config) {
 	c.bus = true
 	c.lines = append(c.lines, "cluster-enabled yes", "cluster-config-file nodes.conf")
@@ -121,7 +122,7 @@ func newServer(t testing.TB, c config) (*Server, error) {
 }
 
 func tryServer(t testing.TB, path string, c config) (*Server, error) {
-	// t.TempDir does not do: the path of a Unix socket must be short.
+	// t.TempDir is not suitable, because the path of a Unix socket must be short.
 	dir, err := os.MkdirTemp("", "redis")
 	if err != nil {
 		return nil, err

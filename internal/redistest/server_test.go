@@ -112,7 +112,7 @@ func TestShared(t *testing.T) {
 
 const childEnv = "REDISTEST_CHILD"
 
-// TestChild runs in the process that TestEndsWithTheProcess kills.
+// TestChild runs in the process that TestEndsWithTheProcess starts and kills.
 func TestChild(t *testing.T) {
 	if os.Getenv(childEnv) == "" {
 		t.Skip("runs in a process of its own")
@@ -162,7 +162,7 @@ func gone(left map[string]int) error {
 	return nil
 }
 
-// A recorder is a test that records how it ends.
+// A recorder is a testing.TB that records how Skip or Fatal ended the test.
 type recorder struct {
 	testing.TB
 	said string

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Cut is a hook that lets a number of commands through and fails all others.
+// A Cut is a hook that lets Left commands through and makes all later ones fail with ErrCut.
 type Cut struct{ Left atomic.Int64 }
 
 var ErrCut = errors.New("cut")

@@ -14,8 +14,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// EachEngine runs a test on the stores of EachStore, and on the cluster engine over one server,
-// which is a cluster of one.
+// EachEngine runs a test on the stores of EachStore, and on the cluster engine with one server as
+// its whole cluster.
 func EachEngine(t *testing.T, test func(t *testing.T, s *Site)) {
 	t.Helper()
 	EachStore(t, test)
@@ -29,7 +29,7 @@ func AsCluster(t *testing.T, sch schema.Schema) *Site {
 	return s
 }
 
-// Edit replaces the site's DB by one whose configuration f has changed.
+// Edit replaces the site's DB by one with a changed configuration. f makes the change.
 func (s *Site) Edit(t *testing.T, f func(*view.Config)) {
 	t.Helper()
 	var err error
@@ -38,7 +38,7 @@ func (s *Site) Edit(t *testing.T, f func(*view.Config)) {
 	}
 }
 
-// Under returns the same store with another schema.
+// Under returns a site for the same store with another schema.
 func (s *Site) Under(t *testing.T, sch schema.Schema) *Site {
 	t.Helper()
 	if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is {
@@ -47,8 +47,8 @@ func (s *Site) Under(t *testing.T, sch schema.Schema) *Site {
 	return Open(t, s.Raw, s.NS, sch)
 }
 
-// skipped is how far the clocks of cluster engines have been moved forward. A cluster engine keeps
-// using what it knows of a schema for some seconds.
+// skipped is how far the clocks of cluster engines have been moved forward, as a time.Duration.
+// Tests skip time because a cluster engine uses what it knows of a schema for some seconds.
 var skipped atomic.Int64
 
 func Skip(d time.Duration) { skipped.Add(int64(d)) }
@@ -68,8 +68,8 @@ func Hurried(client redis.UniversalClient) *cluster.Engine {
 	})
 }
 
-// TwoEngines runs a test on one server, and on it as a cluster. It is for tests that stop an engine
-// at any command.
+// TwoEngines runs a test on one server with each of the two engines, single and cluster. It is for
+// tests that stop an engine at any command.
 func TwoEngines(t *testing.T, test func(t *testing.T, s *Site)) {
 	t.Helper()
 	t.Run("redis", func(t *testing.T) { test(t, Open(t, ServerClient(t), Space(t, "acme/[*]"), House())) })

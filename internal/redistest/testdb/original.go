@@ -23,7 +23,8 @@ func OriginalSchema(t *testing.T) schema.Schema {
 	return sch
 }
 
-// Load writes the records of a file that was exported from the original.
+// Load writes the records of a file that was exported from the original implementation, whose
+// stores this module can still open.
 func (s *Site) Load(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Open(path)

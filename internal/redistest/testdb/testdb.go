@@ -26,7 +26,7 @@ import (
 )
 
 // Main runs tests with cheap password hashes. Under the race detector, which makes everything ten
-// times slower, it runs a tenth of the random combinations; even those use all the goroutines.
+// times slower, it runs a tenth of the random checks. Even those use all the goroutines.
 func Main(m *testing.M) int {
 	if Raced && flag.Lookup("rapid.checks") != nil { // a package may have no random tests
 		if err := flag.Set("rapid.checks", "12"); err != nil {
@@ -82,7 +82,7 @@ func EachStore(t *testing.T, test func(t *testing.T, s *Site)) {
 		client     func(t *testing.T) *redis.Client
 	}{
 		{"embedded", "", EmbeddedClient},
-		// Over its bare client the embedded store has no patterns with [ in them.
+		// Through its bare client, the embedded store does not support patterns that contain [.
 		{"embedded", "acme/eu", EmbeddedClient},
 		{"redis", "", ServerClient},
 		{"redis", "acme/[*]", ServerClient},
@@ -154,7 +154,7 @@ func (s *Site) Type(t Tester, name string) *userdb.Type {
 	return typ
 }
 
-// User creates the entry user/uid:u1 with everything that an entry can have, if n is 1.
+// User creates the entry user/uid:uN, where N is n, with everything that an entry can have.
 func (s *Site) User(t Tester, n int) {
 	t.Helper()
 	typ := s.Type(t, "user")
@@ -181,10 +181,10 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
-// Key returns the raw key of a key of the view.
+// Key returns the full key in Redis for a key relative to the site's namespace.
 func (s *Site) Key(relative string) string { return s.NS.String() + relative }
 
-// Do sends a command whose second word is a key of the view.
+// Do sends a command whose second word is a key relative to the site's namespace.
 func (s *Site) Do(t Tester, words ...string) {
 	t.Helper()
 	args := make([]any, len(words))
@@ -233,8 +233,8 @@ func Space(t Tester, path string) recordkey.Namespace {
 	return ns
 }
 
-// Clean removes all records of the view and creates a few new ones, so that one store serves many
-// tests.
+// Clean removes all records of the database and creates a few new ones, so that one store serves
+// many tests.
 func (s *Site) Clean(t Tester) {
 	t.Helper()
 	keys, err := s.Raw.Keys(s.Ctx, "*").Result()

@@ -33,15 +33,15 @@ func MarkedSchema() schema.Schema {
 	return s
 }
 
-// A Verb calls a method of a DB, a Type or a tertiary record, after any other methods that it
-// needs.
+// A Verb calls one method of a DB, a Type or a tertiary record. It first calls whatever other
+// methods that one needs.
 type Verb struct {
 	Name string // of the method, as observers see it
 	Do   func(ctx context.Context, db *userdb.DB, users *userdb.Type) error
 }
 
-// VerbsOf returns all verbs, in an order in which each succeeds in a store that is empty at first.
-// There is one for every method that takes a context and for every listing.
+// VerbsOf returns all verbs, in an order in which each of them succeeds if the store is empty at
+// first. There is one for every method that takes a context and for every listing.
 func VerbsOf() []Verb {
 	h, from := hints.UID(markedUID), userdb.Attempt{Origin: "marked origin"}
 	return append([]Verb{
