@@ -157,14 +157,14 @@ func markdownProblems(lines []string) (problems []string) {
 // appendLong appends a problem if the line is too long and could be wrapped.
 func appendLong(problems []string, number int, line string) []string {
 	columns := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    "))
-	const least = 3 // words, one of which may be a mark
+	const least = 3 // the number of words, one of which may be the comment mark
 	if columns <= maxColumns || len(strings.Fields(line)) < least {
 		return problems
 	}
 	return append(problems, fmt.Sprintf("%d: the line has %d columns, want at most %d", number, columns, maxColumns))
 }
 
-// TestCommentProblems checks that each rule finds what breaks it, and nothing else.
+// TestCommentProblems checks that each rule finds what violates it, and nothing else.
 func TestCommentProblems(t *testing.T) {
 	const pkg = "package a\n\n"
 	long := strings.Repeat("word ", 20) // of 100 columns, the last of them a space

@@ -37,7 +37,7 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-// publicErrors are all errors that packages export which programs can import, by package and name.
+// publicErrors holds all errors of the packages that programs can import, by package and name.
 // docs/errors.md says which code each has.
 var publicErrors = map[string]error{
 	"userdb.ErrOutcomeUnknown":  userdb.ErrOutcomeUnknown,
@@ -96,12 +96,14 @@ var publicErrors = map[string]error{
 	"scim.ErrPartial":           scim.ErrPartial,
 }
 
-// ofParts are the errors whose code is that of what is in them, with the code of the example above.
+// ofParts holds the errors that have the code of an error inside them, with the code of the example
+// in publicErrors.
 var ofParts = map[string]userdb.Code{
 	"userdb.FieldError": "duplicate", "transfer.ReadError": "unavailable", "serve.Problem": "scope", "scim.Error": "not_found",
 }
 
-// internalErrors are those of internal packages. Some never leave them: they are CodeOther.
+// internalErrors holds the errors of internal packages. Those that never reach a caller have
+// CodeOther.
 var internalErrors = map[string]struct {
 	err  error
 	code userdb.Code
@@ -209,7 +211,8 @@ func errorNames(file *ast.File) (names []string) {
 	return names
 }
 
-// TestErrorsHaveCodes: somebody has thought about the code of every error that a package exports.
+// TestErrorsHaveCodes checks that the tables above list every error that a package exports, and
+// that internal errors have the codes listed.
 func TestErrorsHaveCodes(t *testing.T) {
 	found := exportedErrors(t)
 	for name, folder := range found {
@@ -236,7 +239,8 @@ var (
 	errorRow = regexp.MustCompile("(?m)^\\| `([a-z]+\\.[A-Za-z]+)` \\| ([^|]+) \\|$")
 )
 
-// TestErrorPage holds docs/errors.md to the table.
+// TestErrorPage checks that docs/errors.md agrees with userdb's table of codes and with
+// publicErrors.
 func TestErrorPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/errors.md")
 	if err != nil {

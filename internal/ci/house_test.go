@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "rewrite the imports in the table of roo
 
 const module = "github.com/coffeenode/userdb/"
 
-// sources returns the files that people read, without test data, by path.
+// sources returns the text of all files that people read, by path. It leaves out test data.
 func sources(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -44,7 +44,7 @@ func sources(t *testing.T) map[string]string {
 	return files
 }
 
-// phrases maps words that had other meanings or make a reader stop to better ones.
+// phrases maps patterns of words to avoid, because they make a reader stop, to better words.
 var phrases = map[string]string{
 	`passengers?`: "call",
 	`crowded`:     "busy",
@@ -58,7 +58,7 @@ var phrases = map[string]string{
 	`(this|that|it) is none`: "it is not one",
 }
 
-// TestPhrases checks that phrases do not come back. The change log may quote them.
+// TestPhrases checks that no file contains one of phrases. The change log may quote them.
 func TestPhrases(t *testing.T) {
 	for phrase, better := range phrases {
 		found := regexp.MustCompile(`(?i)\b(` + phrase + `)\b`)
@@ -75,7 +75,8 @@ func TestPhrases(t *testing.T) {
 	}
 }
 
-// imports returns the packages of this module that each package imports, without tests, by folder.
+// imports returns, by folder, which packages of this module each package imports. Imports of tests
+// do not count.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,GoFiles", "../../...")
@@ -104,7 +105,8 @@ func imports(t *testing.T) map[string][]string {
 	return of
 }
 
-// row matches a row of the table of rooms: a folder, what it is, and what it imports.
+// row matches a row of the table of rooms, which names a folder, says what it is for, and lists its
+// imports.
 var row = regexp.MustCompile("(?m)^(\\| `([a-z_/]+)/` \\|[^|]*\\| )([^|]*)( \\|)$")
 
 // TestRooms compares the table of rooms in CONTRIBUTING.md with the imports of the packages. With

@@ -9,7 +9,7 @@ import (
 )
 
 // core lists the packages that every application compiles. modules.txt lists the modules that they
-// need, which every user of this module depends on.
+// need, on which every user of this module therefore depends.
 var core = []string{"userdb", "hints", "schema", "validate", "password", "recordkey"}
 
 const (
@@ -56,9 +56,9 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// TestWatchersStayOut checks that programs without metrics and tracing do not compile what these
-// need, and that programs that do not serve HTTP do not compile what serving needs. The command
-// serves, with metrics but without tracing.
+// TestWatchersStayOut checks that programs compile only the modules for what they use. The core,
+// maintain and web must not depend on modules for metrics, tracing or serving HTTP. The command and
+// the service have metrics but must not depend on modules for tracing.
 func TestWatchersStayOut(t *testing.T) {
 	traces := []string{"go.opentelemetry.io/", "github.com/redis/go-redis/extra/"}
 	others := append([]string{"github.com/prometheus/", "github.com/danielgtaylor/"}, traces...)

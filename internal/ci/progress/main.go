@@ -1,6 +1,6 @@
 // Command progress runs a command of the Makefile and prints a line at least every 20 seconds. For
-// go test without -v it prints a line for each package, the output of failed tests, and meanwhile
-// the tests that are running. It forwards all other output unchanged.
+// go test without -v, it prints a line for each package, the output of failed tests and, while it
+// waits, the names of running tests. It forwards all other output unchanged.
 package main
 
 import (
@@ -49,7 +49,7 @@ func run(args []string, out io.Writer, every time.Duration) int {
 		case line, more := <-lines:
 			if !more {
 				_ = cmd.Wait()
-				return cmd.ProcessState.ExitCode() & 255 // 255: a signal ended it
+				return cmd.ProcessState.ExitCode() & 255 // 255 if a signal ended it
 			}
 			n, _ := fmt.Fprint(out, r.line(line))
 			quiet = quiet && n == 0

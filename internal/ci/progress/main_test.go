@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestTests passes the output of go test to a report.
+// TestTests passes the output of go test to a report, and checks what it prints.
 func TestTests(t *testing.T) {
 	r := &report{printed: map[string]string{}}
 	var out string
