@@ -12,8 +12,8 @@ import (
 )
 
 // The schema that a program declares is a claim about the stored one, which is in force for
-// everybody. To follow is to use the stored schema, and to extend it with whatever the claim adds
-// that changes no record.
+// everybody. To follow a schema means to use the stored one, and to extend it by whatever the claim
+// adds without changing records.
 
 // OnSchema has the values of userdb.OnSchema.
 type OnSchema int
@@ -25,8 +25,8 @@ const (
 	Later
 )
 
-// Extension says what Follow does about declarations that are not stored and for which no record
-// must change.
+// Extension says what Follow does with declarations that are not in the stored schema and that
+// require no change of records.
 type Extension int
 
 const (
@@ -39,8 +39,8 @@ const (
 const maxExtensions = 16
 
 // Follow returns a view under the stored schemas of the named types, or v if nothing has changed. A
-// type without a stored schema stays as it is. So does a type while a change stops all other
-// writers, except that queries stop using the indexes concerned. The error is ErrSchemaMismatch if
+// type without a stored schema stays as it is. So does a type while a schema change stops all other
+// writers, except that queries stop using the affected indexes. The error is ErrSchemaMismatch if
 // the program's claim contradicts a stored schema.
 func (v *View) Follow(ctx context.Context, more Extension, names ...string) (*View, error) {
 	keys := make([]string, len(names))
@@ -69,7 +69,7 @@ func (v *View) Follow(ctx context.Context, more Extension, names ...string) (*Vi
 	return &next, nil
 }
 
-// followType returns t under the stored schema, which it reads from record.
+// followType returns t under the stored schema. record holds the stored schema.
 func (v *View) followType(ctx context.Context, more Extension, t *change.Type, record store.Raw) (*change.Type, error) {
 	for range maxExtensions {
 		if record.Fields[store.FieldFingerprint] == t.Guard.Fingerprint && !t.ChangeUnderWay {
@@ -99,9 +99,9 @@ func (v *View) followType(ctx context.Context, more Extension, t *change.Type, r
 	return nil, store.ErrConflict
 }
 
-// whileChanging returns a type for the duration of a change that stops all other writers. No query
-// uses an index that is being built or removed. Single entries are found once they have been
-// brought over.
+// whileChanging returns a type to use while a schema change stops all other writers. Queries of
+// that type use no index that is being built or removed. Single entries are found once the change
+// has converted them.
 func whileChanging(t *change.Type, stored change.Stored) (*change.Type, error) {
 	next, err := change.ParseType(t.Name, stored.Next)
 	if err != nil {
@@ -151,13 +151,13 @@ func parseStored(t *change.Type, record store.Raw) (change.Stored, error) {
 	return stored, nil
 }
 
-// reconcile returns a type under a stored schema, which it first extends if necessary. It returns
-// nil if another program changed that schema in the meantime.
+// reconcile returns a type under a stored schema. If necessary, it first extends the stored schema.
+// It returns nil if another program changed that schema in the meantime.
 func (v *View) reconcile(ctx context.Context, more Extension, t *change.Type, stored change.Stored) (*change.Type, error) {
 	claim := t.Declared()
 	relation, difference := stored.Compare(claim)
 	switch {
-	case stored.OtherForm(): // the program can still read: see query.Reader.FindMany
+	case stored.OtherForm(): // the program can still read; see query.Reader.FindMany
 		return t, nil
 	case relation == schema.Differs || relation == schema.Builds || relation == schema.Adds && more != IgnoreExtension && v.Config.OnSchema == Refuse:
 		return nil, mismatchError(t, difference, relation)

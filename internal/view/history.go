@@ -9,10 +9,10 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// An Actor tells histories who does something, and from where.
+// An Actor says, for histories, who does something and from where.
 type Actor struct{ Name, Origin string }
 
-// OperatorPrefix begins the Who of a console operator.
+// OperatorPrefix begins the Name of an Actor that is a console operator.
 const OperatorPrefix = "operator:"
 
 // IsOperator reports whether the actor is a console operator.
@@ -20,8 +20,8 @@ func (a Actor) IsOperator() bool { return strings.HasPrefix(a.Name, OperatorPref
 
 type actorKey struct{}
 
-// WithActor returns a context in which an actor does something. An empty field leaves that of the
-// actor of ctx.
+// WithActor returns a context for calls by an actor. An empty field of a keeps the value that the
+// actor of ctx has.
 func WithActor(ctx context.Context, a Actor) context.Context {
 	before := ActorOf(ctx)
 	if a.Name == "" {
@@ -35,8 +35,8 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 
 type peerKey struct{}
 
-// WithPeer returns a context for calls by a program at an address. Act notes the address if the
-// actor has no origin. Histories do not, since it is not the address of a visitor.
+// WithPeer returns a context for calls by a program at an address. NoteAct records the address if
+// the actor has no origin. Histories do not record it, since it is not the address of a visitor.
 func WithPeer(ctx context.Context, address string) context.Context {
 	return context.WithValue(ctx, peerKey{}, address)
 }
@@ -55,9 +55,9 @@ func (v *View) Note(ctx context.Context, kind EventKind, purpose string, fields 
 	return store.Note{Lines: []string{Line(ActorOf(ctx), kind, purpose, fields)}, Now: v.StoreTime()}
 }
 
-// NoteAct puts an event into the feed of the namespace, whether or not histories are kept:
-// something that an operator did, or that was done to one. It concerns the entry at prk or, for the
-// zero key, what about names.
+// NoteAct puts an event into the feed of the namespace, whether or not histories are kept. The
+// event is something that an operator did, or that was done to an operator. It concerns the entry
+// at prk or, if prk is the zero key, the thing that about names.
 func (v *View) NoteAct(ctx context.Context, kind EventKind, prk recordkey.Key, about string) error {
 	actor := ActorOf(ctx)
 	if actor.Origin == "" {
@@ -67,10 +67,10 @@ func (v *View) NoteAct(ctx context.Context, kind EventKind, prk recordkey.Key, a
 	return v.Engine.AppendFeed(ctx, v.NS, FeedOf(kind), prk, n)
 }
 
-// NoteWork notes, as Act does, that an import, an export or a repair begins: of the entry at prk
-// or, for the zero key, of the entries of type about, or of several types if about is "". It notes
-// nothing if no actor is named and no histories are kept, nor does it note work on the store's own
-// entries. If noting fails, NoteWork only logs that.
+// NoteWork records, as NoteAct does, that an import, an export or a repair begins. The work
+// concerns the entry at prk or, if prk is the zero key, the entries of type about, or of several
+// types if about is "". NoteWork records nothing if no actor is named and no histories are kept,
+// nor for work on the store's own entries. If recording fails, NoteWork only logs that.
 func (v *View) NoteWork(ctx context.Context, kind EventKind, prk recordkey.Key, about string) {
 	if IsReserved(v.NS) || ActorOf(ctx).Name == "" && !v.Config.History {
 		return
@@ -80,7 +80,7 @@ func (v *View) NoteWork(ctx context.Context, kind EventKind, prk recordkey.Key, 
 	}
 }
 
-// WarnMissing logs that err kept an event out of the feed.
+// WarnMissing logs that an event is missing from the feed because of err.
 func (v *View) WarnMissing(ctx context.Context, kind EventKind, err error) {
 	v.Config.Log.WarnContext(ctx, "an event is missing from the feed", "kind", string(kind), "error", err)
 }
@@ -128,7 +128,7 @@ func joinFields(fields []string) string {
 	return b.String()
 }
 
-// noteChange returns what histories note of a change. It derives that from the change alone.
+// noteChange returns the history lines for a change. It derives them only from the change itself.
 func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 	if !v.Config.History {
 		return store.Note{}

@@ -29,8 +29,8 @@ const (
 	EventRedeem       EventKind = "redeem"
 )
 
-// Kinds of events of operators: what they do, and what is done to them. They are only in feeds,
-// whether or not histories are kept.
+// Kinds of events for things that operators do, or that are done to operators. They are recorded
+// only in feeds, whether or not histories are kept.
 const (
 	EventWaits               EventKind = "waits"
 	EventKeyCreate           EventKind = "key_create"

@@ -1,5 +1,5 @@
-// Package view holds what packages userdb and maintain share of an open store: the records of one
-// namespace under one schema, and how they are changed.
+// Package view is what packages userdb and maintain share: an open store, seen as the records of
+// one namespace under one schema, with the methods that change them.
 package view
 
 import (
@@ -26,13 +26,13 @@ type Config struct {
 	Schema schema.Schema
 	NS     recordkey.Namespace
 	Log    *slog.Logger
-	// Clock returns the current time, also for throttling and tokens. If nil, those use the
-	// server's clock, and everything else uses OwnClock.
+	// Clock returns the current time. If it is nil, throttling and tokens use the server's clock,
+	// and everything else uses OwnClock.
 	Clock func() time.Time
-	// OwnClock returns the time by the clock of this program. If nil, time.Now does.
+	// OwnClock returns the time by the clock of this program. If nil, time.Now is used.
 	OwnClock func() time.Time
-	// Replicas is the number of replicas that must have a change within ReplicaTime for it to be
-	// confirmed. If zero, no change waits.
+	// Replicas is the number of replicas that must receive a change within ReplicaTime for the
+	// change to be confirmed. If zero, no change waits for replicas.
 	Replicas    int
 	ReplicaTime time.Duration
 	Hashing     Hashing
@@ -52,9 +52,9 @@ type Hashing interface {
 	Check(ctx context.Context, t *change.Type, password string, own []string) error
 	// HasherFor returns the hasher that makes and verifies the hashes of a type.
 	HasherFor(t *change.Type) *password.Hasher
-	// PasswordSet does what must follow a change made with change.SetPassword.
+	// PasswordSet is called after a change made with change.SetPassword.
 	PasswordSet(ctx context.Context, t *change.Type, r store.Record)
-	// Disabled does what must follow a change made with change.Disable.
+	// Disabled is called after a change made with change.Disable.
 	Disabled(ctx context.Context, r store.Record)
 }
 
@@ -140,10 +140,10 @@ func (v *View) Tertiary(ctx context.Context, t *change.Type, op store.Op) (store
 	return reply, explainMismatch(t, err)
 }
 
-// releaseGuard returns the guard with which to repeat a refused change. It reports false unless the
-// change was refused because the records have another canonical form, and only takes values away as
-// they were written. That is right under any form (I1, I2), and it is the way out if two entries
-// would have the same value under this program's form.
+// releaseGuard returns the guard with which to repeat a refused change. It reports true only if the
+// change was refused because the records have another canonical form, and if it only removes
+// values, as they are stored. Removing stored values is correct under any form (I1, I2), and it
+// resolves the case of two entries that would have the same value under this program's form.
 func (v *View) releaseGuard(ctx context.Context, t *change.Type, c store.Change, err error) (store.Guard, bool) {
 	if !IsSchemaChanged(err) || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {
 		return store.Guard{}, false
@@ -197,10 +197,10 @@ func IsReserved(ns recordkey.Namespace) bool {
 type DB interface {
 	Ping(ctx context.Context) error
 	Schema() schema.Schema
-	internals() Hooks // that of an embedded Handle
+	internals() Hooks // implemented only by embedding a Handle
 }
 
-// Hooks is what the packages of this module can do with a *userdb.DB beyond its exported methods.
+// Hooks are the methods of a *userdb.DB that only the packages of this module can call.
 type Hooks interface {
 	// View returns the view under the schema in force, as far as the DB knows it.
 	View() *View
@@ -230,8 +230,9 @@ func HooksOf(db DB) Hooks { return db.internals() }
 // Of returns the view of a *userdb.DB under the schema in force, as far as the DB knows it.
 func Of(db DB) *View { return db.internals().View() }
 
-// Reconfigure calls edit with a copy of the configuration, and returns another DB with the result
-// over the same connections. Tests set a clock or another engine.
+// Reconfigure calls edit with a copy of the DB's configuration. It returns another DB that has the
+// edited configuration and uses the same connections. Tests use it to set a clock or another
+// engine.
 func Reconfigure[D DB](db D, edit func(*Config)) (D, error) {
 	c := Of(db).Config
 	edit(&c)
