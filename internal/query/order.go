@@ -89,7 +89,7 @@ func (s *Selection) narrow(at string, upper bool) {
 func (s *Selection) prefix(begin string) {
 	s.narrow(begin, false)
 	end := []byte(begin)
-	for len(end) > 0 && end[len(end)-1] == 0xff { // no text follows the range
+	for len(end) > 0 && end[len(end)-1] == 0xff { // 0xff cannot be incremented
 		end = end[:len(end)-1]
 	}
 	if len(end) > 0 {
@@ -127,16 +127,16 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 	}
 }
 
-// orderDigest returns a digest of the order, which tells its continuations from those of other
-// orders.
+// orderDigest returns a digest of the order. It distinguishes continuations in this order from
+// those in other orders.
 func (s Selection) orderDigest() []uint64 { return []uint64{digest(s.order.Key)} }
 
-// Backwards reports whether a selection leads backwards from a position. Its entries then come in
-// the order in which they are read: the nearest to the position first.
+// Backwards reports whether a selection reads backwards from a position. If so, its entries are in
+// the order in which they are read, with the one nearest to the position first.
 func (s Selection) Backwards() bool { return strings.HasPrefix(s.from, backward) }
 
 // Around returns the continuations that lead forward and backward from a page. rest is the
-// continuation that was returned with the page. From an empty page they lead back to where the
+// continuation that was returned with the page. For an empty page, they lead back to where the
 // reader came from.
 func (s Selection) Around(page []store.Record, rest string) (next, before string) {
 	at := func(cursor, place string) string {

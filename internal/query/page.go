@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// scanBatch is the number of keys that a listing requests at a time, readBatch the number of
+// scanBatch is the number of keys that a listing requests at a time, and readBatch is the number of
 // entries that it reads at a time.
 const (
 	scanBatch = 1000
@@ -74,7 +74,7 @@ func (rd *Reader) Batches(ctx context.Context, s Selection) iter.Seq2[[]store.Fo
 }
 
 // walk scans about count keys at a time and reads up to size entries at a time. It yields the
-// selected ones with the bookmark that follows them.
+// selected entries, together with the bookmark of the position after them.
 func (rd *Reader) walk(ctx context.Context, s Selection, after string, count, size int, yield func([]store.Found, bookmark) bool) error {
 	at, err := parseBookmark(after, false)
 	if err != nil {
@@ -121,8 +121,8 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count, si
 const countBatch = 5000
 
 // Count returns the number of selected entries, and calls unreadable for each entry that cannot be
-// read. If all entries are selected, it reads only keys that may be tombstones, and counts damaged
-// entries as well.
+// read. If all entries are selected, it counts keys and reads only those that may be tombstones, so
+// that it counts damaged entries as well.
 func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)) (n int64, err error) {
 	judge := func(found []store.Found) {
 		for _, f := range found {
@@ -196,8 +196,8 @@ type bookmark struct {
 	unhashed []recordkey.Key // also returned, not yet hashed
 }
 
-// The cursors of ordered listings, none of which is a server's cursor: forward from a position and
-// backward from it, and a suffix to include the entry at the position.
+// The cursors of ordered listings. A server uses none of them as its own cursor. They say to read
+// forward or backward from a position; the suffix includes the entry at the position.
 const (
 	inOrder   = "o"
 	backward  = "b"

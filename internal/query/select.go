@@ -34,7 +34,7 @@ type Query struct {
 	Prefix           string
 }
 
-// A Selection is a checked query, with the places to look for candidates.
+// A Selection is a checked query, together with the indexes in which to look for candidates.
 type Selection struct {
 	Type     *change.Type
 	one      *store.Lookup // not nil if the query names a unique value, which at most one entry has
