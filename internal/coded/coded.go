@@ -1,11 +1,11 @@
-// Package coded makes errors that say their code themselves, for packages that import userdb: its
-// table cannot have them.
+// Package coded makes errors that carry their own code. It is for packages that import userdb,
+// whose errors the table of codes in userdb therefore cannot list.
 package coded
 
 import "github.com/coffeenode/userdb/userdb"
 
-// New returns an error with a code that [userdb.CodeOf] finds. Each call returns another error, as
-// that of errors.New does.
+// New returns an error with a code that [userdb.CodeOf] finds. Like errors.New, it returns a
+// distinct error each time.
 func New(code userdb.Code, text string) error { return &coded{code, text} }
 
 type coded struct {

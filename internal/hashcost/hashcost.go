@@ -1,7 +1,7 @@
 // Package hashcost makes password hashes cheap in tests: every hash in this module's own tests, and
 // single hashers in the tests of other modules through package userdbtest. Only this module can
-// import it, and the only switch takes something that runs like tests, so no program makes its
-// hashes cheap by accident.
+// import it, and the only way to turn it on is to pass Cheap something that runs tests, so no
+// program makes its hashes cheap by accident.
 package hashcost
 
 import "sync/atomic"
@@ -21,8 +21,8 @@ func Cheap(m interface{ Run() int }) int {
 	return m.Run()
 }
 
-// Of returns the cost to hash with for a configured cost: the same, or eight less (but at least
-// four) in tests that run under Cheap. So 12 and 13 still differ there.
+// Of returns the cost to use for a configured cost. That is the configured cost itself or, in tests
+// that run under Cheap, eight less but at least four. So costs of 12 and 13 still differ there.
 func Of(cost int) int {
 	if !cheap.Load() {
 		return cost
@@ -39,5 +39,5 @@ type Hasher interface{ Cost() int }
 // Set changes the cost of a *password.Hasher. Package password initializes it.
 var Set func(h Hasher, cost int)
 
-// Lower makes one hasher as cheap as all are under Cheap. Call it before using the hasher.
+// Lower makes one hasher as cheap as all hashers are under Cheap. Call it before using the hasher.
 func Lower(h Hasher) { Set(h, reduced(h.Cost())) }

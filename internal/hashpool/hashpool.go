@@ -5,9 +5,10 @@
 // before their deadline. So a flood of logins neither fills memory nor delays everything else.
 //
 // Hashing does not slow down other work. Go polls the network when one of its processors
-// (GOMAXPROCS) is idle, or else every 10 ms; if all of them hash, a read from Redis waits for
-// several such polls. A pool with as many workers as Go has processors therefore gives Go one more.
-// And on Linux a hash runs on a thread of lower priority (nice 10), which yields to other work.
+// (GOMAXPROCS) is idle, or else every 10 ms. If all processors are hashing, a read from Redis waits
+// for several such polls. A pool with as many workers as Go has processors therefore raises
+// GOMAXPROCS by one. And on Linux a hash runs on a thread of lower priority (nice 10), which yields
+// to other work.
 //
 // Do passes a panic or runtime.Goexit of a job on to its caller.
 package hashpool
@@ -102,8 +103,8 @@ func (p *Pool) Do(ctx context.Context, job func()) error {
 // initialProcs returns GOMAXPROCS as it was before the first pool.
 var initialProcs = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
 
-// addProcessor gives Go one processor more than there are workers, unless the environment sets
-// GOMAXPROCS.
+// addProcessor raises GOMAXPROCS to one more than the number of workers, unless the environment
+// sets GOMAXPROCS.
 func addProcessor(workers int) {
 	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) <= workers && workers <= runtime.NumCPU() {
 		runtime.GOMAXPROCS(workers + 1)
@@ -133,7 +134,8 @@ func run(job func()) {
 	}
 }
 
-// refusal returns why a job must not run, even if it has its turn, or nil.
+// refusal returns ErrClosed if the pool is closed, or the error of ctx if that has ended. Otherwise
+// it returns nil, and the job may run.
 func (p *Pool) refusal(ctx context.Context) error {
 	if p.open.Err() != nil {
 		return ErrClosed

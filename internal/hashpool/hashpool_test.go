@@ -124,7 +124,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 	})
 }
 
-// newQueue returns a pool with the given maximum number of waiting jobs.
+// newQueue returns a pool with the given number of workers and maximum number of waiting jobs.
 func newQueue(workers, queue int) *Pool {
 	p := New(workers)
 	p.queue = queue
@@ -156,8 +156,8 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// With two workers, jobs of one second, and seven jobs running or waiting, one more job ends after
-// four seconds.
+// TestRefusedIfTooLateForDeadline adds a job to a pool with two workers and seven jobs of one
+// second each, so that the new job would end after four seconds.
 func TestRefusedIfTooLateForDeadline(t *testing.T) {
 	for _, tt := range []struct {
 		deadline time.Duration
@@ -171,7 +171,7 @@ func TestRefusedIfTooLateForDeadline(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := New(2)
 			defer p.Close()
-			flood(t, p, 1)() // tells the pool how long a job takes
+			flood(t, p, 1)() // so that the pool knows how long a job takes
 			wait := flood(t, p, 7)
 			begin := time.Now()
 			err := p.Do(within(t, tt.deadline), second)
@@ -189,8 +189,8 @@ func TestRefusedIfTooLateForDeadline(t *testing.T) {
 	}
 }
 
-// One job that took an hour, for example because the process was suspended, must not keep all later
-// ones away.
+// TestAverageForgetsSlowJob checks that a job that took an hour, for example because the process
+// was suspended, does not make the pool refuse later jobs.
 func TestAverageForgetsSlowJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1)
@@ -209,7 +209,7 @@ func TestAverageForgetsSlowJob(t *testing.T) {
 	})
 }
 
-// If jobs become slower, a deadline may pass in the queue.
+// TestDeadlineInQueue has jobs become slower, so that a deadline passes while a job waits.
 func TestDeadlineInQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1)
@@ -249,7 +249,8 @@ func TestEndedContext(t *testing.T) {
 	})
 }
 
-// What a job wrote must be complete when Do returns, so Do does not abandon a running job.
+// TestDoWaitsForRunningJob checks that Do does not abandon a running job. What a job wrote must be
+// complete when Do returns.
 func TestDoWaitsForRunningJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1)
@@ -278,7 +279,8 @@ func TestPanicGivesTheWorkerBack(t *testing.T) {
 	}
 }
 
-// A job that ends its goroutine also ends the caller's. It must not count as a success.
+// TestGoexitIsNotSuccess checks that a job that ends its goroutine also ends the caller's, and does
+// not count as a success.
 func TestGoexitIsNotSuccess(t *testing.T) {
 	p := newQueue(1, 0)
 	defer p.Close()
@@ -358,8 +360,8 @@ func TestFloodLeavesNothing(t *testing.T) {
 	})
 }
 
-// Whatever jobs arrive, with whatever deadlines: each job ran once or its caller got an error, and
-// in the end the pool is empty.
+// TestEveryJobIsAccountedFor starts random jobs with random deadlines. Each job must run once or
+// its caller must get an error, and the pool must be empty in the end.
 func TestEveryJobIsAccountedFor(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		workers := rapid.IntRange(1, 4).Draw(r, "workers")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A hash runs at a lower priority, and nothing else does.
+// TestJobsHaveLowerPriority checks that a job runs at a lower priority, and nothing else does.
 func TestJobsHaveLowerPriority(t *testing.T) {
 	nice := func() int {
 		const zero = 20 // the system call returns 20 minus the niceness

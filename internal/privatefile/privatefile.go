@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// ErrOthers means that another user may write a file, or has put it there.
+// ErrOthers means that another user may write a file or may have created it.
 var ErrOthers = errors.New("others may write the file")
 
 var errKind = errors.New("not a regular file")
@@ -32,9 +32,9 @@ func Create(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// Reopen opens a file that Create made before, and makes sure that only this user can read it. It
+// Reopen opens a file that Create made earlier, and makes sure that only this user can read it. It
 // does not follow links. It returns ErrOthers if the file belongs to another user or has a second
-// name.
+// hard link.
 func Reopen(path string, flag int) (*os.File, error) {
 	return openChecked(path, flag, 0, "open "+path, checkMine)
 }
@@ -46,9 +46,9 @@ func Open(path string, flag int) (*os.File, error) {
 	return openChecked(path, flag, 0o600, path, checkNotWritable)
 }
 
-// Readlink returns the target of a link. Unlike links in folders for everyone, no system guards
-// links that a program follows by name, so Readlink returns ErrOthers if the link belongs to a user
-// other than this one and root.
+// Readlink returns the target of a link. A system may refuse to follow links of other users in
+// folders such as /tmp, but that does not protect a program that reads a link and follows it
+// itself. So Readlink returns ErrOthers if the link belongs to a user other than this one and root.
 func Readlink(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makers put different things at a path.
+// makers holds functions that create different things at a path.
 var makers = map[string]func(t *testing.T, path string){
 	"nothing":  func(*testing.T, string) {},
 	"file":     func(t *testing.T, path string) { put(t, path, 0o600) },
@@ -106,7 +106,7 @@ func TestOpenFiles(t *testing.T) {
 	}
 }
 
-// A pipe neither blocks nor opens, not even for reading.
+// TestPipe checks that opening a pipe fails without blocking, even for reading.
 func TestPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	makers["pipe"](t, path)

@@ -7,7 +7,8 @@ import (
 	"os"
 )
 
-// open refuses links if it can detect them. Making a link requires a separate privilege here.
+// open refuses links if it can detect them. On these systems, making a link requires a separate
+// privilege.
 func open(path string, flag int, mode fs.FileMode) (*os.File, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: errKind}

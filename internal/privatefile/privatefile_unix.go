@@ -19,8 +19,8 @@ func open(path string, flag int, mode fs.FileMode) (*os.File, error) {
 	return f, err
 }
 
-// checkMine refuses a file that another user made or that has a second name. It makes the file
-// unreadable to all other users.
+// checkMine refuses a file that belongs to another user or has a second hard link. It makes the
+// file unreadable to all other users.
 func checkMine(f *os.File, info fs.FileInfo) error {
 	if owner(info) != os.Geteuid() || info.Sys().(*syscall.Stat_t).Nlink > 1 {
 		return fmt.Errorf("%w: it has another owner, or a second name", ErrOthers)

@@ -1,6 +1,7 @@
 // Package strictjson writes JSON that cannot control a terminal: it escapes every character that is
 // not printable, including control characters and marks that change the direction of text, which
-// JSON allows unescaped. It also detects JSON texts that readers may understand differently.
+// JSON allows unescaped. It also detects JSON texts that different readers may understand
+// differently.
 package strictjson
 
 import (
@@ -53,8 +54,9 @@ func escape(text []byte) []byte {
 
 func notPrintable(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }
 
-// Whole reports whether a JSON text is UTF-8 and has no unpaired surrogate. Readers replace
-// everything else by U+FFFD, so that two different texts would become the same.
+// Whole reports whether a JSON text is valid UTF-8 and has no unpaired surrogate. Readers replace
+// invalid bytes and unpaired surrogates by U+FFFD, so that two different texts could become the
+// same.
 func Whole(text []byte) bool { return utf8.Valid(text) && !HalfPair(string(text)) }
 
 // HalfPair reports whether a JSON text has an escape of an unpaired surrogate.
@@ -91,7 +93,7 @@ func Twice(text []byte) bool { return twice(text, func(name string) string { ret
 // differ only in case.
 func TwiceFold(text []byte) bool { return twice(text, FoldName) }
 
-// FoldName returns the same text for names that differ only in case.
+// FoldName returns a form of name that is the same for all names that differ only in case.
 func FoldName(name string) string { return strings.ToLower(strings.ToUpper(name)) }
 
 // twice reports whether an object has two members for whose names fold returns the same text.

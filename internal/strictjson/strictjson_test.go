@@ -7,7 +7,8 @@ import (
 	"unicode"
 )
 
-// Every character that is not printable is escaped, and reads back unchanged.
+// TestMarshal checks that every character that is not printable is escaped, and reads back
+// unchanged.
 func TestMarshal(t *testing.T) {
 	var all strings.Builder
 	for r := rune(0); r <= unicode.MaxRune; r++ {

@@ -33,7 +33,7 @@ func methods(t, write, read reflect.Type) (writes, reads bool) {
 }
 
 // Codecs returns the names of the codecs that support a type or its pointer's base type, the
-// preferred one first. The error says why there is none.
+// preferred one first. The error says why no codec supports the type.
 func Codecs(t reflect.Type) ([]string, error) {
 	t, _ = Base(t)
 	err := jsonProblem(t, map[reflect.Type]bool{})

@@ -46,7 +46,7 @@ func Fields(t reflect.Type) ([]Field, *Error) {
 // Title returns the name of a struct, for people.
 func Title(t reflect.Type) string { return cmp.Or(t.Name(), "struct") }
 
-// A part is a struct or one that is embedded in it.
+// A part is the struct itself or a struct that is embedded in it.
 type part struct {
 	typ    reflect.Type
 	path   string
@@ -72,8 +72,8 @@ func walk(t reflect.Type) (fields []Field, bad *Error) {
 			}
 			above[f.Name] = true
 		}
-		// Not before the level is complete: a struct that is embedded twice on one level has every
-		// field twice.
+		// Do this only once the level is complete. A struct that is embedded twice on one level has
+		// every field twice, which is an error.
 		for _, p := range level {
 			seen[p.typ] = true
 		}

@@ -24,7 +24,7 @@ const (
 	kindPrefix = "kind=" // followed by the name of a kind
 )
 
-// options lists what may follow the name in a tag, in the schema's own words.
+// options lists the words that may follow the name in a tag. They are those of the schema.
 var options = []string{"indexed", "ordered", Primary, Required, "secondary"}
 
 // A Tag holds the contents of a tag: the name of a facet and its options.
@@ -59,7 +59,7 @@ func ParseTag(text string) (Tag, error) {
 	return t, nil
 }
 
-// nameProblem returns what is wrong with the name in any schema, or "".
+// nameProblem returns why a name is invalid whatever the schema, or "" if it may be valid.
 func nameProblem(name string) string {
 	switch {
 	case name == "":
@@ -74,9 +74,9 @@ func nameProblem(name string) string {
 	return ""
 }
 
-// Lookup returns the value of our key in the tag of a struct field. Unlike reflect.StructTag.Lookup
-// it returns an error if the tag contains the key but is malformed, because the field would
-// otherwise be ignored silently.
+// Lookup returns the value of Key in the tag of a struct field. Unlike reflect.StructTag.Lookup it
+// returns an error if the tag contains the key but is malformed, because the field would otherwise
+// be ignored silently.
 func Lookup(tag string) (value string, found bool, err error) {
 	for rest := strings.TrimLeft(tag, " "); rest != ""; rest = strings.TrimLeft(rest, " ") {
 		key, after, _ := strings.Cut(rest, ":")

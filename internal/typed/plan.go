@@ -63,7 +63,8 @@ func New(t reflect.Type, declared schema.Type, refuses func(field string) string
 	return p, nil
 }
 
-// bind checks a field of the struct against the type, and returns what is wrong with it.
+// bind checks a field of the struct against the type. reason says what is wrong with the field, or
+// is "".
 func bind(f structs.Field, declared schema.Type, refuses func(string) string) (b field, reason string) {
 	codec := declared.Codec(f.Name)
 	if reason := refuses(f.Name); reason != "" {
@@ -83,7 +84,7 @@ func bind(f structs.Field, declared schema.Type, refuses func(string) string) (b
 	return field{f, codec, pointer, formOf(base, codec)}, ""
 }
 
-// undeclared returns an option of a tag that the schema does not declare, or "".
+// undeclared returns the first option of a tag that the schema does not declare, or "".
 func undeclared(t structs.Tag, declared schema.Type) string {
 	f := declared.Fields[t.Name]
 	for _, option := range t.Options {

@@ -358,7 +358,7 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// TestRead checks wire forms that other programs may have written.
+// TestRead reads wire forms that other programs may have written.
 func TestRead(t *testing.T) {
 	p := planOf[everything](t, everySchema(t))
 	for _, tt := range []struct{ field, wire, want string }{
@@ -427,7 +427,7 @@ func fieldOf(v reflect.Value, name string) reflect.Value {
 	return reflect.Value{}
 }
 
-// TestChanges checks which differences are changes.
+// TestChanges checks which differences count as changes.
 func TestChanges(t *testing.T) {
 	p := planOf[everything](t, everySchema(t))
 	for _, tt := range []struct {
