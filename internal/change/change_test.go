@@ -83,15 +83,15 @@ func TestUpdate(t *testing.T) {
 		to   map[string]string
 		want string
 	}{
-		{"nothing", schema.FoldCasefold, record("name", "bob"), facets("name", "bob"), ""},
+		{"no change", schema.FoldCasefold, record("name", "bob"), facets("name", "bob"), ""},
 		{"a facet without a role", schema.FoldCasefold, record("age", "4"), facets("age", "5"), "age=5"},
 		{"a facet without a role is removed", schema.FoldCasefold, record("age", "4"), facets(), "-age"},
 		{
-			"a secondary value", schema.FoldExact, record("name", "Bob"), facets("name", "Rob"),
+			"another secondary value", schema.FoldExact, record("name", "Bob"), facets("name", "Rob"),
 			"name=Rob; claim user/name:Rob/~prk; elsewhere user/email:Rob/~prk; release user/name:Bob/~prk",
 		},
 		{
-			"only its spelling", schema.FoldCasefold, record("name", "Bob", "~skv:name", "bob"), facets("name", "BOB"),
+			"only another spelling", schema.FoldCasefold, record("name", "Bob", "~skv:name", "bob"), facets("name", "BOB"),
 			"name=BOB",
 		},
 		{
@@ -121,7 +121,7 @@ func TestUpdate(t *testing.T) {
 			"email=x; name=x; claim user/email:x/~prk; claim user/name:x/~prk",
 		},
 		{
-			"an index", schema.FoldExact, record("job", "cook"), facets("job", "smith"),
+			"an indexed facet", schema.FoldExact, record("job", "cook"), facets("job", "smith"),
 			"job=smith; index user/job:smith/~prks; unindex user/job:cook/~prks",
 		},
 		{"an old value that no key can name", schema.FoldExact, record("name", ""), facets("name", "x"), "name=x; claim user/name:x/~prk; elsewhere user/email:x/~prk"},
@@ -186,13 +186,13 @@ func TestCreate(t *testing.T) {
 		t.Errorf(" got %s\nwant %s", got, want)
 	}
 	if len(c.Add) != 1 || !slices.Equal(c.Add[0].Values, []string{"a", "b"}) || c.Add[0].Index[1].String() != "user/tags:b/~prks" {
-		t.Errorf("tags: %+v", c.Add)
+		t.Errorf("tags %+v, want a and b with their index sets", c.Add)
 	}
 	if _, err := typ.Create(Draft{UID: ""}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("an empty UID: %v", err)
+		t.Errorf("an empty UID: %v, want ErrInvalid", err)
 	}
 	if _, err := typ.Create(Draft{UID: "1", Facets: map[string]string{}, Tertiary: []Content{{Name: "log", Kind: "set", Values: []string{"x"}}}}); !errors.Is(err, schema.ErrSchema) {
-		t.Errorf("a list as a set: %v", err)
+		t.Errorf("a list as a set: %v, want schema.ErrSchema", err)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-func TestAfter(t *testing.T) {
+func TestApply(t *testing.T) {
 	typ := testType(t, schema.FoldCasefold)
 	old := record("name", "Bob", "~skv:name", "bob", "job", "cook")
 	c, _, err := typ.Update(old, facets("name", "bob", "age", "3"), nil)

@@ -22,9 +22,9 @@ type RepairLimits struct {
 // reports false if there is nothing to do.
 func (t *Type) Repair(old store.Record, m RepairLimits) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Repair: true, Expected: old.Version(), Schema: t.Guard}
-	sound := t.mendIdentity(&c, old)
+	sound := t.repairIdentity(&c, old)
 	for _, field := range t.Secondary {
-		t.mendSecondary(&c, old, field, sound, m)
+		t.repairSecondary(&c, old, field, sound, m)
 	}
 	t.addElsewhere(&c)
 	if len(c.Set)+len(c.Unset)+len(c.Claim) == 0 {
@@ -38,10 +38,10 @@ func (t *Type) Repair(old store.Record, m RepairLimits) (store.Change, bool) {
 	return c, true
 }
 
-// mendIdentity brings ~isa, ~prk and the primary facet in line with the key. It adds those that are
-// missing. If exactly one of them differs, and at least one agrees with the key, it replaces the
-// one that differs. It reports whether the identity is certain.
-func (t *Type) mendIdentity(c *store.Change, old store.Record) (sound bool) {
+// repairIdentity brings ~isa, ~prk and the primary facet in line with the key. It adds those that
+// are missing. If exactly one of them differs, and at least one agrees with the key, it replaces
+// the one that differs. It reports whether the identity is certain.
+func (t *Type) repairIdentity(c *store.Change, old store.Record) (sound bool) {
 	agree, against := 0, 0
 	var wrong []store.Facet
 	for _, want := range []store.Facet{
@@ -83,7 +83,7 @@ func lostFacet(old store.Record, field, wire string) store.Facet {
 	}
 }
 
-func (t *Type) mendSecondary(c *store.Change, old store.Record, field string, sound bool, m RepairLimits) {
+func (t *Type) repairSecondary(c *store.Change, old store.Record, field string, sound bool, m RepairLimits) {
 	facet, has := old.Fields[field]
 	canonical := ""
 	if has {
@@ -95,15 +95,15 @@ func (t *Type) mendSecondary(c *store.Change, old store.Record, field string, so
 		c.Release = appendKey(c.Release, t.SRK, field, canonical)
 		has = false
 	}
-	mendSKV(c, old, field, facet, canonical, has)
+	repairSKV(c, old, field, facet, canonical, has)
 	if has && keyable && sound && slices.Contains(m.Claim, srk) {
 		c.Claim = append(c.Claim, srk)
 	}
 }
 
-// mendSKV does the same as setSKV, but does not remove a stored canonical value that equals the
+// repairSKV does the same as setSKV, but does not remove a stored canonical value that equals the
 // facet.
-func mendSKV(c *store.Change, old store.Record, field, facet, canonical string, has bool) {
+func repairSKV(c *store.Change, old store.Record, field, facet, canonical string, has bool) {
 	was, had := old.Fields[store.FieldSKV(field)]
 	setSKV(c, old, field, canonical, has && (canonical != facet || had && was == canonical))
 }
@@ -172,7 +172,7 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, held func(re
 		if _, had := old.Fields[field]; had && old.SKV(field) != canonical {
 			t.keepOldValue(&c, old, field)
 		}
-		mendSKV(&c, old, field, facet, canonical, true)
+		repairSKV(&c, old, field, facet, canonical, true)
 		if srk, ok := t.SRK(field, canonical); ok && !(old.SKV(field) == canonical && held(srk)) {
 			c.Claim = append(c.Claim, srk)
 		}

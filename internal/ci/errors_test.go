@@ -219,12 +219,12 @@ func TestErrorsHaveCodes(t *testing.T) {
 		_, public := publicErrors[name]
 		_, internal := internalErrors[name]
 		if internal != strings.Contains(folder, "internal/") || public == internal {
-			t.Errorf("%s has the error %s, and this test does not: which code is it?", folder, name)
+			t.Errorf("%s exports %s, which must be in one of the tables of this test, with its code", folder, name)
 		}
 	}
 	for _, name := range slices.Concat(slices.Collect(maps.Keys(publicErrors)), slices.Collect(maps.Keys(internalErrors))) {
 		if found[name] == "" {
-			t.Errorf("no package has the error %s", name)
+			t.Errorf("a table of this test has %s, which no package exports", name)
 		}
 	}
 	for name, of := range internalErrors {

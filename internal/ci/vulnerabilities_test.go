@@ -56,10 +56,10 @@ func TestVulnerabilities(t *testing.T) {
 		code      int
 		want      string
 	}{
-		{"one that is called", "USERDB_VULNDB=" + database(t, "Form.String"), 3, "GO-2000-0001"},
-		{"one that nobody calls", "USERDB_VULNDB=" + database(t, "Iter.Seek"), 0, "No vulnerabilities found"},
+		{"vulnerable function that is called", "USERDB_VULNDB=" + database(t, "Form.String"), 3, "GO-2000-0001"},
+		{"vulnerable function that nobody calls", "USERDB_VULNDB=" + database(t, "Iter.Seek"), 0, "No vulnerabilities found"},
 		{"no network", "HTTPS_PROXY=" + closed(t), 0, outOfReach},
-		{"no such kind of database", "USERDB_VULNDB=mailto:nobody", 1, "unsupported scheme"},
+		{"unsupported kind of database", "USERDB_VULNDB=mailto:nobody", 1, "unsupported scheme"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd := exec.Command("../../.ci/vulnerabilities", "./validate")

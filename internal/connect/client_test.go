@@ -44,8 +44,8 @@ func TestUse(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, clustered := engine.(*cluster.Engine)
-			_, alone := engine.(*single.Engine)
-			if _, is := tt.client.(*redis.ClusterClient); clustered != is || alone == is {
+			_, isSingle := engine.(*single.Engine)
+			if _, is := tt.client.(*redis.ClusterClient); clustered != is || isSingle == is {
 				t.Errorf("got engine %T", engine)
 			}
 			tt.client.Close()

@@ -61,21 +61,21 @@ func answerAll(conn net.Conn, reply *atomic.Pointer[string]) {
 // badReplies holds replies that no server sends. A client that allocates what the first one
 // announces runs out of memory.
 var badReplies = map[string]string{
-	"a text":            "$9999999999999\r\n",
-	"a verbatim text":   "=9999999999999\r\n",
-	"an error":          "!9999999999999\r\n",
-	"a list":            "*9999999999999\r\n",
-	"a set":             "~9999999999999\r\n",
-	"a map":             "%9999999999999\r\n",
-	"a push":            ">9999999999999\r\n",
-	"an attribute":      "|9999999999999\r\n",
-	"less than nothing": "*-7\r\n",
-	"no number":         "$x\r\n",
-	"too large for one": "$99999999999999999999999999\r\n",
-	"lists in lists":    strings.Repeat("*1\r\n", 1<<16),
-	"many lists":        strings.Repeat("*9000000\r\n", 20),
-	"an empty line":     "\r\n",
-	"an endless line":   "+" + strings.Repeat("x", maxLine+1),
+	"a text":             "$9999999999999\r\n",
+	"a verbatim text":    "=9999999999999\r\n",
+	"an error":           "!9999999999999\r\n",
+	"a list":             "*9999999999999\r\n",
+	"a set":              "~9999999999999\r\n",
+	"a map":              "%9999999999999\r\n",
+	"a push":             ">9999999999999\r\n",
+	"an attribute":       "|9999999999999\r\n",
+	"a negative length":  "*-7\r\n",
+	"not a number":       "$x\r\n",
+	"too large a number": "$99999999999999999999999999\r\n",
+	"lists in lists":     strings.Repeat("*1\r\n", 1<<16),
+	"many lists":         strings.Repeat("*9000000\r\n", 20),
+	"an empty line":      "\r\n",
+	"an endless line":    "+" + strings.Repeat("x", maxLine+1),
 }
 
 func TestAbsurdReplies(t *testing.T) {

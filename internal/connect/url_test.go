@@ -138,9 +138,9 @@ func TestTLS(t *testing.T) {
 			name, query string
 			opens       bool
 		}{
-			{"nothing", "", false},
-			{"the CA alone", "tls_ca=" + p.ca, false},
-			{"all", "tls_ca=" + p.ca + "&tls_cert=" + p.clientCert + "&tls_key=" + p.clientKey, true},
+			{"no parameters", "", false},
+			{"only the CA", "tls_ca=" + p.ca, false},
+			{"CA and client certificate", "tls_ca=" + p.ca + "&tls_cert=" + p.clientCert + "&tls_key=" + p.clientKey, true},
 			{"another CA", "tls_ca=" + other.ca + "&tls_cert=" + p.clientCert + "&tls_key=" + p.clientKey, false},
 			{"no CA", "tls_cert=" + p.clientCert + "&tls_key=" + p.clientKey, false},
 			{"a certificate of another CA", "tls_ca=" + p.ca + "&tls_cert=" + other.clientCert + "&tls_key=" + other.clientKey, false},
@@ -152,11 +152,11 @@ func TestTLS(t *testing.T) {
 				t.Fatalf("%s, %s: %v", kind, tt.name, err)
 			}
 			if err = e.Ping(t.Context()); (err == nil) != tt.opens {
-				t.Errorf("%s, %s: %v", kind, tt.name, err)
+				t.Errorf("%s, %s: %v, want success %v", kind, tt.name, err, tt.opens)
 			}
 			e.Close()
 			if warned := len(Warnings(url+tt.query)) > 0; warned != (tt.name == "unverified") {
-				t.Errorf("%s, %s: warned %v", kind, tt.name, warned)
+				t.Errorf("%s, %s: a warning: %v, want %v", kind, tt.name, warned, !warned)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ func TestBulk(t *testing.T) {
 		}
 	}
 	if got := d.renames.Load(); got != 0 {
-		t.Errorf("%d writes during the bulk", got)
+		t.Errorf("%d writes during the bulk, want 0", got)
 	}
 	if err := end(t.Context()); err != nil {
 		t.Fatal(err)
@@ -46,14 +46,14 @@ func TestCloseWritesBulk(t *testing.T) {
 	}
 	closeStore(t, s)
 	if got := len(onDisk(t, path)); got != 1 {
-		t.Errorf("%d records on disk", got)
+		t.Errorf("%d records on disk, want 1", got)
 	}
 }
 
 func TestLimit(t *testing.T) {
 	s := open(t, file(t))
 	if s.limit != 50_000 {
-		t.Errorf("the limit is %d", s.limit)
+		t.Errorf("the limit is %d, want 50000", s.limit)
 	}
 	s.limit = 10
 	do(t, s.Client(), "MSET 1 v 2 v 3 v 4 v 5 v 6 v 7 v 8 v")
@@ -63,7 +63,7 @@ func TestLimit(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if got := s.Client().DBSize(t.Context()).Val(); got != 8 {
-		t.Errorf("%d records after the refusal", got)
+		t.Errorf("%d records after the refusal, want 8", got)
 	}
 	do(t, s.Client(), "DEL 1")
 }
@@ -74,10 +74,10 @@ func TestOverfullShrinks(t *testing.T) {
 	do(t, s.Client(), "MSET 1 v 2 v 3 v 4 v 5 v")
 	s.limit = 3
 	if err := s.Client().Set(t.Context(), "6", "v", 0).Err(); !errors.Is(err, ErrFull) {
-		t.Errorf("grown: %v", err)
+		t.Errorf("grown: %v, want ErrFull", err)
 	}
 	do(t, s.Client(), "DEL 1")
 	if got := len(onDisk(t, s.path)); got != 4 {
-		t.Errorf("%d records", got)
+		t.Errorf("%d records, want 4", got)
 	}
 }

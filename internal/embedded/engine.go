@@ -25,9 +25,9 @@ type engine struct {
 	version atomic.Uint64 // of the records; incremented before every change
 
 	// clock is locked while the store's time advances or must not advance.
-	clock    sync.Mutex
-	nextTick time.Time // when the time advances next
-	given    bool      // the time is that of a test's clock
+	clock     sync.Mutex
+	nextTick  time.Time // when the time advances next
+	testClock bool      // the time is that of a test's clock
 
 	// gate is shared by running commands and locked exclusively by close.
 	gate   sync.RWMutex
@@ -44,7 +44,7 @@ func WithClock(ctx context.Context, now func() time.Time) context.Context {
 func newEngine(ctx context.Context) (*engine, error) {
 	e := &engine{mini: miniredis.NewMiniRedis(), now: time.Now}
 	if now, given := ctx.Value(clockKey{}).(func() time.Time); given {
-		e.now, e.given = now, true
+		e.now, e.testClock = now, true
 	}
 	// The first connection starts miniredis without a listener. It is not used further, because a
 	// connection of miniredis stops reading while an answer waits to be read and so would block on
@@ -227,14 +227,14 @@ func (e *engine) restore(records []record) (uint64, error) {
 // all keys, which takes 16 ms for 50,000 of them. So the time stays the same for twenty times as
 // long as the last step took. A test's clock advances at once.
 func (e *engine) tick() {
-	if e.given {
+	if e.testClock {
 		e.clock.Lock()
 	} else if !e.clock.TryLock() {
 		return
 	}
 	defer e.clock.Unlock()
 	start := time.Now()
-	if !e.given && start.Before(e.nextTick) {
+	if !e.testClock && start.Before(e.nextTick) {
 		return
 	}
 	e.setTime()

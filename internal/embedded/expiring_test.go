@@ -19,14 +19,14 @@ func TestSurplus(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	stays := []string{"~/session/{user/uid:a}", "~acme/~/token/{~acme/user/uid:a}", "~/throttle/user/uid/a", "user/uid:gone"}
-	goes := []string{"~/throttle/user/nobody/x", "~acme/~/visits/user/identifier/x", "~~userdb/~/token/{~~userdb/once/name:x}"}
+	kept := []string{"~/session/{user/uid:a}", "~acme/~/token/{~acme/user/uid:a}", "~/throttle/user/uid/a", "user/uid:gone"}
+	dropped := []string{"~/throttle/user/nobody/x", "~acme/~/visits/user/identifier/x", "~~userdb/~/token/{~~userdb/once/name:x}"}
 	const more = maxExpiring + 10
 	if _, err := s.Client().Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, key := range append(slices.Clone(stays), goes...) {
+		for i, key := range append(slices.Clone(kept), dropped...) {
 			p.Set(ctx, key, "1", time.Hour+time.Duration(i)*time.Second)
 		}
-		for i := range more - len(stays) - len(goes) + 1 {
+		for i := range more - len(kept) - len(dropped) + 1 {
 			// One more, because the entry is not the store's own.
 			p.Set(ctx, fmt.Sprint("~/throttle/user/nobody/", i), "1", 2*time.Hour+time.Duration(i)*time.Millisecond)
 		}
@@ -43,19 +43,19 @@ func TestSurplus(t *testing.T) {
 		keys = append(keys, r.Key)
 	}
 	if n := len(keys); n != maxExpiring+1 {
-		t.Errorf("%d records", n)
+		t.Errorf("%d records, want %d", n, maxExpiring+1)
 	}
-	for _, key := range stays {
+	for _, key := range kept {
 		if !slices.Contains(keys, key) {
 			t.Errorf("deleted: %s", key)
 		}
 	}
-	for _, key := range goes {
+	for _, key := range dropped {
 		if slices.Contains(keys, key) || s.Client().Exists(ctx, key).Val() != 0 {
 			t.Errorf("still there: %s", key)
 		}
 	}
-	last := fmt.Sprint("~/throttle/user/nobody/", more-len(stays)-len(goes))
+	last := fmt.Sprint("~/throttle/user/nobody/", more-len(kept)-len(dropped))
 	if !slices.Contains(keys, last) || slices.Contains(keys, "~/throttle/user/nobody/0") || slices.Contains(keys, "~/throttle/user/nobody/6") ||
 		!slices.ContainsFunc(keys, func(k string) bool { return strings.HasSuffix(k, "/7") }) {
 		t.Error("surplus did not delete the oldest records")

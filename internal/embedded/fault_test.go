@@ -146,7 +146,7 @@ func TestUnsyncedDirectory(t *testing.T) {
 	s, d := openFaulty(t)
 	d.set("directory")
 	if err := s.Client().Set(t.Context(), "new", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want ErrUnsaved", err)
 	}
 	d.set("")
 	if got, want := s.Client().DBSize(t.Context()).Val(), int64(len(onDisk(t, s.path))); got != want {
@@ -173,7 +173,7 @@ func TestFullTmpfs(t *testing.T) {
 	do(t, s.Client(), "SET old v")
 	err := s.Client().Set(t.Context(), "big", strings.Repeat("x", 1<<20), 0).Err()
 	if !errors.Is(err, ErrUnsaved) || !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want ErrUnsaved and syscall.ENOSPC", err)
 	}
 	if got := onDisk(t, s.path); len(got) != 1 || got[0].Key != "old" {
 		t.Errorf("on disk: %+v", got)
@@ -241,7 +241,7 @@ func TestFaultInBulk(t *testing.T) {
 	}
 	d.set("")
 	if err := s.Client().Set(ctx, "bulk2", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
-		t.Errorf("going on with the bulk: %v", err)
+		t.Errorf("going on with the bulk: %v, want ErrUnsaved", err)
 	}
 	want := "a write failed since the bulk began: embedded: change not saved: " + s.path + ": "
 	if err := end(t.Context()); !errors.Is(err, ErrUnsaved) || !strings.HasPrefix(err.Error(), want) {
@@ -266,11 +266,11 @@ func TestFaultAndDamage(t *testing.T) {
 	}
 	for range 2 {
 		if err := s.Client().Get(t.Context(), "old").Err(); !errors.Is(err, ErrDamaged) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want ErrDamaged", err)
 		}
 	}
 	if err := s.Close(); !errors.Is(err, ErrUnsaved) {
-		t.Errorf("Close: %v", err)
+		t.Errorf("Close: %v, want ErrUnsaved", err)
 	}
 	if got, err := os.ReadFile(s.path); string(got) != "x" {
 		t.Errorf("the damaged file was overwritten: %q, %v", got, err)
@@ -290,7 +290,7 @@ func TestFolderAway(t *testing.T) {
 	}
 	for range 3 {
 		if err := s.Client().Set(t.Context(), "meanwhile", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
-			t.Errorf("written: %v", err)
+			t.Errorf("written: %v, want ErrUnsaved", err)
 		}
 		if got, err := s.Client().Get(t.Context(), "before").Result(); !errors.Is(err, ErrUnsaved) {
 			t.Errorf("read: %q, %v", got, err)
@@ -416,7 +416,7 @@ func TestNoWriteAfterClose(t *testing.T) {
 		return s.wait(t.Context(), s.engine.version.Add(1))
 	})
 	if !errors.Is(err, ErrClosed) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want ErrClosed", err)
 	}
 	if got := onDisk(t, s.path); got != nil {
 		t.Errorf("on disk: %+v", got)

@@ -185,22 +185,22 @@ func TestDecodeErrors(t *testing.T) {
 		want       string
 	}{
 		{"empty", "", 1, "the file ends too early"},
-		{"foreign", "hello\n", 1, "the checksum is missing"},
-		{"foreign JSON", string(withSums(`{"a":1`)), 1, `json: unknown field "a"`},
+		{"not JSON", "hello\n", 1, "the checksum is missing"},
+		{"other JSON", string(withSums(`{"a":1`)), 1, `json: unknown field "a"`},
 		{"another program", string(withSums(`{"userdb":"x","version":1`)), 1, "not the header of an embedded store"},
-		{"newer", string(withSums(`{"userdb":"embedded","version":2`)), 1, errNewer.Error()},
-		{"no end", string(withSums(head)), 2, "the file ends too early"},
-		{"count", string(withSums(head, `{"records":1`)), 2, "0 records, want 1"},
-		{"end is no number", string(withSums(head, `{"records":"1"`)), 2, "json: cannot unmarshal string into Go struct field trailer.records of type int"},
-		{"after the end", string(withSums(head, `{"records":0`, `{"records":0`)), 3, "text after the end"},
+		{"newer version", string(withSums(`{"userdb":"embedded","version":2`)), 1, errNewer.Error()},
+		{"no last line", string(withSums(head)), 2, "the file ends too early"},
+		{"wrong number of records", string(withSums(head, `{"records":1`)), 2, "0 records, want 1"},
+		{"number of records is a text", string(withSums(head, `{"records":"1"`)), 2, "json: cannot unmarshal string into Go struct field trailer.records of type int"},
+		{"line after the last", string(withSums(head, `{"records":0`, `{"records":0`)), 3, "text after the end"},
 		{"no value", string(withSums(head, key)), 2, `record "k" does not have exactly one value`},
 		{"empty value", string(withSums(head, key+`,"set":[]`)), 2, `record "k" does not have exactly one value`},
 		{"two values", string(withSums(head, key+`,"string":"","list":["a"]`)), 2, `record "k" does not have exactly one value`},
 		{"negative time", string(withSums(head, key+`,"string":"","until":-1`)), 2, `record "k" does not have exactly one value`},
-		{"score", string(withSums(head, key+`,"zset":[["m","x"]]`)), 2, `record "k": "x" is not a score`},
-		{"NaN", string(withSums(head, key+`,"zset":[["m","NaN"]]`)), 2, `record "k": "NaN" is not a score`},
-		{"base64", string(withSums(head, `{"base64":true,"key":"*","string":""`)), 2, "illegal base64 data at input byte 0"},
-		{"twice", string(withSums(head, key+`,"string":""`, key+`,"string":"x"`)), 3, `record "k" appears twice`},
+		{"score is not a number", string(withSums(head, key+`,"zset":[["m","x"]]`)), 2, `record "k": "x" is not a score`},
+		{"score is NaN", string(withSums(head, key+`,"zset":[["m","NaN"]]`)), 2, `record "k": "NaN" is not a score`},
+		{"bad base64", string(withSums(head, `{"base64":true,"key":"*","string":""`)), 2, "illegal base64 data at input byte 0"},
+		{"record appears twice", string(withSums(head, key+`,"string":""`, key+`,"string":"x"`)), 3, `record "k" appears twice`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

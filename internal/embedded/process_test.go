@@ -163,7 +163,7 @@ func TestLockedByProcess(t *testing.T) {
 	defer cancel()
 	_, err := Open(ctx, path)
 	if !errors.Is(err, ErrLocked) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want ErrLocked and context.DeadlineExceeded", err)
 	}
 	go cmd.Process.Kill()
 	go func() {
@@ -213,7 +213,7 @@ func TestLinks(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := Open(ctx, other); !errors.Is(err, ErrLocked) {
-			t.Errorf("%s: %v", other, err)
+			t.Errorf("%s: %v, want ErrLocked", other, err)
 		}
 	}
 	if info, err := os.Lstat(filepath.Join(dir, "file")); err != nil || info.Mode().IsRegular() {
@@ -240,7 +240,7 @@ func TestLinkOfAnother(t *testing.T) {
 	}
 	for _, path := range []string{end, end + ".lock", link + ".lock"} {
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: %v, want os.ErrNotExist", path, err)
 		}
 	}
 }

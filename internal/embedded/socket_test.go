@@ -54,7 +54,7 @@ func TestServed(t *testing.T) {
 	}
 	s.limit = 1
 	if err := other.Client().Set(ctx, "c", "1", 0).Err(); !errors.Is(err, ErrFull) || !errors.Is(err, ErrUnsaved) {
-		t.Errorf("beyond the limit: %v", err)
+		t.Errorf("beyond the limit: %v, want ErrFull and ErrUnsaved", err)
 	}
 	s.limit = 100
 	if err := other.Client().Set(ctx, "c", "1", 0).Err(); err != nil {

@@ -246,7 +246,7 @@ func TestModes(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file before the first change: %v", err)
+		t.Errorf("a file before the first change: %v, want fs.ErrNotExist", err)
 	}
 	do(t, s.Client(), "SET k v")
 	for name, want := range map[string]fs.FileMode{path: 0o600, path + ".lock": 0o600, filepath.Dir(path): 0o700 | fs.ModeDir} {
@@ -392,7 +392,7 @@ func TestExists(t *testing.T) {
 		t.Error("a store exists before it was created")
 	}
 	if _, err := os.Lstat(filepath.Dir(path)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Exists created the directory: %v", err)
+		t.Errorf("Exists created the directory: %v, want fs.ErrNotExist", err)
 	}
 	s := open(t, path)
 	if !Exists(path) {

@@ -233,14 +233,14 @@ func TestEndedContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
 		if err := p.Do(ctx, func() { ran = true }); !errors.Is(err, context.Canceled) {
-			t.Errorf("canceled while it waits: %v", err)
+			t.Errorf("canceled while it waits: %v, want context.Canceled", err)
 		}
 		if err := p.Do(ctx, func() { ran = true }); !errors.Is(err, context.Canceled) {
-			t.Errorf("canceled before: %v", err)
+			t.Errorf("canceled before: %v, want context.Canceled", err)
 		}
 		// The average is still unknown, so the pool accepts the job, and its deadline passes.
 		if err := p.Do(within(t, time.Millisecond), func() { ran = true }); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("deadline while it waits: %v", err)
+			t.Errorf("deadline while it waits: %v, want context.DeadlineExceeded", err)
 		}
 		wait()
 		if ran {
@@ -312,7 +312,7 @@ func TestClose(t *testing.T) {
 			t.Errorf("%d waiting jobs got ErrClosed, want 5", got)
 		}
 		if err := p.Do(t.Context(), second); !errors.Is(err, ErrClosed) {
-			t.Errorf("Do after Close: %v", err)
+			t.Errorf("Do after Close: %v, want ErrClosed", err)
 		}
 		p.Close()
 	})

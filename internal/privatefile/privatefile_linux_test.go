@@ -13,23 +13,23 @@ import (
 
 // makers holds functions that create different things at a path.
 var makers = map[string]func(t *testing.T, path string){
-	"nothing":  func(*testing.T, string) {},
-	"file":     func(t *testing.T, path string) { put(t, path, 0o600) },
-	"loose":    func(t *testing.T, path string) { put(t, path, 0o666) },
-	"readable": func(t *testing.T, path string) { put(t, path, 0o644) },
-	"group":    func(t *testing.T, path string) { put(t, path, 0o620) },
-	"folder":   func(t *testing.T, path string) { check(t, os.Mkdir(path, 0o700)) },
-	"pipe":     func(t *testing.T, path string) { check(t, unix.Mkfifo(path, 0o600)) },
+	"no file":               func(*testing.T, string) {},
+	"file":                  func(t *testing.T, path string) { put(t, path, 0o600) },
+	"writable by all":       func(t *testing.T, path string) { put(t, path, 0o666) },
+	"readable by all":       func(t *testing.T, path string) { put(t, path, 0o644) },
+	"writable by the group": func(t *testing.T, path string) { put(t, path, 0o620) },
+	"folder":                func(t *testing.T, path string) { check(t, os.Mkdir(path, 0o700)) },
+	"pipe":                  func(t *testing.T, path string) { check(t, unix.Mkfifo(path, 0o600)) },
 	"link": func(t *testing.T, path string) {
 		put(t, path+".victim", 0o600)
 		check(t, os.Symlink(path+".victim", path))
 	},
 	"dangling link": func(t *testing.T, path string) { check(t, os.Symlink(path+".nowhere", path)) },
-	"second name": func(t *testing.T, path string) {
+	"hard link": func(t *testing.T, path string) {
 		put(t, path+".victim", 0o600)
 		check(t, os.Link(path+".victim", path))
 	},
-	"stranger's": func(t *testing.T, path string) {
+	"another user's": func(t *testing.T, path string) {
 		put(t, path, 0o600)
 		if err := os.Chown(path, 54321, -1); err != nil {
 			t.Skip(err)
@@ -62,17 +62,17 @@ func state(path string) string {
 
 func TestOpenFiles(t *testing.T) {
 	for name, want := range map[string]struct{ create, reopen, open string }{
-		"nothing":       {"600 new", "no such file", "600 new"}, // created, with O_CREATE
-		"file":          {"600 new", "600 precious+new", "600 precious+new"},
-		"loose":         {"600 new", "600 precious+new", "others may write the file: its mode is -rw-rw-rw-; if its contents are right, run chmod go-w"},
-		"readable":      {"600 new", "600 precious+new", "644 precious+new"},
-		"group":         {"600 new", "600 precious+new", "others may write the file: its mode is -rw--w----"},
-		"folder":        {"not a regular file", "is a directory", "is a directory"},
-		"pipe":          {"not a regular file", "no such device or address", "no such device or address"},
-		"link":          {"600 new", "it is a link", "it is a link"},
-		"dangling link": {"600 new", "it is a link", "it is a link"},
-		"second name":   {"600 new", "others may write the file: it has another owner, or a second name", "600 precious+new"},
-		"stranger's":    {"600 new", "others may write the file: it has another owner", "others may write the file: it belongs to the user 54321"},
+		"no file":               {"600 new", "no such file", "600 new"}, // created, with O_CREATE
+		"file":                  {"600 new", "600 precious+new", "600 precious+new"},
+		"writable by all":       {"600 new", "600 precious+new", "others may write the file: its mode is -rw-rw-rw-; if its contents are right, run chmod go-w"},
+		"readable by all":       {"600 new", "600 precious+new", "644 precious+new"},
+		"writable by the group": {"600 new", "600 precious+new", "others may write the file: its mode is -rw--w----"},
+		"folder":                {"not a regular file", "is a directory", "is a directory"},
+		"pipe":                  {"not a regular file", "no such device or address", "no such device or address"},
+		"link":                  {"600 new", "it is a link", "it is a link"},
+		"dangling link":         {"600 new", "it is a link", "it is a link"},
+		"hard link":             {"600 new", "others may write the file: it has another owner, or a second name", "600 precious+new"},
+		"another user's":        {"600 new", "others may write the file: it has another owner", "others may write the file: it belongs to the user 54321"},
 	} {
 		for how, open := range map[string]struct {
 			f    func(path string) (*os.File, error)
@@ -93,13 +93,13 @@ func TestOpenFiles(t *testing.T) {
 					check(t, f.Close())
 					got = strings.Replace(state(path), "preciousnew", "precious+new", 1)
 				} else if state(path) != before {
-					t.Errorf("refused, and changed to %s", state(path))
+					t.Errorf("the file was refused but changed from %s to %s", before, state(path))
 				}
 				if !strings.Contains(got, open.want) || errors.Is(err, ErrOthers) != strings.Contains(open.want, "others") {
-					t.Errorf("%s, want %s", got, open.want)
+					t.Errorf("got %s, want %s", got, open.want)
 				}
 				if victim := state(path + ".victim"); victim != "none" && victim != "600 precious" && !strings.Contains(open.want, "precious") {
-					t.Errorf("another file is %s", victim)
+					t.Errorf("the file that the link leads to is %s, want it unchanged", victim)
 				}
 			})
 		}
@@ -112,7 +112,7 @@ func TestPipe(t *testing.T) {
 	makers["pipe"](t, path)
 	for how, open := range map[string]func(string, int) (*os.File, error){"reopen": Reopen, "open": Open} {
 		if _, err := open(path, os.O_RDONLY); !errors.Is(err, errKind) {
-			t.Errorf("%s: %v", how, err)
+			t.Errorf("%s: %v, want errKind", how, err)
 		}
 	}
 }

@@ -13,7 +13,7 @@ func TestCluster(t *testing.T) {
 	c := StartCluster(t, FailsOver)
 	client := c.Client()
 	if want := "redis+cluster://" + c.Nodes[0].Addr() + "?addr="; !strings.HasPrefix(c.URL(), want) || strings.Count(c.URL(), "addr=") != 5 {
-		t.Errorf("URL %s", c.URL())
+		t.Errorf("URL %s, want it to begin with %s and to list 5 further addresses", c.URL(), want)
 	}
 	for i := range 100 {
 		if err := client.Set(t.Context(), fmt.Sprint(i), "v", 0).Err(); err != nil {
@@ -42,7 +42,7 @@ func TestCluster(t *testing.T) {
 	killed.Restart()
 	c.WaitReady()
 	if got, err := c.Client().Get(t.Context(), "k").Result(); got != "w" {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got %q, %v; want w, which was written after the failover", got, err)
 	}
 }
 
@@ -75,9 +75,9 @@ func TestSentinel(t *testing.T) {
 	s.Master.Restart()
 	s.WaitReady()
 	if got, err := s.Client().Get(t.Context(), "k").Result(); got != "w" {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got %q, %v; want w, which was written after the failover", got, err)
 	}
 	if want := "redis+sentinel://" + s.Sentinels[0].Addr() + "?master_name=userdb&addr="; !strings.HasPrefix(s.URL(), want) {
-		t.Errorf("URL %s", s.URL())
+		t.Errorf("URL %s, want it to begin with %s", s.URL(), want)
 	}
 }

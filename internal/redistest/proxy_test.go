@@ -45,7 +45,7 @@ func TestProxyPasses(t *testing.T) {
 	}
 	all.Wait()
 	if n := direct.DBSize(t.Context()).Val(); n != 8 || p.Cuts() != 0 {
-		t.Errorf("%d keys, %d cuts", n, p.Cuts())
+		t.Errorf("%d keys, %d cuts; want 8, 0", n, p.Cuts())
 	}
 }
 
@@ -57,13 +57,13 @@ func TestProxyCuts(t *testing.T) {
 		done   string
 		cuts   int
 	}{
-		{"pass", (*Proxy).Pass, nil, "2 2", 0},
+		{"no cuts", (*Proxy).Pass, nil, "2 2", 0},
 		{"one request", func(p *Proxy) { p.CutRequests(1, "INCR") }, []int{0}, "1 2", 1},
-		{"one reply", func(p *Proxy) { p.CutReplies(1, "incr") }, nil, "2 2", 0},
-		{"one reply of any", func(p *Proxy) { p.CutReplies(1, "") }, []int{0}, "2 2", 1},
+		{"text in another case", func(p *Proxy) { p.CutReplies(1, "incr") }, nil, "2 2", 0},
+		{"one reply to any request", func(p *Proxy) { p.CutReplies(1, "") }, []int{0}, "2 2", 1},
 		{"replies about b", func(p *Proxy) { p.CutReplies(2, "\r\nb\r\n") }, []int{1, 3}, "2 2", 2},
 		{"all requests about a", func(p *Proxy) { p.CutRequests(-1, "\r\na\r\n") }, []int{0, 2}, "0 2", 2},
-		{"taken back", func(p *Proxy) { p.CutReplies(3, ""); p.Pass() }, nil, "2 2", 0},
+		{"cuts ended by Pass", func(p *Proxy) { p.CutReplies(3, ""); p.Pass() }, nil, "2 2", 0},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -150,14 +150,14 @@ func TestProxyDialer(t *testing.T) {
 	}
 	p.CutReplies(1, "SET")
 	if err := c.Do(t.Context(), "SET", "k", "v").Err(); err == nil {
-		t.Error("no error")
+		t.Error("SET whose reply is cut: no error")
 	}
 	if got := c.Get(t.Context(), "k").Val(); got != "v" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want the value that was set, v", got)
 	}
 	s.Kill()
 	if err := c.Ping(t.Context()).Err(); err == nil {
-		t.Error("no error without a server")
+		t.Error("Ping of a killed server: no error")
 	}
 }
 
@@ -170,7 +170,7 @@ func TestProxyDialerBreaks(t *testing.T) {
 	defer c.Close()
 	for i := range 20 {
 		if err := c.Ping(t.Context()).Err(); err != nil {
-			t.Fatalf("%d: %v", i, err)
+			t.Fatalf("ping %d: %v", i, err)
 		}
 		p.CutAll()
 	}
@@ -195,11 +195,11 @@ func TestProxyLosesPushes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m, is := received().(*redis.Pong); !is {
-		t.Errorf("got %v before the answer", m)
+		t.Errorf("got %v, want only the answer to the ping", m)
 	}
 	p.Pass()
 	direct.Publish(t.Context(), "news", "kept")
 	if m, is := received().(*redis.Message); !is || m.Payload != "kept" {
-		t.Errorf("got %v", m)
+		t.Errorf("got %v, want the message kept", m)
 	}
 }

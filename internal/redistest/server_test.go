@@ -40,7 +40,7 @@ func TestKillAndRestart(t *testing.T) {
 		opts []Option
 		want int64
 	}{
-		{"nothing kept", nil, 0},
+		{"without persistence", nil, 0},
 		{"append only", []Option{AppendOnly("always")}, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestKillAndRestart(t *testing.T) {
 			}
 			s.Kill()
 			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-				t.Errorf("the process after Kill: %v", err)
+				t.Errorf("the process after Kill: %v, want syscall.ESRCH", err)
 			}
 			if err := c.Ping(t.Context()).Err(); err == nil {
 				t.Error("Ping after Kill: no error")
@@ -95,13 +95,13 @@ func TestShared(t *testing.T) {
 			pid = s.proc.pid
 			c, other := s.Client(), Shared(t).Client()
 			if n := c.DBSize(t.Context()).Val(); n != 0 {
-				t.Errorf("%d keys at first", n)
+				t.Errorf("%d keys at first, want 0", n)
 			}
 			if err := c.Set(t.Context(), "k", "v", 0).Err(); err != nil {
 				t.Error(err)
 			}
 			if n := other.DBSize(t.Context()).Val(); n != 0 {
-				t.Errorf("%d keys of another test", n)
+				t.Errorf("%d keys are visible to another test, want 0", n)
 			}
 			if err := s.end(os.Kill); err == nil {
 				t.Error("a test could end the shared server")
@@ -207,7 +207,7 @@ func TestServerThatDoesNotStart(t *testing.T) {
 	r := &recorder{TB: t}
 	r.run(func(r *recorder) { Start(r, Config("no-such-directive yes")) })
 	if !strings.HasPrefix(r.said, "fatal: starting ") || !strings.Contains(r.said, "no-such-directive") {
-		t.Errorf("got %q", r.said)
+		t.Errorf("got %q, want a failure to start that quotes no-such-directive", r.said)
 	}
 }
 
@@ -216,7 +216,7 @@ func TestPorts(t *testing.T) {
 	for range 50 {
 		port, err := freePort(true)
 		if err != nil || seen[port] || port < firstPort || port > lastPort {
-			t.Fatalf("got %d, %v", port, err)
+			t.Fatalf("got port %d, %v; want a new one from %d to %d", port, err, firstPort, lastPort)
 		}
 		seen[port] = true
 	}

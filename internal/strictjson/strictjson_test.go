@@ -32,14 +32,14 @@ func TestMarshal(t *testing.T) {
 		}
 		var back map[string][]string
 		if err := json.Unmarshal(text, &back); err != nil || len(back[all.String()]) != 1 || back[all.String()][0] != all.String() {
-			t.Errorf("%s: it is read as something else, %v", name, err)
+			t.Errorf("%s: the text does not read back unchanged, error %v", name, err)
 		}
 	}
 	if text, err := Marshal("<a&b>é😀"); string(text) != "\"<a&b>é😀\"\n" || err != nil {
 		t.Errorf("%s, %v", text, err)
 	}
 	if _, err := Marshal(func() {}); err == nil {
-		t.Error("a function is JSON")
+		t.Error("Marshal of a function: no error")
 	}
 }
 
@@ -49,7 +49,7 @@ func TestWhole(t *testing.T) {
 		`"\ud800"`: false, `{"\udc00":1}`: false, `["x","\\\ud800x"]`: false, `"\ud83d\ud83d\ude00"`: false, `"\ud83d\n"`: false, "\"a\xff\"": false, "\"\xed\xa0\x80\"": false,
 	} {
 		if Whole([]byte(text)) != want {
-			t.Errorf("%s: %v", text, !want)
+			t.Errorf("Whole(%s) = %v, want %v", text, !want, want)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func TestTwice(t *testing.T) {
 		`{"a":1,`: false, `}`: false, `]]`: false,
 	} {
 		if Twice([]byte(text)) != want {
-			t.Errorf("%s: %v", text, !want)
+			t.Errorf("Twice(%s) = %v, want %v", text, !want, want)
 		}
 	}
 }
@@ -72,7 +72,7 @@ func TestTwiceFold(t *testing.T) {
 		`{"a":1,"a":1}`: true, `{"userName":1,"USERNAME":2}`: true, `[{"x":{"É":1,"\u00e9":2}}]`: true, `{"s":1,"ſ":2}`: true,
 	} {
 		if TwiceFold([]byte(text)) != want {
-			t.Errorf("%s: %v", text, !want)
+			t.Errorf("TwiceFold(%s) = %v, want %v", text, !want, want)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func FuzzLookup(f *testing.F) {
 		case err != nil && !strings.Contains(tag, structs.Key):
 			t.Errorf("%q is refused: %v", tag, err)
 		case err == nil && (got != want || found != has):
-			t.Errorf("%q: got %q, %t; reflect has %q, %t", tag, got, found, want, has)
+			t.Errorf("%q: got %q, %t; want %q, %t as in reflect", tag, got, found, want, has)
 		}
 	})
 }
@@ -209,7 +209,7 @@ func TestFields(t *testing.T) {
 		}
 		again, _ := structs.Fields(reflect.TypeOf(tt.of))
 		if len(again) > 0 && &again[0] != &fields[0] {
-			t.Errorf("%s: read twice", got)
+			t.Errorf("%s: the fields were computed twice", got)
 		}
 	}
 }

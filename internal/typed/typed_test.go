@@ -191,7 +191,7 @@ func TestChangesLaw(t *testing.T) {
 		after := maps.Clone(wires)
 		for field, wire := range changes(t, p, mine, wires) {
 			if was, had := wires[field]; wire == nil && !had || wire != nil && had && was == *wire {
-				t.Fatalf("%s is as it was", field)
+				t.Fatalf("%s is in the edits but has not changed", field)
 			}
 			if delete(after, field); wire != nil {
 				after[field] = *wire
@@ -334,12 +334,12 @@ func TestWritten(t *testing.T) {
 		"f32": "0", "f64": "0", "b": "false", "array": "[0,0]", "tree": `{"Name":"","At":null}`, "str": `""`,
 	}
 	if got := written(t, p, everything{}); !maps.Equal(got, zero) {
-		t.Errorf("of a zero struct: %v", got)
+		t.Errorf("a zero struct is written as %v, want %v", got, zero)
 	}
 	withPart := maps.Clone(zero)
 	withPart["some"] = "0"
 	if got := written(t, p, everything{Part: &Part{}}); !maps.Equal(got, withPart) {
-		t.Errorf("of a zero struct with one that is embedded: %v", got)
+		t.Errorf("a zero struct with an embedded one is written as %v, want %v", got, withPart)
 	}
 	at := time.Date(2026, 11, 20, 9, 2, 40, 123456789, time.FixedZone("", 3600))
 	v := everything{
@@ -436,15 +436,15 @@ func TestChanges(t *testing.T) {
 		edit  func(*everything)
 		want  map[string]*string
 	}{
-		{"absent and zero are one", nil, func(v *everything) { v.I64, v.B, v.Text, v.Part = 0, false, "", &Part{} }, nil},
+		{"absent and zero are the same", nil, func(v *everything) { v.I64, v.B, v.Text, v.Part = 0, false, "", &Part{} }, nil},
 		{"a value in place of nothing", nil, func(v *everything) { v.I64 = 1 }, map[string]*string{"i64": new("1")}},
 		{"zero in place of a value", map[string]string{"i64": "7", "b": "true"}, func(v *everything) { v.I64, v.B = 0, false }, map[string]*string{"i64": new("0"), "b": new("false")}},
 		{"nothing in place of a value", map[string]string{"i": "7", "text": "x"}, func(v *everything) { v.I, v.Text = nil, "" }, map[string]*string{"i": nil, "text": nil}},
 		{"a pointer to zero", nil, func(v *everything) { v.I, v.TextP = new(0), new("") }, map[string]*string{"i": new("0"), "textp": new("")}},
-		{"an empty text that is there", map[string]string{"text": "", "textp": ""}, func(*everything) {}, nil},
-		{"an empty text goes", map[string]string{"textp": ""}, func(v *everything) { v.TextP = nil }, map[string]*string{"textp": nil}},
-		{"as others write it", map[string]string{"i64": "42.0", "f64": "NaN", "at": "2026-11-20", "list": `[ "a" ]`, "b": "null"}, func(*everything) {}, nil},
-		{"as others write it, changed", map[string]string{"i64": "42.0", "f64": "NaN"}, func(v *everything) { v.I64, v.F64 = 43, 1 }, map[string]*string{"i64": new("43"), "f64": new("1")}},
+		{"a stored empty text", map[string]string{"text": "", "textp": ""}, func(*everything) {}, nil},
+		{"an empty text is removed", map[string]string{"textp": ""}, func(v *everything) { v.TextP = nil }, map[string]*string{"textp": nil}},
+		{"other notations", map[string]string{"i64": "42.0", "f64": "NaN", "at": "2026-11-20", "list": `[ "a" ]`, "b": "null"}, func(*everything) {}, nil},
+		{"other notations, changed", map[string]string{"i64": "42.0", "f64": "NaN"}, func(v *everything) { v.I64, v.F64 = 43, 1 }, map[string]*string{"i64": new("43"), "f64": new("1")}},
 		{"a fraction of a millisecond", map[string]string{"at": "2026-11-20T08:02:40.512Z"}, func(v *everything) { v.At = v.At.Add(999 * time.Microsecond) }, nil},
 		{"another zone", map[string]string{"at": "2026-11-20T08:02:40.512Z"}, func(v *everything) { v.At = v.At.In(time.FixedZone("", 3600)) }, nil},
 		{"within a list", map[string]string{"list": `["a"]`}, func(v *everything) { v.List[0] = "b" }, map[string]*string{"list": new(`["b"]`)}},
@@ -588,7 +588,7 @@ func TestReadAllocates(t *testing.T) {
 	if got := testing.AllocsPerRun(100, func() { p.Read(into, wires) }); got != 1 || *v.P != "c" {
 		t.Errorf("%g allocations, want 1, for the pointer", got)
 	}
-	edit := func(string, *schema.Value) { t.Error("a change") }
+	edit := func(string, *schema.Value) { t.Error("an unchanged struct has a change") }
 	// Only the texts of i64, f64 and at are allocated.
 	if got := testing.AllocsPerRun(100, func() { p.Changes(into, wires, edit) }); got > 3 {
 		t.Errorf("%g allocations to find no change, want 3", got)

@@ -34,7 +34,7 @@ func TestCachedForgets(t *testing.T) {
 		file, _ := runtime.FuncForPC(m.Func.Pointer()).FileLine(m.Func.Pointer())
 		own := strings.HasSuffix(file, "cache.go")
 		if own == slices.Contains(unchanging, name) {
-			t.Errorf("%s changes entries, by the list: %v, and forgets their copies, in cache.go: %v", name, !slices.Contains(unchanging, name), own)
+			t.Errorf("%s: in the list unchanging: %v, overridden in cache.go: %v; want one of the two", name, slices.Contains(unchanging, name), own)
 		}
 	}
 	for _, name := range unchanging {
@@ -60,20 +60,20 @@ func TestCacheable(t *testing.T) {
 	long := strings.Repeat("x", maxReply)
 	for _, tt := range []struct{ name, reply, want string }{
 		{"an entry", reply("~isa", "user", "name", "Ann"), reply("~isa", "user", "name", "Ann")},
-		{"with a hash", reply("~isa", "user", "password", "$2a$12$abc", "name", "Ann"), reply("~isa", "user", "name", "Ann")},
-		{"with a hash first and last", reply("password", "1", "~isa", "user", "password", "2"), reply("~isa", "user")},
-		{"values with ends of lines, and none", reply("~isa", "user", "bio", "a\r\n$3\r\npassword", "job", ""), reply("~isa", "user", "bio", "a\r\n$3\r\npassword", "job", "")},
-		{"absent", reply(), ""},
+		{"a password hash", reply("~isa", "user", "password", "$2a$12$abc", "name", "Ann"), reply("~isa", "user", "name", "Ann")},
+		{"password hashes first and last", reply("password", "1", "~isa", "user", "password", "2"), reply("~isa", "user")},
+		{"a value with line ends, and an empty value", reply("~isa", "user", "bio", "a\r\n$3\r\npassword", "job", ""), reply("~isa", "user", "bio", "a\r\n$3\r\npassword", "job", "")},
+		{"no fields", reply(), ""},
 		{"a tombstone", reply("~rev", "abc", "~dying", "1"), ""},
 		{"an empty type", reply("~isa", "", "name", "Ann"), ""},
-		{"too long", reply("~isa", "user", "bio", long), ""},
-		{"nothing", "", ""},
-		{"another reply", "*2\r\n$4\r\n~isa\r\n$4\r\nuser\r\n", ""},
-		{"too few pairs", "%2\r\n$4\r\n~isa\r\n$4\r\nuser\r\n", ""},
-		{"too many pairs", reply("~isa", "user") + "$1\r\na\r\n", ""},
-		{"a number", "%1\r\n$4\r\n~isa\r\n:1\r\n", ""},
-		{"a length below 0", "%1\r\n$4\r\n~isa\r\n$-1\r\n", ""},
-		{"a length over the end", "%1\r\n$4\r\n~isa\r\n$9\r\nuser\r\n", ""},
+		{"a reply over the limit", reply("~isa", "user", "bio", long), ""},
+		{"an empty reply", "", ""},
+		{"an array", "*2\r\n$4\r\n~isa\r\n$4\r\nuser\r\n", ""},
+		{"fewer pairs than announced", "%2\r\n$4\r\n~isa\r\n$4\r\nuser\r\n", ""},
+		{"more than announced", reply("~isa", "user") + "$1\r\na\r\n", ""},
+		{"a number in place of a value", "%1\r\n$4\r\n~isa\r\n:1\r\n", ""},
+		{"a negative length", "%1\r\n$4\r\n~isa\r\n$-1\r\n", ""},
+		{"a length past the end", "%1\r\n$4\r\n~isa\r\n$9\r\nuser\r\n", ""},
 	} {
 		kept, ok := cacheable([]byte(tt.reply))
 		if ok != (tt.want != "") || ok && string(kept) != tt.want {
@@ -144,6 +144,6 @@ func TestCacheLimit(t *testing.T) {
 		c.FulfillOwned(key, token, 1, []byte(reply("~isa", "user")))
 	}
 	if _, last := c.Get(t.Context(), "c"); !last || c.Len() != 2 {
-		t.Errorf("%d copies, the last one among them: %v", c.Len(), last)
+		t.Errorf("%d copies, the last one among them: %v; want 2, true", c.Len(), last)
 	}
 }

@@ -84,7 +84,7 @@ func BenchmarkBare(b *testing.B) {
 	client := redistest.Shared(b).Client()
 	n, cpu := 0, serverCPU(b, client)
 	for b.Loop() {
-		if err := bare(b.Context(), client, n); err != nil {
+		if err := writeBare(b.Context(), client, n); err != nil {
 			b.Fatal(err)
 		}
 		n += batch
@@ -93,7 +93,7 @@ func BenchmarkBare(b *testing.B) {
 	b.ReportMetric((serverCPU(b, client)-cpu)/float64(batch*b.N), "redis-µs/entry")
 }
 
-func bare(ctx context.Context, client *redis.Client, first int) error {
+func writeBare(ctx context.Context, client *redis.Client, first int) error {
 	pipe := client.Pipeline()
 	for n := first; n < first+batch; n++ {
 		uid := fmt.Sprintf("%012x", n)

@@ -3,6 +3,7 @@ package single
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"testing"
@@ -71,7 +72,7 @@ func TestCreateBatch(t *testing.T) {
 			go func() {
 				made, unsure, err := s.create(t, t.Context(), strconv.Itoa(i))
 				if !made || unsure || err != nil {
-					errs[i] = errors.New(strconv.FormatBool(made) + strconv.FormatBool(unsure))
+					errs[i] = fmt.Errorf("caller %d: made %v, outcome unknown %v, error %v; want true, false, <nil>", i, made, unsure, err)
 				}
 			}()
 		}
@@ -82,15 +83,15 @@ func TestCreateBatch(t *testing.T) {
 			t.Error(err)
 		}
 		if len(s.made) != callers {
-			t.Errorf("made %d entries", len(s.made))
+			t.Errorf("%d entries were made, want %d", len(s.made), callers)
 		}
 		for _, n := range s.sizes {
 			if n > maxGroup {
-				t.Errorf("a script of %d", n)
+				t.Errorf("a script made %d entries, want at most %d", n, maxGroup)
 			}
 		}
-		if n := len(s.sizes); n > redisx.MaxFlushes+callers/maxGroup+1 {
-			t.Errorf("%d scripts: %v", n, s.sizes)
+		if n, most := len(s.sizes), redisx.MaxFlushes+callers/maxGroup+1; n > most {
+			t.Errorf("%d scripts ran, of %v entries; want at most %d", n, s.sizes, most)
 		}
 	})
 }
@@ -106,7 +107,7 @@ func TestCreateBatchCanceled(t *testing.T) {
 			go func() {
 				made, unsure, err := s.create(t, ctx, strconv.Itoa(i))
 				if unknown[i] = unsure; made || !errors.Is(err, context.Canceled) {
-					t.Errorf("%d: %v, %v", i, made, err)
+					t.Errorf("create %d: made %v, error %v; want false, context.Canceled", i, made, err)
 				}
 			}()
 			synctest.Wait() // the first two are under way
@@ -116,8 +117,8 @@ func TestCreateBatchCanceled(t *testing.T) {
 		close(s.release)
 		synctest.Wait()
 		for i, unsure := range unknown {
-			if under := i < redisx.MaxFlushes; unsure != under || s.made[strconv.Itoa(i)] > 0 != under {
-				t.Errorf("%d: unknown %v, made %d times", i, unsure, s.made[strconv.Itoa(i)])
+			if sent := i < redisx.MaxFlushes; unsure != sent || s.made[strconv.Itoa(i)] > 0 != sent {
+				t.Errorf("create %d: outcome unknown %v, made %d times; want both only if it was sent (%v)", i, unsure, s.made[strconv.Itoa(i)], sent)
 			}
 		}
 	})
@@ -143,7 +144,7 @@ func TestCreateBatchCollision(t *testing.T) {
 					successes++
 				}
 				if unsure || err != nil {
-					t.Error(unsure, err)
+					t.Errorf("create %d: outcome unknown %v, error %v; want false, <nil>", i, unsure, err)
 				}
 			}()
 			synctest.Wait()
@@ -151,7 +152,7 @@ func TestCreateBatchCollision(t *testing.T) {
 		close(s.release)
 		synctest.Wait()
 		if successes != 1 || s.made["same"] != 1 {
-			t.Errorf("%d callers got the entry, which was made %d times", successes, s.made["same"])
+			t.Errorf("%d callers got the entry, which was made %d times; want 1, 1", successes, s.made["same"])
 		}
 	})
 }

@@ -64,15 +64,15 @@ func TestFindBatch(t *testing.T) {
 		alone  bool           // if nothing happens, the lookup must be sent again by itself
 	}{
 		{what: "nothing happens", lookup: store.Lookup{SRKs: name}, want: "u"},
-		{what: "under two fields", lookup: store.Lookup{SRKs: both}, want: "u"},
-		{what: "not there", lookup: store.Lookup{SRKs: email}},
-		{what: "not there, under two fields", lookup: store.Lookup{SRKs: []recordkey.Key{srk("email"), srk("nick")}}, alone: true},
+		{what: "looked up under two fields", lookup: store.Lookup{SRKs: both}, want: "u"},
+		{what: "absent", lookup: store.Lookup{SRKs: email}},
+		{what: "absent, looked up under two fields", lookup: store.Lookup{SRKs: []recordkey.Key{srk("email"), srk("nick")}}, alone: true},
 		{what: "renamed", lookup: store.Lookup{SRKs: name}, after: map[int]string{1: "rename"}},
 		{what: "moved to the other field", lookup: store.Lookup{SRKs: both}, after: map[int]string{1: "move"}, want: "u"},
-		{what: "moved, and asked under one", lookup: store.Lookup{SRKs: name}, after: map[int]string{1: "move"}},
+		{what: "moved to the other field, looked up under one", lookup: store.Lookup{SRKs: name}, after: map[int]string{1: "move"}},
 		{what: "deleted", lookup: store.Lookup{SRKs: name}, after: map[int]string{1: "delete"}},
-		{what: "given to another", lookup: store.Lookup{SRKs: name}, after: map[int]string{1: "give"}, want: "w"},
-		{what: "changed after it", lookup: store.Lookup{SRKs: name}, after: map[int]string{2: "give"}, want: "u"},
+		{what: "taken by another entry", lookup: store.Lookup{SRKs: name}, after: map[int]string{1: "give"}, want: "w"},
+		{what: "changed after the lookup", lookup: store.Lookup{SRKs: name}, after: map[int]string{2: "give"}, want: "u"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			srv := redistest.Shared(t)
@@ -93,11 +93,11 @@ func TestFindBatch(t *testing.T) {
 			}
 			if m.after = func(int) {}; tt.after == nil {
 				if _, sure, err := e.FindBatched(t.Context(), tt.lookup); sure == tt.alone || err != nil {
-					t.Errorf("sure: %v, %v", sure, err)
+					t.Errorf("FindBatched is sure: %v, error %v; want %v, <nil>", sure, err, !tt.alone)
 				}
 			}
 			if m.rounds == 0 {
-				t.Error("it was sent by itself")
+				t.Error("the lookup was sent by itself, want it in a batch")
 			}
 		})
 	}

@@ -46,8 +46,8 @@ func (m *mortalProcess) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// many holds the tags of an entry that is large for an engine with smallBatch.
-var many = []string{"a", "b", "c", "d", "e", "f", "g"}
+// manyTags holds the tags of an entry that is large for an engine with smallBatch.
+var manyTags = []string{"a", "b", "c", "d", "e", "f", "g"}
 
 const smallBatch = 2
 
@@ -153,7 +153,7 @@ func TestLargeMutants(t *testing.T) {
 	for _, m := range largeMutants {
 		t.Run(m.name, func(t *testing.T) {
 			if !slices.ContainsFunc(append(allScripts, realignScript), func(s redisx.Script) bool { return strings.Contains(s.Source, m.old) }) {
-				t.Fatal("no script contains it")
+				t.Fatalf("no script contains the text to replace: %s", m.old)
 			}
 			found := ""
 			report := func(format string, args ...any) { found = fmt.Sprintf(format, args...) }
@@ -165,7 +165,7 @@ func TestLargeMutants(t *testing.T) {
 				}
 			}
 			if found == "" {
-				t.Error("no test noticed it")
+				t.Error("no test noticed the edit")
 			}
 			t.Log(found)
 		})
@@ -182,7 +182,7 @@ func diesAtCommand(t *testing.T, srv *redistest.Server, at int, mutate func(stri
 	if report != nil {
 		p.report = report
 	}
-	p.apply(p.draft("u", "n", many))
+	p.apply(p.draft("u", "n", manyTags))
 	client, what := srv.Client(), fmt.Sprintf("dies at command %d", at)
 	m := &mortalProcess{left: at, mutate: mutate}
 	client.AddHook(m)

@@ -13,9 +13,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// newLookEngine returns an engine whose server has one record of each kind that ReadRaw
+// newReadEngine returns an engine whose server has one record of each kind that ReadRaw
 // distinguishes.
-func newLookEngine(t *testing.T) *Engine {
+func newReadEngine(t *testing.T) *Engine {
 	t.Helper()
 	c := redistest.Shared(t).Client()
 	for _, words := range []string{"SET s text", "SET empty ", "HSET h a 1 b 2", "SADD set x", "XADD stream 1-1 a 1 a 2", "XADD stream 1-2 b 3", "ZADD z .1 m 2e9 n", "RPUSH l b a"} {
@@ -30,16 +30,16 @@ func newLookEngine(t *testing.T) *Engine {
 	return New(c, Options{})
 }
 
-func TestLook(t *testing.T) {
-	e := newLookEngine(t)
+func TestReadRaw(t *testing.T) {
+	e := newReadEngine(t)
 	keys := []string{"s", "none", "h", "set", "empty"}
 	kinds, err := store.Kinds(t.Context(), e, keys)
 	if want := []string{"string", "none", "hash", "set", "string"}; err != nil || !reflect.DeepEqual(kinds, want) {
-		t.Errorf("kinds %q, %v", kinds, err)
+		t.Errorf("kinds %q, %v; want %q", kinds, err, want)
 	}
 	texts, err := store.Texts(t.Context(), e, keys)
 	if want := []store.Text{{Wire: "text", Exists: true}, {}, {}, {}, {Exists: true}}; err != nil || !reflect.DeepEqual(textsOf(texts), want) {
-		t.Errorf("texts %v, %v", texts, err)
+		t.Errorf("texts %v, %v; want %v", textsOf(texts), err, want)
 	}
 	hashes, err := store.Hashes(t.Context(), e, keys[:4])
 	whole := map[string]string{"a": "1", "b": "2"}
@@ -52,7 +52,7 @@ func TestLook(t *testing.T) {
 	}
 	facets, err := e.ReadRaw(t.Context(), fields)
 	if want := []store.Text{{Wire: "2", Exists: true}, {}, {}, {}}; err != nil || !reflect.DeepEqual(textsOf(facets), want) {
-		t.Errorf("facets %v, %v", facets, err)
+		t.Errorf("facets %v, %v; want %v", textsOf(facets), err, want)
 	}
 	sets, err := store.Sets(t.Context(), e, []string{"set", "none", "s"}, 10)
 	if err != nil || !reflect.DeepEqual(sets[0].Items, []string{"x"}) || sets[1].WrongType || len(sets[1].Items) != 0 || !sets[2].WrongType {
@@ -61,7 +61,7 @@ func TestLook(t *testing.T) {
 	raws, err := store.Inspect(t.Context(), e, []string{"stream"}, 1)
 	want := []store.Message{{ID: "1-1", Pairs: []store.Facet{{Field: "a", Wire: "1"}, {Field: "a", Wire: "2"}}}}
 	if err != nil || !reflect.DeepEqual(raws[0].Messages, want) || raws[0].Size != 2 {
-		t.Errorf("stream %v, %v", raws, err)
+		t.Errorf("stream %v, %v; want 2 messages, the first of them %v", raws, err, want)
 	}
 	for _, limit := range []int{0, 9} {
 		all, err := store.Inspect(t.Context(), e, []string{"s", "h", "set", "z", "l", "none"}, limit)
@@ -83,7 +83,7 @@ func TestLook(t *testing.T) {
 		}
 	}
 	if n, err := e.Cardinalities(t.Context(), []recordkey.Key{{}}); err != nil || n[0] != 7 {
-		t.Errorf("%d records, %v", n, err)
+		t.Errorf("%d records, %v; want 7", n, err)
 	}
 }
 
@@ -95,9 +95,10 @@ func textsOf(raws []store.Raw) (texts []store.Text) {
 	return texts
 }
 
-// TestLookMany reads more keys than one MGET takes, and more members than one page of a set holds.
-func TestLookMany(t *testing.T) {
-	e := newLookEngine(t)
+// TestReadRawMany reads more keys than one MGET takes, and more members than one page of a set
+// holds.
+func TestReadRawMany(t *testing.T) {
+	e := newReadEngine(t)
 	const n = 2500
 	keys := make([]string, n)
 	pipe := e.client.Pipeline()
@@ -111,18 +112,18 @@ func TestLookMany(t *testing.T) {
 	}
 	texts, err := store.Texts(t.Context(), e, keys)
 	if err != nil || len(texts) != n || texts[0].Wire != "v0" || texts[n-1].Wire != "v2499" {
-		t.Errorf("%d texts, %v", len(texts), err)
+		t.Errorf("%d texts, %v; want %d", len(texts), err, n)
 	}
 	pages, err := store.Sets(t.Context(), e, []string{"large"}, 100)
 	if err != nil || pages[0].Next == "" || len(pages[0].Items) > 200 {
-		t.Errorf("%d members, next %q, %v", len(pages[0].Items), pages[0].Next, err)
+		t.Errorf("%d members, next page at %q, %v; want at most 200, and a next page", len(pages[0].Items), pages[0].Next, err)
 	}
 }
 
-func TestLookUnavailable(t *testing.T) {
-	e, ctx, keys := newLookEngine(t), t.Context(), []string{"x"}
+func TestReadRawUnavailable(t *testing.T) {
+	e, ctx, keys := newReadEngine(t), t.Context(), []string{"x"}
 	e.client.Close()
-	for name, look := range map[string]func() error{
+	for name, read := range map[string]func() error{
 		"records": func() error { _, err := e.Cardinalities(ctx, []recordkey.Key{{}}); return err },
 		"kinds":   func() error { _, err := store.Kinds(ctx, e, keys); return err },
 		"texts":   func() error { _, err := store.Texts(ctx, e, keys); return err },
@@ -131,7 +132,7 @@ func TestLookUnavailable(t *testing.T) {
 		"sets":    func() error { _, err := store.Sets(ctx, e, keys, 1); return err },
 		"all":     func() error { _, err := store.Inspect(ctx, e, keys, 1); return err },
 	} {
-		if err := look(); !errors.Is(err, store.ErrUnavailable) {
+		if err := read(); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("%s: %v, want ErrUnavailable", name, err)
 		}
 	}

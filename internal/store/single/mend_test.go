@@ -11,9 +11,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// layReady stores a prepared set with the tag red and names it in ~fill of the entry. If mark ends
-// in "d", for records that are only dropped, it stores an empty string in place of the set.
-func (p fixture) layReady(set recordkey.Key, mark string) {
+// prepareTags stores a prepared set with the tag red and names it in ~fill of the entry. If mark
+// ends in "d", for records that are only dropped, it stores an empty string in place of the set.
+func (p fixture) prepareTags(set recordkey.Key, mark string) {
 	ctx, client, stage := p.t.Context(), p.engine.client, store.PreparedKey(set, "rev")
 	if strings.HasSuffix(mark, "d") {
 		client.Set(ctx, stage, "", 0)
@@ -37,11 +37,11 @@ func TestFillComesFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := c.Drop[0].Key
-	p.layReady(set, "i")
+	p.prepareTags(set, "i")
 	p.apply(c)
 	p.find("u") // moves into place whatever is still prepared
 	if tags := p.engine.client.SMembers(t.Context(), set.String()).Val(); len(tags) != 0 {
-		t.Errorf("replaced by no tags, the entry has %q", tags)
+		t.Errorf("the entry has the tags %q after all were removed", tags)
 	}
 }
 
@@ -49,17 +49,18 @@ func TestFillComesFirst(t *testing.T) {
 // moved into place. The read must move them and update their indexes (I5, I7).
 func TestComplete(t *testing.T) {
 	for _, tt := range []struct {
+		name   string
 		mark   string
 		before []string
 		want   []string
 	}{
-		{"i", nil, []string{"red"}},
-		{"i", []string{"blue"}, []string{"blue", "red"}},
-		{"ir", nil, []string{"red"}},
-		{"ir", []string{"blue"}, []string{"red"}},
-		{"id", []string{"blue"}, nil},
+		{"added to no tags", "i", nil, []string{"red"}},
+		{"added to other tags", "i", []string{"blue"}, []string{"blue", "red"}},
+		{"replacing no tags", "ir", nil, []string{"red"}},
+		{"replacing other tags", "ir", []string{"blue"}, []string{"red"}},
+		{"dropping tags", "id", []string{"blue"}, nil},
 	} {
-		t.Run(tt.mark, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			p := newFixture(t, redistest.Shared(t))
 			p.apply(p.draft("u", "n", tt.before))
 			ctx, client := t.Context(), p.engine.client
@@ -67,14 +68,14 @@ func TestComplete(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.layReady(set, tt.mark)
+			p.prepareTags(set, tt.mark)
 			if tt.before == nil {
 				p.find("u")
 			} else if _, err := p.engine.Tertiary(ctx, store.Op{PRK: set.PRK(), Key: set, Command: "SCARD", Schema: p.users.Guard}); err != nil {
 				t.Error(err)
 			}
 			if _, has := p.find("u").Fields[store.FieldFill]; has {
-				t.Error("it is not complete")
+				t.Error("~fill is left")
 			}
 			got := client.SMembers(ctx, set.String()).Val()
 			if slices.Sort(got); !slices.Equal(got, tt.want) || len(got) > 0 && client.TTL(ctx, set.String()).Val() != -1 {
@@ -83,11 +84,11 @@ func TestComplete(t *testing.T) {
 			for _, tag := range []string{"red", "blue"} {
 				index, _ := recordkey.Index("user", "tags", tag)
 				if in := client.SCard(ctx, index.String()).Val() == 1; in != slices.Contains(tt.want, tag) {
-					t.Errorf("in the index of %s: %v", tag, in)
+					t.Errorf("in the index of %s: %v, want %v", tag, in, !in)
 				}
 			}
 			if n := client.Exists(ctx, store.PreparedKey(set, "rev")).Val(); n != 0 {
-				t.Error("what was laid ready is left")
+				t.Error("the prepared record is left")
 			}
 		})
 	}

@@ -19,7 +19,7 @@ var loginCalls = map[string]struct {
 	call    func(p fixture, e *Engine) error
 	done    func(p fixture) bool
 }{
-	"begin a session": {
+	"start a session": {
 		// This gives the entry an epoch.
 		func(p fixture) error { return p.startSession(p.engine, "s0", store.Note{}) },
 		func(p fixture, e *Engine) error { return p.startSession(e, "s1", testNote) },
@@ -33,17 +33,17 @@ var loginCalls = map[string]struct {
 		},
 		func(p fixture) bool { return !p.hasSession("s1") },
 	},
-	"issue the first": {
+	"issue the first token": {
 		func(fixture) error { return nil },
 		func(p fixture, e *Engine) error { return p.issue(e, "h1", testNote) },
 		func(p fixture) bool { return p.hasToken("h1") },
 	},
-	"issue another": {
+	"issue another token": {
 		func(p fixture) error { return p.issue(p.engine, "h0", store.Note{}) },
 		func(p fixture, e *Engine) error { return p.issue(e, "h1", testNote) },
 		func(p fixture) bool { return p.hasToken("h1") },
 	},
-	"redeem": {
+	"redeem a token": {
 		func(p fixture) error { return p.issue(p.engine, "h1", store.Note{}) },
 		func(p fixture, e *Engine) error {
 			c := p.updated("a", map[string]string{"uid": "a", "name": "y", "email": "e"})

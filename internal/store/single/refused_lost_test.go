@@ -56,7 +56,7 @@ func TestRefusalIsLost(t *testing.T) {
 			}
 		}
 		if refusals == 0 {
-			t.Errorf("%s was refused nothing", name)
+			t.Errorf("%s: no command was refused", name)
 		}
 	}
 }

@@ -25,12 +25,12 @@ var otherCalls = map[string]struct {
 	call     func(p fixture, e *Engine) error
 	done     func(p fixture) bool
 }{
-	"invite": {
+	"issue an invitation": {
 		2, false, nil,
 		func(p fixture, e *Engine) error { return p.invite(e, "i1", time.Hour, time.Now()) },
 		func(p fixture) bool { return p.invited("i1") },
 	},
-	"count": {
+	"count a request": {
 		1, false, nil,
 		func(p fixture, e *Engine) error {
 			_, err := e.Limit(p.t.Context(), store.Limit{Counter: p.counter("limit"), Max: 5, Window: time.Hour})
@@ -38,7 +38,7 @@ var otherCalls = map[string]struct {
 		},
 		func(p fixture) bool { return p.has("limit") },
 	},
-	"guess": {
+	"admit a login attempt": {
 		1, true, nil,
 		func(p fixture, e *Engine) error {
 			_, err := e.Admit(p.t.Context(), store.Counters{Account: p.counter("account"), Origin: p.counter("origin"), Name: "o"})
@@ -56,7 +56,7 @@ var otherCalls = map[string]struct {
 		},
 		func(p fixture) bool { return p.engine.client.Exists(p.t.Context(), "user/name:lost/~prk").Val() == 0 },
 	},
-	"bury": {
+	"finish a delete": {
 		2, false, func(p fixture) error {
 			return p.engine.client.HSet(p.t.Context(), "user/uid:half", "~isa", "", "~rev", "x", "name", "half").Err()
 		},
@@ -104,9 +104,9 @@ func TestIssueSentAgainAfterAnother(t *testing.T) {
 		}
 	}
 	if mark := p.find("a").Fields["~tokens"]; !strings.HasPrefix(mark, "1anothe") {
-		t.Errorf("~tokens is %q, want that of the other token", mark)
+		t.Errorf("~tokens is %q, want it to name the token another", mark)
 	}
 	if !p.hasToken("first") || !p.hasToken("another") {
-		t.Error("a token is gone")
+		t.Error("a token is missing")
 	}
 }

@@ -172,13 +172,13 @@ func (p fixture) updated(uid string, facets map[string]string) store.Change {
 var refusedCalls = map[string]func(p fixture, e *Engine) error{
 	"create":           func(p fixture, e *Engine) error { return p.applyNoted(e, p.draft("u", "n", nil)) },
 	"create with tags": func(p fixture, e *Engine) error { return p.applyNoted(e, p.draft("u", "n", []string{"red", "blue"})) },
-	"create anew":      func(p fixture, e *Engine) error { return p.applyNoted(e, p.draft("gone", "n", []string{"red"})) },
+	"create again":     func(p fixture, e *Engine) error { return p.applyNoted(e, p.draft("gone", "n", []string{"red"})) },
 	"create many": func(p fixture, e *Engine) error {
 		cs := []store.Change{noted(p.draft("u", "n", nil)), noted(p.draft("v", "m", []string{"red"})), noted(p.draft("w", "l", []string{"blue"}))}
 		errs := e.ApplyAll(p.t.Context(), cs)
 		return errors.Join(errs...)
 	},
-	"create while others do": func(p fixture, e *Engine) error {
+	"create while others create": func(p fixture, e *Engine) error {
 		e.creating.Add(redisx.BatchThreshold)
 		defer e.creating.Add(-redisx.BatchThreshold)
 		return p.applyNoted(e, p.draft("u", "n", []string{"red"}))
@@ -195,7 +195,7 @@ var refusedCalls = map[string]func(p fixture, e *Engine) error{
 		return p.applyNoted(e, c)
 	},
 	"delete": func(p fixture, e *Engine) error { return p.applyNoted(e, p.users.Delete(p.find("a"))) },
-	"tag": func(p fixture, e *Engine) error {
+	"add a tag": func(p fixture, e *Engine) error {
 		prk, _ := p.users.PRK("a")
 		key, index, err := p.users.TertiaryKey(prk, "tags", "set", []string{"green"})
 		if err != nil {
@@ -234,15 +234,15 @@ type effect struct {
 
 // effects says for each call how to check whether it took effect.
 var effects = map[string]effect{
-	"create":                 {uid: "u", done: func(p fixture) bool { return p.find("u").Live() }},
-	"create with tags":       {uid: "u", done: func(p fixture) bool { return p.find("u").Live() }},
-	"create anew":            {uid: "gone", done: func(p fixture) bool { return p.find("gone").Live() }},
-	"create many":            {uid: "u", done: func(p fixture) bool { return p.find("u").Live() }},
-	"create while others do": {uid: "u", done: func(p fixture) bool { return p.find("u").Live() }},
-	"update":                 {uid: "a", done: func(p fixture) bool { return p.find("a").Fields["name"] == "y" }},
-	"replace tags":           {uid: "a", done: func(p fixture) bool { return p.hasTag("green") }},
-	"delete":                 {uid: "a", done: func(p fixture) bool { return !p.find("a").Live() }},
-	"tag":                    {uid: "a", done: func(p fixture) bool { return p.hasTag("green") }},
+	"create":                     {uid: "u", done: func(p fixture) bool { return p.find("u").Live() }},
+	"create with tags":           {uid: "u", done: func(p fixture) bool { return p.find("u").Live() }},
+	"create again":               {uid: "gone", done: func(p fixture) bool { return p.find("gone").Live() }},
+	"create many":                {uid: "u", done: func(p fixture) bool { return p.find("u").Live() }},
+	"create while others create": {uid: "u", done: func(p fixture) bool { return p.find("u").Live() }},
+	"update":                     {uid: "a", done: func(p fixture) bool { return p.find("a").Fields["name"] == "y" }},
+	"replace tags":               {uid: "a", done: func(p fixture) bool { return p.hasTag("green") }},
+	"delete":                     {uid: "a", done: func(p fixture) bool { return !p.find("a").Live() }},
+	"add a tag":                  {uid: "a", done: func(p fixture) bool { return p.hasTag("green") }},
 }
 
 func (p fixture) hasTag(tag string) bool {
@@ -300,7 +300,7 @@ func TestRefusedInTheMiddle(t *testing.T) {
 					continue
 				}
 				if at <= cmp.Or(effects[name].writes, 2) {
-					t.Errorf("only %d writes", at-1)
+					t.Errorf("the script made only %d writes, want at least %d", at-1, cmp.Or(effects[name].writes, 2))
 				}
 				return
 			}
@@ -344,7 +344,7 @@ func TestRefusedMutants(t *testing.T) {
 	for _, m := range refusedMutants {
 		t.Run(m.name, func(t *testing.T) {
 			if !slices.ContainsFunc(allScripts, func(s redisx.Script) bool { return strings.Contains(s.Source, m.old) }) {
-				t.Fatal("no script contains it")
+				t.Fatalf("no script contains the text to replace: %s", m.old)
 			}
 			found := ""
 			report := func(format string, args ...any) { found = fmt.Sprintf(format, args...) }
@@ -362,7 +362,7 @@ func TestRefusedMutants(t *testing.T) {
 					return
 				}
 			}
-			t.Error("no test noticed it")
+			t.Error("no test noticed the edit")
 		})
 	}
 }

@@ -79,7 +79,7 @@ func TestMatchAsRedis(t *testing.T) {
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
-			t.Fatalf("pattern %q: got %q, Redis has %q", pattern, got, want)
+			t.Fatalf("pattern %q matches %q, want %q as in Redis", pattern, got, want)
 		}
 	})
 }

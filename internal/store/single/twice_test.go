@@ -99,7 +99,7 @@ func (p fixture) apply(c store.Change) {
 func (p fixture) make(uid, name string) { p.t.Helper(); p.apply(p.draft(uid, name, nil)) }
 func (p fixture) remove(uid string)     { p.t.Helper(); p.apply(p.users.Delete(p.find(uid))) }
 
-var twice = []struct {
+var lostReplyCases = []struct {
 	name    string
 	tags    []string // with tags, change.lua makes the entry
 	lost    int
@@ -133,7 +133,7 @@ var twice = []struct {
 // only once, must not fail as a duplicate of itself, and must not be made again after others
 // changed it in the meantime (I7).
 func TestCreateArrivesTwice(t *testing.T) {
-	for _, tt := range twice {
+	for _, tt := range lostReplyCases {
 		t.Run(tt.name, func(t *testing.T) {
 			srv := redistest.Shared(t)
 			p, client := newFixture(t, srv), srv.Client()
