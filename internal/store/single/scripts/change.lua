@@ -1,6 +1,6 @@
 -- change makes everything that one method does to one entry, or none of it (I1, I2, I6, I7).
 -- Ordinary creates and updates go through create.lua, creates.lua and update.lua, and never come
--- here. The engine puts history.lua, tokens.lua, tombstone.lua and guard.lua before it.
+-- here. history.lua, tokens.lua, tombstone.lua and guard.lua precede it.
 --
 -- KEYS  as in guard.lua, then
 --   [4]  the record of the entry's tokens
@@ -22,20 +22,20 @@
 --   tokens end: "1" if all do, the time, and the hash and the purpose of the one that is spent;
 --   for each fill its list of members, "1" if they are indexed, and the command that adds them (a
 --   record that the fill replaces is among the drops);
---   for each drop the number of members up to which it is dropped in this step, with their index
---   sets ("0" if it is not indexed), and the list of its known members;
+--   for each drop the largest number of members that this step drops, together with their index
+--   sets ("0" if the record is not indexed), and the list of its known members;
 --   for each owner the number of the SRK, claims first, the value seen there, the field, and the
 --   canonical value.
 --
 -- Replies:
 --   {"ok"}              the change was made
---   {"ok", ~drop}       the change was made; the caller now drops in pieces what ~drop names
+--   {"ok", ~drop}       the change was made; the caller now drops the records in ~drop in pieces
 --   {"exists", ~rev} | {"absent", ~rev} | {"conflict", ~rev} | {"damaged"}
 --   {"schema", stored} | {"unstored"}
 --   {"token", ~rev}     the token to spend is not valid
 --   {"duplicate", i}    another entry holds the value of SRK i
 -- and, if the caller must do something before it tries again:
---   {"filling", ~fill}  put in place what ~fill names
+--   {"filling", ~fill}  move into place the records that ~fill names
 --   {"occupied", i, SRV, i, SRV, …}  declare the entries that these SRKs name as owners
 --   {"members"}         read the members of the sets to drop
 --   {"names", stored, field, …}  for a delete or a create over a tombstone: drop more, namely the
@@ -62,6 +62,7 @@ local nclaim, nelsewhere, nrelease, njoin, nleave, nrank, nunrank, nfill, ndrop,
 local verb, expected = ARGV[8], ARGV[9]
 
 local set, unset, ranks, unranks, ending = list(), list(), list(), list(), list()
+-- mark is the ~tokens of a live entry; see tokens.lua.
 local mark = live and head[5]
 -- invited is true if the entry is created from an invitation, which is in the record that will hold
 -- the entry's tokens.
@@ -118,7 +119,7 @@ local k = 4
 local nsrk = nclaim + nelsewhere
 local function owner_of(srv) return (string.match(srv, '^([^ ]*)')) end
 
--- Find the SRKs that name other entries. An earlier reply reported them, and the caller declared
+-- Find the SRKs that name other entries. If an earlier reply reported them, the caller has declared
 -- those entries as owners.
 local srv = {}
 for i = 1, nsrk do

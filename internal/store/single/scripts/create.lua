@@ -37,7 +37,8 @@ local function write()
   if note then return pcall('HSET', KEYS[1], '~note', note, unpack(ARGV, 7)) end
   return pcall('HSET', KEYS[1], unpack(ARGV, 7))
 end
--- What an entry takes is written before it: SRKs that name no live entry are garbage at worst (I4).
+-- SRKs are written before the entry that they name: until then they are at worst garbage, which no
+-- reader sees (I4).
 local claimed, first = 2 + ARGV[3], nil
 if claimed > 2 then first = pcall('SET', KEYS[3], ARGV[2]) else first = write() end
 if type(first) == 'table' and first.err then return redis.error_reply(first.err) end

@@ -7,7 +7,7 @@
 -- KEYS[1]  ~/schema/TYPE, a hash
 --   then the keys that must be absent, for each entry: the entry, its SRKs, the same values under
 --   other fields and the other tertiary records that its schema declares, and the tertiary records
---   that are born with it;
+--   that are created with it;
 --   then the index sets to join, the ordered indexes, and last the feed, if lines are noted.
 -- ARGV  the fingerprint of the schema, the type, the length of the namespace in a key, and the
 --   numbers of shapes, absent records, index sets and ordered indexes; the time in milliseconds (""
@@ -39,9 +39,9 @@ for i = 1, nrank do
   if failed(pcall('ZCARD', KEYS[rank + i])) then return {'other'} end
 end
 
--- What entries take is written before them: SRKs and index members that name no live entry are
--- garbage at worst (I4). So this goes through the arguments twice, the first time for what is
--- written before the entries.
+-- SRKs and index members are written before the entries that they name: until then they are at
+-- worst garbage, which no reader sees (I4). So the script goes through the arguments twice, the
+-- first time for what is written before the entries.
 local at, k, srks, nsrk, relative, noted, feed_lines = 9, 1, {}, 0, ARGV[3] + 1, ARGV[9] ~= '0', {}
 local function skip() at = at + 1 + ARGV[at + 1] end
 local shapes, named = {}, {}

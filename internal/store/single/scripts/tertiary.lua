@@ -1,5 +1,5 @@
 -- tertiary runs one command on a tertiary record of a live entry, and updates the index sets of its
--- members. The engine puts history.lua, changes.lua, command.lua and guard.lua before it.
+-- members. history.lua, changes.lua, command.lua and guard.lua precede it.
 --
 -- KEYS  as in guard.lua, then
 --   [4]  the tertiary record

@@ -1,6 +1,6 @@
 -- update changes facets and secondary values of a live entry with few commands, which is the usual
 -- case (I1, I2, I6, I7). It leaves all other cases to change.lua, which recognizes the rev if this
--- script made the change. The engine puts history.lua, or stubs of its functions, before it.
+-- script made the change. history.lua, or stubs of its functions, precedes it.
 --
 -- KEYS[1]  the entry
 -- KEYS[2]  ~/schema/TYPE
