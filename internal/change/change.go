@@ -55,7 +55,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	_, c.Tokens.All = own[store.FieldTokens]
 	for mark := range old.Fields {
 		field := store.FieldOfVerified(mark)
-		if _, anew := own[mark]; field != "" && !anew && facets[field] != old.Fields[field] {
+		if _, replaced := own[mark]; field != "" && !replaced && facets[field] != old.Fields[field] {
 			c.Unset = append(c.Unset, mark)
 		}
 	}
@@ -152,7 +152,7 @@ func (t *Type) MissingErrors(old store.Record, facets map[string]string) (errs [
 }
 
 // diffSecondaries claims and releases SRKs for the canonical values that differ. It takes the old
-// canonical values from the record and never computes them anew.
+// canonical values from the record and never recomputes them.
 func (t *Type) diffSecondaries(c *store.Change, old store.Record, facets map[string]string) error {
 	for _, field := range t.Secondary {
 		written, has := facets[field]
@@ -239,11 +239,11 @@ func movedKeys[K any](
 }
 
 // appendKey appends the key of a value, unless the value is empty or no key can name it.
-func appendKey(keys []recordkey.Key, of func(field, value string) (recordkey.Key, bool), field, value string) []recordkey.Key {
+func appendKey(keys []recordkey.Key, keyOf func(field, value string) (recordkey.Key, bool), field, value string) []recordkey.Key {
 	if value == "" {
 		return keys
 	}
-	if key, ok := of(field, value); ok {
+	if key, ok := keyOf(field, value); ok {
 		keys = append(keys, key)
 	}
 	return keys

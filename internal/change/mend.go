@@ -150,10 +150,10 @@ func RenameFacets(r store.Record, renames map[string]string) map[string]string {
 // by which the entry was found before, and their SRKs, are kept in ~was:FIELD until RemoveOldForms
 // removes them.
 //
-// held reports whether an SRK names the entry. Reshape claims the SRK of a value that the entry
-// does not have yet even if the SRK names the entry, since another attempt may have claimed it and
-// may still release it. Reshape reports false if the entry already follows the schema.
-func (t *Type) Reshape(old store.Record, renames map[string]string, held func(recordkey.Key) bool) (store.Change, bool) {
+// namesEntry reports whether an SRK names the entry. Reshape claims the SRK of a value that the
+// entry does not have yet even if the SRK names the entry, since another attempt may have claimed
+// it and may still release it. Reshape reports false if the entry already follows the schema.
+func (t *Type) Reshape(old store.Record, renames map[string]string, namesEntry func(recordkey.Key) bool) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Expected: old.Version(), Schema: t.Guard}
 	facets := RenameFacets(old, renames)
 	for from, to := range renames {
@@ -173,7 +173,7 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, held func(re
 			t.keepOldValue(&c, old, field)
 		}
 		repairSKV(&c, old, field, facet, canonical, true)
-		if srk, ok := t.SRK(field, canonical); ok && !(old.SKV(field) == canonical && held(srk)) {
+		if srk, ok := t.SRK(field, canonical); ok && !(old.SKV(field) == canonical && namesEntry(srk)) {
 			c.Claim = append(c.Claim, srk)
 		}
 	}
@@ -195,8 +195,8 @@ func (t *Type) RemoveOldForms(old store.Record) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Expected: old.Version(), Schema: t.Guard}
 	was, skv := store.FieldOldSKV(""), store.FieldSKV("")
 	for field := range old.Fields {
-		of, is := strings.CutPrefix(field, skv)
-		if strings.HasPrefix(field, was) || is && !slices.Contains(t.Secondary, of) {
+		name, isSKV := strings.CutPrefix(field, skv)
+		if strings.HasPrefix(field, was) || isSKV && !slices.Contains(t.Secondary, name) {
 			c.Unset = append(c.Unset, field)
 		}
 	}

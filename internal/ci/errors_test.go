@@ -199,11 +199,11 @@ func errorNames(file *ast.File) (names []string) {
 			if decl.Recv == nil || decl.Name.Name != "Error" || len(decl.Type.Params.List) > 0 {
 				continue
 			}
-			of := decl.Recv.List[0].Type
-			if pointer, is := of.(*ast.StarExpr); is {
-				of = pointer.X
+			recv := decl.Recv.List[0].Type
+			if pointer, is := recv.(*ast.StarExpr); is {
+				recv = pointer.X
 			}
-			if name, is := of.(*ast.Ident); is {
+			if name, is := recv.(*ast.Ident); is {
 				names = append(names, name.Name)
 			}
 		}
@@ -227,9 +227,9 @@ func TestErrorsHaveCodes(t *testing.T) {
 			t.Errorf("a table of this test has %s, which no package exports", name)
 		}
 	}
-	for name, of := range internalErrors {
-		if got := userdb.CodeOf(of.err); got != of.code {
-			t.Errorf("%s is %s, want %s", name, got, of.code)
+	for name, want := range internalErrors {
+		if got := userdb.CodeOf(want.err); got != want.code {
+			t.Errorf("%s is %s, want %s", name, got, want.code)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func imports(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := map[string][]string{}
+	imported := map[string][]string{}
 	for d := json.NewDecoder(strings.NewReader(string(out))); d.More(); {
 		var p struct {
 			ImportPath       string
@@ -94,15 +94,15 @@ func imports(t *testing.T) map[string][]string {
 			t.Fatal(err)
 		}
 		folder := strings.TrimPrefix(p.ImportPath, module)
-		of[folder] = nil
+		imported[folder] = nil
 		for _, i := range p.Imports {
 			if strings.HasPrefix(i, module) {
-				of[folder] = append(of[folder], strings.TrimPrefix(i, module))
+				imported[folder] = append(imported[folder], strings.TrimPrefix(i, module))
 			}
 		}
-		slices.Sort(of[folder])
+		slices.Sort(imported[folder])
 	}
-	return of
+	return imported
 }
 
 // row matches a row of the table of rooms, which names a folder, says what it is for, and lists its
@@ -117,12 +117,12 @@ func TestRooms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of, named := imports(t), map[string]bool{}
+	imported, named := imports(t), map[string]bool{}
 	updated := row.ReplaceAllStringFunc(string(text), func(line string) string {
 		m := row.FindStringSubmatch(line)
 		folder, said := m[2], m[3]
 		named[folder] = true
-		found, is := of[folder]
+		found, is := imported[folder]
 		if !is {
 			t.Errorf("%s/ is not a package", folder)
 		}
@@ -138,7 +138,7 @@ func TestRooms(t *testing.T) {
 		}
 		return m[1] + want + m[4]
 	})
-	for folder := range of {
+	for folder := range imported {
 		if !named[folder] {
 			t.Errorf("the table has no row for %s/", folder)
 		}

@@ -66,8 +66,8 @@ func TestWatchersStayOut(t *testing.T) {
 		{append(slices.Clone(core), "maintain/...", "web"), others}, {[]string{"cmd/...", "serve/..."}, traces},
 	} {
 		for _, module := range otherModules(t, c.packages...) {
-			for _, of := range c.out {
-				if strings.HasPrefix(module, of) {
+			for _, prefix := range c.out {
+				if strings.HasPrefix(module, prefix) {
 					t.Errorf("%v: %s is compiled", c.packages, module)
 				}
 			}

@@ -7,7 +7,7 @@
 // # Durability
 //
 // A command that changes records is answered once the change is in the file. Commands that wait at
-// the same time share one write. The whole file is written each time: to a temporary file beside
+// the same time share one write. The whole file is written each time: to a temporary file next to
 // it, which is synced and renamed over the old one, so that a crash at any moment leaves either the
 // old records or the new ones. [Store.Bulk] puts many changes into one write.
 //

@@ -227,13 +227,13 @@ func (s *Store) change(do func()) (version uint64, changed bool) {
 	return version, version != before
 }
 
-// lockFile locks the store whose data file is at path of. The lock is a file of its own because
-// every write replaces the data file. lockFile waits for other holders until ctx ends. Closing the
-// returned file, or the death of the process, releases the lock; the lock file stays, since
-// removing it would let two processes lock two files of the same name. If the process that holds
-// the lock serves the file, lockFile returns a client of that process instead.
-func lockFile(ctx context.Context, of string) (*os.File, *redis.Client, error) {
-	path := of + ".lock"
+// lockFile locks the store whose data file is at the path dataFile. The lock is a file of its own,
+// because every write replaces the data file. lockFile waits for other holders until ctx ends.
+// Closing the returned file, or the death of the process, releases the lock. The lock file stays,
+// since removing it would let two processes lock two files of the same name. If the process that
+// holds the lock serves the file, lockFile returns a client of that process instead.
+func lockFile(ctx context.Context, dataFile string) (*os.File, *redis.Client, error) {
+	path := dataFile + ".lock"
 	f, err := privatefile.Open(path, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, nil, fmt.Errorf("locking the embedded store: %w", exposedError(err))
@@ -248,7 +248,7 @@ func lockFile(ctx context.Context, of string) (*os.File, *redis.Client, error) {
 			f.Close()
 			return nil, nil, fmt.Errorf("locking %s: %w", path, err)
 		}
-		if client := dialServed(ctx, of); client != nil {
+		if client := dialServed(ctx, dataFile); client != nil {
 			f.Close()
 			return nil, client, nil
 		}

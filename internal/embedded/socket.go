@@ -18,7 +18,7 @@ import (
 	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
-// Other processes of this user use an open store through a socket beside its file: a process that
+// Other processes of this user use an open store through a socket next to its file: a process that
 // finds the file locked sends its commands to the one that holds the lock.
 
 const socketSuffix = ".sock"
@@ -31,7 +31,7 @@ const maxBatch = 256
 // closed for reading.
 const closeGrace = 2 * time.Second
 
-// Serve lets other processes of this user use the store through a socket beside the file, until
+// Serve lets other processes of this user use the store through a socket next to the file, until
 // stop is called. Open dials that socket if the file is locked. Serve returns ErrServed if this
 // store is itself a client of a process that serves the file.
 func (s *Store) Serve() (stop func() error, err error) {
@@ -43,7 +43,7 @@ func (s *Store) Serve() (stop func() error, err error) {
 	}
 	l, err := s.listen()
 	if err != nil {
-		return nil, fmt.Errorf("listening beside the embedded store: %w", err)
+		return nil, fmt.Errorf("creating the socket of the embedded store: %w", err)
 	}
 	var conns sync.WaitGroup
 	open := &connections{all: map[net.Conn]bool{}}
@@ -229,9 +229,9 @@ func (remoteErrors) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (remoteErrors) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if is := fromWire(err); is != nil {
-			cmd.SetErr(is)
-			return is
+		if wire := fromWire(err); wire != nil {
+			cmd.SetErr(wire)
+			return wire
 		}
 		return err
 	}
@@ -241,9 +241,9 @@ func (remoteErrors) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
 		for _, cmd := range cmds {
-			if is := fromWire(cmd.Err()); is != nil {
-				cmd.SetErr(is)
-				err = is
+			if wire := fromWire(cmd.Err()); wire != nil {
+				cmd.SetErr(wire)
+				err = wire
 			}
 		}
 		return err

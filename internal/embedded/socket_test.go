@@ -124,8 +124,7 @@ func TestServedOnce(t *testing.T) {
 	}
 }
 
-// TestServedToTheEnd checks that an accepted command is answered even though Serve was told to stop
-// meanwhile.
+// TestServedToTheEnd checks that an accepted command is answered even if stop is called meanwhile.
 func TestServedToTheEnd(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
 	s := open(t, path)

@@ -3,7 +3,7 @@ package hashpool
 import "syscall"
 
 // niceness is the nice value of a thread that hashes. At 10 it gets a tenth of the processor time
-// of other work. At 19 it would get a seventieth, which is too little beside a few busy programs.
+// of other work. At 19 it would get a seventieth, which is too little next to a few busy programs.
 const niceness = 10
 
 // lowerPriority raises the niceness of the thread. It does nothing if the niceness is already as

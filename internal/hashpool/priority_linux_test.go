@@ -25,6 +25,6 @@ func TestJobsHaveLowerPriority(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := max(before, niceness); inside != want || nice() != before {
-		t.Errorf("nice is %d before, %d in a job, %d after; want %d in the job alone", before, inside, nice(), want)
+		t.Errorf("nice is %d before, %d in a job, %d after; want %d only in the job", before, inside, nice(), want)
 	}
 }

@@ -34,13 +34,13 @@ func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	for _, opt := range opts {
 		opt(&chosen)
 	}
-	patient := "60000"
+	downAfter := "60000"
 	if chosen.failsOver {
-		patient = "1000"
+		downAfter = "1000"
 	}
 	watch := Config(
 		fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 2", MasterName, port),
-		"sentinel down-after-milliseconds "+MasterName+" "+patient,
+		"sentinel down-after-milliseconds "+MasterName+" "+downAfter,
 		"sentinel failover-timeout "+MasterName+" 2000",
 	)
 	for range 3 {

@@ -174,8 +174,8 @@ func (v *View) reconcile(ctx context.Context, more Extension, t *change.Type, st
 	}
 	generation := change.Generation(text)
 	state := []store.Facet{{Field: store.FieldFingerprint, Wire: generation}, {Field: store.FieldSchema, Wire: text}}
-	is, err := v.Engine.Repair(ctx, store.ReplaceSchema{Guard: t.Guard, Seen: stored.Generation, Fields: state})
-	if err != nil || !is {
+	replaced, err := v.Engine.Repair(ctx, store.ReplaceSchema{Guard: t.Guard, Seen: stored.Generation, Fields: state})
+	if err != nil || !replaced {
 		return nil, err
 	}
 	return t.WithSchema(union, generation, text)
@@ -184,11 +184,11 @@ func (v *View) reconcile(ctx context.Context, more Extension, t *change.Type, st
 // mismatchError returns an error that says how a program's schema differs from the stored one, and
 // what to do about it.
 func mismatchError(t *change.Type, difference string, relation schema.Relation) error {
-	mends := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
+	remedy := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
 	if relation == schema.Builds {
-		mends = "bring the records over with 'userdb schema apply' or migrate.Plan and Apply"
+		remedy = "bring the records over with 'userdb schema apply' or migrate.Plan and Apply"
 	}
-	return fmt.Errorf("%w: type %s: %s; %s", store.ErrSchemaMismatch, t.Name, difference, mends)
+	return fmt.Errorf("%w: type %s: %s; %s", store.ErrSchemaMismatch, t.Name, difference, remedy)
 }
 
 // IsSchemaChanged reports whether a change was refused because the schema in force is not that of

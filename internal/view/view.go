@@ -173,16 +173,16 @@ func explainMismatch(t *change.Type, err error) error {
 		return fmt.Errorf("%w: type %s: the stored schema cannot be read", mismatch, t.Name)
 	}
 	difference := t.Schema.Difference(stored)
-	mends := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
+	remedy := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
 	switch {
 	case t.Schema.HasOtherForm(stored):
-		mends = "bring the records over with 'userdb schema apply' while no other program writes"
+		remedy = "bring the records over with 'userdb schema apply' while no other program writes"
 	case difference == "" && t.Guard.JSON == mismatch.Stored:
-		difference, mends = "a change of the schema is under way", "'userdb schema apply' continues it"
+		difference, remedy = "a change of the schema is under way", "'userdb schema apply' continues it"
 	case difference == "":
-		difference, mends = "it was changed in the meantime", "continue with the stored one"
+		difference, remedy = "it was changed in the meantime", "continue with the stored one"
 	}
-	return fmt.Errorf("%w: type %s: %s; %s", mismatch, t.Name, difference, mends)
+	return fmt.Errorf("%w: type %s: %s; %s", mismatch, t.Name, difference, remedy)
 }
 
 // Reserved is the namespace of the store's own entries, such as API keys. Callers cannot open it.

@@ -78,7 +78,7 @@ func (r *report) line(line string) (text string) {
 		return cmp.Or(e.Output, line)
 	}
 	name := e.Package + " " + e.Test
-	ends := func(of string) bool { return of == name || e.Test == "" && strings.HasPrefix(of, name) }
+	ends := func(test string) bool { return test == name || e.Test == "" && strings.HasPrefix(test, name) }
 	switch e.Action {
 	case "run", "cont":
 		r.running = append(r.running, name)
@@ -90,12 +90,12 @@ func (r *report) line(line string) (text string) {
 		}
 	case "pause", "pass", "skip", "fail":
 		r.running = slices.DeleteFunc(r.running, ends)
-		for _, of := range slices.Sorted(maps.Keys(r.printed)) {
-			if e.Action == "fail" && ends(of) {
-				text += of + "\n" + r.printed[of]
+		for _, test := range slices.Sorted(maps.Keys(r.printed)) {
+			if e.Action == "fail" && ends(test) {
+				text += test + "\n" + r.printed[test]
 			}
 		}
-		maps.DeleteFunc(r.printed, func(of, _ string) bool { return e.Action != "pause" && ends(of) })
+		maps.DeleteFunc(r.printed, func(test, _ string) bool { return e.Action != "pause" && ends(test) })
 	}
 	return text
 }

@@ -57,16 +57,16 @@ func TestFindBatch(t *testing.T) {
 	name, email := []recordkey.Key{srk("name")}, []recordkey.Key{srk("email")}
 	both := []recordkey.Key{srk("email"), srk("name")}
 	for _, tt := range []struct {
-		what   string
-		lookup store.Lookup
-		after  map[int]string // what happens after each round trip
-		want   string         // UID
-		alone  bool           // if nothing happens, the lookup must be sent again by itself
+		what      string
+		lookup    store.Lookup
+		after     map[int]string // what happens after each round trip
+		want      string         // UID
+		sentAgain bool           // if nothing happens, the lookup must be sent again by itself
 	}{
 		{what: "nothing happens", lookup: store.Lookup{SRKs: name}, want: "u"},
 		{what: "looked up under two fields", lookup: store.Lookup{SRKs: both}, want: "u"},
 		{what: "absent", lookup: store.Lookup{SRKs: email}},
-		{what: "absent, looked up under two fields", lookup: store.Lookup{SRKs: []recordkey.Key{srk("email"), srk("nick")}}, alone: true},
+		{what: "absent, looked up under two fields", lookup: store.Lookup{SRKs: []recordkey.Key{srk("email"), srk("nick")}}, sentAgain: true},
 		{what: "renamed", lookup: store.Lookup{SRKs: name}, after: map[int]string{1: "rename"}},
 		{what: "moved to the other field", lookup: store.Lookup{SRKs: both}, after: map[int]string{1: "move"}, want: "u"},
 		{what: "moved to the other field, looked up under one", lookup: store.Lookup{SRKs: name}, after: map[int]string{1: "move"}},
@@ -92,8 +92,8 @@ func TestFindBatch(t *testing.T) {
 				t.Errorf("got %q, %v; want %q", got, found[0].Err, tt.want)
 			}
 			if m.after = func(int) {}; tt.after == nil {
-				if _, sure, err := e.FindBatched(t.Context(), tt.lookup); sure == tt.alone || err != nil {
-					t.Errorf("FindBatched is sure: %v, error %v; want %v, <nil>", sure, err, !tt.alone)
+				if _, sure, err := e.FindBatched(t.Context(), tt.lookup); sure == tt.sentAgain || err != nil {
+					t.Errorf("FindBatched is sure: %v, error %v; want %v, <nil>", sure, err, !tt.sentAgain)
 				}
 			}
 			if m.rounds == 0 {

@@ -73,10 +73,10 @@ var hidingChanges = map[string]func(p fixture) store.Change{
 
 // followUps holds what others do after a process has died while making one of those changes.
 var followUps = map[string]func(p fixture) (store.Change, bool){
-	"create anew": func(p fixture) (store.Change, bool) {
+	"create again": func(p fixture) (store.Change, bool) {
 		return p.draft("u", "anew", []string{"b", "y"}), !p.find("u").Live()
 	},
-	"create anew without tags": func(p fixture) (store.Change, bool) {
+	"create again without tags": func(p fixture) (store.Change, bool) {
 		return p.draft("u", "anew", nil), !p.find("u").Live()
 	},
 	"update": func(p fixture) (store.Change, bool) {
