@@ -189,8 +189,8 @@ func (t *Type) keepOldValue(c *store.Change, old store.Record, field string) {
 	}
 }
 
-// RemoveOldForms returns the change that removes from an entry what only another schema needed. It
-// reports false if there is nothing to remove.
+// RemoveOldForms returns the change that removes from an entry the fields that only another schema
+// needed. It reports false if there is nothing to remove.
 func (t *Type) RemoveOldForms(old store.Record) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Expected: old.Version(), Schema: t.Guard}
 	was, skv := store.FieldOldSKV(""), store.FieldSKV("")

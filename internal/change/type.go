@@ -1,5 +1,5 @@
-// Package change builds changes: from a schema and a record as it was read, it computes what to
-// write. It uses neither a clock nor a server. Package store carries changes out.
+// Package change builds changes. From a schema and a record as it was read, it computes the writes
+// that a change needs. It uses neither a clock nor a server. Package store carries the changes out.
 package change
 
 import (

@@ -114,8 +114,8 @@ func Enable(now store.Record, own map[string]string) {
 	}
 }
 
-// Verify adds to own the mark that the value of a facet is verified: that its owner reads what is
-// sent there. The mark belongs in the change that sets or unsets the facet.
+// Verify adds to own the mark that the value of a facet is verified, which means that its owner
+// reads messages sent to it. The mark belongs in the change that sets or unsets the facet.
 func Verify(field, wire string, own map[string]string) {
 	own[store.FieldVerified(field)] = store.Verified(wire)
 }

@@ -25,8 +25,8 @@ func TestComments(t *testing.T) {
 	}
 }
 
-// commentProblems returns what is wrong with the comments of a file or with its Markdown, as
-// "LINE: PROBLEM".
+// commentProblems returns the problems in the comments or the Markdown of a file, as "LINE:
+// PROBLEM".
 func commentProblems(path, text string) []string {
 	lines := strings.Split(text, "\n")
 	switch {

@@ -56,9 +56,9 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// TestWatchersStayOut checks that programs compile only the modules for what they use. The core,
-// maintain and web must not depend on modules for metrics, tracing or serving HTTP. The command and
-// the service have metrics but must not depend on modules for tracing.
+// TestWatchersStayOut checks that programs do not compile modules for features that they do not
+// use. The core, maintain and web must not depend on modules for metrics, tracing or serving HTTP.
+// The command and the service have metrics but must not depend on modules for tracing.
 func TestWatchersStayOut(t *testing.T) {
 	traces := []string{"go.opentelemetry.io/", "github.com/redis/go-redis/extra/"}
 	others := append([]string{"github.com/prometheus/", "github.com/danielgtaylor/"}, traces...)

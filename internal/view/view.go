@@ -158,7 +158,7 @@ func (v *View) releaseGuard(ctx context.Context, t *change.Type, c store.Change,
 	return guard, err == nil && !stored.ChangeUnderWay() && t.Schema.HasOtherForm(stored.Type)
 }
 
-// explainMismatch returns err. If that is a schema mismatch, it adds what differs and what to do.
+// explainMismatch returns err. If err is a schema mismatch, it adds the difference and the remedy.
 func explainMismatch(t *change.Type, err error) error {
 	mismatch, is := errors.AsType[*store.MismatchError](err)
 	if !is {

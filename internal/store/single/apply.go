@@ -167,7 +167,8 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsur
 	return store.ErrConflict
 }
 
-// An attempt is a change in progress, with what change.lua has asked for so far.
+// An attempt is a change in progress, together with the information that change.lua has asked for
+// so far.
 type attempt struct {
 	e           *Engine
 	c           store.Change
@@ -212,8 +213,8 @@ func (a *attempt) send(ctx context.Context) ([]any, error) {
 	return redisx.Items(answer), nil
 }
 
-// learn gets what the script asked for in its reply. It returns an error if the change cannot be
-// made.
+// learn gets the information that the script asked for in its reply. It returns an error if the
+// change cannot be made.
 func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 	switch redisx.Text(reply, 0) {
 	case "occupied":

@@ -139,7 +139,7 @@ const (
 // is safe for concurrent use.
 type copies struct {
 	*redis.LocalCache
-	prefix  atomic.Pointer[string] // what go-redis puts before a key; nil until it has read one
+	prefix  atomic.Pointer[string] // what go-redis puts before every key; nil until known
 	tracked atomic.Bool            // the server has sent a reply whose changes it will announce
 }
 
@@ -157,8 +157,8 @@ func (c *copies) forget(key string) {
 	}
 }
 
-// Reserve implements [redis.Cache]. The first record that is read is at probeKey, which shows what
-// go-redis puts before a key.
+// Reserve implements [redis.Cache]. The first record that is read is at probeKey. From that read,
+// Reserve learns the prefix that go-redis puts before a key.
 func (c *copies) Reserve(cacheKey string, keys []string) (token uint64, fetch bool) {
 	if c.prefix.Load() == nil {
 		if prefix, ok := strings.CutSuffix(keys[0], probeKey); ok {

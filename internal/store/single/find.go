@@ -159,8 +159,8 @@ func parseReply(l store.Lookup, cmd redis.Cmder, err error) (store.Found, error)
 	return store.Believe(l, []store.Candidate{{SRK: l.SRKs[0], Owner: owner, Fields: fields}}), nil
 }
 
-// parseLookup parses the reply of lookup.lua, which holds what each SRK led to, and returns the
-// entry to believe.
+// parseLookup parses the reply of lookup.lua, which holds the entry that each SRK led to, and
+// returns the entry to believe (see store.Believe).
 func parseLookup(l store.Lookup, reply any) (store.Found, error) {
 	items := redisx.Items(reply)
 	if err := redisx.CheckLength(len(items), len(l.SRKs)); err != nil {

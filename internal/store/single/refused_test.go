@@ -105,7 +105,7 @@ func (r *refuser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// dump returns what the server has at each key.
+// dump returns the contents of each key of the server as text.
 func (p fixture) dump() map[string]string {
 	p.t.Helper()
 	ctx, all := p.t.Context(), map[string]string{}
@@ -329,7 +329,7 @@ var refusedMutants = []struct{ name, old, new string }{
 	{"tags are replaced without a stage", "stage = KEYS[k + 2]", "stage = KEYS[k + 1]"},
 	{"the right to remove facets is not tried", "if unset > 7 or head[5] then", "if false then"},
 	{"a change is noted before it is made", "refused = not again and (unrighted() or store_schema())", "refused = not again and (note(verb, head[6]) or store_schema())"},
-	{"an update is noted before it is made", "if refused then return refused end\n-- What the entry takes", "note('', head[5])\n-- What the entry takes"},
+	{"an update is noted before it is made", "if refused then return refused end\n-- SRKs that the entry takes", "note('', head[5])\n-- SRKs that the entry takes"},
 	{"a tag is noted before it is added", "  local refused = due and unrighted()\n", "  local refused = due and note_beside(entry, head[6])\n  due = false\n"},
 	{"a create is noted before it is made", "local function write()\n  if note", "if note then pcall('XADD', KEYS[#KEYS], '*', 'e', ARGV[2] .. ' - ' .. line) end\nlocal function write()\n  if note"},
 	{"a session is noted before it starts", "  found = put(", "  note_begun()\n  about = ''\n  found = put("},

@@ -235,11 +235,12 @@ if #occupied > 1 then return occupied end
 
 -- The writes.
 
--- Everything from here on writes. A server that refuses writes refuses the first of them. If it
--- refuses a later one, what was written is garbage that no reader sees (I4), or is written again
--- when the script is sent again: what an entry takes is written before its rev, and what it leaves
--- is removed after that. Commands on the entry that the Redis user may have no right to are tried
--- before anything changes, if they can be tried without a change to the entry.
+-- Everything from here on writes. A server that refuses all writes refuses the first of them. If it
+-- refuses a later one, the records written so far are garbage that no reader sees (I4), or they are
+-- written again when the script is sent again. To that end, SRKs and index members that an entry
+-- gains are written before its rev, and those that it loses are removed after its rev. Commands on
+-- the entry that the Redis user may have no right to are tried before anything changes, if they can
+-- be tried without a change to the entry.
 local function try(command, ...)
   local reply = redis.pcall(command, entry, ...)
   if failed(reply) then return redis.error_reply(reply.err) end
@@ -389,7 +390,7 @@ for i = 1, nleave do redis.call('SREM', KEYS[leave + i], prk) end
 for i = 1, nunrank do
   if not taken[KEYS[unrank + i] .. unranks[i]] then redis.call('ZREM', KEYS[unrank + i], unranks[i]) end
 end
--- This comes last: a create drops what a delete left only if it finds the tombstone.
+-- This comes last, because a create drops the remains of a delete only if it finds the tombstone.
 if verb == 'delete' then redis.call('EXPIRE', entry, 600) end
 if unnoted then error({err = unnoted.err}) end
 if goes then redis.call('HDEL', entry, '~note') end

@@ -11,8 +11,8 @@
 --   [11]  the most members that the record may have, "0" for any number
 --   [12..]  the arguments of the command after the key
 --
--- Reply: {"ok", what the command answered} | {"absent"} | {"filling", ~fill} | {"full"} |
--- {"schema", stored} | {"unstored"}
+-- Reply: {"ok", the reply of the command} | {"absent"} | {"filling", ~fill} | {"full"} | {"schema",
+-- stored} | {"unstored"}
 
 if not live then return {'absent'} end
 -- If the entry was copied here from a cluster, the records prepared for it must be moved into place

@@ -34,8 +34,8 @@ if unset > 7 or head[5] then
 end
 local refused = unrighted()
 if refused then return refused end
--- What the entry takes is written before its rev, and what it leaves is removed after that (I1, I4,
--- I7).
+-- SRKs that the entry takes are written before its rev. Facets and SRKs that it loses are removed
+-- after its rev (I1, I4, I7).
 local first
 local function write() return pcall('HSET', KEYS[1], '~rev', ARGV[6] .. string.sub(past, 1, 36), unpack(ARGV, unset + 1)) end
 if claimed > 2 then first = pcall('SET', KEYS[3], ARGV[2]) else first = write() end
