@@ -234,7 +234,7 @@ func checkReadsMasters(o *redis.ClusterOptions) error {
 	return nil
 }
 
-// go-redis has one logger for the whole process, which writes errors to standard error that
+// go-redis has one logger for the whole process. It writes to standard error the errors that
 // go-redis also returns. This init disables it before main begins, so that a program that wants the
 // log can set a logger of its own.
 func init() { logging.Disable() }

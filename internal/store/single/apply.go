@@ -28,8 +28,8 @@ type outcome struct {
 }
 
 // Apply implements [store.Engine]. It first runs one short script or, while many callers create
-// entries, one script for all of them. If that does not apply to the change, it runs change.lua,
-// which makes any change.
+// entries, one script for all of them. If neither can make the change, it runs change.lua, which
+// makes any change.
 func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 	rev := store.NewRev()
 	result, err := e.applyFast(ctx, &c, rev)
@@ -246,7 +246,8 @@ func (a *attempt) learn(ctx context.Context, reply []any) (err error) {
 }
 
 // addDrops returns c with more records to drop if c is a delete or a create: the records that its
-// own schema does not declare, but that the stored schema names as change.lua last reported it.
+// own schema does not declare, but that the stored schema names. It uses the stored schema that
+// change.lua last reported.
 func (e *Engine) addDrops(c store.Change) store.Change {
 	last, _ := e.schemas.Load(c.Schema.Key)
 	if s, is := last.(store.StoredSchema); is && (c.Delete || c.Create) {
@@ -384,7 +385,7 @@ func operation(c store.Change) string {
 	return "update"
 }
 
-// guardArgs returns the first arguments of every script that changes data, as guard.lua reads them.
+// guardArgs returns the first arguments of change.lua and tertiary.lua, as guard.lua reads them.
 func guardArgs(prk recordkey.Key, g store.Guard, rev string, mayStore bool) []string {
 	return []string{
 		prk.In(recordkey.Namespace{}).String(), prk.Namespace().String(), rev,

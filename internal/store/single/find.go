@@ -34,8 +34,8 @@ func (e *Engine) Find(ctx context.Context, lookups []store.Lookup) (found []stor
 	}
 	for _, f := range found {
 		if fill := f.Record.Fields[store.FieldFill]; fill != "" {
-			// Ignore the error, since the entry itself was read. A read of its records will show
-			// what is wrong with them.
+			// Ignore the error, since the entry itself was read. A later read of its records will
+			// report what is wrong with them.
 			_ = e.completeEntry(ctx, f.Record.Key, fill)
 		}
 	}
