@@ -100,7 +100,7 @@ func readBool(v reflect.Value, wire string) error {
 	return err
 }
 
-// Integers keep all their digits, even those that JavaScript would round.
+// writeInt keeps all digits of an integer, even those that JavaScript would round.
 func writeInt(v reflect.Value) (string, bool, error) {
 	return strconv.FormatInt(v.Int(), 10), false, nil
 }
@@ -154,13 +154,13 @@ func writeFloat(v reflect.Value) (string, bool, error) {
 	if v.Kind() == reflect.Float32 { // use the shortest digits that identify the float32
 		f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'g', -1, 32), 64)
 	}
-	// negative zero becomes 0: the two are equal, and an index contains only one of them
+	// Negative zero becomes 0, because the two are equal, and an index contains only one of them.
 	return schema.Number(f).Wire(), false, nil
 }
 
 func readFloat(v reflect.Value, wire string) error {
 	f, err := strconv.ParseFloat(wire, v.Type().Bits())
-	// Infinity, NaN, and notations that only Go accepts
+	// The codec decides about Infinity, NaN, and notations that only Go accepts.
 	if plain := strings.Trim(wire, "0123456789.+-eE") == ""; !plain {
 		var read schema.Value
 		read, err = schema.ParseText(schema.CodecNumber, wire)
@@ -209,7 +209,7 @@ func readDate(v reflect.Value, wire string) (err error) {
 	return err
 }
 
-// A time in a text field keeps its nanoseconds, which a date drops.
+// writeTime keeps the nanoseconds of a time in a text field, which a date would drop.
 func writeTime(v reflect.Value) (string, bool, error) {
 	t := timeOf(v).UTC()
 	if year := t.Year(); year < 0 || year > 9999 {

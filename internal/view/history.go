@@ -128,7 +128,8 @@ func joinFields(fields []string) string {
 	return b.String()
 }
 
-// noteChange returns the history lines for a change. It derives them only from the change itself.
+// noteChange returns the note with the history lines for a change. It derives them only from the
+// change itself.
 func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 	if !v.Config.History {
 		return store.Note{}
