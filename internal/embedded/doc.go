@@ -12,8 +12,9 @@
 // old records or the new ones. [Store.Bulk] puts many changes into one write.
 //
 // If a write fails, for example because the disk is full, all commands that wait for it return
-// [ErrUnsaved] and the old file stays. Before the next command runs, the records in memory go back
-// to those of the file. Until then, other readers in the process may see a change that is undone.
+// [ErrUnsaved] and the old file stays. Before the next command runs, the records in memory are
+// replaced by those of the file. Until then, other readers in the process may see a change that is
+// undone.
 //
 // # The file
 //

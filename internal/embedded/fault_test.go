@@ -141,7 +141,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestUnsyncedDirectory checks that memory follows the file if the new file already has its name.
+// TestUnsyncedDirectory checks that the records in memory agree with the file if a write fails
+// after the new file already has its name.
 func TestUnsyncedDirectory(t *testing.T) {
 	s, d := openFaulty(t)
 	d.set("directory")

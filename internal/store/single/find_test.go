@@ -103,7 +103,7 @@ func TestFindBatch(t *testing.T) {
 	}
 }
 
-// interfere changes the entry u through another client than the one under test.
+// interfere changes the entry "u" through another client than the one under test.
 func (p fixture) interfere(how string) {
 	switch how {
 	case "rename":

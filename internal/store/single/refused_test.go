@@ -167,8 +167,8 @@ func (p fixture) updated(uid string, facets map[string]string) store.Change {
 	return c
 }
 
-// refusedCalls holds calls by name. They write to the entry a, which has tags, or to the deleted
-// entry gone, or create other entries.
+// refusedCalls holds calls by name. They write to the entry "a", which has tags, or to the deleted
+// entry "gone", or create other entries.
 var refusedCalls = map[string]func(p fixture, e *Engine) error{
 	"create":           func(p fixture, e *Engine) error { return p.applyNoted(e, p.draft("u", "n", nil)) },
 	"create with tags": func(p fixture, e *Engine) error { return p.applyNoted(e, p.draft("u", "n", []string{"red", "blue"})) },
