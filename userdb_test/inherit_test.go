@@ -60,8 +60,8 @@ func TestUnfinishedFill(t *testing.T) {
 }
 
 // TestCreateInheritsNothing creates accounts under UIDs that have records without an entry. Such
-// records remain if a create was refused halfway, or if a writer died while an earlier account was
-// deleted and its tombstone has expired since. However the account is created, it must have none of
+// records remain if a create was refused halfway, or if a process died while it deleted an earlier
+// account whose tombstone has expired since. However the account is created, it must have none of
 // these records.
 func TestCreateInheritsNothing(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {

@@ -310,7 +310,7 @@ func compare(t testingT, who string, found, expected map[string]bool) {
 	}
 }
 
-// A testingT takes the failures of a test, or of one run of a randomized test.
+// A testingT is a *testing.T, or a *rapid.T, which stands for one run of a randomized test.
 type testingT interface {
 	Helper()
 	Errorf(format string, args ...any)

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	maxCrumb  = 1 << 10
-	maxFacet  = 64 << 10
-	maxEntry  = 1 << 20
-	maxMember = 10_000
+	maxCrumb  = 1 << 10  // bytes of a crumb, which is one part of a record key
+	maxFacet  = 64 << 10 // bytes
+	maxEntry  = 1 << 20  // bytes
+	maxMember = 10_000   // members of a tertiary record
 )
 
 func xs(n int) string { return strings.Repeat("x", n) }
@@ -27,7 +27,7 @@ func TestLimits(t *testing.T) {
 	cases := []struct {
 		name  string
 		entry userdb.NewEntry
-		field string // that the error names; "none" if there is no error
+		field string // the field that the error names; "none" if there is no error
 	}{
 		{"a facet of 64 KiB", userdb.NewEntry{Facets: schema.Texts("plain", xs(maxFacet))}, "none"},
 		{"a facet of 64 KiB and a byte", userdb.NewEntry{Facets: schema.Texts("plain", xs(maxFacet+1))}, "plain"},

@@ -233,7 +233,7 @@ func checkLinearizable(t *testing.T, users *userdb.Type, rounds int) (refused ma
 	return refused
 }
 
-// linearValue finds the number of the round in the key of an SRK.
+// linearValue matches the key of an SRK, and captures the number of the round that wrote it.
 var linearValue = regexp.MustCompile(`^user/[a-z]+:[a-z]([0-9]+)/~prk$`)
 
 func linearRounds() int {

@@ -381,7 +381,7 @@ func TestListingAcrossRestart(t *testing.T) {
 		for e, err := range users.All(t.Context(), q) {
 			must(t, err)
 			if seen[e.UID()] = true; n == 10 {
-				s.server.Stop() // it saves its records
+				s.server.Stop() // the server saves its records
 				s.server.Restart()
 			}
 			n++

@@ -228,9 +228,10 @@ func logLines(e userdb.Event) []string {
 	return lines
 }
 
-// TestHashOfUnknownIdentifier checks the hash that the log has instead of an unknown
-// identifier. All spellings of an identifier have the same hash, other identifiers have another,
-// and so does the same identifier in a namespace with another secret.
+// TestHashOfUnknownIdentifier checks the hash that the log has in place of an unknown identifier.
+// All spellings of an identifier must have the same hash. Another identifier must have another
+// hash, and so must the same identifier in another namespace, because each namespace has its own
+// secret.
 func TestHashOfUnknownIdentifier(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		hash := func(identifier string) string {

@@ -39,8 +39,8 @@ const (
 	wrongPassword = "wrong horse battery"
 )
 
-// gateOptions returns the options of most gates. There are enough workers that no login of a storm
-// is refused for want of one.
+// gateOptions returns the options of most gates. They set enough hash workers that no login is
+// refused when a test makes hundreds at once.
 func gateOptions() userdb.Options { return userdb.Options{HashWorkers: 8} }
 
 // eachGate runs a test on every kind of store, with a user alice.
@@ -171,8 +171,9 @@ func (g *gate) failLogins(n int, identifier, origin string) {
 	}
 }
 
-// exhaust logs in with a wrong password until no attempt is checked for the rest of the day. It
-// waits as long as each answer says, and returns how many attempts were checked.
+// exhaust logs in with a wrong password until the store refuses to check any more attempts that
+// day. It advances the clock by each wait that an answer demands. It returns how many attempts were
+// checked.
 func (g *gate) exhaust(identifier, origin string) (checked int) {
 	g.t.Helper()
 	for range 1000 {
@@ -192,7 +193,7 @@ func (g *gate) exhaust(identifier, origin string) (checked int) {
 	return 0
 }
 
-// waitOf returns the wait of a *userdb.WaitError, and 0 for other errors.
+// waitOf returns err, and how long it says to wait if it is a *userdb.WaitError.
 func waitOf(err error) (time.Duration, error) {
 	var w *userdb.WaitError
 	if errors.As(err, &w) && errors.Is(err, userdb.ErrTooManyAttempts) {
@@ -201,8 +202,9 @@ func waitOf(err error) (time.Duration, error) {
 	return 0, err
 }
 
-// countHashes returns how many password hashes do computes: rounds of bcrypt as a number of hashes
-// of the type's cost, which must be a whole number, and hashes of other algorithms.
+// countHashes calls do and returns how many password hashes it computes. own is the number of
+// bcrypt rounds divided by the rounds of one hash of the type's cost; the test fails if that leaves
+// a remainder. other is the number of hashes of other algorithms.
 func (g *gate) countHashes(do func()) (own, other uint64) {
 	g.t.Helper()
 	rounds0, other0 := g.workDone()
@@ -216,7 +218,8 @@ func (g *gate) countHashes(do func()) (own, other uint64) {
 	return rounds / one, other - other0
 }
 
-// workDone returns how much was computed for passwords of users.
+// workDone returns how many rounds of bcrypt, and how many hashes of other algorithms, the store
+// has computed for type user.
 func (g *gate) workDone() (rounds, other uint64) {
 	v := view.Of(g.db)
 	t, err := v.Type("user")
@@ -224,7 +227,7 @@ func (g *gate) workDone() (rounds, other uint64) {
 	return v.Config.Hashing.HasherFor(t).Work()
 }
 
-// storedField returns a field of a user's hash as Redis stores it.
+// storedField returns a field of a user's record as Redis stores it.
 func (g *gate) storedField(uid, field string) string {
 	g.t.Helper()
 	text, err := g.raw.HGet(g.t.Context(), "user/uid:"+uid, field).Result()
@@ -234,7 +237,7 @@ func (g *gate) storedField(uid, field string) string {
 	return text
 }
 
-// storeField writes a field past all checks.
+// storeField writes a field directly to Redis, without the checks of userdb.
 func (g *gate) storeField(uid, field, text string) {
 	g.t.Helper()
 	must(g.t, g.raw.HSet(g.t.Context(), "user/uid:"+uid, field, text).Err())
@@ -287,8 +290,8 @@ func (g *gate) refuse(text string) {
 
 func uid(name string) hints.Hint { return hints.UID(name) }
 
-// describeEvent formats an event for a test table: its kind and all other fields. Of the hash of an
-// identifier it gives only the length.
+// describeEvent formats the fields of an event for a test table. It shows only the length of an
+// identifier's hash and of a session's ID, which differ from run to run.
 func describeEvent(e userdb.Event) string {
 	words := []string{string(e.Kind)}
 	if e.Key.IsValid() {

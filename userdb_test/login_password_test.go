@@ -96,7 +96,7 @@ func TestSpacesAndCase(t *testing.T) {
 	})
 }
 
-// policyCases lists passwords, and the rule of the policy by which each is refused.
+// policyCases lists passwords, the rule of the policy that each breaks, and the text of the error.
 var policyCases = []struct{ password, rule, text string }{
 	{"", "min", "password refused: it is empty"},
 	{"sevench", "min", "password refused: 7 characters are fewer than 8"},
@@ -154,8 +154,8 @@ func wantRule(t *testing.T, verb, pw string, err error, rule, text string) {
 	}
 }
 
-// TestPolicyOfOriginal checks that the options.json of the original allows every password that
-// is not empty and fits into bcrypt's 72 bytes.
+// TestPolicyOfOriginal checks that the options.json of the npm package coffeenode-userdb allows
+// every password that is not empty and fits into bcrypt's 72 bytes.
 func TestPolicyOfOriginal(t *testing.T) {
 	o := gateOptions()
 	o.Schema = originalSchema(t)
@@ -293,7 +293,7 @@ func TestUnconfirmed(t *testing.T) {
 }
 
 // TestDisableOfMovedIdentifier moves an identifier to another entry after Disable has read the
-// first. Disable must still disable the entry that it read.
+// entry that had it before. Disable must still disable the entry that it read.
 func TestDisableOfMovedIdentifier(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		_, err := g.users.Update(t.Context(), uid("alice"), putText("email", "a@example.com"))
@@ -387,7 +387,7 @@ func allAndPaged(t *testing.T, typ *userdb.Type, q userdb.Query) []string {
 	}
 	slices.Sort(all)
 	slices.Sort(paged)
-	// Entries come twice if the server's tables grow meanwhile.
+	// A listing can return an entry twice if the server's hash tables grow meanwhile.
 	all, paged = slices.Compact(all), slices.Compact(paged)
 	if !slices.Equal(all, paged) {
 		t.Errorf("All yields %q, pages have %q", all, paged)

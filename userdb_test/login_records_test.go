@@ -101,8 +101,8 @@ func TestUnreadableEntryKeepsTokens(t *testing.T) {
 	})
 }
 
-// TestNobodyInherits deletes an account past the store and creates it again. The new account must
-// not have the tokens of the old one.
+// TestNobodyInherits deletes an account's record directly in Redis and creates the account again.
+// The new account must not have the tokens of the old one.
 func TestNobodyInherits(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		secret := g.issue(userdb.Token{Purpose: "reset"})

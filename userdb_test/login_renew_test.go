@@ -31,7 +31,8 @@ func bcryptOf(t *testing.T, variant string, cost int, secret string) string {
 	return "$2" + variant + string(hash[3:])
 }
 
-// hashWith returns a hash of the cost of these tests, made as a store with these peppers makes it.
+// hashWith returns the hash that a store with these peppers computes for a password, at the cost
+// that the tests use.
 func hashWith(t *testing.T, pw string, peppers ...[]byte) string {
 	t.Helper()
 	h, err := password.New(password.Options{Peppers: peppers})
@@ -145,10 +146,10 @@ func (g *gate) wantRenewal(i importedHash, peppers [][]byte) {
 	}
 }
 
-// TestTwins logs in with passwords that the original could not tell from the owner's: both have the
-// same bytes in its encoding. If this store set the password, the twin must be refused. If only the
-// original did, the twin is accepted as it was there, but must not replace the hash if the owner's
-// password is plain ASCII or valid text.
+// TestTwins logs in with twins: passwords that the npm package coffeenode-userdb, the original,
+// could not tell from the owner's, because both have the same bytes in its encoding. If this store
+// set the password, the twin must be refused. If the original set it, the twin must be accepted, as
+// the original accepted it, but must not replace the hash.
 func TestTwins(t *testing.T) {
 	for _, tt := range []struct{ name, owners, twin string }{
 		{"ASCII", "abcdefgh12", "慢捤敦杨ㄲ"},
@@ -223,8 +224,8 @@ func TestRenewalKeepsNewPassword(t *testing.T) {
 	})
 }
 
-// TestFailedRenewal checks that a login whose new hash cannot be written succeeds, and that the
-// log says so.
+// TestFailedRenewal checks that a login succeeds even if its new hash cannot be written, and that
+// the log reports the failure.
 func TestFailedRenewal(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		hash := bcryptOf(t, "b", 4, "correct horse")
@@ -313,7 +314,8 @@ func (g *gate) putFacet(field, text string) error {
 	return err
 }
 
-// beforeCommand calls do once, before the next round trip that contains a text.
+// beforeCommand calls do once, before the next round trip that contains a text. It returns a flag
+// that is set when do has been called.
 func (g *gate) beforeCommand(text string, do func()) (done *atomic.Bool) {
 	g.t.Helper()
 	g.needs(interleaves)
@@ -413,8 +415,8 @@ func TestOvertakenLogin(t *testing.T) {
 	}
 }
 
-// TestOvertakenOldPassword does the same to ChangePassword: the old password must be checked
-// against the entry as it is after the change.
+// TestOvertakenOldPassword changes the entry while ChangePassword waits for a worker. The old
+// password must be checked against the entry as it is after the change.
 func TestOvertakenOldPassword(t *testing.T) {
 	for _, tt := range slices.Concat(concurrentChanges, externalChanges) {
 		t.Run(tt.name, func(t *testing.T) {
@@ -433,7 +435,7 @@ func TestOvertakenOldPassword(t *testing.T) {
 }
 
 // beforeCheck calls do once, after the next login has looked up its account and before the password
-// is checked.
+// is checked. It returns a flag that is set when do is called.
 func (g *gate) beforeCheck(do func()) (begun *atomic.Bool) {
 	begun = &atomic.Bool{}
 	g.mu.Lock()

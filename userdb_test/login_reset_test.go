@@ -16,8 +16,8 @@ import (
 
 const resetPassword = "brand new horse"
 
-// TestResetPassword checks that one change spends the token and sets the password, and that a
-// refused reset leaves the token valid.
+// TestResetPassword checks that a reset spends the token and sets the password in one write, and
+// that a refused reset leaves the token valid.
 func TestResetPassword(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -77,8 +77,8 @@ func TestParallelResets(t *testing.T) {
 	})
 }
 
-// TestIssueFor checks that IssueFor returns the stored address, and that the token ends when the
-// address changes.
+// TestIssueFor checks that IssueFor returns the stored address, and that the token is void after
+// the address changes.
 func TestIssueFor(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()

@@ -17,7 +17,7 @@ import (
 )
 
 // freeFailures is the number of wrong passwords before the first wait. ownFailures is the number
-// that an origin of an earlier login has in addition.
+// of wrong passwords that an origin with an earlier login may try in addition.
 const (
 	freeFailures = 10
 	ownFailures  = 8
@@ -119,8 +119,8 @@ func TestStrangerCannotLockOwnerOut(t *testing.T) {
 	})
 }
 
-// TestNewPasswordEndsALock checks that setting a new password, after a token or by an operator,
-// ends all waits of an account.
+// TestNewPasswordEndsALock checks that setting a new password ends all waits of an account, and
+// that redeeming a token does not.
 func TestNewPasswordEndsALock(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.exhaust("alice", "")
@@ -136,7 +136,8 @@ func TestNewPasswordEndsALock(t *testing.T) {
 	})
 }
 
-// TestOneOriginManyAccounts tries a password on many accounts from one origin.
+// TestOneOriginManyAccounts tries a password on many accounts from one origin. After 30 failures
+// the origin must have to wait, at every account.
 func TestOneOriginManyAccounts(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		var waits []time.Duration
@@ -225,7 +226,7 @@ func TestCountersExpire(t *testing.T) {
 }
 
 // TestUncountedIsUnchecked checks that no password is hashed if the attempt cannot be counted, and
-// that a login succeeds even if the count cannot be taken back.
+// that a login with the right password succeeds even if the count cannot be undone.
 func TestUncountedIsUnchecked(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		must(t, g.logIn("alice", alicePassword, ""))
@@ -244,8 +245,8 @@ func TestUncountedIsUnchecked(t *testing.T) {
 	})
 }
 
-// TestLostCount checks that a count whose reply was lost is sent again and counted once, and that
-// an attempt stays counted, once, if no reply ever comes.
+// TestLostCount loses replies to the command that counts an attempt. The command must be sent again
+// without being counted twice. If no reply ever comes, the attempt must stay counted.
 func TestLostCount(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		must(t, g.logIn("alice", alicePassword, ""))
@@ -277,8 +278,8 @@ func TestLostCount(t *testing.T) {
 	})
 }
 
-// TestServerClock checks that the server's clock counts if the test sets none, and that the wait
-// doubles with every failure, however slow the test is.
+// TestServerClock checks that the store uses the server's clock if the test sets none, and that the
+// wait doubles with every failure, however slow the test is.
 func TestServerClock(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.useClock(nil)

@@ -170,7 +170,8 @@ var voidingVerbs = []struct {
 	}},
 }
 
-// TestVoidTokens checks that these verbs end all tokens issued before them, and none issued after.
+// TestVoidTokens checks that each of voidingVerbs makes void all tokens issued before it, and none
+// issued after it.
 func TestVoidTokens(t *testing.T) {
 	for _, v := range voidingVerbs {
 		t.Run(v.name, func(t *testing.T) {
@@ -196,8 +197,8 @@ func TestVoidTokens(t *testing.T) {
 	}
 }
 
-// TestVoidMeanwhile makes a token void after Redeem has read the entry. The change that the token
-// stands for must not be made.
+// TestVoidMeanwhile makes a token void after Redeem has read the entry. Redeem must not make the
+// token's change.
 func TestVoidMeanwhile(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(interleaves)

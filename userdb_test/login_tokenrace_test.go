@@ -34,7 +34,7 @@ var tokenVerbs = []struct {
 	}},
 }
 
-// TestLostRedeems loses requests and replies of these verbs. A verb that is sent again must succeed
+// TestLostRedeems loses requests and replies of tokenVerbs. A verb that is sent again must succeed
 // although its token is spent by then, and must spend no token twice (I7).
 func TestLostRedeems(t *testing.T) {
 	for _, v := range tokenVerbs {
@@ -87,7 +87,7 @@ func TestNoReplyToRedeem(t *testing.T) {
 	})
 }
 
-// issueUntapped issues a token without the tap that is set.
+// issueUntapped removes the function of the tap while it issues a token.
 func (g *gate) issueUntapped() string {
 	g.t.Helper()
 	var refusing passage
@@ -150,8 +150,9 @@ func TestTokenRaces(t *testing.T) {
 	})
 }
 
-// raceAt runs another verb at one moment of a verb that spends a token. It reports whether there
-// was such a moment.
+// raceAt runs do, a verb that spends a token, and runs other at one moment of it. Moments are
+// counted from 0: two for each command of do, before and after it. raceAt returns false if do ended
+// before that moment.
 func (g *gate) raceAt(name string, at int, do, other func(ctx context.Context, g *gate, reset, change string) error) bool {
 	g.t.Helper()
 	ctx := g.t.Context()
@@ -192,7 +193,7 @@ func (g *gate) raceAt(name string, at int, do, other func(ctx context.Context, g
 	return true
 }
 
-// raceProblem returns what is wrong after two verbs ran at the same time, "" for nothing.
+// raceProblem returns what is wrong after two verbs ran at the same time, or "" if nothing is.
 func (g *gate) raceProblem(name string, ours, theirs error) string {
 	verb, other, _ := strings.Cut(name, " | ")
 	for _, err := range []error{ours, theirs} {

@@ -31,7 +31,8 @@ var passwordForms = []struct {
 	{"with NUL", "pass\x00word", 1},
 }
 
-// failingLogins lists identifiers that cannot log in, with alice's password or any other.
+// failingLogins lists identifiers for which logins fail. The first two are alice's, and fail only
+// with a wrong password. The others also fail with alice's password.
 var failingLogins = []struct{ name, identifier string }{
 	{"wrong password", "alice"},
 	{"wrong password, by another identifier", "alice@example.com"},
@@ -93,7 +94,8 @@ func TestSameAnswerSameWork(t *testing.T) {
 	})
 }
 
-// TestRightPasswordOfNobody checks the same if the password is right but the entry cannot log in.
+// TestRightPasswordOfNobody tries alice's password with identifiers that cannot log in. Every login
+// must get the same error and cost the same number of hashes.
 func TestRightPasswordOfNobody(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.addFailingLogins()
@@ -222,7 +224,7 @@ func TestRoundTrips(t *testing.T) {
 // releases it.
 func (g *gate) blockWorker() (release func()) {
 	g.t.Helper()
-	// Only the first login creates some of the records.
+	// Log in once before, because only the first login creates some of the records.
 	must(g.t, g.logIn("alice", alicePassword, ""))
 	reached, free := make(chan struct{}), make(chan struct{})
 	var once sync.Once

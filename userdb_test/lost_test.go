@@ -15,7 +15,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A lossy verb runs while requests or replies are lost. There is an entry u, with name n and tag a.
+// A lossy describes a verb that runs while requests or replies are lost, on the store that
+// lossyStore prepares.
 type lossy struct {
 	name string
 	do   func(ctx context.Context, users *userdb.Type) error
@@ -74,7 +75,7 @@ var lossyVerbs = []lossy{
 	}},
 }
 
-// lossyStore creates the entry that the verbs begin with.
+// lossyStore creates the entry u that the verbs need, with name n, job j and tag a.
 func lossyStore(t *testing.T, s *site) *userdb.Type {
 	t.Helper()
 	users := s.wide()
@@ -112,9 +113,9 @@ func (s *site) comparableRecords() map[string]string {
 // losses lists ways in which a write gets no reply.
 var losses = []struct {
 	name  string
-	times int
-	done  bool
-	err   error
+	times int   // how many writes are lost
+	done  bool  // the server carries the write out, and only its reply is lost
+	err   error // the error that the client gets
 }{
 	{"the first answer is lost", 1, true, io.EOF},
 	{"two answers are lost", 2, true, os.ErrDeadlineExceeded},
@@ -213,11 +214,13 @@ func othersTake(value string) otherWrites {
 	}
 }
 
+// lossesAmongOthers lists verbs whose first attempt gets no reply, what other callers write before
+// the next attempt, and the error that the verb must return.
 var lossesAmongOthers = []struct {
 	verb   string
 	others otherWrites
 	name   string
-	done   bool
+	done   bool // the server carries the first attempt out, and only its reply is lost
 	want   error
 }{
 	{"create", othersUpdate("v", 1), "the entry was changed", true, nil},
@@ -236,7 +239,7 @@ var lossesAmongOthers = []struct {
 	{"delete", othersDelete("u"), "another caller deleted it", false, userdb.ErrNotFound},
 }
 
-// lossyVerb returns the lossy verb of a name.
+// lossyVerb returns the element of lossyVerbs with a name.
 func lossyVerb(name string) lossy {
 	return lossyVerbs[slices.IndexFunc(lossyVerbs, func(v lossy) bool { return v.name == name })]
 }

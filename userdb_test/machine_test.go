@@ -313,8 +313,8 @@ func (x *machine) delete(t *rapid.T) {
 	delete(x.m.accounts, uid)
 }
 
-// hint draws a hint in any form, and returns it with the UID of the account that it identifies, ""
-// for none.
+// hint draws a hint in any form, and returns it with the UID of the account that it identifies, or
+// "" if it identifies none.
 func (x *machine) hint(t *rapid.T) (hints.Hint, string) {
 	forms := x.forms(t)
 	name := rapid.SampledFrom(slices.Sorted(maps.Keys(forms))).Draw(t, "form")

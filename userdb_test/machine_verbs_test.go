@@ -21,7 +21,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 func splitLines(s string) []string { return strings.Split(s, "\n") }
 
-// A form returns a hint, and the UID that it identifies whether or not there is such an account.
+// A form returns a hint, and the UID that it identifies, even if no account has that UID.
 type form func() (hints.Hint, string, error)
 
 // forms returns all forms of a hint for one drawn UID, field and value.
@@ -65,7 +65,8 @@ func (x *machine) forms(t *rapid.T) map[string]form {
 // A jsonTexts is a list of texts in JSON.
 type jsonTexts []string
 
-// pair returns a hint with two secondary facets, which must both be those of one entry.
+// pair returns a hint with two secondary facets, and the UID of the account that has both, or "" if
+// none has.
 func (x *machine) pair(t *rapid.T, field, value string) form {
 	other := rapid.SampledFrom(secondaries).Draw(t, "other field")
 	second := rapid.SampledFrom(values).Draw(t, "other value")
@@ -201,8 +202,8 @@ func (x *machine) page(t *rapid.T) {
 	}
 }
 
-// tertiary checks the error of a verb on a tertiary record, and reports whether the verb ran. It
-// fails if there is no account.
+// tertiary checks the error of a verb on a tertiary record of an account. It must be ErrNotFound if
+// uid is "", which means that there is no account. tertiary reports whether there is one.
 func (x *machine) tertiary(t *rapid.T, uid string, err error) bool {
 	if uid == "" {
 		wantErr(t, "tertiary", err, userdb.ErrNotFound)
@@ -279,7 +280,8 @@ func (x *machine) notes(t *rapid.T) {
 	}
 }
 
-// note does a verb to the notes of the model, and returns the item that it took out.
+// note applies a verb to the notes of a model's account, and returns the note that it removed from
+// either end, if any.
 func (a *account) note(verb, note string) (taken string) {
 	switch n := len(a.notes); {
 	case verb == "append":

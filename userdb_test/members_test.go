@@ -33,7 +33,7 @@ func (s *site) usersWithLimit(most int) *userdb.Type {
 	return typeOf(s.t, s.open(userdb.Options{Schema: sc}), "user")
 }
 
-// wantFull checks that err says that a record has as many members as it may have.
+// wantFull checks that err reports that a record would have more members than its limit.
 func wantFull(t testingT, what string, err error, field string, most int) {
 	t.Helper()
 	wantField(t, what, err, userdb.ErrInvalid, field)
@@ -310,7 +310,8 @@ func TestLargeRanges(t *testing.T) {
 	})
 }
 
-// rangeOf returns the items from start to stop, which count as in Redis.
+// rangeOf returns the items from start to stop, inclusive. As in Redis, negative positions count
+// from the end.
 func rangeOf(items []string, start, stop int64) []string {
 	n := int64(len(items))
 	if start < 0 {
@@ -325,8 +326,9 @@ func rangeOf(items []string, start, stop int64) []string {
 	return items[start : stop+1]
 }
 
-// TestCheckDropsTheRest leaves a large set as a process does that dies after moving it away and
-// before dropping any of it. A check must report the set, and a repair must drop it.
+// TestCheckDropsTheRest renames a set to a key under which it waits to be dropped, as a process
+// does that dies before it drops any members. A check must report the set, and a repair must drop
+// it.
 func TestCheckDropsTheRest(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.usersWithLimit(10), t.Context()

@@ -50,7 +50,7 @@ func (m *model) canonical(value string) string {
 	return folded[value]
 }
 
-// holder returns the UID of the account that has a value in one of these fields, "" if none has.
+// holder returns the UID of the account that has a value in one of these fields, or "" if none has.
 func (m *model) holder(value string, fields ...string) string {
 	for uid, a := range m.accounts {
 		for _, f := range fields {
@@ -239,7 +239,7 @@ func (x *machine) keys(t *rapid.T) {
 	}
 }
 
-// orders returns the keys of the order that is a sibling.
+// orders returns the keys of the order that addSiblings created.
 func (x *machine) orders() []string {
 	return []string{x.m.ns.String() + "order/id:u1", x.m.ns.String() + "order/code:ann/~prk"}
 }

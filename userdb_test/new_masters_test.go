@@ -116,7 +116,7 @@ func TestDemotedMaster(t *testing.T) {
 	server, other := redistest.Start(t), redistest.Start(t)
 	past, client := server.Client(), server.Client()
 	host, port, _ := strings.Cut(other.Addr(), ":")
-	other.Kill() // a replica of a running master would replace its records by the master's
+	other.Kill() // a replica of a running master would replace its records with the master's
 	p := &promoter{promote: func() { must(t, past.ReplicaOf(context.Background(), "NO", "ONE").Err()) }}
 	client.AddHook(p)
 	db, err := redisdb.New(t.Context(), client, userdb.Options{})

@@ -19,8 +19,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestCreateOnce checks that requests of one name create one entry, with one UID, however often
-// they are sent.
+// TestCreateOnce checks that requests with the same name create one entry, with one UID, however
+// often they are sent.
 func TestCreateOnce(t *testing.T) {
 	eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -111,7 +111,7 @@ func ageRequests(t *testing.T, s *site, by time.Duration) {
 	}
 }
 
-// TestCreateOnceAtUID makes requests with the caller's UID.
+// TestCreateOnceAtUID makes requests that choose the UID of the new entry.
 func TestCreateOnceAtUID(t *testing.T) {
 	eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -164,10 +164,11 @@ func TestCreateOnceConcurrently(t *testing.T) {
 	})
 }
 
-// TestCreateOnceCutOff ends a call before each of its commands and before each reply: the process
-// is killed, or the call fails and its process goes on. The next call of the name must create the
-// entry at once or, if the process was killed, as soon as it can be sure of that. It does so with a
-// new UID and with the caller's.
+// TestCreateOnceCutOff interrupts a call before each of its commands and before each reply. Either
+// the process is killed, or only the call fails and its process continues. The next call with the
+// same name must create the entry: at once if the process continues, and otherwise as soon as the
+// store considers the first call dead. The test runs with a generated UID and with one that the
+// caller chooses.
 func TestCreateOnceCutOff(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		for _, uid := range []string{"", "carol"} {
@@ -189,8 +190,9 @@ func TestCreateOnceCutOff(t *testing.T) {
 	}
 }
 
-// cutOffAt ends a call at a moment, and sends it again. It reports whether the call had such a
-// moment.
+// cutOffAt interrupts a call at one moment, and repeats it. Moments are counted from 0: two for
+// each command, before it and before its reply. cutOffAt returns false if the call ended before
+// that moment.
 func (g *gate) cutOffAt(at int, killed bool, n userdb.NewEntry) bool {
 	t := g.t
 	t.Helper()
@@ -240,9 +242,9 @@ func (g *gate) cutOffAt(at int, killed bool, n userdb.NewEntry) bool {
 	return true
 }
 
-// TestCreateOnceRefusedAndKilled kills a process at any moment while it forgets a refused request.
-// The name must then accept the same request and, unless only the refused one is known, a corrected
-// one.
+// TestCreateOnceRefusedAndKilled kills a process before each command of a request that is refused.
+// After that, a corrected request with the same name must succeed. If the store still has a record
+// of the refused request, the caller must first repeat that one and see it refused.
 func TestCreateOnceRefusedAndKilled(t *testing.T) {
 	eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
 		taken := userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "alice")}
@@ -282,9 +284,9 @@ func TestCreateOnceRefusedAndKilled(t *testing.T) {
 	})
 }
 
-// TestCreateOnceAfterSchemaChange changes the stored schema before the first request of a program.
-// The request must succeed, and must not take the attempt it began under the old schema for another
-// caller's.
+// TestCreateOnceAfterSchemaChange changes the stored schema before the first request of a program,
+// so that its first attempt fails. The request must succeed: its second attempt must not mistake
+// the first for the request of another caller.
 func TestCreateOnceAfterSchemaChange(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -304,8 +306,8 @@ func TestCreateOnceAfterSchemaChange(t *testing.T) {
 	})
 }
 
-// TestSetReplace checks that Replace changes a set and its index in one step, of which nobody sees
-// half.
+// TestSetReplace checks that Replace changes a set and its index, and that concurrent calls never
+// leave a mixture of their sets.
 func TestSetReplace(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx, users := t.Context(), s.users()

@@ -67,8 +67,8 @@ func TestOpenSlotOfTags(t *testing.T) {
 	wantRepairable(t, db, noExcuse)
 }
 
-// addWithWaitingTags creates an entry as a create leaves it whose last step failed: its tags are
-// not written yet.
+// addWithWaitingTags creates an entry in the state that remains if the last step of a create fails:
+// its tags are not written yet.
 func addWithWaitingTags(t *testing.T, users *userdb.Type, client redis.UniversalClient, ns recordkey.Namespace, uid string) {
 	t.Helper()
 	ctx, prefix := context.Background(), ns.String()
@@ -77,8 +77,8 @@ func addWithWaitingTags(t *testing.T, users *userdb.Type, client redis.Universal
 	must(t, client.HSet(ctx, prefix+"user/uid:"+uid, "~fill", "ABCDEFGHIJKL i:tags").Err())
 }
 
-// TestPendingTags has entries whose tags are not written yet. A check must list them and change
-// nothing, a copy of the namespace must have the tags, and a repair or a reader must write them.
+// TestPendingTags creates entries whose tags are not written yet. A check must list the entries and
+// change nothing. A copy of the namespace must have the tags. A repair or a reader must write them.
 func TestPendingTags(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(manyClients)
@@ -182,7 +182,7 @@ func TestClusterDeletesInOpenSlot(t *testing.T) {
 }
 
 // TestTokensInOpenSlot issues and redeems tokens while the slot of their entry is being migrated:
-// while both are on the same node, and while they are on different ones.
+// first while the record of tokens is on the same node as the entry, then while it is on another.
 func TestTokensInOpenSlot(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), redistest.StartCluster(t)
@@ -237,7 +237,8 @@ func TestTokensInOpenSlot(t *testing.T) {
 }
 
 // TestHistoryInOpenSlot changes an entry while its slot is being migrated. The entry must keep a
-// history line of each change until the migration ends. Then the feed must get them, in order.
+// history line of each change until the migration ends. Then the lines must reach the history and
+// the feed.
 func TestHistoryInOpenSlot(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), redistest.StartCluster(t)

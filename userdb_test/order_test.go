@@ -35,8 +35,8 @@ type row struct {
 	value schema.Value
 }
 
-// compareRows compares rows in the order of the store, but computes it in another way. Of texts
-// with the same canonical form, those written canonically come last.
+// compareRows orders rows as the store does, but compares them in another way. Among texts with the
+// same canonical form, those that are written in that form come last.
 func compareRows(a, b row) int {
 	as, bs := a.value.Text(), b.value.Text()
 	return cmp.Or(compareValues(a.value, b.value), boolInt(canonical(as) == as)-boolInt(canonical(bs) == bs), strings.Compare(as, bs),
@@ -182,7 +182,8 @@ func compareListing(rt *rapid.T, t *testing.T, typ *userdb.Type, field string, r
 	wantBack(rt, t, typ, q, page, want)
 }
 
-// wantBack goes back from the last page to the first, and from each page on to the next one.
+// wantBack goes back from the last page to the first. From each page it also goes forward to the
+// next one, to check that page's cursor.
 func wantBack(rt *rapid.T, t *testing.T, typ *userdb.Type, q userdb.Query, page userdb.Page, want []string) {
 	at := len(want) - len(page.Entries)
 	for page.Prev != "" {

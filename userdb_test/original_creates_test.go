@@ -56,7 +56,8 @@ var createDeviations = []deviation{
 	{call: "create_user#111 ", what: "create", got: "name", reason: "the value is another entry's e-mail address (I2); the original accepted it"},
 }
 
-// newEntry returns an entry with the values that the original wrote, and the password that it got.
+// newEntry returns an entry with the values that the original wrote, and with the password that the
+// call gave.
 func (c call) newEntry(t *testing.T, typ schema.Type) (userdb.NewEntry, error) {
 	t.Helper()
 	n := userdb.NewEntry{UID: c.Outcome.UID, Facets: schema.Facets{}}

@@ -21,7 +21,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// originalDir holds records that the original program wrote, and its answers.
+// originalDir holds records that the original wrote, and its answers. The original is the npm
+// package coffeenode-userdb 0.0.10, whose records this store reads and writes.
 const originalDir = "../test/testdata/original"
 
 // originalSchema returns the schema of the original's own options.json.
@@ -133,6 +134,7 @@ func fromJavaScript(v any) any {
 	return v
 }
 
+// single returns the value of name, and whether v has that name and no other.
 func single(v map[string]any, name string) (any, bool) {
 	x, ok := v[name]
 	return x, ok && len(v) == 1
@@ -217,7 +219,8 @@ var originalDamage = []string{
 	"I2 user/name:alice@hotmail.com/~prk",
 }
 
-// deviations lists the cases that may differ, each of which must be used.
+// deviations lists the answers that differ from the original's. allUsed fails the test if one of
+// them does not.
 type deviations []deviation
 
 // allow reports whether a difference is in the list, and marks it as used.
@@ -298,8 +301,9 @@ func compareEntry(t *testing.T, users *userdb.Type, r read, f fixture) {
 // and the same everywhere.
 var loggedIn atomic.Bool
 
-// logins looks for an entry by each identifier, and tries its password by the first that finds it.
-// It tries a wrong password for some entries, and for those for which the original accepted one.
+// logins looks up an entry by its e-mail address and its name, and logs in with the first of them
+// that finds it. It also tries a wrong password for some entries, and for all entries for which the
+// original accepted one. It returns accepted or refused for each attempt.
 func logins(t *testing.T, users *userdb.Type, f fixture, r read, every, some bool) map[string]string {
 	t.Helper()
 	fields, by, got := f.fields(t), "", map[string]string{}

@@ -12,8 +12,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestRoundTripsOfPages counts the round trips of ordered pages. There must be at most two,
-// wherever the page begins and however many entries there are, which USERDB_ENTRIES sets.
+// TestRoundTripsOfPages checks that an ordered page takes at most two round trips, wherever it
+// begins and however many entries there are. The environment variable USERDB_ENTRIES sets the
+// number of entries.
 func TestRoundTripsOfPages(t *testing.T) {
 	entries := 2_000
 	if n, err := strconv.Atoi(os.Getenv("USERDB_ENTRIES")); err == nil {

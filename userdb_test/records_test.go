@@ -216,8 +216,8 @@ func (a *auditor) checkRecord(raw string, r record) {
 	}
 }
 
-// owner returns the key of the entry that an SRK names. Its value may go on with a space and a
-// token.
+// owner returns the key of the entry that the value of an SRK names. After that name, the value may
+// continue with a space and a token.
 func (a *auditor) owner(value string) string {
 	prk, _, _ := strings.Cut(value, " ")
 	return a.ns.String() + prk

@@ -16,19 +16,19 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A refusal is a state of a server in which it refuses commands. It begins with the entry u of
-// lossyStore.
+// A refusal describes a state of a server in which it refuses commands.
 type refusal struct {
-	prefix      string
+	prefix      string // the first word of the server's error
 	alternative string // other text that the error may have instead of the prefix
 	config      []string
 	begin       func(s *site, admin *redis.Conn)
 	end         func(s *site, admin *redis.Conn)
-	reads       bool   // reads are also refused
-	verbs       string // that are refused
+	reads       bool   // the server also refuses reads
+	verbs       string // names of the refused verbs, with spaces between them
 }
 
-// runCommands sends commands, each one a line, on a connection that the server does not refuse.
+// runCommands sends each command on a connection that the server does not refuse. A command has
+// spaces between its words.
 func runCommands(s *site, admin *redis.Conn, commands ...string) {
 	s.t.Helper()
 	for _, command := range commands {
@@ -42,7 +42,7 @@ func runCommands(s *site, admin *redis.Conn, commands ...string) {
 	}
 }
 
-// commands returns a function that sends commands.
+// commands returns a function that calls runCommands.
 func commands(lines ...string) func(s *site, admin *redis.Conn) {
 	return func(s *site, admin *redis.Conn) { runCommands(s, admin, lines...) }
 }
@@ -101,7 +101,7 @@ func reload(s *site, admin *redis.Conn) {
 	for !redis.HasErrorPrefix(s.raw.Ping(ctx).Err(), "LOADING") {
 		select {
 		case err := <-ended:
-			// The disk may be full, for example.
+			// The reload failed, for example because the disk is full.
 			s.t.Fatalf("reloading: %v", err)
 		default:
 			runtime.Gosched()
@@ -123,7 +123,9 @@ func reloaded(s *site, _ *redis.Conn) {
 	}
 }
 
-// refusedVerbs returns verbs that write, most of them to the entry u.
+// refusedVerbs returns verbs that write, by name. Most of them write to the entry u of lossyStore.
+// "touch" writes one plain facet to it, "touch-old" to an entry without a revision, and "bare"
+// creates an entry without facets.
 func refusedVerbs(ctx context.Context, users *userdb.Type) map[string]func() error {
 	return map[string]func() error{
 		"create": func() error {
@@ -163,7 +165,8 @@ func refusedVerbs(ctx context.Context, users *userdb.Type) map[string]func() err
 }
 
 // TestRefusingServer calls verbs while the server refuses commands. A refused verb must return
-// ErrUnavailable with the server's word and write nothing; all others must work.
+// ErrUnavailable with the first word of the server's error, and write nothing. Reads that the
+// server does not refuse must work.
 func TestRefusingServer(t *testing.T) {
 	for _, r := range refusals {
 		t.Run(r.prefix, func(t *testing.T) {
@@ -221,7 +224,7 @@ func (s *site) noticeClosedConnections() {
 	}
 }
 
-// wantRefused checks that err is ErrUnavailable with the server's word.
+// wantRefused checks that err is ErrUnavailable with the first word of the server's error.
 func (r refusal) wantRefused(t *testing.T, what string, err error) {
 	t.Helper()
 	if r.alternative != "" && err != nil && strings.Contains(err.Error(), r.alternative) {
@@ -266,8 +269,8 @@ func (t *tap) afterWrite(do func()) {
 	})
 }
 
-// TestNarrowRights takes one command at a time from the store's user. A verb that needs the command
-// must fail with the server's word, and not return an empty answer.
+// TestNarrowRights forbids the store's user one command at a time. A verb that needs the command
+// must fail with the server's error, and not return an empty answer.
 func TestNarrowRights(t *testing.T) {
 	s := startServer(t)
 	users := lossyStore(t, s)

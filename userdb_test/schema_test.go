@@ -20,8 +20,8 @@ func wideSchemaWith(change func(*schema.Type)) schema.Schema {
 	return s
 }
 
-// schemaChanges lists schemas that differ from wideSchema, and the words of the error if a program
-// cannot use one while the other is stored.
+// schemaChanges lists schemas to use while wideSchema is stored. If the store must refuse a schema,
+// words lists what the error must contain.
 var schemaChanges = []struct {
 	name   string
 	schema schema.Schema
@@ -56,7 +56,7 @@ var schemaChanges = []struct {
 	{"another primary field", wideSchemaWith(func(t *schema.Type) { t.Primary = "number" }), []string{"primary field", "number"}},
 }
 
-// writeVerbs returns the verbs that write. There is an entry u, with name n.
+// writeVerbs returns the verbs that write, by name. Most of them write to the entry with name n.
 func writeVerbs(t *testing.T, users *userdb.Type) map[string]func() error {
 	t.Helper()
 	ctx := t.Context()

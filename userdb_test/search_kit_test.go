@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An explorer runs the verbs of several actors in all orders of their commands that its budget of
-// preemptions allows: how often an actor is stopped before a command while others continue. Every
-// order is a new execution, on an entry of its own.
+// An explorer runs the verbs of several actors in many orders of their commands. A preemption stops
+// an actor before a command while others continue. The explorer tries all orders with at most the
+// given number of preemptions. Every order is a new execution, on an entry of its own.
 type explorer struct {
 	start         func(*execution) // starts the actors of an execution
 	verify        func() string    // returns what is wrong after an execution, or ""
@@ -42,13 +42,13 @@ type execution struct {
 
 // A choice is a moment of an execution: who could continue, and who did.
 type choice struct {
-	options     []int // actors, the one of the last step first, or timePasses
+	options     []int // actors, beginning with that of the last step, and timePasses
 	chosen      int   // index into options
 	mayPreempt  bool  // the first option is the actor of the last step
 	preemptions int   // before this choice
 }
 
-// timePasses stands for an actor in a choice after which time goes by.
+// timePasses is the option in which no actor continues and time passes.
 const timePasses = -1
 
 // An actor runs verbs, one after the other.
@@ -172,7 +172,7 @@ func (x *execution) options(last int) []int {
 	return ready
 }
 
-// step lets an actor send one command, or lets time go by for those that sleep.
+// step lets an actor send one command, or lets time pass for those that sleep.
 func (x *execution) step(id int) {
 	if id == timePasses {
 		time.Sleep(time.Second)
@@ -191,7 +191,7 @@ func (x *execution) step(id int) {
 	synctest.Wait()
 }
 
-// run makes the choices of prefix, and after them runs on without a preemption.
+// run makes the choices of prefix, and then continues without a preemption to the end.
 func (x *execution) run(prefix []int) {
 	synctest.Wait()
 	last, used := 0, 0
@@ -211,7 +211,7 @@ func (x *execution) run(prefix []int) {
 	}
 }
 
-// nextPrefix returns the choices with which the next execution begins, nil after the last one.
+// nextPrefix returns the choices with which the next execution begins, or nil after the last one.
 func (x *execution) nextPrefix(maxPreemptions int) []int {
 	for at := len(x.choices) - 1; at >= 0; at-- {
 		c := x.choices[at]

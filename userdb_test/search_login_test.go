@@ -88,7 +88,7 @@ func newLoginStore(t *testing.T, engine, hash string, scenario []string) (*login
 	s.raw.AddHook(turnHook{})
 	_, err = s.users.Create(t.Context(), userdb.NewEntry{UID: "first", Facets: schema.Texts("name", "first"), Password: "Ppassword"})
 	must(t, err)
-	// Only the first login creates some of the records.
+	// Log in once before, because only the first login creates some of the records.
 	_, err = s.users.Login(t.Context(), "first", "Ppassword", userdb.Attempt{})
 	must(t, err)
 	return s, db
@@ -205,7 +205,7 @@ func (d *loginExecution) report(format string, args ...any) {
 	}
 }
 
-// verify returns what is wrong after an execution, "" for nothing.
+// verify returns what is wrong after an execution, or "" if nothing is.
 func (s *loginStore) verify() string {
 	d := s.current
 	for _, one := range d.completed {
@@ -267,7 +267,7 @@ func (d *loginExecution) verifySession(one completed) {
 	}
 }
 
-// operationsOf returns the operations of an actor, "" if by is negative.
+// operationsOf returns the operations of an actor, or "" if by is negative.
 func (d *loginExecution) operationsOf(by int) string {
 	if by < 0 {
 		return ""
@@ -378,8 +378,8 @@ func exploreScenario(
 
 // TestLoginInterleavings runs logins, both with a hash that they replace and with one that they
 // keep, in all orders of their commands and those of others. It allows two preemptions if there are
-// two actors, and one if there are three; make search allows one more. After its last command, no
-// login may have succeeded for an entry that cannot log in.
+// two actors, and one if there are three; make search allows one more. A login must not succeed if
+// the entry cannot log in any more after the login's last command.
 func TestLoginInterleavings(t *testing.T) {
 	for _, engine := range []string{"single", "cluster"} {
 		t.Run(engine, func(t *testing.T) {
@@ -408,10 +408,10 @@ type mutant struct {
 	name      string
 	operation string // the verb
 	scenario  []string
-	tried     bool // only after the verb has tried to write a hash
+	tried     bool // the safeguard is missing only after the verb has tried to write a hash
 	read      func(now map[string]string, began entryState) map[string]string
 	write     func(d *loginExecution, args []any)
-	keptHash  bool   // logins that keep the hash also have the safeguard
+	keptHash  bool   // verbs that keep the hash also have the safeguard
 	violation string // how the violation begins
 }
 
@@ -549,7 +549,7 @@ func acceptAnyRevision(d *loginExecution, args []any) {
 	}
 }
 
-// tamper returns the tamper that takes the safeguard out, nil for no mutant.
+// tamper returns the tamper that removes the mutant's safeguard. It returns nil if m is nil.
 func (m *mutant) tamper(s *loginStore) *tamper {
 	if m == nil {
 		return nil
@@ -580,7 +580,8 @@ func (m *mutant) tamper(s *loginStore) *tamper {
 	}
 }
 
-// TestLoginMutations takes out one safeguard after another. The explorer must find a violation.
+// TestLoginMutations runs each mutant, which lacks one safeguard. The explorer must find a
+// violation.
 func TestLoginMutations(t *testing.T) {
 	for _, engine := range []string{"single", "cluster"} {
 		for _, m := range mutants {

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestSecurityPage checks that every row of the tables in docs/security.md names tests that show
-// it, or says that there are none. A row's tests must be in the package that it names, others
-// anywhere.
+// TestSecurityPage checks the names of tests in docs/security.md. Every row of its tables must name
+// the tests that show the row's claim, or have a dash. A test in a row must exist in the package
+// whose letter stands before it, and any other test in any package.
 func TestSecurityPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/security.md")
 	must(t, err)

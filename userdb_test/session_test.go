@@ -142,8 +142,8 @@ type sessionEnd struct {
 	do   func(ctx context.Context, g *gate) error
 }
 
-// sessionEnds lists these verbs. After each, no session can be started from an earlier login
-// either.
+// sessionEnds lists the verbs that end all sessions. After each of them, a login from before it
+// cannot start a session.
 var sessionEnds = []sessionEnd{
 	{"end all", func(ctx context.Context, g *gate) error { return errOf(g.users.EndSessions(ctx, uid("alice"))) }},
 	{"set password", func(ctx context.Context, g *gate) error {
@@ -177,8 +177,8 @@ var sessionEnds = []sessionEnd{
 	}},
 }
 
-// TestSessionEnds checks that these verbs end all sessions, and that none can be started from an
-// earlier login.
+// TestSessionEnds checks that each of sessionEnds ends all sessions, and that none can be started
+// from an earlier login.
 func TestSessionEnds(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for _, before := range []string{"with sessions", "without"} {
@@ -224,7 +224,7 @@ func (g *gate) recreateAlice() {
 	g.add("alice", alicePassword)
 }
 
-// TestOwnSession checks that a session can be started with the entry that a verb returned, also if
+// TestOwnSession checks that a session can be started with the entry that a verb returned, even if
 // the verb ended all sessions.
 func TestOwnSession(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
@@ -257,8 +257,8 @@ func TestOwnSession(t *testing.T) {
 			}
 			begin(made, e, err)
 		}
-		// Other changes end no session, and a session can be started from a login before a few of
-		// them.
+		// Other changes end no session. A session can be started from a login even if a few of them
+		// were made after the login.
 		_, secret := g.startSession(userdb.SessionOptions{})
 		g.add("bob", "battery staple bob")
 		bob, err := g.users.Login(ctx, "bob", "battery staple bob", userdb.Attempt{})
@@ -277,7 +277,7 @@ func TestOwnSession(t *testing.T) {
 }
 
 // TestSessionTimes checks that a session ends when it was not used for its idle time, or when its
-// life is over, and that its record then expires.
+// lifetime is over, and that its record then expires.
 func TestSessionTimes(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		_, idle := g.startSession(userdb.SessionOptions{IdleTimeout: 10 * time.Minute})
@@ -322,8 +322,8 @@ func TestSessionTimes(t *testing.T) {
 	})
 }
 
-// TestEndedSessionsIfClockGoesBack ends sessions that have expired already, and sets the clock
-// back. They must stay ended.
+// TestEndedSessionsIfClockGoesBack ends sessions that have expired already, and then sets the clock
+// back. The sessions must stay ended.
 func TestEndedSessionsIfClockGoesBack(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for name, end := range map[string]func(s userdb.Session, secret string) error{
@@ -582,7 +582,8 @@ func TestSessionRecords(t *testing.T) {
 	})
 }
 
-// TestSessionsOfOthers checks that a secret is valid only as it is, and only for its own entry.
+// TestSessionsOfOthers checks that a secret is valid only if it is unchanged, and only for its own
+// entry.
 func TestSessionsOfOthers(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
@@ -634,7 +635,8 @@ func TestSessionsWhileWritesAreRefused(t *testing.T) {
 	}
 }
 
-// TestSessionsInUnwritableFile checks the same for a file that cannot be written.
+// TestSessionsInUnwritableFile checks that sessions can be found while the file of a store cannot
+// be written, and that none can be started.
 func TestSessionsInUnwritableFile(t *testing.T) {
 	dir := t.TempDir()
 	g := newGate(embeddedSite(t, "file:"+filepath.Join(dir, "db")), gateOptions())
@@ -642,7 +644,7 @@ func TestSessionsInUnwritableFile(t *testing.T) {
 	_, secret := g.startSession(userdb.SessionOptions{})
 	e := g.find("alice")
 	g.advance(2 * time.Minute) // so that the next lookup stores when the session was seen
-	// With a folder of its name, the temporary file cannot be created.
+	// The store cannot create its temporary file while a folder has that name.
 	blocked := filepath.Join(dir, "db.tmp", "inside")
 	must(t, os.MkdirAll(blocked, 0o700))
 	g.wantSession("refused", secret)
@@ -662,12 +664,12 @@ func (g *gate) find(name string) userdb.Entry {
 	return e
 }
 
-// An accountSet is a number of accounts whose sessions are looked up while they end.
+// An accountSet holds accounts whose sessions are looked up while they end.
 type accountSet struct {
 	users        *userdb.Type
 	secrets      [][]string      // by account
-	acknowledged [][]atomic.Bool // by account and session: its end is acknowledged
-	ending       []atomic.Bool   // by account: its end has begun
+	acknowledged [][]atomic.Bool // by account and session: a verb has returned that ended it
+	ending       []atomic.Bool   // by account: a verb that ends its sessions has begun
 }
 
 // newAccountSet creates accounts with ten sessions each.
@@ -736,7 +738,7 @@ func (c *accountSet) end(ctx context.Context, i int) (err error) {
 	return err
 }
 
-// run ends the sessions while they are looked up.
+// run looks up random sessions while it ends them and calls meanwhile.
 func (c *accountSet) run(t *testing.T, meanwhile func()) {
 	t.Helper()
 	var askers, enders errgroup.Group
@@ -792,7 +794,7 @@ func TestManySessions(t *testing.T) {
 	})
 }
 
-// TestManySessionsMove does the same while the slots of a cluster move.
+// TestManySessionsMove looks up sessions while they end and their slots move to other nodes.
 func TestManySessionsMove(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -811,7 +813,7 @@ func TestLostSessionReplies(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
 		for _, done := range []bool{true, false} {
-			for lost := range 4 { // of the commands of each verb
+			for lost := range 4 { // index of the lost command among those of a verb
 				verb := func(do func() error) {
 					t.Helper()
 					n := 0

@@ -46,7 +46,7 @@ var obstacles = []obstacle{
 	}, func(s userdb.LoginStatus) bool { return s.Identifiers == 0 }},
 }
 
-// setHash writes a password hash past the store.
+// setHash writes a password hash directly to Redis. If hash is "", it removes the password.
 func (g *gate) setHash(uid, hash string) {
 	g.t.Helper()
 	prk, err := recordkey.PRK("user", "uid", uid)
@@ -57,7 +57,7 @@ func (g *gate) setHash(uid, hash string) {
 	}
 }
 
-// TestStanding checks, for every obstacle and every pair of them, that Standing agrees with the
+// TestStanding checks, for every obstacle and every pair of them, that LoginStatus agrees with the
 // answer of Login to the right password.
 func TestStanding(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
@@ -83,8 +83,8 @@ func TestStanding(t *testing.T) {
 	})
 }
 
-// checkStanding creates an entry with some obstacles, and compares its Standing with the answer of
-// Login.
+// checkStanding creates an entry with some obstacles, and compares its LoginStatus with the answer
+// of Login.
 func (g *gate) checkStanding(uid string, some []obstacle) {
 	g.t.Helper()
 	ctx := g.t.Context()
@@ -135,7 +135,7 @@ func (g *gate) checkStanding(uid string, some []obstacle) {
 	}
 }
 
-// TestStandingDetails checks that Standing returns the familiar origins, the last login and the
+// TestStandingDetails checks that LoginStatus returns the familiar origins, the last login and the
 // valid tokens.
 func TestStandingDetails(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {

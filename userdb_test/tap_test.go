@@ -22,7 +22,7 @@ type passage func(ctx context.Context, cmds []redis.Cmder, send func() error) er
 
 var _ redis.Hook = (*tap)(nil)
 
-// set makes p handle every further round trip. If p is nil, they are sent unseen.
+// set makes p handle every further round trip. If p is nil, the tap only forwards them.
 func (t *tap) set(p passage) {
 	if p == nil {
 		t.pass.Store(nil)
@@ -76,7 +76,8 @@ func (t *tap) count(do func()) (roundTrips int64) {
 	return n.Load()
 }
 
-// isWrite reports whether a command is a script on an entry, which is how the store changes one.
+// isWrite reports whether a command runs a script on an entry. The store
+// writes entries in no other way.
 func isWrite(cmds []redis.Cmder) bool {
 	name, args := strings.ToLower(cmds[0].Name()), cmds[0].Args()
 	if name != "evalsha" && name != "eval" || len(args) < 4 {
@@ -97,8 +98,8 @@ func argument(arg any) string {
 	return ""
 }
 
-// lose loses the next n writes: they return err. The server carries them out if done is set. It
-// calls at, unless nil, at every loss.
+// lose makes the next n writes fail with err. If done is set, the server carries them out and only
+// their replies are lost. If at is not nil, lose calls it at every loss.
 func (t *tap) lose(n int, done bool, err error, at func(loss int)) {
 	var lost atomic.Int64
 	t.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {

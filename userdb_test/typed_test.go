@@ -43,8 +43,8 @@ type work struct {
 	Notes  []string         `userdb:"notes"`
 }
 
-// profileSchema returns the schema of profile's tags, with tags and another field that profile does
-// not have.
+// profileSchema returns the schema that profile's struct tags declare. It adds a field and a
+// tertiary record that profile does not have.
 func profileSchema(t testingT) schema.Schema {
 	typ, err := schema.From[profile]()
 	must(t, err)
@@ -127,7 +127,7 @@ func TestTypedVerbs(t *testing.T) {
 }
 
 // TestTypedWritesWhatChanged checks that Save and Update send only the facets that changed, and
-// leave others alone, also those that the struct does not have.
+// keep all others, including those that the struct does not have.
 func TestTypedWritesWhatChanged(t *testing.T) {
 	verbs := map[string]func(ctx context.Context, profiles *userdb.Typed[profile], mine profile, edit func(*profile) error) (profile, error){
 		"Save": func(ctx context.Context, profiles *userdb.Typed[profile], mine profile, edit func(*profile) error) (profile, error) {
@@ -397,8 +397,8 @@ func TestTypedListings(t *testing.T) {
 	})
 }
 
-// TestTypedAndOtherVerbs passes structs to verbs that take entries, by New, and their results back,
-// by Read.
+// TestTypedAndOtherVerbs converts structs with NewEntry for verbs that take entries, and converts
+// the results back with FromEntry.
 func TestTypedAndOtherVerbs(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, profiles := s.typedUsers()
@@ -449,7 +449,8 @@ func TestTypedAfterExport(t *testing.T) {
 	})
 }
 
-// TestTypedRoundTrips checks that structs need no more round trips than entries.
+// TestTypedRoundTrips checks that Find and Save take as many round trips with structs as with
+// entries.
 func TestTypedRoundTrips(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, profiles := s.typedUsers()

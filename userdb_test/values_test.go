@@ -45,8 +45,8 @@ func isRefusal(err error) bool {
 		func(kind error) bool { return errors.Is(err, kind) })
 }
 
-// TestNaughtyStrings uses them for everything that a caller can name. Each must be refused by a
-// rule, or be returned as it was written.
+// TestNaughtyStrings uses naughty strings as UIDs, tags, field names and values. Each must be
+// refused by a rule, or be returned as it was written.
 func TestNaughtyStrings(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -118,7 +118,8 @@ func naughtyTags(t *testing.T, users *userdb.Type, e userdb.Entry, want []string
 	}
 }
 
-// TestNaughtyHints uses them as hints and patterns in a store with one innocent entry.
+// TestNaughtyHints uses naughty strings as hints and patterns in a store with one innocent entry.
+// None may match that entry.
 func TestNaughtyHints(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
@@ -160,7 +161,7 @@ func naughtyPattern(t *testing.T, db *userdb.DB, text string) {
 	}
 }
 
-// TestNaughtyPasswords sets them as passwords and logs in with them.
+// TestNaughtyPasswords sets naughty strings as passwords and logs in with them.
 func TestNaughtyPasswords(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -210,7 +211,7 @@ func TestParallelCreatesOfOneMap(t *testing.T) {
 	})
 }
 
-// TestUIDs creates entries with UIDs of a generator that returns taken and empty ones.
+// TestUIDs creates entries with UIDs from a generator that also returns taken and empty ones.
 func TestUIDs(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		given := []string{"taken", "taken", "", "free"}
@@ -269,8 +270,8 @@ func TestRandomUIDs(t *testing.T) {
 	}
 }
 
-// TestRulesOfThePrimaryField checks that UIDs, also generated ones, must follow the rules of the
-// primary field.
+// TestRulesOfThePrimaryField checks that UIDs, including generated ones, must follow the rules of
+// the primary field.
 func TestRulesOfThePrimaryField(t *testing.T) {
 	sc := wideSchema(schema.FoldCasefold)
 	typ := sc.Types["user"]

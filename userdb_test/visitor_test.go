@@ -62,8 +62,8 @@ func addVisitorAccounts(g *gate) {
 	_, _ = g.users.Invite(g.t.Context(), "email", "warm@example.com", userdb.Token{Lifetime: time.Minute}, userdb.Attempt{Origin: "warm"})
 }
 
-// TestVisitorsSeeNoDifference checks that every visitor's call makes the same number of hashes and
-// round trips.
+// TestVisitorsSeeNoDifference checks that calls for all visitors compute the same number of hashes
+// and take the same number of round trips.
 func TestVisitorsSeeNoDifference(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		addVisitorAccounts(g)
@@ -108,8 +108,9 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 	})
 }
 
-// TestVisitorsWriteAlike checks that every visitor's call writes with the same number of commands.
-// If Redis syncs its log, a write takes longer than a read.
+// TestVisitorsWriteAlike checks that calls for all visitors send the same number of commands that
+// write. If Redis syncs its append-only file, a write takes longer than a read, so that another
+// number would show whether an account exists.
 func TestVisitorsWriteAlike(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		addVisitorAccounts(g)
@@ -189,8 +190,8 @@ func TestInvitedAddress(t *testing.T) {
 	})
 }
 
-// TestChangesAreLimited checks that at most three tokens an hour change an address to the same one,
-// whichever accounts ask for them and however it is spelled.
+// TestChangesAreLimited checks that at most three tokens an hour are issued that change an address
+// to the same new one, whichever accounts ask for them and however the new address is spelled.
 func TestChangesAreLimited(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.add("bob", "battery staple 9")
@@ -214,9 +215,9 @@ func TestChangesAreLimited(t *testing.T) {
 	})
 }
 
-// TestVisitorLimits makes many calls at once. The limits must hold for tokens and for invitations
-// of an identifier, in any spelling, and for both together of an origin. An hour later calls must
-// succeed again.
+// TestVisitorLimits makes many calls at once. One limit holds for the tokens of an identifier in
+// all its spellings, and another for its invitations. One limit holds for all calls of an origin.
+// An hour later, calls must succeed again.
 func TestVisitorLimits(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ask := func(n int, identifier, origin func(i int) string) (tokens, invitations int) {
