@@ -24,9 +24,9 @@ func wantTags(t *testing.T, what string, users *userdb.Type, uid string, want ..
 	}
 }
 
-// TestUnfinishedFill changes the tags of entries whose first tags have not been written yet. Each
-// change must write them first, so that they do not reappear later.
-func TestUnfinishedFill(t *testing.T) {
+// TestChangeOfUnwrittenTags changes the tags of entries whose first tags have not been written yet.
+// Each change must write them first, so that they do not reappear later.
+func TestChangeOfUnwrittenTags(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
 		for name, tt := range map[string]struct {
@@ -67,7 +67,7 @@ func TestCreateInheritsNothing(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
 		add(t, users, "first")
-		leave := func(uid string) {
+		leaveRecords := func(uid string) {
 			t.Helper()
 			prk := "user/uid:" + uid
 			must(t, errors.Join(
@@ -94,7 +94,7 @@ func TestCreateInheritsNothing(t *testing.T) {
 				return errOf(transfer.Import(ctx, s.first, strings.NewReader(line), transfer.ImportOptions{}))
 			},
 		} {
-			leave(name)
+			leaveRecords(name)
 			must(t, create(name))
 			var want []string
 			if name == "tagged" || name == "imported" {
@@ -103,7 +103,7 @@ func TestCreateInheritsNothing(t *testing.T) {
 			wantTags(t, name, users, name, want...)
 			h := hints.UID(name)
 			if items, err := users.List(h, "notes").Items(ctx, 0, -1); err != nil || len(items) > 0 {
-				t.Errorf("%s: notes %q, %v", name, items, err)
+				t.Errorf("%s: got notes %q, %v; want none", name, items, err)
 			}
 			if n := s.raw.Exists(ctx, "user/uid:"+name+"/bio", "~/throttle/user/uid/"+name).Val(); n != 0 {
 				t.Errorf("%s: the old bio or throttle record remains", name)

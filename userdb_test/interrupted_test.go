@@ -21,12 +21,12 @@ func everyVerb(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[strin
 	u := hints.UID("u")
 	before.Put("age", schema.Number(1))
 	return map[string]func(ctx context.Context) error{
-		"ping":       db.Ping,
-		"find":       func(ctx context.Context) error { _, err := users.Find(ctx, u); return err },
-		"find by *":  func(ctx context.Context) error { _, err := users.Find(ctx, hints.Any("n")); return err },
-		"exhaustive": func(ctx context.Context) error { _, err := users.FindExhaustive(ctx, hints.Any("nobody")); return err },
-		"exists":     func(ctx context.Context) error { _, err := users.Exists(ctx, u); return err },
-		"type-free":  func(ctx context.Context) error { _, err := db.Find(ctx, u.Of("user")); return err },
+		"ping":                db.Ping,
+		"find":                func(ctx context.Context) error { _, err := users.Find(ctx, u); return err },
+		"find by *":           func(ctx context.Context) error { _, err := users.Find(ctx, hints.Any("n")); return err },
+		"exhaustive":          func(ctx context.Context) error { _, err := users.FindExhaustive(ctx, hints.Any("nobody")); return err },
+		"exists":              func(ctx context.Context) error { _, err := users.Exists(ctx, u); return err },
+		"find without a type": func(ctx context.Context) error { _, err := db.Find(ctx, u.Of("user")); return err },
 		"find all": func(ctx context.Context) error {
 			for _, err := range users.FindAll(ctx, u, hints.Any("n")) {
 				return err
@@ -41,14 +41,14 @@ func everyVerb(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[strin
 		},
 		"page":  func(ctx context.Context) error { _, err := users.Page(ctx, userdb.Query{}); return err },
 		"count": func(ctx context.Context) error { _, err := users.Count(ctx, userdb.Query{}); return err },
-		"keys": func(ctx context.Context) error {
+		"list keys": func(ctx context.Context) error {
 			for _, err := range inspect.Keys(ctx, db, "*") {
 				return err
 			}
 			return nil
 		},
-		"members": func(ctx context.Context) error { _, err := users.Tags(u).Members(ctx); return err },
-		"login":   func(ctx context.Context) error { _, err := users.Login(ctx, "n", "x", userdb.Attempt{}); return err },
+		"list tags": func(ctx context.Context) error { _, err := users.Tags(u).Members(ctx); return err },
+		"login":     func(ctx context.Context) error { _, err := users.Login(ctx, "n", "x", userdb.Attempt{}); return err },
 		"create": func(ctx context.Context) error {
 			_, err := users.Create(ctx, userdb.NewEntry{Password: "correct horse"})
 			return err
@@ -58,12 +58,12 @@ func everyVerb(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[strin
 			_, err := users.Update(ctx, u, func(e *userdb.Entry) error { e.Drop("job"); return nil })
 			return err
 		},
-		"delete":       func(ctx context.Context) error { return users.Delete(ctx, u) },
-		"add tags":     func(ctx context.Context) error { _, err := users.Tags(u).Add(ctx, "x"); return err },
-		"append":       func(ctx context.Context) error { _, err := users.List(u, "notes").Append(ctx, "x"); return err },
-		"put":          func(ctx context.Context) error { return users.Hash(u, "settings").Put(ctx, "a", "b") },
-		"set password": func(ctx context.Context) error { return errOf(users.SetPassword(ctx, u, "correct horse")) },
-		"remove keys":  func(ctx context.Context) error { _, err := inspect.RemoveKeys(ctx, db, "user/uid:*"); return err },
+		"delete":        func(ctx context.Context) error { return users.Delete(ctx, u) },
+		"add tags":      func(ctx context.Context) error { _, err := users.Tags(u).Add(ctx, "x"); return err },
+		"append a note": func(ctx context.Context) error { _, err := users.List(u, "notes").Append(ctx, "x"); return err },
+		"put a setting": func(ctx context.Context) error { return users.Hash(u, "settings").Put(ctx, "a", "b") },
+		"set password":  func(ctx context.Context) error { return errOf(users.SetPassword(ctx, u, "correct horse")) },
+		"remove keys":   func(ctx context.Context) error { _, err := inspect.RemoveKeys(ctx, db, "user/uid:*"); return err },
 	}
 }
 
@@ -165,7 +165,7 @@ func TestCrash(t *testing.T) {
 		s.inspect(t)
 	}
 	if len(acknowledged) < 100 {
-		t.Errorf("only %d creates were acknowledged", len(acknowledged))
+		t.Errorf("%d creates were acknowledged, want at least 100", len(acknowledged))
 	}
 }
 
@@ -213,10 +213,10 @@ func wantComplete(t *testing.T, users *userdb.Type, e userdb.Entry) {
 	}
 	for _, h := range []hints.Hint{hints.Any("n " + e.UID()), hints.Field("email", "e "+e.UID())} {
 		if found, err := users.Find(t.Context(), h); err != nil || found.UID() != e.UID() {
-			t.Errorf("%s: found %v, %v", e.UID(), found, err)
+			t.Errorf("find %v: got %v, %v; want %s", h, found, err, e.UID())
 		}
 	}
 	if members, err := users.Tags(hints.UID(e.UID())).Members(t.Context()); err != nil || len(members) != 2 {
-		t.Errorf("%s: tags %q, %v", e.UID(), members, err)
+		t.Errorf("%s: got tags %q, %v; want two", e.UID(), members, err)
 	}
 }

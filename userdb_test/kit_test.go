@@ -80,7 +80,7 @@ func newSite(t *testing.T, url string, lacks map[trait]string) *site {
 
 func embeddedSite(t *testing.T, url string) *site {
 	lacks := map[trait]string{
-		ownProcess:  "the store runs inside the test, and cannot be stopped without it",
+		ownProcess:  "the store runs inside the test process, and cannot be stopped alone",
 		manyClients: "the store has a single client, which it creates itself",
 	}
 	if strings.HasPrefix(url, "file:") {

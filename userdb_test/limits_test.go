@@ -37,7 +37,7 @@ func TestLimits(t *testing.T) {
 		{"a name of 1 KiB and a byte", userdb.NewEntry{Facets: schema.Texts("name", xs(maxCrumb+1))}, "name"},
 		{"a name of 1 KiB that needs escapes", userdb.NewEntry{Facets: schema.Texts("name", strings.Repeat("{", maxCrumb))}, "none"},
 		{"a name whose canonical form is longer", userdb.NewEntry{Facets: schema.Texts("name", strings.Repeat("\ufdfa", 300))}, "name"},
-		{"a name that is canonically empty", userdb.NewEntry{Facets: schema.Texts("name", " \t\u3000")}, "name"},
+		{"a name whose canonical form is empty", userdb.NewEntry{Facets: schema.Texts("name", " \t\u3000")}, "name"},
 		{"a job of 1 KiB", userdb.NewEntry{Facets: schema.Texts("job", xs(maxCrumb))}, "none"},
 		{"a job of 1 KiB and a byte", userdb.NewEntry{Facets: schema.Texts("job", xs(maxCrumb+1))}, "job"},
 		{"an empty job", userdb.NewEntry{Facets: schema.Texts("job", "")}, "job"},
@@ -70,12 +70,12 @@ func TestLimits(t *testing.T) {
 			must(t, err)
 			for f, v := range c.entry.Facets {
 				if got.Text(f) != v.Text() {
-					t.Errorf("%s: read %d bytes", c.name, len(got.Text(f)))
+					t.Errorf("%s: read a value of %d bytes, want %d", c.name, len(got.Text(f)), len(v.Text()))
 				}
 			}
 			if name := got.Text("name"); name != "" {
 				if by, err := users.Find(t.Context(), hints.Any(name)); err != nil || by.UID() != e.UID() {
-					t.Errorf("%s: not found: %v", c.name, err)
+					t.Errorf("%s: find by name: got %v, %v", c.name, by, err)
 				}
 			}
 			must(t, users.Delete(t.Context(), hints.UID(e.UID())))
@@ -139,7 +139,7 @@ func TestManyFacets(t *testing.T) {
 		must(t, err)
 		n, first, last := len(slices.Collect(got.Fields())), got.Text("g02199"), got.Text("f02200")
 		if n != 2302 || first != "g02199" || last != "f02200" || got.Rev() != e.Rev() {
-			t.Errorf("read %d facets, g02199 %q, f02200 %q", n, first, last)
+			t.Errorf("read %d facets, g02199 %q, f02200 %q at revision %s; want 2302 at %s", n, first, last, got.Rev(), e.Rev())
 		}
 	})
 }
@@ -183,7 +183,7 @@ func TestManyMembers(t *testing.T) {
 		must(t, users.Delete(ctx, u))
 		for key := range s.dump(ctx) {
 			if strings.Contains(key, "tags") || strings.Contains(key, "u/") && !strings.HasPrefix(key, "~/") {
-				t.Errorf("still there: %s", key)
+				t.Errorf("after the delete, this record is still there: %s", key)
 			}
 		}
 	})
@@ -197,7 +197,7 @@ func TestLongHints(t *testing.T) {
 			for what, h := range map[string]hints.Hint{"*": hints.Any(xs(n)), "UID": hints.UID(xs(n)), "field": hints.Field("name", xs(n))} {
 				_, err := users.Find(t.Context(), h)
 				if !errors.Is(err, userdb.ErrNotFound) && !errors.Is(err, hints.ErrHint) {
-					t.Errorf("%s of %d bytes: %v", what, n, err)
+					t.Errorf("%s of %d bytes: got %v, want ErrNotFound or ErrHint", what, n, err)
 				}
 			}
 			_, err := users.Login(t.Context(), xs(n), "x", userdb.Attempt{Origin: xs(n)})

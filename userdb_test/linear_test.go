@@ -233,8 +233,8 @@ func checkLinearizable(t *testing.T, users *userdb.Type, rounds int) (refused ma
 	return refused
 }
 
-// linearValue matches the key of an SRK, and captures the number of the round that wrote it.
-var linearValue = regexp.MustCompile(`^user/[a-z]+:[a-z]([0-9]+)/~prk$`)
+// roundInSRK matches the key of an SRK, and captures the number of the round that wrote it.
+var roundInSRK = regexp.MustCompile(`^user/[a-z]+:[a-z]([0-9]+)/~prk$`)
 
 func linearRounds() int {
 	if n, err := strconv.Atoi(os.Getenv("USERDB_LINEAR_ROUNDS")); err == nil {
@@ -329,7 +329,7 @@ func TestLinearizable(t *testing.T) {
 			end()
 			t.Logf("calls by round that were refused or whose outcome is unknown: %v", refused)
 			wantRepairable(t, db, func(p check.Problem) bool {
-				of := linearValue.FindStringSubmatch(p.Key)
+				of := roundInSRK.FindStringSubmatch(p.Key)
 				return strings.HasPrefix(tt.name, "cluster") && isLeftover(p) && of != nil && refused[of[1]] > 0
 			})
 		})

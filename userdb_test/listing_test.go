@@ -117,7 +117,7 @@ func checkPages(t *testing.T, users *userdb.Type, q userdb.Query, want []string)
 			return findMissing(got, want)
 		}
 		if pages > 10_000 {
-			return errors.New("no end of pages")
+			return errors.New("the listing has more than 10,000 pages")
 		}
 	}
 }
@@ -170,9 +170,9 @@ func TestPageSizes(t *testing.T) {
 	})
 }
 
-// TestMostRead checks that a page ends after MaxRead entries were read, even if none was selected,
+// TestMaxRead checks that a page ends after MaxRead entries were read, even if none was selected,
 // and that the pages together have all selected entries.
-func TestMostRead(t *testing.T) {
+func TestMaxRead(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: orderedSchema()}), "user")
 		var want []string
@@ -228,8 +228,8 @@ func TestSparseListing(t *testing.T) {
 		// No type declares these records, so the final check would report them.
 		defer each(func(pipe redis.Pipeliner, key string) { pipe.Unlink(t.Context(), key) })
 		add(t, users, "u", "name", "n")
-		for _, most := range []int{0, 100} {
-			q := userdb.Query{Limit: 1, MaxRead: most}
+		for _, maxRead := range []int{0, 100} {
+			q := userdb.Query{Limit: 1, MaxRead: maxRead}
 			var found []userdb.Entry
 			pages := 0
 			trips := s.tap.count(func() {
@@ -241,7 +241,7 @@ func TestSparseListing(t *testing.T) {
 				}
 			})
 			if len(found) != 1 || trips > 100 || pages > 10 {
-				t.Errorf("found %d entries in %d pages and %d round trips", len(found), pages, trips)
+				t.Errorf("MaxRead %d: found %d entries in %d pages and %d round trips; want 1 in at most 10 and 100", maxRead, len(found), pages, trips)
 			}
 		}
 	})
@@ -261,8 +261,8 @@ func TestCursors(t *testing.T) {
 			good + "x", "." + good, strings.Repeat("A", 2<<20), "..." + good, "🙂", "user/uid:u",
 		}
 		queries := map[string]userdb.Query{
-			"all": {}, "index": {Where: schema.Texts("job", "steady")}, "tag": {Tags: []string{"t"}},
-			"one": {Where: schema.Texts("name", "n")}, "uid": {Where: schema.Texts("uid", "u")},
+			"all": {}, "by index": {Where: schema.Texts("job", "steady")}, "by tag": {Tags: []string{"t"}},
+			"by name": {Where: schema.Texts("name", "n")}, "by UID": {Where: schema.Texts("uid", "u")},
 		}
 		for name, q := range queries {
 			for _, after := range garbage {
@@ -349,7 +349,7 @@ func TestListMemory(t *testing.T) {
 		t.Errorf("listed %d entries, want %d", seen, n+1)
 	}
 	if grown := int64(most.HeapAlloc) - int64(before.HeapAlloc); grown > 8<<20 {
-		t.Errorf("the heap grew by %d bytes over %d entries of 300 bytes", grown, n)
+		t.Errorf("the heap grew by %d bytes while %d entries of 300 bytes were listed, want at most 8 MiB", grown, n)
 	}
 	s.command("flushall")
 	clear(s.views)

@@ -80,7 +80,7 @@ var eventCases = []struct {
 	{"disable and enable", func(ctx context.Context, g *gate) error {
 		return errors.Join(g.users.Disable(ctx, uid("alice")), g.users.Enable(ctx, uid("alice")))
 	}, []string{"disable user/uid:alice", "enable user/uid:alice"}},
-	{"a token", func(ctx context.Context, g *gate) error {
+	{"a redeemed token", func(ctx context.Context, g *gate) error {
 		_, _, err := g.users.Redeem(ctx, "reset", g.issue(userdb.Token{Purpose: "reset", Value: "v"}))
 		return err
 	}, []string{"issue user/uid:alice purpose:reset", "redeem user/uid:alice purpose:reset"}},
@@ -110,7 +110,7 @@ var eventCases = []struct {
 		_, _, err := g.users.Redeem(ctx, "reset", secret)
 		return err
 	}, []string{"issue user/uid:alice purpose:reset", "password user/uid:alice", "refuse purpose:reset"}},
-	{"a change of an address", func(ctx context.Context, g *gate) error {
+	{"a changed address", func(ctx context.Context, g *gate) error {
 		_, _, err := g.users.Redeem(ctx, "change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"}))
 		return err
 	}, []string{
@@ -122,7 +122,7 @@ var eventCases = []struct {
 		_, _, err := g.users.Redeem(ctx, "change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "bob@example.com"}))
 		return err
 	}, []string{"create user/uid:bob", "issue user/uid:alice purpose:change:email", "refuse user/uid:alice purpose:change:email"}},
-	{"edits", func(ctx context.Context, g *gate) error {
+	{"changed facets", func(ctx context.Context, g *gate) error {
 		_, err := g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error {
 			e.Put("name", schema.Text("Alicia"))
 			e.Put("job", schema.Text("cook"))
@@ -134,7 +134,7 @@ var eventCases = []struct {
 		_, err = g.users.Update(ctx, uid("alice"), putText("name", "Alicia"))
 		return err
 	}, []string{"update user/uid:alice fields:job,name", "identifier user/uid:alice fields:name", "update user/uid:alice fields:job"}},
-	{"tags", func(ctx context.Context, g *gate) error {
+	{"changed tags", func(ctx context.Context, g *gate) error {
 		for range 2 {
 			_, err := g.users.Tags(uid("alice")).Add(ctx, "admin", "staff")
 			must(g.t, err)
@@ -146,13 +146,13 @@ var eventCases = []struct {
 		g.add("bob", "")
 		return g.users.Delete(ctx, uid("bob"))
 	}, []string{"create user/uid:bob", "delete user/uid:bob"}},
-	{"a session", func(ctx context.Context, g *gate) error {
+	{"a session that starts and ends", func(ctx context.Context, g *gate) error {
 		_, secret := g.startSession(userdb.SessionOptions{Origin: "1.2.3.4"})
 		_, _, err := g.users.Session(ctx, secret)
 		must(g.t, err)
 		return errors.Join(g.users.EndSession(ctx, secret), g.users.EndSession(ctx, secret))
 	}, []string{"start user/uid:alice origin:1.2.3.4 session:43", "end user/uid:alice session:43"}},
-	{"all sessions", func(ctx context.Context, g *gate) error {
+	{"the end of all sessions", func(ctx context.Context, g *gate) error {
 		return errOf(g.users.EndSessions(ctx, uid("alice")))
 	}, []string{"end user/uid:alice"}},
 	{"a visitor's token", func(ctx context.Context, g *gate) error {
@@ -180,7 +180,7 @@ var eventCases = []struct {
 		}
 		return err
 	}, []string{"issue purpose:invite:email", "create", "redeem purpose:invite:email", "refuse purpose:invite:"}},
-	{"a store that refuses", func(ctx context.Context, g *gate) error {
+	{"a login that cannot be counted", func(ctx context.Context, g *gate) error {
 		g.refuse("admit")
 		defer g.tap.set(nil)
 		return g.logIn("alice", alicePassword, "")
@@ -209,7 +209,7 @@ func TestEvents(t *testing.T) {
 				for _, e := range events {
 					for _, line := range logLines(e) {
 						if !strings.Contains(g.log(), line) {
-							t.Errorf("the log has no %q:\n%s", line, g.log())
+							t.Errorf("the log lacks %q:\n%s", line, g.log())
 						}
 					}
 				}
@@ -267,8 +267,8 @@ func TestNothingLeaks(t *testing.T) {
 	eachGate(t, o, func(t *testing.T, g *gate) {
 		g.addFailingLogins()
 		secrets := []string{"nobody", "s3cret typed as a name", wrongPassword, alicePassword, "brand new horse", string(firstPepper)}
-		var said []string
-		say := func(v any, err error) { said = append(said, fmt.Sprintf("%v %+v %#v %v %q", v, v, v, err, err)) }
+		var printed []string
+		record := func(v any, err error) { printed = append(printed, fmt.Sprintf("%v %+v %#v %v %q", v, v, v, err, err)) }
 		for _, who := range []string{"alice", "nobody", "s3cret typed as a name", "md5", "faulty", "peppered", "junk", "banned", "bare"} {
 			for _, pw := range []string{wrongPassword, alicePassword, strings.Repeat("brand new horse", 10)} {
 				e, err := g.users.Login(t.Context(), who, pw, userdb.Attempt{Origin: "1.2.3.4"})
@@ -294,11 +294,11 @@ func TestNothingLeaks(t *testing.T) {
 			say(e, nil)
 			say(slog.AnyValue(e), nil)
 		}
-		all := strings.Join(said, "\n") + g.log() + fmt.Sprintf("%v %+v %#v", g.users, g.users, g.db)
+		all := strings.Join(printed, "\n") + g.log() + fmt.Sprintf("%v %+v %#v", g.users, g.users, g.db)
 		for _, secret := range secrets {
 			for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprint([]byte(secret))} {
 				if i := strings.Index(all, form); i >= 0 {
-					t.Errorf("found %q: …%s", secret, all[max(i-100, 0):i+len(form)])
+					t.Errorf("found the secret %q: …%s", secret, all[max(i-100, 0):i+len(form)])
 				}
 			}
 		}
@@ -340,9 +340,9 @@ const (
 	pepper        = "a pepper of thirty-two bytes ...."
 )
 
-// TestSecrets does everything that a store can do with a password, prints all answers in every way,
-// and looks for the hash, the password and the pepper in them.
-func TestSecrets(t *testing.T) {
+// TestSecretsAreNotPrinted does everything that a store can do with a password, prints all answers
+// in every way, and looks for the hash, the password and the pepper in them.
+func TestSecretsAreNotPrinted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		out := &transcript{}
 		db := s.open(userdb.Options{
@@ -362,7 +362,7 @@ func TestSecrets(t *testing.T) {
 		}
 		hash := s.dump(t.Context())["user/uid:u"].fields["password"]
 		if !strings.Contains(hash, "$2a$") {
-			t.Fatalf("stored: %q", hash)
+			t.Fatalf("the stored password is %q, want a bcrypt hash", hash)
 		}
 		for what, secret := range map[string]string{
 			"a hash": "$2a$", "the hash": hash[len(hash)-31:], "the hash in hex": fmt.Sprintf("%x", hash[len(hash)-31:]),
@@ -374,7 +374,7 @@ func TestSecrets(t *testing.T) {
 			}
 		}
 		if !strings.Contains(out.String(), "marker") {
-			t.Error("nothing was recorded")
+			t.Error("the transcript lacks the marker that was stored: nothing was recorded")
 		}
 	})
 }

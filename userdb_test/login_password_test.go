@@ -29,7 +29,7 @@ func TestDisable(t *testing.T) {
 		e, err := g.users.Find(ctx, uid("alice"))
 		must(t, err)
 		if !e.Disabled() || e.Text("name") != "alice" {
-			t.Errorf("disabled is %v: %v", e.Disabled(), e)
+			t.Errorf("got disabled %v, entry %v; want a disabled alice", e.Disabled(), e)
 		}
 		since := g.storedField("alice", "~disabled")
 		wantErr(t, "login", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
@@ -44,7 +44,7 @@ func TestDisable(t *testing.T) {
 		}
 		must(t, g.logIn("alice", alicePassword, ""))
 		if _, _, err := g.users.Redeem(ctx, "login", secret); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("an older token: %v", err)
+			t.Errorf("a token from before the disable: got %v, want ErrNotFound", err)
 		}
 		for what, err := range map[string]error{
 			"disable": g.users.Disable(ctx, uid("nobody")), "enable": g.users.Enable(ctx, uid("nobody")),
@@ -73,13 +73,13 @@ func TestSetPassword(t *testing.T) {
 				t.Error("the time of the change is missing")
 			}
 		}
-		wantErr(t, "the first one", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
+		wantErr(t, "the first password", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
 		_, err := g.users.Update(t.Context(), uid("alice"), putText("job", "cook"))
 		must(t, err)
 		e, err := g.users.Find(t.Context(), uid("alice"))
 		must(t, err)
 		if !e.PasswordChanged().Equal(last) {
-			t.Errorf("another change moved the time from %v to %v", last, e.PasswordChanged())
+			t.Errorf("changing a facet moved the time of the password change from %v to %v", last, e.PasswordChanged())
 		}
 	})
 }
@@ -190,7 +190,7 @@ func TestChangePassword(t *testing.T) {
 		}
 		must(t, change("battery staple", "horse horse horse", "home"))
 		must(t, g.logIn("alice", "horse horse horse", ""))
-		wantErr(t, "of nobody", errOf(g.users.ChangePassword(t.Context(), uid("nobody"), "x", "y", userdb.Attempt{})), userdb.ErrNotFound)
+		wantErr(t, "an unknown account", errOf(g.users.ChangePassword(t.Context(), uid("nobody"), "x", "y", userdb.Attempt{})), userdb.ErrNotFound)
 	})
 }
 
@@ -202,8 +202,9 @@ func TestPasswordsDoNotAge(t *testing.T) {
 	})
 }
 
-// TestNobodyByDefault checks that a new store has no accounts, and that a schema can reserve names.
-func TestNobodyByDefault(t *testing.T) {
+// TestNoAccountsByDefault checks that a new store has no accounts, and that a schema can reserve
+// names.
+func TestNoAccountsByDefault(t *testing.T) {
 	s := schema.User()
 	name := s.Types["user"].Fields["name"]
 	name.Reserved = []string{"admin"}
@@ -213,7 +214,7 @@ func TestNobodyByDefault(t *testing.T) {
 		n, err := users.Count(t.Context(), userdb.Query{})
 		must(t, err)
 		if n.Entries != 0 {
-			t.Errorf("a new store has %v", n)
+			t.Errorf("a new store has %d entries, want none", n.Entries)
 		}
 		_, err = users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "Admin"), Password: alicePassword})
 		wantField(t, "a reserved name", err, userdb.ErrInvalid, "name")
@@ -277,7 +278,7 @@ func TestUnconfirmed(t *testing.T) {
 		e, _, err := g.users.Redeem(t.Context(), "change:email", secret)
 		wantErr(t, "redeem", err, userdb.ErrUnconfirmed)
 		if e.Text("email") != "new@example.com" {
-			t.Errorf("redeemed: %v", e)
+			t.Errorf("Redeem returned %v, want the new address", e)
 		}
 		wantErr(t, "set", errOf(g.users.SetPassword(t.Context(), uid("alice"), "brand new horse")), userdb.ErrUnconfirmed)
 		must(t, g.logIn("alice", "brand new horse", ""))
@@ -357,11 +358,11 @@ func TestDisabledInJSONAndQueries(t *testing.T) {
 			var flat map[string]any
 			must(t, json.Unmarshal(text, &flat))
 			if got, is := flat["~disabled"]; is != want || want && got != true || flat["name"] != id {
-				t.Errorf("%s", text)
+				t.Errorf("got JSON %s, want ~disabled %v and name %s", text, want, id)
 			}
 			disabled := true
 			if got := allAndPaged(t, typ, userdb.Query{Where: schema.Texts("name", id), Disabled: &disabled}); len(got) == 1 != want {
-				t.Errorf("%s by name: %q", id, got)
+				t.Errorf("disabled entries named %s: got %q, want it listed: %v", id, got, want)
 			}
 		}
 	})

@@ -24,7 +24,7 @@ var brokenRecords = []struct{ name, record, command string }{
 	{"counters that are a set", "throttle", "SADD KEY x"},
 	{"counters without numbers", "throttle", "HSET KEY sn many"},
 	{"counters that overflow", "throttle", "HSET KEY su 1e400"},
-	{"no time", "throttle", "HSET KEY o:x y"},
+	{"a last login that is not a time", "throttle", "HSET KEY o:x y"},
 	{"failures below zero", "throttle", "HSET KEY n:x -1"},
 	{"calls that are not numbers", "throttle", "HSET KEY k xyz"},
 }
@@ -67,10 +67,10 @@ func TestBrokenRecords(t *testing.T) {
 func TestUpdateOfUnreadable(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.storeField("alice", "added", "no date")
-		for _, mend := range []bool{false, true} {
+		for _, drop := range []bool{false, true} {
 			_, err := g.users.Update(t.Context(), hints.UID("alice"), func(e *userdb.Entry) error {
 				e.Put("job", schema.Text("cook"))
-				if mend {
+				if drop {
 					e.Drop("added")
 				}
 				if fields := slices.Collect(e.Fields()); slices.Contains(fields, "added") || !slices.Contains(fields, "job") {
@@ -78,10 +78,10 @@ func TestUpdateOfUnreadable(t *testing.T) {
 				}
 				return nil
 			})
-			if mend {
+			if drop {
 				must(t, err)
 			} else {
-				wantErr(t, "leaving it", err, userdb.ErrCorrupt, "added")
+				wantErr(t, "without dropping the facet", err, userdb.ErrCorrupt, "added")
 			}
 		}
 	})
@@ -93,26 +93,26 @@ func TestUnreadableEntryKeepsTokens(t *testing.T) {
 		secret := g.issue(userdb.Token{Purpose: "reset"})
 		g.storeField("alice", "added", "no date")
 		_, _, err := g.users.Redeem(t.Context(), "reset", secret)
-		wantErr(t, "of an entry that cannot be read", err, userdb.ErrCorrupt)
+		wantErr(t, "redeem for an entry that cannot be read", err, userdb.ErrCorrupt)
 		_, err = g.users.ResetPassword(t.Context(), "reset", secret, resetPassword)
-		wantErr(t, "of an entry that cannot be read", err, userdb.ErrCorrupt)
+		wantErr(t, "reset for an entry that cannot be read", err, userdb.ErrCorrupt)
 		must(t, g.raw.HDel(t.Context(), "user/uid:alice", "added").Err())
 		g.wantRedeem("reset", secret, "")
 	})
 }
 
-// TestNobodyInherits deletes an account's record directly in Redis and creates the account again.
-// The new account must not have the tokens of the old one.
-func TestNobodyInherits(t *testing.T) {
+// TestNobodyInheritsTokens deletes an account's record directly in Redis and creates the account
+// again. The new account must not have the tokens of the old one.
+func TestNobodyInheritsTokens(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		secret := g.issue(userdb.Token{Purpose: "reset"})
 		must(t, g.raw.Unlink(t.Context(), "user/uid:alice").Err())
-		g.wantVoid("without an entry", "reset", secret)
+		g.wantVoid("a token without an entry", "reset", secret)
 		g.add("alice", "")
-		g.wantVoid("of the old account", "reset", secret)
+		g.wantVoid("a token of the old account", "reset", secret)
 		g.wantRedeem("login", g.issue(userdb.Token{Purpose: "login"}), "")
 		g.issue(userdb.Token{Purpose: "login"})
-		g.wantVoid("of the old account", "reset", secret)
+		g.wantVoid("a token of the old account", "reset", secret)
 	})
 }
 
@@ -132,19 +132,19 @@ func TestBrokenTokens(t *testing.T) {
 			secret := g.issue(userdb.Token{Purpose: "login"})
 			must(t, g.raw.Del(ctx, aliceTokens).Err())
 			must(t, g.raw.Set(ctx, aliceTokens, "text", 0).Err())
-			g.wantVoid("of a record of another kind", "login", secret)
+			g.wantVoid("a token in a record of another type", "login", secret)
 			must(t, do())
 		}
 		if left := g.keysUnder("~/token/"); len(left) > 0 {
-			t.Errorf("still there: %q", left)
+			t.Errorf("records of tokens are still there: %q", left)
 		}
 	})
 }
 
-// TestTokensLieBeside checks that the tokens of an entry are stored in its cluster slot, in every
-// namespace. They must not be copied, listed or reported as damage, and must be deleted with the
-// entry.
-func TestTokensLieBeside(t *testing.T) {
+// TestTokensAreInSlotOfEntry checks that the tokens of an entry are stored in its cluster slot, in
+// every namespace. They must not be copied, listed or reported as damage, and must be deleted with
+// the entry.
+func TestTokensAreInSlotOfEntry(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
 		db := s.open(userdb.Options{})
@@ -164,7 +164,7 @@ func TestTokensLieBeside(t *testing.T) {
 				entry := prk.In(parseNamespace(t, path)).String()
 				record := parseNamespace(t, path).String() + "~/token/{" + entry + "}"
 				if n := s.raw.Exists(ctx, record).Val(); n != 1 {
-					t.Errorf("%s: no record", record)
+					t.Errorf("the record %s does not exist", record)
 				}
 				if strings.HasPrefix(s.url, "redis+cluster:") && s.raw.ClusterKeySlot(ctx, record).Val() != s.raw.ClusterKeySlot(ctx, entry).Val() {
 					t.Errorf("%s is not in the slot of %s", record, entry)
@@ -172,7 +172,7 @@ func TestTokensLieBeside(t *testing.T) {
 			}
 			for key, err := range inspect.Keys(ctx, view, "*") {
 				if must(t, err); strings.Contains(key, "token") {
-					t.Errorf("listed: %s", key)
+					t.Errorf("Keys lists a record of tokens: %s", key)
 				}
 			}
 		}
@@ -180,7 +180,7 @@ func TestTokensLieBeside(t *testing.T) {
 		must(t, err)
 		for _, k := range s.keys(ctx) {
 			if strings.HasPrefix(k, "~copy/") && strings.Contains(k, "/token/") {
-				t.Errorf("copied: %s", k)
+				t.Errorf("a record of tokens was copied: %s", k)
 			}
 		}
 		copied, err := db.In(parseNamespace(t, "copy"))
@@ -188,7 +188,7 @@ func TestTokensLieBeside(t *testing.T) {
 		s.views[parseNamespace(t, "copy")] = copied
 		users := typeOf(t, copied, "user")
 		_, _, err = users.Redeem(ctx, "p", secrets["acme ~"])
-		wantErr(t, "in a copy", err, userdb.ErrNotFound)
+		wantErr(t, "a token of the original in a copy", err, userdb.ErrNotFound)
 		secret, err := users.Issue(ctx, hints.UID("~"), userdb.Token{Purpose: "p"})
 		must(t, err)
 		_, _, err = users.Redeem(ctx, "p", secret)
@@ -199,11 +199,11 @@ func TestTokensLieBeside(t *testing.T) {
 			delete(s.views, parseNamespace(t, path))
 		}
 		if n, err := inspect.RemoveKeys(ctx, db, "user/uid:*"); n != 3 || err != nil {
-			t.Errorf("%d entries removed, %v", n, err)
+			t.Errorf("removed %d entries, %v; want 3", n, err)
 		}
 		for _, k := range s.keys(ctx) {
 			if strings.Contains(k, "~/token/") && !strings.HasPrefix(k, "~copy/") {
-				t.Errorf("still there: %s", k)
+				t.Errorf("a record of tokens is still there: %s", k)
 			}
 		}
 	})

@@ -67,8 +67,8 @@ func importedHashes(t *testing.T, peppers [][]byte) []importedHash {
 			"Firebase", "$firebase-scrypt$ln=4,r=4,p=1$pg4iNNNHBri/Kgc" +
 				"$H7tvHyHxUiEY4SBPByp71cXjlrNp3oGWoFw1XutOp8t7NLaX4LST9fWFtz9L7W24z0S1cY5zyXhtn1MQNsxENA", "correct horse", "algorithm",
 		},
-		{"the original's bytes", bcryptOf(t, "a", 4, "p\xe4ssw\xf6rd"), "pässwörd", "encoding"},
-		{"the original's bytes beyond Latin-1", bcryptOf(t, "a", 4, "\x65\xe5\x67\x2c"), "日本", "encoding"},
+		{"the original's encoding", bcryptOf(t, "a", 4, "p\xe4ssw\xf6rd"), "pässwörd", "encoding"},
+		{"the original's encoding, beyond Latin-1", bcryptOf(t, "a", 4, "\x65\xe5\x67\x2c"), "日本", "encoding"},
 	}
 	if len(peppers) == 0 {
 		return append(all,
@@ -273,8 +273,8 @@ type concurrentChange struct {
 const nextPassword = "brand new horse"
 
 var concurrentChanges = []concurrentChange{
-	{"set", func(g *gate) error { return errOf(g.users.SetPassword(g.t.Context(), uid("alice"), nextPassword)) }, userdb.ErrLogin},
-	{"set to the same", func(g *gate) error { return errOf(g.users.SetPassword(g.t.Context(), uid("alice"), alicePassword)) }, nil},
+	{"set a new password", func(g *gate) error { return errOf(g.users.SetPassword(g.t.Context(), uid("alice"), nextPassword)) }, userdb.ErrLogin},
+	{"set the same password", func(g *gate) error { return errOf(g.users.SetPassword(g.t.Context(), uid("alice"), alicePassword)) }, nil},
 	{"disabled", func(g *gate) error { return g.users.Disable(g.t.Context(), uid("alice")) }, userdb.ErrLogin},
 	{"disabled and enabled", func(g *gate) error {
 		return errors.Join(g.users.Disable(g.t.Context(), uid("alice")), g.users.Enable(g.t.Context(), uid("alice")))
@@ -386,7 +386,7 @@ func TestOvertakenNewPassword(t *testing.T) {
 				done := g.beforeCommand("password $2a$", func() { must(t, e.do(g)) })
 				err := errOf(g.users.ChangePassword(t.Context(), uid("alice"), alicePassword, "battery staple", userdb.Attempt{}))
 				if !done.Load() || !errors.Is(err, want) {
-					t.Errorf("got %v, want %v", err, want)
+					t.Errorf("got %v, want %v; the change was made meanwhile: %v", err, want, done.Load())
 				}
 			})
 		})

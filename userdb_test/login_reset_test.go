@@ -50,7 +50,7 @@ func TestResetPassword(t *testing.T) {
 		wantErr(t, "a second time", err, userdb.ErrNotFound)
 		g.wantVoid("a token of another purpose", "login", first)
 		if left := g.keysUnder("~/token/"); len(left) > 0 {
-			t.Errorf("still there: %q", left)
+			t.Errorf("records of tokens are still there: %q", left)
 		}
 	})
 }
@@ -101,7 +101,7 @@ func TestIssueFor(t *testing.T) {
 		must(t, err)
 		put("email", "new@example.com")
 		put("email", "alice@example.com")
-		g.wantVoid("an address that was another meanwhile", "reset", secret)
+		g.wantVoid("an address that was changed and changed back", "reset", secret)
 		g.wantRedeem("login", other, "")
 
 		_, _, err = g.users.IssueFor(ctx, uid("alice"), "job", reset)
@@ -113,7 +113,7 @@ func TestIssueFor(t *testing.T) {
 		_, _, err = g.users.IssueFor(ctx, uid("alice"), "email", userdb.Token{Purpose: "reset", Field: "name"})
 		wantField(t, "another field", err, userdb.ErrInvalid, "field")
 		_, _, err = g.users.IssueFor(ctx, hints.Field("email", "nobody@example.com"), "email", reset)
-		wantErr(t, "for nobody", err, userdb.ErrNotFound)
+		wantErr(t, "an unknown address", err, userdb.ErrNotFound)
 	})
 }
 
@@ -126,11 +126,11 @@ func TestOlderChange(t *testing.T) {
 		}
 		older, newer, name := change("older@example.com"), change("newer@example.com"), g.issue(userdb.Token{Purpose: "change:name", Value: "Al"})
 		g.wantRedeem("change:email", newer, "newer@example.com")
-		g.wantVoid("the older one", "change:email", older)
+		g.wantVoid("a token older than the one that was redeemed", "change:email", older)
 		older = change("older@example.com")
 		_, err := g.users.Update(t.Context(), uid("alice"), putText("email", "by.hand@example.com"))
 		must(t, err)
-		g.wantVoid("an older one", "change:email", older)
+		g.wantVoid("a token older than the change", "change:email", older)
 		g.wantRedeem("change:name", name, "Al")
 		if e, err := g.users.Find(t.Context(), uid("alice")); err != nil || e.Text("email") != "by.hand@example.com" {
 			t.Errorf("the address is %v, %v", e, err)
@@ -152,7 +152,7 @@ func TestTokensOfDisabled(t *testing.T) {
 			}
 		}
 		must(t, g.users.Enable(ctx, uid("alice")))
-		g.wantVoid("from before", "reset", before)
+		g.wantVoid("a token from before the disable", "reset", before)
 	})
 }
 

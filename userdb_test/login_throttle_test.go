@@ -75,9 +75,9 @@ func TestParallelGuesses(t *testing.T) {
 	})
 }
 
-// TestAHundredAWindow checks that at most 100 guesses a day are checked for one account, over all
-// its identifiers and all origins that the owner uses.
-func TestAHundredAWindow(t *testing.T) {
+// TestHundredGuessesADay checks that at most 100 guesses a day are checked for one account, over
+// all its identifiers and all origins that the owner uses.
+func TestHundredGuessesADay(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		homes := []string{"home", "work", "phone", "train", "cafe"}
 		for _, o := range homes {
@@ -94,7 +94,7 @@ func TestAHundredAWindow(t *testing.T) {
 			t.Errorf("%d wrong passwords were checked, want 100; the right one has to wait for %v", checked, wait)
 		}
 		if end := g.clock().Add(wait).Sub(begin); end > 25*time.Hour {
-			t.Errorf("the window ends after %v", end)
+			t.Errorf("the window ends after %v, want at most 25 hours", end)
 		}
 		g.advance(wait)
 		must(t, g.logIn("alice", alicePassword, "elsewhere"))
@@ -119,9 +119,9 @@ func TestStrangerCannotLockOwnerOut(t *testing.T) {
 	})
 }
 
-// TestNewPasswordEndsALock checks that setting a new password ends all waits of an account, and
+// TestNewPasswordEndsWaits checks that setting a new password ends all waits of an account, and
 // that redeeming a token does not.
-func TestNewPasswordEndsALock(t *testing.T) {
+func TestNewPasswordEndsWaits(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.exhaust("alice", "")
 		secret, err := g.users.Issue(t.Context(), uid("alice"), userdb.Token{Purpose: "reset"})
@@ -158,9 +158,9 @@ func TestOneOriginManyAccounts(t *testing.T) {
 	})
 }
 
-// TestThrottleTellsNothing checks that every sequence of guesses gets the same answers for an
+// TestThrottleRevealsNothing checks that every sequence of guesses gets the same answers for an
 // account as for an identifier that nobody has.
-func TestThrottleTellsNothing(t *testing.T) {
+func TestThrottleRevealsNothing(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		rounds := 12
 		if !g.has(cheapWrites) {
@@ -215,12 +215,12 @@ func TestCountersExpire(t *testing.T) {
 				t.Errorf("%s lives for %v, want up to %v", k, life, most)
 			}
 			if strings.Contains(k, "nobody@") || strings.Contains(k, "evil") || strings.Contains(k, "home") {
-				t.Errorf("%s contains a name", k)
+				t.Errorf("the key %s contains an identifier or an origin", k)
 			}
 		}
 		must(t, g.users.Delete(t.Context(), uid("alice")))
 		if left := g.keysUnder("~/throttle/user/uid/"); len(left) > 0 {
-			t.Errorf("still there after the delete: %q", left)
+			t.Errorf("counters are still there after the delete: %q", left)
 		}
 	})
 }
@@ -240,7 +240,7 @@ func TestUncountedIsUnchecked(t *testing.T) {
 		g.refuse("forgive")
 		must(t, g.logIn("alice", alicePassword, ""))
 		if !strings.Contains(g.log(), "a successful login stays counted as a failure") {
-			t.Error("the log does not say so")
+			t.Errorf("the log does not say that the login stays counted:\n%s", g.log())
 		}
 	})
 }

@@ -72,7 +72,7 @@ func TestTokens(t *testing.T) {
 			g.wantVoid("junk for junk", junk, junk)
 		}
 		if left := g.keysUnder("~/token/"); len(left) != 1 {
-			t.Errorf("still there: %q, want the one that is not redeemed", left)
+			t.Errorf("records of tokens: got %q, want one for the token that was not redeemed", left)
 		}
 	})
 }
@@ -86,7 +86,7 @@ func TestTokenSecrets(t *testing.T) {
 			secret := g.issue(userdb.Token{Purpose: "reset", Value: "v"})
 			bytes, err := base64.RawURLEncoding.DecodeString(secret)
 			if err != nil || len(bytes) != 20+len("alice") || string(bytes[20:]) != "alice" || secret[0] == '-' || seen[secret] {
-				t.Errorf("secret %q", secret)
+				t.Errorf("got secret %q, want 20 random bytes and the UID, new and in base64", secret)
 			}
 			seen[secret] = true
 		}
@@ -140,7 +140,7 @@ func TestTokenRules(t *testing.T) {
 			must(t, g.users.Delete(t.Context(), uid(long)))
 		}
 		if left := g.keysUnder("~/token/"); len(left) != 0 {
-			t.Errorf("still there: %q", left)
+			t.Errorf("records of tokens are still there: %q", left)
 		}
 	})
 }
@@ -180,7 +180,7 @@ func TestVoidTokens(t *testing.T) {
 				change := g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
 				must(t, v.do(t.Context(), g.users))
 				if left := g.keysUnder("~/token/"); len(left) > 0 || g.storedField("alice", "~tokens") != "" {
-					t.Errorf("still there: %q", left)
+					t.Errorf("records of tokens are still there: %q", left)
 				}
 				if g.storedField("alice", "~isa") != "" && g.storedField("alice", "~disabled") == "" {
 					g.wantRedeem("reset", g.issue(userdb.Token{Purpose: "reset"}), "")
@@ -197,9 +197,9 @@ func TestVoidTokens(t *testing.T) {
 	}
 }
 
-// TestVoidMeanwhile makes a token void after Redeem has read the entry. Redeem must not make the
-// token's change.
-func TestVoidMeanwhile(t *testing.T) {
+// TestTokenVoidedDuringRedeem makes a token void after Redeem has read the entry. Redeem must not
+// make the token's change.
+func TestTokenVoidedDuringRedeem(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(interleaves)
 		secret := g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
@@ -236,9 +236,9 @@ func TestTokensStayValid(t *testing.T) {
 	})
 }
 
-// TestTokenLife checks that a token expires, and that Redis drops the record when the last token of
-// an entry has expired.
-func TestTokenLife(t *testing.T) {
+// TestTokenLifetime checks that a token expires, and that Redis drops the record when the last
+// token of an entry has expired.
+func TestTokenLifetime(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		hour := g.issue(userdb.Token{Purpose: "p"})
 		short := g.issue(userdb.Token{Purpose: "q", Lifetime: time.Minute})
@@ -251,13 +251,13 @@ func TestTokenLife(t *testing.T) {
 		_, _, err = g.users.Peek(t.Context(), "q", short)
 		must(t, err)
 		g.advance(time.Millisecond)
-		g.wantVoid("after its life", "q", short)
+		g.wantVoid("an expired token", "q", short)
 		g.wantRedeem("p", hour, "")
 		if left := g.keysUnder("~/token/"); len(left) > 0 || g.storedField("alice", "~tokens") != "" {
-			t.Errorf("still there: %q, but all tokens have expired", left)
+			t.Errorf("records of tokens are still there: %q, but all tokens are redeemed or expired", left)
 		}
 		g.issue(userdb.Token{Purpose: "p", Lifetime: 30 * time.Millisecond})
-		eventually(t, "it goes", func() bool { return len(g.keysUnder("~/token/")) == 0 })
+		eventually(t, "the record of expired tokens is dropped", func() bool { return len(g.keysUnder("~/token/")) == 0 })
 	})
 }
 
@@ -295,24 +295,24 @@ func TestParallelRedeemers(t *testing.T) {
 func TestChangeOfAddress(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		const before, after = "alice@example.com", "Alice@New.example"
-		email := func(address string) bool {
+		isTaken := func(address string) bool {
 			found, err := g.users.Exists(t.Context(), hints.Field("email", address))
 			must(t, err)
 			return found
 		}
 		first := g.issue(userdb.Token{Purpose: "change:email", Value: after})
 		second := g.issue(userdb.Token{Purpose: "change:email", Value: after})
-		if !email(before) || email(after) {
+		if !isTaken(before) || isTaken(after) {
 			t.Error("the address changed before its token was redeemed")
 		}
 		e, tk, err := g.users.Redeem(t.Context(), "change:email", first)
 		must(t, err)
-		if e.Text("email") != after || tk.Value != after || email(before) || !email("alice@new.EXAMPLE") {
-			t.Errorf("redeemed: %v, %+v", e, tk)
+		if e.Text("email") != after || tk.Value != after || isTaken(before) || !isTaken("alice@new.EXAMPLE") {
+			t.Errorf("Redeem returned %v, %+v; want alice with only the address %s", e, tk, after)
 		}
 		must(t, g.logIn("alice@new.example", alicePassword, ""))
 		wantErr(t, "with the old address", g.logIn(before, alicePassword, ""), userdb.ErrLogin)
-		g.wantVoid("an older one", "change:email", second)
+		g.wantVoid("an older token for the same address", "change:email", second)
 		same := g.issue(userdb.Token{Purpose: "change:email", Value: after})
 		g.wantRedeem("change:email", same, after) // the address is the same already
 
@@ -320,7 +320,7 @@ func TestChangeOfAddress(t *testing.T) {
 		g.add("bob", "")
 		_, _, err = g.users.Redeem(t.Context(), "change:email", taken)
 		wantField(t, "an address that bob has", err, userdb.ErrDuplicate, "email")
-		if !email(after) {
+		if !isTaken(after) {
 			t.Error("the old address is gone")
 		}
 		must(t, g.users.Delete(t.Context(), uid("bob")))
@@ -328,9 +328,9 @@ func TestChangeOfAddress(t *testing.T) {
 	})
 }
 
-// TestChangeAmongOthers redeems tokens of several accounts for one address at the same time. One
-// account must get the address, and all indexes must be right.
-func TestChangeAmongOthers(t *testing.T) {
+// TestConcurrentChangesToOneAddress redeems tokens of several accounts for one address at the same
+// time. One account must get the address, and all indexes must be right.
+func TestConcurrentChangesToOneAddress(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		secrets := map[string]string{}
 		for i := range 6 {
@@ -373,10 +373,10 @@ func TestTokensOfTypes(t *testing.T) {
 	eachGate(t, o, func(t *testing.T, g *gate) {
 		secret := g.issue(userdb.Token{Purpose: "p"})
 		_, _, err := typeOf(t, g.db, "order").Redeem(t.Context(), "p", secret)
-		wantErr(t, "of another type", err, userdb.ErrNotFound)
+		wantErr(t, "a token of another type", err, userdb.ErrNotFound)
 		ns := userdb.Options{Schema: o.Schema, Namespace: parseNamespace(t, "acme")}
 		_, _, err = typeOf(t, g.open(ns), "user").Redeem(t.Context(), "p", secret)
-		wantErr(t, "of another namespace", err, userdb.ErrNotFound)
+		wantErr(t, "a token of another namespace", err, userdb.ErrNotFound)
 		g.wantRedeem("p", secret, "")
 	})
 }

@@ -52,9 +52,9 @@ func TestLostRedeems(t *testing.T) {
 					err := v.do(t.Context(), g, reset, change)
 					g.tap.set(nil)
 					if err != nil || lost != loss.times {
-						t.Errorf("%s, %d of them: %v", loss.name, lost, err)
+						t.Errorf("%s: got %v after %d losses, want success after %d", loss.name, err, lost, loss.times)
 					}
-					wantErr(t, "once more", v.do(t.Context(), g, reset, change), userdb.ErrNotFound)
+					wantErr(t, "the same token again", v.do(t.Context(), g, reset, change), userdb.ErrNotFound)
 				}
 			})
 		})
@@ -220,9 +220,9 @@ func (g *gate) raceProblem(name string, ours, theirs error) string {
 	return ""
 }
 
-// TestParallelIssues issues tokens while another caller disables the entry. None of them may be
+// TestIssueDuringDisable issues tokens while another caller disables the entry. None of them may be
 // valid afterward.
-func TestParallelIssues(t *testing.T) {
+func TestIssueDuringDisable(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		secrets := make([]string, 8)
 		var wg sync.WaitGroup
@@ -239,7 +239,7 @@ func TestParallelIssues(t *testing.T) {
 		wg.Wait()
 		must(t, g.users.Enable(t.Context(), uid("alice")))
 		for _, secret := range secrets {
-			g.wantVoid("from before", "reset", secret)
+			g.wantVoid("a token from before the disable", "reset", secret)
 		}
 	})
 }

@@ -52,7 +52,7 @@ var failingLogins = []struct{ name, identifier string }{
 	{"an MD5 hash", "md5"},
 	{"a $2x$ bcrypt hash", "faulty"},
 	{"a hash with an unknown pepper", "peppered"},
-	{"no hash", "junk"},
+	{"a password field that is no hash", "junk"},
 }
 
 func (g *gate) addFailingLogins() {
@@ -94,9 +94,9 @@ func TestSameAnswerSameWork(t *testing.T) {
 	})
 }
 
-// TestRightPasswordOfNobody tries alice's password with identifiers that cannot log in. Every login
-// must get the same error and cost the same number of hashes.
-func TestRightPasswordOfNobody(t *testing.T) {
+// TestRightPasswordOfUnusableAccounts tries alice's password with identifiers that cannot log in.
+// Every login must get the same error and cost the same number of hashes.
+func TestRightPasswordOfUnusableAccounts(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.addFailingLogins()
 		for _, who := range failingLogins[2:] {
@@ -203,8 +203,8 @@ func TestRoundTrips(t *testing.T) {
 			what, identifier, password string
 			want                       int64
 		}{
-			{"a login finds, admits, counts, forgives and finds again", "alice", alicePassword, 5},
-			{"a wrong password finds, admits and counts", "alice", wrongPassword, 3},
+			{"a successful login", "alice", alicePassword, 5},
+			{"a wrong password", "alice", wrongPassword, 3},
 			{"an unknown identifier", "nobody", wrongPassword, 3},
 		} {
 			if got := g.tap.count(func() { _ = g.logIn(tt.identifier, tt.password, "home") }); got != tt.want {
@@ -254,18 +254,18 @@ func (g *gate) blockWorker() (release func()) {
 // weakPassword breaks only the rule about strength.
 const weakPassword = "12341234567"
 
-// queue is the number of callers that can wait for one worker.
-const queue = 64
+// queueLength is the number of callers that can wait for one worker.
+const queueLength = 64
 
-// TestRefusedTakeNoPlace checks that throttled attempts are refused at once and are not queued, so
-// that they keep nobody else out. The error of a full queue must say how long to wait.
-func TestRefusedTakeNoPlace(t *testing.T) {
+// TestThrottledAreNotQueued checks that throttled attempts are refused at once and are not queued,
+// so that they keep nobody else out. The error of a full queue must say how long to wait.
+func TestThrottledAreNotQueued(t *testing.T) {
 	eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
 		must(t, g.logIn("alice", alicePassword, "home")) // the pool learns how long a hash takes
 		g.exhaust("mallory", "attacker")
 		release := g.blockWorker()
 		var refused sync.WaitGroup
-		for range 2 * queue {
+		for range 2 * queueLength {
 			refused.Go(func() {
 				if wait, err := waitOf(g.logIn("mallory", wrongPassword, "attacker")); wait == 0 {
 					t.Errorf("a throttled attempt: %v", err)
@@ -275,7 +275,7 @@ func TestRefusedTakeNoPlace(t *testing.T) {
 		refused.Wait() // while the only worker is busy
 		var served sync.WaitGroup
 		var wait time.Duration
-		for range 2 * queue {
+		for range 2 * queueLength {
 			served.Go(func() {
 				err := g.logIn("alice", alicePassword, "home")
 				busy, is := errors.AsType[*userdb.BusyError](err)
@@ -306,8 +306,8 @@ func TestFullQueue(t *testing.T) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		var refused, served int
-		done := make(chan struct{}, 2*queue)
-		for range 2 * queue {
+		done := make(chan struct{}, 2*queueLength)
+		for range 2 * queueLength {
 			wg.Go(func() {
 				err := g.logIn("alice", alicePassword, "")
 				mu.Lock()
@@ -323,7 +323,7 @@ func TestFullQueue(t *testing.T) {
 				}
 			})
 		}
-		for range queue {
+		for range queueLength {
 			<-done // the worker is held, so these were refused without waiting
 		}
 		if _, err := g.users.Find(t.Context(), uid("alice")); err != nil {
@@ -340,8 +340,8 @@ func TestFullQueue(t *testing.T) {
 		}
 		release()
 		wg.Wait()
-		if refused != queue || served != queue {
-			t.Errorf("%d were refused and %d served, want %d each", refused, served, queue)
+		if refused != queueLength || served != queueLength {
+			t.Errorf("%d were refused and %d served, want %d each", refused, served, queueLength)
 		}
 	})
 }
@@ -354,12 +354,12 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		time.AfterFunc(10*time.Millisecond, cancel)
 		own, other := g.countHashes(func() {
 			_, err := g.users.Login(ctx, "alice", alicePassword, userdb.Attempt{})
-			wantErr(t, "canceled", err, context.Canceled)
+			wantErr(t, "a login that waits", err, context.Canceled)
 			err = errOf(g.users.SetPassword(ctx, uid("alice"), "brand new horse"))
-			wantErr(t, "canceled before", err, context.Canceled)
+			wantErr(t, "a call after the context ended", err, context.Canceled)
 		})
 		if own != 0 || other != 0 {
-			t.Errorf("%d and %d hashes were computed for a caller who is gone", own, other)
+			t.Errorf("%d and %d hashes were computed after the context ended", own, other)
 		}
 	})
 }

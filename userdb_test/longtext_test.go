@@ -44,22 +44,22 @@ func TestLongTexts(t *testing.T) {
 		"Find":           func(text string) error { return errOf(users.Find(t.Context(), hints.Any(text))) },
 		"Find by field":  func(text string) error { return errOf(users.Find(t.Context(), hints.Field("name", text))) },
 		"Find by facets": func(text string) error { return errOf(users.Find(t.Context(), hints.Facets(value(text)))) },
-		"Where":          func(text string) error { return errOf(users.Page(t.Context(), userdb.Query{Where: value(text)})) },
-		"Prefix": func(text string) error {
+		"Query by value": func(text string) error { return errOf(users.Page(t.Context(), userdb.Query{Where: value(text)})) },
+		"Query prefix": func(text string) error {
 			return errOf(users.Page(t.Context(), userdb.Query{Order: "name", Prefix: text}))
 		},
-		"Bound": func(text string) error {
+		"Query bound": func(text string) error {
 			v := schema.Text(text)
 			return errOf(users.Page(t.Context(), userdb.Query{Order: "name", GTE: &v}))
 		},
 		"Create": func(text string) error { return errOf(users.Create(t.Context(), userdb.NewEntry{Facets: value(text)})) },
-		"Create, typed": func(text string) error {
+		"Create, password required": func(text string) error {
 			return errOf(users.Create(t.Context(), userdb.NewEntry{Facets: value(text), Password: "x", RequirePassword: true}))
 		},
-		"Reserved": func(text string) error {
+		"Create, reserved values": func(text string) error {
 			return errOf(users.Create(t.Context(), userdb.NewEntry{Facets: schema.Facets{"title": schema.Text(text)}}))
 		},
-		"Change": func(text string) error {
+		"Issue, change of address": func(text string) error {
 			return errOf(users.Issue(t.Context(), hints.UID("ann"), userdb.Token{Purpose: "change:email", Value: text}))
 		},
 	} {
@@ -75,9 +75,9 @@ func TestLongTexts(t *testing.T) {
 				return bytes
 			}
 			plain := call(strings.Repeat("a", 63<<10))
-			for what, unit := range map[string]string{"ligatures": "\ufdfa", "domains": "ß@ß.", "marks": "e\u0301", "no UTF-8": "é\xff"} {
+			for what, unit := range map[string]string{"ligatures": "\ufdfa", "domains": "ß@ß.", "marks": "e\u0301", "invalid UTF-8": "é\xff"} {
 				if n := call(strings.Repeat(unit, 63<<10/len(unit))); n > plain+100<<10 {
-					t.Errorf("%s: %d bytes are allocated, %d for a plain text", what, n, plain)
+					t.Errorf("%s: allocated %d bytes, want at most 100 KiB more than the %d for a plain text", what, n, plain)
 				}
 			}
 		})
@@ -93,21 +93,21 @@ func orderedNames() schema.Schema {
 	return sc
 }
 
-// TestLongTextsAreOne checks that identifiers that are too long are counted by their beginning, so
-// that guesses with them are throttled like any others.
-func TestLongTextsAreOne(t *testing.T) {
+// TestLongTextsAreThrottled checks that identifiers that are too long are counted by their
+// beginning, so that guesses with them are throttled like any others.
+func TestLongTextsAreThrottled(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	users := typeOf(t, db, "user")
-	held := time.Duration(0)
+	delay := time.Duration(0)
 	for n := range 12 {
 		_, err := users.Login(t.Context(), strings.Repeat("a", 5<<10)+itoa(n), "wrong password", userdb.Attempt{})
 		if wait, is := errors.AsType[*userdb.WaitError](err); is {
-			held = wait.Wait
+			delay = wait.Wait
 		}
 	}
-	if held == 0 {
+	if delay == 0 {
 		t.Error("twelve attempts with long texts did not have to wait")
 	}
 }

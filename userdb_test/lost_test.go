@@ -15,15 +15,15 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A lossy describes a verb that runs while requests or replies are lost, on the store that
+// A lossyCase describes a verb that runs while requests or replies are lost, on the store that
 // lossyStore prepares.
-type lossy struct {
+type lossyCase struct {
 	name string
 	do   func(ctx context.Context, users *userdb.Type) error
 	once bool // it is never sent again, so a lost reply leaves its outcome unknown
 }
 
-var lossyVerbs = []lossy{
+var lossyVerbs = []lossyCase{
 	{name: "create", do: func(ctx context.Context, users *userdb.Type) error {
 		_, err := users.Create(ctx, userdb.NewEntry{UID: "v", Facets: schema.Texts("name", "m", "job", "j"), Tags: []string{"a"}})
 		return err
@@ -240,8 +240,8 @@ var lossesAmongOthers = []struct {
 }
 
 // lossyVerb returns the element of lossyVerbs with a name.
-func lossyVerb(name string) lossy {
-	return lossyVerbs[slices.IndexFunc(lossyVerbs, func(v lossy) bool { return v.name == name })]
+func lossyVerb(name string) lossyCase {
+	return lossyVerbs[slices.IndexFunc(lossyVerbs, func(v lossyCase) bool { return v.name == name })]
 }
 
 // TestLostReplyAndOtherWrites lets other callers write between a lost reply and the next attempt of
@@ -292,7 +292,7 @@ func TestLostOnTheWire(t *testing.T) {
 			cut(1, "~/schema/")
 			err := verb.do(t.Context(), users)
 			if proxy.Cuts() != cuts+1 {
-				t.Errorf("%s: no %s was lost", verb.name, what)
+				t.Errorf("%s: %d connections were closed, want one to lose the %s", verb.name, proxy.Cuts()-cuts, what)
 			}
 			want := done
 			switch {

@@ -44,7 +44,7 @@ func TestRandomVerbs(t *testing.T) {
 				rt.Repeat(x.verbs())
 				s.inspect(rt)
 				if diff := diffRecords(siblings, x.siblingRecords()); diff != "" {
-					rt.Errorf("in %q, a verb wrote outside:\n%s", x.m.ns, diff)
+					rt.Errorf("a verb in namespace %q changed records outside it:\n%s", x.m.ns, diff)
 				}
 			})
 		})
@@ -184,7 +184,7 @@ func (x *machine) create(t *rapid.T) {
 		t.Fatalf("create %q %q: %v", uid, f, err)
 	default:
 		if uid == "" && !regexp.MustCompile(`^[0-9a-f]{12}$`).MatchString(e.UID()) {
-			t.Fatalf("UID %q", e.UID())
+			t.Fatalf("got the generated UID %q, want 12 hexadecimal digits", e.UID())
 		}
 		f["uid"] = e.UID()
 		a := &account{facets: f, tags: map[string]bool{}, scores: map[string]float64{}, settings: map[string]string{}}

@@ -34,7 +34,7 @@ func (x *machine) forms(t *rapid.T) map[string]form {
 	must(t, err)
 	srk, err := recordkey.SRK("user", field, value)
 	must(t, err)
-	sure := func(h hints.Hint, uid string) form { return func() (hints.Hint, string, error) { return h, uid, nil } }
+	fixed := func(h hints.Hint, uid string) form { return func() (hints.Hint, string, error) { return h, uid, nil } }
 	parsed := func(h string, uid string) form {
 		return func() (hints.Hint, string, error) { h, err := hints.Parse(h); return h, uid, err }
 	}
@@ -49,16 +49,16 @@ func (x *machine) forms(t *rapid.T) map[string]form {
 		}
 	}
 	return map[string]form{
-		"Any": sure(hints.Any(value), any), "Field": sure(hints.Field(field, value), one),
-		"UID": sure(hints.UID(uid), uid), "primary field": sure(hints.Field("uid", uid), uid),
-		"PRK": sure(hints.Key(prk), uid), "SRK": sure(hints.Key(srk), one),
-		"entry by UID": sure(hints.Facets(schema.Texts("uid", uid, "name", value)), uid),
-		"entry by two": x.pair(t, field, value),
-		"text *":       parsed("*="+value, any), "text field": parsed(field+"="+value, one),
+		"Any": fixed(hints.Any(value), any), "Field": fixed(hints.Field(field, value), one),
+		"UID": fixed(hints.UID(uid), uid), "primary field": fixed(hints.Field("uid", uid), uid),
+		"PRK": fixed(hints.Key(prk), uid), "SRK": fixed(hints.Key(srk), one),
+		"entry by UID":        fixed(hints.Facets(schema.Texts("uid", uid, "name", value)), uid),
+		"entry by two facets": x.pair(t, field, value),
+		"text *":              parsed("*="+value, any), "text field": parsed(field+"="+value, one),
 		"text PRK": parsed(prk.String(), uid), "text SRK": parsed(srk.String(), one),
 		"JSON triplet": fromJSON(one, jsonTexts{"user", field, value}), "JSON triplet *": fromJSON(any, jsonTexts{"user", "*", value}),
 		"JSON pair": fromJSON(one, jsonTexts{field, value}), "JSON pair *": fromJSON(any, jsonTexts{"*", value}),
-		"JSON type": fromJSON(uid, jsonTexts{"user", uid}), "typed": sure(hints.UID(uid).Of("user"), uid),
+		"JSON type": fromJSON(uid, jsonTexts{"user", uid}), "typed": fixed(hints.UID(uid).Of("user"), uid),
 	}
 }
 
@@ -217,7 +217,7 @@ func (x *machine) tags(t *rapid.T) {
 	h, uid := x.hint(t)
 	some := rapid.SliceOfN(rapid.SampledFrom(tags), 1, 3).Draw(t, "tags")
 	set, a := x.users.Tags(h), x.m.accounts[uid]
-	before, want := 0, 0
+	before, miscount := 0, 0
 	if a != nil {
 		before = len(a.tags)
 	}
@@ -229,7 +229,7 @@ func (x *machine) tags(t *rapid.T) {
 		for _, tag := range some {
 			a.tags[tag] = true
 		}
-		want = len(a.tags) - before - int(n)
+		miscount = len(a.tags) - before - int(n)
 	} else {
 		n, err := set.Remove(x.ctx, some...)
 		if !x.tertiary(t, uid, err) {
@@ -238,14 +238,14 @@ func (x *machine) tags(t *rapid.T) {
 		for _, tag := range some {
 			delete(a.tags, tag)
 		}
-		want = before - len(a.tags) - int(n)
+		miscount = before - len(a.tags) - int(n)
 	}
 	got, err := set.Members(x.ctx)
 	must(t, err)
 	has, err := set.Has(x.ctx, some[0])
 	must(t, err)
-	if want != 0 || !slices.Equal(got, slices.Sorted(maps.Keys(a.tags))) || has != a.tags[some[0]] {
-		t.Fatalf("tags: got %q, has %q: %v, count off by %d; want %v", got, some[0], has, want, a.tags)
+	if miscount != 0 || !slices.Equal(got, slices.Sorted(maps.Keys(a.tags))) || has != a.tags[some[0]] {
+		t.Fatalf("tags: got %q, has %q: %v, count off by %d; want %v", got, some[0], has, miscount, a.tags)
 	}
 }
 

@@ -72,7 +72,7 @@ func TestMemberLimits(t *testing.T) {
 			{"scores", func() error { _, err := scores.Increment(ctx, 1, "x"); return err }},
 			{"settings", func() error { return settings.Put(ctx, "x", "v") }},
 		} {
-			wantFull(t, "full", full.add(), full.field, most)
+			wantFull(t, "adding to a full record", full.add(), full.field, most)
 		}
 		must1(tags.Add(ctx, "t00001"))(t) // the set has this member already
 		must(t, scores.Put(ctx, 7, "0"))
@@ -88,7 +88,7 @@ func TestMemberLimits(t *testing.T) {
 		must(t, settings.Put(ctx, "x", "v"))
 		must(t, tags.Replace(ctx, "y"))
 		if got := must1(tags.Members(ctx))(t); !slices.Equal(got, []string{"y"}) {
-			t.Errorf("tags %q", got)
+			t.Errorf("after Replace: got tags %q, want y", got)
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestMembersOverTheLimit(t *testing.T) {
 		all := numbered("f", most+2)
 		must(t, s.raw.SAdd(ctx, "user/uid:u/friends", redisArgs(all)...).Err())
 		if got := must1(friends.Members(ctx))(t); !slices.Equal(got, all) {
-			t.Errorf("read %q", got)
+			t.Errorf("read %q, want %q", got, all)
 		}
 		for left := len(all); left > most; left-- {
 			_, err := friends.Add(ctx, "x")
@@ -225,11 +225,11 @@ func TestLargeRecords(t *testing.T) {
 			s.tap.set(m.pass)
 		}
 		if got := must1(users.Tags(h).Members(ctx))(t); !reflect.DeepEqual(got, large) {
-			t.Errorf("read %d members", len(got))
+			t.Errorf("read %d members, want %d", len(got), n)
 		}
 		must(t, users.Tags(h).Replace(ctx, "m02499", "other"))
 		if got := must1(users.Tags(h).Members(ctx))(t); !slices.Equal(got, []string{"m02499", "other"}) {
-			t.Errorf("after a replace: %.3q", got)
+			t.Errorf("after a replace: got %.3q, want m02499 and other", got)
 		}
 		s.tap.set(nil)
 		for has, want := range map[string]int{"m00000": 0, "m02499": 1, "other": 1} {
@@ -249,14 +249,14 @@ func TestLargeRecords(t *testing.T) {
 		must(t, users.Delete(ctx, h))
 		must1(users.Create(ctx, userdb.NewEntry{UID: "u"}))(t)
 		if got := must1(users.Tags(h).Len(ctx))(t); got != 0 {
-			t.Errorf("the next entry has %d tags", got)
+			t.Errorf("the next entry with the UID has %d tags, want none", got)
 		}
 		s.tap.set(nil)
 		if most := m.most.Load(); most > 2*store.MemberBatch {
 			t.Errorf("one call handled %d members, want at most about %d", most, store.MemberBatch)
 		}
 		if keys := s.raw.Keys(ctx, "~/drop/*").Val(); len(keys) > 0 {
-			t.Errorf("left over: %q", keys)
+			t.Errorf("records of deleted sets are left over: %q", keys)
 		}
 	})
 }
@@ -294,18 +294,18 @@ func TestLargeRanges(t *testing.T) {
 		} {
 			want := rangeOf(items, r[0], r[1])
 			if got := must1(list.Items(ctx, r[0], r[1]))(t); !slices.Equal(got, want) {
-				t.Errorf("items %d: %d of them, want %d", r, len(got), len(want))
+				t.Errorf("list items %d: got %d, want %d", r, len(got), len(want))
 			}
 			got := must1(scores.Range(ctx, r[0], r[1]))(t)
 			if len(got) != len(want) || len(got) > 0 && got[len(got)-1].Member != want[len(want)-1] {
-				t.Errorf("range %d: %d members, want %d", r, len(got), len(want))
+				t.Errorf("sorted set range %d: got %d members, want %d", r, len(got), len(want))
 			}
 		}
 		if got := must1(scores.Between(ctx, 1, n))(t); len(got) != n-1 || got[n-2].Member != items[n-1] {
-			t.Errorf("%d members between, want %d", len(got), n-1)
+			t.Errorf("sorted set by score: got %d members, want %d", len(got), n-1)
 		}
 		if got := must1(settings.All(ctx))(t); len(got) != n {
-			t.Errorf("%d pairs, want %d", len(got), n)
+			t.Errorf("hash: got %d pairs, want %d", len(got), n)
 		}
 	})
 }
@@ -326,10 +326,10 @@ func rangeOf(items []string, start, stop int64) []string {
 	return items[start : stop+1]
 }
 
-// TestCheckDropsTheRest renames a set to a key under which it waits to be dropped, as a process
+// TestCheckDropsMovedSet renames a set to a key under which it waits to be dropped, as a process
 // does that dies before it drops any members. A check must report the set, and a repair must drop
 // it.
-func TestCheckDropsTheRest(t *testing.T) {
+func TestCheckDropsMovedSet(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.usersWithLimit(10), t.Context()
 		e := must1(users.Create(ctx, userdb.NewEntry{UID: "u", Tags: []string{"a", "b", "c"}}))(t)
@@ -346,14 +346,14 @@ func TestCheckDropsTheRest(t *testing.T) {
 			return codes
 		}
 		if codes := run(check.Options{}); !slices.Contains(codes, "drop_waiting") {
-			t.Errorf("a check found %q", codes)
+			t.Errorf("a check found %q, want drop_waiting", codes)
 		}
 		run(check.Options{Repair: true})
 		if codes := run(check.Options{}); len(codes) > 0 {
-			t.Errorf("after a repair a check found %q", codes)
+			t.Errorf("after a repair a check found %q, want nothing", codes)
 		}
 		if got := must1(users.Tags(hints.UID("u")).Members(ctx))(t); !slices.Equal(got, []string{"b"}) {
-			t.Errorf("tags %q", got)
+			t.Errorf("got tags %q, want b", got)
 		}
 	})
 }

@@ -176,8 +176,8 @@ func formatLikeModel(records map[string]record, ns recordkey.Namespace) map[stri
 		if !inside || strings.HasPrefix(rest, "~") || r.kind == "hash" && r.expires {
 			continue
 		}
-		if srv, _, claimed := strings.Cut(r.text, " "); claimed && strings.HasSuffix(key, "/~prk") {
-			r.text = srv
+		if prk, _, claimed := strings.Cut(r.text, " "); claimed && strings.HasSuffix(key, "/~prk") {
+			r.text = prk
 		}
 		if r.kind == "hash" {
 			r.fields = maps.Clone(r.fields)

@@ -116,10 +116,10 @@ func TestRemoveInNamespace(t *testing.T) {
 			users := typeOf(t, views[path], "user")
 			must(t, users.Delete(t.Context(), hints.Any("nv")))
 			if n, err := inspect.RemoveKeys(t.Context(), views[path], "*"); err != nil || n == 0 {
-				t.Errorf("%q: removed %d, %v", path, n, err)
+				t.Errorf("%q: removed %d records, %v", path, n, err)
 			}
 			for key, err := range inspect.Keys(t.Context(), views[path], "*") {
-				t.Errorf("%q: left: %q, %v", path, key, err)
+				t.Errorf("%q: this record is still there: %q, %v", path, key, err)
 			}
 			if diff := diffRecords(before, recordsOutside(s, inside)); diff != "" {
 				t.Errorf("removing in %q changed records outside:\n%s", path, diff)

@@ -45,21 +45,21 @@ func TestClusterNewMastersHaveScripts(t *testing.T) {
 		_, err := users.Update(ctx, hints.UID("u"), putText("job", what))
 		must(t, err)
 	}
-	hasScripts := func(what string, s *redistest.Server) {
+	wantScripts := func(what string, s *redistest.Server) {
 		t.Helper()
-		const some = 5 // at least
-		eventually(t, what+" has the scripts", func() bool { return cachedScripts(t, s) >= some })
+		const least = 5
+		eventually(t, what+" has the scripts", func() bool { return cachedScripts(t, s) >= least })
 	}
 	shard := c.AddShard()
 	if n := cachedScripts(t, shard); n > 0 {
-		t.Fatalf("a new server has %d scripts", n)
+		t.Fatalf("a new server has %d scripts, want none", n)
 	}
 	from := c.Master("user/uid:u")
 	slot, err := from.Client().ClusterKeySlot(t.Context(), "user/uid:u").Result()
 	must(t, err)
 	moveSlot(t, from.Client(), shard.Client(), shard.Addr(), slot)
 	write("on a new shard")
-	hasScripts("the new shard", shard)
+	wantScripts("the new shard", shard)
 
 	addReplicated(t, c.URL(), "v", "name", "others")
 	before := c.Master("user/uid:v")
@@ -74,12 +74,12 @@ func TestClusterNewMastersHaveScripts(t *testing.T) {
 	if after == before {
 		t.Error("no replica took over")
 	}
-	hasScripts("the promoted replica", after)
+	wantScripts("the promoted replica", after)
 
 	must(t, clientOf(db).(*redis.ClusterClient).ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
 		return node.ScriptFlush(ctx).Err()
 	}))
-	write("where all scripts are gone")
+	write("after all scripts are gone")
 	add(t, users, "w", "name", "all")
 	must(t, users.Delete(t.Context(), hints.UID("w")))
 	wantRepairable(t, db, noExcuse)
@@ -114,10 +114,10 @@ func (p *promoter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestDemotedMaster(t *testing.T) {
 	t.Parallel()
 	server, other := redistest.Start(t), redistest.Start(t)
-	past, client := server.Client(), server.Client()
+	admin, client := server.Client(), server.Client()
 	host, port, _ := strings.Cut(other.Addr(), ":")
 	other.Kill() // a replica of a running master would replace its records with the master's
-	p := &promoter{promote: func() { must(t, past.ReplicaOf(context.Background(), "NO", "ONE").Err()) }}
+	p := &promoter{promote: func() { must(t, admin.ReplicaOf(context.Background(), "NO", "ONE").Err()) }}
 	client.AddHook(p)
 	db, err := redisdb.New(t.Context(), client, userdb.Options{})
 	must(t, err)
@@ -138,9 +138,9 @@ func TestDemotedMaster(t *testing.T) {
 		{"delete", func() error { return users.Delete(t.Context(), hints.UID("first")) }},
 	} {
 		p.refused = 0
-		must(t, past.ReplicaOf(t.Context(), host, port).Err())
+		must(t, admin.ReplicaOf(t.Context(), host, port).Err())
 		if err := tt.do(); err != nil || p.refused < 3 {
-			t.Errorf("%s: %v; refused %d times", tt.name, err, p.refused)
+			t.Errorf("%s: got %v after %d refused writes, want success after at least 3", tt.name, err, p.refused)
 		}
 	}
 	wantRepairable(t, db, noExcuse)

@@ -40,16 +40,16 @@ func TestCreateOnceForbidden(t *testing.T) {
 			}))
 			first := w.runWithout(app, command, once)
 			if err := w.runAs("app", app, once); err != nil {
-				t.Errorf("%s: first %v, then %v", what, first, err)
+				t.Errorf("%s: create: got %v without the command, then %v with it", what, first, err)
 				continue
 			}
-			if left := w.runWithout(app, command, remove); left != nil {
+			if refused := w.runWithout(app, command, remove); refused != nil {
 				err := w.runAs("app", app, remove)
 				if err != nil && !errors.Is(err, userdb.ErrNotFound) {
-					t.Errorf("%s: deleted: %v, then %v", what, left, err)
+					t.Errorf("%s: delete: got %v without the command, then %v with it", what, refused, err)
 				}
 			}
-			wantErr(t, what+": made, and gone since", w.runAs("app", app, once), userdb.ErrNotFound)
+			wantErr(t, what+": create again after the delete", w.runAs("app", app, once), userdb.ErrNotFound)
 		}
 	}
 }

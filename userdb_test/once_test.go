@@ -30,14 +30,14 @@ func TestCreateOnce(t *testing.T) {
 		carol.Password = "another one entirely"
 		again, err := g.users.CreateOnce(ctx, "one", carol)
 		if must(t, err); again.UID() != first.UID() || again.Rev() != first.Rev() {
-			t.Errorf("created %v, then %v", first, again)
+			t.Errorf("the same request created %v, then %v", first, again)
 		}
 		_, err = g.users.CreateOnce(ctx, "one", userdb.NewEntry{Facets: schema.Texts("name", "bob")})
 		if bad, is := errors.AsType[*userdb.FieldError](err); !is || bad.Rule != "once" || !errors.Is(err, userdb.ErrInvalid) {
-			t.Errorf("another request with the name: %v", err)
+			t.Errorf("another request with the same name: got %v, want ErrInvalid by rule once", err)
 		}
 		if _, err = g.users.CreateOnce(ctx, "two", carol); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("the same request with another name: %v", err)
+			t.Errorf("the same request with another name: got %v, want ErrDuplicate", err)
 		}
 		// A refused request is forgotten.
 		_, err = g.users.CreateOnce(ctx, "two", userdb.NewEntry{Facets: schema.Texts("name", "bob")})
@@ -45,7 +45,7 @@ func TestCreateOnce(t *testing.T) {
 
 		must(t, g.users.Delete(ctx, hints.UID(first.UID())))
 		if _, err = g.users.CreateOnce(ctx, "one", carol); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("after a delete: %v", err)
+			t.Errorf("after a delete: got %v, want ErrNotFound", err)
 		}
 		g.advance(25 * time.Hour)
 		_, err = g.users.CreateOnce(ctx, "one", carol) // the request is forgotten after a day
@@ -115,22 +115,22 @@ func ageRequests(t *testing.T, s *site, by time.Duration) {
 func TestCreateOnceAtUID(t *testing.T) {
 	eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
 		ctx := t.Context()
-		at := func(name string, n userdb.NewEntry) error {
+		createOnce := func(name string, n userdb.NewEntry) error {
 			_, err := g.users.CreateOnce(ctx, name, n)
 			return err
 		}
-		must(t, at("a", userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "ann")}))
-		must(t, at("a", userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "ann")}))
-		if err := at("b", userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "eve")}); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a taken UID: %v", err)
+		must(t, createOnce("a", userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "ann")}))
+		must(t, createOnce("a", userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "ann")}))
+		if err := createOnce("b", userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "eve")}); !errors.Is(err, userdb.ErrDuplicate) {
+			t.Errorf("a taken UID: got %v, want ErrDuplicate", err)
 		}
-		if err := at("c", userdb.NewEntry{UID: "y", Facets: schema.Texts("name", "ann")}); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a taken name: %v", err)
+		if err := createOnce("c", userdb.NewEntry{UID: "y", Facets: schema.Texts("name", "ann")}); !errors.Is(err, userdb.ErrDuplicate) {
+			t.Errorf("a taken name: got %v, want ErrDuplicate", err)
 		}
 		// The refused request left nothing behind.
-		must(t, at("d", userdb.NewEntry{UID: "y", Facets: schema.Texts("name", "yan")}))
-		if err := at("", userdb.NewEntry{}); !errors.Is(err, userdb.ErrInvalid) {
-			t.Errorf("no name: %v", err)
+		must(t, createOnce("d", userdb.NewEntry{UID: "y", Facets: schema.Texts("name", "yan")}))
+		if err := createOnce("", userdb.NewEntry{}); !errors.Is(err, userdb.ErrInvalid) {
+			t.Errorf("a request without a name: got %v, want ErrInvalid", err)
 		}
 	})
 }
@@ -155,11 +155,11 @@ func TestCreateOnceConcurrently(t *testing.T) {
 		}
 		all.Wait()
 		if delete(uids, ""); len(uids) != 1 {
-			t.Errorf("entries created: %v", uids)
+			t.Errorf("got answers by UID %v, want one UID", uids)
 		}
 		total, err := g.users.Count(t.Context(), userdb.Query{})
 		if must(t, err); total.Entries != 2 { // alice is the other
-			t.Errorf("%d entries", total.Entries)
+			t.Errorf("got %d entries, want 2", total.Entries)
 		}
 	})
 }
@@ -172,14 +172,14 @@ func TestCreateOnceConcurrently(t *testing.T) {
 func TestCreateOnceCutOff(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		for _, uid := range []string{"", "carol"} {
-			t.Run(fmt.Sprintf("killed %v uid %q", killed, uid), func(t *testing.T) {
+			t.Run(fmt.Sprintf("process killed %v, UID %q", killed, uid), func(t *testing.T) {
 				eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
 					cutOff := 0
 					for at := 0; g.cutOffAt(at, killed, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", "carol")}); at++ {
 						cutOff++
 					}
 					if cutOff < 8 {
-						t.Errorf("cut off %d times", cutOff)
+						t.Errorf("the call was cut off at %d moments, want at least 8", cutOff)
 					}
 					if killed { // on a cluster, a killed process leaves claims behind (I4)
 						runCheck(t, g.db, check.Options{Repair: true})
@@ -273,11 +273,11 @@ func TestCreateOnceRefusedAndKilled(t *testing.T) {
 			// ErrInvalid means that the refused request is still known.
 			if _, err = g.users.CreateOnce(t.Context(), name, free); errors.Is(err, userdb.ErrInvalid) {
 				_, err = g.users.CreateOnce(t.Context(), name, taken)
-				wantErr(t, fmt.Sprint("the same, killed at ", at), err, userdb.ErrDuplicate)
+				wantErr(t, fmt.Sprint("the refused request again, killed at command ", at), err, userdb.ErrDuplicate)
 				_, err = g.users.CreateOnce(t.Context(), name, free)
 			}
 			if err != nil {
-				t.Fatalf("corrected, killed at %d: %v", at, err)
+				t.Fatalf("the corrected request, killed at command %d: %v", at, err)
 			}
 			must(t, g.users.Delete(t.Context(), hints.UID("x")))
 		}
@@ -322,7 +322,7 @@ func TestSetReplace(t *testing.T) {
 		for tag, want := range map[string]int64{"a": 0, "b": 1, "c": 1} {
 			total, err := users.Count(ctx, userdb.Query{Tags: []string{tag}})
 			if must(t, err); total.Entries != want {
-				t.Errorf("%s: %d entries have the tag", tag, total.Entries)
+				t.Errorf("tag %s: got %d entries, want %d", tag, total.Entries, want)
 			}
 		}
 		var all sync.WaitGroup
@@ -332,23 +332,23 @@ func TestSetReplace(t *testing.T) {
 		all.Wait()
 		got, err := tags.Members(ctx)
 		if must(t, err); len(got) != 2 || got[0][1:] != got[1][1:] {
-			t.Errorf("a mixture of two sets: %v", got)
+			t.Errorf("got tags %v, want those of one call", got)
 		}
 		must(t, tags.Replace(ctx))
 		if n, err := tags.Len(ctx); n != 0 || err != nil {
-			t.Errorf("emptied: %d, %v", n, err)
+			t.Errorf("after Replace without members: got %d, %v; want none", n, err)
 		}
-		wantErr(t, "nobody", users.Tags(uid("nobody")).Replace(ctx, "x"), userdb.ErrNotFound)
+		wantErr(t, "tags of an unknown entry", users.Tags(uid("nobody")).Replace(ctx, "x"), userdb.ErrNotFound)
 	})
 }
 
-// TestEndWaits checks that a throttled account can log in at once after ResetThrottle.
-func TestEndWaits(t *testing.T) {
+// TestResetThrottle checks that a throttled account can log in at once after ResetThrottle.
+func TestResetThrottle(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.exhaust("alice", "")
-		wantErr(t, "exhausted", g.logIn("alice", alicePassword, ""), userdb.ErrTooManyAttempts)
+		wantErr(t, "a throttled account", g.logIn("alice", alicePassword, ""), userdb.ErrTooManyAttempts)
 		must(t, g.users.ResetThrottle(t.Context(), uid("alice")))
 		must(t, g.logIn("alice", alicePassword, ""))
-		wantErr(t, "nobody", g.users.ResetThrottle(t.Context(), uid("nobody")), userdb.ErrNotFound)
+		wantErr(t, "an unknown account", g.users.ResetThrottle(t.Context(), uid("nobody")), userdb.ErrNotFound)
 	})
 }

@@ -43,16 +43,16 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("%s: the error contains the password: %v", c.url, err)
 		}
 		if db != nil {
-			t.Errorf("%s: got a DB and an error", c.url)
+			t.Errorf("%s: got a DB, want nil", c.url)
 		}
 	}
 	_, err := redisdb.New(t.Context(), nil, userdb.Options{})
-	wantErr(t, "nil", err, userdb.ErrUnsuitable, "nil")
+	wantErr(t, "a nil client", err, userdb.ErrUnsuitable, "nil")
 	_, err = userdb.Open(t.Context(), "memory:", userdb.Options{Schema: schema.Schema{Types: map[string]schema.Type{"user": {}}}})
 	wantErr(t, "a bad schema", err, schema.ErrSchema, "types.user.primary")
 	_, err = userdb.Open(t.Context(), "memory:", userdb.Options{Peppers: [][]byte{[]byte("topsecret")}})
 	if err == nil || strings.Contains(err.Error(), "topsecret") {
-		t.Errorf("a short pepper: %v", err)
+		t.Errorf("a short pepper: got %v, want an error without the pepper", err)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestFilePersists(t *testing.T) {
 		e, err := users.Find(t.Context(), hints.Any("ann"))
 		must(t, err)
 		if round == 2 && e.Rev() != rev {
-			t.Errorf("revision %q, before it was closed %q", e.Rev(), rev)
+			t.Errorf("got revision %q, but %q before the file was closed", e.Rev(), rev)
 		}
 		_, err = users.Login(t.Context(), "ANN", clearPassword, userdb.Attempt{})
 		must(t, err)
@@ -84,7 +84,7 @@ func TestFilePersists(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = userdb.Open(ended, url, userdb.Options{})
-		wantErr(t, "a second time", err, userdb.ErrUnavailable, "locked")
+		wantErr(t, "opening the file a second time", err, userdb.ErrUnavailable, "locked")
 		must(t, db.Close())
 	}
 	if info, err := os.Stat(strings.TrimPrefix(url, "file:")); err != nil || info.Mode().Perm() != 0o600 {
@@ -100,7 +100,7 @@ func TestMemoryStoresAreSeparate(t *testing.T) {
 	must(t, err)
 	add(t, typeOf(t, one, "user"), "u", "name", "Ann")
 	if there, err := typeOf(t, two, "user").Exists(t.Context(), hints.Any("ann")); there || err != nil {
-		t.Errorf("the other store: %v, %v", there, err)
+		t.Errorf("the other store has the entry: %v, %v; want false", there, err)
 	}
 	must(t, errors.Join(one.Close(), two.Close()))
 }
@@ -117,15 +117,15 @@ func TestClosedStoreVerbs(t *testing.T) {
 		}
 		for name, verb := range everyVerb(s.first, users, before) {
 			if err := verb(t.Context()); !errors.Is(err, userdb.ErrUnavailable) {
-				t.Errorf("%s on a closed store: %v", name, err)
+				t.Errorf("%s on a closed store: got %v, want ErrUnavailable", name, err)
 			}
 		}
 		s.first, s.opened = nil, nil
 	})
 }
 
-// TestOwnClient checks that Close leaves a caller's client open.
-func TestOwnClient(t *testing.T) {
+// TestCloseKeepsCallersClient checks that Close leaves a caller's client open.
+func TestCloseKeepsCallersClient(t *testing.T) {
 	srv := redistest.Shared(t)
 	c := srv.Client()
 	db, err := redisdb.New(t.Context(), c, userdb.Options{})
@@ -134,6 +134,6 @@ func TestOwnClient(t *testing.T) {
 	must(t, db.Close())
 	must(t, c.Ping(t.Context()).Err())
 	if n := c.Exists(t.Context(), "user/uid:u", "user/name:ann/~prk").Val(); n != 2 {
-		t.Errorf("%d records", n)
+		t.Errorf("%d records exist, want 2", n)
 	}
 }

@@ -62,7 +62,7 @@ func TestOpenSlotOfTags(t *testing.T) {
 	wantErr(t, "tags whose slot is open", err, userdb.ErrUnavailable, "TRYAGAIN")
 	slot.Finish()
 	if members, err := users.Tags(hints.UID("u")).Members(ctx); err != nil || len(members) != 1 || pending() {
-		t.Errorf("tags: %q, %v; they are pending: %v", members, err, pending())
+		t.Errorf("after the migration: got tags %q, %v, pending: %v; want one tag that is written", members, err, pending())
 	}
 	wantRepairable(t, db, noExcuse)
 }
@@ -103,13 +103,13 @@ func TestPendingTags(t *testing.T) {
 			t.Errorf("a check lists %d entries, want 2", listed)
 		}
 		if members, err := typeOf(t, copied, "user").Tags(hints.UID("b")).Members(ctx); err != nil || len(members) != 2 {
-			t.Errorf("tags of a copy: %q, %v", members, err)
+			t.Errorf("tags of a copied entry: got %q, %v; want two", members, err)
 		}
-		if mended := errorsFound(t, copied, true); len(mended) != 1 || !mended[0].Repaired {
-			t.Errorf("repaired: %v", mended)
+		if repaired := errorsFound(t, copied, true); len(repaired) != 1 || !repaired[0].Repaired {
+			t.Errorf("a repair returned %v, want one repaired problem", repaired)
 		}
 		if left := errorsFound(t, copied, false); len(left) != 0 {
-			t.Errorf("after the repair: %v", left)
+			t.Errorf("after the repair, a check found %v, want nothing", left)
 		}
 		tagged := 0
 		for _, err := range typeOf(t, copied, "user").All(ctx, userdb.Query{Tags: []string{"red", "blue"}}) {
@@ -133,7 +133,7 @@ func errorsFound(t *testing.T, db *userdb.DB, repair bool) (found []check.Proble
 		if p.Severity == check.SeverityError {
 			found = append(found, p)
 			if p.Code != "fill_waiting" {
-				t.Errorf("found: %v", p)
+				t.Errorf("a check found %v, want only fill_waiting", p)
 			}
 		}
 	}
@@ -166,7 +166,7 @@ func TestClusterDeletesInOpenSlot(t *testing.T) {
 		must(t, err)
 		_, err = users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("email", "n"+uid)})
 		if !errors.Is(err, userdb.ErrInvalid) && !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a second owner of a name: %v", err)
+			t.Errorf("a second entry with the name: got %v, want ErrInvalid or ErrDuplicate", err)
 		}
 		if i == 2 {
 			slot.Finish()
@@ -211,16 +211,16 @@ func TestTokensInOpenSlot(t *testing.T) {
 	_, _, err = users.Redeem(ctx, "verify", verify)
 	must(t, err)
 	_, _, err = users.Redeem(ctx, "verify", verify)
-	wantErr(t, "spent, and not removed", err, userdb.ErrNotFound)
-	waits := issue("verify")
-	_, _, err = users.Redeem(ctx, "login", waits)
+	wantErr(t, "a spent token", err, userdb.ErrNotFound)
+	apart := issue("verify") // issued while the entry and its tokens are on different nodes
+	_, _, err = users.Redeem(ctx, "login", apart)
 	wantErr(t, "another purpose", err, userdb.ErrNotFound)
 	must(t, slot.From.Client().Do(ctx, "MIGRATE", host, port, aliceTokens, 0, 5000).Err())
 	_, err = users.ResetPassword(ctx, "reset", reset, resetPassword)
 	must(t, err)
 	_, _, err = users.Redeem(ctx, "change:name", change)
 	wantErr(t, "after a reset", err, userdb.ErrNotFound)
-	for name, secret := range map[string]string{"spent": verify, "issued while they were apart": waits} {
+	for name, secret := range map[string]string{"spent": verify, "issued while on different nodes": apart} {
 		_, _, err = users.Redeem(ctx, "verify", secret)
 		wantErr(t, name+", after a reset", err, userdb.ErrNotFound)
 	}
@@ -256,13 +256,13 @@ func TestHistoryInOpenSlot(t *testing.T) {
 	touch("a")
 	touch("b")
 	if pending := c.Client().HGet(ctx, "user/uid:ann", "~note").Val(); strings.Count(pending, "\n") != 2 {
-		t.Errorf("the entry keeps %q", pending)
+		t.Errorf("the entry keeps the history %q, want three lines", pending)
 	}
 	want := []string{"update job b ", "update job a ", "create added,name library "}
 	history, err := users.History(ctx, h)
 	must(t, err)
 	if got := formatEvents(history); !slices.Equal(got, want) {
-		t.Errorf("during the migration: %q", got)
+		t.Errorf("during the migration: got history %q, want %q", got, want)
 	}
 	e, err := users.Find(ctx, h)
 	must(t, err)
@@ -276,11 +276,11 @@ func TestHistoryInOpenSlot(t *testing.T) {
 	slices.Reverse(history)
 	got := formatEvents(history)
 	if slices.Sort(got); len(got) != 6 || !slices.IsSortedFunc(history, func(a, b userdb.HistoryEvent) int { return a.Time.Compare(b.Time) }) {
-		t.Errorf("after the migration: %q", formatEvents(history))
+		t.Errorf("after the migration: got history %q, want six events in order", formatEvents(history))
 	}
 	fed := formatEvents(waitForFeed(t, db, 6))
 	if slices.Sort(fed); !slices.Equal(fed, got) {
-		t.Errorf("the feed has %q", fed)
+		t.Errorf("the feed has %q, want %q", fed, got)
 	}
 	if c.Client().HExists(ctx, "user/uid:ann", "~note").Val() {
 		t.Error("the entry still has lines that are in its history")

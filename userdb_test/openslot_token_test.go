@@ -60,20 +60,20 @@ func TestTokensOfMovedEntry(t *testing.T) {
 		kept, bound := issueToAnn(t, users, "login", ""), issueToAnn(t, users, "verify", "email")
 		e, _, err := users.Peek(ctx, "reset", second)
 		if must(t, err); e.UID() != "ann" {
-			t.Errorf("peeked at %v", e)
+			t.Errorf("Peek returned %v, want ann", e)
 		}
 		_, _, err = users.Redeem(ctx, "login", spent)
 		wantErr(t, "another purpose", err, userdb.ErrNotFound)
 		_, _, err = users.Redeem(ctx, "reset", spent)
 		must(t, err)
-		for name, secret := range map[string]string{"spent": spent, "of the purpose": second} {
+		for name, secret := range map[string]string{"a spent token": spent, "another token for the purpose": second} {
 			_, _, err = users.Redeem(ctx, "reset", secret)
 			wantErr(t, name, err, userdb.ErrNotFound)
 		}
 		must(t, errOf(users.Update(ctx, uid("ann"), putText("job", "cook"))))
 		s, err := users.LoginStatus(ctx, uid("ann"))
 		if must(t, err); len(s.Tokens) != 2 {
-			t.Errorf("open tokens: %v", s.Tokens)
+			t.Errorf("got valid tokens %v, want two", s.Tokens)
 		}
 		must(t, errOf(users.Update(ctx, uid("ann"), putText("email", "a@example.com"))))
 		_, _, err = users.Peek(ctx, "verify", bound)
@@ -96,7 +96,7 @@ func TestDisableOfMovedEntry(t *testing.T) {
 		must(t, users.Disable(ctx, uid("ann")))
 		must(t, users.Enable(ctx, uid("ann")))
 		_, _, err := users.Redeem(ctx, "reset", secret)
-		wantErr(t, "ended", err, userdb.ErrNotFound)
+		wantErr(t, "a token from before the disable", err, userdb.ErrNotFound)
 		issueToAnn(t, users, "reset", "")
 		must(t, users.Delete(ctx, uid("ann")))
 		return secret
@@ -104,7 +104,7 @@ func TestDisableOfMovedEntry(t *testing.T) {
 		add(t, users, "ann")
 		issueToAnn(t, users, "login", "")
 		_, _, err := users.Redeem(ctx, "reset", secret)
-		wantErr(t, "of an earlier entry", err, userdb.ErrNotFound)
+		wantErr(t, "a token of an earlier entry", err, userdb.ErrNotFound)
 	})
 }
 
@@ -124,7 +124,7 @@ func TestExpiredTokensOfMovedEntry(t *testing.T) {
 	secret := issueToAnn(t, users, "login", "")
 	must(t, errOf(users.Update(ctx, uid("ann"), putText("job", "cook"))))
 	if mark := c.Client().HGet(ctx, "user/uid:ann", "~tokens").Val(); !strings.Contains(mark, "\n") {
-		t.Errorf("~tokens says %q", mark)
+		t.Errorf("got ~tokens %q, want a token after a newline in it", mark)
 	}
 	_, _, err = users.Redeem(ctx, "login", secret)
 	must(t, err)

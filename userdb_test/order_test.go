@@ -194,12 +194,12 @@ func wantBack(rt *rapid.T, t *testing.T, typ *userdb.Type, q userdb.Query, page 
 			got = append(got, e.UID())
 		}
 		if from := at - len(got); err != nil || from < 0 || !slices.Equal(got, want[from:at]) || len(got) < q.Limit && before.Prev != "" {
-			rt.Fatalf("back, pages of %d: got %q before index %d of %q, then %q: %v", q.Limit, got, at, want, before.Prev, err)
+			rt.Fatalf("going back in pages of %d: got %q before index %d of %q, then %q: %v", q.Limit, got, at, want, before.Prev, err)
 		}
 		q.After, q.Before = before.Next, ""
 		after, err := typ.Page(t.Context(), q)
 		if err != nil || at < len(want) && (len(after.Entries) == 0 || after.Entries[0].UID() != want[at]) {
-			rt.Fatalf("and on: %v, %v; want %q from index %d", after, err, want, at)
+			rt.Fatalf("forward again: got %v, %v; want %q from index %d", after, err, want, at)
 		}
 		at, page = at-len(got), before
 	}
@@ -240,8 +240,8 @@ func TestOrderedChanges(t *testing.T) {
 		_, err = typ.Update(ctx, hints.UID("u3"), func(e *userdb.Entry) error { e.Drop("last"); return nil })
 		must(t, err)
 		want("without a value", listed(userdb.Query{}), "u2 u1")
-		want("in other case", listed(userdb.Query{Prefix: "zO"}), "u1")
-		want("a name of two words", listed(userdb.Query{Prefix: "zorn "}), "")
+		want("a prefix in another case", listed(userdb.Query{Prefix: "zO"}), "u1")
+		want("a prefix with a space", listed(userdb.Query{Prefix: "zorn "}), "")
 		// These values share one place in the order, apart from their spelling.
 		for _, last := range []string{"ZORN", "Zorn", "zorn", "ZORN"} {
 			_, err = typ.Update(ctx, hints.UID("u1"), putText("last", last))
@@ -274,7 +274,7 @@ func TestOrderedChanges(t *testing.T) {
 		_, err = typ.Page(ctx, userdb.Query{After: "b.eA."})
 		wantErr(t, "back without an order", err, userdb.ErrCursor)
 		for _, err := range typ.All(ctx, userdb.Query{Order: "last", After: "b.eA."}) {
-			wantErr(t, "All with a cursor of Back", err, userdb.ErrCursor)
+			wantErr(t, "All with a cursor for going back", err, userdb.ErrCursor)
 		}
 	})
 }

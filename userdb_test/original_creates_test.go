@@ -163,7 +163,7 @@ func (s *site) wantRefusedAgain(users *userdb.Type, typ schema.Type, taken []cal
 			wantField(s.t, abbreviate(c.Call), err, userdb.ErrDuplicate, "name")
 			n.Facets["email"], n.Facets["name"] = n.Facets["name"], schema.Text("fresh")
 			_, err = users.Create(s.t.Context(), n)
-			wantField(s.t, "crosswise "+abbreviate(c.Call), err, userdb.ErrDuplicate, "email")
+			wantField(s.t, "its name as e-mail address: "+abbreviate(c.Call), err, userdb.ErrDuplicate, "email")
 			n.Facets = schema.Texts("name", "fresh")
 			n.UID = c.Outcome.UID
 			_, err = users.Create(s.t.Context(), n)

@@ -139,20 +139,20 @@ func formatRecords(records map[string]record, prefix string) map[string]string {
 
 // diffRecords describes how two dumps differ. It returns "" if they do not.
 func diffRecords(before, after map[string]string) string {
-	var said []string
+	var lines []string
 	for _, k := range slices.Sorted(maps.Keys(before)) {
 		if now, ok := after[k]; !ok {
-			said = append(said, "gone: "+k)
+			lines = append(lines, "gone: "+k)
 		} else if now != before[k] {
-			said = append(said, fmt.Sprintf("changed: %s: %s, was %s", k, now, before[k]))
+			lines = append(lines, fmt.Sprintf("changed: %s: %s, was %s", k, now, before[k]))
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(after)) {
 		if _, ok := before[k]; !ok {
-			said = append(said, "new: "+k+" "+after[k])
+			lines = append(lines, "new: "+k+" "+after[k])
 		}
 	}
-	return strings.Join(said, "\n")
+	return strings.Join(lines, "\n")
 }
 
 // wantUnchanged calls do, and fails the test if a record changed meanwhile.

@@ -74,7 +74,7 @@ var refusals = []refusal{
 	{
 		prefix: "LOADING", verbs: "create bare update touch touch-old tags notes delete", reads: true,
 		config: []string{"enable-debug-command yes", "loading-process-events-interval-bytes 1024"},
-		begin:  reload, end: reloaded,
+		begin:  reload, end: waitUntilLoaded,
 	},
 	{
 		prefix: "NOPERM", verbs: "create bare update touch touch-old tags notes delete", reads: true,
@@ -109,8 +109,8 @@ func reload(s *site, admin *redis.Conn) {
 	}
 }
 
-// reloaded waits until the server has loaded its records.
-func reloaded(s *site, _ *redis.Conn) {
+// waitUntilLoaded waits until the server has loaded its records.
+func waitUntilLoaded(s *site, _ *redis.Conn) {
 	s.t.Helper()
 	admin := s.raw.(*redis.Client).Conn()
 	defer admin.Close()
@@ -198,7 +198,7 @@ func TestRefusingServer(t *testing.T) {
 				cancel()
 				r.wantRefused(t, name, err)
 				if errors.Is(err, userdb.ErrOutcomeUnknown) {
-					t.Errorf("%s: the outcome is known: %v", name, err)
+					t.Errorf("%s: got %v, but the outcome is known: nothing was written", name, err)
 				}
 			}
 			checkReads(t, users, r)
@@ -245,7 +245,7 @@ func checkReads(t *testing.T, users *userdb.Type, r refusal) {
 			for _, err := range users.All(ctx, userdb.Query{Tags: []string{"a"}}) {
 				return err
 			}
-			return errors.New("an empty list")
+			return errors.New("the list is empty")
 		},
 		"count": func() error { _, err := users.Count(ctx, userdb.Query{}); return err },
 	}
@@ -278,7 +278,7 @@ func TestNarrowRights(t *testing.T) {
 	defer admin.Close()
 	must(t, admin.Ping(t.Context()).Err())
 	ctx := t.Context()
-	asks := map[string]func() error{
+	verbs := map[string]func() error{ // by the command that each needs
 		"scan": func() error { _, err := users.Count(ctx, userdb.Query{}); return err },
 		"sscan": func() error {
 			for _, err := range users.All(ctx, userdb.Query{Tags: []string{"a"}}) {
@@ -303,9 +303,9 @@ func TestNarrowRights(t *testing.T) {
 		"evalsha":  func() error { _, err := users.Find(ctx, hints.Any("n")); return err },
 	}
 	before := s.comparableRecords()
-	for command, ask := range asks {
+	for command, verb := range verbs {
 		runCommands(s, admin, "acl setuser default -"+command)
-		err := ask()
+		err := verb()
 		runCommands(s, admin, "acl setuser default +"+command)
 		word := "NOPERM"
 		// Scripts run these commands, and the server words the error differently there.

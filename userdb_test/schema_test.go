@@ -56,6 +56,18 @@ var schemaChanges = []struct {
 	{"another primary field", wideSchemaWith(func(t *schema.Type) { t.Primary = "number" }), []string{"primary field", "number"}},
 }
 
+// changedSchema returns the schema of schemaChanges with a name.
+func changedSchema(t *testing.T, name string) schema.Schema {
+	t.Helper()
+	for _, c := range schemaChanges {
+		if c.name == name {
+			return c.schema
+		}
+	}
+	t.Fatalf("schemaChanges lacks %q", name)
+	return schema.Schema{}
+}
+
 // writeVerbs returns the verbs that write, by name. Most of them write to the entry with name n.
 func writeVerbs(t *testing.T, users *userdb.Type) map[string]func() error {
 	t.Helper()
@@ -152,7 +164,7 @@ func TestSchemaIsStoredByTheFirstWrite(t *testing.T) {
 		records := s.dump(ctx)
 		stored := records["~/schema/user"]
 		if stored.fields["fingerprint"] != view.Of(s.first).ByName["user"].Guard.Fingerprint || !strings.Contains(stored.fields["schema"], `"uid"`) {
-			t.Errorf("stored: %v", stored)
+			t.Errorf("the stored schema is %v, want that of the type", stored)
 		}
 		if _, early := records["~/schema/order"]; early {
 			t.Error("the schema of a type is stored before its first write")
@@ -196,7 +208,7 @@ func TestSchemaOfOriginalData(t *testing.T) {
 func TestSchemaAmongWriters(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		one := s.wide()
-		other := typeOf(t, s.open(userdb.Options{Schema: schemaChanges[10].schema}), "user")
+		other := typeOf(t, s.open(userdb.Options{Schema: changedSchema(t, "another fold")}), "user")
 		errs := runConcurrently(32, func(i int) error {
 			users := []*userdb.Type{one, other}[i%2]
 			_, err := users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "Name "+itoa(i))})
@@ -211,12 +223,12 @@ func TestSchemaAmongWriters(t *testing.T) {
 			}
 		}
 		if done != [2]int{16, 0} && done != [2]int{0, 16} {
-			t.Errorf("writers of each schema that succeeded: %v", done)
+			t.Errorf("writers that succeeded, by schema: got %v, want 16 of one and none of the other", done)
 		}
 		if done[1] > 0 {
 			s.views[view.Of(s.first).NS] = s.opened[len(s.opened)-1]
 			if !s.has(manyClients) {
-				db, err := s.view(schemaChanges[10].schema, view.Of(s.first).NS)
+				db, err := s.view(changedSchema(t, "another fold"), view.Of(s.first).NS)
 				must(t, err)
 				s.views[view.Of(s.first).NS] = db
 			}
@@ -224,15 +236,15 @@ func TestSchemaAmongWriters(t *testing.T) {
 	})
 }
 
-// TestExhaustive looks for values in a field that the schema no longer declares. Only
+// TestFindExhaustive looks for values in a field that the schema no longer declares. Only
 // FindExhaustive must find them, even if they consist of glob characters.
-func TestExhaustive(t *testing.T) {
+func TestFindExhaustive(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
 		for i, nick := range []string{"Old Nick", "[a-z]*?", "x"} {
 			add(t, users, "u"+itoa(i), "nick", nick)
 		}
-		db := s.open(userdb.Options{Schema: schemaChanges[4].schema, OnSchema: userdb.SchemaDeferred})
+		db := s.open(userdb.Options{Schema: changedSchema(t, "without a secondary field"), OnSchema: userdb.SchemaDeferred})
 		// Otherwise it would use the stored schema, which has the field.
 		view.Of(db).ByName["user"].SetCompared()
 		less := typeOf(t, db, "user")
@@ -266,7 +278,7 @@ func TestClosedTypes(t *testing.T) {
 			wantField(t, "create", err, userdb.ErrInvalid, "emial")
 			wantErr(t, "create", err, userdb.ErrInvalid, `did you mean "email"?`)
 			if refused, is := errors.AsType[*userdb.FieldError](err); !is || refused.Rule != "undeclared" {
-				t.Errorf("the rule: %+v", refused)
+				t.Errorf("got the error %+v, want rule undeclared", refused)
 			}
 		})
 		older := typeOf(t, s.open(userdb.Options{Schema: wide}), "user")
@@ -280,7 +292,7 @@ func TestClosedTypes(t *testing.T) {
 		wantField(t, "update", set("city", "Ulm"), userdb.ErrInvalid, "city")
 		e, err := users.Find(ctx, hints.UID("u"))
 		if err != nil || e.Text("city") != "Bonn" || e.Text("name") != "M" {
-			t.Errorf("%v, %v", e, err)
+			t.Errorf("got %v, %v; want name M and city Bonn", e, err)
 		}
 		e.Put("shoes", schema.Text("44"))
 		_, err = users.Save(ctx, e)

@@ -25,8 +25,8 @@ import (
 // "session P" is a login and the start of a session.
 type operation string
 
-// A completed describes an operation that has ended, and between which steps it ran.
-type completed struct {
+// A completedOperation describes an operation that has ended, and between which steps it ran.
+type completedOperation struct {
 	operation
 	who        int
 	begin, end int
@@ -59,7 +59,7 @@ type loginExecution struct {
 	began     map[int]entryState // by actor: the entry when the operation began
 	tried     map[int]bool       // by actor: the operation tried to write a hash
 	history   []entryState       // by step
-	completed []completed
+	completed []completedOperation
 	violation string
 }
 
@@ -126,7 +126,7 @@ func (s *loginStore) start(x *execution) {
 					_, secret, err = d.users.StartSession(ctx, entry, userdb.SessionOptions{})
 				}
 				x.mu.Lock()
-				d.completed = append(d.completed, completed{operation(text), who.id, begin, end, err, entry, secret})
+				d.completed = append(d.completed, completedOperation{operation(text), who.id, begin, end, err, entry, secret})
 				x.mu.Unlock()
 			}
 		})
@@ -224,7 +224,7 @@ func (s *loginStore) verify() string {
 
 // verifyLogin checks that a login that succeeded returned the current entry, which could log in
 // after the last command, and that a login that failed had a reason.
-func (d *loginExecution) verifyLogin(one completed, during []entryState) {
+func (d *loginExecution) verifyLogin(one completedOperation, during []entryState) {
 	pw, name := passwordOf(strings.Fields(string(one.operation))[1]), d.name("name")
 	last := during[len(during)-1]
 	always := !slices.ContainsFunc(during, func(s entryState) bool { return !s.canLogIn(pw, name) })
@@ -243,7 +243,7 @@ func (d *loginExecution) verifyLogin(one completed, during []entryState) {
 
 // verifySession checks that a session is valid at the end unless all sessions have ended since its
 // login, and that it could be started unless they had.
-func (d *loginExecution) verifySession(one completed) {
+func (d *loginExecution) verifySession(one completedOperation) {
 	if one.entry.UID() == "" {
 		return // the login failed: other scenarios check that
 	}
@@ -277,7 +277,7 @@ func (d *loginExecution) operationsOf(by int) string {
 
 // verifyOther checks that a verb that succeeded did its work while it ran, and that one that failed
 // did none of it and had a reason.
-func (d *loginExecution) verifyOther(one completed, during []entryState) {
+func (d *loginExecution) verifyOther(one completedOperation, during []entryState) {
 	words := strings.Fields(string(one.operation))
 	any := func(of func(entryState) bool) bool { return slices.ContainsFunc(during, of) }
 	gone := any(func(s entryState) bool { return !s.live })

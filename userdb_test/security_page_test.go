@@ -16,7 +16,7 @@ import (
 func TestSecurityPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/security.md")
 	must(t, err)
-	dirs := map[string][]string{
+	dirs := map[string][]string{ // by the letter with which the page abbreviates them
 		"u": {".", "../userdb"}, "s": {"../internal/store"}, "e": {"../internal/store/*"}, "x": {"../schema"}, "p": {"../password"}, "h": {"../internal/hashpool"},
 		"c": {"../cmd/userdb"}, "m": {"../maintain/*"}, "v": {"../serve", "../serve/*", "../serve/internal/*"}, "d": {"../deploy"},
 	}
@@ -43,7 +43,7 @@ func TestSecurityPage(t *testing.T) {
 		}
 	}
 	if named < 100 {
-		t.Errorf("the page names %d tests", named)
+		t.Errorf("the page names %d tests, want at least 100", named)
 	}
 	all := allTests(t)
 	for _, name := range regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(string(page), -1) {

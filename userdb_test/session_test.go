@@ -89,7 +89,7 @@ func TestSessions(t *testing.T) {
 		sameSession(t, "begun", s, want)
 		bytes, err := base64.RawURLEncoding.DecodeString(secret)
 		if err != nil || len(bytes) != 20+len("alice") || strings.Contains(secret, s.ID) || s.ID == "" {
-			t.Errorf("secret %q, ID %q", secret, s.ID)
+			t.Errorf("got secret %q and ID %q; want 20 random bytes and the UID in base64, and an ID that is not in the secret", secret, s.ID)
 		}
 		sameSession(t, "looked up", g.wantSession("at once", secret), want)
 		g.advance(time.Minute)
@@ -100,21 +100,21 @@ func TestSessions(t *testing.T) {
 		other, second := g.startSession(userdb.SessionOptions{})
 		all := g.listSessions()
 		if len(all) != 2 || all[0].ID != other.ID || all[1].ID != s.ID {
-			t.Fatalf("%+v, want the last one used first", all)
+			t.Fatalf("got sessions %+v, want first the one that was used last", all)
 		}
 		sameSession(t, "listed", all[1], want)
 
 		must(t, g.users.EndSessionID(ctx, uid("alice"), s.ID))
-		g.wantEnded("by its ID", secret)
-		wantErr(t, "twice", g.users.EndSessionID(ctx, uid("alice"), s.ID), userdb.ErrNotFound)
-		wantErr(t, "of nobody", g.users.EndSessionID(ctx, uid("nobody"), s.ID), userdb.ErrNotFound)
+		g.wantEnded("ended by its ID", secret)
+		wantErr(t, "ended twice", g.users.EndSessionID(ctx, uid("alice"), s.ID), userdb.ErrNotFound)
+		wantErr(t, "an unknown account", g.users.EndSessionID(ctx, uid("nobody"), s.ID), userdb.ErrNotFound)
 		g.wantSession("the other", second)
 		must(t, g.users.EndSession(ctx, second))
 		must(t, g.users.EndSession(ctx, second))
 		must(t, g.users.EndSession(ctx, "made up"))
-		g.wantEnded("by its secret", second)
+		g.wantEnded("ended by its secret", second)
 		if left := g.listSessions(); len(left) != 0 {
-			t.Errorf("still there: %+v", left)
+			t.Errorf("sessions are still there: %+v", left)
 		}
 		for k, r := range g.dump(ctx) {
 			if text := k + r.String(); strings.Contains(text, secret) || strings.Contains(text, second) {
@@ -160,11 +160,11 @@ var sessionEnds = []sessionEnd{
 	{"disable, enable", func(ctx context.Context, g *gate) error {
 		return errors.Join(g.users.Disable(ctx, uid("alice")), g.users.Enable(ctx, uid("alice")))
 	}},
-	{"disable by a program without sessions, enable", func(ctx context.Context, g *gate) error {
+	{"disabled by a program that knows no sessions, enabled", func(ctx context.Context, g *gate) error {
 		g.storeField("alice", store.FieldDisabled, schema.Date(g.now).Wire())
 		return g.users.Enable(ctx, uid("alice"))
 	}},
-	{"a password by a program without sessions", func(_ context.Context, g *gate) error {
+	{"a password set by a program that knows no sessions", func(_ context.Context, g *gate) error {
 		g.storeField("alice", store.FieldChanged, schema.Date(g.now.Add(time.Hour)).Wire())
 		return nil
 	}},
@@ -181,7 +181,7 @@ var sessionEnds = []sessionEnd{
 // from an earlier login.
 func TestSessionEnds(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
-		for _, before := range []string{"with sessions", "without"} {
+		for _, before := range []string{"with sessions", "without sessions"} {
 			for _, end := range sessionEnds {
 				g.recreateAlice()
 				var secrets []string
@@ -200,10 +200,10 @@ func TestSessionEnds(t *testing.T) {
 				for i, e := range stale {
 					_, secret, err := g.users.StartSession(t.Context(), e, userdb.SessionOptions{})
 					if !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrNotFound) || secret != "" {
-						t.Errorf("%s, %s: a session of login %d: %v", before, end.name, i, err)
+						t.Errorf("%s, %s: starting a session from login %d: got %v, want ErrConflict or ErrNotFound", before, end.name, i, err)
 					}
 				}
-				if strings.HasPrefix(end.name, "a password by") {
+				if strings.HasPrefix(end.name, "a password set by") {
 					continue // that program does not delete the record of sessions, which expires
 				}
 				if left := g.keysUnder("~/session/"); len(left) > 0 {
@@ -224,9 +224,9 @@ func (g *gate) recreateAlice() {
 	g.add("alice", alicePassword)
 }
 
-// TestOwnSession checks that a session can be started with the entry that a verb returned, even if
-// the verb ended all sessions.
-func TestOwnSession(t *testing.T) {
+// TestSessionFromReturnedEntry checks that a session can be started with the entry that a verb
+// returned, even if the verb ended all sessions.
+func TestSessionFromReturnedEntry(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
 		begin := func(what string, e userdb.Entry, err error) {
@@ -247,10 +247,10 @@ func TestOwnSession(t *testing.T) {
 		begin("end all", e, err)
 		e, err = g.users.ResetPassword(ctx, "reset", g.issue(userdb.Token{Purpose: "reset"}), alicePassword)
 		begin("reset", e, err)
-		for _, made := range []string{"over a tombstone", "and changed"} {
+		for _, made := range []string{"created again", "created again and changed"} {
 			must(t, g.users.Delete(ctx, uid("alice")))
 			e, err = g.users.Create(ctx, userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice")})
-			if made == "and changed" {
+			if made == "created again and changed" {
 				must(t, err)
 				e.Put("job", schema.Text("cook"))
 				e, err = g.users.Save(ctx, e)
@@ -295,11 +295,11 @@ func TestSessionTimes(t *testing.T) {
 		g.advance(time.Minute)
 		g.wantEnded("old", short)
 		if left := g.listSessions(); len(left) > 0 {
-			t.Errorf("%+v", left)
+			t.Errorf("expired sessions are listed: %+v", left)
 		}
 		ttl, err := g.raw.PTTL(t.Context(), aliceSessions).Result()
 		if err != nil || ttl > time.Hour || ttl < 0 {
-			t.Errorf("the record lives for %v, %v", ttl, err)
+			t.Errorf("the record lives for %v, %v; want at most an hour", ttl, err)
 		}
 		for _, tt := range []struct {
 			field string
@@ -315,10 +315,10 @@ func TestSessionTimes(t *testing.T) {
 		}
 		s, _ := g.startSession(userdb.SessionOptions{Origin: strings.Repeat("ö", 200), Agent: "\xff\x00 " + strings.Repeat("x", 10_000)})
 		if len(s.Origin) != 256 || len(s.Agent) > 256 || !strings.HasPrefix(s.Agent, "\ufffd\x00 x") {
-			t.Errorf("%q, %q", s.Origin, s.Agent)
+			t.Errorf("got origin %q and agent %q, want valid UTF-8 of at most 256 bytes", s.Origin, s.Agent)
 		}
 		_, _, err = g.users.StartSession(t.Context(), userdb.Entry{}, userdb.SessionOptions{})
-		wantErr(t, "of no entry", err, userdb.ErrInvalid)
+		wantErr(t, "a session of the zero Entry", err, userdb.ErrInvalid)
 	})
 }
 
@@ -329,7 +329,7 @@ func TestEndedSessionsIfClockGoesBack(t *testing.T) {
 		for name, end := range map[string]func(s userdb.Session, secret string) error{
 			"by its secret": func(_ userdb.Session, secret string) error { return g.users.EndSession(t.Context(), secret) },
 			"by its ID": func(s userdb.Session, _ string) error {
-				wantErr(t, "over", g.users.EndSessionID(t.Context(), uid("alice"), s.ID), userdb.ErrNotFound)
+				wantErr(t, "an expired session", g.users.EndSessionID(t.Context(), uid("alice"), s.ID), userdb.ErrNotFound)
 				return nil
 			},
 		} {
@@ -342,9 +342,9 @@ func TestEndedSessionsIfClockGoesBack(t *testing.T) {
 	})
 }
 
-// TestMostSessions checks that an account has at most 100 sessions, and that a new one replaces the
+// TestSessionLimit checks that an account has at most 100 sessions, and that a new one replaces the
 // oldest.
-func TestMostSessions(t *testing.T) {
+func TestSessionLimit(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(cheapWrites)
 		var secrets []string
@@ -361,7 +361,7 @@ func TestMostSessions(t *testing.T) {
 			}
 		}
 		if n := len(g.listSessions()); n != 100 {
-			t.Errorf("%d devices", n)
+			t.Errorf("got %d sessions, want 100", n)
 		}
 	})
 }
@@ -371,7 +371,7 @@ func TestMostSessions(t *testing.T) {
 func TestEndedSessionRecords(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		g.needs(cheapWrites)
-		_, stays := g.startSession(userdb.SessionOptions{})
+		_, kept := g.startSession(userdb.SessionOptions{})
 		var secrets []string
 		for range 150 {
 			g.advance(time.Millisecond)
@@ -380,12 +380,12 @@ func TestEndedSessionRecords(t *testing.T) {
 			secrets = append(secrets, secret)
 		}
 		if n := g.raw.HLen(t.Context(), aliceSessions).Val(); n < 100 || n > 102 {
-			t.Errorf("%d records", n)
+			t.Errorf("the account keeps %d records of sessions, want 100 to 102", n)
 		}
 		for _, secret := range secrets {
 			g.wantEnded("ended", secret)
 		}
-		g.wantSession("the one that stays", stays)
+		g.wantSession("the session that was not ended", kept)
 	})
 }
 
@@ -403,7 +403,7 @@ func TestVerifySession(t *testing.T) {
 		}
 		_, s, err := g.users.VerifySession(ctx, secret, alicePassword, userdb.Attempt{})
 		if err != nil || s.Verified.UnixMilli() != g.now.UnixMilli() || !g.wantSession("verified", secret).Verified.Equal(s.Verified) {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("VerifySession returned %+v, %v; want verified at %v", s, err, g.now)
 		}
 		must(t, g.users.EndSession(ctx, secret))
 		_, _, err = g.users.VerifySession(ctx, secret, alicePassword, userdb.Attempt{})
@@ -421,7 +421,7 @@ func TestRedeemSession(t *testing.T) {
 		link := g.issue(userdb.Token{Purpose: "sign in"})
 		e, s, secret, err := g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{Agent: "mine"})
 		if err != nil || e.UID() != "alice" || s.Agent != "mine" {
-			t.Fatalf("%v, %+v, %v", e, s, err)
+			t.Fatalf("RedeemSession returned %v, %+v, %v; want alice", e, s, err)
 		}
 		g.wantSession("with a link", secret)
 		g.wantVoid("a second time", "sign in", link)
@@ -430,13 +430,13 @@ func TestRedeemSession(t *testing.T) {
 			_, _, secret, err := g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{})
 			g.tap.set(nil)
 			if !errors.Is(err, want) || secret != "" || len(g.listSessions()) != 1 {
-				t.Errorf("%s: %q, %v, %d devices", why, secret, err, len(g.listSessions()))
+				t.Errorf("%s: got secret %q, %v and %d sessions; want no secret and one session", why, secret, err, len(g.listSessions()))
 			}
 		}
 		refused("spent", userdb.ErrNotFound)
 		link = g.issue(userdb.Token{Purpose: "sign in"})
 		g.refuse("user/uid:alice")
-		refused("a full server", userdb.ErrUnavailable)
+		refused("a server that refuses writes", userdb.ErrUnavailable)
 		_, _, secret, err = g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{})
 		must(t, err)
 		g.wantSession("after the refusals", secret)
@@ -471,9 +471,9 @@ func TestRedeemSessionCanceled(t *testing.T) {
 		go func() { returned <- fourth(g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{})) }()
 		select {
 		case err := <-returned:
-			wantErr(t, "in the middle", err, context.Canceled)
+			wantErr(t, "canceled after the start", err, context.Canceled)
 		case <-time.After(10 * time.Second):
-			t.Error("the call waits for the end of the session")
+			t.Error("the call waited until the session had ended")
 		}
 		<-ending
 		g.tap.set(nil)
@@ -485,10 +485,11 @@ func TestRedeemSessionCanceled(t *testing.T) {
 	})
 }
 
+// fourth returns the last of the four results of a call.
 func fourth[T, U, V any](_ T, _ U, _ V, err error) error { return err }
 
-// TestSessionTrips checks that finding a session takes one round trip.
-func TestSessionTrips(t *testing.T) {
+// TestSessionRoundTrips checks that finding a session takes one round trip.
+func TestSessionRoundTrips(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		_, secret := g.startSession(userdb.SessionOptions{})
 		g.wantSession("loading the scripts", secret)
@@ -500,7 +501,7 @@ func TestSessionTrips(t *testing.T) {
 		g.wantSession("counted", secret)
 		g.tap.set(nil)
 		if trips != 1 {
-			t.Errorf("%d round trips", trips)
+			t.Errorf("finding a session took %d round trips, want 1", trips)
 		}
 	})
 }
@@ -522,7 +523,7 @@ func TestSessionRetries(t *testing.T) {
 	ended := tries(userdb.ErrOutcomeUnknown, func() error { return g.users.EndSession(t.Context(), secret) })
 	asked := tries(userdb.ErrUnavailable, func() error { _, _, err := g.users.Session(t.Context(), secret); return err })
 	if asked > ended || asked < 2 {
-		t.Errorf("looked up %d times, ended %d times", asked, ended)
+		t.Errorf("a lookup was sent %d times, want 2 to %d, as often as an end", asked, ended)
 	}
 	g.wantSession("after the failures", secret)
 }
@@ -540,7 +541,7 @@ func TestConcurrentSessionsWithoutReply(t *testing.T) {
 		for range 64 {
 			all.Go(func() {
 				if _, _, err := g.users.Session(t.Context(), secret); !errors.Is(err, want) {
-					t.Errorf("%v, want %v", err, want)
+					t.Errorf("a concurrent lookup: got %v, want %v", err, want)
 				}
 			})
 		}
@@ -572,13 +573,13 @@ func TestSessionRecords(t *testing.T) {
 		}
 		must(t, g.raw.Del(ctx, aliceSessions).Err())
 		must(t, g.raw.Set(ctx, aliceSessions, "no hash", 0).Err())
-		g.wantEnded("of a record of another type", secret)
+		g.wantEnded("a session in a record of another type", secret)
 		must(t, g.users.EndSession(ctx, secret))
 		if left := g.listSessions(); len(left) > 0 {
-			t.Errorf("%+v", left)
+			t.Errorf("a record of another type lists sessions: %+v", left)
 		}
 		_, secret = g.startSession(userdb.SessionOptions{})
-		g.wantSession("in its place", secret)
+		g.wantSession("a session that replaced the record", secret)
 	})
 }
 
@@ -589,15 +590,15 @@ func TestSessionsOfOthers(t *testing.T) {
 		ctx := t.Context()
 		g.add("bob", "battery staple bob")
 		mine, secret := g.startSession(userdb.SessionOptions{})
-		wantErr(t, "another's", g.users.EndSessionID(ctx, uid("bob"), mine.ID), userdb.ErrNotFound)
+		wantErr(t, "a session of another account", g.users.EndSessionID(ctx, uid("bob"), mine.ID), userdb.ErrNotFound)
 		forged := base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("x", 20) + "alice"))
 		g.wantEnded("forged", forged)
 		bytes, _ := base64.RawURLEncoding.DecodeString(secret)
-		g.wantEnded("of bob", base64.RawURLEncoding.EncodeToString(append(slices.Clone(bytes[:20]), "bob"...)))
+		g.wantEnded("with the UID of bob", base64.RawURLEncoding.EncodeToString(append(slices.Clone(bytes[:20]), "bob"...)))
 		g.wantEnded("with a line end", secret+"\n")
 		_, _, err := g.users.Redeem(ctx, "", secret)
 		wantErr(t, "as a token", err, userdb.ErrNotFound)
-		g.wantEnded("a token", g.issue(userdb.Token{Purpose: "reset"}))
+		g.wantEnded("the secret of a token", g.issue(userdb.Token{Purpose: "reset"}))
 		g.wantSession("after these attempts", secret)
 	})
 }
@@ -629,7 +630,7 @@ func TestSessionsWhileWritesAreRefused(t *testing.T) {
 			r.wantRefused(t, "begin", err)
 			g.wantSession("after the failures", secret)
 			if n := len(g.listSessions()); n != 1 {
-				t.Errorf("%d sessions", n)
+				t.Errorf("got %d sessions, want 1", n)
 			}
 		})
 	}
@@ -653,7 +654,7 @@ func TestSessionsInUnwritableFile(t *testing.T) {
 	must(t, os.RemoveAll(filepath.Dir(blocked)))
 	g.wantSession("after the failures", secret)
 	if n := len(g.listSessions()); n != 1 {
-		t.Errorf("%d sessions", n)
+		t.Errorf("got %d sessions, want 1", n)
 	}
 }
 
@@ -688,7 +689,7 @@ func newAccountSet(t *testing.T, users *userdb.Type, accounts int) *accountSet {
 			for range c.acknowledged[i] {
 				var secret string
 				if err == nil {
-					_, secret, err = users.StartSession(t.Context(), e, userdb.SessionOptions{Agent: "of the crowd"})
+					_, secret, err = users.StartSession(t.Context(), e, userdb.SessionOptions{Agent: "a browser"})
 				}
 				c.secrets[i] = append(c.secrets[i], secret)
 			}
@@ -794,8 +795,9 @@ func TestManySessions(t *testing.T) {
 	})
 }
 
-// TestManySessionsMove looks up sessions while they end and their slots move to other nodes.
-func TestManySessionsMove(t *testing.T) {
+// TestManySessionsInMovingSlots looks up sessions while they end and their slots move to other
+// nodes.
+func TestManySessionsInMovingSlots(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	db, err := userdb.Open(t.Context(), c.URL(), userdb.Options{})
@@ -847,17 +849,17 @@ func TestLostSessionReplies(t *testing.T) {
 				})
 				verb(func() error { _, _, err := g.users.Session(ctx, secret); return err })
 				if n := len(g.listSessions()); n != 1 {
-					t.Errorf("done: %v, %d: %d sessions", done, lost, n)
+					t.Errorf("command %d lost, carried out %v: got %d sessions, want 1", lost, done, n)
 				}
 				verb(func() error { return g.users.EndSession(ctx, secret) })
 				g.wantEnded("after a lost answer", secret)
 				s, secret := g.startSession(userdb.SessionOptions{})
 				verb(func() error { return g.users.EndSessionID(ctx, uid("alice"), s.ID) })
 				g.wantEnded("by its ID, after a lost answer", secret)
-				wantErr(t, "another end", g.users.EndSessionID(ctx, uid("alice"), s.ID), userdb.ErrNotFound)
+				wantErr(t, "ended again", g.users.EndSessionID(ctx, uid("alice"), s.ID), userdb.ErrNotFound)
 				_, secret = g.startSession(userdb.SessionOptions{})
 				verb(func() error { return errOf(g.users.EndSessions(ctx, uid("alice"))) })
-				g.wantEnded("all, after a lost answer", secret)
+				g.wantEnded("the end of all, after a lost answer", secret)
 			}
 		}
 	})
@@ -911,7 +913,7 @@ func TestNoSessionReply(t *testing.T) {
 			cancel()
 			wantErr(t, v.name, err, userdb.ErrOutcomeUnknown)
 			if errors.Is(err, userdb.ErrUnavailable) || lost == 0 {
-				t.Errorf("%s: %d replies were lost, got %v", v.name, lost, err)
+				t.Errorf("%s: got %v after %d lost replies, want only ErrOutcomeUnknown", v.name, err, lost)
 			}
 		}
 	})
@@ -956,7 +958,7 @@ func TestRepeatedSessionCommands(t *testing.T) {
 					}
 				}
 				if len(sent) < 2 {
-					t.Fatalf("%d scripts were sent", len(sent))
+					t.Fatalf("%d scripts were sent, want at least 2", len(sent))
 				}
 				g.wantEnded(end.name, secret)
 			}

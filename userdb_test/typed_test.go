@@ -103,13 +103,13 @@ func TestTypedVerbs(t *testing.T) {
 		}
 		got, err := profiles.Find(t.Context(), hints.Any("nobody"))
 		wantErr(t, "Find", err, userdb.ErrNotFound)
-		sameProfile(t, "Find of nobody", got, profile{})
+		sameProfile(t, "Find of an unknown entry", got, profile{})
 
 		serial, err := schema.Decode(schema.CodecNumber, "18446744073709551615")
 		must(t, err)
 		page, err := profiles.Page(t.Context(), userdb.Query{Where: schema.Facets{"serial": serial}})
 		if err != nil || len(page.Entries) != 1 {
-			t.Errorf("by a large number: %+v, %v", page, err)
+			t.Errorf("Page by a large number: got %+v, %v; want one entry", page, err)
 		}
 
 		_, err = profiles.Create(t.Context(), profile{Email: "ALICE@example.com"})
@@ -117,7 +117,7 @@ func TestTypedVerbs(t *testing.T) {
 		bare, err := profiles.Create(t.Context(), profile{})
 		fields := []string{"active", "score", "serial", "uid"}
 		if e := bare.Rev.Entry(); err != nil || len(bare.UID) != 12 || !slices.Equal(slices.Collect(e.Fields()), fields) {
-			t.Errorf("of a zero struct: %v, %v", e, err)
+			t.Errorf("Create of a zero struct: got %v, %v; want the fields %q", e, err, fields)
 		}
 		must(t, users.Delete(t.Context(), hints.UID(made.UID)))
 		made.Job = "gone"
@@ -169,7 +169,7 @@ func TestTypedWritesWhatChanged(t *testing.T) {
 				}
 			}
 			if !strings.Contains(sent, "notes") || !strings.Contains(sent, "score") || saved.Rev.String() == mine.Rev.String() {
-				t.Errorf("%s sends %q", name, sent)
+				t.Errorf("%s sends %q, revision %v; want notes and score, and another revision", name, sent, saved.Rev)
 			}
 			mine.Score, mine.Notes = mine.Score+1, append(mine.Notes, name)
 			sameProfile(t, name, saved, mine)
@@ -182,7 +182,7 @@ func TestTypedWritesWhatChanged(t *testing.T) {
 				return nil
 			})
 			if err != nil || same.Rev.String() != saved.Rev.String() {
-				t.Errorf("%s without a change: %v, or another revision", name, err)
+				t.Errorf("%s without a change: got revision %v, %v; want %v", name, same.Rev, err, saved.Rev)
 			}
 		}
 	})
@@ -259,14 +259,14 @@ func TestTypedRefusals(t *testing.T) {
 				want = "email taken"
 			}
 			if !slices.ContainsFunc(all, func(one string) bool { return strings.HasPrefix(one, want) }) {
-				t.Errorf("Create of %s: %q", what, all)
+				t.Errorf("Create of %s: got problems %q, want one that begins with %q", what, all, want)
 			}
 		}
 		_, err = profiles.Update(t.Context(), hints.UID("alice"), func(a *profile) error { a.Job = "x"; return errStop })
 		wantErr(t, "Update", err, errStop)
 		now, err := users.Find(t.Context(), hints.UID("alice"))
 		if err != nil || now.Rev() != theirs.Rev.String() {
-			t.Errorf("something was written: %v, %v", now, err)
+			t.Errorf("a refused change was written: got %v, %v; want revision %v", now, err, theirs.Rev)
 		}
 	})
 }
@@ -283,7 +283,7 @@ func TestTypedRevisionFromJSON(t *testing.T) {
 		var form profile
 		must(t, json.Unmarshal(text, &form))
 		if form.Rev.String() != mine.Rev.String() || form.Rev.Entry().Key().IsValid() {
-			t.Errorf("in JSON the revision is %v", form.Rev)
+			t.Errorf("the revision from JSON is %v, want %v without an entry", form.Rev, mine.Rev)
 		}
 		_, err = profiles.Save(t.Context(), form)
 		wantField(t, "Save", err, userdb.ErrInvalid, "~rev")
@@ -414,7 +414,7 @@ func TestTypedAndOtherVerbs(t *testing.T) {
 		e.Put("score", schema.Number(3))
 		a, err := profiles.FromEntry(e)
 		if err != nil || a.Job != "" || a.Score != 3 {
-			t.Errorf("Read returns %+v, %v", a, err)
+			t.Errorf("FromEntry returns %+v, %v; want no job and score 3", a, err)
 		}
 		a.Score, a.Active = 4, false
 		a, err = profiles.Save(t.Context(), a)
@@ -423,10 +423,10 @@ func TestTypedAndOtherVerbs(t *testing.T) {
 			t.Errorf("Save returns %v, %v", got, err)
 		}
 		if _, err := users.Login(t.Context(), "alice", "correct horse", userdb.Attempt{}); err != nil {
-			t.Errorf("after Save: %v", err)
+			t.Errorf("Login after Save: %v", err)
 		}
 		_, err = profiles.FromEntry(userdb.Entry{})
-		wantErr(t, "Read of no entry", err, userdb.ErrInvalid)
+		wantErr(t, "FromEntry of the zero Entry", err, userdb.ErrInvalid)
 	})
 }
 
@@ -465,14 +465,14 @@ func TestTypedRoundTrips(t *testing.T) {
 		mine.Job = "y"
 		typedSaves := count(func() (err error) { _, err = profiles.Save(t.Context(), mine); return err })
 		if finds != typedFinds || saves != typedSaves {
-			t.Errorf("Find %d and Save %d; of structs %d and %d", finds, saves, typedFinds, typedSaves)
+			t.Errorf("round trips: Find %d and Save %d with entries, %d and %d with structs; want the same", finds, saves, typedFinds, typedSaves)
 		}
 	})
 }
 
-// TestTypedReadAllocates counts the allocations of reading an entry into a struct: the struct, its
-// Revision, and the value of its pointer.
-func TestTypedReadAllocates(t *testing.T) {
+// TestTypedFromEntryAllocations counts the allocations of reading an entry into a struct: the
+// struct, its Revision, and the value of its pointer.
+func TestTypedFromEntryAllocations(t *testing.T) {
 	type plain struct {
 		UID   string          `userdb:"uid"`
 		Rev   userdb.Revision `userdb:"~rev"`
@@ -497,7 +497,7 @@ func TestTypedReadAllocates(t *testing.T) {
 			t.Error(v, err)
 		}
 	}); got > 3 {
-		t.Errorf("%g allocations, want 3", got)
+		t.Errorf("FromEntry makes %g allocations, want at most 3", got)
 	}
 }
 

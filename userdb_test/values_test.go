@@ -75,15 +75,15 @@ func naughtyEntry(t *testing.T, users *userdb.Type, n userdb.NewEntry, text stri
 	}
 	for f, v := range n.Facets {
 		if got.Text(f) != v.Text() {
-			t.Errorf("%q: facet %q came back as %q", text, f, got.Text(f))
+			t.Errorf("%q: facet %q was read as %q", text, f, got.Text(f))
 		}
 	}
 	if v, named := n.Facets["name"]; named {
 		if byName, err := users.Find(ctx, hints.Any(v.Text())); err != nil || byName.UID() != got.UID() {
-			t.Errorf("%q by *: %v, %v", text, byName, err)
+			t.Errorf("%q by any field: got %v, %v", text, byName, err)
 		}
 		if _, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("email", v.Text())}); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("creating %q again: %v", text, err)
+			t.Errorf("creating another entry with %q: got %v, want ErrDuplicate", text, err)
 		}
 	}
 	if len(n.Tags) > 0 {
@@ -92,7 +92,7 @@ func naughtyEntry(t *testing.T, users *userdb.Type, n userdb.NewEntry, text stri
 	if v, has := n.Facets["job"]; has {
 		for found, err := range users.All(ctx, userdb.Query{Where: schema.Facets{"job": v}}) {
 			if err != nil || found.UID() != got.UID() {
-				t.Errorf("%q by index: %v, %v", text, found, err)
+				t.Errorf("%q by index: got %v, %v", text, found, err)
 			}
 		}
 	}
@@ -157,7 +157,7 @@ func naughtyPattern(t *testing.T, db *userdb.DB, text string) {
 		}
 	}
 	for key, err := range inspect.Keys(t.Context(), db, "user/name:"+recordkey.Glob(recordkey.Escape(text))+"/~prk") {
-		t.Errorf("quoted %q: got %q, %v", text, key, err)
+		t.Errorf("pattern with quoted %q: got %q, %v; want nothing", text, key, err)
 	}
 }
 
@@ -197,7 +197,7 @@ func TestParallelCreatesOfOneMap(t *testing.T) {
 			}
 			e, err := users.Create(t.Context(), n)
 			if err == nil && e.Text("job") != "cook" {
-				err = fmt.Errorf("it is %s", e)
+				err = fmt.Errorf("got %s, want job cook", e)
 			}
 			return err
 		}) {
@@ -211,8 +211,9 @@ func TestParallelCreatesOfOneMap(t *testing.T) {
 	})
 }
 
-// TestUIDs creates entries with UIDs from a generator that also returns taken and empty ones.
-func TestUIDs(t *testing.T) {
+// TestGeneratedUIDs creates entries with UIDs from a generator that also returns taken and empty
+// ones.
+func TestGeneratedUIDs(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		given := []string{"taken", "taken", "", "free"}
 		next := func() (string, error) {
@@ -230,7 +231,7 @@ func TestUIDs(t *testing.T) {
 		wantField(t, "an empty UID", err, userdb.ErrInvalid, "uid")
 		e, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "second")})
 		if err != nil || e.UID() != "free" {
-			t.Errorf("got %v, %v", e, err)
+			t.Errorf("after an empty UID: got %v, %v; want UID free", e, err)
 		}
 		_, err = users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "third")})
 		if err == nil || errors.Is(err, userdb.ErrDuplicate) {
@@ -238,7 +239,7 @@ func TestUIDs(t *testing.T) {
 		}
 		got, err := users.Find(ctx, hints.UID("taken"))
 		if err != nil || got.Rev() != first.Rev() || got.Text("name") != "first" {
-			t.Errorf("the first entry: %v, %v", got, err)
+			t.Errorf("the first entry is now %v, %v; want it unchanged", got, err)
 		}
 		_, err = users.Create(ctx, userdb.NewEntry{UID: "taken"})
 		wantField(t, "a taken UID", err, userdb.ErrDuplicate, "uid")
@@ -255,17 +256,17 @@ func TestRandomUIDs(t *testing.T) {
 		for range 1000 {
 			uid, err := userdb.RandomUID(n)()
 			if err != nil || len(uid) != n || !regexp.MustCompile(`^[0-9a-f]+$`).MatchString(uid) {
-				t.Fatalf("of %d digits: %q, %v", n, uid, err)
+				t.Fatalf("a UID of %d digits: got %q, %v", n, uid, err)
 			}
 			seen[uid] = true
 		}
 		if len(seen) < 999 {
-			t.Errorf("of %d digits: only %d of 1000 differ", n, len(seen))
+			t.Errorf("UIDs of %d digits: only %d of 1000 differ", n, len(seen))
 		}
 	}
 	for _, n := range []int{-1, 0, 7, 65} {
 		if uid, err := userdb.RandomUID(n)(); err == nil {
-			t.Errorf("of %d digits: %q", n, uid)
+			t.Errorf("a UID of %d digits: got %q, want an error", n, uid)
 		}
 	}
 }
@@ -312,13 +313,13 @@ func TestDomainsStayApart(t *testing.T) {
 			for _, email := range emails {
 				for _, h := range []hints.Hint{hints.Any(email), hints.Field("email", email)} {
 					if e, err := users.Find(t.Context(), h); err != nil || e.UID() != who {
-						t.Errorf("%+q is %q, want %s: %v", email, e.UID(), who, err)
+						t.Errorf("%+q: got %q, want %s; error %v", email, e.UID(), who, err)
 					}
 				}
 				n++
 				other := userdb.NewEntry{UID: fmt.Sprint(n), Facets: schema.Texts("email", email, "name", fmt.Sprint("n", n))}
 				if _, err := users.Create(t.Context(), other); !errors.Is(err, userdb.ErrDuplicate) && !errors.Is(err, userdb.ErrInvalid) {
-					t.Errorf("creating %+q again: %v", email, err)
+					t.Errorf("creating another entry with %+q: got %v, want ErrDuplicate or ErrInvalid", email, err)
 				}
 			}
 		}

@@ -81,11 +81,11 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 			work[fmt.Sprint("issue: ", trips, own, other)] = append(work[fmt.Sprint("issue: ", trips, own, other)], v.typed)
 			switch {
 			case v.known && (err != nil || address != "alice@example.com"):
-				t.Errorf("%s: %q, %v", v.typed, address, err)
+				t.Errorf("%s: got address %q, %v; want that of alice", v.typed, address, err)
 			case v.known:
 				g.wantRedeem("reset", secret, "")
 			case err != userdb.ErrNotFound || secret != "" || address != "":
-				t.Errorf("%s: %q, %q, %v", v.typed, secret, address, err)
+				t.Errorf("%s: got secret %q, address %q, %v; want exactly ErrNotFound", v.typed, secret, address, err)
 			}
 			if !strings.Contains(v.typed, "@") {
 				continue
@@ -96,14 +96,14 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 			work["invite: "+trips] = append(work["invite: "+trips], v.typed)
 			known := v.known || !strings.HasPrefix(v.typed, "nobody")
 			if in.Registered != known || (in.Secret == "") != known || !strings.EqualFold(in.Address, v.typed) {
-				t.Errorf("%s: %+v", v.typed, in)
+				t.Errorf("%s: got invitation %+v, want registered: %v", v.typed, in, known)
 			}
 			if v.known && in.Address != "alice@example.com" {
 				t.Errorf("the mail goes to %s, not to the stored address", in.Address)
 			}
 		}
 		if len(work) != 2 {
-			t.Errorf("different work: %v", work)
+			t.Errorf("calls by the work that they take: got %v, want one group of issues and one of invitations", work)
 		}
 	})
 }
@@ -117,18 +117,18 @@ func TestVisitorsWriteAlike(t *testing.T) {
 		records := func() string { return fmt.Sprint(g.dump(t.Context())) }
 		work := map[string][]string{}
 		for i, v := range visitors {
-			looking, writes := false, 0
+			dumping, writes := false, 0
 			g.tap.set(func(_ context.Context, _ []redis.Cmder, send func() error) error {
-				if looking {
+				if dumping {
 					return send()
 				}
-				looking = true
+				dumping = true
 				before := records()
 				err := send()
 				if records() != before {
 					writes++
 				}
-				looking = false
+				dumping = false
 				return err
 			})
 			a := userdb.Attempt{Origin: fmt.Sprint("origin", i)}
@@ -137,7 +137,7 @@ func TestVisitorsWriteAlike(t *testing.T) {
 			work[fmt.Sprint(writes)] = append(work[fmt.Sprint(writes)], v.typed)
 		}
 		if len(work) != 1 {
-			t.Errorf("commands that wrote: %v", work)
+			t.Errorf("calls by the number of commands that wrote: got %v, want one group", work)
 		}
 		for _, key := range g.keysUnder("~/token/") {
 			if ttl, err := g.raw.PTTL(t.Context(), key).Result(); key != "~/token/{user/uid:alice}" && (err != nil || ttl > time.Minute) {
@@ -167,7 +167,7 @@ func TestMailsOfOneAccount(t *testing.T) {
 			}
 		}
 		if mails != 3 {
-			t.Errorf("%d mails", mails)
+			t.Errorf("got tokens for %d mails, want 3", mails)
 		}
 	})
 }
@@ -184,7 +184,7 @@ func TestInvitedAddress(t *testing.T) {
 		must(t, err)
 		for what, address := range map[string]string{"Invite": i.Address, "PeekInvitation": peeked.Address, "the entry": e.Text("email")} {
 			if address != "new@example.com" {
-				t.Errorf("%s: %q", what, address)
+				t.Errorf("%s: got address %q, want new@example.com", what, address)
 			}
 		}
 	})
@@ -205,7 +205,7 @@ func TestChangesAreLimited(t *testing.T) {
 		for _, to := range []string{"stranger@example.com", "STRANGER@example.com"} {
 			wait, err := waitOf(issue("bob", to))
 			if wait <= 0 || wait > time.Hour {
-				t.Errorf("%s once more: %v, %v", to, wait, err)
+				t.Errorf("%s a fourth time: got wait %v, %v; want up to an hour", to, wait, err)
 			}
 		}
 		must(t, issue("alice", "other@example.com"))
@@ -237,7 +237,7 @@ func TestVisitorLimits(t *testing.T) {
 					case err == nil, errors.Is(err, userdb.ErrNotFound):
 						good[i%2].Add(1)
 					case !errors.As(err, &wait) || wait.Wait <= 0 || wait.Wait > time.Hour:
-						t.Errorf("%v", err)
+						t.Errorf("call %d: got %v, want a wait of up to an hour", i, err)
 					}
 				})
 			}
@@ -254,12 +254,12 @@ func TestVisitorLimits(t *testing.T) {
 					return who
 				}
 				if tokens, invitations := ask(20, spelled, one("")); tokens != 3 || invitations != 3 {
-					t.Errorf("round %d: %d tokens and %d invitations for %s", round, tokens, invitations, who)
+					t.Errorf("round %d: got %d tokens and %d invitations for %s, want 3 of each", round, tokens, invitations, who)
 				}
 			}
 			tokens, invitations := ask(60, func(i int) string { return fmt.Sprintf("v%d-%d@example.com", round, i) }, one("192.0.2.7"))
 			if tokens+invitations != 30 {
-				t.Errorf("round %d: %d tokens and %d invitations from one origin", round, tokens, invitations)
+				t.Errorf("round %d: got %d tokens and %d invitations from one origin, want 30 together", round, tokens, invitations)
 			}
 			g.advance(time.Hour)
 		}
@@ -301,20 +301,20 @@ func (g *gate) invite(address string) string {
 	g.t.Helper()
 	i, err := g.users.Invite(g.t.Context(), "email", address, userdb.Token{Value: "a plan"}, userdb.Attempt{})
 	if err != nil || i.Secret == "" || i.Registered {
-		g.t.Fatalf("%+v, %v", i, err)
+		g.t.Fatalf("inviting %s: got %+v, %v; want a secret", address, i, err)
 	}
 	return i.Secret
 }
 
-// TestAccept checks that an invitation creates one account, with the invited address, and that a
-// refused call leaves it valid.
-func TestAccept(t *testing.T) {
+// TestAcceptInvitation checks that an invitation creates one account, with the invited address, and
+// that a refused call leaves it valid.
+func TestAcceptInvitation(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx := t.Context()
 		secret := g.invite("New@Example.com")
 		i, err := g.users.PeekInvitation(ctx, secret)
 		if want := (userdb.Invitation{Field: "email", Address: "New@Example.com", Value: "a plan"}); err != nil || i != want {
-			t.Errorf("%+v, %v", i, err)
+			t.Errorf("PeekInvitation returned %+v, %v; want %+v", i, err, want)
 		}
 		accept := func(facets schema.Facets, pw string) error {
 			_, err := g.users.AcceptInvitation(ctx, secret, userdb.NewEntry{Facets: facets, Password: pw})
@@ -334,33 +334,33 @@ func TestAccept(t *testing.T) {
 			Facets: schema.Texts("name", "new"), Password: "battery staple new", Tags: []string{"staff"},
 		})
 		if err != nil || e.Text("email") != "New@Example.com" || !e.Verified("email") || e.Verified("name") {
-			t.Fatalf("%v, %v", e, err)
+			t.Fatalf("AcceptInvitation returned %v, %v; want the invited address, verified", e, err)
 		}
 		must(t, g.logIn("new@example.com", "battery staple new", ""))
 		_, session, err := g.users.StartSession(ctx, e, userdb.SessionOptions{})
 		must(t, err)
 		_, _, err = g.users.Session(ctx, session)
 		must(t, err)
-		spent := func(why string) {
+		wantInvalid := func(why string) {
 			t.Helper()
 			_, err := g.users.PeekInvitation(ctx, secret)
 			if err != userdb.ErrNotFound {
-				t.Errorf("%s: peek: %v", why, err)
+				t.Errorf("%s: PeekInvitation returned %v, want exactly ErrNotFound", why, err)
 			}
 			wantErr(t, why, accept(schema.Texts("name", "newer"), ""), userdb.ErrNotFound)
 		}
-		spent("accepted")
+		wantInvalid("accepted")
 		must(t, g.users.Delete(ctx, uid(e.UID())))
-		spent("and deleted")
+		wantInvalid("accepted, and the account deleted")
 		if left := g.keysUnder("~/token/"); len(left) > 0 {
-			t.Errorf("still there: %q", left)
+			t.Errorf("records of tokens are still there: %q", left)
 		}
 		secret = g.invite("late@example.com")
 		g.advance(time.Hour)
-		spent("expired")
+		wantInvalid("expired")
 		for _, junk := range []string{"", "x", strings.Repeat("A", 300), g.issue(userdb.Token{Purpose: "reset"})} {
 			secret = junk
-			spent("made up")
+			wantInvalid("made up")
 		}
 		secret = g.invite("taken@example.com")
 		_, err = g.users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("email", "Taken@example.com")})
@@ -369,9 +369,9 @@ func TestAccept(t *testing.T) {
 	})
 }
 
-// TestAcceptRaces accepts an invitation many times at once. One call must create the account,
-// unless somebody else takes the address.
-func TestAcceptRaces(t *testing.T) {
+// TestConcurrentAcceptInvitation accepts an invitation many times at once. One call must create the
+// account, unless somebody else takes the address.
+func TestConcurrentAcceptInvitation(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		for round := range 5 {
 			secret := g.invite(fmt.Sprintf("r%d@example.com", round))
@@ -390,13 +390,13 @@ func TestAcceptRaces(t *testing.T) {
 					case err == nil:
 						made.Add(1)
 					case !errors.Is(err, userdb.ErrNotFound) && !errors.Is(err, userdb.ErrDuplicate):
-						t.Errorf("%v", err)
+						t.Errorf("call %d: got %v, want ErrNotFound or ErrDuplicate", i, err)
 					}
 				})
 			}
 			wg.Wait()
 			if made.Load() != 1 {
-				t.Errorf("round %d: %d accounts", round, made.Load())
+				t.Errorf("round %d: %d calls created an account, want 1", round, made.Load())
 			}
 		}
 	})
@@ -431,13 +431,13 @@ func TestVerified(t *testing.T) {
 		put("Alice@example.com")
 		want("another spelling", false)
 		put("alice@example.com")
-		want("and back", false)
+		want("the first spelling again", false)
 		g.wantRedeem("change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "alice2@example.com"}), "alice2@example.com")
-		want("a change by the new address", true)
+		want("a change confirmed at the new address", true)
 		secret, _, err = g.users.IssueFor(ctx, uid("alice"), "email", userdb.Token{Purpose: "change:email", Value: "alice3@example.com"})
 		must(t, err)
 		g.wantRedeem("change:email", secret, "alice3@example.com")
-		want("a change by the old address", false)
+		want("a change confirmed at the old address", false)
 		secret, _, err = g.users.IssueForVisitor(ctx, "email", "alice", userdb.Token{Purpose: "reset"}, userdb.Attempt{})
 		must(t, err)
 		_, err = g.users.ResetPassword(ctx, "reset", secret, "brand new horse")
@@ -450,12 +450,12 @@ func TestVerified(t *testing.T) {
 		}
 		// A program that does not know of verified addresses writes it like this.
 		g.storeField("alice", "email", "alice4@example.com")
-		want("written by others", false)
+		want("an address written by another program", false)
 		g.storeField("alice", "email", "alice3@example.com")
 		_, err = g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { e.Drop("email"); return nil })
 		must(t, err)
 		if mark := g.storedField("alice", "~verified:email"); mark != "" {
-			t.Errorf("%q is left", mark)
+			t.Errorf("the mark %q of a verified address is left after it was dropped", mark)
 		}
 	})
 }

@@ -32,7 +32,7 @@ var obstacles = []obstacle{
 	{"an unknown hash", func(g *gate, uid string) {
 		g.setHash(uid, "$nosuch$hash")
 	}, func(s userdb.LoginStatus) bool { return s.Password == userdb.PasswordUnusable }},
-	{"guesses", func(g *gate, uid string) {
+	{"too many guesses", func(g *gate, uid string) {
 		for range 12 {
 			_, err := g.users.Login(g.t.Context(), uid+" name", wrongPassword, userdb.Attempt{})
 			if !errors.Is(err, userdb.ErrLogin) && !errors.Is(err, userdb.ErrTooManyAttempts) {
@@ -57,9 +57,9 @@ func (g *gate) setHash(uid, hash string) {
 	}
 }
 
-// TestStanding checks, for every obstacle and every pair of them, that LoginStatus agrees with the
-// answer of Login to the right password.
-func TestStanding(t *testing.T) {
+// TestLoginStatus checks, for every obstacle and every pair of them, that LoginStatus agrees with
+// the answer of Login to the right password.
+func TestLoginStatus(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		n := 0
 		for i := -1; i < len(obstacles); i++ {
@@ -74,18 +74,18 @@ func TestStanding(t *testing.T) {
 					}
 				}
 				n++
-				g.checkStanding(fmt.Sprintf("standing%d", n), some)
+				g.checkLoginStatus(fmt.Sprintf("status%d", n), some)
 			}
 		}
 		if _, err := g.users.LoginStatus(t.Context(), hints.UID("nobody")); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("nobody: %v", err)
+			t.Errorf("an unknown account: got %v, want ErrNotFound", err)
 		}
 	})
 }
 
-// checkStanding creates an entry with some obstacles, and compares its LoginStatus with the answer
-// of Login.
-func (g *gate) checkStanding(uid string, some []obstacle) {
+// checkLoginStatus creates an entry with some obstacles, and compares its LoginStatus with the
+// answer of Login.
+func (g *gate) checkLoginStatus(uid string, some []obstacle) {
 	g.t.Helper()
 	ctx := g.t.Context()
 	_, err := g.users.Create(ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", uid+" name"), Password: alicePassword})
@@ -93,7 +93,7 @@ func (g *gate) checkStanding(uid string, some []obstacle) {
 	// Guesses come first: they count for the entry only while it has the identifier.
 	slices.SortStableFunc(some, func(a, b obstacle) int {
 		first := func(o obstacle) int {
-			if o.name == "guesses" {
+			if o.name == "too many guesses" {
 				return 0
 			}
 			return 1
@@ -108,10 +108,10 @@ func (g *gate) checkStanding(uid string, some []obstacle) {
 	s, err := g.users.LoginStatus(ctx, hints.UID(uid))
 	must(g.t, err)
 	for _, o := range obstacles {
-		password := o.name == "no password" &&
-			slices.Contains(names, "an unknown hash") // which replaced it
-		if want := slices.Contains(names, o.name) && !password; o.is(s) != want {
-			g.t.Errorf("%q: Standing shows %s: %v, in %+v", names, o.name, !want, s)
+		// An unknown hash is put after the password was removed, and takes its place.
+		replaced := o.name == "no password" && slices.Contains(names, "an unknown hash")
+		if want := slices.Contains(names, o.name) && !replaced; o.is(s) != want {
+			g.t.Errorf("%q: LoginStatus shows %s: %v, want %v, in %+v", names, o.name, !want, want, s)
 		}
 	}
 	_, err = g.users.Login(ctx, uid+" name", alicePassword, userdb.Attempt{Origin: "192.0.2.1"})
@@ -119,25 +119,25 @@ func (g *gate) checkStanding(uid string, some []obstacle) {
 	switch {
 	case s.CanLogIn():
 		if err != nil {
-			g.t.Errorf("%q: Admits is true, but Login returns %v", names, err)
+			g.t.Errorf("%q: CanLogIn is true, but Login returns %v", names, err)
 		}
 	case errors.As(err, &wait):
 		if s.Wait == 0 || wait.Wait > s.Wait || s.Wait-wait.Wait > time.Minute {
-			g.t.Errorf("%q: Login says to wait %v, Standing %v", names, wait.Wait, s.Wait)
+			g.t.Errorf("%q: Login says to wait %v, LoginStatus says %v", names, wait.Wait, s.Wait)
 		}
 	case !errors.Is(err, userdb.ErrLogin):
-		g.t.Errorf("%q: Login returns %v", names, err)
+		g.t.Errorf("%q: Login returns %v, want ErrLogin or a wait", names, err)
 	case s.Wait > 0 && s.Identifiers > 0:
-		g.t.Errorf("%q: Login checks the password, but Standing says to wait %v", names, s.Wait)
+		g.t.Errorf("%q: Login checks the password, but LoginStatus says to wait %v", names, s.Wait)
 	}
 	if s.CanLogIn() != (len(some) == 0) {
-		g.t.Errorf("%q: admits: %v", names, s.CanLogIn())
+		g.t.Errorf("%q: got CanLogIn %v, want %v", names, s.CanLogIn(), len(some) == 0)
 	}
 }
 
-// TestStandingDetails checks that LoginStatus returns the familiar origins, the last login and the
-// valid tokens.
-func TestStandingDetails(t *testing.T) {
+// TestLoginStatusDetails checks that LoginStatus returns the familiar origins, the last login and
+// the valid tokens.
+func TestLoginStatusDetails(t *testing.T) {
 	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
 		ctx, alice := t.Context(), hints.UID("alice")
 		for _, origin := range []string{"192.0.2.1", "192.0.2.2"} {
@@ -154,22 +154,22 @@ func TestStandingDetails(t *testing.T) {
 		must(t, err)
 		ago := g.clock().Sub(s.LastLogin)
 		if len(s.Familiar) != 2 || s.Familiar[0].Remaining != 8 || s.Familiar[1].Remaining != 7 || ago.Round(time.Second) != time.Minute {
-			t.Errorf("%+v, last login %v ago", s.Familiar, ago)
+			t.Errorf("got origins %+v and the last login %v ago; want two with 8 and 7 attempts, and a minute", s.Familiar, ago)
 		}
 		var tokens []string
 		for _, tk := range s.Tokens {
 			tokens = append(tokens, fmt.Sprint(tk.Purpose, " ", tk.Field, " ", tk.Expires.Sub(g.clock()).Round(time.Minute)))
 		}
 		if !slices.Equal(tokens, []string{"change:email email 2h0m0s", "reset name 1h0m0s"}) {
-			t.Errorf("tokens: %q", tokens)
+			t.Errorf("got tokens %q, want change:email and reset", tokens)
 		}
 		g.advance(time.Hour + time.Minute)
 		if s, err = g.users.LoginStatus(ctx, alice); err != nil || len(s.Tokens) != 1 {
-			t.Errorf("an hour later: %+v, %v", s.Tokens, err)
+			t.Errorf("an hour later: got tokens %+v, %v; want one", s.Tokens, err)
 		}
 		must(t, g.users.Disable(ctx, alice))
 		if s, err = g.users.LoginStatus(ctx, alice); err != nil || len(s.Tokens) != 0 {
-			t.Errorf("disabled: %+v, %v", s.Tokens, err)
+			t.Errorf("a disabled account: got tokens %+v, %v; want none", s.Tokens, err)
 		}
 	})
 }
@@ -193,11 +193,11 @@ func TestClaims(t *testing.T) {
 				got += c.Field + " " + c.Record + " " + c.Holds
 			}
 			if got != want {
-				t.Errorf("%q: %q, want %q", value, got, want)
+				t.Errorf("claims of %q: got %q, want %q", value, got, want)
 			}
 		}
 		if _, err := inspect.Claims(t.Context(), db, "nosuch", "x"); err == nil {
-			t.Error("a type that does not exist has claims")
+			t.Error("claims of a type that does not exist: got no error")
 		}
 	})
 }
