@@ -241,7 +241,8 @@ func TestSparseListing(t *testing.T) {
 				}
 			})
 			if len(found) != 1 || trips > 100 || pages > 10 {
-				t.Errorf("MaxRead %d: found %d entries in %d pages and %d round trips; want 1 in at most 10 and 100", maxRead, len(found), pages, trips)
+				t.Errorf("MaxRead %d: found %d entries in %d pages and %d round trips; want 1 in at most 10 and 100",
+					maxRead, len(found), pages, trips)
 			}
 		}
 	})

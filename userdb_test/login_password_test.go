@@ -183,10 +183,10 @@ func TestChangePassword(t *testing.T) {
 			wantErr(t, "a wrong old password", change(alicePassword, "horse horse horse", ""), userdb.ErrLogin)
 		}
 		if wait, err := waitOf(change("battery staple", "horse horse horse", "")); wait == 0 {
-			t.Errorf("after %d wrong passwords: %v", freeFailures, err)
+			t.Errorf("after %d wrong passwords: got %v, want a wait", freeFailures, err)
 		}
 		if wait, err := waitOf(g.logIn("alice", "battery staple", "")); wait == 0 {
-			t.Errorf("a login after them: %v", err)
+			t.Errorf("a login after the wrong passwords: got %v, want a wait", err)
 		}
 		must(t, change("battery staple", "horse horse horse", "home"))
 		must(t, g.logIn("alice", "horse horse horse", ""))

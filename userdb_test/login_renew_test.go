@@ -237,10 +237,10 @@ func TestFailedRenewal(t *testing.T) {
 			t.Error("the hash was replaced, although the write was refused")
 		}
 		if log := g.log(); !strings.Contains(log, "cannot replace a password hash") || strings.Contains(log, hash) {
-			t.Errorf("log: %s", log)
+			t.Errorf("got the log %s, want the failed replacement without the hash", log)
 		}
 		if events := g.takeEvents(); len(events) != 1 || describeEvent(events[0]) != "login user/uid:alice" {
-			t.Errorf("events: %v", events)
+			t.Errorf("got events %v, want one login that renewed nothing", events)
 		}
 	})
 }

@@ -28,14 +28,14 @@ func TestResetPassword(t *testing.T) {
 		for range 2 {
 			e, tk, err := g.users.Peek(ctx, "reset", secret)
 			if err != nil || e.UID() != "alice" || e.Rev() != before.Rev() || tk != (userdb.Token{Purpose: "reset", Value: "v"}) {
-				t.Errorf("peek: %v, %+v, %v", e, tk, err)
+				t.Errorf("Peek returned %v, %+v, %v; want alice, unchanged, and the token", e, tk, err)
 			}
 		}
 		_, _, err = g.users.Peek(ctx, "login", secret)
 		wantErr(t, "peek for another purpose", err, userdb.ErrNotFound)
 		var refused *password.PolicyError
 		if _, err := g.users.ResetPassword(ctx, "reset", secret, "short"); !errors.As(err, &refused) {
-			t.Errorf("a short password: %v", err)
+			t.Errorf("a short password: got %v, want a PolicyError", err)
 		}
 		_, err = g.users.ResetPassword(ctx, "login", secret, resetPassword)
 		wantErr(t, "for another purpose", err, userdb.ErrNotFound)
@@ -43,7 +43,7 @@ func TestResetPassword(t *testing.T) {
 		wantField(t, "for a change of address", err, userdb.ErrInvalid, "purpose")
 		e, err := g.users.ResetPassword(ctx, "reset", secret, resetPassword)
 		if err != nil || e.UID() != "alice" || !e.PasswordChanged().After(before.PasswordChanged()) || e.Rev() == before.Rev() {
-			t.Errorf("reset: %v, %v", e, err)
+			t.Errorf("ResetPassword returned %v, %v; want alice at a new revision, with a new password", e, err)
 		}
 		must(t, g.logIn("alice", resetPassword, ""))
 		_, err = g.users.ResetPassword(ctx, "reset", secret, "another new horse")
@@ -85,12 +85,12 @@ func TestIssueFor(t *testing.T) {
 		reset := userdb.Token{Purpose: "reset"}
 		secret, address, err := g.users.IssueFor(ctx, hints.Field("email", "ALICE@Example.COM"), "email", reset)
 		if err != nil || address != "alice@example.com" {
-			t.Errorf("issued to %q, %v", address, err)
+			t.Errorf("IssueFor returned address %q, %v; want alice@example.com", address, err)
 		}
 		other := g.issue(userdb.Token{Purpose: "login"})
 		_, tk, err := g.users.Peek(ctx, "reset", secret)
 		if err != nil || tk.Field != "email" {
-			t.Errorf("bound to %+v, %v", tk, err)
+			t.Errorf("Peek returned token %+v, %v; want field email", tk, err)
 		}
 		put := func(field, value string) {
 			_, err := g.users.Update(ctx, uid("alice"), putText(field, value))
@@ -133,7 +133,7 @@ func TestOlderChange(t *testing.T) {
 		g.wantVoid("a token older than the change", "change:email", older)
 		g.wantRedeem("change:name", name, "Al")
 		if e, err := g.users.Find(t.Context(), uid("alice")); err != nil || e.Text("email") != "by.hand@example.com" {
-			t.Errorf("the address is %v, %v", e, err)
+			t.Errorf("got entry %v, %v; want the address by.hand@example.com", e, err)
 		}
 	})
 }
@@ -148,7 +148,7 @@ func TestTokensOfDisabled(t *testing.T) {
 		for _, tk := range []userdb.Token{{Purpose: "sign in"}, {Purpose: "change:email", Value: "new@example.com"}} {
 			secret, err := g.users.Issue(ctx, uid("alice"), tk)
 			if !errors.Is(err, userdb.ErrNotFound) || secret != "" {
-				t.Errorf("for a disabled entry: %q, %v", secret, err)
+				t.Errorf("Issue for a disabled entry returned %q, %v; want ErrNotFound", secret, err)
 			}
 		}
 		must(t, g.users.Enable(ctx, uid("alice")))
@@ -188,7 +188,7 @@ func TestIssueKeepsRevision(t *testing.T) {
 		secret := g.issue(userdb.Token{Purpose: "reset"})
 		again, err := g.users.Find(t.Context(), uid("alice"))
 		if err != nil || again.Rev() != e.Rev() {
-			t.Errorf("revision %q, before %q, %v", again.Rev(), e.Rev(), err)
+			t.Errorf("got revision %q, %v; want %q, as before the token was issued", again.Rev(), err, e.Rev())
 		}
 		e.Put("job", schema.Text("cook"))
 		_, err = g.users.Save(t.Context(), e)

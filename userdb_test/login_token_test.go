@@ -135,7 +135,7 @@ func TestTokenRules(t *testing.T) {
 			must(t, err)
 			_, err = g.users.Issue(t.Context(), uid(long), userdb.Token{Purpose: "p"})
 			if (err == nil) != (n == 200) {
-				t.Errorf("a UID of %d bytes: %v", n, err)
+				t.Errorf("Issue for a UID of %d bytes: got %v, want an error only beyond 200 bytes", n, err)
 			}
 			must(t, g.users.Delete(t.Context(), uid(long)))
 		}

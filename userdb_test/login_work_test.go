@@ -333,8 +333,8 @@ func TestFullQueue(t *testing.T) {
 			"set":    errOf(g.users.SetPassword(t.Context(), uid("alice"), "brand new horse")),
 			"change": errOf(g.users.ChangePassword(t.Context(), uid("alice"), alicePassword, "brand new horse", userdb.Attempt{})),
 			// Estimating the strength may take seconds, so it also needs a worker.
-			"set a weak one": errOf(g.users.SetPassword(t.Context(), uid("alice"), weakPassword)),
-			"create":         g.create("bob", weakPassword),
+			"set a weak password": errOf(g.users.SetPassword(t.Context(), uid("alice"), weakPassword)),
+			"create":              g.create("bob", weakPassword),
 		} {
 			wantErr(t, what, err, userdb.ErrUnavailable, "too many logins at once")
 		}

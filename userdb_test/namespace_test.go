@@ -51,7 +51,7 @@ func TestNamespaces(t *testing.T) {
 			users, ctx := typeOf(t, db, "user"), t.Context()
 			e, err := users.Find(ctx, hints.Any("nu"))
 			if err != nil || e.Text("email") != "in "+path+" u" || e.Key().Namespace() != (recordkey.Namespace{}) {
-				t.Errorf("%q: %v, %v", path, e, err)
+				t.Errorf("%q: find nu: got %v, %v; want the entry of this namespace", path, e, err)
 			}
 			if _, err := users.FindExhaustive(ctx, hints.Any("in elsewhere u")); err == nil {
 				t.Errorf("%q: found an entry of another namespace", path)
@@ -64,7 +64,7 @@ func TestNamespaces(t *testing.T) {
 				wantOwn(t, users, path, q)
 			}
 			if n, err := users.Count(ctx, userdb.Query{}); n.Entries != 2 || err != nil {
-				t.Errorf("%q: count %v, %v", path, n, err)
+				t.Errorf("%q: counted %v, %v; want 2 entries", path, n, err)
 			}
 			var keys []string
 			for key, err := range inspect.Keys(ctx, db, "user/uid:?") {
@@ -73,7 +73,7 @@ func TestNamespaces(t *testing.T) {
 			}
 			slices.Sort(keys)
 			if !slices.Equal(keys, []string{"user/uid:u", "user/uid:v"}) {
-				t.Errorf("%q: keys %q", path, keys)
+				t.Errorf("%q: got keys %q, want those of u and v", path, keys)
 			}
 		}
 	})

@@ -88,7 +88,7 @@ func TestFilePersists(t *testing.T) {
 		must(t, db.Close())
 	}
 	if info, err := os.Stat(strings.TrimPrefix(url, "file:")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file: %v, %v", info.Mode(), err)
+		t.Errorf("the file has mode %v, %v; want 0600", info.Mode(), err)
 	}
 }
 

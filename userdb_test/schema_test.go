@@ -157,7 +157,7 @@ func TestSchemaIsStoredByTheFirstWrite(t *testing.T) {
 			wantErr(t, "members", err, userdb.ErrNotFound)
 			wantErr(t, "delete", users.Delete(ctx, hints.UID("x")), userdb.ErrNotFound)
 			if n, err := users.Count(ctx, userdb.Query{}); n.Entries != 0 || err != nil {
-				t.Errorf("count: %v, %v", n, err)
+				t.Errorf("count: got %v, %v; want 0", n, err)
 			}
 		})
 		add(t, users, "u", "name", "n")

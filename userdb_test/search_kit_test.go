@@ -165,6 +165,7 @@ func (x *execution) options(last int) []int {
 			asleep = true
 		}
 	}
+	// last compares as 0, and all others as 1.
 	slices.SortStableFunc(ready, func(a, b int) int { return cmp.Compare(min(1, (a-last)*(a-last)), min(1, (b-last)*(b-last))) })
 	if asleep {
 		ready = append(ready, timePasses)
