@@ -272,27 +272,27 @@ func TestNothingLeaks(t *testing.T) {
 		for _, who := range []string{"alice", "nobody", "s3cret typed as a name", "md5", "faulty", "peppered", "junk", "banned", "bare"} {
 			for _, pw := range []string{wrongPassword, alicePassword, strings.Repeat("brand new horse", 10)} {
 				e, err := g.users.Login(t.Context(), who, pw, userdb.Attempt{Origin: "1.2.3.4"})
-				say(e, err)
-				say(nil, errOf(g.users.ChangePassword(t.Context(), uid(who), pw, "brand new horse "+pw, userdb.Attempt{})))
+				record(e, err)
+				record(nil, errOf(g.users.ChangePassword(t.Context(), uid(who), pw, "brand new horse "+pw, userdb.Attempt{})))
 			}
 		}
-		say(nil, errOf(g.users.SetPassword(t.Context(), uid("alice"), "brand new horse")))
+		record(nil, errOf(g.users.SetPassword(t.Context(), uid("alice"), "brand new horse")))
 		for _, tk := range []userdb.Token{{Purpose: "reset"}, {Purpose: "change:email", Value: "bare@example.com"}} {
 			secret := g.issue(tk)
 			secrets = append(secrets, secret)
 			e, _, err := g.users.Redeem(t.Context(), tk.Purpose, secret)
-			say(e, err)
+			record(e, err)
 			_, _, err = g.users.Redeem(t.Context(), tk.Purpose, secret)
-			say(nil, err)
+			record(nil, err)
 		}
 		g.refuse("HGETALL")
 		_, err := g.users.Login(t.Context(), "s3cret typed as a name", wrongPassword, userdb.Attempt{})
-		say(nil, err)
+		record(nil, err)
 		g.tap.set(nil)
 		g.exhaust("nobody", "")
 		for _, e := range g.takeEvents() {
-			say(e, nil)
-			say(slog.AnyValue(e), nil)
+			record(e, nil)
+			record(slog.AnyValue(e), nil)
 		}
 		all := strings.Join(printed, "\n") + g.log() + fmt.Sprintf("%v %+v %#v", g.users, g.users, g.db)
 		for _, secret := range secrets {

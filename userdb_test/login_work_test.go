@@ -324,7 +324,7 @@ func TestFullQueue(t *testing.T) {
 			})
 		}
 		for range queueLength {
-			<-done // the worker is held, so these were refused without waiting
+			<-done // the worker is blocked, so these were refused without waiting
 		}
 		if _, err := g.users.Find(t.Context(), uid("alice")); err != nil {
 			t.Errorf("a read while the queue is full: %v", err)
