@@ -12,7 +12,7 @@ import (
 // force.
 type Relation int
 
-// The relations. If several hold, Against returns the last.
+// The relations. If several hold, Compare returns the last.
 const (
 	// Same: neither declaration has anything that the other lacks.
 	Same Relation = iota
@@ -73,8 +73,8 @@ func (c *comparison) compareText(what, stored, here string) {
 	}
 }
 
-// comparePresence compares a property that either declaration may have. The relation is adding if
-// only the program's has it.
+// comparePresence compares a property that either declaration may have. If only the program's
+// declaration has it, the relation is the argument adding.
 func (c *comparison) comparePresence(what string, stored, here bool, adding Relation) {
 	switch {
 	case here && !stored:
@@ -171,8 +171,8 @@ func (t Type) WithoutBuilding() Type {
 	return whole
 }
 
-// Additions returns the roles and rules of t that other lacks and to which entries must be
-// migrated, by the name of the field or tertiary record.
+// Additions returns the roles and rules that t has and other lacks, by the name of the field or
+// tertiary record. Entries must be migrated before queries can use them.
 func (t Type) Additions(other Type) map[string][]string {
 	more := map[string][]string{}
 	for name, f := range t.Fields {

@@ -79,8 +79,8 @@ func TestAgainst(t *testing.T) {
 	}
 }
 
-// TestUnionLaw checks that a union contains everything stored and everything that programs add,
-// that every program can work with it, and that the order of additions does not matter.
+// TestUnionLaw checks that the result of Merge contains everything stored and everything that
+// programs add, that every program can work with it, and that the order of merging does not matter.
 func TestUnionLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stored := anyType().Draw(t, "stored")

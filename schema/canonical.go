@@ -47,9 +47,9 @@ func (t Type) Canonical(value string) string {
 // value.
 const MaxValue = 4 << 10
 
-// Identifier returns the canonical form of a caller's text, which is to be looked up or written. It
-// returns false, without further work, if the text is longer than MaxValue and so identifies no
-// entry.
+// Identifier returns the canonical form of a text that a caller wants to look up or to write. If
+// the text is longer than MaxValue, no entry can have it, and Identifier returns false without
+// folding it.
 func (t Type) Identifier(text string) (form string, ok bool) {
 	if len(text) > MaxValue {
 		return "", false
@@ -78,8 +78,8 @@ func isFolded(s string) bool {
 	return s == "" || last != ' ' && last != '.'
 }
 
-// foldASCII returns s in lower case, and whether fold does nothing else to s. If the result is
-// ASCII and as long as s, s is ASCII.
+// foldASCII returns s in lower case, and reports whether fold would return the same. It need not
+// check that s is ASCII: the characters that ToLower maps to ASCII from elsewhere get shorter.
 func foldASCII(s string) (lower string, ok bool) {
 	lower = strings.ToLower(s)
 	return lower, len(lower) == len(s) && isFolded(lower)

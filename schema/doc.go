@@ -12,16 +12,17 @@
 //	    "tertiary": {"tags": {"kind": "set", "indexed": true}},
 //	    "password": {"cost": 12, "min": 8}}}}
 //
-// json.Marshal of a Schema returns such a file. [Load] also reads the options.json of the original.
-// An [Error] says what is wrong with a schema, with a path into the file. Do not change a schema
-// after [Schema.Validate] accepted it: any number of goroutines may read it.
+// json.Marshal of a Schema returns such a file. [Load] also reads the options.json of CoffeeNode
+// UserDB, the original of this store. An [Error] says what is wrong with a schema, with a path into
+// the file. Do not change a schema after [Schema.Validate] accepted it: any number of goroutines
+// may read it.
 //
 // # Where records lie
 //
 // The primary field, the fold, the version of its canonical form, and the secondary and indexed
 // fields determine the keys of a type's records. [Type.Fingerprint] returns a digest of all that,
 // and [Type.Difference] explains why two fingerprints differ. Everything else in a schema may
-// change at any time.
+// change without moving a record.
 //
 // Keys and rules use the canonical form of a secondary value ([Type.Canonical]): under
 // FoldCasefold, "Alice", "alice " and "ＡＬＩＣＥ" are the same value. In addresses and URLs the domain

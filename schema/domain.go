@@ -71,7 +71,7 @@ func canonicalHost(s string) (string, bool) {
 	if domain, ok := aLabels(s); ok {
 		return domain, true
 	}
-	return aLabels(strings.Map(mapVisible, s)) // without joiners, because no script needs them here
+	return aLabels(strings.Map(mapVisible, s)) // without joiners, which are not valid here
 }
 
 func aLabels(s string) (string, bool) {
@@ -103,8 +103,8 @@ func foldLabels(s string, seen func(rune) rune) string {
 	return b.String()
 }
 
-// canonicalLiteral returns the only canonical form of an IPv6 address in brackets. It keeps the tag
-// IPv6: of an e-mail address; URLs have none.
+// canonicalLiteral returns the canonical form of an IP address in brackets. In an e-mail address
+// an IPv6 address begins with "IPv6:", in lower case here; in a URL it does not.
 func canonicalLiteral(s string) (string, bool) {
 	text, closed := strings.CutSuffix(strings.ToLower(s[1:]), "]")
 	text, tagged := strings.CutPrefix(text, "ipv6:")

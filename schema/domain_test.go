@@ -43,7 +43,7 @@ func TestCanonicalHosts(t *testing.T) {
 		{"a@-ß", "a@xn----qfa"}, // not registrable, but still different from -ss
 		{"a@i❤.ws", "a@xn--i-7iq.ws"},
 		{"a@xn--i-7iq.ws", "a@xn--i-7iq.ws"},
-		// neither an A-label nor the A-label of any U-label
+		// begin like A-labels, but encode no U-label
 		{"a@xn--strasse-.de", "a@xn--strasse-.de"},
 		{"a@xn--zzzzzzzzzzzz.de", "a@xn--zzzzzzzzzzzz.de"},
 		{"a@نامه\u200cای.com", "a@xn--mgba3gch31f060k.com"},
@@ -211,7 +211,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// drawHost draws texts that are hosts or resemble them.
+// drawHost generates texts that are hosts or resemble them.
 func drawHost(t *rapid.T) string {
 	label := rapid.OneOf(
 		rapid.StringMatching(`[a-zA-ZäÖßẞςΣσé中ａ0-9-]{1,8}`), rapid.StringMatching(`xn--[a-z0-9-]{1,12}`),
@@ -225,7 +225,7 @@ func drawHost(t *rapid.T) string {
 	return host
 }
 
-// TestCanonicalAddressesAreStable checks drawn addresses and URLs.
+// TestCanonicalAddressesAreStable checks random addresses and URLs.
 func TestCanonicalAddressesAreStable(t *testing.T) {
 	local := rapid.OneOf(
 		rapid.StringMatching(`[a-zA-Zß.＂"\\@ \x{200d}\x{34f}\x{3164}-]{0,10}`), rapid.StringMatching(`"([a-zß.@ ]|\\.)*"`), rapid.String(),

@@ -21,7 +21,7 @@ import (
 type placement struct {
 	Primary string `json:"primary"`
 	Fold    Fold   `json:"fold"`
-	// empty for the first version, which had no number
+	// Form is empty for the first version, which was stored without a number.
 	Form      string   `json:"canonical,omitempty"`
 	Secondary []string `json:"secondary,omitempty"`
 	Indexed   []string `json:"indexed,omitempty"`
@@ -43,7 +43,7 @@ func (t Type) placement() placement {
 // ordered fields, and the indexed tertiary records. It ignores everything else: fields without a
 // role, codecs, kinds, patterns, reserved values and passwords.
 func (t Type) Fingerprint() string {
-	text, _ := json.Marshal(t.placement()) // strings cannot fail
+	text, _ := json.Marshal(t.placement()) // strings can always be marshaled
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
 }
@@ -121,8 +121,9 @@ func (t Type) WithCurrentForm() Type {
 	return t
 }
 
-// FromStore returns t, which was read from a database, in the form of a program's schema. A missing
-// version becomes the first one, and the program's own version is left out.
+// FromStore converts t from a stored declaration to one as a program writes it. If t has no version
+// of the canonical form, it gets the first one. If it has the program's own version, that is
+// removed.
 func (t Type) FromStore() Type {
 	switch {
 	case t.Fold == FoldExact, t.Form == formVersion:

@@ -9,7 +9,8 @@ import (
 	"github.com/coffeenode/userdb/internal/structs"
 )
 
-// TestFoldShortcuts compares isFolded and foldASCII with fold itself.
+// TestFoldShortcuts checks that fold returns the same as isFolded and foldASCII for the texts that
+// these accept.
 func TestFoldShortcuts(t *testing.T) {
 	text := rapid.OneOf(
 		rapid.StringMatching(`[abz09.@" \[\]:/\\xn-]{0,12}`), rapid.StringMatching(`[ab".\\]{0,4}@[ab.-]{0,8}`),

@@ -46,7 +46,7 @@ func parseNumberPrefix(text string) float64 {
 	if numeral == "" {
 		return math.NaN()
 	}
-	// a number out of range becomes infinite, as in JavaScript
+	// A number that is too large becomes infinite, as in JavaScript.
 	f, _ := strconv.ParseFloat(numeral, 64)
 	return f
 }
@@ -81,10 +81,10 @@ func printDate(t time.Time) string {
 	return t.Format(dateForm)
 }
 
-// parsePrintedDate parses a date in the format of printDate, as almost all dates are, and reports
-// whether text is one.
+// parsePrintedDate parses a date in the format of printDate, and reports whether text is one.
+// Almost all dates have this format.
 func parsePrintedDate(text string) (time.Time, bool) {
-	// time.Parse also accepts a comma and a sign
+	// time.Parse would also accept a comma before the milliseconds, and a sign in them.
 	if n := len(text); n != len(dateForm) || text[n-5] != '.' || text[n-4] < '0' {
 		return time.Time{}, false
 	}

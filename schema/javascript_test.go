@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// An answer is one line of testdata/javascript.jsonl: what JavaScript returns for In, or nil if it
-// throws or has no date.
+// An answer is one line of testdata/javascript.jsonl. Out is what JavaScript returns for In, or nil
+// if it throws or returns an invalid date.
 type answer struct {
 	Op  string
 	In  string

@@ -47,7 +47,7 @@ func TestNewFieldLaw(t *testing.T) {
 	})
 }
 
-// anyJSON draws values that encoding/json can write and read without loss.
+// anyJSON generates values that encoding/json can write and read without loss.
 func anyJSON(depth int) *rapid.Generator[any] {
 	leaf := rapid.OneOf(
 		rapid.Just[any](nil),
@@ -66,7 +66,8 @@ func anyJSON(depth int) *rapid.Generator[any] {
 	)
 }
 
-// TestJSONLaw checks that JSON preserves the meaning of a text, and does not change its own result.
+// TestJSONLaw checks that JSON preserves the meaning of a text, and returns its own results
+// unchanged.
 func TestJSONLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw, err := json.MarshalIndent(anyJSON(3).Draw(t, "value"), " ", "\t")

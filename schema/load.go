@@ -12,12 +12,12 @@ import (
 const MaxFile = 1 << 20
 
 // Load reads and validates a schema in the form of this package or of the original's options.json.
-// Members that are left out have their zero value, except that members missing in a password object
-// have the values of DefaultPassword.
+// Members that are missing in the file have their zero value, except in a password object, where
+// they have the values of DefaultPassword.
 //
 // The options.json of the original becomes a schema of open types with FoldExact. Its secondary
-// keys become text fields. Its passwords have no rules and the cost bcrypt.rounds. Load ignores how
-// to reach the database (protocol, hostname, port, collection-idx).
+// keys become text fields. The password policy has the cost bcrypt.rounds and no rules. Load
+// ignores the address of the database (protocol, hostname, port, collection-idx).
 //
 // The error is an *Error if the file is invalid. Load wraps the errors of r.
 func Load(r io.Reader) (Schema, error) {
@@ -32,7 +32,7 @@ func Load(r io.Reader) (Schema, error) {
 	return s, nil
 }
 
-// read returns the valid schema of a file in either form.
+// read parses and validates a file in either form.
 func read(file []byte) (Schema, *problem) {
 	root, p := parseFile(file)
 	switch {

@@ -122,7 +122,7 @@ func originalSchema(t *testing.T) schema.Schema {
 // own returns a schema file with one type, t.
 func own(members string) string { return `{"types":{"t":{` + members + `}}}` }
 
-// field returns a schema file with one field, f, besides the primary one.
+// field returns a schema file with the primary field id and a field f.
 func field(members string) string {
 	return own(`"primary":"id","fields":{"f":{` + members + `}}`)
 }
@@ -289,7 +289,7 @@ func TestLoadReader(t *testing.T) {
 	}
 }
 
-// A field may have one role or several, in JSON and in Go.
+// TestRoles checks that a field may have one role or several, in JSON and in Go.
 func TestRoles(t *testing.T) {
 	for text, want := range map[string]schema.Role{
 		`"ordered"`:                         schema.RoleOrdered,

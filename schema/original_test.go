@@ -31,8 +31,8 @@ func lines[V any](t *testing.T, path string) (all []V) {
 	return all
 }
 
-// TestReadsOfOriginal decodes every facet that the original wrote and compares it with what the
-// original itself read. There are no deviations: what the original cannot read, we cannot read.
+// TestReadsOfOriginal decodes every facet that the original wrote, and compares it with what the
+// original read back. There are no exceptions: what the original cannot read, we cannot read.
 func TestReadsOfOriginal(t *testing.T) {
 	user := originalSchema(t).Types["user"]
 	wires := hashes(t)
@@ -88,7 +88,7 @@ func hashes(t *testing.T) map[string]map[string]string {
 	return all
 }
 
-// special is how the files represent values that JSON lacks.
+// A special is how the files represent a number or a date that JSON cannot express.
 type special struct {
 	Num  string    `json:"$num"`
 	Date time.Time `json:"$date"`
@@ -131,8 +131,8 @@ func sameJSON(a, b []byte) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// deviatingWrites lists values that the original accepts for a field although its codec has no such
-// value.
+// deviatingWrites lists values that the original accepts for a field and we refuse, because the
+// codec of the field has no such value.
 var deviatingWrites = map[string]string{
 	`age: "42 years"`:       "a text is no number; the original does not look",
 	`age: true`:             "nor is a truth value",

@@ -38,13 +38,14 @@ type Type struct {
 	// Retired lists the names of fields and tertiary records that a change of the schema removed.
 	// Only another such change can declare one of them again.
 	Retired []string `json:"retired,omitempty"`
-	// Building says what the entries of a stored type are still being migrated to. It has no
-	// meaning in a program's schema. Nil means that no migration is under way.
+	// Building describes a migration of the entries of a stored type that is not finished. It has
+	// no meaning in a program's schema. Nil means that no migration is under way.
 	Building *Building `json:"building,omitempty"`
 }
 
-// A Building describes a migration of the entries of a type while programs write them. Writers
-// maintain everything in it, but queries do not use it before all entries have it.
+// A Building describes a migration of the entries of a type during which programs go on writing.
+// Writers already maintain the roles and rules in it. Queries use them only after all entries have
+// been migrated.
 type Building struct {
 	// ID changes whenever something is added to the migration.
 	ID string `json:"id"`
@@ -52,8 +53,8 @@ type Building struct {
 	What map[string][]string `json:"what"`
 }
 
-// Has reports whether a role of a field, or the index of a tertiary record, is being built. b may
-// be nil.
+// Has reports whether a role of a field, or the index of a tertiary record, is still being built. b
+// may be nil.
 func (b *Building) Has(name string, role Role) bool {
 	return b != nil && slices.ContainsFunc(role.Names(), func(what string) bool { return slices.Contains(b.What[name], what) })
 }
@@ -79,8 +80,8 @@ type Field struct {
 	// Pattern is a regular expression in RE2 syntax that values must match in addition to their
 	// Kind. "" means no pattern. The kind pattern requires one.
 	Pattern string `json:"pattern,omitempty"`
-	// Was is the name of the field in the previous schema: a change of the schema renames the
-	// facets. It has no other meaning. "" means that the field was not renamed.
+	// Was is the previous name of the field. A change of the schema renames the facets of all
+	// entries; afterwards Was is ignored. "" means that the field was not renamed.
 	Was string `json:"was,omitempty"`
 	// Required says that every live entry must have the field.
 	Required bool `json:"required,omitempty"`
@@ -94,17 +95,17 @@ type Tertiary struct {
 	Kind string `json:"kind"`
 	// Indexed adds an index that lists the entries with each member. Only a set can be indexed.
 	Indexed bool `json:"indexed,omitempty"`
-	// Max is the most members that the record takes, at most 100,000; 0 is DefaultMax. A string
-	// has none. A record that holds more already can be read, shrunk and deleted; nothing is added
-	// until it holds fewer.
+	// Max is the maximum number of members, at most 100,000. 0 means DefaultMax; a string has no
+	// members. A record that already holds more can be read, shrunk and deleted, but nothing can
+	// be added until it holds fewer.
 	Max int `json:"max,omitempty"`
 }
 
-// DefaultMax is the most members of a tertiary record whose schema gives no other limit.
+// DefaultMax is the maximum number of members of a tertiary record whose Max is 0.
 const DefaultMax = 10_000
 
-// Limit returns the most members that r takes: Max or DefaultMax, and 0 for a string, which has no
-// members.
+// Limit returns the maximum number of members of r: Max or DefaultMax, and 0 for a string, which
+// has no members.
 func (r Tertiary) Limit() int {
 	if r.Kind == "string" {
 		return 0
@@ -115,8 +116,8 @@ func (r Tertiary) Limit() int {
 // A Password is the policy for new passwords of one type. The zero Password accepts any password.
 // (A nil *Password means the default policy instead.)
 type Password struct {
-	// Cost is the bcrypt cost of new hashes, from 4 to 15 (two seconds). 0 means the cost of
-	// DefaultPassword.
+	// Cost is the bcrypt cost of new hashes, from 4 to 15; a hash of cost 15 takes about two
+	// seconds. 0 means the cost of DefaultPassword.
 	Cost int `json:"cost"`
 	// Min is the minimum length in code points, at most 72. 0 means no minimum.
 	Min int `json:"min"`

@@ -28,9 +28,9 @@ import (
 // pointer to a value is declared like the value. "~rev" is not a facet; see userdb.Revision.
 //
 // The codec follows from the Go type: date for time.Time; text for strings and for types that
-// implement encoding.TextMarshaler and TextUnmarshaler; number; boolean; and json for all others.
-// To use another codec, change the returned Type: a time.Time in a text field keeps its
-// nanoseconds.
+// implement encoding.TextMarshaler and TextUnmarshaler; number for numbers; boolean for bool; and
+// json for all others. To use another codec, change the returned Type. For example, a time.Time in
+// a text field keeps its nanoseconds.
 //
 // The error is an *Error whose path is the field of the struct. It reports an invalid tag, an
 // unexported field with a tag, two fields with the same name, a Go type that no codec supports, and

@@ -40,7 +40,8 @@ func (s Schema) problem() *problem {
 	return eachName(s.Types, maxTypes, "types", s.typeProblem).at("types")
 }
 
-// eachName returns the first problem of the names and values in declared.
+// eachName returns the first problem of the names and values in declared, or a problem if there are
+// more than most of them. what names them in that problem.
 func eachName[V any](declared map[string]V, most int, what string, problemOf func(string, V) *problem) *problem {
 	if len(declared) > most {
 		return problemf("more than %d %s", most, what)

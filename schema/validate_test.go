@@ -45,8 +45,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestValidateOrder checks that Validate always returns the same of several mistakes: the first in
-// the order of names.
+// TestValidateOrder checks that Validate always returns the same one of several problems: the first
+// in the order of names.
 func TestValidateOrder(t *testing.T) {
 	fields := map[string]schema.Field{}
 	for _, name := range strings.Fields("k i d b z m y") {
@@ -139,7 +139,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// anySchema draws valid schemas. The names of types begin with a capital letter, so that no field
+// anySchema generates valid schemas. The names of types begin with a capital letter, so that no field
 // has the same name.
 func anySchema() *rapid.Generator[schema.Schema] {
 	types := rapid.MapOfN(rapid.StringMatching(`[A-Z][A-Za-z0-9./: é]{0,8}`), anyType(), 1, 4)
@@ -199,7 +199,7 @@ func anyTertiary() *rapid.Generator[schema.Tertiary] {
 	})
 }
 
-// orNil returns m, or nil if m is empty, because both are the same in a file.
+// orNil returns m, or nil if m is empty, because Load returns nil for an empty object.
 func orNil[V any](m map[string]V) map[string]V {
 	if len(m) == 0 {
 		return nil

@@ -141,7 +141,8 @@ func Texts(pairs ...string) Facets {
 // MaxFacet is the maximum length of the wire form of a facet in bytes.
 const MaxFacet = 64 << 10
 
-// maxQuoted is the maximum length of a facet as a JSON string: each byte may take six.
+// maxQuoted is the maximum length of a facet as a JSON string. Each byte may become six there, such
+// as \u0001.
 const maxQuoted = 6*MaxFacet + 2
 
 // Decode returns the value of codec c with the given wire form; c "" means CodecText. It accepts
@@ -250,8 +251,8 @@ func ParseJSON(c Codec, raw json.RawMessage) (Value, error) {
 	return Value{}, refuse(c, text, "wrong type of JSON value")
 }
 
-// withoutEscapes returns the text of a JSON string, and whether raw is a JSON string without
-// escapes, as most are.
+// withoutEscapes returns the text of a JSON string that contains no escapes, and reports whether
+// raw is one. Most are.
 func withoutEscapes(raw json.RawMessage) (s string, ok bool) {
 	n := len(raw) - 1
 	if n < 1 || raw[0] != '"' || raw[n] != '"' {
