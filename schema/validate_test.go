@@ -139,8 +139,8 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// anySchema generates valid schemas. The names of types begin with a capital letter, so that no field
-// has the same name.
+// anySchema generates valid schemas. The names of types begin with a capital letter, so that no
+// field has the same name.
 func anySchema() *rapid.Generator[schema.Schema] {
 	types := rapid.MapOfN(rapid.StringMatching(`[A-Z][A-Za-z0-9./: é]{0,8}`), anyType(), 1, 4)
 	return rapid.Map(types, func(t map[string]schema.Type) schema.Schema { return schema.Schema{Types: t} })

@@ -120,8 +120,8 @@ func (c *checkSummary) check(ctx context.Context, s *session, words []string, o 
 	return c.print(s, checkReserved(ctx, s.db, o), p)
 }
 
-// checkReserved checks the entries of the store itself, such as operators. It prefixes the keys in
-// problems with the namespace of these entries.
+// checkReserved checks the entries that the service keeps for itself, such as operators. It
+// prefixes the keys in problems with the namespace of these entries.
 func checkReserved(ctx context.Context, db *userdb.DB, o check.Options) iter.Seq2[check.Problem, error] {
 	return func(yield func(check.Problem, error) bool) {
 		inside, err := admin.Open(db)
@@ -129,7 +129,7 @@ func checkReserved(ctx context.Context, db *userdb.DB, o check.Options) iter.Seq
 			yield(check.Problem{}, err)
 			return
 		}
-		o.Keep = nil // those are keys of accounts
+		o.Keep = nil // --keep names keys of accounts
 		for p, err := range check.Run(ctx, inside, o) {
 			if err == nil {
 				p.Key = view.Reserved.String() + p.Key
@@ -187,7 +187,7 @@ func (s *session) countEntries(ctx context.Context) (all int64, err error) {
 			return 0, err
 		}
 		n, err := t.Count(ctx, userdb.Query{})
-		if err != nil && !aboutEntry(err) { // the check reports those
+		if err != nil && !aboutEntry(err) { // the check itself reports errors about entries
 			return 0, err
 		}
 		all += n.Entries

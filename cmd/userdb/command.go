@@ -36,8 +36,8 @@ type globals struct {
 	Timeout                        *time.Duration
 }
 
-// newRoot declares the whole command line. Parsing it leaves the function of the chosen command in
-// s.do.
+// newRoot declares the whole command line. After a line is parsed, s.do holds the function that
+// executes the chosen command.
 func newRoot(s *session) *cobra.Command {
 	root := &cobra.Command{
 		Use:  "userdb",
@@ -151,8 +151,9 @@ var wordHelp = map[string]string{
 	"PATTERN": "PATTERN is a Redis glob: * matches any text, ? any character, [ab] a or b.",
 }
 
-// acceptWords makes cmd and its subcommands accept as many words as their usage names, such as
-// TYPE, [HINT] or FIELD=VALUE…, and adds explanations of these words to their help.
+// acceptWords makes cmd and its subcommands accept as many words (arguments that are not flags) as
+// their usage lines name, such as TYPE, [HINT] or FIELD=VALUE…, and adds explanations of these
+// words to their help.
 func (s *session) acceptWords(cmd *cobra.Command) {
 	for _, below := range cmd.Commands() {
 		s.acceptWords(below)
@@ -220,8 +221,8 @@ func helpOf(c *cobra.Command) string {
 	return c.CommandPath() + " --help"
 }
 
-// parse reads a command line, and leaves in s what to do. It sets s.JSON even if it returns an
-// error, because the error is printed accordingly.
+// parse parses a command line and stores the flags, and the function to execute, in s. It sets
+// s.JSON even if it returns an error, because that decides how the error is printed.
 func (s *session) parse(args []string) error {
 	root := newRoot(s)
 	l := arrange(root, args)
@@ -254,7 +255,7 @@ type line struct {
 	c       *cobra.Command // the command that the first words name
 	flags   []string       // each with its value after =
 	words   []string       // the words after the command
-	guarded bool           // some words follow --, where - does not mean standard input
+	guarded bool           // some words follow --, so that - does not mean standard input
 	err     error
 }
 
@@ -317,16 +318,16 @@ func (l *line) takeFlag(flags map[string]*pflag.Flag, arg string, rest []string)
 	return rest
 }
 
-// takesMore reports whether a flag takes several values in a row. It does so only after the command
-// and its first word, and only up to a FIELD=VALUE: elsewhere it is not clear which words are
-// values.
+// takesMore reports whether a flag may be followed by several values, as in --tag a b. takeFlag
+// allows that only after the command and its first word, and only up to a FIELD=VALUE, because
+// elsewhere it is not clear which words are values.
 func takesMore(flag *pflag.Flag) bool {
 	name, _ := pflag.UnquoteUsage(flag)
 	return strings.HasSuffix(name, "...")
 }
 
-// collectFlags adds the flags of c and of all commands below it to a map. A flag of one name is of
-// one kind in all commands.
+// collectFlags adds the flags of c and of all commands below it to a map. Flags with the same name
+// must be of the same kind in all commands.
 func collectFlags(c *cobra.Command, to map[string]*pflag.Flag) {
 	add := func(flag *pflag.Flag) {
 		if to["--"+flag.Name] = flag; flag.Shorthand != "" {

@@ -108,8 +108,8 @@ func TestEveryVerbRuns(t *testing.T) {
 	}
 }
 
-// TestFlagsAreOfOneKind checks that flags of one name are of the same kind in all commands.
-// Otherwise a flag before the command could not be understood.
+// TestFlagsAreOfOneKind checks that flags with the same name are of the same kind in all commands.
+// Otherwise it would not be clear whether a flag before the command takes a value.
 func TestFlagsAreOfOneKind(t *testing.T) {
 	kinds := map[string]string{}
 	for _, leaf := range leafCommands(testRoot()) {
@@ -126,8 +126,8 @@ func TestFlagsAreOfOneKind(t *testing.T) {
 	}
 }
 
-// TestInvalidUTF8 checks that text that is not UTF-8 stays as it is, and is refused if a rule
-// asks for text.
+// TestInvalidUTF8 checks that bytes that are not UTF-8 are kept unchanged, and are refused where a
+// rule requires text.
 func TestInvalidUTF8(t *testing.T) {
 	useFile(t)
 	for _, tt := range []struct{ args, want string }{
@@ -307,8 +307,8 @@ func TestCompletionScripts(t *testing.T) {
 	}
 }
 
-// splitWords splits a line as a shell does, as far as examples need it: at white space, with single
-// quotes, and with a file for standard input or output at the end.
+// splitWords splits a line as a shell does. It knows only what the examples need: white space,
+// single quotes, and at the end a file for standard input (<) or output (>).
 func splitWords(line string) (args []string, stdin, stdout string) {
 	word, quoted, begun := "", false, false
 	end := func() {
@@ -365,7 +365,8 @@ func TestExamples(t *testing.T) {
 	})
 }
 
-// runLines runs command lines one after the other.
+// runLines runs command lines one after the other, in a folder with the files that examples name
+// and on a store with Alice and Bob in it. Then it checks the store.
 func runLines(t *testing.T, lines []string) {
 	t.Helper()
 	if len(lines) == 0 {
@@ -442,8 +443,8 @@ func runExample(t *testing.T, line string) {
 
 var update = flag.Bool("update", false, "write the help that there is to testdata/help.txt")
 
-// TestHelp checks that the help of each command is as in testdata/help.txt, fits a terminal and
-// mentions every flag.
+// TestHelp checks that the help of each command equals that in testdata/help.txt, fits a terminal
+// and mentions every flag.
 func TestHelp(t *testing.T) {
 	const width, golden = 104, "testdata/help.txt"
 	var all strings.Builder

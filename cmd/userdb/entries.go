@@ -54,7 +54,7 @@ asks for a password without echo, or reads it as one line with --password-stdin.
 	return s.withStdin(c)
 }
 
-// parseNew parses TYPE [FIELD=VALUE…] into n, by the schema.
+// parseNew parses TYPE [FIELD=VALUE…] into n, as the schema says.
 func (s *session) parseNew(ctx context.Context, words []string, n *userdb.NewEntry) (*userdb.Type, error) {
 	t, err := s.typ(ctx, words[0])
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *session) checkCreate(ctx context.Context, words []string, n *userdb.New
 		}
 		err := rules.Facet(name, v)
 		if rule, ok := errors.AsType[*validate.Error](err); ok {
-			// The error that the store would return.
+			// Return the same error as the store would.
 			return &userdb.FieldError{Err: userdb.ErrInvalid, Field: rule.Field, Rule: rule.Rule, Reason: rule.Reason}
 		}
 		if taken, err := t.Exists(ctx, hints.Any(v.Wire())); err != nil {
@@ -187,7 +187,7 @@ entry.`,
 }
 
 // changeCommand makes c update an entry in one change. split returns which FIELD=VALUE to set and
-// which fields to unset, and an error for whatever is wrong without asking a store.
+// which fields to unset, or an error if the words are wrong whatever the store holds.
 func changeCommand(s *session, c *cobra.Command, split func(words []string) (set, unset []string, err error)) *cobra.Command {
 	var rev string
 	c.RunE = s.run(func(ctx context.Context, words []string) error {

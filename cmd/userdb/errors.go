@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Errors of the command itself. errDamage means that check found errors in the records, for which
-// it exits 7, and errUnrecorded that something was done whose event is missing from the feed.
+// Errors of the command itself. errDamage means that check found errors in the records; it then
+// exits 7. errUnrecorded means that something was done, but its event is missing from the feed.
 var (
 	errInterrupted = coded.New(userdb.CodeInterrupted, "interrupted")
 	errTimeout     = coded.New(userdb.CodeUnavailable, "timed out")
@@ -39,8 +39,8 @@ func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(fo
 
 const unreachable = "is the store of --store (USERDB_STORE) the right one, and is it running?"
 
-// refusals says what to do if a server answers but refuses, by the words with which its error
-// begins.
+// refusals lists the errors with which a Redis server refuses a command, by their first words, and
+// what to do about each.
 var refusals = []struct{ word, advice string }{
 	{"NOAUTH", "put the user and password into the store's URL: redis://USER:PASSWORD@HOST:PORT"},
 	{"WRONGPASS", "correct the user and password in the store's URL"},
@@ -61,8 +61,9 @@ var refusals = []struct{ word, advice string }{
 	{"MISCONF", "the server cannot save to its disk: see its log"},
 }
 
-// advice says what to do about errors that do not say so themselves. adviceOn takes the first row
-// whose error is wrapped and has the code of the whole error.
+// advice says what to do about errors that do not say so themselves. adviceOn uses the first row
+// whose error is wrapped in the one it got and has the same code. An empty text means that there is
+// no advice.
 var advice = []struct {
 	err  error
 	text string
@@ -163,14 +164,14 @@ func joinTexts(err error) string {
 	for _, one := range joined.Unwrap() {
 		lines, texts = append(lines, one.Error()), append(texts, joinTexts(one))
 	}
-	if err.Error() != strings.Join(lines, "\n") { // it adds words of its own
+	if err.Error() != strings.Join(lines, "\n") { // err adds words to those of the joined errors
 		return err.Error()
 	}
 	return strings.Join(texts, "; ")
 }
 
-// contextError returns the error to report if err came after ctx had ended, because the time was up
-// or the command was interrupted.
+// contextError returns the error to report in place of err, which a function returned after its ctx
+// had ended: because the time was up, or because the command was interrupted.
 func contextError(ctx context.Context, limit time.Duration, err error) error {
 	interrupted := errors.Is(context.Cause(ctx), errInterrupted)
 	unknown := errors.Is(err, userdb.ErrOutcomeUnknown)

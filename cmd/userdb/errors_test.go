@@ -18,7 +18,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestExitStatus checks codes and exit statuses, which scripts rely on: they never change.
+// TestExitStatus checks codes and exit statuses. They must never change, because scripts rely on
+// them.
 func TestExitStatus(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -66,8 +67,8 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// TestExitStatusOfCodes checks that an error ends the command as its code says, and that --help
-// names each exit status.
+// TestExitStatusOfCodes checks that an error ends the command with the exit status of its code, and
+// that --help explains each exit status.
 func TestExitStatusOfCodes(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		if got := exitStatus(fmt.Errorf("wrapped: %w", coded.New(code, "an error"))); got != code.ExitStatus() {

@@ -87,8 +87,7 @@ func orderFlags(c *cobra.Command, q *userdb.Query, bounds map[string]string) {
 	c.Flags().BoolVar(&q.Reverse, "reverse", false, "with --order: from the greatest value down")
 }
 
-// parseBounds parses the bounds of a query, which are keyed by flag. An empty text is a bound as
-// well.
+// parseBounds parses the bounds of a query, which are keyed by flag. An empty text is also a bound.
 func parseBounds(q *userdb.Query, t schema.Type, bounds map[string]string) (err error) {
 	if q.Order == "" && (len(bounds) > 0 || q.Prefix != "" || q.Reverse) {
 		return usagef("--gt, --gte, --lt, --lte, --prefix and --reverse need --order FIELD")
@@ -105,15 +104,15 @@ func parseBounds(q *userdb.Query, t schema.Type, bounds map[string]string) (err 
 
 // failures collects errors about single entries, so that one line reports them at the end.
 type failures struct {
-	asked int // number of entries asked for; 0 for a listing
+	asked int // number of hints on the command line; 0 for a listing
 	first error
-	hints []string // as they are printed; "" in a listing, whose errors name the keys
+	hints []string // of the failed entries, as they are printed; "" in a listing, whose errors name keys
 }
 
 // maxNamed is how many hints an error names.
 const maxNamed = 5
 
-// add records an error about one entry. For any other error it returns false.
+// add records an error about one entry and returns true. For any other error it returns false.
 func (f *failures) add(hint string, err error) bool {
 	if !aboutEntry(err) {
 		return false
@@ -141,7 +140,7 @@ func (f *failures) err() error {
 }
 
 // eachReadable calls do with each entry that can be read. At the end it returns an error about the
-// others, which names the hints that they were asked for by. hints is nil for a listing.
+// others, which names their hints. hints is nil for a listing.
 func eachReadable(entries iter.Seq2[userdb.Entry, error], hints []string, do func(userdb.Entry) error) error {
 	failed, i := failures{asked: len(hints)}, 0
 	for e, err := range entries {
@@ -180,7 +179,7 @@ func (s *session) checkFieldNames(fields []string, typ string) error {
 // reading it begins at its end.
 const pageSize = 500
 
-// pages prints up to q.Limit entries, and the cursors with which to continue.
+// pages prints up to q.Limit entries and then the cursors of the next and the previous page.
 func (s *session) pages(ctx context.Context, t *userdb.Type, q userdb.Query, to listing) error {
 	var unreadable failures
 	var ends userdb.Page

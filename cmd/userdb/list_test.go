@@ -33,8 +33,8 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
-// TestPages checks that no entry is lost between pages, which are some hundred entries long. An
-// entry may come twice, because the table of the server still grows when the listing begins.
+// TestPages checks that no entry is lost between pages, which have pageSize entries. An entry may
+// be listed twice, because SCAN may return a key twice while the hash table of the server grows.
 func TestPages(t *testing.T) {
 	server := redistest.Shared(t)
 	t.Setenv("USERDB_STORE", server.URL())

@@ -46,7 +46,7 @@ func standard() stdio {
 
 // run executes a command line and returns its exit code.
 func run(args []string, std stdio) int {
-	logging.Disable() // the client's errors say what its log would
+	logging.Disable() // the errors of the Redis client say the same
 	// Writing to a closed pipe returns an error instead, which ends the run quietly.
 	signal.Ignore(syscall.SIGPIPE)
 	s := newSession(std)
@@ -58,8 +58,9 @@ func run(args []string, std stdio) int {
 }
 
 const (
-	// grace is how long an interrupted command has to end by itself before it is abandoned. That
-	// leaves nothing half done, because the store makes every change completely or not at all.
+	// grace is how long an interrupted command has to end by itself before the process exits.
+	// Exiting leaves nothing half done, because the store makes every change completely or not at
+	// all.
 	grace = 500 * time.Millisecond
 	// saveGrace is the grace period of a command that saves its progress.
 	saveGrace = 10 * time.Second
@@ -100,7 +101,7 @@ type session struct {
 	globals
 	yes, fromStdin, batch bool // --yes, --password-stdin, --batch
 
-	guarded       bool // some words follow --
+	guarded       bool // some words follow --; see firstLine
 	schemaChecked bool // --schema was compared with the stored schema and accepted
 	std           stdio
 	out           *output
@@ -128,14 +129,15 @@ const (
 	opened                 // begins with the store open
 	saving                 // finishes its current step and saves its progress if interrupted
 	byUID                  // takes a bare word for a UID only
-	serves                 // runs until it is told to stop, which counts as success
+	serves                 // runs until a signal stops it, which counts as success
 	reading                // changes nothing, and does not create a missing store
 )
 
 func (s *session) is(t trait) bool { return slices.Contains(s.traits, t) }
 
-// run returns a RunE function for a command that f implements. RunE only stores f and the traits,
-// because cobra calls it while it parses the line; execute calls f.
+// run returns a RunE function for a command that f implements. words holds the arguments that are
+// not flags. RunE only stores f and the traits, because cobra calls it while it parses the line;
+// execute calls f.
 func (s *session) run(f func(ctx context.Context, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, words []string) error {
 		s.traits = traits
@@ -232,7 +234,7 @@ func (s *session) open(ctx context.Context) error {
 }
 
 // checkStoreExists returns an error if the command only reads and its store is a file that does not
-// exist. Otherwise a mistyped name would pass for an empty store, and become one.
+// exist. Otherwise a mistyped name would look like an empty store, and its file would be created.
 func (s *session) checkStoreExists() error {
 	path := connect.File(s.Store)
 	if path == "" || !s.is(reading) || embedded.Exists(path) {
@@ -262,7 +264,7 @@ func (s *session) close() error {
 	return db.Close()
 }
 
-// namedSchema loads the schema of --schema. Without the flag it returns otherwise.
+// namedSchema loads the schema of --schema. Without the flag it returns its argument otherwise.
 func (s *session) namedSchema(ctx context.Context, otherwise schema.Schema) (schema.Schema, error) {
 	if s.Schema == "" {
 		return otherwise, nil
@@ -300,8 +302,8 @@ func (s *session) typ(ctx context.Context, name string) (*userdb.Type, error) {
 }
 
 // checkNamedSchema returns an error if the schema of --schema contradicts the stored one. Under
-// such a schema a command would find nothing, or the wrong entries, and its answer would pass for
-// the truth. A schema to which the records are being migrated is accepted.
+// such a schema a command would find nothing, or the wrong entries, and nobody would notice. It
+// accepts a schema to which the records are being migrated.
 func (s *session) checkNamedSchema(ctx context.Context) error {
 	if s.Schema == "" || s.schemaChecked {
 		return nil
@@ -373,7 +375,7 @@ func (s *session) subjects(ctx context.Context, texts []string) ([]subject, erro
 }
 
 // resolveWords turns bare words that are not the UID of any entry into hints for a value of any
-// secondary field. indexes holds the positions in all of bare words of one type.
+// secondary field. indexes holds the positions, in all, of the bare words of one type.
 func resolveWords(ctx context.Context, all []subject, indexes []int) error {
 	typ, hs := all[indexes[0]].typ, make([]hints.Hint, len(indexes))
 	for i, at := range indexes {
@@ -420,7 +422,7 @@ func (s *session) onSubject(text string, f func(context.Context, subject) error)
 	}
 }
 
-// runOn calls run, and passes f the subject that the first word names and the other words.
+// runOn calls run. It passes f the subject that the first word names, and the other words.
 func (s *session) runOn(
 	f func(ctx context.Context, p subject, words []string) error, traits ...trait,
 ) func(*cobra.Command, []string) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
+// runs adapts a function to the interface of testing.M.
 type runs func() int
 
 func (r runs) Run() int { return r() }
@@ -75,14 +76,14 @@ func setup(env *testscript.Env, store string) error {
 	return nil
 }
 
-// succeeds implements the command userdb ARG… [<FILE], which runs a command line and wants it to
-// exit 0.
+// succeeds implements the command userdb ARG… [<FILE], which runs a command line and fails the
+// script unless it exits 0.
 func succeeds(ts *testscript.TestScript, neg bool, args []string) {
 	exits(ts, neg, append([]string{"0", "userdb"}, args...))
 }
 
 // exits implements the command exits CODE userdb [ARG…] [<FILE], which runs a command line and
-// wants it to exit with CODE.
+// fails the script unless it exits with CODE.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || args[1] != "userdb" {
 		ts.Fatalf("usage: exits CODE userdb [ARG…] [<FILE]")
@@ -104,8 +105,8 @@ func commandLine(ts *testscript.TestScript, args []string) result {
 	return runCommand(nil, stdin, args...)
 }
 
-// throttles implements the command throttles userdb [ARG…] [<FILE], which repeats a wrong guess
-// until the wait is many times as long as a command takes on this machine.
+// throttles implements the command throttles userdb [ARG…] [<FILE], which repeats a login with a
+// wrong password until the required wait is many times as long as a command takes on this machine.
 func throttles(ts *testscript.TestScript, _ bool, args []string) {
 	longest := time.Duration(0)
 	for {
@@ -165,8 +166,8 @@ func rawRedis(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(c.Do(context.Background(), words...).Err())
 }
 
-// keep implements the command keep NAME stdout|stderr PREFIX, which sets a variable to what follows
-// a prefix in the last output, up to a quote or white space.
+// keep implements the command keep NAME stdout|stderr PREFIX, which sets the variable NAME to the
+// text that follows PREFIX in the last output, up to a quote or white space.
 func keep(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 3 {
 		ts.Fatalf("usage: keep NAME stdout|stderr PREFIX")
@@ -194,7 +195,7 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// A result holds what a run in this process left.
+// A result holds the exit code and the output of a command.
 type result struct {
 	code     int
 	out, err string

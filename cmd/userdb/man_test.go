@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// deploy/dist.sh sets -man to have the man pages written. A test writes them so that the command
-// does not depend on the library.
+// deploy/dist.sh sets -man to write the man pages. A test writes them, so that the command itself
+// does not depend on the library that formats them.
 var man = flag.String("man", "", "write man pages into this folder")
 
 // TestManPages writes a page for every command.

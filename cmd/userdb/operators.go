@@ -186,7 +186,7 @@ API keys that they made in the console still work and are listed; --revoke-keys 
 }
 
 // endWorkOf ends the jobs of an operator, and lists or revokes the API keys that the operator made.
-// It does all of it even if the events of some keys are not recorded.
+// If the event of one key cannot be recorded, it goes on with the other keys.
 func (s *session) endWorkOf(ctx context.Context, operator string, revoke bool) error {
 	jobs, err := admin.OpenJobs(s.db)
 	if err == nil {
@@ -222,8 +222,8 @@ func (s *session) endWorkOf(ctx context.Context, operator string, revoke bool) e
 	return unrecorded
 }
 
-// onOperator calls do with the operator called name. Unless kind is "", it then prints done and the
-// name, and records an event.
+// onOperator calls do with the operator called name. Unless kind is "", it then prints the word
+// done and the name, and records an event of that kind.
 func (s *session) onOperator(ctx context.Context, name, done string, kind userdb.EventKind, do func(*userdb.Type, hints.Hint) error) error {
 	operators, err := s.operators(ctx)
 	if err != nil {

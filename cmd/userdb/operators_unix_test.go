@@ -19,8 +19,8 @@ import (
 
 var setupLink = regexp.MustCompile(`^http://127\.0\.0\.1:\d+(/console/setup\?token=[\w-]{27})\n$`)
 
-// TestSetupLink checks that one process prints a link, on a line of its own before it is ready, as
-// long as there is no operator.
+// TestSetupLink checks that one process prints a set-up link, on a line of its own before it is
+// ready, as long as there is no operator.
 func TestSetupLink(t *testing.T) {
 	store := redistest.Start(t).URL()
 	first := serveOn(t, store)
@@ -82,8 +82,8 @@ func wantExit(t *testing.T, store, stdin string, want int, args ...string) strin
 	return string(out) + errs.String()
 }
 
-// TestOperatorCommands checks that names of operators are compared without their case, and that
-// exit codes are as for accounts.
+// TestOperatorCommands checks that the case of operators' names does not matter, and that exit
+// codes are the same as for accounts.
 func TestOperatorCommands(t *testing.T) {
 	server := redistest.Start(t)
 	store := server.URL()
@@ -120,8 +120,8 @@ func TestOperatorCommands(t *testing.T) {
 	wantExit(t, store, "", 0, "operator", "disable", "root")
 }
 
-// TestKeysOfDisabledOperator checks that disabling an operator lists the API keys that she made,
-// and can revoke them.
+// TestKeysOfDisabledOperator checks that disabling an operator lists the API keys that the operator
+// made, and can revoke them.
 func TestKeysOfDisabledOperator(t *testing.T) {
 	store := redistest.Start(t).URL()
 	wantExit(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
@@ -157,7 +157,7 @@ func TestKeysOfDisabledOperator(t *testing.T) {
 	}
 }
 
-// TestUnrecorded checks that what was done is printed, and done completely, if the server's user
+// TestUnrecorded checks that an action is completed and its result printed even if the Redis user
 // may not write events. The error says that it was done, and that its event was not recorded.
 func TestUnrecorded(t *testing.T) {
 	server := redistest.Start(t)

@@ -22,9 +22,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// An output prints lines for people, or one JSON value on a line.
+// An output prints lines for people or, with --json, one JSON value on each line.
 type output struct {
-	w    *bufio.Writer // keeps failing after its first error
+	w    *bufio.Writer // after an error, all later writes fail
 	json bool
 	live bool // flush each line, because a person is watching
 }
@@ -95,7 +95,8 @@ func (s *session) printRecorded(ctx context.Context, v any, text, done string, k
 	return cmp.Or(err, s.recordEvent(ctx, done, kind, about))
 }
 
-// recordEvent records the event of what was done.
+// recordEvent records an event. If it cannot, its error begins with the text done, which says what
+// was done.
 func (s *session) recordEvent(ctx context.Context, done string, kind userdb.EventKind, about string) error {
 	if err := admin.RecordEvent(ctx, s.db, kind, about); err != nil {
 		return fmt.Errorf("%s, but %w: %w", done, errUnrecorded, err)
@@ -117,8 +118,8 @@ func (s *session) printFacets(all schema.Facets) error { return s.out.print(all,
 // printNumber prints n, or returns err.
 func (s *session) printNumber(n any, err error) error { return s.printResult(n, fmt.Sprint(n), err) }
 
-// headline returns the PRK of an entry, followed by a word if the entry may not log in. No facet
-// can look like that.
+// headline returns the PRK of an entry, followed by the word disabled if the entry may not log in.
+// No facet is printed in a way that could be mistaken for that word.
 func headline(all schema.Facets) string {
 	prk := printable(all["~prk"].Wire())
 	if _, disabled := all[disabledField]; disabled {
@@ -180,8 +181,8 @@ func (l entryLines) add(e userdb.Entry) error {
 
 func (entryLines) end() error { return nil }
 
-// formatFacet formats a facet as FIELD=VALUE, with quotes if the value could be mistaken for
-// several.
+// formatFacet formats a facet as FIELD=VALUE. It quotes a value that contains two spaces, because
+// two spaces separate the facets of a line.
 func formatFacet(name, value string) string {
 	quoted := printable(value)
 	if strings.Contains(value, "  ") && quoted == value {
@@ -228,7 +229,7 @@ func plural[N int | int64](n N, thing string) string {
 // warnings is a [slog.Handler] that prints warnings of the store for people.
 type warnings struct{ w io.Writer }
 
-// Enabled implements [slog.Handler]. What is below a warning is not for people.
+// Enabled implements [slog.Handler]. Only warnings and errors are for people.
 func (warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
 
 // Handle implements [slog.Handler].

@@ -119,7 +119,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A brokenWriter takes some bytes and then fails.
+// A brokenWriter accepts left bytes and then fails with err.
 type brokenWriter struct {
 	left int
 	err  error
@@ -184,7 +184,7 @@ func TestPlural(t *testing.T) {
 	}
 }
 
-// controlsTerminal reports whether a line contains something that could control a terminal.
+// controlsTerminal reports whether a line contains a character that could control a terminal.
 func controlsTerminal(line string) bool {
 	return !utf8.ValidString(line) || strings.ContainsFunc(line, func(r rune) bool {
 		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
@@ -235,8 +235,8 @@ func TestJSONLine(t *testing.T) {
 	}
 }
 
-// nasty could control a terminal in each of the known ways: C0, DEL, C1, marks of direction, and
-// the line ends of other systems.
+// nasty contains a character of every kind that can control a terminal: C0 and C1 control
+// characters, DEL, marks that change the direction of writing, and Unicode line separators.
 const nasty = "a\x00\a\b\t\x1b[31m\x7f\u0085\u009b31m\u009d\u061c\u200e\u200f\u202a\u202e\u2066\u2069\u2028\u2029\ufeff\U000e0001z"
 
 // firstControl returns the first character of an output that could control a terminal.
@@ -249,7 +249,8 @@ func firstControl(output string) (rune, bool) {
 	return 0, false
 }
 
-// nastyStore fills a store with nasty texts in every place that takes a text, the schema included.
+// nastyStore fills a store with nasty in every place that takes a text. It returns the path of the
+// schema, whose pattern for the field alias also contains such characters, and its folder.
 func nastyStore(t *testing.T) (schemaFile string, dir string) {
 	t.Helper()
 	useFile(t)
@@ -280,8 +281,8 @@ func nastyStore(t *testing.T) (schemaFile string, dir string) {
 	return schemaFile, dir
 }
 
-// TestNothingIsPrintedRaw checks that neither values nor errors in the output control a terminal or
-// look like more than one line.
+// TestNothingIsPrintedRaw checks that neither values nor errors in the output can control a
+// terminal or begin a new line.
 func TestNothingIsPrintedRaw(t *testing.T) {
 	schemaFile, dir := nastyStore(t)
 	nowhere, wrong := filepath.Join(dir, nasty), filepath.Join(dir, "wrong.jsonl")
@@ -355,7 +356,8 @@ func TestNothingIsPrintedRaw(t *testing.T) {
 	}
 }
 
-// TestNastyRoundTrip checks that an import brings back exactly what was exported, whatever that is.
+// TestNastyRoundTrip checks that an import restores exactly what was exported, whatever characters
+// it contains.
 func TestNastyRoundTrip(t *testing.T) {
 	schemaFile, dir := nastyStore(t)
 	first := runCommand(nil, "", "export", "--secrets")

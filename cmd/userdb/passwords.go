@@ -59,7 +59,8 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 	return s.withStdin(c)
 }
 
-// checkNothing does nothing. It is the check of commands that can ask for a password at once.
+// checkNothing is the check that session.ask gets from commands that have nothing to check before a
+// person types.
 func checkNothing(context.Context) error { return nil }
 
 func passwdCommand(s *session) *cobra.Command {
@@ -121,8 +122,8 @@ func enableCommand(s *session) *cobra.Command {
 	}
 }
 
-// runOnKey returns a RunE function that finds the entry of a hint, calls do with its key, and
-// prints the word done and the key.
+// runOnKey returns a RunE function that finds the entry of a hint, calls do with its key as the
+// hint, and prints the word done and the key.
 func (s *session) runOnKey(done string, do func(context.Context, subject) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.runOn(func(ctx context.Context, p subject, _ []string) error {
 		e, err := p.typ.Find(ctx, p.hint)
@@ -178,7 +179,7 @@ func purposeFlag(c *cobra.Command, to *string, usage string) {
 	c.MarkFlagRequired("purpose") // it is declared, so this cannot fail
 }
 
-// errToken replaces the not found error of the library, because redeem was not asked for an entry.
+// errToken replaces the library's ErrNotFound, because what was not found is a token, not an entry.
 var errToken = coded.New(userdb.CodeLogin, "wrong token: it was used, has expired, is void or is for another purpose")
 
 func redeemCommand(s *session) *cobra.Command {

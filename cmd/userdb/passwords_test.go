@@ -50,7 +50,7 @@ func TestPrompts(t *testing.T) {
 		{"create user uid=b1 name=Bob", []string{"", ""}, 2, twice, "userdb: the password is empty\n"},
 		{"create user uid=b1 name=Bob", []string{"short", "short"}, 2, twice, "userdb: password refused: 5 characters are fewer than 8\n"},
 		{"create user uid=b1 name=Bob --no-password", nil, 0, "", ""},
-		// Whatever is wrong already is reported before anybody types in vain.
+		// Errors that do not depend on the password are reported before the prompt.
 		{"create user name=ALICE", nil, 4, "", "userdb: taken: name; another entry has it: choose another value\n"},
 		{"create user email=nonsense", nil, 2, "", "userdb: invalid value: email: "},
 		{"create user added=soon", nil, 2, "", "userdb: invalid value: added: not a date like "},
@@ -140,8 +140,8 @@ var hostile = []string{
 	"user/uid:a1/--help", "*=--help", "uid=-h", `["*","--help"]`, "@file", "$HOME", "${HOME}", "`id`", "$(id)", "%h", "\\-h",
 }
 
-// scripts are command lines in which X stands for such a word, with their standard input. None of
-// them has an identifier with its right password, or a valid token.
+// scripts lists command lines with their standard input. X stands for a word of hostile. None of
+// them has an identifier together with its password, or a valid token, so none may exit 0.
 var scripts = []struct{ line, stdin string }{
 	{"login X --password-stdin", good},
 	{"login --password-stdin X", good},
@@ -175,8 +175,8 @@ var scripts = []struct{ line, stdin string }{
 	{"token --json redeem X --purpose=reset", "made up"},
 }
 
-// TestNoWordGrants runs commands whose exit code scripts use to let visitors in, with any word of a
-// visitor, and checks that they never exit 0.
+// TestNoWordGrants runs commands whose exit code scripts use to let visitors in, with every hostile
+// word, and checks that they never exit 0.
 func TestNoWordGrants(t *testing.T) {
 	useFile(t)
 	if got := runCommand(nil, good, "create", "user", "uid=b1", "name=Bob", "--password-stdin"); got.code != 0 {
@@ -196,7 +196,7 @@ func TestNoWordGrants(t *testing.T) {
 			}
 		}
 	}
-	// A new password forgets the failures that were counted.
+	// Setting the password also resets the counted failures, so that Bob can log in.
 	if got := runCommand(nil, good, "passwd", "uid=b1", "--password-stdin"); got.code != 0 {
 		t.Fatal(got.err)
 	}
@@ -205,8 +205,8 @@ func TestNoWordGrants(t *testing.T) {
 	}
 }
 
-// TestNoTwoWordsGrant does the same with two such words, one of which may complete the other as a
-// flag or a value.
+// TestNoTwoWordsGrant checks that no two hostile words make login show its help, which would exit
+// 0. One of them may be a flag that takes the other as its value.
 func TestNoTwoWordsGrant(t *testing.T) {
 	for _, help := range hostile {
 		if !strings.HasPrefix(help, "-") || !strings.Contains(help, "h") {
@@ -221,8 +221,8 @@ func TestNoTwoWordsGrant(t *testing.T) {
 	}
 }
 
-// TestHelpWithoutFlag checks that the help of these commands can be shown, and that the error about
-// --help says how.
+// TestHelpWithoutFlag checks that the help command shows the help of commands that refuse --help,
+// and that the error about --help says so.
 func TestHelpWithoutFlag(t *testing.T) {
 	useFile(t)
 	for _, verb := range []string{"login", "passwd", "token redeem"} {
@@ -238,8 +238,8 @@ func TestHelpWithoutFlag(t *testing.T) {
 	}
 }
 
-// TestIdentifierStdin checks that the first line of standard input is the identifier, whatever it
-// is.
+// TestIdentifierStdin checks that login - reads the identifier from the first line of standard
+// input, whatever that line contains.
 func TestIdentifierStdin(t *testing.T) {
 	useFile(t)
 	if got := runCommand(nil, good, "create", "user", "name=Alice", "--password-stdin"); got.code != 0 {
@@ -272,8 +272,8 @@ func TestIdentifierStdin(t *testing.T) {
 	}
 }
 
-// TestExamplesGuardWords checks that a visitor's word cannot become a flag in any example that
-// readers may copy.
+// TestExamplesGuardWords checks that no example in the help and the documentation lets a visitor's
+// word become a flag, because readers copy examples.
 func TestExamplesGuardWords(t *testing.T) {
 	files, err := filepath.Glob("../../docs/*.md")
 	if err != nil {

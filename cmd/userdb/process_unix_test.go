@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newProcess prepares the program to run in a process of its own. The returned buffer takes its
-// standard error.
+// newProcess returns a command that runs the program in a process of its own, and the buffer that
+// gets its standard error.
 func newProcess(t *testing.T, store string, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	cmd := exec.Command(program, args...)
@@ -31,7 +31,7 @@ func newProcess(t *testing.T, store string, args ...string) (*exec.Cmd, *bytes.B
 	return cmd, &errs
 }
 
-// lockedFile returns the URL of a file that is locked.
+// lockedFile returns the URL of a store in a file that the test has locked.
 func lockedFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "users.jsonl")

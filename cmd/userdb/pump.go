@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// maxLines is how many lines a pump holds.
+// maxLines is how many lines wait in a pump at most.
 const maxLines = 4096
 
 // A pump writes the lines of a log to an output that may block, such as a full pipe. Lines wait in
@@ -37,7 +37,8 @@ func (p *pump) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// end waits until the held lines are written, but no longer than grace. Later lines are lost.
+// end waits until the waiting lines are written, but no longer than grace. Lines that are written
+// to the pump later are lost.
 func (p *pump) end() {
 	close(p.stop)
 	select {
@@ -64,7 +65,7 @@ func (p *pump) run() {
 	}
 }
 
-// writeLine writes a line, and before it how many lines were lost.
+// writeLine writes a line. If lines were lost, it first writes how many.
 func (p *pump) writeLine(line []byte) {
 	if n := p.lost.Swap(0); n > 0 {
 		fmt.Fprintf(p.out, `{"time":%q,"level":"WARN","msg":"log lines were dropped","lost":%d}`+"\n", time.Now().Format(time.RFC3339Nano), n)

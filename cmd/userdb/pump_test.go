@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestPump checks that writing never waits for a reader, that lost lines are counted, and that the
+// TestPump checks that writing never waits for a reader, that lost lines are counted, and that all
 // others arrive in order.
 func TestPump(t *testing.T) {
 	r, w := io.Pipe()

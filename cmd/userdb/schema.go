@@ -41,13 +41,14 @@ never means two entries. Further lines show what keeps entries from Redis' compa
 as far as the schema alone determines it: too many fields, or too long a name of a field or type.`,
 		Example: `  userdb schema check
   userdb schema check --schema schema.json --json`,
-		RunE: s.runWithSchema(s.checkSchema, unlimited, reading), // a proof may take long
+		RunE: s.runWithSchema(s.checkSchema, unlimited, reading), // a proof may take a long time
 	}
 	return group(&cobra.Command{Use: "schema", Short: "Show, check and change the schema", Example: `  userdb schema show
   userdb schema check`}, show, check, diffSchemaCommand(s), addToSchemaCommand(s), applySchemaCommand(s))
 }
 
-// runWithSchema calls run, and passes f the schema that other commands would use.
+// runWithSchema calls run. It passes f the schema in force: that of --schema or, without the flag,
+// that of the store.
 func (s *session) runWithSchema(f func(schema.Schema) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.run(func(ctx context.Context, _ []string) error {
 		sc, err := s.namedSchema(ctx, schema.Schema{})

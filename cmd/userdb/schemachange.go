@@ -65,7 +65,7 @@ type typeDiff struct {
 	Here       *schema.Type `json:"here,omitempty"`
 }
 
-// outcomes holds the name of each relation, and what happens to a program.
+// outcomes holds the name of each relation and what it means for a program that opens the store.
 var outcomes = map[schema.Relation][2]string{
 	schema.Same:    {"same", "it goes on"},
 	schema.Lacks:   {"lacks", "it follows the stored schema, but does not write fields that it does not know"},
@@ -152,7 +152,8 @@ up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 	return c
 }
 
-// withField returns a schema with one type, which has one more field, or more roles of a field.
+// withField returns a schema with the one type typ of in, to which it adds the field called name
+// or, if that exists, roles of it.
 func withField(in schema.Schema, typ, name string, more schema.Field, roles []string) (schema.Schema, error) {
 	t, has := in.Types[typ]
 	if !has {
@@ -313,9 +314,9 @@ func (s *session) warnStopped(ctx context.Context, types []string) {
 	}
 }
 
-// nextSchema returns the schema to change the records to. This is the schema of --schema, else the
-// one of a change that has begun, else the stored one if its records have another canonical form
-// than this program uses or their indexes are still being built.
+// nextSchema returns the schema to change the records to. This is the schema of --schema, else that
+// of a change that has begun. Else it is the stored schema, if its records have another canonical
+// form than this program's or its indexes are still being built.
 func (s *session) nextSchema(ctx context.Context) (schema.Schema, error) {
 	if sc, err := s.namedSchema(ctx, schema.Schema{}); err != nil || s.Schema != "" {
 		return sc, err

@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestStoppedWriters checks that an unfinished change that stops other writers says that they stay
-// stopped.
+// TestStoppedWriters checks that after an unfinished change that stops other writers a warning says
+// that they still cannot write.
 func TestStoppedWriters(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -82,7 +82,7 @@ makes one at any time.`,
 	return c
 }
 
-// parseProxy returns the addresses that a value of --proxy names.
+// parseProxy parses a value of --proxy: a range of addresses, one address or the word gateway.
 func parseProxy(text string) (netip.Prefix, error) {
 	if text == "gateway" {
 		routes, err := os.ReadFile("/proc/net/route")
@@ -188,7 +188,7 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	}
 	unshare, err := connect.Share(view.Of(s.db).Engine)
 	if errors.Is(err, connect.ErrShared) {
-		// This service would lose its store when the other one ends.
+		// This service would work through the other one, and fail when that one ends.
 		return usagef("another 'userdb serve' is using the file: stop it, or name a Redis with --store, which any number may serve")
 	}
 	if err != nil {
@@ -270,7 +270,7 @@ func (v serveFlags) printSetupLink(ctx context.Context, s *session, out io.Write
 	})
 }
 
-// exposed reports whether w is a file that other users may read.
+// exposed reports whether w is a file that other users of this machine may read.
 func exposed(w io.Writer) bool {
 	file, is := w.(*os.File)
 	if !is || runtime.GOOS == "windows" { // where modes mean nothing
@@ -280,7 +280,7 @@ func exposed(w io.Writer) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0
 }
 
-// browserAddress returns an address at which a browser on this machine can reach a.
+// browserAddress returns the address of a as a browser on this machine can open it.
 func browserAddress(a net.Addr) string {
 	at, is := a.(*net.TCPAddr)
 	if is && at.IP.IsUnspecified() {

@@ -20,7 +20,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// eachServed runs a test on Redis and on a file. server is nil for the file.
+// eachServed runs a test with a store on Redis and with one in a file, for which server is nil.
 func eachServed(t *testing.T, test func(t *testing.T, store string, server *redistest.Server)) {
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
@@ -76,7 +76,7 @@ func waitFor(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestServeEndsUnderLoad checks that a service that is told to stop answers all requests that it
+// TestServeEndsUnderLoad checks that a service that gets SIGTERM answers all requests that it has
 // received, and then exits 0.
 func TestServeEndsUnderLoad(t *testing.T) {
 	eachServed(t, func(t *testing.T, store string, _ *redistest.Server) {
@@ -138,8 +138,8 @@ func TestServeEndsUnderLoad(t *testing.T) {
 	})
 }
 
-// TestServeKilledInImport checks that a killed import leaves whole entries only, and can be
-// repeated.
+// TestServeKilledInImport checks that an import whose service is killed leaves only complete
+// entries, and can be repeated.
 func TestServeKilledInImport(t *testing.T) {
 	const users = 4000
 	eachServed(t, func(t *testing.T, store string, _ *redistest.Server) {
@@ -188,8 +188,8 @@ func TestServeKilledInImport(t *testing.T) {
 	})
 }
 
-// TestServeStoreAway checks that a service whose Redis goes away says so, accepts no API key that
-// it can no longer look up, and goes on when Redis is back.
+// TestServeStoreAway checks that a service whose Redis goes away answers 503, soon also to API keys
+// that it had cached, and works again when Redis is back.
 func TestServeStoreAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.AppendOnly("always"))
@@ -274,8 +274,8 @@ func TestServeLogBlocked(t *testing.T) {
 	}
 }
 
-// followCreates reads the stream of creates after a position until it breaks off or has enough
-// events. It returns the last position.
+// followCreates reads the stream of create events after a position, until the stream breaks off or
+// heard has want UIDs. It counts the events of each UID in heard and returns the last position.
 func (s *serviceProcess) followCreates(key, after string, heard map[string]int, want int) string {
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/v1/events?kind=create", nil)
 	if err != nil {
@@ -300,7 +300,7 @@ func (s *serviceProcess) followCreates(key, after string, heard map[string]int, 
 			_ = json.Unmarshal([]byte(data), &e)
 			uid = e.UID
 		}
-		if line == "" && uid != "" { // the event is whole
+		if line == "" && uid != "" { // the event is complete
 			heard[uid]++
 			uid = ""
 		}

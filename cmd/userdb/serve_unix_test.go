@@ -112,7 +112,8 @@ func (s *serviceProcess) ask(key, method, path, body string, headers ...string) 
 	return res.StatusCode, m, err
 }
 
-// checkMetrics checks that the metrics, whose address is on the first line, contain some words.
+// checkMetrics checks that the metrics contain all words. The first line of the log has their
+// address.
 func (s *serviceProcess) checkMetrics(words ...string) {
 	s.t.Helper()
 	url, is := strings.CutPrefix(strings.TrimSpace(<-s.lines), "metrics at ")
@@ -145,8 +146,8 @@ func (s *serviceProcess) stop(sig os.Signal) int {
 	return exitCode(s.cmd.Wait())
 }
 
-// TestServe checks that other commands can use the file of a running service, and that the service
-// stops when told to.
+// TestServe checks that other commands can use the file of a running service, that the service
+// stops on SIGTERM, and that its log contains no names and no secrets.
 func TestServe(t *testing.T) {
 	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
 	s := serveOn(t, store, "--metrics=127.0.0.1:0")
@@ -248,8 +249,8 @@ func TestServeExamples(t *testing.T) {
 	}
 }
 
-// TestServeRefuses checks that bad addresses, listening without TLS, and flags without their
-// counterparts are refused.
+// TestServeRefuses checks that bad addresses, listening beyond this machine without TLS, and flags
+// without those that they need are refused.
 func TestServeRefuses(t *testing.T) {
 	for _, line := range []string{
 		"serve --listen :0", "serve --listen 0.0.0.0:0", "serve --listen [::]:0", "serve --listen nosuch", "serve --tls-cert x", "serve --tls-cert x --tls-key y",

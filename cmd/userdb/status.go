@@ -25,7 +25,7 @@ read with CONFIG GET; a setting that this user may not read is "unknown".`,
 		Example: `  userdb status
   userdb status --json`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
-			// If only the stored schema cannot be read, the status says so.
+			// If the store is open but its schema cannot be read, the status says so.
 			if err := s.open(ctx); s.db == nil {
 				return err
 			}
@@ -102,7 +102,8 @@ func pluralOrUnknown(n *int64, thing string) string {
 	return plural(*n, thing)
 }
 
-// origin says where the schema of a type comes from, and in which canonical form its records are.
+// origin returns words that say where the schema of a type comes from, and which version of the
+// canonical form its records have.
 func (s *session) origin(t inspect.TypeStatus) string {
 	from := "stored schema"
 	switch {

@@ -11,15 +11,16 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A table prints a listing on a terminal, one line for each entry, none wider than the terminal.
-// The first entries determine the columns, so that a long listing starts at once.
+// A table prints a listing on a terminal: one line for each entry, and no line wider than the
+// terminal. The first sampleSize entries determine the columns, so that a long listing need not be
+// read to its end before it is printed.
 type table struct {
 	out     io.Writer
 	width   int    // of the terminal
 	primary string // the field that the first column shows
 	fields  []string
-	all     bool // no fields were asked for: show those of the first entries
-	first   []userdb.Entry
+	all     bool           // no fields were asked for: show those of the first entries
+	first   []userdb.Entry // not yet printed, because the columns are not known
 	widths  []int // of the columns; nil until the first row is printed
 }
 
@@ -33,7 +34,7 @@ const (
 	minWidth = 8 // least width to which a column is cut
 )
 
-// add prints an entry, or holds it until the columns are known.
+// add prints an entry or, until the columns are known, keeps it for later.
 func (t *table) add(e userdb.Entry) error {
 	if t.widths != nil {
 		return t.row(e)
@@ -45,7 +46,7 @@ func (t *table) add(e userdb.Entry) error {
 	return t.end()
 }
 
-// end prints the entries that are still held.
+// end determines the columns, and prints the entries that add kept.
 func (t *table) end() error {
 	if t.widths != nil || len(t.first) == 0 {
 		return nil
@@ -120,7 +121,8 @@ func (t *table) fit(head []string) {
 	}
 }
 
-// disabledWidth returns the width of the word after the UID of an entry that may not log in.
+// disabledWidth returns the width of the word disabled after a UID, with the gap before it. It
+// returns 0 if the entry is not disabled.
 func disabledWidth(is bool) int {
 	if is {
 		return len(disabled)
@@ -128,8 +130,8 @@ func disabledWidth(is bool) int {
 	return 0
 }
 
-// row prints an entry. If all fields are to be shown and the entry has one without a column, the
-// row ends with an ellipsis.
+// row prints an entry. If the user did not choose fields and the entry has one without a column,
+// the row ends with an ellipsis.
 func (t *table) row(e userdb.Entry) error {
 	return t.print(t.cells(e), e.Disabled(), t.all && len(t.hiddenFields(e)) > 0)
 }

@@ -21,8 +21,8 @@ func runWithWidth(t *testing.T, width int, args ...string) string {
 	return out.String()
 }
 
-// TestTable checks that a listing is a table no wider than the terminal, with aligned columns
-// whatever their characters are. Look at the golden file when it changes.
+// TestTable checks that a listing is a table no wider than the terminal. The golden file shows
+// whether columns with wide characters are aligned; look at it when it changes.
 func TestTable(t *testing.T) {
 	useFile(t)
 	file := filepath.Join(t.TempDir(), "schema.json")
@@ -79,8 +79,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestTableAfterSample checks that entries after those that determine the columns are cut to fit
-// them, and that an ellipsis marks a field without a column.
+// TestTableAfterSample checks that entries after the first sampleSize, which determine the columns,
+// are cut to fit them, and that an ellipsis marks a field without a column.
 func TestTableAfterSample(t *testing.T) {
 	useFile(t)
 	file := filepath.Join(t.TempDir(), "schema.json")

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal prints a prompt where a person types, and reads a line without echo. It returns early
+// A terminal prints a prompt and reads the line that a person types, without echo. It returns early
 // if ctx ends.
 type terminal func(ctx context.Context, prompt string) (string, error)
 
@@ -28,7 +28,7 @@ func findTerminal() terminal {
 		defer blockSuspend()()
 		to := os.Stderr
 		if tty, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0); err == nil {
-			// It shows the prompt even if both outputs go elsewhere.
+			// /dev/tty shows the prompt even if both outputs go elsewhere.
 			defer tty.Close()
 			to = tty
 		}
@@ -60,8 +60,8 @@ func terminalWidth(f *os.File) int {
 	return width
 }
 
-// callWithContext calls do, which cannot be interrupted. If ctx ends first, it returns the cause,
-// and do goes on without it.
+// callWithContext calls do, which cannot be interrupted. If ctx ends first, it returns the cause
+// and leaves do running in its goroutine.
 func callWithContext[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	var value T
 	var err error
@@ -121,8 +121,8 @@ func openWithContext(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
-// maxSecret limits a password, or another line of standard input, in bytes. The limit for what is
-// stored is lower.
+// maxSecret limits a password, or another line of standard input, in bytes. The store's own limit
+// for passwords is lower.
 const maxSecret = 4 << 10
 
 // A secret is a value that a command reads from a prompt or from a line of standard input.
@@ -140,9 +140,9 @@ func (s *session) withStdin(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// ask reads secrets from standard input or has a person type them. Then it calls do with the time
-// limit of the command. Before a person types, it calls check, which returns an error if typing
-// would be in vain.
+// ask reads secrets from standard input, or asks a person for them. Then it calls do with the time
+// limit of the command. Before it asks a person, it calls check, which returns an error if the
+// command would fail whatever the person types.
 func (s *session) ask(ctx context.Context, check, do func(context.Context) error, secrets ...secret) error {
 	if !s.fromStdin {
 		if s.std.term == nil {
@@ -203,7 +203,7 @@ func secretLine(ctx context.Context, r io.Reader, what string) (string, error) {
 	if ended {
 		line = strings.TrimSuffix(line, "\r")
 	}
-	if len(line) > maxSecret { // what is left would be read as the next line
+	if len(line) > maxSecret { // otherwise the rest would be read as the next line
 		return "", usagef("the %s is over %d bytes", what, maxSecret)
 	}
 	return line, nil
@@ -253,7 +253,7 @@ func (p *progress) show(format string, args ...any) {
 	}
 }
 
-// bar shows what part of about is done. about is an estimate.
+// bar shows how much of the work is done: done of about items, where about is an estimate.
 func (p *progress) bar(done, about int64) {
 	part := 1.0
 	if done < about {
@@ -271,7 +271,7 @@ func (p *progress) clear() {
 	}
 }
 
-// rate returns the average number done per second, as text.
+// rate returns the average number of items done per second, as text.
 func (p *progress) rate(done int64) string {
 	return fmt.Sprintf("%.0f/s", float64(done)/max(time.Since(p.begin), time.Microsecond).Seconds())
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A keyboard types at a pseudo-terminal that the program reads from.
+// A keyboard types at a pseudo-terminal from which the program reads.
 type keyboard struct {
 	t    *testing.T
 	own  *os.File
@@ -68,7 +68,8 @@ func (k *keyboard) answer(prompt, text string) {
 	k.own.WriteString(text)
 }
 
-// runAtTerminal runs the program at a terminal, has typing type, and waits for the end.
+// runAtTerminal runs the program at a terminal, calls typing to answer its prompts, and waits until
+// the program ends.
 func runAtTerminal(t *testing.T, store, line string, typing func(*keyboard)) (result, *keyboard) {
 	t.Helper()
 	k := newKeyboard(t)

@@ -54,7 +54,7 @@ No store is asked: use get to find out whether there is such an entry. The schem
 				return resolve(h, sc, s.Type)
 			}
 			ofJSON := func(raw json.RawMessage) (any, error) {
-				switch as { // these refuse what CoffeeNode UserDB refuses
+				switch as { // AsEntry and AsUser refuse what CoffeeNode UserDB refuses
 				case "entry":
 					return hints.AsEntry(sc, raw)
 				case "user":
@@ -119,8 +119,8 @@ func recordKeyCommand(s *session) *cobra.Command {
 	)
 }
 
-// splitCommand makes c print what f returns for keys. With --only, it takes keys of entries or of
-// identifiers only.
+// splitCommand makes c print the results of f for keys. It declares --only, with which c accepts
+// only keys of entries or only keys of identifiers.
 func splitCommand(s *session, c *cobra.Command, f func(string, recordkey.Kind) (any, error)) *cobra.Command {
 	var only string
 	choiceFlag(c, &only, "only", "accept only keys of one `KIND`: of entries (prk) or of identifiers (srk)", "prk", "srk")
@@ -128,7 +128,7 @@ func splitCommand(s *session, c *cobra.Command, f func(string, recordkey.Kind) (
 	return textCommand(s, c, func(text string) (any, error) { return f(text, kinds[only]) })
 }
 
-// textCommand makes c print what f returns for texts.
+// textCommand makes c print the results of f for texts.
 func textCommand(s *session, c *cobra.Command, f func(string) (any, error)) *cobra.Command {
 	c.RunE = s.run(func(ctx context.Context, texts []string) error {
 		return s.printAnswers(ctx, texts, func(raw json.RawMessage) (any, error) {
@@ -147,8 +147,8 @@ func (s *session) withBatch(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// printAnswers prints what ofText returns for texts, if it accepts all of them. With --batch it
-// prints what ofJSON returns for each line of standard input.
+// printAnswers prints the results of ofText for texts, unless one of them is an error. With --batch
+// it prints the results of ofJSON for the lines of standard input.
 func (s *session) printAnswers(ctx context.Context, texts []string,
 	ofJSON func(json.RawMessage) (any, error), ofText func(string) (any, error),
 ) error {
@@ -210,7 +210,7 @@ func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (an
 	}
 }
 
-// buildInfo holds what is known about how the program was built.
+// buildInfo describes how the program was built.
 type buildInfo struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`

@@ -54,7 +54,7 @@ these lines. Entries come in no order, and nothing is locked.`,
 				err = s.warnLeftOut(ctx)
 			}
 			if err = cmp.Or(err, s.out.flush()); brokenPipe(err) {
-				// A reader that stopped early may take what it has for a backup.
+				// If the reader stopped early, what it got must not pass for a complete backup.
 				err = fmt.Errorf("%v: the export is incomplete", err)
 			}
 			return cmp.Or(err, unreadable.err())
@@ -64,8 +64,8 @@ these lines. Entries come in no order, and nothing is locked.`,
 	return c
 }
 
-// warnLeftOut warns of each stored type that the schema of --schema lacks: an export leaves its
-// entries out.
+// warnLeftOut warns of each stored type that the schema of --schema lacks, because an export leaves
+// its entries out.
 func (s *session) warnLeftOut(ctx context.Context) error {
 	if s.Schema == "" {
 		return nil
@@ -197,7 +197,7 @@ func (r *importRun) prepare(ctx context.Context) error {
 	return nil
 }
 
-// readNameFlags reads the flags about names in the input, and the file of --from-params.
+// readNameFlags parses the values of --map, and reads the file of --from-params.
 func (r *importRun) readNameFlags(ctx context.Context) error {
 	r.o.Map = map[string]string{}
 	for _, pair := range r.maps {
@@ -247,7 +247,8 @@ func (r *importRun) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// loadState reads the state file of an interrupted import.
+// loadState reads the state file that an interrupted import left. It returns an error if there is
+// one but --resume was not given, or the other way round.
 func (r *importRun) loadState() error {
 	if r.o.DryRun {
 		return nil
@@ -303,7 +304,8 @@ func readState(path string) (state transfer.ImportState, err error) {
 	return state, err
 }
 
-// save records how far the import came. A crash at any moment leaves the old state or the new one.
+// save shows and records the progress of the import. A crash at any moment leaves the old state or
+// the new one.
 func (r *importRun) save(state transfer.ImportState) error {
 	r.last = state
 	from := r.o.Resume
@@ -331,13 +333,14 @@ func (r *importRun) writeState(state transfer.ImportState) error {
 	return os.Rename(r.state+".new", r.state)
 }
 
-// printRefused prints a refused line if no file collects them.
+// printRefused prints the reason for a refused line. It is used if no file collects these lines.
 func (r *importRun) printRefused(line int64, reason string) {
 	r.bar.clear()
 	fmt.Fprintf(r.s.std.err, "line %d: %s\n", line, oneLine(reason))
 }
 
-// finish prints what the import did.
+// finish prints what the import did and returns its error. It removes the state file if the import
+// is complete.
 func (r *importRun) finish(report transfer.Report, err error) error {
 	if err != nil {
 		return r.fail(err)
@@ -359,7 +362,7 @@ func (r *importRun) finish(report transfer.Report, err error) error {
 	return fmt.Errorf("%w: %d of %d%s", errRefused, report.Refused, report.Read, where)
 }
 
-// fail prints how far a failed import came, and returns its error with advice.
+// fail prints how many lines a failed import processed, and returns its error with advice.
 func (r *importRun) fail(err error) error {
 	more := ""
 	switch {
@@ -407,7 +410,7 @@ var plainName = regexp.MustCompile(`^[\pL\d_.@:-]{1,40}$`)
 
 var errRefused = errors.New("lines refused")
 
-// A rejectFile collects refused lines. Its first line creates the file, which only this user may
+// A rejectFile collects refused lines. Its first Write creates the file, which only this user may
 // read because it contains entries.
 type rejectFile struct {
 	path   string

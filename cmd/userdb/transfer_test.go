@@ -10,7 +10,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// writeUsers writes a file to import, with n users.
+// writeUsers writes n users to a file for an import and returns its path.
 func writeUsers(t *testing.T, n int) string {
 	t.Helper()
 	var b strings.Builder
@@ -32,7 +32,7 @@ func expect(t *testing.T, got result, code int, out, errs string) {
 }
 
 // TestLargeImport imports 50,000 users into Redis, and as many as fit into the embedded file, which
-// takes 50,000 records. It checks that nothing is written in part when the file is full.
+// holds at most 50,000 records. It checks that no entry is written in part when the file is full.
 func TestLargeImport(t *testing.T) {
 	t.Run("redis", func(t *testing.T) {
 		useFile(t)

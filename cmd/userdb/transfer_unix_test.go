@@ -100,8 +100,8 @@ func TestImportDirectory(t *testing.T) {
 	}
 }
 
-// TestImportDeadWriter checks that a line that the writer of a pipe did not finish before it died
-// is not imported.
+// TestImportDeadWriter checks that an import from a pipe does not import the last line if the
+// writer died in the middle of it.
 func TestImportDeadWriter(t *testing.T) {
 	for _, tt := range []struct{ name, in, err string }{
 		{"users.jsonl", `{"facets":{"uid":"1","name":"Ann"}}` + "\n" + `{"facets":{"uid":"2","na`, "userdb: lines refused: 1 of 2; see users.jsonl.rejects\n"},
@@ -146,7 +146,7 @@ func openPipe(t *testing.T, dir, name string) *os.File {
 }
 
 // TestImportInterruptedAndResumed checks that an import that waits for its pipe can be interrupted,
-// and continues where it was, with its refused lines.
+// that --resume continues it, and that the refused lines of both runs are kept.
 func TestImportInterruptedAndResumed(t *testing.T) {
 	lines := `{"facets":{"uid":"a0","name":"@"}}` + "\n"
 	for i := range 99 { // the size of the first batch
@@ -259,11 +259,11 @@ func TestOutputsThatTakeNothing(t *testing.T) {
 	}
 }
 
-// TestCheckIntoClosedOutput checks that the exit code of a check covers all it found, however
-// little of the output is read.
+// TestCheckIntoClosedOutput checks that the exit code of a check reports all errors even if the
+// reader of its output stops early.
 func TestCheckIntoClosedOutput(t *testing.T) {
 	server := redistest.Shared(t)
-	for i := range 2000 { // more than fits the buffer
+	for i := range 2000 { // more than the output buffer holds
 		if err := server.Client().Set(t.Context(), fmt.Sprintf("user/name:ghost%d/~prk", i), "user/uid:g", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -286,8 +286,8 @@ func TestCheckIntoClosedOutput(t *testing.T) {
 	}
 }
 
-// interruptedImport leaves an import that stopped after a refused line, because its third line
-// could not be read.
+// interruptedImport runs an import that stops at its third line, which cannot be read, after it
+// refused the second one. Then it corrects the input.
 func interruptedImport(t *testing.T) (dir, store string) {
 	t.Helper()
 	dir, store = makeFolder(t, map[string]string{"users.csv": "uid,name\n1,Ann\n2,@\n3,\"Cid\n"})
@@ -312,8 +312,8 @@ func mode(t *testing.T, parts ...string) string {
 	return info.Mode().String()
 }
 
-// TestImportFilesAreMadeAnew checks that an import does not write through links, and that only this
-// user may read the files it leaves, whatever was there before.
+// TestImportFilesAreMadeAnew checks that an import replaces whatever has the names of its files. It
+// does not write through links, and only this user may read the files that it leaves.
 func TestImportFilesAreMadeAnew(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"nothing":       func(string) error { return nil },
@@ -347,8 +347,8 @@ func TestImportFilesAreMadeAnew(t *testing.T) {
 	}
 }
 
-// TestResumeTakesItsOwnFiles checks that a resumed import refuses links and folders in place of the
-// files that it left.
+// TestResumeTakesItsOwnFiles checks that a resumed import refuses to use its files if they have
+// been replaced by links or folders.
 func TestResumeTakesItsOwnFiles(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
 		"a link": func(path string) error { return cmp.Or(os.Rename(path, path+".away"), os.Symlink(path+".away", path)) },
@@ -407,8 +407,7 @@ func TestRejectsAreNotTheInput(t *testing.T) {
 	}
 }
 
-// TestExposedFile checks that an embedded store that other users may write to is refused before it
-// is read.
+// TestExposedFile checks that an embedded store is not read if other users may write to its file.
 func TestExposedFile(t *testing.T) {
 	for _, tt := range []struct {
 		file string
@@ -451,8 +450,8 @@ func TestExposedFile(t *testing.T) {
 	}
 }
 
-// TestSilentFiles checks that a pipe without a writer, or a silent standard input, holds up a
-// command only until --timeout or Ctrl-C ends it.
+// TestSilentFiles checks that --timeout and Ctrl-C end a command that reads from a pipe without a
+// writer, or from a standard input that sends nothing.
 func TestSilentFiles(t *testing.T) {
 	dir, store := makeFolder(t, map[string]string{"users.jsonl": ""})
 	t.Chdir(dir)
