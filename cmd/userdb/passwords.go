@@ -59,8 +59,8 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 	return s.withStdin(c)
 }
 
-// checkNothing is the check that session.ask gets from commands that have nothing to check before a
-// person types.
+// checkNothing returns nil. Commands that have nothing to check before a person types pass it to
+// session.ask.
 func checkNothing(context.Context) error { return nil }
 
 func passwdCommand(s *session) *cobra.Command {

@@ -21,7 +21,7 @@ type table struct {
 	fields  []string
 	all     bool           // no fields were asked for: show those of the first entries
 	first   []userdb.Entry // not yet printed, because the columns are not known
-	widths  []int // of the columns; nil until the first row is printed
+	widths  []int          // of the columns; nil until the first row is printed
 }
 
 // sampleSize is how many entries determine the columns.
