@@ -7,8 +7,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// TestCanonicalAddresses checks values in the way of a write: first their canonical form, then the
-// rules.
+// TestCanonicalAddresses checks values as a write does: it applies the rules to their canonical
+// form.
 func TestCanonicalAddresses(t *testing.T) {
 	r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{
 		"email": {Role: schema.RoleSecondary, Kind: "email"},
@@ -63,7 +63,8 @@ func TestCanonicalAddresses(t *testing.T) {
 	}
 }
 
-// Types with FoldExact compare bytes only, so they accept every form of a value.
+// TestExactAcceptsAnyForm checks that types with FoldExact, which compare only bytes, accept every
+// form of a value.
 func TestExactAcceptsAnyForm(t *testing.T) {
 	r := mustCompile(t, fields(schema.FoldExact, map[string]schema.Field{
 		"name": {Role: schema.RoleSecondary}, "email": {Role: schema.RoleSecondary, Kind: "email"},
@@ -80,7 +81,8 @@ func TestExactAcceptsAnyForm(t *testing.T) {
 	}
 }
 
-// Every value that the code accepts in canonical form also matches the expression.
+// TestCanonicalAddressesMatchExpression checks that every address that refuseEmail accepts in
+// canonical form also matches emailExpr.
 func TestCanonicalAddressesMatchExpression(t *testing.T) {
 	typ := fields(schema.FoldCasefold, map[string]schema.Field{"email": {Role: schema.RoleSecondary, Kind: "email"}})
 	r, accepted := mustCompile(t, typ), 0

@@ -73,8 +73,8 @@ func originalFacets(t *testing.T) (facets [][2]string) {
 	return facets
 }
 
-// No two kinds but nickname and username accept the same naughty string, and no reason for a
-// refusal contains the string.
+// TestNaughtyStrings checks that no two kinds except nickname and username accept the same naughty
+// string, and that no error contains the string.
 func TestNaughtyStrings(t *testing.T) {
 	raw, err := os.ReadFile("../test/testdata/blns.json")
 	if err != nil {

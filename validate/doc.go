@@ -1,8 +1,9 @@
 // Package validate decides which values a field accepts, and whether the fields of a type can be
 // confused with each other. It knows the schema and no store.
 //
-// A secondary value must be text. It must not be empty, longer than a crumb, or one of the field's
-// reserved values, and it must satisfy the field's kind and pattern:
+// A secondary value must be text. It must not be empty, longer than a crumb (a part of a record
+// key: 1 KiB), or one of the field's reserved values, and it must satisfy the field's kind and
+// pattern:
 //
 //	email      an address as in RFC 5321 and 6531, without comments and obsolete forms
 //	username   RFC 8265, without spaces
@@ -27,8 +28,9 @@
 //	home  pattern ^https?://.+
 //
 // The proof is about regular expressions (internal/overlap). A kind is code, but every value that
-// it accepts also matches the expressions that describe it. So what is proved about the expressions
-// holds for the kind, and a value that matches them counts as an overlap only if the code accepts
-// it too. The proof has limits: its result may be "not decided", but it is never wrong. Lookups do
-// not depend on it: [Rules.Candidates] uses the kinds of the fields.
+// it accepts also matches the expressions that describe it. So if no value matches the expressions
+// of both kinds, no value is of both kinds. A value that matches the expressions counts as an
+// overlap only if the code also accepts it. The work is limited: the result may be "not decided",
+// but it is never wrong. Lookups do not depend on the proof: [Rules.Candidates] uses the kinds of
+// the fields.
 package validate

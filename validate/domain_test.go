@@ -103,7 +103,8 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// No kind accepts values longer than a crumb or longer than its max.
+// TestMaximumLengths checks that each kind accepts values of its maximum length, and no longer
+// ones.
 func TestMaximumLengths(t *testing.T) {
 	for name, value := range map[string]string{
 		"email":    strings.Repeat("a", 64) + "@" + strings.Repeat("a.", 94) + "a",
@@ -126,8 +127,9 @@ func TestMaximumLengths(t *testing.T) {
 	}
 }
 
-// The samples are from RFC 3492 §7.1, then registered names; the last four are from another
-// language's encoder.
+// TestALabels checks the Punycode form of labels from RFC 3492 §7.1, of registered names and, in
+// the last four rows, of labels that an encoder in another language has encoded. Then it checks
+// which labels are refused.
 func TestALabels(t *testing.T) {
 	for _, c := range []struct{ label, puny string }{
 		{"ليهمابتكلموشعربي؟", "egbpdaj6bu4bxfgehfvwxn"},

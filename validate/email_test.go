@@ -35,7 +35,8 @@ func isemailCases(t *testing.T) []isemailCase {
 	return file.Tests
 }
 
-// restoreControls replaces the file's pictures of control characters with the characters.
+// restoreControls replaces Unicode's pictures of control characters, which the file contains, with
+// the control characters.
 func restoreControls(s string) string {
 	return strings.Map(func(r rune) rune {
 		if 0x2400 <= r && r <= 0x2420 {
@@ -66,7 +67,7 @@ func TestEmailAgainstIsemail(t *testing.T) {
 			want = !want
 		}
 		address := restoreControls(c.Address)
-		reason := "empty" // the kinds never see an empty value
+		reason := "empty" // the rules refuse an empty value before they apply a kind
 		if address != "" {
 			reason = refuseEmail(address)
 		}
@@ -155,8 +156,8 @@ func TestEmail(t *testing.T) {
 	}
 }
 
-// Every value that the code accepts must match the expression. Otherwise the rule would refuse the
-// value for a reason that nobody intended.
+// TestEmailsMatchExpression checks that every address that refuseEmail accepts matches emailExpr.
+// Otherwise the rule would refuse the address, with the wrong reason.
 func TestEmailsMatchExpression(t *testing.T) {
 	described := regexp.MustCompile(emailExpr)
 	local := rapid.OneOf(rapid.StringMatching(`[a-z!#&'*+/=?^_{|}~é中.-]{1,8}`), rapid.StringMatching(`"([ !#-\[\]-~é]|\\[ -~])*"`))

@@ -9,7 +9,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// everyKind has a field of each kind. All are orthogonal except the two names.
+// everyKind has a field of each kind. Each pair of them is orthogonal except nickname and username.
 var everyKind = map[string]schema.Field{
 	"email":    ofKind("email"),
 	"nickname": ofKind("nickname"),
@@ -36,7 +36,7 @@ func FuzzKinds(f *testing.F) {
 			}
 			for _, field := range r.secondary {
 				asFacet, asValue := r.Facet(field, schema.Text(text)), r.Secondary(field, value)
-				// a facet is also checked in its wire form
+				// Facet also checks the wire form, so it may refuse more.
 				more := r == folded && strings.ContainsFunc(text, droppedFromCanonical)
 				if (asFacet == nil) != (asValue == nil) && (asFacet == nil || !more) &&
 					len(text) <= schema.MaxFacet && !strings.ContainsRune(text, '\ufffd') {
@@ -62,7 +62,8 @@ func acceptedBy(r *Rules, value string) []string {
 	return accepting
 }
 
-// FuzzProver looks for panics and wrong results: text is a value that may refute a proof.
+// FuzzProver looks for panics and wrong results. If the prover says that a and b are orthogonal,
+// text must not satisfy both.
 func FuzzProver(f *testing.F) {
 	for _, seed := range [][3]string{
 		{`^https?://.+`, `@`, "http://@"},

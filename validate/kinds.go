@@ -37,8 +37,9 @@ func (k kind) acceptsQuickly(value string) bool {
 	return k.quick != nil && len(value) <= maxQuick && k.quick(value)
 }
 
-// The quick functions accept what most names and addresses look like: lower-case ASCII letters and
-// digits, with a few signs between them. Tests compare each of them with a regular expression.
+// The quick functions accept values that look like most names and addresses: lower-case ASCII
+// letters and digits, with a few signs between them. Tests compare each of these functions with a
+// regular expression.
 
 func quickName(value string) bool { return value != "" && isLetter(value[0]) && isAlnum(value, "._-") }
 
@@ -140,17 +141,17 @@ var (
 	casePreserved = precis.NewIdentifier(precis.FoldWidth, precis.Norm(norm.NFC))
 )
 
-// nameExclusions keep names apart from addresses, URLs and numbers, as the original's documentation
-// advises at its end.
+// nameExclusions keep names apart from addresses, URLs and numbers, as the documentation of the
+// original, CoffeeNode UserDB, advises.
 var nameExclusions = []phrase{
 	{not: true, expr: `@`, reason: "contains an @"},
 	{not: true, expr: `\A(?i:https?)://`, reason: "begins like a URL"},
 	{not: true, expr: `\A\p{Nd}+\z`, reason: "digits only"},
 }
 
-// nameKind returns a kind that accepts a value only if applying profile leaves its canonical form
-// the same. Under FoldExact, profile must leave the value itself unchanged, or two values could be
-// the same name under the RFC.
+// nameKind returns a kind that accepts a value only if the result of profile has the same canonical
+// form. Under FoldExact this means that profile leaves the value unchanged. Otherwise two values
+// could be the same name under the RFC.
 func nameKind(t schema.Type, rfc string, profile *precis.Profile, quick func(string) bool, expr string) kind {
 	refuse := func(value string) string {
 		if len(value) > recordkey.MaxCrumb {

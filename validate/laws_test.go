@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// drawType draws a type with up to four secondary fields.
+// drawType generates a type with up to four secondary fields.
 func drawType(t *rapid.T) schema.Type {
 	fs := make(map[string]schema.Field)
 	for _, name := range []string{"a", "b", "c", "d"}[:rapid.IntRange(0, 4).Draw(t, "fields")] {
@@ -29,7 +29,8 @@ var lawValues = []string{
 	"a@straße.org", "a@xn--strae-oqa.org", `"a"@example.org`, "a@example.org.", "http://straße.org", "a\u034fb@example.org",
 }
 
-// Candidates must include every field that accepts the value, whatever the verdict.
+// TestCandidatesIncludeEveryAcceptingField checks that Candidates returns every field that accepts
+// the value, and all fields if none does.
 func TestCandidatesIncludeEveryAcceptingField(t *testing.T) {
 	narrowed := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -55,8 +56,8 @@ func TestCandidatesIncludeEveryAcceptingField(t *testing.T) {
 	}
 }
 
-// A reserved value is refused in each of its forms, and the rule refuses nothing else. Spaces alone
-// cannot be reserved, because they are not a value.
+// TestReserved checks that a reserved value is refused in each of its forms, and that nothing else
+// is. Only spaces cannot be reserved, because they are not a value.
 func TestReserved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.StringMatching(`[aAéÉ.+*\\ ]{1,3}`), 1, 5).Draw(t, "reserved")
@@ -74,7 +75,8 @@ func TestReserved(t *testing.T) {
 	})
 }
 
-// The prover sees the same reserved values through an expression.
+// TestReservedExpression checks that the expression that describes reserved values to the prover
+// matches exactly these values.
 func TestReservedExpression(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		forms := make(map[string]bool)
@@ -90,8 +92,8 @@ func TestReservedExpression(t *testing.T) {
 	})
 }
 
-// Facet and Secondary agree about the canonical form of a secondary field, and repeated calls
-// return the same.
+// TestFacetAndSecondaryAgree checks that Facet returns the same for a value of a secondary field as
+// Secondary for its canonical form.
 func TestFacetAndSecondaryAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := mustCompileRapid(t, drawType(t))
@@ -106,7 +108,8 @@ func TestFacetAndSecondaryAgree(t *testing.T) {
 	})
 }
 
-// The expressions of the kinds mean the same in both packages that compile them.
+// TestPhrasesAreRE2 checks that regexp/syntax, which the prover uses, also parses the expressions
+// of all kinds.
 func TestPhrasesAreRE2(t *testing.T) {
 	for _, name := range []string{"", "pattern", "email", "username", "nickname", "url"} {
 		k, known := kindOf(name, schema.Type{})

@@ -90,8 +90,9 @@ func testProfile(t *testing.T, golden []goldenCase, profile *precis.Profile, dev
 	}
 }
 
-// TestNameKindsMatchGolden checks complete rules: apart from our own rules, FoldExact accepts what
-// the golden file leaves unchanged.
+// TestNameKindsMatchGolden checks the kinds username and nickname under FoldExact. Except for the
+// values that our own rules refuse, they accept exactly the names that the golden file leaves
+// unchanged.
 func TestNameKindsMatchGolden(t *testing.T) {
 	ours := map[string]string{
 		"name: username: contains an @":     "original's closing advice",
@@ -140,7 +141,7 @@ func TestNames(t *testing.T) {
 		{schema.FoldCasefold, "josé_", "", ""},
 		{schema.FoldCasefold, "نام", "", ""},
 		{schema.FoldCasefold, "1نام", "username: a character that RFC 8265 does not allow there", ""},
-		// Cherokee folds to upper case, but the profile maps to lower case
+		// Canonical maps Cherokee letters to upper case, but the profile maps them to lower case.
 		{schema.FoldCasefold, "\u13a0\u13a1", "", ""},
 		{schema.FoldCasefold, "௧௨௩", "username: digits only", "nickname: digits only"},
 		{schema.FoldCasefold, "٣٤٥", "username: a character that RFC 8265 does not allow there", "nickname: digits only"},
@@ -161,8 +162,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The profiles of x/text apply the Bidi Rule to all text beyond ASCII. If they stop doing so, they
-// can replace our own.
+// TestStandardProfilesRefuseValidNames fails when the profiles of x/text stop applying the Bidi
+// Rule to all text beyond ASCII. Then they can replace our own.
 func TestStandardProfilesRefuseValidNames(t *testing.T) {
 	if _, err := precis.UsernameCasePreserved.String("josé_"); err == nil {
 		t.Error("precis.UsernameCasePreserved accepts josé_: use it")

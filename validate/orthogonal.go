@@ -95,11 +95,13 @@ func (p *Pair) judge(r overlap.Result) {
 	}
 }
 
-// spaces matches the texts in which spaces stand as in a canonical value under FoldCasefold.
+// spaces matches the texts whose spaces are where a canonical value under FoldCasefold may have
+// them: single and not at the ends.
 const spaces = `\A[^ ]+(?: [^ ]+)*\z`
 
-// canonical reports whether a canonical value may contain c. A character that Canonical changes on
-// its own is changed in any text. The space is the exception: it disappears only on its own.
+// canonical reports whether a canonical value may contain c. If Canonical changes a text of one
+// character, it changes this character in every text. The space is the exception: Canonical removes
+// it from a text of one character, but not between others.
 func (r *Rules) canonical(c rune) bool {
 	s := string(c)
 	return c == ' ' || r.typ.Canonical(s) == s

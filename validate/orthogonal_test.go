@@ -17,7 +17,8 @@ const plainName = `^(?:[^@h0-9][^@]*|[0-9]+[^@0-9][^@]*|` +
 
 const afterColon = `:(?:[^@/][^@]*|/(?:[^@/][^@]*)?)?`
 
-// The original's own example, with names as a kind and as a pattern.
+// The example from the documentation of the original, with the kind nickname for names and with a
+// pattern for them.
 var (
 	original = map[string]schema.Field{
 		"email":   ofKind("email"),
@@ -59,7 +60,8 @@ func TestOriginalExampleIsOrthogonal(t *testing.T) {
 	}
 }
 
-// Each case removes one rule of the example, or one part of the rule for names.
+// TestEachRuleOfOriginalExampleIsNeeded checks that fields overlap if one rule of the example, or
+// one part of the rule for names, is removed.
 func TestEachRuleOfOriginalExampleIsNeeded(t *testing.T) {
 	for _, c := range []struct {
 		without string
@@ -171,7 +173,8 @@ func TestNoPairs(t *testing.T) {
 	}
 }
 
-// A hard pair leaves enough of the limit for the others, and the whole proof ends.
+// TestHardPairsShareLimit checks that hard pairs leave enough of the limit for the others, and that
+// the whole proof ends.
 func TestHardPairsShareLimit(t *testing.T) {
 	fs := maps.Clone(original)
 	for _, name := range []string{"h1", "h2", "h3", "h4"} {
@@ -193,8 +196,8 @@ func TestHardPairsShareLimit(t *testing.T) {
 	}
 }
 
-// Expressions that would need much time or memory if the prover repeated any work for each of their
-// instructions.
+// TestHostileExpressions checks expressions that would take much time or memory if the prover
+// repeated work for each of their instructions.
 func TestHostileExpressions(t *testing.T) {
 	for _, expr := range []string{
 		strings.Repeat(`\pL{1000}`, 40),
@@ -214,7 +217,8 @@ func TestHostileExpressions(t *testing.T) {
 	}
 }
 
-// The families of the kinds agree with the prover, under both folds.
+// TestFamilies checks that disjointKinds agrees with the prover about each pair of kinds, under
+// both folds.
 func TestFamilies(t *testing.T) {
 	kinds := []string{"email", "url", "username", "nickname", "pattern"}
 	of := map[string]schema.Field{"pattern": pattern(".")}

@@ -36,7 +36,8 @@ func shortestAccepted(r *Rules, all []string) (string, bool) {
 	return "", false
 }
 
-// checkWithSmallLimit returns the result of Check for a type with two fields, with a smaller limit.
+// checkWithSmallLimit returns the only pair of a type with two fields. It is like Check, but with a
+// smaller limit.
 func checkWithSmallLimit(tb rapid.TB, t schema.Type) Pair {
 	tb.Helper()
 	pairs, err := check(t, 1<<22)
@@ -46,7 +47,8 @@ func checkWithSmallLimit(tb rapid.TB, t schema.Type) Pair {
 	return pairs[0]
 }
 
-// Under FoldCasefold values are canonical, which no expression can state exactly.
+// Letters and expressions for types with FoldCasefold. No expression can state exactly which texts
+// are canonical, so the letters include some that canonical values cannot contain.
 var (
 	foldedLetters = []rune{'a', 'é', 'A', ' ', '\u0301', '1', '@', '.', '"', '!'}
 	foldedAtoms   = []string{
@@ -55,8 +57,9 @@ var (
 	}
 )
 
-// TestProverMatchesAllShortValues also compares kinds and canonical values. If a witness contains
-// other letters, a shorter one with other letters may exist.
+// TestProverMatchesAllShortValues compares the verdicts for random fields, with kinds and both
+// folds, with their rules on every short value. Witnesses may contain letters that the short values
+// lack, and may be shorter.
 func TestProverMatchesAllShortValues(t *testing.T) {
 	all := texts(foldedLetters, 3)
 	parts := rapid.SampledFrom(append([]string{"|", "|", "(?:a|é)*", ".?", "[^@]+", "(?i:É){2}", "(?:^a|1$)", "(?m:^.*$)"}, foldedAtoms...))
@@ -100,8 +103,9 @@ func mustCompileRapid(t *rapid.T, typ schema.Type) *Rules {
 	return r
 }
 
-// The prover excludes every character that is not canonical on its own. That is correct if no
-// canonical value contains one, and if spaces occur only where the prover expects them.
+// TestCanonicalValuesContainOnlyCanonicalCharacters checks two assumptions of the prover: canonical
+// values contain only characters for which Rules.canonical returns true, and spaces occur only
+// where the expression spaces allows them.
 func TestCanonicalValuesContainOnlyCanonicalCharacters(t *testing.T) {
 	r := mustCompile(t, fields(schema.FoldCasefold, nil))
 	runes := rapid.OneOf(rapid.Rune(), rapid.RuneFrom([]rune("  \t\u00a0\u2003İıſßΣς\u0345\u0301\u0308ﾞｶ가각\u1161ᾳ＠A\u1e9e\u00a8\u037a\u13a0\uab70\u200d\u200c\u034f\u3164\ufe0f。.@\"\\-")))

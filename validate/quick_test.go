@@ -10,10 +10,10 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// quickKinds lists the kinds with a quick rule.
+// quickKinds lists the kinds that have a quick function.
 var quickKinds = []string{"email", "username", "nickname"}
 
-// quickExprs match exactly the values that the quick rules accept.
+// quickExprs match exactly the values that the quick functions accept.
 var quickExprs = map[string]*regexp.Regexp{
 	"username": regexp.MustCompile(`^[a-z][a-z0-9._-]*$`),
 	"nickname": regexp.MustCompile(`^[a-z][a-z0-9._-]*(?: (?:[a-z][a-z0-9._-]*|[0-9]+))*$`),
@@ -21,7 +21,8 @@ var quickExprs = map[string]*regexp.Regexp{
 		`@[a-z0-9]+(?:-[a-z0-9]+)*(?:\.[a-z0-9]+(?:-[a-z0-9]+)*)*$`),
 }
 
-// A kind accepts every value that its quick rule accepts, by its code and by its expressions.
+// TestQuickRulesAcceptOnlyValidValues checks that a value that the quick function of a kind accepts
+// also satisfies its refuse function and its expressions.
 func TestQuickRulesAcceptOnlyValidValues(t *testing.T) {
 	values := rapid.OneOf(
 		rapid.StringMatching(`[a-z0-9@. _-]{0,12}`),
@@ -66,7 +67,8 @@ func TestQuickRulesAcceptOnlyValidValues(t *testing.T) {
 	}
 }
 
-// A quick rule accepts common values and leaves the limits to the kind.
+// TestQuickRules checks that the quick functions accept common values, and leave long and unusual
+// ones to refuse.
 func TestQuickRules(t *testing.T) {
 	long := strings.Repeat("a", 70)
 	for _, tt := range []struct {

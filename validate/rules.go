@@ -72,10 +72,11 @@ func (r *Rules) checkForm(field, value string) error {
 // Facet checks a facet of an entry and returns an *Error or nil. It checks the name, the length,
 // that the value can be read back unchanged, and the field's kind, pattern and reserved values.
 //
-// For a secondary field it checks the canonical form, as Secondary does. It also checks the wire
-// form for line breaks, control characters and, if the field has a kind, invisible characters: they
-// are not in the canonical form, but would get into mail and logs. For other fields it checks the
-// wire form. Null has no value and satisfies every rule, unless the field is part of a key.
+// For a secondary field it checks the canonical form, as Secondary does. It also checks that the
+// wire form contains no line breaks, control characters and, if the field has a kind, invisible
+// characters: the canonical form does not contain them, but they would get into mail and logs. For
+// other fields it checks the wire form. Null has no value and satisfies every rule, unless the
+// field is part of a key.
 func (r *Rules) Facet(field string, v schema.Value) error {
 	if err := checkName(field); err != nil {
 		return err
@@ -109,7 +110,7 @@ func (r *Rules) secondaryFacet(rule *rule, v schema.Value) error {
 	}
 	form, ok := r.typ.Identifier(v.Text())
 	if !ok {
-		return &Error{rule.field, "size", "longer than 1 KiB"} // the limit of an identifier
+		return &Error{rule.field, "size", "longer than 1 KiB"} // the limit for the canonical form
 	}
 	return r.Secondary(rule.field, form)
 }
@@ -123,7 +124,7 @@ func (r *rule) checkVisible(text string) error {
 		switch {
 		case unicode.IsControl(char) && char != '\t' || char == '\u2028' || char == '\u2029':
 			return &Error{r.field, "control", fmt.Sprintf("a line break or control character (%U)", char)}
-		// U+2800 is the empty Braille pattern
+		// U+2800 is the Braille pattern without dots.
 		case r.kind.visible && (schema.Invisible(string(char)) || char == '\u2800'):
 			return &Error{r.field, "invisible", fmt.Sprintf("an invisible character (%U)", char)}
 		}
@@ -153,8 +154,7 @@ func (r *rule) checkWire(field string, v schema.Value) error {
 // Candidates returns the secondary fields, sorted, that may contain a canonical value. If the kinds
 // of the fields exclude each other, it returns the only field whose rule accepts the value.
 // Otherwise, or if no rule accepts it, Candidates returns all fields, because a value may have been
-// written under other rules. It does not reason about patterns, as Check does: a lookup in a type
-// with patterns is never narrowed.
+// written under other rules. Unlike Check, it does not use patterns to tell fields apart.
 func (r *Rules) Candidates(value string) []string {
 	if r.disjointKinds && r.checkForm("", value) == nil {
 		for _, field := range r.secondary {
@@ -238,7 +238,7 @@ func compile(t schema.Type, field string, f schema.Field) (*rule, error) {
 		r.parts = append(r.parts, part{"pattern", phrase{expr: f.Pattern, reason: "does not match " + quoteIfUnclear(f.Pattern)}, re})
 	}
 	for _, value := range f.Reserved {
-		// other values are refused anyway
+		// A value that cannot be part of a key is refused anyway.
 		if form := t.Canonical(value); checkCrumb(field, form) == nil {
 			r.reserved[form] = true
 		}

@@ -157,7 +157,8 @@ func TestErrorHidesControlCharacters(t *testing.T) {
 	}
 }
 
-// No error contains the value, which may be a password typed into the wrong field.
+// TestErrorsDoNotContainValue checks that no error contains the value, which may be a password that
+// was typed into the wrong field.
 func TestErrorsDoNotContainValue(t *testing.T) {
 	r := mustCompile(t, shop)
 	rapid.Check(t, func(t *rapid.T) {
@@ -213,7 +214,7 @@ func TestCandidates(t *testing.T) {
 		{clash, "ab", "x y z"},
 		{clash, "a", "x y z"},
 		{clash, "c", "x y z"},
-		// whether the fields are orthogonal is not decided
+		// Check cannot decide whether these fields are orthogonal.
 		{hard, "d" + strings.Repeat("x", 20), "a b"},
 		{mustCompile(t, schema.Type{}), "a", ""},
 		{mustCompile(t, fields("", map[string]schema.Field{"x": {}})), "a", "x"},
@@ -247,7 +248,8 @@ func TestRulesAreSafeForConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// Patterns and reserved values also apply to values that a quick rule accepts.
+// TestQuickRulesCheckPatternAndReserved checks that patterns and reserved values also apply to
+// values that a quick function accepts.
 func TestQuickRulesCheckPatternAndReserved(t *testing.T) {
 	f := schema.Field{Role: schema.RoleSecondary, Kind: "nickname", Pattern: "^[a-m]", Reserved: []string{"admin"}}
 	r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{"f": f}))

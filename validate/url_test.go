@@ -58,7 +58,8 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// Characters that url.Parse accepts and the expression does not.
+// TestURLCharacters checks that a URL is refused if it contains a character that url.Parse accepts
+// but urlExpr does not.
 func TestURLCharacters(t *testing.T) {
 	r := mustCompile(t, shop)
 	for _, c := range `<>"{}|\^` + "` " {

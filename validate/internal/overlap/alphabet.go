@@ -7,14 +7,15 @@ import (
 	"unicode"
 )
 
-// An alphabet divides all characters into classes that no automaton of a search distinguishes.
+// An alphabet divides all characters into classes. No automaton of a search distinguishes the
+// characters of one class.
 type alphabet []class
 
 // A class is a set of interchangeable characters.
 type class struct {
 	ranges   []runeRange // ascending
 	any      rune        // a representative for the automata
-	in       string      // by rune set: 1 if the set contains the class
+	in       string      // a byte for each rune set: 1 if the set contains the class, else 0
 	picks    []rune      // characters for witnesses, the most readable first
 	complete bool        // picks contains all allowed characters of the class
 	cost     int         // of the first pick; see costOf
@@ -22,7 +23,7 @@ type class struct {
 
 type runeRange struct{ lo, hi rune }
 
-// runeSets numbers the different sets of runes that instructions read.
+// runeSets numbers the distinct sets of runes that instructions read.
 type runeSets struct {
 	ids   map[string]int
 	insts []*syntax.Inst
@@ -63,7 +64,8 @@ func newAlphabet(sets *runeSets, allowed func(rune) bool) alphabet {
 	return a
 }
 
-// classes returns the classes: it joins the ranges between cuts that belong to the same sets.
+// classes returns the classes. It divides the characters at the cuts, and joins the ranges that
+// belong to the same sets.
 func (s *runeSets) classes() []class {
 	var classes []class
 	indexes := make(map[string]int) // by the sets that contain the class
@@ -114,7 +116,8 @@ func appendOrbit(cuts []rune, r rune) []rune {
 	return cuts
 }
 
-// The cost of a character in a text for people. The witness is the cheapest of the shortest texts.
+// Costs of characters. The easier a character is to read, the cheaper it is; the witness is the
+// cheapest of the shortest texts.
 const (
 	costPlain  = iota // a-z
 	costDigit         // 0-9

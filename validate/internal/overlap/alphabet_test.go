@@ -28,7 +28,8 @@ func firsts(a alphabet) string {
 	return b.String()
 }
 
-// Each class is represented by its cheapest character.
+// TestClasses checks into how many classes expressions divide the characters, and that the cheapest
+// character represents each class.
 func TestClasses(t *testing.T) {
 	lower := func(r rune) bool { return !unicode.IsUpper(r) }
 	for _, c := range []struct {
@@ -62,7 +63,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// Every character is in exactly one class, together with others in the same sets.
+// TestEveryCharacterIsInOneClass checks that every character is in exactly one class, and in the
+// same sets as the others of its class.
 func TestEveryCharacterIsInOneClass(t *testing.T) {
 	atoms := append([]string{`\pL`, `\p{Greek}`, `\PM`, `(?i)[k-s]`, `[\x{d7f0}-\x{e010}]`, `[^\x{10ffff}]`, `(?i)ǆ`}, exactAtoms...)
 	exprs := rapid.SliceOfN(expressions(atoms), 1, 3)
@@ -144,7 +146,8 @@ func TestPicks(t *testing.T) {
 	}
 }
 
-// choose does not examine a whole large class if it has found readable characters.
+// TestLargeClassIsNotScannedWhole checks that choose does not examine all characters of a large
+// class if it has found readable ones or is unlikely to find any.
 func TestLargeClassIsNotScannedWhole(t *testing.T) {
 	looked := 0
 	a, _ := alphabetOf(t, func(rune) bool { looked++; return true }, "")

@@ -18,14 +18,14 @@ type automaton struct {
 	ids    map[string]int32
 	mark   []uint32 // by instruction: the last walk that visited it
 	walks  uint32
-	revive bool // a match may begin after all earlier attempts have failed
+	revive bool // a match can still begin after the first character
 }
 
 // A state is a set of instructions that read the next character and of assertions that depend on
 // it.
 type state struct {
 	pcs     []uint32
-	waiting bool // pcs contains such assertions
+	waiting bool // pcs contains assertions that depend on the next character
 	prev    rune // the previous character, as far as assertions distinguish it
 	matched bool // there is a match, whatever follows
 	ends    bool // there is a match if the text ends here
@@ -77,7 +77,7 @@ func (a *automaton) start() int32 {
 	return a.state(w)
 }
 
-// after returns the state after one more character of a class.
+// after returns the state that follows state id when a character of the class is read.
 func (a *automaton) after(id int32, class int) int32 {
 	if next := a.states[id].next[class]; next != 0 {
 		return next - 1
@@ -109,7 +109,7 @@ func (a *automaton) step(s *state, class int) int32 {
 	return a.state(w)
 }
 
-// state returns the number of the state in which a walk ended.
+// state returns the number of the state in which a walk ended. It adds the state if it is new.
 func (a *automaton) state(w *walk) int32 {
 	s := state{matched: w.matched, ends: w.matched}
 	if !w.matched {
@@ -138,7 +138,7 @@ func (a *automaton) state(w *walk) int32 {
 	return id
 }
 
-// dead reports whether the automaton accepts no text with this beginning.
+// dead reports whether the automaton accepts no text whose beginning leads to the state id.
 func (a *automaton) dead(id int32) bool {
 	s := &a.states[id]
 	if a.not {
@@ -147,11 +147,11 @@ func (a *automaton) dead(id int32) bool {
 	return !s.matched && len(s.pcs) == 0 && !a.revive
 }
 
-// accepts reports whether the automaton accepts a text that ends here.
+// accepts reports whether the automaton accepts the texts that lead to the state id.
 func (a *automaton) accepts(id int32) bool { return a.states[id].ends != a.not }
 
-// A walk follows the instructions of a program between two characters, without reading. If the next
-// character is unseen, it stops at assertions about it.
+// A walk follows the instructions of a program between two characters, without reading one. If the
+// next character is unseen, the walk stops at assertions that depend on it.
 type walk struct {
 	a          *automaton
 	prev, next rune
@@ -198,7 +198,8 @@ func (w *walk) visit(pc uint32) {
 	}
 }
 
-// assert continues after an assertion that holds, and stops at one that cannot be decided yet.
+// assert continues the walk after an assertion that holds, and stops at one that depends on an
+// unseen character.
 func (w *walk) assert(pc uint32, inst *syntax.Inst) {
 	const backward = syntax.EmptyBeginText | syntax.EmptyBeginLine
 	switch {
@@ -209,7 +210,8 @@ func (w *walk) assert(pc uint32, inst *syntax.Inst) {
 	}
 }
 
-// assertionClass returns the representative of r for assertions.
+// assertionClass returns the character that stands for r in assertions, which distinguish only line
+// breaks, word characters and all others.
 func assertionClass(r rune) rune {
 	switch {
 	case r == '\n':

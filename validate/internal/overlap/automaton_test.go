@@ -92,7 +92,8 @@ func TestDead(t *testing.T) {
 	}
 }
 
-// The number of states shows that texts share a state if nothing after them can differ.
+// TestStates checks that two texts lead to the same state if the automaton accepts the same
+// continuations of both. Otherwise there would be more states.
 func TestStates(t *testing.T) {
 	for _, c := range []struct {
 		expr string
@@ -139,7 +140,8 @@ func TestNodesAreLimited(t *testing.T) {
 	}
 }
 
-// The predicate refuses one text, and there may be others beyond the limit.
+// TestLimitAfterRefusedText checks that a search that reaches its limit after the predicate refused
+// a text returns no result, because others may exist.
 func TestLimitAfterRefusedText(t *testing.T) {
 	s := newSearch([]Expr{MustCompile(`^x$|[ab].{30}c`)}, 1000, 1<<40, anyRune)
 	if got := s.run(func(text string) bool { return text != "x" }); got != (Result{}) {

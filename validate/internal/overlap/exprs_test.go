@@ -17,7 +17,7 @@ func texts(letters []rune, n int) []string {
 	return all[1:]
 }
 
-// expressions draws expressions over atoms, using every operator of RE2.
+// expressions generates regular expressions that combine atoms with every operator of RE2.
 func expressions(atoms []string) *rapid.Generator[string] { return nested(atoms, 4) }
 
 func nested(atoms []string, depth int) *rapid.Generator[string] {

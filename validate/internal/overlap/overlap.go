@@ -1,6 +1,6 @@
 // Package overlap proves that no text belongs to all of several sets, or finds a shortest text that
-// does. Regular expressions describe a set. If code also defines the set, every text of the set
-// must match the expressions:
+// does. Regular expressions describe a set. Code may restrict the set further, but every text of
+// the set must match its expressions:
 //
 //	[a-z]+      [0-9]+      disjoint
 //	@           ^https?://. "http://@"
@@ -14,7 +14,8 @@ import (
 	"slices"
 )
 
-// An Expr is a regular expression of package regexp. A text satisfies it by matching.
+// An Expr is a regular expression in the syntax of package regexp, or its negation. A text
+// satisfies it by matching, or by not matching.
 type Expr struct {
 	prog *syntax.Prog
 	not  bool
@@ -44,7 +45,7 @@ func (e Expr) Not() Expr { return Expr{e.prog, !e.not} }
 
 // A Set is a set of texts. It does not contain the empty text.
 type Set struct {
-	// Exprs are satisfied by every text of the set.
+	// Exprs holds expressions that every text of the set satisfies.
 	Exprs []Expr
 	// Has reports whether a text that satisfies Exprs is in the set. A text becomes a witness only
 	// if Has confirms it.
@@ -53,8 +54,8 @@ type Set struct {
 	Longest int
 }
 
-// A Result reports whether sets have a common text. If it neither says that they are disjoint nor
-// contains a witness, the limits were reached first.
+// A Result says whether sets have a common text. The zero Result means that the limits were reached
+// before that was known.
 type Result struct {
 	// Disjoint means that no text is in all sets.
 	Disjoint bool
@@ -67,7 +68,8 @@ type Result struct {
 // A Prover answers questions about sets of texts. It divides its work evenly among the remaining
 // questions, so that a hard one does not use up the work for the others.
 type Prover struct {
-	// Every text satisfies Every and consists of characters for which Allowed returns true.
+	// The prover considers only texts that satisfy all expressions in Every and consist of
+	// characters for which Allowed returns true.
 	Every   []Expr
 	Allowed func(rune) bool
 	// Work limits the work for all questions together. It is at most MaxWork.
@@ -76,7 +78,7 @@ type Prover struct {
 	Questions int
 }
 
-// MaxWork is the work of one or two seconds.
+// MaxWork is the maximum work for all questions. It takes one or two seconds.
 const MaxWork = 1 << 26
 
 // Common looks for a shortest text that is in all sets.

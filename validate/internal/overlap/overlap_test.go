@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// exactLetters has one letter of each class that exactAtoms distinguish, so that the texts over
-// them include a shortest witness.
+// exactLetters has one letter of each class that exactAtoms distinguish, so that a shortest witness
+// can be spelled with them.
 var (
 	exactLetters = []rune{'a', 'A', 'z', '\n', '-', '!', 'ſ'} // ſ is a word character for (?i)
 	exactAtoms   = []string{
@@ -28,8 +28,8 @@ func common(work int, a, b string) Result {
 	return p.Common(set(a), set(b))
 }
 
-// TestProverMatchesAllShortTexts compares the results for random expressions, in both directions,
-// with package regexp on every short text.
+// TestProverMatchesAllShortTexts compares the results for random expressions with those of package
+// regexp on every short text. Both wrong witnesses and missed ones are errors.
 func TestProverMatchesAllShortTexts(t *testing.T) {
 	const n = 4
 	all := texts(exactLetters, n)

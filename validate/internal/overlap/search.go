@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// The limits of one search: some ten megabytes of memory, and less than a second.
+// The limits of one search. They keep it below some tens of megabytes and one second.
 const (
 	maxNodes = 1 << 16
 	maxWork  = 1 << 24
@@ -29,10 +29,10 @@ type search struct {
 	complete bool    // all texts have been reached
 }
 
-// A node can be reached by level characters but not by fewer. from and class are its cheapest way
-// in.
+// A node can be reached by level characters but not by fewer. from and class are the cheapest edge
+// to it.
 type node struct {
-	at      []int32 // states
+	at      []int32 // the state of each automaton
 	level   int
 	cost    int
 	from    int32
@@ -176,13 +176,13 @@ func (s *search) text(id int32) string {
 type enumeration struct {
 	*search
 	has  func(string) bool
-	ends [][]bool // by remaining characters and node: whether a text can end this way
+	ends [][]bool // by number of remaining characters, then by node: whether a text can end then
 	text []rune
 	left int  // remaining tries for the current length
 	all  bool // no text was skipped
 }
 
-// enumerate tries further texts if the function has rejects the first one.
+// enumerate tries further texts after the function has rejected the first one.
 func (s *search) enumerate(has func(string) bool) Result {
 	shortest := s.level
 	for s.advance() {

@@ -48,7 +48,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// If has refuses a text, others of the same length follow, then longer ones.
+// TestEnumerate checks that after the function has refuses a text, the search tries others of the
+// same length, then longer ones.
 func TestEnumerate(t *testing.T) {
 	for _, c := range []struct {
 		exprs []string
@@ -73,8 +74,8 @@ func TestEnumerate(t *testing.T) {
 	}
 }
 
-// The search tries texts in order of length, none twice, and only texts that the expressions
-// accept.
+// TestEnumerateTriesInOrder checks that the search tries texts in order of length, none twice, and
+// only texts that the expressions accept.
 func TestEnumerateTriesInOrder(t *testing.T) {
 	var tried []string
 	searchFor(t, 4, "^[ab]*c?$", "NOT ba").run(func(s string) bool {
@@ -100,7 +101,8 @@ func TestEnumerateTriesInOrder(t *testing.T) {
 	}
 }
 
-// A small limit may prevent a result but must not cause a wrong one.
+// TestSmallLimitsGiveNoWrongResults checks that a small limit may prevent a result, but never
+// causes a wrong one.
 func TestSmallLimitsGiveNoWrongResults(t *testing.T) {
 	exprs := expressions(exactAtoms)
 	checkOften(t, 4, func(t *rapid.T) {
