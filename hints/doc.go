@@ -1,5 +1,6 @@
-// Package hints parses the texts and values that identify an entry, in every form that the original
-// accepts, and returns the record keys to look up. It does not access a database.
+// Package hints parses the texts and values that identify an entry, in every form that the
+// original, CoffeeNode UserDB, accepts, and returns the record keys to look up. It does not access
+// a database.
 //
 // A typed constructor returns a [Hint]; [Parse] and [ParseJSON] return one from an operator's text:
 //

@@ -52,12 +52,12 @@ func Field(field, value string) Hint { return Hint{form: formField, field: field
 func UID(value string) Hint { return Hint{form: formUID, value: value} }
 
 // Key identifies the entry with the given PRK, or the entry that the given SRK leads to. The key
-// must not lie in a namespace, because keys in a view are relative.
+// must not lie in a namespace, because a hint is resolved within the namespace of the caller.
 func Key(k recordkey.Key) Hint { return Hint{form: formKey, key: k} }
 
-// Facets identifies an entry by all or some of its facets: by ~prk or the primary facet if present,
-// and otherwise by all its secondary facets, which must belong to the same entry. ~isa names the
-// type. Facets ignores other facets and those that are null. It copies f.
+// Facets identifies an entry by all or some of its facets: by ~prk or the primary facet if f has
+// one, and otherwise by all secondary facets in f, which must belong to the same entry. ~isa names
+// the type. Facets ignores other facets and those that are null. It copies f.
 func Facets(f schema.Facets) Hint { return Hint{form: formFacets, part: maps.Clone(f)} }
 
 // Of returns h restricted to entries of type typ. It is meant for hints that do not name a type
@@ -117,10 +117,9 @@ type Target struct {
 	// identified by several secondary facets, Field and Value are the first of them by name.
 	Type, Field, Value string
 	// Keys holds one PRK or one SRK, or several SRKs. For "*" it holds the SRKs of all secondary
-	// fields, sorted by name, and any one that leads to an entry suffices. The keys lie in no
-	// namespace.
+	// fields, sorted by field, and any of them may lead to the entry. The keys lie in no namespace.
 	Keys []recordkey.Key
-	// All means that every key must lead to the same entry, or the hint leads to none.
+	// All means that the hint leads to an entry only if every key leads to it.
 	All bool
 	// Pattern is set only for "*". A SCAN with it finds the SRKs of Value under every field,
 	// including fields that the schema lacks. In a namespace, prefix it with recordkey.Glob of the

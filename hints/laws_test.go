@@ -34,7 +34,7 @@ func object(pairs ...string) string {
 	return string(b)
 }
 
-// values draws texts that contain special characters of keys, hints and patterns.
+// values generates texts that contain special characters of keys, hints and patterns.
 func values() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.StringN(1, 20, 100),
@@ -58,7 +58,8 @@ func parsed(t *rapid.T, text string) hints.Hint {
 	return h
 }
 
-// All forms of a hint have the same target.
+// TestSecondaryFormsAgree checks that all forms of a hint with a secondary value have the same
+// target.
 func TestSecondaryFormsAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := values().Draw(t, "value")
@@ -113,7 +114,8 @@ func TestPrimaryFormsAgree(t *testing.T) {
 	})
 }
 
-// Any equals Field under each secondary field, and its keys lead back to the same value.
+// TestAnyIsEveryField checks that Any has the keys that Field has for each secondary field, and
+// that these keys resolve to the same value.
 func TestAnyIsEveryField(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := values().Draw(t, "value")
@@ -136,7 +138,7 @@ func TestAnyIsEveryField(t *testing.T) {
 	})
 }
 
-// For declared fields, the functions of the original agree with Resolve.
+// TestAsAgreesWithResolve checks that AsEntry and AsUser agree with Resolve for declared fields.
 func TestAsAgreesWithResolve(t *testing.T) {
 	s := twoTypes()
 	rapid.Check(t, func(t *rapid.T) {

@@ -9,9 +9,9 @@ import (
 
 // AsEntry implements the original's resolve_entry_hint for a hint in JSON: a string that is a PRK
 // or an SRK, a pair of type and primary value, or a triplet of type, field and value. As in the
-// original, the type in a list must be declared, but not the field, nor the type in a key; and for
-// the field "*", the quintuplet contains the pattern for SCAN in place of the key. Unlike the
-// original, AsEntry escapes all parts as crumbs and returns canonical values. The error is an
+// original, the type in a list must be declared, but neither the field nor the type in a key needs
+// to be. For the field "*", the quintuplet contains a pattern for SCAN in place of the key. Unlike
+// the original, AsEntry escapes all parts of a key and returns canonical values. It returns an
 // *Error for all other hints, including entries.
 func AsEntry(s schema.Schema, b []byte) (Quintuplet, error) {
 	text, list, err := textOrList(b)
@@ -33,9 +33,10 @@ func AsEntry(s schema.Schema, b []byte) (Quintuplet, error) {
 	return quintupletOf(s, list[0], list[1], list[2])
 }
 
-// AsUser implements the original's resolve_user_entry_hint, which concerns entries of one type,
-// user in the original. A string is a PRK or SRK of any type, or else a UID; a list is a pair of
-// field and value. In all other respects AsUser behaves like AsEntry. typ must be declared.
+// AsUser implements the original's resolve_user_entry_hint, which resolves hints for entries of one
+// type: typ here, which must be declared, and always user in the original. A string is a PRK or SRK
+// of any type, or else a UID; a list is a pair of field and value. Otherwise AsUser behaves like
+// AsEntry.
 func AsUser(s schema.Schema, typ string, b []byte) (Quintuplet, error) {
 	t, ok := s.Types[typ]
 	if !ok {
@@ -56,8 +57,8 @@ func AsUser(s schema.Schema, typ string, b []byte) (Quintuplet, error) {
 	return quintupletOf(s, typ, list[0], list[1])
 }
 
-// textOrList reads a string or a list from JSON; list is nil for a string. The original looks only
-// at ~isa, so it accepts an object that says it is a list and refuses every other object.
+// textOrList reads a string or a list from JSON; list is nil for a string. Like the original, it
+// also reads an object whose ~isa is "list" as a list, and refuses every other object.
 func textOrList(b []byte) (text string, list []string, err error) {
 	text, list, part, err := readJSON(b, "neither a list nor a string")
 	if part == nil {

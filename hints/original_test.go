@@ -63,7 +63,7 @@ func probes(t testing.TB) []probe {
 	return list
 }
 
-// text returns the only argument of a function on strings. Other types are errors.
+// text returns the only argument of a call, which must be a string.
 func (p probe) text() (string, error) {
 	var s string
 	if len(p.Args) != 1 {
@@ -72,7 +72,8 @@ func (p probe) text() (string, error) {
 	return s, json.Unmarshal(p.Args[0], &s)
 }
 
-// triplet returns a list of three strings, or three arguments, as a list.
+// triplet returns the three strings that a call has as its arguments, or as a list in its only
+// argument.
 func (p probe) triplet() (list []string, err error) {
 	b, err := json.Marshal(p.Args)
 	if len(p.Args) == 1 {
@@ -241,7 +242,7 @@ func TestOriginalProbes(t *testing.T) {
 	}
 }
 
-// compact returns the JSON of v in a unique form.
+// compact returns the JSON of v, with sorted members and without white space.
 func compact(t *testing.T, v any) string {
 	t.Helper()
 	b, err := json.Marshal(v)
@@ -258,7 +259,7 @@ func compact(t *testing.T, v any) string {
 	return string(b)
 }
 
-// The errors of the original, in our words.
+// TestAsErrors checks the texts of our errors for hints that the original also refuses.
 func TestAsErrors(t *testing.T) {
 	s := originalSchema(t)
 	entry := func(b string) error {
@@ -317,7 +318,8 @@ func TestSplitAndAnalyzeRefuse(t *testing.T) {
 	}
 }
 
-// For a type with a fold, the results contain the keys that exist.
+// TestAsReturnsCanonicalValues checks that AsEntry returns canonical values and keys if the type
+// has the fold casefold, because the records have these keys.
 func TestAsReturnsCanonicalValues(t *testing.T) {
 	s := schema.User()
 	for _, row := range []struct{ in, want string }{

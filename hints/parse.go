@@ -14,7 +14,7 @@ import (
 
 const (
 	maxJSON = 1 << 20  // bytes
-	maxKey  = 16 << 10 // bytes of a key: three crumbs, completely escaped
+	maxKey  = 16 << 10 // bytes of a key: more than three escaped parts of the maximum length
 )
 
 // Parse parses an operator's text. It tries these forms in order:
@@ -106,8 +106,8 @@ func refuseJSON(b []byte, reason string) error {
 
 const jsonSpace = " \t\r\n"
 
-// readJSON reads a string, a list of strings or facets, and leaves the other results nil. The error
-// is neither for any other JSON value.
+// readJSON reads a string, a list of strings or an object with facets. Only the result for that
+// form is set. For any other JSON value the error has the text neither.
 func readJSON(b []byte, neither string) (text string, list []string, part schema.Facets, err error) {
 	switch {
 	case len(b) > maxJSON:

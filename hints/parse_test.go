@@ -65,7 +65,7 @@ func TestParseRefuses(t *testing.T) {
 		{`["user",null]`, `hints: "[\"user\",null]": element 2 is not a string`},
 		{`["user","x"] ["y"]`, `hints: "[\"user\",\"x\"] [\"y\"]": not a JSON value`},
 		{"[\"user\",\"\xff\"]", `hints: "[\"user\",\"\xff\"]": not UTF-8`},
-		// not quoted: an entry may contain a hash
+		// The error does not quote the text, because an entry may contain a password hash.
 		{`{"password":"$2a$10$abc"`, `hints: entry: not a JSON value`},
 		{`{"uid":"x","uid":"y"}`, `hints: entry: facet "uid" appears twice`},
 		{`{"uid":"x","\u0075id":"y"}`, `hints: entry: facet "uid" appears twice`},
@@ -114,7 +114,7 @@ func TestParseJSON(t *testing.T) {
 	}
 }
 
-// Brackets inside strings do not count as nesting.
+// TestBracketsInTexts checks that brackets inside strings do not count as nesting.
 func TestBracketsInTexts(t *testing.T) {
 	many := strings.Repeat("[{", 200)
 	h, err := hints.Parse(`["user","\"\\` + many + `"]`)
@@ -126,8 +126,8 @@ func TestBracketsInTexts(t *testing.T) {
 	}
 }
 
-// The schema's own check refuses a type named like a field, but even then a pair has a unique
-// meaning.
+// TestPairs checks that a pair that begins with the name of a type means that type and a UID, even
+// if the caller names another type.
 func TestPairs(t *testing.T) {
 	pair, err := hints.ParseJSON([]byte(`["order","7"]`))
 	if err != nil {
@@ -144,7 +144,8 @@ func TestPairs(t *testing.T) {
 	checkErr(t, err, `hints: UID: names type "order", want "user"`)
 }
 
-// fuzzResolve resolves h and checks the properties of all targets.
+// fuzzResolve resolves h, unless err is set, and checks the properties that all targets and errors
+// must have.
 func fuzzResolve(t *testing.T, h hints.Hint, err error) {
 	t.Helper()
 	for _, view := range []string{"", "user"} {
@@ -188,7 +189,7 @@ func FuzzParseJSON(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Add([]byte(`"user/uid:x"`))
-	// a list in the original
+	// an object that the original takes for a list
 	f.Add([]byte(`{"0":"user","1":"uid","2":"x","~isa":"list","length":3}`))
 	// brackets inside and outside strings
 	f.Add([]byte(`{"a":"\"[","b":[[{"c":"]"}]]}`))

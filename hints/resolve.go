@@ -11,9 +11,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Resolve returns the records that h refers to under s. In the view of one type, typ is that type
-// and h must not name another. For the whole store, typ is "" and h must name a type. The keys lie
-// in no namespace. The error is an *Error.
+// Resolve returns the records that h refers to under s. If typ is not "", h must not name another
+// type. If typ is "", h must name a type. The keys lie in no namespace. The error is an *Error.
 func (h Hint) Resolve(s schema.Schema, typ string) (Target, error) {
 	h = h.unpair(s, typ)
 	t, err := h.resolve(s, typ)
@@ -55,7 +54,8 @@ func (h Hint) resolve(s schema.Schema, view string) (Target, error) {
 	return Target{}, errors.New("not a hint")
 }
 
-// typeIn returns the type that h refers to in the view of a type. All names of a type must agree.
+// typeIn returns the type that h refers to. If both h and view name a type, they must name the
+// same.
 func (h Hint) typeIn(view string) (typ string, err error) {
 	for _, named := range [...]string{h.Type(), h.typ, view} {
 		switch {
@@ -72,7 +72,8 @@ func (h Hint) typeIn(view string) (typ string, err error) {
 	return typ, nil
 }
 
-// unpair replaces a pair by the hint that it means under s: one by type or one by field.
+// unpair replaces a pair by the hint that it means under s: a type and a UID, or a field and a
+// value.
 func (h Hint) unpair(s schema.Schema, view string) Hint {
 	if h.form != formPair {
 		return h
@@ -84,7 +85,7 @@ func (h Hint) unpair(s schema.Schema, view string) Hint {
 	case h.field == "*":
 		return Any(h.value).Of(h.typ)
 	case h.typ == "" && view == "":
-		return UID(h.value).Of(h.field) // refused later, because there is no such type
+		return UID(h.value).Of(h.field) // resolve refuses it, because the type does not exist
 	}
 	return Field(h.field, h.value).Of(h.typ)
 }
@@ -99,7 +100,8 @@ func checkKey(k recordkey.Key) error {
 	return nil
 }
 
-// checkText refuses a text that was clearly meant as a key but would be read as a UID.
+// checkText refuses a text that begins like a key of a declared type but is not one. Otherwise it
+// would be read as a UID.
 func checkText(s schema.Schema, text string) error {
 	typ, rest, _ := strings.Cut(text, "/")
 	if _, ok := s.Types[typ]; !ok || !strings.Contains(rest, ":") {
@@ -249,7 +251,7 @@ func (r resolver) resolveSecondaries(part schema.Facets) (Target, error) {
 	return t, nil
 }
 
-// reasonOf returns the part of an error about a key or a value that does not quote its input.
+// reasonOf returns the text of an error without the key or value that it quotes.
 func reasonOf(err error) string {
 	if syntax, ok := errors.AsType[*recordkey.SyntaxError](err); ok {
 		return syntax.Reason
@@ -260,7 +262,7 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// placeOf returns the same as reasonOf, with the position.
+// placeOf returns the reason for an error about a key, preceded by the position in the key.
 func placeOf(err error) string {
 	if syntax, ok := errors.AsType[*recordkey.SyntaxError](err); ok {
 		return "at byte " + strconv.Itoa(syntax.At) + ": " + syntax.Reason

@@ -145,7 +145,8 @@ func TestResolveRefuses(t *testing.T) {
 	}
 }
 
-// An entry with several secondary facets refers to the one entry that has all of them.
+// TestEntryWithSeveralSecondaryFacets checks that all keys of a hint with several secondary facets
+// must lead to the same entry.
 func TestEntryWithSeveralSecondaryFacets(t *testing.T) {
 	both := hints.Facets(schema.Texts("name", "Alice", "email", "A@B.org"))
 	one := hints.Facets(schema.Texts("name", "Alice"))
@@ -165,7 +166,7 @@ func TestEntryWithSeveralSecondaryFacets(t *testing.T) {
 	}
 }
 
-// The outer encoder decides whether to escape < and >.
+// TestTargetsInJSON checks that the outer encoder decides whether < and > in a target are escaped.
 func TestTargetsInJSON(t *testing.T) {
 	targets := map[string]hints.Target{}
 	for name, h := range map[string]hints.Hint{"any": hints.Any("<b>"), "one": hints.UID("<b>")} {
@@ -223,7 +224,8 @@ func TestTypeOfHint(t *testing.T) {
 	}
 }
 
-// Whatever a visitor types, the hint stays within the type and fields that the program named.
+// TestVisitorTextIsNeverAKey checks that no text of a visitor makes a hint leave the type and the
+// fields that the program named.
 func TestVisitorTextIsNeverAKey(t *testing.T) {
 	s := twoTypes()
 	try := func(t interface {
@@ -260,7 +262,8 @@ func TestVisitorTextIsNeverAKey(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { try(t, rapid.String().Draw(t, "text")) })
 }
 
-// UIDs and record keys resolve to themselves for every text.
+// TestNaughtyUIDs checks that every text can be a UID, and that the key of its record resolves to
+// the same key.
 func TestNaughtyUIDs(t *testing.T) {
 	n := 0
 	for _, text := range naughtyStrings(t) {
