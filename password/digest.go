@@ -15,7 +15,7 @@ import (
 // longestHash exceeds the length of every acceptable hash.
 const longestHash = 512
 
-// A digest is a parsed hash and its properties.
+// A digest holds a parsed hash and its properties.
 type digest struct {
 	hasher   *Hasher
 	hash     string  // of bcrypt
@@ -24,7 +24,7 @@ type digest struct {
 	max      int     // maximum length of a password in bytes
 	pepper   *pepper // may be nil
 	original bool    // the original may have written the hash
-	renew    string  // why to replace the hash after a correct password
+	renew    string  // why the hash should be replaced after a correct password; "" if it should not
 
 	prehash   func([]byte) []byte // what another product applies before bcrypt; may be nil
 	wordpress bool                // WordPress may have written the hash
@@ -52,8 +52,9 @@ func (h *Hasher) parse(stored string) (digest, error) {
 
 const bcryptLen = 60
 
-// cutBcrypt splits the mark of a pepper from a bcrypt hash: $2a$10$ and 53 characters of salt and
-// hash. A regular expression would be slow enough to delay imports.
+// cutBcrypt splits stored into the mark of a pepper, which may be missing, and a bcrypt hash:
+// $2a$10$ and 53 characters of salt and hash. A regular expression would be slow enough to delay
+// imports.
 func cutBcrypt(stored string) (mark, hash string, ok bool) {
 	mark, hash = stored[:max(0, len(stored)-bcryptLen)], stored[max(0, len(stored)-bcryptLen):]
 	if len(hash) != bcryptLen || hash[:2] != "$2" || hash[3] != '$' || hash[6] != '$' {
@@ -97,8 +98,8 @@ func (h *Hasher) parseBcrypt(mark, hash string) (digest, error) {
 	return d, nil
 }
 
-// try compares a secret with the hash. It does the same work even if err is not nil and there is no
-// secret, in which case it returns false.
+// try compares a secret with the hash. If err is not nil, there is no secret: try then returns
+// false, but does the same work.
 func (d digest) try(secret []byte, err error) bool {
 	if d.foreign != nil {
 		d.hasher.foreign.Add(1)
@@ -106,8 +107,8 @@ func (d digest) try(secret []byte, err error) bool {
 		return right && failed == nil && err == nil
 	}
 	right := d.hasher.compare(d.hash, d.cost, secret)
-	// Make up for a stored hash of a lower cost. Each cost is twice the one before, so one more
-	// hash of the same cost brings the total to that of the next cost.
+	// Make up for a stored hash of a lower cost. Each step of the cost doubles the work, so a
+	// second hash of the same cost brings the total to the work of the next step.
 	for cost := d.cost; cost < d.hasher.cost; cost++ {
 		d.hasher.compare(unmatchableHash(cost), cost, nil)
 	}
@@ -141,7 +142,8 @@ func (d digest) secret(password string) ([]byte, error) {
 
 // legacySecret returns the bytes that the original passed to bcrypt for a password.
 func (d digest) legacySecret(password string) ([]byte, error) {
-	// A UTF-16 unit has up to three bytes in UTF-8 and at least one here.
+	// A UTF-16 unit takes up to three bytes in UTF-8, and at least one in the result of
+	// legacyBytes.
 	if d.original && len(password) <= 3*maxBytes {
 		if b, ok := legacyBytes(password); ok && len(b) <= maxBytes {
 			return d.checkRepeats(b)

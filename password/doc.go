@@ -1,9 +1,9 @@
 // Package password hashes passwords, verifies them, and decides whether a new password is
 // acceptable. It knows neither Redis nor schemas.
 //
-// A [Hasher] writes bcrypt hashes with the prefix $2a$, which the original program also reads. It
-// hashes the bytes of a password exactly as given, without trimming, folding or normalizing them.
-// The stored form is one of:
+// A [Hasher] writes bcrypt hashes with the prefix $2a$, which the original of this store,
+// CoffeeNode UserDB, also reads. It hashes the bytes of a password exactly as given, without
+// trimming, folding or normalizing them. The stored form is one of:
 //
 //	$2a$12$<22 characters of salt><31 of hash>        60 bytes
 //	pKEY$2a$12$<22 characters of salt><31 of hash>    64 bytes, with a pepper
@@ -31,10 +31,10 @@
 // error matches [ErrHash] and says what the text is, such as a bare MD5. After a successful login,
 // [Result.Renew] reports whether to replace the hash with a new one.
 //
-// WordPress removes white space around a password and adds backslashes to a password that comes
-// through a form. Both forms of such a password verify. If WordPress would also accept a different
-// password, the password verifies but the hash is not renewed, because the owner may type the other
-// one.
+// WordPress removes white space around a password, and adds backslashes to a password that comes
+// through one of its forms. Such a password verifies with and without the backslashes. If WordPress
+// would also accept a different password, the password verifies but the hash is not renewed,
+// because the owner may type the other one.
 //
 // The original hashed text beyond ASCII in an encoding of its own. Verifying a password beyond
 // ASCII therefore costs two hashes, and an ASCII password one. The cost is the same for every
@@ -47,8 +47,8 @@
 // Different texts can have the same encoding in the original ("慢捤" equals "abcd"), or one text in
 // our encoding can equal another in the original's ("ä" equals "Ã¤"). So only
 // [Hasher.VerifyOriginal] tries the original's encoding, for hashes that the original may have
-// written. It accepts such a twin of the right password, as the original did, but the twin does not
-// replace the hash.
+// written. Like the original, it accepts a different text that has the same encoding as the right
+// password, but it does not renew the hash for such a text.
 //
 // # Rules for new passwords
 //

@@ -3,7 +3,7 @@ package password
 import "errors"
 
 var (
-	// ErrPolicy matches every *PolicyError: the password must not be set.
+	// ErrPolicy matches every *PolicyError: a new password is refused.
 	ErrPolicy = errors.New("password refused")
 	// ErrHash matches every *HashError: the stored text cannot be used to verify a password.
 	ErrHash = errors.New("stored hash is not usable")

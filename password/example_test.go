@@ -27,7 +27,7 @@ func ExampleHasher() {
 	// false <nil>
 }
 
-// A hash from another program verifies and should be replaced.
+// A hash from another program can be verified. Renew says that it should be replaced.
 func ExampleHasher_Verify() {
 	h, err := password.New(password.Options{Cost: 10})
 	if err != nil {
@@ -75,7 +75,7 @@ func ExampleStrength() {
 	// } <nil>
 }
 
-// An account of a Firebase export, with the parameters of its project.
+// The account is from an export of a Firebase project, whose parameters the console shows.
 func ExampleFirebaseScrypt() {
 	project := password.FirebaseScrypt{
 		SignerKey:     "jxspr8Ki0RYycVU8zykbdLGjFQ3McFUH0uiiTvC8pVMXAn210wjLNmdZJzxUECKbm0QsEmYUSDzZvpjeJ9WmXA==",

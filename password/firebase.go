@@ -32,16 +32,16 @@ func (p FirebaseScrypt) LogValue() slog.Value { return slog.StringValue(fmt.Spri
 // MarshalText returns the same text as Format, for JSON and other encodings.
 func (p FirebaseScrypt) MarshalText() ([]byte, error) { return fmt.Append(nil, p), nil }
 
-// Stored returns the text to store for an exported account with the given passwordHash and salt.
-// Both are in either alphabet of base64, with or without padding:
+// Stored returns the text to store for an exported account with the given passwordHash and salt,
+// which may be in either alphabet of base64, with or without padding. The text has the form
 //
 //	$firebase-scrypt$ln=14,r=8,p=1$<salt and separator>$<key>
 //
 // Firebase encrypts the signer key with AES in counter mode, under a key that scrypt derives from
-// the password: it XORs each byte of the signer key with a byte of a key stream. Stored keeps that
-// stream, so that a password can be checked without the signer key, which stays out of the
-// database. A stored hash and the account's line of the export together reveal the signer key:
-// delete the export.
+// the password: it XORs each byte of the signer key with a byte of a key stream. The text contains
+// that stream instead of the result, so that a password can be checked without the signer key,
+// which stays out of the database. A stored hash and the account's line of the export together
+// reveal the signer key, so delete the export after the import.
 //
 // The error matches ErrHash if a part is not base64, if the lengths do not fit, or if the cost
 // exceeds the limits.
@@ -72,7 +72,7 @@ func (p FirebaseScrypt) Stored(passwordHash, salt string) (string, error) {
 	return stored, nil
 }
 
-// eitherBase64 decodes both alphabets of base64: the export uses one, the server's API the other.
+// eitherBase64 decodes both alphabets of base64. Firebase's export uses one, its API the other.
 func eitherBase64(text string) ([]byte, error) {
 	text = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(text, "="))
 	return base64.RawStdEncoding.DecodeString(text)

@@ -20,8 +20,8 @@ import (
 type scheme struct {
 	name   string
 	shape  *regexp.Regexp // groups: numbers, and salt and key in base64
-	limits []limit        // in order: a limit may rely on those before it
-	max    int            // bytes of a password
+	limits []limit        // checked in this order, because a limit may rely on those before it
+	max    int            // maximum length of a password in bytes
 	decode func(string, numbers) (matcher, error)
 	// wordpress says that WordPress may have written the hash; it changes passwords before it
 	// hashes them.
@@ -121,8 +121,8 @@ func phpassScheme(id string, wordpress bool) scheme {
 	}
 }
 
-// pbkdf2Scheme returns the scheme of PBKDF2 with a hash function of size bytes. Each started block
-// of size bytes in the key costs all iterations again.
+// pbkdf2Scheme returns the scheme of PBKDF2 with a hash function whose result has size bytes. For
+// each block of size bytes in the key, even an incomplete one, PBKDF2 does all iterations again.
 func pbkdf2Scheme(name, prefix string, size int, v pbkdf2.Variant) scheme {
 	blocks := func(n numbers) int { return (n["key"] + size - 1) / size * n["i"] }
 	return scheme{
@@ -225,7 +225,7 @@ var unsupportedShapes = []struct {
 	{regexp.MustCompile(`^[0-9A-Fa-f]{32}$`), "too weak: 32 hexadecimal digits are MD5 without a salt"},
 	{regexp.MustCompile(`^\*?[0-9A-Fa-f]{40}$`), "too weak: 40 hexadecimal digits are SHA-1 without a salt"},
 	{regexp.MustCompile(`^(?:[0-9A-Fa-f]{64}|[0-9A-Fa-f]{128})$`), "too weak: hexadecimal digits alone are a hash without a salt"},
-	// a zero byte, 16 bytes of salt and 32 of key
+	// The base64 of a zero byte, 16 bytes of salt and 32 bytes of key.
 	{regexp.MustCompile(`^A[A-P][A-Za-z0-9+/]{64}==$`), "too weak: ASP.NET Identity's second version has 1000 rounds of SHA-1"},
 }
 

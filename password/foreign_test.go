@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// vectors are from other programs: the reference implementation of Argon2, Python's hashlib and
-// crypt, and OpenSSL.
+// vectors lists hashes that other programs wrote: the reference implementation of Argon2, Python's
+// hashlib and crypt, and OpenSSL.
 var vectors = []struct{ name, stored, password string }{
 	{"argon2id", "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4", "password"},
 	{"argon2id, two lanes", "$argon2id$v=19$m=256,t=2,p=2$c29tZXNhbHQ$bQk8UB/VmZZF4Oo79iDXuL5/0ttZwg2f/5U52iv1cDc", "password"},
@@ -43,8 +43,9 @@ func TestVerifyForeign(t *testing.T) {
 	}
 }
 
-// These algorithms do not truncate, so a long password can be correct. It is renewed only with a
-// pepper, because our own hashes accept long passwords only then.
+// TestVerifyForeignLongPassword checks that a long password can be correct if the algorithm does
+// not truncate it. Its hash is renewed only with a pepper, because our own hashes accept long
+// passwords only then.
 func TestVerifyForeignLongPassword(t *testing.T) {
 	const stored = "$pbkdf2-sha256$1000$MDEyMzQ1Njc4OWFiY2RlZg$FdR8B2jAgYuPbQFgt6Xw9pclYACJBXPfPfim3hBg/lE"
 	long := strings.Repeat("x", 100)
@@ -56,8 +57,8 @@ func TestVerifyForeignLongPassword(t *testing.T) {
 	}
 }
 
-// sha-crypt reads the password in each of its rounds, so the length of the password has a limit as
-// well.
+// TestVerifyShaCryptLongPassword checks that passwords for sha-crypt have a maximum length. Each
+// round reads the password, so a long one would take a long time.
 func TestVerifyShaCryptLongPassword(t *testing.T) {
 	for _, tt := range []struct {
 		stored string
@@ -74,8 +75,8 @@ func TestVerifyShaCryptLongPassword(t *testing.T) {
 	}
 }
 
-// Every cost has a limit. Each row pairs the highest cost that is accepted with the first that is
-// not.
+// TestForeignLimits checks for every cost the highest value that is accepted and the next one,
+// which is refused.
 func TestForeignLimits(t *testing.T) {
 	b64 := func(n int) string { return strings.Repeat("A", (n*8+5)/6) }
 	argon := func(m, t, p string, salt, key int) string {

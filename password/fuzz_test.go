@@ -19,7 +19,7 @@ func FuzzVerify(f *testing.F) {
 		f.Add(v.stored, v.password) // valid hashes
 	}
 	f.Add(h.must(f, "secret"), "secret")
-	f.Add(cheap(f).must(f, "ab"), "ab\x00ab")                         // the same password to bcrypt
+	f.Add(cheap(f).must(f, "ab"), "ab\x00ab")                         // the same to bcrypt
 	f.Add("$2a$31$"+strings.Repeat(".", 53), "x")                     // would take days
 	f.Add("$2a$04$"+strings.Repeat(".", 53), "\xed\xa0\xbd")          // a lone surrogate
 	f.Add("$argon2id$v=19$m=4294967295,t=1,p=1$AAAAAAAAAAA$AAAA", "") // 4 TiB
@@ -34,7 +34,7 @@ func FuzzVerify(f *testing.F) {
 	f.Add(productFirebase, "x")
 	f.Add("$P$z"+strings.Repeat(".", 30), "x")                        // hours
 	f.Add(identity(2, 1<<32-1, 16, 16+64), "x")                       // minutes
-	f.Add(identity(1, 1000, 1<<32-1, 16+32), "x")                     // a salt that is missing
+	f.Add(identity(1, 1000, 1<<32-1, 16+32), "x")                     // the salt is truncated
 	f.Add("scrypt$999999999$0123456789ab$999999999$999999999$AA", "") // exabytes
 	f.Add("pbkdf2_sha256$999999999$0123456789ab$"+strings.Repeat("A", 43)+"=", "x")
 	f.Add("$wp$2y$31$"+strings.Repeat(".", 53), "it's")
@@ -72,7 +72,8 @@ var (
 	phpLog = regexp.MustCompile(`^\$[PH]\$(.)`)
 )
 
-// costs returns the numbers in a hash by name. It does not use parse.
+// costs returns the numbers in a hash by name. It does not use parse, so that it can check what
+// parse accepts.
 func costs(stored string) map[string]float64 {
 	n := map[string]float64{}
 	for _, m := range number.FindAllStringSubmatch(stored, -1) {
@@ -115,7 +116,8 @@ func FuzzStrength(f *testing.F) {
 	for _, s := range []string{"", "p@ssw0rd", "1/1/1999", "drowssap", "aAaAaA", "4bcd3fgh!", "qwER43@!"} {
 		f.Add(s, "me")
 	}
-	// Texts whose lower case has another length, ligatures, other planes, invalid UTF-8.
+	// Texts whose lower case has another length, ligatures, characters beyond the basic plane, and
+	// invalid UTF-8.
 	for _, s := range []string{"İİİ", "ȺȺȺȺ", "ﬁﬁﬁ123", "日本日本日本", "drowssap😀", "\xff\xfe"} {
 		f.Add(s, s)
 	}

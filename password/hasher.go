@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/internal/hashcost"
 )
 
-// bcrypt costs. Adding 1 to the cost doubles the work.
+// Costs of bcrypt. Adding 1 to the cost doubles the work.
 const (
 	defaultCost = 12 // a quarter of a second
 	minCost     = 10 // of a new hash
@@ -27,7 +27,7 @@ const (
 // Limits on the length of a password in bytes.
 const (
 	maxBytes         = 72   // for bcrypt
-	maxPepperedBytes = 1024 // for everything else
+	maxPepperedBytes = 1024 // with a pepper, and for most other algorithms
 )
 
 // Options configures a Hasher.
@@ -157,8 +157,8 @@ func newPeppers(keys [][]byte) ([]pepper, error) {
 	return all, nil
 }
 
-// pepperID returns 18 bits of a MAC that identify a key. They do not reveal the key, and the MAC
-// differs from the one that is applied to passwords.
+// pepperID returns three characters that identify a key: 18 bits of a MAC, which do not reveal the
+// key. The MAC differs from the one that is applied to passwords.
 func pepperID(key []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte("name of this pepper"))

@@ -60,7 +60,7 @@ func TestNewInTestsOfOtherPackages(t *testing.T) {
 	}))
 }
 
-// The caller may clear or change the peppers after New.
+// TestNewCopiesPeppers checks that the caller may clear or change the peppers after New.
 func TestNewCopiesPeppers(t *testing.T) {
 	key := []byte("a key that will be wiped")
 	h := cheap(t, key)
@@ -71,8 +71,9 @@ func TestNewCopiesPeppers(t *testing.T) {
 	}
 }
 
-// Hashes are $2a$ at the requested cost and short enough for Redis to store compactly, and other
-// bcrypt programs can read them. The name of a pepper must never change.
+// TestHashForm checks that hashes have the prefix $2a$ and the requested cost, that they are short
+// enough for Redis to store compactly, and that other bcrypt programs can read them if they have no
+// pepper. The name of a pepper must never change.
 func TestHashForm(t *testing.T) {
 	real, err := New(Options{Cost: 10})
 	if err != nil {
@@ -137,7 +138,8 @@ func TestHashErrors(t *testing.T) {
 	}
 }
 
-// Passwords are not normalized: every different text is wrong, however similar.
+// TestBytesAreHashedAsGiven checks that passwords are not normalized: a text with other bytes is
+// wrong, however similar it is.
 func TestBytesAreHashedAsGiven(t *testing.T) {
 	alike := []string{"Straße", "straße", "Strasse", " Straße", "Straße ", "Straße\n", "Straße\x00", "Straße", "Strasse\u0301", "Strassé", ""}
 	for _, h := range []*Hasher{cheap(t), cheap(t, pepperA)} {
@@ -180,9 +182,10 @@ func stream(password string) string {
 	return strings.Repeat(password+"\x00", 72)[:72]
 }
 
-// No two passwords that Hash accepts are the same to bcrypt.
+// TestNoTwoPasswordsShareHash checks that Hash accepts no two passwords that bcrypt cannot tell
+// apart.
 func TestNoTwoPasswordsShareHash(t *testing.T) {
-	// The danger is real:
+	// There are such passwords:
 	hash := cheap(t).must(t, "ab")
 	if bcrypt.CompareHashAndPassword([]byte(hash), []byte("ab\x00ab")) != nil {
 		t.Error("bcrypt tells ab from ab NUL ab; then nothing needs to be refused")
@@ -213,7 +216,7 @@ func TestNoTwoPasswordsShareHash(t *testing.T) {
 	})
 }
 
-// Printing a Hasher shows neither a pepper nor a hash.
+// TestHasherPrintsNoPepper checks that printing a Hasher shows no pepper.
 func TestHasherPrintsNoPepper(t *testing.T) {
 	h := cheap(t, pepperA)
 	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
@@ -228,7 +231,8 @@ func TestHasherPrintsNoPepper(t *testing.T) {
 	}
 }
 
-// The name of a pepper is not the beginning of what it derives from a password.
+// TestPepperNameDiffersFromSecret checks that the name of a pepper does not reveal the MAC of a
+// password.
 func TestPepperNameDiffersFromSecret(t *testing.T) {
 	p := pepper{id: pepperID(pepperA), key: pepperA}
 	if got := string(p.apply([]byte("name of this pepper"))); strings.HasPrefix(got, p.id) {
@@ -236,7 +240,7 @@ func TestPepperNameDiffersFromSecret(t *testing.T) {
 	}
 }
 
-// Hashable returns the same errors as Hash, and does not hash.
+// TestHashable checks that Hashable returns the same errors as Hash without hashing.
 func TestHashable(t *testing.T) {
 	h := cheap(t)
 	for _, pw := range []string{"", "correct horse", strings.Repeat("x", 72), strings.Repeat("x", 73), "x\x00x"} {

@@ -68,7 +68,7 @@ func wantError(t testing.TB, what string, err error, want string) {
 	}
 }
 
-// eachLine decodes each line of a JSON lines file.
+// eachLine decodes each line of a JSON lines file and calls do with the result.
 func eachLine[T any](t *testing.T, path string, do func(T)) {
 	t.Helper()
 	f, err := os.Open(path)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// refusedPasswords lists passwords of the original that are wrong here, and why.
+// refusedPasswords lists passwords that the original hashed but that do not verify here, and why.
 var refusedPasswords = map[string]string{
 	"create_user#108 password 73":  "over 72 bytes: the original cut it, and takes anything after the first 72",
 	"create_user#109 password 300": "over 72 bytes: the original cut it, and takes anything after the first 72",
@@ -18,8 +18,8 @@ var refusedPasswords = map[string]string{
 // legacyOnly lists passwords that verify only in the original's encoding.
 var legacyOnly = map[string]bool{"create_user#105 password unicode": true}
 
-// plain matches simple passwords, of which there are many. The race detector would need minutes for
-// them.
+// plain matches simple passwords, of which the fixture has many. With the race detector, verifying
+// them would take minutes.
 var plain = regexp.MustCompile(`^"pw[0-9]*"$`)
 
 // TestOriginalFixture verifies every password that the original hashed.
@@ -95,8 +95,8 @@ var openwallDeviations = map[string]string{
 	strings.Repeat("\xaa", 40):                 "over 72 bytes: there the rest is ignored",
 }
 
-// openwallSafe lists $2a$ hashes that crypt_blowfish alone computes differently, so that they do
-// not equal those of the faulty $2x$.
+// openwallSafe lists $2a$ hashes that only crypt_blowfish computes in this way: it makes them
+// differ from those of the faulty $2x$.
 var openwallSafe = map[string]bool{
 	"$2a$05$/OK.fbVrR/bpIqNJ5ianF.nqd1wy.pTMdcvrRWxyiGL2eMz.2a85.": true,
 	"$2a$05$/OK.fbVrR/bpIqNJ5ianF.ZC1JEJ8Z4gPfpe1JOr/oyPXTWl9EFd.": true,

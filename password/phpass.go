@@ -5,9 +5,9 @@ import (
 	"crypto/subtle"
 )
 
-// phpass is a portable phpass hash: $P$ or $H$, a digit for the binary logarithm of the rounds,
-// eight characters of salt, and 22 of hash. MD5 is weak, but this many rounds make up for it; the
-// first login replaces the hash.
+// A phpass holds a portable phpass hash: $P$ or $H$, a digit for the binary logarithm of the
+// rounds, eight characters of salt, and 22 of hash. MD5 is weak, but its many rounds make up for
+// that, and the first login replaces the hash.
 type phpass struct {
 	log  int
 	salt string

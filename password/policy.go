@@ -85,8 +85,8 @@ func isIdentifier(folded, id string) bool {
 	return folded != "" && (folded == id || folded == local)
 }
 
-// fold makes texts equal that differ in case, width or the encoding of accents, because an attacker
-// tries all of these. The result is only for comparisons.
+// fold maps texts that differ only in case, width or the encoding of accents to the same text,
+// because an attacker tries all of them. The result is only for comparisons.
 func fold(text string) string {
 	return strings.TrimSpace(cases.Fold().String(norm.NFKC.String(text)))
 }

@@ -82,7 +82,8 @@ func TestPolicyCheck(t *testing.T) {
 	}
 }
 
-// The reason for a refusal never contains the password.
+// TestPolicyErrorDoesNotContainPassword checks that the reason for a refusal never contains the
+// password.
 func TestPolicyErrorDoesNotContainPassword(t *testing.T) {
 	p := Policy{Min: 12, Blocklist: true, Strength: 4}
 	words := rapid.SampledFrom([]string{"xyzzy", "qwertz", "Rumpelstiltskin", "19.11.1999", "😀ß", "zxcvbn"})
@@ -94,7 +95,7 @@ func TestPolicyErrorDoesNotContainPassword(t *testing.T) {
 	})
 }
 
-// The embedded list equals its source.
+// TestBlocklistIsComplete checks that the embedded list equals its source.
 func TestBlocklistIsComplete(t *testing.T) {
 	text, err := unpack(packed)
 	if err != nil {
@@ -123,7 +124,8 @@ func TestBlocklistIsComplete(t *testing.T) {
 	}
 }
 
-// isCommon agrees with a linear search of the list, even for near misses.
+// TestBlocklistIsExact checks that isCommon agrees with a linear search of the list, also for
+// passwords that nearly equal one on the list.
 func TestBlocklistIsExact(t *testing.T) {
 	text, err := unpack(packed)
 	if err != nil {
@@ -141,7 +143,7 @@ func TestBlocklistIsExact(t *testing.T) {
 	})
 }
 
-// A damaged list is an error, not an empty list.
+// TestDamagedBlocklist checks that a damaged list is an error, not an empty list.
 func TestDamagedBlocklist(t *testing.T) {
 	for _, tt := range []struct {
 		packed []byte

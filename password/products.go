@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// A bcryptText is a product's text form of bcrypt.
+// A bcryptText describes the text form in which a product stores bcrypt hashes.
 type bcryptText struct {
 	prefix    string
 	prehash   func([]byte) []byte // applied to a password before bcrypt; may be nil

@@ -45,8 +45,8 @@ func readJSON(t testing.TB, path string, into any) {
 	}
 }
 
-// costly reports whether a hash is slow to verify. Such hashes are other projects' own vectors and
-// are verified only once.
+// costly reports whether a hash is slow to verify. Such hashes are test vectors of other projects,
+// whose cost we cannot choose, and are verified only once.
 func costly(v productHash) bool {
 	return strings.Contains(v.Stored, "$390000$") || strings.Contains(v.Stored, "m=102400") || strings.HasPrefix(v.Stored, "AQAAAAEAA9CQ")
 }
@@ -81,7 +81,8 @@ func TestVerifyProducts(t *testing.T) {
 	}
 }
 
-// A hash with another last character belongs to another password or is malformed.
+// TestProductsCompareWholeHash checks that a hash does not verify after one of its last characters
+// is changed.
 func TestProductsCompareWholeHash(t *testing.T) {
 	h := cheap(t)
 	for _, v := range productHashes(t) {
@@ -149,7 +150,8 @@ func TestWordPressForms(t *testing.T) {
 	}
 }
 
-// A hash from another product is never the original's, whichever bcrypt prefix it has.
+// TestProductHashesAreNotOriginal checks that VerifyOriginal does not try the original's encoding
+// for a hash from another product, whatever bcrypt prefix it has.
 func TestProductHashesAreNotOriginal(t *testing.T) {
 	h := cheap(t)
 	if got, err := h.VerifyOriginal(raw(t, "a", cost, "\xe4"), "ä"); err != nil || !got.OK {
@@ -163,7 +165,8 @@ func TestProductHashesAreNotOriginal(t *testing.T) {
 	}
 }
 
-// A bcrypt hash from another product costs the same as our own.
+// TestSameWorkForProducts checks that verifying a bcrypt hash from another product takes as much
+// work as one of our own.
 func TestSameWorkForProducts(t *testing.T) {
 	const own = 6
 	h := cheap(t).at(own)
@@ -208,7 +211,8 @@ func identity(hash, iterations, salt uint32, rest int) string {
 	return base64.StdEncoding.EncodeToString(append(b, make([]byte, rest)...))
 }
 
-// Every cost in a product's hash has a limit. Malformed and weak hashes are refused with a reason.
+// TestProductLimits checks that every cost in a product's hash has a limit, and that malformed and
+// weak hashes are refused with a reason.
 func TestProductLimits(t *testing.T) {
 	hash := strings.Repeat("A", 43) + "="
 	bcrypted := func(prefix string, cost string) string { return prefix + "$2b$" + cost + "$" + strings.Repeat(".", 53) }

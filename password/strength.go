@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	maxExamined = 100 // code points to examine; without a limit, 1,000 take 22 seconds
+	maxExamined = 100 // code points to examine; 1,000 would take 22 seconds
 	maxOwn      = 32  // identifiers to consider
 )
 
@@ -23,7 +23,7 @@ type Report struct {
 	// 6 centuries.
 	Level int `json:"ttc.level"`
 
-	// Time is the time to guess the password in words: "instant", "3 minutes", "centuries".
+	// Time says in words how long guessing the password takes: "instant", "3 minutes", "centuries".
 	Time string `json:"ttc"`
 
 	// Seconds is the number of seconds until half of the guesses are tried.
@@ -39,7 +39,7 @@ type Report struct {
 	Suggestions []string `json:"suggestions"`
 }
 
-// MarshalJSON adds the original's name of its report.
+// MarshalJSON adds the member ~isa, by which the original marks its reports.
 func (r Report) MarshalJSON() ([]byte, error) {
 	type fields Report
 	r.Suggestions = append([]string{}, r.Suggestions...) // an empty list instead of null
@@ -51,7 +51,8 @@ func (r Report) MarshalJSON() ([]byte, error) {
 
 // Strength estimates how hard the first 100 code points of a password are to guess. own holds
 // identifiers of its owner, which attackers guess early; it considers up to 32. Most passwords take
-// a few milliseconds, but hostile text takes a second or two: run Strength where hashes run.
+// a few milliseconds, but hostile text takes a second or two: limit how many calls run at once, as
+// for hashing.
 func Strength(password string, own ...string) Report {
 	stand := standIns{}
 	inputs := make([]string, 0, maxOwn)
@@ -100,7 +101,8 @@ const (
 	century = 100 * year
 )
 
-// inWords returns a duration as the original words it: the number of units, rounded up, plus one.
+// inWords returns a duration in the words of the original: the number of units, rounded up, plus
+// one.
 func inWords(seconds float64) (level int, text string) {
 	units := []struct {
 		below, unit float64

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// The guesses for dates and years grow with the distance to the current year.
+// TestMain pins the current year, because dates and years far from it need more guesses.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	scoring.ReferenceYear = 2026
@@ -68,7 +68,8 @@ func TestStrengthAgainstOriginal(t *testing.T) {
 	}
 }
 
-// The original's own numbers give the same words and levels.
+// TestTimeInWordsMatchesOriginal checks that inWords returns the original's words and levels for
+// the original's numbers.
 func TestTimeInWordsMatchesOriginal(t *testing.T) {
 	all := originalReports(t)
 	if len(all) != 32 {
@@ -169,7 +170,8 @@ func TestStrengthIsLimited(t *testing.T) {
 	}
 }
 
-// Text beyond ASCII gets no better score than ASCII with the same structure.
+// TestStrengthOfOtherScripts checks that text beyond ASCII gets no better score than ASCII text
+// with the same structure.
 func TestStrengthOfOtherScripts(t *testing.T) {
 	for _, tt := range []struct {
 		password, ascii string

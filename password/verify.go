@@ -83,9 +83,9 @@ func (d digest) check(password string) Result {
 	right := d.try(d.secret(password))
 	if !isASCII(password) && d.foreign == nil && d.try(d.legacySecret(password)) && !right {
 		if b, _ := legacyBytes(password); utf8.Valid(b) && !bytes.ContainsFunc(b, unicode.IsControl) {
-			// A person may have typed b. Then the hash may be of the text b, and the given password
-			// another text with the same bytes or the correct one garbled on its way. A hash of
-			// what arrived would lock out the owner.
+			// The bytes b are also a text in UTF-8 that a person can type, so it may be the
+			// password that was set. The given password may then be another text with the same
+			// bytes, or b garbled on its way. Renewing the hash would lock out the owner.
 			return Result{OK: true}
 		}
 		right, d.renew = true, renewEncoding
@@ -93,7 +93,8 @@ func (d digest) check(password string) Result {
 	return d.result(right, password)
 }
 
-// result returns the Result for a password that is right or wrong.
+// result returns the Result for a password. It sets Renew only if the password is right and Hash
+// accepts it.
 func (d digest) result(right bool, password string) Result {
 	if err := d.hasher.Hashable(password); err != nil || !right {
 		d.renew = ""

@@ -64,7 +64,8 @@ func TestVerifyAndRenew(t *testing.T) {
 	}
 }
 
-// The original's encoding of text beyond ASCII.
+// TestVerifyLegacyEncoding checks that VerifyOriginal, but not Verify, accepts passwords in the
+// original's encoding of text beyond ASCII.
 func TestVerifyLegacyEncoding(t *testing.T) {
 	h, peppered := cheap(t), cheap(t, pepperA)
 	hi := strings.Repeat("ヒ", 30) // 90 bytes, and 60 in the original's encoding
@@ -149,8 +150,9 @@ func TestVerifyUnusable(t *testing.T) {
 	}
 }
 
-// Whatever the identifier and the result, Verify does the work of one hash at the Hasher's own cost
-// for ASCII, and of two for other text, unless the stored hash costs more or has another algorithm.
+// TestSameWorkForEveryResult checks that Verify does the same work for every identifier and result:
+// one hash at the Hasher's own cost for ASCII, and two for other text, unless the stored hash has a
+// higher cost or another algorithm.
 func TestSameWorkForEveryResult(t *testing.T) {
 	const own = 6
 	a, b := cheap(t, pepperA).at(own), cheap(t, pepperB).at(own)
@@ -199,7 +201,8 @@ var formsOfPasswords = map[string]uint64{
 	"pässwörd": 2, "falsch ß": 2, "\xff\xff": 2, strings.Repeat("x", 2000) + "ä": 2, strings.Repeat("か", 30): 2, "Ã¤": 2,
 }
 
-// The dummy does the work of bcrypt and does not fail at once.
+// TestDummyIsRealHash checks that bcrypt does its work for the hash that Dummy uses, instead of
+// refusing it at once.
 func TestDummyIsRealHash(t *testing.T) {
 	h := cheap(t)
 	if _, err := h.parse("$2a$04$" + strings.Repeat(".", 53)); err != nil {

@@ -10,8 +10,8 @@ import (
 
 // WordPress removes white space around a password. If a password comes through one of its forms, it
 // also puts a backslash before some characters, both when the password is set and when it is
-// checked. Passwords that come from its commands or from plugins get no backslashes. So both forms
-// are tried if they differ.
+// checked. Passwords that come from its commands or from plugins get no backslashes. So a password
+// is tried with and without backslashes if the two differ.
 //
 // If WordPress would also accept a different password, the given password is correct but the hash
 // is not renewed: a new hash would lock out an owner who types the other password.
@@ -32,8 +32,8 @@ func wordPressSecret(password []byte) []byte {
 	return base64.StdEncoding.AppendEncode(nil, mac.Sum(nil))
 }
 
-// checkWordPress reports whether the password is correct, and whether the owner can have meant no
-// other.
+// checkWordPress reports whether the password is right, and whether it is the only one that the
+// owner can have set.
 func (d digest) checkWordPress(password string) (right, only bool) {
 	form := strings.Trim(addSlashes.Replace(password), phpSpace)
 	right, only = d.try(d.secret(form)), strings.Trim(password, phpSpace) == password
