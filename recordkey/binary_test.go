@@ -17,7 +17,8 @@ type rawKey struct {
 	key  []byte
 }
 
-// bytesGen draws from only a few bytes, so that common prefixes and equal parts are frequent.
+// bytesGen generates texts of only a few different bytes, so that common prefixes and equal parts
+// are frequent.
 func bytesGen() *rapid.Generator[[]byte] {
 	return rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, '0', 'f', 'o', 0xff}), 0, 4)
 }
@@ -35,7 +36,7 @@ type encoding struct {
 	name   string
 	encode func(rawKey) []byte
 	decode func(b []byte, depth int) (rawKey, error)
-	flat   bool // the encoding does not contain the depth: all keys must have the same
+	flat   bool // the encoding does not contain the depth, so all keys must have the same depth
 }
 
 var encodings = []encoding{
@@ -74,7 +75,8 @@ func samePath(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
 
 func sameKey(a, b rawKey) bool { return samePath(a.path, b.path) && bytes.Equal(a.key, b.key) }
 
-// forEach runs f for each encoding. Paths have up to depth levels beyond the first.
+// forEach runs f for each encoding. The keys that f draws have paths of one level to 1+depth
+// levels.
 func forEach(t *testing.T, depth int, f func(t *rapid.T, e encoding, draw func(label string) rawKey)) {
 	for _, e := range encodings {
 		t.Run(e.name, func(t *testing.T) {
@@ -118,7 +120,8 @@ func TestProperty2NoCollision(t *testing.T) {
 	})
 }
 
-// The keys of a namespace must also be contiguous, or a range could not select them.
+// TestProperty3OrderWithinNamespace checks the order, and that the keys of a namespace are
+// contiguous and share a prefix. Otherwise a range could not select them.
 func TestProperty3OrderWithinNamespace(t *testing.T) {
 	forEach(t, 0, func(t *rapid.T, e encoding, draw func(string) rawKey) {
 		a, b, other := draw("a"), draw("b"), draw("other")
@@ -150,7 +153,8 @@ func TestProperty4OrderOfNamespaces(t *testing.T) {
 	})
 }
 
-// LengthPrefix lacks property 4. This test checks the order that its comment describes.
+// TestProperty4LengthPrefixLacksIt checks the order that the comment on LengthPrefix describes,
+// which is not that of property 4.
 func TestProperty4LengthPrefixLacksIt(t *testing.T) {
 	a, b := recordkey.LengthPrefix([]byte("aa"), nil), recordkey.LengthPrefix([]byte("b"), nil)
 	if bytes.Compare(a, b) < 0 {
@@ -183,7 +187,8 @@ func TestProperty5Nesting(t *testing.T) {
 	})
 }
 
-// HexPath keeps the order at every depth: keys sort like their paths, name by name.
+// TestProperty5HexPathKeepsOrder checks that HexPath keeps the order at every depth: keys sort like
+// their paths, name by name.
 func TestProperty5HexPathKeepsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawKey(t, "a", 0, 4), drawKey(t, "b", 0, 4)

@@ -12,8 +12,9 @@ const MaxCrumb = 1 << 10
 
 const hexDigits = "0123456789abcdef"
 
-// hexEscape is the letter in escapeLetters for a byte that is escaped as +x and two hex digits. Any
-// other letter stands after a plus sign, and zero means that the byte is not escaped.
+// hexEscape is the letter in escapeLetters for a byte that is escaped as +x and two hex digits. A
+// byte with any other letter is escaped as a plus sign and that letter. A byte with zero is not
+// escaped.
 const hexEscape = 'x'
 
 // escapeLetters maps each byte to how it is escaped. letterBytes maps the letter after a plus sign
@@ -215,7 +216,8 @@ func unescapedReason(s string) string {
 }
 
 // measureEscape returns the length of the escapes for the character at the start of s, and the
-// length of that character. The reason is not empty if the character must not be escaped this way.
+// length of that character in bytes. If the character must not be escaped this way, it returns the
+// reason.
 func measureEscape(s string) (size, raw int, reason string) {
 	c, size, ok := readEscape(s)
 	if !ok {

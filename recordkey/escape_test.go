@@ -75,7 +75,8 @@ func TestUnescapeLoose(t *testing.T) {
 	})
 }
 
-// The list is frozen: a new Unicode version must not move existing values to new keys.
+// TestEscapedCodePoints checks which code points are escaped. The list is frozen: a new Unicode
+// version must not move existing values to new keys.
 func TestEscapedCodePoints(t *testing.T) {
 	want := map[rune]bool{'+': true, ' ': true, '/': true, ':': true, '{': true, '}': true}
 	add := func(first, last rune) {
@@ -102,9 +103,10 @@ func TestEscapedCodePoints(t *testing.T) {
 	}
 }
 
-// The original splits keys at JavaScript's \s, which includes U+FEFF but not U+0085. Unicode's
-// property White_Space is the opposite. U+180E lost the property in Unicode 6.3; U+200B never had
-// it.
+// TestWhiteSpaceIsUnicode checks characters about which definitions of white space differ. The
+// original splits keys at JavaScript's \s, which includes U+FEFF but not U+0085. Unicode's property
+// White_Space includes U+0085 but not U+FEFF. U+180E lost the property in Unicode 6.3; U+200B never
+// had it.
 func TestWhiteSpaceIsUnicode(t *testing.T) {
 	for _, row := range []struct {
 		r       rune

@@ -70,7 +70,8 @@ func TestNamespaceErrors(t *testing.T) {
 	}
 }
 
-// A prefix selects exactly the keys of a namespace and of the namespaces inside it.
+// TestNamespacesDoNotOverlap checks that the keys of a namespace begin with its prefix, and that the
+// keys of other namespaces do not.
 func TestNamespacesDoNotOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := crumbs().Draw(t, "a"), crumbs().Draw(t, "b")

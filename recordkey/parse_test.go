@@ -72,7 +72,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// crumbs draws arbitrary bytes, most of them significant to the grammar.
+// crumbs generates arbitrary bytes, most of which have a meaning in keys.
 func crumbs() *rapid.Generator[string] {
 	nasty := rapid.SampledFrom([]string{
 		"+", " ", "/", ":", "{", "}", "~", "*", "?", "[", "]", "^", "-", "\\", "x", "41", "_", "~prk", "~prks",
@@ -87,12 +87,12 @@ func crumbs() *rapid.Generator[string] {
 	})
 }
 
-// names draws crumbs that can be a type, a field or the name of a tertiary record.
+// names generates crumbs that can be a type, a field or the name of a tertiary record.
 func names() *rapid.Generator[string] {
 	return crumbs().Filter(func(s string) bool { return !strings.HasPrefix(s, "~") })
 }
 
-// keys draws keys of all kinds, inside and outside namespaces.
+// keys generates keys of all kinds, inside and outside namespaces.
 func keys() *rapid.Generator[recordkey.Key] {
 	return rapid.Custom(func(t *rapid.T) recordkey.Key {
 		var ns recordkey.Namespace
@@ -135,8 +135,9 @@ func TestKeyTextsAreUnique(t *testing.T) {
 	})
 }
 
-// The text between braces would choose the slot of a Redis Cluster. Only the own record of an entry
-// has braces, so that it lies in the slot of the entry.
+// TestNoKeyHasBracesOrSpace checks that no key contains braces or spaces except own keys of
+// entries. Redis Cluster hashes the text between braces to choose a slot, so these records lie in
+// the slot of their entry.
 func TestNoKeyHasBracesOrSpace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := keys().Draw(t, "key")

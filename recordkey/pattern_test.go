@@ -119,7 +119,8 @@ func TestGlobMatchesItselfOnly(t *testing.T) {
 	})
 }
 
-// Every pattern matches the keys that it should, whatever text it contains. SCAN may return more.
+// TestPatternsMatchTheirKeys checks that a pattern finds the keys that it selects, whatever text it
+// contains. SCAN may return more.
 func TestPatternsMatchTheirKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := keys().Draw(t, "key")
@@ -140,7 +141,8 @@ func TestPatternsMatchTheirKeys(t *testing.T) {
 	})
 }
 
-// miniredis parses patterns differently from Redis.
+// TestNaughtyPatternsOnMiniredis checks that patterns also work on miniredis, which parses them
+// differently from Redis.
 func TestNaughtyPatternsOnMiniredis(t *testing.T) {
 	ctx := context.Background()
 	server := miniredis.RunT(t)

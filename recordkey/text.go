@@ -2,7 +2,8 @@ package recordkey
 
 import "strings"
 
-// stackKeySize is the number of bytes that a key can have without a buffer on the heap.
+// stackKeySize is the size of the buffer on the stack in which keys are built. A longer key needs
+// one on the heap.
 const stackKeySize = 256
 
 // String returns the key as Redis stores it. For the zero Key it returns "invalid Key", which Parse
@@ -191,7 +192,8 @@ func parseOwn(s string, ns Namespace, at int) (Key, error) {
 	}
 }
 
-// parseOwnOfEntry parses the entry's key at the end of an own key: between braces, from offset at.
+// parseOwnOfEntry parses an own key of an entry. name holds its parts. The key of the entry stands
+// between braces, which begin at offset at.
 func parseOwnOfEntry(s string, ns Namespace, name string, at int) (Key, error) {
 	p := parser{in: s, at: at + 1 + len(ns.path), end: len(s) - 1}
 	if !strings.HasPrefix(s[at+1:], ns.path) || s[p.end] != '}' {
