@@ -15,7 +15,7 @@ const (
 	KindSRK                      // user/name:bob/~prk, the PRK of the entry with that name
 	KindTertiary                 // user/uid:9a4c/tags, other data of an entry
 	KindIndex                    // user/job:Cook/~prks, the PRKs of the entries with that job
-	KindOwn                      // ~/schema/user or ~/token/{user/uid:9a4c}, a record of the store itself
+	KindOwn                      // ~/schema/user or ~/token/{user/uid:9a4c}, of the store itself
 )
 
 // String returns the name of the kind for people: "PRK", "SRK", "tertiary key", "index key" or "own

@@ -70,8 +70,8 @@ func TestNamespaceErrors(t *testing.T) {
 	}
 }
 
-// TestNamespacesDoNotOverlap checks that the keys of a namespace begin with its prefix, and that the
-// keys of other namespaces do not.
+// TestNamespacesDoNotOverlap checks that the keys of a namespace begin with its prefix, and that
+// the keys of other namespaces do not.
 func TestNamespacesDoNotOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := crumbs().Draw(t, "a"), crumbs().Draw(t, "b")

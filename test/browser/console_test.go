@@ -13,8 +13,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// A console is an operator's desk: a browser that shows the console of `userdb serve`, and the
-// command line.
+// A console is a browser that shows the console of a running `userdb serve`, with the command to
+// look at and change the same store.
 type console struct {
 	*browser
 	program, store, schema string
@@ -49,7 +49,7 @@ func openConsole(t *testing.T, l window, scripts bool) *console {
 			}
 		}
 		go func() {
-			for lines.Scan() { // so that the service never blocks
+			for lines.Scan() { // read the log, or the service would block
 				continue
 			}
 		}()
@@ -72,7 +72,7 @@ func (d *console) userdb(stdin string, args ...string) string {
 	return string(out)
 }
 
-// createAccounts creates the accounts that the tasks use.
+// createAccounts creates Alice, who is a baker, and 30 cooks.
 func (d *console) createAccounts() {
 	d.t.Helper()
 	d.userdb(password+"\n", "create", "user", "uid=9a4c88dbc084", "name=Alice", "email=alice@example.com", "job=baker", "--tag", "vip", "--password-stdin")
@@ -87,7 +87,7 @@ func (d *console) createAccounts() {
 	d.userdb("", "import", file)
 }
 
-// setUp opens the link and creates the first operator.
+// setUp opens the set-up link and creates the first operator.
 func (d *console) setUp() {
 	d.t.Helper()
 	d.visit("/console/find")
@@ -104,12 +104,12 @@ func (d *console) setUp() {
 	d.onPage("This link is no longer valid")
 }
 
-// TestConsole carries out every task of the console in every kind of window, with and without
+// TestConsole carries out every task of the console in every kind of window, half of them without
 // scripts.
 func TestConsole(t *testing.T) {
 	for i, l := range windows {
 		for _, scripts := range []bool{false, true} {
-			// This runs each look once, and each width both with and without scripts.
+			// This runs each window once, and each width both with and without scripts.
 			if scripts != (i%2 == 0) {
 				continue
 			}
@@ -148,7 +148,7 @@ func (d *console) find() {
 	d.onPage("Alice", "They can sign in", "created the account")
 }
 
-// press submits the form of an action.
+// press presses the button of the form whose action ends with action, such as /disable.
 func (d *console) press(action string) {
 	d.t.Helper()
 	d.follow("pressing "+action, chromedp.Click(fmt.Sprintf("form[action$=%q] button", action), chromedp.ByQuery))
@@ -202,7 +202,8 @@ func (d *console) editAccount() {
 	d.editInternational()
 }
 
-// editInternational changes another field of an account whose address browsers would rewrite.
+// editInternational changes an account whose address browsers would rewrite in an input of type
+// email. A change of another field must leave the address as it is.
 func (d *console) editInternational() {
 	d.t.Helper()
 	const jo = "/console/types/user/a0b1c2d3e4f5"
@@ -315,7 +316,7 @@ func (d *console) signOutAndIn() {
 	d.onPage("Alice")
 }
 
-// waitForJob waits until a job has ended.
+// waitForJob waits until the job on the page has ended, and checks that the page contains words.
 func (d *console) waitForJob(words ...string) {
 	d.t.Helper()
 	for range 100 {
@@ -331,7 +332,7 @@ func (d *console) waitForJob(words ...string) {
 	d.onPage(heading, words...)
 }
 
-// TestConsoleByKeyboard does an operator's work without a mouse.
+// TestConsoleByKeyboard carries out the tasks of an operator without a mouse.
 func TestConsoleByKeyboard(t *testing.T) {
 	d := openConsole(t, windows[3], true)
 	d.createAccounts()
@@ -412,8 +413,8 @@ func (d *console) viewPagesByKeyboard() {
 	d.onPage("Status")
 }
 
-// maintainByKeyboard creates and revokes a key, imports, exports, checks and repairs. It chooses
-// the file without the keyboard, because that window is the system's.
+// maintainByKeyboard creates and revokes a key, imports, exports, checks and repairs. It does not
+// use the keyboard to choose the file, because that dialog belongs to the operating system.
 func (d *console) maintainByKeyboard() {
 	d.t.Helper()
 	d.choose("Keys")

@@ -1,6 +1,7 @@
-// Package browser tests the example webapp and the console in a real browser. It covers every task
-// and its wrong input, with the keyboard only, with and without scripts, on a phone and on a
-// desktop, in light and dark. axe-core checks the accessibility of every page.
+// Package browser tests the example webapp and the console in a real browser. It carries out every
+// task, also with wrong input and with only the keyboard. It does so with and without scripts, on a
+// phone and on a desktop, in light and dark colors. axe-core checks the accessibility of every
+// page.
 package browser
 
 import (
@@ -25,16 +26,16 @@ import (
 
 const password = "correct horse battery"
 
-// A browser is one Chromium window that shows a site of its own.
+// A browser is a Chromium window with the site that it shows, which no other test uses.
 type browser struct {
 	t          *testing.T
 	ctx        context.Context
-	base       string
-	mails      string
-	read       []string // mails that have been read
+	base       string   // the URL of the site
+	mails      string   // the folder to which the site writes its mails
+	read       []string // files of mails that have been read
 	windowName string   // of the window; names screenshots
 	axe        string   // the source of axe-core; if "", it checks no page
-	shots      int
+	shots      int      // number of screenshots
 
 	scripts bool // whether pages may run scripts
 }
@@ -48,7 +49,7 @@ type window struct {
 
 var windows = []window{{"phone-light", 360, "light"}, {"phone-dark", 360, "dark"}, {"desktop-light", 1280, "light"}, {"desktop-dark", 1280, "dark"}}
 
-// open opens a window. serve starts the site and sets its address.
+// open opens a window. serve starts the site and sets b.base.
 func open(t *testing.T, l window, scripts bool, serve func(b *browser)) *browser {
 	t.Helper()
 	chromium := ""
@@ -74,8 +75,8 @@ func open(t *testing.T, l window, scripts bool, serve func(b *browser)) *browser
 	t.Cleanup(stop)
 	b.ctx, stop = context.WithTimeout(ctx, 6*time.Minute)
 	t.Cleanup(stop)
-	// Cancel waits for the browser, which writes to its directory until it ends, and then removes
-	// it.
+	// The browser writes to its directory until it ends. Cancel waits for that, and then removes
+	// the directory.
 	t.Cleanup(func() { _ = chromedp.Cancel(b.ctx) })
 	b.run("opening the window",
 		emulation.SetDeviceMetricsOverride(l.width, 900, 1, l.width < 600),
@@ -139,7 +140,7 @@ func (b *browser) until(what, expression, want string) {
 	b.t.Fatalf("%s: %q, want %q:\n%s", what, got, want, text)
 }
 
-// onPage waits for a page with this heading and checks it.
+// onPage waits for a page with this heading, checks that it contains words, and calls checkPage.
 func (b *browser) onPage(heading string, words ...string) {
 	b.t.Helper()
 	b.until("heading", `document.querySelector("h1")?.textContent ?? ""`, heading)
@@ -153,8 +154,8 @@ func (b *browser) onPage(heading string, words ...string) {
 	b.checkPage(heading)
 }
 
-// checkPage checks the page with axe-core and checks that nothing is wider than the window. It also
-// takes a screenshot if SCREENSHOTS names a directory.
+// checkPage checks the page with axe-core, and checks that nothing is wider than the window and
+// that browsers rewrite no input. It also takes a screenshot if SCREENSHOTS names a directory.
 func (b *browser) checkPage(heading string) {
 	b.t.Helper()
 	var wide bool
@@ -204,7 +205,8 @@ func (b *browser) visit(path string) {
 	b.run("visiting "+path, chromedp.Navigate(path))
 }
 
-// submit fills in a form, whose inputs are named by their ids, and submits it.
+// submit fills in the form whose action begins with path, and submits it. fields holds pairs of the
+// id of an input and the text to type.
 func (b *browser) submit(path string, fields ...string) {
 	b.t.Helper()
 	form := fmt.Sprintf("form[action^=%q]", path)
@@ -216,8 +218,8 @@ func (b *browser) submit(path string, fields ...string) {
 	b.follow("sending "+form, chromedp.Click(form+" button", chromedp.ByQuery))
 }
 
-// wantProblem checks that a field has an error message that both people and assistive software
-// find.
+// wantProblem checks that an error message is shown for a field, and that it is marked for
+// assistive software.
 func (b *browser) wantProblem(field, text string) {
 	b.t.Helper()
 	var got string

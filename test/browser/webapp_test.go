@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// webapp starts the example.
+// webapp starts the example and sets b.base.
 func webapp(b *browser) {
 	b.t.Helper()
 	cmd := exec.Command(b.build("./examples/webapp"), "--listen", "127.0.0.1:0", "--mail", b.mails, "--admin", "root@example.com")
@@ -32,7 +32,7 @@ func webapp(b *browser) {
 	b.base = strings.TrimSpace(strings.TrimPrefix(line, "listening on"))
 }
 
-// link waits for the next mail and returns the link in it.
+// link waits for the next mail, which must be to this address, and returns the link in it.
 func (b *browser) link(to string) string {
 	b.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -56,8 +56,8 @@ func (b *browser) link(to string) string {
 	return ""
 }
 
-// linkAmong waits for two mails, one of them to another address, and returns the link in the mail
-// to the first address.
+// linkAmong waits for two mails, in any order, to the addresses to and other. It returns the link
+// in the mail to the first.
 func (b *browser) linkAmong(to, other string) (link string) {
 	b.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -89,7 +89,7 @@ func (b *browser) linkAmong(to, other string) (link string) {
 	return ""
 }
 
-// signUp creates an account and ends signed in.
+// signUp creates an account, which leaves the browser signed in.
 func (b *browser) signUp(address, name string) {
 	b.t.Helper()
 	b.visit("/signup")
@@ -118,7 +118,7 @@ func (b *browser) signOut() {
 	b.onPage("Welcome", "You are signed out.")
 }
 
-// TestFlows goes through the whole site, with wrong input in every form, in every kind of window.
+// TestFlows uses every page of the site, with wrong input in every form, in every kind of window.
 func TestFlows(t *testing.T) {
 	for _, l := range windows {
 		t.Run(l.name, func(t *testing.T) {

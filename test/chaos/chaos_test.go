@@ -28,19 +28,19 @@ import (
 const (
 	clients         = 6
 	epochLength     = 3 * time.Second
-	pauseTimeout    = time.Minute // for a client to finish its verb, or for a service to start
-	recheckInterval = 2 * time.Second
-	maxSilence      = 12 * time.Second
-	minOpsPerMinute = 100 // for each minute of the run; fewer succeeding operations fail it
+	pauseTimeout    = time.Minute      // for a client to finish its verb, or for a service to start
+	recheckInterval = 2 * time.Second  // between two reads of the raw records
+	maxSilence      = 12 * time.Second // without a line of output
+	minOpsPerMinute = 100              // operations that must succeed in each minute of the run
 )
 
-// A run is one run of the test.
+// A run holds the state of one run of TestChaos.
 type run struct {
 	t       *testing.T
 	ctx     context.Context
 	kind    string
 	seed    uint64
-	logs    string
+	logs    string // the log folder
 	started time.Time
 	events  *os.File
 
@@ -49,7 +49,7 @@ type run struct {
 	raw       map[*redistest.Server]*redis.Client
 	shards    []shard
 	client    redis.UniversalClient
-	openSlots map[int64]bool // half-open slots
+	openSlots map[int64]bool // half-open slots: those that are moving to another shard
 	db        *userdb.DB
 	users     *userdb.Type
 
@@ -64,7 +64,7 @@ type run struct {
 	files     map[string]string // paths of the history files, by client
 	lastPrint time.Time         // time of the last line of output
 	lastLog   string            // last line of the log
-	oldCuts   int               // connections that replaced clients had cut
+	oldCuts   int               // connections that the clients replaced since had cut
 
 	epoch       atomic.Int64 // epoch in progress; 0: clients pause
 	lastEpoch   int          // last epoch begun
@@ -196,7 +196,7 @@ func (r *run) process(i int) *process {
 	return r.processes[i]
 }
 
-// startClient starts client i. Its life counts its earlier processes.
+// startClient starts client i. life is the number of processes that were client i before.
 func (r *run) startClient(i, life int) {
 	o := config{Number: i, Life: life, Seed: r.seed, Kind: r.kind, Addrs: r.addrs(), Services: r.serviceAddrs, Key: r.key, Epoch: int(r.epoch.Load())}
 	o.History = filepath.Join(r.logs, "client-"+o.name()+".jsonl")
@@ -219,14 +219,14 @@ func (r *run) replaceClient(i int) {
 	r.startClient(i, p.Life+1)
 }
 
-// pauseProcess stops a process for a while, wherever it is in a verb.
+// pauseProcess stops a process for a while, even in the middle of a verb.
 func pauseProcess(p *process, hold time.Duration) {
 	p.signal(syscall.SIGSTOP)
 	time.Sleep(hold)
 	p.signal(syscall.SIGCONT)
 }
 
-// setEpoch makes all clients go on with epoch e.
+// setEpoch tells all clients to go on with epoch e.
 func (r *run) setEpoch(e int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

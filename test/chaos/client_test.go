@@ -29,9 +29,9 @@ import (
 // without it is the parent.
 const clientEnv = "USERDB_CHAOS_CLIENT"
 
-// A config tells a process what to be: a client, or a service.
+// A config says what a process is, a client or a service, and holds what it needs to know.
 type config struct {
-	Number, Life int // Life counts the processes that had the same number before
+	Number, Life int // Life is how many processes had the same number before
 	Seed         uint64
 	Kind         string // kind of store
 	Addrs        []string
@@ -44,8 +44,8 @@ type config struct {
 
 func (o config) name() string { return fmt.Sprintf("%d.%d", o.Number, o.Life) }
 
-// A client is the process that asks. It reads commands from its standard input, one on each line,
-// and exits at the end of the input.
+// A client is a process that asks the store random questions. It reads commands from its standard
+// input, one on each line, and exits at the end of the input.
 type client struct {
 	config
 	t     *testing.T
@@ -91,8 +91,8 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// openStore creates the history file, opens the pool of secrets, and opens the store, which it
-// tries again until it succeeds.
+// openStore creates the history file and opens the pool of secrets. Then it tries to open the store
+// until that succeeds.
 func (c *client) openStore(ctx context.Context) (err error) {
 	if c.rec.file, err = os.OpenFile(c.History, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return err
@@ -120,8 +120,8 @@ func (c *client) openStore(ctx context.Context) (err error) {
 	}
 }
 
-// withSkewedClock sets the clock of a process by its number: right, an hour ahead or an hour
-// behind.
+// withSkewedClock sets the clock of a process. Its number decides whether the clock is right, an
+// hour ahead or an hour behind.
 func withSkewedClock(db *userdb.DB, number int) (*userdb.DB, error) {
 	ahead := time.Duration(number%3-1) * time.Hour
 	return view.Reconfigure(db, func(c *view.Config) { c.OwnClock = func() time.Time { return time.Now().Add(ahead) } })
@@ -165,8 +165,8 @@ func (c *client) readCommands() {
 	os.Exit(0)
 }
 
-// waitForEpoch returns the epoch in progress. While there is none it tells the parent that the
-// client waits.
+// waitForEpoch returns the epoch in progress. If there is none, it tells the parent that the client
+// waits, and waits for one.
 func (c *client) waitForEpoch() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,9 +179,9 @@ func (c *client) waitForEpoch() int {
 	return c.epoch
 }
 
-// askRandom asks one random question, except that a swap consists of several. After some creates it
-// removes the tags at once, perhaps before they are in place. It ends some sessions before another
-// client can.
+// askRandom asks one random question. For a swap, it asks several. After some creates it removes
+// the tags at once, perhaps before they are in place. It ends some sessions as soon as they have
+// begun, before another client can.
 func (c *client) askRandom(ctx context.Context, epoch int) {
 	q := randomQuestion(c.rnd, c.tag)
 	c.must(c.addSecret(&q, epoch))
@@ -200,9 +200,9 @@ func (c *client) askRandom(ctx context.Context, epoch int) {
 	}
 }
 
-// addSecret adds to a question what it needs from elsewhere: the secret of a session, token or
-// invitation, or an idempotency key. If there is no such secret yet, the question becomes one that
-// gets a secret.
+// addSecret adds the secret of a session, token or invitation, or an idempotency key, to a question
+// that needs one. If the pool has no such secret yet, the question becomes one that returns a
+// secret.
 func (c *client) addSecret(q *question, epoch int) error {
 	if q.Verb == "once" {
 		q.Name = nameOf(epoch, c.rnd.IntN(names))
@@ -226,11 +226,11 @@ func (c *client) tag() string {
 	return fmt.Sprintf("%s.%d", c.name(), c.tags)
 }
 
-// timeouts are the lengths of contexts. Some end in the middle of a call.
+// timeouts lists the time limits of calls. Some are so short that they end in the middle of a call.
 var timeouts = []time.Duration{300 * time.Millisecond, 2 * time.Second, 2 * time.Second, 6 * time.Second}
 
-// ask records a question, asks it with a random time limit and spelling, and records the answer. It
-// adds a secret that it got to the pool.
+// ask records a question, asks it with a random time limit and spelling, and records the answer. If
+// the answer contains a secret, ask adds it to the pool.
 func (c *client) ask(ctx context.Context, epoch int, q question) answer {
 	most, how := timeouts[c.rnd.IntN(len(timeouts))], c.rnd.IntN(3)
 	n := c.rec.n
@@ -257,8 +257,8 @@ func (c *client) must(err error) {
 	}
 }
 
-// swap exchanges a value of two accounts in several verbs, each of which another client may
-// frustrate.
+// swap exchanges a value of two accounts with several verbs. Another client may come in between, so
+// that each of them can fail.
 func (c *client) swap(ctx context.Context, epoch, uid int) {
 	other := (uid + 1 + c.rnd.IntN(accounts-1)) % accounts
 	a, b := c.ask(ctx, epoch, question{Verb: "get", UID: uid}), c.ask(ctx, epoch, question{Verb: "get", UID: other})
@@ -271,8 +271,8 @@ func (c *client) swap(ctx context.Context, epoch, uid int) {
 	c.ask(ctx, epoch, question{Verb: "update", UID: uid, Change: "put", Field: i, Value: b.Facets[j]})
 }
 
-// resolves returns an error unless an identifier of an entry, in any field, and the UID find that
-// entry.
+// resolves returns an error unless both the UID of an entry and text, an identifier of the entry in
+// some field, find that entry.
 func resolves(ctx context.Context, users *userdb.Type, uid, text string) error {
 	for _, h := range []hints.Hint{hints.Any(text), hints.UID(uid)} {
 		e, err := users.Find(ctx, h)

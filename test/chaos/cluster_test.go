@@ -21,7 +21,7 @@ import (
 // A shard holds a master, and its replica if it has one.
 type shard struct{ nodes []*redistest.Server }
 
-// role returns what a node says about replication, or the error.
+// role returns the replication section of a node's INFO, or the text of the error.
 func role(node *redis.Client, r *run) string {
 	text, err := node.Info(r.ctx, "replication").Result()
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *run) failover(i int) {
 	leads := func(node *redis.Client) bool { return strings.Contains(role(node, r), "role:master") }
 	// For a moment both may say that they are the master.
 	for begin := time.Now(); !leads(replica) || leads(old); time.Sleep(20 * time.Millisecond) {
-		// After twice the time-out of a failover, Redis has given it up.
+		// After twice its time-out of a failover, Redis has certainly given up.
 		if time.Since(begin) > 11*time.Second {
 			r.log("a failover of shard %d was given up", i)
 			break
@@ -96,10 +96,10 @@ func (r *run) failover(i int) {
 	r.cluster.WaitReady()
 }
 
-// adoptOrphans gives the master of shard i the slots that a failover left without one. We saw Redis
-// 7.0 do that: the new master did not take over a slot that the old master had received shortly
-// before, and counted it as the old master's until that called itself a replica. The records of the
-// slot are at the new master, because they were replicated.
+// adoptOrphans gives the master of shard i the slots that a failover left without a master. We saw
+// Redis 7.0 do that. The old master had received a slot shortly before. The new master did not take
+// it over, but counted it as the old master's until that said that it was a replica. The records of
+// the slot are at the new master, because they were replicated.
 func (r *run) adoptOrphans(i int) {
 	master := r.raw[r.master(i)]
 	var orphans []int
@@ -132,7 +132,7 @@ func (r *run) adoptOrphans(i int) {
 	r.must(master.ClusterAddSlots(r.ctx, orphans...).Err())
 }
 
-// replicas returns how many nodes a node knows as replicas.
+// replicas returns how many replicas a node knows.
 func (r *run) replicas(node *redis.Client) (n int) {
 	for _, line := range r.nodes(node) {
 		if strings.Contains(line[2], "slave") {
@@ -148,8 +148,8 @@ type move struct {
 	from, to int // shards
 }
 
-// openSlot begins to move the slot of a key to another shard. It returns nil if the slot is already
-// moving.
+// openSlot begins to move the slot of a key to another shard: from now on the slot is half open. It
+// returns nil if the slot is already moving.
 func (r *run) openSlot(key string) *move {
 	slot, err := r.raw[r.cluster.Nodes[0]].ClusterKeySlot(r.ctx, key).Result()
 	r.must(err)
@@ -196,8 +196,8 @@ func (r *run) shardOf(slot int64) int {
 	return 0
 }
 
-// nodes returns the lines of CLUSTER NODES, each split into words. Slots begin with the ninth word;
-// the half-open ones are among them.
+// nodes returns the lines of CLUSTER NODES, each split into words. The slots of a node, half-open
+// ones included, are the words from the ninth.
 func (r *run) nodes(node *redis.Client) (lines [][]string) {
 	text, err := node.ClusterNodes(r.ctx).Result()
 	r.must(err)
@@ -252,8 +252,8 @@ func (r *run) waitForAgreement() {
 	r.t.Fatal(err)
 }
 
-// checkAgreement returns an error that shows two different views of the cluster, or nil if there is
-// one view.
+// checkAgreement returns an error that shows how two nodes disagree about which master serves which
+// slots, or nil if all agree.
 func (r *run) checkAgreement() error {
 	var first string
 	for _, node := range r.cluster.Nodes {
@@ -282,7 +282,7 @@ func TestAdoptOrphans(t *testing.T) {
 	r.must(err)
 	r.must(r.cluster.Client().Set(r.ctx, "k", "v", 0).Err())
 	i := r.shardOf(slot)
-	// The master comes first, because it would tell the others.
+	// The master comes first, because it would tell the others that it serves the slot.
 	for _, node := range slices.Concat([]*redistest.Server{r.master(i)}, r.cluster.Nodes) {
 		_ = r.raw[node].ClusterDelSlots(r.ctx, int(slot)).Err() // it may know already
 	}

@@ -95,7 +95,7 @@ func (r *run) healAndJudge(cycle int) {
 	}
 	r.must(r.dropLastEvents())
 	// After an even cycle the follower reads now, when its position is beyond the end of the feed.
-	// After an odd one it reads on when other events have been added behind its position.
+	// After an odd one it reads only when new events have been added.
 	if cycle%2 == 0 {
 		r.must(r.follower.read(r.ctx))
 	}
@@ -155,9 +155,9 @@ func (r *run) report(found []string) {
 	}
 }
 
-// readBack reads, while there are no faults, all accounts of an epoch, their tags and all values,
-// and sends each named request again. It also checks that each account is found by its own
-// identifiers.
+// readBack reads all accounts of an epoch, their tags and all values, and sends the request of each
+// idempotency key again. It is called while there are no faults. It also checks that each account
+// is found by its own identifiers.
 func (r *run) readBack(e int) (ops []op) {
 	c := r.caller(e)
 	for uid := range accounts {
@@ -181,10 +181,10 @@ func (r *run) readBack(e int) (ops []op) {
 	return ops
 }
 
-// caller returns the caller with which the parent itself asks.
+// caller returns a caller for the parent's own questions.
 func (r *run) caller(epoch int) caller { return caller{r.users, epoch, 0, r.serviceAddrs, r.key} }
 
-// checkSessions reports sessions that are listed although no client was given them.
+// checkSessions reports each listed session whose secret no client got.
 func (r *run) checkSessions(e int, ops []op) {
 	for uid := range accounts {
 		var ids []string
@@ -197,8 +197,8 @@ func (r *run) checkSessions(e int, ops []op) {
 	}
 }
 
-// touchAccounts changes each account of an epoch, because the next change of an account adds the
-// lines that a killed client left out of the feed.
+// touchAccounts changes each account of an epoch. If a killed client wrote a line of history but
+// did not add it to the feed, this next change of the account adds it.
 func (r *run) touchAccounts(e int) {
 	for uid := range accounts {
 		r.askUntilAnswered(r.caller(e), question{Verb: "tag", UID: uid, Tags: []string{fmt.Sprintf("end.%d.%d", e, uid)}})
@@ -224,9 +224,9 @@ func (r *run) askUntilAnswered(c caller, q question) (o op) {
 	}
 }
 
-// rawDamage returns a function that reads all records and describes what is wrong with them,
-// inherited tags included. ops are the operations by epoch; repaired says that leftovers also
-// count.
+// rawDamage returns a function that reads all records and describes what is wrong with them, tags
+// inherited from a deleted account included. ops holds the operations by epoch. If repaired is set,
+// leftovers of interrupted verbs also count.
 func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error) {
 	return func() ([]string, error) {
 		begin := now()
@@ -238,7 +238,7 @@ func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error
 		for e, of := range ops {
 			for uid := range accounts {
 				name := "user/uid:" + uidOf(e, uid)
-				// No live entry, or its tags are not in place yet.
+				// There is no such entry, or its tags are not in place yet.
 				if all[name].hash["~isa"] == "" || all[name].hash["~fill"] != "" {
 					continue
 				}
@@ -281,8 +281,8 @@ func (r *run) finish(n *nemesis, minutes float64) {
 		repairs, r.progress(), n.done, cuts, sortedCounts(r.ok))
 }
 
-// maxRepairs is how many repairs may be needed: a repair leaves alone what a killed client may
-// still be working on, and the next one repairs it.
+// maxRepairs is how many repairs may be needed. A repair leaves alone what looks as if a client,
+// even one that was killed, were still working on it; the next one repairs that.
 const maxRepairs = 4
 
 // check runs check.Run and returns the errors that it found.
@@ -296,7 +296,7 @@ func (r *run) check(repair bool) (problems []string) {
 	return problems
 }
 
-// checkCoverage fails a run in which too little happened for it to prove anything.
+// checkCoverage fails a run in which too little happened to prove anything.
 func (r *run) checkCoverage(n *nemesis, cuts int, minutes float64) {
 	good := 0
 	for _, verb := range []string{"create", "update", "delete", "find", "get", "password", "login", "disable", "enable", "tag", "replace", "tags", "begin", "check", "end", "endid", "endall", "issue", "redeem", "invite", "accept", "once"} {

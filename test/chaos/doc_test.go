@@ -24,15 +24,16 @@
 //     entry, however often its request is sent.
 //   - A follower in the parent process, which reads the feed all the time.
 //   - The nemesis, also in the parent. It kills masters, services and clients, and stops them for
-//     a while; fails over; moves slots and leaves them half open; loses requests and replies;
-//     makes servers refuse commands; and stops a master while a crowd of calls needs it.
+//     a while; fails over; moves slots and leaves them half open, which means that the move has
+//     begun but not ended; loses requests and replies; makes servers refuse commands; and stops
+//     a master while a crowd of calls needs it.
 //
 // # Cycles and epochs
 //
 // A run consists of cycles, and a cycle of epochs. Each epoch has its own accounts and values, so
 // its history is short and begins with an empty store. After each cycle the nemesis has repaired
 // what it broke and all clients pause. Then the epochs are judged and the raw records are read. A
-// run has at least as many cycles as it takes for each kind of step to come once.
+// run has at least as many cycles as it takes to carry out each kind of step once.
 //
 // # What is judged
 //
@@ -47,17 +48,19 @@
 //   - Sessions, tokens and invitations: none works after its end. No token or invitation works
 //     twice. None is rejected unless somebody ended it. No session is listed if its start was
 //     refused.
-//   - Names: all requests with the same idempotency key make one entry. When all faults are
-//     repaired, the request is answered by both services, though one clock is ahead and the other
-//     behind.
-//   - Waits: no call goes on for more than two seconds after its context ended. Calls that hash a
-//     password are excepted.
-//   - Lines: each operation is an actor of its own. Every acknowledged change has exactly one line
-//     in the feed, and no other operation has any. The lines of a live account are those of its
-//     history, in the same order. A line may be missing because a client was killed or a server
-//     refused to write it; then the next change or a repair of the account must add it.
-//   - The follower gets each event once, also after the newest events were deleted from the feed,
-//     whether it reads before or after others were added.
+//   - Idempotency keys: all requests with the same key make one entry. When all faults are
+//     repaired, both services answer the request, though the clock of one is ahead and that of the
+//     other behind.
+//   - Time limits: no call goes on for more than two seconds after its context ended, except calls
+//     that hash a password.
+//   - Lines: a change of an account writes a line of its history, which is also added to the feed
+//     of all accounts. Each operation is an actor of its own, so its lines can be told apart. Every
+//     acknowledged change has exactly one line in the feed, and no other operation has any. For an
+//     account that exists, the feed has the lines of its history, in the same order. A line may be
+//     missing because a client was killed or a server refused to write it; then the next change
+//     or a repair of the account must add it.
+//   - The follower gets each event once, even if the newest events are deleted from the feed, as
+//     by a failover, and whether it then reads before or after new ones are added.
 //   - Raw records (raw_test.go), read with plain commands and parsed by code that shares nothing
 //     with the project: the invariants I1, I2 and I3, and tags again. Damage counts only if it is
 //     still there when the records are read again.
@@ -82,13 +85,13 @@
 //   - There is no failover while a slot is half open, because Redis 7.0 does not tell replicas
 //     which slots are migrating. A slot that a failover leaves without a master is given to the
 //     new master.
-//   - A server whose disk is full leaves part of a transaction in its file. Redis 7.0 carries out
-//     that part not at the next start but at the one after it. So the nemesis cuts the file after
-//     the last complete transaction.
+//   - A server whose disk is full leaves part of a transaction in its file. Redis 7.0 ignores that
+//     part at its next start, but carries it out at the start after that. So the nemesis cuts the
+//     file after the last complete transaction.
 //   - MIGRATE runs while both masters are up, with a time-out that is never reached. A MIGRATE
-//     that breaks off leaves a copy at the target. That copy would be served after the source's
-//     was deleted, so an acknowledged delete would be lost. So a failed MIGRATE ends the run as a
-//     fault of the test, not as a violation.
+//     that breaks off leaves a copy at the target. If the record were then deleted at the source,
+//     the copy would still be served, and an acknowledged delete would be lost. So a failed
+//     MIGRATE ends the run as a fault of the test, not as a violation.
 //
 // # Reading a failure
 //
@@ -106,11 +109,11 @@
 //
 // # What it can find
 //
-// We put in each of these bugs by hand, and a run found each within a minute, most of them in the
-// first cycle: a commit that does not compare ~fence; claims that ignore the other fields; a
-// takeover that does not fence; a delete that unlinks the entry before it writes the tombstone; a
-// delete that leaves tertiary records. The judge and the reader of raw records have tests of their
-// own, which run with all other tests (TestJudge, TestLines, TestRaw).
+// We added each of these bugs to the code, and a run found each within a minute, most of them in
+// the first cycle: a commit that does not compare ~fence; claims that ignore the other fields; a
+// takeover that does not set the fence; a delete that removes the entry before it writes the
+// tombstone; a delete that leaves tertiary records. The judge and the reader of raw records have
+// tests of their own, which run with all other tests (TestJudge, TestLines, TestRaw).
 //
 // # Repeating a run
 //

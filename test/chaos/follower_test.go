@@ -16,16 +16,16 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A follower reads the feed from its beginning, during the whole run.
+// A follower reads the feed of all events from its beginning, during the whole run.
 type follower struct {
 	db *userdb.DB
 
 	mu     sync.Mutex
 	after  string
 	events map[string][]eventLine // by account
-	ids    map[string]bool
-	wrong  []string
-	gaps   int
+	ids    map[string]bool        // of all events read
+	wrong  []string               // violations not yet taken
+	gaps   int                    // pages that reported a gap in the feed
 }
 
 func newFollower(db *userdb.DB) *follower {
@@ -39,7 +39,7 @@ func (f *follower) follow(ctx context.Context) {
 	}
 }
 
-// read reads the feed to its end, and notes each event that comes a second time.
+// read reads the feed to its end, and records a violation for each event that it read before.
 func (f *follower) read(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,9 +113,9 @@ const (
 	repairTime = time.Minute
 )
 
-// judgeFeed compares the feed with the histories of the accounts of an epoch and with what was
-// asked. It waits until the feed is complete, and repairs the accounts if that takes long: a repair
-// adds the lines that a killed process left out or a server refused.
+// judgeFeed compares the feed with the histories of the accounts of an epoch and with its
+// operations. It waits until the feed is complete. If that takes longer than feedTime, it repairs
+// the accounts: a repair adds the lines that a killed process left out or a server refused.
 func (r *run) judgeFeed(e int, ops []op) (violations []string) {
 	repaired := false
 	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
@@ -153,7 +153,8 @@ func (r *run) repairEach(e int, ops []op, why string) {
 	}
 	r.log("epoch %d: repairing %q, for %s", e, uids, why)
 	var group errgroup.Group
-	// At the same time, because each repair looks several times, with pauses.
+	// Repair all accounts at the same time, because each repair reads its account several times,
+	// with pauses.
 	for _, uid := range uids {
 		group.Go(func() error {
 			for _, err := range check.Run(r.ctx, r.db, check.Options{Only: hints.UID(uid).Of("user"), Repair: true}) {

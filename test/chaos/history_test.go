@@ -22,7 +22,7 @@ const (
 // fields are the secondary fields of an account. Any value may be in any of them.
 var fields = [3]string{"email", "name", "nick"}
 
-// Facets hold the values of an account, by field: 0 for no value, -1 for one that does not belong
+// facets holds the values of an account, by field: 0 for no value, -1 for one that does not belong
 // to the epoch.
 type facets [len(fields)]int8
 
@@ -30,7 +30,7 @@ type facets [len(fields)]int8
 type question struct {
 	Verb     string   `json:"verb"` // one of verbs, or once, swap and the like
 	UID      int      `json:"uid"`
-	Facets   facets   `json:"facets"`           // for create
+	Facets   facets   `json:"facets"`           // for create; see facets
 	Change   string   `json:"change,omitempty"` // for update: put, drop, move or exchange
 	Field    int      `json:"field"`            // for update and find; -1 finds in any field
 	To       int      `json:"to"`               // for move and exchange
@@ -48,22 +48,22 @@ type question struct {
 //   - taken: another account has a value, or the UID is in use
 //   - absent: there is no such account, value or secret
 //   - refused: nothing was written, because the store was unavailable or attempts were throttled
-//   - conflict: nothing was written, because other writes came in between
-//   - unknown: it may have been carried out, or may still be
+//   - conflict: nothing was written, because another client wrote at the same time
+//   - unknown: the verb may have taken effect, or may still do so
 //   - denied: the login failed
 //   - odd: an answer that is not documented
 type answer struct {
-	What   string   `json:"what"`             // see above
+	What   string   `json:"what"`             // one of the words above
 	Fields []string `json:"fields,omitempty"` // those that are taken
 	// UID is the account that was found, -1 if none was, -2 if it belongs to another epoch.
 	UID int `json:"uid"`
-	// Facets are those of the entry that was written or found, or, for taken, those that were asked
-	// for.
+	// Facets are those of the entry that was written or found. If What is taken, they are those
+	// that the caller wanted to write.
 	Facets   facets   `json:"facets"`
 	Disabled bool     `json:"disabled,omitempty"`
 	Tags     []string `json:"tags,omitempty"`
-	Secret   string   `json:"secret,omitempty"` // that the call returned
-	// ID is that of a session, or of an entry that is not one of the accounts.
+	Secret   string   `json:"secret,omitempty"` // the secret that the call returned
+	// ID is the ID of a session, or the UID of an entry that is not one of the accounts.
 	ID   string `json:"id,omitempty"`
 	Text string `json:"text,omitempty"` // of the error
 	// Late is how many milliseconds the call went on after its context ended, or 0 for less than

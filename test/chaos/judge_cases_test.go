@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// sequence returns a history in which the operations follow one another, each with times from its
-// position.
+// sequence returns a history in which the operations follow one another. Each ends before the next
+// one begins, unless its answer is unknown: then it never ends.
 func sequence(ops ...op) []op {
 	for i := range ops {
 		ops[i].N = i
@@ -85,8 +85,8 @@ func taken(o op, fields ...string) op {
 	return o
 }
 
-// TestJudge gives the judge possible and impossible histories. A violation that the judge cannot
-// see here it cannot see in a run.
+// TestJudge checks that the judge accepts possible histories, and finds what is wrong with
+// impossible ones.
 func TestJudge(t *testing.T) {
 	one, two := facets{1, 0, 0}, facets{0, 1, 0}
 	for _, tt := range []struct {
@@ -147,7 +147,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestLines gives the judge lines of a feed and of histories, correct ones and wrong ones.
+// TestLines checks that the judge accepts correct lines of a feed and of histories, and finds wrong
+// ones.
 func TestLines(t *testing.T) {
 	ops := sequence(create(0, facets{}, "ok"), put(0, 0, 1, "refused", facets{}), remove(0, "unknown"))
 	line := func(i int, kind string) eventLine { return eventLine{"e1-0", ops[i].who(), kind} }
@@ -183,7 +184,7 @@ func TestLines(t *testing.T) {
 		t.Errorf("a token that was issued twice: got %q", got)
 	}
 	crossed := sequence(begin(0, "s"), using("endid", 0, "s", "absent"), using("check", 0, "s", "absent"), remove(0, "ok"))
-	// Its reply was lost; when it was sent again the account was gone.
+	// The reply to the endid was lost, and when it was sent again the account was gone.
 	crossed[1].End = crossed[3].End + 1
 	if got := secretViolations(crossed); len(got) != 0 {
 		t.Errorf("the end of a session crossed by a delete: got %q", got)
@@ -208,7 +209,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestShrink checks that little more than the contradiction is left of a long history.
+// TestShrink checks that shrink leaves little more of a long history than the operations that
+// contradict each other.
 func TestShrink(t *testing.T) {
 	one := facets{1, 0, 0}
 	ops := []op{create(0, one, "ok")}

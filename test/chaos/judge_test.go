@@ -73,12 +73,12 @@ func checkLinear(m porcupine.Model, ops []op) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(m, all, patience)
 }
 
-// shrink returns a part of a history that no order explains, as short as possible. It leaves out
-// the operations after the moment at which the history became impossible, because nothing later can
-// make it possible. It leaves out the operations before some moment if the rest is impossible
-// whatever they did. And it leaves out each operation that changes nothing and is not needed to
-// show the contradiction. A write that ended stays: without it, what follows would be wrong only
-// because of the cut.
+// shrink returns a short part of a history, ops, that no order explains. It leaves out the
+// operations after the moment at which the history became impossible, because nothing later can
+// make it possible. It leaves out the operations before the last moment from which the rest is
+// impossible whatever they did. And it leaves out each read or failed write without which the part
+// is still impossible. It keeps all other writes: without one of them, later answers might be wrong
+// only because it is missing.
 func shrink(m model, ops []op) []op {
 	moments := []int64{0}
 	for _, o := range ops {
@@ -102,8 +102,8 @@ func shrink(m model, ops []op) []op {
 	return short
 }
 
-// lastIndex returns the index of the last moment at which is holds, if it holds at all earlier
-// ones, or -1 if it holds at none.
+// lastIndex returns the index of the last moment for which is returns true, or -1 if there is none.
+// is must return true for all moments before that one.
 func lastIndex(moments []int64, is func(int64) bool) int {
 	return sort.Search(len(moments), func(i int) bool { return !is(moments[i]) }) - 1
 }
@@ -136,9 +136,9 @@ func partSince(ops []op, moment int64) (part []op) {
 	return part
 }
 
-// cutUnless returns an operation as it is if it lies completely within a part of a history.
-// Otherwise it makes the outcome of a write unknown, and reports false for an operation that
-// changes nothing, because the part can do without it.
+// cutUnless returns an operation unchanged if it lies completely within a part of a history.
+// Otherwise it makes the outcome of a write unknown. For an operation that changes nothing it
+// returns false, because the part does not need it.
 func cutUnless(o op, complete bool) (op, bool) {
 	if !complete && changesNothing(o) {
 		return o, false

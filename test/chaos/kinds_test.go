@@ -73,7 +73,7 @@ func (r *run) waitReady() {
 	}
 }
 
-// connect returns a Redis client for a store. If dial is nil it dials as usual.
+// connect returns a Redis client for a store. It dials with dial or, if that is nil, as usual.
 func connect(kind string, addrs []string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) redis.UniversalClient {
 	switch kind {
 	case kindCluster:
@@ -99,8 +99,9 @@ func onMasters(ctx context.Context, c redis.UniversalClient, f func(context.Cont
 	return f(ctx, c)
 }
 
-// switchOver makes Sentinels promote the replica. Meanwhile nobody can write: the old master holds
-// writes back from before the replica has all of them until it is a replica itself.
+// switchOver makes the Sentinels promote the replica. No write is lost: it pauses writes at the old
+// master, waits until the replica has all of them, and ends the pause only when the old master is a
+// replica itself.
 func (r *run) switchOver() {
 	r.waitReady()
 	old, next := r.raw[r.master(0)], r.raw[r.replica(0)]
@@ -122,7 +123,7 @@ func (r *run) switchOver() {
 func offset(info string) string {
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		// A replica has both, its own first.
+		// A replica prints both, its own offset first.
 		if name == "slave_repl_offset" || name == "master_repl_offset" {
 			return value
 		}
@@ -130,7 +131,7 @@ func offset(info string) string {
 	return ""
 }
 
-// waitUntil waits for something that the servers do by themselves.
+// waitUntil waits until is returns true, which the servers must bring about by themselves.
 func (r *run) waitUntil(what string, is func() bool) {
 	for begin := time.Now(); !is(); time.Sleep(20 * time.Millisecond) {
 		if r.ctx.Err() != nil {

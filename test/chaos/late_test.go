@@ -22,9 +22,9 @@ const (
 // a busy machine.
 var hashing = []string{"create", "login", "password"}
 
-// A pulse measures the time for which its process runs, in beats. It stands still while the nemesis
-// has stopped the process or a busy machine does not run it, so that no call counts as late because
-// of that.
+// A pulse measures the time during which its process runs, in beats. It does not advance while the
+// nemesis has stopped the process or a busy machine does not run it, so that no call counts as late
+// because of that.
 type pulse struct{ beats atomic.Int64 }
 
 func newPulse() *pulse {
@@ -50,15 +50,15 @@ func (p *pulse) timeCall(ctx context.Context, most time.Duration, call func(cont
 	return 0
 }
 
-// A crowd is many goroutines that change accounts of their own at once. While a server keeps
-// silent, the lines of what they do fill every queue for the feed.
+// A crowd consists of many goroutines, each of which changes an account of its own. While a server
+// does not answer, the lines of these changes fill every queue for the feed.
 const (
 	crowdSize    = 64
 	crowdTimeout = 500 * time.Millisecond // time limit of each call
 )
 
-// crowd runs a crowd for the time hold, and tells the parent of each call that goes on after its
-// context ended.
+// crowd runs a crowd for the time hold. It tells the parent about each call that goes on for longer
+// than grace after its context ended.
 func (c *client) crowd(ctx context.Context, hold time.Duration) {
 	<-c.opened
 	ctx, cancel := context.WithTimeout(ctx, hold)
@@ -89,5 +89,5 @@ func (c *client) changeInCrowd(ctx context.Context, uid string, n int) {
 	if n%2 == 1 {
 		change = c.users.Disable
 	}
-	_ = change(ctx, hints.UID(uid)) // the judge looks at other accounts
+	_ = change(ctx, hints.UID(uid)) // nobody judges these accounts
 }

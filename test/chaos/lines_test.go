@@ -7,20 +7,21 @@ import (
 	"slices"
 )
 
-// An eventLine holds what is compared of a line of the history or of an event of the feed.
+// An eventLine holds the parts of a line of history, or of an event in the feed, that are compared.
 type eventLine struct {
 	UID  string
 	Who  string
 	Kind string
 }
 
-// lineBounds returns how many lines an operation must leave at least, and may leave at most.
+// lineBounds returns the least and the greatest number of lines that an operation may have in the
+// feed.
 func (o op) lineBounds() (least, most int) {
 	switch o.Ask.Verb {
 	case "find", "get", "tags", "check", "invite", "once":
 		return 0, 0
 	case "login":
-		// It changes nothing. If the feed cannot take the event, the log has it.
+		// A login changes nothing. If its event cannot be added to the feed, it is only logged.
 		return 0, 1
 	}
 	switch o.Answer.What {
@@ -35,10 +36,11 @@ func (o op) lineBounds() (least, most int) {
 	return 0, 0
 }
 
-// mayCross reports whether d may have taken effect in the middle of o, which is several commands on
-// a cluster, or is sent again after a lost reply. It is false unless d is a delete or, if o starts
-// a session, anything that ends all sessions. If d came before o wrote its line, o found nothing to
-// write a line about. If d came after it, o may answer that the account is gone.
+// mayCross reports whether d may have taken effect in the middle of o. That can happen because o
+// consists of several commands on a cluster, or was sent again after a lost reply. mayCross returns
+// false unless d is a delete or, if o started a session or issued a token, anything that ends
+// sessions or tokens of the account. If d took effect before o wrote its line, o has no line. If d
+// took effect afterwards, o may answer that the account is gone.
 func (o op) mayCross(d op) bool {
 	after := []string{"delete"}
 	switch o.Ask.Verb {
@@ -79,9 +81,9 @@ func lineViolations(ops []op, events []eventLine) (violations []string) {
 	return violations
 }
 
-// feedDifference describes how the feed differs from the history of a live account, or returns ""
-// if it does not. The history begins with the create that made the account, so earlier events do
-// not count.
+// feedDifference describes how the feed differs from the history of an account that exists, or
+// returns "" if it does not. The history begins with the create that made the account, so earlier
+// events with the same UID do not count.
 func feedDifference(history, events []eventLine) string {
 	events = slices.DeleteFunc(slices.Clone(events), func(l eventLine) bool {
 		return slices.Contains([]string{"login", "login_failed", "throttle", "repair"}, l.Kind)
@@ -98,8 +100,8 @@ func feedDifference(history, events []eventLine) string {
 	return fmt.Sprintf("the feed differs from the history. History:\n    %v\n  Feed:\n    %v", history, events)
 }
 
-// Limits of the history of an account. It keeps at most historyLimit lines. If there are more,
-// older lines leave, but never one of the newest historyKept.
+// Limits of the history of an account. It keeps at most historyLimit lines. If there are more, some
+// are dropped, but never one of the newest historyKept.
 const (
 	historyLimit = 100
 	historyKept  = 30

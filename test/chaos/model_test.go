@@ -8,10 +8,11 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// reads are the verbs that change nothing.
+// reads lists the verbs that change nothing.
 var reads = []string{"find", "get", "login", "tags", "check"}
 
-// about reports whether an operation concerns an account: it names the account or found it.
+// about reports whether an operation concerns an account, because it names the account or, for find
+// and login, found it.
 func (o op) about(uid int) bool {
 	if o.Ask.Verb == "find" || o.Ask.Verb == "login" {
 		return o.Answer.What == "ok" && o.Answer.UID == uid
@@ -28,8 +29,8 @@ type account struct {
 	disabled bool
 }
 
-// apply returns the account after a verb took effect, and whether the verb is possible: a create
-// needs an account that does not exist, all others one that does.
+// apply returns the account after a verb took effect, and whether the verb can succeed: for a
+// create the account must not exist, for all others it must.
 func (a account) apply(q question) (account, bool) {
 	if q.Verb == "create" {
 		return account{live: true, facets: q.Facets, password: q.Password}, !a.live
@@ -67,8 +68,8 @@ func (f facets) changed(q question) facets {
 	return f
 }
 
-// next returns the states in which the account may be after an operation, none if the answer cannot
-// be true.
+// next returns the possible states of the account after an operation. It returns none if the answer
+// cannot be true.
 func (a account) next(o op) []any {
 	after, can := a.apply(o.Ask)
 	switch o.Answer.What {
@@ -127,7 +128,8 @@ func (f facets) mask(v int8) (m uint8) {
 	return m
 }
 
-// holderOf returns the holder of a value, nobody if mask has no field.
+// holderOf returns the account uid as the holder of a value in the fields of mask, or nobody if
+// mask is 0.
 func holderOf(uid int, mask uint8) holder {
 	if mask == 0 {
 		return nobody
@@ -135,8 +137,8 @@ func holderOf(uid int, mask uint8) holder {
 	return holder{uid, mask}
 }
 
-// next returns the possible holders of value v after an operation, none if the answer cannot be
-// true.
+// next returns the possible holders of value v after an operation. It returns none if the answer
+// cannot be true.
 func (h holder) next(v int8, o op) []any {
 	q, what := o.Ask, o.Answer.What
 	switch {
@@ -164,7 +166,7 @@ func (h holder) next(v int8, o op) []any {
 	return []any{h}
 }
 
-// afterRead returns the holder after a read, none if the read saw another one.
+// afterRead returns the holder after a read, or none if the read saw another holder.
 func (h holder) afterRead(v int8, o op) []any {
 	m := o.Answer.Facets.mask(v)
 	if o.Ask.Verb != "tags" && (m != 0 && h != holder{o.Answer.UID, m} || m == 0 && h.uid == o.Answer.UID) {
@@ -173,7 +175,8 @@ func (h holder) afterRead(v int8, o op) []any {
 	return []any{h}
 }
 
-// afterWrite returns the holder after a write that succeeded, none if the write should have failed.
+// afterWrite returns the holder after a write that succeeded, or none if the write should have
+// failed.
 func (h holder) afterWrite(v int8, o op) []any {
 	q := o.Ask
 	m := o.Answer.Facets.mask(v)
@@ -191,8 +194,8 @@ func (h holder) afterWrite(v int8, o op) []any {
 	return []any{h}
 }
 
-// afterUnknown returns the possible holders after a write took effect that has no known answer, so
-// that only its question says what it may have done.
+// afterUnknown returns the possible holders after a write without an answer, if it took effect.
+// They follow only from the question.
 func (h holder) afterUnknown(v int8, q question) []any {
 	switch {
 	case q.Verb == "create" && h == nobody:
@@ -217,8 +220,8 @@ func (h holder) afterUnknown(v int8, q question) []any {
 	return after
 }
 
-// A model returns the state machine that porcupine checks a history against. It begins with an
-// empty store, or, for a part of a history, in any state.
+// A model returns the state machine against which porcupine checks a history. The state machine
+// begins with an empty store or, if anything is set, in any state, as a part of a history does.
 type model func(anything bool) porcupine.Model
 
 // accountModel returns the model of one account.
@@ -253,8 +256,8 @@ func valueModel(v int8) model {
 	}
 }
 
-// modelOf returns a model that begins in one of some states. An operation may have several next
-// states, or none if its answer cannot be true.
+// modelOf returns a state machine that begins in one of the states in begin. next returns the
+// states that may follow an operation, or none if its answer cannot be true.
 func modelOf(begin []any, next func(s any, o op) []any) porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Init:  func() []any { return begin },

@@ -11,8 +11,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// chaosSchema returns a schema with three fields. Any value may be in any of them, and case does
-// not matter. Processes whose hashes have different costs replace each other's hash at every login.
+// chaosSchema returns a schema with three secondary fields with the fold casefold. cost is the
+// bcrypt cost. Clients use different costs, so that a login replaces a hash that another client
+// wrote.
 func chaosSchema(cost int) schema.Schema {
 	secondary := schema.Field{Role: schema.RoleSecondary}
 	return schema.Schema{Types: map[string]schema.Type{"user": {
@@ -25,8 +26,8 @@ func chaosSchema(cost int) schema.Schema {
 
 func uidOf(epoch, uid int) string { return fmt.Sprintf("e%d-%d", epoch, uid) }
 
-// spelling returns one of the spellings of a value; all of them are the same value. The text
-// contains characters that keys escape.
+// spelling returns one of three texts with the same canonical form, which stand for value v. They
+// contain characters that keys escape.
 func spelling(epoch int, v int8, how int) string {
 	text := fmt.Sprintf("value %c/%d+{x}: y", 'a'+v-1, epoch)
 	switch how {
@@ -41,7 +42,8 @@ func spelling(epoch int, v int8, how int) string {
 // canonical returns the canonical form of such a text.
 func canonical(text string) string { return strings.Join(strings.Fields(strings.ToLower(text)), " ") }
 
-// valueOf returns which value of an epoch a text is, 0 for an empty text and -1 for any other.
+// valueOf returns the value of an epoch that a text stands for, 0 for an empty text and -1 for any
+// other text.
 func valueOf(epoch int, text string) int8 {
 	if text == "" {
 		return 0

@@ -21,8 +21,10 @@ type step struct {
 	hold   time.Duration // how long it lasts
 	// inside is the kind of a step that is carried out while slots are half open; "" for none.
 	inside string
-	n      int    // number of replies or requests that are lost, or milliseconds of delay
-	text   string // only commands that contain it lose their replies or requests
+	// n is the number of replies or requests to lose, the delay in milliseconds, or the space left
+	// on the disk in units of 64 bytes.
+	n    int
+	text string // only commands that contain it lose their replies or requests
 
 	command string // command that a server refuses
 }
@@ -55,21 +57,21 @@ func (s step) String() string {
 	return fmt.Sprintf("%s %d for %v", s.kind, s.client, s.hold)
 }
 
-// kinds are the kinds of step. A kind that is listed twice comes twice as often.
+// kinds lists the kinds of step. A kind that is listed twice is chosen twice as often.
 var kinds = []string{
 	"kill", "kill", "stop", "stop", "failover", "failover", "move", "move", "move", "move", "move",
 	"replies", "replies", "requests", "cut", "delay", "kill-client", "kill-client", "stop-client", "stop-client",
 	"forbid", "forbid", "forbid", "fill", "disk", "kill-service", "stop-service", "crowd",
 }
 
-// insideKinds are the kinds of step that may come while slots are half open. A failover may not;
-// see the package comment.
+// insideKinds lists the kinds of step that the nemesis may carry out while slots are half open. A
+// failover is not among them; see the package comment.
 var insideKinds = []string{"", "", "kill", "stop", "replies", "kill-client", "stop-client", "delay"}
 
-// texts select the commands whose requests or replies are lost. All scripts contain evalsha. The
-// others are names that only some scripts contain.
+// texts lists texts that select the commands whose requests or replies are lost. Every call of a
+// script contains evalsha. The others are names that only some calls contain.
 var (
-	// rareTexts occur in few commands.
+	// rareTexts lists those that occur in few commands.
 	rareTexts = []string{"session_start", "session_end", "session_end", "issue", "redeem"}
 	texts     = append([]string{"evalsha", "create", "update", "delete"}, rareTexts...)
 )
@@ -108,7 +110,7 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 		case "stop-client", "stop":
 			s.hold += tenths(0, 15)
 		case "forbid":
-			s.hold += tenths(5, 15) // long enough for most verbs to meet the refusal
+			s.hold += tenths(5, 15) // long enough for the server to refuse most verbs
 		}
 		steps = append(steps, s)
 	}
@@ -124,10 +126,10 @@ func supported(kind string, steps []string) []string {
 
 const (
 	stepsOfCycle = 6
-	// firstOfCycle is how many steps of a cycle come from firstSteps, until all have come.
+	// firstOfCycle is how many steps of a cycle are taken from firstSteps, until all were taken.
 	firstOfCycle = 4
-	// crowdHold is the least time for which a crowd meets a silent master. Calls that wait for it
-	// are late by then.
+	// crowdHold is the least time for which the master does not answer a crowd. It is so long that
+	// calls that wait for the master are late.
 	crowdHold = 5 * time.Second
 )
 

@@ -11,7 +11,7 @@ import (
 	"os"
 )
 
-// A secret belongs to a session, a token or an invitation that some client got.
+// A secret is the secret of a session, a token or an invitation that some client got.
 type secret struct {
 	Kind   string // verb that returned it
 	Epoch  int
@@ -20,8 +20,8 @@ type secret struct {
 	ID     string // of a session
 }
 
-// A pool holds the secrets that all clients got, so that a client uses what another one got. It is
-// a file to which all append and of which each reads what is new.
+// A pool holds the secrets that all clients got, so that a client can use those of another. It is a
+// file. All clients append to it, and each reads what the others have added.
 type pool struct {
 	file *os.File
 	in   *bufio.Reader

@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// runEnv is an environment variable that all processes of a run have, clients and servers alike,
-// with the log folder as its value.
+// runEnv is an environment variable by which checkLeftovers recognizes the processes of a run, both
+// clients and servers. Its value is the log folder.
 const runEnv = "USERDB_CHAOS_RUN"
 
 // A process is the parent's view of a client or service.
@@ -33,11 +33,12 @@ type process struct {
 
 	mu   sync.Mutex
 	cuts int
-	late []string // violations that its crowd reported
+	late []string // violations about calls of its crowd
 }
 
-// starter returns a channel of jobs that one operating system thread carries out. Processes started
-// there are killed when the thread ends, and therefore when the parent does, however it dies.
+// starter returns a channel of jobs that one operating system thread carries out. A process with
+// Pdeathsig is killed when the thread that started it ends. This thread ends only when the parent
+// does, however that dies.
 var starter = sync.OnceValue(func() chan func() {
 	jobs := make(chan func())
 	go func() {
@@ -81,7 +82,7 @@ func startProcess(o config, logs string) (*process, error) {
 	return p, nil
 }
 
-// readOutput reads what the process says until the process has ended.
+// readOutput reads the messages of the process until the process has ended.
 func (p *process) readOutput(output io.Reader) {
 	sc := bufio.NewScanner(output)
 	for sc.Scan() {
@@ -105,7 +106,7 @@ func (p *process) readOutput(output io.Reader) {
 	close(p.exited)
 }
 
-// cutCount returns how many connections the process said it cut.
+// cutCount returns how many connections the process has cut, as it last reported.
 func (p *process) cutCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

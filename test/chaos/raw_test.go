@@ -66,7 +66,7 @@ func readOne(ctx context.Context, node redis.UniversalClient, key string) (r rec
 	return r, err
 }
 
-// escapes writes the characters that separate the parts of a key in other ways.
+// escapes replaces the characters that have a meaning in keys by their escapes.
 var escapes = strings.NewReplacer("+", "++", " ", "+_", "/", "+,", ":", "+.", "{", "+(", "}", "+)")
 
 func escaped(crumb string) string { return escapes.Replace(crumb) }
@@ -85,8 +85,8 @@ func unescaped(crumb string) string {
 	return b.String()
 }
 
-// A key is the parsed key of a record. Its rest is "" for an entry, ~prk for an SRK, which names
-// the entry that has a value, ~prks for an index, and something else for a tertiary record.
+// A key is the parsed key of a record. rest is "" for an entry, ~prk for an SRK (which names the
+// entry that has a value), ~prks for an index, and the name of a tertiary record otherwise.
 type key struct{ typ, field, value, rest string }
 
 func parseKey(text string) (k key, ok bool) {
@@ -132,10 +132,10 @@ func secondary(hash map[string]string, field string) string {
 	return hash[field]
 }
 
-// entryDamage checks I3, I1 and I2 for one entry, and notes in owners who holds which value. I1:
-// the SRK of each value names the entry. I2: no value has two owners. I3: the entry agrees with its
-// key, and a tombstone has no facets. Before the repair one may still have some, if the
-// server refused the rest of a delete.
+// entryDamage checks the invariants I1, I2 and I3 for one entry, and records in owners which entry
+// has which value. I1: the SRK of each value names the entry. I2: no value has two owners. I3: the
+// entry agrees with its key, and a tombstone has no facets. Before a repair, a tombstone may still
+// have facets if the server refused the rest of a delete.
 func entryDamage(name string, k key, all map[string]record, owners map[string]string, repaired bool) (found []string) {
 	r := all[name]
 	say := func(format string, args ...any) {
@@ -183,8 +183,8 @@ func entryDamage(name string, k key, all map[string]record, owners map[string]st
 }
 
 // confirmedDamage calls look several times, with pauses, and returns the damage that every call
-// found. Other damage may not be real: records of several nodes are not read at one moment, and
-// delayed commands may still arrive.
+// found. Other damage may not be real, because the records of several nodes are not read at the
+// same moment, and delayed commands may still arrive.
 func confirmedDamage(ctx context.Context, look func() ([]string, error)) (found []string, err error) {
 	for i := range 4 {
 		again, err := look()

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commands are what a server may refuse. One that is listed twice comes twice as often. The first
-// ones run late in scripts.
+// commands lists the commands that a server may be made to refuse. One that is listed twice is
+// chosen twice as often. Those are commands that run late in scripts.
 var commands = []string{
 	"hdel", "hdel", "expire", "expire", "unlink", "pexpire", "persist", "srem", "hset", "set", "sadd", "xadd", "rename",
 }
@@ -77,10 +77,10 @@ func (r *run) fillDisk(i, left int, hold time.Duration) {
 }
 
 // completeLength returns the length of an append-only file up to the end of its last complete
-// transaction. Redis 7.0 itself cuts off no more than an incomplete command. It keeps the rest of
-// an incomplete transaction, and carries it out not at the next start but at the one after it,
-// together with the commands that follow. So half of a script would take effect long after the
-// script was refused.
+// transaction. Redis 7.0 itself cuts off only an incomplete command. It keeps the rest of an
+// incomplete transaction and ignores it at its next start, but carries it out at the start after
+// that, together with the commands that follow. So half of a script would take effect long after
+// the script was refused.
 func completeLength(text []byte) (complete int) {
 	open := false
 	for at := 0; ; {
@@ -128,7 +128,8 @@ func commandAt(text []byte) (name string, length int) {
 	return name, length
 }
 
-// TestCompleteLength checks that files are cut after a complete command or transaction.
+// TestCompleteLength checks that a file is complete up to the end of its last complete command or
+// transaction.
 func TestCompleteLength(t *testing.T) {
 	const set, multi, exec = "*2\r\n$3\r\nSET\r\n$1\r\na\r\n", "*1\r\n$5\r\nMULTI\r\n", "*1\r\n$4\r\nEXEC\r\n"
 	for _, tt := range []struct{ whole, rest string }{

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// irrelevant reports whether an operation says nothing about the account and its values, because it
-// did not succeed or concerns only a session, a token or an invitation.
+// irrelevant reports whether an operation concerns only a session, a token, an invitation or an
+// idempotency key, and its answer says nothing about the account and its values.
 func irrelevant(o op) bool {
 	switch o.Ask.Verb {
 	case "begin", "check", "issue", "redeem":
@@ -20,12 +20,12 @@ func irrelevant(o op) bool {
 	return false
 }
 
-// An effect says what an operation means for a secret.
+// An effect says what an operation did to a secret, or what it shows about it.
 type effect int
 
 const (
 	none   effect = iota
-	shows         // the secret worked; that spends a token or an invitation
+	shows         // the secret worked; a token or an invitation is used up by that
 	denies        // the secret was rejected
 	ends          // the operation ended the secret if it was carried out
 )
@@ -97,7 +97,7 @@ func (o op) effect(given op) effect {
 			return shows
 		case o.Answer.What == "absent" && own:
 			return denies
-		// Redeeming one token spends all of its purpose.
+		// Redeeming one token voids all others for the same purpose.
 		case maybe && o.Ask.Verb != "check" && given.Ask.Verb != "begin":
 			return ends
 		}
@@ -105,8 +105,8 @@ func (o op) effect(given op) effect {
 	return none
 }
 
-// secretLimit is how many secrets an account has at most, by the verb that returned them. More
-// replace the oldest. Invitations belong to no account, so nothing limits them.
+// secretLimit holds the maximum number of secrets of an account, by the verb that returned them. A
+// new one beyond it replaces the oldest. Invitations belong to no account, so nothing limits them.
 var secretLimit = map[string]int{"begin": 100, "issue": 16, "invite": math.MaxInt}
 
 // secretProblem describes what is wrong with one use of a secret, or returns "" if nothing is.
@@ -141,9 +141,9 @@ func secretProblem(given, o op, uses []op) string {
 	return ""
 }
 
-// unknownSessions returns a violation for each listed session of an account that no client was
-// given. Ids are the listed ones. It returns none if the start of a session has an unknown outcome,
-// because that session may be any of them.
+// unknownSessions returns a violation for each session of an account that is listed, although no
+// client got it. ids holds the listed sessions. It returns none if the start of a session has an
+// unknown outcome, because each of them may be that session.
 func unknownSessions(uid int, ids []string, ops []op) (violations []string) {
 	known := map[string]bool{}
 	for _, o := range ops {

@@ -22,11 +22,11 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// A run has two services, processes that answer over HTTP as userdb serve does. The clock
-// of one is an hour ahead, that of the other an hour behind.
+// A run has two services: processes that answer over HTTP as userdb serve does. The clock of one is
+// an hour ahead, that of the other an hour behind.
 const (
 	services     = 2
-	firstService = 101 // number of the first service among processes, from which its clock follows
+	firstService = 101 // number of the first service; the numbers also decide the clocks
 )
 
 // serveStore serves the store in the process of a service, until the parent is gone.
@@ -76,7 +76,8 @@ func (r *run) startServices() {
 	}
 }
 
-// startService starts service i and waits until it listens. Its life counts its earlier processes.
+// startService starts service i and waits until it listens. life is the number of processes that
+// were service i before.
 func (r *run) startService(i, life int) {
 	o := config{Number: firstService + i, Life: life, Kind: r.kind, Addrs: r.addrs(), Serves: r.serviceAddrs[i]}
 	p, err := startProcess(o, r.logs)

@@ -32,8 +32,8 @@ func tagViolations(uid int, ops []op) (violations []string) {
 	return violations
 }
 
-// tagProblem describes what is wrong in reading r with the tags that operation g gave, or returns
-// "" if nothing is.
+// tagProblem describes what is wrong with the tags that operation r read, as far as they are tags
+// that operation g gave. It returns "" if nothing is wrong.
 func tagProblem(g, r op, ops []op) string {
 	read := slices.ContainsFunc(g.Ask.Tags, func(tag string) bool { return slices.Contains(r.Answer.Tags, tag) })
 	switch g.Answer.What {
@@ -74,14 +74,14 @@ func tagProblem(g, r op, ops []op) string {
 	return ""
 }
 
-// removesTags reports whether an operation removed tags or may have.
+// removesTags reports whether an operation removed tags or may have done so.
 func removesTags(o op) bool {
 	return (o.Ask.Verb == "delete" || o.Ask.Verb == "replace") && (o.Answer.What == "ok" || o.Answer.What == "unknown")
 }
 
-// createdSince returns the create that made the account of reading r, if it began after g, a create
-// of unknown outcome, and nobody deleted the account afterwards. Then g did not make the account.
-// It returns "" if g may have made it.
+// createdSince describes the create that made the account whose tags r read, if g, a create of
+// unknown outcome, certainly did not make it: because that other create began after g and nobody
+// deleted the account afterwards. It returns "" if g may have made the account.
 func createdSince(g, r op, ops []op) string {
 	if g.Ask.Verb != "create" {
 		return ""

@@ -14,22 +14,22 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// verbs are what clients ask. One that is listed twice comes twice as often. Most are named after
-// a method of the library. The others are: begin, check, end, endid and endall for sessions (endid
-// by the identifier, endall for all of the account); issue and redeem for tokens; invite and accept
-// for invitations; once for a request with an idempotency key; and swap, which client.swap makes of
-// several others.
+// verbs lists what clients ask. A verb that is listed twice is asked twice as often. Most are named
+// after a method of the library. The others are: begin, check, end, endid and endall for sessions
+// (endid ends one by its ID, endall all of an account); issue and redeem for tokens; invite and
+// accept for invitations; once for a request with an idempotency key; and swap, for which
+// client.swap asks several others.
 var verbs = []string{
 	"create", "create", "create", "create", "create", "update", "update", "update", "update", "update", "update", "delete", "delete", "delete",
 	"find", "find", "find", "find", "get", "get", "swap", "password", "login", "login", "disable", "enable", "enable", "tag", "tag", "replace", "tags", "tags",
 	"begin", "begin", "begin", "check", "check", "check", "check", "end", "end", "endid", "endid", "endall", "issue", "redeem", "redeem", "invite", "accept", "accept", "once", "once",
 }
 
-// randomQuestion returns a random question. Tag returns a new tag.
+// randomQuestion returns a random question. It calls tag for each new tag.
 func randomQuestion(rnd *rand.Rand, tag func() string) question {
 	q := question{Verb: verbs[rnd.IntN(len(verbs))], UID: rnd.IntN(accounts)}
 	value := func() int8 { return int8(1 + rnd.IntN(values)) }
-	// Mostly the first, because too many wrong passwords lock an account.
+	// Mostly password 1, because logins are throttled after too many wrong passwords.
 	password := func() int8 { return int8(1 + rnd.IntN(5)/4) }
 	switch q.Verb {
 	case "create":
@@ -162,7 +162,7 @@ func (c caller) askSimple(ctx context.Context, q question) error {
 	return fmt.Errorf("no such verb: %s", q.Verb)
 }
 
-// change makes the change of an update to an entry, as facets.changed does to the model.
+// change changes an entry as an update asks. It corresponds to facets.changed in the model.
 func (c caller) change(e *userdb.Entry, q question) {
 	field, to := fields[q.Field], fields[q.To]
 	from, has := e.Get(field)
@@ -221,7 +221,7 @@ func (a *answer) setOutcome(q question, err error) {
 	}
 }
 
-// purpose is the purpose of all tokens. Nobodys is the account of questions that concern none.
+// purpose is the purpose of all tokens. noAccount is the account of questions that concern none.
 const (
 	purpose   = "chaos"
 	noAccount = -1

@@ -1,7 +1,8 @@
-// Package clients_test uses the service as programs in other languages do. It runs a linter on the
-// document, a client in TypeScript that is generated from it through the whole life of an account,
-// and the example in Node through what people do there. 'make clients' installs what the tests
-// need. Without that they are skipped, unless USERDB_REQUIRE_NODE is set.
+// Package clients_test uses the service as programs in other languages do. It checks the service's
+// OpenAPI document with a linter, uses an account from its creation to its deletion with a
+// TypeScript client that is generated from the document, and uses the example site in Node as its
+// visitors do. 'make clients' installs what the tests need. Without that they are skipped, unless
+// USERDB_REQUIRE_NODE is set.
 package clients_test
 
 import (
@@ -73,15 +74,15 @@ func build(t *testing.T) {
 	}
 }
 
-// A process is a running program that announces in its first line where it listens.
+// A process is a running program whose first line of output says where it listens.
 type process struct {
 	*exec.Cmd
 	first string
 	lines chan string // the lines after that
 }
 
-// startProcess starts a process that ends with the test. pipe is its standard error or its standard
-// output.
+// startProcess starts a process and kills it at the end of the test. pipe returns its standard
+// error or its standard output.
 func startProcess(t *testing.T, cmd *exec.Cmd, pipe func() (io.ReadCloser, error)) *process {
 	t.Helper()
 	out, err := pipe()
@@ -173,7 +174,7 @@ func (s *service) saveDocument(path string) {
 }
 
 // newWorkspace returns a folder with the program in TypeScript, the packages that npm has
-// installed, and the document of a service.
+// installed, and the OpenAPI document of a service.
 func newWorkspace(t *testing.T) string {
 	t.Helper()
 	requireNode(t, ".")
@@ -215,8 +216,8 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// TestProvisioned checks that another implementation of SCIM agrees with every response, on a file
-// and on Redis.
+// TestProvisioned checks that another implementation of SCIM understands every response and agrees
+// with it, on a file and on Redis.
 func TestProvisioned(t *testing.T) {
 	requireNode(t, ".")
 	for _, name := range []string{"file", "redis"} {

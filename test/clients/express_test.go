@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-// A site is the running example.
+// A site is the running example in Node.
 type site struct {
 	*process
 	t    *testing.T
@@ -45,7 +45,7 @@ func startExample(t *testing.T, env ...string) *site {
 	return &site{p, t, m[1], m[2]}
 }
 
-// A visitor is a browser.
+// A visitor is a browser with its cookies.
 type visitor struct {
 	*site
 	http.Client
@@ -142,7 +142,7 @@ const (
 	password2 = "another horse battery"
 )
 
-// mailedLink returns the link in the mail that the example prints.
+// mailedLink returns the link in the next mail to Bob. The example prints its mails.
 func (s *site) mailedLink() string {
 	s.t.Helper()
 	line := <-s.lines
@@ -153,7 +153,8 @@ func (s *site) mailedLink() string {
 	return link
 }
 
-// TestExpress checks what people do on the site, with accounts in a file.
+// TestExpress uses the site as people do, with accounts in a file: they sign up, in and out, and
+// change and forget their passwords.
 func TestExpress(t *testing.T) {
 	requireNode(t, example)
 	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
@@ -267,8 +268,8 @@ func TestExpress(t *testing.T) {
 }
 
 // TestExpressElsewhere checks that outside localhost the cookie requires TLS, that the site waits
-// for an unresponsive service no longer than configured, and that it takes the blame for a wrong
-// API key.
+// for an unresponsive service no longer than configured, and that after a wrong API key it says
+// that the error is its own.
 func TestExpressElsewhere(t *testing.T) {
 	requireNode(t, example)
 	s := startService(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"), "127.0.0.1:0")

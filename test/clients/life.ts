@@ -1,6 +1,6 @@
-// This program plays the whole life of an account with a client that is generated from
-// /openapi.json. It must compile in strict mode, without any and without casts. What cannot be
-// written that way is a mistake in the document or in the service.
+// This program uses an account from its creation to its deletion, with a client that is generated
+// from /openapi.json. It must compile in strict mode, without the type any and without casts. If
+// something cannot be written that way, the document or the service is wrong.
 //
 // USERDB_URL is the URL of the service, USERDB_KEY a key that may do everything, and
 // USERDB_READ_KEY one that may only read.
@@ -64,7 +64,7 @@ async function refused(status: number, code: Problem['code'], request: Promise<A
   return error
 }
 
-/** rules returns what is wrong, field by field, as a form would show it. */
+/** rules returns the pointer and the rule of each error in a problem, sorted. */
 function rules(problem: Problem): string[] {
   return (problem.errors ?? []).map((wrong) => `${wrong.pointer ?? ''} ${wrong.rule ?? ''}`).sort()
 }

@@ -1,6 +1,6 @@
-// This program plays the life of users and groups as a directory does. It uses the resources,
-// messages, filters and PATCH of another implementation of SCIM, and checks that the service makes
-// the same of every resource. Run it with: USERDB_URL=… USERDB_KEY=… node scim.js
+// This program creates, changes and deletes users and groups as a directory does. It uses the
+// resources, messages, filters and PATCH of another implementation of SCIM, and checks that the
+// service gets the same results. Run it with: USERDB_URL=… USERDB_KEY=… node scim.js
 
 import assert from 'node:assert/strict'
 import SCIMMY from 'scimmy'
