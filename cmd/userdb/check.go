@@ -27,12 +27,12 @@ leaves errors. Mere problems, such as an entry that lacks one of its identifiers
 are not a failure. Without --repair it changes nothing.
 
 --repair repairs everything that needs no decision from you, while the system runs. It never deletes
-a facet. It lists entries that share an identifier, and --keep says which of them keeps it. The
-others keep the value as ~lost:FIELD, by which nobody finds them.
+a facet. It lists entries that share an identifier, and --keep says which of them keeps it. In the
+others the value becomes ~lost:FIELD, and no longer finds them.
 
 If a stored schema is lost or cannot be read, every command for its type fails. --repair stores it
-again if its fingerprint is left and belongs to the schema that this command uses. Otherwise add
---schema FILE with the schema under which the entries were written, which all records must fit.`,
+again if its fingerprint still exists and is that of the schema that this command uses. Otherwise
+add --schema FILE with the schema under which the entries were written, which all records must fit.`,
 		Example: `  userdb check
   userdb check email=alice@example.com --json
   userdb check --repair

@@ -441,7 +441,7 @@ func runExample(t *testing.T, line string) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the help that there is to testdata/help.txt")
+var update = flag.Bool("update", false, "write the current help to testdata/help.txt, and tables to testdata/table.txt")
 
 // TestHelp checks that the help of each command equals that in testdata/help.txt, fits a terminal
 // and mentions every flag.
@@ -475,6 +475,6 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	if want, err := os.ReadFile(golden); err != nil || all.String() != string(want) {
-		t.Errorf("%v: the help is not as in %s: renew it with -update, and read the difference", err, golden)
+		t.Errorf("the help differs from %s (%v): write it with -update, and read the difference", golden, err)
 	}
 }

@@ -345,8 +345,9 @@ func removeCommand(s *session) *cobra.Command {
 	return s.withYes(&cobra.Command{
 		Use:   "remove PATTERN",
 		Short: "Remove records by pattern",
-		Long: `Remove records. An entry goes with everything that belongs to it; identifiers and indexes of an entry
-that stays are kept. Without --yes it only says how many records match. Prints how many were removed.
+		Long: `Remove records. Everything that belongs to a removed entry is removed with it. Identifiers and
+indexes are kept if an entry that is not removed needs them. Without --yes it only says how many
+records match. Prints how many were removed.
 A pattern matches whole keys: in the root, '*' matches keys in all namespaces and 'user/*' does not.`,
 		Example: `  userdb remove 'user/uid:*/tags' --yes
   userdb remove 'user/*' --yes`,
@@ -356,7 +357,7 @@ A pattern matches whole keys: in the root, '*' matches keys in all namespaces an
 			}
 			n := 0
 			err := each(inspect.Keys(ctx, s.db, words[0]), func(string) error { n++; return nil })
-			return cmp.Or(err, usagef("%s matches %s; add --yes to remove what no entry that stays needs",
+			return cmp.Or(err, usagef("%s matches %s; add --yes to remove those that no remaining entry needs",
 				printable(words[0]), plural(n, "record")))
 		}, opened)),
 	})

@@ -22,8 +22,8 @@ func operatorCommand(s *session) *cobra.Command {
 		Use:   "operator",
 		Short: "Manage the operators of the console of 'userdb serve'",
 		Long: `Operators look after accounts in the console of 'userdb serve'. They are not among your entries.
-Names that people read as the same are the same, whatever their case. Operators are never deleted,
-because histories name them: disable one who may no longer sign in.`,
+Names that look the same to people are the same, and case does not matter. Operators are never
+deleted, because histories name them: disable one who may no longer sign in.`,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator list`,
 	}, addOperatorCommand(s), listOperatorsCommand(s), operatorPasswordCommand(s),

@@ -113,8 +113,8 @@ func namespaceCommand(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "namespace",
 		Short: "List, copy and drop namespaces",
-		Long: `Names are as in --namespace, and inside the namespace of --namespace if that is given. To move a
-namespace, copy it and drop the old one.`,
+		Long: `List, copy and drop namespaces. Names are written as for --namespace. If --namespace is given, they
+are relative to it. To move a namespace, copy it and drop the old one.`,
 		Example: `  userdb namespace list`,
 	}, listNamespacesCommand(s), copyNamespaceCommand(s), dropNamespaceCommand(s))
 }

@@ -191,15 +191,15 @@ func applySchemaCommand(s *session) *cobra.Command {
 		Use:   "apply",
 		Short: "Apply a changed schema to the records",
 		Long: `Change the records to fit the schema of --schema: new identifiers and indexes are made, those that
-are gone are removed, and another fold takes effect. A field that says {"was":"OLDNAME"} is a
-renamed one. If entries would then share an identifier, they are listed and nothing is changed: take
+the schema no longer has are removed, and another fold takes effect. {"was":"OLDNAME"} in a field
+renames it. If entries would then share an identifier, they are listed and nothing is changed: take
 it from one of them with 'userdb unset', or with 'userdb set' under the schema in force.
 
-If the schema only adds to the stored one, other programs go on. They maintain what is new from the
-beginning, and queries by it are answered once all entries are done. Otherwise nobody else can write
+If the schema only adds to the stored one, other programs go on. They maintain new fields and
+indexes at once, and queries can use them when all entries are done. Otherwise nobody else can write
 entries of the changed types until the change is done, even while it is interrupted; reads go on as
-before. --plan says which it will be. The change may be stopped: the same command continues it, also
-without --schema. On a cluster it first waits 15 s for other programs to notice.
+before. --plan says which of the two it is. The change may be stopped: the same command continues
+it, also without --schema. On a cluster it first waits 15 s for other programs to notice.
 
 A name that it removes is retired: programs that declare it are refused, running ones included, and
 only this command brings it back. Without --schema it converts records to this program's version of

@@ -57,9 +57,9 @@ writes "listening on …" to standard error, and from then on a line of JSON for
 SIGTERM it lets requests end, for up to 20 seconds, and exits 0. --timeout only limits opening the
 store.
 
-At /console are pages for people who look after accounts. As long as there is no operator, it writes
-a link that makes the first one, on a line of its own before it is ready. 'userdb operator add'
-makes one at any time.`,
+The console at /console has pages for operators: people who look after accounts. As long as there is
+no operator, serve writes a link that creates the first one, on a line of its own before it is
+ready. 'userdb operator add' creates one at any time.`,
 		Example: `  userdb serve
   userdb serve --listen :8470 --tls-cert cert.pem --tls-key key.pem
   userdb serve --listen :8470 --behind-proxy --proxy 10.0.0.0/8 --metrics 127.0.0.1:9470`,
@@ -69,7 +69,7 @@ makes one at any time.`,
 	c.Flags().StringVar(&v.cert, "tls-cert", "", "`FILE` with the certificate and its chain")
 	c.Flags().StringVar(&v.key, "tls-key", "", "`FILE` with the key of the certificate")
 	c.Flags().BoolVar(&v.behindProxy, "behind-proxy", false, "a proxy provides TLS: listen without it, even beyond this machine")
-	c.Flags().Func("proxy", "believe X-Forwarded-For from proxies in `CIDR`; may be repeated; gateway is\nthat of this network, as for the published port of a container", func(text string) error {
+	c.Flags().Func("proxy", "believe X-Forwarded-For from proxies in `CIDR`; may be repeated;\ngateway means this network's gateway, as for a published container port", func(text string) error {
 		prefix, err := parseProxy(text)
 		v.proxies = append(v.proxies, prefix)
 		return err
@@ -87,7 +87,7 @@ func parseProxy(text string) (netip.Prefix, error) {
 	if text == "gateway" {
 		routes, err := os.ReadFile("/proc/net/route")
 		if err != nil {
-			return netip.Prefix{}, errors.New("this system does not say which its gateway is: give the address")
+			return netip.Prefix{}, errors.New("this system does not tell its gateway: give the address of the proxy")
 		}
 		return defaultGateway(string(routes))
 	}

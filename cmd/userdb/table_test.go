@@ -69,7 +69,7 @@ func TestTable(t *testing.T) {
 		}
 	}
 	if want, err := os.ReadFile(golden); err != nil || string(want) != all.String() {
-		t.Errorf("%v: tables are not as in %s: renew it with -update, and look at them:\n%s", err, golden, all.String())
+		t.Errorf("the tables differ from %s (%v): write them with -update, and look at them:\n%s", golden, err, all.String())
 	}
 	if got := runCommand(nil, "", "list", "user", "--fields", "nmae"); got.code != 2 || !strings.Contains(got.err, "type user has no field nmae") {
 		t.Errorf("a field that does not exist: %+v", got)

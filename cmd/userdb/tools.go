@@ -36,7 +36,7 @@ func hintCommand(s *session) *cobra.Command {
   {"name":"Alice","job":"author"}    an entry or a part of one
 
 The answer is ["prk" or "srk",KEY,TYPE,FIELD,VALUE], or for * ["any",[SRK…],TYPE,"*",VALUE,PATTERN].
-No store is asked: use get to find out whether there is such an entry. The schema is that of
+This needs no store: 'userdb get' finds out whether the entry exists. The schema is that of
 --schema, else the built-in one.`,
 		Example: `  userdb hint email=Alice@Example.com
   userdb hint '*=Alice' 17c07627d35e
@@ -88,7 +88,7 @@ func recordKeyCommand(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "recordkey",
 		Short: "Split, analyze, escape and unescape record keys",
-		Long:  `Split and analyze record keys, and escape and unescape text in them. No store is asked.`,
+		Long:  `Split and analyze record keys, and escape and unescape text in them. This needs no store.`,
 		Example: `  userdb recordkey analyze user/name:Alice/~prk
   userdb recordkey escape 'Just A. User'`,
 	},

@@ -108,7 +108,7 @@ then 1. FILE.import records the progress meanwhile: after an interruption, the s
 	choiceFlag(c, &r.o.OnDuplicate, "on-duplicate", "if the entry exists, or its identifier is taken, `DO` this: fail (refuse\n"+
 		"the line), skip or update (default fail)", "fail", "skip", "update")
 	c.Flags().StringVar(&r.rejects.path, "rejects", "", "write refused lines to `FILE`, in the format of the input (default: the\n"+
-		"name of the input and .rejects)")
+		"name of the input with .rejects added)")
 	c.Flags().BoolVar(&r.o.DryRun, "dry-run", false, "write nothing; say what would happen")
 	choiceFlag(c, &r.o.From, "from", "the input is an export of `PRODUCT`: "+strings.Join(transfer.Products(), ", "), transfer.Products()...)
 	c.Flags().StringVar(&r.params, "from-params", "", "`FILE` with the password hash parameters of a Firebase project")
@@ -299,7 +299,7 @@ func readState(path string) (state transfer.ImportState, err error) {
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxState))
 	if err == nil && (json.Unmarshal(text, &state) != nil || state.ID == "" || state.Lines <= 0) {
-		err = errors.New("no import wrote it")
+		err = errors.New("it does not hold the progress of an import")
 	}
 	return state, err
 }

@@ -98,6 +98,9 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 		errs[i] = e.applyAny(ctx, cs[i], all[i].rev, all[i].result.unsure)
 	})
 	for i := range cs {
+		if errs[i] == nil {
+			e.AfterNote(ctx, cs[i].Key, cs[i].Note)
+		}
 		errs[i] = e.awaitReplicas(ctx, &cs[i], all[i].rev, errs[i])
 	}
 	return errs
