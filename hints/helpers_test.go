@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func checkGolden(t *testing.T, name, got string) {
 	t.Helper()

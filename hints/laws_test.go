@@ -123,16 +123,16 @@ func TestAnyIsEveryField(t *testing.T) {
 		for i, field := range []string{"email", "name"} {
 			one, oneOK := resolved(t, hints.Field(field, value), "user")
 			if ok != oneOK {
-				t.Fatalf("%q: any %v, under %s %v", value, ok, field, oneOK)
+				t.Fatalf("%q resolves as any field: %v, but as %s: %v", value, ok, field, oneOK)
 			}
 			if !ok {
 				continue
 			}
 			if all.Keys[i] != one.Keys[0] || all.Value != one.Value {
-				t.Fatalf("%q: any %+v, under %s %+v", value, all, field, one)
+				t.Fatalf("%q resolves as any field to %+v, but as %s to %+v", value, all, field, one)
 			}
 			if again, ok := resolved(t, hints.Key(one.Keys[0]), "user"); !ok || !reflect.DeepEqual(again, one) {
-				t.Fatalf("%q: the key %s means %+v", value, one.Keys[0], again)
+				t.Fatalf("%q: the key %s resolves to %+v, want %+v", value, one.Keys[0], again, one)
 			}
 		}
 	})

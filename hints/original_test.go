@@ -83,7 +83,7 @@ func (p probe) triplet() (list []string, err error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(b, &list); err != nil || len(list) != 3 {
-		return nil, fmt.Errorf("%d elements, %v", len(list), err)
+		return nil, fmt.Errorf("got %d elements, want 3: %v", len(list), err)
 	}
 	return list, nil
 }

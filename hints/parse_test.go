@@ -79,7 +79,7 @@ func TestParseRefuses(t *testing.T) {
 		h, err := hints.Parse(row.text)
 		checkErr(t, err, row.want)
 		if !h.IsZero() {
-			t.Errorf("%.80s: refused, and yet %s", row.text, h)
+			t.Errorf("%.80s: refused, but the hint is %s, want the zero Hint", row.text, h)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func TestBracketsInTexts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := h.Resolve(twoTypes(), ""); err != nil || got.Value != `"\`+many {
-		t.Errorf("got %+v, %v", got, err)
+		t.Errorf("got %+v, %v; want the whole text as value", got, err)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestPairs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := pair.Type(); got != "" {
-		t.Errorf("a pair names type %q before there is a schema", got)
+		t.Errorf("a pair names type %q before there is a schema, want none", got)
 	}
 	got, err := pair.Of("user").Resolve(twoTypes(), "")
 	if err != nil || got.Type != "order" {
@@ -155,16 +155,16 @@ func fuzzResolve(t *testing.T, h hints.Hint, err error) {
 		target, err := h.Resolve(twoTypes(), view)
 		if err != nil {
 			if !errors.Is(err, hints.ErrHint) || len(err.Error()) > 2000 {
-				t.Errorf("view %q: %v", view, err)
+				t.Errorf("view %q: %v, want an ErrHint of at most 2000 bytes", view, err)
 			}
 			continue
 		}
 		if view != "" && target.Type != view {
-			t.Errorf("view %q: type %q", view, target.Type)
+			t.Errorf("view %q: got type %q", view, target.Type)
 		}
 		for _, k := range target.Keys {
 			if k.Type() != target.Type || key(k.String()) != k {
-				t.Errorf("view %q: key %s of type %q", view, k, target.Type)
+				t.Errorf("view %q: key %s is of another type than %q, or is not read back", view, k, target.Type)
 			}
 		}
 		_ = asJSON(t, target)
@@ -205,7 +205,7 @@ func FuzzParseJSON(f *testing.F) {
 				t.Error(err)
 			}
 			if err == nil && q[3] != "*" && key(q[1]).Value() != q[4] {
-				t.Errorf("%s: got %v", b, q)
+				t.Errorf("%s: got %v, whose key has another value", b, q)
 			}
 		}
 	})
@@ -219,11 +219,11 @@ func TestWord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if word, is := h.Word(); is != (want != "") || is && word != want {
-			t.Errorf("%s: %q, %t", text, word, is)
+		if word, ok := h.Word(); ok != (want != "") || ok && word != want {
+			t.Errorf("%s: Word returns %q, %t; want %q", text, word, ok, want)
 		}
 	}
-	if _, is := hints.UID("17c0").Word(); is {
+	if _, ok := hints.UID("17c0").Word(); ok {
 		t.Error("a UID is a word")
 	}
 }

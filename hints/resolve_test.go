@@ -140,7 +140,7 @@ func TestResolveRefuses(t *testing.T) {
 		got, err := row.hint.Resolve(twoTypes(), row.view)
 		checkErr(t, err, row.want)
 		if got.Type != "" || got.Keys != nil {
-			t.Errorf("%s: refused, and yet %+v", row.hint, got)
+			t.Errorf("%s: refused, but the target is %+v", row.hint, got)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func TestTargetsInJSON(t *testing.T) {
 		t.Errorf("got  %swant %s", b.String(), want)
 	}
 	if got := asJSON(t, hints.Target{}); got != `["","","","",""]` {
-		t.Errorf("the zero Target is %s", got)
+		t.Errorf("the zero Target is %s, want empty texts", got)
 	}
 }
 
@@ -245,11 +245,11 @@ func TestVisitorTextIsNeverAKey(t *testing.T) {
 			want := s.Types["user"].Canonical(text)
 			for _, k := range got.Keys {
 				if k.Kind() != recordkey.KindSRK || k.Type() != "user" || k.Value() != want {
-					t.Fatalf("%q: key %s", text, k)
+					t.Fatalf("%q: got key %s, want an SRK of type user and value %q", text, k, want)
 				}
 			}
 			if got.Pattern != "" && strings.Count(got.Pattern, "*")-strings.Count(got.Pattern, `\*`) != 1 {
-				t.Fatalf("%q: pattern %s", text, got.Pattern)
+				t.Fatalf("%q: pattern %s, want one unescaped *", text, got.Pattern)
 			}
 		}
 	}
@@ -273,7 +273,7 @@ func TestNaughtyUIDs(t *testing.T) {
 			continue
 		}
 		if err != nil || got.Value != text || got.Keys[0].Value() != text {
-			t.Errorf("%q: got %+v, %v", text, got, err)
+			t.Errorf("%q: got %+v, %v; want the text as value", text, got, err)
 			continue
 		}
 		again, err := hints.Parse(got.Keys[0].String())

@@ -33,7 +33,7 @@ func TestVerifyForeign(t *testing.T) {
 			}
 			for _, wrong := range []string{"", v.password + " ", v.password[1:], strings.Repeat("x", 2000)} {
 				if got, err := h.Verify(v.stored, wrong); err != nil || got != (Result{}) {
-					t.Errorf("%s, password %.20q: %+v, %v", v.name, wrong, got, err)
+					t.Errorf("%s, wrong password %.20q: %+v, %v", v.name, wrong, got, err)
 				}
 			}
 			if err := h.Usable(v.stored); err != nil {
@@ -50,10 +50,10 @@ func TestVerifyForeignLongPassword(t *testing.T) {
 	const stored = "$pbkdf2-sha256$1000$MDEyMzQ1Njc4OWFiY2RlZg$FdR8B2jAgYuPbQFgt6Xw9pclYACJBXPfPfim3hBg/lE"
 	long := strings.Repeat("x", 100)
 	if got, err := cheap(t).Verify(stored, long); err != nil || got != (Result{OK: true}) {
-		t.Errorf("without pepper: %+v, %v", got, err)
+		t.Errorf("Verify without pepper: %+v, %v; want right", got, err)
 	}
 	if got, err := cheap(t, pepperA).Verify(stored, long); err != nil || got != (Result{true, renewAlgorithm}) {
-		t.Errorf("with a pepper: %+v, %v", got, err)
+		t.Errorf("Verify with a pepper: %+v, %v; want right and renewed", got, err)
 	}
 }
 

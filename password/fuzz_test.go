@@ -42,7 +42,7 @@ func FuzzVerify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stored, password string) {
 		err := h.Usable(stored)
 		if err != nil && !errors.Is(err, ErrHash) {
-			t.Fatalf("Usable: %v", err)
+			t.Fatalf("Usable: %v, want ErrHash", err)
 		}
 		if err == nil && !withinCaps(stored) {
 			t.Fatalf("%q is accepted", stored)
@@ -55,7 +55,7 @@ func FuzzVerify(f *testing.F) {
 			t.Fatalf("Usable: %v, Verify: %v", err, verr)
 		}
 		if !got.OK && got.Renew != "" {
-			t.Fatalf("wrong, and to be renewed: %+v", got)
+			t.Fatalf("Verify asks to renew the hash for a wrong password: %+v", got)
 		}
 		if looser, err := h.VerifyOriginal(stored, password); got.OK && looser != got || (err == nil) != (verr == nil) {
 			t.Fatalf("Verify: %+v, VerifyOriginal: %+v, %v", got, looser, err)
@@ -139,7 +139,7 @@ func FuzzPolicy(f *testing.F) {
 		err := Policy{Min: least, Blocklist: true}.Check(password, own)
 		var refused *PolicyError
 		if err != nil && (!errors.As(err, &refused) || refused.Rule == "") {
-			t.Fatalf("%q: %v", password, err)
+			t.Fatalf("%q: %v, want an error with a rule", password, err)
 		}
 		if isIdentifier(fold(password), password) != (strings.TrimSpace(fold(password)) != "") {
 			t.Fatalf("%q is not its own identifier", password)

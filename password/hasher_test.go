@@ -114,16 +114,16 @@ func TestHashErrors(t *testing.T) {
 	}{
 		{"72 bytes", plain, strings.Repeat("x", 72), "", ""},
 		{"73 bytes", plain, strings.Repeat("x", 73), ruleMax, "password refused: over 72 bytes"},
-		{"36 of two bytes", plain, strings.Repeat("ä", 36), "", ""},
-		{"37 of two bytes", plain, strings.Repeat("ä", 37), ruleMax, "password refused: over 72 bytes"},
+		{"36 characters of two bytes", plain, strings.Repeat("ä", 36), "", ""},
+		{"37 characters of two bytes", plain, strings.Repeat("ä", 37), ruleMax, "password refused: over 72 bytes"},
 		{"1024 bytes", peppered, strings.Repeat("x", 1024), "", ""},
 		{"1025 bytes", peppered, strings.Repeat("x", 1025), ruleMax, "password refused: over 1024 bytes"},
 		{"empty", plain, "", "", ""},
 		{"NUL", plain, "a\x00b", "", ""},
-		{"around NUL", plain, "ab\x00ab", ruleNUL, "password refused: it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"},
-		{"around NULs, cut", plain, stream("ab"), ruleNUL, "password refused: it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"},
-		{"NUL alone", plain, "\x00", ruleNUL, "password refused: it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"},
-		{"around NUL, peppered", peppered, "ab\x00ab", "", ""},
+		{"repeats around a NUL", plain, "ab\x00ab", ruleNUL, "password refused: it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"},
+		{"repeats around NULs up to 72 bytes", plain, stream("ab"), ruleNUL, "password refused: it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"},
+		{"only a NUL", plain, "\x00", ruleNUL, "password refused: it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"},
+		{"repeats around a NUL, peppered", peppered, "ab\x00ab", "", ""},
 		{"not UTF-8", plain, "\xff\xfe", "", ""},
 	} {
 		hash, err := tt.h.Hash(tt.password)
@@ -168,7 +168,7 @@ func TestHashThenVerify(t *testing.T) {
 			r.Skip("repeats itself around a NUL byte")
 		}
 		if got, err := h.Verify(hash, password); err != nil || got != (Result{OK: true}) {
-			r.Fatalf("right password: %+v, %v", got, err)
+			r.Fatalf("right password: %+v, %v; want OK", got, err)
 		}
 		other := string(rapid.SliceOfN(rapid.Byte(), 0, most+2).Draw(r, "other"))
 		if got, err := h.Verify(hash, other); err != nil || got.OK && other != password {
@@ -199,7 +199,7 @@ func TestNoTwoPasswordsShareHash(t *testing.T) {
 			_, errA := d.secret(pair[0])
 			_, errB := d.secret(pair[1])
 			if errA == nil && errB == nil && pair[0] != pair[1] && stream(pair[0]) == stream(pair[1]) {
-				r.Fatalf("%q and %q are both accepted", pair[0], pair[1])
+				r.Fatalf("%q and %q are both accepted, and bcrypt cannot tell them apart", pair[0], pair[1])
 			}
 		}
 	})
@@ -227,7 +227,7 @@ func TestHasherPrintsNoPepper(t *testing.T) {
 	}
 	inside := struct{ h *Hasher }{h}
 	if got := fmt.Sprintf("%+v", inside); strings.Contains(got, "112 101 112") || strings.Contains(got, "pepper") {
-		t.Errorf("a struct around it prints %q", got)
+		t.Errorf("a struct that holds a pepper prints it: %q", got)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestHasherPrintsNoPepper(t *testing.T) {
 func TestPepperNameDiffersFromSecret(t *testing.T) {
 	p := pepper{id: pepperID(pepperA), key: pepperA}
 	if got := string(p.apply([]byte("name of this pepper"))); strings.HasPrefix(got, p.id) {
-		t.Errorf("name %q begins what bcrypt gets, %q", p.id, got)
+		t.Errorf("the input of bcrypt, %q, begins with the name of the pepper, %q", got, p.id)
 	}
 }
 

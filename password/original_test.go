@@ -51,7 +51,7 @@ func TestOriginalFixture(t *testing.T) {
 		if legacyOnly[r.From] {
 			want.Renew = renewEncoding
 		}
-		if _, is := refusedPasswords[r.From]; is {
+		if _, refused := refusedPasswords[r.From]; refused {
 			want = Result{}
 		}
 		got, err := h.VerifyOriginal(value.Password, javaScriptText(t, r.Clear))

@@ -90,7 +90,7 @@ func TestPolicyErrorDoesNotContainPassword(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		password := strings.Join(rapid.SliceOfN(words, 1, 4).Draw(r, "words"), "")
 		if err := p.Check(password, password); err != nil && strings.Contains(err.Error(), password) {
-			r.Fatalf("%q shows in %q", password, err)
+			r.Fatalf("the error reveals the password %q: %q", password, err)
 		}
 	})
 }
@@ -156,7 +156,7 @@ func TestDamagedBlocklist(t *testing.T) {
 		text, err := unpack(tt.packed)
 		wantError(t, "unpack", err, tt.err)
 		if text != "" {
-			t.Errorf("unpack returns %d bytes with its error", len(text))
+			t.Errorf("unpack returns %d bytes with its error, want 0", len(text))
 		}
 	}
 }

@@ -29,7 +29,7 @@ func productHashes(t testing.TB) (all []productHash) {
 		all = append(all, s.Hashes...)
 	}
 	if len(all) < 40 {
-		t.Fatalf("%d vectors", len(all))
+		t.Fatalf("%d vectors, want at least 40", len(all))
 	}
 	return all
 }
@@ -74,7 +74,7 @@ func TestVerifyProducts(t *testing.T) {
 			}
 			for _, wrong := range []string{"", "x", v.Password + "x", strings.ToUpper(v.Password) + "y", strings.Repeat("x", 2000)} {
 				if got, err := h.Verify(v.Stored, wrong); wrong != v.Password && (err != nil || got != (Result{})) {
-					t.Errorf("%.30s, password %.20q: %+v, %v", v.Stored, wrong, got, err)
+					t.Errorf("%.30s, wrong password %.20q: %+v, %v", v.Stored, wrong, got, err)
 				}
 			}
 		}
@@ -94,7 +94,7 @@ func TestProductsCompareWholeHash(t *testing.T) {
 			changed := []byte(v.Stored)
 			changed[at] = map[bool]byte{true: 'a', false: 'b'}[changed[at] != 'a']
 			if got, _ := h.Verify(string(changed), v.Password); got.OK {
-				t.Errorf("%.30s: right with another character at %d", v.Stored, at)
+				t.Errorf("%.30s: still right with its character %d changed", v.Stored, at)
 			}
 		}
 	}
@@ -155,13 +155,13 @@ func TestWordPressForms(t *testing.T) {
 func TestProductHashesAreNotOriginal(t *testing.T) {
 	h := cheap(t)
 	if got, err := h.VerifyOriginal(raw(t, "a", cost, "\xe4"), "ä"); err != nil || !got.OK {
-		t.Fatalf("%+v, %v", got, err)
+		t.Fatalf("VerifyOriginal: %+v, %v; want right", got, err)
 	}
 	if got, err := h.VerifyOriginal("bcrypt$"+raw(t, "a", cost, "\xe4"), "ä"); err != nil || got != (Result{}) {
 		t.Errorf("%+v, %v, want a wrong password", got, err)
 	}
 	if got, err := h.Verify("bcrypt$"+raw(t, "a", cost, "ä"), "ä"); err != nil || got != (Result{true, renewAlgorithm}) {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("Verify of a hash with the prefix bcrypt$: %+v, %v; want right and renewed", got, err)
 	}
 }
 

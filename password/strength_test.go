@@ -13,7 +13,7 @@ import (
 	"github.com/trustelem/zxcvbn/scoring"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // TestMain pins the current year, because dates and years far from it need more guesses.
 func TestMain(m *testing.M) {
@@ -63,7 +63,7 @@ func TestStrengthAgainstOriginal(t *testing.T) {
 	got, wanted := strings.Split(b.String(), "\n"), strings.Split(string(want), "\n")
 	for i := range max(len(got), len(wanted)) {
 		if i >= len(got) || i >= len(wanted) || got[i] != wanted[i] {
-			t.Fatalf("line %d of %s differs; here:\n%s", i+1, golden, b.String())
+			t.Fatalf("line %d of %s differs; got\n%s", i+1, golden, b.String())
 		}
 	}
 }
@@ -138,7 +138,7 @@ func TestStrengthSuggestions(t *testing.T) {
 		got := Strength(tt.password).Suggestions
 		i := slices.IndexFunc(advice, func(h struct{ pattern, say string }) bool { return h.pattern == tt.pattern })
 		if !slices.Contains(got, advice[i].say) {
-			t.Errorf("%q: %q lacks what to say about %q", tt.password, got, tt.pattern)
+			t.Errorf("%q: the advice %q does not mention the pattern %q", tt.password, got, tt.pattern)
 		}
 	}
 	// No suggestion appears twice.

@@ -29,16 +29,16 @@ func TestVerifyAndRenew(t *testing.T) {
 		password string
 		want     Result
 	}{
-		{"own", plain, plain.must(t, "secret"), "secret", Result{OK: true}},
+		{"right", plain, plain.must(t, "secret"), "secret", Result{OK: true}},
 		{"wrong", plain, plain.must(t, "secret"), "Secret", Result{}},
-		{"own, not ASCII", plain, plain.must(t, "pässwörd"), "pässwörd", Result{OK: true}},
+		{"right, not ASCII", plain, plain.must(t, "pässwörd"), "pässwörd", Result{OK: true}},
 		{"other cost", five, plain.must(t, "secret"), "secret", Result{true, renewCost}},
 		{"other cost, wrong", five, plain.must(t, "secret"), "secreT", Result{}},
 		{"$2b$", plain, raw(t, "b", 4, "secret"), "secret", Result{true, renewAlgorithm}},
 		{"$2y$", plain, raw(t, "y", 4, "secret"), "secret", Result{true, renewAlgorithm}},
 		{"nothing stored", plain, "", "secret", Result{}},
-		{"nothing stored, nothing given", plain, "", "", Result{}},
-		{"hash of nothing", plain, plain.must(t, ""), "", Result{OK: true}},
+		{"nothing stored, empty password", plain, "", "", Result{}},
+		{"hash of an empty password", plain, plain.must(t, ""), "", Result{OK: true}},
 
 		{"peppered", a, a.must(t, "secret"), "secret", Result{OK: true}},
 		{"peppered, wrong", a, a.must(t, "secret"), "secret2", Result{}},
@@ -47,13 +47,13 @@ func TestVerifyAndRenew(t *testing.T) {
 		{"no pepper yet", a, plain.must(t, "secret"), "secret", Result{true, renewPepper}},
 		{"new pepper", ba, a.must(t, "secret"), "secret", Result{true, renewPepper}},
 		{"second pepper added", ab, a.must(t, "secret"), "secret", Result{OK: true}},
-		{"no pepper yet, and wrong", a, plain.must(t, "secret"), "secre", Result{}},
+		{"no pepper yet, wrong", a, plain.must(t, "secret"), "secre", Result{}},
 
 		{"72 bytes", plain, plain.must(t, long[:72]), long[:72], Result{OK: true}},
 		{"72 bytes and more", plain, plain.must(t, long[:72]), long[:73], Result{}},
 		{"72 bytes and more, pepper in force", a, plain.must(t, long[:72]), long[:73], Result{}},
 		{"1024 bytes and more", a, a.must(t, strings.Repeat("x", 1024)), strings.Repeat("x", 1025), Result{}},
-		{"long, and a hash of nothing", plain, plain.must(t, ""), long, Result{}},
+		{"hash of an empty password, long password", plain, plain.must(t, ""), long, Result{}},
 		{"repeats around a NUL", plain, plain.must(t, "ab"), "ab\x00ab", Result{}},
 	} {
 		got, err := tt.h.Verify(tt.stored, tt.password)
@@ -78,28 +78,28 @@ func TestVerifyLegacyEncoding(t *testing.T) {
 	}{
 		{"Latin-1", h, raw(t, "a", 4, "p\xe4ssw\xf6rd"), "pässwörd", Result{true, renewEncoding}},
 		{"Cyrillic", h, raw(t, "a", 4, "\x04?\x040"), "па", Result{true, renewEncoding}},
-		{"wider", h, raw(t, "a", 4, "\x65\xe5\xd8\x3d\xde\x00"), "日😀", Result{true, renewEncoding}},
-		{"before pepper and cost", peppered, raw(t, "a", 5, "\xe4"), "ä", Result{true, renewEncoding}},
+		{"three bytes and more in UTF-8", h, raw(t, "a", 4, "\x65\xe5\xd8\x3d\xde\x00"), "日😀", Result{true, renewEncoding}},
+		{"encoding renewed before pepper and cost", peppered, raw(t, "a", 5, "\xe4"), "ä", Result{true, renewEncoding}},
 		{"lone surrogate", h, raw(t, "a", 4, "\xd8\x3d!"), "\xed\xa0\xbd!", Result{true, renewEncoding}},
 		{"wrong", h, raw(t, "a", 4, "\xe4"), "ö", Result{}},
 		{"not UTF-8", h, raw(t, "a", 4, "\xff\xfd"), "\xff", Result{}},
-		{"no surrogate", h, raw(t, "a", 4, "\xd0\x40"), "\xedA\x80", Result{}},
-		{"no surrogate either", h, raw(t, "a", 4, "\xd8\x01"), "\xed\xa0A", Result{}},
-		{"half a surrogate", h, raw(t, "a", 4, "\xd8\x3d"), "\xed\xa0", Result{}},
+		{"three bytes that are not a surrogate", h, raw(t, "a", 4, "\xd0\x40"), "\xedA\x80", Result{}},
+		{"surrogate with a wrong last byte", h, raw(t, "a", 4, "\xd8\x01"), "\xed\xa0A", Result{}},
+		{"incomplete surrogate", h, raw(t, "a", 4, "\xd8\x3d"), "\xed\xa0", Result{}},
 		{"$2b$ is not the original's", h, raw(t, "b", 4, "\xe4"), "ä", Result{}},
-		{"nor is one with a pepper", peppered, "p" + pepperID(pepperA) + raw(t, "a", 4, "\xe4"), "ä", Result{}},
+		{"a peppered hash is not the original's", peppered, "p" + pepperID(pepperA) + raw(t, "a", 4, "\xe4"), "ä", Result{}},
 		{"over 72 bytes in UTF-8 only", peppered, raw(t, "a", 4, strings.Repeat("\x30\xd2", 30)), hi, Result{true, renewEncoding}},
-		{"the same, and no pepper to renew it with", h, raw(t, "a", 4, strings.Repeat("\x30\xd2", 30)), hi, Result{OK: true}},
-		{"over 72 bytes in both", h, raw(t, "a", 4, strings.Repeat("\x30\x4b", 36)), strings.Repeat("か", 37), Result{}},
-		{"much longer", h, raw(t, "a", 4, ""), strings.Repeat("か", 1000), Result{}},
+		{"over 72 bytes in UTF-8 only, no pepper", h, raw(t, "a", 4, strings.Repeat("\x30\xd2", 30)), hi, Result{OK: true}},
+		{"over 72 bytes in both encodings", h, raw(t, "a", 4, strings.Repeat("\x30\x4b", 36)), strings.Repeat("か", 37), Result{}},
+		{"a thousand characters", h, raw(t, "a", 4, ""), strings.Repeat("か", 1000), Result{}},
 		{"repeats around a NUL", h, raw(t, "a", 4, "ab"), "a\u6200ab", Result{}},
-		{"plain ASCII", h, h.must(t, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
-		{"plain ASCII in part", h, raw(t, "a", 4, "pass &word"), "pass…word", Result{OK: true}},
-		{"plain ASCII, of another cost", h, raw(t, "a", 5, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
-		{"plain ASCII, and a pepper in force", peppered, h.must(t, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
-		{"UTF-8 of another text", h, h.must(t, "ä"), "쎤", Result{OK: true}},
+		{"bytes of an ASCII password", h, h.must(t, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
+		{"bytes of an ASCII password in part", h, raw(t, "a", 4, "pass &word"), "pass…word", Result{OK: true}},
+		{"bytes of an ASCII password, another cost", h, raw(t, "a", 5, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
+		{"bytes of an ASCII password, pepper in force", peppered, h.must(t, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
+		{"bytes of another password in UTF-8", h, h.must(t, "ä"), "쎤", Result{OK: true}},
 		// "ä" in UTF-8 reads "Ã¤" in Latin-1. A renewed hash would lock out the owner.
-		{"garbled on its way", h, h.must(t, "ä"), "Ã¤", Result{OK: true}},
+		{"UTF-8 read as Latin-1", h, h.must(t, "ä"), "Ã¤", Result{OK: true}},
 	} {
 		got, err := tt.h.VerifyOriginal(tt.stored, tt.password)
 		wantError(t, tt.name, err, "")
@@ -107,7 +107,7 @@ func TestVerifyLegacyEncoding(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 		if got, err := tt.h.Verify(tt.stored, tt.password); err != nil || got != (Result{}) {
-			t.Errorf("%s, of a hash that is not the original's: %+v, %v, want a wrong password", tt.name, got, err)
+			t.Errorf("%s: Verify returns %+v, %v, want a wrong password", tt.name, got, err)
 		}
 	}
 }
@@ -164,14 +164,14 @@ func TestSameWorkForEveryResult(t *testing.T) {
 		{"unknown identifier", "", work{rounds: 1 << own}},
 		{"right", a.must(t, "secret"), work{rounds: 1 << own}},
 		{"right, not ASCII", a.must(t, "pässwörd"), work{rounds: 1 << own}},
-		{"without pepper", raw(t, "a", own, "secret"), work{rounds: 1 << own}},
-		{"without pepper, not ASCII", raw(t, "a", own, "pässwörd"), work{rounds: 1 << own}},
-		{"the original's", raw(t, "a", own, "p\xe4ssw\xf6rd"), work{rounds: 1 << own}},
-		{"the original's, of a lower cost", raw(t, "a", 4, "p\xe4ssw\xf6rd"), work{rounds: 1 << own}},
+		{"hash without pepper", raw(t, "a", own, "secret"), work{rounds: 1 << own}},
+		{"hash without pepper, not ASCII", raw(t, "a", own, "pässwörd"), work{rounds: 1 << own}},
+		{"hash of the original", raw(t, "a", own, "p\xe4ssw\xf6rd"), work{rounds: 1 << own}},
+		{"hash of the original, lower cost", raw(t, "a", 4, "p\xe4ssw\xf6rd"), work{rounds: 1 << own}},
 		{"$2y$", raw(t, "y", own, "secret"), work{rounds: 1 << own}},
 		{"unknown pepper", b.must(t, "secret"), work{rounds: 1 << own}},
-		{"refused", "$1$saltsalt$qjXMvbEw8oaL.CzflDtaK/", work{rounds: 1 << own}},
-		{"too dear", strings.Replace(raw(t, "a", 4, "secret"), "$04$", "$31$", 1), work{rounds: 1 << own}},
+		{"unsupported algorithm", "$1$saltsalt$qjXMvbEw8oaL.CzflDtaK/", work{rounds: 1 << own}},
+		{"cost over the limit", strings.Replace(raw(t, "a", 4, "secret"), "$04$", "$31$", 1), work{rounds: 1 << own}},
 		{"a lower cost", raw(t, "a", own-1, "secret"), work{rounds: 1 << own}},
 		{"the lowest cost", raw(t, "b", 4, "secret"), work{rounds: 1 << own}},
 		{"a lower cost with pepper", cheap(t, pepperA).must(t, "secret"), work{rounds: 1 << own}},

@@ -105,7 +105,7 @@ func TestProperty1AnyLengthAnyBytes(t *testing.T) {
 			// The length of this namespace does not fit in 16 bits.
 			long := rawKey{[][]byte{bytes.Repeat([]byte{0xff}, 70_000)}, []byte{0}}
 			if got, err := e.decode(e.encode(long), 1); err != nil || !sameKey(got, long) {
-				t.Errorf("a namespace of 70,000 bytes: %v", err)
+				t.Errorf("a namespace of 70,000 bytes is not read back: %v", err)
 			}
 		})
 	}
@@ -115,7 +115,7 @@ func TestProperty2NoCollision(t *testing.T) {
 	forEach(t, 0, func(t *rapid.T, e encoding, draw func(string) rawKey) {
 		a, b := draw("a"), draw("b")
 		if !sameKey(a, b) && bytes.Equal(e.encode(a), e.encode(b)) {
-			t.Fatalf("%q and %q both give %q", a, b, e.encode(a))
+			t.Fatalf("%q and %q are both encoded as %q", a, b, e.encode(a))
 		}
 	})
 }
@@ -128,14 +128,14 @@ func TestProperty3OrderWithinNamespace(t *testing.T) {
 		b.path = a.path
 		encA, encB, encOther := e.encode(a), e.encode(b), e.encode(other)
 		if bytes.Compare(encA, encB) != bytes.Compare(a.key, b.key) {
-			t.Fatalf("%q and %q become %q and %q", a, b, encA, encB)
+			t.Fatalf("%q and %q sort differently from their encodings %q and %q", a, b, encA, encB)
 		}
 		if bytes.Compare(encA, encOther) < 0 && bytes.Compare(encOther, encB) < 0 && !samePath(a.path, other.path) {
-			t.Fatalf("%q stands between %q and %q", other, a, b)
+			t.Fatalf("%q, of another namespace, sorts between %q and %q", other, a, b)
 		}
 		prefix := e.encode(rawKey{path: a.path})
 		if bytes.HasPrefix(encOther, prefix) != samePath(a.path, other.path) {
-			t.Fatalf("%q has prefix %q of namespace %q", encOther, prefix, a.path)
+			t.Fatalf("%q has prefix %q: %v, but it is in namespace %q: %v", encOther, prefix, bytes.HasPrefix(encOther, prefix), a.path, samePath(a.path, other.path))
 		}
 	})
 }
@@ -147,7 +147,7 @@ func TestProperty4OrderOfNamespaces(t *testing.T) {
 			a, b := drawKey(t, "a", 1, 1), drawKey(t, "b", 1, 1)
 			want := bytes.Compare(a.path[0], b.path[0])
 			if want != 0 && bytes.Compare(e.encode(a), e.encode(b)) != want {
-				t.Fatalf("%q and %q become %q and %q", a, b, e.encode(a), e.encode(b))
+				t.Fatalf("%q and %q sort differently from their encodings %q and %q", a, b, e.encode(a), e.encode(b))
 			}
 		})
 	})
@@ -176,13 +176,13 @@ func TestProperty5Nesting(t *testing.T) {
 			t.Fatalf("got %q, %v, want %q", got, err, a)
 		}
 		if !sameKey(a, b) && bytes.Equal(e.encode(a), e.encode(b)) {
-			t.Fatalf("%q and %q both give %q", a, b, e.encode(a))
+			t.Fatalf("%q and %q are both encoded as %q", a, b, e.encode(a))
 		}
 		// prefix is common to all keys in the namespace, including nested ones.
 		prefix := e.encode(rawKey{path: a.path})
 		inside := len(b.path) >= len(a.path) && samePath(a.path, b.path[:len(a.path)])
 		if bytes.HasPrefix(e.encode(b), prefix) != inside {
-			t.Fatalf("%q has the prefix of %q: %v", b, a.path, !inside)
+			t.Fatalf("%q has the prefix of namespace %q: %v, want %v", b, a.path, !inside, inside)
 		}
 	})
 }
@@ -194,20 +194,20 @@ func TestProperty5HexPathKeepsOrder(t *testing.T) {
 		a, b := drawKey(t, "a", 0, 4), drawKey(t, "b", 0, 4)
 		want := slices.CompareFunc(append(slices.Clone(a.path), a.key), append(slices.Clone(b.path), b.key), bytes.Compare)
 		if bytes.Compare(encodeHexPath(a), encodeHexPath(b)) != want {
-			t.Fatalf("%q and %q become %q and %q", a, b, encodeHexPath(a), encodeHexPath(b))
+			t.Fatalf("%q and %q sort differently from their encodings %q and %q", a, b, encodeHexPath(a), encodeHexPath(b))
 		}
 	})
 }
 
 func TestBinaryForms(t *testing.T) {
 	if got := recordkey.LengthPrefix([]byte("fo"), []byte("obar")); string(got) != "\x00\x00\x00\x00\x00\x00\x00\x02foobar" {
-		t.Errorf("got %q", got)
+		t.Errorf("LengthPrefix returns %q", got)
 	}
 	if got := recordkey.HexPath([][]byte{[]byte("fo"), {0xff}}, []byte("obar")); string(got) != "666f\x00ff\x006f626172" {
-		t.Errorf("got %q", got)
+		t.Errorf("HexPath returns %q", got)
 	}
 	if got := recordkey.HexPath(nil, nil); string(got) != "" {
-		t.Errorf("got %q", got)
+		t.Errorf("HexPath of nothing is %q, want nothing", got)
 	}
 }
 
@@ -239,10 +239,10 @@ func FuzzSplits(f *testing.F) {
 	f.Add([]byte("66\x006F"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if ns, key, err := recordkey.SplitLengthPrefix(b); err == nil && !bytes.Equal(recordkey.LengthPrefix(ns, key), b) {
-			t.Errorf("%q is split into %q and %q", b, ns, key)
+			t.Errorf("%q is split into %q and %q, which are joined differently", b, ns, key)
 		}
 		if ns, key, err := recordkey.SplitHexPath(b); err == nil && !bytes.Equal(recordkey.HexPath(ns, key), b) {
-			t.Errorf("%q is split into %q and %q", b, ns, key)
+			t.Errorf("%q is split into %q and %q, which are joined differently", b, ns, key)
 		}
 	})
 }

@@ -126,7 +126,7 @@ func TestEscapesDoNotCollide(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := crumbs().Draw(t, "a"), crumbs().Draw(t, "b")
 		if a != b && recordkey.Escape(a) == recordkey.Escape(b) {
-			t.Fatalf("%q and %q give %q", a, b, recordkey.Escape(a))
+			t.Fatalf("%q and %q are both escaped as %q", a, b, recordkey.Escape(a))
 		}
 		// The parts may split a character that the whole contains. Unescape must still reverse the
 		// escaping of the whole.
@@ -149,7 +149,7 @@ func FuzzEscape(f *testing.F) {
 			t.Errorf("%q, escaped as %q, is read back as %q, %v", s, escaped, got, err)
 		}
 		if strings.ContainsAny(escaped, " /:{}\x00\t\n") {
-			t.Errorf("%q is escaped as %q", s, escaped)
+			t.Errorf("%q is escaped as %q, which still has special characters", s, escaped)
 		}
 		if raw, err := recordkey.Unescape(s); err == nil && recordkey.Escape(raw) != s {
 			t.Errorf("%q is read as %q, which is escaped as %q", s, raw, recordkey.Escape(raw))

@@ -10,7 +10,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-var update = flag.Bool("update", false, "write the golden file anew")
+var update = flag.Bool("update", false, "rewrite the golden file")
 
 // TestGoldenKeys fails if the text of a key changes, because existing records would then be lost.
 func TestGoldenKeys(t *testing.T) {

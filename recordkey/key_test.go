@@ -129,7 +129,7 @@ func TestAccessors(t *testing.T) {
 func TestZeroKey(t *testing.T) {
 	var zero recordkey.Key
 	if zero.IsValid() || zero.String() != "invalid Key" || zero.In(namespace("acme")) != zero || zero.PRK() != zero {
-		t.Errorf("the zero Key is %v, valid %v", zero, zero.IsValid())
+		t.Errorf("the zero Key is %v, valid: %v", zero, zero.IsValid())
 	}
 	if _, err := recordkey.Parse(zero.String()); err == nil {
 		t.Error("the text of the zero Key is a key")
@@ -155,7 +155,7 @@ func TestOwnParts(t *testing.T) {
 		t.Errorf("got parts %q, want %q", got, parts)
 	}
 	if got := parse("user/uid:x").Parts(); got != nil {
-		t.Errorf("a PRK has parts %q", got)
+		t.Errorf("a PRK has parts %q, want none", got)
 	}
 }
 
@@ -188,16 +188,16 @@ func TestKeysInJSON(t *testing.T) {
 	in := problem{map[recordkey.Key]recordkey.Key{parse("user/name:a+_b/~prk"): parse("user/uid:x")}}
 	text, err := json.Marshal(in)
 	if err != nil || string(text) != `{"Keys":{"user/name:a+_b/~prk":"user/uid:x"}}` {
-		t.Fatalf("got %s, %v", text, err)
+		t.Fatalf("Marshal returns %s, %v", text, err)
 	}
 	var out problem
 	if err := json.Unmarshal(text, &out); err != nil || out.Keys[parse("user/name:a+_b/~prk")] != parse("user/uid:x") {
-		t.Errorf("got %v, %v", out, err)
+		t.Errorf("Unmarshal gives %v, %v", out, err)
 	}
 	before := parse("user/uid:x")
 	k := before
 	checkErr(t, k.UnmarshalText([]byte("user")), `recordkey.Parse: "user" at byte 4: no / after the type`)
 	if k != before {
-		t.Errorf("a failed UnmarshalText left %v", k)
+		t.Errorf("a failed UnmarshalText changed the key to %v, want %v", k, before)
 	}
 }

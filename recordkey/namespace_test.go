@@ -30,7 +30,7 @@ func TestNamespaces(t *testing.T) {
 			t.Errorf("%q: got %q and %q, want %q and %q", row.names, ns, ns.Path(), row.prefix, row.path)
 		}
 		if got := namespace(row.path); got != ns {
-			t.Errorf("%q is read as %q", row.path, got)
+			t.Errorf("%q is read as %q, want %q", row.path, got, ns)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestNamespacesDoNotOverlap(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.HasPrefix(k.In(inB).String(), inA.String()) != (a == b) {
-			t.Fatalf("%s and the prefix %s", k.In(inB), inA)
+			t.Fatalf("%s has prefix %s, or lacks that of its own namespace", k.In(inB), inA)
 		}
 	})
 }

@@ -67,7 +67,7 @@ func TestParseErrors(t *testing.T) {
 		k, err := recordkey.Parse(row.in)
 		checkErr(t, err, "recordkey.Parse: "+row.want)
 		if k.IsValid() {
-			t.Errorf("%q: refused, and yet %v", row.in, k)
+			t.Errorf("%q: refused, but the key is %v, want the zero Key", row.in, k)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestKeyTextsAreUnique(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := keys().Draw(t, "a"), keys().Draw(t, "b")
 		if (a == b) != (a.String() == b.String()) || (a == b) != (a.Compare(b) == 0) {
-			t.Fatalf("%#v and %#v: %s and %s", a, b, a, b)
+			t.Fatalf("==, String and Compare disagree on %#v and %#v: %s and %s", a, b, a, b)
 		}
 	})
 }
@@ -151,7 +151,7 @@ func TestNoKeyHasBracesOrSpace(t *testing.T) {
 			s = before + tag
 		}
 		if strings.ContainsAny(s, "{} \t\n") {
-			t.Fatalf("%q", s)
+			t.Fatalf("key %q has a brace or white space", s)
 		}
 	})
 }
@@ -174,17 +174,17 @@ func TestNaughtyStrings(t *testing.T) {
 		k, err := recordkey.PRK("user", "uid", s)
 		if s == "" || len(s) > recordkey.MaxCrumb {
 			if err == nil {
-				t.Errorf("%q is a value", s)
+				t.Errorf("%q is accepted as a value", s)
 			}
 			continue
 		}
 		n++
 		if got, err := recordkey.Parse(k.String()); err != nil || got != k || got.Value() != s {
-			t.Errorf("%q: got %v, %v", s, got, err)
+			t.Errorf("%q is read back as %v, %v", s, got, err)
 		}
 		ns, err := recordkey.Namespace{}.Sub(s)
 		if err != nil || parse(k.In(ns).String()).Namespace() != ns || namespace(ns.Path()) != ns {
-			t.Errorf("%q as namespace: %v, %v", s, ns, err)
+			t.Errorf("namespace %q is not read back: %v, %v", s, ns, err)
 		}
 	}
 	if n < 400 {
@@ -265,11 +265,11 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if k.String() != s {
-			t.Errorf("%q is read as %q", s, k.String())
+			t.Errorf("%q is read as %q, want the same text", s, k.String())
 		}
 		rebuilt, err := rebuild(k)
 		if err != nil || rebuilt != k {
-			t.Errorf("%q is built as %v, %v", s, rebuilt, err)
+			t.Errorf("%q, built from its parts, is %v, %v", s, rebuilt, err)
 		}
 	})
 }

@@ -114,7 +114,7 @@ func TestGlobMatchesItselfOnly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := crumbs().Draw(t, "a"), crumbs().Draw(t, "b")
 		if !redisMatches(recordkey.Glob(a), a) || a != b && redisMatches(recordkey.Glob(a), b) {
-			t.Fatalf("%q and the pattern %q of %q", b, recordkey.Glob(a), a)
+			t.Fatalf("%q must match %q and no other text, such as %q", recordkey.Glob(a), a, b)
 		}
 	})
 }
@@ -165,7 +165,7 @@ func TestNaughtyPatternsOnMiniredis(t *testing.T) {
 		p := recordkey.Pattern{Kind: recordkey.KindSRK, Type: "user", Value: s}
 		found, _, err := client.Scan(ctx, 0, p.String(), 100_000).Result()
 		if err != nil || len(found) != 1 || found[0] != k.String() {
-			t.Errorf("%q: pattern %q finds %q, %v", s, p, found, err)
+			t.Errorf("%q: pattern %q finds %q, %v; want only the key itself", s, p, found, err)
 		}
 	}
 }

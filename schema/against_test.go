@@ -16,7 +16,7 @@ func with(change func(*schema.Type)) schema.Type {
 	return t
 }
 
-func TestAgainst(t *testing.T) {
+func TestCompare(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		stored func(*schema.Type)
@@ -25,7 +25,7 @@ func TestAgainst(t *testing.T) {
 		words  string
 	}{
 		{"the same", nil, nil, schema.Same, ""},
-		{"spelled out", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Codec: schema.CodecText} }, schema.Same, ""},
+		{"default codec spelled out", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Codec: schema.CodecText} }, schema.Same, ""},
 		{"ignored properties", nil, func(t *schema.Type) {
 			t.Password = &schema.Password{Min: 12}
 			t.Fields["job"] = schema.Field{Reserved: []string{"root"}}
@@ -36,31 +36,31 @@ func TestAgainst(t *testing.T) {
 		},
 		{"missing field", nil, func(t *schema.Type) { delete(t.Fields, "name") }, schema.Lacks, "field name is stored"},
 		{"missing role", nil, func(t *schema.Type) { t.Fields["name"] = schema.Field{Kind: "nickname"} }, schema.Lacks, "field name: role secondary: stored"},
-		{"no index", nil, func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }, schema.Lacks, "tertiary record tags: indexed: stored"},
-		{"not required", func(t *schema.Type) { t.Fields["job"] = schema.Field{Required: true} }, nil, schema.Lacks, "field job: required: stored"},
-		{"closed", func(t *schema.Type) { t.Open = true }, nil, schema.Lacks, "an open type: stored"},
+		{"missing index of members", nil, func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }, schema.Lacks, "tertiary record tags: indexed: stored"},
+		{"missing required rule", func(t *schema.Type) { t.Fields["job"] = schema.Field{Required: true} }, nil, schema.Lacks, "field job: required: stored"},
+		{"not open", func(t *schema.Type) { t.Open = true }, nil, schema.Lacks, "an open type: stored"},
 		{"missing record", nil, func(t *schema.Type) { t.Tertiary = nil }, schema.Lacks, "tertiary record tags is stored"},
-		{"a plain field", nil, func(t *schema.Type) { t.Fields["c"] = schema.Field{} }, schema.Adds, "field c: not stored"},
-		{"a plain field more and a field less", nil, func(t *schema.Type) { t.Fields["c"] = t.Fields["job"]; delete(t.Fields, "job") }, schema.Adds, "field c: not stored"},
-		{"a record", nil, func(t *schema.Type) { t.Tertiary["x"] = schema.Tertiary{Kind: "set", Indexed: true} }, schema.Adds, "tertiary record x: not stored"},
-		{"open", nil, func(t *schema.Type) { t.Open = true }, schema.Adds, "an open type: not stored"},
-		{"a role", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Role: schema.RoleOrdered} }, schema.Builds, "field job: role ordered: not stored"},
+		{"added plain field", nil, func(t *schema.Type) { t.Fields["c"] = schema.Field{} }, schema.Adds, "field c: not stored"},
+		{"added plain field and missing field", nil, func(t *schema.Type) { t.Fields["c"] = t.Fields["job"]; delete(t.Fields, "job") }, schema.Adds, "field c: not stored"},
+		{"added record", nil, func(t *schema.Type) { t.Tertiary["x"] = schema.Tertiary{Kind: "set", Indexed: true} }, schema.Adds, "tertiary record x: not stored"},
+		{"opened type", nil, func(t *schema.Type) { t.Open = true }, schema.Adds, "an open type: not stored"},
+		{"added role", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Role: schema.RoleOrdered} }, schema.Builds, "field job: role ordered: not stored"},
 		{
-			"a field with roles", nil, func(t *schema.Type) { t.Fields["c"] = schema.Field{Role: schema.RoleOrdered | schema.RoleIndexed} },
+			"added field with roles", nil, func(t *schema.Type) { t.Fields["c"] = schema.Field{Role: schema.RoleOrdered | schema.RoleIndexed} },
 			schema.Builds, "field c: role indexed: not stored, and field c: role ordered: not stored",
 		},
-		{"an index of members", func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }, nil, schema.Builds, "tertiary record tags: indexed: not stored"},
-		{"required", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Required: true} }, schema.Builds, "field job: required: not stored"},
-		{"renamed", nil, func(t *schema.Type) { t.Fields["work"] = schema.Field{Was: "job"}; delete(t.Fields, "job") }, schema.Builds, "field work: stored as job"},
-		{"a codec", nil, func(t *schema.Type) { t.Fields["added"] = schema.Field{} }, schema.Differs, "codec of field added: stored date; here text"},
-		{"a kind", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Kind: "url"} }, schema.Differs, "kind of field job: stored none; here url"},
-		{"a pattern", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Pattern: "^a"} }, schema.Differs, `pattern of field job: stored ""; here ^a`},
-		{"a primary field", nil, func(t *schema.Type) { t.Primary = "id" }, schema.Differs, "primary field: stored uid; here id"},
-		{"a fold", nil, func(t *schema.Type) { t.Fold = schema.FoldExact }, schema.Differs, "fold: stored casefold; here exact"},
-		{"a kind of record", nil, func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "list"} }, schema.Differs, "kind of tertiary record tags: stored set; here list"},
-		{"a retired field", func(t *schema.Type) { t.Retired = []string{"c"} }, func(t *schema.Type) { t.Fields["c"] = schema.Field{} }, schema.Differs, "field c: retired"},
+		{"added index of members", func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }, nil, schema.Builds, "tertiary record tags: indexed: not stored"},
+		{"added required rule", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Required: true} }, schema.Builds, "field job: required: not stored"},
+		{"renamed field", nil, func(t *schema.Type) { t.Fields["work"] = schema.Field{Was: "job"}; delete(t.Fields, "job") }, schema.Builds, "field work: stored as job"},
+		{"another codec", nil, func(t *schema.Type) { t.Fields["added"] = schema.Field{} }, schema.Differs, "codec of field added: stored date; here text"},
+		{"another kind", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Kind: "url"} }, schema.Differs, "kind of field job: stored none; here url"},
+		{"another pattern", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Pattern: "^a"} }, schema.Differs, `pattern of field job: stored ""; here ^a`},
+		{"another primary field", nil, func(t *schema.Type) { t.Primary = "id" }, schema.Differs, "primary field: stored uid; here id"},
+		{"another fold", nil, func(t *schema.Type) { t.Fold = schema.FoldExact }, schema.Differs, "fold: stored casefold; here exact"},
+		{"another kind of record", nil, func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "list"} }, schema.Differs, "kind of tertiary record tags: stored set; here list"},
+		{"retired field", func(t *schema.Type) { t.Retired = []string{"c"} }, func(t *schema.Type) { t.Fields["c"] = schema.Field{} }, schema.Differs, "field c: retired"},
 		{
-			"a retired record", func(t *schema.Type) { t.Retired = []string{"x"} }, func(t *schema.Type) { t.Tertiary["x"] = schema.Tertiary{Kind: "set"} },
+			"retired record", func(t *schema.Type) { t.Retired = []string{"x"} }, func(t *schema.Type) { t.Tertiary["x"] = schema.Tertiary{Kind: "set"} },
 			schema.Differs, "tertiary record x: retired",
 		},
 	} {
@@ -79,9 +79,9 @@ func TestAgainst(t *testing.T) {
 	}
 }
 
-// TestUnionLaw checks that the result of Merge contains everything stored and everything that
+// TestMergeLaw checks that the result of Merge contains everything stored and everything that
 // programs add, that every program can work with it, and that the order of merging does not matter.
-func TestUnionLaw(t *testing.T) {
+func TestMergeLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stored := anyType().Draw(t, "stored")
 		plain := func(name string) schema.Type {
@@ -92,16 +92,16 @@ func TestUnionLaw(t *testing.T) {
 			return here
 		}
 		a, b := plain("A"), plain("B")
-		one, other := a.Merge(b.Merge(stored)), b.Merge(a.Merge(stored))
-		if r, words := one.Compare(other); r != schema.Same || strings.TrimSpace(words) != "" {
-			t.Fatalf("the unions differ: %s", words)
+		ab, ba := a.Merge(b.Merge(stored)), b.Merge(a.Merge(stored))
+		if r, words := ab.Compare(ba); r != schema.Same || strings.TrimSpace(words) != "" {
+			t.Fatalf("the order of merging matters: %s", words)
 		}
 		for _, here := range []schema.Type{a, b, stored} {
-			if r, words := here.Compare(one); r > schema.Lacks {
-				t.Fatalf("a program cannot work with the union: %s", words)
+			if r, words := here.Compare(ab); r > schema.Lacks {
+				t.Fatalf("a program cannot work with the merged schema: %s", words)
 			}
 		}
-		if err := (schema.Schema{Types: map[string]schema.Type{"TYPE": one}}).Validate(); err != nil {
+		if err := (schema.Schema{Types: map[string]schema.Type{"TYPE": ab}}).Validate(); err != nil {
 			t.Fatal(err)
 		}
 	})

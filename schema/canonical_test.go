@@ -52,7 +52,7 @@ func TestCanonical(t *testing.T) {
 			t.Errorf("%q: the zero fold returns %q, want %q", test.give, got, test.want)
 		}
 		if got := exact.Canonical(test.give); got != test.give {
-			t.Errorf("%q: exact returns %q", test.give, got)
+			t.Errorf("%q: the exact fold changes it to %q", test.give, got)
 		}
 	}
 }
@@ -61,10 +61,10 @@ func TestCanonical(t *testing.T) {
 func TestCanonicalLimit(t *testing.T) {
 	most := strings.Repeat("A", schema.MaxFacet)
 	if got := casefold.Canonical(most); got != strings.ToLower(most) {
-		t.Errorf("%d bytes are left alone", len(most))
+		t.Errorf("a value of %d bytes is not folded", len(most))
 	}
 	if got := casefold.Canonical(most + "A"); got != most+"A" {
-		t.Errorf("%d bytes are folded", len(most)+1)
+		t.Errorf("a value of %d bytes is folded, want it unchanged", len(most)+1)
 	}
 }
 
@@ -79,13 +79,13 @@ func checkCanonical(t interface {
 	c := casefold.Canonical(s)
 	switch again := casefold.Canonical(c); {
 	case again != c:
-		t.Errorf("%q: got %q, and from that %q", s, c, again)
+		t.Errorf("%q: got %q, which folds to %q", s, c, again)
 	case strings.TrimSpace(c) != c || strings.Contains(c, "  "):
 		t.Errorf("%q: white space is left in %q", s, c)
 	case utf8.ValidString(s) && !utf8.ValidString(c):
 		t.Errorf("%q: got %q, which is not UTF-8", s, c)
 	case casefold.Canonical(" \t"+s+"\u2003\n") != c:
-		t.Errorf("%q: with white space around it %q", s, casefold.Canonical(" \t"+s+"\u2003\n"))
+		t.Errorf("%q: got %q, but with white space around it %q", s, c, casefold.Canonical(" \t"+s+"\u2003\n"))
 	}
 }
 
@@ -102,13 +102,13 @@ func TestCanonicalOfRunes(t *testing.T) {
 	for r := rune(0); r < 0x32000; r++ {
 		c := casefold.Canonical(string(r))
 		if again := casefold.Canonical(c); again != c {
-			t.Errorf("%U: got %+q, and from that %+q", r, c, again)
+			t.Errorf("%U: got %+q, which folds to %+q", r, c, again)
 		}
 		if other := unicode.SimpleFold(r); casefold.Canonical(string(other)) != c {
 			t.Errorf("%U: got %+q, but for %U %+q", r, c, other, casefold.Canonical(string(other)))
 		}
 		if apart := norm.NFKD.String(string(r)); casefold.Canonical(apart) != c {
-			t.Errorf("%U: got %+q, but decomposed %+q", r, c, casefold.Canonical(apart))
+			t.Errorf("%U: got %+q, but its decomposition gives %+q", r, c, casefold.Canonical(apart))
 		}
 	}
 }
@@ -144,7 +144,7 @@ func readJSON(t *testing.T, path string, to any) {
 func TestCanonicalAllocs(t *testing.T) {
 	for _, s := range []string{"", "bob", "alice@hotmail.com", "just a. user", "17c07627d35e", "bob+tag@mail-1.example.org"} {
 		if n := testing.AllocsPerRun(100, func() { casefold.Canonical(s) }); n != 0 {
-			t.Errorf("%q: %g allocations", s, n)
+			t.Errorf("%q: %g allocations, want 0", s, n)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func aLabels(s string) (string, bool) {
 
 // foldLabels maps s by case, except for the letters that IDNA 2008 distinguishes. The capital ß is
 // one of them: tables before Unicode 15.1 still map it to ss.
-func foldLabels(s string, seen func(rune) rune) string {
+func foldLabels(s string, mapRune func(rune) rune) string {
 	var b strings.Builder
 	fold := cases.Fold()
 	for s != "" {
@@ -93,7 +93,7 @@ func foldLabels(s string, seen func(rune) rune) string {
 		if n < 0 {
 			n = len(s)
 		}
-		b.WriteString(fold.String(strings.Map(seen, s[:n])))
+		b.WriteString(fold.String(strings.Map(mapRune, s[:n])))
 		kept, size := utf8.DecodeRuneInString(s[n:])
 		if size > 0 {
 			b.WriteString(strings.Replace(string(kept), "ẞ", "ß", 1))

@@ -110,7 +110,7 @@ func TestCanonicalHosts(t *testing.T) {
 		}
 		checkCanonical(t, test.give)
 		if got := exact.Canonical(test.give); got != test.give {
-			t.Errorf("%+q: exact returns %+q", test.give, got)
+			t.Errorf("%+q: the exact fold changes it to %+q", test.give, got)
 		}
 	}
 }
@@ -135,12 +135,12 @@ func TestIgnorables(t *testing.T) {
 		if casefold.Canonical("a"+string(r)+"b") == "ab" {
 			n++
 			if schema.Invisible(string(r)) == (r == '\u200c' || r == '\u200d') {
-				t.Errorf("%U: invisible: %t", r, schema.Invisible(string(r)))
+				t.Errorf("%U: Invisible returns %t", r, schema.Invisible(string(r)))
 			}
 		}
 	}
 	if n != 4174-3769 {
-		t.Errorf("%d code points are removed", n)
+		t.Errorf("%d code points are removed, want %d", n, 4174-3769)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestUnassigned(t *testing.T) {
 		"\U0001fae9": true, // assigned in Unicode 16
 	} {
 		if got := schema.Unassigned(text); got != want {
-			t.Errorf("%+q: got %t", text, got)
+			t.Errorf("%+q: got %t, want %t", text, got, want)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func TestFormVersion(t *testing.T) {
 	}
 	for _, v := range versions {
 		if v != "15.0.0" {
-			t.Errorf("Unicode tables %q: all must be of the version that the pinned form has", versions)
+			t.Errorf("the Unicode tables have versions %q, want only 15.0.0, which the pinned form has", versions)
 		}
 	}
 	sum := sha256.New()
@@ -177,20 +177,20 @@ func TestFormVersion(t *testing.T) {
 	}
 	const pinned = "7bea2ba65b2bdf9f"
 	if got := hex.EncodeToString(sum.Sum(nil)[:8]); got != pinned || schema.FormVersion() != "3/15.0.0" {
-		t.Errorf("version %s of the canonical form has digest %s", schema.FormVersion(), got)
+		t.Errorf("version %s of the canonical form has digest %s; want 3/15.0.0, %s", schema.FormVersion(), got, pinned)
 	}
 }
 
 func TestForms(t *testing.T) {
 	old := schema.Type{Primary: "id"}.FromStore()
 	if old.Form != "1" || old.WithCurrentForm().Form != schema.FormVersion() {
-		t.Errorf("stored without a version %q, written as %q", old.Form, old.WithCurrentForm().Form)
+		t.Errorf("a type stored without a form version has form %q, want 1; WithCurrentForm makes it %q, want %q", old.Form, old.WithCurrentForm().Form, schema.FormVersion())
 	}
 	if e := exact.FromStore().WithCurrentForm(); e.Form != "" {
-		t.Errorf("exact has a form %q", e.Form)
+		t.Errorf("a type with the exact fold has form %q, want none", e.Form)
 	}
 	if kept := old.WithCurrentForm().FromStore(); kept.Form != "" {
-		t.Errorf("stored with a version, %q", kept.Form)
+		t.Errorf("a type stored with a form version is loaded with form %q, want none", kept.Form)
 	}
 	for _, test := range []struct {
 		stored schema.Type
@@ -203,11 +203,11 @@ func TestForms(t *testing.T) {
 		{schema.Type{Primary: "uid", Form: "1"}, false},
 	} {
 		if got := casefold.HasOtherForm(test.stored); got != test.want {
-			t.Errorf("%+v: got %t", test.stored, got)
+			t.Errorf("%+v: got %t, want %t", test.stored, got, test.want)
 		}
 	}
 	if exact.HasOtherForm(old) || old.HasOtherForm(exact) {
-		t.Error("another fold is another form")
+		t.Error("HasOtherForm reports types with different folds")
 	}
 }
 

@@ -36,12 +36,12 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			var bad *schema.Error
 			if !errors.As(err, &bad) || bad.Reason == "" || len(err.Error()) > 3000 {
-				t.Errorf("got %T %v", err, err)
+				t.Errorf("got %T %v, want a schema error with a reason", err, err)
 			}
 			return
 		}
 		if err := s.Validate(); err != nil {
-			t.Errorf("loaded, but %v", err)
+			t.Errorf("the schema was loaded, but is not valid: %v", err)
 		}
 		written, err := json.Marshal(s)
 		if err != nil {
@@ -49,7 +49,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		again, err := schema.Load(strings.NewReader(string(written)))
 		if err != nil || !reflect.DeepEqual(again, s) {
-			t.Errorf("%s\nloaded %+v\nagain  %+v, %v", written, s, again, err)
+			t.Errorf("%s\nis loaded as %+v\nwant %+v; %v", written, again, s, err)
 		}
 	})
 }

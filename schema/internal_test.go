@@ -21,21 +21,21 @@ func TestFoldShortcuts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		for range 20 {
 			s := text.Draw(t, "text")
-			lower, is := foldASCII(s)
-			if is && lower != s {
+			lower, accepts := foldASCII(s)
+			if accepts && lower != s {
 				upper++
 			}
-			if is = is || isFolded(s); !is {
+			if accepts = accepts || isFolded(s); !accepts {
 				continue
 			}
 			accepted++
 			if got := fold(s); got != lower {
-				t.Fatalf("%q becomes %q, not %q", s, got, lower)
+				t.Fatalf("fold(%q) is %q, but its shortcut returns %q", s, got, lower)
 			}
 		}
 	})
 	if accepted < 100 || upper < 100 {
-		t.Errorf("only %d and %d texts passed", accepted, upper)
+		t.Errorf("only %d texts had a shortcut, %d of them with upper case; want at least 100 of each", accepted, upper)
 	}
 }
 
@@ -43,7 +43,7 @@ func TestFoldShortcuts(t *testing.T) {
 // result of Date.
 func TestParsePrintedDate(t *testing.T) {
 	for _, text := range []string{"2026-11-20T08:02:40.+12Z", "2026-11-20T08:02:40.-00Z", "2026-11-20T08:02:40,512Z", "2026-11-20T8:02:40.5120Z", "2026-02-30T08:02:40.512Z"} {
-		if _, is := parsePrintedDate(text); is {
+		if _, ok := parsePrintedDate(text); ok {
 			t.Errorf("%q is accepted", text)
 		}
 	}
@@ -52,14 +52,14 @@ func TestParsePrintedDate(t *testing.T) {
 			rapid.StringMatching(`\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-6]\d:[0-6]\d\.\d{3}Z`),
 			rapid.StringMatching(`\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}.[-+\d]{3}[Zz+]`),
 		).Draw(t, "text")
-		if got, is := parsePrintedDate(text); is {
+		if got, ok := parsePrintedDate(text); ok {
 			if want, reason := parseISODate(text); reason != "" || !got.Equal(want) {
 				t.Fatalf("%q: %v, but parseISODate returns %v %q", text, got, want, reason)
 			}
 		}
 		at := time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "at")).UTC()
-		if got, is := parsePrintedDate(Date(at).Wire()); !is || !got.Equal(at) {
-			t.Fatalf("%q is %v, %t", Date(at).Wire(), got, is)
+		if got, ok := parsePrintedDate(Date(at).Wire()); !ok || !got.Equal(at) {
+			t.Fatalf("%q is read as %v, %t; want %v", Date(at).Wire(), got, ok, at)
 		}
 	})
 }

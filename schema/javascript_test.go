@@ -27,8 +27,8 @@ type answer struct {
 
 // deviations lists our answers that differ from those of JavaScript, with the reason.
 var deviations = map[answer]string{
-	{"json", "1e400", nil}:  "an infinity would be written as null without a word",
-	{"json", "-1e400", nil}: "an infinity would be written as null without a word",
+	{"json", "1e400", nil}:  "JavaScript would silently write an infinity as null",
+	{"json", "-1e400", nil}: "JavaScript would silently write an infinity as null",
 }
 
 // surrogate matches an unpaired surrogate in the output of JSON.stringify.

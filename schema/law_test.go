@@ -23,7 +23,7 @@ func TestDifferenceLaw(t *testing.T) {
 		}
 		same := a.Fingerprint() == b.Fingerprint()
 		if (a.Difference(b) == "") != same || (b.Difference(a) == "") != same {
-			t.Fatalf("same fingerprint: %t, but %q and %q", same, a.Difference(b), b.Difference(a))
+			t.Fatalf("the same fingerprint is %t, but the differences are %q and %q", same, a.Difference(b), b.Difference(a))
 		}
 	})
 }
@@ -39,10 +39,10 @@ func TestNewFieldLaw(t *testing.T) {
 			here.Fields[name] = field
 		}
 		if moved := here.Fingerprint() != stored.Fingerprint(); moved != (f.Role != 0) {
-			t.Fatalf("role %q: another fingerprint: %t", f.Role, moved)
+			t.Fatalf("role %q: the new field changes the fingerprint: %t", f.Role, moved)
 		}
 		if f.Role != 0 && !strings.Contains(here.Difference(stored), "NEW") {
-			t.Fatalf("the new field is not named: %s", here.Difference(stored))
+			t.Fatalf("the difference does not name the new field: %s", here.Difference(stored))
 		}
 	})
 }
@@ -107,7 +107,7 @@ func TestDateLaw(t *testing.T) {
 		b := time.UnixMilli(rapid.Int64Range(first, last).Draw(t, "b"))
 		c := time.UnixMilli(rapid.Int64Range(first, last).Draw(t, "c"))
 		if strings.Compare(schema.Date(b).Wire(), schema.Date(c).Wire()) != b.Compare(c) {
-			t.Fatalf("%s and %s are in another order", schema.Date(b).Wire(), schema.Date(c).Wire())
+			t.Fatalf("%s and %s do not sort as their times do", schema.Date(b).Wire(), schema.Date(c).Wire())
 		}
 	})
 }
@@ -123,7 +123,7 @@ func TestManyReaders(t *testing.T) {
 				t.Error(err)
 			}
 			if got := user.Canonical(" Ａlice "); got != "alice" {
-				t.Errorf("got %q", got)
+				t.Errorf("got %q, want \"alice\"", got)
 			}
 			if user.Difference(schema.User().Types["user"]) != "" || user.Policy().Min != 8 {
 				t.Error("the schema changed")

@@ -58,7 +58,7 @@ func TestLoad(t *testing.T) {
 		file string
 		want schema.Schema
 	}{
-		"whole": {wholeFile, wholeSchema},
+		"every member": {wholeFile, wholeSchema},
 		"built in": {`{"types": {"user": {
 			"primary": "uid", "fold": "casefold",
 			"fields": {"email": {"role": "secondary", "kind": "email"},
@@ -276,7 +276,7 @@ func TestLoadErrors(t *testing.T) {
 			t.Errorf("%.200s\ngot  %v\nwant %s", test.file, err, test.want)
 		}
 		if s.Types != nil {
-			t.Errorf("%.200s: a schema together with the error: %v", test.file, s)
+			t.Errorf("%.200s: got an error, but also a schema: %v", test.file, s)
 		}
 	}
 }
@@ -285,7 +285,7 @@ func TestLoadErrors(t *testing.T) {
 func TestLoadReader(t *testing.T) {
 	_, err := schema.Load(iotest.ErrReader(io.ErrClosedPipe))
 	if !errors.Is(err, io.ErrClosedPipe) || errors.Is(err, schema.ErrSchema) || err.Error() != "reading schema: io: read/write on closed pipe" {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want the error of the closed pipe, which is not a schema error", err)
 	}
 }
 
@@ -310,7 +310,7 @@ func TestRoles(t *testing.T) {
 	}
 	typ := schema.Type{Fields: map[string]schema.Field{"a": {Role: schema.RoleSecondary | schema.RoleOrdered}, "b": {Role: schema.RoleOrdered}}}
 	if got := fmt.Sprint(typ.Secondary(), typ.Indexed(), typ.Ordered()); got != "[a] [] [a b]" {
-		t.Errorf("roles: %s", got)
+		t.Errorf("roles: %s, want \"[a] [] [a b]\"", got)
 	}
 	if err := json.Unmarshal([]byte(`"roman"`), new(schema.Role)); err == nil {
 		t.Error("an unknown role is read")

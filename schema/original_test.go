@@ -48,7 +48,7 @@ func TestReadsOfOriginal(t *testing.T) {
 		hash := wires[string(read.Key)]
 		if e := read.GetUser.Error; e != "" {
 			if _, err := schema.Decode(user.Codec("rating"), hash["rating"]); err == nil {
-				t.Errorf("%s: read, but the original says %s", read.Key, e)
+				t.Errorf("%s: no error, but the original says %s", read.Key, e)
 			}
 			continue
 		}
@@ -134,9 +134,9 @@ func sameJSON(a, b []byte) bool {
 // deviatingWrites lists values that the original accepts for a field and we refuse, because the
 // codec of the field has no such value.
 var deviatingWrites = map[string]string{
-	`age: "42 years"`:       "a text is no number; the original does not look",
-	`age: true`:             "nor is a truth value",
-	`rating: "«NaN»"`:       "JSON has no NaN; JSON.stringify writes null without a word",
+	`age: "42 years"`:       "a text is not a number; the original does not check",
+	`age: true`:             "a boolean is not a number; the original does not check",
+	`rating: "«NaN»"`:       "JSON has no NaN; JSON.stringify silently writes null",
 	`rating: "«undefined»"`: "undefined becomes the text undefined, which nobody can read",
 }
 
@@ -168,7 +168,7 @@ func TestWritesOfOriginal(t *testing.T) {
 		}
 	}
 	if seen != 14 {
-		t.Errorf("%d values", seen)
+		t.Errorf("%d values, want 14", seen)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestFrom(t *testing.T) {
 	again, _ := schema.From[person]()
 	again.Fields["more"] = schema.Field{} // must not change what From returns next
 	if third, _ := schema.From[person](); !reflect.DeepEqual(third, want) {
-		t.Errorf("after a change of another: %+v", third)
+		t.Errorf("a change of one result changes the next: got %+v, want %+v", third, want)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestFromUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	if relation, words := got.Compare(schema.User().Types["user"]); relation != schema.Lacks || words != "tertiary record tags is stored" {
-		t.Errorf("got %d, %s", relation, words)
+		t.Errorf("got %d, %s; want %d, tertiary record tags is stored", relation, words, schema.Lacks)
 	}
 }
 

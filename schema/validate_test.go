@@ -55,14 +55,14 @@ func TestValidateOrder(t *testing.T) {
 	for range 20 {
 		err := oneType(schema.Type{Primary: "id", Fields: fields}).Validate()
 		if err == nil || !strings.HasPrefix(err.Error(), "schema: types.t.fields.b.codec:") {
-			t.Fatalf("got %v", err)
+			t.Fatalf("got %v, want an error at types.t.fields.b.codec", err)
 		}
 	}
 }
 
 func TestErrorIsOnlyErrSchema(t *testing.T) {
 	if err := (&schema.Error{Reason: "x"}); errors.Is(err, errors.ErrUnsupported) || !errors.Is(err, schema.ErrSchema) {
-		t.Error("a schema error is something else")
+		t.Error("a schema error matches another error")
 	}
 }
 
@@ -133,7 +133,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		for name, typ := range want.Types {
 			if got.Types[name].Fingerprint() != typ.Fingerprint() {
-				t.Fatalf("%s: another fingerprint", name)
+				t.Fatalf("%s: the fingerprint has changed", name)
 			}
 		}
 	})

@@ -144,14 +144,14 @@ func TestDecode(t *testing.T) {
 		v, err := schema.Decode(test.codec, test.wire)
 		checkValue(t, string(test.codec)+" "+test.wire, v, err, test.cast, test.problem)
 		if err == nil && v.Wire() != test.wire {
-			t.Errorf("%s %q: written as %q", test.codec, test.wire, v.Wire())
+			t.Errorf("%s %q: written back as %q", test.codec, test.wire, v.Wire())
 		}
 	}
 	if v, _ := schema.Decode("boolean", "null"); v != schema.Null() {
-		t.Errorf("a boolean null is read as %v", v)
+		t.Errorf("a boolean null is read as %v, want null", v)
 	}
 	if v, _ := schema.Decode("identity", "x"); v != schema.Text("x") {
-		t.Errorf("identity is read as %v", v)
+		t.Errorf("a value of codec identity is read as %v, want a text", v)
 	}
 }
 
@@ -254,10 +254,10 @@ func TestParseJSON(t *testing.T) {
 		checkValue(t, string(test.codec)+" "+test.raw, v, err, test.cast, test.problem)
 	}
 	if v, _ := schema.ParseJSON("text", json.RawMessage(`null`)); v != schema.Null() {
-		t.Errorf("a null text is %v", v)
+		t.Errorf("null as a text is %v, want null", v)
 	}
 	if v, _ := schema.ParseJSON("json", json.RawMessage(`null`)); v.Codec() != schema.CodecJSON {
-		t.Errorf("a null JSON is %v", v)
+		t.Errorf("null as JSON is %v, want a JSON value", v)
 	}
 }
 
@@ -282,17 +282,17 @@ func TestValueRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := anyValue().Draw(t, "value")
 		if got, err := schema.Decode(v.Codec(), v.Wire()); got != v || err != nil {
-			t.Fatalf("%q: decoded %v, %v", v.Wire(), got, err)
+			t.Fatalf("Decode(%q) = %v, %v; want %v", v.Wire(), got, err, v)
 		}
 		if got, err := schema.ParseText(v.Codec(), v.Wire()); got != v || err != nil {
-			t.Fatalf("%q: typed %v, %v", v.Wire(), got, err)
+			t.Fatalf("ParseText(%q) = %v, %v; want %v", v.Wire(), got, err, v)
 		}
 		cast, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got, err := schema.ParseJSON(v.Codec(), cast); got != v || err != nil {
-			t.Fatalf("%s: from JSON %v, %v", cast, got, err)
+			t.Fatalf("ParseJSON(%s) = %v, %v; want %v", cast, got, err, v)
 		}
 	})
 }
@@ -300,15 +300,15 @@ func TestValueRoundTrip(t *testing.T) {
 func TestTexts(t *testing.T) {
 	got := schema.Texts("email", "bob@x.org", "name", "Bob", "name", "Bobby")
 	if len(got) != 2 || got["email"] != schema.Text("bob@x.org") || got["name"] != schema.Text("Bobby") {
-		t.Errorf("got %v", got)
+		t.Errorf("Texts with a repeated name: %v, want its last value", got)
 	}
 	if got := schema.Texts(); got == nil || len(got) != 0 {
-		t.Errorf("of nothing: %v", got)
+		t.Errorf("Texts of nothing: %v, want an empty map", got)
 	}
 	odd := []string{"name", "Bob", "email"}
 	got = schema.Texts(odd...)
 	if v, ok := got["email"]; len(got) != 2 || !ok || v != (schema.Value{}) {
-		t.Errorf("of three: %v", got)
+		t.Errorf("Texts of three strings: %v, want a zero Value for email", got)
 	}
 }
 
@@ -326,7 +326,7 @@ func FuzzDecode(f *testing.F) {
 			v, err := schema.Decode(c, wire)
 			if err != nil {
 				if len(err.Error()) > 500 {
-					t.Errorf("%s: an error of %d bytes", c, len(err.Error()))
+					t.Errorf("%s: an error of %d bytes, want at most 500", c, len(err.Error()))
 				}
 				continue
 			}
@@ -351,7 +351,7 @@ func readAgain(t *testing.T, v schema.Value, cast []byte) {
 	}
 	b, err := again.MarshalJSON()
 	if err != nil || v.Codec() != schema.CodecJSON && strings.TrimSpace(string(cast)) != string(b) {
-		t.Errorf("%s %q: JSON %s, and again %s, %v", v.Codec(), v.Wire(), cast, b, err)
+		t.Errorf("%s %q: JSON %s, which is written back as %s, %v", v.Codec(), v.Wire(), cast, b, err)
 	}
 }
 

@@ -36,7 +36,7 @@ func TestValuesOfTheOriginal(t *testing.T) {
 			}
 		}
 		if !explained {
-			t.Errorf("%s %.40q: %s", facet[0], facet[1], got)
+			t.Errorf("%s %.40q: got %s, which no deviation explains", facet[0], facet[1], got)
 		}
 	}
 	for value := range refusedFromOriginal {
@@ -68,7 +68,7 @@ func originalFacets(t *testing.T) (facets [][2]string) {
 		}
 	}
 	if err := lines.Err(); err != nil || len(facets) < 100 {
-		t.Fatalf("%d facets: %v", len(facets), err)
+		t.Fatalf("read %d facets, want at least 100: %v", len(facets), err)
 	}
 	return facets
 }
@@ -82,7 +82,7 @@ func TestNaughtyStrings(t *testing.T) {
 	}
 	var naughty []string
 	if err := json.Unmarshal(raw, &naughty); err != nil || len(naughty) < 500 {
-		t.Fatalf("%d strings: %v", len(naughty), err)
+		t.Fatalf("read %d strings, want at least 500: %v", len(naughty), err)
 	}
 	r := mustCompile(t, fields("", everyKind))
 	accepted := make(map[string]int)
@@ -95,11 +95,11 @@ func TestNaughtyStrings(t *testing.T) {
 		}
 		for _, field := range r.secondary {
 			if err := r.Secondary(field, value); err != nil && len(value) > 6 && strings.Contains(err.Error(), value) {
-				t.Errorf("%q is in its error: %v", value, err)
+				t.Errorf("the error reveals the value %q: %v", value, err)
 			}
 		}
 	}
 	if accepted["nickname"] < 100 || accepted["nickname username"] < 50 || accepted[""] < 20 {
-		t.Errorf("accepted values by kind: %v", accepted)
+		t.Errorf("too few values were accepted; by kinds: %v", accepted)
 	}
 }

@@ -49,7 +49,7 @@ func TestDomain(t *testing.T) {
 		}
 	}
 	if len(longest) != 255 {
-		t.Errorf("the longest domain has %d bytes", len(longest))
+		t.Errorf("the longest domain has %d bytes, want 255", len(longest))
 	}
 }
 

@@ -152,7 +152,7 @@ func TestEmail(t *testing.T) {
 		}
 	}
 	if len(longest) != 254 {
-		t.Errorf("the longest address has %d bytes", len(longest))
+		t.Errorf("the longest address has %d bytes, want 254", len(longest))
 	}
 }
 

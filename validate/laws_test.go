@@ -40,11 +40,11 @@ func TestCandidatesIncludeEveryAcceptingField(t *testing.T) {
 			candidates, accepting := r.Candidates(value), acceptedBy(r, value)
 			for _, field := range accepting {
 				if !slices.Contains(candidates, field) {
-					t.Fatalf("%s accepts %q, candidates are %q", field, value, candidates)
+					t.Fatalf("%s accepts %q, but the candidates are %q", field, value, candidates)
 				}
 			}
 			if len(accepting) == 0 && len(candidates) != len(r.secondary) {
-				t.Fatalf("no field accepts %q, candidates are %q", value, candidates)
+				t.Fatalf("no field accepts %q, but the candidates are %q", value, candidates)
 			}
 			if len(candidates) < len(r.secondary) {
 				narrowed++
@@ -86,7 +86,7 @@ func TestReservedExpression(t *testing.T) {
 		re := regexp.MustCompile(reservedExpr(forms))
 		for _, text := range texts([]rune("ab.+*"), 3) {
 			if got := re.MatchString(text); got != forms[text] {
-				t.Fatalf("%q: matched %v, reserved %v", text, got, forms[text])
+				t.Fatalf("%q: the pattern matches: %v, but the value is reserved: %v", text, got, forms[text])
 			}
 		}
 	})

@@ -120,7 +120,7 @@ func TestNameKindsMatchGolden(t *testing.T) {
 	}
 	t.Logf("refused by rules of ours: %v", seen)
 	if len(seen) < 3 {
-		t.Errorf("rules of ours refused only %v", seen)
+		t.Errorf("our own rules refused only %v, want at least 3 reasons", seen)
 	}
 }
 

@@ -49,11 +49,11 @@ func TestOriginalExampleIsOrthogonal(t *testing.T) {
 		for _, fs := range []map[string]schema.Field{original, originalInRE2} {
 			pairs := pairsOf(t, fold, fs)
 			if len(pairs) != 6 {
-				t.Errorf("%d pairs of four fields", len(pairs))
+				t.Errorf("got %d pairs of four fields, want 6", len(pairs))
 			}
 			for _, p := range pairs {
 				if p.Verdict != Orthogonal || p.Witness != "" || p.Note != "" {
-					t.Errorf("%s: %+v", fold, p)
+					t.Errorf("%s: got %+v, want orthogonal", fold, p)
 				}
 			}
 		}
@@ -75,7 +75,7 @@ func TestEachRuleOfOriginalExampleIsNeeded(t *testing.T) {
 		{"no @ in names", with(original, "name", pattern(strings.ReplaceAll(plainName, "@", "\x00"))), []string{`email name a@a`}},
 		{"names not only digits", with(original, "name", pattern(`^[^@h][^@]*$`)), []string{`invoice name 0000000`}},
 		{"names not like URLs", with(original, "name", pattern(`^[0-9]*[^@0-9][^@]*$`)), []string{`name url http://a`}},
-		{"an e-mail is all that has an @", with(original, "email", pattern(`@`)), []string{`email url http://@`}},
+		{"more than an @ in e-mails", with(original, "email", pattern(`@`)), []string{`email url http://@`}},
 		{"the end of invoices", with(original, "invoice", pattern(`^[0-9]{7}`)), []string{`email invoice 0000000@a`, `invoice name 0000000a`}},
 		{"the beginning of URLs", with(original, "url", pattern(`https?://.+`)), []string{`email url "http://"@a`, `name url ahttp://a`}},
 	} {
@@ -110,42 +110,42 @@ func TestVerdicts(t *testing.T) {
 		{"line anchors are text anchors", exact, pattern(`^x`), pattern(`^y`), Orthogonal, "", ""},
 		{"multi-line flag", exact, pattern(`(?m)^x`), pattern(`(?m)^y`), Overlap, "x\ny", ""},
 		{"multi-line end", exact, pattern(`(?m)x$`), pattern(`^x\ny$`), Overlap, "x\ny", ""},
-		{"a dot is no line break", exact, pattern(`^.$`), pattern(`\n`), Orthogonal, "", ""},
+		{"a dot does not match a line break", exact, pattern(`^.$`), pattern(`\n`), Orthogonal, "", ""},
 		{"dot flag", exact, pattern(`(?s)^.$`), pattern(`\n`), Overlap, "\n", ""},
 		{"word boundary", exact, pattern(`a\b`), pattern(`^ab$`), Orthogonal, "", ""},
 		{"word boundary at the end", exact, pattern(`a\b`), pattern(`^ba$`), Overlap, "ba", ""},
 		{"no word boundary", exact, pattern(`a\B`), pattern(`^a.$`), Overlap, "ab", ""},
 		{"word boundary is ASCII", exact, pattern(`^é\b`), pattern(`^é$`), Orthogonal, "", ""},
 		{"assertions in a row", exact, pattern(`a$^`), pattern(`a`), Orthogonal, "", "a accepts no value"},
-		{"fold", exact, pattern(`(?i)^abc$`), pattern(`^[A-Z]+$`), Overlap, "ABC", ""},
-		{"fold beyond ASCII", exact, pattern(`(?i)^k$`), pattern(`^[^kK]$`), Overlap, "\u212a", ""},
+		{"case-insensitive flag", exact, pattern(`(?i)^abc$`), pattern(`^[A-Z]+$`), Overlap, "ABC", ""},
+		{"case-insensitive flag beyond ASCII", exact, pattern(`(?i)^k$`), pattern(`^[^kK]$`), Overlap, "\u212a", ""},
 		{"non-greedy", exact, pattern(`^a+?$`), pattern(`^a{3}$`), Overlap, "aaa", ""},
 		{"counts", exact, pattern(`^(aa)+$`), pattern(`^(aaa)+$`), Overlap, "aaaaaa", ""},
 		{"classes", exact, pattern(`^\p{Greek}$`), pattern(`^[[:alpha:]]$`), Orthogonal, "", ""},
-		{"the most readable of the shortest", exact, pattern(`^.{3}$`), pattern(`^\W.[^a-z]$`), Overlap, "!a0", ""},
-		{"surrogates are in no text", exact, pattern(`^[\x{d800}-\x{dfff}]$`), schema.Field{}, Orthogonal, "", "a accepts no value"},
+		{"the most readable of the shortest witnesses", exact, pattern(`^.{3}$`), pattern(`^\W.[^a-z]$`), Overlap, "!a0", ""},
+		{"no text contains surrogates", exact, pattern(`^[\x{d800}-\x{dfff}]$`), schema.Field{}, Orthogonal, "", "a accepts no value"},
 		{"values are canonical", folded, pattern(`^[A-Z]+$`), pattern(`^A`), Orthogonal, "", "a accepts no value"},
 		{"spaces are single", folded, pattern(` {2}`), schema.Field{}, Orthogonal, "", "a accepts no value"},
-		{"spaces are inside", folded, pattern(`^.? .?$`), schema.Field{}, Overlap, "a a", ""},
+		{"spaces only inside", folded, pattern(`^.? .?$`), schema.Field{}, Overlap, "a a", ""},
 		{"marks join", folded, pattern("^e[\u0301-\u0304]$"), schema.Field{}, Orthogonal, "", "a accepts no value"},
 		{"marks that do not join", folded, pattern("^e[\u0301-\u0305]$"), schema.Field{}, Overlap, "e\u0305", ""},
 		{"a long value", exact, pattern(`^a{1000}b{24}$`), schema.Field{}, Overlap, strings.Repeat("a", 1000) + strings.Repeat("b", 24), ""},
 		{"too long a value", exact, pattern(`^a{1000}b{25}$`), schema.Field{}, Orthogonal, "", "a accepts no value"},
 		{"too many bytes", exact, pattern(`^é{513}$`), schema.Field{}, Orthogonal, "", "a accepts no value"},
-		{"kind and pattern are both wanted", exact, schema.Field{Kind: "email", Pattern: `^a`}, schema.Field{Kind: "email", Pattern: `^b`}, Orthogonal, "", ""},
-		{"reserved values are none", exact, schema.Field{Pattern: `^[ab]$`, Reserved: []string{"a"}}, schema.Field{Reserved: []string{"b"}}, Orthogonal, "", ""},
-		{"others are", exact, schema.Field{Pattern: `^[abc]$`, Reserved: []string{"a"}}, schema.Field{Reserved: []string{"b"}}, Overlap, "c", ""},
+		{"kind and pattern must both match", exact, schema.Field{Kind: "email", Pattern: `^a`}, schema.Field{Kind: "email", Pattern: `^b`}, Orthogonal, "", ""},
+		{"reserved values do not count", exact, schema.Field{Pattern: `^[ab]$`, Reserved: []string{"a"}}, schema.Field{Reserved: []string{"b"}}, Orthogonal, "", ""},
+		{"a value that is not reserved", exact, schema.Field{Pattern: `^[abc]$`, Reserved: []string{"a"}}, schema.Field{Reserved: []string{"b"}}, Overlap, "c", ""},
 		{"reserved in any case", folded, schema.Field{Pattern: `^(?:root|admin)$`, Reserved: []string{"ROOT", "Admin"}}, schema.Field{}, Orthogonal, "", "a accepts no value"},
 		{"e-mail and URL", folded, ofKind("email"), ofKind("url"), Orthogonal, "", ""},
 		{"e-mail and URL in quotes", folded, ofKind("email"), pattern(`http://`), Overlap, `"http://"@a`, ""},
-		{"literal", folded, schema.Field{Kind: "email", Pattern: `^[a-z]*@\[`}, pattern(`@.i`), Overlap, "a@[ipv6:::]", ""},
+		{"address literal", folded, schema.Field{Kind: "email", Pattern: `^[a-z]*@\[`}, pattern(`@.i`), Overlap, "a@[ipv6:::]", ""},
 		{"too long an address", folded, ofKind("email"), pattern(`^.{255}`), Orthogonal, "", ""},
 		{"username and nickname", folded, ofKind("username"), ofKind("nickname"), Overlap, "a", ""},
 		{"nickname with a space", folded, ofKind("username"), schema.Field{Kind: "nickname", Pattern: ` `}, Orthogonal, "", ""},
-		{"the code refuses all", folded, ofKind("username"), pattern(`^☃$`), Orthogonal, "", ""},
-		{"the code refuses the first", folded, ofKind("username"), pattern(`^[☃é]$`), Overlap, "é", ""},
-		{"the code refuses the shortest", folded, ofKind("username"), pattern(`^(?:☃|[a-z]☃|yes)$`), Overlap, "yes", "a shorter one may exist"},
-		{"the code refuses too many", folded, ofKind("email"), pattern(`^[a-z]{65}@a$`), NotDecided, "", "the limit was reached first"},
+		{"the kind refuses the only match", folded, ofKind("username"), pattern(`^☃$`), Orthogonal, "", ""},
+		{"the kind refuses the first match", folded, ofKind("username"), pattern(`^[☃é]$`), Overlap, "é", ""},
+		{"the kind refuses the shortest match", folded, ofKind("username"), pattern(`^(?:☃|[a-z]☃|yes)$`), Overlap, "yes", "a shorter one may exist"},
+		{"the kind refuses too many matches", folded, ofKind("email"), pattern(`^[a-z]{65}@a$`), NotDecided, "", "the limit was reached first"},
 		{"too many states", exact, pattern(`[ab].{20}c`), pattern(`d.{20}$`), NotDecided, "", "the limit was reached first"},
 	} {
 		p := verdictOn(t, c.fold, c.a, c.b)
@@ -153,7 +153,7 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("%s: got %s %q (%s), want %s %q (%s)", c.name, p.Verdict, p.Witness, p.Note, c.verdict, c.witness, c.note)
 		}
 		if q := verdictOn(t, c.fold, c.b, c.a); q.Verdict != c.verdict || len(q.Witness) != len(c.witness) {
-			t.Errorf("%s, the other way round: got %s %q", c.name, q.Verdict, q.Witness)
+			t.Errorf("%s, with the fields swapped: got %s %q, want %s and a witness of %d bytes", c.name, q.Verdict, q.Witness, c.verdict, len(c.witness))
 		}
 	}
 }
@@ -161,14 +161,14 @@ func TestVerdicts(t *testing.T) {
 func TestPairsAreSorted(t *testing.T) {
 	got := pairsOf(t, "", map[string]schema.Field{"c": ofKind("email"), "a": ofKind("url"), "b": {}})
 	if len(got) != 3 || got[0].A+got[0].B+got[1].A+got[1].B+got[2].A+got[2].B != "abacbc" {
-		t.Fatalf("got %+v", got)
+		t.Fatalf("got %+v, want the pairs ab, ac and bc", got)
 	}
 }
 
 func TestNoPairs(t *testing.T) {
 	for _, fs := range []map[string]schema.Field{nil, {"a": {}}} {
 		if got := pairsOf(t, "", fs); len(got) != 0 {
-			t.Errorf("%d fields: %+v", len(fs), got)
+			t.Errorf("%d fields: got %+v, want no pairs", len(fs), got)
 		}
 	}
 }
@@ -188,10 +188,10 @@ func TestHardPairsShareLimit(t *testing.T) {
 		_, a := original[p.A]
 		_, b := original[p.B]
 		if a && b && p.Verdict != Orthogonal {
-			t.Errorf("an easy pair: %+v", p)
+			t.Errorf("an easy pair is not orthogonal: %+v", p)
 		}
 		if !a && !b && p.Verdict != NotDecided {
-			t.Errorf("a hard pair: %+v", p)
+			t.Errorf("a hard pair is decided: %+v", p)
 		}
 	}
 }
@@ -234,7 +234,7 @@ func TestFamilies(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got, want := disjointKinds(typ), pairs[0].Verdict == Orthogonal; got != want {
-					t.Errorf("%s %s, %s: apart %v, the prover: %+v", fold, a, b, got, pairs[0])
+					t.Errorf("%s, %s and %s: disjointKinds returns %v, but the prover %+v", fold, a, b, got, pairs[0])
 				}
 			}
 		}

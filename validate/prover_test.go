@@ -42,7 +42,7 @@ func checkWithSmallLimit(tb rapid.TB, t schema.Type) Pair {
 	tb.Helper()
 	pairs, err := check(t, 1<<22)
 	if err != nil {
-		tb.Fatalf("checking: %v", err)
+		tb.Fatalf("Check: %v", err)
 	}
 	return pairs[0]
 }
@@ -115,11 +115,11 @@ func TestCanonicalValuesContainOnlyCanonicalCharacters(t *testing.T) {
 		value := r.typ.Canonical(at[0] + rapid.StringOf(runes).Draw(t, "text") + at[1])
 		for _, c := range value {
 			if !r.canonical(c) {
-				t.Fatalf("%+q holds %+q", value, c)
+				t.Fatalf("%+q contains %+q, which is not canonical", value, c)
 			}
 		}
 		if value != "" && !regexp.MustCompile(spaces).MatchString(value) {
-			t.Fatalf("spaces in %+q", value)
+			t.Fatalf("%+q has spaces in the wrong places", value)
 		}
 	})
 }

@@ -133,7 +133,7 @@ func TestErrorIsErrRule(t *testing.T) {
 		t.Fatalf("%#v is not an *Error that matches ErrRule", err)
 	}
 	if bad.Field != "invoice" || bad.Rule != "pattern" {
-		t.Errorf("got field %q and rule %q", bad.Field, bad.Rule)
+		t.Errorf("got field %q and rule %q, want invoice and pattern", bad.Field, bad.Rule)
 	}
 	if errors.Is(err, schema.ErrSchema) {
 		t.Error("it also is ErrSchema")
@@ -166,7 +166,7 @@ func TestErrorsDoNotContainValue(t *testing.T) {
 		value := rapid.StringMatching(`[Q-Z]{6}[@:/."\[ \x00]?[Q-Z]*`).Draw(t, "value")
 		for _, err := range []error{r.Secondary(field, value), r.Facet(field, schema.Text(value))} {
 			if err != nil && strings.Contains(err.Error(), value[:6]) {
-				t.Fatalf("%q is in %q", value[:6], err)
+				t.Fatalf("the error reveals %q: %q", value[:6], err)
 			}
 		}
 	})
@@ -186,7 +186,7 @@ func TestCompileRefuses(t *testing.T) {
 			t.Errorf("%+v: got %v, want %q", c.field, err, c.want)
 		}
 		if _, checked := Check(fields("", map[string]schema.Field{"f": c.field})); text(checked) != c.want {
-			t.Errorf("%+v: Check says %v", c.field, checked)
+			t.Errorf("%+v: Check returns %v, want %s", c.field, checked, c.want)
 		}
 	}
 }
@@ -227,7 +227,7 @@ func TestCandidates(t *testing.T) {
 			got[0] = "changed"
 		}
 		if again := c.rules.Candidates(c.value); strings.Join(again, " ") != c.want {
-			t.Errorf("the caller's change is seen: %q", again)
+			t.Errorf("a change by the caller changes the candidates to %q, want %s", again, c.want)
 		}
 	}
 }
@@ -255,7 +255,7 @@ func TestQuickRulesCheckPatternAndReserved(t *testing.T) {
 	r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{"f": f}))
 	for value, want := range map[string]bool{"alice": true, "zoe": false, "admin": false} {
 		if err := r.Secondary("f", value); (err == nil) != want {
-			t.Errorf("%q: %v", value, err)
+			t.Errorf("%q: got %v, want accepted: %t", value, err, want)
 		}
 	}
 }

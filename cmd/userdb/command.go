@@ -209,8 +209,8 @@ func helpFlagDisabled(c *cobra.Command) bool {
 	if flag == nil {
 		return false
 	}
-	_, does := flag.Value.(disabledHelpFlag)
-	return does
+	_, disabled := flag.Value.(disabledHelpFlag)
+	return disabled
 }
 
 // helpOf returns the command line that shows the help of c.
@@ -242,7 +242,7 @@ func (s *session) parse(args []string) error {
 	}
 	s.JSON = l.has("--json")
 	var number *strconv.NumError
-	if bad, is := errors.AsType[*pflag.InvalidValueError](err); is && errors.As(err, &number) {
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && errors.As(err, &number) {
 		err = fmt.Errorf("--%s %s: not a number, or out of range", bad.GetFlag().Name, printable(bad.GetValue()))
 	}
 	return usagef("%v; see '%s'", err, helpOf(c))

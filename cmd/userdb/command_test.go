@@ -142,10 +142,10 @@ func TestInvalidUTF8(t *testing.T) {
 		}
 	}
 	if got := runCommand(nil, "", "get", "uid=\xfe"); got.code != 3 || got.err != `userdb: "uid=\xfe": not found`+"\n" {
-		t.Errorf("get uid=\\xfe: %+v", got)
+		t.Errorf("get uid=\\xfe: %+v; want exit 3 and the name escaped", got)
 	}
 	if got := runCommand(nil, "", "create", "user", "uid=\xff", "--no-password"); got.code != 2 {
-		t.Errorf("create uid=\\xff: %+v", got)
+		t.Errorf("create uid=\\xff: %+v, want exit 2", got)
 	}
 }
 
@@ -234,7 +234,7 @@ func completions(t *testing.T, line string) (words []string) {
 	args := strings.Split(line, " ")
 	got := runCommand(nil, "", append([]string{cobra.ShellCompRequestCmd}, args...)...)
 	if got.code != 0 {
-		t.Errorf("%s: exit %d, %s", line, got.code, got.err)
+		t.Errorf("%s: exit %d, want 0: %s", line, got.code, got.err)
 	}
 	for offer := range strings.Lines(got.out) {
 		word, _, _ := strings.Cut(strings.TrimSpace(offer), "\t")
@@ -274,7 +274,7 @@ func TestCompletions(t *testing.T) {
 		}
 	}
 	if got := completions(t, ""); len(got) < 15 {
-		t.Errorf("completions of nothing: %v", got)
+		t.Errorf("completions of an empty line: %v, want at least 15", got)
 	}
 }
 
@@ -400,7 +400,7 @@ func runLines(t *testing.T, lines []string) {
 	}
 	t.Setenv("USERDB_SCHEMA", "") // the stored one, which an example may have changed
 	if got := runCommand(nil, "", "check"); got.code != 0 {
-		t.Errorf("check exits %d: %s%s", got.code, got.out, got.err)
+		t.Errorf("check: exit %d, want 0: %s%s", got.code, got.out, got.err)
 	}
 }
 
@@ -428,7 +428,7 @@ func runExample(t *testing.T, line string) {
 	}
 	got := runCommand(term, stdin, args...)
 	if got.code != 0 || got.err != "" && !strings.HasPrefix(got.err, "more: ") {
-		t.Errorf("userdb %s: exit %d, %s", line, got.code, got.err)
+		t.Errorf("userdb %s: exit %d, want 0: %s", line, got.code, got.err)
 	}
 	if out != "" {
 		if err := os.WriteFile(out, []byte(got.out), 0o600); err != nil {
@@ -451,7 +451,7 @@ func TestHelp(t *testing.T) {
 	everyCommand(testRoot(), func(c *cobra.Command) {
 		got := runCommand(nil, "", append([]string{"help"}, strings.Fields(c.CommandPath())[1:]...)...)
 		if got.code != 0 || got.err != "" {
-			t.Fatalf("help %s: %+v", c.CommandPath(), got)
+			t.Fatalf("help %s: %+v, want exit 0 and no error", c.CommandPath(), got)
 		}
 		c.LocalFlags().VisitAll(func(flag *pflag.Flag) {
 			if !flag.Hidden && !strings.Contains(got.out, "--"+flag.Name+" ") {

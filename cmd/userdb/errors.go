@@ -156,8 +156,8 @@ func describe(err error) string {
 
 // joinTexts returns the text of an error. It joins the texts of joined errors with semicolons.
 func joinTexts(err error) string {
-	joined, is := err.(interface{ Unwrap() []error })
-	if !is {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
 		return err.Error()
 	}
 	var lines, texts []string

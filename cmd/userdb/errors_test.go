@@ -62,7 +62,7 @@ func TestExitStatus(t *testing.T) {
 	} {
 		err := fmt.Errorf("doing something: %w", tt.err)
 		if code, exit := userdb.CodeOf(err), exitStatus(err); code != tt.code || exit != tt.exit {
-			t.Errorf("%v has %s and %d; want %s and %d", err, code, exit, tt.code, tt.exit)
+			t.Errorf("%v: got code %s and exit status %d, want %s and %d", err, code, exit, tt.code, tt.exit)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func TestExitStatusOfCodes(t *testing.T) {
 			t.Errorf("%s exits %d, want %d", code, got, code.ExitStatus())
 		}
 		if _, all, _ := strings.Cut(about, "Exit codes:"); !strings.Contains(strings.ReplaceAll(all, "\n", " "), fmt.Sprintf(" %d ", code.ExitStatus())) {
-			t.Errorf("--help does not say what %d is", code.ExitStatus())
+			t.Errorf("--help does not explain exit status %d", code.ExitStatus())
 		}
 	}
 }
@@ -179,14 +179,14 @@ func TestStoreIsNotEchoed(t *testing.T) {
 		for _, line := range lines {
 			for _, args := range [][]string{line, append([]string{"--json"}, line...)} {
 				if got := runCommand(nil, "", append(args, "--timeout", "300ms")...); strings.Contains(got.out+got.err, "hush") {
-					t.Errorf("userdb %q: %s%s", args, got.out, got.err)
+					t.Errorf("userdb %q prints the password of the store: %s%s", args, got.out, got.err)
 				}
 			}
 		}
 		t.Setenv("USERDB_STORE", store)
 		for _, args := range [][]string{{"count", "user"}, {"count", "user", "--json"}, {"--help"}} {
 			if got := runCommand(nil, "", append(args, "--timeout", "300ms")...); strings.Contains(got.out+got.err, "hush") {
-				t.Errorf("USERDB_STORE=%s userdb %q: %s%s", store, args, got.out, got.err)
+				t.Errorf("USERDB_STORE=%s userdb %q prints the password of the store: %s%s", store, args, got.out, got.err)
 			}
 		}
 		useFile(t)

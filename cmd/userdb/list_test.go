@@ -28,7 +28,7 @@ func TestTimeLimit(t *testing.T) {
 	}
 	for _, wrong := range []string{"-1ms", "soon", "d", "1d-1h", "", "1", "70000d"} {
 		if _, err := parseLine("list", "user", "--timeout="+wrong); userdb.CodeOf(err) != userdb.CodeUsage {
-			t.Errorf("--timeout=%s: %v", wrong, err)
+			t.Errorf("--timeout=%s: %v, want a usage error", wrong, err)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestPages(t *testing.T) {
 	}
 	var more struct{ After string }
 	if err := json.Unmarshal([]byte(got.err), &more); err != nil || more.After == "" {
-		t.Fatalf("%q: %v", got.err, err)
+		t.Fatalf("standard error %q does not say where to continue: %v", got.err, err)
 	}
 	take(runCommand(nil, "", "list", "user", "--json", "--after", more.After))
 	if len(seen) != all {
@@ -76,6 +76,6 @@ func TestPages(t *testing.T) {
 	}
 	got = runCommand(nil, "", "list", "user", "--json", "--limit", fmt.Sprint(2*all))
 	if n := take(got); n < all || got.err != "" {
-		t.Errorf("with a limit beyond the end: %d entries, %q", n, got.err)
+		t.Errorf("with a limit beyond the end: %d entries, %q; want at least %d and no message", n, got.err, all)
 	}
 }

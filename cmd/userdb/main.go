@@ -316,9 +316,9 @@ func (s *session) checkNamedSchema(ctx context.Context) error {
 		return err
 	}
 	for _, name := range s.db.Schema().Names() {
-		is, has := stored.Types[name]
-		relation, difference := s.db.Schema().Types[name].Compare(is.WithoutBuilding())
-		if !has || relation != schema.Differs {
+		typ, isStored := stored.Types[name]
+		relation, difference := s.db.Schema().Types[name].Compare(typ.WithoutBuilding())
+		if !isStored || relation != schema.Differs {
 			continue
 		}
 		begun, err := migrate.PendingSchema(ctx, s.db)
@@ -361,7 +361,7 @@ func (s *session) subjects(ctx context.Context, texts []string) ([]subject, erro
 			return nil, err
 		}
 		if all[i] = p; !s.is(byUID) {
-			if _, is := p.hint.Word(); is {
+			if _, isWord := p.hint.Word(); isWord {
 				words[p.typ.Name()] = append(words[p.typ.Name()], i)
 			}
 		}

@@ -105,7 +105,7 @@ func listOperatorsCommand(s *session) *cobra.Command {
 					continue
 				}
 				n++
-				if v, is := e.Get(admin.OperatorAdded); is {
+				if v, ok := e.Get(admin.OperatorAdded); ok {
 					at, _ := v.Time()
 					line.Added = at.Format(time.RFC3339)
 				}

@@ -30,7 +30,7 @@ func TestSetupLink(t *testing.T) {
 	}
 	second := serveOn(t, store)
 	if line := <-second.lines; !strings.Contains(line, "within the hour") || strings.Contains(line, "token=") {
-		t.Errorf("the second one says %q", line)
+		t.Errorf("the second service prints %q, want the time limit and no token", line)
 	}
 	status := func(s *serviceProcess, path string) int {
 		t.Helper()
@@ -42,20 +42,20 @@ func TestSetupLink(t *testing.T) {
 		return answer.StatusCode
 	}
 	if one, other := status(first, link[1]), status(second, link[1]); one != 200 || other != 200 {
-		t.Errorf("the link: %d, %d", one, other)
+		t.Errorf("the link answers %d at the first service and %d at the second, want 200", one, other)
 	}
 	without := serveOn(t, store, "--console=false")
 	if got := status(without, "/console/signin"); got != 404 {
-		t.Errorf("without a console: %d", got)
+		t.Errorf("/console/signin without a console: %d, want 404", got)
 	}
 	wantExit(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
 	if got := status(first, link[1]); got != 410 {
-		t.Errorf("the link, after an operator was added: %d", got)
+		t.Errorf("the link after an operator was added: %d, want 410", got)
 	}
 	third := serveOn(t, store)
 	if third.stop(syscall.SIGTERM); len(third.lines) > 0 {
 		if line := <-third.lines; !strings.HasPrefix(line, "{") {
-			t.Errorf("with an operator it says %q", line)
+			t.Errorf("with an operator the service prints %q, want only its log", line)
 		}
 	}
 	for line := range first.lines {
@@ -89,7 +89,7 @@ func TestOperatorCommands(t *testing.T) {
 	store := server.URL()
 	wantExit(t, store, secretText, 0, "operator", "add", "root", "--password-stdin")
 	if got := wantExit(t, store, secretText, 4, "operator", "add", "ＲＯＯＴ", "--password-stdin"); !strings.Contains(got, "an operator of that name exists") {
-		t.Errorf("a second one: %q", got)
+		t.Errorf("adding the same name in other letters: %q", got)
 	}
 	wantExit(t, store, "short\n", 2, "operator", "add", "Paul", "--password-stdin")
 	wantExit(t, store, secretText, 2, "operator", "add", "a@b", "--password-stdin")
@@ -97,11 +97,11 @@ func TestOperatorCommands(t *testing.T) {
 	wantExit(t, store, "another long password\n", 0, "operator", "passwd", "Root", "--password-stdin")
 	wantExit(t, store, "", 0, "operator", "disable", "ROOT")
 	if got := wantExit(t, store, "", 0, "operator", "list"); !strings.HasPrefix(got, "root, since 20") || !strings.HasSuffix(got, ", disabled\n") {
-		t.Errorf("list: %q", got)
+		t.Errorf("operator list prints %q", got)
 	}
 	wantExit(t, store, "", 0, "operator", "enable", "root")
 	if got := wantExit(t, store, "", 0, "operator", "list", "--json"); !strings.Contains(got, `"disabled":false`) {
-		t.Errorf("list: %q", got)
+		t.Errorf("operator list prints %q", got)
 	}
 	for _, verb := range []string{"disable", "enable"} {
 		wantExit(t, store, "", 3, "operator", verb, "nobody")
@@ -113,7 +113,7 @@ func TestOperatorCommands(t *testing.T) {
 		t.Fatal("the record was not deleted")
 	}
 	if got := wantExit(t, store, "", 7, "check"); !strings.Contains(got, "~~userdb/operator/name:root/~prk") {
-		t.Errorf("the check says %q", got)
+		t.Errorf("check prints %q, want the key of the lost record", got)
 	}
 	wantExit(t, store, "", 0, "check", "--repair")
 	wantExit(t, store, "", 0, "check")
@@ -140,17 +140,17 @@ func TestKeysOfDisabledOperator(t *testing.T) {
 	}
 	wantExit(t, store, "", 0, "apikey", "create", "other", "--scope", "read")
 	if out := wantExit(t, store, "", 0, "apikey", "list"); !strings.Contains(out, "made by operator:Olga at 20") || !strings.Contains(out, "made by command at 20") {
-		t.Errorf("the list says %q", out)
+		t.Errorf("apikey list prints %q", out)
 	}
 	out := wantExit(t, store, "", 0, "operator", "disable", "OLGA")
 	if !strings.Contains(out, "disabled OLGA\n") || !strings.Contains(out, "the API key shop still works") || strings.Contains(out, "other") {
-		t.Errorf("disabling says %q", out)
+		t.Errorf("operator disable prints %q", out)
 	}
 	if out = wantExit(t, store, "", 0, "operator", "disable", "olga", "--revoke-keys"); !strings.Contains(out, "revoked the API key shop") {
-		t.Errorf("revoking says %q", out)
+		t.Errorf("operator disable --revoke-keys prints %q", out)
 	}
 	if out = wantExit(t, store, "", 0, "apikey", "list"); strings.Contains(out, "shop") || !strings.Contains(out, "other") {
-		t.Errorf("the keys are now: %q", out)
+		t.Errorf("apikey list after the revocation: %q, want only the key other", out)
 	}
 	if out = wantExit(t, store, "", 0, "events", "--kind", "operator_disable", "--kind", "key_revoke"); strings.Count(out, "by command") != 3 || !strings.Contains(out, "for Olga") {
 		t.Errorf("events: %q", out)
@@ -178,6 +178,6 @@ func TestUnrecorded(t *testing.T) {
 		}
 	}
 	if got := wantExit(t, store, "", 0, "operator", "list"); !strings.Contains(got, "disabled") {
-		t.Errorf("operators: %q", got)
+		t.Errorf("operator list prints %q, want a disabled operator", got)
 	}
 }

@@ -136,17 +136,17 @@ func TestOutput(t *testing.T) {
 	full := errors.New("full")
 	o := &output{w: bufio.NewWriter(&brokenWriter{3, full}), live: true}
 	if err := o.print(nil, "ab"); err != nil {
-		t.Errorf("the first line: %v", err)
+		t.Errorf("print of the first line: %v", err)
 	}
 	if err := o.print(nil, "cd"); !errors.Is(err, full) || err.Error() != "writing the output: full" || brokenPipe(err) {
-		t.Errorf("the second line: %v", err)
+		t.Errorf("print of the second line: %v, want writing the output: full", err)
 	}
 	o = &output{w: bufio.NewWriter(&brokenWriter{0, syscall.EPIPE}), json: true}
 	if err := o.print("x", ""); err != nil {
-		t.Errorf("a buffered line: %v", err)
+		t.Errorf("print of a buffered line: %v", err)
 	}
 	if err := o.flush(); !brokenPipe(err) {
-		t.Errorf("a closed pipe: %v", err)
+		t.Errorf("flush to a closed pipe: %v, want a broken pipe", err)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestNothingDrivesATerminal(t *testing.T) {
 		text := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "text")
 		for what, got := range map[string]string{"printable": printable(text), "oneLine": oneLine(text), "formatFacet": formatFacet(text, text)} {
 			if controlsTerminal(got) {
-				t.Errorf("%s(%q) = %q", what, text, got)
+				t.Errorf("%s(%q) = %q, which controls a terminal", what, text, got)
 			}
 		}
 		if got := printable(text); got != text {
@@ -209,7 +209,7 @@ func TestNothingDrivesATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 		if body, ok := strings.CutSuffix(string(line), "\n"); !ok || controlsTerminal(body) {
-			t.Errorf("JSON of %q: %q", text, line)
+			t.Errorf("JSON of %q is %q: not one line, or it controls a terminal", text, line)
 		}
 		var back []string
 		if err := json.Unmarshal(line, &back); err != nil || back[0] != strings.ToValidUTF8(text, "\ufffd") && utf8.ValidString(text) {
@@ -276,7 +276,7 @@ func nastyStore(t *testing.T) (schemaFile string, dir string) {
 		}
 	}
 	if got := runCommand(nil, "", "import", filepath.Join(dir, "users.jsonl"), "--extra", "--schema", schemaFile); got.code != 0 {
-		t.Fatalf("%+v", got)
+		t.Fatalf("import: %+v, want exit 0", got)
 	}
 	return schemaFile, dir
 }
@@ -345,7 +345,7 @@ func TestNothingIsPrintedRaw(t *testing.T) {
 					continue
 				}
 				got := runCommand(nil, "", append(slices.Clone(args), more...)...)
-				if r, is := firstControl(got.out + got.err); is {
+				if r, ok := firstControl(got.out + got.err); ok {
 					t.Errorf("%q prints %U: %q", args, r, got.out+got.err)
 				}
 				if got.code != code {
@@ -362,14 +362,14 @@ func TestNastyRoundTrip(t *testing.T) {
 	schemaFile, dir := nastyStore(t)
 	first := runCommand(nil, "", "export", "--secrets")
 	if first.code != 0 || !strings.Contains(first.out, `\u009b`) || strings.Contains(first.out, `"wire"`) || strings.Contains(first.out, `"value64"`) {
-		t.Fatalf("%+v", first)
+		t.Fatalf("export: %+v", first)
 	}
 	path := filepath.Join(dir, "all.jsonl")
 	if err := os.WriteFile(path, []byte(first.out), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if got := runCommand(nil, "", "import", path, "--extra", "--namespace", "copy", "--schema", schemaFile); got.code != 0 {
-		t.Fatalf("%+v", got)
+		t.Fatalf("import: %+v, want exit 0", got)
 	}
 	again := runCommand(nil, "", "export", "--secrets", "--namespace", "copy")
 	sorted := func(text string) string {
@@ -378,12 +378,12 @@ func TestNastyRoundTrip(t *testing.T) {
 		return strings.Join(lines, "\n")
 	}
 	if sorted(again.out) != sorted(first.out) {
-		t.Errorf("%s\nwas\n%s", again.out, first.out)
+		t.Errorf("after an import, export prints\n%s\nwant\n%s", again.out, first.out)
 	}
 	got := runCommand(nil, "", "get", "name="+nasty, "--json", "--namespace", "copy")
 	var e map[string]any
 	if err := json.Unmarshal([]byte(got.out), &e); err != nil || e["uid"] != nasty || e["job"] != nasty || e[nasty] != nasty {
-		t.Errorf("%v, %+v", err, got)
+		t.Errorf("get prints %+v (%v), want the values that were imported", got, err)
 	}
 }
 

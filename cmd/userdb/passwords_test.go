@@ -87,18 +87,18 @@ func TestPromptHoldsNoLock(t *testing.T) {
 	ty := &typist{answers: []string{good, good}}
 	ty.before = func() {
 		if got := runCommand(nil, "", "count", "user", "--timeout", "5s"); got.code != 0 {
-			t.Errorf("while a password is typed, count exits %d: %s", got.code, got.err)
+			t.Errorf("while a password is typed, count: exit %d, want 0: %s", got.code, got.err)
 		}
 	}
 	if got := runCommand(ty.ask, "", "create", "user", "name=Alice"); got.code != 0 {
-		t.Errorf("create exits %d: %s", got.code, got.err)
+		t.Errorf("create: exit %d, want 0: %s", got.code, got.err)
 	}
 }
 
 func TestPasswordStdin(t *testing.T) {
 	useFile(t)
 	if got := runCommand(nil, good+"\n", "create", "user", "name=Alice", "--password-stdin"); got.code != 0 {
-		t.Fatalf("create exits %d: %s", got.code, got.err)
+		t.Fatalf("create: exit %d, want 0: %s", got.code, got.err)
 	}
 	long := strings.Repeat("x", maxSecret)
 	for _, tt := range []struct {
@@ -192,7 +192,7 @@ func TestNoWordGrants(t *testing.T) {
 				args[i] = strings.Replace(arg, "X", x, 1)
 			}
 			if got := runCommand(nil, script.stdin, args...); got.code == 0 {
-				t.Errorf("userdb %q exits 0: %s%s", args, got.out, got.err)
+				t.Errorf("userdb %q: exit 0, want a failure: %s%s", args, got.out, got.err)
 			}
 		}
 	}
@@ -201,7 +201,7 @@ func TestNoWordGrants(t *testing.T) {
 		t.Fatal(got.err)
 	}
 	if got := runCommand(nil, good, "login", "Bob", "--password-stdin"); got.code != 0 {
-		t.Errorf("Bob's password is not what it was: %d %s", got.code, got.err)
+		t.Errorf("Bob's password has changed: login exits %d: %s", got.code, got.err)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestNoTwoWordsGrant(t *testing.T) {
 		for _, other := range hostile {
 			args := []string{"login", help, "word", other}
 			if s, err := parseLine(args...); err == nil && s.do == nil {
-				t.Errorf("userdb %q shows help, and exits 0", args)
+				t.Errorf("userdb %q shows help, want an error", args)
 			}
 		}
 	}
@@ -268,7 +268,7 @@ func TestIdentifierStdin(t *testing.T) {
 		}
 	}
 	if got := runCommand((&typist{answers: []string{good}}).ask, "", "login", "-"); got.code != 2 {
-		t.Errorf("login - at a terminal: %+v", got)
+		t.Errorf("login - at a terminal: %+v, want exit 2", got)
 	}
 }
 
@@ -300,6 +300,6 @@ func TestExamplesGuardWords(t *testing.T) {
 		}
 	}
 	if seen < 12 {
-		t.Errorf("only %d examples were found", seen)
+		t.Errorf("only %d examples were found, want at least 12", seen)
 	}
 }

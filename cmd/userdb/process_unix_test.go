@@ -85,7 +85,7 @@ func TestInterrupt(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		got := interrupt(t, deaf, sig, "list user --json", func(io.Writer, io.Reader) { <-called })
 		if got != (result{130, "", want}) {
-			t.Errorf("%v at a server that does not answer: %+v", sig, got)
+			t.Errorf("%v while waiting for a server that does not answer: %+v, want exit 130, %q", sig, got, want)
 		}
 		got = interrupt(t, "memory:", sig, "recordkey escape --batch --json", func(in io.Writer, out io.Reader) {
 			io.WriteString(in, "\"a b\"\n")
@@ -94,11 +94,11 @@ func TestInterrupt(t *testing.T) {
 			}
 		})
 		if got != (result{130, "", want}) {
-			t.Errorf("%v at standard input: %+v", sig, got)
+			t.Errorf("%v while reading standard input: %+v, want exit 130, %q", sig, got, want)
 		}
 		got = interruptWaiting(t, locked, sig, "list user --json")
 		if got != (result{130, "", want}) {
-			t.Errorf("%v at a locked file: %+v", sig, got)
+			t.Errorf("%v while waiting for a locked file: %+v, want exit 130, %q", sig, got, want)
 		}
 	}
 }
@@ -138,9 +138,9 @@ func interrupt(t *testing.T, store string, sig os.Signal, line string, ready fun
 func TestTimeout(t *testing.T) {
 	deaf, _ := deafServer(t)
 	for _, tt := range []struct{ name, store, want string }{
-		{"lock", lockedFile(t), "file is locked by another process"},
-		{"nobody", "redis://127.0.0.1:1", "; is the store of --store (USERDB_STORE) "},
-		{"server", deaf, "userdb: timed out: the store did not answer within 300ms; is the store of --store (USERDB_STORE) reachable? --timeout gives more time\n"},
+		{"locked file", lockedFile(t), "file is locked by another process"},
+		{"connection refused", "redis://127.0.0.1:1", "; is the store of --store (USERDB_STORE) "},
+		{"server that does not answer", deaf, "userdb: timed out: the store did not answer within 300ms; is the store of --store (USERDB_STORE) reachable? --timeout gives more time\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd, errs := newProcess(t, tt.store, "list", "user", "--timeout", "300ms")

@@ -20,7 +20,7 @@ func TestPump(t *testing.T) {
 	in, took, lost, before := bufio.NewScanner(r), 0, 0, -1
 	for took+lost < lines && in.Scan() {
 		n := 0
-		if _, after, is := strings.Cut(in.Text(), `"lost":`); is {
+		if _, after, ok := strings.Cut(in.Text(), `"lost":`); ok {
 			fmt.Sscan(after, &n)
 			lost += n
 			continue
@@ -31,10 +31,10 @@ func TestPump(t *testing.T) {
 		took, before = took+1, n
 	}
 	if took < maxLines || took+lost != lines {
-		t.Errorf("%d lines arrived, %d were lost", took, lost)
+		t.Errorf("%d lines arrived and %d were lost, want at least %d and %d together", took, lost, maxLines, lines)
 	}
 	go func() { fmt.Fprint(p, "the last\n"); p.end(); w.Close() }()
 	if rest, err := io.ReadAll(r); string(rest) != "the last\n" {
-		t.Errorf("at the end %q, %v", rest, err)
+		t.Errorf("after the other lines: got %q, %v; want the last", rest, err)
 	}
 }

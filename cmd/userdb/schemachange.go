@@ -76,7 +76,7 @@ var outcomes = map[schema.Relation][2]string{
 
 // printDiff prints how the declaration of a type compares with the stored one.
 func (o *output) printDiff(name string, stored, own map[string]schema.Type) error {
-	is, isStored := stored[name]
+	there, isStored := stored[name]
 	here, isHere := own[name]
 	d := typeDiff{Type: name}
 	relation := schema.Same
@@ -85,29 +85,29 @@ func (o *output) printDiff(name string, stored, own map[string]schema.Type) erro
 		relation, d.Difference = schema.Adds, "the type is not stored"
 	case !isHere:
 		relation, d.Difference = schema.Lacks, "the type is stored"
-	case here.HasOtherForm(is):
-		relation, d.Difference = schema.Differs, here.Difference(is)
+	case here.HasOtherForm(there):
+		relation, d.Difference = schema.Differs, here.Difference(there)
 	default:
-		relation, d.Difference = here.Compare(is.WithoutBuilding())
+		relation, d.Difference = here.Compare(there.WithoutBuilding())
 	}
 	d.Relation, d.Then = outcomes[relation][0], outcomes[relation][1]
 	if isStored {
-		d.Stored = &is
+		d.Stored = &there
 	}
 	if isHere {
 		d.Here = &here
 	}
 	text := fmt.Sprintf("%s: %s: %s\n  %s", printable(name), d.Relation, cmp.Or(oneLine(d.Difference), "nothing differs"), d.Then)
 	for _, side := range []struct {
-		what string
-		is   *schema.Type
+		name string
+		typ  *schema.Type
 	}{{"stored", d.Stored}, {"here", d.Here}} {
-		if side.is != nil {
-			line, err := strictjson.Marshal(side.is)
+		if side.typ != nil {
+			line, err := strictjson.Marshal(side.typ)
 			if err != nil {
 				return err
 			}
-			text += fmt.Sprintf("\n  %-6s  %s", side.what, line[:len(line)-1])
+			text += fmt.Sprintf("\n  %-6s  %s", side.name, line[:len(line)-1])
 		}
 	}
 	return o.print(d, text)
@@ -159,18 +159,18 @@ func withField(in schema.Schema, typ, name string, more schema.Field, roles []st
 	if !has {
 		return schema.Schema{}, usagef("the schema has no type %s", printable(typ))
 	}
-	f, is := t.Fields[name]
+	f, isField := t.Fields[name]
 	_, record := t.Tertiary[name]
 	switch {
-	case record && !is:
+	case record && !isField:
 		return schema.Schema{}, usagef("%s is a tertiary record of type %s", printable(name), printable(typ))
 	case name == t.Primary:
 		return schema.Schema{}, usagef("%s is the primary field of type %s", printable(name), printable(typ))
-	case is && more.Codec != "" && more.Codec != t.Codec(name):
+	case isField && more.Codec != "" && more.Codec != t.Codec(name):
 		return schema.Schema{}, usagef("%s already has the codec %s", printable(name), t.Codec(name))
-	case is && more.Kind != "" && more.Kind != f.Kind:
+	case isField && more.Kind != "" && more.Kind != f.Kind:
 		return schema.Schema{}, usagef("%s already has the kind %s", printable(name), cmp.Or(f.Kind, "none"))
-	case !is:
+	case !isField:
 		f = more
 	}
 	for _, role := range roles {
@@ -304,11 +304,11 @@ func (s *session) warnStopped(ctx context.Context, types []string) {
 	defer cancel()
 	begun, err := migrate.PendingSchema(ctx, s.db)
 	for _, name := range types {
-		_, is := begun.Types[name]
+		_, pending := begun.Types[name]
 		switch {
 		case err != nil:
 			fmt.Fprintf(s.std.err, "perhaps nobody else can write entries of type %s: see 'userdb status', and continue with 'userdb schema apply'\n", name)
-		case is:
+		case pending:
 			fmt.Fprintf(s.std.err, "the change is not done: nobody else can write entries of type %s until 'userdb schema apply' completes it\n", name)
 		}
 	}

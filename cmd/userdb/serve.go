@@ -126,8 +126,8 @@ func (v *serveFlags) declareSCIM(c *cobra.Command) {
 	c.Flags().StringVar(&v.userName, "scim-username", "", "the identifying `FIELD` that is SCIM's userName (default email)")
 	c.Flags().StringVar(&v.mapping, "scim-mapping", "", "`FILE` with JSON that names the fields for emails, name and displayName")
 	c.Flags().Func("scim-map", "tag the members of a group, by its name or id: `GROUP=TAG`; may be\nrepeated; @TYPE:GROUP and @NAMESPACE/TYPE:GROUP are groups of other users", func(text string) error {
-		group, tag, is := strings.Cut(text, "=")
-		if !is || group == "" || tag == "" || v.tags[group] != "" {
+		group, tag, ok := strings.Cut(text, "=")
+		if !ok || group == "" || tag == "" || v.tags[group] != "" {
 			return errors.New("want GROUP=TAG, each group once")
 		}
 		if v.tags == nil {
@@ -272,8 +272,8 @@ func (v serveFlags) printSetupLink(ctx context.Context, s *session, out io.Write
 
 // exposed reports whether w is a file that other users of this machine may read.
 func exposed(w io.Writer) bool {
-	file, is := w.(*os.File)
-	if !is || runtime.GOOS == "windows" { // where modes mean nothing
+	file, ok := w.(*os.File)
+	if !ok || runtime.GOOS == "windows" { // where modes mean nothing
 		return false
 	}
 	info, err := file.Stat()
@@ -282,8 +282,8 @@ func exposed(w io.Writer) bool {
 
 // browserAddress returns the address of a as a browser on this machine can open it.
 func browserAddress(a net.Addr) string {
-	at, is := a.(*net.TCPAddr)
-	if is && at.IP.IsUnspecified() {
+	at, ok := a.(*net.TCPAddr)
+	if ok && at.IP.IsUnspecified() {
 		return net.JoinHostPort("localhost", strconv.Itoa(at.Port))
 	}
 	return a.String()

@@ -66,10 +66,10 @@ func userLines(from, to int) string {
 	return b.String()
 }
 
-// waitFor waits until a condition is true.
-func waitFor(t *testing.T, what string, is func() bool) {
+// waitFor waits until condition returns true.
+func waitFor(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for begin := time.Now(); !is(); time.Sleep(10 * time.Millisecond) {
+	for begin := time.Now(); !condition(); time.Sleep(10 * time.Millisecond) {
 		if time.Since(begin) > time.Minute {
 			t.Fatalf("%s: timed out", what)
 		}
@@ -103,13 +103,13 @@ func TestServeEndsUnderLoad(t *testing.T) {
 					fmt.Fprintf(c, "POST /v1/types/user/entries HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", key, len(text), text)
 					res, err := http.ReadResponse(in, nil)
 					if err != nil {
-						t.Errorf("the connection broke: %v", err)
+						t.Errorf("a connection broke during the shutdown: %v", err)
 						return
 					}
 					_, err = io.Copy(io.Discard, res.Body)
 					res.Body.Close()
 					if err != nil || res.StatusCode != 201 {
-						t.Errorf("answered %d, %v", res.StatusCode, err)
+						t.Errorf("create answers %d, %v; want 201", res.StatusCode, err)
 						return
 					}
 					last = res.Close
@@ -127,10 +127,10 @@ func TestServeEndsUnderLoad(t *testing.T) {
 		}
 		body.Close()
 		if got := <-imported; !strings.HasPrefix(got, "200 ") || !strings.Contains(got, `"created":1,`) {
-			t.Errorf("import: %s", got)
+			t.Errorf("import: %s, want 200 and one created entry", got)
 		}
 		if got := exitCode(s.cmd.Wait()); got != 0 {
-			t.Errorf("exit code %d", got)
+			t.Errorf("exit code %d, want 0", got)
 		}
 		if got := s.run("count", "user"); got != fmt.Sprint(answered.Load()+1) {
 			t.Errorf("%d creates were answered, but there are %s entries", answered.Load()+1, got)
@@ -165,7 +165,7 @@ func TestServeKilledInImport(t *testing.T) {
 		// A client notices the end of its connection only after it has sent everything.
 		_ = body.CloseWithError(io.ErrUnexpectedEOF)
 		if got := <-answer; strings.HasPrefix(got, "200 ") {
-			t.Errorf("it was answered: %s", got)
+			t.Errorf("the import succeeded although the service was killed: %s", got)
 		}
 		s.run("check") // it exits 7 on damage
 		before := s.run("count", "user")
@@ -176,14 +176,14 @@ func TestServeKilledInImport(t *testing.T) {
 		}
 		body.Close()
 		if got := <-answer; !strings.HasPrefix(got, "200 ") || !strings.Contains(got, fmt.Sprintf(`"read":%d,`, users)) || !strings.Contains(got, `"skipped":`+before+`,"refused":0`) {
-			t.Errorf("again, after %s: %s", before, got)
+			t.Errorf("the second import, with %s entries already there: %s", before, got)
 		}
 		if got := s.run("count", "user"); got != fmt.Sprint(users) {
-			t.Errorf("there are %s entries", got)
+			t.Errorf("there are %s entries, want %d", got, users)
 		}
 		s.run("check")
 		if got := s.stop(syscall.SIGTERM); got != 0 {
-			t.Errorf("exit code %d", got)
+			t.Errorf("exit code %d, want 0", got)
 		}
 	})
 }
@@ -210,30 +210,30 @@ func TestServeStoreAway(t *testing.T) {
 		return status
 	}
 	if got := create("before"); got != 201 {
-		t.Fatalf("before: %d", got)
+		t.Fatalf("create before Redis is killed: %d, want 201", got)
 	}
 	for i := range 3 {
 		server.Kill()
 		if got := create(fmt.Sprint("away", i)); got != 503 {
-			t.Errorf("away: %d", got)
+			t.Errorf("create while Redis is away: %d, want 503", got)
 		}
 		waitFor(t, "not ready", func() bool { return status("/readyz") == 503 })
-		waitFor(t, "keys are no longer believed", func() bool { return status("/v1/schema") == 503 })
+		waitFor(t, "cached keys are no longer accepted", func() bool { return status("/v1/schema") == 503 })
 		if got := status("/healthz"); got != 200 {
-			t.Errorf("health: %d", got)
+			t.Errorf("/healthz while Redis is away: %d, want 200", got)
 		}
 		server.Restart()
 		waitFor(t, "ready", func() bool { return status("/readyz") == 200 })
 		if got := create(fmt.Sprint("back", i)); got != 201 {
-			t.Errorf("back: %d", got)
+			t.Errorf("create after Redis is back: %d, want 201", got)
 		}
 		if got := status("/v1/schema"); got != 200 {
-			t.Errorf("back: %d", got)
+			t.Errorf("/v1/schema after Redis is back: %d, want 200", got)
 		}
 	}
 	s.run("check")
 	if got := s.stop(syscall.SIGTERM); got != 0 {
-		t.Errorf("exit code %d", got)
+		t.Errorf("exit code %d, want 0", got)
 	}
 }
 
@@ -254,9 +254,9 @@ func TestServeLogBlocked(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 			line, err := bufio.NewReader(errs).ReadString('\n')
-			url, is := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
-			if !is {
-				t.Fatalf("it says %q, %v", line, err)
+			url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+			if !ok {
+				t.Fatalf("the service prints %q, %v; want its address", line, err)
 			}
 			if name == "broken" {
 				errs.Close()
@@ -264,11 +264,11 @@ func TestServeLogBlocked(t *testing.T) {
 			s := &serviceProcess{t: t, cmd: cmd, url: url}
 			for i := range 1000 { // a pipe has room for 350 lines
 				if status, _, err := s.ask("", "GET", "/healthz", ""); status != 200 {
-					t.Fatalf("after %d: %d %v", i, status, err)
+					t.Fatalf("request %d: %d, want 200: %v", i, status, err)
 				}
 			}
 			if got := s.stop(syscall.SIGTERM); got != 0 {
-				t.Errorf("exit code %d", got)
+				t.Errorf("exit code %d, want 0", got)
 			}
 		})
 	}
@@ -292,10 +292,10 @@ func (s *serviceProcess) followCreates(key, after string, heard map[string]int, 
 	uid := ""
 	for in := bufio.NewScanner(res.Body); len(heard) < want && in.Scan(); {
 		line := in.Text()
-		if id, is := strings.CutPrefix(line, "id: "); is {
+		if id, ok := strings.CutPrefix(line, "id: "); ok {
 			after = id
 		}
-		if data, is := strings.CutPrefix(line, "data: "); is {
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
 			var e struct{ UID string }
 			_ = json.Unmarshal([]byte(data), &e)
 			uid = e.UID
@@ -337,13 +337,13 @@ func TestServeKilledInStream(t *testing.T) {
 			}
 			status, body, err := s.ask(key, "POST", "/v1/types/user/entries", fmt.Sprintf(`{"uid":"u%d"}`, i))
 			if err != nil || status != http.StatusCreated {
-				t.Fatalf("%d %v %v", status, body, err)
+				t.Fatalf("create: %d %v %v, want 201", status, body, err)
 			}
 		}
 		<-done
 		for uid, times := range heard {
 			if times != 1 {
-				t.Errorf("%s was received %d times", uid, times)
+				t.Errorf("the event of %s was received %d times, want once", uid, times)
 			}
 		}
 	})

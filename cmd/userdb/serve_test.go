@@ -13,15 +13,15 @@ import (
 func TestGateway(t *testing.T) {
 	const head = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 	for _, tt := range []struct{ name, routes, want string }{
-		{"of a bridge", head + "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0\neth0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n", "172.17.0.1/32"},
-		{"after another route", head + "eth0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\neth0\t00000000\t0158A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n", "192.168.88.1/32"},
-		{"of a point-to-point link", head + "ppp0\t00000000\t00000000\t0001\t0\t0\t0\t00000000\t0\t0\t0\n", ""},
-		{"none", head, ""},
-		{"nonsense", "00000000 00000000 x", ""},
+		{"gateway of a bridge", head + "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0\neth0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n", "172.17.0.1/32"},
+		{"default route after another route", head + "eth0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\neth0\t00000000\t0158A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n", "192.168.88.1/32"},
+		{"point-to-point link without a gateway", head + "ppp0\t00000000\t00000000\t0001\t0\t0\t0\t00000000\t0\t0\t0\n", ""},
+		{"no routes", head, ""},
+		{"not a routing table", "00000000 00000000 x", ""},
 	} {
 		got, err := defaultGateway(tt.routes)
 		if tt.want == "" && err == nil || tt.want != "" && (err != nil || got.String() != tt.want) {
-			t.Errorf("%s: %v, %v, want %q", tt.name, got, err, tt.want)
+			t.Errorf("%s: got %v, %v; want %q", tt.name, got, err, tt.want)
 		}
 	}
 }
@@ -46,6 +46,6 @@ func TestExposedLog(t *testing.T) {
 	}
 	var none io.Writer = &strings.Builder{}
 	if exposed(none) {
-		t.Error("a writer that is not a file is exposed")
+		t.Error("exposed reports a writer that is not a file")
 	}
 }

@@ -54,10 +54,10 @@ func serveOn(t *testing.T, store string, flags ...string) *serviceProcess {
 	for s.url == "" {
 		line, err := in.ReadString('\n')
 		if err != nil {
-			t.Fatalf("it says %q, %v", line, err)
+			t.Fatalf("the service prints %q, %v; want its address", line, err)
 		}
-		url, is := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
-		if is {
+		url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+		if ok {
 			s.url = url
 		} else {
 			s.lines <- line
@@ -116,9 +116,9 @@ func (s *serviceProcess) ask(key, method, path, body string, headers ...string) 
 // address.
 func (s *serviceProcess) checkMetrics(words ...string) {
 	s.t.Helper()
-	url, is := strings.CutPrefix(strings.TrimSpace(<-s.lines), "metrics at ")
-	if !is {
-		s.t.Fatal("it does not say where the metrics are")
+	url, ok := strings.CutPrefix(strings.TrimSpace(<-s.lines), "metrics at ")
+	if !ok {
+		s.t.Fatal("the service does not print the address of the metrics")
 	}
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -153,32 +153,32 @@ func TestServe(t *testing.T) {
 	s := serveOn(t, store, "--metrics=127.0.0.1:0")
 	key := s.run("apikey", "create", "web", "--scope", "write", "read", "--type", "user")
 	if status, body, err := s.ask(key, "POST", "/v1/types/user/entries", `{"facets":{"name":"alice"}}`); status != 201 {
-		t.Fatalf("created: %d %v %v", status, body, err)
+		t.Fatalf("create: %d %v %v, want 201", status, body, err)
 	}
 	s.checkMetrics(`userdb_http_request_duration_seconds_count{operation="createEntry",status="201"} 1`, `userdb_verb_duration_seconds_count{outcome="ok",verb="Create"}`, "go_goroutines")
 	if got := s.run("count", "user"); got != "1" {
-		t.Errorf("another command counts %s entries", got)
+		t.Errorf("another command counts %s entries, want 1", got)
 	}
 	s.run("create", "user", "name=bob", "--no-password")
 	if status, body, _ := s.ask(key, "POST", "/v1/types/user/lookup", `{"value":"BOB"}`); status != 200 {
-		t.Errorf("an entry of another command: %d %v", status, body)
+		t.Errorf("looking up an entry that another command created: %d %v, want 200", status, body)
 	}
 	if got := s.run("apikey", "list"); !strings.HasPrefix(got, "web, write read, types user, made by command at ") {
-		t.Errorf("keys: %q", got)
+		t.Errorf("apikey list prints %q", got)
 	}
 	if got := s.stop(syscall.SIGTERM); got != 0 {
-		t.Errorf("exit code %d", got)
+		t.Errorf("exit code %d, want 0", got)
 	}
 	if _, err := os.Stat(strings.TrimPrefix(store, "file:") + ".sock"); err == nil {
 		t.Error("the socket is still there")
 	}
 	if got := s.run("count", "user"); got != "2" {
-		t.Errorf("after the end there are %s entries", got)
+		t.Errorf("after the service ended there are %s entries, want 2", got)
 	}
 	<-s.lines // the link that makes the first operator
 	for line := range s.lines {
 		if strings.Contains(line, "alice") || strings.Contains(line, "udb_") || !json.Valid([]byte(line)) {
-			t.Errorf("a line of the log: %s", line)
+			t.Errorf("the log has a line that is not JSON, or reveals a name or a key: %s", line)
 		}
 	}
 }
@@ -227,11 +227,11 @@ func TestServeTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if res.Body.Close(); res.StatusCode != 200 || res.ProtoMajor != 2 {
-		t.Errorf("%d by %s", res.StatusCode, res.Proto)
+		t.Errorf("got %d by %s, want 200 by HTTP/2", res.StatusCode, res.Proto)
 	}
 	if res, err := http.Get(strings.Replace(s.url, "https", "http", 1) + "/healthz"); err == nil {
 		if res.Body.Close(); res.StatusCode == 200 {
-			t.Error("it answers without TLS")
+			t.Error("the service answers a request without TLS")
 		}
 	}
 }
@@ -244,7 +244,7 @@ func TestServeExamples(t *testing.T) {
 		line = strings.NewReplacer(":8470", ":0", ":9470", ":0", "cert.pem", cert, "key.pem", key).Replace(line)
 		s := serveOn(t, "memory:", strings.Fields(line)[2:]...)
 		if got := s.stop(syscall.SIGINT); got != 0 {
-			t.Errorf("%s: exit code %d", line, got)
+			t.Errorf("%s: exit code %d, want 0", line, got)
 		}
 	}
 }
@@ -264,7 +264,7 @@ func TestServeRefuses(t *testing.T) {
 	} {
 		cmd, errs := newProcess(t, "memory:", strings.Fields(line)...)
 		if err := cmd.Run(); exitCode(err) != 2 {
-			t.Errorf("%s: %v %s", line, err, errs)
+			t.Errorf("%s: %v, want exit 2: %s", line, err, errs)
 		}
 	}
 	s := serveOn(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"))
@@ -289,12 +289,12 @@ func TestServeRefuses(t *testing.T) {
 	} {
 		cmd, errs := newProcess(t, tt.store, strings.Fields(tt.line)...)
 		if err := cmd.Run(); exitCode(err) != tt.code || !strings.Contains(errs.String(), tt.want) {
-			t.Errorf("%s: %v %s", tt.line, err, errs)
+			t.Errorf("%s: %v, %s; want exit %d, %s", tt.line, err, errs, tt.code, tt.want)
 		}
 	}
 	cmd, errs := newProcess(t, "memory:", "apikey", "revoke", "nosuch")
 	if err := cmd.Run(); exitCode(err) != 3 {
-		t.Errorf("no such key: %v %s", err, errs)
+		t.Errorf("a key that does not exist: %v, want exit 3: %s", err, errs)
 	}
 }
 
@@ -308,11 +308,10 @@ func TestServeKilled(t *testing.T) {
 			if name == "redis" {
 				store, creates = redistest.Start(t).URL(), 1000
 			}
-			one := serveOn(t, store)
-			key := one.run("apikey", "create", "web", "--scope", "write", "read")
+			running := serveOn(t, store)
+			key := running.run("apikey", "create", "web", "--scope", "write", "read")
 			var mu sync.Mutex
-			now := one
-			current := func() *serviceProcess { mu.Lock(); defer mu.Unlock(); return now }
+			current := func() *serviceProcess { mu.Lock(); defer mu.Unlock(); return running }
 			made := make([]string, creates)
 			answered := make(chan bool, creates)
 			var all sync.WaitGroup
@@ -326,7 +325,7 @@ func TestServeKilled(t *testing.T) {
 								made[i] = fmt.Sprint(body["uid"])
 								answered <- true
 							case err == nil && status != 409 && status != 503:
-								t.Errorf("%d: %d %v", i, status, body)
+								t.Errorf("create %d: %d %v, want 201, 409 or 503", i, status, body)
 								return
 							default:
 								time.Sleep(50 * time.Millisecond)
@@ -340,9 +339,9 @@ func TestServeKilled(t *testing.T) {
 					<-answered
 				}
 				mu.Lock()
-				_ = now.cmd.Process.Signal(syscall.SIGKILL)
-				_ = now.cmd.Wait()
-				now = serveOn(t, store)
+				_ = running.cmd.Process.Signal(syscall.SIGKILL)
+				_ = running.cmd.Wait()
+				running = serveOn(t, store)
 				mu.Unlock()
 				t.Logf("killed %d times", kill+1)
 			}
@@ -359,7 +358,7 @@ func TestServeKilled(t *testing.T) {
 				}
 			}
 			if got := current().run("count", "user"); got != fmt.Sprint(creates) {
-				t.Errorf("there are %s entries", got)
+				t.Errorf("there are %s entries, want %d", got, creates)
 			}
 			current().run("check", "--json") // it exits 7 on damage
 		})

@@ -22,7 +22,7 @@ func TestStatusOfSettings(t *testing.T) {
 		t.Helper()
 		got := runCommand(nil, "", "status", "--store", url)
 		if got.code != 0 {
-			t.Fatalf("%+v", got)
+			t.Fatalf("status: %+v, want exit 0", got)
 		}
 		return version.ReplaceAllString(clock.ReplaceAllString(strings.ReplaceAll(got.out, server.Addr(), "HERE"), "CLOCK"), "VERSION")
 	}
@@ -39,7 +39,7 @@ namespaces          none
 `
 	// The replacement may be shorter or longer than the address, because no column depends on it.
 	if got := status(server.URL()); got != want {
-		t.Errorf("with good settings:\n%s", got)
+		t.Errorf("status with good settings:\n%s\nwant\n%s", got, want)
 	}
 
 	for setting, value := range map[string]string{"appendonly": "no", "save": "", "maxmemory-policy": "allkeys-lru"} {

@@ -16,7 +16,7 @@ func runWithWidth(t *testing.T, width int, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
 	if code := run(args, stdio{in: strings.NewReader(""), out: &out, err: &errs, width: width}); code != 0 {
-		t.Errorf("%q: %d, %s", args, code, errs.String())
+		t.Errorf("userdb %q: exit %d, want 0: %s", args, code, errs.String())
 	}
 	return out.String()
 }
@@ -42,7 +42,7 @@ func TestTable(t *testing.T) {
 		{"uid=a-uid-that-is-longer-than-others", "name=7"},
 	} {
 		if got := runCommand(nil, "", append([]string{"create", "user", "added=2026-01-02", "--no-password"}, facets...)...); got.code != 0 {
-			t.Fatalf("%q: %+v", facets, got)
+			t.Fatalf("create %q: %+v, want exit 0", facets, got)
 		}
 	}
 	runCommand(nil, "", "disable", "email=jose@example.com")
@@ -72,10 +72,10 @@ func TestTable(t *testing.T) {
 		t.Errorf("the tables differ from %s (%v): write them with -update, and look at them:\n%s", golden, err, all.String())
 	}
 	if got := runCommand(nil, "", "list", "user", "--fields", "nmae"); got.code != 2 || !strings.Contains(got.err, "type user has no field nmae") {
-		t.Errorf("a field that does not exist: %+v", got)
+		t.Errorf("list with a field that does not exist: %+v", got)
 	}
 	if got := runCommand(nil, "", "list", "user", "--order", "name", "--limit", "1", "--fields", "job,added"); got.out != "user/uid:1  job=author  added=2026-01-02T00:00:00.000Z\n" {
-		t.Errorf("on a pipe: %+v", got)
+		t.Errorf("list without a terminal: %+v, want a line and no table", got)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestTableAfterSample(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := runCommand(nil, "", "import", in, "--extra"); got.code != 0 {
-		t.Fatalf("%+v", got)
+		t.Fatalf("import: %+v, want exit 0", got)
 	}
 	all := strings.Split(runWithWidth(t, 60, "list", "user", "--order", "name"), "\n")
 	if want := "zzz  zz …  …"; len(all) != sampleSize+3 || all[sampleSize+1] != want {

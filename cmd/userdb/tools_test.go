@@ -33,7 +33,7 @@ func TestBatchLines(t *testing.T) {
 	}
 	got := runCommand(nil, long+"\n", "recordkey", "escape", "--batch")
 	if got.code != 0 || len(got.out) < maxLine-10 && !strings.Contains(got.out, "over") {
-		t.Errorf("the longest line: exit %d, %.100q", got.code, got.out)
+		t.Errorf("the longest line: exit %d, %.100q; want 0", got.code, got.out)
 	}
 }
 
@@ -45,7 +45,7 @@ func TestBatchReadError(t *testing.T) {
 		in := io.MultiReader(strings.NewReader(text), &failOnce{errors.New("the cable is out")})
 		code := run([]string{"recordkey", "escape", "--batch"}, stdio{in: in, out: &out, err: &errs})
 		if code != 1 || errs.String() != "userdb: reading standard input: the cable is out\n" {
-			t.Errorf("after %d bytes: exit %d, %q", len(text), code, errs.String())
+			t.Errorf("a read error after %d bytes: exit %d, want 1: %q", len(text), code, errs.String())
 		}
 	}
 }

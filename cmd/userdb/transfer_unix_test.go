@@ -75,7 +75,7 @@ func TestImportUnclosedQuote(t *testing.T) {
 		}
 		got = runProcess(t, dir, store, "import", "staff.csv", "--resume")
 		if want := (result{0, "5 lines read: 5 created, 0 updated, 0 skipped, 0 refused\n", ""}); got != want {
-			t.Errorf("after the correction: %+v", got)
+			t.Errorf("after the correction: %+v, want %+v", got, want)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestImportDeadWriter(t *testing.T) {
 			t.Errorf("%s: exit %d, %s; want %s", tt.name, exitCode(err), errs, tt.err)
 		}
 		if got := runProcess(t, dir, store, "count", "user"); got.out != "1\n" {
-			t.Errorf("%s: %+v", tt.name, got)
+			t.Errorf("%s: count: %+v, want 1", tt.name, got)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func TestImportInterruptedAndResumed(t *testing.T) {
 		t.Errorf("resumed: %+v\nwant %+v", got, want)
 	}
 	if text := contents(t, dir, "users.jsonl.rejects"); !strings.Contains(text, `"line":1,`) || !strings.Contains(text, `"line":101,`) || strings.Count(text, "\n") != 2 {
-		t.Errorf("refused:\n%s", text)
+		t.Errorf("the refused lines are not 1 and 101:\n%s", text)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "users.jsonl.import")); !os.IsNotExist(err) {
 		t.Errorf("the state is still there: %v", err)
@@ -201,11 +201,11 @@ func TestContextReader(t *testing.T) {
 	r := contextReader(ctx, silent)
 	cancel(errInterrupted)
 	if n, err := r.Read(make([]byte, 1)); n != 0 || err != errInterrupted {
-		t.Errorf("%d, %v", n, err)
+		t.Errorf("Read after an interruption: %d, %v; want 0, %v", n, err, errInterrupted)
 	}
 	text, err := io.ReadAll(contextReader(t.Context(), strings.NewReader("all of it")))
 	if string(text) != "all of it" || err != nil {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("read %q, %v", text, err)
 	}
 }
 
@@ -292,7 +292,7 @@ func interruptedImport(t *testing.T) (dir, store string) {
 	t.Helper()
 	dir, store = makeFolder(t, map[string]string{"users.csv": "uid,name\n1,Ann\n2,@\n3,\"Cid\n"})
 	if got := runProcess(t, dir, store, "import", "users.csv"); got.code != 2 || contents(t, dir, "users.csv.rejects") == "" {
-		t.Fatalf("%+v", got)
+		t.Fatalf("import: %+v, want exit 2 and refused lines", got)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "users.csv"), []byte("uid,name\n1,Ann\n2,@\n3,Cid\n4,@\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -334,11 +334,11 @@ func TestImportFilesAreMadeAnew(t *testing.T) {
 			}
 		}
 		if got := runProcess(t, dir, store, "import", "users.csv"); got.code != 2 {
-			t.Errorf("%s: %+v", name, got)
+			t.Errorf("%s: import: %+v, want exit 2", name, got)
 		}
 		for _, file := range []string{"users.csv.rejects", "users.csv.import"} {
 			if got := mode(t, dir, file); got != "-rw-------" {
-				t.Errorf("%s: %s is %s", name, file, got)
+				t.Errorf("%s: the mode of %s is %s, want -rw-------", name, file, got)
 			}
 		}
 		if contents(t, dir, "victim") != "precious" || mode(t, dir, "nowhere") != "none" || strings.Contains(contents(t, dir, "users.csv.rejects"), "old") {
@@ -368,7 +368,7 @@ func TestResumeTakesItsOwnFiles(t *testing.T) {
 				t.Errorf("%s is %s: %+v, and the victim is %q", file, name, got, contents(t, dir, "victim"))
 			}
 			if got := runProcess(t, dir, store, "count", "user"); got.out != "1\n" {
-				t.Errorf("%s is %s: %s entries", file, name, got.out)
+				t.Errorf("%s is %s: there are %s entries, want 1", file, name, got.out)
 			}
 		}
 	}
@@ -381,7 +381,7 @@ func TestResumeTakesItsOwnFiles(t *testing.T) {
 	got := runProcess(t, dir, store, "import", "users.csv", "--resume")
 	rejects := contents(t, dir, "users.csv.rejects")
 	if got.code != 1 || mode(t, dir, "users.csv.rejects") != "-rw-------" || strings.Count(rejects, "\n") != 3 || strings.Count(rejects, "~reason") != 1 {
-		t.Errorf("%+v; %s %q", got, mode(t, dir, "users.csv.rejects"), rejects)
+		t.Errorf("import: %+v; mode and text of the refused lines: %s %q", got, mode(t, dir, "users.csv.rejects"), rejects)
 	}
 }
 
@@ -394,16 +394,16 @@ func TestRejectsAreNotTheInput(t *testing.T) {
 	for _, name := range []string{"users.csv", "./users.csv", "link"} {
 		got := runProcess(t, dir, store, "import", "users.csv", "--rejects", name)
 		if want := (result{2, "", "userdb: " + name + " is the input: name another file for the refused lines\n"}); got != want {
-			t.Errorf("%s: %+v", name, got)
+			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
 	}
 	got := runProcess(t, dir, store, "import", "users.csv", "--rejects", "/dev/stderr")
 	if got.code != 1 || !strings.HasPrefix(got.err, "uid,name,~line,~reason,~text\n1,@,2,") {
-		t.Errorf("/dev/stderr: %+v", got)
+		t.Errorf("refused lines to /dev/stderr: %+v", got)
 	}
 	if got := runProcess(t, dir, store, "import", "users.csv", "--rejects", "/dev/full"); got.code != 1 ||
 		!strings.Contains(got.err, "writing a refused line: ") || !strings.Contains(got.err, "import again with --on-duplicate skip, not with --resume\n") {
-		t.Errorf("/dev/full: %+v", got)
+		t.Errorf("refused lines to /dev/full: %+v", got)
 	}
 }
 
@@ -433,11 +433,11 @@ func TestExposedFile(t *testing.T) {
 		if tt.want != "" {
 			want = result{6, "", got.err}
 			if !strings.HasSuffix(got.err, fmt.Sprintf("%s: others may write the file: %s\n", file, tt.want)) {
-				t.Errorf("%s %v: %s", tt.file, tt.mode, got.err)
+				t.Errorf("%s %v: %s, want %s", tt.file, tt.mode, got.err, tt.want)
 			}
 		}
 		if got != want {
-			t.Errorf("%s %v: %+v", tt.file, tt.mode, got)
+			t.Errorf("%s %v: %+v, want %+v", tt.file, tt.mode, got, want)
 		}
 	}
 	useFile(t)
@@ -446,7 +446,7 @@ func TestExposedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := runCommand(nil, "", "count", "user"); got.code != 6 || !strings.Contains(got.err, "it is a link") || mode(t, filepath.Dir(path), "elsewhere") != "none" {
-		t.Errorf("a link for a lock: %+v", got)
+		t.Errorf("with a symbolic link as the lock file: %+v", got)
 	}
 }
 
@@ -473,11 +473,11 @@ func TestSilentFiles(t *testing.T) {
 		}
 		want := "userdb: the input did not arrive in time: " + from + "; is something writing to it? --timeout gives more time\n"
 		if got := exitCode(cmd.Run()); got != 6 || errs.String() != want {
-			t.Errorf("%s: exit %d, %s", line, got, errs)
+			t.Errorf("%s: exit %d, %s; want 6, %s", line, got, errs, want)
 		}
 		silent.Close()
 		if got := interruptWaiting(t, store, syscall.SIGINT, line); got != (result{130, "", "userdb: interrupted\n"}) {
-			t.Errorf("%s, interrupted: %+v", line, got)
+			t.Errorf("%s, interrupted: %+v, want exit 130", line, got)
 		}
 	}
 }
@@ -492,10 +492,10 @@ func TestImportRejectsOfCSV(t *testing.T) {
 	}
 	for _, args := range [][]string{{"import", "x.csv.rejects", "--map", "ID=uid"}, {"import", "x.csv.rejects"}} {
 		if got := runProcess(t, dir, store, args...); got.code == 0 || !strings.Contains(got.err, "; refused lines of a CSV file are CSV: import them with --csv\n") {
-			t.Errorf("%q: %+v", args, got)
+			t.Errorf("%q: %+v, want the advice to use --csv", args, got)
 		}
 	}
 	if got := runProcess(t, dir, store, "import", "x.csv.rejects", "--map", "ID=uid", "--csv"); got.code != 0 {
-		t.Errorf("with --csv: %+v", got)
+		t.Errorf("import with --csv: %+v, want exit 0", got)
 	}
 }

@@ -43,7 +43,7 @@ func openConsole(t *testing.T, l window, scripts bool) *console {
 			if strings.Contains(line, "/console/setup?token=") {
 				d.setup = line
 			}
-			if at, is := strings.CutPrefix(line, "listening on "); is {
+			if at, ok := strings.CutPrefix(line, "listening on "); ok {
 				b.base = at
 				break
 			}

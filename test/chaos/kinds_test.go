@@ -93,7 +93,7 @@ func connect(kind string, addrs []string, dial func(ctx context.Context, network
 
 // onMasters calls f for each master.
 func onMasters(ctx context.Context, c redis.UniversalClient, f func(context.Context, redis.UniversalClient) error) error {
-	if cluster, is := c.(*redis.ClusterClient); is {
+	if cluster, ok := c.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return f(ctx, node) })
 	}
 	return f(ctx, c)
@@ -131,9 +131,9 @@ func offset(info string) string {
 	return ""
 }
 
-// waitUntil waits until is returns true, which the servers must bring about by themselves.
-func (r *run) waitUntil(what string, is func() bool) {
-	for begin := time.Now(); !is(); time.Sleep(20 * time.Millisecond) {
+// waitUntil waits until condition returns true, which the servers must bring about by themselves.
+func (r *run) waitUntil(what string, condition func() bool) {
+	for begin := time.Now(); !condition(); time.Sleep(20 * time.Millisecond) {
 		if r.ctx.Err() != nil {
 			r.t.Fatal("interrupted")
 		}

@@ -54,6 +54,6 @@ func TestRaw(t *testing.T) {
 		})
 	}
 	if got := unescaped(escaped("a+b /:{}")); got != "a+b /:{}" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want \"a+b /:{}\"", got)
 	}
 }

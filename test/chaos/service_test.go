@@ -160,8 +160,8 @@ func nameViolations(ops []op) (violations []string) {
 		if o.Ask.Verb != "once" || o.Answer.What != "ok" {
 			continue
 		}
-		first, is := made[o.Ask.Name]
-		if !is {
+		first, ok := made[o.Ask.Name]
+		if !ok {
 			made[o.Ask.Name] = o
 		} else if first.Answer.ID != o.Answer.ID {
 			violations = append(violations, fmt.Sprintf("one idempotency key made two entries:\n    %s\n    %s", first, o))

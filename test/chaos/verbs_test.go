@@ -262,7 +262,7 @@ func takenFields(err error) (names []string) {
 		}
 		return names
 	}
-	if field, is := errors.AsType[*userdb.FieldError](err); is && errors.Is(err, userdb.ErrDuplicate) {
+	if field, ok := errors.AsType[*userdb.FieldError](err); ok && errors.Is(err, userdb.ErrDuplicate) {
 		names = append(names, field.Field)
 	}
 	return names

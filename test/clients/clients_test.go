@@ -134,8 +134,8 @@ func startService(t *testing.T, store, listen string, flags ...string) *service 
 	build(t)
 	cmd := newCommand(t, store, append([]string{"serve", "--console=false", "--listen=" + listen}, flags...)...)
 	p := startProcess(t, cmd, cmd.StderrPipe)
-	url, is := strings.CutPrefix(p.first, "listening on ")
-	if !is {
+	url, ok := strings.CutPrefix(p.first, "listening on ")
+	if !ok {
 		t.Fatalf("unexpected first line %q", p.first)
 	}
 	return &service{p, t, store, url}

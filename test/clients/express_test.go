@@ -146,8 +146,8 @@ const (
 func (s *site) mailedLink() string {
 	s.t.Helper()
 	line := <-s.lines
-	to, link, is := strings.Cut(line, ": "+s.base)
-	if !is || to != "mail to bob@example.com" {
+	to, link, ok := strings.Cut(line, ": "+s.base)
+	if !ok || to != "mail to bob@example.com" {
 		s.t.Fatalf("unexpected line %q", line)
 	}
 	return link

@@ -141,7 +141,7 @@ func TestPicks(t *testing.T) {
 			t.Errorf("%q: picks %q, want %q", c.expr, string(got.picks), c.want)
 		}
 		if len(got.ranges) < 10 && got.complete != c.complete && c.want != "\U00020003" {
-			t.Errorf("%q: complete is %v", c.expr, got.complete)
+			t.Errorf("%q: complete is %v, want %v", c.expr, got.complete, c.complete)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestLargeClassIsNotScannedWhole(t *testing.T) {
 	looked := 0
 	a, _ := alphabetOf(t, func(rune) bool { looked++; return true }, "")
 	if looked > 1000 {
-		t.Errorf("looked at %d characters", looked)
+		t.Errorf("looked at %d characters, want at most 1000", looked)
 	}
 	if a[0].complete {
 		t.Error("the class claims to be complete")
@@ -161,9 +161,9 @@ func TestLargeClassIsNotScannedWhole(t *testing.T) {
 	c := class{ranges: []runeRange{{0xf0000, 0x10ffff}}} // private use: no better character follows
 	c.choose(func(rune) bool { looked++; return true })
 	if looked > maxScan || c.complete {
-		t.Errorf("looked at %d characters, complete is %v", looked, c.complete)
+		t.Errorf("looked at %d characters, complete is %v; want at most %d, false", looked, c.complete, maxScan)
 	}
 	if !slices.IsSorted(c.picks) || len(c.picks) != maxPicks || c.cost != costHidden {
-		t.Errorf("picks %+q cost %d", c.picks, c.cost)
+		t.Errorf("got picks %+q of cost %d, want %d in order, of cost %d", c.picks, c.cost, maxPicks, costHidden)
 	}
 }

@@ -126,7 +126,7 @@ func TestWorkIsSpent(t *testing.T) {
 		t.Errorf("got %+v, want undecided", got)
 	}
 	if s.work >= 0 || s.work < -1<<12 {
-		t.Errorf("%d of the work is left", s.work)
+		t.Errorf("the remaining work is %d, want slightly below 0", s.work)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestNodesAreLimited(t *testing.T) {
 		t.Errorf("got %+v, want undecided", got)
 	}
 	if len(s.nodes) < maxNodes || len(s.nodes) > maxNodes+len(s.alpha) {
-		t.Errorf("%d nodes", len(s.nodes))
+		t.Errorf("got %d nodes, want at least %d and few more", len(s.nodes), maxNodes)
 	}
 }
 

@@ -114,10 +114,10 @@ func TestSmallLimitsGiveNoWrongResults(t *testing.T) {
 		truth := newSearch(parts, 50, maxWork, anyRune).run(right)
 		got := newSearch(parts, 50, work, anyRune).run(right)
 		if got != (Result{}) && truth != (Result{}) && got.Disjoint != truth.Disjoint {
-			t.Fatalf("with little work %+v, with more %+v", got, truth)
+			t.Fatalf("with little work the result is %+v, with more %+v", got, truth)
 		}
 		if got.Shortest && len([]rune(got.Witness)) != len([]rune(truth.Witness)) {
-			t.Fatalf("with little work %+v, with more %+v", got, truth)
+			t.Fatalf("with little work the result is %+v, with more %+v", got, truth)
 		}
 	})
 }
