@@ -55,7 +55,7 @@ func openConsole(t *testing.T, l window, scripts bool) *console {
 		}()
 	})
 	if d.setup == "" || d.base == "" {
-		t.Fatalf("got the setup link %q, listening on %q", d.setup, d.base)
+		t.Fatalf("the service printed the setup link %q and the address %q, want both", d.setup, d.base)
 	}
 	return d
 }
@@ -217,7 +217,7 @@ func (d *console) editInternational() {
 	d.submit(jo)
 	d.onPage("Jo", "The account has been changed.")
 	if out := d.userdb("", "get", "uid=a0b1c2d3e4f5", "--json"); !strings.Contains(out, `"jo@straße.example"`) || !strings.Contains(out, `"one\ntwo"`) {
-		d.t.Errorf("the account is %s", out)
+		d.t.Errorf("the account lacks the new values: %s", out)
 	}
 	d.userdb("", "delete", "uid=a0b1c2d3e4f5", "--yes")
 	d.visit(alice)

@@ -106,7 +106,7 @@ func (b *browser) start(cmd *exec.Cmd) {
 	b.t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		if err := cmd.Wait(); err != nil {
-			b.t.Errorf("the site ends with %v", err)
+			b.t.Errorf("the site exited: %v", err)
 		}
 	})
 }
@@ -148,7 +148,7 @@ func (b *browser) onPage(heading string, words ...string) {
 	b.run("reading the page", chromedp.Evaluate(`document.body.innerText`, &text))
 	for _, word := range words {
 		if !strings.Contains(text, word) {
-			b.t.Errorf("at %q there is no %q:\n%s", heading, word, text)
+			b.t.Errorf("the page %q lacks %q:\n%s", heading, word, text)
 		}
 	}
 	b.checkPage(heading)
@@ -192,7 +192,7 @@ func (b *browser) checkWithAxe(heading string) {
 		emulation.SetScriptExecutionDisabled(!b.scripts))
 	var violations []json.RawMessage
 	if err := json.Unmarshal([]byte(found), &violations); err != nil || len(violations) > 0 {
-		b.t.Errorf("%s, %s: %v: %s", b.windowName, heading, err, found)
+		b.t.Errorf("%s, %s: accessibility violations (%v): %s", b.windowName, heading, err, found)
 	}
 }
 

@@ -85,7 +85,7 @@ func (b *browser) linkAmong(to, other string) (link string) {
 		}
 		return link
 	}
-	b.t.Fatal("no two mails came")
+	b.t.Fatal("the two mails did not come")
 	return ""
 }
 

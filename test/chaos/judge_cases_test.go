@@ -172,22 +172,22 @@ func TestLines(t *testing.T) {
 	begun, during := begin(0, "s"), remove(0, "ok")
 	begun.Begin, begun.End, during.N, during.Begin, during.End = 11, 19, 1, 12, 20
 	if got := lineViolations([]op{begun, during}, []eventLine{{"e1-0", during.who(), "delete"}}); len(got) != 0 {
-		t.Errorf("the start of a session crossed by a delete: got %q", got)
+		t.Errorf("the start of a session crossed by a delete: got %q, want no violation", got)
 	}
 	issued := issue(0, "t")
 	issued.Begin, issued.End = 11, 19
 	sent := eventLine{"e1-0", issued.who(), "issue"}
 	if got := lineViolations([]op{issued, during}, []eventLine{{"e1-0", during.who(), "delete"}, sent, sent}); len(got) != 0 {
-		t.Errorf("a token that was ended and issued again: got %q", got)
+		t.Errorf("a token that was ended and issued again: got %q, want no violation", got)
 	}
 	if got := lineViolations([]op{issued}, []eventLine{sent, sent}); len(got) != 1 {
-		t.Errorf("a token that was issued twice: got %q", got)
+		t.Errorf("a token that was issued twice: got %q, want one violation", got)
 	}
 	crossed := sequence(begin(0, "s"), using("endid", 0, "s", "absent"), using("check", 0, "s", "absent"), remove(0, "ok"))
 	// The reply to the endid was lost, and when it was sent again the account was gone.
 	crossed[1].End = crossed[3].End + 1
 	if got := secretViolations(crossed); len(got) != 0 {
-		t.Errorf("the end of a session crossed by a delete: got %q", got)
+		t.Errorf("the end of a session crossed by a delete: got %q, want no violation", got)
 	}
 	history, full := []eventLine{made, refused}, slices.Repeat([]eventLine{refused}, historyLimit)
 	for _, tt := range []struct {
@@ -204,7 +204,7 @@ func TestLines(t *testing.T) {
 		{"more than a history keeps, and the last is missing", full, slices.Concat([]eventLine{made}, full[1:], []eventLine{gone}), false},
 	} {
 		if got := feedDifference(tt.history, tt.events); (got == "") != tt.good {
-			t.Errorf("%s: got %q", tt.name, got)
+			t.Errorf("%s: got %q, want no difference: %t", tt.name, got, tt.good)
 		}
 	}
 }
@@ -221,6 +221,6 @@ func TestShrink(t *testing.T) {
 	ops = append(ops, find(1, "absent", -1, facets{}), remove(0, "ok"), create(2, one, "ok"))
 	short := shrink(valueModel(1), sequence(ops...))
 	if n := len(short); n > 3 || short[n-2].Answer.UID != 0 || short[n-1].Answer.What != "absent" {
-		t.Errorf("got %v", short)
+		t.Errorf("shortened to %v, want at most 3 operations that still show the violation", short)
 	}
 }

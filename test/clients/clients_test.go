@@ -136,7 +136,7 @@ func startService(t *testing.T, store, listen string, flags ...string) *service 
 	p := startProcess(t, cmd, cmd.StderrPipe)
 	url, ok := strings.CutPrefix(p.first, "listening on ")
 	if !ok {
-		t.Fatalf("unexpected first line %q", p.first)
+		t.Fatalf("the service first printed %q, want its address", p.first)
 	}
 	return &service{p, t, store, url}
 }

@@ -40,7 +40,7 @@ func startExample(t *testing.T, env ...string) *site {
 	p := startProcess(t, cmd, cmd.StdoutPipe)
 	m := announcement.FindStringSubmatch(p.first)
 	if m == nil {
-		t.Fatalf("unexpected first line %q", p.first)
+		t.Fatalf("the site first printed %q, want its address", p.first)
 	}
 	return &site{p, t, m[1], m[2]}
 }
@@ -148,7 +148,7 @@ func (s *site) mailedLink() string {
 	line := <-s.lines
 	to, link, ok := strings.Cut(line, ": "+s.base)
 	if !ok || to != "mail to bob@example.com" {
-		s.t.Fatalf("unexpected line %q", line)
+		s.t.Fatalf("the site printed %q, want a mail to bob@example.com", line)
 	}
 	return link
 }
@@ -163,7 +163,7 @@ func TestExpress(t *testing.T) {
 	v := app.visitor()
 	v.get("/", 303, "/login")
 	if h := v.get("/signup", 200).header; h.Get("Cache-Control") != "no-store" || !strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
-		t.Errorf("wrong headers: %v", h)
+		t.Errorf("the headers allow caching or frames: %v", h)
 	}
 
 	// Errors appear next to their fields, and the form keeps what was typed, except for the
@@ -188,7 +188,7 @@ func TestExpress(t *testing.T) {
 	all.Wait()
 	for _, got := range statuses {
 		if got != "303 <nil>" {
-			t.Errorf("one form sent four times: got %v", statuses)
+			t.Errorf("one form sent four times: got %v, want 303 each time", statuses)
 		}
 	}
 	v.get("/", 200, "Hello, Bob", "bob@example.com")
@@ -260,7 +260,7 @@ func TestExpress(t *testing.T) {
 	s.kill()
 	a = v.get("/", 503, "come back in a moment")
 	if a.header.Get("Retry-After") == "" || len(a.header.Values("Set-Cookie")) > 0 {
-		t.Errorf("wrong headers while unavailable: %v", a.header)
+		t.Errorf("wrong headers while the store is unavailable, want Retry-After and no cookie: %v", a.header)
 	}
 	v.post("/login", []string{"identifier", "bob", "password", password1}, 503)
 	startService(t, store, strings.TrimPrefix(s.url, "http://"))
