@@ -24,7 +24,7 @@ type digest struct {
 	max      int     // maximum length of a password in bytes
 	pepper   *pepper // may be nil
 	original bool    // the original may have written the hash
-	renew    string  // why the hash should be replaced after a correct password; "" if it should not
+	renew    string  // why a correct password should replace the hash; "" if it should not
 
 	prehash   func([]byte) []byte // what another product applies before bcrypt; may be nil
 	wordpress bool                // WordPress may have written the hash

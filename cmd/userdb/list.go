@@ -106,7 +106,9 @@ func parseBounds(q *userdb.Query, t schema.Type, bounds map[string]string) (err 
 type failures struct {
 	asked int // number of hints on the command line; 0 for a listing
 	first error
-	hints []string // of the failed entries, as they are printed; "" in a listing, whose errors name keys
+	// hints are those of the failed entries, as they are printed. They are "" in a listing, whose
+	// errors name keys.
+	hints []string
 }
 
 // maxNamed is how many hints an error names.

@@ -54,8 +54,8 @@ type Set struct {
 	Longest int
 }
 
-// A Result says whether sets have a common text. The zero Result means that the limits were reached
-// before that was known.
+// A Result reports whether sets have a common text. The zero Result means that the limits were
+// reached before that was known.
 type Result struct {
 	// Disjoint means that no text is in all sets.
 	Disjoint bool

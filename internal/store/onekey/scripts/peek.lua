@@ -1,5 +1,5 @@
--- peek returns a token that has not expired, and does not change it. The caller must check the
--- entry's ~tokens, which says whether the token has ended. peek needs the functions of tokens.lua.
+-- peek returns a token that has not expired, and does not change it. The caller must check in the
+-- entry's ~tokens that the token has not ended. peek needs the functions of tokens.lua.
 --
 -- KEYS[1]  the record of an entry's tokens, or the entry itself, in which a token may wait
 -- ARGV[1]  hash of the secret      ARGV[2]  the time, "" for the server's
