@@ -33,7 +33,7 @@ type simulation struct {
 	patience   int   // how often an actor may pause before its time is over
 	client     *redis.Client
 	actors     []*actor
-	commits    map[string]int // by actor and verb
+	commits    map[string]int // number of commits, by actor and verb
 	late       [][]string     // writes that were carried out and may arrive again
 }
 
@@ -137,7 +137,7 @@ func (a *actor) newRev() string {
 // which of them is answered first decides how the actor continues.
 type thread struct {
 	parent *thread // the thread that waits for it
-	digest uint64  // digest of all answers to it, to its parent before it, and to its children
+	digest uint64  // of the answers to it, to its children, and to its parent before it began
 }
 
 // currentThread returns the running thread.
@@ -148,13 +148,15 @@ func (a *actor) currentThread() *thread {
 	if n := runtime.Callers(0, callers[:]); runtime.FuncForPC(callers[n-2]).Name() != "sync.(*WaitGroup).Go.func1" {
 		return &a.first
 	}
+	// Only the stack trace has the numbers of the goroutine and of the one that created it.
 	trace := make([]byte, 16<<10)
 	_, rest, _ := strings.Cut(string(trace[:runtime.Stack(trace, false)]), "goroutine ")
 	number, rest, _ := strings.Cut(rest, " ")
 	if t := a.threads[number]; t != nil {
 		return t
 	}
-	_, parent, _ := strings.Cut(rest, "in goroutine ") // created by … in goroutine 33
+	// The trace ends with "created by … in goroutine 33".
+	_, parent, _ := strings.Cut(rest, "in goroutine ")
 	parent, _, _ = strings.Cut(parent, "\n")
 	a.threads[number] = cmp.Or(a.threads[parent], &a.first).child()
 	return a.threads[number]
@@ -165,7 +167,7 @@ func (t *thread) child() *thread { return &thread{t, t.digest} }
 func (a *actor) pause(context.Context, time.Duration) error { return a.ask(&request{text: "pause"}) }
 
 // countPause counts a pause when it ends, and returns an error if the actor's time is over.
-// Counting at the end makes the order of the steps, not chance, decide which pause is one too many.
+// It does not count pauses when they begin, because the order in which they begin is random.
 func (a *actor) countPause(r *request) error {
 	if r.text != "pause" {
 		return nil
@@ -178,12 +180,12 @@ func (a *actor) countPause(r *request) error {
 
 func (a *actor) timedOut() bool { return a.pauses > a.sim.patience }
 
-// event makes a step that is not a command.
+// event waits for its turn, and then calls do as a step of its own, which is not a command.
 func (a *actor) event(text string, do func(*world)) error {
 	return a.ask(&request{text: text, event: do})
 }
 
-// ask makes a request wait for its turn, and returns its error after that.
+// ask queues a request, waits until it has had its turn, and returns its error.
 func (a *actor) ask(r *request) error {
 	r.actor, r.grant = a, make(chan error, 1)
 	if r.by == nil {
@@ -284,7 +286,8 @@ func (a *actor) apply(ctx context.Context, c store.Change) error {
 	return err
 }
 
-// do runs a command and counts commits (I7).
+// do runs a command. If a commit changes the rev of its entry, do counts it for the verb that the
+// actor is running, so that violation can report a verb that commits twice (I7).
 func (s *simulation) do(a *actor, args []string) any {
 	if a == nil || len(args) < 5 || args[1] != commitScript.SHA {
 		return s.world.do(args)
@@ -368,7 +371,7 @@ const (
 	moved          // another node serves the slot, even at the client's last try
 	asked          // the key has already moved to another node
 	tryAgain       // some keys are at this node, and some are not
-	undone         // after the answer, a replica takes over that lacks the write
+	undone         // after the answer, a replica that lacks the write takes over
 	refused        // the script's first write is refused; refused+1: the second, …
 )
 

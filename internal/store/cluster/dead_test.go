@@ -99,12 +99,12 @@ func TestSlowDelete(t *testing.T) {
 				s.world.now += 1000
 			}
 			if dying := s.world.at("user/uid:A").field("~dying"); i < 1000 && dying != nil && len(dying.(string)) == 36 {
-				i = 1000 // the create takes over: a third removal begins
+				i = 1000 // the create has added a mark of its own; now another removal begins
 				s.world.do([]string{"hset", "user/uid:A", "~dying", dying.(string) + "cccccccccccc", "~since", fmt.Sprint(s.world.at("user/uid:A").field("~since"), " ", s.world.now/1000)})
 			}
 			s.step(r, none)
 			if dying := s.world.at("user/uid:A").field("~dying"); i > 1000 && dying == "cccccccccccc" {
-				return // the dead marks are gone, and the create waits for the third
+				return // only the mark of that removal is left, and the create waits for it
 			}
 		}
 		t.Error("the removal that began meanwhile was also ended")
@@ -190,9 +190,8 @@ func readTags(uid string, members *[]string) verb {
 	}}
 }
 
-// TestRemoveClaims makes an attempt that sent no commit give its claim back. The claim must stay if
-// the entry holds the value nevertheless, because another process may have found it claimed and
-// relied on that.
+// TestRemoveClaims checks that an attempt that has sent no commit removes its claim, unless the
+// entry already holds the value. In that case another process may have relied on the claim.
 func TestRemoveClaims(t *testing.T) {
 	for _, tt := range []struct{ value, left string }{{"n", "user/uid:A 0123456789ab"}, {"m", ""}} {
 		e, w := newDirectEngine(t, entries(someRev, "A name=n")())

@@ -25,15 +25,15 @@ var older = func() *change.Type {
 	return c.ByName["user"]
 }()
 
-// Keys of two records: the first exists once the new index is declared complete, the second while
-// the index is being built.
+// The record at indexComplete exists once the new index is declared complete, the one at
+// indexBuilding while the index is being built.
 const (
 	indexComplete = "~/schema/whole"
 	indexBuilding = "~/schema/growing"
 )
 
-// updateJob returns a verb of a program that has just started and changes the job of an entry,
-// under type t, or under the new type once that is in force.
+// updateJob returns a verb that changes the job of an entry, as a program does that has just
+// started. The program uses type t, or the new type once that is in force.
 func updateJob(t *change.Type, uid, job string) verb {
 	v := updateJobAgain(t, uid, job)
 	do := v.do
@@ -61,7 +61,7 @@ func updateJobAgain(t *change.Type, uid, job string) verb {
 	}}
 }
 
-// The steps of a process that builds the new index, and their right order.
+// A process that builds the new index must take these steps in the order of rightOrder.
 const (
 	announceStep = "announce "
 	waitStep     = "wait "
@@ -149,7 +149,8 @@ func (a *actor) align(ctx context.Context, prk string, index recordkey.Key, job 
 }
 
 // checkIndexComplete checks that an index that was declared complete has the entry, if no other
-// actor has changed the entry. If one has, garbage checks the index at the end.
+// actor has changed the entry. If one has, only the check for garbage at the end of the run covers
+// the index.
 func (s *simulation) checkIndexComplete() string {
 	k, _ := people.PRK("A")
 	r := s.recordOf(k.String())

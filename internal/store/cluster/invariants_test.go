@@ -267,8 +267,8 @@ func (x *explorer) holders(m state, v verb) (bits uint8) {
 }
 
 // checkLookup returns what is wrong with the answer to an actor's lookup, or "". The answer must
-// have been true at some moment since the lookup began. If a write was lost, only an owner that was
-// shown is checked.
+// have been true at some moment since the lookup began. If a write was lost, checkLookup accepts
+// the answer that nobody holds the value.
 func (x *explorer) checkLookup(m state, i int, name string, answer error) string {
 	var who lookupAnswer
 	var corrupt *store.CorruptError

@@ -56,6 +56,8 @@ func newMemo(w *world) *memo {
 	}
 }
 
+// key returns the number of a key. Like cell, text and reply, it gives out a new number for
+// something that it has not seen before.
 func (st *memo) key(name string) int {
 	i, known := st.keys[name]
 	if !known {
@@ -262,7 +264,7 @@ type node struct {
 	errs     []error  // results of the verbs that have ended
 	timedOut bool     // its time is over
 	before   *node    // the node before this one
-	answer   delivery // to the node before
+	answer   delivery // the answer that led here from the node before
 	next     map[deliveryKey]*node
 	live     *actor
 }
@@ -302,7 +304,7 @@ func newBehaviour(s *simulation, verbs [][]verb) *behaviour {
 	return &behaviour{sim: s, verbs: verbs, nodes: map[nodeName]*node{}}
 }
 
-// first returns the node of an actor that has no answer yet.
+// first returns the node that actor i reaches before it has any answer.
 func (t *behaviour) first(st *memo, i int) *node { return t.nodeOf(st, t.begin(i), nil, delivery{}) }
 
 func (t *behaviour) begin(i int) *actor {
@@ -327,7 +329,7 @@ func (t *behaviour) advance(st *memo, n *node, h deliveryKey, reply any) *node {
 	return next
 }
 
-// repeat returns a new actor that has reached a node, after it got the same answers again.
+// repeat gives a new actor all answers that lead to a node, and returns the actor.
 func (t *behaviour) repeat(n *node) *actor {
 	var all []delivery
 	for at := n; at.before != nil; at = at.before {
@@ -351,7 +353,7 @@ func (n *node) fits(a *actor) bool {
 	})
 }
 
-// deliver answers an actor, and waits until it waits again.
+// deliver answers one request of an actor, and returns once the actor waits for answers again.
 func (a *actor) deliver(t delivery) {
 	r := a.waiting()[t.request]
 	a.mu.Lock()

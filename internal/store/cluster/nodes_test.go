@@ -202,8 +202,8 @@ func TestMastersWithUnservedSlot(t *testing.T) {
 	}
 }
 
-// TestNodeBeforeScripts checks that Options.OnNode is called for a node that joins before scripts
-// are sent to it. Sending scripts connects, and OnNode may be meant to limit connections.
+// TestNodeBeforeScripts checks that an engine calls Options.OnNode for a new node before it sends
+// scripts there. Sending them opens a connection, and OnNode may be meant to limit connections.
 func TestNodeBeforeScripts(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Start(t).Addr()}})
 	t.Cleanup(func() { client.Close() })

@@ -175,8 +175,9 @@ func oddReply(t *testing.T, is func(args []string) bool, odd any) {
 	}
 }
 
-// TestOutcomeUnknown checks when an outcome is unknown: the commit is never answered, or only after
-// the entry has forgotten it. Then everything must stay as it is (step 7).
+// TestOutcomeUnknown checks that the outcome of a commit is unknown if no answer comes, or if one
+// comes only after the entry has forgotten the commit's rev. The attempt must then leave everything
+// as it is (step 7).
 func TestOutcomeUnknown(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

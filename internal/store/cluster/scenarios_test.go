@@ -250,6 +250,7 @@ func entries(rev string, each ...string) func() map[string]*cell {
 	}
 }
 
+// with returns a start that also has the record c at key.
 func with(start func() map[string]*cell, key string, c *cell) func() map[string]*cell {
 	return func() map[string]*cell {
 		cells := start()

@@ -57,8 +57,9 @@ func TestLateCommit(t *testing.T) {
 	}
 }
 
-// TestClockSkew sets the clock of one node far from that of another. No check of the schema is
-// valid there.
+// TestClockSkew sets the clock of the node that has the schema 20 seconds behind that of the
+// entry's node. Each check of the schema has then expired when the commit arrives, so the update
+// must fail.
 func TestClockSkew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newWorld(replace("return {'ok', now}", "return {'ok', now - 20000}")), nil)

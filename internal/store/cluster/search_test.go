@@ -49,10 +49,10 @@ func TestInterleavings(t *testing.T) {
 	}
 }
 
-// TestRefusals runs the engine on nodes that do not serve a command. Its slot may be on another
-// node or be migrated. One write of a script, or from then on all writes by one command, may be
-// refused. Or a replica that lacks the command's write takes over. If a verb returns an error that
-// says that a change was not made, that must be true.
+// TestRefusals runs the engine on nodes that refuse a command, because its slot is on another node
+// or is being migrated. They may also refuse one write of a script, or one command in all scripts
+// from then on. Or a replica that lacks a write takes over. If a verb returns an error that says
+// that a change was not made, that must be true.
 func TestRefusals(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -93,7 +93,7 @@ type mutant struct {
 	answer     replyError // of a server that refuses; "": nonLocal
 	bareClaims bool       // a claim becomes the bare PRK after its change
 	in         []string   // prefixes of the scenarios that reveal it
-	finds      string
+	finds      string     // how the violation begins
 }
 
 func replace(old, new string) func(string) string {
@@ -303,7 +303,8 @@ func TestWalks(t *testing.T) {
 
 func pick(r *rand.Rand, from string) string { return string(from[r.IntN(len(from))]) }
 
-// start returns neither, one or both of A and B, with SRVs as on a cluster or on a single server.
+// start returns the records of none, one or both of the entries A and B. Their SRVs have the form
+// that a cluster writes, or that of a single server.
 func (w *walk) start() map[string]*cell {
 	var each []string
 	for _, uid := range "AB" {

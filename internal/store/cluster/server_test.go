@@ -35,9 +35,9 @@ const (
 	raisedAt = replyError(" script: 0, on @user_script:1.")
 )
 
-// A cell is one record: a string, a hash, a set or a sorted set without scores.
+// A cell is one record: a string, a hash, a set, a sorted set without scores, or a stream.
 type cell struct {
-	kind byte // s, h, S, z
+	kind byte // s: string, h: hash, S: set, z: sorted set, x: stream
 	text string
 	hash map[string]string
 	ends int64 // 0: never
@@ -56,7 +56,7 @@ const wrongType = replyError("WRONGTYPE Operation against a key holding the wron
 // simulatedScripts lists the scripts that actors run.
 var simulatedScripts = append(slices.Clone(allScripts), onekey.RestateScript)
 
-// newWorld returns a world whose scripts rewrite has changed.
+// newWorld returns a world that runs what rewrite returns for each script.
 func newWorld(rewrite func(source string) string) *world {
 	w := &world{vm: lua.NewState(), answer: nonLocal, scripts: map[string]*lua.LFunction{}}
 	r := w.vm.NewTable()
@@ -126,6 +126,8 @@ func list(vm *lua.LState, items []string) *lua.LTable {
 	return t
 }
 
+// fromScript runs a command that a script sends with redis.call, which raises errors, or with
+// redis.pcall.
 func (w *world) fromScript(l *lua.LState, raise bool) int {
 	args := make([]string, l.GetTop())
 	for i := range args {
@@ -169,7 +171,7 @@ func tableOf(l *lua.LState, items []any) *lua.LTable {
 	return t
 }
 
-// doInScript runs a command of a script, unless the world is to refuse it.
+// doInScript runs a command of a script, unless w.refuse says to refuse it.
 func (w *world) doInScript(args []string) any {
 	if name := strings.ToLower(args[0]); slices.Contains(writeCommands, name) {
 		if w.writes++; w.writes == w.refuse || w.forbids(name) {
@@ -401,6 +403,7 @@ func (c *cell) names() []string {
 	return slices.Sorted(maps.Keys(c.hash))
 }
 
+// each returns, for each item in turn, what each of the functions returns for it.
 func each(items []string, fs ...func(string) any) any {
 	out := make([]any, 0, len(items)*len(fs))
 	for _, s := range items {

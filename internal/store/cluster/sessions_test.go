@@ -38,7 +38,8 @@ func sessionStart(id string, seen map[string]string) store.SessionStart {
 	}
 }
 
-// logIn returns a verb that reads the entry, as a login does last, and starts a session.
+// logIn returns a verb that reads the entry and starts a session, which are the last steps of a
+// login.
 func logIn(id string) verb {
 	return verb{name: "log in " + id, do: func(ctx context.Context, a *actor) error {
 		prk, _ := people.PRK("A")

@@ -9,7 +9,7 @@
 -- ARGV[5]  time to live of a tombstone, in seconds
 -- ARGV[6]  the mark to write to ~dying, "" if a delete leaves no records to remove
 -- ARGV[7]  when the check of the schema expires, in milliseconds of the server's clock
--- ARGV[8…11]  the tokens to end: "1" for all; the time; hash and purpose of the token to spend
+-- ARGV[8…11]  "1" to end all tokens; the time; hash and purpose of the token to spend
 -- ARGV[12], ARGV[13]  if the record of tokens was read separately: ~tokens as it was before that,
 --            and the record's lines "NAME MEMBER"; else "" and ""
 -- ARGV[14]  the number of fields to unset, then those, then field, value, …; if tertiary records
@@ -56,7 +56,7 @@ if not done and head[5] and (ARGV[2] == 'delete' or ARGV[#ARGV - 1] == '~fill') 
 local n, mark = tonumber(ARGV[14]), live and head[6]
 -- A token was issued since the tokens were read.
 if not done and ARGV[12] ~= '' and mark ~= ARGV[12] then return {'conflict', past} end
--- The record of the new entry's tokens holds the invitation.
+-- A create may spend an invitation, which is in the record of the new entry's tokens.
 local made = ARGV[2] == 'create' and ARGV[10] ~= '' and not done
 if made then mark = '1' .. spent_of(head[6]) end
 -- A script that is sent again has already ended its tokens. It only removes those that it could not

@@ -1,6 +1,6 @@
--- prepare returns the type, the rev and the marks of an entry, before a change is prepared on it.
--- It also gives a tombstone its full time to live again. If the tombstone expired while a command
--- of that change is still under way, its revs and fences could occur a second time.
+-- prepare reads an entry before a change is prepared on it. It also gives a tombstone its full time
+-- to live again. If the tombstone expired while a command of that change was still under way, its
+-- revs and fences could occur a second time.
 --
 -- KEYS[1]  the entry      ARGV[1]  time to live of a tombstone, in seconds
 -- Reply: {~isa, ~rev, ~fence, ~dying, ~fill, seconds since the last removal began}; each is "" if

@@ -4,7 +4,8 @@
 -- ARGV[3]  "1" if it may be stored
 -- ARGV[4…]  fields with the names of tertiary records that the caller may write; the caller writes
 --           such a record only after the script has set the field
--- Reply: {"ok", milliseconds of this server's clock} | {"schema", the stored one} | {"unstored"}
+-- Reply: {"ok", milliseconds of this server's clock} | {"schema", the stored one, which differs}
+--      | {"unstored"} if none is stored, and this one may not be
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local stored = redis.pcall('HGET', KEYS[1], 'fingerprint')
