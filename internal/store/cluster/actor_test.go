@@ -43,22 +43,22 @@ type tamper func(a *actor, args []string) (changed []string, reply any)
 
 // An actor runs operations, which are called verbs, one after the other on an engine of its own.
 type actor struct {
-	noting  bool // its commits add history lines
-	id      int
-	name    string
-	sim     *simulation
-	engine  *Engine
-	mu      sync.Mutex
-	pending []*request
-	ended   bool
-	dead    bool
-	first   thread             // its first goroutine
-	threads map[string]*thread // its other goroutines, by number
-	pauses  int
-	verb    string // the verb that is running
-	revs    int
-	sent    bool // for mutants: a commit of the running attempt succeeded
-	results []error
+	noting   bool // its commits add history lines
+	id       int
+	name     string
+	sim      *simulation
+	engine   *Engine
+	mu       sync.Mutex
+	pending  []*request
+	ended    bool
+	dead     bool
+	first    thread             // its first goroutine
+	threads  map[string]*thread // its other goroutines, by number
+	pauses   int
+	verb     string // the verb that is running
+	revs     int
+	commitOK bool // for mutants: a commit of the running attempt returned ok
+	results  []error
 }
 
 // A request is a command, a pause or an event that waits for its turn.
@@ -129,7 +129,7 @@ func (a *actor) newRev() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.revs++
-	a.sent = false
+	a.commitOK = false
 	return fmt.Sprintf("%c%02d_________", 'A'+a.id, a.revs)
 }
 
@@ -302,7 +302,7 @@ func (s *simulation) do(a *actor, args []string) any {
 		s.commits[fmt.Sprintf("%s: %s", a.name, a.verb)]++
 	}
 	if list, ok := reply.([]any); ok && list[0] == "ok" {
-		a.sent = true
+		a.commitOK = true
 	}
 	return reply
 }

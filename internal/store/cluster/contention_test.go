@@ -97,7 +97,7 @@ func TestContention(t *testing.T) {
 	} {
 		for _, callers := range []int{8, 64} {
 			for run := range 5 {
-				t.Run(fmt.Sprintf("%s/%d/%d", tt.name, callers, run), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%d callers/run %d", tt.name, callers, run), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) { contend(t, callers, tt.orders) })
 				})
 			}

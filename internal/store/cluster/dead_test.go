@@ -21,7 +21,7 @@ func TestInterruptedDelete(t *testing.T) {
 		if steps == most {
 			t.Fatalf("the delete has not ended after %d steps", most)
 		}
-		t.Run(fmt.Sprint(steps), func(t *testing.T) {
+		t.Run(fmt.Sprintf("stopped after %d steps", steps), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSimulation(newWorld(unchanged), nil)
 				s.patience = 1000
@@ -68,8 +68,12 @@ func (s *simulation) createAnew(t *testing.T) {
 		t.Error("created over a live entry")
 	case dead && err != nil:
 		t.Errorf("creating over a dead entry: got %v, want success", err)
-	case waits != (took > finishTime), took > dyingTime+2*time.Second:
-		t.Errorf("the create took %v; want more than %v if a removal was under way, here %v, and at most %v", took, finishTime, waits, dyingTime+2*time.Second)
+	case waits && took <= finishTime:
+		t.Errorf("the create took %v while a removal was under way, want more than %v", took, finishTime)
+	case !waits && took > finishTime:
+		t.Errorf("the create took %v while no removal was under way, want at most %v", took, finishTime)
+	case took > dyingTime+2*time.Second:
+		t.Errorf("the create took %v, want at most %v", took, dyingTime+2*time.Second)
 	}
 	if v := checkRecreated(s); v != "" {
 		t.Error(v)
@@ -107,7 +111,7 @@ func TestSlowDelete(t *testing.T) {
 				return // only the mark of that removal is left, and the create waits for it
 			}
 		}
-		t.Error("the removal that began meanwhile was also ended")
+		t.Error("the create ended, or removed the mark of a removal that was still under way")
 	})
 }
 
@@ -171,7 +175,7 @@ func TestReadStagedTag(t *testing.T) {
 			s.step(a.waiting()[0], none)
 		}
 		if err := a.results[0]; err != nil || len(members) != 1 {
-			t.Errorf("got %q, %v; want the tag", members, err)
+			t.Errorf("got the tags %q, %v; want the staged one", members, err)
 		}
 	})
 }
@@ -208,7 +212,7 @@ func TestRemoveClaims(t *testing.T) {
 			left = c.text
 		}
 		if left != tt.left {
-			t.Errorf("%s: got %q left, want %q", tt.value, left, tt.left)
+			t.Errorf("name=%s: the claim is now %q, want %q", tt.value, left, tt.left)
 		}
 	}
 }

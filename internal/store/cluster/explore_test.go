@@ -60,9 +60,9 @@ type state struct {
 
 // An actorState is an actor in one state of a run.
 type actorState struct {
-	at   *node
-	sent bool // for mutants: a commit of the running attempt succeeded
-	dead bool
+	at       *node
+	commitOK bool // for mutants: a commit of the running attempt returned ok
+	dead     bool
 }
 
 func (r actorState) requests() []numberedRequest {
@@ -213,7 +213,7 @@ func (x *explorer) step(m *state, r *actorState, c choice) {
 	}
 	next := x.behaviour.advance(x.memo, r.at, h, reply)
 	if next.revs > r.at.revs {
-		r.sent = false
+		r.commitOK = false
 	}
 	r.at = next
 }
@@ -225,7 +225,7 @@ func (x *explorer) carryOut(m *state, r *actorState, w numberedRequest, f fault)
 	}
 	if x.sim.tamper != nil && w.cmd != nil {
 		x.memo.fill(m.now, m.cells)
-		args, reply := x.sim.tamper(&actor{id: r.at.actor, sim: x.sim, verb: r.at.verb, sent: r.sent}, w.args)
+		args, reply := x.sim.tamper(&actor{id: r.at.actor, sim: x.sim, verb: r.at.verb, commitOK: r.commitOK}, w.args)
 		if args == nil {
 			return x.memo.reply(reply), reply
 		}
@@ -241,7 +241,7 @@ func (x *explorer) carryOut(m *state, r *actorState, w numberedRequest, f fault)
 		m.cells = put(m.cells, k, e.cells[i])
 	}
 	m.now = e.now
-	r.sent = r.sent || e.ok
+	r.commitOK = r.commitOK || e.ok
 	if e.committed {
 		m.outdated = m.outdated || at(m.cells, x.memo.key(reliedOn)) != 0
 		m.commits += 1 << (4 * (r.at.actor*maxVerbs + r.at.done))
@@ -336,7 +336,7 @@ func (m state) sum() uint64 {
 	h = mix(h, uint64(m.fault)<<8|uint64(m.forbidden))
 	for _, r := range m.actors {
 		n := r.at.number << 2
-		if r.sent {
+		if r.commitOK {
 			n |= 1
 		}
 		if r.dead {
@@ -350,7 +350,7 @@ func (m state) sum() uint64 {
 // checkInvariants describes an invariant that the records break, or returns "".
 func (x *explorer) checkInvariants(m state) string {
 	if m.outdated && !m.undone {
-		return "schema: a commit was made under one that is no longer in force"
+		return "schema: a commit was made under a schema that is no longer in force"
 	}
 	if m.wrongAnswer != "" {
 		return m.wrongAnswer
@@ -362,7 +362,7 @@ func (x *explorer) checkInvariants(m state) string {
 	for i, r := range m.actors {
 		for j := range maxVerbs {
 			if m.commits>>(4*(i*maxVerbs+j))&15 > 1 {
-				return fmt.Sprintf("I7: committed twice: %d: %d %s", i, j, x.scenario.actors[r.at.actor][j].name)
+				return fmt.Sprintf("I7: committed twice: actor %d: verb %d, %s", i, j, x.scenario.actors[r.at.actor][j].name)
 			}
 		}
 	}
@@ -444,11 +444,11 @@ func (x *explorer) checkAnswers(m state) string {
 			var corrupt *store.CorruptError
 			switch {
 			case errors.As(err, &corrupt):
-				return fmt.Sprintf("corrupt: %d %s: %v", i, v.name, err)
+				return fmt.Sprintf("corrupt: actor %d: %s: %v", i, v.name, err)
 			case done && err != nil && !errors.Is(err, store.ErrOutcomeUnknown) && !errors.Is(err, store.ErrUnconfirmed):
-				return fmt.Sprintf("refused, but done: %d %s: %v", i, v.name, err)
+				return fmt.Sprintf("refused, but done: actor %d: %s: %v", i, v.name, err)
 			case !done && (err == nil || errors.Is(err, store.ErrUnconfirmed)) && v.commits:
-				return fmt.Sprintf("answered, but not done: %d %s", i, v.name)
+				return fmt.Sprintf("answered, but not done: actor %d: %s", i, v.name)
 			}
 		}
 	}

@@ -210,13 +210,13 @@ func growingScenarios() []scenario {
 	one := func(v ...verb) []verb { return v }
 	building := one(grow(rightOrder))
 	return []scenario{
-		{name: "growing: update by the old one | build", start: start, actors: [][]verb{one(updateJob(older, "A", "baker")), building}, guarded: true},
-		{name: "growing: update by the new one | build", start: start, actors: [][]verb{one(updateJob(people, "A", "baker")), building}, guarded: true},
+		{name: "growing: update under the old schema | build", start: start, actors: [][]verb{one(updateJob(older, "A", "baker")), building}, guarded: true},
+		{name: "growing: update under the new schema | build", start: start, actors: [][]verb{one(updateJob(people, "A", "baker")), building}, guarded: true},
 		{
-			name: "3: growing: update by the old one | by the new one | build", start: start, guarded: true, large: true,
+			name: "3: growing: update under the old schema | under the new one | build", start: start, guarded: true, large: true,
 			actors: [][]verb{sequence(updateJob(older, "A", "baker"), updateJobAgain(older, "A", "baker")), one(updateJob(people, "A", "cook")), building},
 		},
-		{name: "growing: two extend", start: same, actors: [][]verb{one(extend("x")), one(extend("y"))}, wins: 2},
+		{name: "growing: two programs extend the schema", start: same, actors: [][]verb{one(extend("x")), one(extend("y"))}, wins: 2},
 	}
 }
 
@@ -224,10 +224,10 @@ func growingScenarios() []scenario {
 // search must find a violation.
 func TestIndexBuildOrder(t *testing.T) {
 	for name, steps := range map[string]string{
-		"no wait":            announceStep + removeStep + fillStep + declareStep,
-		"fill before wait":   announceStep + removeStep + fillStep + waitStep + declareStep,
-		"complete too early": announceStep + waitStep + removeStep + declareStep + fillStep,
-		"nothing removed":    announceStep + waitStep + fillStep + declareStep,
+		"no wait":             announceStep + removeStep + fillStep + declareStep,
+		"fill before wait":    announceStep + removeStep + fillStep + waitStep + declareStep,
+		"declare before fill": announceStep + waitStep + removeStep + declareStep + fillStep,
+		"no remove":           announceStep + waitStep + fillStep + declareStep,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

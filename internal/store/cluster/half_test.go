@@ -20,7 +20,7 @@ func halfScenarios() []scenario {
 	job := entries(someRev, "A name=n job=cook")
 	one := func(v ...verb) []verb { return v }
 	return []scenario{
-		{name: "half: delete | create A, another", start: job, actors: [][]verb{one(remove("A")), one(create("A", "email=x")), one(wait(30))}, final: checkOnlyAddress, late: true, large: true},
+		{name: "half: delete | create A | time", start: job, actors: [][]verb{one(remove("A")), one(create("A", "email=x")), one(wait(30))}, final: checkOnlyAddress, late: true, large: true},
 		{name: "half: delete, create | create name=n", start: job, actors: [][]verb{sequence(remove("A"), create("A", "email=x")), one(create("Q", "name=n"))}, final: checkOnlyAddress},
 		{name: "half: delete | update", start: job, actors: [][]verb{one(remove("A")), one(update("A", "name=m job="))}},
 	}
@@ -35,7 +35,7 @@ var refusedMutants = []mutant{
 	{name: "a new entry keeps the tombstone's end", in: []string{"delete and create"}, finds: "I3", rewrite: replace("strip(KEYS[1], true) end\n    redis.call('PERSIST', KEYS[1])", "strip(KEYS[1], true) end")},
 	{name: "permission to remove facets is not checked", in: []string{"half: delete | update"}, finds: "half deleted", kinds: forbids, answer: noRight, rewrite: replace(
 		"write('PERSIST') or write('HDEL', '~none') -- neither", "write('PERSIST') -- neither")},
-	{name: "~isa goes before the facets", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noRight, rewrite: func(source string) string {
+	{name: "~isa is removed before the facets", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noRight, rewrite: func(source string) string {
 		return strings.Replace(source, "local removed = {}\n  for _, field in ipairs(redis.call('HKEYS', entry))", "redis.call('HDEL', entry, '~isa')\n  local removed = {}\n  for _, field in ipairs(redis.call('HKEYS', entry))", 1)
 	}},
 }

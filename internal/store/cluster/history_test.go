@@ -149,7 +149,7 @@ func (x *explorer) checkHistory(m state) string {
 			}
 			least, most := x.lineLimits(m, r, i, j)
 			if n < least || n > most {
-				return fmt.Sprintf("history: %d lines of %d.%d, want %d to %d: %q", n, i, j, least, most, lines)
+				return fmt.Sprintf("history: verb %d of actor %d has %d lines, want %d to %d: %q", j, i, n, least, most, lines)
 			}
 		}
 	}

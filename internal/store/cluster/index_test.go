@@ -57,12 +57,12 @@ func TestRank(t *testing.T) {
 				w.do([]string{"zadd", index.String(), "0", ranked.Member})
 			}
 			if _, err := e.Repair(t.Context(), store.Align{Entry: parsed(t, "user/uid:A"), At: ranked}); err != nil || taken() != tt.after {
-				t.Errorf("%s: Align of a place that was taken: %v: it is now taken: %v, %v; want %v", tt.name, before, taken(), err, tt.after)
+				t.Errorf("%s: taken before Align: %v; got taken %v, %v after it, want %v", tt.name, before, taken(), err, tt.after)
 			}
 		}
 		w.do([]string{"zadd", index.String(), "0", ranked.Member})
 		if _, err := e.Repair(t.Context(), store.Align{Entry: parsed(t, "user/uid:A"), At: ranked, Vacate: true}); err != nil || taken() != tt.afterVacated {
-			t.Errorf("%s: Align with Vacate: the place is now taken: %v, %v; want %v", tt.name, taken(), err, tt.afterVacated)
+			t.Errorf("%s: got taken %v, %v after Align with Vacate, want %v", tt.name, taken(), err, tt.afterVacated)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestRemove(t *testing.T) {
 		gone, err := e.Repair(t.Context(), tt.step)
 		left := w.at(tt.step.Key)
 		if err != nil || gone != tt.gone || gone == (left != nil) {
-			t.Errorf("%s: removed: %v, %v, and %v is left; want %v", tt.name, gone, err, left, tt.gone)
+			t.Errorf("%s: got removed %v, %v, with the record %v left; want removed %v", tt.name, gone, err, left, tt.gone)
 		}
 		if c := w.at("user/uid:A"); c.kind == 'h' && (c.field(store.FieldFence) != tt.fence || c.field("~dying") != nil) {
 			t.Errorf("%s: the entry is %v, want ~fence %v", tt.name, c, tt.fence)

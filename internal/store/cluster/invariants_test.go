@@ -71,7 +71,7 @@ func (s *simulation) checkEntry(k recordkey.Key, c *cell, holders map[string]str
 		return ""
 	}
 	if c.ends != 0 || r.Fields["uid"] != k.Value() || r.Fields["~prk"] != k.String() {
-		return "I3: " + k.String()
+		return "I3: a live entry has a time to live, another uid or another ~prk: " + k.String()
 	}
 	for _, field := range people.Secondary {
 		value := r.SKV(field)
@@ -102,7 +102,7 @@ func (s *simulation) checkShown(k recordkey.Key, c *cell) string {
 	}
 	f := store.Believe(store.Lookup{SRKs: []recordkey.Key{k}}, []store.Candidate{candidate})
 	if f.Err == nil && (!f.Record.Live() || f.Record.SKV(k.Field()) != k.Value()) {
-		return "I4: shown by " + k.String()
+		return "I4: readers see an entry that is dead or lacks the value, by " + k.String()
 	}
 	return ""
 }

@@ -52,7 +52,7 @@ func (e *Engine) copyRecord(ctx context.Context, c store.Copy) (bool, error) {
 		err = e.client.RestoreReplace(ctx, c.To, max(0, life.Val()), dump.Val()).Err()
 	}
 	if err != nil {
-		return false, fmt.Errorf("copying a record: %w", redisx.Fail(err))
+		return false, fmt.Errorf("copying %s to %s: %w", c.From, c.To, redisx.Fail(err))
 	}
 	return true, nil
 }

@@ -166,7 +166,7 @@ func TestSettleWaits(t *testing.T) {
 		looks++
 	}
 	if waited <= dyingTime || waited > dyingTime+5*time.Second || looks < 8 {
-		t.Errorf("%d looks in %v, want a little more than %v", looks, waited, dyingTime)
+		t.Errorf("Settle waited %d times, %v in all; want at least 8 times, and %v to %v", looks, waited, dyingTime, dyingTime+5*time.Second)
 	}
 }
 

@@ -61,7 +61,7 @@ func refuse(t *testing.T, answer replyError, refused redisx.Script, times int) {
 	case ended && (err != nil || count != times || s.garbage() != ""):
 		t.Errorf("refused %d times: got %v, and garbage %q; want %d times, success and no garbage", count, err, s.garbage(), times)
 	case !ended && count != maxAttempts:
-		t.Errorf("sent %d times, want %d", count, maxAttempts)
+		t.Errorf("the script was sent %d times, want %d", count, maxAttempts)
 	case !ended && committed && err != nil:
 		t.Errorf("got %v after the commit, want success", err)
 	case !ended && !committed && (!errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrOutcomeUnknown) || !strings.Contains(err.Error(), string(answer))):
@@ -132,7 +132,7 @@ func TestUnexpectedReplies(t *testing.T) {
 		{"commit", "evalsha", commitScript.SHA, verdicts},
 	} {
 		for _, odd := range tt.odd {
-			t.Run(fmt.Sprintf("%s %T %v", tt.name, odd, odd), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s replies %v of type %T", tt.name, odd, odd), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					oddReply(t, func(args []string) bool {
 						return strings.EqualFold(args[0], tt.command) && (tt.first == "" || args[1] == tt.first)
@@ -188,9 +188,9 @@ func TestOutcomeUnknown(t *testing.T) {
 		{name: "answered", want: nil},
 		{name: "one answer is lost", lost: 1, want: nil},
 		{name: "no answer comes", lost: 1000, want: store.ErrOutcomeUnknown},
-		{name: "others changed the entry, which remembers", lost: 1, between: sequence(update("P", "name=a"), update("P", "name=b")), want: nil},
+		{name: "others changed the entry, which remembers the rev", lost: 1, between: sequence(update("P", "name=a"), update("P", "name=b")), want: nil},
 		{
-			name: "others changed the entry, which has forgotten", lost: 1, want: store.ErrOutcomeUnknown,
+			name: "others changed the entry, which has forgotten the rev", lost: 1, want: store.ErrOutcomeUnknown,
 			between: sequence(update("P", "name=a"), update("P", "name=b"), update("P", "name=c"), update("P", "name=d")),
 		},
 		{
@@ -321,7 +321,7 @@ func TestScriptsInOpenSlot(t *testing.T) {
 		complete()
 		key := m.Key.String()
 		if is, ends := e.client.Type(ctx, key).Val(), e.client.TTL(ctx, key).Val(); is != kind || ends != -1 {
-			t.Errorf("%s: got a %s with time to live %v, want none", kind, is, ends)
+			t.Errorf("%s: got a %s with time to live %v, want a %s with none (-1)", kind, is, ends, kind)
 		}
 		a = newAttempt(e, store.Change{Key: m.Key.PRK(), Drop: drop})
 		stageRecord()

@@ -122,10 +122,10 @@ func (s *simulation) checkSessions() string {
 			continue
 		}
 		if job := e.Fields["job"]; words[6] != job {
-			return fmt.Sprintf("sessions: one from the time of %q is good in that of %q", words[6], job)
+			return fmt.Sprintf("sessions: one from the time of job=%s is valid in that of job=%s", words[6], job)
 		}
 		if acked.field(id) != nil {
-			return "sessions: one is good after its end"
+			return "sessions: one is valid after its end"
 		}
 	}
 	return ""
@@ -153,10 +153,10 @@ func sessionScenarios() []scenario {
 			{"log in | disable, enable", one(logIn("h1")), sequence(disabled, enabled)},
 			{"log in | delete, create", one(logIn("h1")), recreate},
 			{"log in | log in", one(logIn("h1")), one(logIn("h2"))},
-			{"log in, end | late", sequence(logIn("h1"), endSession("h1")), one(lateStart("h1", seen(start)))},
-			{"log in, end all | late", sequence(logIn("h1"), end), one(lateStart("h1", seen(start)))},
+			{"log in, end | late start", sequence(logIn("h1"), endSession("h1")), one(lateStart("h1", seen(start)))},
+			{"log in, end all | late start", sequence(logIn("h1"), end), one(lateStart("h1", seen(start)))},
 			{"log in | end all, log in", one(logIn("h1")), sequence(end, logIn("h2"))},
-			{"late | delete, create, log in", one(lateStart("h1", seen(start))), append(recreate[:2:2], logIn("h2"))},
+			{"late start | delete, create, log in", one(lateStart("h1", seen(start))), append(recreate[:2:2], logIn("h2"))},
 		} {
 			all = append(all, scenario{name: "sessions: " + name + ": " + s.name, start: start, actors: [][]verb{s.left, s.right}})
 		}

@@ -145,17 +145,17 @@ func checkTokens(s *simulation) string {
 		}
 	}
 	email, _ := e.field("email").(string)
-	late, count := good["h9"], len(good) > 0
+	issued, hasValid := good["h9"], len(good) > 0
 	switch {
 	case e.field("job") == "first" && e.field("name") == "second":
 		return "tokens: spent twice"
-	case count && e.field(store.FieldDisabled) != nil:
-		return "tokens: of a disabled entry"
-	case late != "" && late != email:
-		return "tokens: one for " + late + " is good, and the address is " + email
+	case hasValid && e.field(store.FieldDisabled) != nil:
+		return "tokens: a disabled entry has valid ones"
+	case issued != "" && issued != email:
+		return "tokens: one for " + issued + " is valid, although the address is " + email
 	case email == "second" && good["h1"] != "":
-		return "tokens: an older one is good beside a newer one"
-	case email == "n" && (count || e.field("name") != nil):
+		return "tokens: an older one is valid beside a newer one"
+	case email == "n" && (hasValid || e.field("name") != nil):
 		return "tokens: the new entry has those of the old one"
 	}
 	return ""
@@ -213,6 +213,6 @@ var tokenMutants = []mutant{
 		"if not done and ARGV[12] ~= '' and mark ~= ARGV[12] then", "if false then")},
 	{name: "an issue does not change ~tokens", finds: "tokens: one for", in: []string{"tokens: issue | update email, with"}, kinds: []fault{tryAgain}, rewrite: replace(
 		"says = nil, 0, '1' .. string.sub(ARGV[3], 1, 6)", "says = nil, 0, '1'")},
-	{name: "a waiting token survives", finds: "tokens: one for", in: []string{"tokens: issue | update email"}, kinds: []fault{tryAgain}, rewrite: replace(
+	{name: "a token that waits in the entry survives a change of its fields", finds: "tokens: one for", in: []string{"tokens: issue | update email"}, kinds: []fault{tryAgain}, rewrite: replace(
 		"    if t then\n      t.waits = waiting[i + 1]", "    if t then\n      t.fields = ''\n      t.waits = waiting[i + 1]")},
 }
