@@ -57,7 +57,7 @@ func (k apiKey) text() string {
 	return strings.Join(words, ", ")
 }
 
-// withAPIKeys calls run, opens the store and passes its API keys to f.
+// withAPIKeys returns a RunE function that opens the store and passes its API keys to f.
 func (s *session) withAPIKeys(f func(ctx context.Context, keys *admin.Keys, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.run(func(ctx context.Context, words []string) error {
 		if err := s.open(ctx); err != nil {

@@ -61,9 +61,9 @@ var refusals = []struct{ word, advice string }{
 	{"MISCONF", "the server cannot save to its disk: see its log"},
 }
 
-// advice says what to do about errors that do not say so themselves. adviceOn uses the first row
-// whose error is wrapped in the one it got and has the same code. An empty text means that there is
-// no advice.
+// advice says what to do about errors that do not say so themselves. adviceOn(err) uses the first
+// row with an error that err wraps and that has the same code as err. An empty text means that
+// there is no advice.
 var advice = []struct {
 	err  error
 	text string
@@ -170,8 +170,8 @@ func joinTexts(err error) string {
 	return strings.Join(texts, "; ")
 }
 
-// contextError returns the error to report in place of err, which a function returned after its ctx
-// had ended: because the time was up, or because the command was interrupted.
+// contextError returns the error to report after a function returned err because its ctx had ended.
+// The ctx ends when the time is up or the command is interrupted.
 func contextError(ctx context.Context, limit time.Duration, err error) error {
 	interrupted := errors.Is(context.Cause(ctx), errInterrupted)
 	unknown := errors.Is(err, userdb.ErrOutcomeUnknown)

@@ -47,8 +47,8 @@ as far as the schema alone determines it: too many fields, or too long a name of
   userdb schema check`}, show, check, diffSchemaCommand(s), addToSchemaCommand(s), applySchemaCommand(s))
 }
 
-// runWithSchema calls run. It passes f the schema in force: that of --schema or, without the flag,
-// that of the store.
+// runWithSchema returns a RunE function that passes f the schema in force: that of --schema or,
+// without the flag, that of the store.
 func (s *session) runWithSchema(f func(schema.Schema) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.run(func(ctx context.Context, _ []string) error {
 		sc, err := s.namedSchema(ctx, schema.Schema{})

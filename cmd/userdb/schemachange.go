@@ -152,8 +152,8 @@ up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 	return c
 }
 
-// withField returns a schema with the one type typ of in, to which it adds the field called name
-// or, if that exists, roles of it.
+// withField returns a schema that has only the type typ of in. It adds the field called name to
+// that type. If the field exists, it adds the roles to the field.
 func withField(in schema.Schema, typ, name string, more schema.Field, roles []string) (schema.Schema, error) {
 	t, has := in.Types[typ]
 	if !has {

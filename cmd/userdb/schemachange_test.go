@@ -10,7 +10,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestStoppedWriters checks that after an unfinished change that stops other writers a warning says
+// TestStoppedWriters checks that if a change that stops other writers is interrupted, a warning says
 // that they still cannot write.
 func TestStoppedWriters(t *testing.T) {
 	for _, tt := range []struct {

@@ -33,7 +33,8 @@ func eachServed(t *testing.T, test func(t *testing.T, store string, server *redi
 	})
 }
 
-// beginImport begins an import whose body the test writes while the service reads it.
+// beginImport begins an import whose body the test writes while the service reads it. The service's
+// answer is sent on the channel.
 func (s *serviceProcess) beginImport(key, query string) (body *io.PipeWriter, answer chan string) {
 	s.t.Helper()
 	r, w := io.Pipe()
@@ -188,8 +189,8 @@ func TestServeKilledInImport(t *testing.T) {
 	})
 }
 
-// TestServeStoreAway checks that a service whose Redis goes away answers 503, soon also to API keys
-// that it had cached, and works again when Redis is back.
+// TestServeStoreAway checks that a service whose Redis goes away answers 503, after a short while
+// even to API keys that it has cached, and works again when Redis is back.
 func TestServeStoreAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.AppendOnly("always"))

@@ -249,8 +249,8 @@ func TestServeExamples(t *testing.T) {
 	}
 }
 
-// TestServeRefuses checks that bad addresses, listening beyond this machine without TLS, and flags
-// without those that they need are refused.
+// TestServeRefuses checks that serve and apikey refuse bad addresses, bad values of flags, and flags
+// without those that they need, and that serve does not listen beyond this machine without TLS.
 func TestServeRefuses(t *testing.T) {
 	for _, line := range []string{
 		"serve --listen :0", "serve --listen 0.0.0.0:0", "serve --listen [::]:0", "serve --listen nosuch", "serve --tls-cert x", "serve --tls-cert x --tls-key y",

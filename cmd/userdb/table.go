@@ -31,7 +31,7 @@ const (
 	gap      = "  "
 	ellipsis = "…"
 	disabled = gap + "disabled"
-	minWidth = 8 // least width to which a column is cut
+	minWidth = 8 // no column is made narrower than this
 )
 
 // add prints an entry or, until the columns are known, keeps it for later.

@@ -253,7 +253,8 @@ func (p *progress) show(format string, args ...any) {
 	}
 }
 
-// bar shows how much of the work is done: done of about items, where about is an estimate.
+// bar shows that the first done items of the work are done. about is an estimate of how many items
+// there are.
 func (p *progress) bar(done, about int64) {
 	part := 1.0
 	if done < about {
