@@ -214,19 +214,19 @@ func (s *session) printCursors(to listing, page userdb.Page) error {
 	if err := cmp.Or(to.end(), s.out.flush()); err != nil { // print the cursors after the entries
 		return err
 	}
-	ways, text := map[string]string{}, []string{}
+	cursors, text := map[string]string{}, []string{}
 	if page.Next != "" {
-		ways["after"] = page.Next
+		cursors["after"] = page.Next
 		text = append(text, "more: --after "+oneLine(page.Next))
 	}
 	if page.Prev != "" {
-		ways["before"] = page.Prev
+		cursors["before"] = page.Prev
 		text = append(text, "back: --before "+oneLine(page.Prev))
 	}
 	if len(text) == 0 {
 		return nil
 	}
-	return errorOutput(s.std.err, s.JSON).print(ways, strings.Join(text, "\n"))
+	return errorOutput(s.std.err, s.JSON).print(cursors, strings.Join(text, "\n"))
 }
 
 func countCommand(s *session) *cobra.Command {

@@ -264,22 +264,22 @@ func (s *session) close() error {
 	return db.Close()
 }
 
-// namedSchema loads the schema of --schema. Without the flag it returns its argument otherwise.
-func (s *session) namedSchema(ctx context.Context, otherwise schema.Schema) (schema.Schema, error) {
+// namedSchema loads the schema of --schema. Without the flag it returns fallback.
+func (s *session) namedSchema(ctx context.Context, fallback schema.Schema) (schema.Schema, error) {
 	if s.Schema == "" {
-		return otherwise, nil
+		return fallback, nil
 	}
 	f, err := openWithContext(ctx, s.Schema)
 	if ctx.Err() != nil {
-		return otherwise, stalledError(ctx, s.Schema)
+		return fallback, stalledError(ctx, s.Schema)
 	}
 	if err != nil {
-		return otherwise, usagef("--schema: %v", err)
+		return fallback, usagef("--schema: %v", err)
 	}
 	defer f.Close()
 	sc, err := schema.Load(contextReader(ctx, f))
 	if ctx.Err() != nil {
-		return otherwise, stalledError(ctx, s.Schema)
+		return fallback, stalledError(ctx, s.Schema)
 	}
 	if errors.Is(err, schema.ErrSchema) {
 		return sc, fmt.Errorf("--schema %s: %w", s.Schema, err)

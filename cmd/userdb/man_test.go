@@ -26,18 +26,18 @@ func TestManPages(t *testing.T) {
 	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "userdb", Manual: "userdb"}, dir); err != nil {
 		t.Fatal(err)
 	}
-	var look func(c *cobra.Command)
-	look = func(c *cobra.Command) {
+	var checkPages func(c *cobra.Command)
+	checkPages = func(c *cobra.Command) {
 		if !c.IsAvailableCommand() && c != root {
 			return
 		}
 		text, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1"))
 		if err != nil || !strings.Contains(string(text), ".SH SYNOPSIS") || !strings.Contains(string(text), strings.ReplaceAll(c.Name(), "-", `\-`)) {
-			t.Errorf("%s: %v\n%s", c.CommandPath(), err, text)
+			t.Errorf("the page of %s: %v, want one with its name and a synopsis:\n%s", c.CommandPath(), err, text)
 		}
 		for _, child := range c.Commands() {
-			look(child)
+			checkPages(child)
 		}
 	}
-	look(root)
+	checkPages(root)
 }

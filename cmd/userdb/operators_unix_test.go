@@ -77,7 +77,7 @@ func wantExit(t *testing.T, store, stdin string, want int, args ...string) strin
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.Output()
 	if exitCode(err) != want {
-		t.Errorf("%q: %v, want %d: %s", args, err, want, errs)
+		t.Errorf("userdb %q: %v, want exit %d: %s", args, err, want, errs)
 	}
 	return string(out) + errs.String()
 }
@@ -89,7 +89,7 @@ func TestOperatorCommands(t *testing.T) {
 	store := server.URL()
 	wantExit(t, store, secretText, 0, "operator", "add", "root", "--password-stdin")
 	if got := wantExit(t, store, secretText, 4, "operator", "add", "ＲＯＯＴ", "--password-stdin"); !strings.Contains(got, "an operator of that name exists") {
-		t.Errorf("adding the same name in other letters: %q", got)
+		t.Errorf("adding the same name in other letters prints %q, want that the name exists", got)
 	}
 	wantExit(t, store, "short\n", 2, "operator", "add", "Paul", "--password-stdin")
 	wantExit(t, store, secretText, 2, "operator", "add", "a@b", "--password-stdin")
@@ -97,11 +97,11 @@ func TestOperatorCommands(t *testing.T) {
 	wantExit(t, store, "another long password\n", 0, "operator", "passwd", "Root", "--password-stdin")
 	wantExit(t, store, "", 0, "operator", "disable", "ROOT")
 	if got := wantExit(t, store, "", 0, "operator", "list"); !strings.HasPrefix(got, "root, since 20") || !strings.HasSuffix(got, ", disabled\n") {
-		t.Errorf("operator list prints %q", got)
+		t.Errorf("operator list prints %q, want root as a disabled operator", got)
 	}
 	wantExit(t, store, "", 0, "operator", "enable", "root")
 	if got := wantExit(t, store, "", 0, "operator", "list", "--json"); !strings.Contains(got, `"disabled":false`) {
-		t.Errorf("operator list prints %q", got)
+		t.Errorf("operator list --json prints %q, want \"disabled\":false", got)
 	}
 	for _, verb := range []string{"disable", "enable"} {
 		wantExit(t, store, "", 3, "operator", verb, "nobody")
@@ -134,26 +134,26 @@ func TestKeysOfDisabledOperator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hers := userdb.WithActor(t.Context(), userdb.Actor{Name: "operator:Olga"})
-	if _, err = keys.Create(hers, admin.Key{Name: "shop", Scopes: []string{admin.ScopeRead}}); err != nil {
+	asOlga := userdb.WithActor(t.Context(), userdb.Actor{Name: "operator:Olga"})
+	if _, err = keys.Create(asOlga, admin.Key{Name: "shop", Scopes: []string{admin.ScopeRead}}); err != nil {
 		t.Fatal(err)
 	}
 	wantExit(t, store, "", 0, "apikey", "create", "other", "--scope", "read")
 	if out := wantExit(t, store, "", 0, "apikey", "list"); !strings.Contains(out, "made by operator:Olga at 20") || !strings.Contains(out, "made by command at 20") {
-		t.Errorf("apikey list prints %q", out)
+		t.Errorf("apikey list prints %q, want one key made by operator:Olga and one by command", out)
 	}
 	out := wantExit(t, store, "", 0, "operator", "disable", "OLGA")
 	if !strings.Contains(out, "disabled OLGA\n") || !strings.Contains(out, "the API key shop still works") || strings.Contains(out, "other") {
-		t.Errorf("operator disable prints %q", out)
+		t.Errorf("operator disable prints %q, want the operator, the key shop and no other key", out)
 	}
 	if out = wantExit(t, store, "", 0, "operator", "disable", "olga", "--revoke-keys"); !strings.Contains(out, "revoked the API key shop") {
-		t.Errorf("operator disable --revoke-keys prints %q", out)
+		t.Errorf("operator disable --revoke-keys prints %q, want that the key shop was revoked", out)
 	}
 	if out = wantExit(t, store, "", 0, "apikey", "list"); strings.Contains(out, "shop") || !strings.Contains(out, "other") {
 		t.Errorf("apikey list after the revocation: %q, want only the key other", out)
 	}
 	if out = wantExit(t, store, "", 0, "events", "--kind", "operator_disable", "--kind", "key_revoke"); strings.Count(out, "by command") != 3 || !strings.Contains(out, "for Olga") {
-		t.Errorf("events: %q", out)
+		t.Errorf("events prints %q, want three events by command, one of them for Olga", out)
 	}
 }
 

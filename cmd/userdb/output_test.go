@@ -115,7 +115,7 @@ func TestFailures(t *testing.T) {
 	}
 	f := failures{}
 	if f.add("a", userdb.ErrUnavailable) || f.add("", userdb.ErrConflict) {
-		t.Error("add records errors of the store")
+		t.Error("add accepted an error that is not about one entry")
 	}
 }
 
@@ -362,7 +362,7 @@ func TestNastyRoundTrip(t *testing.T) {
 	schemaFile, dir := nastyStore(t)
 	first := runCommand(nil, "", "export", "--secrets")
 	if first.code != 0 || !strings.Contains(first.out, `\u009b`) || strings.Contains(first.out, `"wire"`) || strings.Contains(first.out, `"value64"`) {
-		t.Fatalf("export: %+v", first)
+		t.Fatalf("export: %+v, want exit 0, escaped texts and no value in another form", first)
 	}
 	path := filepath.Join(dir, "all.jsonl")
 	if err := os.WriteFile(path, []byte(first.out), 0o600); err != nil {
@@ -392,12 +392,12 @@ func TestWarnings(t *testing.T) {
 	t.Setenv("USERDB_STORE", server.URL())
 	got := runCommand(nil, "", "count", "user")
 	if got.code != 0 || got.out != "0\n" || !strings.HasPrefix(got.err, "userdb: warning: ") || !strings.HasSuffix(got.err, "; set maxmemory-policy noeviction\n") {
-		t.Errorf("count at a server that evicts: %+v", got)
+		t.Errorf("count at a server that evicts: %+v, want the count and a warning", got)
 	}
 	if got := runCommand(nil, "", "count", "user", "--json"); got != (result{0, "0\n", ""}) {
-		t.Errorf("count --json at a server that evicts: %+v", got)
+		t.Errorf("count --json at a server that evicts: %+v, want the count and no warning", got)
 	}
 	if got := runCommand(nil, "x", "login", "Alice", "--password-stdin"); got != (result{5, "", "userdb: wrong identifier or password\n"}) {
-		t.Errorf("login at a server that evicts: %+v", got)
+		t.Errorf("login at a server that evicts: %+v, want exit 5 and no warning", got)
 	}
 }

@@ -227,12 +227,12 @@ func TestHelpWithoutFlag(t *testing.T) {
 	useFile(t)
 	for _, verb := range []string{"login", "passwd", "token redeem"} {
 		if got := runCommand(nil, "", append([]string{"help"}, strings.Fields(verb)...)...); got.code != 0 || !strings.Contains(got.out, "Usage:\n  userdb "+verb+" ") {
-			t.Errorf("help %s: %+v", verb, got)
+			t.Errorf("help %s: %+v, want exit 0 and the help", verb, got)
 		}
 		for _, args := range [][]string{{"--help"}, {"--nonsense"}} {
 			got := runCommand(nil, "", append(strings.Fields(verb), args...)...)
 			if got.code != 2 || !strings.Contains(got.err, "'userdb help "+verb+"'") {
-				t.Errorf("%s %q: %+v", verb, args, got)
+				t.Errorf("%s %q: %+v, want exit 2 and the advice to run help", verb, args, got)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func TestPump(t *testing.T) {
 			continue
 		}
 		if _, err := fmt.Sscanf(in.Text(), "line %d", &n); err != nil || n <= before {
-			t.Fatalf("%q after line %d", in.Text(), before)
+			t.Fatalf("got %q after line %d, want a later line", in.Text(), before)
 		}
 		took, before = took+1, n
 	}

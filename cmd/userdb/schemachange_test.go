@@ -10,16 +10,16 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestStoppedWriters checks that if a change that stops other writers is interrupted, a warning says
-// that they still cannot write.
+// TestStoppedWriters interrupts a change that stops other writers. A warning must say that they
+// still cannot write.
 func TestStoppedWriters(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		end  int // the step at which the change is interrupted; 0 if it finishes
 		want string
 	}{
-		{"done", 0, ""},
-		{"half-way", 4, "the change is not done: nobody else can write entries of type user until 'userdb schema apply' completes it\n"},
+		{"the change finishes", 0, ""},
+		{"the change is interrupted", 4, "the change is not done: nobody else can write entries of type user until 'userdb schema apply' completes it\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
@@ -50,7 +50,7 @@ func TestStoppedWriters(t *testing.T) {
 				}
 			})
 			if (err != nil) != (tt.end > 0) {
-				t.Fatalf("after %d steps: %v", n, err)
+				t.Fatalf("Apply ends after %d steps: %v; want an error: %v", n, err, tt.end > 0)
 			}
 			var errs bytes.Buffer
 			s := &session{db: db, std: stdio{err: &errs}}

@@ -87,7 +87,7 @@ func parseProxy(text string) (netip.Prefix, error) {
 	if text == "gateway" {
 		routes, err := os.ReadFile("/proc/net/route")
 		if err != nil {
-			return netip.Prefix{}, errors.New("this system does not tell its gateway: give the address of the proxy")
+			return netip.Prefix{}, errors.New("this system does not list its routes in /proc/net/route: give the address of the proxy")
 		}
 		return defaultGateway(string(routes))
 	}

@@ -72,7 +72,7 @@ func waitFor(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for begin := time.Now(); !condition(); time.Sleep(10 * time.Millisecond) {
 		if time.Since(begin) > time.Minute {
-			t.Fatalf("%s: timed out", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func TestServeEndsUnderLoad(t *testing.T) {
 				}
 			})
 		}
-		waitFor(t, "load", func() bool { return answered.Load() > 100 })
+		waitFor(t, "100 creates are answered", func() bool { return answered.Load() > 100 })
 		if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestServeKilledInImport(t *testing.T) {
 			}
 			_, _ = io.WriteString(body, `{"facets":{"name":"half`)
 		}()
-		waitFor(t, "entries", func() bool { return s.run("count", "user") != "0" })
+		waitFor(t, "entries are imported", func() bool { return s.run("count", "user") != "0" })
 		if err := s.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +177,7 @@ func TestServeKilledInImport(t *testing.T) {
 		}
 		body.Close()
 		if got := <-answer; !strings.HasPrefix(got, "200 ") || !strings.Contains(got, fmt.Sprintf(`"read":%d,`, users)) || !strings.Contains(got, `"skipped":`+before+`,"refused":0`) {
-			t.Errorf("the second import, with %s entries already there: %s", before, got)
+			t.Errorf("the second import: %s; want 200, %d lines read and %s skipped", got, users, before)
 		}
 		if got := s.run("count", "user"); got != fmt.Sprint(users) {
 			t.Errorf("there are %s entries, want %d", got, users)
@@ -218,13 +218,13 @@ func TestServeStoreAway(t *testing.T) {
 		if got := create(fmt.Sprint("away", i)); got != 503 {
 			t.Errorf("create while Redis is away: %d, want 503", got)
 		}
-		waitFor(t, "not ready", func() bool { return status("/readyz") == 503 })
-		waitFor(t, "cached keys are no longer accepted", func() bool { return status("/v1/schema") == 503 })
+		waitFor(t, "/readyz answers 503", func() bool { return status("/readyz") == 503 })
+		waitFor(t, "a cached API key is answered 503", func() bool { return status("/v1/schema") == 503 })
 		if got := status("/healthz"); got != 200 {
 			t.Errorf("/healthz while Redis is away: %d, want 200", got)
 		}
 		server.Restart()
-		waitFor(t, "ready", func() bool { return status("/readyz") == 200 })
+		waitFor(t, "/readyz answers 200 again", func() bool { return status("/readyz") == 200 })
 		if got := create(fmt.Sprint("back", i)); got != 201 {
 			t.Errorf("create after Redis is back: %d, want 201", got)
 		}
@@ -241,7 +241,7 @@ func TestServeStoreAway(t *testing.T) {
 // TestServeLogBlocked checks that requests are answered, and that the service can be stopped,
 // while its log goes into a pipe that nobody reads or that is closed.
 func TestServeLogBlocked(t *testing.T) {
-	for _, name := range []string{"full", "broken"} {
+	for _, name := range []string{"full pipe", "closed pipe"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd, _ := newProcess(t, "memory:", "serve", "--listen=127.0.0.1:0", "--console=false")
@@ -259,7 +259,7 @@ func TestServeLogBlocked(t *testing.T) {
 			if !ok {
 				t.Fatalf("the service prints %q, %v; want its address", line, err)
 			}
-			if name == "broken" {
+			if name == "closed pipe" {
 				errs.Close()
 			}
 			s := &serviceProcess{t: t, cmd: cmd, url: url}

@@ -41,7 +41,7 @@ func TestExposedLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := exposed(file); got != want {
-			t.Errorf("%v: %v, want %v", mode, got, want)
+			t.Errorf("exposed reports %v for a file of mode %v, want %v", got, mode, want)
 		}
 	}
 	var none io.Writer = &strings.Builder{}

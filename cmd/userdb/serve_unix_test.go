@@ -164,7 +164,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("looking up an entry that another command created: %d %v, want 200", status, body)
 	}
 	if got := s.run("apikey", "list"); !strings.HasPrefix(got, "web, write read, types user, made by command at ") {
-		t.Errorf("apikey list prints %q", got)
+		t.Errorf("apikey list prints %q, want the key web with its scopes and type", got)
 	}
 	if got := s.stop(syscall.SIGTERM); got != 0 {
 		t.Errorf("exit code %d, want 0", got)
@@ -249,8 +249,8 @@ func TestServeExamples(t *testing.T) {
 	}
 }
 
-// TestServeRefuses checks that serve and apikey refuse bad addresses, bad values of flags, and flags
-// without those that they need, and that serve does not listen beyond this machine without TLS.
+// TestServeRefuses checks that serve and apikey refuse bad addresses, bad values of flags and flags
+// without those that they need. serve must not listen beyond this machine without TLS.
 func TestServeRefuses(t *testing.T) {
 	for _, line := range []string{
 		"serve --listen :0", "serve --listen 0.0.0.0:0", "serve --listen [::]:0", "serve --listen nosuch", "serve --tls-cert x", "serve --tls-cert x --tls-key y",
@@ -348,8 +348,10 @@ func TestServeKilled(t *testing.T) {
 			all.Wait()
 			seen := map[string]int{}
 			for i, uid := range made {
-				if other, twice := seen[uid]; uid == "" || twice {
-					t.Errorf("create %d has the UID %q of create %d", i, uid, other)
+				if uid == "" {
+					t.Errorf("create %d got no UID", i)
+				} else if other, twice := seen[uid]; twice {
+					t.Errorf("create %d got the UID %q, which create %d also got", i, uid, other)
 				}
 				seen[uid] = i
 				status, body, err := current().ask(key, "POST", "/v1/types/user/lookup", fmt.Sprintf(`{"value":"user%d"}`, i))

@@ -52,13 +52,13 @@ namespaces          none
 		`WARNING: the server HERE keeps nothing on disk: .*\n$`)
 	lost := "append-only file  no\n  snapshots         never, last one ok\n  a crash may lose  everything\n"
 	if !last.MatchString(got) || !strings.Contains(got, lost) {
-		t.Errorf("with wrong settings:\n%s", got)
+		t.Errorf("status with bad settings:\n%s\nwant what a crash may lose, and two warnings at the end", got)
 	}
 	var st inspect.Status
 	js := runCommand(nil, "", "status", "--json")
 	if js.code != 0 || json.Unmarshal([]byte(js.out), &st) != nil || len(st.Warnings) != 2 || len(st.Servers) != 1 ||
 		st.Warnings[0].Code != "evicts" || st.Warnings[1].Code != "not_persistent" || st.Servers[0].Save != "never" {
-		t.Errorf("as JSON: %+v", js)
+		t.Errorf("status --json: %+v, want one server with the warnings evicts and not_persistent", js)
 	}
 
 	// For a user who may not read settings, the status says that they are not known.
@@ -71,7 +71,7 @@ namespaces          none
 		"  clock             unknown\n", "WARNING: the server HERE has maxmemory-policy",
 	} {
 		if !strings.Contains(got, want) || strings.Contains(got, "secret") || strings.Contains(got, "keeps nothing") {
-			t.Errorf("no %q in\n%s", want, got)
+			t.Errorf("status for a user without rights:\n%s\nwant %q, and neither \"secret\" nor \"keeps nothing\"", got, want)
 		}
 	}
 }

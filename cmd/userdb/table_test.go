@@ -72,7 +72,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("the tables differ from %s (%v): write them with -update, and look at them:\n%s", golden, err, all.String())
 	}
 	if got := runCommand(nil, "", "list", "user", "--fields", "nmae"); got.code != 2 || !strings.Contains(got.err, "type user has no field nmae") {
-		t.Errorf("list with a field that does not exist: %+v", got)
+		t.Errorf("list with a field that does not exist: %+v, want exit 2 and the field", got)
 	}
 	if got := runCommand(nil, "", "list", "user", "--order", "name", "--limit", "1", "--fields", "job,added"); got.out != "user/uid:1  job=author  added=2026-01-02T00:00:00.000Z\n" {
 		t.Errorf("list without a terminal: %+v, want a line and no table", got)
@@ -102,6 +102,6 @@ func TestTableAfterSample(t *testing.T) {
 	}
 	all := strings.Split(runWithWidth(t, 60, "list", "user", "--order", "name"), "\n")
 	if want := "zzz  zz …  …"; len(all) != sampleSize+3 || all[sampleSize+1] != want {
-		t.Errorf("%d lines, the last %q; want %q", len(all), all[sampleSize+1], want)
+		t.Errorf("%d lines, the last %q; want %d and %q", len(all), all[sampleSize+1], sampleSize+3, want)
 	}
 }

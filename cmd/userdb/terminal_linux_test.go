@@ -92,21 +92,21 @@ func TestTerminal(t *testing.T) {
 		k.answer("Repeat the password: ", good+"\n")
 	})
 	if got.code != 0 || !strings.HasPrefix(got.out, `{"added":`) || got.err != "" {
-		t.Errorf("create: %+v", got)
+		t.Errorf("create: %+v, want exit 0 and the entry", got)
 	}
 	if seen := k.seen.String(); seen != "New password: \r\nRepeat the password: " {
-		t.Errorf("create shows %q", seen)
+		t.Errorf("create shows %q, want only the two prompts", seen)
 	}
 	got, _ = runAtTerminal(t, store, "login Alice --json", func(k *keyboard) { k.answer("Password: ", good+"\n") })
 	if got.code != 0 || !strings.HasPrefix(got.out, `{"added":`) {
-		t.Errorf("login: %+v", got)
+		t.Errorf("login: %+v, want exit 0 and the entry", got)
 	}
 	got, k = runAtTerminal(t, store, "login Alice", func(k *keyboard) { k.answer("Password: ", "half a pass\x1a\x03") })
 	if got != (result{130, "", "userdb: interrupted\n"}) || !k.echoes() {
-		t.Errorf("Ctrl-Z and Ctrl-C at the prompt: %+v, echo %v", got, k.echoes())
+		t.Errorf("Ctrl-Z and Ctrl-C at the prompt: %+v, echo %v; want exit 130, echo true", got, k.echoes())
 	}
 	got, _ = runAtTerminal(t, store, "passwd nobody", func(*keyboard) {})
 	if got != (result{3, "", "userdb: nobody: not found\n"}) {
-		t.Errorf("passwd of nobody: %+v", got)
+		t.Errorf("passwd of an entry that does not exist: %+v, want exit 3 and no prompt", got)
 	}
 }

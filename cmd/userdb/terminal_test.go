@@ -33,7 +33,7 @@ func testProgressBar(t *testing.T) {
 	m.clear()
 	m.clear()
 	if seen.String() != "\r\x1b[K" {
-		t.Errorf("clear writes %q", seen.String())
+		t.Errorf("clearing twice writes %q, want one empty line", seen.String())
 	}
 	nobody := (&session{std: stdio{err: &seen}}).progress("checking", true)
 	seen.Reset()

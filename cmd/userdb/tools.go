@@ -158,7 +158,7 @@ func (s *session) printAnswers(ctx context.Context, texts []string,
 	case s.batch:
 		return s.answerLines(ctx, ofJSON)
 	case len(texts) == 0:
-		return usagef("missing: something to answer, or --batch")
+		return usagef("no argument is given: give at least one, or --batch")
 	}
 	results := make([]any, len(texts))
 	for i, text := range texts {

@@ -11,18 +11,18 @@ import (
 func TestBatchLines(t *testing.T) {
 	long := `"` + strings.Repeat("x", maxLine-2) + `"`
 	for _, tt := range []struct{ name, stdin, want string }{
-		{"nothing", "", ""},
+		{"no input", "", ""},
 		{"one line", "\"a b\"\n", `{"result":"a+_b"}`},
-		{"no end", "\"a\"\n\"b\"", `{"result":"a"}|{"result":"b"}`},
+		{"no newline at the end", "\"a\"\n\"b\"", `{"result":"a"}|{"result":"b"}`},
 		{"white space around", " \t\"a\" \r\n", `{"result":"a"}`},
 		{"empty lines", "\n\n\"a\"\n", `{"error":"the line is not a JSON value"}|{"error":"the line is not a JSON value"}|{"result":"a"}`},
 		{"two values", "\"a\" \"b\"\n", `{"error":"the line is not a JSON value"}`},
 		{"half a value", "\"a\n", `{"error":"the line is not a JSON value"}`},
-		{"other values", "1\nnull\n{}\n[\"a\"]\ntrue\n", strings.Repeat(`|{"error":"the line is not a JSON string"}`, 5)[1:]},
+		{"values that are not strings", "1\nnull\n{}\n[\"a\"]\ntrue\n", strings.Repeat(`|{"error":"the line is not a JSON string"}`, 5)[1:]},
 		{"too long, then another", long + "y\n\"a\"\n", `{"error":"the line is over 1048576 bytes"}|{"result":"a"}`},
 		{"too long without an end", strings.Repeat("x", 3*maxLine), `{"error":"the line is over 1048576 bytes"}`},
 		{"empty text", `""`, `{"result":""}`},
-		{"no UTF-8", "\"\xff\"\n", `{"result":"` + "\ufffd" + `"}`},
+		{"not UTF-8", "\"\xff\"\n", `{"result":"` + "\ufffd" + `"}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := runCommand(nil, tt.stdin, "recordkey", "escape", "--batch")

@@ -27,7 +27,7 @@ func writeUsers(t *testing.T, n int) string {
 func expect(t *testing.T, got result, code int, out, errs string) {
 	t.Helper()
 	if got.code != code || !strings.Contains(got.out, out) || !strings.Contains(got.err, errs) {
-		t.Fatalf("exit %d, %s%s; want %d, %s%s", got.code, got.out, got.err, code, out, errs)
+		t.Fatalf("exit %d, output %q, standard error %q; want %d, %q and %q", got.code, got.out, got.err, code, out, errs)
 	}
 }
 

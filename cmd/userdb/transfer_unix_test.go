@@ -96,7 +96,7 @@ func TestImportDirectory(t *testing.T) {
 	cmd, errs := newProcess(t, store, "import", "-")
 	cmd.Stdin = in
 	if err := cmd.Run(); exitCode(err) != 1 || !strings.Contains(errs.String(), "line 1 and everything after it were not read: ") {
-		t.Errorf("a directory as standard input: exit %d, %s", exitCode(err), errs)
+		t.Errorf("a directory as standard input: exit %d, %s; want 1, and that no line was read", exitCode(err), errs)
 	}
 }
 
@@ -205,13 +205,13 @@ func TestContextReader(t *testing.T) {
 	}
 	text, err := io.ReadAll(contextReader(t.Context(), strings.NewReader("all of it")))
 	if string(text) != "all of it" || err != nil {
-		t.Errorf("read %q, %v", text, err)
+		t.Errorf("a reader that is not interrupted reads %q, %v; want all of it", text, err)
 	}
 }
 
-// TestOutputsThatTakeNothing checks the exit codes of commands whose output cannot be written or
+// TestFullAndClosedOutputs checks the exit codes of commands whose output cannot be written or
 // whose reader has gone away.
-func TestOutputsThatTakeNothing(t *testing.T) {
+func TestFullAndClosedOutputs(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)
@@ -319,8 +319,8 @@ func TestImportFilesAreMadeAnew(t *testing.T) {
 		"nothing":       func(string) error { return nil },
 		"link":          func(path string) error { return os.Symlink("victim", path) },
 		"dangling link": func(path string) error { return os.Symlink("nowhere", path) },
-		"second name":   func(path string) error { return os.Link(filepath.Join(filepath.Dir(path), "victim"), path) },
-		"loose file": func(path string) error {
+		"hard link":     func(path string) error { return os.Link(filepath.Join(filepath.Dir(path), "victim"), path) },
+		"file that others may write": func(path string) error {
 			if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
 				return err
 			}
@@ -342,21 +342,21 @@ func TestImportFilesAreMadeAnew(t *testing.T) {
 			}
 		}
 		if contents(t, dir, "victim") != "precious" || mode(t, dir, "nowhere") != "none" || strings.Contains(contents(t, dir, "users.csv.rejects"), "old") {
-			t.Errorf("%s: the victim is %q, nowhere %s, rejects %q", name, contents(t, dir, "victim"), mode(t, dir, "nowhere"), contents(t, dir, "users.csv.rejects"))
+			t.Errorf("%s: the victim is %q, the target of the dangling link %s, the refused lines %q; want precious, none and nothing old", name, contents(t, dir, "victim"), mode(t, dir, "nowhere"), contents(t, dir, "users.csv.rejects"))
 		}
 	}
 }
 
-// TestResumeTakesItsOwnFiles checks that a resumed import refuses to use its files if they have
+// TestResumeRefusesReplacedFiles checks that a resumed import refuses to use its files if they have
 // been replaced by links or folders.
-func TestResumeTakesItsOwnFiles(t *testing.T) {
+func TestResumeRefusesReplacedFiles(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
 		"a link": func(path string) error { return cmp.Or(os.Rename(path, path+".away"), os.Symlink(path+".away", path)) },
 		"a link to another file": func(path string) error {
 			return cmp.Or(os.Remove(path), os.Symlink(filepath.Join(filepath.Dir(path), "victim"), path))
 		},
-		"a second name": func(path string) error { return os.Link(path, path+".away") },
-		"a folder":      func(path string) error { return cmp.Or(os.Remove(path), os.Mkdir(path, 0o700)) },
+		"a file with a second hard link": func(path string) error { return os.Link(path, path+".away") },
+		"a folder":                       func(path string) error { return cmp.Or(os.Remove(path), os.Mkdir(path, 0o700)) },
 	} {
 		for _, file := range []string{"users.csv.rejects", "users.csv.import"} {
 			dir, store := interruptedImport(t)
@@ -365,7 +365,7 @@ func TestResumeTakesItsOwnFiles(t *testing.T) {
 			}
 			got := runProcess(t, dir, store, "import", "users.csv", "--resume")
 			if got.code != 2 || !strings.Contains(got.err, file) || contents(t, dir, "victim") != "precious" || mode(t, dir, "victim") != "-rw-r--r--" {
-				t.Errorf("%s is %s: %+v, and the victim is %q", file, name, got, contents(t, dir, "victim"))
+				t.Errorf("%s is %s: %+v, and the victim is %q; want exit 2 with the file, and precious", file, name, got, contents(t, dir, "victim"))
 			}
 			if got := runProcess(t, dir, store, "count", "user"); got.out != "1\n" {
 				t.Errorf("%s is %s: there are %s entries, want 1", file, name, got.out)
@@ -381,7 +381,7 @@ func TestResumeTakesItsOwnFiles(t *testing.T) {
 	got := runProcess(t, dir, store, "import", "users.csv", "--resume")
 	rejects := contents(t, dir, "users.csv.rejects")
 	if got.code != 1 || mode(t, dir, "users.csv.rejects") != "-rw-------" || strings.Count(rejects, "\n") != 3 || strings.Count(rejects, "~reason") != 1 {
-		t.Errorf("import: %+v; mode and text of the refused lines: %s %q", got, mode(t, dir, "users.csv.rejects"), rejects)
+		t.Errorf("import: %+v, refused lines with mode %s: %q; want exit 1, -rw------- and two refused lines", got, mode(t, dir, "users.csv.rejects"), rejects)
 	}
 }
 
@@ -399,11 +399,11 @@ func TestRejectsAreNotTheInput(t *testing.T) {
 	}
 	got := runProcess(t, dir, store, "import", "users.csv", "--rejects", "/dev/stderr")
 	if got.code != 1 || !strings.HasPrefix(got.err, "uid,name,~line,~reason,~text\n1,@,2,") {
-		t.Errorf("refused lines to /dev/stderr: %+v", got)
+		t.Errorf("refused lines to /dev/stderr: %+v, want exit 1 and the lines", got)
 	}
 	if got := runProcess(t, dir, store, "import", "users.csv", "--rejects", "/dev/full"); got.code != 1 ||
 		!strings.Contains(got.err, "writing a refused line: ") || !strings.Contains(got.err, "import again with --on-duplicate skip, not with --resume\n") {
-		t.Errorf("refused lines to /dev/full: %+v", got)
+		t.Errorf("refused lines to /dev/full: %+v, want exit 1 and the advice not to resume", got)
 	}
 }
 
@@ -446,7 +446,7 @@ func TestExposedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := runCommand(nil, "", "count", "user"); got.code != 6 || !strings.Contains(got.err, "it is a link") || mode(t, filepath.Dir(path), "elsewhere") != "none" {
-		t.Errorf("with a symbolic link as the lock file: %+v", got)
+		t.Errorf("with a symbolic link as the lock file: %+v, want exit 6 and no new file", got)
 	}
 }
 
