@@ -270,8 +270,9 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestRestart starts a Redis with the files as shipped, creates an account by a script, and starts
-// the Redis again: the account must still be there, and nobody may log in without a password.
+// TestRestart starts a Redis with the files as shipped, creates an account with the userdb command
+// and restarts the Redis. The account must still be there, and nobody may log in to Redis without a
+// password.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "secrets.sh"), read(t, "secrets.sh"))

@@ -76,9 +76,9 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestWholeRequests checks that nginx forwards a request before it has all of it only for imports,
-// which administrators and operators send. It buffers all other requests, so that slow clients
-// occupy only nginx.
+// TestWholeRequests checks that nginx forwards a request only when it has received all of it, so
+// that slow clients occupy only nginx. The exceptions are imports, which administrators and
+// operators send.
 func TestWholeRequests(t *testing.T) {
 	var unbuffered []string
 	location := ""

@@ -9,10 +9,10 @@ if [ -e redis.acl ] || [ -e userdb.env ]; then
 fi
 password=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 hash=$(printf %s "$password" | sha256sum | cut -d ' ' -f 1)
-# Nobody logs in as the user default, but the server loads its append-only file with that user's
-# rights: without them it would drop what scripts have written, at every start.
-# The server reads redis.acl as another user, inside its container, so others may read the file.
-# That is safe, because the hash of 256 random bits gives nothing away.
+# Nobody can log in as the user default, but the server loads its append-only file with that user's
+# rights. Without these rights it would drop, at every start, what scripts have written.
+# In its container, the server reads redis.acl as another user, so other users must be able to read
+# the file. That is safe, because the hash of 256 random bits gives nothing away.
 cat >redis.acl <<'ACL'
 user default off ~* &* +@all
 ACL

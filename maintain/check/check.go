@@ -207,7 +207,7 @@ type item struct {
 	// key is raw parsed, or zero if raw does not parse. For staged elements it is the key of their
 	// record.
 	key    recordkey.Key
-	member string // the member of that set; for staged elements, the rev of their change
+	member string // the member of the set at key; for staged elements, the rev of their change
 }
 
 func newItem(k recordkey.Key) item { return item{raw: k.String(), key: k} }

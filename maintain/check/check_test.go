@@ -271,9 +271,9 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// TestCheckOriginal checks records that the original program wrote, with the schema that it used.
-// Each line of the golden file is damage that the original caused: it takes values from other
-// users, writes empty values, and leaves white space and braces in keys.
+// TestCheckOriginal checks records that CoffeeNode UserDB, the original program, wrote, with the
+// schema that it used. Each line of the golden file is damage that the original caused: it takes
+// values from other users, writes empty values, and leaves white space and braces in keys.
 func TestCheckOriginal(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, testdb.OriginalSchema(t))

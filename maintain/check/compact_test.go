@@ -29,7 +29,7 @@ func fields(n int, f schema.Field) map[string]schema.Field {
 	return all
 }
 
-// longName is too long once ~skv: is put before it.
+// longName is too long for a field name only with ~skv: before it.
 var longName = strings.Repeat("n", 60)
 
 // These tests rely on the number of fields of an entry: in addition to those of its schema, it can
@@ -84,7 +84,7 @@ func TestNotCompact(t *testing.T) {
 }
 
 // TestNotCompactMatchesRedis checks that NotCompact warns exactly if Redis does not store an entry
-// with the usual UID compactly. One type is just short enough, the other is one byte longer.
+// with the usual UID compactly. One type name is just short enough, the other is one byte longer.
 func TestNotCompactMatchesRedis(t *testing.T) {
 	for n, want := range map[int]string{48: "listpack", 49: "hashtable"} {
 		typ := strings.Repeat("t", n)

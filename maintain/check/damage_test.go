@@ -141,7 +141,7 @@ var damages = []damage{
 	{"undeclared index", cmds(cmd("SADD", "user/color:F/~prks", "user/uid:U")), []string{"index_undeclared user/color:F/~prks"}},
 	{"undeclared index, member without an entry", cmds(cmd("SADD", "user/color:F/~prks", "user/uid:F")), []string{"index_undeclared user/color:F/~prks", "index_orphan user/color:F/~prks"}},
 
-	// none of the invariants
+	// damage that breaks no invariant
 	{"invalid date", cmds(cmd("HSET", prk, "added", "yesterday")), []string{"facet_undecodable " + prk}},
 	{"invalid JSON and boolean", cmds(cmd("HSET", prk, "rating", "{", "active", "perhaps", "age", "many")), []string{"facet_undecodable " + prk, "facet_undecodable " + prk}},
 	{"tertiary set of another Redis type", cmds(cmd("DEL", prk+"/tags"), cmd("RPUSH", prk+"/tags", "go")), []string{"tertiary_kind " + prk + "/tags", "index_stale " + goTag, "index_stale " + uTag}},
@@ -165,7 +165,7 @@ var damages = []damage{
 	{"unknown records of the store's own", cmds(cmd("SET", "~/throttle/F", "x"), cmd("SET", "~/\t/F", "x"), cmd("HSET", "~/other/F", "~isa", "user")), nil},
 }
 
-// expand replaces U and F in text. f1 sorts before u1.
+// expand replaces U and F in text by the two UIDs of entry n. The UID for F sorts first.
 func expand(text string, n int) string {
 	return strings.NewReplacer("U", fmt.Sprintf("u%d", n), "F", fmt.Sprintf("f%d", n)).Replace(text)
 }

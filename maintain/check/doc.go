@@ -87,8 +87,8 @@
 //   - i: the entry is added to an index or removed from it, according to its values. Staged
 //     elements go into their record, and the entry into the index sets of those elements.
 //   - r: the record is removed. A key_unparsable record is removed only if its key is an SRK in the
-//     form that the original program wrote, and either our SRK exists or no entry has the value.
-//     After login counters are removed, failures are counted from zero.
+//     form that CoffeeNode UserDB wrote, and either our SRK exists or no entry has the value. After
+//     login counters are removed, failures are counted from zero.
 //   - o: ~/types is rebuilt from the stored schemas. A bad secret is removed, and the next login
 //     creates a new one. A schema is stored again if the remaining fingerprint is that of the
 //     view's schema; otherwise only with Options.Restate.

@@ -26,8 +26,8 @@ func wantOfEntry(d damage) []string {
 	case slices.Contains(notOfEntry, d.name):
 		return nil
 	case d.name == "shared, no SRK":
-		return d.want[:1] // the other entry reports its own
-	case slices.Contains(d.want, orphaned[5]): // its tags are an orphan, so the entry is gone
+		return d.want[:1] // the second problem is one of the other entry
+	case slices.Contains(d.want, orphaned[5]): // the tags belong to no entry, so it is gone
 		return concat(d.want, "entry_missing "+prk)
 	}
 	return d.want

@@ -110,7 +110,7 @@ func (s *site) requireRefusesOther(t *testing.T, want []string) {
 	}
 }
 
-// A hookedEngine calls before ahead of every repair step.
+// A hookedEngine calls a function of the test each time before it runs a repair step.
 type hookedEngine struct {
 	store.Engine
 	before func()

@@ -64,8 +64,8 @@ func (c *checker) repairAll(ctx context.Context) error {
 	return nil
 }
 
-// repair fixes what the current round can fix of the findings in d: first records, then each entry
-// at once. It returns the findings that remain.
+// repair fixes what the current round can fix of the findings in d: first single records, then
+// entries, each in one change. It returns the findings that remain.
 func (c *checker) repair(ctx context.Context, d candidate) (left findings, err error) {
 	due := filter(d.found, func(f finding) bool { return c.fix.repairsNow(f.code) })
 	slices.SortStableFunc(due, func(a, b finding) int {

@@ -109,7 +109,7 @@ const defaultUID = 12
 
 // NotCompact returns warnings about a schema under which Redis, with its default limits, does not
 // keep entries compact. The warnings have the code entry_not_compact and the key ~/schema/TYPE.
-// Most schemas give no warning; then it depends on the values.
+// Most schemas give no warning; whether an entry is kept compact then depends on its values.
 func NotCompact(s schema.Schema) (ps []Problem) {
 	for _, name := range s.Names() {
 		key, err := recordkey.Own("schema", name)

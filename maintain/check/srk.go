@@ -148,8 +148,8 @@ func checkSRK(r *report, at int, it item, o owner, srv store.Text) {
 	}
 }
 
-// The original program, whose records are to remain readable, escapes four characters in key parts
-// and no others. Both replacers work in one pass from the left.
+// CoffeeNode UserDB, the original program, escapes only four characters in key parts. Its records
+// must remain readable. Both replacers work in one pass from the left.
 var (
 	originalEscape   = strings.NewReplacer("+", "++", " ", "+_", "/", "+,", ":", "+.")
 	originalUnescape = strings.NewReplacer("++", "+", "+_", " ", "+,", "/", "+.", ":")

@@ -175,8 +175,9 @@ func (e *settlingEngine) Settle(ctx context.Context, n int) (bool, error) {
 	return e.Engine.Settle(ctx, n)
 }
 
-// TestHealthyClusterBesideWriters interleaves checks with writers of a cluster at every step, with
-// either side the slower one. A check must report nothing, even in the middle of a change.
+// TestHealthyClusterBesideWriters interleaves the commands of checks with those of writers of a
+// cluster. In some runs the checks are faster, in others the writers. A check must report nothing,
+// even in the middle of a change.
 func TestHealthyClusterBesideWriters(t *testing.T) {
 	server := redistest.Shared(t)
 	writers := newSite(testdb.Open(t, server.Client(), recordkey.Namespace{}, testdb.House()))

@@ -72,12 +72,12 @@ var (
 	index     = schema.Field{Role: schema.RoleIndexed}
 )
 
-// changes lists pairs of schemas. Records under the schema from must be convertible to the schema
-// to.
+// changes lists pairs of schemas. Apply must be able to convert records from the first schema to
+// the second.
 var changes = []struct {
 	name     string
 	from, to schema.Schema
-	srks     int64 // number of SRKs to write for the people
+	srks     int64 // number of SRKs to write for the entries of createPeople
 }{
 	{"exact to casefold", userSchema(schema.FoldExact), userSchema(schema.FoldCasefold), 6},
 	{"casefold to exact", userSchema(schema.FoldCasefold), userSchema(schema.FoldExact), 6},
@@ -267,7 +267,7 @@ func TestApply(t *testing.T) {
 				}
 				stored := testdb.Must(migrate.StoredSchema(s.Ctx, s.DB)).Types["user"]
 				if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is && stored.Fingerprint() == ch.from.Types["user"].Fingerprint() {
-					return // the engine may use the schema that it has read for some seconds
+					return // for some seconds, the engine may still use the schema that it has read
 				}
 				relation, _ := ch.from.Types["user"].Compare(stored)
 				_, err = testdb.Must(old.Type("user")).Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error {

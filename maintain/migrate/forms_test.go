@@ -38,7 +38,8 @@ func (s *site) storeFirstForm(t testdb.Tester, sch schema.Schema) {
 	}
 }
 
-// writeEntry writes an entry with canonical values as another program made them, by field.
+// writeEntry writes an entry as another program does. canonical holds the canonical value that the
+// other program made for each field.
 func (s *site) writeEntry(t testdb.Tester, uid string, facets, canonical map[string]string) {
 	t.Helper()
 	prk := "user/uid:" + uid

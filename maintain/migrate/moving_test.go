@@ -22,7 +22,7 @@ import (
 
 const originalFixture = "../../test/testdata/original/original_fixture.jsonl"
 
-// An original is an entry as the original program wrote it.
+// An original is an entry as CoffeeNode UserDB, the original program, wrote it.
 type original struct {
 	key    string
 	fields map[string]string
@@ -134,9 +134,9 @@ func TestMoving(t *testing.T) {
 	})
 }
 
-// loginAll logs in every oneIn-th of those whose password is text of at most 72 bytes, by address
-// or, if that does not lead to the entry, by name. The original's hashes are slow to verify, so
-// oneIn is 1 on one store only.
+// loginAll logs in as every oneIn-th entry whose password is text of at most 72 bytes. It uses the
+// address or, if that does not lead to the entry, the name. The original's hashes are slow to
+// verify, so oneIn is 1 on one store only.
 func (s *site) loginAll(t *testing.T, all []original, oneIn int) {
 	t.Helper()
 	user, n := s.Type(t, "user"), 0

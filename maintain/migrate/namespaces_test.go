@@ -26,8 +26,8 @@ import (
 // have a meaning in keys and patterns.
 var paths = []string{"a", "ab", "a/b", "~a", "a*", "[a]", "a+.b", "a/~+,"}
 
-// fillNamespaces creates an entry with everything that belongs to it in each of the paths and
-// outside them. It also leaves a tombstone there.
+// fillNamespaces creates two entries, with everything that belongs to an entry, in each of these
+// namespaces and outside them. Then it deletes the second entry, which leaves a tombstone.
 func (s *site) fillNamespaces(t testdb.Tester) {
 	t.Helper()
 	s.flush(t)
@@ -54,7 +54,7 @@ func (s *site) listNamespaces(t testdb.Tester) []string {
 	return got
 }
 
-// withPrefix returns the records whose keys begin with prefix, and removes it from their keys.
+// withPrefix returns the records whose keys begin with prefix, and removes prefix from the keys.
 func withPrefix(all map[string]string, prefix string) map[string]string {
 	some := map[string]string{}
 	for k, v := range all {
@@ -97,7 +97,8 @@ func TestNamespaces(t *testing.T) {
 	})
 }
 
-// A markedEngine marks the target of a copy as that of another one, just before the copy does.
+// A markedEngine acts as if a second copy began at the same time. Just before the tested copy marks
+// its target, the engine marks it for a copy from another source.
 type markedEngine struct{ store.Engine }
 
 func (e markedEngine) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
@@ -107,8 +108,8 @@ func (e markedEngine) Secret(ctx context.Context, key recordkey.Key, fresh strin
 	return e.Engine.Secret(ctx, key, fresh)
 }
 
-// TestCopyMeetsAnotherCopy checks that of two copies into one namespace, which both found it empty,
-// the second to mark it copies nothing.
+// TestCopyMeetsAnotherCopy runs a copy into a namespace that was empty until a second copy marked
+// it as its own target. The first copy must fail and copy nothing.
 func TestCopyMeetsAnotherCopy(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s *site) {
 		s.fillNamespaces(t)

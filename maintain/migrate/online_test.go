@@ -23,8 +23,8 @@ func largerSchema() schema.Schema {
 	)
 }
 
-// queries returns, by name, functions that run a query which only largerSchema can answer. Each
-// returns the number of entries found.
+// queries returns functions by name. Each runs a query that needs largerSchema, and returns the
+// number of entries found.
 func queries(t testdb.Tester, db *userdb.DB, s *site) map[string]func() (int, error) {
 	user := testdb.Must(db.Type("user"))
 	all := func(q userdb.Query) func() (int, error) {
@@ -173,9 +173,8 @@ func TestConcurrentAdditions(t *testing.T) {
 	})
 }
 
-// TestRequired checks that writers enforce a new requirement before entries are checked, that the
-// change is rolled back if an entry lacks the field, and that the requirement then also holds for
-// programs that do not know the field.
+// TestRequired checks that a field can become required only once all entries have it, and that the
+// requirement then also holds for programs that do not know the field.
 func TestRequired(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		people := s.createPeople(t, userSchema(schema.FoldCasefold))

@@ -26,10 +26,10 @@ const (
 	pollInterval = 500 * time.Millisecond
 )
 
-// AtOpen adds the field roles that only the program's schema has to the stored schema, and converts
-// the existing entries accordingly. Only one process does that at a time; others wait. AtOpen is
-// meant for userdb.Options.ApplySchema. It returns ErrCollision if two entries would have the same
-// value.
+// AtOpen extends the stored schema by the field roles that only the program's schema has, and
+// converts the existing entries accordingly. Only one process does that at a time; others wait.
+// AtOpen is meant for userdb.Options.ApplySchema. It returns ErrCollision if two entries would have
+// the same value.
 func AtOpen(ctx context.Context, db *userdb.DB) error {
 	key, err := recordkey.Own(leaseName)
 	if err != nil {

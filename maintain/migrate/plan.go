@@ -64,9 +64,9 @@ const (
 
 // Plan determines how to convert the records of the view's namespace to another schema. It writes
 // nothing. It reads all entries of the types that change, twice if values collide. The stored
-// schema is the one that the entries were written with. If none is stored, Plan assumes that the
-// original program wrote the entries: with exact values, and with SRKs of any field. Plan treats a
-// field with Was as renamed.
+// schema is the one that the entries were written with. If none is stored, Plan assumes that
+// CoffeeNode UserDB, the original program, wrote the entries: with exact values, and with SRKs of
+// any field. Plan treats a field with Was as renamed.
 //
 // The primary field cannot change: Plan then returns a *schema.Error. If a change to yet another
 // schema is under way, Plan returns ErrSchemaMismatch.

@@ -29,10 +29,9 @@ var (
 )
 
 // StoredSchema returns the schema in the database: the types with which entries of the view's
-// namespace were written. It has no types if nothing has been written yet, or if only the original
-// program has written.
-// The error is userdb.ErrCorrupt if the schema cannot be read, for example because a newer version
-// wrote it, or does not match its fingerprint.
+// namespace were written. It has no types if nothing has been written yet, or if only CoffeeNode
+// UserDB, the original program, has written. The error is userdb.ErrCorrupt if the schema cannot be
+// read, for example because a newer version wrote it, or does not match its fingerprint.
 func StoredSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return storedIn(ctx, db, store.FieldSchema)
 }
@@ -95,7 +94,8 @@ type migration struct {
 	// nothing else writes.
 	t      *change.Type
 	fields map[string]string // fields of ~/schema/TYPE
-	// from is the stored schema or, if there is none, what is known of the original program's.
+	// from is the stored schema. If there is none, it has what is known of the schema of CoffeeNode
+	// UserDB, the original program.
 	from    schema.Type
 	stored  bool              // the database has a schema
 	resumed bool              // an earlier Apply was interrupted

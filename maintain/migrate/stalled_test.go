@@ -19,7 +19,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A pausedEngine calls others before one repair step, as if the process had paused there.
+// A pausedEngine acts as if its process paused before one repair step. Meanwhile it calls others,
+// which does what other processes do.
 type pausedEngine struct {
 	store.Engine
 	before func(store.RepairStep) bool // whether to pause before the step; used once
@@ -132,7 +133,7 @@ func TestConcurrentAppliers(t *testing.T) {
 	})
 }
 
-// A delayedCommand hook sends a command only after others have done something.
+// A delayedCommand hook delays one command. Before it sends that command, it calls others.
 type delayedCommand struct {
 	match  func(redis.Cmder) bool // whether to delay the command; used once
 	others func()

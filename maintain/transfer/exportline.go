@@ -122,7 +122,7 @@ func scoredPairs(values []string) [][2]any {
 	return pairs
 }
 
-// content returns the tertiary record of an import.
+// content returns a tertiary record of an import in the form of a change.
 func (rec tertiaryRecord) content() (change.Content, error) {
 	values, err := rec.values()
 	if err != nil {

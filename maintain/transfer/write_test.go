@@ -52,7 +52,7 @@ func entriesOf(t *rapid.T, db *userdb.DB) map[string]string {
 	return all
 }
 
-// lineGen draws lines that often share UIDs and identifiers.
+// lineGen returns a generator of lines that often share UIDs and identifiers.
 func lineGen() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		facets := []string{fmt.Sprintf(`"uid":"u%d"`, rapid.IntRange(0, 12).Draw(t, "uid"))}
