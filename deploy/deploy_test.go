@@ -142,8 +142,8 @@ func send(t *testing.T, method, url, key, body string, headers ...string) (int, 
 	return reply.StatusCode, string(text), reply.Header
 }
 
-// TestUnit checks the unit with systemd.
-func TestUnit(t *testing.T) {
+// TestSystemdUnit checks userdb@.service with systemd-analyze.
+func TestSystemdUnit(t *testing.T) {
 	requireProgram(t, "systemd-analyze")
 	unit := filepath.Join(t.TempDir(), "userdb@.service")
 	write(t, unit, strings.ReplaceAll(read(t, "userdb@.service"), "/usr/local/bin/userdb", program))
@@ -204,7 +204,7 @@ func TestCompose(t *testing.T) {
 	must(t, yaml.Unmarshal([]byte(read(t, "compose.yaml")), &file))
 	redis, userdb := file.Services["redis"], file.Services["userdb"]
 	if !slices.Equal(redis.Command, []string{"redis-server", "/etc/userdb/redis.conf"}) || len(redis.Ports) > 0 {
-		t.Errorf("Redis has the command %q and the ports %q", redis.Command, redis.Ports)
+		t.Errorf("Redis has the command %q and the ports %q; want redis-server with the shipped settings, and no ports", redis.Command, redis.Ports)
 	}
 	for _, volume := range []string{"redis:/data", "./redis.conf:/etc/userdb/redis.conf:ro", "./redis.acl:/etc/userdb/redis.acl:ro"} {
 		if !slices.Contains(redis.Volumes, volume) {
@@ -215,7 +215,7 @@ func TestCompose(t *testing.T) {
 		t.Error("the volume redis is not declared")
 	}
 	if len(userdb.Ports) != 1 || !strings.HasPrefix(userdb.Ports[0], "127.0.0.1:") {
-		t.Errorf("the service has the ports %q", userdb.Ports)
+		t.Errorf("the service has the ports %q, want one, at 127.0.0.1", userdb.Ports)
 	}
 	if !userdb.ReadOnly || !slices.Equal(userdb.CapDrop, []string{"ALL"}) || len(userdb.SecurityOpt) != 1 {
 		t.Errorf("the service has more rights than it needs: %+v", userdb)
@@ -224,7 +224,7 @@ func TestCompose(t *testing.T) {
 		t.Error("a secret is outside userdb.env")
 	}
 	if d, err := time.ParseDuration(userdb.StopGracePeriod); err != nil || d < 25*time.Second {
-		t.Errorf("the service gets only %v to end", d)
+		t.Errorf("the service gets %v to end, want at least 25 seconds; error %v", d, err)
 	}
 }
 
@@ -241,7 +241,7 @@ func TestRights(t *testing.T) {
 	}
 	acl := strings.Split(strings.TrimSpace(read(t, filepath.Join(dir, "redis.acl"))), "\n")
 	if acl[0] != "user default off ~* &* +@all" || len(acl) != 2 {
-		t.Fatalf("redis.acl is %q", acl)
+		t.Fatalf("redis.acl is %q, want a line that turns the default user off, and one more", acl)
 	}
 	_, rights, _ := strings.Cut(acl[1], " ~* ")
 	if page := read(t, "../docs/redis-acl.md"); !strings.Contains(page, "operator on >PASSWORD ~* "+rights+"\n") {
@@ -263,7 +263,7 @@ func TestRights(t *testing.T) {
 	store := strings.TrimSpace(strings.Replace(read(t, filepath.Join(dir, "userdb.env")), "redis:6379/0", address, 1))
 	cmd := exec.CommandContext(t.Context(), program, "serve", "--scim", "--listen", "127.0.0.1:0")
 	cmd.Env = append(os.Environ(), store)
-	exercise(t, startServing(t, cmd), keyOf(t, store, "admin"))
+	exercise(t, startServing(t, cmd), createKey(t, store, "admin"))
 	output(t, []string{store}, program, "check")
 	if out := output(t, []string{store}, program, "status", "--json"); strings.Contains(out, "evicts") {
 		t.Errorf("the status warns that Redis evicts keys: %s", out)
@@ -300,15 +300,15 @@ func TestRestart(t *testing.T) {
 	stop()
 	defer start()()
 	if out := output(t, store, program, "get", "u1"); !strings.Contains(out, "Ann") {
-		t.Errorf("after a restart the account is %q", out)
+		t.Errorf("after a restart the account is %q, want it to have the name Ann", out)
 	}
 	if out := output(t, nil, "redis-cli", "-s", socket, "dbsize"); !strings.Contains(out, "NOAUTH") {
-		t.Errorf("without a password the server answers %q", out)
+		t.Errorf("without a password the server answers %q, want NOAUTH", out)
 	}
 }
 
-// keyOf creates an API key with a scope and returns its secret.
-func keyOf(t *testing.T, store, scope string) string {
+// createKey creates an API key with a scope and returns its secret.
+func createKey(t *testing.T, store, scope string) string {
 	t.Helper()
 	out := output(t, []string{store}, program, "apikey", "create", scope, "--scope", scope, "--json")
 	var created struct{ Secret string }
@@ -362,7 +362,7 @@ func TestImage(t *testing.T) {
 	cmd.Env = append(os.Environ(), storage...)
 	address := startServing(t, cmd)
 	if status, body, _ := send(t, "GET", address+"/readyz", "", ""); status != http.StatusOK {
-		t.Errorf("readyz: %d %s", status, body)
+		t.Errorf("GET /readyz: got %d %s, want 200", status, body)
 	}
 	image := output(t, storage, "buildah", "inspect", "--type", "image", "localhost/userdb:latest")
 	for _, want := range []string{`"User": "65532:65532"`, `"/userdb"`, `"8470`} {
@@ -389,16 +389,16 @@ func TestDist(t *testing.T) {
 		output(t, nil, "tar", "-xzf", archive, "-C", dir, "--strip-components=1")
 	}
 	if archives != 1 {
-		t.Fatalf("%d archives, want 1", archives)
+		t.Fatalf("dist has %d archives, want 1", archives)
 	}
 	for _, file := range []string{"userdb", "LICENSE", "completion/userdb.bash", "man/userdb.1", "man/userdb-serve.1"} {
 		if info, err := os.Stat(filepath.Join(dir, file)); err != nil || info.Size() == 0 {
-			t.Errorf("%s: %v", file, err)
+			t.Errorf("%s is missing from the archive or empty; error %v", file, err)
 		}
 	}
 	commit := strings.TrimSpace(output(t, nil, "git", "rev-parse", "HEAD"))
 	if version := output(t, nil, filepath.Join(dir, "userdb"), "version"); !strings.Contains(version, commit) || strings.Contains(version, "(devel)") {
-		t.Errorf("the version is %s", version)
+		t.Errorf("the version is %s, want the commit %s", version, commit)
 	}
 	if strings.Contains(read(t, filepath.Join(dir, "userdb")), "ld-linux") {
 		t.Error("the binary is not static")

@@ -38,8 +38,8 @@ func TestProxy(t *testing.T) {
 		fmt.Fprintf(w, "%s for %q", r.URL.Path, r.Header.Get("Userdb-Uid"))
 	}))
 	defer site.Close()
-	admin := keyOf(t, store, "admin")
-	front := startNginx(t, addresses, strings.TrimPrefix(site.URL, "http://"), keyOf(t, store, "login"))
+	admin := createKey(t, store, "admin")
+	front := startNginx(t, addresses, strings.TrimPrefix(site.URL, "http://"), createKey(t, store, "login"))
 
 	exercise(t, front, admin)
 	_, created, _ := send(t, "POST", front+"/v1/types/user/entries", admin, `{"uid":"carol","facets":{"email":"carol@example.com"}}`)
@@ -51,18 +51,18 @@ func TestProxy(t *testing.T) {
 	}
 	// A visitor without a session cannot claim to be somebody: nginx redirects to the sign-in page.
 	if status, body, header := send(t, "GET", front+"/account", "", "", "Host", "app.example.com", "Userdb-Uid", "carol"); status != http.StatusSeeOther || !strings.HasSuffix(header.Get("Location"), "/signin") {
-		t.Errorf("without a session: %d %s", status, body)
+		t.Errorf("the account page without a session: got %d %s, want a redirect to the sign-in page", status, body)
 	}
 	if status, body, _ := send(t, "GET", front+"/signin", "", "", "Host", "app.example.com", "Userdb-Uid", "carol"); status != http.StatusOK || body != `/signin for ""` {
-		t.Errorf("the sign-in page: %d %s", status, body)
+		t.Errorf("the sign-in page: got %d %s, want it without a UID", status, body)
 	}
 	if status, body, _ := send(t, "GET", front+"/account", "", "", "Host", "app.example.com", "Userdb-Uid", "mallory", "Cookie", "session="+secret); status != http.StatusOK || body != `/account for "carol"` {
-		t.Errorf("with a session: %d %s", status, body)
+		t.Errorf("the account page with a session of carol: got %d %s, want it for carol", status, body)
 	}
 
 	// A browser names the port in both headers, and nginx must pass it on.
 	if status, body, _ := send(t, "POST", front+"/console/signin", "", "", "Host", "accounts.example.com:8443", "Origin", "https://accounts.example.com:8443"); status == http.StatusForbidden {
-		t.Errorf("at a port of its own: %d %s", status, body)
+		t.Errorf("a form sent to port 8443: got %d %s, want any other status", status, body)
 	}
 
 	uploadToConsole(t, front, store)
@@ -71,7 +71,7 @@ func TestProxy(t *testing.T) {
 	must(t, processes[0].Process.Signal(os.Interrupt))
 	for done := time.Now().Add(2 * time.Second); time.Now().Before(done); {
 		if status, body, _ := send(t, "POST", front+"/v1/types/user/lookup", admin, `{"value":"carol@example.com"}`); status != http.StatusOK {
-			t.Fatalf("while a process is replaced: %d %s", status, body)
+			t.Fatalf("a lookup while a process ends: got %d %s, want 200", status, body)
 		}
 	}
 }
@@ -106,16 +106,16 @@ func uploadToConsole(t *testing.T, front, store string) {
 	form := "application/x-www-form-urlencoded"
 	status, body, header := send(t, "POST", front+"/console/signin", "", "name=root&password=correct+horse+battery", "Content-Type", form)
 	if status != http.StatusSeeOther {
-		t.Fatalf("signing in: %d %s", status, body)
+		t.Fatalf("signing in: got %d %s, want 303", status, body)
 	}
 	if cookie := header.Get("Set-Cookie"); !strings.Contains(cookie, "; Secure") || !strings.HasPrefix(cookie, "__Host-") {
-		t.Errorf("the cookie behind TLS is %q", cookie)
+		t.Errorf("the cookie is %q, want it to begin __Host- and to have Secure", cookie)
 	}
 	cookie, _, _ := strings.Cut(header.Get("Set-Cookie"), ";")
 	file := "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"people.csv\"\r\n\r\nname\n" + strings.Repeat("no name\a\n", 300_000) + "\r\n--x--\r\n"
 	status, body, header = send(t, "POST", front+"/console/import", "", file, "Content-Type", "multipart/form-data; boundary=x", "Cookie", cookie)
 	if status != http.StatusSeeOther {
-		t.Fatalf("a long file: %d %s", status, body)
+		t.Fatalf("a long file: got %d %s, want 303", status, body)
 	}
 	for range 20 {
 		if _, body, _ = send(t, "GET", front+header.Get("Location"), "", "", "Cookie", cookie); strings.Contains(body, "Another process of the service") {

@@ -154,10 +154,10 @@ func TestCheckChoices(t *testing.T) {
 	s.Do(t, "DEL", "user/email:friend@x.org/~prk")
 	for p, err := range check.Run(s.Ctx, s.DB, check.Options{}) {
 		if err != nil || p.Code != "value_shared" {
-			t.Fatalf("%v, %v", p, err)
+			t.Fatalf("got %v and error %v, want value_shared", p, err)
 		}
-		if got := fmt.Sprint(p.Choices); got != "[user/uid:friend user/uid:u0]" {
-			t.Errorf("choices %s", got)
+		if got, want := fmt.Sprint(p.Choices), "[user/uid:friend user/uid:u0]"; got != want {
+			t.Errorf("the choices are %s, want %s", got, want)
 		}
 		want := `user/uid:friend has this value in "email", and user/uid:u0 in "email"`
 		if p.Text != want || p.Key != "user/email:u0@x.org/~prk" || p.Invariant != 2 || p.Severity == check.SeverityWarning {
@@ -187,13 +187,13 @@ func TestCheckLarge(t *testing.T) {
 		var calls, last, about int64
 		progress := func(d, a int64) {
 			if d < last || d > a {
-				t.Errorf("progress from %d to %d of %d", last, d, a)
+				t.Errorf("progress went from %d to %d of %d", last, d, a)
 			}
 			calls, last, about = calls+1, d, a
 		}
 		testdb.Same(t, "healthy", s.Check(t, check.Options{Progress: progress}), nil)
 		if calls == 0 || last != about || about < 12000 {
-			t.Errorf("progress: %d calls, %d of %d", calls, last, about)
+			t.Errorf("progress was reported %d times, at last as %d of %d; want the end to be reached, and at least 12000", calls, last, about)
 		}
 		s.Do(t, "SREM", "user/tags:m2900/~prks", "user/uid:u0")
 		s.Do(t, "HSET", "user/uid:x2901", "job", "Boss")

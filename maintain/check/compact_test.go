@@ -75,7 +75,7 @@ func TestNotCompact(t *testing.T) {
 				got = append(got, p.Field+": "+text)
 				key := "~/schema/" + recordkey.Escape(tt.typ)
 				if !known || p.Severity == check.SeverityError || p.Code != "entry_not_compact" || p.Key != key {
-					t.Errorf("%+v", p)
+					t.Errorf("got %+v, want a warning with the code entry_not_compact, the key %s and the usual end of the text", p, key)
 				}
 			}
 			requireEqual(t, "reported", got, tt.want)
@@ -95,10 +95,10 @@ func TestNotCompactMatchesRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := s.Raw.ObjectEncoding(s.Ctx, e.Key().String()).Val(); got != want {
-			t.Errorf("a type of %d bytes: %s, want %s", n, got, want)
+			t.Errorf("a type name of %d bytes: Redis stores an entry as %s, want %s", n, got, want)
 		}
 		if warned := len(check.NotCompact(sch)) > 0; warned != (want != "listpack") {
-			t.Errorf("a type of %d bytes: warned %v, want %v", n, warned, !warned)
+			t.Errorf("a type name of %d bytes: warned %v, want %v", n, warned, !warned)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func TestFaults(t *testing.T) {
 			return last
 		}
 	}
-	for name, verb := range map[string]func() error{
+	for name, operation := range map[string]func() error{
 		"check":         problems(check.Options{}),
 		"check by UID":  problems(check.Options{Only: hints.UID("u4").Of("user")}),
 		"check by any":  problems(check.Options{Only: hints.Any("name of u30").Of("user")}),
@@ -99,7 +99,7 @@ func TestFaults(t *testing.T) {
 	} {
 		for n := 0; ; n += step {
 			f.set(n)
-			err := verb()
+			err := operation()
 			if !f.failed.Load() {
 				if err != nil {
 					t.Errorf("%s without a fault: %v", name, err)

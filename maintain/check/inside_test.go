@@ -103,7 +103,7 @@ func TestConfirmFails(t *testing.T) {
 	}
 }
 
-func TestLikeOurs(t *testing.T) {
+func TestLooksLikeOurs(t *testing.T) {
 	s := schema.Schema{Types: map[string]schema.Type{"user": {}, "odd type{}": {}}}
 	for key, want := range map[string]bool{
 		"user/uid:\t":           true,
@@ -119,7 +119,7 @@ func TestLikeOurs(t *testing.T) {
 		"":                      false,
 	} {
 		if got := looksLikeOurs(key, s); got != want {
-			t.Errorf("%q: %v, want %v", key, got, want)
+			t.Errorf("looksLikeOurs(%q) = %v, want %v", key, got, want)
 		}
 	}
 }

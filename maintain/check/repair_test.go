@@ -174,7 +174,7 @@ func TestRepairKeeps(t *testing.T) {
 				loser := map[string]string{"u1": "f1", "f1": "u1"}[keeper]
 				got := s.Check(t, check.Options{})
 				if len(got) != 1 || got[0] != "field_missing user/uid:"+loser {
-					t.Errorf("%s, %s keeps: check says %q", d.name, keeper, got)
+					t.Errorf("%s, %s keeps: a check finds %q, want only that the field is missing in %s", d.name, keeper, got, loser)
 				}
 				what := strings.TrimSuffix(strings.TrimPrefix(d.want[0][strings.Index(d.want[0], " "):], " user/"), "/~prk")
 				_, value, _ := strings.Cut(expand(what, 1), ":")
@@ -187,7 +187,7 @@ func TestRepairKeeps(t *testing.T) {
 					}
 				}
 				if found != keeper {
-					t.Errorf("%s, %s keeps: %q leads to %q", d.name, keeper, value, found)
+					t.Errorf("%s, %s keeps: the value %q finds %q, want %s", d.name, keeper, value, found, keeper)
 				}
 			}
 		}

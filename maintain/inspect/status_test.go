@@ -131,14 +131,14 @@ func TestStatusOfStores(t *testing.T) {
 		var steps []int64
 		st, err := inspect.StatusOf(t.Context(), db, func(done, about int64) { steps = append(steps, done, about) })
 		if err := errors.Join(err, db.Close()); err != nil || st.Store != test.store || (st.File == file) != (test.name == "file") {
-			t.Errorf("%s: %v, store %q, file %q", test.name, err, st.Store, st.File)
+			t.Errorf("%s: error %v; got the store %q, want %q; the file is %q, want one only for a file", test.name, err, st.Store, test.store, st.File)
 		}
 		var names, codes []string
 		for _, server := range st.Servers {
 			names = append(names, server.Name)
 			limited := strings.Contains(test.url, "app:")
 			if (server.Clock == nil) != limited || (server.AppendFsync == "") != limited || server.Version == "" {
-				t.Errorf("%s: %+v", test.name, server)
+				t.Errorf("%s: got %+v, want a version, and a clock and AppendFsync unless the user has few rights", test.name, server)
 			}
 		}
 		for _, w := range st.Warnings {
@@ -147,11 +147,12 @@ func TestStatusOfStores(t *testing.T) {
 		slices.Sort(names)
 		slices.Sort(test.names)
 		if !slices.Equal(names, test.names) || strings.Join(codes, " ") != test.warnings || !slices.Equal(steps, []int64{0, 2, 1, 2}) {
-			t.Errorf("%s: servers %q, warnings %q, progress %d; want %q, %q", test.name, names, st.Warnings, steps, test.names, test.warnings)
+			t.Errorf("%s: got the servers %q, the warnings %q and the progress %d; want %q, %q and 0 of 2, 1 of 2",
+				test.name, names, st.Warnings, steps, test.names, test.warnings)
 		}
 		text, err := json.Marshal(st)
 		if err != nil || strings.Contains(string(text), "any@") {
-			t.Errorf("%s: %s, %v", test.name, text, err)
+			t.Errorf("%s: as JSON, the status is %s, want it without the password any; error %v", test.name, text, err)
 		}
 	}
 }

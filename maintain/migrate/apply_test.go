@@ -338,7 +338,7 @@ func TestApplyCollisions(t *testing.T) {
 				`user/uid:u4: "city": it has no place in an order: it is over 1 KiB or cannot be decoded`,
 			},
 			{
-				"two facets of one name",
+				"a renamed facet that exists already",
 				func(e *userdb.Entry) { e.Put("years", schema.Text("x")) },
 				userSchema(schema.FoldExact, drop("age"), field("years", schema.Field{Was: "age"})), `user/uid:u4: "years": it also has a facet "age": one of the two would be lost`,
 			},

@@ -48,7 +48,7 @@ func TestMaintenanceOnCluster(t *testing.T) {
 		}
 	}
 	if done, left := s.Repaired(t, check.Options{}); len(left) > 0 || len(done) < 9 {
-		t.Errorf("repaired %q, left %q", done, left)
+		t.Errorf("repaired %q, left %q; want at least 9 repaired and none left", done, left)
 	}
 	testdb.Same(t, "repaired", s.Check(t, check.Options{}), nil)
 

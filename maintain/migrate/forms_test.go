@@ -90,7 +90,7 @@ func TestApplyOtherForm(t *testing.T) {
 		s.requireNoWrongEntry(t)
 		plan, err := migrate.Plan(s.Ctx, s.DB, sch)
 		if err != nil || len(plan.Types) != 1 || plan.Types[0].SRKs != 42 || plan.Types[0].Rewritten != 41 || len(plan.Types[0].Collisions) > 0 {
-			t.Fatalf("plan %+v, %v", plan.Types, err)
+			t.Fatalf("plan %+v, %v; want 42 SRKs, 41 of them rewritten, and no collision", plan.Types, err)
 		}
 		if want := `canonical form: stored 1; now "` + schema.FormVersion() + `"`; plan.Types[0].What != want {
 			t.Errorf("the plan says %s, want %s", plan.Types[0].What, want)
@@ -256,7 +256,7 @@ func TestCheckOtherForm(t *testing.T) {
 				}
 				found = append(found, p.Code+" "+p.Key)
 				if p.Invariant != 1 || p.Severity == check.SeverityWarning || !strings.Contains(p.Text, "'userdb schema apply' converts it") {
-					t.Errorf("%+v", p)
+					t.Errorf("got %+v, want an error about invariant 1 that names 'userdb schema apply'", p)
 				}
 			}
 			if !errors.Is(failed, userdb.ErrSchemaMismatch) || !strings.Contains(failed.Error(), "'userdb schema apply' while no other program writes") {

@@ -119,7 +119,7 @@ func TestCopyMeetsAnotherCopy(t *testing.T) {
 			t.Errorf("got %d records and error %v, want ErrNotEmpty", n, err)
 		}
 		if copied := withPrefix(s.allRecords(t), to.String()+"user/"); len(copied) > 0 {
-			t.Errorf("it copied %q", copied)
+			t.Errorf("the copy that failed has written %q, want nothing", copied)
 		}
 	})
 }

@@ -67,7 +67,7 @@ func TestOnline(t *testing.T) {
 		plan := testdb.Must(migrate.Plan(s.Ctx, old, largerSchema()))
 		meanwhile := func(int64, int64) {
 			if len(testdb.Must(migrate.StoredSchema(s.Ctx, old)).Types["user"].Building.What) == 0 {
-				t.Error("what is being built is not stored as such")
+				t.Error("the stored schema does not say that an addition is being built")
 			}
 			for name, query := range queries(t, to, s) {
 				if n, err := query(); !errors.Is(err, userdb.ErrIndexBuilding) {
@@ -94,7 +94,7 @@ func TestOnline(t *testing.T) {
 		}
 		for name, query := range queries(t, to, s) {
 			if n, err := query(); err != nil || n == 0 {
-				t.Errorf("%s, when complete: got %d entries, %v", name, n, err)
+				t.Errorf("%s, when complete: got %d entries, %v; want at least one entry", name, n, err)
 			}
 		}
 		delete(people["u1"], "age")
@@ -255,10 +255,10 @@ func TestStoppingChange(t *testing.T) {
 		}
 		plan := testdb.Must(migrate.Plan(s.Ctx, db, next))
 		if plan.Types[0].Online {
-			t.Fatal("no writer has to stop")
+			t.Fatal("by the plan, no writer has to stop")
 		}
 		if tc := plan.Types[0]; !tc.Stops || !slices.Equal(tc.Retired, []string{"age"}) {
-			t.Errorf("stops writers: %v; retires %q", tc.Stops, tc.Retired)
+			t.Errorf("the plan stops writers: %v, and retires %q; want true, and age", tc.Stops, tc.Retired)
 		}
 		to := s.withSchema(t, next)
 		n := 0
@@ -268,12 +268,12 @@ func TestStoppingChange(t *testing.T) {
 			}
 			for name, query := range queries(t, s.withSchema(t, next), s) {
 				if _, err := query(); name != "find" && !errors.Is(err, userdb.ErrIndexBuilding) {
-					t.Errorf("%s: %v", name, err)
+					t.Errorf("%s, opened during the change: got %v, want ErrIndexBuilding", name, err)
 				}
 			}
 			for name, query := range queries(t, to, s) {
 				if _, err := query(); name != "find" && !errors.Is(err, userdb.ErrIndexBuilding) {
-					t.Errorf("%s, opened before: %v", name, err)
+					t.Errorf("%s, opened before the change: got %v, want ErrIndexBuilding", name, err)
 				}
 			}
 		}); err != nil {
@@ -284,7 +284,7 @@ func TestStoppingChange(t *testing.T) {
 		}
 		for name, query := range queries(t, to, s) {
 			if n, err := query(); err != nil || n == 0 {
-				t.Errorf("%s afterwards: %d, %v", name, n, err)
+				t.Errorf("%s, after the change: got %d entries, %v; want at least one entry", name, n, err)
 			}
 		}
 	})
@@ -321,7 +321,7 @@ func TestStoppingChangeOfIndexes(t *testing.T) {
 						t.Errorf("%s: got %d entries, want all %d or an error", name, len(p.Entries), len(people))
 					}
 					if asked++; err != nil && !errors.Is(err, userdb.ErrIndexBuilding) && !errors.Is(err, userdb.ErrInvalid) {
-						t.Errorf("%s: %v", name, err)
+						t.Errorf("%s: got %v, want ErrIndexBuilding or ErrInvalid", name, err)
 					}
 				}
 			}); err != nil || asked == 0 {

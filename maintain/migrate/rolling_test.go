@@ -357,7 +357,7 @@ func checkResult(t *testing.T, url string) {
 		}
 	}
 	if ordered != entries {
-		t.Errorf("%d entries, %d in the order of names", entries, ordered)
+		t.Errorf("the order of names has %d entries, want all %d", ordered, entries)
 	}
 	for city, n := range want {
 		if city == "" {

@@ -19,19 +19,19 @@ func TestStoredSchema(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		got, err := migrate.StoredSchema(s.Ctx, s.DB)
 		if err != nil || len(got.Types) != 0 {
-			t.Fatalf("nothing written yet: %v, %v", got, err)
+			t.Fatalf("nothing written yet: got %v, %v; want no type", got, err)
 		}
 		s.User(t, 1)
 		if got, err = migrate.StoredSchema(s.Ctx, s.DB); err != nil || !reflect.DeepEqual(got.Names(), []string{"user"}) {
-			t.Fatalf("one type written: %v, %v", got, err)
+			t.Fatalf("one type written: got %v, %v; want the type user", got, err)
 		}
 		s.Clean(t)
 		if got, err = migrate.StoredSchema(s.Ctx, s.DB); err != nil || !reflect.DeepEqual(got, testdb.House()) {
-			t.Fatalf("all types written: %+v, %v", got, err)
+			t.Fatalf("all types written: got %+v, %v; want the schema of the tests", got, err)
 		}
 		s.Do(t, "DEL", "~/schema/firm")
 		if got, err = migrate.StoredSchema(s.Ctx, s.DB); err != nil || !reflect.DeepEqual(got.Names(), []string{"user"}) {
-			t.Fatalf("a type with only its name stored: %v, %v", got, err)
+			t.Fatalf("a type with only its name stored: got %v, %v; want only the type user", got, err)
 		}
 	})
 }
@@ -72,7 +72,7 @@ func TestPasswordHash(t *testing.T) {
 			}
 		}
 		if got, err := transfer.PasswordHash(s.Ctx, s.DB, "user", hints.UID("friend")); got != "" || err != nil {
-			t.Errorf("an entry without a password: got %q, %v", got, err)
+			t.Errorf("an entry without a password: got %q, %v; want no hash and no error", got, err)
 		}
 		if _, err := transfer.PasswordHash(s.Ctx, s.DB, "user", hints.UID("nobody")); !errors.Is(err, userdb.ErrNotFound) {
 			t.Errorf("an unknown UID: got %v, want ErrNotFound", err)

@@ -58,7 +58,7 @@ func TestApplierTakesOver(t *testing.T) {
 			ctx, die := context.WithCancel(s.Ctx)
 			plan := testdb.Must(migrate.Plan(ctx, s.DB, nick))
 			if err := plan.Apply(ctx, func(int64, int64) { die() }); err == nil {
-				t.Error("the process did not die")
+				t.Error("the first process completed its addition, want it to be cancelled")
 			}
 		}
 		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, isStep[store.ReplaceSchema], dies), city))

@@ -184,7 +184,7 @@ func TestImportDuplicateNames(t *testing.T) {
 			o := transfer.ImportOptions{Map: tt.as, Refused: func(_ int64, why string) { reason = why }}
 			report, err := transfer.Import(s.Ctx, s.DB, io.MultiReader(strings.NewReader(tt.in)), o)
 			if err != nil || report.Refused != 1 || !strings.HasPrefix(reason, "two values for") {
-				t.Errorf("%s: %+v, %q, %v", tt.in, report, reason, err)
+				t.Errorf("%s: got %+v, %v; want one line refused because of two values, reason %q", tt.in, report, err, reason)
 			}
 		}
 	})
@@ -242,7 +242,7 @@ func TestImportMapsKeys(t *testing.T) {
 		o.OnDuplicate = transfer.DuplicateSkip
 		_, err := transfer.Import(s.Ctx, s.DB, io.MultiReader(strings.NewReader(in)), o)
 		if !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), `it has nothing called "nosuch"`) {
-			t.Errorf("read once: %v", err)
+			t.Errorf("a map of an unknown column, read once: got %v, want ErrInput", err)
 		}
 	})
 }

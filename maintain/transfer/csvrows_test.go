@@ -25,7 +25,8 @@ func TestLongestRow(t *testing.T) {
 				var readErr *ReadError
 				taken := last == nil && longest == maxImportLine
 				if refused := errors.As(last, &readErr); taken != (over == 0) || refused == taken {
-					t.Errorf("a row of %d bytes after one of %d, ended by %q: read a row of %d bytes, %v", len(row), len(before), tt.end, longest, last)
+					t.Errorf("a row of %d bytes after one of %d, ended by %q: the longest row read has %d bytes, error %v; want it read: %v",
+						len(row), len(before), tt.end, longest, last, over == 0)
 				}
 			}
 		}

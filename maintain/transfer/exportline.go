@@ -141,6 +141,9 @@ func (rec tertiaryRecord) values() ([]string, error) {
 		return records.Map(rec.Value64, func(v []byte) string { return string(v) }), nil
 	}
 	texts, err := rec.texts()
+	if errors.Is(err, errUnknownKind) {
+		return nil, fmt.Errorf("its kind is %s; want hash, list, set, string or zset", records.Quoted(rec.Kind))
+	}
 	if err != nil || slices.Contains(texts, nil) {
 		return nil, fmt.Errorf("its value is not of kind %s", records.Quoted(rec.Kind))
 	}
@@ -164,7 +167,7 @@ func (rec tertiaryRecord) texts() (texts []*string, err error) {
 		err = json.Unmarshal(rec.Value, &pairs)
 		for _, pair := range pairs {
 			if len(pair) != 2 {
-				return nil, errWrongKind
+				return nil, errNoPair
 			}
 			score, member := string(pair[1]), new(string)
 			_ = json.Unmarshal(pair[1], &score) // a number stays as it is
@@ -172,9 +175,12 @@ func (rec tertiaryRecord) texts() (texts []*string, err error) {
 			texts = append(texts, &score, member)
 		}
 	default:
-		err = errWrongKind
+		err = errUnknownKind
 	}
 	return texts, err
 }
 
-var errWrongKind = errors.New("of another kind")
+var (
+	errNoPair      = errors.New("not a pair of member and score")
+	errUnknownKind = errors.New("unknown kind")
+)

@@ -47,7 +47,7 @@ func TestImportSchemaChange(t *testing.T) {
 		var refused strings.Builder
 		r, err := transfer.Import(s.Ctx, db, input, transfer.ImportOptions{Rejects: &refused})
 		if err != nil || r.Created != 3000 || r.Refused != 0 {
-			t.Fatalf("%+v, %v, %.300s", r, err, refused.String())
+			t.Fatalf("got %+v, %v; want 3000 created and none refused; refused: %.300s", r, err, refused.String())
 		}
 		s.DB = testdb.Must(s.DB.With(to))
 		for _, p := range s.Check(t, check.Options{}) {
@@ -77,7 +77,7 @@ func TestExportStoredSchema(t *testing.T) {
 		var out strings.Builder
 		_, err = transfer.Export(s.Ctx, testdb.Must(s.DB.With(less)), &out, transfer.ExportOptions{})
 		if err != nil || !strings.Contains(out.String(), `"staff"`) {
-			t.Errorf("%s, %v", out.String(), err)
+			t.Errorf("exported %s, want the tag staff; error %v", out.String(), err)
 		}
 	})
 }

@@ -212,9 +212,9 @@ not json
 		if _, err := s.Type(t, "user").Login(s.Ctx, "good", "correct horse", userdb.Attempt{}); err != nil {
 			t.Error(err)
 		}
-		mended := strings.ReplaceAll(rejects.String(), `"bad@name"`, `"better name"`)
+		corrected := strings.ReplaceAll(rejects.String(), `"bad@name"`, `"better name"`)
 		var again bytes.Buffer
-		s.importText(t, mended, transfer.ImportOptions{Rejects: &again}, transfer.Report{Read: 10, Created: 1, Refused: 9})
+		s.importText(t, corrected, transfer.ImportOptions{Rejects: &again}, transfer.Report{Read: 10, Created: 1, Refused: 9})
 		if n := strings.Count(again.String(), "~rejected"); n != 9 {
 			t.Errorf("got %d reasons, want 9, in\n%s", n, again.String())
 		}
@@ -269,10 +269,10 @@ func TestImportCSV(t *testing.T) {
 		}
 		tags, err := typ.Tags(hints.Any("ben")).Members(s.Ctx)
 		if err != nil || !slices.Equal(tags, []string{"two words"}) {
-			t.Errorf("tags %q, %v", tags, err)
+			t.Errorf("ben has the tags %q, %v; want only two words", tags, err)
 		}
-		mended := strings.ReplaceAll(rejects.String(), "old", "44")
-		s.importText(t, mended, transfer.ImportOptions{CSV: true, Refused: func(int64, string) {}}, transfer.Report{Read: 3, Created: 1, Refused: 2})
+		corrected := strings.ReplaceAll(rejects.String(), "old", "44")
+		s.importText(t, corrected, transfer.ImportOptions{CSV: true, Refused: func(int64, string) {}}, transfer.Report{Read: 3, Created: 1, Refused: 2})
 	})
 }
 
@@ -362,7 +362,7 @@ func TestImportOverLeftovers(t *testing.T) {
 		s.importText(t, `{"facets":{"uid":"x"},"tertiary":{"notes":{"kind":"list","value":["new"]}}}`, transfer.ImportOptions{}, created(1))
 		notes, err := s.Type(t, "user").List(hints.UID("x"), "notes").Items(s.Ctx, 0, -1)
 		if err != nil || !slices.Equal(notes, []string{"new"}) {
-			t.Errorf("notes %q, %v", notes, err)
+			t.Errorf("the notes are %q, %v; want only new", notes, err)
 		}
 	})
 }
@@ -376,7 +376,7 @@ func TestRoundTripOfRepeatedMembers(t *testing.T) {
 		s.Do(t, "HSET", "user/uid:u1", "rating", `{"a":1,"a":2}`)
 		want := s.export(t, transfer.ExportOptions{})
 		if !strings.Contains(want, `"wire":{"rating":"eyJhIjoxLCJhIjoyfQ=="}`) {
-			t.Errorf("export: %s", want)
+			t.Errorf("exported %s, want the rating in base64 under wire", want)
 		}
 		to := s.subNamespace(t, "copy")
 		to.importText(t, want, transfer.ImportOptions{}, created(1))

@@ -194,7 +194,7 @@ func TestParseLineExactNames(t *testing.T) {
 		`{"tertiary":{"a":{"kind":"string","value":null}}}`:                       `tertiary record "a": its value is not of kind "string"`,
 		`{"tertiary":{"a":{"kind":"zset","value":[["x",1,2]]}}}`:                  `tertiary record "a": its value is not of kind "zset"`,
 		`{"tertiary":{"a":{"kind":"set","value":["x"],"value64":["eA=="]}}}`:      `tertiary record "a": both value and value64`,
-		`{"facets":{"a":"1","A":"2"},"tertiary":{"a":{"kind":"set"},"A":null}}`:   `tertiary record "A": its value is not of kind ""`,
+		`{"facets":{"a":"1","A":"2"},"tertiary":{"a":{"kind":"set"},"A":null}}`:   `tertiary record "A": its kind is ""; want hash, list, set, string or zset`,
 		`{"type":null,"facets":null,"wire":null,"tertiary":null,"disabled":null}`: ``,
 	} {
 		r, err := parseLine(text)
@@ -238,7 +238,7 @@ func TestScannerRandom(t *testing.T) {
 		s.object(func(name string) { got[name] = s.value() })
 		if s.skipSpace(); malformed(raw) != nil {
 			if s.err == nil && s.at == len(raw) {
-				t.Fatalf("%s has %q, but: %v", raw, got, malformed(raw))
+				t.Fatalf("the scanner found the members %q in %s, but this is not JSON: %v", got, raw, malformed(raw))
 			}
 			continue
 		}

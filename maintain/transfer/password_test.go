@@ -80,7 +80,7 @@ func TestImportSetsPasswords(t *testing.T) {
 			before := s.passwordChanged(t)
 			s.importText(t, tt.line, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Updated: 1})
 			if at := s.passwordChanged(t); !at.After(before) || at.After(noon.Add(time.Second)) {
-				t.Errorf("%s: the password was set at %v, before at %v", tt.line, at, before)
+				t.Errorf("%s: the password was set at %v, want it between its earlier time %v and now, %v", tt.line, at, before, noon)
 			}
 			if _, _, err := typ.Redeem(s.Ctx, "reset", secret); !errors.Is(err, userdb.ErrNotFound) {
 				t.Errorf("%s: redeeming a token: got %v, want ErrNotFound", tt.line, err)
@@ -114,13 +114,13 @@ func TestImportKeepsPasswords(t *testing.T) {
 `
 		s.importText(t, in, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 2, Updated: 2})
 		if at := s.passwordChanged(t); !at.Equal(before) || strings.Contains(log.String(), "userdb password") {
-			t.Errorf("the password was set at %v, before at %v; logged: %s", at, before, log)
+			t.Errorf("the password was set at %v, want %v as before; want no password event, logged: %s", at, before, log)
 		}
 		if _, err := typ.Login(s.Ctx, "u1@x.org", "correct horse u1", userdb.Attempt{}); !errors.Is(err, userdb.ErrTooManyAttempts) {
 			t.Errorf("login: got %v, want ErrTooManyAttempts", err)
 		}
 		if _, _, err := typ.Redeem(s.Ctx, "reset", secret); err != nil {
-			t.Errorf("a token: %v", err)
+			t.Errorf("redeeming a token: %v", err)
 		}
 	})
 }
@@ -144,7 +144,7 @@ func TestImportDisables(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := typ.Redeem(s.Ctx, "reset", secret); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("a token: %v", err)
+			t.Errorf("redeeming a token: got %v, want ErrNotFound", err)
 		}
 	})
 }
@@ -164,7 +164,7 @@ func TestImportFutureDates(t *testing.T) {
 		}
 		got := s.export(t, transfer.ExportOptions{})
 		if !strings.Contains(got, `"disabled":"2026-11-20T12:00:00.000Z"}`) || !strings.Contains(got, `"password_changed":"2001-02-03T03:05:06.000Z","disabled":"2001-02-03T00:00:00.000Z"}`) {
-			t.Error(got)
+			t.Errorf("exported\n%s\nwant u1 disabled now, and u2 with the dates of its line", got)
 		}
 	})
 }
@@ -188,7 +188,7 @@ func TestImportChecksPasswordPolicy(t *testing.T) {
 			s.importText(t, in, o, transfer.Report{Read: 3, Updated: 1, Refused: 2})
 			for i, reason := range reasons {
 				if !strings.HasPrefix(reason, fmt.Sprint(i+1)+" ") || !strings.Contains(reason, "password") {
-					t.Errorf("dry %v: %s", dry, reason)
+					t.Errorf("dry run %v: the refusal is %q, want line %d and the password in it", dry, reason, i+1)
 				}
 			}
 		}
@@ -255,7 +255,7 @@ func TestImportDisabledColumn(t *testing.T) {
 {"type":"user","facets":{"name":"Dan","uid":"4"},"disabled":"2001-02-03T00:00:00.000Z"}
 `
 		if got != want {
-			t.Errorf("%s\nwant\n%s", got, want)
+			t.Errorf("exported\n%s\nwant\n%s", got, want)
 		}
 		_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader("uid,~changed\n9,2001-02-03\n"), transfer.ImportOptions{CSV: true})
 		if !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), `"~changed"`) {
@@ -264,7 +264,7 @@ func TestImportDisabledColumn(t *testing.T) {
 		for _, in := range []string{"uid;name\n9;Gil\n", "\ufeffuid\tname\n9\tGil\n", "uid|name\n"} {
 			_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), transfer.ImportOptions{CSV: true})
 			if !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "separated by commas") {
-				t.Errorf("%q: %v", in, err)
+				t.Errorf("importing %q: got %v, want ErrInput, which asks for columns separated by commas", in, err)
 			}
 		}
 		refused := transfer.ImportOptions{Refused: func(int64, string) {}}
@@ -303,7 +303,7 @@ func TestVerifiedRoundTrip(t *testing.T) {
 		}
 		var out bytes.Buffer
 		if _, err := transfer.Export(s.Ctx, s.DB, &out, transfer.ExportOptions{}); err != nil || !strings.Contains(out.String(), `"verified":["email"]`) || strings.Contains(out.String(), "~") {
-			t.Errorf("%v, %s", err, out.String())
+			t.Errorf("exported %s, want email verified and no own field; error %v", out.String(), err)
 		}
 		update := transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}
 		if err := importLine(strings.Replace(line, `,"verified":["email"]`, "", 1), update); err != nil || !find().Verified("email") {

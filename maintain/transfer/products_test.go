@@ -112,7 +112,7 @@ func TestImportProductRejects(t *testing.T) {
 		o := transfer.ImportOptions{From: "django", Map: map[string]string{"nick": "name"}, Ignore: []string{"username"}, Rejects: &rejects}
 		s.importText(t, text, o, transfer.Report{Read: 3, Created: 1, Refused: 2})
 		if got, want := s.export(t, transfer.ExportOptions{}), `{"type":"user","facets":{"email":"ann@example.com","name":"Annie","uid":"1"}}`+"\n"; got != want {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("exported %s, want %s", got, want)
 		}
 		o.Map = map[string]string{"nick": "nmae"}
 		_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o)
@@ -263,7 +263,7 @@ func TestImportTwoModels(t *testing.T) {
 		o := transfer.ImportOptions{From: "django", OnDuplicate: transfer.DuplicateUpdate, Refused: func(_ int64, why string) { reason = why }}
 		s.importText(t, in, o, transfer.Report{Read: 2, Created: 1, Refused: 1})
 		if !strings.HasPrefix(reason, `it is of the model "shop.customer", but the accounts before it are of "auth.user"`) {
-			t.Errorf("refused because: %s", reason)
+			t.Errorf("the refusal is %q, want it to name both models", reason)
 		}
 	})
 }

@@ -22,14 +22,14 @@ type console struct {
 }
 
 // openConsole starts the service, with its accounts in a file, and opens a browser.
-func openConsole(t *testing.T, l window, scripts bool) *console {
+func openConsole(t *testing.T, w window, scripts bool) *console {
 	t.Helper()
 	schema, err := filepath.Abs("testdata/schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := &console{store: "file:" + filepath.Join(t.TempDir(), "accounts.db"), schema: schema}
-	d.browser = open(t, l, scripts, func(b *browser) {
+	d.browser = open(t, w, scripts, func(b *browser) {
 		d.program = b.build("./cmd/userdb")
 		cmd := exec.Command(d.program, "serve", "--store", d.store, "--schema", schema, "--listen", "127.0.0.1:0", "--reset-link", "https://shop.example/reset?token={secret}")
 		out, err := cmd.StderrPipe()
@@ -107,14 +107,14 @@ func (d *console) setUp() {
 // TestConsole carries out every task of the console in every kind of window, half of them without
 // scripts.
 func TestConsole(t *testing.T) {
-	for i, l := range windows {
+	for i, w := range windows {
 		for _, scripts := range []bool{false, true} {
 			// This runs each window once, and each width both with and without scripts.
 			if scripts != (i%2 == 0) {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s-scripts-%v", l.name, scripts), func(t *testing.T) {
-				d := openConsole(t, l, scripts)
+			t.Run(fmt.Sprintf("%s-scripts-%v", w.name, scripts), func(t *testing.T) {
+				d := openConsole(t, w, scripts)
 				d.createAccounts()
 				d.setUp()
 				d.find()
@@ -141,7 +141,7 @@ func (d *console) find() {
 	d.onPage("Find an account", "Others that begin with this", "Person 07")
 	if d.scripts {
 		d.run("typing", chromedp.Evaluate(`document.querySelector("#q").value = ""; 0`, nil), chromedp.SendKeys("#q", "perso", chromedp.ByQuery))
-		d.until("suggestions", `String(document.querySelectorAll("#suggestions option").length)`, "8")
+		d.until("waiting for the suggestions", `String(document.querySelectorAll("#suggestions option").length)`, "8")
 	}
 	d.submit("/console/find", "q", "alice@EXAMPLE.com")
 	d.follow("opening the account", chromedp.Click("article h2 a", chromedp.ByQuery))
@@ -174,7 +174,7 @@ func (d *console) manageAccount() {
 	d.submit(alice+"/password", "password", "another long password")
 	d.onPage("Alice", "The password has been set.", "became invalid when a password was set")
 	d.run("writing a tag", chromedp.SendKeys("#add", "<b>new</b>", chromedp.ByQuery))
-	d.follow("adding it", chromedp.Click(`form:has(#add) button`, chromedp.ByQuery))
+	d.follow("adding the tag", chromedp.Click(`form:has(#add) button`, chromedp.ByQuery))
 	d.onPage("Alice", "The tags have been changed.", "<b>new</b>", "vip")
 	d.press("/tags")
 	d.onPage("Alice", "The tags have been changed.")
@@ -192,8 +192,6 @@ func (d *console) editAccount() {
 	d.onPage("Change how this account is found?", "alice@example.com becomes alice@example.org")
 	d.submit(alice)
 	d.onPage("Alice", "The account has been changed.")
-	var stale string
-	d.run("reading the revision", chromedp.Evaluate(`document.querySelector("[name=rev]").value`, &stale))
 	d.userdb("", "set", "email=alice@example.org", "job=cook")
 	d.submit(alice, "f-job", "gardener")
 	d.onPage("Alice", "Somebody else has changed this account in the meantime.", "Stored now: cook")
@@ -227,12 +225,12 @@ func (d *console) listAccounts() {
 	d.t.Helper()
 	d.visit("/console/types/user")
 	d.onPage("Accounts: user", "31 accounts.", "Person")
-	d.run("choosing", chromedp.SetValue("#by", "job", chromedp.ByQuery), chromedp.SetValue("#order", "name", chromedp.ByQuery))
+	d.run("choosing a field and an order", chromedp.SetValue("#by", "job", chromedp.ByQuery), chromedp.SetValue("#order", "name", chromedp.ByQuery))
 	d.submit("/console/types/user", "value", "cook")
 	d.onPage("Accounts: user", "30 accounts.", "Person 24", "job is cook")
-	d.follow("the page after", chromedp.Click(`.pages a`, chromedp.ByQuery))
+	d.follow("opening the next page", chromedp.Click(`.pages a`, chromedp.ByQuery))
 	d.onPage("Accounts: user", "Person 29")
-	d.run("choosing", chromedp.SetValue("#disabled", "true", chromedp.ByQuery))
+	d.run("choosing disabled accounts", chromedp.SetValue("#disabled", "true", chromedp.ByQuery))
 	d.submit("/console/types/user")
 	d.onPage("Accounts: user", "There are none.")
 }
@@ -243,15 +241,15 @@ func (d *console) viewPages() {
 	d.onPage("History", "Alice: Operator root changed job")
 	if d.scripts {
 		d.userdb("", "disable", "uid=u05")
-		d.until("what happens", `String([...document.querySelectorAll(".events li")].some(li => li.textContent.includes("Person 05: The command line disabled")))`, "true")
+		d.until("waiting for the event", `String([...document.querySelectorAll(".events li")].some(li => li.textContent.includes("Person 05: The command line disabled")))`, "true")
 	}
-	d.run("choosing", chromedp.SetValue("#kind", "tags", chromedp.ByQuery))
+	d.run("choosing a kind of event", chromedp.SetValue("#kind", "tags", chromedp.ByQuery))
 	d.submit("/console/history")
 	d.onPage("History", "changed tags")
 	d.visit("/console/schema")
 	d.onPage("Schema", "email and name: no value fits both (proved)", "MiB")
 	d.visit("/console/status")
-	d.until("the figures", `String(document.body.innerText.includes("Append-only") || document.body.innerText.includes("State at"))`, "true")
+	d.until("waiting for the figures", `String(document.body.innerText.includes("Append-only") || document.body.innerText.includes("State at"))`, "true")
 	d.onPage("Status", "In the last seven days")
 }
 
@@ -260,7 +258,7 @@ func (d *console) manageKeys() {
 	d.visit("/console/keys")
 	d.submit("/console/keys", "name", "webshop")
 	d.onPage("API keys", "Choose at least one.")
-	d.run("choosing", chromedp.Click("#scope-read", chromedp.ByQuery))
+	d.run("choosing a scope", chromedp.Click("#scope-read", chromedp.ByQuery))
 	d.submit("/console/keys", "name", "webshop")
 	d.onPage("API keys", "The key webshop has been created.", "udb_")
 	d.press("/revoke")
@@ -325,10 +323,10 @@ func (d *console) waitForJob(words ...string) {
 		if !running {
 			break
 		}
-		d.run("looking again", chromedp.Reload())
+		d.run("reloading the page", chromedp.Reload())
 	}
 	var heading string
-	d.run("reading", chromedp.Evaluate(`document.querySelector("h1").textContent`, &heading))
+	d.run("reading the heading", chromedp.Evaluate(`document.querySelector("h1").textContent`, &heading))
 	d.onPage(heading, words...)
 }
 
@@ -342,7 +340,7 @@ func TestConsoleByKeyboard(t *testing.T) {
 	d.keys("root", kb.Tab, password)
 	d.enter(kb.Enter)
 	d.onPage("Find an account")
-	d.run("reading where the focus is", chromedp.Evaluate(`document.activeElement.blur(); 0`, nil))
+	d.run("removing the focus", chromedp.Evaluate(`document.activeElement.blur(); 0`, nil))
 	d.tabTo("q")
 	d.keys("alice")
 	d.enter(kb.Enter)
@@ -464,5 +462,5 @@ func (d *console) choose(text string) {
 // enter presses a key that leads to another page.
 func (d *console) enter(key string) {
 	d.t.Helper()
-	d.follow("a key", chromedp.KeyEvent(key))
+	d.follow("pressing a key", chromedp.KeyEvent(key))
 }

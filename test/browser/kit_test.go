@@ -50,7 +50,7 @@ type window struct {
 var windows = []window{{"phone-light", 360, "light"}, {"phone-dark", 360, "dark"}, {"desktop-light", 1280, "light"}, {"desktop-dark", 1280, "dark"}}
 
 // open opens a window. serve starts the site and sets b.base.
-func open(t *testing.T, l window, scripts bool, serve func(b *browser)) *browser {
+func open(t *testing.T, w window, scripts bool, serve func(b *browser)) *browser {
 	t.Helper()
 	chromium := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -65,10 +65,10 @@ func open(t *testing.T, l window, scripts bool, serve func(b *browser)) *browser
 	if err != nil {
 		t.Log("axe-core is missing, so it checks no page: run npm ci")
 	}
-	b := &browser{t: t, mails: t.TempDir(), windowName: l.name, axe: string(axe), scripts: scripts}
+	b := &browser{t: t, mails: t.TempDir(), windowName: w.name, axe: string(axe), scripts: scripts}
 	serve(b)
 	flags := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium), chromedp.NoSandbox,
-		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(int(l.width), 900))
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(int(w.width), 900))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), flags...)
 	t.Cleanup(stop)
 	ctx, stop = chromedp.NewContext(ctx)
@@ -79,8 +79,8 @@ func open(t *testing.T, l window, scripts bool, serve func(b *browser)) *browser
 	// the directory.
 	t.Cleanup(func() { _ = chromedp.Cancel(b.ctx) })
 	b.run("opening the window",
-		emulation.SetDeviceMetricsOverride(l.width, 900, 1, l.width < 600),
-		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: l.scheme}}),
+		emulation.SetDeviceMetricsOverride(w.width, 900, 1, w.width < 600),
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: w.scheme}}),
 		emulation.SetScriptExecutionDisabled(!scripts))
 	return b
 }
@@ -137,13 +137,13 @@ func (b *browser) until(what, expression, want string) {
 		}
 	}
 	b.run("reading the page", chromedp.Evaluate(`document.body.innerText`, &text))
-	b.t.Fatalf("%s: %q, want %q:\n%s", what, got, want, text)
+	b.t.Fatalf("%s: got %q, want %q, on this page:\n%s", what, got, want, text)
 }
 
 // onPage waits for a page with this heading, checks that it contains words, and calls checkPage.
 func (b *browser) onPage(heading string, words ...string) {
 	b.t.Helper()
-	b.until("heading", `document.querySelector("h1")?.textContent ?? ""`, heading)
+	b.until("waiting for the heading", `document.querySelector("h1")?.textContent ?? ""`, heading)
 	var text string
 	b.run("reading the page", chromedp.Evaluate(`document.body.innerText`, &text))
 	for _, word := range words {
@@ -174,7 +174,7 @@ func (b *browser) checkPage(heading string) {
 	}
 	if dir := os.Getenv("SCREENSHOTS"); dir != "" {
 		var png []byte
-		b.run("screenshot", chromedp.FullScreenshot(&png, 100))
+		b.run("taking a screenshot", chromedp.FullScreenshot(&png, 100))
 		b.shots++
 		name := fmt.Sprintf("%s-%02d-%s.png", b.windowName, b.shots, regexp.MustCompile(`\W+`).ReplaceAllString(heading, "-"))
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), png, 0o600)); err != nil {
@@ -187,7 +187,7 @@ func (b *browser) checkWithAxe(heading string) {
 	b.t.Helper()
 	var found string
 	await := func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
-	b.run("axe", emulation.SetScriptExecutionDisabled(false), chromedp.Evaluate(b.axe+"; 0", nil), chromedp.Evaluate(
+	b.run("running axe-core", emulation.SetScriptExecutionDisabled(false), chromedp.Evaluate(b.axe+"; 0", nil), chromedp.Evaluate(
 		`axe.run().then(r => JSON.stringify(r.violations.map(v => [v.id, v.help, v.nodes.map(n => n.html)])))`, &found, await),
 		emulation.SetScriptExecutionDisabled(!b.scripts))
 	var violations []json.RawMessage
@@ -227,7 +227,7 @@ func (b *browser) wantProblem(field, text string) {
 		`(() => { const i = document.getElementById(%q); const p = document.getElementById(i.getAttribute("aria-describedby"));
 		return i.getAttribute("aria-invalid") + " " + p.getAttribute("role") + " " + p.textContent.trim() })()`, field), &got))
 	if want := "true alert " + text; !strings.HasPrefix(got, want) {
-		b.t.Errorf("%s: %q, want %q", field, got, want)
+		b.t.Errorf("the problem at %s is %q, want %q", field, got, want)
 	}
 }
 
@@ -238,7 +238,7 @@ func (b *browser) tabTo(name string) {
 	for range 60 {
 		b.keys(kb.Tab)
 		var at, outline string
-		b.run("focus", chromedp.Evaluate(`(e => e.id || e.textContent.trim())(document.activeElement)`, &at),
+		b.run("reading the focus", chromedp.Evaluate(`(e => e.id || e.textContent.trim())(document.activeElement)`, &at),
 			chromedp.Evaluate(`getComputedStyle(document.activeElement).outlineStyle`, &outline))
 		if at == name {
 			if outline == "none" {

@@ -47,7 +47,7 @@ func (b *browser) link(to string) string {
 			b.read = append(b.read, file)
 			text, err := os.ReadFile(file)
 			if err != nil || !strings.HasPrefix(string(text), "To: "+to+"\nSubject: ") {
-				b.t.Fatalf("%v, %s; want one to %s", err, text, to)
+				b.t.Fatalf("got the mail %s, %v; want one to %s", text, err, to)
 			}
 			return strings.TrimSpace(regexp.MustCompile(`(?m)^http\S+$`).FindString(string(text)))
 		}
@@ -120,9 +120,9 @@ func (b *browser) signOut() {
 
 // TestFlows uses every page of the site, with wrong input in every form, in every kind of window.
 func TestFlows(t *testing.T) {
-	for _, l := range windows {
-		t.Run(l.name, func(t *testing.T) {
-			b := open(t, l, false, webapp)
+	for _, w := range windows {
+		t.Run(w.name, func(t *testing.T) {
+			b := open(t, w, false, webapp)
 			b.visit("/")
 			b.onPage("Welcome")
 			b.testSignUp()
@@ -178,7 +178,7 @@ func (b *browser) testSignIn() {
 	b.submit("/signin", "identifier", "ANN", "password", password)
 	b.onPage("Your account", "ann")
 	var number string
-	b.run("reading the number", chromedp.Evaluate(`[...document.querySelectorAll("dt")].find(d => d.textContent === "Customer number").nextElementSibling.textContent`, &number))
+	b.run("reading the customer number", chromedp.Evaluate(`[...document.querySelectorAll("dt")].find(d => d.textContent === "Customer number").nextElementSibling.textContent`, &number))
 	b.signOut()
 	b.visit("/signin")
 	b.submit("/signin", "identifier", number, "password", password)
@@ -200,7 +200,7 @@ func (b *browser) testEdit() {
 	b.submit("/account/edit", "job", "baker")
 	b.onPage("Your account", "baker")
 	b.visit("/account/edit")
-	b.run("an old page", chromedp.SetAttributeValue("[name=rev]", "value", stale, chromedp.ByQuery))
+	b.run("restoring the old revision", chromedp.SetAttributeValue("[name=rev]", "value", stale, chromedp.ByQuery))
 	b.submit("/account/edit", "job", "smith")
 	b.onPage("Change your account", "This was changed in the meantime", "baker")
 	b.submit("/account/edit")
@@ -264,13 +264,13 @@ func (b *browser) testDevices() {
 	b.t.Helper()
 	b.visit("/account/devices")
 	b.onPage("Devices", "this one")
-	b.follow("everywhere", chromedp.Click(`form:has([name=all]) button`, chromedp.ByQuery))
+	b.follow("signing out everywhere", chromedp.Click(`form:has([name=all]) button`, chromedp.ByQuery))
 	b.onPage("Sign in", "You are signed out everywhere.")
 	b.visit("/account/devices")
 	b.onPage("Sign in")
 	b.submit("/signin", "identifier", "ann", "password", password)
 	b.onPage("Devices", "this one")
-	b.follow("this one", chromedp.Click(`.devices button`, chromedp.ByQuery))
+	b.follow("signing out this device", chromedp.Click(`.devices button`, chromedp.ByQuery))
 	b.onPage("Sign in")
 	b.visit("/admin")
 	b.onPage("Sign in")
@@ -283,9 +283,9 @@ func (b *browser) testAdministration() {
 	b.onPage("All accounts", "ann", "root", "root@example.com")
 	b.submit("/admin", "q", "ann@example.org")
 	b.onPage("All accounts", "ann@example.org")
-	b.follow("disabling", chromedp.Click(`button[value=disable]`, chromedp.ByQuery))
+	b.follow("disabling the account", chromedp.Click(`button[value=disable]`, chromedp.ByQuery))
 	b.onPage("All accounts", "The account is disabled.", "Enable")
-	b.follow("enabling", chromedp.Click(`button[value=enable]`, chromedp.ByQuery))
+	b.follow("enabling the account", chromedp.Click(`button[value=enable]`, chromedp.ByQuery))
 	b.onPage("All accounts", "The account may sign in again.")
 	b.submit("/admin", "q", "nobody")
 	b.onPage("All accounts", "No accounts.")

@@ -200,7 +200,7 @@ func TestExpress(t *testing.T) {
 	other.post("/login", []string{"identifier", "nobody", "password", password1}, 401, "No account has this")
 	a = other.post("/login", []string{"identifier", "BOB@example.com", "password", password1}, 303)
 	if c := a.header.Get("Set-Cookie"); !strings.Contains(c, "HttpOnly") || !strings.Contains(c, "SameSite=Lax") || !strings.Contains(c, "Path=/") || strings.Contains(c, "Secure") {
-		t.Errorf("wrong cookie: %s", c)
+		t.Errorf("got the cookie %s, want HttpOnly, SameSite=Lax and Path=/, and no Secure", c)
 	}
 	other.get("/", 200, "Hello, Bob")
 
@@ -277,7 +277,7 @@ func TestExpressElsewhere(t *testing.T) {
 	v := startExample(t, "USERDB_URL="+s.url, "USERDB_KEY="+key, "SITE=https://example.com").visitor()
 	a := v.post("/signup", v.signUpForm("Bob", "bob@example.com", password1), 303)
 	if c := a.header.Get("Set-Cookie"); !strings.HasPrefix(c, "__Host-session=") || !strings.Contains(c, "Secure") {
-		t.Errorf("wrong cookie: %s", c)
+		t.Errorf("got the cookie %s, want Secure and the name __Host-session", c)
 	}
 
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections and never responds

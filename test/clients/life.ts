@@ -54,7 +54,7 @@ async function noContent(request: Promise<Answer<unknown>>) {
 /** refused checks that a request failed, checks the shape of the problem, and returns it. */
 async function refused(status: number, code: Problem['code'], request: Promise<Answer<unknown>>): Promise<Problem> {
   const { error, response } = await request
-  assert(error, `no problem, but ${response.status}`)
+  assert(error, `got status ${response.status}, want a problem`)
   assert.deepEqual([response.status, error.status, error.code], [status, status, code])
   assert.equal(error.type, `urn:userdb:error:${code}`)
   assert.equal(response.headers.get('Content-Type'), 'application/problem+json')
