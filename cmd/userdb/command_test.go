@@ -217,7 +217,7 @@ func FuzzParse(f *testing.F) {
 		args := strings.Split(line, "\n")
 		s, err := parseLine(args...)
 		if err != nil && userdb.CodeOf(err) != userdb.CodeUsage {
-			t.Errorf("parse(%q) fails with %T: %v", args, err, err)
+			t.Errorf("parse(%q): got %v of type %T, want a usage error", args, err, err)
 		}
 		if err != nil && controlsTerminal(oneLine(message(err))) {
 			t.Errorf("parse(%q): the message is not one line: %q", args, oneLine(message(err)))

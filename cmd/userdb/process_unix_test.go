@@ -90,7 +90,7 @@ func TestInterrupt(t *testing.T) {
 		got = interrupt(t, "memory:", sig, "recordkey escape --batch --json", func(in io.Writer, out io.Reader) {
 			io.WriteString(in, "\"a b\"\n")
 			if line, err := bufio.NewReader(out).ReadString('\n'); line != "{\"result\":\"a+_b\"}\n" {
-				t.Errorf("the first answer is %q, %v", line, err)
+				t.Errorf("the first answer is %q, %v; want the escaped text as JSON", line, err)
 			}
 		})
 		if got != (result{130, "", want}) {

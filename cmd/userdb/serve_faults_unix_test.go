@@ -199,14 +199,14 @@ func TestServeStoreAway(t *testing.T) {
 	create := func(name string) int {
 		status, _, err := s.ask(key, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`"}}`)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("creating %s: %v", name, err)
 		}
 		return status
 	}
 	status := func(path string) int {
 		status, _, err := s.ask(key, "GET", path, "")
 		if err != nil {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("asking for %s: %v", path, err)
 		}
 		return status
 	}

@@ -51,7 +51,7 @@ func TestTable(t *testing.T) {
 		text := runWithWidth(t, width, args...)
 		for line := range strings.Lines(text) {
 			if line = strings.TrimSuffix(line, "\n"); uniseg.StringWidth(line) > width || strings.HasSuffix(line, " ") {
-				t.Errorf("wider than %d, or with space at its end: %q", width, line)
+				t.Errorf("a line is wider than %d, or has a space at its end: %q", width, line)
 			}
 		}
 		all.WriteString("$ userdb " + strings.Join(args, " ") + "\n" + text + "\n")

@@ -169,7 +169,7 @@ func TestImportInterruptedAndResumed(t *testing.T) {
 	}
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := cmd.Wait(); exitCode(err) != 130 || errs.String() != "100 lines done; --resume continues from there\nuserdb: interrupted\n" {
-		t.Fatalf("interrupted: exit %d, %s", exitCode(err), errs)
+		t.Fatalf("interrupted: got exit code %d and %s; want 130, and that 100 lines are done", exitCode(err), errs)
 	}
 	if err := os.Remove(filepath.Join(dir, "users.jsonl")); err != nil {
 		t.Fatal(err)

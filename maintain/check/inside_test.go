@@ -38,7 +38,7 @@ func TestCodes(t *testing.T) {
 			remedy = needsDecision
 		}
 		if words[2] != string(rune('0'+c.invariant)) || remedy != c.remedy {
-			t.Errorf("doc.go says %q, the code is %+v", line, c)
+			t.Errorf("doc.go has the line %q, but the code has the invariant and the remedy %+v", line, c)
 		}
 	}
 	if !slices.Equal(documented, slices.Sorted(maps.Keys(codes))) {

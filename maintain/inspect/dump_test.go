@@ -99,7 +99,7 @@ func TestDumpStream(t *testing.T) {
 	}
 	got := s.dump(t, inspect.Options{Pattern: "long"})
 	if !strings.HasPrefix(got, "long  stream, 120\n") || !strings.HasSuffix(got, "    2-100  n=x\n    … 20 more\n") {
-		t.Errorf("got\n%s", got)
+		t.Errorf("got\n%s\nwant 100 of the 120 elements, and how many more there are", got)
 	}
 }
 

@@ -367,7 +367,7 @@ func TestApplyCollisions(t *testing.T) {
 				t.Errorf("%s: apply of an old plan: got %v, want ErrCollision", tt.name, err)
 			}
 			if after := s.allRecords(t); !maps.Equal(before, after) {
-				t.Errorf("%s: records changed", tt.name)
+				t.Errorf("%s: the refused change wrote something", tt.name)
 			}
 			testdb.Same(t, tt.name, s.Check(t, check.Options{}), nil)
 		}

@@ -216,7 +216,7 @@ func TestOtherFormRemovesValues(t *testing.T) {
 			t.Errorf("setting a password: got %v, want ErrSchemaMismatch", err)
 		}
 		if got := s.allRecords(t); !maps.Equal(before, got) {
-			t.Error("something was written")
+			t.Error("the refused changes wrote something")
 		}
 		if _, err := user.Update(s.Ctx, hints.UID("v").Of("user"), func(e *userdb.Entry) error { e.Drop("email"); return nil }); err != nil {
 			t.Errorf("removing an address: %v", err)
@@ -270,7 +270,7 @@ func TestCheckOtherForm(t *testing.T) {
 			testdb.Same(t, "reported", found, []string{"form_other user/uid:a0", "form_other user/uid:b0", "form_other user/uid:u", "form_other user/uid:u"})
 		}
 		if got := s.allRecords(t); !maps.Equal(before, got) {
-			t.Error("something was written")
+			t.Error("the checks wrote something")
 		}
 	})
 }
@@ -306,7 +306,7 @@ func TestOtherFormOnCluster(t *testing.T) {
 	testdb.Skip(time.Minute)
 	testdb.Same(t, "applied: check", s.Check(t, check.Options{}), nil)
 	if lost := s.notFound(t, s.DB, s.DB.Schema(), people); len(lost) > 0 {
-		t.Errorf("not found: %q", lost)
+		t.Errorf("after the change, these are not found: %q", lost)
 	}
 	if _, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new", Facets: schema.Texts("email", "bob3@strasse.de.")}); !errors.Is(err, userdb.ErrDuplicate) {
 		t.Errorf("a value that another entry has: got %v, want ErrDuplicate", err)
@@ -347,7 +347,7 @@ func TestOtherFormInterrupted(t *testing.T) {
 			if complete = err == nil; !complete {
 				_, err = s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new", Facets: schema.Texts("email", "bob0@strasse.de")})
 				if !errors.Is(err, userdb.ErrSchemaMismatch) && !errors.Is(err, userdb.ErrDuplicate) {
-					t.Errorf("after %d commands, a writer: %v", commands, err)
+					t.Errorf("a writer, when the change stopped after %d commands: got %v, want ErrSchemaMismatch or ErrDuplicate", commands, err)
 				}
 				if _, err := s.apply(s.Ctx, sch); err != nil {
 					t.Fatalf("after %d commands: %v", commands, err)

@@ -128,7 +128,7 @@ func TestMoving(t *testing.T) {
 		s.requireUnchanged(t, all, "user/uid:46f9de89c9c5", "user/uid:bd897df88169")
 		for _, name := range []string{"BOB", "just a. user", "JUST  A. USER"} {
 			if _, err := s.Type(t, "user").Find(s.Ctx, hints.Field("name", name).Of("user")); err != nil {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("finding %s: %v", name, err)
 			}
 		}
 	})
@@ -152,7 +152,7 @@ func (s *site) loginAll(t *testing.T, all []original, oneIn int) {
 			continue
 		}
 		if e, err := user.Login(s.Ctx, identifier, o.clear, userdb.Attempt{}); err != nil || s.Key(e.Key().In(recordkey.Namespace{}).String()) != s.Key(o.key) {
-			t.Errorf("%s: logging in as %q: %v, %v", o.key, identifier, e.Key(), err)
+			t.Errorf("logging in as %q: got %v, %v; want %s", identifier, e.Key(), err, o.key)
 		}
 		if n%20 != 0 || len(o.clear) == 72 {
 			continue // a refusal takes as long as a login
@@ -179,7 +179,7 @@ func (s *site) requireUnchanged(t *testing.T, all []original, except ...string) 
 		for field, wire := range o.fields {
 			rehashed := field == "password" && len(except) > 0
 			if got, is := fields[field]; (!is || got != wire) && fields["~lost:"+field] != wire && !rehashed {
-				t.Errorf("%s %s is %q, was %q", o.key, field, got, wire)
+				t.Errorf("the field %s of %s is %q, want %q as before", field, o.key, got, wire)
 			}
 		}
 		for field := range fields {

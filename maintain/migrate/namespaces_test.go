@@ -141,7 +141,7 @@ func TestCopyAndDropNamespace(t *testing.T) {
 				t.Errorf("%s: the copy is\n%q\nwant\n%q", path, copied, source)
 			}
 			if ttl := s.Raw.TTL(s.Ctx, to.String()+"~/session").Val(); ttl <= 0 {
-				t.Errorf("%s: the copy's time to live is %v", path, ttl)
+				t.Errorf("%s: the time to live of the copied sessions is %v, want more than 0", path, ttl)
 			}
 			copied := newSite(&testdb.Site{Ctx: s.Ctx, Raw: s.Raw, DB: testdb.Must(s.DB.In(to))})
 			testdb.Same(t, path+": the copy", copied.Check(t, check.Options{}), nil)
@@ -151,12 +151,12 @@ func TestCopyAndDropNamespace(t *testing.T) {
 
 			n, err = migrate.DropNamespace(s.Ctx, s.DB, to)
 			if err != nil || n != int64(len(source)) || !maps.Equal(s.allRecords(t), before) {
-				t.Errorf("%s: dropping the copy: dropped %d records of %d, or others changed; error %v", path, n, len(source), err)
+				t.Errorf("%s: dropping the copy: dropped %d records, want %d and no other; error %v", path, n, len(source), err)
 			}
 			outside := maps.Clone(before)
 			maps.DeleteFunc(outside, func(k, _ string) bool { return strings.HasPrefix(k, from.String()) })
 			if n, err = migrate.DropNamespace(s.Ctx, s.DB, from); err != nil || n != int64(len(source)) || !maps.Equal(s.allRecords(t), outside) {
-				t.Errorf("%s: dropping the source: dropped %d records of %d, %v; left %q", path, n, len(source), err, s.allRecords(t))
+				t.Errorf("%s: dropping the source: dropped %d records, want %d and no other; error %v; left %q", path, n, len(source), err, s.allRecords(t))
 			}
 		}
 	})
@@ -213,7 +213,7 @@ func TestDropInterrupted(t *testing.T) {
 				_, err := users.Find(s.Ctx, hints.UID(uid))
 				_, byMail := users.Find(s.Ctx, hints.Field("email", uid+"@x.org"))
 				if err == nil && byMail != nil {
-					t.Errorf("stopped after %d commands: %s exists, but finding it by its address: %v", n, uid, byMail)
+					t.Errorf("stopped after %d commands: %s exists, but its address does not find it: %v", n, uid, byMail)
 				}
 			}
 		}
@@ -244,16 +244,16 @@ func TestNamespaceErrors(t *testing.T) {
 		}
 	}
 	if _, err := migrate.DropNamespace(s.Ctx, s.DB, recordkey.Namespace{}); !errors.Is(err, migrate.ErrNamespace) {
-		t.Errorf("drop of the whole store: got %v, want ErrNamespace", err)
+		t.Errorf("dropping the whole store: got %v, want ErrNamespace", err)
 	}
 	if n, err := migrate.DropNamespace(s.Ctx, s.DB, testdb.Space(t, "nobody")); n != 0 || err != nil {
-		t.Errorf("drop of an empty namespace: dropped %d records, %v", n, err)
+		t.Errorf("dropping an empty namespace: dropped %d records, %v; want none and no error", n, err)
 	}
 	if n, err := migrate.CountNamespace(s.Ctx, s.DB, testdb.Space(t, "a")); err != nil || n != int64(len(withPrefix(before, "~a/"))) {
 		t.Errorf("count: got %d, %v; want %d", n, err, len(withPrefix(before, "~a/")))
 	}
 	if !maps.Equal(before, s.allRecords(t)) {
-		t.Error("something was written")
+		t.Error("the operations that were refused or found nothing have changed records")
 	}
 }
 

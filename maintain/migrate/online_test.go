@@ -117,7 +117,7 @@ func TestRollBack(t *testing.T) {
 				stored := testdb.Must(migrate.StoredSchema(s.Ctx, old)).Types["user"]
 				state := s.Raw.HGetAll(s.Ctx, s.Key("~/schema/user")).Val()
 				if stored.Building == nil {
-					t.Errorf("the addition is not stored as being built: %v", state)
+					t.Errorf("the stored schema does not say that an addition is being built: %v", state)
 				}
 				// This simulates a program that wrote just before.
 				s.Do(t, "HSET", "user/uid:u2", "nick", "nu1")
@@ -131,7 +131,7 @@ func TestRollBack(t *testing.T) {
 			t.Errorf("the stored schema differs after the rollback: %s, %+v", words, stored)
 		}
 		if _, err := user.Create(s.Ctx, userdb.NewEntry{UID: "later", Facets: schema.Texts("name", "Later")}); err != nil {
-			t.Errorf("a writer afterwards: %v", err)
+			t.Errorf("a writer after the rollback: %v", err)
 		}
 		s.DB = old
 		got := slices.DeleteFunc(s.Check(t, check.Options{}), func(p string) bool { return p == "field_missing user/uid:later" })
@@ -231,7 +231,7 @@ func TestRetired(t *testing.T) {
 		again := userSchema(schema.FoldCasefold, field("nick", secondary))
 		testdb.Must(s.apply(s.Ctx, again))
 		if got := stored().Retired; len(got) > 0 {
-			t.Errorf("retired after it was brought back: %q", got)
+			t.Errorf("the fields were added again, but these are still retired: %q", got)
 		}
 		s.DB = s.withSchema(t, again)
 		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "v", Facets: schema.Texts("nick", "NU1")})
@@ -325,7 +325,7 @@ func TestStoppingChangeOfIndexes(t *testing.T) {
 					}
 				}
 			}); err != nil || asked == 0 {
-				t.Fatalf("%s: %v, asked %d times", name, err, asked)
+				t.Fatalf("%s: applying: got %v after %d queries, want no error and at least one query", name, err, asked)
 			}
 		}
 	})
@@ -354,7 +354,7 @@ func TestRollBackIndex(t *testing.T) {
 			}
 		})
 		if err == nil || asked == 0 {
-			t.Errorf("applying: %v, asked %d times", err, asked)
+			t.Errorf("applying: got %v after %d queries, want an error and at least one query", err, asked)
 		}
 	})
 }

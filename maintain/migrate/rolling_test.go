@@ -328,14 +328,14 @@ func checkResult(t *testing.T, url string) {
 	db := testdb.Must(userdb.Open(t.Context(), url, userdb.Options{Schema: schemaVersion(2)}))
 	defer db.Close()
 	if stored := testdb.Must(migrate.StoredSchema(t.Context(), db)).Types["user"]; stored.Building != nil {
-		t.Errorf("still being built: %+v", stored.Building)
+		t.Errorf("by the stored schema, an addition is still being built: %+v", stored.Building)
 	}
 	// Repair what killed programs leave on a cluster.
 	repair := check.Options{Repair: strings.HasPrefix(url, "redis+cluster:")}
 	for range 2 {
 		for p, err := range check.Run(t.Context(), db, repair) {
 			if err != nil || p.Severity == check.SeverityError && !repair.Repair {
-				t.Errorf("check: %v, %v", p, err)
+				t.Errorf("a check found %v, error %v; want no problem", p, err)
 			}
 		}
 		repair.Repair = false

@@ -52,7 +52,7 @@ func TestImportSchemaChange(t *testing.T) {
 		s.DB = testdb.Must(s.DB.With(to))
 		for _, p := range s.Check(t, check.Options{}) {
 			if !strings.HasPrefix(p, "field_missing ") {
-				t.Error(p)
+				t.Errorf("a check found %s, want only missing fields", p)
 			}
 		}
 		n, err := s.Type(t, "user").Count(s.Ctx, userdb.Query{Where: schema.Texts("job", "Job 3")})

@@ -249,13 +249,13 @@ func TestScannerRandom(t *testing.T) {
 		}
 		if s.err != nil {
 			if !strings.Contains(s.err.Error(), "twice") {
-				t.Fatalf("%s: %v", raw, s.err)
+				t.Fatalf("%s: got %v, want none, or that a name appears twice", raw, s.err)
 			}
 			twice++
 			continue
 		}
 		if !maps.EqualFunc(got, want, func(a string, b json.RawMessage) bool { return a == string(b) }) {
-			t.Fatalf("%s has %q, want %q", raw, got, want)
+			t.Fatalf("the scanner found the members %q in %s, want %q", got, raw, want)
 		}
 	}
 	if valid < 1000 || twice < 100 || twice > valid/2 {

@@ -253,7 +253,7 @@ func TestExpress(t *testing.T) {
 		return err != nil || waits.status == 429
 	})
 	if err != nil || waits.header.Get("Retry-After") == "" || !strings.Contains(waits.text, "Please wait") {
-		t.Errorf("wrong response when throttled: %v, %v", waits, err)
+		t.Errorf("too many wrong passwords: got %v, %v; want Retry-After and a text that asks to wait", waits, err)
 	}
 
 	// While the service is unavailable people are told so, and afterwards they are still signed in.

@@ -88,7 +88,7 @@ func TestShardOrder(t *testing.T) {
 		}
 		for i, m := range before {
 			if after[i].mark != m.mark || i > 0 && m.mark <= before[i-1].mark {
-				t.Errorf("shard %d: mark %d before, %d after", i, m.mark, after[i].mark)
+				t.Errorf("shard %d: got the mark %d after the failover, want %d as before, and greater than the mark of the shard before", i, after[i].mark, m.mark)
 			}
 			key := strconv.Itoa(m.mark)
 			if got, want := after[i].addr, c.Master(key).Addr(); got != want {

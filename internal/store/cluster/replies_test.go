@@ -309,7 +309,7 @@ func TestScriptsInOpenSlot(t *testing.T) {
 		slot := c.OpenSlot(m.Key.String())
 		stageRecord() // as after a lost answer
 		if after := e.client.Dump(ctx, store.PreparedKey(m.Key, a.rev)).Val(); after != before {
-			t.Errorf("%s: staged twice, the record differs", kind)
+			t.Errorf("%s: the record that was staged twice differs from the one that was staged once", kind)
 		}
 		slot.Finish()
 		complete := func() {

@@ -45,7 +45,7 @@ func TestQuoted(t *testing.T) {
 		"x" + long:    `"x` + strings.TrimSuffix(long, "é") + `"…`,
 	} {
 		if got := Quoted(text); got != want {
-			t.Errorf("%q: %s, want %s", text, got, want)
+			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
 	}
 }
