@@ -59,6 +59,7 @@ func (s *serviceProcess) beginImport(key, query string) (body *io.PipeWriter, an
 	return w, answer
 }
 
+// userLines returns lines of an import, one for each user number n with from ≤ n < to.
 func userLines(from, to int) string {
 	var b strings.Builder
 	for i := from; i < to; i++ {

@@ -133,8 +133,8 @@ type importRun struct {
 	size    int64       // of the input in bytes; 0 if unknown
 	state   string      // the path of the state file; "" if no state is kept
 	bar     *progress
-	last    transfer.ImportState
-	saved   int64 // lines that the state file counts
+	last    transfer.ImportState // the progress reported last
+	saved   int64                // lines that the state file counts
 	rejects rejectFile
 }
 

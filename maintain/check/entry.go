@@ -313,6 +313,7 @@ func (c *checker) missingClaims(ctx context.Context, r store.Record) (srks []rec
 		case contested || srvs[i].Exists && store.Owner(srvs[i].Wire) == records.Relative(r.Key):
 			continue
 		}
+		// This removes a record of another Redis type, which would prevent the claim.
 		if err := c.applyStep(ctx, store.Remove{Key: srk.String(), Kind: "string"}); err != nil {
 			return nil, false, err
 		}

@@ -156,7 +156,8 @@ type finding struct {
 	step   store.RepairStep // for fixFirst and fixRecord; nil if a person must decide
 }
 
-// digest identifies the problem across checks.
+// digest identifies the problem across checks. It leaves out seen, which other changes of the same
+// entries also alter.
 func (f finding) digest() uint64 { return records.Digest(f.Code, f.Key) }
 
 type findings []finding
