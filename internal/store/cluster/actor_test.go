@@ -56,8 +56,8 @@ type actor struct {
 	threads  map[string]*thread // its other goroutines, by number
 	pauses   int
 	verb     string // the verb that is running
-	revs     int
-	commitOK bool // for mutants: a commit of the running attempt returned ok
+	revs     int    // number of attempts that have begun; each has a rev of its own
+	commitOK bool   // for mutants: a commit of the running attempt returned ok
 	results  []error
 }
 

@@ -31,12 +31,14 @@ type explorer struct {
 	maxStates   int     // maximum number of states to visit
 	behaviour   *behaviour
 	memo        *memo
-	seen        map[uint64]uint8 // budgets used to reach a state, by the state's digest
-	judged      map[uint64]bool  // digests of records that break no invariant
-	todo        [][]state        // states to continue from, by budgets used
-	states      int              // number of states reached
-	ends        int              // number of runs that have ended
-	timedOut    int              // number of runs that ended with an actor whose time was over
+	// seen holds the budgets with which a state was reached, by the state's digest. Each pair of
+	// numbers of preemptions and faults has a bit; there is at most one fault.
+	seen     map[uint64]uint8
+	judged   map[uint64]bool // digests of records that break no invariant
+	todo     [][]state       // states to continue from, by budgets used
+	states   int             // number of states reached
+	ends     int             // number of runs that have ended
+	timedOut int             // number of runs that ended with an actor whose time was over
 }
 
 // A state holds the records, the actors and the budgets of a run after some steps.
@@ -212,7 +214,7 @@ func (x *explorer) step(m *state, r *actorState, c choice) {
 		h.reply, reply = 0, nil
 	}
 	next := x.behaviour.advance(x.memo, r.at, h, reply)
-	if next.revs > r.at.revs {
+	if next.revs > r.at.revs { // another attempt has begun
 		r.commitOK = false
 	}
 	r.at = next

@@ -95,7 +95,8 @@ func historyScenarios() []scenario {
 	return all
 }
 
-// linesOfA returns the history lines of A as a reader sees them, without marks.
+// linesOfA returns the history lines of A as a reader sees them: each only once, and without the
+// mark by which a command that is sent again recognizes its line.
 func (s *simulation) linesOfA() (lines []string) {
 	if c := s.world.at(historyOfA); c != nil {
 		lines = strings.Split(c.text, "\n")
@@ -178,7 +179,7 @@ func (x *explorer) lineLimits(m state, r actorState, i, j int) (least, most int)
 		if x.sim.world.at(tokensOfA).field("h9") != nil || strings.Contains(mark, "h9 ") {
 			most = 1
 		}
-	case "tag": // if two verbs add the same tag, one changes something
+	case "tag": // if two verbs add the same tag, only one changes something
 		if x.sim.world.at("user/uid:A/tags").field("red") != nil {
 			most = 1
 		}

@@ -203,7 +203,8 @@ const maxFinders = 4
 // uids lists the UIDs that scenarios use.
 var uids = []string{"A", "P", "Q", "R"}
 
-// A lookupAnswer is the answer to a lookup: a UID, or "" for none.
+// A lookupAnswer is the answer to a lookup: a UID, or "" for none. It is an error because that is
+// all that a verb can return.
 type lookupAnswer string
 
 func (s lookupAnswer) Error() string { return "shown: " + string(s) }

@@ -17,14 +17,14 @@ import (
 // each command does to the records at its keys. So a command runs only once in each situation,
 // whatever other records there are.
 type memo struct {
-	world       *world
-	keys        map[string]int
-	names       []string
-	cells       map[string]uint32
-	records     []*cell // by number; 0 is no record
-	texts       map[string]uint32
-	replies     map[string]uint32
-	replyValues []any // by number
+	world       *world            // runs commands that are not known yet
+	keys        map[string]int    // numbers of keys
+	names       []string          // keys by number
+	cells       map[string]uint32 // numbers of records, by their texts
+	records     []*cell           // by number; 0 is no record
+	texts       map[string]uint32 // numbers of the texts of commands
+	replies     map[string]uint32 // numbers of replies, by their texts
+	replyValues []any             // by number
 	effects     map[situation]effect
 }
 
@@ -33,20 +33,20 @@ const maxKeys = 3
 
 // A situation is a command together with the records at its keys.
 type situation struct {
-	text   uint32
-	now    int64
+	text   uint32          // the number of the command's text
+	now    int64           // the time
 	at     [maxKeys]uint32 // the records at its keys
-	refuse int             // world.refuse
+	refuse int             // which writes are refused, as in world.refuse
 }
 
 // An effect is what a command does in a situation.
 type effect struct {
-	reply     uint32
-	cells     [maxKeys]uint32
-	now       int64
-	committed bool // an entry's rev changed
-	ok        bool // a commit returned ok
-	refused   bool // a write of the script was refused
+	reply     uint32          // the number of the reply
+	cells     [maxKeys]uint32 // the records at its keys afterwards
+	now       int64           // the time afterwards
+	committed bool            // an entry's rev changed
+	ok        bool            // a commit returned ok
+	refused   bool            // a write of the script was refused
 }
 
 func newMemo(w *world) *memo {
@@ -189,6 +189,7 @@ func (st *memo) compute(w numberedRequest, d situation) effect {
 	return e
 }
 
+// rev returns the field ~rev of the entry under the first key of a command, or "" if there is none.
 func (st *memo) rev(w numberedRequest) string {
 	rev, _ := st.world.at(st.names[w.keys[0]]).field(store.FieldRev).(string)
 	return rev
@@ -259,14 +260,14 @@ type node struct {
 	actor    int
 	requests []numberedRequest
 	verb     string
-	done     int // verbs that have ended
-	revs     int
+	done     int      // number of verbs that have ended
+	revs     int      // number of attempts that have begun
 	errs     []error  // results of the verbs that have ended
 	timedOut bool     // its time is over
 	before   *node    // the node before this one
 	answer   delivery // the answer that led here from the node before
 	next     map[deliveryKey]*node
-	live     *actor
+	live     *actor // an actor that waits here, or nil
 }
 
 // A numberedRequest is a request with numbers for its text and keys.
