@@ -51,8 +51,8 @@ func TestInterleavings(t *testing.T) {
 
 // TestRefusals runs the engine on nodes that refuse a command, because its slot is on another node
 // or is being migrated. They may also refuse one write of a script, or one command in all scripts
-// from then on. Or a replica that lacks a write takes over. If a verb returns an error that says
-// that a change was not made, that must be true.
+// from then on. As another fault, a replica that lacks a write takes over. If a verb returns an
+// error that says that a change was not made, that must be true.
 func TestRefusals(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -124,8 +124,8 @@ func withoutElsewhere(_ *actor, args []string) ([]string, any) {
 	return args, nil
 }
 
-// mutants holds the mutants of the protocol's model, under the names they have there, and those for
-// safeguards that the engine adds.
+// mutants holds the mutants of docs/design/cluster_protocol.py, under the names they have there, and
+// mutants for safeguards that only the engine has.
 var mutants = []mutant{
 	{name: "nosibling: other fields are not checked", finds: "I2", in: []string{"create email=x | create name=x"}, tamper: withoutElsewhere},
 	{name: "settle: claims lose their rev after the commit", finds: "I1", in: []string{"update a->x->a | create email=a", "update a->x | update a->x->a", "bare"}, bareClaims: true},
@@ -337,6 +337,7 @@ func (w *walk) verb() verb {
 	return create(uid, words, []string{"red", "blue"}[:w.rnd.IntN(3)]...)
 }
 
+// run makes one random run. It returns the first violation, or "" if there is none.
 func (w *walk) run() string {
 	s := w.sim
 	s.reset(w.start())

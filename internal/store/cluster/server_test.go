@@ -39,8 +39,8 @@ const (
 type cell struct {
 	kind byte // s: string, h: hash, S: set, z: sorted set, x: stream
 	text string
-	hash map[string]string
-	ends int64 // 0: never
+	hash map[string]string // fields; members of a set; times of the lines of a stream
+	ends int64             // in milliseconds; 0: never
 }
 
 // A replyError is an error reply of a server.
@@ -75,6 +75,7 @@ func newWorld(rewrite func(source string) string) *world {
 	return w
 }
 
+// compile compiles the source of a script. It panics if that fails.
 func compile(vm *lua.LState, source string) *lua.LFunction {
 	chunk, err := parse.Parse(strings.NewReader(source), "script")
 	if err != nil {
@@ -118,6 +119,7 @@ func (w *world) eval(sha string, keys, args []string) any {
 	return reply
 }
 
+// list returns texts as a Lua table.
 func list(vm *lua.LState, items []string) *lua.LTable {
 	t := vm.CreateTable(len(items), 0)
 	for _, s := range items {
@@ -188,6 +190,7 @@ func (w *world) forbids(name string) bool { return w.refuse < 0 && writeCommands
 // writeCommands lists the commands of scripts that a server may refuse although it serves reads.
 var writeCommands = []string{"set", "hset", "hdel", "hincrby", "unlink", "expire", "persist", "sadd", "rpush", "sunionstore", "rename", "srem", "xadd", "pexpire"}
 
+// fromLua returns a value of a script as a reply of the server.
 func fromLua(v lua.LValue) any {
 	switch v := v.(type) {
 	case lua.LString:
@@ -240,14 +243,17 @@ func (w *world) at(key string) *cell {
 	return c
 }
 
+// kinds holds the kind of record that a command requires, for commands that require one.
 var kinds = map[string]byte{
 	"get": 's', "hget": 'h', "hmget": 'h', "hset": 'h', "hdel": 'h', "hgetall": 'h', "hkeys": 'h', "hexists": 'h', "hincrby": 'h',
 	"sadd": 'S', "srem": 'S', "smembers": 'S', "sismember": 'S', "smismember": 'S', "scard": 'S', "sscan": 'S', "zadd": 'z', "zrem": 'z',
 }
 
+// A command does what a Redis command does to the record c at key, which is nil if there is none,
+// and returns the reply. args are the arguments after the key.
 type command func(w *world, key string, c *cell, args []string) any
 
-var commands map[string]command
+var commands map[string]command // by name in lower case
 
 func init() {
 	commands = map[string]command{

@@ -118,6 +118,7 @@ func (s *simulation) checkSessions() string {
 	for _, id := range sessions.names() {
 		text, _ := sessions.field(id).(string)
 		words := strings.Split(text, " ")
+		// A session has eight words, of which words[5] is its generation and words[6] its origin.
 		if len(words) != 8 || !e.Live() || !(store.Session{Generation: words[5]}).ValidFor(e) {
 			continue
 		}

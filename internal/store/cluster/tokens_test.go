@@ -118,7 +118,9 @@ func accept(words string) verb {
 	}}
 }
 
-// checkInvitation returns what is wrong after an invitation was accepted, or "".
+// checkInvitation returns what is wrong after an invitation was accepted, or "". Its record must be
+// gone, unless ~tokens says that the invitation has ended. An entry that has a job was created
+// without the invitation.
 func checkInvitation(s *simulation) string {
 	if e, record := s.recordOf("user/uid:P"), s.world.at("~/token/{user/uid:P}"); e.Live() && e.Fields["job"] == "" && record != nil && e.HasToken("h1") == e.HasTokens() {
 		return "tokens: the invitation is left"
@@ -146,7 +148,7 @@ func checkTokens(s *simulation) string {
 	}
 	email, _ := e.field("email").(string)
 	issued, hasValid := good["h9"], len(good) > 0
-	switch {
+	switch { // the facets show which verbs of a scenario succeeded
 	case e.field("job") == "first" && e.field("name") == "second":
 		return "tokens: spent twice"
 	case hasValid && e.field(store.FieldDisabled) != nil:
