@@ -164,6 +164,7 @@ func (a *actor) currentThread() *thread {
 
 func (t *thread) child() *thread { return &thread{t, t.digest} }
 
+// pause waits for its turn instead of sleeping.
 func (a *actor) pause(context.Context, time.Duration) error { return a.ask(&request{text: "pause"}) }
 
 // countPause counts a pause when it ends, and returns an error if the actor's time is over.
@@ -307,6 +308,7 @@ func (s *simulation) do(a *actor, args []string) any {
 	return reply
 }
 
+// setAnswer sets the reply of a command, in the type that the command has for replies.
 func setAnswer(cmd redis.Cmder, reply any) error {
 	if err, is := reply.(replyError); is {
 		cmd.SetErr(err)

@@ -105,6 +105,7 @@ func TestContention(t *testing.T) {
 	}
 }
 
+// contend lets callers create entries at the same time, all with the same values.
 func contend(t *testing.T, callers int, orders []string) {
 	t.Helper()
 	w := newWorld(unchanged)

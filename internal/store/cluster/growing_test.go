@@ -63,11 +63,11 @@ func updateJobAgain(t *change.Type, uid, job string) verb {
 
 // A process that builds the new index must take these steps in the order of rightOrder.
 const (
-	announceStep = "announce "
-	waitStep     = "wait "
-	removeStep   = "remove "
-	fillStep     = "fill "
-	declareStep  = "declare "
+	announceStep = "announce " // store the new schema
+	waitStep     = "wait "     // until no program relies on the old schema
+	removeStep   = "remove "   // remove members that do not belong in the index
+	fillStep     = "fill "     // add the entries that belong in it
+	declareStep  = "declare "  // declare the index complete
 	rightOrder   = announceStep + waitStep + removeStep + fillStep + declareStep
 )
 
@@ -206,7 +206,7 @@ func growingScenarios() []scenario {
 		cells[indexBuilding] = hash("on=1")
 		return cells
 	}
-	same := with(entries(someRev, "A name=n"), storedSchema, hash("fingerprint=f schema=words"))
+	listOfWords := with(entries(someRev, "A name=n"), storedSchema, hash("fingerprint=f schema=words"))
 	one := func(v ...verb) []verb { return v }
 	building := one(grow(rightOrder))
 	return []scenario{
@@ -216,7 +216,7 @@ func growingScenarios() []scenario {
 			name: "3: growing: update under the old schema | under the new one | build", start: start, guarded: true, large: true,
 			actors: [][]verb{sequence(updateJob(older, "A", "baker"), updateJobAgain(older, "A", "baker")), one(updateJob(people, "A", "cook")), building},
 		},
-		{name: "growing: two programs extend the schema", start: same, actors: [][]verb{one(extend("x")), one(extend("y"))}, wins: 2},
+		{name: "growing: two programs extend the schema", start: listOfWords, actors: [][]verb{one(extend("x")), one(extend("y"))}, wins: 2},
 	}
 }
 

@@ -36,6 +36,7 @@ func TestTemporaryRefusal(t *testing.T) {
 	}
 }
 
+// refuse creates an entry on a server that refuses one script the given number of times.
 func refuse(t *testing.T, answer replyError, refused redisx.Script, times int) {
 	t.Helper()
 	count := 0
@@ -143,6 +144,8 @@ func TestUnexpectedReplies(t *testing.T) {
 	}
 }
 
+// oddReply creates an entry and adds a tag, on a server that replies odd to the commands for which
+// is returns true.
 func oddReply(t *testing.T, is func(args []string) bool, odd any) {
 	t.Helper()
 	s := newSimulation(newWorld(unchanged), func(_ *actor, args []string) ([]string, any) {

@@ -124,8 +124,8 @@ func withoutElsewhere(_ *actor, args []string) ([]string, any) {
 	return args, nil
 }
 
-// mutants holds the mutants of docs/design/cluster_protocol.py, under the names they have there, and
-// mutants for safeguards that only the engine has.
+// mutants holds the mutants of docs/design/cluster_protocol.py, under the names they have there,
+// and mutants for safeguards that only the engine has.
 var mutants = []mutant{
 	{name: "nosibling: other fields are not checked", finds: "I2", in: []string{"create email=x | create name=x"}, tamper: withoutElsewhere},
 	{name: "settle: claims lose their rev after the commit", finds: "I1", in: []string{"update a->x->a | create email=a", "update a->x | update a->x->a", "bare"}, bareClaims: true},
