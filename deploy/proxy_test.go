@@ -60,7 +60,8 @@ func TestProxy(t *testing.T) {
 		t.Errorf("the account page with a session of carol: got %d %s, want it for carol", status, body)
 	}
 
-	// A browser names the port in both headers, and nginx must pass it on.
+	// A browser names the port in Host and in Origin. The service compares the two, so nginx must
+	// pass the port on.
 	if status, body, _ := send(t, "POST", front+"/console/signin", "", "", "Host", "accounts.example.com:8443", "Origin", "https://accounts.example.com:8443"); status == http.StatusForbidden {
 		t.Errorf("a form sent to port 8443: got %d %s, want any other status", status, body)
 	}
@@ -76,10 +77,10 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestWholeRequests checks that nginx forwards a request only when it has received all of it, so
-// that slow clients occupy only nginx. The exceptions are imports, which administrators and
-// operators send.
-func TestWholeRequests(t *testing.T) {
+// TestRequestBuffering checks that nginx forwards a request only when it has received all of it, so
+// that slow clients occupy only nginx. Imports are exceptions, because only administrators and
+// operators send them.
+func TestRequestBuffering(t *testing.T) {
 	var unbuffered []string
 	location := ""
 	for line := range strings.Lines(read(t, "nginx.conf")) {
@@ -128,7 +129,7 @@ func uploadToConsole(t *testing.T, front, store string) {
 func startNginx(t *testing.T, services []string, site, key string) string {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // nginx' workers are another user
+	must(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // for nginx, which runs as another user
 	must(t, os.Chmod(dir, 0o755))               //nolint:gosec
 	cert, certKey := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	output(t, nil, "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1",

@@ -43,10 +43,10 @@ func TestLargeImport(t *testing.T) {
 	})
 	t.Run("file", func(t *testing.T) {
 		useFile(t)
-		const most = 16_600 // entries of three records each
-		expect(t, runCommand(nil, "", "import", writeUsers(t, most)), 0, "16600 created", "")
+		const fitting = 16_600 // users, of three records each
+		expect(t, runCommand(nil, "", "import", writeUsers(t, fitting)), 0, "16600 created", "")
 		expect(t, runCommand(nil, "", "check"), 0, "16600 entries, 0 errors, 0 problems", "")
-		expect(t, runCommand(nil, "", "import", writeUsers(t, most+200), "--on-duplicate", "skip"), 6, "", "store is full")
+		expect(t, runCommand(nil, "", "import", writeUsers(t, fitting+200), "--on-duplicate", "skip"), 6, "", "store is full")
 		expect(t, runCommand(nil, "", "check"), 0, "0 errors, 0 problems", "")
 	})
 }

@@ -77,7 +77,7 @@ func TestImportOrder(t *testing.T) {
 		var entries [2]map[string]string
 		var reports [2]Report
 		var refused [2][]string
-		for i, most := range []int{1, rapid.IntRange(2, 9).Draw(t, "batch")} {
+		for i, batchSize := range []int{1, rapid.IntRange(2, 9).Draw(t, "batch")} {
 			if err := shared.FlushDB(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func TestImportOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			reports[i], refused[i] = importBatches(t, db, text, on, 1, most)
+			reports[i], refused[i] = importBatches(t, db, text, on, 1, batchSize)
 			entries[i] = entriesOf(t, db)
 		}
 		if !maps.Equal(entries[0], entries[1]) || reports[0] != reports[1] || strings.Join(refused[0], "\n") != strings.Join(refused[1], "\n") {

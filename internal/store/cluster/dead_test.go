@@ -16,10 +16,10 @@ import (
 // If the delete had ended, the create must succeed at once. If records are still to be removed, it
 // must wait until the deleter has certainly died. The new entry must have nothing of the old one.
 func TestInterruptedDelete(t *testing.T) {
-	const most = 100
+	const maxSteps = 100
 	for steps, ended := 0, false; !ended; steps++ {
-		if steps == most {
-			t.Fatalf("the delete has not ended after %d steps", most)
+		if steps == maxSteps {
+			t.Fatalf("the delete has not ended after %d steps", maxSteps)
 		}
 		t.Run(fmt.Sprintf("stopped after %d steps", steps), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

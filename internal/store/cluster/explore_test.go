@@ -196,7 +196,7 @@ func (x *explorer) take(m state, c choice) state {
 	}
 	x.noteHolders(&m)
 	m.current = c.actor
-	if r.at.canLeave() {
+	if r.at.onlyPauses() {
 		m.current = -1
 	}
 	return m

@@ -279,8 +279,9 @@ type numberedRequest struct {
 
 func (w numberedRequest) pauses() bool { return w.text == "pause" }
 
-// canLeave reports whether an actor can be left here without interrupting it.
-func (n *node) canLeave() bool {
+// onlyPauses reports whether an actor waits only for pauses here. If another actor goes on then,
+// that is no interruption.
+func (n *node) onlyPauses() bool {
 	return !slices.ContainsFunc(n.requests, func(w numberedRequest) bool { return !w.pauses() })
 }
 

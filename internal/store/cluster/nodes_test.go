@@ -115,11 +115,11 @@ func addrs(ms []master) (all []string) {
 // command must reach the right node.
 func TestReloadDeadline(t *testing.T) {
 	first, second := redistest.Start(t), redistest.Start(t)
-	var failed, stuck, endless atomic.Int32
+	var failed, asked, endless atomic.Int32
 	slots := func(ctx context.Context) ([]redis.ClusterSlot, error) {
 		addr := first.Addr()
 		if failed.Load() > 0 {
-			if addr = second.Addr(); stuck.Add(1) == 1 {
+			if addr = second.Addr(); asked.Add(1) == 1 {
 				if _, ends := ctx.Deadline(); !ends {
 					endless.Add(1)
 					return nil, errors.New("no deadline")
@@ -144,8 +144,8 @@ func TestReloadDeadline(t *testing.T) {
 	if n, err := e.do(ctx, redisx.IsNumber, "exists", "x"); n != int64(1) || err != nil || endless.Load() > 0 {
 		t.Errorf("got %d, %v, %d times without a deadline; want the record at the node that took over", n, err, endless.Load())
 	}
-	if n := stuck.Load(); n < 2 {
-		t.Errorf("asked %d times for the state, want a second time after the deadline", n)
+	if n := asked.Load(); n < 2 {
+		t.Errorf("the client asked for the state %d times, want at least twice, since the first request hangs", n)
 	}
 }
 
@@ -154,19 +154,19 @@ func TestReloadDeadline(t *testing.T) {
 func TestSettleWaits(t *testing.T) {
 	var waited time.Duration
 	e := &Engine{sleep: func(_ context.Context, d time.Duration) error { waited += d; return nil }}
-	looks := 0
+	waits := 0
 	for {
-		more, err := e.Settle(t.Context(), looks)
+		more, err := e.Settle(t.Context(), waits)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !more {
 			break
 		}
-		looks++
+		waits++
 	}
-	if waited <= dyingTime || waited > dyingTime+5*time.Second || looks < 8 {
-		t.Errorf("Settle waited %d times, %v in all; want at least 8 times, and %v to %v", looks, waited, dyingTime, dyingTime+5*time.Second)
+	if waited <= dyingTime || waited > dyingTime+5*time.Second || waits < 8 {
+		t.Errorf("Settle waited %d times, %v in all; want at least 8 times, and %v to %v", waits, waited, dyingTime, dyingTime+5*time.Second)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestMastersWithUnservedSlot(t *testing.T) {
 }
 
 // TestNodeBeforeScripts checks that an engine calls Options.OnNode for a new node before it sends
-// scripts there. Sending them opens a connection, and OnNode may be meant to limit connections.
+// scripts there. Sending scripts opens a connection, and OnNode may limit connections.
 func TestNodeBeforeScripts(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Start(t).Addr()}})
 	t.Cleanup(func() { client.Close() })

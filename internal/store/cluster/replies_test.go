@@ -180,7 +180,7 @@ func oddReply(t *testing.T, is func(args []string) bool, odd any) {
 
 // TestOutcomeUnknown checks that the outcome of a commit is unknown if no answer comes, or if one
 // comes only after the entry has forgotten the commit's rev. The attempt must then leave everything
-// as it is (step 7).
+// as it is (step 7 of docs/design/protocol.md).
 func TestOutcomeUnknown(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
