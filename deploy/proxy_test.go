@@ -129,7 +129,7 @@ func uploadToConsole(t *testing.T, front, store string) {
 func startNginx(t *testing.T, services []string, site, key string) string {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // for nginx, which runs as another user
+	must(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // for nginx, which is another user
 	must(t, os.Chmod(dir, 0o755))               //nolint:gosec
 	cert, certKey := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	output(t, nil, "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1",

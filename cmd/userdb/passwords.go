@@ -174,6 +174,7 @@ A disabled entry cannot have tokens (exit code 3).`,
 	return c
 }
 
+// purposeFlag declares the flag --purpose, which is required.
 func purposeFlag(c *cobra.Command, to *string, usage string) {
 	c.Flags().StringVar(to, "purpose", "", usage)
 	c.MarkFlagRequired("purpose") // it is declared, so this cannot fail

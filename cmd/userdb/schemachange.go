@@ -152,10 +152,10 @@ up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 	return c
 }
 
-// withField returns a schema that has only the type typ of in. It adds the field called name to
-// that type. If the field exists, it adds the roles to the field.
-func withField(in schema.Schema, typ, name string, more schema.Field, roles []string) (schema.Schema, error) {
-	t, has := in.Types[typ]
+// withField returns a schema that has only the type typ of old. It adds the field called name to
+// that type, as declared says. If the field exists, it only adds the roles to the field.
+func withField(old schema.Schema, typ, name string, declared schema.Field, roles []string) (schema.Schema, error) {
+	t, has := old.Types[typ]
 	if !has {
 		return schema.Schema{}, usagef("the schema has no type %s", printable(typ))
 	}
@@ -166,12 +166,12 @@ func withField(in schema.Schema, typ, name string, more schema.Field, roles []st
 		return schema.Schema{}, usagef("%s is a tertiary record of type %s", printable(name), printable(typ))
 	case name == t.Primary:
 		return schema.Schema{}, usagef("%s is the primary field of type %s", printable(name), printable(typ))
-	case isField && more.Codec != "" && more.Codec != t.Codec(name):
+	case isField && declared.Codec != "" && declared.Codec != t.Codec(name):
 		return schema.Schema{}, usagef("%s already has the codec %s", printable(name), t.Codec(name))
-	case isField && more.Kind != "" && more.Kind != f.Kind:
+	case isField && declared.Kind != "" && declared.Kind != f.Kind:
 		return schema.Schema{}, usagef("%s already has the kind %s", printable(name), cmp.Or(f.Kind, "none"))
 	case !isField:
-		f = more
+		f = declared
 	}
 	for _, role := range roles {
 		f.Role |= map[string]schema.Role{"secondary": schema.RoleSecondary, "indexed": schema.RoleIndexed, "ordered": schema.RoleOrdered}[role]

@@ -123,8 +123,8 @@ func (t *table) fit(head []string) {
 
 // disabledWidth returns the width of the word disabled after a UID, with the gap before it. It
 // returns 0 if the entry is not disabled.
-func disabledWidth(is bool) int {
-	if is {
+func disabledWidth(isDisabled bool) int {
+	if isDisabled {
 		return len(disabled)
 	}
 	return 0

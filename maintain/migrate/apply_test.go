@@ -63,8 +63,9 @@ func drop(name string) func(*schema.Type) {
 	return func(t *schema.Type) { delete(t.Fields, name) }
 }
 
-func indexed(name string, is bool) func(*schema.Type) {
-	return func(t *schema.Type) { t.Tertiary[name] = schema.Tertiary{Kind: "set", Indexed: is} }
+// indexed declares a set, which may be indexed.
+func indexed(name string, isIndexed bool) func(*schema.Type) {
+	return func(t *schema.Type) { t.Tertiary[name] = schema.Tertiary{Kind: "set", Indexed: isIndexed} }
 }
 
 var (

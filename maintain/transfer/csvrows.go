@@ -60,10 +60,10 @@ type csvRows struct {
 	headerWritten bool     // the header of the rejects was written
 }
 
-// newCSVRows reads the header. before is the number of bytes that precede it.
-func newCSVRows(in *bufio.Reader, before int64, headerWritten bool) (*csvRows, error) {
+// newCSVRows reads the header, which is at offset in the input.
+func newCSVRows(in *bufio.Reader, offset int64, headerWritten bool) (*csvRows, error) {
 	const tooLong = "a row of over 16 MiB: is a quote not closed?"
-	s := &csvRows{input: rowText{r: in, before: before, tooLong: tooLong}, headerWritten: headerWritten}
+	s := &csvRows{input: rowText{r: in, offset: offset, tooLong: tooLong}, headerWritten: headerWritten}
 	s.r = csv.NewReader(&s.input)
 	s.r.FieldsPerRecord = -1
 	header, err := s.r.Read()
@@ -98,7 +98,7 @@ type rowText struct {
 	// than that of the csv.Reader: otherwise reads would bypass the buffer and could return data
 	// and an error together.
 	r       *bufio.Reader
-	before  int64  // bytes of the input read before r
+	offset  int64  // where r begins in the input, in bytes
 	tooLong string // the message for a row that has not ended after maxImportLine
 	text    bytes.Buffer
 	err     error // never io.EOF
@@ -168,7 +168,7 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 
 // readError returns the error for an input of which nothing more can be read.
 func (s *csvRows) readError(err error) error {
-	return &ReadError{Line: s.lines + 1, Offset: s.input.before + s.size, Err: err}
+	return &ReadError{Line: s.lines + 1, Offset: s.input.offset + s.size, Err: err}
 }
 
 // hasUnclosedQuote reports whether a row is malformed because a quote is not closed before the end

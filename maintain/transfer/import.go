@@ -283,7 +283,7 @@ func (im *importer) parseOptions() (err error) {
 
 // openSource starts to read an input.
 func (im *importer) openSource(r io.Reader) (source, error) {
-	in, before := bufio.NewReaderSize(r, 1<<20), 0
+	in, markSize := bufio.NewReaderSize(r, 1<<20), 0
 	mark, err := in.Peek(len(byteOrderMark))
 	switch {
 	case err != nil && err != io.EOF:
@@ -291,9 +291,9 @@ func (im *importer) openSource(r io.Reader) (source, error) {
 	case strings.HasPrefix(string(mark), "\xff\xfe"), strings.HasPrefix(string(mark), "\xfe\xff"):
 		return nil, fmt.Errorf("%w: it is UTF-16: save it as UTF-8", ErrInput)
 	case string(mark) == byteOrderMark:
-		before, _ = in.Discard(len(mark)) // cannot fail: the bytes are buffered
+		markSize, _ = in.Discard(len(mark)) // cannot fail: the bytes are buffered
 	}
-	im.headerBytes = int64(before)
+	im.headerBytes = int64(markSize)
 	switch {
 	case im.o.From != "":
 		return newProductUsers(in, im.headerBytes, im.o.From, im.firebase, &im.model), nil
@@ -338,18 +338,18 @@ func (im *importer) run(ctx context.Context) error {
 // startBatches reads batches, prepares them and starts them, several at once. It returns an error
 // only if the input could not be read.
 func (im *importer) startBatches(ctx context.Context, started chan<- *batch, finished <-chan *batch) error {
-	var before []*batch // started but not finished
-	concurrent := 1     // the first batch stores the schema, which faster writes require
+	var unfinished []*batch // of the started ones
+	concurrent := 1         // the first batch stores the schema, which faster writes require
 	for limit := im.firstSize; ; limit = im.batchSize {
 		b := im.newBatch()
 		more, readErr := im.fillBatch(b, limit)
 		im.prepare(ctx, b)
 		// shares reports whether b and o need the same key, which either may claim or release.
 		shares := func(o *batch) bool { return o.needs.Intersects(b.needs) }
-		for len(before) >= concurrent || slices.ContainsFunc(before, shares) {
+		for len(unfinished) >= concurrent || slices.ContainsFunc(unfinished, shares) {
 			select {
 			case done := <-finished:
-				before, im.freeBatches, concurrent = before[1:], append(im.freeBatches, done), im.concurrent
+				unfinished, im.freeBatches, concurrent = unfinished[1:], append(im.freeBatches, done), im.concurrent
 			case <-ctx.Done():
 				return nil
 			}
@@ -359,7 +359,7 @@ func (im *importer) startBatches(ctx context.Context, started chan<- *batch, fin
 		}
 		if len(b.lines) > 0 {
 			im.startBatch(context.WithoutCancel(ctx), b)
-			before = append(before, b)
+			unfinished = append(unfinished, b)
 			started <- b
 		}
 		if !more && readErr == nil && !im.namesChecked && im.bytes > 0 {

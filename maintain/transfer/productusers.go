@@ -33,8 +33,8 @@ type productUsers struct {
 // maxAccount is the maximum length of an account in bytes.
 const maxAccount = maxImportLine / 2
 
-func newProductUsers(in *bufio.Reader, before int64, name string, params password.FirebaseScrypt, model *string) *productUsers {
-	input := rowText{r: in, before: before, tooLong: "an account of over 16 MiB"}
+func newProductUsers(in *bufio.Reader, offset int64, name string, params password.FirebaseScrypt, model *string) *productUsers {
+	input := rowText{r: in, offset: offset, tooLong: "an account of over 16 MiB"}
 	s := &productUsers{product: productsByName[name], firebase: params, model: model, input: input}
 	s.dec = json.NewDecoder(&s.input)
 	return s
@@ -47,7 +47,7 @@ func (s *productUsers) next(l *line) (more bool, err error) {
 	}
 	if err != nil {
 		err = cmp.Or(s.input.err, fmt.Errorf("%w: %w", ErrInput, err))
-		return false, &ReadError{Line: s.lines + 1, Offset: s.input.before + s.size, Err: err}
+		return false, &ReadError{Line: s.lines + 1, Offset: s.input.offset + s.size, Err: err}
 	}
 	l.raw = account
 	l.no = s.lines + 1 + int64(bytes.Count(s.text()[:max(0, len(s.text())-len(account))], []byte("\n")))

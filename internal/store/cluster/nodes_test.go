@@ -115,11 +115,11 @@ func addrs(ms []master) (all []string) {
 // command must reach the right node.
 func TestReloadDeadline(t *testing.T) {
 	first, second := redistest.Start(t), redistest.Start(t)
-	var failed, asked, endless atomic.Int32
+	var failed, requests, endless atomic.Int32
 	slots := func(ctx context.Context) ([]redis.ClusterSlot, error) {
 		addr := first.Addr()
 		if failed.Load() > 0 {
-			if addr = second.Addr(); asked.Add(1) == 1 {
+			if addr = second.Addr(); requests.Add(1) == 1 {
 				if _, ends := ctx.Deadline(); !ends {
 					endless.Add(1)
 					return nil, errors.New("no deadline")
@@ -144,7 +144,7 @@ func TestReloadDeadline(t *testing.T) {
 	if n, err := e.do(ctx, redisx.IsNumber, "exists", "x"); n != int64(1) || err != nil || endless.Load() > 0 {
 		t.Errorf("got %d, %v, %d times without a deadline; want the record at the node that took over", n, err, endless.Load())
 	}
-	if n := asked.Load(); n < 2 {
+	if n := requests.Load(); n < 2 {
 		t.Errorf("the client asked for the state %d times, want at least twice, since the first request hangs", n)
 	}
 }

@@ -226,10 +226,10 @@ func (e *Engine) pause(ctx context.Context, d time.Duration) error {
 }
 
 // runDetached calls do and waits for it. If ctx ends first, runDetached returns, and do continues
-// for up to most. It serves work that must be done after the outcome of an operation is decided.
-func runDetached(ctx context.Context, most time.Duration, do func(ctx context.Context)) {
+// for up to limit. It serves work that must be done after the outcome of an operation is decided.
+func runDetached(ctx context.Context, limit time.Duration, do func(ctx context.Context)) {
 	done := make(chan struct{})
-	goDetached(ctx, most, func(ctx context.Context) {
+	goDetached(ctx, limit, func(ctx context.Context) {
 		defer close(done)
 		do(ctx)
 	})
@@ -239,10 +239,9 @@ func runDetached(ctx context.Context, most time.Duration, do func(ctx context.Co
 	}
 }
 
-// goDetached calls do in a new goroutine, with a context that outlives ctx and ends when most is
-// over.
-func goDetached(ctx context.Context, most time.Duration, do func(context.Context)) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
+// goDetached calls do in a new goroutine, with a context that outlives ctx and ends after limit.
+func goDetached(ctx context.Context, limit time.Duration, do func(context.Context)) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	go func() {
 		defer cancel()
 		do(ctx)
