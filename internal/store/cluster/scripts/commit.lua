@@ -5,7 +5,7 @@
 -- KEYS[1]  the entry
 -- KEYS[2]  the record of its tokens, in the same slot; not given if it has none
 -- ARGV[1]  the rev of this attempt      ARGV[2]  create | update | mend | delete
--- ARGV[3], ARGV[4]  ~rev (its first twelve characters) and ~fence as they were read, "" for none
+-- ARGV[3], ARGV[4]  the newest rev of ~rev, and ~fence, as they were read; "" for none
 -- ARGV[5]  time to live of a tombstone, in seconds
 -- ARGV[6]  the mark to write to ~dying, "" if a delete leaves no records to remove
 -- ARGV[7]  when the check of the schema expires, in milliseconds of the server's clock
@@ -17,6 +17,10 @@
 -- Reply: {"ok"} | {"ok", ~note of a new entry, if its key had no tombstone}
 --      | {"exists" | "absent" | "conflict" | "dying" | "filling" | "late", ~rev} | {"damaged"}
 --      | {"token", ~rev} if the token to spend is not valid | {"tokens", ~rev} if KEYS[2] is needed
+--
+-- "dying" means that records of the deleted entry are still being removed, "filling" that staged
+-- records of an earlier change are not in place yet, "late" that the check of the schema has
+-- expired, and "damaged" that a hash has facets but no ~isa.
 --
 -- Every write after the first is to a hash that exists, and fields are removed only after others
 -- are written, because in a slot that is being migrated, a key that was deleted cannot be written
