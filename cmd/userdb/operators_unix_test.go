@@ -103,8 +103,8 @@ func TestOperatorCommands(t *testing.T) {
 	if got := wantExit(t, store, "", 0, "operator", "list", "--json"); !strings.Contains(got, `"disabled":false`) {
 		t.Errorf("operator list --json prints %q, want \"disabled\":false", got)
 	}
-	for _, verb := range []string{"disable", "enable"} {
-		wantExit(t, store, "", 3, "operator", verb, "nobody")
+	for _, action := range []string{"disable", "enable"} {
+		wantExit(t, store, "", 3, "operator", action, "nobody")
 	}
 	wantExit(t, store, secretText, 3, "operator", "passwd", "nobody", "--password-stdin")
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})

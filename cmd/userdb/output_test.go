@@ -102,7 +102,7 @@ func TestFailures(t *testing.T) {
 		f := failures{asked: 9}
 		for _, text := range tt.texts {
 			if !f.add(text, gone) {
-				t.Errorf("%v was not recorded", gone)
+				t.Errorf("add(%q, %v) = false, want true", text, gone)
 			}
 		}
 		got := "<nil>"

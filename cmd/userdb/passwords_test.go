@@ -225,14 +225,14 @@ func TestNoTwoWordsGrant(t *testing.T) {
 // and that the error about --help says so.
 func TestHelpWithoutFlag(t *testing.T) {
 	useFile(t)
-	for _, verb := range []string{"login", "passwd", "token redeem"} {
-		if got := runCommand(nil, "", append([]string{"help"}, strings.Fields(verb)...)...); got.code != 0 || !strings.Contains(got.out, "Usage:\n  userdb "+verb+" ") {
-			t.Errorf("help %s: %+v, want exit 0 and the help", verb, got)
+	for _, name := range []string{"login", "passwd", "token redeem"} {
+		if got := runCommand(nil, "", append([]string{"help"}, strings.Fields(name)...)...); got.code != 0 || !strings.Contains(got.out, "Usage:\n  userdb "+name+" ") {
+			t.Errorf("help %s: %+v, want exit 0 and the help", name, got)
 		}
 		for _, args := range [][]string{{"--help"}, {"--nonsense"}} {
-			got := runCommand(nil, "", append(strings.Fields(verb), args...)...)
-			if got.code != 2 || !strings.Contains(got.err, "'userdb help "+verb+"'") {
-				t.Errorf("%s %q: %+v, want exit 2 and the advice to run help", verb, args, got)
+			got := runCommand(nil, "", append(strings.Fields(name), args...)...)
+			if got.code != 2 || !strings.Contains(got.err, "'userdb help "+name+"'") {
+				t.Errorf("%s %q: %+v, want exit 2 and the advice to run help", name, args, got)
 			}
 		}
 	}

@@ -37,6 +37,7 @@ type serviceProcess struct {
 	lines chan string // of standard error, except the one with the URL
 }
 
+// serveOn starts a service on a store, and returns when it listens. It ends with the test.
 func serveOn(t *testing.T, store string, flags ...string) *serviceProcess {
 	t.Helper()
 	cmd, _ := newProcess(t, store, append([]string{"serve", "--listen=127.0.0.1:0"}, flags...)...)
@@ -190,11 +191,11 @@ func certificate(t *testing.T, dir string) (cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	about := &x509.Certificate{
+	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		BasicConstraintsValid: true, IsCA: true,
 	}
-	signed, err := x509.CreateCertificate(rand.Reader, about, about, &private.PublicKey, private)
+	signed, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +357,7 @@ func TestServeKilled(t *testing.T) {
 				seen[uid] = i
 				status, body, err := current().ask(key, "POST", "/v1/types/user/lookup", fmt.Sprintf(`{"value":"user%d"}`, i))
 				if status != 200 || body["uid"] != uid {
-					t.Errorf("create %d returned %s, but the lookup: %d %v %v", i, uid, status, body, err)
+					t.Errorf("create %d returned %s, but a lookup of its name: %d %v %v", i, uid, status, body, err)
 				}
 			}
 			if got := current().run("count", "user"); got != fmt.Sprint(creates) {

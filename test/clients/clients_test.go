@@ -64,13 +64,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// build builds the command, unless an earlier test has done so.
 func build(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat(program); err == nil {
 		return
 	}
 	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/userdb").CombinedOutput(); err != nil {
-		t.Fatalf("%v %s", err, out)
+		t.Fatalf("building the command: %v\n%s", err, out)
 	}
 }
 
@@ -120,6 +121,7 @@ type service struct {
 	url   string
 }
 
+// newCommand returns a command line that uses a store with the schema of schema.json.
 func newCommand(t *testing.T, store string, args ...string) *exec.Cmd {
 	t.Helper()
 	schema, err := filepath.Abs("schema.json")
@@ -129,6 +131,7 @@ func newCommand(t *testing.T, store string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// startService starts a service that listens at an address. It ends with the test.
 func startService(t *testing.T, store, listen string, flags ...string) *service {
 	t.Helper()
 	build(t)
@@ -232,11 +235,11 @@ func TestProvisioned(t *testing.T) {
 	}
 }
 
-// waitFor waits until holds returns true.
-func waitFor(t *testing.T, what string, holds func() bool) {
+// waitFor waits until condition returns true.
+func waitFor(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for range 3000 {
-		if holds() {
+		if condition() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

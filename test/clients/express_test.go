@@ -27,6 +27,7 @@ type site struct {
 
 var announcement = regexp.MustCompile(`^listening on port (\d+), as (.+)$`)
 
+// startExample starts the example with further environment variables. It ends with the test.
 func startExample(t *testing.T, env ...string) *site {
 	t.Helper()
 	cmd := exec.Command("node", "app.js")
@@ -52,6 +53,7 @@ type visitor struct {
 	origin string // the header Origin of forms
 }
 
+// visitor returns a visitor without cookies.
 func (s *site) visitor() *visitor {
 	jar, err := cookiejar.New(nil)
 	must(s.t, err)
@@ -67,6 +69,7 @@ type answer struct {
 	text   string
 }
 
+// send sends a request with the host and the origin that a browser would name.
 func (v *visitor) send(method, path, form string) (a answer, err error) {
 	req, err := http.NewRequestWithContext(v.t.Context(), method, "http://localhost:"+v.port+path, strings.NewReader(form))
 	if err != nil {
@@ -102,6 +105,7 @@ func (v *visitor) post(path string, fields []string, status int, texts ...string
 	return v.expect("POST", path, encoded(fields), status, texts)
 }
 
+// encoded returns a form as a browser sends it. fields holds pairs of name and value.
 func encoded(fields []string) string {
 	form := url.Values{}
 	for i := 0; i < len(fields); i += 2 {
@@ -110,6 +114,7 @@ func encoded(fields []string) string {
 	return form.Encode()
 }
 
+// expect sends a request, and checks the status and that the response contains texts.
 func (v *visitor) expect(method, path, form string, status int, texts []string) answer {
 	v.t.Helper()
 	a, err := v.send(method, path, form)
