@@ -118,6 +118,7 @@ func checkOnlyAdds(stored, to schema.Type) error {
 	return fmt.Errorf("%w: the stored schema was changed meanwhile: %s", store.ErrConflict, difference)
 }
 
+// sameBuilding reports whether b, which may be nil, describes the additions in what.
 func sameBuilding(b *schema.Building, what map[string][]string) bool {
 	return b != nil && maps.EqualFunc(b.What, what, slices.Equal)
 }
@@ -153,9 +154,9 @@ func (s *migration) storeType(ctx context.Context, stored change.Stored, next sc
 	return true, s.use(next, stored)
 }
 
-// use makes the migration write under a stored schema.
-func (s *migration) use(in schema.Type, stored change.Stored) error {
-	t, err := s.currentType().WithSchema(in, stored.Generation, stored.Text)
+// use makes the migration write under the stored schema, which is that of typ.
+func (s *migration) use(typ schema.Type, stored change.Stored) error {
+	t, err := s.currentType().WithSchema(typ, stored.Generation, stored.Text)
 	if err == nil {
 		s.mu.Lock()
 		s.t = t
@@ -296,7 +297,7 @@ func (s *migration) removeStale(ctx context.Context) error {
 	return nil
 }
 
-// removeStaleMembers checks the members of one index set.
+// removeStaleMembers removes wrong members from one index set.
 func (s *migration) removeStaleMembers(ctx context.Context, name, raw string) error {
 	index, err := recordkey.Parse(raw)
 	if err != nil || index.Kind() != recordkey.KindIndex || index.Field() != name || index.Type() != s.currentType().Name {
@@ -327,7 +328,7 @@ func (s *migration) removeStaleMembers(ctx context.Context, name, raw string) er
 	return nil
 }
 
-// removeStalePlaces checks the places in the ordered index of one field.
+// removeStalePlaces removes wrong places from the ordered index of one field.
 func (s *migration) removeStalePlaces(ctx context.Context, field string) error {
 	key, err := s.currentType().OrderKey(field)
 	if err == nil {

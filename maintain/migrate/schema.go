@@ -210,6 +210,7 @@ func (s *migration) addsOnly(to schema.Type) bool {
 	return s.stored && !s.resumed && len(s.renames) == 0 && relation <= schema.Lacks && sameForm && len(to.Additions(s.from.WithoutBuilding())) > 0
 }
 
+// difference returns the names in all that are not in some.
 func difference(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
 }

@@ -208,7 +208,7 @@ func TestImportHalfSurrogates(t *testing.T) {
 			o := transfer.ImportOptions{Refused: func(_ int64, why string) { reason = why }, DryRun: true}
 			report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o)
 			if err != nil || (report.Refused == 1) != (want != "") || !strings.Contains(reason, want) {
-				t.Errorf("%s: %+v, %q, %v; want %q", in, report, reason, err, want)
+				t.Errorf("%s: got %+v, the reason %q and error %v; want the reason %q", in, report, reason, err, want)
 			}
 		}
 	})
