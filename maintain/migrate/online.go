@@ -154,7 +154,7 @@ func (s *migration) storeType(ctx context.Context, stored change.Stored, next sc
 	return true, s.use(next, stored)
 }
 
-// use makes the migration write under the stored schema, which is that of typ.
+// use makes the migration write under typ, which is the stored schema now.
 func (s *migration) use(typ schema.Type, stored change.Stored) error {
 	t, err := s.currentType().WithSchema(typ, stored.Generation, stored.Text)
 	if err == nil {
