@@ -25,7 +25,7 @@ var (
 )
 
 // NoteScript adds lines to an entry's history. FeedLineScript adds lines to a feed only. FeedScript
-// adds to a cluster's feed the lines of a history that it lacks. TrimScript trims a feed.
+// copies to a cluster's feed those lines of a history that the feed lacks. TrimScript trims a feed.
 var (
 	NoteScript     = redisx.NewScript(scripts, "note", redisx.IsNumber, HistoryLua)
 	TrimScript     = redisx.NewScript(scripts, "trim", redisx.IsNumber)
@@ -42,7 +42,7 @@ const (
 	NotesFeed   = "f" // the feed
 )
 
-// AppendNote appends the keys and arguments that history.lua expects to those of a script. where is
+// AppendNote appends to the keys and arguments of a script those that history.lua expects. where is
 // one of the constants above.
 func (ks *Keys) AppendNote(keys, args []string, where string, prk recordkey.Key, n store.Note) ([]string, []string) {
 	if len(n.Lines) == 0 {
@@ -120,8 +120,8 @@ func (ks *Keys) writeNoted(
 	return reply, err
 }
 
-// writeSeparately does the work of writeNoted without the keys that one node may not serve
-// together.
+// writeSeparately does the work of writeNoted if no node serves all the keys. keys holds those that
+// a node serves.
 func (ks *Keys) writeSeparately(
 	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, changed func(reply any) bool,
 ) (any, error) {

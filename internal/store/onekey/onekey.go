@@ -1,5 +1,5 @@
-// Package onekey holds what both engines do in the same way: single commands, pipelines of them,
-// and scripts on records of one slot.
+// Package onekey holds the methods that both engines share. They need only single commands,
+// pipelines of commands, and scripts on records of one slot.
 package onekey
 
 import (

@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// EpochScript runs on the entry of a session, and SessionScript on the record of its sessions.
+// EpochScript runs on an entry, and SessionScript on the record of the entry's sessions.
 var (
 	EpochScript   = redisx.NewScript(scripts, "epoch", redisx.IsVerdict)
 	SessionScript = redisx.NewScript(scripts, "session", redisx.IsTexts, HistoryLua)

@@ -117,9 +117,9 @@ func (p fixture) checkClean(what string) {
 	p.checkInvariants(what, false)
 }
 
-// TestDiesBeforeAllIsDropped has a process die at each of its commands, after a change that
-// replaces or drops a large set. From then on, readers see nothing of the set, the next change of
-// the entry drops the rest, and so does a check; a later entry with that UID inherits nothing.
+// TestDiesBeforeAllIsDropped has a process die at each of its commands while it makes a change that
+// replaces or drops a large set. If the change was made, readers must see nothing of the set. The
+// next change of the entry must drop the rest, and a later entry with that UID must inherit nothing.
 func TestDiesBeforeAllIsDropped(t *testing.T) {
 	srv := redistest.Start(t)
 	for name := range hidingChanges {

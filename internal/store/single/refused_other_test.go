@@ -93,8 +93,8 @@ func (p fixture) invited(hash string) bool {
 }
 
 // TestIssueSentAgainAfterAnother issues a token, another, and the first again, as if the first
-// reply had been lost. The entry still names the other, so that a change that read the record of
-// tokens before it was issued is not applied.
+// reply had been lost. ~tokens must still name the other token, so that a change that read the
+// record of tokens before the other token was issued is refused.
 func TestIssueSentAgainAfterAnother(t *testing.T) {
 	p := newFixture(t, redistest.Start(t))
 	p.apply(p.draft("a", "x", nil))

@@ -38,7 +38,7 @@ func (*refuser) DialHook(next redis.DialHook) redis.DialHook { return next }
 const writes = "SET MSET HSET HSETNX HDEL SADD SREM ZADD ZREM RPUSH UNLINK EXPIRE PEXPIRE PERSIST RENAME XADD"
 
 // refusing is the Lua that is put before a script. It counts the writes of the script, and refuses
-// the one with a given number, or all by a given command.
+// the write with a given number, or every write by a given command.
 const refusing = `local n, real, is = 0, redis, {}
 for word in string.gmatch('` + writes + `', '%%S+') do is[word] = true end
 local function refused(command)
@@ -367,8 +367,9 @@ func TestRefusedMutants(t *testing.T) {
 	}
 }
 
-// runRefused calls a method that is refused something, and then has others repeat it or follow it.
-// It reports whether something was refused.
+// runRefused calls a method while r refuses some of its writes, and checks what is left. Then it
+// makes the next account, if the call was to create or delete one, and calls the method again
+// without refusals. It reports whether r refused anything.
 func runRefused(t *testing.T, srv *redistest.Server, r *refuser, name string) bool {
 	t.Helper()
 	client := srv.Client()

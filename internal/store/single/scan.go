@@ -31,8 +31,9 @@ func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, erro
 }
 
 // match reports whether a Redis glob matches a key, as the SCAN of a server would: by bytes, with
-// ranges in either order, and with classes that need no closing bracket. After a mismatch, only the
-// last star takes another byte, since it reaches whatever an earlier star could.
+// ranges in either order, and with classes that need no closing bracket. After a mismatch it lets
+// the last star match another byte. It never goes back to an earlier star, which could match
+// nothing that the last star cannot.
 func match(pattern, key string) bool {
 	star, from := -1, 0 // positions in the pattern after the last star, and in the key at that time
 	p, k := 0, 0

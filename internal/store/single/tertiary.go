@@ -154,7 +154,7 @@ func (e *Engine) parseEntry(ctx context.Context, r store.EntryRead, cmd *redis.C
 		}
 		w.Parts[i] = store.Part{Kind: redisx.Text(pair, 0), Values: values}
 		for j := 0; w.Parts[i].Kind == "zset" && j+1 < len(values); j += 2 {
-			values[j], values[j+1] = values[j+1], values[j] // a score stands before its member
+			values[j], values[j+1] = values[j+1], values[j] // a Part has the score before its member
 		}
 	}
 	return w

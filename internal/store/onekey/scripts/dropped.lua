@@ -1,4 +1,5 @@
--- dropped removes ~drop from an entry whose moved records have all been deleted.
+-- dropped removes ~drop from an entry. The field names records that a change moved aside, because
+-- they were too large to delete at once. The caller has deleted all of them.
 --
 -- KEYS[1]  the entry      ARGV[1]  the expected value of ~drop
 -- Reply: 1

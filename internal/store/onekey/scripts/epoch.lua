@@ -1,10 +1,10 @@
--- epoch returns the epoch that a session of an entry is bound to. It gives the entry one if it has
--- none.
+-- epoch returns the epoch to which a new session of an entry is bound. The epoch is a text in the
+-- entry, and the session is valid until it changes. The script stores one if the entry has none.
 --
 -- KEYS[1]  the entry
 -- ARGV[1]  type
--- ARGV[2], ARGV[3], ARGV[4]  ~rev (its first twelve characters), ~epoch and ~passwd as a login read
---          them, "" for none
+-- ARGV[2], ARGV[3], ARGV[4]  the entry's rev (the first twelve characters of ~rev), ~epoch and
+--          ~passwd as a login read them, "" for none
 -- ARGV[5]  the epoch for an entry without one
 -- Reply: {"ok", epoch} | {"absent"}: the entry is gone or disabled
 --        | {"conflict"}: all sessions have ended since, or the entry was created again

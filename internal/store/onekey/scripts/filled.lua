@@ -1,4 +1,5 @@
--- filled removes ~fill from an entry whose prepared records are all in place.
+-- filled removes ~fill from an entry. The field names records that were prepared for a change. The
+-- caller has moved all of them into place.
 --
 -- KEYS[1]  the entry      ARGV[1]  the expected value of ~fill
 -- Reply: 1

@@ -3,7 +3,8 @@
 --
 -- KEYS[1]  the entry          KEYS[2]  the record of its tokens, in the same slot; without it the
 --            token waits in the entry
--- ARGV[1]  type               ARGV[2]  the rev (twelve characters) that was read, "" for none
+-- ARGV[1]  type               ARGV[2]  the rev that was read, which is the first twelve characters
+--                                      of ~rev, "" for none
 -- ARGV[3]  hash of the secret ARGV[4], ARGV[5]  purpose, and the facets that it is bound to
 -- ARGV[6]  value              ARGV[7]  how long it is valid, in milliseconds
 -- ARGV[8]  maximum number of tokens; the newest stay
@@ -25,8 +26,8 @@ for _, t in ipairs(tokens.open) do
   newest = math.max(newest, t.number)
 end
 if mine then -- sent again: finish what may be unfinished
-  -- Change ~tokens, so that a change which read the record before this token is refused. If there
-  -- is a newer token, it has already changed ~tokens.
+  -- A change that read the record before this token was in it must be refused. So ~tokens must
+  -- differ from what that change read. If there is a newer token, it has already changed ~tokens.
   if not mine.waits and mine.number == newest then
     redis.call('HSET', KEYS[1], '~tokens', says .. string.sub(head[3], #tokens.says + 1))
   end
@@ -58,7 +59,9 @@ if KEYS[2] then
   end
   local first, put, swept = redis.pcall('HSET', KEYS[2], unpack(members)), {}, tokens.swept
   if type(first) == 'table' then return redis.error_reply(first.err) end
-  tokens.swept = {} -- keep members that were just written again, after a refused ~tokens
+  -- Do not remove a member that the HSET above has just written. It counted as absent because an
+  -- earlier run stored it, but was refused the write of ~tokens.
+  tokens.swept = {}
   for i = 1, #members, 2 do put[members[i]] = true end
   for _, name in ipairs(swept) do
     if not put[name] then tokens.swept[#tokens.swept + 1] = name end

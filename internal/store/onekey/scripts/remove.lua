@@ -3,11 +3,13 @@
 --
 -- KEYS[1]  the record          KEYS[2]  the entry it belongs to, if any
 -- KEYS[n]  ~/schema/TYPE, as the last key, if ARGV[7] is not ""
--- ARGV[1]  the expected Redis type, or "": the record is removed only if it has another one
+-- ARGV[1]  the Redis type that the record should have: the record is removed only if it has another
+--          type; "" to skip this check
 -- ARGV[2]  "1" if the record must be exactly the string ARGV[3]
 -- ARGV[4]  the set member to remove, or "" for the whole record
--- ARGV[5], ARGV[6]  secondary field and canonical value by which the entry holds the record, or "";
---                   without an entry, a field and value that the record, a hash, must have
+-- ARGV[5], ARGV[6]  with KEYS[2], a secondary field and its canonical value: nothing is removed if
+--                   the entry is live and has them, or if it is live and ARGV[5] is "";
+--                   without KEYS[2], a field and value that the record, a hash, must have, or ""
 -- ARGV[7]  the fingerprint that the stored schema must have, or ""
 -- ARGV[8]  server time in milliseconds until which the stored schema is known, or ""
 -- Reply: 1 if it was removed, else 0; -1 if the stored schema is, or may be, another one

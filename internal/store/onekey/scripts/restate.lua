@@ -1,12 +1,13 @@
 -- restate replaces the stored schema in one step if it still has the fingerprint that was read.
 --
 -- KEYS[1]  ~/schema/TYPE      ARGV[1]  the fingerprint that was read, "" for none
--- ARGV[2], …                  all fields of the new state: field, value, …, first the fingerprint;
---                             none if no schema is to be stored. Names of tertiary records stay.
--- Reply: 1 if the new state is stored now, else 0
+-- ARGV[2], …                  the fields of the new schema: field, value, …, the fingerprint first.
+--                             Fields that name tertiary records are kept. Without any fields, the
+--                             whole key is removed.
+-- Reply: 1 if the new schema is stored now, else 0
 --
--- The new state is written before the rest of the old one is removed, because a deleted key may not
--- be written again in a slot that is being migrated.
+-- The new schema is written before the other fields of the old one are removed, because a deleted
+-- key may not be written again in a slot that is being migrated.
 local stored = redis.pcall('HGET', KEYS[1], 'fingerprint')
 if type(stored) == 'table' then return redis.error_reply(stored.err) end
 stored = stored or ''

@@ -20,8 +20,9 @@
 -- ARGV[1]  begin | seen | verify | end | list | clear      ARGV[2]  the time, "" for the server's
 -- ARGV[3]  hash of the secret
 -- ARGV[4]  bond; for "end" the name of the call, which shows that the call is sent again
--- ARGV[5..9]  for "begin": milliseconds until it ends, milliseconds of idleness, origin, agent, and
---             how many sessions and how many ended ones stay, the newest of each
+-- ARGV[5..9]  for "begin": milliseconds until the session ends at the latest; milliseconds after
+--             which it ends if it is not used; origin; agent; and the maximum number of sessions,
+--             and of ended sessions, of which the newest stay
 -- Reply: {hash, member, …} of the affected sessions; for "end" {hash} or {}
 local record, verb, hash, bond = KEYS[1], ARGV[1], ARGV[3], ARGV[4]
 local now = tonumber(ARGV[2])

@@ -1,7 +1,15 @@
 -- throttle counts login attempts. The count is exact, however many attempts arrive at once.
 --
+-- An account's counters count the failures of strangers together. An origin that has logged in to
+-- the account before is familiar: its failures are counted separately, on a budget of its own.
+--
 -- KEYS     hashes of counters: an account's, an origin's, or one of each
--- ARGV[1]  admit | ask | forgive | withdraw | reset | look
+-- ARGV[1]  admit     counts an attempt, unless it has to wait
+--          ask       returns what "admit" would return, but writes nothing, and at is 0
+--          forgive   undoes an attempt that had the right password, and makes its origin familiar
+--          withdraw  undoes an attempt that did not take place
+--          reset     removes all failures and delays, but keeps familiar origins
+--          look      reads one account and writes nothing
 -- ARGV[2]  now in milliseconds, or "" for the server's clock
 -- ARGV[3]  the origin's name in an account's counters, or ""
 -- ARGV[4]  for "forgive" and "withdraw": "1" if the attempt was counted on its origin's own budget
@@ -17,11 +25,9 @@
 -- {-1}: the call was sent before, and it is unknown whether it was carried out; nothing was done.
 -- {-2, n}: KEYS[n] does not hold counters; nothing was done.
 --
--- "ask" returns what "admit" would return, but writes nothing, and at is 0.
---
--- "look" reads one account and writes nothing. Its reply is {0, now, milliseconds that a stranger
--- must wait, failures of strangers, end of their window or 0}, followed for each familiar origin by
--- the time of its last login and its failures.
+-- The reply to "look" is {0, now, milliseconds that a stranger must wait, failures of strangers,
+-- end of their window or 0}, followed for each familiar origin by the time of its last login and
+-- its failures.
 --
 -- An account:  sn su sa   failures of strangers, end of their window, time of the next attempt
 --              o:NAME     when that origin last logged in; n:NAME its failures
@@ -60,12 +66,14 @@ local function own(h)
   return name ~= '' and h['o:' .. name] ~= nil and num(h, 'n:' .. name) < fmost
 end
 
+-- wait returns how many milliseconds an attempt has to wait.
 local function wait(h, kind)
   if kind == 'account' and own(h) then return 0 end
   if kind == 'account' and num(h, 'sn') >= smost then return num(h, 'su') - now end
   return math.max(num(h, 'sa') - now, 0)
 end
 
+-- count counts an attempt as a failure. A success is forgiven later.
 local function count(h, kind)
   if kind == 'account' and own(h) then
     h['n:' .. name] = text(num(h, 'n:' .. name) + 1)
@@ -103,6 +111,8 @@ local function remember(h)
   if n > fcount then h[oldest], h['n:' .. string.sub(oldest, 3)] = nil, nil end
 end
 
+-- forgive undoes an attempt that succeeded. A success without an origin clears the failures of
+-- strangers.
 local function forgive(h, kind)
   if kind == 'account' and name == '' then
     h.sn = nil

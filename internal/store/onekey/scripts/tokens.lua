@@ -10,14 +10,16 @@
 -- tokens, and an entry that is created again inherits none.
 --
 -- ~tokens holds "1" and some letters of the name of the newest token, and then the names of tokens
--- that have ended but may still be members of the record. It is written together with ~rev, so that
--- these tokens have ended even if a server then refuses to remove them.
+-- that have ended but may still be members of the record. A change that ends tokens writes ~tokens
+-- and ~rev with one command, so that the tokens have ended even if a server then refuses to remove
+-- their members.
 --
 -- In a slot that is being migrated, there may be no node that serves the record and the entry
 -- together. A new token then waits in ~tokens: lines "NAME MEMBER" follow its first line. If that
 -- begins with "0" in place of "1", all members of the record count as absent. The next token that
--- is issued moves waiting tokens into the record. A change uses a copy of the record that was read
--- earlier, provided that ~tokens has not changed since, because issuing a token always changes it.
+-- is issued moves waiting tokens into the record. A change in such a slot uses a copy of the record
+-- that was read earlier. It may do so if ~tokens is still as it was then: issuing a token always
+-- changes ~tokens, so the copy lacks no token.
 
 local function clock(given)
   if given ~= '' then return tonumber(given) end
@@ -33,7 +35,7 @@ local function token_of(name, text, now)
   return {name = name, ends = ends, number = tonumber(number), purpose = purpose, fields = fields}
 end
 
--- counts reports whether the entry may have tokens, given its ~tokens.
+-- counts reports whether an entry with the given ~tokens may have tokens.
 local function counts(mark) return mark and mark ~= '' end
 
 -- needs_record reports whether some of the tokens may be in the record.
@@ -49,9 +51,16 @@ local function members_of(text)
   return all
 end
 
--- read_tokens returns a table: open holds the valid tokens, swept the names of all other members,
--- and ended the names of those that ~tokens says have ended. record is the key of the record, a
--- result of members_of, or nil if the record is not needed.
+-- read_tokens returns a table with these fields:
+--   open     the valid tokens; those that wait in ~tokens have their member in waits
+--   swept    the names of all other members of the record, which may be removed
+--   ended    the names of those members that ~tokens lists as ended
+--   says     the first word of ~tokens
+--   lines    the lines of ~tokens after the first, which hold waiting tokens
+--   now      the time
+--   foreign  true if the record could not be read, for example because it has another Redis type
+--   err      the error of reading the record, unless that was WRONGTYPE
+-- record is the key of the record, a result of members_of, or nil if the record is not needed.
 local function read_tokens(record, mark, now)
   local tokens, over = {open = {}, swept = {}, ended = {}, now = now}, {}
   tokens.says, tokens.lines = string.match(mark or '', '^([^\n]*)\n?(.*)$')
@@ -101,7 +110,7 @@ local function to_hex(name)
   return (string.gsub(name, '.', function(c) return string.format('%02x', string.byte(c)) end))
 end
 
--- end_tokens finds out which tokens of an entry a change ends, and writes nothing. Its argument e
+-- end_tokens plans which tokens of an entry a change ends, and writes nothing. Its argument e
 -- holds:
 --   all      "1" if all tokens end
 --   now      the time
@@ -110,8 +119,9 @@ end
 --   touched  the facets that the change sets or unsets
 --   made     true if the change creates the entry of an invitation
 -- In the result, open holds the tokens that stay. mark is the new value of ~tokens, which must be
--- written together with the rev, or nil if ~tokens does not change. mark names a token that has
--- ended until its member is removed, so that it is known whether an invitation created its entry.
+-- written together with the rev, or nil if ~tokens does not change. After a token has ended,
+-- ~tokens lists it for as long as its member is in the record. This also shows whether an
+-- invitation has already created its entry.
 local function end_tokens(record, mark, e)
   if not counts(mark) then return {open = {}, refused = e.spend ~= ''} end
   local tokens = read_tokens(record, mark, clock(e.now))

@@ -1,6 +1,6 @@
 -- change makes everything that one method does to one entry, or none of it (I1, I2, I6, I7).
--- Ordinary creates and updates go through create.lua, creates.lua and update.lua, and never come
--- here. history.lua, tokens.lua, tombstone.lua and guard.lua precede it.
+-- Most creates and updates do not need it, because create.lua, creates.lua or update.lua make them.
+-- history.lua, tokens.lua, tombstone.lua and guard.lua precede it.
 --
 -- KEYS  as in guard.lua, then
 --   [4]  the record of the entry's tokens
@@ -324,7 +324,8 @@ local function fill(f)
 end
 
 -- note_done must be called right after the command that makes the change. If a later command is
--- refused, the next run finds the change made and notes nothing.
+-- refused, the next run finds the change made and notes nothing. unnoted is the error, if the
+-- history line was refused, and goes is true if ~note must be removed.
 local unnoted, goes
 local function note_done()
   if not again then unnoted, goes = note(verb, head[6]) end

@@ -5,14 +5,14 @@
 -- KEYS[1]  the entry
 -- KEYS[2]  ~/schema/TYPE
 -- KEYS[3..]  SRKs to claim, SRKs elsewhere (see change.lua) and the entry's tertiary records, none
---          of which may exist yet; and last the feed, if there is a line to note
+--          of which may exist yet; and last the feed, if there is a history line
 -- ARGV[1]  the fingerprint of the schema
 -- ARGV[2]  the PRK, relative
 -- ARGV[3]  the number of SRKs to claim
--- ARGV[4]  the history line to note, "" for none; it stays in the entry until another follows, see
+-- ARGV[4]  the history line, "" for none; it waits in the entry until another line is written, see
 --          history.lua
 -- ARGV[5]  the time in milliseconds, "" for the server's
--- ARGV[6]  the most entries that the feed may have
+-- ARGV[6]  the maximum number of entries in the feed
 -- ARGV[7..]  field, value, …
 -- Reply: 1 if the entry was made, 0 if nothing was written
 

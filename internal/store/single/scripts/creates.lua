@@ -5,18 +5,27 @@
 -- for all of them.
 --
 -- KEYS[1]  ~/schema/TYPE, a hash
---   then the keys that must be absent, for each entry: the entry, its SRKs, the same values under
---   other fields and the other tertiary records that its schema declares, and the tertiary records
---   that are created with it;
---   then the index sets to join, the ordered indexes, and last the feed, if lines are noted.
--- ARGV  the fingerprint of the schema, the type, the length of the namespace in a key, and the
---   numbers of shapes, absent records, index sets and ordered indexes; the time in milliseconds (""
---   for the server's), and the most entries that the feed may have ("0" if nothing is noted);
---   for each shape the number of entries and, for each of its entries, the numbers of claims, of
---   other keys that must be absent, of tertiary records and of facets; the fields; and then for
---   each entry the values of the facets, the rev, and the command and the members of each tertiary
---   record;
---   last for each index set the PRKs, and for each ordered index the places.
+--   then the keys that must be absent; for each entry these are
+--     the entry itself,
+--     the SRKs of its secondary values,
+--     the SRKs of these values under the other secondary fields, and the tertiary records that the
+--     schema declares but that the entry is created without,
+--     the tertiary records that are created with it;
+--   then the index sets to join, the ordered indexes to join, and last the feed, if the entries
+--   have history lines.
+-- ARGV[1..3]  the fingerprint of the schema, the type, and the length of the namespace in a key
+-- ARGV[4..7]  the numbers of shapes, of keys that must be absent, of index sets, and of ordered
+--   indexes
+-- ARGV[8]  the time in milliseconds, "" for the server's
+-- ARGV[9]  the maximum number of entries in the feed, "0" if the entries have no history lines
+-- ARGV[10..]  for each shape:
+--     five numbers: how many entries have the shape, and how many SRKs to write, other keys that
+--     must be absent, tertiary records to create and facets each of these entries has;
+--     the fields of the facets;
+--     and for each entry the values of these facets, the rev, and for each tertiary record the
+--     command that adds its members, and the members;
+--   then for each index set the PRKs to add, and for each ordered index the places, each after its
+--   score.
 -- Members, PRKs and places are lists: a number and its items. The history line of an entry is
 -- its last facet, ~note, in which the number is still missing; see history.lua.
 -- Reply: {"ok"} | {"other"} if nothing was written

@@ -1,4 +1,4 @@
--- guard precedes change.lua and tertiary.lua.
+-- guard precedes change.lua and tertiary.lua. It reads the entry and the stored schema for them.
 --
 -- KEYS[1]  the entry, a hash
 -- KEYS[2]  ~/schema/TYPE, a hash
@@ -11,8 +11,8 @@
 -- ARGV[6]  "1" if that schema may be stored when none is stored yet
 -- ARGV[7]  the type, as ~isa names it
 --
--- Until a script calls the functions below it only reads, so that every problem is found before
--- the first write (I7).
+-- This source itself writes nothing; only its functions do. So a script can find every problem
+-- before the first write (I7).
 
 local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
 

@@ -8,7 +8,7 @@
 --   [8]  "1" if the command writes
 --   [9]  the number of index sets to join
 --   [10]  the command
---   [11]  the most members that the record may have, "0" for any number
+--   [11]  the maximum number of members in the record, "0" for any number
 --   [12..]  the arguments of the command after the key
 --
 -- Reply: {"ok", the reply of the command} | {"absent"} | {"filling", ~fill} | {"full"} | {"schema",
@@ -36,7 +36,7 @@ for i = 12, #ARGV do args[#args + 1] = ARGV[i] end
 local is_full, refusal = full(KEYS[4], ARGV[10], args, writes and tonumber(ARGV[11]) or 0)
 if refusal then return redis.error_reply(refusal) end
 if is_full then return {'full'} end
-local due, wrong = false, nil -- whether there is something to note
+local due, wrong = false, nil -- due: the command makes a change that the history must record
 if writes and about ~= '' then
   due, wrong = changes(KEYS[4], ARGV[10], args)
   if wrong and string.find(wrong, 'WRONGTYPE', 1, true) then return redis.error_reply(wrong) end

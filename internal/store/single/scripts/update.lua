@@ -11,7 +11,8 @@
 -- ARGV[4]  the number of SRKs elsewhere
 -- ARGV[5]  the rev that the entry must have
 -- ARGV[6]  the rev to write
--- ARGV[7]  the number of fields to unset; these follow, and then field, value, …
+-- ARGV[7]  the number of fields to unset; then these fields, and then the facets to set: field,
+--          value, …
 -- Reply: 1 if the change was made, 0 if nothing was written
 
 -- Locals are faster than globals.
