@@ -134,7 +134,7 @@ func (ks *Keys) writeSeparately(
 	if err == nil && len(n.Lines) > 0 && changed(reply) {
 		err = ks.AppendHistory(ctx, prk, n)
 		if err != nil {
-			err = fmt.Errorf("%w: it was done, but could not be added to the history: %v", store.ErrOutcomeUnknown, err)
+			err = fmt.Errorf("%w: the change was made, but could not be added to the history: %v", store.ErrOutcomeUnknown, err)
 		}
 	}
 	return reply, err
@@ -332,13 +332,13 @@ func (ks *Keys) findContinuations(ctx context.Context, f store.Feed, page *store
 	return nil
 }
 
-// linesBefore returns the lines that come before a position, newest first. found holds stream
-// entries in reverse order. The position is the line number read in the stream entry after.
-func linesBefore(part int, found []redis.XMessage, after, read string) (all []store.FeedLine) {
+// linesBefore returns the lines before a position, newest first. found holds stream entries, newest
+// first. The position is given by the ID of a stream entry and the number of a line in it, from 1.
+func linesBefore(part int, found []redis.XMessage, id, number string) (all []store.FeedLine) {
 	for _, m := range found {
 		lines := feedLines(part, m, splitLines(m))
-		if m.ID == after {
-			n, _ := strconv.Atoi(read) // this package wrote the number
+		if m.ID == id {
+			n, _ := strconv.Atoi(number) // this package wrote the number
 			lines = lines[:min(max(n-1, 0), len(lines))]
 		}
 		slices.Reverse(lines)
@@ -353,13 +353,13 @@ func splitLines(m redis.XMessage) []string {
 	return strings.Split(text, "\n")
 }
 
-// feedLines returns last, which are the final lines of the stream entry m, as lines of a feed. A
-// line without a number gets the time at which it was added.
-func feedLines(part int, m redis.XMessage, last []string) []store.FeedLine {
+// feedLines returns some lines of the stream entry m as lines of a feed. texts holds all the lines
+// of m, or the last ones. A line without a number gets the time at which it was added.
+func feedLines(part int, m redis.XMessage, texts []string) []store.FeedLine {
 	ms, _, _ := strings.Cut(m.ID, "-")
-	fed, before := make([]store.FeedLine, len(last)), len(splitLines(m))-len(last)
-	for i, line := range last {
-		fed[i] = store.FeedLine{Part: part, ID: m.ID + ":" + strconv.Itoa(before+i+1), Text: strings.Replace(line, " - ", " "+ms+"000 ", 1)}
+	fed, skipped := make([]store.FeedLine, len(texts)), len(splitLines(m))-len(texts)
+	for i, line := range texts {
+		fed[i] = store.FeedLine{Part: part, ID: m.ID + ":" + strconv.Itoa(skipped+i+1), Text: strings.Replace(line, " - ", " "+ms+"000 ", 1)}
 	}
 	return fed
 }

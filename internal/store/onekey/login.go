@@ -141,17 +141,17 @@ func (ks *Keys) ThrottleState(ctx context.Context, a store.Counters) (store.Thro
 	if err != nil {
 		return store.ThrottleState{}, fmt.Errorf("reading the counted attempts: %w", redisx.Fail(err))
 	}
-	g := store.ThrottleState{Now: time.UnixMilli(n[1]), Wait: time.Duration(n[2]) * time.Millisecond, Failures: int(n[3])}
+	state := store.ThrottleState{Now: time.UnixMilli(n[1]), Wait: time.Duration(n[2]) * time.Millisecond, Failures: int(n[3])}
 	if n[4] > 0 {
-		g.Until = time.UnixMilli(n[4])
+		state.Until = time.UnixMilli(n[4])
 	}
 	for pair := range slices.Chunk(n[stateHeader:], 2) {
-		g.Familiar = append(g.Familiar, store.FamiliarOrigin{LastLogin: time.UnixMilli(pair[0]), Failures: int(pair[1])})
+		state.Familiar = append(state.Familiar, store.FamiliarOrigin{LastLogin: time.UnixMilli(pair[0]), Failures: int(pair[1])})
 	}
-	slices.SortFunc(g.Familiar, func(a, b store.FamiliarOrigin) int {
+	slices.SortFunc(state.Familiar, func(a, b store.FamiliarOrigin) int {
 		return cmp.Or(b.LastLogin.Compare(a.LastLogin), a.Failures-b.Failures)
 	})
-	return g, nil
+	return state, nil
 }
 
 // errMaybeCounted reports that the reply to a call was lost, and that so many other calls were

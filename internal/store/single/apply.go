@@ -17,7 +17,7 @@ var (
 	createScript = redisx.NewScript(scripts, "create", redisx.IsNumber)
 	// updateScript makes changes that write no history. It has stubs in place of the history
 	// functions, because defining those would cost Redis 2 µs in each call.
-	updateScript = redisx.NewScript(scripts, "update", redisx.IsNumber, "local function unrighted() end\nlocal function note() end\n")
+	updateScript = redisx.NewScript(scripts, "update", redisx.IsNumber, "local function permission_error() end\nlocal function note() end\n")
 	notedScript  = redisx.NewScript(scripts, "update", redisx.IsNumber, onekey.HistoryLua)
 )
 

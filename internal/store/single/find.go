@@ -100,8 +100,8 @@ func (e *Engine) findOne(ctx context.Context, l store.Lookup) (store.Found, erro
 }
 
 // lookupCommand returns the command that reads the entry at a PRK, or the entries that SRKs name.
-// For SRKs it runs a script, by its SHA or, with inFull, by its source.
-func lookupCommand(ctx context.Context, l store.Lookup, inFull bool) redis.Cmder {
+// For SRKs it runs a script, by its SHA or, with bySource, by its source.
+func lookupCommand(ctx context.Context, l store.Lookup, bySource bool) redis.Cmder {
 	if l.PRK.IsValid() {
 		return redis.NewMapStringStringCmd(ctx, "hgetall", l.PRK.String())
 	}
@@ -110,7 +110,7 @@ func lookupCommand(ctx context.Context, l store.Lookup, inFull bool) redis.Cmder
 		script = &followScript
 	}
 	how, what := any("evalsha"), script.SHA
-	if inFull {
+	if bySource {
 		how, what = "eval", script.Source
 	}
 	if len(l.SRKs) == 1 { // go-redis parses the reply into the map that the record keeps

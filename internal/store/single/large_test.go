@@ -119,7 +119,8 @@ func (p fixture) checkClean(what string) {
 
 // TestDiesBeforeAllIsDropped has a process die at each of its commands while it makes a change that
 // replaces or drops a large set. If the change was made, readers must see nothing of the set. The
-// next change of the entry must drop the rest, and a later entry with that UID must inherit nothing.
+// next change of the entry must drop the rest, and a later entry with that UID must inherit
+// nothing.
 func TestDiesBeforeAllIsDropped(t *testing.T) {
 	srv := redistest.Start(t)
 	for name := range hidingChanges {
@@ -189,7 +190,7 @@ func diesAtCommand(t *testing.T, srv *redistest.Server, at int, mutate func(stri
 	_, err := New(client, Options{MemberBatch: smallBatch}).Apply(t.Context(), hidingChanges[name](p))
 	hidden := !p.find("u").Live() || p.engine.client.SCard(t.Context(), "user/uid:u/tags").Val() <= smallBatch
 	if hidden != (err == nil) && m.left >= 0 {
-		p.report("%s: error %v, and hidden tags: %v", what, err, hidden)
+		p.report("%s: error %v, tags hidden from readers: %v; want them hidden only without an error", what, err, hidden)
 	}
 	if left := p.engine.client.SCard(t.Context(), "user/uid:u/tags").Val(); hidden && left > smallBatch {
 		p.report("%s: readers still see %d tags", what, left)

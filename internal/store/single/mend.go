@@ -61,7 +61,7 @@ func (e *Engine) alignOrder(ctx context.Context, r store.Align) error {
 		return &store.CorruptError{Key: r.At.Key.String(), Reason: onekey.NotSortedSet}
 	}
 	if err != nil {
-		return fmt.Errorf("mending %s: %w", r.At.Key, err)
+		return fmt.Errorf("repairing %s: %w", r.At.Key, err)
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func (e *Engine) alignOrder(ctx context.Context, r store.Align) error {
 func (e *Engine) copy(ctx context.Context, c store.Copy) (bool, error) {
 	n, err := e.client.Do(ctx, "copy", c.From, c.To, "replace").Int64()
 	if err != nil {
-		return false, fmt.Errorf("copying a record: %w", redisx.Fail(err))
+		return false, fmt.Errorf("copying %s to %s: %w", c.From, c.To, redisx.Fail(err))
 	}
 	return n == 1, nil
 }

@@ -328,13 +328,13 @@ var refusedMutants = []struct{ name, old, new string }{
 	{"a new entry keeps the time to live of a tombstone", "redis.call('PERSIST', entry)", ""},
 	{"tags are replaced without a stage", "stage = KEYS[k + 2]", "stage = KEYS[k + 1]"},
 	{"the right to remove facets is not tried", "if unset > 7 or head[5] then", "if false then"},
-	{"a change is noted before it is made", "refused = not again and (unrighted() or store_schema())", "refused = not again and (note(verb, head[6]) or store_schema())"},
+	{"a change is noted before it is made", "refused = not again and (permission_error() or store_schema())", "refused = not again and (note(verb, head[6]) or store_schema())"},
 	{"an update is noted before it is made", "if refused then return refused end\n-- SRKs that the entry takes", "note('', head[5])\n-- SRKs that the entry takes"},
-	{"a tag is noted before it is added", "  local refused = due and unrighted()\n", "  local refused = due and note_beside(entry, head[6])\n  due = false\n"},
+	{"a tag is noted before it is added", "  local refused = due and permission_error()\n", "  local refused = due and note_beside(entry, head[6])\n  due = false\n"},
 	{"a create is noted before it is made", "local function write()\n  if note", "if note then pcall('XADD', KEYS[#KEYS], '*', 'e', ARGV[2] .. ' - ' .. line) end\nlocal function write()\n  if note"},
 	{"a session is noted before it starts", "  found = put(", "  note_begun()\n  about = ''\n  found = put("},
 	{"a token is noted before it is issued", "local ends = string.format('%.0f', now + ARGV[7])", "note_beside(KEYS[1], head[4])\nabout = ''\nlocal ends = string.format('%.0f', now + ARGV[7])"},
-	{"a token is valid before it is stored", "  local first, put, swept = ", "  redis.call('HSET', KEYS[1], '~tokens', says)\n  local first, put, swept = "},
+	{"a token is valid before it is stored", "  local first, put, swept = ", "  redis.call('HSET', KEYS[1], '~tokens', first_word)\n  local first, put, swept = "},
 	{"a create does not drop what is there", "for _, d in ipairs(drops) do drop(d) end\n  if tombstone", "if tombstone"},
 }
 

@@ -99,18 +99,18 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 	}
 	entries := make([]store.Entry, len(reads))
 	for i, r := range reads {
-		inFull := func() store.Entry {
+		readBySource := func() store.Entry {
 			return e.parseEntry(ctx, r, e.client.Do(ctx, readScript.EvalArgs(readKeys(r), e.readArgs(r))...))
 		}
 		entries[i] = e.parseEntry(ctx, r, cmds[i])
 		if redisx.NoScript(cmds[i].Err()) {
-			entries[i] = inFull()
+			entries[i] = readBySource()
 		}
 		if fill := entries[i].Record.Fields[store.FieldFill]; fill != "" {
 			if err := e.completeEntry(ctx, r.PRK, fill); err != nil {
 				return nil, err
 			}
-			entries[i] = inFull()
+			entries[i] = readBySource()
 		}
 		if err := store.StoreError(entries[i].Err); err != nil {
 			return nil, err
@@ -154,7 +154,7 @@ func (e *Engine) parseEntry(ctx context.Context, r store.EntryRead, cmd *redis.C
 		}
 		w.Parts[i] = store.Part{Kind: redisx.Text(pair, 0), Values: values}
 		for j := 0; w.Parts[i].Kind == "zset" && j+1 < len(values); j += 2 {
-			values[j], values[j+1] = values[j+1], values[j] // a Part has the score before its member
+			values[j], values[j+1] = values[j+1], values[j] // Part has scores before members
 		}
 	}
 	return w

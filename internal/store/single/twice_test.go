@@ -100,30 +100,30 @@ func (p fixture) make(uid, name string) { p.t.Helper(); p.apply(p.draft(uid, nam
 func (p fixture) remove(uid string)     { p.t.Helper(); p.apply(p.users.Delete(p.find(uid))) }
 
 var lostReplyCases = []struct {
-	name    string
-	tags    []string // with tags, change.lua makes the entry
-	lost    int
-	between func(p fixture)
-	want    error
-	holds   string // the name that the entry has in the end
+	name     string
+	tags     []string // with tags, change.lua makes the entry
+	lost     int
+	between  func(p fixture)
+	want     error
+	wantName string // the name that the entry has in the end
 }{
-	{name: "one answer", lost: 1, holds: "n"},
-	{name: "three answers", lost: 3, holds: "n"},
-	{name: "with tags, one answer", tags: []string{"red"}, lost: 1, holds: "n"},
-	{name: "with tags, three answers", tags: []string{"red"}, lost: 3, holds: "n"},
-	{name: "every answer", lost: 1000, want: store.ErrOutcomeUnknown, holds: "n"},
-	{name: "others deleted it", lost: 1, between: func(p fixture) { p.remove("u") }},
-	{name: "others made it again", lost: 1, between: func(p fixture) {
+	{name: "one reply is lost", lost: 1, wantName: "n"},
+	{name: "three replies are lost", lost: 3, wantName: "n"},
+	{name: "with tags, one reply is lost", tags: []string{"red"}, lost: 1, wantName: "n"},
+	{name: "with tags, three replies are lost", tags: []string{"red"}, lost: 3, wantName: "n"},
+	{name: "every reply is lost", lost: 1000, want: store.ErrOutcomeUnknown, wantName: "n"},
+	{name: "others delete the entry", lost: 1, between: func(p fixture) { p.remove("u") }},
+	{name: "others delete and create the entry", lost: 1, between: func(p fixture) {
 		p.remove("u")
 		p.make("u", "m")
-	}, holds: "m"},
-	{name: "others made it again until its rev was forgotten", lost: 1, between: func(p fixture) {
+	}, wantName: "m"},
+	{name: "others delete and create the entry until its rev is forgotten", lost: 1, between: func(p fixture) {
 		for range 3 {
 			p.remove("u")
 			p.make("u", "m")
 		}
-	}, want: store.ErrOutcomeUnknown, holds: "m"},
-	{name: "others took its name", lost: 1, between: func(p fixture) {
+	}, want: store.ErrOutcomeUnknown, wantName: "m"},
+	{name: "others delete the entry and take its name", lost: 1, between: func(p fixture) {
 		p.remove("u")
 		p.make("v", "n")
 	}},
@@ -147,8 +147,8 @@ func TestCreateArrivesTwice(t *testing.T) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
 			r := p.find("u")
-			if r.Fields["name"] != tt.holds {
-				t.Errorf("the entry is %v, want the name %q", r.Fields, tt.holds)
+			if r.Fields["name"] != tt.wantName {
+				t.Errorf("the entry is %v, want the name %q", r.Fields, tt.wantName)
 			}
 			if tt.between == nil && len(r.Fields[store.FieldRev]) != store.RevLen {
 				t.Errorf("~rev %q: made more than once", r.Fields[store.FieldRev])

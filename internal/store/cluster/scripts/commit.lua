@@ -75,12 +75,12 @@ else
 end
 local members = KEYS[2] or ARGV[12] ~= '' and members_of(ARGV[13]) or nil
 if needs_record(mark) and not members then return {'tokens', past} end
-local tokens = end_tokens(members, mark, ending)
+local tokens = plan_token_endings(members, mark, ending)
 if tokens.err then return redis.error_reply(tokens.err) end
 if tokens.refused then return {'token', past} end
 
 local remember = ARGV[1] .. string.sub(past, 1, 36)
-local refused = not done and unrighted()
+local refused = not done and permission_error()
 if refused then return refused end
 local kept = not done and waits(head[7]) or nil
 local function write(command, ...)
@@ -118,7 +118,7 @@ if ARGV[2] == 'delete' then
   end
   strip(KEYS[1], done or stays_noted and about ~= '', done or tokens.ended and #tokens.ended > 0)
   redis.call('EXPIRE', KEYS[1], ARGV[5])
-  if counts(mark) then write_tokens(members, tokens) end
+  if may_have_tokens(mark) then write_tokens(members, tokens) end
   if KEYS[2] and not done then redis.call('HDEL', KEYS[1], '~tokens') end
   return {'ok'}
 end
@@ -173,5 +173,5 @@ end
 note_change()
 if not done and fence ~= '' then redis.call('HDEL', KEYS[1], '~fence') end
 for _, field in ipairs(late) do redis.call('HDEL', KEYS[1], field) end
-if counts(mark) then finish_tokens(KEYS[1], members, tokens) end
+if may_have_tokens(mark) then finish_tokens(KEYS[1], members, tokens) end
 return {'ok', ARGV[2] == 'create' and past == '' and fence == '' and kept or nil}

@@ -3,15 +3,15 @@
 local size_commands = {SADD = 'SCARD', HSET = 'HLEN', ZADD = 'ZCARD', ZINCRBY = 'ZCARD', LPUSH = 'LLEN', RPUSH = 'LLEN'}
 local find_commands = {HSET = 'HEXISTS', ZADD = 'ZSCORE', ZINCRBY = 'ZSCORE'}
 
--- full reports whether a command would add members to a record and leave it with more than most
--- members. If it cannot find out, it also returns the error. It checks which members the record
--- already has only if there may be too many.
-local function full(key, command, args, most)
-  if most == 0 or not size_commands[command] then return false end
+-- full reports whether a command would add members to a record and leave it with more of them than
+-- the given limit; the limit 0 means any number. If full cannot find out, it returns false and the
+-- error. It checks which members the record already has only if there may be too many.
+local function full(key, command, args, limit)
+  if limit == 0 or not size_commands[command] then return false end
   local n = redis.pcall(size_commands[command], key)
   if type(n) == 'table' then return false, n.err end
   local step = find_commands[command] and 2 or 1
-  if n + #args / step <= most then return false end
+  if n + #args / step <= limit then return false end
   if step == 1 and command ~= 'SADD' then return true end
   local new = 0
   for i = 1, command == 'SADD' and #args or 0, 2000 do
@@ -22,7 +22,7 @@ local function full(key, command, args, most)
     if type(has) == 'table' then return false, has.err end
     if not has or has == 0 then new = new + 1 end
   end
-  return new > 0 and n + new > most
+  return new > 0 and n + new > limit
 end
 
 -- run_command runs a command in parts, because unpack cannot return all arguments of a long one. It

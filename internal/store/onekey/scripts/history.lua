@@ -19,9 +19,9 @@
 -- one of its writes, no line describes a change that was not made. Lines that wait in the entry are
 -- written by the command that writes the entry's rev.
 --
--- The last argument is "" if there is nothing to write. Otherwise it begins with a letter that says
--- which keys come last: b(oth), r(ecord), f(eed) or n(one). After the letter comes the time in
--- milliseconds, or nothing for the server's time. The arguments before the last one are the maximum
+-- The last argument, about, is "" if there is nothing to write. Otherwise it begins with a letter
+-- that says which keys come last: b(oth), r(ecord), f(eed) or n(one). After the letter comes the
+-- time in milliseconds, or nothing for the server's time. The arguments before it are the maximum
 -- number of entries in the feed, the PRK, and the lines, which have numbers only for feed.lua.
 
 local about, lines, prk, most, feed, record = table.remove(ARGV), nil, nil, nil, nil, nil
@@ -116,15 +116,15 @@ local function trim(all)
   end
 end
 
--- append_lines appends to all the lines in some that are missing there. It gives a number to each
--- line without one.
-local function append_lines(all, some, time)
+-- append_lines appends the lines of a text to a list, except those that the list already has. It
+-- gives a number to each line without one.
+local function append_lines(all, text, time)
   local has, last = {}, 0
   for _, line in ipairs(all) do
     has[name_of(line)] = true
     last = math.max(last, number_of(line) or 0)
   end
-  for line in string.gmatch(some, '[^\n]+') do
+  for line in string.gmatch(text, '[^\n]+') do
     local number = number_of(line)
     if not number then
       number = math.max(time, last + 1)
@@ -139,9 +139,9 @@ local function append_lines(all, some, time)
   trim(all)
 end
 
--- unrighted returns an error if this user may not run the commands that note needs, and the server
--- lets scripts ask that. The script must then change nothing.
-local function unrighted()
+-- permission_error returns an error if this user has no right to run the commands that note needs.
+-- The script must then change nothing. On a server that does not let scripts ask, it returns nil.
+local function permission_error()
   local may = about ~= '' and redis.acl_check_cmd
   if may and record and not may('SET', record, '', 'PX', '1') then
     return redis.error_reply("NOPERM this user has no permissions to run the 'set' command on the history")
@@ -171,9 +171,9 @@ end
 local function marked() return about ~= '' and string.find(lines, '^%S+ %S+ %S+ %S+ %S+ %S+') ~= nil end
 
 -- note writes the lines to the record and to the feed. how is "create", "delete", or "" for other
--- changes. A delete also deletes the record on one server. On a cluster the record stays for a day,
--- because the feed is written from it. note returns the server's error, or nil, and whether ~note
--- must be removed because its lines are now in the record.
+-- changes. On one server, a delete also deletes the record. On a cluster the record stays for a
+-- day, because the feed is written from it. note returns the server's error, or nil, and whether
+-- ~note must be removed because its lines are now in the record.
 local function note(how, waiting)
   if not record then return nil end
   local id, refused

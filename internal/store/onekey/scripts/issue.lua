@@ -20,7 +20,7 @@ if head[1] ~= ARGV[1] then return {'absent'} end
 local now = clock(ARGV[9])
 local tokens = read_tokens(KEYS[2], head[3], now)
 if tokens.err then return redis.error_reply(tokens.err) end
-local mine, newest, says = nil, 0, '1' .. string.sub(ARGV[3], 1, 6)
+local mine, newest, first_word = nil, 0, '1' .. string.sub(ARGV[3], 1, 6)
 for _, t in ipairs(tokens.open) do
   if t.name == ARGV[3] then mine = t end
   newest = math.max(newest, t.number)
@@ -29,13 +29,13 @@ if mine then -- sent again: finish what may be unfinished
   -- A change that read the record before this token was in it must be refused. So ~tokens must
   -- differ from what that change read. If there is a newer token, it has already changed ~tokens.
   if not mine.waits and mine.number == newest then
-    redis.call('HSET', KEYS[1], '~tokens', says .. string.sub(head[3], #tokens.says + 1))
+    redis.call('HSET', KEYS[1], '~tokens', first_word .. string.sub(head[3], #tokens.first_word + 1))
   end
   local refused = marked() and note_beside(KEYS[1], head[4])
   return refused or {'ok'}
 end
 if string.sub(head[2] or '', 1, 12) ~= ARGV[2] then return {'conflict'} end
-local refused = unrighted()
+local refused = permission_error()
 if refused then return refused end
 local ends = string.format('%.0f', now + ARGV[7])
 local number = newest + 1
@@ -68,12 +68,12 @@ if KEYS[2] then
   end
   tokens.open[#tokens.open + 1] = token_of(ARGV[3], text, now)
   write_tokens(KEYS[2], tokens)
-  redis.call('HSET', KEYS[1], '~tokens', says)
+  redis.call('HSET', KEYS[1], '~tokens', first_word)
 else
   local t = token_of(ARGV[3], text, now)
   t.waits = text
   tokens.open[#tokens.open + 1] = t
-  if tokens.says == '' then tokens.says = '0' end
+  if tokens.first_word == '' then tokens.first_word = '0' end
   if spent_of(head[3]) ~= '' then tokens.ended = {string.sub(spent_of(head[3]), 2)} end
   local first = redis.pcall('HSET', KEYS[1], '~tokens', mark_of(tokens))
   if type(first) == 'table' then return redis.error_reply(first.err) end

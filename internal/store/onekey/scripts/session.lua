@@ -77,7 +77,7 @@ if verb == 'seen' or verb == 'verify' or verb == 'end' then
   local s = parse(text)
   -- End an expired session as well, because a clock may go back.
   if verb == 'end' and text and not string.find(text, '^%- ') then
-    local refused = s and unrighted()
+    local refused = s and permission_error()
     if refused then return refused end
     local reply = put('- ' .. ms(now + 3600000) .. (s and ' ' .. bond or ''), now + 3600000)
     if reply.err then return reply end
@@ -137,7 +137,7 @@ if verb == 'begin' then
   local s = {life = now + ARGV[5], idle = tonumber(ARGV[6]), seen = now, verified = now, begun = now}
   s.rest = table.concat({bond, ARGV[7], ARGV[8]}, ' ')
   s.ends = math.min(s.life, now + s.idle)
-  local refused = unrighted()
+  local refused = permission_error()
   if refused then return refused end
   found = put(member(s), s.ends)
   if found.err then return found end

@@ -35,11 +35,11 @@ local function token_of(name, text, now)
   return {name = name, ends = ends, number = tonumber(number), purpose = purpose, fields = fields}
 end
 
--- counts reports whether an entry with the given ~tokens may have tokens.
-local function counts(mark) return mark and mark ~= '' end
+-- may_have_tokens reports whether an entry with the given ~tokens may have tokens.
+local function may_have_tokens(mark) return mark and mark ~= '' end
 
 -- needs_record reports whether some of the tokens may be in the record.
-local function needs_record(mark) return counts(mark) and string.sub(mark, 1, 1) ~= '0' end
+local function needs_record(mark) return may_have_tokens(mark) and string.sub(mark, 1, 1) ~= '0' end
 
 -- members_of returns the members of a record that was read earlier, given as lines "NAME MEMBER".
 local function members_of(text)
@@ -52,21 +52,20 @@ local function members_of(text)
 end
 
 -- read_tokens returns a table with these fields:
---   open     the valid tokens; those that wait in ~tokens have their member in waits
---   swept    the names of all other members of the record, which may be removed
---   ended    the names of those members that ~tokens lists as ended
---   says     the first word of ~tokens
---   lines    the lines of ~tokens after the first, which hold waiting tokens
---   now      the time
---   foreign  true if the record could not be read, for example because it has another Redis type
---   err      the error of reading the record, unless that was WRONGTYPE
+--   open        the valid tokens; those that wait in ~tokens have their member in waits
+--   swept       the names of all other members of the record, which may be removed
+--   ended       the names of those members that ~tokens lists as ended
+--   first_word  the first word of ~tokens
+--   now         the time
+--   foreign     true if the record could not be read, for example because it has another Redis type
+--   err         the error of reading the record, unless that was WRONGTYPE
 -- record is the key of the record, a result of members_of, or nil if the record is not needed.
 local function read_tokens(record, mark, now)
   local tokens, over = {open = {}, swept = {}, ended = {}, now = now}, {}
-  tokens.says, tokens.lines = string.match(mark or '', '^([^\n]*)\n?(.*)$')
-  tokens.says = string.match(tokens.says, '^[^ ]*')
-  for name in string.gmatch(string.match(mark or '', '^[^\n]*'), '[^ ]+') do over[name] = true end
-  local waiting, all = members_of(tokens.lines), record
+  local first_line, waiting_lines = string.match(mark or '', '^([^\n]*)\n?(.*)$')
+  tokens.first_word = string.match(first_line, '^[^ ]*')
+  for name in string.gmatch(first_line, '[^ ]+') do over[name] = true end
+  local waiting, all = members_of(waiting_lines), record
   for i = 1, #waiting, 2 do
     local t = token_of(waiting[i], waiting[i + 1], now)
     if t then
@@ -97,7 +96,7 @@ local function spent_of(mark) return string.match(mark or '', '^[^ \n]+( [^\n]*)
 
 -- mark_of returns the new value of ~tokens.
 local function mark_of(tokens)
-  local words, text = {tokens.says}, nil
+  local words, text = {tokens.first_word}, nil
   for _, name in ipairs(tokens.ended) do words[#words + 1] = name end
   text = table.concat(words, ' ')
   for _, t in ipairs(tokens.open) do
@@ -110,8 +109,8 @@ local function to_hex(name)
   return (string.gsub(name, '.', function(c) return string.format('%02x', string.byte(c)) end))
 end
 
--- end_tokens plans which tokens of an entry a change ends, and writes nothing. Its argument e
--- holds:
+-- plan_token_endings finds out which tokens of an entry a change ends, and writes nothing. Its
+-- argument e holds:
 --   all      "1" if all tokens end
 --   now      the time
 --   spend    a token that must be valid; otherwise the result's refused is true
@@ -122,8 +121,8 @@ end
 -- written together with the rev, or nil if ~tokens does not change. After a token has ended,
 -- ~tokens lists it for as long as its member is in the record. This also shows whether an
 -- invitation has already created its entry.
-local function end_tokens(record, mark, e)
-  if not counts(mark) then return {open = {}, refused = e.spend ~= ''} end
+local function plan_token_endings(record, mark, e)
+  if not may_have_tokens(mark) then return {open = {}, refused = e.spend ~= ''} end
   local tokens = read_tokens(record, mark, clock(e.now))
   local stay, touched, left, gone = {}, {}, #tokens.ended, false
   tokens.refused = e.spend ~= ''

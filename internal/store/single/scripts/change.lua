@@ -72,7 +72,7 @@ local function ended_tokens()
   local touched = {}
   for i = 1, #set, 2 do touched[#touched + 1] = set[i] end
   for _, field in ipairs(unset) do touched[#touched + 1] = field end
-  return end_tokens(KEYS[4], mark, {all = ending[1], now = ending[2], spend = ending[3], purpose = ending[4], touched = touched, made = invited})
+  return plan_token_endings(KEYS[4], mark, {all = ending[1], now = ending[2], spend = ending[3], purpose = ending[4], touched = touched, made = invited})
 end
 
 -- Reasons to refuse the change.
@@ -83,8 +83,8 @@ local again = rev == own
 if remembered() and not again then return {'ok', head[7]} end
 if again and verb ~= 'delete' then
   in_pieces('HDEL', entry, unset)
-  if counts(mark) then
-    local tokens = end_tokens(KEYS[4], mark, {all = '', now = ending[2], spend = '', purpose = '', touched = {}})
+  if may_have_tokens(mark) then
+    local tokens = plan_token_endings(KEYS[4], mark, {all = '', now = ending[2], spend = '', purpose = '', touched = {}})
     if not tokens.err then finish_tokens(entry, KEYS[4], tokens) end
   end
   return {'ok', head[7]}
@@ -258,7 +258,7 @@ if not again and (verb == 'delete' or verb == 'mend' or tombstone or #unset > 0 
   refused = refused or verb == 'mend' and try('PERSIST') or try('HDEL', '~none')
   if refused then return refused end
 end
-refused = not again and (unrighted() or store_schema())
+refused = not again and (permission_error() or store_schema())
 if refused then return refused end
 local wrote = unstored or again
 local function write(command, ...)
@@ -382,7 +382,7 @@ else
   in_pieces('HDEL', entry, unset)
   if tombstone then redis.call('HDEL', entry, '~dying', '~since') end
 end
-if counts(mark) and verb ~= 'delete' then finish_tokens(entry, KEYS[4], tokens) end
+if may_have_tokens(mark) and verb ~= 'delete' then finish_tokens(entry, KEYS[4], tokens) end
 for _, n in ipairs(stale) do redis.call('UNLINK', KEYS[4 + n]) end
 for i = 1, nrelease do
   if releasing[i] then redis.call('UNLINK', KEYS[4 + nsrk + i]) end

@@ -40,7 +40,7 @@ local due, wrong = false, nil -- due: the command makes a change that the histor
 if writes and about ~= '' then
   due, wrong = changes(KEYS[4], ARGV[10], args)
   if wrong and string.find(wrong, 'WRONGTYPE', 1, true) then return redis.error_reply(wrong) end
-  local refused = due and unrighted()
+  local refused = due and permission_error()
   if refused then return refused end
 end
 

@@ -33,7 +33,7 @@ if unset > 7 or head[5] then
   if type(reply) ~= 'table' then reply = pcall('HDEL', KEYS[1], '~none') end
   if type(reply) == 'table' then return redis.error_reply(reply.err) end
 end
-local refused = unrighted()
+local refused = permission_error()
 if refused then return refused end
 -- SRKs that the entry takes are written before its rev. Facets and SRKs that it loses are removed
 -- after its rev (I1, I4, I7).
