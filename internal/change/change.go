@@ -43,9 +43,10 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 	return c, t.SetTertiary(&c, d.Tertiary)
 }
 
-// Update returns the change that gives a record, as it was read, the given facets and own fields.
-// In own, an empty value removes its field, and the field ~tokens ends all single-use tokens.
-// Update reports false if there is nothing to change.
+// Update returns the change that replaces all facets of an entry by the given ones, and sets the
+// store's own fields in own. old is the entry as it was read. In own, an empty value removes its
+// field, and the field ~tokens ends all single-use tokens. Update reports false if there is nothing
+// to change.
 func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Change, bool, error) {
 	if facets[t.Schema.Primary] != old.Fields[t.Schema.Primary] {
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
@@ -210,9 +211,9 @@ func (t *Type) addElsewhere(c *store.Change) {
 	}
 }
 
-// movedKeys compares the facets of the given fields. For those that differ, it returns the keys
-// that the entry leaves and the keys that it joins (I5). It returns an error with the reason
-// refusal if a new facet has no key.
+// movedKeys compares old and new facets of the given fields. For those that differ, it returns the
+// keys that the entry leaves and the keys that it joins (I5). If a new facet has no key, it returns
+// an error whose reason is the text refusal.
 func movedKeys[K any](
 	fields []string, old, facets map[string]string, key func(field, value string) (K, bool), refusal string,
 ) (leave, join []K, err error) {

@@ -150,9 +150,9 @@ func ruleError(err error) error {
 	return err
 }
 
-// RefusalReason returns the reason why a facet must not be written, or "" if it may be. The reasons
-// are those of UndeclaredReason, and that only the stored schema has the field, while the program's
-// own schema does not.
+// RefusalReason returns the reason why a facet must not be written, or "" if it may be written. A
+// facet is refused if the type is not open and UndeclaredReason returns a reason, or if the stored
+// schema has the field but the program's own schema does not.
 func (t *Type) RefusalReason(field string) string {
 	reason := ""
 	if !t.Schema.Open {
@@ -165,8 +165,8 @@ func (t *Type) RefusalReason(field string) string {
 }
 
 // UndeclaredReason returns a message that a field is not declared, or "" if it is declared. The
-// message suggests a similar name, if there is one, from the declared fields and from others, which
-// are further names that the caller accepts.
+// message suggests a similar name, if there is one among the declared fields and the further names
+// that the caller accepts.
 func (t *Type) UndeclaredReason(field string, others ...string) string {
 	if _, declared := t.Schema.Fields[field]; declared || field == t.Schema.Primary {
 		return ""

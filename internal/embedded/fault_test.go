@@ -342,7 +342,7 @@ func TestOpenLeavesDamage(t *testing.T) {
 			t.Errorf("the file is now %q, %v", got, err)
 		}
 	}
-	// This also checks that the lock is released.
+	// The failed calls of Open must have released the lock, so that this one succeeds.
 	if err := os.WriteFile(path, whole, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -382,7 +382,8 @@ func (d *slowDisk) rename(from, to string) error {
 	return d.osDisk.rename(from, to)
 }
 
-// TestWriteThatBeganBefore checks that a change made while a write runs is in the next write.
+// TestWriteThatBeganBefore makes a change while the file is being written with an earlier one. The
+// second change must be saved with another write.
 func TestWriteThatBeganBefore(t *testing.T) {
 	s := open(t, file(t))
 	d := &slowDisk{begun: make(chan struct{}), end: make(chan struct{})}

@@ -128,8 +128,8 @@ func TestEngineKeepsRecords(t *testing.T) {
 	})
 }
 
-// TestDecodeFindsDamage checks that decode finds every flipped bit and every truncation, on the
-// line itself or, if a newline is damaged, on the line before.
+// TestDecodeFindsDamage checks that decode finds every flipped bit and every truncation, and that
+// it reports the line. A newline belongs to the line that it ends.
 func TestDecodeFindsDamage(t *testing.T) {
 	file := encoded(t, someRecords())
 	for at := range file {

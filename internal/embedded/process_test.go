@@ -270,7 +270,7 @@ func TestDefaultPath(t *testing.T) {
 	for _, test := range []struct{ goos, xdg, want string }{
 		{"linux", "", filepath.Join(home, ".local", "share")},
 		{"linux", filepath.Join(home, "xdg"), filepath.Join(home, "xdg")},
-		{"linux", "relative", filepath.Join(home, ".local", "share")}, // to be ignored
+		{"linux", "relative", filepath.Join(home, ".local", "share")}, // a relative path is ignored
 		{"darwin", "", filepath.Join(home, "Library", "Application Support")},
 		{"windows", "", filepath.Join(home, "local")},
 		{"windows", filepath.Join(home, "xdg"), filepath.Join(home, "xdg")},

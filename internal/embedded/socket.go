@@ -114,7 +114,8 @@ func (o *connections) remove(c net.Conn) {
 	c.Close()
 }
 
-// close accepts no more commands. Commands that were accepted are still answered.
+// close ends all connections, and makes add refuse new ones. Commands that were received before are
+// still answered, if the client reads the answers within closeGrace.
 func (o *connections) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

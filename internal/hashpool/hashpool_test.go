@@ -24,7 +24,8 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// flood starts n jobs of one second each, and waits until each is running, waiting or refused.
+// flood starts n jobs of one second each, and waits until each is running, waiting or refused. The
+// function errs waits until all jobs have ended, and returns their errors.
 func flood(t *testing.T, p *Pool, n int) (errs func() []error) {
 	t.Helper()
 	var (

@@ -104,8 +104,9 @@ func (c *Console) Close(ctx context.Context) {
 // ServeHTTP implements [http.Handler].
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.handler.ServeHTTP(w, r) }
 
-// guard wraps all pages. It refuses forms of other sites and requests through unknown proxies. Its
-// headers forbid frames and keep links with secrets from other sites.
+// guard wraps all pages. It refuses forms of other sites and requests through unknown proxies. It
+// sets headers that keep other sites from showing a page in a frame, and from receiving its
+// address, which may contain a secret, as the referrer.
 func (c *Console) guard(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -136,7 +137,7 @@ func (c *Console) unknownProxy(r *http.Request) (peer string, unknown bool) {
 	}
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		return "ADDRESS", true
+		return "ADDRESS", true // a placeholder in the command that the page suggests
 	}
 	address := at.Addr().WithZone("").Unmap()
 	return address.String(), !slices.ContainsFunc(c.options.Proxies, func(p netip.Prefix) bool { return p.Contains(address) })
@@ -186,7 +187,7 @@ func actorName(r *http.Request) string { return "operator:" + web.Entry(r.Contex
 // returns false, it has sent a response.
 func (c *Console) parseVisitorForm(w http.ResponseWriter, r *http.Request) bool {
 	control := http.NewResponseController(w)
-	// A connection without deadlines keeps the server's own.
+	// Ignore the error: a connection that cannot set deadlines keeps those of the server.
 	_ = control.SetReadDeadline(time.Now().Add(visitorTimeout))
 	if !c.parseForm(w, r, maxVisitorForm) {
 		return false

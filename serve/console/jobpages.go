@@ -143,7 +143,7 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 	_ = control.SetWriteDeadline(time.Time{}) // the response follows the whole upload
 	u.Type, u.Duplicate = "user", ""
 	for {
-		// A connection without deadlines keeps the server's own.
+		// Ignore the error: a connection that cannot set deadlines keeps those of the server.
 		_ = control.SetReadDeadline(time.Now().Add(stallTimeout))
 		part, err := parts.NextPart()
 		if err == io.EOF {

@@ -45,7 +45,7 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 		}
 		problems = web.Problems(err)
 	}
-	leave() // a client that reads slowly must not hold the place
+	leave() // a client that reads slowly must not keep the capacity
 	switch {
 	case errors.Is(err, userdb.ErrNotFound):
 		c.show(w, r, http.StatusGone, page{Name: "message", Title: "This link is no longer valid", Data: "A setup link is valid for one hour, and only until there is an operator. You can create an operator at any time with “userdb operator add NAME”."})
@@ -72,7 +72,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		}
 		defer leave()
 		e, err := c.auth.SignIn(w, r, r.PostFormValue("name"), r.PostFormValue("password"))
-		leave() // a client that reads slowly must not hold the place
+		leave() // a client that reads slowly must not keep the capacity
 		if err == nil {
 			c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
 			http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
@@ -103,10 +103,10 @@ const verifiedFor = 10 * time.Minute
 // verifyName is the name of the input for the operator's own password. No facet has such a name.
 const verifyName = "~password"
 
-// A verification asks for the operator's password and carries the submitted form. It does not carry
-// a password in the form, which has to be typed again.
+// A verification asks for the operator's password and carries the submitted form. If the form sets
+// the password of an account, that password is left out, and the operator has to type it again.
 type verification struct {
-	Path, Back  string // Back is the page of the job whose file is asked for, or ""
+	Path, Back  string // Back is the page of the job whose file was requested, or ""
 	Inputs      []input
 	NewPassword bool
 }

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	defaultCount = 100 // resources on a page if the request does not say
-	maxCount     = 200 // resources on a page at most
+	defaultCount = 100 // resources on a page if the request has no count
+	maxCount     = 200 // the maximum number of resources on a page
 
 	maxAttributes = 1000 // names in a body: each is compared with each attribute of each resource
 )

@@ -79,10 +79,10 @@ func New(o Options) (*Handler, error) {
 	return &Handler{options: o, tags: tags, preparing: make(chan struct{}, 1), collections: map[string]*collection{}, positions: map[string]position{}}, err
 }
 
-// Prepare adds what SCIM needs to the stored schema of a type: an index on externalId and an order
-// by the field added. It brings existing entries up to date while other programs keep running. It
-// also retags the members of groups whose tag changed in [Options.Tags]. namespace is the path of
-// the namespace of db.
+// Prepare adds what SCIM needs to the stored schema of a type: an index on the field externalId, an
+// order by the field "added", and an index on tags. It brings existing entries up to date while
+// other programs keep running. It also retags the members of groups whose tag changed in
+// [Options.Tags]. namespace is the path of the namespace of db.
 func (h *Handler) Prepare(ctx context.Context, db *userdb.DB, namespace, typ string) error {
 	_, err := h.collection(ctx, db, namespace, typ)
 	return err
