@@ -274,7 +274,7 @@ func (t *Type) IndexKey(field, value string) (recordkey.Key, bool) {
 // than a rule can still be changed.
 func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value, was map[string]string) error {
 	if field == store.FieldPassword {
-		return Invalid(field, "name", "a password is set by its own verb")
+		return Invalid(field, "name", "a password cannot be set as a facet; use SetPassword")
 	}
 	wire := v.Wire()
 	if old, had := was[field]; !had || old != wire {
@@ -345,10 +345,13 @@ func encodeElements(c Content) ([]string, error) {
 			return nil, Invalid(c.Name, "size", "an element of over 64 KiB")
 		}
 	}
-	paired := c.Kind == "zset" || c.Kind == "hash"
 	switch {
-	case paired && len(c.Values)%2 != 0, c.Kind == "string" && len(c.Values) > 1:
-		return nil, Invalid(c.Name, "kind", "not the elements of a "+c.Kind)
+	case c.Kind == "zset" && len(c.Values)%2 != 0:
+		return nil, Invalid(c.Name, "kind", "the elements of a zset must be pairs of a score and a member")
+	case c.Kind == "hash" && len(c.Values)%2 != 0:
+		return nil, Invalid(c.Name, "kind", "the elements of a hash must be pairs of a field and a value")
+	case c.Kind == "string" && len(c.Values) > 1:
+		return nil, Invalid(c.Name, "kind", "a string has only one element")
 	case c.Kind != "zset":
 		return c.Values, nil
 	}

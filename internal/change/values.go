@@ -167,7 +167,7 @@ func (t *Type) RefusalReason(field string) string {
 // UndeclaredReason returns a message that a field is not declared, or "" if it is declared. The
 // message suggests a similar name, if there is one among the declared fields and the further names
 // that the caller accepts.
-func (t *Type) UndeclaredReason(field string, others ...string) string {
+func (t *Type) UndeclaredReason(field string, accepted ...string) string {
 	if _, declared := t.Schema.Fields[field]; declared || field == t.Schema.Primary {
 		return ""
 	}
@@ -175,7 +175,7 @@ func (t *Type) UndeclaredReason(field string, others ...string) string {
 		return fmt.Sprintf("type %q has a tertiary record of that name, and no such field", t.Name)
 	}
 	names := slices.Sorted(maps.Keys(t.Schema.Fields))
-	return fmt.Sprintf("type %q has no such field%s", t.Name, Suggest(field, slices.Concat(names, []string{t.Schema.Primary}, others)))
+	return fmt.Sprintf("type %q has no such field%s", t.Name, Suggest(field, slices.Concat(names, []string{t.Schema.Primary}, accepted)))
 }
 
 // Suggest returns a question that suggests the name most similar to a misspelled one, or "" if none

@@ -222,7 +222,7 @@ func TestFaultsUnderLoad(t *testing.T) {
 		t.Errorf("on disk %v, want %v", got, want)
 	}
 	if failed == 0 || len(want) < 3 {
-		t.Errorf("%d changes failed and %d did not: the test tests nothing", failed, len(want))
+		t.Errorf("%d changes failed and %d did not; want some of both", failed, len(want))
 	}
 	if inMemory := s.Client().DBSize(t.Context()).Val(); int(inMemory) != len(want) {
 		t.Errorf("%d records in memory, want %d", inMemory, len(want))
@@ -291,10 +291,10 @@ func TestFolderAway(t *testing.T) {
 	}
 	for range 3 {
 		if err := s.Client().Set(t.Context(), "meanwhile", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
-			t.Errorf("written: %v, want ErrUnsaved", err)
+			t.Errorf("Set: got %v, want ErrUnsaved", err)
 		}
 		if got, err := s.Client().Get(t.Context(), "before").Result(); !errors.Is(err, ErrUnsaved) {
-			t.Errorf("read: %q, %v", got, err)
+			t.Errorf("Get: got %q, %v; want ErrUnsaved", got, err)
 		}
 	}
 	if err := os.Rename(away, dir); err != nil {
@@ -322,7 +322,7 @@ func TestTempFileIsALink(t *testing.T) {
 	}
 	do(t, s.Client(), "SET k v")
 	if got, err := os.ReadFile(victim); string(got) != "precious" {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("the target of the link: got %q, %v; want it unchanged", got, err)
 	}
 }
 
@@ -336,10 +336,10 @@ func TestOpenLeavesDamage(t *testing.T) {
 		var damage *DamageError
 		_, err := Open(t.Context(), path)
 		if !errors.Is(err, ErrDamaged) || !errors.As(err, &damage) || damage.Line < 1 {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want a DamageError that names a line", err)
 		}
 		if got, err := os.ReadFile(path); string(got) != string(damaged) {
-			t.Errorf("the file is now %q, %v", got, err)
+			t.Errorf("the file is now %q, %v; want it unchanged", got, err)
 		}
 	}
 	// The failed calls of Open must have released the lock, so that this one succeeds.
@@ -365,7 +365,7 @@ func TestWaitIsCancelled(t *testing.T) {
 	close(d.end)
 	closeStore(t, s)
 	if got := len(onDisk(t, s.path)); got != 1 {
-		t.Errorf("%d records: Close did not wait for the write", got)
+		t.Errorf("%d records on disk after Close, want 1", got)
 	}
 }
 
@@ -382,9 +382,9 @@ func (d *slowDisk) rename(from, to string) error {
 	return d.osDisk.rename(from, to)
 }
 
-// TestWriteThatBeganBefore makes a change while the file is being written with an earlier one. The
+// TestChangeDuringWrite makes a change while the file is being written with an earlier one. The
 // second change must be saved with another write.
-func TestWriteThatBeganBefore(t *testing.T) {
+func TestChangeDuringWrite(t *testing.T) {
 	s := open(t, file(t))
 	d := &slowDisk{begun: make(chan struct{}), end: make(chan struct{})}
 	s.disk = d

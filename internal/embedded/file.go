@@ -294,8 +294,11 @@ func decodeRecord(line []byte) (record, error) {
 			values++
 		}
 	}
-	if values != 1 || r.Until < 0 {
+	if values != 1 {
 		return record{}, fmt.Errorf("record %q does not have exactly one value", r.Key)
+	}
+	if r.Until < 0 {
+		return record{}, fmt.Errorf("record %q expires at a negative time", r.Key)
 	}
 	for _, pair := range r.ZSet {
 		if score, err := strconv.ParseFloat(pair[1], 64); err != nil || math.IsNaN(score) {

@@ -196,7 +196,7 @@ func TestDecodeErrors(t *testing.T) {
 		{"no value", string(withSums(head, key)), 2, `record "k" does not have exactly one value`},
 		{"empty value", string(withSums(head, key+`,"set":[]`)), 2, `record "k" does not have exactly one value`},
 		{"two values", string(withSums(head, key+`,"string":"","list":["a"]`)), 2, `record "k" does not have exactly one value`},
-		{"negative time", string(withSums(head, key+`,"string":"","until":-1`)), 2, `record "k" does not have exactly one value`},
+		{"negative expiry time", string(withSums(head, key+`,"string":"","until":-1`)), 2, `record "k" expires at a negative time`},
 		{"score is not a number", string(withSums(head, key+`,"zset":[["m","x"]]`)), 2, `record "k": "x" is not a score`},
 		{"score is NaN", string(withSums(head, key+`,"zset":[["m","NaN"]]`)), 2, `record "k": "NaN" is not a score`},
 		{"bad base64", string(withSums(head, `{"base64":true,"key":"*","string":""`)), 2, "illegal base64 data at input byte 0"},

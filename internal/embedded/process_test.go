@@ -99,7 +99,7 @@ func TestKilled(t *testing.T) {
 		closeStore(t, s)
 	}
 	if last < 15 {
-		t.Errorf("only %d changes: nothing was tested", last)
+		t.Errorf("only %d changes were made, want at least one for each process", last)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestKilledOnFullDisk(t *testing.T) {
 		closeStore(t, s)
 	}
 	if last == 0 {
-		t.Error("nothing was written: nothing was tested")
+		t.Error("no change was saved on the small disk, want some")
 	}
 	if _, err := os.Stat(path); err != nil {
 		t.Error(err)

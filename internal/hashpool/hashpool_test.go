@@ -183,7 +183,7 @@ func TestRefusedIfTooLateForDeadline(t *testing.T) {
 				t.Errorf("deadline in %v: refused after %v, want at once", tt.deadline, got)
 			}
 			if busy, is := errors.AsType[*BusyError](err); err != nil && (!is || busy.Wait != 3*time.Second) {
-				t.Errorf("deadline in %v: %+v, want to wait for those before, 3s", tt.deadline, busy)
+				t.Errorf("deadline in %v: got %+v, want a BusyError with Wait 3s", tt.deadline, busy)
 			}
 			wait()
 		})

@@ -18,7 +18,7 @@ var doneMessages = map[string]string{
 	"enable":       "The account may sign in again.",
 	"password":     "The password has been set. All earlier sessions and links are no longer valid.",
 	"sessions/end": "The sessions have ended.",
-	"waits":        "Wrong guesses have been reset. Nobody has to wait.",
+	"waits":        "The count of wrong guesses has been reset. Nobody has to wait.",
 	"tags":         "The tags have been changed.",
 	"key":          "The key has been revoked. Within five seconds no process accepts it any more.",
 }

@@ -40,7 +40,7 @@ type match struct {
 	Type, UID, Label string
 	Field, Value     string          // the identifier that matches
 	Claims           []inspect.Claim // the records that prove it
-	Standing         string          // whether its owner can sign in, and why not
+	SignIn           string          // a sentence: whether its owner can sign in, and why not
 	key              recordkey.Key
 }
 
@@ -114,7 +114,7 @@ func findExact(ctx context.Context, db *userdb.DB, t *userdb.Type, declared sche
 			return nil, err
 		}
 		if r, err := reportLogin(ctx, db, t, e); err == nil {
-			m.Standing = r.why.Sentence
+			m.SignIn = r.why.Sentence
 		}
 		found = append(found, m)
 	}

@@ -61,11 +61,11 @@ func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins int, n
 		reasons = append(reasons, "its password is stored in a form that cannot be checked here, so a new one is needed")
 	}
 	if s.Wait > 0 {
-		text := "they have to wait until " + formatClock(roundUpToMinute(now.Add(s.Wait)), now) + " after " + pluralize(s.Failures, "wrong guess") + prefixIfAny(" from ", originsText(origins))
+		text := "they have to wait until " + formatClock(roundUpToMinute(now.Add(s.Wait)), now)
 		if familiar := countFamiliar(s); familiar > 0 {
-			text += " (except at " + pluralize(familiar, "place") + " where they have signed in before)"
+			text += ", except at " + pluralize(familiar, "place") + " where they have signed in before,"
 		}
-		reasons = append(reasons, text)
+		reasons = append(reasons, text+" after "+pluralize(s.Failures, "wrong guess")+prefixIfAny(" from ", originsText(origins)))
 	}
 	if s.Identifiers == 0 {
 		reasons = append(reasons, "the account has no name or address to sign in with")

@@ -56,8 +56,8 @@ func TestWhy(t *testing.T) {
 	raw := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = raw.Close() })
 	d := open(t, server.URL())
-	// Guesses come first: while somebody tries wrong passwords, the account must still have its name
-	// and its password, which other reasons take away.
+	// Guesses come first: while somebody tries wrong passwords, the account must still have its
+	// name and its password, which other reasons take away.
 	names := []string{"guesses", "disabled", "no password", "unusable password", "no identifier"}
 	n := 0
 	for i, one := range append(names, "") {
@@ -105,5 +105,5 @@ func TestLastLogin(t *testing.T) {
 	for range 12 {
 		_, _ = d.users.Login(t.Context(), "alice", "wrong", userdb.Attempt{Origin: "198.51.100.9"})
 	}
-	d.wantText(d.do(http.StatusOK, "/console/types/user/u1"), "They last signed in at", "from one origin (except at one place where they have signed in before)")
+	d.wantText(d.do(http.StatusOK, "/console/types/user/u1"), "They last signed in at", ", except at one place where they have signed in before, after 12 wrong guesses from one origin")
 }
