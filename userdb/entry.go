@@ -40,7 +40,7 @@ func (e Entry) Type() string { return e.key.Type() }
 func (e Entry) UID() string { return e.key.Value() }
 
 // Rev returns the revision, which is new with every change of the entry. It is "" if only the
-// original has written the entry.
+// original, coffeenode-userdb 0.0.10, has written the entry.
 func (e Entry) Rev() string { return store.Rev(e.fields[store.FieldRev]) }
 
 // PasswordChanged returns when the password was last set, or the zero time if that is not known.
@@ -62,9 +62,9 @@ func (e Entry) Disabled() bool {
 // Disable or Enable does, in the same change as the facets.
 func (e *Entry) SetDisabled(disabled bool) { e.disable = &disabled }
 
-// Verified reports whether the owner of the entry has proved to receive what is sent to the address
-// in this facet, by using AcceptInvitation, a token of PurposeChange, or a token from IssueFor. A
-// new value is not verified.
+// Verified reports whether the owner of the entry has proved that they receive what is sent to the
+// address in this facet, by using AcceptInvitation, a token of PurposeChange, or a token from
+// IssueFor. A new value is not verified.
 func (e Entry) Verified(field string) bool {
 	_, edited := e.edits[field]
 	mark := e.fields[store.FieldVerified(field)]

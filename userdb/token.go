@@ -22,14 +22,14 @@ import (
 // purposeInvite is the prefix of the purpose of an invitation; the field follows.
 const purposeInvite = "invite:"
 
-// sentMark is the last field of a stored token that was issued for an address, such as by IssueFor;
-// the first field holds that address. A token ends when one of its fields changes, but no entry has
-// a field of this name.
+// sentMark is the last of the fields that a stored token names if the token was sent to an address
+// of its entry, as by IssueFor. The first of them is the field that holds that address. A token
+// ends when one of its fields changes, but no entry has a field with the name of sentMark.
 const sentMark = "~sent"
 
-// A Token lets the holder of its secret do one thing once, such as prove to own an address, set a
-// new password, or log in with a link. The application chooses the purposes, except those that
-// begin with PurposeChange.
+// A Token lets the holder of its secret do one thing once, such as prove that an address is theirs,
+// set a new password, or log in with a link. The application chooses the purposes, except those
+// that begin with PurposeChange.
 //
 // The tokens of an entry end with a new password, with Disable and with Delete. When one is
 // redeemed, all tokens of the same purpose end. An entry has at most 16 tokens; issuing another
@@ -248,8 +248,9 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token
 				if err != nil {
 					return c, false, err
 				}
-				// Mark as verified the address that received the token: the one in the facet
-				// proved, or else the new value. If this change replaces that facet, mark nothing.
+				// Mark as verified the address to which the token was sent. If that is an address
+				// of the entry, it is in the facet proved; otherwise it is the new value. If this
+				// change replaces the facet proved, mark nothing.
 				if proved := provedField(token); proved == "" && changes || proved != "" && proved != field {
 					proved = cmp.Or(proved, field)
 					change.Verify(proved, facets[proved], own)

@@ -63,8 +63,8 @@ func RandomUID(n int) func() (string, error) {
 	}
 }
 
-// added is the field that Create sets to the current time if the schema declares it as a date, as
-// the original does.
+// added is the field that Create sets to the current time if the schema declares it as a date. The
+// original, coffeenode-userdb 0.0.10, sets it as well.
 const added = "added"
 
 // Create creates an entry with its SRKs, index members and tags, in one change or not at all. It
@@ -388,9 +388,10 @@ func (t *Type) retryOnSchemaChange(ctx context.Context, write func(t *Type) erro
 // change.
 type buildFunc func(current store.Record) (c store.Change, due bool, err error)
 
-// rewrite reads an entry, calls build, and applies the change it returns; after a conflict it
-// starts again. It uses read instead of reading the entry if read has fields. It returns the record
-// as written, even if the change is unconfirmed, or as read if there was nothing to change.
+// rewrite reads an entry, calls build, and applies the change that build returns. After a conflict
+// it starts again. If the record read has fields, the first attempt uses it and does not read the
+// entry. rewrite returns the record as written, even if the change is unconfirmed, or as it was
+// before if there was nothing to change.
 func (t *Type) rewrite(ctx context.Context, h hints.Hint, read store.Record, build buildFunc) (r store.Record, err error) {
 	err = retryOnConflict(ctx, func() (conflict bool, err error) {
 		if r, read.Fields = read, nil; r.Fields == nil {

@@ -38,13 +38,13 @@ var defaultBuckets = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05,
 //
 // A Collector is safe for concurrent use. The zero Collector is not usable; call New.
 type Collector struct {
-	verbs    *prometheus.HistogramVec
+	verbs    *prometheus.HistogramVec // durations of method calls
 	events   *prometheus.CounterVec
-	waiting  prometheus.Gauge
-	running  prometheus.Gauge
-	hashes   *prometheus.CounterVec
-	waits    prometheus.Histogram
-	hashings prometheus.Histogram
+	waiting  prometheus.Gauge       // password hashing jobs in the queue
+	running  prometheus.Gauge       // password hashing jobs that have a worker
+	hashes   *prometheus.CounterVec // password hashing jobs that have ended
+	waits    prometheus.Histogram   // times that these jobs were in the queue
+	hashings prometheus.Histogram   // times that these jobs had a worker
 
 	mu      sync.Mutex
 	clients []redis.UniversalClient

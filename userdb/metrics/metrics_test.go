@@ -77,7 +77,7 @@ func TestMetricsPassLint(t *testing.T) {
 	}
 }
 
-// TestNothingLeaks calls all methods with marked texts, on a store that responses and on one that
+// TestNothingLeaks calls all methods with marked texts, on a store that responds and on one that
 // does not, and checks that the mark is not in a scrape.
 func TestNothingLeaks(t *testing.T) {
 	s := redistest.Start(t)
