@@ -95,11 +95,11 @@ func TestUpdate(t *testing.T) {
 			"name=BOB",
 		},
 		{
-			"to its canonical spelling", schema.FoldCasefold, record("name", "Bob", "~skv:name", "bob"), facets("name", "bob"),
+			"changed to its canonical spelling", schema.FoldCasefold, record("name", "Bob", "~skv:name", "bob"), facets("name", "bob"),
 			"name=bob; -~skv:name",
 		},
 		{
-			"from its canonical spelling", schema.FoldCasefold, record("name", "bob"), facets("name", "Bob"),
+			"changed from its canonical spelling", schema.FoldCasefold, record("name", "bob"), facets("name", "Bob"),
 			"name=Bob; ~skv:name=bob",
 		},
 		{

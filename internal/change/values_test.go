@@ -32,14 +32,14 @@ func TestUndeclared(t *testing.T) {
 	err := typ.EncodeFacet(facets, "city", schema.Text("Köln"), old)
 	refused, is := errors.AsType[*store.FieldError](err)
 	if !is || !errors.Is(err, ErrInvalid) || refused.Rule != "undeclared" || refused.Field != "city" || len(facets) > 0 {
-		t.Errorf("an undeclared facet: %v, %v", err, facets)
+		t.Errorf("an undeclared facet: got %v and the facets %v, want an ErrInvalid with the rule undeclared and no facets", err, facets)
 	}
 	if err := typ.EncodeFacet(facets, "city", schema.Text("Bonn"), old); err != nil || facets["city"] != "Bonn" {
-		t.Errorf("an undeclared facet that is there already: %v, %v", err, facets)
+		t.Errorf("an undeclared facet that the entry already has: got %v and the facets %v, want the facet unchanged", err, facets)
 	}
 	typ.Schema.Open, typ.declared.Open = true, true
 	if err := typ.EncodeFacet(facets, "emial", schema.Text("x"), nil); err != nil || facets["emial"] != "x" {
-		t.Errorf("an open type: %v, %v", err, facets)
+		t.Errorf("an undeclared facet of an open type: got %v and the facets %v, want the facet to be set", err, facets)
 	}
 }
 

@@ -130,7 +130,7 @@ func TestFullDisk(t *testing.T) {
 				t.Error("the temporary file was left")
 			}
 			if got := s.Client().Keys(t.Context(), "*").Val(); !reflect.DeepEqual(got, []string{"old"}) {
-				t.Errorf("in memory: %q", got)
+				t.Errorf("the keys in memory are %q, want only old", got)
 			}
 			d.set("")
 			do(t, s.Client(), "SET newer v")
@@ -177,7 +177,7 @@ func TestFullTmpfs(t *testing.T) {
 		t.Errorf("got %v, want ErrUnsaved and syscall.ENOSPC", err)
 	}
 	if got := onDisk(t, s.path); len(got) != 1 || got[0].Key != "old" {
-		t.Errorf("on disk: %+v", got)
+		t.Errorf("on disk: %+v, want only the record old", got)
 	}
 	do(t, s.Client(), "SET small v")
 }
@@ -249,7 +249,7 @@ func TestFaultInBulk(t *testing.T) {
 		t.Errorf("got %v, want %s…", err, want)
 	}
 	if got := s.Client().Keys(t.Context(), "*").Val(); !reflect.DeepEqual(got, []string{"old"}) {
-		t.Errorf("in memory: %q", got)
+		t.Errorf("the keys in memory are %q, want only old", got)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestFaultAndDamage(t *testing.T) {
 		t.Errorf("Close: %v, want ErrUnsaved", err)
 	}
 	if got, err := os.ReadFile(s.path); string(got) != "x" {
-		t.Errorf("the damaged file was overwritten: %q, %v", got, err)
+		t.Errorf("the damaged file is now %q, %v; want it unchanged", got, err)
 	}
 }
 
@@ -421,6 +421,6 @@ func TestNoWriteAfterClose(t *testing.T) {
 		t.Errorf("got %v, want ErrClosed", err)
 	}
 	if got := onDisk(t, s.path); got != nil {
-		t.Errorf("on disk: %+v", got)
+		t.Errorf("on disk: %+v, want nothing", got)
 	}
 }

@@ -235,7 +235,7 @@ func FuzzDecode(f *testing.F) {
 func TestReadFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	if got, err := readFile(path); got != nil || err != nil {
-		t.Errorf("missing: %v, %v", got, err)
+		t.Errorf("a missing file: got %v, %v; want no records and no error", got, err)
 	}
 	for _, test := range []struct{ file, want string }{
 		{"x\n", path + ": line 1: the checksum is missing; the file was left as it is: put a backup in its place, or move it away to begin empty"},

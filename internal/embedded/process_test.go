@@ -194,7 +194,7 @@ func TestLock(t *testing.T) {
 	closeStore(t, first)
 	second := <-opened
 	if got := second.Client().Get(t.Context(), "k").Val(); got != "v" {
-		t.Errorf("got %q", got)
+		t.Errorf("k is %q, want v", got)
 	}
 	closeStore(t, second)
 }
@@ -220,10 +220,10 @@ func TestLinks(t *testing.T) {
 		t.Errorf("the link was replaced: %v, %v", info, err)
 	}
 	if got := len(onDisk(t, filepath.Join(real, "deep", "f"))); got != 1 {
-		t.Errorf("%d records", got)
+		t.Errorf("%d records on disk, want 1", got)
 	}
 	if _, err := Open(t.Context(), filepath.Join(dir, "loop")); err == nil || !strings.HasSuffix(err.Error(), "too many links") {
-		t.Errorf("loop: %v", err)
+		t.Errorf("a link to itself: got %v, want …too many links", err)
 	}
 }
 

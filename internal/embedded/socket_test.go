@@ -25,7 +25,7 @@ func TestServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path + ".sock"); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the socket: %v, %v", info, err)
+		t.Errorf("the socket: got %v, %v; want mode 0600", info, err)
 	}
 	other, err := Open(ctx, path)
 	if err != nil {
@@ -35,10 +35,10 @@ func TestServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if records, err := readFile(path); err != nil || len(records) != 1 {
-		t.Errorf("in the file: %v, %v", records, err)
+		t.Errorf("in the file: %v, %v; want one record", records, err)
 	}
 	if got := s.Client().Get(ctx, "a").Val(); got != "1" {
-		t.Errorf("in the store that serves: %q", got)
+		t.Errorf("the store that serves has %q, want 1", got)
 	}
 	cmds, err := other.Client().Pipelined(ctx, func(p redis.Pipeliner) error {
 		for range 1000 {
@@ -47,10 +47,10 @@ func TestServed(t *testing.T) {
 		return nil
 	})
 	if err != nil || cmds[999].(*redis.IntCmd).Val() != 1000 {
-		t.Errorf("a pipeline: %v", err)
+		t.Errorf("a pipeline of 1000 increments: error %v, or the last result is not 1000", err)
 	}
 	if got, err := other.Client().Eval(ctx, "return redis.call('GET', KEYS[1])", []string{"n"}).Text(); err != nil || got != "1000" {
-		t.Errorf("a script: %q, %v", got, err)
+		t.Errorf("a script: got %q, %v; want 1000", got, err)
 	}
 	s.limit = 1
 	if err := other.Client().Set(ctx, "c", "1", 0).Err(); !errors.Is(err, ErrFull) || !errors.Is(err, ErrUnsaved) {
@@ -58,7 +58,7 @@ func TestServed(t *testing.T) {
 	}
 	s.limit = 100
 	if err := other.Client().Set(ctx, "c", "1", 0).Err(); err != nil {
-		t.Errorf("after that: %v", err)
+		t.Errorf("below the limit again: %v", err)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)

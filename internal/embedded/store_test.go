@@ -107,7 +107,7 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := onDisk(t, path); len(got) != 2 {
-		t.Errorf("on disk: %+v", got)
+		t.Errorf("on disk: %+v, want two records", got)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestTransactionAfterWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := onDisk(t, path); len(got) != 2 {
-		t.Errorf("on disk: %+v", got)
+		t.Errorf("on disk: %+v, want two records", got)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestExpiredInTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := open(t, path).Client().Keys(t.Context(), "*").Val(); !reflect.DeepEqual(got, []string{"young"}) {
-		t.Errorf("got %q", got)
+		t.Errorf("the keys are %q, want only young", got)
 	}
 }
 
@@ -331,7 +331,7 @@ func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
 	if err := s.Client().Set(ctx, "k", "v", 0).Err(); !errors.Is(err, context.Canceled) || err.Error() != "context canceled: enough" {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want context canceled: enough", err)
 	}
 }
 

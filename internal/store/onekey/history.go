@@ -60,11 +60,11 @@ func (ks *Keys) AppendNote(keys, args []string, where string, prk recordkey.Key,
 
 // MaxFeedEntries returns the maximum number of entries in a feed.
 func (ks *Keys) MaxFeedEntries(feed string) string {
-	most := store.FeedLimits[feed].Entries
+	limit := store.FeedLimits[feed].Entries
 	if ks.options.FeedEntries > 0 {
-		most = ks.options.FeedEntries
+		limit = ks.options.FeedEntries
 	}
-	return strconv.FormatInt(most, 10)
+	return strconv.FormatInt(limit, 10)
 }
 
 // FeedKey returns the key of the stream that has the lines of an entry in a feed.

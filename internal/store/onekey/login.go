@@ -38,8 +38,8 @@ func (ks *Keys) admission(ctx context.Context, verb string, a store.Counters) (s
 
 // LoginWait implements [store.Engine].
 func (ks *Keys) LoginWait(ctx context.Context, a store.Counters) (time.Duration, error) {
-	as, err := ks.WouldAdmit(ctx, a)
-	return as.Wait, err
+	admission, err := ks.WouldAdmit(ctx, a)
+	return admission.Wait, err
 }
 
 // WouldAdmit returns the result that Admit would return, and counts nothing.
@@ -48,15 +48,15 @@ func (ks *Keys) WouldAdmit(ctx context.Context, a store.Counters) (store.Admissi
 }
 
 // Undo implements [store.Engine].
-func (ks *Keys) Undo(ctx context.Context, a store.Counters, as store.Admission) error {
-	_, err := ks.throttle(ctx, "forgive", a, as)
+func (ks *Keys) Undo(ctx context.Context, a store.Counters, admission store.Admission) error {
+	_, err := ks.throttle(ctx, "forgive", a, admission)
 	return err
 }
 
 // Withdraw takes back an admission whose attempt did not take place. On a cluster, each call is for
 // the account's counters or for the origin's.
-func (ks *Keys) Withdraw(ctx context.Context, a store.Counters, as store.Admission) error {
-	_, err := ks.throttle(ctx, "withdraw", a, as)
+func (ks *Keys) Withdraw(ctx context.Context, a store.Counters, admission store.Admission) error {
+	_, err := ks.throttle(ctx, "withdraw", a, admission)
 	return err
 }
 
@@ -72,11 +72,11 @@ const resendLimit = 30 * time.Second
 
 // throttle sends the throttle script until it is answered. The script recognizes a call that it has
 // already carried out (I7).
-func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, as store.Admission) ([]int64, error) {
-	if verb != "admit" && verb != "ask" && !as.AtOrigin {
+func (ks *Keys) throttle(ctx context.Context, verb string, a store.Counters, admission store.Admission) ([]int64, error) {
+	if verb != "admit" && verb != "ask" && !admission.AtOrigin {
 		a.Origin = recordkey.Key{}
 	}
-	keys, args := throttleArgs(verb, a, as)
+	keys, args := throttleArgs(verb, a, admission)
 	if len(keys) == 0 {
 		return nil, nil
 	}
@@ -162,8 +162,8 @@ var errMaybeCounted = errors.New("a reply was lost, and it is unknown whether th
 // sent.
 const sinceArg = 14
 
-func throttleArgs(verb string, a store.Counters, as store.Admission) (keys, args []string) {
-	args = []string{verb, MillisArg(a.Now), a.Name, BoolArg(as.OwnBudget)}
+func throttleArgs(verb string, a store.Counters, admission store.Admission) (keys, args []string) {
+	args = []string{verb, MillisArg(a.Now), a.Name, BoolArg(admission.OwnBudget)}
 	for _, n := range []int64{
 		store.ThrottleWindow.Milliseconds(), store.StrangerFree, store.StrangerMax,
 		store.FamiliarMax, store.FamiliarOrigins, store.FamiliarLife.Milliseconds(),

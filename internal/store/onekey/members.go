@@ -161,32 +161,32 @@ func (ks *Keys) ReadPages(op store.Op, run func(store.Op) (store.Reply, error)) 
 // PageCommand returns the command, without its key, that reads one page of a record of a Redis
 // type. The page begins at a position that ParsePage returned, or at the beginning for "".
 func (ks *Keys) PageCommand(kind, at string) []string {
-	at, most := cmp.Or(at, "0"), ks.PageSize()
+	at, size := cmp.Or(at, "0"), ks.PageSize()
 	first, _ := strconv.Atoi(at)
-	last := strconv.Itoa(first + most - 1)
+	last := strconv.Itoa(first + size - 1)
 	switch kind {
 	case "list":
 		return []string{"LRANGE", at, last}
 	case "zset":
 		return []string{"ZRANGE", at, last, "WITHSCORES"}
 	case "hash":
-		return []string{"HSCAN", at, "COUNT", strconv.Itoa(most)}
+		return []string{"HSCAN", at, "COUNT", strconv.Itoa(size)}
 	case "string":
 		return []string{"GET"}
 	}
-	return []string{"SSCAN", at, "COUNT", strconv.Itoa(most)}
+	return []string{"SSCAN", at, "COUNT", strconv.Itoa(size)}
 }
 
 // ParsePage returns the values of a page and the position of the next one, which is "" after the
 // last page.
 func (ks *Keys) ParsePage(kind, at string, reply store.Reply) (values []string, next string, err error) {
 	first, _ := strconv.Atoi(at)
-	values, most := reply.Items, ks.PageSize()
+	values, size := reply.Items, ks.PageSize()
 	switch {
 	case kind == "string":
 		return []string{reply.Text}, "", nil
-	case kind == "list" && len(values) >= most, kind == "zset" && len(values) >= 2*most:
-		return values, strconv.Itoa(first + most), nil
+	case kind == "list" && len(values) >= size, kind == "zset" && len(values) >= 2*size:
+		return values, strconv.Itoa(first + size), nil
 	case kind == "list", kind == "zset":
 		return values, "", nil
 	case len(values) == 0:

@@ -357,12 +357,12 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 		keys = appendKeys(append(keys, m.Key.String(), store.PreparedKey(m.Key, a.rev)), m.Index)
 	}
 	for i, d := range c.Drop {
-		most := 0
+		batch := 0
 		if d.Indexed {
-			most = a.e.options.MemberBatch
+			batch = a.e.options.MemberBatch
 		}
 		keys = appendKeys(append(keys, d.Key.String(), store.DropKey(d.Key, a.rev)), memberIndexes(d.Key, known[i]))
-		args = appendList(append(args, strconv.Itoa(most)), known[i])
+		args = appendList(append(args, strconv.Itoa(batch)), known[i])
 	}
 	ns := c.Key.Namespace().String()
 	for _, o := range a.owners {

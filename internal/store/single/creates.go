@@ -312,14 +312,14 @@ func (e *Engine) createsCall(g *group, how, script string) []any {
 		absent += len(s.keys.ends)
 	}
 	first := g.creations[0].c
-	feed, most := []string(nil), "0"
+	feed, maxEntries := []string(nil), "0"
 	if len(first.Note.Lines) > 0 {
-		feed, most = []string{e.FeedKey(first.Key.Namespace(), store.FeedChanges, first.Key)}, e.MaxFeedEntries(store.FeedChanges)
+		feed, maxEntries = []string{e.FeedKey(first.Key.Namespace(), store.FeedChanges, first.Key)}, e.MaxFeedEntries(store.FeedChanges)
 	}
 	keys := 1 + absent + len(g.joins.keys) + len(g.ranks.keys) + len(feed)
 	head := []string{
 		first.Schema.Key.String(), first.Schema.Fingerprint, first.Key.Type(), strconv.Itoa(len(first.Key.Namespace().String())),
-		strconv.Itoa(len(g.shapes)), strconv.Itoa(absent), strconv.Itoa(len(g.joins.keys)), strconv.Itoa(len(g.ranks.keys)), onekey.MillisArg(first.Note.Now), most,
+		strconv.Itoa(len(g.shapes)), strconv.Itoa(absent), strconv.Itoa(len(g.joins.keys)), strconv.Itoa(len(g.ranks.keys)), onekey.MillisArg(first.Note.Now), maxEntries,
 	}
 	all := append(make([]any, 0, 3+g.size+len(head)), how, script, keys)
 	all = redisx.AppendWords(all, head[:1])

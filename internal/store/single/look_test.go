@@ -44,7 +44,7 @@ func TestReadRaw(t *testing.T) {
 	hashes, err := store.Hashes(t.Context(), e, keys[:4])
 	whole := map[string]string{"a": "1", "b": "2"}
 	if err != nil || !hashes[0].WrongType || hashes[1].WrongType || len(hashes[1].Fields) != 0 || !reflect.DeepEqual(hashes[2].Fields, whole) || !hashes[3].WrongType {
-		t.Errorf("hashes %v, %v", hashes, err)
+		t.Errorf("hashes %v, %v; want a wrong type, no fields, %v and a wrong type", hashes, err, whole)
 	}
 	fields := []store.RawRead{{Key: "h", Field: "b"}, {Key: "h", Field: "c"}, {Key: "none", Field: "b"}, {Key: "s", Field: "b"}}
 	for i := range fields {
@@ -56,7 +56,7 @@ func TestReadRaw(t *testing.T) {
 	}
 	sets, err := store.Sets(t.Context(), e, []string{"set", "none", "s"}, 10)
 	if err != nil || !reflect.DeepEqual(sets[0].Items, []string{"x"}) || sets[1].WrongType || len(sets[1].Items) != 0 || !sets[2].WrongType {
-		t.Errorf("sets %v, %v", sets, err)
+		t.Errorf("sets %v, %v; want one with the member x, one without members and a wrong type", sets, err)
 	}
 	raws, err := store.Inspect(t.Context(), e, []string{"stream"}, 1)
 	want := []store.Message{{ID: "1-1", Pairs: []store.Facet{{Field: "a", Wire: "1"}, {Field: "a", Wire: "2"}}}}

@@ -378,7 +378,10 @@ func runRefused(t *testing.T, srv *redistest.Server, r *refuser, name string) bo
 		t.Fatal(err)
 	}
 	call := refusedCalls[name]
-	p, what := newFixture(t, srv), fmt.Sprintf("write %d%s refused", r.at, r.command)
+	p, what := newFixture(t, srv), fmt.Sprintf("write %d refused", r.at)
+	if r.command != "" {
+		what = "every " + r.command + " refused"
+	}
 	defer p.engine.client.Close()
 	if r.report != nil {
 		p.report = r.report
@@ -410,7 +413,7 @@ func runRefused(t *testing.T, srv *redistest.Server, r *refuser, name string) bo
 		p.report("%s: only %d of two tags are left", what, n)
 	}
 	if err != nil && !effects[name].harmless && !errors.Is(err, store.ErrOutcomeUnknown) && !maps.Equal(before, p.dump()) {
-		p.report("%s: %v, but it wrote", what, err)
+		p.report("%s: it wrote something, but the error is %v, want ErrOutcomeUnknown", what, err)
 	}
 	if !r.refused && err != nil {
 		p.report("%s: %v", what, err)

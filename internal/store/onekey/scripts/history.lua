@@ -24,9 +24,9 @@
 -- time in milliseconds, or nothing for the server's time. The arguments before it are the maximum
 -- number of entries in the feed, the PRK, and the lines, which have numbers only for feed.lua.
 
-local about, lines, prk, most, feed, record = table.remove(ARGV), nil, nil, nil, nil, nil
+local about, lines, prk, max_entries, feed, record = table.remove(ARGV), nil, nil, nil, nil, nil
 if about ~= '' then
-  lines, prk, most = table.remove(ARGV), table.remove(ARGV), table.remove(ARGV)
+  lines, prk, max_entries = table.remove(ARGV), table.remove(ARGV), table.remove(ARGV)
   local last = string.sub(about, 1, 1)
   if last == 'b' or last == 'f' then feed = table.remove(KEYS) end
   if last == 'b' or last == 'r' then record = table.remove(KEYS) end
@@ -47,7 +47,7 @@ end
 
 -- add appends a text to the feed, and returns its ID.
 local function add(text)
-  local id = redis.pcall('XADD', feed, 'MAXLEN', '~', most, '*', 'e', text)
+  local id = redis.pcall('XADD', feed, 'MAXLEN', '~', max_entries, '*', 'e', text)
   if type(id) == 'table' and id.err then return nil, redis.error_reply(id.err) end
   return id
 end

@@ -172,8 +172,8 @@ local function size_of(key)
 end
 local dropping = head[7]
 for i = 1, ndrop do
-  local most, known, index = tonumber(take()), list(), {}
-  local key, aside, indexed = KEYS[k + 1], KEYS[k + 2], most > 0
+  local limit, known, index = tonumber(take()), list(), {}
+  local key, aside, indexed = KEYS[k + 1], KEYS[k + 2], limit > 0
   for j, member in ipairs(known) do index[member] = KEYS[k + 2 + j] end
   local d = {key = key, first = k + 3, last = k + 2 + #known}
   k = d.last
@@ -181,7 +181,7 @@ for i = 1, ndrop do
     local n = redis.pcall('SCARD', key)
     if failed(n) then -- a record of another Redis type is dropped as well
       if not string.find(n.err, 'WRONGTYPE', 1, true) then return redis.error_reply(n.err) end
-    elseif n > most then
+    elseif n > limit then
       d.aside, d.last = aside, d.first - 1
       local name = own .. ':' .. string.sub(key, #entry + 2)
       if not string.find(dropping or '', name, 1, true) then dropping = (dropping and dropping .. ' ' or '') .. name end

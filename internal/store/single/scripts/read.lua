@@ -9,7 +9,7 @@
 -- begins, or "" if that was all}}
 local entry = redis.pcall('HGETALL', KEYS[1])
 if entry.err then return redis.error_reply(entry.err) end
-local reply, most = {entry}, tonumber(ARGV[1])
+local reply, count = {entry}, tonumber(ARGV[1])
 for i = 2, #KEYS do
   local key, kind = KEYS[i], redis.call('TYPE', KEYS[i]).ok
   local items, rest = {}, ''
@@ -18,11 +18,11 @@ for i = 2, #KEYS do
       local page = redis.call(kind == 'set' and 'SSCAN' or 'HSCAN', key, '0', 'COUNT', ARGV[1])
       items, rest = page[2], page[1] ~= '0' and page[1] or ''
     elseif kind == 'list' then
-      items = redis.call('LRANGE', key, '0', most - 1)
-      if #items == most then rest = ARGV[1] end
+      items = redis.call('LRANGE', key, '0', count - 1)
+      if #items == count then rest = ARGV[1] end
     elseif kind == 'zset' then
-      items = redis.call('ZRANGE', key, '0', most - 1, 'WITHSCORES')
-      if #items == 2 * most then rest = ARGV[1] end
+      items = redis.call('ZRANGE', key, '0', count - 1, 'WITHSCORES')
+      if #items == 2 * count then rest = ARGV[1] end
     elseif kind == 'string' then items = {redis.call('GET', key)}
     end
   end
