@@ -53,8 +53,8 @@ func (ks *Keys) Undo(ctx context.Context, a store.Counters, admission store.Admi
 	return err
 }
 
-// Withdraw takes back an admission whose attempt did not take place. On a cluster, each call is for
-// the account's counters or for the origin's.
+// Withdraw takes back an admission whose attempt did not take place. On a cluster, each call
+// changes only the counters of the account or only those of the origin.
 func (ks *Keys) Withdraw(ctx context.Context, a store.Counters, admission store.Admission) error {
 	_, err := ks.throttle(ctx, "withdraw", a, admission)
 	return err
@@ -66,8 +66,8 @@ func (ks *Keys) Reset(ctx context.Context, a store.Counters) error {
 	return err
 }
 
-// resendLimit limits the time during which a call is sent again. The counters remember a call for a
-// minute.
+// resendLimit limits the time during which a call is sent again. It is less than the minute for
+// which the counters remember a call.
 const resendLimit = 30 * time.Second
 
 // throttle sends the throttle script until it is answered. The script recognizes a call that it has

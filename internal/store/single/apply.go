@@ -21,7 +21,7 @@ var (
 	notedScript  = redisx.NewScript(scripts, "update", redisx.IsNumber, onekey.HistoryLua)
 )
 
-// An outcome is the result of one of the fast ways to make a change.
+// An outcome is the result of an attempt to make a change without change.lua.
 type outcome struct {
 	made   bool
 	unsure bool // the change may have been made; if so, change.lua finds its rev
@@ -54,7 +54,7 @@ func (e *Engine) awaitReplicas(ctx context.Context, c *store.Change, rev string,
 	return redisx.Confirm(ctx, e.client, c.Key, rev, c.Replicas, c.ReplicaTime)
 }
 
-// applyFast makes a change in one of the fast ways, or not at all.
+// applyFast makes a change without change.lua, or does not make it.
 func (e *Engine) applyFast(ctx context.Context, c *store.Change, rev string) (result outcome, err error) {
 	if onlyCreates(c) {
 		defer e.creating.Add(-1)

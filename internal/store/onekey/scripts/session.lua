@@ -3,11 +3,11 @@
 --
 -- A member's name is the hash of a secret. Its value is
 --   ENDS IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
--- ENDS is when the session ends at the latest, IDLE how long after SEEN it ends if it is not used,
--- SEEN when it was last seen, VERIFIED when its owner last gave the password, and BEGUN when it
--- began, all in milliseconds. BOND is the generation of the entry (store.Generation) when the
--- session began; the session is valid while the entry has the same one. ORIGIN and AGENT are
--- escaped texts. Members of other forms, and expired ones, count as absent.
+-- ENDS is when the session ends even if it is used, IDLE how long after SEEN it ends if it is not
+-- used, SEEN when it was last used, VERIFIED when its owner last gave the password, and BEGUN when
+-- it began, all in milliseconds. BOND is the generation of the entry (store.Generation) when the
+-- session began. The session is valid as long as the entry has this generation. ORIGIN and AGENT
+-- are escaped texts. Members of other forms, and expired ones, count as absent.
 --
 -- The value of an ended session is "- UNTIL CALL". It stays for an hour, so that a late "begin"
 -- does not bring the session back. Only the last hundred of them stay.

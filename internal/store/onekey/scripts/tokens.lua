@@ -15,11 +15,11 @@
 -- their members.
 --
 -- In a slot that is being migrated, there may be no node that serves the record and the entry
--- together. A new token then waits in ~tokens: lines "NAME MEMBER" follow its first line. If that
--- begins with "0" in place of "1", all members of the record count as absent. The next token that
--- is issued moves waiting tokens into the record. A change in such a slot uses a copy of the record
--- that was read earlier. It may do so if ~tokens is still as it was then: issuing a token always
--- changes ~tokens, so the copy lacks no token.
+-- together. A new token then waits in ~tokens: lines "NAME MEMBER" follow the first line. If the
+-- first line begins with "0" in place of "1", all members of the record count as absent. When the
+-- next token is issued, waiting tokens are moved into the record. A change in such a slot uses a
+-- copy of the record that was read earlier. It may do so if ~tokens is still as it was then:
+-- issuing a token always changes ~tokens, so the copy lacks no token.
 
 local function clock(given)
   if given ~= '' then return tonumber(given) end
@@ -114,7 +114,7 @@ end
 --   all      "1" if all tokens end
 --   now      the time
 --   spend    a token that must be valid; otherwise the result's refused is true
---   purpose  the purpose of that token, all of whose tokens end
+--   purpose  the purpose of that token; all tokens with this purpose end
 --   touched  the facets that the change sets or unsets
 --   made     true if the change creates the entry of an invitation
 -- In the result, open holds the tokens that stay. mark is the new value of ~tokens, which must be
@@ -148,8 +148,8 @@ local function plan_token_endings(record, mark, e)
   return tokens
 end
 
--- write_tokens removes the members that are no longer valid tokens, and lets the record expire with
--- the last token. It does nothing if record is a copy that was read earlier.
+-- write_tokens removes the members that are not valid tokens, and lets the record expire when the
+-- last token does. It does nothing if record is a copy that was read earlier.
 local function write_tokens(record, tokens)
   if type(record) ~= 'string' then return end
   local last = 0
