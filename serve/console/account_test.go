@@ -29,7 +29,7 @@ func TestActions(t *testing.T) {
 			{"/sessions/end", "The sessions have ended.", "session_end"},
 			{"/disable", "is disabled", "disable"},
 			{"/enable", "may sign in again", "enable"},
-			{"/waits", "have been reset", ""},
+			{"/waits", "has been reset", ""},
 		} {
 			to := d.post(http.StatusSeeOther, at+action.path)
 			if !strings.HasPrefix(to, at+"?done=") {

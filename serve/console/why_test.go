@@ -105,5 +105,5 @@ func TestLastLogin(t *testing.T) {
 	for range 12 {
 		_, _ = d.users.Login(t.Context(), "alice", "wrong", userdb.Attempt{Origin: "198.51.100.9"})
 	}
-	d.wantText(d.do(http.StatusOK, "/console/types/user/u1"), "They last signed in at", ", except at one place where they have signed in before, after 12 wrong guesses from one origin")
+	d.wantText(d.do(http.StatusOK, "/console/types/user/u1"), "They last signed in at", ", except at one place where they have signed in before, after 10 wrong guesses from one origin")
 }
