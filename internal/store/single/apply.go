@@ -373,6 +373,7 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 	return a.e.AppendNote(keys, args, onekey.NotesBoth, c.Key, c.Note)
 }
 
+// operation returns the word by which change.lua knows what a change does.
 func operation(c store.Change) string {
 	switch {
 	case c.Delete:

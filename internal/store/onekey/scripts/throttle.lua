@@ -39,7 +39,7 @@
 local verb, name = ARGV[1], ARGV[3]
 local limits = {}
 for i = 5, 13 do limits[i - 4] = tonumber(ARGV[i]) end
-local window, sfree, smost, fmost, fcount, flife, owindow, ofree, longest = unpack(limits)
+local window, stranger_free, stranger_max, familiar_max, familiar_origins, familiar_life, origin_window, origin_free, max_delay = unpack(limits)
 local now = tonumber(ARGV[2])
 if not now then
   local t = redis.call('TIME')
@@ -54,7 +54,7 @@ local function drop_expired(h)
   if num(h, 'su') <= now then h.sn, h.su, h.sa = nil, nil, nil end
   if num(h, 'fu') <= now then h.fu = nil end
   for f, v in pairs(h) do
-    if has_prefix(f, 'o:') and tonumber(v) + flife <= now then h[f] = nil end
+    if has_prefix(f, 'o:') and tonumber(v) + familiar_life <= now then h[f] = nil end
   end
   for f in pairs(h) do
     if has_prefix(f, 'n:') and not (h.fu and h['o:' .. string.sub(f, 3)]) then h[f] = nil end
@@ -63,13 +63,13 @@ end
 
 -- own reports whether the origin logged in before and its own budget is not used up.
 local function own(h)
-  return name ~= '' and h['o:' .. name] ~= nil and num(h, 'n:' .. name) < fmost
+  return name ~= '' and h['o:' .. name] ~= nil and num(h, 'n:' .. name) < familiar_max
 end
 
 -- wait returns how many milliseconds an attempt has to wait.
 local function wait(h, kind)
   if kind == 'account' and own(h) then return 0 end
-  if kind == 'account' and num(h, 'sn') >= smost then return num(h, 'su') - now end
+  if kind == 'account' and num(h, 'sn') >= stranger_max then return num(h, 'su') - now end
   return math.max(num(h, 'sa') - now, 0)
 end
 
@@ -80,11 +80,11 @@ local function count(h, kind)
     h.fu = h.fu or text(now + window)
     return
   end
-  local free, span = ofree, owindow
-  if kind == 'account' then free, span = sfree, window end
+  local free, span = origin_free, origin_window
+  if kind == 'account' then free, span = stranger_free, window end
   local n = num(h, 'sn') + 1
   h.sn, h.su = text(n), h.su or text(now + span)
-  if n >= free then h.sa = text(now + math.min(1000 * 2 ^ math.min(n - free, 30), longest)) end
+  if n >= free then h.sa = text(now + math.min(1000 * 2 ^ math.min(n - free, 30), max_delay)) end
 end
 
 -- withdraw undoes an attempt. It also removes the delay after it. No earlier delay can have been in
@@ -108,7 +108,7 @@ local function remember(h)
       if f ~= 'o:' .. name and (not o or tonumber(v) < o or (tonumber(v) == o and f < oldest)) then oldest = f end
     end
   end
-  if n > fcount then h[oldest], h['n:' .. string.sub(oldest, 3)] = nil, nil end
+  if n > familiar_origins then h[oldest], h['n:' .. string.sub(oldest, 3)] = nil, nil end
 end
 
 -- forgive undoes an attempt that succeeded. A success without an origin clears the failures of
@@ -169,7 +169,7 @@ local function write(key, h, was)
   local last = math.max(num(h, 'su'), num(h, 'fu'))
   for f, v in pairs(h) do
     set[#set + 1], set[#set + 2] = f, v
-    if has_prefix(f, 'o:') then last = math.max(last, tonumber(v) + flife) end
+    if has_prefix(f, 'o:') then last = math.max(last, tonumber(v) + familiar_life) end
   end
   redis.call('HSET', key, unpack(set))
   for _, f in ipairs(was) do
