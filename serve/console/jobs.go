@@ -52,7 +52,7 @@ type task struct {
 	detail detail
 }
 
-// A detail holds the results of a job that its record does not.
+// A detail holds the results of a job that are not in the job's record, only in this process.
 type detail struct {
 	Problems []problemLine
 	Codes    map[string]int // number of problems by code

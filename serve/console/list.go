@@ -257,7 +257,8 @@ func accountsText(n int64) string {
 	return formatNumber(n) + " accounts"
 }
 
-// isIndexed reports whether an index has the number of entries that a query selects.
+// isIndexed reports whether the size of a single index is the number of entries that a query
+// selects.
 func isIndexed(q userdb.Query) bool { return q.Disabled == nil && len(q.Where)+len(q.Tags) <= 1 }
 
 // queryProblem returns what is wrong with a query.

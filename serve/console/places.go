@@ -2,7 +2,7 @@ package console
 
 import "net/http"
 
-// Work says what a request needs capacity for, which depends on what is known of its sender.
+// Work says what a request needs capacity for. It depends on what is known about the sender.
 type Work int
 
 // The kinds of work. Requests without credentials do not compete with those that have some.
