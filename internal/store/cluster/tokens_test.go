@@ -214,7 +214,7 @@ var tokenMutants = []mutant{
 	{name: "tokens issued after the separate read are missed", finds: "tokens: one for", in: []string{"tokens: issue | update email, with"}, kinds: []fault{tryAgain}, rewrite: replace(
 		"if not done and ARGV[12] ~= '' and mark ~= ARGV[12] then", "if false then")},
 	{name: "an issue does not change ~tokens", finds: "tokens: one for", in: []string{"tokens: issue | update email, with"}, kinds: []fault{tryAgain}, rewrite: replace(
-		"says = nil, 0, '1' .. string.sub(ARGV[3], 1, 6)", "says = nil, 0, '1'")},
+		"first_word = nil, 0, '1' .. string.sub(ARGV[3], 1, 6)", "first_word = nil, 0, '1'")},
 	{name: "a token that waits in the entry survives a change of its fields", finds: "tokens: one for", in: []string{"tokens: issue | update email"}, kinds: []fault{tryAgain}, rewrite: replace(
 		"    if t then\n      t.waits = waiting[i + 1]", "    if t then\n      t.fields = ''\n      t.waits = waiting[i + 1]")},
 }

@@ -18,8 +18,8 @@
 -- together. A new token then waits in ~tokens: lines "NAME MEMBER" follow the first line. If the
 -- first line begins with "0" in place of "1", all members of the record count as absent. When the
 -- next token is issued, waiting tokens are moved into the record. A change in such a slot uses a
--- copy of the record that was read earlier. It may do so if ~tokens is still as it was then:
--- issuing a token always changes ~tokens, so the copy lacks no token.
+-- copy of the record that was read earlier. It may do so if ~tokens has not changed since: issuing
+-- a token always changes ~tokens, so the copy lacks no token.
 
 local function clock(given)
   if given ~= '' then return tonumber(given) end
