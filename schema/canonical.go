@@ -21,11 +21,11 @@ import (
 //
 // If a domain follows the last @, or the value begins with http:// or https:// and a domain, the
 // domain gets the form in which IDNA 2008 compares it: A-labels from the non-transitional mapping
-// of UTS 46, without a trailing dot. So ß differs from ss, ς from σ, and a domain with a joiner
-// that its script needs from one without it; a U-label equals its A-label. The text before the @
-// loses its quotes if they are not needed. A domain that is not valid is treated as text. Only the
-// value decides whether it has a domain, not the field, because a value may be looked up in all
-// fields.
+// of UTS 46, without a trailing dot. A U-label thus equals its A-label, but two domains stay
+// different if they differ in ß and ss, in ς and σ, or in a joiner that the script needs. The text
+// before the @ loses its quotes if they are not needed. A domain that is not valid is treated as
+// text. Canonical looks for a domain in the values of all fields, because a value may be looked up
+// in all fields.
 func (t Type) Canonical(value string) string {
 	if t.Fold == FoldExact || len(value) > MaxFacet || isFolded(value) {
 		return value
@@ -78,8 +78,9 @@ func isFolded(s string) bool {
 	return s == "" || last != ' ' && last != '.'
 }
 
-// foldASCII returns s in lower case, and reports whether fold would return the same. It need not
-// check that s is ASCII: the characters that ToLower maps to ASCII from elsewhere get shorter.
+// foldASCII returns s in lower case, and reports whether fold would return the same. A character
+// outside ASCII that ToLower maps to ASCII, such as the Kelvin sign, becomes shorter, so foldASCII
+// recognizes it by the length of the result.
 func foldASCII(s string) (lower string, ok bool) {
 	lower = strings.ToLower(s)
 	return lower, len(lower) == len(s) && isFolded(lower)

@@ -140,7 +140,7 @@ func readJSON(t *testing.T, path string, to any) {
 	}
 }
 
-// TestCanonicalAllocs checks that most values do not allocate.
+// TestCanonicalAllocs checks that Canonical does not allocate for typical values.
 func TestCanonicalAllocs(t *testing.T) {
 	for _, s := range []string{"", "bob", "alice@hotmail.com", "just a. user", "17c07627d35e", "bob+tag@mail-1.example.org"} {
 		if n := testing.AllocsPerRun(100, func() { casefold.Canonical(s) }); n != 0 {

@@ -14,8 +14,8 @@
 //
 // json.Marshal of a Schema returns such a file. [Load] also reads the options.json of CoffeeNode
 // UserDB, the original of this store. An [Error] says what is wrong with a schema, with a path into
-// the file. Do not change a schema after [Schema.Validate] accepted it: any number of goroutines
-// may read it.
+// the file. Do not change a schema after [Schema.Validate] has accepted it, because goroutines may
+// then read it at the same time.
 //
 // # Where records lie
 //

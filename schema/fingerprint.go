@@ -121,9 +121,9 @@ func (t Type) WithCurrentForm() Type {
 	return t
 }
 
-// FromStore converts t from a stored declaration to one as a program writes it. If t has no version
-// of the canonical form, it gets the first one. If it has the program's own version, that is
-// removed.
+// FromStore converts t from a stored declaration to the form in which a program declares it. If t
+// has no version of the canonical form, FromStore sets the first one. If t has the program's own
+// version, FromStore removes it.
 func (t Type) FromStore() Type {
 	switch {
 	case t.Fold == FoldExact, t.Form == formVersion:

@@ -9,8 +9,8 @@ import (
 	"github.com/coffeenode/userdb/internal/structs"
 )
 
-// TestFoldShortcuts checks that fold returns the same as isFolded and foldASCII for the texts that
-// these accept.
+// TestFoldShortcuts checks that fold does not change a text that isFolded accepts, and returns the
+// same as foldASCII for a text that foldASCII accepts.
 func TestFoldShortcuts(t *testing.T) {
 	text := rapid.OneOf(
 		rapid.StringMatching(`[abz09.@" \[\]:/\\xn-]{0,12}`), rapid.StringMatching(`[ab".\\]{0,4}@[ab.-]{0,8}`),

@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// Numbers, dates and JSON have the form on the wire that JavaScript prints, so that the original
-// can read them.
+// Numbers, dates and JSON are stored in the form that JavaScript prints, so that CoffeeNode UserDB,
+// the original of this store, can read them.
 
 // printNumber formats f like Number.prototype.toString.
 func printNumber(f float64) string {
@@ -93,7 +93,7 @@ func parsePrintedDate(text string) (time.Time, bool) {
 }
 
 // isoDate matches the date format of ECMAScript, but without local time: a date with a time must
-// have a zone, and a date without one begins in UTC.
+// also have a zone. A date without a time means midnight UTC.
 var isoDate = regexp.MustCompile(`^(\d{4}|[+-]\d{6})-(\d\d)-(\d\d)` +
 	`(?:T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:Z|([+-])(\d\d):(\d\d)))?$`)
 
@@ -144,7 +144,7 @@ const maxNesting = 500
 
 // stringify returns one JSON text in the form of JSON.stringify(JSON.parse(text)): compact, with
 // numbers in JavaScript's notation and names that are array indices before the others. It refuses
-// two members with the same name, of which JavaScript uses the last and other programs the first.
+// two members with the same name, because JavaScript uses the last and other programs the first.
 // An unpaired surrogate becomes U+FFFD, as in encoding/json. The error is a *ValueError for codec
 // c.
 func stringify(c Codec, text []byte) (string, error) {

@@ -129,7 +129,7 @@ func (r *reader) fail(reason string, args ...any) {
 	}
 }
 
-// want reports whether n is of the given kind.
+// want reports whether n is of the given kind, and records a problem if it is not.
 func (r *reader) want(n node, kind string) bool {
 	if n.kind() != kind {
 		r.fail("want %s, got %s", kind, n.kind())
@@ -163,7 +163,7 @@ func (r *reader) each(n node, kind string, read func(item node)) {
 	}
 }
 
-// text returns a string, which must not be empty.
+// text returns the string in n, and records a problem if it is empty.
 func (r *reader) text(n node) string {
 	text, _ := n.token.(string)
 	if r.want(n, aString) && text == "" {
@@ -172,7 +172,7 @@ func (r *reader) text(n node) string {
 	return text
 }
 
-// integer returns an integer.
+// integer returns the number in n, which must be whole and fit in 32 bits.
 func (r *reader) integer(n node) int {
 	if !r.want(n, aNumber) {
 		return 0
@@ -191,5 +191,4 @@ func (r *reader) texts(n node) (texts []string) {
 	return texts
 }
 
-// boolean returns a boolean.
 func (r *reader) boolean(n node) bool { return r.want(n, aBoolean) && n.token == true }

@@ -11,7 +11,9 @@ import (
 // MaxFile is the maximum size of a schema file in bytes.
 const MaxFile = 1 << 20
 
-// Load reads and validates a schema in the form of this package or of the original's options.json.
+// Load reads and validates a schema in the form of this package or of the options.json of
+// CoffeeNode UserDB, the original of this store.
+//
 // Members that are missing in the file have their zero value, except in a password object, where
 // they have the values of DefaultPassword.
 //
@@ -209,7 +211,8 @@ func (o original) schema() Schema {
 	return s
 }
 
-// locate converts the path of p from a path into a schema to a path into the options.json.
+// locate replaces the path of p, which leads into the schema, by the matching path into the
+// options.json.
 func (o original) locate(p *problem) *problem {
 	if p == nil || len(p.path) < 2 {
 		return p

@@ -84,7 +84,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadOriginal loads the options.json under which the original wrote the fixtures.
+// TestLoadOriginal loads the options.json under which CoffeeNode UserDB, the original of this
+// store, wrote the fixtures.
 func TestLoadOriginal(t *testing.T) {
 	got := originalSchema(t)
 	want := schema.Schema{Types: map[string]schema.Type{"user": {
@@ -251,7 +252,7 @@ func TestLoadErrors(t *testing.T) {
 		{own(`"primary":"id","tertiary":{` + many(257, `{"kind":"set"}`) + `}`), `schema: types.t.tertiary: more than 256 records`},
 		{field(`"reserved":[` + strings.TrimSuffix(strings.Repeat(`"a",`, 4097), ",") + `]`), `schema: types.t.fields.f.reserved: more than 4096 values`},
 
-		// The original's form.
+		// The options.json of the original.
 		{`{"schema":{},"indexes":{}}`, `schema: types: no type is declared`},
 		{`{"schema":{},"cluster":1}`, `schema: cluster: unknown key; want one of bcrypt, collection-idx, hostname, indexes, port, protocol, schema`},
 		{`{"types":{"t":{"primary":"id"}},"schema":{}}`, `schema: schema: unknown key; want one of types`},

@@ -31,8 +31,9 @@ func lines[V any](t *testing.T, path string) (all []V) {
 	return all
 }
 
-// TestReadsOfOriginal decodes every facet that the original wrote, and compares it with what the
-// original read back. There are no exceptions: what the original cannot read, we cannot read.
+// TestReadsOfOriginal decodes every facet that CoffeeNode UserDB, the original of this store,
+// wrote. It compares each with what the original read back. There are no exceptions: what the
+// original cannot read, we cannot read.
 func TestReadsOfOriginal(t *testing.T) {
 	user := originalSchema(t).Types["user"]
 	wires := hashes(t)
@@ -88,7 +89,7 @@ func hashes(t *testing.T) map[string]map[string]string {
 	return all
 }
 
-// A special is how the files represent a number or a date that JSON cannot express.
+// A special is a number or a date that JSON cannot express, in the notation of the test files.
 type special struct {
 	Num  string    `json:"$num"`
 	Date time.Time `json:"$date"`
@@ -172,7 +173,7 @@ func TestWritesOfOriginal(t *testing.T) {
 	}
 }
 
-// withoutMarks replaces «NaN», which the file contains, with NaN.
+// withoutMarks removes the marks that the file puts around a value that JSON lacks, as in «NaN».
 func withoutMarks(raw json.RawMessage) json.RawMessage {
 	return bytes.ReplaceAll(bytes.ReplaceAll(raw, []byte("«"), nil), []byte("»"), nil)
 }

@@ -27,8 +27,8 @@ type Type struct {
 	// Fields holds the declared fields by name. The primary field may be left out.
 	Fields map[string]Field `json:"fields,omitempty"`
 	// Open allows entries to have undeclared facets, which are stored as text. Types that are not
-	// open refuse them, but entries keep the ones that they already have, and these can be removed.
-	// Types from the original's options.json are open.
+	// open refuse new ones, but entries keep those that they already have until they are removed.
+	// Types that Load reads from the options.json of CoffeeNode UserDB are open.
 	Open bool `json:"open,omitempty"`
 	// Tertiary holds the tertiary records of an entry by name.
 	Tertiary map[string]Tertiary `json:"tertiary,omitempty"`
@@ -203,7 +203,7 @@ func roleOf(name string) (role Role, known bool) {
 type Fold string
 
 const (
-	// FoldExact leaves values unchanged, as the original does.
+	// FoldExact leaves values unchanged, as CoffeeNode UserDB does.
 	FoldExact Fold = "exact"
 	// FoldCasefold makes values equal that people consider equal; see Canonical.
 	FoldCasefold Fold = "casefold"
