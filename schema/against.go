@@ -38,19 +38,19 @@ func (t Type) Compare(stored Type) (Relation, string) {
 	c.compareText("fold", string(cmp.Or(stored.Fold, FoldCasefold)), string(cmp.Or(t.Fold, FoldCasefold)))
 	c.comparePresence("an open type", stored.Open, t.Open, Adds)
 	for _, name := range sorted(t.Fields) {
-		c.field(name, t.Fields[name], stored)
+		c.compareField(name, t.Fields[name], stored)
 	}
 	for _, name := range sorted(stored.Fields) {
 		if _, has := t.Fields[name]; !has {
-			c.add(Lacks, "field %s is stored", quoteIfUnclear(name))
+			c.add(Lacks, "the stored schema has the field %s, which is not declared here", quoteIfUnclear(name))
 		}
 	}
 	for _, name := range sorted(t.Tertiary) {
-		c.tertiary(name, t.Tertiary[name], stored)
+		c.compareTertiary(name, t.Tertiary[name], stored)
 	}
 	for _, name := range sorted(stored.Tertiary) {
 		if _, has := t.Tertiary[name]; !has {
-			c.add(Lacks, "tertiary record %s is stored", quoteIfUnclear(name))
+			c.add(Lacks, "the stored schema has the tertiary record %s, which is not declared here", quoteIfUnclear(name))
 		}
 	}
 	return c.relation, strings.Join(c.differences[c.relation], ", and ")
@@ -84,12 +84,12 @@ func (c *comparison) comparePresence(what string, stored, here bool, adding Rela
 	}
 }
 
-func (c *comparison) field(name string, here Field, in Type) {
-	stored, has := in.Fields[name]
-	_, renamed := in.Fields[here.Was]
+func (c *comparison) compareField(name string, here Field, storedType Type) {
+	stored, has := storedType.Fields[name]
+	_, renamed := storedType.Fields[here.Was]
 	what := "field " + quoteIfUnclear(name)
 	switch {
-	case !has && slices.Contains(in.Retired, name):
+	case !has && slices.Contains(storedType.Retired, name):
 		c.add(Differs, "%s: retired", what)
 	case !has && renamed:
 		c.add(Builds, "%s: stored as %s", what, quoteIfUnclear(here.Was))
@@ -107,14 +107,14 @@ func (c *comparison) field(name string, here Field, in Type) {
 	c.comparePresence(what+": required", stored.Required, here.Required, Builds)
 }
 
-func (c *comparison) tertiary(name string, here Tertiary, in Type) {
-	stored, has := in.Tertiary[name]
+func (c *comparison) compareTertiary(name string, here Tertiary, storedType Type) {
+	stored, has := storedType.Tertiary[name]
 	what := "tertiary record " + quoteIfUnclear(name)
 	switch {
 	case has:
 		c.compareText("kind of "+what, stored.Kind, here.Kind)
 		c.comparePresence(what+": indexed", stored.Indexed, here.Indexed, Builds)
-	case slices.Contains(in.Retired, name):
+	case slices.Contains(storedType.Retired, name):
 		c.add(Differs, "%s: retired", what)
 	default:
 		c.add(Adds, "%s: not stored", what)
@@ -134,13 +134,15 @@ func (t Type) Merge(stored Type) Type {
 	return union
 }
 
-func mergeMaps[V any](some, more map[string]V) map[string]V {
-	if len(some)+len(more) == 0 {
+// mergeMaps returns the members of both maps, or nil if both are empty. If both have a member of
+// one name, it takes the one in preferred.
+func mergeMaps[V any](preferred, other map[string]V) map[string]V {
+	if len(preferred)+len(other) == 0 {
 		return nil
 	}
-	all := make(map[string]V, len(some)+len(more))
-	maps.Copy(all, more)
-	maps.Copy(all, some)
+	all := make(map[string]V, len(preferred)+len(other))
+	maps.Copy(all, other)
+	maps.Copy(all, preferred)
 	return all
 }
 
@@ -150,11 +152,11 @@ func (t Type) WithoutBuilding() Type {
 	if t.Building == nil {
 		return t
 	}
-	whole := t
-	whole.Building, whole.Fields, whole.Tertiary = nil, maps.Clone(t.Fields), maps.Clone(t.Tertiary)
+	finished := t
+	finished.Building, finished.Fields, finished.Tertiary = nil, maps.Clone(t.Fields), maps.Clone(t.Tertiary)
 	for name, building := range t.Building.What {
-		f, isField := whole.Fields[name]
-		r, isTertiary := whole.Tertiary[name]
+		f, isField := finished.Fields[name]
+		r, isTertiary := finished.Tertiary[name]
 		for _, what := range building {
 			role, _ := roleOf(what)
 			f.Role &^= role
@@ -162,13 +164,13 @@ func (t Type) WithoutBuilding() Type {
 			r.Indexed = r.Indexed && role != RoleIndexed
 		}
 		if isField {
-			whole.Fields[name] = f
+			finished.Fields[name] = f
 		}
 		if isTertiary {
-			whole.Tertiary[name] = r
+			finished.Tertiary[name] = r
 		}
 	}
-	return whole
+	return finished
 }
 
 // Additions returns the roles and rules that t has and other lacks, by the name of the field or

@@ -9,13 +9,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// with returns the built-in type after a change.
-func with(change func(*schema.Type)) schema.Type {
-	t := schema.User().Types["user"]
-	change(&t)
-	return t
-}
-
+// TestCompare compares two changed copies of the built-in type. The name of a case says what the
+// copy here, which is the program's, has or lacks.
 func TestCompare(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -34,12 +29,12 @@ func TestCompare(t *testing.T) {
 			"already renamed field", func(t *schema.Type) { t.Fields["b"] = schema.Field{} },
 			func(t *schema.Type) { t.Fields["b"] = schema.Field{Was: "a"} }, schema.Same, "",
 		},
-		{"missing field", nil, func(t *schema.Type) { delete(t.Fields, "name") }, schema.Lacks, "field name is stored"},
+		{"missing field", nil, func(t *schema.Type) { delete(t.Fields, "name") }, schema.Lacks, "the stored schema has the field name, which is not declared here"},
 		{"missing role", nil, func(t *schema.Type) { t.Fields["name"] = schema.Field{Kind: "nickname"} }, schema.Lacks, "field name: role secondary: stored"},
 		{"missing index of members", nil, func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }, schema.Lacks, "tertiary record tags: indexed: stored"},
 		{"missing required rule", func(t *schema.Type) { t.Fields["job"] = schema.Field{Required: true} }, nil, schema.Lacks, "field job: required: stored"},
 		{"not open", func(t *schema.Type) { t.Open = true }, nil, schema.Lacks, "an open type: stored"},
-		{"missing record", nil, func(t *schema.Type) { t.Tertiary = nil }, schema.Lacks, "tertiary record tags is stored"},
+		{"missing record", nil, func(t *schema.Type) { t.Tertiary = nil }, schema.Lacks, "the stored schema has the tertiary record tags, which is not declared here"},
 		{"added plain field", nil, func(t *schema.Type) { t.Fields["c"] = schema.Field{} }, schema.Adds, "field c: not stored"},
 		{"added plain field and missing field", nil, func(t *schema.Type) { t.Fields["c"] = t.Fields["job"]; delete(t.Fields, "job") }, schema.Adds, "field c: not stored"},
 		{"added record", nil, func(t *schema.Type) { t.Tertiary["x"] = schema.Tertiary{Kind: "set", Indexed: true} }, schema.Adds, "tertiary record x: not stored"},
@@ -72,7 +67,7 @@ func TestCompare(t *testing.T) {
 			if tt.here == nil {
 				tt.here = nothing
 			}
-			if got, words := with(tt.here).Compare(with(tt.stored)); got != tt.want || words != tt.words {
+			if got, words := changed(tt.here).Compare(changed(tt.stored)); got != tt.want || words != tt.words {
 				t.Errorf("got %d, %q; want %d, %q", got, words, tt.want, tt.words)
 			}
 		})

@@ -59,12 +59,12 @@ func TestCanonical(t *testing.T) {
 
 // TestCanonicalLimit checks that a value too long for any key stays unchanged.
 func TestCanonicalLimit(t *testing.T) {
-	most := strings.Repeat("A", schema.MaxFacet)
-	if got := casefold.Canonical(most); got != strings.ToLower(most) {
-		t.Errorf("a value of %d bytes is not folded", len(most))
+	longest := strings.Repeat("A", schema.MaxFacet)
+	if got := casefold.Canonical(longest); got != strings.ToLower(longest) {
+		t.Errorf("a value of %d bytes is not folded", len(longest))
 	}
-	if got := casefold.Canonical(most + "A"); got != most+"A" {
-		t.Errorf("a value of %d bytes is folded, want it unchanged", len(most)+1)
+	if got := casefold.Canonical(longest + "A"); got != longest+"A" {
+		t.Errorf("a value of %d bytes is folded, want it unchanged", len(longest)+1)
 	}
 }
 

@@ -14,12 +14,12 @@ func TestFingerprintStays(t *testing.T) {
 		want string
 	}{
 		"built in":                             {schema.User().Types["user"], "b01659932dc032d0"},
-		"original":                             {originalSchema(t).Types["user"], "5b7de14ff681bc3a"},
+		"original, CoffeeNode UserDB":          {originalSchema(t).Types["user"], "5b7de14ff681bc3a"},
 		"all properties":                       {wholeSchema.Types["user"], "27d2d0e33dec11b2"},
 		"primary field only":                   {schema.Type{Primary: "id"}, "d2f52e689f259ba0"},
 		"built in, canonical form 1":           {changed(func(t *schema.Type) { t.Form = "1" }), "b4bcaf91c531509b"},
 		"primary field only, canonical form 1": {schema.Type{Primary: "id", Form: "1"}, "a7d140393d323234"},
-		"original with a form, which its fold ignores": {changedOriginal(t), "5b7de14ff681bc3a"},
+		"original, canonical form 1, which the exact fold ignores": {changedOriginal(t), "5b7de14ff681bc3a"},
 	}
 	for name, test := range tests {
 		if got := test.typ.Fingerprint(); got != test.want {
@@ -76,7 +76,7 @@ func TestDifference(t *testing.T) {
 			t.Errorf("got %q, want %q", got, test.want)
 		}
 		if same := here.Fingerprint() == stored.Fingerprint(); same != (test.want == "") {
-			t.Errorf("the difference is %q, but the same fingerprint is %t", test.want, same)
+			t.Errorf("difference %q: the fingerprints are equal: %t, want %t", test.want, same, test.want == "")
 		}
 	}
 }

@@ -22,8 +22,8 @@ func FuzzLoad(f *testing.F) {
 	f.Add(original)
 	for _, file := range []string{
 		wholeFile,
-		own(`"primary":"id","fold":"casefold","password":{"min":0}`),
-		field(`"role":"secondary","pattern":"^a{2,3}(b|c)$","reserved":["x"]`),
+		fileWithType(`"primary":"id","fold":"casefold","password":{"min":0}`),
+		fileWithField(`"role":"secondary","pattern":"^a{2,3}(b|c)$","reserved":["x"]`),
 		`{"types":{"a":{"primary":"b"},"b":{"primary":"a"}}}`,
 		`{"types":{"t":{"primary":"\ud800"}}}`,
 		`{"types":[[[[[[[[[[[[[[[[[[[[`,

@@ -81,9 +81,9 @@ func (p parser) read(name string, depth int) (n node, _ *problem) {
 			}
 			seen[name] = true
 		}
-		item, found := p.read(name, depth-1)
-		if found != nil {
-			return n, found.at(name)
+		item, itemProblem := p.read(name, depth-1)
+		if itemProblem != nil {
+			return n, itemProblem.at(name)
 		}
 		n.items = append(n.items, item)
 	}

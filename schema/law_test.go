@@ -23,7 +23,7 @@ func TestDifferenceLaw(t *testing.T) {
 		}
 		same := a.Fingerprint() == b.Fingerprint()
 		if (a.Difference(b) == "") != same || (b.Difference(a) == "") != same {
-			t.Fatalf("the same fingerprint is %t, but the differences are %q and %q", same, a.Difference(b), b.Difference(a))
+			t.Fatalf("the fingerprints are equal: %t, but the differences are %q and %q", same, a.Difference(b), b.Difference(a))
 		}
 	})
 }
@@ -39,7 +39,7 @@ func TestNewFieldLaw(t *testing.T) {
 			here.Fields[name] = field
 		}
 		if moved := here.Fingerprint() != stored.Fingerprint(); moved != (f.Role != 0) {
-			t.Fatalf("role %q: the new field changes the fingerprint: %t", f.Role, moved)
+			t.Fatalf("role %q: the new field changes the fingerprint: %t, want %t", f.Role, moved, f.Role != 0)
 		}
 		if f.Role != 0 && !strings.Contains(here.Difference(stored), "NEW") {
 			t.Fatalf("the difference does not name the new field: %s", here.Difference(stored))

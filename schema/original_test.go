@@ -82,7 +82,7 @@ func hashes(t *testing.T) map[string]map[string]string {
 		}
 		facets := map[string]string{}
 		for field, raw := range hash {
-			facets[field] = unpacked(raw)
+			facets[field] = unquoted(raw)
 		}
 		all[string(record.Key)] = facets
 	}
@@ -95,8 +95,8 @@ type special struct {
 	Date time.Time `json:"$date"`
 }
 
-// unpacked returns a string as it is stored in Redis, which is always UTF-8 here.
-func unpacked(raw json.RawMessage) (s string) {
+// unquoted returns the text of a JSON string. It returns any other JSON value unchanged.
+func unquoted(raw json.RawMessage) (s string) {
 	if json.Unmarshal(raw, &s) != nil {
 		return string(raw)
 	}
@@ -123,7 +123,7 @@ func sameAsOriginal(v schema.Value, want json.RawMessage) bool {
 		raw, ok := v.JSON()
 		return ok && sameJSON(raw, want)
 	default:
-		return v.Text() == unpacked(want)
+		return v.Text() == unquoted(want)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestWritesOfOriginal(t *testing.T) {
 				}
 				continue
 			}
-			if want := unpacked(call.Outcome.Record[field]); err != nil || v.Wire() != want {
+			if want := unquoted(call.Outcome.Record[field]); err != nil || v.Wire() != want {
 				t.Errorf("%s: %s: got %q, %v, the original %q", field, given, v.Wire(), err, want)
 			}
 		}

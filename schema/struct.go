@@ -83,7 +83,7 @@ func (t *Type) declare(from structs.Field) (reason string) {
 	}
 	switch primary := slices.Contains(from.Options, structs.Primary); {
 	case from.Name == passwordField:
-		return "a struct cannot contain the password: it has its own methods"
+		return "the password cannot be a field of a struct; set it with SetPassword"
 	case primary && t.Primary != "":
 		return "a second primary field, after " + quoteIfUnclear(t.Primary)
 	case primary:

@@ -69,12 +69,12 @@ func TestFromUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if relation, words := got.Compare(schema.User().Types["user"]); relation != schema.Lacks || words != "tertiary record tags is stored" {
-		t.Errorf("got %d, %s; want %d, tertiary record tags is stored", relation, words, schema.Lacks)
+	if relation, words := got.Compare(schema.User().Types["user"]); relation != schema.Lacks || words != "the stored schema has the tertiary record tags, which is not declared here" {
+		t.Errorf("got %d, %s; want %d, the stored schema has the tertiary record tags, which is not declared here", relation, words, schema.Lacks)
 	}
 }
 
-func wantFrom[T any](t *testing.T, want string) {
+func checkFromError[T any](t *testing.T, want string) {
 	t.Helper()
 	got, err := schema.From[T]()
 	var bad *schema.Error
@@ -93,43 +93,43 @@ type mistyped struct {
 }
 
 func TestFromErrors(t *testing.T) {
-	wantFrom[int](t, "schema: int: not a struct")
-	wantFrom[*person](t, "schema: *schema_test.person: not a struct")
-	wantFrom[struct{ A string }](t, "schema: struct: no field has a tag userdb")
-	wantFrom[noKey](t, "schema: noKey: no field has the option primary")
-	wantFrom[mistyped](t, `schema: mistyped.Bad: tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, kind=NAME`)
-	wantFrom[struct {
+	checkFromError[int](t, "schema: int: not a struct")
+	checkFromError[*person](t, "schema: *schema_test.person: not a struct")
+	checkFromError[struct{ A string }](t, "schema: struct: no field has a tag userdb")
+	checkFromError[noKey](t, "schema: noKey: no field has the option primary")
+	checkFromError[mistyped](t, `schema: mistyped.Bad: tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, kind=NAME`)
+	checkFromError[struct {
 		A string `userdb:"a,primary"`
 		B string `userdb:"b,primary"`
 	}](t, "schema: struct.B: a second primary field, after a")
-	wantFrom[struct {
+	checkFromError[struct {
 		A string `userdb:"a,primary,secondary"`
 	}](t, "schema: struct.A: role: the primary field cannot have a role")
-	wantFrom[struct {
+	checkFromError[struct {
 		A int `userdb:"a,primary"`
 	}](t, "schema: struct.A: codec: a key must be text")
-	wantFrom[struct {
+	checkFromError[struct {
 		noKey
 		A string `userdb:"a,primary"`
 		B int    `userdb:"b,secondary"`
 	}](t, "schema: struct.B: codec: a key must be text")
-	wantFrom[struct {
+	checkFromError[struct {
 		A string `userdb:"a,primary"`
 		B struct {
 			C chan int
 		} `userdb:"b"`
 	}](t, "schema: struct.B: no codec supports type chan int (field C)")
-	wantFrom[struct {
+	checkFromError[struct {
 		A string `userdb:"a,primary"`
 		B string `userdb:"b,kind=mail"`
 	}](t, "schema: struct.B: kind: unknown kind mail; want one of email, nickname, pattern, url, username")
-	wantFrom[struct {
+	checkFromError[struct {
 		A string `userdb:"a,primary"`
 		B string `userdb:"*"`
 	}](t, "schema: struct.B: the name * is reserved: in a hint it means every secondary field")
-	wantFrom[struct {
+	checkFromError[struct {
 		A string `userdb:"password,primary"`
-	}](t, "schema: struct.A: a struct cannot contain the password: it has its own methods")
+	}](t, "schema: struct.A: the password cannot be a field of a struct; set it with SetPassword")
 }
 
 func ExampleFrom() {

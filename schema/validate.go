@@ -37,14 +37,15 @@ func (s Schema) problem() *problem {
 	if len(s.Types) == 0 {
 		return problemf("no type is declared").at("types")
 	}
-	return eachName(s.Types, maxTypes, "types", s.typeProblem).at("types")
+	return firstProblem(s.Types, maxTypes, "types", s.typeProblem).at("types")
 }
 
-// eachName returns the first problem of the names and values in declared, or a problem if there are
-// more than most of them. what names them in that problem.
-func eachName[V any](declared map[string]V, most int, what string, problemOf func(string, V) *problem) *problem {
-	if len(declared) > most {
-		return problemf("more than %d %s", most, what)
+// firstProblem checks the names and values in declared, in the order of names, and returns the
+// first problem. It also returns a problem if declared has more than limit members, which that
+// problem calls what.
+func firstProblem[V any](declared map[string]V, limit int, what string, problemOf func(string, V) *problem) *problem {
+	if len(declared) > limit {
+		return problemf("more than %d %s", limit, what)
 	}
 	for _, name := range sorted(declared) {
 		if p := cmp.Or(nameProblem(name), problemOf(name, declared[name])); p != nil {
@@ -59,8 +60,8 @@ func (s Schema) typeProblem(name string, t Type) *problem {
 	return cmp.Or(
 		t.primaryProblem(),
 		choice(t.Fold, "fold", folds).at("fold"),
-		eachName(t.Fields, maxFields, "fields", t.fieldProblem).at("fields"),
-		eachName(t.Tertiary, maxFields, "records", t.tertiaryProblem).at("tertiary"),
+		firstProblem(t.Fields, maxFields, "fields", t.fieldProblem).at("fields"),
+		firstProblem(t.Tertiary, maxFields, "records", t.tertiaryProblem).at("tertiary"),
 		t.retiredProblem().at("retired"),
 		t.buildingProblem().at("building"),
 		rangeProblem(policy.Cost, 4, 15).at("password", "cost"),
@@ -97,16 +98,16 @@ func (t Type) primaryProblem() *problem {
 }
 
 func (t Type) fieldProblem(name string, f Field) *problem {
-	noText := !isText(f.Codec) && slices.Contains(codecs, f.Codec)
+	notText := !isText(f.Codec) && slices.Contains(codecs, f.Codec)
 	return cmp.Or(
-		problemIf(f.Role.Has(RoleSecondary) && noText, "a key must be text").at("codec"),
+		problemIf(f.Role.Has(RoleSecondary) && notText, "a key must be text").at("codec"),
 		problemIf(f.Role&^allRoles != 0, "unknown role; want one of %s", allRoles).at("role"),
 		choice(f.Codec, "codec", codecs).at("codec"),
 		choice(f.Kind, "kind", kinds).at("kind"),
 		f.patternProblem().at("pattern"),
 		f.reservedProblem().at("reserved"),
 		problemIf(name == passwordField && f.Role != 0, "a password cannot be a key or be indexed").at("role"),
-		problemIf(name == passwordField && noText, "a password must be text").at("codec"),
+		problemIf(name == passwordField && notText, "a password must be text").at("codec"),
 		t.wasProblem(name, f.Was).at("was"),
 	)
 }

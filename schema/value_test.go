@@ -62,13 +62,13 @@ func TestValues(t *testing.T) {
 	}
 	for _, test := range tests {
 		v := test.give
-		cast, err := v.MarshalJSON()
-		if v.Codec() != test.codec || v.Wire() != test.wire || v.Text() != test.people || string(cast) != test.inEntries || err != nil {
+		inJSON, err := v.MarshalJSON()
+		if v.Codec() != test.codec || v.Wire() != test.wire || v.Text() != test.people || string(inJSON) != test.inEntries || err != nil {
 			t.Errorf("got %s %q %q %s, %v, want %s %q %q %s",
-				v.Codec(), v.Wire(), v.Text(), cast, err, test.codec, test.wire, test.people, test.inEntries)
+				v.Codec(), v.Wire(), v.Text(), inJSON, err, test.codec, test.wire, test.people, test.inEntries)
 		}
-		if !json.Valid(cast) {
-			t.Errorf("%s is not JSON", cast)
+		if !json.Valid(inJSON) {
+			t.Errorf("%s is not JSON", inJSON)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func TestDecode(t *testing.T) {
 	tests := []struct {
 		codec   schema.Codec
 		wire    string
-		cast    string // "" if an error is expected
+		inJSON  string // "" if an error is expected
 		problem string
 	}{
 		{"", "x", `"x"`, ""},
@@ -142,7 +142,7 @@ func TestDecode(t *testing.T) {
 	}
 	for _, test := range tests {
 		v, err := schema.Decode(test.codec, test.wire)
-		checkValue(t, string(test.codec)+" "+test.wire, v, err, test.cast, test.problem)
+		checkValue(t, string(test.codec)+" "+test.wire, v, err, test.inJSON, test.problem)
 		if err == nil && v.Wire() != test.wire {
 			t.Errorf("%s %q: written back as %q", test.codec, test.wire, v.Wire())
 		}
@@ -155,8 +155,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// checkValue checks that v has the JSON cast, or that err has the text problem.
-func checkValue(t *testing.T, given string, v schema.Value, err error, cast, problem string) {
+// checkValue checks that v has the given JSON, or that err has the text problem if that is not "".
+func checkValue(t *testing.T, given string, v schema.Value, err error, inJSON, problem string) {
 	t.Helper()
 	var bad *schema.ValueError
 	if problem != "" {
@@ -170,17 +170,17 @@ func checkValue(t *testing.T, given string, v schema.Value, err error, cast, pro
 		return
 	}
 	got, _ := v.MarshalJSON()
-	if strings.TrimSpace(string(got)) != cast {
-		t.Errorf("%q: got %s, want %s", given, got, cast)
+	if strings.TrimSpace(string(got)) != inJSON {
+		t.Errorf("%q: got %s, want %s", given, got, inJSON)
 	}
 }
 
 func TestParseText(t *testing.T) {
 	long := strings.Repeat("x", schema.MaxFacet+1)
 	tests := []struct {
-		codec         schema.Codec
-		text          string
-		cast, problem string
+		codec           schema.Codec
+		text            string
+		inJSON, problem string
 	}{
 		{"text", "", `""`, ""},
 		{"text", long[1:], `"` + long[1:] + `"`, ""},
@@ -213,14 +213,14 @@ func TestParseText(t *testing.T) {
 	}
 	for _, test := range tests {
 		v, err := schema.ParseText(test.codec, test.text)
-		checkValue(t, string(test.codec)+" "+test.text, v, err, test.cast, test.problem)
+		checkValue(t, string(test.codec)+" "+test.text, v, err, test.inJSON, test.problem)
 	}
 }
 
 func TestParseJSON(t *testing.T) {
 	tests := []struct {
-		codec              schema.Codec
-		raw, cast, problem string
+		codec                schema.Codec
+		raw, inJSON, problem string
 	}{
 		{"text", `"a\u0062"`, `"ab"`, ""},
 		{"text", `42`, "", `schema: text value "42": wrong type of JSON value`},
@@ -251,7 +251,7 @@ func TestParseJSON(t *testing.T) {
 	}
 	for _, test := range tests {
 		v, err := schema.ParseJSON(test.codec, json.RawMessage(test.raw))
-		checkValue(t, string(test.codec)+" "+test.raw, v, err, test.cast, test.problem)
+		checkValue(t, string(test.codec)+" "+test.raw, v, err, test.inJSON, test.problem)
 	}
 	if v, _ := schema.ParseJSON("text", json.RawMessage(`null`)); v != schema.Null() {
 		t.Errorf("null as a text is %v, want null", v)
@@ -287,12 +287,12 @@ func TestValueRoundTrip(t *testing.T) {
 		if got, err := schema.ParseText(v.Codec(), v.Wire()); got != v || err != nil {
 			t.Fatalf("ParseText(%q) = %v, %v; want %v", v.Wire(), got, err, v)
 		}
-		cast, err := json.Marshal(v)
+		inJSON, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := schema.ParseJSON(v.Codec(), cast); got != v || err != nil {
-			t.Fatalf("ParseJSON(%s) = %v, %v; want %v", cast, got, err, v)
+		if got, err := schema.ParseJSON(v.Codec(), inJSON); got != v || err != nil {
+			t.Fatalf("ParseJSON(%s) = %v, %v; want %v", inJSON, got, err, v)
 		}
 	})
 }
@@ -330,28 +330,29 @@ func FuzzDecode(f *testing.F) {
 				}
 				continue
 			}
-			cast, err := v.MarshalJSON()
-			if err != nil || !json.Valid(cast) || v.Wire() != wire {
-				t.Errorf("%s %q: %q, JSON %s, %v", c, wire, v.Wire(), cast, err)
+			inJSON, err := v.MarshalJSON()
+			if err != nil || !json.Valid(inJSON) || v.Wire() != wire {
+				t.Errorf("%s %q: %q, JSON %s, %v", c, wire, v.Wire(), inJSON, err)
 			}
-			readAgain(t, v, cast)
+			readAgain(t, v, inJSON)
 		}
 	})
 }
 
-// readAgain parses cast, the JSON of v, and checks that the result has the same JSON. It accepts an
-// error if v is JSON that another program wrote, for example because a number in it is too large.
-func readAgain(t *testing.T, v schema.Value, cast []byte) {
-	again, err := schema.ParseJSON(v.Codec(), cast)
+// readAgain parses inJSON, the JSON of v, and checks that the result has the same JSON. It accepts
+// an error if v is JSON that another program wrote, for example because a number in it is too
+// large.
+func readAgain(t *testing.T, v schema.Value, inJSON []byte) {
+	again, err := schema.ParseJSON(v.Codec(), inJSON)
 	if err != nil {
-		if v.Codec() != schema.CodecJSON && len(cast) < schema.MaxFacet {
+		if v.Codec() != schema.CodecJSON && len(inJSON) < schema.MaxFacet {
 			t.Errorf("%s %q: %v", v.Codec(), v.Wire(), err)
 		}
 		return
 	}
 	b, err := again.MarshalJSON()
-	if err != nil || v.Codec() != schema.CodecJSON && strings.TrimSpace(string(cast)) != string(b) {
-		t.Errorf("%s %q: JSON %s, which is written back as %s, %v", v.Codec(), v.Wire(), cast, b, err)
+	if err != nil || v.Codec() != schema.CodecJSON && strings.TrimSpace(string(inJSON)) != string(b) {
+		t.Errorf("%s %q: JSON %s, which is written back as %s, %v", v.Codec(), v.Wire(), inJSON, b, err)
 	}
 }
 
