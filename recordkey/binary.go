@@ -6,7 +6,8 @@ import (
 	"encoding/hex"
 )
 
-// lengthSize is the size of the length in LengthPrefix in bytes. It fits the length of any slice.
+// lengthSize is the number of bytes in which LengthPrefix writes a length. Eight bytes can hold the
+// length of any slice.
 const lengthSize = 8
 
 // LengthPrefix returns the length of ns as eight big-endian bytes, followed by ns and key.

@@ -6,8 +6,8 @@
 //	user/uid:9a4c88dbc084/tags             tertiary key: holds other data of the entry
 //	user/job:Programmer/~prks              index key: holds all PRKs with that value
 //	~acme/~eu/user/uid:9a4c88dbc084        a PRK in namespace eu of namespace acme
-//	~/schema/user, ~acme/~/schema/user     own keys: records of the store itself
-//	~acme/~/token/{~acme/user/uid:9a4c}    an own key of an entry, in the entry's cluster slot
+//	~/schema/user, ~acme/~/schema/user     records of the store itself
+//	~acme/~/token/{~acme/user/uid:9a4c}    a record of the store itself, in the slot of an entry
 //
 // A [Key] holds the parts of such a text. [PRK], [SRK], [Index], [Own], [Key.Tertiary], [Key.Own]
 // and [Parse] return keys. Different keys have different texts, and Parse returns the same Key for
@@ -23,7 +23,8 @@
 //
 // White space is every character with the Unicode property White_Space, from a list that is frozen
 // in this package. Braces are escaped because Redis Cluster hashes the text between them to choose
-// a slot. Only the own key of an entry has braces, around the entry's key.
+// a slot. A key that [Key.Own] returns is the only one with braces: they stand around the key of
+// the entry, so that the record lies in the entry's slot.
 //
 // # Binary keys
 //

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// ErrSyntax matches every *SyntaxError: the input is not a valid record key, crumb or namespace, or
-// is a part that no key can hold.
+// ErrSyntax matches every *SyntaxError. The input is not a valid record key or namespace, or it
+// cannot be a part of one, for example because it is empty or too long.
 var ErrSyntax = errors.New("recordkey: bad syntax")
 
 // SyntaxError describes what is wrong with an input to this package, and where.

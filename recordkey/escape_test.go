@@ -104,9 +104,9 @@ func TestEscapedCodePoints(t *testing.T) {
 }
 
 // TestWhiteSpaceIsUnicode checks characters about which definitions of white space differ. The
-// original splits keys at JavaScript's \s, which includes U+FEFF but not U+0085. Unicode's property
-// White_Space includes U+0085 but not U+FEFF. U+180E lost the property in Unicode 6.3; U+200B never
-// had it.
+// original of this store, CoffeeNode UserDB, splits keys at JavaScript's \s, which includes U+FEFF
+// but not U+0085. Unicode's property White_Space includes U+0085 but not U+FEFF. U+180E lost the
+// property in Unicode 6.3; U+200B never had it.
 func TestWhiteSpaceIsUnicode(t *testing.T) {
 	for _, row := range []struct {
 		r       rune

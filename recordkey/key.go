@@ -52,7 +52,7 @@ type Key struct {
 	ns                Namespace
 	typ, field, value string
 
-	// name is the name of a tertiary record, or all parts of an own key, escaped and joined,
+	// name is the name of a tertiary record. For KindOwn it holds all parts, escaped and joined,
 	// without the key of the entry.
 	name string
 }
@@ -152,7 +152,7 @@ func (k Key) Own(parts ...string) (Key, error) {
 	return k, nil
 }
 
-// joinParts escapes the parts of an own key and joins them with slashes.
+// joinParts escapes the parts of a KindOwn key and joins them with slashes.
 func joinParts(parts []string) (string, error) {
 	if len(parts) == 0 {
 		return "", &SyntaxError{Func: "Own", Reason: "no parts"}
@@ -174,8 +174,8 @@ func joinParts(parts []string) (string, error) {
 	return string(b), nil
 }
 
-// In returns k moved to namespace ns, whatever its namespace was. The own key of an entry becomes
-// the own key of the same entry in ns. In returns the zero Key unchanged.
+// In returns k moved to namespace ns, whatever its namespace was. In a key with braces it also
+// moves the key of the entry between them. In returns the zero Key unchanged.
 func (k Key) In(ns Namespace) Key {
 	if k.IsValid() {
 		k.ns = ns
@@ -183,8 +183,8 @@ func (k Key) In(ns Namespace) Key {
 	return k
 }
 
-// PRK returns the PRK of the entry that a tertiary key or an own key belongs to. It returns k if k
-// is a PRK, and the zero Key for keys that belong to no entry.
+// PRK returns the PRK of the entry to which a tertiary key or a key with braces belongs. It returns
+// k if k is a PRK, and the zero Key for keys that belong to no entry.
 func (k Key) PRK() Key {
 	if k.kind != KindPRK && k.kind != KindTertiary && !k.isOwnOfEntry() {
 		return Key{}
@@ -193,7 +193,7 @@ func (k Key) PRK() Key {
 	return k
 }
 
-// isOwnOfEntry reports whether k is the own key of an entry.
+// isOwnOfEntry reports whether k is a result of Key.Own: it has the key of an entry between braces.
 func (k Key) isOwnOfEntry() bool { return k.kind == KindOwn && k.typ != "" }
 
 // IsValid reports whether k is not the zero Key.
@@ -205,14 +205,14 @@ func (k Key) Kind() Kind { return k.kind }
 // Namespace returns the namespace of k. It is zero for a key of the whole store.
 func (k Key) Namespace() Namespace { return k.ns }
 
-// Type returns the type of the entry, unescaped, or "" for an own key without an entry.
+// Type returns the type of the entry, unescaped, or "" for a KindOwn key without an entry.
 func (k Key) Type() string { return k.typ }
 
-// Field returns the primary, secondary or indexed field, unescaped, or "" for an own key without an
-// entry.
+// Field returns the primary, secondary or indexed field, unescaped, or "" for a KindOwn key without
+// an entry.
 func (k Key) Field() string { return k.field }
 
-// Value returns the value of the field, unescaped, or "" for an own key without an entry.
+// Value returns the value of the field, unescaped, or "" for a KindOwn key without an entry.
 func (k Key) Value() string { return k.value }
 
 // Name returns the unescaped name of a tertiary record, or "" for other kinds.

@@ -2,7 +2,7 @@ package recordkey
 
 import "strings"
 
-// maxDepth limits how deep namespaces nest, and how many parts an own key has.
+// maxDepth limits how deep namespaces nest, and how many parts callers may pass to Own.
 const maxDepth = 16
 
 const deepReason = "more than 16 levels"

@@ -135,9 +135,9 @@ func TestKeyTextsAreUnique(t *testing.T) {
 	})
 }
 
-// TestNoKeyHasBracesOrSpace checks that no key contains braces or spaces except own keys of
-// entries. Redis Cluster hashes the text between braces to choose a slot, so these records lie in
-// the slot of their entry.
+// TestNoKeyHasBracesOrSpace checks that no key contains white space, and that only the results of
+// Key.Own contain braces. Redis Cluster hashes the text between braces to choose a slot, so these
+// records lie in the slot of their entry.
 func TestNoKeyHasBracesOrSpace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := keys().Draw(t, "key")
@@ -253,7 +253,7 @@ func FuzzParse(f *testing.F) {
 		"user/uid:+x00+xc2+x85+xff+xe2+x80+xa8", // hex escapes, single and in runs
 		"user/uid:+x41", "user/uid:+xc3+xa9",    // escapes that Escape never writes
 		"~~/~+_/a/b:c",
-		// own keys of entries, valid and invalid
+		// keys with the key of an entry between braces, valid and invalid
 		"~acme/~/token/{~acme/user/uid:9a4c}", "~/x/{~/y/{a/b:c}}", "~/x/{a/b:c", "~/{a/b:c}", "~/x/{a/b:c/d}",
 	} {
 		f.Add(seed)

@@ -12,8 +12,8 @@ type Pattern struct {
 	Kind               Kind
 	Type, Field, Value string
 
-	// Name is the name of a tertiary record, or the first part of an own key that has more than
-	// one.
+	// Name is the name of a tertiary record. For KindOwn it is the first part of a key that has
+	// more parts, or an entry's key, after it.
 	Name string
 }
 
