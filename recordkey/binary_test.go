@@ -201,13 +201,13 @@ func TestProperty5HexPathKeepsOrder(t *testing.T) {
 
 func TestBinaryForms(t *testing.T) {
 	if got := recordkey.LengthPrefix([]byte("fo"), []byte("obar")); string(got) != "\x00\x00\x00\x00\x00\x00\x00\x02foobar" {
-		t.Errorf("LengthPrefix returns %q", got)
+		t.Errorf("LengthPrefix returns %q, want the length 2 in eight bytes and foobar", got)
 	}
 	if got := recordkey.HexPath([][]byte{[]byte("fo"), {0xff}}, []byte("obar")); string(got) != "666f\x00ff\x006f626172" {
-		t.Errorf("HexPath returns %q", got)
+		t.Errorf("HexPath returns %q, want fo, ff and obar in hexadecimal, separated by zero bytes", got)
 	}
 	if got := recordkey.HexPath(nil, nil); string(got) != "" {
-		t.Errorf("HexPath of nothing is %q, want nothing", got)
+		t.Errorf("HexPath(nil, nil) = %q, want \"\"", got)
 	}
 }
 

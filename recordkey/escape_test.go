@@ -18,7 +18,7 @@ func TestEscape(t *testing.T) {
 		{"Just A. User", "Just+_A.+_User"},
 		{"http://example.com/foo/bar/", "http+.+,+,example.com+,foo+,bar+,"},
 		{"+", "++"},
-		{"a+_b", "a++_b"}, // the original's four replacements read this as "a+ b"
+		{"a+_b", "a++_b"}, // CoffeeNode UserDB, the original of this store, reads this as "a+ b"
 		{"{x}", "+(x+)"},
 		{"a\tb\r\n", "a+x09b+x0d+x0a"},
 		{"\x00\x1f\x7f", "+x00+x1f+x7f"},
@@ -58,7 +58,7 @@ func TestUnescapeLoose(t *testing.T) {
 		{"", ""},
 		{"Just A. User", "Just A. User"},
 		{"Just+_A.+_User", "Just A. User"},
-		{"a++_b", "a+_b"}, // the original returns "a+ b"
+		{"a++_b", "a+_b"}, // CoffeeNode UserDB, the original of this store, returns "a+ b"
 		{"a + b+", "a + b+"},
 		{"+q+x4+xc3+xa9+x41", "+q+x4éA"},
 		{"user/name:+(x+)", "user/name:{x}"},

@@ -230,7 +230,7 @@ func (k Key) Parts() []string {
 	}
 	parts := strings.Split(k.name, "/")
 	for i, part := range parts {
-		n, _ := rawLen(part) // no fault: checked when k was made
+		n, _ := rawLen(part) // cannot fail, because part was checked when k was made
 		parts[i] = unescape(part, n)
 	}
 	return parts

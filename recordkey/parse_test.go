@@ -208,7 +208,7 @@ func TestAllocations(t *testing.T) {
 		{"parse PRK", parses("user/uid:9a4c88dbc084"), 0},
 		{"parse SRK in namespaces", parses("~acme/~eu/user/email:jürgen@example.com/~prk"), 0},
 		{"parse tertiary key", parses("user/uid:9a4c88dbc084/tags"), 0},
-		{"parse own key with escapes", parses("~a+_b/~/throttle/a+,b"), 0},
+		{"parse KindOwn key with escapes", parses("~a+_b/~/throttle/a+,b"), 0},
 		{"parse SRK with an escaped value", parses("user/name:Just+_A.+_User/~prk"), 1},
 		{"text of a PRK", text("user/uid:9a4c88dbc084"), 1},
 		{"text of an escaped SRK", text("user/name:Just+_A.+_User,+_Gräfin+_+x85/~prk"), 1},
@@ -248,8 +248,8 @@ func BenchmarkString(b *testing.B) {
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"user/uid:9a4c88dbc084", "user/email:john@example.com/~prk", "user/job:Cook/~prks", "user/uid:x/tags",
-		"~acme/~eu/user/uid:x", "~acme/~/throttle/a+,b", // namespaces and own keys
-		"user/name:Just+_A.+_User/~prk",         // escaped as the original does
+		"~acme/~eu/user/uid:x", "~acme/~/throttle/a+,b", // namespaces, and a record of the store itself
+		"user/name:Just+_A.+_User/~prk",         // escaped as in CoffeeNode UserDB, the original
 		"user/uid:+x00+xc2+x85+xff+xe2+x80+xa8", // hex escapes, single and in runs
 		"user/uid:+x41", "user/uid:+xc3+xa9",    // escapes that Escape never writes
 		"~~/~+_/a/b:c",

@@ -171,9 +171,9 @@ func (p *parser) readEnding() (Kind, string) {
 	return KindTertiary, p.readCrumb("name", rest)
 }
 
-// parseOwn parses the parts of an own key, which begin at offset at.
-func parseOwn(s string, ns Namespace, at int) (Key, error) {
-	start := at
+// parseOwn parses a KindOwn key. Its parts begin at offset start of s.
+func parseOwn(s string, ns Namespace, start int) (Key, error) {
+	at := start
 	for depth := 1; ; depth++ {
 		if depth > 1 && strings.HasPrefix(s[at:], "{") {
 			return parseOwnOfEntry(s, ns, s[start:at-1], at)
@@ -192,16 +192,16 @@ func parseOwn(s string, ns Namespace, at int) (Key, error) {
 	}
 }
 
-// parseOwnOfEntry parses an own key of an entry. name holds its parts. The key of the entry stands
-// between braces, which begin at offset at.
-func parseOwnOfEntry(s string, ns Namespace, name string, at int) (Key, error) {
-	p := parser{in: s, at: at + 1 + len(ns.path), end: len(s) - 1}
-	if !strings.HasPrefix(s[at+1:], ns.path) || s[p.end] != '}' {
-		return Key{}, &SyntaxError{Func: "Parse", Input: s, At: at, Reason: "want the key of an entry in the same namespace between braces"}
+// parseOwnOfEntry parses a KindOwn key that ends with the key of an entry in braces. name holds the
+// parts before it. The opening brace is at offset brace of s.
+func parseOwnOfEntry(s string, ns Namespace, name string, brace int) (Key, error) {
+	p := parser{in: s, at: brace + 1 + len(ns.path), end: len(s) - 1}
+	if !strings.HasPrefix(s[brace+1:], ns.path) || s[p.end] != '}' {
+		return Key{}, &SyntaxError{Func: "Parse", Input: s, At: brace, Reason: "want the key of an entry in the same namespace between braces"}
 	}
 	k := p.readKey(ns)
 	if p.err == nil && k.kind != KindPRK {
-		p.fail(at+1, k.kind.String()+" between braces, want PRK")
+		p.fail(brace+1, k.kind.String()+" between braces, want PRK")
 	}
 	if p.err != nil {
 		return Key{}, p.err
@@ -210,17 +210,17 @@ func parseOwnOfEntry(s string, ns Namespace, name string, at int) (Key, error) {
 	return k, nil
 }
 
-// checkEscaped checks the escaped crumb at offset at of input, and returns its length before
-// escaping.
-func checkEscaped(fn, what, input string, at int, crumb string) (n int, err error) {
+// checkEscaped checks an escaped crumb, which begins at the given offset of input, and returns its
+// length before escaping.
+func checkEscaped(fn, what, input string, offset int, crumb string) (n int, err error) {
 	n, bad := rawLen(crumb)
 	switch {
 	case bad != nil:
-		return 0, bad.error(fn, input, at)
+		return 0, bad.error(fn, input, offset)
 	case n == 0:
-		return 0, &SyntaxError{Func: fn, Input: input, At: at, Reason: what + emptyReason}
+		return 0, &SyntaxError{Func: fn, Input: input, At: offset, Reason: what + emptyReason}
 	case n > MaxCrumb:
-		return 0, &SyntaxError{Func: fn, Input: input, At: at, Reason: what + longReason}
+		return 0, &SyntaxError{Func: fn, Input: input, At: offset, Reason: what + longReason}
 	}
 	return n, nil
 }
