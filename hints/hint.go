@@ -148,8 +148,8 @@ func (t Target) MarshalJSON() ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// A Quintuplet is the original's description of a hint or a key: "prk" or "srk", the key, the type,
-// the field and the value. Its JSON is a list of five strings.
+// A Quintuplet is the form in which CoffeeNode UserDB describes a hint or a key: "prk" or "srk",
+// the key, the type, the field and the value. Its JSON is a list of five strings.
 type Quintuplet [5]string
 
 func quintuplet(k recordkey.Key) Quintuplet {

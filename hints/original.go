@@ -7,12 +7,12 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// AsEntry implements the original's resolve_entry_hint for a hint in JSON: a string that is a PRK
-// or an SRK, a pair of type and primary value, or a triplet of type, field and value. As in the
-// original, the type in a list must be declared, but neither the field nor the type in a key needs
-// to be. For the field "*", the quintuplet contains a pattern for SCAN in place of the key. Unlike
-// the original, AsEntry escapes all parts of a key and returns canonical values. It returns an
-// *Error for all other hints, including entries.
+// AsEntry implements resolve_entry_hint of CoffeeNode UserDB, the original of this store, for a
+// hint in JSON: a string that is a PRK or an SRK, a pair of type and primary value, or a triplet of
+// type, field and value. As in the original, the type in a list must be declared, but neither the
+// field nor the type in a key needs to be. For the field "*", the quintuplet contains a pattern for
+// SCAN in place of the key. Unlike the original, AsEntry escapes all parts of a key and returns
+// canonical values. It returns an *Error for all other hints, including entries.
 func AsEntry(s schema.Schema, b []byte) (Quintuplet, error) {
 	text, list, err := textOrList(b)
 	switch {
@@ -33,10 +33,10 @@ func AsEntry(s schema.Schema, b []byte) (Quintuplet, error) {
 	return quintupletOf(s, list[0], list[1], list[2])
 }
 
-// AsUser implements the original's resolve_user_entry_hint, which resolves hints for entries of one
-// type: typ here, which must be declared, and always user in the original. A string is a PRK or SRK
-// of any type, or else a UID; a list is a pair of field and value. Otherwise AsUser behaves like
-// AsEntry.
+// AsUser implements CoffeeNode UserDB's resolve_user_entry_hint, which resolves hints for entries
+// of one type. Here that is typ, which must be declared; in the original it is always user. A
+// string is a PRK or SRK of any type, or else a UID; a list is a pair of field and value. Otherwise
+// AsUser behaves like AsEntry.
 func AsUser(s schema.Schema, typ string, b []byte) (Quintuplet, error) {
 	t, ok := s.Types[typ]
 	if !ok {
@@ -110,17 +110,17 @@ func analyzeUnder(s schema.Schema, text string) (Quintuplet, error) {
 	return quintupletOf(s, k.Type(), k.Field(), k.Value())
 }
 
-// Split implements the original's split_record_key: it returns the type, field and value of a PRK
-// or an SRK. If only is not zero, it accepts only keys of that kind. The results are escaped as in
-// the key; recordkey.Unescape decodes them. The error is an *Error for all other keys, including
+// Split implements CoffeeNode UserDB's split_record_key: it returns the type, field and value of a
+// PRK or an SRK. If only is not zero, it accepts only keys of that kind. The results are escaped as
+// in the key; recordkey.Unescape decodes them. The error is an *Error for all other keys, including
 // keys in a namespace.
 func Split(text string, only recordkey.Kind) ([3]string, error) {
 	q, err := Analyze(text, only)
 	return [3]string(q[2:]), err
 }
 
-// Analyze implements the original's analyze_record_key: it returns the same as Split, with the kind
-// and the key itself.
+// Analyze implements CoffeeNode UserDB's analyze_record_key: it returns the same as Split, preceded
+// by the kind and the key itself.
 func Analyze(text string, only recordkey.Kind) (Quintuplet, error) {
 	k, err := prkOrSRK(text, only)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A probe is one call of the original and its result.
+// A probe is one call of CoffeeNode UserDB, the original of this store, and its result.
 type probe struct {
 	Fn     string            `json:"fn"`
 	Args   []json.RawMessage `json:"args"`
@@ -175,7 +175,8 @@ func declared(get func(schema.Type) any) func(schema.Schema, probe) (any, error)
 	}
 }
 
-// deviations lists why our results differ from the original's. The patterns match probe.call.
+// deviations lists the reasons for which our results differ from those of the original. Each
+// pattern matches the calls, in the notation of probe.call, that differ for that reason.
 var deviations = []struct{ reason, pattern string }{
 	{
 		"JavaScript's \\s, by which the original splits, has U+FEFF and lacks U+0085; White_Space is the other way round",

@@ -66,7 +66,7 @@ func cutField(text string) (field, value string, ok bool) {
 	return text[:i], text[i+1:], true
 }
 
-// ParseJSON parses the hints of the original:
+// ParseJSON parses a hint in one of the forms of CoffeeNode UserDB, the original of this store:
 //
 //   - a triplet [type, field, value]
 //   - a pair, which means [type, primary value] if the schema passed to Resolve has such a type,
@@ -147,7 +147,7 @@ func readList(b []byte) ([]string, error) {
 	return list, nil
 }
 
-// unquote decodes a valid JSON string. An unpaired surrogate becomes U+FFFD, as in the original.
+// unquote decodes a valid JSON string. An unpaired surrogate becomes U+FFFD, as in JavaScript.
 func unquote(b []byte) (text string) {
 	_ = json.Unmarshal(b, &text)
 	return text

@@ -21,7 +21,7 @@ var texts = []string{
 	"url=http://example.com/a=b", "email=user/uid:x", "name=a=b",
 	// UIDs
 	"17c07627d35e", "Alice", "alice@hotmail.com", "a/:b", "~x", "*", " ", "-", "é",
-	// the lists of the original
+	// pairs and triplets in JSON
 	`["user","email","a@b.c"]`, `["user","uid","17c0"]`, `["order","7"]`, `["user","17c0"]`, `["email","a@b.c"]`,
 	`["uid","17c0"]`, `["*","Alice"]`, `["user","*","Alice"]`, `["user","*","*"]`, `["*","*"]`, `["team","x"]`,
 	`["order","code","x"]`, `["user","a=b"]`, ` ["user","17c0"]`, `["user","~isa","x"]`, `["user","name",""]`,
@@ -189,7 +189,7 @@ func FuzzParseJSON(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Add([]byte(`"user/uid:x"`))
-	// an object that the original takes for a list
+	// an object that AsEntry and AsUser read as a list
 	f.Add([]byte(`{"0":"user","1":"uid","2":"x","~isa":"list","length":3}`))
 	// brackets inside and outside strings
 	f.Add([]byte(`{"a":"\"[","b":[[{"c":"]"}]]}`))

@@ -54,8 +54,8 @@ func (h Hint) resolve(s schema.Schema, view string) (Target, error) {
 	return Target{}, errors.New("not a hint")
 }
 
-// typeIn returns the type that h refers to. If both h and view name a type, they must name the
-// same.
+// typeIn returns the type that h refers to. view is the type to which the caller restricts h, or
+// "". If both h and view name a type, they must name the same one.
 func (h Hint) typeIn(view string) (typ string, err error) {
 	for _, named := range [...]string{h.Type(), h.typ, view} {
 		switch {
