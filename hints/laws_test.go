@@ -45,7 +45,7 @@ func values() *rapid.Generator[string] {
 func resolved(t *rapid.T, h hints.Hint, view string) (hints.Target, bool) {
 	target, err := h.Resolve(twoTypes(), view)
 	if err != nil && err.Error() == "" {
-		t.Fatal("an error without a word")
+		t.Fatal("the error has no text")
 	}
 	return target, err == nil
 }

@@ -179,24 +179,24 @@ func declared(get func(schema.Type) any) func(schema.Schema, probe) (any, error)
 // pattern matches the calls, in the notation of probe.call, that differ for that reason.
 var deviations = []struct{ reason, pattern string }{
 	{
-		"JavaScript's \\s, by which the original splits, has U+FEFF and lacks U+0085; White_Space is the other way round",
+		"the original splits at JavaScript's \\s, which has U+FEFF and lacks U+0085; Unicode's White_Space lacks U+FEFF and has U+0085",
 		`\("user/uid:a[\x{feff}\x{85}]b"\)`,
 	},
 	{
-		"control characters and white space are escaped, and a text with bare ones is not a key",
+		"control characters and white space are escaped, and a text that contains them unescaped is not a key",
 		`\("(.*[\x{3000}\x{2028}]|.*\\u00(0b|1c|1f)|.*\\[tnr])|\["user","name",".*\\[tn]`,
 	},
 	{"braces are escaped, so that no value chooses its cluster slot", `\("(user/uid:)?\{x\}"\)`},
-	{"a value that comes out of a key is read back from its escaped form, as parse(build(x)) = x", `^resolve_.*\("user/.*\+[_.+].*/~prk"\)`},
-	{"[*, *] matches every user there; here callers' text is never a pattern", `^resolve_.*"\*","\*"\]\)`},
+	{"the value in a key is unescaped, so that a parsed key has the value that it was built from", `^resolve_.*\("user/.*\+[_.+].*/~prk"\)`},
+	{"in the original, [*, *] matches every user; here a caller's text is never a pattern", `^resolve_.*"\*","\*"\]\)`},
 	{"an empty crumb is an error", `^resolve_.*""\]\)`},
-	{"fields are crumbs too, and escaped, or two fields could give one key", `^resolve_.*"(a/b|a:b|name:Alice/~prk)","x"\]\)`},
-	{"no list is taken for its text, as JavaScript does", `^resolve_.*\["u(ser|id)"\]`},
-	{"no text is taken for the list of its characters, as JavaScript does", `_from_id_triplet\("abc"\)`},
-	{"a fallback is the caller's business, who sees the error", `^(split|analyze)_.*,("FALLBACK"|null)\)`},
-	{"decoding is one pass from the left", `^unescape_.*\+\+_`},
-	{"there the function throws on every good hint", `^_primary_record_key_from_hint\(\["user"`},
-	{"there what every JavaScript object inherits is a type", `_type\("constructor"\)`},
+	{"the names of fields are also escaped, because otherwise two fields could have the same key", `^resolve_.*"(a/b|a:b|name:Alice/~prk)","x"\]\)`},
+	{"a list in place of a text is an error; the original converts it to a text, as JavaScript does", `^resolve_.*\["u(ser|id)"\]`},
+	{"a text in place of a list is an error; the original takes its characters, as JavaScript does", `_from_id_triplet\("abc"\)`},
+	{"the original returns a fallback in place of an error; here the caller gets the error", `^(split|analyze)_.*,("FALLBACK"|null)\)`},
+	{"unescaping makes one pass from the left; the original replaces one escape after the other", `^unescape_.*\+\+_`},
+	{"the function of the original throws on every valid hint", `^_primary_record_key_from_hint\(\["user"`},
+	{"the original takes a property that every JavaScript object inherits for a type", `_type\("constructor"\)`},
 }
 
 // TestOriginalProbes replays every call of the original. The golden file lists the results that
@@ -228,12 +228,12 @@ func TestOriginalProbes(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", p.call(), got, want)
 			continue
 		}
-		fmt.Fprintf(&found[i], "%+q\n\ttheirs %+q\n\tours   %+q\n", p.call(), want, got)
+		fmt.Fprintf(&found[i], "%+q\n\toriginal %+q\n\there     %+q\n", p.call(), want, got)
 	}
 	var b strings.Builder
 	for i, d := range deviations {
 		if found[i].Len() == 0 {
-			t.Errorf("no probe is left for: %s", d.reason)
+			t.Errorf("no call deviates for this reason: %s", d.reason)
 		}
 		fmt.Fprintf(&b, "# %s\n%s", d.reason, found[i].String())
 	}

@@ -107,8 +107,8 @@ func refuseJSON(b []byte, reason string) error {
 const jsonSpace = " \t\r\n"
 
 // readJSON reads a string, a list of strings or an object with facets. Only the result for that
-// form is set. For any other JSON value the error has the text neither.
-func readJSON(b []byte, neither string) (text string, list []string, part schema.Facets, err error) {
+// form is set. For any other JSON value, the reason in the error is otherReason.
+func readJSON(b []byte, otherReason string) (text string, list []string, part schema.Facets, err error) {
 	switch {
 	case len(b) > maxJSON:
 		err = fmt.Errorf("over %d bytes", maxJSON)
@@ -125,7 +125,7 @@ func readJSON(b []byte, neither string) (text string, list []string, part schema
 		case '"':
 			text = unquote(value)
 		default:
-			err = errors.New(neither)
+			err = errors.New(otherReason)
 		}
 	}
 	if err != nil {

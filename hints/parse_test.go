@@ -224,6 +224,6 @@ func TestWord(t *testing.T) {
 		}
 	}
 	if _, ok := hints.UID("17c0").Word(); ok {
-		t.Error("a UID is a word")
+		t.Error("Word returns true for the result of UID, want true only for a bare word that Parse read")
 	}
 }

@@ -140,7 +140,7 @@ func TestResolveRefuses(t *testing.T) {
 		got, err := row.hint.Resolve(twoTypes(), row.view)
 		checkErr(t, err, row.want)
 		if got.Type != "" || got.Keys != nil {
-			t.Errorf("%s: refused, but the target is %+v", row.hint, got)
+			t.Errorf("%s: refused, but the target is %+v, want the zero Target", row.hint, got)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func TestEntryWithSeveralSecondaryFacets(t *testing.T) {
 	} {
 		got, err := row.hint.Resolve(schema.User(), "user")
 		if err != nil || got.All != row.all || !slices.Equal(got.Keys, row.keys) {
-			t.Errorf("%s: got %+v, %v, want %v of %v", row.hint, got, err, row.all, row.keys)
+			t.Errorf("%s: got %+v, %v, want All %v and the keys %v", row.hint, got, err, row.all, row.keys)
 		}
 	}
 }
@@ -201,7 +201,7 @@ func TestHintsAreValues(t *testing.T) {
 		t.Errorf("a later change of the facets is seen: %+v, %v", got, err)
 	}
 	if !(hints.Hint{}).IsZero() || h.IsZero() || hints.Any("").IsZero() {
-		t.Error("IsZero")
+		t.Error("IsZero must return true for the zero Hint, and false for a hint by facets or by an empty value")
 	}
 }
 
@@ -282,7 +282,7 @@ func TestNaughtyUIDs(t *testing.T) {
 			continue
 		}
 		if target, err := again.Resolve(schema.User(), ""); err != nil || target.Keys[0] != got.Keys[0] {
-			t.Errorf("%s is read as %+v, %v", got.Keys[0], target, err)
+			t.Errorf("%s is read as %+v, %v; want a target with the same key", got.Keys[0], target, err)
 		}
 		n++
 	}

@@ -248,7 +248,7 @@ func BenchmarkString(b *testing.B) {
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"user/uid:9a4c88dbc084", "user/email:john@example.com/~prk", "user/job:Cook/~prks", "user/uid:x/tags",
-		"~acme/~eu/user/uid:x", "~acme/~/throttle/a+,b", // namespaces, and a record of the store itself
+		"~acme/~eu/user/uid:x", "~acme/~/throttle/a+,b", // keys in namespaces
 		"user/name:Just+_A.+_User/~prk",         // escaped as in CoffeeNode UserDB, the original
 		"user/uid:+x00+xc2+x85+xff+xe2+x80+xa8", // hex escapes, single and in runs
 		"user/uid:+x41", "user/uid:+xc3+xa9",    // escapes that Escape never writes
