@@ -16,8 +16,8 @@ type Lookup struct {
 	Cached bool // a slightly old copy in this process is good enough; only for a lookup by PRK
 }
 
-// Found holds the answer to a Lookup. Err is ErrNotFound, or ErrCorrupt if the entry cannot be
-// read.
+// Found holds the answer to a Lookup. If there is no such entry, Err is ErrNotFound; if the entry
+// cannot be read, it is ErrCorrupt.
 type Found struct {
 	Record Record
 	Err    error

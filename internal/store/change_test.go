@@ -11,8 +11,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// createOf returns a create that needs the values in turn as claims and as values that no other
-// entry may have.
+// createOf returns a create that uses the values alternately: it claims every other one, and
+// requires that no entry holds the rest.
 func createOf(t rapid.TB, uid int, values ...int) *Change {
 	prk, err := recordkey.PRK("user", "uid", strconv.Itoa(uid))
 	if err != nil {

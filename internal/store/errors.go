@@ -29,9 +29,9 @@ var (
 	ErrUnconfirmed = errors.New("committed, not confirmed")
 )
 
-// ErrReply reports a reply of a kind that the command never returns, or neither a reply nor an
-// error. Either the client changes what it sends, or the other end is not a Redis server. ErrReply
-// never means "no": the command may or may not have been carried out.
+// ErrReply reports a reply of a kind that the command never returns, or that the client returned
+// neither a reply nor an error. Either the client changes what it sends, or the other end is not a
+// Redis server. ErrReply never means "no": the command may or may not have been carried out.
 var ErrReply = errors.New("reply of an unexpected kind")
 
 // A FieldError names the field that an ErrDuplicate or a change.ErrInvalid is about, and for the

@@ -18,9 +18,9 @@ const MemberBatch = 1000
 var ErrFull = errors.New("the record is full")
 
 // When a change replaces or drops an indexed set of more than MemberBatch members, it first moves
-// the set away, in the same step, to ~/drop/REV/{KEY} in the slot of the record. Readers no longer
-// see it, nor does a later entry with that UID. Its members are then removed in batches, each after
-// its index member. On one server, the field ~drop of the entry or of its tombstone names the
+// the set away, in the same step, to ~/drop/REV/{KEY} in the slot of the record. Neither readers
+// nor a later entry with that UID see it any more. Its members are then removed in batches, each
+// after its index member. On one server, the field ~drop of the entry or of its tombstone names the
 // records that are left, as "REV:NAME REV:NAME …". On a cluster, ~fill names them.
 const dropPrefix = "~/drop/"
 

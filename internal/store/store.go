@@ -38,8 +38,8 @@ type Connection interface {
 	// cause.
 	Ping(ctx context.Context) error
 	// Survey describes the servers behind the engine. It returns ErrUnsuitable if they can never
-	// work. With closely it also asks for their settings and clocks, which an application's least
-	// privileges do not cover. Survey leaves out whatever a server forbids it to ask.
+	// work. If closely is true, it also asks for their settings and clocks, which an application's
+	// least privileges do not cover. Survey leaves out whatever a server forbids it to ask.
 	Survey(ctx context.Context, closely bool) (Survey, error)
 	// Time returns the time by the server's clock. On a cluster it asks the server that holds key.
 	// Processes whose own clocks differ agree on it.

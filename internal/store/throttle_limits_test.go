@@ -121,9 +121,10 @@ func TestOneOriginOverAllAccounts(t *testing.T) {
 	})
 }
 
-// TestCountingIsExact makes attempts at the same time. The limits hold in whatever order they
-// arrive. A cluster asks account and origin at the same time, and may refuse some attempts that one
-// server admits.
+// TestCountingIsExact checks that as many attempts are admitted as the limits allow, even if all of
+// them are made at the same time. A cluster counts at the account and at the origin at the same
+// time, and so may refuse attempts that one server admits. The attempts that follow make up for
+// them.
 func TestCountingIsExact(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newThrottleTest(t, e, raw, "exact")

@@ -11,12 +11,12 @@ import (
 
 const (
 	// BatchThreshold is how many callers must be active before further ones share round trips.
-	// Measurements show that sharing costs a single caller half its speed and four callers up to a
-	// quarter. Sixteen callers gain half, and 128 become three times as fast.
+	// According to measurements, sharing makes a single caller half as fast, and four callers up to
+	// a quarter slower. Sixteen callers become 1.5 times as fast, and 128 callers three times.
 	BatchThreshold = 8
 	// MaxFlushes is how many batches are in flight at once. While one is at the server, the callers
-	// of the other continue. Measurements show that a single batch loses a sixth of the speed, and
-	// that a third one gains nothing and makes the batches smaller.
+	// of the other continue. According to measurements, a limit of one costs a sixth of the speed,
+	// and a limit of three gains nothing and makes the batches smaller.
 	MaxFlushes = 2
 	// flushTimeout limits how long a flush may take.
 	flushTimeout = 10 * time.Second

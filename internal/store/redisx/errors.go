@@ -44,7 +44,8 @@ var errorReplies = []struct {
 }
 
 // nonLocal is part of the error of a script that used a key that its node no longer serves. In a
-// slot that is being migrated, this can happen to the second of two commands on the same key.
+// slot that is being migrated, this can happen to the second of two commands on the same key. The
+// first letter is missing because it is a capital only in some versions.
 const nonLocal = "cript attempted to access a non local key"
 
 // replyMeans reports whether err is a reply that means m.

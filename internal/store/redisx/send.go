@@ -177,9 +177,9 @@ type Retry struct {
 	Before func(context.Context, error)
 }
 
-// Do calls send until it succeeds or another attempt makes no sense. What send sends may arrive
-// twice. unsure reports whether an earlier attempt may have been carried out; the reply may then be
-// about the repetition.
+// Do calls send until it succeeds or another attempt makes no sense. The server may carry out
+// several of the attempts. unsure reports whether an earlier attempt may have been carried out; the
+// reply may then be about the repetition.
 func (r *Retry) Do(ctx context.Context, send func(unsure bool) (any, error)) (value any, unsure bool, err error) {
 	for attempt := range r.Attempts {
 		if value, err = send(unsure); err == nil {

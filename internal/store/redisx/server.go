@@ -155,8 +155,10 @@ func queueScan(ctx context.Context, pipe redis.Pipeliner, at uint64, s store.Sca
 	return step
 }
 
-// tallyScript takes a step of SCAN for a store.Scan with a Tally. Its arguments are the cursor, the
-// pattern, COUNT and Tally.
+// tallyScript takes a step of SCAN for a store.Scan with a Tally. Among the keys without a slash
+// after Tally, it counts those without a time to live and lists the others, which may be
+// tombstones. It replies like SCAN: the next cursor, then the count followed by the listed keys.
+// Its arguments are the cursor, the pattern, COUNT and Tally.
 const tallyScript = `local found, counted, others = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3]), 0, {''}
 local from, find, call = #ARGV[4] + 1, string.find, redis.call
 for _, key in ipairs(found[2]) do
@@ -171,7 +173,9 @@ end
 others[1] = tostring(counted)
 return {found[1], others}`
 
-// Tally does the work of tallyScript on keys, for a server that cannot run it.
+// Tally does for keys, the result of a SCAN, what tallyScript does, on a server that cannot run the
+// script. It returns the number of keys without a time to live, in digits, followed by the keys
+// that have one.
 func Tally(ctx context.Context, server redis.Cmdable, keys []string, prefix string) ([]string, error) {
 	pipe := server.Pipeline()
 	keys = slices.DeleteFunc(keys, func(key string) bool { return strings.Contains(strings.TrimPrefix(key, prefix), "/") })
@@ -210,7 +214,8 @@ for i = 1, #past, 12 do
 end
 return 0`
 
-// rewriteSRV does the same for an SRK. KEYS[1] is the SRK, ARGV[1] its value.
+// rewriteSRV writes the value of an SRK again in the same way. KEYS[1] is the SRK, ARGV[1] its
+// value.
 const rewriteSRV = `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1])
 return 1`
