@@ -49,7 +49,7 @@ type Part struct {
 // PRK, or a problem.
 type Candidate struct {
 	SRK     recordkey.Key
-	Owner   string // relative PRK
+	Owner   string // the PRK, relative to the namespace of the SRK
 	Fields  map[string]string
 	Problem string
 }

@@ -57,7 +57,7 @@ func TestKeySet(t *testing.T) {
 			common = common || want[1][k]
 		}
 		if sets[0].Intersects(sets[1]) != common || sets[1].Intersects(sets[0]) != common {
-			t.Fatalf("Intersects does not return %v", common)
+			t.Fatalf("Intersects does not return %v both ways, as the sets of keys do", common)
 		}
 	})
 }

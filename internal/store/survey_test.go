@@ -21,7 +21,7 @@ func TestClockOf(t *testing.T) {
 		{reported: 0, before: 100, after: 100, want: store.Clock{Ahead: -100 * time.Millisecond}},
 	} {
 		if got := store.ClockOf(at(test.reported), at(test.before), at(test.after)); got != test.want {
-			t.Errorf("%+v: got %+v", test, got)
+			t.Errorf("%+v: ClockOf returns %+v", test, got)
 		}
 	}
 }
@@ -44,8 +44,8 @@ func TestClockWarnings(t *testing.T) {
 		{"more than two seconds apart", []store.Server{node("a", 1000, 0), node("b", -1001, 0)}, "the server a is ahead of that of b by 2.001s or more"},
 		{"the second server is ahead", []store.Server{node("a", -1001, 0), node("b", 1000, 0)}, "the server b is ahead of that of a by 2.001s"},
 		{"the two of three that differ most", []store.Server{node("a", 0, 0), node("b", 3000, 0), node("c", -3000, 0)}, "b is ahead of that of c by 6s"},
-		{"possibly, after slow round trips", []store.Server{node("a", 3000, 600), node("b", 0, 600)}, ""},
-		{"certainly, after slow round trips", []store.Server{node("a", 3000, 400), node("b", 0, 400)}, "by 2.2s or more"},
+		{"slow round trips, so the clocks may agree", []store.Server{node("a", 3000, 600), node("b", 0, 600)}, ""},
+		{"slow round trips, but the clocks must differ", []store.Server{node("a", 3000, 400), node("b", 0, 400)}, "by 2.2s or more"},
 		{"one clock is unknown", []store.Server{node("a", 9000, 0), {Name: "b"}}, ""},
 	} {
 		got := store.Warnings(test.nodes)
@@ -89,7 +89,7 @@ func TestServerWarnings(t *testing.T) {
 			}
 		}
 		if got := strings.Join(codes, " "); got != test.want || test.server.MayLose() != test.loses {
-			t.Errorf("%+v: got %q and may lose %q", test.server, got, test.server.MayLose())
+			t.Errorf("%+v: warnings %q, and MayLose returns %q; want %q and %q", test.server, got, test.server.MayLose(), test.want, test.loses)
 		}
 	}
 }

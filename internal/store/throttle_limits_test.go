@@ -87,7 +87,7 @@ func TestStrangersCannotLockTheOwnerOut(t *testing.T) {
 			b.failUntil("alice", b.now.Add(25*time.Hour), "", "evil", "worse")
 			for range store.FamiliarMax - 1 {
 				if as := b.admit("alice", "home"); as.Wait > 0 {
-					t.Fatalf("the owner must wait for %v", as.Wait)
+					t.Fatalf("the owner must wait for %v, want no wait", as.Wait)
 				}
 			}
 			if !b.logIn("alice", "home") {
@@ -113,10 +113,10 @@ func TestOneOriginOverAllAccounts(t *testing.T) {
 			t.Error("the origin cannot log in to the account that it logged in to before")
 		}
 		if as := b.admit("another", "here"); as.Wait != time.Second {
-			t.Errorf("after its successful login the origin must wait for %v, want 1s: such a login gives no other attempts back", as.Wait)
+			t.Errorf("after its successful login the origin must wait for %v, want 1s: the login takes back only its own failure", as.Wait)
 		}
 		if as := b.admit("another", "there"); as.Wait > 0 {
-			t.Errorf("another origin must wait for %v", as.Wait)
+			t.Errorf("another origin must wait for %v, want no wait", as.Wait)
 		}
 	})
 }
@@ -167,7 +167,7 @@ func (b *throttleTest) admitAll(account, origin string, n int) (admitted int) {
 func TestDamagedCounters(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newThrottleTest(t, e, raw, "damaged")
-		key := own(t, "damaged", "alice").String()
+		key := countersKey(t, "damaged", "alice").String()
 		if err := raw.Set(t.Context(), key, "text", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestFullServerAdmitsNobody(t *testing.T) {
 	for range 5 {
 		b.admit("alice", "evil")
 	}
-	before := c.HGetAll(t.Context(), own(t, "full", "alice").String()).Val()
+	before := c.HGetAll(t.Context(), countersKey(t, "full", "alice").String()).Val()
 	if err := c.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestFullServerAdmitsNobody(t *testing.T) {
 	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("got %v, want ErrUnavailable with OOM", err)
 	}
-	if after := c.HGetAll(t.Context(), own(t, "full", "alice").String()).Val(); fmt.Sprint(after) != fmt.Sprint(before) || len(after) == 0 {
+	if after := c.HGetAll(t.Context(), countersKey(t, "full", "alice").String()).Val(); fmt.Sprint(after) != fmt.Sprint(before) || len(after) == 0 {
 		t.Errorf("the counters are %v, want %v as before", after, before)
 	}
 }

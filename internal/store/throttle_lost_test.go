@@ -27,31 +27,33 @@ func TestThrottleLostReplies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			a := store.Counters{Account: own(t, "lost", name), Origin: own(t, "lost", name, "origin"), Name: "o"}
+			a := store.Counters{Account: countersKey(t, "lost", name), Origin: countersKey(t, "lost", name, "origin"), Name: "o"}
 			counts := func() [2]int64 {
 				n, _ := srv.Client().HGet(ctx, a.Account.String(), "sn").Int64()
 				m, _ := srv.Client().HGet(ctx, a.Origin.String(), "sn").Int64()
 				return [2]int64{n, m}
 			}
-			lost := func(what string, want [2]int64, call func() error) {
+			// loseReplies makes a call and loses the first two replies to it. operation is the
+			// first argument of throttle.lua in that call.
+			loseReplies := func(operation string, want [2]int64, call func() error) {
 				t.Helper()
-				p.CutReplies(2, what)
+				p.CutReplies(2, operation)
 				err := call()
 				p.Pass()
 				if got := counts(); err != nil || got != want {
-					t.Errorf("%s: error %v; the account and the origin have counted %v, want %v", what, err, got, want)
+					t.Errorf("%s: error %v; the account and the origin have counted %v, want %v", operation, err, got, want)
 				}
 			}
 			var as [3]store.Admission
 			for i := range as {
-				lost("admit", [2]int64{int64(i) + 1, int64(i) + 1}, func() (err error) { as[i], err = e.Admit(ctx, a); return err })
+				loseReplies("admit", [2]int64{int64(i) + 1, int64(i) + 1}, func() (err error) { as[i], err = e.Admit(ctx, a); return err })
 				if as[i].Wait != 0 || !as[i].AtOrigin || as[i].OwnBudget {
 					t.Errorf("admission %d: got %+v, want one without a wait, counted at its origin", i, as[i])
 				}
 			}
-			lost("withdraw", [2]int64{2, 2}, func() error { return e.Withdraw(ctx, a, as[0]) })
-			lost("forgive", [2]int64{1, 1}, func() error { return e.Undo(ctx, a, as[1]) })
-			lost("reset", [2]int64{0, 1}, func() error { return e.Reset(ctx, a) })
+			loseReplies("withdraw", [2]int64{2, 2}, func() error { return e.Withdraw(ctx, a, as[0]) })
+			loseReplies("forgive", [2]int64{1, 1}, func() error { return e.Undo(ctx, a, as[1]) })
+			loseReplies("reset", [2]int64{0, 1}, func() error { return e.Reset(ctx, a) })
 		})
 	}
 }

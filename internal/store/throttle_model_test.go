@@ -22,9 +22,9 @@ type window struct {
 // An account holds the failures of strangers and, for each origin that logged in before, its own.
 type account struct {
 	strangers window
-	seen      map[string]time.Time
-	own       map[string]int
-	ownEnds   time.Time
+	seen      map[string]time.Time // the last login from each origin
+	own       map[string]int       // the failures of each origin on its own budget
+	ownEnds   time.Time            // when the window of these failures ends
 }
 
 func newThrottleModel() *throttleModel {
@@ -65,9 +65,10 @@ func (w *window) refresh(now time.Time) {
 	}
 }
 
-// wait returns how long the window delays an attempt. most limits its failures; 0 means no limit.
-func (w *window) wait(now time.Time, most int) time.Duration {
-	if most > 0 && w.failures >= most {
+// wait returns how long the window delays an attempt. limit is the maximum number of failures; 0
+// means no limit.
+func (w *window) wait(now time.Time, limit int) time.Duration {
+	if limit > 0 && w.failures >= limit {
 		return w.ends.Sub(now)
 	}
 	return max(w.next.Sub(now), 0)
@@ -87,8 +88,8 @@ func (w *window) fail(now time.Time, length time.Duration, free int) {
 	}
 }
 
-// unfail takes back a failure and its delay.
-func (w *window) unfail(now time.Time) {
+// undoFailure takes back a failure and its delay.
+func (w *window) undoFailure(now time.Time) {
 	w.failures, w.next = max(w.failures-1, 0), time.Time{}
 	w.refresh(now)
 }
@@ -126,12 +127,12 @@ func (m *throttleModel) admit(name, origin string, now time.Time) store.Admissio
 func (m *throttleModel) withdraw(name, origin string, now time.Time, as store.Admission) {
 	a := m.account(name, now)
 	if !as.OwnBudget {
-		a.strangers.unfail(now)
+		a.strangers.undoFailure(now)
 	} else if a.own[origin]--; a.own[origin] <= 0 {
 		delete(a.own, origin)
 	}
 	if as.AtOrigin {
-		m.origin(origin, now).unfail(now)
+		m.origin(origin, now).undoFailure(now)
 	}
 }
 
@@ -166,8 +167,8 @@ func (m *throttleModel) reset(name string, now time.Time) {
 	clear(a.own)
 }
 
-// life returns how long an account's counters are still needed, or 0 if they are not needed.
-func (m *throttleModel) life(name string, now time.Time) time.Duration {
+// timeToLive returns how long an account's counters are still needed, or 0 if they are not.
+func (m *throttleModel) timeToLive(name string, now time.Time) time.Duration {
 	a := m.account(name, now)
 	last := now
 	for _, seen := range a.seen {

@@ -56,8 +56,8 @@ func eachThrottler(t *testing.T, test func(t *testing.T, e throttler, raw redis.
 	}
 }
 
-// own returns the key of a record of counters.
-func own(t testing.TB, parts ...string) recordkey.Key {
+// countersKey returns the key of a record of counters.
+func countersKey(t testing.TB, parts ...string) recordkey.Key {
 	t.Helper()
 	k, err := recordkey.Own(append([]string{"throttle"}, parts...)...)
 	if err != nil {
@@ -91,9 +91,9 @@ func newThrottleTest(t *testing.T, e throttler, raw redis.UniversalClient, prefi
 }
 
 func (b *throttleTest) attempt(account, origin string) store.Counters {
-	a := store.Counters{Account: own(b.t, b.prefix, account), Name: origin, Now: b.now}
+	a := store.Counters{Account: countersKey(b.t, b.prefix, account), Name: origin, Now: b.now}
 	if origin != "" {
-		a.Origin = own(b.t, b.prefix, "origin", origin)
+		a.Origin = countersKey(b.t, b.prefix, "origin", origin)
 	}
 	return a
 }
@@ -134,7 +134,7 @@ func (b *throttleTest) checkState(account string) {
 	}
 	for last, n := range own {
 		if n != 0 {
-			b.fatalf("ThrottleState of %s: the origin that logged in at %v lacks %d failures in %+v", account, last, n, got)
+			b.fatalf("ThrottleState of %s: got %+v, which lacks %d failures of the origin that logged in at %v", account, got, n, last)
 		}
 	}
 	if got.Wait != wait || got.Failures != a.strangers.failures || len(got.Familiar) != len(a.seen) || !got.Now.Equal(b.now.Truncate(time.Millisecond)) {
@@ -196,10 +196,10 @@ func (b *throttleTest) logIn(account, origin string) bool {
 // needed.
 func (b *throttleTest) checkExpiry(account string) {
 	b.t.Helper()
-	key := own(b.t, b.prefix, account).String()
+	key := countersKey(b.t, b.prefix, account).String()
 	ttl, err := b.raw.PTTL(context.Background(), key).Result()
 	b.must("pttl", err)
-	want := b.model.life(account, b.now)
+	want := b.model.timeToLive(account, b.now)
 	if ttl < 0 && b.raw.Exists(context.Background(), key).Val() != 0 {
 		b.fatalf("%s never expires", key)
 	}
@@ -215,14 +215,14 @@ type walk struct {
 	last time.Duration // the last wait
 }
 
-// who returns a random account and a random origin.
-func (w *walk) who() (account, origin string) {
+// pickLogin returns a random account and a random origin.
+func (w *walk) pickLogin() (account, origin string) {
 	return []string{"a", "a", "a", "b"}[w.r.IntN(4)], []string{"", "o1", "o1", "o2", "o3", "o4", "o5", "o6", "o7"}[w.r.IntN(9)]
 }
 
 // step makes one random call, or lets time pass.
 func (w *walk) step() {
-	account, origin := w.who()
+	account, origin := w.pickLogin()
 	switch n := w.r.IntN(100); {
 	case n < 30:
 		w.last = w.admit(account, origin).Wait
@@ -256,7 +256,7 @@ func (w *walk) pass() {
 
 // overlap makes two attempts at the same time, which end in either order and in any way.
 func (w *walk) overlap(account, origin string) {
-	_, other := w.who()
+	_, other := w.pickLogin()
 	origins := [2]string{origin, other}
 	as := [2]store.Admission{w.admit(account, origin), w.admit(account, other)}
 	first := w.r.IntN(2)

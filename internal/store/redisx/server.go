@@ -220,14 +220,15 @@ const rewriteSRV = `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1])
 return 1`
 
-// Confirm waits until n replicas have an entry with a rev, or an SRK with a value.
-func Confirm(ctx context.Context, c redis.Cmdable, key recordkey.Key, seen string, n int, timeout time.Duration) error {
+// Confirm waits until n replicas have the record at key as it was written. written is the rev of an
+// entry or the value of an SRK.
+func Confirm(ctx context.Context, c redis.Cmdable, key recordkey.Key, written string, n int, timeout time.Duration) error {
 	script := rewriteSRV
 	if key.Kind() == recordkey.KindPRK {
 		script = rewriteRev
 	}
 	pipe := c.Pipeline()
-	confirmed := pipe.Eval(ctx, script, []string{key.String()}, seen)
+	confirmed := pipe.Eval(ctx, script, []string{key.String()}, written)
 	replicas := pipe.Do(ctx, "wait", n, max(timeout.Milliseconds(), 1))
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrUnconfirmed, err)
