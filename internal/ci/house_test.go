@@ -105,8 +105,8 @@ func imports(t *testing.T) map[string][]string {
 	return imported
 }
 
-// row matches a row of the table of rooms, which names a folder, says what it is for, and lists its
-// imports.
+// row matches a row of the table of packages in CONTRIBUTING.md, which names a folder, says what it
+// is for, and lists its imports.
 var row = regexp.MustCompile("(?m)^(\\| `([a-z_/]+)/` \\|[^|]*\\| )([^|]*)( \\|)$")
 
 // TestRooms compares the table of rooms in CONTRIBUTING.md with the imports of the packages. With

@@ -197,7 +197,7 @@ func newDialer(timeout time.Duration, t *tls.Config) redis.DialHook {
 // hooked holds the clients that already have the hook, since Use may get the same client twice.
 var hooked sync.Map
 
-// boundClient makes the client's future connections bounded.
+// boundClient makes the client wrap each connection that it dials from now on in a boundedConn.
 func boundClient(c *redis.Client) {
 	key := weak.Make(c)
 	if _, known := hooked.LoadOrStore(key, true); known {

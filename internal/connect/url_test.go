@@ -25,7 +25,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// TestErrorsQuoteNoURL checks that no error about a URL quotes a part that may be a password.
+// TestErrorsQuoteNoURL checks that no error about a URL quotes a part that may be a password. In
+// these URLs, every such part contains the word hush.
 func TestErrorsQuoteNoURL(t *testing.T) {
 	for _, url := range []string{
 		"hush@host", "hush@host:6379", "hush:hush@host:6379", "hush", "hush:", "hush://x", ":hush@host", "//u:hush@host",

@@ -36,7 +36,7 @@ func (rd *Reader) Page(ctx context.Context, s Selection, after string, want int)
 		found, err = rd.filter(ctx, s, *s.one)
 		return found, "", err
 	}
-	// Most scanned keys may belong to other types.
+	// Scan more keys than want, because most of them may belong to other types.
 	err = rd.walk(ctx, s, after, max(want, scanBatch), want, func(some []store.Found, at bookmark) bool {
 		found, next = some, ""
 		if len(found) > 0 || !s.MayRead() {

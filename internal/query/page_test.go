@@ -24,8 +24,8 @@ func prks(t *rapid.T, uids []string) []recordkey.Key {
 	return all
 }
 
-// TestBookmark checks that a bookmark keeps its position as text: the marked keys are not returned
-// again, and all others are.
+// TestBookmark checks that a bookmark keeps its position when it becomes text and is parsed again:
+// the keys that were added to it are not returned again, and all others are.
 func TestBookmark(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		uids := rapid.SliceOfNDistinct(rapid.StringN(1, 8, -1), 1, 20, rapid.ID).Draw(t, "uids")

@@ -15,7 +15,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A Query is a userdb.Query.
+// A Query selects entries of a type. Package userdb has a type with the same fields and documents
+// them.
 type Query struct {
 	Where schema.Facets
 	Tags  []string

@@ -4,4 +4,5 @@ package redistest
 
 import "os/exec"
 
+// ownGroup does nothing, because only Unix has process groups.
 func ownGroup(*exec.Cmd) {}

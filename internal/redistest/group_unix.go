@@ -7,5 +7,6 @@ import (
 	"syscall"
 )
 
-// ownGroup keeps Ctrl-C from reaching the keeper, which would leave its server running.
+// ownGroup starts cmd in a process group of its own, so that Ctrl-C does not reach it. cmd is the
+// shell script that runs a server. If it ended first, the server would go on running.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

@@ -99,7 +99,7 @@ func (v *View) followType(ctx context.Context, more Extension, t *change.Type, r
 	return nil, store.ErrConflict
 }
 
-// whileChanging returns a type to use while a schema change stops all other writers. Queries of
+// typeWhileChanging returns a type to use while a schema change stops all other writers. Queries of
 // that type use no index that is being built or removed. Single entries are found once the change
 // has converted them.
 func whileChanging(t *change.Type, stored change.Stored) (*change.Type, error) {

@@ -57,7 +57,7 @@ func (v *View) Note(ctx context.Context, kind EventKind, purpose string, fields 
 
 // NoteAct puts an event into the feed of the namespace, whether or not histories are kept. The
 // event is something that an operator did, or that was done to an operator. It concerns the entry
-// at prk or, if prk is the zero key, the thing that about names.
+// at prk. If prk is the zero key, it concerns something else, whose name is the argument about.
 func (v *View) NoteAct(ctx context.Context, kind EventKind, prk recordkey.Key, about string) error {
 	actor := ActorOf(ctx)
 	if actor.Origin == "" {
@@ -68,9 +68,10 @@ func (v *View) NoteAct(ctx context.Context, kind EventKind, prk recordkey.Key, a
 }
 
 // NoteWork records, as NoteAct does, that an import, an export or a repair begins. The work
-// concerns the entry at prk or, if prk is the zero key, the entries of type about, or of several
-// types if about is "". NoteWork records nothing if no actor is named and no histories are kept,
-// nor for work on the store's own entries. If recording fails, NoteWork only logs that.
+// concerns the entry at prk. If prk is the zero key, it concerns the entries of the type that the
+// argument about names, or of several types if about is "". NoteWork records nothing if no actor is
+// named and no histories are kept, nor for work on the store's own entries. If recording fails,
+// NoteWork only logs that.
 func (v *View) NoteWork(ctx context.Context, kind EventKind, prk recordkey.Key, about string) {
 	if IsReserved(v.NS) || ActorOf(ctx).Name == "" && !v.Config.History {
 		return
