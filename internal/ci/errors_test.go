@@ -96,9 +96,9 @@ var publicErrors = map[string]error{
 	"scim.ErrPartial":           scim.ErrPartial,
 }
 
-// ofParts holds the errors that have the code of an error inside them, with the code of the example
-// in publicErrors.
-var ofParts = map[string]userdb.Code{
+// wrappingErrors holds the errors that have the code of the error that they wrap, with the code
+// that the example in publicErrors has.
+var wrappingErrors = map[string]userdb.Code{
 	"userdb.FieldError": "duplicate", "transfer.ReadError": "unavailable", "serve.Problem": "scope", "scim.Error": "not_found",
 }
 
@@ -229,7 +229,7 @@ func TestErrorsHaveCodes(t *testing.T) {
 	}
 	for name, want := range internalErrors {
 		if got := userdb.CodeOf(want.err); got != want.code {
-			t.Errorf("%s is %s, want %s", name, got, want.code)
+			t.Errorf("%s has the code %s, want %s", name, got, want.code)
 		}
 	}
 }
@@ -257,31 +257,31 @@ func TestErrorPage(t *testing.T) {
 		}
 		exit := strconv.Itoa(code.ExitStatus())
 		if m[2] == "–" && exit == "1" {
-			exit = m[2] // only over HTTP
+			exit = m[2] // the page has a dash for a code that occurs only over HTTP
 		}
 		if want := []string{exit, strconv.Itoa(code.HTTPStatus()), inSCIM}; !slices.Equal(m[2:], want) {
-			t.Errorf("the page says of %s: %q, want %q", code, m[2:], want)
+			t.Errorf("the row for %s has %q, want %q", code, m[2:], want)
 		}
 	}
 	if !slices.Equal(codes, userdb.Codes()) {
 		t.Errorf("the page has the codes\n%q\nwant\n%q", codes, userdb.Codes())
 	}
-	said := map[string]bool{}
+	listed := map[string]bool{}
 	for _, m := range errorRow.FindAllStringSubmatch(string(text), -1) {
 		name, got := m[1], userdb.CodeOf(publicErrors[m[1]])
-		said[name] = true
-		if part, is := ofParts[name]; is {
+		listed[name] = true
+		if part, is := wrappingErrors[name]; is {
 			if got != part || !strings.Contains(m[2], "its") && !strings.Contains(m[2], "that of") {
-				t.Errorf("the page says of %s: %s; its example is %s, want %s", name, m[2], got, part)
+				t.Errorf("the row for %s has %q, want the code of the wrapped error; the example in this test has %s, want %s", name, m[2], got, part)
 			}
 			continue
 		}
 		if m[2] != "`"+string(got)+"`" {
-			t.Errorf("the page says of %s: %s, want `%s`", name, m[2], got)
+			t.Errorf("the row for %s has %s, want `%s`", name, m[2], got)
 		}
 	}
 	for name := range publicErrors {
-		if !said[name] {
+		if !listed[name] {
 			t.Errorf("the page has no row for %s", name)
 		}
 	}

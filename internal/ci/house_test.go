@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite the imports in the table of rooms")
+var update = flag.Bool("update", false, "rewrite the imports in the table of packages")
 
 const module = "github.com/coffeenode/userdb/"
 
@@ -109,9 +109,9 @@ func imports(t *testing.T) map[string][]string {
 // is for, and lists its imports.
 var row = regexp.MustCompile("(?m)^(\\| `([a-z_/]+)/` \\|[^|]*\\| )([^|]*)( \\|)$")
 
-// TestRooms compares the table of rooms in CONTRIBUTING.md with the imports of the packages. With
-// -update it rewrites the table.
-func TestRooms(t *testing.T) {
+// TestPackageTable compares the table of packages in CONTRIBUTING.md with the imports of the
+// packages. With -update it rewrites the table.
+func TestPackageTable(t *testing.T) {
 	const page = "../../CONTRIBUTING.md"
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -120,7 +120,7 @@ func TestRooms(t *testing.T) {
 	imported, named := imports(t), map[string]bool{}
 	updated := row.ReplaceAllStringFunc(string(text), func(line string) string {
 		m := row.FindStringSubmatch(line)
-		folder, said := m[2], m[3]
+		folder, listed := m[2], m[3]
 		named[folder] = true
 		found, is := imported[folder]
 		if !is {
@@ -130,11 +130,11 @@ func TestRooms(t *testing.T) {
 		if len(found) > 0 {
 			want = "`" + strings.Join(found, "` `") + "`"
 		}
-		if said == "all" {
-			want = said
+		if listed == "all" {
+			want = listed
 		}
-		if said != want && !*update {
-			t.Errorf("%s/ imports according to the table\n%s\nand according to its files\n%s\nIf the files are right, run: go test ./internal/ci -update", folder, said, want)
+		if listed != want && !*update {
+			t.Errorf("%s/ imports according to the table\n%s\nand according to its files\n%s\nIf the files are right, run: go test ./internal/ci -update", folder, listed, want)
 		}
 		return m[1] + want + m[4]
 	})

@@ -56,19 +56,19 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// TestWatchersStayOut checks that programs do not compile modules for features that they do not
-// use. The core, maintain and web must not depend on modules for metrics, tracing or serving HTTP.
-// The command and the service have metrics but must not depend on modules for tracing.
-func TestWatchersStayOut(t *testing.T) {
+// TestUnusedModulesStayOut checks that programs do not compile modules for features that they do
+// not use. The core, maintain and web must not depend on modules for metrics, tracing or serving
+// HTTP. The command and the service have metrics but must not depend on modules for tracing.
+func TestUnusedModulesStayOut(t *testing.T) {
 	traces := []string{"go.opentelemetry.io/", "github.com/redis/go-redis/extra/"}
 	others := append([]string{"github.com/prometheus/", "github.com/danielgtaylor/"}, traces...)
-	for _, c := range []struct{ packages, out []string }{
+	for _, c := range []struct{ packages, excluded []string }{
 		{append(slices.Clone(core), "maintain/...", "web"), others}, {[]string{"cmd/...", "serve/..."}, traces},
 	} {
 		for _, module := range otherModules(t, c.packages...) {
-			for _, prefix := range c.out {
+			for _, prefix := range c.excluded {
 				if strings.HasPrefix(module, prefix) {
-					t.Errorf("%v: %s is compiled", c.packages, module)
+					t.Errorf("the packages %v depend on module %s, want no module with the prefix %s", c.packages, module, prefix)
 				}
 			}
 		}

@@ -33,8 +33,8 @@ func database(t *testing.T, function string) (url string) {
 	return "file://" + dir
 }
 
-// closed returns the URL of a local port that refuses connections.
-func closed(t *testing.T) string {
+// closedPort returns the URL of a local port that refuses connections.
+func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -58,7 +58,7 @@ func TestVulnerabilities(t *testing.T) {
 	}{
 		{"vulnerable function that is called", "USERDB_VULNDB=" + database(t, "Form.String"), 3, "GO-2000-0001"},
 		{"vulnerable function that nobody calls", "USERDB_VULNDB=" + database(t, "Iter.Seek"), 0, "No vulnerabilities found"},
-		{"no network", "HTTPS_PROXY=" + closed(t), 0, outOfReach},
+		{"no network", "HTTPS_PROXY=" + closedPort(t), 0, outOfReach},
 		{"unsupported kind of database", "USERDB_VULNDB=mailto:nobody", 1, "unsupported scheme"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestVulnerabilities(t *testing.T) {
 				t.Errorf("got code %d, want %d, and %q in:\n%s", code, tt.code, tt.want, out)
 			}
 			if tt.want == outOfReach && strings.Count(string(out), "\n") != 1 {
-				t.Errorf("want one line:\n%s", out)
+				t.Errorf("want one line of output, got:\n%s", out)
 			}
 		})
 	}

@@ -46,7 +46,7 @@ func TestUse(t *testing.T) {
 			_, clustered := engine.(*cluster.Engine)
 			_, isSingle := engine.(*single.Engine)
 			if _, is := tt.client.(*redis.ClusterClient); clustered != is || isSingle == is {
-				t.Errorf("got engine %T", engine)
+				t.Errorf("got engine %T, want a single.Engine for a redis.Client and a cluster.Engine for a ClusterClient", engine)
 			}
 			tt.client.Close()
 		})

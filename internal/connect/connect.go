@@ -27,7 +27,7 @@ var ErrURL = errors.New("bad store URL")
 func Open(ctx context.Context, text string, cache store.Cache) (store.Engine, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
 	if !ok {
-		return nil, badURL("it has no scheme, as redis: and file: are")
+		return nil, badURL("it has no scheme, such as redis: or file:")
 	}
 	switch scheme {
 	case "memory":

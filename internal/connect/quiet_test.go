@@ -24,7 +24,7 @@ func TestQuiet(t *testing.T) {
 		t.Fatalf("%v: %s", err, out.Bytes())
 	}
 	if printed.Len() > 0 {
-		t.Errorf("printed: %s", printed.Bytes())
+		t.Errorf("the process printed %q, want nothing", printed.Bytes())
 	}
 }
 
@@ -38,6 +38,6 @@ func TestQuietChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e.Ping(t.Context()) == nil {
-		t.Error("answered")
+		t.Error("Ping of a server that refuses every command: no error")
 	}
 }

@@ -105,7 +105,7 @@ func TestAbsurdReplies(t *testing.T) {
 			}
 			for how, e := range engines {
 				if err := e.Ping(ctx); !errors.Is(err, store.ErrUnavailable) {
-					t.Errorf("%s: got %v, want the store unavailable", how, err)
+					t.Errorf("%s: got %v, want ErrUnavailable", how, err)
 				}
 				e.Close()
 			}
@@ -142,7 +142,8 @@ func TestBoundedRealServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Val() != long || len(list.Val()) != len(all) || hash.Val()["b"] != long || nested.Err() != nil || none.Err() != redis.Nil {
-			t.Errorf("protocol %d: %d bytes, %d items, %d fields, %v", protocol, len(got.Val()), len(list.Val()), len(hash.Val()), nested.Err())
+			t.Errorf("protocol %d: got %d bytes, %d items, %d fields, %v; want %d, %d, 2 and no error",
+				protocol, len(got.Val()), len(list.Val()), len(hash.Val()), nested.Err(), len(long), len(all))
 		}
 		if n := len(c.Options().Addr); n == 0 || c.Ping(ctx).Err() != nil {
 			t.Error("the client no longer works")
@@ -154,7 +155,9 @@ func TestBoundedRealServer(t *testing.T) {
 const everyReply = "+OK\r\n-ERR x\r\n:1\r\n$3\r\na\r\n\r\n$0\r\n\r\n$-1\r\n*-1\r\n*0\r\n*2\r\n*2\r\n:1\r\n$1\r\n*\r\n%1\r\n+a\r\n*1\r\n_\r\n" +
 	"|1\r\n+ttl\r\n:3\r\n~2\r\n#t\r\n,1.5\r\n>2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n=5\r\ntxt:x\r\n!3\r\nERR\r\n(123\r\n%0\r\n|0\r\n+end\r\n"
 
-func TestFramingFollows(t *testing.T) {
+// TestFramingOfValidReplies checks that nothing is left after complete replies, whatever the size
+// of the pieces in which they arrive.
+func TestFramingOfValidReplies(t *testing.T) {
 	for size := 1; size <= len(everyReply); size++ {
 		var f framing
 		for at := 0; at < len(everyReply); at += size {
@@ -163,7 +166,7 @@ func TestFramingFollows(t *testing.T) {
 			}
 		}
 		if len(f.lists) != 0 || f.items != 0 || f.skip != 0 || len(f.line) != 0 {
-			t.Fatalf("in pieces of %d bytes: after complete replies %+v is left", size, f)
+			t.Fatalf("in pieces of %d bytes: after complete replies the state is %+v, want nothing left", size, f)
 		}
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestNotThere opens masters and databases that do not exist, and checks that the error says so,
-// rather than that a key does not exist.
-func TestNotThere(t *testing.T) {
+// TestUnknownMasterOrDatabase opens masters and databases that do not exist, and checks that the
+// error says so. It must not say that a key does not exist.
+func TestUnknownMasterOrDatabase(t *testing.T) {
 	sentinels := redistest.StartSentinel(t)
 	key, err := recordkey.Parse("user/uid:1")
 	if err != nil {
@@ -23,17 +23,17 @@ func TestNotThere(t *testing.T) {
 	lost := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: sentinels.Addrs(), MasterName: "nosuch"})
 	t.Cleanup(func() { lost.Close() })
 	for _, tt := range []struct {
-		url  string
-		own  redis.UniversalClient
-		want string
+		url    string
+		client redis.UniversalClient // if not nil, used instead of url
+		want   string
 	}{
 		{strings.Replace(sentinels.URL(), "master_name="+redistest.MasterName, "master_name=nosuch", 1), nil, "no Sentinel that answers knows a master"},
 		{"a client of the caller's", lost, "no Sentinel that answers knows a master"},
 		{redistest.Shared(t).URL() + "99999", nil, "DB index is out of range"},
 	} {
 		e, err := Open(t.Context(), tt.url, store.Cache{})
-		if tt.own != nil {
-			e, err = Use(tt.own, store.Cache{})
+		if tt.client != nil {
+			e, err = Use(tt.client, store.Cache{})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -41,7 +41,7 @@ func TestNotThere(t *testing.T) {
 		t.Cleanup(func() { e.Close() })
 		refused := func(what string, err error) {
 			if !errors.Is(err, store.ErrUnsuitable) || errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrOutcomeUnknown) || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%s at %s: %v, want %q", what, tt.url, err, tt.want)
+				t.Errorf("%s at %s: got %v, want ErrUnsuitable with %q", what, tt.url, err, tt.want)
 			}
 		}
 		refused("ping", e.Ping(t.Context()))

@@ -42,11 +42,11 @@ func parseOptions[T any](text string, parse func(string) (*T, error)) (*T, *tls.
 	case u.Scheme != "rediss" && (q.Get("tls_ca")+q.Get("tls_cert")+q.Get("tls_key") != "" || unverified(q)):
 		return nil, nil, badURL("tls_ca, tls_cert, tls_key and skip_verify are for rediss://, rediss+sentinel:// and rediss+cluster://")
 	}
-	theirs := u.Query()
-	for _, ours := range []string{"tls_ca", "tls_cert", "tls_key", "skip_verify"} {
-		theirs.Del(ours) // go-redis refuses unknown parameters
+	forRedis := u.Query()
+	for _, parameter := range []string{"tls_ca", "tls_cert", "tls_key", "skip_verify"} {
+		forRedis.Del(parameter) // go-redis refuses unknown parameters
 	}
-	u.RawQuery = theirs.Encode()
+	u.RawQuery = forRedis.Encode()
 	o, err := parse(u.String())
 	if err != nil {
 		return nil, nil, redact(err)

@@ -46,7 +46,7 @@ func TestErrorsQuoteNoURL(t *testing.T) {
 		}
 		for _, text := range []string{err.Error(), fmt.Sprintf("%+v %#v", err, err)} {
 			if !errors.Is(err, ErrURL) || strings.Contains(text, "hush") {
-				t.Errorf("%q: %s", url, text)
+				t.Errorf("%q: got %s, want an ErrURL that does not contain hush", url, text)
 			}
 		}
 	}
@@ -63,13 +63,13 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestHalfAPair checks that a certificate without its key gets its own error, not that of an
-// unreadable file.
-func TestHalfAPair(t *testing.T) {
+// TestCertificateOrKeyMissing checks that a certificate without its key, or a key without its
+// certificate, has an error of its own, and not that of an unreadable file.
+func TestCertificateOrKeyMissing(t *testing.T) {
 	for _, query := range []string{"tls_cert=me.crt", "tls_key=me.key", "tls_cert=me.crt&tls_key="} {
 		_, err := Open(context.Background(), "rediss://h?"+query, store.Cache{})
 		if want := "bad store URL: tls_cert and tls_key are both needed: one of them is missing"; err == nil || err.Error() != want {
-			t.Errorf("%s: %v, want %s", query, err, want)
+			t.Errorf("%s: got %v, want %s", query, err, want)
 		}
 	}
 }
@@ -181,16 +181,16 @@ func TestTLSOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if server.DB != 3 || sentinel.MasterName != "m" || len(cluster.Addrs) != 2 {
-		t.Errorf("other parameters are lost: %d %q %q", server.DB, sentinel.MasterName, cluster.Addrs)
+		t.Errorf("got database %d, master %q and addresses %q; want 3, m and two addresses", server.DB, sentinel.MasterName, cluster.Addrs)
 	}
 	for i, c := range []*tls.Config{serverTLS, sentinelTLS, clusterTLS} {
 		if c == nil || !c.InsecureSkipVerify || c.RootCAs == nil || len(c.Certificates) != 1 || c.MinVersion < tls.VersionTLS12 || c.ServerName != "h" {
-			t.Errorf("%d: %+v", i, c)
+			t.Errorf("configuration %d: got %+v, want the CA, one certificate, no verification, TLS 1.2 or later and server name h", i, c)
 		}
 	}
 	_, bare, err := parseOptions("rediss://h", redis.ParseURL)
 	if err != nil || bare.InsecureSkipVerify || bare.RootCAs != nil {
-		t.Errorf("by default: %+v, %v", bare, err)
+		t.Errorf("without parameters: got %+v, %v; want verification with the CAs of the system", bare, err)
 	}
 	empty := filepath.Join(t.TempDir(), "empty")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {

@@ -39,9 +39,9 @@ func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup,
 	if err != nil {
 		return nil, store.Lookup{}, err
 	}
-	var where []string
+	var candidates []string // fields that accept the value; nil means all
 	if target.Pattern != "" {
-		where = t.Rules.Candidates(target.Value)
+		candidates = t.Rules.Candidates(target.Value)
 	}
 	l := store.Lookup{All: target.All}
 	var unbuilt error
@@ -53,7 +53,7 @@ func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup,
 			}
 		case k.Kind() == recordkey.KindPRK:
 			return t, store.Lookup{PRK: k.In(rd.NS)}, nil
-		case where == nil || slices.Contains(where, k.Field()):
+		case candidates == nil || slices.Contains(candidates, k.Field()):
 			l.SRKs = append(l.SRKs, k.In(rd.NS))
 		}
 	}
@@ -107,9 +107,10 @@ func (rd *Reader) matchesLookup(l store.Lookup, r store.Record) bool {
 	for _, srk := range l.SRKs {
 		facet, has := r.Fields[srk.Field()]
 		t, err := rd.Type(srk.Type())
-		is := err == nil && r.HasValue(srk.Field(), srk.Value()) && (!has || t.Schema.Canonical(facet) == srk.Value())
-		if is != l.All {
-			return is
+		matches := err == nil && r.HasValue(srk.Field(), srk.Value()) && (!has || t.Schema.Canonical(facet) == srk.Value())
+		// With All, the first facet that does not match decides; otherwise the first that matches.
+		if matches != l.All {
+			return matches
 		}
 	}
 	return l.All

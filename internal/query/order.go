@@ -13,8 +13,9 @@ import (
 
 // A bound is one end of a range of values.
 type bound struct {
-	v           *schema.Value
-	upper, open bool
+	v     *schema.Value
+	upper bool // the range ends at v; otherwise it begins there
+	open  bool // the range does not include v
 }
 
 // bounds returns the bounds that the query sets.
@@ -69,7 +70,7 @@ func (s *Selection) orderBy(q Query) error {
 		return change.Invalid(q.Order, "query", "the prefix is empty in canonical form")
 	}
 	if q.Prefix != "" {
-		s.prefix(prefix)
+		s.restrictToPrefix(prefix)
 	}
 	return nil
 }
@@ -85,10 +86,10 @@ func (s *Selection) narrow(at string, upper bool) {
 	}
 }
 
-// prefix restricts the range to texts that begin with begin.
-func (s *Selection) prefix(begin string) {
-	s.narrow(begin, false)
-	end := []byte(begin)
+// restrictToPrefix restricts the range to texts with a prefix.
+func (s *Selection) restrictToPrefix(prefix string) {
+	s.narrow(prefix, false)
+	end := []byte(prefix)
 	for len(end) > 0 && end[len(end)-1] == 0xff { // 0xff cannot be incremented
 		end = end[:len(end)-1]
 	}
@@ -144,7 +145,7 @@ func (s Selection) Around(page []store.Record, rest string) (next, before string
 	}
 	first := ""
 	if len(page) > 0 {
-		p, _ := s.Type.Place(page[0].Key, s.field, page[0].Fields[s.field]) // it was found there
+		p, _ := s.Type.Place(page[0].Key, s.field, page[0].Fields[s.field]) // cannot fail, because the index has this entry
 		first = p.Member
 	}
 	switch from, _ := parseBookmark(s.from, true); {

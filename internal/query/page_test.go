@@ -63,9 +63,9 @@ func TestBookmarkRefusals(t *testing.T) {
 		}
 	}
 	if b, err := parseBookmark("o.AA.AAAAAAAAAAA", true); err != nil || b.last != "\x00" {
-		t.Errorf("a place: %v, %v", b, err)
+		t.Errorf("a bookmark of a listing in order: got %v, %v; want the last member \\x00", b, err)
 	}
 	if b, err := parseBookmark("", false); err != nil || !b.atEnd() {
-		t.Errorf("the empty bookmark: %v, %v", b, err)
+		t.Errorf("parseBookmark of an empty text = %v, %v; want a bookmark at the end", b, err)
 	}
 }

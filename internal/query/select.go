@@ -230,17 +230,17 @@ func (rd *Reader) withTags(ctx context.Context, s Selection, found []store.Found
 	if len(s.tags) == 0 {
 		return found, nil
 	}
-	var asked []store.Member
+	var members []store.Member
 	for _, f := range found {
 		set, err := f.Record.Key.Tertiary(change.TagsName)
 		if f.Err != nil || err != nil {
 			continue
 		}
 		for _, tag := range s.tags {
-			asked = append(asked, store.Member{Set: set, Value: tag})
+			members = append(members, store.Member{Set: set, Value: tag})
 		}
 	}
-	has, err := rd.Engine.HasMembers(ctx, asked, false)
+	has, err := rd.Engine.HasMembers(ctx, members, false)
 	if err != nil {
 		return nil, err
 	}
@@ -248,8 +248,8 @@ func (rd *Reader) withTags(ctx context.Context, s Selection, found []store.Found
 		if f.Err != nil {
 			return false
 		}
-		mine := has[:len(s.tags)]
+		hasTags := has[:len(s.tags)] // the answers for this entry
 		has = has[len(s.tags):]
-		return slices.Contains(mine, false)
+		return slices.Contains(hasTags, false)
 	}), nil
 }

@@ -22,7 +22,7 @@ type Proxy struct {
 	mu    sync.Mutex
 	fault fault
 	delay time.Duration
-	mute  bool
+	mute  bool // drop push messages
 	cuts  int
 	conns map[*link]bool // nil if the test is over
 }

@@ -101,7 +101,7 @@ func TestProxyCutsInPipeline(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(conn); string(got) != "+OK\r\n+OK\r\n" {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got %q, %v; want the replies to SELECT and to the first SET only", got, err)
 	}
 	if n := s.Client().Exists(t.Context(), "third").Val(); n != 1 {
 		t.Error("the third command did not run")

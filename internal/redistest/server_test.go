@@ -165,15 +165,15 @@ func gone(left map[string]int) error {
 // A recorder is a testing.TB that records how Skip or Fatal ended the test.
 type recorder struct {
 	testing.TB
-	said string
+	ending string // "skip: " or "fatal: ", and the message
 }
 
 type ended struct{}
 
 func (r *recorder) Helper()           {}
 func (r *recorder) Cleanup(f func())  { r.TB.Cleanup(f) }
-func (r *recorder) Skip(args ...any)  { r.said = "skip: " + fmt.Sprint(args...); panic(ended{}) }
-func (r *recorder) Fatal(args ...any) { r.said = "fatal: " + fmt.Sprint(args...); panic(ended{}) }
+func (r *recorder) Skip(args ...any)  { r.ending = "skip: " + fmt.Sprint(args...); panic(ended{}) }
+func (r *recorder) Fatal(args ...any) { r.ending = "fatal: " + fmt.Sprint(args...); panic(ended{}) }
 func (r *recorder) run(f func(*recorder)) string {
 	defer func() {
 		if p := recover(); p != nil && p != (ended{}) {
@@ -196,8 +196,8 @@ func TestWithoutServer(t *testing.T) {
 		t.Setenv("USERDB_REQUIRE_REDIS", test.require)
 		r := &recorder{TB: t}
 		r.run(func(r *recorder) { Start(r) })
-		if r.said != test.want {
-			t.Errorf("got %q, want %q", r.said, test.want)
+		if r.ending != test.want {
+			t.Errorf("got %q, want %q", r.ending, test.want)
 		}
 	}
 }
@@ -206,8 +206,8 @@ func TestServerThatDoesNotStart(t *testing.T) {
 	program(t)
 	r := &recorder{TB: t}
 	r.run(func(r *recorder) { Start(r, Config("no-such-directive yes")) })
-	if !strings.HasPrefix(r.said, "fatal: starting ") || !strings.Contains(r.said, "no-such-directive") {
-		t.Errorf("got %q, want a failure to start that quotes no-such-directive", r.said)
+	if !strings.HasPrefix(r.ending, "fatal: starting ") || !strings.Contains(r.ending, "no-such-directive") {
+		t.Errorf("got %q, want a failure to start that quotes no-such-directive", r.ending)
 	}
 }
 

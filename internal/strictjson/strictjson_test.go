@@ -23,7 +23,7 @@ func TestMarshal(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := strings.Count(string(text), "\n"); (n == 1) != (name == "line") || !strings.HasSuffix(string(text), "\n") {
-			t.Errorf("%s: %d ends of lines", name, n)
+			t.Errorf("%s: the text has %d ends of lines; want one at its end, and more only with indentation", name, n)
 		}
 		for _, r := range string(text) {
 			if r != '\n' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Bidi_Control)) {
@@ -36,7 +36,7 @@ func TestMarshal(t *testing.T) {
 		}
 	}
 	if text, err := Marshal("<a&b>é😀"); string(text) != "\"<a&b>é😀\"\n" || err != nil {
-		t.Errorf("%s, %v", text, err)
+		t.Errorf("Marshal returns %s, %v; want all these characters unescaped", text, err)
 	}
 	if _, err := Marshal(func() {}); err == nil {
 		t.Error("Marshal of a function: no error")

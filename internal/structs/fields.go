@@ -62,7 +62,7 @@ func walk(t reflect.Type) (fields []Field, bad *Error) {
 	}
 	seen, above := map[reflect.Type]bool{}, map[string]bool{}
 	for level := []part{{typ: t, path: Title(t)}}; len(level) > 0; {
-		found, deeper, bad := eachLevel(level)
+		found, deeper, bad := fieldsOfLevel(level)
 		if bad != nil {
 			return nil, bad
 		}
@@ -85,8 +85,8 @@ func walk(t reflect.Type) (fields []Field, bad *Error) {
 	return fields, nil
 }
 
-// eachLevel returns the fields of one level and the structs of the next.
-func eachLevel(level []part) (found []Field, deeper []part, bad *Error) {
+// fieldsOfLevel returns the fields of one level and the structs of the next.
+func fieldsOfLevel(level []part) (found []Field, deeper []part, bad *Error) {
 	paths := map[string]string{}
 	for _, p := range level {
 		fields, embedded, bad := p.fields()

@@ -195,12 +195,12 @@ func TestFields(t *testing.T) {
 		{tagged(`bad userdb:"b"`), "struct.A: tag `bad userdb:\"b\"` is not of the form `userdb:\"name,option\"`"},
 	} {
 		fields, bad := structs.Fields(reflect.TypeOf(tt.of))
-		var said []string
+		var found []string
 		for _, f := range fields {
 			text, _ := json.Marshal(f.Index)
-			said = append(said, f.Path+" "+strings.ReplaceAll(string(text), ",", " "))
+			found = append(found, f.Path+" "+strings.ReplaceAll(string(text), ",", " "))
 		}
-		got := strings.Join(said, ", ")
+		got := strings.Join(found, ", ")
 		if bad != nil {
 			got = bad.Path + ": " + bad.Reason
 		}

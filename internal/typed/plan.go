@@ -152,7 +152,7 @@ func (p *Plan) Changes(v reflect.Value, wires map[string]string, edit func(field
 	for i := range p.fields {
 		f := &p.fields[i]
 		from, exists := At(v, f.Index, false)
-		was, had := wires[f.Name]
+		stored, had := wires[f.Name]
 		if !had && (!exists || from.IsZero()) {
 			continue
 		}
@@ -163,7 +163,7 @@ func (p *Plan) Changes(v reflect.Value, wires map[string]string, edit func(field
 		switch {
 		case err != nil:
 			return f.problem(err)
-		case had && f.same(was, wire, present):
+		case had && f.same(stored, wire, present):
 		case present:
 			value, err := f.value(wire)
 			if err != nil {
@@ -177,13 +177,14 @@ func (p *Plan) Changes(v reflect.Value, wires map[string]string, edit func(field
 	return nil
 }
 
-// same reports whether reading was and writing it again gives wire: 42.0 is the same as 42.
-func (f *field) same(was, wire string, present bool) bool {
-	if present && was == wire {
+// same reports whether stored means the same as wire, as 42.0 and 42 do. It reads stored into a
+// field and writes the field again.
+func (f *field) same(stored, wire string, present bool) bool {
+	if present && stored == wire {
 		return true
 	}
 	again := reflect.New(f.Type).Elem()
-	if f.get(again, was) != nil {
+	if f.get(again, stored) != nil {
 		return false
 	}
 	wireAgain, presentAgain, err := f.put(again)
@@ -223,12 +224,12 @@ func (f *field) put(from reflect.Value) (wire string, present bool, err error) {
 }
 
 // At returns the field of a struct at an index. If an embedded pointer on the way is nil, it
-// allocates a struct if making is true, and returns false otherwise.
-func At(v reflect.Value, index []int, making bool) (reflect.Value, bool) {
+// allocates a struct if allocate is true, and returns false otherwise.
+func At(v reflect.Value, index []int, allocate bool) (reflect.Value, bool) {
 	for n, i := range index {
 		if n > 0 && v.Kind() == reflect.Pointer {
 			if v.IsNil() {
-				if !making {
+				if !allocate {
 					return reflect.Value{}, false
 				}
 				v.Set(reflect.New(v.Type().Elem()))

@@ -164,7 +164,7 @@ func TestRoundTripLaw(t *testing.T) {
 			t.Fatalf("got  %s\nwant %s", show(got), show(want))
 		}
 		if edits := changes(t, p, got, wires); len(edits) > 0 {
-			t.Fatalf("nothing was changed, but %v", slices.Collect(maps.Keys(edits)))
+			t.Fatalf("nothing was changed, but there are edits of %v", slices.Collect(maps.Keys(edits)))
 		}
 	})
 }
@@ -228,9 +228,9 @@ func stored(v everything) everything {
 	return v
 }
 
-func show(v any) string { return fmt.Sprintf("%+v %s", v, must(json.Marshal(v))) }
+func show(v any) string { return fmt.Sprintf("%+v %s", v, first(json.Marshal(v))) }
 
-func must[T any](v T, _ error) T { return v }
+func first[T any](v T, _ error) T { return v }
 
 // maybe draws pointers, including nil.
 func maybe[T any](g *rapid.Generator[T]) *rapid.Generator[*T] { return rapid.Ptr(g, true) }
@@ -458,7 +458,7 @@ func TestChanges(t *testing.T) {
 		tt.edit(&v)
 		got := changes(t, p, v, tt.wires)
 		if want := tt.want; !maps.EqualFunc(got, want, func(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }) {
-			t.Errorf("%s: got %s, want %s", tt.name, must(json.Marshal(got)), must(json.Marshal(want)))
+			t.Errorf("%s: got %s, want %s", tt.name, first(json.Marshal(got)), first(json.Marshal(want)))
 		}
 	}
 }
@@ -509,7 +509,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-func wantNew[T any](t *testing.T, typ schema.Type, want string) {
+func checkNew[T any](t *testing.T, typ schema.Type, want string) {
 	t.Helper()
 	refuses := func(field string) string {
 		if _, declared := typ.Fields[field]; !declared && field != typ.Primary {
@@ -533,38 +533,38 @@ func TestNew(t *testing.T) {
 		return schema.Type{Primary: "uid", Fields: map[string]schema.Field{"f": f}}
 	}
 	codec := func(c schema.Codec) schema.Type { return with(schema.Field{Codec: c}) }
-	wantNew[facet[string]](t, codec(""), "<nil>")
-	wantNew[facet[string]](t, codec("identity"), "<nil>")
-	wantNew[facet[string]](t, codec("json"), "<nil>")
-	wantNew[facet[int]](t, codec("json"), "<nil>")
-	wantNew[facet[string]](t, codec("number"), `schema: facet[string].V: facet "f" has codec number, which does not support type string`)
-	wantNew[facet[string]](t, codec("boolean"), `schema: facet[string].V: facet "f" has codec boolean, which does not support type string`)
-	wantNew[facet[int]](t, codec("text"), `schema: facet[int].V: facet "f" has codec text, which does not support type int`)
-	wantNew[facet[int]](t, codec("null"), `schema: facet[int].V: facet "f" has codec null, which does not support type int`)
-	wantNew[facet[*[]int]](t, codec("date"), `schema: facet[*[]int].V: facet "f" has codec date, which does not support type *[]int`)
-	wantNew[facet[chan int]](t, codec("json"), "schema: facet[chan int].V: no codec supports type chan int")
-	wantNew[int](t, codec(""), "schema: int: not a struct")
-	wantNew[struct {
+	checkNew[facet[string]](t, codec(""), "<nil>")
+	checkNew[facet[string]](t, codec("identity"), "<nil>")
+	checkNew[facet[string]](t, codec("json"), "<nil>")
+	checkNew[facet[int]](t, codec("json"), "<nil>")
+	checkNew[facet[string]](t, codec("number"), `schema: facet[string].V: facet "f" has codec number, which does not support type string`)
+	checkNew[facet[string]](t, codec("boolean"), `schema: facet[string].V: facet "f" has codec boolean, which does not support type string`)
+	checkNew[facet[int]](t, codec("text"), `schema: facet[int].V: facet "f" has codec text, which does not support type int`)
+	checkNew[facet[int]](t, codec("null"), `schema: facet[int].V: facet "f" has codec null, which does not support type int`)
+	checkNew[facet[*[]int]](t, codec("date"), `schema: facet[*[]int].V: facet "f" has codec date, which does not support type *[]int`)
+	checkNew[facet[chan int]](t, codec("json"), "schema: facet[chan int].V: no codec supports type chan int")
+	checkNew[int](t, codec(""), "schema: int: not a struct")
+	checkNew[struct {
 		A string `userdb:"g"`
 	}](t, codec(""), `schema: struct.A: facet "g": no such field`)
-	wantNew[struct {
+	checkNew[struct {
 		Rev string `userdb:"~rev"`
 	}](t, codec(""), "schema: struct.Rev: ~rev needs type typed_test.revision, not string")
 
 	type claims struct {
 		A string `userdb:"f,secondary,required,kind=email"`
 	}
-	wantNew[claims](t, with(schema.Field{Role: schema.RoleSecondary, Required: true, Kind: "email"}), "<nil>")
-	wantNew[claims](t, with(schema.Field{Role: schema.RoleIndexed, Required: true, Kind: "email"}), `schema: claims.A: the tag declares secondary for facet "f", but the schema does not`)
-	wantNew[claims](t, with(schema.Field{Role: schema.RoleSecondary, Kind: "email"}), `schema: claims.A: the tag declares required for facet "f", but the schema does not`)
-	wantNew[claims](t, with(schema.Field{Role: schema.RoleSecondary, Required: true}), `schema: claims.A: the tag declares kind email for facet "f", but the schema does not`)
-	wantNew[struct {
+	checkNew[claims](t, with(schema.Field{Role: schema.RoleSecondary, Required: true, Kind: "email"}), "<nil>")
+	checkNew[claims](t, with(schema.Field{Role: schema.RoleIndexed, Required: true, Kind: "email"}), `schema: claims.A: the tag declares secondary for facet "f", but the schema does not`)
+	checkNew[claims](t, with(schema.Field{Role: schema.RoleSecondary, Kind: "email"}), `schema: claims.A: the tag declares required for facet "f", but the schema does not`)
+	checkNew[claims](t, with(schema.Field{Role: schema.RoleSecondary, Required: true}), `schema: claims.A: the tag declares kind email for facet "f", but the schema does not`)
+	checkNew[struct {
 		A string `userdb:"f,primary"`
 	}](t, codec(""), `schema: struct.A: the tag declares primary for facet "f", but the schema does not`)
-	wantNew[struct {
+	checkNew[struct {
 		A string `userdb:"uid,primary"`
 	}](t, codec(""), "<nil>")
-	wantNew[struct {
+	checkNew[struct {
 		A int `userdb:"uid"`
 	}](t, codec(""), `schema: struct.A: facet "uid" has codec text, which does not support type int`)
 }

@@ -42,7 +42,7 @@ const maxExtensions = 16
 // type without a stored schema stays as it is. So does a type while a schema change stops all other
 // writers, except that queries stop using the affected indexes. The error is ErrSchemaMismatch if
 // the program's claim contradicts a stored schema.
-func (v *View) Follow(ctx context.Context, more Extension, names ...string) (*View, error) {
+func (v *View) Follow(ctx context.Context, extension Extension, names ...string) (*View, error) {
 	keys := make([]string, len(names))
 	for i, name := range names {
 		keys[i] = v.ByName[name].Guard.Key.String()
@@ -53,7 +53,7 @@ func (v *View) Follow(ctx context.Context, more Extension, names ...string) (*Vi
 	}
 	var others []*change.Type
 	for i, name := range names {
-		t, err := v.followType(ctx, more, v.ByName[name], hashes[i])
+		t, err := v.followType(ctx, extension, v.ByName[name], hashes[i])
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +70,7 @@ func (v *View) Follow(ctx context.Context, more Extension, names ...string) (*Vi
 }
 
 // followType returns t under the stored schema. record holds the stored schema.
-func (v *View) followType(ctx context.Context, more Extension, t *change.Type, record store.Raw) (*change.Type, error) {
+func (v *View) followType(ctx context.Context, extension Extension, t *change.Type, record store.Raw) (*change.Type, error) {
 	for range maxExtensions {
 		if record.Fields[store.FieldFingerprint] == t.Guard.Fingerprint && !t.ChangeUnderWay {
 			t.SetCompared()
@@ -81,13 +81,13 @@ func (v *View) followType(ctx context.Context, more Extension, t *change.Type, r
 			return t, err
 		}
 		if stored.ChangeUnderWay() {
-			return whileChanging(t, stored)
+			return typeWhileChanging(t, stored)
 		}
 		if stored.Generation == "" {
 			t.SetCompared()
 			return t, nil
 		}
-		if next, err := v.reconcile(ctx, more, t, stored); next != nil || err != nil {
+		if next, err := v.reconcile(ctx, extension, t, stored); next != nil || err != nil {
 			return next, err
 		}
 		again, err := store.Hashes(ctx, v.Engine, []string{t.Guard.Key.String()})
@@ -102,14 +102,14 @@ func (v *View) followType(ctx context.Context, more Extension, t *change.Type, r
 // typeWhileChanging returns a type to use while a schema change stops all other writers. Queries of
 // that type use no index that is being built or removed. Single entries are found once the change
 // has converted them.
-func whileChanging(t *change.Type, stored change.Stored) (*change.Type, error) {
+func typeWhileChanging(t *change.Type, stored change.Stored) (*change.Type, error) {
 	next, err := change.ParseType(t.Name, stored.Next)
 	if err != nil {
 		return nil, &store.CorruptError{Key: t.Guard.Key.String(), Reason: err.Error()}
 	}
 	moved := map[string]schema.Role{}
-	for _, than := range []schema.Type{stored.Type.WithoutBuilding(), next} {
-		for name, more := range t.Schema.Additions(than) {
+	for _, other := range []schema.Type{stored.Type.WithoutBuilding(), next} {
+		for name, more := range t.Schema.Additions(other) {
 			for _, role := range []schema.Role{schema.RoleIndexed, schema.RoleOrdered} {
 				if slices.Contains(more, role.String()) {
 					moved[name] |= role
@@ -126,12 +126,12 @@ func whileChanging(t *change.Type, stored change.Stored) (*change.Type, error) {
 	if len(moved) == 0 {
 		return t, nil
 	}
-	in := t.Schema
-	in.Building = &schema.Building{What: map[string][]string{}}
+	limited := t.Schema
+	limited.Building = &schema.Building{What: map[string][]string{}}
 	for name, roles := range moved {
-		in.Building.What[name] = roles.Names()
+		limited.Building.What[name] = roles.Names()
 	}
-	waiting, err := t.WithSchema(in, t.Guard.Fingerprint, t.Guard.JSON)
+	waiting, err := t.WithSchema(limited, t.Guard.Fingerprint, t.Guard.JSON)
 	if err == nil {
 		waiting.ChangeUnderWay = true
 	}
@@ -153,15 +153,15 @@ func parseStored(t *change.Type, record store.Raw) (change.Stored, error) {
 
 // reconcile returns a type under a stored schema. If necessary, it first extends the stored schema.
 // It returns nil if another program changed that schema in the meantime.
-func (v *View) reconcile(ctx context.Context, more Extension, t *change.Type, stored change.Stored) (*change.Type, error) {
+func (v *View) reconcile(ctx context.Context, extension Extension, t *change.Type, stored change.Stored) (*change.Type, error) {
 	claim := t.Declared()
 	relation, difference := stored.Compare(claim)
 	switch {
 	case stored.OtherForm(): // the program can still read; see query.Reader.FindMany
 		return t, nil
-	case relation == schema.Differs || relation == schema.Builds || relation == schema.Adds && more != IgnoreExtension && v.Config.OnSchema == Refuse:
+	case relation == schema.Differs || relation == schema.Builds || relation == schema.Adds && extension != IgnoreExtension && v.Config.OnSchema == Refuse:
 		return nil, mismatchError(t, difference, relation)
-	case relation != schema.Adds || more == IgnoreExtension:
+	case relation != schema.Adds || extension == IgnoreExtension:
 		return t.WithSchema(stored.Type, stored.Generation, stored.Text)
 	}
 	union := claim.Merge(stored.Type)
@@ -169,7 +169,7 @@ func (v *View) reconcile(ctx context.Context, more Extension, t *change.Type, st
 		return nil, fmt.Errorf("%w: type %s: combined with the stored schema: %w", store.ErrSchemaMismatch, t.Name, err)
 	}
 	text := change.StoredText(union.WithCurrentForm())
-	if more == KeepExtension {
+	if extension == KeepExtension {
 		return t.WithSchema(union, change.Generation(text), text)
 	}
 	generation := change.Generation(text)

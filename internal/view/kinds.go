@@ -32,7 +32,7 @@ const (
 // Kinds of events for things that operators do, or that are done to operators. They are recorded
 // only in feeds, whether or not histories are kept.
 const (
-	EventWaits               EventKind = "waits"
+	EventWaits               EventKind = "waits" // the failed logins of an account were cleared
 	EventKeyCreate           EventKind = "key_create"
 	EventKeyRevoke           EventKind = "key_revoke"
 	EventImport              EventKind = "import"
