@@ -196,7 +196,7 @@ func (r *run) process(i int) *process {
 	return r.processes[i]
 }
 
-// startClient starts client i. life is the number of processes that were client i before.
+// startClient starts client i. life says how many processes were client i before this one.
 func (r *run) startClient(i, life int) {
 	o := config{Number: i, Life: life, Seed: r.seed, Kind: r.kind, Addrs: r.addrs(), Services: r.serviceAddrs, Key: r.key, Epoch: int(r.epoch.Load())}
 	o.History = filepath.Join(r.logs, "client-"+o.name()+".jsonl")
@@ -219,7 +219,7 @@ func (r *run) replaceClient(i int) {
 	r.startClient(i, p.Life+1)
 }
 
-// pauseProcess stops a process for a while, even in the middle of a verb.
+// pauseProcess stops a process for a while, even in the middle of a call.
 func pauseProcess(p *process, hold time.Duration) {
 	p.signal(syscall.SIGSTOP)
 	time.Sleep(hold)

@@ -257,8 +257,8 @@ func (c *client) must(err error) {
 	}
 }
 
-// swap exchanges a value of two accounts with several verbs. Another client may come in between, so
-// that each of them can fail.
+// swap exchanges a value of two accounts in several operations. Each of them can fail, because
+// another client may write in between.
 func (c *client) swap(ctx context.Context, epoch, uid int) {
 	other := (uid + 1 + c.rnd.IntN(accounts-1)) % accounts
 	a, b := c.ask(ctx, epoch, question{Verb: "get", UID: uid}), c.ask(ctx, epoch, question{Verb: "get", UID: other})

@@ -98,8 +98,8 @@ func (r *run) failover(i int) {
 
 // adoptOrphans gives the master of shard i the slots that a failover left without a master. We saw
 // Redis 7.0 do that. The old master had received a slot shortly before. The new master did not take
-// it over, but counted it as the old master's until that said that it was a replica. The records of
-// the slot are at the new master, because they were replicated.
+// it over, but counted it as the old master's until that node announced that it was a replica. The
+// records of the slot are at the new master, because they were replicated.
 func (r *run) adoptOrphans(i int) {
 	master := r.raw[r.master(i)]
 	var orphans []int

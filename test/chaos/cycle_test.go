@@ -226,7 +226,7 @@ func (r *run) askUntilAnswered(c caller, q question) (o op) {
 
 // rawDamage returns a function that reads all records and describes what is wrong with them, tags
 // inherited from a deleted account included. ops holds the operations by epoch. If repaired is set,
-// leftovers of interrupted verbs also count.
+// leftovers of interrupted operations also count.
 func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error) {
 	return func() ([]string, error) {
 		begin := now()
@@ -281,8 +281,8 @@ func (r *run) finish(n *nemesis, minutes float64) {
 		repairs, r.progress(), n.done, cuts, sortedCounts(r.ok))
 }
 
-// maxRepairs is how many repairs may be needed. A repair leaves alone what looks as if a client,
-// even one that was killed, were still working on it; the next one repairs that.
+// maxRepairs is how many repairs may be needed. A repair does not touch a record on which a client
+// may still be working, even if that client was killed; a later repair does.
 const maxRepairs = 4
 
 // check runs check.Run and returns the errors that it found.

@@ -8,15 +8,16 @@
 // The store is a Redis Cluster, one server (KIND=one), or a master and its replica with Sentinels
 // (KIND=sentinel). Nothing in a run needs root. Each process has a clock of its own, an hour ahead,
 // an hour behind or right (view.Config.OwnClock). A full disk is a limit on the size of the
-// server's files (prlimit), a full memory is a setting of the server, and a missing permission is a
+// server's files (prlimit), full memory is a setting of the server, and a missing permission is a
 // rule of its ACL.
 //
 // # Who takes part
 //
-//   - Six clients. Each is a process: this test binary, started again as TestClient. They send
-//     random verbs about few accounts and few values, so that they compete for each value, under
-//     three fields. Each writes every question and every answer to a file, with the time of the
-//     machine's monotonic clock; the file outlives the process. They share the secrets of
+//   - Six clients. Each is a process: this test binary, started again as TestClient. They call
+//     random methods of the library. They use few accounts and few values, so that they compete
+//     for each value, under three fields. An operation is such a call, and its verb says which
+//     method it calls. Each client writes every question and every answer to a file, with the time
+//     of the machine's monotonic clock; the file outlives the process. They share the secrets of
 //     sessions, tokens and invitations, so that several of them use the same secret at the same
 //     time.
 //   - Two services. Each is a process that answers over HTTP as userdb serve does. Clients send
@@ -38,8 +39,8 @@
 // # What is judged
 //
 //   - Histories: for each account and each value of an epoch, porcupine looks for an order of the
-//     operations in which every answer is true (linearizability). A verb without an answer, or
-//     with ErrOutcomeUnknown, may take effect at any later time or never. ErrUnavailable and
+//     operations in which every answer is true (linearizability). An operation without an answer,
+//     or with ErrOutcomeUnknown, may take effect at any later time or never. ErrUnavailable and
 //     ErrConflict promise that nothing was written. An answer that is not documented is a
 //     violation.
 //   - Tags: a tag that was acknowledged before the account was deleted, or before its tags were

@@ -26,7 +26,7 @@ var fields = [3]string{"email", "name", "nick"}
 // to the epoch.
 type facets [len(fields)]int8
 
-// A question is a verb with its arguments.
+// A question is the first half of an operation: a verb, which names what to do, and its arguments.
 type question struct {
 	Verb     string   `json:"verb"` // one of verbs, or once, swap and the like
 	UID      int      `json:"uid"`
@@ -49,7 +49,7 @@ type question struct {
 //   - absent: there is no such account, value or secret
 //   - refused: nothing was written, because the store was unavailable or attempts were throttled
 //   - conflict: nothing was written, because another client wrote at the same time
-//   - unknown: the verb may have taken effect, or may still do so
+//   - unknown: the operation may have taken effect, or may still do so
 //   - denied: the login failed
 //   - odd: an answer that is not documented
 type answer struct {

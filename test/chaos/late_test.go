@@ -18,8 +18,8 @@ const (
 	grace = 2 * time.Second // for which a call may go on after its context ended
 )
 
-// hashing are the verbs that hash a password. A hash cannot be interrupted, and may take seconds on
-// a busy machine.
+// hashing lists the verbs that hash a password. A hash cannot be interrupted, and may take seconds
+// on a busy machine.
 var hashing = []string{"create", "login", "password"}
 
 // A pulse measures the time during which its process runs, in beats. It does not advance while the

@@ -29,8 +29,8 @@ type account struct {
 	disabled bool
 }
 
-// apply returns the account after a verb took effect, and whether the verb can succeed: for a
-// create the account must not exist, for all others it must.
+// apply returns the account after an operation took effect, and whether the operation can succeed:
+// for a create the account must not exist, for all others it must.
 func (a account) apply(q question) (account, bool) {
 	if q.Verb == "create" {
 		return account{live: true, facets: q.Facets, password: q.Password}, !a.live

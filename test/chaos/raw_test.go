@@ -99,8 +99,8 @@ func parseKey(text string) (k key, ok bool) {
 // prk returns the key of the entry that the record belongs to.
 func (k key) prk() string { return escaped(k.typ) + "/" + escaped(k.field) + ":" + escaped(k.value) }
 
-// damage describes what is wrong with records. An interrupted verb may leave leftovers, which count
-// only if repaired is set.
+// damage describes what is wrong with records. An interrupted operation may leave records behind
+// that have no effect. They count only if repaired is set.
 func damage(all map[string]record, repaired bool) (found []string) {
 	owners := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -182,7 +182,7 @@ func entryDamage(name string, k key, all map[string]record, owners map[string]st
 	return found
 }
 
-// confirmedDamage calls look several times, with pauses, and returns the damage that every call
+// confirmedDamage calls find several times, with pauses, and returns the damage that every call
 // found. Other damage may not be real, because the records of several nodes are not read at the
 // same moment, and delayed commands may still arrive.
 func confirmedDamage(ctx context.Context, look func() ([]string, error)) (found []string, err error) {

@@ -76,8 +76,8 @@ func (r *run) startServices() {
 	}
 }
 
-// startService starts service i and waits until it listens. life is the number of processes that
-// were service i before.
+// startService starts service i and waits until it listens. life says how many processes were
+// service i before this one.
 func (r *run) startService(i, life int) {
 	o := config{Number: firstService + i, Life: life, Kind: r.kind, Addrs: r.addrs(), Serves: r.serviceAddrs[i]}
 	p, err := startProcess(o, r.logs)
