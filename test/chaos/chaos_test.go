@@ -28,7 +28,7 @@ import (
 const (
 	clients         = 6
 	epochLength     = 3 * time.Second
-	pauseTimeout    = time.Minute      // for a client to finish its verb, or for a service to start
+	pauseTimeout    = time.Minute      // for a client to finish its call, or for a service to start
 	recheckInterval = 2 * time.Second  // between two reads of the raw records
 	maxSilence      = 12 * time.Second // without a line of output
 	minOpsPerMinute = 100              // operations that must succeed in each minute of the run
@@ -64,12 +64,12 @@ type run struct {
 	files     map[string]string // paths of the history files, by client
 	lastPrint time.Time         // time of the last line of output
 	lastLog   string            // last line of the log
-	oldCuts   int               // connections that the clients replaced since had cut
+	oldCuts   int               // connections cut by clients that have been replaced
 
-	epoch       atomic.Int64 // epoch in progress; 0: clients pause
-	lastEpoch   int          // last epoch begun
-	judgedEpoch int          // last epoch judged
-	ok, all     map[string]int
+	epoch       atomic.Int64   // epoch in progress; 0: clients pause
+	lastEpoch   int            // last epoch begun
+	judgedEpoch int            // last epoch judged
+	ok, all     map[string]int // operations that succeeded, and all operations, by verb
 	verdict     verdict
 }
 

@@ -31,7 +31,7 @@ const clientEnv = "USERDB_CHAOS_CLIENT"
 
 // A config says what a process is, a client or a service, and holds what it needs to know.
 type config struct {
-	Number, Life int // Life is how many processes had the same number before
+	Number, Life int // Life says how many processes with this number have been replaced
 	Seed         uint64
 	Kind         string // kind of store
 	Addrs        []string
@@ -205,13 +205,13 @@ func (c *client) askRandom(ctx context.Context, epoch int) {
 // secret.
 func (c *client) addSecret(q *question, epoch int) error {
 	if q.Verb == "once" {
-		q.Name = nameOf(epoch, c.rnd.IntN(names))
+		q.Name = idempotencyKey(epoch, c.rnd.IntN(idempotencyKeys))
 	}
 	kind := map[string]string{"check": "begin", "end": "begin", "endid": "begin", "redeem": "issue", "accept": "invite"}[q.Verb]
 	if kind == "" {
 		return nil
 	}
-	s, is, err := c.pool.some(c.rnd, kind, epoch)
+	s, is, err := c.pool.pick(c.rnd, kind, epoch)
 	if !is {
 		q.Verb = kind
 		return err
@@ -232,12 +232,12 @@ var timeouts = []time.Duration{300 * time.Millisecond, 2 * time.Second, 2 * time
 // ask records a question, asks it with a random time limit and spelling, and records the answer. If
 // the answer contains a secret, ask adds it to the pool.
 func (c *client) ask(ctx context.Context, epoch int, q question) answer {
-	most, how := timeouts[c.rnd.IntN(len(timeouts))], c.rnd.IntN(3)
+	timeout, how := timeouts[c.rnd.IntN(len(timeouts))], c.rnd.IntN(3)
 	n := c.rec.n
 	c.rec.n++
 	c.must(c.rec.write(line{N: n, Epoch: epoch, At: now(), Ask: &q}))
 	var a answer
-	late := c.pulse.timeCall(userdb.WithActor(ctx, userdb.Actor{Name: whoOf(c.name(), n)}), most, func(ctx context.Context) {
+	late := c.pulse.timeCall(userdb.WithActor(ctx, userdb.Actor{Name: whoOf(c.name(), n)}), timeout, func(ctx context.Context) {
 		a = caller{c.users, epoch, how, c.Services, c.Key}.do(ctx, q)
 	})
 	if !slices.Contains(hashing, q.Verb) {

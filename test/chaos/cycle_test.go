@@ -174,9 +174,9 @@ func (r *run) readBack(e int) (ops []op) {
 	for v := int8(1); v <= values; v++ {
 		ops = append(ops, r.askUntilAnswered(c, question{Verb: "find", Field: -1, Value: v}))
 	}
-	for n := range names {
+	for n := range idempotencyKeys {
 		c.how = n % services // one has a clock that is ahead, the other behind
-		ops = append(ops, r.askUntilAnswered(c, question{Verb: "once", UID: noAccount, Name: nameOf(e, n)}))
+		ops = append(ops, r.askUntilAnswered(c, question{Verb: "once", UID: noAccount, Name: idempotencyKey(e, n)}))
 	}
 	return ops
 }
@@ -235,7 +235,7 @@ func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error
 			return nil, err
 		}
 		found := damage(all, repaired)
-		for e, of := range ops {
+		for e, epochOps := range ops {
 			for uid := range accounts {
 				name := "user/uid:" + uidOf(e, uid)
 				// There is no such entry, or its tags are not in place yet.
@@ -243,8 +243,8 @@ func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error
 					continue
 				}
 				reading := op{Client: rawClient, Epoch: e, Begin: begin, End: begin + 1, Ask: question{Verb: "tags", UID: uid}, Answer: answer{What: "ok", UID: -1, Tags: all[name+"/tags"].members}}
-				of := slices.DeleteFunc(slices.Clone(of), func(o op) bool { return !o.about(uid) || o.Ask.Verb == "tags" })
-				for _, text := range tagViolations(uid, append(of, reading)) {
+				accountOps := slices.DeleteFunc(slices.Clone(epochOps), func(o op) bool { return !o.about(uid) || o.Ask.Verb == "tags" })
+				for _, text := range tagViolations(uid, append(accountOps, reading)) {
 					head, _, _ := strings.Cut(text, ":\n")
 					found = append(found, fmt.Sprintf("the record of %s/tags: %s (%v)", name, head, reading.Answer.Tags))
 				}
@@ -314,7 +314,7 @@ func (r *run) checkCoverage(n *nemesis, cuts int, minutes float64) {
 		r.t.Error("no reply was lost")
 	}
 	if r.follower.gaps == 0 {
-		r.t.Error("the follower never met a gap in the feed")
+		r.t.Error("the follower never found a gap in the feed")
 	}
 	if 10*r.verdict.undecided > r.verdict.histories {
 		r.t.Errorf("%d of %d histories could not be judged in time", r.verdict.undecided, r.verdict.histories)

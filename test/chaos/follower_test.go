@@ -78,8 +78,8 @@ func (f *follower) eventsOf(uid string) []eventLine {
 func (f *follower) allEvents() (all []eventLine) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, of := range f.events {
-		all = append(all, of...)
+	for _, events := range f.events {
+		all = append(all, events...)
 	}
 	return all
 }

@@ -224,8 +224,8 @@ func byEpoch(ops []op) map[int][]op {
 	for _, o := range ops {
 		sorted[o.Epoch] = append(sorted[o.Epoch], o)
 	}
-	for _, of := range sorted {
-		slices.SortFunc(of, func(a, b op) int { return int(a.Begin - b.Begin) })
+	for _, group := range sorted {
+		slices.SortFunc(group, func(a, b op) int { return int(a.Begin - b.Begin) })
 	}
 	return sorted
 }

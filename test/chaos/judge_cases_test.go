@@ -66,12 +66,12 @@ func issue(uid int, secret string) op {
 	return op{Ask: question{Verb: "issue", UID: uid}, Answer: answer{What: "ok", UID: -1, Secret: secret}}
 }
 
-func using(verb string, uid int, secret, what string) op {
+func useSecret(verb string, uid int, secret, what string) op {
 	return op{Ask: question{Verb: verb, UID: uid, Secret: secret}, Answer: answer{What: what, UID: uid}}
 }
 
-func showing(uid int, secret string, f facets) op {
-	o := using("check", uid, secret, "ok")
+func checkSession(uid int, secret string, f facets) op {
+	o := useSecret("check", uid, secret, "ok")
 	o.Answer.Facets = f
 	return o
 }
@@ -94,7 +94,7 @@ func TestJudge(t *testing.T) {
 		ops  []op
 		want string // part of the only violations; "" for none
 	}{
-		{"one after the other", sequence(create(0, one, "ok"), find(1, "ok", 0, one), remove(0, "ok"), create(1, two, "ok"), find(1, "ok", 1, two)), ""},
+		{"correct answers, one after the other", sequence(create(0, one, "ok"), find(1, "ok", 0, one), remove(0, "ok"), create(1, two, "ok"), find(1, "ok", 1, two)), ""},
 		{"two owners", sequence(create(0, one, "ok"), create(1, two, "ok")), "value 1"},
 		{"two owners, by a put", sequence(create(0, one, "ok"), create(1, facets{}, "ok"), put(1, 2, 1, "ok", facets{0, 0, 1})), "value 1"},
 		{"not found", sequence(create(0, one, "ok"), find(1, "absent", -1, facets{})), "value 1"},
@@ -118,21 +118,21 @@ func TestJudge(t *testing.T) {
 		{"correct tags", sequence(create(0, one, "ok", "a"), remove(0, "ok"), create(0, one, "ok", "b"), readTags(0, "b")), ""},
 		{"a replace without effect", sequence(create(0, one, "ok", "a"), replace(0, "ok"), readTags(0, "a")), "had been replaced"},
 		{"a replace with effect", sequence(create(0, one, "ok", "a"), replace(0, "ok", "b"), readTags(0, "b")), ""},
-		{"a replace that may take effect late", sequence(create(0, one, "ok", "a"), replace(0, "unknown"), readTags(0, "a"), readTags(0)), ""},
+		{"a replace with an unknown outcome that took effect late", sequence(create(0, one, "ok", "a"), replace(0, "unknown"), readTags(0, "a"), readTags(0)), ""},
 		{"tags of a replace that are lost", sequence(create(0, one, "ok"), replace(0, "ok", "b"), readTags(0)), "not read"},
 		{"tags of a refused change", sequence(create(0, one, "refused", "a"), create(0, one, "ok"), readTags(0, "a")), "of a refused change"},
 		{"tags of a create that never took effect", sequence(create(0, one, "unknown", "a"), create(0, one, "ok"), readTags(0, "a")), "never took effect"},
 		{"tags of a create that took effect", sequence(create(0, one, "unknown", "a"), readTags(0, "a")), ""},
-		{"a session", sequence(create(0, one, "ok"), begin(0, "s"), using("end", 0, "s", "ok"), using("check", 0, "s", "absent")), ""},
-		{"a session after its end", sequence(create(0, one, "ok"), begin(0, "s"), using("end", 0, "s", "ok"), showing(0, "s", one)), "still works"},
-		{"a session after a new password", sequence(create(0, one, "ok"), begin(0, "s"), password(0, 1), showing(0, "s", one)), "still works"},
-		{"a session that nobody ended", sequence(create(0, one, "ok"), begin(0, "s"), using("check", 0, "s", "absent")), "nobody ended"},
-		{"a refused end that took effect", sequence(create(0, one, "ok"), begin(0, "s"), using("end", 0, "s", "refused"), using("check", 0, "s", "absent")), "nobody ended"},
-		{"an end that finds no session", sequence(create(0, one, "ok"), begin(0, "s"), using("endid", 0, "s", "absent")), "nobody ended"},
-		{"a token", sequence(create(0, one, "ok"), issue(0, "t"), using("redeem", 0, "t", "ok"), using("redeem", 0, "t", "absent")), ""},
-		{"a token used twice", sequence(create(0, one, "ok"), issue(0, "t"), using("redeem", 0, "t", "ok"), using("redeem", 0, "t", "ok")), "used twice"},
-		{"a token after a newer one of its purpose", sequence(create(0, one, "ok"), issue(0, "t"), issue(0, "u"), using("redeem", 0, "u", "ok"), using("redeem", 0, "t", "ok")), "still works"},
-		{"a refused redeem that took effect", sequence(create(0, one, "ok"), issue(0, "t"), using("redeem", 0, "t", "refused"), using("redeem", 0, "t", "absent")), "nobody ended"},
+		{"a session", sequence(create(0, one, "ok"), begin(0, "s"), useSecret("end", 0, "s", "ok"), useSecret("check", 0, "s", "absent")), ""},
+		{"a session after its end", sequence(create(0, one, "ok"), begin(0, "s"), useSecret("end", 0, "s", "ok"), checkSession(0, "s", one)), "still works"},
+		{"a session after a new password", sequence(create(0, one, "ok"), begin(0, "s"), password(0, 1), checkSession(0, "s", one)), "still works"},
+		{"a session that nobody ended", sequence(create(0, one, "ok"), begin(0, "s"), useSecret("check", 0, "s", "absent")), "nobody ended"},
+		{"a refused end that took effect", sequence(create(0, one, "ok"), begin(0, "s"), useSecret("end", 0, "s", "refused"), useSecret("check", 0, "s", "absent")), "nobody ended"},
+		{"an end that finds no session", sequence(create(0, one, "ok"), begin(0, "s"), useSecret("endid", 0, "s", "absent")), "nobody ended"},
+		{"a token", sequence(create(0, one, "ok"), issue(0, "t"), useSecret("redeem", 0, "t", "ok"), useSecret("redeem", 0, "t", "absent")), ""},
+		{"a token used twice", sequence(create(0, one, "ok"), issue(0, "t"), useSecret("redeem", 0, "t", "ok"), useSecret("redeem", 0, "t", "ok")), "used twice"},
+		{"a token after a newer one of its purpose", sequence(create(0, one, "ok"), issue(0, "t"), issue(0, "u"), useSecret("redeem", 0, "u", "ok"), useSecret("redeem", 0, "t", "ok")), "still works"},
+		{"a refused redeem that took effect", sequence(create(0, one, "ok"), issue(0, "t"), useSecret("redeem", 0, "t", "refused"), useSecret("redeem", 0, "t", "absent")), "nobody ended"},
 		{"an idempotency key", sequence(once("n", "unknown", ""), once("n", "ok", "e"), once("n", "ok", "e"), once("m", "ok", "f")), ""},
 		{"an idempotency key of two entries", sequence(once("n", "ok", "e"), once("n", "ok", "f")), "two entries"},
 		{"tags before a delete that took effect late", sequence(create(0, one, "ok", "a"), remove(0, "unknown"), readTags(0, "a"), readTags(0)), ""},
@@ -158,15 +158,15 @@ func TestLines(t *testing.T) {
 		events []eventLine
 		want   int
 	}{
-		{"correct", []eventLine{made}, 0},
-		{"a change of unknown outcome that took effect", []eventLine{made, gone}, 0},
-		{"twice", []eventLine{made, made}, 1},
-		{"missing", nil, 1},
-		{"of a change that was not made", []eventLine{made, refused}, 1},
-		{"of a change that was not made, twice", []eventLine{made, made, refused}, 2},
+		{"the lines are correct", []eventLine{made}, 0},
+		{"a line of a change with an unknown outcome that took effect", []eventLine{made, gone}, 0},
+		{"a line twice", []eventLine{made, made}, 1},
+		{"a missing line", nil, 1},
+		{"a line of a refused change", []eventLine{made, refused}, 1},
+		{"a line twice, and a line of a refused change", []eventLine{made, made, refused}, 2},
 	} {
 		if got := lineViolations(ops, tt.events); len(got) != tt.want {
-			t.Errorf("%s: got %q, want %d", tt.name, got, tt.want)
+			t.Errorf("%s: got %q, want %d violations", tt.name, got, tt.want)
 		}
 	}
 	begun, during := begin(0, "s"), remove(0, "ok")
@@ -183,7 +183,7 @@ func TestLines(t *testing.T) {
 	if got := lineViolations([]op{issued}, []eventLine{sent, sent}); len(got) != 1 {
 		t.Errorf("a token that was issued twice: got %q, want one violation", got)
 	}
-	crossed := sequence(begin(0, "s"), using("endid", 0, "s", "absent"), using("check", 0, "s", "absent"), remove(0, "ok"))
+	crossed := sequence(begin(0, "s"), useSecret("endid", 0, "s", "absent"), useSecret("check", 0, "s", "absent"), remove(0, "ok"))
 	// The reply to the endid was lost, and when it was sent again the account was gone.
 	crossed[1].End = crossed[3].End + 1
 	if got := secretViolations(crossed); len(got) != 0 {
@@ -195,13 +195,13 @@ func TestLines(t *testing.T) {
 		history, events []eventLine
 		good            bool
 	}{
-		{"the same", history, []eventLine{made, refused}, true},
-		{"with an earlier life and logins", history, []eventLine{made, gone, made, line(0, "login"), refused}, true},
-		{"in another order", history, []eventLine{refused, made}, false},
-		{"one is missing", history, []eventLine{made}, false},
-		{"one is there twice", history, []eventLine{made, refused, refused}, false},
-		{"more than a history keeps", full, slices.Concat([]eventLine{made}, full), true},
-		{"more than a history keeps, and the last is missing", full, slices.Concat([]eventLine{made}, full[1:], []eventLine{gone}), false},
+		{"the feed is the same as the history", history, []eventLine{made, refused}, true},
+		{"the feed also has logins and an earlier account with the UID", history, []eventLine{made, gone, made, line(0, "login"), refused}, true},
+		{"the feed has another order", history, []eventLine{refused, made}, false},
+		{"the feed lacks a line", history, []eventLine{made}, false},
+		{"the feed has a line twice", history, []eventLine{made, refused, refused}, false},
+		{"the feed has more lines than a history keeps", full, slices.Concat([]eventLine{made}, full), true},
+		{"the feed has more lines than a history keeps, but another last line", full, slices.Concat([]eventLine{made}, full[1:], []eventLine{gone}), false},
 	} {
 		if got := feedDifference(tt.history, tt.events); (got == "") != tt.good {
 			t.Errorf("%s: got %q, want no difference: %t", tt.name, got, tt.good)

@@ -34,21 +34,21 @@ func judge(ops []op) (v verdict) {
 		}
 	}
 	for uid := range accounts {
-		of := slices.DeleteFunc(slices.Clone(ops), func(o op) bool { return !o.about(uid) })
-		v.checkHistory(fmt.Sprintf("account %d", uid), accountModel, slices.DeleteFunc(slices.Clone(of), irrelevant))
-		v.violations = append(v.violations, tagViolations(uid, of)...)
+		accountOps := slices.DeleteFunc(slices.Clone(ops), func(o op) bool { return !o.about(uid) })
+		v.checkHistory(fmt.Sprintf("account %d", uid), accountModel, slices.DeleteFunc(slices.Clone(accountOps), irrelevant))
+		v.violations = append(v.violations, tagViolations(uid, accountOps)...)
 	}
 	for value := int8(1); value <= values; value++ {
 		v.checkHistory(fmt.Sprintf("value %d", value), valueModel(value), slices.DeleteFunc(slices.Clone(ops), irrelevant))
 	}
 	v.violations = append(v.violations, secretViolations(ops)...)
-	v.violations = append(v.violations, nameViolations(ops)...)
+	v.violations = append(v.violations, keyViolations(ops)...)
 	return v
 }
 
-// checkHistory checks that some order of the operations explains all answers, and adds a violation
-// if there is none.
-func (v *verdict) checkHistory(of string, m model, ops []op) {
+// checkHistory checks that some order of the operations explains all answers about subject, and
+// adds a violation if there is none.
+func (v *verdict) checkHistory(subject string, m model, ops []op) {
 	v.histories++
 	switch checkLinear(m(false), ops) {
 	case porcupine.Unknown:
@@ -60,7 +60,7 @@ func (v *verdict) checkHistory(of string, m model, ops []op) {
 			text[i] = "\n    " + o.String()
 		}
 		v.violations = append(v.violations, fmt.Sprintf("no order of the operations explains all answers about %s; %d of %d operations show it:%s",
-			of, len(short), len(ops), strings.Join(text, "")))
+			subject, len(short), len(ops), strings.Join(text, "")))
 	}
 }
 

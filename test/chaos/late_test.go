@@ -15,7 +15,7 @@ import (
 
 const (
 	beat  = 20 * time.Millisecond
-	grace = 2 * time.Second // for which a call may go on after its context ended
+	grace = 2 * time.Second // how long a call may go on after its context ended
 )
 
 // hashing lists the verbs that hash a password. A hash cannot be interrupted, and may take seconds
@@ -37,14 +37,14 @@ func newPulse() *pulse {
 	return p
 }
 
-// timeCall calls a function with a context that ends after most. It returns how many milliseconds
-// the call went on after that, or 0 for less than grace.
-func (p *pulse) timeCall(ctx context.Context, most time.Duration, call func(context.Context)) int64 {
-	ctx, cancel := context.WithTimeout(ctx, most)
+// timeCall calls a function with a context that ends after timeout. It returns how many
+// milliseconds the call went on after that, or 0 for less than grace.
+func (p *pulse) timeCall(ctx context.Context, timeout time.Duration, call func(context.Context)) int64 {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	begin := p.beats.Load()
 	call(ctx)
-	if late := time.Duration(p.beats.Load()-begin)*beat - most; late > grace {
+	if late := time.Duration(p.beats.Load()-begin)*beat - timeout; late > grace {
 		return late.Milliseconds()
 	}
 	return 0

@@ -112,13 +112,13 @@ func withoutDropped(events, history []eventLine) []eventLine {
 	if len(events) <= historyLimit {
 		return events
 	}
-	stays := slices.Clone(events[len(events)-historyKept:])
+	kept := slices.Clone(events[len(events)-historyKept:])
 	at := len(history) - historyKept - 1
 	for _, l := range slices.Backward(events[:len(events)-historyKept]) {
 		if at >= 0 && history[at] == l {
-			stays = slices.Insert(stays, 0, l)
+			kept = slices.Insert(kept, 0, l)
 			at--
 		}
 	}
-	return stays
+	return kept
 }

@@ -102,15 +102,15 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 			after: tenths(0, 8), hold: tenths(2, 20), inside: insideKinds[rnd.IntN(len(insideKinds))], n: 1 + rnd.IntN(12),
 			text: texts[rnd.IntN(len(texts))], command: commands[rnd.IntN(len(commands))],
 		}
-		if each := firstOfCycle*cycle + i; i < firstOfCycle && each < len(first) {
-			s.kind, s.text = first[each].kind, cmp.Or(first[each].text, texts[0])
-			s.command = cmp.Or(first[each].command, s.command)
+		if n := firstOfCycle*cycle + i; i < firstOfCycle && n < len(first) {
+			s.kind, s.text = first[n].kind, cmp.Or(first[n].text, texts[0])
+			s.command = cmp.Or(first[n].command, s.command)
 		}
 		switch s.kind {
 		case "stop-client", "stop":
 			s.hold += tenths(0, 15)
 		case "forbid":
-			s.hold += tenths(5, 15) // long enough for the server to refuse most verbs
+			s.hold += tenths(5, 15) // long enough to affect most kinds of operations
 		}
 		steps = append(steps, s)
 	}

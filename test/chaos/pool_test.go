@@ -46,8 +46,8 @@ func (p *pool) add(s secret) error {
 	return err
 }
 
-// some returns a random secret of a kind and an epoch. It reports false if there is none.
-func (p *pool) some(rnd *rand.Rand, kind string, epoch int) (found secret, is bool, err error) {
+// pick returns a random secret of a kind and an epoch. It reports false if there is none.
+func (p *pool) pick(rnd *rand.Rand, kind string, epoch int) (found secret, is bool, err error) {
 	for {
 		text, err := p.in.ReadString('\n')
 		p.part += text
@@ -63,14 +63,14 @@ func (p *pool) some(rnd *rand.Rand, kind string, epoch int) (found secret, is bo
 		}
 		p.all, p.part = append(p.all, s), ""
 	}
-	var of []secret
+	var matching []secret
 	for _, s := range p.all {
 		if s.Kind == kind && s.Epoch == epoch {
-			of = append(of, s)
+			matching = append(matching, s)
 		}
 	}
-	if len(of) == 0 {
+	if len(matching) == 0 {
 		return secret{}, false, nil
 	}
-	return of[rnd.IntN(len(of))], true, nil
+	return matching[rnd.IntN(len(matching))], true, nil
 }

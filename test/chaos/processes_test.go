@@ -125,8 +125,9 @@ func (p *process) takeViolations() []string {
 // send sends the process one line. A dead process ignores it.
 func (p *process) send(format string, args ...any) { fmt.Fprintf(p.input, format+"\n", args...) }
 
-// pause makes a client finish its verb and wait, and returns an error if it does not.
-func (p *process) pause(most time.Duration) error {
+// pause makes a client finish its call and wait. It returns an error if the client does not do so
+// within limit.
+func (p *process) pause(limit time.Duration) error {
 	select {
 	case <-p.idle: // left from an earlier pause
 	default:
@@ -137,8 +138,8 @@ func (p *process) pause(most time.Duration) error {
 		return nil
 	case <-p.exited:
 		return fmt.Errorf("client %s exited; see its log", p.name())
-	case <-time.After(most):
-		return fmt.Errorf("client %s did not pause within %v", p.name(), most)
+	case <-time.After(limit):
+		return fmt.Errorf("client %s did not pause within %v", p.name(), limit)
 	}
 }
 

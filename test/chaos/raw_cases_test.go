@@ -24,7 +24,7 @@ func TestRaw(t *testing.T) {
 		repaired   bool
 		change     func(all map[string]record)
 	}{
-		{"good", "", true, func(map[string]record) {}},
+		{"correct records", "", true, func(map[string]record) {}},
 		{"a tombstone", "", true, func(all map[string]record) {
 			all["user/uid:x"] = record{kind: "hash", hash: map[string]string{"~rev": "r"}}
 		}},
@@ -32,15 +32,15 @@ func TestRaw(t *testing.T) {
 			all["user/uid:2"] = entryRecord("2", value)
 		}},
 		{"no SRK", "I1", false, func(all map[string]record) { delete(all, srk) }},
-		{"another's SRK", "I1", false, func(all map[string]record) { all[srk] = srkRecord("2") }},
-		{"half an entry", "tombstone has the facet name", false, func(all map[string]record) { delete(all["user/uid:1"].hash, "~isa") }},
-		{"half a delete", "", false, func(all map[string]record) { all["user/uid:1"].hash["~isa"] = "" }},
-		{"half a delete after the repair", "tombstone has the facet name", true, func(all map[string]record) { all["user/uid:1"].hash["~isa"] = "" }},
+		{"an SRK that names another entry", "I1", false, func(all map[string]record) { all[srk] = srkRecord("2") }},
+		{"an entry without ~isa", "tombstone has the facet name", false, func(all map[string]record) { delete(all["user/uid:1"].hash, "~isa") }},
+		{"a delete that is not finished", "", false, func(all map[string]record) { all["user/uid:1"].hash["~isa"] = "" }},
+		{"a delete that is not finished after the repair", "tombstone has the facet name", true, func(all map[string]record) { all["user/uid:1"].hash["~isa"] = "" }},
 		{"another UID", "I3", false, func(all map[string]record) { all["user/uid:1"].hash["uid"] = "2" }},
 		{"another canonical form", "canonical form", false, func(all map[string]record) { delete(all["user/uid:1"].hash, "~skv:name") }},
-		{"a leftover", "", false, func(all map[string]record) { all["user/nick:"+escaped(value)+"/~prk"] = srkRecord("1") }},
-		{"a leftover that was repaired", "does not have the value", true, func(all map[string]record) { all["user/nick:"+escaped(value)+"/~prk"] = srkRecord("1") }},
-		{"tags of nobody", "its entry does not", true, func(all map[string]record) {
+		{"an SRK without effect", "", false, func(all map[string]record) { all["user/nick:"+escaped(value)+"/~prk"] = srkRecord("1") }},
+		{"an SRK without effect after the repair", "does not have the value", true, func(all map[string]record) { all["user/nick:"+escaped(value)+"/~prk"] = srkRecord("1") }},
+		{"tags without an entry after the repair", "its entry does not", true, func(all map[string]record) {
 			all["user/uid:2/tags"] = record{kind: "set", members: []string{"a"}}
 		}},
 	} {

@@ -138,13 +138,13 @@ func secondary(hash map[string]string, field string) string {
 // have facets if the server refused the rest of a delete.
 func entryDamage(name string, k key, all map[string]record, owners map[string]string, repaired bool) (found []string) {
 	r := all[name]
-	say := func(format string, args ...any) {
+	add := func(format string, args ...any) {
 		shown := maps.Clone(r.hash)
 		delete(shown, "password")
 		found = append(found, fmt.Sprintf(format, args...)+fmt.Sprintf(" (%s: %v)", name, shown))
 	}
 	if r.kind != "hash" {
-		say("I3: the entry has type %s, not hash", r.kind)
+		add("I3: the entry has type %s, not hash", r.kind)
 		return found
 	}
 	if r.hash["~isa"] == "" {
@@ -153,13 +153,13 @@ func entryDamage(name string, k key, all map[string]record, owners map[string]st
 		}
 		for field := range r.hash {
 			if !strings.HasPrefix(field, "~") {
-				say("I3: a tombstone has the facet %s", field)
+				add("I3: a tombstone has the facet %s", field)
 			}
 		}
 		return found
 	}
 	if r.hash["~isa"] != k.typ || r.hash["~prk"] != name || k.field != "uid" || r.hash["uid"] != k.value {
-		say("I3: an entry does not agree with its key")
+		add("I3: an entry does not agree with its key")
 	}
 	for _, field := range fields {
 		facet, has := r.hash[field]
@@ -168,15 +168,15 @@ func entryDamage(name string, k key, all map[string]record, owners map[string]st
 		}
 		value := secondary(r.hash, field)
 		if value != canonical(facet) {
-			say("%s has the wrong canonical form %q", field, value)
+			add("%s has the wrong canonical form %q", field, value)
 		}
 		if other, taken := owners[value]; taken && other != name {
-			say("I2: %q has two owners, %s and this one", value, other)
+			add("I2: %q has two owners, %s and this one", value, other)
 		}
 		owners[value] = name
 		srk := "user/" + field + ":" + escaped(value) + "/~prk"
 		if prk, _, _ := strings.Cut(all[srk].text, " "); prk != name {
-			say("I1: %s names %q, not this entry", srk, all[srk].text)
+			add("I1: %s names %q, not this entry", srk, all[srk].text)
 		}
 	}
 	return found
@@ -185,9 +185,9 @@ func entryDamage(name string, k key, all map[string]record, owners map[string]st
 // confirmedDamage calls find several times, with pauses, and returns the damage that every call
 // found. Other damage may not be real, because the records of several nodes are not read at the
 // same moment, and delayed commands may still arrive.
-func confirmedDamage(ctx context.Context, look func() ([]string, error)) (found []string, err error) {
+func confirmedDamage(ctx context.Context, find func() ([]string, error)) (found []string, err error) {
 	for i := range 4 {
-		again, err := look()
+		again, err := find()
 		if err != nil {
 			return nil, err
 		}

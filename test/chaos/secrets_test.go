@@ -39,36 +39,36 @@ func secretViolations(ops []op) (violations []string) {
 			ops[i].Answer.What = "unknown"
 		}
 	}
-	for _, given := range ops {
-		if given.Answer.What != "ok" || given.Answer.Secret == "" {
+	for _, source := range ops {
+		if source.Answer.What != "ok" || source.Answer.Secret == "" {
 			continue
 		}
 		var uses []op
 		for _, o := range ops {
-			if concerns(given, o) {
+			if concerns(source, o) {
 				uses = append(uses, o)
 			}
 		}
 		for _, o := range uses {
-			if wrong := secretProblem(given, o, uses); wrong != "" {
-				violations = append(violations, fmt.Sprintf("%s:\n    %s\n    %s", wrong, given, o))
+			if wrong := secretProblem(source, o, uses); wrong != "" {
+				violations = append(violations, fmt.Sprintf("%s:\n    %s\n    %s", wrong, source, o))
 			}
 		}
 	}
 	return violations
 }
 
-// concerns reports whether an operation concerns a secret that another one returned: it names the
-// secret or its account.
-func concerns(given, o op) bool {
+// concerns reports whether o concerns the secret that source returned: o names the secret or its
+// account.
+func concerns(source, o op) bool {
 	if o.Ask.Secret != "" && o.Ask.Verb != "redeem" {
-		return o.Ask.Secret == given.Answer.Secret
+		return o.Ask.Secret == source.Answer.Secret
 	}
-	return given.Ask.UID != noAccount && o.Ask.UID == given.Ask.UID
+	return source.Ask.UID != noAccount && o.Ask.UID == source.Ask.UID
 }
 
-// effect returns what the operation means for the secret that the operation given returned.
-func (o op) effect(given op) effect {
+// effect returns what the operation means for the secret that source returned.
+func (o op) effect(source op) effect {
 	done, maybe := o.Answer.What == "ok", o.Answer.What == "ok" || o.Answer.What == "unknown"
 	switch o.Ask.Verb {
 	case "delete", "password", "disable":
@@ -76,7 +76,7 @@ func (o op) effect(given op) effect {
 			return ends
 		}
 	case "endall":
-		if maybe && given.Ask.Verb == "begin" {
+		if maybe && source.Ask.Verb == "begin" {
 			return ends
 		}
 	case "end":
@@ -91,14 +91,14 @@ func (o op) effect(given op) effect {
 			return denies
 		}
 	case "check", "redeem", "accept":
-		own := o.Ask.Secret == given.Answer.Secret
+		usesSecret := o.Ask.Secret == source.Answer.Secret
 		switch {
-		case done && own:
+		case done && usesSecret:
 			return shows
-		case o.Answer.What == "absent" && own:
+		case o.Answer.What == "absent" && usesSecret:
 			return denies
 		// Redeeming one token voids all others for the same purpose.
-		case maybe && o.Ask.Verb != "check" && given.Ask.Verb != "begin":
+		case maybe && o.Ask.Verb != "check" && source.Ask.Verb != "begin":
 			return ends
 		}
 	}
@@ -110,32 +110,32 @@ func (o op) effect(given op) effect {
 var secretLimit = map[string]int{"begin": 100, "issue": 16, "invite": math.MaxInt}
 
 // secretProblem describes what is wrong with one use of a secret, or returns "" if nothing is.
-func secretProblem(given, o op, uses []op) string {
-	how := o.effect(given)
-	if how != shows && how != denies || o.Begin < given.End {
+func secretProblem(source, o op, uses []op) string {
+	how := o.effect(source)
+	if how != shows && how != denies || o.Begin < source.End {
 		return ""
 	}
-	spends := given.Ask.Verb != "begin"
+	spends := source.Ask.Verb != "begin"
 	ended, newer := false, 0
 	for _, other := range uses {
 		if other.Client == o.Client && other.N == o.N {
 			continue
 		}
-		if other.Ask.Verb == given.Ask.Verb && other.End > given.Begin && other.Begin < o.End {
+		if other.Ask.Verb == source.Ask.Verb && other.End > source.Begin && other.Begin < o.End {
 			newer++
 		}
-		what := other.effect(given)
-		over := what == ends || what == shows && spends
+		what := other.effect(source)
+		endsSecret := what == ends || what == shows && spends
 		switch {
-		case !over:
+		case !endsSecret:
 		case how == shows && spends && what == shows && other.Begin <= o.Begin:
 			return "a secret was used twice; the other use was\n    " + other.String()
-		case how == shows && other.Answer.What == "ok" && other.Begin > given.End && other.End < o.Begin:
+		case how == shows && other.Answer.What == "ok" && other.Begin > source.End && other.End < o.Begin:
 			return "a secret still works after it was ended by\n    " + other.String()
 		}
-		ended = ended || over && other.End > given.Begin && other.Begin < o.End
+		ended = ended || endsSecret && other.End > source.Begin && other.Begin < o.End
 	}
-	if how == denies && !ended && newer < secretLimit[given.Ask.Verb] {
+	if how == denies && !ended && newer < secretLimit[source.Ask.Verb] {
 		return "a secret was rejected, although nobody ended it"
 	}
 	return ""

@@ -108,11 +108,11 @@ func (r *run) endServices() {
 	}
 }
 
-// nameOf returns one of the few idempotency keys of an epoch.
-func nameOf(epoch, n int) string { return fmt.Sprintf("%d.%d", epoch, n) }
+// idempotencyKey returns the idempotency key number n of an epoch.
+func idempotencyKey(epoch, n int) string { return fmt.Sprintf("%d.%d", epoch, n) }
 
-// names is how many idempotency keys an epoch has.
-const names = 8
+// idempotencyKeys is the number of idempotency keys of an epoch.
+const idempotencyKeys = 8
 
 // once sends the request of an idempotency key to a service, which creates an entry or returns the
 // one that the key made before.
@@ -153,8 +153,8 @@ func (c caller) once(ctx context.Context, q question) (a answer) {
 	return a
 }
 
-// nameViolations returns a violation for each idempotency key that made more than one entry.
-func nameViolations(ops []op) (violations []string) {
+// keyViolations returns a violation for each idempotency key that made more than one entry.
+func keyViolations(ops []op) (violations []string) {
 	made := map[string]op{}
 	for _, o := range ops {
 		if o.Ask.Verb != "once" || o.Answer.What != "ok" {

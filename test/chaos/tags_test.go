@@ -16,30 +16,30 @@ const rawClient = "raw"
 // that was read although its change took no effect, or that was acknowledged and not read. In a run
 // each tag is given only once, so a tag identifies the operation that gave it.
 func tagViolations(uid int, ops []op) (violations []string) {
-	for _, g := range ops {
-		if len(g.Ask.Tags) == 0 {
+	for _, change := range ops {
+		if len(change.Ask.Tags) == 0 {
 			continue
 		}
-		for _, r := range ops {
-			if r.Ask.Verb != "tags" || r.Answer.What != "ok" {
+		for _, reading := range ops {
+			if reading.Ask.Verb != "tags" || reading.Answer.What != "ok" {
 				continue
 			}
-			if wrong := tagProblem(g, r, ops); wrong != "" {
-				violations = append(violations, fmt.Sprintf("account %d: %s:\n    %s\n    %s", uid, wrong, g, r))
+			if wrong := tagProblem(change, reading, ops); wrong != "" {
+				violations = append(violations, fmt.Sprintf("account %d: %s:\n    %s\n    %s", uid, wrong, change, reading))
 			}
 		}
 	}
 	return violations
 }
 
-// tagProblem describes what is wrong with the tags that operation r read, as far as they are tags
-// that operation g gave. It returns "" if nothing is wrong.
-func tagProblem(g, r op, ops []op) string {
-	read := slices.ContainsFunc(g.Ask.Tags, func(tag string) bool { return slices.Contains(r.Answer.Tags, tag) })
-	switch g.Answer.What {
+// tagProblem describes what is wrong with the tags that reading returned, as far as change gave
+// them. It returns "" if nothing is wrong.
+func tagProblem(change, reading op, ops []op) string {
+	read := slices.ContainsFunc(change.Ask.Tags, func(tag string) bool { return slices.Contains(reading.Answer.Tags, tag) })
+	switch change.Answer.What {
 	case "ok":
 	case "unknown":
-		if later := createdSince(g, r, ops); read && later != "" {
+		if later := createdSince(change, reading, ops); read && later != "" {
 			return "the account inherited tags of a create that never took effect; it was created by\n    " + later
 		}
 		return ""
@@ -49,25 +49,25 @@ func tagProblem(g, r op, ops []op) string {
 		}
 		return ""
 	}
-	if r.Begin < g.End {
+	if reading.Begin < change.End {
 		return ""
 	}
 	near := false
-	for _, d := range ops {
-		if !removesTags(d) || d.Client == g.Client && d.N == g.N {
+	for _, removal := range ops {
+		if !removesTags(removal) || removal.Client == change.Client && removal.N == change.N {
 			continue
 		}
-		between := d.Begin > g.End && d.End < r.Begin && d.Answer.What == "ok"
+		between := removal.Begin > change.End && removal.End < reading.Begin && removal.Answer.What == "ok"
 		switch {
-		case between && read && d.Ask.Verb == "delete":
-			return "the account inherited tags of an earlier account, which was deleted by\n    " + d.String()
+		case between && read && removal.Ask.Verb == "delete":
+			return "the account inherited tags of an earlier account, which was deleted by\n    " + removal.String()
 		case between && read:
-			return "tags were read after they had been replaced by\n    " + d.String()
+			return "tags were read after they had been replaced by\n    " + removal.String()
 		}
-		near = near || d.End > g.Begin && d.Begin < r.End
+		near = near || removal.End > change.Begin && removal.Begin < reading.End
 	}
-	for _, tag := range g.Ask.Tags {
-		if !near && r.Client != rawClient && !slices.Contains(r.Answer.Tags, tag) {
+	for _, tag := range change.Ask.Tags {
+		if !near && reading.Client != rawClient && !slices.Contains(reading.Answer.Tags, tag) {
 			return "an acknowledged tag was not read, although nobody removed it"
 		}
 	}
@@ -79,22 +79,23 @@ func removesTags(o op) bool {
 	return (o.Ask.Verb == "delete" || o.Ask.Verb == "replace") && (o.Answer.What == "ok" || o.Answer.What == "unknown")
 }
 
-// createdSince describes the create that made the account whose tags r read, if g, a create of
-// unknown outcome, certainly did not make it: because that other create began after g and nobody
-// deleted the account afterwards. It returns "" if g may have made the account.
-func createdSince(g, r op, ops []op) string {
-	if g.Ask.Verb != "create" {
+// createdSince describes another create that made the account whose tags reading returned. change
+// is a create with an unknown outcome. It certainly did not make that account if the other create
+// began after it and succeeded, and nobody deleted the account afterwards. createdSince returns ""
+// if change may have made the account.
+func createdSince(change, reading op, ops []op) string {
+	if change.Ask.Verb != "create" {
 		return ""
 	}
-	for _, c := range ops {
-		if c.Ask.Verb != "create" || c.Answer.What != "ok" || c.Begin < g.Begin || c.End > r.Begin {
+	for _, other := range ops {
+		if other.Ask.Verb != "create" || other.Answer.What != "ok" || other.Begin < change.Begin || other.End > reading.Begin {
 			continue
 		}
-		gone := slices.ContainsFunc(ops, func(d op) bool {
-			return d.Ask.Verb == "delete" && removesTags(d) && d.End > c.Begin && d.Begin < min(r.End, math.MaxInt64)
+		gone := slices.ContainsFunc(ops, func(removal op) bool {
+			return removal.Ask.Verb == "delete" && removesTags(removal) && removal.End > other.Begin && removal.Begin < min(reading.End, math.MaxInt64)
 		})
 		if !gone {
-			return c.String()
+			return other.String()
 		}
 	}
 	return ""

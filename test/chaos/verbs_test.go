@@ -166,7 +166,7 @@ func (c caller) askSimple(ctx context.Context, q question) error {
 func (c caller) change(e *userdb.Entry, q question) {
 	field, to := fields[q.Field], fields[q.To]
 	from, has := e.Get(field)
-	there, had := e.Get(to)
+	other, had := e.Get(to)
 	switch q.Change {
 	case "put":
 		e.Put(field, schema.Text(c.text(q.Value)))
@@ -177,7 +177,7 @@ func (c caller) change(e *userdb.Entry, q question) {
 			return
 		}
 		set(e, to, from, has)
-		set(e, field, there, had && q.Change == "exchange")
+		set(e, field, other, had && q.Change == "exchange")
 	}
 }
 
