@@ -10,8 +10,9 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// refusedFromOriginal lists values that the original wrote and the built-in schema refuses, by
-// their first characters. They load under the original's own options.json, which has no kinds.
+// refusedFromOriginal lists values that CoffeeNode UserDB, the original of this store, wrote and
+// the built-in schema refuses, by their first characters. They load under the original's own
+// options.json, which has no kinds.
 var refusedFromOriginal = map[string]string{
 	"zwsp\u200bx":             "name: invisible: an invisible character (U+200B)",
 	"bom\ufeffx":              "name: invisible: an invisible character (U+FEFF)",
@@ -46,7 +47,8 @@ func TestValuesOfTheOriginal(t *testing.T) {
 	}
 }
 
-// originalFacets returns the text e-mail addresses and names that the original accepted.
+// originalFacets returns the e-mail addresses and names that the original accepted. It leaves out
+// those that are not texts.
 func originalFacets(t *testing.T) (facets [][2]string) {
 	f, err := os.Open("../test/testdata/original/original_creates.jsonl")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An isemailCase is a test of the original isemail. Its diagnosis names the grammar that the
-// address follows.
+// An isemailCase is a case from the tests of is_email, a validator of e-mail addresses. Its
+// diagnosis names the grammar that the address follows.
 type isemailCase struct {
 	ID        string `xml:"id,attr"`
 	Address   string `xml:"address"`

@@ -10,6 +10,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
+// A goldenCase is one input of the golden file, with the result of another implementation of
+// PRECIS.
 type goldenCase struct {
 	Profile string
 	Input   string

@@ -17,8 +17,8 @@ const plainName = `^(?:[^@h0-9][^@]*|[0-9]+[^@0-9][^@]*|` +
 
 const afterColon = `:(?:[^@/][^@]*|/(?:[^@/][^@]*)?)?`
 
-// The example from the documentation of the original, with the kind nickname for names and with a
-// pattern for them.
+// The example from the documentation of CoffeeNode UserDB, the original of this store: once with
+// the kind nickname for names, and once with a pattern for them.
 var (
 	original = map[string]schema.Field{
 		"email":   ofKind("email"),
