@@ -55,7 +55,7 @@ func isemailAccepts(diagnosis string) bool {
 
 // isemailDeviations lists the diagnoses for which the kind email decides differently.
 var isemailDeviations = map[string]string{
-	"ISEMAIL_RFC5321_IPV6DEPRECATED": `RFC 5321 lets "::" stand for two groups or more; for one it is a form of older texts`,
+	"ISEMAIL_RFC5321_IPV6DEPRECATED": `RFC 5321 lets "::" stand only for two groups or more; older RFCs also let it stand for one`,
 }
 
 func TestEmailAgainstIsemail(t *testing.T) {
@@ -72,7 +72,7 @@ func TestEmailAgainstIsemail(t *testing.T) {
 			reason = refuseEmail(address)
 		}
 		if (reason == "") != want {
-			t.Errorf("test %s, %s: %q is refused for %q, want accepted %v", c.ID, c.Diagnosis, address, reason, want)
+			t.Errorf("test %s, %s: %q: got the reason %q, want accepted: %v", c.ID, c.Diagnosis, address, reason, want)
 		}
 	}
 	for diagnosis := range isemailDeviations {
@@ -175,7 +175,7 @@ func TestEmailsMatchExpression(t *testing.T) {
 		}
 		accepted++
 		if !described.MatchString(address) {
-			t.Fatalf("%q is accepted, and outside the description", address)
+			t.Fatalf("%q is accepted, but does not match emailExpr", address)
 		}
 	})
 	if accepted == 0 {

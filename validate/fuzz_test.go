@@ -84,7 +84,7 @@ func FuzzProver(f *testing.F) {
 			p := checkWithSmallLimit(t, typ)
 			r := mustCompile(t, typ)
 			if p.Verdict == Orthogonal && len(acceptedBy(r, typ.Canonical(text))) == 2 {
-				t.Errorf("%q and %q are orthogonal, but take %q", a, b, text)
+				t.Errorf("%q and %q are orthogonal, but both accept %q", a, b, text)
 			}
 			if p.Verdict == Overlap && len(acceptedBy(r, p.Witness)) != 2 {
 				t.Errorf("%q is not a witness of %q and %q", p.Witness, a, b)

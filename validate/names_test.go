@@ -24,19 +24,19 @@ func goldenCases(t *testing.T, profile string) []goldenCase {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all, of []goldenCase
+	var all, matching []goldenCase
 	if err := json.Unmarshal(raw, &all); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range all {
 		if c.Profile == profile {
-			of = append(of, c)
+			matching = append(matching, c)
 		}
 	}
-	if len(of) != 325 {
-		t.Fatalf("%d tests of %s, want 325", len(of), profile)
+	if len(matching) != 325 {
+		t.Fatalf("%d tests of %s, want 325", len(matching), profile)
 	}
-	return of
+	return matching
 }
 
 // A deviation explains why an input has another result here than in the golden file.
@@ -46,8 +46,8 @@ type deviation struct {
 }
 
 const (
-	surrogate = "a lone surrogate, which no Go string holds: JSON gives U+FFFD for it, and UTF-8 that is not valid never gets to the profile"
-	sigma     = "the golden file has a final sigma; x/text does not, and the canonical form has the same letter for both"
+	surrogate = "the file has a lone surrogate, which encoding/json reads as U+FFFD, and the profile accepts U+FFFD"
+	sigma     = "the golden file maps the last sigma of a word to the final form; x/text does not, and both have the same canonical form"
 )
 
 var (
@@ -96,21 +96,21 @@ func testProfile(t *testing.T, golden []goldenCase, profile *precis.Profile, dev
 // values that our own rules refuse, they accept exactly the names that the golden file leaves
 // unchanged.
 func TestNameKindsMatchGolden(t *testing.T) {
-	ours := map[string]string{
-		"name: username: contains an @":     "original's closing advice",
-		"name: nickname: contains an @":     "original's closing advice",
-		"name: username: digits only":       "original's closing advice",
-		"name: nickname: digits only":       "original's closing advice",
-		"name: size: longer than 1 KiB":     "a value is a crumb",
-		"name: nickname: begins like a URL": "original's closing advice",
-		"name: username: begins like a URL": "original's closing advice",
+	ownRules := map[string]string{
+		"name: username: contains an @":     "the documentation of CoffeeNode UserDB advises it",
+		"name: nickname: contains an @":     "the documentation of CoffeeNode UserDB advises it",
+		"name: username: digits only":       "the documentation of CoffeeNode UserDB advises it",
+		"name: nickname: digits only":       "the documentation of CoffeeNode UserDB advises it",
+		"name: size: longer than 1 KiB":     "a value must fit into a key",
+		"name: nickname: begins like a URL": "the documentation of CoffeeNode UserDB advises it",
+		"name: username: begins like a URL": "the documentation of CoffeeNode UserDB advises it",
 	}
 	seen := make(map[string]int)
 	for kind, profile := range map[string]string{"username": "UsernameCasePreserved", "nickname": "NicknameCasePreserved"} {
 		r := mustCompile(t, fields(schema.FoldExact, map[string]schema.Field{"name": ofKind(kind)}))
 		for _, c := range goldenCases(t, profile) {
 			got := text(r.Secondary("name", c.Input))
-			if _, known := ours[got]; known {
+			if _, known := ownRules[got]; known {
 				seen[got]++
 				continue
 			}
@@ -120,7 +120,7 @@ func TestNameKindsMatchGolden(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("refused by rules of ours: %v", seen)
+	t.Logf("refused by our own rules: %v", seen)
 	if len(seen) < 3 {
 		t.Errorf("our own rules refused only %v, want at least 3 reasons", seen)
 	}

@@ -212,7 +212,7 @@ func TestHostileExpressions(t *testing.T) {
 			continue
 		}
 		if want := "a accepts no value"; p.Verdict != Orthogonal || p.Note != want {
-			t.Errorf("%.40q: got %s (%s)", expr, p.Verdict, p.Note)
+			t.Errorf("%.40q: got %s (%s), want an overlap, or orthogonal (%s)", expr, p.Verdict, p.Note, want)
 		}
 	}
 }

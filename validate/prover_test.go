@@ -80,11 +80,11 @@ func TestProverMatchesAllShortValues(t *testing.T) {
 		shortest, found := shortestAccepted(r, all)
 		switch {
 		case p.Verdict == Orthogonal && found:
-			t.Fatalf("orthogonal, but both take %q", shortest)
+			t.Fatalf("orthogonal, but both fields accept %q", shortest)
 		case p.Verdict == Overlap && (r.Secondary("a", p.Witness) != nil || r.Secondary("b", p.Witness) != nil):
-			t.Fatalf("%q is not a witness", p.Witness)
+			t.Fatalf("the witness %q is not accepted by both fields", p.Witness)
 		case p.Verdict == Overlap && found && p.Note == "" && utf8.RuneCountInString(p.Witness) > utf8.RuneCountInString(shortest):
-			t.Fatalf("witness %q, but both take %q", p.Witness, shortest)
+			t.Fatalf("the witness is %q, but both fields accept the shorter %q", p.Witness, shortest)
 		}
 	}
 	for range 2 {

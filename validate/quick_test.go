@@ -41,14 +41,14 @@ func TestQuickRulesAcceptOnlyValidValues(t *testing.T) {
 					return false
 				}
 				if typ.Canonical(value) != value {
-					t.Fatalf("%s: %q is accepted, and not canonical", name, value)
+					t.Fatalf("%s: %q is accepted, but is not canonical", name, value)
 				}
 				if reason := r.kind.refuse(value); reason != "" {
-					t.Fatalf("%s: %q is accepted, but %s", name, value, reason)
+					t.Fatalf("%s: %q is accepted, but refuse returns %q", name, value, reason)
 				}
 				for _, p := range r.parts {
 					if !p.accepts(value) {
-						t.Fatalf("%s: %q is accepted, but %s", name, value, p.reason)
+						t.Fatalf("%s: %q is accepted, but an expression refuses it: %s", name, value, p.reason)
 					}
 				}
 				return true

@@ -136,7 +136,7 @@ func TestErrorIsErrRule(t *testing.T) {
 		t.Errorf("got field %q and rule %q, want invoice and pattern", bad.Field, bad.Rule)
 	}
 	if errors.Is(err, schema.ErrSchema) {
-		t.Error("it also is ErrSchema")
+		t.Error("the error also matches ErrSchema")
 	}
 }
 
@@ -191,10 +191,11 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
-func TestReservedThatIsNoValue(t *testing.T) {
+// TestReservedWithoutEffect checks that reserved values that no field could have are left out.
+func TestReservedWithoutEffect(t *testing.T) {
 	f := schema.Field{Reserved: []string{strings.Repeat("x", 1025), " ", "\xff"}}
 	if got := len(mustCompile(t, fields("", map[string]schema.Field{"f": f})).fields["f"].reserved); got != 0 {
-		t.Errorf("got %d values, want none", got)
+		t.Errorf("got %d reserved values, want none", got)
 	}
 }
 

@@ -71,7 +71,9 @@ func TestURLCharacters(t *testing.T) {
 	}
 }
 
-func TestURLsAreAsDescribed(t *testing.T) {
+// TestURLsMatchExpression checks that every URL that refuseURL accepts matches urlExpr. Otherwise
+// the rule would refuse the URL, with the wrong reason.
+func TestURLsMatchExpression(t *testing.T) {
 	described := regexp.MustCompile(urlExpr)
 	host := rapid.OneOf(
 		rapid.StringMatching(`[a-zé0-9.-]{1,10}`),
@@ -86,7 +88,7 @@ func TestURLsAreAsDescribed(t *testing.T) {
 		}
 		accepted++
 		if !described.MatchString(value) {
-			t.Fatalf("%q is accepted, and outside the description", value)
+			t.Fatalf("%q is accepted, but does not match urlExpr", value)
 		}
 	})
 	if accepted == 0 {
