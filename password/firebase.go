@@ -78,6 +78,7 @@ func eitherBase64(text string) ([]byte, error) {
 	return base64.RawStdEncoding.DecodeString(text)
 }
 
+// A firebase holds a parsed hash in the form that FirebaseScrypt.Stored returns.
 type firebase struct {
 	ln, r     int
 	salt, key []byte

@@ -52,7 +52,8 @@ func parameter(name string) func(numbers) int {
 	return func(n numbers) int { return n[name] }
 }
 
-// The highest accepted cost of each scheme takes at most two seconds and 256 MiB.
+// schemes lists the algorithms of imported hashes. The highest accepted cost of each takes at most
+// two seconds and 256 MiB.
 var schemes = []scheme{
 	{
 		name: "argon2id",

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// refusedPasswords lists passwords that the original hashed but that do not verify here, and why.
+// refusedPasswords lists passwords that CoffeeNode UserDB, the original of this store, hashed but
+// that do not verify here, and why.
 var refusedPasswords = map[string]string{
 	"create_user#108 password 73":  "over 72 bytes: the original cut it, and takes anything after the first 72",
 	"create_user#109 password 300": "over 72 bytes: the original cut it, and takes anything after the first 72",
@@ -88,8 +89,8 @@ func javaScriptText(t *testing.T, raw json.RawMessage) string {
 	}
 }
 
-// openwallDeviations lists vectors that do not verify here, by the beginning of the hash or
-// password, and why.
+// openwallDeviations lists test vectors of Openwall's crypt_blowfish that do not verify here, and
+// why. The keys are the first 40 bytes of the passwords.
 var openwallDeviations = map[string]string{
 	"0123456789abcdefghijklmnopqrstuvwxyzABCD": "over 72 bytes: there the rest is ignored",
 	strings.Repeat("\xaa", 40):                 "over 72 bytes: there the rest is ignored",

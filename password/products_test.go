@@ -100,6 +100,8 @@ func TestProductsCompareWholeHash(t *testing.T) {
 	}
 }
 
+// TestWordPressForms checks passwords that came through a form of WordPress, which puts backslashes
+// before quotes and backslashes, and passwords that did not.
 func TestWordPressForms(t *testing.T) {
 	h := cheap(t)
 	wp := func(secret string) string { // like WordPress 6.8

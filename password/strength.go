@@ -17,7 +17,8 @@ const (
 )
 
 // A Report says how hard a password is to guess for an attacker who has its hash and tries 10,000
-// guesses a second. It has the fields of the original's report.
+// guesses a second. It has the fields of the report of CoffeeNode UserDB, the original of this
+// store.
 type Report struct {
 	// Level is the unit of Time: 0 instant, 1 minutes, 2 hours, 3 days, 4 months, 5 years,
 	// 6 centuries.
@@ -50,9 +51,9 @@ func (r Report) MarshalJSON() ([]byte, error) {
 }
 
 // Strength estimates how hard the first 100 code points of a password are to guess. own holds
-// identifiers of its owner, which attackers guess early; it considers up to 32. Most passwords take
-// a few milliseconds, but hostile text takes a second or two: limit how many calls run at once, as
-// for hashing.
+// identifiers of its owner, which attackers guess early; Strength considers the first 32. Most
+// passwords take a few milliseconds, but hostile text takes a second or two: limit how many calls
+// run at once, as for hashing.
 func Strength(password string, own ...string) Report {
 	stand := standIns{}
 	inputs := make([]string, 0, maxOwn)

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A report is one line of the original's results.
+// A report is one line of the results of CoffeeNode UserDB, the original of this store.
 type report struct {
 	Password string
 	Result   struct {

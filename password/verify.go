@@ -18,10 +18,10 @@ const (
 type Result struct {
 	OK bool
 	// Renew says why the hash should be replaced by Hash(password), or is "". The reasons are
-	// "algorithm", the hash is not $2a$; "encoding", it uses the original's encoding of text beyond
-	// ASCII; "pepper", it was made without a pepper, or not with the first one; "cost", it has a
-	// different bcrypt cost. Renew is set only if OK is true, if Hash accepts the password, and if
-	// the owner cannot have set a different password.
+	// "algorithm", the hash is not $2a$; "encoding", it uses CoffeeNode UserDB's encoding of text
+	// beyond ASCII; "pepper", it was made without a pepper, or not with the first one; "cost", it
+	// has a different bcrypt cost. Renew is set only if OK is true, if Hash accepts the password,
+	// and if the owner cannot have set a different password.
 	Renew string
 }
 
@@ -39,10 +39,10 @@ func (h *Hasher) Verify(stored, password string) (Result, error) {
 	return h.verify(stored, password, false)
 }
 
-// VerifyOriginal does the same as Verify, with the same work, for a hash that the original may have
-// written: it also accepts the password in the original's encoding of text beyond ASCII. Several
-// texts have the same encoding, even ASCII ones. Do not use it for our own hashes, because it would
-// accept passwords that were never set.
+// VerifyOriginal does the same as Verify, with the same work, for a hash that CoffeeNode UserDB,
+// the original of this store, may have written: it also accepts the password in the original's
+// encoding of text beyond ASCII. Several texts have the same encoding, even ASCII ones. Do not use
+// it for our own hashes, because it would accept passwords that were never set.
 func (h *Hasher) VerifyOriginal(stored, password string) (Result, error) {
 	return h.verify(stored, password, true)
 }
