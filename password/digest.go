@@ -23,7 +23,7 @@ type digest struct {
 	foreign  matcher // for other algorithms; nil for bcrypt
 	max      int     // maximum length of a password in bytes
 	pepper   *pepper // may be nil
-	original bool    // the original may have written the hash
+	original bool    // CoffeeNode UserDB, the original of this store, may have written the hash
 	renew    string  // why a correct password should replace the hash; "" if it should not
 
 	prehash   func([]byte) []byte // what another product applies before bcrypt; may be nil
@@ -60,9 +60,9 @@ func cutBcrypt(stored string) (mark, hash string, ok bool) {
 	if len(hash) != bcryptLen || hash[:2] != "$2" || hash[3] != '$' || hash[6] != '$' {
 		return "", "", false
 	}
-	_, unnumbered := strconv.ParseUint(hash[4:6], 10, 8)
+	_, costErr := strconv.ParseUint(hash[4:6], 10, 8)
 	marked := len(mark) == markLen && mark[0] == 'p' && !strings.ContainsFunc(mark, notAlnum("-_"))
-	return mark, hash, (mark == "" || marked) && strings.Contains("aby", hash[2:3]) && unnumbered == nil &&
+	return mark, hash, (mark == "" || marked) && strings.Contains("aby", hash[2:3]) && costErr == nil &&
 		!strings.ContainsFunc(hash[7:], notAlnum("./"))
 }
 
@@ -160,8 +160,8 @@ func (d digest) checkRepeats(secret []byte) ([]byte, error) {
 	return secret, nil
 }
 
-func tooLong(most int) *PolicyError {
-	return &PolicyError{ruleMax, fmt.Sprintf("over %d bytes", most)}
+func tooLong(limit int) *PolicyError {
+	return &PolicyError{ruleMax, fmt.Sprintf("over %d bytes", limit)}
 }
 
 // repeats reports whether a shorter password has the same bcrypt hashes, as "ab" has for

@@ -55,7 +55,7 @@ func (p FirebaseScrypt) Stored(passwordHash, salt string) (string, error) {
 			return "", &HashError{Reason: "firebase-scrypt: " + part.name + " is not base64"}
 		}
 	}
-	signer, separator, hash, salted := parts[0], parts[1], parts[2], parts[3]
+	signer, separator, hash, saltBytes := parts[0], parts[1], parts[2], parts[3]
 	if len(hash) != len(signer) {
 		return "", &HashError{Reason: fmt.Sprintf("firebase-scrypt: the hash has %d bytes and the signer key %d", len(hash), len(signer))}
 	}
@@ -65,7 +65,7 @@ func (p FirebaseScrypt) Stored(passwordHash, salt string) (string, error) {
 	subtle.XORBytes(hash, hash, signer)
 	b64 := base64.RawStdEncoding
 	stored := fmt.Sprintf("$firebase-scrypt$ln=%d,r=%d,p=1$%s$%s", p.MemCost, p.Rounds,
-		b64.EncodeToString(append(salted, separator...)), b64.EncodeToString(hash))
+		b64.EncodeToString(append(saltBytes, separator...)), b64.EncodeToString(hash))
 	if err := (&Hasher{}).Usable(stored); err != nil {
 		return "", err
 	}

@@ -52,11 +52,11 @@ func TestFirebaseScrypt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := h.Verify(stored, a.Password); err != nil || got != (Result{true, renewAlgorithm}) {
-			t.Errorf("%s: %+v, %v; want right and renewed", stored, got, err)
+			t.Errorf("%s: %+v, %v; want OK and a reason to renew", stored, got, err)
 		}
 		for _, wrong := range []string{"", a.Password + "x", a.Password[1:]} {
 			if got, err := h.Verify(stored, wrong); err != nil || got != (Result{}) {
-				t.Errorf("%s, wrong password %q: %+v, %v", stored, wrong, got, err)
+				t.Errorf("%s, wrong password %q: got %+v, %v; want the zero Result", stored, wrong, got, err)
 			}
 		}
 		if again, err := a.project().Stored(urlSafe.Replace(a.Hash), urlSafe.Replace(a.Salt)); err != nil || again != stored {
@@ -92,7 +92,7 @@ func TestFirebaseScryptErrors(t *testing.T) {
 		a := good
 		tt.change(&a)
 		stored, err := a.project().Stored(a.Hash, a.Salt)
-		wantError(t, tt.err, err, "stored hash is not usable: "+tt.err)
+		checkError(t, tt.err, err, "stored hash is not usable: "+tt.err)
 		if stored != "" || !errors.Is(err, ErrHash) {
 			t.Errorf("%s: Stored returns %q, %v; want ErrHash", tt.err, stored, err)
 		}

@@ -188,7 +188,7 @@ func (s scheme) numbers(m []string) numbers {
 
 // unsupported maps prefixes of known but unsupported hashes to the reason.
 var unsupported = []struct{ prefix, why string }{
-	{"$2x$", "$2x$ is a faulty bcrypt to which different passwords are equal"},
+	{"$2x$", "$2x$ is a faulty bcrypt, which gives different passwords the same hash"},
 	{"$2", "bcrypt, but malformed"},
 	{"$argon2id$", "argon2id, but malformed"},
 	{"$argon2", "argon2: only argon2id is supported"},

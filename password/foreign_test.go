@@ -33,7 +33,7 @@ func TestVerifyForeign(t *testing.T) {
 			}
 			for _, wrong := range []string{"", v.password + " ", v.password[1:], strings.Repeat("x", 2000)} {
 				if got, err := h.Verify(v.stored, wrong); err != nil || got != (Result{}) {
-					t.Errorf("%s, wrong password %.20q: %+v, %v", v.name, wrong, got, err)
+					t.Errorf("%s, wrong password %.20q: got %+v, %v; want the zero Result", v.name, wrong, got, err)
 				}
 			}
 			if err := h.Usable(v.stored); err != nil {
@@ -50,10 +50,10 @@ func TestVerifyForeignLongPassword(t *testing.T) {
 	const stored = "$pbkdf2-sha256$1000$MDEyMzQ1Njc4OWFiY2RlZg$FdR8B2jAgYuPbQFgt6Xw9pclYACJBXPfPfim3hBg/lE"
 	long := strings.Repeat("x", 100)
 	if got, err := cheap(t).Verify(stored, long); err != nil || got != (Result{OK: true}) {
-		t.Errorf("Verify without pepper: %+v, %v; want right", got, err)
+		t.Errorf("Verify without pepper: %+v, %v; want OK", got, err)
 	}
 	if got, err := cheap(t, pepperA).Verify(stored, long); err != nil || got != (Result{true, renewAlgorithm}) {
-		t.Errorf("Verify with a pepper: %+v, %v; want right and renewed", got, err)
+		t.Errorf("Verify with a pepper: %+v, %v; want OK and a reason to renew", got, err)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestVerifyShaCryptLongPassword(t *testing.T) {
 	} {
 		got, err := cheap(t).Verify(tt.stored, strings.Repeat("x", tt.length))
 		if err != nil || got.OK != tt.want {
-			t.Errorf("%d bytes, and the hash of them: %v, %v, want %v", tt.length, got.OK, err, tt.want)
+			t.Errorf("password of %d bytes, and its own hash: OK is %v, %v; want %v", tt.length, got.OK, err, tt.want)
 		}
 	}
 }
@@ -158,7 +158,7 @@ func TestForeignLimits(t *testing.T) {
 			want = "stored hash is not usable: " + want
 		}
 		err := h.Usable(tt.stored)
-		wantError(t, tt.stored[:min(len(tt.stored), 40)], err, want)
+		checkError(t, tt.stored[:min(len(tt.stored), 40)], err, want)
 		if err != nil && !errors.Is(err, ErrHash) {
 			t.Errorf("%v is not ErrHash", err)
 		}

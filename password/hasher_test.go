@@ -34,7 +34,7 @@ func TestNew(t *testing.T) {
 		{Options{Peppers: [][]byte{pepperA, pepperB, pepperA}}, 0, "password options: peppers 1 and 3 have the same name: replace one"},
 	} {
 		h, err := New(tt.o)
-		wantError(t, fmt.Sprint(tt.o.Cost), err, tt.err)
+		checkError(t, fmt.Sprint(tt.o.Cost), err, tt.err)
 		if err != nil && !errors.Is(err, ErrOptions) {
 			t.Errorf("cost %d: %v is not ErrOptions", tt.o.Cost, err)
 		}
@@ -64,7 +64,7 @@ func TestNewInTestsOfOtherPackages(t *testing.T) {
 func TestNewCopiesPeppers(t *testing.T) {
 	key := []byte("a key that will be wiped")
 	h := cheap(t, key)
-	hash := h.must(t, "secret")
+	hash := h.mustHash(t, "secret")
 	clear(key)
 	if got, err := h.Verify(hash, "secret"); err != nil || !got.OK {
 		t.Errorf("Verify = %v, %v after the caller wiped the pepper", got, err)
@@ -89,11 +89,11 @@ func TestHashForm(t *testing.T) {
 		{cheap(t, pepperA), "pVoW$2a$04$", 64},
 		{cheap(t, pepperB, pepperA), "pVZV$2a$04$", 64},
 	} {
-		hash := tt.h.must(t, "secret")
+		hash := tt.h.mustHash(t, "secret")
 		if !strings.HasPrefix(hash, tt.prefix) || len(hash) != tt.length {
 			t.Errorf("hash of %d bytes begins %q, want %d and %q", len(hash), hash[:12], tt.length, tt.prefix)
 		}
-		if again := tt.h.must(t, "secret"); again == hash {
+		if again := tt.h.mustHash(t, "secret"); again == hash {
 			t.Error("two hashes of one password are equal: no salt")
 		}
 		err := bcrypt.CompareHashAndPassword([]byte(hash), []byte("secret"))
@@ -127,7 +127,7 @@ func TestHashErrors(t *testing.T) {
 		{"not UTF-8", plain, "\xff\xfe", "", ""},
 	} {
 		hash, err := tt.h.Hash(tt.password)
-		wantError(t, tt.name, err, tt.err)
+		checkError(t, tt.name, err, tt.err)
 		if err == nil {
 			continue
 		}
@@ -144,7 +144,7 @@ func TestBytesAreHashedAsGiven(t *testing.T) {
 	alike := []string{"Straße", "straße", "Strasse", " Straße", "Straße ", "Straße\n", "Straße\x00", "Straße", "Strasse\u0301", "Strassé", ""}
 	for _, h := range []*Hasher{cheap(t), cheap(t, pepperA)} {
 		for i, password := range alike {
-			hash := h.must(t, password)
+			hash := h.mustHash(t, password)
 			for j, other := range alike {
 				got, err := h.Verify(hash, other)
 				if want := i == j || password == other; err != nil || got.OK != want {
@@ -158,11 +158,11 @@ func TestBytesAreHashedAsGiven(t *testing.T) {
 func TestHashThenVerify(t *testing.T) {
 	plain, peppered := cheap(t), cheap(t, pepperA, pepperB)
 	rapid.Check(t, func(r *rapid.T) {
-		h, most := plain, 72
+		h, limit := plain, 72
 		if rapid.Bool().Draw(r, "peppered") {
-			h, most = peppered, 1024
+			h, limit = peppered, 1024
 		}
-		password := string(rapid.SliceOfN(rapid.Byte(), 0, most).Draw(r, "password"))
+		password := string(rapid.SliceOfN(rapid.Byte(), 0, limit).Draw(r, "password"))
 		hash, err := h.Hash(password)
 		if err != nil {
 			r.Skip("repeats itself around a NUL byte")
@@ -170,7 +170,7 @@ func TestHashThenVerify(t *testing.T) {
 		if got, err := h.Verify(hash, password); err != nil || got != (Result{OK: true}) {
 			r.Fatalf("right password: %+v, %v; want OK", got, err)
 		}
-		other := string(rapid.SliceOfN(rapid.Byte(), 0, most+2).Draw(r, "other"))
+		other := string(rapid.SliceOfN(rapid.Byte(), 0, limit+2).Draw(r, "other"))
 		if got, err := h.Verify(hash, other); err != nil || got.OK && other != password {
 			r.Fatalf("wrong password %q: %+v, %v", other, got, err)
 		}
@@ -186,7 +186,7 @@ func stream(password string) string {
 // apart.
 func TestNoTwoPasswordsShareHash(t *testing.T) {
 	// There are such passwords:
-	hash := cheap(t).must(t, "ab")
+	hash := cheap(t).mustHash(t, "ab")
 	if bcrypt.CompareHashAndPassword([]byte(hash), []byte("ab\x00ab")) != nil {
 		t.Error("bcrypt tells ab from ab NUL ab; then nothing needs to be refused")
 	}

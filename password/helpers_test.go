@@ -23,10 +23,11 @@ func cheap(t testing.TB, peppers ...[]byte) *Hasher {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return h.at(cost)
+	return h.withCost(cost)
 }
 
-func (h *Hasher) at(cost int) *Hasher {
+// withCost sets the cost of h and returns h.
+func (h *Hasher) withCost(cost int) *Hasher {
 	h.cost = cost
 	return h
 }
@@ -39,15 +40,15 @@ func (h *Hasher) work() (w work) {
 	return w
 }
 
-// during returns the work that do causes.
-func (h *Hasher) during(do func()) work {
+// workOf returns the work that do causes.
+func (h *Hasher) workOf(do func()) work {
 	before := h.work()
 	do()
 	after := h.work()
 	return work{after.rounds - before.rounds, after.foreign - before.foreign}
 }
 
-func (h *Hasher) must(t testing.TB, password string) string {
+func (h *Hasher) mustHash(t testing.TB, password string) string {
 	t.Helper()
 	hash, err := h.Hash(password)
 	if err != nil {
@@ -56,8 +57,8 @@ func (h *Hasher) must(t testing.TB, password string) string {
 	return hash
 }
 
-// wantError fails the test unless the text of err is want. "" means no error.
-func wantError(t testing.TB, what string, err error, want string) {
+// checkError fails the test unless the text of err is want. "" means no error.
+func checkError(t testing.TB, what string, err error, want string) {
 	t.Helper()
 	got := ""
 	if err != nil {

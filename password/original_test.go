@@ -12,8 +12,8 @@ import (
 // refusedPasswords lists passwords that CoffeeNode UserDB, the original of this store, hashed but
 // that do not verify here, and why.
 var refusedPasswords = map[string]string{
-	"create_user#108 password 73":  "over 72 bytes: the original cut it, and takes anything after the first 72",
-	"create_user#109 password 300": "over 72 bytes: the original cut it, and takes anything after the first 72",
+	"create_user#108 password 73":  "over 72 bytes: the original reads only the first 72, and accepts any text after them",
+	"create_user#109 password 300": "over 72 bytes: the original reads only the first 72, and accepts any text after them",
 }
 
 // legacyOnly lists passwords that verify only in the original's encoding.
@@ -92,8 +92,8 @@ func javaScriptText(t *testing.T, raw json.RawMessage) string {
 // openwallDeviations lists test vectors of Openwall's crypt_blowfish that do not verify here, and
 // why. The keys are the first 40 bytes of the passwords.
 var openwallDeviations = map[string]string{
-	"0123456789abcdefghijklmnopqrstuvwxyzABCD": "over 72 bytes: there the rest is ignored",
-	strings.Repeat("\xaa", 40):                 "over 72 bytes: there the rest is ignored",
+	"0123456789abcdefghijklmnopqrstuvwxyzABCD": "over 72 bytes: crypt_blowfish ignores the rest",
+	strings.Repeat("\xaa", 40):                 "over 72 bytes: crypt_blowfish ignores the rest",
 }
 
 // openwallSafe lists $2a$ hashes that only crypt_blowfish computes in this way: it makes them
@@ -122,7 +122,7 @@ func TestOpenwallVectors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := openwallWant(v.Hash, v.Expect, string(secret))
+		want := openwallOutcome(v.Hash, v.Expect, string(secret))
 		got, err := h.Verify(v.Hash+v.Setting, string(secret))
 		found[want]++
 		if outcome(got, err) != want {
@@ -134,7 +134,7 @@ func TestOpenwallVectors(t *testing.T) {
 	}
 }
 
-func openwallWant(hash, expect, secret string) string {
+func openwallOutcome(hash, expect, secret string) string {
 	switch {
 	case expect == "fail" || strings.HasPrefix(hash, "$2x$"):
 		return "unusable"

@@ -74,7 +74,7 @@ func TestPolicyCheck(t *testing.T) {
 		{Policy{Strength: -1}, "1", "", ""},
 	} {
 		err := tt.p.Check(tt.password, own...)
-		wantError(t, tt.password, err, tt.err)
+		checkError(t, tt.password, err, tt.err)
 		var refused *PolicyError
 		if err != nil && (!errors.Is(err, ErrPolicy) || !errors.As(err, &refused) || refused.Rule != tt.rule) {
 			t.Errorf("%.20q: %#v, want rule %q", tt.password, err, tt.rule)
@@ -154,7 +154,7 @@ func TestDamagedBlocklist(t *testing.T) {
 		{packed[:1000], "reading the common passwords: unexpected EOF"},
 	} {
 		text, err := unpack(tt.packed)
-		wantError(t, "unpack", err, tt.err)
+		checkError(t, "unpack", err, tt.err)
 		if text != "" {
 			t.Errorf("unpack returns %d bytes with its error, want 0", len(text))
 		}

@@ -60,7 +60,7 @@ func TestVerifyProducts(t *testing.T) {
 			}
 			got, err := h.Verify(v.Stored, v.Password)
 			if err != nil || !got.OK {
-				t.Errorf("%.30s: %+v, %v, want it right", v.Stored, got, err)
+				t.Errorf("%.30s: %+v, %v, want OK", v.Stored, got, err)
 			}
 			// TestWordPressForms covers passwords with white space around them.
 			if got.Renew != renewAlgorithm && h.Hashable(v.Password) == nil && strings.Trim(v.Password, phpSpace) == v.Password {
@@ -74,7 +74,7 @@ func TestVerifyProducts(t *testing.T) {
 			}
 			for _, wrong := range []string{"", "x", v.Password + "x", strings.ToUpper(v.Password) + "y", strings.Repeat("x", 2000)} {
 				if got, err := h.Verify(v.Stored, wrong); wrong != v.Password && (err != nil || got != (Result{})) {
-					t.Errorf("%.30s, wrong password %.20q: %+v, %v", v.Stored, wrong, got, err)
+					t.Errorf("%.30s, wrong password %.20q: got %+v, %v; want the zero Result", v.Stored, wrong, got, err)
 				}
 			}
 		}
@@ -170,8 +170,8 @@ func TestProductHashesAreNotOriginal(t *testing.T) {
 // TestSameWorkForProducts checks that verifying a bcrypt hash from another product takes as much
 // work as one of our own.
 func TestSameWorkForProducts(t *testing.T) {
-	const own = 6
-	h := cheap(t).at(own)
+	const ownCost = 6
+	h := cheap(t).withCost(ownCost)
 	for _, stored := range []string{
 		"$wp" + raw(t, "y", 4, string(wordPressSecret([]byte("secret")))),
 		"bcrypt_sha256$" + raw(t, "b", 4, string(djangoSecret([]byte("secret")))),
@@ -181,8 +181,8 @@ func TestSameWorkForProducts(t *testing.T) {
 			if text == "ab\x00ab" && stored[:3] == "$wp" {
 				hashes = 2 // one of them with a backslash
 			}
-			got := h.during(func() { _, _ = h.Verify(stored, text) })
-			if want := (work{rounds: hashes << own}); got != want {
+			got := h.workOf(func() { _, _ = h.Verify(stored, text) })
+			if want := (work{rounds: hashes << ownCost}); got != want {
 				t.Errorf("%.14s, password %.20q: %+v, want %+v", stored, text, got, want)
 			}
 		}
@@ -196,7 +196,7 @@ func TestSameWorkForProducts(t *testing.T) {
 		{"$H$9IQRaTwmfeRo7ud9Fh4E2PdI0S3r.L0", "it's", 1},
 		{productFirebase, "secret", 1},
 	} {
-		if got := h.during(func() { _, _ = h.Verify(tt.stored, tt.password) }); got != (work{foreign: tt.hashes}) {
+		if got := h.workOf(func() { _, _ = h.Verify(tt.stored, tt.password) }); got != (work{foreign: tt.hashes}) {
 			t.Errorf("%.14s, password %q: %+v, want %d", tt.stored, tt.password, got, tt.hashes)
 		}
 	}
@@ -323,7 +323,7 @@ func TestProductLimits(t *testing.T) {
 			want = "stored hash is not usable: " + want
 		}
 		err := h.Usable(tt.stored)
-		wantError(t, tt.stored[:min(len(tt.stored), 40)], err, want)
+		checkError(t, tt.stored[:min(len(tt.stored), 40)], err, want)
 		if err != nil && !errors.Is(err, ErrHash) {
 			t.Errorf("%v is not ErrHash", err)
 		}

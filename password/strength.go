@@ -55,12 +55,12 @@ func (r Report) MarshalJSON() ([]byte, error) {
 // passwords take a few milliseconds, but hostile text takes a second or two: limit how many calls
 // run at once, as for hashing.
 func Strength(password string, own ...string) Report {
-	stand := standIns{}
+	replacements := standIns{}
 	inputs := make([]string, 0, maxOwn)
 	for _, id := range own[:min(len(own), maxOwn)] {
-		inputs = append(inputs, stand.replace(id))
+		inputs = append(inputs, replacements.replace(id))
 	}
-	found := zxcvbn.PasswordStrength(stand.replace(password), inputs)
+	found := zxcvbn.PasswordStrength(replacements.replace(password), inputs)
 	r := Report{Score: found.Score, Entropy: round(math.Log2(max(found.Guesses, 1)))}
 	r.Seconds = round(found.Guesses / 2 / 10_000)
 	r.Level, r.Time = inWords(r.Seconds)

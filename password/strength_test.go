@@ -155,7 +155,7 @@ func TestStrengthConsidersOwn(t *testing.T) {
 	}
 	many := slices.Repeat([]string{"someone"}, maxOwn)
 	if got := Strength(password, append(many, "grzegorz", "brzeczyszczykiewicz")...); got.Score != 4 {
-		t.Errorf("score %d with the names after %d others, want 4: they are not looked at", got.Score, maxOwn)
+		t.Errorf("score %d with the names after %d others, want 4, because further identifiers do not count", got.Score, maxOwn)
 	}
 }
 

@@ -20,7 +20,7 @@ func raw(t *testing.T, variant string, cost int, secret string) string {
 
 func TestVerifyAndRenew(t *testing.T) {
 	plain, a, ab, ba := cheap(t), cheap(t, pepperA), cheap(t, pepperA, pepperB), cheap(t, pepperB, pepperA)
-	five := cheap(t).at(5)
+	five := cheap(t).withCost(5)
 	long := strings.Repeat("x", 100)
 	for _, tt := range []struct {
 		name     string
@@ -29,35 +29,35 @@ func TestVerifyAndRenew(t *testing.T) {
 		password string
 		want     Result
 	}{
-		{"right", plain, plain.must(t, "secret"), "secret", Result{OK: true}},
-		{"wrong", plain, plain.must(t, "secret"), "Secret", Result{}},
-		{"right, not ASCII", plain, plain.must(t, "pässwörd"), "pässwörd", Result{OK: true}},
-		{"other cost", five, plain.must(t, "secret"), "secret", Result{true, renewCost}},
-		{"other cost, wrong", five, plain.must(t, "secret"), "secreT", Result{}},
+		{"right", plain, plain.mustHash(t, "secret"), "secret", Result{OK: true}},
+		{"wrong", plain, plain.mustHash(t, "secret"), "Secret", Result{}},
+		{"right, not ASCII", plain, plain.mustHash(t, "pässwörd"), "pässwörd", Result{OK: true}},
+		{"other cost", five, plain.mustHash(t, "secret"), "secret", Result{true, renewCost}},
+		{"other cost, wrong", five, plain.mustHash(t, "secret"), "secreT", Result{}},
 		{"$2b$", plain, raw(t, "b", 4, "secret"), "secret", Result{true, renewAlgorithm}},
 		{"$2y$", plain, raw(t, "y", 4, "secret"), "secret", Result{true, renewAlgorithm}},
 		{"nothing stored", plain, "", "secret", Result{}},
 		{"nothing stored, empty password", plain, "", "", Result{}},
-		{"hash of an empty password", plain, plain.must(t, ""), "", Result{OK: true}},
+		{"hash of an empty password", plain, plain.mustHash(t, ""), "", Result{OK: true}},
 
-		{"peppered", a, a.must(t, "secret"), "secret", Result{OK: true}},
-		{"peppered, wrong", a, a.must(t, "secret"), "secret2", Result{}},
-		{"peppered and long", a, a.must(t, long), long, Result{OK: true}},
-		{"peppered, not ASCII", a, a.must(t, "日本"), "日本", Result{OK: true}},
-		{"no pepper yet", a, plain.must(t, "secret"), "secret", Result{true, renewPepper}},
-		{"new pepper", ba, a.must(t, "secret"), "secret", Result{true, renewPepper}},
-		{"second pepper added", ab, a.must(t, "secret"), "secret", Result{OK: true}},
-		{"no pepper yet, wrong", a, plain.must(t, "secret"), "secre", Result{}},
+		{"peppered", a, a.mustHash(t, "secret"), "secret", Result{OK: true}},
+		{"peppered, wrong", a, a.mustHash(t, "secret"), "secret2", Result{}},
+		{"peppered and long", a, a.mustHash(t, long), long, Result{OK: true}},
+		{"peppered, not ASCII", a, a.mustHash(t, "日本"), "日本", Result{OK: true}},
+		{"no pepper yet", a, plain.mustHash(t, "secret"), "secret", Result{true, renewPepper}},
+		{"new pepper", ba, a.mustHash(t, "secret"), "secret", Result{true, renewPepper}},
+		{"second pepper added", ab, a.mustHash(t, "secret"), "secret", Result{OK: true}},
+		{"no pepper yet, wrong", a, plain.mustHash(t, "secret"), "secre", Result{}},
 
-		{"72 bytes", plain, plain.must(t, long[:72]), long[:72], Result{OK: true}},
-		{"72 bytes and more", plain, plain.must(t, long[:72]), long[:73], Result{}},
-		{"72 bytes and more, pepper in force", a, plain.must(t, long[:72]), long[:73], Result{}},
-		{"1024 bytes and more", a, a.must(t, strings.Repeat("x", 1024)), strings.Repeat("x", 1025), Result{}},
-		{"hash of an empty password, long password", plain, plain.must(t, ""), long, Result{}},
-		{"repeats around a NUL", plain, plain.must(t, "ab"), "ab\x00ab", Result{}},
+		{"72 bytes", plain, plain.mustHash(t, long[:72]), long[:72], Result{OK: true}},
+		{"72 bytes and more", plain, plain.mustHash(t, long[:72]), long[:73], Result{}},
+		{"72 bytes and more, pepper in force", a, plain.mustHash(t, long[:72]), long[:73], Result{}},
+		{"1024 bytes and more", a, a.mustHash(t, strings.Repeat("x", 1024)), strings.Repeat("x", 1025), Result{}},
+		{"hash of an empty password, long password", plain, plain.mustHash(t, ""), long, Result{}},
+		{"repeats around a NUL", plain, plain.mustHash(t, "ab"), "ab\x00ab", Result{}},
 	} {
 		got, err := tt.h.Verify(tt.stored, tt.password)
-		wantError(t, tt.name, err, "")
+		checkError(t, tt.name, err, "")
 		if got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
@@ -93,16 +93,16 @@ func TestVerifyLegacyEncoding(t *testing.T) {
 		{"over 72 bytes in both encodings", h, raw(t, "a", 4, strings.Repeat("\x30\x4b", 36)), strings.Repeat("か", 37), Result{}},
 		{"a thousand characters", h, raw(t, "a", 4, ""), strings.Repeat("か", 1000), Result{}},
 		{"repeats around a NUL", h, raw(t, "a", 4, "ab"), "a\u6200ab", Result{}},
-		{"bytes of an ASCII password", h, h.must(t, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
+		{"bytes of an ASCII password", h, h.mustHash(t, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
 		{"bytes of an ASCII password in part", h, raw(t, "a", 4, "pass &word"), "pass…word", Result{OK: true}},
 		{"bytes of an ASCII password, another cost", h, raw(t, "a", 5, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
-		{"bytes of an ASCII password, pepper in force", peppered, h.must(t, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
-		{"bytes of another password in UTF-8", h, h.must(t, "ä"), "쎤", Result{OK: true}},
+		{"bytes of an ASCII password, pepper in force", peppered, h.mustHash(t, "abcdefgh12"), "慢捤敦杨ㄲ", Result{OK: true}},
+		{"bytes of another password in UTF-8", h, h.mustHash(t, "ä"), "쎤", Result{OK: true}},
 		// "ä" in UTF-8 reads "Ã¤" in Latin-1. A renewed hash would lock out the owner.
-		{"UTF-8 read as Latin-1", h, h.must(t, "ä"), "Ã¤", Result{OK: true}},
+		{"UTF-8 read as Latin-1", h, h.mustHash(t, "ä"), "Ã¤", Result{OK: true}},
 	} {
 		got, err := tt.h.VerifyOriginal(tt.stored, tt.password)
-		wantError(t, tt.name, err, "")
+		checkError(t, tt.name, err, "")
 		if got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
@@ -115,8 +115,8 @@ func TestVerifyLegacyEncoding(t *testing.T) {
 func TestVerifyUnusable(t *testing.T) {
 	other := cheap(t, pepperB)
 	for _, tt := range []struct{ stored, err string }{
-		{other.must(t, "secret"), "stored hash is not usable: its pepper is not configured"},
-		{raw(t, "x", 4, "secret"), "stored hash is not usable: $2x$ is a faulty bcrypt to which different passwords are equal"},
+		{other.mustHash(t, "secret"), "stored hash is not usable: its pepper is not configured"},
+		{raw(t, "x", 4, "secret"), "stored hash is not usable: $2x$ is a faulty bcrypt, which gives different passwords the same hash"},
 		{strings.Replace(raw(t, "a", 4, "secret"), "$04$", "$31$", 1), "stored hash is not usable: bcrypt cost 31 is not between 4 and 15"},
 		{strings.Replace(raw(t, "a", 4, "secret"), "$04$", "$16$", 1), "stored hash is not usable: bcrypt cost 16 is not between 4 and 15"},
 		{strings.Replace(raw(t, "a", 4, "secret"), "$04$", "$03$", 1), "stored hash is not usable: bcrypt cost 3 is not between 4 and 15"},
@@ -130,7 +130,7 @@ func TestVerifyUnusable(t *testing.T) {
 	} {
 		h := cheap(t, pepperA)
 		got, err := h.Verify(tt.stored, "secret")
-		wantError(t, tt.stored[:2], err, tt.err)
+		checkError(t, tt.stored[:2], err, tt.err)
 		if !errors.Is(err, ErrHash) || got != (Result{}) {
 			t.Errorf("%.8q: %+v, %#v, want an ErrHash", tt.stored, got, err)
 		}
@@ -139,12 +139,12 @@ func TestVerifyUnusable(t *testing.T) {
 		}
 	}
 	h := cheap(t, pepperA, pepperB)
-	for _, stored := range []string{h.must(t, "x"), other.must(t, "x"), raw(t, "a", 4, "x"), raw(t, "y", 5, "x")} {
+	for _, stored := range []string{h.mustHash(t, "x"), other.mustHash(t, "x"), raw(t, "a", 4, "x"), raw(t, "y", 5, "x")} {
 		if err := h.Usable(stored); err != nil {
 			t.Errorf("Usable(%.8q) = %v", stored, err)
 		}
 	}
-	wantError(t, "empty", h.Usable(""), "stored hash is not usable: empty")
+	checkError(t, "empty", h.Usable(""), "stored hash is not usable: empty")
 	if got := h.work(); got != (work{rounds: 1 << cost}) {
 		t.Errorf("Usable hashed: %+v, want only the one hash that was made", got)
 	}
@@ -155,33 +155,33 @@ func TestVerifyUnusable(t *testing.T) {
 // higher cost or another algorithm.
 func TestSameWorkForEveryResult(t *testing.T) {
 	const own = 6
-	a, b := cheap(t, pepperA).at(own), cheap(t, pepperB).at(own)
+	a, b := cheap(t, pepperA).withCost(own), cheap(t, pepperB).withCost(own)
 	for _, tt := range []struct {
 		name   string
 		stored string
 		one    work // for ASCII
 	}{
 		{"unknown identifier", "", work{rounds: 1 << own}},
-		{"right", a.must(t, "secret"), work{rounds: 1 << own}},
-		{"right, not ASCII", a.must(t, "pässwörd"), work{rounds: 1 << own}},
+		{"right", a.mustHash(t, "secret"), work{rounds: 1 << own}},
+		{"right, not ASCII", a.mustHash(t, "pässwörd"), work{rounds: 1 << own}},
 		{"hash without pepper", raw(t, "a", own, "secret"), work{rounds: 1 << own}},
 		{"hash without pepper, not ASCII", raw(t, "a", own, "pässwörd"), work{rounds: 1 << own}},
 		{"hash of the original", raw(t, "a", own, "p\xe4ssw\xf6rd"), work{rounds: 1 << own}},
 		{"hash of the original, lower cost", raw(t, "a", 4, "p\xe4ssw\xf6rd"), work{rounds: 1 << own}},
 		{"$2y$", raw(t, "y", own, "secret"), work{rounds: 1 << own}},
-		{"unknown pepper", b.must(t, "secret"), work{rounds: 1 << own}},
+		{"unknown pepper", b.mustHash(t, "secret"), work{rounds: 1 << own}},
 		{"unsupported algorithm", "$1$saltsalt$qjXMvbEw8oaL.CzflDtaK/", work{rounds: 1 << own}},
 		{"cost over the limit", strings.Replace(raw(t, "a", 4, "secret"), "$04$", "$31$", 1), work{rounds: 1 << own}},
 		{"a lower cost", raw(t, "a", own-1, "secret"), work{rounds: 1 << own}},
 		{"the lowest cost", raw(t, "b", 4, "secret"), work{rounds: 1 << own}},
-		{"a lower cost with pepper", cheap(t, pepperA).must(t, "secret"), work{rounds: 1 << own}},
+		{"a lower cost with pepper", cheap(t, pepperA).mustHash(t, "secret"), work{rounds: 1 << own}},
 		{"a higher cost", raw(t, "a", own+1, "secret"), work{rounds: 1 << (own + 1)}},
 		{"PBKDF2", vectors[3].stored, work{foreign: 1}},
 	} {
 		for text, hashes := range formsOfPasswords {
 			want := work{tt.one.rounds * hashes, tt.one.foreign}
 			for what, verify := range map[string]func(string, string) (Result, error){"Verify": a.Verify, "VerifyOriginal": a.VerifyOriginal} {
-				got := a.during(func() { _, _ = verify(tt.stored, text) })
+				got := a.workOf(func() { _, _ = verify(tt.stored, text) })
 				if got != want {
 					t.Errorf("%s of %s, password %.20q: %+v, want %+v", what, tt.name, text, got, want)
 				}
@@ -189,7 +189,7 @@ func TestSameWorkForEveryResult(t *testing.T) {
 		}
 	}
 	for text, hashes := range formsOfPasswords {
-		if got := a.during(func() { a.Dummy(text) }); got != (work{rounds: hashes << own}) {
+		if got := a.workOf(func() { a.Dummy(text) }); got != (work{rounds: hashes << own}) {
 			t.Errorf("Dummy(%.20q): %+v, want %d hashes", text, got, hashes)
 		}
 	}
