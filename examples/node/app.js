@@ -7,7 +7,7 @@ import * as pages from './pages.js'
 import { Refusal, Unavailable, ask } from './userdb.js'
 
 const app = express().disable('x-powered-by')
-// The proxies that are trusted to report a visitor's address, by which wrong guesses are counted.
+// The proxies that are trusted to report a visitor's address, by which failed sign-ins are counted.
 // Express calls this setting "trust proxy".
 app.set('trust proxy', process.env.TRUST_PROXY ?? false)
 

@@ -267,7 +267,8 @@ func (s *site) welcome(w http.ResponseWriter, r *http.Request) (string, error) {
 	return s.start(w, r, e, err, "welcome")
 }
 
-// start signs in the visitor whose entry was just created or changed.
+// start signs in the visitor whose entry was just created or changed. done names the message to
+// show.
 func (s *site) start(w http.ResponseWriter, r *http.Request, e userdb.Entry, err error, done string) (string, error) {
 	if err == nil {
 		err = s.auth.Start(w, r, e)
