@@ -112,19 +112,19 @@ type page struct {
 
 // Of returns the problems of a field, or of the form as a whole if field is "".
 func (p page) Of(field string) []web.Problem {
-	return slices.DeleteFunc(slices.Clone(p.Problems), func(one web.Problem) bool { return p.fieldOf(one) != field })
+	return slices.DeleteFunc(slices.Clone(p.Problems), func(problem web.Problem) bool { return p.fieldOf(problem) != field })
 }
 
 // fieldOf returns the form's field that a problem belongs to. With two passwords, either the old
 // one is wrong or the new one is too weak.
-func (p page) fieldOf(one web.Problem) string {
-	if one.Rule == "login" && p.Form.Has("email") {
+func (p page) fieldOf(problem web.Problem) string {
+	if problem.Rule == "login" && p.Form.Has("email") {
 		return "password"
 	}
 	if p.Form.Has("old") {
-		return cmp.Or(map[string]string{"password": "new"}[one.Field], map[string]string{"login": "old"}[one.Rule])
+		return cmp.Or(map[string]string{"password": "new"}[problem.Field], map[string]string{"login": "old"}[problem.Rule])
 	}
-	return one.Field
+	return problem.Field
 }
 
 // Shown returns the value that a facet's input showed when the form was made.

@@ -108,8 +108,8 @@ func (v *visitor) do(want int, path string, form ...string) string {
 	return string(body)
 }
 
-// wantProblem checks that a page shows a problem beside a field, or above the form if field is "".
-func (v *visitor) wantProblem(body, field, text string) {
+// checkProblem checks that a page shows a problem beside a field, or above the form if field is "".
+func (v *visitor) checkProblem(body, field, text string) {
 	v.t.Helper()
 	want := fmt.Sprintf(`<span class="problem" id="%s-problem" role="alert">%s`, field, text)
 	if field == "" {
@@ -145,7 +145,7 @@ func (v *visitor) links() map[string]string {
 		must(v.t, err)
 		mail := regexp.MustCompile(`^To: (.*)\nSubject: (?s:.*)\n(http\S+)\n$`).FindStringSubmatch(string(text))
 		if mail == nil {
-			v.t.Fatalf("got the mail\n%s", text)
+			v.t.Fatalf("want a mail with a recipient, a subject and a link, got\n%s", text)
 		}
 		links[mail[1]] = mail[2]
 	}
@@ -172,8 +172,8 @@ func TestSignUp(t *testing.T) {
 		must(t, err)
 		must(t, v.s.users.Disable(t.Context(), hints.UID(e.UID())))
 		v = v.newVisitor()
-		v.wantProblem(v.do(422, "/signup", "email", "no address"), "email", "This is not an e-mail address.")
-		v.wantProblem(v.do(422, "/signup", "email", ""), "email", "This is needed.")
+		v.checkProblem(v.do(422, "/signup", "email", "no address"), "email", "This is not an e-mail address.")
+		v.checkProblem(v.do(422, "/signup", "email", ""), "email", "This is needed.")
 		pages := map[string]bool{}
 		for _, address := range []string{"known@example.com", "disabled@example.com", "new@example.com", "limit@example.com"} {
 			for n := range 5 {
@@ -200,7 +200,7 @@ func TestSignUp(t *testing.T) {
 			links[to]++
 		}
 		if fmt.Sprint(links) != "map[To: disabled@example.com:2 To: known@example.com:3 To: limit@example.com:3 To: new@example.com:1]" {
-			t.Errorf("got the numbers of mails %v", links)
+			t.Errorf("got the numbers of mails %v, want 3 for known and limit, 2 for disabled and 1 for new", links)
 		}
 	})
 }
@@ -214,11 +214,11 @@ func TestAccount(t *testing.T) {
 			t.Error("the page does not show the address")
 		}
 		page := v.do(422, "/welcome", "token", tokenOf(welcome), "name", "", "password", "short")
-		v.wantProblem(page, "name", "This is needed.")
-		v.wantProblem(page, "password", "This is too short")
-		v.wantProblem(v.do(422, "/welcome", "token", tokenOf(welcome), "name", "ann", "password", ""), "password", "This is too short: it is empty.")
+		v.checkProblem(page, "name", "This is needed.")
+		v.checkProblem(page, "password", "This is too short")
+		v.checkProblem(v.do(422, "/welcome", "token", tokenOf(welcome), "name", "ann", "password", ""), "password", "This is too short: it is empty.")
 		if to := v.do(303, "/welcome", "token", tokenOf(welcome), "name", "ann", "password", password); to != "/account?done=welcome" {
-			t.Errorf("redirected to %s", to)
+			t.Errorf("redirected to %s, want /account?done=welcome", to)
 		}
 		for _, again := range []string{v.do(410, welcome), v.do(410, "/welcome", "token", tokenOf(welcome), "name", "eve", "password", password)} {
 			if strings.Contains(again, `name="password"`) {
@@ -238,23 +238,23 @@ func TestAccount(t *testing.T) {
 		}
 		second := rev.FindStringSubmatch(page)[1]
 		page = v.do(422, "/account/edit", "rev", second, "name", "a@b", "job", "")
-		v.wantProblem(page, "name", "This is not allowed")
+		v.checkProblem(page, "name", "This is not allowed")
 		v.do(303, "/account/edit", "rev", rev.FindStringSubmatch(page)[1], "name", "annie", "job", "")
 
 		other := v.newVisitor()
 		other.do(303, "/signin", "identifier", "annie", "password", password)
-		v.wantProblem(v.do(422, "/account/password", "old", "wrong", "new", "battery staple horse"), "old", "Wrong name or password.")
-		v.wantProblem(v.do(422, "/account/password", "old", password, "new", "short"), "new", "This is too short")
+		v.checkProblem(v.do(422, "/account/password", "old", "wrong", "new", "battery staple horse"), "old", "Wrong name or password.")
+		v.checkProblem(v.do(422, "/account/password", "old", password, "new", "short"), "new", "This is too short")
 		v.do(303, "/account/password", "old", password, "new", "battery staple horse")
 		v.do(200, "/account")
 		if to := other.do(303, "/account"); !strings.HasPrefix(to, "/signin?return=") {
-			t.Errorf("another device was redirected to %s", to)
+			t.Errorf("after a new password another device was redirected to %s, want /signin", to)
 		}
 
 		const now = "battery staple horse"
-		v.wantProblem(v.do(422, "/account/email", "email", "new@example.com"), "password", "Wrong name or password.")
-		v.wantProblem(v.do(422, "/account/email", "email", "new@example.com", "password", password), "password", "Wrong name or password.")
-		v.wantProblem(v.do(422, "/account/email", "email", "no address", "password", now), "email", "This is not an e-mail address.")
+		v.checkProblem(v.do(422, "/account/email", "email", "new@example.com"), "password", "Wrong name or password.")
+		v.checkProblem(v.do(422, "/account/email", "email", "new@example.com", "password", password), "password", "Wrong name or password.")
+		v.checkProblem(v.do(422, "/account/email", "email", "no address", "password", now), "email", "This is not an e-mail address.")
 		v.do(303, "/account/email", "email", "new@example.com", "password", now)
 		links := v.links()
 		confirm := links["new@example.com"]
@@ -276,13 +276,13 @@ func TestAccount(t *testing.T) {
 			v.do(303, "/account/email", "email", typed, "password", now)
 			links := v.links()
 			if links[want] == "" {
-				t.Fatalf("%q: the mails go to %v", typed, links)
+				t.Fatalf("%q: the mails go to %v, want one to %s", typed, links, want)
 			}
 			v.do(303, "/confirm", "token", tokenOf(links[want]))
 			e, err := v.s.users.Find(t.Context(), hints.Any(want))
 			must(t, err)
 			if got := e.Text("email"); got != want {
-				t.Errorf("%q: stored as %q", typed, got)
+				t.Errorf("%q: stored as %q, want %q", typed, got, want)
 			}
 		}
 
@@ -301,9 +301,9 @@ func TestAccount(t *testing.T) {
 	})
 }
 
-// TestEditUntouched checks that a form saves only the fields that were changed in it, even after a
-// conflict.
-func TestEditUntouched(t *testing.T) {
+// TestEditSavesOnlyChanges checks that a form saves only the fields that were changed in it, even
+// after a conflict.
+func TestEditSavesOnlyChanges(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		v.signUp("ann@example.com", "ann")
 		input := func(page, name string) string {
@@ -366,9 +366,9 @@ func TestStrangersMails(t *testing.T) {
 	})
 }
 
-// TestAway checks that if the store does not answer, signed-in visitors get a page that says so and
-// stay signed in.
-func TestAway(t *testing.T) {
+// TestStoreDoesNotAnswer checks that if the store does not answer, signed-in visitors get a page
+// that says so and stay signed in.
+func TestStoreDoesNotAnswer(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		v.signUp("ann@example.com", "ann")
 		home, err := url.Parse(v.server.URL)
@@ -384,21 +384,21 @@ func TestAway(t *testing.T) {
 			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Set-Cookie") != "" {
 				t.Errorf("%s: got %d %v, want 503 and no cookie", path, w.Code, w.Header())
 			}
-			v.wantProblem(w.Body.String(), "", "The service is not responding.")
+			v.checkProblem(w.Body.String(), "", "The service is not responding.")
 		}
 		v.do(200, "/account")
 	})
 }
 
-// TestForgotten checks that a link sets the password once and signs in.
-func TestForgotten(t *testing.T) {
+// TestForgottenPassword checks that a link sets the password once and signs in.
+func TestForgottenPassword(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		v.signUp("ann@example.com", "ann")
 		v = v.newVisitor()
 		v.do(303, "/forgot", "identifier", "ANN")
 		reset := v.link("ann@example.com")
 		v.do(200, reset)
-		v.wantProblem(v.do(422, "/reset", "token", tokenOf(reset), "password", "short"), "password", "This is too short")
+		v.checkProblem(v.do(422, "/reset", "token", tokenOf(reset), "password", "short"), "password", "This is too short")
 		v.do(303, "/reset", "token", tokenOf(reset), "password", "battery staple horse")
 		v.do(200, "/account")
 		v.do(410, reset)
@@ -406,11 +406,11 @@ func TestForgotten(t *testing.T) {
 		v.do(410, "/reset?token=made-up")
 		v.do(410, "/reset")
 		v = v.newVisitor()
-		v.wantProblem(v.do(422, "/signin", "identifier", "ann", "password", password), "", "Wrong name or password.")
+		v.checkProblem(v.do(422, "/signin", "identifier", "ann", "password", password), "", "Wrong name or password.")
 		for range 9 {
 			v.do(422, "/signin", "identifier", "ann", "password", "wrong")
 		}
-		v.wantProblem(v.do(429, "/signin", "identifier", "ann", "password", "wrong"), "", "Too many attempts.")
+		v.checkProblem(v.do(429, "/signin", "identifier", "ann", "password", "wrong"), "", "Too many attempts.")
 	})
 }
 
