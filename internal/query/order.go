@@ -145,7 +145,8 @@ func (s Selection) Around(page []store.Record, rest string) (next, before string
 	}
 	first := ""
 	if len(page) > 0 {
-		p, _ := s.Type.Place(page[0].Key, s.field, page[0].Fields[s.field]) // cannot fail, because the index has this entry
+		// This cannot fail, because the index has the entry.
+		p, _ := s.Type.Place(page[0].Key, s.field, page[0].Fields[s.field])
 		first = p.Member
 	}
 	switch from, _ := parseBookmark(s.from, true); {
