@@ -119,6 +119,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// TestWorkIsSpent checks that a search ends without a result soon after it has used up its work.
 func TestWorkIsSpent(t *testing.T) {
 	s := newSearch([]Expr{MustCompile(`[ab].{30}c`)}, 1000, 1<<16, anyRune)
 	got := s.run(func(string) bool { t.Error("a text was found"); return true })
@@ -130,6 +131,7 @@ func TestWorkIsSpent(t *testing.T) {
 	}
 }
 
+// TestNodesAreLimited checks that a search ends without a result once it has maxNodes nodes.
 func TestNodesAreLimited(t *testing.T) {
 	s := newSearch([]Expr{MustCompile(`[ab].{30}c`)}, 1000, 1<<40, anyRune)
 	if got := s.run(func(string) bool { return true }); got != (Result{}) {

@@ -182,7 +182,7 @@ type enumeration struct {
 	all  bool // no text was skipped
 }
 
-// enumerate tries further texts after the function has rejected the first one.
+// enumerate tries further texts after has rejected the first one.
 func (s *search) enumerate(has func(string) bool) Result {
 	shortest := s.level
 	for s.advance() {

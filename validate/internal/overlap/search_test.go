@@ -48,8 +48,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestEnumerate checks that after the function has refuses a text, the search tries others of the
-// same length, then longer ones.
+// TestEnumerate checks that the search tries other texts of the same length, and then longer ones,
+// after the predicate has refused the first text.
 func TestEnumerate(t *testing.T) {
 	for _, c := range []struct {
 		exprs []string
