@@ -85,7 +85,7 @@ func TestIPv6(t *testing.T) {
 		for _, value := range []string{"a@[IPv6:" + c.text + "]", "http://[" + c.text + "]/"} {
 			r := mustCompile(t, fields(schema.FoldExact, everyKind))
 			if accepting := acceptedBy(r, value); len(accepting) != 1 {
-				t.Errorf("%q is accepted by %q", value, accepting)
+				t.Errorf("%q is accepted by the fields %q, want one", value, accepting)
 			}
 		}
 	}

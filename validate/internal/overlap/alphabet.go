@@ -15,7 +15,7 @@ type alphabet []class
 type class struct {
 	ranges   []runeRange // ascending
 	any      rune        // a representative for the automata
-	in       string      // a byte for each rune set: 1 if the set contains the class, else 0
+	in       string      // for each rune set a byte: 1 if the set contains the class, else 0
 	picks    []rune      // characters for witnesses, the most readable first
 	complete bool        // picks contains all allowed characters of the class
 	cost     int         // of the first pick; see costOf

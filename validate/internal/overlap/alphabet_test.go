@@ -149,19 +149,19 @@ func TestPicks(t *testing.T) {
 // TestLargeClassIsNotScannedWhole checks that choose does not examine all characters of a large
 // class if it has found readable ones or is unlikely to find any.
 func TestLargeClassIsNotScannedWhole(t *testing.T) {
-	looked := 0
-	a, _ := alphabetOf(t, func(rune) bool { looked++; return true }, "")
-	if looked > 1000 {
-		t.Errorf("looked at %d characters, want at most 1000", looked)
+	examined := 0
+	a, _ := alphabetOf(t, func(rune) bool { examined++; return true }, "")
+	if examined > 1000 {
+		t.Errorf("examined %d characters, want at most 1000", examined)
 	}
 	if a[0].complete {
-		t.Error("the class claims to be complete")
+		t.Error("complete is true for a class of which few characters were examined")
 	}
-	looked = 0
+	examined = 0
 	c := class{ranges: []runeRange{{0xf0000, 0x10ffff}}} // private use: no better character follows
-	c.choose(func(rune) bool { looked++; return true })
-	if looked > maxScan || c.complete {
-		t.Errorf("looked at %d characters, complete is %v; want at most %d, false", looked, c.complete, maxScan)
+	c.choose(func(rune) bool { examined++; return true })
+	if examined > maxScan || c.complete {
+		t.Errorf("examined %d characters, complete is %v; want at most %d, false", examined, c.complete, maxScan)
 	}
 	if !slices.IsSorted(c.picks) || len(c.picks) != maxPicks || c.cost != costHidden {
 		t.Errorf("got picks %+q of cost %d, want %d in order, of cost %d", c.picks, c.cost, maxPicks, costHidden)

@@ -18,17 +18,17 @@ type automaton struct {
 	ids    map[string]int32
 	mark   []uint32 // by instruction: the last walk that visited it
 	walks  uint32
-	revive bool // a match can still begin after the first character
+	revive bool // whether a match can still begin after the first character
 }
 
 // A state is a set of instructions that read the next character and of assertions that depend on
 // it.
 type state struct {
 	pcs     []uint32
-	waiting bool // pcs contains assertions that depend on the next character
+	waiting bool // whether pcs contains assertions that depend on the next character
 	prev    rune // the previous character, as far as assertions distinguish it
-	matched bool // there is a match, whatever follows
-	ends    bool // there is a match if the text ends here
+	matched bool // whether there is a match, whatever follows
+	ends    bool // whether there is a match if the text ends here
 	next    []int32
 }
 

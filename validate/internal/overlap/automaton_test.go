@@ -100,10 +100,10 @@ func TestStates(t *testing.T) {
 		want int
 	}{
 		{`^a$`, 3},           // the empty text, a, anything else
-		{`^[0-9]{7}$`, 9},    // the empty text to seven digits, anything else
+		{`^[0-9]{7}$`, 9},    // no digit to seven digits, anything else
 		{`a`, 2},             // before and after an a
 		{`\Aa*\z`, 3},        // the empty text, only a, anything else
-		{`[ab].{3}c`, 17},    // which of the last four were a or b, and the match
+		{`[ab].{3}c`, 17},    // 16 for which of the last four letters were a or b, and the match
 		{`^(?:aa|b){2}$`, 6}, // states depend on where instructions lead, not on the instructions
 		{`\b`, 3},            // the empty text, no word so far, the match
 	} {
@@ -122,7 +122,7 @@ func TestStates(t *testing.T) {
 // TestWorkIsSpent checks that a search ends without a result soon after it has used up its work.
 func TestWorkIsSpent(t *testing.T) {
 	s := newSearch([]Expr{MustCompile(`[ab].{30}c`)}, 1000, 1<<16, anyRune)
-	got := s.run(func(string) bool { t.Error("a text was found"); return true })
+	got := s.run(func(string) bool { t.Error("a text was found, want none within the limit"); return true })
 	if got != (Result{}) {
 		t.Errorf("got %+v, want undecided", got)
 	}

@@ -50,15 +50,15 @@ func TestProverMatchesAllShortTexts(t *testing.T) {
 		size := utf8.RuneCountInString(p.Witness)
 		switch {
 		case p == (Result{}):
-			t.Fatal("not decided")
+			t.Fatalf("%q and %q: got no result, want one within the limit", a, b)
 		case p.Disjoint && shortest != "":
-			t.Fatalf("disjoint, but both take %q", shortest)
+			t.Fatalf("disjoint, but both expressions match %q", shortest)
 		case !p.Disjoint && (size == 0 || !reA.MatchString(p.Witness) || !reB.MatchString(p.Witness)):
-			t.Fatalf("%q is not a witness", p.Witness)
+			t.Fatalf("the witness %q does not match both expressions", p.Witness)
 		case !p.Disjoint && size <= n && size != utf8.RuneCountInString(shortest):
-			t.Fatalf("witness %q, the shortest text is %q", p.Witness, shortest)
+			t.Fatalf("got the witness %q, want one as short as %q", p.Witness, shortest)
 		case !p.Disjoint && size > n && shortest != "":
-			t.Fatalf("witness %q, but both take %q", p.Witness, shortest)
+			t.Fatalf("got the witness %q, but both expressions match the shorter %q", p.Witness, shortest)
 		}
 	})
 	if results[true] == 0 || results[false] == 0 {

@@ -26,7 +26,7 @@ type search struct {
 	ids      map[string]int32
 	frontier []int32 // nodes of the last level reached
 	level    int     // number of characters that lead to frontier
-	complete bool    // all texts have been reached
+	complete bool    // whether all texts have been reached
 }
 
 // A node can be reached by level characters but not by fewer. from and class are the cheapest edge
@@ -37,7 +37,7 @@ type node struct {
 	cost    int
 	from    int32
 	class   int32
-	accepts bool    // a text may end here
+	accepts bool    // whether a text may end here
 	next    []int32 // by class: a node, or noNode; nil before the node is expanded
 }
 
@@ -179,7 +179,7 @@ type enumeration struct {
 	ends [][]bool // by number of remaining characters, then by node: whether a text can end then
 	text []rune
 	left int  // remaining tries for the current length
-	all  bool // no text was skipped
+	all  bool // whether no text was skipped
 }
 
 // enumerate tries further texts after has rejected the first one.

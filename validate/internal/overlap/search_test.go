@@ -82,7 +82,7 @@ func TestEnumerateTriesInOrder(t *testing.T) {
 		tried = append(tried, s)
 		return false
 	})
-	tried = tried[1:] // the first text was tried before
+	tried = tried[1:] // run passes the first text twice
 	var want []string
 	for _, s := range texts([]rune("abc"), 4) {
 		if strings.Count(s, "c") == 0 || strings.IndexByte(s, 'c') == len(s)-1 {
@@ -92,7 +92,7 @@ func TestEnumerateTriesInOrder(t *testing.T) {
 		}
 	}
 	if !slices.IsSortedFunc(tried, func(a, b string) int { return len(a) - len(b) }) {
-		t.Errorf("not in order of length: %q", tried)
+		t.Errorf("tried %q, want the texts in order of length", tried)
 	}
 	slices.Sort(tried)
 	slices.Sort(want)
