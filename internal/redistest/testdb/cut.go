@@ -11,6 +11,7 @@ import (
 // A Cut is a hook that lets Left commands through and makes all later ones fail with ErrCut.
 type Cut struct{ Left atomic.Int64 }
 
+// ErrCut is the error of the commands that a Cut does not let through.
 var ErrCut = errors.New("cut")
 
 func (c *Cut) DialHook(next redis.DialHook) redis.DialHook { return next }

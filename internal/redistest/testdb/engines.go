@@ -22,6 +22,8 @@ func EachEngine(t *testing.T, test func(t *testing.T, s *Site)) {
 	t.Run("cluster", func(t *testing.T) { test(t, AsCluster(t, House())) })
 }
 
+// AsCluster opens the store of a real server with the cluster engine. The server is the whole
+// cluster.
 func AsCluster(t *testing.T, sch schema.Schema) *Site {
 	t.Helper()
 	s := Open(t, ServerClient(t), recordkey.Namespace{}, sch)
@@ -51,6 +53,7 @@ func (s *Site) Under(t *testing.T, sch schema.Schema) *Site {
 // Tests skip time because a cluster engine uses what it knows of a schema for some seconds.
 var skipped atomic.Int64
 
+// Skip moves the clocks of all cluster engines that Hurried returns forward by d.
 func Skip(d time.Duration) { skipped.Add(int64(d)) }
 
 // Hurried returns a cluster engine that moves its clock forward instead of waiting for writers in

@@ -26,7 +26,7 @@ import (
 )
 
 // Main runs tests with cheap password hashes. Under the race detector, which makes everything ten
-// times slower, it runs a tenth of the random checks. Even those use all the goroutines.
+// times slower, it runs a tenth of the random checks.
 func Main(m *testing.M) int {
 	if Raced && flag.Lookup("rapid.checks") != nil { // a package may have no random tests
 		if err := flag.Set("rapid.checks", "12"); err != nil {
@@ -74,7 +74,8 @@ func siteClient(t *testing.T, raw *redis.Client) *redis.Client {
 // AddHook adds a hook to the DB's client.
 func (s *Site) AddHook(h redis.Hook) { s.client.AddHook(h) }
 
-// EachStore runs a test on every kind of store, in the whole store and in a namespace.
+// EachStore runs a test on an embedded store and on a real server, each without and with a
+// namespace.
 func EachStore(t *testing.T, test func(t *testing.T, s *Site)) {
 	t.Helper()
 	for _, st := range []struct {
@@ -82,7 +83,7 @@ func EachStore(t *testing.T, test func(t *testing.T, s *Site)) {
 		client     func(t *testing.T) *redis.Client
 	}{
 		{"embedded", "", EmbeddedClient},
-		// Through its bare client, the embedded store does not support patterns that contain [.
+		// The client of the embedded store does not support patterns that contain [.
 		{"embedded", "acme/eu", EmbeddedClient},
 		{"redis", "", ServerClient},
 		{"redis", "acme/[*]", ServerClient},
@@ -118,6 +119,7 @@ func EmbeddedClient(t *testing.T) *redis.Client {
 	return client
 }
 
+// Open opens the store that raw, a client of an administrator, connects to.
 func Open(t *testing.T, raw *redis.Client, ns recordkey.Namespace, sch schema.Schema) *Site {
 	t.Helper()
 	client := siteClient(t, raw)
@@ -214,6 +216,7 @@ func (s *Site) Check(t Tester, o check.Options) []string {
 	return found
 }
 
+// Same fails the test unless got, which is sorted, equals want, which it sorts.
 func Same(t Tester, what string, got, want []string) {
 	t.Helper()
 	slices.Sort(want)
@@ -224,6 +227,7 @@ func Same(t Tester, what string, got, want []string) {
 
 func HintOf(e userdb.Entry) hints.Hint { return hints.Key(e.Key()) }
 
+// Space returns the namespace at path.
 func Space(t Tester, path string) recordkey.Namespace {
 	t.Helper()
 	ns, err := recordkey.ParseNamespace(path)
@@ -257,6 +261,8 @@ func (s *Site) Clean(t Tester) {
 
 var update = flag.Bool("update", false, "update golden files")
 
+// Golden fails the test unless got equals the file at path. With -update it writes the file
+// instead.
 func Golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
