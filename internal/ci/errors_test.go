@@ -173,7 +173,7 @@ func exportedErrors(t *testing.T) map[string]string {
 		return nil
 	})
 	if err != nil || len(found) < 50 {
-		t.Fatalf("%d errors, %v", len(found), err)
+		t.Fatalf("found %d exported errors, %v; want at least 50", len(found), err)
 	}
 	return found
 }

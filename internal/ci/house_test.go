@@ -39,7 +39,7 @@ func sources(t *testing.T) map[string]string {
 		return nil
 	})
 	if err != nil || len(files) < 100 {
-		t.Fatalf("%d files, %v", len(files), err)
+		t.Fatalf("found %d files, %v; want at least 100", len(files), err)
 	}
 	return files
 }

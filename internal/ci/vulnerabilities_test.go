@@ -49,7 +49,7 @@ const outOfReach = "the database is out of reach"
 func TestVulnerabilities(t *testing.T) {
 	// This builds govulncheck.
 	if out, err := exec.Command("go", "tool", "-n", "govulncheck").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("building govulncheck: %v\n%s", err, out)
 	}
 	for _, tt := range []struct {
 		name, env string

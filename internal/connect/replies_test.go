@@ -185,7 +185,7 @@ func FuzzFraming(f *testing.F) {
 			_ = pieces.parse(stream[at:min(at+size, len(stream))])
 		}
 		if (once.err == nil) != (pieces.err == nil) || once.err == nil && (once.items != pieces.items || once.skip != pieces.skip) {
-			t.Errorf("%q: at once %+v, in pieces of %d %+v", stream, once, size, pieces)
+			t.Errorf("%q: the state is %+v if it is parsed at once, but in pieces of %d bytes %+v", stream, once, size, pieces)
 		}
 	})
 }

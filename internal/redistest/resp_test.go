@@ -22,7 +22,7 @@ func TestReadValue(t *testing.T) {
 			t.Errorf("got %q, %v; want %q", got, err, value)
 		}
 		if rest, _ := io.ReadAll(in); string(rest) != "+next\r\n" {
-			t.Errorf("%q: %q is left", value, rest)
+			t.Errorf("%q: %q is left, want only the next value", value, rest)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func TestKillAndRestart(t *testing.T) {
 			}
 			s.Restart()
 			if s.Addr() != addr {
-				t.Errorf("now at %s, was at %s", s.Addr(), addr)
+				t.Errorf("after Restart the server is at %s, want %s", s.Addr(), addr)
 			}
 			if got := c.Exists(t.Context(), "k").Val(); got != test.want {
 				t.Errorf("%d keys after Restart, want %d", got, test.want)
@@ -90,7 +90,7 @@ func TestShared(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			s := Shared(t)
 			if pid != 0 && s.proc.pid != pid {
-				t.Error("not the same server")
+				t.Error("Shared returned another server than before")
 			}
 			pid = s.proc.pid
 			c, other := s.Client(), Shared(t).Client()
@@ -142,7 +142,7 @@ func TestEndsWithTheProcess(t *testing.T) {
 		if n, _ := fmt.Sscanf(lines.Text(), "server %d %s", &pid, &dir); n == 2 {
 			left[dir] = pid
 			if err := syscall.Kill(pid, 0); err != nil {
-				t.Fatalf("no server: %v", err)
+				t.Fatalf("the process of the server does not run: %v", err)
 			}
 		}
 	}

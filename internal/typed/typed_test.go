@@ -156,7 +156,7 @@ func TestRoundTripLaw(t *testing.T) {
 		wires := written(t, p, v)
 		for field, wire := range wires {
 			if value, err := schema.Decode(typ.Codec(field), wire); err != nil || value.Wire() != wire {
-				t.Fatalf("%s is written as %q: %v", field, wire, err)
+				t.Fatalf("%s is written as %q, which its codec does not accept unchanged: %v", field, wire, err)
 			}
 		}
 		got := read[everything](t, p, wires)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestTests passes the output of go test to a report, and checks what it prints.
-func TestTests(t *testing.T) {
+// TestReport passes the output of go test to a report, and checks what it prints.
+func TestReport(t *testing.T) {
 	r := &report{printed: map[string]string{}}
 	var out string
 	feed := func(events ...string) {
@@ -40,7 +40,7 @@ func TestTests(t *testing.T) {
 		t.Errorf("got %q, want %q", out, want)
 	}
 	if want := []string{"ab T"}; !slices.Equal(r.running, want) || len(r.printed) > 0 {
-		t.Errorf("running %q, want %q; kept %q", r.running, want, r.printed)
+		t.Errorf("running %q, want %q; the output %q is kept, want none", r.running, want, r.printed)
 	}
 }
 
@@ -57,14 +57,16 @@ func (w *watcher) Write(p []byte) (int, error) {
 	return w.Builder.Write(p)
 }
 
-func TestCommand(t *testing.T) {
+// TestRun checks that run prints the output of a command, and a line while it waits for output, and
+// that it returns the exit code of the command.
+func TestRun(t *testing.T) {
 	w := &watcher{file: filepath.Join(t.TempDir(), "seen")}
 	script := fmt.Sprintf("until [ -e %s ]; do sleep 0.01; done; echo done; exit 3", w.file)
 	if code := run([]string{"sh", "-c", script}, w, time.Millisecond); code != 3 {
 		t.Errorf("got code %d, want 3", code)
 	}
 	if got := w.String(); !strings.Contains(got, "\ndone\n") {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want the line done", got)
 	}
 	for _, tt := range []struct {
 		command string

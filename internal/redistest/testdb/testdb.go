@@ -275,7 +275,7 @@ func Golden(t *testing.T, path, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs (update it with -update); got\n%s", path, got)
+		t.Errorf("the result differs from %s (renew it with -update); got\n%s", path, got)
 	}
 }
 
