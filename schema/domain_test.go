@@ -135,7 +135,7 @@ func TestIgnorables(t *testing.T) {
 		if casefold.Canonical("a"+string(r)+"b") == "ab" {
 			n++
 			if schema.Invisible(string(r)) == (r == '\u200c' || r == '\u200d') {
-				t.Errorf("%U: Invisible returns %t", r, schema.Invisible(string(r)))
+				t.Errorf("%U: Invisible returns %t, want false only for the two joiners", r, schema.Invisible(string(r)))
 			}
 		}
 	}
@@ -181,7 +181,9 @@ func TestFormVersion(t *testing.T) {
 	}
 }
 
-func TestForms(t *testing.T) {
+// TestStoredForms checks how FromStore and WithCurrentForm set the version of the canonical form,
+// and which versions HasOtherForm distinguishes.
+func TestStoredForms(t *testing.T) {
 	old := schema.Type{Primary: "id"}.FromStore()
 	if old.Form != "1" || old.WithCurrentForm().Form != schema.FormVersion() {
 		t.Errorf("a type stored without a form version has form %q, want 1; WithCurrentForm makes it %q, want %q", old.Form, old.WithCurrentForm().Form, schema.FormVersion())
@@ -248,7 +250,7 @@ func TestCanonicalKeepsDomainsApart(t *testing.T) {
 			one, err1 := strict.ToASCII(strings.ReplaceAll(pair[0], "ẞ", "ß"))
 			two, err2 := strict.ToASCII(strings.ReplaceAll(pair[1], "ẞ", "ß"))
 			if err1 != nil || err2 != nil {
-				t.Fatalf("%q: %v, %v", pair, err1, err2)
+				t.Fatalf("converting %q to A-labels: %v, %v", pair, err1, err2)
 			}
 			if one != two {
 				different++
@@ -256,7 +258,7 @@ func TestCanonicalKeepsDomainsApart(t *testing.T) {
 			for _, form := range []string{"x@%s", "https://%s/"} {
 				same := casefold.Canonical(fmt.Sprintf(form, pair[0])) == casefold.Canonical(fmt.Sprintf(form, pair[1]))
 				if same != (one == two) {
-					t.Fatalf("%q: same value: %t; in DNS %s and %s", pair, same, one, two)
+					t.Fatalf("%q have the same canonical form: %t, but their A-labels are %s and %s", pair, same, one, two)
 				}
 			}
 		}

@@ -44,7 +44,7 @@ func TestFoldShortcuts(t *testing.T) {
 func TestParsePrintedDate(t *testing.T) {
 	for _, text := range []string{"2026-11-20T08:02:40.+12Z", "2026-11-20T08:02:40.-00Z", "2026-11-20T08:02:40,512Z", "2026-11-20T8:02:40.5120Z", "2026-02-30T08:02:40.512Z"} {
 		if _, ok := parsePrintedDate(text); ok {
-			t.Errorf("%q is accepted", text)
+			t.Errorf("parsePrintedDate accepts %q", text)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -68,7 +68,7 @@ func TestParsePrintedDate(t *testing.T) {
 func TestTagOptions(t *testing.T) {
 	for _, n := range roleNames {
 		if tag, err := structs.ParseTag("x," + n.name); err != nil || len(tag.Options) != 1 {
-			t.Errorf("role %s: %v, %v", n.name, tag, err)
+			t.Errorf("a tag with the role %s is parsed as %v, %v; want one option", n.name, tag, err)
 		}
 	}
 }

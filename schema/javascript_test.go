@@ -57,7 +57,7 @@ func TestJavaScript(t *testing.T) {
 		got := check[a.Op](a.In)
 		same := show(got) == show(a.Out)
 		if _, differs := deviations[answer{a.Op, a.In, got}]; same == differs {
-			t.Errorf("%s(%q): got %s, JavaScript %s", a.Op, a.In, show(got), show(a.Out))
+			t.Errorf("%s(%q): got %s, but JavaScript returns %s", a.Op, a.In, show(got), show(a.Out))
 		}
 	}
 	if halves != 17 {

@@ -76,11 +76,11 @@ func TestJSONLaw(t *testing.T) {
 		}
 		v, err := schema.JSON(raw)
 		if err != nil || !sameJSON(raw, []byte(v.Wire())) {
-			t.Fatalf("%s: got %s, %v", raw, v.Wire(), err)
+			t.Fatalf("%s: got %s, %v; want JSON with the same meaning", raw, v.Wire(), err)
 		}
 		again, err := schema.JSON(json.RawMessage(v.Wire()))
 		if err != nil || again != v {
-			t.Fatalf("%s: got %s, %v", v.Wire(), again.Wire(), err)
+			t.Fatalf("%s: got %s, %v; want it unchanged", v.Wire(), again.Wire(), err)
 		}
 	})
 }
@@ -102,7 +102,7 @@ func TestDateLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := time.UnixMilli(rapid.Int64Range(-8.64e15, 8.64e15).Draw(t, "ms"))
 		if got, ok := schema.Date(a).Time(); !ok || !got.Equal(a) {
-			t.Fatalf("%s: got %s, %t", a, got, ok)
+			t.Fatalf("got %s, %t; want %s, true", got, ok, a)
 		}
 		b := time.UnixMilli(rapid.Int64Range(first, last).Draw(t, "b"))
 		c := time.UnixMilli(rapid.Int64Range(first, last).Draw(t, "c"))

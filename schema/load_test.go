@@ -314,6 +314,6 @@ func TestRoles(t *testing.T) {
 		t.Errorf("roles: %s, want \"[a] [] [a b]\"", got)
 	}
 	if err := json.Unmarshal([]byte(`"roman"`), new(schema.Role)); err == nil {
-		t.Error("an unknown role is read")
+		t.Error("UnmarshalJSON accepts an unknown role")
 	}
 }

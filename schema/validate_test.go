@@ -62,7 +62,7 @@ func TestValidateOrder(t *testing.T) {
 
 func TestErrorIsOnlyErrSchema(t *testing.T) {
 	if err := (&schema.Error{Reason: "x"}); errors.Is(err, errors.ErrUnsupported) || !errors.Is(err, schema.ErrSchema) {
-		t.Error("a schema error matches another error")
+		t.Error("a schema error must match ErrSchema and no other error")
 	}
 }
 

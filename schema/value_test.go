@@ -86,23 +86,23 @@ func TestAccessors(t *testing.T) {
 		when, isTime := v.Time()
 		raw, isJSON := v.JSON()
 		if isNumber != (c == schema.CodecNumber) || isNumber && f != 1.5 || !isNumber && f != 0 {
-			t.Errorf("%s: Number returns %g, %t", c, f, isNumber)
+			t.Errorf("%s: Number returns %g, %t; want 1.5, true for a number, otherwise 0, false", c, f, isNumber)
 		}
 		if isBool != (c == schema.CodecBoolean) || b != isBool {
-			t.Errorf("%s: Bool returns %t, %t", c, b, isBool)
+			t.Errorf("%s: Bool returns %t, %t; want true, true for a boolean, otherwise false, false", c, b, isBool)
 		}
 		if isTime != (c == schema.CodecDate) || isTime && when != now || !isTime && !when.IsZero() {
-			t.Errorf("%s: Time returns %s, %t", c, when, isTime)
+			t.Errorf("%s: Time returns %s, %t; want %s, true for a date, otherwise the zero time, false", c, when, isTime, now)
 		}
 		if isJSON != (c == schema.CodecJSON) || isJSON && string(raw) != `[1]` || !isJSON && raw != nil {
-			t.Errorf("%s: JSON returns %s, %t", c, raw, isJSON)
+			t.Errorf("%s: JSON returns %s, %t; want [1], true for JSON, otherwise nil, false", c, raw, isJSON)
 		}
 		if v.IsNull() != (c == schema.CodecNull) {
-			t.Errorf("%s: IsNull returns %t", c, v.IsNull())
+			t.Errorf("%s: IsNull returns %t, want %t", c, v.IsNull(), !v.IsNull())
 		}
 	}
 	if !mustJSON(" null ").IsNull() {
-		t.Error("the JSON null is not null")
+		t.Error("IsNull returns false for the JSON value null, want true")
 	}
 }
 
@@ -144,7 +144,7 @@ func TestDecode(t *testing.T) {
 		v, err := schema.Decode(test.codec, test.wire)
 		checkValue(t, string(test.codec)+" "+test.wire, v, err, test.inJSON, test.problem)
 		if err == nil && v.Wire() != test.wire {
-			t.Errorf("%s %q: written back as %q", test.codec, test.wire, v.Wire())
+			t.Errorf("%s %q: the wire form becomes %q, want it unchanged", test.codec, test.wire, v.Wire())
 		}
 	}
 	if v, _ := schema.Decode("boolean", "null"); v != schema.Null() {
@@ -332,7 +332,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			inJSON, err := v.MarshalJSON()
 			if err != nil || !json.Valid(inJSON) || v.Wire() != wire {
-				t.Errorf("%s %q: %q, JSON %s, %v", c, wire, v.Wire(), inJSON, err)
+				t.Errorf("%s %q: got the wire form %q and the JSON %s, %v; want the same wire form and valid JSON", c, wire, v.Wire(), inJSON, err)
 			}
 			readAgain(t, v, inJSON)
 		}
@@ -352,7 +352,7 @@ func readAgain(t *testing.T, v schema.Value, inJSON []byte) {
 	}
 	b, err := again.MarshalJSON()
 	if err != nil || v.Codec() != schema.CodecJSON && strings.TrimSpace(string(inJSON)) != string(b) {
-		t.Errorf("%s %q: JSON %s, which is written back as %s, %v", v.Codec(), v.Wire(), inJSON, b, err)
+		t.Errorf("%s %q: the JSON %s is parsed and written as %s, %v; want it unchanged", v.Codec(), v.Wire(), inJSON, b, err)
 	}
 }
 
