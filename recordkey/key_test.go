@@ -85,7 +85,7 @@ func TestLongestCrumbs(t *testing.T) {
 	}
 	own := must(recordkey.Own(longest))
 	if got := parse(own.String()); got != own {
-		t.Error("the longest own part is not read back")
+		t.Error("the longest part of a KindOwn key is not read back")
 	}
 }
 
@@ -129,10 +129,10 @@ func TestAccessors(t *testing.T) {
 func TestZeroKey(t *testing.T) {
 	var zero recordkey.Key
 	if zero.IsValid() || zero.String() != "invalid Key" || zero.In(namespace("acme")) != zero || zero.PRK() != zero {
-		t.Errorf("the zero Key is %v, valid: %v", zero, zero.IsValid())
+		t.Errorf("the zero Key has the text %v, valid: %v; want invalid Key, false, also after In and PRK", zero, zero.IsValid())
 	}
 	if _, err := recordkey.Parse(zero.String()); err == nil {
-		t.Error("the text of the zero Key is a key")
+		t.Error("Parse accepts the text of the zero Key")
 	}
 	_, err := zero.AppendText([]byte("kept"))
 	checkErr(t, err, `recordkey.AppendText: "" at byte 0: zero Key`)
@@ -188,11 +188,11 @@ func TestKeysInJSON(t *testing.T) {
 	in := problem{map[recordkey.Key]recordkey.Key{parse("user/name:a+_b/~prk"): parse("user/uid:x")}}
 	text, err := json.Marshal(in)
 	if err != nil || string(text) != `{"Keys":{"user/name:a+_b/~prk":"user/uid:x"}}` {
-		t.Fatalf("Marshal returns %s, %v", text, err)
+		t.Fatalf("Marshal returns %s, %v; want the texts of the keys", text, err)
 	}
 	var out problem
 	if err := json.Unmarshal(text, &out); err != nil || out.Keys[parse("user/name:a+_b/~prk")] != parse("user/uid:x") {
-		t.Errorf("Unmarshal gives %v, %v", out, err)
+		t.Errorf("Unmarshal gives %v, %v; want the same keys", out, err)
 	}
 	before := parse("user/uid:x")
 	k := before
