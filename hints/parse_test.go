@@ -160,7 +160,7 @@ func fuzzResolve(t *testing.T, h hints.Hint, err error) {
 			continue
 		}
 		if view != "" && target.Type != view {
-			t.Errorf("view %q: got type %q", view, target.Type)
+			t.Errorf("a hint for type %q has a target of type %q", view, target.Type)
 		}
 		for _, k := range target.Keys {
 			if k.Type() != target.Type || key(k.String()) != k {

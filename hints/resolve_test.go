@@ -198,7 +198,7 @@ func TestHintsAreValues(t *testing.T) {
 	f["name"] = schema.Text("Bob")
 	got, err := h.Resolve(schema.User(), "user")
 	if err != nil || got.Value != "alice" {
-		t.Errorf("a later change of the facets is seen: %+v, %v", got, err)
+		t.Errorf("after a change of the facets that were passed to Facets: got %+v, %v; want the value alice", got, err)
 	}
 	if !(hints.Hint{}).IsZero() || h.IsZero() || hints.Any("").IsZero() {
 		t.Error("IsZero must return true for the zero Hint, and false for a hint by facets or by an empty value")
