@@ -58,7 +58,7 @@ func FuzzVerify(f *testing.F) {
 			t.Fatalf("Verify asks to renew the hash for a wrong password: %+v", got)
 		}
 		if looser, err := h.VerifyOriginal(stored, password); got.OK && looser != got || (err == nil) != (verr == nil) {
-			t.Fatalf("Verify: %+v, VerifyOriginal: %+v, %v", got, looser, err)
+			t.Fatalf("Verify returns %+v, but VerifyOriginal %+v, %v", got, looser, err)
 		}
 		if more, _ := h.Verify(stored, password+"x"); got.OK && more.OK {
 			t.Fatalf("%q is right with an x after it", password)
@@ -125,7 +125,7 @@ func FuzzStrength(f *testing.F) {
 		r := Strength(password, own)
 		if r.Score < 0 || r.Score > 4 || r.Level < 0 || r.Level > 6 || r.Time == "" ||
 			math.IsNaN(r.Entropy) || math.IsInf(r.Seconds, 0) || r.Entropy < 0 {
-			t.Fatalf("%q: %+v", password, r)
+			t.Fatalf("%q: the report has an impossible value: %+v", password, r)
 		}
 	})
 }

@@ -67,7 +67,7 @@ func TestNewCopiesPeppers(t *testing.T) {
 	hash := h.mustHash(t, "secret")
 	clear(key)
 	if got, err := h.Verify(hash, "secret"); err != nil || !got.OK {
-		t.Errorf("Verify = %v, %v after the caller wiped the pepper", got, err)
+		t.Errorf("after the caller cleared the pepper, Verify returns %v, %v; want OK", got, err)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestHashThenVerify(t *testing.T) {
 		}
 		other := string(rapid.SliceOfN(rapid.Byte(), 0, limit+2).Draw(r, "other"))
 		if got, err := h.Verify(hash, other); err != nil || got.OK && other != password {
-			r.Fatalf("wrong password %q: %+v, %v", other, got, err)
+			r.Fatalf("wrong password %q: got %+v, %v; want it refused", other, got, err)
 		}
 	})
 }
