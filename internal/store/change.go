@@ -219,7 +219,7 @@ func CheckNoEntries(ctx context.Context, e Indexes, pattern string) error {
 }
 
 // A delete drops the tertiary records of every name that any program ever used, because programs
-// whose schemas store records in the same way may declare different names. ~/schema/TYPE has a
+// whose schemas have the same fingerprint may declare different names. ~/schema/TYPE has a
 // field for each name, written before the first record of that name or together with it.
 
 // tertiaryPrefix is the prefix of such a field. The escaped name follows.

@@ -44,8 +44,8 @@ func LineTime(line string) (microseconds int64) {
 	return n
 }
 
-// LineID returns the text that identifies a history line: its mark or, if it has none, its number.
-// It does the same as name_of in history.lua.
+// LineID returns the text that identifies a history line: its mark or, if it has none, its first
+// word, which is a time. It does the same as name_of in history.lua.
 func LineID(line string) string {
 	words := strings.Split(line, " ")
 	if len(words) == lineWords+1 {
@@ -58,8 +58,8 @@ func LineID(line string) string {
 const lineWords = 6
 
 // StoredInEntry reports whether the note of a new entry is stored in the entry, as FieldNote, until
-// more lines follow. That holds for a single line without an origin: the entry would keep an origin
-// for longer than histories are kept.
+// more lines follow. This is so for a single line without an origin. With an origin, the entry
+// would keep it for longer than histories are kept.
 func (n Note) StoredInEntry() bool {
 	if len(n.Lines) != 1 {
 		return false

@@ -32,7 +32,7 @@ func ParseDropKey(raw string) (record recordkey.Key, rev string, ok bool) {
 	return parseSiblingKey(dropPrefix, raw)
 }
 
-// A Dropped is a record that the change that wrote Rev moved away.
+// A Dropped is a record that a change moved away. Rev is the rev that the change wrote.
 type Dropped struct {
 	Record recordkey.Key
 	Rev    string

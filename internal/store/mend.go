@@ -97,7 +97,8 @@ type AwaitSchema struct{}
 // attempt: ~/fill/REV/{KEY}, whose braces put them into the slot of the record. The entry's field
 // ~fill says that they belong to it until they are in place.
 
-// A Fill holds the contents of a ~fill field: the records that the change that wrote Rev prepared.
+// A Fill holds the contents of a ~fill field: the records that a change prepared, and the rev that
+// the change wrote.
 type Fill struct {
 	Rev   string
 	Parts []FillPart

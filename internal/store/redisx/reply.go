@@ -84,8 +84,8 @@ func Answer(cmd *redis.Cmd, err error, reply Shape) (any, error) {
 }
 
 // List returns the reply to a command that returns a list of n items. Commands like MGET are sent
-// by Do and read by List. The methods of go-redis for them would take a number, or the length of a
-// text, for the length of a list, and allocate that much.
+// by Do and read by List. The methods of go-redis for them would mistake a number, or the length of
+// a text, for the length of a list, and allocate that much.
 func List(cmd *redis.Cmd, n int) ([]any, error) {
 	v, err := Answer(cmd, cmd.Err(), IsList)
 	list := Items(v)
