@@ -145,13 +145,13 @@ func openEmbedded(ctx context.Context, path string) (store.Engine, error) {
 }
 
 func openServer(text string, cache store.Cache) (store.Engine, error) {
-	o, secured, err := parseOptions(text, redis.ParseURL)
+	o, tlsOptions, err := parseOptions(text, redis.ParseURL)
 	if err != nil {
 		return nil, err
 	}
-	o.TLSConfig, o.ContextTimeoutEnabled = secured, true
+	o.TLSConfig, o.ContextTimeoutEnabled = tlsOptions, true
 	o.DialerRetries = 1 // the engine retries
-	o.Dialer = newDialer(o.DialTimeout, secured)
+	o.Dialer = newDialer(o.DialTimeout, tlsOptions)
 	c := redis.NewClient(o)
 	e := single.New(c, single.Options{Close: c.Close})
 	if cache.Entries <= 0 {
@@ -168,7 +168,7 @@ func openSentinel(text string, cache store.Cache) (store.Engine, error) {
 	if cache.Entries > 0 {
 		return nil, fmt.Errorf("%w: go-redis caches one server that a URL names, not one that Sentinels name", store.ErrCache)
 	}
-	o, secured, err := parseOptions(text, redis.ParseFailoverURL)
+	o, tlsOptions, err := parseOptions(text, redis.ParseFailoverURL)
 	switch {
 	case err != nil:
 		return nil, err
@@ -177,8 +177,8 @@ func openSentinel(text string, cache store.Cache) (store.Engine, error) {
 	case o.RouteByLatency || o.RouteRandomly || o.ReplicaOnly:
 		return nil, badURL("it reads from replicas, which may be behind; leave replica_only, route_by_latency and route_randomly out")
 	}
-	o.TLSConfig, o.ContextTimeoutEnabled = secured, true
-	o.Dialer = newDialer(o.DialTimeout, secured)
+	o.TLSConfig, o.ContextTimeoutEnabled = tlsOptions, true
+	o.Dialer = newDialer(o.DialTimeout, tlsOptions)
 	c := redis.NewFailoverClient(o)
 	c.AddHook(sentinelHook{})
 	return single.New(c, single.Options{Close: c.Close}), nil
@@ -211,16 +211,16 @@ func openCluster(text string, cache store.Cache) (store.Engine, error) {
 	if cache.Entries > 0 {
 		return nil, fmt.Errorf("%w: go-redis caches one server that a URL names, not a cluster", store.ErrCache)
 	}
-	o, secured, err := parseOptions(text, redis.ParseClusterURL)
+	o, tlsOptions, err := parseOptions(text, redis.ParseClusterURL)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkReadsMasters(o); err != nil {
 		return nil, err
 	}
-	o.TLSConfig, o.ContextTimeoutEnabled = secured, true
+	o.TLSConfig, o.ContextTimeoutEnabled = tlsOptions, true
 	o.ClusterStateReloadInterval = reloadInterval
-	o.Dialer = newDialer(o.DialTimeout, secured)
+	o.Dialer = newDialer(o.DialTimeout, tlsOptions)
 	c := redis.NewClusterClient(o)
 	return cluster.New(c, cluster.Options{Close: c.Close}), nil
 }

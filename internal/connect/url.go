@@ -51,8 +51,8 @@ func parseOptions[T any](text string, parse func(string) (*T, error)) (*T, *tls.
 	if err != nil {
 		return nil, nil, redact(err)
 	}
-	secured, err := tlsConfig(u, q)
-	return o, secured, err
+	tlsOptions, err := tlsConfig(u, q)
+	return o, tlsOptions, err
 }
 
 // unverified reports whether the parameters of a URL turn off the check of the server's

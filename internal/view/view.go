@@ -98,7 +98,7 @@ func (v *View) Now() time.Time {
 func (v *View) Apply(ctx context.Context, t *change.Type, c store.Change) (rev string, err error) {
 	v.applyConfig(ctx, &c)
 	rev, err = v.Engine.Apply(ctx, c)
-	if guard, may := v.releaseGuard(ctx, t, c, err); may {
+	if guard, allowed := v.releaseGuard(ctx, t, c, err); allowed {
 		c.Schema = guard
 		rev, err = v.Engine.Apply(ctx, c)
 	}
