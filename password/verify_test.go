@@ -29,11 +29,11 @@ func TestVerifyAndRenew(t *testing.T) {
 		password string
 		want     Result
 	}{
-		{"right", plain, plain.mustHash(t, "secret"), "secret", Result{OK: true}},
-		{"wrong", plain, plain.mustHash(t, "secret"), "Secret", Result{}},
-		{"right, not ASCII", plain, plain.mustHash(t, "pässwörd"), "pässwörd", Result{OK: true}},
+		{"right password", plain, plain.mustHash(t, "secret"), "secret", Result{OK: true}},
+		{"wrong password", plain, plain.mustHash(t, "secret"), "Secret", Result{}},
+		{"right password, not ASCII", plain, plain.mustHash(t, "pässwörd"), "pässwörd", Result{OK: true}},
 		{"other cost", five, plain.mustHash(t, "secret"), "secret", Result{true, renewCost}},
-		{"other cost, wrong", five, plain.mustHash(t, "secret"), "secreT", Result{}},
+		{"other cost, wrong password", five, plain.mustHash(t, "secret"), "secreT", Result{}},
 		{"$2b$", plain, raw(t, "b", 4, "secret"), "secret", Result{true, renewAlgorithm}},
 		{"$2y$", plain, raw(t, "y", 4, "secret"), "secret", Result{true, renewAlgorithm}},
 		{"nothing stored", plain, "", "secret", Result{}},
@@ -41,13 +41,13 @@ func TestVerifyAndRenew(t *testing.T) {
 		{"hash of an empty password", plain, plain.mustHash(t, ""), "", Result{OK: true}},
 
 		{"peppered", a, a.mustHash(t, "secret"), "secret", Result{OK: true}},
-		{"peppered, wrong", a, a.mustHash(t, "secret"), "secret2", Result{}},
+		{"peppered, wrong password", a, a.mustHash(t, "secret"), "secret2", Result{}},
 		{"peppered and long", a, a.mustHash(t, long), long, Result{OK: true}},
 		{"peppered, not ASCII", a, a.mustHash(t, "日本"), "日本", Result{OK: true}},
 		{"no pepper yet", a, plain.mustHash(t, "secret"), "secret", Result{true, renewPepper}},
 		{"new pepper", ba, a.mustHash(t, "secret"), "secret", Result{true, renewPepper}},
 		{"second pepper added", ab, a.mustHash(t, "secret"), "secret", Result{OK: true}},
-		{"no pepper yet, wrong", a, plain.mustHash(t, "secret"), "secre", Result{}},
+		{"no pepper yet, wrong password", a, plain.mustHash(t, "secret"), "secre", Result{}},
 
 		{"72 bytes", plain, plain.mustHash(t, long[:72]), long[:72], Result{OK: true}},
 		{"72 bytes and more", plain, plain.mustHash(t, long[:72]), long[:73], Result{}},
@@ -81,7 +81,7 @@ func TestVerifyLegacyEncoding(t *testing.T) {
 		{"three bytes and more in UTF-8", h, raw(t, "a", 4, "\x65\xe5\xd8\x3d\xde\x00"), "日😀", Result{true, renewEncoding}},
 		{"encoding renewed before pepper and cost", peppered, raw(t, "a", 5, "\xe4"), "ä", Result{true, renewEncoding}},
 		{"lone surrogate", h, raw(t, "a", 4, "\xd8\x3d!"), "\xed\xa0\xbd!", Result{true, renewEncoding}},
-		{"wrong", h, raw(t, "a", 4, "\xe4"), "ö", Result{}},
+		{"wrong password", h, raw(t, "a", 4, "\xe4"), "ö", Result{}},
 		{"not UTF-8", h, raw(t, "a", 4, "\xff\xfd"), "\xff", Result{}},
 		{"three bytes that are not a surrogate", h, raw(t, "a", 4, "\xd0\x40"), "\xedA\x80", Result{}},
 		{"surrogate with a wrong last byte", h, raw(t, "a", 4, "\xd8\x01"), "\xed\xa0A", Result{}},
