@@ -35,7 +35,7 @@ func TestSurvey(t *testing.T) {
 		want, warns          string // the result of describe, and the codes of the warnings
 	}{
 		{name: "default test server", closely: true, want: "master noeviction no everysec ok never ok 0s 0s clock", warns: "not_persistent"},
-		{name: "default test server, not closely", want: "master noeviction no  ok  ok 0s nil"},
+		{name: "default test server, without asking for its settings", want: "master noeviction no  ok  ok 0s nil"},
 		{
 			name: "persistent", config: "appendonly yes\nappendfsync always\nsave 60 1000 900 1\nmin-replicas-to-write 2", closely: true,
 			want: "master noeviction yes always ok 60 1000 900 1 ok 0s 2ns clock",
