@@ -44,7 +44,7 @@ func originalReports(t *testing.T) (all []report) {
 // whose zxcvbn is older and has other dictionaries.
 func TestStrengthAgainstOriginal(t *testing.T) {
 	var b strings.Builder
-	fmt.Fprintln(&b, "# entropy here (and how much more than the original's), score and time: original's > here, password")
+	fmt.Fprintln(&b, "# entropy here (and how much more than in CoffeeNode UserDB), score and time: CoffeeNode UserDB > here, password")
 	for _, o := range originalReports(t) {
 		r := Strength(o.Password)
 		fmt.Fprintf(&b, "%8.3f (%+9.3f)  %d > %d  %-9s > %-9s  %q\n", r.Entropy, r.Entropy-o.Result.Entropy,
