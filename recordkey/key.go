@@ -89,6 +89,7 @@ func newFacetKey(fn string, kind Kind, typ, field, value string) (Key, error) {
 	return Key{kind: kind, typ: typ, field: field, value: value}, nil
 }
 
+// checkName checks a part of a key that must not begin with a tilde: a type, a field or a name.
 func checkName(fn, what, name string) error {
 	if strings.HasPrefix(name, "~") {
 		return &SyntaxError{Func: fn, Input: name, Reason: what + tildeReason}
@@ -96,6 +97,7 @@ func checkName(fn, what, name string) error {
 	return checkCrumb(fn, what, name)
 }
 
+// checkCrumb checks the length of a crumb, which is one part of a key.
 func checkCrumb(fn, what, crumb string) error {
 	if crumb == "" {
 		return &SyntaxError{Func: fn, Reason: what + emptyReason}
