@@ -84,7 +84,8 @@ func Parse(s string) (Key, error) {
 	return k, nil
 }
 
-// A parser reads crumbs from the left. After the first error it reads nothing more.
+// A parser reads the parts of a key, which are called crumbs, from the left. After the first error
+// it reads nothing more.
 type parser struct {
 	in  string
 	at  int
