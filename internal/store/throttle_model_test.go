@@ -13,7 +13,8 @@ type throttleModel struct {
 	origins  map[string]*window
 }
 
-// A window holds the failures of strangers at an account, or of an origin.
+// A window counts the failures of one origin, or the failures of strangers at an account. Strangers
+// are origins that have not logged in to the account.
 type window struct {
 	failures   int
 	ends, next time.Time
