@@ -37,7 +37,7 @@ func (r *run) fill(i int, hold time.Duration) {
 	r.must(node.ConfigSet(r.ctx, "maxmemory", "0").Err())
 }
 
-// fillDisk makes the disk of a master look full once its file has grown by left bytes. It needs no
+// fillDisk makes the disk of a master look full once its file has grown by space bytes. It needs no
 // root: a resource limit keeps the process from writing further. The write that does not fit ends
 // the process. Then the file is cut after its last complete transaction, and the master starts
 // again with it.
