@@ -23,16 +23,16 @@ const (
 // startServers starts the servers of the run's kind. All of them sync their files with every write,
 // so that a killed server loses none.
 func (r *run) startServers() {
-	keeps := redistest.AppendOnly("always")
+	persistent := redistest.AppendOnly("always")
 	switch r.kind {
 	case kindCluster:
-		r.cluster = redistest.StartCluster(r.t, redistest.FailsOver, keeps,
+		r.cluster = redistest.StartCluster(r.t, redistest.FailsOver, persistent,
 			redistest.Config("cluster-replica-no-failover yes", "cluster-require-full-coverage no"))
 		r.addClusterShards()
 	case kindOne:
-		r.addShard(redistest.Start(r.t, keeps))
+		r.addShard(redistest.Start(r.t, persistent))
 	case kindSentinel:
-		r.sentinel = redistest.StartSentinel(r.t, keeps)
+		r.sentinel = redistest.StartSentinel(r.t, persistent)
 		r.addShard(r.sentinel.Master, r.sentinel.Replica)
 	}
 }

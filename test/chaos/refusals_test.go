@@ -41,7 +41,7 @@ func (r *run) fill(i int, hold time.Duration) {
 // root: a resource limit keeps the process from writing further. The write that does not fit ends
 // the process. Then the file is cut after its last complete transaction, and the master starts
 // again with it.
-func (r *run) fillDisk(i, left int, hold time.Duration) {
+func (r *run) fillDisk(i, space int, hold time.Duration) {
 	master := r.master(i)
 	node := r.raw[master]
 	pid := r.pidOf(node)
@@ -55,7 +55,7 @@ func (r *run) fillDisk(i, left int, hold time.Duration) {
 		r.must(err)
 		size = max(size, info.Size())
 	}
-	r.must(unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(size) + uint64(left), Max: unix.RLIM_INFINITY}, nil))
+	r.must(unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(size) + uint64(space), Max: unix.RLIM_INFINITY}, nil))
 	time.Sleep(hold)
 	if unix.Kill(pid, 0) == nil {
 		// An error is ignored: the process may die at this moment.
