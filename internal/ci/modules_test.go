@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// core lists the packages that every application compiles. modules.txt lists the modules that they
-// need, on which every user of this module therefore depends.
+// core lists the packages that every application compiles. modules.txt lists the modules that these
+// packages need. Every user of this module depends on them.
 var core = []string{"userdb", "hints", "schema", "validate", "password", "recordkey"}
 
 const (

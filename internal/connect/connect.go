@@ -22,8 +22,9 @@ import (
 // ErrURL means that a text is not the URL of a store.
 var ErrURL = errors.New("bad store URL")
 
-// Open returns the engine for a URL, with a cache if it supports one. Closing the engine closes its
-// connections.
+// Open returns the engine for a URL. An engine for one server that the URL names has the given
+// cache. Embedded stores ignore it, and for Sentinels and clusters Open returns an error if cache
+// is not zero. Closing the engine closes its connections.
 func Open(ctx context.Context, text string, cache store.Cache) (store.Engine, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
 	if !ok {

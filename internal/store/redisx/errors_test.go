@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// An errorReply is an error that a server replied.
+// An errorReply is an error that a server returned.
 type errorReply string
 
 func (a errorReply) Error() string { return string(a) }
