@@ -75,8 +75,7 @@ func samePath(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
 
 func sameKey(a, b rawKey) bool { return samePath(a.path, b.path) && bytes.Equal(a.key, b.key) }
 
-// forEach runs f for each encoding. The keys that f draws have paths of one level to 1+depth
-// levels.
+// forEach runs f for each encoding. The keys that f draws have paths of 1 to 1+depth levels.
 func forEach(t *testing.T, depth int, f func(t *rapid.T, e encoding, draw func(label string) rawKey)) {
 	for _, e := range encodings {
 		t.Run(e.name, func(t *testing.T) {
