@@ -88,8 +88,8 @@ func (p probe) triplet() (list []string, err error) {
 	return list, nil
 }
 
-// ours maps functions of the original to their counterparts in this package.
-var ours = map[string]func(schema.Schema, probe) (any, error){
+// counterparts maps the functions of the original to functions that do the same with this package.
+var counterparts = map[string]func(schema.Schema, probe) (any, error){
 	"resolve_entry_hint":      func(s schema.Schema, p probe) (any, error) { return hints.AsEntry(s, p.Args[0]) },
 	"resolve_user_entry_hint": func(s schema.Schema, p probe) (any, error) { return hints.AsUser(s, "user", p.Args[0]) },
 
@@ -206,7 +206,7 @@ func TestOriginalProbes(t *testing.T) {
 	found := make([]strings.Builder, len(deviations))
 	list := probes(t)
 	for _, p := range list {
-		f, ok := ours[p.Fn]
+		f, ok := counterparts[p.Fn]
 		if !ok {
 			t.Errorf("no counterpart of %s", p.Fn)
 			continue

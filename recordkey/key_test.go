@@ -147,11 +147,11 @@ func TestOwnParts(t *testing.T) {
 	if got := parse(k.String()).Parts(); !slices.Equal(got, parts) {
 		t.Errorf("got parts %q, want %q", got, parts)
 	}
-	of := must(parse("~a/user/uid:x").Own(parts...))
-	if got, want := of.String(), "~a/~/throttle/a+,b+_c/~x/+xff/{~a/user/uid:x}"; got != want {
+	ofEntry := must(parse("~a/user/uid:x").Own(parts...))
+	if got, want := ofEntry.String(), "~a/~/throttle/a+,b+_c/~x/+xff/{~a/user/uid:x}"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := parse(of.String()).Parts(); !slices.Equal(got, parts) {
+	if got := parse(ofEntry.String()).Parts(); !slices.Equal(got, parts) {
 		t.Errorf("got parts %q, want %q", got, parts)
 	}
 	if got := parse("user/uid:x").Parts(); got != nil {

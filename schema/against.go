@@ -179,12 +179,12 @@ func (t Type) Additions(other Type) map[string][]string {
 	more := map[string][]string{}
 	for name, f := range t.Fields {
 		before := other.Fields[name]
-		what := (f.Role &^ before.Role).Names()
+		additions := (f.Role &^ before.Role).Names()
 		if f.Required && !before.Required {
-			what = append(what, RequiredRule)
+			additions = append(additions, RequiredRule)
 		}
-		if len(what) > 0 {
-			more[name] = what
+		if len(additions) > 0 {
+			more[name] = additions
 		}
 	}
 	for name, r := range t.Tertiary {

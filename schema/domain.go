@@ -94,9 +94,9 @@ func foldLabels(s string, mapRune func(rune) rune) string {
 			n = len(s)
 		}
 		b.WriteString(fold.String(strings.Map(mapRune, s[:n])))
-		kept, size := utf8.DecodeRuneInString(s[n:])
+		letter, size := utf8.DecodeRuneInString(s[n:])
 		if size > 0 {
-			b.WriteString(strings.Replace(string(kept), "ẞ", "ß", 1))
+			b.WriteString(strings.Replace(string(letter), "ẞ", "ß", 1))
 		}
 		s = s[n+size:]
 	}

@@ -191,8 +191,8 @@ func TestStoredForms(t *testing.T) {
 	if e := exact.FromStore().WithCurrentForm(); e.Form != "" {
 		t.Errorf("a type with the exact fold has form %q, want none", e.Form)
 	}
-	if kept := old.WithCurrentForm().FromStore(); kept.Form != "" {
-		t.Errorf("a type stored with a form version is loaded with form %q, want none", kept.Form)
+	if loaded := old.WithCurrentForm().FromStore(); loaded.Form != "" {
+		t.Errorf("a type stored with a form version is loaded with form %q, want none", loaded.Form)
 	}
 	for _, test := range []struct {
 		stored schema.Type

@@ -151,20 +151,20 @@ func TestWritesOfOriginal(t *testing.T) {
 		Outcome struct{ Record map[string]json.RawMessage }
 	}](t, "../test/testdata/original/original_creates.jsonl") {
 		for _, field := range []string{"age", "rating"} {
-			given, ok := call.Entry[field]
+			input, ok := call.Entry[field]
 			if !ok {
 				continue
 			}
 			seen++
-			v, err := schema.ParseJSON(user.Codec(field), withoutMarks(given))
-			if _, deviates := deviatingWrites[field+": "+string(given)]; deviates {
+			v, err := schema.ParseJSON(user.Codec(field), withoutMarks(input))
+			if _, deviates := deviatingWrites[field+": "+string(input)]; deviates {
 				if field == "age" && err == nil {
-					t.Errorf("age: %s is accepted, want an error", given)
+					t.Errorf("age: %s is accepted, want an error", input)
 				}
 				continue
 			}
 			if want := unquoted(call.Outcome.Record[field]); err != nil || v.Wire() != want {
-				t.Errorf("%s: %s: got %q, %v, the original %q", field, given, v.Wire(), err, want)
+				t.Errorf("%s: %s: got %q, %v, the original %q", field, input, v.Wire(), err, want)
 			}
 		}
 	}

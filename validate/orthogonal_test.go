@@ -221,14 +221,14 @@ func TestHostileExpressions(t *testing.T) {
 // both folds.
 func TestFamilies(t *testing.T) {
 	kinds := []string{"email", "url", "username", "nickname", "pattern"}
-	of := map[string]schema.Field{"pattern": pattern(".")}
+	fieldOf := map[string]schema.Field{"pattern": pattern(".")}
 	for _, kind := range kinds[:4] {
-		of[kind] = ofKind(kind)
+		fieldOf[kind] = ofKind(kind)
 	}
 	for _, fold := range []schema.Fold{schema.FoldExact, schema.FoldCasefold} {
 		for i, a := range kinds {
 			for _, b := range kinds[i:] {
-				typ := fields(fold, map[string]schema.Field{"a": of[a], "b": of[b]})
+				typ := fields(fold, map[string]schema.Field{"a": fieldOf[a], "b": fieldOf[b]})
 				pairs, err := Check(typ)
 				if err != nil {
 					t.Fatal(err)

@@ -95,16 +95,16 @@ func (f *framing) parseHeader(line []byte) error {
 	if len(line) == 0 {
 		return fmt.Errorf("%w: an empty line", errReply)
 	}
-	n, most, text := 0, 0, false
+	n, limit, text := 0, 0, false
 	switch line[0] {
 	case '$', '=', '!':
-		most, text = maxBytes, true
+		limit, text = maxBytes, true
 	case '*', '~', '>', '%', '|':
-		most = maxItems
+		limit = maxItems
 	}
-	if most > 0 {
+	if limit > 0 {
 		var err error
-		if n, err = strconv.Atoi(string(line[1:])); err != nil || n < -1 || n > most { // -1 for nil
+		if n, err = strconv.Atoi(string(line[1:])); err != nil || n < -1 || n > limit { // -1 for nil
 			return fmt.Errorf("%w: %.40q", errReply, line)
 		}
 	}

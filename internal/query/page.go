@@ -93,13 +93,13 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count, si
 		s.countScanned(count)
 		complete := at.cursor == "" && cursor == ""
 		rest := at.rest(prks)
-		for some := range slices.Chunk(rest, size) {
-			found, err := rd.filter(ctx, s, lookups(some)...)
+		for batch := range slices.Chunk(rest, size) {
+			found, err := rd.filter(ctx, s, lookups(batch)...)
 			if err != nil {
 				return err
 			}
-			at.add(some, complete)
-			if rest = rest[len(some):]; len(rest) == 0 {
+			at.add(batch, complete)
+			if rest = rest[len(batch):]; len(rest) == 0 {
 				at = bookmark{cursor: cursor}
 			}
 			if !yield(found, at) {

@@ -135,12 +135,12 @@ func TestEndsWithTheProcess(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	left := map[string]int{}
-	for lines := bufio.NewScanner(out); len(left) < 2 && lines.Scan(); {
+	servers := map[string]int{} // the process ids, by directory
+	for lines := bufio.NewScanner(out); len(servers) < 2 && lines.Scan(); {
 		var pid int
 		var dir string
 		if n, _ := fmt.Sscanf(lines.Text(), "server %d %s", &pid, &dir); n == 2 {
-			left[dir] = pid
+			servers[dir] = pid
 			if err := syscall.Kill(pid, 0); err != nil {
 				t.Fatalf("the process of the server does not run: %v", err)
 			}
@@ -148,13 +148,14 @@ func TestEndsWithTheProcess(t *testing.T) {
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
-	if err := eventually(func() error { return gone(left) }); err != nil {
+	if err := eventually(func() error { return checkGone(servers) }); err != nil {
 		t.Error(err)
 	}
 }
 
-func gone(left map[string]int) error {
-	for dir, pid := range left {
+// checkGone returns an error if the directory or the process of a server still exists.
+func checkGone(servers map[string]int) error {
+	for dir, pid := range servers {
 		if _, err := os.Stat(dir); err == nil || syscall.Kill(pid, 0) == nil {
 			return fmt.Errorf("%s or process %d was left", dir, pid)
 		}

@@ -83,12 +83,12 @@ func (c Change) Replaces(m Members) bool {
 // I2).
 func (c *Change) RedundantCanonicals() (all []Facet) {
 	for _, field := range c.Unset {
-		of, ok := strings.CutPrefix(field, FieldSKV(""))
+		facet, ok := strings.CutPrefix(field, FieldSKV(""))
 		if !ok {
 			continue
 		}
 		for _, f := range c.Set {
-			if f.Field == of {
+			if f.Field == facet {
 				all = append(all, Facet{field, f.Wire})
 			}
 		}

@@ -264,14 +264,14 @@ func (r *run) finish(n *nemesis, minutes float64) {
 		cuts += r.process(i).cutCount()
 	}
 	repairs := 0
-	for left := []string{""}; len(left) > 0; repairs++ {
+	for remaining := []string{""}; len(remaining) > 0; repairs++ {
 		if repairs == maxRepairs {
-			r.report(left)
+			r.report(remaining)
 			break
 		}
 		r.log("repaired: %v", r.check(true))
-		left = r.check(false)
-		r.log("left by the repair: %v", left)
+		remaining = r.check(false)
+		r.log("left by the repair: %v", remaining)
 	}
 	found, err := confirmedDamage(r.ctx, r.rawDamage(nil, true))
 	r.must(err)

@@ -155,7 +155,7 @@ func (p *process) kill() {
 func checkLeftovers(t *testing.T, run string) {
 	mark := []byte(runEnv + "=" + run + "\x00")
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		var left []string
+		var running []string
 		environs, _ := filepath.Glob("/proc/[0-9]*/environ")
 		for _, path := range environs {
 			text, err := os.ReadFile(path)
@@ -163,13 +163,13 @@ func checkLeftovers(t *testing.T, run string) {
 				continue
 			}
 			command, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-			left = append(left, filepath.Base(filepath.Dir(path))+" "+string(bytes.ReplaceAll(command, []byte{0}, []byte{' '})))
+			running = append(running, filepath.Base(filepath.Dir(path))+" "+string(bytes.ReplaceAll(command, []byte{0}, []byte{' '})))
 		}
-		if len(left) == 0 {
+		if len(running) == 0 {
 			return
 		}
 		if time.Since(begin) > 10*time.Second {
-			t.Errorf("processes are still running:\n%s", strings.Join(left, "\n"))
+			t.Errorf("processes are still running:\n%s", strings.Join(running, "\n"))
 			return
 		}
 	}

@@ -111,8 +111,8 @@ var secretLimit = map[string]int{"begin": 100, "issue": 16, "invite": math.MaxIn
 
 // secretProblem describes what is wrong with one use of a secret, or returns "" if nothing is.
 func secretProblem(source, o op, uses []op) string {
-	how := o.effect(source)
-	if how != shows && how != denies || o.Begin < source.End {
+	result := o.effect(source)
+	if result != shows && result != denies || o.Begin < source.End {
 		return ""
 	}
 	spends := source.Ask.Verb != "begin"
@@ -124,18 +124,18 @@ func secretProblem(source, o op, uses []op) string {
 		if other.Ask.Verb == source.Ask.Verb && other.End > source.Begin && other.Begin < o.End {
 			newer++
 		}
-		what := other.effect(source)
-		endsSecret := what == ends || what == shows && spends
+		otherResult := other.effect(source)
+		endsSecret := otherResult == ends || otherResult == shows && spends
 		switch {
 		case !endsSecret:
-		case how == shows && spends && what == shows && other.Begin <= o.Begin:
+		case result == shows && spends && otherResult == shows && other.Begin <= o.Begin:
 			return "a secret was used twice; the other use was\n    " + other.String()
-		case how == shows && other.Answer.What == "ok" && other.Begin > source.End && other.End < o.Begin:
+		case result == shows && other.Answer.What == "ok" && other.Begin > source.End && other.End < o.Begin:
 			return "a secret still works after it was ended by\n    " + other.String()
 		}
 		ended = ended || endsSecret && other.End > source.Begin && other.Begin < o.End
 	}
-	if how == denies && !ended && newer < secretLimit[source.Ask.Verb] {
+	if result == denies && !ended && newer < secretLimit[source.Ask.Verb] {
 		return "a secret was rejected, although nobody ended it"
 	}
 	return ""

@@ -35,16 +35,16 @@ func tagViolations(uid int, ops []op) (violations []string) {
 // tagProblem describes what is wrong with the tags that reading returned, as far as change gave
 // them. It returns "" if nothing is wrong.
 func tagProblem(change, reading op, ops []op) string {
-	read := slices.ContainsFunc(change.Ask.Tags, func(tag string) bool { return slices.Contains(reading.Answer.Tags, tag) })
+	wasRead := slices.ContainsFunc(change.Ask.Tags, func(tag string) bool { return slices.Contains(reading.Answer.Tags, tag) })
 	switch change.Answer.What {
 	case "ok":
 	case "unknown":
-		if later := createdSince(change, reading, ops); read && later != "" {
+		if later := createdSince(change, reading, ops); wasRead && later != "" {
 			return "the account inherited tags of a create that never took effect; it was created by\n    " + later
 		}
 		return ""
 	default:
-		if read {
+		if wasRead {
 			return "tags of a refused change were read"
 		}
 		return ""
@@ -52,22 +52,22 @@ func tagProblem(change, reading op, ops []op) string {
 	if reading.Begin < change.End {
 		return ""
 	}
-	near := false
+	overlaps := false
 	for _, removal := range ops {
 		if !removesTags(removal) || removal.Client == change.Client && removal.N == change.N {
 			continue
 		}
 		between := removal.Begin > change.End && removal.End < reading.Begin && removal.Answer.What == "ok"
 		switch {
-		case between && read && removal.Ask.Verb == "delete":
+		case between && wasRead && removal.Ask.Verb == "delete":
 			return "the account inherited tags of an earlier account, which was deleted by\n    " + removal.String()
-		case between && read:
+		case between && wasRead:
 			return "tags were read after they had been replaced by\n    " + removal.String()
 		}
-		near = near || removal.End > change.Begin && removal.Begin < reading.End
+		overlaps = overlaps || removal.End > change.Begin && removal.Begin < reading.End
 	}
 	for _, tag := range change.Ask.Tags {
-		if !near && reading.Client != rawClient && !slices.Contains(reading.Answer.Tags, tag) {
+		if !overlaps && reading.Client != rawClient && !slices.Contains(reading.Answer.Tags, tag) {
 			return "an acknowledged tag was not read, although nobody removed it"
 		}
 	}
@@ -91,10 +91,10 @@ func createdSince(change, reading op, ops []op) string {
 		if other.Ask.Verb != "create" || other.Answer.What != "ok" || other.Begin < change.Begin || other.End > reading.Begin {
 			continue
 		}
-		gone := slices.ContainsFunc(ops, func(removal op) bool {
+		deleted := slices.ContainsFunc(ops, func(removal op) bool {
 			return removal.Ask.Verb == "delete" && removesTags(removal) && removal.End > other.Begin && removal.Begin < min(reading.End, math.MaxInt64)
 		})
-		if !gone {
+		if !deleted {
 			return other.String()
 		}
 	}

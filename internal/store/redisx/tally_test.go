@@ -25,8 +25,8 @@ func TestTally(t *testing.T) {
 	for _, key := range []string{"a/user/uid:1/tags", "a/user/name:x/~prk", "a/b/user/uid:1", "user/uid:1"} {
 		c.Set(ctx, key, "x", 0)
 	}
-	gone := []string{"a/user/uid:gone", "a/user/uid:gone too"}
-	for _, key := range gone {
+	expiring := []string{"a/user/uid:gone", "a/user/uid:gone too"}
+	for _, key := range expiring {
 		c.HSet(ctx, key, "~isa", "")
 		c.Expire(ctx, key, time.Hour)
 	}
@@ -47,8 +47,8 @@ func TestTally(t *testing.T) {
 				total, others, at = total+n, append(others, keys[1:]...), next
 			}
 			slices.Sort(others)
-			if total != 9000 || !slices.Equal(slices.Compact(others), gone) {
-				t.Errorf("in batches of %d: got %d entries, and the keys %q; want 9000, and %q", batch, total, others, gone)
+			if total != 9000 || !slices.Equal(slices.Compact(others), expiring) {
+				t.Errorf("in batches of %d: got %d entries, and the keys %q; want 9000, and %q", batch, total, others, expiring)
 			}
 		}
 	}
