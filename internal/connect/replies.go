@@ -104,7 +104,8 @@ func (f *framing) parseHeader(line []byte) error {
 	}
 	if limit > 0 {
 		var err error
-		if n, err = strconv.Atoi(string(line[1:])); err != nil || n < -1 || n > limit { // -1 for nil
+		// The number is -1 for nil.
+		if n, err = strconv.Atoi(string(line[1:])); err != nil || n < -1 || n > limit {
 			return fmt.Errorf("%w: %.40q", errReply, line)
 		}
 	}
