@@ -20,7 +20,7 @@ type Error struct {
 	Reason string
 }
 
-// Error returns the hint, as far as it may be shown, and the reason.
+// Error returns the texts of Hint and Reason.
 func (e *Error) Error() string {
 	if e.Hint == "" {
 		return "hints: " + e.Reason

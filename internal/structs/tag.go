@@ -59,7 +59,7 @@ func ParseTag(text string) (Tag, error) {
 	return t, nil
 }
 
-// nameProblem returns why a name is invalid whatever the schema, or "" if it may be valid.
+// nameProblem returns why a name is invalid under every schema, or "" if it may be valid.
 func nameProblem(name string) string {
 	switch {
 	case name == "":

@@ -39,9 +39,9 @@ const (
 const maxExtensions = 16
 
 // Follow returns a view under the stored schemas of the named types, or v if nothing has changed. A
-// type without a stored schema stays as it is. So does a type while a schema change stops all other
-// writers, except that queries stop using the affected indexes. The error is ErrSchemaMismatch if
-// the program's claim contradicts a stored schema.
+// type without a stored schema stays as it is. While a schema change stops all other writers, a
+// type also stays as it is, except that queries stop using the affected indexes. The error is
+// ErrSchemaMismatch if the program's claim contradicts a stored schema.
 func (v *View) Follow(ctx context.Context, extension Extension, names ...string) (*View, error) {
 	keys := make([]string, len(names))
 	for i, name := range names {
