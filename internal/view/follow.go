@@ -20,9 +20,9 @@ type OnSchema int
 
 // Values of OnSchema. They say what to do if a program declares more than is stored.
 const (
-	Extend OnSchema = iota
-	Refuse
-	Later
+	Extend OnSchema = iota // extend the stored schema
+	Refuse                 // return ErrSchemaMismatch
+	Later                  // extend the stored schema at the first write
 )
 
 // Extension says what Follow does with declarations that are not in the stored schema and that

@@ -75,10 +75,10 @@ func checkLinear(m porcupine.Model, ops []op) porcupine.CheckResult {
 
 // shrink returns a short part of a history, ops, that no order explains. It leaves out the
 // operations after the moment at which the history became impossible, because nothing later can
-// make it possible. It leaves out the operations before the last moment from which the rest is
-// impossible whatever they did. And it leaves out each read or failed write without which the part
-// is still impossible. It keeps all other writes: without one of them, later answers might be wrong
-// only because it is missing.
+// make it possible. It leaves out the operations before a moment if the rest of the history is
+// impossible in every state that they may have led to; it chooses the last such moment. And it
+// leaves out each read or failed write without which the part is still impossible. It keeps all
+// other writes: without one of them, later answers might be wrong only because it is missing.
 func shrink(m model, ops []op) []op {
 	moments := []int64{0}
 	for _, o := range ops {
