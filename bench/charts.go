@@ -87,7 +87,8 @@ func (b *bench) byCallers(ctx context.Context) chart {
 
 var percentiles = []float64{10, 25, 50, 75, 90, 95, 99, 99.9}
 
-// byPercentile measures how long reads take while ten times more people log in than can be hashed.
+// byPercentile measures how long reads take while ten times as many logins arrive as the machine
+// can hash.
 func (b *bench) byPercentile(ctx context.Context) (c chart) {
 	b.withFlood(ctx, func(users *userdb.Type, start func() *flood) outcome {
 		c = chart{file: "speed-flood", title: "Finding an entry by its UID, four callers", x: "percentile", y: "microseconds"}

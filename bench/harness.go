@@ -184,7 +184,7 @@ func (b *bench) traffic(ctx context.Context) (commands, trips float64) {
 // operations counts all operations of the run.
 var operations atomic.Int64
 
-// work runs v's operation once and then until end, and returns how long each took.
+// work repeats v's operation until end, at least once, and returns how long each operation took.
 func work(ctx context.Context, w int, end time.Time, v variant) (ls []time.Duration, err error) {
 	ls = make([]time.Duration, 0, 256)
 	for begin := time.Now(); ; {
@@ -246,7 +246,7 @@ func percentile(ls []time.Duration, p float64) float64 {
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
-// compareBlocks returns the estimate of the ratio of f for ours to f for theirs, pair by pair.
+// compareBlocks estimates the ratio of f(ours) to f(theirs) from the ratios of the pairs of blocks.
 func compareBlocks(ours, theirs result, f func(block) float64) estimate {
 	var xs []float64
 	for i := range ours.blocks {
@@ -259,7 +259,7 @@ func compareBlocks(ours, theirs result, f func(block) float64) estimate {
 // much their 99th percentile varies.
 const tails = 20
 
-// compareTails returns the estimate of the ratio of our 99th percentile to theirs.
+// compareTails estimates the ratio of the 99th percentile of ours to that of theirs.
 func compareTails(ours, theirs result) estimate {
 	var xs []float64
 	for i := range tails {

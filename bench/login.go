@@ -66,7 +66,7 @@ var refusedLogins = []struct{ what, prefix string }{
 }
 
 // loginAnswers compares the times that an attacker could measure. It tries each entry only a few
-// times.
+// times, so that none of them has to wait.
 func (b *bench) loginAnswers(ctx context.Context) outcome {
 	const people = 64
 	db, users := b.loginStore(ctx, 10, people)

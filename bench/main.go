@@ -58,7 +58,7 @@ func main() {
 	}
 }
 
-// A failure is the value that must panics with and try recovers.
+// A failure carries an error from the panic in must to the recover in try.
 type failure struct{ err error }
 
 // must ends the run if err is not nil. Call it only on the goroutine of try, so that everything

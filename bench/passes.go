@@ -46,7 +46,7 @@ type pass struct {
 	run  func(*timer)
 }
 
-// A timer adds up how long the calls of time take.
+// A timer adds up how long the functions passed to its method time take, and their processor time.
 type timer struct {
 	b                    *bench
 	took, client, server time.Duration
@@ -60,7 +60,7 @@ func (t *timer) time(f func()) {
 	t.server += t.b.serverTime() - server
 }
 
-// comparePasses compares two passes over n entries, in turn.
+// comparePasses runs two passes over n entries in turn, as often as pairs says, and compares them.
 func (b *bench) comparePasses(n, pairs int, ours, bare pass) outcome {
 	results := []result{{Name: ours.name}, {Name: bare.name}}
 	grown := 0.0

@@ -124,8 +124,8 @@ func (b *bench) overTCP() *bench {
 	return &clone
 }
 
-// A job is one row, or one of the variants that the full run derives from it, with the outcomes of
-// its sittings so far.
+// A job is one row, or a row that the full run derives from it, such as NAME-tcp. It holds the
+// outcomes of its sittings so far.
 type job struct {
 	row
 	b        *bench

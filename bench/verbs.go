@@ -80,7 +80,7 @@ redis.call('SET', KEYS[3], KEYS[1])
 return 1`)
 
 // bareUpdate sends the commands that changing a plain and a secondary facet requires. It reads the
-// version and the schema's fingerprint, and checks that the new value is free in both fields and
+// revision and the schema's fingerprint, and checks that the new value is free in both fields and
 // that the old one belongs to the entry. Then it writes the entry, writes one SRK and deletes
 // another.
 var bareUpdate = redis.NewScript(`

@@ -78,7 +78,8 @@ type soak struct {
 	end          func()
 }
 
-// A follower listens for as long as the service runs, and counts the accounts that are created.
+// A follower reads the feed for as long as the service runs, and counts the accounts that are
+// created.
 type follower struct {
 	created, gaps atomic.Int64
 	last          atomic.Value
@@ -162,7 +163,7 @@ func (f *soak) expect(status int, method, path, body string, headers ...string) 
 	return r
 }
 
-// follow listens to the feed until ctx ends.
+// follow reads the feed as a follower until ctx ends.
 func (f *soak) follow(ctx context.Context, one *follower, ready chan<- bool) {
 	req, err := http.NewRequestWithContext(ctx, "GET", f.url+"/v1/events", nil)
 	if err == nil {
@@ -343,7 +344,7 @@ func (f *soak) sendBrokenRequests() {
 	}
 }
 
-// listenBriefly listens for a moment, from the position of another listener.
+// listenBriefly reads the feed for a moment, from the position of a follower.
 func (f *soak) listenBriefly() {
 	ctx, leave := context.WithCancel(f.Ctx)
 	defer leave()

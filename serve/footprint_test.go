@@ -30,7 +30,7 @@ func sum(of map[string]int64) (all int64) {
 }
 
 // measure waits until everything that a round began has ended, such as connections and deliveries
-// to listeners, and returns the footprint.
+// to followers, and returns the footprint.
 func (f *soak) measure() footprint {
 	f.t.Helper()
 	f.waitFor("all listeners to receive all events", func() bool {
@@ -64,7 +64,7 @@ func (f *soak) measure() footprint {
 	return p
 }
 
-// recordKind returns the kind of a record: its key without the parts that callers or chance chose.
+// recordKind returns the kind of a record: its key without values and generated identifiers.
 func recordKind(key string) string { return variablePart.ReplaceAllString(key, "") }
 
 var variablePart = regexp.MustCompile(`:[^/}]*|[0-9a-f]{12,}`)
@@ -104,8 +104,8 @@ func medians(all []footprint) footprint {
 	return p
 }
 
-// compare fails the test if p exceeds before by more than a tenth plus some slack, which allows for
-// what a round may leave for a while.
+// compare fails the test if a measure of p exceeds that of before by more than a tenth plus some
+// slack. The slack allows for what a round may leave behind for a while.
 func (p footprint) compare(t *testing.T, before footprint) {
 	t.Helper()
 	compare := func(what string, now, before, slack int64) {

@@ -102,6 +102,8 @@ func TestDirectories(t *testing.T) {
 	for _, name := range []string{"okta", "entra"} {
 		text, err := os.ReadFile("scim/testdata/" + name + ".json")
 		must(t, err)
+		// A step sends a request. The response has the values in Has, by path. Keep gives names to
+		// values of the response, which later steps use.
 		var steps []struct {
 			What, Send string
 			Body       json.RawMessage

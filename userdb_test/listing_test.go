@@ -278,7 +278,8 @@ func TestCursors(t *testing.T) {
 	})
 }
 
-// TestRefusedQueries makes queries that could be answered only by reading all entries.
+// TestRefusedQueries makes queries by fields without an index, by values that no entry can have,
+// and by the store's own fields. Each must be refused with an error that names the field.
 func TestRefusedQueries(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)})

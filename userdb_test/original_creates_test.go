@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A call is one call of the original's create_user.
+// A call is one call of create_user in the original, the npm package coffeenode-userdb.
 type call struct {
 	Call    string
 	Entry   map[string]any
@@ -24,7 +24,7 @@ type call struct {
 	record    map[string]string // what the call wrote, from the fixture
 }
 
-// successfulCalls returns the calls that succeeded.
+// successfulCalls returns the calls of the original that succeeded.
 func successfulCalls(t *testing.T) []call {
 	t.Helper()
 	written := map[string]fixture{}

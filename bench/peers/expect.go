@@ -25,12 +25,13 @@ func (e *expectation) begin(status int) {
 	e.status, e.texts, e.parts = status, e.texts[:0], e.parts[:0]
 }
 
-// body expects the text appended to texts since the last part, that many times in the body.
+// body expects that the text appended to texts since the last part occurs in the body, that many
+// times.
 func (e *expectation) body(times int) {
 	e.parts = append(e.parts, part{end: len(e.texts), times: times})
 }
 
-// head expects the text appended to texts since the last part once in the head.
+// head expects that the text appended to texts since the last part occurs in the head, once.
 func (e *expectation) head() {
 	e.parts = append(e.parts, part{end: len(e.texts), times: 1, inHead: true})
 }

@@ -143,7 +143,7 @@ func (p plan) run(ctx context.Context, out string) error {
 	return err
 }
 
-// measure measures the rows with n accounts. PocketBase runs all the time, our services run one at
+// measure measures the rows with n accounts. PocketBase runs all the time; our services run one at
 // a time.
 func (p plan) measure(ctx context.Context, t tools, n int, r *report) error {
 	if len(p.rows(stores[0], n))+len(p.rows(stores[1], n)) == 0 {

@@ -181,9 +181,9 @@ func compare(ctx context.Context, o settings, ours, peer *service, j job, accoun
 
 var errSlow = errors.New("slower than the limit for a row")
 
-// explain returns an error that says what each side did in its turns, if err means that the limit
-// of a row was reached. It returns other errors unchanged. The side that was asked last is not
-// necessarily the slow one.
+// explain returns an error that says how much each side did, if err means that the row reached its
+// time limit. The error names both sides, because the side that was asked last is not necessarily
+// the slow one. Other errors are returned unchanged.
 func (o settings) explain(err error, sides [2]*side) error {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err

@@ -158,7 +158,7 @@ func TestRoundFails(t *testing.T) {
 	}
 }
 
-// TestCompareIsSlow checks that a server that does not answer in time makes a row slow.
+// TestCompareIsSlow checks that a row fails with errSlow if a server does not answer in time.
 func TestCompareIsSlow(t *testing.T) {
 	over := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))

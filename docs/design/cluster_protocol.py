@@ -13,15 +13,15 @@ A verb is a generator that yields one such command at a time. Two searches:
     python3 cluster_protocol.py full [--lost N] [--attempts N] [--limit STATES]
     python3 cluster_protocol.py full --walks 300000 [--seed N]
 
-Each mutant leaves out one safeguard, and each is caught (explore, or walk where it says so):
+Each mutant leaves out one safeguard, and the search finds the invariant of data.md that it breaks:
 
     nosibling    claims without looking at the same value in the other fields            I2
     settle       replaces `PRK token` by the plain PRK after the commit                  I1
-    bluntrelease releases an old SRK by its owner instead of by the exact value seen     I1
+    bluntrelease deletes an old SRK that names the entry, whatever its token             I1
     fencetoken   fence writes the verb's token instead of counting                       I1  (--lost 1)
     nofence      takes over a claim without fencing its owner                            I1
     notomb       a delete leaves nothing                                                 I1 or I2
-    nopast       remembers only the last committed token                                 I7  (--lost 1)
+    nopast       an entry remembers only its last committed token                        I7  (--lost 1)
     blindback    nopast, and gives a claim back without fencing the own entry            I1  (--lost 1)
 
 Cells: ('srk', field, value) -> (prk, token); (prk, None) is plain, as one server writes it: here it
@@ -129,7 +129,7 @@ def commit(p, expect, facets, token, log):
 # ---- verbs -----------------------------------------------------------------------------------
 
 def take(k, seen, new, tag):
-    """Step 2, an occupied SRK (the wait before the fence is left out): 'held' | 'taken' | 'again'."""
+    """Step 2: take over an SRK that is there, without the wait: 'held' | 'taken' | 'again'."""
     f, v = k[1:]
     if MUTANT == "nofence":
         if (yield look(seen[0], f, v)):
@@ -140,7 +140,7 @@ def take(k, seen, new, tag):
 
 
 def claim(p, op, f, v):
-    """Steps 1 and 2."""
+    """Steps 1 and 2: claim the value v of the field f for p."""
     n = 0
     while True:
         seen = yield set_if_absent(srk(f, v), (p, op))
@@ -155,7 +155,7 @@ def claim(p, op, f, v):
 
 
 def look_aside(p, op, f, v):
-    """Step 3."""
+    """Step 3: look for the value v under the other fields."""
     n = 0
     for g in FIELDS:
         while g != f:
@@ -234,7 +234,7 @@ def delete(p, op, _=None, log=False):
 
 
 def attempts(n, verb, p, op, arg, log):
-    """After a conflict, from the entry as it is then, with a new token."""
+    """Run a verb up to n times: after a conflict, again from the new entry, with a new token."""
     result = None
     for i in range(n):
         result = yield from verb(p, "%s.%d" % (op, i), arg, log)
@@ -244,7 +244,7 @@ def attempts(n, verb, p, op, arg, log):
 
 
 def lossy(gen, n):
-    """A reply may be lost; then the same command is sent again."""
+    """Run gen. Up to n replies may be lost; then the same command is sent again."""
     try:
         cmd = next(gen)
         while True:
@@ -383,7 +383,7 @@ def scenarios(n):
 # ---- walk ------------------------------------------------------------------------------------
 
 def walk(seed, count):
-    """Random runs with crashes, lost replies and late duplicates; I1 and I2 after every command."""
+    """Check I1 and I2 after every command of random runs with crashes, lost replies and duplicates."""
     rnd = random.Random(seed)
     for run in range(count):
         token = rnd.choice(["t", None])

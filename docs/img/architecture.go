@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A layer is a row of the picture of the architecture. A room imports only rooms of its own layer
-// and of lower ones.
+// A layer is a row of the picture of the architecture. A room is a package, with the folders below
+// it; it imports only rooms of its own layer and of lower ones.
 type layer struct {
 	title string
 	dir   string   // the folder that all rooms are in, if they have one in common

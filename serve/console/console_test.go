@@ -76,7 +76,7 @@ func eachStore(t *testing.T, test func(t *testing.T, d *desk)) {
 	}
 }
 
-// newDesk returns a console for the namespace of a view, with a browser in which nobody is signed
+// newTestConsole returns a console for the namespace of a view, with a browser in which nobody is signed
 // in.
 func newDesk(t *testing.T, db *userdb.DB) *desk {
 	t.Helper()

@@ -56,8 +56,8 @@ func TestWhy(t *testing.T) {
 	raw := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = raw.Close() })
 	d := open(t, server.URL())
-	// Guesses come first: while somebody tries wrong passwords, the account must still have its
-	// name and its password, which other reasons take away.
+	// The causes are applied in this order. The guesses come first, because they count for the
+	// account only while it has the name that they are made with.
 	names := []string{"guesses", "disabled", "no password", "unusable password", "no identifier"}
 	n := 0
 	for i, one := range append(names, "") {
